@@ -1,0 +1,1 @@
+//! Placeholder until the first commit of this room.

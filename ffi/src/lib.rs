@@ -1,1 +1,39 @@
-//! Placeholder until the first commit of this room.
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! libfabric as Rust sees it: its structures, its constants, operation tables whose every slot answers "not
+//! supported", and the few functions of the host library that a provider calls.
+//!
+//! The layout is that of libfabric 2.5 on a 64-bit Linux, without the fields for accelerators that 2.6-next added
+//! under an unchanged version number. One binary serves hosts from 1.17 on, so a field newer than that may be read
+//! only behind a version test by the user of this crate; which version brought it stands beside the field.
+//!
+//! This crate links nothing of libfabric and has no undefined `fi_*` symbol: a provider takes the functions from the
+//! library that called it ([`Host`]). It is not a safe interface to libfabric.
+//!
+//! Names are libfabric's own. C enumerations are plain integers here: the other side of the boundary may hold values
+//! this version does not know. A member called `type` in C is `type_`.
+#![expect(non_camel_case_types, reason = "the names are libfabric's")]
+
+mod atomic;
+mod cm;
+mod collective;
+mod domain;
+mod endpoint;
+mod eq;
+mod prov;
+mod rma;
+mod tagged;
+mod trigger;
+mod types;
+
+pub use atomic::*;
+pub use cm::*;
+pub use collective::*;
+pub use domain::*;
+pub use endpoint::*;
+pub use eq::*;
+pub use libc::iovec;
+pub use prov::*;
+pub use rma::*;
+pub use tagged::*;
+pub use trigger::*;
+pub use types::*;

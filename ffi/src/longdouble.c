@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * Arithmetic of C's long double, for which Rust has no type. Operands and results are passed by address; the
+ * result's padding bytes, where the format has some, are zero.
+ */
+#include <string.h>
+
+_Static_assert(sizeof(long double) == 16, "the Rust side holds a long double in 16 bytes");
+
+static void store(long double *out, long double value)
+{
+	memset(out, 0, sizeof(*out));
+	*out = value;
+}
+
+void scif_fi_long_double_add(long double *out, const long double *a, const long double *b)
+{
+	store(out, *a + *b);
+}
+
+void scif_fi_long_double_sub(long double *out, const long double *a, const long double *b)
+{
+	store(out, *a - *b);
+}
+
+void scif_fi_long_double_mul(long double *out, const long double *a, const long double *b)
+{
+	store(out, *a * *b);
+}
+
+/* -1, 0 and 1 as a is less than, equal to and greater than b; 2 when either is not a number */
+int scif_fi_long_double_order(const long double *a, const long double *b)
+{
+	if (*a < *b)
+		return -1;
+	if (*a > *b)
+		return 1;
+	return *a == *b ? 0 : 2;
+}
+
+void scif_fi_long_double_from_i64(long double *out, long long value)
+{
+	store(out, (long double)value);
+}

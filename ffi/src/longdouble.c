@@ -3,14 +3,18 @@
  * Arithmetic of C's long double, for which Rust has no type. Operands and results are passed by address; the
  * result's padding bytes, where the format has some, are zero.
  */
+#include <float.h>
 #include <string.h>
 
 _Static_assert(sizeof(long double) == 16, "the Rust side holds a long double in 16 bytes");
 
+/* 80-bit values lie in 16 bytes */
+#define VALUE_BYTES (LDBL_MANT_DIG == 64 ? 10 : sizeof(long double))
+
 static void store(long double *out, long double value)
 {
-	memset(out, 0, sizeof(*out));
-	*out = value;
+	memcpy(out, &value, VALUE_BYTES);
+	memset((char *)out + VALUE_BYTES, 0, sizeof(*out) - VALUE_BYTES);
 }
 
 void scif_fi_long_double_add(long double *out, const long double *a, const long double *b)

@@ -1,1 +1,209 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#![expect(unsafe_code, reason = "C calls in, with pointers")]
+//! Untagged messages: `struct fi_ops_msg`, from C's arguments to those of the data path.
+//!
+//! The `desc` arguments are ignored: memory need not be registered to be sent. Every call returns at once; it fails with
+//! `-FI_EAGAIN` when the endpoint's queue is full and `-FI_EOPBADSTATE` before `fi_enable`.
+//!
+//! Mirrors fi_msg(3).
+
+use std::ffi::c_void;
+
+use libfabric_sys as fi;
+use libfabric_sys::{fi_addr_t, fi_msg, fid_ep, iovec};
+
+use crate::data::{RecvArgs, SendArgs};
+use crate::entry::{guard, object};
+use crate::ep::Ep;
+use crate::ep::post::{Buffers, buffer};
+
+pub(crate) static OPS: fi::fi_ops_msg = fi::fi_ops_msg {
+    size: size_of::<fi::fi_ops_msg>(),
+    recv,
+    recvv,
+    recvmsg,
+    send,
+    sendv,
+    sendmsg,
+    inject,
+    senddata,
+    injectdata,
+};
+
+/// `ssize_t fi_recv(struct fid_ep *ep, void *buf, size_t len, void *desc, fi_addr_t src_addr, void *context)`
+unsafe extern "C" fn recv(
+    ep: *mut fid_ep,
+    buf: *mut c_void,
+    len: usize,
+    _desc: *mut c_void,
+    src: fi_addr_t,
+    context: *mut c_void,
+) -> isize {
+    guard(|| {
+        // SAFETY: C passes an open endpoint.
+        let ep = unsafe { object::<Ep, _>(ep) }?;
+        // SAFETY: the buffer is the operation's until it completes.
+        let buf = unsafe { buffer(buf, len) }?;
+        ep.recv(&RecvArgs { iov: &[buf], src, tag: None, context: context.addr(), flags: ep.rx_flags() })
+    })
+}
+
+/// `ssize_t fi_recvv(struct fid_ep *ep, const struct iovec *iov, void **desc, size_t count, fi_addr_t src_addr,
+/// void *context)`
+unsafe extern "C" fn recvv(
+    ep: *mut fid_ep,
+    iov: *const iovec,
+    _desc: *mut *mut c_void,
+    count: usize,
+    src: fi_addr_t,
+    context: *mut c_void,
+) -> isize {
+    guard(|| {
+        // SAFETY: C passes an open endpoint.
+        let ep = unsafe { object::<Ep, _>(ep) }?;
+        // SAFETY: the buffers are the operation's until it completes.
+        let iov = unsafe { Buffers::from_iovec(iov, count) }?;
+        ep.recv(&RecvArgs { iov: iov.as_slice(), src, tag: None, context: context.addr(), flags: ep.rx_flags() })
+    })
+}
+
+/// `ssize_t fi_recvmsg(struct fid_ep *ep, const struct fi_msg *msg, uint64_t flags)`
+///
+/// # Errors
+/// `-FI_EBADFLAGS` for unknown or contradicting flags.
+unsafe extern "C" fn recvmsg(ep: *mut fid_ep, msg: *const fi_msg, flags: u64) -> isize {
+    guard(|| {
+        // SAFETY: C passes an open endpoint.
+        let ep = unsafe { object::<Ep, _>(ep) }?;
+        // SAFETY: null or a message of the caller's.
+        let msg = unsafe { msg.as_ref() }.ok_or(fi::FI_EINVAL)?;
+        let flags = ep.rx_msg_flags(flags)?;
+        let iov = if flags & (fi::FI_PEEK | fi::FI_DISCARD) == 0 {
+            // SAFETY: the buffers are the operation's until it completes.
+            unsafe { Buffers::from_iovec(msg.msg_iov, msg.iov_count) }?
+        } else {
+            Buffers::none()
+        };
+        ep.recv(&RecvArgs { iov: iov.as_slice(), src: msg.addr, tag: None, context: msg.context.addr(), flags })
+    })
+}
+
+/// `ssize_t fi_send(struct fid_ep *ep, const void *buf, size_t len, void *desc, fi_addr_t dest_addr, void *context)`
+unsafe extern "C" fn send(
+    ep: *mut fid_ep,
+    buf: *const c_void,
+    len: usize,
+    _desc: *mut c_void,
+    dest: fi_addr_t,
+    context: *mut c_void,
+) -> isize {
+    guard(|| {
+        // SAFETY: C passes an open endpoint.
+        let ep = unsafe { object::<Ep, _>(ep) }?;
+        // SAFETY: the buffer is the operation's until it completes.
+        let buf = unsafe { buffer(buf, len) }?;
+        let flags = ep.tx_flags();
+        ep.send(&SendArgs { iov: &[buf], tag: None, data: None, dest, context: context.addr(), flags })
+    })
+}
+
+/// `ssize_t fi_sendv(struct fid_ep *ep, const struct iovec *iov, void **desc, size_t count, fi_addr_t dest_addr,
+/// void *context)`
+unsafe extern "C" fn sendv(
+    ep: *mut fid_ep,
+    iov: *const iovec,
+    _desc: *mut *mut c_void,
+    count: usize,
+    dest: fi_addr_t,
+    context: *mut c_void,
+) -> isize {
+    guard(|| {
+        // SAFETY: C passes an open endpoint.
+        let ep = unsafe { object::<Ep, _>(ep) }?;
+        // SAFETY: the buffers are the operation's until it completes.
+        let iov = unsafe { Buffers::from_iovec(iov, count) }?;
+        let flags = ep.tx_flags();
+        ep.send(&SendArgs { iov: iov.as_slice(), tag: None, data: None, dest, context: context.addr(), flags })
+    })
+}
+
+/// `ssize_t fi_sendmsg(struct fid_ep *ep, const struct fi_msg *msg, uint64_t flags)`
+///
+/// # Errors
+/// `-FI_EBADFLAGS` for unknown flags.
+unsafe extern "C" fn sendmsg(ep: *mut fid_ep, msg: *const fi_msg, flags: u64) -> isize {
+    guard(|| {
+        // SAFETY: C passes an open endpoint.
+        let ep = unsafe { object::<Ep, _>(ep) }?;
+        // SAFETY: null or a message of the caller's.
+        let msg = unsafe { msg.as_ref() }.ok_or(fi::FI_EINVAL)?;
+        let flags = ep.tx_msg_flags(flags)?;
+        // SAFETY: the buffers are the operation's until it completes.
+        let iov = unsafe { Buffers::from_iovec(msg.msg_iov, msg.iov_count) }?;
+        ep.send(&SendArgs {
+            iov: iov.as_slice(),
+            tag: None,
+            data: (flags & fi::FI_REMOTE_CQ_DATA != 0).then_some(msg.data),
+            dest: msg.addr,
+            context: msg.context.addr(),
+            flags,
+        })
+    })
+}
+
+/// `ssize_t fi_inject(struct fid_ep *ep, const void *buf, size_t len, fi_addr_t dest_addr)`
+///
+/// # Errors
+/// `-FI_EINVAL` for more than the inject size.
+unsafe extern "C" fn inject(ep: *mut fid_ep, buf: *const c_void, len: usize, dest: fi_addr_t) -> isize {
+    guard(|| {
+        // SAFETY: C passes an open endpoint.
+        let ep = unsafe { object::<Ep, _>(ep) }?;
+        // SAFETY: the buffer is read before this call returns.
+        let buf = unsafe { buffer(buf, len) }?;
+        let flags = ep.inject_flags();
+        ep.send(&SendArgs { iov: &[buf], tag: None, data: None, dest, context: 0, flags })
+    })
+}
+
+/// `ssize_t fi_senddata(struct fid_ep *ep, const void *buf, size_t len, void *desc, uint64_t data, fi_addr_t dest_addr,
+/// void *context)`
+unsafe extern "C" fn senddata(
+    ep: *mut fid_ep,
+    buf: *const c_void,
+    len: usize,
+    _desc: *mut c_void,
+    data: u64,
+    dest: fi_addr_t,
+    context: *mut c_void,
+) -> isize {
+    guard(|| {
+        // SAFETY: C passes an open endpoint.
+        let ep = unsafe { object::<Ep, _>(ep) }?;
+        // SAFETY: the buffer is the operation's until it completes.
+        let buf = unsafe { buffer(buf, len) }?;
+        let flags = ep.tx_flags();
+        ep.send(&SendArgs { iov: &[buf], tag: None, data: Some(data), dest, context: context.addr(), flags })
+    })
+}
+
+/// `ssize_t fi_injectdata(struct fid_ep *ep, const void *buf, size_t len, uint64_t data, fi_addr_t dest_addr)`
+///
+/// # Errors
+/// `-FI_EINVAL` for more than the inject size.
+unsafe extern "C" fn injectdata(
+    ep: *mut fid_ep,
+    buf: *const c_void,
+    len: usize,
+    data: u64,
+    dest: fi_addr_t,
+) -> isize {
+    guard(|| {
+        // SAFETY: C passes an open endpoint.
+        let ep = unsafe { object::<Ep, _>(ep) }?;
+        // SAFETY: the buffer is read before this call returns.
+        let buf = unsafe { buffer(buf, len) }?;
+        let flags = ep.inject_flags();
+        ep.send(&SendArgs { iov: &[buf], tag: None, data: Some(data), dest, context: 0, flags })
+    })
+}

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Atomic operations on `float` and `double`, and what any real floating point type needs to take part.
+//!
+//! Comparisons are C's: a NaN is neither greater, smaller nor equal, and counts as true.
+
+use super::{Element, Op, execute_word};
+use scif_ring::Mem;
+use std::cmp::Ordering;
+
+/// Arithmetic of a real floating point type.
+pub(super) trait Real: Copy {
+    fn add(self, other: Self) -> Self;
+    fn sub(self, other: Self) -> Self;
+    fn mul(self, other: Self) -> Self;
+    /// `None` when one of them is not a number.
+    fn order(self, other: Self) -> Option<Ordering>;
+    fn is_true(self) -> bool;
+    fn from_bool(value: bool) -> Self;
+}
+
+/// [`Element::combine`] of every real type. Bitwise operations are not defined here and leave the target as it is.
+#[inline]
+pub(super) fn combine<R: Real>(op: Op, target: R, operand: R, compare: R) -> R {
+    let pick = |swap: bool| if swap { operand } else { target };
+    match op {
+        Op::Min => pick(operand.order(target) == Some(Ordering::Less)),
+        Op::Max => pick(operand.order(target) == Some(Ordering::Greater)),
+        Op::Sum => target.add(operand),
+        Op::Diff => target.sub(operand),
+        Op::Prod => target.mul(operand),
+        Op::LogicalOr => R::from_bool(target.is_true() || operand.is_true()),
+        Op::LogicalAnd => R::from_bool(target.is_true() && operand.is_true()),
+        Op::LogicalXor => R::from_bool(target.is_true() != operand.is_true()),
+        Op::Write => operand,
+        Op::SwapEq => pick(compare.order(target) == Some(Ordering::Equal)),
+        Op::SwapNe => pick(compare.order(target) != Some(Ordering::Equal)),
+        Op::SwapLe => pick(compare.order(target).is_some_and(Ordering::is_le)),
+        Op::SwapLt => pick(compare.order(target).is_some_and(Ordering::is_lt)),
+        Op::SwapGe => pick(compare.order(target).is_some_and(Ordering::is_ge)),
+        Op::SwapGt => pick(compare.order(target).is_some_and(Ordering::is_gt)),
+        Op::Read | Op::BitOr | Op::BitAnd | Op::BitXor | Op::SwapMask => target,
+    }
+}
+
+macro_rules! floats {
+    ($($type:ty: $word:ty),*) => {$(
+        impl Real for $type {
+            #[inline]
+            fn add(self, other: Self) -> Self {
+                self + other
+            }
+
+            #[inline]
+            fn sub(self, other: Self) -> Self {
+                self - other
+            }
+
+            #[inline]
+            fn mul(self, other: Self) -> Self {
+                self * other
+            }
+
+            #[inline]
+            fn order(self, other: Self) -> Option<Ordering> {
+                self.partial_cmp(&other)
+            }
+
+            #[inline]
+            fn is_true(self) -> bool {
+                self != 0.0
+            }
+
+            #[inline]
+            fn from_bool(value: bool) -> Self {
+                if value { 1.0 } else { 0.0 }
+            }
+        }
+
+        impl Element for $type {
+            const SIZE: usize = size_of::<$type>();
+
+            #[inline]
+            fn get(bytes: &[u8]) -> Self {
+                bytes.try_into().map_or(0.0, <$type>::from_ne_bytes)
+            }
+
+            #[inline]
+            fn put(self, bytes: &mut [u8]) {
+                bytes.copy_from_slice(&self.to_ne_bytes());
+            }
+
+            #[inline]
+            fn combine(op: Op, target: Self, operand: Self, compare: Self) -> Self {
+                combine(op, target, operand, compare)
+            }
+
+            #[inline]
+            fn execute(op: Op, target: &Mem, operand: Self, compare: Self) -> Option<Self> {
+                execute_word::<Self, $word>(op, target, operand, compare, <$type>::from_bits, <$type>::to_bits)
+            }
+        }
+    )*};
+}
+
+floats!(f32: u32, f64: u64);

@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! What each atomic operation does to each datatype, and which combinations exist.
+//!
+//! This file names the operations and datatypes of `rdma/fi_domain.h` and applies them to memory; it knows nothing
+//! of endpoints, keys or completions. The arithmetic is in the files beside it, one per family of types.
+//!
+//! # Invariants
+//!
+//! - An element of at most 8 bytes at a naturally aligned address is changed by one atomic instruction (or a
+//!   compare-and-swap loop), so that any number of executors, also in other processes, may work on it at once.
+//! - Everything else is changed under one lock of this process and must only ever be executed by the process
+//!   that owns the memory: [`is_direct`] tells which is which.
+//! - `FI_ATOMIC_READ` never writes its target: the memory may be readable only.
+//!
+//! Mirrors `fi_atomic(3)`.
+
+mod complex;
+mod float;
+mod int;
+mod long_double;
+#[cfg(test)]
+mod tests;
+
+use crate::data::{AtomicKind, Errno};
+use libfabric_sys as fi;
+use libfabric_sys::longdouble::LongDouble;
+use scif_ring::{Mem, rmw};
+use std::sync::{Mutex, PoisonError};
+
+/// The most bytes one operation carries, of operand, comparison and result each.
+pub(crate) const MAX_ATOMIC_BYTES: usize = 4096;
+
+/// Serialises the executions that no atomic instruction covers.
+static WIDE: Mutex<()> = Mutex::new(());
+
+/// `enum fi_op`, in its order: the discriminants are the C values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Op {
+    Min,
+    Max,
+    Sum,
+    Prod,
+    LogicalOr,
+    LogicalAnd,
+    BitOr,
+    BitAnd,
+    LogicalXor,
+    BitXor,
+    Read,
+    Write,
+    SwapEq,
+    SwapNe,
+    SwapLe,
+    SwapLt,
+    SwapGe,
+    SwapGt,
+    SwapMask,
+    Diff,
+}
+
+impl Op {
+    const ALL: [Op; 20] = [
+        Op::Min,
+        Op::Max,
+        Op::Sum,
+        Op::Prod,
+        Op::LogicalOr,
+        Op::LogicalAnd,
+        Op::BitOr,
+        Op::BitAnd,
+        Op::LogicalXor,
+        Op::BitXor,
+        Op::Read,
+        Op::Write,
+        Op::SwapEq,
+        Op::SwapNe,
+        Op::SwapLe,
+        Op::SwapLt,
+        Op::SwapGe,
+        Op::SwapGt,
+        Op::SwapMask,
+        Op::Diff,
+    ];
+
+    fn from_raw(raw: u32) -> Option<Op> {
+        Op::ALL.get(usize::try_from(raw).ok()?).copied()
+    }
+
+    /// Whether the operation takes a comparison (or mask) operand.
+    fn is_swap(self) -> bool {
+        matches!(
+            self,
+            Op::SwapEq | Op::SwapNe | Op::SwapLe | Op::SwapLt | Op::SwapGe | Op::SwapGt | Op::SwapMask
+        )
+    }
+
+    /// Whether the operation needs values to be greater or smaller than each other.
+    fn needs_order(self) -> bool {
+        matches!(self, Op::Min | Op::Max | Op::SwapLe | Op::SwapLt | Op::SwapGe | Op::SwapGt)
+    }
+
+    /// Whether the operation works on bits rather than on values.
+    fn needs_bits(self) -> bool {
+        matches!(self, Op::BitOr | Op::BitAnd | Op::BitXor | Op::SwapMask)
+    }
+
+    fn belongs_to(self, kind: AtomicKind) -> bool {
+        match kind {
+            AtomicKind::Write => !self.is_swap() && self != Op::Read,
+            AtomicKind::Fetch => !self.is_swap(),
+            AtomicKind::Compare => self.is_swap(),
+        }
+    }
+}
+
+/// `enum fi_datatype` as far as libfabric 1.17 knew it, in its order. The 8- and 16-bit floating point types that
+/// came later have no agreed arithmetic on CPUs and are not supported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum DataType {
+    Int8,
+    Uint8,
+    Int16,
+    Uint16,
+    Int32,
+    Uint32,
+    Int64,
+    Uint64,
+    Float,
+    Double,
+    FloatComplex,
+    DoubleComplex,
+    LongDouble,
+    LongDoubleComplex,
+    Int128,
+    Uint128,
+}
+
+impl DataType {
+    const ALL: [DataType; 16] = [
+        DataType::Int8,
+        DataType::Uint8,
+        DataType::Int16,
+        DataType::Uint16,
+        DataType::Int32,
+        DataType::Uint32,
+        DataType::Int64,
+        DataType::Uint64,
+        DataType::Float,
+        DataType::Double,
+        DataType::FloatComplex,
+        DataType::DoubleComplex,
+        DataType::LongDouble,
+        DataType::LongDoubleComplex,
+        DataType::Int128,
+        DataType::Uint128,
+    ];
+
+    fn from_raw(raw: u32) -> Option<DataType> {
+        DataType::ALL.get(usize::try_from(raw).ok()?).copied()
+    }
+
+    #[inline]
+    fn size(self) -> usize {
+        match self {
+            DataType::Int8 | DataType::Uint8 => 1,
+            DataType::Int16 | DataType::Uint16 => 2,
+            DataType::Int32 | DataType::Uint32 | DataType::Float => 4,
+            DataType::Int64 | DataType::Uint64 | DataType::Double | DataType::FloatComplex => 8,
+            DataType::DoubleComplex | DataType::LongDouble | DataType::Int128 | DataType::Uint128 => 16,
+            DataType::LongDoubleComplex => 32,
+        }
+    }
+
+    fn supports(self, op: Op) -> bool {
+        match self {
+            DataType::FloatComplex | DataType::DoubleComplex | DataType::LongDoubleComplex => {
+                !op.needs_order() && !op.needs_bits()
+            }
+            DataType::Float | DataType::Double | DataType::LongDouble => !op.needs_bits(),
+            _ => true,
+        }
+    }
+}
+
+/// A value an atomic operation works on.
+trait Element: Copy {
+    /// Size in memory.
+    const SIZE: usize;
+
+    /// The value in native byte order; bytes that are missing read as zero.
+    fn get(bytes: &[u8]) -> Self;
+
+    /// Stores the value; `bytes` has [`Self::SIZE`] bytes.
+    fn put(self, bytes: &mut [u8]);
+
+    /// The target's new value. Only called for operations the type supports.
+    fn combine(op: Op, target: Self, operand: Self, compare: Self) -> Self;
+
+    /// Executes on an aligned target with the CPU's atomic instructions; `None` when there are none for it.
+    #[inline]
+    fn execute(_op: Op, _target: &Mem, _operand: Self, _compare: Self) -> Option<Self> {
+        None
+    }
+}
+
+/// Bytes of one element of `datatype`, `None` for a datatype that is not supported.
+#[inline]
+pub(crate) fn size_of(datatype: u32) -> Option<usize> {
+    DataType::from_raw(datatype).map(DataType::size)
+}
+
+/// Whether calls of this kind may use `op` on `datatype`.
+#[inline]
+pub(crate) fn valid(op: u32, datatype: u32, kind: AtomicKind) -> bool {
+    match (Op::from_raw(op), DataType::from_raw(datatype)) {
+        (Some(op), Some(datatype)) => op.belongs_to(kind) && datatype.supports(op),
+        _ => false,
+    }
+}
+
+/// Whether anybody who can reach the target may execute on it: its elements are changed by atomic instructions.
+/// When not, only the process that owns the memory may.
+#[inline]
+pub(crate) fn is_direct(datatype: u32, target_addr: u64) -> bool {
+    match size_of(datatype) {
+        Some(size) => size <= 8 && target_addr.is_multiple_of(size as u64),
+        None => false,
+    }
+}
+
+/// The answer of `fi_query_atomic`: bytes of an element and the most elements of one call.
+///
+/// # Errors
+///
+/// `FI_EBADFLAGS` for flags other than one of `FI_FETCH_ATOMIC` and `FI_COMPARE_ATOMIC`; `FI_EOPNOTSUPP` for a
+/// combination that is not defined or not supported.
+pub(crate) fn query(datatype: u32, op: u32, flags: u64) -> Result<(usize, usize), Errno> {
+    const FETCH: u64 = fi::FI_FETCH_ATOMIC;
+    const COMPARE: u64 = fi::FI_COMPARE_ATOMIC;
+    let kind = match flags {
+        0 => AtomicKind::Write,
+        FETCH => AtomicKind::Fetch,
+        COMPARE => AtomicKind::Compare,
+        fi::FI_TAGGED => return Err(fi::FI_EOPNOTSUPP),
+        _ => return Err(fi::FI_EBADFLAGS),
+    };
+    query_kind(datatype, op, kind)
+}
+
+/// [`query`] for a known kind.
+///
+/// # Errors
+///
+/// `FI_EOPNOTSUPP` as above.
+pub(crate) fn query_kind(datatype: u32, op: u32, kind: AtomicKind) -> Result<(usize, usize), Errno> {
+    if !valid(op, datatype, kind) {
+        return Err(fi::FI_EOPNOTSUPP);
+    }
+    let size = size_of(datatype).ok_or(fi::FI_EOPNOTSUPP)?;
+    Ok((size, MAX_ATOMIC_BYTES / size))
+}
+
+/// Applies `op` to every element of `target` and leaves the values found there in `result`, unless that is empty.
+///
+/// `operand` is as long as the target (ignored by `FI_ATOMIC_READ`), `compare` too for the swap operations.
+///
+/// # Errors
+///
+/// `FI_EOPNOTSUPP` for an undefined combination, `FI_EINVAL` when the lengths do not agree.
+pub(crate) fn apply(
+    op: u32,
+    datatype: u32,
+    target: &Mem,
+    operand: &[u8],
+    compare: &[u8],
+    result: &mut [u8],
+) -> Result<(), Errno> {
+    let op = Op::from_raw(op).ok_or(fi::FI_EOPNOTSUPP)?;
+    let datatype = DataType::from_raw(datatype).ok_or(fi::FI_EOPNOTSUPP)?;
+    if !datatype.supports(op) {
+        return Err(fi::FI_EOPNOTSUPP);
+    }
+    let len = target.len();
+    let agree = len.is_multiple_of(datatype.size())
+        && (op == Op::Read || operand.len() == len)
+        && (!op.is_swap() || compare.len() == len)
+        && (result.is_empty() || result.len() == len);
+    if !agree {
+        return Err(fi::FI_EINVAL);
+    }
+    let job = Job { op, target, operand, compare, result };
+    match datatype {
+        DataType::Int8 => job.run::<i8>(),
+        DataType::Uint8 => job.run::<u8>(),
+        DataType::Int16 => job.run::<i16>(),
+        DataType::Uint16 => job.run::<u16>(),
+        DataType::Int32 => job.run::<i32>(),
+        DataType::Uint32 => job.run::<u32>(),
+        DataType::Int64 => job.run::<i64>(),
+        DataType::Uint64 => job.run::<u64>(),
+        DataType::Float => job.run::<f32>(),
+        DataType::Double => job.run::<f64>(),
+        DataType::FloatComplex => job.run::<complex::Complex<f32>>(),
+        DataType::DoubleComplex => job.run::<complex::Complex<f64>>(),
+        DataType::LongDouble => job.run::<LongDouble>(),
+        DataType::LongDoubleComplex => job.run::<complex::Complex<LongDouble>>(),
+        DataType::Int128 => job.run::<i128>(),
+        DataType::Uint128 => job.run::<u128>(),
+    }
+    Ok(())
+}
+
+/// One validated call of [`apply`].
+struct Job<'a> {
+    op: Op,
+    target: &'a Mem,
+    operand: &'a [u8],
+    compare: &'a [u8],
+    result: &'a mut [u8],
+}
+
+impl Job<'_> {
+    fn run<E: Element>(mut self) {
+        // Memory has one base alignment for all of its elements: either all are aligned or none is.
+        let direct = E::SIZE <= 8 && self.target.addr().is_multiple_of(E::SIZE);
+        let guard = (!direct).then(|| WIDE.lock().unwrap_or_else(PoisonError::into_inner));
+        for at in (0..self.target.len()).step_by(E::SIZE) {
+            let Some(cell) = self.target.sub(at, E::SIZE) else { break };
+            let operand = E::get(element(self.operand, at, E::SIZE));
+            let compare = E::get(element(self.compare, at, E::SIZE));
+            let old = if direct { E::execute(self.op, &cell, operand, compare) } else { None };
+            let old = old.unwrap_or_else(|| execute_locked(self.op, &cell, operand, compare));
+            if let Some(out) = self.result.get_mut(at..at + E::SIZE) {
+                old.put(out);
+            }
+        }
+        drop(guard);
+    }
+}
+
+/// The bytes of the element at `at`, none when the list has no such element.
+#[inline]
+fn element(bytes: &[u8], at: usize, size: usize) -> &[u8] {
+    bytes.get(at..at + size).unwrap_or_default()
+}
+
+/// The plain read-modify-write of memory that no atomic instruction covers; the caller holds [`WIDE`].
+fn execute_locked<E: Element>(op: Op, target: &Mem, operand: E, compare: E) -> E {
+    let mut bytes = [0u8; 32];
+    let bytes = bytes.get_mut(..E::SIZE).unwrap_or_default();
+    target.copy_to_slice(bytes);
+    let old = E::get(bytes);
+    if op != Op::Read {
+        E::combine(op, old, operand, compare).put(bytes);
+        target.copy_from_slice(bytes);
+    }
+    old
+}
+
+/// Executes on a target that fits a machine word, through conversions that keep every bit.
+#[inline]
+fn execute_word<E: Element, W: rmw::Word>(
+    op: Op,
+    target: &Mem,
+    operand: E,
+    compare: E,
+    from_word: impl Fn(W) -> E,
+    into_word: impl Fn(E) -> W,
+) -> Option<E> {
+    let old = if op == Op::Read {
+        rmw::load::<W>(target)
+    } else {
+        rmw::update::<W>(target, |word| into_word(E::combine(op, from_word(word), operand, compare)))
+    };
+    old.map(from_word)
+}

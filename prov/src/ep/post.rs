@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#![expect(unsafe_code, reason = "names the buffers that C passes")]
+//! The way of a data transfer call from its thunk to the data path: which flags hold for it, and where its buffers are.
+//!
+//! Plain calls use the flags of the endpoint (or alias), the `*msg` calls only those they are given. Without
+//! `FI_SELECTIVE_COMPLETION` every operation completes; with it, those whose flags have `FI_COMPLETION`. Inject calls
+//! never do.
+//!
+//! A buffer at address 0 is as good as any other: MPI programs use absolute addresses that way.
+//!
+//! Mirrors fi_endpoint(3), "OPERATION FLAGS".
+
+use libfabric_sys as fi;
+use scif_ring::{Mem, total_len};
+
+use super::Ep;
+use crate::attr::{IOV_LIMIT, RMA_IOV_LIMIT};
+use crate::data::{self, AtomicArgs, RecvArgs, RmaArgs, RmaIov, SendArgs};
+use crate::entry::{self, Errno};
+
+/// When an operation counts as complete.
+const LEVELS: u64 = fi::FI_INJECT_COMPLETE | fi::FI_TRANSMIT_COMPLETE | fi::FI_DELIVERY_COMPLETE;
+/// Classes of operations and directions: true of the call anyway, so programs may name them.
+const CLASSES: u64 = fi::FI_MSG
+    | fi::FI_RMA
+    | fi::FI_TAGGED
+    | fi::FI_ATOMIC
+    | fi::FI_READ
+    | fi::FI_WRITE
+    | fi::FI_RECV
+    | fi::FI_SEND
+    | fi::FI_REMOTE_READ
+    | fi::FI_REMOTE_WRITE;
+/// What a transmit attribute or `FI_SETOPSFLAG` may hold.
+pub(super) const TX_OP_FLAGS: u64 = LEVELS | fi::FI_COMPLETION | fi::FI_INJECT | fi::FI_FENCE | fi::FI_MORE;
+/// What a receive attribute or `FI_SETOPSFLAG` may hold.
+pub(super) const RX_OP_FLAGS: u64 = LEVELS | fi::FI_COMPLETION | fi::FI_MULTI_RECV | fi::FI_MORE;
+/// What the transmitting `*msg` calls take beside [`CLASSES`].
+const TX_MSG_FLAGS: u64 = TX_OP_FLAGS | fi::FI_REMOTE_CQ_DATA | fi::FI_PRIORITY;
+/// What the receiving `*msg` calls take beside [`CLASSES`].
+const RX_MSG_FLAGS: u64 = RX_OP_FLAGS | fi::FI_PEEK | fi::FI_CLAIM | fi::FI_DISCARD | fi::FI_REMOTE_CQ_DATA;
+
+/// A short list on the stack.
+#[derive(Debug)]
+pub(crate) struct Short<T, const N: usize> {
+    items: [T; N],
+    len: usize,
+}
+
+/// The buffers of one call.
+pub(crate) type Buffers = Short<Mem, IOV_LIMIT>;
+/// The remote ranges of one call.
+pub(crate) type Ranges = Short<RmaIov, RMA_IOV_LIMIT>;
+
+impl<T, const N: usize> Short<T, N> {
+    #[inline]
+    pub(crate) fn as_slice(&self) -> &[T] {
+        self.items.get(..self.len).unwrap_or_default()
+    }
+
+    /// Fills a list; `FI_EINVAL` when it is too long.
+    fn of<S>(sources: &[S], empty: T, convert: impl Fn(&S) -> Result<T, Errno>) -> Result<Short<T, N>, Errno>
+    where
+        T: Copy,
+    {
+        if sources.len() > N {
+            return Err(fi::FI_EINVAL);
+        }
+        let mut items = [empty; N];
+        for (item, source) in items.iter_mut().zip(sources) {
+            *item = convert(source)?;
+        }
+        Ok(Short { items, len: sources.len() })
+    }
+}
+
+impl Buffers {
+    pub(crate) const fn none() -> Buffers {
+        Short { items: [Mem::empty(); IOV_LIMIT], len: 0 }
+    }
+
+    /// The buffers of an `iovec` list.
+    ///
+    /// # Errors
+    ///
+    /// `FI_EINVAL` for a list that is too long or missing, or lengths that no memory has.
+    ///
+    /// # Safety
+    ///
+    /// `iov` is null or points to `count` elements whose buffers satisfy [`buffer`].
+    #[inline]
+    pub(crate) unsafe fn from_iovec(iov: *const fi::iovec, count: usize) -> Result<Buffers, Errno> {
+        // SAFETY: null or `count` elements, by the caller's contract.
+        let iov = unsafe { entry::slice(iov, count) }?;
+        let list = Short::of(iov, Mem::empty(), |v| {
+            // SAFETY: the buffer of an element, by the caller's contract.
+            unsafe { buffer(v.iov_base.cast_const(), v.iov_len) }
+        })?;
+        list.fits()
+    }
+
+    /// The buffers of a list whose lengths count elements of `size` bytes.
+    ///
+    /// # Errors
+    ///
+    /// As [`Buffers::from_iovec`].
+    ///
+    /// # Safety
+    ///
+    /// `ioc` is null or points to `count` elements whose buffers satisfy [`buffer`].
+    pub(crate) unsafe fn from_ioc(ioc: *const fi::fi_ioc, count: usize, size: usize) -> Result<Buffers, Errno> {
+        // SAFETY: null or `count` elements, by the caller's contract.
+        let ioc = unsafe { entry::slice(ioc, count) }?;
+        let list = Short::of(ioc, Mem::empty(), |v| {
+            let len = v.count.checked_mul(size).ok_or(fi::FI_EINVAL)?;
+            // SAFETY: the buffer of an element, by the caller's contract.
+            unsafe { buffer(v.addr.cast_const(), len) }
+        })?;
+        list.fits()
+    }
+
+    /// Refuses lists whose total is more than memory has.
+    fn fits(self) -> Result<Buffers, Errno> {
+        let mut total = 0usize;
+        for m in self.as_slice() {
+            total = total.checked_add(m.len()).ok_or(fi::FI_EINVAL)?;
+        }
+        isize::try_from(total).map_err(|_| fi::FI_EINVAL)?;
+        Ok(self)
+    }
+}
+
+impl Ranges {
+    /// The remote ranges of an RMA call.
+    ///
+    /// # Errors
+    ///
+    /// `FI_EINVAL` for a list that is too long or missing.
+    ///
+    /// # Safety
+    ///
+    /// `rma` is null or points to `count` elements.
+    pub(crate) unsafe fn from_rma_iov(rma: *const fi::fi_rma_iov, count: usize) -> Result<Ranges, Errno> {
+        // SAFETY: null or `count` elements, by the caller's contract.
+        let rma = unsafe { entry::slice(rma, count) }?;
+        Short::of(rma, RmaIov::default(), |v| Ok(RmaIov { addr: v.addr, len: v.len, key: v.key }))
+    }
+
+    /// The remote ranges of an atomic call on elements of `size` bytes.
+    ///
+    /// # Errors
+    ///
+    /// As [`Ranges::from_rma_iov`].
+    ///
+    /// # Safety
+    ///
+    /// As [`Ranges::from_rma_iov`].
+    pub(crate) unsafe fn from_rma_ioc(
+        rma: *const fi::fi_rma_ioc,
+        count: usize,
+        size: usize,
+    ) -> Result<Ranges, Errno> {
+        // SAFETY: null or `count` elements, by the caller's contract.
+        let rma = unsafe { entry::slice(rma, count) }?;
+        Short::of(rma, RmaIov::default(), |v| {
+            let len = v.count.checked_mul(size).ok_or(fi::FI_EINVAL)?;
+            Ok(RmaIov { addr: v.addr, len, key: v.key })
+        })
+    }
+
+    /// Bytes in all ranges; `FI_EINVAL` when no memory has that many.
+    pub(crate) fn total(&self) -> Result<usize, Errno> {
+        let sum = |total: usize, range: &RmaIov| total.checked_add(range.len);
+        self.as_slice().iter().try_fold(0, sum).ok_or(fi::FI_EINVAL)
+    }
+}
+
+/// Names a buffer of a data transfer call. Null is an address like any other.
+///
+/// # Errors
+///
+/// `FI_EINVAL` for a length that no memory has.
+///
+/// # Safety
+///
+/// The application keeps the buffer valid until the operation completed (for inject calls until the call returns), as
+/// fi_msg(3) and its kin demand; writable where the operation writes.
+#[inline]
+pub(crate) unsafe fn buffer(buf: *const std::ffi::c_void, len: usize) -> Result<Mem, Errno> {
+    if isize::try_from(len).is_err() {
+        return Err(fi::FI_EINVAL);
+    }
+    // SAFETY: valid until the operation completed, by the caller's contract; the data path drops it then.
+    Ok(unsafe { Mem::new(buf.cast_mut().cast(), len) })
+}
+
+impl Ep {
+    /// Flags of plain transmit calls.
+    #[inline]
+    pub(crate) fn tx_flags(&self) -> u64 {
+        self.tx_op_flags.get_relaxed() | self.core.tx_always.get_relaxed()
+    }
+
+    /// Flags of plain receive calls.
+    #[inline]
+    pub(crate) fn rx_flags(&self) -> u64 {
+        self.rx_op_flags.get_relaxed() | self.core.rx_always.get_relaxed()
+    }
+
+    /// Flags of inject calls.
+    #[inline]
+    pub(crate) fn inject_flags(&self) -> u64 {
+        (self.tx_op_flags.get_relaxed() & !(LEVELS | fi::FI_COMPLETION)) | fi::FI_INJECT
+    }
+
+    /// Flags of a transmit call that was given `flags`.
+    ///
+    /// # Errors
+    ///
+    /// `FI_EBADFLAGS` for flags that do not belong to such a call.
+    #[inline]
+    pub(crate) fn tx_msg_flags(&self, flags: u64) -> Result<u64, Errno> {
+        if flags & !(TX_MSG_FLAGS | CLASSES) != 0 {
+            return Err(fi::FI_EBADFLAGS);
+        }
+        Ok((flags & TX_MSG_FLAGS) | self.core.tx_always.get_relaxed())
+    }
+
+    /// Flags of a receive call that was given `flags`.
+    ///
+    /// # Errors
+    ///
+    /// `FI_EBADFLAGS` for flags that do not belong to such a call or contradict each other.
+    #[inline]
+    pub(crate) fn rx_msg_flags(&self, flags: u64) -> Result<u64, Errno> {
+        let probe = flags & (fi::FI_PEEK | fi::FI_CLAIM) != 0;
+        let alone = flags & fi::FI_DISCARD != 0 && !probe;
+        let both = flags & fi::FI_MULTI_RECV != 0 && probe;
+        if flags & !(RX_MSG_FLAGS | CLASSES) != 0 || alone || both {
+            return Err(fi::FI_EBADFLAGS);
+        }
+        Ok((flags & RX_MSG_FLAGS) | self.core.rx_always.get_relaxed())
+    }
+
+    /// Refuses an injected operation that is larger than was agreed.
+    #[inline]
+    fn check_inject(&self, flags: u64, iov: &[Mem]) -> Result<(), Errno> {
+        if flags & fi::FI_INJECT != 0 && total_len(iov) > self.core.inject_size {
+            return Err(fi::FI_EINVAL);
+        }
+        Ok(())
+    }
+
+    /// Posts a message.
+    ///
+    /// # Errors
+    ///
+    /// `FI_EINVAL` when it is injected and too large, and those of the data path.
+    #[inline]
+    pub(crate) fn send(&self, args: &SendArgs<'_>) -> Result<isize, Errno> {
+        self.check_inject(args.flags, args.iov)?;
+        data::send(&mut self.core.dom.gate.lock(), self.core.idx, args)?;
+        Ok(0)
+    }
+
+    /// Posts a receive, or a request to look for, claim or drop a message.
+    ///
+    /// # Errors
+    ///
+    /// `FI_EINVAL` for a claim without a context, and those of the data path.
+    #[inline]
+    pub(crate) fn recv(&self, args: &RecvArgs<'_>) -> Result<isize, Errno> {
+        if args.flags & fi::FI_CLAIM != 0 && args.context == 0 {
+            return Err(fi::FI_EINVAL);
+        }
+        data::recv(&mut self.core.dom.gate.lock(), self.core.idx, args)?;
+        Ok(0)
+    }
+
+    /// Posts an RMA operation.
+    ///
+    /// # Errors
+    ///
+    /// `FI_EINVAL` when it is injected and too large, or the local and remote lengths differ, and those of the data path.
+    #[inline]
+    pub(crate) fn rma(&self, args: &RmaArgs<'_>) -> Result<isize, Errno> {
+        self.check_inject(args.flags, args.iov)?;
+        data::rma(&mut self.core.dom.gate.lock(), self.core.idx, args)?;
+        Ok(0)
+    }
+
+    /// Posts an atomic operation that [`crate::atomic`] has validated.
+    ///
+    /// # Errors
+    ///
+    /// `FI_EINVAL` when it is injected and too large, and those of the data path.
+    #[inline]
+    pub(crate) fn atomic(&self, args: &AtomicArgs<'_>) -> Result<isize, Errno> {
+        self.check_inject(args.flags, args.operand)?;
+        data::atomic(&mut self.core.dom.gate.lock(), self.core.idx, args)?;
+        Ok(0)
+    }
+}

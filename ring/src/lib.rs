@@ -1,1 +1,29 @@
-//! Placeholder until the first commit of this room.
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! The concurrency room: everything that needs an atomic, and the only copies in and out of memory that is not Rust's.
+//!
+//! Not about: system calls, file descriptors, who the peer is. No dependency, no FFI; memory comes from the caller as
+//! a pointer. The peer is hostile: a control word is loaded once, checked, then used, and positions are computed here,
+//! never read. `docs/shm-layout.md` lists every byte, `docs/memory-model.md` every ordering and its partner.
+
+pub mod claim;
+pub mod copy;
+pub mod counter;
+pub mod doorbell;
+pub mod gate;
+pub mod keytable;
+pub mod layout;
+pub mod rmw;
+pub mod spsc;
+mod sync;
+
+pub use claim::{Claim, Offer};
+pub use copy::{Mem, copy_iov, slice_iov, total_len};
+pub use counter::{Count, Flag};
+pub use doorbell::{Bell, BellHandle, publish_fence, sleeper_fence};
+pub use gate::{Gate, GateGuard};
+pub use keytable::{KeyEntry, KeyReader, KeyTable, Mark};
+pub use layout::{
+    BELL_BITS, BELL_BYTES, BODY_MAX, CLAIM_BLOCKS, CLAIM_BYTES, DATA, DIRECTION_BYTES, HEAD_MAX, KEY_SLOTS,
+    KEYTABLE_BYTES, MARK_BYTES, PART, SLOTS,
+};
+pub use spsc::{Consumer, Corrupt, LayoutError, Producer, PushError, Record};

@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Memory that is not Rust's, user buffers and shared pages, and the only copies in and out of it.
+//!
+//! Not about: control words (`spsc` and its neighbours), other processes' memory. Such bytes may change under our hands:
+//! they are never seen through a reference, only copied, and looked at in the copy.
+
+#![expect(unsafe_code, reason = "copies through raw pointers")]
+
+use crate::sync::Ordering;
+use core::sync::atomic::compiler_fence;
+
+/// Copies from this size on bypass the caches where that is known to win (x86-64).
+pub const NT_THRESHOLD: usize = 4 << 20;
+
+/// A run of bytes outside Rust's rules: never a `&[u8]`.
+#[derive(Clone, Copy, Debug)]
+pub struct Mem {
+    ptr: *mut u8,
+    len: usize,
+}
+
+// SAFETY: a Mem is an address and a length; what may be done with it from any thread is the contract of `Mem::new`.
+unsafe impl Send for Mem {}
+// SAFETY: as above; it has no interior state.
+unsafe impl Sync for Mem {}
+
+impl Mem {
+    /// Names `len` bytes at `ptr`.
+    ///
+    /// # Safety
+    ///
+    /// `ptr..ptr + len` stays readable, and writable where it is written, until the last use of this value and its copies
+    /// (for libfabric buffers: until the operation completed), and no Rust reference is used on it meanwhile.
+    #[inline]
+    pub const unsafe fn new(ptr: *mut u8, len: usize) -> Mem {
+        Mem { ptr, len }
+    }
+
+    /// No bytes.
+    #[inline]
+    pub const fn empty() -> Mem {
+        Mem {
+            ptr: core::ptr::dangling_mut(),
+            len: 0,
+        }
+    }
+
+    /// The address of the first byte.
+    #[inline]
+    pub fn addr(&self) -> usize {
+        self.ptr.addr()
+    }
+
+    /// The first byte.
+    #[inline]
+    pub const fn as_ptr(&self) -> *mut u8 {
+        self.ptr
+    }
+
+    /// How many bytes.
+    #[inline]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    #[inline]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// `len` bytes from `off` on, if they all lie inside.
+    #[inline]
+    pub fn sub(&self, off: usize, len: usize) -> Option<Mem> {
+        (off <= self.len && len <= self.len - off).then(|| Mem {
+            ptr: self.ptr.wrapping_add(off),
+            len,
+        })
+    }
+
+    /// What lies from `off` on; nothing if that is past the end.
+    #[inline]
+    fn after(&self, off: usize) -> Mem {
+        let off = off.min(self.len);
+        Mem {
+            ptr: self.ptr.wrapping_add(off),
+            len: self.len - off,
+        }
+    }
+
+    /// Copies from `src` as much as both have; returns how much.
+    #[inline]
+    pub fn copy_from_slice(&self, src: &[u8]) -> usize {
+        let n = self.len.min(src.len());
+        // SAFETY: n bytes are writable by the contract of `new` and readable in the slice; a live slice is not aliased by
+        // a Mem that is written, by that contract.
+        unsafe { copy_apart(self.ptr, src.as_ptr(), n) };
+        n
+    }
+
+    /// Copies to `dst` as much as both have; returns how much.
+    #[inline]
+    pub fn copy_to_slice(&self, dst: &mut [u8]) -> usize {
+        let n = self.len.min(dst.len());
+        // SAFETY: n bytes are readable by the contract of `new` and writable in the slice, which is exclusive.
+        unsafe { copy_apart(dst.as_mut_ptr(), self.ptr, n) };
+        settle();
+        n
+    }
+
+    /// Copies from `src` as much as both have; returns how much. The two may overlap. From [`NT_THRESHOLD`] on the copy may
+    /// bypass the caches, and is then ordered by a store fence before whatever follows.
+    #[inline]
+    pub fn copy_from(&self, src: &Mem) -> usize {
+        let n = self.len.min(src.len);
+        // SAFETY: n bytes are writable here and readable there by the contract of `new`.
+        unsafe { copy_any(self.ptr, src.ptr, n) };
+        n
+    }
+}
+
+/// Bytes of a scatter list.
+#[inline]
+pub fn total_len(iov: &[Mem]) -> usize {
+    iov.iter().fold(0, |sum, m| sum.saturating_add(m.len))
+}
+
+/// Copies between scatter lists from byte offsets on, at most `max`, as much as both have; returns how much.
+#[inline]
+pub fn copy_iov(dst: &[Mem], dst_off: usize, src: &[Mem], src_off: usize, max: usize) -> usize {
+    let mut to = Cursor::new(dst, dst_off);
+    let mut from = Cursor::new(src, src_off);
+    let mut done = 0;
+    while done < max {
+        let (d, s) = (to.run(), from.run());
+        let n = d.len.min(s.len).min(max - done);
+        if n == 0 {
+            break;
+        }
+        // SAFETY: n is within both runs, which are readable and writable by the contract of `Mem::new`.
+        unsafe { copy_any(d.ptr, s.ptr, n) };
+        to.advance(n);
+        from.advance(n);
+        done += n;
+    }
+    done
+}
+
+/// Puts into `out`, cleared first, the parts of `iov` that cover `off..off + len`, as far as it reaches.
+pub fn slice_iov(iov: &[Mem], off: usize, len: usize, out: &mut Vec<Mem>) {
+    out.clear();
+    let mut cursor = Cursor::new(iov, off);
+    let mut left = len;
+    while left > 0 {
+        let run = cursor.run();
+        let n = run.len.min(left);
+        if n == 0 {
+            break;
+        }
+        out.push(Mem { ptr: run.ptr, len: n });
+        cursor.advance(n);
+        left -= n;
+    }
+}
+
+/// A place in a scatter list.
+struct Cursor<'a> {
+    run: Mem,
+    rest: core::slice::Iter<'a, Mem>,
+}
+
+impl<'a> Cursor<'a> {
+    #[inline]
+    fn new(iov: &'a [Mem], off: usize) -> Cursor<'a> {
+        let mut cursor = Cursor {
+            run: Mem::empty(),
+            rest: iov.iter(),
+        };
+        let mut off = off;
+        for m in cursor.rest.by_ref() {
+            if off < m.len {
+                cursor.run = m.after(off);
+                break;
+            }
+            off -= m.len;
+        }
+        cursor
+    }
+
+    /// The contiguous bytes at this place; empty only at the end of the list.
+    #[inline]
+    fn run(&mut self) -> Mem {
+        while self.run.len == 0 {
+            match self.rest.next() {
+                Some(m) => self.run = *m,
+                None => break,
+            }
+        }
+        self.run
+    }
+
+    #[inline]
+    fn advance(&mut self, n: usize) {
+        self.run = self.run.after(n);
+    }
+}
+
+/// What was copied out of shared memory stays what it is: the compiler may not read the source again in place of the copy.
+#[inline(always)]
+pub(crate) fn settle() {
+    compiler_fence(Ordering::SeqCst);
+}
+
+/// Copies `n` bytes between memory that does not overlap; up to 64 without a call.
+///
+/// # Safety
+///
+/// `src..src + n` is readable, `dst..dst + n` writable, and they do not overlap.
+#[inline(always)]
+pub(crate) unsafe fn copy_apart(dst: *mut u8, src: *const u8, n: usize) {
+    if n <= 64 {
+        // SAFETY: the caller's contract, and n <= 64.
+        unsafe { copy_short(dst, src, n) };
+    } else {
+        // SAFETY: the caller's contract.
+        unsafe { dst.copy_from_nonoverlapping(src, n) };
+    }
+}
+
+/// Copies `n` bytes between memory that may overlap; up to 64 without a call.
+///
+/// # Safety
+///
+/// `src..src + n` is readable and `dst..dst + n` writable.
+#[inline(always)]
+unsafe fn copy_any(dst: *mut u8, src: *const u8, n: usize) {
+    if n <= 64 {
+        // SAFETY: the caller's contract, and n <= 64.
+        unsafe { copy_short(dst, src, n) };
+    } else {
+        // SAFETY: the caller's contract.
+        unsafe { copy_long(dst, src, n) };
+    }
+}
+
+/// Copies up to 64 bytes by at most two moves of one width, the second ending where the run ends. Both are read before either is
+/// written, so the runs may overlap.
+///
+/// # Safety
+///
+/// `n <= 64`, `src..src + n` is readable and `dst..dst + n` writable.
+#[inline(always)]
+unsafe fn copy_short(dst: *mut u8, src: *const u8, n: usize) {
+    match n {
+        0 => {}
+        // SAFETY: n is within size..=2 * size of the width named; the rest is the caller's contract. So for each arm.
+        1 => unsafe { copy_ends::<u8>(dst, src, n) },
+        // SAFETY: as above.
+        2..4 => unsafe { copy_ends::<u16>(dst, src, n) },
+        // SAFETY: as above.
+        4..8 => unsafe { copy_ends::<u32>(dst, src, n) },
+        // SAFETY: as above.
+        8..16 => unsafe { copy_ends::<u64>(dst, src, n) },
+        // SAFETY: as above.
+        16..32 => unsafe { copy_ends::<[u64; 2]>(dst, src, n) },
+        // SAFETY: as above.
+        _ => unsafe { copy_ends::<[u64; 4]>(dst, src, n) },
+    }
+}
+
+/// # Safety
+///
+/// `size_of::<T>() <= n <= 2 * size_of::<T>()`, `src..src + n` is readable and `dst..dst + n` writable.
+#[inline(always)]
+unsafe fn copy_ends<T: Copy>(dst: *mut u8, src: *const u8, n: usize) {
+    let last = n - size_of::<T>();
+    // SAFETY: the first size_of::<T>() <= n bytes are readable.
+    let head = unsafe { src.cast::<T>().read_unaligned() };
+    // SAFETY: the last size_of::<T>() <= n bytes are readable.
+    let tail = unsafe { src.wrapping_add(last).cast::<T>().read_unaligned() };
+    // SAFETY: the first size_of::<T>() <= n bytes are writable.
+    unsafe { dst.cast::<T>().write_unaligned(head) };
+    // SAFETY: the last size_of::<T>() <= n bytes are writable.
+    unsafe { dst.wrapping_add(last).cast::<T>().write_unaligned(tail) };
+}
+
+/// # Safety
+///
+/// `src..src + n` is readable and `dst..dst + n` writable.
+unsafe fn copy_long(dst: *mut u8, src: *const u8, n: usize) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    if n >= NT_THRESHOLD && dst.addr().abs_diff(src.addr()) >= n {
+        // SAFETY: the caller's contract, and the runs are n apart.
+        unsafe { stream::copy(dst, src, n) };
+        return;
+    }
+    // SAFETY: the caller's contract; the runs may overlap.
+    unsafe { dst.copy_from(src, n) };
+}
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod stream {
+    //! The copy that bypasses the caches: SSE2, which every x86-64 has.
+    use core::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
+
+    /// # Safety
+    ///
+    /// `n >= 64`, `src..src + n` is readable, `dst..dst + n` writable, and they do not overlap.
+    pub(super) unsafe fn copy(dst: *mut u8, src: *const u8, n: usize) {
+        // The stores need lines: an ordinary copy up to the first one, and after the last.
+        let head = dst.align_offset(64).min(n);
+        let body = (n - head) & !63;
+        // SAFETY: head <= n.
+        unsafe { dst.copy_from_nonoverlapping(src, head) };
+        for at in (head..head + body).step_by(64) {
+            let (to, from) = (
+                dst.wrapping_add(at).cast::<__m128i>(),
+                src.wrapping_add(at).cast::<__m128i>(),
+            );
+            // SAFETY: at + 64 <= n, so each 16-byte quarter of this line is readable.
+            let a = unsafe { _mm_loadu_si128(from) };
+            // SAFETY: as above.
+            let b = unsafe { _mm_loadu_si128(from.wrapping_add(1)) };
+            // SAFETY: as above.
+            let c = unsafe { _mm_loadu_si128(from.wrapping_add(2)) };
+            // SAFETY: as above.
+            let d = unsafe { _mm_loadu_si128(from.wrapping_add(3)) };
+            // SAFETY: at + 64 <= n, so each quarter is writable, and dst + head is aligned to 64.
+            unsafe { _mm_stream_si128(to, a) };
+            // SAFETY: as above.
+            unsafe { _mm_stream_si128(to.wrapping_add(1), b) };
+            // SAFETY: as above.
+            unsafe { _mm_stream_si128(to.wrapping_add(2), c) };
+            // SAFETY: as above.
+            unsafe { _mm_stream_si128(to.wrapping_add(3), d) };
+        }
+        let at = head + body;
+        // SAFETY: at <= n.
+        unsafe {
+            dst.wrapping_add(at)
+                .copy_from_nonoverlapping(src.wrapping_add(at), n - at)
+        };
+        // SYNC POINT: streamed stores are not ordered by a later Release; this fence puts them before any publication that
+        // follows (`Producer::push` in spsc.rs, `Claim::front_done` in claim.rs, a completion in the process).
+        // SAFETY: every x86-64 has SSE.
+        unsafe { _mm_sfence() };
+    }
+}

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! The bell of an endpoint: one page in which its peers say whose ring to look at, and in which it says that it sleeps.
+//!
+//! Not about: the wake-up of a sleeper itself, which needs the OS. A bell is a hint: the page can be written by every peer, so
+//! bits may come from nowhere and any word may be erased. Its owner bounds what that costs by looking at idle rings, and at the
+//! clock, now and then.
+
+#![expect(unsafe_code, reason = "lays the bell over raw shared memory")]
+
+use crate::layout::{BELL_WORDS, BellPage, LAYOUT};
+use crate::sync::{Ordering, fence};
+use core::sync::atomic::compiler_fence;
+
+/// The bell as the product lays it out, its owner's side.
+pub type Bell = BellOf<BELL_WORDS>;
+/// The bell as the product lays it out, a peer's side.
+pub type BellHandle = BellHandleOf<BELL_WORDS>;
+
+/// After a push, before looking at `consumer_idle` or `sleeping`. `asymmetric` when the sleeper runs `membarrier`, which then
+/// orders this thread too; else both sides fence.
+#[inline(always)]
+pub fn publish_fence(asymmetric: bool) {
+    if asymmetric {
+        compiler_fence(Ordering::SeqCst);
+    } else {
+        // SYNC POINT: pairs with `sleeper_fence`. Each side writes one word and reads the other's: only a total order of the
+        // two fences forbids that both read the old value (loom test `sleep_needs_both_fences`).
+        fence(Ordering::SeqCst);
+    }
+}
+
+/// After `set_idle(true)` or `set_sleeping(true)`, before the last look at the rings, where `membarrier` is not used.
+#[inline]
+pub fn sleeper_fence() {
+    // SYNC POINT: pairs with `publish_fence`, which says why it must be SeqCst.
+    fence(Ordering::SeqCst);
+}
+
+/// The owner's side of a bell.
+#[derive(Debug)]
+pub struct BellOf<const WORDS: usize> {
+    page: *const BellPage<WORDS>,
+}
+
+// SAFETY: the page is shared memory made of atomics, not tied to a thread; the contract of `new` keeps it mapped.
+unsafe impl<const WORDS: usize> Send for BellOf<WORDS> {}
+// SAFETY: every method is one or more atomic accesses.
+unsafe impl<const WORDS: usize> Sync for BellOf<WORDS> {}
+
+impl<const WORDS: usize> BellOf<WORDS> {
+    /// The owner's side of the bell laid over `base`.
+    ///
+    /// # Safety
+    ///
+    /// `base` is aligned to 128 and begins `BELL_BYTES` bytes that stay mapped readable and writable for the life of the value and were
+    /// zeroed when created.
+    pub unsafe fn new(base: *mut u8) -> Self {
+        let bell = BellOf {
+            page: base.cast::<BellPage<WORDS>>().cast_const(),
+        };
+        // SYNC POINT: pairs with `BellHandleOf::compatible`, through whatever carried the page to the peer.
+        bell.page().owner.layout.store(LAYOUT, Ordering::Relaxed);
+        bell
+    }
+
+    #[inline(always)]
+    fn page(&self) -> &BellPage<WORDS> {
+        // SAFETY: the contract of `new`; any bytes are a valid page, and it is made of atomics.
+        unsafe { &*self.page }
+    }
+
+    /// Whether a bit may be set: one load.
+    #[inline]
+    pub fn any(&self) -> bool {
+        // Ordered by `take`, if it comes to that.
+        self.page().summary.bits.load(Ordering::Relaxed) != 0
+    }
+
+    /// Calls `f` with each bit that is set, and clears it first.
+    pub fn take(&self, mut f: impl FnMut(usize)) {
+        // SYNC POINT: pairs with the `fetch_or` of the summary in `BellHandleOf::ring`.
+        let mut summary = self.page().summary.bits.swap(0, Ordering::AcqRel);
+        while summary != 0 {
+            let w = summary.trailing_zeros() as usize;
+            summary &= summary - 1;
+            // A peer may set summary bits for words that do not exist.
+            let Some(word) = self.page().words.get(w) else {
+                break;
+            };
+            // SYNC POINT: pairs with the `fetch_or` of the word in `BellHandleOf::ring`: the record is there before the bit.
+            let mut bits = word.swap(0, Ordering::AcqRel);
+            // SYNC POINT: pairs with `publish_fence`: a peer that still saw its bit set published before the looks that follow.
+            fence(Ordering::SeqCst);
+            while bits != 0 {
+                f(w * 64 + bits.trailing_zeros() as usize);
+                bits &= bits - 1;
+            }
+        }
+    }
+
+    /// Says that the owner is about to sleep, or no longer sleeps. After saying so it runs `sleeper_fence` (or membarrier) and looks at
+    /// its rings once more before it sleeps.
+    #[inline]
+    pub fn set_sleeping(&self, sleeping: bool) {
+        // SYNC POINT: pairs with `BellHandleOf::sleeping`; ordered by the fences named in this file.
+        self.page()
+            .owner
+            .sleeping
+            .store(u32::from(sleeping), Ordering::Relaxed);
+    }
+
+    /// What the owner last said, unless a peer wrote over it.
+    #[inline]
+    pub fn is_sleeping(&self) -> bool {
+        self.page().owner.sleeping.load(Ordering::Relaxed) != 0
+    }
+}
+
+/// A peer's side of a bell.
+#[derive(Debug)]
+pub struct BellHandleOf<const WORDS: usize> {
+    page: *const BellPage<WORDS>,
+}
+
+// SAFETY: the page is shared memory made of atomics, not tied to a thread; the contract of `new` keeps it mapped.
+unsafe impl<const WORDS: usize> Send for BellHandleOf<WORDS> {}
+// SAFETY: every method is one or more atomic accesses.
+unsafe impl<const WORDS: usize> Sync for BellHandleOf<WORDS> {}
+
+impl<const WORDS: usize> BellHandleOf<WORDS> {
+    /// A peer's side of the bell laid over `base`.
+    ///
+    /// # Safety
+    ///
+    /// `base` is aligned to 128 and begins `BELL_BYTES` bytes that stay mapped readable and writable for the life of the value.
+    pub const unsafe fn new(base: *mut u8) -> Self {
+        BellHandleOf {
+            page: base.cast::<BellPage<WORDS>>().cast_const(),
+        }
+    }
+
+    #[inline(always)]
+    fn page(&self) -> &BellPage<WORDS> {
+        // SAFETY: the contract of `new`; any bytes are a valid page, and it is made of atomics.
+        unsafe { &*self.page }
+    }
+
+    /// Whether the owner lays its bell out as we do.
+    pub fn compatible(&self) -> bool {
+        // SYNC POINT: pairs with `BellOf::new`, through whatever carried the page here.
+        self.page().owner.layout.load(Ordering::Relaxed) == LAYOUT
+    }
+
+    /// Whether the owner sleeps and needs a wake-up outside shared memory; looked at after a push and `publish_fence`.
+    #[inline]
+    pub fn sleeping(&self) -> bool {
+        // SYNC POINT: pairs with `BellOf::set_sleeping`; ordered by the fences named in this file.
+        self.page().owner.sleeping.load(Ordering::Relaxed) != 0
+    }
+
+    /// Sets a bit, counted modulo the size of the bell; called after a push and `publish_fence`. Writes only what is not set yet.
+    #[inline]
+    pub fn ring(&self, bit: usize) {
+        let w = bit / 64 % WORDS;
+        let Some(word) = self.page().words.get(w) else {
+            return;
+        };
+        let mask = 1 << (bit % 64);
+        // SYNC POINT: pairs with the `swap` of the word in `BellOf::take`.
+        if word.load(Ordering::Relaxed) & mask == 0 {
+            word.fetch_or(mask, Ordering::AcqRel);
+        }
+        // Also when the bit was set: whoever set it may not have got here yet.
+        let summary = &self.page().summary.bits;
+        // SYNC POINT: pairs with the `swap` of the summary in `BellOf::take`.
+        if summary.load(Ordering::Relaxed) & (1 << w) == 0 {
+            summary.fetch_or(1 << w, Ordering::AcqRel);
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::layout::{BELL_BITS, BELL_BYTES};
+
+    #[repr(align(4096))]
+    struct Page([u8; BELL_BYTES]);
+
+    #[test]
+    fn bits_come_out_once() {
+        let mut page = Box::new(Page([0; BELL_BYTES]));
+        let base = page.0.as_mut_ptr();
+        // SAFETY: the page is aligned, zeroed and outlives both.
+        let (bell, handle) = unsafe { (Bell::new(base), BellHandle::new(base)) };
+        assert!(handle.compatible() && !bell.any());
+        for bit in [0, 63, 64, 4095, BELL_BITS + 7, 63] {
+            handle.ring(bit);
+        }
+        assert!(bell.any());
+        let mut seen = Vec::new();
+        bell.take(|b| seen.push(b));
+        assert_eq!(seen, [0, 7, 63, 64, 4095]);
+        bell.take(|_| panic!("taken twice"));
+        assert!(!bell.any());
+        bell.set_sleeping(true);
+        assert!(handle.sleeping() && bell.is_sleeping());
+        bell.set_sleeping(false);
+        assert!(!handle.sleeping());
+    }
+
+    #[test]
+    fn a_page_of_ones_is_bounded() {
+        let mut page = Box::new(Page([0xff; BELL_BYTES]));
+        // SAFETY: the page is aligned and outlives the bell.
+        let bell = unsafe { Bell::new(page.0.as_mut_ptr()) };
+        let mut n = 0;
+        bell.take(|b| {
+            assert!(b < BELL_BITS);
+            n += 1;
+        });
+        assert_eq!(n, BELL_BITS);
+    }
+}

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! The lock of a domain, which the application may promise it does not need.
+//!
+//! Not about: shared memory, where no lock ever lies. A shared gate is a futex-based mutex; an elided one (`FI_THREAD_DOMAIN`)
+//! is a plain flag that catches an entry from inside, with no atomic instruction. A panic under the gate does not poison it:
+//! whoever caught the panic decides what is still usable.
+
+#![expect(unsafe_code, reason = "hands out &mut behind a lock that may be elided")]
+
+use core::cell::{Cell, UnsafeCell};
+use core::fmt;
+use core::marker::PhantomData;
+use core::ops::{Deref, DerefMut};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+enum Mode {
+    Shared(Mutex<()>),
+    Elided(Cell<bool>),
+}
+
+/// A value and the lock around it.
+pub struct Gate<T> {
+    mode: Mode,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: in shared mode the value is reached by one thread at a time, under the mutex; in elided mode the contract of
+// `Gate::elided` says the same.
+unsafe impl<T: Send> Sync for Gate<T> {}
+
+impl<T> Gate<T> {
+    /// A gate any thread may enter.
+    pub const fn shared(value: T) -> Gate<T> {
+        Gate {
+            mode: Mode::Shared(Mutex::new(())),
+            value: UnsafeCell::new(value),
+        }
+    }
+
+    /// A gate without a lock.
+    ///
+    /// # Safety
+    ///
+    /// It is never used by two threads at once: the end of one thread's last use happens before another thread's first.
+    pub const unsafe fn elided(value: T) -> Gate<T> {
+        Gate {
+            mode: Mode::Elided(Cell::new(false)),
+            value: UnsafeCell::new(value),
+        }
+    }
+
+    /// Enters the gate; waits for whoever is inside. Entering an elided gate from inside panics.
+    #[inline]
+    pub fn lock(&self) -> GateGuard<'_, T> {
+        let held = match &self.mode {
+            Mode::Shared(mutex) => Some(mutex.lock().unwrap_or_else(PoisonError::into_inner)),
+            Mode::Elided(busy) => {
+                assert!(!busy.replace(true), "elided gate entered twice");
+                None
+            }
+        };
+        GateGuard {
+            gate: self,
+            _held: held,
+            _value: PhantomData,
+        }
+    }
+
+    /// Whether there is no lock behind it.
+    #[inline]
+    pub const fn is_elided(&self) -> bool {
+        matches!(self.mode, Mode::Elided(_))
+    }
+
+    /// The value, without entering: nobody else can hold the gate.
+    pub const fn get_mut(&mut self) -> &mut T {
+        self.value.get_mut()
+    }
+
+    /// The value, for good.
+    pub fn into_inner(self) -> T {
+        self.value.into_inner()
+    }
+}
+
+impl<T> fmt::Debug for Gate<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gate")
+            .field("elided", &self.is_elided())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The right to use what is behind a gate; leaves it when dropped.
+#[must_use = "dropping the guard leaves the gate"]
+pub struct GateGuard<'a, T> {
+    gate: &'a Gate<T>,
+    // Also keeps the guard on its thread.
+    _held: Option<MutexGuard<'a, ()>>,
+    // Shared with another thread only when T may be.
+    _value: PhantomData<&'a mut T>,
+}
+
+impl<T> Deref for GateGuard<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: this guard is the only one (mutex, or busy flag and the contract of `elided`), and &self bars a &mut.
+        unsafe { &*self.gate.value.get() }
+    }
+}
+
+impl<T> DerefMut for GateGuard<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: this guard is the only one (mutex, or busy flag and the contract of `elided`), and &mut self is exclusive.
+        unsafe { &mut *self.gate.value.get() }
+    }
+}
+
+impl<T> Drop for GateGuard<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Mode::Elided(busy) = &self.gate.mode {
+            busy.set(false);
+        }
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for GateGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("GateGuard").field(&**self).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::Arc;
+
+    #[test]
+    fn shared_gate_excludes() {
+        let gate = Arc::new(Gate::shared(0u64));
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                let gate = Arc::clone(&gate);
+                std::thread::spawn(move || (0..10_000).for_each(|_| *gate.lock() += 1))
+            })
+            .collect();
+        for t in threads {
+            t.join().unwrap();
+        }
+        assert_eq!(*gate.lock(), 40_000);
+        assert!(!gate.is_elided());
+    }
+
+    #[test]
+    fn a_panic_inside_leaves_both_kinds_usable() {
+        // SAFETY: one thread.
+        for gate in [Gate::shared(1), unsafe { Gate::elided(1) }] {
+            let caught = catch_unwind(AssertUnwindSafe(|| {
+                let _inside = gate.lock();
+                panic!("inside");
+            }));
+            assert!(caught.is_err());
+            *gate.lock() += 1;
+            assert_eq!(gate.into_inner(), 2);
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "elided gate entered twice")]
+    fn an_elided_gate_is_not_entered_from_inside() {
+        // SAFETY: one thread.
+        let gate = unsafe { Gate::elided(()) };
+        let _outer = gate.lock();
+        let _inner = gate.lock();
+    }
+}

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! The one door to atomics on shared memory: `core` in the product, loom under `--cfg loom`.
+//!
+//! Not about: atomics on user buffers (`rmw`) and on process-local state (`counter`), which no model looks at.
+
+#![cfg_attr(
+    not(loom),
+    expect(
+        unsafe_code,
+        reason = "a cell that both sides of a mapping write is Sync by protocol"
+    )
+)]
+
+#[cfg(loom)]
+pub(crate) use loom::{
+    cell::UnsafeCell,
+    sync::atomic::{AtomicU32, AtomicU64, Ordering, fence},
+};
+
+#[cfg(not(loom))]
+pub(crate) use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+/// Bytes that the other side of a mapping may write; loom's interface over `core`'s cell.
+#[cfg(not(loom))]
+#[derive(Debug)]
+#[repr(transparent)]
+pub(crate) struct UnsafeCell<T>(core::cell::UnsafeCell<T>);
+
+// SAFETY: the cell is reached only through raw pointers handed to the closures below; whoever dereferences them states why.
+#[cfg(not(loom))]
+unsafe impl<T: Send> Sync for UnsafeCell<T> {}
+
+#[cfg(not(loom))]
+impl<T> UnsafeCell<T> {
+    #[inline(always)]
+    pub(crate) fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
+        f(self.0.get().cast_const())
+    }
+
+    #[inline(always)]
+    pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+        f(self.0.get())
+    }
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Compile-time comparison of this crate with the installed headers: build.rs writes the list, this file says what it
+//! means. Nothing here exists at run time.
+
+/// The headers, by bindgen.
+#[allow(
+    warnings,
+    unsafe_code,
+    unsafe_op_in_unsafe_fn,
+    clippy::all,
+    clippy::pedantic,
+    clippy::restriction,
+    reason = "generated"
+)]
+mod headers {
+    include!(concat!(env!("OUT_DIR"), "/headers.rs"));
+}
+
+/// The size of what an accessor returns.
+const fn size<S, F>(_: fn(&S) -> &F) -> usize {
+    size_of::<F>()
+}
+
+/// Our constant has the value of the header. Both are compared as they lie in 64 bits: a C enumeration may be signed.
+macro_rules! same_value {
+    ($name:ident = $value:literal) => {
+        const _: () = assert!(
+            crate::$name as i128 as u64 == ($value as i128) as u64,
+            concat!(stringify!($name), " differs from the installed header")
+        );
+    };
+}
+
+/// A field lies at the same place in both and is as large. Only a structure that is embedded last may have grown.
+macro_rules! same_field {
+    ($struct:ident, $our:ident is $their:ident) => {
+        const _: () = {
+            let our_at = core::mem::offset_of!(crate::$struct, $our);
+            let their_at = core::mem::offset_of!(headers::$struct, $their);
+            let our_size = size::<crate::$struct, _>(|s| &s.$our);
+            let their_size = size::<headers::$struct, _>(|s| &s.$their);
+            let last = our_at + our_size == size_of::<crate::$struct>()
+                && their_at + their_size == size_of::<headers::$struct>();
+            assert!(
+                our_at == their_at && (our_size == their_size || last),
+                concat!(
+                    stringify!($struct),
+                    ".",
+                    stringify!($our),
+                    " differs from the installed header"
+                )
+            );
+        };
+    };
+}
+
+/// A field we do not know was appended behind all that we know.
+macro_rules! behind_ours {
+    ($struct:ident, $their:ident) => {
+        const _: () = assert!(
+            core::mem::offset_of!(headers::$struct, $their) >= size_of::<crate::$struct>(),
+            concat!(
+                stringify!($struct),
+                ".",
+                stringify!($their),
+                " is unknown and lies among the known fields"
+            )
+        );
+    };
+}
+
+include!(concat!(env!("OUT_DIR"), "/checks.rs"));
+
+#[cfg(test)]
+mod tests {
+    use super::{CONSTANTS, FIELDS};
+
+    /// What the oldest supported headers have; an accident in the build script would make it less.
+    #[test]
+    fn the_comparison_covers_the_headers() {
+        println!("compared with the installed headers: {CONSTANTS} constants, {FIELDS} fields");
+        assert!(CONSTANTS >= 400, "{CONSTANTS}");
+        assert!(FIELDS >= 300, "{FIELDS}");
+    }
+}

@@ -1,1 +1,336 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! The data path of a reliable-datagram endpoint: what happens between a posted operation and its completion.
+//!
+//! The C thunks (`msg`, `tagged`, `rma`, `atomic`) turn libfabric calls into the argument structs here; completions leave
+//! through `CqState` and `CntrState`. Everything runs under the domain's gate, in the caller's thread; nothing blocks.
+//!
+//! * `peer`: who we talk to, and over which connection
+//! * `tx`: messages out, and operations that wait for room
+//! * `rx`, `matching`: messages in, and the receives they meet
+//! * `rendezvous`: large messages, copied once, by either side or both
+//! * `rma`, `atomic`: one-sided operations, as initiator and as target
+//! * `progress`: the polling loop, link events, deaths
+//!
+//! Semantics: fi_endpoint(3), fi_msg(3), fi_tagged(3), fi_rma(3), fi_atomic(3), fi_cq(3).
+
+mod atomic;
+mod iov;
+mod matching;
+mod ops;
+mod peer;
+mod progress;
+mod rendezvous;
+mod rma;
+mod rx;
+mod stats;
+mod tx;
+mod wire;
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use libfabric_sys as fi;
+use scif::{ConnId, Endpoint, LinkEvent, PortId};
+use scif_ring::copy::Mem;
+
+use crate::av::AvState;
+use crate::cntr::CntrState;
+use crate::cq::CqState;
+use crate::domain::DomainState;
+use crate::mr::MrTable;
+use crate::slab::Slab;
+
+use matching::{Arrived, Queue};
+use ops::Ops;
+use peer::Peer;
+use rendezvous::Incoming;
+use rx::Multi;
+pub use stats::Stats;
+
+/// A positive libfabric error number (`FI_E*`).
+pub type Errno = i32;
+
+/// What an endpoint was opened with and bound to.
+#[derive(Clone, Debug, Default)]
+pub struct EpConfig {
+    pub caps: u64,
+    /// Orders the application relies on, of its transmit attributes.
+    pub msg_order: u64,
+    pub tx_size: usize,
+    pub rx_size: usize,
+    pub inject_size: usize,
+    /// Index of the bound address vector.
+    pub av: u32,
+    pub tx_cq: Option<u32>,
+    pub rx_cq: Option<u32>,
+    pub cntr_send: Option<u32>,
+    pub cntr_recv: Option<u32>,
+    pub cntr_read: Option<u32>,
+    pub cntr_write: Option<u32>,
+    pub cntr_remote_read: Option<u32>,
+    pub cntr_remote_write: Option<u32>,
+    /// Room below which a multi-receive buffer is given back.
+    pub min_multi_recv: usize,
+    pub rma_event: bool,
+    /// Report source addresses (`FI_SOURCE`).
+    pub source: bool,
+    /// Honour source addresses of receives (`FI_DIRECTED_RECV`).
+    pub directed: bool,
+}
+
+/// One message to send. `flags` are final: `FI_COMPLETION` asks for a success completion, `FI_INJECT` says that the buffer
+/// is reusable when the call returns.
+#[derive(Debug)]
+pub struct SendArgs<'a> {
+    pub iov: &'a [Mem],
+    pub tag: Option<u64>,
+    pub data: Option<u64>,
+    pub dest: u64,
+    pub context: usize,
+    pub flags: u64,
+}
+
+/// One receive to post, or a `FI_PEEK` / `FI_CLAIM` / `FI_DISCARD` request. `tag` is (tag, ignore).
+#[derive(Debug)]
+pub struct RecvArgs<'a> {
+    pub iov: &'a [Mem],
+    pub src: u64,
+    pub tag: Option<(u64, u64)>,
+    pub context: usize,
+    pub flags: u64,
+}
+
+/// A range of a peer's registered memory; `addr` as the region's addressing mode says.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RmaIov {
+    pub addr: u64,
+    pub len: usize,
+    pub key: u64,
+}
+
+#[derive(Debug)]
+pub struct RmaArgs<'a> {
+    pub write: bool,
+    pub iov: &'a [Mem],
+    pub rma: &'a [RmaIov],
+    pub dest: u64,
+    pub data: Option<u64>,
+    pub context: usize,
+    pub flags: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AtomicKind {
+    Write,
+    Fetch,
+    Compare,
+}
+
+/// One atomic; all lengths in bytes, all lists of the same total length.
+#[derive(Debug)]
+pub struct AtomicArgs<'a> {
+    pub kind: AtomicKind,
+    pub op: u32,
+    pub datatype: u32,
+    pub operand: &'a [Mem],
+    pub compare: &'a [Mem],
+    pub result: &'a [Mem],
+    pub rma: &'a [RmaIov],
+    pub dest: u64,
+    pub data: Option<u64>,
+    pub context: usize,
+    pub flags: u64,
+}
+
+/// The parts of a domain that an endpoint's data path touches, borrowed apart from the endpoint.
+pub(crate) struct Env<'a> {
+    pub cqs: &'a mut Slab<CqState>,
+    pub cntrs: &'a mut Slab<CntrState>,
+    pub avs: &'a Slab<AvState>,
+    pub mrs: &'a mut MrTable,
+}
+
+/// A connection whose ring is looked at in every poll.
+#[derive(Clone, Copy, Debug)]
+struct Live {
+    conn: ConnId,
+    peer: u32,
+    empty: u32,
+}
+
+/// The data-path state of one endpoint.
+pub struct EpState {
+    pub cfg: EpConfig,
+    pub sock: Endpoint,
+    pub enabled: bool,
+    pub stats: Stats,
+    /// Told when a peer dies.
+    pub eq: Option<Arc<crate::eq::EqShared>>,
+    peers: Vec<Peer>,
+    by_port: HashMap<PortId, u32>,
+    by_av: Vec<u32>,
+    av_version: u64,
+    live: Vec<Live>,
+    resting: Vec<Live>,
+    resting_next: usize,
+    msg: Queue,
+    tagged: Queue,
+    multis: Slab<Multi>,
+    claimed: HashMap<usize, Arrived>,
+    ops: Ops,
+    incoming: Slab<Incoming>,
+    incoming_order: VecDeque<u32>,
+    incoming_stamp: u32,
+    helping: VecDeque<u64>,
+    busy: Vec<u32>,
+    /// Receives posted to one source: their peers' lives matter while nothing else is outstanding.
+    directed: usize,
+    links: Vec<LinkEvent>,
+    polls: u32,
+    empty_polls: u32,
+    last_links_ns: u64,
+    last_alive_ns: u64,
+    alive_next: usize,
+}
+
+impl EpState {
+    pub fn new(cfg: EpConfig, sock: Endpoint) -> EpState {
+        EpState {
+            cfg,
+            sock,
+            enabled: false,
+            stats: Stats::default(),
+            eq: None,
+            peers: Vec::new(),
+            by_port: HashMap::new(),
+            by_av: Vec::new(),
+            av_version: 0,
+            live: Vec::new(),
+            resting: Vec::new(),
+            resting_next: 0,
+            msg: Queue::new(),
+            tagged: Queue::new(),
+            multis: Slab::new(),
+            claimed: HashMap::new(),
+            ops: Ops::new(),
+            incoming: Slab::new(),
+            incoming_order: VecDeque::new(),
+            incoming_stamp: 0,
+            helping: VecDeque::new(),
+            busy: Vec::new(),
+            directed: 0,
+            links: Vec::new(),
+            polls: 0,
+            empty_polls: 0,
+            last_links_ns: 0,
+            last_alive_ns: 0,
+            alive_next: 0,
+        }
+    }
+
+    /// How many peers this endpoint has met.
+    pub fn peer_count(&self) -> usize {
+        self.peers.len()
+    }
+
+    fn queue(&mut self, tagged: bool) -> &mut Queue {
+        if tagged { &mut self.tagged } else { &mut self.msg }
+    }
+}
+
+#[inline]
+fn split(st: &mut DomainState, ep: u32) -> Result<(&mut EpState, Env<'_>), Errno> {
+    let DomainState { eps, cqs, cntrs, avs, mrs, .. } = st;
+    let e = eps.get_mut(ep).ok_or(fi::FI_EINVAL)?;
+    if !e.enabled {
+        return Err(fi::FI_EOPBADSTATE);
+    }
+    Ok((e, Env { cqs, cntrs, avs, mrs }))
+}
+
+/// Sends a message. `FI_EAGAIN` when the transmit queue is full; errors of delivery come as completions.
+#[inline]
+pub fn send(st: &mut DomainState, ep: u32, a: &SendArgs<'_>) -> Result<(), Errno> {
+    let (e, mut env) = split(st, ep)?;
+    e.post_send(&mut env, a)
+}
+
+/// Posts a receive, or looks for, claims or drops a message.
+#[inline]
+pub fn recv(st: &mut DomainState, ep: u32, a: &RecvArgs<'_>) -> Result<(), Errno> {
+    let (e, mut env) = split(st, ep)?;
+    if a.flags & (fi::FI_PEEK | fi::FI_CLAIM) != 0 {
+        // An application that only peeks reads an error entry each time, and so never an empty queue.
+        e.progress(&mut env);
+        return e.post_peek(&mut env, a);
+    }
+    e.post_recv(&mut env, a)
+}
+
+/// Starts an RMA operation.
+pub fn rma(st: &mut DomainState, ep: u32, a: &RmaArgs<'_>) -> Result<(), Errno> {
+    let (e, mut env) = split(st, ep)?;
+    e.post_rma(&mut env, a)
+}
+
+/// Starts an atomic operation; its datatype and operation were validated.
+pub fn atomic(st: &mut DomainState, ep: u32, a: &AtomicArgs<'_>) -> Result<(), Errno> {
+    let (e, mut env) = split(st, ep)?;
+    e.post_atomic(&mut env, a)
+}
+
+/// Cancels the oldest receive with this context: an error entry `FI_ECANCELED`. Nothing found is no error.
+pub fn cancel(st: &mut DomainState, ep: u32, context: usize) -> Result<(), Errno> {
+    let (e, mut env) = split(st, ep)?;
+    e.cancel_recv(&mut env, context)
+}
+
+/// Moves everything that can move. Never blocks.
+#[inline]
+pub fn progress(st: &mut DomainState, ep: u32) {
+    if let Ok((e, mut env)) = split(st, ep) {
+        e.progress(&mut env);
+    }
+}
+
+/// Tells peers to wake this endpoint; the caller looks once more before it sleeps on the endpoint's descriptor.
+pub fn arm(st: &mut DomainState, ep: u32) {
+    if let Some(e) = st.eps.get_mut(ep) {
+        e.sock.arm();
+    }
+}
+
+/// Ends what [`arm`] began.
+pub fn disarm(st: &mut DomainState, ep: u32) {
+    if let Some(e) = st.eps.get_mut(ep) {
+        e.sock.disarm();
+        // A sleeper was woken for a reason: look at the links first.
+        e.last_links_ns = 0;
+        e.empty_polls = 0;
+    }
+}
+
+/// Whether something outstanding needs a look now and then although no peer will ring for it.
+pub fn wants_timer(st: &DomainState, ep: u32) -> bool {
+    st.eps.get(ep).is_some_and(|e| {
+        !e.ops.is_empty() || !e.incoming_order.is_empty() || !e.busy.is_empty() || e.directed > 0
+    })
+}
+
+/// Whether a connected peer of any endpoint is inside an RMA on key slot `slot` now. The dead count as not.
+pub fn marked(st: &mut DomainState, slot: u32) -> bool {
+    st.eps.iter_mut().any(|(_, e)| e.marked(slot))
+}
+
+/// Ends the endpoint's life: unfinished operations are dropped without completions, connections are closed in order.
+pub fn close(st: &mut DomainState, ep: u32) {
+    if let Ok((e, mut env)) = split(st, ep) {
+        e.drain_before_close(&mut env);
+    }
+    if let Some(e) = st.eps.remove(ep) {
+        let name = format!("{}:{}", e.sock.id().node, e.sock.id().port);
+        if crate::env::env().stats {
+            crate::log::stats_line(&e.stats.line(&name, e.peers.len()));
+        }
+    }
+}

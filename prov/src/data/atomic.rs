@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Atomics, as initiator and as target: always executed by the target, in the ring's order.
+//!
+//! What an operation does to its operands is `atomic_ops`.
+
+use libfabric_sys as fi;
+use scif_ring::copy::Mem;
+
+use super::iov::Iov;
+use super::ops::{OutOp, What};
+use super::peer::gather;
+use super::rx::Nonsense;
+use super::tx::{Label, Tried, TxOp};
+use super::wire::{self, AtomicWord, Head, Words};
+use super::{AtomicArgs, AtomicKind, Env, EpState, Errno};
+
+/// Bytes of one segment in the record's body: address, length, key.
+const SEGMENT: usize = 24;
+
+/// An atomic that waits, its record built.
+#[derive(Debug)]
+pub(crate) struct AtomicOp {
+    what: What,
+    word: AtomicWord,
+    data: u64,
+    body: Vec<u8>,
+    result: Iov,
+    len: usize,
+    context: usize,
+    flags: u64,
+}
+
+impl AtomicOp {
+    pub(crate) fn label(&self) -> Label {
+        Label { what: self.what, context: self.context, flags: self.flags, tag: 0, len: self.len }
+    }
+}
+
+impl EpState {
+    pub(crate) fn post_atomic(&mut self, env: &mut Env<'_>, a: &AtomicArgs<'_>) -> Result<(), Errno> {
+        let peer = self.peer_of(env, a.dest)?;
+        let len: usize = a.rma.iter().map(|r| r.len).sum();
+        let mut body = Vec::with_capacity(a.rma.len() * SEGMENT + 2 * len);
+        for segment in a.rma {
+            body.extend_from_slice(&segment.addr.to_ne_bytes());
+            body.extend_from_slice(&(segment.len as u64).to_ne_bytes());
+            body.extend_from_slice(&segment.key.to_ne_bytes());
+        }
+        // FI_ATOMIC_READ has no operand: zeros keep the record's shape.
+        let mut operand = gather(a.operand);
+        operand.resize(len, 0);
+        body.append(&mut operand);
+        if a.kind == AtomicKind::Compare {
+            let mut compare = gather(a.compare);
+            compare.resize(len, 0);
+            body.append(&mut compare);
+        }
+        let narrow = |v: u32| u8::try_from(v).map_err(|_| fi::FI_EINVAL);
+        let mut op = AtomicOp {
+            what: if a.kind == AtomicKind::Write { What::AtomicWrite } else { What::AtomicFetch },
+            word: AtomicWord {
+                op: narrow(a.op)?,
+                datatype: narrow(a.datatype)?,
+                kind: a.kind as u8,
+                segments: u8::try_from(a.rma.len()).map_err(|_| fi::FI_EINVAL)?,
+                len: u16::try_from(len).map_err(|_| fi::FI_EINVAL)?,
+                has_data: a.data.is_some(),
+            },
+            data: a.data.unwrap_or(0),
+            body,
+            result: Iov::new(a.result),
+            len,
+            context: a.context,
+            flags: a.flags,
+        };
+        self.stats.atomics.add(len);
+        let quiet = self.peers.get(peer as usize).is_some_and(|p| p.is_quiet());
+        if quiet && self.try_atomic(env, peer, &mut op) == Tried::Sent {
+            return Ok(());
+        }
+        self.check_room(peer)?;
+        self.defer(peer, TxOp::Atomic(op));
+        Ok(())
+    }
+
+    pub(crate) fn try_atomic(&mut self, _env: &mut Env<'_>, peer: u32, op: &mut AtomicOp) -> Tried {
+        let Some(conn_id) = self.tx_conn(peer) else { return Tried::Later };
+        if op.flags & fi::FI_FENCE != 0 && !self.fence_passed(peer) {
+            return Tried::Later;
+        }
+        let Some(c) = self.sock.conn(conn_id) else { return Tried::Later };
+        if !c.tx().room(op.body.len()) {
+            return Tried::Later;
+        }
+        let id = self.ops.insert(OutOp {
+            peer,
+            what: op.what,
+            context: op.context,
+            flags: op.flags,
+            tag: 0,
+            len: op.len,
+            iov: op.result.clone(),
+            block: None,
+            left: 0,
+            ring_rma: true,
+        });
+        let head = Head::new().word(id).word(op.data).word(op.word.pack());
+        if c.tx().push_slice(wire::ATOMIC, head.as_slice(), &op.body).is_err() {
+            self.ops.remove(id);
+            return Tried::Later;
+        }
+        c.notify();
+        if let Some(p) = self.peers.get_mut(peer as usize) {
+            p.ring_rma += 1;
+        }
+        self.stats.ring.add(op.body.len());
+        Tried::Sent
+    }
+
+    /// As a target: executes an atomic and answers it.
+    pub(crate) fn on_atomic(
+        &mut self,
+        env: &mut Env<'_>,
+        peer: u32,
+        words: &mut Words<'_>,
+        body: Mem,
+    ) -> Result<(), Nonsense> {
+        let (id, data) = (words.word(), words.word());
+        let word = AtomicWord::unpack(words.word());
+        let mut bytes = vec![0; body.len()];
+        body.copy_to_slice(&mut bytes);
+        let len = usize::from(word.len);
+        let (list, operands) = bytes.split_at_checked(usize::from(word.segments) * SEGMENT).ok_or(Nonsense)?;
+        let (operand, compare) = operands.split_at_checked(len).ok_or(Nonsense)?;
+        let kind = match word.kind {
+            0 => AtomicKind::Write,
+            1 => AtomicKind::Fetch,
+            2 if compare.len() == len => AtomicKind::Compare,
+            _ => return Err(Nonsense),
+        };
+        let mut result = vec![0; len];
+        let (err, key) = execute(env, word, kind, list, operand, compare, &mut result);
+        if err != 0 || kind == AtomicKind::Write {
+            self.control(peer, wire::ACK, Head::new().word(id).word(u64::from(err.unsigned_abs())), &[]);
+        } else {
+            self.control(peer, wire::ATOMIC_REPLY, Head::new().word(id).word(0), &result);
+        }
+        if err == 0 {
+            let read = u32::from(word.op) == fi::FI_ATOMIC_READ;
+            self.rma_event(env, peer, read, word.has_data.then_some(data), len, key);
+        }
+        Ok(())
+    }
+
+    /// The old values of a fetching atomic of ours.
+    pub(crate) fn on_atomic_reply(&mut self, env: &mut Env<'_>, peer: u32, id: u64, status: u64, body: Mem) {
+        let Some(op) = self.ops.get_mut(id) else { return };
+        if op.peer != peer || op.what != What::AtomicFetch || body.len() > op.len {
+            return;
+        }
+        scif_ring::copy::copy_iov(op.iov.as_slice(), 0, &[body], 0, body.len());
+        let err = if status == 0 { 0 } else { fi::FI_EOTHER };
+        self.finish_op(env, peer, id, err);
+    }
+}
+
+/// Applies the operation segment by segment. All segments are checked before the first is touched.
+fn execute(
+    env: &Env<'_>,
+    word: AtomicWord,
+    kind: AtomicKind,
+    list: &[u8],
+    operand: &[u8],
+    compare: &[u8],
+    result: &mut [u8],
+) -> (Errno, u64) {
+    let (op, datatype) = (u32::from(word.op), u32::from(word.datatype));
+    if !crate::atomic_ops::valid(op, datatype, kind) {
+        return (fi::FI_EOPNOTSUPP, 0);
+    }
+    let fetches = kind != AtomicKind::Write;
+    let mut right = if op == fi::FI_ATOMIC_READ { 0 } else { fi::FI_REMOTE_WRITE };
+    if fetches {
+        right |= fi::FI_REMOTE_READ;
+    }
+    let (segments, _) = list.as_chunks::<SEGMENT>();
+    let mut targets: Vec<Mem> = Vec::new();
+    let mut first_key = None;
+    let mut total = 0usize;
+    for segment in segments {
+        let mut words = segment.as_chunks::<8>().0.iter().map(|w| u64::from_ne_bytes(*w));
+        let mut next = || words.next().unwrap_or(0);
+        let (addr, len, key) = (next(), next(), next());
+        first_key.get_or_insert(key);
+        let mut pieces = Vec::new();
+        if let Err(err) = env.mrs.check(key, addr, len, right, &mut pieces) {
+            return (err, key);
+        }
+        total = total.saturating_add(usize::try_from(len).unwrap_or(usize::MAX));
+        targets.append(&mut pieces);
+    }
+    let key = first_key.unwrap_or(0);
+    if total != operand.len() {
+        return (fi::FI_EINVAL, key);
+    }
+    let mut at = 0;
+    for target in targets {
+        let end = at + target.len();
+        let none: &[u8] = &[];
+        let applied = crate::atomic_ops::apply(
+            op,
+            datatype,
+            &target,
+            operand.get(at..end).unwrap_or(none),
+            compare.get(at..end).unwrap_or(none),
+            result.get_mut(at..end).unwrap_or_default(),
+        );
+        if let Err(err) = applied {
+            return (err, key);
+        }
+        at = end;
+    }
+    (0, key)
+}

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Which message meets which receive: posted receives and unexpected messages, oldest first.
+//!
+//! Not about what happens once they met (`rx`). Tagged and untagged messages never meet each other, so each has its own
+//! pair of lists. A list keeps arrival order with O(1) removal at any place; a search walks it from the oldest entry.
+
+use super::iov::Iov;
+
+/// Any source: no directed receive, or `FI_ADDR_UNSPEC`.
+pub(crate) const ANY: u32 = u32::MAX;
+const NIL: u32 = u32::MAX;
+
+#[derive(Debug)]
+struct Node<T> {
+    prev: u32,
+    next: u32,
+    value: Option<T>,
+}
+
+/// A doubly linked list in a vector: indexes stay valid until their entry is removed.
+#[derive(Debug)]
+pub(crate) struct List<T> {
+    nodes: Vec<Node<T>>,
+    free: u32,
+    head: u32,
+    tail: u32,
+    len: usize,
+}
+
+impl<T> List<T> {
+    pub(crate) const fn new() -> List<T> {
+        List { nodes: Vec::new(), free: NIL, head: NIL, tail: NIL, len: 0 }
+    }
+
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    #[inline]
+    fn node(&self, at: u32) -> Option<&Node<T>> {
+        self.nodes.get(at as usize)
+    }
+
+    #[inline]
+    fn node_mut(&mut self, at: u32) -> Option<&mut Node<T>> {
+        self.nodes.get_mut(at as usize)
+    }
+
+    pub(crate) fn push_back(&mut self, value: T) -> u32 {
+        let tail = self.tail;
+        let node = Node { prev: tail, next: NIL, value: Some(value) };
+        let at = if let Some(slot) = self.nodes.get_mut(self.free as usize) {
+            let at = self.free;
+            self.free = slot.next;
+            *slot = node;
+            at
+        } else {
+            self.nodes.push(node);
+            u32::try_from(self.nodes.len() - 1).unwrap_or(NIL)
+        };
+        match self.node_mut(tail) {
+            Some(last) => last.next = at,
+            None => self.head = at,
+        }
+        self.tail = at;
+        self.len += 1;
+        at
+    }
+
+    pub(crate) fn remove(&mut self, at: u32) -> Option<T> {
+        let free = self.free;
+        let node = self.node_mut(at)?;
+        let value = node.value.take()?;
+        let (prev, next) = (node.prev, node.next);
+        node.next = free;
+        self.free = at;
+        match self.node_mut(prev) {
+            Some(before) => before.next = next,
+            None => self.head = next,
+        }
+        match self.node_mut(next) {
+            Some(after) => after.prev = prev,
+            None => self.tail = prev,
+        }
+        self.len -= 1;
+        Some(value)
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, at: u32) -> Option<&mut T> {
+        self.node_mut(at)?.value.as_mut()
+    }
+
+    /// The oldest entry that `wanted` accepts.
+    #[inline]
+    pub(crate) fn find(&self, mut wanted: impl FnMut(&T) -> bool) -> Option<u32> {
+        let mut at = self.head;
+        while let Some(node) = self.node(at) {
+            if node.value.as_ref().is_some_and(&mut wanted) {
+                return Some(at);
+            }
+            at = node.next;
+        }
+        None
+    }
+
+    /// Removes every entry that `wanted` accepts, oldest first.
+    pub(crate) fn extract(&mut self, mut wanted: impl FnMut(&T) -> bool) -> Vec<T> {
+        let mut out = Vec::new();
+        let mut at = self.head;
+        while let Some(node) = self.node(at) {
+            let next = node.next;
+            if node.value.as_ref().is_some_and(&mut wanted) {
+                out.extend(self.remove(at));
+            }
+            at = next;
+        }
+        out
+    }
+}
+
+/// A receive that waits for its message.
+#[derive(Debug)]
+pub(crate) struct Posted {
+    pub tag: u64,
+    pub ignore: u64,
+    /// Peer number, or [`ANY`].
+    pub src: u32,
+    pub iov: Iov,
+    pub len: usize,
+    pub context: usize,
+    pub flags: u64,
+    /// Number of the multi-receive buffer this is, if it is one.
+    pub multi: Option<u32>,
+}
+
+/// Where an unexpected message's payload is.
+#[derive(Debug)]
+pub(crate) enum Payload {
+    /// Copied out of the ring: bytes beyond the ring belong to this process alone.
+    Here(Vec<u8>),
+    /// With the sender.
+    There(super::rendezvous::Rts),
+}
+
+/// A message that came before its receive, or the description of one that just came.
+#[derive(Debug)]
+pub(crate) struct Arrived {
+    pub peer: u32,
+    pub tag: u64,
+    pub data: Option<u64>,
+    pub len: usize,
+    /// Operation number the sender wants acknowledged.
+    pub ack: Option<u64>,
+    pub payload: Payload,
+}
+
+/// One class of messages: tagged or untagged.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    pub posted: List<Posted>,
+    pub unexpected: List<Arrived>,
+}
+
+impl Queue {
+    pub(crate) const fn new() -> Queue {
+        Queue { posted: List::new(), unexpected: List::new() }
+    }
+
+    /// The oldest receive for a message from `peer` with `tag`.
+    #[inline]
+    pub(crate) fn match_arrival(&self, peer: u32, tag: u64) -> Option<u32> {
+        self.posted.find(|p| (p.src == ANY || p.src == peer) && (p.tag ^ tag) & !p.ignore == 0)
+    }
+
+    /// The oldest unexpected message for a receive from `src`.
+    #[inline]
+    pub(crate) fn match_posted(&self, src: u32, tag: u64, ignore: u64) -> Option<u32> {
+        if self.unexpected.len() == 0 {
+            return None;
+        }
+        self.unexpected.find(|m| (src == ANY || m.peer == src) && (m.tag ^ tag) & !ignore == 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_keeps_order_through_removals_and_reuse() {
+        let mut list = List::new();
+        let a = list.push_back(1);
+        let b = list.push_back(2);
+        let c = list.push_back(3);
+        assert_eq!(list.remove(b), Some(2));
+        assert_eq!(list.remove(b), None, "removed once");
+        let d = list.push_back(4);
+        assert_eq!(d, b, "the free place is used again");
+        assert_eq!(list.extract(|_| true), vec![1, 3, 4]);
+        assert_eq!(list.len(), 0);
+        assert_eq!(list.find(|_| true), None);
+        let _ = (a, c);
+        list.push_back(5);
+        assert_eq!(list.extract(|v| *v == 5), vec![5]);
+    }
+
+    fn posted(tag: u64, ignore: u64, src: u32) -> Posted {
+        Posted { tag, ignore, src, iov: Iov::new(&[]), len: 0, context: 0, flags: 0, multi: None }
+    }
+
+    #[test]
+    fn the_oldest_receive_that_fits_is_taken() {
+        let mut q = Queue::new();
+        let directed = q.posted.push_back(posted(1, 0, 7));
+        let any = q.posted.push_back(posted(0, u64::MAX, ANY));
+        let exact = q.posted.push_back(posted(1, 0, ANY));
+        assert_eq!(q.match_arrival(7, 1), Some(directed));
+        assert_eq!(q.match_arrival(8, 1), Some(any), "a wildcard posted earlier goes first");
+        q.posted.remove(any);
+        assert_eq!(q.match_arrival(8, 1), Some(exact));
+        assert_eq!(q.match_arrival(8, 2), None);
+    }
+}

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Transmit-side operations that wait for a word from the peer, and the completions they end in.
+//!
+//! An operation's number travels to the peer and comes back; it carries a generation, and the peer it was for is checked,
+//! so a stale or invented number finds nothing.
+
+use libfabric_sys as fi;
+
+use super::iov::Iov;
+use super::{EpState, Env, Errno};
+use crate::cq::{Completion, CqError};
+
+/// What kind of operation completes, as the completion's flags tell it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    Message,
+    Tagged,
+    Write,
+    Read,
+    AtomicWrite,
+    AtomicFetch,
+}
+
+impl What {
+    #[inline]
+    pub(crate) fn cq_flags(self) -> u64 {
+        match self {
+            What::Message => fi::FI_SEND | fi::FI_MSG,
+            What::Tagged => fi::FI_SEND | fi::FI_TAGGED,
+            What::Write => fi::FI_RMA | fi::FI_WRITE,
+            What::Read => fi::FI_RMA | fi::FI_READ,
+            What::AtomicWrite => fi::FI_ATOMIC | fi::FI_WRITE,
+            What::AtomicFetch => fi::FI_ATOMIC | fi::FI_READ,
+        }
+    }
+}
+
+/// An operation the peer has to answer.
+#[derive(Debug)]
+pub(crate) struct OutOp {
+    pub peer: u32,
+    pub what: What,
+    pub context: usize,
+    pub flags: u64,
+    pub tag: u64,
+    pub len: usize,
+    /// Source of a message, destination of a read or fetch.
+    pub iov: Iov,
+    /// Claim block of a large message, and the generation it was announced under.
+    pub block: Option<(u8, u32)>,
+    /// Bytes a read still waits for.
+    pub left: usize,
+    /// Executed by the target in the ring's order: later direct RMA must wait for it.
+    pub ring_rma: bool,
+}
+
+#[derive(Debug)]
+struct Slot {
+    generation: u32,
+    op: Option<OutOp>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Ops {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    len: usize,
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "an operation number is two u32 halves")]
+fn halves(id: u64) -> (usize, u32) {
+    ((id as u32) as usize, (id >> 32) as u32)
+}
+
+impl Ops {
+    pub(crate) const fn new() -> Ops {
+        Ops { slots: Vec::new(), free: Vec::new(), len: 0 }
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn insert(&mut self, op: OutOp) -> u64 {
+        self.len += 1;
+        if let Some(at) = self.free.pop() {
+            if let Some(slot) = self.slots.get_mut(at as usize) {
+                slot.op = Some(op);
+                return u64::from(slot.generation) << 32 | u64::from(at);
+            }
+        }
+        self.slots.push(Slot { generation: 1, op: Some(op) });
+        (1 << 32) | (self.slots.len() as u64 - 1)
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, id: u64) -> Option<&mut OutOp> {
+        let (at, generation) = halves(id);
+        let slot = self.slots.get_mut(at)?;
+        if slot.generation == generation { slot.op.as_mut() } else { None }
+    }
+
+    pub(crate) fn remove(&mut self, id: u64) -> Option<OutOp> {
+        let (at, generation) = halves(id);
+        let slot = self.slots.get_mut(at)?;
+        if slot.generation != generation {
+            return None;
+        }
+        let op = slot.op.take()?;
+        // Claim blocks carry 16 bits of this: zero stays "never used".
+        slot.generation = slot.generation.wrapping_add(1).max(1);
+        self.free.push(u32::try_from(at).unwrap_or(0));
+        self.len -= 1;
+        Some(op)
+    }
+
+    /// Numbers of the operations to one peer, oldest slot first.
+    pub(crate) fn of_peer(&self, peer: u32) -> Vec<u64> {
+        self.slots
+            .iter()
+            .enumerate()
+            .filter(|(_, s)| s.op.as_ref().is_some_and(|op| op.peer == peer))
+            .map(|(at, s)| u64::from(s.generation) << 32 | at as u64)
+            .collect()
+    }
+
+    pub(crate) fn any_of_peer(&self, peer: u32) -> bool {
+        self.slots.iter().any(|s| s.op.as_ref().is_some_and(|op| op.peer == peer))
+    }
+}
+
+impl EpState {
+    /// Writes the completion of a transmit-side operation: success if it was asked for, an error always.
+    #[inline]
+    pub(crate) fn tx_complete(
+        &mut self,
+        env: &mut Env<'_>,
+        what: What,
+        context: usize,
+        flags: u64,
+        tag: u64,
+        len: usize,
+        err: Errno,
+    ) {
+        let cntr = match what {
+            What::Message | What::Tagged => self.cfg.cntr_send,
+            What::Write | What::AtomicWrite => self.cfg.cntr_write,
+            What::Read | What::AtomicFetch => self.cfg.cntr_read,
+        };
+        if err == 0 {
+            if let Some(cntr) = cntr.and_then(|c| env.cntrs.get_mut(c)) {
+                cntr.add(1);
+            }
+            if flags & fi::FI_COMPLETION != 0 {
+                if let Some(cq) = self.cfg.tx_cq.and_then(|c| env.cqs.get_mut(c)) {
+                    cq.success(Completion {
+                        context,
+                        flags: what.cq_flags(),
+                        len,
+                        buf: 0,
+                        data: 0,
+                        tag,
+                        src: fi::FI_ADDR_NOTAVAIL,
+                    });
+                }
+            }
+            return;
+        }
+        if let Some(cntr) = cntr.and_then(|c| env.cntrs.get_mut(c)) {
+            cntr.add_err(1);
+        }
+        if let Some(cq) = self.cfg.tx_cq.and_then(|c| env.cqs.get_mut(c)) {
+            cq.error(CqError {
+                c: Completion {
+                    context,
+                    flags: what.cq_flags(),
+                    len: 0,
+                    buf: 0,
+                    data: 0,
+                    tag,
+                    src: fi::FI_ADDR_NOTAVAIL,
+                },
+                err,
+                prov_errno: -err,
+                olen: len,
+                err_data: Vec::new(),
+            });
+        }
+    }
+
+    /// Ends operation `id` if it is one to `peer`: gives back what it held and completes it.
+    pub(crate) fn finish_op(&mut self, env: &mut Env<'_>, peer: u32, id: u64, err: Errno) {
+        if self.ops.get_mut(id).is_none_or(|op| op.peer != peer) {
+            log::debug!(target: "ep_data", "peer {peer} answered operation {id:#x}, which is not outstanding");
+            return;
+        }
+        let Some(op) = self.ops.remove(id) else { return };
+        if let Some(p) = self.peers.get_mut(peer as usize) {
+            if let Some((block, _)) = op.block {
+                p.blocks |= 1 << block;
+            }
+            if op.ring_rma {
+                p.ring_rma = p.ring_rma.saturating_sub(1);
+            }
+        }
+        if op.block.is_some() {
+            if let Some(at) = self.helping.iter().position(|h| *h == id) {
+                self.helping.remove(at);
+            }
+        }
+        self.tx_complete(env, op.what, op.context, op.flags, op.tag, op.len, err);
+    }
+}

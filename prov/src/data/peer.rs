@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Whom an endpoint talks to: one entry per SCIF port it met, with the connection it sends on and what waits for room there.
+//!
+//! A peer is known by its port, whether or not an address vector names it; its number is dense and never reused while the
+//! endpoint lives, so that receives and messages can be matched by it.
+
+use std::collections::VecDeque;
+
+use libfabric_sys as fi;
+use scif::{ConnId, Error, PortId};
+use scif_ring::copy::Mem;
+
+use super::matching::ANY;
+use super::rendezvous::OutStream;
+use super::tx::TxOp;
+use super::wire::Head;
+use super::{Env, EpState, Errno, Live};
+
+/// How long a connect is retried towards a port nobody listens on, when the peer was never seen.
+const FIRST_CONNECT_NS: u64 = 3_000_000_000;
+/// The same for a peer that was there before: it died, or restarts right now.
+const RECONNECT_NS: u64 = 50_000_000;
+/// Pause between two tries.
+const RETRY_NS: u64 = 50_000;
+/// Every claim block of a connection is free.
+const ALL_BLOCKS: u32 = u32::MAX;
+const _: () = assert!(scif_ring::claim::CLAIM_BLOCKS == 32);
+
+/// A record of ours that found the ring full: answers to the peer, which keep their order and go before new operations.
+#[derive(Debug)]
+pub(crate) struct Control {
+    pub kind: u8,
+    pub head: Head,
+    pub body: Vec<u8>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Peer {
+    pub id: PortId,
+    pub tx: Option<ConnId>,
+    pub fi_addr: u64,
+    fi_addr_version: u64,
+    pub control: VecDeque<Control>,
+    pub pending: VecDeque<TxOp>,
+    pub streams: VecDeque<OutStream>,
+    /// Free claim blocks of the transmit connection, one bit each.
+    pub blocks: u32,
+    pub claim_generation: u32,
+    /// Our RMA and atomics that the target has yet to execute.
+    pub ring_rma: u32,
+    /// Bytes of our reads that the target has yet to send.
+    pub read_bytes: u64,
+    /// As a target: what went wrong in the write whose pieces are coming in.
+    pub write_error: Errno,
+    pub was_up: bool,
+    refused_since_ns: u64,
+    retry_at_ns: u64,
+    pub busy: bool,
+}
+
+impl Peer {
+    fn new(id: PortId) -> Peer {
+        Peer {
+            id,
+            tx: None,
+            fi_addr: fi::FI_ADDR_NOTAVAIL,
+            fi_addr_version: u64::MAX,
+            control: VecDeque::new(),
+            pending: VecDeque::new(),
+            streams: VecDeque::new(),
+            blocks: ALL_BLOCKS,
+            claim_generation: 0,
+            ring_rma: 0,
+            read_bytes: 0,
+            write_error: 0,
+            was_up: false,
+            refused_since_ns: 0,
+            retry_at_ns: 0,
+            busy: false,
+        }
+    }
+
+    /// Nothing waits: a new operation may go straight to the ring.
+    #[inline]
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.pending.is_empty() && self.control.is_empty()
+    }
+
+    /// Forgets what belonged to a connection that is gone.
+    pub(crate) fn reset_connection(&mut self) {
+        self.tx = None;
+        self.control.clear();
+        self.streams.clear();
+        self.blocks = ALL_BLOCKS;
+        self.ring_rma = 0;
+        self.read_bytes = 0;
+        self.write_error = 0;
+        self.refused_since_ns = 0;
+        self.retry_at_ns = 0;
+    }
+}
+
+impl EpState {
+    /// The peer number of a port, new or known.
+    pub(crate) fn peer_at(&mut self, id: PortId) -> u32 {
+        if let Some(known) = self.by_port.get(&id) {
+            return *known;
+        }
+        let number = u32::try_from(self.peers.len()).unwrap_or(ANY - 1);
+        self.peers.push(Peer::new(id));
+        self.by_port.insert(id, number);
+        number
+    }
+
+    /// The peer an address names.
+    #[inline]
+    pub(crate) fn peer_of(&mut self, env: &Env<'_>, addr: u64) -> Result<u32, Errno> {
+        let av = env.avs.get(self.cfg.av).ok_or(fi::FI_ENOAV)?;
+        if av.version != self.av_version {
+            self.by_av.clear();
+            self.av_version = av.version;
+        }
+        let at = usize::try_from(addr).unwrap_or(usize::MAX);
+        match self.by_av.get(at) {
+            Some(number) if *number != ANY => Ok(*number),
+            _ => {
+                let id = av.port_id(addr).ok_or(fi::FI_EINVAL)?;
+                let number = self.peer_at(id);
+                if self.by_av.len() <= at {
+                    self.by_av.resize(at + 1, ANY);
+                }
+                if let Some(slot) = self.by_av.get_mut(at) {
+                    *slot = number;
+                }
+                Ok(number)
+            }
+        }
+    }
+
+    /// The `fi_addr_t` to report as a message's source.
+    #[inline]
+    pub(crate) fn source_of(&mut self, env: &Env<'_>, peer: u32) -> u64 {
+        if !self.cfg.source {
+            return fi::FI_ADDR_NOTAVAIL;
+        }
+        let (Some(av), Some(p)) = (env.avs.get(self.cfg.av), self.peers.get_mut(peer as usize)) else {
+            return fi::FI_ADDR_NOTAVAIL;
+        };
+        if p.fi_addr_version != av.version {
+            p.fi_addr_version = av.version;
+            p.fi_addr = av.find(p.id).unwrap_or(fi::FI_ADDR_NOTAVAIL);
+        }
+        p.fi_addr
+    }
+
+    /// The connection to send on, made now if there is none. None: not yet, try again from progress.
+    #[inline]
+    pub(crate) fn tx_conn(&mut self, peer: u32) -> Option<ConnId> {
+        match self.peers.get(peer as usize)?.tx {
+            Some(conn) => Some(conn),
+            None => self.connect(peer),
+        }
+    }
+
+    #[cold]
+    fn connect(&mut self, peer: u32) -> Option<ConnId> {
+        let p = self.peers.get_mut(peer as usize)?;
+        let now = scif::now_ns();
+        if now < p.retry_at_ns {
+            return None;
+        }
+        match self.sock.connect(p.id) {
+            Ok(conn) => {
+                p.tx = Some(conn);
+                p.refused_since_ns = 0;
+                self.live.push(Live { conn, peer, empty: 0 });
+                Some(conn)
+            }
+            Err(error) => {
+                p.retry_at_ns = now + RETRY_NS;
+                if !matches!(error, Error::Again) && p.refused_since_ns == 0 {
+                    p.refused_since_ns = now;
+                }
+                log::debug!(target: "ep_ctrl", "connect to port {:?}: {error}", p.id);
+                None
+            }
+        }
+    }
+
+    /// Whether connecting to `peer` has failed for so long that its operations shall fail.
+    pub(crate) fn connect_expired(&self, peer: u32, now_ns: u64) -> bool {
+        self.peers.get(peer as usize).is_some_and(|p| {
+            let limit = if p.was_up { RECONNECT_NS } else { FIRST_CONNECT_NS };
+            p.tx.is_none() && p.refused_since_ns != 0 && now_ns.saturating_sub(p.refused_since_ns) > limit
+        })
+    }
+
+    /// Puts `peer` on the list that progress looks at.
+    pub(crate) fn make_busy(&mut self, peer: u32) {
+        if let Some(p) = self.peers.get_mut(peer as usize) {
+            if !p.busy {
+                p.busy = true;
+                self.busy.push(peer);
+            }
+        }
+    }
+
+    /// Sends an answer: at once when the ring has room and nothing waits before it.
+    pub(crate) fn control(&mut self, peer: u32, kind: u8, head: Head, body: &[u8]) {
+        let Some(p) = self.peers.get_mut(peer as usize) else { return };
+        let Some(conn) = p.tx else { return };
+        if p.control.is_empty() {
+            if let Some(c) = self.sock.conn(conn) {
+                if c.tx().push_slice(kind, head.as_slice(), body).is_ok() {
+                    c.notify();
+                    return;
+                }
+            }
+        }
+        p.control.push_back(Control { kind, head, body: body.to_vec() });
+        self.make_busy(peer);
+    }
+
+    /// Whether the connected peer behind any connection marks key slot `slot` as in use.
+    pub(crate) fn marked(&mut self, slot: u32) -> bool {
+        let conns: Vec<ConnId> = self.live.iter().chain(&self.resting).map(|l| l.conn).collect();
+        conns.into_iter().any(|id| {
+            self.sock.conn(id).is_some_and(|c| c.peer_mark().get() == Some(slot) && c.alive())
+        })
+    }
+}
+
+/// The bytes of a scatter list, gathered into one vector.
+pub(crate) fn gather(iov: &[Mem]) -> Vec<u8> {
+    let mut out = vec![0; scif_ring::copy::total_len(iov)];
+    let mut at = 0;
+    for piece in iov {
+        if let Some(to) = out.get_mut(at..) {
+            at += piece.copy_to_slice(to);
+        }
+    }
+    out
+}

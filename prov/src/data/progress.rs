@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! The polling loop of an endpoint: rings first, then what is half done, then now and then the links and the lives behind them.
+//!
+//! Rings of peers that talk are looked at in every poll. A ring silent for long goes to rest: its peer rings the endpoint's
+//! bell before it expects to be read, and every few empty polls also look at one resting ring, so that a lost bell delays a
+//! message and never loses it.
+
+use libfabric_sys as fi;
+use scif::{CloseHow, ConnId, LinkEvent, PortId, Reason};
+use scif_ring::doorbell::BELL_BITS;
+
+use super::matching::{ANY, Payload};
+use super::{Env, EpState, Errno, Live};
+
+/// Records taken from one ring before the next one's turn.
+const BATCH: usize = 32;
+/// Empty polls after which the consumed counter of a ring is published.
+const FLUSH_AFTER: u32 = 64;
+/// Empty polls after which a ring goes to rest, when many rings are live.
+const REST_AFTER: u32 = 1024;
+/// So few live rings never rest: looking at them costs less than waking them.
+const LIVE_ALWAYS: usize = 8;
+/// Polls between two looks at the clock.
+const CLOCK_EVERY: u32 = 8;
+/// Time between two looks at the sockets.
+const LINKS_NS: u64 = 20_000;
+/// Time between two looks at the processes we wait for.
+const ALIVE_NS: u64 = 5_000_000;
+/// Processes looked at each time.
+const ALIVE_AT_ONCE: usize = 8;
+/// How long a closing endpoint waits for the ring to take its last answers.
+const CLOSE_NS: u64 = 100_000_000;
+
+impl EpState {
+    #[inline]
+    pub(crate) fn progress(&mut self, env: &mut Env<'_>) {
+        let mut found = self.poll_live(env);
+        if self.sock.bell().any() {
+            found |= self.wake_resting();
+        }
+        if !self.incoming_order.is_empty() {
+            self.run_incoming(env);
+        }
+        if !self.helping.is_empty() {
+            self.help();
+        }
+        if !self.busy.is_empty() {
+            self.flush_busy(env);
+        }
+        self.polls = self.polls.wrapping_add(1);
+        if found {
+            self.empty_polls = 0;
+        } else {
+            self.empty_polls = self.empty_polls.saturating_add(1);
+            scif::cpu_relax_or_yield(self.empty_polls);
+        }
+        if self.polls % CLOCK_EVERY == 0 {
+            self.housekeeping(env);
+        }
+    }
+
+    /// Takes what the live rings hold. True when there was something.
+    #[inline]
+    fn poll_live(&mut self, env: &mut Env<'_>) -> bool {
+        let mut found = false;
+        let mut at = 0;
+        while let Some(live) = self.live.get(at).copied() {
+            let taken = self.drain(env, live.conn, live.peer, BATCH);
+            if taken > 0 {
+                found = true;
+                if let Some(l) = self.live.get_mut(at).filter(|l| l.conn == live.conn) {
+                    l.empty = 0;
+                }
+            } else if self.silent(at) {
+                continue;
+            }
+            at += 1;
+        }
+        found
+    }
+
+    /// One more empty look at the live ring `at`. True when it went to rest, and another stands in its place.
+    #[inline]
+    fn silent(&mut self, at: usize) -> bool {
+        let many = self.live.len() > LIVE_ALWAYS;
+        let Some(live) = self.live.get_mut(at) else { return false };
+        live.empty = live.empty.saturating_add(1);
+        if live.empty == FLUSH_AFTER {
+            if let Some(c) = self.sock.conn(live.conn) {
+                c.rx().flush();
+            }
+        }
+        if !many || live.empty < REST_AFTER {
+            return false;
+        }
+        let Some(c) = self.sock.conn(live.conn) else { return false };
+        c.rx().set_idle(true);
+        if !matches!(c.rx().peek(), Ok(None)) {
+            c.rx().set_idle(false);
+            live.empty = 0;
+            return false;
+        }
+        let live = self.live.swap_remove(at);
+        self.resting.push(live);
+        true
+    }
+
+    /// Handles up to `most` records of one ring; returns how many there were.
+    #[inline]
+    fn drain(&mut self, env: &mut Env<'_>, conn: ConnId, peer: u32, most: usize) -> usize {
+        for taken in 0..most {
+            let Some(c) = self.sock.conn(conn) else { return taken };
+            match c.rx().peek() {
+                Ok(None) => return taken,
+                Ok(Some(record)) => {
+                    if self.on_record(env, conn, peer, &record).is_err() {
+                        self.corrupt(env, conn, peer);
+                        return taken;
+                    }
+                    if let Some(c) = self.sock.conn(conn) {
+                        c.rx().advance();
+                    }
+                }
+                Err(_) => {
+                    self.corrupt(env, conn, peer);
+                    return taken;
+                }
+            }
+        }
+        most
+    }
+
+    #[cold]
+    fn corrupt(&mut self, env: &mut Env<'_>, conn: ConnId, peer: u32) {
+        let port = self.peers.get(peer as usize).map_or(PortId { node: 0, port: 0 }, |p| p.id);
+        log::warn!(target: "ep_data", "peer {}:{} wrote garbage into its ring; connection reset", port.node, port.port);
+        self.lose(env, conn, Reason::Corrupt);
+    }
+
+    /// Makes the rings live again whose peers rang, and one resting ring in turn.
+    #[cold]
+    fn wake_resting(&mut self) -> bool {
+        let mut bits = [false; BELL_BITS];
+        self.sock.bell().take(|bit| {
+            if let Some(b) = bits.get_mut(bit) {
+                *b = true;
+            }
+        });
+        let mut woken = false;
+        let mut at = 0;
+        while let Some(rest) = self.resting.get(at).copied() {
+            if bits.get(rest.conn.index() % BELL_BITS).is_some_and(|b| *b) {
+                self.wake(at);
+                woken = true;
+            } else {
+                at += 1;
+            }
+        }
+        woken
+    }
+
+    fn wake(&mut self, at: usize) {
+        let mut live = self.resting.swap_remove(at);
+        live.empty = 0;
+        if let Some(c) = self.sock.conn(live.conn) {
+            c.rx().set_idle(false);
+        }
+        self.live.push(live);
+    }
+
+    /// Looks at one resting ring, in turn.
+    fn sweep(&mut self) {
+        if self.resting.is_empty() {
+            return;
+        }
+        self.resting_next = (self.resting_next + 1) % self.resting.len();
+        let at = self.resting_next;
+        let Some(rest) = self.resting.get(at).copied() else { return };
+        let quiet = self.sock.conn(rest.conn).is_some_and(|c| matches!(c.rx().peek(), Ok(None)));
+        if !quiet {
+            self.wake(at);
+        }
+    }
+
+    fn flush_busy(&mut self, env: &mut Env<'_>) {
+        let mut at = 0;
+        while let Some(peer) = self.busy.get(at).copied() {
+            if self.flush_peer(env, peer) {
+                self.busy.swap_remove(at);
+                if let Some(p) = self.peers.get_mut(peer as usize) {
+                    p.busy = false;
+                }
+            } else {
+                at += 1;
+            }
+        }
+    }
+
+    fn housekeeping(&mut self, env: &mut Env<'_>) {
+        self.sweep();
+        let now = scif::now_ns();
+        if now.saturating_sub(self.last_links_ns) >= LINKS_NS {
+            self.last_links_ns = now;
+            self.look_at_links(env);
+            self.expire_connects(env, now);
+        }
+        if now.saturating_sub(self.last_alive_ns) >= ALIVE_NS {
+            self.last_alive_ns = now;
+            self.look_at_lives(env);
+        }
+    }
+
+    /// Accepts, completes handshakes, and hears of closed connections.
+    fn look_at_links(&mut self, env: &mut Env<'_>) {
+        let mut links = std::mem::take(&mut self.links);
+        self.sock.poll_links(&mut links);
+        for link in links.drain(..) {
+            match link {
+                LinkEvent::Accepted(conn, port) => self.accepted(env, conn, port),
+                LinkEvent::Connected(conn) => self.connected(conn),
+                LinkEvent::Closed(conn, reason) => self.lose(env, conn, reason),
+            }
+        }
+        self.links = links;
+    }
+
+    fn accepted(&mut self, env: &mut Env<'_>, conn: ConnId, port: PortId) {
+        let peer = self.peer_at(port);
+        let pid = self.sock.conn(conn).map_or(0, |c| c.peer_pid());
+        // A peer that restarted under its old port may be heard of before its former life's end is.
+        let stale: Vec<ConnId> = self
+            .live
+            .iter()
+            .chain(&self.resting)
+            .filter(|l| l.peer == peer && l.conn != conn)
+            .map(|l| l.conn)
+            .collect();
+        for old in stale {
+            let other = self.sock.conn(old).is_some_and(|c| c.is_up() && c.peer_pid() != pid && !c.alive());
+            if other {
+                self.lose(env, old, Reason::Died);
+            }
+        }
+        self.live.push(Live { conn, peer, empty: 0 });
+        if let Some(p) = self.peers.get_mut(peer as usize) {
+            p.was_up = true;
+            if p.tx.is_none() {
+                p.tx = Some(conn);
+            }
+        }
+    }
+
+    fn connected(&mut self, conn: ConnId) {
+        let peer = self.live.iter().chain(&self.resting).find(|l| l.conn == conn).map(|l| l.peer);
+        if let Some(p) = peer.and_then(|p| self.peers.get_mut(p as usize)) {
+            p.was_up = true;
+        }
+    }
+
+    /// Ends a connection: what its ring still holds is received, what it carried fails.
+    fn lose(&mut self, env: &mut Env<'_>, conn: ConnId, reason: Reason) {
+        let found = self
+            .live
+            .iter()
+            .position(|l| l.conn == conn)
+            .map(|at| self.live.swap_remove(at))
+            .or_else(|| self.resting.iter().position(|l| l.conn == conn).map(|at| self.resting.swap_remove(at)));
+        let Some(Live { peer, .. }) = found else {
+            self.sock.close_conn(conn, CloseHow::Reset);
+            return;
+        };
+        if !matches!(reason, Reason::Corrupt) {
+            while self.drain(env, conn, peer, BATCH) == BATCH {}
+        }
+        let died = !matches!(reason, Reason::Orderly);
+        self.run_last(env, conn, died);
+        self.sock.close_conn(conn, CloseHow::Reset);
+        let Some(p) = self.peers.get_mut(peer as usize) else { return };
+        let id = p.id;
+        if p.tx == Some(conn) {
+            let refused = matches!(reason, Reason::Refused(_)) && !p.was_up;
+            p.reset_connection();
+            let err = if refused { fi::FI_ECONNREFUSED } else { fi::FI_ECONNRESET };
+            for op in self.ops.of_peer(peer) {
+                self.finish_op(env, peer, op, err);
+            }
+            self.fail_pending(env, peer, err);
+            // The peer may still hold a connection of its own to us.
+            let other = self.live.iter().chain(&self.resting).find(|l| l.peer == peer).map(|l| l.conn);
+            if let (Some(other), Some(p)) = (other, self.peers.get_mut(peer as usize)) {
+                p.tx = Some(other);
+            }
+        }
+        let gone = !self.live.iter().chain(&self.resting).any(|l| l.peer == peer);
+        if gone && died {
+            self.bury(env, peer, id, fi::FI_ECONNRESET);
+        }
+    }
+
+    /// What unfinished large messages of a closed connection come to.
+    fn run_last(&mut self, env: &mut Env<'_>, conn: ConnId, died: bool) {
+        if !died {
+            self.run_incoming(env);
+        }
+        self.fail_incoming(env, conn, fi::FI_ECONNRESET);
+    }
+
+    /// A peer died: receives directed to it end with an error; all of them if so configured. The event queue hears its address.
+    fn bury(&mut self, env: &mut Env<'_>, peer: u32, id: PortId, err: Errno) {
+        let any = crate::env::env().peer_death_any;
+        for tagged in [true, false] {
+            let dead = self.queue(tagged).posted.extract(|p| p.src == peer || (any && p.src == ANY));
+            for posted in dead {
+                self.fail_posted(env, tagged, posted, err);
+            }
+            // Announced messages whose payload went with their sender can never be received.
+            self.queue(tagged).unexpected.extract(|m| m.peer == peer && matches!(m.payload, Payload::There(_)));
+        }
+        let addr = env.avs.get(self.cfg.av).and_then(|av| av.find(id)).unwrap_or(fi::FI_ADDR_NOTAVAIL);
+        log::info!(target: "ep_ctrl", "peer {}:{} died", id.node, id.port);
+        if let Some(eq) = &self.eq {
+            eq.peer_died(addr, id, err);
+        }
+    }
+
+    fn expire_connects(&mut self, env: &mut Env<'_>, now: u64) {
+        let mut at = 0;
+        while let Some(peer) = self.busy.get(at).copied() {
+            at += 1;
+            if self.connect_expired(peer, now) {
+                let (was_up, id) = self.peers.get_mut(peer as usize).map_or((false, PortId { node: 0, port: 0 }), |p| {
+                    let was_up = p.was_up;
+                    p.reset_connection();
+                    (was_up, p.id)
+                });
+                let err = if was_up { fi::FI_ECONNRESET } else { fi::FI_ECONNREFUSED };
+                self.fail_pending(env, peer, err);
+                self.bury(env, peer, id, err);
+            }
+        }
+    }
+
+    /// The second proof of life: the processes we wait for, a few at a time.
+    fn look_at_lives(&mut self, env: &mut Env<'_>) {
+        let total = self.live.len() + self.resting.len();
+        for _ in 0..ALIVE_AT_ONCE.min(total) {
+            self.alive_next = (self.alive_next + 1) % (self.live.len() + self.resting.len()).max(1);
+            let at = self.alive_next;
+            let Some(l) = self.live.get(at).or_else(|| self.resting.get(at - self.live.len())).copied() else {
+                continue;
+            };
+            let waits = self.directed > 0
+                || self.ops.any_of_peer(l.peer)
+                || self.fetches_from(l.peer)
+                || self.peers.get(l.peer as usize).is_some_and(|p| p.busy);
+            if waits && self.sock.conn(l.conn).is_some_and(|c| c.is_up() && !c.alive()) {
+                self.lose(env, l.conn, Reason::Died);
+            }
+        }
+    }
+
+    /// Before the endpoint goes: answers that wait for room are given a moment, so that no peer waits for them in vain.
+    pub(crate) fn drain_before_close(&mut self, env: &mut Env<'_>) {
+        let end = scif::now_ns() + CLOSE_NS;
+        while !self.busy.is_empty() && scif::now_ns() < end {
+            let owed = self.busy.iter().any(|p| {
+                self.peers.get(*p as usize).is_some_and(|p| {
+                    p.tx.is_some() && (!p.control.is_empty() || !p.streams.is_empty() || !p.pending.is_empty())
+                })
+            });
+            if !owed {
+                break;
+            }
+            self.progress(env);
+        }
+    }
+}

@@ -1,0 +1,474 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Large messages: announced by the sender, fetched by the receiver with one copy, by both sides at once where both are here.
+//!
+//! The receiver decides how. It reads the sender's pages directly if the kernel lets it. If the sender gave a claim block, the
+//! receiver offers its buffer there and both take parts of the message, the sender from the front, the receiver from the
+//! back; a part is copied within the call that took it, and the receive completes when no taken part is open. Where direct
+//! access fails, the receiver asks for the payload through the ring (`CTS`), and the sender streams it.
+
+use libfabric_sys as fi;
+use scif::{Access, AccessError, ConnId, RemoteMem};
+use scif_ring::copy::{Mem, copy_iov};
+use scif_ring::spsc::BODY_MAX;
+
+use super::rx::{Arrival, Nonsense, Target, sub_iov};
+use super::wire::{self, Head, Words};
+use super::{Env, EpState};
+
+/// From this size on a sender lets the receiver share the work.
+pub(crate) const BOTH_SIDES_MIN: usize = 32 * 1024;
+/// Largest part of a shared message, bounds how long one claim is held.
+const PART_MAX: usize = scif_ring::claim::PART;
+/// Smallest part: below, the fixed cost of a cross-process copy is felt.
+const PART_MIN: usize = 16 * 1024;
+/// Bytes one progress call copies before it looks at its rings again.
+const BUDGET: usize = 4 * 1024 * 1024;
+/// How many of the oldest large sends a progress call offers its help to.
+const HELP_DEPTH: usize = 4;
+/// Pieces of an announced scatter list.
+const REMOTE_MAX: usize = 64;
+
+/// An announced message: where its payload is in the sender.
+#[derive(Debug)]
+pub(crate) struct Rts {
+    conn: ConnId,
+    op: u64,
+    len: u64,
+    block: Option<(usize, u32)>,
+    pieces: Vec<RemoteMem>,
+}
+
+impl Rts {
+    /// Reads {op, len, addr, block and generation} and the list of pieces, if there is one.
+    pub(crate) fn decode(conn: ConnId, words: &mut Words<'_>, body: Mem) -> Option<Rts> {
+        let (op, len, addr, misc) = (words.word(), words.word(), words.word(), words.word());
+        if len > isize::MAX as u64 {
+            return None;
+        }
+        let block = match misc & 0xff {
+            0 => None,
+            n if n as usize <= scif_ring::claim::CLAIM_BLOCKS => {
+                Some((n as usize - 1, u32::try_from(misc >> 16 & 0xffff).unwrap_or(0)))
+            }
+            _ => return None,
+        };
+        let mut pieces = Vec::new();
+        if body.is_empty() {
+            pieces.push(RemoteMem { addr, len });
+        } else {
+            if body.len() % 16 != 0 || body.len() / 16 > REMOTE_MAX {
+                return None;
+            }
+            let mut bytes = vec![0; body.len()];
+            body.copy_to_slice(&mut bytes);
+            let (pairs, _) = bytes.as_chunks::<16>();
+            let mut sum = 0u64;
+            for pair in pairs {
+                let (a, l) = pair.split_at(8);
+                let word = |b: &[u8]| b.first_chunk::<8>().map_or(0, |w| u64::from_ne_bytes(*w));
+                sum = sum.checked_add(word(l))?;
+                pieces.push(RemoteMem { addr: word(a), len: word(l) });
+            }
+            if sum != len {
+                return None;
+            }
+        }
+        Some(Rts { conn, op, len, block, pieces })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        usize::try_from(self.len).unwrap_or(usize::MAX)
+    }
+
+    pub(crate) fn op(&self) -> u64 {
+        self.op
+    }
+
+    pub(crate) fn conn(&self) -> ConnId {
+        self.conn
+    }
+
+    /// The sender's memory for bytes `off..off+len` of the message.
+    fn remote(&self, mut off: u64, mut len: u64) -> Vec<RemoteMem> {
+        let mut out = Vec::with_capacity(1);
+        for piece in &self.pieces {
+            if len == 0 {
+                break;
+            }
+            if off >= piece.len {
+                off -= piece.len;
+                continue;
+            }
+            let n = (piece.len - off).min(len);
+            out.push(RemoteMem { addr: piece.addr.wrapping_add(off), len: n });
+            len -= n;
+            off = 0;
+        }
+        out
+    }
+}
+
+#[derive(Debug)]
+enum How {
+    /// This side copies alone.
+    Alone { done: usize },
+    /// Both sides take parts.
+    Shared { block: usize, generation: u32, part: usize, parts: u32, mended: bool },
+    /// No more claims; parts the sender took are still open. Then through the ring.
+    Closing { block: usize },
+    /// Asked for through the ring.
+    Streaming { done: usize },
+}
+
+/// A matched large message on its way into its buffer.
+#[derive(Debug)]
+pub(crate) struct Incoming {
+    target: Target,
+    arrival: Arrival,
+    rts: Rts,
+    want: usize,
+    how: How,
+    stamp: u32,
+}
+
+impl Incoming {
+    pub(crate) fn peer(&self) -> u32 {
+        self.arrival.peer
+    }
+
+    pub(crate) fn conn(&self) -> ConnId {
+        self.rts.conn()
+    }
+}
+
+/// A payload leaving through the ring, a piece at a time.
+#[derive(Debug)]
+pub(crate) enum OutStream {
+    /// What a `CTS` asked for: from the buffers of operation `op`.
+    Message { op: u64, receive: u64, done: usize, want: usize },
+    /// What a `READ` asked for: a snapshot, so that later writes keep their order.
+    Read { op: u64, offset: u64, bytes: Box<[u8]>, done: usize },
+}
+
+/// What one step of an incoming message came to.
+enum Step {
+    Done,
+    Waiting,
+    Failed(i32),
+}
+
+fn part_size(len: usize) -> usize {
+    (len / 8).next_multiple_of(4096).clamp(PART_MIN, PART_MAX)
+}
+
+impl EpState {
+    pub(crate) fn start_incoming(&mut self, env: &mut Env<'_>, target: Target, arrival: Arrival, rts: Rts) {
+        let want = target.room.min(arrival.len);
+        let access = match self.sock.conn(rts.conn()) {
+            Some(c) if crate::env::env().process_vm || c.memory().access() == Access::Mapped => c.memory().access(),
+            Some(_) => Access::None,
+            // Its sender is gone, and the payload with it.
+            None => return self.complete_recv(env, &target, &arrival, 0, fi::FI_ECONNRESET),
+        };
+        let stamp = self.incoming_stamp.wrapping_add(1);
+        self.incoming_stamp = stamp;
+        let mut how = How::Alone { done: 0 };
+        if access == Access::ProcessVm && want >= BOTH_SIDES_MIN && crate::env::env().both_sides {
+            if let (Some((block, generation)), Some(to)) = (rts.block, target.iov.contiguous()) {
+                let part = part_size(want);
+                let parts = u32::try_from(want.div_ceil(part)).unwrap_or(u32::MAX);
+                if let (Some(c), Ok(part_len)) = (self.sock.conn(rts.conn()), u32::try_from(part)) {
+                    c.rx_claim(block).offer(generation, to.addr() as u64, want as u64, part_len, parts);
+                    how = How::Shared { block, generation, part, parts, mended: false };
+                }
+            }
+        }
+        let stream = access == Access::None && want > 0;
+        let index = self.incoming.insert(Incoming { target, arrival, rts, want, how, stamp });
+        self.incoming_order.push_back(index);
+        if stream {
+            self.ask_for_stream(index);
+        } else if self.incoming_order.len() == 1 {
+            self.run_incoming(env);
+        }
+    }
+
+    /// Number by which the sender's stream finds incoming message `index`.
+    fn receive_number(index: u32, stamp: u32) -> u64 {
+        u64::from(stamp) << 32 | u64::from(index)
+    }
+
+    fn ask_for_stream(&mut self, index: u32) {
+        let Some(m) = self.incoming.get_mut(index) else { return };
+        m.how = How::Streaming { done: 0 };
+        let head = Head::new().word(m.rts.op).word(Self::receive_number(index, m.stamp)).word(m.want as u64);
+        let peer = m.arrival.peer;
+        self.control(peer, wire::CTS, head, &[]);
+    }
+
+    /// Copies what can be copied, oldest message first, within the budget of one call.
+    pub(crate) fn run_incoming(&mut self, env: &mut Env<'_>) {
+        let mut budget = BUDGET;
+        let mut at = 0;
+        while let Some(index) = self.incoming_order.get(at).copied() {
+            match self.step(index, &mut budget) {
+                Step::Done => self.end_incoming(env, at, index, 0),
+                Step::Failed(err) => self.end_incoming(env, at, index, err),
+                Step::Waiting => at += 1,
+            }
+            if budget == 0 {
+                break;
+            }
+        }
+    }
+
+    fn end_incoming(&mut self, env: &mut Env<'_>, at: usize, index: u32, err: i32) {
+        self.incoming_order.remove(at);
+        let Some(m) = self.incoming.remove(index) else { return };
+        let status = u64::from(err.unsigned_abs());
+        self.control(m.arrival.peer, wire::FIN, Head::new().word(m.rts.op).word(status), &[]);
+        let copied = if err == 0 { m.want } else { 0 };
+        self.complete_recv(env, &m.target, &m.arrival, copied, err);
+    }
+
+    fn step(&mut self, index: u32, budget: &mut usize) -> Step {
+        let Some(m) = self.incoming.get_mut(index) else { return Step::Done };
+        if m.want == 0 {
+            return Step::Done;
+        }
+        let Some(conn) = self.sock.conn(m.rts.conn) else { return Step::Failed(fi::FI_ECONNRESET) };
+        let access = conn.memory().access();
+        let error = match &mut m.how {
+            How::Streaming { done } => return if *done == m.want { Step::Done } else { Step::Waiting },
+            How::Closing { block } => {
+                if conn.rx_claim(*block).open_parts() > 0 {
+                    return Step::Waiting;
+                }
+                self.ask_for_stream(index);
+                return Step::Waiting;
+            }
+            How::Alone { done } => loop {
+                if *done == m.want {
+                    break None;
+                }
+                if *budget == 0 {
+                    return Step::Waiting;
+                }
+                let n = (m.want - *done).min(*budget);
+                let local = sub_iov(m.target.iov.as_slice(), *done, n);
+                match conn.memory().read(&local, &m.rts.remote(*done as u64, n as u64)) {
+                    Ok(()) => {
+                        *done += n;
+                        *budget -= n;
+                        if access == Access::Mapped { self.stats.mapped.add(n) } else { self.stats.process_vm.add(n) }
+                    }
+                    Err(error) => break Some(error),
+                }
+            },
+            How::Shared { block, generation, part, parts, mended } => {
+                let claim = conn.rx_claim(*block);
+                loop {
+                    if *budget == 0 {
+                        return Step::Waiting;
+                    }
+                    let p = match claim.take_back(*generation, *parts) {
+                        Some(p) => p,
+                        None if claim.open_parts() > 0 => return Step::Waiting,
+                        None => match claim.failed_front(*parts) {
+                            Some(p) if !*mended => {
+                                *mended = true;
+                                p
+                            }
+                            _ => break None,
+                        },
+                    };
+                    let off = p as usize * *part;
+                    let n = (*part).min(m.want - off);
+                    let local = sub_iov(m.target.iov.as_slice(), off, n);
+                    if let Err(error) = conn.memory().read(&local, &m.rts.remote(off as u64, n as u64)) {
+                        break Some(error);
+                    }
+                    *budget = budget.saturating_sub(n);
+                    self.stats.both_sides.add(n);
+                }
+            }
+        };
+        match error {
+            None => Step::Done,
+            Some(AccessError::Gone) => Step::Failed(fi::FI_ECONNRESET),
+            Some(error) => {
+                self.stats.fallbacks += 1;
+                crate::log::fall_back(conn.peer(), conn.peer_pid(), &error);
+                if matches!(error, AccessError::Denied) {
+                    conn.memory_mut().deny();
+                }
+                if let How::Shared { block, .. } = m.how {
+                    conn.rx_claim(block).close();
+                    m.how = How::Closing { block };
+                    return Step::Waiting;
+                }
+                self.ask_for_stream(index);
+                Step::Waiting
+            }
+        }
+    }
+
+    /// The sender's part: copies parts of messages whose receiver has offered its buffer.
+    pub(crate) fn help(&mut self) {
+        let mut at = 0;
+        while at < HELP_DEPTH.min(self.helping.len()) {
+            let Some(id) = self.helping.get(at).copied() else { return };
+            if self.help_one(id) {
+                self.helping.remove(at);
+            } else {
+                at += 1;
+            }
+        }
+    }
+
+    /// True when there is nothing left to help with.
+    fn help_one(&mut self, id: u64) -> bool {
+        let Some(op) = self.ops.get_mut(id) else { return true };
+        let (Some((block, generation)), Some(from)) = (op.block, op.iov.contiguous()) else { return true };
+        let Some(p) = self.peers.get(op.peer as usize) else { return true };
+        let Some(conn) = p.tx.and_then(|c| self.sock.conn(c)) else { return true };
+        if conn.memory().access() != Access::ProcessVm || !crate::env::env().process_vm {
+            return conn.is_up();
+        }
+        let claim = conn.tx_claim(usize::from(block));
+        let Some(offer) = claim.offered(generation) else { return false };
+        let (part, len) = (offer.part as usize, usize::try_from(offer.len).unwrap_or(0));
+        if len > from.len() {
+            return true;
+        }
+        while let Some(n) = claim.take_front(generation, offer.parts) {
+            let off = n as usize * part;
+            let Some(local) = from.sub(off, part.min(len.saturating_sub(off))) else {
+                claim.front_done(false);
+                return true;
+            };
+            let remote = RemoteMem { addr: offer.dst_addr.wrapping_add(off as u64), len: local.len() as u64 };
+            match conn.memory().write(&[local], &[remote]) {
+                Ok(()) => {
+                    claim.front_done(true);
+                    self.stats.both_sides.add(local.len());
+                }
+                Err(error) => {
+                    claim.front_done(false);
+                    if matches!(error, AccessError::Denied) {
+                        conn.memory_mut().deny();
+                    }
+                    return true;
+                }
+            }
+        }
+        true
+    }
+
+    /// The receiver wants operation `id` through the ring.
+    pub(crate) fn on_cts(&mut self, peer: u32, id: u64, receive: u64, want: u64) -> Result<(), Nonsense> {
+        let Some(op) = self.ops.get_mut(id) else { return Ok(()) };
+        let want = usize::try_from(want).map_err(|_| Nonsense)?;
+        if op.peer != peer || want > op.len {
+            return Err(Nonsense);
+        }
+        if let Some(p) = self.peers.get_mut(peer as usize) {
+            p.streams.push_back(OutStream::Message { op: id, receive, done: 0, want });
+            self.make_busy(peer);
+        }
+        Ok(())
+    }
+
+    /// A piece of a payload asked for by us.
+    pub(crate) fn on_stream(
+        &mut self,
+        env: &mut Env<'_>,
+        peer: u32,
+        receive: u64,
+        offset: u64,
+        body: Mem,
+    ) -> Result<(), Nonsense> {
+        let index = u32::try_from(receive & u64::from(u32::MAX)).unwrap_or(u32::MAX);
+        let Some(m) = self.incoming.get_mut(index) else { return Ok(()) };
+        if u64::from(m.stamp) != receive >> 32 || m.arrival.peer != peer {
+            return Ok(());
+        }
+        let How::Streaming { done } = &mut m.how else { return Err(Nonsense) };
+        if offset != *done as u64 || body.len() > m.want - *done {
+            return Err(Nonsense);
+        }
+        copy_iov(m.target.iov.as_slice(), *done, &[body], 0, body.len());
+        *done += body.len();
+        if *done == m.want {
+            if let Some(at) = self.incoming_order.iter().position(|i| *i == index) {
+                self.end_incoming(env, at, index, 0);
+            }
+        }
+        Ok(())
+    }
+
+    /// Pushes pieces of the oldest stream to `peer`. True when something was pushed.
+    pub(crate) fn flush_streams(&mut self, peer: u32, conn: ConnId) -> bool {
+        let mut pushed = false;
+        loop {
+            let Some(p) = self.peers.get_mut(peer as usize) else { return pushed };
+            let Some(stream) = p.streams.front_mut() else { return pushed };
+            let Some(c) = self.sock.conn(conn) else { return pushed };
+            let (sent, finished) = match stream {
+                OutStream::Message { op, receive, done, want } => match self.ops.get_mut(*op) {
+                    None => (Ok(0), true),
+                    Some(out) => {
+                        let n = (*want - *done).min(BODY_MAX);
+                        let head = Head::new().word(*receive).word(*done as u64);
+                        let sent = c.tx().push(wire::STREAM, head.as_slice(), out.iov.as_slice(), *done, n);
+                        if sent.is_ok() {
+                            *done += n;
+                        }
+                        (sent.map(|()| n), *done == *want)
+                    }
+                },
+                OutStream::Read { op, offset, bytes, done } => {
+                    let n = (bytes.len() - *done).min(BODY_MAX);
+                    let head = Head::new().word(*op).word(*offset + *done as u64);
+                    let piece = bytes.get(*done..*done + n).unwrap_or_default();
+                    let sent = c.tx().push_slice(wire::READ_DATA, head.as_slice(), piece);
+                    if sent.is_ok() {
+                        *done += n;
+                    }
+                    (sent.map(|()| n), *done == bytes.len())
+                }
+            };
+            match sent {
+                Ok(n) => {
+                    pushed = true;
+                    self.stats.ring.add(n);
+                    c.notify();
+                }
+                Err(_) => return pushed,
+            }
+            if finished {
+                p.streams.pop_front();
+            }
+        }
+    }
+
+    /// Drops what is being fetched over a connection that is gone; the receives end with `err`.
+    pub(crate) fn fail_incoming(&mut self, env: &mut Env<'_>, conn: ConnId, err: i32) {
+        let mut at = 0;
+        while let Some(index) = self.incoming_order.get(at).copied() {
+            if self.incoming.get_mut(index).is_some_and(|m| m.conn() == conn) {
+                self.incoming_order.remove(at);
+                if let Some(m) = self.incoming.remove(index) {
+                    self.complete_recv(env, &m.target, &m.arrival, 0, err);
+                }
+            } else {
+                at += 1;
+            }
+        }
+    }
+
+    /// Whether anything is being fetched from `peer`.
+    pub(crate) fn fetches_from(&self, peer: u32) -> bool {
+        self.incoming.iter().any(|(_, m)| m.peer() == peer)
+    }
+}

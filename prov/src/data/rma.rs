@@ -1,0 +1,456 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! RMA, as initiator and as target.
+//!
+//! The initiator does it all where it can: it looks the key up in the target's table, says which key it is using, and copies
+//! straight into or out of the target's memory. Otherwise the target executes it, in the ring's order. An operation goes
+//! direct only while none before it to the same peer is left on the ring.
+
+use libfabric_sys as fi;
+use scif::{Access, AccessError, ConnId, RemoteMem};
+use scif_ring::copy::{Mem, copy_iov, total_len};
+use scif_ring::spsc::BODY_MAX;
+
+use super::iov::Iov;
+use super::ops::{OutOp, What};
+use super::peer::gather;
+use super::rendezvous::OutStream;
+use super::rx::{Nonsense, sub_iov};
+use super::tx::{Kept, Label, Source, Tried, TxOp};
+use super::wire::{self, Head, Words};
+use super::{Env, EpState, Errno, RmaArgs, RmaIov};
+use crate::cq::Completion;
+
+/// Largest read asked for in one record: bounds the snapshot the target takes.
+const READ_PIECE: usize = 64 * 1024;
+/// Bytes of reads outstanding at one target.
+const READ_WINDOW: u64 = 1024 * 1024;
+
+/// An RMA operation that waits, or is partly on the ring.
+#[derive(Debug)]
+pub(crate) struct RmaOp {
+    write: bool,
+    local: Kept,
+    rma: Vec<RmaIov>,
+    len: usize,
+    data: Option<u64>,
+    context: usize,
+    flags: u64,
+    /// Number of the operation once its first piece is on the ring, and how far the pieces have come.
+    id: Option<u64>,
+    segment: usize,
+    within: usize,
+    offset: usize,
+    /// A direct access failed: this operation goes through the ring.
+    through_ring: bool,
+}
+
+impl RmaOp {
+    fn what(&self) -> What {
+        if self.write { What::Write } else { What::Read }
+    }
+
+    pub(crate) fn label(&self) -> Label {
+        Label { what: self.what(), context: self.context, flags: self.flags, tag: 0, len: self.len }
+    }
+
+    pub(crate) fn started(&self) -> Option<u64> {
+        self.id
+    }
+}
+
+/// Why an operation did not go direct.
+enum NotDirect {
+    /// Let the target do it.
+    Ring,
+    /// It cannot be done.
+    Failed(Errno),
+}
+
+impl EpState {
+    pub(crate) fn post_rma(&mut self, env: &mut Env<'_>, a: &RmaArgs<'_>) -> Result<(), Errno> {
+        let peer = self.peer_of(env, a.dest)?;
+        let len = total_len(a.iov);
+        if a.rma.iter().try_fold(0usize, |sum, r| sum.checked_add(r.len)) != Some(len) {
+            return Err(fi::FI_EINVAL);
+        }
+        self.stats.rma.add(len);
+        let quiet = self.peers.get(peer as usize).is_some_and(|p| p.is_quiet());
+        let plain = a.flags & fi::FI_FENCE == 0;
+        if quiet && plain {
+            match self.direct(peer, a.write, a.iov, a.rma) {
+                Ok(()) => {
+                    self.finish_direct(env, peer, a.write, a.rma, len, a.data, a.context, a.flags);
+                    return Ok(());
+                }
+                Err(NotDirect::Failed(err)) => {
+                    let what = if a.write { What::Write } else { What::Read };
+                    self.tx_complete(env, what, a.context, a.flags, 0, len, err);
+                    return Ok(());
+                }
+                Err(NotDirect::Ring) => {}
+            }
+        }
+        self.check_room(peer)?;
+        let mut op = RmaOp {
+            write: a.write,
+            local: Kept::new(a.iov, a.flags & fi::FI_INJECT != 0 && a.write),
+            rma: a.rma.to_vec(),
+            len,
+            data: a.data,
+            context: a.context,
+            flags: a.flags,
+            id: None,
+            segment: 0,
+            within: 0,
+            offset: 0,
+            through_ring: false,
+        };
+        if quiet && plain && self.try_rma(env, peer, &mut op) == Tried::Sent {
+            return Ok(());
+        }
+        self.defer(peer, TxOp::Rma(op));
+        Ok(())
+    }
+
+    /// Whether the application asked that RMA comes after earlier messages, and some are not consumed yet.
+    fn waits_for_messages(&mut self, conn: ConnId, write: bool) -> bool {
+        let order = if write { fi::FI_ORDER_WAS } else { fi::FI_ORDER_RAS };
+        self.cfg.msg_order & order != 0 && self.sock.conn(conn).is_some_and(|c| !c.tx().all_consumed())
+    }
+
+    pub(crate) fn try_rma(&mut self, env: &mut Env<'_>, peer: u32, op: &mut RmaOp) -> Tried {
+        let Some(conn) = self.tx_conn(peer) else { return Tried::Later };
+        if op.id.is_none() {
+            if op.flags & fi::FI_FENCE != 0 && !self.fence_passed(peer) || self.waits_for_messages(conn, op.write) {
+                return Tried::Later;
+            }
+            if !self.sock.conn(conn).is_some_and(|c| c.is_up()) {
+                return Tried::Later;
+            }
+            if let (Source::User(iov), false) = (op.local.source(), op.through_ring) {
+                match self.direct(peer, op.write, iov, &op.rma) {
+                    Ok(()) => {
+                        let (data, context, flags) = (op.data, op.context, op.flags);
+                        self.finish_direct(env, peer, op.write, &op.rma, op.len, data, context, flags);
+                        return Tried::Sent;
+                    }
+                    Err(NotDirect::Failed(err)) => {
+                        self.tx_complete(env, op.what(), op.context, op.flags, 0, op.len, err);
+                        return Tried::Sent;
+                    }
+                    Err(NotDirect::Ring) => {}
+                }
+            }
+            op.through_ring = true;
+            if !self.sock.conn(conn).is_some_and(|c| c.tx().room(BODY_MAX)) {
+                return Tried::Later;
+            }
+            let iov = match &op.local {
+                Kept::User(iov) => iov.clone(),
+                Kept::Copied(_) => Iov::new(&[]),
+            };
+            op.id = Some(self.ops.insert(OutOp {
+                peer,
+                what: op.what(),
+                context: op.context,
+                flags: op.flags,
+                tag: 0,
+                len: op.len,
+                iov,
+                block: None,
+                left: op.len,
+                ring_rma: true,
+            }));
+            if let Some(p) = self.peers.get_mut(peer as usize) {
+                p.ring_rma += 1;
+            }
+        }
+        let Some(id) = op.id else { return Tried::Later };
+        if self.ops.get_mut(id).is_none() {
+            // The target refused an early piece: the operation has ended, the rest need not go.
+            return Tried::Sent;
+        }
+        if op.write { self.push_write(peer, conn, id, op) } else { self.push_read(peer, conn, id, op) }
+    }
+
+    fn push_write(&mut self, peer: u32, conn: ConnId, id: u64, op: &mut RmaOp) -> Tried {
+        let _ = peer;
+        let Some(c) = self.sock.conn(conn) else { return Tried::Later };
+        loop {
+            let segment = op.rma.get(op.segment).copied().unwrap_or_default();
+            let n = (segment.len - op.within).min(BODY_MAX);
+            let last = op.offset + n == op.len;
+            let mut flags = if last { wire::F_LAST } else { 0 };
+            if op.data.is_some() {
+                flags |= wire::F_DATA;
+            }
+            let head = Head::new()
+                .word(segment.key)
+                .word(segment.addr.wrapping_add(op.within as u64))
+                .word(id)
+                .word(op.data.unwrap_or(0))
+                .word(flags)
+                .word(op.len as u64);
+            let pushed = match op.local.source() {
+                Source::User(iov) => c.tx().push(wire::WRITE, head.as_slice(), iov, op.offset, n),
+                Source::Copied(bytes) => {
+                    let piece = bytes.get(op.offset..op.offset + n).unwrap_or_default();
+                    c.tx().push_slice(wire::WRITE, head.as_slice(), piece)
+                }
+            };
+            if pushed.is_err() {
+                c.notify();
+                return Tried::Later;
+            }
+            self.stats.ring.add(n);
+            op.offset += n;
+            op.within += n;
+            if op.within == segment.len {
+                op.segment += 1;
+                op.within = 0;
+            }
+            if last {
+                c.notify();
+                return Tried::Sent;
+            }
+        }
+    }
+
+    fn push_read(&mut self, peer: u32, conn: ConnId, id: u64, op: &mut RmaOp) -> Tried {
+        let (Some(c), Some(p)) = (self.sock.conn(conn), self.peers.get_mut(peer as usize)) else {
+            return Tried::Later;
+        };
+        loop {
+            let segment = op.rma.get(op.segment).copied().unwrap_or_default();
+            let n = (segment.len - op.within).min(READ_PIECE);
+            if p.read_bytes > 0 && p.read_bytes + n as u64 > READ_WINDOW {
+                c.notify();
+                return Tried::Later;
+            }
+            let head = Head::new()
+                .word(segment.key)
+                .word(segment.addr.wrapping_add(op.within as u64))
+                .word(id)
+                .word(op.offset as u64)
+                .word(n as u64);
+            if c.tx().push_head(wire::READ, head.as_slice()).is_err() {
+                c.notify();
+                return Tried::Later;
+            }
+            p.read_bytes += n as u64;
+            op.offset += n;
+            op.within += n;
+            if op.within == segment.len {
+                op.segment += 1;
+                op.within = 0;
+            }
+            if op.offset == op.len {
+                c.notify();
+                return Tried::Sent;
+            }
+        }
+    }
+
+    /// Does the operation here and now, in the target's memory.
+    fn direct(&mut self, peer: u32, write: bool, iov: &[Mem], rma: &[RmaIov]) -> Result<(), NotDirect> {
+        let p = self.peers.get(peer as usize).ok_or(NotDirect::Ring)?;
+        let conn_id = p.tx.ok_or(NotDirect::Ring)?;
+        if p.ring_rma > 0 || self.waits_for_messages(conn_id, write) {
+            return Err(NotDirect::Ring);
+        }
+        let c = self.sock.conn(conn_id).ok_or(NotDirect::Ring)?;
+        let access = c.memory().access();
+        if !c.is_up() || access == Access::None || (access == Access::ProcessVm && !crate::env::env().process_vm) {
+            return Err(NotDirect::Ring);
+        }
+        let right = if write { fi::FI_REMOTE_WRITE } else { fi::FI_REMOTE_READ };
+        let mut offset = 0;
+        for segment in rma {
+            let keys = c.keys().ok_or(NotDirect::Ring)?;
+            let (slot, generation, entry) = keys.find(segment.key).ok_or(NotDirect::Ring)?;
+            if entry.access & right == 0 {
+                return Err(NotDirect::Failed(fi::FI_EACCES));
+            }
+            let len = segment.len as u64;
+            let within = segment.addr.checked_sub(entry.start);
+            let Some(within) = within.filter(|w| w.checked_add(len).is_some_and(|end| end <= entry.len)) else {
+                return Err(NotDirect::Failed(fi::FI_EINVAL));
+            };
+            c.my_mark().set(slot);
+            if !keys.still(slot, generation) {
+                c.my_mark().clear();
+                return Err(NotDirect::Ring);
+            }
+            let remote = RemoteMem { addr: entry.base.wrapping_add(within), len };
+            let done = match iov {
+                [one] if rma.len() == 1 => {
+                    let local = std::slice::from_ref(one);
+                    if write { c.memory().write(local, &[remote]) } else { c.memory().read(local, &[remote]) }
+                }
+                _ => {
+                    let local = sub_iov(iov, offset, segment.len);
+                    if write { c.memory().write(&local, &[remote]) } else { c.memory().read(&local, &[remote]) }
+                }
+            };
+            c.my_mark().clear();
+            match done {
+                Ok(()) => {}
+                Err(AccessError::Gone) => return Err(NotDirect::Failed(fi::FI_ECONNRESET)),
+                Err(error) => {
+                    self.stats.fallbacks += 1;
+                    crate::log::fall_back(c.peer(), c.peer_pid(), &error);
+                    if matches!(error, AccessError::Denied) {
+                        c.memory_mut().deny();
+                    }
+                    return Err(NotDirect::Ring);
+                }
+            }
+            offset += segment.len;
+        }
+        if access == Access::Mapped { self.stats.mapped.add(offset) } else { self.stats.process_vm.add(offset) }
+        Ok(())
+    }
+
+    /// Completes an operation done here, and tells the target if it wants to know.
+    #[expect(clippy::too_many_arguments, reason = "the parts of one operation, from either of its two forms")]
+    fn finish_direct(
+        &mut self,
+        env: &mut Env<'_>,
+        peer: u32,
+        write: bool,
+        rma: &[RmaIov],
+        len: usize,
+        data: Option<u64>,
+        context: usize,
+        flags: u64,
+    ) {
+        let conn = self.peers.get(peer as usize).and_then(|p| p.tx);
+        let notify = conn.and_then(|id| self.sock.conn(id)).is_some_and(|c| c.keys().is_some_and(|k| k.notify()));
+        if data.is_some() || notify {
+            let mut word = if write { 0 } else { wire::F_READ };
+            if data.is_some() {
+                word |= wire::F_DATA;
+            }
+            let key = rma.first().map_or(0, |r| r.key);
+            let head = Head::new().word(word).word(data.unwrap_or(0)).word(len as u64).word(key);
+            self.control(peer, wire::RMA_EVENT, head, &[]);
+        }
+        self.tx_complete(env, if write { What::Write } else { What::Read }, context, flags, 0, len, 0);
+    }
+
+    /// An acknowledgement: an operation of ours is done at its target, or failed there.
+    pub(crate) fn on_ack(&mut self, env: &mut Env<'_>, peer: u32, id: u64, status: u64, bytes: u64) {
+        if let Some(p) = self.peers.get_mut(peer as usize) {
+            p.read_bytes = p.read_bytes.saturating_sub(bytes);
+        }
+        let err = if status == 0 { 0 } else { i32::try_from(status).unwrap_or(fi::FI_EOTHER).max(1) };
+        self.finish_op(env, peer, id, err);
+    }
+
+    /// As a target: one piece of a write.
+    pub(crate) fn on_write(
+        &mut self,
+        env: &mut Env<'_>,
+        peer: u32,
+        words: &mut Words<'_>,
+        body: Mem,
+    ) -> Result<(), Nonsense> {
+        let (key, addr, id) = (words.word(), words.word(), words.word());
+        let (data, flags, total) = (words.word(), words.word(), words.word());
+        let mut to = Vec::new();
+        match env.mrs.check(key, addr, body.len() as u64, fi::FI_REMOTE_WRITE, &mut to) {
+            Ok(()) => {
+                copy_iov(&to, 0, &[body], 0, body.len());
+            }
+            Err(err) => {
+                if let Some(p) = self.peers.get_mut(peer as usize) {
+                    p.write_error = err;
+                }
+            }
+        }
+        if flags & wire::F_LAST != 0 {
+            let err = self.peers.get_mut(peer as usize).map_or(0, |p| std::mem::take(&mut p.write_error));
+            self.control(peer, wire::ACK, Head::new().word(id).word(u64::from(err.unsigned_abs())), &[]);
+            if err == 0 {
+                let data = (flags & wire::F_DATA != 0).then_some(data);
+                self.rma_event(env, peer, false, data, usize::try_from(total).unwrap_or(usize::MAX), key);
+            }
+        }
+        Ok(())
+    }
+
+    /// As a target: a read. The bytes are taken now, so that later writes cannot overtake it.
+    pub(crate) fn on_read(&mut self, env: &mut Env<'_>, peer: u32, words: &mut Words<'_>) -> Result<(), Nonsense> {
+        let (key, addr, id, offset, len) = (words.word(), words.word(), words.word(), words.word(), words.word());
+        if len > READ_PIECE as u64 {
+            return Err(Nonsense);
+        }
+        let mut from = Vec::new();
+        match env.mrs.check(key, addr, len, fi::FI_REMOTE_READ, &mut from) {
+            Ok(()) => {
+                let bytes = gather(&from).into_boxed_slice();
+                if let Some(p) = self.peers.get_mut(peer as usize) {
+                    p.streams.push_back(OutStream::Read { op: id, offset, bytes, done: 0 });
+                }
+                let conn = self.peers.get(peer as usize).and_then(|p| p.tx);
+                if let Some(conn) = conn {
+                    self.flush_streams(peer, conn);
+                }
+                self.make_busy(peer);
+                self.rma_event(env, peer, true, None, usize::try_from(len).unwrap_or(0), key);
+            }
+            Err(err) => {
+                let head = Head::new().word(id).word(u64::from(err.unsigned_abs())).word(len);
+                self.control(peer, wire::ACK, head, &[]);
+            }
+        }
+        Ok(())
+    }
+
+    /// A piece of what a read of ours asked for.
+    pub(crate) fn on_read_data(&mut self, env: &mut Env<'_>, peer: u32, id: u64, offset: u64, body: Mem) {
+        if let Some(p) = self.peers.get_mut(peer as usize) {
+            p.read_bytes = p.read_bytes.saturating_sub(body.len() as u64);
+        }
+        let Some(op) = self.ops.get_mut(id) else { return };
+        if op.peer != peer || op.what != What::Read {
+            return;
+        }
+        let off = usize::try_from(offset).unwrap_or(usize::MAX);
+        if off.checked_add(body.len()).is_none_or(|end| end > op.len) {
+            return;
+        }
+        copy_iov(op.iov.as_slice(), off, &[body], 0, body.len());
+        op.left = op.left.saturating_sub(body.len());
+        if op.left == 0 {
+            self.finish_op(env, peer, id, 0);
+        }
+    }
+
+    /// As a target: completions and counters for an operation on our memory.
+    pub(crate) fn rma_event(
+        &mut self,
+        env: &mut Env<'_>,
+        peer: u32,
+        read: bool,
+        data: Option<u64>,
+        len: usize,
+        key: u64,
+    ) {
+        if self.cfg.rma_event {
+            let cntr = if read { self.cfg.cntr_remote_read } else { self.cfg.cntr_remote_write };
+            for cntr in [cntr, env.mrs.cntr_of(key).filter(|_| !read)].into_iter().flatten() {
+                if let Some(cntr) = env.cntrs.get_mut(cntr) {
+                    cntr.add(1);
+                }
+            }
+        }
+        let Some(data) = data else { return };
+        let src = self.source_of(env, peer);
+        if let Some(cq) = self.cfg.rx_cq.and_then(|c| env.cqs.get_mut(c)) {
+            let kind = if read { fi::FI_REMOTE_READ } else { fi::FI_REMOTE_WRITE };
+            let flags = fi::FI_RMA | kind | fi::FI_REMOTE_CQ_DATA;
+            cq.success(Completion { context: 0, flags, len, buf: 0, data, tag: 0, src });
+        }
+    }
+}

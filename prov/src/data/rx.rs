@@ -1,0 +1,500 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Messages coming in: from a ring record to the receive it meets, and the completion that says so.
+//!
+//! A peer may write anything into a record: lengths are bounded by the ring, numbers are looked up, and a record that makes
+//! no sense resets its connection.
+
+use libfabric_sys as fi;
+use scif_ring::copy::{Mem, copy_iov, slice_iov, total_len};
+use scif_ring::spsc::Record;
+
+use super::iov::Iov;
+use super::matching::{ANY, Arrived, Payload, Posted};
+use super::rendezvous::Rts;
+use super::wire::{self, Head, Words};
+use super::{Env, EpState, Errno, RecvArgs};
+use crate::cq::{Completion, CqError};
+use scif::ConnId;
+
+/// A multi-receive buffer: given back when its list entry is gone and none of its messages is still being copied.
+#[derive(Debug)]
+pub(crate) struct Multi {
+    base: Mem,
+    used: usize,
+    in_flight: u32,
+    retired: bool,
+    context: usize,
+}
+
+/// The place a message goes to: one receive, or a piece of a multi-receive buffer.
+#[derive(Debug)]
+pub(crate) struct Target {
+    pub tagged: bool,
+    pub iov: Iov,
+    pub room: usize,
+    pub context: usize,
+    pub flags: u64,
+    pub multi: Option<u32>,
+}
+
+/// What a receive's completion says about its message.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrival {
+    pub peer: u32,
+    pub tag: u64,
+    pub data: Option<u64>,
+    pub len: usize,
+}
+
+/// A record that no correct peer sends.
+#[derive(Debug)]
+pub(crate) struct Nonsense;
+
+impl EpState {
+    /// Acts on one record of `peer`'s ring.
+    #[inline]
+    pub(crate) fn on_record(
+        &mut self,
+        env: &mut Env<'_>,
+        conn: ConnId,
+        peer: u32,
+        record: &Record,
+    ) -> Result<(), Nonsense> {
+        if record.kind & 0xf0 == wire::EAGER {
+            self.on_eager(env, peer, record);
+            return Ok(());
+        }
+        let mut words = Words::new(&record.head, record.head_len);
+        match record.kind {
+            kind if kind & 0xf0 == wire::RTS => self.on_rts(env, conn, peer, record),
+            wire::FIN | wire::ACK => {
+                let (id, status, bytes) = (words.word(), words.word(), words.word());
+                self.on_ack(env, peer, id, status, bytes);
+                Ok(())
+            }
+            wire::CTS => {
+                let (id, receive, want) = (words.word(), words.word(), words.word());
+                self.on_cts(peer, id, receive, want)
+            }
+            wire::STREAM => {
+                let (receive, offset) = (words.word(), words.word());
+                self.on_stream(env, peer, receive, offset, record.body)
+            }
+            wire::WRITE => self.on_write(env, peer, &mut words, record.body),
+            wire::READ => self.on_read(env, peer, &mut words),
+            wire::READ_DATA => {
+                let (id, offset) = (words.word(), words.word());
+                self.on_read_data(env, peer, id, offset, record.body);
+                Ok(())
+            }
+            wire::ATOMIC => self.on_atomic(env, peer, &mut words, record.body),
+            wire::ATOMIC_REPLY => {
+                let (id, status) = (words.word(), words.word());
+                self.on_atomic_reply(env, peer, id, status, record.body);
+                Ok(())
+            }
+            wire::RMA_EVENT => {
+                let (flags, data, len, key) = (words.word(), words.word(), words.word(), words.word());
+                let data = (flags & wire::F_DATA != 0).then_some(data);
+                let read = flags & wire::F_READ != 0;
+                self.rma_event(env, peer, read, data, usize::try_from(len).unwrap_or(usize::MAX), key);
+                Ok(())
+            }
+            _ => Err(Nonsense),
+        }
+    }
+
+    #[inline]
+    fn on_eager(&mut self, env: &mut Env<'_>, peer: u32, record: &Record) {
+        let kind = record.kind;
+        let mut words = Words::new(&record.head, record.head_len);
+        let tagged = kind & wire::TAGGED != 0;
+        let tag = if tagged { words.word() } else { 0 };
+        let data = (kind & wire::DATA != 0).then(|| words.word());
+        let ack = (kind & wire::WANT_ACK != 0).then(|| words.word());
+        let inline = words.rest();
+        let is_inline = kind & wire::INLINE != 0;
+        let len = if is_inline { inline.len() } else { record.body.len() };
+        let arrival = Arrival { peer, tag, data, len };
+        match self.take_target(env, tagged, peer, tag, len) {
+            Some(target) => {
+                let copied = match (is_inline, target.iov.as_slice()) {
+                    (true, [one]) => one.copy_from_slice(inline),
+                    (true, many) => scatter(many, inline),
+                    (false, to) => copy_iov(to, 0, std::slice::from_ref(&record.body), 0, target.room),
+                };
+                if let Some(id) = ack {
+                    self.control(peer, wire::ACK, Head::new().word(id).word(0), &[]);
+                }
+                self.complete_recv(env, &target, &arrival, copied.min(target.room), 0);
+            }
+            None => {
+                let bytes = if is_inline {
+                    inline.to_vec()
+                } else {
+                    let mut bytes = vec![0; len];
+                    record.body.copy_to_slice(&mut bytes);
+                    bytes
+                };
+                self.stats.unexpected += 1;
+                let payload = Payload::Here(bytes);
+                self.queue(tagged).unexpected.push_back(Arrived { peer, tag, data, len, ack, payload });
+            }
+        }
+    }
+
+    fn on_rts(&mut self, env: &mut Env<'_>, conn: ConnId, peer: u32, record: &Record) -> Result<(), Nonsense> {
+        let kind = record.kind;
+        let mut words = Words::new(&record.head, record.head_len);
+        let tagged = kind & wire::TAGGED != 0;
+        let tag = if tagged { words.word() } else { 0 };
+        let data = (kind & wire::DATA != 0).then(|| words.word());
+        let rts = Rts::decode(conn, &mut words, record.body).ok_or(Nonsense)?;
+        let len = rts.len();
+        match self.take_target(env, tagged, peer, tag, len) {
+            Some(target) => self.start_incoming(env, target, Arrival { peer, tag, data, len }, rts),
+            None => {
+                self.stats.unexpected += 1;
+                let payload = Payload::There(rts);
+                self.queue(tagged).unexpected.push_back(Arrived { peer, tag, data, len, ack: None, payload });
+            }
+        }
+        Ok(())
+    }
+
+    /// Finds and takes the receive for a message of `len` bytes. Multi-receive buffers that are too full are given back on the way.
+    #[inline]
+    fn take_target(&mut self, env: &mut Env<'_>, tagged: bool, peer: u32, tag: u64, len: usize) -> Option<Target> {
+        loop {
+            let at = self.queue(tagged).match_arrival(peer, tag)?;
+            let multi = self.queue(tagged).posted.get_mut(at)?.multi;
+            let Some(multi) = multi else {
+                let posted = self.queue(tagged).posted.remove(at)?;
+                if posted.src != ANY {
+                    self.directed -= 1;
+                }
+                return Some(Target {
+                    tagged,
+                    iov: posted.iov,
+                    room: posted.len,
+                    context: posted.context,
+                    flags: posted.flags,
+                    multi: None,
+                });
+            };
+            if let Some(target) = self.carve(env, tagged, at, multi, len) {
+                return Some(target);
+            }
+        }
+    }
+
+    /// Takes `len` bytes off multi-receive buffer `multi`, whose list entry is `at`.
+    fn carve(&mut self, env: &mut Env<'_>, tagged: bool, at: u32, multi: u32, len: usize) -> Option<Target> {
+        let min = self.cfg.min_multi_recv;
+        let buffer = self.multis.get_mut(multi)?;
+        let left = buffer.base.len() - buffer.used;
+        if len > left && buffer.used > 0 {
+            self.retire(env, tagged, at, multi);
+            return None;
+        }
+        let take = len.min(left);
+        let piece = buffer.base.sub(buffer.used, take)?;
+        buffer.used += take;
+        buffer.in_flight += 1;
+        let (context, full) = (buffer.context, buffer.base.len() - buffer.used < min.max(1));
+        let flags = self.queue(tagged).posted.get_mut(at).map_or(0, |p| p.flags);
+        if full {
+            self.retire(env, tagged, at, multi);
+        }
+        Some(Target { tagged, iov: Iov::new(&[piece]), room: take, context, flags, multi: Some(multi) })
+    }
+
+    /// Takes a multi-receive buffer off its list; says so at once if none of its messages is still on its way.
+    fn retire(&mut self, env: &mut Env<'_>, tagged: bool, at: u32, multi: u32) {
+        if let Some(posted) = self.queue(tagged).posted.remove(at) {
+            if posted.src != ANY {
+                self.directed -= 1;
+            }
+        }
+        let Some(buffer) = self.multis.get_mut(multi) else { return };
+        buffer.retired = true;
+        if buffer.in_flight == 0 {
+            let context = buffer.context;
+            self.multis.remove(multi);
+            if let Some(cq) = self.cfg.rx_cq.and_then(|c| env.cqs.get_mut(c)) {
+                let src = fi::FI_ADDR_NOTAVAIL;
+                cq.success(Completion { context, flags: fi::FI_MULTI_RECV, len: 0, buf: 0, data: 0, tag: 0, src });
+            }
+        }
+    }
+
+    /// Writes the completion of a receive. `err` other than 0 says why the payload is not there.
+    #[inline]
+    pub(crate) fn complete_recv(&mut self, env: &mut Env<'_>, target: &Target, m: &Arrival, copied: usize, err: Errno) {
+        let mut flags = fi::FI_RECV | if target.tagged { fi::FI_TAGGED } else { fi::FI_MSG };
+        if m.data.is_some() {
+            flags |= fi::FI_REMOTE_CQ_DATA;
+        }
+        let mut wanted = target.flags & fi::FI_COMPLETION != 0;
+        if let Some(multi) = target.multi {
+            if let Some(buffer) = self.multis.get_mut(multi) {
+                buffer.in_flight -= 1;
+                if buffer.retired && buffer.in_flight == 0 {
+                    flags |= fi::FI_MULTI_RECV;
+                    wanted = true;
+                    self.multis.remove(multi);
+                }
+            }
+        }
+        self.stats.received.add(copied);
+        let src = self.source_of(env, m.peer);
+        let c = Completion {
+            context: target.context,
+            flags,
+            len: copied,
+            buf: target.iov.first_addr(),
+            data: m.data.unwrap_or(0),
+            tag: m.tag,
+            src,
+        };
+        let err = if err == 0 && m.len > target.room { fi::FI_ETRUNC } else { err };
+        if let Some(cntr) = self.cfg.cntr_recv.and_then(|c| env.cntrs.get_mut(c)) {
+            if err == 0 { cntr.add(1) } else { cntr.add_err(1) }
+        }
+        let Some(cq) = self.cfg.rx_cq.and_then(|c| env.cqs.get_mut(c)) else { return };
+        if err == 0 {
+            if wanted {
+                cq.success(c);
+            }
+        } else {
+            let olen = m.len.saturating_sub(target.room);
+            cq.error(CqError { c, err, prov_errno: -err, olen, err_data: Vec::new() });
+        }
+    }
+
+    #[inline]
+    pub(crate) fn post_recv(&mut self, env: &mut Env<'_>, a: &RecvArgs<'_>) -> Result<(), Errno> {
+        let src = if self.cfg.directed && a.src != fi::FI_ADDR_UNSPEC { self.peer_of(env, a.src)? } else { ANY };
+        let tagged = a.tag.is_some();
+        let (tag, ignore) = a.tag.unwrap_or((0, u64::MAX));
+        let len = total_len(a.iov);
+        let multi = if a.flags & fi::FI_MULTI_RECV != 0 {
+            let [base] = a.iov else { return Err(fi::FI_EINVAL) };
+            Some(self.multis.insert(Multi {
+                base: *base,
+                used: 0,
+                in_flight: 0,
+                retired: false,
+                context: a.context,
+            }))
+        } else {
+            None
+        };
+        let posted =
+            Posted { tag, ignore, src, iov: Iov::new(a.iov), len, context: a.context, flags: a.flags, multi };
+        if multi.is_none() {
+            if let Some(at) = self.queue(tagged).match_posted(src, tag, ignore) {
+                if let Some(m) = self.queue(tagged).unexpected.remove(at) {
+                    let target = Target {
+                        tagged,
+                        iov: posted.iov,
+                        room: len,
+                        context: a.context,
+                        flags: a.flags,
+                        multi: None,
+                    };
+                    self.receive_unexpected(env, target, m);
+                }
+                return Ok(());
+            }
+        }
+        if src != ANY {
+            self.directed += 1;
+        }
+        self.queue(tagged).posted.push_back(posted);
+        if multi.is_some() {
+            // A buffer for many may take several that already wait.
+            while let Some(at) = self.queue(tagged).match_posted(src, tag, ignore) {
+                let Some((peer, mtag, mlen)) =
+                    self.queue(tagged).unexpected.get_mut(at).map(|m| (m.peer, m.tag, m.len))
+                else {
+                    break;
+                };
+                let Some(target) = self.take_target(env, tagged, peer, mtag, mlen) else { break };
+                if let Some(m) = self.queue(tagged).unexpected.remove(at) {
+                    self.receive_unexpected(env, target, m);
+                }
+                if multi.is_some_and(|number| self.multis.get(number).is_none_or(|b| b.retired)) {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn receive_unexpected(&mut self, env: &mut Env<'_>, target: Target, m: Arrived) {
+        let arrival = Arrival { peer: m.peer, tag: m.tag, data: m.data, len: m.len };
+        match m.payload {
+            Payload::Here(bytes) => {
+                let copied = scatter(target.iov.as_slice(), &bytes).min(target.room);
+                if let Some(id) = m.ack {
+                    self.control(m.peer, wire::ACK, Head::new().word(id).word(0), &[]);
+                }
+                self.complete_recv(env, &target, &arrival, copied, 0);
+            }
+            Payload::There(rts) => self.start_incoming(env, target, arrival, rts),
+        }
+    }
+
+    /// `FI_PEEK`, `FI_CLAIM`, `FI_DISCARD` (fi_tagged(3)): the answer is always a completion or an error entry.
+    pub(crate) fn post_peek(&mut self, env: &mut Env<'_>, a: &RecvArgs<'_>) -> Result<(), Errno> {
+        let tagged = a.tag.is_some();
+        let (tag, ignore) = a.tag.unwrap_or((0, u64::MAX));
+        if a.flags & fi::FI_PEEK == 0 {
+            let Some(m) = self.claimed.remove(&a.context) else { return Err(fi::FI_EINVAL) };
+            let discard = a.flags & fi::FI_DISCARD != 0;
+            let iov = Iov::new(if discard { &[] } else { a.iov });
+            let room = if discard { m.len } else { total_len(a.iov) };
+            let target = Target { tagged, iov, room, context: a.context, flags: a.flags, multi: None };
+            if discard {
+                self.discard(env, &target, &m);
+            } else {
+                self.receive_unexpected(env, target, m);
+            }
+            return Ok(());
+        }
+        let src = if self.cfg.directed && a.src != fi::FI_ADDR_UNSPEC { self.peer_of(env, a.src)? } else { ANY };
+        let mut flags = fi::FI_RECV | if tagged { fi::FI_TAGGED } else { fi::FI_MSG };
+        let Some(at) = self.queue(tagged).match_posted(src, tag, ignore) else {
+            if let Some(cq) = self.cfg.rx_cq.and_then(|c| env.cqs.get_mut(c)) {
+                cq.error(CqError {
+                    c: Completion {
+                        context: a.context,
+                        flags,
+                        len: 0,
+                        buf: 0,
+                        data: 0,
+                        tag,
+                        src: fi::FI_ADDR_NOTAVAIL,
+                    },
+                    err: fi::FI_ENOMSG,
+                    prov_errno: -fi::FI_ENOMSG,
+                    olen: 0,
+                    err_data: Vec::new(),
+                });
+            }
+            return Ok(());
+        };
+        if a.flags & fi::FI_DISCARD != 0 {
+            if let Some(m) = self.queue(tagged).unexpected.remove(at) {
+                let target = Target {
+                    tagged,
+                    iov: Iov::new(&[]),
+                    room: m.len,
+                    context: a.context,
+                    flags: a.flags,
+                    multi: None,
+                };
+                self.discard(env, &target, &m);
+            }
+            return Ok(());
+        }
+        let Some((peer, len, data, tag)) =
+            self.queue(tagged).unexpected.get_mut(at).map(|m| (m.peer, m.len, m.data, m.tag))
+        else {
+            return Ok(());
+        };
+        if data.is_some() {
+            flags |= fi::FI_REMOTE_CQ_DATA;
+        }
+        if a.flags & fi::FI_CLAIM != 0 {
+            if let Some(m) = self.queue(tagged).unexpected.remove(at) {
+                self.claimed.insert(a.context, m);
+            }
+        }
+        let src = self.source_of(env, peer);
+        if let Some(cq) = self.cfg.rx_cq.and_then(|c| env.cqs.get_mut(c)) {
+            cq.success(Completion { context: a.context, flags, len, buf: 0, data: data.unwrap_or(0), tag, src });
+        }
+        Ok(())
+    }
+
+    /// Drops a message's payload; its sender completes, the caller gets a completion with the message's length.
+    fn discard(&mut self, env: &mut Env<'_>, target: &Target, m: &Arrived) {
+        match &m.payload {
+            Payload::Here(_) => {
+                if let Some(id) = m.ack {
+                    self.control(m.peer, wire::ACK, Head::new().word(id).word(0), &[]);
+                }
+            }
+            Payload::There(rts) => self.control(m.peer, wire::FIN, Head::new().word(rts.op()).word(0), &[]),
+        }
+        let arrival = Arrival { peer: m.peer, tag: m.tag, data: m.data, len: m.len };
+        self.complete_recv(env, target, &arrival, m.len, 0);
+    }
+
+    pub(crate) fn cancel_recv(&mut self, env: &mut Env<'_>, context: usize) -> Result<(), Errno> {
+        for tagged in [true, false] {
+            let Some(at) = self.queue(tagged).posted.find(|p| p.context == context) else { continue };
+            let multi = self.queue(tagged).posted.get_mut(at).and_then(|p| p.multi);
+            if multi.is_some_and(|m| self.multis.get(m).is_some_and(|b| b.in_flight > 0)) {
+                return Err(fi::FI_EAGAIN);
+            }
+            if let Some(posted) = self.queue(tagged).posted.remove(at) {
+                self.fail_posted(env, tagged, posted, fi::FI_ECANCELED);
+            }
+            return Ok(());
+        }
+        Ok(())
+    }
+
+    /// Ends a receive that was taken off its list.
+    pub(crate) fn fail_posted(&mut self, env: &mut Env<'_>, tagged: bool, posted: Posted, err: Errno) {
+        if posted.src != ANY {
+            self.directed -= 1;
+        }
+        let mut flags = fi::FI_RECV | if tagged { fi::FI_TAGGED } else { fi::FI_MSG };
+        if let Some(multi) = posted.multi {
+            if let Some(buffer) = self.multis.get_mut(multi) {
+                buffer.retired = true;
+                if buffer.in_flight == 0 {
+                    flags |= fi::FI_MULTI_RECV;
+                    self.multis.remove(multi);
+                }
+            }
+        }
+        if let Some(cntr) = self.cfg.cntr_recv.and_then(|c| env.cntrs.get_mut(c)) {
+            cntr.add_err(1);
+        }
+        let src = if posted.src == ANY { fi::FI_ADDR_NOTAVAIL } else { self.source_of(env, posted.src) };
+        if let Some(cq) = self.cfg.rx_cq.and_then(|c| env.cqs.get_mut(c)) {
+            let c = Completion {
+                context: posted.context,
+                flags,
+                len: 0,
+                buf: posted.iov.first_addr(),
+                data: 0,
+                tag: posted.tag,
+                src,
+            };
+            cq.error(CqError { c, err, prov_errno: -err, olen: 0, err_data: Vec::new() });
+        }
+    }
+}
+
+/// Copies bytes of ours over a scatter list; returns how many fitted.
+fn scatter(to: &[Mem], bytes: &[u8]) -> usize {
+    let mut rest = bytes;
+    for piece in to {
+        let n = piece.copy_from_slice(rest);
+        rest = rest.get(n..).unwrap_or_default();
+    }
+    bytes.len() - rest.len()
+}
+
+/// The sub-list of `iov` that covers `len` bytes from `off`.
+pub(crate) fn sub_iov(iov: &[Mem], off: usize, len: usize) -> Vec<Mem> {
+    let mut out = Vec::new();
+    slice_iov(iov, off, len, &mut out);
+    out
+}

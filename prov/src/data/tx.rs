@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Messages on their way out, and operations of any kind that wait for room.
+//!
+//! A message that fits travels in the ring: in the record's own cache line if it is small, beside it otherwise. A larger
+//! one is announced and fetched (`rendezvous`). What finds the ring full waits in its peer's queue, in order; nothing
+//! overtakes it.
+
+use libfabric_sys as fi;
+use scif_ring::copy::{Mem, total_len};
+use scif_ring::spsc::{BODY_MAX, HEAD_MAX};
+
+use super::atomic::AtomicOp;
+use super::iov::Iov;
+use super::ops::{OutOp, What};
+use super::peer::gather;
+use super::rendezvous::BOTH_SIDES_MIN;
+use super::rma::RmaOp;
+use super::wire::{self, Head};
+use super::{Env, EpState, Errno, SendArgs};
+
+/// Where a payload comes from.
+#[derive(Clone, Copy)]
+pub(crate) enum Source<'a> {
+    /// The application's buffers.
+    User(&'a [Mem]),
+    /// Our copy of them, taken because the buffer was to be reusable at once.
+    Copied(&'a [u8]),
+}
+
+impl Source<'_> {
+    #[inline]
+    fn len(&self) -> usize {
+        match self {
+            Source::User(iov) => total_len(iov),
+            Source::Copied(bytes) => bytes.len(),
+        }
+    }
+
+    #[inline]
+    fn copy_to(&self, out: &mut [u8]) {
+        match self {
+            Source::User([one]) => {
+                one.copy_to_slice(out);
+            }
+            Source::User(iov) => {
+                let mut at = 0;
+                for piece in *iov {
+                    if let Some(to) = out.get_mut(at..) {
+                        at += piece.copy_to_slice(to);
+                    }
+                }
+            }
+            Source::Copied(bytes) => out.copy_from_slice(bytes),
+        }
+    }
+}
+
+/// A payload kept by a waiting operation.
+#[derive(Debug)]
+pub(crate) enum Kept {
+    User(Iov),
+    Copied(Box<[u8]>),
+}
+
+impl Kept {
+    /// Keeps the buffers themselves, or their bytes when they must be reusable now.
+    pub(crate) fn new(iov: &[Mem], inject: bool) -> Kept {
+        if inject { Kept::Copied(gather(iov).into_boxed_slice()) } else { Kept::User(Iov::new(iov)) }
+    }
+
+    pub(crate) fn source(&self) -> Source<'_> {
+        match self {
+            Kept::User(iov) => Source::User(iov.as_slice()),
+            Kept::Copied(bytes) => Source::Copied(bytes),
+        }
+    }
+}
+
+/// A posted operation that is not wholly on the ring yet.
+#[derive(Debug)]
+pub(crate) enum TxOp {
+    Message { payload: Kept, tag: Option<u64>, data: Option<u64>, context: usize, flags: u64 },
+    Rma(RmaOp),
+    Atomic(AtomicOp),
+}
+
+/// What a completion of a posted operation needs to say.
+pub(crate) struct Label {
+    pub what: What,
+    pub context: usize,
+    pub flags: u64,
+    pub tag: u64,
+    pub len: usize,
+}
+
+impl TxOp {
+    fn label(&self) -> Label {
+        match self {
+            TxOp::Message { payload, tag, context, flags, .. } => Label {
+                what: if tag.is_some() { What::Tagged } else { What::Message },
+                context: *context,
+                flags: *flags,
+                tag: tag.unwrap_or(0),
+                len: payload.source().len(),
+            },
+            TxOp::Rma(op) => op.label(),
+            TxOp::Atomic(op) => op.label(),
+        }
+    }
+
+    /// The number of an operation already begun.
+    fn started(&self) -> Option<u64> {
+        match self {
+            TxOp::Message { .. } => None,
+            TxOp::Rma(op) => op.started(),
+            TxOp::Atomic(_) => None,
+        }
+    }
+}
+
+/// Result of trying to put an operation on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tried {
+    /// On the ring or done; its completion is written or will come.
+    Sent,
+    /// No room, no connection, or something earlier must finish first.
+    Later,
+}
+
+impl EpState {
+    #[inline]
+    pub(crate) fn post_send(&mut self, env: &mut Env<'_>, a: &SendArgs<'_>) -> Result<(), Errno> {
+        let peer = self.peer_of(env, a.dest)?;
+        if a.flags & fi::FI_FENCE == 0 && self.peers.get(peer as usize).is_some_and(|p| p.is_quiet()) {
+            let tried = self.try_send(env, peer, Source::User(a.iov), a.tag, a.data, a.context, a.flags);
+            if tried == Tried::Sent {
+                return Ok(());
+            }
+        }
+        let inject = a.flags & fi::FI_INJECT != 0;
+        self.check_room(peer)?;
+        let payload = Kept::new(a.iov, inject);
+        self.defer(peer, TxOp::Message { payload, tag: a.tag, data: a.data, context: a.context, flags: a.flags });
+        Ok(())
+    }
+
+    /// Whether one more operation may wait.
+    pub(crate) fn check_room(&self, peer: u32) -> Result<(), Errno> {
+        match self.peers.get(peer as usize) {
+            Some(p) if p.pending.len() < self.cfg.tx_size.max(1) => Ok(()),
+            Some(_) => Err(fi::FI_EAGAIN),
+            None => Err(fi::FI_EINVAL),
+        }
+    }
+
+    pub(crate) fn defer(&mut self, peer: u32, op: TxOp) {
+        if let Some(p) = self.peers.get_mut(peer as usize) {
+            p.pending.push_back(op);
+            self.make_busy(peer);
+        }
+    }
+
+    /// Whether a completion or a counter of ours needs to know when the target has placed the payload.
+    fn wants_ack(&self, flags: u64) -> bool {
+        flags & fi::FI_DELIVERY_COMPLETE != 0
+            && (flags & fi::FI_COMPLETION != 0 || self.cfg.cntr_send.is_some())
+    }
+
+    #[inline]
+    #[expect(clippy::too_many_arguments, reason = "one call site each way; a struct would be built only to be taken apart")]
+    fn try_send(
+        &mut self,
+        env: &mut Env<'_>,
+        peer: u32,
+        payload: Source<'_>,
+        tag: Option<u64>,
+        data: Option<u64>,
+        context: usize,
+        flags: u64,
+    ) -> Tried {
+        let Some(conn_id) = self.tx_conn(peer) else { return Tried::Later };
+        let len = payload.len();
+        let what = if tag.is_some() { What::Tagged } else { What::Message };
+        let env_cfg = crate::env::env();
+        if len > env_cfg.eager_size && flags & fi::FI_INJECT == 0 {
+            return self.announce(peer, payload, tag, data, context, flags);
+        }
+        let want_ack = self.wants_ack(flags);
+        let Some(conn) = self.sock.conn(conn_id) else { return Tried::Later };
+        let mut kind = wire::EAGER;
+        let mut head = Head::new();
+        if let Some(tag) = tag {
+            kind |= wire::TAGGED;
+            head = head.word(tag);
+        }
+        if let Some(data) = data {
+            kind |= wire::DATA;
+            head = head.word(data);
+        }
+        let inline = len + head.as_slice().len() + if want_ack { 8 } else { 0 } <= HEAD_MAX;
+        if want_ack {
+            if !conn.tx().room(if inline { 0 } else { len }) {
+                return Tried::Later;
+            }
+            let iov = Iov::new(&[]);
+            let op = OutOp {
+                peer,
+                what,
+                context,
+                flags,
+                tag: tag.unwrap_or(0),
+                len,
+                iov,
+                block: None,
+                left: 0,
+                ring_rma: false,
+            };
+            kind |= wire::WANT_ACK;
+            head = head.word(self.ops.insert(op));
+        }
+        let pushed = if inline {
+            kind |= wire::INLINE;
+            if let Some(tail) = head.tail(len) {
+                payload.copy_to(tail);
+            }
+            conn.tx().push_head(kind, head.as_slice())
+        } else {
+            match payload {
+                Source::User(iov) => conn.tx().push(kind, head.as_slice(), iov, 0, len),
+                Source::Copied(bytes) => conn.tx().push_slice(kind, head.as_slice(), bytes),
+            }
+        };
+        if pushed.is_err() {
+            return Tried::Later;
+        }
+        conn.notify();
+        self.stats.sent.add(len);
+        if inline { self.stats.inline.add(len) } else { self.stats.ring.add(len) }
+        if !want_ack {
+            self.tx_complete(env, what, context, flags, tag.unwrap_or(0), len, 0);
+        }
+        Tried::Sent
+    }
+
+    /// Announces a message whose payload stays here until the receiver fetches it.
+    fn announce(
+        &mut self,
+        peer: u32,
+        payload: Source<'_>,
+        tag: Option<u64>,
+        data: Option<u64>,
+        context: usize,
+        flags: u64,
+    ) -> Tried {
+        let Source::User(iov) = payload else { return Tried::Later };
+        let len = total_len(iov);
+        let Some(p) = self.peers.get_mut(peer as usize) else { return Tried::Later };
+        let Some(conn) = p.tx.and_then(|id| self.sock.conn(id)) else { return Tried::Later };
+        let mut list = Vec::new();
+        if iov.len() > 1 {
+            for piece in iov {
+                list.extend_from_slice(&(piece.addr() as u64).to_ne_bytes());
+                list.extend_from_slice(&(piece.len() as u64).to_ne_bytes());
+            }
+        }
+        if list.len() > BODY_MAX || !conn.tx().room(list.len()) {
+            return Tried::Later;
+        }
+        let mut block = None;
+        if iov.len() == 1 && len >= BOTH_SIDES_MIN && p.blocks != 0 && crate::env::env().both_sides {
+            let free = p.blocks.trailing_zeros();
+            p.blocks &= !(1 << free);
+            p.claim_generation = (p.claim_generation + 1) & 0xffff;
+            p.claim_generation = p.claim_generation.max(1);
+            conn.tx_claim(free as usize).reset(p.claim_generation);
+            block = u8::try_from(free).ok().map(|b| (b, p.claim_generation));
+        }
+        let op = OutOp {
+            peer,
+            what: if tag.is_some() { What::Tagged } else { What::Message },
+            context,
+            flags,
+            tag: tag.unwrap_or(0),
+            len,
+            iov: Iov::new(iov),
+            block,
+            left: 0,
+            ring_rma: false,
+        };
+        let id = self.ops.insert(op);
+        let mut kind = wire::RTS;
+        let mut head = Head::new();
+        if let Some(tag) = tag {
+            kind |= wire::TAGGED;
+            head = head.word(tag);
+        }
+        if let Some(data) = data {
+            kind |= wire::DATA;
+            head = head.word(data);
+        }
+        let addr = iov.first().map_or(0, Mem::addr) as u64;
+        let misc = block.map_or(0, |(b, generation)| (u64::from(b) + 1) | u64::from(generation) << 16);
+        head = head.word(id).word(len as u64).word(addr).word(misc);
+        if conn.tx().push_slice(kind, head.as_slice(), &list).is_err() {
+            self.ops.remove(id);
+            if let Some((block, _)) = block {
+                p.blocks |= 1 << block;
+            }
+            return Tried::Later;
+        }
+        conn.notify();
+        if block.is_some() {
+            self.helping.push_back(id);
+        }
+        self.stats.sent.add(len);
+        Tried::Sent
+    }
+
+    /// Moves what waits for room towards `peer`. True when nothing waits any more.
+    pub(crate) fn flush_peer(&mut self, env: &mut Env<'_>, peer: u32) -> bool {
+        let at = peer as usize;
+        let Some(conn_id) = self.tx_conn(peer) else { return false };
+        let mut pushed = false;
+        while let Some(p) = self.peers.get_mut(at) {
+            let (Some(record), Some(conn)) = (p.control.front(), self.sock.conn(conn_id)) else { break };
+            if conn.tx().push_slice(record.kind, record.head.as_slice(), &record.body).is_err() {
+                conn.notify();
+                return false;
+            }
+            pushed = true;
+            p.control.pop_front();
+        }
+        while let Some(mut op) = self.peers.get_mut(at).and_then(|p| p.pending.pop_front()) {
+            if self.try_op(env, peer, &mut op) == Tried::Later {
+                if let Some(p) = self.peers.get_mut(at) {
+                    p.pending.push_front(op);
+                }
+                break;
+            }
+            pushed = true;
+        }
+        pushed |= self.flush_streams(peer, conn_id);
+        if pushed {
+            if let Some(conn) = self.sock.conn(conn_id) {
+                conn.notify();
+            }
+        }
+        self.peers.get(at).is_none_or(|p| p.is_quiet() && p.streams.is_empty())
+    }
+
+    fn try_op(&mut self, env: &mut Env<'_>, peer: u32, op: &mut TxOp) -> Tried {
+        match op {
+            TxOp::Message { payload, tag, data, context, flags } => {
+                if *flags & fi::FI_FENCE != 0 && !self.fence_passed(peer) {
+                    return Tried::Later;
+                }
+                self.try_send(env, peer, payload.source(), *tag, *data, *context, *flags)
+            }
+            TxOp::Rma(op) => self.try_rma(env, peer, op),
+            TxOp::Atomic(op) => self.try_atomic(env, peer, op),
+        }
+    }
+
+    /// `FI_FENCE`: every earlier operation to this peer is complete.
+    pub(crate) fn fence_passed(&mut self, peer: u32) -> bool {
+        if self.ops.any_of_peer(peer) {
+            return false;
+        }
+        let conn = self.peers.get(peer as usize).and_then(|p| p.tx);
+        conn.and_then(|id| self.sock.conn(id)).is_none_or(|c| c.tx().all_consumed())
+    }
+
+    /// Ends with `err` every operation that waits for room towards `peer`.
+    pub(crate) fn fail_pending(&mut self, env: &mut Env<'_>, peer: u32, err: Errno) {
+        let Some(p) = self.peers.get_mut(peer as usize) else { return };
+        for op in std::mem::take(&mut p.pending) {
+            // One already begun has a number, and ends by it.
+            if op.started().is_none() {
+                let l = op.label();
+                self.tx_complete(env, l.what, l.context, l.flags, l.tag, l.len, err);
+            }
+        }
+    }
+}

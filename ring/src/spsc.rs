@@ -13,6 +13,7 @@
 #![expect(unsafe_code, reason = "lays the ring over raw shared memory")]
 
 use crate::copy::{self, Mem, copy_iov};
+pub use crate::error::{Corrupt, LayoutError, PushError};
 use crate::layout::{DATA, HEAD_MAX, LAYOUT, Lines, SLOTS, Slot, body_end, body_start, next_stamp};
 #[cfg(not(loom))]
 use crate::layout::{DATA_OFFSET, DIRECTION_ALIGN, DIRECTION_BYTES, SLOTS_OFFSET};
@@ -23,82 +24,6 @@ use core::fmt;
 pub type Producer = ProducerOf<SLOTS, DATA>;
 /// The consumer of a direction as the product lays it out.
 pub type Consumer = ConsumerOf<SLOTS, DATA>;
-
-/// Why a region cannot carry what was to be laid over it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LayoutError {
-    /// The region has too few bytes.
-    TooShort {
-        /// Bytes it must have.
-        need: usize,
-        /// Bytes it has.
-        have: usize,
-    },
-    /// The region does not begin at a multiple of what its words need.
-    Misaligned {
-        /// Alignment it must have.
-        need: usize,
-    },
-}
-
-impl fmt::Display for LayoutError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            LayoutError::TooShort { need, have } => {
-                write!(f, "region of {have} bytes where {need} are needed")
-            }
-            LayoutError::Misaligned { need } => write!(f, "region not aligned to {need} bytes"),
-        }
-    }
-}
-
-impl core::error::Error for LayoutError {}
-
-/// Why a record was not published.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PushError {
-    /// No room now; there will be when the consumer has taken more.
-    Full,
-    /// The head or the body is longer than a record may be, or the list has fewer bytes than were named.
-    TooLong,
-}
-
-impl fmt::Display for PushError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            PushError::Full => "the ring is full",
-            PushError::TooLong => "longer than a record of the ring",
-        })
-    }
-}
-
-impl core::error::Error for PushError {}
-
-/// What the producer wrote that no producer of ours writes; the ring is of no use any more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Corrupt {
-    /// The producer lays its memory out differently.
-    Layout(u32),
-    /// A head of so many bytes.
-    HeadLen(u8),
-    /// A body of so many bytes.
-    BodyLen(u32),
-    /// A body over bytes not yet given back to the producer.
-    Overrun,
-}
-
-impl fmt::Display for Corrupt {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Corrupt::Layout(v) => write!(f, "ring of layout {v:#x}"),
-            Corrupt::HeadLen(n) => write!(f, "ring record with a head of {n} bytes"),
-            Corrupt::BodyLen(n) => write!(f, "ring record with a body of {n} bytes"),
-            Corrupt::Overrun => f.write_str("ring record over bytes in use"),
-        }
-    }
-}
-
-impl core::error::Error for Corrupt {}
 
 /// One record, as found at one look.
 #[derive(Clone, Copy, Debug)]
@@ -123,10 +48,10 @@ impl Record {
 
 /// The three pieces of a direction.
 #[derive(Clone, Copy)]
-struct Region {
-    lines: *const Lines,
-    slots: *const Slot,
-    area: Area,
+pub(crate) struct Region {
+    pub(crate) lines: *const Lines,
+    pub(crate) slots: *const Slot,
+    pub(crate) area: Area,
 }
 
 #[cfg(not(loom))]
@@ -180,10 +105,10 @@ impl Region {
 
 /// The data area. Under loom each line of it has a cell, so that a body read or written out of turn is a race that is found.
 #[derive(Clone, Copy)]
-struct Area {
-    bytes: *mut u8,
+pub(crate) struct Area {
+    pub(crate) bytes: *mut u8,
     #[cfg(loom)]
-    cells: *const crate::sync::UnsafeCell<()>,
+    pub(crate) cells: *const crate::sync::UnsafeCell<()>,
 }
 
 impl Area {
@@ -263,7 +188,7 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
     /// A quarter of the area: with a quarter not yet given back and the worst skip, such a body still finds room.
     const BODY: usize = DATA / 4;
 
-    fn over(region: Region) -> Self {
+    pub(crate) fn over(region: Region) -> Self {
         // Ordered by the first publication. SYNC POINT: pairs with `ConsumerOf::check_layout`.
         region.lines().producer.layout.store(LAYOUT, Ordering::Relaxed);
         ProducerOf {
@@ -308,6 +233,34 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
         }
         self.data = end;
         self.publish(kind, head.len(), len, |p| {
+            // SAFETY: p is the head of a slot, HEAD_MAX bytes, which no slice overlaps; the length was checked.
+            unsafe { copy::copy_apart(p, head.as_ptr(), head.len()) }
+        });
+        Ok(())
+    }
+
+    /// As [`push`](Self::push), with a body of bytes that are ours.
+    ///
+    /// # Errors
+    ///
+    /// `Full` if there is no room now, `TooLong` if there never is.
+    #[inline]
+    pub fn push_slice(&mut self, kind: u8, head: &[u8], body: &[u8]) -> Result<(), PushError> {
+        if body.is_empty() {
+            return self.push_head(kind, head);
+        }
+        if head.len() > HEAD_MAX || body.len() > Self::BODY {
+            return Err(PushError::TooLong);
+        }
+        let start = body_start(self.data, body.len(), DATA);
+        let end = body_end(start, body.len());
+        if !self.has_slot() || !self.has_data(end) {
+            return Err(PushError::Full);
+        }
+        self.region.area.touch::<DATA>(start, body.len(), true);
+        self.region.area.body::<DATA>(start, body.len()).copy_from_slice(body);
+        self.data = end;
+        self.publish(kind, head.len(), body.len(), |p| {
             // SAFETY: p is the head of a slot, HEAD_MAX bytes, which no slice overlaps; the length was checked.
             unsafe { copy::copy_apart(p, head.as_ptr(), head.len()) }
         });
@@ -504,7 +457,7 @@ impl Consumer {
 impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
     const BODY: usize = DATA / 4;
 
-    fn over(region: Region) -> Self {
+    pub(crate) fn over(region: Region) -> Self {
         ConsumerOf {
             region,
             next: 0,

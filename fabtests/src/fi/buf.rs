@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Memory that a provider reads and writes on its own time.
+//!
+//! A [`Buf`] is never given back: an operation may still be under way when the case that posted it has ended, and no
+//! borrow can express that. A rank is a short-lived process, so what it leaks is bounded by the case. No reference to
+//! the bytes is ever made; they are copied in and out.
+#![expect(
+    unsafe_code,
+    reason = "memory shared with a provider is reached through pointers only"
+)]
+
+use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
+
+/// A piece of memory, a null pointer with a length, and the descriptor of the region it lies in.
+#[derive(Clone, Copy, Debug)]
+pub struct Buf {
+    ptr: *mut u8,
+    len: usize,
+    desc: usize,
+}
+
+// SAFETY: the memory lives as long as the process and is only copied from and to, like memory another process writes.
+unsafe impl Send for Buf {}
+// SAFETY: as above.
+unsafe impl Sync for Buf {}
+
+impl Buf {
+    /// No memory at all.
+    pub const NULL: Buf = Buf {
+        ptr: std::ptr::null_mut(),
+        len: 0,
+        desc: 0,
+    };
+
+    /// Zeroed memory on pages of its own.
+    pub fn new(len: usize) -> Buf {
+        const PAGE: usize = 4096;
+        let Ok(layout) = Layout::from_size_align(len.max(1), PAGE) else {
+            return Buf::NULL;
+        };
+        // SAFETY: the size is not zero.
+        let ptr = unsafe { alloc_zeroed(layout) };
+        if ptr.is_null() {
+            handle_alloc_error(layout);
+        }
+        Buf { ptr, len, desc: 0 }
+    }
+
+    /// Memory with these bytes.
+    pub fn of(bytes: &[u8]) -> Buf {
+        let buf = Buf::new(bytes.len());
+        buf.put(0, bytes);
+        buf
+    }
+
+    /// Memory with the pattern of `seed`.
+    pub fn pattern(len: usize, seed: u64) -> Buf {
+        let buf = Buf::new(len);
+        buf.fill_pattern(seed);
+        buf
+    }
+
+    /// A null pointer that claims to have a length.
+    pub const fn null(len: usize) -> Buf {
+        Buf {
+            ptr: std::ptr::null_mut(),
+            len,
+            desc: 0,
+        }
+    }
+
+    /// The same memory, with the local descriptor of a region.
+    #[must_use]
+    pub const fn described(mut self, desc: usize) -> Buf {
+        self.desc = desc;
+        self
+    }
+
+    /// A part of it.
+    ///
+    /// # Panics
+    /// When the part is not inside.
+    #[must_use]
+    pub fn sub(&self, off: usize, len: usize) -> Buf {
+        assert!(
+            off.checked_add(len).is_some_and(|end| end <= self.len),
+            "{off}+{len} of {}",
+            self.len
+        );
+        Buf {
+            ptr: self.ptr.wrapping_add(off),
+            len,
+            desc: self.desc,
+        }
+    }
+
+    /// `count` parts of about equal, odd sizes that together are all of it.
+    pub fn split(&self, count: usize) -> Vec<Buf> {
+        let count = count.max(1);
+        let mut parts = Vec::with_capacity(count);
+        let mut at = 0;
+        for left in (1..=count).rev() {
+            let rest = self.len - at;
+            let len = if left == 1 {
+                rest
+            } else {
+                ((rest / left) | 1).min(rest)
+            };
+            parts.push(self.sub(at, len));
+            at += len;
+        }
+        parts
+    }
+
+    /// Where it is.
+    pub fn addr(&self) -> usize {
+        self.ptr.addr()
+    }
+
+    /// Its address as a 64-bit number.
+    pub fn addr64(&self) -> u64 {
+        self.addr() as u64
+    }
+
+    /// Its length.
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// True without a byte.
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub(super) const fn ptr(&self) -> *mut u8 {
+        self.ptr
+    }
+
+    pub(super) fn desc(&self) -> *mut std::ffi::c_void {
+        std::ptr::without_provenance_mut(self.desc)
+    }
+
+    /// Writes bytes at an offset.
+    ///
+    /// # Panics
+    /// When they do not fit.
+    pub fn put(&self, off: usize, bytes: &[u8]) {
+        let to = self.sub(off, bytes.len());
+        if !to.ptr.is_null() {
+            // SAFETY: `to` is inside memory that is never freed, and `bytes` is not part of it: nobody has a reference.
+            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to.ptr, to.len) }
+        }
+    }
+
+    /// Copies bytes out.
+    ///
+    /// # Panics
+    /// When they are not all inside.
+    pub fn get(&self, off: usize, len: usize) -> Vec<u8> {
+        let from = self.sub(off, len);
+        let mut out = vec![0; len];
+        if !from.ptr.is_null() {
+            // SAFETY: `from` is inside memory that is never freed and `out` is a fresh allocation of the same length.
+            unsafe { std::ptr::copy_nonoverlapping(from.ptr, out.as_mut_ptr(), len) }
+        }
+        out
+    }
+
+    /// All of it.
+    pub fn bytes(&self) -> Vec<u8> {
+        self.get(0, self.len)
+    }
+
+    /// Sets every byte.
+    pub fn fill(&self, byte: u8) {
+        if !self.ptr.is_null() {
+            // SAFETY: all of it is memory that is never freed.
+            unsafe { std::ptr::write_bytes(self.ptr, byte, self.len) }
+        }
+    }
+
+    /// One load of an aligned word that somebody else may be writing.
+    ///
+    /// # Panics
+    /// When it is not inside or not aligned.
+    pub fn load_u64(&self, off: usize) -> u64 {
+        let at = self.sub(off, 8).ptr.cast::<u64>();
+        assert!(at.is_aligned() && !at.is_null(), "an aligned word");
+        // SAFETY: eight aligned bytes inside memory that is never freed; volatile since another process may write it.
+        unsafe { at.read_volatile() }
+    }
+
+    /// One store of an aligned word that somebody else may be reading.
+    ///
+    /// # Panics
+    /// When it is not inside or not aligned.
+    pub fn store_u64(&self, off: usize, value: u64) {
+        let at = self.sub(off, 8).ptr.cast::<u64>();
+        assert!(at.is_aligned() && !at.is_null(), "an aligned word");
+        // SAFETY: eight aligned bytes inside memory that is never freed; volatile since another process may read it.
+        unsafe { at.write_volatile(value) }
+    }
+
+    /// Fills it with bytes that depend on `seed` and on the position.
+    pub fn fill_pattern(&self, seed: u64) {
+        self.put(0, &pattern_bytes(self.len, seed));
+    }
+
+    /// The first byte among the first `len` that is not the pattern's.
+    pub fn differs(&self, len: usize, seed: u64) -> Option<usize> {
+        let (have, want) = (self.get(0, len), pattern_bytes(len, seed));
+        if have == want {
+            None
+        } else {
+            have.iter().zip(&want).position(|(a, b)| a != b)
+        }
+    }
+}
+
+/// The bytes of a pattern: no two seeds agree, and no piece looks like another one shifted.
+pub fn pattern_bytes(len: usize, seed: u64) -> Vec<u8> {
+    let mut out = Vec::with_capacity(len + 8);
+    let mut at = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    while out.len() < len {
+        at = at.wrapping_add(0xbf58_476d_1ce4_e5b9);
+        let mixed = (at ^ (at >> 29)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        out.extend_from_slice(&(mixed ^ (mixed >> 32)).to_le_bytes());
+    }
+    out.truncate(len);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_the_whole() {
+        for len in [0, 1, 2, 3, 7, 64, 4096] {
+            for count in 1..=5 {
+                let buf = Buf::pattern(len, 3);
+                let joined: Vec<u8> = buf.split(count).iter().flat_map(Buf::bytes).collect();
+                assert_eq!(joined, buf.bytes());
+            }
+        }
+    }
+
+    #[test]
+    fn a_changed_byte_is_found() {
+        let buf = Buf::pattern(100, 5);
+        assert_eq!(buf.differs(100, 5), None);
+        assert!(buf.differs(100, 6).is_some());
+        buf.put(77, &[!buf.get(77, 1)[0]]);
+        assert_eq!(buf.differs(100, 5), Some(77));
+    }
+}

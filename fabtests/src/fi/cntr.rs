@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Counters (fi_cntr(3)).
+#![expect(unsafe_code, reason = "operations are C functions behind pointers")]
+
+use std::ptr;
+use std::sync::Arc;
+
+use libfabric_sys as sys;
+
+use super::errno::{Errno, Result};
+use super::fabric::Domain;
+use super::object::{Object, is_fid};
+
+/// An open counter.
+#[derive(Debug)]
+pub struct Cntr {
+    pub(super) object: Object<sys::fid_cntr>,
+    _domain: Arc<Domain>,
+}
+
+is_fid!(Cntr);
+
+/// What to open.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct CntrAttr {
+    pub events: u32,
+    pub wait_obj: u32,
+    pub flags: u64,
+}
+
+impl Cntr {
+    /// `fi_cntr_open`.
+    ///
+    /// # Errors
+    /// The call's.
+    pub fn open(domain: &Arc<Domain>, attr: CntrAttr) -> Result<Arc<Cntr>> {
+        let (raw, ops) = domain.ops()?;
+        let mut attr = sys::fi_cntr_attr {
+            events: attr.events,
+            wait_obj: attr.wait_obj,
+            wait_set: ptr::null_mut(),
+            flags: attr.flags,
+        };
+        let mut cntr = ptr::null_mut();
+        // SAFETY: the domain is open and one pointer is written to `cntr`.
+        Errno::check_int(unsafe { (ops.cntr_open)(raw, &raw mut attr, &raw mut cntr, ptr::null_mut()) })?;
+        // SAFETY: the provider has just opened it for us.
+        let object = unsafe { Object::adopt(cntr) }?;
+        Ok(Arc::new(Cntr {
+            object,
+            _domain: Arc::clone(domain),
+        }))
+    }
+
+    fn ops(&self) -> Result<(*mut sys::fid_cntr, &sys::fi_ops_cntr)> {
+        let raw = self.object.raw()?;
+        // SAFETY: the object is open.
+        let ops = unsafe { (*raw).ops };
+        // SAFETY: an open counter has its operations, and they live as long as it.
+        Ok((raw, unsafe { &*ops }))
+    }
+
+    /// `fi_cntr_read`.
+    ///
+    /// # Errors
+    /// `EBADF` after a close.
+    pub fn read(&self) -> Result<u64> {
+        let (cntr, ops) = self.ops()?;
+        // SAFETY: the counter is open.
+        Ok(unsafe { (ops.read)(cntr) })
+    }
+
+    /// `fi_cntr_readerr`.
+    ///
+    /// # Errors
+    /// `EBADF` after a close.
+    pub fn readerr(&self) -> Result<u64> {
+        let (cntr, ops) = self.ops()?;
+        // SAFETY: the counter is open.
+        Ok(unsafe { (ops.readerr)(cntr) })
+    }
+
+    /// `fi_cntr_add`.
+    ///
+    /// # Errors
+    /// The call's.
+    pub fn add(&self, value: u64) -> Result {
+        let (cntr, ops) = self.ops()?;
+        // SAFETY: the counter is open.
+        Errno::check_int(unsafe { (ops.add)(cntr, value) }).map(drop)
+    }
+
+    /// `fi_cntr_set`.
+    ///
+    /// # Errors
+    /// The call's.
+    pub fn set(&self, value: u64) -> Result {
+        let (cntr, ops) = self.ops()?;
+        // SAFETY: the counter is open.
+        Errno::check_int(unsafe { (ops.set)(cntr, value) }).map(drop)
+    }
+
+    /// `fi_cntr_adderr`.
+    ///
+    /// # Errors
+    /// The call's.
+    pub fn adderr(&self, value: u64) -> Result {
+        let (cntr, ops) = self.ops()?;
+        // SAFETY: the counter is open.
+        Errno::check_int(unsafe { (ops.adderr)(cntr, value) }).map(drop)
+    }
+
+    /// `fi_cntr_seterr`.
+    ///
+    /// # Errors
+    /// The call's.
+    pub fn seterr(&self, value: u64) -> Result {
+        let (cntr, ops) = self.ops()?;
+        // SAFETY: the counter is open.
+        Errno::check_int(unsafe { (ops.seterr)(cntr, value) }).map(drop)
+    }
+
+    /// `fi_cntr_wait`.
+    ///
+    /// # Errors
+    /// The call's.
+    pub fn wait(&self, threshold: u64, timeout_ms: i32) -> Result {
+        let (cntr, ops) = self.ops()?;
+        // SAFETY: the counter is open.
+        Errno::check_int(unsafe { (ops.wait)(cntr, threshold, timeout_ms) }).map(drop)
+    }
+}

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Endpoints: opening, binding, names and options (fi_endpoint(3), fi_cm(3)). The data calls are in `msg`, `tagged`,
+//! `rma` and `atomic`.
+#![expect(unsafe_code, reason = "operations are C functions behind pointers")]
+
+use std::ptr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use libfabric_sys as sys;
+
+use super::errno::{Errno, Result};
+use super::fabric::Domain;
+use super::info::Info;
+use super::object::{Fid, Object, is_fid};
+
+/// An open endpoint.
+pub struct Ep {
+    pub(super) object: Object<sys::fid_ep>,
+    /// What was bound stays open at least as long as the endpoint.
+    bound: Mutex<Vec<Arc<dyn Fid + Send + Sync>>>,
+    _domain: Arc<Domain>,
+}
+
+is_fid!(Ep);
+
+impl Ep {
+    /// `fi_endpoint`.
+    ///
+    /// # Errors
+    /// The call's.
+    pub fn open(domain: &Arc<Domain>, info: &Info) -> Result<Arc<Ep>> {
+        let (raw, ops) = domain.ops()?;
+        let mut ep = ptr::null_mut();
+        // SAFETY: the domain is open, the info lives, and one pointer is written to `ep`.
+        Errno::check_int(unsafe { (ops.endpoint)(raw, info.as_ptr(), &raw mut ep, ptr::null_mut()) })?;
+        // SAFETY: the provider has just opened it for us.
+        let object = unsafe { Object::adopt(ep) }?;
+        Ok(Arc::new(Ep {
+            object,
+            bound: Mutex::new(Vec::new()),
+            _domain: Arc::clone(domain),
+        }))
+    }
+
+    /// `fi_ep_bind`; what was bound is kept open.
+    ///
+    /// # Errors
+    /// The call's.
+    pub fn attach<T: Fid + Send + Sync + 'static>(&self, other: &Arc<T>, flags: u64) -> Result {
+        self.bind(other.as_ref(), flags)?;
+        self.bound
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(Arc::clone(other) as _);
+        Ok(())
+    }
+
+    fn ops(&self) -> Result<(*mut sys::fid_ep, &sys::fi_ops_ep)> {
+        let raw = self.object.raw()?;
+        // SAFETY: the object is open.
+        let ops = unsafe { (*raw).ops };
+        // SAFETY: an open endpoint has its operations, and they live as long as it.
+        Ok((raw, unsafe { &*ops }))
+    }
+
+    fn cm(&self) -> Result<(*mut sys::fid_ep, &sys::fi_ops_cm)> {
+        let raw = self.object.raw()?;
+        // SAFETY: the endpoint is open.
+        let cm = unsafe { (*raw).cm };
+        if cm.is_null() {
+            return Err(Errno::ENOSYS);
+        }
+        // SAFETY: the table of an open endpoint lives as long as it.
+        Ok((raw, unsafe { &*cm }))
+    }
+
+    /// `fi_enable`.
+    ///
+    /// # Errors
+    /// The call's.
+    pub fn enable(&self) -> Result {
+        self.control_null(sys::FI_ENABLE)
+    }
+
+    /// `fi_getname` with room for `room` bytes: what was written and the true length.
+    ///
+    /// # Errors
+    /// The call's, with the length the provider asked for.
+    pub fn name_with_room(&self, room: usize) -> std::result::Result<(Vec<u8>, usize), (Errno, usize)> {
+        let (ep, cm) = self.cm().map_err(|e| (e, 0))?;
+        let mut out = vec![0_u8; room];
+        let mut len = room;
+        let at = if room == 0 {
+            ptr::null_mut()
+        } else {
+            out.as_mut_ptr().cast()
+        };
+        // SAFETY: the endpoint is open and `out` has `len` bytes.
+        let code = unsafe { (cm.getname)(ep.cast(), at, &raw mut len) };
+        Errno::check_int(code).map_err(|e| (e, len))?;
+        out.truncate(len);
+        Ok((out, len))
+    }
+
+    /// `fi_getname`.
+    ///
+    /// # Errors
+    /// The call's.
+    pub fn name(&self) -> Result<Vec<u8>> {
+        self.name_with_room(256).map(|(name, _)| name).map_err(|(e, _)| e)
+    }
+
+    /// `fi_setname`.
+    ///
+    /// # Errors
+    /// The call's.
+    pub fn set_name(&self, name: &[u8]) -> Result {
+        let (ep, cm) = self.cm()?;
+        let mut name = name.to_vec();
+        // SAFETY: the endpoint is open and `name` has that many bytes.
+        let code = unsafe { (cm.setname)(ep.cast(), name.as_mut_ptr().cast(), name.len()) };
+        Errno::check_int(code).map(drop)
+    }
+
+    /// `fi_cancel`.
+    ///
+    /// # Errors
+    /// The call's.
+    pub fn cancel(&self, context: usize) -> Result {
+        let (ep, ops) = self.ops()?;
+        // SAFETY: the endpoint is open; a context is only compared.
+        let code = unsafe { (ops.cancel)(ep.cast(), ptr::without_provenance_mut(context)) };
+        Errno::check(code).map(drop)
+    }
+
+    /// `fi_getopt` of a `size_t` at level `FI_OPT_ENDPOINT`: the value and the length written.
+    ///
+    /// # Errors
+    /// The call's.
+    pub fn getopt(&self, option: i32) -> Result<(usize, usize)> {
+        let (ep, ops) = self.ops()?;
+        let (mut value, mut len) = (0_usize, size_of::<usize>());
+        // SAFETY: the endpoint is open and `value` has `len` bytes.
+        let code = unsafe {
+            (ops.getopt)(
+                ep.cast(),
+                sys::FI_OPT_ENDPOINT,
+                option,
+                (&raw mut value).cast(),
+                &raw mut len,
+            )
+        };
+        Errno::check_int(code)?;
+        Ok((value, len))
+    }
+
+    /// `fi_setopt` of `len` bytes of a `size_t` at a level.
+    ///
+    /// # Errors
+    /// The call's.
+    pub fn setopt_raw(&self, level: i32, option: i32, value: usize, len: usize) -> Result {
+        let (ep, ops) = self.ops()?;
+        let len = len.min(size_of::<usize>());
+        // SAFETY: the endpoint is open and `value` has at least `len` bytes.
+        let code = unsafe { (ops.setopt)(ep.cast(), level, option, (&raw const value).cast(), len) };
+        Errno::check_int(code).map(drop)
+    }
+
+    /// `fi_setopt` of a `size_t` at level `FI_OPT_ENDPOINT`.
+    ///
+    /// # Errors
+    /// The call's.
+    pub fn setopt(&self, option: i32, value: usize) -> Result {
+        self.setopt_raw(sys::FI_OPT_ENDPOINT, option, value, size_of::<usize>())
+    }
+
+    /// `fi_control(FI_GETOPSFLAG)`; `which` has `FI_TRANSMIT` or `FI_RECV`.
+    ///
+    /// # Errors
+    /// The call's.
+    pub fn op_flags(&self, which: u64) -> Result<u64> {
+        let mut flags = which;
+        self.control_u64(sys::FI_GETOPSFLAG, &mut flags)?;
+        Ok(flags)
+    }
+
+    /// `fi_control(FI_SETOPSFLAG)`; the flags have `FI_TRANSMIT` or `FI_RECV` besides.
+    ///
+    /// # Errors
+    /// The call's.
+    pub fn set_op_flags(&self, flags: u64) -> Result {
+        let mut flags = flags;
+        self.control_u64(sys::FI_SETOPSFLAG, &mut flags)
+    }
+
+    /// `fi_ep_alias`: the same endpoint with other operation flags.
+    ///
+    /// # Errors
+    /// The call's.
+    pub fn alias(self: &Arc<Ep>, flags: u64) -> Result<Arc<Ep>> {
+        let fid = self.object.raw_fid()?;
+        let mut other: *mut sys::fid = ptr::null_mut();
+        let mut arg = sys::fi_alias {
+            fid: &raw mut other,
+            flags,
+        };
+        let control = self.base_ops()?.control;
+        // SAFETY: the endpoint is open; the argument and what it points to live during the call.
+        let code = unsafe { control(fid, sys::FI_ALIAS, (&raw mut arg).cast()) };
+        Errno::check_int(code)?;
+        // SAFETY: the provider has just opened it for us.
+        let object = unsafe { Object::adopt(other.cast::<sys::fid_ep>()) }?;
+        let bound: Vec<Arc<dyn Fid + Send + Sync>> = vec![Arc::clone(self) as _];
+        Ok(Arc::new(Ep {
+            object,
+            bound: Mutex::new(bound),
+            _domain: Arc::clone(&self._domain),
+        }))
+    }
+
+    /// `fi_tx_size_left` and `fi_rx_size_left`.
+    ///
+    /// # Errors
+    /// The calls'.
+    pub fn sizes_left(&self) -> Result<(usize, usize)> {
+        let (ep, ops) = self.ops()?;
+        // SAFETY: the endpoint is open.
+        let tx = unsafe { (ops.tx_size_left)(ep) };
+        // SAFETY: the endpoint is open.
+        let rx = unsafe { (ops.rx_size_left)(ep) };
+        Ok((Errno::check(tx)?, Errno::check(rx)?))
+    }
+}

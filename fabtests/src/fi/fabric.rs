@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Fabric and domain: what everything else is opened on (fi_fabric(3), fi_domain(3)).
+#![expect(unsafe_code, reason = "operations are C functions behind pointers")]
+
+use std::ptr;
+use std::sync::Arc;
+
+use libfabric_sys as sys;
+
+use super::errno::{Errno, Result};
+use super::info::Info;
+use super::object::{Fid, Object, is_fid};
+
+/// An open fabric.
+#[derive(Debug)]
+pub struct Fabric {
+    pub(super) object: Object<sys::fid_fabric>,
+}
+
+/// An open domain.
+#[derive(Debug)]
+pub struct Domain {
+    pub(super) object: Object<sys::fid_domain>,
+    /// What it was opened on.
+    pub fabric: Arc<Fabric>,
+}
+
+is_fid!(Fabric);
+is_fid!(Domain);
+
+impl Fabric {
+    /// `fi_fabric`.
+    ///
+    /// # Errors
+    /// The call's.
+    pub fn open(info: &Info) -> Result<Arc<Fabric>> {
+        let fabric = info.lib().open_fabric(info)?;
+        // SAFETY: the library has just opened it for us.
+        let object = unsafe { Object::adopt(fabric) }?;
+        Ok(Arc::new(Fabric { object }))
+    }
+
+    pub(super) fn ops(&self) -> Result<&sys::fi_ops_fabric> {
+        let raw = self.object.raw()?;
+        // SAFETY: the object is open.
+        let ops = unsafe { (*raw).ops };
+        // SAFETY: an open fabric has its operations, and they live as long as it.
+        Ok(unsafe { &*ops })
+    }
+
+    /// `fi_trywait`.
+    ///
+    /// # Errors
+    /// The call's; `EAGAIN` means: do not sleep.
+    pub fn trywait(&self, fids: &[&dyn Fid]) -> Result {
+        let fabric = self.object.raw()?;
+        let mut list = fids.iter().map(|fid| fid.raw_fid()).collect::<Result<Vec<_>>>()?;
+        let count = i32::try_from(list.len()).map_err(|_| Errno::EINVAL)?;
+        let trywait = self.ops()?.trywait;
+        // SAFETY: `list` holds `count` open objects.
+        Errno::check_int(unsafe { trywait(fabric, list.as_mut_ptr(), count) }).map(drop)
+    }
+}
+
+impl Domain {
+    /// `fi_domain`.
+    ///
+    /// # Errors
+    /// The call's.
+    pub fn open(fabric: &Arc<Fabric>, info: &Info) -> Result<Arc<Domain>> {
+        let raw = fabric.object.raw()?;
+        let mut domain = ptr::null_mut();
+        let open = fabric.ops()?.domain;
+        // SAFETY: the fabric is open, the info lives, and one pointer is written to `domain`.
+        Errno::check_int(unsafe { open(raw, info.as_ptr(), &raw mut domain, ptr::null_mut()) })?;
+        // SAFETY: the provider has just opened it for us.
+        let object = unsafe { Object::adopt(domain) }?;
+        Ok(Arc::new(Domain {
+            object,
+            fabric: Arc::clone(fabric),
+        }))
+    }
+
+    pub(super) fn ops(&self) -> Result<(*mut sys::fid_domain, &sys::fi_ops_domain)> {
+        let raw = self.object.raw()?;
+        // SAFETY: the object is open.
+        let ops = unsafe { (*raw).ops };
+        // SAFETY: an open domain has its operations, and they live as long as it.
+        Ok((raw, unsafe { &*ops }))
+    }
+
+    /// `fi_query_atomic`: the element count and the element size.
+    ///
+    /// # Errors
+    /// The call's.
+    pub fn query_atomic(&self, datatype: u32, op: u32, flags: u64) -> Result<(usize, usize)> {
+        let (domain, ops) = self.ops()?;
+        let mut attr = sys::fi_atomic_attr::default();
+        // SAFETY: the domain is open and `attr` is writable.
+        let code = unsafe { (ops.query_atomic)(domain, datatype, op, &raw mut attr, flags) };
+        Errno::check_int(code)?;
+        Ok((attr.count, attr.size))
+    }
+}

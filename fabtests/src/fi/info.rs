@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! What a program asks for and what it is offered (fi_getinfo(3)).
+//!
+//! An info is allocated by the library at its own size: fields newer than libfabric 1.17 are never touched here.
+#![expect(unsafe_code, reason = "infos are C structures of the library")]
+
+use std::ffi::{CStr, c_char, c_void};
+use std::ptr::{self, NonNull};
+
+use libfabric_sys as sys;
+
+use super::errno::{Errno, Result};
+use super::library::Lib;
+
+/// Hints as plain data; zero is "anything".
+#[derive(Debug, Clone, Default)]
+pub struct Hints {
+    pub caps: u64,
+    pub mode: u64,
+    pub addr_format: u32,
+    pub ep_type: u32,
+    pub protocol: u32,
+    pub max_msg_size: usize,
+    pub max_order_raw_size: usize,
+    pub max_order_war_size: usize,
+    pub max_order_waw_size: usize,
+    pub mem_tag_format: u64,
+    pub tx_ctx_cnt: usize,
+    pub rx_ctx_cnt: usize,
+    pub tx: sys::fi_tx_attr,
+    pub rx: sys::fi_rx_attr,
+    pub threading: u32,
+    pub control_progress: u32,
+    pub data_progress: u32,
+    pub resource_mgmt: u32,
+    pub av_type: u32,
+    pub mr_mode: i32,
+    pub cq_data_size: usize,
+    pub mr_iov_limit: usize,
+    pub domain_caps: u64,
+    pub domain_mode: u64,
+    pub prov: Option<String>,
+    pub fabric: Option<String>,
+    pub domain: Option<String>,
+    pub src_addr: Vec<u8>,
+    pub dest_addr: Vec<u8>,
+}
+
+/// The attributes of a domain that every supported library has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DomainAttr {
+    pub name: String,
+    pub threading: u32,
+    pub control_progress: u32,
+    pub data_progress: u32,
+    pub resource_mgmt: u32,
+    pub av_type: u32,
+    pub mr_mode: i32,
+    pub mr_key_size: usize,
+    pub cq_data_size: usize,
+    pub max_ep_tx_ctx: usize,
+    pub max_ep_rx_ctx: usize,
+    pub cntr_cnt: usize,
+    pub mr_iov_limit: usize,
+    pub caps: u64,
+    pub mode: u64,
+    pub max_err_data: usize,
+    pub mr_cnt: usize,
+}
+
+/// One offer.
+#[derive(Debug)]
+pub struct Info {
+    lib: &'static Lib,
+    info: NonNull<sys::fi_info>,
+}
+
+impl Hints {
+    /// The hints as the library wants them.
+    pub(super) fn build(&self, lib: &'static Lib) -> Result<Info> {
+        let info = NonNull::new(lib.dup(ptr::null())).ok_or(Errno::ENOMEM)?;
+        let owned = Info { lib, info };
+        // SAFETY: a fresh info that nobody else has.
+        let top = unsafe { &mut *info.as_ptr() };
+        // A fresh info has all its attributes allocated (fi_allocinfo).
+        let (ep, domain, fabric) = (top.ep_attr, top.domain_attr, top.fabric_attr);
+        top.caps = self.caps;
+        top.mode = self.mode;
+        top.addr_format = self.addr_format;
+        (top.src_addr, top.src_addrlen) = (malloc_copy(&self.src_addr), self.src_addr.len());
+        (top.dest_addr, top.dest_addrlen) = (malloc_copy(&self.dest_addr), self.dest_addr.len());
+        // SAFETY: allocated with the info; the structure has not changed its size.
+        unsafe { *top.tx_attr = self.tx };
+        // SAFETY: as above.
+        unsafe { *top.rx_attr = self.rx };
+        // SAFETY: as above; the fields written exist since 1.5.
+        let ep = unsafe { &mut *ep };
+        ep.type_ = self.ep_type;
+        ep.protocol = self.protocol;
+        ep.max_msg_size = self.max_msg_size;
+        ep.max_order_raw_size = self.max_order_raw_size;
+        ep.max_order_war_size = self.max_order_war_size;
+        ep.max_order_waw_size = self.max_order_waw_size;
+        ep.mem_tag_format = self.mem_tag_format;
+        ep.tx_ctx_cnt = self.tx_ctx_cnt;
+        ep.rx_ctx_cnt = self.rx_ctx_cnt;
+        macro_rules! set {
+            ($($field:ident = $value:expr;)*) => {
+                // SAFETY: as above; these fields exist in 1.17, and no reference to the possibly shorter structure is made.
+                $(unsafe { (*domain).$field = $value };)*
+            };
+        }
+        set! {
+            threading = self.threading;
+            control_progress = self.control_progress;
+            data_progress = self.data_progress;
+            resource_mgmt = self.resource_mgmt;
+            av_type = self.av_type;
+            mr_mode = self.mr_mode;
+            cq_data_size = self.cq_data_size;
+            mr_iov_limit = self.mr_iov_limit;
+            caps = self.domain_caps;
+            mode = self.domain_mode;
+            name = malloc_text(self.domain.as_deref());
+        }
+        // SAFETY: as above.
+        let fabric = unsafe { &mut *fabric };
+        fabric.prov_name = malloc_text(self.prov.as_deref());
+        fabric.name = malloc_text(self.fabric.as_deref());
+        Ok(owned)
+    }
+}
+
+impl Info {
+    /// Takes a list apart.
+    pub(super) fn list(lib: &'static Lib, list: *mut sys::fi_info) -> Vec<Info> {
+        let mut out = Vec::new();
+        let mut at = NonNull::new(list);
+        while let Some(info) = at {
+            // SAFETY: a list of infos the library has just given to us.
+            let next = unsafe { std::mem::replace(&mut (*info.as_ptr()).next, ptr::null_mut()) };
+            out.push(Info { lib, info });
+            at = NonNull::new(next);
+        }
+        out
+    }
+
+    pub(super) const fn as_ptr(&self) -> *mut sys::fi_info {
+        self.info.as_ptr()
+    }
+
+    fn top(&self) -> &sys::fi_info {
+        // SAFETY: a live info of the library; the structure has not changed its size and only `&self` reaches it.
+        unsafe { self.info.as_ref() }
+    }
+
+    pub(super) fn fabric_attr(&self) -> *mut sys::fi_fabric_attr {
+        self.top().fabric_attr
+    }
+
+    /// The library it came from.
+    pub const fn lib(&self) -> &'static Lib {
+        self.lib
+    }
+
+    /// A copy (`fi_dupinfo`).
+    ///
+    /// # Errors
+    /// When the library has no memory.
+    pub fn dup(&self) -> Result<Info> {
+        let info = NonNull::new(self.lib.dup(self.as_ptr())).ok_or(Errno::ENOMEM)?;
+        Ok(Info { lib: self.lib, info })
+    }
+
+    pub fn caps(&self) -> u64 {
+        self.top().caps
+    }
+
+    pub fn mode(&self) -> u64 {
+        self.top().mode
+    }
+
+    pub fn addr_format(&self) -> u32 {
+        self.top().addr_format
+    }
+
+    /// True when the offer carries a handle.
+    pub fn has_handle(&self) -> bool {
+        !self.top().handle.is_null()
+    }
+
+    pub fn src_addr(&self) -> Vec<u8> {
+        bytes(self.top().src_addr, self.top().src_addrlen)
+    }
+
+    pub fn dest_addr(&self) -> Vec<u8> {
+        bytes(self.top().dest_addr, self.top().dest_addrlen)
+    }
+
+    /// Replaces the source address, as a program does that wants the same endpoint at another place.
+    pub fn set_src_addr(&mut self, addr: &[u8]) {
+        // SAFETY: the info is ours alone.
+        let top = unsafe { self.info.as_mut() };
+        // SAFETY: the address came from malloc or is null.
+        unsafe { libc::free(top.src_addr) };
+        (top.src_addr, top.src_addrlen) = (malloc_copy(addr), addr.len());
+    }
+
+    /// Asks for other operation flags than those offered.
+    pub fn set_op_flags(&mut self, tx: u64, rx: u64) {
+        // SAFETY: an info from the library has its attributes, and it is ours alone.
+        unsafe { (*self.top().tx_attr).op_flags = tx };
+        // SAFETY: as above.
+        unsafe { (*self.top().rx_attr).op_flags = rx };
+    }
+
+    pub fn tx(&self) -> sys::fi_tx_attr {
+        // SAFETY: an info from the library has its attributes.
+        unsafe { *self.top().tx_attr }
+    }
+
+    pub fn rx(&self) -> sys::fi_rx_attr {
+        // SAFETY: an info from the library has its attributes.
+        unsafe { *self.top().rx_attr }
+    }
+
+    pub fn ep(&self) -> sys::fi_ep_attr {
+        // SAFETY: an info from the library has its attributes; the structure is at least as long as in 1.17.
+        unsafe { *self.top().ep_attr }
+    }
+
+    pub fn domain(&self) -> DomainAttr {
+        let p = self.top().domain_attr;
+        macro_rules! read {
+            ($field:ident) => {
+                // SAFETY: an info from the library has its attributes, and this field exists in 1.17.
+                unsafe { (*p).$field }
+            };
+        }
+        DomainAttr {
+            name: text(read!(name)),
+            threading: read!(threading),
+            control_progress: read!(control_progress),
+            data_progress: read!(data_progress),
+            resource_mgmt: read!(resource_mgmt),
+            av_type: read!(av_type),
+            mr_mode: read!(mr_mode),
+            mr_key_size: read!(mr_key_size),
+            cq_data_size: read!(cq_data_size),
+            max_ep_tx_ctx: read!(max_ep_tx_ctx),
+            max_ep_rx_ctx: read!(max_ep_rx_ctx),
+            cntr_cnt: read!(cntr_cnt),
+            mr_iov_limit: read!(mr_iov_limit),
+            caps: read!(caps),
+            mode: read!(mode),
+            max_err_data: read!(max_err_data),
+            mr_cnt: read!(mr_cnt),
+        }
+    }
+
+    pub fn prov_name(&self) -> String {
+        // SAFETY: an info from the library has its attributes.
+        text(unsafe { (*self.top().fabric_attr).prov_name })
+    }
+
+    pub fn fabric_name(&self) -> String {
+        // SAFETY: an info from the library has its attributes.
+        text(unsafe { (*self.top().fabric_attr).name })
+    }
+}
+
+impl Drop for Info {
+    fn drop(&mut self) {
+        // SAFETY: ours alone, taken out of its list, and not used afterwards.
+        unsafe { self.lib.free(self.info.as_ptr()) }
+    }
+}
+
+fn text(p: *const c_char) -> String {
+    if p.is_null() {
+        return String::new();
+    }
+    // SAFETY: names in an info are C strings.
+    unsafe { CStr::from_ptr(p) }.to_string_lossy().into_owned()
+}
+
+fn bytes(p: *const c_void, len: usize) -> Vec<u8> {
+    if p.is_null() {
+        return Vec::new();
+    }
+    // SAFETY: an address in an info has the length beside it.
+    unsafe { std::slice::from_raw_parts(p.cast::<u8>(), len) }.to_vec()
+}
+
+/// A copy that `fi_freeinfo` can free.
+fn malloc_copy(bytes: &[u8]) -> *mut c_void {
+    if bytes.is_empty() {
+        return ptr::null_mut();
+    }
+    // SAFETY: malloc takes any size.
+    let to = unsafe { libc::malloc(bytes.len()) };
+    if !to.is_null() {
+        // SAFETY: `to` has room for all of `bytes` and is fresh.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to.cast::<u8>(), bytes.len()) };
+    }
+    to
+}
+
+fn malloc_text(word: Option<&str>) -> *mut c_char {
+    word.map_or(ptr::null_mut(), |word| {
+        let mut bytes = word.as_bytes().to_vec();
+        bytes.push(0);
+        malloc_copy(&bytes).cast()
+    })
+}

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! The library itself: loading it, and the few functions that are symbols and not operations of an object.
+//!
+//! Loaded with local visibility, as plugins and language bindings do it, and never unloaded.
+#![expect(unsafe_code, reason = "a library is loaded and its functions are called")]
+
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::path::Path;
+use std::ptr;
+
+use libfabric_sys as sys;
+
+use super::errno::{Errno, Result};
+use super::info::{Hints, Info};
+
+type GetInfo = unsafe extern "C" fn(
+    u32,
+    *const c_char,
+    *const c_char,
+    u64,
+    *const sys::fi_info,
+    *mut *mut sys::fi_info,
+) -> c_int;
+type FreeInfo = unsafe extern "C" fn(*mut sys::fi_info);
+type DupInfo = unsafe extern "C" fn(*const sys::fi_info) -> *mut sys::fi_info;
+type OpenFabric =
+    unsafe extern "C" fn(*mut sys::fi_fabric_attr, *mut *mut sys::fid_fabric, *mut c_void) -> c_int;
+type Version = unsafe extern "C" fn() -> u32;
+
+/// A loaded libfabric.
+#[derive(Debug)]
+pub struct Lib {
+    getinfo: GetInfo,
+    freeinfo: FreeInfo,
+    dupinfo: DupInfo,
+    fabric: OpenFabric,
+    version: u32,
+}
+
+/// The number of a version, as `FI_VERSION(major, minor)`.
+pub const fn version(major: u16, minor: u16) -> u32 {
+    ((major as u32) << 16) | minor as u32
+}
+
+impl Lib {
+    /// Loads the library at `path`.
+    ///
+    /// # Errors
+    /// The loader's words.
+    pub fn open(path: &Path) -> std::result::Result<&'static Lib, String> {
+        let name = CString::new(path.as_os_str().as_encoded_bytes()).map_err(|e| e.to_string())?;
+        // SAFETY: `name` is a C string; what the library's constructors do is the library's business.
+        let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        if handle.is_null() {
+            return Err(format!("cannot load {}: {}", path.display(), loader_error()));
+        }
+        let find = |symbol: &std::ffi::CStr| {
+            // SAFETY: `handle` is open, `symbol` a C string.
+            let at = unsafe { libc::dlsym(handle, symbol.as_ptr()) };
+            if at.is_null() {
+                Err(format!("{}: {}", path.display(), loader_error()))
+            } else {
+                Ok(at)
+            }
+        };
+        // SAFETY: fi_getinfo has had this prototype since 1.0 (rdma/fabric.h), as have the others below.
+        let getinfo = unsafe { std::mem::transmute::<*mut c_void, GetInfo>(find(c"fi_getinfo")?) };
+        // SAFETY: the prototype of rdma/fabric.h.
+        let freeinfo = unsafe { std::mem::transmute::<*mut c_void, FreeInfo>(find(c"fi_freeinfo")?) };
+        // SAFETY: the prototype of rdma/fabric.h.
+        let dupinfo = unsafe { std::mem::transmute::<*mut c_void, DupInfo>(find(c"fi_dupinfo")?) };
+        // SAFETY: the prototype of rdma/fabric.h.
+        let fabric = unsafe { std::mem::transmute::<*mut c_void, OpenFabric>(find(c"fi_fabric")?) };
+        // SAFETY: the prototype of rdma/fabric.h.
+        let fi_version = unsafe { std::mem::transmute::<*mut c_void, Version>(find(c"fi_version")?) };
+        // SAFETY: it takes nothing and returns a number.
+        let version = unsafe { fi_version() };
+        Ok(Box::leak(Box::new(Lib {
+            getinfo,
+            freeinfo,
+            dupinfo,
+            fabric,
+            version,
+        })))
+    }
+
+    /// The version of the interface this library implements.
+    pub const fn version(&self) -> u32 {
+        self.version
+    }
+
+    /// The version in words.
+    pub fn version_text(&self) -> String {
+        format!("{}.{}", self.version >> 16, self.version & 0xffff)
+    }
+
+    /// `fi_getinfo(3)`.
+    ///
+    /// # Errors
+    /// The call's.
+    pub fn getinfo(
+        &'static self,
+        version: u32,
+        node: Option<&str>,
+        service: Option<&str>,
+        flags: u64,
+        hints: Option<&Hints>,
+    ) -> Result<Vec<Info>> {
+        let hints = hints.map(|hints| hints.build(self)).transpose()?;
+        self.getinfo_like(version, node, service, flags, hints.as_ref())
+    }
+
+    /// `fi_getinfo(3)` with an info as hints, as a program does that asks again.
+    ///
+    /// # Errors
+    /// The call's.
+    pub fn getinfo_like(
+        &'static self,
+        version: u32,
+        node: Option<&str>,
+        service: Option<&str>,
+        flags: u64,
+        hints: Option<&Info>,
+    ) -> Result<Vec<Info>> {
+        let text = |word: Option<&str>| word.map(CString::new).transpose().map_err(|_| Errno::EINVAL);
+        let (node, service) = (text(node)?, text(service)?);
+        let pointer = |word: &Option<CString>| word.as_ref().map_or(ptr::null(), |word| word.as_ptr());
+        let hints = hints.map_or(ptr::null(), |hints| hints.as_ptr().cast_const());
+        let mut list = ptr::null_mut();
+        // SAFETY: every pointer is null or outlives the call; the library writes one pointer to `list`.
+        let code = unsafe {
+            (self.getinfo)(
+                version,
+                pointer(&node),
+                pointer(&service),
+                flags,
+                hints,
+                &raw mut list,
+            )
+        };
+        Errno::check_int(code)?;
+        Ok(Info::list(self, list))
+    }
+
+    pub(super) fn dup(&self, info: *const sys::fi_info) -> *mut sys::fi_info {
+        // SAFETY: `info` is null or an info of this library; null asks for an empty one.
+        unsafe { (self.dupinfo)(info) }
+    }
+
+    /// # Safety
+    /// `info` is an info of this library that nobody uses afterwards.
+    pub(super) unsafe fn free(&self, info: *mut sys::fi_info) {
+        // SAFETY: the caller's contract.
+        unsafe { (self.freeinfo)(info) }
+    }
+
+    pub(super) fn open_fabric(&self, info: &Info) -> Result<*mut sys::fid_fabric> {
+        let mut fabric = ptr::null_mut();
+        // SAFETY: the attributes belong to a live info; the library writes one pointer to `fabric`.
+        let code = unsafe { (self.fabric)(info.fabric_attr(), &raw mut fabric, ptr::null_mut()) };
+        Errno::check_int(code)?;
+        Ok(fabric)
+    }
+}
+
+fn loader_error() -> String {
+    // SAFETY: dlerror takes nothing.
+    let text = unsafe { libc::dlerror() };
+    if text.is_null() {
+        return "unknown error".into();
+    }
+    // SAFETY: dlerror returns a C string that is valid until the next call of the loader in this thread.
+    unsafe { std::ffi::CStr::from_ptr(text) }
+        .to_string_lossy()
+        .into_owned()
+}

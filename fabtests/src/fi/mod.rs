@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! A thin client of libfabric: every call goes through the operation table of its object, exactly as the inline
+//! functions of libfabric's headers do it, and returns what the table returned.
+//!
+//! Not a comfortable interface: no retries, no progress, no bookkeeping. Memory handed to the provider is a [`Buf`],
+//! which is never freed, so that no call here can leave a dangling pointer behind. Objects close themselves when
+//! dropped and keep alive what they were opened on. They may be moved and shared between threads; that the threading
+//! level asked for allows it is the caller's business, as it is in C.
+
+mod atomic;
+mod av;
+mod buf;
+mod cntr;
+mod cq;
+mod ep;
+mod eq;
+mod errno;
+mod fabric;
+mod info;
+mod library;
+mod mr;
+mod msg;
+mod object;
+mod rma;
+mod tagged;
+
+pub use atomic::{Ioc, Kind as AtomicKind, RmaIoc, Target as AtomicTarget};
+pub use av::Av;
+pub use buf::{Buf, pattern_bytes};
+pub use cntr::{Cntr, CntrAttr};
+pub use cq::{Cq, CqAttr, CqErr, Entry};
+pub use ep::Ep;
+pub use eq::{Eq, EqAttr, EqErr, EqEvent};
+pub use errno::{Errno, Result};
+pub use fabric::{Domain, Fabric};
+pub use info::{DomainAttr, Hints, Info};
+pub use library::{Lib, version};
+pub use mr::{Mr, MrAsk};
+pub use msg::NullMessage;
+pub use object::Fid;
+pub use rma::RmaIov;

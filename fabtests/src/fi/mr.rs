@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Memory regions (fi_mr(3)).
+#![expect(unsafe_code, reason = "operations are C functions behind pointers")]
+
+use std::ptr;
+use std::sync::Arc;
+
+use libfabric_sys as sys;
+
+use super::buf::Buf;
+use super::errno::{Errno, Result};
+use super::fabric::Domain;
+use super::object::{Fid, Object, is_fid};
+
+/// An open memory region.
+#[derive(Debug)]
+pub struct Mr {
+    pub(super) object: Object<sys::fid_mr>,
+    _domain: Arc<Domain>,
+}
+
+is_fid!(Mr);
+
+/// What to register, beside the memory.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct MrAsk {
+    pub access: u64,
+    pub key: u64,
+    pub flags: u64,
+}
+
+impl Mr {
+    /// `fi_mr_reg`.
+    ///
+    /// # Errors
+    /// The call's.
+    pub fn reg(domain: &Arc<Domain>, buf: Buf, ask: MrAsk) -> Result<Arc<Mr>> {
+        let (fid, ops) = mr_ops(domain)?;
+        let mut mr = ptr::null_mut();
+        // SAFETY: the domain is open; the memory is never freed; one pointer is written to `mr`.
+        let code = unsafe {
+            (ops.reg)(
+                fid,
+                buf.ptr().cast(),
+                buf.len(),
+                ask.access,
+                0,
+                ask.key,
+                ask.flags,
+                &raw mut mr,
+                ptr::null_mut(),
+            )
+        };
+        Mr::adopt(domain, code, mr)
+    }
+
+    /// `fi_mr_regv`.
+    ///
+    /// # Errors
+    /// The call's.
+    pub fn regv(domain: &Arc<Domain>, bufs: &[Buf], ask: MrAsk) -> Result<Arc<Mr>> {
+        let (fid, ops) = mr_ops(domain)?;
+        let iov = iovecs(bufs);
+        let mut mr = ptr::null_mut();
+        // SAFETY: as in `reg`; `iov` holds that many pieces.
+        let code = unsafe {
+            (ops.regv)(
+                fid,
+                iov.as_ptr(),
+                iov.len(),
+                ask.access,
+                0,
+                ask.key,
+                ask.flags,
+                &raw mut mr,
+                ptr::null_mut(),
+            )
+        };
+        Mr::adopt(domain, code, mr)
+    }
+
+    /// `fi_mr_regattr`.
+    ///
+    /// # Errors
+    /// The call's.
+    pub fn regattr(domain: &Arc<Domain>, bufs: &[Buf], ask: MrAsk, context: usize) -> Result<Arc<Mr>> {
+        let (fid, ops) = mr_ops(domain)?;
+        let iov = iovecs(bufs);
+        let attr = sys::fi_mr_attr {
+            mr_iov: iov.as_ptr(),
+            iov_count: iov.len(),
+            access: ask.access,
+            offset: 0,
+            requested_key: ask.key,
+            context: ptr::without_provenance_mut(context),
+            auth_key_size: 0,
+            auth_key: ptr::null_mut(),
+            iface: sys::FI_HMEM_SYSTEM,
+            device: sys::fi_mr_device { reserved: 0 },
+            hmem_data: ptr::null_mut(),
+            page_size: 0,
+            base_mr: ptr::null(),
+            sub_mr_cnt: 0,
+        };
+        let mut mr = ptr::null_mut();
+        // SAFETY: as in `reg`; the attributes and what they point to live during the call.
+        let code = unsafe { (ops.regattr)(fid, &raw const attr, ask.flags, &raw mut mr) };
+        Mr::adopt(domain, code, mr)
+    }
+
+    fn adopt(domain: &Arc<Domain>, code: i32, mr: *mut sys::fid_mr) -> Result<Arc<Mr>> {
+        Errno::check_int(code)?;
+        // SAFETY: the provider has just opened it for us.
+        let object = unsafe { Object::adopt(mr) }?;
+        Ok(Arc::new(Mr {
+            object,
+            _domain: Arc::clone(domain),
+        }))
+    }
+
+    /// `fi_mr_key`.
+    ///
+    /// # Errors
+    /// `EBADF` after a close.
+    pub fn key(&self) -> Result<u64> {
+        let mr = self.object.raw()?;
+        // SAFETY: the region is open.
+        Ok(unsafe { (*mr).key })
+    }
+
+    /// `fi_mr_desc`, as a number.
+    ///
+    /// # Errors
+    /// `EBADF` after a close.
+    pub fn desc(&self) -> Result<usize> {
+        let mr = self.object.raw()?;
+        // SAFETY: the region is open.
+        Ok(unsafe { (*mr).mem_desc }.addr())
+    }
+
+    /// `fi_mr_enable`.
+    ///
+    /// # Errors
+    /// The call's.
+    pub fn enable(&self) -> Result {
+        self.control_null(sys::FI_ENABLE)
+    }
+}
+
+pub(super) fn iovecs(bufs: &[Buf]) -> Vec<sys::iovec> {
+    bufs.iter()
+        .map(|buf| sys::iovec {
+            iov_base: buf.ptr().cast(),
+            iov_len: buf.len(),
+        })
+        .collect()
+}
+
+fn mr_ops(domain: &Domain) -> Result<(*mut sys::fid, &sys::fi_ops_mr)> {
+    let raw = domain.object.raw()?;
+    // SAFETY: the domain is open.
+    let ops = unsafe { (*raw).mr };
+    if ops.is_null() {
+        return Err(Errno::ENOSYS);
+    }
+    // SAFETY: the table of an open domain lives as long as it.
+    Ok((raw.cast(), unsafe { &*ops }))
+}

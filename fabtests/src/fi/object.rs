@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! What all objects of libfabric have in common: the base operations, and that they are closed once.
+#![expect(unsafe_code, reason = "operations are C functions behind pointers")]
+
+use std::ffi::{c_int, c_void};
+use std::ptr::{self, NonNull};
+use std::sync::OnceLock;
+
+use libfabric_sys as sys;
+
+use super::errno::{Errno, Result};
+
+/// An open object of type `T`, a C structure that begins with `struct fid`.
+#[derive(Debug)]
+pub(super) struct Object<T> {
+    at: NonNull<T>,
+    closed: OnceLock<()>,
+}
+
+// SAFETY: an object of libfabric belongs to no thread; which threads may call at the same time is what the threading
+// level says, and the module's header leaves that to the caller, as C does.
+unsafe impl<T> Send for Object<T> {}
+// SAFETY: as above.
+unsafe impl<T> Sync for Object<T> {}
+
+impl<T> Object<T> {
+    /// # Safety
+    /// `at` is null or an open object of libfabric, begins with a `struct fid`, and is closed by nobody else.
+    pub(super) unsafe fn adopt(at: *mut T) -> Result<Object<T>> {
+        let at = NonNull::new(at).ok_or(Errno::EOTHER)?;
+        Ok(Object {
+            at,
+            closed: OnceLock::new(),
+        })
+    }
+
+    /// The object, as long as it is open.
+    #[inline]
+    pub(super) fn raw(&self) -> Result<*mut T> {
+        if self.closed.get().is_some() {
+            Err(Errno::EBADF)
+        } else {
+            Ok(self.at.as_ptr())
+        }
+    }
+
+    pub(super) fn fid(&self) -> Result<*mut sys::fid> {
+        Ok(self.raw()?.cast())
+    }
+}
+
+/// The base operations, whatever the object is.
+pub trait Fid {
+    #[doc(hidden)]
+    fn raw_fid(&self) -> Result<*mut sys::fid>;
+
+    #[doc(hidden)]
+    fn mark_closed(&self);
+
+    #[doc(hidden)]
+    fn base_ops(&self) -> Result<&sys::fi_ops> {
+        let fid = self.raw_fid()?;
+        // SAFETY: an open object begins with a `struct fid`.
+        let ops = unsafe { (*fid).ops };
+        // SAFETY: every object has base operations, and they live as long as it.
+        Ok(unsafe { &*ops })
+    }
+
+    /// `fi_close`, for cases that want to see what it answers. When it succeeds the object is gone: every later call
+    /// on it here is `EBADF`.
+    ///
+    /// # Errors
+    /// The call's.
+    fn close(&self) -> Result {
+        let fid = self.raw_fid()?;
+        let close = self.base_ops()?.close;
+        // SAFETY: the object is open, and it is marked as closed before anything else can use it.
+        Errno::check_int(unsafe { close(fid) })?;
+        self.mark_closed();
+        Ok(())
+    }
+
+    /// `fi_*_bind`.
+    ///
+    /// # Errors
+    /// The call's.
+    fn bind(&self, other: &dyn Fid, flags: u64) -> Result {
+        let (fid, other) = (self.raw_fid()?, other.raw_fid()?);
+        let bind = self.base_ops()?.bind;
+        // SAFETY: both objects are open.
+        Errno::check_int(unsafe { bind(fid, other, flags) }).map(drop)
+    }
+
+    /// `fi_control` with a 64-bit argument that is read and written.
+    ///
+    /// # Errors
+    /// The call's.
+    fn control_u64(&self, command: i32, value: &mut u64) -> Result {
+        let fid = self.raw_fid()?;
+        let control = self.base_ops()?.control;
+        // SAFETY: the argument of the commands used with this is at most 64 bits wide and lives during the call.
+        let code = unsafe { control(fid, command, ptr::from_mut(value).cast()) };
+        Errno::check_int(code).map(drop)
+    }
+
+    /// `fi_control` without an argument.
+    ///
+    /// # Errors
+    /// The call's.
+    fn control_null(&self, command: i32) -> Result {
+        let fid = self.raw_fid()?;
+        let control = self.base_ops()?.control;
+        // SAFETY: a null argument is for the provider to accept or refuse.
+        Errno::check_int(unsafe { control(fid, command, ptr::null_mut()) }).map(drop)
+    }
+
+    /// The descriptor to poll (`FI_GETWAIT` of an object with `FI_WAIT_FD`).
+    ///
+    /// # Errors
+    /// The call's.
+    fn wait_fd(&self) -> Result<i32> {
+        let mut fd = u64::MAX;
+        self.control_u64(sys::FI_GETWAIT, &mut fd)?;
+        // The provider wrote an int over the lower half.
+        #[expect(clippy::cast_possible_truncation, reason = "the upper half was not written")]
+        Ok(fd.cast_signed() as i32)
+    }
+
+    /// `fi_ops_open` of a name nobody has.
+    ///
+    /// # Errors
+    /// The call's.
+    fn ops_open(&self, name: &std::ffi::CStr) -> Result {
+        let fid = self.raw_fid()?;
+        let open = self.base_ops()?.ops_open;
+        let mut ops: *mut c_void = ptr::null_mut();
+        // SAFETY: the name is a C string and `ops` takes one pointer.
+        let code: c_int = unsafe { open(fid, name.as_ptr(), 0, &raw mut ops, ptr::null_mut()) };
+        Errno::check_int(code).map(drop)
+    }
+
+    /// The class of the object (`FI_CLASS_*`).
+    ///
+    /// # Errors
+    /// `EBADF` after a close.
+    fn class(&self) -> Result<usize> {
+        let fid = self.raw_fid()?;
+        // SAFETY: an open object begins with a `struct fid`.
+        Ok(unsafe { (*fid).fclass })
+    }
+}
+
+impl<T> Fid for Object<T> {
+    fn raw_fid(&self) -> Result<*mut sys::fid> {
+        self.fid()
+    }
+
+    fn mark_closed(&self) {
+        let _ = self.closed.set(());
+    }
+}
+
+impl<T> Drop for Object<T> {
+    fn drop(&mut self) {
+        if let (Ok(fid), Ok(ops)) = (self.fid(), self.base_ops()) {
+            // SAFETY: the object is open and this is the last use of it.
+            unsafe { (ops.close)(fid) };
+        }
+    }
+}
+
+/// Implements [`Fid`] for a structure that holds its [`Object`] as `object`.
+macro_rules! is_fid {
+    ($type:ty) => {
+        impl $crate::fi::Fid for $type {
+            fn raw_fid(&self) -> $crate::fi::Result<*mut libfabric_sys::fid> {
+                self.object.raw_fid()
+            }
+
+            fn mark_closed(&self) {
+                self.object.mark_closed();
+            }
+        }
+    };
+}
+pub(super) use is_fid;

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! What a run may have left behind: files in the directories providers use, and processes.
+//!
+//! Files are compared with a listing taken before the first case and reported if they are ours by owner and look like a
+//! provider's; another program's new file in `/tmp` is its own business.
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustix::process::{WaitOptions, getuid, wait};
+
+/// The directories looked at.
+const PLACES: &[&str] = &["/dev/shm", "/tmp", "/run/shm"];
+
+/// What was there before.
+pub struct Before {
+    files: BTreeSet<PathBuf>,
+}
+
+impl Before {
+    /// Looks around, and adopts orphans from here on so that none escapes the count.
+    pub fn look() -> Before {
+        // Without it orphans go to init and are not counted; the files are looked at all the same.
+        let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
+        Before {
+            files: PLACES
+                .iter()
+                .flat_map(|place| listing(Path::new(place)))
+                .collect(),
+        }
+    }
+
+    /// What is there now and was not: one line each.
+    pub fn compare(&self, mark: &str) -> Vec<String> {
+        let mut found = Vec::new();
+        for path in PLACES.iter().flat_map(|place| listing(Path::new(place))) {
+            let ours = path
+                .file_name()
+                .is_some_and(|name| path.starts_with("/dev/shm") || name.to_string_lossy().contains(mark));
+            if ours && !self.files.contains(&path) {
+                found.push(format!("left behind: {}", path.display()));
+            }
+        }
+        if let Ok(list) = std::fs::read_dir("/proc/self/task") {
+            for thread in list.flatten() {
+                let children = std::fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+                for pid in children.split_whitespace() {
+                    found.push(format!("left running: process {pid}"));
+                }
+            }
+        }
+        found
+    }
+}
+
+/// Collects every child that has ended already.
+pub fn reap() {
+    while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
+}
+
+fn listing(place: &Path) -> Vec<PathBuf> {
+    let me = getuid().as_raw();
+    let Ok(list) = std::fs::read_dir(place) else {
+        return Vec::new();
+    };
+    list.flatten()
+        .filter(|entry| entry.metadata().is_ok_and(|meta| meta.uid() == me))
+        .map(|entry| entry.path())
+        .collect()
+}

@@ -21,11 +21,11 @@ const fn size<S, F>(_: fn(&S) -> &F) -> usize {
     size_of::<F>()
 }
 
-/// Our constant has the value of the header. Both are compared as they lie in 64 bits: a C enumeration may be signed.
+/// Our constant has the value of the header, in 64 bits: bindgen takes each number for a signed one.
 macro_rules! same_value {
     ($name:ident = $value:literal) => {
         const _: () = assert!(
-            crate::$name as i128 as u64 == ($value as i128) as u64,
+            (crate::$name as i128 - ($value)) % (1 << 64) == 0,
             concat!(stringify!($name), " differs from the installed header")
         );
     };
@@ -79,7 +79,6 @@ mod tests {
     #[test]
     fn the_comparison_covers_the_headers() {
         println!("compared with the installed headers: {CONSTANTS} constants, {FIELDS} fields");
-        assert!(CONSTANTS >= 400, "{CONSTANTS}");
-        assert!(FIELDS >= 300, "{FIELDS}");
+        const { assert!(CONSTANTS >= 400 && FIELDS >= 400) };
     }
 }

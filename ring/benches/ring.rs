@@ -5,7 +5,6 @@
 
 #![expect(
     unsafe_code,
-    missing_docs,
     reason = "lays rings over its own memory; criterion's macro makes an undocumented main"
 )]
 

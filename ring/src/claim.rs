@@ -72,7 +72,7 @@ const fn index(n: u64) -> u32 {
 /// A view of one claim block, of either side.
 #[derive(Debug)]
 pub struct Claim {
-    block: *const ClaimBlock,
+    pub(crate) block: *const ClaimBlock,
 }
 
 // SAFETY: the block is shared memory made of atomics, not tied to a thread; the contract of `new` keeps it mapped.

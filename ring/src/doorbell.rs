@@ -39,7 +39,7 @@ pub fn sleeper_fence() {
 /// The owner's side of a bell.
 #[derive(Debug)]
 pub struct BellOf<const WORDS: usize> {
-    page: *const BellPage<WORDS>,
+    pub(crate) page: *const BellPage<WORDS>,
 }
 
 // SAFETY: the page is shared memory made of atomics, not tied to a thread; the contract of `new` keeps it mapped.
@@ -119,7 +119,7 @@ impl<const WORDS: usize> BellOf<WORDS> {
 /// A peer's side of a bell.
 #[derive(Debug)]
 pub struct BellHandleOf<const WORDS: usize> {
-    page: *const BellPage<WORDS>,
+    pub(crate) page: *const BellPage<WORDS>,
 }
 
 // SAFETY: the page is shared memory made of atomics, not tied to a thread; the contract of `new` keeps it mapped.

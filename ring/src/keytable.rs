@@ -53,9 +53,9 @@ const fn holds_key(generation: u64) -> bool {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Table<const SLOTS: usize> {
-    header: *const KeyHeader,
-    slots: *const KeySlot,
+pub(crate) struct Table<const SLOTS: usize> {
+    pub(crate) header: *const KeyHeader,
+    pub(crate) slots: *const KeySlot,
 }
 
 impl<const SLOTS: usize> Table<SLOTS> {
@@ -113,7 +113,7 @@ impl KeyTable {
 }
 
 impl<const SLOTS: usize> KeyTableOf<SLOTS> {
-    fn over(table: Table<SLOTS>) -> Self {
+    pub(crate) fn over(table: Table<SLOTS>) -> Self {
         // SYNC POINT: pairs with `KeyReaderOf::compatible`, through whatever carries the table to a peer.
         table.header().layout.store(LAYOUT, Ordering::Relaxed);
         KeyTableOf { table }
@@ -176,7 +176,7 @@ impl<const SLOTS: usize> KeyTableOf<SLOTS> {
 /// A peer's side of a key table.
 #[derive(Debug)]
 pub struct KeyReaderOf<const SLOTS: usize> {
-    table: Table<SLOTS>,
+    pub(crate) table: Table<SLOTS>,
 }
 
 // SAFETY: the table is shared memory made of atomics, not tied to a thread; the contract of `new` keeps it mapped.
@@ -263,7 +263,7 @@ impl<const SLOTS: usize> KeyReaderOf<SLOTS> {
 /// "I am in RMA on slot n": written by one side of a connection, read by the other, which owns the slot.
 #[derive(Debug)]
 pub struct Mark {
-    line: *const MarkLine,
+    pub(crate) line: *const MarkLine,
 }
 
 // SAFETY: the line is shared memory made of one atomic, not tied to a thread; the contract of `new` keeps it mapped.

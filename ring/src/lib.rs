@@ -9,9 +9,12 @@ pub mod claim;
 pub mod copy;
 pub mod counter;
 pub mod doorbell;
+mod error;
 pub mod gate;
 pub mod keytable;
 pub mod layout;
+#[cfg(loom)]
+pub mod model;
 pub mod rmw;
 pub mod spsc;
 mod sync;
@@ -20,10 +23,11 @@ pub use claim::{Claim, Offer};
 pub use copy::{Mem, copy_iov, slice_iov, total_len};
 pub use counter::{Count, Flag};
 pub use doorbell::{Bell, BellHandle, publish_fence, sleeper_fence};
+pub use error::{Corrupt, LayoutError, PushError};
 pub use gate::{Gate, GateGuard};
 pub use keytable::{KeyEntry, KeyReader, KeyTable, Mark};
 pub use layout::{
     BELL_BITS, BELL_BYTES, BODY_MAX, CLAIM_BLOCKS, CLAIM_BYTES, DATA, DIRECTION_BYTES, HEAD_MAX, KEY_SLOTS,
     KEYTABLE_BYTES, MARK_BYTES, PART, SLOTS,
 };
-pub use spsc::{Consumer, Corrupt, LayoutError, Producer, PushError, Record};
+pub use spsc::{Consumer, Producer, Record};

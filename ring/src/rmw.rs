@@ -221,8 +221,8 @@ mod tests {
         let rounds = if cfg!(miri) { 50 } else { 20_000 };
         std::thread::scope(|s| {
             for _ in 0..2 {
-                s.spawn(|| (0..rounds).for_each(|_| drop(update(&m, |v: u64| v + 1))));
-                s.spawn(|| (0..rounds).for_each(|_| drop(fetch_add(&m, 1u64))));
+                s.spawn(|| (0..rounds).for_each(|_| assert!(update(&m, |v: u64| v + 1).is_some())));
+                s.spawn(|| (0..rounds).for_each(|_| assert!(fetch_add(&m, 1u64).is_some())));
             }
         });
         assert_eq!(load::<u64>(&m), Some(4 * rounds));

@@ -258,7 +258,10 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
             return Err(PushError::Full);
         }
         self.region.area.touch::<DATA>(start, body.len(), true);
-        self.region.area.body::<DATA>(start, body.len()).copy_from_slice(body);
+        self.region
+            .area
+            .body::<DATA>(start, body.len())
+            .copy_from_slice(body);
         self.data = end;
         self.publish(kind, head.len(), body.len(), |p| {
             // SAFETY: p is the head of a slot, HEAD_MAX bytes, which no slice overlaps; the length was checked.

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! The structures of this crate in boxes, so that loom can watch them: its atomics do not lie over raw bytes.
+//!
+//! Not about: the product; only built with `--cfg loom`. The code under test is the product's, over other memory.
+
+#![expect(
+    unsafe_code,
+    clippy::missing_panics_doc,
+    reason = "makes views of boxed structures, for the models alone"
+)]
+
+use crate::claim::Claim;
+use crate::doorbell::{BellHandleOf, BellOf};
+use crate::keytable::{KeyReaderOf, KeyTableOf, Mark, Table};
+use crate::layout::{
+    BellOwner, BellPage, BellSummary, ClaimBlock, ConsumerLine, KeyHeader, KeySlot, Lines, MarkLine,
+    OfferLine, PartLine, ProducerLine, Slot,
+};
+use crate::spsc::{Area, ConsumerOf, ProducerOf, Region};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, UnsafeCell};
+use core::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+fn word() -> AtomicU64 {
+    AtomicU64::new(0)
+}
+
+fn half() -> AtomicU32 {
+    AtomicU32::new(0)
+}
+
+/// A view that keeps what it looks at.
+#[derive(Debug)]
+pub struct Held<V, B> {
+    view: V,
+    _boxed: Arc<B>,
+}
+
+impl<V, B> Deref for Held<V, B> {
+    type Target = V;
+    fn deref(&self) -> &V {
+        &self.view
+    }
+}
+
+impl<V, B> DerefMut for Held<V, B> {
+    fn deref_mut(&mut self) -> &mut V {
+        &mut self.view
+    }
+}
+
+/// The memory of one direction.
+#[derive(Debug)]
+pub struct Direction {
+    lines: Lines,
+    slots: Box<[Slot]>,
+    cells: Box<[UnsafeCell<()>]>,
+    bytes: Box<[core::cell::UnsafeCell<u8>]>,
+}
+
+// SAFETY: the bytes are reached as the protocol says, and loom checks that it does, on `cells`.
+unsafe impl Send for Direction {}
+// SAFETY: as above.
+unsafe impl Sync for Direction {}
+
+/// Both ends of a direction of a small geometry.
+pub fn direction<const SLOTS: usize, const DATA: usize>() -> (
+    Held<ProducerOf<SLOTS, DATA>, Direction>,
+    Held<ConsumerOf<SLOTS, DATA>, Direction>,
+) {
+    assert!(SLOTS.is_power_of_two() && DATA.is_power_of_two() && DATA >= 256);
+    let boxed = Arc::new(Direction {
+        lines: Lines {
+            producer: ProducerLine { layout: half() },
+            consumer: ConsumerLine {
+                consumed: word(),
+                consumed_data: word(),
+                idle: half(),
+            },
+        },
+        slots: (0..SLOTS)
+            .map(|_| Slot {
+                word: word(),
+                head: UnsafeCell::new([0; 7]),
+            })
+            .collect(),
+        cells: (0..DATA / 64).map(|_| UnsafeCell::new(())).collect(),
+        bytes: (0..DATA).map(|_| core::cell::UnsafeCell::new(0)).collect(),
+    });
+    let region = Region {
+        lines: &raw const boxed.lines,
+        slots: boxed.slots.as_ptr(),
+        area: Area {
+            bytes: boxed.bytes.as_ptr().cast_mut().cast(),
+            cells: boxed.cells.as_ptr(),
+        },
+    };
+    (
+        Held {
+            view: ProducerOf::over(region),
+            _boxed: Arc::clone(&boxed),
+        },
+        Held {
+            view: ConsumerOf::over(region),
+            _boxed: boxed,
+        },
+    )
+}
+
+/// A bell, and two handles of it.
+#[expect(clippy::type_complexity, reason = "a tuple of views")]
+pub fn bell<const WORDS: usize>() -> (
+    Held<BellOf<WORDS>, BellPage<WORDS>>,
+    [Held<BellHandleOf<WORDS>, BellPage<WORDS>>; 2],
+) {
+    let boxed = Arc::new(BellPage {
+        owner: BellOwner {
+            layout: half(),
+            sleeping: half(),
+        },
+        summary: BellSummary { bits: word() },
+        words: core::array::from_fn(|_| word()),
+    });
+    let page: *const BellPage<WORDS> = &raw const *boxed;
+    let handle = || Held {
+        view: BellHandleOf { page },
+        _boxed: Arc::clone(&boxed),
+    };
+    let handles = [handle(), handle()];
+    (
+        Held {
+            view: BellOf { page },
+            _boxed: boxed,
+        },
+        handles,
+    )
+}
+
+/// The memory of a key table.
+#[derive(Debug)]
+pub struct Keys {
+    header: KeyHeader,
+    slots: Box<[KeySlot]>,
+}
+
+/// Both sides of a key table.
+pub fn keys<const SLOTS: usize>() -> (Held<KeyTableOf<SLOTS>, Keys>, Held<KeyReaderOf<SLOTS>, Keys>) {
+    let slot = |_| KeySlot {
+        generation: word(),
+        key: word(),
+        base: word(),
+        start: word(),
+        len: word(),
+        access: word(),
+    };
+    let boxed = Arc::new(Keys {
+        header: KeyHeader {
+            layout: half(),
+            notify: half(),
+        },
+        slots: (0..SLOTS).map(slot).collect(),
+    });
+    let table = Table {
+        header: &raw const boxed.header,
+        slots: boxed.slots.as_ptr(),
+    };
+    (
+        Held {
+            view: KeyTableOf::over(table),
+            _boxed: Arc::clone(&boxed),
+        },
+        Held {
+            view: KeyReaderOf { table },
+            _boxed: boxed,
+        },
+    )
+}
+
+/// Both views of a mark.
+pub fn mark() -> [Held<Mark, MarkLine>; 2] {
+    let boxed = Arc::new(MarkLine { slot: word() });
+    let line: *const MarkLine = &raw const *boxed;
+    [
+        Held {
+            view: Mark { line },
+            _boxed: Arc::clone(&boxed),
+        },
+        Held {
+            view: Mark { line },
+            _boxed: boxed,
+        },
+    ]
+}
+
+/// `Mark::set` as it must not be: to show that a model notices.
+pub fn mark_without_fence(mark: &Held<Mark, MarkLine>, slot: u32) {
+    mark._boxed.slot.store(u64::from(slot) + 1, Ordering::Relaxed);
+}
+
+/// Both views of a claim block.
+pub fn claim() -> [Held<Claim, ClaimBlock>; 2] {
+    let boxed = Arc::new(ClaimBlock {
+        offer: OfferLine {
+            word: word(),
+            dst_addr: word(),
+            len: word(),
+            part: half(),
+            parts: half(),
+        },
+        parts: PartLine {
+            claims: word(),
+            done: half(),
+            failed: half(),
+        },
+    });
+    let block: *const ClaimBlock = &raw const *boxed;
+    [
+        Held {
+            view: Claim { block },
+            _boxed: Arc::clone(&boxed),
+        },
+        Held {
+            view: Claim { block },
+            _boxed: boxed,
+        },
+    ]
+}

@@ -1,0 +1,412 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Exhaustive models of the protocols of this crate.
+//!
+//! Not about: the layout over raw memory, sizes, hostile peers. Run with
+//! `RUSTFLAGS="--cfg loom" cargo test -p scif-ring --release --test loom [name]`; without the cfg there is nothing to run.
+//! Bounds: two threads (three for the bell), rings of 4 slots and 512 bytes, at most 6 records, 3 parts; at most 3
+//! preemptions per execution (2 where said), which finds all errors known to literature at a cost of seconds.
+//! A model named `…needs…` leaves out a fence and must fail: it shows that its neighbour can.
+
+#![cfg_attr(
+    loom,
+    expect(
+        unsafe_code,
+        clippy::print_stdout,
+        clippy::unwrap_used,
+        clippy::indexing_slicing,
+        clippy::cast_possible_truncation,
+        reason = "a test: it says what it ran, and its indexes and counts are its own"
+    )
+)]
+
+#[cfg(not(loom))]
+fn main() {}
+
+#[cfg(loom)]
+fn main() -> std::process::ExitCode {
+    models::run()
+}
+
+#[cfg(loom)]
+mod models {
+    use loom::sync::Arc;
+    use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+    use loom::thread::{spawn, yield_now};
+    use scif_ring::keytable::KeyEntry;
+    use scif_ring::model::{bell, claim, direction, keys, mark, mark_without_fence};
+    use scif_ring::{PushError, publish_fence, sleeper_fence};
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::process::ExitCode;
+    use std::sync::atomic::AtomicUsize;
+
+    struct Model {
+        name: &'static str,
+        preemptions: usize,
+        /// Whether it must find an error.
+        broken: bool,
+        body: fn(),
+    }
+
+    const fn model(name: &'static str, preemptions: usize, body: fn()) -> Model {
+        Model {
+            name,
+            preemptions,
+            broken: false,
+            body,
+        }
+    }
+
+    const fn broken(name: &'static str, body: fn()) -> Model {
+        Model {
+            name,
+            preemptions: 3,
+            broken: true,
+            body,
+        }
+    }
+
+    const MODELS: &[Model] = &[
+        model("ring_heads", 3, ring_heads),
+        model("ring_bodies", 3, ring_bodies),
+        model("ring_full_then_flushed", 3, ring_full_then_flushed),
+        model("idle_and_push", 3, || idle_and_push(false)),
+        broken("sleep_needs_both_fences", || idle_and_push(true)),
+        model("sleeping_and_push", 3, || sleeping_and_push(false)),
+        broken("sleeping_needs_both_fences", || sleeping_and_push(true)),
+        model("bell_loses_nothing", 2, bell_loses_nothing),
+        model("keys_are_read_whole", 3, keys_are_read_whole),
+        model("mark_or_removal_is_seen", 3, || mark_or_removal_is_seen(true)),
+        broken("mark_needs_both_fences", || mark_or_removal_is_seen(false)),
+        model("claim_each_part_once", 3, || claim_parts(3, None)),
+        model("claim_failed_part_goes_back", 3, || claim_parts(3, Some(1))),
+        model("claim_closed", 3, claim_closed),
+    ];
+
+    /// Executions of the model that runs.
+    static EXECUTIONS: AtomicUsize = AtomicUsize::new(0);
+
+    pub(crate) fn run() -> ExitCode {
+        let only = std::env::args().skip(1).find(|a| !a.starts_with('-'));
+        let (mut ran, mut executions, mut failed) = (0, 0, 0);
+        for m in MODELS
+            .iter()
+            .filter(|m| only.as_ref().is_none_or(|o| m.name.contains(o.as_str())))
+        {
+            EXECUTIONS.store(0, std::sync::atomic::Ordering::Relaxed);
+            let started = std::time::Instant::now();
+            let mut builder = loom::model::Builder::new();
+            builder.preemption_bound = Some(m.preemptions);
+            builder.max_branches = 10_000;
+            let body = m.body;
+            if m.broken {
+                // It fails as it must: nobody wants to read where.
+                std::panic::set_hook(Box::new(|_| ()));
+            }
+            let outcome = catch_unwind(AssertUnwindSafe(|| {
+                builder.check(move || {
+                    EXECUTIONS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                    body();
+                });
+            }));
+            if m.broken {
+                drop(std::panic::take_hook());
+            }
+            let n = EXECUTIONS.load(std::sync::atomic::Ordering::Relaxed);
+            let ok = n > 0 && outcome.is_err() == m.broken;
+            let word = match (ok, m.broken) {
+                (true, false) => "ok",
+                (true, true) => "ok (fails, as it must)",
+                (false, _) => "FAILED",
+            };
+            println!(
+                "loom {:32} {n:8} executions {:7.2} s  {word}",
+                m.name,
+                started.elapsed().as_secs_f64()
+            );
+            ran += 1;
+            executions += n;
+            failed += usize::from(!ok);
+        }
+        println!("loom: {ran} models, {executions} executions, {failed} failed");
+        if ran == 0 || failed > 0 {
+            ExitCode::FAILURE
+        } else {
+            ExitCode::SUCCESS
+        }
+    }
+
+    /// Heads over more than one lap of four slots: each arrives whole and in order, and no slot is written while it is read.
+    fn ring_heads() {
+        const N: u8 = 6;
+        let (mut tx, mut rx) = direction::<4, 256>();
+        let t = spawn(move || {
+            for i in 0..N {
+                while tx.push_head(i, &[i; 9]) == Err(PushError::Full) {
+                    yield_now();
+                }
+            }
+        });
+        for i in 0..N {
+            let r = loop {
+                match rx.peek().unwrap() {
+                    Some(r) => break r,
+                    None => yield_now(),
+                }
+            };
+            assert_eq!((r.kind, r.head()), (i, &[i; 9][..]));
+            rx.advance();
+        }
+        assert!(rx.peek().unwrap().is_none());
+        t.join().unwrap();
+    }
+
+    /// Bodies that fill the area of eight lines, skip its end and come round: none is written while it is read.
+    fn ring_bodies() {
+        const LENS: [usize; 6] = [128, 1, 128, 100, 64, 128];
+        let (mut tx, mut rx) = direction::<4, 512>();
+        let t = spawn(move || {
+            for (i, len) in LENS.into_iter().enumerate() {
+                let mut bytes = [i as u8 + 1; 128];
+                // SAFETY: the bytes outlive the push, which is the only use.
+                let body = unsafe { scif_ring::Mem::new(bytes.as_mut_ptr(), len) };
+                while tx.push(i as u8, &[], &[body], 0, len) == Err(PushError::Full) {
+                    yield_now();
+                }
+            }
+        });
+        for (i, len) in LENS.into_iter().enumerate() {
+            let r = loop {
+                match rx.peek().unwrap() {
+                    Some(r) => break r,
+                    None => yield_now(),
+                }
+            };
+            let mut bytes = [0; 128];
+            assert_eq!((r.kind, r.body.copy_to_slice(&mut bytes)), (i as u8, len));
+            assert!(bytes[..len].iter().all(|b| *b == i as u8 + 1));
+            rx.advance();
+        }
+        t.join().unwrap();
+    }
+
+    /// With eight slots the consumer tells every second record: the producer still gets room for all, and `all_consumed` once
+    /// the last was flushed.
+    fn ring_full_then_flushed() {
+        let (mut tx, mut rx) = direction::<8, 256>();
+        for i in 0..8 {
+            tx.push_head(i, &[]).unwrap();
+        }
+        let t = spawn(move || {
+            for _ in 0..3 {
+                assert!(rx.peek().unwrap().is_some());
+                rx.advance();
+            }
+            rx.flush();
+            rx
+        });
+        let mut pushed = 0;
+        while pushed < 3 {
+            match tx.push_head(9, &[]) {
+                Ok(()) => pushed += 1,
+                Err(_) => yield_now(),
+            }
+        }
+        assert!(!tx.all_consumed());
+        let mut rx = t.join().unwrap();
+        while rx.peek().unwrap().is_some() {
+            rx.advance();
+        }
+        rx.flush();
+        assert!(tx.all_consumed());
+    }
+
+    /// A consumer that goes idle while a record is pushed sees the record, or is seen idle.
+    fn idle_and_push(asymmetric: bool) {
+        let (mut tx, mut rx) = direction::<4, 256>();
+        let rung = Arc::new(AtomicBool::new(false));
+        let rings = Arc::clone(&rung);
+        let t = spawn(move || {
+            tx.push_head(1, &[]).unwrap();
+            publish_fence(asymmetric);
+            if tx.consumer_idle() {
+                rings.store(true, Ordering::Relaxed);
+            }
+        });
+        rx.set_idle(true);
+        sleeper_fence();
+        let seen = rx.peek().unwrap().is_some();
+        t.join().unwrap();
+        assert!(seen || rung.load(Ordering::Relaxed), "a record nobody looks for");
+    }
+
+    /// The same for an endpoint that goes to sleep.
+    fn sleeping_and_push(asymmetric: bool) {
+        let (mut tx, mut rx) = direction::<4, 256>();
+        let (bell, [handle, _]) = bell::<1>();
+        let woken = Arc::new(AtomicBool::new(false));
+        let wakes = Arc::clone(&woken);
+        let t = spawn(move || {
+            tx.push_head(1, &[]).unwrap();
+            publish_fence(asymmetric);
+            if handle.sleeping() {
+                wakes.store(true, Ordering::Relaxed);
+            }
+        });
+        bell.set_sleeping(true);
+        sleeper_fence();
+        let seen = rx.peek().unwrap().is_some();
+        t.join().unwrap();
+        assert!(seen || woken.load(Ordering::Relaxed), "a sleeper nobody wakes");
+    }
+
+    /// Two peers ring one bit while the owner takes it: after the last ring, what was not yet seen is still announced.
+    fn bell_loses_nothing() {
+        let (bell, handles) = bell::<1>();
+        let news = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);
+        let threads: Vec<_> = handles
+            .into_iter()
+            .enumerate()
+            .map(|(i, handle)| {
+                let news = Arc::clone(&news);
+                spawn(move || {
+                    news[i].store(1, Ordering::Release);
+                    publish_fence(false);
+                    handle.ring(5);
+                })
+            })
+            .collect();
+        let mut seen = [false; 2];
+        let mut look = |bell: &scif_ring::doorbell::BellOf<1>| {
+            bell.take(|bit| {
+                assert_eq!(bit, 5);
+                for (seen, news) in seen.iter_mut().zip(news.iter()) {
+                    *seen |= news.load(Ordering::Acquire) == 1;
+                }
+            });
+        };
+        look(&bell);
+        for t in threads {
+            t.join().unwrap();
+        }
+        look(&bell);
+        assert_eq!(seen, [true; 2]);
+    }
+
+    fn entry(key: u64) -> KeyEntry {
+        KeyEntry {
+            key,
+            base: key * 10,
+            start: key * 11,
+            len: key * 12,
+            access: key * 13,
+        }
+    }
+
+    /// A slot that changes from one key to another is never read half and half.
+    fn keys_are_read_whole() {
+        let (mut owner, reader) = keys::<1>();
+        let slot = owner.insert(entry(1)).unwrap();
+        let t = spawn(move || {
+            owner.remove(slot);
+            assert_eq!(owner.insert(entry(2)), Some(slot));
+        });
+        for key in [1, 2] {
+            if let Some((at, generation, found)) = reader.find(key) {
+                assert_eq!((at, found), (slot, entry(key)));
+                assert_eq!(generation % 4, 2);
+            }
+        }
+        t.join().unwrap();
+        assert_eq!(reader.find(1), None);
+        assert_eq!(reader.find(2).unwrap().2, entry(2));
+    }
+
+    /// Memory that is freed after the removal of its key and the wait for marks is not being copied to.
+    fn mark_or_removal_is_seen(fenced: bool) {
+        let (mut owner, reader) = keys::<1>();
+        let slot = owner.insert(entry(1)).unwrap();
+        let [mine, theirs] = mark();
+        let memory = Arc::new(loom::cell::UnsafeCell::new(0));
+        let target = Arc::clone(&memory);
+        let t = spawn(move || {
+            let Some((slot, generation, _)) = reader.find(1) else {
+                return;
+            };
+            if fenced {
+                mine.set(slot)
+            } else {
+                mark_without_fence(&mine, slot)
+            }
+            if reader.still(slot, generation) {
+                target.with_mut(|_| ());
+            }
+            mine.clear();
+        });
+        owner.remove(slot);
+        while theirs.get() == Some(slot) {
+            yield_now();
+        }
+        memory.with_mut(|_| ());
+        t.join().unwrap();
+    }
+
+    /// Every part is copied by exactly one side, and is in place when the receiver completes.
+    fn claim_parts(parts: u32, fails: Option<u32>) {
+        let [tx, rx] = claim();
+        tx.reset(3);
+        rx.offer(3, 0, u64::from(parts) * 8, 8, parts);
+        let memory: Arc<Vec<_>> = Arc::new((0..parts).map(|_| loom::cell::UnsafeCell::new(0)).collect());
+        let target = Arc::clone(&memory);
+        let copy = |memory: &[loom::cell::UnsafeCell<i32>], part: u32| {
+            // SAFETY: whether it may be written is what the model checks.
+            memory[part as usize].with_mut(|p| unsafe { *p += 1 });
+        };
+        let t = spawn(move || {
+            let offer = tx.offered(3).unwrap();
+            while let Some(part) = tx.take_front(3, offer.parts) {
+                let ok = fails != Some(part);
+                if ok {
+                    copy(&target, part);
+                }
+                tx.front_done(ok);
+            }
+        });
+        while let Some(part) = rx.take_back(3, parts) {
+            copy(&memory, part);
+        }
+        while rx.open_parts() > 0 {
+            yield_now();
+        }
+        if let Some(part) = rx.failed_front(parts) {
+            assert_eq!(Some(part), fails);
+            copy(&memory, part);
+        }
+        for cell in memory.iter() {
+            // SAFETY: whether it may be read is what the model checks.
+            assert_eq!(cell.with(|p| unsafe { *p }), 1);
+        }
+        t.join().unwrap();
+    }
+
+    /// Once the receiver has closed and no part is open, its memory is its own again.
+    fn claim_closed() {
+        let [tx, rx] = claim();
+        tx.reset(3);
+        rx.offer(3, 0, 24, 8, 3);
+        let memory = Arc::new(loom::cell::UnsafeCell::new(()));
+        let target = Arc::clone(&memory);
+        let t = spawn(move || {
+            while tx.take_front(3, 3).is_some() {
+                target.with_mut(|_| ());
+                tx.front_done(true);
+            }
+        });
+        let taken = rx.close();
+        while rx.open_parts() > 0 {
+            yield_now();
+        }
+        memory.with_mut(|_| ());
+        assert!(rx.orphans(3).is_empty() && rx.close() == taken);
+        t.join().unwrap();
+    }
+}

@@ -24,7 +24,7 @@ const RECONNECT_NS: u64 = 50_000_000;
 const RETRY_NS: u64 = 50_000;
 /// Every claim block of a connection is free.
 const ALL_BLOCKS: u32 = u32::MAX;
-const _: () = assert!(scif_ring::claim::CLAIM_BLOCKS == 32);
+const _: () = assert!(scif_ring::CLAIM_BLOCKS == 32);
 
 /// A record of ours that found the ring full: answers to the peer, which keep their order and go before new operations.
 #[derive(Debug)]

@@ -7,7 +7,7 @@
 
 use libfabric_sys as fi;
 use scif::{CloseHow, ConnId, LinkEvent, PortId, Reason};
-use scif_ring::doorbell::BELL_BITS;
+use scif_ring::BELL_BITS;
 
 use super::matching::{ANY, Payload};
 use super::{Env, EpState, Errno, Live};

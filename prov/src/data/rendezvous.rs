@@ -9,7 +9,7 @@
 use libfabric_sys as fi;
 use scif::{Access, AccessError, ConnId, RemoteMem};
 use scif_ring::copy::{Mem, copy_iov};
-use scif_ring::spsc::BODY_MAX;
+use scif_ring::BODY_MAX;
 
 use super::rx::{Arrival, Nonsense, Target, sub_iov};
 use super::wire::{self, Head, Words};
@@ -18,7 +18,7 @@ use super::{Env, EpState};
 /// From this size on a sender lets the receiver share the work.
 pub(crate) const BOTH_SIDES_MIN: usize = 32 * 1024;
 /// Largest part of a shared message, bounds how long one claim is held.
-const PART_MAX: usize = scif_ring::claim::PART;
+const PART_MAX: usize = scif_ring::PART;
 /// Smallest part: below, the fixed cost of a cross-process copy is felt.
 const PART_MIN: usize = 16 * 1024;
 /// Bytes one progress call copies before it looks at its rings again.
@@ -47,7 +47,7 @@ impl Rts {
         }
         let block = match misc & 0xff {
             0 => None,
-            n if n as usize <= scif_ring::claim::CLAIM_BLOCKS => {
+            n if n as usize <= scif_ring::CLAIM_BLOCKS => {
                 Some((n as usize - 1, u32::try_from(misc >> 16 & 0xffff).unwrap_or(0)))
             }
             _ => return None,

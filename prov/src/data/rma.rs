@@ -8,7 +8,7 @@
 use libfabric_sys as fi;
 use scif::{Access, AccessError, ConnId, RemoteMem};
 use scif_ring::copy::{Mem, copy_iov, total_len};
-use scif_ring::spsc::BODY_MAX;
+use scif_ring::BODY_MAX;
 
 use super::iov::Iov;
 use super::ops::{OutOp, What};

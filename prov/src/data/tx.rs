@@ -7,7 +7,7 @@
 
 use libfabric_sys as fi;
 use scif_ring::copy::{Mem, total_len};
-use scif_ring::spsc::{BODY_MAX, HEAD_MAX};
+use scif_ring::{BODY_MAX, HEAD_MAX};
 
 use super::atomic::AtomicOp;
 use super::iov::Iov;

@@ -5,7 +5,7 @@
 //! from a local copy of the head, little endian, and any bit pattern decodes to something: what a field *means* is
 //! checked where it is used. One host, one byte order: the encoding is native.
 
-use scif_ring::spsc::HEAD_MAX;
+use scif_ring::HEAD_MAX;
 
 /// A message whose payload is in the record: base kind, low bits are [`TAGGED`] .. [`INLINE`].
 pub(crate) const EAGER: u8 = 0x40;

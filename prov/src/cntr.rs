@@ -1,1 +1,285 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#![expect(unsafe_code, reason = "thunks")]
+//! Counters: the number of operations that completed, and of those that failed.
+//!
+//! Not about which operations count (`data`) nor about how a waiter sleeps (`wait`). Reading a counter progresses the
+//! endpoints bound to it. Byte counters are not offered.
+//!
+//! Mirrors `struct fi_ops_cntr` of `rdma/fi_eq.h`; fi_cntr(3).
+
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+
+use libfabric_sys as fi;
+
+use crate::domain::{Domain, DomainShared};
+use crate::entry::{self, Errno};
+use crate::wait::{self, Target, WaitObj, Waits};
+
+/// The counter as the data path sees it.
+#[derive(Debug)]
+pub(crate) struct CntrState {
+    value: u64,
+    errors: u64,
+    /// Both numbers when the application last looked.
+    seen: (u64, u64),
+    pub(crate) waits: Waits,
+}
+
+impl CntrState {
+    fn new(waits: Waits) -> CntrState {
+        CntrState { value: 0, errors: 0, seen: (0, 0), waits }
+    }
+
+    /// Counts `n` successes.
+    #[inline]
+    pub(crate) fn add(&mut self, n: u64) {
+        self.value = self.value.wrapping_add(n);
+        self.waits.notify();
+    }
+
+    /// Counts `n` failures.
+    pub(crate) fn add_err(&mut self, n: u64) {
+        self.errors = self.errors.wrapping_add(n);
+        self.waits.notify();
+    }
+
+    fn set(&mut self, value: u64) {
+        self.value = value;
+        self.waits.notify();
+    }
+
+    fn set_err(&mut self, value: u64) {
+        self.errors = value;
+        self.waits.notify();
+    }
+
+    /// The application looks.
+    fn look(&mut self) -> (u64, u64) {
+        self.seen = (self.value, self.errors);
+        self.seen
+    }
+
+    fn changed(&self) -> bool {
+        self.seen != (self.value, self.errors)
+    }
+}
+
+/// What C holds as `struct fid_cntr`.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct Cntr {
+    fid: fi::fid_cntr,
+    dom: Arc<DomainShared>,
+    index: u32,
+}
+
+// SAFETY: repr(C) with a fid_cntr first; FI_CLASS_CNTR is in Cntr objects only. Fields behind the head are Sync, the gate
+// guards the rest.
+unsafe impl entry::Object for Cntr {
+    const FCLASS: usize = fi::FI_CLASS_CNTR;
+}
+
+static FID_OPS: fi::fi_ops = fi::fi_ops { close, control, ..fi::FI_OPS_NOSYS };
+static OPS: fi::fi_ops_cntr =
+    fi::fi_ops_cntr { read, readerr, add, set, wait, adderr, seterr, ..fi::FI_OPS_CNTR_NOSYS };
+
+/// `int fi_cntr_open(struct fid_domain *, struct fi_cntr_attr *, struct fid_cntr **, void *context)`
+pub(crate) unsafe extern "C" fn open(
+    domain: *mut fi::fid_domain,
+    attr: *mut fi::fi_cntr_attr,
+    cntr: *mut *mut fi::fid_cntr,
+    context: *mut c_void,
+) -> c_int {
+    entry::guard_int(|| {
+        // SAFETY: a live domain, by the contract of fi_cntr_open.
+        let domain = unsafe { entry::object::<Domain, _>(domain) }?;
+        // SAFETY: null (all defaults), or attributes that stay unchanged during the call.
+        let attr = unsafe { attr.as_ref() };
+        if cntr.is_null() {
+            return Err(fi::FI_EINVAL);
+        }
+        let new = Cntr::open(&domain.shared, attr, context)?;
+        // SAFETY: not null; C passes room for the result.
+        unsafe { entry::put(cntr, entry::give(new)) }
+    })
+}
+
+unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
+    entry::guard_int(|| {
+        // SAFETY: a counter of ours that nobody closes meanwhile, by the contract of fi_close.
+        unsafe { entry::object::<Cntr, _>(fid) }?.retire()?;
+        // SAFETY: made by `open`; nobody uses it after fi_close.
+        drop(unsafe { entry::take::<Cntr, _>(fid) }?);
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn control(fid: *mut fi::fid, command: c_int, arg: *mut c_void) -> c_int {
+    entry::guard_int(|| {
+        // SAFETY: a live counter, by the contract of fi_control.
+        let cntr = unsafe { entry::object::<Cntr, _>(fid) }?;
+        let guard = cntr.dom.gate.lock();
+        let waits = &guard.cntrs.get(cntr.index).ok_or(fi::FI_EINVAL)?.waits;
+        // SAFETY: arg is what the command takes, by the contract of fi_control.
+        unsafe { wait::control(waits, command, arg) }
+    })
+}
+
+unsafe extern "C" fn read(cntr: *mut fi::fid_cntr) -> u64 {
+    entry::guard_or(0, || {
+        // SAFETY: a live counter, by the contract of fi_cntr_read.
+        unsafe { entry::object::<Cntr, _>(cntr) }.map_or(0, |c| c.read().0)
+    })
+}
+
+unsafe extern "C" fn readerr(cntr: *mut fi::fid_cntr) -> u64 {
+    entry::guard_or(0, || {
+        // SAFETY: a live counter, by the contract of fi_cntr_readerr.
+        unsafe { entry::object::<Cntr, _>(cntr) }.map_or(0, |c| c.read().1)
+    })
+}
+
+unsafe extern "C" fn add(cntr: *mut fi::fid_cntr, value: u64) -> c_int {
+    // SAFETY: a live counter, by the contract of fi_cntr_add.
+    entry::guard_int(|| unsafe { entry::object::<Cntr, _>(cntr) }?.change(|c| c.add(value)))
+}
+
+unsafe extern "C" fn set(cntr: *mut fi::fid_cntr, value: u64) -> c_int {
+    // SAFETY: a live counter, by the contract of fi_cntr_set.
+    entry::guard_int(|| unsafe { entry::object::<Cntr, _>(cntr) }?.change(|c| c.set(value)))
+}
+
+unsafe extern "C" fn adderr(cntr: *mut fi::fid_cntr, value: u64) -> c_int {
+    // SAFETY: a live counter, by the contract of fi_cntr_adderr.
+    entry::guard_int(|| unsafe { entry::object::<Cntr, _>(cntr) }?.change(|c| c.add_err(value)))
+}
+
+unsafe extern "C" fn seterr(cntr: *mut fi::fid_cntr, value: u64) -> c_int {
+    // SAFETY: a live counter, by the contract of fi_cntr_seterr.
+    entry::guard_int(|| unsafe { entry::object::<Cntr, _>(cntr) }?.change(|c| c.set_err(value)))
+}
+
+unsafe extern "C" fn wait(cntr: *mut fi::fid_cntr, threshold: u64, timeout: c_int) -> c_int {
+    // SAFETY: a live counter, by the contract of fi_cntr_wait.
+    entry::guard_int(|| unsafe { entry::object::<Cntr, _>(cntr) }?.wait(threshold, timeout))
+}
+
+impl Cntr {
+    fn open(
+        dom: &Arc<DomainShared>,
+        attr: Option<&fi::fi_cntr_attr>,
+        context: *mut c_void,
+    ) -> Result<Box<Cntr>, Errno> {
+        let obj = match attr {
+            None => WaitObj::None,
+            Some(attr) if attr.flags != 0 => return Err(fi::FI_EINVAL),
+            Some(attr) => match attr.events {
+                fi::FI_CNTR_EVENTS_COMP => WaitObj::from_c(attr.wait_obj)?,
+                fi::FI_CNTR_EVENTS_BYTES => return Err(fi::FI_ENOSYS),
+                _ => return Err(fi::FI_EINVAL),
+            },
+        };
+        let state = CntrState::new(Waits::new(obj)?);
+        let index = dom.gate.lock().cntrs.insert(state).ok_or(fi::FI_ENOMEM)?;
+        Ok(Box::new(Cntr {
+            fid: fi::fid_cntr {
+                fid: fi::fid { fclass: fi::FI_CLASS_CNTR, context, ops: &raw const FID_OPS },
+                ops: &raw const OPS,
+            },
+            dom: Arc::clone(dom),
+            index,
+        }))
+    }
+
+    /// The domain this counter belongs to.
+    pub(crate) fn domain(&self) -> &Arc<DomainShared> {
+        &self.dom
+    }
+
+    /// Its place in `DomainState::cntrs`.
+    pub(crate) fn index(&self) -> u32 {
+        self.index
+    }
+
+    fn target(&self) -> Target {
+        Target::Cntr(self.index)
+    }
+
+    fn retire(&self) -> Result<(), Errno> {
+        let mut st = self.dom.gate.lock();
+        let state = st.cntrs.get(self.index).ok_or(fi::FI_EINVAL)?;
+        if !state.waits.endpoints().is_empty() || st.mrs.uses_cntr(self.index) {
+            return Err(fi::FI_EBUSY);
+        }
+        wait::disarm_fd(&mut st, self.target());
+        st.cntrs.remove(self.index);
+        Ok(())
+    }
+
+    fn read(&self) -> (u64, u64) {
+        let mut st = self.dom.gate.lock();
+        if st.cntrs.get(self.index).is_some_and(|c| c.waits.fd_is_armed()) {
+            wait::disarm_fd(&mut st, self.target());
+        }
+        wait::progress(&mut st, self.target());
+        st.cntrs.get_mut(self.index).map_or((0, 0), CntrState::look)
+    }
+
+    fn change(&self, how: impl FnOnce(&mut CntrState)) -> Result<(), Errno> {
+        how(self.dom.gate.lock().cntrs.get_mut(self.index).ok_or(fi::FI_EINVAL)?);
+        Ok(())
+    }
+
+    fn wait(&self, threshold: u64, timeout: c_int) -> Result<(), Errno> {
+        let errors = {
+            let mut st = self.dom.gate.lock();
+            let state = st.cntrs.get(self.index).ok_or(fi::FI_EINVAL)?;
+            if state.waits.obj() == WaitObj::None {
+                return Err(fi::FI_ENOSYS);
+            }
+            let errors = state.errors;
+            wait::disarm_fd(&mut st, self.target());
+            errors
+        };
+        let outcome = wait::block(&self.dom, self.target(), timeout, |st| {
+            let (value, now) = st.cntrs.get_mut(self.index)?.look();
+            if value >= threshold {
+                return Some(Ok(()));
+            }
+            (now != errors).then_some(Err(fi::FI_EAVAIL))
+        })?;
+        outcome.unwrap_or(Err(fi::FI_ETIMEDOUT))
+    }
+
+    /// For `fi_trywait`.
+    pub(crate) fn try_wait(&self) -> Result<(), Errno> {
+        wait::try_wait(&self.dom, self.target(), |st| {
+            st.cntrs.get(self.index).is_some_and(CntrState::changed)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_numbers_and_what_was_seen() {
+        let mut c = CntrState::new(Waits::none());
+        assert!(!c.changed());
+        c.add(2);
+        c.add_err(1);
+        assert!(c.changed());
+        assert_eq!(c.look(), (2, 1));
+        assert!(!c.changed());
+        c.set(2);
+        assert!(!c.changed());
+        c.set(7);
+        c.set_err(3);
+        assert_eq!(c.look(), (7, 3));
+        c.set(u64::MAX);
+        c.add(1);
+        assert_eq!(c.look(), (0, 3));
+    }
+}

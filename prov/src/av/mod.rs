@@ -1,0 +1,448 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#![expect(unsafe_code, reason = "thunks")]
+//! Address vectors: the C object around an [`AvState`].
+//!
+//! Not about the bytes of an address (`addr`) nor about names of the machine (`resolve`). Insertion is immediate; with
+//! `FI_EVENT` its outcome is reported through an event queue as well. An address of another host is refused here, with one warning
+//! that says what to do, so that nothing hangs later.
+//!
+//! Mirrors `struct fi_ops_av` of `rdma/fi_domain.h`; fi_av(3).
+
+mod table;
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::fmt::Write as _;
+use std::net::Ipv4Addr;
+use std::ptr;
+use std::sync::{Arc, Once, OnceLock};
+
+use libfabric_sys as fi;
+
+use crate::addr::{self, ADDR_LEN, Addr, AddrError, Reader};
+use crate::domain::{Domain, DomainShared};
+use crate::entry::{self, Errno};
+use crate::eq::{Eq, EqShared};
+use crate::log::{self, Subsys};
+use crate::resolve;
+
+pub(crate) use table::AvState;
+
+type Bytes = [u8; ADDR_LEN];
+
+/// What C holds as `struct fid_av`.
+#[repr(C)]
+pub(crate) struct Av {
+    fid: fi::fid_av,
+    dom: Arc<DomainShared>,
+    index: u32,
+    reader: Reader,
+    /// Insertions are reported through an event queue.
+    events: bool,
+    eq: OnceLock<Arc<EqShared>>,
+}
+
+// SAFETY: repr(C) with a fid_av first; FI_CLASS_AV is in Av objects only. Fields behind the head are Sync, the gate guards
+// the rest.
+unsafe impl entry::Object for Av {
+    const FCLASS: usize = fi::FI_CLASS_AV;
+}
+
+static FID_OPS: fi::fi_ops = fi::fi_ops { close, bind, ..fi::FI_OPS_NOSYS };
+static OPS: fi::fi_ops_av =
+    fi::fi_ops_av { insert, insertsvc, insertsym, remove, lookup, straddr, ..fi::FI_OPS_AV_NOSYS };
+
+/// `int fi_av_open(struct fid_domain *, struct fi_av_attr *, struct fid_av **, void *context)`
+pub(crate) unsafe extern "C" fn open(
+    domain: *mut fi::fid_domain,
+    attr: *mut fi::fi_av_attr,
+    av: *mut *mut fi::fid_av,
+    context: *mut c_void,
+) -> c_int {
+    entry::guard_int(|| {
+        // SAFETY: a live domain, by the contract of fi_av_open.
+        let domain = unsafe { entry::object::<Domain, _>(domain) }?;
+        // SAFETY: null, or attributes that only this call uses meanwhile: type is written back.
+        let attr = unsafe { attr.as_mut() }.ok_or(fi::FI_EINVAL)?;
+        if av.is_null() {
+            return Err(fi::FI_EINVAL);
+        }
+        let new = Av::open(&domain.shared, attr, context)?;
+        if attr.type_ == fi::FI_AV_UNSPEC {
+            attr.type_ = fi::FI_AV_MAP;
+        }
+        // SAFETY: not null; C passes room for the result.
+        unsafe { entry::put(av, entry::give(new)) }
+    })
+}
+
+unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
+    entry::guard_int(|| {
+        // SAFETY: a vector of ours that nobody closes meanwhile, by the contract of fi_close.
+        unsafe { entry::object::<Av, _>(fid) }?.retire()?;
+        // SAFETY: made by `open`; nobody uses it after fi_close.
+        drop(unsafe { entry::take::<Av, _>(fid) }?);
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn bind(fid: *mut fi::fid, other: *mut fi::fid, flags: u64) -> c_int {
+    entry::guard_int(|| {
+        // SAFETY: a live vector, by the contract of fi_av_bind.
+        let av = unsafe { entry::object::<Av, _>(fid) }?;
+        // SAFETY: a live event queue or null, by the contract of fi_av_bind; other classes are refused.
+        let eq = unsafe { entry::object::<Eq, _>(other) }?;
+        av.bind_eq(eq.shared(), flags)
+    })
+}
+
+unsafe extern "C" fn insert(
+    av: *mut fi::fid_av,
+    addrs: *const c_void,
+    count: usize,
+    fi_addr: *mut fi::fi_addr_t,
+    flags: u64,
+    context: *mut c_void,
+) -> c_int {
+    entry::guard_int(|| {
+        // SAFETY: a live vector, by the contract of fi_av_insert.
+        let av = unsafe { entry::object::<Av, _>(av) }?;
+        // SAFETY: count addresses of this format, by the contract of fi_av_insert.
+        let addrs = unsafe { entry::slice(addrs.cast::<Bytes>(), count) }?;
+        // SAFETY: room for count results, and for count errors with FI_SYNC_ERR.
+        let report = unsafe { Report::new(count, fi_addr, flags, context) }?;
+        av.insert(addrs.iter().copied().map(Some), count, report)
+    })
+}
+
+unsafe extern "C" fn insertsvc(
+    av: *mut fi::fid_av,
+    node: *const c_char,
+    service: *const c_char,
+    fi_addr: *mut fi::fi_addr_t,
+    flags: u64,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: the contract of fi_av_insertsym with counts of one.
+    unsafe { insertsym(av, node, 1, service, 1, fi_addr, flags, context) }
+}
+
+unsafe extern "C" fn insertsym(
+    av: *mut fi::fid_av,
+    node: *const c_char,
+    nodecnt: usize,
+    service: *const c_char,
+    svccnt: usize,
+    fi_addr: *mut fi::fi_addr_t,
+    flags: u64,
+    context: *mut c_void,
+) -> c_int {
+    entry::guard_int(|| {
+        // SAFETY: a live vector, by the contract of fi_av_insertsym.
+        let av = unsafe { entry::object::<Av, _>(av) }?;
+        // SAFETY: null or a string, by the contract of fi_av_insertsym.
+        let node = unsafe { entry::string(node) };
+        // SAFETY: null or a string, by the contract of fi_av_insertsym.
+        let service = unsafe { entry::string(service) }.ok_or(fi::FI_EINVAL)?;
+        let count = nodecnt.checked_mul(svccnt).ok_or(fi::FI_EINVAL)?;
+        // SAFETY: room for count results, and for count errors with FI_SYNC_ERR.
+        let report = unsafe { Report::new(count, fi_addr, flags, context) }?;
+        let names = (0..nodecnt).flat_map(|n| (0..svccnt).map(move |s| (n, s)));
+        av.insert(names.map(|(n, s)| named(node, n, service, s)), count, report)
+    })
+}
+
+unsafe extern "C" fn remove(
+    av: *mut fi::fid_av,
+    fi_addr: *mut fi::fi_addr_t,
+    count: usize,
+    flags: u64,
+) -> c_int {
+    entry::guard_int(|| {
+        // SAFETY: a live vector, by the contract of fi_av_remove.
+        let av = unsafe { entry::object::<Av, _>(av) }?;
+        // SAFETY: count addresses, by the contract of fi_av_remove.
+        let addrs = unsafe { entry::slice(fi_addr.cast_const(), count) }?;
+        av.remove(addrs, flags)
+    })
+}
+
+unsafe extern "C" fn lookup(
+    av: *mut fi::fid_av,
+    fi_addr: fi::fi_addr_t,
+    addr: *mut c_void,
+    addrlen: *mut usize,
+) -> c_int {
+    entry::guard_int(|| {
+        // SAFETY: a live vector, by the contract of fi_av_lookup.
+        let av = unsafe { entry::object::<Av, _>(av) }?;
+        let bytes = av.dom.gate.lock().avs.get(av.index).and_then(|s| s.bytes(fi_addr)).ok_or(fi::FI_EINVAL)?;
+        // SAFETY: null or the length of the buffer, by the contract of fi_av_lookup.
+        let room = unsafe { addrlen.as_ref() }.copied().ok_or(fi::FI_EINVAL)?;
+        if room > 0 && addr.is_null() {
+            return Err(fi::FI_EINVAL);
+        }
+        // SAFETY: room for that many bytes, by the contract of fi_av_lookup.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), addr.cast(), room.min(ADDR_LEN)) };
+        // SAFETY: checked not to be null.
+        unsafe { entry::put(addrlen, ADDR_LEN) }
+    })
+}
+
+unsafe extern "C" fn straddr(
+    _av: *mut fi::fid_av,
+    addr: *const c_void,
+    buf: *mut c_char,
+    len: *mut usize,
+) -> *const c_char {
+    entry::guard_or(ptr::null(), || {
+        // SAFETY: null or an address of this format, by the contract of fi_av_straddr.
+        let bytes = unsafe { addr.cast::<Bytes>().as_ref() };
+        // SAFETY: null or the length of the buffer, by the contract of fi_av_straddr.
+        let (Some(bytes), Some(room)) = (bytes, unsafe { len.as_ref() }.copied()) else { return ptr::null() };
+        let text = Addr::from_bytes(bytes).map_or_else(|| "not an address".to_owned(), |a| a.to_string());
+        // SAFETY: not null; with the NUL, as libfabric counts.
+        let stored = unsafe { entry::put(len, text.len() + 1) };
+        debug_assert!(stored.is_ok());
+        if buf.is_null() || room == 0 {
+            return buf;
+        }
+        let n = text.len().min(room - 1);
+        // SAFETY: `room` bytes, by the contract of fi_av_straddr.
+        unsafe { ptr::copy_nonoverlapping(text.as_ptr(), buf.cast(), n) };
+        // SAFETY: n is below `room`.
+        unsafe { buf.add(n).write(0) };
+        buf
+    })
+}
+
+/// Where the outcome of an insertion goes.
+struct Report {
+    fi_addr: *mut fi::fi_addr_t,
+    /// One number per address, with `FI_SYNC_ERR`.
+    errors: *mut c_int,
+    context: *mut c_void,
+    count: usize,
+}
+
+impl Report {
+    /// # Errors
+    /// `FI_EBADFLAGS` for flags that are not supported; `FI_EINVAL` for `FI_SYNC_ERR` without room for errors.
+    ///
+    /// # Safety
+    /// `fi_addr` is null or has room for `count` addresses; with `FI_SYNC_ERR`, so has `context` for that many `int`s.
+    unsafe fn new(
+        count: usize,
+        fi_addr: *mut fi::fi_addr_t,
+        flags: u64,
+        context: *mut c_void,
+    ) -> Result<Report, Errno> {
+        if flags & !(fi::FI_MORE | fi::FI_SYNC_ERR) != 0 {
+            return Err(fi::FI_EBADFLAGS);
+        }
+        let errors: *mut c_int =
+            if flags & fi::FI_SYNC_ERR == 0 { ptr::null_mut() } else { context.cast() };
+        if flags & fi::FI_SYNC_ERR != 0 && errors.is_null() && count > 0 {
+            return Err(fi::FI_EINVAL);
+        }
+        Ok(Report { fi_addr, errors, context, count })
+    }
+
+    fn put(&self, at: usize, outcome: Result<u64, Errno>) {
+        if at >= self.count {
+            return;
+        }
+        if !self.fi_addr.is_null() {
+            // SAFETY: `new` promised `count` of them.
+            let slot = unsafe { self.fi_addr.add(at) };
+            // SAFETY: as above.
+            unsafe { slot.write(outcome.unwrap_or(fi::FI_ADDR_NOTAVAIL)) };
+        }
+        if !self.errors.is_null() {
+            // SAFETY: `new` promised `count` of them.
+            let slot = unsafe { self.errors.add(at) };
+            // SAFETY: as above.
+            unsafe { slot.write(outcome.err().unwrap_or(0)) };
+        }
+    }
+}
+
+impl Av {
+    fn open(
+        dom: &Arc<DomainShared>,
+        attr: &fi::fi_av_attr,
+        context: *mut c_void,
+    ) -> Result<Box<Av>, Errno> {
+        if attr.type_ > fi::FI_AV_TABLE {
+            return Err(fi::FI_EINVAL);
+        }
+        if attr.flags & !(fi::FI_EVENT | fi::FI_READ | fi::FI_SYMMETRIC) != 0 {
+            return Err(fi::FI_EBADFLAGS);
+        }
+        // Neither vectors shared between processes nor several receive contexts per address.
+        if !attr.name.is_null() || attr.flags & fi::FI_READ != 0 || attr.rx_ctx_bits != 0 {
+            return Err(fi::FI_ENOSYS);
+        }
+        let state = AvState::with_capacity(attr.count);
+        let index = dom.gate.lock().avs.insert(state).ok_or(fi::FI_ENOMEM)?;
+        Ok(Box::new(Av {
+            fid: fi::fid_av {
+                fid: fi::fid { fclass: fi::FI_CLASS_AV, context, ops: &raw const FID_OPS },
+                ops: &raw const OPS,
+            },
+            dom: Arc::clone(dom),
+            index,
+            reader: Reader::of(dom.fabric.node()),
+            events: attr.flags & fi::FI_EVENT != 0,
+            eq: OnceLock::new(),
+        }))
+    }
+
+    /// The domain this vector belongs to.
+    pub(crate) fn domain(&self) -> &Arc<DomainShared> {
+        &self.dom
+    }
+
+    /// Its place in `DomainState::avs`.
+    pub(crate) fn index(&self) -> u32 {
+        self.index
+    }
+
+    fn retire(&self) -> Result<(), Errno> {
+        let mut st = self.dom.gate.lock();
+        if st.avs.get(self.index).ok_or(fi::FI_EINVAL)?.endpoints != 0 {
+            return Err(fi::FI_EBUSY);
+        }
+        st.avs.remove(self.index);
+        drop(st);
+        if let Some(eq) = self.eq.get() {
+            eq.unbound();
+        }
+        Ok(())
+    }
+
+    fn bind_eq(&self, eq: &Arc<EqShared>, flags: u64) -> Result<(), Errno> {
+        if flags != 0 {
+            return Err(fi::FI_EBADFLAGS);
+        }
+        self.eq.set(Arc::clone(eq)).map_err(|_| fi::FI_EINVAL)?;
+        eq.bound();
+        Ok(())
+    }
+
+    /// Inserts addresses (`None`: a name that did not resolve). Gives how many are in, or 0 when that is told by event.
+    fn insert(
+        &self,
+        addrs: impl Iterator<Item = Option<Bytes>>,
+        count: usize,
+        report: Report,
+    ) -> Result<c_int, Errno> {
+        let count = c_int::try_from(count).map_err(|_| fi::FI_EINVAL)?;
+        let eq = match (self.events, self.eq.get()) {
+            (true, None) => return Err(fi::FI_ENOEQ),
+            (true, Some(eq)) => Some(eq),
+            (false, _) => None,
+        };
+        let fid: fi::fid_t = (&raw const self.fid).cast_mut().cast();
+        let mut failed = 0;
+        for (at, bytes) in addrs.enumerate() {
+            let outcome = self.insert_one(bytes);
+            report.put(at, outcome);
+            if let Err(err) = outcome {
+                failed += 1;
+                if let Some(eq) = eq {
+                    eq.error(fid, report.context, at as u64, err);
+                }
+            }
+        }
+        let inserted = count - failed;
+        let Some(eq) = eq else { return Ok(inserted) };
+        let data = u64::try_from(inserted).unwrap_or(0);
+        eq.event(fi::FI_AV_COMPLETE, fi::fi_eq_entry { fid, context: report.context, data });
+        Ok(0)
+    }
+
+    fn insert_one(&self, bytes: Option<Bytes>) -> Result<u64, Errno> {
+        let bytes = bytes.ok_or(fi::FI_EADDRNOTAVAIL)?;
+        let id = addr::decode(&bytes, self.reader).map_err(|why| {
+            static ONCE: Once = Once::new();
+            match why {
+                AddrError::Malformed => fi::FI_EINVAL,
+                AddrError::OtherHost(_) | AddrError::OtherIp(_) => {
+                    ONCE.call_once(|| log::warn(Subsys::Av, format_args!("{why}")));
+                    fi::FI_EHOSTUNREACH
+                }
+            }
+        })?;
+        let mut st = self.dom.gate.lock();
+        let state = st.avs.get_mut(self.index).ok_or(fi::FI_EINVAL)?;
+        state.insert(id, bytes).ok_or(fi::FI_ENOMEM)
+    }
+
+    /// Removes from the end, so that the indexes used next are those that came first.
+    fn remove(&self, addrs: &[fi::fi_addr_t], flags: u64) -> Result<(), Errno> {
+        if flags != 0 {
+            return Err(fi::FI_EINVAL);
+        }
+        let mut st = self.dom.gate.lock();
+        let state = st.avs.get_mut(self.index).ok_or(fi::FI_EINVAL)?;
+        let mut unknown = false;
+        for addr in addrs.iter().rev() {
+            unknown |= !state.remove(*addr);
+        }
+        if unknown { Err(fi::FI_EINVAL) } else { Ok(()) }
+    }
+}
+
+/// The address `n` nodes and `s` services behind those named, as fi_av_insertsym counts them.
+fn named(node: Option<&CStr>, n: usize, service: &CStr, s: usize) -> Option<Bytes> {
+    let service = if s == 0 { service.to_owned() } else { count_up(service, s)? };
+    let numeric = node.and_then(|node| node.to_str().ok()?.parse::<Ipv4Addr>().ok());
+    let (ip, port) = match (node, numeric) {
+        (Some(_), Some(first)) => {
+            let ip = Ipv4Addr::from_bits(first.to_bits().checked_add(u32::try_from(n).ok()?)?);
+            (ip, resolve::resolve(None, Some(&service), false)?.1)
+        }
+        (Some(node), None) if n > 0 => resolve::resolve(Some(&count_up(node, n)?), Some(&service), false)?,
+        (node, _) => resolve::resolve(node, Some(&service), false)?,
+    };
+    Some(Addr::this_host(ip, port).to_bytes())
+}
+
+/// `name` with its decimal suffix raised by `by`, as wide as it was; `None` without one.
+fn count_up(name: &CStr, by: usize) -> Option<CString> {
+    let name = name.to_str().ok()?;
+    let stem = name.trim_end_matches(|c: char| c.is_ascii_digit());
+    let digits = name.get(stem.len()..).filter(|d| !d.is_empty())?;
+    let number = digits.parse::<usize>().ok()?.checked_add(by)?;
+    let mut raised = stem.to_owned();
+    write!(raised, "{number:0width$}", width = digits.len()).ok()?;
+    CString::new(raised).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_count_up() {
+        let up = |name: &CStr, by| count_up(name, by).map(|s| s.into_string().unwrap());
+        assert_eq!(up(c"host10", 1).as_deref(), Some("host11"));
+        assert_eq!(up(c"n009", 1).as_deref(), Some("n010"));
+        assert_eq!(up(c"5000", 7).as_deref(), Some("5007"));
+        assert_eq!(up(c"localhost", 1), None);
+        assert_eq!(up(c"99999999999999999999999", 1), None);
+    }
+
+    #[test]
+    fn symmetric_names() {
+        let of = |n, s| named(Some(c"127.0.0.1"), n, c"5000", s).and_then(|b| Addr::from_bytes(&b));
+        let at = |last, port| Some(Addr::this_host(Ipv4Addr::new(127, 0, 0, last), port));
+        assert_eq!(of(0, 0), at(1, 5000));
+        assert_eq!(of(0, 1), at(1, 5001));
+        assert_eq!(of(1, 0), at(2, 5000));
+        assert_eq!(named(Some(c"127.0.0.1"), 0, c"no-such-service", 0), None);
+        assert_eq!(named(Some(c"255.255.255.255"), 1, c"5000", 0), None);
+        let default = named(None, 0, c"5000", 0).and_then(|b| Addr::from_bytes(&b));
+        assert_eq!(default, at(1, 5000));
+    }
+}

@@ -1,0 +1,441 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#![expect(unsafe_code, reason = "thunks: entries are written into the caller's buffer in the caller's format")]
+//! Completion queues: the C object around a [`CqState`].
+//!
+//! Not about what completes (`data`) nor about how a reader sleeps (`wait`). A read progresses the endpoints bound to the
+//! queue unless as much is there as was asked for, so a program that only reads completions keeps everything going.
+//!
+//! Mirrors `struct fi_ops_cq` of `rdma/fi_eq.h`; fi_cq(3).
+
+mod queue;
+
+use std::ffi::{c_char, c_int, c_void};
+use std::mem::{MaybeUninit, offset_of, size_of};
+use std::ptr;
+use std::sync::Arc;
+
+use libfabric_sys as fi;
+use scif::{Waiter, cpu_relax_or_yield};
+use scif_ring::counter::Flag;
+
+use crate::domain::{Domain, DomainShared, DomainState};
+use crate::entry::{self, Errno};
+use crate::wait::{self, Target, WaitObj, Waits};
+
+pub(crate) use queue::{Completion, CqError, CqState, Format};
+
+/// Empty reads in a row after which each further one offers the processor to other processes: some microseconds, so a
+/// message that is on its way is not missed, and ranks that share a core take turns.
+const EMPTY_READS: u32 = 100;
+
+/// What C holds as `struct fid_cq`.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct Cq {
+    fid: fi::fid_cq,
+    dom: Arc<DomainShared>,
+    index: u32,
+    format: Format,
+    /// A blocking read waits for as many entries as its condition says.
+    threshold: bool,
+    /// `fi_cq_signal` was called and no blocking read has returned for it yet.
+    signalled: Flag,
+    waiter: Option<Arc<Waiter>>,
+}
+
+// SAFETY: repr(C) with a fid_cq first; FI_CLASS_CQ is in Cq objects only. Fields behind the head are Sync, the gate
+// guards the rest.
+unsafe impl entry::Object for Cq {
+    const FCLASS: usize = fi::FI_CLASS_CQ;
+}
+
+static FID_OPS: fi::fi_ops = fi::fi_ops { close, control, ..fi::FI_OPS_NOSYS };
+static OPS: fi::fi_ops_cq = fi::fi_ops_cq {
+    read,
+    readfrom,
+    readerr,
+    sread,
+    sreadfrom,
+    signal,
+    strerror,
+    ..fi::FI_OPS_CQ_NOSYS
+};
+
+/// `int fi_cq_open(struct fid_domain *, struct fi_cq_attr *, struct fid_cq **, void *context)`
+pub(crate) unsafe extern "C" fn open(
+    domain: *mut fi::fid_domain,
+    attr: *mut fi::fi_cq_attr,
+    cq: *mut *mut fi::fid_cq,
+    context: *mut c_void,
+) -> c_int {
+    entry::guard_int(|| {
+        // SAFETY: a live domain, by the contract of fi_cq_open.
+        let domain = unsafe { entry::object::<Domain, _>(domain) }?;
+        // SAFETY: null, or attributes that stay unchanged during the call.
+        let attr = unsafe { attr.as_ref() }.ok_or(fi::FI_EINVAL)?;
+        if cq.is_null() {
+            return Err(fi::FI_EINVAL);
+        }
+        let new = Cq::open(&domain.shared, attr, context)?;
+        // SAFETY: not null; C passes room for the result.
+        unsafe { entry::put(cq, entry::give(new)) }
+    })
+}
+
+unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
+    entry::guard_int(|| {
+        // SAFETY: a queue of ours that nobody closes meanwhile, by the contract of fi_close.
+        unsafe { entry::object::<Cq, _>(fid) }?.retire()?;
+        // SAFETY: made by `open`; nobody uses it after fi_close.
+        drop(unsafe { entry::take::<Cq, _>(fid) }?);
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn control(fid: *mut fi::fid, command: c_int, arg: *mut c_void) -> c_int {
+    entry::guard_int(|| {
+        // SAFETY: a live queue, by the contract of fi_control.
+        let cq = unsafe { entry::object::<Cq, _>(fid) }?;
+        let guard = cq.dom.gate.lock();
+        let waits = &guard.cqs.get(cq.index).ok_or(fi::FI_EINVAL)?.waits;
+        // SAFETY: arg is what the command takes, by the contract of fi_control.
+        unsafe { wait::control(waits, command, arg) }
+    })
+}
+
+unsafe extern "C" fn read(cq: *mut fi::fid_cq, buf: *mut c_void, count: usize) -> isize {
+    entry::guard(|| {
+        // SAFETY: a live queue, by the contract of fi_cq_read.
+        let cq = unsafe { entry::object::<Cq, _>(cq) }?;
+        // SAFETY: room for count entries of the queue's format.
+        cq.read(&unsafe { Entries::new(buf, count, ptr::null_mut()) })
+    })
+}
+
+unsafe extern "C" fn readfrom(
+    cq: *mut fi::fid_cq,
+    buf: *mut c_void,
+    count: usize,
+    src_addr: *mut fi::fi_addr_t,
+) -> isize {
+    entry::guard(|| {
+        // SAFETY: a live queue, by the contract of fi_cq_readfrom.
+        let cq = unsafe { entry::object::<Cq, _>(cq) }?;
+        // SAFETY: room for count entries of the queue's format, and for count addresses.
+        cq.read(&unsafe { Entries::new(buf, count, src_addr) })
+    })
+}
+
+unsafe extern "C" fn sread(
+    cq: *mut fi::fid_cq,
+    buf: *mut c_void,
+    count: usize,
+    cond: *const c_void,
+    timeout: c_int,
+) -> isize {
+    entry::guard(|| {
+        // SAFETY: a live queue, by the contract of fi_cq_sread.
+        let cq = unsafe { entry::object::<Cq, _>(cq) }?;
+        // SAFETY: room for count entries of the queue's format.
+        cq.sread(&unsafe { Entries::new(buf, count, ptr::null_mut()) }, cond.addr(), timeout)
+    })
+}
+
+unsafe extern "C" fn sreadfrom(
+    cq: *mut fi::fid_cq,
+    buf: *mut c_void,
+    count: usize,
+    src_addr: *mut fi::fi_addr_t,
+    cond: *const c_void,
+    timeout: c_int,
+) -> isize {
+    entry::guard(|| {
+        // SAFETY: a live queue, by the contract of fi_cq_sreadfrom.
+        let cq = unsafe { entry::object::<Cq, _>(cq) }?;
+        // SAFETY: room for count entries of the queue's format, and for count addresses.
+        cq.sread(&unsafe { Entries::new(buf, count, src_addr) }, cond.addr(), timeout)
+    })
+}
+
+/// Only the fields that the application's interface version knows are read and written.
+unsafe extern "C" fn readerr(cq: *mut fi::fid_cq, buf: *mut fi::fi_cq_err_entry, _flags: u64) -> isize {
+    entry::guard(|| {
+        // SAFETY: a live queue, by the contract of fi_cq_readerr.
+        let cq = unsafe { entry::object::<Cq, _>(cq) }?;
+        if buf.is_null() {
+            return Err(fi::FI_EINVAL);
+        }
+        let len = err_entry_len(cq.dom.api);
+        let mut local = MaybeUninit::<fi::fi_cq_err_entry>::zeroed();
+        // SAFETY: the caller's entry has at least `len` bytes in its interface version, and so has the local one.
+        unsafe { ptr::copy_nonoverlapping(buf.cast::<u8>(), local.as_mut_ptr().cast::<u8>(), len) };
+        // SAFETY: integers and raw pointers: any bytes are a value, and none is uninitialised.
+        let mut e = unsafe { local.assume_init() };
+        let room = if len > offset_of!(fi::fi_cq_err_entry, err_data_size) { e.err_data_size } else { 0 };
+        let found = cq.take_error(&mut e, room)?;
+        if let Some(data) = found {
+            // SAFETY: `take_error` leaves err_data alone when it returns data, at most the err_data_size bytes it has room for.
+            unsafe { ptr::copy_nonoverlapping(data.as_ptr(), e.err_data.cast::<u8>(), data.len()) };
+        }
+        // SAFETY: as above.
+        unsafe { ptr::copy_nonoverlapping((&raw const e).cast::<u8>(), buf.cast::<u8>(), len) };
+        Ok(1)
+    })
+}
+
+unsafe extern "C" fn signal(cq: *mut fi::fid_cq) -> c_int {
+    entry::guard_int(|| {
+        // SAFETY: a live queue, by the contract of fi_cq_signal.
+        unsafe { entry::object::<Cq, _>(cq) }?.signal()
+    })
+}
+
+unsafe extern "C" fn strerror(
+    _cq: *mut fi::fid_cq,
+    prov_errno: c_int,
+    _err_data: *const c_void,
+    buf: *mut c_char,
+    len: usize,
+) -> *const c_char {
+    // SAFETY: buf is null or has room for len bytes, by the contract of fi_cq_strerror.
+    unsafe { entry::strerror(prov_errno, buf, len) }
+}
+
+/// Where a read puts what it finds: the caller's buffer.
+struct Entries {
+    buf: *mut u8,
+    src: *mut fi::fi_addr_t,
+    count: usize,
+}
+
+impl Entries {
+    /// # Safety
+    /// `buf` is null or has room for `count` entries of the queue's format, `src` is null or has room for `count`
+    /// addresses, both until the value is dropped.
+    #[inline]
+    unsafe fn new(buf: *mut c_void, count: usize, src: *mut fi::fi_addr_t) -> Entries {
+        // Without a buffer the call is there for progress only.
+        Entries { buf: buf.cast(), src, count: if buf.is_null() { 0 } else { count } }
+    }
+
+    #[inline]
+    fn put(&self, format: Format, at: usize, c: &Completion) {
+        match format {
+            Format::Context => self.copy::<{ size_of::<fi::fi_cq_entry>() }>(at, c),
+            Format::Msg => self.copy::<{ size_of::<fi::fi_cq_msg_entry>() }>(at, c),
+            Format::Data => self.copy::<{ size_of::<fi::fi_cq_data_entry>() }>(at, c),
+            Format::Tagged => self.copy::<{ size_of::<fi::fi_cq_tagged_entry>() }>(at, c),
+        }
+        if !self.src.is_null() {
+            // SAFETY: `at` is below `count` (drain), and `new` promised that many addresses.
+            unsafe { self.src.add(at).write(c.src) };
+        }
+    }
+
+    /// Every entry format is the first N bytes of a completion.
+    #[inline]
+    fn copy<const N: usize>(&self, at: usize, c: &Completion) {
+        const { assert!(N <= size_of::<fi::fi_cq_tagged_entry>()) };
+        // SAFETY: `at` is below `count` (drain), so this stays within the buffer that `new` promised.
+        let to = unsafe { self.buf.add(at * N) };
+        // SAFETY: `to` has room for one entry; a completion begins with one, and neither overlaps the other.
+        unsafe { ptr::copy_nonoverlapping(ptr::from_ref(c).cast::<u8>(), to, N) };
+    }
+}
+
+/// How much of `struct fi_cq_err_entry` an application of interface version `api` has.
+fn err_entry_len(api: u32) -> usize {
+    if api < fi::fi_version(1, 5) {
+        offset_of!(fi::fi_cq_err_entry, err_data_size)
+    } else if api < fi::fi_version(1, 20) {
+        offset_of!(fi::fi_cq_err_entry, src_addr)
+    } else {
+        size_of::<fi::fi_cq_err_entry>()
+    }
+}
+
+impl Cq {
+    fn open(dom: &Arc<DomainShared>, attr: &fi::fi_cq_attr, context: *mut c_void) -> Result<Box<Cq>, Errno> {
+        if attr.flags & !fi::FI_AFFINITY != 0 {
+            return Err(fi::FI_EINVAL);
+        }
+        let format = match attr.format {
+            fi::FI_CQ_FORMAT_UNSPEC | fi::FI_CQ_FORMAT_CONTEXT => Format::Context,
+            fi::FI_CQ_FORMAT_MSG => Format::Msg,
+            fi::FI_CQ_FORMAT_DATA => Format::Data,
+            fi::FI_CQ_FORMAT_TAGGED => Format::Tagged,
+            _ => return Err(fi::FI_EINVAL),
+        };
+        let obj = WaitObj::from_c(attr.wait_obj)?;
+        let threshold = match attr.wait_cond {
+            _ if obj == WaitObj::None => false,
+            fi::FI_CQ_COND_NONE => false,
+            fi::FI_CQ_COND_THRESHOLD => true,
+            _ => return Err(fi::FI_EINVAL),
+        };
+        let state = CqState::new(attr.size, Waits::new(obj)?);
+        let waiter = state.waits.waiter().map(Arc::clone);
+        let index = dom.gate.lock().cqs.insert(state).ok_or(fi::FI_ENOMEM)?;
+        Ok(Box::new(Cq {
+            fid: fi::fid_cq {
+                fid: fi::fid { fclass: fi::FI_CLASS_CQ, context, ops: &raw const FID_OPS },
+                ops: &raw const OPS,
+            },
+            dom: Arc::clone(dom),
+            index,
+            format,
+            threshold,
+            signalled: Flag::new(false),
+            waiter,
+        }))
+    }
+
+    /// The domain this queue belongs to.
+    pub(crate) fn domain(&self) -> &Arc<DomainShared> {
+        &self.dom
+    }
+
+    /// Its place in [`DomainState::cqs`].
+    pub(crate) fn index(&self) -> u32 {
+        self.index
+    }
+
+    fn target(&self) -> Target {
+        Target::Cq(self.index)
+    }
+
+    fn retire(&self) -> Result<(), Errno> {
+        let mut st = self.dom.gate.lock();
+        let state = st.cqs.get(self.index).ok_or(fi::FI_EINVAL)?;
+        if !state.waits.endpoints().is_empty() {
+            return Err(fi::FI_EBUSY);
+        }
+        wait::disarm_fd(&mut st, self.target());
+        st.cqs.remove(self.index);
+        Ok(())
+    }
+
+    #[inline]
+    fn read(&self, out: &Entries) -> Result<isize, Errno> {
+        let empty = {
+            let mut guard = self.dom.gate.lock();
+            let st = &mut *guard;
+            let cq = st.cqs.get_mut(self.index).ok_or(fi::FI_EINVAL)?;
+            let enough = cq.ready() >= out.count.max(1) || cq.has_error();
+            if cq.waits.fd_is_armed() {
+                wait::disarm_fd(st, self.target());
+            }
+            if !enough {
+                wait::progress(st, self.target());
+            }
+            let cq = st.cqs.get_mut(self.index).ok_or(fi::FI_EINVAL)?;
+            if let Some(found) = self.hand_out(cq, out) {
+                return found;
+            }
+            cq.empty_polls = cq.empty_polls.saturating_add(1);
+            cq.empty_polls
+        };
+        if empty > EMPTY_READS {
+            cpu_relax_or_yield(empty);
+        }
+        Err(fi::FI_EAGAIN)
+    }
+
+    /// What a read returns now; `None` when there is nothing.
+    #[inline]
+    fn hand_out(&self, cq: &mut CqState, out: &Entries) -> Option<Result<isize, Errno>> {
+        let n = cq.drain(out.count, |at, c| out.put(self.format, at, c));
+        if n > 0 {
+            cq.empty_polls = 0;
+            return Some(Ok(n.cast_signed()));
+        }
+        if cq.error_is_next() {
+            return Some(Err(fi::FI_EAVAIL));
+        }
+        // Nothing was asked for, but something is there.
+        (out.count == 0 && !cq.is_empty()).then_some(Ok(0))
+    }
+
+    fn sread(&self, out: &Entries, cond: usize, timeout: c_int) -> Result<isize, Errno> {
+        let want = if self.threshold { cond.clamp(1, out.count.max(1)) } else { 1 };
+        let look = |st: &mut DomainState| {
+            let cq = st.cqs.get_mut(self.index)?;
+            if cq.ready() >= want || cq.has_error() {
+                return self.hand_out(cq, out);
+            }
+            self.signalled.swap(false).then_some(Err(fi::FI_EAGAIN))
+        };
+        {
+            let mut st = self.dom.gate.lock();
+            let waits = &st.cqs.get(self.index).ok_or(fi::FI_EINVAL)?.waits;
+            if waits.obj() == WaitObj::None {
+                return Err(fi::FI_ENOSYS);
+            }
+            if waits.fd_is_armed() {
+                wait::disarm_fd(&mut st, self.target());
+            }
+        }
+        // A call without room for an entry would wait for what it cannot take.
+        let timeout = if out.count == 0 { 0 } else { timeout };
+        if let Some(found) = wait::block(&self.dom, self.target(), timeout, look)? {
+            return found;
+        }
+        // Less than the threshold is better than nothing.
+        let mut st = self.dom.gate.lock();
+        let cq = st.cqs.get_mut(self.index).ok_or(fi::FI_EINVAL)?;
+        self.hand_out(cq, out).unwrap_or(Err(fi::FI_EAGAIN))
+    }
+
+    fn signal(&self) -> Result<(), Errno> {
+        let waiter = self.waiter.as_ref();
+        if self.dom.gate.is_elided() {
+            // Called while another thread sleeps: it may be anywhere but asleep, so nothing behind the gate is touched. In a
+            // domain without locks a sleeper has the first seat.
+            self.signalled.set(true);
+            waiter.iter().for_each(|w| w.signal());
+            return Ok(());
+        }
+        let mut st = self.dom.gate.lock();
+        let waits = &mut st.cqs.get_mut(self.index).ok_or(fi::FI_EINVAL)?.waits;
+        if waits.obj() == WaitObj::None {
+            return Err(fi::FI_ENOSYS);
+        }
+        self.signalled.set(true);
+        waits.notify();
+        Ok(())
+    }
+
+    /// Fills `e` with the error that is next. `room`: bytes behind the `err_data` the caller passed; with none, `e` gets a
+    /// buffer of ours that lives until the next call. Gives the bytes to copy to the caller's buffer.
+    fn take_error(&self, e: &mut fi::fi_cq_err_entry, room: usize) -> Result<Option<Vec<u8>>, Errno> {
+        let mut st = self.dom.gate.lock();
+        let cq = st.cqs.get_mut(self.index).ok_or(fi::FI_EINVAL)?;
+        cq.lent = Vec::new();
+        let CqError { c, err, prov_errno, olen, mut err_data } = cq.take_error().ok_or(fi::FI_EAGAIN)?;
+        cq.empty_polls = 0;
+        e.op_context = ptr::with_exposed_provenance_mut(c.context);
+        e.flags = c.flags;
+        e.len = c.len;
+        e.buf = ptr::with_exposed_provenance_mut(c.buf);
+        e.data = c.data;
+        e.tag = c.tag;
+        e.olen = olen;
+        e.err = err;
+        e.prov_errno = prov_errno;
+        e.src_addr = c.src;
+        if room > 0 && !e.err_data.is_null() {
+            err_data.truncate(room);
+            e.err_data_size = err_data.len();
+            return Ok(Some(err_data));
+        }
+        cq.lent = err_data;
+        e.err_data_size = cq.lent.len();
+        e.err_data = if cq.lent.is_empty() { ptr::null_mut() } else { cq.lent.as_mut_ptr().cast() };
+        Ok(None)
+    }
+
+    /// For `fi_trywait`.
+    pub(crate) fn try_wait(&self) -> Result<(), Errno> {
+        wait::try_wait(&self.dom, self.target(), |st| st.cqs.get(self.index).is_some_and(|cq| !cq.is_empty()))
+    }
+}

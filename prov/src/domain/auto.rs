@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#![expect(unsafe_code, reason = "masks signals around the creation of a thread")]
+//! The progress thread of a domain whose application asked for automatic data progress.
+//!
+//! One thread per domain accepts, matches and executes while the application computes. It sleeps on the descriptors of
+//! all endpoints. While the application progresses by itself the thread stays away: it looks every millisecond whether that is still
+//! so, and peers are not asked to wake anybody meanwhile.
+//!
+//! Mirrors fi_domain(3), "data_progress".
+
+use std::mem::MaybeUninit;
+use std::ptr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use libfabric_sys as fi;
+use scif::{Waiter, cpu_relax_or_yield, now_ns};
+use scif_ring::counter::Flag;
+
+use super::{DomainShared, DomainState};
+use crate::data::{self, EpState};
+use crate::entry::{self, Errno};
+use crate::wait::{arm_ep, disarm_ep};
+
+/// How long the thread polls after something happened.
+const LINGER_NS: u64 = 50_000;
+/// How often it looks whether an active application still is.
+const AWAY: Duration = Duration::from_millis(1);
+/// The longest sleep while something is outstanding that no peer rings for.
+const TIMER_NAP_NS: u64 = 20_000_000;
+/// The longest sleep of all: see `wait`.
+const NAP_NS: u64 = 1_000_000_000;
+
+/// The thread's handle and what it sleeps on.
+pub(super) struct AutoProgress {
+    waiter: Arc<Waiter>,
+    stop: Arc<Flag>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl AutoProgress {
+    pub(super) fn new() -> Result<AutoProgress, Errno> {
+        let waiter = Waiter::new().map_err(|e| entry::errno(&e))?;
+        Ok(AutoProgress { waiter: Arc::new(waiter), stop: Arc::new(Flag::new(false)), thread: Mutex::new(None) })
+    }
+
+    /// Starts the thread, deaf to signals: they are the application's.
+    pub(super) fn start(&self, dom: &Arc<DomainShared>) -> Result<(), Errno> {
+        let worker = Worker { dom: Arc::clone(dom), waiter: Arc::clone(&self.waiter), stop: Arc::clone(&self.stop) };
+        let blocked = BlockedSignals::all();
+        let thread = std::thread::Builder::new().name("scif-progress".to_owned()).spawn(move || worker.run());
+        drop(blocked);
+        let thread = thread.map_err(|e| e.raw_os_error().unwrap_or(fi::FI_ENOMEM))?;
+        *self.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
+        Ok(())
+    }
+
+    /// Ends the thread and waits for that.
+    pub(super) fn stop(&self) {
+        self.stop.set(true);
+        self.waiter.signal();
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            // It was logged when it panicked; there is nothing left to save.
+            drop(thread.join());
+        }
+    }
+
+    pub(super) fn add(&self, ep: &EpState) -> Result<(), Errno> {
+        self.waiter.add(ep.sock.wait_fd()).map_err(|e| entry::errno(&e))?;
+        // It may be asleep without having armed this one.
+        self.waiter.signal();
+        Ok(())
+    }
+
+    pub(super) fn remove(&self, ep: &EpState) {
+        self.waiter.remove(ep.sock.wait_fd());
+    }
+}
+
+/// All signals of this thread blocked until dropped.
+struct BlockedSignals(libc::sigset_t);
+
+impl BlockedSignals {
+    fn all() -> BlockedSignals {
+        let mut all = MaybeUninit::<libc::sigset_t>::uninit();
+        // SAFETY: `all` is room for a signal set.
+        unsafe { libc::sigfillset(all.as_mut_ptr()) };
+        let mut old = MaybeUninit::<libc::sigset_t>::zeroed();
+        // SAFETY: `all` was filled above and `old` is room for a signal set.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), old.as_mut_ptr()) };
+        // SAFETY: zeroed, then filled by pthread_sigmask.
+        BlockedSignals(unsafe { old.assume_init() })
+    }
+}
+
+impl Drop for BlockedSignals {
+    fn drop(&mut self) {
+        // SAFETY: the set that pthread_sigmask gave; nothing is wanted back.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, ptr::null_mut()) };
+    }
+}
+
+/// What the thread runs with.
+struct Worker {
+    dom: Arc<DomainShared>,
+    waiter: Arc<Waiter>,
+    stop: Arc<Flag>,
+}
+
+impl Worker {
+    fn run(self) {
+        let mut seen = self.dom.gate.lock().polls;
+        let mut busy_until = now_ns();
+        let mut quiet = 0;
+        while !self.stop.get() {
+            let mut guard = self.dom.gate.lock();
+            let st = &mut *guard;
+            if st.polls != seen {
+                seen = st.polls;
+                drop(guard);
+                self.waiter.drain();
+                if self.stop.get() {
+                    return;
+                }
+                std::thread::sleep(AWAY);
+                continue;
+            }
+            let before = activity(st);
+            progress_all(st);
+            let now = now_ns();
+            if activity(st) != before {
+                busy_until = now + LINGER_NS;
+                quiet = 0;
+            }
+            if now < busy_until {
+                drop(guard);
+                quiet += 1;
+                cpu_relax_or_yield(quiet);
+                continue;
+            }
+            // Nothing for a while: arm, look again, sleep.
+            self.waiter.drain();
+            st.auto_armed = enabled(st);
+            for at in 0..st.auto_armed.len() {
+                st.auto_armed.get(at).copied().into_iter().for_each(|ep| arm_ep(st, ep));
+            }
+            let before = activity(st);
+            progress_all(st);
+            let timer = st.auto_armed.iter().any(|ep| data::wants_timer(st, *ep));
+            let nothing = activity(st) == before && !self.stop.get();
+            if nothing {
+                drop(guard);
+                // That the set fails is noticed by whoever makes the next one.
+                let _ = self.waiter.wait(Some(if timer { TIMER_NAP_NS } else { NAP_NS }));
+                guard = self.dom.gate.lock();
+            }
+            let st = &mut *guard;
+            for ep in std::mem::take(&mut st.auto_armed) {
+                disarm_ep(st, ep);
+            }
+            busy_until = now_ns() + LINGER_NS;
+            quiet = 0;
+        }
+    }
+}
+
+fn enabled(st: &DomainState) -> Vec<u32> {
+    st.eps.iter().filter(|(_, ep)| ep.enabled).map(|(index, _)| index).collect()
+}
+
+fn progress_all(st: &mut DomainState) {
+    for ep in 0..st.eps.bound() {
+        data::progress(st, ep);
+    }
+}
+
+/// A number that changes when something moved.
+fn activity(st: &DomainState) -> u64 {
+    st.eps.iter().fold(0, |sum, (_, ep)| {
+        let s = &ep.stats;
+        [s.sent, s.received, s.ring, s.mapped, s.process_vm, s.both_sides].iter().fold(sum, |sum, p| sum.wrapping_add(p.ops))
+    })
+}

@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#![expect(unsafe_code, reason = "thunks, and the choice to run without a lock")]
+//! Domains: the C object, and the state that everything opened in a domain shares.
+//!
+//! One lock guards a domain, its gate. Objects handed to C hold the domain and an index into one of the slabs of
+//! [`DomainState`]; the slabs are separate fields so that borrows split. The lock is left out only when the application
+//! promised `FI_THREAD_DOMAIN` and no thread of ours progresses.
+//!
+//! Mirrors `struct fi_ops_domain` of `rdma/fi_domain.h`; fi_domain(3).
+
+mod auto;
+
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+
+use libfabric_sys as fi;
+use scif::SharedKeys;
+use scif_ring::gate::Gate;
+
+use crate::atomic_ops;
+use crate::av::{self, AvState};
+use crate::cntr::{self, CntrState};
+use crate::cq::{self, CqState};
+use crate::data::{self, EpState};
+use crate::entry::{self, Errno};
+use crate::ep;
+use crate::eq::{Eq, EqShared};
+use crate::fabric::{Fabric, FabricShared};
+use crate::mr::{self, MrTable};
+use crate::slab::Slab;
+use crate::wait::{self, Arms, Target};
+
+use auto::AutoProgress;
+
+/// What is behind the gate.
+#[derive(Default)]
+pub(crate) struct DomainState {
+    pub(crate) eps: Slab<EpState>,
+    pub(crate) cqs: Slab<CqState>,
+    pub(crate) cntrs: Slab<CntrState>,
+    pub(crate) avs: Slab<AvState>,
+    pub(crate) mrs: MrTable,
+    pub(crate) arms: Arms,
+    /// How often the application progressed: the progress thread stays away while this moves.
+    pub(crate) polls: u64,
+    /// Endpoints the sleeping progress thread has armed.
+    auto_armed: Vec<u32>,
+    /// Where registrations are reported, when the application wants them reported.
+    pub(crate) mr_events: Option<Arc<EqShared>>,
+    eq: Option<Arc<EqShared>>,
+}
+
+/// A domain, held by everything that was opened in it.
+pub(crate) struct DomainShared {
+    pub(crate) gate: Gate<DomainState>,
+    pub(crate) fabric: Arc<FabricShared>,
+    /// Interface version the application was written for.
+    pub(crate) api: u32,
+    pub(crate) threading: fi::fi_threading,
+    /// The keys peers may look up; `None` when the application asked for nothing that needs them.
+    pub(crate) keys: Option<Arc<SharedKeys>>,
+    auto: Option<AutoProgress>,
+}
+
+/// What C holds as `struct fid_domain`.
+#[repr(C)]
+pub(crate) struct Domain {
+    fid: fi::fid_domain,
+    pub(crate) shared: Arc<DomainShared>,
+}
+
+// SAFETY: repr(C) with a fid_domain first; FI_CLASS_DOMAIN is in Domain objects only. Behind the head is an Arc of Sync
+// state.
+unsafe impl entry::Object for Domain {
+    const FCLASS: usize = fi::FI_CLASS_DOMAIN;
+}
+
+static FID_OPS: fi::fi_ops = fi::fi_ops { close, bind, control, ..fi::FI_OPS_NOSYS };
+static OPS: fi::fi_ops_domain = fi::fi_ops_domain {
+    av_open: av::open,
+    cq_open: cq::open,
+    endpoint: ep::open,
+    cntr_open: cntr::open,
+    query_atomic,
+    endpoint2,
+    ..fi::FI_OPS_DOMAIN_NOSYS
+};
+
+/// `int fi_domain(struct fid_fabric *, struct fi_info *, struct fid_domain **, void *context)`
+pub(crate) unsafe extern "C" fn open(
+    fabric: *mut fi::fid_fabric,
+    info: *mut fi::fi_info,
+    domain: *mut *mut fi::fid_domain,
+    context: *mut c_void,
+) -> c_int {
+    entry::guard_int(|| {
+        // SAFETY: a live fabric, by the contract of fi_domain.
+        let owner = unsafe { entry::object::<Fabric, _>(fabric) }?;
+        // SAFETY: checked to be ours; the library wrote the version when the fabric was opened and not since.
+        let api = unsafe { (*fabric).api_version };
+        // SAFETY: null, or an info that stays unchanged during the call.
+        let info = unsafe { info.as_ref() }.ok_or(fi::FI_EINVAL)?;
+        // SAFETY: an info of the library's has its attributes or null.
+        let attr = unsafe { info.domain_attr.as_ref() }.ok_or(fi::FI_EINVAL)?;
+        if domain.is_null() {
+            return Err(fi::FI_EINVAL);
+        }
+        let new = Domain::open(owner.shared(), api, info.caps, attr, context)?;
+        // SAFETY: not null; C passes room for the result.
+        unsafe { entry::put(domain, entry::give(new)) }
+    })
+}
+
+/// `int fi_domain2(struct fid_fabric *, struct fi_info *, struct fid_domain **, uint64_t flags, void *context)`
+pub(crate) unsafe extern "C" fn open2(
+    fabric: *mut fi::fid_fabric,
+    info: *mut fi::fi_info,
+    domain: *mut *mut fi::fid_domain,
+    flags: u64,
+    context: *mut c_void,
+) -> c_int {
+    if flags != 0 {
+        return -fi::FI_EOPNOTSUPP;
+    }
+    // SAFETY: the same contract.
+    unsafe { open(fabric, info, domain, context) }
+}
+
+unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
+    entry::guard_int(|| {
+        // SAFETY: a domain of ours that nobody closes meanwhile, by the contract of fi_close.
+        unsafe { entry::object::<Domain, _>(fid) }?.shared.retire()?;
+        // SAFETY: made by `open`; nobody uses it after fi_close.
+        drop(unsafe { entry::take::<Domain, _>(fid) }?);
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn bind(fid: *mut fi::fid, other: *mut fi::fid, flags: u64) -> c_int {
+    entry::guard_int(|| {
+        // SAFETY: a live domain, by the contract of fi_domain_bind.
+        let domain = unsafe { entry::object::<Domain, _>(fid) }?;
+        // SAFETY: a live event queue or null, by the contract of fi_domain_bind; other classes are refused.
+        let eq = unsafe { entry::object::<Eq, _>(other) }?;
+        domain.shared.bind_eq(eq.shared(), flags)
+    })
+}
+
+unsafe extern "C" fn control(fid: *mut fi::fid, command: c_int, arg: *mut c_void) -> c_int {
+    entry::guard_int(|| {
+        // SAFETY: a live domain, by the contract of fi_control.
+        unsafe { entry::object::<Domain, _>(fid) }?;
+        match command {
+            // SAFETY: arg is a struct fi_mr_map_raw, by the contract of fi_mr_map_raw.
+            fi::FI_MAP_RAW_MR => unsafe { mr::map_raw(arg.cast()) },
+            // A mapped key is the key itself.
+            fi::FI_UNMAP_KEY => Ok(()),
+            _ => Err(fi::FI_ENOSYS),
+        }
+    })
+}
+
+unsafe extern "C" fn query_atomic(
+    _domain: *mut fi::fid_domain,
+    datatype: fi::fi_datatype,
+    op: fi::fi_op,
+    attr: *mut fi::fi_atomic_attr,
+    flags: u64,
+) -> c_int {
+    entry::guard_int(|| {
+        let (size, count) = atomic_ops::query(datatype, op, flags)?;
+        // SAFETY: null or room for the result, by the contract of fi_query_atomic.
+        unsafe { entry::put(attr, fi::fi_atomic_attr { count, size }) }
+    })
+}
+
+unsafe extern "C" fn endpoint2(
+    domain: *mut fi::fid_domain,
+    info: *mut fi::fi_info,
+    ep: *mut *mut fi::fid_ep,
+    flags: u64,
+    context: *mut c_void,
+) -> c_int {
+    if flags != 0 {
+        return -fi::FI_EOPNOTSUPP;
+    }
+    // SAFETY: the same contract.
+    unsafe { ep::open(domain, info, ep, context) }
+}
+
+impl Domain {
+    fn open(
+        fabric: &Arc<FabricShared>,
+        api: u32,
+        caps: u64,
+        attr: &fi::fi_domain_attr,
+        context: *mut c_void,
+    ) -> Result<Box<Domain>, Errno> {
+        let auto = attr.data_progress == fi::FI_PROGRESS_AUTO;
+        let keys = if caps == 0 || caps & (fi::FI_RMA | fi::FI_ATOMIC) != 0 {
+            Some(SharedKeys::new(fabric.node()).map_err(|e| entry::errno(&e))?)
+        } else {
+            None
+        };
+        let (virt_addr, prov_key) = mr_modes(attr.mr_mode);
+        let state = DomainState { mrs: MrTable::new(virt_addr, prov_key, keys.clone()), ..DomainState::default() };
+        let gate = if attr.threading == fi::FI_THREAD_DOMAIN && !auto {
+            // SAFETY: FI_THREAD_DOMAIN is the application's promise to serialise all calls on the domain's objects, and
+            // without a progress thread there are no other users.
+            unsafe { Gate::elided(state) }
+        } else {
+            Gate::shared(state)
+        };
+        let shared = Arc::new(DomainShared {
+            gate,
+            fabric: Arc::clone(fabric),
+            api,
+            threading: attr.threading,
+            keys,
+            auto: if auto { Some(AutoProgress::new()?) } else { None },
+        });
+        if let Some(auto) = &shared.auto {
+            auto.start(&shared)?;
+        }
+        fabric.child_opened();
+        Ok(Box::new(Domain {
+            fid: fi::fid_domain {
+                fid: fi::fid { fclass: fi::FI_CLASS_DOMAIN, context, ops: &raw const FID_OPS },
+                ops: &raw const OPS,
+                mr: &raw const mr::OPS,
+            },
+            shared,
+        }))
+    }
+}
+
+/// Whether peers name addresses (else offsets), and whether the provider chooses keys (else the application).
+fn mr_modes(mode: c_int) -> (bool, bool) {
+    match mode {
+        fi::FI_MR_BASIC => (true, true),
+        fi::FI_MR_SCALABLE => (false, false),
+        bits => (bits & fi::FI_MR_VIRT_ADDR != 0, bits & fi::FI_MR_PROV_KEY != 0),
+    }
+}
+
+impl DomainShared {
+    fn retire(&self) -> Result<(), Errno> {
+        {
+            let st = self.gate.lock();
+            let objects = st.eps.len() + st.cqs.len() + st.cntrs.len() + st.avs.len() + st.mrs.len();
+            if objects != 0 {
+                return Err(fi::FI_EBUSY);
+            }
+        }
+        if let Some(auto) = &self.auto {
+            auto.stop();
+        }
+        let mut st = self.gate.lock();
+        if let Some(eq) = st.eq.take() {
+            eq.unbound();
+        }
+        drop(st);
+        self.fabric.child_closed();
+        Ok(())
+    }
+
+    fn bind_eq(&self, eq: &Arc<EqShared>, flags: u64) -> Result<(), Errno> {
+        if flags & !fi::FI_REG_MR != 0 {
+            return Err(fi::FI_EBADFLAGS);
+        }
+        let mut st = self.gate.lock();
+        if st.eq.is_some() {
+            return Err(fi::FI_EINVAL);
+        }
+        st.eq = Some(Arc::clone(eq));
+        eq.bound();
+        if flags & fi::FI_REG_MR != 0 {
+            st.mr_events = Some(Arc::clone(eq));
+        }
+        Ok(())
+    }
+
+    /// Takes a new endpoint in; gives its index in [`DomainState::eps`].
+    ///
+    /// # Errors
+    /// `FI_ENOMEM`: too many. The system's, when its descriptor cannot be watched.
+    pub(crate) fn add_ep(&self, ep: EpState) -> Result<u32, Errno> {
+        if let Some(auto) = &self.auto {
+            auto.add(&ep)?;
+        }
+        self.gate.lock().eps.insert(ep).ok_or(fi::FI_ENOMEM)
+    }
+
+    /// Lets endpoint `ep` feed completion queue `cq`.
+    ///
+    /// # Errors
+    /// See [`wait::bind_ep`].
+    pub(crate) fn bind_cq(&self, st: &mut DomainState, ep: u32, cq: u32) -> Result<(), Errno> {
+        wait::bind_ep(st, Target::Cq(cq), ep)
+    }
+
+    /// Lets endpoint `ep` feed counter `cntr`.
+    ///
+    /// # Errors
+    /// See [`wait::bind_ep`].
+    pub(crate) fn bind_cntr(&self, st: &mut DomainState, ep: u32, cntr: u32) -> Result<(), Errno> {
+        wait::bind_ep(st, Target::Cntr(cntr), ep)
+    }
+
+    /// Ends endpoint `ep`, which used address vector `av`: nothing refers to it afterwards.
+    pub(crate) fn close_ep(&self, ep: u32, av: Option<u32>) {
+        let mut guard = self.gate.lock();
+        let st = &mut *guard;
+        for cq in 0..st.cqs.bound() {
+            wait::unbind_ep(st, Target::Cq(cq), ep);
+        }
+        for cntr in 0..st.cntrs.bound() {
+            wait::unbind_ep(st, Target::Cntr(cntr), ep);
+        }
+        if let (Some(auto), Some(state)) = (&self.auto, st.eps.get(ep)) {
+            auto.remove(state);
+        }
+        st.auto_armed.retain(|armed| *armed != ep);
+        wait::forget_ep(st, ep);
+        if let Some(av) = av.and_then(|av| st.avs.get_mut(av)) {
+            av.endpoints = av.endpoints.saturating_sub(1);
+        }
+        data::close(st, ep);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn registration_modes_of_old_and_new_applications() {
+        assert_eq!(mr_modes(fi::FI_MR_UNSPEC), (false, false));
+        assert_eq!(mr_modes(fi::FI_MR_BASIC), (true, true));
+        assert_eq!(mr_modes(fi::FI_MR_SCALABLE), (false, false));
+        assert_eq!(mr_modes(fi::FI_MR_VIRT_ADDR | fi::FI_MR_ALLOCATED), (true, false));
+        assert_eq!(mr_modes(fi::FI_MR_PROV_KEY | fi::FI_MR_LOCAL), (false, true));
+    }
+}

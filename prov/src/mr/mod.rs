@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#![expect(unsafe_code, reason = "thunks; registered memory is the application's word")]
+//! Memory regions: the C object around an entry of [`MrTable`].
+//!
+//! Not about what peers do with a region (`data`). Registration pins nothing and maps nothing: a region is a range of
+//! addresses, and refreshing or enabling one has nothing to do. Closing one waits until no peer is inside it any more.
+//!
+//! Mirrors `struct fi_ops_mr` of `rdma/fi_domain.h`; fi_mr(3).
+
+mod table;
+
+use std::ffi::{c_int, c_void};
+use std::mem::{MaybeUninit, offset_of, size_of};
+use std::ptr;
+use std::sync::Arc;
+
+use libfabric_sys as fi;
+use scif::cpu_relax_or_yield;
+use scif_ring::copy::Mem;
+
+use crate::attr;
+use crate::cntr::Cntr;
+use crate::data;
+use crate::domain::{Domain, DomainShared};
+use crate::entry::{self, Errno};
+use crate::ep::Ep;
+
+pub(crate) use table::MrTable;
+use table::Region;
+
+/// A raw key is the key's eight bytes.
+const RAW_KEY: usize = size_of::<u64>();
+
+/// What C holds as `struct fid_mr`.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct Mr {
+    fid: fi::fid_mr,
+    dom: Arc<DomainShared>,
+    index: u32,
+}
+
+// SAFETY: repr(C) with a fid_mr first; FI_CLASS_MR is in Mr objects only. Fields behind the head are Sync, the gate
+// guards the rest.
+unsafe impl entry::Object for Mr {
+    const FCLASS: usize = fi::FI_CLASS_MR;
+}
+
+static FID_OPS: fi::fi_ops = fi::fi_ops { close, bind, control, ..fi::FI_OPS_NOSYS };
+pub(crate) static OPS: fi::fi_ops_mr = fi::fi_ops_mr { reg, regv, regattr, ..fi::FI_OPS_MR_NOSYS };
+
+/// What the three registration calls come down to.
+struct Request<'a> {
+    iov: &'a [fi::iovec],
+    access: u64,
+    offset: u64,
+    requested_key: u64,
+    flags: u64,
+    context: *mut c_void,
+    base: Option<&'a Mr>,
+}
+
+unsafe extern "C" fn reg(
+    fid: *mut fi::fid,
+    buf: *const c_void,
+    len: usize,
+    access: u64,
+    offset: u64,
+    requested_key: u64,
+    flags: u64,
+    mr: *mut *mut fi::fid_mr,
+    context: *mut c_void,
+) -> c_int {
+    entry::guard_int(|| {
+        let iov = [fi::iovec { iov_base: buf.cast_mut(), iov_len: len }];
+        let request = Request { iov: &iov, access, offset, requested_key, flags, context, base: None };
+        // SAFETY: fid and mr are as fi_mr_reg demands.
+        unsafe { register(fid, &request, mr) }
+    })
+}
+
+unsafe extern "C" fn regv(
+    fid: *mut fi::fid,
+    iov: *const fi::iovec,
+    count: usize,
+    access: u64,
+    offset: u64,
+    requested_key: u64,
+    flags: u64,
+    mr: *mut *mut fi::fid_mr,
+    context: *mut c_void,
+) -> c_int {
+    entry::guard_int(|| {
+        if count > attr::MR_IOV_LIMIT {
+            return Err(fi::FI_EINVAL);
+        }
+        // SAFETY: count elements, by the contract of fi_mr_regv.
+        let iov = unsafe { entry::slice(iov, count) }?;
+        let request = Request { iov, access, offset, requested_key, flags, context, base: None };
+        // SAFETY: fid and mr are as fi_mr_regv demands.
+        unsafe { register(fid, &request, mr) }
+    })
+}
+
+/// Only the attributes that the application's interface version knows are read.
+unsafe extern "C" fn regattr(
+    fid: *mut fi::fid,
+    attr: *const fi::fi_mr_attr,
+    flags: u64,
+    mr: *mut *mut fi::fid_mr,
+) -> c_int {
+    entry::guard_int(|| {
+        // SAFETY: a live domain, by the contract of fi_mr_regattr.
+        let domain = unsafe { entry::object::<Domain, _>(fid) }?;
+        if attr.is_null() {
+            return Err(fi::FI_EINVAL);
+        }
+        if flags & fi::FI_MR_DMABUF != 0 {
+            return Err(fi::FI_EOPNOTSUPP);
+        }
+        let mut local = MaybeUninit::<fi::fi_mr_attr>::zeroed();
+        // SAFETY: the caller's attributes have at least this length in its interface version, and so has the local copy.
+        unsafe { ptr::copy_nonoverlapping(attr.cast::<u8>(), local.as_mut_ptr().cast(), attr_len(domain.shared.api)) };
+        // SAFETY: integers and raw pointers: any bytes are a value, and none is uninitialised.
+        let attr = unsafe { local.assume_init() };
+        if attr.iov_count > attr::MR_IOV_LIMIT {
+            return Err(fi::FI_EINVAL);
+        }
+        // SAFETY: iov_count elements, by the contract of fi_mr_regattr.
+        let iov = unsafe { entry::slice(attr.mr_iov, attr.iov_count) }?;
+        let base = if attr.base_mr.is_null() {
+            None
+        } else {
+            // SAFETY: a live region, by the contract of fi_mr_regattr.
+            Some(unsafe { entry::object::<Mr, _>(attr.base_mr) }?)
+        };
+        let request = Request {
+            iov,
+            access: attr.access,
+            offset: attr.offset,
+            requested_key: attr.requested_key,
+            flags,
+            context: attr.context,
+            base,
+        };
+        // SAFETY: fid and mr are as fi_mr_regattr demands.
+        unsafe { register(fid, &request, mr) }
+    })
+}
+
+/// # Safety
+/// `fid` is a domain's; `mr` is null or has room for the result.
+unsafe fn register(fid: *mut fi::fid, request: &Request<'_>, mr: *mut *mut fi::fid_mr) -> Result<(), Errno> {
+    // SAFETY: a live domain, by the caller's contract.
+    let domain = unsafe { entry::object::<Domain, _>(fid) }?;
+    if mr.is_null() {
+        return Err(fi::FI_EINVAL);
+    }
+    let new = Mr::open(&domain.shared, request)?;
+    let context = request.context;
+    let given = entry::give::<Mr, fi::fid_mr>(new);
+    // The result is in place before the event that announces it.
+    // SAFETY: not null, room for the result by the caller's contract.
+    unsafe { entry::put(mr, given) }?;
+    let events = domain.shared.gate.lock().mr_events.clone();
+    if let Some(eq) = events {
+        eq.event(fi::FI_MR_COMPLETE, fi::fi_eq_entry { fid: given.cast(), context, data: 0 });
+    }
+    Ok(())
+}
+
+unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
+    entry::guard_int(|| {
+        // SAFETY: a region of ours that nobody closes meanwhile, by the contract of fi_close.
+        unsafe { entry::object::<Mr, _>(fid) }?.retire()?;
+        // SAFETY: made by `register`; nobody uses it after fi_close.
+        drop(unsafe { entry::take::<Mr, _>(fid) }?);
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn bind(fid: *mut fi::fid, other: *mut fi::fid, flags: u64) -> c_int {
+    entry::guard_int(|| {
+        // SAFETY: a live region, by the contract of fi_mr_bind.
+        let mr = unsafe { entry::object::<Mr, _>(fid) }?;
+        // SAFETY: null or a live object, by the contract of fi_mr_bind.
+        match unsafe { entry::class_of(other) }? {
+            fi::FI_CLASS_EP => {
+                // SAFETY: as above.
+                unsafe { entry::object::<Ep, _>(other) }?;
+                // Regions belong to the domain here: every endpoint of it has them already.
+                if flags == 0 { Ok(()) } else { Err(fi::FI_EBADFLAGS) }
+            }
+            // SAFETY: as above.
+            fi::FI_CLASS_CNTR => mr.bind_cntr(unsafe { entry::object::<Cntr, _>(other) }?, flags),
+            _ => Err(fi::FI_EINVAL),
+        }
+    })
+}
+
+unsafe extern "C" fn control(fid: *mut fi::fid, command: c_int, arg: *mut c_void) -> c_int {
+    entry::guard_int(|| {
+        // SAFETY: a live region, by the contract of fi_control.
+        let mr = unsafe { entry::object::<Mr, _>(fid) }?;
+        match command {
+            fi::FI_ENABLE | fi::FI_REFRESH => Ok(()),
+            // SAFETY: arg is a struct fi_mr_raw_attr, by the contract of fi_mr_raw_attr.
+            fi::FI_GET_RAW_MR => unsafe { mr.raw_attr(arg.cast()) },
+            _ => Err(fi::FI_ENOSYS),
+        }
+    })
+}
+
+/// `fi_mr_map_raw`: the key in eight raw bytes.
+///
+/// # Safety
+/// `arg` is null or a `struct fi_mr_map_raw` whose pointers are valid as fi_mr(3) says.
+pub(crate) unsafe fn map_raw(arg: *const fi::fi_mr_map_raw) -> Result<(), Errno> {
+    // SAFETY: the caller's contract.
+    let map = unsafe { arg.as_ref() }.ok_or(fi::FI_EINVAL)?;
+    // SAFETY: key_size bytes, by the caller's contract.
+    let raw = unsafe { entry::slice(map.raw_key.cast_const(), map.key_size) }?;
+    let raw: [u8; RAW_KEY] = raw.try_into().map_err(|_| fi::FI_EINVAL)?;
+    // SAFETY: null or room for a key, by the caller's contract.
+    unsafe { entry::put(map.key, u64::from_ne_bytes(raw)) }
+}
+
+/// How much of `struct fi_mr_attr` an application of interface version `api` has.
+fn attr_len(api: u32) -> usize {
+    if api < fi::fi_version(1, 5) {
+        offset_of!(fi::fi_mr_attr, auth_key_size)
+    } else if api < fi::fi_version(1, 10) {
+        offset_of!(fi::fi_mr_attr, iface)
+    } else if api < fi::fi_version(1, 19) {
+        offset_of!(fi::fi_mr_attr, hmem_data)
+    } else if api < fi::fi_version(1, 22) {
+        offset_of!(fi::fi_mr_attr, page_size)
+    } else if api < fi::fi_version(2, 0) {
+        offset_of!(fi::fi_mr_attr, base_mr)
+    } else {
+        size_of::<fi::fi_mr_attr>()
+    }
+}
+
+impl Mr {
+    fn open(dom: &Arc<DomainShared>, request: &Request<'_>) -> Result<Box<Mr>, Errno> {
+        if request.offset != 0 {
+            return Err(fi::FI_EINVAL);
+        }
+        let base = match request.base {
+            Some(base) if !Arc::ptr_eq(&base.dom, dom) => return Err(fi::FI_EINVAL),
+            base => base.map(|b| b.index),
+        };
+        let pieces = request.iov.iter().map(|piece| {
+            // SAFETY: registering is the application's word that the range may be accessed until the region is closed; an access
+            // to pages that are not there fails in the kernel or, in its own process, is the fault it would be anyway.
+            unsafe { Mem::new(piece.iov_base.cast(), piece.iov_len) }
+        });
+        let pieces: Vec<Mem> = pieces.collect();
+        let region =
+            Region { iov: &pieces, access: request.access, requested_key: request.requested_key, base };
+        let (index, key) = {
+            let mut st = dom.gate.lock();
+            let index = st.mrs.register(&region)?;
+            (index, st.mrs.key(index))
+        };
+        let fid = fi::fid { fclass: fi::FI_CLASS_MR, context: request.context, ops: &raw const FID_OPS };
+        let mut mr = Box::new(Mr {
+            fid: fi::fid_mr { fid, mem_desc: ptr::null_mut(), key },
+            dom: Arc::clone(dom),
+            index,
+        });
+        // Descriptors are ignored; anything but null tells one registration from another.
+        mr.fid.mem_desc = ptr::from_mut(mr.as_mut()).cast();
+        Ok(mr)
+    }
+
+    fn retire(&self) -> Result<(), Errno> {
+        let slot = self.dom.gate.lock().mrs.remove(self.index)?;
+        self.wait_until_left(slot);
+        Ok(())
+    }
+
+    fn bind_cntr(&self, cntr: &Cntr, flags: u64) -> Result<(), Errno> {
+        if flags & !(fi::FI_REMOTE_WRITE | fi::FI_REMOTE_READ) != 0 || flags & fi::FI_REMOTE_WRITE == 0 {
+            return Err(fi::FI_EBADFLAGS);
+        }
+        if !Arc::ptr_eq(cntr.domain(), &self.dom) {
+            return Err(fi::FI_EINVAL);
+        }
+        let slot = self.dom.gate.lock().mrs.bind_cntr(self.index, cntr.index())?;
+        self.wait_until_left(slot);
+        Ok(())
+    }
+
+    /// Waits until no peer is in an access that it began through `slot` before that was withdrawn.
+    fn wait_until_left(&self, slot: Option<u32>) {
+        let Some(slot) = slot else { return };
+        let mut polls = 0;
+        while data::marked(&mut self.dom.gate.lock(), slot) {
+            polls += 1;
+            cpu_relax_or_yield(polls);
+        }
+    }
+
+    /// # Safety
+    /// `arg` is null or a `struct fi_mr_raw_attr` whose pointers are valid as fi_mr(3) says.
+    unsafe fn raw_attr(&self, arg: *const fi::fi_mr_raw_attr) -> Result<(), Errno> {
+        // SAFETY: the caller's contract.
+        let raw = unsafe { arg.as_ref() }.ok_or(fi::FI_EINVAL)?;
+        // SAFETY: null or the size of the key's buffer, by the caller's contract.
+        let room = unsafe { raw.key_size.as_ref() }.copied().ok_or(fi::FI_EINVAL)?;
+        // SAFETY: checked not to be null.
+        unsafe { entry::put(raw.key_size, RAW_KEY) }?;
+        if room < RAW_KEY {
+            return Err(fi::FI_ETOOSMALL);
+        }
+        let (start, key) = {
+            let st = self.dom.gate.lock();
+            (st.mrs.start(self.index), st.mrs.key(self.index))
+        };
+        // SAFETY: null or room for an address, by the caller's contract.
+        unsafe { entry::put(raw.base_addr, start) }?;
+        // SAFETY: null or at least RAW_KEY bytes, by the caller's contract and the check above.
+        unsafe { entry::put(raw.raw_key.cast::<[u8; RAW_KEY]>(), key.to_ne_bytes()) }
+    }
+}

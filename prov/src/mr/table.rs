@@ -1,0 +1,429 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! The registered memory of a domain: who may touch what, by key.
+//!
+//! Not about C. A region has one address space, `start..start + len`, that runs through its pieces in order; `start` is
+//! the first piece's address when the domain works with virtual addresses, else 0. Regions of one piece are also
+//! published in the key table that peers read, so that they need not ask; the others are reached through the ring, where
+//! [`MrTable::check`] decides. Regions that no peer may access have no key.
+//!
+//! Rules: fi_mr(3).
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
+
+use libfabric_sys as fi;
+use scif::SharedKeys;
+use scif_ring::copy::Mem;
+use scif_ring::keytable::KeyEntry;
+
+use crate::data::Errno;
+use crate::slab::Slab;
+
+/// What a peer can be allowed to do.
+const REMOTE: u64 = fi::FI_REMOTE_READ | fi::FI_REMOTE_WRITE;
+
+/// The memory of a region: nearly always one piece.
+#[derive(Debug)]
+enum Pieces {
+    One(Mem),
+    Many(Box<[Mem]>),
+}
+
+impl Pieces {
+    fn as_slice(&self) -> &[Mem] {
+        match self {
+            Pieces::One(piece) => std::slice::from_ref(piece),
+            Pieces::Many(pieces) => pieces,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct MrEntry {
+    /// `FI_KEY_NOTAVAIL` when no peer may access it.
+    key: u64,
+    pieces: Pieces,
+    start: u64,
+    len: u64,
+    access: u64,
+    /// Where peers find it, while they may.
+    slot: Option<u32>,
+    cntr: Option<u32>,
+    /// The region this is a part of, and how many are parts of this.
+    base: Option<u32>,
+    parts: u32,
+}
+
+/// A region to register.
+#[derive(Debug)]
+pub(crate) struct Region<'a> {
+    pub(crate) iov: &'a [Mem],
+    pub(crate) access: u64,
+    pub(crate) requested_key: u64,
+    /// Index of the region this one lies in.
+    pub(crate) base: Option<u32>,
+}
+
+/// Keys are numbers an application chose or this table counted: one multiplication spreads them well enough.
+#[derive(Debug, Default)]
+pub(crate) struct KeyHasher(u64);
+
+impl Hasher for KeyHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    #[inline]
+    fn write_u64(&mut self, n: u64) {
+        let mixed = (self.0 ^ n).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = mixed ^ (mixed >> 32);
+    }
+}
+
+/// All regions of one domain.
+#[derive(Debug)]
+pub(crate) struct MrTable {
+    entries: Slab<MrEntry>,
+    by_key: HashMap<u64, u32, BuildHasherDefault<KeyHasher>>,
+    shared: Option<Arc<SharedKeys>>,
+    virt_addr: bool,
+    prov_key: bool,
+    next_key: u64,
+}
+
+impl MrTable {
+    /// `virt_addr`: peers name target addresses, not offsets; `prov_key`: this table chooses the keys.
+    pub(crate) fn new(virt_addr: bool, prov_key: bool, shared: Option<Arc<SharedKeys>>) -> MrTable {
+        MrTable { entries: Slab::new(), by_key: HashMap::default(), shared, virt_addr, prov_key, next_key: 1 }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    fn choose_key(&mut self, requested: u64) -> Result<u64, Errno> {
+        if !self.prov_key {
+            return if self.by_key.contains_key(&requested) { Err(fi::FI_ENOKEY) } else { Ok(requested) };
+        }
+        loop {
+            let key = self.next_key;
+            self.next_key = self.next_key.wrapping_add(1);
+            if key != fi::FI_KEY_NOTAVAIL && !self.by_key.contains_key(&key) {
+                return Ok(key);
+            }
+        }
+    }
+
+    /// Adds a region; gives its index.
+    ///
+    /// # Errors
+    /// `FI_EINVAL`: no pieces, a piece that wraps around the address space, a part that does not lie in its base.
+    /// `FI_ENOKEY`: the key is in use. `FI_ENOMEM`: too many regions.
+    pub(crate) fn register(&mut self, region: &Region<'_>) -> Result<u32, Errno> {
+        let first = region.iov.first().ok_or(fi::FI_EINVAL)?;
+        let mut len = 0u64;
+        for piece in region.iov {
+            piece.addr().checked_add(piece.len()).ok_or(fi::FI_EINVAL)?;
+            len = len.checked_add(piece.len() as u64).ok_or(fi::FI_EINVAL)?;
+        }
+        let start = if self.virt_addr { first.addr() as u64 } else { 0 };
+        start.checked_add(len).ok_or(fi::FI_EINVAL)?;
+        if let Some(base) = region.base {
+            self.holds(base, region.iov)?;
+        }
+        let remote = region.access & REMOTE != 0;
+        let key = if remote { self.choose_key(region.requested_key)? } else { fi::FI_KEY_NOTAVAIL };
+        let pieces = match region.iov {
+            [one] => Pieces::One(*one),
+            many => Pieces::Many(many.into()),
+        };
+        let entry = MrEntry {
+            key,
+            pieces,
+            start,
+            len,
+            access: region.access,
+            slot: None,
+            cntr: None,
+            base: region.base,
+            parts: 0,
+        };
+        let index = self.entries.insert(entry).ok_or(fi::FI_ENOMEM)?;
+        if remote {
+            self.by_key.insert(key, index);
+            self.publish(index);
+        }
+        if let Some(base) = region.base.and_then(|b| self.entries.get_mut(b)) {
+            base.parts += 1;
+        }
+        Ok(index)
+    }
+
+    /// Checks that every piece of `iov` lies in a piece of region `base`.
+    fn holds(&self, base: u32, iov: &[Mem]) -> Result<(), Errno> {
+        let base = self.entries.get(base).ok_or(fi::FI_EINVAL)?.pieces.as_slice();
+        let inside = |part: &Mem| {
+            base.iter().any(|piece| {
+                part.addr()
+                    .checked_sub(piece.addr())
+                    .and_then(|off| off.checked_add(part.len()))
+                    .is_some_and(|end| end <= piece.len())
+            })
+        };
+        if iov.iter().all(inside) { Ok(()) } else { Err(fi::FI_EINVAL) }
+    }
+
+    /// Lets peers find a region of one piece; a full table only means that they ask.
+    fn publish(&mut self, index: u32) {
+        let Some(shared) = &self.shared else { return };
+        let Some(entry) = self.entries.get_mut(index) else { return };
+        let Pieces::One(piece) = &entry.pieces else { return };
+        entry.slot = shared.insert(KeyEntry {
+            key: entry.key,
+            base: piece.addr() as u64,
+            start: entry.start,
+            len: entry.len,
+            access: entry.access & REMOTE,
+        });
+    }
+
+    /// Takes a region away from peers that go direct: from now on they ask. Gives the slot they may still be in.
+    fn withdraw(&mut self, index: u32) -> Option<u32> {
+        let slot = self.entries.get_mut(index)?.slot.take()?;
+        self.shared.as_ref()?.remove(slot);
+        Some(slot)
+    }
+
+    /// Removes a region. Peers may still be inside its memory through the slot this gives.
+    ///
+    /// # Errors
+    /// `FI_EINVAL`: no such region. `FI_EBUSY`: others are parts of it.
+    pub(crate) fn remove(&mut self, index: u32) -> Result<Option<u32>, Errno> {
+        if self.entries.get(index).ok_or(fi::FI_EINVAL)?.parts != 0 {
+            return Err(fi::FI_EBUSY);
+        }
+        let slot = self.withdraw(index);
+        if let Some(entry) = self.entries.remove(index) {
+            if entry.access & REMOTE != 0 {
+                self.by_key.remove(&entry.key);
+            }
+            if let Some(base) = entry.base.and_then(|b| self.entries.get_mut(b)) {
+                base.parts = base.parts.saturating_sub(1);
+            }
+        }
+        Ok(slot)
+    }
+
+    /// Counts modifications of a region in counter `cntr`. Peers that write directly tell nobody, so it is withdrawn from
+    /// them; gives the slot they may still be in.
+    ///
+    /// # Errors
+    /// `FI_EINVAL`: no such region, or it has a counter.
+    pub(crate) fn bind_cntr(&mut self, index: u32, cntr: u32) -> Result<Option<u32>, Errno> {
+        let entry = self.entries.get_mut(index).ok_or(fi::FI_EINVAL)?;
+        if entry.cntr.is_some() {
+            return Err(fi::FI_EINVAL);
+        }
+        entry.cntr = Some(cntr);
+        Ok(self.withdraw(index))
+    }
+
+    /// Whether a region counts in counter `cntr`.
+    pub(crate) fn uses_cntr(&self, cntr: u32) -> bool {
+        self.entries.iter().any(|(_, e)| e.cntr == Some(cntr))
+    }
+
+    /// The key of a region, `FI_KEY_NOTAVAIL` when it has none.
+    pub(crate) fn key(&self, index: u32) -> u64 {
+        self.entries.get(index).map_or(fi::FI_KEY_NOTAVAIL, |e| e.key)
+    }
+
+    /// The first address by which peers name a region.
+    pub(crate) fn start(&self, index: u32) -> u64 {
+        self.entries.get(index).map_or(0, |e| e.start)
+    }
+
+    fn by_key(&self, key: u64) -> Option<&MrEntry> {
+        self.entries.get(*self.by_key.get(&key)?)
+    }
+
+    /// The counter of the region with this key.
+    pub(crate) fn cntr_of(&self, key: u64) -> Option<u32> {
+        self.by_key(key)?.cntr
+    }
+
+    /// The memory behind `addr..addr + len` of the region `key`, into `out` (cleared first), if a peer may do `access`
+    /// there.
+    ///
+    /// # Errors
+    /// `FI_EINVAL`: no such key. `FI_EACCES`: out of bounds, or not allowed.
+    pub(crate) fn check(
+        &self,
+        key: u64,
+        addr: u64,
+        len: u64,
+        access: u64,
+        out: &mut Vec<Mem>,
+    ) -> Result<(), Errno> {
+        out.clear();
+        let entry = self.by_key(key).ok_or(fi::FI_EINVAL)?;
+        if access & !entry.access != 0 {
+            return Err(fi::FI_EACCES);
+        }
+        let offset = addr.checked_sub(entry.start).ok_or(fi::FI_EACCES)?;
+        let end = offset.checked_add(len).ok_or(fi::FI_EACCES)?;
+        if end > entry.len {
+            return Err(fi::FI_EACCES);
+        }
+        // Within `entry.len`, which is a sum of usize lengths.
+        let mut skip = usize::try_from(offset).map_err(|_| fi::FI_EACCES)?;
+        let mut left = usize::try_from(len).map_err(|_| fi::FI_EACCES)?;
+        for piece in entry.pieces.as_slice() {
+            if left == 0 {
+                break;
+            }
+            if skip >= piece.len() {
+                skip -= piece.len();
+                continue;
+            }
+            let n = left.min(piece.len() - skip);
+            out.push(piece.sub(skip, n).ok_or(fi::FI_EACCES)?);
+            skip = 0;
+            left -= n;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[expect(unsafe_code, reason = "describes memory that no test touches")]
+mod tests {
+    use super::*;
+
+    const RW: u64 = REMOTE;
+
+    fn mem(addr: usize, len: usize) -> Mem {
+        // SAFETY: no test reads or writes through it.
+        unsafe { Mem::new(std::ptr::without_provenance_mut(addr), len) }
+    }
+
+    fn region(iov: &[Mem], access: u64, key: u64) -> Region<'_> {
+        Region { iov, access, requested_key: key, base: None }
+    }
+
+    fn table(virt_addr: bool, prov_key: bool) -> MrTable {
+        MrTable::new(virt_addr, prov_key, None)
+    }
+
+    fn look(t: &MrTable, key: u64, addr: u64, len: u64, access: u64) -> Result<Vec<(usize, usize)>, Errno> {
+        let mut out = vec![mem(1, 1)];
+        t.check(key, addr, len, access, &mut out)?;
+        Ok(out.iter().map(|m| (m.addr(), m.len())).collect())
+    }
+
+    #[test]
+    fn offsets_or_addresses() {
+        let iov = [mem(0x1000, 0x100)];
+        let mut offset = table(false, false);
+        offset.register(&region(&iov, RW, 5)).unwrap();
+        assert_eq!(look(&offset, 5, 0x10, 0x20, RW), Ok(vec![(0x1010, 0x20)]));
+        assert_eq!(look(&offset, 5, 0x1000, 1, RW), Err(fi::FI_EACCES));
+        let mut virt = table(true, false);
+        virt.register(&region(&iov, RW, 5)).unwrap();
+        assert_eq!(look(&virt, 5, 0x1010, 0x20, RW), Ok(vec![(0x1010, 0x20)]));
+        assert_eq!(look(&virt, 5, 0xfff, 1, RW), Err(fi::FI_EACCES));
+        assert_eq!(virt.start(0), 0x1000);
+    }
+
+    #[test]
+    fn bounds_and_rights() {
+        let mut t = table(false, false);
+        t.register(&region(&[mem(0, 64)], fi::FI_REMOTE_READ | fi::FI_SEND, 0)).unwrap();
+        assert_eq!(look(&t, 0, 0, 64, fi::FI_REMOTE_READ), Ok(vec![(0, 64)]));
+        assert_eq!(look(&t, 0, 64, 0, fi::FI_REMOTE_READ), Ok(vec![]));
+        assert_eq!(look(&t, 0, 1, 64, fi::FI_REMOTE_READ), Err(fi::FI_EACCES));
+        assert_eq!(look(&t, 0, u64::MAX, 2, fi::FI_REMOTE_READ), Err(fi::FI_EACCES));
+        assert_eq!(look(&t, 0, 0, 1, fi::FI_REMOTE_WRITE), Err(fi::FI_EACCES));
+        assert_eq!(look(&t, 1, 0, 1, fi::FI_REMOTE_READ), Err(fi::FI_EINVAL));
+    }
+
+    #[test]
+    fn a_list_is_one_space() {
+        let mut t = table(false, true);
+        let iov = [mem(1000, 10), mem(5000, 0), mem(2000, 10), mem(3000, 10)];
+        let index = t.register(&region(&iov, RW, 77)).unwrap();
+        let key = t.key(index);
+        assert_eq!(look(&t, key, 5, 20, RW), Ok(vec![(1005, 5), (2000, 10), (3000, 5)]));
+        assert_eq!(look(&t, key, 10, 10, RW), Ok(vec![(2000, 10)]));
+        assert_eq!(look(&t, key, 29, 1, RW), Ok(vec![(3009, 1)]));
+        assert_eq!(look(&t, key, 29, 2, RW), Err(fi::FI_EACCES));
+    }
+
+    #[test]
+    fn keys() {
+        let iov = [mem(64, 64)];
+        let mut user = table(false, false);
+        let first = user.register(&region(&iov, RW, 9)).unwrap();
+        assert_eq!(user.register(&region(&iov, RW, 9)), Err(fi::FI_ENOKEY));
+        let local = user.register(&region(&iov, fi::FI_SEND | fi::FI_READ, 9)).unwrap();
+        assert_eq!(user.key(local), fi::FI_KEY_NOTAVAIL);
+        assert_eq!(user.remove(first), Ok(None));
+        assert_eq!(user.remove(first), Err(fi::FI_EINVAL));
+        assert_eq!(look(&user, 9, 0, 1, RW), Err(fi::FI_EINVAL));
+        user.register(&region(&iov, RW, 9)).unwrap();
+        assert_eq!(user.remove(local), Ok(None));
+        assert!(look(&user, 9, 0, 1, RW).is_ok());
+
+        let mut prov = table(false, true);
+        prov.next_key = fi::FI_KEY_NOTAVAIL - 1;
+        let keys: Vec<u64> = (0..4)
+            .map(|_| {
+                let index = prov.register(&region(&iov, RW, 9)).unwrap();
+                prov.key(index)
+            })
+            .collect();
+        assert_eq!(keys, [u64::MAX - 1, 0, 1, 2]);
+    }
+
+    #[test]
+    fn impossible_regions_are_refused() {
+        let mut t = table(true, true);
+        assert_eq!(t.register(&region(&[], RW, 0)), Err(fi::FI_EINVAL));
+        assert_eq!(t.register(&region(&[mem(usize::MAX - 1, 4)], RW, 0)), Err(fi::FI_EINVAL));
+        assert_eq!(t.len(), 0);
+    }
+
+    #[test]
+    fn a_part_lies_in_its_base_and_keeps_it() {
+        let mut t = table(false, true);
+        let base = t.register(&region(&[mem(4096, 4096)], fi::FI_SEND, 0)).unwrap();
+        let inside = [mem(5000, 100)];
+        let outside = [mem(8000, 4096)];
+        let part = |iov| Region { base: Some(base), ..region(iov, RW, 0) };
+        assert_eq!(t.register(&part(&outside)), Err(fi::FI_EINVAL));
+        let index = t.register(&part(&inside)).unwrap();
+        assert_eq!(t.remove(base), Err(fi::FI_EBUSY));
+        assert_eq!(look(&t, t.key(index), 0, 100, RW), Ok(vec![(5000, 100)]));
+        t.remove(index).unwrap();
+        t.remove(base).unwrap();
+        assert_eq!(t.len(), 0);
+    }
+
+    #[test]
+    fn one_counter_per_region() {
+        let mut t = table(false, false);
+        let index = t.register(&region(&[mem(0, 8)], RW, 3)).unwrap();
+        assert_eq!(t.cntr_of(3), None);
+        assert_eq!(t.bind_cntr(index, 6), Ok(None));
+        assert_eq!(t.bind_cntr(index, 7), Err(fi::FI_EINVAL));
+        assert_eq!(t.cntr_of(3), Some(6));
+        assert!(t.uses_cntr(6) && !t.uses_cntr(7));
+    }
+}

@@ -187,7 +187,6 @@ pub struct EpState {
     directed: usize,
     links: Vec<LinkEvent>,
     polls: u32,
-    empty_polls: u32,
     last_links_ns: u64,
     last_alive_ns: u64,
     alive_next: usize,
@@ -221,7 +220,6 @@ impl EpState {
             directed: 0,
             links: Vec::new(),
             polls: 0,
-            empty_polls: 0,
             last_links_ns: 0,
             last_alive_ns: 0,
             alive_next: 0,
@@ -306,7 +304,6 @@ pub fn disarm(st: &mut DomainState, ep: u32) {
         e.sock.disarm();
         // A sleeper was woken for a reason: look at the links first.
         e.last_links_ns = 0;
-        e.empty_polls = 0;
     }
 }
 

@@ -34,9 +34,9 @@ const CLOSE_NS: u64 = 100_000_000;
 impl EpState {
     #[inline]
     pub(crate) fn progress(&mut self, env: &mut Env<'_>) {
-        let mut found = self.poll_live(env);
+        self.poll_live(env);
         if self.sock.bell().any() {
-            found |= self.wake_resting();
+            self.wake_resting();
         }
         if !self.incoming_order.is_empty() {
             self.run_incoming(env);
@@ -48,26 +48,18 @@ impl EpState {
             self.flush_busy(env);
         }
         self.polls = self.polls.wrapping_add(1);
-        if found {
-            self.empty_polls = 0;
-        } else {
-            self.empty_polls = self.empty_polls.saturating_add(1);
-            scif::cpu_relax_or_yield(self.empty_polls);
-        }
         if self.polls % CLOCK_EVERY == 0 {
             self.housekeeping(env);
         }
     }
 
-    /// Takes what the live rings hold. True when there was something.
+    /// Takes what the live rings hold.
     #[inline]
-    fn poll_live(&mut self, env: &mut Env<'_>) -> bool {
-        let mut found = false;
+    fn poll_live(&mut self, env: &mut Env<'_>) {
         let mut at = 0;
         while let Some(live) = self.live.get(at).copied() {
             let taken = self.drain(env, live.conn, live.peer, BATCH);
             if taken > 0 {
-                found = true;
                 if let Some(l) = self.live.get_mut(at).filter(|l| l.conn == live.conn) {
                     l.empty = 0;
                 }
@@ -76,7 +68,6 @@ impl EpState {
             }
             at += 1;
         }
-        found
     }
 
     /// One more empty look at the live ring `at`. True when it went to rest, and another stands in its place.
@@ -139,24 +130,21 @@ impl EpState {
 
     /// Makes the rings live again whose peers rang, and one resting ring in turn.
     #[cold]
-    fn wake_resting(&mut self) -> bool {
+    fn wake_resting(&mut self) {
         let mut bits = [false; BELL_BITS];
         self.sock.bell().take(|bit| {
             if let Some(b) = bits.get_mut(bit) {
                 *b = true;
             }
         });
-        let mut woken = false;
         let mut at = 0;
         while let Some(rest) = self.resting.get(at).copied() {
             if bits.get(rest.conn.index() % BELL_BITS).is_some_and(|b| *b) {
                 self.wake(at);
-                woken = true;
             } else {
                 at += 1;
             }
         }
-        woken
     }
 
     fn wake(&mut self, at: usize) {

@@ -44,7 +44,7 @@ unsafe extern "C" fn recv(
         let ep = unsafe { object::<Ep, _>(ep) }?;
         // SAFETY: the buffer is the operation's until it completes.
         let buf = unsafe { buffer(buf, len) }?;
-        ep.recv(&RecvArgs { iov: &[buf], src, tag: None, context: context.addr(), flags: ep.rx_flags() })
+        ep.recv(&RecvArgs { iov: &[buf], src, tag: None, context: context.expose_provenance(), flags: ep.rx_flags() })
     })
 }
 
@@ -63,7 +63,7 @@ unsafe extern "C" fn recvv(
         let ep = unsafe { object::<Ep, _>(ep) }?;
         // SAFETY: the buffers are the operation's until it completes.
         let iov = unsafe { Buffers::from_iovec(iov, count) }?;
-        ep.recv(&RecvArgs { iov: iov.as_slice(), src, tag: None, context: context.addr(), flags: ep.rx_flags() })
+        ep.recv(&RecvArgs { iov: iov.as_slice(), src, tag: None, context: context.expose_provenance(), flags: ep.rx_flags() })
     })
 }
 
@@ -84,7 +84,7 @@ unsafe extern "C" fn recvmsg(ep: *mut fid_ep, msg: *const fi_msg, flags: u64) ->
         } else {
             Buffers::none()
         };
-        ep.recv(&RecvArgs { iov: iov.as_slice(), src: msg.addr, tag: None, context: msg.context.addr(), flags })
+        ep.recv(&RecvArgs { iov: iov.as_slice(), src: msg.addr, tag: None, context: msg.context.expose_provenance(), flags })
     })
 }
 
@@ -103,7 +103,7 @@ unsafe extern "C" fn send(
         // SAFETY: the buffer is the operation's until it completes.
         let buf = unsafe { buffer(buf, len) }?;
         let flags = ep.tx_flags();
-        ep.send(&SendArgs { iov: &[buf], tag: None, data: None, dest, context: context.addr(), flags })
+        ep.send(&SendArgs { iov: &[buf], tag: None, data: None, dest, context: context.expose_provenance(), flags })
     })
 }
 
@@ -123,7 +123,7 @@ unsafe extern "C" fn sendv(
         // SAFETY: the buffers are the operation's until it completes.
         let iov = unsafe { Buffers::from_iovec(iov, count) }?;
         let flags = ep.tx_flags();
-        ep.send(&SendArgs { iov: iov.as_slice(), tag: None, data: None, dest, context: context.addr(), flags })
+        ep.send(&SendArgs { iov: iov.as_slice(), tag: None, data: None, dest, context: context.expose_provenance(), flags })
     })
 }
 
@@ -145,7 +145,7 @@ unsafe extern "C" fn sendmsg(ep: *mut fid_ep, msg: *const fi_msg, flags: u64) ->
             tag: None,
             data: (flags & fi::FI_REMOTE_CQ_DATA != 0).then_some(msg.data),
             dest: msg.addr,
-            context: msg.context.addr(),
+            context: msg.context.expose_provenance(),
             flags,
         })
     })
@@ -183,7 +183,7 @@ unsafe extern "C" fn senddata(
         // SAFETY: the buffer is the operation's until it completes.
         let buf = unsafe { buffer(buf, len) }?;
         let flags = ep.tx_flags();
-        ep.send(&SendArgs { iov: &[buf], tag: None, data: Some(data), dest, context: context.addr(), flags })
+        ep.send(&SendArgs { iov: &[buf], tag: None, data: Some(data), dest, context: context.expose_provenance(), flags })
     })
 }
 

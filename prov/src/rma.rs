@@ -1,1 +1,295 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#![expect(unsafe_code, reason = "C calls in, with pointers")]
+//! Remote memory access: `struct fi_ops_rma`, from C's arguments to those of the data path.
+//!
+//! The `desc` arguments are ignored: local memory need not be registered. The local buffers and the remote ranges of a
+//! call have the same total length.
+//!
+//! Mirrors fi_rma(3).
+
+use std::ffi::c_void;
+
+use libfabric_sys as fi;
+use libfabric_sys::{fi_addr_t, fi_msg_rma, fid_ep, iovec};
+use scif_ring::total_len;
+
+use crate::data::{RmaArgs, RmaIov};
+use crate::entry::{Errno, guard, object};
+use crate::ep::Ep;
+use crate::ep::post::{Buffers, Ranges, buffer};
+
+pub(crate) static OPS: fi::fi_ops_rma = fi::fi_ops_rma {
+    size: size_of::<fi::fi_ops_rma>(),
+    read,
+    readv,
+    readmsg,
+    write,
+    writev,
+    writemsg,
+    inject,
+    writedata,
+    injectdata,
+};
+
+/// `ssize_t fi_read(struct fid_ep *ep, void *buf, size_t len, void *desc, fi_addr_t src_addr, uint64_t addr,
+/// uint64_t key, void *context)`
+unsafe extern "C" fn read(
+    ep: *mut fid_ep,
+    buf: *mut c_void,
+    len: usize,
+    _desc: *mut c_void,
+    src: fi_addr_t,
+    addr: u64,
+    key: u64,
+    context: *mut c_void,
+) -> isize {
+    guard(|| {
+        // SAFETY: C passes an open endpoint.
+        let ep = unsafe { object::<Ep, _>(ep) }?;
+        // SAFETY: the buffer is the operation's until it completes.
+        let buf = unsafe { buffer(buf, len) }?;
+        ep.rma(&RmaArgs {
+            write: false,
+            iov: &[buf],
+            rma: &[RmaIov { addr, len, key }],
+            dest: src,
+            data: None,
+            context: context.expose_provenance(),
+            flags: ep.tx_flags(),
+        })
+    })
+}
+
+/// `ssize_t fi_readv(struct fid_ep *ep, const struct iovec *iov, void **desc, size_t count, fi_addr_t src_addr,
+/// uint64_t addr, uint64_t key, void *context)`
+unsafe extern "C" fn readv(
+    ep: *mut fid_ep,
+    iov: *const iovec,
+    _desc: *mut *mut c_void,
+    count: usize,
+    src: fi_addr_t,
+    addr: u64,
+    key: u64,
+    context: *mut c_void,
+) -> isize {
+    guard(|| {
+        // SAFETY: C passes an open endpoint.
+        let ep = unsafe { object::<Ep, _>(ep) }?;
+        // SAFETY: the buffers are the operation's until it completes.
+        let iov = unsafe { Buffers::from_iovec(iov, count) }?;
+        let iov = iov.as_slice();
+        ep.rma(&RmaArgs {
+            write: false,
+            iov,
+            rma: &[RmaIov { addr, len: total_len(iov), key }],
+            dest: src,
+            data: None,
+            context: context.expose_provenance(),
+            flags: ep.tx_flags(),
+        })
+    })
+}
+
+/// `ssize_t fi_readmsg(struct fid_ep *ep, const struct fi_msg_rma *msg, uint64_t flags)`
+///
+/// # Errors
+/// `-FI_EBADFLAGS` for unknown flags, also `FI_INJECT`: what is read cannot be handed back before it is there.
+unsafe extern "C" fn readmsg(ep: *mut fid_ep, msg: *const fi_msg_rma, flags: u64) -> isize {
+    guard(|| {
+        if flags & fi::FI_INJECT != 0 {
+            return Err(fi::FI_EBADFLAGS);
+        }
+        // SAFETY: C passes an open endpoint, and a message or null.
+        unsafe { post_msg(ep, msg, flags, false) }
+    })
+}
+
+/// `ssize_t fi_write(struct fid_ep *ep, const void *buf, size_t len, void *desc, fi_addr_t dest_addr, uint64_t addr,
+/// uint64_t key, void *context)`
+unsafe extern "C" fn write(
+    ep: *mut fid_ep,
+    buf: *const c_void,
+    len: usize,
+    _desc: *mut c_void,
+    dest: fi_addr_t,
+    addr: u64,
+    key: u64,
+    context: *mut c_void,
+) -> isize {
+    guard(|| {
+        // SAFETY: C passes an open endpoint.
+        let ep = unsafe { object::<Ep, _>(ep) }?;
+        // SAFETY: the buffer is the operation's until it completes.
+        let buf = unsafe { buffer(buf, len) }?;
+        ep.rma(&RmaArgs {
+            write: true,
+            iov: &[buf],
+            rma: &[RmaIov { addr, len, key }],
+            dest,
+            data: None,
+            context: context.expose_provenance(),
+            flags: ep.tx_flags(),
+        })
+    })
+}
+
+/// `ssize_t fi_writev(struct fid_ep *ep, const struct iovec *iov, void **desc, size_t count, fi_addr_t dest_addr,
+/// uint64_t addr, uint64_t key, void *context)`
+unsafe extern "C" fn writev(
+    ep: *mut fid_ep,
+    iov: *const iovec,
+    _desc: *mut *mut c_void,
+    count: usize,
+    dest: fi_addr_t,
+    addr: u64,
+    key: u64,
+    context: *mut c_void,
+) -> isize {
+    guard(|| {
+        // SAFETY: C passes an open endpoint.
+        let ep = unsafe { object::<Ep, _>(ep) }?;
+        // SAFETY: the buffers are the operation's until it completes.
+        let iov = unsafe { Buffers::from_iovec(iov, count) }?;
+        let iov = iov.as_slice();
+        ep.rma(&RmaArgs {
+            write: true,
+            iov,
+            rma: &[RmaIov { addr, len: total_len(iov), key }],
+            dest,
+            data: None,
+            context: context.expose_provenance(),
+            flags: ep.tx_flags(),
+        })
+    })
+}
+
+/// `ssize_t fi_writemsg(struct fid_ep *ep, const struct fi_msg_rma *msg, uint64_t flags)`
+///
+/// # Errors
+/// `-FI_EBADFLAGS` for unknown flags.
+unsafe extern "C" fn writemsg(ep: *mut fid_ep, msg: *const fi_msg_rma, flags: u64) -> isize {
+    guard(|| {
+        // SAFETY: C passes an open endpoint, and a message or null.
+        unsafe { post_msg(ep, msg, flags, true) }
+    })
+}
+
+/// `ssize_t fi_inject_write(struct fid_ep *ep, const void *buf, size_t len, fi_addr_t dest_addr, uint64_t addr,
+/// uint64_t key)`
+///
+/// # Errors
+/// `-FI_EINVAL` for more than the inject size.
+unsafe extern "C" fn inject(
+    ep: *mut fid_ep,
+    buf: *const c_void,
+    len: usize,
+    dest: fi_addr_t,
+    addr: u64,
+    key: u64,
+) -> isize {
+    guard(|| {
+        // SAFETY: C passes an open endpoint.
+        let ep = unsafe { object::<Ep, _>(ep) }?;
+        // SAFETY: the buffer is read before this call returns.
+        let buf = unsafe { buffer(buf, len) }?;
+        ep.rma(&RmaArgs {
+            write: true,
+            iov: &[buf],
+            rma: &[RmaIov { addr, len, key }],
+            dest,
+            data: None,
+            context: 0,
+            flags: ep.inject_flags(),
+        })
+    })
+}
+
+/// `ssize_t fi_writedata(struct fid_ep *ep, const void *buf, size_t len, void *desc, uint64_t data,
+/// fi_addr_t dest_addr, uint64_t addr, uint64_t key, void *context)`
+unsafe extern "C" fn writedata(
+    ep: *mut fid_ep,
+    buf: *const c_void,
+    len: usize,
+    _desc: *mut c_void,
+    data: u64,
+    dest: fi_addr_t,
+    addr: u64,
+    key: u64,
+    context: *mut c_void,
+) -> isize {
+    guard(|| {
+        // SAFETY: C passes an open endpoint.
+        let ep = unsafe { object::<Ep, _>(ep) }?;
+        // SAFETY: the buffer is the operation's until it completes.
+        let buf = unsafe { buffer(buf, len) }?;
+        ep.rma(&RmaArgs {
+            write: true,
+            iov: &[buf],
+            rma: &[RmaIov { addr, len, key }],
+            dest,
+            data: Some(data),
+            context: context.expose_provenance(),
+            flags: ep.tx_flags(),
+        })
+    })
+}
+
+/// `ssize_t fi_inject_writedata(struct fid_ep *ep, const void *buf, size_t len, uint64_t data, fi_addr_t dest_addr,
+/// uint64_t addr, uint64_t key)`
+///
+/// # Errors
+/// `-FI_EINVAL` for more than the inject size.
+unsafe extern "C" fn injectdata(
+    ep: *mut fid_ep,
+    buf: *const c_void,
+    len: usize,
+    data: u64,
+    dest: fi_addr_t,
+    addr: u64,
+    key: u64,
+) -> isize {
+    guard(|| {
+        // SAFETY: C passes an open endpoint.
+        let ep = unsafe { object::<Ep, _>(ep) }?;
+        // SAFETY: the buffer is read before this call returns.
+        let buf = unsafe { buffer(buf, len) }?;
+        ep.rma(&RmaArgs {
+            write: true,
+            iov: &[buf],
+            rma: &[RmaIov { addr, len, key }],
+            dest,
+            data: Some(data),
+            context: 0,
+            flags: ep.inject_flags(),
+        })
+    })
+}
+
+/// What `fi_readmsg` and `fi_writemsg` have in common.
+///
+/// # Safety
+///
+/// `ep` is an open endpoint; `msg` is null or a message whose lists are as long as it says.
+unsafe fn post_msg(ep: *mut fid_ep, msg: *const fi_msg_rma, flags: u64, write: bool) -> Result<isize, Errno> {
+    // SAFETY: an open endpoint, by the caller's contract.
+    let ep = unsafe { object::<Ep, _>(ep) }?;
+    // SAFETY: null or a message, by the caller's contract.
+    let msg = unsafe { msg.as_ref() }.ok_or(fi::FI_EINVAL)?;
+    let flags = ep.tx_msg_flags(flags)?;
+    // SAFETY: the buffers are the operation's until it completes.
+    let iov = unsafe { Buffers::from_iovec(msg.msg_iov, msg.iov_count) }?;
+    // SAFETY: a list as long as the message says.
+    let rma = unsafe { Ranges::from_rma_iov(msg.rma_iov, msg.rma_iov_count) }?;
+    if rma.as_slice().is_empty() || rma.total()? != total_len(iov.as_slice()) {
+        return Err(fi::FI_EINVAL);
+    }
+    ep.rma(&RmaArgs {
+        write,
+        iov: iov.as_slice(),
+        rma: rma.as_slice(),
+        dest: msg.addr,
+        data: (write && flags & fi::FI_REMOTE_CQ_DATA != 0).then_some(msg.data),
+        context: msg.context.expose_provenance(),
+        flags,
+    })
+}

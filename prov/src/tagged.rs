@@ -48,7 +48,7 @@ unsafe extern "C" fn recv(
         // SAFETY: the buffer is the operation's until it completes.
         let buf = unsafe { buffer(buf, len) }?;
         let flags = ep.rx_flags() & !fi::FI_MULTI_RECV;
-        ep.recv(&RecvArgs { iov: &[buf], src, tag: Some((tag, ignore)), context: context.addr(), flags })
+        ep.recv(&RecvArgs { iov: &[buf], src, tag: Some((tag, ignore)), context: context.expose_provenance(), flags })
     })
 }
 
@@ -70,7 +70,7 @@ unsafe extern "C" fn recvv(
         // SAFETY: the buffers are the operation's until it completes.
         let iov = unsafe { Buffers::from_iovec(iov, count) }?;
         let flags = ep.rx_flags() & !fi::FI_MULTI_RECV;
-        ep.recv(&RecvArgs { iov: iov.as_slice(), src, tag: Some((tag, ignore)), context: context.addr(), flags })
+        ep.recv(&RecvArgs { iov: iov.as_slice(), src, tag: Some((tag, ignore)), context: context.expose_provenance(), flags })
     })
 }
 
@@ -100,7 +100,7 @@ unsafe extern "C" fn recvmsg(ep: *mut fid_ep, msg: *const fi_msg_tagged, flags: 
             iov: iov.as_slice(),
             src: msg.addr,
             tag: Some((msg.tag, msg.ignore)),
-            context: msg.context.addr(),
+            context: msg.context.expose_provenance(),
             flags,
         })
     })
@@ -123,7 +123,7 @@ unsafe extern "C" fn send(
         // SAFETY: the buffer is the operation's until it completes.
         let buf = unsafe { buffer(buf, len) }?;
         let flags = ep.tx_flags();
-        ep.send(&SendArgs { iov: &[buf], tag: Some(tag), data: None, dest, context: context.addr(), flags })
+        ep.send(&SendArgs { iov: &[buf], tag: Some(tag), data: None, dest, context: context.expose_provenance(), flags })
     })
 }
 
@@ -144,7 +144,7 @@ unsafe extern "C" fn sendv(
         // SAFETY: the buffers are the operation's until it completes.
         let iov = unsafe { Buffers::from_iovec(iov, count) }?;
         let flags = ep.tx_flags();
-        ep.send(&SendArgs { iov: iov.as_slice(), tag: Some(tag), data: None, dest, context: context.addr(), flags })
+        ep.send(&SendArgs { iov: iov.as_slice(), tag: Some(tag), data: None, dest, context: context.expose_provenance(), flags })
     })
 }
 
@@ -166,7 +166,7 @@ unsafe extern "C" fn sendmsg(ep: *mut fid_ep, msg: *const fi_msg_tagged, flags: 
             tag: Some(msg.tag),
             data: (flags & fi::FI_REMOTE_CQ_DATA != 0).then_some(msg.data),
             dest: msg.addr,
-            context: msg.context.addr(),
+            context: msg.context.expose_provenance(),
             flags,
         })
     })
@@ -205,7 +205,7 @@ unsafe extern "C" fn senddata(
         // SAFETY: the buffer is the operation's until it completes.
         let buf = unsafe { buffer(buf, len) }?;
         let flags = ep.tx_flags();
-        ep.send(&SendArgs { iov: &[buf], tag: Some(tag), data: Some(data), dest, context: context.addr(), flags })
+        ep.send(&SendArgs { iov: &[buf], tag: Some(tag), data: Some(data), dest, context: context.expose_provenance(), flags })
     })
 }
 

@@ -5,7 +5,7 @@
 
 use super::float::Real;
 use super::{Element, Op, execute_word};
-use libfabric_sys::longdouble::LongDouble;
+use libfabric_sys::LongDouble;
 use scif_ring::Mem;
 use std::cmp::Ordering;
 

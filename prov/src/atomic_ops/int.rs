@@ -59,20 +59,18 @@ macro_rules! word_integers {
 
             #[inline]
             fn execute(op: Op, target: &Mem, operand: Self, compare: Self) -> Option<Self> {
-                // The operations that compilers and MPI use most have an instruction that cannot fail and retry.
-                if op == Op::Sum {
-                    let operand = <$word>::from_ne_bytes(operand.to_ne_bytes());
-                    let old = rmw::fetch_add::<$word>(target, operand)?;
-                    return Some(Self::from_ne_bytes(old.to_ne_bytes()));
+                let word = |value: Self| <$word>::from_ne_bytes(value.to_ne_bytes());
+                let value = |word: $word| Self::from_ne_bytes(word.to_ne_bytes());
+                // The usual operations have an instruction that does not have to be retried.
+                match op {
+                    Op::Sum => rmw::fetch_add(target, word(operand)).map(value),
+                    Op::Write => rmw::swap(target, word(operand)).map(value),
+                    Op::SwapEq => {
+                        let (Ok(old) | Err(old)) = rmw::compare_exchange(target, word(compare), word(operand))?;
+                        Some(value(old))
+                    }
+                    _ => execute_word(op, target, operand, compare, value, word),
                 }
-                execute_word::<Self, $word>(
-                    op,
-                    target,
-                    operand,
-                    compare,
-                    |word| Self::from_ne_bytes(word.to_ne_bytes()),
-                    |value| <$word>::from_ne_bytes(value.to_ne_bytes()),
-                )
             }
         }
     )*};

@@ -3,7 +3,7 @@
 
 use super::float::{self, Real};
 use super::{Element, Op};
-use libfabric_sys::longdouble::LongDouble;
+use libfabric_sys::LongDouble;
 use std::cmp::Ordering;
 
 impl Real for LongDouble {

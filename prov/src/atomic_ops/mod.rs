@@ -9,7 +9,7 @@
 //! - An element of at most 8 bytes at a naturally aligned address is changed by one atomic instruction (or a
 //!   compare-and-swap loop), so that any number of executors, also in other processes, may work on it at once.
 //! - Everything else is changed under one lock of this process and must only ever be executed by the process
-//!   that owns the memory: [`is_direct`] tells which is which.
+//!   that owns the memory.
 //! - `FI_ATOMIC_READ` never writes its target: the memory may be readable only.
 //!
 //! Mirrors `fi_atomic(3)`.
@@ -23,7 +23,7 @@ mod tests;
 
 use crate::data::{AtomicKind, Errno};
 use libfabric_sys as fi;
-use libfabric_sys::longdouble::LongDouble;
+use libfabric_sys::LongDouble;
 use scif_ring::{Mem, rmw};
 use std::sync::{Mutex, PoisonError};
 
@@ -215,16 +215,6 @@ pub(crate) fn valid(op: u32, datatype: u32, kind: AtomicKind) -> bool {
     match (Op::from_raw(op), DataType::from_raw(datatype)) {
         (Some(op), Some(datatype)) => op.belongs_to(kind) && datatype.supports(op),
         _ => false,
-    }
-}
-
-/// Whether anybody who can reach the target may execute on it: its elements are changed by atomic instructions.
-/// When not, only the process that owns the memory may.
-#[inline]
-pub(crate) fn is_direct(datatype: u32, target_addr: u64) -> bool {
-    match size_of(datatype) {
-        Some(size) => size <= 8 && target_addr.is_multiple_of(size as u64),
-        None => false,
     }
 }
 

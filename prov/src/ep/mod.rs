@@ -1,1 +1,423 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#![expect(unsafe_code, reason = "C calls in, with pointers")]
+//! Endpoints: the C object, its life from `fi_endpoint` to `fi_close`, its aliases and its flags.
+//!
+//! What an endpoint does once it is enabled is in `data`, how calls get there in [`post`]; options are in `opt`,
+//! bindings in `bind`, addresses in `name`.
+//!
+//! # Invariants
+//!
+//! - The SCIF port is taken when the endpoint is opened, so that its name is known and other processes may connect before
+//!   it is enabled.
+//! - An alias shares everything with its endpoint but the default flags; the state goes with the last of them.
+//! - A table of an operation class that the endpoint was opened without answers `-FI_ENOSYS`.
+//!
+//! Mirrors fi_endpoint(3).
+
+mod bind;
+mod name;
+mod opt;
+pub(crate) mod post;
+
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+
+use libfabric_sys as fi;
+use libfabric_sys::{fid, fid_ep, fid_t};
+use scif_ring::Count;
+
+use crate::attr;
+use crate::data::{self, EpConfig, EpState};
+use crate::domain::{Domain, DomainShared};
+use crate::entry::{self, Errno, Object, guard, guard_int, object};
+use post::{RX_OP_FLAGS, TX_OP_FLAGS};
+
+/// What an endpoint and its aliases share.
+struct Core {
+    dom: Arc<DomainShared>,
+    /// Index of its state in [`crate::domain::DomainState::eps`]; changes with the name, before it is enabled.
+    idx: Count,
+    /// The IP address in its name.
+    ip: Count,
+    inject_size: usize,
+    /// `FI_COMPLETION` when every transmit (receive) completes, because the queue was not bound selectively; else 0.
+    tx_always: Count,
+    rx_always: Count,
+    /// Endpoint and aliases that C has not closed; changed under the gate.
+    handles: Count,
+    limits: opt::Limits,
+}
+
+/// `struct fid_ep`: an endpoint, or an alias of one.
+#[repr(C)]
+pub(crate) struct Ep {
+    fid: fid_ep,
+    core: Arc<Core>,
+    tx_op_flags: Count,
+    rx_op_flags: Count,
+}
+
+// SAFETY: the pointers in `fid` are to statics and to what the application makes of its context; nothing is reached
+// through them here.
+unsafe impl Sync for Ep {}
+
+// SAFETY: repr(C) with a fid_ep first; FI_CLASS_EP is in Ep objects only.
+unsafe impl Object for Ep {
+    const FCLASS: usize = fi::FI_CLASS_EP;
+}
+
+static FID_OPS: fi::fi_ops = fi::fi_ops { close, bind, control, ..fi::FI_OPS_NOSYS };
+
+static EP_OPS: fi::fi_ops_ep =
+    fi::fi_ops_ep { cancel, getopt, setopt, rx_size_left, tx_size_left, ..fi::FI_OPS_EP_NOSYS };
+
+static CM_OPS: fi::fi_ops_cm = fi::fi_ops_cm { setname, getname, ..fi::FI_OPS_CM_NOSYS };
+
+static NO_MSG: fi::fi_ops_msg = fi::FI_OPS_MSG_NOSYS;
+static NO_TAGGED: fi::fi_ops_tagged = fi::FI_OPS_TAGGED_NOSYS;
+static NO_RMA: fi::fi_ops_rma = fi::FI_OPS_RMA_NOSYS;
+static NO_ATOMIC: fi::fi_ops_atomic = fi::FI_OPS_ATOMIC_NOSYS;
+static NO_COLLECTIVE: fi::fi_ops_collective = fi::FI_OPS_COLLECTIVE_NOSYS;
+
+/// `int fi_close(struct fid *ep)`
+///
+/// Of an endpoint with aliases only the last close releases anything.
+unsafe extern "C" fn close(fid: *mut fid) -> c_int {
+    guard_int(|| {
+        // SAFETY: C passes an endpoint that it does not use any more; `open` or `alias` gave it.
+        let ep = unsafe { entry::take::<Ep, _>(fid) }?;
+        ep.core.release();
+        Ok(())
+    })
+}
+
+/// `int fi_ep_bind(struct fid_ep *ep, struct fid *bfid, uint64_t flags)`
+///
+/// # Errors
+/// `-FI_EINVAL` for objects that are not bound to endpoints or a place that is taken, `-FI_EBADFLAGS` for flags that do
+/// not go with the object, `-FI_EDOMAIN` for an object of another domain, `-FI_EOPBADSTATE` once enabled.
+unsafe extern "C" fn bind(fid: *mut fid, bfid: *mut fid, flags: u64) -> c_int {
+    guard_int(|| {
+        // SAFETY: C passes an open endpoint.
+        let ep = unsafe { object::<Ep, _>(fid) }?;
+        // SAFETY: C passes null or an open object.
+        unsafe { ep.core.bind(bfid, flags) }
+    })
+}
+
+/// `int fi_control(struct fid *ep, int command, void *arg)`
+///
+/// # Errors
+/// `-FI_ENOSYS` for commands that are not an endpoint's; see [`Core::enable`] for `FI_ENABLE`.
+unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) -> c_int {
+    guard_int(|| {
+        // SAFETY: C passes an open endpoint.
+        let ep = unsafe { object::<Ep, _>(fid) }?;
+        match command {
+            fi::FI_ENABLE => ep.core.enable(),
+            fi::FI_GETOPSFLAG => {
+                // SAFETY: null or the argument of this command.
+                let flags = unsafe { arg.cast::<u64>().as_mut() }.ok_or(fi::FI_EINVAL)?;
+                *flags = ep.op_flags(*flags)?.get_relaxed();
+                Ok(())
+            }
+            fi::FI_SETOPSFLAG => {
+                // SAFETY: null or the argument of this command.
+                let flags = unsafe { arg.cast::<u64>().as_ref() }.ok_or(fi::FI_EINVAL)?;
+                ep.set_op_flags(*flags)
+            }
+            fi::FI_ALIAS => {
+                // SAFETY: null or the argument of this command.
+                let alias = unsafe { arg.cast::<fi::fi_alias>().as_ref() }.ok_or(fi::FI_EINVAL)?;
+                if alias.fid.is_null() {
+                    return Err(fi::FI_EINVAL);
+                }
+                let made = ep.alias(alias.flags)?;
+                // SAFETY: not null; room for the new object.
+                unsafe { entry::put(alias.fid, entry::give::<Ep, fid>(made)) }
+            }
+            _ => Err(fi::FI_ENOSYS),
+        }
+    })
+}
+
+/// `ssize_t fi_cancel(struct fid_ep *ep, void *context)`
+unsafe extern "C" fn cancel(fid: fid_t, context: *mut c_void) -> isize {
+    guard(|| {
+        // SAFETY: C passes an open endpoint.
+        let ep = unsafe { object::<Ep, _>(fid) }?;
+        data::cancel(&mut ep.core.dom.gate.lock(), ep.core.idx(), context.expose_provenance())?;
+        Ok(0)
+    })
+}
+
+/// `int fi_getopt(struct fid *ep, int level, int optname, void *optval, size_t *optlen)`
+///
+/// # Errors
+/// `-FI_ENOPROTOOPT` for an option that cannot be read, `-FI_ETOOSMALL` when its value does not fit.
+unsafe extern "C" fn getopt(
+    fid: fid_t,
+    level: c_int,
+    optname: c_int,
+    optval: *mut c_void,
+    optlen: *mut usize,
+) -> c_int {
+    guard_int(|| {
+        // SAFETY: C passes an open endpoint.
+        let ep = unsafe { object::<Ep, _>(fid) }?;
+        let value = ep.core.option(level, optname)?;
+        // SAFETY: null or the length of the caller's buffer.
+        let len = unsafe { optlen.as_mut() }.ok_or(fi::FI_EINVAL)?;
+        let room = std::mem::replace(len, size_of::<usize>());
+        if room < size_of::<usize>() {
+            return Err(fi::FI_ETOOSMALL);
+        }
+        if optval.is_null() {
+            return Err(fi::FI_EINVAL);
+        }
+        // SAFETY: not null, and long enough by the check above; nothing says it is aligned.
+        unsafe { optval.cast::<usize>().write_unaligned(value) };
+        Ok(())
+    })
+}
+
+/// `int fi_setopt(struct fid *ep, int level, int optname, const void *optval, size_t optlen)`
+///
+/// # Errors
+/// `-FI_ENOPROTOOPT` for an option that cannot be set, `-FI_ETOOSMALL` for a value that is too short, `-FI_EINVAL` or
+/// `-FI_EOPNOTSUPP` for one that cannot be.
+unsafe extern "C" fn setopt(
+    fid: fid_t,
+    level: c_int,
+    optname: c_int,
+    optval: *const c_void,
+    optlen: usize,
+) -> c_int {
+    guard_int(|| {
+        // SAFETY: C passes an open endpoint.
+        let ep = unsafe { object::<Ep, _>(fid) }?;
+        // SAFETY: null or a value of that length.
+        let value = unsafe { entry::slice(optval.cast::<u8>(), optlen) }?;
+        ep.core.set_option(level, optname, value)
+    })
+}
+
+/// `ssize_t fi_rx_size_left(struct fid_ep *ep)`
+unsafe extern "C" fn rx_size_left(ep: *mut fid_ep) -> isize {
+    guard(|| {
+        // SAFETY: C passes an open endpoint.
+        let ep = unsafe { object::<Ep, _>(ep) }?;
+        ep.core.size_left(|cfg| cfg.rx_size)
+    })
+}
+
+/// `ssize_t fi_tx_size_left(struct fid_ep *ep)`
+unsafe extern "C" fn tx_size_left(ep: *mut fid_ep) -> isize {
+    guard(|| {
+        // SAFETY: C passes an open endpoint.
+        let ep = unsafe { object::<Ep, _>(ep) }?;
+        ep.core.size_left(|cfg| cfg.tx_size)
+    })
+}
+
+/// `int fi_setname(fid_t fid, void *addr, size_t addrlen)`
+///
+/// # Errors
+/// `-FI_EINVAL` for bytes that are no address, `-FI_EADDRNOTAVAIL` for one of another host, `-FI_EADDRINUSE` for one that
+/// is taken, `-FI_EOPBADSTATE` once enabled.
+unsafe extern "C" fn setname(fid: fid_t, addr: *mut c_void, addrlen: usize) -> c_int {
+    guard_int(|| {
+        // SAFETY: C passes an open endpoint.
+        let ep = unsafe { object::<Ep, _>(fid) }?;
+        // SAFETY: null or an address of that length.
+        let addr = unsafe { entry::slice(addr.cast_const().cast::<u8>(), addrlen) }?;
+        ep.core.set_name(addr)
+    })
+}
+
+/// `int fi_getname(fid_t fid, void *addr, size_t *addrlen)`
+///
+/// # Errors
+/// `-FI_ETOOSMALL` when the address does not fit; `*addrlen` is its length all the same.
+unsafe extern "C" fn getname(fid: fid_t, addr: *mut c_void, addrlen: *mut usize) -> c_int {
+    guard_int(|| {
+        // SAFETY: C passes an open endpoint.
+        let ep = unsafe { object::<Ep, _>(fid) }?;
+        let name = ep.core.name()?;
+        // SAFETY: null or the length of the caller's buffer.
+        let len = unsafe { addrlen.as_mut() }.ok_or(fi::FI_EINVAL)?;
+        let room = std::mem::replace(len, name.len());
+        if addr.is_null() || room < name.len() {
+            return Err(fi::FI_ETOOSMALL);
+        }
+        // SAFETY: not null, long enough by the check above, and no part of `name`.
+        unsafe { std::ptr::copy_nonoverlapping(name.as_ptr(), addr.cast::<u8>(), name.len()) };
+        Ok(())
+    })
+}
+
+/// `int fi_endpoint(struct fid_domain *domain, struct fi_info *info, struct fid_ep **ep, void *context)`
+///
+/// # Errors
+/// `-FI_EINVAL` for an incomplete or contradicting info, `-FI_ENOSYS` for types of endpoints that are not offered,
+/// `-FI_EADDRINUSE` when the port of the source address is taken, `-FI_EADDRNOTAVAIL` when it is another host's.
+pub(crate) unsafe extern "C" fn open(
+    domain: *mut fi::fid_domain,
+    info: *mut fi::fi_info,
+    ep: *mut *mut fid_ep,
+    context: *mut c_void,
+) -> c_int {
+    guard_int(|| {
+        // SAFETY: C passes an open domain.
+        let domain = unsafe { object::<Domain, _>(domain) }?;
+        // SAFETY: null or an info of the library's.
+        let info = unsafe { info.as_ref() }.ok_or(fi::FI_EINVAL)?;
+        // SAFETY: null or the attributes of an info.
+        let ep_attr = unsafe { info.ep_attr.as_ref() }.ok_or(fi::FI_EINVAL)?;
+        // SAFETY: null or the attributes of an info.
+        let tx = unsafe { info.tx_attr.as_ref() }.ok_or(fi::FI_EINVAL)?;
+        // SAFETY: null or the attributes of an info.
+        let rx = unsafe { info.rx_attr.as_ref() }.ok_or(fi::FI_EINVAL)?;
+        let src_len = if info.src_addr.is_null() { 0 } else { info.src_addrlen };
+        // SAFETY: an address of that length, or none.
+        let src = unsafe { entry::slice(info.src_addr.cast_const().cast::<u8>(), src_len) }?;
+        if ep.is_null() || ep_attr.tx_ctx_cnt > 1 || ep_attr.rx_ctx_cnt > 1 {
+            return Err(fi::FI_EINVAL);
+        }
+        match ep_attr.type_ {
+            fi::FI_EP_RDM => {}
+            fi::FI_EP_MSG | fi::FI_EP_DGRAM => return Err(fi::FI_ENOSYS),
+            _ => return Err(fi::FI_EINVAL),
+        }
+        let new = Ep::open(&domain.shared, info.caps, tx, rx, src, context)?;
+        // SAFETY: not null; room for the new object.
+        unsafe { entry::put(ep, entry::give(new)) }
+    })
+}
+
+impl Ep {
+    fn open(
+        dom: &Arc<DomainShared>,
+        caps: u64,
+        tx: &fi::fi_tx_attr,
+        rx: &fi::fi_rx_attr,
+        src: &[u8],
+        context: *mut c_void,
+    ) -> Result<Box<Ep>, Errno> {
+        let caps = if caps == 0 { attr::TX_CAPS | attr::RX_CAPS } else { caps };
+        let or_default = |size: usize, default: usize| if size == 0 { default } else { size };
+        let cfg = EpConfig {
+            caps,
+            msg_order: tx.msg_order,
+            tx_size: or_default(tx.size, attr::DEFAULT_SIZE),
+            rx_size: or_default(rx.size, attr::DEFAULT_SIZE),
+            inject_size: or_default(tx.inject_size, attr::INJECT_SIZE).min(attr::INJECT_SIZE),
+            av: u32::MAX,
+            min_multi_recv: opt::MIN_MULTI_RECV,
+            rma_event: caps & fi::FI_RMA_EVENT != 0,
+            source: caps & fi::FI_SOURCE != 0,
+            directed: caps & fi::FI_DIRECTED_RECV != 0,
+            ..EpConfig::default()
+        };
+        let inject_size = cfg.inject_size;
+        let sock = name::take_port(dom, src)?;
+        let idx = dom.add_ep(EpState::new(cfg, sock))?;
+        let core = Core {
+            dom: Arc::clone(dom),
+            idx: Count::new(u64::from(idx)),
+            ip: Count::new(u64::from(name::ip_of(src).to_bits())),
+            inject_size,
+            tx_always: Count::new(0),
+            rx_always: Count::new(0),
+            handles: Count::new(1),
+            limits: opt::Limits::new(inject_size),
+        };
+        let has = |cap: u64| caps & cap != 0;
+        Ok(Box::new(Ep {
+            fid: fid_ep {
+                fid: fid { fclass: fi::FI_CLASS_EP, context, ops: &raw const FID_OPS },
+                ops: &raw const EP_OPS,
+                cm: &raw const CM_OPS,
+                msg: if has(fi::FI_MSG) { &raw const crate::msg::OPS } else { &raw const NO_MSG },
+                rma: if has(fi::FI_RMA) { &raw const crate::rma::OPS } else { &raw const NO_RMA },
+                tagged: if has(fi::FI_TAGGED) { &raw const crate::tagged::OPS } else { &raw const NO_TAGGED },
+                atomic: if has(fi::FI_ATOMIC) { &raw const crate::atomic::OPS } else { &raw const NO_ATOMIC },
+                collective: &raw const NO_COLLECTIVE,
+            },
+            core: Arc::new(core),
+            tx_op_flags: Count::new(tx.op_flags & TX_OP_FLAGS),
+            rx_op_flags: Count::new(rx.op_flags & RX_OP_FLAGS),
+        }))
+    }
+
+    /// The default flags of the direction that `flags` names.
+    fn op_flags(&self, flags: u64) -> Result<&Count, Errno> {
+        match flags & (fi::FI_TRANSMIT | fi::FI_RECV) {
+            fi::FI_TRANSMIT => Ok(&self.tx_op_flags),
+            fi::FI_RECV => Ok(&self.rx_op_flags),
+            _ => Err(fi::FI_EINVAL),
+        }
+    }
+
+    /// Replaces the default flags of the direction that `flags` names by the rest of it.
+    fn set_op_flags(&self, flags: u64) -> Result<(), Errno> {
+        let place = self.op_flags(flags)?;
+        let allowed = if flags & fi::FI_TRANSMIT != 0 { TX_OP_FLAGS } else { RX_OP_FLAGS };
+        let flags = flags & !(fi::FI_TRANSMIT | fi::FI_RECV);
+        if flags & !allowed != 0 {
+            return Err(fi::FI_EBADFLAGS);
+        }
+        place.set_relaxed(flags);
+        Ok(())
+    }
+
+    /// Another handle for the endpoint, with `flags` as the default of the direction they name.
+    fn alias(&self, flags: u64) -> Result<Box<Ep>, Errno> {
+        let alias = Box::new(Ep {
+            fid: self.fid,
+            core: Arc::clone(&self.core),
+            tx_op_flags: Count::new(self.tx_op_flags.get_relaxed()),
+            rx_op_flags: Count::new(self.rx_op_flags.get_relaxed()),
+        });
+        alias.set_op_flags(flags)?;
+        let inside = self.core.dom.gate.lock();
+        self.core.handles.add_relaxed(1);
+        drop(inside);
+        Ok(alias)
+    }
+}
+
+impl Core {
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "only indexes are stored here")]
+    fn idx(&self) -> u32 {
+        self.idx.get_relaxed() as u32
+    }
+
+    /// One handle less; with the last one the endpoint goes.
+    fn release(&self) {
+        let mut st = self.dom.gate.lock();
+        let left = self.handles.get_relaxed().saturating_sub(1);
+        self.handles.set_relaxed(left);
+        if left > 0 {
+            return;
+        }
+        let ep = st.eps.get_mut(self.idx());
+        let av = ep.as_ref().map(|ep| ep.cfg.av);
+        if let Some(eq) = ep.and_then(|ep| ep.eq.take()) {
+            eq.unbound();
+        }
+        drop(st);
+        self.dom.close_ep(self.idx(), av);
+    }
+
+    /// A lower bound of what may be posted: nothing is known about the peers' progress.
+    fn size_left(&self, size: impl Fn(&EpConfig) -> usize) -> Result<isize, Errno> {
+        let st = self.dom.gate.lock();
+        let ep = st.eps.get(self.idx()).ok_or(fi::FI_EINVAL)?;
+        if !ep.enabled {
+            return Err(fi::FI_EOPBADSTATE);
+        }
+        isize::try_from(size(&ep.cfg)).map_err(|_| fi::FI_EINVAL)
+    }
+}

@@ -259,7 +259,7 @@ impl Ep {
     #[inline]
     pub(crate) fn send(&self, args: &SendArgs<'_>) -> Result<isize, Errno> {
         self.check_inject(args.flags, args.iov)?;
-        data::send(&mut self.core.dom.gate.lock(), self.core.idx, args)?;
+        data::send(&mut self.core.dom.gate.lock(), self.core.idx(), args)?;
         Ok(0)
     }
 
@@ -273,7 +273,7 @@ impl Ep {
         if args.flags & fi::FI_CLAIM != 0 && args.context == 0 {
             return Err(fi::FI_EINVAL);
         }
-        data::recv(&mut self.core.dom.gate.lock(), self.core.idx, args)?;
+        data::recv(&mut self.core.dom.gate.lock(), self.core.idx(), args)?;
         Ok(0)
     }
 
@@ -285,7 +285,7 @@ impl Ep {
     #[inline]
     pub(crate) fn rma(&self, args: &RmaArgs<'_>) -> Result<isize, Errno> {
         self.check_inject(args.flags, args.iov)?;
-        data::rma(&mut self.core.dom.gate.lock(), self.core.idx, args)?;
+        data::rma(&mut self.core.dom.gate.lock(), self.core.idx(), args)?;
         Ok(0)
     }
 
@@ -297,7 +297,7 @@ impl Ep {
     #[inline]
     pub(crate) fn atomic(&self, args: &AtomicArgs<'_>) -> Result<isize, Errno> {
         self.check_inject(args.flags, args.operand)?;
-        data::atomic(&mut self.core.dom.gate.lock(), self.core.idx, args)?;
+        data::atomic(&mut self.core.dom.gate.lock(), self.core.idx(), args)?;
         Ok(0)
     }
 }

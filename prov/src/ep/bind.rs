@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#![expect(unsafe_code, reason = "recovers the objects that C binds")]
+//! What an endpoint is bound to, and whether that is enough to enable it.
+//!
+//! Mirrors fi_endpoint(3), "fi_ep_bind" and "fi_enable".
+
+use std::sync::Arc;
+
+use libfabric_sys as fi;
+use libfabric_sys::fid;
+
+use super::Core;
+use crate::av::Av;
+use crate::cntr::Cntr;
+use crate::cq::Cq;
+use crate::data::EpConfig;
+use crate::domain::{DomainShared, DomainState};
+use crate::entry::{Errno, class_of, object};
+use crate::eq::Eq;
+
+const CQ_FLAGS: u64 = fi::FI_TRANSMIT | fi::FI_RECV | fi::FI_SELECTIVE_COMPLETION;
+const CNTR_FLAGS: u64 = fi::FI_SEND
+    | fi::FI_RECV
+    | fi::FI_READ
+    | fi::FI_WRITE
+    | fi::FI_REMOTE_READ
+    | fi::FI_REMOTE_WRITE;
+
+impl Core {
+    /// # Safety
+    ///
+    /// `bfid` is null or points to an open object of this provider.
+    pub(super) unsafe fn bind(&self, bfid: *const fid, flags: u64) -> Result<(), Errno> {
+        // SAFETY: null or an open object, by the caller's contract.
+        match unsafe { class_of(bfid) }? {
+            // SAFETY: an open object, by the caller's contract.
+            fi::FI_CLASS_CQ => self.bind_cq(unsafe { object::<Cq, _>(bfid) }?, flags),
+            // SAFETY: an open object, by the caller's contract.
+            fi::FI_CLASS_CNTR => self.bind_cntr(unsafe { object::<Cntr, _>(bfid) }?, flags),
+            // SAFETY: an open object, by the caller's contract.
+            fi::FI_CLASS_AV => self.bind_av(unsafe { object::<Av, _>(bfid) }?, flags),
+            // SAFETY: an open object, by the caller's contract.
+            fi::FI_CLASS_EQ => self.bind_eq(unsafe { object::<Eq, _>(bfid) }?, flags),
+            _ => Err(fi::FI_EINVAL),
+        }
+    }
+
+    fn bind_cq(&self, cq: &Cq, flags: u64) -> Result<(), Errno> {
+        if flags & !CQ_FLAGS != 0 {
+            return Err(fi::FI_EBADFLAGS);
+        }
+        let (tx, rx) = (flags & fi::FI_TRANSMIT != 0, flags & fi::FI_RECV != 0);
+        self.while_disabled(cq.domain(), |st, idx| {
+            let cfg = config(st, idx)?;
+            if (tx && cfg.tx_cq.is_some()) || (rx && cfg.rx_cq.is_some()) {
+                return Err(fi::FI_EINVAL);
+            }
+            if tx || rx {
+                self.dom.bind_cq(st, idx, cq.index())?;
+            }
+            let always = if flags & fi::FI_SELECTIVE_COMPLETION == 0 { fi::FI_COMPLETION } else { 0 };
+            let cfg = config(st, idx)?;
+            if tx {
+                cfg.tx_cq = Some(cq.index());
+                self.tx_always.set_relaxed(always);
+            }
+            if rx {
+                cfg.rx_cq = Some(cq.index());
+                self.rx_always.set_relaxed(always);
+            }
+            Ok(())
+        })
+    }
+
+    fn bind_cntr(&self, cntr: &Cntr, flags: u64) -> Result<(), Errno> {
+        if flags & !CNTR_FLAGS != 0 {
+            return Err(fi::FI_EBADFLAGS);
+        }
+        self.while_disabled(cntr.domain(), |st, idx| {
+            if counters(config(st, idx)?).any(|(flag, place)| flags & flag != 0 && place.is_some()) {
+                return Err(fi::FI_EINVAL);
+            }
+            if flags != 0 {
+                self.dom.bind_cntr(st, idx, cntr.index())?;
+            }
+            for (_, place) in counters(config(st, idx)?).filter(|(flag, _)| flags & flag != 0) {
+                *place = Some(cntr.index());
+            }
+            Ok(())
+        })
+    }
+
+    fn bind_av(&self, av: &Av, flags: u64) -> Result<(), Errno> {
+        if flags != 0 {
+            return Err(fi::FI_EBADFLAGS);
+        }
+        self.while_disabled(av.domain(), |st, idx| {
+            let DomainState { eps, avs, .. } = st;
+            let ep = eps.get_mut(idx).ok_or(fi::FI_EINVAL)?;
+            if ep.cfg.av != u32::MAX {
+                return Err(fi::FI_EINVAL);
+            }
+            avs.get_mut(av.index()).ok_or(fi::FI_EINVAL)?.endpoints += 1;
+            ep.cfg.av = av.index();
+            Ok(())
+        })
+    }
+
+    fn bind_eq(&self, eq: &Eq, flags: u64) -> Result<(), Errno> {
+        if flags != 0 {
+            return Err(fi::FI_EBADFLAGS);
+        }
+        self.while_disabled(&self.dom, |st, idx| {
+            let ep = st.eps.get_mut(idx).ok_or(fi::FI_EINVAL)?;
+            if ep.eq.is_some() {
+                return Err(fi::FI_EINVAL);
+            }
+            eq.shared().bound();
+            ep.eq = Some(Arc::clone(eq.shared()));
+            Ok(())
+        })
+    }
+
+    /// Changes a binding to an object of `dom` under the gate.
+    fn while_disabled(
+        &self,
+        dom: &Arc<DomainShared>,
+        change: impl FnOnce(&mut DomainState, u32) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        if !Arc::ptr_eq(dom, &self.dom) {
+            return Err(fi::FI_EDOMAIN);
+        }
+        let mut st = self.dom.gate.lock();
+        let idx = self.idx();
+        if st.eps.get(idx).ok_or(fi::FI_EINVAL)?.enabled {
+            return Err(fi::FI_EOPBADSTATE);
+        }
+        change(&mut st, idx)
+    }
+
+    /// Lets operations in; of an enabled endpoint no error.
+    ///
+    /// # Errors
+    ///
+    /// `FI_ENOCQ` when a direction it was opened for has neither queue nor counter, `FI_ENOAV` without address vector.
+    pub(super) fn enable(&self) -> Result<(), Errno> {
+        let mut st = self.dom.gate.lock();
+        let ep = st.eps.get_mut(self.idx()).ok_or(fi::FI_EINVAL)?;
+        if !ep.enabled {
+            is_complete(&ep.cfg)?;
+            ep.enabled = true;
+        }
+        Ok(())
+    }
+
+    /// Gives the new state `idx` what `old` is bound to.
+    pub(super) fn bind_like(&self, st: &mut DomainState, idx: u32, old: u32) -> Result<(), Errno> {
+        let mut cfg = config(st, old)?.clone();
+        // First, since the new state gives it back whatever happens here.
+        if let Some(av) = st.avs.get_mut(cfg.av) {
+            av.endpoints += 1;
+        }
+        for cq in [cfg.tx_cq, cfg.rx_cq].into_iter().flatten() {
+            self.dom.bind_cq(st, idx, cq)?;
+        }
+        for cntr in counters(&mut cfg).filter_map(|(_, place)| *place) {
+            self.dom.bind_cntr(st, idx, cntr)?;
+        }
+        let eq = st.eps.get_mut(old).and_then(|ep| ep.eq.take());
+        st.eps.get_mut(idx).ok_or(fi::FI_EINVAL)?.eq = eq;
+        Ok(())
+    }
+}
+
+fn config(st: &mut DomainState, idx: u32) -> Result<&mut EpConfig, Errno> {
+    st.eps.get_mut(idx).map(|ep| &mut ep.cfg).ok_or(fi::FI_EINVAL)
+}
+
+/// The counters of an endpoint with the flags that bind them.
+fn counters(cfg: &mut EpConfig) -> impl Iterator<Item = (u64, &mut Option<u32>)> {
+    [
+        (fi::FI_SEND, &mut cfg.cntr_send),
+        (fi::FI_RECV, &mut cfg.cntr_recv),
+        (fi::FI_READ, &mut cfg.cntr_read),
+        (fi::FI_WRITE, &mut cfg.cntr_write),
+        (fi::FI_REMOTE_READ, &mut cfg.cntr_remote_read),
+        (fi::FI_REMOTE_WRITE, &mut cfg.cntr_remote_write),
+    ]
+    .into_iter()
+}
+
+/// Whether every operation the endpoint was opened for can be reported.
+fn is_complete(cfg: &EpConfig) -> Result<(), Errno> {
+    // Naming no direction means all of them.
+    let has = |kinds: u64, direction: u64, directions: u64| {
+        cfg.caps & kinds != 0 && (cfg.caps & direction != 0 || cfg.caps & directions == 0)
+    };
+    let (messages, both) = (fi::FI_MSG | fi::FI_TAGGED, fi::FI_SEND | fi::FI_RECV);
+    let (accesses, started) = (fi::FI_RMA | fi::FI_ATOMIC, fi::FI_READ | fi::FI_WRITE);
+    let all = started | fi::FI_REMOTE_READ | fi::FI_REMOTE_WRITE;
+    let transmits = has(messages, fi::FI_SEND, both) || has(accesses, started, all);
+    let tx = cfg.tx_cq.or(cfg.cntr_send).or(cfg.cntr_read).or(cfg.cntr_write);
+    let rx = cfg.rx_cq.or(cfg.cntr_recv);
+    if (transmits && tx.is_none()) || (has(messages, fi::FI_RECV, both) && rx.is_none()) {
+        return Err(fi::FI_ENOCQ);
+    }
+    if cfg.av == u32::MAX {
+        return Err(fi::FI_ENOAV);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bound(caps: u64, tx: bool, rx: bool) -> EpConfig {
+        EpConfig { caps, tx_cq: tx.then_some(0), rx_cq: rx.then_some(0), ..EpConfig::default() }
+    }
+
+    #[test]
+    fn each_direction_needs_a_place_to_complete() {
+        assert_eq!(is_complete(&bound(fi::FI_MSG, true, true)), Ok(()));
+        assert_eq!(is_complete(&bound(fi::FI_MSG, true, false)), Err(fi::FI_ENOCQ));
+        assert_eq!(is_complete(&bound(fi::FI_MSG, false, true)), Err(fi::FI_ENOCQ));
+        assert_eq!(is_complete(&bound(fi::FI_TAGGED | fi::FI_SEND, true, false)), Ok(()));
+        assert_eq!(is_complete(&bound(fi::FI_TAGGED | fi::FI_RECV, false, true)), Ok(()));
+        assert_eq!(is_complete(&bound(fi::FI_RMA, true, false)), Ok(()));
+        assert_eq!(is_complete(&bound(fi::FI_RMA, false, true)), Err(fi::FI_ENOCQ));
+        assert_eq!(is_complete(&bound(fi::FI_RMA | fi::FI_REMOTE_WRITE, false, false)), Ok(()));
+        assert_eq!(is_complete(&bound(fi::FI_ATOMIC | fi::FI_READ, false, false)), Err(fi::FI_ENOCQ));
+    }
+
+    #[test]
+    fn counters_are_places_to_complete() {
+        let cfg = EpConfig {
+            caps: fi::FI_MSG,
+            cntr_send: Some(0),
+            cntr_recv: Some(0),
+            ..EpConfig::default()
+        };
+        assert_eq!(is_complete(&cfg), Ok(()));
+    }
+
+    #[test]
+    fn an_address_vector_is_needed() {
+        let cfg = EpConfig { av: u32::MAX, ..bound(fi::FI_MSG, true, true) };
+        assert_eq!(is_complete(&cfg), Err(fi::FI_ENOAV));
+    }
+
+    #[test]
+    fn every_counter_flag_has_its_place() {
+        let mut cfg = EpConfig::default();
+        let flags = counters(&mut cfg).fold(0, |all, (flag, place)| {
+            *place = u32::try_from(flag).ok();
+            all | flag
+        });
+        assert_eq!(flags, CNTR_FLAGS);
+        assert_eq!(cfg.cntr_remote_read.map(u64::from), Some(fi::FI_REMOTE_READ));
+    }
+}

@@ -14,14 +14,18 @@
 #![expect(non_camel_case_types, reason = "the names are libfabric's")]
 
 mod atomic;
+#[cfg(feature = "client")]
+pub mod client;
 mod cm;
 mod collective;
+mod dl;
 mod domain;
 mod endpoint;
 mod eq;
 mod errno;
 mod flags;
 mod header_check;
+mod host;
 mod longdouble;
 mod nosys;
 mod numbers;
@@ -40,6 +44,7 @@ pub use endpoint::*;
 pub use eq::*;
 pub use errno::*;
 pub use flags::*;
+pub use host::{Host, Param, ParamValue};
 pub use libc::iovec;
 pub use longdouble::LongDouble;
 pub use nosys::*;

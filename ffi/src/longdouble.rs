@@ -21,6 +21,10 @@ unsafe extern "C" {
     fn scif_fi_long_double_from_i64(out: *mut LongDouble, value: c_longlong);
 }
 
+#[expect(
+    clippy::should_implement_trait,
+    reason = "called by name from generic arithmetic, not as operators"
+)]
 impl LongDouble {
     /// The value that lies in memory as `bytes`.
     #[must_use]

@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! The host: the libfabric that loaded this provider, and the functions of it that a provider calls.
+//!
+//! Nothing is linked, since a process may hold several copies of libfabric under any name; the right one is the one
+//! that called. Each function is optional. Not here: what to do without them (`fi_log`'s absence means silence, that of
+//! parameters means the environment).
+//!
+//! The prototypes are those of `rdma/fabric.h`, `rdma/providers/fi_log.h` and `rdma/providers/fi_prov.h`.
+#![expect(unsafe_code, reason = "calls functions found by name")]
+
+use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use core::mem::transmute;
+use core::ptr::NonNull;
+use std::ffi::CString;
+
+use crate::dl::{self, Object};
+use crate::{
+    FI_EALREADY, FI_EINVAL, FI_ENOENT, FI_ENOSYS, FI_PARAM_BOOL, FI_PARAM_INT, FI_PARAM_SIZE_T, Provider,
+    fi_log_level, fi_log_subsys, fi_param_type, fi_provider,
+};
+
+type VersionFn = unsafe extern "C" fn() -> u32;
+type LogEnabledFn = unsafe extern "C" fn(*const fi_provider, fi_log_level, fi_log_subsys) -> c_int;
+type LogReadyFn = unsafe extern "C" fn(*const fi_provider, fi_log_level, fi_log_subsys, *mut u64) -> c_int;
+type ParamGetFn = unsafe extern "C" fn(*mut fi_provider, *const c_char, *mut c_void) -> c_int;
+/// A function with variable arguments: only C calls it.
+type AnyFn = unsafe extern "C" fn();
+
+unsafe extern "C" {
+    fn scif_ffi_log(
+        log: AnyFn,
+        prov: *const fi_provider,
+        level: c_uint,
+        subsys: c_uint,
+        func: *const c_char,
+        line: c_int,
+        msg: *const c_char,
+    );
+    fn scif_ffi_param_define(
+        define: AnyFn,
+        prov: *const fi_provider,
+        name: *const c_char,
+        kind: c_uint,
+        help: *const c_char,
+    ) -> c_int;
+}
+
+/// Functions of the libfabric that called us.
+///
+/// `Host` doesn't keep that library loaded: libfabric cleans up its providers when it is unloaded, so a provider that
+/// held it would change when that happens. The constructors that find a library are `unsafe` for that reason.
+#[derive(Clone, Debug, Default)]
+pub struct Host {
+    object: Option<Object>,
+    version: Option<VersionFn>,
+    log: Option<AnyFn>,
+    log_enabled: Option<LogEnabledFn>,
+    log_ready: Option<LogReadyFn>,
+    param_define: Option<AnyFn>,
+    param_get: Option<ParamGetFn>,
+}
+
+/// A value of a parameter, by the type it was defined with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ParamValue {
+    String(CString),
+    Int(c_int),
+    Bool(bool),
+    Size(usize),
+}
+
+impl Host {
+    /// The oldest libfabric supported; what an unknown host is taken for.
+    pub const OLDEST: u32 = crate::fi_version(1, 17);
+
+    /// No host: no version, no log, no parameters.
+    pub const NONE: Self = Self {
+        object: None,
+        version: None,
+        log: None,
+        log_enabled: None,
+        log_ready: None,
+        param_define: None,
+        param_get: None,
+    };
+
+    /// The library that called: the one on the stack, or else the first one mapped, or else [`Host::NONE`].
+    ///
+    /// # Safety
+    /// Neither the result nor a copy is used after the library was unloaded: for a provider, after its `cleanup`
+    /// returned.
+    pub unsafe fn find() -> Self {
+        // SAFETY: the caller's contract.
+        let caller = unsafe { Self::from_stack() };
+        // SAFETY: the caller's contract.
+        caller
+            .or_else(|| unsafe { Self::from_mapped() })
+            .unwrap_or(Self::NONE)
+    }
+
+    /// The library whose code contains `addr`, if it is a libfabric.
+    ///
+    /// # Safety
+    /// As for [`Host::find`].
+    pub unsafe fn from_return_address(addr: *const c_void) -> Option<Self> {
+        Self::in_object(Object::containing(addr)?)
+    }
+
+    /// The innermost library on this thread's stack that is a libfabric and isn't the object this code is in.
+    ///
+    /// # Safety
+    /// As for [`Host::find`].
+    pub unsafe fn from_stack() -> Option<Self> {
+        Self::first(dl::frames().into_iter().filter_map(Object::containing))
+    }
+
+    /// The first mapped library that is a libfabric and isn't the object this code is in.
+    ///
+    /// # Safety
+    /// As for [`Host::find`].
+    pub unsafe fn from_mapped() -> Option<Self> {
+        Self::first(Object::all().into_iter())
+    }
+
+    fn first(objects: impl Iterator<Item = Object>) -> Option<Self> {
+        let own = Object::own();
+        let mut tried: Option<Object> = None;
+        for object in objects {
+            if own.as_ref() == Some(&object) || tried.as_ref() == Some(&object) {
+                continue;
+            }
+            let host = Self::in_object(object.clone());
+            if host.is_some() {
+                return host;
+            }
+            tried = Some(object);
+        }
+        None
+    }
+
+    /// Looks the functions up in `object`, which must define `fi_getinfo` and `fi_version`.
+    fn in_object(object: Object) -> Option<Self> {
+        let handle = object.handle()?;
+        let find = |name: &CStr| handle.own_symbol(&object, name);
+        find(c"fi_getinfo")?;
+        let version = find(c"fi_version")?;
+        // SAFETY: the address is that of `uint32_t fi_version(void)`.
+        let version = unsafe { transmute::<NonNull<c_void>, VersionFn>(version) };
+        // SAFETY: the address is that of a function; it is only called by C through its real type.
+        let log = find(c"fi_log").map(|f| unsafe { transmute::<NonNull<c_void>, AnyFn>(f) });
+        let log_enabled = find(c"fi_log_enabled");
+        // SAFETY: the type is that of `fi_log_enabled`, whose enumerations are passed as `unsigned int`.
+        let log_enabled = log_enabled.map(|f| unsafe { transmute::<NonNull<c_void>, LogEnabledFn>(f) });
+        let log_ready = find(c"fi_log_ready");
+        // SAFETY: the type is that of `fi_log_ready`, whose enumerations are passed as `unsigned int`.
+        let log_ready = log_ready.map(|f| unsafe { transmute::<NonNull<c_void>, LogReadyFn>(f) });
+        // SAFETY: the address is that of a function; it is only called by C through its real type.
+        let param_define =
+            find(c"fi_param_define").map(|f| unsafe { transmute::<NonNull<c_void>, AnyFn>(f) });
+        let param_get = find(c"fi_param_get");
+        // SAFETY: the type is that of `fi_param_get`.
+        let param_get = param_get.map(|f| unsafe { transmute::<NonNull<c_void>, ParamGetFn>(f) });
+        Some(Self {
+            object: Some(object),
+            version: Some(version),
+            log,
+            log_enabled,
+            log_ready,
+            param_define,
+            param_get,
+        })
+    }
+
+    /// The file the host was loaded from.
+    pub fn path(&self) -> Option<&CStr> {
+        self.object.as_ref().map(|o| o.path.as_c_str())
+    }
+
+    /// `uint32_t fi_version(void)`: the interface version of the host, or [`Host::OLDEST`].
+    pub fn version(&self) -> u32 {
+        // SAFETY: the host is loaded by the constructor's contract; the function has no requirement.
+        self.version.map_or(Self::OLDEST, |f| unsafe { f() })
+    }
+
+    /// Whether messages can reach the host's log at all.
+    pub fn has_log(&self) -> bool {
+        self.log.is_some()
+    }
+
+    /// `int fi_log_enabled(prov, level, subsys)`
+    pub fn log_enabled(&self, prov: &'static Provider, level: fi_log_level, subsys: fi_log_subsys) -> bool {
+        // SAFETY: the host is loaded by the constructor's contract; `prov` is a provider's description.
+        let enabled = self
+            .log_enabled
+            .map(|f| unsafe { f(prov.as_ptr(), level, subsys) });
+        enabled.is_some_and(|e| e != 0)
+    }
+
+    /// `int fi_log_ready(prov, level, subsys, showtime)`: as [`Host::log_enabled`], but seldom true for a message that
+    /// comes often. `showtime` starts at 0 and belongs to that message.
+    pub fn log_ready(
+        &self,
+        prov: &'static Provider,
+        level: fi_log_level,
+        subsys: fi_log_subsys,
+        showtime: &mut u64,
+    ) -> bool {
+        let Some(ready) = self.log_ready else {
+            return self.log_enabled(prov, level, subsys);
+        };
+        // SAFETY: the host is loaded by the constructor's contract; `prov` is a provider's description, `showtime` is
+        // writable.
+        unsafe { ready(prov.as_ptr(), level, subsys, showtime) != 0 }
+    }
+
+    /// `void fi_log(prov, level, subsys, func, line, "%s\n", msg)`. Does not look whether the level is enabled.
+    pub fn log(
+        &self,
+        prov: &'static Provider,
+        level: fi_log_level,
+        subsys: fi_log_subsys,
+        func: &CStr,
+        line: u32,
+        msg: &CStr,
+    ) {
+        let Some(log) = self.log else { return };
+        let line = c_int::try_from(line).unwrap_or(c_int::MAX);
+        // SAFETY: `log` is the loaded host's `fi_log`; `prov` is a provider's description; the texts are C strings that
+        // it copies.
+        unsafe {
+            scif_ffi_log(
+                log,
+                prov.as_ptr(),
+                level,
+                subsys,
+                func.as_ptr(),
+                line,
+                msg.as_ptr(),
+            )
+        };
+    }
+
+    /// `int fi_param_define(prov, name, type, "%s", help)`: makes `FI_<PROV>_<NAME>` known to the host and its tools.
+    ///
+    /// # Errors
+    /// `FI_EALREADY` when this provider has defined the name before, `FI_EINVAL` for an unknown type, `FI_ENOSYS` without
+    /// a host, and what the host says; all positive.
+    pub fn param_define(
+        &self,
+        prov: &'static Provider,
+        name: &CStr,
+        kind: fi_param_type,
+        help: &CStr,
+    ) -> Result<Param, c_int> {
+        let define = self.param_define.ok_or(FI_ENOSYS)?;
+        if kind > FI_PARAM_SIZE_T {
+            return Err(FI_EINVAL);
+        }
+        // The host answers with the first definition of a name, so a second one of another type would be misread.
+        if self.param_word(prov, name).err() != Some(FI_ENOENT) {
+            return Err(FI_EALREADY);
+        }
+        // SAFETY: `define` is the loaded host's `fi_param_define`; `prov` is static, as the host keeps its address; it
+        // copies the texts.
+        let code =
+            unsafe { scif_ffi_param_define(define, prov.as_ptr(), name.as_ptr(), kind, help.as_ptr()) };
+        if code < 0 {
+            return Err(-code);
+        }
+        let name = name.to_owned();
+        Ok(Param { prov, name, kind })
+    }
+
+    /// `int fi_param_get(prov, name, value)`: the value a user gave to a parameter.
+    ///
+    /// # Errors
+    /// `FI_ENODATA` when it isn't set, `FI_EINVAL` when it is set to nonsense, `FI_ENOENT` when another host knows it;
+    /// all positive.
+    pub fn param_get(&self, param: &Param) -> Result<ParamValue, c_int> {
+        let word = self.param_word(param.prov, &param.name)?;
+        match param.kind {
+            // SAFETY: all bytes of the union are initialised.
+            FI_PARAM_INT => Ok(ParamValue::Int(unsafe { word.int })),
+            // SAFETY: all bytes of the union are initialised.
+            FI_PARAM_BOOL => Ok(ParamValue::Bool(unsafe { word.int } != 0)),
+            // SAFETY: all bytes of the union are initialised.
+            FI_PARAM_SIZE_T => Ok(ParamValue::Size(unsafe { word.size })),
+            _ => {
+                // SAFETY: all bytes of the union are initialised.
+                let text = unsafe { word.text };
+                if text.is_null() {
+                    return Err(FI_EINVAL);
+                }
+                // SAFETY: for a parameter defined as a string (`Param` is proof) the host answers with a C string of its
+                // own, which it keeps at least until the environment changes.
+                Ok(ParamValue::String(unsafe { CStr::from_ptr(text) }.to_owned()))
+            }
+        }
+    }
+
+    /// What the host writes for the parameter, of whatever type.
+    fn param_word(&self, prov: &'static Provider, name: &CStr) -> Result<Word, c_int> {
+        let get = self.param_get.ok_or(FI_ENOSYS)?;
+        let mut word = Word { size: 0 };
+        // SAFETY: the host is loaded by the constructor's contract; `prov` is a provider's description, `name` a C string
+        // and `word` has room for a value of any type.
+        let code = unsafe { get(prov.as_ptr(), name.as_ptr(), (&raw mut word).cast()) };
+        if code < 0 { Err(-code) } else { Ok(word) }
+    }
+}
+
+/// A parameter that a host knows.
+#[derive(Clone, Debug)]
+pub struct Param {
+    prov: &'static Provider,
+    name: CString,
+    kind: fi_param_type,
+}
+
+/// What `fi_param_get` writes to: as large as the largest type.
+#[repr(C)]
+#[derive(Clone, Copy)]
+union Word {
+    size: usize,
+    int: c_int,
+    text: *const c_char,
+}

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! A real libfabric loads a real provider (`tests/probe/provider.rs`), which must find it and reach its log and its
+//! parameters. The log goes to standard error, so the library lives in a child process: this program once more.
+#![expect(unsafe_code, reason = "calls libfabric")]
+
+use std::ffi::CStr;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+use std::process::Command;
+use std::{env, fs, ptr};
+
+use libfabric_sys::client::Lib;
+
+const LIBRARY: &CStr = c"libfabric.so.1";
+
+/// The provider, which cargo builds as an example.
+fn probe() -> PathBuf {
+    let program = env::current_exe().expect("the path of this program");
+    let target = program.ancestors().nth(2).expect("the target directory");
+    let probe = target.join("examples/libprobe_fi.so");
+    assert!(
+        probe.exists(),
+        "{} is built by `cargo test` without a choice of targets",
+        probe.display()
+    );
+    probe
+}
+
+#[test]
+fn a_loaded_provider_reaches_its_host() {
+    let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("probe.{}", std::process::id()));
+    fs::create_dir_all(&dir).unwrap();
+    symlink(probe(), dir.join("libprobe-fi.so")).unwrap();
+    let child = Command::new(env::current_exe().unwrap())
+        .args(["--exact", "child_loads_providers", "--ignored", "--nocapture"])
+        .env("FI_PROVIDER_PATH", &dir)
+        .env("FI_LOG_LEVEL", "warn")
+        .env("FI_PROBE_TEXT", "some words")
+        .env("FI_PROBE_NUMBER", "-7")
+        .env("FI_PROBE_SIZE", "12345678901")
+        .env("FI_PROBE_SWITCH", "yes")
+        .env("FI_PROBE_NONSENSE", "perhaps")
+        .env_remove("FI_PROBE_UNSET")
+        .output()
+        .unwrap();
+    fs::remove_dir_all(&dir).unwrap();
+    let said = String::from_utf8_lossy(&child.stderr);
+    assert!(child.status.success(), "{said}");
+    let wanted = [
+        "stack Some(\"",
+        "100%s enabled true\n",
+        "ready [true, false]\n",
+        "param \"text\" Ok(String(\"some words\"))\n",
+        "param \"number\" Ok(Int(-7))\n",
+        "param \"size\" Ok(Size(12345678901))\n",
+        "param \"switch\" Ok(Bool(true))\n",
+        "param \"nonsense\" Err(22)\n",
+        "param \"unset\" Err(61)\n",
+        "again true\n",
+    ];
+    for text in wanted {
+        assert!(said.contains(text), "no {text:?} in:\n{said}");
+    }
+    let paths: Vec<&str> = said
+        .split("Some(\"")
+        .skip(1)
+        .filter_map(|s| s.split('"').next())
+        .collect();
+    assert_eq!(paths.len(), 2, "{said}");
+    assert!(paths.iter().all(|p| p.contains("libfabric.so")), "{paths:?}");
+}
+
+#[test]
+#[ignore = "runs in the child of a_loaded_provider_reaches_its_host"]
+fn child_loads_providers() {
+    // SAFETY: the name is libfabric's; no object is made, and the pointers are used while it is loaded.
+    let lib = unsafe { Lib::open(LIBRARY) }.unwrap();
+    let mut info = ptr::null_mut();
+    // SAFETY: the library is loaded; null for what is optional.
+    let version = unsafe { (lib.version)() };
+    // SAFETY: as above; `info` is writable.
+    let code = unsafe { (lib.getinfo)(version, ptr::null(), ptr::null(), 0, ptr::null(), &raw mut info) };
+    assert!(code <= 0, "{code}");
+    if !info.is_null() {
+        // SAFETY: the list came from this library.
+        unsafe { (lib.freeinfo)(info) };
+    }
+}

@@ -164,6 +164,9 @@ pub struct EpState {
     pub sock: Endpoint,
     pub enabled: bool,
     pub stats: Stats,
+    /// Address and context of the C object, to name it in events.
+    pub fid: usize,
+    pub context: usize,
     /// Told when a peer dies.
     pub eq: Option<Arc<crate::eq::EqShared>>,
     peers: Vec<Peer>,
@@ -199,6 +202,8 @@ impl EpState {
             sock,
             enabled: false,
             stats: Stats::default(),
+            fid: 0,
+            context: 0,
             eq: None,
             peers: Vec::new(),
             by_port: HashMap::new(),

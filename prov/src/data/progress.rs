@@ -5,12 +5,15 @@
 //! bell before it expects to be read, and every few empty polls also look at one resting ring, so that a lost bell delays a
 //! message and never loses it.
 
+use std::net::Ipv4Addr;
+
 use libfabric_sys as fi;
 use scif::{CloseHow, ConnId, LinkEvent, PortId, Reason};
 use scif_ring::BELL_BITS;
 
 use super::matching::{ANY, Payload};
 use super::{Env, EpState, Errno, Live};
+use crate::eq::EqError;
 
 /// Records taken from one ring before the next one's turn.
 const BATCH: usize = 32;
@@ -307,7 +310,14 @@ impl EpState {
         let addr = env.avs.get(self.cfg.av).and_then(|av| av.find(id)).unwrap_or(fi::FI_ADDR_NOTAVAIL);
         log::info!(target: "ep_ctrl", "peer {}:{} died", id.node, id.port);
         if let Some(eq) = &self.eq {
-            eq.peer_died(addr, id, err);
+            eq.push_error(EqError {
+                fid: self.fid,
+                context: self.context,
+                data: addr,
+                err,
+                prov_errno: -err,
+                err_data: crate::addr::encode(Ipv4Addr::LOCALHOST, id, 0).to_vec(),
+            });
         }
     }
 

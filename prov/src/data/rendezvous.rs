@@ -184,7 +184,7 @@ impl EpState {
             }
         }
         let stream = access == Access::None && want > 0;
-        let index = self.incoming.insert(Incoming { target, arrival, rts, want, how, stamp });
+        let Some(index) = self.incoming.insert(Incoming { target, arrival, rts, want, how, stamp }) else { return };
         self.incoming_order.push_back(index);
         if stream {
             self.ask_for_stream(index);

@@ -280,13 +280,8 @@ impl EpState {
         let len = total_len(a.iov);
         let multi = if a.flags & fi::FI_MULTI_RECV != 0 {
             let [base] = a.iov else { return Err(fi::FI_EINVAL) };
-            Some(self.multis.insert(Multi {
-                base: *base,
-                used: 0,
-                in_flight: 0,
-                retired: false,
-                context: a.context,
-            }))
+            let multi = Multi { base: *base, used: 0, in_flight: 0, retired: false, context: a.context };
+            Some(self.multis.insert(multi).ok_or(fi::FI_ENOMEM)?)
         } else {
             None
         };

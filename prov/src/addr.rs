@@ -1,1 +1,207 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! The provider's address: sixteen bytes that any libfabric program takes for a `struct sockaddr_in`.
+//!
+//! ```text
+//!  0  2  sin_family   AF_INET, byte order of the machine
+//!  2  2  sin_port     the SCIF port, network byte order
+//!  4  4  sin_addr     only ever tested for belonging to this host
+//!  8  2  sin_zero     SCIF node, network byte order
+//! 10  2               zero
+//! 12  4               host, network byte order: hash of what makes two processes able to meet; 0 = "this host"
+//! ```
+//!
+//! An address without a host (all of `sin_zero` zero) is what a user types or a resolver returns; one with a host is
+//! what `fi_getname` gives. Identity is (host, node, port): `sin_addr` takes no part in it.
+//!
+//! Not here: names and interfaces of the machine (`resolve`), and the bytes an address vector keeps (`av`).
+
+use std::fmt;
+use std::net::Ipv4Addr;
+
+use scif::PortId;
+
+/// Length of an address in bytes: `sizeof(struct sockaddr_in)`.
+pub(crate) const ADDR_LEN: usize = 16;
+
+/// `AF_INET`, as it stands in `sin_family`.
+const AF_INET: u16 = 2;
+
+/// An address taken apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Addr {
+    pub(crate) ip: Ipv4Addr,
+    pub(crate) port: u16,
+    pub(crate) node: u16,
+    /// Hash of the host; 0 = "this host", and then `node` is 0 and means the node of whoever reads it.
+    pub(crate) host: u32,
+}
+
+/// Who reads an address: an address is local or foreign only to somebody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reader {
+    pub(crate) node: u16,
+    pub(crate) host: u32,
+}
+
+impl Reader {
+    pub(crate) fn of(node: &scif::Node) -> Reader {
+        Reader { node: node.id(), host: node.host_hash() }
+    }
+}
+
+/// Why an address does not lead to a SCIF port here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AddrError {
+    /// Too short, or not of the family `AF_INET`.
+    Malformed,
+    /// It carries the identity of another host.
+    OtherHost(Addr),
+    /// It carries no identity, and its IP address is no address of this host.
+    OtherIp(Ipv4Addr),
+}
+
+impl fmt::Display for AddrError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AddrError::Malformed => write!(f, "the address is not a struct sockaddr_in"),
+            AddrError::OtherHost(a) => write!(
+                f,
+                "{a} belongs to another host, network namespace or SCIF_RUNTIME_DIR; a job over scif lives on one \
+                 host: choose another provider (FI_PROVIDER) for jobs that span hosts, or set the same \
+                 SCIF_RUNTIME_DIR in containers that share one"
+            ),
+            AddrError::OtherIp(ip) => {
+                write!(f, "{ip} is not an address of this host; a job over scif lives on one host: choose another provider (FI_PROVIDER) for jobs that span hosts")
+            }
+        }
+    }
+}
+
+impl Addr {
+    /// An address as a user means it: this host, the reader's own node.
+    pub(crate) const fn this_host(ip: Ipv4Addr, port: u16) -> Addr {
+        Addr { ip, port, node: 0, host: 0 }
+    }
+
+    /// Takes the bytes apart; `None` when they are too short or of another family.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Addr> {
+        let bytes: &[u8; ADDR_LEN] = bytes.first_chunk()?;
+        let [f0, f1, p0, p1, a, b, c, d, n0, n1, _, _, h0, h1, h2, h3] = *bytes;
+        if u16::from_ne_bytes([f0, f1]) != AF_INET {
+            return None;
+        }
+        let host = u32::from_be_bytes([h0, h1, h2, h3]);
+        // Without a host the rest of sin_zero is whatever a careless program left there.
+        let node = if host == 0 { 0 } else { u16::from_be_bytes([n0, n1]) };
+        Some(Addr { ip: Ipv4Addr::new(a, b, c, d), port: u16::from_be_bytes([p0, p1]), node, host })
+    }
+
+    pub(crate) fn to_bytes(self) -> [u8; ADDR_LEN] {
+        let [f0, f1] = AF_INET.to_ne_bytes();
+        let [p0, p1] = self.port.to_be_bytes();
+        let [a, b, c, d] = self.ip.octets();
+        let [n0, n1] = self.node.to_be_bytes();
+        let [h0, h1, h2, h3] = self.host.to_be_bytes();
+        [f0, f1, p0, p1, a, b, c, d, n0, n1, 0, 0, h0, h1, h2, h3]
+    }
+
+    /// The SCIF port this address leads to.
+    ///
+    /// # Errors
+    /// [`AddrError::OtherHost`] and [`AddrError::OtherIp`] when it leads to another host.
+    pub(crate) fn port_id(&self, reader: Reader, is_local_ip: impl FnOnce(Ipv4Addr) -> bool) -> Result<PortId, AddrError> {
+        if self.host == 0 {
+            if !is_local_ip(self.ip) {
+                return Err(AddrError::OtherIp(self.ip));
+            }
+            return Ok(PortId { node: reader.node, port: self.port });
+        }
+        if self.host != reader.host {
+            return Err(AddrError::OtherHost(*self));
+        }
+        Ok(PortId { node: self.node, port: self.port })
+    }
+}
+
+/// libfabric's way to write an address of this format: `fi_sockaddr_in://127.0.0.1:7471`.
+impl fmt::Display for Addr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "fi_sockaddr_in://{}:{}", self.ip, self.port)
+    }
+}
+
+/// The bytes of a SCIF port's own name, as `fi_getname` gives it.
+pub(crate) fn encode(ip: Ipv4Addr, id: PortId, host: u32) -> [u8; ADDR_LEN] {
+    Addr { ip, port: id.port, node: id.node, host }.to_bytes()
+}
+
+/// The SCIF port that sixteen bytes lead to, for `reader`.
+///
+/// # Errors
+/// See [`AddrError`].
+pub(crate) fn decode(bytes: &[u8], reader: Reader) -> Result<PortId, AddrError> {
+    Addr::from_bytes(bytes).ok_or(AddrError::Malformed)?.port_id(reader, crate::resolve::is_local)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HERE: Reader = Reader { node: 3, host: 0xdead_beef };
+    const LOOPBACK: Ipv4Addr = Ipv4Addr::LOCALHOST;
+
+    #[test]
+    fn bytes_are_those_of_a_sockaddr_in() {
+        let bytes = encode(LOOPBACK, PortId { node: 0x0102, port: 7471 }, 0x0a0b_0c0d);
+        assert_eq!(bytes[..2], 2u16.to_ne_bytes());
+        assert_eq!(bytes[2..4], 7471u16.to_be_bytes());
+        assert_eq!(bytes[4..8], [127, 0, 0, 1]);
+        assert_eq!(bytes[8..], [1, 2, 0, 0, 0x0a, 0x0b, 0x0c, 0x0d]);
+    }
+
+    #[test]
+    fn a_name_comes_back_as_it_went() {
+        for (node, port, host) in [(0, 0, 1), (7, 65535, u32::MAX), (u16::MAX, 1, 0x8000_0000)] {
+            let a = Addr { ip: Ipv4Addr::new(10, 0, 0, 9), port, node, host };
+            assert_eq!(Addr::from_bytes(&a.to_bytes()), Some(a));
+        }
+    }
+
+    #[test]
+    fn an_address_without_host_is_of_the_readers_node() {
+        let a = Addr::this_host(LOOPBACK, 9228);
+        assert_eq!(a.port_id(HERE, |_| true), Ok(PortId { node: 3, port: 9228 }));
+        assert_eq!(a.port_id(HERE, |_| false), Err(AddrError::OtherIp(LOOPBACK)));
+    }
+
+    #[test]
+    fn litter_in_sin_zero_without_a_host_is_ignored() {
+        let mut bytes = Addr::this_host(LOOPBACK, 1).to_bytes();
+        bytes[8] = 0x55;
+        bytes[10] = 0xaa;
+        assert_eq!(Addr::from_bytes(&bytes), Some(Addr::this_host(LOOPBACK, 1)));
+    }
+
+    #[test]
+    fn identity_ignores_the_ip_address() {
+        let a = Addr { ip: Ipv4Addr::new(8, 8, 8, 8), port: 5, node: 9, host: HERE.host };
+        assert_eq!(a.port_id(HERE, |_| false), Ok(PortId { node: 9, port: 5 }));
+        let other = Addr { host: 1, ..a };
+        assert_eq!(other.port_id(HERE, |_| true), Err(AddrError::OtherHost(other)));
+    }
+
+    #[test]
+    fn short_and_strange_bytes_are_malformed() {
+        let good = Addr::this_host(LOOPBACK, 1).to_bytes();
+        assert_eq!(Addr::from_bytes(&good[..15]), None);
+        assert_eq!(Addr::from_bytes(&[]), None);
+        let mut v6 = good;
+        v6[..2].copy_from_slice(&10u16.to_ne_bytes());
+        assert_eq!(decode(&v6, HERE), Err(AddrError::Malformed));
+    }
+
+    #[test]
+    fn text_is_the_one_of_fi_av_straddr() {
+        assert_eq!(Addr::this_host(LOOPBACK, 9228).to_string(), "fi_sockaddr_in://127.0.0.1:9228");
+    }
+}

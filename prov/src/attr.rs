@@ -1,1 +1,179 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! What the provider offers, as pure tables: capabilities, orders, limits, one [`Offer`] per endpoint type.
+//!
+//! No logic: how hints are held against these tables is in `getinfo`.
+//!
+//! Mirrors fi_getinfo(3), fi_domain(3) and fi_endpoint(3).
+
+use std::ffi::CStr;
+
+use libfabric_sys::{
+    FI_ATOMIC, FI_COMPLETION, FI_DELIVERY_COMPLETE, FI_DIRECTED_RECV, FI_EP_RDM, FI_INJECT, FI_INJECT_COMPLETE,
+    FI_LOCAL_COMM, FI_MSG, FI_MULTI_RECV, FI_ORDER_ATOMIC_RAR, FI_ORDER_ATOMIC_RAW, FI_ORDER_ATOMIC_WAR,
+    FI_ORDER_ATOMIC_WAW, FI_ORDER_RAR, FI_ORDER_RAS, FI_ORDER_RAW, FI_ORDER_RMA_RAR, FI_ORDER_RMA_RAW,
+    FI_ORDER_RMA_WAR, FI_ORDER_RMA_WAW, FI_ORDER_SAR, FI_ORDER_SAS, FI_ORDER_SAW, FI_ORDER_WAR, FI_ORDER_WAS,
+    FI_ORDER_WAW, FI_READ, FI_RECV, FI_REMOTE_COMM, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_RMA, FI_RMA_EVENT, FI_SEND,
+    FI_SOURCE, FI_SOURCE_ERR, FI_TAGGED, FI_TRANSMIT_COMPLETE, FI_WRITE,
+};
+
+/// Name of the provider, of its one fabric and of its one domain.
+pub(crate) const NAME: &CStr = c"scif";
+
+/// The interface version this source was written to, `FI_VERSION(2, 5)`.
+pub(crate) const FI_VERSION_OWN: u32 = version(2, 5);
+
+/// The provider's own release in the form libfabric compares: major and minor in the upper, patch in the lower half.
+pub(crate) const RELEASE: u32 = version(
+    number(env!("CARGO_PKG_VERSION_MAJOR")) * 100 + number(env!("CARGO_PKG_VERSION_MINOR")),
+    number(env!("CARGO_PKG_VERSION_PATCH")) * 10,
+);
+
+/// `FI_VERSION(major, minor)`.
+pub(crate) const fn version(major: u32, minor: u32) -> u32 {
+    major << 16 | minor
+}
+
+/// A decimal number in a build variable.
+const fn number(s: &str) -> u32 {
+    match u32::from_str_radix(s, 10) {
+        Ok(n) => n,
+        Err(_) => 0,
+    }
+}
+
+/// `FI_PROTO_*` of the RDM endpoint: the upper half of the numbers is the providers' own.
+pub(crate) const PROTO_SCIF_RDM: u32 = 1 << 31 | 0x5343;
+/// Raised when endpoints of two releases no longer understand each other.
+pub(crate) const PROTO_VERSION: u32 = 1;
+
+/// Scatter entries per local buffer list.
+pub(crate) const IOV_LIMIT: usize = 8;
+/// Entries per remote buffer list.
+pub(crate) const RMA_IOV_LIMIT: usize = 8;
+/// Entries per memory registration.
+pub(crate) const MR_IOV_LIMIT: usize = 1;
+/// Bytes that an inject call copies before it returns.
+pub(crate) const INJECT_SIZE: usize = 4096;
+/// Operations that may be outstanding per direction unless the hints ask for another number.
+pub(crate) const DEFAULT_SIZE: usize = 1024;
+/// The largest number of outstanding operations that hints may ask for.
+pub(crate) const MAX_SIZE: usize = 65536;
+/// Bytes of remote CQ data.
+pub(crate) const CQ_DATA_SIZE: usize = 8;
+/// Bytes of a memory key.
+pub(crate) const MR_KEY_SIZE: usize = 8;
+/// Bytes of data an error entry of a queue may carry.
+pub(crate) const MAX_ERR_DATA: usize = 256;
+/// Advisory limits; only memory limits these objects.
+pub(crate) const OBJECT_CNT: usize = 1 << 15;
+/// Counters may own a descriptor each, so fewer are advertised.
+pub(crate) const CNTR_CNT: usize = 256;
+pub(crate) const MR_CNT: usize = 1 << 20;
+
+/// Tags use all 64 bits.
+pub(crate) const MEM_TAG_FORMAT: u64 = u64::MAX;
+
+/// Capabilities of the transmit side.
+pub(crate) const TX_CAPS: u64 = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_SEND | FI_READ | FI_WRITE;
+/// Capabilities of the receive side.
+pub(crate) const RX_CAPS: u64 = FI_MSG
+    | FI_TAGGED
+    | FI_RMA
+    | FI_ATOMIC
+    | FI_RECV
+    | FI_REMOTE_READ
+    | FI_REMOTE_WRITE
+    | FI_MULTI_RECV
+    | FI_DIRECTED_RECV
+    | FI_RMA_EVENT
+    | FI_SOURCE
+    | FI_SOURCE_ERR;
+/// Capabilities of the domain.
+pub(crate) const DOMAIN_CAPS: u64 = FI_LOCAL_COMM | FI_REMOTE_COMM;
+
+/// What a request must name to get it: its directions are completed when it names none.
+pub(crate) const MSG_KINDS: u64 = FI_MSG | FI_TAGGED;
+pub(crate) const MSG_DIRECTIONS: u64 = FI_SEND | FI_RECV;
+pub(crate) const RMA_KINDS: u64 = FI_RMA | FI_ATOMIC;
+pub(crate) const RMA_DIRECTIONS: u64 = FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
+
+/// Secondary capabilities that cost nothing and are given unasked.
+pub(crate) const FREE_CAPS: u64 = FI_MULTI_RECV | DOMAIN_CAPS;
+/// Secondary capabilities with a price per operation: given only to those who ask. A program that repeats whatever
+/// a request without hints reports would otherwise pay for notices that it never reads.
+pub(crate) const PRICED_CAPS: u64 = FI_SOURCE | FI_SOURCE_ERR | FI_RMA_EVENT;
+
+pub(crate) const TX_OP_FLAGS: u64 =
+    FI_COMPLETION | FI_INJECT | FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE;
+pub(crate) const RX_OP_FLAGS: u64 = FI_COMPLETION | FI_MULTI_RECV;
+
+/// Orders that always hold.
+pub(crate) const MSG_ORDER: u64 = FI_ORDER_SAS
+    | FI_ORDER_SAR
+    | FI_ORDER_SAW
+    | FI_ORDER_RAR
+    | FI_ORDER_RAW
+    | FI_ORDER_WAR
+    | FI_ORDER_WAW
+    | FI_ORDER_RMA_RAR
+    | FI_ORDER_RMA_RAW
+    | FI_ORDER_RMA_WAR
+    | FI_ORDER_RMA_WAW
+    | FI_ORDER_ATOMIC_RAR
+    | FI_ORDER_ATOMIC_RAW
+    | FI_ORDER_ATOMIC_WAR
+    | FI_ORDER_ATOMIC_WAW;
+/// Orders that cost a wait, and hold only when asked for: RMA after a message waits until the peer consumed it.
+pub(crate) const PRICED_ORDER: u64 = FI_ORDER_RAS | FI_ORDER_WAS;
+
+/// One way to communicate: what an info is made from.
+#[derive(Debug)]
+pub(crate) struct Offer {
+    pub(crate) ep_type: u32,
+    pub(crate) protocol: u32,
+    pub(crate) caps: u64,
+    pub(crate) tx_caps: u64,
+    pub(crate) rx_caps: u64,
+    pub(crate) tx_op_flags: u64,
+    pub(crate) rx_op_flags: u64,
+    /// Reported unless hints ask for less.
+    pub(crate) msg_order: u64,
+    /// Reported only to hints that ask for it.
+    pub(crate) msg_order_priced: u64,
+    pub(crate) max_msg_size: usize,
+}
+
+/// In the order in which infos are returned.
+pub(crate) static OFFERS: &[Offer] = &[Offer {
+    ep_type: FI_EP_RDM,
+    protocol: PROTO_SCIF_RDM,
+    caps: TX_CAPS | RX_CAPS | DOMAIN_CAPS,
+    tx_caps: TX_CAPS,
+    rx_caps: RX_CAPS,
+    tx_op_flags: TX_OP_FLAGS,
+    rx_op_flags: RX_OP_FLAGS,
+    msg_order: MSG_ORDER,
+    msg_order_priced: PRICED_ORDER,
+    max_msg_size: usize::MAX,
+}];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn free_and_priced_capabilities_are_apart_and_offered() {
+        for offer in OFFERS {
+            assert_eq!(FREE_CAPS & PRICED_CAPS, 0);
+            assert_eq!(FREE_CAPS & !offer.caps, 0);
+            assert_eq!(offer.caps & !(offer.tx_caps | offer.rx_caps), DOMAIN_CAPS);
+            assert_eq!(offer.msg_order & offer.msg_order_priced, 0);
+        }
+    }
+
+    #[test]
+    fn release_grows_with_the_package_version() {
+        const { assert!(RELEASE > 0) };
+        assert_eq!(number("12"), 12);
+    }
+}

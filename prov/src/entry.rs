@@ -1,1 +1,306 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#![expect(unsafe_code, reason = "recovers Rust objects from the pointers that C passes around")]
+//! The edge between libfabric's C calls and this crate: no panic crosses it, errors become `-FI_E*`, and a
+//! `struct fid *` becomes a checked reference to the object it is the head of.
+//!
+//! The only file that says which number an error of the engine is. Not here: what a call does.
+
+use std::any::Any;
+use std::ffi::{CStr, c_char, c_int};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Once;
+
+use libfabric_sys as fi;
+use libfabric_sys::fid;
+
+/// A positive `FI_E*` number. C sees it negated.
+pub(crate) type Errno = c_int;
+
+/// What a thunk that returns `int` may succeed with.
+pub(crate) trait Status {
+    fn status(self) -> c_int;
+}
+
+impl Status for () {
+    fn status(self) -> c_int {
+        0
+    }
+}
+
+impl Status for c_int {
+    fn status(self) -> c_int {
+        self
+    }
+}
+
+/// Runs the body of a thunk that returns `ssize_t`.
+#[inline]
+pub(crate) fn guard(body: impl FnOnce() -> Result<isize, Errno>) -> isize {
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(value)) => value,
+        Ok(Err(errno)) => -(errno as isize),
+        Err(panic) => -(panicked(&*panic) as isize),
+    }
+}
+
+/// Runs the body of a thunk that returns `int`.
+#[inline]
+pub(crate) fn guard_int<S: Status>(body: impl FnOnce() -> Result<S, Errno>) -> c_int {
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(value)) => value.status(),
+        Ok(Err(errno)) => -errno,
+        Err(panic) => -panicked(&*panic),
+    }
+}
+
+/// Runs the body of a thunk whose C type has no room for an error; `on_panic` is what it returns then.
+#[inline]
+pub(crate) fn guard_or<R>(on_panic: R, body: impl FnOnce() -> R) -> R {
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
+        panicked(&*panic);
+        on_panic
+    })
+}
+
+#[cold]
+fn panicked(panic: &(dyn Any + Send)) -> Errno {
+    static ONCE: Once = Once::new();
+    // A panic while logging must not leave either.
+    let logged = catch_unwind(AssertUnwindSafe(|| {
+        ONCE.call_once(|| {
+            let what = panic
+                .downcast_ref::<&str>()
+                .copied()
+                .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+                .unwrap_or("no message");
+            crate::log::warn(
+                crate::log::Subsys::Core,
+                format_args!("internal error, please report it: {what}; later ones are not logged"),
+            );
+        });
+    }));
+    drop(logged);
+    fi::FI_EOTHER
+}
+
+/// An object that C holds by a pointer to the `struct fid` it begins with.
+///
+/// # Safety
+/// The type is `#[repr(C)]`, its first field is one of libfabric's `fid_*` structs (which begin with `struct fid`)
+/// or `fid` itself, and that `fid.fclass` is [`Object::FCLASS`] in objects of this type only. What follows the head is
+/// `Sync`: C calls from any thread.
+pub(crate) unsafe trait Object {
+    const FCLASS: usize;
+}
+
+/// Checks the class of `ptr` and lends the object behind it.
+///
+/// # Errors
+/// `FI_EINVAL` for null or an object of another class.
+///
+/// # Safety
+/// `ptr` is null or points to a `struct fid` of this provider that nobody closes while `'a` lasts.
+#[inline]
+pub(crate) unsafe fn object<'a, T: Object, F>(ptr: *const F) -> Result<&'a T, Errno> {
+    // SAFETY: null or a struct fid, by the caller's contract.
+    match unsafe { ptr.cast::<fid>().as_ref() } {
+        // SAFETY: the class says that this fid is the head of a T, by the contract of `Object`.
+        Some(head) if head.fclass == T::FCLASS => Ok(unsafe { &*ptr.cast::<T>() }),
+        _ => Err(fi::FI_EINVAL),
+    }
+}
+
+/// The class of the object behind `ptr`, for calls that take several.
+///
+/// # Errors
+/// `FI_EINVAL` for null.
+///
+/// # Safety
+/// `ptr` is null or points to a live `struct fid`.
+pub(crate) unsafe fn class_of(ptr: *const fid) -> Result<usize, Errno> {
+    // SAFETY: null or a live struct fid, by the caller's contract.
+    unsafe { ptr.as_ref() }.map(|head| head.fclass).ok_or(fi::FI_EINVAL)
+}
+
+/// Gives an object to C: the pointer to its `fid_*` head.
+pub(crate) fn give<T: Object, F>(object: Box<T>) -> *mut F {
+    Box::into_raw(object).cast::<F>()
+}
+
+/// Takes back, in `fi_close`, what [`give`] gave.
+///
+/// # Errors
+/// `FI_EINVAL` for null or an object of another class.
+///
+/// # Safety
+/// As for [`object`]; the object came from [`give`], and C does not use `ptr` after this call.
+pub(crate) unsafe fn take<T: Object, F>(ptr: *mut F) -> Result<Box<T>, Errno> {
+    // SAFETY: the caller's contract.
+    unsafe { object::<T, F>(ptr) }?;
+    // SAFETY: a T by the check above, made by Box::into_raw in `give`, given back once by the caller's contract.
+    Ok(unsafe { Box::from_raw(ptr.cast::<T>()) })
+}
+
+/// Stores a result through a pointer that C passed.
+///
+/// # Errors
+/// `FI_EINVAL` for null.
+///
+/// # Safety
+/// `out` is null or valid for writing a `T`.
+#[inline]
+pub(crate) unsafe fn put<T>(out: *mut T, value: T) -> Result<(), Errno> {
+    if out.is_null() {
+        return Err(fi::FI_EINVAL);
+    }
+    // SAFETY: not null, and valid by the caller's contract.
+    unsafe { out.write(value) };
+    Ok(())
+}
+
+/// The string behind a pointer from C; `None` for null.
+///
+/// # Safety
+/// `s` is null or points to a string that ends in NUL and stays unchanged while `'a` lasts.
+pub(crate) unsafe fn string<'a>(s: *const c_char) -> Option<&'a CStr> {
+    // SAFETY: not null, and a string by the caller's contract.
+    (!s.is_null()).then(|| unsafe { CStr::from_ptr(s) })
+}
+
+/// A borrowed array from C; empty for null or a length of zero.
+///
+/// # Errors
+/// `FI_EINVAL` when `len` elements are more than any object in memory can have, or `ptr` cannot be that of an array.
+///
+/// # Safety
+/// `ptr` is null or points to `len` initialised elements that nobody changes while `'a` lasts.
+#[inline]
+pub(crate) unsafe fn slice<'a, T>(ptr: *const T, len: usize) -> Result<&'a [T], Errno> {
+    if len == 0 {
+        return Ok(&[]);
+    }
+    let bytes = len.checked_mul(size_of::<T>()).filter(|&b| isize::try_from(b).is_ok());
+    if ptr.is_null() || !ptr.is_aligned() || bytes.is_none() {
+        return Err(fi::FI_EINVAL);
+    }
+    // SAFETY: not null, aligned, of at most isize::MAX bytes, and initialised by the caller's contract.
+    Ok(unsafe { std::slice::from_raw_parts(ptr, len) })
+}
+
+/// What an error of the engine is called in libfabric.
+pub(crate) fn errno(error: &scif::Error) -> Errno {
+    match error {
+        scif::Error::PortInUse(_) => fi::FI_EADDRINUSE,
+        scif::Error::NoPorts => fi::FI_EADDRNOTAVAIL,
+        scif::Error::Again => fi::FI_EAGAIN,
+        scif::Error::Refused(_) => fi::FI_ECONNREFUSED,
+        scif::Error::Denied { .. } => fi::FI_EACCES,
+        scif::Error::Config(_) => fi::FI_EINVAL,
+        scif::Error::Forked => fi::FI_EOPBADSTATE,
+        scif::Error::Os { errno, .. } => errno.raw_os_error(),
+    }
+}
+
+/// The text of an error number, as the `strerror` of a queue gives it: copied to `buf` where there is one.
+///
+/// # Safety
+/// `buf` is null or has room for `len` bytes.
+pub(crate) unsafe fn strerror(errno: Errno, buf: *mut c_char, len: usize) -> *const c_char {
+    let errno = errno.unsigned_abs().cast_signed();
+    let text = match own_text(errno) {
+        Some(text) => text.as_ptr(),
+        // SAFETY: any number is allowed; the result is a string that lasts at least until this thread's next call.
+        None => unsafe { libc::strerror(errno) },
+    };
+    let Some(last) = len.checked_sub(1).filter(|_| !buf.is_null()) else { return text };
+    // SAFETY: text is a string, and buf has room for len = last + 1 bytes (caller's contract).
+    unsafe { libc::strncpy(buf, text, last) };
+    // SAFETY: within those len bytes.
+    unsafe { buf.add(last).write(0) };
+    buf
+}
+
+/// The texts of the numbers that are libfabric's own.
+fn own_text(errno: Errno) -> Option<&'static CStr> {
+    Some(match errno {
+        fi::FI_EOTHER => c"internal error",
+        fi::FI_ETOOSMALL => c"the buffer is too small",
+        fi::FI_EOPBADSTATE => c"not possible in this state",
+        fi::FI_EAVAIL => c"an error waits to be read",
+        fi::FI_EBADFLAGS => c"flags are not supported",
+        fi::FI_ENOEQ => c"no event queue",
+        fi::FI_EDOMAIN => c"of another domain",
+        fi::FI_ENOCQ => c"no completion queue",
+        fi::FI_ECRC => c"data was damaged",
+        fi::FI_ETRUNC => c"the message was longer than the buffer",
+        fi::FI_ENOKEY => c"no such memory key",
+        fi::FI_ENOAV => c"no address vector",
+        fi::FI_EOVERRUN => c"the queue overran",
+        fi::FI_ENORX => c"no receive buffer",
+        fi::FI_ENOMR => c"no room for another registration",
+        fi::FI_EFIREWALLADDR => c"the host is behind a firewall",
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_become_return_values() {
+        assert_eq!(guard(|| Ok(7)), 7);
+        assert_eq!(guard(|| Err(fi::FI_EAGAIN)), -11);
+        assert_eq!(guard_int(|| Ok(())), 0);
+        assert_eq!(guard_int(|| Ok(3)), 3);
+        assert_eq!(guard_int(|| -> Result<(), Errno> { Err(fi::FI_EINVAL) }), -22);
+    }
+
+    #[test]
+    fn a_panic_becomes_eother() {
+        assert_eq!(guard(|| panic!("on purpose")), -256);
+        assert_eq!(guard_int(|| -> Result<(), Errno> { panic!("on purpose") }), -256);
+        assert_eq!(guard_or(9, || panic!("on purpose")), 9);
+    }
+
+    #[test]
+    fn null_and_absurd_arrays_are_refused() {
+        // SAFETY: null is allowed.
+        assert_eq!(unsafe { slice::<u64>(std::ptr::null(), 0) }, Ok(&[][..]));
+        // SAFETY: null is allowed.
+        assert_eq!(unsafe { slice::<u64>(std::ptr::null(), 1) }, Err(fi::FI_EINVAL));
+        // SAFETY: the length is refused before the pointer is used.
+        assert_eq!(unsafe { slice(&raw const ONE, usize::MAX) }, Err(fi::FI_EINVAL));
+    }
+
+    static ONE: u64 = 1;
+
+    #[test]
+    fn every_error_of_the_engine_has_a_number() {
+        let port = scif::PortId { node: 0, port: 1 };
+        for (error, number) in [
+            (scif::Error::PortInUse(port), fi::FI_EADDRINUSE),
+            (scif::Error::NoPorts, fi::FI_EADDRNOTAVAIL),
+            (scif::Error::Again, fi::FI_EAGAIN),
+            (scif::Error::Refused(port), fi::FI_ECONNREFUSED),
+            (scif::Error::Denied { port, uid: 1 }, fi::FI_EACCES),
+            (scif::Error::Config(String::new()), fi::FI_EINVAL),
+            (scif::Error::Forked, fi::FI_EOPBADSTATE),
+        ] {
+            assert_eq!(errno(&error), number);
+        }
+    }
+
+    #[test]
+    fn texts_fit_the_callers_buffer() {
+        let mut room = [1 as c_char; 8];
+        // SAFETY: room has 8 bytes.
+        let text = unsafe { strerror(-fi::FI_ETRUNC, room.as_mut_ptr(), room.len()) };
+        // SAFETY: a string that ends in NUL.
+        assert_eq!(unsafe { CStr::from_ptr(text) }, c"the mes");
+        // SAFETY: null is allowed.
+        let text = unsafe { strerror(fi::FI_ENOENT, std::ptr::null_mut(), 0) };
+        // SAFETY: a string that ends in NUL.
+        assert_eq!(unsafe { CStr::from_ptr(text) }, c"No such file or directory");
+    }
+}

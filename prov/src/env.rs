@@ -1,1 +1,288 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! What a user can set: `FI_SCIF_*`, one table, read once when the provider is loaded.
+//!
+//! The host makes the parameters known (`fi_info -e`) and may take them from its configuration file too; without a host
+//! the environment is read. A value that cannot be used is said once and changes nothing. The settings of the engine
+//! itself (`SCIF_*`) are not here.
+//!
+//! The only file of the provider that reads the environment.
+
+use std::ffi::{CStr, CString, OsString, c_int};
+use std::sync::OnceLock;
+
+use libfabric_sys::{FI_EINVAL, FI_ENOSYS, FI_PARAM_BOOL, FI_PARAM_STRING, ParamValue};
+
+use crate::host;
+use crate::log::{Subsys, warn};
+
+/// The settings, as the table's defaults say or the user does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Env {
+    /// Print a line of counters when an endpoint closes.
+    pub(crate) stats: bool,
+    /// Lift Yama's restriction on our memory when it is in the way.
+    pub(crate) ptracer: bool,
+    /// A peer's death fails receives open to any source too.
+    pub(crate) peer_death_any: bool,
+    /// Largest message that goes through the ring although its memory could be reached, in bytes.
+    pub(crate) eager_size: usize,
+    /// Copy between processes by `process_vm_readv` and `process_vm_writev`.
+    pub(crate) process_vm: bool,
+    /// Sender and receiver both copy a large message while both wait for it.
+    pub(crate) both_sides: bool,
+    /// Polls of the rings between two looks at the sockets.
+    pub(crate) poll_links: u32,
+}
+
+/// What a parameter may be set to, and the field it sets.
+enum Kind {
+    Bool(fn(&mut Env) -> &mut bool),
+    /// One of two words; the second sets the field.
+    Choice(&'static str, &'static str, fn(&mut Env) -> &mut bool),
+    /// A number of bytes, with K, M or G for powers of 1024.
+    Size(fn(&mut Env) -> &mut usize),
+    /// A number above zero.
+    Count(fn(&mut Env) -> &mut u32),
+}
+
+struct Param {
+    /// In lower case, without `FI_SCIF_`.
+    name: &'static CStr,
+    kind: Kind,
+    default: &'static str,
+    help: &'static str,
+}
+
+static TABLE: &[Param] = &[
+    Param {
+        name: c"stats",
+        kind: Kind::Bool(|env| &mut env.stats),
+        default: "0",
+        help: "Print a line of counters to the standard error stream when an endpoint is closed",
+    },
+    Param {
+        name: c"ptracer",
+        kind: Kind::Bool(|env| &mut env.ptracer),
+        default: "1",
+        help: "Where Yama (kernel.yama.ptrace_scope) keeps processes of one user from copying each other's memory, \
+               permit it for this process by PR_SET_PTRACER_ANY; otherwise large messages take the slower way",
+    },
+    Param {
+        name: c"peer_death",
+        kind: Kind::Choice("matched", "any", |env| &mut env.peer_death_any),
+        default: "matched",
+        help: "Which receives fail when a peer dies: 'matched', those that the peer had begun to fill or that name it; \
+               'any', also those open to any source",
+    },
+    Param {
+        name: c"eager_size",
+        kind: Kind::Size(|env| &mut env.eager_size),
+        default: "16K",
+        help: "Largest message in bytes that is copied through the ring, twice but without waiting for the receiver; \
+               longer ones are copied once, from memory to memory",
+    },
+    Param {
+        name: c"process_vm",
+        kind: Kind::Bool(|env| &mut env.process_vm),
+        default: "1",
+        help: "Copy large messages by process_vm_readv and process_vm_writev where the system permits it",
+    },
+    Param {
+        name: c"both_sides",
+        kind: Kind::Bool(|env| &mut env.both_sides),
+        default: "1",
+        help: "Let sender and receiver both copy parts of a large message while both wait for it",
+    },
+    Param {
+        name: c"poll_links",
+        kind: Kind::Count(|env| &mut env.poll_links),
+        default: "64",
+        help: "Number of polls of the rings between two looks at the sockets for new connections and deaths",
+    },
+];
+
+/// The settings of this process.
+pub(crate) fn env() -> &'static Env {
+    static ENV: OnceLock<Env> = OnceLock::new();
+    ENV.get_or_init(|| read(ask, |name, value, wanted| {
+        warn(Subsys::Core, format_args!("FI_SCIF_{name} ignored, not {wanted}: {value}"));
+    }))
+}
+
+/// Makes the parameters known to the host and reads them.
+pub(crate) fn init() {
+    env();
+}
+
+/// What the user said about a parameter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Said {
+    Nothing,
+    Text(String),
+    Bool(bool),
+    /// The host found it to be nonsense, and has said so.
+    Refused,
+}
+
+fn ask(param: &Param) -> Said {
+    let kind = match param.kind {
+        Kind::Bool(_) => FI_PARAM_BOOL,
+        Kind::Choice(..) | Kind::Size(_) | Kind::Count(_) => FI_PARAM_STRING,
+    };
+    let help = CString::new(format!("{} (default: {})", param.help, param.default)).unwrap_or_default();
+    said(host::param(param.name, kind, &help), || {
+        let name = format!("FI_SCIF_{}", param.name.to_string_lossy().to_ascii_uppercase());
+        std::env::var_os(name)
+    })
+}
+
+fn said(answer: Result<ParamValue, c_int>, environment: impl FnOnce() -> Option<OsString>) -> Said {
+    match answer {
+        Ok(ParamValue::Bool(value)) => Said::Bool(value),
+        Ok(ParamValue::String(text)) => Said::Text(text.to_string_lossy().into_owned()),
+        Ok(ParamValue::Int(_) | ParamValue::Size(_)) => Said::Nothing,
+        Err(FI_EINVAL) => Said::Refused,
+        Err(FI_ENOSYS) => environment().map_or(Said::Nothing, |text| Said::Text(text.to_string_lossy().into_owned())),
+        Err(_) => Said::Nothing,
+    }
+}
+
+fn read(ask: impl Fn(&Param) -> Said, complain: impl Fn(&str, &str, &str)) -> Env {
+    let mut env = Env {
+        stats: false,
+        ptracer: false,
+        peer_death_any: false,
+        eager_size: 0,
+        process_vm: false,
+        both_sides: false,
+        poll_links: 0,
+    };
+    for param in TABLE {
+        let set = set(param, &mut env, param.default);
+        debug_assert_eq!(set, Ok(()), "the table's own defaults can be used");
+        match ask(param) {
+            Said::Nothing | Said::Refused => {}
+            Said::Bool(value) => {
+                if let Kind::Bool(field) = param.kind {
+                    *field(&mut env) = value;
+                }
+            }
+            Said::Text(text) => {
+                if let Err(wanted) = self::set(param, &mut env, text.trim()) {
+                    complain(&param.name.to_string_lossy().to_ascii_uppercase(), &text, &wanted);
+                }
+            }
+        }
+    }
+    env
+}
+
+/// # Errors
+/// What would have been a value.
+fn set(param: &Param, env: &mut Env, text: &str) -> Result<(), String> {
+    match param.kind {
+        Kind::Bool(field) => *field(env) = parse_bool(text).ok_or("0 or 1")?,
+        Kind::Choice(no, yes, field) => {
+            *field(env) = match text {
+                _ if text.eq_ignore_ascii_case(yes) => true,
+                _ if text.eq_ignore_ascii_case(no) => false,
+                _ => return Err(format!("'{no}' or '{yes}'")),
+            }
+        }
+        Kind::Size(field) => *field(env) = parse_size(text).ok_or("a number of bytes such as 16384 or 16K")?,
+        Kind::Count(field) => {
+            *field(env) = text.parse().ok().filter(|count| *count > 0).ok_or("a number above zero")?;
+        }
+    }
+    Ok(())
+}
+
+fn parse_bool(text: &str) -> Option<bool> {
+    match text.to_ascii_lowercase().as_str() {
+        "1" | "yes" | "on" | "true" | "y" => Some(true),
+        "0" | "no" | "off" | "false" | "n" => Some(false),
+        _ => None,
+    }
+}
+
+fn parse_size(text: &str) -> Option<usize> {
+    let (digits, unit) = match text.char_indices().last()? {
+        (at, 'k' | 'K') => (text.get(..at)?, 1 << 10),
+        (at, 'm' | 'M') => (text.get(..at)?, 1 << 20),
+        (at, 'g' | 'G') => (text.get(..at)?, 1 << 30),
+        _ => (text, 1),
+    };
+    digits.parse::<usize>().ok()?.checked_mul(unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    fn with(values: &[(&str, &str)]) -> (Env, Vec<String>) {
+        let complaints = RefCell::new(Vec::new());
+        let env = read(
+            |param| {
+                let name = param.name.to_str().unwrap();
+                values.iter().find(|(n, _)| *n == name).map_or(Said::Nothing, |(_, v)| Said::Text((*v).to_owned()))
+            },
+            |name, _, _| complaints.borrow_mut().push(name.to_owned()),
+        );
+        (env, complaints.into_inner())
+    }
+
+    #[test]
+    fn defaults_stand_unless_told_otherwise() {
+        let (env, complaints) = with(&[]);
+        assert!(complaints.is_empty());
+        assert!(!env.stats && env.ptracer && !env.peer_death_any && env.process_vm && env.both_sides);
+        assert_eq!((env.eager_size, env.poll_links), (16384, 64));
+    }
+
+    #[test]
+    fn values_are_taken_with_their_units() {
+        let (env, complaints) = with(&[
+            ("stats", "yes"),
+            ("ptracer", "off"),
+            ("peer_death", "ANY"),
+            ("eager_size", " 2k "),
+            ("poll_links", "7"),
+        ]);
+        assert!(complaints.is_empty());
+        assert!(env.stats && !env.ptracer && env.peer_death_any);
+        assert_eq!((env.eager_size, env.poll_links), (2048, 7));
+    }
+
+    #[test]
+    fn bad_values_are_said_once_each_and_change_nothing() {
+        let (env, complaints) = with(&[
+            ("stats", "perhaps"),
+            ("peer_death", "some"),
+            ("eager_size", "16X"),
+            ("poll_links", "0"),
+            ("process_vm", ""),
+        ]);
+        assert_eq!(env, with(&[]).0);
+        assert_eq!(complaints, ["STATS", "PEER_DEATH", "EAGER_SIZE", "PROCESS_VM", "POLL_LINKS"]);
+    }
+
+    #[test]
+    fn sizes() {
+        for (text, size) in [("0", Some(0)), ("1M", Some(1 << 20)), ("2g", Some(2 << 30)), ("k", None), ("-1", None)] {
+            assert_eq!(parse_size(text), size, "{text}");
+        }
+        assert_eq!(parse_size("99999999999999999999"), None);
+        assert_eq!(parse_size("17179869184G"), None);
+    }
+
+    #[test]
+    fn the_environment_is_asked_only_without_a_host() {
+        let environment = || Some(OsString::from("1"));
+        assert_eq!(said(Err(FI_ENOSYS), environment), Said::Text("1".to_owned()));
+        assert_eq!(said(Err(libfabric_sys::FI_ENODATA), environment), Said::Nothing);
+        assert_eq!(said(Err(FI_EINVAL), environment), Said::Refused);
+        assert_eq!(said(Ok(ParamValue::Bool(false)), environment), Said::Bool(false));
+    }
+}

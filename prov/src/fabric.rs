@@ -1,1 +1,187 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#![expect(unsafe_code, reason = "thunks: objects and attributes come as C pointers")]
+//! The fabric: a SCIF node, and what is opened on it.
+//!
+//! A [`Fabric`] is what C holds, a [`FabricShared`] what the objects opened on it hold; while one of them does, the fabric
+//! cannot be closed.
+//!
+//! Mirrors `struct fi_ops_fabric` of `rdma/fabric.h`; fi_fabric(3).
+
+use std::ffi::{c_int, c_void};
+use std::ptr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use libfabric_sys as fi;
+use scif::{Config, Node, TransportKind};
+
+use crate::attr::NAME;
+use crate::cntr::Cntr;
+use crate::cq::Cq;
+use crate::entry::{self, Errno};
+use crate::eq::{self, Eq};
+use crate::log::{Subsys, info, warn};
+use crate::{domain, env};
+
+/// What C holds as `struct fid_fabric`.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct Fabric {
+    fid: fi::fid_fabric,
+    shared: Arc<FabricShared>,
+}
+
+// SAFETY: repr(C) with a fid_fabric first; FI_CLASS_FABRIC is in Fabric objects only. Behind the head is an Arc of a Sync
+// type.
+unsafe impl entry::Object for Fabric {
+    const FCLASS: usize = fi::FI_CLASS_FABRIC;
+}
+
+static FID_OPS: fi::fi_ops = fi::fi_ops { close, ..fi::FI_OPS_NOSYS };
+static OPS: fi::fi_ops_fabric =
+    fi::fi_ops_fabric { domain, eq_open: eq::open, trywait, domain2, ..fi::FI_OPS_FABRIC_NOSYS };
+
+/// `int fabric(struct fi_fabric_attr *attr, struct fid_fabric **fabric, void *context)`
+///
+/// # Errors
+/// `FI_EINVAL`: not the name of our fabric. What [`open_node`] says.
+pub(crate) unsafe extern "C" fn open(
+    attr: *mut fi::fi_fabric_attr,
+    fabric: *mut *mut fi::fid_fabric,
+    context: *mut c_void,
+) -> c_int {
+    entry::guard_int(|| {
+        // SAFETY: null, or an attribute that stays unchanged during the call.
+        let attr = unsafe { attr.as_ref() }.ok_or(fi::FI_EINVAL)?;
+        // SAFETY: null or a string.
+        let name = unsafe { entry::string(attr.name) };
+        if fabric.is_null() || name.is_some_and(|name| !name.to_bytes().eq_ignore_ascii_case(NAME.to_bytes())) {
+            return Err(fi::FI_EINVAL);
+        }
+        let shared = Arc::new(FabricShared { api_version: attr.api_version, node: open_node()? });
+        let head = fi::fid { fclass: fi::FI_CLASS_FABRIC, context, ops: &raw const FID_OPS };
+        let fid = fi::fid_fabric { fid: head, ops: &raw const OPS, api_version: attr.api_version };
+        let new = entry::give(Box::new(Fabric { fid, shared }));
+        remember(new);
+        // SAFETY: not null; C passes room for the result.
+        unsafe { entry::put(fabric, new) }
+    })
+}
+
+/// # Errors
+/// `FI_EBUSY`: something opened on it is still open.
+unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
+    entry::guard_int(|| {
+        // SAFETY: a fabric of ours that nobody closes meanwhile, by the contract of fi_close.
+        let fabric = unsafe { entry::object::<Fabric, _>(fid) }?;
+        if Arc::strong_count(&fabric.shared) > 1 {
+            return Err(fi::FI_EBUSY);
+        }
+        forget(fid.cast());
+        // SAFETY: made by `open`; nobody uses it after fi_close.
+        drop(unsafe { entry::take::<Fabric, _>(fid) }?);
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn domain(
+    fabric: *mut fi::fid_fabric,
+    info: *mut fi::fi_info,
+    dom: *mut *mut fi::fid_domain,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: the same contract, with no flags.
+    unsafe { domain2(fabric, info, dom, 0, context) }
+}
+
+unsafe extern "C" fn domain2(
+    fabric: *mut fi::fid_fabric,
+    info: *mut fi::fi_info,
+    dom: *mut *mut fi::fid_domain,
+    flags: u64,
+    context: *mut c_void,
+) -> c_int {
+    entry::guard_int(|| {
+        // SAFETY: a live fabric, by the contract of fi_domain.
+        let fabric = unsafe { entry::object::<Fabric, _>(fabric) }?;
+        if dom.is_null() {
+            return Err(fi::FI_EINVAL);
+        }
+        // SAFETY: null, or an info that stays unchanged during the call.
+        let new = unsafe { domain::open(&fabric.shared, info, flags, context) }?;
+        // SAFETY: not null; C passes room for the result.
+        unsafe { entry::put(dom, new) }
+    })
+}
+
+/// `int fi_trywait(struct fid_fabric *, struct fid **fids, int count)`
+///
+/// # Errors
+/// `FI_EAGAIN`: one of them has something to read. `FI_EINVAL`: one of them has no descriptor.
+unsafe extern "C" fn trywait(_fabric: *mut fi::fid_fabric, fids: *mut *mut fi::fid, count: c_int) -> c_int {
+    entry::guard_int(|| {
+        let count = usize::try_from(count).map_err(|_| fi::FI_EINVAL)?;
+        // SAFETY: an array of count objects, by the contract of fi_trywait.
+        for &fid in unsafe { entry::slice(fids.cast_const(), count) }? {
+            // SAFETY: a live object, by the contract of fi_trywait.
+            match unsafe { entry::class_of(fid) }? {
+                // SAFETY: as above, and of that class.
+                fi::FI_CLASS_EQ => unsafe { entry::object::<Eq, _>(fid) }?.shared().try_wait()?,
+                // SAFETY: as above, and of that class.
+                fi::FI_CLASS_CQ => unsafe { entry::object::<Cq, _>(fid) }?.try_wait()?,
+                // SAFETY: as above, and of that class.
+                fi::FI_CLASS_CNTR => unsafe { entry::object::<Cntr, _>(fid) }?.try_wait()?,
+                _ => return Err(fi::FI_EINVAL),
+            }
+        }
+        Ok(())
+    })
+}
+
+impl Fabric {
+    pub(crate) fn shared(&self) -> &Arc<FabricShared> {
+        &self.shared
+    }
+}
+
+/// What is opened on a fabric holds this.
+#[derive(Debug)]
+pub(crate) struct FabricShared {
+    /// The interface version of the application: which fields the structs on its stack have.
+    pub(crate) api_version: u32,
+    pub(crate) node: Arc<Node>,
+}
+
+/// The SCIF node of this process, as the environment describes it.
+///
+/// # Errors
+/// What the engine says, as one of libfabric's numbers; the reason is logged.
+pub(crate) fn open_node() -> Result<Arc<Node>, Errno> {
+    let config = Config { ptracer: env::env().ptracer, ..Config::from_env().map_err(|error| failed(&error))? };
+    let node = Node::open(config, TransportKind::Soft).map_err(|error| failed(&error))?;
+    for note in node.notes() {
+        info(Subsys::Fabric, format_args!("{note}"));
+    }
+    Ok(node)
+}
+
+fn failed(error: &scif::Error) -> Errno {
+    warn(Subsys::Fabric, format_args!("cannot open the SCIF node: {error}"));
+    entry::errno(error)
+}
+
+/// Addresses of the fabrics that are open, oldest first.
+static OPEN: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+
+fn remember(fabric: *mut fi::fid_fabric) {
+    OPEN.lock().unwrap_or_else(PoisonError::into_inner).push(fabric.expose_provenance());
+}
+
+fn forget(fabric: *mut fi::fid_fabric) {
+    OPEN.lock().unwrap_or_else(PoisonError::into_inner).retain(|open| *open != fabric.addr());
+}
+
+/// The fabric that a program has open already, which fi_getinfo(3) tells; null when there is none.
+pub(crate) fn first_open() -> *mut fi::fid_fabric {
+    let open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    open.first().map_or(ptr::null_mut(), |&fabric| ptr::with_exposed_provenance_mut(fabric))
+}

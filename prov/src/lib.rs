@@ -27,7 +27,45 @@ mod host;
 mod log;
 mod mr;
 mod msg;
+mod resolve;
 mod rma;
 mod slab;
 mod tagged;
 mod wait;
+
+use libfabric_sys::{Host, Provider, fi_provider, ofi_prov_context};
+
+/// The provider as the library that loads it knows it.
+static PROVIDER: Provider = Provider::new(
+    attr::NAME,
+    attr::RELEASE,
+    attr::FI_VERSION_OWN,
+    // A layer of messages over this provider would only be slower than its own.
+    ofi_prov_context::NO_LAYERING,
+    getinfo::getinfo,
+    fabric::open,
+    Some(cleanup),
+);
+
+/// `struct fi_provider *fi_prov_ini(void)`: what libfabric calls when it has loaded this file.
+///
+/// # Safety
+/// Only a libfabric calls it, and calls `cleanup` before it is unloaded itself.
+#[expect(unsafe_code, reason = "the one symbol libfabric looks for")]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fi_prov_ini() -> *mut fi_provider {
+    entry::guard_or(std::ptr::null_mut(), || {
+        // SAFETY: `cleanup` forgets the host, and is called before the host is unloaded.
+        host::enter(unsafe { Host::find() });
+        log::init();
+        env::init();
+        PROVIDER.set_fi_version(host::claimed_version());
+        PROVIDER.as_ptr()
+    })
+}
+
+/// `void cleanup(void)`: the library is about to go; this file stays mapped (`-z nodelete`).
+#[expect(unsafe_code, reason = "the type of C's function pointer")]
+unsafe extern "C" fn cleanup() {
+    entry::guard_or((), host::leave);
+}

@@ -1,1 +1,194 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Messages to the user: into the host's log, and the engine's messages with them.
+//!
+//! `FI_LOG_LEVEL`, `FI_LOG_PROV` and `FI_LOG_SUBSYS` choose what is printed. Without a host there is no log. Nothing on
+//! the data path logs, but for what is said once.
+//!
+//! Mirrors `rdma/providers/fi_log.h`.
+
+use std::collections::HashSet;
+use std::ffi::{CString, c_int};
+use std::fmt;
+use std::io::Write;
+use std::panic::Location;
+use std::path::Path;
+use std::sync::{Mutex, Once, PoisonError};
+
+use libfabric_sys as fi;
+use scif::{AccessError, PortId};
+
+use crate::host;
+
+/// What a message is about: `enum fi_log_subsys`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Subsys {
+    Core,
+    Fabric,
+    Domain,
+    EpCtrl,
+    EpData,
+    Av,
+    Cq,
+    Eq,
+    Mr,
+    Cntr,
+}
+
+impl Subsys {
+    fn number(self) -> u32 {
+        match self {
+            Subsys::Core => fi::FI_LOG_CORE,
+            Subsys::Fabric => fi::FI_LOG_FABRIC,
+            Subsys::Domain => fi::FI_LOG_DOMAIN,
+            Subsys::EpCtrl => fi::FI_LOG_EP_CTRL,
+            Subsys::EpData => fi::FI_LOG_EP_DATA,
+            Subsys::Av => fi::FI_LOG_AV,
+            Subsys::Cq => fi::FI_LOG_CQ,
+            Subsys::Eq => fi::FI_LOG_EQ,
+            Subsys::Mr => fi::FI_LOG_MR,
+            Subsys::Cntr => fi::FI_LOG_CNTR,
+        }
+    }
+
+    /// The subsystem of a module of the engine, by its path.
+    fn of_target(target: &str) -> Subsys {
+        match target.split("::").nth(1) {
+            Some("endpoint" | "connection" | "transport" | "life" | "segment") => Subsys::EpCtrl,
+            Some("memory" | "keys") => Subsys::Mr,
+            Some("node" | "config" | "addr") => Subsys::Fabric,
+            _ => Subsys::Core,
+        }
+    }
+}
+
+/// Something the user should act on or know.
+#[track_caller]
+#[cold]
+pub(crate) fn warn(subsys: Subsys, text: fmt::Arguments<'_>) {
+    say(fi::FI_LOG_WARN, subsys, text, Location::caller());
+}
+
+/// Something that explains a decision; as many as there are objects, not operations.
+#[track_caller]
+#[cold]
+pub(crate) fn info(subsys: Subsys, text: fmt::Arguments<'_>) {
+    say(fi::FI_LOG_INFO, subsys, text, Location::caller());
+}
+
+/// As [`warn`], but only the first time for each `once`.
+#[track_caller]
+#[cold]
+pub(crate) fn warn_once(once: &Once, subsys: Subsys, text: fmt::Arguments<'_>) {
+    let place = Location::caller();
+    once.call_once(|| say(fi::FI_LOG_WARN, subsys, text, place));
+}
+
+/// A peer's memory cannot be reached directly for an operation, which goes through the ring. Said once per peer process
+/// and cause.
+#[cold]
+pub(crate) fn fall_back(peer: PortId, pid: c_int, error: &AccessError) {
+    static SAID: Mutex<Option<HashSet<(c_int, &'static str)>>> = Mutex::new(None);
+    let (cause, advice) = match error {
+        AccessError::Denied => {
+            ("permission denied", "; all further data to and from it too (see kernel.yama.ptrace_scope, FI_SCIF_PTRACER)")
+        }
+        AccessError::Fault => ("bad address", ""),
+        AccessError::Gone => ("no such process", ""),
+        AccessError::Short(_) => ("short copy", ""),
+    };
+    let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
+    if said.get_or_insert_default().insert((pid, cause)) {
+        let text = format_args!("no direct copy with process {pid} at {peer}, {cause}: data goes through the ring{advice}");
+        match error {
+            AccessError::Denied => warn(Subsys::EpData, text),
+            AccessError::Fault | AccessError::Gone | AccessError::Short(_) => info(Subsys::EpData, text),
+        }
+    }
+}
+
+/// A line of statistics (`FI_SCIF_STATS`) on the standard error stream, in one write so that ranks do not mix theirs.
+#[cold]
+pub(crate) fn stats_line(line: &str) {
+    // A closed stream is no reason to fail.
+    let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
+}
+
+fn say(level: u32, subsys: Subsys, text: fmt::Arguments<'_>, place: &Location<'_>) {
+    if host::log_enabled(level, subsys.number()) {
+        send(level, subsys, text, place.file(), place.line());
+    }
+}
+
+fn send(level: u32, subsys: Subsys, text: fmt::Arguments<'_>, file: &str, line: u32) {
+    let name = Path::new(file).file_stem().map(|stem| stem.to_string_lossy());
+    host::log(level, subsys.number(), &c_string(name.as_deref().unwrap_or("scif")), line, &c_string(&text.to_string()));
+}
+
+/// The text up to its first NUL.
+fn c_string(text: &str) -> CString {
+    let end = text.find('\0').unwrap_or(text.len());
+    text.get(..end).and_then(|text| CString::new(text).ok()).unwrap_or_default()
+}
+
+/// Takes what the engine says through the `log` crate.
+struct Bridge;
+
+fn level(level: log::Level) -> u32 {
+    match level {
+        log::Level::Error | log::Level::Warn => fi::FI_LOG_WARN,
+        log::Level::Info => fi::FI_LOG_INFO,
+        log::Level::Debug => fi::FI_LOG_DEBUG,
+        log::Level::Trace => fi::FI_LOG_TRACE,
+    }
+}
+
+impl log::Log for Bridge {
+    fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
+        host::log_enabled(level(metadata.level()), Subsys::of_target(metadata.target()).number())
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        if self.enabled(record.metadata()) {
+            let subsys = Subsys::of_target(record.target());
+            let file = record.file().unwrap_or("scif");
+            send(level(record.level()), subsys, *record.args(), file, record.line().unwrap_or(0));
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+/// Connects the engine's messages with the host's log. The levels the host does not print are not even formatted.
+pub(crate) fn init() {
+    // Whoever came first keeps it: a program that links this crate may have a logger of its own.
+    if log::set_logger(&Bridge).is_ok() {
+        let core = |level| host::log_enabled(level, fi::FI_LOG_CORE);
+        log::set_max_level(if core(fi::FI_LOG_DEBUG) {
+            log::LevelFilter::Debug
+        } else if core(fi::FI_LOG_INFO) {
+            log::LevelFilter::Info
+        } else {
+            log::LevelFilter::Warn
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modules_of_the_engine_have_a_subsystem() {
+        assert_eq!(Subsys::of_target("scif::endpoint"), Subsys::EpCtrl);
+        assert_eq!(Subsys::of_target("scif::transport::soft"), Subsys::EpCtrl);
+        assert_eq!(Subsys::of_target("scif::memory"), Subsys::Mr);
+        assert_eq!(Subsys::of_target("scif"), Subsys::Core);
+    }
+
+    #[test]
+    fn text_ends_at_a_nul() {
+        assert_eq!(c_string("abc").as_c_str(), c"abc");
+        assert_eq!(c_string("a\0c").as_c_str(), c"a");
+        assert_eq!(c_string("").as_c_str(), c"");
+    }
+}

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! The answer to hints that fit an offer: what the program asked for where it asked, what the provider has where it
+//! did not.
+//!
+//! Not here: whether they fit (`matching`), and C's memory (`alloc`).
+
+use std::ptr;
+
+use libfabric_sys::{
+    FI_PROGRESS_AUTO, FI_PROGRESS_MANUAL, FI_RM_ENABLED, FI_THREAD_SAFE, fi_domain_attr, fi_ep_attr, fi_fabric_attr,
+    fi_rx_attr, fi_tx_attr, fid_t,
+};
+
+use super::Addrs;
+use super::matching::{Asked, mr_mode};
+use crate::addr::ADDR_LEN;
+use crate::attr::{self, Offer};
+
+/// A `struct fi_info` in safe values; names and addresses are attached when C gets it.
+#[derive(Clone, Debug)]
+pub(super) struct Info {
+    pub(super) caps: u64,
+    pub(super) src: [u8; ADDR_LEN],
+    pub(super) dest: Option<[u8; ADDR_LEN]>,
+    pub(super) handle: fid_t,
+    pub(super) tx: fi_tx_attr,
+    pub(super) rx: fi_rx_attr,
+    pub(super) ep: fi_ep_attr,
+    pub(super) domain: fi_domain_attr,
+    pub(super) fabric: fi_fabric_attr,
+}
+
+pub(super) fn shape(offer: &Offer, asked: &Asked<'_>, (src, dest): Addrs) -> Info {
+    let hints = asked.hints;
+    let caps = caps(offer, hints.map_or(0, |h| h.caps));
+    Info {
+        caps,
+        src: src.to_bytes(),
+        dest: dest.map(|addr| addr.to_bytes()),
+        handle: hints.map_or(ptr::null_mut(), |h| h.handle),
+        tx: tx_attr(offer, caps, hints.and_then(|h| h.tx.as_ref())),
+        rx: rx_attr(offer, caps, hints.and_then(|h| h.rx.as_ref())),
+        ep: ep_attr(offer, hints.and_then(|h| h.ep.as_ref())),
+        domain: domain_attr(asked.version, hints.and_then(|h| h.domain.as_ref())),
+        // The library writes the provider's name, its version and the interface version.
+        fabric: fi_fabric_attr { fabric: crate::fabric::first_open(), ..fi_fabric_attr::ZERO },
+    }
+}
+
+/// What is granted to a request for `wanted`: all that is primary when it names nothing, the directions of a kind
+/// when it names none, and secondary capabilities unasked where they are free.
+fn caps(offer: &Offer, wanted: u64) -> u64 {
+    let primary = if wanted == 0 { offer.caps & !attr::PRICED_CAPS } else { wanted };
+    with_directions(primary) | offer.caps & attr::FREE_CAPS
+}
+
+fn with_directions(caps: u64) -> u64 {
+    let complete = |kinds, directions| if caps & kinds != 0 && caps & directions == 0 { directions } else { 0 };
+    caps | complete(attr::MSG_KINDS, attr::MSG_DIRECTIONS) | complete(attr::RMA_KINDS, attr::RMA_DIRECTIONS)
+}
+
+/// The part of `caps` that is of one side, narrowed by a hint for that side.
+fn side(caps: u64, side: u64, hint: u64) -> u64 {
+    let hint = if hint == 0 { caps } else { with_directions(hint) | attr::FREE_CAPS };
+    caps & side & hint
+}
+
+fn or(hint: usize, default: usize) -> usize {
+    if hint == 0 { default } else { hint }
+}
+
+fn tx_attr(offer: &Offer, caps: u64, hint: Option<&fi_tx_attr>) -> fi_tx_attr {
+    let hint = hint.copied().unwrap_or_default();
+    fi_tx_attr {
+        caps: side(caps, offer.tx_caps, hint.caps),
+        mode: 0,
+        // The flags an endpoint starts with, so none that was not asked for.
+        op_flags: hint.op_flags,
+        msg_order: if hint.msg_order == 0 { offer.msg_order } else { hint.msg_order },
+        comp_order: 0,
+        inject_size: or(hint.inject_size, attr::INJECT_SIZE),
+        size: or(hint.size, attr::DEFAULT_SIZE),
+        iov_limit: or(hint.iov_limit, attr::IOV_LIMIT),
+        rma_iov_limit: or(hint.rma_iov_limit, attr::RMA_IOV_LIMIT),
+        tclass: 0,
+    }
+}
+
+fn rx_attr(offer: &Offer, caps: u64, hint: Option<&fi_rx_attr>) -> fi_rx_attr {
+    let hint = hint.copied().unwrap_or_default();
+    fi_rx_attr {
+        caps: side(caps, offer.rx_caps, hint.caps),
+        mode: 0,
+        op_flags: hint.op_flags,
+        msg_order: if hint.msg_order == 0 { offer.msg_order } else { hint.msg_order },
+        comp_order: 0,
+        total_buffered_recv: hint.total_buffered_recv,
+        size: or(hint.size, attr::DEFAULT_SIZE),
+        iov_limit: or(hint.iov_limit, attr::IOV_LIMIT),
+    }
+}
+
+fn ep_attr(offer: &Offer, hint: Option<&fi_ep_attr>) -> fi_ep_attr {
+    let hint = hint.copied().unwrap_or_default();
+    fi_ep_attr {
+        type_: offer.ep_type,
+        protocol: offer.protocol,
+        protocol_version: attr::PROTO_VERSION,
+        max_msg_size: offer.max_msg_size,
+        msg_prefix_size: 0,
+        max_order_raw_size: or(hint.max_order_raw_size, usize::MAX),
+        max_order_war_size: or(hint.max_order_war_size, usize::MAX),
+        max_order_waw_size: or(hint.max_order_waw_size, usize::MAX),
+        mem_tag_format: attr::MEM_TAG_FORMAT,
+        tx_ctx_cnt: 1,
+        rx_ctx_cnt: 1,
+        auth_key_size: 0,
+        auth_key: ptr::null_mut(),
+    }
+}
+
+fn domain_attr(version: u32, hint: Option<&fi_domain_attr>) -> fi_domain_attr {
+    let hint = hint.copied().unwrap_or_default();
+    let level = |hint: u32, default| if hint == 0 { default } else { hint };
+    fi_domain_attr {
+        threading: level(hint.threading, FI_THREAD_SAFE),
+        control_progress: level(hint.control_progress, FI_PROGRESS_AUTO),
+        data_progress: level(hint.data_progress, FI_PROGRESS_MANUAL),
+        resource_mgmt: FI_RM_ENABLED,
+        av_type: hint.av_type,
+        // A mode that does not fit has been refused.
+        mr_mode: mr_mode(version, hint.mr_mode).unwrap_or(0),
+        mr_key_size: attr::MR_KEY_SIZE,
+        cq_data_size: attr::CQ_DATA_SIZE,
+        cq_cnt: attr::OBJECT_CNT,
+        ep_cnt: attr::OBJECT_CNT,
+        tx_ctx_cnt: attr::OBJECT_CNT,
+        rx_ctx_cnt: attr::OBJECT_CNT,
+        max_ep_tx_ctx: 1,
+        max_ep_rx_ctx: 1,
+        max_ep_stx_ctx: 0,
+        max_ep_srx_ctx: 0,
+        cntr_cnt: attr::CNTR_CNT,
+        mr_iov_limit: attr::MR_IOV_LIMIT,
+        caps: attr::DOMAIN_CAPS,
+        max_err_data: attr::MAX_ERR_DATA,
+        mr_cnt: attr::MR_CNT,
+        max_cntr_value: u64::MAX,
+        max_err_cntr_value: u64::MAX,
+        ..fi_domain_attr::ZERO
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use libfabric_sys::{
+        FI_AV_TABLE, FI_COMPLETION, FI_DELIVERY_COMPLETE, FI_LOCAL_COMM, FI_MSG, FI_MULTI_RECV, FI_ORDER_ATOMIC_RAR,
+        FI_ORDER_RAS, FI_ORDER_SAS, FI_READ, FI_RECV, FI_REMOTE_COMM, FI_REMOTE_READ, FI_RMA, FI_RMA_EVENT, FI_SEND,
+        FI_SOURCE, FI_TAGGED, FI_THREAD_DOMAIN, FI_WRITE, fi_version,
+    };
+
+    use super::super::hints::Hints;
+    use super::super::matching;
+    use super::*;
+    use crate::addr::Addr;
+    use crate::attr::OFFERS;
+
+    const V: u32 = fi_version(2, 5);
+    const ADDRS: Addrs = (Addr::this_host(Ipv4Addr::LOCALHOST, 0), None);
+
+    fn answer(hints: Option<&Hints<'_>>) -> Info {
+        shape(&OFFERS[0], &Asked { version: V, host: V, hints }, ADDRS)
+    }
+
+    fn granted(wanted: u64) -> u64 {
+        answer(Some(&Hints { caps: wanted, ..Hints::default() })).caps
+    }
+
+    const UNASKED: u64 = FI_MULTI_RECV | FI_LOCAL_COMM | FI_REMOTE_COMM;
+
+    #[test]
+    fn directions_are_completed_only_when_none_is_named() {
+        assert_eq!(granted(FI_MSG), FI_MSG | FI_SEND | FI_RECV | UNASKED);
+        assert_eq!(granted(FI_TAGGED | FI_SEND), FI_TAGGED | FI_SEND | UNASKED);
+        assert_eq!(granted(FI_RMA | FI_READ), FI_RMA | FI_READ | UNASKED);
+        assert_eq!(granted(FI_RMA), FI_RMA | attr::RMA_DIRECTIONS | UNASKED);
+        assert_eq!(granted(FI_MSG | FI_RMA | FI_RECV), FI_MSG | FI_RMA | FI_RECV | attr::RMA_DIRECTIONS | UNASKED);
+    }
+
+    #[test]
+    fn priced_capabilities_are_given_only_when_asked() {
+        assert_eq!(answer(None).caps, OFFERS[0].caps & !attr::PRICED_CAPS);
+        assert_eq!(granted(0), OFFERS[0].caps & !attr::PRICED_CAPS);
+        let asked = FI_MSG | FI_SOURCE | FI_RMA_EVENT;
+        assert_eq!(granted(asked) & attr::PRICED_CAPS, FI_SOURCE | FI_RMA_EVENT);
+    }
+
+    #[test]
+    fn each_side_has_its_own_capabilities() {
+        let info = answer(Some(&Hints { caps: FI_MSG | FI_RMA | FI_SOURCE, ..Hints::default() }));
+        assert_eq!(info.tx.caps, FI_MSG | FI_RMA | FI_SEND | FI_READ | FI_WRITE);
+        assert_eq!(info.rx.caps & (FI_SOURCE | FI_RECV | FI_SEND | FI_REMOTE_READ), FI_SOURCE | FI_RECV | FI_REMOTE_READ);
+        let tx = fi_tx_attr { caps: FI_MSG, ..fi_tx_attr::default() };
+        let narrowed = answer(Some(&Hints { tx: Some(tx), ..Hints::default() }));
+        assert_eq!(narrowed.tx.caps, FI_MSG | FI_SEND);
+    }
+
+    #[test]
+    fn without_hints_the_orders_that_always_hold_are_told_and_no_flags_are_set() {
+        let info = answer(None);
+        assert_eq!(info.tx.msg_order, attr::MSG_ORDER);
+        assert_eq!(info.tx.msg_order & (FI_ORDER_ATOMIC_RAR | FI_ORDER_RAS), FI_ORDER_ATOMIC_RAR);
+        assert_eq!((info.tx.op_flags, info.rx.op_flags), (0, 0));
+        assert_eq!((info.domain.data_progress, info.domain.control_progress), (FI_PROGRESS_MANUAL, FI_PROGRESS_AUTO));
+        assert_eq!((info.domain.threading, info.domain.mr_mode), (FI_THREAD_SAFE, 0));
+    }
+
+    #[test]
+    fn what_was_asked_is_repeated() {
+        let mut domain = fi_domain_attr::ZERO;
+        (domain.threading, domain.av_type, domain.data_progress) = (FI_THREAD_DOMAIN, FI_AV_TABLE, FI_PROGRESS_AUTO);
+        let tx = fi_tx_attr {
+            op_flags: FI_COMPLETION | FI_DELIVERY_COMPLETE,
+            msg_order: FI_ORDER_SAS,
+            inject_size: 64,
+            size: 2048,
+            iov_limit: 1,
+            ..fi_tx_attr::default()
+        };
+        let info = answer(Some(&Hints { domain: Some(domain), tx: Some(tx), ..Hints::default() }));
+        assert_eq!(info.domain.threading, FI_THREAD_DOMAIN);
+        assert_eq!((info.domain.av_type, info.domain.data_progress), (FI_AV_TABLE, FI_PROGRESS_AUTO));
+        assert_eq!((info.tx.op_flags, info.tx.msg_order), (tx.op_flags, tx.msg_order));
+        assert_eq!((info.tx.inject_size, info.tx.size, info.tx.iov_limit), (64, 2048, 1));
+        assert_eq!(info.tx.rma_iov_limit, attr::RMA_IOV_LIMIT);
+    }
+
+    #[test]
+    fn an_answer_fits_as_the_next_hint() {
+        for caps in [0, FI_MSG, FI_TAGGED | FI_SEND, FI_RMA | FI_RMA_EVENT | FI_SOURCE] {
+            let info = answer(Some(&Hints { caps, ..Hints::default() }));
+            let again = Hints {
+                caps: info.caps,
+                src: Some(&info.src),
+                tx: Some(info.tx),
+                rx: Some(info.rx),
+                ep: Some(info.ep),
+                domain: Some(info.domain),
+                domain_name: Some(attr::NAME),
+                fabric: Some(info.fabric),
+                fabric_name: Some(attr::NAME),
+                ..Hints::default()
+            };
+            let asked = Asked { version: V, host: V, hints: Some(&again) };
+            assert_eq!(matching::check(&OFFERS[0], &asked), Ok(()));
+            let second = shape(&OFFERS[0], &asked, ADDRS);
+            assert_eq!((second.caps, second.tx.caps, second.rx.caps), (info.caps, info.tx.caps, info.rx.caps));
+        }
+    }
+}

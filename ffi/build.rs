@@ -132,6 +132,7 @@ fn read_headers(include: &[PathBuf], to: &Path) -> Result<Headers, String> {
         .header("wrapper.h")
         .clang_args(include.iter().map(|dir| format!("-I{}", dir.display())))
         .parse_callbacks(Box::new(collector.clone()))
+        .parse_callbacks(Box::new(bindgen::CargoCallbacks::new()))
         .allowlist_type("fi_.*|fid.*")
         .allowlist_var("FI_.*")
         .generate_comments(false)

@@ -1,1 +1,41 @@
-//! Placeholder until the first commit of this room.
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! SCIF, the symmetric communication interface, as a safe Rust library: nodes, ports, connections, and the
+//! memory of peers.
+//!
+//! An [`Endpoint`] is bound to a port of a [`Node`], listens, and holds one [`Connection`] per peer it talks
+//! to. A connection is a pair of rings in shared memory, a socket that proves that the peer lives, and the ways
+//! its memory can be reached. What the records in the rings mean is the business of the layers above; this one
+//! never looks into them. Nothing here blocks but [`Waiter::wait`], and nothing starts a thread.
+//!
+//! The peer is hostile: whatever it sends or writes is checked, and the worst it gets is its connection reset.
+
+#![warn(missing_docs)]
+
+mod addr;
+mod config;
+mod connection;
+mod endpoint;
+mod error;
+mod keys;
+mod life;
+mod memory;
+mod node;
+mod segment;
+mod slab;
+mod sys;
+mod transport;
+mod waiter;
+
+#[cfg(any(test, feature = "conformance"))]
+pub mod conformance;
+
+pub use addr::{DYNAMIC_PORTS, PortId};
+pub use config::Config;
+pub use connection::{ConnId, Connection};
+pub use endpoint::{CloseHow, Endpoint, LinkEvent};
+pub use error::{Error, Reason, Refusal, Result, Scope};
+pub use keys::{Exports, SharedKeys};
+pub use memory::{Access, AccessError, PeerMemory, RemoteMem};
+pub use node::{Node, TransportKind};
+pub use sys::time::{cpu_relax_or_yield, now_ns};
+pub use waiter::Waiter;

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! What names an endpoint on a host, and what names the host.
+//!
+//! Not about how a fabric address carries these bytes, nor about socket names.
+//! Mirrors `struct scif_portID` of `scif.h`.
+
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::path::Path;
+
+use rustix::io::Errno;
+
+use crate::sys::process;
+
+/// Ports given out when none is asked for. Those below belong to whoever knows them by number.
+pub const DYNAMIC_PORTS: RangeInclusive<u16> = 1089..=u16::MAX;
+
+/// A port of a node: the identity of an endpoint on its host.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct PortId {
+    /// The SCIF node.
+    pub node: u16,
+    /// The port on that node; 0 names none.
+    pub port: u16,
+}
+
+impl fmt::Display for PortId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.node, self.port)
+    }
+}
+
+/// 32 bits that are the same for two processes exactly if they can reach each other's endpoints by number: this
+/// boot of this host, and the network namespace or the directory that holds the sockets. Never 0.
+pub(crate) fn host_hash(runtime_dir: Option<&Path>, domain: Option<&str>) -> Result<u32, Errno> {
+    let (device, inode) = match runtime_dir {
+        Some(dir) => process::file_id(dir)?,
+        None => process::network_namespace(),
+    };
+    let mut bytes = process::host_ids();
+    bytes.push(u8::from(runtime_dir.is_some()));
+    bytes.extend(device.to_le_bytes());
+    bytes.extend(inode.to_le_bytes());
+    bytes.extend(domain.unwrap_or_default().as_bytes());
+    Ok(fold(&bytes))
+}
+
+/// FNV-1a, 64 bits folded to 32.
+fn fold(bytes: &[u8]) -> u32 {
+    let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    let [a, b, c, d, e, f, g, h] = hash.to_le_bytes();
+    u32::from_le_bytes([a ^ e, b ^ f, c ^ g, d ^ h]).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hash_is_stable_and_tells_places_apart() {
+        let here = host_hash(None, None).unwrap();
+        assert_ne!(here, 0);
+        assert_eq!(here, host_hash(None, None).unwrap());
+        assert_ne!(here, host_hash(Some(Path::new("/")), None).unwrap());
+        assert_ne!(here, host_hash(None, Some("x")).unwrap());
+        assert_ne!(
+            host_hash(Some(Path::new("/")), None).unwrap(),
+            host_hash(Some(Path::new("/proc")), None).unwrap()
+        );
+        assert!(host_hash(Some(Path::new("/does/not/exist")), None).is_err());
+    }
+
+    #[test]
+    fn fold_has_known_values() {
+        assert_eq!(fold(b""), 0xcbf2_9ce4 ^ 0x8422_2325);
+        assert_eq!(fold(b"a"), 0xaf63_dc4c ^ 0x8601_ec8c);
+    }
+}

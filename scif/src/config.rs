@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! What an administrator or a test can set; the only file that reads the environment.
+
+use std::env;
+use std::path::PathBuf;
+
+/// How a node behaves.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The SCIF node this process is on (`SCIF_NODE`).
+    pub node: u16,
+    /// Keep the sockets as files in this directory, for peers in different network namespaces
+    /// (`SCIF_RUNTIME_DIR`). `None`: abstract names, nothing in any file system.
+    pub runtime_dir: Option<PathBuf>,
+    /// Whose endpoints see each other (`SCIF_DOMAIN`); `None`: those of one user.
+    pub domain: Option<String>,
+    /// Whether to lift Yama's restriction on reading our memory (`SCIF_PTRACER`).
+    pub ptracer: bool,
+    /// Users besides our own who may connect to us and whom we connect to (`SCIF_ALLOW_UIDS`).
+    pub allow_uids: Vec<u32>,
+    /// What was wrong in the environment; each said once by the node.
+    pub warnings: Vec<String>,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            node: 0,
+            runtime_dir: None,
+            domain: None,
+            ptracer: true,
+            allow_uids: Vec::new(),
+            warnings: Vec::new(),
+        }
+    }
+}
+
+impl Config {
+    /// As the environment says. A value that cannot be used leaves the default and a warning.
+    #[must_use]
+    pub fn from_env() -> Config {
+        Config::from_lookup(|name| env::var(name).ok().filter(|value| !value.is_empty()))
+    }
+
+    fn from_lookup(lookup: impl Fn(&str) -> Option<String>) -> Config {
+        let mut config = Config::default();
+        let mut warn = |name: &str, value: &str, what: &str| {
+            config.warnings.push(format!("{name} ignored, {what}: {value}"));
+        };
+        if let Some(value) = lookup("SCIF_NODE") {
+            match value.parse() {
+                Ok(node) => config.node = node,
+                Err(_) => warn("SCIF_NODE", &value, "not a number from 0 to 65535"),
+            }
+        }
+        config.runtime_dir = lookup("SCIF_RUNTIME_DIR").map(PathBuf::from);
+        if let Some(value) = lookup("SCIF_DOMAIN") {
+            if value.len() <= 32
+                && value
+                    .bytes()
+                    .all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
+            {
+                config.domain = Some(value);
+            } else {
+                warn(
+                    "SCIF_DOMAIN",
+                    &value,
+                    "not at most 32 letters, digits, '-', '_' or '.'",
+                );
+            }
+        }
+        if let Some(value) = lookup("SCIF_PTRACER") {
+            match value.as_str() {
+                "1" | "yes" | "on" | "true" => config.ptracer = true,
+                "0" | "no" | "off" | "false" => config.ptracer = false,
+                _ => warn("SCIF_PTRACER", &value, "not 0 or 1"),
+            }
+        }
+        if let Some(value) = lookup("SCIF_ALLOW_UIDS") {
+            match value.split(',').map(|uid| uid.trim().parse()).collect() {
+                Ok(uids) => config.allow_uids = uids,
+                Err(_) => warn("SCIF_ALLOW_UIDS", &value, "not a list of user numbers"),
+            }
+        }
+        config
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(pairs: &[(&str, &str)]) -> Config {
+        Config::from_lookup(|name| {
+            pairs
+                .iter()
+                .find(|(key, _)| *key == name)
+                .map(|(_, value)| (*value).to_owned())
+        })
+    }
+
+    #[test]
+    fn good_values_are_taken() {
+        let config = with(&[
+            ("SCIF_NODE", "7"),
+            ("SCIF_RUNTIME_DIR", "/run/x"),
+            ("SCIF_DOMAIN", "a-b"),
+            ("SCIF_PTRACER", "0"),
+            ("SCIF_ALLOW_UIDS", "1, 2"),
+        ]);
+        assert_eq!((config.node, config.ptracer), (7, false));
+        assert_eq!(config.runtime_dir, Some(PathBuf::from("/run/x")));
+        assert_eq!(config.domain.as_deref(), Some("a-b"));
+        assert_eq!(config.allow_uids, [1, 2]);
+        assert!(config.warnings.is_empty());
+    }
+
+    #[test]
+    fn bad_values_warn_and_change_nothing() {
+        let config = with(&[
+            ("SCIF_NODE", "70000"),
+            ("SCIF_DOMAIN", "a/b"),
+            ("SCIF_PTRACER", "maybe"),
+            ("SCIF_ALLOW_UIDS", "1,x"),
+        ]);
+        assert_eq!((config.node, config.ptracer, config.domain), (0, true, None));
+        assert!(config.allow_uids.is_empty());
+        assert_eq!(config.warnings.len(), 4);
+    }
+}

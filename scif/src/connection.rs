@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! One connection: the rings in both directions, the bell of the peer, its keys, its memory, and its life.
+//!
+//! Not about how it was made (`transport`) nor about what is sent.
+//!
+//! The way of a record: push it to `tx`, then `notify` once. A peer that polls needs nothing more; one that is
+//! idle gets its bell rung, one that sleeps a packet. Before the peer accepted there is no bell, but its
+//! listener is readable; and `notify` looks whether it has accepted since, so that no record is left behind
+//! between the two.
+
+use std::sync::Arc;
+
+use scif_ring::{BellHandle, Claim, Consumer, KeyReader, Mark, Producer, publish_fence};
+
+use crate::addr::PortId;
+use crate::error::Reason;
+use crate::life::Life;
+use crate::memory::PeerMemory;
+use crate::segment::{Side, Views};
+use crate::sys::mmap::{Mapping, OutOfRange};
+use crate::transport::{Farewell, Link, Opened, Remote, Signal};
+
+/// A connection of an endpoint. Never names a later one.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct ConnId {
+    /// Small and dense: fit to index the caller's own table, checked against the whole id.
+    pub index: u32,
+    /// Counts the uses of the index.
+    pub generation: u32,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum State {
+    /// Opened, not accepted yet.
+    Starting,
+    Up,
+    /// What is in the ring can still be read.
+    Closed,
+}
+
+/// The bell of the peer, and which bit of it is ours.
+#[derive(Debug)]
+struct PeerBell {
+    handle: BellHandle,
+    bit: usize,
+    _map: Arc<Mapping>,
+}
+
+/// The keys of the peer.
+#[derive(Debug)]
+struct PeerKeys {
+    reader: KeyReader,
+    _map: Arc<Mapping>,
+}
+
+/// One connection of an endpoint.
+#[derive(Debug)]
+pub struct Connection {
+    views: Views,
+    bell: Option<PeerBell>,
+    /// The peer's going to sleep orders our stores, see `publish_fence`.
+    asymmetric: bool,
+    state: State,
+    peer: PortId,
+    initiated: bool,
+    keys: Option<PeerKeys>,
+    memory: PeerMemory,
+    life: Life,
+    link: Box<dyn Link>,
+    /// What `notify` learned and the endpoint has yet to report.
+    unreported: Option<Signalled>,
+}
+
+/// A change of state, as the endpoint reports it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Signalled {
+    Woken,
+    Connected,
+    Closed(Reason),
+}
+
+impl Connection {
+    pub(crate) fn new(opened: Opened) -> Result<Connection, OutOfRange> {
+        let Opened {
+            peer,
+            side,
+            segment,
+            link,
+            life,
+            remote,
+        } = opened;
+        let mut connection = Connection {
+            views: Views::new(segment, side)?,
+            bell: None,
+            asymmetric: false,
+            state: State::Starting,
+            peer,
+            initiated: side == Side::Opener,
+            keys: None,
+            memory: PeerMemory::none(),
+            life,
+            link,
+            unreported: None,
+        };
+        if let Some(remote) = remote {
+            connection.come_up(remote)?;
+        }
+        Ok(connection)
+    }
+
+    fn come_up(&mut self, remote: Remote) -> Result<(), OutOfRange> {
+        let Remote {
+            bell,
+            bell_bit,
+            keys,
+            memory,
+            asymmetric,
+        } = remote;
+        self.bell = Some(PeerBell {
+            handle: bell.bell_handle()?,
+            bit: bell_bit as usize,
+            _map: bell,
+        });
+        self.keys = match keys {
+            Some(map) => Some(PeerKeys {
+                reader: map.key_reader()?,
+                _map: map,
+            }),
+            None => None,
+        };
+        self.memory = memory;
+        self.asymmetric = asymmetric;
+        self.state = State::Up;
+        Ok(())
+    }
+
+    /// The port at the other end, as the transport vouches for it.
+    #[inline]
+    #[must_use]
+    pub fn peer(&self) -> PortId {
+        self.peer
+    }
+
+    /// The process at the other end; 0 if it cannot be seen from here.
+    #[must_use]
+    pub fn peer_pid(&self) -> i32 {
+        self.life.pid()
+    }
+
+    /// Whether both sides know each other: keys and memory of the peer can be used. Records can be pushed before.
+    #[inline]
+    #[must_use]
+    pub fn is_up(&self) -> bool {
+        self.state == State::Up
+    }
+
+    /// Whether the peer has ended it or is gone. Records it has published can still be read.
+    #[inline]
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.state == State::Closed
+    }
+
+    /// Whether this side opened it.
+    #[inline]
+    #[must_use]
+    pub fn initiated(&self) -> bool {
+        self.initiated
+    }
+
+    /// Whether the peer runs `membarrier` before it sleeps, so that our stores need no fence of their own.
+    #[inline]
+    #[must_use]
+    pub fn asymmetric(&self) -> bool {
+        self.asymmetric
+    }
+
+    /// Our ring to the peer. Not to be swapped for another connection's.
+    #[inline]
+    pub fn tx(&mut self) -> &mut Producer {
+        &mut self.views.tx
+    }
+
+    /// The peer's ring to us. Not to be swapped for another connection's.
+    #[inline]
+    pub fn rx(&mut self) -> &mut Consumer {
+        &mut self.views.rx
+    }
+
+    /// After one or more pushes: sees to it that the peer looks.
+    #[inline]
+    pub fn notify(&mut self) {
+        publish_fence(self.asymmetric);
+        let idle = self.views.tx.consumer_idle();
+        match &self.bell {
+            Some(bell) if !idle && !bell.handle.sleeping() => {}
+            _ => self.rouse(idle),
+        }
+    }
+
+    #[cold]
+    fn rouse(&mut self, mut idle: bool) {
+        if self.bell.is_none() {
+            // The peer reads what is in the ring after it has answered us. So if there is no answer yet, it will
+            // find what was pushed before this look; if there is, the bell is known from now on.
+            self.look_for_answer();
+            publish_fence(self.asymmetric);
+            idle = self.views.tx.consumer_idle();
+        }
+        let Some(bell) = &self.bell else { return };
+        if idle {
+            bell.handle.ring(bell.bit);
+        }
+        if bell.handle.sleeping() {
+            self.link.wake();
+        }
+    }
+
+    /// Takes signals until the peer's answer is among them.
+    fn look_for_answer(&mut self) {
+        while self.state == State::Starting && self.unreported.is_none() {
+            match self.pump() {
+                None => return,
+                Some(Signalled::Woken) => {}
+                told => self.unreported = told,
+            }
+        }
+    }
+
+    /// The next change that the endpoint reports.
+    pub(crate) fn next_change(&mut self) -> Option<Signalled> {
+        match self.unreported.take() {
+            Some(told) => Some(told),
+            None => self.pump(),
+        }
+    }
+
+    fn pump(&mut self) -> Option<Signalled> {
+        if self.state == State::Closed {
+            return None;
+        }
+        Some(match self.link.pump()? {
+            Signal::Wake => Signalled::Woken,
+            Signal::Up(remote) => match self.come_up(*remote) {
+                Ok(()) => Signalled::Connected,
+                Err(OutOfRange) => {
+                    self.close(Farewell::Reset);
+                    Signalled::Closed(Reason::Corrupt)
+                }
+            },
+            Signal::Closed(reason) => {
+                self.state = State::Closed;
+                Signalled::Closed(reason)
+            }
+        })
+    }
+
+    /// Whether the endpoint must ask for changes though nothing arrives.
+    pub(crate) fn restless(&self) -> bool {
+        self.unreported.is_some() || self.state == State::Starting || self.link.unsent()
+    }
+
+    /// Whether `next_change` has anything to do without an arrival.
+    pub(crate) fn overdue(&self) -> bool {
+        self.unreported.is_some() || self.link.unsent()
+    }
+
+    pub(crate) fn close(&mut self, how: Farewell) {
+        self.link.close(how);
+        self.state = State::Closed;
+    }
+
+    /// The keys the peer's domain shows; `None` until it is up, or if it shows none.
+    #[inline]
+    #[must_use]
+    pub fn keys(&self) -> Option<&KeyReader> {
+        self.keys.as_ref().map(|keys| &keys.reader)
+    }
+
+    /// Says "we are in RMA on slot n of the peer's keys".
+    #[inline]
+    #[must_use]
+    pub fn my_mark(&self) -> &Mark {
+        &self.views.my_mark
+    }
+
+    /// The slot of our keys on which the peer is in RMA.
+    #[inline]
+    #[must_use]
+    pub fn peer_mark(&self) -> &Mark {
+        &self.views.peer_mark
+    }
+
+    /// The block for sharing the copying of a message we send. Blocks are numbered modulo `CLAIM_BLOCKS`; a view
+    /// is not to be kept longer than the connection.
+    #[inline]
+    #[must_use]
+    pub fn tx_claim(&self, block: usize) -> Claim {
+        self.views.tx_claims.get(block)
+    }
+
+    /// The block for sharing the copying of a message the peer sends; as [`Connection::tx_claim`].
+    #[inline]
+    #[must_use]
+    pub fn rx_claim(&self, block: usize) -> Claim {
+        self.views.rx_claims.get(block)
+    }
+
+    /// The peer's memory.
+    #[inline]
+    #[must_use]
+    pub fn memory(&self) -> &PeerMemory {
+        &self.memory
+    }
+
+    /// The peer's memory, to give it up.
+    pub fn memory_mut(&mut self) -> &mut PeerMemory {
+        &mut self.memory
+    }
+
+    /// Whether the peer's process still runs, as of at most a millisecond ago. `true` also where that cannot be
+    /// seen; the socket then is the only proof.
+    pub fn alive(&mut self) -> bool {
+        self.life.alive()
+    }
+}

@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! A bound, listening endpoint: it opens and accepts connections, notices their ends, and sleeps and wakes.
+//!
+//! Not about the records in the rings. Used by one thread at a time; nothing here blocks.
+//! Mirrors `scif_bind`, `scif_listen`, `scif_connect`, `scif_accept` and `scif_close` of `scif.h`.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use scif_ring::{BELL_BITS, BELL_BYTES, Bell, BellHandle};
+
+use crate::addr::PortId;
+use crate::connection::{ConnId, Connection, Signalled};
+use crate::error::{Error, Reason, Result};
+use crate::keys::Exports;
+use crate::node::Node;
+use crate::slab::Slab;
+use crate::sys::{fork, membarrier};
+use crate::transport::{Farewell, Port, Shown, Writers};
+
+/// Changes taken from one connection per call, so that a peer that floods us cannot hold us.
+const CHANGES_PER_CALL: usize = 16;
+
+/// What happened to a connection.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum LinkEvent {
+    /// A peer opened one; it may have records in it already.
+    Accepted(ConnId, PortId),
+    /// One that we opened was accepted.
+    Connected(ConnId),
+    /// It ended. Records that were published can be read until `close_conn`.
+    Closed(ConnId, Reason),
+}
+
+/// How to end a connection.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum CloseHow {
+    /// Everything was said.
+    Orderly,
+    /// The peer misbehaved.
+    Reset,
+}
+
+/// A bound and listening SCIF endpoint.
+#[derive(Debug)]
+pub struct Endpoint {
+    bell: Bell,
+    conns: Slab<Connection>,
+    port: Box<dyn Port>,
+    id: PortId,
+    /// Our own bell as a peer has it: a wake-up over a link becomes a bit in it.
+    own_bell: BellHandle,
+    /// Connections that may have news though nothing arrives.
+    restless: Vec<ConnId>,
+    ready: Vec<ConnId>,
+    generation: u64,
+    silent: bool,
+}
+
+impl Endpoint {
+    /// Takes a port of `node` (0: a dynamic one) and listens there.
+    ///
+    /// # Errors
+    /// [`Error::PortInUse`], [`Error::NoPorts`], or what the system says when descriptors or memory are short.
+    pub fn bind(node: &Arc<Node>, port: u16, exports: Exports) -> Result<Endpoint> {
+        let bell = node.transport().share("scif:bell", BELL_BYTES, Writers::Peers)?;
+        let misplaced = |_| Error::Config("bell misplaced".to_owned());
+        let (owner, own_bell) = (
+            bell.map.bell().map_err(misplaced)?,
+            bell.map.bell_handle().map_err(misplaced)?,
+        );
+        let port = node.transport_arc().bind(
+            port,
+            Shown {
+                bell,
+                keys: exports.keys,
+            },
+        )?;
+        Ok(Endpoint {
+            bell: owner,
+            conns: Slab::new(),
+            id: port.id(),
+            port,
+            own_bell,
+            restless: Vec::new(),
+            ready: Vec::new(),
+            generation: fork::generation(),
+            silent: false,
+        })
+    }
+
+    /// Where peers find this endpoint.
+    #[inline]
+    #[must_use]
+    pub fn id(&self) -> PortId {
+        self.id
+    }
+
+    /// Whether this is a forked child of the process that bound it: then it has no connections any more.
+    #[inline]
+    #[must_use]
+    pub fn forked(&self) -> bool {
+        self.generation != fork::generation()
+    }
+
+    /// Starts a connection, into which records can be pushed at once.
+    ///
+    /// # Errors
+    /// [`Error::Again`] when the peer cannot take it now, [`Error::Refused`] when nobody listens there,
+    /// [`Error::Denied`] when another user does, [`Error::Forked`], or what the system says.
+    pub fn connect(&mut self, dst: PortId) -> Result<ConnId> {
+        if self.forked() {
+            return Err(Error::Forked);
+        }
+        let id = self.conns.next_id().ok_or(Error::Again)?;
+        let opened = self.port.connect(dst, id)?;
+        let connection =
+            Connection::new(opened).map_err(|_| Error::Config("segment misplaced".to_owned()))?;
+        let id = self.conns.insert(connection).ok_or(Error::Again)?;
+        self.restless.push(id);
+        Ok(id)
+    }
+
+    /// Accepts what waits, finishes handshakes, notices ends and takes wake-ups; appends what happened.
+    pub fn poll_links(&mut self, out: &mut Vec<LinkEvent>) {
+        if self.forked() {
+            return;
+        }
+        let mut ready = std::mem::take(&mut self.ready);
+        self.port.poll(&mut ready);
+        for id in ready.drain(..) {
+            self.take_changes(id, out);
+        }
+        self.ready = ready;
+        while let Some(id) = self.conns.next_id() {
+            let Some(opened) = self.port.accept(id) else { break };
+            self.adopt(opened, out);
+        }
+        if !self.restless.is_empty() {
+            let mut restless = std::mem::take(&mut self.restless);
+            restless.retain(|&id| {
+                if self.conns.get(id).is_some_and(Connection::overdue) {
+                    self.take_changes(id, out);
+                }
+                self.conns.get(id).is_some_and(Connection::restless)
+            });
+            restless.append(&mut self.restless);
+            self.restless = restless;
+        }
+    }
+
+    fn adopt(&mut self, opened: crate::transport::Opened, out: &mut Vec<LinkEvent>) {
+        let peer = opened.peer;
+        let Ok(connection) = Connection::new(opened) else {
+            return;
+        };
+        let restless = connection.restless();
+        if let Some(id) = self.conns.insert(connection) {
+            if restless {
+                self.restless.push(id);
+            }
+            out.push(LinkEvent::Accepted(id, peer));
+        }
+    }
+
+    fn take_changes(&mut self, id: ConnId, out: &mut Vec<LinkEvent>) {
+        let Some(connection) = self.conns.get_mut(id) else {
+            return;
+        };
+        for _ in 0..CHANGES_PER_CALL {
+            match connection.next_change() {
+                None => break,
+                Some(Signalled::Woken) => self.own_bell.ring(id.index as usize % BELL_BITS),
+                Some(Signalled::Connected) => {
+                    // What was pushed so far found no bell to ring.
+                    connection.notify();
+                    out.push(LinkEvent::Connected(id));
+                }
+                Some(Signalled::Closed(reason)) => {
+                    log::debug!(
+                        "connection of {} with {} ended: {reason}",
+                        self.id,
+                        connection.peer()
+                    );
+                    out.push(LinkEvent::Closed(id, reason));
+                }
+            }
+        }
+    }
+
+    /// A connection, until `close_conn`.
+    #[inline]
+    pub fn conn(&mut self, id: ConnId) -> Option<&mut Connection> {
+        if self.forked() {
+            return None;
+        }
+        self.conns.get_mut(id)
+    }
+
+    /// Every connection there is.
+    pub fn conns(&self) -> impl Iterator<Item = ConnId> {
+        let forked = self.forked();
+        self.conns.ids().filter(move |_| !forked)
+    }
+
+    /// How many connections there are.
+    #[must_use]
+    pub fn conn_count(&self) -> usize {
+        self.conns.len()
+    }
+
+    /// Ends a connection and forgets it.
+    pub fn close_conn(&mut self, id: ConnId, how: CloseHow) {
+        if let Some(mut connection) = self.conns.remove(id) {
+            connection.close(match how {
+                _ if self.generation != fork::generation() => Farewell::Silent,
+                CloseHow::Orderly => Farewell::Bye,
+                CloseHow::Reset => Farewell::Reset,
+            });
+        }
+    }
+
+    /// Whether a living peer is in RMA on `slot` of our keys.
+    pub fn slot_in_use(&mut self, slot: u32) -> bool {
+        if self.forked() {
+            return false;
+        }
+        self.conns
+            .iter_mut()
+            .any(|c| c.peer_mark().get() == Some(slot) && !c.is_closed() && c.alive())
+    }
+
+    /// The bell our peers ring: bit `b` stands for the connections whose index is `b` modulo `BELL_BITS`.
+    #[inline]
+    #[must_use]
+    pub fn bell(&self) -> &Bell {
+        &self.bell
+    }
+
+    /// Readable when `poll_links` has something to do or a peer woke us.
+    #[must_use]
+    pub fn wait_fd(&self) -> BorrowedFd<'_> {
+        self.port.wait_fd()
+    }
+
+    /// Before a sleep: peers that publish from now on wake us. Then look at the rings once more, and sleep on
+    /// `wait_fd` if they are empty.
+    pub fn arm(&mut self) {
+        if self.forked() {
+            return;
+        }
+        self.bell.set_sleeping(true);
+        membarrier::barrier();
+    }
+
+    /// After a sleep.
+    pub fn disarm(&mut self) {
+        if self.forked() {
+            return;
+        }
+        self.bell.set_sleeping(false);
+    }
+
+    /// Goes as if the process had been killed: no goodbye to anybody. For tests of what survivors see.
+    pub fn abandon(mut self) {
+        self.silent = true;
+    }
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        let how = if self.silent || self.forked() {
+            Farewell::Silent
+        } else {
+            Farewell::Bye
+        };
+        for connection in self.conns.iter_mut() {
+            connection.close(how);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_move_between_threads() {
+        fn assert_send<T: Send>() {}
+        assert_send::<Endpoint>();
+    }
+
+    #[test]
+    fn hot_structs_stay_small() {
+        assert!(size_of::<Connection>() <= 512, "{}", size_of::<Connection>());
+        assert_eq!(size_of::<ConnId>(), 8);
+    }
+}

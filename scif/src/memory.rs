@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! The memory of a peer: which way reaches it, and copies over that way.
+//!
+//! Not about which ranges may be touched (the key table says) nor about what to do when no way works (the ring).
+//! The way is probed once when the connection comes up and given up for good by [`PeerMemory::deny`].
+
+use scif_ring::Mem;
+
+use crate::sys::process_vm::{self, Direction};
+
+/// A range of the peer's address space.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct RemoteMem {
+    /// Where it starts, in the peer's address space.
+    pub addr: u64,
+    /// Its length in bytes.
+    pub len: u64,
+}
+
+impl RemoteMem {
+    pub(crate) fn len_bytes(&self) -> usize {
+        usize::try_from(self.len).unwrap_or(usize::MAX)
+    }
+}
+
+/// The best way to a peer's memory.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Access {
+    /// It is mapped here: plain copies.
+    Mapped,
+    /// `process_vm_readv` and `process_vm_writev`.
+    ProcessVm,
+    /// None: only the ring.
+    None,
+}
+
+/// A copy that did not happen, or not all of it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum AccessError {
+    /// Some address, there or here, is not mapped so.
+    Fault,
+    /// We may not touch that process. [`PeerMemory::deny`] saves the next try.
+    Denied,
+    /// That process does not exist any more.
+    Gone,
+    /// It stopped after this many bytes.
+    Short(usize),
+}
+
+/// The memory of one peer.
+#[derive(Debug)]
+pub struct PeerMemory {
+    access: Access,
+    pid: i32,
+}
+
+impl PeerMemory {
+    /// No way but the ring.
+    pub(crate) fn none() -> PeerMemory {
+        PeerMemory {
+            access: Access::None,
+            pid: 0,
+        }
+    }
+
+    /// Of this very process.
+    pub(crate) fn own() -> PeerMemory {
+        PeerMemory {
+            access: Access::Mapped,
+            pid: 0,
+        }
+    }
+
+    /// Of process `pid`, if its 8 bytes at `addr` can be read and hold `nonce`: which also proves that the pid
+    /// is the one who told us the nonce.
+    pub(crate) fn probe(pid: i32, addr: u64, nonce: u64) -> PeerMemory {
+        if pid > 0 && process_vm::read_u64(pid, addr) == Some(nonce) {
+            PeerMemory {
+                access: Access::ProcessVm,
+                pid,
+            }
+        } else {
+            PeerMemory::none()
+        }
+    }
+
+    /// The best way that still works.
+    #[inline]
+    #[must_use]
+    pub fn access(&self) -> Access {
+        self.access
+    }
+
+    /// Copies from the peer: the shorter total of both lists.
+    ///
+    /// # Errors
+    /// As [`AccessError`] says. Parts of `local` may have been written.
+    pub fn read(&self, local: &[Mem], remote: &[RemoteMem]) -> Result<(), AccessError> {
+        self.copy(Direction::Read, local, remote)
+    }
+
+    /// Copies to the peer: the shorter total of both lists.
+    ///
+    /// # Errors
+    /// As [`AccessError`] says. Parts of `remote` may have been written.
+    pub fn write(&self, local: &[Mem], remote: &[RemoteMem]) -> Result<(), AccessError> {
+        self.copy(Direction::Write, local, remote)
+    }
+
+    fn copy(&self, direction: Direction, local: &[Mem], remote: &[RemoteMem]) -> Result<(), AccessError> {
+        match self.access {
+            Access::Mapped => {
+                process_vm::copy_own(direction, local, remote);
+                Ok(())
+            }
+            Access::ProcessVm => process_vm::copy(self.pid, direction, local, remote),
+            Access::None => Err(AccessError::Denied),
+        }
+    }
+
+    /// Gives the direct way up for this peer.
+    pub fn deny(&mut self) {
+        self.access = Access::None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn probe_wants_the_nonce() {
+        let cell = Box::new(0x1234_5678_9abc_def0_u64);
+        let addr = (&raw const *cell).expose_provenance() as u64;
+        let me = crate::sys::process::pid();
+        assert_eq!(PeerMemory::probe(me, addr, *cell).access(), Access::ProcessVm);
+        assert_eq!(PeerMemory::probe(me, addr, 1).access(), Access::None);
+        assert_eq!(PeerMemory::probe(me, 16, 1).access(), Access::None);
+        assert_eq!(PeerMemory::probe(0, addr, *cell).access(), Access::None);
+        let mut memory = PeerMemory::own();
+        memory.deny();
+        assert_eq!(memory.read(&[], &[]), Err(AccessError::Denied));
+    }
+}

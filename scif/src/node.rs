@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! A node as one process sees it: its number, its transport, and what was done to the process for it.
+//!
+//! Not about other nodes. Cheap: one per fabric. Mirrors `scif_get_nodeIDs` of `scif.h`.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::config::Config;
+use crate::error::Result;
+use crate::transport::Transport;
+use crate::transport::local::Local;
+use crate::transport::soft::Soft;
+
+/// What carries the connections of a node.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum TransportKind {
+    /// Other processes of this host, without a driver.
+    Soft,
+    /// Endpoints of this very `Node` only: the test double.
+    Local,
+}
+
+/// Things to tell the user, each once.
+#[derive(Debug, Default)]
+pub(crate) struct Notices(Mutex<Vec<String>>);
+
+impl Notices {
+    pub(crate) fn say(&self, what: String) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(what);
+    }
+
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// The node this process is on.
+#[derive(Debug)]
+pub struct Node {
+    id: u16,
+    kind: TransportKind,
+    transport: Arc<dyn Transport>,
+    notices: Arc<Notices>,
+}
+
+impl Node {
+    /// Takes part in a node.
+    ///
+    /// # Errors
+    /// [`crate::Error::Config`] for a setting that cannot be used.
+    pub fn open(config: Config, kind: TransportKind) -> Result<Arc<Node>> {
+        let notices = Arc::new(Notices::default());
+        for warning in &config.warnings {
+            notices.say(warning.clone());
+        }
+        let id = config.node;
+        let transport: Arc<dyn Transport> = match kind {
+            TransportKind::Soft => Arc::new(Soft::open(config, Arc::clone(&notices))?),
+            TransportKind::Local => Arc::new(Local::open(&config)?),
+        };
+        Ok(Arc::new(Node {
+            id,
+            kind,
+            transport,
+            notices,
+        }))
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn id(&self) -> u16 {
+        self.id
+    }
+
+    /// What carries its connections.
+    #[must_use]
+    pub fn kind(&self) -> TransportKind {
+        self.kind
+    }
+
+    /// The same for two processes exactly if they reach each other's endpoints by node and port. Never 0.
+    #[must_use]
+    pub fn host_hash(&self) -> u32 {
+        self.transport.host_hash()
+    }
+
+    /// What the user should know and has not been told: changes made to the process, settings not understood.
+    pub fn take_notices(&self) -> Vec<String> {
+        self.notices.take()
+    }
+
+    pub(crate) fn transport(&self) -> &dyn Transport {
+        &*self.transport
+    }
+
+    pub(crate) fn transport_arc(&self) -> Arc<dyn Transport> {
+        Arc::clone(&self.transport)
+    }
+}

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! What lies where in the memory of one connection, and the views each side takes of it.
+//!
+//! Not about the inside of those parts: the ring crate lays them out. The opener makes the memory, zeroed and
+//! sparse; the acceptor checks what it was given. A page that is never touched costs nothing.
+//!
+//! | offset | what |
+//! |---|---|
+//! | 0 | header: magic, layout of the parts, size |
+//! | 256, 384 | the opener's mark, the acceptor's mark |
+//! | 4096, 8192 | claim blocks of messages from the opener, from the acceptor |
+//! | 12288 | ring from the opener to the acceptor |
+//! | 98304 | ring from the acceptor to the opener |
+
+use std::sync::Arc;
+
+use scif_ring::layout::LAYOUT;
+use scif_ring::{CLAIM_BLOCKS, CLAIM_BYTES, Consumer, DIRECTION_BYTES, MARK_BYTES, Mark, Producer};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::sys::mmap::{Claims, Mapping, OutOfRange};
+
+const MAGIC: [u8; 8] = *b"SCIFconn";
+const MARKS: usize = 256;
+const CLAIMS: usize = 4096;
+const CLAIMS_BYTES: usize = CLAIM_BLOCKS * CLAIM_BYTES;
+const RINGS: usize = CLAIMS + 2 * CLAIMS_BYTES;
+
+/// Bytes of the memory of one connection.
+pub(crate) const SEGMENT_BYTES: usize = RINGS + 2 * DIRECTION_BYTES;
+
+const _: () = assert!(MARKS + 2 * MARK_BYTES <= CLAIMS && MARKS.is_multiple_of(MARK_BYTES));
+const _: () = assert!(CLAIMS_BYTES == 4096 && RINGS == 12288 && SEGMENT_BYTES == 184_320);
+
+/// First bytes of the segment, written by the opener before anybody else has it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Header {
+    magic: [u8; 8],
+    layout: u32,
+    bytes: u32,
+}
+
+const HEADER: Header = Header {
+    magic: MAGIC,
+    layout: LAYOUT,
+    bytes: 184_320,
+};
+
+/// Which end of a connection.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Side {
+    Opener,
+    Acceptor,
+}
+
+impl Side {
+    /// Position of what this side writes in pairs of equal parts.
+    fn index(self) -> usize {
+        match self {
+            Side::Opener => 0,
+            Side::Acceptor => 1,
+        }
+    }
+
+    pub(crate) fn other(self) -> Side {
+        match self {
+            Side::Opener => Side::Acceptor,
+            Side::Acceptor => Side::Opener,
+        }
+    }
+}
+
+/// One side's ends of everything in a segment.
+#[derive(Debug)]
+pub(crate) struct Views {
+    pub(crate) tx: Producer,
+    pub(crate) rx: Consumer,
+    pub(crate) my_mark: Mark,
+    pub(crate) peer_mark: Mark,
+    pub(crate) tx_claims: Claims,
+    pub(crate) rx_claims: Claims,
+    /// Last, so that it goes last.
+    _map: Arc<Mapping>,
+}
+
+impl Views {
+    pub(crate) fn new(map: Arc<Mapping>, side: Side) -> Result<Views, OutOfRange> {
+        let (mine, theirs) = (side.index(), side.other().index());
+        Ok(Views {
+            tx: map.producer(RINGS + mine * DIRECTION_BYTES)?,
+            rx: map.consumer(RINGS + theirs * DIRECTION_BYTES)?,
+            my_mark: map.mark(MARKS + mine * MARK_BYTES)?,
+            peer_mark: map.mark(MARKS + theirs * MARK_BYTES)?,
+            tx_claims: map.claims(CLAIMS + mine * CLAIMS_BYTES)?,
+            rx_claims: map.claims(CLAIMS + theirs * CLAIMS_BYTES)?,
+            _map: map,
+        })
+    }
+}
+
+/// Makes fresh memory a segment.
+pub(crate) fn write_header(map: &Mapping) -> Result<(), OutOfRange> {
+    map.bytes(0, size_of::<Header>())?
+        .copy_from_slice(HEADER.as_bytes());
+    Ok(())
+}
+
+/// Whether memory that a peer made is a segment as we lay it out.
+pub(crate) fn check_header(map: &Mapping) -> bool {
+    let mut copy = [0u8; size_of::<Header>()];
+    map.bytes(0, copy.len())
+        .is_ok_and(|bytes| bytes.copy_to_slice(&mut copy) == copy.len())
+        && copy == HEADER.as_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_sides_meet() {
+        let map = Arc::new(Mapping::anonymous(SEGMENT_BYTES).unwrap());
+        assert!(!check_header(&map));
+        write_header(&map).unwrap();
+        assert!(check_header(&map));
+        let mut a = Views::new(Arc::clone(&map), Side::Opener).unwrap();
+        let mut b = Views::new(map, Side::Acceptor).unwrap();
+        a.tx.push_head(7, b"to b").unwrap();
+        b.tx.push_head(8, b"to a").unwrap();
+        assert_eq!(b.rx.peek().unwrap().unwrap().kind, 7);
+        assert_eq!(a.rx.peek().unwrap().unwrap().kind, 8);
+        a.my_mark.set(3);
+        assert_eq!((b.peer_mark.get(), b.my_mark.get()), (Some(3), None));
+        a.tx_claims.get(2).reset(9);
+        b.rx_claims.get(2).offer(9, 4096, 100, 64, 2);
+        assert!(a.tx_claims.get(2).offered(9).is_some());
+        assert!(a.rx_claims.get(2).offered(9).is_none());
+    }
+}

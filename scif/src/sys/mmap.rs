@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Mapped memory that owns its range, and the ring crate's views of parts of it. See `mmap(2)`.
+//!
+//! Not about who may write what: the caller decides which view belongs where.
+//!
+//! INVARIANT: a view made here is dropped before the [`Mapping`] it was made from: whoever keeps the view keeps
+//! the mapping in the same struct (`Connection`, `Endpoint`, `SharedKeys`).
+#![expect(
+    unsafe_code,
+    reason = "mmap, and views of mapped memory whose range is checked here"
+)]
+
+use std::os::fd::AsFd;
+use std::ptr::{NonNull, null_mut};
+
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use scif_ring::{
+    BELL_BYTES, Bell, BellHandle, CLAIM_BLOCKS, CLAIM_BYTES, Claim, Consumer, DIRECTION_BYTES,
+    KEYTABLE_BYTES, KeyReader, KeyTable, MARK_BYTES, Mark, Mem, Producer,
+};
+
+const PAGE: usize = 4096;
+
+/// A range of shared memory, unmapped when dropped.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+    writable: bool,
+}
+
+// SAFETY: the range belongs to no thread; all access goes through the ring crate's views, which allow for other
+// processes writing at any time.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; `&Mapping` only gives out such views.
+unsafe impl Sync for Mapping {}
+
+/// A view was asked for that does not lie within the mapping, aligned and writable as it needs.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct OutOfRange;
+
+impl Mapping {
+    /// `len` bytes of `fd` from its start, shared.
+    pub(crate) fn shared(fd: impl AsFd, len: usize, writable: bool) -> Result<Mapping, Errno> {
+        let mut prot = ProtFlags::READ;
+        prot.set(ProtFlags::WRITE, writable);
+        let flags = MapFlags::SHARED | MapFlags::NORESERVE;
+        // SAFETY: without MAP_FIXED the kernel picks a range nobody uses.
+        let at = unsafe { mmap(null_mut(), len, prot, flags, fd, 0) }?;
+        Mapping::own(at.cast(), len, writable)
+    }
+
+    /// `len` zeroed bytes of this process alone.
+    pub(crate) fn anonymous(len: usize) -> Result<Mapping, Errno> {
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::SHARED | MapFlags::NORESERVE;
+        // SAFETY: without MAP_FIXED the kernel picks a range nobody uses.
+        let at = unsafe { mmap_anonymous(null_mut(), len, prot, flags) }?;
+        Mapping::own(at.cast(), len, true)
+    }
+
+    fn own(at: *mut u8, len: usize, writable: bool) -> Result<Mapping, Errno> {
+        let base = NonNull::new(at).ok_or(Errno::FAULT)?;
+        Ok(Mapping { base, len, writable })
+    }
+
+    /// Where `len` bytes at `offset` are, if they lie inside, on a page or `align` boundary.
+    fn at(&self, offset: usize, len: usize, align: usize, write: bool) -> Result<*mut u8, OutOfRange> {
+        let inside = offset.checked_add(len).is_some_and(|end| end <= self.len);
+        if !inside || !offset.is_multiple_of(align) || (write && !self.writable) {
+            return Err(OutOfRange);
+        }
+        Ok(self.base.as_ptr().wrapping_add(offset))
+    }
+
+    /// Plain bytes. Others may write them at any time.
+    pub(crate) fn bytes(&self, offset: usize, len: usize) -> Result<Mem, OutOfRange> {
+        let at = self.at(offset, len, 1, true)?;
+        // SAFETY: `at` checked the range; it stays mapped while the view lives (module invariant).
+        Ok(unsafe { Mem::new(at, len) })
+    }
+
+    /// The producing end of the direction at `offset`. The caller makes one per direction.
+    pub(crate) fn producer(&self, offset: usize) -> Result<Producer, OutOfRange> {
+        let at = self.at(offset, DIRECTION_BYTES, PAGE, true)?;
+        // SAFETY: `at` checked range, alignment and writability; the range outlives the view (module invariant).
+        unsafe { Producer::new(at, DIRECTION_BYTES) }.map_err(|_| OutOfRange)
+    }
+
+    /// The consuming end of the direction at `offset`. The caller makes one per direction.
+    pub(crate) fn consumer(&self, offset: usize) -> Result<Consumer, OutOfRange> {
+        let at = self.at(offset, DIRECTION_BYTES, PAGE, true)?;
+        // SAFETY: as in `producer`.
+        unsafe { Consumer::new(at, DIRECTION_BYTES) }.map_err(|_| OutOfRange)
+    }
+
+    /// The owner's view of the bell that fills this mapping.
+    pub(crate) fn bell(&self) -> Result<Bell, OutOfRange> {
+        let at = self.at(0, BELL_BYTES, PAGE, true)?;
+        // SAFETY: as in `producer`.
+        Ok(unsafe { Bell::new(at) })
+    }
+
+    /// A peer's view of the bell that fills this mapping.
+    pub(crate) fn bell_handle(&self) -> Result<BellHandle, OutOfRange> {
+        let at = self.at(0, BELL_BYTES, PAGE, true)?;
+        // SAFETY: as in `producer`.
+        Ok(unsafe { BellHandle::new(at) })
+    }
+
+    /// The owner's view of the key table that fills this mapping. The caller makes one.
+    pub(crate) fn key_table(&self) -> Result<KeyTable, OutOfRange> {
+        let at = self.at(0, KEYTABLE_BYTES, PAGE, true)?;
+        // SAFETY: as in `producer`.
+        Ok(unsafe { KeyTable::new(at) })
+    }
+
+    /// A peer's view of the key table that fills this mapping.
+    pub(crate) fn key_reader(&self) -> Result<KeyReader, OutOfRange> {
+        let at = self.at(0, KEYTABLE_BYTES, PAGE, false)?;
+        // SAFETY: `at` checked range and alignment; the view only reads; the range outlives it (module invariant).
+        Ok(unsafe { KeyReader::new(at) })
+    }
+
+    /// The mark at `offset`.
+    pub(crate) fn mark(&self, offset: usize) -> Result<Mark, OutOfRange> {
+        let at = self.at(offset, MARK_BYTES, MARK_BYTES, true)?;
+        // SAFETY: as in `producer`.
+        Ok(unsafe { Mark::new(at) })
+    }
+
+    /// The claim blocks at `offset`.
+    pub(crate) fn claims(&self, offset: usize) -> Result<Claims, OutOfRange> {
+        Ok(Claims {
+            base: self.at(offset, CLAIM_BLOCKS * CLAIM_BYTES, CLAIM_BYTES, true)?,
+        })
+    }
+}
+
+/// The claim blocks of one direction.
+#[derive(Debug)]
+pub(crate) struct Claims {
+    base: *mut u8,
+}
+
+// SAFETY: a claim block is shared between processes and made of atomics; which thread looks does not matter.
+unsafe impl Send for Claims {}
+
+impl Claims {
+    /// One of them; numbers wrap.
+    #[inline]
+    pub(crate) fn get(&self, block: usize) -> Claim {
+        let at = self.base.wrapping_add(block % CLAIM_BLOCKS * CLAIM_BYTES);
+        // SAFETY: `Mapping::claims` checked range, alignment and writability of the whole array; the range outlives
+        // the view (module invariant).
+        unsafe { Claim::new(at) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range is ours since `own`, and every view of it is gone (module invariant).
+        let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
+        debug_assert!(unmapped.is_ok(), "munmap of an owned range");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn views_outside_are_refused() {
+        let map = Mapping::anonymous(2 * DIRECTION_BYTES).unwrap();
+        assert!(map.producer(0).is_ok());
+        assert!(map.consumer(DIRECTION_BYTES).is_ok());
+        assert!(map.producer(DIRECTION_BYTES + PAGE).is_err());
+        assert!(map.producer(64).is_err());
+        assert!(map.mark(64).is_err());
+        assert!(map.claims(usize::MAX - 3).is_err());
+        assert!(map.claims(2 * DIRECTION_BYTES - CLAIM_BYTES).is_err());
+        assert!(map.bytes(2 * DIRECTION_BYTES, 1).is_err());
+        assert!(map.key_reader().is_err());
+    }
+
+    #[test]
+    fn read_only_memory_gives_no_writing_view() {
+        let fd = crate::sys::memfd::create("scif-test", KEYTABLE_BYTES).unwrap();
+        let map = Mapping::shared(&fd, KEYTABLE_BYTES, false).unwrap();
+        assert!(map.key_reader().is_ok());
+        assert!(map.key_table().is_err());
+        assert!(map.bell().is_err());
+    }
+}

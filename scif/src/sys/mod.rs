@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Every system call of the engine, and every `unsafe` of it.
+//!
+//! One file per kind of kernel object. Nothing here knows a protocol: what the bytes on a socket or in a
+//! page mean is said in `transport` and in the ring crate.
+
+pub(crate) mod epoll;
+pub(crate) mod fork;
+pub(crate) mod membarrier;
+pub(crate) mod memfd;
+pub(crate) mod mmap;
+pub(crate) mod process;
+pub(crate) mod process_vm;
+pub(crate) mod time;
+pub(crate) mod unix;

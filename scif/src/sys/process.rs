@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! This process and others, as the kernel describes them: who runs, since when, what we may do, what this
+//! host is. See `proc(5)`, `prctl(2)`, `getrlimit(2)`.
+
+use std::fs;
+use std::path::Path;
+
+use rustix::io::Errno;
+use rustix::process::{PTracer, Resource, Rlimit};
+
+/// A process as `/proc/<pid>/stat` has it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Stat {
+    /// Clock ticks after boot. With the pid it names one process for ever.
+    pub(crate) start: u64,
+    /// Has ended, even if nobody has reaped it.
+    pub(crate) ended: bool,
+}
+
+/// What can be said of a pid.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Sight {
+    Seen(Stat),
+    /// No such process.
+    Gone,
+    /// Not to be seen from here (no /proc, hidepid).
+    Hidden,
+}
+
+pub(crate) fn pid() -> i32 {
+    rustix::process::getpid().as_raw_pid()
+}
+
+pub(crate) fn uid() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+/// The errno of a libc call that has just failed on this thread.
+pub(crate) fn last_errno() -> Errno {
+    std::io::Error::last_os_error()
+        .raw_os_error()
+        .map_or(Errno::IO, Errno::from_raw_os_error)
+}
+
+pub(crate) fn look(pid: i32) -> Sight {
+    match fs::read(format!("/proc/{pid}/stat")) {
+        Ok(text) => parse_stat(&text).map_or(Sight::Hidden, Sight::Seen),
+        Err(e) if e.raw_os_error() == Some(libc::ESRCH) => Sight::Gone,
+        // With hidepid or without /proc the file is missing for the living as well; ourselves tell which.
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            match rustix::process::Pid::from_raw(pid).map(rustix::process::test_kill_process) {
+                Some(Err(Errno::SRCH)) => Sight::Gone,
+                _ => Sight::Hidden,
+            }
+        }
+        Err(_) => Sight::Hidden,
+    }
+}
+
+fn parse_stat(text: &[u8]) -> Option<Stat> {
+    // The command in parentheses may hold anything, so fields count from the last one: state is the first
+    // after it (field 3), num_threads field 20, starttime field 22.
+    let after = text.iter().rposition(|&b| b == b')')? + 1;
+    let mut fields = std::str::from_utf8(text.get(after..)?)
+        .ok()?
+        .split_ascii_whitespace();
+    let state = fields.next()?;
+    let threads: u64 = fields.nth(16)?.parse().ok()?;
+    let start: u64 = fields.nth(1)?.parse().ok()?;
+    // A leader that has ended while other threads run is a zombie with threads.
+    let ended = matches!(state, "X" | "x") || (state == "Z" && threads <= 1);
+    Some(Stat { start, ended })
+}
+
+/// How `/proc/sys/kernel/yama/ptrace_scope` restricts reading each other's memory; 0 without Yama.
+pub(crate) fn yama_scope() -> u32 {
+    fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope")
+        .ok()
+        .and_then(|text| text.trim().parse().ok())
+        .unwrap_or(0)
+}
+
+/// Lets every process that passes the usual checks (same user) read our memory, whatever Yama says.
+pub(crate) fn allow_any_ptracer() -> Result<(), Errno> {
+    rustix::process::set_ptracer(PTracer::Any)
+}
+
+/// Raises the soft limit of open descriptors to the hard one: (before, after) if that changed anything.
+pub(crate) fn raise_nofile() -> Option<(u64, u64)> {
+    let Rlimit { current, maximum } = rustix::process::getrlimit(Resource::Nofile);
+    let soft = current?;
+    let hard = maximum.unwrap_or(1 << 20);
+    if soft >= hard {
+        return None;
+    }
+    let raised = Rlimit {
+        current: Some(hard),
+        maximum,
+    };
+    rustix::process::setrlimit(Resource::Nofile, raised)
+        .ok()
+        .map(|()| (soft, hard))
+}
+
+/// The soft limit of open descriptors.
+pub(crate) fn nofile() -> u64 {
+    rustix::process::getrlimit(Resource::Nofile)
+        .current
+        .unwrap_or(u64::MAX)
+}
+
+/// What tells this boot of this host from others: boot id and machine id, as far as they can be read.
+pub(crate) fn host_ids() -> Vec<u8> {
+    let mut ids = Vec::new();
+    for path in ["/proc/sys/kernel/random/boot_id", "/etc/machine-id"] {
+        ids.extend(fs::read(path).unwrap_or_default());
+        ids.push(0);
+    }
+    ids
+}
+
+/// Device and inode.
+pub(crate) fn file_id(path: &Path) -> Result<(u64, u64), Errno> {
+    let stat = rustix::fs::stat(path)?;
+    #[expect(clippy::useless_conversion, reason = "narrower on some architectures")]
+    Ok((u64::from(stat.st_dev), u64::from(stat.st_ino)))
+}
+
+/// The network namespace we are in; zeros where that cannot be told.
+pub(crate) fn network_namespace() -> (u64, u64) {
+    file_id(Path::new("/proc/self/ns/net")).unwrap_or((0, 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_stat_is_seen_and_stable() {
+        let Sight::Seen(a) = look(pid()) else {
+            panic!("cannot see ourselves")
+        };
+        assert!(!a.ended && a.start > 0);
+        assert_eq!(look(pid()), Sight::Seen(a));
+    }
+
+    #[test]
+    fn stat_with_a_hostile_name_is_parsed() {
+        let tail = "4 4 4 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0 777 0 0";
+        let live = format!("12 (a) Z (b)) S {tail}\n");
+        assert_eq!(
+            parse_stat(live.as_bytes()),
+            Some(Stat {
+                start: 777,
+                ended: false
+            })
+        );
+        let dead = format!("12 (x) Z {tail}");
+        assert_eq!(
+            parse_stat(dead.as_bytes()),
+            Some(Stat {
+                start: 777,
+                ended: true
+            })
+        );
+        assert_eq!(parse_stat(b"12 (x) S 1 2"), None);
+        assert_eq!(parse_stat(b""), None);
+    }
+
+    #[test]
+    fn ended_processes_are_noticed() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let id = child.id().cast_signed();
+        let start = std::time::Instant::now();
+        // Unreaped it is a zombie.
+        while !matches!(look(id), Sight::Seen(Stat { ended: true, .. })) {
+            assert!(start.elapsed().as_secs() < 20);
+        }
+        child.wait().unwrap();
+        assert_eq!(look(id), Sight::Gone);
+    }
+}

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Copies between our memory and another process's, or within our own. See `process_vm_readv(2)`.
+//!
+//! Not about which way is right for which peer: `memory` decides.
+#![expect(
+    unsafe_code,
+    reason = "process_vm_*, and plain copies at addresses of this same process"
+)]
+
+use rustix::io::Errno;
+use scif_ring::{Mem, copy_iov};
+
+use crate::memory::{AccessError, RemoteMem};
+
+/// Elements handed to the kernel at once. Its limit is 1024; most calls have one.
+const BATCH: usize = 64;
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Direction {
+    /// From the peer to us.
+    Read,
+    Write,
+}
+
+/// Walks a scatter list; one position for both kinds of element.
+#[derive(Clone, Copy, Eq, PartialEq)]
+struct Cursor {
+    index: usize,
+    offset: usize,
+}
+
+impl Cursor {
+    fn skip(&mut self, mut bytes: usize, len_of: impl Fn(usize) -> Option<usize>) {
+        while let Some(len) = len_of(self.index) {
+            let left = len - self.offset;
+            if bytes < left {
+                self.offset += bytes;
+                return;
+            }
+            bytes -= left;
+            self.index += 1;
+            self.offset = 0;
+        }
+    }
+
+    /// Fills `out` with the elements from here on; how many.
+    fn fill(
+        &self,
+        out: &mut [libc::iovec; BATCH],
+        at: impl Fn(usize) -> Option<(*mut libc::c_void, usize)>,
+    ) -> usize {
+        let mut n = 0;
+        let mut offset = self.offset;
+        for (slot, index) in out.iter_mut().zip(self.index..) {
+            let Some((base, len)) = at(index) else { break };
+            *slot = libc::iovec {
+                iov_base: base.wrapping_byte_add(offset),
+                iov_len: len - offset,
+            };
+            offset = 0;
+            n += 1;
+        }
+        n
+    }
+}
+
+/// Copies min(total of `local`, total of `remote`) bytes between the lists.
+pub(crate) fn copy(
+    pid: i32,
+    direction: Direction,
+    local: &[Mem],
+    remote: &[RemoteMem],
+) -> Result<(), AccessError> {
+    let total_local = scif_ring::total_len(local);
+    let total_remote = remote
+        .iter()
+        .fold(0usize, |sum, r| sum.saturating_add(r.len_bytes()));
+    let wanted = total_local.min(total_remote);
+    let mut done = 0;
+    let (mut ours, mut theirs) = (Cursor { index: 0, offset: 0 }, Cursor { index: 0, offset: 0 });
+    let empty = libc::iovec {
+        iov_base: std::ptr::null_mut(),
+        iov_len: 0,
+    };
+    let (mut our_iov, mut their_iov) = ([empty; BATCH], [empty; BATCH]);
+    while done < wanted {
+        let n_ours = ours.fill(&mut our_iov, |i| {
+            local.get(i).map(|m| (m.as_ptr().cast(), m.len()))
+        });
+        let n_theirs = theirs.fill(&mut their_iov, |i| {
+            remote
+                .get(i)
+                .map(|r| (std::ptr::without_provenance_mut(r.addr as usize), r.len_bytes()))
+        });
+        // SAFETY: both arrays hold as many elements as said. Ours name memory that is readable and writable while
+        // its `Mem` is in use (contract of `Mem::new`); theirs are the other process's and checked by the kernel.
+        let moved = unsafe {
+            let call = match direction {
+                Direction::Read => libc::process_vm_readv,
+                Direction::Write => libc::process_vm_writev,
+            };
+            call(
+                pid,
+                our_iov.as_ptr(),
+                n_ours as u64,
+                their_iov.as_ptr(),
+                n_theirs as u64,
+                0,
+            )
+        };
+        let moved = match usize::try_from(moved) {
+            Ok(moved) => moved,
+            Err(_) => return Err(classify(super::process::last_errno(), done)),
+        };
+        done += moved;
+        let before = (ours, theirs);
+        ours.skip(moved, |i| local.get(i).map(Mem::len));
+        theirs.skip(moved, |i| remote.get(i).map(RemoteMem::len_bytes));
+        if before == (ours, theirs) {
+            // Not even an empty element was passed: the kernel would say the same for ever.
+            return Err(AccessError::Short(done));
+        }
+    }
+    Ok(())
+}
+
+/// A failure before the first byte has its own name; after it the caller wants to know how far it went, and a
+/// repeated try names the cause.
+fn classify(errno: Errno, done: usize) -> AccessError {
+    match errno {
+        Errno::SRCH => AccessError::Gone,
+        Errno::PERM | Errno::ACCESS | Errno::NOSYS => AccessError::Denied,
+        _ if done > 0 => AccessError::Short(done),
+        _ => AccessError::Fault,
+    }
+}
+
+/// The 8 bytes at `addr` of process `pid`.
+pub(crate) fn read_u64(pid: i32, addr: u64) -> Option<u64> {
+    let mut value = 0u64;
+    // SAFETY: `value` lives until the last use of the view, which is the next call; nothing else touches it then.
+    let local = unsafe { Mem::new((&raw mut value).cast(), size_of::<u64>()) };
+    copy(pid, Direction::Read, &[local], &[RemoteMem { addr, len: 8 }]).ok()?;
+    Some(value)
+}
+
+/// The same within this very process, as a plain copy.
+///
+/// The addresses come from a peer, but that peer is this process: what it announced is memory that its owner
+/// registered or posted here, under the same rules as `local`.
+pub(crate) fn copy_own(direction: Direction, local: &[Mem], remote: &[RemoteMem]) {
+    let mut ours = 0;
+    for part in remote {
+        let at = std::ptr::with_exposed_provenance_mut(part.addr as usize);
+        // SAFETY: `PeerMemory` is Mapped only for this process's own pid and start time, so the range was announced
+        // by its owner in this process, who keeps it valid until the operation completed (contract of `Mem::new`).
+        let theirs = unsafe { Mem::new(at, part.len_bytes()) };
+        let done = match direction {
+            Direction::Read => copy_iov_into(local, ours, &theirs),
+            Direction::Write => copy_iov(&[theirs], 0, local, ours, theirs.len()),
+        };
+        ours += done;
+    }
+}
+
+fn copy_iov_into(local: &[Mem], offset: usize, theirs: &Mem) -> usize {
+    copy_iov(local, offset, &[*theirs], 0, theirs.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mem(v: &mut [u8]) -> Mem {
+        // SAFETY: the tests keep their vectors alive and do not touch them while the view is used.
+        unsafe { Mem::new(v.as_mut_ptr(), v.len()) }
+    }
+
+    fn remote(v: &[u8]) -> RemoteMem {
+        RemoteMem {
+            addr: v.as_ptr().expose_provenance() as u64,
+            len: v.len() as u64,
+        }
+    }
+
+    #[test]
+    fn lists_of_any_cut_are_copied() {
+        let me = crate::sys::process::pid();
+        let src: Vec<u8> = (0..100_000u32).map(|i| (i % 251) as u8).collect();
+        for (cut_l, cut_r) in [
+            (100_000, 100_000),
+            (7, 1000),
+            (1000, 13),
+            (3, 100_000),
+            (100_000, 5),
+            (64, 64),
+        ] {
+            for own in [false, true] {
+                let mut dst = vec![0u8; src.len()];
+                let local: Vec<Mem> = dst.chunks_mut(cut_l).map(mem).collect();
+                let theirs: Vec<RemoteMem> = src.chunks(cut_r).map(remote).collect();
+                if own {
+                    copy_own(Direction::Read, &local, &theirs);
+                } else {
+                    copy(me, Direction::Read, &local, &theirs).unwrap();
+                }
+                assert_eq!(dst, src, "{cut_l} {cut_r} {own}");
+
+                let mut target = vec![0u8; src.len()];
+                let mut source = src.clone();
+                let local: Vec<Mem> = source.chunks_mut(cut_l).map(mem).collect();
+                let theirs: Vec<RemoteMem> = target.chunks_mut(cut_r).map(|c| remote(c)).collect();
+                if own {
+                    copy_own(Direction::Write, &local, &theirs);
+                } else {
+                    copy(me, Direction::Write, &local, &theirs).unwrap();
+                }
+                assert_eq!(target, src, "{cut_l} {cut_r} {own}");
+                target.clear();
+            }
+        }
+    }
+
+    #[test]
+    fn failures_are_told_apart() {
+        let me = crate::sys::process::pid();
+        let mut buf = vec![0u8; 8192];
+        let bad = RemoteMem { addr: 64, len: 16 };
+        assert_eq!(
+            copy(me, Direction::Read, &[mem(&mut buf)], &[bad]),
+            Err(AccessError::Fault)
+        );
+        let good = vec![1u8; 4096];
+        let lists = [remote(&good), bad];
+        assert_eq!(
+            copy(me, Direction::Read, &[mem(&mut buf)], &lists),
+            Err(AccessError::Short(4096))
+        );
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        child.wait().unwrap();
+        let gone = child.id().cast_signed();
+        assert_eq!(
+            copy(gone, Direction::Read, &[mem(&mut buf)], &[remote(&good)]),
+            Err(AccessError::Gone)
+        );
+        assert_eq!(read_u64(me, 8), None);
+        let value = Box::new(77u64);
+        assert_eq!(
+            read_u64(me, (&raw const *value).expose_provenance() as u64),
+            Some(77)
+        );
+    }
+
+    #[test]
+    fn empty_elements_do_not_stop_a_copy() {
+        let me = crate::sys::process::pid();
+        let src = vec![5u8; 100];
+        let mut dst = vec![0u8; 100];
+        let mut local = vec![Mem::empty(); 200];
+        local.push(mem(&mut dst));
+        copy(me, Direction::Read, &local, &[remote(&src)]).unwrap();
+        assert_eq!(dst, src);
+    }
+}

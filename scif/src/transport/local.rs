@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! SCIF between the endpoints of one `Node` in one process: the test double of the other transports.
+//!
+//! Not about speed. Names live in the node, memory is anonymous, and a link is a pair of queues; rings, bells and
+//! keys are the real ones.
+
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use scif_ring::BELL_BITS;
+
+use crate::addr::{DYNAMIC_PORTS, PortId, host_hash};
+use crate::config::Config;
+use crate::connection::ConnId;
+use crate::error::{Error, Reason, Refusal, Result};
+use crate::life::Life;
+use crate::memory::PeerMemory;
+use crate::segment::{SEGMENT_BYTES, Side, write_header};
+use crate::sys::epoll::{Epoll, Event};
+use crate::sys::mmap::Mapping;
+use crate::sys::process;
+use crate::transport::{Farewell, Link, Opened, Port, Remote, Shared, Shown, Signal, Transport, Writers};
+
+/// Requests a port lets wait.
+const BACKLOG: usize = 4096;
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// All ports of a node.
+#[derive(Debug)]
+pub(crate) struct Local {
+    node: u16,
+    host_hash: u32,
+    doors: Mutex<HashMap<u16, Weak<Door>>>,
+}
+
+/// A port as others reach it.
+#[derive(Debug)]
+struct Door {
+    inbox: Mutex<Inbox>,
+    event: Event,
+    shown: Shown,
+}
+
+#[derive(Debug, Default)]
+struct Inbox {
+    requests: VecDeque<Request>,
+    ready: Vec<ConnId>,
+}
+
+#[derive(Debug)]
+struct Request {
+    from: PortId,
+    segment: Arc<Mapping>,
+    pipe: Arc<Pipe>,
+    remote: Remote,
+}
+
+/// Both directions of a link; index 0 is what the opener reads.
+#[derive(Debug, Default)]
+struct Pipe {
+    ends: [Mutex<End>; 2],
+}
+
+#[derive(Debug, Default)]
+struct End {
+    signals: VecDeque<Signal>,
+    /// Where this end's reader is rung, once it has a name for the connection.
+    reader: Option<(Arc<Door>, ConnId)>,
+}
+
+impl Pipe {
+    fn end(&self, side: Side) -> MutexGuard<'_, End> {
+        let [opener, acceptor] = &self.ends;
+        lock(match side {
+            Side::Opener => opener,
+            Side::Acceptor => acceptor,
+        })
+    }
+
+    /// Puts a signal where `to` reads, and rings there.
+    fn post(&self, to: Side, signal: Signal) {
+        let mut end = self.end(to);
+        end.signals.push_back(signal);
+        if let Some((door, id)) = &end.reader {
+            lock(&door.inbox).ready.push(*id);
+            door.event.signal();
+        }
+    }
+
+    /// From now on `side` is rung at `door`; also for what is there already.
+    fn attach(&self, side: Side, door: Arc<Door>, id: ConnId) {
+        let mut end = self.end(side);
+        if !end.signals.is_empty() {
+            lock(&door.inbox).ready.push(id);
+            door.event.signal();
+        }
+        end.reader = Some((door, id));
+    }
+}
+
+impl Local {
+    pub(crate) fn open(config: &Config) -> Result<Local> {
+        let host_hash = host_hash(None, config.domain.as_deref()).map_err(Error::os("stat"))?;
+        Ok(Local {
+            node: config.node,
+            host_hash,
+            doors: Mutex::default(),
+        })
+    }
+}
+
+impl Transport for Local {
+    fn share(&self, _name: &'static str, len: usize, _writers: Writers) -> Result<Shared> {
+        let map = Mapping::anonymous(len).map_err(Error::os("mmap"))?;
+        Ok(Shared {
+            map: Arc::new(map),
+            fd: None,
+        })
+    }
+
+    fn bind(self: Arc<Self>, port: u16, shown: Shown) -> Result<Box<dyn Port>> {
+        let mut doors = lock(&self.doors);
+        let free = |doors: &HashMap<u16, Weak<Door>>, port: &u16| {
+            doors.get(port).is_none_or(|door| door.strong_count() == 0)
+        };
+        let port = match port {
+            0 => DYNAMIC_PORTS
+                .into_iter()
+                .find(|port| free(&doors, port))
+                .ok_or(Error::NoPorts)?,
+            port if free(&doors, &port) => port,
+            port => {
+                return Err(Error::PortInUse(PortId {
+                    node: self.node,
+                    port,
+                }));
+            }
+        };
+        let event = Event::new().map_err(Error::os("eventfd"))?;
+        let epoll = Epoll::new().map_err(Error::os("epoll_create"))?;
+        epoll.add(&event, 0).map_err(Error::os("epoll_ctl"))?;
+        let door = Arc::new(Door {
+            inbox: Mutex::default(),
+            event,
+            shown,
+        });
+        doors.insert(port, Arc::downgrade(&door));
+        drop(doors);
+        let id = PortId {
+            node: self.node,
+            port,
+        };
+        Ok(Box::new(LocalPort {
+            local: self,
+            id,
+            door,
+            epoll,
+            requests: VecDeque::new(),
+        }))
+    }
+
+    fn host_hash(&self) -> u32 {
+        self.host_hash
+    }
+}
+
+#[derive(Debug)]
+struct LocalPort {
+    local: Arc<Local>,
+    id: PortId,
+    door: Arc<Door>,
+    epoll: Epoll,
+    requests: VecDeque<Request>,
+}
+
+impl LocalPort {
+    fn remote(&self, id: ConnId) -> Remote {
+        let shown = &self.door.shown;
+        #[expect(clippy::cast_possible_truncation, reason = "less than BELL_BITS")]
+        let bell_bit = (id.index as usize % BELL_BITS) as u32;
+        Remote {
+            bell: Arc::clone(&shown.bell.map),
+            bell_bit,
+            keys: shown.keys.as_ref().map(|keys| Arc::clone(&keys.shared().map)),
+            memory: PeerMemory::own(),
+            asymmetric: false,
+        }
+    }
+
+    fn opened(
+        &self,
+        peer: PortId,
+        side: Side,
+        segment: Arc<Mapping>,
+        pipe: Arc<Pipe>,
+        remote: Option<Remote>,
+    ) -> Opened {
+        let link = LocalLink {
+            pipe: Some(pipe),
+            side,
+        };
+        Opened {
+            peer,
+            side,
+            segment,
+            link: Box::new(link),
+            life: Life::of(process::pid()),
+            remote,
+        }
+    }
+}
+
+impl Port for LocalPort {
+    fn id(&self) -> PortId {
+        self.id
+    }
+
+    fn connect(&mut self, dst: PortId, id: ConnId) -> Result<Opened> {
+        let door = match lock(&self.local.doors)
+            .get(&dst.port)
+            .filter(|_| dst.node == self.id.node)
+        {
+            Some(door) => door.upgrade().ok_or(Error::Refused(dst))?,
+            None => return Err(Error::Refused(dst)),
+        };
+        let segment = self.local.share("scif:conn", SEGMENT_BYTES, Writers::Peers)?.map;
+        write_header(&segment).map_err(|_| Error::Config("segment misplaced".to_owned()))?;
+        let pipe = Arc::new(Pipe::default());
+        pipe.attach(Side::Opener, Arc::clone(&self.door), id);
+        let mut inbox = lock(&door.inbox);
+        if inbox.requests.len() >= BACKLOG {
+            return Err(Error::Again);
+        }
+        inbox.requests.push_back(Request {
+            from: self.id,
+            segment: Arc::clone(&segment),
+            pipe: Arc::clone(&pipe),
+            remote: self.remote(id),
+        });
+        drop(inbox);
+        door.event.signal();
+        Ok(self.opened(dst, Side::Opener, segment, pipe, None))
+    }
+
+    fn poll(&mut self, ready: &mut Vec<ConnId>) {
+        if self.door.event.drain() {
+            let mut inbox = lock(&self.door.inbox);
+            ready.append(&mut inbox.ready);
+            self.requests.append(&mut inbox.requests);
+        }
+    }
+
+    fn accept(&mut self, id: ConnId) -> Option<Opened> {
+        let Request {
+            from,
+            segment,
+            pipe,
+            remote,
+        } = self.requests.pop_front()?;
+        pipe.post(Side::Opener, Signal::Up(Box::new(self.remote(id))));
+        pipe.attach(Side::Acceptor, Arc::clone(&self.door), id);
+        Some(self.opened(from, Side::Acceptor, segment, pipe, Some(remote)))
+    }
+
+    fn wait_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+}
+
+impl Drop for LocalPort {
+    fn drop(&mut self) {
+        lock(&self.local.doors).remove(&self.id.port);
+        let waiting = std::mem::take(&mut lock(&self.door.inbox).requests);
+        for request in self.requests.drain(..).chain(waiting) {
+            request
+                .pipe
+                .post(Side::Opener, Signal::Closed(Reason::Refused(Refusal::Closed)));
+        }
+    }
+}
+
+#[derive(Debug)]
+struct LocalLink {
+    /// `None`: ended.
+    pipe: Option<Arc<Pipe>>,
+    side: Side,
+}
+
+impl Link for LocalLink {
+    fn pump(&mut self) -> Option<Signal> {
+        let mut end = self.pipe.as_ref()?.end(self.side);
+        let signal = end.signals.pop_front();
+        // The rest is rung for by what is left; a ready mark stands for one look only.
+        if let (Some((door, id)), false) = (&end.reader, end.signals.is_empty()) {
+            lock(&door.inbox).ready.push(*id);
+            door.event.signal();
+        }
+        signal
+    }
+
+    fn unsent(&self) -> bool {
+        false
+    }
+
+    fn wake(&mut self) {
+        if let Some(pipe) = &self.pipe {
+            pipe.post(self.side.other(), Signal::Wake);
+        }
+    }
+
+    fn close(&mut self, how: Farewell) {
+        let Some(pipe) = self.pipe.take() else { return };
+        pipe.end(self.side).reader = None;
+        let reason = match how {
+            Farewell::Bye => Reason::Orderly,
+            Farewell::Reset => Reason::Reset,
+            Farewell::Silent => Reason::Died,
+        };
+        pipe.post(self.side.other(), Signal::Closed(reason));
+    }
+}
+
+impl Drop for LocalLink {
+    fn drop(&mut self) {
+        self.close(Farewell::Silent);
+    }
+}

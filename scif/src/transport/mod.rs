@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! The one trait between the engine and whatever carries it: how memory is shared, how ports are bound, how
+//! one connection's ends find and tell each other.
+//!
+//! Not about what goes through the rings: that needs no transport.
+
+pub(crate) mod local;
+pub(crate) mod soft;
+
+use std::fmt::Debug;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use crate::addr::PortId;
+use crate::connection::ConnId;
+use crate::error::{Reason, Result};
+use crate::keys::SharedKeys;
+use crate::life::Life;
+use crate::memory::PeerMemory;
+use crate::segment::Side;
+use crate::sys::fork::PrivateFd;
+use crate::sys::mmap::Mapping;
+
+/// Who may write memory that is shown to peers.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Writers {
+    Owner,
+    Peers,
+}
+
+/// Memory of ours that peers can map.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) map: Arc<Mapping>,
+    /// What is passed to a peer in another address space.
+    pub(crate) fd: Option<PrivateFd>,
+}
+
+/// What a bound port shows to whoever connects with it.
+#[derive(Debug)]
+pub(crate) struct Shown {
+    pub(crate) bell: Shared,
+    pub(crate) keys: Option<Arc<SharedKeys>>,
+}
+
+/// A way of carrying connections.
+pub(crate) trait Transport: Debug + Send + Sync {
+    /// Makes memory, zeroed, that can be shown to peers.
+    fn share(&self, name: &'static str, len: usize, writers: Writers) -> Result<Shared>;
+
+    /// Binds and listens; port 0 for a dynamic one.
+    fn bind(self: Arc<Self>, port: u16, shown: Shown) -> Result<Box<dyn Port>>;
+
+    /// Tells of this host and of whatever else decides who reaches whom by number.
+    fn host_hash(&self) -> u32;
+}
+
+/// A bound, listening port. Connections are told apart by the ids the endpoint gives them.
+pub(crate) trait Port: Debug + Send {
+    fn id(&self) -> PortId;
+
+    /// Opens a connection that will be called `id`.
+    fn connect(&mut self, dst: PortId, id: ConnId) -> Result<Opened>;
+
+    /// Looks for connections to accept, and at which of ours something arrived. Never blocks.
+    fn poll(&mut self, ready: &mut Vec<ConnId>);
+
+    /// Accepts the next one that `poll` found, to be called `id`. `None`: no more.
+    /// A request that cannot be accepted is answered and passed over.
+    fn accept(&mut self, id: ConnId) -> Option<Opened>;
+
+    /// Readable when `poll` would find something.
+    fn wait_fd(&self) -> BorrowedFd<'_>;
+}
+
+/// A connection as either side has it at first.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) peer: PortId,
+    pub(crate) side: Side,
+    pub(crate) segment: Arc<Mapping>,
+    pub(crate) link: Box<dyn Link>,
+    pub(crate) life: Life,
+    /// What the peer shows; the opener learns it later.
+    pub(crate) remote: Option<Remote>,
+}
+
+/// What a peer shows of itself.
+#[derive(Debug)]
+pub(crate) struct Remote {
+    pub(crate) bell: Arc<Mapping>,
+    /// The bit of that bell that stands for this connection.
+    pub(crate) bell_bit: u32,
+    pub(crate) keys: Option<Arc<Mapping>>,
+    pub(crate) memory: PeerMemory,
+    /// When the peer goes to sleep it orders our stores by itself.
+    pub(crate) asymmetric: bool,
+}
+
+/// What came over a link.
+#[derive(Debug)]
+pub(crate) enum Signal {
+    /// The peer saw us asleep after it published.
+    Wake,
+    /// The peer accepted.
+    Up(Box<Remote>),
+    /// Nothing more will come; the last signal.
+    Closed(Reason),
+}
+
+/// How a link is ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Farewell {
+    Bye,
+    Reset,
+    /// As if the process had died.
+    Silent,
+}
+
+/// The control path of one connection, beside its rings.
+pub(crate) trait Link: Debug + Send {
+    /// The next signal, if one is there. Also retries what could not be sent earlier.
+    fn pump(&mut self) -> Option<Signal>;
+
+    /// Whether `pump` has something to retry though nothing arrived.
+    fn unsent(&self) -> bool;
+
+    /// Makes the peer's `wait_fd` readable.
+    fn wake(&mut self);
+
+    /// Ends it. Later calls do nothing.
+    fn close(&mut self, how: Farewell);
+}

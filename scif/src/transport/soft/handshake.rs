@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! The greetings of both sides: what we show, and checking what a peer shows before it is mapped.
+//!
+//! Not about when they are sent. Nothing in a greeting is believed: identity comes from the socket, descriptors must
+//! be memfds sealed and sized as agreed, numbers must be in range, and the peer's memory is used only if its secret
+//! can be read there.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::fs::SealFlags;
+use rustix::io::Errno;
+use scif_ring::{BELL_BITS, BELL_BYTES, KEYTABLE_BYTES};
+
+use super::Soft;
+use super::wire::{Greeting, KEYS, MEMBARRIER};
+use crate::connection::ConnId;
+use crate::error::{Reason, Refusal};
+use crate::life::Life;
+use crate::memory::PeerMemory;
+use crate::segment::{SEGMENT_BYTES, check_header};
+use crate::sys::memfd::{self, FIXED_SIZE};
+use crate::sys::mmap::Mapping;
+use crate::sys::process;
+use crate::transport::{Remote, Shared, Shown};
+
+/// Keys are also sealed against every writer but the mapping their owner has.
+pub(super) const KEYS_SEALED: SealFlags = FIXED_SIZE.union(SealFlags::FUTURE_WRITE);
+
+/// What we say to a peer, for the connection we call `id`.
+pub(super) fn greeting(soft: &Soft, shown: &Shown, welcome: bool, id: ConnId) -> Greeting {
+    let mut flags = 0;
+    if soft.membarrier {
+        flags |= MEMBARRIER;
+    }
+    if shown.keys.as_ref().is_some_and(|keys| keys.shared().fd.is_some()) {
+        flags |= KEYS;
+    }
+    #[expect(clippy::cast_possible_truncation, reason = "less than BELL_BITS")]
+    let bell_bit = (id.index as usize % BELL_BITS) as u32;
+    Greeting::new(
+        welcome,
+        flags,
+        bell_bit,
+        soft.nonce(),
+        soft.nonce_addr(),
+        soft.start,
+    )
+}
+
+/// The descriptors that go with a greeting, after the segment's if there is one.
+pub(super) fn descriptors<'a>(shown: &'a Shown, segment: Option<BorrowedFd<'a>>) -> Vec<BorrowedFd<'a>> {
+    let of = |shared: &'a Shared| shared.fd.as_ref().map(AsFd::as_fd);
+    let keys = shown.keys.as_ref().and_then(|keys| of(keys.shared()));
+    segment.into_iter().chain(of(&shown.bell)).chain(keys).collect()
+}
+
+/// The segment an opener sent.
+pub(super) fn map_segment(fd: &OwnedFd) -> Result<Arc<Mapping>, Reason> {
+    let map = map(fd, SEGMENT_BYTES, FIXED_SIZE, true)?;
+    if check_header(&map) {
+        Ok(map)
+    } else {
+        Err(Reason::Refused(Refusal::Version))
+    }
+}
+
+/// What a peer shows with its greeting; `fds` without the segment.
+pub(super) fn remote(
+    soft: &Soft,
+    greeting: &Greeting,
+    fds: &[OwnedFd],
+    life: &Life,
+) -> Result<Remote, Reason> {
+    let wants_keys = greeting.flags & KEYS != 0;
+    let (bell, keys) = match (fds, wants_keys) {
+        ([bell], false) => (bell, None),
+        ([bell, keys], true) => (bell, Some(keys)),
+        _ => return Err(Reason::Corrupt),
+    };
+    if greeting.bell_bit as usize >= BELL_BITS {
+        return Err(Reason::Corrupt);
+    }
+    let bell = map(bell, BELL_BYTES, FIXED_SIZE, true)?;
+    let keys = keys
+        .map(|fd| map(fd, KEYTABLE_BYTES, KEYS_SEALED, false))
+        .transpose()?;
+    let laid_out_alike = bell.bell_handle().is_ok_and(|bell| bell.compatible())
+        && keys
+            .as_ref()
+            .is_none_or(|keys| keys.key_reader().is_ok_and(|keys| keys.compatible()));
+    if !laid_out_alike {
+        return Err(Reason::Refused(Refusal::Version));
+    }
+    Ok(Remote {
+        bell,
+        bell_bit: greeting.bell_bit,
+        keys,
+        memory: reach(soft, greeting, life),
+        asymmetric: soft.membarrier && greeting.flags & MEMBARRIER != 0,
+    })
+}
+
+/// The best way to the memory of the process that the kernel says is at the other end.
+fn reach(soft: &Soft, greeting: &Greeting, life: &Life) -> PeerMemory {
+    // Same pid and same start: this very process, since the kernel vouches for the pid of whoever connects.
+    if life.pid() == process::pid() && life.start().is_some_and(|start| start == soft.start) {
+        return PeerMemory::own();
+    }
+    PeerMemory::probe(life.pid(), greeting.nonce_addr, greeting.nonce)
+}
+
+fn map(fd: &OwnedFd, len: usize, seals: SealFlags, writable: bool) -> Result<Arc<Mapping>, Reason> {
+    memfd::check(fd, len, seals).map_err(|unfit| {
+        log::debug!("a peer sent memory that is not to be trusted: {unfit:?}");
+        Reason::Corrupt
+    })?;
+    match Mapping::shared(fd, len, writable) {
+        Ok(map) => Ok(Arc::new(map)),
+        Err(Errno::NOMEM | Errno::AGAIN | Errno::MFILE | Errno::NFILE) => {
+            Err(Reason::Refused(Refusal::Resources))
+        }
+        // Sealed against the writing that was agreed.
+        Err(_) => Err(Reason::Corrupt),
+    }
+}

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! One connection's socket: the proof that the peer lives, the way to wake it, the answer and the goodbye.
+//!
+//! Not about opening it (`SoftPort`). See `unix(7)`.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::io::Errno;
+
+use super::wire::{self, Greeting, PACKET_MAX, Packet};
+use super::{Soft, handshake};
+use crate::error::{Reason, Refusal};
+use crate::life::Life;
+use crate::segment::Side;
+use crate::sys::epoll::Epoll;
+use crate::sys::fork::PrivateFd;
+use crate::sys::unix;
+use crate::transport::{Farewell, Link, Shown, Signal};
+
+#[derive(Debug)]
+pub(super) struct SoftLink {
+    /// `None`: ended.
+    socket: Option<PrivateFd>,
+    epoll: Arc<Epoll>,
+    soft: Arc<Soft>,
+    shown: Arc<Shown>,
+    side: Side,
+    answered: bool,
+    /// The answer that could not be sent yet: too many descriptors in flight.
+    welcome: Option<Greeting>,
+    peer_pid: i32,
+}
+
+impl SoftLink {
+    pub(super) fn new(
+        socket: PrivateFd,
+        epoll: Arc<Epoll>,
+        soft: Arc<Soft>,
+        shown: Arc<Shown>,
+        peer_pid: i32,
+        welcome: Option<Greeting>,
+    ) -> SoftLink {
+        let side = if welcome.is_some() {
+            Side::Acceptor
+        } else {
+            Side::Opener
+        };
+        let mut link = SoftLink {
+            socket: Some(socket),
+            epoll,
+            soft,
+            shown,
+            side,
+            answered: false,
+            welcome,
+            peer_pid,
+        };
+        link.send_welcome();
+        link
+    }
+
+    fn send_welcome(&mut self) {
+        let (Some(socket), Some(welcome)) = (&self.socket, &self.welcome) else {
+            return;
+        };
+        match unix::send(
+            socket,
+            welcome.encode(),
+            &handshake::descriptors(&self.shown, None),
+        ) {
+            Err(Errno::TOOMANYREFS | Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM) => {
+                self.soft.raise_nofile();
+            }
+            // A peer that is gone is noticed by reading.
+            Ok(()) | Err(_) => self.welcome = None,
+        }
+    }
+
+    fn end(&mut self) {
+        if let Some(socket) = self.socket.take() {
+            self.epoll.remove(&socket);
+        }
+    }
+
+    fn closed(&mut self, reason: Reason) -> Option<Signal> {
+        if let (Reason::Corrupt, Some(socket)) = (reason, &self.socket) {
+            let _ = unix::send(socket, &wire::reset(), &[]);
+        }
+        self.end();
+        Some(Signal::Closed(reason))
+    }
+
+    /// The peer's end is closed and said nothing.
+    fn broken_off(&mut self) -> Option<Signal> {
+        let unheard = self.side == Side::Opener && !self.answered;
+        let alive = Life::of(self.peer_pid).alive();
+        self.closed(if unheard && alive {
+            Reason::Refused(Refusal::Closed)
+        } else {
+            Reason::Died
+        })
+    }
+
+    fn answer(&mut self, greeting: &Greeting, fds: &[OwnedFd]) -> Option<Signal> {
+        if self.side == Side::Acceptor || self.answered {
+            return self.closed(Reason::Corrupt);
+        }
+        self.answered = true;
+        match handshake::remote(&self.soft, greeting, fds, &Life::of(self.peer_pid)) {
+            Ok(remote) => Some(Signal::Up(Box::new(remote))),
+            Err(reason) => self.closed(reason),
+        }
+    }
+}
+
+impl Link for SoftLink {
+    fn pump(&mut self) -> Option<Signal> {
+        if self.welcome.is_some() {
+            self.send_welcome();
+        }
+        let mut buffer = [0u8; PACKET_MAX];
+        let mut retried = false;
+        let received = loop {
+            match unix::receive(self.socket.as_ref()?, &mut buffer) {
+                Ok(received) => break received,
+                Err(Errno::AGAIN) => return None,
+                Err(Errno::INTR) => {}
+                // Says once that the peer closed without reading all; what it sent before is still there.
+                Err(Errno::CONNRESET) if !retried => retried = true,
+                Err(_) => return self.broken_off(),
+            }
+        };
+        if received.bytes == 0 {
+            return self.broken_off();
+        }
+        let packet = buffer.get(..received.bytes).map(wire::decode);
+        let Some(Ok(packet)) = packet.filter(|_| !received.cut) else {
+            return self.closed(Reason::Corrupt);
+        };
+        match packet {
+            Packet::Welcome(greeting) => self.answer(&greeting, &received.fds),
+            _ if !received.fds.is_empty() => self.closed(Reason::Corrupt),
+            Packet::Wake => Some(Signal::Wake),
+            Packet::Bye => self.closed(Reason::Orderly),
+            Packet::Reset => self.closed(Reason::Reset),
+            Packet::No(reason) if !self.answered && self.side == Side::Opener => self.closed(reason),
+            Packet::No(_) | Packet::Hello(_) => self.closed(Reason::Corrupt),
+        }
+    }
+
+    fn unsent(&self) -> bool {
+        self.welcome.is_some()
+    }
+
+    fn wake(&mut self) {
+        if let Some(socket) = &self.socket {
+            // EAGAIN: it has not even read the earlier ones.
+            let _ = unix::send(socket, &[wire::WAKE], &[]);
+        }
+    }
+
+    fn close(&mut self, how: Farewell) {
+        if let Some(socket) = &self.socket {
+            let said = match how {
+                Farewell::Bye => unix::send(socket, &wire::bye(), &[]),
+                Farewell::Reset => unix::send(socket, &wire::reset(), &[]),
+                Farewell::Silent => Ok(()),
+            };
+            if let Err(errno) = said {
+                log::debug!("goodbye not heard: {errno}");
+            }
+        }
+        self.end();
+    }
+}
+
+/// Tells a peer that it is not accepted. It may be gone already.
+pub(super) fn refuse(socket: impl AsFd, reason: Reason) {
+    let _ = match reason {
+        Reason::Corrupt => unix::send(socket, &wire::reset(), &[]),
+        _ => unix::send(socket, &wire::no(reason), &[]),
+    };
+}

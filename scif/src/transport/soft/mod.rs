@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! SCIF between processes of one host without a driver: memfds, Unix sockets, `process_vm`.
+//!
+//! Not about bytes on the socket (`wire`), names (`names`), nor what greetings must hold (`handshake`).
+//!
+//! A port is a listening SOCK_SEQPACKET socket. The opener makes the segment and sends it with its first packet, so
+//! it can publish before it is accepted; the acceptor answers with its bell and keys. The socket then stays, as proof
+//! of life. Bell and keys ride along in the first packet because the acceptor needs them at once; all descriptors
+//! but the socket are closed as soon as they are mapped.
+
+mod handshake;
+mod link;
+mod names;
+mod port;
+pub(crate) mod wire;
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::{Arc, Once};
+
+use rustix::io::Errno;
+
+use crate::addr::host_hash;
+use crate::config::Config;
+use crate::error::{Error, Result};
+use crate::life::Life;
+use crate::node::Notices;
+use crate::sys::fork::PrivateFd;
+use crate::sys::memfd::{self, FIXED_SIZE};
+use crate::sys::mmap::Mapping;
+use crate::sys::{membarrier, process};
+use crate::transport::{Port, Shared, Shown, Transport, Writers};
+use names::Names;
+use port::SoftPort;
+
+/// The part of a node that its soft ports share.
+#[derive(Debug)]
+pub(crate) struct Soft {
+    node: u16,
+    names: Names,
+    host_hash: u32,
+    uid: u32,
+    allow_uids: Vec<u32>,
+    /// In memory of its own, so that its address stays: peers prove by it that they reach the right process.
+    nonce: Box<u64>,
+    /// When this process started; 0 if it cannot tell.
+    start: u64,
+    membarrier: bool,
+    notices: Arc<Notices>,
+    raised: Once,
+}
+
+impl Soft {
+    pub(crate) fn open(config: Config, notices: Arc<Notices>) -> Result<Soft> {
+        let dir = config.runtime_dir.as_deref();
+        let uid = process::uid();
+        let names = Names::new(dir, config.domain.as_deref(), uid)?;
+        let host_hash = host_hash(dir, config.domain.as_deref()).map_err(Error::os("stat"))?;
+        allow_readers(config.ptracer, &notices);
+        Ok(Soft {
+            node: config.node,
+            names,
+            host_hash,
+            uid,
+            allow_uids: config.allow_uids,
+            nonce: Box::new(RandomState::new().build_hasher().finish() | 1),
+            start: Life::of(process::pid()).start().unwrap_or(0),
+            membarrier: membarrier::register(),
+            notices,
+            raised: Once::new(),
+        })
+    }
+
+    fn admits(&self, uid: u32) -> bool {
+        uid == self.uid || self.allow_uids.contains(&uid)
+    }
+
+    fn nonce(&self) -> u64 {
+        *self.nonce
+    }
+
+    fn nonce_addr(&self) -> u64 {
+        (&raw const *self.nonce).expose_provenance() as u64
+    }
+
+    /// Descriptors are short: raises their limit as far as we may, once.
+    fn raise_nofile(&self) {
+        self.raised.call_once(|| {
+            if let Some((from, to)) = process::raise_nofile() {
+                self.notices.say(format!(
+                    "raised the limit of open files (RLIMIT_NOFILE) from {from} to {to}"
+                ));
+            } else {
+                let limit = process::nofile();
+                self.notices.say(format!(
+                    "out of descriptors, and RLIMIT_NOFILE cannot be raised above {limit}"
+                ));
+            }
+        });
+    }
+
+    /// Does what takes a descriptor, once more if there was none.
+    fn with_descriptor<T>(
+        &self,
+        mut call: impl FnMut() -> std::result::Result<T, Errno>,
+    ) -> std::result::Result<T, Errno> {
+        match call() {
+            Err(Errno::MFILE) => {
+                self.raise_nofile();
+                call()
+            }
+            other => other,
+        }
+    }
+}
+
+/// Lets peers read our memory where Yama would not.
+fn allow_readers(wanted: bool, notices: &Notices) {
+    match process::yama_scope() {
+        0 => {}
+        1 if wanted => match process::allow_any_ptracer() {
+            Ok(()) => notices.say(
+                "set PR_SET_PTRACER_ANY, since kernel.yama.ptrace_scope is 1: peers read large messages directly".to_owned(),
+            ),
+            Err(errno) => notices.say(format!("large messages go through the ring: PR_SET_PTRACER {errno}")),
+        },
+        scope => notices.say(format!("large messages go through the ring, kernel.yama.ptrace_scope is {scope}")),
+    }
+}
+
+impl Transport for Soft {
+    fn share(&self, name: &'static str, len: usize, writers: Writers) -> Result<Shared> {
+        let fd = self
+            .with_descriptor(|| memfd::create(name, len))
+            .map_err(Error::os("memfd_create"))?;
+        // Our mapping comes first: the seal then leaves it the only one that can write.
+        let map = Mapping::shared(&fd, len, true).map_err(Error::os("mmap"))?;
+        let seals = match writers {
+            Writers::Owner => handshake::KEYS_SEALED,
+            Writers::Peers => FIXED_SIZE,
+        };
+        memfd::seal(&fd, seals).map_err(Error::os("F_ADD_SEALS"))?;
+        Ok(Shared {
+            map: Arc::new(map),
+            fd: Some(PrivateFd::new(fd)),
+        })
+    }
+
+    fn bind(self: Arc<Self>, port: u16, shown: Shown) -> Result<Box<dyn Port>> {
+        Ok(Box::new(SoftPort::bind(self, port, shown)?))
+    }
+
+    fn host_hash(&self) -> u32 {
+        self.host_hash
+    }
+}

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Where a port's socket is found: an abstract name, or a file in the runtime directory.
+//!
+//! Not about what is sent there. A listener is `<node>/<port>` below its domain; the connecting socket is bound
+//! below that to `<pid>.<n>`, so that the acceptor learns from the kernel who it is. Of abstract names nothing is left
+//! behind by any death; of files a listener's may be, and is taken over: a file that refuses connections has no
+//! listener. All that happens under the lock of the directory, since a socket that is bound but does not listen yet
+//! refuses as well.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::net::SocketAddrUnix;
+
+use crate::addr::PortId;
+use crate::error::{Error, Result};
+use crate::sys::{process, unix};
+
+/// Longest path of a runtime directory: the file names need the rest of `sun_path`.
+const DIR_MAX: usize = 70;
+const LOCK: &str = "lock";
+const LOCK_TRIES: u32 = 2000;
+
+/// The name space of one domain.
+#[derive(Debug)]
+pub(crate) enum Names {
+    Abstract { domain: String },
+    Dir { dir: PathBuf, domain: String },
+}
+
+/// A socket file that goes with its owner.
+#[derive(Debug)]
+pub(crate) struct SocketFile {
+    path: PathBuf,
+    id: (u64, u64),
+}
+
+impl SocketFile {
+    fn new(path: PathBuf) -> Result<SocketFile> {
+        let id = process::file_id(&path).map_err(Error::os("stat"))?;
+        Ok(SocketFile { path, id })
+    }
+
+    /// Removes the file, unless somebody else's has taken its place.
+    pub(crate) fn remove(&self) {
+        if process::file_id(&self.path) == Ok(self.id) {
+            let _ = rustix::fs::unlink(&self.path);
+        }
+    }
+}
+
+impl Names {
+    /// The name space that the settings name; `uid` stands in for a domain that is not set.
+    pub(crate) fn new(runtime_dir: Option<&Path>, domain: Option<&str>, uid: u32) -> Result<Names> {
+        let domain = domain.map_or_else(|| uid.to_string(), str::to_owned);
+        let Some(dir) = runtime_dir else {
+            return Ok(Names::Abstract { domain });
+        };
+        if !dir.is_dir() {
+            return Err(Error::Config(format!("no such directory: {}", dir.display())));
+        }
+        if dir.as_os_str().len() > DIR_MAX {
+            return Err(Error::Config(format!(
+                "path longer than {DIR_MAX}: {}",
+                dir.display()
+            )));
+        }
+        Ok(Names::Dir {
+            dir: dir.to_owned(),
+            domain,
+        })
+    }
+
+    fn listener_path(dir: &Path, domain: &str, id: PortId) -> PathBuf {
+        dir.join(format!("{domain}.{}.{}", id.node, id.port))
+    }
+
+    /// Where `id` listens.
+    pub(crate) fn listener(&self, id: PortId) -> Result<SocketAddrUnix> {
+        match self {
+            Names::Abstract { domain } => {
+                let name = format!("scif/{domain}/{}/{}", id.node, id.port);
+                SocketAddrUnix::new_abstract_name(name.as_bytes())
+            }
+            Names::Dir { dir, domain } => SocketAddrUnix::new(Names::listener_path(dir, domain, id)),
+        }
+        .map_err(Error::os("socket name"))
+    }
+
+    /// Binds a listener's socket and listens. EADDRINUSE: somebody has it.
+    pub(crate) fn bind_listener(
+        &self,
+        socket: &OwnedFd,
+        id: PortId,
+        backlog: i32,
+    ) -> Result<Option<SocketFile>> {
+        let addr = self.listener(id)?;
+        let Names::Dir { dir, domain } = self else {
+            unix::bind(socket, &addr).map_err(Error::os("bind"))?;
+            unix::listen(socket, backlog).map_err(Error::os("listen"))?;
+            return Ok(None);
+        };
+        let path = Names::listener_path(dir, domain, id);
+        let _locked = lock(dir)?;
+        let bound = match unix::bind(socket, &addr) {
+            Err(Errno::ADDRINUSE) if is_stale(&addr) => {
+                rustix::fs::unlink(&path).map_err(Error::os("unlink"))?;
+                unix::bind(socket, &addr)
+            }
+            other => other,
+        };
+        bound.map_err(Error::os("bind"))?;
+        unix::listen(socket, backlog).map_err(Error::os("listen"))?;
+        SocketFile::new(path).map(Some)
+    }
+
+    /// Binds a connecting socket of `own`, with a number not yet used. The file, if any, can go once connected.
+    pub(crate) fn bind_source(
+        &self,
+        socket: &OwnedFd,
+        own: PortId,
+        serial: &mut u32,
+    ) -> Result<Option<SocketFile>> {
+        let pid = process::pid();
+        loop {
+            *serial = serial.wrapping_add(1);
+            let source = format!("{}/{}/{pid}.{serial}", own.node, own.port);
+            let (addr, path) = match self {
+                Names::Abstract { domain } => (
+                    SocketAddrUnix::new_abstract_name(format!("scif/{domain}/{source}").as_bytes()),
+                    None,
+                ),
+                Names::Dir { dir, domain } => {
+                    let path = dir.join(format!("{domain}.{}", source.replace('/', ".")));
+                    (SocketAddrUnix::new(&path), Some(path))
+                }
+            };
+            let addr = addr.map_err(Error::os("socket name"))?;
+            match unix::bind(socket, &addr) {
+                Ok(()) => return path.map(SocketFile::new).transpose(),
+                // A namesake in another pid namespace, or a file left behind.
+                Err(Errno::ADDRINUSE) => {}
+                Err(errno) => return Err(Error::Os { call: "bind", errno }),
+            }
+        }
+    }
+
+    /// Who is bound to a name that `bind_source` made.
+    pub(crate) fn parse_source(&self, addr: &SocketAddrUnix) -> Option<PortId> {
+        let own = |domain: &str, node, port, process: &str, rest: Option<&str>| {
+            let expected = match self {
+                Names::Abstract { domain } | Names::Dir { domain, .. } => domain,
+            };
+            let (pid, serial) = process.split_once('.')?;
+            let _: (u32, u32) = (pid.parse().ok()?, serial.parse().ok()?);
+            (rest.is_none() && domain == expected).then_some(PortId { node, port })
+        };
+        match self {
+            Names::Abstract { .. } => {
+                let name = std::str::from_utf8(addr.abstract_name()?).ok()?;
+                let mut parts = name.strip_prefix("scif/")?.split('/');
+                let (domain, node, port) = (parts.next()?, parts.next()?, parts.next()?);
+                own(
+                    domain,
+                    node.parse().ok()?,
+                    port.parse().ok()?,
+                    parts.next()?,
+                    parts.next(),
+                )
+            }
+            Names::Dir { .. } => {
+                let path = Path::new(std::ffi::OsStr::from_bytes(addr.path_bytes()?))
+                    .file_name()?
+                    .to_str()?;
+                // The domain may hold dots itself.
+                let mut parts = path.rsplitn(5, '.');
+                let (serial, pid) = (parts.next()?, parts.next()?);
+                let (port, node, domain) = (parts.next()?, parts.next()?, parts.next()?);
+                let process = format!("{pid}.{serial}");
+                own(domain, node.parse().ok()?, port.parse().ok()?, &process, None)
+            }
+        }
+    }
+}
+
+/// Takes the lock of a runtime directory, released when dropped.
+fn lock(dir: &Path) -> Result<OwnedFd> {
+    let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC;
+    let fd =
+        rustix::fs::open(dir.join(LOCK), flags, Mode::from_raw_mode(0o666)).map_err(Error::os("open"))?;
+    for _ in 0..LOCK_TRIES {
+        match rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(fd),
+            // Held for some microseconds; a holder that was stopped must not stop us for ever.
+            Err(Errno::WOULDBLOCK | Errno::INTR) => std::thread::sleep(Duration::from_millis(1)),
+            Err(errno) => return Err(Error::Os { call: "flock", errno }),
+        }
+    }
+    Err(Error::Os {
+        call: "flock",
+        errno: Errno::WOULDBLOCK,
+    })
+}
+
+/// Whether a socket file has no listener. Called with the lock held.
+fn is_stale(addr: &SocketAddrUnix) -> bool {
+    unix::socket().is_ok_and(|probe| unix::connect(probe.as_fd(), addr) == Err(Errno::CONNREFUSED))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sources_are_understood_and_others_not() {
+        let own = PortId { node: 3, port: 1100 };
+        for names in [
+            Names::new(None, None, 5).unwrap(),
+            Names::new(None, Some("a.b"), 5).unwrap(),
+            Names::new(Some(&std::env::temp_dir()), Some("a.b"), 5).unwrap(),
+        ] {
+            let (socket, mut serial) = (unix::socket().unwrap(), 0);
+            let file = names.bind_source(&socket, own, &mut serial).unwrap();
+            let addr = rustix::net::getsockname(&socket).unwrap();
+            assert_eq!(
+                names.parse_source(&SocketAddrUnix::try_from(addr).unwrap()),
+                Some(own)
+            );
+            if let Some(file) = file {
+                file.remove();
+                assert!(!file.path.exists());
+            }
+        }
+        let names = Names::new(None, None, 5).unwrap();
+        for bad in [
+            "scif/5/3/1100",
+            "scif/6/3/1100/1.1",
+            "scif/5/3/x/1.1",
+            "scif/5/3/1100/1.1/2",
+            "5/3/1/1.1",
+            "",
+        ] {
+            let addr = SocketAddrUnix::new_abstract_name(bad.as_bytes()).unwrap();
+            assert_eq!(names.parse_source(&addr), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn bad_directories_are_refused() {
+        assert!(Names::new(Some(Path::new("/does/not/exist")), None, 0).is_err());
+        let long = std::env::temp_dir().join("x".repeat(80));
+        std::fs::create_dir_all(&long).unwrap();
+        assert!(Names::new(Some(&long), None, 0).is_err());
+        std::fs::remove_dir(&long).unwrap();
+    }
+}

@@ -1,0 +1,454 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! A listening socket, the sockets of its connections, and the set that waits for all of them.
+//!
+//! Not about one connection once it is made (`link`).
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::io::Errno;
+
+use super::link::{SoftLink, refuse};
+use super::names::SocketFile;
+use super::wire::{self, Garbled, Greeting, PACKET_MAX, Packet};
+use super::{Soft, handshake};
+use crate::addr::{DYNAMIC_PORTS, PortId};
+use crate::connection::ConnId;
+use crate::error::{Error, Reason, Refusal, Result};
+use crate::life::Life;
+use crate::segment::{SEGMENT_BYTES, Side, write_header};
+use crate::sys::epoll::Epoll;
+use crate::sys::fork::PrivateFd;
+use crate::sys::time::now_ns;
+use crate::sys::{process, unix};
+use crate::transport::{Opened, Port, Shown, Transport, Writers};
+
+/// Requests taken from the listener per call.
+const ACCEPTS_PER_CALL: usize = 64;
+/// Connected sockets that have not said hello yet.
+const MUTE_MAX: usize = 256;
+/// How long they may take.
+const MUTE_NS: u64 = 10_000_000_000;
+/// What the kernel queues for us; it caps this at `net.core.somaxconn`.
+const BACKLOG: i32 = 4096;
+/// A received descriptor needs a number: so many below the limit must be left.
+const SPARE_FDS: u64 = 8;
+
+/// Kinds of epoll token, in the two bits above the generation.
+const CONN: u64 = 0;
+const LISTENER: u64 = 1;
+const MUTE: u64 = 2;
+
+fn token(kind: u64, id: ConnId) -> u64 {
+    kind << 62 | u64::from(id.generation) << 32 | u64::from(id.index)
+}
+
+/// The connection a token of kind CONN stands for.
+#[expect(clippy::cast_possible_truncation, reason = "takes the token apart")]
+fn conn_of(token: u64) -> ConnId {
+    ConnId {
+        index: token as u32,
+        generation: (token >> 32) as u32,
+    }
+}
+
+/// A connected socket whose peer has said nothing so far.
+#[derive(Debug)]
+struct Mute {
+    serial: u32,
+    socket: PrivateFd,
+    from: PortId,
+    pid: i32,
+    since_ns: u64,
+}
+
+/// One that has, and waits to be accepted.
+#[derive(Debug)]
+struct Guest {
+    socket: PrivateFd,
+    from: PortId,
+    pid: i32,
+    hello: Greeting,
+    fds: Vec<OwnedFd>,
+}
+
+#[derive(Debug)]
+pub(super) struct SoftPort {
+    soft: Arc<Soft>,
+    id: PortId,
+    listener: PrivateFd,
+    file: Option<SocketFile>,
+    epoll: Arc<Epoll>,
+    shown: Arc<Shown>,
+    /// In the order they came.
+    mute: VecDeque<Mute>,
+    guests: VecDeque<Guest>,
+    source_serial: u32,
+    mute_serial: u32,
+    tokens: Vec<u64>,
+}
+
+impl SoftPort {
+    pub(super) fn bind(soft: Arc<Soft>, port: u16, shown: Shown) -> Result<SoftPort> {
+        let (listener, file, id) = match port {
+            0 => bind_dynamic(&soft)?,
+            _ => {
+                let id = PortId {
+                    node: soft.node,
+                    port,
+                };
+                let (listener, file) = bind_port(&soft, id)?;
+                (listener, file, id)
+            }
+        };
+        let epoll = soft
+            .with_descriptor(Epoll::new)
+            .map_err(Error::os("epoll_create"))?;
+        epoll
+            .add(
+                &listener,
+                token(
+                    LISTENER,
+                    ConnId {
+                        index: 0,
+                        generation: 0,
+                    },
+                ),
+            )
+            .map_err(Error::os("epoll_ctl"))?;
+        Ok(SoftPort {
+            soft,
+            id,
+            listener,
+            file,
+            epoll: Arc::new(epoll),
+            shown: Arc::new(shown),
+            mute: VecDeque::new(),
+            guests: VecDeque::new(),
+            source_serial: 0,
+            mute_serial: 0,
+            tokens: Vec::new(),
+        })
+    }
+
+    fn take_requests(&mut self) {
+        for _ in 0..ACCEPTS_PER_CALL {
+            let socket = match self.soft.with_descriptor(|| unix::accept(&self.listener)) {
+                Ok(socket) => PrivateFd::new(socket),
+                // Gone before we looked.
+                Err(Errno::CONNABORTED | Errno::INTR) => continue,
+                Err(Errno::AGAIN) => break,
+                Err(errno) => {
+                    log::debug!("connections to {} have to wait: accept {errno}", self.id);
+                    break;
+                }
+            };
+            let Ok(who) = unix::credentials(&socket) else {
+                continue;
+            };
+            if !self.soft.admits(who.uid) {
+                log::debug!("user {} refused at {}", who.uid, self.id);
+                refuse(&socket, Reason::Denied);
+                continue;
+            }
+            let Some(from) = unix::peer_name(&socket).and_then(|name| self.soft.names.parse_source(&name))
+            else {
+                // Also whoever only looks whether we are here.
+                log::debug!("a socket without a port of ours turned away at {}", self.id);
+                continue;
+            };
+            self.mute_serial = self.mute_serial.wrapping_add(1);
+            let mute = Mute {
+                serial: self.mute_serial,
+                socket,
+                from,
+                pid: who.pid,
+                since_ns: now_ns(),
+            };
+            if let Some(mute) = self.hear(mute) {
+                let token = token(
+                    MUTE,
+                    ConnId {
+                        index: mute.serial,
+                        generation: 0,
+                    },
+                );
+                if self.epoll.add(&mute.socket, token).is_ok() {
+                    self.mute.push_back(mute);
+                }
+                if self.mute.len() > MUTE_MAX {
+                    self.mute.pop_front();
+                }
+            }
+        }
+    }
+
+    /// Takes the hello of a socket if it is there; gives the socket back if not.
+    fn hear(&mut self, mute: Mute) -> Option<Mute> {
+        // Descriptors that find no number would be lost, and the packet look garbled.
+        if descriptors_short(&mute.socket) {
+            self.soft.raise_nofile();
+        }
+        let mut buffer = [0u8; PACKET_MAX];
+        let received = match unix::receive(&mute.socket, &mut buffer) {
+            Err(Errno::AGAIN | Errno::INTR) => return Some(mute),
+            Err(_) => return None,
+            Ok(received) if received.bytes == 0 => return None,
+            Ok(received) => received,
+        };
+        self.epoll.remove(&mute.socket);
+        let packet = buffer.get(..received.bytes).map(wire::decode);
+        match packet {
+            Some(Ok(Packet::Hello(hello))) if !received.cut && received.fds.len() == hello.fds() => {
+                let Mute {
+                    socket, from, pid, ..
+                } = mute;
+                self.guests.push_back(Guest {
+                    socket,
+                    from,
+                    pid,
+                    hello,
+                    fds: received.fds,
+                });
+            }
+            Some(Err(Garbled::Version)) => refuse(&mute.socket, Reason::Refused(Refusal::Version)),
+            _ => {
+                log::debug!("hello from {} makes no sense", mute.from);
+                refuse(&mute.socket, Reason::Corrupt);
+            }
+        }
+        None
+    }
+
+    fn hear_mute(&mut self, serial: u32) {
+        let Some(at) = self.mute.iter().position(|mute| mute.serial == serial) else {
+            return;
+        };
+        let Some(mute) = self.mute.remove(at) else { return };
+        if let Some(mute) = self.hear(mute) {
+            self.mute.insert(at, mute);
+        }
+    }
+
+    fn admit(&mut self, guest: Guest, id: ConnId) -> std::result::Result<Opened, Reason> {
+        let Guest {
+            socket,
+            from,
+            pid,
+            hello,
+            fds,
+        } = guest;
+        let checked = || {
+            let [segment, rest @ ..] = fds.as_slice() else {
+                return Err(Reason::Corrupt);
+            };
+            let segment = handshake::map_segment(segment)?;
+            let life = Life::of(pid);
+            let remote = handshake::remote(&self.soft, &hello, rest, &life)?;
+            self.epoll
+                .add(&socket, token(CONN, id))
+                .map_err(|_| Reason::Refused(Refusal::Resources))?;
+            Ok((segment, life, remote))
+        };
+        let (segment, life, remote) = checked().inspect_err(|&reason| refuse(&socket, reason))?;
+        let welcome = handshake::greeting(&self.soft, &self.shown, true, id);
+        let (epoll, soft, shown) = (
+            Arc::clone(&self.epoll),
+            Arc::clone(&self.soft),
+            Arc::clone(&self.shown),
+        );
+        let link = SoftLink::new(socket, epoll, soft, shown, pid, Some(welcome));
+        Ok(Opened {
+            peer: from,
+            side: Side::Acceptor,
+            segment,
+            link: Box::new(link),
+            life,
+            remote: Some(remote),
+        })
+    }
+
+    /// A socket connected to `dst`, bound to a name that says who we are.
+    fn reach(&mut self, dst: PortId) -> Result<(OwnedFd, unix::Credentials)> {
+        let addr = self.soft.names.listener(dst)?;
+        let socket = self
+            .soft
+            .with_descriptor(unix::socket)
+            .map_err(Error::os("socket"))?;
+        let file = self
+            .soft
+            .names
+            .bind_source(&socket, self.id, &mut self.source_serial)?;
+        let connected = loop {
+            match unix::connect(&socket, &addr) {
+                Err(Errno::INTR) => {}
+                other => break other,
+            }
+        };
+        if let Some(file) = file {
+            file.remove();
+        }
+        connected.map_err(|errno| match errno {
+            Errno::AGAIN => Error::Again,
+            Errno::CONNREFUSED | Errno::NOENT => Error::Refused(dst),
+            errno => Error::Os {
+                call: "connect",
+                errno,
+            },
+        })?;
+        let who = unix::credentials(&socket).map_err(Error::os("SO_PEERCRED"))?;
+        if !self.soft.admits(who.uid) {
+            return Err(Error::Denied {
+                port: dst,
+                uid: who.uid,
+            });
+        }
+        Ok((socket, who))
+    }
+}
+
+impl Port for SoftPort {
+    fn id(&self) -> PortId {
+        self.id
+    }
+
+    fn connect(&mut self, dst: PortId, id: ConnId) -> Result<Opened> {
+        let (socket, who) = self.reach(dst)?;
+        let segment = self.soft.share("scif:conn", SEGMENT_BYTES, Writers::Peers)?;
+        write_header(&segment.map).map_err(|_| Error::Config("segment misplaced".to_owned()))?;
+        let hello = handshake::greeting(&self.soft, &self.shown, false, id);
+        let fds = handshake::descriptors(&self.shown, segment.fd.as_ref().map(AsFd::as_fd));
+        unix::send(&socket, hello.encode(), &fds).map_err(|errno| match errno {
+            Errno::TOOMANYREFS => {
+                self.soft.raise_nofile();
+                Error::Again
+            }
+            Errno::AGAIN | Errno::NOBUFS => Error::Again,
+            Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN => Error::Refused(dst),
+            errno => Error::Os {
+                call: "sendmsg",
+                errno,
+            },
+        })?;
+        let socket = PrivateFd::new(socket);
+        self.epoll
+            .add(&socket, token(CONN, id))
+            .map_err(Error::os("epoll_ctl"))?;
+        let (epoll, soft, shown) = (
+            Arc::clone(&self.epoll),
+            Arc::clone(&self.soft),
+            Arc::clone(&self.shown),
+        );
+        let link = SoftLink::new(socket, epoll, soft, shown, who.pid, None);
+        let life = Life::of(who.pid);
+        let segment = segment.map;
+        Ok(Opened {
+            peer: dst,
+            side: Side::Opener,
+            segment,
+            link: Box::new(link),
+            life,
+            remote: None,
+        })
+    }
+
+    fn poll(&mut self, ready: &mut Vec<ConnId>) {
+        let mut tokens = std::mem::take(&mut self.tokens);
+        if let Err(errno) = self.epoll.wait(Some(0), |token| tokens.push(token)) {
+            log::debug!("epoll_wait at {}: {errno}", self.id);
+        }
+        for token in tokens.drain(..) {
+            match token >> 62 {
+                CONN => ready.push(conn_of(token)),
+                LISTENER => self.take_requests(),
+                _ => self.hear_mute(conn_of(token).index),
+            }
+        }
+        self.tokens = tokens;
+        while self
+            .mute
+            .front()
+            .is_some_and(|mute| now_ns().saturating_sub(mute.since_ns) > MUTE_NS)
+        {
+            self.mute.pop_front();
+        }
+    }
+
+    fn accept(&mut self, id: ConnId) -> Option<Opened> {
+        loop {
+            let guest = self.guests.pop_front()?;
+            let from = guest.from;
+            match self.admit(guest, id) {
+                Ok(opened) => return Some(opened),
+                Err(reason) => log::debug!("{from} not accepted at {}: {reason}", self.id),
+            }
+        }
+    }
+
+    fn wait_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+}
+
+impl Drop for SoftPort {
+    fn drop(&mut self) {
+        if let Some(file) = self.file.take().filter(|_| !self.listener.is_inherited()) {
+            file.remove();
+        }
+    }
+}
+
+/// Whether the descriptors of a packet might find no number below the limit. The lowest free ones are used first, so
+/// a recent one tells how far they reach.
+fn descriptors_short(recent: &PrivateFd) -> bool {
+    u64::from(recent.number().cast_unsigned()) + SPARE_FDS >= process::nofile()
+}
+
+fn bind_port(soft: &Soft, id: PortId) -> Result<(PrivateFd, Option<SocketFile>)> {
+    let socket = soft.with_descriptor(unix::socket).map_err(Error::os("socket"))?;
+    match soft.names.bind_listener(&socket, id, BACKLOG) {
+        Ok(file) => Ok((PrivateFd::new(socket), file)),
+        Err(Error::Os {
+            errno: Errno::ADDRINUSE,
+            ..
+        }) => Err(Error::PortInUse(id)),
+        Err(error) => Err(error),
+    }
+}
+
+/// Takes a dynamic port, starting somewhere that differs between processes.
+fn bind_dynamic(soft: &Soft) -> Result<(PrivateFd, Option<SocketFile>, PortId)> {
+    let (first, last) = (u32::from(*DYNAMIC_PORTS.start()), u32::from(*DYNAMIC_PORTS.end()));
+    let count = last - first + 1;
+    // Pids are dense: an odd factor spreads them, some ports apart.
+    let hint = process::pid().cast_unsigned().wrapping_mul(97) % count;
+    for step in 0..count {
+        let port = first + (hint + step) % count;
+        let id = PortId {
+            node: soft.node,
+            port: u16::try_from(port).unwrap_or(u16::MAX),
+        };
+        match bind_port(soft, id) {
+            Err(Error::PortInUse(_)) => {}
+            Err(error) => return Err(error),
+            Ok((listener, file)) => return Ok((listener, file, id)),
+        }
+    }
+    Err(Error::NoPorts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_come_apart_again() {
+        let id = ConnId {
+            index: u32::MAX,
+            generation: (1 << 30) - 1,
+        };
+        assert_eq!(conn_of(token(CONN, id)), id);
+        assert_eq!(token(LISTENER, id) >> 62, LISTENER);
+    }
+}

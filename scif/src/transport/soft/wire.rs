@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! The packets on a connection's socket, byte by byte.
+//!
+//! Not about when they are sent. A greeting is 48 bytes and carries descriptors; the rest are one byte or two. Both
+//! ends run on one host, so numbers are in its byte order; the magic is too, and differs for another one.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::error::{Reason, Refusal};
+
+/// Version of the packets and of the shared memory they lead to.
+pub(crate) const VERSION: u16 = 1;
+/// Longest packet.
+pub(crate) const PACKET_MAX: usize = size_of::<Greeting>();
+
+const MAGIC: u32 = u32::from_ne_bytes(*b"ScIf");
+
+const HELLO: u8 = b'H';
+const WELCOME: u8 = b'W';
+pub(crate) const WAKE: u8 = b'.';
+const BYE: u8 = b'B';
+const RESET: u8 = b'R';
+const NO: u8 = b'N';
+
+/// The sender runs `membarrier` before it sleeps, and is reached by that of others.
+pub(crate) const MEMBARRIER: u8 = 1;
+/// A key table comes with it.
+pub(crate) const KEYS: u8 = 2;
+
+/// What each side says of itself. HELLO comes with [segment, bell, keys?], WELCOME with [bell, keys?].
+#[derive(Clone, Copy, Debug, Eq, PartialEq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct Greeting {
+    magic: u32,
+    version: u16,
+    kind: u8,
+    pub(crate) flags: u8,
+    /// Which bit of the sender's bell stands for this connection.
+    pub(crate) bell_bit: u32,
+    reserved: u32,
+    /// A secret of the sender's process, and where it lies in its memory.
+    pub(crate) nonce: u64,
+    pub(crate) nonce_addr: u64,
+    /// When the sender's process started, in its own view; 0 if it cannot tell.
+    pub(crate) start: u64,
+    reserved_tail: u64,
+}
+
+const _: () = assert!(size_of::<Greeting>() == 48);
+
+impl Greeting {
+    pub(crate) fn new(
+        welcome: bool,
+        flags: u8,
+        bell_bit: u32,
+        nonce: u64,
+        nonce_addr: u64,
+        start: u64,
+    ) -> Self {
+        let kind = if welcome { WELCOME } else { HELLO };
+        Greeting {
+            magic: MAGIC,
+            version: VERSION,
+            kind,
+            flags,
+            bell_bit,
+            reserved: 0,
+            nonce,
+            nonce_addr,
+            start,
+            reserved_tail: 0,
+        }
+    }
+
+    pub(crate) fn encode(&self) -> &[u8] {
+        self.as_bytes()
+    }
+
+    /// How many descriptors must come with it.
+    pub(crate) fn fds(&self) -> usize {
+        1 + usize::from(self.kind == HELLO) + usize::from(self.flags & KEYS != 0)
+    }
+}
+
+/// A packet that makes sense.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Packet {
+    Hello(Greeting),
+    Welcome(Greeting),
+    Wake,
+    Bye,
+    Reset,
+    No(Reason),
+}
+
+/// A packet that does not.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Garbled {
+    Version,
+    Other,
+}
+
+pub(crate) fn decode(bytes: &[u8]) -> Result<Packet, Garbled> {
+    match *bytes {
+        [WAKE] => Ok(Packet::Wake),
+        [BYE] => Ok(Packet::Bye),
+        [RESET] => Ok(Packet::Reset),
+        [NO, code] => reason(code).map(Packet::No).ok_or(Garbled::Other),
+        _ => {
+            let greeting = Greeting::read_from_bytes(bytes).map_err(|_| Garbled::Other)?;
+            if greeting.magic != MAGIC {
+                return Err(Garbled::Other);
+            }
+            if greeting.version != VERSION {
+                return Err(Garbled::Version);
+            }
+            match greeting.kind {
+                HELLO => Ok(Packet::Hello(greeting)),
+                WELCOME => Ok(Packet::Welcome(greeting)),
+                _ => Err(Garbled::Other),
+            }
+        }
+    }
+}
+
+pub(crate) fn bye() -> [u8; 1] {
+    [BYE]
+}
+
+pub(crate) fn reset() -> [u8; 1] {
+    [RESET]
+}
+
+/// A refusal; reasons that are not one are sent as lack of resources.
+pub(crate) fn no(reason: Reason) -> [u8; 2] {
+    let code = match reason {
+        Reason::Denied => 1,
+        Reason::Refused(Refusal::Version) => 2,
+        Reason::Refused(Refusal::Closed) => 3,
+        Reason::Refused(Refusal::Resources)
+        | Reason::Orderly
+        | Reason::Died
+        | Reason::Reset
+        | Reason::Corrupt => 4,
+    };
+    [NO, code]
+}
+
+fn reason(code: u8) -> Option<Reason> {
+    match code {
+        1 => Some(Reason::Denied),
+        2 => Some(Reason::Refused(Refusal::Version)),
+        3 => Some(Reason::Refused(Refusal::Closed)),
+        4 => Some(Reason::Refused(Refusal::Resources)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_survive_the_wire() {
+        let hello = Greeting::new(false, KEYS, 17, 1, 2, 3);
+        assert_eq!(decode(hello.encode()), Ok(Packet::Hello(hello)));
+        assert_eq!(hello.fds(), 3);
+        let welcome = Greeting::new(true, 0, 17, 1, 2, 3);
+        assert_eq!(decode(welcome.encode()), Ok(Packet::Welcome(welcome)));
+        assert_eq!(welcome.fds(), 1);
+        assert_eq!(decode(&[WAKE]), Ok(Packet::Wake));
+        assert_eq!(decode(&bye()), Ok(Packet::Bye));
+        assert_eq!(decode(&reset()), Ok(Packet::Reset));
+        for code in [1, 2, 3, 4] {
+            let why = reason(code).unwrap();
+            assert_eq!(decode(&no(why)), Ok(Packet::No(why)));
+        }
+    }
+
+    #[test]
+    fn garbage_is_told_from_other_versions() {
+        let good = Greeting::new(false, 0, 0, 0, 0, 0);
+        for cut in 3..PACKET_MAX {
+            assert_eq!(decode(&good.encode()[..cut]), Err(Garbled::Other), "{cut}");
+        }
+        assert_eq!(decode(&[]), Err(Garbled::Other));
+        assert_eq!(decode(&[NO, 9]), Err(Garbled::Other));
+        assert_eq!(decode(&[7; PACKET_MAX]), Err(Garbled::Other));
+        let mut other = good;
+        other.version = 2;
+        assert_eq!(decode(other.encode()), Err(Garbled::Version));
+        other = good;
+        other.kind = b'x';
+        assert_eq!(decode(other.encode()), Err(Garbled::Other));
+    }
+}

@@ -101,7 +101,11 @@ unsafe extern "C" fn writev(
             operand: operand.as_slice(),
             compare: &[],
             result: &[],
-            rma: &[RmaIov { addr, len: total_len(operand.as_slice()), key }],
+            rma: &[RmaIov {
+                addr,
+                len: total_len(operand.as_slice()),
+                key,
+            }],
             dest,
             data: None,
             context: context.expose_provenance(),
@@ -233,7 +237,11 @@ unsafe extern "C" fn readwritev(
             operand: operand.as_slice(),
             compare: &[],
             result: result.as_slice(),
-            rma: &[RmaIov { addr, len: total_len(result.as_slice()), key }],
+            rma: &[RmaIov {
+                addr,
+                len: total_len(result.as_slice()),
+                key,
+            }],
             dest,
             data: None,
             context: context.expose_provenance(),
@@ -346,7 +354,11 @@ unsafe extern "C" fn compwritev(
             operand: operand.as_slice(),
             compare: compare.as_slice(),
             result: result.as_slice(),
-            rma: &[RmaIov { addr, len: total_len(result.as_slice()), key }],
+            rma: &[RmaIov {
+                addr,
+                len: total_len(result.as_slice()),
+                key,
+            }],
             dest,
             data: None,
             context: context.expose_provenance(),
@@ -500,5 +512,12 @@ fn post(ep: &Ep, args: &AtomicArgs<'_>) -> Result<isize, Errno> {
     if !agree {
         return Err(fi::FI_EINVAL);
     }
-    if read { ep.atomic(&AtomicArgs { operand: &[], ..*args }) } else { ep.atomic(args) }
+    if read {
+        ep.atomic(&AtomicArgs {
+            operand: &[],
+            ..*args
+        })
+    } else {
+        ep.atomic(args)
+    }
 }

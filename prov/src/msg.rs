@@ -44,7 +44,13 @@ unsafe extern "C" fn recv(
         let ep = unsafe { object::<Ep, _>(ep) }?;
         // SAFETY: the buffer is the operation's until it completes.
         let buf = unsafe { buffer(buf, len) }?;
-        ep.recv(&RecvArgs { iov: &[buf], src, tag: None, context: context.expose_provenance(), flags: ep.rx_flags() })
+        ep.recv(&RecvArgs {
+            iov: &[buf],
+            src,
+            tag: None,
+            context: context.expose_provenance(),
+            flags: ep.rx_flags(),
+        })
     })
 }
 
@@ -63,7 +69,13 @@ unsafe extern "C" fn recvv(
         let ep = unsafe { object::<Ep, _>(ep) }?;
         // SAFETY: the buffers are the operation's until it completes.
         let iov = unsafe { Buffers::from_iovec(iov, count) }?;
-        ep.recv(&RecvArgs { iov: iov.as_slice(), src, tag: None, context: context.expose_provenance(), flags: ep.rx_flags() })
+        ep.recv(&RecvArgs {
+            iov: iov.as_slice(),
+            src,
+            tag: None,
+            context: context.expose_provenance(),
+            flags: ep.rx_flags(),
+        })
     })
 }
 
@@ -84,7 +96,13 @@ unsafe extern "C" fn recvmsg(ep: *mut fid_ep, msg: *const fi_msg, flags: u64) ->
         } else {
             Buffers::none()
         };
-        ep.recv(&RecvArgs { iov: iov.as_slice(), src: msg.addr, tag: None, context: msg.context.expose_provenance(), flags })
+        ep.recv(&RecvArgs {
+            iov: iov.as_slice(),
+            src: msg.addr,
+            tag: None,
+            context: msg.context.expose_provenance(),
+            flags,
+        })
     })
 }
 
@@ -103,7 +121,14 @@ unsafe extern "C" fn send(
         // SAFETY: the buffer is the operation's until it completes.
         let buf = unsafe { buffer(buf, len) }?;
         let flags = ep.tx_flags();
-        ep.send(&SendArgs { iov: &[buf], tag: None, data: None, dest, context: context.expose_provenance(), flags })
+        ep.send(&SendArgs {
+            iov: &[buf],
+            tag: None,
+            data: None,
+            dest,
+            context: context.expose_provenance(),
+            flags,
+        })
     })
 }
 
@@ -123,7 +148,14 @@ unsafe extern "C" fn sendv(
         // SAFETY: the buffers are the operation's until it completes.
         let iov = unsafe { Buffers::from_iovec(iov, count) }?;
         let flags = ep.tx_flags();
-        ep.send(&SendArgs { iov: iov.as_slice(), tag: None, data: None, dest, context: context.expose_provenance(), flags })
+        ep.send(&SendArgs {
+            iov: iov.as_slice(),
+            tag: None,
+            data: None,
+            dest,
+            context: context.expose_provenance(),
+            flags,
+        })
     })
 }
 
@@ -162,7 +194,14 @@ unsafe extern "C" fn inject(ep: *mut fid_ep, buf: *const c_void, len: usize, des
         // SAFETY: the buffer is read before this call returns.
         let buf = unsafe { buffer(buf, len) }?;
         let flags = ep.inject_flags();
-        ep.send(&SendArgs { iov: &[buf], tag: None, data: None, dest, context: 0, flags })
+        ep.send(&SendArgs {
+            iov: &[buf],
+            tag: None,
+            data: None,
+            dest,
+            context: 0,
+            flags,
+        })
     })
 }
 
@@ -183,7 +222,14 @@ unsafe extern "C" fn senddata(
         // SAFETY: the buffer is the operation's until it completes.
         let buf = unsafe { buffer(buf, len) }?;
         let flags = ep.tx_flags();
-        ep.send(&SendArgs { iov: &[buf], tag: None, data: Some(data), dest, context: context.expose_provenance(), flags })
+        ep.send(&SendArgs {
+            iov: &[buf],
+            tag: None,
+            data: Some(data),
+            dest,
+            context: context.expose_provenance(),
+            flags,
+        })
     })
 }
 
@@ -204,6 +250,13 @@ unsafe extern "C" fn injectdata(
         // SAFETY: the buffer is read before this call returns.
         let buf = unsafe { buffer(buf, len) }?;
         let flags = ep.inject_flags();
-        ep.send(&SendArgs { iov: &[buf], tag: None, data: Some(data), dest, context: 0, flags })
+        ep.send(&SendArgs {
+            iov: &[buf],
+            tag: None,
+            data: Some(data),
+            dest,
+            context: 0,
+            flags,
+        })
     })
 }

@@ -81,7 +81,11 @@ unsafe extern "C" fn readv(
         ep.rma(&RmaArgs {
             write: false,
             iov,
-            rma: &[RmaIov { addr, len: total_len(iov), key }],
+            rma: &[RmaIov {
+                addr,
+                len: total_len(iov),
+                key,
+            }],
             dest: src,
             data: None,
             context: context.expose_provenance(),
@@ -154,7 +158,11 @@ unsafe extern "C" fn writev(
         ep.rma(&RmaArgs {
             write: true,
             iov,
-            rma: &[RmaIov { addr, len: total_len(iov), key }],
+            rma: &[RmaIov {
+                addr,
+                len: total_len(iov),
+                key,
+            }],
             dest,
             data: None,
             context: context.expose_provenance(),

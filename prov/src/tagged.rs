@@ -48,7 +48,13 @@ unsafe extern "C" fn recv(
         // SAFETY: the buffer is the operation's until it completes.
         let buf = unsafe { buffer(buf, len) }?;
         let flags = ep.rx_flags() & !fi::FI_MULTI_RECV;
-        ep.recv(&RecvArgs { iov: &[buf], src, tag: Some((tag, ignore)), context: context.expose_provenance(), flags })
+        ep.recv(&RecvArgs {
+            iov: &[buf],
+            src,
+            tag: Some((tag, ignore)),
+            context: context.expose_provenance(),
+            flags,
+        })
     })
 }
 
@@ -70,7 +76,13 @@ unsafe extern "C" fn recvv(
         // SAFETY: the buffers are the operation's until it completes.
         let iov = unsafe { Buffers::from_iovec(iov, count) }?;
         let flags = ep.rx_flags() & !fi::FI_MULTI_RECV;
-        ep.recv(&RecvArgs { iov: iov.as_slice(), src, tag: Some((tag, ignore)), context: context.expose_provenance(), flags })
+        ep.recv(&RecvArgs {
+            iov: iov.as_slice(),
+            src,
+            tag: Some((tag, ignore)),
+            context: context.expose_provenance(),
+            flags,
+        })
     })
 }
 
@@ -123,7 +135,14 @@ unsafe extern "C" fn send(
         // SAFETY: the buffer is the operation's until it completes.
         let buf = unsafe { buffer(buf, len) }?;
         let flags = ep.tx_flags();
-        ep.send(&SendArgs { iov: &[buf], tag: Some(tag), data: None, dest, context: context.expose_provenance(), flags })
+        ep.send(&SendArgs {
+            iov: &[buf],
+            tag: Some(tag),
+            data: None,
+            dest,
+            context: context.expose_provenance(),
+            flags,
+        })
     })
 }
 
@@ -144,7 +163,14 @@ unsafe extern "C" fn sendv(
         // SAFETY: the buffers are the operation's until it completes.
         let iov = unsafe { Buffers::from_iovec(iov, count) }?;
         let flags = ep.tx_flags();
-        ep.send(&SendArgs { iov: iov.as_slice(), tag: Some(tag), data: None, dest, context: context.expose_provenance(), flags })
+        ep.send(&SendArgs {
+            iov: iov.as_slice(),
+            tag: Some(tag),
+            data: None,
+            dest,
+            context: context.expose_provenance(),
+            flags,
+        })
     })
 }
 
@@ -176,14 +202,27 @@ unsafe extern "C" fn sendmsg(ep: *mut fid_ep, msg: *const fi_msg_tagged, flags: 
 ///
 /// # Errors
 /// `-FI_EINVAL` for more than the inject size.
-unsafe extern "C" fn inject(ep: *mut fid_ep, buf: *const c_void, len: usize, dest: fi_addr_t, tag: u64) -> isize {
+unsafe extern "C" fn inject(
+    ep: *mut fid_ep,
+    buf: *const c_void,
+    len: usize,
+    dest: fi_addr_t,
+    tag: u64,
+) -> isize {
     guard(|| {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { object::<Ep, _>(ep) }?;
         // SAFETY: the buffer is read before this call returns.
         let buf = unsafe { buffer(buf, len) }?;
         let flags = ep.inject_flags();
-        ep.send(&SendArgs { iov: &[buf], tag: Some(tag), data: None, dest, context: 0, flags })
+        ep.send(&SendArgs {
+            iov: &[buf],
+            tag: Some(tag),
+            data: None,
+            dest,
+            context: 0,
+            flags,
+        })
     })
 }
 
@@ -205,7 +244,14 @@ unsafe extern "C" fn senddata(
         // SAFETY: the buffer is the operation's until it completes.
         let buf = unsafe { buffer(buf, len) }?;
         let flags = ep.tx_flags();
-        ep.send(&SendArgs { iov: &[buf], tag: Some(tag), data: Some(data), dest, context: context.expose_provenance(), flags })
+        ep.send(&SendArgs {
+            iov: &[buf],
+            tag: Some(tag),
+            data: Some(data),
+            dest,
+            context: context.expose_provenance(),
+            flags,
+        })
     })
 }
 
@@ -228,6 +274,13 @@ unsafe extern "C" fn injectdata(
         // SAFETY: the buffer is read before this call returns.
         let buf = unsafe { buffer(buf, len) }?;
         let flags = ep.inject_flags();
-        ep.send(&SendArgs { iov: &[buf], tag: Some(tag), data: Some(data), dest, context: 0, flags })
+        ep.send(&SendArgs {
+            iov: &[buf],
+            tag: Some(tag),
+            data: Some(data),
+            dest,
+            context: 0,
+            flags,
+        })
     })
 }

@@ -96,7 +96,10 @@ impl Op {
 
     /// Whether the operation needs values to be greater or smaller than each other.
     fn needs_order(self) -> bool {
-        matches!(self, Op::Min | Op::Max | Op::SwapLe | Op::SwapLt | Op::SwapGe | Op::SwapGt)
+        matches!(
+            self,
+            Op::Min | Op::Max | Op::SwapLe | Op::SwapLt | Op::SwapGe | Op::SwapGt
+        )
     }
 
     /// Whether the operation works on bits rather than on values.
@@ -278,7 +281,13 @@ pub(crate) fn apply(
     if !agree {
         return Err(fi::FI_EINVAL);
     }
-    let job = Job { op, target, operand, compare, result };
+    let job = Job {
+        op,
+        target,
+        operand,
+        compare,
+        result,
+    };
     match datatype {
         DataType::Int8 => job.run::<i8>(),
         DataType::Uint8 => job.run::<u8>(),
@@ -310,15 +319,21 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
-    fn run<E: Element>(mut self) {
+    fn run<E: Element>(self) {
         // Memory has one base alignment for all of its elements: either all are aligned or none is.
         let direct = E::SIZE <= 8 && self.target.addr().is_multiple_of(E::SIZE);
         let guard = (!direct).then(|| WIDE.lock().unwrap_or_else(PoisonError::into_inner));
         for at in (0..self.target.len()).step_by(E::SIZE) {
-            let Some(cell) = self.target.sub(at, E::SIZE) else { break };
+            let Some(cell) = self.target.sub(at, E::SIZE) else {
+                break;
+            };
             let operand = E::get(element(self.operand, at, E::SIZE));
             let compare = E::get(element(self.compare, at, E::SIZE));
-            let old = if direct { E::execute(self.op, &cell, operand, compare) } else { None };
+            let old = if direct {
+                E::execute(self.op, &cell, operand, compare)
+            } else {
+                None
+            };
             let old = old.unwrap_or_else(|| execute_locked(self.op, &cell, operand, compare));
             if let Some(out) = self.result.get_mut(at..at + E::SIZE) {
                 old.put(out);
@@ -360,7 +375,9 @@ fn execute_word<E: Element, W: rmw::Word>(
     let old = if op == Op::Read {
         rmw::load::<W>(target)
     } else {
-        rmw::update::<W>(target, |word| into_word(E::combine(op, from_word(word), operand, compare)))
+        rmw::update::<W>(target, |word| {
+            into_word(E::combine(op, from_word(word), operand, compare))
+        })
     };
     old.map(from_word)
 }

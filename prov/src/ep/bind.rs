@@ -19,12 +19,8 @@ use crate::entry::{Errno, class_of, object};
 use crate::eq::Eq;
 
 const CQ_FLAGS: u64 = fi::FI_TRANSMIT | fi::FI_RECV | fi::FI_SELECTIVE_COMPLETION;
-const CNTR_FLAGS: u64 = fi::FI_SEND
-    | fi::FI_RECV
-    | fi::FI_READ
-    | fi::FI_WRITE
-    | fi::FI_REMOTE_READ
-    | fi::FI_REMOTE_WRITE;
+const CNTR_FLAGS: u64 =
+    fi::FI_SEND | fi::FI_RECV | fi::FI_READ | fi::FI_WRITE | fi::FI_REMOTE_READ | fi::FI_REMOTE_WRITE;
 
 impl Core {
     /// # Safety
@@ -58,7 +54,11 @@ impl Core {
             if tx || rx {
                 self.dom.bind_cq(st, idx, cq.index())?;
             }
-            let always = if flags & fi::FI_SELECTIVE_COMPLETION == 0 { fi::FI_COMPLETION } else { 0 };
+            let always = if flags & fi::FI_SELECTIVE_COMPLETION == 0 {
+                fi::FI_COMPLETION
+            } else {
+                0
+            };
             let cfg = config(st, idx)?;
             if tx {
                 cfg.tx_cq = Some(cq.index());
@@ -215,7 +215,12 @@ mod tests {
     use super::*;
 
     fn bound(caps: u64, tx: bool, rx: bool) -> EpConfig {
-        EpConfig { caps, tx_cq: tx.then_some(0), rx_cq: rx.then_some(0), ..EpConfig::default() }
+        EpConfig {
+            caps,
+            tx_cq: tx.then_some(0),
+            rx_cq: rx.then_some(0),
+            ..EpConfig::default()
+        }
     }
 
     #[test]
@@ -223,12 +228,24 @@ mod tests {
         assert_eq!(is_complete(&bound(fi::FI_MSG, true, true)), Ok(()));
         assert_eq!(is_complete(&bound(fi::FI_MSG, true, false)), Err(fi::FI_ENOCQ));
         assert_eq!(is_complete(&bound(fi::FI_MSG, false, true)), Err(fi::FI_ENOCQ));
-        assert_eq!(is_complete(&bound(fi::FI_TAGGED | fi::FI_SEND, true, false)), Ok(()));
-        assert_eq!(is_complete(&bound(fi::FI_TAGGED | fi::FI_RECV, false, true)), Ok(()));
+        assert_eq!(
+            is_complete(&bound(fi::FI_TAGGED | fi::FI_SEND, true, false)),
+            Ok(())
+        );
+        assert_eq!(
+            is_complete(&bound(fi::FI_TAGGED | fi::FI_RECV, false, true)),
+            Ok(())
+        );
         assert_eq!(is_complete(&bound(fi::FI_RMA, true, false)), Ok(()));
         assert_eq!(is_complete(&bound(fi::FI_RMA, false, true)), Err(fi::FI_ENOCQ));
-        assert_eq!(is_complete(&bound(fi::FI_RMA | fi::FI_REMOTE_WRITE, false, false)), Ok(()));
-        assert_eq!(is_complete(&bound(fi::FI_ATOMIC | fi::FI_READ, false, false)), Err(fi::FI_ENOCQ));
+        assert_eq!(
+            is_complete(&bound(fi::FI_RMA | fi::FI_REMOTE_WRITE, false, false)),
+            Ok(())
+        );
+        assert_eq!(
+            is_complete(&bound(fi::FI_ATOMIC | fi::FI_READ, false, false)),
+            Err(fi::FI_ENOCQ)
+        );
     }
 
     #[test]
@@ -244,7 +261,10 @@ mod tests {
 
     #[test]
     fn an_address_vector_is_needed() {
-        let cfg = EpConfig { av: u32::MAX, ..bound(fi::FI_MSG, true, true) };
+        let cfg = EpConfig {
+            av: u32::MAX,
+            ..bound(fi::FI_MSG, true, true)
+        };
         assert_eq!(is_complete(&cfg), Err(fi::FI_ENOAV));
     }
 

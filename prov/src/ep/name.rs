@@ -19,23 +19,36 @@ use crate::log;
 
 /// The IP address in the name of an endpoint whose source address was `src`.
 pub(super) fn ip_of(src: &[u8]) -> Ipv4Addr {
-    Addr::from_bytes(src).map(|a| a.ip).filter(|ip| !ip.is_unspecified()).unwrap_or(Ipv4Addr::LOCALHOST)
+    Addr::from_bytes(src)
+        .map(|a| a.ip)
+        .filter(|ip| !ip.is_unspecified())
+        .unwrap_or(Ipv4Addr::LOCALHOST)
 }
 
 /// The port that `src` asks for; number 0, any, when it is empty.
 fn wanted(dom: &DomainShared, src: &[u8]) -> Result<PortId, Errno> {
     let reader = Reader::of(dom.fabric.node());
     if src.is_empty() {
-        return Ok(PortId { node: reader.node, port: 0 });
+        return Ok(PortId {
+            node: reader.node,
+            port: 0,
+        });
     }
     let id = addr::decode(src, reader).map_err(|e| {
-        log::warn(log::Subsys::EpCtrl, format_args!("an endpoint cannot have this address: {e}"));
+        log::warn(
+            log::Subsys::EpCtrl,
+            format_args!("an endpoint cannot have this address: {e}"),
+        );
         match e {
             AddrError::Malformed => fi::FI_EINVAL,
             AddrError::OtherHost(_) | AddrError::OtherIp(_) => fi::FI_EADDRNOTAVAIL,
         }
     })?;
-    if id.node == reader.node { Ok(id) } else { Err(fi::FI_EADDRNOTAVAIL) }
+    if id.node == reader.node {
+        Ok(id)
+    } else {
+        Err(fi::FI_EADDRNOTAVAIL)
+    }
 }
 
 /// Takes the SCIF port that `src` asks for, any when it asks for none.
@@ -46,16 +59,30 @@ fn wanted(dom: &DomainShared, src: &[u8]) -> Result<PortId, Errno> {
 /// address, and the system's.
 pub(super) fn take_port(dom: &DomainShared, src: &[u8]) -> Result<Endpoint, Errno> {
     let id = wanted(dom, src)?;
-    let exports = Exports { keys: dom.keys.clone() };
+    let exports = Exports {
+        keys: dom.keys.clone(),
+    };
     Endpoint::bind(dom.fabric.node(), id.port, exports).map_err(|e| entry::errno(&e))
 }
 
 impl Core {
     /// The bytes of the endpoint's address.
     pub(super) fn name(&self) -> Result<[u8; ADDR_LEN], Errno> {
-        let id = self.dom.gate.lock().eps.get(self.idx()).ok_or(fi::FI_EINVAL)?.sock.id();
+        let id = self
+            .dom
+            .gate
+            .lock()
+            .eps
+            .get(self.idx())
+            .ok_or(fi::FI_EINVAL)?
+            .sock
+            .id();
         let bits = u32::try_from(self.ip.get_relaxed()).map_err(|_| fi::FI_EINVAL)?;
-        Ok(addr::encode(Ipv4Addr::from_bits(bits), id, self.dom.fabric.node().host_hash()))
+        Ok(addr::encode(
+            Ipv4Addr::from_bits(bits),
+            id,
+            self.dom.fabric.node().host_hash(),
+        ))
     }
 
     /// Moves the endpoint to the port of another address, with all it is bound to.
@@ -93,7 +120,10 @@ mod tests {
     fn a_name_carries_the_ip_address_it_was_asked_for() {
         let ten = Ipv4Addr::new(10, 0, 0, 9);
         assert_eq!(ip_of(&Addr::this_host(ten, 7).to_bytes()), ten);
-        assert_eq!(ip_of(&Addr::this_host(Ipv4Addr::UNSPECIFIED, 7).to_bytes()), Ipv4Addr::LOCALHOST);
+        assert_eq!(
+            ip_of(&Addr::this_host(Ipv4Addr::UNSPECIFIED, 7).to_bytes()),
+            Ipv4Addr::LOCALHOST
+        );
         assert_eq!(ip_of(&[]), Ipv4Addr::LOCALHOST);
     }
 }

@@ -51,7 +51,11 @@ impl Core {
         }
         if optname == fi::FI_OPT_MIN_MULTI_RECV {
             let st = self.dom.gate.lock();
-            return st.eps.get(self.idx()).map(|ep| ep.cfg.min_multi_recv).ok_or(fi::FI_EINVAL);
+            return st
+                .eps
+                .get(self.idx())
+                .map(|ep| ep.cfg.min_multi_recv)
+                .ok_or(fi::FI_EINVAL);
         }
         let limit = self.limits.of(optname).ok_or(fi::FI_ENOPROTOOPT)?;
         usize::try_from(limit.get_relaxed()).map_err(|_| fi::FI_EOVERFLOW)
@@ -65,7 +69,11 @@ impl Core {
             fi::FI_OPT_MIN_MULTI_RECV => {
                 let size = size(value)?;
                 let mut st = self.dom.gate.lock();
-                st.eps.get_mut(self.idx()).ok_or(fi::FI_EINVAL)?.cfg.min_multi_recv = size;
+                st.eps
+                    .get_mut(self.idx())
+                    .ok_or(fi::FI_EINVAL)?
+                    .cfg
+                    .min_multi_recv = size;
                 Ok(())
             }
             // There is nothing but shared memory to use.
@@ -88,7 +96,11 @@ impl Core {
 
 /// An option's value that is a `size_t`.
 fn size(value: &[u8]) -> Result<usize, Errno> {
-    value.first_chunk().copied().map(usize::from_ne_bytes).ok_or(fi::FI_ETOOSMALL)
+    value
+        .first_chunk()
+        .copied()
+        .map(usize::from_ne_bytes)
+        .ok_or(fi::FI_ETOOSMALL)
 }
 
 /// An option's value that is a `bool`.

@@ -70,13 +70,19 @@ impl<T, const N: usize> Short<T, N> {
         for (item, source) in items.iter_mut().zip(sources) {
             *item = convert(source)?;
         }
-        Ok(Short { items, len: sources.len() })
+        Ok(Short {
+            items,
+            len: sources.len(),
+        })
     }
 }
 
 impl Buffers {
     pub(crate) const fn none() -> Buffers {
-        Short { items: [Mem::empty(); IOV_LIMIT], len: 0 }
+        Short {
+            items: [Mem::empty(); IOV_LIMIT],
+            len: 0,
+        }
     }
 
     /// The buffers of an `iovec` list.
@@ -108,7 +114,11 @@ impl Buffers {
     /// # Safety
     ///
     /// `ioc` is null or points to `count` elements whose buffers satisfy [`buffer`].
-    pub(crate) unsafe fn from_ioc(ioc: *const fi::fi_ioc, count: usize, size: usize) -> Result<Buffers, Errno> {
+    pub(crate) unsafe fn from_ioc(
+        ioc: *const fi::fi_ioc,
+        count: usize,
+        size: usize,
+    ) -> Result<Buffers, Errno> {
         // SAFETY: null or `count` elements, by the caller's contract.
         let ioc = unsafe { entry::slice(ioc, count) }?;
         let list = Short::of(ioc, Mem::empty(), |v| {
@@ -143,7 +153,13 @@ impl Ranges {
     pub(crate) unsafe fn from_rma_iov(rma: *const fi::fi_rma_iov, count: usize) -> Result<Ranges, Errno> {
         // SAFETY: null or `count` elements, by the caller's contract.
         let rma = unsafe { entry::slice(rma, count) }?;
-        Short::of(rma, RmaIov::default(), |v| Ok(RmaIov { addr: v.addr, len: v.len, key: v.key }))
+        Short::of(rma, RmaIov::default(), |v| {
+            Ok(RmaIov {
+                addr: v.addr,
+                len: v.len,
+                key: v.key,
+            })
+        })
     }
 
     /// The remote ranges of an atomic call on elements of `size` bytes.
@@ -164,7 +180,11 @@ impl Ranges {
         let rma = unsafe { entry::slice(rma, count) }?;
         Short::of(rma, RmaIov::default(), |v| {
             let len = v.count.checked_mul(size).ok_or(fi::FI_EINVAL)?;
-            Ok(RmaIov { addr: v.addr, len, key: v.key })
+            Ok(RmaIov {
+                addr: v.addr,
+                len,
+                key: v.key,
+            })
         })
     }
 

@@ -142,7 +142,7 @@ impl EpState {
         });
         let mut at = 0;
         while let Some(rest) = self.resting.get(at).copied() {
-            if bits.get(rest.conn.index() % BELL_BITS).is_some_and(|b| *b) {
+            if bits.get(rest.conn.index as usize % BELL_BITS).is_some_and(|b| *b) {
                 self.wake(at);
             } else {
                 at += 1;

@@ -115,7 +115,6 @@ impl Core {
             if ep.eq.is_some() {
                 return Err(fi::FI_EINVAL);
             }
-            eq.shared().bound();
             ep.eq = Some(Arc::clone(eq.shared()));
             Ok(())
         })

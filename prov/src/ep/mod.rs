@@ -86,7 +86,7 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
     guard_int(|| {
         // SAFETY: C passes an endpoint that it does not use any more; `open` or `alias` gave it.
         let ep = unsafe { entry::take::<Ep, _>(fid) }?;
-        ep.core.release();
+        ep.core.release(fid.addr());
         Ok(())
     })
 }
@@ -394,8 +394,8 @@ impl Core {
         self.idx.get_relaxed() as u32
     }
 
-    /// One handle less; with the last one the endpoint goes.
-    fn release(&self) {
+    /// One handle, `fid`, less; with the last one the endpoint goes, and events that name it.
+    fn release(&self, fid: usize) {
         let mut st = self.dom.gate.lock();
         let left = self.handles.get_relaxed().saturating_sub(1);
         self.handles.set_relaxed(left);
@@ -405,7 +405,7 @@ impl Core {
         let ep = st.eps.get_mut(self.idx());
         let av = ep.as_ref().map(|ep| ep.cfg.av);
         if let Some(eq) = ep.and_then(|ep| ep.eq.take()) {
-            eq.unbound();
+            eq.purge_fid(fid);
         }
         drop(st);
         self.dom.close_ep(self.idx(), av);

@@ -27,7 +27,7 @@ pub(super) fn ip_of(src: &[u8]) -> Ipv4Addr {
 
 /// The port that `src` asks for; number 0, any, when it is empty.
 fn wanted(dom: &DomainShared, src: &[u8]) -> Result<PortId, Errno> {
-    let reader = Reader::of(dom.fabric.node());
+    let reader = Reader::of(&dom.fabric.node);
     if src.is_empty() {
         return Ok(PortId {
             node: reader.node,
@@ -62,7 +62,7 @@ pub(super) fn take_port(dom: &DomainShared, src: &[u8]) -> Result<Endpoint, Errn
     let exports = Exports {
         keys: dom.keys.clone(),
     };
-    Endpoint::bind(dom.fabric.node(), id.port, exports).map_err(|e| entry::errno(&e))
+    Endpoint::bind(&dom.fabric.node, id.port, exports).map_err(|e| entry::errno(&e))
 }
 
 impl Core {
@@ -81,7 +81,7 @@ impl Core {
         Ok(addr::encode(
             Ipv4Addr::from_bits(bits),
             id,
-            self.dom.fabric.node().host_hash(),
+            self.dom.fabric.node.host_hash(),
         ))
     }
 

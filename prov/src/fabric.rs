@@ -156,12 +156,18 @@ pub(crate) struct FabricShared {
 /// # Errors
 /// What the engine says, as one of libfabric's numbers; the reason is logged.
 pub(crate) fn open_node() -> Result<Arc<Node>, Errno> {
-    let config = Config { ptracer: env::env().ptracer, ..Config::from_env().map_err(|error| failed(&error))? };
+    let config = Config::from_env();
+    let config = Config { ptracer: config.ptracer && env::env().ptracer, ..config };
     let node = Node::open(config, TransportKind::Soft).map_err(|error| failed(&error))?;
-    for note in node.notes() {
-        info(Subsys::Fabric, format_args!("{note}"));
-    }
+    tell(&node);
     Ok(node)
+}
+
+/// Tells the user what the engine has to say, each thing once.
+pub(crate) fn tell(node: &Node) {
+    for notice in node.take_notices() {
+        info(Subsys::Fabric, format_args!("{notice}"));
+    }
 }
 
 fn failed(error: &scif::Error) -> Errno {

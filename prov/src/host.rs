@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-#![expect(unsafe_code, reason = "asks the host for a value of the type it was told")]
 //! The libfabric that loaded this provider: its version, its log, its parameters.
 //!
 //! A process may hold several libfabrics that load this same file: the last one to call is talked to, and what a struct
@@ -65,11 +64,8 @@ pub(crate) fn log(level: u32, subsys: u32, func: &CStr, line: u32, text: &CStr) 
 /// `FI_ENODATA`: not set. `FI_EINVAL`: set to what it cannot be. `FI_ENOSYS`: the host has no parameters.
 pub(crate) fn param(name: &CStr, kind: fi_param_type, help: &CStr) -> Result<ParamValue, c_int> {
     with(|state| {
-        if state.host.param_define(&PROVIDER, name, kind, help).is_err() {
-            return Err(FI_ENOSYS);
-        }
-        // SAFETY: defined with that kind in the line above.
-        unsafe { state.host.param_get(&PROVIDER, name, kind) }
+        let param = state.host.param_define(&PROVIDER, name, kind, help).map_err(|_| FI_ENOSYS)?;
+        state.host.param_get(&param)
     })
 }
 

@@ -59,7 +59,8 @@ pub unsafe extern "C" fn fi_prov_ini() -> *mut fi_provider {
         host::enter(unsafe { Host::find() });
         log::init();
         env::init();
-        PROVIDER.set_fi_version(host::claimed_version());
+        // SAFETY: this is fi_prov_ini.
+        unsafe { PROVIDER.set_fi_version(host::claimed_version()) };
         PROVIDER.as_ptr()
     })
 }

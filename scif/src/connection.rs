@@ -29,6 +29,15 @@ pub struct ConnId {
     pub generation: u32,
 }
 
+impl ConnId {
+    /// The index, as one.
+    #[inline]
+    #[must_use]
+    pub fn index(self) -> usize {
+        self.index as usize
+    }
+}
+
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum State {
     /// Opened, not accepted yet.

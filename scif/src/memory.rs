@@ -17,7 +17,15 @@ pub struct RemoteMem {
     pub len: u64,
 }
 
+// Addresses of a peer are as wide as ours.
+const _: () = assert!(size_of::<usize>() == size_of::<u64>());
+
 impl RemoteMem {
+    #[expect(clippy::cast_possible_truncation, reason = "as wide, asserted above")]
+    pub(crate) fn address(&self) -> usize {
+        self.addr as usize
+    }
+
     pub(crate) fn len_bytes(&self) -> usize {
         usize::try_from(self.len).unwrap_or(usize::MAX)
     }

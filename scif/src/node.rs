@@ -85,7 +85,7 @@ impl Node {
     }
 
     /// What the user should know and has not been told: changes made to the process, settings not understood.
-    pub fn take_notices(&self) -> Vec<String> {
+    pub fn notes(&self) -> Vec<String> {
         self.notices.take()
     }
 

@@ -90,7 +90,7 @@ pub(crate) fn copy(
         let n_theirs = theirs.fill(&mut their_iov, |i| {
             remote
                 .get(i)
-                .map(|r| (std::ptr::without_provenance_mut(r.addr as usize), r.len_bytes()))
+                .map(|r| (std::ptr::without_provenance_mut(r.address()), r.len_bytes()))
         });
         // SAFETY: both arrays hold as many elements as said. Ours name memory that is readable and writable while
         // its `Mem` is in use (contract of `Mem::new`); theirs are the other process's and checked by the kernel.
@@ -151,7 +151,7 @@ pub(crate) fn read_u64(pid: i32, addr: u64) -> Option<u64> {
 pub(crate) fn copy_own(direction: Direction, local: &[Mem], remote: &[RemoteMem]) {
     let mut ours = 0;
     for part in remote {
-        let at = std::ptr::with_exposed_provenance_mut(part.addr as usize);
+        let at = std::ptr::with_exposed_provenance_mut(part.address());
         // SAFETY: `PeerMemory` is Mapped only for this process's own pid and start time, so the range was announced
         // by its owner in this process, who keeps it valid until the operation completed (contract of `Mem::new`).
         let theirs = unsafe { Mem::new(at, part.len_bytes()) };

@@ -72,7 +72,8 @@ pub(crate) fn credentials(fd: impl AsFd) -> Result<Credentials, Errno> {
         uid: 0,
         gid: 0,
     };
-    let mut len: libc::socklen_t = size_of_val(&cred) as libc::socklen_t;
+    #[expect(clippy::cast_possible_truncation, reason = "12 bytes")]
+    let mut len = size_of_val(&cred) as libc::socklen_t;
     let raw = fd.as_fd().as_raw_fd();
     // SAFETY: `cred` and `len` are live and `len` is the size of `cred`.
     let rc = unsafe {

@@ -1,0 +1,86 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+# The demonstration: the same unmodified MPI programs over scif, over libfabric's shm where the MPI takes it, and over
+# tcp. Ends with a table, a plot and what the endpoints of scif counted.
+set -u -o pipefail
+. "$(dirname "$0")/setup.sh"
+. "$(dirname "$0")/stacks.sh"
+cd "$ROOT" || exit 1
+
+PROVIDERS=("$PROVIDER" shm tcp)
+STEPS=$((5 + 5 * ${#PROVIDERS[@]}))
+step=0
+say() { printf '[%2d/%d] %s\n' $((++step)) "$STEPS" "$*"; }
+
+started=$SECONDS
+say "Debian packages: compiler, libfabric, Open MPI, NetPIPE"
+need_build_packages
+need_packages openmpi-bin netpipe-openmpi
+say "a cargo that is new enough"
+find_cargo
+say "MPICH 5 and mpi4py from PyPI"
+need_stack mpich5
+say "building the provider"
+build_release scif-fi
+
+dir=$RESULTS/demo
+rm -rf "$dir" && mkdir -p "$dir"
+broken=0
+
+# measure STACK PROVIDER RANKS NAME COMMAND...: output in NAME.out; a failure leaves NAME.failed with its reason.
+measure() {
+    local stack=$1 provider=$2 ranks=$3 name=$dir/$1.$2.$3.$4 rc
+    shift 4
+    FI_SCIF_STATS=1 run_mpi "$stack" "$provider" "$ranks" 60 "$@" >"$name.out" 2>"$name.err" && return
+    rc=$?
+    if [ $rc = 124 ]; then
+        echo "over 60 s" >"$name.failed"
+    elif grep -qE 'cannot be selected|getinfo failed' "$name.err" "$name.out"; then
+        echo "refused by this MPI" >"$name.failed"
+    else
+        echo "failed" >"$name.failed"
+    fi
+    if [ "$provider" = "$PROVIDER" ]; then
+        broken=1
+        tail -n 20 "$name.err" "$name.out" >&2
+    fi
+}
+
+netpipe() { # PROVIDER
+    # A fixed number of repeats: left to itself, NetPIPE takes half a second for each of its 120 sizes.
+    measure debian "$1" 2 netpipe-small NPopenmpi -p 0 -n 300 -u 65536 -o "$dir/debian.$1.2.netpipe-small.np"
+    [ -e "$dir/debian.$1.2.netpipe-small.failed" ] && return
+    measure debian "$1" 2 netpipe-large NPopenmpi -p 0 -n 30 -l 65536 -u 4194304 -o "$dir/debian.$1.2.netpipe-large.np"
+}
+
+bench=("$(stack_python mpich5)" -m mpi4py.bench)
+for provider in "${PROVIDERS[@]}"; do
+    say "NetPIPE, 2 ranks, $(stack_title debian), $provider"
+    netpipe "$provider"
+    for ranks in 2 4; do
+        loops=$((ranks == 2 ? 5000 : 300))
+        say "mpi4py ring, $ranks ranks, $(stack_title mpich5), $provider"
+        measure mpich5 "$provider" $ranks ring-small "${bench[@]}" ringtest -n 8 -s 50 -l $loops
+        measure mpich5 "$provider" $ranks ring-large "${bench[@]}" ringtest -n 1048576 -s 5 -l $((loops / 25))
+        say "mpi4py ping-pong, $ranks ranks, $(stack_title mpich5), $provider"
+        measure mpich5 "$provider" $ranks pingpong "${bench[@]}" pingpong -a none -n 4194304 -s 50 -l $loops \
+            --loop-large $((loops / 10)) --loop-huge 20 --skip-huge 3 --huge-size 524288
+    done
+done
+
+say "table and plot"
+[ -n "${PYTHON:-}" ] || PYTHON=$(stack_python mpich5)
+echo
+"$PYTHON" fabtests/mpi/table.py "$dir" "$PROVIDER" "$RESULTS/demo.csv" || broken=1
+"$PYTHON" fabtests/mpi/plot.py "$RESULTS/demo.csv" "$RESULTS/demo.svg" || broken=1
+if [ "$PROVIDER" = scif ]; then
+    printf '\nWhat the endpoints of scif counted (FI_SCIF_STATS=1):\n'
+    for name in "$dir"/*."$PROVIDER".*.err; do
+        label=$(basename "$name" .err)
+        grep -h '^scif: endpoint' "$name" "${name%.err}.out" | sed "s/^scif: /  $label: /"
+    done
+fi
+printf '\nplot: %s\ndata: %s\n%d seconds in all\n' "${RESULTS#"$ROOT"/}/demo.svg" "${RESULTS#"$ROOT"/}/demo.csv" $((SECONDS - started))
+if ((broken)); then
+    die "A run over $PROVIDER failed; its output is in ${dir#"$ROOT"/}."
+fi

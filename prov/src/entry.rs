@@ -216,7 +216,7 @@ pub(crate) unsafe fn strerror(errno: Errno, buf: *mut c_char, len: usize) -> *co
     // SAFETY: text is a string, and buf has room for len = last + 1 bytes (caller's contract).
     unsafe { libc::strncpy(buf, text, last) };
     // SAFETY: within those len bytes.
-    unsafe { buf.add(last).write(0) };
+    unsafe { buf.wrapping_add(last).write(0) };
     buf
 }
 

@@ -167,8 +167,7 @@ unsafe extern "C" fn readerr(eq: *mut fi::fid_eq, buf: *mut fi::fi_eq_err_entry,
         // SAFETY: the caller's entry has len bytes in its interface version, and the local one has no fewer.
         unsafe { ptr::copy_nonoverlapping(buf.cast::<u8>(), (&raw mut out).cast::<u8>(), len) };
         let room = if out.err_data.is_null() { 0 } else { out.err_data_size };
-        let mut state = eq.shared.lock();
-        let error = state.take_error(flags & fi::FI_PEEK != 0)?;
+        let (error, state) = eq.shared.take_error(flags & fi::FI_PEEK != 0)?;
         if room == 0 {
             // Lent: the queue keeps it until it is read again.
             let data = &state.lent;
@@ -385,6 +384,19 @@ impl EqShared {
         Ok(event)
     }
 
+    /// The error at the head. Its data is in `lent`, for as long as the guard is held at least.
+    fn take_error(&self, peek: bool) -> Result<(EqError, MutexGuard<'_, State>), Errno> {
+        let mut state = self.lock();
+        let Some(Item::Error(error)) = state.items.front() else { return Err(fi::FI_EAGAIN) };
+        let error = error.clone();
+        state.lent.clone_from(&error.err_data);
+        if !peek {
+            state.items.pop_front();
+            self.settle(&mut state);
+        }
+        Ok((error, state))
+    }
+
     fn sread(&self, room: usize, timeout_ms: c_int, peek: bool) -> Result<Event, Errno> {
         if self.obj == WaitObj::None {
             return Err(fi::FI_ENOSYS);
@@ -422,15 +434,113 @@ impl EqShared {
     }
 }
 
-impl State {
-    /// The error at the head; its data is then in `lent`.
-    fn take_error(&mut self, peek: bool) -> Result<EqError, Errno> {
-        let Some(Item::Error(error)) = self.items.front() else { return Err(fi::FI_EAGAIN) };
-        let error = error.clone();
-        self.lent.clone_from(&error.err_data);
-        if !peek {
-            self.items.pop_front();
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+    use std::time::Duration;
+
+    use scif::{Config, Node, TransportKind};
+
+    use super::*;
+
+    fn queue(wait_obj: u32, flags: u64) -> EqShared {
+        let node = Node::open(Config::default(), TransportKind::Local).unwrap();
+        let fabric = Arc::new(FabricShared { api_version: fi::fi_version(1, 17), node });
+        EqShared::new(fabric, &fi::fi_eq_attr { wait_obj, flags, ..fi::fi_eq_attr::ZERO }).unwrap()
+    }
+
+    fn entry_of(fid: usize) -> Vec<u8> {
+        [fid, 2, 3].iter().flat_map(|word| word.to_ne_bytes()).collect()
+    }
+
+    fn error(fid: usize) -> EqError {
+        EqError { fid, context: 7, data: 8, err: fi::FI_ECONNREFUSED, prov_errno: 9, err_data: b"no".to_vec() }
+    }
+
+    #[test]
+    fn events_come_in_order_and_an_error_in_its_place() {
+        let eq = queue(fi::FI_WAIT_NONE, 0);
+        eq.push(fi::FI_AV_COMPLETE, &entry_of(1));
+        eq.push_error(error(1));
+        eq.push(fi::FI_NOTIFY, &entry_of(1));
+        assert_eq!(eq.read(24, true).unwrap().kind, fi::FI_AV_COMPLETE);
+        assert_eq!(eq.read(24, false).unwrap().bytes, entry_of(1));
+        assert_eq!(eq.read(24, false).err(), Some(fi::FI_EAVAIL));
+        assert_eq!(eq.take_error(true).map(|(error, _)| error), Ok(error(1)), "a look leaves it");
+        assert_eq!(eq.take_error(false).map(|(error, _)| error), Ok(error(1)));
+        assert_eq!(eq.lock().lent, b"no");
+        assert_eq!(eq.take_error(false).err(), Some(fi::FI_EAGAIN));
+        assert_eq!(eq.read(24, false).unwrap().kind, fi::FI_NOTIFY);
+        assert!(eq.lock().lent.is_empty(), "lent until the next read");
+        assert_eq!(eq.read(24, false).err(), Some(fi::FI_EAGAIN));
+    }
+
+    #[test]
+    fn entries_come_whole_and_connection_data_as_far_as_there_is_room() {
+        let eq = queue(fi::FI_WAIT_NONE, fi::FI_WRITE);
+        eq.write(fi::FI_CONNREQ, &entry_of(1)).unwrap();
+        assert_eq!(eq.read(23, false).err(), Some(fi::FI_ETOOSMALL));
+        assert_eq!(eq.read(24, false).unwrap().bytes.len(), 24);
+        eq.push(fi::FI_CONNREQ, &entry_of(1));
+        assert_eq!(eq.read(15, false).err(), Some(fi::FI_ETOOSMALL));
+        assert_eq!(eq.read(20, false).unwrap().bytes, entry_of(1)[..20]);
+    }
+
+    #[test]
+    fn writing_needs_permission_and_stays_within_bounds() {
+        assert_eq!(queue(fi::FI_WAIT_NONE, 0).write(1, b"x"), Err(fi::FI_ENOSYS));
+        let eq = queue(fi::FI_WAIT_NONE, fi::FI_WRITE);
+        assert_eq!(eq.write(1, &vec![0; MAX_USER_BYTES + 1]), Err(fi::FI_EINVAL));
+        for _ in 0..MAX_USER_EVENTS {
+            eq.write(1, b"").unwrap();
         }
-        Ok(error)
+        assert_eq!(eq.write(1, b""), Err(fi::FI_EAGAIN));
+        eq.read(0, false).unwrap();
+        assert_eq!(eq.write(1, b""), Ok(()));
+    }
+
+    #[test]
+    fn a_closed_object_leaves_no_event_but_the_applications_own() {
+        let eq = queue(fi::FI_WAIT_FD, fi::FI_WRITE);
+        eq.push(fi::FI_CONNECTED, &entry_of(5));
+        eq.push_error(error(5));
+        eq.push_error(error(6));
+        eq.write(fi::FI_NOTIFY, &entry_of(5)).unwrap();
+        eq.purge_fid(5);
+        assert_eq!(eq.take_error(false).unwrap().0.fid, 6);
+        assert_eq!(eq.read(24, false).unwrap().kind, fi::FI_NOTIFY);
+        eq.push(fi::FI_CONNECTED, &entry_of(5));
+        eq.purge_fid(5);
+        assert_eq!(eq.waiter.as_ref().unwrap().wait(Some(0)), Ok(false), "an empty queue does not wake");
+    }
+
+    #[test]
+    fn the_descriptor_is_readable_while_something_is_queued() {
+        let eq = queue(fi::FI_WAIT_FD, 0);
+        let readable = || eq.waiter.as_ref().unwrap().wait(Some(0)).unwrap();
+        assert!(!readable() && eq.try_wait().is_ok());
+        eq.push_error(error(1));
+        eq.push(fi::FI_NOTIFY, &entry_of(1));
+        assert!(readable() && eq.try_wait() == Err(fi::FI_EAGAIN));
+        drop(eq.take_error(false).unwrap());
+        assert!(readable());
+        eq.read(24, false).unwrap();
+        assert!(!readable() && eq.try_wait().is_ok());
+    }
+
+    #[test]
+    fn a_blocking_read_ends_by_event_and_by_time() {
+        for obj in [fi::FI_WAIT_UNSPEC, fi::FI_WAIT_YIELD] {
+            let eq = queue(obj, 0);
+            assert_eq!(eq.sread(24, 2, false).err(), Some(fi::FI_EAGAIN));
+            thread::scope(|scope| {
+                let reader = scope.spawn(|| eq.sread(24, -1, false));
+                thread::sleep(Duration::from_millis(5));
+                eq.push(fi::FI_NOTIFY, &entry_of(1));
+                assert_eq!(reader.join().unwrap().unwrap().kind, fi::FI_NOTIFY);
+            });
+        }
+        assert_eq!(queue(fi::FI_WAIT_NONE, 0).sread(24, 0, false).err(), Some(fi::FI_ENOSYS));
     }
 }

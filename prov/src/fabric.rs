@@ -165,7 +165,7 @@ pub(crate) fn open_node() -> Result<Arc<Node>, Errno> {
 
 /// Tells the user what the engine has to say, each thing once.
 pub(crate) fn tell(node: &Node) {
-    for notice in node.take_notices() {
+    for notice in node.notes() {
         info(Subsys::Fabric, format_args!("{notice}"));
     }
 }

@@ -7,7 +7,7 @@
 //! Mirrors `rdma/providers/fi_log.h`.
 
 use std::collections::HashSet;
-use std::ffi::{CString, c_int};
+use std::ffi::{CString, OsStr, c_int};
 use std::fmt;
 use std::io::Write;
 use std::panic::Location;
@@ -120,8 +120,15 @@ fn say(level: u32, subsys: Subsys, text: fmt::Arguments<'_>, place: &Location<'_
 }
 
 fn send(level: u32, subsys: Subsys, text: fmt::Arguments<'_>, file: &str, line: u32) {
-    let name = Path::new(file).file_stem().map(|stem| stem.to_string_lossy());
-    host::log(level, subsys.number(), &c_string(name.as_deref().unwrap_or("scif")), line, &c_string(&text.to_string()));
+    host::log(level, subsys.number(), &c_string(module(file)), line, &c_string(&text.to_string()));
+}
+
+/// The module that a file is of.
+fn module(file: &str) -> &str {
+    let path = Path::new(file);
+    let own = path.file_stem().filter(|stem| *stem != "mod");
+    let of_directory = || path.parent().and_then(Path::file_name);
+    own.or_else(of_directory).and_then(OsStr::to_str).unwrap_or("scif")
 }
 
 /// The text up to its first NUL.
@@ -183,6 +190,13 @@ mod tests {
         assert_eq!(Subsys::of_target("scif::transport::soft"), Subsys::EpCtrl);
         assert_eq!(Subsys::of_target("scif::memory"), Subsys::Mr);
         assert_eq!(Subsys::of_target("scif"), Subsys::Core);
+    }
+
+    #[test]
+    fn files_are_named_by_module() {
+        assert_eq!(module("prov/src/eq.rs"), "eq");
+        assert_eq!(module("prov/src/getinfo/mod.rs"), "getinfo");
+        assert_eq!(module(""), "scif");
     }
 
     #[test]

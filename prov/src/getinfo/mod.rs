@@ -37,8 +37,10 @@ pub(crate) unsafe extern "C" fn getinfo(
 ) -> c_int {
     guard_int(|| {
         let host = host::version();
-        // SAFETY: null or strings, by the contract of fi_getinfo.
-        let (node, service) = unsafe { (string(node), string(service)) };
+        // SAFETY: null or a string, by the contract of fi_getinfo.
+        let node = unsafe { string(node) };
+        // SAFETY: null or a string, by the contract of fi_getinfo.
+        let service = unsafe { string(service) };
         // SAFETY: null or an info as the host library lays it out, by the contract of fi_getinfo.
         let hints = unsafe { hints::read(hints, host) };
         let infos = answer(&Request { version, host, node, service, flags, hints })?;

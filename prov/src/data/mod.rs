@@ -45,14 +45,14 @@ use ops::Ops;
 use peer::Peer;
 use rendezvous::Incoming;
 use rx::Multi;
-pub use stats::Stats;
+pub(crate) use stats::Stats;
 
 /// A positive libfabric error number (`FI_E*`).
-pub type Errno = i32;
+pub(crate) type Errno = i32;
 
 /// What an endpoint was opened with and bound to.
 #[derive(Clone, Debug, Default)]
-pub struct EpConfig {
+pub(crate) struct EpConfig {
     pub caps: u64,
     /// Orders the application relies on, of its transmit attributes.
     pub msg_order: u64,
@@ -81,7 +81,7 @@ pub struct EpConfig {
 /// One message to send. `flags` are final: `FI_COMPLETION` asks for a success completion, `FI_INJECT` says that the buffer
 /// is reusable when the call returns.
 #[derive(Debug)]
-pub struct SendArgs<'a> {
+pub(crate) struct SendArgs<'a> {
     pub iov: &'a [Mem],
     pub tag: Option<u64>,
     pub data: Option<u64>,
@@ -92,7 +92,7 @@ pub struct SendArgs<'a> {
 
 /// One receive to post, or a `FI_PEEK` / `FI_CLAIM` / `FI_DISCARD` request. `tag` is (tag, ignore).
 #[derive(Debug)]
-pub struct RecvArgs<'a> {
+pub(crate) struct RecvArgs<'a> {
     pub iov: &'a [Mem],
     pub src: u64,
     pub tag: Option<(u64, u64)>,
@@ -102,14 +102,14 @@ pub struct RecvArgs<'a> {
 
 /// A range of a peer's registered memory; `addr` as the region's addressing mode says.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct RmaIov {
+pub(crate) struct RmaIov {
     pub addr: u64,
     pub len: usize,
     pub key: u64,
 }
 
 #[derive(Debug)]
-pub struct RmaArgs<'a> {
+pub(crate) struct RmaArgs<'a> {
     pub write: bool,
     pub iov: &'a [Mem],
     pub rma: &'a [RmaIov],
@@ -120,7 +120,7 @@ pub struct RmaArgs<'a> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AtomicKind {
+pub(crate) enum AtomicKind {
     Write,
     Fetch,
     Compare,
@@ -128,7 +128,7 @@ pub enum AtomicKind {
 
 /// One atomic; all lengths in bytes, all lists of the same total length.
 #[derive(Debug)]
-pub struct AtomicArgs<'a> {
+pub(crate) struct AtomicArgs<'a> {
     pub kind: AtomicKind,
     pub op: u32,
     pub datatype: u32,
@@ -159,7 +159,7 @@ struct Live {
 }
 
 /// The data-path state of one endpoint.
-pub struct EpState {
+pub(crate) struct EpState {
     pub cfg: EpConfig,
     pub sock: Endpoint,
     pub enabled: bool,
@@ -196,7 +196,7 @@ pub struct EpState {
 }
 
 impl EpState {
-    pub fn new(cfg: EpConfig, sock: Endpoint) -> EpState {
+    pub(crate) fn new(cfg: EpConfig, sock: Endpoint) -> EpState {
         EpState {
             cfg,
             sock,
@@ -231,11 +231,6 @@ impl EpState {
         }
     }
 
-    /// How many peers this endpoint has met.
-    pub fn peer_count(&self) -> usize {
-        self.peers.len()
-    }
-
     fn queue(&mut self, tagged: bool) -> &mut Queue {
         if tagged { &mut self.tagged } else { &mut self.msg }
     }
@@ -253,14 +248,14 @@ fn split(st: &mut DomainState, ep: u32) -> Result<(&mut EpState, Env<'_>), Errno
 
 /// Sends a message. `FI_EAGAIN` when the transmit queue is full; errors of delivery come as completions.
 #[inline]
-pub fn send(st: &mut DomainState, ep: u32, a: &SendArgs<'_>) -> Result<(), Errno> {
+pub(crate) fn send(st: &mut DomainState, ep: u32, a: &SendArgs<'_>) -> Result<(), Errno> {
     let (e, mut env) = split(st, ep)?;
     e.post_send(&mut env, a)
 }
 
 /// Posts a receive, or looks for, claims or drops a message.
 #[inline]
-pub fn recv(st: &mut DomainState, ep: u32, a: &RecvArgs<'_>) -> Result<(), Errno> {
+pub(crate) fn recv(st: &mut DomainState, ep: u32, a: &RecvArgs<'_>) -> Result<(), Errno> {
     let (e, mut env) = split(st, ep)?;
     if a.flags & (fi::FI_PEEK | fi::FI_CLAIM) != 0 {
         // An application that only peeks reads an error entry each time, and so never an empty queue.
@@ -271,40 +266,40 @@ pub fn recv(st: &mut DomainState, ep: u32, a: &RecvArgs<'_>) -> Result<(), Errno
 }
 
 /// Starts an RMA operation.
-pub fn rma(st: &mut DomainState, ep: u32, a: &RmaArgs<'_>) -> Result<(), Errno> {
+pub(crate) fn rma(st: &mut DomainState, ep: u32, a: &RmaArgs<'_>) -> Result<(), Errno> {
     let (e, mut env) = split(st, ep)?;
     e.post_rma(&mut env, a)
 }
 
 /// Starts an atomic operation; its datatype and operation were validated.
-pub fn atomic(st: &mut DomainState, ep: u32, a: &AtomicArgs<'_>) -> Result<(), Errno> {
+pub(crate) fn atomic(st: &mut DomainState, ep: u32, a: &AtomicArgs<'_>) -> Result<(), Errno> {
     let (e, mut env) = split(st, ep)?;
     e.post_atomic(&mut env, a)
 }
 
 /// Cancels the oldest receive with this context: an error entry `FI_ECANCELED`. Nothing found is no error.
-pub fn cancel(st: &mut DomainState, ep: u32, context: usize) -> Result<(), Errno> {
+pub(crate) fn cancel(st: &mut DomainState, ep: u32, context: usize) -> Result<(), Errno> {
     let (e, mut env) = split(st, ep)?;
     e.cancel_recv(&mut env, context)
 }
 
 /// Moves everything that can move. Never blocks.
 #[inline]
-pub fn progress(st: &mut DomainState, ep: u32) {
+pub(crate) fn progress(st: &mut DomainState, ep: u32) {
     if let Ok((e, mut env)) = split(st, ep) {
         e.progress(&mut env);
     }
 }
 
 /// Tells peers to wake this endpoint; the caller looks once more before it sleeps on the endpoint's descriptor.
-pub fn arm(st: &mut DomainState, ep: u32) {
+pub(crate) fn arm(st: &mut DomainState, ep: u32) {
     if let Some(e) = st.eps.get_mut(ep) {
         e.sock.arm();
     }
 }
 
 /// Ends what [`arm`] began.
-pub fn disarm(st: &mut DomainState, ep: u32) {
+pub(crate) fn disarm(st: &mut DomainState, ep: u32) {
     if let Some(e) = st.eps.get_mut(ep) {
         e.sock.disarm();
         // A sleeper was woken for a reason: look at the links first.
@@ -313,19 +308,19 @@ pub fn disarm(st: &mut DomainState, ep: u32) {
 }
 
 /// Whether something outstanding needs a look now and then although no peer will ring for it.
-pub fn wants_timer(st: &DomainState, ep: u32) -> bool {
+pub(crate) fn wants_timer(st: &DomainState, ep: u32) -> bool {
     st.eps.get(ep).is_some_and(|e| {
         !e.ops.is_empty() || !e.incoming_order.is_empty() || !e.busy.is_empty() || e.directed > 0
     })
 }
 
 /// Whether a connected peer of any endpoint is inside an RMA on key slot `slot` now. The dead count as not.
-pub fn marked(st: &mut DomainState, slot: u32) -> bool {
+pub(crate) fn marked(st: &mut DomainState, slot: u32) -> bool {
     st.eps.iter_mut().any(|(_, e)| e.marked(slot))
 }
 
 /// Ends the endpoint's life: unfinished operations are dropped without completions, connections are closed in order.
-pub fn close(st: &mut DomainState, ep: u32) {
+pub(crate) fn close(st: &mut DomainState, ep: u32) {
     if let Ok((e, mut env)) = split(st, ep) {
         e.drain_before_close(&mut env);
     }

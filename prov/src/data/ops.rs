@@ -82,10 +82,6 @@ impl Ops {
         self.len == 0
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.len
-    }
-
     pub(crate) fn insert(&mut self, op: OutOp) -> u64 {
         self.len += 1;
         if let Some(at) = self.free.pop() {

@@ -3,7 +3,7 @@
 
 /// Operations and bytes of one path.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Path {
+pub(crate) struct Path {
     pub ops: u64,
     pub bytes: u64,
 }
@@ -18,7 +18,7 @@ impl Path {
 
 /// Plain counters, one set per endpoint, written under the domain's gate.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Stats {
+pub(crate) struct Stats {
     /// Messages sent, by size on the way out.
     pub sent: Path,
     /// Messages received into a user buffer.
@@ -44,7 +44,7 @@ pub struct Stats {
 
 impl Stats {
     /// One line, field names first, so that it can be cut by tools.
-    pub fn line(&self, endpoint: &str, peers: usize) -> String {
+    pub(crate) fn line(&self, endpoint: &str, peers: usize) -> String {
         let p = |name: &str, path: &Path| format!(" {name} {}/{}", path.ops, path.bytes);
         format!(
             "scif: endpoint {endpoint} peers {peers}{}{}{}{}{}{}{}{}{} unexpected {} fallbacks {} (operations/bytes)",

@@ -5,3 +5,4 @@
 
 pub mod fi;
 pub mod harness;
+pub mod rig;

@@ -1,2 +1,197 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-fn main() {}
+//! `conformance`: runs the cases against a provider through a given libfabric.
+//!
+//! The same program is the parent that runs the cases one after the other and, started again by itself, one rank of a
+//! case. It exits with 0 only when at least one case ran and none failed.
+
+mod cases;
+
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use clap::Parser;
+use scif_fabtests::fi::Lib;
+use scif_fabtests::harness::driver;
+use scif_fabtests::harness::leftovers::Before;
+use scif_fabtests::harness::rank::Target;
+use scif_fabtests::harness::{Case, Fail, Rank};
+
+/// Conformance of a libfabric provider, in real processes. FI_PROVIDER_PATH and FI_PROVIDER are libfabric's own.
+#[derive(Debug, Parser)]
+#[command(version, about)]
+struct Args {
+    /// The libfabric to load
+    #[arg(long, default_value = "libfabric.so.1")]
+    lib: PathBuf,
+    /// The provider to ask for
+    #[arg(long, default_value = "scif")]
+    prov: String,
+    /// Run only cases whose name contains one of these
+    filter: Vec<String>,
+    /// Leave out cases whose name contains this
+    #[arg(long)]
+    skip: Vec<String>,
+    /// Name the cases and end
+    #[arg(long)]
+    list: bool,
+    /// Count a feature the provider lacks as a failure, unless the case is optional; default for scif
+    #[arg(long)]
+    strict: bool,
+    /// Run each case this often
+    #[arg(long, default_value_t = 1)]
+    repeat: u32,
+    /// The seed of random cases; CONFORMANCE_SEED does the same
+    #[arg(long, env = "CONFORMANCE_SEED")]
+    seed: Option<u64>,
+    /// Run the harness's own cases instead, most of which must fail
+    #[arg(long, hide = true)]
+    harness_cases: bool,
+    #[arg(long, hide = true)]
+    rank_of: Option<String>,
+    #[arg(long, hide = true, default_value_t = 0)]
+    rank: usize,
+    #[arg(long, hide = true, default_value_t = 0)]
+    life: u32,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let seed = args.seed.unwrap_or_else(|| {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        u64::from(now.subsec_nanos()) ^ now.as_secs() << 20
+    });
+    let target = Target {
+        lib: args.lib.clone(),
+        prov: args.prov.clone(),
+        seed,
+    };
+    match &args.rank_of {
+        Some(name) => be_rank(name, &args, target),
+        None => be_parent(&args, &target),
+    }
+}
+
+/// One rank of one case.
+fn be_rank(name: &str, args: &Args, target: Target) -> ExitCode {
+    let Some(case) = cases::all()
+        .chain(cases::harness())
+        .find(|case| case.name == name)
+    else {
+        return ExitCode::FAILURE;
+    };
+    let Ok(rank) = Rank::from_stdin(args.rank, case.ranks, args.life, target) else {
+        return ExitCode::FAILURE;
+    };
+    let outcome = (case.run)(&rank);
+    rank.report(&outcome);
+    ExitCode::SUCCESS
+}
+
+fn say(line: &str) {
+    // Nobody reads any more: the exit code still says how it went.
+    let _ = writeln!(std::io::stdout().lock(), "{line}");
+}
+
+fn be_parent(args: &Args, target: &Target) -> ExitCode {
+    let everything: Vec<Case> = if args.harness_cases {
+        cases::harness().collect()
+    } else {
+        cases::all().collect()
+    };
+    let wanted = |case: &Case| {
+        (args.filter.is_empty() || args.filter.iter().any(|word| case.name.contains(word.as_str())))
+            && !args.skip.iter().any(|word| case.name.contains(word.as_str()))
+    };
+    let chosen: Vec<Case> = everything.into_iter().filter(wanted).collect();
+    if args.list {
+        for case in &chosen {
+            say(&format!("{} ({} ranks)", case.name, case.ranks));
+        }
+        return ExitCode::SUCCESS;
+    }
+    let lib = match Lib::open(&args.lib) {
+        Ok(lib) => lib,
+        Err(e) => {
+            say(&e);
+            return ExitCode::FAILURE;
+        }
+    };
+    say(&format!(
+        "provider {}, libfabric {} ({}), {} cases, seed {}",
+        args.prov,
+        lib.version_text(),
+        args.lib.display(),
+        chosen.len(),
+        target.seed
+    ));
+    let mut score = Score::default();
+    let before = Before::look();
+    let strict = args.strict || args.prov == "scif";
+    for _ in 0..args.repeat {
+        for case in &chosen {
+            run_one(case, target, strict, &mut score);
+        }
+    }
+    for line in before.compare("scif") {
+        score.failed += 1;
+        say(&format!("FAIL     clean-up: {line}"));
+    }
+    for name in &score.names {
+        say(&format!("failed: {name}"));
+    }
+    if score.not_run > 0 {
+        say(&format!(
+            "{} cases not run: the provider lacks the feature",
+            score.not_run
+        ));
+    }
+    say(&format!(
+        "conformance (libfabric {}): {} passed, {} failed",
+        lib.version_text(),
+        score.passed,
+        score.failed
+    ));
+    if score.failed == 0 && score.passed > 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+#[derive(Debug, Default)]
+struct Score {
+    passed: usize,
+    failed: usize,
+    not_run: usize,
+    names: Vec<&'static str>,
+}
+
+fn run_one(case: &Case, target: &Target, strict: bool, score: &mut Score) {
+    if std::io::stdout().is_terminal() {
+        let mut out = std::io::stdout().lock();
+        let _ = write!(out, "running  {}\r", case.name).and_then(|()| out.flush());
+    }
+    let start = Instant::now();
+    let outcome = driver::run(case, target);
+    let secs = start.elapsed().as_secs_f32();
+    match outcome {
+        Ok(()) => {
+            score.passed += 1;
+            say(&format!("pass     {} ({secs:.2} s)", case.name));
+        }
+        Err(Fail::NotRun(why)) if !strict || case.optional => {
+            score.not_run += 1;
+            say(&format!("notrun   {} ({why})", case.name));
+        }
+        Err(Fail::NotRun(why) | Fail::Failed(why)) => {
+            score.failed += 1;
+            score.names.push(case.name);
+            say(&format!(
+                "FAIL     {} ({secs:.2} s, seed {})\n    {why}",
+                case.name, target.seed
+            ));
+        }
+    }
+}

@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Every way to send and to receive one message, tagged or not, behind one call each, so that a case can go through
+//! all of them; and the sizes at which providers change their ways.
+
+use libfabric_sys as sys;
+use scif_fabtests::fi::{Buf, Entry, Result};
+use scif_fabtests::harness::{Fail, Outcome};
+use scif_fabtests::rig::Rig;
+use scif_fabtests::{check, check_eq};
+
+/// Sizes around cache lines, slots, pages, inject limits, parts and beyond.
+pub(crate) const SIZES: &[usize] = &[
+    0,
+    1,
+    2,
+    7,
+    8,
+    9,
+    16,
+    24,
+    31,
+    32,
+    33,
+    39,
+    40,
+    41,
+    47,
+    48,
+    49,
+    55,
+    56,
+    57,
+    63,
+    64,
+    65,
+    127,
+    128,
+    129,
+    191,
+    192,
+    193,
+    255,
+    256,
+    1000,
+    2048,
+    4095,
+    4096,
+    4097,
+    8192,
+    12_288,
+    16_383,
+    16_384,
+    16_385,
+    32_768,
+    65_535,
+    65_536,
+    65_537,
+    131_072,
+    200_001,
+    1 << 20,
+    (4 << 20) + 3,
+];
+
+/// A way to send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    Send,
+    Sendv,
+    Sendmsg,
+    /// `sendmsg` with these flags.
+    Flags(u64),
+    Inject,
+    Senddata,
+    Injectdata,
+}
+
+/// A way to receive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Into {
+    Recv,
+    Recvv,
+    Recvmsg,
+}
+
+impl Way {
+    /// True when no completion comes.
+    pub(crate) const fn silent(self) -> bool {
+        matches!(self, Way::Inject | Way::Injectdata)
+    }
+
+    /// True when the buffer is free on return.
+    pub(crate) const fn injects(self) -> bool {
+        match self {
+            Way::Inject | Way::Injectdata => true,
+            Way::Flags(flags) => flags & sys::FI_INJECT != 0,
+            _ => false,
+        }
+    }
+
+    /// True when remote CQ data travels along.
+    pub(crate) const fn has_data(self) -> bool {
+        match self {
+            Way::Senddata | Way::Injectdata => true,
+            Way::Flags(flags) => flags & sys::FI_REMOTE_CQ_DATA != 0,
+            _ => false,
+        }
+    }
+}
+
+/// One message to be sent.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Letter {
+    pub(crate) buf: Buf,
+    pub(crate) dest: u64,
+    /// `None` is untagged.
+    pub(crate) tag: Option<u64>,
+    pub(crate) context: usize,
+    pub(crate) data: u64,
+}
+
+/// Sends a letter, once.
+pub(crate) fn send(rig: &Rig<'_>, way: Way, letter: &Letter) -> Result {
+    let (ep, to, context, data) = (&rig.ep, letter.dest, letter.context, letter.data);
+    let pieces = || letter.buf.split(rig.info.tx().iov_limit.clamp(1, 3));
+    match (way, letter.tag) {
+        (Way::Send, None) => ep.send(letter.buf, to, context),
+        (Way::Send, Some(tag)) => ep.tsend(letter.buf, to, tag, context),
+        (Way::Sendv, None) => ep.sendv(&pieces(), to, context),
+        (Way::Sendv, Some(tag)) => ep.tsendv(&pieces(), to, tag, context),
+        (Way::Sendmsg, None) => ep.sendmsg(&pieces(), to, context, data, sys::FI_COMPLETION),
+        (Way::Sendmsg, Some(tag)) => ep.tsendmsg(&pieces(), to, tag, context, data, sys::FI_COMPLETION),
+        (Way::Flags(flags), None) => ep.sendmsg(&pieces(), to, context, data, flags | sys::FI_COMPLETION),
+        (Way::Flags(flags), Some(tag)) => {
+            ep.tsendmsg(&pieces(), to, tag, context, data, flags | sys::FI_COMPLETION)
+        }
+        (Way::Inject, None) => ep.inject(letter.buf, to),
+        (Way::Inject, Some(tag)) => ep.tinject(letter.buf, to, tag),
+        (Way::Senddata, None) => ep.senddata(letter.buf, data, to, context),
+        (Way::Senddata, Some(tag)) => ep.tsenddata(letter.buf, data, to, tag, context),
+        (Way::Injectdata, None) => ep.injectdata(letter.buf, data, to),
+        (Way::Injectdata, Some(tag)) => ep.tinjectdata(letter.buf, data, to, tag),
+    }
+}
+
+/// Posts a receive, once; `tag` is the tag and the bits to ignore.
+pub(crate) fn receive(
+    rig: &Rig<'_>,
+    into: Into,
+    buf: Buf,
+    src: u64,
+    tag: Option<(u64, u64)>,
+    context: usize,
+) -> Result {
+    let ep = &rig.ep;
+    let pieces = || buf.split(rig.info.rx().iov_limit.clamp(1, 4));
+    match (into, tag) {
+        (Into::Recv, None) => ep.recv(buf, src, context),
+        (Into::Recv, Some((tag, ignore))) => ep.trecv(buf, src, tag, ignore, context),
+        (Into::Recvv, None) => ep.recvv(&pieces(), src, context),
+        (Into::Recvv, Some((tag, ignore))) => ep.trecvv(&pieces(), src, tag, ignore, context),
+        (Into::Recvmsg, None) => ep.recvmsg(&pieces(), src, context, sys::FI_COMPLETION),
+        (Into::Recvmsg, Some((tag, ignore))) => {
+            ep.trecvmsg(&pieces(), src, tag, ignore, context, sys::FI_COMPLETION)
+        }
+    }
+}
+
+/// The largest size a way can carry.
+pub(crate) fn limit(rig: &Rig<'_>, way: Way) -> usize {
+    if way.injects() {
+        rig.info.tx().inject_size
+    } else {
+        usize::MAX
+    }
+}
+
+/// What the completion of a send must say.
+pub(crate) fn check_sent(entry: &Entry, tagged: bool) -> Outcome {
+    let kind = if tagged { sys::FI_TAGGED } else { sys::FI_MSG };
+    check_eq!(
+        entry.flags & (sys::FI_SEND | sys::FI_RECV),
+        sys::FI_SEND,
+        "flags {:#x}",
+        entry.flags
+    );
+    check_eq!(
+        entry.flags & (sys::FI_MSG | sys::FI_TAGGED),
+        kind,
+        "flags {:#x}",
+        entry.flags
+    );
+    Ok(())
+}
+
+/// What the completion of a receive must say about the message it took.
+pub(crate) fn check_received(entry: &Entry, len: usize, tag: Option<u64>, data: Option<u64>) -> Outcome {
+    let kind = if tag.is_some() {
+        sys::FI_TAGGED
+    } else {
+        sys::FI_MSG
+    };
+    check_eq!(entry.len, len);
+    check_eq!(
+        entry.flags & (sys::FI_SEND | sys::FI_RECV),
+        sys::FI_RECV,
+        "flags {:#x}",
+        entry.flags
+    );
+    check_eq!(
+        entry.flags & (sys::FI_MSG | sys::FI_TAGGED),
+        kind,
+        "flags {:#x}",
+        entry.flags
+    );
+    if let Some(tag) = tag {
+        check_eq!(entry.tag, tag);
+    }
+    let has_data = entry.flags & sys::FI_REMOTE_CQ_DATA != 0;
+    check_eq!(has_data, data.is_some(), "flags {:#x}", entry.flags);
+    if let Some(data) = data {
+        check_eq!(entry.data, data);
+    }
+    Ok(())
+}
+
+/// Checks the first `len` bytes of a buffer, and that the rest is still `untouched`.
+pub(crate) fn check_bytes(buf: &Buf, len: usize, seed: u64, untouched: u8) -> Outcome {
+    if let Some(at) = buf.differs(len, seed) {
+        return Err(Fail::here(format_args!("byte {at} of {len} is wrong")));
+    }
+    let rest = buf.get(len, buf.len() - len);
+    check!(
+        rest.iter().all(|&byte| byte == untouched),
+        "bytes after the {len} of the message were written"
+    );
+    Ok(())
+}
+
+/// How the message meets its receive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Meeting {
+    /// The receive is there first.
+    Expected,
+    /// The message is there first.
+    Unexpected,
+}
+
+/// Rank 0 sends and rank 1 receives one message of every size in this way, both meetings.
+pub(crate) fn every_size(rig: &Rig<'_>, way: Way, into: Into, tagged: bool) -> Outcome {
+    for &size in SIZES.iter().filter(|&&size| size <= limit(rig, way)) {
+        for meeting in [Meeting::Expected, Meeting::Unexpected] {
+            one_message(rig, way, into, tagged, size, meeting)
+                .map_err(|fail| fail.with(format_args!("{way:?} {into:?} {size} B {meeting:?}")))?;
+        }
+    }
+    Ok(())
+}
+
+/// One message from rank 0 to rank 1.
+pub(crate) fn one_message(
+    rig: &Rig<'_>,
+    way: Way,
+    into: Into,
+    tagged: bool,
+    size: usize,
+    meeting: Meeting,
+) -> Outcome {
+    const UNTOUCHED: u8 = 0xa5;
+    let seed = u64::try_from(size).map_err(Fail::here)? + 1;
+    let tag = tagged.then_some(0x1234_5678_9abc_0000 | (seed & 0xffff));
+    let data = 0x8765_4321;
+    let context = 0x1000 + size;
+    if rig.rank.index == 0 {
+        let letter = Letter {
+            buf: Buf::pattern(size, seed),
+            dest: rig.peer(),
+            tag,
+            context,
+            data,
+        };
+        if meeting == Meeting::Expected {
+            rig.barrier()?;
+        }
+        rig.post(|| send(rig, way, &letter))?;
+        if way.injects() {
+            letter.buf.fill(0x5a);
+        }
+        if meeting == Meeting::Unexpected {
+            rig.barrier()?;
+        }
+        if !way.silent() {
+            check_sent(&rig.sent(context)?, tagged)?;
+        }
+    } else {
+        let buf = Buf::new(size + 64);
+        buf.fill(UNTOUCHED);
+        if meeting == Meeting::Unexpected {
+            rig.barrier()?;
+        }
+        let tag_ignore = tag.map(|tag| (tag, 0));
+        rig.post(|| receive(rig, into, buf, sys::FI_ADDR_UNSPEC, tag_ignore, context))?;
+        if meeting == Meeting::Expected {
+            rig.barrier()?;
+        }
+        let entry = rig.received(context)?;
+        check_received(&entry, size, tag, way.has_data().then_some(data))?;
+        check_bytes(&buf, size, seed, UNTOUCHED)?;
+    }
+    rig.barrier()
+}

@@ -1,0 +1,502 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Untagged messages: every call, every size, every completion level. Mirrors fi_msg(3).
+
+use std::time::Duration;
+
+use libfabric_sys as sys;
+use scif_fabtests::check_eq;
+use scif_fabtests::fi::{Buf, Errno};
+use scif_fabtests::harness::{Case, Outcome, Rank, case};
+use scif_fabtests::rig::{Ask, Rig};
+
+use super::forms::{self, Into, Letter, Meeting, Way};
+
+pub(crate) const CASES: &[Case] = &[
+    case("msg/send", 2, |r| sizes(r, Way::Send, Into::Recv)),
+    case("msg/sendv", 2, |r| sizes(r, Way::Sendv, Into::Recv)),
+    case("msg/sendmsg", 2, |r| sizes(r, Way::Sendmsg, Into::Recv)),
+    case("msg/inject", 2, |r| sizes(r, Way::Inject, Into::Recv)),
+    case("msg/senddata", 2, |r| sizes(r, Way::Senddata, Into::Recv)),
+    case("msg/injectdata", 2, |r| sizes(r, Way::Injectdata, Into::Recv)),
+    case("msg/recvv", 2, |r| sizes(r, Way::Send, Into::Recvv)),
+    case("msg/recvmsg", 2, |r| sizes(r, Way::Send, Into::Recvmsg)),
+    case("msg/sendv_recvv", 2, |r| sizes(r, Way::Sendv, Into::Recvv)),
+    case("msg/sendmsg_cq_data", 2, |r| {
+        sizes(r, Way::Flags(sys::FI_REMOTE_CQ_DATA), Into::Recvmsg)
+    }),
+    case("msg/sendmsg_inject", 2, |r| {
+        sizes(r, Way::Flags(sys::FI_INJECT), Into::Recv)
+    }),
+    case("msg/sendmsg_more", 2, |r| {
+        sizes(r, Way::Flags(sys::FI_MORE), Into::Recv)
+    }),
+    case("msg/inject_complete", 2, |r| {
+        sizes(r, Way::Flags(sys::FI_INJECT_COMPLETE), Into::Recv)
+    }),
+    case("msg/transmit_complete", 2, |r| {
+        sizes(r, Way::Flags(sys::FI_TRANSMIT_COMPLETE), Into::Recv)
+    }),
+    case("msg/delivery_complete", 2, |r| {
+        sizes(r, Way::Flags(sys::FI_DELIVERY_COMPLETE), Into::Recv)
+    }),
+    case("msg/fence", 2, fence).optional(),
+    case("msg/delivery_waits_for_the_receive", 2, delivery_waits),
+    case("msg/op_flags_inject", 2, op_flags_inject),
+    case("msg/null_buffer", 2, null_buffer),
+    case("msg/to_itself", 1, to_itself),
+    case("msg/both_at_once", 2, both_at_once),
+    case("msg/truncation", 2, truncation),
+    case("msg/order_of_receives", 2, order_of_receives),
+    case("msg/unexpected_flood", 2, unexpected_flood),
+    case("msg/many_outstanding", 2, many_outstanding),
+    case("msg/all_to_all", 4, all_to_all),
+    case("msg/cancel", 2, cancel),
+    case("msg/selective_completion", 2, selective),
+    case("msg/av_table", 2, av_table),
+    case("msg/directed", 3, directed),
+    case("msg/inject_too_long", 1, inject_too_long),
+];
+
+fn sizes(rank: &Rank, way: Way, into: Into) -> Outcome {
+    let flags = match way {
+        Way::Flags(flags) => {
+            flags & (sys::FI_INJECT_COMPLETE | sys::FI_TRANSMIT_COMPLETE | sys::FI_DELIVERY_COMPLETE)
+        }
+        _ => 0,
+    };
+    let ask = Ask::messages(false).with(|ask| ask.hints.tx.op_flags = flags);
+    forms::every_size(&Rig::open(rank, &ask)?, way, into, false)
+}
+
+fn fence(rank: &Rank) -> Outcome {
+    let ask = Ask::messages(false).with(|ask| ask.hints.caps |= sys::FI_FENCE);
+    forms::every_size(
+        &Rig::open(rank, &ask)?,
+        Way::Flags(sys::FI_FENCE),
+        Into::Recv,
+        false,
+    )
+}
+
+/// With `FI_DELIVERY_COMPLETE` a message nobody has asked for yet is not complete.
+fn delivery_waits(rank: &Rank) -> Outcome {
+    let ask = Ask::messages(false).with(|ask| ask.hints.tx.op_flags = sys::FI_DELIVERY_COMPLETE);
+    let rig = Rig::open(rank, &ask)?;
+    for size in [8, 4096, 65_536, 1 << 20] {
+        if rank.index == 0 {
+            let buf = Buf::pattern(size, 1);
+            rig.post(|| rig.ep.send(buf, rig.peer(), 1))?;
+            rig.silence(Duration::from_millis(30))?;
+            rig.barrier()?;
+            rig.sent(1)?;
+        } else {
+            rig.barrier()?;
+            let buf = Buf::new(size);
+            rig.post(|| rig.ep.recv(buf, sys::FI_ADDR_UNSPEC, 2))?;
+            rig.received(2)?;
+            forms::check_bytes(&buf, size, 1, 0)?;
+        }
+        rig.barrier()?;
+    }
+    Ok(())
+}
+
+/// `FI_INJECT` among the endpoint's own flags makes every plain send one whose buffer is free on return.
+fn op_flags_inject(rank: &Rank) -> Outcome {
+    let ask = Ask::messages(false).with(|ask| ask.hints.tx.op_flags = sys::FI_INJECT);
+    let rig = Rig::open(rank, &ask)?;
+    for &size in forms::SIZES
+        .iter()
+        .filter(|&&size| size <= rig.info.tx().inject_size)
+    {
+        if rank.index == 0 {
+            let buf = Buf::pattern(size, 9);
+            rig.post(|| rig.ep.send(buf, rig.peer(), 1))?;
+            buf.fill(0);
+            rig.sent(1)?;
+        } else {
+            let buf = Buf::new(size);
+            rig.post(|| rig.ep.recv(buf, sys::FI_ADDR_UNSPEC, 2))?;
+            rig.received(2)?;
+            forms::check_bytes(&buf, size, 9, 0)?;
+        }
+    }
+    rig.barrier()
+}
+
+/// A null pointer is a buffer of no bytes, in every form.
+fn null_buffer(rank: &Rank) -> Outcome {
+    let rig = Rig::open(rank, &Ask::messages(false))?;
+    for way in [Way::Send, Way::Inject, Way::Senddata, Way::Injectdata] {
+        if rank.index == 0 {
+            let letter = Letter {
+                buf: Buf::NULL,
+                dest: rig.peer(),
+                tag: None,
+                context: 1,
+                data: 5,
+            };
+            rig.post(|| forms::send(&rig, way, &letter))?;
+            if !way.silent() {
+                rig.sent(1)?;
+            }
+        } else {
+            rig.post(|| rig.ep.recv(Buf::NULL, sys::FI_ADDR_UNSPEC, 2))?;
+            let entry = rig.received(2)?;
+            forms::check_received(&entry, 0, None, way.has_data().then_some(5))?;
+        }
+        rig.barrier()?;
+    }
+    if rank.index == 0 {
+        rig.post(|| rig.ep.sendmsg(&[], rig.peer(), 3, 0, sys::FI_COMPLETION))?;
+        rig.sent(3)?;
+    } else {
+        rig.post(|| rig.ep.recvmsg(&[], sys::FI_ADDR_UNSPEC, 4, sys::FI_COMPLETION))?;
+        check_eq!(rig.received(4)?.len, 0);
+    }
+    rig.barrier()
+}
+
+/// An endpoint is a peer of its own.
+fn to_itself(rank: &Rank) -> Outcome {
+    let rig = Rig::open(rank, &Ask::messages(false))?;
+    for &size in forms::SIZES {
+        for first in [true, false] {
+            let (from, to) = (Buf::pattern(size, 3), Buf::new(size));
+            if first {
+                rig.post(|| rig.ep.recv(to, sys::FI_ADDR_UNSPEC, 2))?;
+            }
+            rig.post(|| rig.ep.send(from, rig.to(0), 1))?;
+            if !first {
+                rig.post(|| rig.ep.recv(to, sys::FI_ADDR_UNSPEC, 2))?;
+            }
+            rig.received(2)?;
+            rig.sent(1)?;
+            forms::check_bytes(&to, size, 3, 0)?;
+        }
+    }
+    Ok(())
+}
+
+/// Both sides send first and receive afterwards: neither may wait for the other.
+fn both_at_once(rank: &Rank) -> Outcome {
+    let rig = Rig::open(rank, &Ask::messages(false))?;
+    for &size in forms::SIZES {
+        let mine = u64::try_from(rank.index).unwrap_or(0);
+        let (from, to) = (Buf::pattern(size, mine), Buf::new(size));
+        rig.post(|| rig.ep.send(from, rig.peer(), 1))?;
+        rig.post(|| rig.ep.recv(to, sys::FI_ADDR_UNSPEC, 2))?;
+        rig.received(2)?;
+        rig.sent(1)?;
+        forms::check_bytes(&to, size, 1 - mine, 0)?;
+    }
+    rig.barrier()
+}
+
+/// A message longer than its receive is cut: the receive fails and says how much it lost, the sender does not care.
+fn truncation(rank: &Rank) -> Outcome {
+    let rig = Rig::open(rank, &Ask::messages(false))?;
+    for (sent, room) in [
+        (8, 4),
+        (64, 0),
+        (4096, 100),
+        (16_385, 16_384),
+        (100_000, 64),
+        (1 << 20, 65_536),
+    ] {
+        for meeting in [Meeting::Expected, Meeting::Unexpected] {
+            if rank.index == 0 {
+                if meeting == Meeting::Expected {
+                    rig.barrier()?;
+                }
+                let buf = Buf::pattern(sent, 4);
+                rig.post(|| rig.ep.send(buf, rig.peer(), 1))?;
+                if meeting == Meeting::Unexpected {
+                    rig.barrier()?;
+                }
+                rig.sent(1)?;
+            } else {
+                let buf = Buf::new(room + 64);
+                if meeting == Meeting::Unexpected {
+                    rig.barrier()?;
+                }
+                rig.post(|| rig.ep.recv(buf.sub(0, room), sys::FI_ADDR_UNSPEC, 2))?;
+                if meeting == Meeting::Expected {
+                    rig.barrier()?;
+                }
+                let error = rig.next_error(&rig.rx)?;
+                check_eq!(error.err, Errno::ETRUNC);
+                check_eq!(error.context, 2);
+                check_eq!(error.olen, sent - room, "{sent} into {room}");
+                forms::check_bytes(&buf, 0, 4, 0).or_else(|_| forms::check_bytes(&buf, room, 4, 0))?;
+            }
+            rig.barrier()?;
+        }
+    }
+    // The endpoint still works.
+    forms::one_message(&rig, Way::Send, Into::Recv, false, 100, Meeting::Expected)
+}
+
+/// Receives are filled oldest first, whatever the sizes of the messages.
+fn order_of_receives(rank: &Rank) -> Outcome {
+    let rig = Rig::open(rank, &Ask::messages(false))?;
+    let sizes = [100_000, 1, 300_000, 64, 4096, 0, 70_000, 8];
+    if rank.index == 0 {
+        rig.barrier()?;
+        for (index, &size) in sizes.iter().enumerate() {
+            let buf = Buf::pattern(size, index as u64);
+            rig.post(|| rig.ep.send(buf, rig.peer(), index))?;
+        }
+        for _ in sizes {
+            rig.next(&rig.tx)?;
+        }
+    } else {
+        let bufs: Vec<Buf> = sizes.iter().map(|_| Buf::new(300_000)).collect();
+        for (index, &buf) in bufs.iter().enumerate() {
+            rig.post(|| rig.ep.recv(buf, sys::FI_ADDR_UNSPEC, index))?;
+        }
+        rig.barrier()?;
+        for _ in sizes {
+            let entry = rig.next(&rig.rx)?;
+            let size = sizes.get(entry.context).copied().unwrap_or(usize::MAX);
+            check_eq!(entry.len, size, "receive {}", entry.context);
+            if let Some(buf) = bufs.get(entry.context) {
+                forms::check_bytes(buf, size, entry.context as u64, 0)?;
+            }
+        }
+    }
+    rig.barrier()
+}
+
+/// Thousands of messages nobody has asked for yet wait in order, and do not block the traffic that follows.
+fn unexpected_flood(rank: &Rank) -> Outcome {
+    const COUNT: usize = 2048;
+    let rig = Rig::open(
+        rank,
+        &Ask::messages(false).with(|ask| ask.hints.caps |= sys::FI_TAGGED),
+    )?;
+    for size in [1, 512, 9000] {
+        if rank.index == 0 {
+            let buf = Buf::new(size);
+            for index in 0..COUNT {
+                let buf = if size > 512 {
+                    Buf::pattern(size, index as u64)
+                } else {
+                    buf
+                };
+                buf.fill_pattern(index as u64);
+                rig.post(|| rig.ep.send(buf, rig.peer(), index))?;
+                if size <= 512 {
+                    rig.sent(index)?;
+                }
+            }
+            let done = Buf::NULL;
+            rig.post(|| rig.ep.tsend(done, rig.peer(), 7, COUNT))?;
+            for _ in 0..if size <= 512 { 1 } else { COUNT + 1 } {
+                rig.next(&rig.tx)?;
+            }
+        } else {
+            // The tagged message came last, and is asked for first.
+            rig.post(|| rig.ep.trecv(Buf::NULL, sys::FI_ADDR_UNSPEC, 7, 0, 1))?;
+            rig.received(1)?;
+            let buf = Buf::new(size);
+            for index in 0..COUNT {
+                rig.post(|| rig.ep.recv(buf, sys::FI_ADDR_UNSPEC, 2))?;
+                check_eq!(rig.received(2)?.len, size);
+                forms::check_bytes(&buf, size, index as u64, 0)?;
+            }
+        }
+        rig.barrier()?;
+    }
+    Ok(())
+}
+
+/// As many sends and receives at once as the provider takes.
+fn many_outstanding(rank: &Rank) -> Outcome {
+    const COUNT: usize = 3000;
+    let rig = Rig::open(rank, &Ask::messages(false))?;
+    for size in [8, 5000, 40_000] {
+        let bufs: Vec<Buf> = (0..COUNT).map(|_| Buf::new(size)).collect();
+        let mut done = 0;
+        let queue = if rank.index == 0 { &rig.tx } else { &rig.rx };
+        for (index, &buf) in bufs.iter().enumerate() {
+            if rank.index == 0 {
+                buf.fill_pattern(index as u64);
+                rig.post(|| rig.ep.send(buf, rig.peer(), index))?;
+            } else {
+                rig.post(|| rig.ep.recv(buf, sys::FI_ADDR_UNSPEC, index))?;
+            }
+            while queue.kept() > 0 {
+                rig.next(queue)?;
+                done += 1;
+            }
+        }
+        for _ in done..COUNT {
+            rig.next(queue)?;
+        }
+        if rank.index == 1 {
+            for (index, buf) in bufs.iter().enumerate() {
+                forms::check_bytes(buf, size, index as u64, 0)?;
+            }
+        }
+        rig.barrier()?;
+    }
+    Ok(())
+}
+
+/// Everybody sends to everybody, itself included.
+fn all_to_all(rank: &Rank) -> Outcome {
+    let rig = Rig::open(
+        rank,
+        &Ask::messages(false).with(|ask| ask.hints.caps |= sys::FI_DIRECTED_RECV),
+    )?;
+    for &size in forms::SIZES {
+        let name = |from: usize, to: usize| (from * 16 + to + 1) as u64;
+        let mut into = Vec::new();
+        for from in 0..rank.count {
+            let buf = Buf::new(size);
+            rig.post(|| rig.ep.recv(buf, rig.to(from), from))?;
+            into.push(buf);
+        }
+        for to in 0..rank.count {
+            let buf = Buf::pattern(size, name(rank.index, to));
+            rig.post(|| rig.ep.send(buf, rig.to(to), to))?;
+        }
+        for _ in 0..rank.count {
+            rig.next(&rig.tx)?;
+            rig.next(&rig.rx)?;
+        }
+        for (from, buf) in into.iter().enumerate() {
+            forms::check_bytes(buf, size, name(from, rank.index), 0)?;
+        }
+    }
+    rig.barrier()
+}
+
+/// A cancelled receive ends with `FI_ECANCELED`, once, and takes no message.
+fn cancel(rank: &Rank) -> Outcome {
+    let rig = Rig::open(rank, &Ask::messages(false))?;
+    if rank.index == 1 {
+        let bufs: Vec<Buf> = (0..3).map(|_| Buf::new(64)).collect();
+        for (index, &buf) in bufs.iter().enumerate() {
+            rig.post(|| rig.ep.recv(buf, sys::FI_ADDR_UNSPEC, 10 + index))?;
+        }
+        rig.ep.cancel(11)?;
+        let error = rig.next_error(&rig.rx)?;
+        check_eq!(error.err, Errno::ECANCELED);
+        check_eq!(error.context, 11);
+        // Nothing of that name is left.
+        let _ = rig.ep.cancel(11);
+        let _ = rig.ep.cancel(99);
+        rig.silence(Duration::from_millis(20))?;
+        rig.barrier()?;
+        rig.received(10)?;
+        rig.received(12)?;
+    } else {
+        rig.barrier()?;
+        for index in 0..2 {
+            rig.post(|| rig.ep.send(Buf::new(8), rig.peer(), index))?;
+            rig.sent(index)?;
+        }
+    }
+    rig.barrier()
+}
+
+/// With selective completion only what asks for a completion gets one; errors always come.
+fn selective(rank: &Rank) -> Outcome {
+    let ask = Ask::messages(false).with(|ask| ask.selective = true);
+    let rig = Rig::open(rank, &ask)?;
+    if rank.index == 0 {
+        let buf = Buf::new(8);
+        rig.post(|| rig.ep.send(buf, rig.peer(), 1))?;
+        rig.post(|| rig.ep.sendmsg(&[buf], rig.peer(), 2, 0, 0))?;
+        rig.post(|| rig.ep.sendmsg(&[buf], rig.peer(), 3, 0, sys::FI_COMPLETION))?;
+        rig.post(|| rig.ep.inject(buf, rig.peer()))?;
+        rig.sent(3)?;
+        rig.silence(Duration::from_millis(20))?;
+        rig.barrier()?;
+    } else {
+        let (small, buf) = (Buf::new(4), Buf::new(8));
+        rig.post(|| rig.ep.recv(buf, sys::FI_ADDR_UNSPEC, 1))?;
+        rig.post(|| rig.ep.recvmsg(&[small], sys::FI_ADDR_UNSPEC, 2, 0))?;
+        rig.post(|| rig.ep.recvmsg(&[buf], sys::FI_ADDR_UNSPEC, 3, sys::FI_COMPLETION))?;
+        rig.post(|| rig.ep.recvmsg(&[buf], sys::FI_ADDR_UNSPEC, 4, 0))?;
+        check_eq!(rig.next_error(&rig.rx)?.context, 2, "the truncated one");
+        rig.received(3)?;
+        rig.barrier()?;
+        rig.silence(Duration::from_millis(20))?;
+    }
+    rig.barrier()?;
+    // FI_COMPLETION among the operation flags makes plain calls complete again.
+    let ask = ask.with(|ask| {
+        ask.hints.tx.op_flags = sys::FI_COMPLETION;
+        ask.hints.rx.op_flags = sys::FI_COMPLETION;
+    });
+    drop(rig);
+    let rig = Rig::open(rank, &ask)?;
+    forms::one_message(&rig, Way::Send, Into::Recv, false, 100, Meeting::Expected)
+}
+
+/// In a table the first address is 0, the next 1, and so on.
+fn av_table(rank: &Rank) -> Outcome {
+    let ask = Ask::messages(false).with(|ask| ask.hints.av_type = sys::FI_AV_TABLE);
+    let rig = Rig::open(rank, &ask)?;
+    check_eq!(rig.peers, vec![0, 1]);
+    forms::one_message(&rig, Way::Send, Into::Recv, false, 100, Meeting::Expected)
+}
+
+/// A directed receive takes only what its peer sends; one open to all takes anything.
+fn directed(rank: &Rank) -> Outcome {
+    let ask = Ask::messages(false).with(|ask| ask.hints.caps |= sys::FI_DIRECTED_RECV);
+    let rig = Rig::open(rank, &ask)?;
+    for size in [8, 5000, 100_000] {
+        if rank.index == 0 {
+            let bufs: Vec<Buf> = (0..4).map(|_| Buf::new(size)).collect();
+            let sources = [rig.to(2), rig.to(1), rig.to(2), sys::FI_ADDR_UNSPEC];
+            for (index, (&buf, source)) in bufs.iter().zip(sources).enumerate() {
+                rig.post(|| rig.ep.recv(buf, source, index))?;
+            }
+            rig.barrier()?;
+            // Rank 1 sends two, then rank 2 sends two.
+            for context in [1, 3] {
+                rig.received(context)?;
+            }
+            rig.barrier()?;
+            for context in [0, 2] {
+                rig.received(context)?;
+            }
+            for (buf, from) in bufs.iter().zip([20, 10, 21, 11]) {
+                forms::check_bytes(buf, size, from, 0)?;
+            }
+        } else {
+            rig.barrier()?;
+            if rank.index == 2 {
+                rig.barrier()?;
+            }
+            for index in 0..2_u64 {
+                let buf = Buf::pattern(size, rank.index as u64 * 10 + index);
+                rig.post(|| rig.ep.send(buf, rig.to(0), 5))?;
+                rig.sent(5)?;
+            }
+            if rank.index == 1 {
+                rig.barrier()?;
+            }
+        }
+        rig.barrier()?;
+    }
+    Ok(())
+}
+
+/// More than `inject_size` cannot be injected.
+fn inject_too_long(rank: &Rank) -> Outcome {
+    let rig = Rig::open(rank, &Ask::messages(false))?;
+    let buf = Buf::new(rig.info.tx().inject_size + 1);
+    for result in [
+        rig.ep.inject(buf, rig.to(0)),
+        rig.ep.injectdata(buf, 1, rig.to(0)),
+    ] {
+        check_eq!(result.is_err(), true);
+        check_eq!(result == Err(Errno::EAGAIN), false);
+    }
+    Ok(())
+}

@@ -1,0 +1,580 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! The usual set-up of a case: one domain, one endpoint with its queues, everybody's address in the vector.
+//!
+//! Waiting here always makes progress on all queues, so that a provider with manual progress serves its peers while a
+//! case waits for something else. Completions read on the way are kept in order. Not for cases about opening objects:
+//! those call the client themselves.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::panic::Location;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use libfabric_sys as sys;
+
+use crate::fi::{Av, Buf, Cntr, CntrAttr, Cq, CqAttr, CqErr, Domain, Entry, Ep, Errno, Fabric, Fid};
+use crate::fi::{Hints, Info, Lib, Mr, MrAsk, Result};
+use crate::harness::{Fail, Outcome, Rank};
+
+/// Silence after which a wait tells the parent where it is.
+const SILENCE: Duration = Duration::from_secs(2);
+
+/// What a case wants of its endpoint.
+#[derive(Debug, Clone, Default)]
+pub struct Ask {
+    pub hints: Hints,
+    /// Zero is the tagged format.
+    pub format: u32,
+    pub cq_size: usize,
+    pub wait_obj: u32,
+    pub wait_cond: u32,
+    /// Bind the queues with `FI_SELECTIVE_COMPLETION`.
+    pub selective: bool,
+    /// One queue for both directions.
+    pub one_cq: bool,
+    /// Read with `fi_cq_readfrom`.
+    pub sources: bool,
+    /// A counter for each of these: `FI_SEND`, `FI_RECV`, `FI_READ`, `FI_WRITE`, `FI_REMOTE_READ`, `FI_REMOTE_WRITE`.
+    pub counters: u64,
+    /// No queue at all: counters only.
+    pub no_cq: bool,
+}
+
+impl Ask {
+    /// A reliable endpoint with these capabilities.
+    pub fn caps(caps: u64) -> Ask {
+        let mut ask = Ask::default();
+        ask.hints.caps = caps;
+        ask.hints.ep_type = sys::FI_EP_RDM;
+        ask.hints.resource_mgmt = sys::FI_RM_ENABLED;
+        ask
+    }
+
+    /// The same with a change.
+    #[must_use]
+    pub fn with(mut self, change: impl FnOnce(&mut Ask)) -> Ask {
+        change(&mut self);
+        self
+    }
+
+    /// Messages, tagged or not.
+    pub fn messages(tagged: bool) -> Ask {
+        Ask::caps(if tagged { sys::FI_TAGGED } else { sys::FI_MSG }).with(|ask| {
+            ask.hints.tx.msg_order = sys::FI_ORDER_SAS;
+            ask.hints.rx.msg_order = sys::FI_ORDER_SAS;
+        })
+    }
+}
+
+/// A completion queue and what was read of it but not yet asked for.
+pub struct Queue {
+    pub cq: Arc<Cq>,
+    sources: bool,
+    kept: RefCell<VecDeque<std::result::Result<Entry, CqErr>>>,
+}
+
+impl Queue {
+    /// A queue to be read through this.
+    pub fn new(cq: Arc<Cq>, sources: bool) -> Queue {
+        Queue {
+            cq,
+            sources,
+            kept: RefCell::new(VecDeque::new()),
+        }
+    }
+
+    /// Reads what is there.
+    ///
+    /// # Errors
+    /// When a read answers something else than entries, nothing, or "an error waits".
+    pub fn pump(&self) -> Outcome {
+        loop {
+            let read = if self.sources {
+                self.cq.readfrom(16)
+            } else {
+                self.cq.read(16)
+            };
+            match read {
+                Ok(entries) if entries.is_empty() => return Ok(()),
+                Ok(entries) => self.kept.borrow_mut().extend(entries.into_iter().map(Ok)),
+                Err(Errno::EAGAIN) => return Ok(()),
+                Err(Errno::EAVAIL) => {
+                    let error = self.cq.readerr(64)?;
+                    self.kept.borrow_mut().push_back(Err(error));
+                }
+                Err(e) => return Err(Fail::here(format_args!("reading a queue: {e}"))),
+            }
+        }
+    }
+
+    /// The oldest completion or error read so far.
+    pub fn take(&self) -> Option<std::result::Result<Entry, CqErr>> {
+        self.kept.borrow_mut().pop_front()
+    }
+
+    /// How many were read and not taken.
+    pub fn kept(&self) -> usize {
+        self.kept.borrow().len()
+    }
+}
+
+/// Memory of one rank that others may reach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Remote {
+    /// The address that operations name: virtual or from zero, as the provider said.
+    pub addr: u64,
+    pub key: u64,
+    pub len: usize,
+}
+
+/// The usual set-up.
+pub struct Rig<'r> {
+    pub rank: &'r Rank,
+    pub lib: &'static Lib,
+    pub info: Info,
+    pub fabric: Arc<Fabric>,
+    pub domain: Arc<Domain>,
+    pub ep: Arc<Ep>,
+    pub av: Arc<Av>,
+    pub tx: Queue,
+    pub rx: Queue,
+    pub counters: Vec<(u64, Arc<Cntr>)>,
+    /// Everybody's `fi_addr_t`, by rank.
+    pub peers: Vec<u64>,
+    /// Everybody's name, by rank.
+    pub names: Vec<Vec<u8>>,
+    next_key: Cell<u64>,
+}
+
+/// Loads the library under test.
+///
+/// # Errors
+/// When it cannot be loaded.
+pub fn load(rank: &Rank) -> Outcome<&'static Lib> {
+    Lib::open(&rank.target.lib).map_err(Fail::here)
+}
+
+/// The offers of the provider under test; a provider that has none for these hints is not run.
+///
+/// # Errors
+/// `NotRun` for `FI_ENODATA`, a failure for anything else.
+pub fn offers(rank: &Rank, lib: &'static Lib, hints: &Hints) -> Outcome<Vec<Info>> {
+    let mut hints = hints.clone();
+    hints.prov = Some(rank.target.prov.clone());
+    match lib.getinfo(lib.version(), None, None, 0, Some(&hints)) {
+        Ok(list) => Ok(list),
+        Err(Errno::ENODATA) => Err(Fail::NotRun(format!("no offer for caps {:#x}", hints.caps))),
+        Err(e) => Err(Fail::here(format_args!("fi_getinfo: {e}"))),
+    }
+}
+
+/// Turns "no such function" into "not run".
+///
+/// # Errors
+/// `NotRun` for `FI_ENOSYS` and `FI_EOPNOTSUPP`, a failure for anything else.
+#[track_caller]
+pub fn supported<T>(what: &str, result: Result<T>) -> Outcome<T> {
+    match result {
+        Ok(value) => Ok(value),
+        Err(Errno::ENOSYS | Errno::EOPNOTSUPP) => Err(Fail::NotRun(format!("{what} is not supported"))),
+        Err(e) => Err(Fail::here(format_args!("{what}: {e}"))),
+    }
+}
+
+impl<'r> Rig<'r> {
+    /// Opens everything and meets the other ranks.
+    ///
+    /// # Errors
+    /// `NotRun` when the provider has no such offer; a failure of any call.
+    pub fn open(rank: &'r Rank, ask: &Ask) -> Outcome<Rig<'r>> {
+        let rig = Rig::open_alone(rank, ask)?;
+        rig.meet()
+    }
+
+    /// Opens everything without meeting anybody: no peer is known.
+    ///
+    /// # Errors
+    /// `NotRun` when the provider has no such offer; a failure of any call.
+    pub fn open_alone(rank: &'r Rank, ask: &Ask) -> Outcome<Rig<'r>> {
+        let lib = load(rank)?;
+        let info = offers(rank, lib, &ask.hints)?
+            .into_iter()
+            .next()
+            .ok_or_else(|| Fail::here("an empty list"))?;
+        let fabric = Fabric::open(&info)?;
+        let domain = Domain::open(&fabric, &info)?;
+        Rig::open_in(rank, info, &fabric, &domain, ask)
+    }
+
+    /// As [`Rig::open_alone`], in a domain that is open already.
+    ///
+    /// # Errors
+    /// A failure of any call.
+    pub fn open_in(
+        rank: &'r Rank,
+        info: Info,
+        fabric: &Arc<Fabric>,
+        domain: &Arc<Domain>,
+        ask: &Ask,
+    ) -> Outcome<Rig<'r>> {
+        let cq_attr = CqAttr {
+            size: ask.cq_size,
+            flags: 0,
+            format: if ask.format == 0 {
+                sys::FI_CQ_FORMAT_TAGGED
+            } else {
+                ask.format
+            },
+            wait_obj: ask.wait_obj,
+            wait_cond: ask.wait_cond,
+        };
+        let open_cq = || match Cq::open(domain, cq_attr) {
+            Err(Errno::ENOSYS) => Err(Fail::NotRun("no such completion queue".into())),
+            other => Ok(other?),
+        };
+        let tx = open_cq()?;
+        let rx = if ask.one_cq { Arc::clone(&tx) } else { open_cq()? };
+        let av = Av::open(domain, info.domain().av_type, rank.count)?;
+        let ep = Ep::open(domain, &info)?;
+        ep.attach(&av, 0)?;
+        let selective = if ask.selective {
+            sys::FI_SELECTIVE_COMPLETION
+        } else {
+            0
+        };
+        if !ask.no_cq {
+            if ask.one_cq {
+                ep.attach(&tx, sys::FI_TRANSMIT | sys::FI_RECV | selective)?;
+            } else {
+                ep.attach(&tx, sys::FI_TRANSMIT | selective)?;
+                ep.attach(&rx, sys::FI_RECV | selective)?;
+            }
+        }
+        let mut counters = Vec::new();
+        for bit in (0..64)
+            .map(|shift| 1_u64 << shift)
+            .filter(|bit| ask.counters & bit != 0)
+        {
+            let attr = CntrAttr {
+                wait_obj: sys::FI_WAIT_UNSPEC,
+                ..CntrAttr::default()
+            };
+            let cntr = supported("fi_cntr_open", Cntr::open(domain, attr))?;
+            supported("binding a counter", ep.attach(&cntr, bit))?;
+            counters.push((bit, cntr));
+        }
+        ep.enable()?;
+        Ok(Rig {
+            rank,
+            lib: info.lib(),
+            fabric: Arc::clone(fabric),
+            domain: Arc::clone(domain),
+            ep,
+            av,
+            tx: Queue::new(tx, ask.sources),
+            rx: Queue::new(rx, ask.sources),
+            counters,
+            peers: Vec::new(),
+            names: Vec::new(),
+            next_key: Cell::new(0x1000),
+            info,
+        })
+    }
+
+    /// Exchanges names with the living ranks and puts them into the vector.
+    ///
+    /// # Errors
+    /// A failure of any call.
+    pub fn meet(mut self) -> Outcome<Rig<'r>> {
+        let name = self.ep.name()?;
+        self.names = self.exchange(&name)?;
+        self.peers = self
+            .names
+            .iter()
+            .map(|name| {
+                if name.is_empty() {
+                    Ok(sys::FI_ADDR_NOTAVAIL)
+                } else {
+                    self.av.insert(name)
+                }
+            })
+            .collect::<Result<_>>()?;
+        self.barrier()?;
+        Ok(self)
+    }
+
+    /// The `fi_addr_t` of a rank.
+    pub fn to(&self, rank: usize) -> u64 {
+        self.peers.get(rank).copied().unwrap_or(sys::FI_ADDR_NOTAVAIL)
+    }
+
+    /// The `fi_addr_t` of the other one of two.
+    pub fn peer(&self) -> u64 {
+        self.to(self.rank.peer())
+    }
+
+    /// Progress, on everything.
+    ///
+    /// # Errors
+    /// When a queue cannot be read.
+    pub fn pump(&self) -> Outcome {
+        for (_, cntr) in &self.counters {
+            cntr.read()?;
+        }
+        self.tx.pump()?;
+        self.rx.pump()
+    }
+
+    /// A barrier that makes progress.
+    ///
+    /// # Errors
+    /// When the parent has gone or a queue cannot be read.
+    pub fn barrier(&self) -> Outcome {
+        let mut bad = Ok(());
+        self.rank
+            .barrier(&mut || bad = std::mem::replace(&mut bad, Ok(())).and_then(|()| self.pump()))?;
+        bad
+    }
+
+    /// An exchange that makes progress.
+    ///
+    /// # Errors
+    /// When the parent has gone or a queue cannot be read.
+    pub fn exchange(&self, mine: &[u8]) -> Outcome<Vec<Vec<u8>>> {
+        let mut bad = Ok(());
+        let parts = self.rank.exchange(mine, &mut || {
+            bad = std::mem::replace(&mut bad, Ok(())).and_then(|()| self.pump())
+        })?;
+        bad.map(|()| parts)
+    }
+
+    /// Makes progress until `ready` has something.
+    ///
+    /// # Errors
+    /// Those of `ready`, and when a queue cannot be read.
+    #[track_caller]
+    pub fn wait<T>(&self, what: &str, mut ready: impl FnMut() -> Outcome<Option<T>>) -> Outcome<T> {
+        let at = Location::caller();
+        let (start, mut told) = (Instant::now(), false);
+        loop {
+            self.pump()?;
+            if let Some(value) = ready()? {
+                return Ok(value);
+            }
+            if !told && start.elapsed() > SILENCE {
+                told = true;
+                self.rank
+                    .step(format_args!("waiting for {what} at {}:{}", at.file(), at.line()));
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// Repeats a call while it answers `FI_EAGAIN`, making progress.
+    ///
+    /// # Errors
+    /// Any other error of the call.
+    #[track_caller]
+    pub fn post<T>(&self, mut call: impl FnMut() -> Result<T>) -> Outcome<T> {
+        let at = Location::caller();
+        self.wait("room to post", || match call() {
+            Ok(value) => Ok(Some(value)),
+            Err(Errno::EAGAIN) => Ok(None),
+            Err(e) => Err(Fail::Failed(format!("{}:{}: posting: {e}", at.file(), at.line()))),
+        })
+    }
+
+    /// The next completion of a queue; an error entry is a failure.
+    ///
+    /// # Errors
+    /// When an error entry comes first.
+    #[track_caller]
+    pub fn next(&self, queue: &Queue) -> Outcome<Entry> {
+        let at = Location::caller();
+        self.wait("a completion", || match queue.take() {
+            None => Ok(None),
+            Some(Ok(entry)) => Ok(Some(entry)),
+            Some(Err(e)) => Err(Fail::Failed(format!(
+                "{}:{}: an error entry came: {e:?}",
+                at.file(),
+                at.line()
+            ))),
+        })
+    }
+
+    /// The next error entry of a queue; a completion is a failure.
+    ///
+    /// # Errors
+    /// When a completion comes first.
+    #[track_caller]
+    pub fn next_error(&self, queue: &Queue) -> Outcome<CqErr> {
+        let at = Location::caller();
+        self.wait("an error entry", || match queue.take() {
+            None => Ok(None),
+            Some(Err(error)) => Ok(Some(error)),
+            Some(Ok(e)) => Err(Fail::Failed(format!(
+                "{}:{}: a completion came: {e:?}",
+                at.file(),
+                at.line()
+            ))),
+        })
+    }
+
+    /// The next completion of the transmit side, which must be for `context`.
+    ///
+    /// # Errors
+    /// When it is an error or another context's.
+    #[track_caller]
+    pub fn sent(&self, context: usize) -> Outcome<Entry> {
+        let entry = self.next(&self.tx)?;
+        if entry.context == context {
+            Ok(entry)
+        } else {
+            Err(Fail::here(format_args!(
+                "context {context:#x} was to complete, not {entry:x?}"
+            )))
+        }
+    }
+
+    /// The next completion of the receive side, which must be for `context`.
+    ///
+    /// # Errors
+    /// When it is an error or another context's.
+    #[track_caller]
+    pub fn received(&self, context: usize) -> Outcome<Entry> {
+        let entry = self.next(&self.rx)?;
+        if entry.context == context {
+            Ok(entry)
+        } else {
+            Err(Fail::here(format_args!(
+                "context {context:#x} was to complete, not {entry:x?}"
+            )))
+        }
+    }
+
+    /// Makes progress for a while during which nothing may complete.
+    ///
+    /// # Errors
+    /// When something completes.
+    #[track_caller]
+    pub fn silence(&self, time: Duration) -> Outcome {
+        let start = Instant::now();
+        while start.elapsed() < time {
+            self.pump()?;
+            for queue in [&self.tx, &self.rx] {
+                if let Some(entry) = queue.take() {
+                    return Err(Fail::here(format_args!(
+                        "nothing was to complete, but {entry:x?}"
+                    )));
+                }
+            }
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+
+    /// The counter bound for a direction.
+    ///
+    /// # Errors
+    /// When none was asked for.
+    pub fn counter(&self, bit: u64) -> Outcome<&Arc<Cntr>> {
+        let found = self.counters.iter().find(|(have, _)| *have == bit);
+        found
+            .map(|(_, cntr)| cntr)
+            .ok_or_else(|| Fail::here("a case uses a counter it did not ask for"))
+    }
+
+    /// Makes progress until a counter has at least `value`.
+    ///
+    /// # Errors
+    /// When it counts an error.
+    #[track_caller]
+    pub fn counted(&self, bit: u64, value: u64) -> Outcome {
+        let cntr = self.counter(bit)?;
+        let errors = cntr.readerr()?;
+        self.wait("a counter", || {
+            if cntr.readerr()? != errors {
+                return Err(Fail::here("the counter counts an error"));
+            }
+            Ok((cntr.read()? >= value).then_some(()))
+        })
+    }
+
+    /// A key nobody has used here.
+    pub fn fresh_key(&self) -> u64 {
+        let key = self.next_key.get();
+        self.next_key.set(key + 1);
+        key
+    }
+
+    /// Registers memory as the provider's mode wants it, and says how others name it.
+    ///
+    /// # Errors
+    /// A failure of any call; `NotRun` for modes no case speaks.
+    pub fn register(&self, buf: Buf, access: u64) -> Outcome<(Arc<Mr>, Remote)> {
+        let ask = MrAsk {
+            access,
+            key: self.fresh_key(),
+            flags: 0,
+        };
+        let mr = Mr::reg(&self.domain, buf, ask)?;
+        let remote = self.ready_region(&mr, buf)?;
+        Ok((mr, remote))
+    }
+
+    /// Binds and enables a region where the mode asks for it, and says how others name it.
+    ///
+    /// # Errors
+    /// A failure of any call; `NotRun` for modes no case speaks.
+    pub fn ready_region(&self, mr: &Mr, buf: Buf) -> Outcome<Remote> {
+        let mode = self.info.domain().mr_mode;
+        if mode & sys::FI_MR_RAW != 0 {
+            return Err(Fail::NotRun("raw keys".into()));
+        }
+        if mode & sys::FI_MR_ENDPOINT != 0 {
+            mr.bind(self.ep.as_ref(), 0)?;
+            mr.enable()?;
+        }
+        let absolute = mode & (sys::FI_MR_VIRT_ADDR | sys::FI_MR_BASIC) != 0;
+        let addr = if absolute { buf.addr64() } else { 0 };
+        Ok(Remote {
+            addr,
+            key: mr.key()?,
+            len: buf.len(),
+        })
+    }
+
+    /// Registers memory and exchanges how it is named; returns the region and everybody's.
+    ///
+    /// # Errors
+    /// A failure of any call.
+    pub fn share(&self, buf: Buf, access: u64) -> Outcome<(Arc<Mr>, Vec<Remote>)> {
+        let (mr, mine) = self.register(buf, access)?;
+        let all = self.exchange_remote(mine)?;
+        Ok((mr, all))
+    }
+
+    /// Exchanges how regions are named.
+    ///
+    /// # Errors
+    /// When the parent has gone.
+    pub fn exchange_remote(&self, mine: Remote) -> Outcome<Vec<Remote>> {
+        let mut bytes = Vec::new();
+        bytes.extend(mine.addr.to_le_bytes());
+        bytes.extend(mine.key.to_le_bytes());
+        bytes.extend(mine.len.to_le_bytes());
+        let parts = self.exchange(&bytes)?;
+        let word = |part: &[u8], at: usize| {
+            part.get(at..at + 8)
+                .and_then(|b| b.try_into().ok())
+                .map_or(0, u64::from_le_bytes)
+        };
+        let remote = |part: &Vec<u8>| Remote {
+            addr: word(part, 0),
+            key: word(part, 8),
+            len: usize::try_from(word(part, 16)).unwrap_or(0),
+        };
+        Ok(parts.iter().map(remote).collect())
+    }
+}

@@ -1,22 +1,29 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Micro-benchmarks of the ring, on one thread and between two, and of the copies.
+//! Micro-benchmarks of the ring, on one thread and between two, of the gate and of the copies.
 //!
-//! Not about: processes and placement, which the two-process harness measures.
+//! Not about: processes and placement, which the two-process harness measures. `cargo bench -p scif-ring
+//! [-- name]`.
 
 #![expect(
     unsafe_code,
-    reason = "lays rings over its own memory; criterion's macro makes an undocumented main"
+    reason = "lays rings over its own memory and names its own buffers"
 )]
 
-use criterion::{Criterion, criterion_group, criterion_main};
-use scif_ring::{Consumer, DIRECTION_BYTES, Producer};
-use std::hint::black_box;
+use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use scif_ring::{Consumer, DIRECTION_BYTES, Gate, Mem, Producer};
+use std::alloc::{Layout, alloc_zeroed};
+use std::hint::{black_box, spin_loop};
 
-/// The memory of one direction, never freed.
+/// Zeroed pages, never freed.
+fn pages(len: usize) -> *mut u8 {
+    let layout = Layout::from_size_align(len, 4096).unwrap_or_else(|e| unreachable!("{e}"));
+    // SAFETY: len is not 0 in any call here.
+    unsafe { alloc_zeroed(layout) }
+}
+
 fn ring() -> (Producer, Consumer) {
-    let pages: &'static mut [Page] = vec![Page([0; 4096]); DIRECTION_BYTES / 4096].leak();
-    let base = pages.as_mut_ptr().cast::<u8>();
-    // SAFETY: aligned, zeroed, leaked, and these are its only users.
+    let base = pages(DIRECTION_BYTES);
+    // SAFETY: aligned, zeroed, never freed, and these are its only users.
     let tx = unsafe { Producer::new(base, DIRECTION_BYTES) };
     // SAFETY: as above.
     let rx = unsafe { Consumer::new(base, DIRECTION_BYTES) };
@@ -26,22 +33,155 @@ fn ring() -> (Producer, Consumer) {
     )
 }
 
-#[derive(Clone)]
-#[repr(align(4096))]
-struct Page([u8; 4096]);
-
-fn same_thread(c: &mut Criterion) {
-    let (mut tx, mut rx) = ring();
-    c.bench_function("push_head and peek, 16 bytes, one thread", |b| {
-        b.iter(|| {
-            let head = black_box([7u8; 16]);
-            let _ = black_box(tx.push_head(1, &head));
-            let kind = rx.peek().ok().flatten().map(|r| (r.kind, r.head[0]));
-            rx.advance();
-            kind
-        });
-    });
+fn mem(len: usize) -> Mem {
+    // SAFETY: never freed.
+    unsafe { Mem::new(pages(len), len) }
 }
 
-criterion_group!(benches, same_thread);
+fn take(rx: &mut Consumer) -> Option<u8> {
+    let r = rx.peek().ok()??;
+    let byte = r.head[0];
+    rx.advance();
+    Some(byte)
+}
+
+fn one_thread(c: &mut Criterion) {
+    let (mut tx, mut rx) = ring();
+    for len in [8usize, 24, 56] {
+        c.bench_function(&format!("push_head + take, {len} bytes"), |b| {
+            b.iter(|| {
+                let head = black_box([7u8; 56]);
+                let _ = black_box(tx.push_head(1, head.get(..len).unwrap_or(&[])));
+                take(&mut rx)
+            });
+        });
+    }
+    c.bench_function("push_with + take, 24 bytes", |b| {
+        b.iter(|| {
+            let n = black_box(7u64);
+            let _ = black_box(tx.push_with(1, 24, |h| {
+                for word in h.as_chunks_mut::<8>().0.iter_mut().take(3) {
+                    *word = n.to_le_bytes();
+                }
+            }));
+            take(&mut rx)
+        });
+    });
+    let from = mem(16384);
+    for len in [64usize, 4096, 16384] {
+        c.bench_function(&format!("push + take, body of {len}"), |b| {
+            b.iter(|| {
+                let _ = black_box(tx.push(1, &[1; 24], &[from], 0, len));
+                take(&mut rx)
+            });
+        });
+    }
+    c.bench_function("peek, empty", |b| b.iter(|| rx.peek().is_ok_and(|r| r.is_none())));
+    c.bench_function("consumer_idle", |b| b.iter(|| tx.consumer_idle()));
+}
+
+fn two_threads(c: &mut Criterion) {
+    let (mut ping, mut ping_rx) = ring();
+    let (mut pong, mut pong_rx) = ring();
+    let echo = std::thread::spawn(move || {
+        loop {
+            match take(&mut ping_rx) {
+                Some(0) => break,
+                Some(b) => {
+                    let _ = pong.push_head(1, &[b; 8]);
+                }
+                None => spin_loop(),
+            }
+        }
+    });
+    c.bench_function("round trip, 8 bytes, two threads", |b| {
+        b.iter(|| {
+            let _ = ping.push_head(1, &[1; 8]);
+            loop {
+                if let Some(b) = take(&mut pong_rx) {
+                    break b;
+                }
+                spin_loop();
+            }
+        });
+    });
+    let _ = ping.push_head(1, &[0; 8]);
+    let _ = echo.join();
+
+    let (mut tx, mut rx) = ring();
+    let sink = std::thread::spawn(move || {
+        loop {
+            match take(&mut rx) {
+                Some(0) => break,
+                Some(_) => {}
+                None => rx.flush(),
+            }
+        }
+    });
+    c.bench_function("rate, 8 bytes, two threads", |b| {
+        b.iter(|| {
+            while tx.push_head(1, &[1; 8]).is_err() {
+                spin_loop();
+            }
+        });
+    });
+    while tx.push_head(1, &[0; 8]).is_err() {
+        spin_loop();
+    }
+    let _ = sink.join();
+}
+
+fn gates(c: &mut Criterion) {
+    let shared = Gate::shared(0u64);
+    c.bench_function("gate, shared", |b| b.iter(|| *shared.lock() += 1));
+    // SAFETY: one thread.
+    let elided = unsafe { Gate::elided(0u64) };
+    c.bench_function("gate, elided", |b| b.iter(|| *elided.lock() += 1));
+}
+
+/// The copy of the product, which may bypass the caches, against the one of the C library, over memory too
+/// large for the caches of one core.
+fn copies(c: &mut Criterion) {
+    let mut group = c.benchmark_group("copy");
+    group.sample_size(20);
+    const POOL: usize = 256 << 20;
+    let (from, to) = (mem(POOL), mem(POOL));
+    from.copy_from(&to);
+    for mib in [1usize, 2, 4, 8, 16, 64] {
+        let len = mib << 20;
+        group.throughput(Throughput::Bytes(len as u64));
+        for (name, stride) in [("reused", 0), ("fresh", len)] {
+            let mut at = 0;
+            let mut next = move || {
+                at = (at + stride) % POOL;
+                at
+            };
+            let mut again = next;
+            group.bench_function(BenchmarkId::new(format!("product, {name}"), len), |b| {
+                b.iter_batched(
+                    &mut next,
+                    |at| {
+                        to.sub(at, len)
+                            .zip(from.sub(at, len))
+                            .map(|(t, f)| t.copy_from(&f))
+                    },
+                    BatchSize::PerIteration,
+                );
+            });
+            group.bench_function(BenchmarkId::new(format!("libc, {name}"), len), |b| {
+                b.iter_batched(
+                    &mut again,
+                    |at| {
+                        let (t, f) = (to.as_ptr().wrapping_add(at), from.as_ptr().wrapping_add(at));
+                        // SAFETY: at + len <= POOL in both pools.
+                        unsafe { t.copy_from(f, len) };
+                    },
+                    BatchSize::PerIteration,
+                );
+            });
+        }
+    }
+}
+
+criterion_group!(benches, one_thread, two_threads, gates, copies);
 criterion_main!(benches);

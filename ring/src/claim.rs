@@ -2,10 +2,11 @@
 //! Both sides copy one large message: the sender takes parts from the front, the receiver from the back, by
 //! compare-exchange on one word, until they meet.
 //!
-//! Not about: the copying, nor how the message is announced and finished. Each part is copied inside the call that took it, so
-//! at most one part of the sender's is open at a time; a part it could not copy goes back through the block, after which the sender takes
-//! no more. The receiver completes when nothing is left to take and no part is open. Counts that a hostile peer makes up are bounded
-//! by the caller's own number of parts: an index is never out of range.
+//! Not about: the copying, nor how the message is announced and finished. Each part is copied inside the
+//! call that took it, so at most one part of the sender's is open at a time; a part it could not copy goes
+//! back through the block, after which the sender takes no more. The receiver completes when nothing is
+//! left to take and no part is open. Counts that a hostile peer makes up are bounded by the caller's own
+//! number of parts: an index is never out of range.
 
 #![expect(unsafe_code, reason = "lays the block over raw shared memory")]
 
@@ -19,7 +20,8 @@ const CLOSED: u64 = 0xff_ffff;
 pub const PARTS_MAX: u32 = 0xff_fffe;
 /// A valid offer has this bit above its generation.
 const OFFERED: u64 = 1 << 32;
-/// Lost compare-exchanges after which a call takes nothing: only a peer that writes garbage makes us lose so often.
+/// Lost compare-exchanges after which a call takes nothing: only a peer that writes garbage makes us lose
+/// so often.
 const TRIES: usize = 64;
 
 /// Where the receiver of a message wants it.
@@ -56,7 +58,8 @@ impl Claims {
         self.generation << 48 | self.front << 24 | self.back
     }
 
-    /// Whether a part is left of a message of `parts` under `generation`. A closed block has none: its back is above any `parts`.
+    /// Whether a part is left of a message of `parts` under `generation`. A closed block has none: its back
+    /// is above any `parts`.
     const fn open(self, generation: u32, parts: u32) -> bool {
         self.generation == generation as u64 & 0xffff
             && parts <= PARTS_MAX
@@ -75,7 +78,8 @@ pub struct Claim {
     pub(crate) block: *const ClaimBlock,
 }
 
-// SAFETY: the block is shared memory made of atomics, not tied to a thread; the contract of `new` keeps it mapped.
+// SAFETY: the block is shared memory made of atomics, not tied to a thread; the contract of `new` keeps it
+// mapped.
 unsafe impl Send for Claim {}
 // SAFETY: every method is made of atomic accesses.
 unsafe impl Sync for Claim {}
@@ -85,7 +89,8 @@ impl Claim {
     ///
     /// # Safety
     ///
-    /// `ptr` is aligned to 64 and begins `CLAIM_BYTES` bytes that stay mapped readable and writable for the life of the value.
+    /// `ptr` is aligned to 64 and begins `CLAIM_BYTES` bytes that stay mapped readable and writable for the
+    /// life of the value.
     pub const unsafe fn new(ptr: *mut u8) -> Claim {
         Claim {
             block: ptr.cast::<ClaimBlock>().cast_const(),
@@ -125,8 +130,8 @@ impl Claim {
         o.word.store(u64::from(generation) | OFFERED, Ordering::Release);
     }
 
-    /// Sender: where the message goes, once the receiver has said so and if it makes sense. The caller checks that `len` is not
-    /// more than its message.
+    /// Sender: where the message goes, once the receiver has said so and if it makes sense. The caller
+    /// checks that `len` is not more than its message.
     pub fn offered(&self, generation: u32) -> Option<Offer> {
         let o = &self.block().offer;
         // SYNC POINT: pairs with `Claim::offer`.
@@ -146,8 +151,8 @@ impl Claim {
         sane.then_some(offer)
     }
 
-    /// Sender: takes the next part from the front of `parts`, which come from the [`Offer`] it checked. `None` if there is none
-    /// left, the block is closed or of another generation, or a part has failed.
+    /// Sender: takes the next part from the front of `parts`, which come from the [`Offer`] it checked.
+    /// `None` if there is none left, the block is closed or of another generation, or a part has failed.
     pub fn take_front(&self, generation: u32, parts: u32) -> Option<u32> {
         // Only this side writes it: its own last value.
         if self.block().parts.failed.load(Ordering::Relaxed) != 0 {
@@ -173,8 +178,8 @@ impl Claim {
         p.done.store(done.saturating_add(1), Ordering::Release);
     }
 
-    /// Receiver: takes the next part from the back of its own `parts`. `None` if there is none left, or the block is closed
-    /// or of another generation.
+    /// Receiver: takes the next part from the back of its own `parts`. `None` if there is none left, or the
+    /// block is closed or of another generation.
     pub fn take_back(&self, generation: u32, parts: u32) -> Option<u32> {
         let taken = self.claim(generation, parts, |c| Claims {
             back: c.back + 1,
@@ -212,8 +217,8 @@ impl Claim {
         index(Claims::unpack(self.block().parts.claims.load(Ordering::Acquire)).front)
     }
 
-    /// Receiver: parts the sender has taken and is not through with. Once nothing is left to take, or the block is closed, this
-    /// does not grow.
+    /// Receiver: parts the sender has taken and is not through with. Once nothing is left to take, or the
+    /// block is closed, this does not grow.
     pub fn open_parts(&self) -> u32 {
         self.front().saturating_sub(self.done())
     }
@@ -224,7 +229,8 @@ impl Claim {
         self.done().min(front)..front
     }
 
-    /// Receiver: of its own `parts`, the one that the sender took and could not copy. Asked when no part is open.
+    /// Receiver: of its own `parts`, the one that the sender took and could not copy. Asked when no part is
+    /// open.
     pub fn failed_front(&self, parts: u32) -> Option<u32> {
         // Acquires what `failed` was stored before.
         self.done();
@@ -234,7 +240,8 @@ impl Claim {
 
     /// Receiver: lets nobody claim any more; returns how many parts the sender had taken.
     pub fn close(&self) -> u32 {
-        // SYNC POINT: pairs with the exchange in `Claim::claim`. One instruction, so no peer can make it lose.
+        // SYNC POINT: pairs with the exchange in `Claim::claim`. One instruction, so no peer can make it
+        // lose.
         index(Claims::unpack(self.block().parts.claims.fetch_or(CLOSED, Ordering::AcqRel)).front)
     }
 }
@@ -251,7 +258,9 @@ mod tests {
         let mut block = Block([0; CLAIM_BYTES]);
         let p = block.0.as_mut_ptr();
         // SAFETY: the block is aligned and outlives both views.
-        let (tx, rx) = unsafe { (Claim::new(p), Claim::new(p)) };
+        let tx = unsafe { Claim::new(p) };
+        // SAFETY: as above.
+        let rx = unsafe { Claim::new(p) };
         f(&tx, &rx);
     }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Memory that is not Rust's, user buffers and shared pages, and the only copies in and out of it.
 //!
-//! Not about: control words (`spsc` and its neighbours), other processes' memory. Such bytes may change under our hands:
-//! they are never seen through a reference, only copied, and looked at in the copy.
+//! Not about: control words (`spsc` and its neighbours), other processes' memory. Such bytes may change
+//! under our hands: they are never seen through a reference, only copied, and looked at in the copy.
 
 #![expect(unsafe_code, reason = "copies through raw pointers")]
 
@@ -19,7 +19,8 @@ pub struct Mem {
     len: usize,
 }
 
-// SAFETY: a Mem is an address and a length; what may be done with it from any thread is the contract of `Mem::new`.
+// SAFETY: a Mem is an address and a length; what may be done with it from any thread is the contract of
+// `Mem::new`.
 unsafe impl Send for Mem {}
 // SAFETY: as above; it has no interior state.
 unsafe impl Sync for Mem {}
@@ -29,8 +30,9 @@ impl Mem {
     ///
     /// # Safety
     ///
-    /// `ptr..ptr + len` stays readable, and writable where it is written, until the last use of this value and its copies
-    /// (for libfabric buffers: until the operation completed), and no Rust reference is used on it meanwhile.
+    /// `ptr..ptr + len` stays readable, and writable where it is written, until the last use of this value
+    /// and its copies (for libfabric buffers: until the operation completed), and no Rust reference is used
+    /// on it meanwhile.
     #[inline]
     pub const unsafe fn new(ptr: *mut u8, len: usize) -> Mem {
         Mem { ptr, len }
@@ -92,8 +94,8 @@ impl Mem {
     #[inline]
     pub fn copy_from_slice(&self, src: &[u8]) -> usize {
         let n = self.len.min(src.len());
-        // SAFETY: n bytes are writable by the contract of `new` and readable in the slice; a live slice is not aliased by
-        // a Mem that is written, by that contract.
+        // SAFETY: n bytes are writable by the contract of `new` and readable in the slice; a live slice is
+        // not aliased by a Mem that is written, by that contract.
         unsafe { copy_apart(self.ptr, src.as_ptr(), n) };
         n
     }
@@ -102,14 +104,15 @@ impl Mem {
     #[inline]
     pub fn copy_to_slice(&self, dst: &mut [u8]) -> usize {
         let n = self.len.min(dst.len());
-        // SAFETY: n bytes are readable by the contract of `new` and writable in the slice, which is exclusive.
+        // SAFETY: n bytes are readable by the contract of `new` and writable in the slice, which is
+        // exclusive.
         unsafe { copy_apart(dst.as_mut_ptr(), self.ptr, n) };
         settle();
         n
     }
 
-    /// Copies from `src` as much as both have; returns how much. The two may overlap. From [`NT_THRESHOLD`] on the copy may
-    /// bypass the caches, and is then ordered by a store fence before whatever follows.
+    /// Copies from `src` as much as both have; returns how much. The two may overlap. From [`NT_THRESHOLD`]
+    /// on the copy may bypass the caches, and is then ordered by a store fence before whatever follows.
     #[inline]
     pub fn copy_from(&self, src: &Mem) -> usize {
         let n = self.len.min(src.len);
@@ -205,7 +208,8 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// What was copied out of shared memory stays what it is: the compiler may not read the source again in place of the copy.
+/// What was copied out of shared memory stays what it is: the compiler may not read the source again in
+/// place of the copy.
 #[inline(always)]
 pub(crate) fn settle() {
     compiler_fence(Ordering::SeqCst);
@@ -243,8 +247,8 @@ unsafe fn copy_any(dst: *mut u8, src: *const u8, n: usize) {
     }
 }
 
-/// Copies up to 64 bytes by at most two moves of one width, the second ending where the run ends. Both are read before either is
-/// written, so the runs may overlap.
+/// Copies up to 64 bytes by at most two moves of one width, the second ending where the run ends. Both are
+/// read before either is written, so the runs may overlap.
 ///
 /// # Safety
 ///
@@ -253,7 +257,8 @@ unsafe fn copy_any(dst: *mut u8, src: *const u8, n: usize) {
 unsafe fn copy_short(dst: *mut u8, src: *const u8, n: usize) {
     match n {
         0 => {}
-        // SAFETY: n is within size..=2 * size of the width named; the rest is the caller's contract. So for each arm.
+        // SAFETY: n is within size..=2 * size of the width named; the rest is the caller's contract. So for
+        // each arm.
         1 => unsafe { copy_ends::<u8>(dst, src, n) },
         // SAFETY: as above.
         2..4 => unsafe { copy_ends::<u16>(dst, src, n) },
@@ -340,9 +345,9 @@ mod stream {
             dst.wrapping_add(at)
                 .copy_from_nonoverlapping(src.wrapping_add(at), n - at)
         };
-        // SYNC POINT: streamed stores are not ordered by a later Release; this fence puts them before any publication that
-        // follows (`Producer::push` in spsc.rs, `Claim::front_done` in claim.rs, a completion in the process).
-        // SAFETY: every x86-64 has SSE.
+        // SYNC POINT: streamed stores are not ordered by a later Release; this fence puts them before any
+        // publication that follows (`Producer::push` in spsc.rs, `Claim::front_done` in claim.rs, a
+        // completion in the process). SAFETY: every x86-64 has SSE.
         unsafe { _mm_sfence() };
     }
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Process-local flags and counts for rooms that may not name atomics.
 //!
-//! Not about: shared memory. The plain names order (reads acquire, writes release, and pair with each other on the same
-//! object); the `_relaxed` ones do not.
+//! Not about: shared memory. The plain names order (reads acquire, writes release, and pair with each other
+//! on the same object); the `_relaxed` ones do not.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

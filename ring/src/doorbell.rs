@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The bell of an endpoint: one page in which its peers say whose ring to look at, and in which it says that it sleeps.
+//! The bell of an endpoint: one page in which its peers say whose ring to look at, and in which it says
+//! that it sleeps.
 //!
-//! Not about: the wake-up of a sleeper itself, which needs the OS. A bell is a hint: the page can be written by every peer, so
-//! bits may come from nowhere and any word may be erased. Its owner bounds what that costs by looking at idle rings, and at the
-//! clock, now and then.
+//! Not about: the wake-up of a sleeper itself, which needs the OS. A bell is a hint: the page can be
+//! written by every peer, so bits may come from nowhere and any word may be erased. Its owner bounds what
+//! that costs by looking at idle rings, and at the clock, now and then.
 
 #![expect(unsafe_code, reason = "lays the bell over raw shared memory")]
 
@@ -16,20 +17,22 @@ pub type Bell = BellOf<BELL_WORDS>;
 /// The bell as the product lays it out, a peer's side.
 pub type BellHandle = BellHandleOf<BELL_WORDS>;
 
-/// After a push, before looking at `consumer_idle` or `sleeping`. `asymmetric` when the sleeper runs `membarrier`, which then
-/// orders this thread too; else both sides fence.
+/// After a push, before looking at `consumer_idle` or `sleeping`. `asymmetric` when the sleeper runs
+/// `membarrier`, which then orders this thread too; else both sides fence.
 #[inline(always)]
 pub fn publish_fence(asymmetric: bool) {
     if asymmetric {
         compiler_fence(Ordering::SeqCst);
     } else {
-        // SYNC POINT: pairs with `sleeper_fence`. Each side writes one word and reads the other's: only a total order of the
-        // two fences forbids that both read the old value (loom test `sleep_needs_both_fences`).
+        // SYNC POINT: pairs with `sleeper_fence`. Each side writes one word and reads the other's: only a
+        // total order of the two fences forbids that both read the old value (loom test
+        // `sleep_needs_both_fences`).
         fence(Ordering::SeqCst);
     }
 }
 
-/// After `set_idle(true)` or `set_sleeping(true)`, before the last look at the rings, where `membarrier` is not used.
+/// After `set_idle(true)` or `set_sleeping(true)`, before the last look at the rings, where `membarrier` is
+/// not used.
 #[inline]
 pub fn sleeper_fence() {
     // SYNC POINT: pairs with `publish_fence`, which says why it must be SeqCst.
@@ -42,7 +45,8 @@ pub struct BellOf<const WORDS: usize> {
     pub(crate) page: *const BellPage<WORDS>,
 }
 
-// SAFETY: the page is shared memory made of atomics, not tied to a thread; the contract of `new` keeps it mapped.
+// SAFETY: the page is shared memory made of atomics, not tied to a thread; the contract of `new` keeps it
+// mapped.
 unsafe impl<const WORDS: usize> Send for BellOf<WORDS> {}
 // SAFETY: every method is one or more atomic accesses.
 unsafe impl<const WORDS: usize> Sync for BellOf<WORDS> {}
@@ -52,8 +56,8 @@ impl<const WORDS: usize> BellOf<WORDS> {
     ///
     /// # Safety
     ///
-    /// `base` is aligned to 128 and begins `BELL_BYTES` bytes that stay mapped readable and writable for the life of the value and were
-    /// zeroed when created.
+    /// `base` is aligned to 128 and begins `BELL_BYTES` bytes that stay mapped readable and writable for
+    /// the life of the value and were zeroed when created.
     pub unsafe fn new(base: *mut u8) -> Self {
         let bell = BellOf {
             page: base.cast::<BellPage<WORDS>>().cast_const(),
@@ -87,9 +91,11 @@ impl<const WORDS: usize> BellOf<WORDS> {
             let Some(word) = self.page().words.get(w) else {
                 break;
             };
-            // SYNC POINT: pairs with the `fetch_or` of the word in `BellHandleOf::ring`: the record is there before the bit.
+            // SYNC POINT: pairs with the `fetch_or` of the word in `BellHandleOf::ring`: the record is
+            // there before the bit.
             let mut bits = word.swap(0, Ordering::AcqRel);
-            // SYNC POINT: pairs with `publish_fence`: a peer that still saw its bit set published before the looks that follow.
+            // SYNC POINT: pairs with `publish_fence`: a peer that still saw its bit set published before
+            // the looks that follow.
             fence(Ordering::SeqCst);
             while bits != 0 {
                 f(w * 64 + bits.trailing_zeros() as usize);
@@ -98,8 +104,8 @@ impl<const WORDS: usize> BellOf<WORDS> {
         }
     }
 
-    /// Says that the owner is about to sleep, or no longer sleeps. After saying so it runs `sleeper_fence` (or membarrier) and looks at
-    /// its rings once more before it sleeps.
+    /// Says that the owner is about to sleep, or no longer sleeps. After saying so it runs `sleeper_fence`
+    /// (or membarrier) and looks at its rings once more before it sleeps.
     #[inline]
     pub fn set_sleeping(&self, sleeping: bool) {
         // SYNC POINT: pairs with `BellHandleOf::sleeping`; ordered by the fences named in this file.
@@ -122,7 +128,8 @@ pub struct BellHandleOf<const WORDS: usize> {
     pub(crate) page: *const BellPage<WORDS>,
 }
 
-// SAFETY: the page is shared memory made of atomics, not tied to a thread; the contract of `new` keeps it mapped.
+// SAFETY: the page is shared memory made of atomics, not tied to a thread; the contract of `new` keeps it
+// mapped.
 unsafe impl<const WORDS: usize> Send for BellHandleOf<WORDS> {}
 // SAFETY: every method is one or more atomic accesses.
 unsafe impl<const WORDS: usize> Sync for BellHandleOf<WORDS> {}
@@ -132,7 +139,8 @@ impl<const WORDS: usize> BellHandleOf<WORDS> {
     ///
     /// # Safety
     ///
-    /// `base` is aligned to 128 and begins `BELL_BYTES` bytes that stay mapped readable and writable for the life of the value.
+    /// `base` is aligned to 128 and begins `BELL_BYTES` bytes that stay mapped readable and writable for
+    /// the life of the value.
     pub const unsafe fn new(base: *mut u8) -> Self {
         BellHandleOf {
             page: base.cast::<BellPage<WORDS>>().cast_const(),
@@ -151,14 +159,16 @@ impl<const WORDS: usize> BellHandleOf<WORDS> {
         self.page().owner.layout.load(Ordering::Relaxed) == LAYOUT
     }
 
-    /// Whether the owner sleeps and needs a wake-up outside shared memory; looked at after a push and `publish_fence`.
+    /// Whether the owner sleeps and needs a wake-up outside shared memory; looked at after a push and
+    /// `publish_fence`.
     #[inline]
     pub fn sleeping(&self) -> bool {
         // SYNC POINT: pairs with `BellOf::set_sleeping`; ordered by the fences named in this file.
         self.page().owner.sleeping.load(Ordering::Relaxed) != 0
     }
 
-    /// Sets a bit, counted modulo the size of the bell; called after a push and `publish_fence`. Writes only what is not set yet.
+    /// Sets a bit, counted modulo the size of the bell; called after a push and `publish_fence`. Writes
+    /// only what is not set yet.
     #[inline]
     pub fn ring(&self, bit: usize) {
         let w = bit / 64 % WORDS;
@@ -192,7 +202,9 @@ mod tests {
         let mut page = Box::new(Page([0; BELL_BYTES]));
         let base = page.0.as_mut_ptr();
         // SAFETY: the page is aligned, zeroed and outlives both.
-        let (bell, handle) = unsafe { (Bell::new(base), BellHandle::new(base)) };
+        let bell = unsafe { Bell::new(base) };
+        // SAFETY: as above.
+        let handle = unsafe { BellHandle::new(base) };
         assert!(handle.compatible() && !bell.any());
         for bit in [0, 63, 64, 4095, BELL_BITS + 7, 63] {
             handle.ring(bit);

@@ -64,8 +64,6 @@ pub enum Corrupt {
     HeadLen(u8),
     /// A body of so many bytes.
     BodyLen(u32),
-    /// A body over bytes not yet given back to the producer.
-    Overrun,
 }
 
 impl fmt::Display for Corrupt {
@@ -74,7 +72,6 @@ impl fmt::Display for Corrupt {
             Corrupt::Layout(v) => write!(f, "ring of layout {v:#x}"),
             Corrupt::HeadLen(n) => write!(f, "ring record with a head of {n} bytes"),
             Corrupt::BodyLen(n) => write!(f, "ring record with a body of {n} bytes"),
-            Corrupt::Overrun => f.write_str("ring record over bytes in use"),
         }
     }
 }

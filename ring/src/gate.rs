@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! The lock of a domain, which the application may promise it does not need.
 //!
-//! Not about: shared memory, where no lock ever lies. A shared gate is a futex-based mutex; an elided one (`FI_THREAD_DOMAIN`)
-//! is a plain flag that catches an entry from inside, with no atomic instruction. A panic under the gate does not poison it:
-//! whoever caught the panic decides what is still usable.
+//! Not about: shared memory, where no lock ever lies. A shared gate is a futex-based mutex; an elided one
+//! (`FI_THREAD_DOMAIN`) is a plain flag that catches an entry from inside, with no atomic instruction. A
+//! panic under the gate does not poison it: whoever caught the panic decides what is still usable.
 
 #![expect(unsafe_code, reason = "hands out &mut behind a lock that may be elided")]
 
@@ -24,8 +24,8 @@ pub struct Gate<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: in shared mode the value is reached by one thread at a time, under the mutex; in elided mode the contract of
-// `Gate::elided` says the same.
+// SAFETY: in shared mode the value is reached by one thread at a time, under the mutex; in elided mode the
+// contract of `Gate::elided` says the same.
 unsafe impl<T: Send> Sync for Gate<T> {}
 
 impl<T> Gate<T> {
@@ -41,7 +41,8 @@ impl<T> Gate<T> {
     ///
     /// # Safety
     ///
-    /// It is never used by two threads at once: the end of one thread's last use happens before another thread's first.
+    /// It is never used by two threads at once: the end of one thread's last use happens before another
+    /// thread's first.
     pub const unsafe fn elided(value: T) -> Gate<T> {
         Gate {
             mode: Mode::Elided(Cell::new(false)),
@@ -106,7 +107,8 @@ impl<T> Deref for GateGuard<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: this guard is the only one (mutex, or busy flag and the contract of `elided`), and &self bars a &mut.
+        // SAFETY: this guard is the only one (mutex, or busy flag and the contract of `elided`), and &self
+        // bars a &mut.
         unsafe { &*self.gate.value.get() }
     }
 }
@@ -114,7 +116,8 @@ impl<T> Deref for GateGuard<'_, T> {
 impl<T> DerefMut for GateGuard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: this guard is the only one (mutex, or busy flag and the contract of `elided`), and &mut self is exclusive.
+        // SAFETY: this guard is the only one (mutex, or busy flag and the contract of `elided`), and &mut
+        // self is exclusive.
         unsafe { &mut *self.gate.value.get() }
     }
 }

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Memory keys that a peer can look up without asking their owner, and the marks that say who is using one.
 //!
-//! The table is written by its owner alone (peers map it read-only), each slot under its own generation word. Not about: whether an
-//! access is allowed, nor whether `base` is sane: an owner that lies directs its peers into its own memory only.
+//! The table is written by its owner alone (peers map it read-only), each slot under its own generation
+//! word. Not about: whether an access is allowed, nor whether `base` is sane: an owner that lies directs
+//! its peers into its own memory only.
 //!
-//! Closing a key: the owner changes the generation, fences, waits until no mark names the slot. Using a key: the initiator marks,
-//! fences, looks at the generation again, copies, clears the mark. One of the two sees the other.
+//! Closing a key: the owner changes the generation, fences, waits until no mark names the slot. Using a
+//! key: the initiator marks, fences, looks at the generation again, copies, clears the mark. One of the two
+//! sees the other.
 
 #![expect(unsafe_code, reason = "lays tables and marks over raw shared memory")]
 
@@ -37,7 +39,8 @@ pub struct KeyEntry {
     pub access: u64,
 }
 
-/// Where the search for a key begins. Neighbouring keys lie in neighbouring slots, so that few keys touch few pages.
+/// Where the search for a key begins. Neighbouring keys lie in neighbouring slots, so that few keys touch
+/// few pages.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "masked to less than SLOTS, a usize"
@@ -61,15 +64,16 @@ pub(crate) struct Table<const SLOTS: usize> {
 impl<const SLOTS: usize> Table<SLOTS> {
     #[inline(always)]
     fn header(&self) -> &KeyHeader {
-        // SAFETY: the contract of `new` of the owner or reader; any bytes are a valid header, and it is made of atomics.
+        // SAFETY: the contract of `new` of the owner or reader; any bytes are a valid header, and it is
+        // made of atomics.
         unsafe { &*self.header }
     }
 
     /// Slot `at`, counted modulo the size of the table.
     #[inline(always)]
     fn slot(&self, at: usize) -> &KeySlot {
-        // SAFETY: at % SLOTS is a slot of the table, mapped by the contract of `new` of the owner or reader; any bytes are a valid slot,
-        // and it is made of atomics.
+        // SAFETY: at % SLOTS is a slot of the table, mapped by the contract of `new` of the owner or
+        // reader; any bytes are a valid slot, and it is made of atomics.
         unsafe { &*self.slots.wrapping_add(at % SLOTS) }
     }
 
@@ -91,7 +95,8 @@ pub struct KeyTableOf<const SLOTS: usize> {
     table: Table<SLOTS>,
 }
 
-// SAFETY: the table is shared memory made of atomics, not tied to a thread; the contract of `new` keeps it mapped.
+// SAFETY: the table is shared memory made of atomics, not tied to a thread; the contract of `new` keeps it
+// mapped.
 unsafe impl<const SLOTS: usize> Send for KeyTableOf<SLOTS> {}
 // SAFETY: what changes slots takes &mut self; the rest are single atomic accesses.
 unsafe impl<const SLOTS: usize> Sync for KeyTableOf<SLOTS> {}
@@ -102,8 +107,8 @@ impl KeyTable {
     ///
     /// # Safety
     ///
-    /// `base` is aligned to 128 and begins `KEYTABLE_BYTES` bytes that stay mapped readable and writable for the life of the value, were
-    /// zeroed when created, and are written through this value only.
+    /// `base` is aligned to 128 and begins `KEYTABLE_BYTES` bytes that stay mapped readable and writable
+    /// for the life of the value, were zeroed when created, and are written through this value only.
     pub unsafe fn new(base: *mut u8) -> KeyTable {
         KeyTableOf::over(Table {
             header: base.cast::<KeyHeader>().cast_const(),
@@ -119,8 +124,8 @@ impl<const SLOTS: usize> KeyTableOf<SLOTS> {
         KeyTableOf { table }
     }
 
-    /// Puts a key into the table; returns its slot. `None` if there is no room for it, or the key is there already: peers then
-    /// ask the owner.
+    /// Puts a key into the table; returns its slot. `None` if there is no room for it, or the key is there
+    /// already: peers then ask the owner.
     pub fn insert(&mut self, e: KeyEntry) -> Option<u32> {
         let mut free = None;
         for at in Table::<SLOTS>::probe(e.key) {
@@ -137,14 +142,16 @@ impl<const SLOTS: usize> KeyTableOf<SLOTS> {
         let generation = slot.generation.load(Ordering::Relaxed);
         slot.generation
             .store(generation.wrapping_add(1), Ordering::Relaxed);
-        // SYNC POINT: pairs with the acquire fence in `KeyReaderOf::look`: who saw a field of the new entry sees the odd generation.
+        // SYNC POINT: pairs with the acquire fence in `KeyReaderOf::look`: who saw a field of the new entry
+        // sees the odd generation.
         fence(Ordering::Release);
         slot.key.store(e.key, Ordering::Relaxed);
         slot.base.store(e.base, Ordering::Relaxed);
         slot.start.store(e.start, Ordering::Relaxed);
         slot.len.store(e.len, Ordering::Relaxed);
         slot.access.store(e.access, Ordering::Relaxed);
-        // SYNC POINT: pairs with the first load in `KeyReaderOf::look`: the entry is there before its generation.
+        // SYNC POINT: pairs with the first load in `KeyReaderOf::look`: the entry is there before its
+        // generation.
         slot.generation
             .store(generation.wrapping_add(2), Ordering::Release);
         Some(number(at))
@@ -158,11 +165,13 @@ impl<const SLOTS: usize> KeyTableOf<SLOTS> {
             debug_assert!(false, "a slot that holds no key is removed");
             return;
         }
-        // SYNC POINT: pairs with `KeyReaderOf::still`. The fields stay: a reader that mixes them with this generation drops them.
+        // SYNC POINT: pairs with `KeyReaderOf::still`. The fields stay: a reader that mixes them with this
+        // generation drops them.
         slot.generation
             .store(generation.wrapping_add(2), Ordering::Release);
-        // SYNC POINT: pairs with the fence in `Mark::set`. Each side writes one word and reads the other's: only a total order of the
-        // two fences forbids that both read the old value (loom test `mark_needs_both_fences`).
+        // SYNC POINT: pairs with the fence in `Mark::set`. Each side writes one word and reads the other's:
+        // only a total order of the two fences forbids that both read the old value (loom test
+        // `mark_needs_both_fences`).
         fence(Ordering::SeqCst);
     }
 
@@ -179,7 +188,8 @@ pub struct KeyReaderOf<const SLOTS: usize> {
     pub(crate) table: Table<SLOTS>,
 }
 
-// SAFETY: the table is shared memory made of atomics, not tied to a thread; the contract of `new` keeps it mapped.
+// SAFETY: the table is shared memory made of atomics, not tied to a thread; the contract of `new` keeps it
+// mapped.
 unsafe impl<const SLOTS: usize> Send for KeyReaderOf<SLOTS> {}
 // SAFETY: every method only loads atomics.
 unsafe impl<const SLOTS: usize> Sync for KeyReaderOf<SLOTS> {}
@@ -190,7 +200,8 @@ impl KeyReader {
     ///
     /// # Safety
     ///
-    /// `base` is aligned to 128 and begins `KEYTABLE_BYTES` bytes that stay mapped readable for the life of the value.
+    /// `base` is aligned to 128 and begins `KEYTABLE_BYTES` bytes that stay mapped readable for the life of
+    /// the value.
     pub const unsafe fn new(base: *const u8) -> KeyReader {
         KeyReaderOf {
             table: Table {
@@ -223,7 +234,7 @@ impl<const SLOTS: usize> KeyReaderOf<SLOTS> {
         for _ in 0..TRIES {
             // SYNC POINT: pairs with the last store in `KeyTableOf::insert`.
             let generation = slot.generation.load(Ordering::Acquire);
-            if generation % 2 == 0 {
+            if generation.is_multiple_of(2) {
                 if !holds_key(generation) || slot.key.load(Ordering::Relaxed) != key {
                     return None;
                 }
@@ -245,7 +256,8 @@ impl<const SLOTS: usize> KeyReaderOf<SLOTS> {
         None
     }
 
-    /// Whether a slot still holds what was found under `generation`; looked at after [`Mark::set`], whose fence orders it.
+    /// Whether a slot still holds what was found under `generation`; looked at after [`Mark::set`], whose
+    /// fence orders it.
     #[inline]
     pub fn still(&self, slot: u32, generation: u64) -> bool {
         // SYNC POINT: pairs with `KeyTableOf::remove`.
@@ -266,7 +278,8 @@ pub struct Mark {
     pub(crate) line: *const MarkLine,
 }
 
-// SAFETY: the line is shared memory made of one atomic, not tied to a thread; the contract of `new` keeps it mapped.
+// SAFETY: the line is shared memory made of one atomic, not tied to a thread; the contract of `new` keeps
+// it mapped.
 unsafe impl Send for Mark {}
 // SAFETY: every method is an atomic access.
 unsafe impl Sync for Mark {}
@@ -276,8 +289,8 @@ impl Mark {
     ///
     /// # Safety
     ///
-    /// `ptr` is aligned to 128 and begins `MARK_BYTES` bytes that stay mapped readable, and writable for the side that sets it, for the
-    /// life of the value, and were zeroed when created.
+    /// `ptr` is aligned to 128 and begins `MARK_BYTES` bytes that stay mapped readable, and writable for
+    /// the side that sets it, for the life of the value, and were zeroed when created.
     pub const unsafe fn new(ptr: *mut u8) -> Mark {
         Mark {
             line: ptr.cast::<MarkLine>().cast_const(),

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! What lies where in shared memory: sizes, structs and the assertions that pin them.
 //!
-//! Not about: what the words mean over time (`spsc`, `doorbell`, `keytable`, `claim`). Every type here is valid for any
-//! bit pattern, holds offsets or counts and no pointer into shared memory, and is listed in `docs/shm-layout.md`.
-//! Changing a byte means a new [`LAYOUT`].
+//! Not about: what the words mean over time (`spsc`, `doorbell`, `keytable`, `claim`). Every type here is
+//! valid for any bit pattern, holds offsets or counts and no pointer into shared memory, and is listed in
+//! `docs/shm-layout.md`. Changing a byte means a new [`LAYOUT`].
 
 use crate::sync::{AtomicU32, AtomicU64, UnsafeCell};
 
@@ -57,7 +57,8 @@ pub struct ProducerLine {
     pub(crate) layout: AtomicU32,
 }
 
-/// Written by the consumer of a direction, read by the producer when the ring looks full and after a push. Changes rarely.
+/// Written by the consumer of a direction, read by the producer when the ring looks full and after a push.
+/// Changes rarely.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub struct ConsumerLine {
@@ -174,8 +175,9 @@ pub struct PartLine {
     pub(crate) failed: AtomicU32,
 }
 
-/// Start of a body of `len` bytes when the data area of `area` bytes is filled up to the free-running position `pos`:
-/// there if it fits before the end, else at the next start of the area. Both sides compute this.
+/// Start of a body of `len` bytes when the data area of `area` bytes is filled up to the free-running
+/// position `pos`: there if it fits before the end, else at the next start of the area. Both sides compute
+/// this.
 #[inline]
 pub(crate) const fn body_start(pos: u64, len: usize, area: usize) -> u64 {
     let offset = pos & (area as u64 - 1);
@@ -198,7 +200,8 @@ pub(crate) const fn next_stamp(stamp: u16) -> u16 {
     if stamp == u16::MAX { 1 } else { stamp + 1 }
 }
 
-// A full ring whose consumer has not published its last quarter still takes the longest body after the worst skip.
+// A full ring whose consumer has not published its last quarter still takes the longest body after the
+// worst skip.
 const _: () = assert!(DATA.is_power_of_two() && SLOTS.is_power_of_two() && BODY_MAX.is_multiple_of(64));
 const _: () = assert!(DATA / 4 + 2 * BODY_MAX <= DATA);
 const _: () = assert!(DIRECTION_BYTES == 86016 && DIRECTION_BYTES.is_multiple_of(4096));
@@ -243,8 +246,8 @@ mod tests {
         for pos in (0..3 * DATA as u64).step_by(64) {
             for len in [0, 1, 63, 64, 65, 4096, BODY_MAX - 1, BODY_MAX] {
                 let start = body_start(pos, len, DATA);
-                let offset = start as usize % DATA;
-                assert!(start >= pos && start % 64 == 0 && offset + len <= DATA);
+                let offset = start % DATA as u64;
+                assert!(start >= pos && start.is_multiple_of(64) && offset + len as u64 <= DATA as u64);
                 assert!(body_end(start, len) - pos <= 2 * BODY_MAX as u64);
             }
         }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! The structures of this crate in boxes, so that loom can watch them: its atomics do not lie over raw bytes.
 //!
-//! Not about: the product; only built with `--cfg loom`. The code under test is the product's, over other memory.
+//! Not about: the product; only built with `--cfg loom`. The code under test is the product's, over other
+//! memory.
 
 #![expect(
     unsafe_code,
@@ -108,7 +109,6 @@ pub fn direction<const SLOTS: usize, const DATA: usize>() -> (
 }
 
 /// A bell, and two handles of it.
-#[expect(clippy::type_complexity, reason = "a tuple of views")]
 pub fn bell<const WORDS: usize>() -> (
     Held<BellOf<WORDS>, BellPage<WORDS>>,
     [Held<BellHandleOf<WORDS>, BellPage<WORDS>>; 2],

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! The CPU's atomic instructions on aligned user memory.
 //!
-//! Not about: data types, operators, larger or misaligned operands, which need a lock. Every function answers `None` when the
-//! memory is too short for the word or not aligned to it.
+//! Not about: data types, operators, larger or misaligned operands, which need a lock. Every function
+//! answers `None` when the memory is too short for the word or not aligned to it.
 
 #![expect(unsafe_code, reason = "makes atomics of raw user memory")]
 
@@ -38,8 +38,9 @@ mod sealed {
     pub trait Sealed {}
 }
 
-// SYNC POINT: the accesses below pair with each other, in whichever process they run, and with the atomics of the application on
-// the same word: a value read by one (acquire) brings what was written before it was stored by another (release).
+// SYNC POINT: the accesses below pair with each other, in whichever process they run, and with the atomics
+// of the application on the same word: a value read by one (acquire) brings what was written before it was
+// stored by another (release).
 macro_rules! word {
     ($t:ty, $a:ty) => {
         impl sealed::Sealed for $t {}
@@ -98,8 +99,9 @@ fn atomic<T: Word>(target: &Mem) -> Option<&T::Atomic> {
     if target.len() < size_of::<T>() || !target.addr().is_multiple_of(size_of::<T>()) {
         return None;
     }
-    // SAFETY: long enough and aligned, as just checked, for an atomic, which has the size and alignment of its word (asserted in
-    // `word!`); readable and writable while the Mem is used, by the contract of `Mem::new`.
+    // SAFETY: long enough and aligned, as just checked, for an atomic, which has the size and alignment of
+    // its word (asserted in `word!`); readable and writable while the Mem is used, by the contract of
+    // `Mem::new`.
     Some(unsafe { &*target.as_ptr().cast::<T::Atomic>() })
 }
 

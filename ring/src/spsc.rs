@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! One direction of a connection: a single-producer single-consumer ring of records in memory shared with the peer.
+//! One direction of a connection: a single-producer single-consumer ring of records in memory shared with
+//! the peer.
 //!
-//! A record is a head of at most 56 bytes in the cache line of the word that publishes it, and a body of at most
-//! [`BODY_MAX`] in the data area beside. So a small message moves one line, with no read-modify-write, no lock and no
-//! call. Not about: waking anybody (`doorbell`), what heads mean.
+//! A record is a head of at most 56 bytes in the cache line of the word that publishes it, and a body of at
+//! most [`BODY_MAX`] in the data area beside. So a small message moves one line, with no read-modify-write,
+//! no lock and no call. Not about: waking anybody (`doorbell`), what heads mean.
 //!
-//! Invariants. Positions are private to each side, which compute them by the same rule (`layout::body_start`); of shared
-//! words a side reads only the publication word, once per look, and the consumer's two counters. A peer that writes garbage
-//! can therefore make wrong heads, bodies and lengths, which are checked ([`Corrupt`]), but no access outside the ring.
-//! A consumer that publishes counters that never were is not believed, and its ring stays full: that hurts itself alone.
+//! Invariants. Positions are private to each side, which compute them by the same rule
+//! (`layout::body_start`); of shared words a side reads only the publication word, once per look, and the
+//! consumer's two counters. A peer that writes garbage can therefore make wrong heads, bodies and lengths,
+//! which are checked ([`Corrupt`]), but no access outside the ring. A consumer that publishes counters that
+//! never were is not believed, and its ring stays full: that hurts itself alone.
 
 #![expect(unsafe_code, reason = "lays the ring over raw shared memory")]
 
@@ -58,7 +60,8 @@ pub(crate) struct Region {
 impl Region {
     /// # Safety
     ///
-    /// `base..base + len` stays mapped, readable and writable, as long as the value is used, and was zeroed when created.
+    /// `base..base + len` stays mapped, readable and writable, as long as the value is used, and was zeroed
+    /// when created.
     unsafe fn new(base: *mut u8, len: usize) -> Result<Region, LayoutError> {
         if len < DIRECTION_BYTES {
             return Err(LayoutError::TooShort {
@@ -84,8 +87,8 @@ impl Region {
 impl Region {
     #[inline(always)]
     fn lines(&self) -> &Lines {
-        // SAFETY: `Region::new` checked size and alignment, and its contract keeps the memory mapped; any bytes are a valid
-        // Lines, and it is made of atomics.
+        // SAFETY: `Region::new` checked size and alignment, and its contract keeps the memory mapped; any
+        // bytes are a valid Lines, and it is made of atomics.
         unsafe { &*self.lines }
     }
 
@@ -97,13 +100,14 @@ impl Region {
     )]
     fn slot<const SLOTS: usize>(&self, index: u64) -> &Slot {
         let at = (index & (SLOTS as u64 - 1)) as usize;
-        // SAFETY: at < SLOTS, and `Region::new` checked that as many slots lie there, aligned; its contract keeps them
-        // mapped; any bytes are a valid Slot, and it is made of an atomic and a cell.
+        // SAFETY: at < SLOTS, and `Region::new` checked that as many slots lie there, aligned; its contract
+        // keeps them mapped; any bytes are a valid Slot, and it is made of an atomic and a cell.
         unsafe { &*self.slots.wrapping_add(at) }
     }
 }
 
-/// The data area. Under loom each line of it has a cell, so that a body read or written out of turn is a race that is found.
+/// The data area. Under loom each line of it has a cell, so that a body read or written out of turn is a
+/// race that is found.
 #[derive(Clone, Copy)]
 pub(crate) struct Area {
     pub(crate) bytes: *mut u8,
@@ -121,8 +125,8 @@ impl Area {
     fn body<const DATA: usize>(&self, start: u64, len: usize) -> Mem {
         let offset = (start & (DATA as u64 - 1)) as usize;
         debug_assert!(offset + len <= DATA, "a body crosses the end of the area");
-        // SAFETY: `body_start` chose a position from which len bytes lie inside the area, which `Region::new` checked and its
-        // contract keeps mapped; nothing makes a reference to it.
+        // SAFETY: `body_start` chose a position from which len bytes lie inside the area, which
+        // `Region::new` checked and its contract keeps mapped; nothing makes a reference to it.
         unsafe { Mem::new(self.bytes.wrapping_add(offset), len) }
     }
 
@@ -135,7 +139,7 @@ impl Area {
     fn touch<const DATA: usize>(&self, start: u64, len: usize, write: bool) {
         #[cfg(loom)]
         for line in 0..len.div_ceil(64) {
-            let at = (start as usize % DATA) / 64 + line;
+            let at = (start % DATA as u64 / 64) as usize + line;
             // SAFETY: the body lies inside the area, which has a cell for each line.
             let cell = unsafe { &*self.cells.wrapping_add(at) };
             if write {
@@ -162,7 +166,8 @@ pub struct ProducerOf<const SLOTS: usize, const DATA: usize> {
     stamp: u16,
 }
 
-// SAFETY: the pointers name shared memory that is not tied to a thread; the contract of `new` makes this the only producer.
+// SAFETY: the pointers name shared memory that is not tied to a thread; the contract of `new` makes this
+// the only producer.
 unsafe impl<const SLOTS: usize, const DATA: usize> Send for ProducerOf<SLOTS, DATA> {}
 
 #[cfg(not(loom))]
@@ -175,8 +180,8 @@ impl Producer {
     ///
     /// # Safety
     ///
-    /// `base..base + len` is mapped readable and writable for the life of the value, was zeroed when created, and this is the only
-    /// producer ever made over it.
+    /// `base..base + len` is mapped readable and writable for the life of the value, was zeroed when
+    /// created, and this is the only producer ever made over it.
     pub unsafe fn new(base: *mut u8, len: usize) -> Result<Producer, LayoutError> {
         // SAFETY: the caller's contract is the one of `Region::new`.
         let region = unsafe { Region::new(base, len) }?;
@@ -185,7 +190,8 @@ impl Producer {
 }
 
 impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
-    /// A quarter of the area: with a quarter not yet given back and the worst skip, such a body still finds room.
+    /// A quarter of the area: with a quarter not yet given back and the worst skip, such a body still finds
+    /// room.
     const BODY: usize = DATA / 4;
 
     pub(crate) fn over(region: Region) -> Self {
@@ -233,7 +239,8 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
         }
         self.data = end;
         self.publish(kind, head.len(), len, |p| {
-            // SAFETY: p is the head of a slot, HEAD_MAX bytes, which no slice overlaps; the length was checked.
+            // SAFETY: p is the head of a slot, HEAD_MAX bytes, which no slice overlaps; the length was
+            // checked.
             unsafe { copy::copy_apart(p, head.as_ptr(), head.len()) }
         });
         Ok(())
@@ -264,7 +271,8 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
             .copy_from_slice(body);
         self.data = end;
         self.publish(kind, head.len(), body.len(), |p| {
-            // SAFETY: p is the head of a slot, HEAD_MAX bytes, which no slice overlaps; the length was checked.
+            // SAFETY: p is the head of a slot, HEAD_MAX bytes, which no slice overlaps; the length was
+            // checked.
             unsafe { copy::copy_apart(p, head.as_ptr(), head.len()) }
         });
         Ok(())
@@ -284,14 +292,15 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
             return Err(PushError::Full);
         }
         self.publish(kind, head.len(), 0, |p| {
-            // SAFETY: p is the head of a slot, HEAD_MAX bytes, which no slice overlaps; the length was checked.
+            // SAFETY: p is the head of a slot, HEAD_MAX bytes, which no slice overlaps; the length was
+            // checked.
             unsafe { copy::copy_apart(p, head.as_ptr(), head.len()) }
         });
         Ok(())
     }
 
-    /// Publishes a record that is only a head of `head_len` bytes, written by `fill` into zeroed bytes. `fill` runs only if
-    /// there is room.
+    /// Publishes a record that is only a head of `head_len` bytes, written by `fill` into zeroed bytes.
+    /// `fill` runs only if there is room.
     ///
     /// # Errors
     ///
@@ -338,8 +347,8 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
     /// Whether the consumer asked for its bell; looked at after a push and `publish_fence`.
     #[inline]
     pub fn consumer_idle(&self) -> bool {
-        // SYNC POINT: pairs with `ConsumerOf::set_idle`; the order comes from `publish_fence` here and `sleeper_fence` or
-        // membarrier there.
+        // SYNC POINT: pairs with `ConsumerOf::set_idle`; the order comes from `publish_fence` here and
+        // `sleeper_fence` or membarrier there.
         self.region.lines().consumer.idle.load(Ordering::Relaxed) != 0
     }
 
@@ -435,7 +444,8 @@ pub struct ConsumerOf<const SLOTS: usize, const DATA: usize> {
     body_seen: Option<(u64, usize)>,
 }
 
-// SAFETY: the pointers name shared memory that is not tied to a thread; the contract of `new` makes this the only consumer.
+// SAFETY: the pointers name shared memory that is not tied to a thread; the contract of `new` makes this
+// the only consumer.
 unsafe impl<const SLOTS: usize, const DATA: usize> Send for ConsumerOf<SLOTS, DATA> {}
 
 #[cfg(not(loom))]
@@ -448,8 +458,8 @@ impl Consumer {
     ///
     /// # Safety
     ///
-    /// `base..base + len` is mapped readable and writable for the life of the value, was zeroed when created, and this is the only
-    /// consumer ever made over it.
+    /// `base..base + len` is mapped readable and writable for the life of the value, was zeroed when
+    /// created, and this is the only consumer ever made over it.
     pub unsafe fn new(base: *mut u8, len: usize) -> Result<Consumer, LayoutError> {
         // SAFETY: the caller's contract is the one of `Region::new`.
         let region = unsafe { Region::new(base, len) }?;
@@ -504,9 +514,6 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
             }
             let start = body_start(self.data, len, DATA);
             after = body_end(start, len);
-            if after - self.data_told > DATA as u64 {
-                return Err(Corrupt::Overrun);
-            }
             self.region.area.touch::<DATA>(start, len, false);
             #[cfg(loom)]
             {
@@ -530,8 +537,8 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
         }))
     }
 
-    /// Frees the record last seen, if one was; its body must not be read after that. The producer is told each quarter of the
-    /// ring, or at [`flush`](Self::flush).
+    /// Frees the record last seen, if one was; its body must not be read after that. The producer is told
+    /// each quarter of the ring, or at [`flush`](Self::flush).
     #[inline]
     pub fn advance(&mut self) {
         // In use until now: a producer that already writes there is found out.
@@ -557,7 +564,8 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
             return;
         }
         let line = &self.region.lines().consumer;
-        // SYNC POINT: pairs with `ProducerOf::refresh`: our reads of the bodies end before they may be overwritten.
+        // SYNC POINT: pairs with `ProducerOf::refresh`: our reads of the bodies end before they may be
+        // overwritten.
         line.consumed_data.store(self.data, Ordering::Release);
         // SYNC POINT: as above, for the slots.
         line.consumed.store(self.next, Ordering::Release);
@@ -565,8 +573,8 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
         self.data_told = self.data;
     }
 
-    /// Asks the producer to ring the bell, or no more. After asking, the caller runs `sleeper_fence` (or membarrier) and looks at
-    /// the ring once more.
+    /// Asks the producer to ring the bell, or no more. After asking, the caller runs `sleeper_fence` (or
+    /// membarrier) and looks at the ring once more.
     #[inline]
     pub fn set_idle(&mut self, idle: bool) {
         // SYNC POINT: pairs with `ProducerOf::consumer_idle`; ordered by the fences named there.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! The one door to atomics on shared memory: `core` in the product, loom under `--cfg loom`.
 //!
-//! Not about: atomics on user buffers (`rmw`) and on process-local state (`counter`), which no model looks at.
+//! Not about: atomics on user buffers (`rmw`) and on process-local state (`counter`), which no model looks
+//! at.
 
 #![cfg_attr(
     not(loom),
@@ -26,7 +27,8 @@ pub(crate) use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 #[repr(transparent)]
 pub(crate) struct UnsafeCell<T>(core::cell::UnsafeCell<T>);
 
-// SAFETY: the cell is reached only through raw pointers handed to the closures below; whoever dereferences them states why.
+// SAFETY: the cell is reached only through raw pointers handed to the closures below; whoever dereferences
+// them states why.
 #[cfg(not(loom))]
 unsafe impl<T: Send> Sync for UnsafeCell<T> {}
 

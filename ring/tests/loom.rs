@@ -2,10 +2,11 @@
 //! Exhaustive models of the protocols of this crate.
 //!
 //! Not about: the layout over raw memory, sizes, hostile peers. Run with
-//! `RUSTFLAGS="--cfg loom" cargo test -p scif-ring --release --test loom [name]`; without the cfg there is nothing to run.
-//! Bounds: two threads (three for the bell), rings of 4 slots and 512 bytes, at most 6 records, 3 parts; at most 3
-//! preemptions per execution (2 where said), which finds all errors known to literature at a cost of seconds.
-//! A model named `…needs…` leaves out a fence and must fail: it shows that its neighbour can.
+//! `RUSTFLAGS="--cfg loom" cargo test -p scif-ring --release --test loom [name]`; without the cfg there is
+//! nothing to run. Bounds: two threads (three for the bell), rings of 4 slots and 512 bytes, at most 6
+//! records, 3 parts; at most 3 preemptions per execution (2 where said), which finds all errors known to
+//! literature at a cost of seconds. A model named `…needs…` leaves out a fence and must fail: it shows that
+//! its neighbour can.
 
 #![cfg_attr(
     loom,
@@ -87,6 +88,8 @@ mod models {
 
     pub(crate) fn run() -> ExitCode {
         let only = std::env::args().skip(1).find(|a| !a.starts_with('-'));
+        // Has loom's scheduler install its panic hook, before any of ours.
+        loom::model(|| ());
         let (mut ran, mut executions, mut failed) = (0, 0, 0);
         for m in MODELS
             .iter()
@@ -98,8 +101,9 @@ mod models {
             builder.preemption_bound = Some(m.preemptions);
             builder.max_branches = 10_000;
             let body = m.body;
+            // A model that fails as it must: nobody wants to read where.
+            let hook = m.broken.then(std::panic::take_hook);
             if m.broken {
-                // It fails as it must: nobody wants to read where.
                 std::panic::set_hook(Box::new(|_| ()));
             }
             let outcome = catch_unwind(AssertUnwindSafe(|| {
@@ -108,8 +112,8 @@ mod models {
                     body();
                 });
             }));
-            if m.broken {
-                drop(std::panic::take_hook());
+            if let Some(hook) = hook {
+                std::panic::set_hook(hook);
             }
             let n = EXECUTIONS.load(std::sync::atomic::Ordering::Relaxed);
             let ok = n > 0 && outcome.is_err() == m.broken;
@@ -135,7 +139,8 @@ mod models {
         }
     }
 
-    /// Heads over more than one lap of four slots: each arrives whole and in order, and no slot is written while it is read.
+    /// Heads over more than one lap of four slots: each arrives whole and in order, and no slot is written
+    /// while it is read.
     fn ring_heads() {
         const N: u8 = 6;
         let (mut tx, mut rx) = direction::<4, 256>();
@@ -160,10 +165,11 @@ mod models {
         t.join().unwrap();
     }
 
-    /// Bodies that fill the area of eight lines, skip its end and come round: none is written while it is read.
+    /// Bodies that fill the area of eight lines before the slots, skip its end and come round: none is
+    /// written while it is read.
     fn ring_bodies() {
-        const LENS: [usize; 6] = [128, 1, 128, 100, 64, 128];
-        let (mut tx, mut rx) = direction::<4, 512>();
+        const LENS: [usize; 6] = [128, 1, 128, 100, 127, 64];
+        let (mut tx, mut rx) = direction::<8, 512>();
         let t = spawn(move || {
             for (i, len) in LENS.into_iter().enumerate() {
                 let mut bytes = [i as u8 + 1; 128];
@@ -189,8 +195,8 @@ mod models {
         t.join().unwrap();
     }
 
-    /// With eight slots the consumer tells every second record: the producer still gets room for all, and `all_consumed` once
-    /// the last was flushed.
+    /// With eight slots the consumer tells every second record: the producer still gets room for all, and
+    /// `all_consumed` once the last was flushed.
     fn ring_full_then_flushed() {
         let (mut tx, mut rx) = direction::<8, 256>();
         for i in 0..8 {
@@ -259,7 +265,8 @@ mod models {
         assert!(seen || woken.load(Ordering::Relaxed), "a sleeper nobody wakes");
     }
 
-    /// Two peers ring one bit while the owner takes it: after the last ring, what was not yet seen is still announced.
+    /// Two peers ring one bit while the owner takes it: after the last ring, what was not yet seen is still
+    /// announced.
     fn bell_loses_nothing() {
         let (bell, handles) = bell::<1>();
         let news = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);

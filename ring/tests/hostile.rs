@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! A peer that writes garbage into shared memory between our operations: no panic, no access outside, no
+//! endless loop.
+
+#![expect(
+    unsafe_code,
+    clippy::cast_possible_truncation,
+    reason = "lays the structures over its own memory and names its own buffers; cuts are on purpose"
+)]
+
+mod memory;
+
+use memory::{Guarded, ring};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use scif_ring::layout::{DATA_OFFSET, SLOTS_OFFSET};
+use scif_ring::{
+    BELL_BYTES, BODY_MAX, Bell, BellHandle, CLAIM_BYTES, Claim, Corrupt, DIRECTION_BYTES, HEAD_MAX,
+    KEYTABLE_BYTES, KeyReader, MARK_BYTES, Mark, Mem, PushError,
+};
+
+const CASES: u32 = if cfg!(miri) { 4 } else { 300 };
+
+/// Where garbage hurts most: control lines and the first slots; and anywhere.
+fn place() -> impl Strategy<Value = usize> {
+    prop_oneof![
+        3 => 0usize..256,
+        3 => SLOTS_OFFSET..SLOTS_OFFSET + 64 * 64,
+        1 => 0..DIRECTION_BYTES,
+    ]
+}
+
+fn garbage() -> impl Strategy<Value = u8> {
+    prop_oneof![any::<u8>(), Just(0u8), Just(1u8), Just(0xffu8)]
+}
+
+/// Overwrites a word of shared memory.
+fn poke(memory: &Guarded, at: usize, word: u64) {
+    for (i, b) in word.to_le_bytes().into_iter().enumerate() {
+        memory.scribble(at + i, b);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(CASES))]
+
+    #[test]
+    fn scribbled_rings(steps in vec((vec((place(), garbage()), 0..6), 0usize..=BODY_MAX, any::<bool>()), 1..200)) {
+        let memory = Guarded::new(DIRECTION_BYTES);
+        let (mut tx, mut rx) = ring(&memory);
+        let mut bytes = vec![0x5au8; BODY_MAX];
+        // SAFETY: the bytes outlive every push, and nothing else looks at them.
+        let body = unsafe { Mem::new(bytes.as_mut_ptr(), BODY_MAX) };
+        let area = memory.base().addr() + DATA_OFFSET..=memory.base().addr() + DIRECTION_BYTES;
+        let mut out = vec![0; BODY_MAX];
+        for (scribbles, len, take) in steps {
+            for (at, byte) in scribbles {
+                memory.scribble(at, byte);
+            }
+            prop_assert!(!matches!(tx.push(1, &[7; HEAD_MAX], &[body], 0, len), Err(PushError::TooLong)));
+            let _ = (tx.push_head(2, &[8; 9]), tx.consumer_idle(), tx.all_consumed(), tx.room(len));
+            if let Ok(Some(r)) = rx.peek() {
+                prop_assert!(r.head().len() <= HEAD_MAX && r.body.len() <= BODY_MAX);
+                if !r.body.is_empty() {
+                    prop_assert!(area.contains(&r.body.addr()) && area.contains(&(r.body.addr() + r.body.len())));
+                }
+                r.body.copy_to_slice(&mut out);
+                if take {
+                    rx.advance();
+                }
+            }
+        }
+        rx.flush();
+        memory.check();
+    }
+
+    #[test]
+    fn scribbled_claims(
+        steps in vec((vec((0usize..CLAIM_BYTES, garbage()), 0..4), any::<u32>(), 0u32..20, 0u8..8), 1..100)
+    ) {
+        let memory = Guarded::new(CLAIM_BYTES.next_multiple_of(4096));
+        // SAFETY: aligned, and outlives the view.
+        let claim = unsafe { Claim::new(memory.base()) };
+        for (scribbles, generation, parts, what) in steps {
+            for (at, byte) in scribbles {
+                memory.scribble(at, byte);
+            }
+            let generation = generation % 3;
+            match what {
+                0 => claim.reset(generation),
+                1 => claim.offer(generation, 8, u64::from(parts) * 5, 5, parts),
+                2 => claim.front_done(parts.is_multiple_of(2)),
+                3 => drop((claim.close(), claim.open_parts())),
+                _ => {}
+            }
+            for part in [claim.take_front(generation, parts), claim.take_back(generation, parts), claim.failed_front(parts)] {
+                prop_assert!(part.is_none_or(|p| p < parts));
+            }
+            let orphans = claim.orphans(parts);
+            prop_assert!(orphans.start <= orphans.end && orphans.end <= parts);
+            if let Some(o) = claim.offered(generation) {
+                prop_assert!(o.part > 0 && o.len.div_ceil(u64::from(o.part)) == u64::from(o.parts));
+            }
+        }
+        memory.check();
+    }
+
+    #[test]
+    fn scribbled_bells_and_marks(scribbles in vec((0usize..1024, garbage()), 0..200), bit in any::<usize>()) {
+        let memory = Guarded::new(BELL_BYTES + MARK_BYTES.next_multiple_of(4096));
+        // SAFETY: aligned, and outlives the views.
+        let bell = unsafe { Bell::new(memory.base()) };
+        // SAFETY: as above.
+        let handle = unsafe { BellHandle::new(memory.base()) };
+        // SAFETY: as above; the page after the bell.
+        let mark = unsafe { Mark::new(memory.base().wrapping_add(BELL_BYTES)) };
+        for (at, byte) in scribbles {
+            memory.scribble(at, byte);
+            memory.scribble(BELL_BYTES + at % MARK_BYTES, byte);
+            let _ = (mark.get(), handle.sleeping(), handle.compatible());
+        }
+        handle.ring(bit);
+        let mut n = 0;
+        bell.take(|_| n += 1);
+        prop_assert!(n <= scif_ring::BELL_BITS);
+        memory.check();
+    }
+
+    #[test]
+    fn scribbled_key_tables(scribbles in vec((0usize..64 * 20, garbage()), 0..200), keys in vec(0u64..20, 1..20)) {
+        let memory = Guarded::new(KEYTABLE_BYTES);
+        // SAFETY: aligned, and outlives the view.
+        let reader = unsafe { KeyReader::new(memory.base()) };
+        for (at, byte) in scribbles {
+            memory.scribble(4096 + at, byte);
+        }
+        for key in keys {
+            if let Some((slot, generation, entry)) = reader.find(key) {
+                prop_assert!(entry.key == key && reader.still(slot, generation));
+            }
+            let _ = reader.still(u32::MAX, 2);
+        }
+        memory.check();
+    }
+}
+
+fn word(stamp: u64, head: u64, body: u64) -> u64 {
+    stamp | 1 << 16 | head << 24 | body << 32
+}
+
+#[test]
+fn lengths_out_of_range_are_corrupt() {
+    let cases = [
+        (word(1, 57, 0), Corrupt::HeadLen(57)),
+        (word(1, 255, 0), Corrupt::HeadLen(255)),
+        (
+            word(1, 0, BODY_MAX as u64 + 1),
+            Corrupt::BodyLen(BODY_MAX as u32 + 1),
+        ),
+        (word(1, 0, u64::from(u32::MAX)), Corrupt::BodyLen(u32::MAX)),
+    ];
+    for (w, expected) in cases {
+        let memory = Guarded::new(DIRECTION_BYTES);
+        let (_tx, mut rx) = ring(&memory);
+        poke(&memory, SLOTS_OFFSET, w);
+        assert_eq!(rx.peek().err(), Some(expected));
+    }
+}
+
+#[test]
+fn a_ring_of_another_layout_is_corrupt() {
+    let memory = Guarded::new(DIRECTION_BYTES);
+    let (mut tx, mut rx) = ring(&memory);
+    poke(&memory, 0, 77);
+    tx.push_head(1, &[]).unwrap();
+    assert_eq!(rx.peek().err(), Some(Corrupt::Layout(77)));
+}
+
+#[test]
+fn counters_that_never_were_are_not_believed() {
+    for wild in [u64::MAX, 257, 1 << 63, 300] {
+        let memory = Guarded::new(DIRECTION_BYTES);
+        let (mut tx, _rx) = ring(&memory);
+        for _ in 0..256 {
+            tx.push_head(1, &[]).unwrap();
+        }
+        poke(&memory, 128, wild);
+        poke(&memory, 136, wild);
+        assert_eq!(tx.push_head(1, &[]), Err(PushError::Full));
+        assert!(!tx.all_consumed());
+        poke(&memory, 128, 1);
+        assert_eq!(tx.push_head(1, &[]), Ok(()));
+        // Going back is not believed either.
+        poke(&memory, 128, 0);
+        assert_eq!(tx.push_head(1, &[]), Err(PushError::Full));
+    }
+}

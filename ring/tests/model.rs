@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! The ring against a queue, the copies against slices: random operations, one thread.
+
+#![expect(
+    unsafe_code,
+    clippy::cast_possible_truncation,
+    reason = "lays the ring over its own memory and names its own buffers; cuts are on purpose"
+)]
+
+mod memory;
+
+use memory::{Guarded, ring};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use scif_ring::{
+    BODY_MAX, DIRECTION_BYTES, HEAD_MAX, LayoutError, Mem, PushError, Record, copy_iov, slice_iov, total_len,
+};
+use std::collections::VecDeque;
+
+#[derive(Clone, Debug)]
+enum Op {
+    Push {
+        kind: u8,
+        head: usize,
+        body: usize,
+        split: usize,
+    },
+    PushHead {
+        kind: u8,
+        head: usize,
+    },
+    PushWith {
+        kind: u8,
+        head: usize,
+    },
+    Peek,
+    Take,
+    Flush,
+}
+
+fn body_len() -> impl Strategy<Value = usize> {
+    prop_oneof![
+        3 => 0usize..200,
+        2 => 200usize..5000,
+        1 => Just(0usize),
+        1 => Just(BODY_MAX),
+        1 => Just(BODY_MAX - 63),
+        1 => Just(BODY_MAX + 1),
+    ]
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        4 => (any::<u8>(), 0usize..=HEAD_MAX + 1, body_len(), any::<usize>())
+            .prop_map(|(kind, head, body, split)| Op::Push { kind, head, body, split }),
+        3 => (any::<u8>(), 0usize..=HEAD_MAX + 1).prop_map(|(kind, head)| Op::PushHead { kind, head }),
+        2 => (any::<u8>(), 0usize..=HEAD_MAX + 1).prop_map(|(kind, head)| Op::PushWith { kind, head }),
+        2 => Just(Op::Peek),
+        8 => Just(Op::Take),
+        1 => Just(Op::Flush),
+    ]
+}
+
+/// Bytes that tell where they come from.
+fn bytes(seed: usize, len: usize) -> Vec<u8> {
+    (0..len)
+        .map(|i| (seed.wrapping_mul(31) ^ i.wrapping_mul(7) ^ (i >> 8)) as u8)
+        .collect()
+}
+
+fn mem(bytes: &mut [u8]) -> Mem {
+    // SAFETY: every test below uses its Mems only while the bytes they name live, and looks at those bytes
+    // only between uses.
+    unsafe { Mem::new(bytes.as_mut_ptr(), bytes.len()) }
+}
+
+fn body_of(r: &Record) -> Vec<u8> {
+    let mut body = vec![0; r.body.len()];
+    r.body.copy_to_slice(&mut body);
+    body
+}
+
+type Expected = (u8, Vec<u8>, Vec<u8>);
+
+fn check(expected: &Expected, r: &Record) {
+    assert_eq!(
+        (r.kind, r.head(), body_of(r)),
+        (expected.0, &expected.1[..], expected.2.clone())
+    );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 200 }))]
+
+    #[test]
+    fn ring_is_a_queue(ops in vec(op(), 1..if cfg!(miri) { 60 } else { 2000 })) {
+        let memory = Guarded::new(DIRECTION_BYTES);
+        let (mut tx, mut rx) = ring(&memory);
+        let mut queue: VecDeque<Expected> = VecDeque::new();
+        for (n, op) in ops.into_iter().enumerate() {
+            match op {
+                Op::Push { kind, head, body, split } => {
+                    let h = bytes(n, head);
+                    let mut b = bytes(n + 1, body + 3);
+                    let cut = split % (b.len() + 1);
+                    let (left, right) = b.split_at_mut(cut);
+                    let iov = [mem(left), Mem::empty(), mem(right)];
+                    let room = tx.room(body);
+                    let pushed = tx.push(kind, &h, &iov, 3, body);
+                    if head > HEAD_MAX || body > BODY_MAX {
+                        prop_assert_eq!(pushed, Err(PushError::TooLong));
+                    } else {
+                        prop_assert_eq!(pushed.is_ok(), room);
+                        if room {
+                            queue.push_back((kind, h, b.split_off(3)));
+                        }
+                    }
+                }
+                Op::PushHead { kind, head } => {
+                    let h = bytes(n, head);
+                    match tx.push_head(kind, &h) {
+                        Ok(()) => queue.push_back((kind, h, Vec::new())),
+                        Err(PushError::TooLong) => prop_assert!(head > HEAD_MAX),
+                        Err(PushError::Full) => prop_assert!(queue.len() > 128),
+                    }
+                }
+                Op::PushWith { kind, head } => {
+                    let h = bytes(n, head);
+                    match tx.push_with(kind, head, |to| to[..head].copy_from_slice(&h)) {
+                        Ok(()) => queue.push_back((kind, h, Vec::new())),
+                        Err(PushError::TooLong) => prop_assert!(head > HEAD_MAX),
+                        Err(PushError::Full) => prop_assert!(queue.len() > 128),
+                    }
+                }
+                Op::Peek => match (rx.peek().unwrap(), queue.front()) {
+                    (Some(r), Some(e)) => check(e, &r),
+                    (r, e) => prop_assert!(r.is_none() && e.is_none()),
+                },
+                Op::Take => match (rx.peek().unwrap(), queue.pop_front()) {
+                    (Some(r), Some(e)) => {
+                        check(&e, &r);
+                        rx.advance();
+                    }
+                    (r, e) => prop_assert!(r.is_none() && e.is_none()),
+                },
+                Op::Flush => {
+                    rx.flush();
+                    prop_assert_eq!(tx.all_consumed(), queue.is_empty());
+                }
+            }
+        }
+        prop_assert_eq!(tx.produced() - rx.consumed(), queue.len() as u64);
+        memory.check();
+    }
+
+    #[test]
+    fn short_and_long_copies_copy(len in 0usize..300, from in 0usize..40, to in 0usize..40) {
+        let mut src = bytes(1, 400);
+        let mut dst = bytes(2, 400);
+        let mut expected = dst.clone();
+        expected[to..to + len].copy_from_slice(&src[from..from + len]);
+        let n = mem(&mut dst[to..to + len]).copy_from(&mem(&mut src[from..from + len + 1]));
+        prop_assert_eq!((n, &dst), (len, &expected));
+        let mut out = bytes(3, 400);
+        prop_assert_eq!(mem(&mut src).copy_to_slice(&mut out[..len]), len);
+        prop_assert_eq!(&out[..len], &src[..len]);
+        prop_assert_eq!(&out[len..], &bytes(3, 400)[len..]);
+        prop_assert_eq!(mem(&mut dst).copy_from_slice(&out[..len]), len);
+        prop_assert_eq!(&dst[..len], &out[..len]);
+    }
+
+    #[test]
+    fn overlapping_copies_move(len in 0usize..200, from in 0usize..100, to in 0usize..100) {
+        let mut both = bytes(5, 300);
+        let mut expected = both.clone();
+        expected.copy_within(from..from + len, to);
+        let all = mem(&mut both);
+        prop_assert_eq!(all.sub(to, len).unwrap().copy_from(&all.sub(from, len).unwrap()), len);
+        prop_assert_eq!(both, expected);
+    }
+
+    #[test]
+    fn lists_are_copied_as_one_run(
+        src_lens in vec(0usize..90, 0..6),
+        dst_lens in vec(0usize..90, 0..6),
+        src_off in 0usize..200,
+        dst_off in 0usize..200,
+        max in 0usize..400,
+    ) {
+        let mut src: Vec<Vec<u8>> = src_lens.iter().enumerate().map(|(i, n)| bytes(i, *n)).collect();
+        let mut dst: Vec<Vec<u8>> = dst_lens.iter().enumerate().map(|(i, n)| bytes(100 + i, *n)).collect();
+        let flat_src = src.concat();
+        let mut expected = dst.concat();
+        let n = flat_src.len().saturating_sub(src_off).min(expected.len().saturating_sub(dst_off)).min(max);
+        if n > 0 {
+            expected[dst_off..dst_off + n].copy_from_slice(&flat_src[src_off..src_off + n]);
+        }
+        let from: Vec<Mem> = src.iter_mut().map(|v| mem(v)).collect();
+        let to: Vec<Mem> = dst.iter_mut().map(|v| mem(v)).collect();
+        prop_assert_eq!(total_len(&from), flat_src.len());
+        prop_assert_eq!(copy_iov(&to, dst_off, &from, src_off, max), n);
+        let mut sliced = vec![Mem::empty(); 2];
+        slice_iov(&from, src_off, max, &mut sliced);
+        let wanted: Vec<u8> = flat_src.iter().copied().skip(src_off).take(max).collect();
+        prop_assert_eq!(total_len(&sliced), wanted.len());
+        prop_assert!(sliced.iter().all(|m| !m.is_empty()));
+        let mut seen = vec![0; wanted.len()];
+        copy_iov(&[mem(&mut seen)], 0, &sliced, 0, usize::MAX);
+        prop_assert_eq!(seen, wanted);
+        prop_assert_eq!(dst.concat(), expected);
+    }
+}
+
+#[test]
+fn huge_copies_copy() {
+    if cfg!(miri) {
+        return;
+    }
+    let len = scif_ring::copy::NT_THRESHOLD + 4097;
+    let mut src = bytes(9, len + 64);
+    for (from, to) in [(0, 0), (1, 3), (64, 17)] {
+        let mut dst = vec![0xee; len + 64];
+        assert_eq!(
+            mem(&mut dst[to..to + len]).copy_from(&mem(&mut src[from..from + len])),
+            len
+        );
+        assert_eq!(dst[to..to + len], src[from..from + len]);
+        assert!(dst[..to].iter().chain(&dst[to + len..]).all(|b| *b == 0xee));
+    }
+}
+
+#[test]
+fn parts_of_a_mem_stay_inside() {
+    let mut b = [0; 10];
+    let m = mem(&mut b);
+    assert_eq!(m.sub(3, 7).map(|s| (s.addr() - m.addr(), s.len())), Some((3, 7)));
+    assert_eq!(m.sub(10, 0).map(|s| s.len()), Some(0));
+    for (off, len) in [(3, 8), (11, 0), (usize::MAX, 1), (1, usize::MAX)] {
+        assert!(m.sub(off, len).is_none());
+    }
+}
+
+#[test]
+fn a_list_too_short_publishes_nothing() {
+    let memory = Guarded::new(DIRECTION_BYTES);
+    let (mut tx, mut rx) = ring(&memory);
+    let mut b = [1; 10];
+    assert_eq!(tx.push(1, &[], &[mem(&mut b)], 3, 8), Err(PushError::TooLong));
+    assert!(rx.peek().unwrap().is_none());
+    assert_eq!(tx.push(1, &[], &[mem(&mut b)], 3, 7), Ok(()));
+    assert_eq!(rx.peek().unwrap().unwrap().body.len(), 7);
+}
+
+#[test]
+fn many_laps_of_stamps() {
+    let memory = Guarded::new(DIRECTION_BYTES);
+    let (mut tx, mut rx) = ring(&memory);
+    let laps = if cfg!(miri) { 3 } else { 65_540 };
+    for i in 0..laps * scif_ring::SLOTS as u64 {
+        tx.push_head(1, &i.to_le_bytes()).unwrap();
+        assert_eq!(rx.peek().unwrap().unwrap().head(), i.to_le_bytes());
+        rx.advance();
+        if i.is_multiple_of(100_003) {
+            assert!(rx.peek().unwrap().is_none());
+        }
+    }
+    rx.flush();
+    assert!(tx.all_consumed());
+}
+
+#[test]
+fn idle_is_seen_by_the_producer() {
+    let memory = Guarded::new(DIRECTION_BYTES);
+    let (tx, mut rx) = ring(&memory);
+    assert!(!tx.consumer_idle());
+    rx.set_idle(true);
+    assert!(tx.consumer_idle());
+    rx.set_idle(false);
+    assert!(!tx.consumer_idle());
+}
+
+#[test]
+fn unfit_regions_are_refused() {
+    let memory = Guarded::new(DIRECTION_BYTES);
+    // SAFETY: refused before anything is laid over it.
+    let short = unsafe { scif_ring::Producer::new(memory.base(), DIRECTION_BYTES - 1) };
+    assert_eq!(
+        short.err(),
+        Some(LayoutError::TooShort {
+            need: DIRECTION_BYTES,
+            have: DIRECTION_BYTES - 1
+        })
+    );
+    // SAFETY: as above.
+    let odd = unsafe { scif_ring::Consumer::new(memory.base().wrapping_add(64), DIRECTION_BYTES) };
+    assert_eq!(odd.err(), Some(LayoutError::Misaligned { need: 128 }));
+}
+
+/// Hot structs: what a connection costs in the private memory of each side.
+#[test]
+fn sizes_of_hot_structs() {
+    assert_eq!(size_of::<scif_ring::Producer>(), 64);
+    assert_eq!(size_of::<scif_ring::Consumer>(), 80);
+    assert_eq!(size_of::<Record>(), 80);
+    assert_eq!(size_of::<Mem>(), 16);
+    assert_eq!(size_of::<scif_ring::Claim>(), 8);
+    assert_eq!(size_of::<scif_ring::Mark>(), 8);
+    assert_eq!(size_of::<scif_ring::Bell>(), 8);
+}

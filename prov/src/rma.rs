@@ -55,7 +55,7 @@ unsafe extern "C" fn read(
             dest: src,
             data: None,
             context: context.expose_provenance(),
-            flags: ep.tx_flags(),
+            flags: ep.read_flags(),
         })
     })
 }
@@ -89,7 +89,7 @@ unsafe extern "C" fn readv(
             dest: src,
             data: None,
             context: context.expose_provenance(),
-            flags: ep.tx_flags(),
+            flags: ep.read_flags(),
         })
     })
 }

@@ -18,6 +18,8 @@ mod bind;
 mod name;
 mod opt;
 pub(crate) mod post;
+#[cfg(test)]
+mod tests;
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
@@ -57,11 +59,7 @@ pub(crate) struct Ep {
     rx_op_flags: Count,
 }
 
-// SAFETY: the pointers in `fid` are to statics and to what the application makes of its context; nothing is reached
-// through them here.
-unsafe impl Sync for Ep {}
-
-// SAFETY: repr(C) with a fid_ep first; FI_CLASS_EP is in Ep objects only.
+// SAFETY: repr(C) with a fid_ep first; FI_CLASS_EP is in Ep objects only. Behind the head are an Arc and counts, all Sync.
 unsafe impl Object for Ep {
     const FCLASS: usize = fi::FI_CLASS_EP;
 }

@@ -221,6 +221,12 @@ impl Ep {
         self.tx_op_flags.get_relaxed() | self.core.tx_always.get_relaxed()
     }
 
+    /// Flags of plain read calls: what is read cannot be handed back before it is there.
+    #[inline]
+    pub(crate) fn read_flags(&self) -> u64 {
+        self.tx_flags() & !fi::FI_INJECT
+    }
+
     /// Flags of plain receive calls.
     #[inline]
     pub(crate) fn rx_flags(&self) -> u64 {
@@ -287,10 +293,12 @@ impl Ep {
     ///
     /// # Errors
     ///
-    /// `FI_EINVAL` for a claim without a context, and those of the data path.
+    /// `FI_EINVAL` for a claim without a context or a multi-receive buffer in pieces, and those of the data path.
     #[inline]
     pub(crate) fn recv(&self, args: &RecvArgs<'_>) -> Result<isize, Errno> {
-        if args.flags & fi::FI_CLAIM != 0 && args.context == 0 {
+        let nameless = args.flags & fi::FI_CLAIM != 0 && args.context == 0;
+        let scattered = args.flags & fi::FI_MULTI_RECV != 0 && args.iov.len() != 1;
+        if nameless || scattered {
             return Err(fi::FI_EINVAL);
         }
         data::recv(&mut self.core.dom.gate.lock(), self.core.idx(), args)?;

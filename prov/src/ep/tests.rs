@@ -1,0 +1,669 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Endpoints as C sees them, in one process that talks to itself.
+
+#![expect(unsafe_code, reason = "calls the tables as C does")]
+
+use std::ffi::{c_int, c_void};
+use std::ptr::{null, null_mut};
+
+use libfabric_sys as fi;
+use libfabric_sys::{fid, fid_ep};
+
+use crate::addr::ADDR_LEN;
+use crate::atomic_ops::MAX_ATOMIC_BYTES;
+use crate::attr::{INJECT_SIZE, IOV_LIMIT};
+
+/// Calls a slot of one of an object's tables: the object is the first argument.
+macro_rules! call {
+    ($object:expr, $table:ident.$slot:ident($($arg:expr),*)) => {{
+        let object = $object;
+        // SAFETY: an open object of ours.
+        let table = unsafe { &*(*object).$table };
+        // SAFETY: an open object, and arguments as the test wants them.
+        unsafe { (table.$slot)(object.cast(), $($arg),*) }
+    }};
+}
+
+/// Calls a slot of the table that every object has.
+macro_rules! fid_call {
+    ($object:expr, $slot:ident($($arg:expr),*)) => {{
+        let object: *mut fid = $object.cast();
+        // SAFETY: an open object of ours.
+        let table = unsafe { &*(*object).ops };
+        // SAFETY: an open object, and arguments as the test wants them.
+        unsafe { (table.$slot)(object, $($arg),*) }
+    }};
+}
+
+/// Opens an object through a pointer to it.
+fn made<T>(open: impl FnOnce(*mut *mut T) -> c_int) -> Result<*mut T, c_int> {
+    let mut object = null_mut();
+    match open(&raw mut object) {
+        0 => Ok(object),
+        error => Err(error),
+    }
+}
+
+/// An info of ours, on which endpoints are opened.
+struct Info {
+    info: fi::fi_info,
+    ep: fi::fi_ep_attr,
+    tx: fi::fi_tx_attr,
+    rx: fi::fi_rx_attr,
+    domain: fi::fi_domain_attr,
+}
+
+impl Info {
+    fn new(caps: u64) -> Box<Info> {
+        let mut new = Box::new(Info {
+            info: fi::fi_info {
+                caps,
+                addr_format: fi::FI_SOCKADDR_IN,
+                ..fi::fi_info::default()
+            },
+            ep: fi::fi_ep_attr {
+                type_: fi::FI_EP_RDM,
+                ..fi::fi_ep_attr::default()
+            },
+            tx: fi::fi_tx_attr::default(),
+            rx: fi::fi_rx_attr::default(),
+            domain: fi::fi_domain_attr {
+                threading: fi::FI_THREAD_SAFE,
+                ..fi::fi_domain_attr::default()
+            },
+        });
+        new.info.ep_attr = &raw mut new.ep;
+        new.info.tx_attr = &raw mut new.tx;
+        new.info.rx_attr = &raw mut new.rx;
+        new.info.domain_attr = &raw mut new.domain;
+        new
+    }
+}
+
+/// A fabric and a domain, with what an endpoint is bound to.
+struct Rig {
+    info: Box<Info>,
+    fabric: *mut fi::fid_fabric,
+    domain: *mut fi::fid_domain,
+    av: *mut fi::fid_av,
+    cq: *mut fi::fid_cq,
+    cntr: *mut fi::fid_cntr,
+}
+
+const ALL: u64 = fi::FI_MSG | fi::FI_TAGGED | fi::FI_RMA | fi::FI_ATOMIC;
+const BOTH: u64 = fi::FI_TRANSMIT | fi::FI_RECV;
+
+impl Rig {
+    fn new(caps: u64) -> Rig {
+        let mut info = Info::new(caps);
+        let mut attr = fi::fi_fabric_attr {
+            api_version: fi::fi_version(1, 20),
+            ..fi::fi_fabric_attr::default()
+        };
+        // SAFETY: attributes and room for the result.
+        let fabric = made(|out| unsafe { crate::fabric::open(&raw mut attr, out, null_mut()) }).unwrap();
+        let domain = made(|out| call!(fabric, ops.domain(&raw mut info.info, out, null_mut()))).unwrap();
+        let mut av = fi::fi_av_attr::default();
+        let av = made(|out| call!(domain, ops.av_open(&raw mut av, out, null_mut()))).unwrap();
+        let mut cq = fi::fi_cq_attr {
+            format: fi::FI_CQ_FORMAT_TAGGED,
+            ..fi::fi_cq_attr::default()
+        };
+        let cq = made(|out| call!(domain, ops.cq_open(&raw mut cq, out, null_mut()))).unwrap();
+        let mut cntr = fi::fi_cntr_attr::default();
+        let cntr = made(|out| call!(domain, ops.cntr_open(&raw mut cntr, out, null_mut()))).unwrap();
+        Rig {
+            info,
+            fabric,
+            domain,
+            av,
+            cq,
+            cntr,
+        }
+    }
+
+    fn open(&mut self) -> Result<*mut fid_ep, c_int> {
+        let info = &raw mut self.info.info;
+        made(|out| call!(self.domain, ops.endpoint(info, out, null_mut())))
+    }
+
+    fn bound(&mut self, cq_flags: u64) -> *mut fid_ep {
+        let ep = self.open().unwrap();
+        assert_eq!(fid_call!(ep, bind(self.cq.cast(), cq_flags)), 0);
+        assert_eq!(fid_call!(ep, bind(self.av.cast(), 0)), 0);
+        ep
+    }
+
+    fn enabled(&mut self, cq_flags: u64) -> *mut fid_ep {
+        let ep = self.bound(cq_flags);
+        assert_eq!(enable(ep), 0);
+        ep
+    }
+
+    /// The endpoint's own number in the address vector.
+    fn insert(&self, ep: *mut fid_ep) -> u64 {
+        let mut addr = fi::FI_ADDR_UNSPEC;
+        let name = name(ep);
+        let n = call!(
+            self.av,
+            ops.insert(name.as_ptr().cast(), 1, &raw mut addr, 0, null_mut())
+        );
+        assert_eq!(n, 1);
+        addr
+    }
+
+    /// The completions that come without waiting for anybody else.
+    fn completions(&self) -> Vec<fi::fi_cq_tagged_entry> {
+        let mut all = Vec::new();
+        for _ in 0..100 {
+            let mut entry = fi::fi_cq_tagged_entry::default();
+            match call!(self.cq, ops.read((&raw mut entry).cast(), 1)) {
+                1 => all.push(entry),
+                n => assert_eq!(n, -(fi::FI_EAGAIN as isize)),
+            }
+        }
+        all
+    }
+
+    fn close(self, eps: &[*mut fid_ep]) {
+        for ep in eps {
+            assert_eq!(close(*ep), 0);
+        }
+        assert_eq!(fid_call!(self.cntr, close()), 0);
+        assert_eq!(fid_call!(self.cq, close()), 0);
+        assert_eq!(fid_call!(self.av, close()), 0);
+        assert_eq!(fid_call!(self.domain, close()), 0);
+        assert_eq!(fid_call!(self.fabric, close()), 0);
+    }
+}
+
+fn enable(ep: *mut fid_ep) -> c_int {
+    fid_call!(ep, control(fi::FI_ENABLE, null_mut()))
+}
+
+fn close(ep: *mut fid_ep) -> c_int {
+    fid_call!(ep, close())
+}
+
+fn name(ep: *mut fid_ep) -> [u8; ADDR_LEN] {
+    let mut name = [0; ADDR_LEN];
+    let mut len = name.len();
+    assert_eq!(call!(ep, cm.getname(name.as_mut_ptr().cast(), &raw mut len)), 0);
+    assert_eq!(len, ADDR_LEN);
+    name
+}
+
+fn errno(result: isize) -> c_int {
+    c_int::try_from(-result).unwrap()
+}
+
+fn send(ep: *mut fid_ep, dest: u64, text: &[u8]) -> isize {
+    call!(
+        ep,
+        msg.send(text.as_ptr().cast(), text.len(), null_mut(), dest, null_mut())
+    )
+}
+
+fn control(ep: *mut fid_ep, command: c_int, flags: &mut u64) -> c_int {
+    fid_call!(ep, control(command, (&raw mut *flags).cast()))
+}
+
+#[test]
+fn bindings_are_checked() {
+    let mut rig = Rig::new(ALL);
+    let ep = rig.open().unwrap();
+    let (cq, cntr, av): (*mut fid, *mut fid, *mut fid) = (rig.cq.cast(), rig.cntr.cast(), rig.av.cast());
+    assert_eq!(fid_call!(ep, bind(null_mut(), 0)), -fi::FI_EINVAL);
+    assert_eq!(fid_call!(ep, bind(ep.cast(), 0)), -fi::FI_EINVAL, "wrong class");
+    assert_eq!(fid_call!(ep, bind(cq, fi::FI_READ)), -fi::FI_EBADFLAGS);
+    assert_eq!(enable(ep), -fi::FI_ENOCQ);
+    assert_eq!(fid_call!(ep, bind(cq, fi::FI_TRANSMIT)), 0);
+    assert_eq!(
+        fid_call!(ep, bind(cq, BOTH)),
+        -fi::FI_EINVAL,
+        "one direction twice"
+    );
+    assert_eq!(enable(ep), -fi::FI_ENOCQ);
+    assert_eq!(
+        fid_call!(ep, bind(cq, fi::FI_RECV | fi::FI_SELECTIVE_COMPLETION)),
+        0
+    );
+    assert_eq!(enable(ep), -fi::FI_ENOAV);
+    assert_eq!(fid_call!(ep, bind(cntr, fi::FI_TAGGED)), -fi::FI_EBADFLAGS);
+    assert_eq!(fid_call!(ep, bind(cntr, fi::FI_READ | fi::FI_REMOTE_WRITE)), 0);
+    assert_eq!(
+        fid_call!(ep, bind(cntr, fi::FI_WRITE | fi::FI_READ)),
+        -fi::FI_EINVAL,
+        "one event twice"
+    );
+    assert_eq!(fid_call!(ep, bind(av, fi::FI_RECV)), -fi::FI_EBADFLAGS);
+    assert_eq!(fid_call!(ep, bind(av, 0)), 0);
+    assert_eq!(
+        fid_call!(ep, bind(av, 0)),
+        -fi::FI_EINVAL,
+        "a second address vector"
+    );
+    assert_eq!(send(ep, 0, b"too early"), -(fi::FI_EOPBADSTATE as isize));
+    assert_eq!(enable(ep), 0);
+    assert_eq!(enable(ep), 0);
+    assert_eq!(fid_call!(ep, bind(cntr, fi::FI_SEND)), -fi::FI_EOPBADSTATE);
+    for busy in [cq, cntr, av, rig.domain.cast()] {
+        assert_eq!(fid_call!(busy, close()), -fi::FI_EBUSY);
+    }
+    rig.close(&[ep]);
+}
+
+#[test]
+fn objects_of_another_domain_are_refused() {
+    let (mut one, other) = (Rig::new(ALL), Rig::new(ALL));
+    let ep = one.open().unwrap();
+    assert_eq!(fid_call!(ep, bind(other.cq.cast(), BOTH)), -fi::FI_EDOMAIN);
+    assert_eq!(fid_call!(ep, bind(other.av.cast(), 0)), -fi::FI_EDOMAIN);
+    one.close(&[ep]);
+    other.close(&[]);
+}
+
+#[test]
+fn only_whole_infos_of_the_offered_type_open_endpoints() {
+    let mut rig = Rig::new(ALL);
+    for (type_, error) in [
+        (fi::FI_EP_MSG, fi::FI_ENOSYS),
+        (fi::FI_EP_DGRAM, fi::FI_ENOSYS),
+        (fi::FI_EP_UNSPEC, fi::FI_EINVAL),
+    ] {
+        rig.info.ep.type_ = type_;
+        assert_eq!(rig.open(), Err(-error));
+    }
+    rig.info.ep.type_ = fi::FI_EP_RDM;
+    rig.info.info.tx_attr = null_mut();
+    assert_eq!(rig.open(), Err(-fi::FI_EINVAL));
+    let null = made(|out| call!(rig.domain, ops.endpoint(null_mut(), out, null_mut())));
+    assert_eq!(null, Err(-fi::FI_EINVAL));
+    rig.close(&[]);
+}
+
+#[test]
+fn classes_of_operations_that_were_not_asked_for_do_not_exist() {
+    let mut rig = Rig::new(fi::FI_MSG);
+    let ep = rig.enabled(BOTH);
+    let nosys = -(fi::FI_ENOSYS as isize);
+    assert_eq!(call!(ep, tagged.inject(null(), 0, 0, 0)), nosys);
+    assert_eq!(call!(ep, rma.inject(null(), 0, 0, 0, 0)), nosys);
+    assert_eq!(
+        call!(ep, atomic.inject(null(), 0, 0, 0, 0, fi::FI_INT8, fi::FI_SUM)),
+        nosys
+    );
+    assert_eq!(call!(ep, collective.barrier(0, null_mut())), nosys);
+    assert_eq!(call!(ep, cm.shutdown(0)), -fi::FI_ENOSYS);
+    rig.close(&[ep]);
+}
+
+#[test]
+fn names_have_a_length_a_port_and_one_owner() {
+    let mut rig = Rig::new(ALL);
+    let ep = rig.open().unwrap();
+    let mut len = 0;
+    assert_eq!(call!(ep, cm.getname(null_mut(), &raw mut len)), -fi::FI_ETOOSMALL);
+    assert_eq!(len, ADDR_LEN);
+    let mut short = [0u8; 4];
+    len = short.len();
+    assert_eq!(
+        call!(ep, cm.getname(short.as_mut_ptr().cast(), &raw mut len)),
+        -fi::FI_ETOOSMALL
+    );
+    assert_eq!((len, short), (ADDR_LEN, [0; 4]));
+
+    // A second endpoint may not have the first one's name, but another one, and the first one's when that is gone.
+    let mut taken = name(ep);
+    let other = rig.bound(BOTH);
+    let own = name(other);
+    assert_ne!(own, taken);
+    assert_eq!(
+        call!(other, cm.setname(taken.as_mut_ptr().cast(), ADDR_LEN)),
+        -fi::FI_EADDRINUSE
+    );
+    rig.info.info.src_addr = taken.as_mut_ptr().cast();
+    rig.info.info.src_addrlen = ADDR_LEN;
+    assert_eq!(rig.open(), Err(-fi::FI_EADDRINUSE));
+    assert_eq!(name(other), own);
+    assert_eq!(close(ep), 0);
+    assert_eq!(call!(other, cm.setname(taken.as_mut_ptr().cast(), ADDR_LEN)), 0);
+    assert_eq!(name(other), taken);
+
+    assert_eq!(
+        call!(other, cm.setname(taken.as_mut_ptr().cast(), 3)),
+        -fi::FI_EINVAL
+    );
+    assert_eq!(enable(other), 0, "the bindings moved along");
+    assert_eq!(
+        call!(other, cm.setname(taken.as_mut_ptr().cast(), ADDR_LEN)),
+        -fi::FI_EOPBADSTATE
+    );
+    let me = rig.insert(other);
+    assert_eq!(send(other, me, b"moved"), 0);
+    rig.close(&[other]);
+}
+
+#[test]
+fn foreign_addresses_are_not_taken() {
+    let mut rig = Rig::new(ALL);
+    let ep = rig.open().unwrap();
+    let mut foreign = name(ep);
+    foreign[15] ^= 1;
+    rig.info.info.src_addr = foreign.as_mut_ptr().cast();
+    rig.info.info.src_addrlen = ADDR_LEN;
+    assert_eq!(rig.open(), Err(-fi::FI_EADDRNOTAVAIL));
+    rig.close(&[ep]);
+}
+
+#[test]
+fn options_have_values_and_limits() {
+    let mut rig = Rig::new(ALL);
+    let ep = rig.open().unwrap();
+    let get = |option| {
+        let (mut value, mut len) = (0usize, size_of::<usize>());
+        let result = call!(
+            ep,
+            ops.getopt(fi::FI_OPT_ENDPOINT, option, (&raw mut value).cast(), &raw mut len)
+        );
+        (result, value)
+    };
+    let set = |option, value: &[u8]| {
+        call!(
+            ep,
+            ops.setopt(fi::FI_OPT_ENDPOINT, option, value.as_ptr().cast(), value.len())
+        )
+    };
+    let size = |value: usize| value.to_ne_bytes();
+    assert_eq!(set(fi::FI_OPT_MIN_MULTI_RECV, &size(1 << 20)), 0);
+    assert_eq!(get(fi::FI_OPT_MIN_MULTI_RECV), (0, 1 << 20));
+    assert_eq!(set(fi::FI_OPT_MIN_MULTI_RECV, &[1, 2]), -fi::FI_ETOOSMALL);
+    assert_eq!(get(fi::FI_OPT_INJECT_TAGGED_SIZE), (0, INJECT_SIZE));
+    assert_eq!(get(fi::FI_OPT_MAX_ATOMIC_SIZE), (0, MAX_ATOMIC_BYTES));
+    assert_eq!(set(fi::FI_OPT_MAX_MSG_SIZE, &size(100)), 0);
+    assert_eq!(set(fi::FI_OPT_MAX_MSG_SIZE, &size(101)), -fi::FI_EINVAL);
+    assert_eq!(get(fi::FI_OPT_MAX_MSG_SIZE), (0, 100));
+    assert_eq!(set(fi::FI_OPT_SHARED_MEMORY_PERMITTED, &[1]), 0);
+    assert_eq!(set(fi::FI_OPT_SHARED_MEMORY_PERMITTED, &[0]), -fi::FI_EOPNOTSUPP);
+    assert_eq!(set(fi::FI_OPT_CUDA_API_PERMITTED, &[0]), -fi::FI_EINVAL);
+    assert_eq!(set(fi::FI_OPT_CM_DATA_SIZE, &size(1)), -fi::FI_ENOPROTOOPT);
+    assert_eq!(get(fi::FI_OPT_CM_DATA_SIZE).0, -fi::FI_ENOPROTOOPT);
+    assert_eq!(get(c_int::MAX).0, -fi::FI_ENOPROTOOPT);
+    let (mut byte, mut len) = (0u8, 1usize);
+    let option = fi::FI_OPT_MIN_MULTI_RECV;
+    let result = call!(
+        ep,
+        ops.getopt(fi::FI_OPT_ENDPOINT, option, (&raw mut byte).cast(), &raw mut len)
+    );
+    assert_eq!((result, len), (-fi::FI_ETOOSMALL, size_of::<usize>()));
+    let level = call!(ep, ops.getopt(99, option, (&raw mut byte).cast(), &raw mut len));
+    assert_eq!(level, -fi::FI_ENOPROTOOPT);
+    rig.close(&[ep]);
+}
+
+#[test]
+fn aliases_differ_in_their_flags_and_keep_the_endpoint() {
+    let mut rig = Rig::new(ALL);
+    rig.info.tx.op_flags = fi::FI_TRANSMIT_COMPLETE;
+    let ep = rig.enabled(BOTH | fi::FI_SELECTIVE_COMPLETION);
+    let me = rig.insert(ep);
+    let alias = |flags| {
+        made(|out| {
+            let mut args = fi::fi_alias { fid: out, flags };
+            fid_call!(ep, control(fi::FI_ALIAS, (&raw mut args).cast()))
+        })
+    };
+    assert_eq!(alias(fi::FI_COMPLETION), Err(-fi::FI_EINVAL), "no direction");
+    assert_eq!(alias(BOTH), Err(-fi::FI_EINVAL), "two directions");
+    assert_eq!(alias(fi::FI_TRANSMIT | fi::FI_TRIGGER), Err(-fi::FI_EBADFLAGS));
+    let loud: *mut fid_ep = alias(fi::FI_TRANSMIT | fi::FI_COMPLETION).unwrap().cast();
+
+    let mut flags = fi::FI_TRANSMIT;
+    assert_eq!(control(ep, fi::FI_GETOPSFLAG, &mut flags), 0);
+    assert_eq!(flags, fi::FI_TRANSMIT_COMPLETE);
+    flags = fi::FI_TRANSMIT;
+    assert_eq!(control(loud, fi::FI_GETOPSFLAG, &mut flags), 0);
+    assert_eq!(flags, fi::FI_COMPLETION);
+    flags = fi::FI_RECV | fi::FI_MULTI_RECV;
+    assert_eq!(control(ep, fi::FI_SETOPSFLAG, &mut flags), 0);
+    flags = fi::FI_RECV;
+    assert_eq!(control(ep, fi::FI_GETOPSFLAG, &mut flags), 0);
+    assert_eq!(flags, fi::FI_MULTI_RECV);
+    flags = fi::FI_RECV | fi::FI_INJECT;
+    assert_eq!(control(ep, fi::FI_SETOPSFLAG, &mut flags), -fi::FI_EBADFLAGS);
+
+    assert_eq!(send(ep, me, b"quiet"), 0);
+    assert!(rig.completions().is_empty());
+    assert_eq!(close(ep), 0);
+    assert_eq!(send(loud, me, b"loud"), 0);
+    let done = rig.completions();
+    assert_eq!(
+        done.iter().map(|c| c.flags).collect::<Vec<_>>(),
+        [fi::FI_SEND | fi::FI_MSG]
+    );
+    rig.close(&[loud]);
+}
+
+#[test]
+fn arguments_of_messages_are_checked() {
+    let mut rig = Rig::new(ALL);
+    let ep = rig.enabled(BOTH);
+    let me = rig.insert(ep);
+    let big = vec![0u8; INJECT_SIZE + 1];
+    let einval = -(fi::FI_EINVAL as isize);
+    let badflags = -(fi::FI_EBADFLAGS as isize);
+    assert_eq!(call!(ep, msg.inject(big.as_ptr().cast(), big.len(), me)), einval);
+    assert_eq!(
+        call!(ep, tagged.injectdata(big.as_ptr().cast(), big.len(), 0, me, 0)),
+        einval
+    );
+    assert_eq!(call!(ep, msg.sendmsg(null(), 0)), einval);
+    assert_eq!(call!(ep, tagged.recvmsg(null(), 0)), einval);
+    assert_eq!(
+        call!(ep, msg.sendv(null(), null_mut(), 1, me, null_mut())),
+        einval
+    );
+    let many = vec![
+        fi::iovec {
+            iov_base: null_mut(),
+            iov_len: 0
+        };
+        IOV_LIMIT + 1
+    ];
+    assert_eq!(
+        call!(
+            ep,
+            msg.sendv(many.as_ptr(), null_mut(), many.len(), me, null_mut())
+        ),
+        einval
+    );
+    assert_eq!(
+        call!(ep, msg.send(null(), usize::MAX, null_mut(), me, null_mut())),
+        einval
+    );
+    let huge = vec![
+        fi::iovec {
+            iov_base: null_mut(),
+            iov_len: isize::MAX.unsigned_abs()
+        };
+        2
+    ];
+    assert_eq!(
+        call!(
+            ep,
+            msg.sendv(huge.as_ptr(), null_mut(), huge.len(), me, null_mut())
+        ),
+        einval
+    );
+    let msg = fi::fi_msg {
+        addr: me,
+        ..fi::fi_msg::default()
+    };
+    assert_eq!(call!(ep, msg.sendmsg(&raw const msg, fi::FI_PEEK)), badflags);
+    assert_eq!(call!(ep, msg.sendmsg(&raw const msg, fi::FI_TRIGGER)), badflags);
+    let tagged = fi::fi_msg_tagged {
+        addr: me,
+        ..fi::fi_msg_tagged::default()
+    };
+    let trecvmsg = |flags| call!(ep, tagged.recvmsg(&raw const tagged, flags));
+    assert_eq!(trecvmsg(fi::FI_INJECT), badflags);
+    assert_eq!(trecvmsg(fi::FI_DISCARD), badflags, "neither peeked nor claimed");
+    assert_eq!(trecvmsg(fi::FI_MULTI_RECV), badflags);
+    assert_eq!(
+        trecvmsg(fi::FI_PEEK | fi::FI_CLAIM),
+        einval,
+        "a claim without a context"
+    );
+    rig.close(&[ep]);
+}
+
+#[test]
+fn messages_to_oneself_arrive() {
+    let mut rig = Rig::new(ALL);
+    let ep = rig.enabled(BOTH);
+    let me = rig.insert(ep);
+    let mut halves = [[0u8; 4]; 2];
+    let iov: Vec<fi::iovec> = halves
+        .iter_mut()
+        .map(|h| fi::iovec {
+            iov_base: h.as_mut_ptr().cast(),
+            iov_len: 4,
+        })
+        .collect();
+    let context: *mut c_void = (&raw mut rig).cast();
+    let src = fi::FI_ADDR_UNSPEC;
+    assert_eq!(
+        call!(
+            ep,
+            tagged.recvv(iov.as_ptr(), null_mut(), 2, src, 0x50, 0xf, context)
+        ),
+        0
+    );
+    assert_eq!(
+        call!(
+            ep,
+            tagged.injectdata(b"abcdefgh".as_ptr().cast(), 8, 77, me, 0x5a)
+        ),
+        0
+    );
+    let done = rig.completions();
+    let [c] = done.as_slice() else { panic!("{done:?}") };
+    assert_eq!(c.flags, fi::FI_RECV | fi::FI_TAGGED | fi::FI_REMOTE_CQ_DATA);
+    assert_eq!((c.op_context, c.len, c.data, c.tag), (context, 8, 77, 0x5a));
+    assert_eq!(halves, [*b"abcd", *b"efgh"]);
+    rig.close(&[ep]);
+}
+
+#[test]
+fn arguments_of_atomics_are_checked() {
+    let mut rig = Rig::new(ALL);
+    let ep = rig.enabled(BOTH);
+    let me = rig.insert(ep);
+    let mut count = 0;
+    assert_eq!(
+        call!(ep, atomic.writevalid(fi::FI_INT64, fi::FI_SUM, &raw mut count)),
+        0
+    );
+    assert_eq!(count, MAX_ATOMIC_BYTES / 8);
+    assert_eq!(
+        call!(ep, atomic.writevalid(fi::FI_INT64, fi::FI_SUM, null_mut())),
+        -fi::FI_EINVAL
+    );
+    let unsupported = -fi::FI_EOPNOTSUPP;
+    assert_eq!(
+        call!(ep, atomic.writevalid(fi::FI_FLOAT, fi::FI_BOR, &raw mut count)),
+        unsupported
+    );
+    assert_eq!(
+        call!(
+            ep,
+            atomic.writevalid(fi::FI_INT8, fi::FI_ATOMIC_READ, &raw mut count)
+        ),
+        unsupported
+    );
+    assert_eq!(
+        call!(
+            ep,
+            atomic.readwritevalid(fi::FI_INT8, fi::FI_ATOMIC_READ, &raw mut count)
+        ),
+        0
+    );
+    assert_eq!(
+        call!(
+            ep,
+            atomic.compwritevalid(fi::FI_FLOAT, fi::FI_CSWAP_LE, &raw mut count)
+        ),
+        0
+    );
+    let buf = vec![0u64; MAX_ATOMIC_BYTES / 8 + 1];
+    let post = |count, datatype, op| {
+        let buf = buf.as_ptr().cast();
+        errno(call!(
+            ep,
+            atomic.write(buf, count, null_mut(), me, 0, 0, datatype, op, null_mut())
+        ))
+    };
+    assert_eq!(post(1, fi::FI_FLOAT, fi::FI_BXOR), fi::FI_EOPNOTSUPP);
+    assert_eq!(post(1, fi::FI_INT64, fi::FI_CSWAP), fi::FI_EOPNOTSUPP);
+    assert_eq!(post(0, fi::FI_INT64, fi::FI_SUM), fi::FI_EINVAL);
+    assert_eq!(post(buf.len(), fi::FI_INT64, fi::FI_SUM), fi::FI_EINVAL);
+    assert_eq!(post(usize::MAX / 2, fi::FI_INT64, fi::FI_SUM), fi::FI_EINVAL);
+    let ioc = fi::fi_ioc {
+        addr: buf.as_ptr().cast_mut().cast(),
+        count: 2,
+    };
+    let range = fi::fi_rma_ioc {
+        addr: 0,
+        count: 1,
+        key: 0,
+    };
+    let msg = fi::fi_msg_atomic {
+        msg_iov: &raw const ioc,
+        iov_count: 1,
+        addr: me,
+        rma_iov: &raw const range,
+        rma_iov_count: 1,
+        datatype: fi::FI_INT64,
+        op: fi::FI_SUM,
+        ..fi::fi_msg_atomic::default()
+    };
+    assert_eq!(
+        errno(call!(ep, atomic.writemsg(&raw const msg, 0))),
+        fi::FI_EINVAL,
+        "lengths differ"
+    );
+    rig.close(&[ep]);
+}
+
+#[test]
+fn remote_and_local_lengths_agree() {
+    let mut rig = Rig::new(ALL);
+    let ep = rig.enabled(BOTH);
+    let me = rig.insert(ep);
+    let mut buf = [0u8; 16];
+    let iov = fi::iovec {
+        iov_base: buf.as_mut_ptr().cast(),
+        iov_len: 16,
+    };
+    let range = fi::fi_rma_iov {
+        addr: 0,
+        len: 15,
+        key: 0,
+    };
+    let mut msg = fi::fi_msg_rma {
+        msg_iov: &raw const iov,
+        iov_count: 1,
+        addr: me,
+        rma_iov: &raw const range,
+        rma_iov_count: 1,
+        ..fi::fi_msg_rma::default()
+    };
+    assert_eq!(errno(call!(ep, rma.writemsg(&raw const msg, 0))), fi::FI_EINVAL);
+    assert_eq!(
+        errno(call!(ep, rma.readmsg(&raw const msg, fi::FI_INJECT))),
+        fi::FI_EBADFLAGS
+    );
+    msg.rma_iov_count = 0;
+    assert_eq!(errno(call!(ep, rma.readmsg(&raw const msg, 0))), fi::FI_EINVAL);
+    rig.close(&[ep]);
+}

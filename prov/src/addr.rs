@@ -45,7 +45,10 @@ pub(crate) struct Reader {
 
 impl Reader {
     pub(crate) fn of(node: &scif::Node) -> Reader {
-        Reader { node: node.id(), host: node.host_hash() }
+        Reader {
+            node: node.id(),
+            host: node.host_hash(),
+        }
     }
 }
 
@@ -71,7 +74,10 @@ impl fmt::Display for AddrError {
                  SCIF_RUNTIME_DIR in containers that share one"
             ),
             AddrError::OtherIp(ip) => {
-                write!(f, "{ip} is not an address of this host; a job over scif lives on one host: choose another provider (FI_PROVIDER) for jobs that span hosts")
+                write!(
+                    f,
+                    "{ip} is not an address of this host; a job over scif lives on one host: choose another provider (FI_PROVIDER) for jobs that span hosts"
+                )
             }
         }
     }
@@ -80,7 +86,12 @@ impl fmt::Display for AddrError {
 impl Addr {
     /// An address as a user means it: this host, the reader's own node.
     pub(crate) const fn this_host(ip: Ipv4Addr, port: u16) -> Addr {
-        Addr { ip, port, node: 0, host: 0 }
+        Addr {
+            ip,
+            port,
+            node: 0,
+            host: 0,
+        }
     }
 
     /// Takes the bytes apart; `None` when they are too short or of another family.
@@ -92,8 +103,17 @@ impl Addr {
         }
         let host = u32::from_be_bytes([h0, h1, h2, h3]);
         // Without a host the rest of sin_zero is whatever a careless program left there.
-        let node = if host == 0 { 0 } else { u16::from_be_bytes([n0, n1]) };
-        Some(Addr { ip: Ipv4Addr::new(a, b, c, d), port: u16::from_be_bytes([p0, p1]), node, host })
+        let node = if host == 0 {
+            0
+        } else {
+            u16::from_be_bytes([n0, n1])
+        };
+        Some(Addr {
+            ip: Ipv4Addr::new(a, b, c, d),
+            port: u16::from_be_bytes([p0, p1]),
+            node,
+            host,
+        })
     }
 
     pub(crate) fn to_bytes(self) -> [u8; ADDR_LEN] {
@@ -109,17 +129,27 @@ impl Addr {
     ///
     /// # Errors
     /// [`AddrError::OtherHost`] and [`AddrError::OtherIp`] when it leads to another host.
-    pub(crate) fn port_id(&self, reader: Reader, is_local_ip: impl FnOnce(Ipv4Addr) -> bool) -> Result<PortId, AddrError> {
+    pub(crate) fn port_id(
+        &self,
+        reader: Reader,
+        is_local_ip: impl FnOnce(Ipv4Addr) -> bool,
+    ) -> Result<PortId, AddrError> {
         if self.host == 0 {
             if !is_local_ip(self.ip) {
                 return Err(AddrError::OtherIp(self.ip));
             }
-            return Ok(PortId { node: reader.node, port: self.port });
+            return Ok(PortId {
+                node: reader.node,
+                port: self.port,
+            });
         }
         if self.host != reader.host {
             return Err(AddrError::OtherHost(*self));
         }
-        Ok(PortId { node: self.node, port: self.port })
+        Ok(PortId {
+            node: self.node,
+            port: self.port,
+        })
     }
 }
 
@@ -132,7 +162,13 @@ impl fmt::Display for Addr {
 
 /// The bytes of a SCIF port's own name, as `fi_getname` gives it.
 pub(crate) fn encode(ip: Ipv4Addr, id: PortId, host: u32) -> [u8; ADDR_LEN] {
-    Addr { ip, port: id.port, node: id.node, host }.to_bytes()
+    Addr {
+        ip,
+        port: id.port,
+        node: id.node,
+        host,
+    }
+    .to_bytes()
 }
 
 /// The SCIF port that sixteen bytes lead to, for `reader`.
@@ -140,19 +176,31 @@ pub(crate) fn encode(ip: Ipv4Addr, id: PortId, host: u32) -> [u8; ADDR_LEN] {
 /// # Errors
 /// See [`AddrError`].
 pub(crate) fn decode(bytes: &[u8], reader: Reader) -> Result<PortId, AddrError> {
-    Addr::from_bytes(bytes).ok_or(AddrError::Malformed)?.port_id(reader, crate::resolve::is_local)
+    Addr::from_bytes(bytes)
+        .ok_or(AddrError::Malformed)?
+        .port_id(reader, crate::resolve::is_local)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const HERE: Reader = Reader { node: 3, host: 0xdead_beef };
+    const HERE: Reader = Reader {
+        node: 3,
+        host: 0xdead_beef,
+    };
     const LOOPBACK: Ipv4Addr = Ipv4Addr::LOCALHOST;
 
     #[test]
     fn bytes_are_those_of_a_sockaddr_in() {
-        let bytes = encode(LOOPBACK, PortId { node: 0x0102, port: 7471 }, 0x0a0b_0c0d);
+        let bytes = encode(
+            LOOPBACK,
+            PortId {
+                node: 0x0102,
+                port: 7471,
+            },
+            0x0a0b_0c0d,
+        );
         assert_eq!(bytes[..2], 2u16.to_ne_bytes());
         assert_eq!(bytes[2..4], 7471u16.to_be_bytes());
         assert_eq!(bytes[4..8], [127, 0, 0, 1]);
@@ -162,7 +210,12 @@ mod tests {
     #[test]
     fn a_name_comes_back_as_it_went() {
         for (node, port, host) in [(0, 0, 1), (7, 65535, u32::MAX), (u16::MAX, 1, 0x8000_0000)] {
-            let a = Addr { ip: Ipv4Addr::new(10, 0, 0, 9), port, node, host };
+            let a = Addr {
+                ip: Ipv4Addr::new(10, 0, 0, 9),
+                port,
+                node,
+                host,
+            };
             assert_eq!(Addr::from_bytes(&a.to_bytes()), Some(a));
         }
     }
@@ -184,7 +237,12 @@ mod tests {
 
     #[test]
     fn identity_ignores_the_ip_address() {
-        let a = Addr { ip: Ipv4Addr::new(8, 8, 8, 8), port: 5, node: 9, host: HERE.host };
+        let a = Addr {
+            ip: Ipv4Addr::new(8, 8, 8, 8),
+            port: 5,
+            node: 9,
+            host: HERE.host,
+        };
         assert_eq!(a.port_id(HERE, |_| false), Ok(PortId { node: 9, port: 5 }));
         let other = Addr { host: 1, ..a };
         assert_eq!(other.port_id(HERE, |_| true), Err(AddrError::OtherHost(other)));
@@ -202,6 +260,9 @@ mod tests {
 
     #[test]
     fn text_is_the_one_of_fi_av_straddr() {
-        assert_eq!(Addr::this_host(LOOPBACK, 9228).to_string(), "fi_sockaddr_in://127.0.0.1:9228");
+        assert_eq!(
+            Addr::this_host(LOOPBACK, 9228).to_string(),
+            "fi_sockaddr_in://127.0.0.1:9228"
+        );
     }
 }

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-#![expect(unsafe_code, reason = "recovers Rust objects from the pointers that C passes around")]
+#![expect(
+    unsafe_code,
+    reason = "recovers Rust objects from the pointers that C passes around"
+)]
 //! The edge between libfabric's C calls and this crate: no panic crosses it, errors become `-FI_E*`, and a
 //! `struct fid *` becomes a checked reference to the object it is the head of.
 //!
@@ -119,7 +122,9 @@ pub(crate) unsafe fn object<'a, T: Object, F>(ptr: *const F) -> Result<&'a T, Er
 /// `ptr` is null or points to a live `struct fid`.
 pub(crate) unsafe fn class_of(ptr: *const fid) -> Result<usize, Errno> {
     // SAFETY: null or a live struct fid, by the caller's contract.
-    unsafe { ptr.as_ref() }.map(|head| head.fclass).ok_or(fi::FI_EINVAL)
+    unsafe { ptr.as_ref() }
+        .map(|head| head.fclass)
+        .ok_or(fi::FI_EINVAL)
 }
 
 /// Gives an object to C: the pointer to its `fid_*` head.
@@ -179,7 +184,9 @@ pub(crate) unsafe fn slice<'a, T>(ptr: *const T, len: usize) -> Result<&'a [T], 
     if len == 0 {
         return Ok(&[]);
     }
-    let bytes = len.checked_mul(size_of::<T>()).filter(|&b| isize::try_from(b).is_ok());
+    let bytes = len
+        .checked_mul(size_of::<T>())
+        .filter(|&b| isize::try_from(b).is_ok());
     if ptr.is_null() || !ptr.is_aligned() || bytes.is_none() {
         return Err(fi::FI_EINVAL);
     }
@@ -212,7 +219,9 @@ pub(crate) unsafe fn strerror(errno: Errno, buf: *mut c_char, len: usize) -> *co
         // SAFETY: any number is allowed; the result is a string that lasts at least until this thread's next call.
         None => unsafe { libc::strerror(errno) },
     };
-    let Some(last) = len.checked_sub(1).filter(|_| !buf.is_null()) else { return text };
+    let Some(last) = len.checked_sub(1).filter(|_| !buf.is_null()) else {
+        return text;
+    };
     // SAFETY: text is a string, and buf has room for len = last + 1 bytes (caller's contract).
     unsafe { libc::strncpy(buf, text, last) };
     // SAFETY: within those len bytes.

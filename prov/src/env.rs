@@ -30,8 +30,6 @@ pub(crate) struct Env {
     pub(crate) process_vm: bool,
     /// Sender and receiver both copy a large message while both wait for it.
     pub(crate) both_sides: bool,
-    /// Polls of the rings between two looks at the sockets.
-    pub(crate) poll_links: u32,
 }
 
 /// What a parameter may be set to, and the field it sets.
@@ -41,8 +39,6 @@ enum Kind {
     Choice(&'static str, &'static str, fn(&mut Env) -> &mut bool),
     /// A number of bytes, with K, M or G for powers of 1024.
     Size(fn(&mut Env) -> &mut usize),
-    /// A number above zero.
-    Count(fn(&mut Env) -> &mut u32),
 }
 
 struct Param {
@@ -93,20 +89,19 @@ static TABLE: &[Param] = &[
         default: "1",
         help: "Let sender and receiver both copy parts of a large message while both wait for it",
     },
-    Param {
-        name: c"poll_links",
-        kind: Kind::Count(|env| &mut env.poll_links),
-        default: "64",
-        help: "Number of polls of the rings between two looks at the sockets for new connections and deaths",
-    },
 ];
 
 /// The settings of this process.
 pub(crate) fn env() -> &'static Env {
     static ENV: OnceLock<Env> = OnceLock::new();
-    ENV.get_or_init(|| read(ask, |name, value, wanted| {
-        warn(Subsys::Core, format_args!("FI_SCIF_{name} ignored, not {wanted}: {value}"));
-    }))
+    ENV.get_or_init(|| {
+        read(ask, |name, value, wanted| {
+            warn(
+                Subsys::Core,
+                format_args!("FI_SCIF_{name} ignored, not {wanted}: {value}"),
+            );
+        })
+    })
 }
 
 /// Makes the parameters known to the host and reads them.
@@ -127,7 +122,7 @@ enum Said {
 fn ask(param: &Param) -> Said {
     let kind = match param.kind {
         Kind::Bool(_) => FI_PARAM_BOOL,
-        Kind::Choice(..) | Kind::Size(_) | Kind::Count(_) => FI_PARAM_STRING,
+        Kind::Choice(..) | Kind::Size(_) => FI_PARAM_STRING,
     };
     let help = CString::new(format!("{} (default: {})", param.help, param.default)).unwrap_or_default();
     said(host::param(param.name, kind, &help), || {
@@ -142,7 +137,9 @@ fn said(answer: Result<ParamValue, c_int>, environment: impl FnOnce() -> Option<
         Ok(ParamValue::String(text)) => Said::Text(text.to_string_lossy().into_owned()),
         Ok(ParamValue::Int(_) | ParamValue::Size(_)) => Said::Nothing,
         Err(FI_EINVAL) => Said::Refused,
-        Err(FI_ENOSYS) => environment().map_or(Said::Nothing, |text| Said::Text(text.to_string_lossy().into_owned())),
+        Err(FI_ENOSYS) => environment().map_or(Said::Nothing, |text| {
+            Said::Text(text.to_string_lossy().into_owned())
+        }),
         Err(_) => Said::Nothing,
     }
 }
@@ -155,7 +152,6 @@ fn read(ask: impl Fn(&Param) -> Said, complain: impl Fn(&str, &str, &str)) -> En
         eager_size: 0,
         process_vm: false,
         both_sides: false,
-        poll_links: 0,
     };
     for param in TABLE {
         let set = set(param, &mut env, param.default);
@@ -189,9 +185,8 @@ fn set(param: &Param, env: &mut Env, text: &str) -> Result<(), String> {
                 _ => return Err(format!("'{no}' or '{yes}'")),
             }
         }
-        Kind::Size(field) => *field(env) = parse_size(text).ok_or("a number of bytes such as 16384 or 16K")?,
-        Kind::Count(field) => {
-            *field(env) = text.parse().ok().filter(|count| *count > 0).ok_or("a number above zero")?;
+        Kind::Size(field) => {
+            *field(env) = parse_size(text).ok_or("a number of bytes such as 16384 or 16K")?
         }
     }
     Ok(())
@@ -226,7 +221,10 @@ mod tests {
         let env = read(
             |param| {
                 let name = param.name.to_str().unwrap();
-                values.iter().find(|(n, _)| *n == name).map_or(Said::Nothing, |(_, v)| Said::Text((*v).to_owned()))
+                values
+                    .iter()
+                    .find(|(n, _)| *n == name)
+                    .map_or(Said::Nothing, |(_, v)| Said::Text((*v).to_owned()))
             },
             |name, _, _| complaints.borrow_mut().push(name.to_owned()),
         );
@@ -238,7 +236,7 @@ mod tests {
         let (env, complaints) = with(&[]);
         assert!(complaints.is_empty());
         assert!(!env.stats && env.ptracer && !env.peer_death_any && env.process_vm && env.both_sides);
-        assert_eq!((env.eager_size, env.poll_links), (16384, 64));
+        assert_eq!(env.eager_size, 16384);
     }
 
     #[test]
@@ -248,11 +246,10 @@ mod tests {
             ("ptracer", "off"),
             ("peer_death", "ANY"),
             ("eager_size", " 2k "),
-            ("poll_links", "7"),
         ]);
         assert!(complaints.is_empty());
         assert!(env.stats && !env.ptracer && env.peer_death_any);
-        assert_eq!((env.eager_size, env.poll_links), (2048, 7));
+        assert_eq!(env.eager_size, 2048);
     }
 
     #[test]
@@ -261,16 +258,21 @@ mod tests {
             ("stats", "perhaps"),
             ("peer_death", "some"),
             ("eager_size", "16X"),
-            ("poll_links", "0"),
             ("process_vm", ""),
         ]);
         assert_eq!(env, with(&[]).0);
-        assert_eq!(complaints, ["STATS", "PEER_DEATH", "EAGER_SIZE", "PROCESS_VM", "POLL_LINKS"]);
+        assert_eq!(complaints, ["STATS", "PEER_DEATH", "EAGER_SIZE", "PROCESS_VM"]);
     }
 
     #[test]
     fn sizes() {
-        for (text, size) in [("0", Some(0)), ("1M", Some(1 << 20)), ("2g", Some(2 << 30)), ("k", None), ("-1", None)] {
+        for (text, size) in [
+            ("0", Some(0)),
+            ("1M", Some(1 << 20)),
+            ("2g", Some(2 << 30)),
+            ("k", None),
+            ("-1", None),
+        ] {
             assert_eq!(parse_size(text), size, "{text}");
         }
         assert_eq!(parse_size("99999999999999999999"), None);

@@ -36,9 +36,17 @@ unsafe impl entry::Object for Fabric {
     const FCLASS: usize = fi::FI_CLASS_FABRIC;
 }
 
-static FID_OPS: fi::fi_ops = fi::fi_ops { close, ..fi::FI_OPS_NOSYS };
-static OPS: fi::fi_ops_fabric =
-    fi::fi_ops_fabric { domain, eq_open: eq::open, trywait, domain2, ..fi::FI_OPS_FABRIC_NOSYS };
+static FID_OPS: fi::fi_ops = fi::fi_ops {
+    close,
+    ..fi::FI_OPS_NOSYS
+};
+static OPS: fi::fi_ops_fabric = fi::fi_ops_fabric {
+    domain,
+    eq_open: eq::open,
+    trywait,
+    domain2,
+    ..fi::FI_OPS_FABRIC_NOSYS
+};
 
 /// `int fabric(struct fi_fabric_attr *attr, struct fid_fabric **fabric, void *context)`
 ///
@@ -54,12 +62,24 @@ pub(crate) unsafe extern "C" fn open(
         let attr = unsafe { attr.as_ref() }.ok_or(fi::FI_EINVAL)?;
         // SAFETY: null or a string.
         let name = unsafe { entry::string(attr.name) };
-        if fabric.is_null() || name.is_some_and(|name| !name.to_bytes().eq_ignore_ascii_case(NAME.to_bytes())) {
+        if fabric.is_null() || name.is_some_and(|name| !name.to_bytes().eq_ignore_ascii_case(NAME.to_bytes()))
+        {
             return Err(fi::FI_EINVAL);
         }
-        let shared = Arc::new(FabricShared { api_version: attr.api_version, node: open_node()? });
-        let head = fi::fid { fclass: fi::FI_CLASS_FABRIC, context, ops: &raw const FID_OPS };
-        let fid = fi::fid_fabric { fid: head, ops: &raw const OPS, api_version: attr.api_version };
+        let shared = Arc::new(FabricShared {
+            api_version: attr.api_version,
+            node: open_node()?,
+        });
+        let head = fi::fid {
+            fclass: fi::FI_CLASS_FABRIC,
+            context,
+            ops: &raw const FID_OPS,
+        };
+        let fid = fi::fid_fabric {
+            fid: head,
+            ops: &raw const OPS,
+            api_version: attr.api_version,
+        };
         let new = entry::give(Box::new(Fabric { fid, shared }));
         remember(new);
         // SAFETY: not null; C passes room for the result.
@@ -157,7 +177,10 @@ pub(crate) struct FabricShared {
 /// What the engine says, as one of libfabric's numbers; the reason is logged.
 pub(crate) fn open_node() -> Result<Arc<Node>, Errno> {
     let config = Config::from_env();
-    let config = Config { ptracer: config.ptracer && env::env().ptracer, ..config };
+    let config = Config {
+        ptracer: config.ptracer && env::env().ptracer,
+        ..config
+    };
     let node = Node::open(config, TransportKind::Soft).map_err(|error| failed(&error))?;
     tell(&node);
     Ok(node)
@@ -179,15 +202,21 @@ fn failed(error: &scif::Error) -> Errno {
 static OPEN: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
 fn remember(fabric: *mut fi::fid_fabric) {
-    OPEN.lock().unwrap_or_else(PoisonError::into_inner).push(fabric.expose_provenance());
+    OPEN.lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .push(fabric.expose_provenance());
 }
 
 fn forget(fabric: *mut fi::fid_fabric) {
-    OPEN.lock().unwrap_or_else(PoisonError::into_inner).retain(|open| *open != fabric.addr());
+    OPEN.lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .retain(|open| *open != fabric.addr());
 }
 
 /// The fabric that a program has open already, which fi_getinfo(3) tells; null when there is none.
 pub(crate) fn first_open() -> *mut fi::fid_fabric {
     let open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-    open.first().map_or(ptr::null_mut(), |&fabric| ptr::with_exposed_provenance_mut(fabric))
+    open.first().map_or(ptr::null_mut(), |&fabric| {
+        ptr::with_exposed_provenance_mut(fabric)
+    })
 }

@@ -19,7 +19,11 @@ struct State {
     newest: u32,
 }
 
-static STATE: RwLock<State> = RwLock::new(State { host: Host::NONE, oldest: None, newest: 0 });
+static STATE: RwLock<State> = RwLock::new(State {
+    host: Host::NONE,
+    oldest: None,
+    newest: 0,
+});
 
 fn with<R>(f: impl FnOnce(&State) -> R) -> R {
     f(&STATE.read().unwrap_or_else(PoisonError::into_inner))
@@ -64,7 +68,10 @@ pub(crate) fn log(level: u32, subsys: u32, func: &CStr, line: u32, text: &CStr) 
 /// `FI_ENODATA`: not set. `FI_EINVAL`: set to what it cannot be. `FI_ENOSYS`: the host has no parameters.
 pub(crate) fn param(name: &CStr, kind: fi_param_type, help: &CStr) -> Result<ParamValue, c_int> {
     with(|state| {
-        let param = state.host.param_define(&PROVIDER, name, kind, help).map_err(|_| FI_ENOSYS)?;
+        let param = state
+            .host
+            .param_define(&PROVIDER, name, kind, help)
+            .map_err(|_| FI_ENOSYS)?;
         state.host.param_get(&param)
     })
 }

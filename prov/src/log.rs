@@ -89,16 +89,19 @@ pub(crate) fn warn_once(once: &Once, subsys: Subsys, text: fmt::Arguments<'_>) {
 pub(crate) fn fall_back(peer: PortId, pid: c_int, error: &AccessError) {
     static SAID: Mutex<Option<HashSet<(c_int, &'static str)>>> = Mutex::new(None);
     let (cause, advice) = match error {
-        AccessError::Denied => {
-            ("permission denied", "; all further data to and from it too (see kernel.yama.ptrace_scope, FI_SCIF_PTRACER)")
-        }
+        AccessError::Denied => (
+            "permission denied",
+            "; all further data to and from it too (see kernel.yama.ptrace_scope, FI_SCIF_PTRACER)",
+        ),
         AccessError::Fault => ("bad address", ""),
         AccessError::Gone => ("no such process", ""),
         AccessError::Short(_) => ("short copy", ""),
     };
     let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
     if said.get_or_insert_default().insert((pid, cause)) {
-        let text = format_args!("no direct copy with process {pid} at {peer}, {cause}: data goes through the ring{advice}");
+        let text = format_args!(
+            "no direct copy with process {pid} at {peer}, {cause}: data goes through the ring{advice}"
+        );
         match error {
             AccessError::Denied => warn(Subsys::EpData, text),
             AccessError::Fault | AccessError::Gone | AccessError::Short(_) => info(Subsys::EpData, text),
@@ -120,7 +123,13 @@ fn say(level: u32, subsys: Subsys, text: fmt::Arguments<'_>, place: &Location<'_
 }
 
 fn send(level: u32, subsys: Subsys, text: fmt::Arguments<'_>, file: &str, line: u32) {
-    host::log(level, subsys.number(), &c_string(module(file)), line, &c_string(&text.to_string()));
+    host::log(
+        level,
+        subsys.number(),
+        &c_string(module(file)),
+        line,
+        &c_string(&text.to_string()),
+    );
 }
 
 /// The module that a file is of.
@@ -128,13 +137,17 @@ fn module(file: &str) -> &str {
     let path = Path::new(file);
     let own = path.file_stem().filter(|stem| *stem != "mod");
     let of_directory = || path.parent().and_then(Path::file_name);
-    own.or_else(of_directory).and_then(OsStr::to_str).unwrap_or("scif")
+    own.or_else(of_directory)
+        .and_then(OsStr::to_str)
+        .unwrap_or("scif")
 }
 
 /// The text up to its first NUL.
 fn c_string(text: &str) -> CString {
     let end = text.find('\0').unwrap_or(text.len());
-    text.get(..end).and_then(|text| CString::new(text).ok()).unwrap_or_default()
+    text.get(..end)
+        .and_then(|text| CString::new(text).ok())
+        .unwrap_or_default()
 }
 
 /// Takes what the engine says through the `log` crate.
@@ -151,14 +164,23 @@ fn level(level: log::Level) -> u32 {
 
 impl log::Log for Bridge {
     fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
-        host::log_enabled(level(metadata.level()), Subsys::of_target(metadata.target()).number())
+        host::log_enabled(
+            level(metadata.level()),
+            Subsys::of_target(metadata.target()).number(),
+        )
     }
 
     fn log(&self, record: &log::Record<'_>) {
         if self.enabled(record.metadata()) {
             let subsys = Subsys::of_target(record.target());
             let file = record.file().unwrap_or("scif");
-            send(level(record.level()), subsys, *record.args(), file, record.line().unwrap_or(0));
+            send(
+                level(record.level()),
+                subsys,
+                *record.args(),
+                file,
+                record.line().unwrap_or(0),
+            );
         }
     }
 

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-#![expect(unsafe_code, reason = "getaddrinfo and getifaddrs of the C library: lists of C structs")]
+#![expect(
+    unsafe_code,
+    reason = "getaddrinfo and getifaddrs of the C library: lists of C structs"
+)]
 //! What the machine's resolver knows: the IPv4 address and port behind a node and a service name, and which IPv4
 //! addresses are this host's.
 //!
@@ -13,7 +16,11 @@ use std::ptr;
 
 /// IPv4 address and port behind `node` and `service`; the loopback address without a node, port 0 without a
 /// service. `None` when either does not resolve.
-pub(crate) fn resolve(node: Option<&CStr>, service: Option<&CStr>, numeric_host: bool) -> Option<(Ipv4Addr, u16)> {
+pub(crate) fn resolve(
+    node: Option<&CStr>,
+    service: Option<&CStr>,
+    numeric_host: bool,
+) -> Option<(Ipv4Addr, u16)> {
     if node.is_none() && service.is_none() {
         return Some((Ipv4Addr::LOCALHOST, 0));
     }
@@ -78,7 +85,10 @@ unsafe fn sockaddr_v4(addr: *const libc::sockaddr) -> Option<(Ipv4Addr, u16)> {
     }
     // SAFETY: the family says that a sockaddr_in is there (caller's contract); alignment is not relied upon.
     let v4 = unsafe { addr.cast::<libc::sockaddr_in>().read_unaligned() };
-    Some((Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr)), u16::from_be(v4.sin_port)))
+    Some((
+        Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr)),
+        u16::from_be(v4.sin_port),
+    ))
 }
 
 #[cfg(test)]
@@ -92,8 +102,14 @@ mod tests {
 
     #[test]
     fn numbers_resolve_without_a_name_server() {
-        assert_eq!(resolve(Some(c"10.1.2.3"), Some(c"9228"), true), Some((Ipv4Addr::new(10, 1, 2, 3), 9228)));
-        assert_eq!(resolve(None, Some(c"9228"), false), Some((Ipv4Addr::LOCALHOST, 9228)));
+        assert_eq!(
+            resolve(Some(c"10.1.2.3"), Some(c"9228"), true),
+            Some((Ipv4Addr::new(10, 1, 2, 3), 9228))
+        );
+        assert_eq!(
+            resolve(None, Some(c"9228"), false),
+            Some((Ipv4Addr::LOCALHOST, 9228))
+        );
         assert_eq!(resolve(Some(c"localhost"), None, true), None);
         assert_eq!(resolve(Some(c"127.0.0.1"), Some(c"no such service"), true), None);
     }

@@ -8,7 +8,9 @@
 use std::ffi::c_char;
 use std::ptr;
 
-use libfabric_sys::{FI_SOCKADDR_IN, fi_domain_attr, fi_ep_attr, fi_fabric_attr, fi_info, fi_rx_attr, fi_tx_attr};
+use libfabric_sys::{
+    FI_SOCKADDR_IN, fi_domain_attr, fi_ep_attr, fi_fabric_attr, fi_info, fi_rx_attr, fi_tx_attr,
+};
 
 use super::shape::Info;
 use crate::attr::NAME;
@@ -31,8 +33,15 @@ const _: () = {
 pub(super) fn list(infos: &[Info]) -> Option<*mut fi_info> {
     let mut head = ptr::null_mut();
     for info in infos.iter().rev() {
-        let parts = fi_info { next: head, ..parts(info) };
-        let node = if is_whole(&parts, info) { piece(parts, ROOM) } else { ptr::null_mut() };
+        let parts = fi_info {
+            next: head,
+            ..parts(info)
+        };
+        let node = if is_whole(&parts, info) {
+            piece(parts, ROOM)
+        } else {
+            ptr::null_mut()
+        };
         if node.is_null() {
             release_parts(&parts);
             free(head);
@@ -102,7 +111,11 @@ fn release_parts(info: &fi_info) {
 fn with_name<T>(make: impl FnOnce(*mut c_char) -> *mut T) -> *mut T {
     // SAFETY: a string that ends in NUL; a null result is looked at.
     let name = unsafe { libc::strdup(NAME.as_ptr()) };
-    let whole = if name.is_null() { ptr::null_mut() } else { make(name) };
+    let whole = if name.is_null() {
+        ptr::null_mut()
+    } else {
+        make(name)
+    };
     if whole.is_null() {
         release(name);
     }
@@ -140,12 +153,23 @@ mod tests {
     fn a_list_holds_everything_and_can_be_freed() {
         let host = libfabric_sys::fi_version(2, 5);
         let addr = Addr::this_host(Ipv4Addr::LOCALHOST, 9228);
-        let info = shape(&OFFERS[0], &Asked { version: host, host, hints: None }, (addr, Some(addr)));
+        let info = shape(
+            &OFFERS[0],
+            &Asked {
+                version: host,
+                host,
+                hints: None,
+            },
+            (addr, Some(addr)),
+        );
         let head = list(&[info.clone(), info]).unwrap();
         // SAFETY: made above.
         let first = unsafe { *head };
         assert!(!first.next.is_null());
-        assert_eq!((first.src_addrlen, first.dest_addrlen, first.addr_format), (16, 16, FI_SOCKADDR_IN));
+        assert_eq!(
+            (first.src_addrlen, first.dest_addrlen, first.addr_format),
+            (16, 16, FI_SOCKADDR_IN)
+        );
         // SAFETY: made above.
         let domain = unsafe { *first.domain_attr };
         assert_eq!(domain.cq_data_size, 8);

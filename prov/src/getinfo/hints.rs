@@ -134,7 +134,10 @@ mod tests {
     #[test]
     fn the_domain_attribute_grew_as_the_releases_say() {
         let len = |major, minor| domain_attr_len(fi_version(major, minor));
-        assert_eq!([len(1, 17), len(1, 20), len(2, 0), len(2, 4), len(2, 5), len(2, 6)], [192, 200, 208, 208, 224, 224]);
+        assert_eq!(
+            [len(1, 17), len(1, 20), len(2, 0), len(2, 4), len(2, 5), len(2, 6)],
+            [192, 200, 208, 208, 224, 224]
+        );
     }
 
     #[test]
@@ -143,12 +146,21 @@ mod tests {
         domain.mr_cnt = 5;
         domain.max_ep_auth_key = 6;
         domain.max_cntr_value = 7;
-        let info = fi_info { domain_attr: &raw mut domain, ..fi_info::ZERO };
+        let info = fi_info {
+            domain_attr: &raw mut domain,
+            ..fi_info::ZERO
+        };
         // SAFETY: a whole info.
-        let old = unsafe { read(&raw const info, fi_version(1, 17)) }.unwrap().domain.unwrap();
+        let old = unsafe { read(&raw const info, fi_version(1, 17)) }
+            .unwrap()
+            .domain
+            .unwrap();
         assert_eq!((old.mr_cnt, old.max_ep_auth_key, old.max_cntr_value), (5, 0, 0));
         // SAFETY: a whole info.
-        let new = unsafe { read(&raw const info, fi_version(2, 5)) }.unwrap().domain.unwrap();
+        let new = unsafe { read(&raw const info, fi_version(2, 5)) }
+            .unwrap()
+            .domain
+            .unwrap();
         assert_eq!((new.mr_cnt, new.max_ep_auth_key, new.max_cntr_value), (5, 6, 7));
     }
 

@@ -43,7 +43,14 @@ pub(crate) unsafe extern "C" fn getinfo(
         let service = unsafe { string(service) };
         // SAFETY: null or an info as the host library lays it out, by the contract of fi_getinfo.
         let hints = unsafe { hints::read(hints, host) };
-        let infos = answer(&Request { version, host, node, service, flags, hints })?;
+        let infos = answer(&Request {
+            version,
+            host,
+            node,
+            service,
+            flags,
+            hints,
+        })?;
         let list = alloc::list(&infos).ok_or(FI_ENOMEM)?;
         // SAFETY: the caller's place for the result.
         unsafe { put(info, list) }.inspect_err(|_| alloc::free(list))
@@ -66,13 +73,20 @@ fn answer(request: &Request<'_>) -> Result<Vec<Info>, Errno> {
     if request.flags & FI_SOURCE != 0 && request.node.is_none() && request.service.is_none() {
         return Err(FI_EINVAL);
     }
-    let asked = matching::Asked { version: request.version, host: request.host, hints: request.hints.as_ref() };
+    let asked = matching::Asked {
+        version: request.version,
+        host: request.host,
+        hints: request.hints.as_ref(),
+    };
     let fitting: Vec<_> = OFFERS
         .iter()
         .filter(|offer| match matching::check(offer, &asked) {
             Ok(()) => true,
             Err(miss) => {
-                info(Subsys::Core, format_args!("no endpoint of type {} for these hints: {miss}", offer.ep_type));
+                info(
+                    Subsys::Core,
+                    format_args!("no endpoint of type {} for these hints: {miss}", offer.ep_type),
+                );
                 false
             }
         })
@@ -82,7 +96,10 @@ fn answer(request: &Request<'_>) -> Result<Vec<Info>, Errno> {
         return Err(FI_ENODATA);
     }
     let addrs = addresses(request)?;
-    Ok(fitting.into_iter().map(|offer| shape::shape(offer, &asked, addrs)).collect())
+    Ok(fitting
+        .into_iter()
+        .map(|offer| shape::shape(offer, &asked, addrs))
+        .collect())
 }
 
 /// Source, always known, and destination.
@@ -100,7 +117,11 @@ fn addresses(request: &Request<'_>) -> Result<Addrs, Errno> {
         let numeric = request.flags & FI_NUMERICHOST != 0;
         let (ip, port) = resolve::resolve(request.node, request.service, numeric).ok_or(FI_ENODATA)?;
         let named = Some(Addr::this_host(ip, port));
-        if request.flags & FI_SOURCE != 0 { source = named } else { dest = named }
+        if request.flags & FI_SOURCE != 0 {
+            source = named
+        } else {
+            dest = named
+        }
     }
     for addr in [source, dest].into_iter().flatten() {
         reachable(addr)?;
@@ -134,7 +155,14 @@ mod tests {
 
     fn request<'a>(node: Option<&'a CStr>, service: Option<&'a CStr>, flags: u64) -> Request<'a> {
         let host = libfabric_sys::fi_version(2, 5);
-        Request { version: host, host, node, service, flags, hints: None }
+        Request {
+            version: host,
+            host,
+            node,
+            service,
+            flags,
+            hints: None,
+        }
     }
 
     const OWN: Addr = Addr::this_host(Ipv4Addr::LOCALHOST, 0);
@@ -155,7 +183,10 @@ mod tests {
     #[test]
     fn names_go_to_the_side_that_the_flags_say() {
         let port = Addr { port: 9228, ..OWN };
-        assert_eq!(addresses(&request(None, Some(c"9228"), FI_SOURCE)), Ok((port, None)));
+        assert_eq!(
+            addresses(&request(None, Some(c"9228"), FI_SOURCE)),
+            Ok((port, None))
+        );
         assert_eq!(addresses(&request(None, Some(c"9228"), 0)), Ok((OWN, Some(port))));
     }
 
@@ -163,7 +194,10 @@ mod tests {
     fn other_hosts_and_nonsense_have_no_data() {
         // TEST-NET-1: nobody's address (RFC 5737).
         assert_eq!(addresses(&request(Some(c"192.0.2.77"), None, 0)), Err(FI_ENODATA));
-        assert_eq!(addresses(&request(Some(c"no such host"), None, FI_NUMERICHOST)), Err(FI_ENODATA));
+        assert_eq!(
+            addresses(&request(Some(c"no such host"), None, FI_NUMERICHOST)),
+            Err(FI_ENODATA)
+        );
     }
 
     #[test]
@@ -171,11 +205,21 @@ mod tests {
         let source = Addr::this_host(Ipv4Addr::new(127, 0, 0, 3), 77).to_bytes();
         let dest = Addr::this_host(Ipv4Addr::new(127, 0, 0, 4), 78).to_bytes();
         let mut request = request(None, None, 0);
-        request.hints = Some(Hints { src: Some(&source), dest: Some(&dest), ..Hints::default() });
-        assert_eq!(addresses(&request), Ok((Addr::from_bytes(&source).unwrap(), Addr::from_bytes(&dest))));
+        request.hints = Some(Hints {
+            src: Some(&source),
+            dest: Some(&dest),
+            ..Hints::default()
+        });
+        assert_eq!(
+            addresses(&request),
+            Ok((Addr::from_bytes(&source).unwrap(), Addr::from_bytes(&dest)))
+        );
         request.service = Some(c"79");
         assert_eq!(addresses(&request).unwrap().1, Some(Addr { port: 79, ..OWN }));
-        request.hints = Some(Hints { src: Some(&source[..8]), ..Hints::default() });
+        request.hints = Some(Hints {
+            src: Some(&source[..8]),
+            ..Hints::default()
+        });
         assert_eq!(addresses(&request), Err(FI_ENODATA));
     }
 }

@@ -7,8 +7,8 @@
 use std::ptr;
 
 use libfabric_sys::{
-    FI_PROGRESS_AUTO, FI_PROGRESS_MANUAL, FI_RM_ENABLED, FI_THREAD_SAFE, fi_domain_attr, fi_ep_attr, fi_fabric_attr,
-    fi_rx_attr, fi_tx_attr, fid_t,
+    FI_PROGRESS_AUTO, FI_PROGRESS_MANUAL, FI_RM_ENABLED, FI_THREAD_SAFE, fi_domain_attr, fi_ep_attr,
+    fi_fabric_attr, fi_rx_attr, fi_tx_attr, fid_t,
 };
 
 use super::Addrs;
@@ -43,25 +43,42 @@ pub(super) fn shape(offer: &Offer, asked: &Asked<'_>, (src, dest): Addrs) -> Inf
         ep: ep_attr(offer, hints.and_then(|h| h.ep.as_ref())),
         domain: domain_attr(asked.version, hints.and_then(|h| h.domain.as_ref())),
         // The library writes the provider's name, its version and the interface version.
-        fabric: fi_fabric_attr { fabric: crate::fabric::first_open(), ..fi_fabric_attr::ZERO },
+        fabric: fi_fabric_attr {
+            fabric: crate::fabric::first_open(),
+            ..fi_fabric_attr::ZERO
+        },
     }
 }
 
 /// What is granted to a request for `wanted`: all that is primary when it names nothing, the directions of a kind
 /// when it names none, and secondary capabilities unasked where they are free.
 fn caps(offer: &Offer, wanted: u64) -> u64 {
-    let primary = if wanted == 0 { offer.caps & !attr::PRICED_CAPS } else { wanted };
+    let primary = if wanted == 0 {
+        offer.caps & !attr::PRICED_CAPS
+    } else {
+        wanted
+    };
     with_directions(primary) | offer.caps & attr::FREE_CAPS
 }
 
 fn with_directions(caps: u64) -> u64 {
-    let complete = |kinds, directions| if caps & kinds != 0 && caps & directions == 0 { directions } else { 0 };
+    let complete = |kinds, directions| {
+        if caps & kinds != 0 && caps & directions == 0 {
+            directions
+        } else {
+            0
+        }
+    };
     caps | complete(attr::MSG_KINDS, attr::MSG_DIRECTIONS) | complete(attr::RMA_KINDS, attr::RMA_DIRECTIONS)
 }
 
 /// The part of `caps` that is of one side, narrowed by a hint for that side.
 fn side(caps: u64, side: u64, hint: u64) -> u64 {
-    let hint = if hint == 0 { caps } else { with_directions(hint) | attr::FREE_CAPS };
+    let hint = if hint == 0 {
+        caps
+    } else {
+        with_directions(hint) | attr::FREE_CAPS
+    };
     caps & side & hint
 }
 
@@ -76,7 +93,11 @@ fn tx_attr(offer: &Offer, caps: u64, hint: Option<&fi_tx_attr>) -> fi_tx_attr {
         mode: 0,
         // The flags an endpoint starts with, so none that was not asked for.
         op_flags: hint.op_flags,
-        msg_order: if hint.msg_order == 0 { offer.msg_order } else { hint.msg_order },
+        msg_order: if hint.msg_order == 0 {
+            offer.msg_order
+        } else {
+            hint.msg_order
+        },
         comp_order: 0,
         inject_size: or(hint.inject_size, attr::INJECT_SIZE),
         size: or(hint.size, attr::DEFAULT_SIZE),
@@ -92,7 +113,11 @@ fn rx_attr(offer: &Offer, caps: u64, hint: Option<&fi_rx_attr>) -> fi_rx_attr {
         caps: side(caps, offer.rx_caps, hint.caps),
         mode: 0,
         op_flags: hint.op_flags,
-        msg_order: if hint.msg_order == 0 { offer.msg_order } else { hint.msg_order },
+        msg_order: if hint.msg_order == 0 {
+            offer.msg_order
+        } else {
+            hint.msg_order
+        },
         comp_order: 0,
         total_buffered_recv: hint.total_buffered_recv,
         size: or(hint.size, attr::DEFAULT_SIZE),
@@ -156,9 +181,9 @@ mod tests {
     use std::net::Ipv4Addr;
 
     use libfabric_sys::{
-        FI_AV_TABLE, FI_COMPLETION, FI_DELIVERY_COMPLETE, FI_LOCAL_COMM, FI_MSG, FI_MULTI_RECV, FI_ORDER_ATOMIC_RAR,
-        FI_ORDER_RAS, FI_ORDER_SAS, FI_READ, FI_RECV, FI_REMOTE_COMM, FI_REMOTE_READ, FI_RMA, FI_RMA_EVENT, FI_SEND,
-        FI_SOURCE, FI_TAGGED, FI_THREAD_DOMAIN, FI_WRITE, fi_version,
+        FI_AV_TABLE, FI_COMPLETION, FI_DELIVERY_COMPLETE, FI_LOCAL_COMM, FI_MSG, FI_MULTI_RECV,
+        FI_ORDER_ATOMIC_RAR, FI_ORDER_RAS, FI_ORDER_SAS, FI_READ, FI_RECV, FI_REMOTE_COMM, FI_REMOTE_READ,
+        FI_RMA, FI_RMA_EVENT, FI_SEND, FI_SOURCE, FI_TAGGED, FI_THREAD_DOMAIN, FI_WRITE, fi_version,
     };
 
     use super::super::hints::Hints;
@@ -171,11 +196,23 @@ mod tests {
     const ADDRS: Addrs = (Addr::this_host(Ipv4Addr::LOCALHOST, 0), None);
 
     fn answer(hints: Option<&Hints<'_>>) -> Info {
-        shape(&OFFERS[0], &Asked { version: V, host: V, hints }, ADDRS)
+        shape(
+            &OFFERS[0],
+            &Asked {
+                version: V,
+                host: V,
+                hints,
+            },
+            ADDRS,
+        )
     }
 
     fn granted(wanted: u64) -> u64 {
-        answer(Some(&Hints { caps: wanted, ..Hints::default() })).caps
+        answer(Some(&Hints {
+            caps: wanted,
+            ..Hints::default()
+        }))
+        .caps
     }
 
     const UNASKED: u64 = FI_MULTI_RECV | FI_LOCAL_COMM | FI_REMOTE_COMM;
@@ -186,7 +223,10 @@ mod tests {
         assert_eq!(granted(FI_TAGGED | FI_SEND), FI_TAGGED | FI_SEND | UNASKED);
         assert_eq!(granted(FI_RMA | FI_READ), FI_RMA | FI_READ | UNASKED);
         assert_eq!(granted(FI_RMA), FI_RMA | attr::RMA_DIRECTIONS | UNASKED);
-        assert_eq!(granted(FI_MSG | FI_RMA | FI_RECV), FI_MSG | FI_RMA | FI_RECV | attr::RMA_DIRECTIONS | UNASKED);
+        assert_eq!(
+            granted(FI_MSG | FI_RMA | FI_RECV),
+            FI_MSG | FI_RMA | FI_RECV | attr::RMA_DIRECTIONS | UNASKED
+        );
     }
 
     #[test]
@@ -199,11 +239,23 @@ mod tests {
 
     #[test]
     fn each_side_has_its_own_capabilities() {
-        let info = answer(Some(&Hints { caps: FI_MSG | FI_RMA | FI_SOURCE, ..Hints::default() }));
+        let info = answer(Some(&Hints {
+            caps: FI_MSG | FI_RMA | FI_SOURCE,
+            ..Hints::default()
+        }));
         assert_eq!(info.tx.caps, FI_MSG | FI_RMA | FI_SEND | FI_READ | FI_WRITE);
-        assert_eq!(info.rx.caps & (FI_SOURCE | FI_RECV | FI_SEND | FI_REMOTE_READ), FI_SOURCE | FI_RECV | FI_REMOTE_READ);
-        let tx = fi_tx_attr { caps: FI_MSG, ..fi_tx_attr::default() };
-        let narrowed = answer(Some(&Hints { tx: Some(tx), ..Hints::default() }));
+        assert_eq!(
+            info.rx.caps & (FI_SOURCE | FI_RECV | FI_SEND | FI_REMOTE_READ),
+            FI_SOURCE | FI_RECV | FI_REMOTE_READ
+        );
+        let tx = fi_tx_attr {
+            caps: FI_MSG,
+            ..fi_tx_attr::default()
+        };
+        let narrowed = answer(Some(&Hints {
+            tx: Some(tx),
+            ..Hints::default()
+        }));
         assert_eq!(narrowed.tx.caps, FI_MSG | FI_SEND);
     }
 
@@ -211,16 +263,23 @@ mod tests {
     fn without_hints_the_orders_that_always_hold_are_told_and_no_flags_are_set() {
         let info = answer(None);
         assert_eq!(info.tx.msg_order, attr::MSG_ORDER);
-        assert_eq!(info.tx.msg_order & (FI_ORDER_ATOMIC_RAR | FI_ORDER_RAS), FI_ORDER_ATOMIC_RAR);
+        assert_eq!(
+            info.tx.msg_order & (FI_ORDER_ATOMIC_RAR | FI_ORDER_RAS),
+            FI_ORDER_ATOMIC_RAR
+        );
         assert_eq!((info.tx.op_flags, info.rx.op_flags), (0, 0));
-        assert_eq!((info.domain.data_progress, info.domain.control_progress), (FI_PROGRESS_MANUAL, FI_PROGRESS_AUTO));
+        assert_eq!(
+            (info.domain.data_progress, info.domain.control_progress),
+            (FI_PROGRESS_MANUAL, FI_PROGRESS_AUTO)
+        );
         assert_eq!((info.domain.threading, info.domain.mr_mode), (FI_THREAD_SAFE, 0));
     }
 
     #[test]
     fn what_was_asked_is_repeated() {
         let mut domain = fi_domain_attr::ZERO;
-        (domain.threading, domain.av_type, domain.data_progress) = (FI_THREAD_DOMAIN, FI_AV_TABLE, FI_PROGRESS_AUTO);
+        (domain.threading, domain.av_type, domain.data_progress) =
+            (FI_THREAD_DOMAIN, FI_AV_TABLE, FI_PROGRESS_AUTO);
         let tx = fi_tx_attr {
             op_flags: FI_COMPLETION | FI_DELIVERY_COMPLETE,
             msg_order: FI_ORDER_SAS,
@@ -229,18 +288,31 @@ mod tests {
             iov_limit: 1,
             ..fi_tx_attr::default()
         };
-        let info = answer(Some(&Hints { domain: Some(domain), tx: Some(tx), ..Hints::default() }));
+        let info = answer(Some(&Hints {
+            domain: Some(domain),
+            tx: Some(tx),
+            ..Hints::default()
+        }));
         assert_eq!(info.domain.threading, FI_THREAD_DOMAIN);
-        assert_eq!((info.domain.av_type, info.domain.data_progress), (FI_AV_TABLE, FI_PROGRESS_AUTO));
+        assert_eq!(
+            (info.domain.av_type, info.domain.data_progress),
+            (FI_AV_TABLE, FI_PROGRESS_AUTO)
+        );
         assert_eq!((info.tx.op_flags, info.tx.msg_order), (tx.op_flags, tx.msg_order));
-        assert_eq!((info.tx.inject_size, info.tx.size, info.tx.iov_limit), (64, 2048, 1));
+        assert_eq!(
+            (info.tx.inject_size, info.tx.size, info.tx.iov_limit),
+            (64, 2048, 1)
+        );
         assert_eq!(info.tx.rma_iov_limit, attr::RMA_IOV_LIMIT);
     }
 
     #[test]
     fn an_answer_fits_as_the_next_hint() {
         for caps in [0, FI_MSG, FI_TAGGED | FI_SEND, FI_RMA | FI_RMA_EVENT | FI_SOURCE] {
-            let info = answer(Some(&Hints { caps, ..Hints::default() }));
+            let info = answer(Some(&Hints {
+                caps,
+                ..Hints::default()
+            }));
             let again = Hints {
                 caps: info.caps,
                 src: Some(&info.src),
@@ -253,10 +325,17 @@ mod tests {
                 fabric_name: Some(attr::NAME),
                 ..Hints::default()
             };
-            let asked = Asked { version: V, host: V, hints: Some(&again) };
+            let asked = Asked {
+                version: V,
+                host: V,
+                hints: Some(&again),
+            };
             assert_eq!(matching::check(&OFFERS[0], &asked), Ok(()));
             let second = shape(&OFFERS[0], &asked, ADDRS);
-            assert_eq!((second.caps, second.tx.caps, second.rx.caps), (info.caps, info.tx.caps, info.rx.caps));
+            assert_eq!(
+                (second.caps, second.tx.caps, second.rx.caps),
+                (info.caps, info.tx.caps, info.rx.caps)
+            );
         }
     }
 }

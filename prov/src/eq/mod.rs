@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#![expect(
+    unsafe_code,
+    reason = "thunks: events are copied to and from the caller's buffers"
+)]
+//! Event queues: what happened to objects, in order, apart from data transfers. The C object around an [`EqShared`].
+//!
+//! Not here: who reports what.
+//!
+//! Mirrors `struct fi_ops_eq` of `rdma/fi_eq.h`; fi_eq(3).
+
+mod queue;
+
+use std::ffi::{c_char, c_int, c_void};
+use std::mem::offset_of;
+use std::ptr;
+use std::sync::Arc;
+
+use libfabric_sys as fi;
+
+use crate::entry::{self, Errno};
+use crate::fabric::Fabric;
+use crate::wait::WaitObj;
+use queue::Event;
+
+pub(crate) use queue::{EqError, EqShared};
+
+/// What C holds as `struct fid_eq`.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct Eq {
+    fid: fi::fid_eq,
+    shared: Arc<EqShared>,
+}
+
+// SAFETY: repr(C) with a fid_eq first; FI_CLASS_EQ is in Eq objects only. Behind the head is an Arc of a Sync type.
+unsafe impl entry::Object for Eq {
+    const FCLASS: usize = fi::FI_CLASS_EQ;
+}
+
+static FID_OPS: fi::fi_ops = fi::fi_ops {
+    close,
+    control,
+    ..fi::FI_OPS_NOSYS
+};
+static OPS: fi::fi_ops_eq = fi::fi_ops_eq {
+    read,
+    readerr,
+    write,
+    sread,
+    strerror,
+    ..fi::FI_OPS_EQ_NOSYS
+};
+
+/// `int fi_eq_open(struct fid_fabric *, struct fi_eq_attr *, struct fid_eq **, void *context)`
+///
+/// # Errors
+/// `FI_EINVAL`: a wait object that is none of ours. The system's, when there is no descriptor left.
+pub(crate) unsafe extern "C" fn open(
+    fabric: *mut fi::fid_fabric,
+    attr: *mut fi::fi_eq_attr,
+    eq: *mut *mut fi::fid_eq,
+    context: *mut c_void,
+) -> c_int {
+    entry::guard_int(|| {
+        // SAFETY: a live fabric, by the contract of fi_eq_open.
+        let fabric = unsafe { entry::object::<Fabric, _>(fabric) }?;
+        // SAFETY: null, or attributes that stay unchanged during the call.
+        let attr = unsafe { attr.as_ref() }.copied().unwrap_or_default();
+        if eq.is_null() {
+            return Err(fi::FI_EINVAL);
+        }
+        let shared = Arc::new(EqShared::new(Arc::clone(fabric.shared()), &attr)?);
+        let head = fi::fid {
+            fclass: fi::FI_CLASS_EQ,
+            context,
+            ops: &raw const FID_OPS,
+        };
+        let new = Box::new(Eq {
+            fid: fi::fid_eq {
+                fid: head,
+                ops: &raw const OPS,
+            },
+            shared,
+        });
+        // SAFETY: not null; C passes room for the result.
+        unsafe { entry::put(eq, entry::give(new)) }
+    })
+}
+
+/// # Errors
+/// `FI_EBUSY`: something still reports through this queue.
+unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
+    entry::guard_int(|| {
+        // SAFETY: a queue of ours that nobody closes meanwhile, by the contract of fi_close.
+        let eq = unsafe { entry::object::<Eq, _>(fid) }?;
+        if Arc::strong_count(&eq.shared) > 1 {
+            return Err(fi::FI_EBUSY);
+        }
+        // SAFETY: made by `open`; nobody uses it after fi_close.
+        drop(unsafe { entry::take::<Eq, _>(fid) }?);
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn control(fid: *mut fi::fid, command: c_int, arg: *mut c_void) -> c_int {
+    entry::guard_int(|| {
+        // SAFETY: a live queue, by the contract of fi_control.
+        let eq = unsafe { entry::object::<Eq, _>(fid) }?;
+        match command {
+            // SAFETY: room for the object's kind, by the contract of FI_GETWAITOBJ.
+            fi::FI_GETWAITOBJ => unsafe { entry::put(arg.cast(), eq.shared.obj.to_c()) },
+            fi::FI_GETWAIT if eq.shared.obj == WaitObj::PollFd => {
+                // SAFETY: null or a list as FI_GETWAIT takes it for FI_WAIT_POLLFD.
+                let list = unsafe { arg.cast::<fi::fi_wait_pollfd>().as_mut() }.ok_or(fi::FI_EINVAL)?;
+                let room = list.nfds;
+                list.nfds = 1;
+                if room < 1 {
+                    return Err(fi::FI_ETOOSMALL);
+                }
+                let fd = libc::pollfd {
+                    fd: eq.shared.raw_fd()?,
+                    events: libc::POLLIN,
+                    revents: 0,
+                };
+                // SAFETY: room for one entry, as nfds said.
+                unsafe { entry::put(list.fd, fd) }
+            }
+            // SAFETY: room for a descriptor, by the contract of FI_GETWAIT.
+            fi::FI_GETWAIT => unsafe { entry::put(arg.cast(), eq.shared.raw_fd()?) },
+            _ => Err(fi::FI_ENOSYS),
+        }
+    })
+}
+
+unsafe extern "C" fn read(
+    eq: *mut fi::fid_eq,
+    event: *mut u32,
+    buf: *mut c_void,
+    len: usize,
+    flags: u64,
+) -> isize {
+    entry::guard(|| {
+        // SAFETY: a live queue, by the contract of fi_eq_read.
+        let eq = unsafe { entry::object::<Eq, _>(eq) }?;
+        let found = eq.shared.read(len, flags & fi::FI_PEEK != 0)?;
+        // SAFETY: places for the event and for len bytes.
+        unsafe { deliver(&found, event, buf) }
+    })
+}
+
+unsafe extern "C" fn sread(
+    eq: *mut fi::fid_eq,
+    event: *mut u32,
+    buf: *mut c_void,
+    len: usize,
+    timeout: c_int,
+    flags: u64,
+) -> isize {
+    entry::guard(|| {
+        // SAFETY: a live queue, by the contract of fi_eq_sread.
+        let eq = unsafe { entry::object::<Eq, _>(eq) }?;
+        let found = eq.shared.sread(len, timeout, flags & fi::FI_PEEK != 0)?;
+        // SAFETY: places for the event and for len bytes.
+        unsafe { deliver(&found, event, buf) }
+    })
+}
+
+/// Hands an event to the caller; returns its length.
+///
+/// # Safety
+/// `event` is null or valid for writing; `buf` has room for the event's bytes, which were cut to it.
+unsafe fn deliver(found: &Event, event: *mut u32, buf: *mut c_void) -> Result<isize, Errno> {
+    // SAFETY: null or valid, by the caller's contract.
+    unsafe { entry::put(event, found.kind) }?;
+    if !found.bytes.is_empty() {
+        // SAFETY: room for them (caller's contract), and a queue's own bytes do not overlap a caller's buffer.
+        unsafe { ptr::copy_nonoverlapping(found.bytes.as_ptr(), buf.cast::<u8>(), found.bytes.len()) };
+    }
+    isize::try_from(found.bytes.len()).map_err(|_| fi::FI_EINVAL)
+}
+
+/// Only the fields that the application's interface version knows are read and written.
+unsafe extern "C" fn readerr(eq: *mut fi::fid_eq, buf: *mut fi::fi_eq_err_entry, flags: u64) -> isize {
+    /// What a caller from before 1.5 has: no size of the data behind the pointer to it.
+    const OLD_LEN: usize = offset_of!(fi::fi_eq_err_entry, err_data_size);
+    entry::guard(|| {
+        // SAFETY: a live queue, by the contract of fi_eq_readerr.
+        let eq = unsafe { entry::object::<Eq, _>(eq) }?;
+        if buf.is_null() {
+            return Err(fi::FI_EINVAL);
+        }
+        let len = if eq.shared.sizes_err_data() {
+            size_of::<fi::fi_eq_err_entry>()
+        } else {
+            OLD_LEN
+        };
+        let mut out = fi::fi_eq_err_entry::ZERO;
+        // SAFETY: the caller's entry has len bytes in its interface version, and the local one has no fewer.
+        unsafe { ptr::copy_nonoverlapping(buf.cast::<u8>(), (&raw mut out).cast::<u8>(), len) };
+        let room = if out.err_data.is_null() {
+            0
+        } else {
+            out.err_data_size
+        };
+        let (error, state) = eq.shared.take_error(flags & fi::FI_PEEK != 0)?;
+        if room == 0 {
+            // Lent: the queue keeps it until it is read again.
+            let data = &state.lent;
+            out.err_data = if data.is_empty() {
+                ptr::null_mut()
+            } else {
+                data.as_ptr().cast_mut().cast()
+            };
+            out.err_data_size = data.len();
+        } else {
+            out.err_data_size = room.min(state.lent.len());
+            // SAFETY: the caller has room for `room` bytes at err_data; lent is the queue's own memory.
+            unsafe {
+                ptr::copy_nonoverlapping(state.lent.as_ptr(), out.err_data.cast::<u8>(), out.err_data_size)
+            };
+        }
+        drop(state);
+        out.fid = ptr::with_exposed_provenance_mut(error.fid);
+        out.context = ptr::with_exposed_provenance_mut(error.context);
+        out.data = error.data;
+        out.err = error.err;
+        out.prov_errno = error.prov_errno;
+        // SAFETY: as above.
+        unsafe { ptr::copy_nonoverlapping((&raw const out).cast::<u8>(), buf.cast::<u8>(), len) };
+        isize::try_from(len).map_err(|_| fi::FI_EINVAL)
+    })
+}
+
+unsafe extern "C" fn write(
+    eq: *mut fi::fid_eq,
+    event: u32,
+    buf: *const c_void,
+    len: usize,
+    _flags: u64,
+) -> isize {
+    entry::guard(|| {
+        // SAFETY: a live queue, by the contract of fi_eq_write.
+        let eq = unsafe { entry::object::<Eq, _>(eq) }?;
+        // SAFETY: len bytes that stay unchanged during the call.
+        eq.shared
+            .write(event, unsafe { entry::slice(buf.cast::<u8>(), len) }?)?;
+        isize::try_from(len).map_err(|_| fi::FI_EINVAL)
+    })
+}
+
+unsafe extern "C" fn strerror(
+    _eq: *mut fi::fid_eq,
+    prov_errno: c_int,
+    _err_data: *const c_void,
+    buf: *mut c_char,
+    len: usize,
+) -> *const c_char {
+    // SAFETY: buf is null or has room for len bytes, by the contract of fi_eq_strerror.
+    unsafe { entry::strerror(prov_errno, buf, len) }
+}
+
+impl Eq {
+    pub(crate) fn shared(&self) -> &Arc<EqShared> {
+        &self.shared
+    }
+}

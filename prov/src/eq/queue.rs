@@ -1,0 +1,415 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! The queue behind an event queue, which the objects that report through it hold.
+//!
+//! It has a lock of its own, under which nothing of a domain is called, and its descriptor is readable exactly while an
+//! event is queued.
+//!
+//! Not here: C's buffers (`super`).
+
+use std::collections::VecDeque;
+use std::ffi::c_int;
+use std::os::fd::AsRawFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use libfabric_sys as fi;
+use scif::{Waiter, cpu_relax_or_yield, now_ns};
+
+use crate::entry::{self, Errno};
+use crate::fabric::FabricShared;
+use crate::wait::WaitObj;
+
+/// Events of the application that wait to be read, beyond those the attribute asked room for.
+const MAX_USER_EVENTS: usize = 65536;
+/// The longest event an application may write.
+const MAX_USER_BYTES: usize = 64 * 1024;
+
+/// One event: its kind, and its entry as the bytes that C gets.
+#[derive(Clone, Debug)]
+pub(super) struct Event {
+    pub(super) kind: u32,
+    pub(super) bytes: Vec<u8>,
+}
+
+/// An event that is an error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct EqError {
+    /// Address of the object it happened to, and that object's context.
+    pub(crate) fid: usize,
+    pub(crate) context: usize,
+    pub(crate) data: u64,
+    /// A positive `FI_E*`.
+    pub(crate) err: Errno,
+    pub(crate) prov_errno: i32,
+    pub(crate) err_data: Vec<u8>,
+}
+
+#[derive(Debug)]
+enum Item {
+    Event { event: Event, fid: usize, by_user: bool },
+    Error(EqError),
+}
+
+#[derive(Debug, Default)]
+pub(super) struct State {
+    items: VecDeque<Item>,
+    by_user: usize,
+    /// Data of the last error read, for a caller that had no room for it.
+    pub(super) lent: Vec<u8>,
+    /// The descriptor is readable.
+    signalled: bool,
+}
+
+/// The queue itself.
+#[derive(Debug)]
+pub(crate) struct EqShared {
+    /// Keeps the fabric from being closed.
+    fabric: Arc<FabricShared>,
+    pub(super) obj: WaitObj,
+    waiter: Option<Waiter>,
+    writable: bool,
+    max_user_events: usize,
+    state: Mutex<State>,
+}
+
+impl EqShared {
+    pub(super) fn new(fabric: Arc<FabricShared>, attr: &fi::fi_eq_attr) -> Result<EqShared, Errno> {
+        let obj = WaitObj::from_c(attr.wait_obj)?;
+        let waiter = match obj {
+            WaitObj::None | WaitObj::Yield => None,
+            WaitObj::Unspec | WaitObj::Fd | WaitObj::PollFd => {
+                Some(Waiter::new().map_err(|e| entry::errno(&e))?)
+            }
+        };
+        Ok(EqShared {
+            fabric,
+            obj,
+            waiter,
+            writable: attr.flags & fi::FI_WRITE != 0,
+            max_user_events: attr.size.max(MAX_USER_EVENTS),
+            state: Mutex::default(),
+        })
+    }
+
+    /// Whether the application's error entries say how long their data is.
+    pub(super) fn sizes_err_data(&self) -> bool {
+        self.fabric.api_version >= fi::fi_version(1, 5)
+    }
+
+    /// A panic elsewhere leaves the queue whole: every change of it is complete before anything can fail.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn raw_fd(&self) -> Result<c_int, Errno> {
+        self.waiter
+            .as_ref()
+            .map(|waiter| waiter.fd().as_raw_fd())
+            .ok_or(fi::FI_ENODATA)
+    }
+
+    fn put(&self, state: &mut State, item: Item) {
+        state.items.push_back(item);
+        if let Some(waiter) = &self.waiter
+            && !state.signalled
+        {
+            state.signalled = true;
+            waiter.signal();
+        }
+    }
+
+    /// Once the queue is empty its descriptor is not readable.
+    fn settle(&self, state: &mut State) {
+        if let Some(waiter) = &self.waiter
+            && state.signalled
+            && state.items.is_empty()
+        {
+            state.signalled = false;
+            waiter.drain();
+        }
+    }
+
+    /// Reports an event to the application. The entry begins with the address of the object it happened to.
+    pub(crate) fn push(&self, event: u32, entry: &[u8]) {
+        let fid = entry.first_chunk().map_or(0, |head| usize::from_ne_bytes(*head));
+        let event = Event {
+            kind: event,
+            bytes: entry.to_vec(),
+        };
+        self.put(
+            &mut self.lock(),
+            Item::Event {
+                event,
+                fid,
+                by_user: false,
+            },
+        );
+    }
+
+    /// Reports an error to the application.
+    pub(crate) fn push_error(&self, error: EqError) {
+        self.put(&mut self.lock(), Item::Error(error));
+    }
+
+    /// Forgets what was reported about an object that is being closed.
+    pub(crate) fn purge_fid(&self, fid: usize) {
+        let mut state = self.lock();
+        state.items.retain(|item| match item {
+            Item::Event { fid: of, by_user, .. } => *by_user || *of != fid,
+            Item::Error(error) => error.fid != fid,
+        });
+        self.settle(&mut state);
+    }
+
+    pub(super) fn write(&self, event: u32, bytes: &[u8]) -> Result<(), Errno> {
+        if !self.writable {
+            return Err(fi::FI_ENOSYS);
+        }
+        if bytes.len() > MAX_USER_BYTES {
+            return Err(fi::FI_EINVAL);
+        }
+        let mut state = self.lock();
+        if state.by_user >= self.max_user_events {
+            return Err(fi::FI_EAGAIN);
+        }
+        state.by_user += 1;
+        let event = Event {
+            kind: event,
+            bytes: bytes.to_vec(),
+        };
+        self.put(
+            &mut state,
+            Item::Event {
+                event,
+                fid: 0,
+                by_user: true,
+            },
+        );
+        Ok(())
+    }
+
+    /// The oldest event, in at most `room` bytes.
+    pub(super) fn read(&self, room: usize, peek: bool) -> Result<Event, Errno> {
+        let mut state = self.lock();
+        let (event, by_user) = match state.items.front() {
+            None => return Err(fi::FI_EAGAIN),
+            Some(Item::Error(_)) => return Err(fi::FI_EAVAIL),
+            Some(Item::Event { event, by_user, .. }) => (event, *by_user),
+        };
+        let all = event.bytes.len();
+        // Data behind the entry of a connection event comes as far as there is room; an entry comes whole.
+        let least = match event.kind {
+            fi::FI_CONNREQ | fi::FI_CONNECTED | fi::FI_SHUTDOWN if !by_user => {
+                all.min(size_of::<fi::fi_eq_cm_entry>())
+            }
+            _ => all,
+        };
+        if room < least {
+            return Err(fi::FI_ETOOSMALL);
+        }
+        let mut event = event.clone();
+        event.bytes.truncate(room);
+        if !peek {
+            state.items.pop_front();
+            state.by_user -= usize::from(by_user);
+            state.lent = Vec::new();
+            self.settle(&mut state);
+        }
+        Ok(event)
+    }
+
+    /// The error at the head. Its data is in `lent`, for as long as the guard is held at least.
+    pub(super) fn take_error(&self, peek: bool) -> Result<(EqError, MutexGuard<'_, State>), Errno> {
+        let mut state = self.lock();
+        let Some(Item::Error(error)) = state.items.front() else {
+            return Err(fi::FI_EAGAIN);
+        };
+        let error = error.clone();
+        state.lent.clone_from(&error.err_data);
+        if !peek {
+            state.items.pop_front();
+            self.settle(&mut state);
+        }
+        Ok((error, state))
+    }
+
+    pub(super) fn sread(&self, room: usize, timeout_ms: c_int, peek: bool) -> Result<Event, Errno> {
+        if self.obj == WaitObj::None {
+            return Err(fi::FI_ENOSYS);
+        }
+        let deadline = u64::try_from(timeout_ms)
+            .ok()
+            .map(|ms| now_ns().saturating_add(ms * 1_000_000));
+        let mut polls = 0;
+        loop {
+            match self.read(room, peek) {
+                Err(fi::FI_EAGAIN) => {}
+                found => return found,
+            }
+            let left = deadline.map(|deadline| deadline.saturating_sub(now_ns()));
+            if left == Some(0) {
+                return Err(fi::FI_EAGAIN);
+            }
+            match &self.waiter {
+                Some(waiter) => drop(waiter.wait(left)),
+                None => {
+                    polls += 1;
+                    cpu_relax_or_yield(polls);
+                }
+            }
+        }
+    }
+
+    /// For `fi_trywait`: whether the descriptor may be waited on, that is, nothing is queued.
+    ///
+    /// # Errors
+    /// `FI_EAGAIN`: there is something to read. `FI_EINVAL`: no wait object.
+    pub(crate) fn try_wait(&self) -> Result<(), Errno> {
+        if self.waiter.is_none() {
+            return Err(fi::FI_EINVAL);
+        }
+        if self.lock().items.is_empty() {
+            Ok(())
+        } else {
+            Err(fi::FI_EAGAIN)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+    use std::time::Duration;
+
+    use scif::{Config, Node, TransportKind};
+
+    use super::*;
+
+    fn queue(wait_obj: u32, flags: u64) -> EqShared {
+        let node = Node::open(Config::default(), TransportKind::Local).unwrap();
+        let fabric = Arc::new(FabricShared {
+            api_version: fi::fi_version(1, 17),
+            node,
+        });
+        EqShared::new(
+            fabric,
+            &fi::fi_eq_attr {
+                wait_obj,
+                flags,
+                ..fi::fi_eq_attr::ZERO
+            },
+        )
+        .unwrap()
+    }
+
+    fn entry_of(fid: usize) -> Vec<u8> {
+        [fid, 2, 3].iter().flat_map(|word| word.to_ne_bytes()).collect()
+    }
+
+    fn error(fid: usize) -> EqError {
+        EqError {
+            fid,
+            context: 7,
+            data: 8,
+            err: fi::FI_ECONNREFUSED,
+            prov_errno: 9,
+            err_data: b"no".to_vec(),
+        }
+    }
+
+    #[test]
+    fn events_come_in_order_and_an_error_in_its_place() {
+        let eq = queue(fi::FI_WAIT_NONE, 0);
+        eq.push(fi::FI_AV_COMPLETE, &entry_of(1));
+        eq.push_error(error(1));
+        eq.push(fi::FI_NOTIFY, &entry_of(1));
+        assert_eq!(eq.read(24, true).unwrap().kind, fi::FI_AV_COMPLETE);
+        assert_eq!(eq.read(24, false).unwrap().bytes, entry_of(1));
+        assert_eq!(eq.read(24, false).err(), Some(fi::FI_EAVAIL));
+        assert_eq!(
+            eq.take_error(true).map(|(error, _)| error),
+            Ok(error(1)),
+            "a look leaves it"
+        );
+        assert_eq!(eq.take_error(false).map(|(error, _)| error), Ok(error(1)));
+        assert_eq!(eq.lock().lent, b"no");
+        assert_eq!(eq.take_error(false).err(), Some(fi::FI_EAGAIN));
+        assert_eq!(eq.read(24, false).unwrap().kind, fi::FI_NOTIFY);
+        assert!(eq.lock().lent.is_empty(), "lent until the next read");
+        assert_eq!(eq.read(24, false).err(), Some(fi::FI_EAGAIN));
+    }
+
+    #[test]
+    fn entries_come_whole_and_connection_data_as_far_as_there_is_room() {
+        let eq = queue(fi::FI_WAIT_NONE, fi::FI_WRITE);
+        eq.write(fi::FI_CONNREQ, &entry_of(1)).unwrap();
+        assert_eq!(eq.read(23, false).err(), Some(fi::FI_ETOOSMALL));
+        assert_eq!(eq.read(24, false).unwrap().bytes.len(), 24);
+        eq.push(fi::FI_CONNREQ, &entry_of(1));
+        assert_eq!(eq.read(15, false).err(), Some(fi::FI_ETOOSMALL));
+        assert_eq!(eq.read(20, false).unwrap().bytes, entry_of(1)[..20]);
+    }
+
+    #[test]
+    fn writing_needs_permission_and_stays_within_bounds() {
+        assert_eq!(queue(fi::FI_WAIT_NONE, 0).write(1, b"x"), Err(fi::FI_ENOSYS));
+        let eq = queue(fi::FI_WAIT_NONE, fi::FI_WRITE);
+        assert_eq!(eq.write(1, &vec![0; MAX_USER_BYTES + 1]), Err(fi::FI_EINVAL));
+        for _ in 0..MAX_USER_EVENTS {
+            eq.write(1, b"").unwrap();
+        }
+        assert_eq!(eq.write(1, b""), Err(fi::FI_EAGAIN));
+        eq.read(0, false).unwrap();
+        assert_eq!(eq.write(1, b""), Ok(()));
+    }
+
+    #[test]
+    fn a_closed_object_leaves_no_event_but_the_applications_own() {
+        let eq = queue(fi::FI_WAIT_FD, fi::FI_WRITE);
+        eq.push(fi::FI_CONNECTED, &entry_of(5));
+        eq.push_error(error(5));
+        eq.push_error(error(6));
+        eq.write(fi::FI_NOTIFY, &entry_of(5)).unwrap();
+        eq.purge_fid(5);
+        assert_eq!(eq.take_error(false).unwrap().0.fid, 6);
+        assert_eq!(eq.read(24, false).unwrap().kind, fi::FI_NOTIFY);
+        eq.push(fi::FI_CONNECTED, &entry_of(5));
+        eq.purge_fid(5);
+        assert_eq!(
+            eq.waiter.as_ref().unwrap().wait(Some(0)),
+            Ok(false),
+            "an empty queue does not wake"
+        );
+    }
+
+    #[test]
+    fn the_descriptor_is_readable_while_something_is_queued() {
+        let eq = queue(fi::FI_WAIT_FD, 0);
+        let readable = || eq.waiter.as_ref().unwrap().wait(Some(0)).unwrap();
+        assert!(!readable() && eq.try_wait().is_ok());
+        eq.push_error(error(1));
+        eq.push(fi::FI_NOTIFY, &entry_of(1));
+        assert!(readable() && eq.try_wait() == Err(fi::FI_EAGAIN));
+        drop(eq.take_error(false).unwrap());
+        assert!(readable());
+        eq.read(24, false).unwrap();
+        assert!(!readable() && eq.try_wait().is_ok());
+    }
+
+    #[test]
+    fn a_blocking_read_ends_by_event_and_by_time() {
+        for obj in [fi::FI_WAIT_UNSPEC, fi::FI_WAIT_YIELD] {
+            let eq = queue(obj, 0);
+            assert_eq!(eq.sread(24, 2, false).err(), Some(fi::FI_EAGAIN));
+            thread::scope(|scope| {
+                let reader = scope.spawn(|| eq.sread(24, -1, false));
+                thread::sleep(Duration::from_millis(5));
+                eq.push(fi::FI_NOTIFY, &entry_of(1));
+                assert_eq!(reader.join().unwrap().unwrap().kind, fi::FI_NOTIFY);
+            });
+        }
+        assert_eq!(
+            queue(fi::FI_WAIT_NONE, 0).sread(24, 0, false).err(),
+            Some(fi::FI_ENOSYS)
+        );
+    }
+}

@@ -14,10 +14,10 @@ use crate::claim::Claim;
 use crate::doorbell::{BellHandleOf, BellOf};
 use crate::keytable::{KeyReaderOf, KeyTableOf, Mark, Table};
 use crate::layout::{
-    BellOwner, BellPage, BellSummary, ClaimBlock, ConsumerLine, KeyHeader, KeySlot, Lines, MarkLine,
-    OfferLine, PartLine, ProducerLine, Slot,
+    Area, BellOwner, BellPage, BellSummary, ClaimBlock, ConsumerLine, KeyHeader, KeySlot, Lines, MarkLine,
+    OfferLine, PartLine, ProducerLine, Region, Slot,
 };
-use crate::spsc::{Area, ConsumerOf, ProducerOf, Region};
+use crate::spsc::{ConsumerOf, ProducerOf};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, UnsafeCell};
 use core::ops::{Deref, DerefMut};
 use std::sync::Arc;

@@ -16,9 +16,7 @@
 
 use crate::copy::{self, Mem, copy_iov};
 pub use crate::error::{Corrupt, LayoutError, PushError};
-use crate::layout::{DATA, HEAD_MAX, LAYOUT, Lines, SLOTS, Slot, body_end, body_start, next_stamp};
-#[cfg(not(loom))]
-use crate::layout::{DATA_OFFSET, DIRECTION_ALIGN, DIRECTION_BYTES, SLOTS_OFFSET};
+use crate::layout::{DATA, HEAD_MAX, LAYOUT, Region, SLOTS, body_end, body_start, next_stamp};
 use crate::sync::Ordering;
 use core::fmt;
 
@@ -45,109 +43,6 @@ impl Record {
     #[inline]
     pub fn head(&self) -> &[u8] {
         self.head.get(..usize::from(self.head_len)).unwrap_or(&self.head)
-    }
-}
-
-/// The three pieces of a direction.
-#[derive(Clone, Copy)]
-pub(crate) struct Region {
-    pub(crate) lines: *const Lines,
-    pub(crate) slots: *const Slot,
-    pub(crate) area: Area,
-}
-
-#[cfg(not(loom))]
-impl Region {
-    /// # Safety
-    ///
-    /// `base..base + len` stays mapped, readable and writable, as long as the value is used, and was zeroed
-    /// when created.
-    unsafe fn new(base: *mut u8, len: usize) -> Result<Region, LayoutError> {
-        if len < DIRECTION_BYTES {
-            return Err(LayoutError::TooShort {
-                need: DIRECTION_BYTES,
-                have: len,
-            });
-        }
-        if !base.addr().is_multiple_of(DIRECTION_ALIGN) {
-            return Err(LayoutError::Misaligned {
-                need: DIRECTION_ALIGN,
-            });
-        }
-        Ok(Region {
-            lines: base.cast::<Lines>().cast_const(),
-            slots: base.wrapping_add(SLOTS_OFFSET).cast::<Slot>().cast_const(),
-            area: Area {
-                bytes: base.wrapping_add(DATA_OFFSET),
-            },
-        })
-    }
-}
-
-impl Region {
-    #[inline(always)]
-    fn lines(&self) -> &Lines {
-        // SAFETY: `Region::new` checked size and alignment, and its contract keeps the memory mapped; any
-        // bytes are a valid Lines, and it is made of atomics.
-        unsafe { &*self.lines }
-    }
-
-    /// The slot of record number `index` in a ring of `SLOTS`.
-    #[inline(always)]
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "masked to less than SLOTS, a usize"
-    )]
-    fn slot<const SLOTS: usize>(&self, index: u64) -> &Slot {
-        let at = (index & (SLOTS as u64 - 1)) as usize;
-        // SAFETY: at < SLOTS, and `Region::new` checked that as many slots lie there, aligned; its contract
-        // keeps them mapped; any bytes are a valid Slot, and it is made of an atomic and a cell.
-        unsafe { &*self.slots.wrapping_add(at) }
-    }
-}
-
-/// The data area. Under loom each line of it has a cell, so that a body read or written out of turn is a
-/// race that is found.
-#[derive(Clone, Copy)]
-pub(crate) struct Area {
-    pub(crate) bytes: *mut u8,
-    #[cfg(loom)]
-    pub(crate) cells: *const crate::sync::UnsafeCell<()>,
-}
-
-impl Area {
-    /// The body at free-running position `start`, which does not cross the end.
-    #[inline(always)]
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "masked to less than DATA, a usize"
-    )]
-    fn body<const DATA: usize>(&self, start: u64, len: usize) -> Mem {
-        let offset = (start & (DATA as u64 - 1)) as usize;
-        debug_assert!(offset + len <= DATA, "a body crosses the end of the area");
-        // SAFETY: `body_start` chose a position from which len bytes lie inside the area, which
-        // `Region::new` checked and its contract keeps mapped; nothing makes a reference to it.
-        unsafe { Mem::new(self.bytes.wrapping_add(offset), len) }
-    }
-
-    /// Tells loom that the body is being read or written.
-    #[inline(always)]
-    #[cfg_attr(
-        not(loom),
-        expect(unused_variables, clippy::unused_self, reason = "only loom keeps watch")
-    )]
-    fn touch<const DATA: usize>(&self, start: u64, len: usize, write: bool) {
-        #[cfg(loom)]
-        for line in 0..len.div_ceil(64) {
-            let at = (start % DATA as u64 / 64) as usize + line;
-            // SAFETY: the body lies inside the area, which has a cell for each line.
-            let cell = unsafe { &*self.cells.wrapping_add(at) };
-            if write {
-                cell.with_mut(|_| ())
-            } else {
-                cell.with(|_| ())
-            }
-        }
     }
 }
 

@@ -4,14 +4,6 @@
 //! Not about: atomics on user buffers (`rmw`) and on process-local state (`counter`), which no model looks
 //! at.
 
-#![cfg_attr(
-    not(loom),
-    expect(
-        unsafe_code,
-        reason = "a cell that both sides of a mapping write is Sync by protocol"
-    )
-)]
-
 #[cfg(loom)]
 pub(crate) use loom::{
     cell::UnsafeCell,
@@ -26,11 +18,6 @@ pub(crate) use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 #[derive(Debug)]
 #[repr(transparent)]
 pub(crate) struct UnsafeCell<T>(core::cell::UnsafeCell<T>);
-
-// SAFETY: the cell is reached only through raw pointers handed to the closures below; whoever dereferences
-// them states why.
-#[cfg(not(loom))]
-unsafe impl<T: Send> Sync for UnsafeCell<T> {}
 
 #[cfg(not(loom))]
 impl<T> UnsafeCell<T> {

@@ -28,10 +28,6 @@ impl<T> Slab<T> {
         self.len
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
     /// Stores `value` and says where; `None` when 2^32 - 1 objects are open.
     pub(crate) fn insert(&mut self, value: T) -> Option<u32> {
         let at = self.next;
@@ -143,7 +139,7 @@ mod tests {
         assert!(slab.get(0).is_none());
         assert!(slab.get_mut(u32::MAX).is_none());
         assert!(slab.remove(7).is_none());
-        assert!(slab.is_empty());
+        assert_eq!(slab.len(), 0);
     }
 
     #[test]
@@ -154,7 +150,7 @@ mod tests {
             for id in ids {
                 assert!(slab.remove(id).is_some());
             }
-            assert!(slab.is_empty());
+            assert_eq!(slab.len(), 0);
             assert_eq!(slab.bound(), 4);
         }
     }

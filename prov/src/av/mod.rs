@@ -19,9 +19,9 @@ use std::sync::{Arc, Once, OnceLock};
 use libfabric_sys as fi;
 
 use crate::addr::{self, ADDR_LEN, Addr, AddrError, Reader};
-use crate::domain::{Domain, DomainShared};
+use crate::domain::{Domain, DomainShared, eq_entry};
 use crate::entry::{self, Errno};
-use crate::eq::{Eq, EqShared};
+use crate::eq::{Eq, EqError, EqShared};
 use crate::log::{self, Subsys};
 use crate::resolve;
 
@@ -291,7 +291,7 @@ impl Av {
             },
             dom: Arc::clone(dom),
             index,
-            reader: Reader::of(dom.fabric.node()),
+            reader: Reader::of(&dom.fabric.node),
             events: attr.flags & fi::FI_EVENT != 0,
             eq: OnceLock::new(),
         }))
@@ -313,10 +313,6 @@ impl Av {
             return Err(fi::FI_EBUSY);
         }
         st.avs.remove(self.index);
-        drop(st);
-        if let Some(eq) = self.eq.get() {
-            eq.unbound();
-        }
         Ok(())
     }
 
@@ -324,9 +320,7 @@ impl Av {
         if flags != 0 {
             return Err(fi::FI_EBADFLAGS);
         }
-        self.eq.set(Arc::clone(eq)).map_err(|_| fi::FI_EINVAL)?;
-        eq.bound();
-        Ok(())
+        self.eq.set(Arc::clone(eq)).map_err(|_| fi::FI_EINVAL)
     }
 
     /// Inserts addresses (`None`: a name that did not resolve). Gives how many are in, or 0 when that is told by event.
@@ -342,7 +336,7 @@ impl Av {
             (true, Some(eq)) => Some(eq),
             (false, _) => None,
         };
-        let fid: fi::fid_t = (&raw const self.fid).cast_mut().cast();
+        let fid = &raw const self.fid;
         let mut failed = 0;
         for (at, bytes) in addrs.enumerate() {
             let outcome = self.insert_one(bytes);
@@ -350,14 +344,21 @@ impl Av {
             if let Err(err) = outcome {
                 failed += 1;
                 if let Some(eq) = eq {
-                    eq.error(fid, report.context, at as u64, err);
+                    eq.push_error(EqError {
+                        fid: fid.expose_provenance(),
+                        context: report.context.expose_provenance(),
+                        data: at as u64,
+                        err,
+                        prov_errno: -err,
+                        err_data: Vec::new(),
+                    });
                 }
             }
         }
         let inserted = count - failed;
         let Some(eq) = eq else { return Ok(inserted) };
         let data = u64::try_from(inserted).unwrap_or(0);
-        eq.event(fi::FI_AV_COMPLETE, fi::fi_eq_entry { fid, context: report.context, data });
+        eq.push(fi::FI_AV_COMPLETE, &eq_entry(fid, report.context, data));
         Ok(0)
     }
 

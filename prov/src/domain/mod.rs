@@ -11,6 +11,7 @@
 mod auto;
 
 use std::ffi::{c_int, c_void};
+use std::fmt;
 use std::sync::Arc;
 
 use libfabric_sys as fi;
@@ -25,7 +26,7 @@ use crate::data::{self, EpState};
 use crate::entry::{self, Errno};
 use crate::ep;
 use crate::eq::{Eq, EqShared};
-use crate::fabric::{Fabric, FabricShared};
+use crate::fabric::FabricShared;
 use crate::mr::{self, MrTable};
 use crate::slab::Slab;
 use crate::wait::{self, Arms, Target};
@@ -33,7 +34,6 @@ use crate::wait::{self, Arms, Target};
 use auto::AutoProgress;
 
 /// What is behind the gate.
-#[derive(Default)]
 pub(crate) struct DomainState {
     pub(crate) eps: Slab<EpState>,
     pub(crate) cqs: Slab<CqState>,
@@ -47,7 +47,25 @@ pub(crate) struct DomainState {
     auto_armed: Vec<u32>,
     /// Where registrations are reported, when the application wants them reported.
     pub(crate) mr_events: Option<Arc<EqShared>>,
+    /// Held while the domain is open, so that it cannot be closed.
     eq: Option<Arc<EqShared>>,
+}
+
+impl DomainState {
+    fn new(mrs: MrTable) -> DomainState {
+        DomainState {
+            eps: Slab::new(),
+            cqs: Slab::new(),
+            cntrs: Slab::new(),
+            avs: Slab::new(),
+            mrs,
+            arms: Arms::default(),
+            polls: 0,
+            auto_armed: Vec::new(),
+            mr_events: None,
+            eq: None,
+        }
+    }
 }
 
 /// A domain, held by everything that was opened in it.
@@ -56,10 +74,15 @@ pub(crate) struct DomainShared {
     pub(crate) fabric: Arc<FabricShared>,
     /// Interface version the application was written for.
     pub(crate) api: u32,
-    pub(crate) threading: fi::fi_threading,
     /// The keys peers may look up; `None` when the application asked for nothing that needs them.
     pub(crate) keys: Option<Arc<SharedKeys>>,
     auto: Option<AutoProgress>,
+}
+
+impl fmt::Debug for DomainShared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DomainShared").field("api", &self.api).finish_non_exhaustive()
+    }
 }
 
 /// What C holds as `struct fid_domain`.
@@ -86,44 +109,27 @@ static OPS: fi::fi_ops_domain = fi::fi_ops_domain {
     ..fi::FI_OPS_DOMAIN_NOSYS
 };
 
-/// `int fi_domain(struct fid_fabric *, struct fi_info *, struct fid_domain **, void *context)`
-pub(crate) unsafe extern "C" fn open(
-    fabric: *mut fi::fid_fabric,
-    info: *mut fi::fi_info,
-    domain: *mut *mut fi::fid_domain,
-    context: *mut c_void,
-) -> c_int {
-    entry::guard_int(|| {
-        // SAFETY: a live fabric, by the contract of fi_domain.
-        let owner = unsafe { entry::object::<Fabric, _>(fabric) }?;
-        // SAFETY: checked to be ours; the library wrote the version when the fabric was opened and not since.
-        let api = unsafe { (*fabric).api_version };
-        // SAFETY: null, or an info that stays unchanged during the call.
-        let info = unsafe { info.as_ref() }.ok_or(fi::FI_EINVAL)?;
-        // SAFETY: an info of the library's has its attributes or null.
-        let attr = unsafe { info.domain_attr.as_ref() }.ok_or(fi::FI_EINVAL)?;
-        if domain.is_null() {
-            return Err(fi::FI_EINVAL);
-        }
-        let new = Domain::open(owner.shared(), api, info.caps, attr, context)?;
-        // SAFETY: not null; C passes room for the result.
-        unsafe { entry::put(domain, entry::give(new)) }
-    })
-}
-
-/// `int fi_domain2(struct fid_fabric *, struct fi_info *, struct fid_domain **, uint64_t flags, void *context)`
-pub(crate) unsafe extern "C" fn open2(
-    fabric: *mut fi::fid_fabric,
-    info: *mut fi::fi_info,
-    domain: *mut *mut fi::fid_domain,
+/// `fi_domain` and `fi_domain2`, once the fabric is recovered.
+///
+/// # Errors
+/// `FI_EINVAL`: an info without domain attributes. `FI_EOPNOTSUPP`: flags. The system's, when it is out of something.
+///
+/// # Safety
+/// `info` is null, or an info whose attributes stay unchanged during the call.
+pub(crate) unsafe fn open(
+    fabric: &Arc<FabricShared>,
+    info: *const fi::fi_info,
     flags: u64,
     context: *mut c_void,
-) -> c_int {
+) -> Result<*mut fi::fid_domain, Errno> {
     if flags != 0 {
-        return -fi::FI_EOPNOTSUPP;
+        return Err(fi::FI_EOPNOTSUPP);
     }
-    // SAFETY: the same contract.
-    unsafe { open(fabric, info, domain, context) }
+    // SAFETY: the caller's contract.
+    let info = unsafe { info.as_ref() }.ok_or(fi::FI_EINVAL)?;
+    // SAFETY: null, or unchanged during the call, by the caller's contract.
+    let attr = unsafe { info.domain_attr.as_ref() }.ok_or(fi::FI_EINVAL)?;
+    Ok(entry::give(Domain::open(fabric, info.caps, attr, context)?))
 }
 
 unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
@@ -191,19 +197,18 @@ unsafe extern "C" fn endpoint2(
 impl Domain {
     fn open(
         fabric: &Arc<FabricShared>,
-        api: u32,
         caps: u64,
         attr: &fi::fi_domain_attr,
         context: *mut c_void,
     ) -> Result<Box<Domain>, Errno> {
         let auto = attr.data_progress == fi::FI_PROGRESS_AUTO;
         let keys = if caps == 0 || caps & (fi::FI_RMA | fi::FI_ATOMIC) != 0 {
-            Some(SharedKeys::new(fabric.node()).map_err(|e| entry::errno(&e))?)
+            Some(SharedKeys::new(&fabric.node).map_err(|e| entry::errno(&e))?)
         } else {
             None
         };
         let (virt_addr, prov_key) = mr_modes(attr.mr_mode);
-        let state = DomainState { mrs: MrTable::new(virt_addr, prov_key, keys.clone()), ..DomainState::default() };
+        let state = DomainState::new(MrTable::new(virt_addr, prov_key, keys.clone()));
         let gate = if attr.threading == fi::FI_THREAD_DOMAIN && !auto {
             // SAFETY: FI_THREAD_DOMAIN is the application's promise to serialise all calls on the domain's objects, and
             // without a progress thread there are no other users.
@@ -214,15 +219,13 @@ impl Domain {
         let shared = Arc::new(DomainShared {
             gate,
             fabric: Arc::clone(fabric),
-            api,
-            threading: attr.threading,
+            api: fabric.api_version,
             keys,
             auto: if auto { Some(AutoProgress::new()?) } else { None },
         });
         if let Some(auto) = &shared.auto {
             auto.start(&shared)?;
         }
-        fabric.child_opened();
         Ok(Box::new(Domain {
             fid: fi::fid_domain {
                 fid: fi::fid { fclass: fi::FI_CLASS_DOMAIN, context, ops: &raw const FID_OPS },
@@ -243,6 +246,16 @@ fn mr_modes(mode: c_int) -> (bool, bool) {
     }
 }
 
+/// The bytes of a `struct fi_eq_entry`.
+pub(crate) fn eq_entry<F>(fid: *const F, context: *mut c_void, data: u64) -> [u8; size_of::<fi::fi_eq_entry>()] {
+    let fields = [fid.expose_provenance().to_ne_bytes(), context.expose_provenance().to_ne_bytes(), data.to_ne_bytes()];
+    let mut bytes = [0; size_of::<fi::fi_eq_entry>()];
+    for (to, from) in bytes.iter_mut().zip(fields.as_flattened()) {
+        *to = *from;
+    }
+    bytes
+}
+
 impl DomainShared {
     fn retire(&self) -> Result<(), Errno> {
         {
@@ -255,12 +268,6 @@ impl DomainShared {
         if let Some(auto) = &self.auto {
             auto.stop();
         }
-        let mut st = self.gate.lock();
-        if let Some(eq) = st.eq.take() {
-            eq.unbound();
-        }
-        drop(st);
-        self.fabric.child_closed();
         Ok(())
     }
 
@@ -273,7 +280,6 @@ impl DomainShared {
             return Err(fi::FI_EINVAL);
         }
         st.eq = Some(Arc::clone(eq));
-        eq.bound();
         if flags & fi::FI_REG_MR != 0 {
             st.mr_events = Some(Arc::clone(eq));
         }

@@ -21,7 +21,7 @@ use scif_ring::copy::Mem;
 use crate::attr;
 use crate::cntr::Cntr;
 use crate::data;
-use crate::domain::{Domain, DomainShared};
+use crate::domain::{Domain, DomainShared, eq_entry};
 use crate::entry::{self, Errno};
 use crate::ep::Ep;
 
@@ -55,7 +55,6 @@ struct Request<'a> {
     access: u64,
     offset: u64,
     requested_key: u64,
-    flags: u64,
     context: *mut c_void,
     base: Option<&'a Mr>,
 }
@@ -67,13 +66,13 @@ unsafe extern "C" fn reg(
     access: u64,
     offset: u64,
     requested_key: u64,
-    flags: u64,
+    _flags: u64,
     mr: *mut *mut fi::fid_mr,
     context: *mut c_void,
 ) -> c_int {
     entry::guard_int(|| {
         let iov = [fi::iovec { iov_base: buf.cast_mut(), iov_len: len }];
-        let request = Request { iov: &iov, access, offset, requested_key, flags, context, base: None };
+        let request = Request { iov: &iov, access, offset, requested_key, context, base: None };
         // SAFETY: fid and mr are as fi_mr_reg demands.
         unsafe { register(fid, &request, mr) }
     })
@@ -86,7 +85,7 @@ unsafe extern "C" fn regv(
     access: u64,
     offset: u64,
     requested_key: u64,
-    flags: u64,
+    _flags: u64,
     mr: *mut *mut fi::fid_mr,
     context: *mut c_void,
 ) -> c_int {
@@ -96,7 +95,7 @@ unsafe extern "C" fn regv(
         }
         // SAFETY: count elements, by the contract of fi_mr_regv.
         let iov = unsafe { entry::slice(iov, count) }?;
-        let request = Request { iov, access, offset, requested_key, flags, context, base: None };
+        let request = Request { iov, access, offset, requested_key, context, base: None };
         // SAFETY: fid and mr are as fi_mr_regv demands.
         unsafe { register(fid, &request, mr) }
     })
@@ -139,7 +138,6 @@ unsafe extern "C" fn regattr(
             access: attr.access,
             offset: attr.offset,
             requested_key: attr.requested_key,
-            flags,
             context: attr.context,
             base,
         };
@@ -164,7 +162,7 @@ unsafe fn register(fid: *mut fi::fid, request: &Request<'_>, mr: *mut *mut fi::f
     unsafe { entry::put(mr, given) }?;
     let events = domain.shared.gate.lock().mr_events.clone();
     if let Some(eq) = events {
-        eq.event(fi::FI_MR_COMPLETE, fi::fi_eq_entry { fid: given.cast(), context, data: 0 });
+        eq.push(fi::FI_MR_COMPLETE, &eq_entry(given, context, 0));
     }
     Ok(())
 }

@@ -83,6 +83,9 @@ impl Core {
             if flags != 0 {
                 self.dom.bind_cntr(st, idx, cntr.index())?;
             }
+            if flags & (fi::FI_REMOTE_READ | fi::FI_REMOTE_WRITE) != 0 {
+                st.mrs.ask_for_events();
+            }
             for (_, place) in counters(config(st, idx)?).filter(|(flag, _)| flags & flag != 0) {
                 *place = Some(cntr.index());
             }
@@ -116,6 +119,8 @@ impl Core {
                 return Err(fi::FI_EINVAL);
             }
             ep.eq = Some(Arc::clone(eq.shared()));
+            ep.fid = std::ptr::from_ref(self).expose_provenance();
+            ep.context = self.fid.fid.context.expose_provenance();
             Ok(())
         })
     }

@@ -108,6 +108,13 @@ impl MrTable {
         self.entries.len()
     }
 
+    /// Asks peers to tell us of the operations they do here themselves: somebody counts them.
+    pub(crate) fn ask_for_events(&self) {
+        if let Some(shared) = &self.shared {
+            shared.set_notify(true);
+        }
+    }
+
     fn choose_key(&mut self, requested: u64) -> Result<u64, Errno> {
         if !self.prov_key {
             return if self.by_key.contains_key(&requested) { Err(fi::FI_ENOKEY) } else { Ok(requested) };

@@ -1,2 +1,197 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! What every transport must do, as cases that run on any of them.
+//!
+//! Not about what only one transport can get wrong: that is tested beside it. A case makes its own endpoints on the
+//! nodes of a [`Bed`] and leaves nothing behind. Whoever runs the suite prints how many cases ran, and fails on none.
+
+mod ends;
+mod links;
+mod sharing;
+mod sleep;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use scif_ring::Record;
+
+use crate::{ConnId, Endpoint, Exports, LinkEvent, Node, PortId, Reason};
+
+/// Where a suite runs.
+pub trait Bed: Sync {
+    /// A node; endpoints of all nodes made so reach each other.
+    ///
+    /// # Errors
+    /// As [`Node::open`].
+    fn node(&self) -> crate::Result<Arc<Node>>;
+
+    /// A node whose endpoints do not reach those of the others.
+    ///
+    /// # Errors
+    /// As [`Node::open`].
+    fn stranger(&self) -> crate::Result<Arc<Node>>;
+}
+
+/// Why a case failed.
+#[derive(Debug)]
+pub struct Failure(pub String);
+
+impl<E: std::fmt::Display> From<E> for Failure {
+    fn from(error: E) -> Failure {
+        Failure(error.to_string())
+    }
+}
+
+/// How a case ends.
+pub type Outcome = Result<(), Failure>;
+
+/// One thing every transport must do.
+#[derive(Clone, Copy, Debug)]
+pub struct Case {
+    /// What.
+    pub name: &'static str,
+    /// Tries it.
+    pub run: fn(&dyn Bed) -> Outcome,
+}
+
+/// Every case.
+pub fn cases() -> impl Iterator<Item = Case> {
+    [links::CASES, ends::CASES, sharing::CASES, sleep::CASES]
+        .into_iter()
+        .flatten()
+        .copied()
+}
+
+/// Runs every case: the names of those that ran, and what failed.
+pub fn run(bed: &dyn Bed) -> (Vec<&'static str>, Vec<String>) {
+    let (mut ran, mut failed) = (Vec::new(), Vec::new());
+    for case in cases() {
+        ran.push(case.name);
+        if let Err(Failure(why)) = (case.run)(bed) {
+            failed.push(format!("{}: {why}", case.name));
+        }
+    }
+    (ran, failed)
+}
+
+/// Fails the case unless the condition holds.
+macro_rules! ensure {
+    ($condition:expr $(,)?) => {
+        if !$condition {
+            return Err(crate::conformance::Failure(format!("line {}: {}", line!(), stringify!($condition))));
+        }
+    };
+    ($condition:expr, $($why:tt)+) => {
+        if !$condition {
+            return Err(crate::conformance::Failure(format!("line {}: {}", line!(), format_args!($($why)+))));
+        }
+    };
+}
+use ensure;
+
+/// Nothing waits longer than this; it is no measure of anything.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Asks until there is an answer.
+fn until<T>(what: &str, mut ask: impl FnMut() -> Result<Option<T>, Failure>) -> Result<T, Failure> {
+    let begin = Instant::now();
+    loop {
+        if let Some(answer) = ask()? {
+            return Ok(answer);
+        }
+        if begin.elapsed() > PATIENCE {
+            return Err(Failure(format!("waited in vain for {what}")));
+        }
+        std::thread::yield_now();
+    }
+}
+
+fn events(endpoint: &mut Endpoint) -> Vec<LinkEvent> {
+    let mut out = Vec::new();
+    endpoint.poll_links(&mut out);
+    out
+}
+
+fn bind(node: &Arc<Node>) -> crate::Result<Endpoint> {
+    Endpoint::bind(node, 0, Exports::default())
+}
+
+fn accepted(endpoint: &mut Endpoint) -> Result<(ConnId, PortId), Failure> {
+    until("a connection to accept", || {
+        Ok(events(endpoint).into_iter().find_map(|event| match event {
+            LinkEvent::Accepted(id, from) => Some((id, from)),
+            LinkEvent::Connected(_) | LinkEvent::Closed(..) => None,
+        }))
+    })
+}
+
+fn connected(endpoint: &mut Endpoint, id: ConnId) -> Outcome {
+    until("an answer", || {
+        Ok(events(endpoint).contains(&LinkEvent::Connected(id)).then_some(()))
+    })
+}
+
+fn closed(endpoint: &mut Endpoint, id: ConnId) -> Result<Reason, Failure> {
+    until("the end of a connection", || {
+        Ok(events(endpoint).into_iter().find_map(|event| match event {
+            LinkEvent::Closed(which, reason) if which == id => Some(reason),
+            _ => None,
+        }))
+    })
+}
+
+/// Two endpoints and the connection between them: the opener's first.
+struct Pair {
+    a: Endpoint,
+    b: Endpoint,
+    ab: ConnId,
+    ba: ConnId,
+}
+
+fn pair(bed: &dyn Bed) -> Result<Pair, Failure> {
+    pair_with(bed, Exports::default())
+}
+
+/// `b` shows `exports`.
+fn pair_with(bed: &dyn Bed, exports: Exports) -> Result<Pair, Failure> {
+    let mut a = bind(&bed.node()?)?;
+    let mut b = Endpoint::bind(&bed.node()?, 0, exports)?;
+    let ab = a.connect(b.id())?;
+    let (ba, from) = accepted(&mut b)?;
+    ensure!(from == a.id());
+    connected(&mut a, ab)?;
+    Ok(Pair { a, b, ab, ba })
+}
+
+fn conn(endpoint: &mut Endpoint, id: ConnId) -> Result<&mut crate::Connection, Failure> {
+    endpoint
+        .conn(id)
+        .ok_or_else(|| Failure("no such connection".to_owned()))
+}
+
+/// Publishes a record and sees to it that it is seen.
+fn say(endpoint: &mut Endpoint, id: ConnId, kind: u8, head: &[u8]) -> Outcome {
+    let connection = conn(endpoint, id)?;
+    connection
+        .tx()
+        .push_head(kind, head)
+        .map_err(|e| Failure(format!("push: {e:?}")))?;
+    connection.notify();
+    Ok(())
+}
+
+/// The next record, if one is there; it is taken.
+fn listen(endpoint: &mut Endpoint, id: ConnId) -> Result<Option<Record>, Failure> {
+    let rx = conn(endpoint, id)?.rx();
+    let record = rx.peek().map_err(|e| Failure(format!("peek: {e:?}")))?;
+    if record.is_some() {
+        rx.advance();
+    }
+    Ok(record)
+}
+
+/// Waits for a record of `kind` with this head.
+fn hear(endpoint: &mut Endpoint, id: ConnId, kind: u8, head: &[u8]) -> Outcome {
+    let record = until("a record", || listen(endpoint, id))?;
+    ensure!(record.kind == kind && record.head() == head, "heard {record:?}");
+    Ok(())
+}

@@ -9,6 +9,8 @@
 //! but the socket are closed as soon as they are mapped.
 
 mod handshake;
+#[cfg(test)]
+mod hostile;
 mod link;
 mod names;
 mod port;

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Bells, sleep, and that no wake-up is ever lost.
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use scif_ring::BELL_BITS;
+
+use super::{
+    Bed, Case, Failure, Outcome, accepted, bind, conn, connected, ensure, events, hear, listen, pair, say,
+};
+use crate::{ConnId, Endpoint, Waiter};
+
+pub(super) const CASES: &[Case] = &[
+    Case {
+        name: "an idle consumer's bell is rung",
+        run: idle_bell,
+    },
+    Case {
+        name: "a polling consumer's bell is not",
+        run: no_bell_while_polling,
+    },
+    Case {
+        name: "a sleeper is woken and told by whom",
+        run: sleeper_is_woken,
+    },
+    Case {
+        name: "requests and answers wake",
+        run: requests_and_answers_wake,
+    },
+    Case {
+        name: "ends wake",
+        run: ends_wake,
+    },
+    Case {
+        name: "no wake-up is lost",
+        run: no_lost_wakeup,
+    },
+    Case {
+        name: "no first record is lost",
+        run: no_lost_first_record,
+    },
+];
+
+/// Long enough that only a lost wake-up takes it.
+const LOST_NS: u64 = 20_000_000_000;
+
+fn taken(endpoint: &Endpoint) -> Vec<usize> {
+    let mut bits = Vec::new();
+    endpoint.bell().take(|bit| bits.push(bit));
+    bits
+}
+
+fn watch(endpoint: &Endpoint) -> Result<Waiter, Failure> {
+    let waiter = Waiter::new()?;
+    waiter.add(endpoint.wait_fd())?;
+    Ok(waiter)
+}
+
+/// Sleeps on the endpoint until `look` finds something, as a blocking read does.
+fn sleep_until<T>(
+    endpoint: &mut Endpoint,
+    waiter: &Waiter,
+    mut look: impl FnMut(&mut Endpoint) -> Result<Option<T>, Failure>,
+) -> Result<T, Failure> {
+    loop {
+        if let Some(found) = look(endpoint)? {
+            return Ok(found);
+        }
+        endpoint.arm();
+        let found = look(endpoint)?;
+        if found.is_none() && !waiter.wait(Some(LOST_NS))? {
+            return Err(Failure("a wake-up was lost".to_owned()));
+        }
+        endpoint.disarm();
+        if let Some(found) = found {
+            return Ok(found);
+        }
+    }
+}
+
+fn idle_bell(bed: &dyn Bed) -> Outcome {
+    let mut p = pair(bed)?;
+    ensure!(!p.b.bell().any());
+    conn(&mut p.b, p.ba)?.rx().set_idle(true);
+    ensure!(listen(&mut p.b, p.ba)?.is_none());
+    say(&mut p.a, p.ab, 1, b"ring")?;
+    ensure!(p.b.bell().any());
+    ensure!(taken(&p.b) == [p.ba.index() % BELL_BITS]);
+    hear(&mut p.b, p.ba, 1, b"ring")?;
+    ensure!(!p.b.bell().any());
+    // The other direction has a bell of its own.
+    conn(&mut p.a, p.ab)?.rx().set_idle(true);
+    say(&mut p.b, p.ba, 2, b"back")?;
+    ensure!(taken(&p.a) == [p.ab.index() % BELL_BITS] && !p.b.bell().any());
+    Ok(())
+}
+
+fn no_bell_while_polling(bed: &dyn Bed) -> Outcome {
+    let mut p = pair(bed)?;
+    say(&mut p.a, p.ab, 1, b"quiet")?;
+    ensure!(!p.b.bell().any());
+    hear(&mut p.b, p.ba, 1, b"quiet")
+}
+
+fn sleeper_is_woken(bed: &dyn Bed) -> Outcome {
+    let mut p = pair(bed)?;
+    let waiter = watch(&p.b)?;
+    ensure!(!waiter.wait(Some(0))?);
+    conn(&mut p.b, p.ba)?.rx().set_idle(true);
+    p.b.arm();
+    ensure!(p.b.bell().is_sleeping());
+    say(&mut p.a, p.ab, 1, b"wake")?;
+    ensure!(waiter.wait(Some(LOST_NS))?);
+    p.b.disarm();
+    ensure!(!p.b.bell().is_sleeping());
+    ensure!(events(&mut p.b).is_empty());
+    ensure!(taken(&p.b) == [p.ba.index() % BELL_BITS]);
+    hear(&mut p.b, p.ba, 1, b"wake")?;
+    ensure!(!waiter.wait(Some(0))?, "nothing is left to wake for");
+    Ok(())
+}
+
+fn requests_and_answers_wake(bed: &dyn Bed) -> Outcome {
+    let (mut a, mut b) = (bind(&bed.node()?)?, bind(&bed.node()?)?);
+    let (on_a, on_b) = (watch(&a)?, watch(&b)?);
+    b.arm();
+    let ab = a.connect(b.id())?;
+    ensure!(on_b.wait(Some(LOST_NS))?);
+    b.disarm();
+    accepted(&mut b)?;
+    ensure!(!on_b.wait(Some(0))?);
+    ensure!(on_a.wait(Some(LOST_NS))?);
+    connected(&mut a, ab)?;
+    ensure!(!on_a.wait(Some(0))?);
+    Ok(())
+}
+
+fn ends_wake(bed: &dyn Bed) -> Outcome {
+    for abandon in [false, true] {
+        let mut p = pair(bed)?;
+        let waiter = watch(&p.b)?;
+        if abandon {
+            p.a.abandon();
+        } else {
+            drop(p.a);
+        }
+        ensure!(waiter.wait(Some(LOST_NS))?);
+        super::closed(&mut p.b, p.ba)?;
+        ensure!(
+            !waiter.wait(Some(0))?,
+            "an ended connection must not keep sleepers awake"
+        );
+    }
+    Ok(())
+}
+
+/// A pause of 0 to some tens of microseconds that differs from round to round.
+fn pause(seed: &mut u64) {
+    *seed = seed
+        .wrapping_mul(6_364_136_223_846_793_005)
+        .wrapping_add(1_442_695_040_888_963_407);
+    match seed.wrapping_shr(60) {
+        0..8 => (0..seed.wrapping_shr(50) % 1024).for_each(|_| std::hint::spin_loop()),
+        8..12 => std::thread::sleep(Duration::from_micros(seed.wrapping_shr(40) % 64)),
+        _ => {}
+    }
+}
+
+fn no_lost_wakeup(bed: &dyn Bed) -> Outcome {
+    const ROUNDS: u32 = 5_000;
+    fn side(mut endpoint: Endpoint, id: ConnId, first: bool, idle: bool) -> Outcome {
+        let waiter = watch(&endpoint)?;
+        let mut seed = u64::from(first) + 17;
+        let mut links = Vec::new();
+        if first {
+            say(&mut endpoint, id, 1, &0u32.to_ne_bytes())?;
+        }
+        for round in 0..ROUNDS {
+            conn(&mut endpoint, id)?.rx().set_idle(idle);
+            let record = sleep_until(&mut endpoint, &waiter, |endpoint| {
+                endpoint.poll_links(&mut links);
+                listen(endpoint, id)
+            })?;
+            conn(&mut endpoint, id)?.rx().set_idle(false);
+            let expected = if first { round + 1 } else { round };
+            ensure!(record.head() == expected.to_ne_bytes());
+            pause(&mut seed);
+            say(&mut endpoint, id, 1, &(round + 1).to_ne_bytes())?;
+        }
+        Ok(())
+    }
+    for idle in [false, true] {
+        let p = pair(bed)?;
+        std::thread::scope(|scope| {
+            let other = scope.spawn(move || side(p.b, p.ba, false, idle));
+            side(p.a, p.ab, true, idle)?;
+            other.join().map_err(|_| Failure("a side panicked".to_owned()))?
+        })?;
+    }
+    Ok(())
+}
+
+/// The opener publishes before, while and after the acceptor looks, and then does nothing any more.
+fn no_lost_first_record(bed: &dyn Bed) -> Outcome {
+    const ROUNDS: u32 = 1_000;
+    let mut b = bind(&bed.node()?)?;
+    let target = b.id();
+    let node = bed.node()?;
+    let (done, wait_done) = mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        let opener = scope.spawn(move || -> Outcome {
+            let mut seed = 3;
+            for round in 0..ROUNDS {
+                let mut a = bind(&node)?;
+                let ab = a.connect(target)?;
+                pause(&mut seed);
+                say(&mut a, ab, 1, &round.to_ne_bytes())?;
+                pause(&mut seed);
+                say(&mut a, ab, 2, &round.to_ne_bytes())?;
+                wait_done.recv()?;
+            }
+            Ok(())
+        });
+        let waiter = watch(&b)?;
+        for round in 0..ROUNDS {
+            for kind in [1, 2] {
+                let record = sleep_until(&mut b, &waiter, |b| {
+                    events(b);
+                    let ids: Vec<ConnId> = b.conns().collect();
+                    for id in ids {
+                        if let Some(record) = listen(b, id)? {
+                            return Ok(Some(record));
+                        }
+                        if conn(b, id)?.is_closed() {
+                            b.close_conn(id, crate::CloseHow::Orderly);
+                        }
+                    }
+                    Ok(None)
+                })?;
+                ensure!(
+                    record.kind == kind && record.head() == round.to_ne_bytes(),
+                    "round {round}: {record:?}"
+                );
+            }
+            done.send(())?;
+        }
+        opener
+            .join()
+            .map_err(|_| Failure("the opener panicked".to_owned()))?
+    })
+}

@@ -1,0 +1,564 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Tests: peers that send what the protocol does not allow. Each gets nothing but its own connection ended, and
+//! the endpoint goes on.
+
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Instant;
+
+use rustix::fs::SealFlags;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+use scif_ring::{BELL_BYTES, KEYTABLE_BYTES};
+
+use super::wire::{Greeting, KEYS, PACKET_MAX, Packet, decode};
+use super::{Soft, handshake, names::Names};
+use crate::addr::PortId;
+use crate::config::Config;
+use crate::connection::ConnId;
+use crate::node::{Node, TransportKind};
+use crate::segment::{SEGMENT_BYTES, write_header};
+use crate::sys::fork::PrivateFd;
+use crate::sys::memfd::{self, FIXED_SIZE};
+use crate::sys::mmap::Mapping;
+use crate::sys::{process, unix};
+use crate::transport::{Shared, Shown, Transport, Writers};
+use crate::{Endpoint, Exports, LinkEvent, Reason, Refusal};
+
+const FAKE: PortId = PortId { node: 2, port: 99 };
+const ID: ConnId = ConnId {
+    index: 0,
+    generation: 0,
+};
+
+struct Stage {
+    node: Arc<Node>,
+    soft: Arc<Soft>,
+    names: Names,
+    shown: Shown,
+}
+
+impl Stage {
+    fn new(test: &str) -> Stage {
+        let domain = format!("hostile-{test}-{}", process::pid());
+        let config = Config {
+            node: 2,
+            domain: Some(domain.clone()),
+            ..Config::default()
+        };
+        let soft = Arc::new(Soft::open(config.clone(), Arc::default()).unwrap());
+        let bell = soft.share("scif:bell", BELL_BYTES, Writers::Peers).unwrap();
+        bell.map.bell().unwrap();
+        Stage {
+            node: Node::open(config, TransportKind::Soft).unwrap(),
+            names: Names::new(None, Some(&domain), process::uid()).unwrap(),
+            shown: Shown { bell, keys: None },
+            soft,
+        }
+    }
+
+    fn victim(&self) -> Endpoint {
+        Endpoint::bind(&self.node, 0, Exports::default()).unwrap()
+    }
+
+    /// A socket as `FAKE` would connect it.
+    fn raw(&self, dst: PortId) -> OwnedFd {
+        let socket = unix::socket().unwrap();
+        let mut serial = 0;
+        self.names.bind_source(&socket, FAKE, &mut serial).unwrap();
+        unix::connect(&socket, &self.names.listener(dst).unwrap()).unwrap();
+        socket
+    }
+
+    fn hello(&self) -> Greeting {
+        handshake::greeting(&self.soft, &self.shown, false, ID)
+    }
+
+    fn segment(&self) -> Shared {
+        let segment = self
+            .soft
+            .share("scif:conn", SEGMENT_BYTES, Writers::Peers)
+            .unwrap();
+        write_header(&segment.map).unwrap();
+        segment
+    }
+}
+
+/// Memory as somebody careless or worse would make it.
+fn memory(len: usize, seals: SealFlags) -> OwnedFd {
+    let fd = memfd::create("hostile", len).unwrap();
+    if len >= SEGMENT_BYTES {
+        write_header(&Mapping::shared(&fd, SEGMENT_BYTES, true).unwrap()).unwrap();
+    } else if len == BELL_BYTES {
+        Mapping::shared(&fd, len, true).unwrap().bell().unwrap();
+    }
+    memfd::seal(&fd, seals).unwrap();
+    fd
+}
+
+/// As `unix::send`, with as many descriptors as one likes.
+fn send(socket: &OwnedFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(16))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() {
+        assert!(control.push(SendAncillaryMessage::ScmRights(fds)));
+    }
+    rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL).unwrap();
+}
+
+fn events(endpoint: &mut Endpoint) -> Vec<LinkEvent> {
+    let mut out = Vec::new();
+    endpoint.poll_links(&mut out);
+    out
+}
+
+fn wait_for(endpoint: &mut Endpoint, mut done: impl FnMut(&LinkEvent) -> bool) -> LinkEvent {
+    let begin = Instant::now();
+    loop {
+        if let Some(event) = events(endpoint).into_iter().find(&mut done) {
+            return event;
+        }
+        assert!(begin.elapsed().as_secs() < 20, "waited in vain");
+        std::thread::yield_now();
+    }
+}
+
+/// Whether the other end of a raw socket hung up, and what it said before.
+fn last_word(socket: &OwnedFd) -> Option<Packet> {
+    let mut last = None;
+    let begin = Instant::now();
+    loop {
+        let mut buffer = [0; PACKET_MAX];
+        match unix::receive(socket, &mut buffer) {
+            Ok(received) if received.bytes == 0 => return last,
+            Ok(received) => last = decode(&buffer[..received.bytes]).ok(),
+            Err(rustix::io::Errno::AGAIN) => assert!(begin.elapsed().as_secs() < 20, "not hung up"),
+            Err(_) => {}
+        }
+    }
+}
+
+/// An honest peer still gets through.
+fn check_service(stage: &Stage, victim: &mut Endpoint) {
+    let mut honest = stage.victim();
+    let id = honest.connect(victim.id()).unwrap();
+    honest.conn(id).unwrap().tx().push_head(1, b"honest").unwrap();
+    let LinkEvent::Accepted(at, from) = wait_for(victim, |e| matches!(e, LinkEvent::Accepted(..))) else {
+        unreachable!()
+    };
+    assert_eq!(from, honest.id());
+    assert_eq!(
+        victim.conn(at).unwrap().rx().peek().unwrap().unwrap().head(),
+        b"honest"
+    );
+    wait_for(&mut honest, |e| *e == LinkEvent::Connected(id));
+    victim.close_conn(at, crate::CloseHow::Orderly);
+}
+
+#[test]
+fn bad_hellos_are_turned_away() {
+    let stage = Stage::new("hello");
+    let mut victim = stage.victim();
+    let hello = stage.hello();
+    let (mut with_keys, mut bad_bit) = (hello, hello);
+    with_keys.flags |= KEYS;
+    bad_bit.bell_bit = 4096;
+    let good = || vec![memory(SEGMENT_BYTES, FIXED_SIZE), memory(BELL_BYTES, FIXED_SIZE)];
+    let segment = |len, seals| vec![memory(len, seals), memory(BELL_BYTES, FIXED_SIZE)];
+    let bell = |len, seals| vec![memory(SEGMENT_BYTES, FIXED_SIZE), memory(len, seals)];
+    let keys = |fd| {
+        let mut fds = good();
+        fds.push(fd);
+        fds
+    };
+    let event = || rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
+    let headless = memfd::create("hostile", SEGMENT_BYTES).unwrap();
+    memfd::seal(&headless, FIXED_SIZE).unwrap();
+    let blank_bell = memfd::create("hostile", BELL_BYTES).unwrap();
+    memfd::seal(&blank_bell, FIXED_SIZE).unwrap();
+    let welcome = Greeting::new(true, 0, 0, 1, 2, 3);
+    let long = [hello.encode(), &[0; 9]].concat();
+    let mut other_version = hello.encode().to_vec();
+    other_version[4] ^= 0x40;
+    let mut other_magic = hello.encode().to_vec();
+    other_magic[0] ^= 1;
+    let writable = FIXED_SIZE;
+    let cases: Vec<(&str, Vec<u8>, Vec<OwnedFd>)> = vec![
+        ("garbage", b"GET / HTTP/1.1".to_vec(), vec![]),
+        ("garbage with descriptors", vec![7; 48], good()),
+        ("nothing", vec![], vec![]),
+        ("a wake-up", vec![b'.'], vec![]),
+        ("a goodbye", vec![b'B'], vec![]),
+        ("too long", long, good()),
+        ("cut", hello.encode()[..47].to_vec(), good()),
+        ("another version", other_version, good()),
+        ("another magic", other_magic, good()),
+        ("a welcome", welcome.encode().to_vec(), good()),
+        ("no descriptors", hello.encode().to_vec(), vec![]),
+        (
+            "one descriptor too few",
+            hello.encode().to_vec(),
+            good().drain(..1).collect(),
+        ),
+        ("keys announced and not sent", with_keys.encode().to_vec(), good()),
+        (
+            "keys sent and not announced",
+            hello.encode().to_vec(),
+            keys(memory(KEYTABLE_BYTES, FIXED_SIZE)),
+        ),
+        (
+            "nine descriptors",
+            hello.encode().to_vec(),
+            (0..9).map(|_| event()).collect(),
+        ),
+        ("a bit beyond the bell", bad_bit.encode().to_vec(), good()),
+        (
+            "segment not sealed",
+            hello.encode().to_vec(),
+            segment(SEGMENT_BYTES, SealFlags::empty()),
+        ),
+        (
+            "segment that can shrink",
+            hello.encode().to_vec(),
+            segment(SEGMENT_BYTES, SealFlags::GROW),
+        ),
+        (
+            "segment too small",
+            hello.encode().to_vec(),
+            segment(BELL_BYTES, FIXED_SIZE),
+        ),
+        ("segment empty", hello.encode().to_vec(), segment(0, FIXED_SIZE)),
+        (
+            "segment too large",
+            hello.encode().to_vec(),
+            segment(SEGMENT_BYTES + 4096, FIXED_SIZE),
+        ),
+        (
+            "segment not writable",
+            hello.encode().to_vec(),
+            segment(SEGMENT_BYTES, FIXED_SIZE | SealFlags::FUTURE_WRITE),
+        ),
+        (
+            "segment without a header",
+            hello.encode().to_vec(),
+            vec![headless, memory(BELL_BYTES, FIXED_SIZE)],
+        ),
+        (
+            "segment that is no memory",
+            hello.encode().to_vec(),
+            vec![event(), memory(BELL_BYTES, FIXED_SIZE)],
+        ),
+        (
+            "bell not sealed",
+            hello.encode().to_vec(),
+            bell(BELL_BYTES, SealFlags::empty()),
+        ),
+        ("bell too small", hello.encode().to_vec(), bell(64, FIXED_SIZE)),
+        (
+            "bell blank",
+            hello.encode().to_vec(),
+            vec![memory(SEGMENT_BYTES, FIXED_SIZE), blank_bell],
+        ),
+        (
+            "keys anyone can write",
+            with_keys.encode().to_vec(),
+            keys(memory(KEYTABLE_BYTES, writable)),
+        ),
+        (
+            "keys too small",
+            with_keys.encode().to_vec(),
+            keys(memory(4096, FIXED_SIZE | SealFlags::FUTURE_WRITE)),
+        ),
+        (
+            "keys that are no memory",
+            with_keys.encode().to_vec(),
+            keys(event()),
+        ),
+    ];
+    let count = cases.len();
+    for (what, bytes, fds) in cases {
+        let socket = stage.raw(victim.id());
+        let borrowed: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
+        send(&socket, &bytes, &borrowed);
+        assert_eq!(events(&mut victim), [], "{what}");
+        let word = last_word(&socket);
+        assert!(
+            matches!(word, None | Some(Packet::Reset | Packet::No(_))),
+            "{what}: {word:?}"
+        );
+        if what == "another version" || what == "bell blank" {
+            assert_eq!(
+                word,
+                Some(Packet::No(Reason::Refused(Refusal::Version))),
+                "{what}"
+            );
+        }
+    }
+    assert_eq!(victim.conn_count(), 0);
+    check_service(&stage, &mut victim);
+    println!("{count} bad hellos turned away");
+}
+
+#[test]
+fn strange_sockets_are_turned_away() {
+    let stage = Stage::new("socket");
+    let mut victim = stage.victim();
+    let addr = stage.names.listener(victim.id()).unwrap();
+    // Nobody in particular; somebody of another domain; somebody who leaves at once.
+    let unbound = unix::socket().unwrap();
+    unix::connect(&unbound, &addr).unwrap();
+    let foreign = unix::socket().unwrap();
+    let names = Names::new(None, Some("elsewhere"), 0).unwrap();
+    names.bind_source(&foreign, FAKE, &mut 0).unwrap();
+    unix::connect(&foreign, &addr).unwrap();
+    drop(stage.raw(victim.id()));
+    assert_eq!(events(&mut victim), []);
+    assert_eq!((last_word(&unbound), last_word(&foreign)), (None, None));
+    check_service(&stage, &mut victim);
+
+    // Whoever is slow is waited for, whoever is mute does no harm.
+    let mute: Vec<OwnedFd> = (0..300).map(|_| stage.raw(victim.id())).collect();
+    let slow = stage.raw(victim.id());
+    for _ in 0..10 {
+        assert_eq!(events(&mut victim), []);
+    }
+    let (segment, bell) = (stage.segment(), memory(BELL_BYTES, FIXED_SIZE));
+    let fds = [segment.fd.as_ref().unwrap().as_fd(), bell.as_fd()];
+    send(&slow, stage.hello().encode(), &fds);
+    let LinkEvent::Accepted(id, from) = wait_for(&mut victim, |_| true) else {
+        panic!("not accepted")
+    };
+    assert_eq!(
+        (from, victim.conn(id).unwrap().peer_pid()),
+        (FAKE, process::pid())
+    );
+    drop(mute);
+    check_service(&stage, &mut victim);
+}
+
+#[test]
+fn bad_packets_end_a_connection() {
+    let stage = Stage::new("packet");
+    let mut victim = stage.victim();
+    let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
+    let hello = stage.hello();
+    let welcome = Greeting::new(true, 0, 0, 1, 2, 3);
+    let cases: [(&str, &[u8], bool); 6] = [
+        ("garbage", b"xyz", false),
+        ("a second hello", hello.encode(), true),
+        ("a welcome from the opener", welcome.encode(), true),
+        ("a wake-up with a descriptor", b".", true),
+        ("a refusal from the opener", b"N\x01", false),
+        ("an unknown refusal", b"N\xff", false),
+    ];
+    let count = cases.len();
+    for (what, bytes, with_fd) in cases {
+        let socket = stage.raw(victim.id());
+        let (segment, bell) = (stage.segment(), memory(BELL_BYTES, FIXED_SIZE));
+        send(
+            &socket,
+            hello.encode(),
+            &[segment.fd.as_ref().unwrap().as_fd(), bell.as_fd()],
+        );
+        let LinkEvent::Accepted(id, _) = wait_for(&mut victim, |_| true) else {
+            panic!("{what}")
+        };
+        let fds = if with_fd { vec![event.as_fd()] } else { vec![] };
+        send(&socket, bytes, &fds);
+        let end = wait_for(&mut victim, |_| true);
+        assert_eq!(end, LinkEvent::Closed(id, Reason::Corrupt), "{what}");
+        assert_eq!(last_word(&socket), Some(Packet::Reset), "{what}");
+        victim.close_conn(id, crate::CloseHow::Reset);
+    }
+    // A flood of wake-ups is worked off in pieces.
+    let socket = stage.raw(victim.id());
+    let (segment, bell) = (stage.segment(), memory(BELL_BYTES, FIXED_SIZE));
+    send(
+        &socket,
+        hello.encode(),
+        &[segment.fd.as_ref().unwrap().as_fd(), bell.as_fd()],
+    );
+    while unix::send(&socket, b".", &[]).is_ok() {}
+    let LinkEvent::Accepted(id, _) = wait_for(&mut victim, |_| true) else {
+        panic!("flood")
+    };
+    assert_eq!(events(&mut victim), []);
+    assert!(victim.bell().any());
+    drop(socket);
+    assert_eq!(
+        wait_for(&mut victim, |_| true),
+        LinkEvent::Closed(id, Reason::Died)
+    );
+    check_service(&stage, &mut victim);
+    println!("{count} bad packets ended their connections");
+}
+
+#[test]
+fn bad_answers_end_a_connection() {
+    let stage = Stage::new("answer");
+    let event = || rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
+    let welcome = Greeting::new(true, 0, 0, 1, 2, 3);
+    let keyed = Greeting::new(true, KEYS, 0, 1, 2, 3);
+    let bell = || memory(BELL_BYTES, FIXED_SIZE);
+    type Answer = (&'static str, Vec<u8>, Vec<OwnedFd>, Option<Reason>);
+    let cases: Vec<Answer> = vec![
+        ("garbage", b"xyz".to_vec(), vec![], Some(Reason::Corrupt)),
+        (
+            "a hello",
+            stage.hello().encode().to_vec(),
+            vec![bell(), bell()],
+            Some(Reason::Corrupt),
+        ),
+        (
+            "no bell",
+            welcome.encode().to_vec(),
+            vec![],
+            Some(Reason::Corrupt),
+        ),
+        (
+            "two bells",
+            welcome.encode().to_vec(),
+            vec![bell(), bell()],
+            Some(Reason::Corrupt),
+        ),
+        (
+            "a bell that is none",
+            welcome.encode().to_vec(),
+            vec![event()],
+            Some(Reason::Corrupt),
+        ),
+        (
+            "a bell not sealed",
+            welcome.encode().to_vec(),
+            vec![memory(BELL_BYTES, SealFlags::empty())],
+            Some(Reason::Corrupt),
+        ),
+        (
+            "no keys",
+            keyed.encode().to_vec(),
+            vec![bell()],
+            Some(Reason::Corrupt),
+        ),
+        (
+            "keys not sealed",
+            keyed.encode().to_vec(),
+            vec![bell(), memory(KEYTABLE_BYTES, FIXED_SIZE)],
+            Some(Reason::Corrupt),
+        ),
+        ("not allowed", b"N\x01".to_vec(), vec![], Some(Reason::Denied)),
+        (
+            "another version",
+            b"N\x02".to_vec(),
+            vec![],
+            Some(Reason::Refused(Refusal::Version)),
+        ),
+        (
+            "no room",
+            b"N\x04".to_vec(),
+            vec![],
+            Some(Reason::Refused(Refusal::Resources)),
+        ),
+        ("a good one", welcome.encode().to_vec(), vec![bell()], None),
+    ];
+    let count = cases.len();
+    for (what, bytes, fds, expected) in cases {
+        let listener = unix::socket().unwrap();
+        stage.names.bind_listener(&listener, FAKE, 4).unwrap();
+        let mut victim = stage.victim();
+        let id = victim.connect(FAKE).unwrap();
+        let socket = unix::accept(&listener).unwrap();
+        let borrowed: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
+        send(&socket, &bytes, &borrowed);
+        // Also from inside a notify the victim learns it, and still reports it.
+        victim.conn(id).unwrap().notify();
+        let event = wait_for(&mut victim, |_| true);
+        match expected {
+            Some(reason) => assert_eq!(event, LinkEvent::Closed(id, reason), "{what}"),
+            None => assert_eq!(event, LinkEvent::Connected(id)),
+        }
+        check_service(&stage, &mut victim);
+    }
+    println!("{count} answers judged");
+}
+
+#[test]
+fn a_listener_that_hangs_up_refuses() {
+    let stage = Stage::new("hangup");
+    let listener = unix::socket().unwrap();
+    stage.names.bind_listener(&listener, FAKE, 0).unwrap();
+    let mut victim = stage.victim();
+    let id = victim.connect(FAKE).unwrap();
+    // The backlog of 0 holds one.
+    assert_eq!(victim.connect(FAKE), Err(crate::Error::Again));
+    drop(listener);
+    assert_eq!(
+        wait_for(&mut victim, |_| true),
+        LinkEvent::Closed(id, Reason::Refused(Refusal::Closed))
+    );
+}
+
+#[test]
+fn garbage_in_shared_memory_is_harmless() {
+    let stage = Stage::new("garbage");
+    let mut victim = stage.victim();
+    let mut seed = 1u64;
+    for _ in 0..50 {
+        let socket = stage.raw(victim.id());
+        let (segment, bell) = (stage.segment(), memory(BELL_BYTES, FIXED_SIZE));
+        let bell_map = Mapping::shared(&bell, BELL_BYTES, true).unwrap();
+        send(
+            &socket,
+            stage.hello().encode(),
+            &[segment.fd.as_ref().unwrap().as_fd(), bell.as_fd()],
+        );
+        let LinkEvent::Accepted(id, _) = wait_for(&mut victim, |_| true) else {
+            panic!("not accepted")
+        };
+        let mut noise = |map: &Mapping, len: usize| {
+            let bytes: Vec<u8> = std::iter::repeat_with(|| {
+                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                seed.to_be_bytes()[0]
+            })
+            .take(len)
+            .collect();
+            map.bytes(0, len).unwrap().copy_from_slice(&bytes);
+        };
+        for _ in 0..10 {
+            noise(&segment.map, SEGMENT_BYTES);
+            noise(&bell_map, BELL_BYTES);
+            let conn = victim.conn(id).unwrap();
+            for _ in 0..300 {
+                let _ = conn.tx().push_head(1, b"x");
+                conn.notify();
+                if let Ok(Some(record)) = conn.rx().peek() {
+                    assert!(record.head().len() <= scif_ring::HEAD_MAX);
+                    conn.rx().advance();
+                }
+            }
+            let _ = (
+                conn.peer_mark().get(),
+                conn.tx_claim(1).offered(1),
+                conn.keys().is_none(),
+            );
+            victim.slot_in_use(3);
+        }
+        assert_eq!(events(&mut victim), []);
+        victim.close_conn(id, crate::CloseHow::Reset);
+    }
+    check_service(&stage, &mut victim);
+}
+
+#[test]
+fn descriptors_are_private_to_this_process() {
+    let stage = Stage::new("private");
+    let fd = PrivateFd::new(memory(BELL_BYTES, FIXED_SIZE));
+    assert!(!fd.is_inherited());
+    assert!(
+        rustix::io::fcntl_getfd(&fd)
+            .unwrap()
+            .contains(rustix::io::FdFlags::CLOEXEC)
+    );
+    let mut victim = stage.victim();
+    check_service(&stage, &mut victim);
+}

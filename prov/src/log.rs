@@ -12,26 +12,22 @@ use std::fmt;
 use std::io::Write;
 use std::panic::Location;
 use std::path::Path;
-use std::sync::{Mutex, Once, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use libfabric_sys as fi;
 use scif::{AccessError, PortId};
 
 use crate::host;
 
-/// What a message is about: `enum fi_log_subsys`.
+/// What a message is about: of `enum fi_log_subsys` what is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Subsys {
     Core,
     Fabric,
-    Domain,
     EpCtrl,
     EpData,
     Av,
-    Cq,
-    Eq,
     Mr,
-    Cntr,
 }
 
 impl Subsys {
@@ -39,14 +35,10 @@ impl Subsys {
         match self {
             Subsys::Core => fi::FI_LOG_CORE,
             Subsys::Fabric => fi::FI_LOG_FABRIC,
-            Subsys::Domain => fi::FI_LOG_DOMAIN,
             Subsys::EpCtrl => fi::FI_LOG_EP_CTRL,
             Subsys::EpData => fi::FI_LOG_EP_DATA,
             Subsys::Av => fi::FI_LOG_AV,
-            Subsys::Cq => fi::FI_LOG_CQ,
-            Subsys::Eq => fi::FI_LOG_EQ,
             Subsys::Mr => fi::FI_LOG_MR,
-            Subsys::Cntr => fi::FI_LOG_CNTR,
         }
     }
 
@@ -73,14 +65,6 @@ pub(crate) fn warn(subsys: Subsys, text: fmt::Arguments<'_>) {
 #[cold]
 pub(crate) fn info(subsys: Subsys, text: fmt::Arguments<'_>) {
     say(fi::FI_LOG_INFO, subsys, text, Location::caller());
-}
-
-/// As [`warn`], but only the first time for each `once`.
-#[track_caller]
-#[cold]
-pub(crate) fn warn_once(once: &Once, subsys: Subsys, text: fmt::Arguments<'_>) {
-    let place = Location::caller();
-    once.call_once(|| say(fi::FI_LOG_WARN, subsys, text, place));
 }
 
 /// A peer's memory cannot be reached directly for an operation, which goes through the ring. Said once per peer process

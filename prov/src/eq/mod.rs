@@ -243,8 +243,8 @@ unsafe extern "C" fn write(
         // SAFETY: a live queue, by the contract of fi_eq_write.
         let eq = unsafe { entry::object::<Eq, _>(eq) }?;
         // SAFETY: len bytes that stay unchanged during the call.
-        eq.shared
-            .write(event, unsafe { entry::slice(buf.cast::<u8>(), len) }?)?;
+        let bytes = unsafe { entry::slice(buf.cast::<u8>(), len) }?;
+        eq.shared.write(event, bytes)?;
         isize::try_from(len).map_err(|_| fi::FI_EINVAL)
     })
 }

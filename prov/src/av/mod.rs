@@ -210,7 +210,9 @@ unsafe extern "C" fn straddr(
         // SAFETY: `room` bytes, by the contract of fi_av_straddr.
         unsafe { ptr::copy_nonoverlapping(text.as_ptr(), buf.cast(), n) };
         // SAFETY: n is below `room`.
-        unsafe { buf.add(n).write(0) };
+        let end = unsafe { buf.add(n) };
+        // SAFETY: as above.
+        unsafe { end.write(0) };
         buf
     })
 }
@@ -369,7 +371,7 @@ impl Av {
             match why {
                 AddrError::Malformed => fi::FI_EINVAL,
                 AddrError::OtherHost(_) | AddrError::OtherIp(_) => {
-                    ONCE.call_once(|| log::warn(Subsys::Av, format_args!("{why}")));
+                    log::warn_once(&ONCE, Subsys::Av, format_args!("{why}"));
                     fi::FI_EHOSTUNREACH
                 }
             }

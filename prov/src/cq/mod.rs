@@ -228,7 +228,9 @@ impl Entries {
         }
         if !self.src.is_null() {
             // SAFETY: `at` is below `count` (drain), and `new` promised that many addresses.
-            unsafe { self.src.add(at).write(c.src) };
+            let src = unsafe { self.src.add(at) };
+            // SAFETY: as above.
+            unsafe { src.write(c.src) };
         }
     }
 

@@ -177,11 +177,6 @@ fn samples(family: Family) -> Vec<Value> {
 
 fn encode(datatype: u32, value: Value) -> Vec<u8> {
     let (_, size, _) = TYPES[datatype as usize];
-    #[expect(
-        clippy::cast_precision_loss,
-        clippy::cast_possible_truncation,
-        reason = "the samples are small"
-    )]
     match (datatype, value) {
         (_, Value::Bits(bits)) => bits.to_le_bytes()[..size].to_vec(),
         (fi::FI_FLOAT, Value::Number(re, _)) => (re as f32).to_ne_bytes().to_vec(),

@@ -22,11 +22,20 @@ const CQ_FLAGS: u64 = fi::FI_TRANSMIT | fi::FI_RECV | fi::FI_SELECTIVE_COMPLETIO
 const CNTR_FLAGS: u64 =
     fi::FI_SEND | fi::FI_RECV | fi::FI_READ | fi::FI_WRITE | fi::FI_REMOTE_READ | fi::FI_REMOTE_WRITE;
 
+/// Address and context of an endpoint's C object, by which events name it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Owner {
+    pub(super) fid: usize,
+    pub(super) context: usize,
+}
+
 impl Core {
+    /// Binds an object to the endpoint that C holds as `owner`.
+    ///
     /// # Safety
     ///
     /// `bfid` is null or points to an open object of this provider.
-    pub(super) unsafe fn bind(&self, bfid: *const fid, flags: u64) -> Result<(), Errno> {
+    pub(super) unsafe fn bind(&self, owner: Owner, bfid: *const fid, flags: u64) -> Result<(), Errno> {
         // SAFETY: null or an open object, by the caller's contract.
         match unsafe { class_of(bfid) }? {
             // SAFETY: an open object, by the caller's contract.
@@ -36,7 +45,7 @@ impl Core {
             // SAFETY: an open object, by the caller's contract.
             fi::FI_CLASS_AV => self.bind_av(unsafe { object::<Av, _>(bfid) }?, flags),
             // SAFETY: an open object, by the caller's contract.
-            fi::FI_CLASS_EQ => self.bind_eq(unsafe { object::<Eq, _>(bfid) }?, flags),
+            fi::FI_CLASS_EQ => self.bind_eq(unsafe { object::<Eq, _>(bfid) }?, flags, owner),
             _ => Err(fi::FI_EINVAL),
         }
     }
@@ -109,7 +118,7 @@ impl Core {
         })
     }
 
-    fn bind_eq(&self, eq: &Eq, flags: u64) -> Result<(), Errno> {
+    fn bind_eq(&self, eq: &Eq, flags: u64, owner: Owner) -> Result<(), Errno> {
         if flags != 0 {
             return Err(fi::FI_EBADFLAGS);
         }
@@ -119,8 +128,8 @@ impl Core {
                 return Err(fi::FI_EINVAL);
             }
             ep.eq = Some(Arc::clone(eq.shared()));
-            ep.fid = std::ptr::from_ref(self).expose_provenance();
-            ep.context = self.fid.fid.context.expose_provenance();
+            ep.fid = owner.fid;
+            ep.context = owner.context;
             Ok(())
         })
     }
@@ -170,8 +179,10 @@ impl Core {
         for cntr in counters(&mut cfg).filter_map(|(_, place)| *place) {
             self.dom.bind_cntr(st, idx, cntr)?;
         }
-        let eq = st.eps.get_mut(old).and_then(|ep| ep.eq.take());
-        st.eps.get_mut(idx).ok_or(fi::FI_EINVAL)?.eq = eq;
+        let was = st.eps.get_mut(old).ok_or(fi::FI_EINVAL)?;
+        let (eq, fid, context) = (was.eq.take(), was.fid, was.context);
+        let now = st.eps.get_mut(idx).ok_or(fi::FI_EINVAL)?;
+        (now.eq, now.fid, now.context) = (eq, fid, context);
         Ok(())
     }
 }

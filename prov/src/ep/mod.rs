@@ -98,8 +98,10 @@ unsafe extern "C" fn bind(fid: *mut fid, bfid: *mut fid, flags: u64) -> c_int {
     guard_int(|| {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { object::<Ep, _>(fid) }?;
+        let owner =
+            bind::Owner { fid: fid.expose_provenance(), context: ep.fid.fid.context.expose_provenance() };
         // SAFETY: C passes null or an open object.
-        unsafe { ep.core.bind(bfid, flags) }
+        unsafe { ep.core.bind(owner, bfid, flags) }
     })
 }
 

@@ -3,7 +3,9 @@
 
 #![expect(unsafe_code, reason = "calls the tables as C does")]
 
-use std::ffi::{c_int, c_void};
+mod transfer;
+
+use std::ffi::c_int;
 use std::ptr::{null, null_mut};
 
 use libfabric_sys as fi;
@@ -11,7 +13,7 @@ use libfabric_sys::{fid, fid_ep};
 
 use crate::addr::ADDR_LEN;
 use crate::atomic_ops::MAX_ATOMIC_BYTES;
-use crate::attr::{INJECT_SIZE, IOV_LIMIT};
+use crate::attr::INJECT_SIZE;
 
 /// Calls a slot of one of an object's tables: the object is the first argument.
 macro_rules! call {
@@ -27,13 +29,15 @@ macro_rules! call {
 /// Calls a slot of the table that every object has.
 macro_rules! fid_call {
     ($object:expr, $slot:ident($($arg:expr),*)) => {{
-        let object: *mut fid = $object.cast();
+        let object: *mut libfabric_sys::fid = $object.cast();
         // SAFETY: an open object of ours.
         let table = unsafe { &*(*object).ops };
         // SAFETY: an open object, and arguments as the test wants them.
         unsafe { (table.$slot)(object, $($arg),*) }
     }};
 }
+
+use {call, fid_call};
 
 /// Opens an object through a pointer to it.
 fn made<T>(open: impl FnOnce(*mut *mut T) -> c_int) -> Result<*mut T, c_int> {
@@ -442,228 +446,4 @@ fn aliases_differ_in_their_flags_and_keep_the_endpoint() {
         [fi::FI_SEND | fi::FI_MSG]
     );
     rig.close(&[loud]);
-}
-
-#[test]
-fn arguments_of_messages_are_checked() {
-    let mut rig = Rig::new(ALL);
-    let ep = rig.enabled(BOTH);
-    let me = rig.insert(ep);
-    let big = vec![0u8; INJECT_SIZE + 1];
-    let einval = -(fi::FI_EINVAL as isize);
-    let badflags = -(fi::FI_EBADFLAGS as isize);
-    assert_eq!(call!(ep, msg.inject(big.as_ptr().cast(), big.len(), me)), einval);
-    assert_eq!(
-        call!(ep, tagged.injectdata(big.as_ptr().cast(), big.len(), 0, me, 0)),
-        einval
-    );
-    assert_eq!(call!(ep, msg.sendmsg(null(), 0)), einval);
-    assert_eq!(call!(ep, tagged.recvmsg(null(), 0)), einval);
-    assert_eq!(
-        call!(ep, msg.sendv(null(), null_mut(), 1, me, null_mut())),
-        einval
-    );
-    let many = vec![
-        fi::iovec {
-            iov_base: null_mut(),
-            iov_len: 0
-        };
-        IOV_LIMIT + 1
-    ];
-    assert_eq!(
-        call!(
-            ep,
-            msg.sendv(many.as_ptr(), null_mut(), many.len(), me, null_mut())
-        ),
-        einval
-    );
-    assert_eq!(
-        call!(ep, msg.send(null(), usize::MAX, null_mut(), me, null_mut())),
-        einval
-    );
-    let huge = vec![
-        fi::iovec {
-            iov_base: null_mut(),
-            iov_len: isize::MAX.unsigned_abs()
-        };
-        2
-    ];
-    assert_eq!(
-        call!(
-            ep,
-            msg.sendv(huge.as_ptr(), null_mut(), huge.len(), me, null_mut())
-        ),
-        einval
-    );
-    let msg = fi::fi_msg {
-        addr: me,
-        ..fi::fi_msg::default()
-    };
-    assert_eq!(call!(ep, msg.sendmsg(&raw const msg, fi::FI_PEEK)), badflags);
-    assert_eq!(call!(ep, msg.sendmsg(&raw const msg, fi::FI_TRIGGER)), badflags);
-    let tagged = fi::fi_msg_tagged {
-        addr: me,
-        ..fi::fi_msg_tagged::default()
-    };
-    let trecvmsg = |flags| call!(ep, tagged.recvmsg(&raw const tagged, flags));
-    assert_eq!(trecvmsg(fi::FI_INJECT), badflags);
-    assert_eq!(trecvmsg(fi::FI_DISCARD), badflags, "neither peeked nor claimed");
-    assert_eq!(trecvmsg(fi::FI_MULTI_RECV), badflags);
-    assert_eq!(
-        trecvmsg(fi::FI_PEEK | fi::FI_CLAIM),
-        einval,
-        "a claim without a context"
-    );
-    rig.close(&[ep]);
-}
-
-#[test]
-fn messages_to_oneself_arrive() {
-    let mut rig = Rig::new(ALL);
-    let ep = rig.enabled(BOTH);
-    let me = rig.insert(ep);
-    let mut halves = [[0u8; 4]; 2];
-    let iov: Vec<fi::iovec> = halves
-        .iter_mut()
-        .map(|h| fi::iovec {
-            iov_base: h.as_mut_ptr().cast(),
-            iov_len: 4,
-        })
-        .collect();
-    let context: *mut c_void = (&raw mut rig).cast();
-    let src = fi::FI_ADDR_UNSPEC;
-    assert_eq!(
-        call!(
-            ep,
-            tagged.recvv(iov.as_ptr(), null_mut(), 2, src, 0x50, 0xf, context)
-        ),
-        0
-    );
-    assert_eq!(
-        call!(
-            ep,
-            tagged.injectdata(b"abcdefgh".as_ptr().cast(), 8, 77, me, 0x5a)
-        ),
-        0
-    );
-    let done = rig.completions();
-    let [c] = done.as_slice() else { panic!("{done:?}") };
-    assert_eq!(c.flags, fi::FI_RECV | fi::FI_TAGGED | fi::FI_REMOTE_CQ_DATA);
-    assert_eq!((c.op_context, c.len, c.data, c.tag), (context, 8, 77, 0x5a));
-    assert_eq!(halves, [*b"abcd", *b"efgh"]);
-    rig.close(&[ep]);
-}
-
-#[test]
-fn arguments_of_atomics_are_checked() {
-    let mut rig = Rig::new(ALL);
-    let ep = rig.enabled(BOTH);
-    let me = rig.insert(ep);
-    let mut count = 0;
-    assert_eq!(
-        call!(ep, atomic.writevalid(fi::FI_INT64, fi::FI_SUM, &raw mut count)),
-        0
-    );
-    assert_eq!(count, MAX_ATOMIC_BYTES / 8);
-    assert_eq!(
-        call!(ep, atomic.writevalid(fi::FI_INT64, fi::FI_SUM, null_mut())),
-        -fi::FI_EINVAL
-    );
-    let unsupported = -fi::FI_EOPNOTSUPP;
-    assert_eq!(
-        call!(ep, atomic.writevalid(fi::FI_FLOAT, fi::FI_BOR, &raw mut count)),
-        unsupported
-    );
-    assert_eq!(
-        call!(
-            ep,
-            atomic.writevalid(fi::FI_INT8, fi::FI_ATOMIC_READ, &raw mut count)
-        ),
-        unsupported
-    );
-    assert_eq!(
-        call!(
-            ep,
-            atomic.readwritevalid(fi::FI_INT8, fi::FI_ATOMIC_READ, &raw mut count)
-        ),
-        0
-    );
-    assert_eq!(
-        call!(
-            ep,
-            atomic.compwritevalid(fi::FI_FLOAT, fi::FI_CSWAP_LE, &raw mut count)
-        ),
-        0
-    );
-    let buf = vec![0u64; MAX_ATOMIC_BYTES / 8 + 1];
-    let post = |count, datatype, op| {
-        let buf = buf.as_ptr().cast();
-        errno(call!(
-            ep,
-            atomic.write(buf, count, null_mut(), me, 0, 0, datatype, op, null_mut())
-        ))
-    };
-    assert_eq!(post(1, fi::FI_FLOAT, fi::FI_BXOR), fi::FI_EOPNOTSUPP);
-    assert_eq!(post(1, fi::FI_INT64, fi::FI_CSWAP), fi::FI_EOPNOTSUPP);
-    assert_eq!(post(0, fi::FI_INT64, fi::FI_SUM), fi::FI_EINVAL);
-    assert_eq!(post(buf.len(), fi::FI_INT64, fi::FI_SUM), fi::FI_EINVAL);
-    assert_eq!(post(usize::MAX / 2, fi::FI_INT64, fi::FI_SUM), fi::FI_EINVAL);
-    let ioc = fi::fi_ioc {
-        addr: buf.as_ptr().cast_mut().cast(),
-        count: 2,
-    };
-    let range = fi::fi_rma_ioc {
-        addr: 0,
-        count: 1,
-        key: 0,
-    };
-    let msg = fi::fi_msg_atomic {
-        msg_iov: &raw const ioc,
-        iov_count: 1,
-        addr: me,
-        rma_iov: &raw const range,
-        rma_iov_count: 1,
-        datatype: fi::FI_INT64,
-        op: fi::FI_SUM,
-        ..fi::fi_msg_atomic::default()
-    };
-    assert_eq!(
-        errno(call!(ep, atomic.writemsg(&raw const msg, 0))),
-        fi::FI_EINVAL,
-        "lengths differ"
-    );
-    rig.close(&[ep]);
-}
-
-#[test]
-fn remote_and_local_lengths_agree() {
-    let mut rig = Rig::new(ALL);
-    let ep = rig.enabled(BOTH);
-    let me = rig.insert(ep);
-    let mut buf = [0u8; 16];
-    let iov = fi::iovec {
-        iov_base: buf.as_mut_ptr().cast(),
-        iov_len: 16,
-    };
-    let range = fi::fi_rma_iov {
-        addr: 0,
-        len: 15,
-        key: 0,
-    };
-    let mut msg = fi::fi_msg_rma {
-        msg_iov: &raw const iov,
-        iov_count: 1,
-        addr: me,
-        rma_iov: &raw const range,
-        rma_iov_count: 1,
-        ..fi::fi_msg_rma::default()
-    };
-    assert_eq!(errno(call!(ep, rma.writemsg(&raw const msg, 0))), fi::FI_EINVAL);
-    assert_eq!(
-        errno(call!(ep, rma.readmsg(&raw const msg, fi::FI_INJECT))),
-        fi::FI_EBADFLAGS
-    );
-    msg.rma_iov_count = 0;
-    assert_eq!(errno(call!(ep, rma.readmsg(&raw const msg, 0))), fi::FI_EINVAL);
-    rig.close(&[ep]);
 }

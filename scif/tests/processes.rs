@@ -1,0 +1,544 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! What takes several processes: memory of peers, kills, forks, other users, limits, files left behind.
+//!
+//! The others are this very program, told by `SCIF_TEST_ROLE` what to do; they speak in lines that begin with '@'.
+#![expect(unsafe_code, reason = "fork, as programs that know nothing of us do it")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test says what it expects"
+)]
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use scif::{
+    Access, AccessError, Config, ConnId, Endpoint, Error, Exports, LinkEvent, Node, PortId, Reason,
+    RemoteMem, SharedKeys, TransportKind, Waiter,
+};
+use scif_ring::{KeyEntry, Mem};
+
+const ROLE: &str = "SCIF_TEST_ROLE";
+const PORT: &str = "SCIF_TEST_PORT";
+const KEY: u64 = 42;
+const NOBODY: u32 = 65534;
+
+// ---- the other process
+
+#[test]
+fn helper() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    let port: u16 = std::env::var(PORT).ok().map_or(0, |port| port.parse().unwrap());
+    let node = Node::open(Config::from_env(), TransportKind::Soft).unwrap();
+    match role.as_str() {
+        "serve" => serve(&node, port),
+        "fork" => fork_and_hang(&node, port),
+        "knock" => knock(&node, port),
+        "limits" => exceed_limits(&node),
+        other => panic!("no such role: {other}"),
+    }
+}
+
+/// Echoes records of kind 1, asleep in between; shows a buffer under KEY.
+fn serve(node: &Arc<Node>, port: u16) {
+    let mut buffer = vec![7u8; 1 << 20];
+    let base = buffer.as_mut_ptr().expose_provenance() as u64;
+    let keys = SharedKeys::new(node).unwrap();
+    keys.insert(KeyEntry {
+        key: KEY,
+        base,
+        start: 0,
+        len: buffer.len() as u64,
+        access: 3,
+    })
+    .unwrap();
+    let mut endpoint = Endpoint::bind(node, port, Exports { keys: Some(keys) }).unwrap();
+    println!(
+        "@{} {} {}",
+        endpoint.id().port,
+        node.host_hash(),
+        endpoint.id().node
+    );
+    let waiter = Waiter::new().unwrap();
+    waiter.add(endpoint.wait_fd()).unwrap();
+    let mut links = Vec::new();
+    loop {
+        endpoint.poll_links(&mut links);
+        links.clear();
+        if !echo(&mut endpoint) {
+            endpoint.arm();
+            if !echo(&mut endpoint) {
+                waiter.wait(None).unwrap();
+            }
+            endpoint.disarm();
+        }
+    }
+}
+
+fn echo(endpoint: &mut Endpoint) -> bool {
+    let mut any = false;
+    let ids: Vec<ConnId> = endpoint.conns().collect();
+    for id in ids {
+        let conn = endpoint.conn(id).unwrap();
+        while let Some(record) = conn.rx().peek().unwrap() {
+            conn.rx().advance();
+            let _ = conn.tx().push_head(2, record.head());
+            conn.notify();
+            any = true;
+        }
+    }
+    any
+}
+
+/// Connects, forks a child that neither execs nor exits, and waits to be killed.
+fn fork_and_hang(node: &Arc<Node>, port: u16) {
+    let mut endpoint = Endpoint::bind(node, 0, Exports::default()).unwrap();
+    let keys = SharedKeys::new(node).unwrap();
+    let dst = PortId {
+        node: node.id(),
+        port,
+    };
+    let id = endpoint.connect(dst).unwrap();
+    let conn = endpoint.conn(id).unwrap();
+    conn.tx().push_head(1, b"before").unwrap();
+    conn.notify();
+    let open_before = sockets();
+    assert!(open_before > 0);
+    // SAFETY: the child calls what a single thread may, and never returns from here.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let gone = sockets() == 0;
+        let useless = endpoint.forked()
+            && endpoint.conn(id).is_none()
+            && endpoint.conns().next().is_none()
+            && endpoint.connect(dst) == Err(Error::Forked)
+            && keys
+                .insert(KeyEntry {
+                    key: 1,
+                    base: 0,
+                    start: 0,
+                    len: 1,
+                    access: 0,
+                })
+                .is_none();
+        // What is opened now may get the numbers of what was closed, and must survive the drop.
+        let file = std::fs::File::open("/proc/self/stat").unwrap();
+        endpoint.close_conn(id, scif::CloseHow::Orderly);
+        drop(endpoint);
+        let spared = file.metadata().is_ok();
+        let line = format!("@child {} {gone} {useless} {spared}\n", std::process::id());
+        rustix::io::write(std::io::stdout(), line.as_bytes()).unwrap();
+        loop {
+            std::thread::sleep(Duration::from_secs(60));
+        }
+    }
+    std::thread::sleep(Duration::from_millis(100));
+    // The parent's connection is as it was.
+    let conn = endpoint.conn(id).unwrap();
+    conn.tx().push_head(1, b"after").unwrap();
+    conn.notify();
+    println!("@parent {}", sockets() == open_before);
+    loop {
+        std::thread::sleep(Duration::from_secs(60));
+    }
+}
+
+fn sockets() -> usize {
+    let entries = std::fs::read_dir("/proc/self/fd").unwrap();
+    let links = entries.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+    links
+        .filter(|link| link.to_string_lossy().contains("socket") || link.ends_with("anon_inode:[eventpoll]"))
+        .count()
+}
+
+/// Connects once and says how that went.
+fn knock(node: &Arc<Node>, port: u16) {
+    let mut endpoint = Endpoint::bind(node, 0, Exports::default()).unwrap();
+    match endpoint.connect(PortId {
+        node: node.id(),
+        port,
+    }) {
+        Err(error) => println!("@{error:?}"),
+        Ok(id) => match next_event(&mut endpoint) {
+            LinkEvent::Connected(_) => {
+                println!("@connected {:?}", endpoint.conn(id).unwrap().memory().access());
+                // Stays until the other side closes.
+                next_event(&mut endpoint);
+            }
+            other => println!("@{other:?}"),
+        },
+    }
+}
+
+/// More connections than the soft limit of descriptors allows.
+fn exceed_limits(node: &Arc<Node>) {
+    let mut hub = Endpoint::bind(node, 0, Exports::default()).unwrap();
+    let mut rim = Vec::new();
+    for _ in 0..100 {
+        let mut endpoint = Endpoint::bind(node, 0, Exports::default()).unwrap();
+        let id = endpoint.connect(hub.id()).unwrap();
+        rim.push((endpoint, id));
+    }
+    let begin = Instant::now();
+    let mut links = Vec::new();
+    while links.len() < 100 && begin.elapsed().as_secs() < 20 {
+        hub.poll_links(&mut links);
+    }
+    let accepted = links
+        .iter()
+        .filter(|event| matches!(event, LinkEvent::Accepted(..)))
+        .count();
+    let answers = rim.iter_mut().map(|(endpoint, _)| next_event(endpoint));
+    let up = answers
+        .filter(|event| matches!(event, LinkEvent::Connected(_)))
+        .count();
+    println!(
+        "@{accepted} {up} {}",
+        node.notes().iter().any(|note| note.contains("RLIMIT_NOFILE"))
+    );
+}
+
+// ---- this process
+
+struct Helper {
+    child: Child,
+    lines: std::io::Lines<BufReader<ChildStdout>>,
+}
+
+impl Helper {
+    fn start(config: &Config, role: &str, port: u16, also: impl FnOnce(&mut Command)) -> Helper {
+        Helper::start_program(&std::env::current_exe().unwrap(), config, role, port, also)
+    }
+
+    fn start_program(
+        program: &Path,
+        config: &Config,
+        role: &str,
+        port: u16,
+        also: impl FnOnce(&mut Command),
+    ) -> Helper {
+        let mut command = Command::new(program);
+        command.args(["--exact", "helper", "--nocapture", "--test-threads=1"]);
+        command.env(ROLE, role).env(PORT, port.to_string());
+        command
+            .env("SCIF_NODE", config.node.to_string())
+            .env("SCIF_DOMAIN", config.domain.as_ref().unwrap());
+        if let Some(dir) = &config.runtime_dir {
+            command.env("SCIF_RUNTIME_DIR", dir);
+        }
+        also(&mut command);
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        Helper { child, lines }
+    }
+
+    /// The words of its next line to us.
+    fn says(&mut self) -> Vec<String> {
+        loop {
+            let line = self
+                .lines
+                .next()
+                .expect("the helper ended without a word")
+                .unwrap();
+            // The harness may have begun the line.
+            if let Some((_, words)) = line.split_once('@') {
+                return words.split_whitespace().map(str::to_owned).collect();
+            }
+        }
+    }
+
+    fn kill(&mut self) {
+        self.child.kill().unwrap();
+    }
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn config(test: &str) -> Config {
+    Config {
+        node: 3,
+        domain: Some(format!("{test}-{}", std::process::id())),
+        ..Config::default()
+    }
+}
+
+fn next_event(endpoint: &mut Endpoint) -> LinkEvent {
+    let begin = Instant::now();
+    let mut events = Vec::new();
+    loop {
+        endpoint.poll_links(&mut events);
+        if let Some(event) = events.pop() {
+            assert!(events.is_empty(), "{events:?} besides {event:?}");
+            return event;
+        }
+        assert!(begin.elapsed().as_secs() < 30, "waited in vain");
+        std::thread::yield_now();
+    }
+}
+
+fn exchange(endpoint: &mut Endpoint, id: ConnId, word: &[u8]) {
+    let conn = endpoint.conn(id).unwrap();
+    conn.tx().push_head(1, word).unwrap();
+    conn.notify();
+    let begin = Instant::now();
+    loop {
+        if let Some(record) = conn.rx().peek().unwrap() {
+            assert_eq!((record.kind, record.head()), (2, word));
+            conn.rx().advance();
+            return;
+        }
+        assert!(begin.elapsed().as_secs() < 30, "no echo");
+        std::thread::yield_now();
+    }
+}
+
+fn mem(bytes: &mut [u8]) -> Mem {
+    // SAFETY: the callers keep the buffer and do not touch it during the copy the view is made for.
+    unsafe { Mem::new(bytes.as_mut_ptr(), bytes.len()) }
+}
+
+#[test]
+fn records_and_memory_of_another_process() {
+    let config = config("memory");
+    let node = Node::open(config.clone(), TransportKind::Soft).unwrap();
+    let mut helper = Helper::start(&config, "serve", 0, |_| {});
+    let words = helper.says();
+    assert_eq!(words[1..], [node.host_hash().to_string(), "3".to_owned()]);
+    let mut endpoint = Endpoint::bind(&node, 0, Exports::default()).unwrap();
+    let id = endpoint
+        .connect(PortId {
+            node: 3,
+            port: words[0].parse().unwrap(),
+        })
+        .unwrap();
+    for n in 0..2000u32 {
+        exchange(&mut endpoint, id, &n.to_ne_bytes());
+        if n % 100 == 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    assert_eq!(next_event(&mut endpoint), LinkEvent::Connected(id));
+    let conn = endpoint.conn(id).unwrap();
+    assert_eq!(conn.peer_pid(), helper.child.id().cast_signed());
+    assert!(conn.alive() && conn.is_up());
+    let (_, _, entry) = conn.keys().unwrap().find(KEY).unwrap();
+    assert_eq!(entry.len, 1 << 20);
+    if conn.memory().access() == Access::None {
+        println!("process_vm is refused here: memory not tried");
+        return;
+    }
+    assert_eq!(conn.memory().access(), Access::ProcessVm);
+    let all = RemoteMem {
+        addr: entry.base,
+        len: entry.len,
+    };
+    let mut copy = vec![0u8; 1 << 20];
+    conn.memory().read(&[mem(&mut copy)], &[all]).unwrap();
+    assert!(copy.iter().all(|&byte| byte == 7));
+    let mut pattern: Vec<u8> = (0..1u32 << 20).map(|i| (i % 255) as u8).collect();
+    conn.memory().write(&[mem(&mut pattern)], &[all]).unwrap();
+    conn.memory().read(&[mem(&mut copy)], &[all]).unwrap();
+    assert_eq!(copy, pattern);
+    assert_eq!(
+        conn.memory()
+            .read(&[mem(&mut copy)], &[RemoteMem { addr: 8, len: 8 }]),
+        Err(AccessError::Fault)
+    );
+
+    helper.kill();
+    let begin = Instant::now();
+    assert_eq!(next_event(&mut endpoint), LinkEvent::Closed(id, Reason::Died));
+    println!("a kill was noticed after {:?}", begin.elapsed());
+    let conn = endpoint.conn(id).unwrap();
+    assert!(!conn.alive(), "a zombie is dead");
+    assert_eq!(
+        conn.memory().read(&[mem(&mut copy)], &[all]),
+        Err(AccessError::Gone)
+    );
+}
+
+#[test]
+fn killed_and_started_again_under_the_same_port() {
+    let config = config("again");
+    let node = Node::open(config.clone(), TransportKind::Soft).unwrap();
+    let mut endpoint = Endpoint::bind(&node, 0, Exports::default()).unwrap();
+    let mut port = 0;
+    for round in 0..3 {
+        let mut helper = Helper::start(&config, "serve", port, |_| {});
+        let told: u16 = helper.says()[0].parse().unwrap();
+        assert!(round == 0 || told == port);
+        port = told;
+        let dst = PortId { node: 3, port };
+        let id = endpoint.connect(dst).unwrap();
+        exchange(&mut endpoint, id, b"hello");
+        assert_eq!(next_event(&mut endpoint), LinkEvent::Connected(id));
+        helper.kill();
+        assert_eq!(next_event(&mut endpoint), LinkEvent::Closed(id, Reason::Died));
+        drop(helper);
+        assert_eq!(endpoint.connect(dst), Err(Error::Refused(dst)));
+        endpoint.close_conn(id, scif::CloseHow::Orderly);
+    }
+}
+
+#[test]
+fn a_killed_listener_leaves_a_file_that_is_taken_over() {
+    let dir = std::env::temp_dir().join(format!("scif-stale-{}", std::process::id()));
+    std::fs::create_dir(&dir).unwrap();
+    let config = Config {
+        runtime_dir: Some(dir.clone()),
+        ..config("stale")
+    };
+    let files = || {
+        let names = std::fs::read_dir(&dir)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name());
+        names.filter(|name| name != "lock").collect::<Vec<_>>()
+    };
+    let node = Node::open(config.clone(), TransportKind::Soft).unwrap();
+    let mut helper = Helper::start(&config, "serve", 0, |_| {});
+    let port: u16 = helper.says()[0].parse().unwrap();
+    let dst = PortId { node: 3, port };
+    assert_eq!(
+        Endpoint::bind(&node, port, Exports::default()).err(),
+        Some(Error::PortInUse(dst))
+    );
+    helper.kill();
+    drop(helper);
+    assert_eq!(files().len(), 1, "the kill left the file");
+    let mut endpoint = Endpoint::bind(&node, 0, Exports::default()).unwrap();
+    assert_eq!(endpoint.connect(dst), Err(Error::Refused(dst)));
+    let heir = Endpoint::bind(&node, port, Exports::default()).unwrap();
+    endpoint.connect(dst).unwrap();
+    drop((heir, endpoint));
+    assert_eq!(files(), Vec::<std::ffi::OsString>::new());
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+#[test]
+fn a_forked_child_keeps_nothing_alive() {
+    let config = config("fork");
+    let node = Node::open(config.clone(), TransportKind::Soft).unwrap();
+    let mut endpoint = Endpoint::bind(&node, 0, Exports::default()).unwrap();
+    let mut helper = Helper::start(&config, "fork", endpoint.id().port, |_| {});
+    let LinkEvent::Accepted(id, _) = next_event(&mut endpoint) else {
+        panic!("not accepted")
+    };
+    let (mut child, mut parent) = (Vec::new(), Vec::new());
+    while child.is_empty() || parent.is_empty() {
+        let words = helper.says();
+        match words[0].as_str() {
+            "child" => child = words,
+            "parent" => parent = words,
+            other => panic!("{other}"),
+        }
+    }
+    // No descriptor of ours is left; the endpoint is of no use; nothing else was closed.
+    assert_eq!(child[2..], ["true", "true", "true"]);
+    assert_eq!(parent[1..], ["true"]);
+    let conn = endpoint.conn(id).unwrap();
+    for word in [b"before".as_slice(), b"after"] {
+        assert_eq!(conn.rx().peek().unwrap().unwrap().head(), word);
+        conn.rx().advance();
+    }
+    let mut events = Vec::new();
+    endpoint.poll_links(&mut events);
+    assert!(events.is_empty(), "the child said something: {events:?}");
+    helper.kill();
+    assert_eq!(next_event(&mut endpoint), LinkEvent::Closed(id, Reason::Died));
+    let child = rustix::process::Pid::from_raw(child[1].parse().unwrap()).unwrap();
+    rustix::process::test_kill_process(child).expect("the child lives on meanwhile");
+    rustix::process::kill_process(child, rustix::process::Signal::KILL).unwrap();
+}
+
+#[test]
+fn the_limit_of_descriptors_is_raised_and_said() {
+    let limit = || {
+        let hard = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
+        rustix::process::setrlimit(
+            rustix::process::Resource::Nofile,
+            rustix::process::Rlimit {
+                current: Some(64),
+                maximum: hard,
+            },
+        )?;
+        Ok(())
+    };
+    let mut helper = Helper::start(&config("limits"), "limits", 0, |command| {
+        // SAFETY: only makes two system calls between fork and exec.
+        unsafe { command.pre_exec(limit) };
+    });
+    assert_eq!(helper.says(), ["100", "100", "true"]);
+}
+
+#[test]
+fn other_users_are_refused_unless_configured() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: takes root to be somebody else");
+        return;
+    }
+    // Where somebody else can start it.
+    let program = PathBuf::from(format!("/tmp/scif-knock-{}", std::process::id()));
+    std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    let base = config("users");
+    let knock = |port, allow: &str| {
+        let mut helper = Helper::start_program(&program, &base, "knock", port, |command| {
+            command
+                .uid(NOBODY)
+                .gid(NOBODY)
+                .env("SCIF_ALLOW_UIDS", allow)
+                .current_dir("/");
+        });
+        let words = helper.says();
+        (helper, words)
+    };
+    let node = Node::open(base.clone(), TransportKind::Soft).unwrap();
+    let mut endpoint = Endpoint::bind(&node, 0, Exports::default()).unwrap();
+    let mut events = Vec::new();
+    // They do not allow us.
+    assert!(knock(endpoint.id().port, "").1.join(" ").contains("Denied"));
+    endpoint.poll_links(&mut events);
+    // We do not allow them: they hear of it when we look.
+    let port = endpoint.id().port;
+    let (_, words) = std::thread::scope(|scope| {
+        let helper = scope.spawn(|| knock(port, "0"));
+        while !helper.is_finished() {
+            endpoint.poll_links(&mut events);
+            std::thread::yield_now();
+        }
+        helper.join().unwrap()
+    });
+    assert!(words.join(" ").contains("Denied"), "{words:?}");
+    assert_eq!((events.len(), endpoint.conn_count()), (0, 0));
+    // Both do.
+    let node = Node::open(
+        Config {
+            allow_uids: vec![NOBODY],
+            ..base.clone()
+        },
+        TransportKind::Soft,
+    )
+    .unwrap();
+    let mut endpoint = Endpoint::bind(&node, 0, Exports::default()).unwrap();
+    let port = endpoint.id().port;
+    let (_helper, words) = std::thread::scope(|scope| {
+        let helper = scope.spawn(|| knock(port, "0"));
+        let event = next_event(&mut endpoint);
+        assert!(matches!(event, LinkEvent::Accepted(..)), "{event:?}");
+        helper.join().unwrap()
+    });
+    assert_eq!(
+        words,
+        ["connected", "None"],
+        "nobody may not read the memory of root"
+    );
+    std::fs::remove_file(&program).unwrap();
+}

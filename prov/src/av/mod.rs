@@ -371,7 +371,7 @@ impl Av {
             match why {
                 AddrError::Malformed => fi::FI_EINVAL,
                 AddrError::OtherHost(_) | AddrError::OtherIp(_) => {
-                    log::warn_once(&ONCE, Subsys::Av, format_args!("{why}"));
+                    ONCE.call_once(|| log::warn(Subsys::Av, format_args!("{why}")));
                     fi::FI_EHOSTUNREACH
                 }
             }

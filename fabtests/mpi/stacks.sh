@@ -26,12 +26,13 @@ stack_title() {
 stack_python() { echo "$BUILD/venv-${1%-btl}/bin/python"; }
 
 # run_mpi STACK PROVIDER RANKS SECONDS COMMAND...: status 124 means that it had to be ended.
-# PROVIDER "own" means the MPI's own shared memory, without libfabric: the control of a test.
+# PROVIDER "own" means the MPI's own shared memory, without libfabric: the control of a test. Ranks are pinned when
+# there are cores enough, unless PIN=0.
 run_mpi() {
     local stack=$1 provider=$2 ranks=$3 limit=$4 cores env=() launch=()
     shift 4
     cores=$(nproc)
-    local pinned=$((ranks <= cores))
+    local pinned=$((${PIN:-1} && ranks <= cores))
     env=(OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 PYTHONDONTWRITEBYTECODE=1)
     [ "$provider" = own ] || env+=("FI_PROVIDER=$provider" "FI_PROVIDER_PATH=$PROVIDER_DIR")
     case $stack in
@@ -46,7 +47,8 @@ run_mpi() {
         local of=${stack%-btl} include=mtl_ofi_provider_include
         [ "$of" = debian ] || include=opal_common_ofi_provider_include
         if [ "$provider" = own ]; then
-            launch+=(--mca pml ob1 --mca btl "self,$([ "$of" = debian ] && echo vader || echo sm)")
+            # Jobs that are joined while they run have no shared memory, hence tcp behind it.
+            launch+=(--mca pml ob1 --mca btl "self,$([ "$of" = debian ] && echo vader || echo sm),tcp")
         elif [[ $stack == *-btl ]]; then
             launch+=(--mca pml ob1 --mca btl self,ofi --mca btl_ofi_mode 2)
         else

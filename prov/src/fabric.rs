@@ -9,7 +9,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use libfabric_sys as fi;
 use scif::{Config, Node, TransportKind};
@@ -17,6 +17,7 @@ use scif::{Config, Node, TransportKind};
 use crate::attr::NAME;
 use crate::cntr::Cntr;
 use crate::cq::Cq;
+use crate::domain::{Domain, DomainShared};
 use crate::entry::{self, Errno};
 use crate::eq::{self, Eq};
 use crate::log::{Subsys, info, warn};
@@ -114,7 +115,7 @@ unsafe extern "C" fn domain(
 }
 
 unsafe extern "C" fn domain2(
-    fabric: *mut fi::fid_fabric,
+    of: *mut fi::fid_fabric,
     info: *mut fi::fi_info,
     dom: *mut *mut fi::fid_domain,
     flags: u64,
@@ -122,12 +123,15 @@ unsafe extern "C" fn domain2(
 ) -> c_int {
     entry::guard_int(|| {
         // SAFETY: a live fabric, by the contract of fi_domain.
-        let fabric = unsafe { entry::object::<Fabric, _>(fabric) }?;
+        let fabric = unsafe { entry::object::<Fabric, _>(of) }?;
         if dom.is_null() {
             return Err(fi::FI_EINVAL);
         }
         // SAFETY: null, or an info that stays unchanged during the call.
         let new = unsafe { domain::open(&fabric.shared, info, flags, context) }?;
+        // SAFETY: opened in the line above.
+        let opened = unsafe { entry::object::<Domain, _>(new) }?;
+        remember_domain(of, new, &opened.shared);
         // SAFETY: not null; C passes room for the result.
         unsafe { entry::put(dom, new) }
     })
@@ -198,25 +202,53 @@ fn failed(error: &scif::Error) -> Errno {
     entry::errno(error)
 }
 
-/// Addresses of the fabrics that are open, oldest first.
-static OPEN: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+/// A fabric that C holds, and the domains opened on it that C may hold.
+#[derive(Debug)]
+struct Open {
+    fabric: usize,
+    /// A domain that is gone cannot be upgraded any more.
+    domains: Vec<(usize, Weak<DomainShared>)>,
+}
+
+/// What is open, oldest first.
+static OPEN: Mutex<Vec<Open>> = Mutex::new(Vec::new());
+
+fn lock_open() -> MutexGuard<'static, Vec<Open>> {
+    OPEN.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn remember(fabric: *mut fi::fid_fabric) {
-    OPEN.lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .push(fabric.expose_provenance());
+    lock_open().push(Open {
+        fabric: fabric.expose_provenance(),
+        domains: Vec::new(),
+    });
+}
+
+fn remember_domain(fabric: *mut fi::fid_fabric, domain: *mut fi::fid_domain, shared: &Arc<DomainShared>) {
+    if let Some(open) = lock_open().iter_mut().find(|open| open.fabric == fabric.addr()) {
+        open.domains.retain(|(_, domain)| domain.strong_count() > 0);
+        open.domains
+            .push((domain.expose_provenance(), Arc::downgrade(shared)));
+    }
 }
 
 fn forget(fabric: *mut fi::fid_fabric) {
-    OPEN.lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .retain(|open| *open != fabric.addr());
+    lock_open().retain(|open| open.fabric != fabric.addr());
 }
 
-/// The fabric that a program has open already, which fi_getinfo(3) tells; null when there is none.
-pub(crate) fn first_open() -> *mut fi::fid_fabric {
-    let open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-    open.first().map_or(ptr::null_mut(), |&fabric| {
-        ptr::with_exposed_provenance_mut(fabric)
-    })
+/// The fabric and the domain that a program has open already, which fi_getinfo(3) tells; null when there is none.
+pub(crate) fn first_open() -> (*mut fi::fid_fabric, *mut fi::fid_domain) {
+    let open = lock_open();
+    let Some(first) = open.first() else {
+        return (ptr::null_mut(), ptr::null_mut());
+    };
+    let mut domains = first
+        .domains
+        .iter()
+        .filter(|(_, domain)| domain.strong_count() > 0);
+    let domain = domains.next().map_or(0, |(domain, _)| *domain);
+    (
+        ptr::with_exposed_provenance_mut(first.fabric),
+        ptr::with_exposed_provenance_mut(domain),
+    )
 }

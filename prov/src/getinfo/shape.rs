@@ -33,6 +33,7 @@ pub(super) struct Info {
 pub(super) fn shape(offer: &Offer, asked: &Asked<'_>, (src, dest): Addrs) -> Info {
     let hints = asked.hints;
     let caps = caps(offer, hints.map_or(0, |h| h.caps));
+    let (fabric, domain) = crate::fabric::first_open();
     Info {
         caps,
         src: src.to_bytes(),
@@ -41,10 +42,13 @@ pub(super) fn shape(offer: &Offer, asked: &Asked<'_>, (src, dest): Addrs) -> Inf
         tx: tx_attr(offer, caps, hints.and_then(|h| h.tx.as_ref())),
         rx: rx_attr(offer, caps, hints.and_then(|h| h.rx.as_ref())),
         ep: ep_attr(offer, hints.and_then(|h| h.ep.as_ref())),
-        domain: domain_attr(asked.version, hints.and_then(|h| h.domain.as_ref())),
+        domain: fi_domain_attr {
+            domain,
+            ..domain_attr(asked.version, hints.and_then(|h| h.domain.as_ref()))
+        },
         // The library writes the provider's name, its version and the interface version.
         fabric: fi_fabric_attr {
-            fabric: crate::fabric::first_open(),
+            fabric,
             ..fi_fabric_attr::ZERO
         },
     }

@@ -98,6 +98,7 @@ unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
             return Err(fi::FI_EBUSY);
         }
         forget(fid.cast());
+        tell(&fabric.shared.node);
         // SAFETY: made by `open`; nobody uses it after fi_close.
         drop(unsafe { entry::take::<Fabric, _>(fid) }?);
         Ok(())

@@ -3,8 +3,8 @@
 //! the peer.
 //!
 //! A record is a head of at most 56 bytes in the cache line of the word that publishes it, and a body of at
-//! most [`BODY_MAX`] in the data area beside. So a small message moves one line, with no read-modify-write,
-//! no lock and no call. Not about: waking anybody (`doorbell`), what heads mean.
+//! most [`BODY_MAX`](crate::BODY_MAX) in the data area beside. So a small message moves one line, with no
+//! read-modify-write, no lock and no call. Not about: waking anybody (`doorbell`), what heads mean.
 //!
 //! Invariants. Positions are private to each side, which compute them by the same rule
 //! (`layout::body_start`); of shared words a side reads only the publication word, once per look, and the

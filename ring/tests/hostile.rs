@@ -45,7 +45,9 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(CASES))]
 
     #[test]
-    fn scribbled_rings(steps in vec((vec((place(), garbage()), 0..6), 0usize..=BODY_MAX, any::<bool>()), 1..200)) {
+    fn scribbled_rings(
+        steps in vec((vec((place(), garbage()), 0..6), 0usize..=BODY_MAX, any::<bool>()), 1..200)
+    ) {
         let memory = Guarded::new(DIRECTION_BYTES);
         let (mut tx, mut rx) = ring(&memory);
         let mut bytes = vec![0x5au8; BODY_MAX];
@@ -62,7 +64,8 @@ proptest! {
             if let Ok(Some(r)) = rx.peek() {
                 prop_assert!(r.head().len() <= HEAD_MAX && r.body.len() <= BODY_MAX);
                 if !r.body.is_empty() {
-                    prop_assert!(area.contains(&r.body.addr()) && area.contains(&(r.body.addr() + r.body.len())));
+                    let (first, end) = (r.body.addr(), r.body.addr() + r.body.len());
+                    prop_assert!(area.contains(&first) && area.contains(&end));
                 }
                 r.body.copy_to_slice(&mut out);
                 if take {
@@ -93,7 +96,8 @@ proptest! {
                 3 => drop((claim.close(), claim.open_parts())),
                 _ => {}
             }
-            for part in [claim.take_front(generation, parts), claim.take_back(generation, parts), claim.failed_front(parts)] {
+            let (front, back) = (claim.take_front(generation, parts), claim.take_back(generation, parts));
+            for part in [front, back, claim.failed_front(parts)] {
                 prop_assert!(part.is_none_or(|p| p < parts));
             }
             let orphans = claim.orphans(parts);
@@ -127,7 +131,10 @@ proptest! {
     }
 
     #[test]
-    fn scribbled_key_tables(scribbles in vec((0usize..64 * 20, garbage()), 0..200), keys in vec(0u64..20, 1..20)) {
+    fn scribbled_key_tables(
+        scribbles in vec((0usize..64 * 20, garbage()), 0..200),
+        keys in vec(0u64..20, 1..20),
+    ) {
         let memory = Guarded::new(KEYTABLE_BYTES);
         // SAFETY: aligned, and outlives the view.
         let reader = unsafe { KeyReader::new(memory.base()) };

@@ -3,10 +3,11 @@
 //!
 //! Not about: the layout over raw memory, sizes, hostile peers. Run with
 //! `RUSTFLAGS="--cfg loom" cargo test -p scif-ring --release --test loom [name]`; without the cfg there is
-//! nothing to run. Bounds: two threads (three for the bell), rings of 4 slots and 512 bytes, at most 6
-//! records, 3 parts; at most 3 preemptions per execution (2 where said), which finds all errors known to
-//! literature at a cost of seconds. A model named `…needs…` leaves out a fence and must fail: it shows that
-//! its neighbour can.
+//! nothing to run.
+//!
+//! Bounds: two threads (three for the bell), rings of at most 8 slots and 512 bytes, at most 8 records and 3
+//! parts; at most 3 preemptions per execution, 2 for the bell. A model named `…needs…` leaves out a fence and
+//! must fail, which shows that the model beside it can.
 
 #![cfg_attr(
     loom,

@@ -295,6 +295,8 @@ pub(crate) fn progress(st: &mut DomainState, ep: u32) {
 pub(crate) fn arm(st: &mut DomainState, ep: u32) {
     if let Some(e) = st.eps.get_mut(ep) {
         e.sock.arm();
+        // A peer that published before it saw its ring at rest rang no bell: nobody sweeps while we sleep.
+        e.rouse();
     }
 }
 

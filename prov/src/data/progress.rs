@@ -173,6 +173,18 @@ impl EpState {
         }
     }
 
+    /// Makes every resting ring live again that holds something.
+    pub(crate) fn rouse(&mut self) {
+        let mut at = 0;
+        while let Some(rest) = self.resting.get(at).copied() {
+            if self.sock.conn(rest.conn).is_some_and(|c| matches!(c.rx().peek(), Ok(None))) {
+                at += 1;
+            } else {
+                self.wake(at);
+            }
+        }
+    }
+
     fn flush_busy(&mut self, env: &mut Env<'_>) {
         let mut at = 0;
         while let Some(peer) = self.busy.get(at).copied() {

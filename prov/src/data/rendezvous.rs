@@ -8,7 +8,7 @@
 
 use libfabric_sys as fi;
 use scif::{Access, AccessError, ConnId, RemoteMem};
-use scif_ring::copy::{Mem, copy_iov};
+use scif_ring::copy::{Mem, copy_iov, total_len};
 use scif_ring::BODY_MAX;
 
 use super::rx::{Arrival, Nonsense, Target, sub_iov};
@@ -369,7 +369,7 @@ impl EpState {
     pub(crate) fn on_cts(&mut self, peer: u32, id: u64, receive: u64, want: u64) -> Result<(), Nonsense> {
         let Some(op) = self.ops.get_mut(id) else { return Ok(()) };
         let want = usize::try_from(want).map_err(|_| Nonsense)?;
-        if op.peer != peer || want > op.len {
+        if op.peer != peer || want > op.len || total_len(op.iov.as_slice()) != op.len {
             return Err(Nonsense);
         }
         if let Some(p) = self.peers.get_mut(peer as usize) {

@@ -65,7 +65,7 @@ sources() {
         head -n 3 "$f" | grep -q 'SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only' || echo "$f"
     done | rule "every source names its licence"
     files .rs | outside '([a-z]+/)?build\.rs' | while read -r f; do
-        head -n 4 "$f" | grep -q '^//!' || echo "$f"
+        head -n 12 "$f" | grep -q '^//!' || echo "$f"
     done | rule "every Rust file says what it is about"
     files .rs .c .h .sh .py | outside 'fabtests/rules\.sh' | xargs grep -nE '\b(TODO|FIXME|XXX|HACK)\b|\b(todo|unimplemented|dbg)!\(' |
         rule "nothing is left for later"

@@ -32,3 +32,66 @@ exchange_jobs() {
         passed "FI_PROVIDER=nosuch fails, nothing steps in"
     fi
 }
+
+# One benchmark program of Intel MPI as a case; LOG, RANKS, PROGRAM, arguments. Those that check data say so in words.
+imb_job() {
+    local name=$1 ranks=$2 log=$LOGS/$1.log rc
+    shift 2
+    FI_SCIF_STATS=1 run_mpi intel "$PROVIDER" "$ranks" 300 "$BUILD/venv-intel/bin/$1" "${@:2}" >"$log" 2>&1
+    rc=$?
+    if ((rc != 0)) || grep -q 'CHECK FAILURES' "$log" || ! grep -qE '^ +[0-9]+ +[0-9]+ +[0-9.]+' "$log"; then
+        failed "$1, $ranks ranks (status $rc, $log)"
+        grep 'CHECK FAILURES' "$log" | head -n 5
+        tail -n 20 "$log"
+    elif [ "$PROVIDER" = scif ] && (($(traffic "$log") < ranks)); then
+        failed "$1, $ranks ranks: statistics of $(traffic "$log") endpoints ($log)"
+    else
+        passed "$1, $ranks ranks, $(grep -cE '^ +[0-9]+ +[0-9]+ +[0-9.]+' "$log") lines of results"
+    fi
+}
+
+# Several threads a rank call MPI at once, and every byte is looked at.
+imb_jobs() {
+    local ranks
+    for ranks; do
+        OMP_NUM_THREADS=2 imb_job "imb-mt-$ranks" "$ranks" IMB-MT -thread_level multiple -check on -datatype int \
+            -repeat 30 -warmup 2 -count 1,16,1000,5000,16384,262144
+        imb_job "imb-mpi1-$ranks" "$ranks" IMB-MPI1 -npmin "$ranks" -iter 20 -time 0.1 -msglog 0:16
+        imb_job "imb-rma-$ranks" "$ranks" IMB-RMA -npmin "$ranks" -iter 20 -time 0.1 -msglog 0:16
+        imb_job "imb-p2p-$ranks" "$ranks" IMB-P2P -npmin "$ranks" -iter 20 -time 0.1 -msglog 0:16
+        imb_job "imb-nbc-$ranks" "$ranks" IMB-NBC -npmin "$ranks" -iter 20 -time 0.1 -msglog 0:16
+    done
+}
+
+# suite_run STACK PROVIDER RANKS NAME ARGUMENT...: mpi4py's tests, the report of each rank in a file of its own.
+suite_run() {
+    local stack=$1 provider=$2 ranks=$3 dir=$LOGS/suite-$1-$2-$3-$4
+    shift 4
+    rm -rf "$dir" && mkdir -p "$dir"
+    (cd "$SUITE" && PIN=0 REPORTS=$dir run_mpi "$stack" "$provider" "$ranks" "${SUITE_SECONDS:-1200}" \
+        sh -c 'exec "$0" "$@" 2>"$REPORTS/rank-${PMI_RANK:-$OMPI_COMM_WORLD_RANK}"' \
+        "$(stack_python "$stack")" test/main.py -v "$@" >"$dir/output" 2>&1)
+    echo $? >"$dir/status"
+}
+
+# suite_jobs STACK RANKS...: nothing may fail over the provider that passes over the MPI's own shared memory now. The
+# modules that start or join other jobs depend on the launcher as well: each runs by itself, and tcp is a second control.
+suite_jobs() {
+    local stack=$1 ranks module
+    local apart=(spawn dynproc mpiabi) dir=$LOGS/suite-$1
+    shift
+    for ranks; do
+        suite_run "$stack" own "$ranks" all "${apart[@]/#/-e}"
+        FI_SCIF_STATS=1 suite_run "$stack" "$PROVIDER" "$ranks" all "${apart[@]/#/-e}"
+        cases_of "mpi4py, $ranks ranks" "suite-$stack-$ranks" "$(stack_python "$stack")" "$ROOT/fabtests/mpi/suite.py" \
+            --needs test_cco_vec "$dir-$PROVIDER-$ranks-all" "$dir-own-$ranks-all"
+        for module in "${apart[@]}"; do
+            SUITE_SECONDS=240 suite_run "$stack" "$PROVIDER" "$ranks" "$module" -i "$module"
+            SUITE_SECONDS=240 suite_run "$stack" own "$ranks" "$module" -i "$module"
+            [ "$(cat "$dir-$PROVIDER-$ranks-$module/status")" = 0 ] ||
+                SUITE_SECONDS=240 suite_run "$stack" tcp "$ranks" "$module" -i "$module"
+            cases_of "mpi4py $module, $ranks ranks" "suite-$stack-$ranks-$module" "$(stack_python "$stack")" \
+                "$ROOT/fabtests/mpi/suite.py" "$dir-$PROVIDER-$ranks-$module" "$dir-own-$ranks-$module" "$dir-tcp-$ranks-$module"
+        done
+    done
+}

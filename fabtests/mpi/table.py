@@ -97,10 +97,10 @@ def table(runs, ours):
             if provider == ours:
                 other = best(map(latency, others), min)
                 if lat and other:
-                    against.append(f"latency 1/{other / lat:.1f}" if other >= lat else f"latency {lat / other:.1f}x")
+                    against.append(f"latency {other / lat:.1f}x better" if other >= lat else f"latency {lat / other:.1f}x worse")
                 other = best(map(bandwidth, others), max)
                 if bw and other:
-                    against.append(f"bandwidth {bw / other:.1f}x")
+                    against.append(f"{bw / other:.1f}x the bandwidth")
             rows.append((
                 *left,
                 provider,

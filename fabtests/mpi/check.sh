@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+# `make check-mpi`: every MPI there is a package of, Intel's benchmarks, and the tests of mpi4py. Arguments choose gates:
+# jobs, imb, suite; without any, all of them.
+set -u -o pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+. "$here/setup.sh"
+. "$here/stacks.sh"
+. "$here/jobs.sh"
+. "$here/../gates.sh"
+cd "$ROOT" || exit 1
+[ $# -gt 0 ] || set -- jobs imb suite
+
+started=$SECONDS
+need_build_packages
+find_cargo
+need_stack mpich5 debian openmpi5 mpich4 intel
+need_suite
+echo "building the provider"
+build_release scif-fi
+
+for what; do
+    case $what in
+    jobs)
+        for stack in debian debian-btl openmpi5 openmpi5-btl mpich5 mpich4 intel; do
+            gate "MPI: $(stack_title $stack)"
+            exchange_jobs $stack 2 4
+            gate_end
+        done
+        gate "MPI: $(stack_title intel), Debian's libfabric"
+        INTEL_LIBFABRIC=$(debian_libfabric) exchange_jobs intel 2
+        gate_end
+        ;;
+    imb)
+        gate "Intel MPI benchmarks"
+        imb_jobs 2 4
+        gate_end
+        ;;
+    suite)
+        for stack in mpich5 debian; do
+            gate "the tests of mpi4py, $(stack_title $stack)"
+            suite_jobs $stack 2 4
+            gate_end
+        done
+        ;;
+    *) die "check.sh: no gate $what" ;;
+    esac
+done
+
+printf '\n%d seconds\n' $((SECONDS - started))
+verdict

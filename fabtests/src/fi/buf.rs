@@ -46,6 +46,22 @@ impl Buf {
         Buf { ptr, len, desc: 0 }
     }
 
+    /// Zeroed memory in a shared mapping.
+    ///
+    /// # Errors
+    /// Those of `mmap(2)`.
+    pub fn shared(len: usize) -> rustix::io::Result<Buf> {
+        use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a fresh mapping at an address of the kernel's choice; it is never unmapped.
+        let at = unsafe { mmap_anonymous(std::ptr::null_mut(), len.max(1), prot, MapFlags::SHARED) }?;
+        Ok(Buf {
+            ptr: at.cast(),
+            len,
+            desc: 0,
+        })
+    }
+
     /// Memory with these bytes.
     pub fn of(bytes: &[u8]) -> Buf {
         let buf = Buf::new(bytes.len());

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! What a rank does when it is not timed itself: many endpoints that each exchange one message, what a process holds,
+//! and traffic until the peer is dead.
+
+use scif_fabtests::fi::{Errno, Lib};
+use scif_fabtests::harness::confine::open_files;
+use scif_fabtests::harness::{Fail, Outcome};
+
+use super::meeting::Meeting;
+use super::os::now_ns;
+use super::port::{Family, Port, Room};
+
+const HELLO: u64 = 0xa11;
+const WELCOME: u64 = 0xa12;
+const TRAFFIC: u64 = 0xa13;
+/// The longest name.
+const NAME_ROOM: usize = 256;
+/// Operations under way at a time.
+const DEPTH: u64 = 16;
+/// A dead peer not noticed after this is not going to be.
+const DEADLINE_NS: u64 = 2_500_000_000;
+
+/// Takes a name from each of `count` strangers and answers each.
+pub(crate) fn adopt(port: &Port, count: u64) -> Outcome {
+    let (into, out) = (port.into.sub(0, NAME_ROOM + 8), port.out.sub(0, 8));
+    for _ in 0..count {
+        let received = port.received();
+        port.post(|| port.ep.trecv(into, libfabric_sys::FI_ADDR_UNSPEC, HELLO, 0, 4))?;
+        port.wait_received(received + 1)?;
+        let len = usize::try_from(into.load_u64(0)).map_err(Fail::here)?.min(NAME_ROOM);
+        let stranger = port.av.insert(&into.get(8, len))?;
+        let sent = port.sent();
+        port.post(|| port.ep.tsend(out, stranger, WELCOME, 5))?;
+        port.wait_sent(sent + 1)?;
+    }
+    Ok(())
+}
+
+/// Opens `count` endpoints, each of which says its name to `host` and hears an answer.
+pub(crate) fn visit(lib: &'static Lib, provider: &str, count: u64, host: &[u8]) -> Outcome<Vec<Port>> {
+    let room = Room::open(lib, provider, Family::Tagged, false)?;
+    let mut ports = Vec::new();
+    for _ in 0..count {
+        let port = room.port(NAME_ROOM + 8)?;
+        let name = port.ep.name()?;
+        if name.len() > NAME_ROOM {
+            return Err(Fail::NotRun("names are too long".into()));
+        }
+        port.out.put(0, &(name.len() as u64).to_le_bytes());
+        port.out.put(8, &name);
+        let host = port.av.insert(host)?;
+        port.post(|| port.ep.trecv(port.into, libfabric_sys::FI_ADDR_UNSPEC, WELCOME, 0, 4))?;
+        port.post(|| port.ep.tsend(port.out, host, HELLO, 5))?;
+        ports.push(port);
+    }
+    while ports.iter().any(|port| port.received() == 0 || port.sent() == 0) {
+        ports.iter().try_for_each(Port::progress)?;
+        std::thread::yield_now();
+    }
+    Ok(ports)
+}
+
+/// Resident bytes and open descriptors of this process.
+pub(crate) fn weigh() -> Outcome<Vec<u64>> {
+    let rollup = std::fs::read_to_string("/proc/self/smaps_rollup")?;
+    let resident = rollup
+        .lines()
+        .find_map(|line| line.strip_prefix("Rss:"))
+        .and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok())
+        .ok_or_else(|| Fail::here("no Rss in smaps_rollup"))?;
+    Ok(vec![resident * 1024, open_files()? as u64])
+}
+
+/// Sends to the peer, or receives from it, until an error says that it is dead: the time of that error and 1 for a
+/// completion with an error, 2 for a call that was refused. Zeros when nothing was said for a long time.
+pub(crate) fn suffer(
+    lib: &'static Lib,
+    provider: &str,
+    meeting: &Meeting,
+    size: usize,
+    sends: bool,
+) -> Outcome<Vec<u64>> {
+    // A receive from anybody outlives a dead peer, rightly; one from that peer does not, where there is such a receive.
+    let port = match Port::open(lib, provider, Family::Tagged, true, meeting) {
+        Err(Fail::NotRun(_)) => Port::open(lib, provider, Family::Tagged, false, meeting)?,
+        other => other?,
+    };
+    let (out, into) = (port.out.sub(0, size), port.into.sub(0, size));
+    let started = now_ns();
+    let mut posted = 0;
+    for turn in 1_u64.. {
+        let done = if sends { port.sent() } else { port.received() };
+        if posted - done < DEPTH {
+            let result = if sends {
+                port.ep.tsend(out, port.peer, TRAFFIC, 6)
+            } else {
+                port.ep.trecv(into, port.peer, TRAFFIC, 0, 6)
+            };
+            match result {
+                Ok(()) => posted += 1,
+                Err(Errno::EAGAIN) => {}
+                Err(_) => return Ok(vec![now_ns(), 2]),
+            }
+        }
+        if port.progress().is_err() {
+            return Ok(vec![now_ns(), 1]);
+        }
+        if turn.is_multiple_of(256) && now_ns() - started > DEADLINE_NS {
+            break;
+        }
+    }
+    Ok(vec![0, 0])
+}

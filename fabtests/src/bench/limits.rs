@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! What the machine itself can do, measured by the same ranks in the same run: handing a line over, passing lines
+//! through a ring, copying by one processor and by both, in shared memory and across processes.
+//!
+//! Bounds, not targets: no matching, no completions, no protection. No provider is used here.
+
+use std::cell::Cell;
+
+use rustix::process::{Pid, getpid};
+use scif_fabtests::harness::{Fail, Outcome};
+use scif_ring::Mem;
+
+use super::meeting::Meeting;
+use super::os::{copy_across, let_peer_in, now_ns};
+use super::segment::{LARGEST, SLOTS, Use, private};
+use super::touch;
+use super::words::{Kind, Sample, Test, WINDOW};
+
+/// A limit, named as a provider is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Limit {
+    /// A line that goes to the other processor and back; lines through a ring.
+    Line,
+    /// One processor copies between two places in shared memory.
+    Copy,
+    /// Each of the two copies one half.
+    Copy2,
+    /// The receiver reads the sender's memory.
+    ProcessVm,
+    /// The receiver reads one half while the sender writes the other.
+    ProcessVm2,
+}
+
+impl Limit {
+    pub(crate) const ALL: [Limit; 5] = [
+        Limit::Line,
+        Limit::Copy,
+        Limit::Copy2,
+        Limit::ProcessVm,
+        Limit::ProcessVm2,
+    ];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Limit::Line => "line",
+            Limit::Copy => "copy",
+            Limit::Copy2 => "copy2",
+            Limit::ProcessVm => "process_vm",
+            Limit::ProcessVm2 => "process_vm2",
+        }
+    }
+
+    pub(crate) fn from_name(name: &str) -> Option<Limit> {
+        Limit::ALL.into_iter().find(|limit| limit.name() == name)
+    }
+
+    /// True for what this limit bounds.
+    pub(crate) fn serves(self, test: Test, size: usize) -> bool {
+        match (self, test) {
+            (Limit::Line, Test::TaggedLat) => size == 8,
+            (Limit::Line, Test::TaggedRate) => true,
+            (Limit::Line, _) => false,
+            (_, Test::TaggedBw | Test::TaggedTouched) => size >= 4096,
+            (_, _) => false,
+        }
+    }
+}
+
+/// One rank of a pair that measures a limit.
+pub(crate) struct Bounds {
+    limit: Limit,
+    /// Lines passed through the ring so far.
+    passed: Cell<u64>,
+    own: Mem,
+    peer: Pid,
+    /// Where the other rank's memory is, in its own addresses.
+    theirs: u64,
+}
+
+impl Bounds {
+    /// Meets the other rank, which does the same.
+    pub(crate) fn open(limit: Limit, meeting: &Meeting) -> Outcome<Bounds> {
+        let_peer_in();
+        let own = match limit {
+            Limit::Copy | Limit::Copy2 => meeting.segment.bytes(meeting.rank),
+            _ => private(LARGEST)?,
+        };
+        touch::write_mem(&own, 1);
+        meeting.mine([Use::Addr0, Use::Addr1]).set(own.addr() as u64);
+        let pid = u64::from(getpid().as_raw_nonzero().get().unsigned_abs());
+        meeting.mine([Use::Pid0, Use::Pid1]).set(pid);
+        meeting.meet_idly();
+        let pid = i32::try_from(meeting.theirs([Use::Pid0, Use::Pid1]).get()).map_err(Fail::here)?;
+        Ok(Bounds {
+            limit,
+            passed: Cell::new(0),
+            own,
+            peer: Pid::from_raw(pid).ok_or_else(|| Fail::here("no peer"))?,
+            theirs: meeting.theirs([Use::Addr0, Use::Addr1]).get(),
+        })
+    }
+
+    /// Time of one sample, `warm` iterations before it untimed.
+    pub(crate) fn run(&self, meeting: &Meeting, sample: &Sample, warm: u64) -> Outcome<u64> {
+        match sample.test.kind() {
+            Kind::HalfTrip => {
+                meeting.meet_idly();
+                let start = now_ns();
+                super::placement::round_trips(meeting, sample.count);
+                Ok(now_ns() - start)
+            }
+            Kind::Rate => Ok(self.pass(meeting, sample.count * WINDOW as u64)),
+            Kind::Touched => self.touched(meeting, sample.size, warm, sample.count),
+            Kind::Bandwidth | Kind::Single => {
+                self.stream(meeting, sample.size, warm * WINDOW as u64)?;
+                self.stream(meeting, sample.size, sample.count * WINDOW as u64)
+            }
+        }
+    }
+
+    /// Rank 0 passes `count` lines to rank 1, each with eight bytes beside its sequence number.
+    fn pass(&self, meeting: &Meeting, count: u64) -> u64 {
+        const TELL: u64 = SLOTS as u64 / 8;
+        let consumed = meeting.segment.word(Use::Consumed);
+        let first = self.passed.get();
+        let last = first + count;
+        self.passed.set(last);
+        meeting.meet_idly();
+        let start = now_ns();
+        if meeting.rank == 0 {
+            let mut free_until = consumed.get() + SLOTS as u64;
+            for index in first..last {
+                while index >= free_until {
+                    free_until = consumed.get() + SLOTS as u64;
+                }
+                let (sequence, payload) = meeting.segment.slot(index);
+                payload.set(index);
+                sequence.set(index + 1);
+            }
+            while consumed.get() < last {
+                std::hint::spin_loop();
+            }
+        } else {
+            for index in first..last {
+                let (sequence, payload) = meeting.segment.slot(index);
+                while sequence.get() != index + 1 {
+                    std::hint::spin_loop();
+                }
+                std::hint::black_box(payload.get());
+                if (index + 1).is_multiple_of(TELL) || index + 1 == last {
+                    consumed.set(index + 1);
+                }
+            }
+        }
+        now_ns() - start
+    }
+
+    /// This rank's part of moving `size` bytes from rank 0 to rank 1.
+    #[inline]
+    fn part(&self, meeting: &Meeting, size: usize) -> Outcome {
+        let both = matches!(self.limit, Limit::Copy2 | Limit::ProcessVm2);
+        let half = if both { size / 2 } else { 0 };
+        let (off, len) = if meeting.rank == 0 {
+            (0, half)
+        } else {
+            (half, size - half)
+        };
+        if len == 0 {
+            return Ok(());
+        }
+        let part = |mem: &Mem| mem.sub(off, len).ok_or_else(|| Fail::here("larger than the buffers"));
+        match self.limit {
+            Limit::Copy | Limit::Copy2 => {
+                let to = part(&meeting.segment.bytes(1))?;
+                to.copy_from(&part(&meeting.segment.bytes(0))?);
+                Ok(())
+            }
+            _ => copy_across(
+                self.peer,
+                &part(&self.own)?,
+                self.theirs + off as u64,
+                meeting.rank == 0,
+            ),
+        }
+    }
+
+    /// Time from the first start to the last end of what `work` does in both ranks.
+    fn together(&self, meeting: &Meeting, work: impl FnOnce() -> Outcome) -> Outcome<u64> {
+        let (starts, ends) = ([Use::Start0, Use::Start1], [Use::End0, Use::End1]);
+        meeting.meet_idly();
+        meeting.mine(starts).set(now_ns());
+        work()?;
+        meeting.mine(ends).set(now_ns());
+        meeting.meet_idly();
+        let start = meeting.mine(starts).get().min(meeting.theirs(starts).get());
+        let end = meeting.mine(ends).get().max(meeting.theirs(ends).get());
+        Ok(end.saturating_sub(start))
+    }
+
+    fn stream(&self, meeting: &Meeting, size: usize, count: u64) -> Outcome<u64> {
+        self.together(meeting, || {
+            (0..count).try_for_each(|_| self.part(meeting, size))
+        })
+    }
+
+    fn touched(&self, meeting: &Meeting, size: usize, warm: u64, count: u64) -> Outcome<u64> {
+        let mine = self.own.sub(0, size).ok_or_else(|| Fail::here("larger than the buffers"))?;
+        let mut total = 0;
+        for turn in 0..warm + count {
+            if meeting.rank == 0 {
+                touch::write_mem(&mine, turn);
+            }
+            let time = self.together(meeting, || self.part(meeting, size))?;
+            if turn >= warm {
+                total += time;
+            }
+            if meeting.rank == 1 {
+                touch::read_mem(&mine);
+            }
+        }
+        Ok(total)
+    }
+}

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Messages, tagged and not: latency, bandwidth, rate, and bandwidth between buffers that are used meanwhile.
+//!
+//! The loops are those of fabtests' pingpong and bw programs: messages up to the inject size are injected; a sender waits
+//! for its completions, and after each window for an answer of eight bytes.
+
+use scif_fabtests::fi::Buf;
+use scif_fabtests::harness::Outcome;
+
+use super::meeting::Meeting;
+use super::os::now_ns;
+use super::port::Port;
+use super::segment::Use;
+use super::touch;
+use super::words::WINDOW;
+
+const TAG: u64 = 0x5c1f;
+
+/// Messages of one size on a port.
+pub(crate) struct Messages<'a> {
+    pub(crate) port: &'a Port,
+    pub(crate) meeting: &'a Meeting,
+    pub(crate) tagged: bool,
+    pub(crate) size: usize,
+}
+
+impl Messages<'_> {
+    /// Sends; returns how many completions that will bring.
+    #[inline]
+    fn send(&self, buf: Buf) -> Outcome<u64> {
+        let Port { ep, peer, inject, .. } = self.port;
+        let injected = buf.len() <= *inject;
+        self.port.post(|| match (self.tagged, injected) {
+            (true, true) => ep.tinject(buf, *peer, TAG),
+            (true, false) => ep.tsend(buf, *peer, TAG, 1),
+            (false, true) => ep.inject(buf, *peer),
+            (false, false) => ep.send(buf, *peer, 1),
+        })?;
+        Ok(u64::from(!injected))
+    }
+
+    #[inline]
+    fn receive(&self, buf: Buf) -> Outcome {
+        let Port { ep, .. } = self.port;
+        let anybody = libfabric_sys::FI_ADDR_UNSPEC;
+        self.port.post(|| {
+            if self.tagged {
+                ep.trecv(buf, anybody, TAG, 0, 2)
+            } else {
+                ep.recv(buf, anybody, 2)
+            }
+        })
+    }
+
+    fn meet(&self) -> Outcome {
+        self.meeting.meet(|| self.port.progress())
+    }
+
+    fn buffers(&self) -> (Buf, Buf) {
+        (self.port.out.sub(0, self.size), self.port.into.sub(0, self.size))
+    }
+
+    /// Time of `count` round trips after `warm` untimed ones.
+    pub(crate) fn pingpong(&self, warm: u64, count: u64) -> Outcome<u64> {
+        let (out, into) = self.buffers();
+        let (mut sent, mut received) = (self.port.sent(), self.port.received());
+        self.receive(into)?;
+        self.meet()?;
+        let mut start = now_ns();
+        for turn in 0..warm + count {
+            if turn == warm {
+                start = now_ns();
+            }
+            if self.meeting.rank == 0 {
+                sent += self.send(out)?;
+                self.port.wait_sent(sent)?;
+            }
+            received += 1;
+            self.port.wait_received(received)?;
+            if turn + 1 < warm + count {
+                self.receive(into)?;
+            }
+            if self.meeting.rank != 0 {
+                sent += self.send(out)?;
+                self.port.wait_sent(sent)?;
+            }
+        }
+        let end = now_ns();
+        self.meet()?;
+        Ok(end - start)
+    }
+
+    /// Time of `count` windows from rank 0 to rank 1 after `warm` untimed ones.
+    pub(crate) fn stream(&self, warm: u64, count: u64) -> Outcome<u64> {
+        if self.meeting.rank == 0 {
+            self.stream_out(warm, count)
+        } else {
+            self.stream_in(warm + count)
+        }
+    }
+
+    fn stream_out(&self, warm: u64, count: u64) -> Outcome<u64> {
+        let (out, _) = self.buffers();
+        let answer = self.port.into.sub(0, 8);
+        let (mut sent, mut received) = (self.port.sent(), self.port.received());
+        self.meet()?;
+        let mut start = now_ns();
+        for window in 0..warm + count {
+            if window == warm {
+                start = now_ns();
+            }
+            self.receive(answer)?;
+            for _ in 0..WINDOW {
+                sent += self.send(out)?;
+            }
+            self.port.wait_sent(sent)?;
+            received += 1;
+            self.port.wait_received(received)?;
+        }
+        let end = now_ns();
+        self.meet()?;
+        Ok(end - start)
+    }
+
+    fn stream_in(&self, count: u64) -> Outcome<u64> {
+        let (_, into) = self.buffers();
+        let answer = self.port.out.sub(0, 8);
+        let (mut sent, mut received) = (self.port.sent(), self.port.received());
+        self.meet()?;
+        for _ in 0..count {
+            for _ in 0..WINDOW {
+                self.receive(into)?;
+            }
+            received += WINDOW as u64;
+            self.port.wait_received(received)?;
+            sent += self.send(answer)?;
+            self.port.wait_sent(sent)?;
+        }
+        self.meet()?;
+        Ok(0)
+    }
+
+    /// Time of `count` single messages, each from the call that sends it to its completion at the receiver. Before each
+    /// the sender writes all of its buffer, and after each the receiver reads all of its own; that is not timed.
+    pub(crate) fn touched(&self, warm: u64, count: u64) -> Outcome<u64> {
+        let (out, into) = self.buffers();
+        let (mut sent, mut received) = (self.port.sent(), self.port.received());
+        let sender = self.meeting.rank == 0;
+        let (began, ended) = (
+            self.meeting.segment.word(Use::Start0),
+            self.meeting.segment.word(Use::End1),
+        );
+        let mut total = 0;
+        for turn in 0..warm + count {
+            if sender {
+                touch::write(out, turn);
+            } else {
+                self.receive(into)?;
+            }
+            self.meet()?;
+            if sender {
+                began.set(now_ns());
+                sent += self.send(out)?;
+                self.port.wait_sent(sent)?;
+            } else {
+                received += 1;
+                self.port.wait_received(received)?;
+                ended.set(now_ns());
+                touch::read(into);
+            }
+            self.meet()?;
+            if turn >= warm {
+                total += ended.get().saturating_sub(began.get());
+            }
+        }
+        Ok(total)
+    }
+}

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Operations of rank 0 on the memory of rank 1: RMA and atomics.
+//!
+//! The target stays outside the library, spinning on a word of the segment, unless the sample says otherwise. Where
+//! operations then do not get on it is called in to finish the sample, and the sample says so: such a provider is
+//! measured with its target inside.
+
+use std::cell::Cell;
+
+use libfabric_sys as sys;
+use scif_fabtests::fi::{AtomicTarget, Buf, Errno, Ioc};
+use scif_fabtests::harness::{Fail, Outcome};
+
+use super::meeting::Meeting;
+use super::os::now_ns;
+use super::port::{Far, Port, refused};
+use super::segment::Use;
+use super::touch;
+use super::words::{Kind, Test, WINDOW};
+
+const OUTSIDE: u64 = 0;
+const INSIDE: u64 = 1;
+const OVER: u64 = 2;
+
+/// Without any completion for so long the target is called in.
+const PATIENCE_NS: u64 = 150_000_000;
+/// Empty polls between two looks at the clock.
+const LOOK: u32 = 4096;
+
+/// One kind of operation of one size on a port.
+pub(crate) struct OneSided<'a> {
+    pub(crate) port: &'a Port,
+    pub(crate) meeting: &'a Meeting,
+    pub(crate) test: Test,
+    pub(crate) size: usize,
+    pub(crate) inside: bool,
+    pub(crate) stalled: Cell<bool>,
+}
+
+impl OneSided<'_> {
+    /// Time of `count` iterations after `warm` untimed ones.
+    pub(crate) fn run(&self, warm: u64, count: u64) -> Outcome<u64> {
+        let call = self.meeting.segment.word(Use::Call);
+        if self.meeting.rank == 0 {
+            call.set(if self.inside { INSIDE } else { OUTSIDE });
+        }
+        self.meeting.meet(|| self.port.progress())?;
+        let touched = self.test.kind() == Kind::Touched;
+        let time = match (self.meeting.rank, touched) {
+            (0, false) => self.initiate(warm, count),
+            (0, true) => self.initiate_touched(warm, count),
+            (_, false) => {
+                while call.get() != OVER {
+                    self.idle()?;
+                    std::hint::spin_loop();
+                }
+                Ok(0)
+            }
+            (_, true) => self.endure_touched(warm + count),
+        }?;
+        if self.meeting.rank == 0 {
+            call.set(OVER);
+        }
+        self.meeting.meet(|| self.port.progress())?;
+        Ok(time)
+    }
+
+    /// What the target does while it waits.
+    fn idle(&self) -> Outcome {
+        if self.meeting.segment.word(Use::Call).get() == INSIDE {
+            self.port.progress()?;
+        }
+        Ok(())
+    }
+
+    fn initiate(&self, warm: u64, count: u64) -> Outcome<u64> {
+        let far = self.far()?;
+        let window = if self.test.kind() == Kind::Single { 1 } else { WINDOW };
+        let mut sent = self.port.sent();
+        let mut start = now_ns();
+        for turn in 0..warm + count {
+            if turn == warm {
+                start = now_ns();
+            }
+            for _ in 0..window {
+                self.post(far)?;
+            }
+            sent += window as u64;
+            self.wait(sent)?;
+        }
+        Ok(now_ns() - start)
+    }
+
+    fn initiate_touched(&self, warm: u64, count: u64) -> Outcome<u64> {
+        let far = self.far()?;
+        let out = self.port.out.sub(0, self.size);
+        let mut sent = self.port.sent();
+        let mut total = 0;
+        for turn in 0..warm + count {
+            touch::write(out, turn);
+            self.meeting.meet(|| self.port.progress())?;
+            let start = now_ns();
+            self.post(far)?;
+            sent += 1;
+            self.wait(sent)?;
+            if turn >= warm {
+                total += now_ns() - start;
+            }
+            self.meeting.meet(|| self.port.progress())?;
+        }
+        Ok(total)
+    }
+
+    fn endure_touched(&self, count: u64) -> Outcome<u64> {
+        for _ in 0..count {
+            self.meeting.meet(|| self.idle())?;
+            self.meeting.meet(|| self.idle())?;
+            touch::read(self.port.into.sub(0, self.size));
+        }
+        Ok(0)
+    }
+
+    fn far(&self) -> Outcome<Far> {
+        self.port.far.ok_or_else(|| Fail::here("nothing is exposed"))
+    }
+
+    /// Posts one operation.
+    #[inline]
+    fn post(&self, far: Far) -> Outcome {
+        let Port { ep, peer, out, .. } = self.port;
+        let (buf, word) = (out.sub(0, self.size), |at| out.sub(at, 8));
+        let operand = Ioc {
+            buf: word(0),
+            count: 1,
+        };
+        let at = |op| AtomicTarget {
+            dest: *peer,
+            addr: far.addr,
+            key: far.key,
+            datatype: sys::FI_UINT64,
+            op,
+            context: 3,
+        };
+        let call = || match self.test {
+            Test::ReadLat | Test::ReadBw | Test::ReadRate => ep.read(buf, *peer, far.addr, far.key, 3),
+            Test::SumLat | Test::SumRate => ep.atomic(&at(sys::FI_SUM), operand),
+            Test::FetchLat | Test::FetchRate => ep.fetch_atomic(&at(sys::FI_SUM), operand, word(64)),
+            Test::CswapLat | Test::CswapRate => {
+                let (compare, result): (Buf, Buf) = (word(128), word(64));
+                ep.compare_atomic(&at(sys::FI_CSWAP), operand, compare, result)
+            }
+            _ => ep.write(buf, *peer, far.addr, far.key, 3),
+        };
+        let mut watch = Watch::default();
+        loop {
+            match call() {
+                Ok(()) => return Ok(()),
+                Err(Errno::EAGAIN) => {
+                    if self.port.poll_sent()? == 0 {
+                        self.look(&mut watch);
+                    }
+                    self.port.poll_received()?;
+                }
+                Err(e) => return Err(refused(e)),
+            }
+        }
+    }
+
+    /// Waits until so many operations have completed.
+    #[inline]
+    fn wait(&self, until: u64) -> Outcome {
+        let mut watch = Watch::default();
+        while self.port.sent() < until {
+            if self.port.poll_sent()? == 0 {
+                self.look(&mut watch);
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts a poll that found nothing, and calls the target in when it has been too many.
+    #[inline]
+    fn look(&self, watch: &mut Watch) {
+        watch.polls += 1;
+        if watch.polls >= LOOK {
+            watch.polls = 0;
+            let now = now_ns();
+            if watch.since == 0 {
+                watch.since = now;
+            } else if now - watch.since > PATIENCE_NS && !self.inside {
+                self.meeting.segment.word(Use::Call).set(INSIDE);
+                self.stalled.set(true);
+            }
+        }
+    }
+}
+
+#[derive(Default)]
+struct Watch {
+    polls: u32,
+    since: u64,
+}

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Measurements that need more than two ranks that live: what a thousand idle peers cost, and how soon a death is noticed.
+
+use std::time::Duration;
+
+use scif_fabtests::harness::Fail;
+
+use super::os::now_ns;
+use super::pair::{Pair, Subject, Trouble};
+use super::survey::progress;
+use super::words::{Measured, Order, Reply, Sample, Test};
+
+/// Processes that the idle peers are spread over.
+const HOMES: u64 = 4;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What idle peers cost.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct IdleCost {
+    pub(crate) peers: u64,
+    /// Half round trips of eight bytes in microseconds, without and with them, taken in turns.
+    pub(crate) without: Vec<f64>,
+    pub(crate) with: Vec<f64>,
+    /// Resident bytes and descriptors the peers added to the process, each.
+    pub(crate) bytes_each: f64,
+    pub(crate) fds_each: f64,
+}
+
+fn numbers(reply: Option<Reply>) -> Result<Vec<u64>, Trouble> {
+    match reply {
+        Some(Reply::Numbers(list)) => Ok(list),
+        other => Err(Trouble::Broken(format!("an odd answer: {other:?}"))),
+    }
+}
+
+/// Measures latency with and without `peers` idle peers in turns, `samples` of each.
+pub(crate) fn idle(
+    subject: &Subject,
+    cpus: [usize; 2],
+    peers: u64,
+    samples: usize,
+    switches: u64,
+) -> Result<IdleCost, Trouble> {
+    progress(&format!("{peers} idle peers of {}: round 1 of {samples}", subject.label), false);
+    let [first, second] = cpus;
+    let pinned = [Some(first), Some(second)];
+    let (lonely, popular) = (Pair::start(subject, &pinned)?, Pair::start(subject, &pinned)?);
+    let latency = |pair: &Pair, count| -> Result<Measured, Trouble> {
+        let sample = Sample {
+            test: Test::TaggedLat,
+            size: 8,
+            count,
+            inside: false,
+            least_ps: 0,
+        };
+        match pair.order(&Order::Run(sample), PATIENCE)?.into_iter().next() {
+            Some(Reply::Measured(measured)) => Ok(measured),
+            other => Err(Trouble::Broken(format!("an odd answer: {other:?}"))),
+        }
+    };
+    // Both ranks have opened and used everything before their process is weighed.
+    let warm = latency(&popular, 1000)?;
+    latency(&lonely, 1000)?;
+    let count = (30_000_000 * 1000 / warm.ns.max(1)).clamp(100, 1 << 24);
+    popular.tell(0, &Order::Weigh)?;
+    let before = numbers(Some(popular.answer(0, PATIENCE)?))?;
+    popular.tell(0, &Order::Name)?;
+    let Reply::Bytes(name) = popular.answer(0, PATIENCE)? else {
+        return Err(Trouble::Broken("an odd answer to the question for a name".into()));
+    };
+    popular.tell(0, &Order::Adopt(peers))?;
+    let mut homes = Vec::new();
+    for home in 0..HOMES {
+        let share = peers / HOMES + u64::from(home < peers % HOMES);
+        let pair = Pair::start(subject, &[None])?;
+        pair.tell(0, &Order::Visit(share, name.clone()))?;
+        homes.push(pair);
+    }
+    for home in &homes {
+        home.answer(0, PATIENCE)?;
+    }
+    popular.answer(0, PATIENCE)?;
+    popular.tell(0, &Order::Weigh)?;
+    let after = numbers(Some(popular.answer(0, PATIENCE)?))?;
+    let mut cost = IdleCost {
+        peers,
+        ..IdleCost::default()
+    };
+    if let ([bytes, fds], [bytes_after, fds_after]) = (before.as_slice(), after.as_slice()) {
+        cost.bytes_each = ratio(bytes_after.saturating_sub(*bytes), peers);
+        cost.fds_each = ratio(fds_after.saturating_sub(*fds), peers);
+    }
+    for _ in 0..4 * samples {
+        for (pair, list) in [(&lonely, &mut cost.without), (&popular, &mut cost.with)] {
+            let measured = latency(pair, count)?;
+            // The same on both sides of the pair, and not disturbed: only then the two can be compared.
+            let steady = measured.before_ps.abs_diff(measured.after_ps) * 2 < measured.before_ps;
+            if measured.switches <= switches && steady {
+                list.push(Test::TaggedLat.value(8, count, measured.ns));
+            }
+        }
+        if cost.with.len().min(cost.without.len()) >= samples {
+            break;
+        }
+    }
+    Ok(cost)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "bytes and descriptors of one process")]
+fn ratio(part: u64, of: u64) -> f64 {
+    part as f64 / of.max(1) as f64
+}
+
+/// How a survivor learnt of a death.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Notice {
+    /// After so many milliseconds, a completion said so.
+    Completion(f64),
+    /// After so many milliseconds, a call was refused.
+    Refusal(f64),
+    /// Not before the rank gave up.
+    Never,
+}
+
+/// Kills one rank in mid traffic; the survivor is the sender or the receiver.
+pub(crate) fn death(
+    subject: &Subject,
+    cpus: [usize; 2],
+    size: usize,
+    survivor_sends: bool,
+) -> Result<Notice, Trouble> {
+    let [first, second] = cpus;
+    let mut pair = Pair::start(subject, &[Some(first), Some(second)])?;
+    for rank in 0..2 {
+        pair.tell(rank, &Order::Suffer(size, survivor_sends))?;
+    }
+    std::thread::sleep(Duration::from_millis(150));
+    let killed = now_ns();
+    pair.kill(1)?;
+    let end = numbers(Some(pair.answer(0, Duration::from_secs(5))?))?;
+    let (&[at, how], true) = (end.as_slice().try_into().unwrap_or(&[0, 0]), end.len() == 2) else {
+        return Err(Fail::here("an odd account of a death").into());
+    };
+    if at != 0 && at < killed {
+        return Err(Fail::here("an error came before the death").into());
+    }
+    let ms = ratio(at.saturating_sub(killed), 1_000_000);
+    Ok(match how {
+        0 => Notice::Never,
+        1 => Notice::Completion(ms),
+        _ => Notice::Refusal(ms),
+    })
+}

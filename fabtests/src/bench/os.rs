@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! What the operating system does for a measurement: time, processors, counts, and the copies between processes that
+//! are a limit of the machine.
+//!
+//! Not about shared memory (`segment`).
+#![expect(unsafe_code, reason = "these system calls have no safe wrapper")]
+
+use std::mem::MaybeUninit;
+
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, setrlimit};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::time::{ClockId, clock_gettime};
+use scif_fabtests::harness::{Fail, Outcome};
+use scif_ring::Mem;
+
+/// Nanoseconds of the clock that all processes of this machine share.
+#[inline]
+pub(crate) fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
+}
+
+/// The first two processors this process may run on; the same one twice if there is only one.
+pub(crate) fn two_cpus() -> Outcome<[usize; 2]> {
+    let allowed = sched_getaffinity(None)?;
+    let mut each = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu));
+    let first = each.next().ok_or_else(|| Fail::here("no processor is allowed"))?;
+    Ok([first, each.next().unwrap_or(first)])
+}
+
+/// Keeps this thread on one processor.
+pub(crate) fn pin(cpu: usize) -> Outcome {
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    Ok(sched_setaffinity(None, &set)?)
+}
+
+/// How often the kernel took the processor away from this process.
+pub(crate) fn involuntary_switches() -> u64 {
+    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: `usage` has room for one rusage.
+    let rc = unsafe { libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr()) };
+    // SAFETY: all zeros is a valid rusage, and the call may have filled it.
+    let usage = unsafe { usage.assume_init() };
+    if rc == 0 { usage.ru_nivcsw.cast_unsigned() } else { 0 }
+}
+
+/// Raises the soft limit of open descriptors to the hard one.
+pub(crate) fn raise_open_files() -> Outcome {
+    let now = getrlimit(Resource::Nofile);
+    Ok(setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: now.maximum,
+            maximum: now.maximum,
+        },
+    )?)
+}
+
+/// Lets any process of this user reach this one's memory where only descendants may by default; kernels without that
+/// rule do not know the request, which is as good.
+pub(crate) fn let_peer_in() {
+    let _ = rustix::process::set_ptracer(rustix::process::PTracer::Any);
+}
+
+fn iovec(mem: &Mem) -> libc::iovec {
+    libc::iovec {
+        iov_base: mem.as_ptr().cast(),
+        iov_len: mem.len(),
+    }
+}
+
+/// One `process_vm_readv` (or `writev`) between `local` and as many bytes at `remote` in another process.
+#[inline]
+pub(crate) fn copy_across(pid: Pid, local: &Mem, remote: u64, write: bool) -> Outcome {
+    let mine = iovec(local);
+    let theirs = libc::iovec {
+        iov_base: std::ptr::without_provenance_mut(usize::try_from(remote).map_err(Fail::here)?),
+        iov_len: local.len(),
+    };
+    let pid = pid.as_raw_nonzero().get();
+    let done = if write {
+        // SAFETY: both lists have one element; `local` is readable, and the kernel checks the other process's side.
+        unsafe { libc::process_vm_writev(pid, &raw const mine, 1, &raw const theirs, 1, 0) }
+    } else {
+        // SAFETY: both lists have one element; `local` is writable, and the kernel checks the other process's side.
+        unsafe { libc::process_vm_readv(pid, &raw const mine, 1, &raw const theirs, 1, 0) }
+    };
+    if usize::try_from(done) == Ok(local.len()) {
+        Ok(())
+    } else {
+        Err(Fail::NotRun(format!(
+            "process_vm: {}",
+            std::io::Error::last_os_error()
+        )))
+    }
+}

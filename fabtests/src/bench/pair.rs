@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! The parent's side of two ranks (or of a lone one): starts them, orders, waits for answers, and ends them.
+//!
+//! A pair that fails in any way is dead afterwards: one side may be waiting in shared memory for ever.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{Read, Seek};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{MemfdFlags, memfd_create};
+use scif_fabtests::harness::control::pair as sockets;
+use scif_fabtests::harness::{Fail, Outcome};
+
+use super::segment;
+use super::words::{Order, Reply, hear_reply, say};
+
+/// What is measured side by side: a provider in a library, or a limit of the machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Subject {
+    /// Its name in tables and files.
+    pub(crate) label: String,
+    /// What to ask libfabric for, or the name of the limit.
+    pub(crate) provider: String,
+    pub(crate) lib: PathBuf,
+    /// The library's version, once looked at.
+    pub(crate) version: String,
+    pub(crate) limit: bool,
+    /// Without process_vm_readv and process_vm_writev.
+    pub(crate) denied: bool,
+    /// Where to look for providers, if the environment does not say.
+    pub(crate) provider_path: Option<PathBuf>,
+}
+
+/// Why there is no answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    /// The provider has no such thing.
+    Lacks(String),
+    /// It has, and it went wrong.
+    Broken(String),
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Trouble::Lacks(why) => write!(f, "not offered: {why}"),
+            Trouble::Broken(why) => write!(f, "failed: {why}"),
+        }
+    }
+}
+
+impl From<Fail> for Trouble {
+    fn from(fail: Fail) -> Trouble {
+        match fail {
+            Fail::NotRun(why) => Trouble::Lacks(why),
+            Fail::Failed(why) => Trouble::Broken(why),
+        }
+    }
+}
+
+struct Side {
+    child: Child,
+    control: OwnedFd,
+    output: File,
+}
+
+/// Running ranks of one subject.
+pub(crate) struct Pair {
+    sides: Vec<Side>,
+    _segment: File,
+}
+
+impl Pair {
+    /// Starts one rank per processor given; `None` leaves a rank where the kernel puts it.
+    pub(crate) fn start(subject: &Subject, cpus: &[Option<usize>]) -> Outcome<Pair> {
+        let segment = segment::create()?;
+        let place = format!("/proc/{}/fd/{}", std::process::id(), segment.as_raw_fd());
+        let mut pair = Pair {
+            sides: Vec::new(),
+            _segment: segment,
+        };
+        for (rank, cpu) in cpus.iter().enumerate() {
+            let (control, theirs) = sockets()?;
+            let output = File::from(memfd_create("bench-output", MemfdFlags::CLOEXEC)?);
+            let mut command = Command::new(std::env::current_exe()?);
+            command
+                .args(["--rank-of", &subject.provider, "--rank", &rank.to_string(), "--segment", &place])
+                .arg("--lib")
+                .arg(&subject.lib)
+                .stdin(Stdio::from(theirs))
+                .stdout(Stdio::null())
+                .stderr(output.try_clone()?);
+            if let Some(cpu) = cpu {
+                command.args(["--cpu", &cpu.to_string()]);
+            }
+            if subject.denied {
+                command.arg("--deny-process-vm");
+            }
+            if let Some(path) = &subject.provider_path {
+                command.env("FI_PROVIDER_PATH", path);
+            }
+            pair.sides.push(Side {
+                child: command.spawn()?,
+                control,
+                output,
+            });
+        }
+        Ok(pair)
+    }
+
+    /// Orders without waiting.
+    pub(crate) fn tell(&self, rank: usize, order: &Order) -> Result<(), Trouble> {
+        let side = self.sides.get(rank).ok_or_else(|| Trouble::Broken("no such rank".into()))?;
+        say(&side.control, order).map_err(|e| Trouble::Broken(self.obituary(&e.to_string())))
+    }
+
+    /// Gives all ranks the same order and waits for all of them; the answers in rank order.
+    pub(crate) fn order(&self, order: &Order, limit: Duration) -> Result<Vec<Reply>, Trouble> {
+        for rank in 0..self.sides.len() {
+            self.tell(rank, order)?;
+        }
+        let deadline = Instant::now() + limit;
+        let mut replies: Vec<Option<Reply>> = vec![None; self.sides.len()];
+        while replies.iter().any(Option::is_none) {
+            let waiting: Vec<usize> = (0..replies.len()).filter(|&rank| replies.get(rank) == Some(&None)).collect();
+            let rank = self.wait(&waiting, deadline)?;
+            let reply = self.take(rank)?;
+            if let Some(slot) = replies.get_mut(rank) {
+                *slot = Some(reply);
+            }
+        }
+        Ok(replies.into_iter().flatten().collect())
+    }
+
+    /// The answer of one rank to what it was told.
+    pub(crate) fn answer(&self, rank: usize, limit: Duration) -> Result<Reply, Trouble> {
+        let rank = self.wait(&[rank], Instant::now() + limit)?;
+        self.take(rank)
+    }
+
+    /// Which of these ranks has something to say.
+    fn wait(&self, ranks: &[usize], deadline: Instant) -> Result<usize, Trouble> {
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(Trouble::Broken(self.obituary("no answer in time")));
+            }
+            let controls = ranks.iter().filter_map(|&rank| self.sides.get(rank));
+            let mut fds: Vec<PollFd<'_>> =
+                controls.map(|side| PollFd::from_borrowed_fd(side.control.as_fd(), PollFlags::IN)).collect();
+            let timeout = Timespec::try_from(left).unwrap_or_default();
+            match poll(&mut fds, Some(&timeout)) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(e) => return Err(Trouble::Broken(e.to_string())),
+            }
+            let ready = ranks.iter().zip(&fds).find(|(_, fd)| !fd.revents().is_empty());
+            if let Some((&rank, _)) = ready {
+                return Ok(rank);
+            }
+        }
+    }
+
+    fn take(&self, rank: usize) -> Result<Reply, Trouble> {
+        let side = self.sides.get(rank).ok_or_else(|| Trouble::Broken("no such rank".into()))?;
+        match hear_reply(&side.control) {
+            Ok(Some(Reply::Lacks(why))) => Err(Trouble::Lacks(why)),
+            Ok(Some(Reply::Failed(why))) => Err(Trouble::Broken(self.obituary(&why))),
+            Ok(Some(reply)) => Ok(reply),
+            Ok(None) => Err(Trouble::Broken(self.obituary(&format!("rank {rank} died")))),
+            Err(e) => Err(Trouble::Broken(self.obituary(&format!("rank {rank}: {e}")))),
+        }
+    }
+
+    /// Kills one rank and collects it.
+    pub(crate) fn kill(&mut self, rank: usize) -> Outcome {
+        if let Some(side) = self.sides.get_mut(rank) {
+            side.child.kill()?;
+            side.child.wait()?;
+        }
+        Ok(())
+    }
+
+    /// A reason with the last line each rank wrote.
+    fn obituary(&self, why: &str) -> String {
+        let mut text = why.to_owned();
+        for side in &self.sides {
+            let mut bytes = Vec::new();
+            let read = side.output.try_clone().and_then(|mut output| {
+                output.rewind()?;
+                output.read_to_end(&mut bytes)
+            });
+            let last = String::from_utf8_lossy(&bytes);
+            if let (Ok(_), Some(line)) = (read, last.lines().rfind(|line| !line.trim().is_empty())) {
+                text.push_str(" | ");
+                text.push_str(line.trim());
+            }
+        }
+        text
+    }
+}
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        for side in &mut self.sides {
+            // It may have ended by itself, which is as good.
+            let _ = side.child.kill();
+        }
+        for side in &mut self.sides {
+            let _ = side.child.wait();
+        }
+    }
+}

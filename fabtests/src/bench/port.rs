@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! An endpoint as the measurements use it: one per family of operations, opened as fabtests' benchmarks open theirs,
+//! with the other rank's address in its vector.
+//!
+//! Completions are only counted: every loop waits for numbers, so nothing is allocated or looked up while time runs.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use libfabric_sys as sys;
+use scif_fabtests::fi::{Av, Buf, Cq, CqAttr, Domain, Ep, Errno, Fabric, Hints, Info, Lib, Mr, MrAsk, Result};
+use scif_fabtests::harness::{Fail, Outcome};
+
+use super::meeting::Meeting;
+use super::segment::{LARGEST, Use};
+
+/// Operations that share an endpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Family {
+    Tagged,
+    Msg,
+    Rma,
+    Atomic,
+}
+
+impl Family {
+    fn caps(self) -> u64 {
+        match self {
+            Family::Tagged => sys::FI_TAGGED,
+            Family::Msg => sys::FI_MSG,
+            Family::Rma => sys::FI_MSG | sys::FI_RMA,
+            Family::Atomic => sys::FI_MSG | sys::FI_ATOMIC,
+        }
+    }
+}
+
+/// Memory of the other rank.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Far {
+    pub(crate) addr: u64,
+    pub(crate) key: u64,
+}
+
+/// An enabled endpoint and what belongs to it.
+pub(crate) struct Port {
+    pub(crate) ep: Arc<Ep>,
+    pub(crate) tx: Arc<Cq>,
+    pub(crate) rx: Arc<Cq>,
+    pub(crate) av: Arc<Av>,
+    info: Info,
+    domain: Arc<Domain>,
+    pub(crate) inject: usize,
+    /// The other rank, once met.
+    pub(crate) peer: u64,
+    /// What is sent from, or written from.
+    pub(crate) out: Buf,
+    /// What is received into, or written into by the other rank.
+    pub(crate) into: Buf,
+    pub(crate) far: Option<Far>,
+    region: Option<Arc<Mr>>,
+    sent: Cell<u64>,
+    received: Cell<u64>,
+}
+
+/// The offer of a provider for hints; a provider that has none lacks the feature.
+fn offer(lib: &'static Lib, provider: &str, hints: &Hints) -> Outcome<Info> {
+    // Without a source address the sockets of tcp bind to an interface, not to the loopback.
+    let node = provider.starts_with("tcp").then_some("127.0.0.1");
+    let flags = if node.is_some() { sys::FI_SOURCE } else { 0 };
+    match lib.getinfo(lib.version(), node, None, flags, Some(hints)) {
+        Ok(list) => list.into_iter().next().ok_or_else(|| Fail::here("an empty list")),
+        Err(Errno::ENODATA) => Err(Fail::NotRun(format!("no offer for caps {:#x}", hints.caps))),
+        Err(e) => Err(Fail::here(format_args!("fi_getinfo: {e}"))),
+    }
+}
+
+/// What all families ask for; `directed` adds receives from one sender.
+fn hints(provider: &str, family: Family, directed: bool) -> Hints {
+    let mut hints = Hints {
+        caps: family.caps() | if directed { sys::FI_DIRECTED_RECV } else { 0 },
+        ep_type: sys::FI_EP_RDM,
+        threading: sys::FI_THREAD_DOMAIN,
+        resource_mgmt: sys::FI_RM_ENABLED,
+        mr_mode: sys::FI_MR_VIRT_ADDR | sys::FI_MR_ALLOCATED | sys::FI_MR_PROV_KEY,
+        prov: Some(provider.to_owned()),
+        ..Hints::default()
+    };
+    if matches!(family, Family::Tagged | Family::Msg) {
+        hints.tx.msg_order = sys::FI_ORDER_SAS;
+        hints.rx.msg_order = sys::FI_ORDER_SAS;
+    }
+    hints
+}
+
+/// A domain in which endpoints for tagged messages are opened one after the other.
+pub(crate) struct Room {
+    info: Info,
+    domain: Arc<Domain>,
+}
+
+impl Room {
+    /// Opens fabric and domain for a family.
+    pub(crate) fn open(lib: &'static Lib, provider: &str, family: Family, directed: bool) -> Outcome<Room> {
+        let info = offer(lib, provider, &hints(provider, family, directed))?;
+        let fabric = Fabric::open(&info)?;
+        let domain = Domain::open(&fabric, &info)?;
+        Ok(Room { info, domain })
+    }
+
+    /// Opens and enables an endpoint that knows nobody, with buffers of `room` bytes.
+    pub(crate) fn port(&self, room: usize) -> Outcome<Port> {
+        let (info, domain) = (self.info.dup()?, &self.domain);
+        let cq_attr = CqAttr {
+            size: info.tx().size.max(info.rx().size).max(128),
+            format: sys::FI_CQ_FORMAT_CONTEXT,
+            wait_obj: sys::FI_WAIT_NONE,
+            ..CqAttr::default()
+        };
+        let tx = Cq::open(domain, cq_attr)?;
+        let rx = Cq::open(domain, cq_attr)?;
+        let av = Av::open(domain, info.domain().av_type, 0)?;
+        let ep = Ep::open(domain, &info)?;
+        ep.attach(&av, 0)?;
+        ep.attach(&tx, sys::FI_TRANSMIT)?;
+        ep.attach(&rx, sys::FI_RECV)?;
+        ep.enable()?;
+        let (out, into) = (Buf::new(room), Buf::new(room));
+        out.fill(1);
+        into.fill(2);
+        Ok(Port {
+            inject: info.tx().inject_size,
+            ep,
+            tx,
+            rx,
+            av,
+            info,
+            domain: Arc::clone(domain),
+            peer: sys::FI_ADDR_NOTAVAIL,
+            out,
+            into,
+            far: None,
+            region: None,
+            sent: Cell::new(0),
+            received: Cell::new(0),
+        })
+    }
+}
+
+impl Port {
+    /// Opens the endpoint of a family and meets the other rank, which does the same.
+    pub(crate) fn open(
+        lib: &'static Lib,
+        provider: &str,
+        family: Family,
+        directed: bool,
+        meeting: &Meeting,
+    ) -> Outcome<Port> {
+        let mut port = Room::open(lib, provider, family, directed)?.port(LARGEST)?;
+        meeting.segment.put_name(meeting.rank, &port.ep.name()?);
+        if matches!(family, Family::Rma | Family::Atomic) {
+            port.expose(meeting)?;
+        }
+        meeting.meet(|| port.progress())?;
+        port.peer = port.av.insert(&meeting.segment.name(1 - meeting.rank))?;
+        if port.region.is_some() {
+            port.far = Some(Far {
+                addr: meeting.theirs([Use::Addr0, Use::Addr1]).get(),
+                key: meeting.theirs([Use::Key0, Use::Key1]).get(),
+            });
+        }
+        meeting.meet(|| port.progress())?;
+        Ok(port)
+    }
+
+    /// Registers memory and says how it is named.
+    fn expose(&mut self, meeting: &Meeting) -> Outcome {
+        let mode = self.info.domain().mr_mode;
+        if mode & sys::FI_MR_RAW != 0 {
+            return Err(Fail::NotRun("raw keys".into()));
+        }
+        let access = sys::FI_READ | sys::FI_WRITE | sys::FI_REMOTE_READ | sys::FI_REMOTE_WRITE;
+        let ask = MrAsk {
+            access,
+            key: 0x5c1f,
+            flags: 0,
+        };
+        let region = Mr::reg(&self.domain, self.into, ask)?;
+        if mode & sys::FI_MR_ENDPOINT != 0 {
+            scif_fabtests::fi::Fid::bind(region.as_ref(), self.ep.as_ref(), 0)?;
+            region.enable()?;
+        }
+        let absolute = mode & (sys::FI_MR_VIRT_ADDR | sys::FI_MR_BASIC) != 0;
+        meeting
+            .mine([Use::Addr0, Use::Addr1])
+            .set(if absolute { self.into.addr64() } else { 0 });
+        meeting.mine([Use::Key0, Use::Key1]).set(region.key()?);
+        self.region = Some(region);
+        Ok(())
+    }
+
+    /// Counts what a queue has.
+    #[inline]
+    fn count(queue: &Cq, counter: &Cell<u64>) -> Result<usize> {
+        match queue.read_count() {
+            Ok(some) => {
+                counter.set(counter.get() + some as u64);
+                Ok(some)
+            }
+            Err(Errno::EAGAIN) => Ok(0),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// What a failed read means: the error entry of the queue, if there is one.
+    #[cold]
+    fn explain(queue: &Cq, error: Errno) -> Fail {
+        match (error, queue.readerr(64)) {
+            (Errno::EAVAIL, Ok(entry)) => {
+                Fail::here(format_args!("completion with {} ({})", entry.err, entry.prov_errno))
+            }
+            _ => Fail::here(format_args!("reading a queue: {error}")),
+        }
+    }
+
+    /// Counts what has been sent.
+    #[inline]
+    pub(crate) fn poll_sent(&self) -> Outcome<usize> {
+        Port::count(&self.tx, &self.sent).map_err(|e| Port::explain(&self.tx, e))
+    }
+
+    /// Counts what has been received.
+    #[inline]
+    pub(crate) fn poll_received(&self) -> Outcome<usize> {
+        Port::count(&self.rx, &self.received).map_err(|e| Port::explain(&self.rx, e))
+    }
+
+    /// Lets the provider work.
+    pub(crate) fn progress(&self) -> Outcome {
+        self.poll_sent()?;
+        self.poll_received()?;
+        Ok(())
+    }
+
+    /// Completions of sent operations so far.
+    #[inline]
+    pub(crate) fn sent(&self) -> u64 {
+        self.sent.get()
+    }
+
+    /// Completions of received messages so far.
+    #[inline]
+    pub(crate) fn received(&self) -> u64 {
+        self.received.get()
+    }
+
+    /// Waits until so many operations have completed.
+    #[inline]
+    pub(crate) fn wait_sent(&self, until: u64) -> Outcome {
+        while self.sent.get() < until {
+            self.poll_sent()?;
+        }
+        Ok(())
+    }
+
+    /// Waits until so many messages have come.
+    #[inline]
+    pub(crate) fn wait_received(&self, until: u64) -> Outcome {
+        while self.received.get() < until {
+            self.poll_received()?;
+        }
+        Ok(())
+    }
+
+    /// Repeats a call while it answers `FI_EAGAIN`, letting the provider work between.
+    #[inline]
+    pub(crate) fn post(&self, mut call: impl FnMut() -> Result) -> Outcome {
+        loop {
+            match call() {
+                Ok(()) => return Ok(()),
+                Err(Errno::EAGAIN) => self.progress()?,
+                Err(e) => return Err(refused(e)),
+            }
+        }
+    }
+}
+
+/// What a call that was refused means.
+#[cold]
+pub(crate) fn refused(error: Errno) -> Fail {
+    match error {
+        Errno::ENOSYS | Errno::EOPNOTSUPP => Fail::NotRun(format!("posting: {error}")),
+        _ => Fail::here(format_args!("posting: {error}")),
+    }
+}

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! One of the two processes of a pair: does what its parent orders, one order after the other, until the parent goes.
+//!
+//! Both ranks of a pair get the same order and meet in shared memory; what rank 0 measures is what counts.
+
+use std::cell::Cell;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+
+use scif_fabtests::fi::Lib;
+use scif_fabtests::harness::confine::deny_process_vm;
+use scif_fabtests::harness::{Fail, Outcome};
+
+use super::crowd;
+use super::limits::{Bounds, Limit};
+use super::meeting::Meeting;
+use super::messages::Messages;
+use super::onesided::OneSided;
+use super::os;
+use super::placement;
+use super::port::{Family, Port};
+use super::segment::{Segment, Use};
+use super::words::{Measured, Order, Reply, Sample, Test, hear_order, say};
+
+/// Who a rank is.
+#[derive(Debug, Clone)]
+pub(crate) struct Identity {
+    pub(crate) rank: usize,
+    pub(crate) provider: String,
+    pub(crate) lib: PathBuf,
+    pub(crate) segment: PathBuf,
+    pub(crate) cpu: Option<usize>,
+    pub(crate) deny_process_vm: bool,
+}
+
+/// One rank and what it has opened.
+pub(crate) struct Rank {
+    identity: Identity,
+    meeting: Meeting,
+    lib: Option<&'static Lib>,
+    ports: Vec<(Family, Port)>,
+    bounds: Option<Bounds>,
+    /// Endpoints that only exist.
+    crowd: Vec<Port>,
+}
+
+/// The family of endpoint a test needs.
+fn family(test: Test) -> Family {
+    match test {
+        Test::TaggedLat | Test::TaggedBw | Test::TaggedTouched | Test::TaggedRate => Family::Tagged,
+        Test::MsgLat | Test::MsgBw | Test::MsgRate => Family::Msg,
+        Test::WriteLat
+        | Test::WriteBw
+        | Test::WriteTouched
+        | Test::WriteRate
+        | Test::ReadLat
+        | Test::ReadBw
+        | Test::ReadRate => Family::Rma,
+        Test::SumLat
+        | Test::SumRate
+        | Test::FetchLat
+        | Test::FetchRate
+        | Test::CswapLat
+        | Test::CswapRate => Family::Atomic,
+    }
+}
+
+/// Serves the parent at standard input until it goes.
+pub(crate) fn serve(identity: Identity) -> Outcome {
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+    let control: OwnedFd = std::io::stdin().as_fd().try_clone_to_owned()?;
+    let segment = Segment::open(&identity.segment)?;
+    let mut rank = Rank {
+        meeting: Meeting::new(segment, identity.rank),
+        identity,
+        lib: None,
+        ports: Vec::new(),
+        bounds: None,
+        crowd: Vec::new(),
+    };
+    if let Some(cpu) = rank.identity.cpu {
+        os::pin(cpu)?;
+    }
+    if rank.identity.deny_process_vm {
+        deny_process_vm()?;
+    }
+    while let Some(order) = hear_order(&control)? {
+        let reply = match rank.obey(&order) {
+            Ok(reply) => reply,
+            Err(Fail::NotRun(why)) => Reply::Lacks(why),
+            Err(Fail::Failed(why)) => Reply::Failed(why),
+        };
+        say(&control, &reply)?;
+    }
+    Ok(())
+}
+
+impl Rank {
+    fn obey(&mut self, order: &Order) -> Outcome<Reply> {
+        match order {
+            Order::Run(sample) => self.sample(sample),
+            Order::Probe(count) => {
+                let probes = (0..*count).map(|_| placement::probe(&self.meeting)).collect();
+                Ok(Reply::Numbers(probes))
+            }
+            Order::Name => {
+                let port = self.port(Family::Tagged)?;
+                Ok(Reply::Bytes(port.ep.name()?))
+            }
+            Order::Adopt(count) => {
+                crowd::adopt(self.port(Family::Tagged)?, *count)?;
+                Ok(Reply::Numbers(vec![*count]))
+            }
+            Order::Visit(count, name) => {
+                os::raise_open_files()?;
+                self.crowd = crowd::visit(self.lib()?, &self.identity.provider, *count, name)?;
+                Ok(Reply::Numbers(vec![self.crowd.len() as u64]))
+            }
+            Order::Weigh => Ok(Reply::Numbers(crowd::weigh()?)),
+            Order::Suffer(size, sends) => {
+                let lib = self.lib()?;
+                let sends = *sends == (self.identity.rank == 0);
+                let end = crowd::suffer(lib, &self.identity.provider, &self.meeting, *size, sends)?;
+                Ok(Reply::Numbers(end))
+            }
+        }
+    }
+
+    fn lib(&mut self) -> Outcome<&'static Lib> {
+        match self.lib {
+            Some(lib) => Ok(lib),
+            None => {
+                let lib = Lib::open(&self.identity.lib).map_err(Fail::NotRun)?;
+                self.lib = Some(lib);
+                Ok(lib)
+            }
+        }
+    }
+
+    /// The endpoint of a family; opened by both ranks when first needed.
+    fn port(&mut self, family: Family) -> Outcome<&Port> {
+        if !self.ports.iter().any(|(have, _)| *have == family) {
+            let lib = self.lib()?;
+            let port = Port::open(lib, &self.identity.provider, family, false, &self.meeting)?;
+            self.ports.push((family, port));
+        }
+        let found = self.ports.iter().find(|(have, _)| *have == family);
+        found
+            .map(|(_, port)| port)
+            .ok_or_else(|| Fail::here("a port that was just opened"))
+    }
+
+    /// Probes, runs, probes.
+    fn sample(&mut self, sample: &Sample) -> Outcome<Reply> {
+        let limit = Limit::from_name(&self.identity.provider);
+        // Whatever is opened late is opened before the clock runs.
+        match limit {
+            Some(limit) if self.bounds.is_none() => self.bounds = Some(Bounds::open(limit, &self.meeting)?),
+            Some(_) => {}
+            None => drop(self.port(family(sample.test))?),
+        }
+        let before_ps = placement::probe(&self.meeting);
+        if before_ps < sample.least_ps {
+            return Ok(Reply::Misplaced(before_ps));
+        }
+        let switches = os::involuntary_switches();
+        let warm = (sample.count / 10).clamp(1, 1000);
+        let (ns, stalled) = match &self.bounds {
+            Some(bounds) => (bounds.run(&self.meeting, sample, warm)?, false),
+            None => self.operate(sample, warm)?,
+        };
+        let switches = os::involuntary_switches() - switches;
+        let after_ps = placement::probe(&self.meeting);
+        // Both count: the parent hears rank 0, so rank 1 leaves its number there.
+        let word = self.meeting.segment.word(Use::Spare1);
+        if self.identity.rank == 1 {
+            word.set(switches);
+        }
+        self.meeting.meet_idly();
+        Ok(Reply::Measured(Measured {
+            ns,
+            before_ps,
+            after_ps,
+            switches: switches.max(word.get()),
+            stalled,
+        }))
+    }
+
+    fn operate(&mut self, sample: &Sample, warm: u64) -> Outcome<(u64, bool)> {
+        let family = family(sample.test);
+        let found = self.ports.iter().find(|(have, _)| *have == family);
+        let port = found.map(|(_, port)| port).ok_or_else(|| Fail::here("no port"))?;
+        let messages = Messages {
+            port,
+            meeting: &self.meeting,
+            tagged: family == Family::Tagged,
+            size: sample.size,
+        };
+        let time = match sample.test {
+            Test::TaggedLat | Test::MsgLat => messages.pingpong(warm, sample.count)?,
+            Test::TaggedBw | Test::MsgBw | Test::TaggedRate | Test::MsgRate => {
+                messages.stream(warm, sample.count)?
+            }
+            Test::TaggedTouched => messages.touched(warm, sample.count)?,
+            _ => {
+                let one_sided = OneSided {
+                    port,
+                    meeting: &self.meeting,
+                    test: sample.test,
+                    size: sample.size,
+                    inside: sample.inside,
+                    stalled: Cell::new(false),
+                };
+                let time = one_sided.run(warm, sample.count)?;
+                return Ok((time, one_sided.stalled.get()));
+            }
+        };
+        Ok((time, false))
+    }
+}

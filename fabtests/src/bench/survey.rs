@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! The order in which samples are taken, and which are kept.
+//!
+//! Providers and limits take turns at one test and size before the next begins, so that whatever the machine does in
+//! that time it does to all of them. A sample counts when the placement was the same before and after and hardly anybody
+//! took the processor away; otherwise it is taken again, a few times. Not about what the numbers mean.
+
+use std::io::{IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+use scif_fabtests::harness::{Fail, Outcome};
+
+use super::limits::Limit;
+use super::pair::{Pair, Subject, Trouble};
+use super::placement::{Placement, Probes};
+use super::words::{Kind, Measured, Order, Reply, Sample, Test};
+
+/// A hang, not a slow machine: one window of the largest messages takes a tenth of a second over sockets.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Shortest and longest time of one sample.
+const SHORTEST_NS: u64 = 4_000_000;
+const LONGEST_NS: u64 = 60_000_000;
+/// Failures of one subject at one test after which it is left alone.
+const TRIES: u32 = 2;
+
+/// How much to measure.
+#[derive(Debug, Clone)]
+pub(crate) struct Extent {
+    pub(crate) tests: Vec<Test>,
+    pub(crate) sizes: Vec<usize>,
+    /// Samples kept of each.
+    pub(crate) samples: usize,
+    pub(crate) budget: Duration,
+    /// Involuntary context switches in a sample that do not count against it.
+    pub(crate) switches: u64,
+}
+
+/// One sample that was taken.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Taken {
+    pub(crate) value: f64,
+    pub(crate) ps: u64,
+    pub(crate) noisy: bool,
+}
+
+/// One subject at one test and size.
+#[derive(Debug, Clone)]
+pub(crate) struct Cell {
+    pub(crate) subject: usize,
+    pub(crate) test: Test,
+    pub(crate) size: usize,
+    pub(crate) taken: Vec<Taken>,
+    /// One-sided operations needed the target in the library.
+    pub(crate) inside: bool,
+    pub(crate) trouble: Option<Trouble>,
+    count: u64,
+    failures: u32,
+}
+
+/// What was dropped, and why.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Dropped {
+    pub(crate) flipped: usize,
+    pub(crate) switched: usize,
+    pub(crate) near: usize,
+}
+
+/// The run so far.
+pub(crate) struct Survey<'a> {
+    pub(crate) subjects: &'a [Subject],
+    pub(crate) cells: Vec<Cell>,
+    pub(crate) probes: Probes,
+    pub(crate) dropped: Dropped,
+    extent: &'a Extent,
+    cpus: [usize; 2],
+    pairs: Vec<Option<Pair>>,
+    started: Instant,
+    /// Time left to wait for the processors to come apart.
+    waiting: Duration,
+}
+
+/// The sizes at which a test is interesting, of those wanted.
+pub(crate) fn sizes_of(test: Test, wanted: &[usize]) -> Vec<usize> {
+    let fits = |size: usize| match (test, test.kind()) {
+        (_, Kind::Rate) | (Test::SumLat | Test::FetchLat | Test::CswapLat, _) => size == 8,
+        (Test::WriteLat | Test::ReadLat, _) => size <= 64 << 10,
+        (_, Kind::Bandwidth) => size > 8,
+        (_, Kind::Touched) => size >= 16 << 10,
+        _ => true,
+    };
+    wanted.iter().copied().filter(|&size| fits(size)).collect()
+}
+
+impl<'a> Survey<'a> {
+    pub(crate) fn new(subjects: &'a [Subject], extent: &'a Extent, cpus: [usize; 2]) -> Survey<'a> {
+        Survey {
+            subjects,
+            cells: Vec::new(),
+            probes: Probes::default(),
+            dropped: Dropped::default(),
+            extent,
+            cpus,
+            pairs: subjects.iter().map(|_| None).collect(),
+            started: Instant::now(),
+            waiting: extent.budget / 5,
+        }
+    }
+
+    /// Takes all samples.
+    pub(crate) fn run(&mut self) -> Outcome {
+        self.learn_placement();
+        let mut groups = Vec::new();
+        for &test in &self.extent.tests {
+            groups.extend(sizes_of(test, &self.extent.sizes).into_iter().map(|size| (test, size)));
+        }
+        let members = |test, size| -> Vec<usize> {
+            let serves = |subject: &Subject| {
+                !subject.limit || Limit::from_name(&subject.provider).is_some_and(|limit| limit.serves(test, size))
+            };
+            let all = self.subjects.iter().enumerate();
+            all.filter(|(_, subject)| serves(subject)).map(|(index, _)| index).collect()
+        };
+        let plan: Vec<(Test, usize, Vec<usize>)> =
+            groups.into_iter().map(|(test, size)| (test, size, members(test, size))).collect();
+        let mut left: usize = plan.iter().map(|(_, _, members)| members.len()).sum();
+        let all = left;
+        for (test, size, members) in &plan {
+            let time = self.extent.budget.saturating_sub(self.started.elapsed());
+            let samples = u64::try_from(left * (self.extent.samples + 1)).map_err(Fail::here)?;
+            let each = u64::try_from(time.as_nanos()).map_err(Fail::here)? / samples.max(1);
+            // A third goes to starting, warming up, probing and repeating.
+            let target = (each * 2 / 3).clamp(SHORTEST_NS, LONGEST_NS);
+            self.group(*test, *size, members, target, (all - left, all));
+            left -= members.len();
+        }
+        self.pairs.clear();
+        progress("", true);
+        Ok(())
+    }
+
+    /// Probes for a while before anything is measured, to know the groups of round trips.
+    fn learn_placement(&mut self) {
+        let limit = self.subjects.iter().position(|subject| subject.limit);
+        let Some(index) = limit else { return };
+        progress("probing the placement of the processors", false);
+        for _ in 0..20 {
+            if let Ok(replies) = self.order(index, &Order::Probe(20))
+                && let Some(Reply::Numbers(list)) = replies.into_iter().next()
+            {
+                list.iter().for_each(|&ps| self.probes.add(ps));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Gives an order to the pair of a subject, which is started if there is none.
+    fn order(&mut self, index: usize, order: &Order) -> Result<Vec<Reply>, Trouble> {
+        let (Some(subject), Some(slot)) = (self.subjects.get(index), self.pairs.get_mut(index)) else {
+            return Err(Trouble::Broken("no such subject".into()));
+        };
+        let [first, second] = self.cpus;
+        let pair = match slot {
+            Some(pair) => pair,
+            None => slot.insert(Pair::start(subject, &[Some(first), Some(second)])?),
+        };
+        let replies = pair.order(order, PATIENCE);
+        if replies.is_err() {
+            *slot = None;
+        }
+        replies
+    }
+
+    fn group(&mut self, test: Test, size: usize, members: &[usize], target_ns: u64, done: (usize, usize)) {
+        let first = self.cells.len();
+        self.cells.extend(members.iter().map(|&subject| Cell {
+            subject,
+            test,
+            size,
+            taken: Vec::new(),
+            inside: self.inside_before(subject, test),
+            trouble: self.trouble_before(subject, test),
+            count: 0,
+            failures: 0,
+        }));
+        for round in 0..3 * self.extent.samples {
+            let open: Vec<usize> = (first..self.cells.len()).filter(|&at| !self.is_done(at)).collect();
+            if open.is_empty() {
+                break;
+            }
+            let percent = 100 * done.0 / done.1.max(1);
+            for at in open {
+                progress(&self.line(percent, at, round), false);
+                self.one(at, target_ns);
+            }
+        }
+    }
+
+    /// What earlier sizes taught about a subject's target.
+    fn inside_before(&self, subject: usize, test: Test) -> bool {
+        self.cells.iter().any(|cell| cell.subject == subject && cell.test == test && cell.inside)
+    }
+
+    /// A feature that was missing at one size is missing at all.
+    fn trouble_before(&self, subject: usize, test: Test) -> Option<Trouble> {
+        let same = self.cells.iter().filter(|cell| cell.subject == subject && cell.test == test);
+        same.filter_map(|cell| cell.trouble.clone()).find(|trouble| matches!(trouble, Trouble::Lacks(_)))
+    }
+
+    fn is_done(&self, at: usize) -> bool {
+        let Some(cell) = self.cells.get(at) else { return true };
+        let good = |taken: &&Taken| !taken.noisy && self.probes.place(taken.ps) == Placement::Far;
+        cell.trouble.is_some() || cell.taken.iter().filter(good).count() >= self.extent.samples
+    }
+
+    fn line(&self, percent: usize, at: usize, round: usize) -> String {
+        let (test, size, label) = self.cells.get(at).map_or(("", 0, ""), |cell| {
+            let label = self.subjects.get(cell.subject).map_or("", |subject| &subject.label);
+            (cell.test.word(), cell.size, label)
+        });
+        format!(
+            "{percent:3} %  {test} {} {label}  round {} of {}  dropped: {} flipped, {} switched  {:.0} s",
+            size_name(size),
+            round + 1,
+            self.extent.samples,
+            self.dropped.flipped,
+            self.dropped.switched,
+            self.started.elapsed().as_secs_f32()
+        )
+    }
+
+    /// Takes one sample of a cell, calibrating first if that was not done yet.
+    fn one(&mut self, at: usize, target_ns: u64) {
+        let Some(cell) = self.cells.get(at) else { return };
+        if cell.count == 0 {
+            let mut count = if cell.test.kind() == Kind::HalfTrip { 8 } else { 1 };
+            // The first time is long for reasons that do not last; the second tells.
+            for share in [10, 1] {
+                let Some((measured, _)) = self.attempt(at, count, 0) else { return };
+                count = (target_ns / share * count / measured.ns.max(1)).clamp(1, 1 << 30);
+            }
+            if let Some(cell) = self.cells.get_mut(at) {
+                cell.count = count;
+            }
+        }
+        let count = self.cells.get(at).map_or(1, |cell| cell.count);
+        let least_ps = if self.waiting.is_zero() { 0 } else { self.probes.border_ps() };
+        let Some((measured, sample)) = self.attempt(at, count, least_ps) else { return };
+        let before = self.probes.place(measured.before_ps);
+        self.probes.add(measured.before_ps);
+        self.probes.add(measured.after_ps);
+        if before != self.probes.place(measured.after_ps) {
+            self.dropped.flipped += 1;
+            return;
+        }
+        let noisy = measured.switches > self.extent.switches;
+        self.dropped.switched += usize::from(noisy);
+        if let Some(cell) = self.cells.get_mut(at) {
+            cell.taken.push(Taken {
+                value: cell.test.value(cell.size, sample.count, measured.ns),
+                ps: measured.before_ps,
+                noisy,
+            });
+        }
+    }
+
+    /// One run of a cell's test, whatever it takes to have one; nothing if there is none.
+    fn attempt(&mut self, at: usize, count: u64, least_ps: u64) -> Option<(Measured, Sample)> {
+        let cell = self.cells.get(at)?;
+        let (subject, mut least_ps) = (cell.subject, least_ps);
+        let mut sample = Sample {
+            test: cell.test,
+            size: cell.size,
+            count,
+            inside: cell.inside,
+            least_ps,
+        };
+        loop {
+            sample.least_ps = least_ps;
+            match self.order(subject, &Order::Run(sample)) {
+                Ok(replies) => match replies.into_iter().next() {
+                    Some(Reply::Measured(measured)) if measured.stalled => {
+                        sample.inside = true;
+                        self.cells.get_mut(at)?.inside = true;
+                    }
+                    Some(Reply::Measured(measured)) => return Some((measured, sample)),
+                    Some(Reply::Misplaced(ps)) => {
+                        const PAUSE: Duration = Duration::from_millis(20);
+                        self.probes.add(ps);
+                        self.dropped.near += 1;
+                        std::thread::sleep(PAUSE);
+                        self.waiting = self.waiting.saturating_sub(PAUSE);
+                        if self.waiting.is_zero() {
+                            least_ps = 0;
+                        }
+                    }
+                    _ => return None,
+                },
+                Err(trouble) => {
+                    let cell = self.cells.get_mut(at)?;
+                    cell.failures += 1;
+                    if cell.failures >= TRIES || matches!(trouble, Trouble::Lacks(_)) {
+                        cell.trouble = Some(trouble);
+                    }
+                    return None;
+                }
+            }
+        }
+    }
+}
+
+/// A size as people say it.
+pub(crate) fn size_name(size: usize) -> String {
+    if size >= 1 << 20 && size.is_multiple_of(1 << 20) {
+        format!("{}M", size >> 20)
+    } else if size >= 1 << 10 && size.is_multiple_of(1 << 10) {
+        format!("{}K", size >> 10)
+    } else {
+        size.to_string()
+    }
+}
+
+/// Shows what is being done on standard error: on one line where that is a terminal, else now and then.
+pub(crate) fn progress(line: &str, last: bool) {
+    let mut err = std::io::stderr().lock();
+    // Nobody watches: the results are written all the same.
+    let _ = if err.is_terminal() {
+        write!(err, "\r\x1b[K{line}").and_then(|()| err.flush())
+    } else if !last && line.contains("round 1 of") {
+        writeln!(err, "{line}")
+    } else {
+        Ok(())
+    };
+}

@@ -1,0 +1,382 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! What is measured, and the words the parent and a rank say to each other about it: one line of text per message.
+//!
+//! Not about how anything is measured or kept.
+
+use std::fmt;
+use std::os::fd::AsFd;
+
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+
+const LONGEST: usize = 4096;
+
+macro_rules! tests {
+    ($($(#[$doc:meta])* $name:ident = $word:literal, $unit:literal, $title:literal;)*) => {
+        /// One kind of measurement.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub(crate) enum Test {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Test {
+            pub(crate) const ALL: &[Test] = &[$(Test::$name,)*];
+
+            /// Its name in files and options.
+            pub(crate) const fn word(self) -> &'static str {
+                match self { $(Test::$name => $word,)* }
+            }
+
+            /// What its numbers are.
+            pub(crate) const fn unit(self) -> &'static str {
+                match self { $(Test::$name => $unit,)* }
+            }
+
+            /// The heading of its table.
+            pub(crate) const fn title(self) -> &'static str {
+                match self { $(Test::$name => $title,)* }
+            }
+        }
+    };
+}
+
+tests! {
+    TaggedLat = "tagged_lat", "us", "tagged messages, half round trip";
+    TaggedBw = "tagged_bw", "MB/s", "tagged messages, bandwidth, window 64, buffers reused";
+    /// One message at a time between buffers just written and about to be read.
+    TaggedTouched = "tagged_touched", "MB/s", "tagged messages one by one, sender writes and receiver reads its buffer between";
+    TaggedRate = "tagged_rate", "M/s", "tagged messages, rate, window 64";
+    MsgLat = "msg_lat", "us", "messages, half round trip";
+    MsgBw = "msg_bw", "MB/s", "messages, bandwidth, window 64, buffers reused";
+    MsgRate = "msg_rate", "M/s", "messages, rate, window 64";
+    WriteLat = "write_lat", "us", "RMA write, one at a time";
+    WriteBw = "write_bw", "MB/s", "RMA write one way, bandwidth, window 64, buffers reused";
+    WriteTouched = "write_touched", "MB/s", "RMA write one by one, initiator writes and target reads its buffer between";
+    WriteRate = "write_rate", "M/s", "RMA write one way, rate, window 64";
+    ReadLat = "read_lat", "us", "RMA read, one at a time";
+    ReadBw = "read_bw", "MB/s", "RMA read one way, bandwidth, window 64, buffers reused";
+    ReadRate = "read_rate", "M/s", "RMA read one way, rate, window 64";
+    SumLat = "atomic_sum_lat", "us", "atomic sum, one at a time";
+    SumRate = "atomic_sum_rate", "M/s", "atomic sum one way, rate, window 64";
+    FetchLat = "atomic_fetch_lat", "us", "atomic fetch and add, one at a time";
+    FetchRate = "atomic_fetch_rate", "M/s", "atomic fetch and add one way, rate, window 64";
+    CswapLat = "atomic_cswap_lat", "us", "atomic compare and swap, one at a time";
+    CswapRate = "atomic_cswap_rate", "M/s", "atomic compare and swap one way, rate, window 64";
+}
+
+/// How a test's iterations and time become its number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Microseconds of half an iteration.
+    HalfTrip,
+    /// Microseconds of an iteration.
+    Single,
+    /// An iteration is a window; megabytes a second.
+    Bandwidth,
+    /// An iteration is one message; megabytes a second.
+    Touched,
+    /// An iteration is a window; millions of operations a second.
+    Rate,
+}
+
+/// Operations posted before their completions are waited for.
+pub(crate) const WINDOW: usize = 64;
+
+impl Test {
+    pub(crate) const fn kind(self) -> Kind {
+        match self {
+            Test::TaggedLat | Test::MsgLat => Kind::HalfTrip,
+            Test::WriteLat | Test::ReadLat | Test::SumLat | Test::FetchLat | Test::CswapLat => Kind::Single,
+            Test::TaggedBw | Test::MsgBw | Test::WriteBw | Test::ReadBw => Kind::Bandwidth,
+            Test::TaggedTouched | Test::WriteTouched => Kind::Touched,
+            Test::TaggedRate
+            | Test::MsgRate
+            | Test::WriteRate
+            | Test::ReadRate
+            | Test::SumRate
+            | Test::FetchRate
+            | Test::CswapRate => Kind::Rate,
+        }
+    }
+
+    /// True when a larger number is better.
+    pub(crate) const fn more_is_better(self) -> bool {
+        !matches!(self.kind(), Kind::HalfTrip | Kind::Single)
+    }
+
+    /// The column of the file that says how buffers are treated.
+    pub(crate) const fn buffers(self) -> &'static str {
+        if matches!(self.kind(), Kind::Touched) {
+            "touched"
+        } else {
+            "reused"
+        }
+    }
+
+    /// The number of a sample of `count` iterations of `size` bytes that took `ns`.
+    #[expect(clippy::cast_precision_loss, reason = "nothing measured needs more than 52 bits")]
+    pub(crate) fn value(self, size: usize, count: u64, ns: u64) -> f64 {
+        let (count, ns, window) = (count as f64, ns.max(1) as f64, WINDOW as f64);
+        match self.kind() {
+            Kind::HalfTrip => ns / count / 2000.0,
+            Kind::Single => ns / count / 1000.0,
+            Kind::Bandwidth => size as f64 * window * count / ns * 1000.0,
+            Kind::Touched => size as f64 * count / ns * 1000.0,
+            Kind::Rate => window * count / ns * 1000.0,
+        }
+    }
+
+    pub(crate) fn from_word(word: &str) -> Option<Test> {
+        Test::ALL.iter().copied().find(|test| test.word() == word)
+    }
+}
+
+impl fmt::Display for Test {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+/// What one sample is to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Sample {
+    pub(crate) test: Test,
+    pub(crate) size: usize,
+    pub(crate) count: u64,
+    /// The target of one-sided operations calls the library all the time.
+    pub(crate) inside: bool,
+    /// Do nothing if the line goes round in less picoseconds than this: the processors are too near for the sample.
+    pub(crate) least_ps: u64,
+}
+
+/// What a sample came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Measured {
+    pub(crate) ns: u64,
+    /// Round trip of a line before and after, in picoseconds.
+    pub(crate) before_ps: u64,
+    pub(crate) after_ps: u64,
+    /// Involuntary context switches meanwhile.
+    pub(crate) switches: u64,
+    /// One-sided operations did not get on before the target called the library.
+    pub(crate) stalled: bool,
+}
+
+/// What the parent asks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Order {
+    Run(Sample),
+    /// Probe the placement this often.
+    Probe(u64),
+    /// Open the endpoint for tagged messages and answer with its name.
+    Name,
+    /// Let this many strangers each send a message, and answer each.
+    Adopt(u64),
+    /// Open this many endpoints and exchange a message with that name from each.
+    Visit(u64, Vec<u8>),
+    /// What the process holds: resident bytes and descriptors.
+    Weigh,
+    /// Send (or receive, as rank 0 of that kind) until the peer is dead.
+    Suffer(usize, bool),
+}
+
+/// What a rank answers.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Reply {
+    Measured(Measured),
+    /// The placement is not the one asked for; the round trip in picoseconds.
+    Misplaced(u64),
+    Bytes(Vec<u8>),
+    Numbers(Vec<u64>),
+    /// The provider has no such thing.
+    Lacks(String),
+    Failed(String),
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    (0..text.len() / 2)
+        .map(|at| u8::from_str_radix(text.get(2 * at..2 * at + 2)?, 16).ok())
+        .collect()
+}
+
+impl fmt::Display for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Order::Run(s) => write!(
+                f,
+                "run {} {} {} {} {}",
+                s.test,
+                s.size,
+                s.count,
+                u8::from(s.inside),
+                s.least_ps
+            ),
+            Order::Probe(count) => write!(f, "probe {count}"),
+            Order::Name => f.write_str("name"),
+            Order::Adopt(count) => write!(f, "adopt {count}"),
+            Order::Visit(count, name) => write!(f, "visit {count} {}", hex(name)),
+            Order::Weigh => f.write_str("weigh"),
+            Order::Suffer(size, sends) => write!(f, "suffer {size} {}", u8::from(*sends)),
+        }
+    }
+}
+
+impl Order {
+    fn parse(text: &str) -> Option<Order> {
+        let mut words = text.split(' ');
+        let what = words.next()?;
+        let mut number = || words.next()?.parse::<u64>().ok();
+        Some(match what {
+            "probe" => Order::Probe(number()?),
+            "name" => Order::Name,
+            "adopt" => Order::Adopt(number()?),
+            "weigh" => Order::Weigh,
+            "suffer" => Order::Suffer(usize::try_from(number()?).ok()?, number()? == 1),
+            "visit" => Order::Visit(number()?, unhex(words.next()?)?),
+            "run" => Order::Run(Sample {
+                test: Test::from_word(words.next()?)?,
+                size: words.next()?.parse().ok()?,
+                count: words.next()?.parse().ok()?,
+                inside: words.next()? == "1",
+                least_ps: words.next()?.parse().ok()?,
+            }),
+            _ => return None,
+        })
+    }
+}
+
+impl fmt::Display for Reply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reply::Measured(m) => write!(
+                f,
+                "measured {} {} {} {} {}",
+                m.ns,
+                m.before_ps,
+                m.after_ps,
+                m.switches,
+                u8::from(m.stalled)
+            ),
+            Reply::Misplaced(ps) => write!(f, "misplaced {ps}"),
+            Reply::Bytes(bytes) => write!(f, "bytes {}", hex(bytes)),
+            Reply::Numbers(list) => {
+                f.write_str("numbers")?;
+                list.iter().try_for_each(|number| write!(f, " {number}"))
+            }
+            Reply::Lacks(why) => write!(f, "lacks {why}"),
+            Reply::Failed(why) => write!(f, "failed {why}"),
+        }
+    }
+}
+
+impl Reply {
+    fn parse(text: &str) -> Option<Reply> {
+        let (what, rest) = text.split_once(' ').unwrap_or((text, ""));
+        let numbers: Option<Vec<u64>> = rest.split_whitespace().map(|word| word.parse().ok()).collect();
+        Some(match what {
+            "measured" => match numbers?.as_slice() {
+                &[ns, before_ps, after_ps, switches, stalled] => Reply::Measured(Measured {
+                    ns,
+                    before_ps,
+                    after_ps,
+                    switches,
+                    stalled: stalled == 1,
+                }),
+                _ => return None,
+            },
+            "misplaced" => Reply::Misplaced(*numbers?.first()?),
+            "bytes" => Reply::Bytes(unhex(rest)?),
+            "numbers" => Reply::Numbers(numbers?),
+            "lacks" => Reply::Lacks(rest.to_owned()),
+            "failed" => Reply::Failed(rest.to_owned()),
+            _ => return None,
+        })
+    }
+}
+
+/// Says one word.
+pub(crate) fn say(to: impl AsFd, word: &impl fmt::Display) -> rustix::io::Result<()> {
+    let mut text = word.to_string().into_bytes();
+    text.truncate(LONGEST);
+    send(to, &text, SendFlags::NOSIGNAL).map(drop)
+}
+
+fn hear(from: impl AsFd) -> rustix::io::Result<String> {
+    let mut room = vec![0_u8; LONGEST];
+    let (len, _) = recv(from, &mut room[..], RecvFlags::empty())?;
+    room.truncate(len);
+    Ok(String::from_utf8_lossy(&room).into_owned())
+}
+
+/// Takes the parent's next order; `None` when it has gone.
+pub(crate) fn hear_order(from: impl AsFd) -> rustix::io::Result<Option<Order>> {
+    hear(from).map(|text| Order::parse(&text))
+}
+
+/// Takes a rank's reply; `None` when it has gone.
+pub(crate) fn hear_reply(from: impl AsFd) -> rustix::io::Result<Option<Reply>> {
+    hear(from).map(|text| Reply::parse(&text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_understood() {
+        let sample = Sample {
+            test: Test::CswapRate,
+            size: 8,
+            count: 77,
+            inside: true,
+            least_ps: 90_000,
+        };
+        let orders = [
+            Order::Run(sample),
+            Order::Probe(3),
+            Order::Name,
+            Order::Adopt(250),
+            Order::Visit(3, vec![1, 255]),
+            Order::Weigh,
+            Order::Suffer(4096, true),
+        ];
+        for order in orders {
+            assert_eq!(Order::parse(&order.to_string()), Some(order));
+        }
+        let measured = Measured {
+            ns: 1,
+            before_ps: 2,
+            after_ps: 3,
+            switches: 4,
+            stalled: true,
+        };
+        let replies = [
+            Reply::Measured(measured),
+            Reply::Misplaced(36_000),
+            Reply::Bytes(vec![0, 16]),
+            Reply::Numbers(vec![5, 6]),
+            Reply::Lacks("no such thing".into()),
+            Reply::Failed("bad luck".into()),
+        ];
+        for reply in replies {
+            assert_eq!(Reply::parse(&reply.to_string()), Some(reply));
+        }
+    }
+
+    #[test]
+    fn every_test_has_its_own_word() {
+        for &test in Test::ALL {
+            assert_eq!(Test::from_word(test.word()), Some(test));
+        }
+    }
+
+    #[test]
+    fn numbers_have_the_unit_they_say() {
+        assert!((Test::TaggedLat.value(8, 1000, 660_000) - 0.33).abs() < 1e-9);
+        assert!((Test::TaggedBw.value(1000, 1, 64_000) - 1000.0).abs() < 1e-9);
+        assert!((Test::TaggedRate.value(8, 10, 64_000) - 10.0).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,769 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Atomic operations: every call, every operation on every type, and that they are atomic whoever executes them.
+//! Mirrors fi_atomic(3).
+
+use std::time::{Duration, Instant};
+
+use libfabric_sys as sys;
+use scif_fabtests::fi::{AtomicKind, AtomicTarget, Buf, Errno, Ioc, Result, RmaIoc};
+use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
+use scif_fabtests::rig::{Ask, Remote, Rig};
+use scif_fabtests::{check, check_eq};
+
+use super::numbers::{OPS, TYPES, after, defined, encode, same, size};
+use super::rma::{REMOTE, announce, from, hear};
+
+pub(crate) const CASES: &[Case] = &[
+    case("atomic/base", 2, |r| every_op(r, Form::Base)).within(180),
+    case("atomic/vector", 2, |r| every_op(r, Form::Vector)).within(180),
+    case("atomic/msg", 2, |r| every_op(r, Form::Msg(0))).within(180),
+    case("atomic/msg_inject", 2, |r| every_op(r, Form::Msg(sys::FI_INJECT))).within(180),
+    case("atomic/msg_delivery_complete", 2, |r| {
+        every_op(r, Form::Msg(sys::FI_DELIVERY_COMPLETE))
+    })
+    .within(180),
+    case("atomic/inject", 2, |r| every_op(r, Form::Inject)).within(180),
+    case("atomic/misaligned", 2, misaligned),
+    case("atomic/valid", 1, valid),
+    case("atomic/undefined_ops", 2, undefined_ops),
+    case("atomic/most_elements", 2, most_elements),
+    case("atomic/itself", 1, itself),
+    case("atomic/sum_from_all", 4, |r| sum_from_all(r, 0)),
+    case("atomic/sum_from_all_misaligned", 4, |r| sum_from_all(r, 3)),
+    case("atomic/cswap_from_all", 3, cswap_from_all),
+    case("atomic/wide_from_all", 3, wide_from_all),
+    case("atomic/all_sizes_of_one_word", 3, all_sizes),
+    case("atomic/remote_pieces", 2, remote_pieces),
+    case("atomic/order", 2, order),
+];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Base,
+    Vector,
+    Msg(u64),
+    Inject,
+}
+
+impl Form {
+    /// True when the operand is free on return.
+    fn injects(self) -> bool {
+        matches!(self, Form::Inject | Form::Msg(sys::FI_INJECT))
+    }
+}
+
+pub(crate) fn ask() -> Ask {
+    Ask::caps(sys::FI_ATOMIC | sys::FI_RMA | sys::FI_MSG).with(|ask| {
+        let order = sys::FI_ORDER_SAS | sys::FI_ORDER_SAW;
+        (ask.hints.tx.msg_order, ask.hints.rx.msg_order) = (order, order);
+    })
+}
+
+/// The buffers of one operation.
+struct Args {
+    operand: Buf,
+    compare: Buf,
+    result: Buf,
+    count: usize,
+}
+
+fn pieces(buf: Buf, count: usize, element: usize, most: usize) -> Vec<Ioc> {
+    let first = count / 2;
+    if most < 2 || first == 0 {
+        return vec![Ioc { buf, count }];
+    }
+    let at = first * element;
+    vec![
+        Ioc {
+            buf: buf.sub(0, at),
+            count: first,
+        },
+        Ioc {
+            buf: buf.sub(at, buf.len() - at),
+            count: count - first,
+        },
+    ]
+}
+
+fn run(rig: &Rig<'_>, form: Form, kind: AtomicKind, at: &AtomicTarget, args: &Args) -> Result {
+    let ep = &rig.ep;
+    let most = rig.info.tx().iov_limit;
+    let split = |buf: Buf| pieces(buf, args.count, size(at.datatype), most);
+    let whole = Ioc {
+        buf: args.operand,
+        count: args.count,
+    };
+    let remote = [RmaIoc {
+        addr: at.addr,
+        count: args.count,
+        key: at.key,
+    }];
+    match (form, kind) {
+        (Form::Base, AtomicKind::Write) => ep.atomic(at, whole),
+        (Form::Base, AtomicKind::Fetch) => ep.fetch_atomic(at, whole, args.result),
+        (Form::Base, AtomicKind::Compare) => ep.compare_atomic(at, whole, args.compare, args.result),
+        (Form::Vector, AtomicKind::Write) => ep.atomicv(at, &split(args.operand)),
+        (Form::Vector, AtomicKind::Fetch) => ep.fetch_atomicv(at, &split(args.operand), &split(args.result)),
+        (Form::Vector, AtomicKind::Compare) => ep.compare_atomicv(
+            at,
+            &split(args.operand),
+            &split(args.compare),
+            &split(args.result),
+        ),
+        (Form::Msg(flags), AtomicKind::Write) => {
+            ep.atomicmsg(at, &split(args.operand), &remote, 0, flags | sys::FI_COMPLETION)
+        }
+        (Form::Msg(flags), AtomicKind::Fetch) => {
+            let flags = flags | sys::FI_COMPLETION;
+            ep.fetch_atomicmsg(at, &split(args.operand), &remote, &split(args.result), flags)
+        }
+        (Form::Msg(flags), AtomicKind::Compare) => {
+            let flags = flags | sys::FI_COMPLETION;
+            let (operand, compare, result) = (split(args.operand), split(args.compare), split(args.result));
+            ep.compare_atomicmsg(at, &operand, &remote, &compare, &result, flags)
+        }
+        (Form::Inject, _) => ep.inject_atomic(at, whole),
+    }
+}
+
+/// Rank 0 performs every defined operation on rank 1's memory and compares with what it must have done.
+fn every_op(rank: &Rank, form: Form) -> Outcome {
+    let rig = Rig::open(
+        rank,
+        &ask().with(|ask| ask.hints.tx.op_flags = sys::FI_DELIVERY_COMPLETE),
+    )?;
+    let mine = Buf::new(4096);
+    let (_mr, remotes) = rig.share(mine, REMOTE)?;
+    if rank.index == 0 {
+        let at = from(&remotes, 1, 64)?;
+        let mut ran = 0;
+        for &(datatype, type_name, _) in TYPES {
+            for &(op, op_name) in OPS {
+                for kind in [AtomicKind::Write, AtomicKind::Fetch, AtomicKind::Compare] {
+                    let returns = kind != AtomicKind::Write;
+                    if returns && form.injects() || !defined(kind, op, datatype) {
+                        continue;
+                    }
+                    let name = format!("{form:?} {kind:?} {op_name} {type_name}");
+                    match rig.ep.atomic_valid(kind, datatype, op) {
+                        Ok(_) => {}
+                        Err(Errno::EOPNOTSUPP) if rank.target.prov != "scif" => continue,
+                        Err(e) => return Err(Fail::here(format_args!("{name}: not valid: {e}"))),
+                    }
+                    one_op(&rig, form, kind, at, datatype, op).map_err(|fail| fail.with(&name))?;
+                    ran += 1;
+                }
+            }
+        }
+        check!(ran > 0, "no operation was valid");
+    }
+    rig.barrier()
+}
+
+fn one_op(rig: &Rig<'_>, form: Form, kind: AtomicKind, at: Remote, datatype: u32, op: u32) -> Outcome {
+    const VALUES: &[[i8; 3]] = &[
+        [5, 3, 5],
+        [0, 7, 1],
+        [3, 0, 3],
+        [1, 2, 4],
+        [9, 9, 8],
+        [0, 0, 0],
+        [6, 100, 12],
+    ];
+    let element = size(datatype);
+    let most = rig.ep.atomic_valid(kind, datatype, op)?;
+    for count in [1, VALUES.len()].into_iter().filter(|&count| count <= most) {
+        let column = |which: usize| -> Vec<u8> {
+            let values = VALUES.iter().take(count);
+            values
+                .flat_map(|row| encode(datatype, row.get(which).copied().unwrap_or(0)))
+                .collect()
+        };
+        let (target, operand, compare) = (column(0), column(1), column(2));
+        rig.post(|| rig.ep.write(Buf::of(&target), rig.peer(), at.addr, at.key, 1))?;
+        rig.sent(1)?;
+        let args = Args {
+            operand: Buf::of(&operand),
+            compare: Buf::of(&compare),
+            result: Buf::new(target.len()),
+            count,
+        };
+        let place = AtomicTarget {
+            dest: rig.peer(),
+            addr: at.addr,
+            key: at.key,
+            datatype,
+            op,
+            context: 2,
+        };
+        rig.post(|| run(rig, form, kind, &place, &args))?;
+        if form.injects() {
+            args.operand.fill(0xff);
+        }
+        if form != Form::Inject {
+            let entry = rig.sent(2)?;
+            check!(entry.flags & sys::FI_ATOMIC != 0, "flags {:#x}", entry.flags);
+        }
+        let want: Vec<u8> = target
+            .chunks(element)
+            .zip(operand.chunks(element))
+            .zip(compare.chunks(element))
+            .flat_map(|((t, o), c)| after(op, datatype, t, o, c))
+            .collect();
+        if kind != AtomicKind::Write {
+            check!(
+                same(datatype, &args.result.bytes(), &target),
+                "{count}: the old value was not returned"
+            );
+        }
+        // An injected operation says nothing when it is done.
+        let start = Instant::now();
+        loop {
+            let back = Buf::new(target.len());
+            rig.post(|| rig.ep.read(back, rig.peer(), at.addr, at.key, 3))?;
+            rig.sent(3)?;
+            if same(datatype, &back.bytes(), &want) {
+                break;
+            }
+            let patient = form == Form::Inject && start.elapsed() < Duration::from_secs(20);
+            check!(
+                patient,
+                "{count}: {:x?} became {:x?}, expected {want:x?}",
+                target,
+                back.bytes()
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Elements that do not lie where their type wants them.
+fn misaligned(rank: &Rank) -> Outcome {
+    let rig = Rig::open(
+        rank,
+        &ask().with(|ask| ask.hints.tx.op_flags = sys::FI_DELIVERY_COMPLETE),
+    )?;
+    let mine = Buf::new(4096);
+    let (_mr, remotes) = rig.share(mine, REMOTE)?;
+    if rank.index == 0 {
+        for off in [1, 3, 7, 61, 63] {
+            let at = from(&remotes, 1, off)?;
+            for &(datatype, ..) in TYPES {
+                one_op(&rig, Form::Base, AtomicKind::Fetch, at, datatype, sys::FI_SUM)?;
+                one_op(
+                    &rig,
+                    Form::Base,
+                    AtomicKind::Write,
+                    at,
+                    datatype,
+                    sys::FI_ATOMIC_WRITE,
+                )?;
+                one_op(&rig, Form::Base, AtomicKind::Compare, at, datatype, sys::FI_CSWAP)?;
+            }
+        }
+    }
+    rig.barrier()
+}
+
+/// The three questions and `fi_query_atomic` agree with each other and with the manual.
+fn valid(rank: &Rank) -> Outcome {
+    let rig = Rig::open(rank, &ask())?;
+    let strict = rank.target.prov == "scif";
+    for &(datatype, type_name, element) in TYPES {
+        for &(op, op_name) in OPS {
+            for (kind, flags) in [
+                (AtomicKind::Write, 0),
+                (AtomicKind::Fetch, sys::FI_FETCH_ATOMIC),
+                (AtomicKind::Compare, sys::FI_COMPARE_ATOMIC),
+            ] {
+                let name = format!("{kind:?} {op_name} {type_name}");
+                let answer = rig.ep.atomic_valid(kind, datatype, op);
+                let query = rig.domain.query_atomic(datatype, op, flags);
+                check_eq!(answer.is_ok(), query.is_ok(), "{name}");
+                if let (Ok(count), Ok((most, bytes))) = (answer, query) {
+                    check!(count > 0 && count == most, "{name}: {count} and {most} elements");
+                    check_eq!(bytes, element, "{name}");
+                    check!(defined(kind, op, datatype), "{name} is not defined");
+                } else {
+                    check_eq!(answer.err(), Some(Errno::EOPNOTSUPP), "{name}");
+                    check!(!strict || !defined(kind, op, datatype), "{name} is defined");
+                }
+            }
+        }
+    }
+    let both = sys::FI_FETCH_ATOMIC | sys::FI_COMPARE_ATOMIC;
+    check_eq!(
+        rig.domain.query_atomic(sys::FI_UINT64, sys::FI_SUM, both),
+        Err(Errno::EBADFLAGS)
+    );
+    check!(rig.ep.atomic_valid(AtomicKind::Write, 999, sys::FI_SUM).is_err());
+    check!(
+        rig.ep
+            .atomic_valid(AtomicKind::Write, sys::FI_UINT64, 999)
+            .is_err()
+    );
+    Ok(())
+}
+
+/// What is not defined is refused, and changes nothing.
+fn undefined_ops(rank: &Rank) -> Outcome {
+    let rig = Rig::open(rank, &ask())?;
+    let mine = Buf::new(4096);
+    let (_mr, remotes) = rig.share(mine, REMOTE)?;
+    if rank.index == 0 {
+        let at = from(&remotes, 1, 0)?;
+        let args = Args {
+            operand: Buf::pattern(64, 1),
+            compare: Buf::new(64),
+            result: Buf::new(64),
+            count: 1,
+        };
+        for &(datatype, type_name, _) in TYPES {
+            for &(op, op_name) in OPS {
+                for kind in [AtomicKind::Write, AtomicKind::Fetch, AtomicKind::Compare] {
+                    if defined(kind, op, datatype) {
+                        continue;
+                    }
+                    let place = AtomicTarget {
+                        dest: rig.peer(),
+                        addr: at.addr,
+                        key: at.key,
+                        datatype,
+                        op,
+                        context: 2,
+                    };
+                    let result =
+                        rig.wait("an answer", || match run(&rig, Form::Base, kind, &place, &args) {
+                            Err(Errno::EAGAIN) => Ok(None),
+                            other => Ok(Some(other)),
+                        })?;
+                    check_eq!(result, Err(Errno::EOPNOTSUPP), "{kind:?} {op_name} {type_name}");
+                }
+            }
+        }
+        announce(&rig, rig.peer())?;
+    } else {
+        hear(&rig)?;
+        check!(mine.bytes().iter().all(|&byte| byte == 0));
+    }
+    rig.barrier()
+}
+
+/// As many elements as the provider says, and not one more.
+fn most_elements(rank: &Rank) -> Outcome {
+    let rig = Rig::open(
+        rank,
+        &ask().with(|ask| ask.hints.tx.op_flags = sys::FI_DELIVERY_COMPLETE),
+    )?;
+    let room = 1 << 20;
+    let mine = Buf::new(room);
+    let (_mr, remotes) = rig.share(mine, REMOTE)?;
+    if rank.index == 0 {
+        let at = from(&remotes, 1, 0)?;
+        for datatype in [
+            sys::FI_UINT8,
+            sys::FI_UINT64,
+            sys::FI_DOUBLE,
+            sys::FI_LONG_DOUBLE_COMPLEX,
+        ] {
+            for (kind, op) in [
+                (AtomicKind::Write, sys::FI_SUM),
+                (AtomicKind::Fetch, sys::FI_SUM),
+                (AtomicKind::Compare, sys::FI_CSWAP),
+            ] {
+                let element = size(datatype);
+                let most = rig.ep.atomic_valid(kind, datatype, op)?;
+                let count = most.min(room / element);
+                let bytes = |value: i8| encode(datatype, value).repeat(count);
+                rig.post(|| rig.ep.write(Buf::of(&bytes(2)), rig.peer(), at.addr, at.key, 1))?;
+                rig.sent(1)?;
+                let args = Args {
+                    operand: Buf::of(&bytes(3)),
+                    compare: Buf::of(&bytes(2)),
+                    result: Buf::new(count * element),
+                    count,
+                };
+                let place = AtomicTarget {
+                    dest: rig.peer(),
+                    addr: at.addr,
+                    key: at.key,
+                    datatype,
+                    op,
+                    context: 2,
+                };
+                rig.post(|| run(&rig, Form::Base, kind, &place, &args))?;
+                rig.sent(2)?;
+                let back = Buf::new(count * element);
+                rig.post(|| rig.ep.read(back, rig.peer(), at.addr, at.key, 3))?;
+                rig.sent(3)?;
+                let want = if kind == AtomicKind::Compare {
+                    bytes(3)
+                } else {
+                    bytes(5)
+                };
+                check!(
+                    same(datatype, &back.bytes(), &want),
+                    "{kind:?} of {count} elements of {element} B"
+                );
+                check!(kind == AtomicKind::Write || same(datatype, &args.result.bytes(), &bytes(2)));
+                if count == most && most < room / element {
+                    let more = Args {
+                        operand: Buf::new((most + 1) * element),
+                        count: most + 1,
+                        ..args
+                    };
+                    let result = run(&rig, Form::Base, kind, &place, &more);
+                    check!(
+                        matches!(result, Err(error) if error != Errno::EAGAIN),
+                        "one more was {result:?}"
+                    );
+                }
+            }
+        }
+    }
+    rig.barrier()
+}
+
+fn itself(rank: &Rank) -> Outcome {
+    let rig = Rig::open(rank, &ask())?;
+    let mine = Buf::new(64);
+    let (_mr, remotes) = rig.share(mine, REMOTE)?;
+    let at = from(&remotes, 0, 0)?;
+    let one = Ioc {
+        buf: Buf::of(&1_u64.to_le_bytes()),
+        count: 1,
+    };
+    let result = Buf::new(8);
+    let place = AtomicTarget {
+        dest: rig.to(0),
+        addr: at.addr,
+        key: at.key,
+        datatype: sys::FI_UINT64,
+        op: sys::FI_SUM,
+        context: 1,
+    };
+    for round in 0..100 {
+        rig.post(|| rig.ep.fetch_atomic(&place, one, result))?;
+        rig.sent(1)?;
+        check_eq!(result.load_u64(0), round);
+    }
+    check_eq!(mine.load_u64(0), 100);
+    Ok(())
+}
+
+/// Everybody, the target included, adds to one word; nothing is lost.
+fn sum_from_all(rank: &Rank, off: usize) -> Outcome {
+    const ROUNDS: usize = 2000;
+    let rig = Rig::open(rank, &ask())?;
+    let mine = Buf::new(128);
+    let (_mr, remotes) = rig.share(mine, REMOTE)?;
+    let at = from(&remotes, 0, off)?;
+    let one = Ioc {
+        buf: Buf::of(&1_u64.to_le_bytes()),
+        count: 1,
+    };
+    let result = Buf::new(8);
+    let place = AtomicTarget {
+        dest: rig.to(0),
+        addr: at.addr,
+        key: at.key,
+        datatype: sys::FI_UINT64,
+        op: sys::FI_SUM,
+        context: 1,
+    };
+    let mut last = None;
+    for round in 0..ROUNDS {
+        if round % 3 == 0 {
+            rig.post(|| rig.ep.fetch_atomic(&place, one, result))?;
+            rig.sent(1)?;
+            let seen = result.load_u64(0);
+            check!(last.is_none_or(|last| last < seen), "{seen} after {last:?}");
+            last = Some(seen);
+        } else {
+            rig.post(|| rig.ep.atomic(&place, one))?;
+            rig.sent(1)?;
+        }
+    }
+    if rank.index != 0 {
+        announce(&rig, rig.to(0))?;
+    } else {
+        for _ in 1..rank.count {
+            hear(&rig)?;
+        }
+        let total = u64::from_le_bytes(mine.get(off, 8).try_into().unwrap_or_default());
+        check_eq!(total, (ROUNDS * rank.count) as u64);
+    }
+    rig.barrier()
+}
+
+/// Compare-and-swap makes a lock; what it guards is plain memory.
+fn cswap_from_all(rank: &Rank) -> Outcome {
+    const ROUNDS: u64 = 300;
+    let flags = sys::FI_DELIVERY_COMPLETE;
+    let rig = Rig::open(rank, &ask().with(|ask| ask.hints.tx.op_flags = flags))?;
+    let mine = Buf::new(128);
+    let (_mr, remotes) = rig.share(mine, REMOTE)?;
+    let at = from(&remotes, 0, 0)?;
+    let word = |value: u64| Buf::of(&value.to_le_bytes());
+    let (free, taken, old, guarded) = (word(0), word(1 + rank.index as u64), Buf::new(8), Buf::new(8));
+    let place = AtomicTarget {
+        dest: rig.to(0),
+        addr: at.addr,
+        key: at.key,
+        datatype: sys::FI_UINT64,
+        op: sys::FI_CSWAP,
+        context: 1,
+    };
+    for _ in 0..ROUNDS {
+        loop {
+            rig.post(|| {
+                rig.ep
+                    .compare_atomic(&place, Ioc { buf: taken, count: 1 }, free, old)
+            })?;
+            rig.sent(1)?;
+            if old.load_u64(0) == 0 {
+                break;
+            }
+        }
+        rig.post(|| rig.ep.read(guarded, rig.to(0), at.addr + 64, at.key, 2))?;
+        rig.sent(2)?;
+        guarded.store_u64(0, guarded.load_u64(0) + 1);
+        rig.post(|| rig.ep.write(guarded, rig.to(0), at.addr + 64, at.key, 3))?;
+        rig.sent(3)?;
+        let release = AtomicTarget {
+            op: sys::FI_ATOMIC_WRITE,
+            context: 4,
+            ..place
+        };
+        rig.post(|| rig.ep.atomic(&release, Ioc { buf: free, count: 1 }))?;
+        rig.sent(4)?;
+    }
+    rig.barrier()?;
+    check!(
+        rank.index != 0 || mine.load_u64(64) == ROUNDS * rank.count as u64,
+        "{} of all",
+        mine.load_u64(64)
+    );
+    Ok(())
+}
+
+/// Types wider than a machine word, and floating point, from all sides.
+fn wide_from_all(rank: &Rank) -> Outcome {
+    const ROUNDS: usize = 500;
+    let rig = Rig::open(rank, &ask())?;
+    let mine = Buf::new(256);
+    let (_mr, remotes) = rig.share(mine, REMOTE)?;
+    let at = from(&remotes, 0, 0)?;
+    let places = [
+        (sys::FI_UINT128, 0_u64),
+        (sys::FI_DOUBLE, 32),
+        (sys::FI_FLOAT_COMPLEX, 48),
+        (sys::FI_DOUBLE_COMPLEX, 64),
+        (sys::FI_LONG_DOUBLE, 96),
+        (sys::FI_INT8, 120),
+        (sys::FI_UINT16, 122),
+    ];
+    for (datatype, off) in places {
+        let place = AtomicTarget {
+            dest: rig.to(0),
+            addr: at.addr + off,
+            key: at.key,
+            datatype,
+            op: sys::FI_SUM,
+            context: 1,
+        };
+        let zero = Ioc {
+            buf: Buf::of(&encode(datatype, 0)),
+            count: 1,
+        };
+        let rounds = if datatype == sys::FI_INT8 { 40 } else { ROUNDS };
+        let one = Ioc {
+            buf: Buf::of(&encode(datatype, 1)),
+            count: 1,
+        };
+        // Without the imaginary part that an encoded 1 has.
+        let complex = matches!(datatype, sys::FI_FLOAT_COMPLEX | sys::FI_DOUBLE_COMPLEX);
+        let operand = if complex { zero } else { one };
+        for _ in 0..rounds {
+            rig.post(|| rig.ep.atomic(&place, operand))?;
+            rig.sent(1)?;
+        }
+    }
+    if rank.index != 0 {
+        announce(&rig, rig.to(0))?;
+    } else {
+        for _ in 1..rank.count {
+            hear(&rig)?;
+        }
+        let all = (ROUNDS * rank.count) as f64;
+        check_eq!(mine.load_u64(0), (ROUNDS * rank.count) as u64, "uint128");
+        check_eq!(f64::from_bits(mine.load_u64(32)), all, "double");
+        #[expect(clippy::cast_possible_truncation, reason = "a small whole number")]
+        let complex = [0.0, all as f32].map(f32::to_le_bytes).concat();
+        check_eq!(mine.get(48, 8), complex, "float complex");
+        check_eq!(
+            mine.get(64, 16),
+            [0.0, all].map(f64::to_le_bytes).concat(),
+            "double complex"
+        );
+        check_eq!(mine.get(120, 1), vec![120_u8], "int8");
+        check_eq!(mine.get(122, 2), 1500_u16.to_le_bytes().to_vec(), "uint16");
+    }
+    rig.barrier()
+}
+
+/// Small types next to each other in one word do not disturb their neighbours.
+fn all_sizes(rank: &Rank) -> Outcome {
+    const ROUNDS: u64 = 1000;
+    let rig = Rig::open(rank, &ask())?;
+    let mine = Buf::new(64);
+    let (_mr, remotes) = rig.share(mine, REMOTE)?;
+    let at = from(&remotes, 0, 0)?;
+    // Rank 0 has the byte, rank 1 the half word, rank 2 the word.
+    let (datatype, off) = match rank.index {
+        0 => (sys::FI_UINT8, 0),
+        1 => (sys::FI_UINT16, 2),
+        _ => (sys::FI_UINT32, 4),
+    };
+    let place = AtomicTarget {
+        dest: rig.to(0),
+        addr: at.addr + off,
+        key: at.key,
+        datatype,
+        op: sys::FI_SUM,
+        context: 1,
+    };
+    let one = Ioc {
+        buf: Buf::of(&encode(datatype, 1)),
+        count: 1,
+    };
+    for _ in 0..ROUNDS {
+        rig.post(|| rig.ep.atomic(&place, one))?;
+        rig.sent(1)?;
+    }
+    if rank.index != 0 {
+        announce(&rig, rig.to(0))?;
+    } else {
+        for _ in 1..rank.count {
+            hear(&rig)?;
+        }
+        check_eq!(
+            mine.load_u64(0),
+            (ROUNDS << 32) | (ROUNDS << 16) | (ROUNDS & 0xff)
+        );
+    }
+    rig.barrier()
+}
+
+/// One operation over several remote pieces.
+fn remote_pieces(rank: &Rank) -> Outcome {
+    let rig = Rig::open(rank, &ask())?;
+    let mine = Buf::new(4096);
+    let (_mr, remotes) = rig.share(mine, REMOTE)?;
+    if rig.info.tx().rma_iov_limit < 2 {
+        return Err(Fail::NotRun("one remote piece only".into()));
+    }
+    if rank.index == 0 {
+        let at = from(&remotes, 1, 0)?;
+        let remote = [
+            RmaIoc {
+                addr: at.addr + 1024,
+                count: 3,
+                key: at.key,
+            },
+            RmaIoc {
+                addr: at.addr + 8,
+                count: 2,
+                key: at.key,
+            },
+        ];
+        let values: Vec<u8> = (1..=5_u64).flat_map(u64::to_le_bytes).collect();
+        let place = AtomicTarget {
+            dest: rig.peer(),
+            addr: 0,
+            key: 0,
+            datatype: sys::FI_UINT64,
+            op: sys::FI_SUM,
+            context: 1,
+        };
+        let operand = [Ioc {
+            buf: Buf::of(&values),
+            count: 5,
+        }];
+        let result = Buf::new(40);
+        for _ in 0..2 {
+            let results = [Ioc {
+                buf: result,
+                count: 5,
+            }];
+            rig.post(|| {
+                rig.ep
+                    .fetch_atomicmsg(&place, &operand, &remote, &results, sys::FI_COMPLETION)
+            })?;
+            rig.sent(1)?;
+        }
+        check_eq!(result.bytes(), values);
+        announce(&rig, rig.peer())?;
+    } else {
+        hear(&rig)?;
+        for (off, value) in [(1024, 1), (1032, 2), (1040, 3), (8, 4), (16, 5)] {
+            check_eq!(mine.load_u64(off), 2 * value, "at {off}");
+        }
+    }
+    rig.barrier()
+}
+
+/// With the orders claimed, atomics posted together take effect one after the other.
+fn order(rank: &Rank) -> Outcome {
+    let order = sys::FI_ORDER_ATOMIC_RAR
+        | sys::FI_ORDER_ATOMIC_RAW
+        | sys::FI_ORDER_ATOMIC_WAR
+        | sys::FI_ORDER_ATOMIC_WAW;
+    let rig = Rig::open(
+        rank,
+        &ask().with(|ask| {
+            ask.hints.tx.msg_order |= order;
+            ask.hints.rx.msg_order |= order;
+        }),
+    )?;
+    let mine = Buf::new(64);
+    let (_mr, remotes) = rig.share(mine, REMOTE)?;
+    if rank.index == 0 {
+        let at = from(&remotes, 1, 0)?;
+        let place = |op, context| AtomicTarget {
+            dest: rig.peer(),
+            addr: at.addr,
+            key: at.key,
+            datatype: sys::FI_UINT64,
+            op,
+            context,
+        };
+        let results: Vec<Buf> = (0..200).map(|_| Buf::new(8)).collect();
+        for (index, &result) in results.iter().enumerate() {
+            let write = place(sys::FI_ATOMIC_WRITE, 1);
+            let read = place(sys::FI_ATOMIC_READ, 2);
+            let value = Ioc {
+                buf: Buf::of(&(index as u64 + 7).to_le_bytes()),
+                count: 1,
+            };
+            rig.post(|| rig.ep.atomic(&write, value))?;
+            rig.post(|| {
+                rig.ep.fetch_atomic(
+                    &read,
+                    Ioc {
+                        buf: Buf::NULL,
+                        count: 1,
+                    },
+                    result,
+                )
+            })?;
+        }
+        for _ in 0..2 * results.len() {
+            rig.next(&rig.tx)?;
+        }
+        for (index, result) in results.iter().enumerate() {
+            check_eq!(result.load_u64(0), index as u64 + 7);
+        }
+    }
+    rig.barrier()
+}

@@ -1,0 +1,388 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! RMA and atomics that must fail: unknown keys, closed keys, places outside, rights not given. The initiator learns
+//! it, from the call or from an error entry; the target's memory is untouched and both go on.
+
+use libfabric_sys as sys;
+use scif_fabtests::fi::{AtomicTarget, Buf, Errno, Ioc, Mr, MrAsk, Result};
+use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
+use scif_fabtests::rig::{Ask, Rig};
+use scif_fabtests::{check, check_eq};
+
+use super::rma::{REMOTE, announce, from, hear};
+
+pub(crate) const CASES: &[Case] = &[
+    case("bad_rma/unknown_key", 2, unknown_key),
+    case("bad_rma/outside", 2, outside),
+    case("bad_rma/rights", 2, rights),
+    case("bad_rma/closed_key", 2, closed_key),
+    case("bad_rma/key_used_again", 2, key_used_again),
+    case("bad_rma/close_under_fire", 2, close_under_fire),
+    case("bad_rma/inject_fails_aloud", 2, inject_fails_aloud),
+    case("bad_rma/atomics", 2, atomics),
+];
+
+fn ask() -> Ask {
+    super::rma::ask()
+}
+
+/// The error of an operation that must fail, from the call itself or from its error entry.
+fn failure(rig: &Rig<'_>, mut call: impl FnMut() -> Result, context: usize) -> Outcome<Errno> {
+    let mut posted = Ok(());
+    rig.wait("room to post", || match call() {
+        Err(Errno::EAGAIN) => Ok(None),
+        other => {
+            posted = other;
+            Ok(Some(()))
+        }
+    })?;
+    if let Err(error) = posted {
+        return Ok(error);
+    }
+    let error = rig.next_error(&rig.tx)?;
+    check_eq!(error.context, context);
+    Ok(error.err)
+}
+
+/// What a provider may call a key that does not exist, and a place or a right that is not given.
+const NO_KEY: &[Errno] = &[Errno::EINVAL, Errno::ENOKEY, Errno::EKEYREJECTED];
+const NO_RIGHT: &[Errno] = &[Errno::EACCES, Errno::EINVAL, Errno::EPERM];
+
+#[track_caller]
+fn one_of(error: Errno, allowed: &[Errno], what: &str) -> Outcome {
+    if allowed.contains(&error) {
+        Ok(())
+    } else {
+        Err(Fail::here(format_args!("{what} failed with {error}")))
+    }
+}
+
+fn unknown_key(rank: &Rank) -> Outcome {
+    let rig = Rig::open(rank, &ask())?;
+    let mine = Buf::new(4096);
+    let (_mr, remotes) = rig.share(mine, REMOTE)?;
+    if rank.index == 0 {
+        let at = from(&remotes, 1, 0)?;
+        for key in [at.key + 1, 0, u64::MAX, u64::MAX - 1, 1 << 63] {
+            for size in [8, 4096] {
+                let buf = Buf::pattern(size, 1);
+                let peer = rig.peer();
+                one_of(
+                    failure(&rig, || rig.ep.write(buf, peer, at.addr, key, 5), 5)?,
+                    NO_KEY,
+                    "write",
+                )?;
+                one_of(
+                    failure(&rig, || rig.ep.read(buf, peer, at.addr, key, 6), 6)?,
+                    NO_KEY,
+                    "read",
+                )?;
+            }
+        }
+        rig.post(|| rig.ep.write(Buf::pattern(8, 2), rig.peer(), at.addr, at.key, 7))?;
+        rig.sent(7)?;
+        announce(&rig, rig.peer())?;
+    } else {
+        hear(&rig)?;
+        check_eq!(mine.differs(8, 2), None);
+        check!(mine.get(8, 4088).iter().all(|&byte| byte == 0));
+    }
+    rig.barrier()
+}
+
+fn outside(rank: &Rank) -> Outcome {
+    let rig = Rig::open(rank, &ask())?;
+    let all = Buf::new(3 * 65_536);
+    let mine = all.sub(65_536, 65_536);
+    let (_mr, remotes) = rig.share(mine, REMOTE)?;
+    if rank.index == 0 {
+        let at = from(&remotes, 1, 0)?;
+        let end = at.addr + 65_536;
+        for (addr, size) in [
+            (end, 1),
+            (end - 7, 8),
+            (end - 4095, 4096),
+            (at.addr, 65_537),
+            (at.addr.wrapping_sub(1), 8),
+            (at.addr.wrapping_sub(1), 1),
+            (u64::MAX - 3, 4),
+            (u64::MAX - 3, 8),
+            (end + (1 << 40), 8),
+            (end, 65_536),
+        ] {
+            let buf = Buf::pattern(size, 1);
+            let peer = rig.peer();
+            let error = failure(&rig, || rig.ep.write(buf, peer, addr, at.key, 5), 5)
+                .map_err(|fail| fail.with(format_args!("write of {size} at {addr:#x}")))?;
+            one_of(error, NO_RIGHT, "write")?;
+            let error = failure(&rig, || rig.ep.read(buf, peer, addr, at.key, 6), 6)
+                .map_err(|fail| fail.with(format_args!("read of {size} at {addr:#x}")))?;
+            one_of(error, NO_RIGHT, "read")?;
+        }
+        announce(&rig, rig.peer())?;
+    } else {
+        hear(&rig)?;
+        check!(
+            all.bytes().iter().all(|&byte| byte == 0),
+            "memory outside or inside was written"
+        );
+    }
+    rig.barrier()
+}
+
+fn rights(rank: &Rank) -> Outcome {
+    let rig = Rig::open(rank, &ask())?;
+    let (readable, writable) = (Buf::pattern(9000, 3), Buf::new(9000));
+    let (_r, read_only) = rig.share(readable, sys::FI_REMOTE_READ)?;
+    let (_w, write_only) = rig.share(writable, sys::FI_REMOTE_WRITE)?;
+    if rank.index == 0 {
+        let (r, w, peer) = (from(&read_only, 1, 0)?, from(&write_only, 1, 0)?, rig.peer());
+        for size in [8, 9000] {
+            let buf = Buf::new(size);
+            one_of(
+                failure(&rig, || rig.ep.write(buf, peer, r.addr, r.key, 5), 5)?,
+                NO_RIGHT,
+                "write",
+            )?;
+            one_of(
+                failure(&rig, || rig.ep.read(buf, peer, w.addr, w.key, 6), 6)?,
+                NO_RIGHT,
+                "read",
+            )?;
+            rig.post(|| rig.ep.read(buf, peer, r.addr, r.key, 7))?;
+            rig.sent(7)?;
+            check_eq!(buf.differs(size, 3), None);
+            rig.post(|| rig.ep.write(buf, peer, w.addr, w.key, 8))?;
+            rig.sent(8)?;
+        }
+        announce(&rig, rig.peer())?;
+    } else {
+        hear(&rig)?;
+        check_eq!(readable.differs(9000, 3), None);
+        check_eq!(writable.differs(9000, 3), None);
+    }
+    rig.barrier()
+}
+
+/// A key is worth nothing once its region is closed, also for who has used it before.
+fn closed_key(rank: &Rank) -> Outcome {
+    let rig = Rig::open(rank, &ask())?;
+    let mine = Buf::new(65_536);
+    let (mr, remotes) = rig.share(mine, REMOTE)?;
+    let at = from(&remotes, rank.peer(), 0)?;
+    if rank.index == 0 {
+        rig.post(|| rig.ep.write(Buf::pattern(8, 1), rig.peer(), at.addr, at.key, 1))?;
+        rig.sent(1)?;
+        announce(&rig, rig.peer())?;
+    } else {
+        hear(&rig)?;
+        drop(mr);
+        mine.fill(0);
+    }
+    rig.barrier()?;
+    if rank.index == 0 {
+        for size in [8, 65_536] {
+            let (buf, peer) = (Buf::pattern(size, 2), rig.peer());
+            one_of(
+                failure(&rig, || rig.ep.write(buf, peer, at.addr, at.key, 5), 5)?,
+                NO_KEY,
+                "write",
+            )?;
+            one_of(
+                failure(&rig, || rig.ep.read(buf, peer, at.addr, at.key, 6), 6)?,
+                NO_KEY,
+                "read",
+            )?;
+        }
+    }
+    rig.barrier()?;
+    check!(
+        rank.index == 0 || mine.bytes().iter().all(|&byte| byte == 0),
+        "a closed region was written"
+    );
+    Ok(())
+}
+
+/// The same key for another region reaches the new memory only.
+fn key_used_again(rank: &Rank) -> Outcome {
+    let rig = Rig::open(rank, &ask())?;
+    let mode = rig.info.domain().mr_mode;
+    if mode & (sys::FI_MR_PROV_KEY | sys::FI_MR_BASIC) != 0 {
+        return Err(Fail::NotRun("keys are the provider's".into()));
+    }
+    let (old, new) = (Buf::new(8192), Buf::new(4096));
+    let reg = |buf: Buf| {
+        Mr::reg(
+            &rig.domain,
+            buf,
+            MrAsk {
+                access: REMOTE,
+                key: 42,
+                flags: 0,
+            },
+        )
+    };
+    let mr = reg(old)?;
+    let before = rig.exchange_remote(rig.ready_region(&mr, old)?)?;
+    if rank.index == 0 {
+        let at = from(&before, 1, 0)?;
+        rig.post(|| rig.ep.write(Buf::pattern(64, 1), rig.peer(), at.addr, at.key, 1))?;
+        rig.sent(1)?;
+        announce(&rig, rig.peer())?;
+    } else {
+        hear(&rig)?;
+    }
+    drop(mr);
+    old.fill(0);
+    let mr = reg(new)?;
+    let after = rig.exchange_remote(rig.ready_region(&mr, new)?)?;
+    if rank.index == 0 {
+        let (at, peer) = (from(&after, 1, 0)?, rig.peer());
+        rig.post(|| rig.ep.write(Buf::pattern(64, 2), peer, at.addr, at.key, 2))?;
+        rig.sent(2)?;
+        let buf = Buf::new(16);
+        one_of(
+            failure(&rig, || rig.ep.write(buf, peer, at.addr + 4090, at.key, 3), 3)?,
+            NO_RIGHT,
+            "write",
+        )?;
+        announce(&rig, peer)?;
+    } else {
+        hear(&rig)?;
+        check_eq!(new.differs(64, 2), None);
+        check!(
+            old.bytes().iter().all(|&byte| byte == 0),
+            "the old region was written"
+        );
+    }
+    rig.barrier()
+}
+
+/// A region may be closed while others write to it: after `fi_close` nothing touches the memory.
+fn close_under_fire(rank: &Rank) -> Outcome {
+    let rig = Rig::open(rank, &ask())?;
+    for size in [8, 4096, 500_000] {
+        let mine = Buf::new(500_000);
+        let (mr, remotes) = rig.share(mine, REMOTE)?;
+        if rank.index == 0 {
+            let at = from(&remotes, 1, 0)?;
+            let mut failed = false;
+            let mut good = 0_u32;
+            while !failed {
+                let buf = Buf::pattern(size, u64::from(good % 7));
+                let context = 100;
+                match rig.ep.write(buf, rig.peer(), at.addr, at.key, context) {
+                    Ok(()) => {
+                        let done = rig.wait("the write or its error", || Ok(rig.tx.take()))?;
+                        match done {
+                            Ok(_) => good += 1,
+                            Err(error) => {
+                                one_of(error.err, NO_KEY, "write")?;
+                                failed = true;
+                            }
+                        }
+                    }
+                    Err(Errno::EAGAIN) => rig.pump()?,
+                    Err(error) => {
+                        one_of(error, NO_KEY, "write")?;
+                        failed = true;
+                    }
+                }
+                if good == 3 {
+                    announce(&rig, rig.peer())?;
+                    good += 1;
+                }
+            }
+        } else {
+            hear(&rig)?;
+            drop(mr);
+            mine.fill(0xee);
+            for _ in 0..50 {
+                rig.pump()?;
+                std::thread::sleep(std::time::Duration::from_micros(200));
+            }
+            check!(
+                mine.bytes().iter().all(|&byte| byte == 0xee),
+                "{size} B: written after the close"
+            );
+        }
+        rig.barrier()?;
+    }
+    Ok(())
+}
+
+/// An injected write has no completion, but its failure has an error entry.
+fn inject_fails_aloud(rank: &Rank) -> Outcome {
+    let rig = Rig::open(rank, &ask())?;
+    let mine = Buf::new(64);
+    let (_mr, remotes) = rig.share(mine, REMOTE)?;
+    if rank.index == 0 {
+        let at = from(&remotes, 1, 0)?;
+        let (buf, peer) = (Buf::new(8), rig.peer());
+        let call = || rig.ep.inject_write(buf, peer, at.addr, at.key + 99);
+        let mut posted = Ok(());
+        rig.wait("room to post", || match call() {
+            Err(Errno::EAGAIN) => Ok(None),
+            other => {
+                posted = other;
+                Ok(Some(()))
+            }
+        })?;
+        let error = match posted {
+            Err(error) => error,
+            Ok(()) => rig.next_error(&rig.tx)?.err,
+        };
+        one_of(error, NO_KEY, "inject")?;
+    }
+    rig.barrier()
+}
+
+fn atomics(rank: &Rank) -> Outcome {
+    let rig = Rig::open(rank, &ask().with(|ask| ask.hints.caps |= sys::FI_ATOMIC))?;
+    let (mine, read_only) = (Buf::new(64), Buf::new(64));
+    let (_mr, remotes) = rig.share(mine, REMOTE)?;
+    let (_ro, read_onlys) = rig.share(read_only, sys::FI_REMOTE_READ)?;
+    if rank.index == 0 {
+        let (at, ro) = (from(&remotes, 1, 0)?, from(&read_onlys, 1, 0)?);
+        let place = |addr, key| AtomicTarget {
+            dest: rig.peer(),
+            addr,
+            key,
+            datatype: sys::FI_UINT64,
+            op: sys::FI_SUM,
+            context: 9,
+        };
+        let one = Ioc {
+            buf: Buf::of(&1_u64.to_le_bytes()),
+            count: 1,
+        };
+        let result = Buf::new(8);
+        for (target, allowed, what) in [
+            (place(at.addr, at.key + 7), NO_KEY, "unknown key"),
+            (place(at.addr + 64, at.key), NO_RIGHT, "behind the end"),
+            (place(at.addr + 57, at.key), NO_RIGHT, "over the end"),
+            (place(ro.addr, ro.key), NO_RIGHT, "read only"),
+        ] {
+            one_of(failure(&rig, || rig.ep.atomic(&target, one), 9)?, allowed, what)?;
+            one_of(
+                failure(&rig, || rig.ep.fetch_atomic(&target, one, result), 9)?,
+                allowed,
+                what,
+            )?;
+        }
+        let target = place(at.addr, at.key);
+        rig.post(|| rig.ep.fetch_atomic(&target, one, result))?;
+        rig.sent(9)?;
+        check_eq!(result.load_u64(0), 0);
+        announce(&rig, rig.peer())?;
+    } else {
+        hear(&rig)?;
+        check_eq!(mine.load_u64(0), 1);
+        check!(
+            mine.get(8, 56)
+                .iter()
+                .chain(&read_only.bytes())
+                .all(|&byte| byte == 0)
+        );
+    }
+    rig.barrier()
+}

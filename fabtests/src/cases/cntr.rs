@@ -1,0 +1,366 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Counters: alone, of endpoints, of regions; with waiting. Mirrors fi_cntr(3).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use libfabric_sys as sys;
+use scif_fabtests::fi::{AtomicTarget, Buf, Cntr, CntrAttr, Ep, Errno, Fid, Ioc};
+use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
+use scif_fabtests::rig::{Ask, Rig, supported};
+use scif_fabtests::{check, check_eq};
+
+use super::rma::{REMOTE, from};
+
+pub(crate) const CASES: &[Case] = &[
+    case("cntr/alone", 1, alone),
+    case("cntr/wait_alone", 1, wait_alone),
+    case("cntr/wait_woken", 1, wait_woken),
+    case("cntr/no_wait_object", 1, no_wait_object),
+    case("cntr/messages", 2, messages),
+    case("cntr/without_queues", 2, without_queues),
+    case("cntr/wait_for_messages", 2, wait_for_messages),
+    case("cntr/rma", 2, rma),
+    case("cntr/remote_events", 2, remote_events),
+    case("cntr/region_events", 2, region_events),
+    case("cntr/errors", 2, errors),
+    case("cntr/wait_ends_with_an_error", 2, wait_error),
+    case("cntr/busy_close", 1, busy_close),
+];
+
+fn open(rig: &Rig<'_>, wait_obj: u32) -> Outcome<Arc<Cntr>> {
+    supported(
+        "fi_cntr_open",
+        Cntr::open(
+            &rig.domain,
+            CntrAttr {
+                wait_obj,
+                ..CntrAttr::default()
+            },
+        ),
+    )
+}
+
+fn alone(rank: &Rank) -> Outcome {
+    let rig = Rig::open(rank, &Ask::messages(false))?;
+    for wait_obj in [sys::FI_WAIT_UNSPEC, sys::FI_WAIT_NONE] {
+        let cntr = open(&rig, wait_obj)?;
+        check_eq!((cntr.read()?, cntr.readerr()?), (0, 0));
+        cntr.add(5)?;
+        cntr.add(7)?;
+        check_eq!(cntr.read()?, 12);
+        cntr.set(3)?;
+        check_eq!(cntr.read()?, 3);
+        cntr.adderr(2)?;
+        cntr.adderr(2)?;
+        check_eq!((cntr.read()?, cntr.readerr()?), (3, 4));
+        cntr.seterr(1)?;
+        check_eq!((cntr.read()?, cntr.readerr()?), (3, 1));
+        check_eq!(cntr.class()?, sys::FI_CLASS_CNTR);
+    }
+    Ok(())
+}
+
+fn wait_alone(rank: &Rank) -> Outcome {
+    let rig = Rig::open(rank, &Ask::messages(false))?;
+    for wait_obj in [sys::FI_WAIT_UNSPEC, sys::FI_WAIT_FD] {
+        let cntr = match Cntr::open(
+            &rig.domain,
+            CntrAttr {
+                wait_obj,
+                ..CntrAttr::default()
+            },
+        ) {
+            Err(Errno::ENOSYS | Errno::EINVAL) if rank.target.prov != "scif" => continue,
+            other => other?,
+        };
+        check_eq!(cntr.wait(1, 0), Err(Errno::ETIMEDOUT));
+        check_eq!(cntr.wait(1, 10), Err(Errno::ETIMEDOUT));
+        cntr.add(4)?;
+        check_eq!(cntr.wait(4, 0), Ok(()));
+        check_eq!(cntr.wait(3, -1), Ok(()));
+        check_eq!(cntr.wait(5, 5), Err(Errno::ETIMEDOUT));
+    }
+    Ok(())
+}
+
+/// A sleeper is woken by another thread.
+fn wait_woken(rank: &Rank) -> Outcome {
+    let rig = Rig::open(
+        rank,
+        &Ask::messages(false).with(|ask| ask.hints.threading = sys::FI_THREAD_SAFE),
+    )?;
+    let cntr = open(&rig, sys::FI_WAIT_UNSPEC)?;
+    for round in 1..=20 {
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(3));
+                cntr.add(1)
+            });
+            cntr.wait(round, -1)
+        })?;
+    }
+    let error = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(3));
+            cntr.adderr(1)
+        });
+        cntr.wait(1000, -1)
+    });
+    check_eq!(error, Err(Errno::EAVAIL));
+    Ok(())
+}
+
+fn no_wait_object(rank: &Rank) -> Outcome {
+    let rig = Rig::open(rank, &Ask::messages(false))?;
+    let cntr = open(&rig, sys::FI_WAIT_NONE)?;
+    check_eq!(cntr.wait(1, 0), Err(Errno::ENOSYS));
+    Ok(())
+}
+
+/// Sends and receives are counted one by one, injected ones too.
+fn messages(rank: &Rank) -> Outcome {
+    let ask = Ask::messages(false).with(|ask| ask.counters = sys::FI_SEND | sys::FI_RECV);
+    let rig = Rig::open(rank, &ask)?;
+    for (round, size) in [8, 4096, 100_000].into_iter().enumerate() {
+        let base = round as u64 * 3;
+        if rank.index == 0 {
+            rig.post(|| rig.ep.send(Buf::new(size), rig.peer(), 1))?;
+            rig.post(|| rig.ep.inject(Buf::new(8), rig.peer()))?;
+            rig.post(|| rig.ep.senddata(Buf::new(size), 1, rig.peer(), 2))?;
+            rig.counted(sys::FI_SEND, base + 3)?;
+            rig.next(&rig.tx)?;
+            rig.next(&rig.tx)?;
+        } else {
+            for _ in 0..3 {
+                rig.post(|| rig.ep.recv(Buf::new(size), sys::FI_ADDR_UNSPEC, 1))?;
+            }
+            rig.counted(sys::FI_RECV, base + 3)?;
+            for _ in 0..3 {
+                rig.next(&rig.rx)?;
+            }
+        }
+        rig.barrier()?;
+    }
+    let (bit, other) = if rank.index == 0 {
+        (sys::FI_SEND, sys::FI_RECV)
+    } else {
+        (sys::FI_RECV, sys::FI_SEND)
+    };
+    check_eq!((rig.counter(bit)?.read()?, rig.counter(other)?.read()?), (9, 0));
+    Ok(())
+}
+
+/// Counters can stand in for queues.
+fn without_queues(rank: &Rank) -> Outcome {
+    let ask = Ask::messages(false).with(|ask| {
+        ask.counters = sys::FI_SEND | sys::FI_RECV;
+        ask.no_cq = true;
+    });
+    let rig = Rig::open(rank, &ask)?;
+    let buf = Buf::new(5000);
+    for round in 1..=50 {
+        if rank.index == 0 {
+            rig.post(|| rig.ep.send(Buf::pattern(5000, round), rig.peer(), 1))?;
+            rig.counted(sys::FI_SEND, round)?;
+        } else {
+            rig.post(|| rig.ep.recv(buf, sys::FI_ADDR_UNSPEC, 1))?;
+            rig.counted(sys::FI_RECV, round)?;
+            check_eq!(buf.differs(5000, round), None);
+        }
+    }
+    rig.barrier()
+}
+
+/// `fi_cntr_wait` makes the progress that what it waits for needs.
+fn wait_for_messages(rank: &Rank) -> Outcome {
+    let ask = Ask::messages(false).with(|ask| ask.counters = sys::FI_SEND | sys::FI_RECV);
+    let rig = Rig::open(rank, &ask)?;
+    rank.step("waiting in fi_cntr_wait");
+    let sizes = [8, 5000, 100_000].into_iter().cycle();
+    for (round, size) in (1..=200_u64).zip(sizes) {
+        let buf = Buf::new(size);
+        rig.post(|| rig.ep.recv(buf, sys::FI_ADDR_UNSPEC, 1))?;
+        if rank.index == 0 {
+            rig.post(|| rig.ep.send(buf, rig.peer(), 1))?;
+            rig.counter(sys::FI_RECV)?.wait(round, -1)?;
+        } else {
+            rig.counter(sys::FI_RECV)?.wait(round, -1)?;
+            rig.post(|| rig.ep.send(buf, rig.peer(), 1))?;
+        }
+        rig.counter(sys::FI_SEND)?.wait(round, -1)?;
+    }
+    rig.barrier()
+}
+
+fn rma(rank: &Rank) -> Outcome {
+    let ask = Ask::caps(sys::FI_RMA | sys::FI_ATOMIC | sys::FI_MSG)
+        .with(|ask| ask.counters = sys::FI_READ | sys::FI_WRITE);
+    let rig = Rig::open(rank, &ask)?;
+    let mine = Buf::new(200_000);
+    let (_mr, remotes) = rig.share(mine, REMOTE)?;
+    if rank.index == 0 {
+        let at = from(&remotes, 1, 0)?;
+        for (round, size) in [8, 4096, 200_000].into_iter().enumerate() {
+            let round = round as u64 + 1;
+            let (buf, peer) = (Buf::new(size), rig.peer());
+            rig.post(|| rig.ep.write(buf, peer, at.addr, at.key, 1))?;
+            rig.post(|| rig.ep.inject_write(Buf::new(8), peer, at.addr, at.key))?;
+            rig.post(|| rig.ep.read(buf, peer, at.addr, at.key, 2))?;
+            let place = AtomicTarget {
+                dest: peer,
+                addr: at.addr,
+                key: at.key,
+                datatype: sys::FI_UINT64,
+                op: sys::FI_SUM,
+                context: 3,
+            };
+            let one = Ioc {
+                buf: Buf::new(8),
+                count: 1,
+            };
+            rig.post(|| rig.ep.atomic(&place, one))?;
+            rig.post(|| rig.ep.fetch_atomic(&place, one, Buf::new(8)))?;
+            // fi_write, fi_inject_write and fi_atomic write; fi_read and fi_fetch_atomic read.
+            rig.counted(sys::FI_WRITE, round * 3)?;
+            rig.counted(sys::FI_READ, round * 2)?;
+        }
+        for _ in 0..12 {
+            rig.next(&rig.tx)?;
+        }
+        rig.silence(Duration::from_millis(5))?;
+        check_eq!(
+            (
+                rig.counter(sys::FI_WRITE)?.read()?,
+                rig.counter(sys::FI_READ)?.read()?
+            ),
+            (9, 6)
+        );
+    }
+    rig.barrier()
+}
+
+/// `FI_RMA_EVENT`: the target counts what is done to it.
+fn remote_events(rank: &Rank) -> Outcome {
+    let ask = Ask::caps(sys::FI_RMA | sys::FI_ATOMIC | sys::FI_RMA_EVENT | sys::FI_MSG)
+        .with(|ask| ask.counters = sys::FI_REMOTE_READ | sys::FI_REMOTE_WRITE);
+    let rig = Rig::open(rank, &ask)?;
+    let mine = Buf::new(200_000);
+    let (_mr, remotes) = rig.share(mine, REMOTE)?;
+    for (round, size) in [8, 4096, 200_000].into_iter().enumerate() {
+        let round = round as u64 + 1;
+        if rank.index == 0 {
+            let (at, peer) = (from(&remotes, 1, 0)?, rig.peer());
+            let buf = Buf::pattern(size, round);
+            rig.post(|| rig.ep.write(buf, peer, at.addr, at.key, 1))?;
+            rig.post(|| {
+                rig.ep
+                    .inject_write(Buf::of(&buf.get(0, 8)), peer, at.addr, at.key)
+            })?;
+            rig.post(|| rig.ep.read(Buf::new(size), peer, at.addr, at.key, 2))?;
+            rig.sent(1)?;
+            rig.sent(2)?;
+        } else {
+            rig.counted(sys::FI_REMOTE_WRITE, 2 * round)?;
+            check_eq!(mine.differs(size, round), None, "counted before it was there");
+            rig.counted(sys::FI_REMOTE_READ, round)?;
+        }
+        rig.barrier()?;
+    }
+    if rank.index == 1 {
+        let values = (
+            rig.counter(sys::FI_REMOTE_WRITE)?.read()?,
+            rig.counter(sys::FI_REMOTE_READ)?.read()?,
+        );
+        check_eq!(values, (6, 3));
+    }
+    Ok(())
+}
+
+/// A counter of one region counts only what is done to that region.
+fn region_events(rank: &Rank) -> Outcome {
+    let ask = Ask::caps(sys::FI_RMA | sys::FI_RMA_EVENT | sys::FI_MSG);
+    let rig = Rig::open(rank, &ask)?;
+    let (watched, other) = (Buf::new(65_536), Buf::new(65_536));
+    let (mr, watched_at) = rig.share(watched, REMOTE)?;
+    let (_other, other_at) = rig.share(other, REMOTE)?;
+    let cntr = open(&rig, sys::FI_WAIT_UNSPEC)?;
+    supported(
+        "binding a counter to a region",
+        mr.bind(cntr.as_ref(), sys::FI_REMOTE_WRITE),
+    )?;
+    rig.barrier()?;
+    if rank.index == 0 {
+        let (at, beside, peer) = (from(&watched_at, 1, 0)?, from(&other_at, 1, 0)?, rig.peer());
+        for size in [8, 65_536] {
+            let buf = Buf::pattern(size, 4);
+            rig.post(|| rig.ep.write(buf, peer, beside.addr, beside.key, 1))?;
+            rig.sent(1)?;
+            rig.post(|| rig.ep.write(buf, peer, at.addr, at.key, 1))?;
+            rig.sent(1)?;
+        }
+        rig.barrier()?;
+    } else {
+        rig.wait("the region's counter", || Ok((cntr.read()? >= 2).then_some(())))?;
+        check_eq!(watched.differs(65_536, 4), None);
+        rig.barrier()?;
+        check_eq!(cntr.read()?, 2);
+    }
+    drop(mr);
+    rig.barrier()
+}
+
+/// What fails counts as an error, not as done.
+fn errors(rank: &Rank) -> Outcome {
+    let ask = Ask::messages(false).with(|ask| ask.counters = sys::FI_SEND | sys::FI_RECV);
+    let rig = Rig::open(rank, &ask)?;
+    if rank.index == 0 {
+        rig.barrier()?;
+        rig.post(|| rig.ep.send(Buf::new(100), rig.peer(), 1))?;
+        rig.sent(1)?;
+    } else {
+        rig.post(|| rig.ep.recv(Buf::new(10), sys::FI_ADDR_UNSPEC, 1))?;
+        rig.post(|| rig.ep.recv(Buf::new(10), sys::FI_ADDR_UNSPEC, 2))?;
+        rig.barrier()?;
+        check_eq!(rig.next_error(&rig.rx)?.err, Errno::ETRUNC);
+        rig.ep.cancel(2)?;
+        check_eq!(rig.next_error(&rig.rx)?.err, Errno::ECANCELED);
+        let cntr = rig.counter(sys::FI_RECV)?;
+        check_eq!(cntr.read()?, 0);
+        check!(cntr.readerr()? >= 1, "no error was counted");
+    }
+    rig.barrier()
+}
+
+fn wait_error(rank: &Rank) -> Outcome {
+    let ask = Ask::messages(false).with(|ask| ask.counters = sys::FI_RECV);
+    let rig = Rig::open(rank, &ask)?;
+    if rank.index == 0 {
+        rig.barrier()?;
+        rig.post(|| rig.ep.send(Buf::new(100), rig.peer(), 1))?;
+        rig.sent(1)?;
+        rig.barrier()
+    } else {
+        rig.post(|| rig.ep.recv(Buf::new(10), sys::FI_ADDR_UNSPEC, 1))?;
+        rig.barrier()?;
+        rank.step("waiting in fi_cntr_wait for an error");
+        let cntr = rig.counter(sys::FI_RECV)?;
+        // It may have failed already while this rank was in the barrier.
+        let seen = cntr.readerr()? > 0;
+        check!(seen || cntr.wait(1, -1) == Err(Errno::EAVAIL));
+        rig.barrier()
+    }
+}
+
+fn busy_close(rank: &Rank) -> Outcome {
+    let rig = Rig::open(rank, &Ask::messages(false))?;
+    let cntr = open(&rig, sys::FI_WAIT_UNSPEC)?;
+    let ep = Ep::open(&rig.domain, &rig.info)?;
+    supported("binding a counter", ep.bind(cntr.as_ref(), sys::FI_SEND))?;
+    check_eq!(cntr.close(), Err(Errno::EBUSY));
+    drop(ep);
+    match cntr.close() {
+        Ok(()) => Ok(()),
+        Err(e) => Err(Fail::here(e)),
+    }
+}

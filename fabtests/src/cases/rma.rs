@@ -1,0 +1,595 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Remote memory access: every call, every size, every mode of keys and addresses. Mirrors fi_rma(3) and fi_mr(3).
+//!
+//! What the target may not do to be read and written (nothing) is in `progress_auto`; failures are in `bad_rma`.
+
+use libfabric_sys as sys;
+use scif_fabtests::fi::{Buf, Mr, MrAsk, Result, RmaIov};
+use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
+use scif_fabtests::rig::{Ask, Remote, Rig};
+use scif_fabtests::{check, check_eq};
+
+use super::forms;
+
+pub(crate) const CASES: &[Case] = &[
+    case("rma/write", 2, |r| writes(r, Put::Write)),
+    case("rma/writev", 2, |r| writes(r, Put::Writev)),
+    case("rma/writemsg", 2, |r| writes(r, Put::Writemsg(0))),
+    case("rma/writemsg_inject", 2, |r| {
+        writes(r, Put::Writemsg(sys::FI_INJECT))
+    }),
+    case("rma/writemsg_delivery_complete", 2, |r| {
+        writes(r, Put::Writemsg(sys::FI_DELIVERY_COMPLETE))
+    }),
+    case("rma/writemsg_transmit_complete", 2, |r| {
+        writes(r, Put::Writemsg(sys::FI_TRANSMIT_COMPLETE))
+    }),
+    case("rma/writemsg_cq_data", 2, |r| {
+        writes(r, Put::Writemsg(sys::FI_REMOTE_CQ_DATA))
+    }),
+    case("rma/inject_write", 2, |r| writes(r, Put::Inject)),
+    case("rma/writedata", 2, |r| writes(r, Put::Writedata)),
+    case("rma/inject_writedata", 2, |r| writes(r, Put::Injectdata)),
+    case("rma/read", 2, |r| reads(r, Get::Read)),
+    case("rma/readv", 2, |r| reads(r, Get::Readv)),
+    case("rma/readmsg", 2, |r| reads(r, Get::Readmsg)),
+    case("rma/scattered", 2, scattered),
+    case("rma/itself", 1, itself),
+    case("rma/read_what_was_written", 2, read_after_write),
+    case("rma/many_outstanding", 2, many_outstanding),
+    case("rma/both_at_once", 2, both_at_once),
+    case("rma/all_at_one", 4, all_at_one),
+    case("rma/write_then_send", 2, write_then_send),
+    case("rma/mode_none", 2, |r| mode(r, 0)),
+    case("rma/mode_virt_addr", 2, |r| mode(r, sys::FI_MR_VIRT_ADDR)),
+    case("rma/mode_prov_key", 2, |r| mode(r, sys::FI_MR_PROV_KEY)),
+    case("rma/mode_allocated", 2, |r| mode(r, sys::FI_MR_ALLOCATED)),
+    case("rma/mode_virt_prov_alloc", 2, |r| mode(r, VIRT_PROV_ALLOC)),
+    case("rma/mode_local", 2, |r| {
+        mode(r, sys::FI_MR_LOCAL | VIRT_PROV_ALLOC)
+    }),
+    case("rma/mode_endpoint", 2, |r| {
+        mode(r, sys::FI_MR_ENDPOINT | VIRT_PROV_ALLOC)
+    }),
+    case("rma/mode_everything", 2, |r| mode(r, EVERYTHING)),
+    case("rma/mode_basic", 2, |r| mode(r, sys::FI_MR_BASIC)),
+    case("rma/mode_scalable", 2, |r| mode(r, sys::FI_MR_SCALABLE)),
+    case("rma/regions_of_pieces", 2, regions_of_pieces),
+    case("rma/selective_completion", 2, selective),
+    case("rma/memory_of_every_kind", 2, memory_kinds),
+];
+
+const VIRT_PROV_ALLOC: i32 = sys::FI_MR_VIRT_ADDR | sys::FI_MR_PROV_KEY | sys::FI_MR_ALLOCATED;
+const EVERYTHING: i32 = VIRT_PROV_ALLOC | sys::FI_MR_LOCAL | sys::FI_MR_ENDPOINT | sys::FI_MR_RAW;
+pub(crate) const REMOTE: u64 = sys::FI_REMOTE_READ | sys::FI_REMOTE_WRITE;
+const LARGEST: usize = (4 << 20) + 4096;
+/// An odd place, so that nothing is aligned by luck.
+const AT: usize = 67;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Put {
+    Write,
+    Writev,
+    Writemsg(u64),
+    Inject,
+    Writedata,
+    Injectdata,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Get {
+    Read,
+    Readv,
+    Readmsg,
+}
+
+impl Put {
+    fn injects(self) -> bool {
+        matches!(self, Put::Inject | Put::Injectdata)
+            || matches!(self, Put::Writemsg(flags) if flags & sys::FI_INJECT != 0)
+    }
+
+    fn silent(self) -> bool {
+        matches!(self, Put::Inject | Put::Injectdata)
+    }
+
+    fn has_data(self) -> bool {
+        matches!(self, Put::Writedata | Put::Injectdata)
+            || matches!(self, Put::Writemsg(flags) if flags & sys::FI_REMOTE_CQ_DATA != 0)
+    }
+}
+
+/// RMA whose effects a message sent afterwards announces.
+pub(crate) fn ask() -> Ask {
+    Ask::caps(sys::FI_RMA | sys::FI_MSG).with(|ask| {
+        ask.hints.tx.msg_order = sys::FI_ORDER_SAS | sys::FI_ORDER_SAW;
+        ask.hints.rx.msg_order = sys::FI_ORDER_SAS | sys::FI_ORDER_SAW;
+    })
+}
+
+fn put(rig: &Rig<'_>, how: Put, buf: Buf, dest: u64, at: Remote, context: usize, data: u64) -> Result {
+    let ep = &rig.ep;
+    let pieces = || buf.split(rig.info.tx().iov_limit.clamp(1, 3));
+    match how {
+        Put::Write => ep.write(buf, dest, at.addr, at.key, context),
+        Put::Writev => ep.writev(&pieces(), dest, at.addr, at.key, context),
+        Put::Writemsg(flags) => {
+            let to = [RmaIov {
+                addr: at.addr,
+                len: buf.len(),
+                key: at.key,
+            }];
+            ep.writemsg(&pieces(), dest, &to, context, data, flags | sys::FI_COMPLETION)
+        }
+        Put::Inject => ep.inject_write(buf, dest, at.addr, at.key),
+        Put::Writedata => ep.writedata(buf, data, dest, at.addr, at.key, context),
+        Put::Injectdata => ep.inject_writedata(buf, data, dest, at.addr, at.key),
+    }
+}
+
+fn get(rig: &Rig<'_>, how: Get, buf: Buf, src: u64, at: Remote, context: usize) -> Result {
+    let ep = &rig.ep;
+    let pieces = || buf.split(rig.info.tx().iov_limit.clamp(1, 4));
+    match how {
+        Get::Read => ep.read(buf, src, at.addr, at.key, context),
+        Get::Readv => ep.readv(&pieces(), src, at.addr, at.key, context),
+        Get::Readmsg => {
+            let from = [RmaIov {
+                addr: at.addr,
+                len: buf.len(),
+                key: at.key,
+            }];
+            ep.readmsg(&pieces(), src, &from, context, sys::FI_COMPLETION)
+        }
+    }
+}
+
+/// The region of another rank, from an offset on.
+pub(crate) fn from(remotes: &[Remote], rank: usize, off: usize) -> Outcome<Remote> {
+    let mut remote = *remotes.get(rank).ok_or_else(|| Fail::here("no such rank"))?;
+    remote.addr += off as u64;
+    remote.len -= off;
+    Ok(remote)
+}
+
+/// Tells the other side that what was written before is there.
+pub(crate) fn announce(rig: &Rig<'_>, dest: u64) -> Outcome {
+    rig.post(|| rig.ep.send(Buf::NULL, dest, 0xa11))?;
+    rig.sent(0xa11).map(drop)
+}
+
+/// Waits for [`announce`].
+pub(crate) fn hear(rig: &Rig<'_>) -> Outcome {
+    rig.post(|| rig.ep.recv(Buf::NULL, sys::FI_ADDR_UNSPEC, 0xea4))?;
+    rig.received(0xea4).map(drop)
+}
+
+fn check_put(rig: &Rig<'_>, context: usize) -> Outcome {
+    let entry = rig.sent(context)?;
+    check_eq!(
+        entry.flags & (sys::FI_RMA | sys::FI_WRITE),
+        sys::FI_RMA | sys::FI_WRITE,
+        "{:#x}",
+        entry.flags
+    );
+    Ok(())
+}
+
+fn check_got(rig: &Rig<'_>, context: usize) -> Outcome {
+    let entry = rig.sent(context)?;
+    check_eq!(
+        entry.flags & (sys::FI_RMA | sys::FI_READ),
+        sys::FI_RMA | sys::FI_READ,
+        "{:#x}",
+        entry.flags
+    );
+    Ok(())
+}
+
+fn writes(rank: &Rank, how: Put) -> Outcome {
+    let rig = Rig::open(rank, &ask())?;
+    let mine = Buf::new(LARGEST);
+    let (_mr, remotes) = rig.share(mine, REMOTE)?;
+    let limit = if how.injects() {
+        rig.info.tx().inject_size
+    } else {
+        LARGEST - AT
+    };
+    for &size in forms::SIZES.iter().filter(|&&size| size <= limit) {
+        let (seed, data) = (size as u64 + 1, 0x00c0_ffee);
+        if rank.index == 0 {
+            let buf = Buf::pattern(size, seed);
+            let at = from(&remotes, 1, AT)?;
+            rig.post(|| put(&rig, how, buf, rig.peer(), at, 1, data))?;
+            if how.injects() {
+                buf.fill(0);
+            }
+            if !how.silent() {
+                check_put(&rig, 1)?;
+            }
+            announce(&rig, rig.peer())?;
+            hear(&rig)?;
+        } else {
+            if how.has_data() {
+                let entry = rig.next(&rig.rx)?;
+                let want = sys::FI_RMA | sys::FI_REMOTE_WRITE | sys::FI_REMOTE_CQ_DATA;
+                check_eq!(entry.flags & want, want, "flags {:#x}", entry.flags);
+                check_eq!(entry.data, data);
+                check_eq!(entry.len, size);
+                // The data is there when the event is.
+                check_eq!(mine.sub(AT, size).differs(size, seed), None);
+            }
+            hear(&rig)?;
+            check_eq!(mine.sub(AT, size).differs(size, seed), None, "{how:?} {size} B");
+            check!(
+                mine.get(0, AT).iter().all(|&byte| byte == 0),
+                "bytes before were written"
+            );
+            let after = mine.get(AT + size, (LARGEST - AT - size).min(4096));
+            check!(after.iter().all(|&byte| byte == 0), "bytes after were written");
+            mine.sub(AT, size).fill(0);
+            announce(&rig, rig.peer())?;
+        }
+    }
+    rig.barrier()
+}
+
+fn reads(rank: &Rank, how: Get) -> Outcome {
+    let rig = Rig::open(rank, &ask())?;
+    let mine = Buf::pattern(LARGEST, 77);
+    let (_mr, remotes) = rig.share(mine, REMOTE)?;
+    if rank.index == 0 {
+        for &size in forms::SIZES {
+            let buf = Buf::new(size + 64);
+            let at = from(&remotes, 1, AT)?;
+            rig.post(|| get(&rig, how, buf.sub(0, size), rig.peer(), at, 2))?;
+            check_got(&rig, 2)?;
+            check_eq!(buf.get(0, size) == mine.get(AT, size), true, "{how:?} {size} B");
+            check!(
+                buf.get(size, 64).iter().all(|&byte| byte == 0),
+                "bytes after were written"
+            );
+        }
+    }
+    rig.barrier()
+}
+
+/// Several local and several remote pieces whose borders do not agree.
+fn scattered(rank: &Rank) -> Outcome {
+    let rig = Rig::open(rank, &ask())?;
+    let mine = Buf::new(LARGEST);
+    let (_mr, remotes) = rig.share(mine, REMOTE)?;
+    let (local, remote) = (rig.info.tx().iov_limit.min(4), rig.info.tx().rma_iov_limit.min(4));
+    for size in [40, 4096, 70_001, 1 << 20] {
+        // Remote pieces with gaps of one page between them, in falling order.
+        let piece = size / remote;
+        let place = |index: usize| (remote - 1 - index) * (piece + 4096 + remote) + 13;
+        let len = |index: usize| {
+            if index + 1 == remote {
+                size - piece * (remote - 1)
+            } else {
+                piece
+            }
+        };
+        if rank.index == 0 {
+            let at = from(&remotes, 1, 0)?;
+            let to: Vec<RmaIov> = (0..remote)
+                .map(|index| RmaIov {
+                    addr: at.addr + place(index) as u64,
+                    len: len(index),
+                    key: at.key,
+                })
+                .collect();
+            let (buf, back) = (Buf::pattern(size, 5), Buf::new(size));
+            rig.post(|| {
+                rig.ep
+                    .writemsg(&buf.split(local), rig.peer(), &to, 1, 0, sys::FI_COMPLETION)
+            })?;
+            check_put(&rig, 1)?;
+            announce(&rig, rig.peer())?;
+            hear(&rig)?;
+            rig.post(|| {
+                rig.ep
+                    .readmsg(&back.split(local), rig.peer(), &to, 2, sys::FI_COMPLETION)
+            })?;
+            check_got(&rig, 2)?;
+            check_eq!(back.differs(size, 5), None);
+        } else {
+            hear(&rig)?;
+            let joined: Vec<u8> = (0..remote)
+                .flat_map(|index| mine.get(place(index), len(index)))
+                .collect();
+            check_eq!(Buf::of(&joined).differs(size, 5), None, "{size} B");
+            announce(&rig, rig.peer())?;
+        }
+        rig.barrier()?;
+        mine.fill(0);
+        rig.barrier()?;
+    }
+    Ok(())
+}
+
+fn itself(rank: &Rank) -> Outcome {
+    let rig = Rig::open(rank, &ask())?;
+    let mine = Buf::new(LARGEST);
+    let (_mr, remotes) = rig.share(mine, REMOTE)?;
+    let at = from(&remotes, 0, AT)?;
+    for &size in forms::SIZES {
+        let (buf, back) = (Buf::pattern(size, 3), Buf::new(size));
+        rig.post(|| rig.ep.write(buf, rig.to(0), at.addr, at.key, 1))?;
+        check_put(&rig, 1)?;
+        rig.post(|| rig.ep.read(back, rig.to(0), at.addr, at.key, 2))?;
+        check_got(&rig, 2)?;
+        check_eq!(back.differs(size, 3), None);
+        check_eq!(mine.sub(AT, size).differs(size, 3), None);
+    }
+    Ok(())
+}
+
+/// With the order claimed, a read posted right behind a write of the same place sees it.
+fn read_after_write(rank: &Rank) -> Outcome {
+    let order = sys::FI_ORDER_RAW | sys::FI_ORDER_WAW;
+    let rig = Rig::open(
+        rank,
+        &ask().with(|ask| {
+            ask.hints.tx.msg_order |= order;
+            ask.hints.rx.msg_order |= order;
+        }),
+    )?;
+    let mine = Buf::new(LARGEST);
+    let (_mr, remotes) = rig.share(mine, REMOTE)?;
+    if rank.index == 0 {
+        let at = from(&remotes, 1, AT)?;
+        for &size in forms::SIZES
+            .iter()
+            .filter(|&&size| size <= rig.info.ep().max_order_raw_size)
+        {
+            let (old, new, back) = (Buf::pattern(size, 8), Buf::pattern(size, 9), Buf::new(size));
+            rig.post(|| rig.ep.write(old, rig.peer(), at.addr, at.key, 1))?;
+            rig.post(|| rig.ep.write(new, rig.peer(), at.addr, at.key, 2))?;
+            rig.post(|| rig.ep.read(back, rig.peer(), at.addr, at.key, 3))?;
+            for _ in 0..3 {
+                rig.next(&rig.tx)?;
+            }
+            check_eq!(back.differs(size, 9), None, "{size} B");
+        }
+    }
+    rig.barrier()
+}
+
+fn many_outstanding(rank: &Rank) -> Outcome {
+    const COUNT: usize = 2000;
+    let rig = Rig::open(rank, &ask())?;
+    for size in [8, 1000, 20_000] {
+        let mine = Buf::new(COUNT * size);
+        let (_mr, remotes) = rig.share(mine, REMOTE)?;
+        if rank.index == 0 {
+            let mut open = 0;
+            for index in 0..COUNT {
+                let buf = Buf::pattern(size, index as u64);
+                let at = from(&remotes, 1, index * size)?;
+                rig.post(|| rig.ep.write(buf, rig.peer(), at.addr, at.key, index))?;
+                open += 1;
+                while rig.tx.kept() > 0 {
+                    rig.next(&rig.tx)?;
+                    open -= 1;
+                }
+            }
+            for _ in 0..open {
+                rig.next(&rig.tx)?;
+            }
+            announce(&rig, rig.peer())?;
+        } else {
+            hear(&rig)?;
+            for index in 0..COUNT {
+                check_eq!(
+                    mine.sub(index * size, size).differs(size, index as u64),
+                    None,
+                    "{size} B {index}"
+                );
+            }
+        }
+        rig.barrier()?;
+    }
+    Ok(())
+}
+
+/// Each writes into the other and reads from the other at the same time.
+fn both_at_once(rank: &Rank) -> Outcome {
+    let rig = Rig::open(rank, &ask())?;
+    let (target, source) = (Buf::new(LARGEST), Buf::pattern(LARGEST, rank.index as u64));
+    let (_mr, targets) = rig.share(target, REMOTE)?;
+    let (_mr, sources) = rig.share(source, REMOTE)?;
+    let (mine, other) = (rank.index as u64, 1 - rank.index as u64);
+    for &size in forms::SIZES {
+        let (to, at) = (from(&targets, rank.peer(), 0)?, from(&sources, rank.peer(), 0)?);
+        let (buf, back) = (Buf::pattern(size, mine + 10), Buf::new(size));
+        rig.post(|| rig.ep.write(buf, rig.peer(), to.addr, to.key, 1))?;
+        rig.post(|| rig.ep.read(back, rig.peer(), at.addr, at.key, 2))?;
+        let done = rig.next(&rig.tx)?.context + rig.next(&rig.tx)?.context;
+        check_eq!(done, 3);
+        check_eq!(back.differs(size, other), None);
+        announce(&rig, rig.peer())?;
+        hear(&rig)?;
+        check_eq!(target.differs(size, other + 10), None);
+        rig.barrier()?;
+    }
+    Ok(())
+}
+
+/// Three ranks write into one at the same time.
+fn all_at_one(rank: &Rank) -> Outcome {
+    const PART: usize = 300_000;
+    let rig = Rig::open(rank, &ask())?;
+    let mine = Buf::new(PART * rank.count);
+    let (_mr, remotes) = rig.share(mine, REMOTE)?;
+    for size in [8, 5000, PART] {
+        if rank.index == 0 {
+            for _ in 1..rank.count {
+                hear(&rig)?;
+            }
+            for from in 1..rank.count {
+                check_eq!(mine.sub(from * PART, size).differs(size, from as u64), None);
+            }
+        } else {
+            let at = from(&remotes, 0, rank.index * PART)?;
+            let buf = Buf::pattern(size, rank.index as u64);
+            rig.post(|| rig.ep.write(buf, rig.to(0), at.addr, at.key, 1))?;
+            check_put(&rig, 1)?;
+            announce(&rig, rig.to(0))?;
+        }
+        rig.barrier()?;
+    }
+    Ok(())
+}
+
+/// A message sent right behind a write, before the write has completed, still comes after it.
+fn write_then_send(rank: &Rank) -> Outcome {
+    let rig = Rig::open(rank, &ask())?;
+    let mine = Buf::new(LARGEST);
+    let (_mr, remotes) = rig.share(mine, REMOTE)?;
+    for &size in forms::SIZES {
+        if rank.index == 0 {
+            let at = from(&remotes, 1, 0)?;
+            let buf = Buf::pattern(size, size as u64);
+            rig.post(|| rig.ep.write(buf, rig.peer(), at.addr, at.key, 1))?;
+            rig.post(|| rig.ep.send(Buf::NULL, rig.peer(), 2))?;
+            rig.next(&rig.tx)?;
+            rig.next(&rig.tx)?;
+        } else {
+            hear(&rig)?;
+            check_eq!(mine.differs(size, size as u64), None, "{size} B");
+        }
+        rig.barrier()?;
+    }
+    Ok(())
+}
+
+/// Keys and addresses are what the mode says, whatever the mode.
+fn mode(rank: &Rank, mr_mode: i32) -> Outcome {
+    let rig = Rig::open(rank, &ask().with(|ask| ask.hints.mr_mode = mr_mode))?;
+    let have = rig.info.domain().mr_mode;
+    if mr_mode != sys::FI_MR_BASIC && mr_mode != sys::FI_MR_SCALABLE && mr_mode != 0 {
+        check_eq!(have & !mr_mode, 0, "a mode was returned that was not offered");
+    }
+    let mine = Buf::new(10_000);
+    let (mr, remotes) = rig.share(mine, REMOTE)?;
+    let described = Buf::pattern(5000, 6);
+    let (local, _) = rig.register(described, sys::FI_READ | sys::FI_WRITE | sys::FI_SEND)?;
+    if have & (sys::FI_MR_PROV_KEY | sys::FI_MR_BASIC) == 0 {
+        // The key asked for is the key given.
+        check_eq!(mr.key()?, 0x1000);
+    }
+    let at = from(&remotes, rank.peer(), 100)?;
+    let buf = described.described(local.desc()?);
+    rig.post(|| rig.ep.write(buf, rig.peer(), at.addr, at.key, 1))?;
+    check_put(&rig, 1)?;
+    announce(&rig, rig.peer())?;
+    hear(&rig)?;
+    check_eq!(mine.sub(100, 5000).differs(5000, 6), None);
+    rig.barrier()
+}
+
+/// A region of several pieces is one range of addresses.
+fn regions_of_pieces(rank: &Rank) -> Outcome {
+    let rig = Rig::open(rank, &ask())?;
+    let mode = rig.info.domain().mr_mode;
+    let count = rig.info.domain().mr_iov_limit.min(3);
+    if count < 2 || mode & (sys::FI_MR_VIRT_ADDR | sys::FI_MR_BASIC) != 0 {
+        return Err(Fail::NotRun("regions of several pieces".into()));
+    }
+    let all = Buf::new(60_000);
+    let pieces: Vec<Buf> = [(40_000, 10_000), (100, 20_000), (25_000, 7)]
+        .iter()
+        .take(count)
+        .map(|&(at, len)| all.sub(at, len))
+        .collect();
+    let total: usize = pieces.iter().map(Buf::len).sum();
+    for attr in [false, true] {
+        let ask = MrAsk {
+            access: REMOTE,
+            key: rig.fresh_key(),
+            flags: 0,
+        };
+        let mr = if attr {
+            Mr::regattr(&rig.domain, &pieces, ask, 0)?
+        } else {
+            Mr::regv(&rig.domain, &pieces, ask)?
+        };
+        let remotes = rig.exchange_remote(Remote {
+            addr: 0,
+            key: mr.key()?,
+            len: total,
+        })?;
+        let at = from(&remotes, rank.peer(), 0)?;
+        let (buf, back) = (Buf::pattern(total, 4), Buf::new(total));
+        rig.post(|| rig.ep.write(buf, rig.peer(), at.addr, at.key, 1))?;
+        check_put(&rig, 1)?;
+        announce(&rig, rig.peer())?;
+        hear(&rig)?;
+        let joined: Vec<u8> = pieces.iter().flat_map(Buf::bytes).collect();
+        check_eq!(Buf::of(&joined).differs(total, 4), None);
+        rig.post(|| rig.ep.read(back, rig.peer(), at.addr, at.key, 2))?;
+        check_got(&rig, 2)?;
+        check_eq!(back.differs(total, 4), None);
+        // Across the border of the first two.
+        let small = Buf::new(20);
+        rig.post(|| rig.ep.read(small, rig.peer(), at.addr + 9_990, at.key, 3))?;
+        check_got(&rig, 3)?;
+        check_eq!(small.bytes() == buf.get(9_990, 20), true);
+        rig.barrier()?;
+    }
+    Ok(())
+}
+
+fn selective(rank: &Rank) -> Outcome {
+    let rig = Rig::open(rank, &ask().with(|ask| ask.selective = true))?;
+    let mine = Buf::new(1000);
+    let (_mr, remotes) = rig.share(mine, REMOTE)?;
+    if rank.index == 0 {
+        let at = from(&remotes, 1, 0)?;
+        let to = [RmaIov {
+            addr: at.addr,
+            len: 8,
+            key: at.key,
+        }];
+        let buf = Buf::new(8);
+        rig.post(|| rig.ep.write(buf, rig.peer(), at.addr, at.key, 1))?;
+        rig.post(|| rig.ep.read(buf, rig.peer(), at.addr, at.key, 2))?;
+        rig.post(|| rig.ep.writemsg(&[buf], rig.peer(), &to, 3, 0, 0))?;
+        rig.post(|| rig.ep.writemsg(&[buf], rig.peer(), &to, 4, 0, sys::FI_COMPLETION))?;
+        check_put(&rig, 4)?;
+        rig.post(|| rig.ep.readmsg(&[buf], rig.peer(), &to, 5, sys::FI_COMPLETION))?;
+        check_got(&rig, 5)?;
+        rig.silence(std::time::Duration::from_millis(20))?;
+    }
+    rig.barrier()
+}
+
+/// Regions in the heap, in private and in shared mappings work alike.
+fn memory_kinds(rank: &Rank) -> Outcome {
+    let rig = Rig::open(rank, &ask())?;
+    for (kind, mine) in [
+        ("heap", Buf::new(200)),
+        ("mapping", Buf::new(1 << 20)),
+        ("shared", Buf::shared(1 << 20)?),
+    ] {
+        let (_mr, remotes) = rig.share(mine, REMOTE)?;
+        let at = from(&remotes, rank.peer(), 0)?;
+        for size in [8, 200, 65_536, 1 << 20]
+            .into_iter()
+            .filter(|&size| size <= mine.len())
+        {
+            let buf = Buf::pattern(size, 2);
+            rig.post(|| rig.ep.write(buf, rig.peer(), at.addr, at.key, 1))?;
+            check_put(&rig, 1)?;
+            announce(&rig, rig.peer())?;
+            hear(&rig)?;
+            check_eq!(mine.differs(size, 2), None, "{kind} {size} B");
+            rig.barrier()?;
+            mine.fill(0);
+            rig.barrier()?;
+        }
+    }
+    Ok(())
+}

@@ -64,12 +64,26 @@ unsafe impl Object for Ep {
     const FCLASS: usize = fi::FI_CLASS_EP;
 }
 
-static FID_OPS: fi::fi_ops = fi::fi_ops { close, bind, control, ..fi::FI_OPS_NOSYS };
+static FID_OPS: fi::fi_ops = fi::fi_ops {
+    close,
+    bind,
+    control,
+    ..fi::FI_OPS_NOSYS
+};
 
-static EP_OPS: fi::fi_ops_ep =
-    fi::fi_ops_ep { cancel, getopt, setopt, rx_size_left, tx_size_left, ..fi::FI_OPS_EP_NOSYS };
+static EP_OPS: fi::fi_ops_ep = fi::fi_ops_ep {
+    cancel,
+    getopt,
+    setopt,
+    rx_size_left,
+    ..fi::FI_OPS_EP_NOSYS
+};
 
-static CM_OPS: fi::fi_ops_cm = fi::fi_ops_cm { setname, getname, ..fi::FI_OPS_CM_NOSYS };
+static CM_OPS: fi::fi_ops_cm = fi::fi_ops_cm {
+    setname,
+    getname,
+    ..fi::FI_OPS_CM_NOSYS
+};
 
 static NO_MSG: fi::fi_ops_msg = fi::FI_OPS_MSG_NOSYS;
 static NO_TAGGED: fi::fi_ops_tagged = fi::FI_OPS_TAGGED_NOSYS;
@@ -84,7 +98,7 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
     guard_int(|| {
         // SAFETY: C passes an endpoint that it does not use any more; `open` or `alias` gave it.
         let ep = unsafe { entry::take::<Ep, _>(fid) }?;
-        ep.core.release(fid.addr());
+        ep.core.release();
         Ok(())
     })
 }
@@ -98,8 +112,10 @@ unsafe extern "C" fn bind(fid: *mut fid, bfid: *mut fid, flags: u64) -> c_int {
     guard_int(|| {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { object::<Ep, _>(fid) }?;
-        let owner =
-            bind::Owner { fid: fid.expose_provenance(), context: ep.fid.fid.context.expose_provenance() };
+        let owner = bind::Owner {
+            fid: fid.expose_provenance(),
+            context: ep.fid.fid.context.expose_provenance(),
+        };
         // SAFETY: C passes null or an open object.
         unsafe { ep.core.bind(owner, bfid, flags) }
     })
@@ -146,7 +162,11 @@ unsafe extern "C" fn cancel(fid: fid_t, context: *mut c_void) -> isize {
     guard(|| {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { object::<Ep, _>(fid) }?;
-        data::cancel(&mut ep.core.dom.gate.lock(), ep.core.idx(), context.expose_provenance())?;
+        data::cancel(
+            &mut ep.core.dom.gate.lock(),
+            ep.core.idx(),
+            context.expose_provenance(),
+        )?;
         Ok(0)
     })
 }
@@ -203,20 +223,20 @@ unsafe extern "C" fn setopt(
 }
 
 /// `ssize_t fi_rx_size_left(struct fid_ep *ep)`
+///
+/// Receives are never refused, so the size asked for always fits. Its sister for transmits is not supported: how many fit
+/// depends on whom they are for.
 unsafe extern "C" fn rx_size_left(ep: *mut fid_ep) -> isize {
     guard(|| {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { object::<Ep, _>(ep) }?;
-        ep.core.size_left(|cfg| cfg.rx_size)
-    })
-}
-
-/// `ssize_t fi_tx_size_left(struct fid_ep *ep)`
-unsafe extern "C" fn tx_size_left(ep: *mut fid_ep) -> isize {
-    guard(|| {
-        // SAFETY: C passes an open endpoint.
-        let ep = unsafe { object::<Ep, _>(ep) }?;
-        ep.core.size_left(|cfg| cfg.tx_size)
+        let st = ep.core.dom.gate.lock();
+        let ep = st
+            .eps
+            .get(ep.core.idx())
+            .filter(|ep| ep.enabled)
+            .ok_or(fi::FI_EOPBADSTATE)?;
+        isize::try_from(ep.cfg.rx_size).map_err(|_| fi::FI_EINVAL)
     })
 }
 
@@ -278,7 +298,11 @@ pub(crate) unsafe extern "C" fn open(
         let tx = unsafe { info.tx_attr.as_ref() }.ok_or(fi::FI_EINVAL)?;
         // SAFETY: null or the attributes of an info.
         let rx = unsafe { info.rx_attr.as_ref() }.ok_or(fi::FI_EINVAL)?;
-        let src_len = if info.src_addr.is_null() { 0 } else { info.src_addrlen };
+        let src_len = if info.src_addr.is_null() {
+            0
+        } else {
+            info.src_addrlen
+        };
         // SAFETY: an address of that length, or none.
         let src = unsafe { entry::slice(info.src_addr.cast_const().cast::<u8>(), src_len) }?;
         if ep.is_null() || ep_attr.tx_ctx_cnt > 1 || ep_attr.rx_ctx_cnt > 1 {
@@ -304,7 +328,11 @@ impl Ep {
         src: &[u8],
         context: *mut c_void,
     ) -> Result<Box<Ep>, Errno> {
-        let caps = if caps == 0 { attr::TX_CAPS | attr::RX_CAPS } else { caps };
+        let caps = if caps == 0 {
+            attr::TX_CAPS | attr::RX_CAPS
+        } else {
+            caps
+        };
         let or_default = |size: usize, default: usize| if size == 0 { default } else { size };
         let cfg = EpConfig {
             caps,
@@ -335,13 +363,33 @@ impl Ep {
         let has = |cap: u64| caps & cap != 0;
         Ok(Box::new(Ep {
             fid: fid_ep {
-                fid: fid { fclass: fi::FI_CLASS_EP, context, ops: &raw const FID_OPS },
+                fid: fid {
+                    fclass: fi::FI_CLASS_EP,
+                    context,
+                    ops: &raw const FID_OPS,
+                },
                 ops: &raw const EP_OPS,
                 cm: &raw const CM_OPS,
-                msg: if has(fi::FI_MSG) { &raw const crate::msg::OPS } else { &raw const NO_MSG },
-                rma: if has(fi::FI_RMA) { &raw const crate::rma::OPS } else { &raw const NO_RMA },
-                tagged: if has(fi::FI_TAGGED) { &raw const crate::tagged::OPS } else { &raw const NO_TAGGED },
-                atomic: if has(fi::FI_ATOMIC) { &raw const crate::atomic::OPS } else { &raw const NO_ATOMIC },
+                msg: if has(fi::FI_MSG) {
+                    &raw const crate::msg::OPS
+                } else {
+                    &raw const NO_MSG
+                },
+                rma: if has(fi::FI_RMA) {
+                    &raw const crate::rma::OPS
+                } else {
+                    &raw const NO_RMA
+                },
+                tagged: if has(fi::FI_TAGGED) {
+                    &raw const crate::tagged::OPS
+                } else {
+                    &raw const NO_TAGGED
+                },
+                atomic: if has(fi::FI_ATOMIC) {
+                    &raw const crate::atomic::OPS
+                } else {
+                    &raw const NO_ATOMIC
+                },
                 collective: &raw const NO_COLLECTIVE,
             },
             core: Arc::new(core),
@@ -362,7 +410,11 @@ impl Ep {
     /// Replaces the default flags of the direction that `flags` names by the rest of it.
     fn set_op_flags(&self, flags: u64) -> Result<(), Errno> {
         let place = self.op_flags(flags)?;
-        let allowed = if flags & fi::FI_TRANSMIT != 0 { TX_OP_FLAGS } else { RX_OP_FLAGS };
+        let allowed = if flags & fi::FI_TRANSMIT != 0 {
+            TX_OP_FLAGS
+        } else {
+            RX_OP_FLAGS
+        };
         let flags = flags & !(fi::FI_TRANSMIT | fi::FI_RECV);
         if flags & !allowed != 0 {
             return Err(fi::FI_EBADFLAGS);
@@ -394,30 +446,20 @@ impl Core {
         self.idx.get_relaxed() as u32
     }
 
-    /// One handle, `fid`, less; with the last one the endpoint goes, and events that name it.
-    fn release(&self, fid: usize) {
+    /// One handle less; with the last one the endpoint goes, and events that name it.
+    fn release(&self) {
         let mut st = self.dom.gate.lock();
         let left = self.handles.get_relaxed().saturating_sub(1);
         self.handles.set_relaxed(left);
         if left > 0 {
             return;
         }
-        let ep = st.eps.get_mut(self.idx());
-        let av = ep.as_ref().map(|ep| ep.cfg.av);
-        if let Some(eq) = ep.and_then(|ep| ep.eq.take()) {
-            eq.purge_fid(fid);
+        let mut av = None;
+        if let Some(ep) = st.eps.get_mut(self.idx()) {
+            av = Some(ep.cfg.av);
+            ep.eq.take().iter().for_each(|eq| eq.purge_fid(ep.fid));
         }
         drop(st);
         self.dom.close_ep(self.idx(), av);
-    }
-
-    /// A lower bound of what may be posted: nothing is known about the peers' progress.
-    fn size_left(&self, size: impl Fn(&EpConfig) -> usize) -> Result<isize, Errno> {
-        let st = self.dom.gate.lock();
-        let ep = st.eps.get(self.idx()).ok_or(fi::FI_EINVAL)?;
-        if !ep.enabled {
-            return Err(fi::FI_EOPBADSTATE);
-        }
-        isize::try_from(size(&ep.cfg)).map_err(|_| fi::FI_EINVAL)
     }
 }

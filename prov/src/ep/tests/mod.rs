@@ -13,7 +13,7 @@ use libfabric_sys::{fid, fid_ep};
 
 use crate::addr::ADDR_LEN;
 use crate::atomic_ops::MAX_ATOMIC_BYTES;
-use crate::attr::INJECT_SIZE;
+use crate::attr::{self, INJECT_SIZE};
 
 /// Calls a slot of one of an object's tables: the object is the first argument.
 macro_rules! call {
@@ -247,8 +247,13 @@ fn bindings_are_checked() {
         -fi::FI_EINVAL,
         "a second address vector"
     );
-    assert_eq!(send(ep, 0, b"too early"), -(fi::FI_EOPBADSTATE as isize));
+    let too_early = -(fi::FI_EOPBADSTATE as isize);
+    assert_eq!(send(ep, 0, b"too early"), too_early);
+    assert_eq!(call!(ep, ops.rx_size_left()), too_early);
+    assert_eq!(call!(ep, ops.cancel(null_mut())), too_early);
     assert_eq!(enable(ep), 0);
+    assert_eq!(call!(ep, ops.rx_size_left()), attr::DEFAULT_SIZE.cast_signed());
+    assert_eq!(call!(ep, ops.cancel(null_mut())), 0, "nothing to cancel");
     assert_eq!(enable(ep), 0);
     assert_eq!(fid_call!(ep, bind(cntr, fi::FI_SEND)), -fi::FI_EOPBADSTATE);
     for busy in [cq, cntr, av, rig.domain.cast()] {

@@ -31,13 +31,10 @@ fn arguments_of_messages_are_checked() {
         call!(ep, msg.sendv(null(), null_mut(), 1, me, null_mut())),
         einval
     );
-    let many = [
-        fi::iovec {
-            iov_base: null_mut(),
-            iov_len: 0
-        };
-        IOV_LIMIT + 1
-    ];
+    let many = [fi::iovec {
+        iov_base: null_mut(),
+        iov_len: 0,
+    }; IOV_LIMIT + 1];
     assert_eq!(
         call!(
             ep,
@@ -49,13 +46,10 @@ fn arguments_of_messages_are_checked() {
         call!(ep, msg.send(null(), usize::MAX, null_mut(), me, null_mut())),
         einval
     );
-    let huge = [
-        fi::iovec {
-            iov_base: null_mut(),
-            iov_len: isize::MAX.unsigned_abs()
-        };
-        2
-    ];
+    let huge = [fi::iovec {
+        iov_base: null_mut(),
+        iov_len: isize::MAX.unsigned_abs(),
+    }; 2];
     assert_eq!(
         call!(
             ep,
@@ -257,7 +251,9 @@ impl<T: Copy> Region<T> {
     /// What is in the buffer now.
     fn content(&self) -> Vec<T> {
         // SAFETY: the buffer is there; volatile since the provider changes it behind the compiler's back.
-        (0..self.buf.len()).map(|at| unsafe { (&raw const self.buf[at]).read_volatile() }).collect()
+        (0..self.buf.len())
+            .map(|at| unsafe { (&raw const self.buf[at]).read_volatile() })
+            .collect()
     }
 
     fn close(self) {
@@ -275,11 +271,22 @@ fn memory_is_written_and_read() {
     let at = text.as_ptr().cast();
     assert_eq!(call!(ep, rma.inject(at, 16, me, 8, key)), 0);
     assert!(rig.completions().is_empty());
-    assert_eq!(call!(ep, rma.write(at, 16, null_mut(), me, 40, key, null_mut())), 0);
+    assert_eq!(
+        call!(ep, rma.write(at, 16, null_mut(), me, 40, key, null_mut())),
+        0
+    );
     let mut back = [[0u8; 10]; 2];
-    let iov: Vec<fi::iovec> =
-        back.iter_mut().map(|b| fi::iovec { iov_base: b.as_mut_ptr().cast(), iov_len: 10 }).collect();
-    assert_eq!(call!(ep, rma.readv(iov.as_ptr(), null_mut(), 2, me, 6, key, null_mut())), 0);
+    let iov: Vec<fi::iovec> = back
+        .iter_mut()
+        .map(|b| fi::iovec {
+            iov_base: b.as_mut_ptr().cast(),
+            iov_len: 10,
+        })
+        .collect();
+    assert_eq!(
+        call!(ep, rma.readv(iov.as_ptr(), null_mut(), 2, me, 6, key, null_mut())),
+        0
+    );
     let done: Vec<u64> = rig.completions().iter().map(|c| c.flags).collect();
     assert_eq!(done, [fi::FI_RMA | fi::FI_WRITE, fi::FI_RMA | fi::FI_READ]);
     assert_eq!(back, [*b"\0\x0001234567", *b"89abcdef\0\0"]);
@@ -303,7 +310,10 @@ fn atomics_fetch_what_was_there() {
     let (none, context): (_, *mut c_void) = (null_mut(), (&raw mut rig).cast());
     assert_eq!(call!(ep, atomic.inject(at, 3, me, 0, key, i64s, fi::FI_SUM)), 0);
     assert_eq!(
-        call!(ep, atomic.readwrite(at, 3, none, result, none, me, 0, key, i64s, fi::FI_PROD, context)),
+        call!(
+            ep,
+            atomic.readwrite(at, 3, none, result, none, me, 0, key, i64s, fi::FI_PROD, context)
+        ),
         0
     );
     let done = rig.completions();
@@ -314,7 +324,21 @@ fn atomics_fetch_what_was_there() {
     assert_eq!(
         call!(
             ep,
-            atomic.compwrite(at, 3, none, with, none, result, none, me, 0, key, i64s, fi::FI_CSWAP, context)
+            atomic.compwrite(
+                at,
+                3,
+                none,
+                with,
+                none,
+                result,
+                none,
+                me,
+                0,
+                key,
+                i64s,
+                fi::FI_CSWAP,
+                context
+            )
         ),
         0
     );
@@ -324,10 +348,19 @@ fn atomics_fetch_what_was_there() {
     let mut read = [0i64; 2];
     let result = read.as_mut_ptr().cast();
     let op = fi::FI_ATOMIC_READ;
-    assert_eq!(call!(ep, atomic.readwrite(null(), 2, none, result, none, me, 8, key, i64s, op, context)), 0);
+    assert_eq!(
+        call!(
+            ep,
+            atomic.readwrite(null(), 2, none, result, none, me, 8, key, i64s, op, context)
+        ),
+        0
+    );
     let done = [done, rig.completions()].concat();
     assert_eq!(read, [44, 3]);
-    assert!(done.iter().all(|c| c.flags == fi::FI_ATOMIC | fi::FI_READ && c.op_context == context));
+    assert!(
+        done.iter()
+            .all(|c| c.flags == fi::FI_ATOMIC | fi::FI_READ && c.op_context == context)
+    );
     assert_eq!(done.len(), 3);
     region.close();
     rig.close(&[ep]);
@@ -339,16 +372,32 @@ fn selective_completion_asks_each_call() {
     let ep = rig.enabled(BOTH | fi::FI_SELECTIVE_COMPLETION);
     let me = rig.insert(ep);
     let mut buf = [0u8; 8];
-    let mut msg = fi::fi_msg_tagged { addr: me, tag: 1, ..fi::fi_msg_tagged::default() };
+    let mut msg = fi::fi_msg_tagged {
+        addr: me,
+        tag: 1,
+        ..fi::fi_msg_tagged::default()
+    };
     let sends = |flags| call!(ep, tagged.sendmsg(&raw const msg, flags));
     assert_eq!(sends(0), 0);
     assert!(rig.completions().is_empty(), "not asked for");
     assert_eq!(sends(fi::FI_COMPLETION), 0);
     assert_eq!(rig.completions().len(), 1);
-    assert_eq!(call!(ep, tagged.send(null(), 0, null_mut(), me, 1, null_mut())), 0);
-    assert!(rig.completions().is_empty(), "the endpoint's flags do not ask for it");
+    assert_eq!(
+        call!(ep, tagged.send(null(), 0, null_mut(), me, 1, null_mut())),
+        0
+    );
+    assert!(
+        rig.completions().is_empty(),
+        "the endpoint's flags do not ask for it"
+    );
     let at = buf.as_mut_ptr().cast();
-    assert_eq!(call!(ep, tagged.recv(at, 8, null_mut(), fi::FI_ADDR_UNSPEC, 1, 0, null_mut())), 0);
+    assert_eq!(
+        call!(
+            ep,
+            tagged.recv(at, 8, null_mut(), fi::FI_ADDR_UNSPEC, 1, 0, null_mut())
+        ),
+        0
+    );
     assert!(rig.completions().is_empty());
     msg.addr = fi::FI_ADDR_UNSPEC;
     assert_eq!(call!(ep, tagged.recvmsg(&raw const msg, fi::FI_COMPLETION)), 0);

@@ -69,6 +69,9 @@ sources() {
     done | rule "every Rust file says what it is about"
     files .rs .c .h .sh .py | outside 'fabtests/rules\.sh' | xargs grep -nE '\b(TODO|FIXME|XXX|HACK)\b|\b(todo|unimplemented|dbg)!\(' |
         rule "nothing is left for later"
+    { sed -n 's/^ *name: c"\([a-z_]*\)",$/FI_SCIF_\U\1/p' prov/src/env.rs; sed -n 's/.*lookup("\(SCIF_[A-Z_]*\)").*/\1/p' scif/src/config.rs; } |
+        while read -r setting; do grep -q "^| \`$setting\` |" docs/env.md || echo "$setting"; done |
+        rule "every setting is in docs/env.md"
     git -C "$ROOT" ls-files -s 2>/dev/null | awk '$1 == "120000" { print $4 }' | rule "no symbolic links"
     gate_end
 }

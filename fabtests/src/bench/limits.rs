@@ -168,7 +168,10 @@ impl Bounds {
         if len == 0 {
             return Ok(());
         }
-        let part = |mem: &Mem| mem.sub(off, len).ok_or_else(|| Fail::here("larger than the buffers"));
+        let part = |mem: &Mem| {
+            mem.sub(off, len)
+                .ok_or_else(|| Fail::here("larger than the buffers"))
+        };
         match self.limit {
             Limit::Copy | Limit::Copy2 => {
                 let to = part(&meeting.segment.bytes(1))?;
@@ -198,13 +201,14 @@ impl Bounds {
     }
 
     fn stream(&self, meeting: &Meeting, size: usize, count: u64) -> Outcome<u64> {
-        self.together(meeting, || {
-            (0..count).try_for_each(|_| self.part(meeting, size))
-        })
+        self.together(meeting, || (0..count).try_for_each(|_| self.part(meeting, size)))
     }
 
     fn touched(&self, meeting: &Meeting, size: usize, warm: u64, count: u64) -> Outcome<u64> {
-        let mine = self.own.sub(0, size).ok_or_else(|| Fail::here("larger than the buffers"))?;
+        let mine = self
+            .own
+            .sub(0, size)
+            .ok_or_else(|| Fail::here("larger than the buffers"))?;
         let mut total = 0;
         for turn in 0..warm + count {
             if meeting.rank == 0 {

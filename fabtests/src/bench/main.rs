@@ -1,8 +1,174 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! `bench`: measures providers of libfabric and the machine they run on, side by side.
+//! `bench`: measures providers of libfabric and the machine they run on, side by side in one run.
+//!
+//! The same program is the parent that decides and reports and, started again by itself, each rank that measures. It
+//! exits with failure when it could not measure, never because of what it measured.
 
+mod crowd;
+mod limits;
+mod meeting;
+mod messages;
+mod onesided;
+mod options;
+mod ordeal;
+mod os;
+mod pair;
+mod placement;
+mod plot;
+mod port;
+mod rank;
+mod report;
+mod segment;
+mod survey;
+mod targets;
+mod touch;
+mod words;
+
+use std::io::Write;
 use std::process::ExitCode;
 
+use scif_fabtests::harness::{Fail, Outcome};
+
+use options::Options;
+use pair::{Subject, Trouble};
+use report::{Machine, Report};
+use survey::{Survey, progress};
+
+/// A load above this is somebody else's.
+const QUIET_LOAD: f64 = 0.5;
+
 fn main() -> ExitCode {
-    ExitCode::SUCCESS
+    let options = Options::parse();
+    let outcome = match options.identity() {
+        Some(identity) => rank::serve(identity),
+        None => measure(&options),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Fail::NotRun(why) | Fail::Failed(why)) => {
+            let _ = writeln!(std::io::stderr(), "bench: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn say(text: &str) {
+    // Nobody reads any more: the files are written all the same.
+    let _ = write!(std::io::stdout().lock(), "{text}");
+}
+
+fn measure(options: &Options) -> Outcome {
+    let machine = Machine::look();
+    let cpus = os::two_cpus()?;
+    let subjects = options.subjects()?;
+    let extent = options.extent();
+    let [first, second] = cpus;
+    say(&format!(
+        "{}, Linux {}, processors {first} and {second}, load {:.2}{}\n",
+        machine.name,
+        machine.kernel,
+        machine.load,
+        if machine.load > QUIET_LOAD {
+            ": noisy, numbers are not to be trusted"
+        } else {
+            ""
+        }
+    ));
+    if first == second {
+        say("only one processor is allowed: ranks take turns, and nothing here says anything about two\n");
+    }
+    let mut survey = Survey::new(&subjects, &extent, cpus);
+    survey.run()?;
+    let (probes, dropped, cells) = (survey.probes, survey.dropped, survey.cells);
+    let mut report = Report::new(&subjects, &cells, &probes);
+    for (index, subject) in subjects
+        .iter()
+        .enumerate()
+        .filter(|(_, subject)| !subject.limit && !subject.denied)
+    {
+        ordeals(options, cpus, (index, subject), probes.border_ps(), &mut report);
+    }
+    progress("", true);
+    let mut text = report.tables();
+    text.push_str(&report::legend());
+    text.push_str(&format!(
+        "\n{}\nsamples taken again: {} because the placement changed, {} because of more than {} context switches; \
+         {} waits for a far placement\n",
+        probes.describe(),
+        dropped.flipped,
+        dropped.switched,
+        extent.switches,
+        dropped.near
+    ));
+    for remark in &report.remarks {
+        text.push_str(&format!("{remark}\n"));
+    }
+    text.push_str(&targets::judge(&report));
+    say(&text);
+    if let Some(dir) = &options.out {
+        std::fs::create_dir_all(dir)?;
+        std::fs::write(dir.join("bench.csv"), report.csv(&machine))?;
+        std::fs::write(dir.join("bench.txt"), &text)?;
+        plot::draw(&report, &dir.join("bench.svg")).map_err(Fail::Failed)?;
+        say(&format!(
+            "\nwritten: {0}/bench.csv, {0}/bench.txt, {0}/bench.svg\n",
+            dir.display()
+        ));
+    }
+    if report.rows.is_empty() {
+        return Err(Fail::Failed("nothing could be measured".into()));
+    }
+    Ok(())
+}
+
+/// What is not a matter of two ranks and a test.
+fn ordeals(
+    options: &Options,
+    cpus: [usize; 2],
+    (index, subject): (usize, &Subject),
+    border_ps: u64,
+    report: &mut Report<'_>,
+) {
+    let complain = |what: &str, trouble: &Trouble, report: &mut Report<'_>| {
+        report
+            .remarks
+            .push(format!("{}, {what}: {trouble}", subject.label));
+    };
+    if options.idle > 0 && subject.label == options.idle_prov {
+        let samples = options.samples();
+        match ordeal::idle(subject, cpus, options.idle, samples, options.switches, border_ps) {
+            Ok(cost) => report.add_idle(index, &cost),
+            Err(trouble) => complain("idle peers", &trouble, report),
+        }
+    }
+    // One that is noticed soon is worth repeating.
+    let deaths = if subject.label == "scif" {
+        options.deaths
+    } else {
+        options.deaths.min(1)
+    };
+    for (sends, size) in [true, false]
+        .into_iter()
+        .flat_map(|sends| [8, 64 << 10, 4 << 20].map(|size| (sends, size)))
+    {
+        let mut notices = Vec::new();
+        for round in 0..deaths {
+            let what = format!(
+                "kill -9 of {}: size {size}, round {} of {deaths}",
+                subject.label,
+                round + 1
+            );
+            progress(&what, false);
+            match ordeal::death(subject, cpus, size, sends) {
+                Ok(notice) => notices.push(notice),
+                Err(trouble) => {
+                    complain("kill -9", &trouble, report);
+                    break;
+                }
+            }
+        }
+        if !notices.is_empty() {
+            report.add_deaths(index, sends, size, &notices);
+        }
+    }
 }

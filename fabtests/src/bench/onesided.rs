@@ -75,7 +75,11 @@ impl OneSided<'_> {
 
     fn initiate(&self, warm: u64, count: u64) -> Outcome<u64> {
         let far = self.far()?;
-        let window = if self.test.kind() == Kind::Single { 1 } else { WINDOW };
+        let window = if self.test.kind() == Kind::Single {
+            1
+        } else {
+            WINDOW
+        };
         let mut sent = self.port.sent();
         let mut start = now_ns();
         for turn in 0..warm + count {

@@ -17,7 +17,6 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// What idle peers cost.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct IdleCost {
-    pub(crate) peers: u64,
     /// Half round trips of eight bytes in microseconds, without and with them, taken in turns.
     pub(crate) without: Vec<f64>,
     pub(crate) with: Vec<f64>,
@@ -40,27 +39,32 @@ pub(crate) fn idle(
     peers: u64,
     samples: usize,
     switches: u64,
+    least_ps: u64,
 ) -> Result<IdleCost, Trouble> {
-    progress(&format!("{peers} idle peers of {}: round 1 of {samples}", subject.label), false);
+    progress(
+        &format!("{peers} idle peers of {}: round 1 of {samples}", subject.label),
+        false,
+    );
     let [first, second] = cpus;
     let pinned = [Some(first), Some(second)];
     let (lonely, popular) = (Pair::start(subject, &pinned)?, Pair::start(subject, &pinned)?);
-    let latency = |pair: &Pair, count| -> Result<Measured, Trouble> {
+    let latency = |pair: &Pair, count, least_ps| -> Result<Option<Measured>, Trouble> {
         let sample = Sample {
             test: Test::TaggedLat,
             size: 8,
             count,
             inside: false,
-            least_ps: 0,
+            least_ps,
         };
         match pair.order(&Order::Run(sample), PATIENCE)?.into_iter().next() {
-            Some(Reply::Measured(measured)) => Ok(measured),
+            Some(Reply::Measured(measured)) => Ok(Some(measured)),
+            Some(Reply::Misplaced(_)) => Ok(None),
             other => Err(Trouble::Broken(format!("an odd answer: {other:?}"))),
         }
     };
     // Both ranks have opened and used everything before their process is weighed.
-    let warm = latency(&popular, 1000)?;
-    latency(&lonely, 1000)?;
+    let warm = latency(&popular, 1000, 0)?.unwrap_or_default();
+    latency(&lonely, 1000, 0)?;
     let count = (30_000_000 * 1000 / warm.ns.max(1)).clamp(100, 1 << 24);
     popular.tell(0, &Order::Weigh)?;
     let before = numbers(Some(popular.answer(0, PATIENCE)?))?;
@@ -82,25 +86,31 @@ pub(crate) fn idle(
     popular.answer(0, PATIENCE)?;
     popular.tell(0, &Order::Weigh)?;
     let after = numbers(Some(popular.answer(0, PATIENCE)?))?;
-    let mut cost = IdleCost {
-        peers,
-        ..IdleCost::default()
-    };
+    let mut cost = IdleCost::default();
     if let ([bytes, fds], [bytes_after, fds_after]) = (before.as_slice(), after.as_slice()) {
         cost.bytes_each = ratio(bytes_after.saturating_sub(*bytes), peers);
         cost.fds_each = ratio(fds_after.saturating_sub(*fds), peers);
     }
-    for _ in 0..4 * samples {
-        for (pair, list) in [(&lonely, &mut cost.without), (&popular, &mut cost.with)] {
-            let measured = latency(pair, count)?;
-            // The same on both sides of the pair, and not disturbed: only then the two can be compared.
-            let steady = measured.before_ps.abs_diff(measured.after_ps) * 2 < measured.before_ps;
-            if measured.switches <= switches && steady {
-                list.push(Test::TaggedLat.value(8, count, measured.ns));
-            }
-        }
+    for round in 0..20 * samples {
         if cost.with.len().min(cost.without.len()) >= samples {
             break;
+        }
+        // If the processors do not come apart, near is where it is measured.
+        let least_ps = if round < 15 * samples { least_ps } else { 0 };
+        let (Some(without), Some(with)) = (
+            latency(&lonely, count, least_ps)?,
+            latency(&popular, count, least_ps)?,
+        ) else {
+            std::thread::sleep(Duration::from_millis(20));
+            continue;
+        };
+        // One placement all through, and not disturbed: only then the two can be compared.
+        let probes = [without.before_ps, without.after_ps, with.before_ps, with.after_ps];
+        let (least, most) = (probes.iter().min().copied(), probes.iter().max().copied());
+        let steady = least.is_some_and(|least| most.is_some_and(|most| most < 2 * least));
+        if steady && without.switches.max(with.switches) <= switches {
+            cost.without.push(Test::TaggedLat.value(8, count, without.ns));
+            cost.with.push(Test::TaggedLat.value(8, count, with.ns));
         }
     }
     Ok(cost)

@@ -89,7 +89,14 @@ impl Pair {
             let output = File::from(memfd_create("bench-output", MemfdFlags::CLOEXEC)?);
             let mut command = Command::new(std::env::current_exe()?);
             command
-                .args(["--rank-of", &subject.provider, "--rank", &rank.to_string(), "--segment", &place])
+                .args([
+                    "--rank-of",
+                    &subject.provider,
+                    "--rank",
+                    &rank.to_string(),
+                    "--segment",
+                    &place,
+                ])
                 .arg("--lib")
                 .arg(&subject.lib)
                 .stdin(Stdio::from(theirs))
@@ -115,7 +122,10 @@ impl Pair {
 
     /// Orders without waiting.
     pub(crate) fn tell(&self, rank: usize, order: &Order) -> Result<(), Trouble> {
-        let side = self.sides.get(rank).ok_or_else(|| Trouble::Broken("no such rank".into()))?;
+        let side = self
+            .sides
+            .get(rank)
+            .ok_or_else(|| Trouble::Broken("no such rank".into()))?;
         say(&side.control, order).map_err(|e| Trouble::Broken(self.obituary(&e.to_string())))
     }
 
@@ -127,7 +137,9 @@ impl Pair {
         let deadline = Instant::now() + limit;
         let mut replies: Vec<Option<Reply>> = vec![None; self.sides.len()];
         while replies.iter().any(Option::is_none) {
-            let waiting: Vec<usize> = (0..replies.len()).filter(|&rank| replies.get(rank) == Some(&None)).collect();
+            let waiting: Vec<usize> = (0..replies.len())
+                .filter(|&rank| replies.get(rank) == Some(&None))
+                .collect();
             let rank = self.wait(&waiting, deadline)?;
             let reply = self.take(rank)?;
             if let Some(slot) = replies.get_mut(rank) {
@@ -151,8 +163,9 @@ impl Pair {
                 return Err(Trouble::Broken(self.obituary("no answer in time")));
             }
             let controls = ranks.iter().filter_map(|&rank| self.sides.get(rank));
-            let mut fds: Vec<PollFd<'_>> =
-                controls.map(|side| PollFd::from_borrowed_fd(side.control.as_fd(), PollFlags::IN)).collect();
+            let mut fds: Vec<PollFd<'_>> = controls
+                .map(|side| PollFd::from_borrowed_fd(side.control.as_fd(), PollFlags::IN))
+                .collect();
             let timeout = Timespec::try_from(left).unwrap_or_default();
             match poll(&mut fds, Some(&timeout)) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
@@ -166,7 +179,10 @@ impl Pair {
     }
 
     fn take(&self, rank: usize) -> Result<Reply, Trouble> {
-        let side = self.sides.get(rank).ok_or_else(|| Trouble::Broken("no such rank".into()))?;
+        let side = self
+            .sides
+            .get(rank)
+            .ok_or_else(|| Trouble::Broken("no such rank".into()))?;
         match hear_reply(&side.control) {
             Ok(Some(Reply::Lacks(why))) => Err(Trouble::Lacks(why)),
             Ok(Some(Reply::Failed(why))) => Err(Trouble::Broken(self.obituary(&why))),

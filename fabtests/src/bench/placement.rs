@@ -95,7 +95,10 @@ impl Probes {
     pub(crate) fn border_ps(&self) -> u64 {
         // One stray value is no group.
         let few = (self.seen.len() / 50).max(1);
-        let inner = self.seen.get(few..self.seen.len().saturating_sub(few)).unwrap_or_default();
+        let inner = self
+            .seen
+            .get(few..self.seen.len().saturating_sub(few))
+            .unwrap_or_default();
         let gaps = inner
             .iter()
             .zip(inner.iter().skip(1))
@@ -108,7 +111,11 @@ impl Probes {
     }
 
     pub(crate) fn place(&self, ps: u64) -> Placement {
-        if ps < self.border_ps() { Placement::Near } else { Placement::Far }
+        if ps < self.border_ps() {
+            Placement::Near
+        } else {
+            Placement::Far
+        }
     }
 
     /// In words: the groups and the border between them.
@@ -116,16 +123,17 @@ impl Probes {
     pub(crate) fn describe(&self) -> String {
         let border = self.border_ps();
         let (near, far) = self.seen.split_at(self.seen.partition_point(|&ps| ps < border));
-        let group = |name: &str, group: &[u64]| match (group.first(), group.get(group.len() / 2), group.last()) {
-            (Some(least), Some(median), Some(most)) => format!(
-                "{name}: {} probes of {:.0} ns ({:.0} to {:.0})",
-                group.len(),
-                *median as f64 / 1e3,
-                *least as f64 / 1e3,
-                *most as f64 / 1e3
-            ),
-            _ => format!("{name}: none"),
-        };
+        let group =
+            |name: &str, group: &[u64]| match (group.first(), group.get(group.len() / 2), group.last()) {
+                (Some(least), Some(median), Some(most)) => format!(
+                    "{name}: {} probes of {:.0} ns ({:.0} to {:.0})",
+                    group.len(),
+                    *median as f64 / 1e3,
+                    *least as f64 / 1e3,
+                    *most as f64 / 1e3
+                ),
+                _ => format!("{name}: none"),
+            };
         format!(
             "round trip of a line, {}; {}; border {:.0} ns",
             group("far", far),

@@ -8,7 +8,9 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use libfabric_sys as sys;
-use scif_fabtests::fi::{Av, Buf, Cq, CqAttr, Domain, Ep, Errno, Fabric, Hints, Info, Lib, Mr, MrAsk, Result};
+use scif_fabtests::fi::{
+    Av, Buf, Cq, CqAttr, Domain, Ep, Errno, Fabric, Hints, Info, Lib, Mr, MrAsk, Result,
+};
 use scif_fabtests::harness::{Fail, Outcome};
 
 use super::meeting::Meeting;
@@ -215,9 +217,10 @@ impl Port {
     #[cold]
     fn explain(queue: &Cq, error: Errno) -> Fail {
         match (error, queue.readerr(64)) {
-            (Errno::EAVAIL, Ok(entry)) => {
-                Fail::here(format_args!("completion with {} ({})", entry.err, entry.prov_errno))
-            }
+            (Errno::EAVAIL, Ok(entry)) => Fail::here(format_args!(
+                "completion with {} ({})",
+                entry.err, entry.prov_errno
+            )),
             _ => Fail::here(format_args!("reading a queue: {error}")),
         }
     }

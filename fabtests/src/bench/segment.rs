@@ -125,6 +125,10 @@ impl Segment {
 
     /// The two words of a line of the ring: a sequence number and what it carries.
     #[inline(always)]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "masked to less than SLOTS, a usize"
+    )]
     pub(crate) fn slot(&self, index: u64) -> (Word, Word) {
         const _: () = assert!(SLOTS_AT + SLOTS * 64 <= BYTES_AT);
         let at = SLOTS_AT + (index & (SLOTS as u64 - 1)) as usize * 64;
@@ -149,9 +153,11 @@ impl Segment {
         let room = self.part(NAMES + rank * NAME_ROOM, NAME_ROOM);
         let mut bytes = vec![0; NAME_ROOM];
         room.copy_to_slice(&mut bytes);
-        let (len, rest) = bytes.split_first_chunk::<8>().map_or((0, [].as_slice()), |(len, rest)| {
-            (usize::try_from(u64::from_le_bytes(*len)).unwrap_or(0), rest)
-        });
+        let (len, rest) = bytes
+            .split_first_chunk::<8>()
+            .map_or((0, [].as_slice()), |(len, rest)| {
+                (usize::try_from(u64::from_le_bytes(*len)).unwrap_or(0), rest)
+            });
         rest.get(..len).unwrap_or_default().to_vec()
     }
 }
@@ -165,7 +171,10 @@ mod tests {
     fn two_mappings_are_one_memory() {
         let file = create().unwrap();
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-        let (a, b) = (Segment::open(Path::new(&path)).unwrap(), Segment::open(Path::new(&path)).unwrap());
+        let (a, b) = (
+            Segment::open(Path::new(&path)).unwrap(),
+            Segment::open(Path::new(&path)).unwrap(),
+        );
         a.word(Use::Ball).set(7);
         a.put_name(1, b"name");
         assert_eq!(b.word(Use::Ball).get(), 7);

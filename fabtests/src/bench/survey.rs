@@ -111,17 +111,26 @@ impl<'a> Survey<'a> {
         self.learn_placement();
         let mut groups = Vec::new();
         for &test in &self.extent.tests {
-            groups.extend(sizes_of(test, &self.extent.sizes).into_iter().map(|size| (test, size)));
+            groups.extend(
+                sizes_of(test, &self.extent.sizes)
+                    .into_iter()
+                    .map(|size| (test, size)),
+            );
         }
         let members = |test, size| -> Vec<usize> {
             let serves = |subject: &Subject| {
-                !subject.limit || Limit::from_name(&subject.provider).is_some_and(|limit| limit.serves(test, size))
+                !subject.limit
+                    || Limit::from_name(&subject.provider).is_some_and(|limit| limit.serves(test, size))
             };
             let all = self.subjects.iter().enumerate();
-            all.filter(|(_, subject)| serves(subject)).map(|(index, _)| index).collect()
+            all.filter(|(_, subject)| serves(subject))
+                .map(|(index, _)| index)
+                .collect()
         };
-        let plan: Vec<(Test, usize, Vec<usize>)> =
-            groups.into_iter().map(|(test, size)| (test, size, members(test, size))).collect();
+        let plan: Vec<(Test, usize, Vec<usize>)> = groups
+            .into_iter()
+            .map(|(test, size)| (test, size, members(test, size)))
+            .collect();
         let mut left: usize = plan.iter().map(|(_, _, members)| members.len()).sum();
         let all = left;
         for (test, size, members) in &plan {
@@ -172,18 +181,22 @@ impl<'a> Survey<'a> {
 
     fn group(&mut self, test: Test, size: usize, members: &[usize], target_ns: u64, done: (usize, usize)) {
         let first = self.cells.len();
-        self.cells.extend(members.iter().map(|&subject| Cell {
-            subject,
-            test,
-            size,
-            taken: Vec::new(),
-            inside: self.inside_before(subject, test),
-            trouble: self.trouble_before(subject, test),
-            count: 0,
-            failures: 0,
-        }));
+        for &subject in members {
+            self.cells.push(Cell {
+                subject,
+                test,
+                size,
+                taken: Vec::new(),
+                inside: self.inside_before(subject, test),
+                trouble: self.trouble_before(subject, test),
+                count: 0,
+                failures: 0,
+            });
+        }
         for round in 0..3 * self.extent.samples {
-            let open: Vec<usize> = (first..self.cells.len()).filter(|&at| !self.is_done(at)).collect();
+            let open: Vec<usize> = (first..self.cells.len())
+                .filter(|&at| !self.is_done(at))
+                .collect();
             if open.is_empty() {
                 break;
             }
@@ -197,24 +210,35 @@ impl<'a> Survey<'a> {
 
     /// What earlier sizes taught about a subject's target.
     fn inside_before(&self, subject: usize, test: Test) -> bool {
-        self.cells.iter().any(|cell| cell.subject == subject && cell.test == test && cell.inside)
+        self.cells
+            .iter()
+            .any(|cell| cell.subject == subject && cell.test == test && cell.inside)
     }
 
     /// A feature that was missing at one size is missing at all.
     fn trouble_before(&self, subject: usize, test: Test) -> Option<Trouble> {
-        let same = self.cells.iter().filter(|cell| cell.subject == subject && cell.test == test);
-        same.filter_map(|cell| cell.trouble.clone()).find(|trouble| matches!(trouble, Trouble::Lacks(_)))
+        let same = self
+            .cells
+            .iter()
+            .filter(|cell| cell.subject == subject && cell.test == test);
+        same.filter_map(|cell| cell.trouble.clone())
+            .find(|trouble| matches!(trouble, Trouble::Lacks(_)))
     }
 
     fn is_done(&self, at: usize) -> bool {
-        let Some(cell) = self.cells.get(at) else { return true };
+        let Some(cell) = self.cells.get(at) else {
+            return true;
+        };
         let good = |taken: &&Taken| !taken.noisy && self.probes.place(taken.ps) == Placement::Far;
         cell.trouble.is_some() || cell.taken.iter().filter(good).count() >= self.extent.samples
     }
 
     fn line(&self, percent: usize, at: usize, round: usize) -> String {
         let (test, size, label) = self.cells.get(at).map_or(("", 0, ""), |cell| {
-            let label = self.subjects.get(cell.subject).map_or("", |subject| &subject.label);
+            let label = self
+                .subjects
+                .get(cell.subject)
+                .map_or("", |subject| &subject.label);
             (cell.test.word(), cell.size, label)
         });
         format!(
@@ -235,7 +259,9 @@ impl<'a> Survey<'a> {
             let mut count = if cell.test.kind() == Kind::HalfTrip { 8 } else { 1 };
             // The first time is long for reasons that do not last; the second tells.
             for share in [10, 1] {
-                let Some((measured, _)) = self.attempt(at, count, 0) else { return };
+                let Some((measured, _)) = self.attempt(at, count, 0) else {
+                    return;
+                };
                 count = (target_ns / share * count / measured.ns.max(1)).clamp(1, 1 << 30);
             }
             if let Some(cell) = self.cells.get_mut(at) {
@@ -243,8 +269,14 @@ impl<'a> Survey<'a> {
             }
         }
         let count = self.cells.get(at).map_or(1, |cell| cell.count);
-        let least_ps = if self.waiting.is_zero() { 0 } else { self.probes.border_ps() };
-        let Some((measured, sample)) = self.attempt(at, count, least_ps) else { return };
+        let least_ps = if self.waiting.is_zero() {
+            0
+        } else {
+            self.probes.border_ps()
+        };
+        let Some((measured, sample)) = self.attempt(at, count, least_ps) else {
+            return;
+        };
         let before = self.probes.place(measured.before_ps);
         self.probes.add(measured.before_ps);
         self.probes.add(measured.after_ps);

@@ -98,11 +98,6 @@ impl Test {
         }
     }
 
-    /// True when a larger number is better.
-    pub(crate) const fn more_is_better(self) -> bool {
-        !matches!(self.kind(), Kind::HalfTrip | Kind::Single)
-    }
-
     /// The column of the file that says how buffers are treated.
     pub(crate) const fn buffers(self) -> &'static str {
         if matches!(self.kind(), Kind::Touched) {
@@ -113,7 +108,10 @@ impl Test {
     }
 
     /// The number of a sample of `count` iterations of `size` bytes that took `ns`.
-    #[expect(clippy::cast_precision_loss, reason = "nothing measured needs more than 52 bits")]
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "nothing measured needs more than 52 bits"
+    )]
     pub(crate) fn value(self, size: usize, count: u64, ns: u64) -> f64 {
         let (count, ns, window) = (count as f64, ns.max(1) as f64, WINDOW as f64);
         match self.kind() {

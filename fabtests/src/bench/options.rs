@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! The command line: what to measure, with which libraries, and the words by which the program starts itself.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Parser;
+use scif_fabtests::fi::Lib;
+use scif_fabtests::harness::{Fail, Outcome};
+
+use super::limits::Limit;
+use super::pair::Subject;
+use super::rank::Identity;
+use super::survey::Extent;
+use super::words::Test;
+
+/// Latency, bandwidth and message rate of libfabric providers and of the machine itself, measured in turns.
+///
+/// Names of tests: tagged_{lat,bw,touched,rate} msg_{lat,bw,rate} write_{lat,bw,touched,rate} read_{lat,bw,rate}
+/// atomic_{sum,fetch,cswap}_{lat,rate}; a part of a name will do.
+#[derive(Debug, Parser)]
+#[command(version, about)]
+pub(crate) struct Options {
+    /// Providers; NAME@LIBRARY takes one from another libfabric
+    #[arg(long, value_delimiter = ',', default_value = "scif,shm,tcp")]
+    prov: Vec<String>,
+    /// Only tests whose name contains one of these; "none" leaves them all out
+    #[arg(long, value_delimiter = ',')]
+    tests: Vec<String>,
+    /// Message sizes in bytes, with K or M
+    #[arg(long, value_delimiter = ',', value_parser = size)]
+    sizes: Vec<usize>,
+    /// The libfabric to load
+    #[arg(long, default_value = "libfabric.so.1")]
+    lib: PathBuf,
+    /// The libfabric to take shm from, if another one's is to be compared with
+    #[arg(long)]
+    shm_lib: Option<PathBuf>,
+    /// Where to write bench.csv, bench.txt and bench.svg
+    #[arg(long)]
+    pub(crate) out: Option<PathBuf>,
+    /// Fewer sizes, fewer samples, no idle peers: less than a minute
+    #[arg(long)]
+    quick: bool,
+    /// About how long the tests may take
+    #[arg(long)]
+    seconds: Option<u64>,
+    /// Samples to keep of each number
+    #[arg(long)]
+    samples: Option<usize>,
+    /// Involuntary context switches that make a sample noisy if there are more
+    #[arg(long, default_value_t = 4)]
+    pub(crate) switches: u64,
+    /// Idle peers whose cost is measured; 1000, or 0 with --quick
+    #[arg(long = "idle", value_name = "PEERS")]
+    idle_asked: Option<u64>,
+    #[arg(skip)]
+    pub(crate) idle: u64,
+    /// The provider they are measured with
+    #[arg(long, default_value = "scif")]
+    pub(crate) idle_prov: String,
+    /// Deaths of each kind; 3, or 1 with --quick
+    #[arg(long = "deaths", value_name = "COUNT")]
+    deaths_asked: Option<u32>,
+    #[arg(skip)]
+    pub(crate) deaths: u32,
+    /// Measure scif once more with process_vm_readv and process_vm_writev denied
+    #[arg(long)]
+    deny_process_vm: bool,
+    /// Leave out the limits of the machine
+    #[arg(long)]
+    no_limits: bool,
+
+    #[arg(long, hide = true)]
+    rank_of: Option<String>,
+    #[arg(long, hide = true, default_value_t = 0)]
+    rank: usize,
+    #[arg(long, hide = true)]
+    cpu: Option<usize>,
+    #[arg(long, hide = true, default_value = "")]
+    segment: PathBuf,
+}
+
+const SIZES: [usize; 9] = [
+    8,
+    64,
+    1 << 10,
+    4 << 10,
+    16 << 10,
+    64 << 10,
+    256 << 10,
+    1 << 20,
+    4 << 20,
+];
+const QUICK_SIZES: [usize; 4] = [8, 64 << 10, 1 << 20, 4 << 20];
+
+fn size(text: &str) -> Result<usize, String> {
+    let (digits, shift) = match text.as_bytes().last() {
+        Some(b'K' | b'k') => (text.get(..text.len() - 1).unwrap_or_default(), 10),
+        Some(b'M' | b'm') => (text.get(..text.len() - 1).unwrap_or_default(), 20),
+        _ => (text, 0),
+    };
+    let size = digits
+        .parse::<usize>()
+        .map_err(|e| e.to_string())?
+        .saturating_mul(1 << shift);
+    if (1..=super::segment::LARGEST).contains(&size) {
+        Ok(size)
+    } else {
+        Err("sizes go from 1 to 4M".into())
+    }
+}
+
+impl Options {
+    /// The words of the command line, and what follows from them.
+    pub(crate) fn parse() -> Options {
+        let mut options = <Options as Parser>::parse();
+        options.idle = options.idle_asked.unwrap_or(if options.quick { 0 } else { 1000 });
+        options.deaths = options.deaths_asked.unwrap_or(if options.quick { 1 } else { 3 });
+        options
+    }
+
+    /// The rank this process is, if it is one.
+    pub(crate) fn identity(&self) -> Option<Identity> {
+        Some(Identity {
+            rank: self.rank,
+            provider: self.rank_of.clone()?,
+            lib: self.lib.clone(),
+            segment: self.segment.clone(),
+            cpu: self.cpu,
+            deny_process_vm: self.deny_process_vm,
+        })
+    }
+
+    pub(crate) fn samples(&self) -> usize {
+        self.samples.unwrap_or(if self.quick { 5 } else { 7 })
+    }
+
+    /// How much to measure.
+    pub(crate) fn extent(&self) -> Extent {
+        let wanted = |test: &Test| {
+            self.tests.is_empty() || self.tests.iter().any(|word| test.word().contains(word.as_str()))
+        };
+        let sizes = match (self.sizes.is_empty(), self.quick) {
+            (false, _) => self.sizes.clone(),
+            (true, true) => QUICK_SIZES.to_vec(),
+            (true, false) => SIZES.to_vec(),
+        };
+        let seconds = self.seconds.unwrap_or(if self.quick { 40 } else { 190 });
+        Extent {
+            tests: Test::ALL.iter().copied().filter(wanted).collect(),
+            sizes,
+            samples: self.samples(),
+            budget: Duration::from_secs(seconds),
+            switches: self.switches,
+        }
+    }
+
+    /// Providers and limits, in the order in which they take turns.
+    pub(crate) fn subjects(&self) -> Outcome<Vec<Subject>> {
+        let mut subjects: Vec<Subject> = Vec::new();
+        for word in &self.prov {
+            let (name, lib) = match word.split_once('@') {
+                Some((name, lib)) => (name, Path::new(lib)),
+                None if word == "shm" => (word.as_str(), self.shm_lib.as_deref().unwrap_or(&self.lib)),
+                None => (word.as_str(), self.lib.as_path()),
+            };
+            let version = Lib::open(lib).map_err(Fail::Failed)?.version_text();
+            let taken = subjects.iter().any(|subject| subject.label == name);
+            let label = if taken {
+                format!("{name}-{version}")
+            } else {
+                name.to_owned()
+            };
+            subjects.push(provider(name, label, lib, version));
+        }
+        if self.deny_process_vm
+            && let Some(scif) = subjects.iter().find(|subject| subject.provider == "scif")
+        {
+            subjects.push(Subject {
+                label: "scif-ring".into(),
+                denied: true,
+                ..scif.clone()
+            });
+        }
+        if !self.no_limits {
+            subjects.extend(Limit::ALL.map(|limit| Subject {
+                limit: true,
+                ..provider(limit.name(), limit.name().into(), Path::new(""), String::new())
+            }));
+        }
+        Ok(subjects)
+    }
+}
+
+fn provider(name: &str, label: String, lib: &Path, version: String) -> Subject {
+    // Cargo puts the provider beside this program.
+    let beside = std::env::current_exe()
+        .ok()
+        .and_then(|exe| exe.parent().map(Path::to_path_buf));
+    let unsaid = std::env::var_os("FI_PROVIDER_PATH").is_none();
+    Subject {
+        label,
+        provider: name.to_owned(),
+        lib: lib.to_path_buf(),
+        version,
+        limit: false,
+        denied: false,
+        provider_path: beside.filter(|dir| unsaid && name == "scif" && dir.join("libscif_fi.so").exists()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_as_people_write_them() {
+        assert_eq!(
+            (size("8"), size("64K"), size("4M")),
+            (Ok(8), Ok(65536), Ok(4 << 20))
+        );
+        assert!(size("5M").is_err() && size("0").is_err() && size("x").is_err() && size("").is_err());
+    }
+
+    #[test]
+    fn the_command_line_is_sound() {
+        <Options as clap::CommandFactory>::command().debug_assert();
+    }
+}

@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! What a run came to: medians with their spread, as a file of comma-separated values and as tables with ratios.
+//!
+//! Not about which numbers are good (`targets`) nor about pictures (`plot`).
+
+use std::fmt::Write;
+use std::process::Command;
+
+use super::limits::Limit;
+use super::ordeal::{IdleCost, Notice};
+use super::pair::Subject;
+use super::placement::{Placement, Probes};
+use super::survey::{Cell, Taken, size_name};
+use super::words::Test;
+
+/// The middle and the ends of some samples.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Spread {
+    pub(crate) median: f64,
+    pub(crate) min: f64,
+    pub(crate) max: f64,
+    pub(crate) n: usize,
+}
+
+impl Spread {
+    /// Nothing for no samples.
+    pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Option<Spread> {
+        let mut values: Vec<f64> = values.into_iter().collect();
+        values.sort_by(f64::total_cmp);
+        let n = values.len();
+        let (min, max) = (*values.first()?, *values.last()?);
+        let (low, high) = (*values.get((n - 1) / 2)?, *values.get(n / 2)?);
+        Some(Spread {
+            median: f64::midpoint(low, high),
+            min,
+            max,
+            n,
+        })
+    }
+}
+
+/// One line of the file.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Row {
+    pub(crate) subject: usize,
+    pub(crate) test: String,
+    pub(crate) size: usize,
+    pub(crate) buffers: &'static str,
+    /// `far` or `near`; `noisy` for samples during which somebody else had the processor.
+    pub(crate) placement: &'static str,
+    pub(crate) spread: Spread,
+    pub(crate) unit: &'static str,
+}
+
+const PLACES: [&str; 3] = ["far", "near", "noisy"];
+
+/// All results of a run.
+pub(crate) struct Report<'a> {
+    pub(crate) subjects: &'a [Subject],
+    pub(crate) rows: Vec<Row>,
+    /// What is not in the rows: a feature that is missing, a failure, a target that had to help.
+    pub(crate) remarks: Vec<String>,
+}
+
+impl<'a> Report<'a> {
+    pub(crate) fn new(subjects: &'a [Subject], cells: &[Cell], probes: &Probes) -> Report<'a> {
+        let mut report = Report {
+            subjects,
+            rows: Vec::new(),
+            remarks: Vec::new(),
+        };
+        for cell in cells {
+            for place in PLACES {
+                let fits = |taken: &&Taken| {
+                    let at = if taken.noisy {
+                        "noisy"
+                    } else {
+                        probes.place(taken.ps).word()
+                    };
+                    at == place
+                };
+                if let Some(spread) = Spread::of(cell.taken.iter().filter(fits).map(|taken| taken.value)) {
+                    report.rows.push(Row {
+                        subject: cell.subject,
+                        test: cell.test.word().to_owned(),
+                        size: cell.size,
+                        buffers: cell.test.buffers(),
+                        placement: place,
+                        spread,
+                        unit: cell.test.unit(),
+                    });
+                }
+            }
+            report.remark(cell);
+        }
+        report
+    }
+
+    fn remark(&mut self, cell: &Cell) {
+        let label = self.label(cell.subject).to_owned();
+        let line = match (&cell.trouble, cell.inside) {
+            (Some(trouble), _) => format!("{label}, {}: {trouble}", cell.test),
+            (None, true) => format!("{label}, {}: with the target calling the library", cell.test),
+            (None, false) => return,
+        };
+        if !self.remarks.contains(&line) {
+            self.remarks.push(line);
+        }
+    }
+
+    pub(crate) fn label(&self, subject: usize) -> &str {
+        self.subjects.get(subject).map_or("?", |subject| &subject.label)
+    }
+
+    /// The row to show: far if there is one, else the best that was had.
+    pub(crate) fn shown(&self, subject: usize, test: &str, size: usize) -> Option<&Row> {
+        let rows = || {
+            let of_subject = self.rows.iter().filter(move |row| row.subject == subject);
+            of_subject.filter(move |row| row.size == size && row.test == test)
+        };
+        PLACES
+            .iter()
+            .find_map(|place| rows().find(|row| row.placement == *place))
+    }
+
+    pub(crate) fn add_idle(&mut self, subject: usize, cost: &IdleCost) {
+        let size = 8;
+        for (test, list) in [("idle_without", &cost.without), ("idle_with", &cost.with)] {
+            if let Some(spread) = Spread::of(list.iter().copied()) {
+                self.push(subject, test, size, spread, "us");
+            }
+        }
+        for (test, value, unit) in [
+            ("idle_bytes_each", cost.bytes_each, "bytes"),
+            ("idle_fds_each", cost.fds_each, "descriptors"),
+        ] {
+            if let Some(spread) = Spread::of([value]) {
+                self.push(subject, test, size, spread, unit);
+            }
+        }
+    }
+
+    /// Takes in how deaths were noticed; those never noticed are a remark.
+    pub(crate) fn add_deaths(&mut self, subject: usize, sends: bool, size: usize, notices: &[Notice]) {
+        let survivor = if sends { "sender" } else { "receiver" };
+        let times = notices.iter().filter_map(|notice| match notice {
+            Notice::Completion(ms) | Notice::Refusal(ms) => Some(*ms),
+            Notice::Never => None,
+        });
+        if let Some(spread) = Spread::of(times) {
+            self.push(subject, &format!("kill_{survivor}_survives"), size, spread, "ms");
+        }
+        let count = |what: fn(&Notice) -> bool| notices.iter().filter(|notice| what(notice)).count();
+        let never = count(|notice| *notice == Notice::Never);
+        if never > 0 {
+            let (label, size) = (self.label(subject).to_owned(), size_name(size));
+            self.remarks.push(format!(
+                "{label}, kill -9: the {survivor} of {size} heard nothing for 2.5 s, {never} of {} times",
+                notices.len()
+            ));
+        }
+        if count(|notice| matches!(notice, Notice::Refusal(_))) > 0 {
+            let (label, size) = (self.label(subject).to_owned(), size_name(size));
+            self.remarks.push(format!(
+                "{label}, kill -9: the {survivor} of {size} learnt it by a refused call"
+            ));
+        }
+    }
+
+    fn push(&mut self, subject: usize, test: &str, size: usize, spread: Spread, unit: &'static str) {
+        self.rows.push(Row {
+            subject,
+            test: test.to_owned(),
+            size,
+            buffers: "reused",
+            placement: Placement::Far.word(),
+            spread,
+            unit,
+        });
+    }
+
+    /// The file.
+    pub(crate) fn csv(&self, machine: &Machine) -> String {
+        let mut out = String::from(
+            "machine,kernel,commit,date,provider,libfabric,test,size,buffers,placement,median,min,max,n,unit\n",
+        );
+        for row in &self.rows {
+            let version = self
+                .subjects
+                .get(row.subject)
+                .map_or("", |subject| &subject.version);
+            let Spread { median, min, max, n } = row.spread;
+            // Writing to a string cannot fail.
+            let _ = writeln!(
+                out,
+                "{},{},{},{},{},{version},{},{},{},{},{median:.4},{min:.4},{max:.4},{n},{}",
+                machine.name,
+                machine.kernel,
+                machine.commit,
+                machine.date,
+                self.label(row.subject),
+                row.test,
+                row.size,
+                row.buffers,
+                row.placement,
+                row.unit
+            );
+        }
+        out
+    }
+
+    /// The tables: a line for each size, a column for each subject, and how `ours` compares with the others.
+    pub(crate) fn tables(&self) -> String {
+        let mut out = String::new();
+        for &test in Test::ALL {
+            let mut sizes: Vec<usize> = self
+                .rows
+                .iter()
+                .filter(|row| row.test == test.word())
+                .map(|row| row.size)
+                .collect();
+            sizes.sort_unstable();
+            sizes.dedup();
+            if !sizes.is_empty() {
+                self.table(&mut out, test, &sizes);
+            }
+        }
+        out
+    }
+
+    fn table(&self, out: &mut String, test: Test, sizes: &[usize]) {
+        let has = |subject: &usize| {
+            sizes
+                .iter()
+                .any(|&size| self.shown(*subject, test.word(), size).is_some())
+        };
+        let columns: Vec<usize> = (0..self.subjects.len()).filter(has).collect();
+        let ours = columns.iter().copied().find(|&at| self.label(at) == "scif");
+        let rivals: Vec<usize> = columns
+            .iter()
+            .copied()
+            .filter(|&at| ours.is_some_and(|ours| ours != at))
+            .collect();
+        let _ = write!(out, "\n{}, {}\n{:>6}", test.title(), test.unit(), "size");
+        for &column in &columns {
+            let _ = write!(out, "  {:>26}", self.label(column));
+        }
+        for &rival in &rivals {
+            let _ = write!(out, "  {:>13}", format!("/{}", self.label(rival)));
+        }
+        out.push('\n');
+        for &size in sizes {
+            let _ = write!(out, "{:>6}", size_name(size));
+            for &column in &columns {
+                let cell = self
+                    .shown(column, test.word(), size)
+                    .map_or_else(|| "-".into(), figure);
+                let _ = write!(out, "  {cell:>26}");
+            }
+            let mine = ours.and_then(|ours| self.shown(ours, test.word(), size));
+            for &rival in &rivals {
+                let ratio = mine
+                    .zip(self.shown(rival, test.word(), size))
+                    .map(|(mine, other)| format!("{:.2}", mine.spread.median / other.spread.median));
+                let _ = write!(out, "  {:>13}", ratio.unwrap_or_else(|| "-".into()));
+            }
+            out.push('\n');
+        }
+    }
+}
+
+/// A median with its spread; `~` marks one that is not from undisturbed far samples.
+fn figure(row: &Row) -> String {
+    let Spread { median, min, max, .. } = row.spread;
+    let digits = |value: f64| {
+        if value >= 1000.0 {
+            format!("{value:.0}")
+        } else if value >= 10.0 {
+            format!("{value:.1}")
+        } else {
+            format!("{value:.3}")
+        }
+    };
+    let mark = match row.placement {
+        "far" => "",
+        "near" => "near ",
+        _ => "~",
+    };
+    format!("{mark}{} ({}-{})", digits(median), digits(min), digits(max))
+}
+
+/// Where and of what this was measured.
+#[derive(Debug, Clone)]
+pub(crate) struct Machine {
+    pub(crate) name: String,
+    pub(crate) kernel: String,
+    pub(crate) commit: String,
+    pub(crate) date: String,
+    pub(crate) load: f64,
+}
+
+impl Machine {
+    pub(crate) fn look() -> Machine {
+        let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+        let command = |words: &[&str]| {
+            let (program, arguments) = words.split_first().unwrap_or((&"true", &[]));
+            let output = Command::new(program).args(arguments).output();
+            let text = output
+                .ok()
+                .filter(|output| output.status.success())
+                .map(|output| output.stdout);
+            String::from_utf8_lossy(&text.unwrap_or_default())
+                .trim()
+                .to_owned()
+        };
+        // A comma would be a column.
+        let clean = |text: String| text.trim().replace([',', '\n'], " ");
+        let cpu = read("/proc/cpuinfo");
+        let model = cpu
+            .lines()
+            .find_map(|line| line.strip_prefix("model name")?.split_once(':'))
+            .map_or("unknown processor", |(_, model)| model.trim());
+        Machine {
+            name: clean(format!("{} {model}", read("/proc/sys/kernel/hostname").trim())),
+            kernel: clean(read("/proc/sys/kernel/osrelease")),
+            commit: clean(command(&["git", "describe", "--always", "--dirty", "--tags"])),
+            date: clean(command(&["date", "-u", "+%Y-%m-%dT%H:%M:%SZ"])),
+            load: read("/proc/loadavg")
+                .split_whitespace()
+                .next()
+                .and_then(|word| word.parse().ok())
+                .unwrap_or(0.0),
+        }
+    }
+}
+
+/// Names of the limits with what they are, for the foot of the tables.
+pub(crate) fn legend() -> String {
+    let explain = |limit: Limit| match limit {
+        Limit::Line => "a line handed over; lines passed through a ring of 256",
+        Limit::Copy => "one processor copies",
+        Limit::Copy2 => "both processors copy one half each",
+        Limit::ProcessVm => "the receiver calls process_vm_readv",
+        Limit::ProcessVm2 => "it reads one half while the sender writes the other",
+    };
+    let lines = Limit::ALL.map(|limit| format!("  {}: {}\n", limit.name(), explain(limit)));
+    format!("\nlimits of the machine:\n{}", lines.concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_middle_is_the_middle() {
+        let spread = Spread::of([3.0, 1.0, 2.0]).unwrap();
+        assert_eq!(
+            (spread.min, spread.median, spread.max, spread.n),
+            (1.0, 2.0, 3.0, 3)
+        );
+        assert!((Spread::of([1.0, 2.0]).unwrap().median - 1.5).abs() < 1e-12);
+        assert_eq!(Spread::of([]), None);
+    }
+}

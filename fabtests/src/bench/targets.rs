@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! What the numbers are to be, and whether they are: one line each. A judgement of a run, never a failure of it.
+
+use std::fmt::Write;
+
+use super::report::Report;
+use super::survey::size_name;
+
+/// A figure of ours, against a rival's or against a bound.
+struct Aim {
+    what: String,
+    test: &'static str,
+    size: usize,
+    against: Against,
+    least: bool,
+    bound: f64,
+}
+
+enum Against {
+    /// The median of the first subject whose label begins so.
+    Rival(&'static str),
+    /// Another row of our own.
+    Own(&'static str),
+    /// The bound itself.
+    Number,
+}
+
+fn rival(what: &str, test: &'static str, size: usize, least: bool, bound: f64) -> Aim {
+    Aim {
+        what: format!("{what}, {}, over shm", size_name(size)),
+        test,
+        size,
+        against: Against::Rival("shm"),
+        least,
+        bound,
+    }
+}
+
+fn number(what: &str, test: &'static str, size: usize, bound: f64) -> Aim {
+    Aim {
+        what: what.to_owned(),
+        test,
+        size,
+        against: Against::Number,
+        least: false,
+        bound,
+    }
+}
+
+fn aims() -> Vec<Aim> {
+    let (k, m) = (1 << 10, 1 << 20);
+    let line = Aim {
+        what: "tagged latency, 8, over a line handed over".into(),
+        test: "tagged_lat",
+        size: 8,
+        against: Against::Rival("line"),
+        least: false,
+        bound: 1.5,
+    };
+    let idle = Aim {
+        what: "tagged latency, 8, with idle peers, over without".into(),
+        test: "idle_with",
+        size: 8,
+        against: Against::Own("idle_without"),
+        least: false,
+        bound: 1.05,
+    };
+    let mut aims = vec![
+        rival("tagged latency", "tagged_lat", 8, false, 0.75),
+        line,
+        rival("tagged bandwidth, buffers reused", "tagged_bw", 64 * k, true, 1.1),
+        rival("tagged bandwidth, buffers reused", "tagged_bw", m, true, 1.8),
+        rival("tagged bandwidth, buffers reused", "tagged_bw", 4 * m, true, 1.7),
+        rival(
+            "tagged bandwidth, buffers touched",
+            "tagged_touched",
+            64 * k,
+            true,
+            1.25,
+        ),
+        rival("tagged message rate", "tagged_rate", 8, true, 1.3),
+        rival("RMA write one way, bandwidth", "write_bw", m, true, 0.97),
+        idle,
+        number("idle peer, memory each, bytes", "idle_bytes_each", 8, 65536.0),
+        number("idle peer, descriptors each", "idle_fds_each", 8, 1.0),
+    ];
+    for (what, test) in [
+        ("kill -9 of the receiver", "kill_sender_survives"),
+        ("kill -9 of the sender", "kill_receiver_survives"),
+    ] {
+        for size in [8, 64 * k, 4 * m] {
+            aims.push(number(
+                &format!("{what}, {}, ms", size_name(size)),
+                test,
+                size,
+                100.0,
+            ));
+        }
+    }
+    aims
+}
+
+/// The lines; empty where nothing of it was measured.
+pub(crate) fn judge(report: &Report<'_>) -> String {
+    let Some(ours) = report.subjects.iter().position(|subject| subject.label == "scif") else {
+        return String::new();
+    };
+    let mut out = format!("\n{:<54} {:>10} {:>10}  \n", "aim", "value", "target");
+    for aim in aims() {
+        let mine = report.shown(ours, aim.test, aim.size);
+        let other = match aim.against {
+            Against::Rival(label) => report
+                .subjects
+                .iter()
+                .position(|subject| subject.label.starts_with(label))
+                .and_then(|rival| report.shown(rival, aim.test, aim.size)),
+            Against::Own(test) => report.shown(ours, test, aim.size),
+            Against::Number => mine,
+        };
+        let sign = if aim.least { ">=" } else { "<=" };
+        let target = format!("{sign} {}", aim.bound);
+        let (Some(mine), Some(other)) = (mine, other) else {
+            let _ = writeln!(out, "{:<54} {:>10} {target:>10}  not measured", aim.what, "-");
+            continue;
+        };
+        let value = match aim.against {
+            // A bound is to hold for the worst of them.
+            Against::Number => mine.spread.max,
+            _ => mine.spread.median / other.spread.median,
+        };
+        let holds = if aim.least {
+            value >= aim.bound
+        } else {
+            value <= aim.bound
+        };
+        let verdict = if holds { "holds" } else { "does not hold" };
+        let doubt = match (mine.placement, other.placement) {
+            ("far", "far") => "",
+            (a, b) if a != b => " (in unlike conditions)",
+            ("near", _) => " (near)",
+            _ => " (disturbed)",
+        };
+        let _ = writeln!(
+            out,
+            "{:<54} {value:>10.3} {target:>10}  {verdict}{doubt}",
+            aim.what
+        );
+    }
+    out
+}

@@ -276,9 +276,8 @@ impl Arms {
 pub(crate) fn arm_ep(st: &mut DomainState, ep: u32) {
     if let Some(count) = st.arms.count(ep) {
         *count += 1;
-        if *count == 1 {
-            data::arm(st, ep);
-        }
+        // Also when it is armed already: this is the look that precedes the new sleep.
+        data::arm(st, ep);
     }
 }
 
@@ -371,7 +370,10 @@ pub(crate) fn progress(st: &mut DomainState, target: Target) {
 }
 
 fn start_watching(st: &mut DomainState, target: Target) {
-    if waits(st, target).is_some_and(|w| !std::mem::replace(&mut w.watched, true)) {
+    let Some(w) = waits(st, target) else { return };
+    if std::mem::replace(&mut w.watched, true) {
+        each_ep(st, target, data::arm);
+    } else {
         each_ep(st, target, arm_ep);
     }
 }

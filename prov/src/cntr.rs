@@ -28,7 +28,12 @@ pub(crate) struct CntrState {
 
 impl CntrState {
     fn new(waits: Waits) -> CntrState {
-        CntrState { value: 0, errors: 0, seen: (0, 0), waits }
+        CntrState {
+            value: 0,
+            errors: 0,
+            seen: (0, 0),
+            waits,
+        }
     }
 
     /// Counts `n` successes.
@@ -80,9 +85,21 @@ unsafe impl entry::Object for Cntr {
     const FCLASS: usize = fi::FI_CLASS_CNTR;
 }
 
-static FID_OPS: fi::fi_ops = fi::fi_ops { close, control, ..fi::FI_OPS_NOSYS };
-static OPS: fi::fi_ops_cntr =
-    fi::fi_ops_cntr { read, readerr, add, set, wait, adderr, seterr, ..fi::FI_OPS_CNTR_NOSYS };
+static FID_OPS: fi::fi_ops = fi::fi_ops {
+    close,
+    control,
+    ..fi::FI_OPS_NOSYS
+};
+static OPS: fi::fi_ops_cntr = fi::fi_ops_cntr {
+    read,
+    readerr,
+    add,
+    set,
+    wait,
+    adderr,
+    seterr,
+    ..fi::FI_OPS_CNTR_NOSYS
+};
 
 /// `int fi_cntr_open(struct fid_domain *, struct fi_cntr_attr *, struct fid_cntr **, void *context)`
 pub(crate) unsafe extern "C" fn open(
@@ -184,7 +201,11 @@ impl Cntr {
         let index = dom.gate.lock().cntrs.insert(state).ok_or(fi::FI_ENOMEM)?;
         Ok(Box::new(Cntr {
             fid: fi::fid_cntr {
-                fid: fi::fid { fclass: fi::FI_CLASS_CNTR, context, ops: &raw const FID_OPS },
+                fid: fi::fid {
+                    fclass: fi::FI_CLASS_CNTR,
+                    context,
+                    ops: &raw const FID_OPS,
+                },
                 ops: &raw const OPS,
             },
             dom: Arc::clone(dom),
@@ -227,7 +248,13 @@ impl Cntr {
     }
 
     fn change(&self, how: impl FnOnce(&mut CntrState)) -> Result<(), Errno> {
-        how(self.dom.gate.lock().cntrs.get_mut(self.index).ok_or(fi::FI_EINVAL)?);
+        how(self
+            .dom
+            .gate
+            .lock()
+            .cntrs
+            .get_mut(self.index)
+            .ok_or(fi::FI_EINVAL)?);
         Ok(())
     }
 

@@ -21,7 +21,11 @@ enum Entry<T> {
 
 impl<T> Slab<T> {
     pub(crate) const fn new() -> Slab<T> {
-        Slab { entries: Vec::new(), next: 0, len: 0 }
+        Slab {
+            entries: Vec::new(),
+            next: 0,
+            len: 0,
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -34,7 +38,9 @@ impl<T> Slab<T> {
         let index = u32::try_from(at).ok().filter(|i| *i != u32::MAX)?;
         match self.entries.get_mut(at) {
             Some(entry) => {
-                let Entry::Vacant { next } = *entry else { return None };
+                let Entry::Vacant { next } = *entry else {
+                    return None;
+                };
                 *entry = Entry::Occupied(value);
                 self.next = next;
             }
@@ -84,17 +90,21 @@ impl<T> Slab<T> {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
-        (0u32..).zip(&self.entries).filter_map(|(index, entry)| match entry {
-            Entry::Occupied(value) => Some((index, value)),
-            Entry::Vacant { .. } => None,
-        })
+        (0u32..)
+            .zip(&self.entries)
+            .filter_map(|(index, entry)| match entry {
+                Entry::Occupied(value) => Some((index, value)),
+                Entry::Vacant { .. } => None,
+            })
     }
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut T)> {
-        (0u32..).zip(&mut self.entries).filter_map(|(index, entry)| match entry {
-            Entry::Occupied(value) => Some((index, value)),
-            Entry::Vacant { .. } => None,
-        })
+        (0u32..)
+            .zip(&mut self.entries)
+            .filter_map(|(index, entry)| match entry {
+                Entry::Occupied(value) => Some((index, value)),
+                Entry::Vacant { .. } => None,
+            })
     }
 }
 
@@ -122,14 +132,10 @@ mod tests {
         assert_eq!(slab.insert(50), Some(5));
         assert_eq!(slab.get(3), Some(&30));
         *slab.get_mut(1).unwrap() += 1;
-        assert_eq!(slab.iter().map(|(i, v)| (i, *v)).collect::<Vec<_>>(), [
-            (0, 0),
-            (1, 11),
-            (2, 2),
-            (3, 30),
-            (4, 4),
-            (5, 50)
-        ]);
+        assert_eq!(
+            slab.iter().map(|(i, v)| (i, *v)).collect::<Vec<_>>(),
+            [(0, 0), (1, 11), (2, 2), (3, 30), (4, 4), (5, 50)]
+        );
         assert_eq!(slab.bound(), 6);
     }
 

@@ -47,9 +47,20 @@ unsafe impl entry::Object for Av {
     const FCLASS: usize = fi::FI_CLASS_AV;
 }
 
-static FID_OPS: fi::fi_ops = fi::fi_ops { close, bind, ..fi::FI_OPS_NOSYS };
-static OPS: fi::fi_ops_av =
-    fi::fi_ops_av { insert, insertsvc, insertsym, remove, lookup, straddr, ..fi::FI_OPS_AV_NOSYS };
+static FID_OPS: fi::fi_ops = fi::fi_ops {
+    close,
+    bind,
+    ..fi::FI_OPS_NOSYS
+};
+static OPS: fi::fi_ops_av = fi::fi_ops_av {
+    insert,
+    insertsvc,
+    insertsym,
+    remove,
+    lookup,
+    straddr,
+    ..fi::FI_OPS_AV_NOSYS
+};
 
 /// `int fi_av_open(struct fid_domain *, struct fi_av_attr *, struct fid_av **, void *context)`
 pub(crate) unsafe extern "C" fn open(
@@ -175,7 +186,14 @@ unsafe extern "C" fn lookup(
     entry::guard_int(|| {
         // SAFETY: a live vector, by the contract of fi_av_lookup.
         let av = unsafe { entry::object::<Av, _>(av) }?;
-        let bytes = av.dom.gate.lock().avs.get(av.index).and_then(|s| s.bytes(fi_addr)).ok_or(fi::FI_EINVAL)?;
+        let bytes = av
+            .dom
+            .gate
+            .lock()
+            .avs
+            .get(av.index)
+            .and_then(|s| s.bytes(fi_addr))
+            .ok_or(fi::FI_EINVAL)?;
         // SAFETY: null or the length of the buffer, by the contract of fi_av_lookup.
         let room = unsafe { addrlen.as_ref() }.copied().ok_or(fi::FI_EINVAL)?;
         if room > 0 && addr.is_null() {
@@ -198,7 +216,9 @@ unsafe extern "C" fn straddr(
         // SAFETY: null or an address of this format, by the contract of fi_av_straddr.
         let bytes = unsafe { addr.cast::<Bytes>().as_ref() };
         // SAFETY: null or the length of the buffer, by the contract of fi_av_straddr.
-        let (Some(bytes), Some(room)) = (bytes, unsafe { len.as_ref() }.copied()) else { return ptr::null() };
+        let (Some(bytes), Some(room)) = (bytes, unsafe { len.as_ref() }.copied()) else {
+            return ptr::null();
+        };
         let text = Addr::from_bytes(bytes).map_or_else(|| "not an address".to_owned(), |a| a.to_string());
         // SAFETY: not null; with the NUL, as libfabric counts.
         let stored = unsafe { entry::put(len, text.len() + 1) };
@@ -241,12 +261,20 @@ impl Report {
         if flags & !(fi::FI_MORE | fi::FI_SYNC_ERR) != 0 {
             return Err(fi::FI_EBADFLAGS);
         }
-        let errors: *mut c_int =
-            if flags & fi::FI_SYNC_ERR == 0 { ptr::null_mut() } else { context.cast() };
+        let errors: *mut c_int = if flags & fi::FI_SYNC_ERR == 0 {
+            ptr::null_mut()
+        } else {
+            context.cast()
+        };
         if flags & fi::FI_SYNC_ERR != 0 && errors.is_null() && count > 0 {
             return Err(fi::FI_EINVAL);
         }
-        Ok(Report { fi_addr, errors, context, count })
+        Ok(Report {
+            fi_addr,
+            errors,
+            context,
+            count,
+        })
     }
 
     fn put(&self, at: usize, outcome: Result<u64, Errno>) {
@@ -269,11 +297,7 @@ impl Report {
 }
 
 impl Av {
-    fn open(
-        dom: &Arc<DomainShared>,
-        attr: &fi::fi_av_attr,
-        context: *mut c_void,
-    ) -> Result<Box<Av>, Errno> {
+    fn open(dom: &Arc<DomainShared>, attr: &fi::fi_av_attr, context: *mut c_void) -> Result<Box<Av>, Errno> {
         if attr.type_ > fi::FI_AV_TABLE {
             return Err(fi::FI_EINVAL);
         }
@@ -288,7 +312,11 @@ impl Av {
         let index = dom.gate.lock().avs.insert(state).ok_or(fi::FI_ENOMEM)?;
         Ok(Box::new(Av {
             fid: fi::fid_av {
-                fid: fi::fid { fclass: fi::FI_CLASS_AV, context, ops: &raw const FID_OPS },
+                fid: fi::fid {
+                    fclass: fi::FI_CLASS_AV,
+                    context,
+                    ops: &raw const FID_OPS,
+                },
                 ops: &raw const OPS,
             },
             dom: Arc::clone(dom),
@@ -398,7 +426,11 @@ impl Av {
 
 /// The address `n` nodes and `s` services behind those named, as fi_av_insertsym counts them.
 fn named(node: Option<&CStr>, n: usize, service: &CStr, s: usize) -> Option<Bytes> {
-    let service = if s == 0 { service.to_owned() } else { count_up(service, s)? };
+    let service = if s == 0 {
+        service.to_owned()
+    } else {
+        count_up(service, s)?
+    };
     let numeric = node.and_then(|node| node.to_str().ok()?.parse::<Ipv4Addr>().ok());
     let (ip, port) = match (node, numeric) {
         (Some(_), Some(first)) => {

@@ -44,7 +44,9 @@ impl AvState {
     }
 
     fn entry(&self, fi_addr: u64) -> Option<&AvEntry> {
-        self.entries.get(usize::try_from(fi_addr).ok()?).filter(|e| e.refs != 0)
+        self.entries
+            .get(usize::try_from(fi_addr).ok()?)
+            .filter(|e| e.refs != 0)
     }
 
     /// The peer an `fi_addr_t` names.
@@ -66,7 +68,11 @@ impl AvState {
 
     /// Adds a peer; `None` when the vector cannot take more.
     pub(crate) fn insert(&mut self, id: PortId, bytes: [u8; ADDR_LEN]) -> Option<u64> {
-        if let Some(entry) = self.by_id.get(&id).and_then(|index| self.entries.get_mut(*index as usize)) {
+        if let Some(entry) = self
+            .by_id
+            .get(&id)
+            .and_then(|index| self.entries.get_mut(*index as usize))
+        {
             entry.refs = entry.refs.checked_add(1)?;
             return self.find(id);
         }
@@ -75,7 +81,9 @@ impl AvState {
             *self.entries.get_mut(index as usize)? = new;
             index
         } else {
-            let index = u32::try_from(self.entries.len()).ok().filter(|i| *i != u32::MAX)?;
+            let index = u32::try_from(self.entries.len())
+                .ok()
+                .filter(|i| *i != u32::MAX)?;
             self.entries.push(new);
             index
         };
@@ -86,8 +94,12 @@ impl AvState {
 
     /// Removes one insertion; false when `fi_addr` names nothing.
     pub(crate) fn remove(&mut self, fi_addr: u64) -> bool {
-        let Ok(index) = u32::try_from(fi_addr) else { return false };
-        let Some(entry) = self.entries.get_mut(index as usize).filter(|e| e.refs != 0) else { return false };
+        let Ok(index) = u32::try_from(fi_addr) else {
+            return false;
+        };
+        let Some(entry) = self.entries.get_mut(index as usize).filter(|e| e.refs != 0) else {
+            return false;
+        };
         entry.refs -= 1;
         if entry.refs == 0 {
             self.by_id.remove(&entry.id);

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-#![expect(unsafe_code, reason = "thunks: entries are written into the caller's buffer in the caller's format")]
+#![expect(
+    unsafe_code,
+    reason = "thunks: entries are written into the caller's buffer in the caller's format"
+)]
 //! Completion queues: the C object around a [`CqState`].
 //!
 //! Not about what completes (`data`) nor about how a reader sleeps (`wait`). A read progresses the endpoints bound to the
@@ -49,7 +52,11 @@ unsafe impl entry::Object for Cq {
     const FCLASS: usize = fi::FI_CLASS_CQ;
 }
 
-static FID_OPS: fi::fi_ops = fi::fi_ops { close, control, ..fi::FI_OPS_NOSYS };
+static FID_OPS: fi::fi_ops = fi::fi_ops {
+    close,
+    control,
+    ..fi::FI_OPS_NOSYS
+};
 static OPS: fi::fi_ops_cq = fi::fi_ops_cq {
     read,
     readfrom,
@@ -137,7 +144,11 @@ unsafe extern "C" fn sread(
         // SAFETY: a live queue, by the contract of fi_cq_sread.
         let cq = unsafe { entry::object::<Cq, _>(cq) }?;
         // SAFETY: room for count entries of the queue's format.
-        cq.sread(&unsafe { Entries::new(buf, count, ptr::null_mut()) }, cond.addr(), timeout)
+        cq.sread(
+            &unsafe { Entries::new(buf, count, ptr::null_mut()) },
+            cond.addr(),
+            timeout,
+        )
     })
 }
 
@@ -153,7 +164,11 @@ unsafe extern "C" fn sreadfrom(
         // SAFETY: a live queue, by the contract of fi_cq_sreadfrom.
         let cq = unsafe { entry::object::<Cq, _>(cq) }?;
         // SAFETY: room for count entries of the queue's format, and for count addresses.
-        cq.sread(&unsafe { Entries::new(buf, count, src_addr) }, cond.addr(), timeout)
+        cq.sread(
+            &unsafe { Entries::new(buf, count, src_addr) },
+            cond.addr(),
+            timeout,
+        )
     })
 }
 
@@ -171,7 +186,11 @@ unsafe extern "C" fn readerr(cq: *mut fi::fid_cq, buf: *mut fi::fi_cq_err_entry,
         unsafe { ptr::copy_nonoverlapping(buf.cast::<u8>(), local.as_mut_ptr().cast::<u8>(), len) };
         // SAFETY: integers and raw pointers: any bytes are a value, and none is uninitialised.
         let mut e = unsafe { local.assume_init() };
-        let room = if len > offset_of!(fi::fi_cq_err_entry, err_data_size) { e.err_data_size } else { 0 };
+        let room = if len > offset_of!(fi::fi_cq_err_entry, err_data_size) {
+            e.err_data_size
+        } else {
+            0
+        };
         let found = cq.take_error(&mut e, room)?;
         if let Some(data) = found {
             // SAFETY: `take_error` leaves err_data alone when it returns data, at most the err_data_size bytes it has room for.
@@ -215,7 +234,11 @@ impl Entries {
     #[inline]
     unsafe fn new(buf: *mut c_void, count: usize, src: *mut fi::fi_addr_t) -> Entries {
         // Without a buffer the call is there for progress only.
-        Entries { buf: buf.cast(), src, count: if buf.is_null() { 0 } else { count } }
+        Entries {
+            buf: buf.cast(),
+            src,
+            count: if buf.is_null() { 0 } else { count },
+        }
     }
 
     #[inline]
@@ -280,7 +303,11 @@ impl Cq {
         let index = dom.gate.lock().cqs.insert(state).ok_or(fi::FI_ENOMEM)?;
         Ok(Box::new(Cq {
             fid: fi::fid_cq {
-                fid: fi::fid { fclass: fi::FI_CLASS_CQ, context, ops: &raw const FID_OPS },
+                fid: fi::fid {
+                    fclass: fi::FI_CLASS_CQ,
+                    context,
+                    ops: &raw const FID_OPS,
+                },
                 ops: &raw const OPS,
             },
             dom: Arc::clone(dom),
@@ -359,7 +386,11 @@ impl Cq {
     }
 
     fn sread(&self, out: &Entries, cond: usize, timeout: c_int) -> Result<isize, Errno> {
-        let want = if self.threshold { cond.clamp(1, out.count.max(1)) } else { 1 };
+        let want = if self.threshold {
+            cond.clamp(1, out.count.max(1))
+        } else {
+            1
+        };
         let look = |st: &mut DomainState| {
             let cq = st.cqs.get_mut(self.index)?;
             if cq.ready() >= want || cq.has_error() {
@@ -413,7 +444,13 @@ impl Cq {
         let mut st = self.dom.gate.lock();
         let cq = st.cqs.get_mut(self.index).ok_or(fi::FI_EINVAL)?;
         cq.lent = Vec::new();
-        let CqError { c, err, prov_errno, olen, mut err_data } = cq.take_error().ok_or(fi::FI_EAGAIN)?;
+        let CqError {
+            c,
+            err,
+            prov_errno,
+            olen,
+            mut err_data,
+        } = cq.take_error().ok_or(fi::FI_EAGAIN)?;
         cq.empty_polls = 0;
         e.op_context = ptr::with_exposed_provenance_mut(c.context);
         e.flags = c.flags;
@@ -432,12 +469,18 @@ impl Cq {
         }
         cq.lent = err_data;
         e.err_data_size = cq.lent.len();
-        e.err_data = if cq.lent.is_empty() { ptr::null_mut() } else { cq.lent.as_mut_ptr().cast() };
+        e.err_data = if cq.lent.is_empty() {
+            ptr::null_mut()
+        } else {
+            cq.lent.as_mut_ptr().cast()
+        };
         Ok(None)
     }
 
     /// For `fi_trywait`.
     pub(crate) fn try_wait(&self) -> Result<(), Errno> {
-        wait::try_wait(&self.dom, self.target(), |st| st.cqs.get(self.index).is_some_and(|cq| !cq.is_empty()))
+        wait::try_wait(&self.dom, self.target(), |st| {
+            st.cqs.get(self.index).is_some_and(|cq| !cq.is_empty())
+        })
     }
 }

@@ -172,11 +172,15 @@ impl CqState {
         let n = max.min(self.ready());
         for i in 0..n {
             if self.head == self.tail {
-                let Some(c) = self.overflow.pop_front() else { return i };
+                let Some(c) = self.overflow.pop_front() else {
+                    return i;
+                };
                 put(i, &c);
             } else {
                 let mask = self.ring.len() - 1;
-                let Some(c) = self.ring.get(self.head & mask) else { return i };
+                let Some(c) = self.ring.get(self.head & mask) else {
+                    return i;
+                };
                 put(i, c);
                 self.head = self.head.wrapping_add(1);
             }
@@ -187,7 +191,11 @@ impl CqState {
 
     /// Takes the error that is next.
     pub(crate) fn take_error(&mut self) -> Option<CqError> {
-        if self.error_is_next() { self.errors.pop_front().map(|(_, e)| e) } else { None }
+        if self.error_is_next() {
+            self.errors.pop_front().map(|(_, e)| e)
+        } else {
+            None
+        }
     }
 }
 
@@ -200,11 +208,18 @@ mod tests {
     }
 
     fn done(context: usize) -> Completion {
-        Completion { context, ..Completion::default() }
+        Completion {
+            context,
+            ..Completion::default()
+        }
     }
 
     fn failed(context: usize) -> CqError {
-        CqError { c: done(context), err: 5, ..CqError::default() }
+        CqError {
+            c: done(context),
+            err: 5,
+            ..CqError::default()
+        }
     }
 
     fn take(q: &mut CqState, max: usize) -> Vec<usize> {

@@ -42,14 +42,24 @@ pub(super) struct AutoProgress {
 impl AutoProgress {
     pub(super) fn new() -> Result<AutoProgress, Errno> {
         let waiter = Waiter::new().map_err(|e| entry::errno(&e))?;
-        Ok(AutoProgress { waiter: Arc::new(waiter), stop: Arc::new(Flag::new(false)), thread: Mutex::new(None) })
+        Ok(AutoProgress {
+            waiter: Arc::new(waiter),
+            stop: Arc::new(Flag::new(false)),
+            thread: Mutex::new(None),
+        })
     }
 
     /// Starts the thread, deaf to signals: they are the application's.
     pub(super) fn start(&self, dom: &Arc<DomainShared>) -> Result<(), Errno> {
-        let worker = Worker { dom: Arc::clone(dom), waiter: Arc::clone(&self.waiter), stop: Arc::clone(&self.stop) };
+        let worker = Worker {
+            dom: Arc::clone(dom),
+            waiter: Arc::clone(&self.waiter),
+            stop: Arc::clone(&self.stop),
+        };
         let blocked = BlockedSignals::all();
-        let thread = std::thread::Builder::new().name("scif-progress".to_owned()).spawn(move || worker.run());
+        let thread = std::thread::Builder::new()
+            .name("scif-progress".to_owned())
+            .spawn(move || worker.run());
         drop(blocked);
         let thread = thread.map_err(|e| e.raw_os_error().unwrap_or(fi::FI_ENOMEM))?;
         *self.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
@@ -144,7 +154,11 @@ impl Worker {
             self.waiter.drain();
             st.auto_armed = enabled(st);
             for at in 0..st.auto_armed.len() {
-                st.auto_armed.get(at).copied().into_iter().for_each(|ep| arm_ep(st, ep));
+                st.auto_armed
+                    .get(at)
+                    .copied()
+                    .into_iter()
+                    .for_each(|ep| arm_ep(st, ep));
             }
             let before = activity(st);
             progress_all(st);
@@ -167,7 +181,11 @@ impl Worker {
 }
 
 fn enabled(st: &DomainState) -> Vec<u32> {
-    st.eps.iter().filter(|(_, ep)| ep.enabled).map(|(index, _)| index).collect()
+    st.eps
+        .iter()
+        .filter(|(_, ep)| ep.enabled)
+        .map(|(index, _)| index)
+        .collect()
 }
 
 fn progress_all(st: &mut DomainState) {
@@ -180,6 +198,8 @@ fn progress_all(st: &mut DomainState) {
 fn activity(st: &DomainState) -> u64 {
     st.eps.iter().fold(0, |sum, (_, ep)| {
         let s = &ep.stats;
-        [s.sent, s.received, s.ring, s.mapped, s.process_vm, s.both_sides].iter().fold(sum, |sum, p| sum.wrapping_add(p.ops))
+        [s.sent, s.received, s.ring, s.mapped, s.process_vm, s.both_sides]
+            .iter()
+            .fold(sum, |sum, p| sum.wrapping_add(p.ops))
     })
 }

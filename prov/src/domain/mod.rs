@@ -81,7 +81,9 @@ pub(crate) struct DomainShared {
 
 impl fmt::Debug for DomainShared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DomainShared").field("api", &self.api).finish_non_exhaustive()
+        f.debug_struct("DomainShared")
+            .field("api", &self.api)
+            .finish_non_exhaustive()
     }
 }
 
@@ -98,7 +100,12 @@ unsafe impl entry::Object for Domain {
     const FCLASS: usize = fi::FI_CLASS_DOMAIN;
 }
 
-static FID_OPS: fi::fi_ops = fi::fi_ops { close, bind, control, ..fi::FI_OPS_NOSYS };
+static FID_OPS: fi::fi_ops = fi::fi_ops {
+    close,
+    bind,
+    control,
+    ..fi::FI_OPS_NOSYS
+};
 static OPS: fi::fi_ops_domain = fi::fi_ops_domain {
     av_open: av::open,
     cq_open: cq::open,
@@ -228,7 +235,11 @@ impl Domain {
         }
         Ok(Box::new(Domain {
             fid: fi::fid_domain {
-                fid: fi::fid { fclass: fi::FI_CLASS_DOMAIN, context, ops: &raw const FID_OPS },
+                fid: fi::fid {
+                    fclass: fi::FI_CLASS_DOMAIN,
+                    context,
+                    ops: &raw const FID_OPS,
+                },
                 ops: &raw const OPS,
                 mr: &raw const mr::OPS,
             },
@@ -247,8 +258,16 @@ fn mr_modes(mode: c_int) -> (bool, bool) {
 }
 
 /// The bytes of a `struct fi_eq_entry`.
-pub(crate) fn eq_entry<F>(fid: *const F, context: *mut c_void, data: u64) -> [u8; size_of::<fi::fi_eq_entry>()] {
-    let fields = [fid.expose_provenance().to_ne_bytes(), context.expose_provenance().to_ne_bytes(), data.to_ne_bytes()];
+pub(crate) fn eq_entry<F>(
+    fid: *const F,
+    context: *mut c_void,
+    data: u64,
+) -> [u8; size_of::<fi::fi_eq_entry>()] {
+    let fields = [
+        fid.expose_provenance().to_ne_bytes(),
+        context.expose_provenance().to_ne_bytes(),
+        data.to_ne_bytes(),
+    ];
     let mut bytes = [0; size_of::<fi::fi_eq_entry>()];
     for (to, from) in bytes.iter_mut().zip(fields.as_flattened()) {
         *to = *from;

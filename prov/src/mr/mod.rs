@@ -46,8 +46,18 @@ unsafe impl entry::Object for Mr {
     const FCLASS: usize = fi::FI_CLASS_MR;
 }
 
-static FID_OPS: fi::fi_ops = fi::fi_ops { close, bind, control, ..fi::FI_OPS_NOSYS };
-pub(crate) static OPS: fi::fi_ops_mr = fi::fi_ops_mr { reg, regv, regattr, ..fi::FI_OPS_MR_NOSYS };
+static FID_OPS: fi::fi_ops = fi::fi_ops {
+    close,
+    bind,
+    control,
+    ..fi::FI_OPS_NOSYS
+};
+pub(crate) static OPS: fi::fi_ops_mr = fi::fi_ops_mr {
+    reg,
+    regv,
+    regattr,
+    ..fi::FI_OPS_MR_NOSYS
+};
 
 /// What the three registration calls come down to.
 struct Request<'a> {
@@ -71,8 +81,18 @@ unsafe extern "C" fn reg(
     context: *mut c_void,
 ) -> c_int {
     entry::guard_int(|| {
-        let iov = [fi::iovec { iov_base: buf.cast_mut(), iov_len: len }];
-        let request = Request { iov: &iov, access, offset, requested_key, context, base: None };
+        let iov = [fi::iovec {
+            iov_base: buf.cast_mut(),
+            iov_len: len,
+        }];
+        let request = Request {
+            iov: &iov,
+            access,
+            offset,
+            requested_key,
+            context,
+            base: None,
+        };
         // SAFETY: fid and mr are as fi_mr_reg demands.
         unsafe { register(fid, &request, mr) }
     })
@@ -95,7 +115,14 @@ unsafe extern "C" fn regv(
         }
         // SAFETY: count elements, by the contract of fi_mr_regv.
         let iov = unsafe { entry::slice(iov, count) }?;
-        let request = Request { iov, access, offset, requested_key, context, base: None };
+        let request = Request {
+            iov,
+            access,
+            offset,
+            requested_key,
+            context,
+            base: None,
+        };
         // SAFETY: fid and mr are as fi_mr_regv demands.
         unsafe { register(fid, &request, mr) }
     })
@@ -119,7 +146,13 @@ unsafe extern "C" fn regattr(
         }
         let mut local = MaybeUninit::<fi::fi_mr_attr>::zeroed();
         // SAFETY: the caller's attributes have at least this length in its interface version, and so has the local copy.
-        unsafe { ptr::copy_nonoverlapping(attr.cast::<u8>(), local.as_mut_ptr().cast(), attr_len(domain.shared.api)) };
+        unsafe {
+            ptr::copy_nonoverlapping(
+                attr.cast::<u8>(),
+                local.as_mut_ptr().cast(),
+                attr_len(domain.shared.api),
+            )
+        };
         // SAFETY: integers and raw pointers: any bytes are a value, and none is uninitialised.
         let attr = unsafe { local.assume_init() };
         if attr.iov_count > attr::MR_IOV_LIMIT {
@@ -255,16 +288,28 @@ impl Mr {
             unsafe { Mem::new(piece.iov_base.cast(), piece.iov_len) }
         });
         let pieces: Vec<Mem> = pieces.collect();
-        let region =
-            Region { iov: &pieces, access: request.access, requested_key: request.requested_key, base };
+        let region = Region {
+            iov: &pieces,
+            access: request.access,
+            requested_key: request.requested_key,
+            base,
+        };
         let (index, key) = {
             let mut st = dom.gate.lock();
             let index = st.mrs.register(&region)?;
             (index, st.mrs.key(index))
         };
-        let fid = fi::fid { fclass: fi::FI_CLASS_MR, context: request.context, ops: &raw const FID_OPS };
+        let fid = fi::fid {
+            fclass: fi::FI_CLASS_MR,
+            context: request.context,
+            ops: &raw const FID_OPS,
+        };
         let mut mr = Box::new(Mr {
-            fid: fi::fid_mr { fid, mem_desc: ptr::null_mut(), key },
+            fid: fi::fid_mr {
+                fid,
+                mem_desc: ptr::null_mut(),
+                key,
+            },
             dom: Arc::clone(dom),
             index,
         });

@@ -101,7 +101,14 @@ pub(crate) struct MrTable {
 impl MrTable {
     /// `virt_addr`: peers name target addresses, not offsets; `prov_key`: this table chooses the keys.
     pub(crate) fn new(virt_addr: bool, prov_key: bool, shared: Option<Arc<SharedKeys>>) -> MrTable {
-        MrTable { entries: Slab::new(), by_key: HashMap::default(), shared, virt_addr, prov_key, next_key: 1 }
+        MrTable {
+            entries: Slab::new(),
+            by_key: HashMap::default(),
+            shared,
+            virt_addr,
+            prov_key,
+            next_key: 1,
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -117,7 +124,11 @@ impl MrTable {
 
     fn choose_key(&mut self, requested: u64) -> Result<u64, Errno> {
         if !self.prov_key {
-            return if self.by_key.contains_key(&requested) { Err(fi::FI_ENOKEY) } else { Ok(requested) };
+            return if self.by_key.contains_key(&requested) {
+                Err(fi::FI_ENOKEY)
+            } else {
+                Ok(requested)
+            };
         }
         loop {
             let key = self.next_key;
@@ -146,7 +157,11 @@ impl MrTable {
             self.holds(base, region.iov)?;
         }
         let remote = region.access & REMOTE != 0;
-        let key = if remote { self.choose_key(region.requested_key)? } else { fi::FI_KEY_NOTAVAIL };
+        let key = if remote {
+            self.choose_key(region.requested_key)?
+        } else {
+            fi::FI_KEY_NOTAVAIL
+        };
         let pieces = match region.iov {
             [one] => Pieces::One(*one),
             many => Pieces::Many(many.into()),
@@ -184,13 +199,19 @@ impl MrTable {
                     .is_some_and(|end| end <= piece.len())
             })
         };
-        if iov.iter().all(inside) { Ok(()) } else { Err(fi::FI_EINVAL) }
+        if iov.iter().all(inside) {
+            Ok(())
+        } else {
+            Err(fi::FI_EINVAL)
+        }
     }
 
     /// Lets peers find a region of one piece; a full table only means that they ask.
     fn publish(&mut self, index: u32) {
         let Some(shared) = &self.shared else { return };
-        let Some(entry) = self.entries.get_mut(index) else { return };
+        let Some(entry) = self.entries.get_mut(index) else {
+            return;
+        };
         let Pieces::One(piece) = &entry.pieces else { return };
         entry.slot = shared.insert(KeyEntry {
             key: entry.key,
@@ -322,7 +343,12 @@ mod tests {
     }
 
     fn region(iov: &[Mem], access: u64, key: u64) -> Region<'_> {
-        Region { iov, access, requested_key: key, base: None }
+        Region {
+            iov,
+            access,
+            requested_key: key,
+            base: None,
+        }
     }
 
     fn table(virt_addr: bool, prov_key: bool) -> MrTable {
@@ -352,7 +378,8 @@ mod tests {
     #[test]
     fn bounds_and_rights() {
         let mut t = table(false, false);
-        t.register(&region(&[mem(0, 64)], fi::FI_REMOTE_READ | fi::FI_SEND, 0)).unwrap();
+        t.register(&region(&[mem(0, 64)], fi::FI_REMOTE_READ | fi::FI_SEND, 0))
+            .unwrap();
         assert_eq!(look(&t, 0, 0, 64, fi::FI_REMOTE_READ), Ok(vec![(0, 64)]));
         assert_eq!(look(&t, 0, 64, 0, fi::FI_REMOTE_READ), Ok(vec![]));
         assert_eq!(look(&t, 0, 1, 64, fi::FI_REMOTE_READ), Err(fi::FI_EACCES));
@@ -367,7 +394,10 @@ mod tests {
         let iov = [mem(1000, 10), mem(5000, 0), mem(2000, 10), mem(3000, 10)];
         let index = t.register(&region(&iov, RW, 77)).unwrap();
         let key = t.key(index);
-        assert_eq!(look(&t, key, 5, 20, RW), Ok(vec![(1005, 5), (2000, 10), (3000, 5)]));
+        assert_eq!(
+            look(&t, key, 5, 20, RW),
+            Ok(vec![(1005, 5), (2000, 10), (3000, 5)])
+        );
         assert_eq!(look(&t, key, 10, 10, RW), Ok(vec![(2000, 10)]));
         assert_eq!(look(&t, key, 29, 1, RW), Ok(vec![(3009, 1)]));
         assert_eq!(look(&t, key, 29, 2, RW), Err(fi::FI_EACCES));
@@ -379,7 +409,9 @@ mod tests {
         let mut user = table(false, false);
         let first = user.register(&region(&iov, RW, 9)).unwrap();
         assert_eq!(user.register(&region(&iov, RW, 9)), Err(fi::FI_ENOKEY));
-        let local = user.register(&region(&iov, fi::FI_SEND | fi::FI_READ, 9)).unwrap();
+        let local = user
+            .register(&region(&iov, fi::FI_SEND | fi::FI_READ, 9))
+            .unwrap();
         assert_eq!(user.key(local), fi::FI_KEY_NOTAVAIL);
         assert_eq!(user.remove(first), Ok(None));
         assert_eq!(user.remove(first), Err(fi::FI_EINVAL));
@@ -403,7 +435,10 @@ mod tests {
     fn impossible_regions_are_refused() {
         let mut t = table(true, true);
         assert_eq!(t.register(&region(&[], RW, 0)), Err(fi::FI_EINVAL));
-        assert_eq!(t.register(&region(&[mem(usize::MAX - 1, 4)], RW, 0)), Err(fi::FI_EINVAL));
+        assert_eq!(
+            t.register(&region(&[mem(usize::MAX - 1, 4)], RW, 0)),
+            Err(fi::FI_EINVAL)
+        );
         assert_eq!(t.len(), 0);
     }
 
@@ -413,7 +448,10 @@ mod tests {
         let base = t.register(&region(&[mem(4096, 4096)], fi::FI_SEND, 0)).unwrap();
         let inside = [mem(5000, 100)];
         let outside = [mem(8000, 4096)];
-        let part = |iov| Region { base: Some(base), ..region(iov, RW, 0) };
+        let part = |iov| Region {
+            base: Some(base),
+            ..region(iov, RW, 0)
+        };
         assert_eq!(t.register(&part(&outside)), Err(fi::FI_EINVAL));
         let index = t.register(&part(&inside)).unwrap();
         assert_eq!(t.remove(base), Err(fi::FI_EBUSY));

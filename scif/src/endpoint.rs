@@ -45,11 +45,12 @@ pub enum CloseHow {
 #[derive(Debug)]
 pub struct Endpoint {
     bell: Bell,
-    conns: Slab<Connection>,
-    port: Box<dyn Port>,
-    id: PortId,
     /// Our own bell as a peer has it: a wake-up over a link becomes a bit in it.
     own_bell: BellHandle,
+    conns: Slab<Connection>,
+    /// Holds the memory of the bell, so it goes after the views of it.
+    port: Box<dyn Port>,
+    id: PortId,
     /// Connections that may have news though nothing arrives.
     restless: Vec<ConnId>,
     ready: Vec<ConnId>,
@@ -64,11 +65,7 @@ impl Endpoint {
     /// [`Error::PortInUse`], [`Error::NoPorts`], or what the system says when descriptors or memory are short.
     pub fn bind(node: &Arc<Node>, port: u16, exports: Exports) -> Result<Endpoint> {
         let bell = node.transport().share("scif:bell", BELL_BYTES, Writers::Peers)?;
-        let misplaced = |_| Error::Config("bell misplaced".to_owned());
-        let (owner, own_bell) = (
-            bell.map.bell().map_err(misplaced)?,
-            bell.map.bell_handle().map_err(misplaced)?,
-        );
+        let (owner, own_bell) = (bell.map.bell()?, bell.map.bell_handle()?);
         let port = node.transport_arc().bind(
             port,
             Shown {
@@ -114,8 +111,7 @@ impl Endpoint {
         }
         let id = self.conns.next_id().ok_or(Error::Again)?;
         let opened = self.port.connect(dst, id)?;
-        let connection =
-            Connection::new(opened).map_err(|_| Error::Config("segment misplaced".to_owned()))?;
+        let connection = Connection::new(opened)?;
         let id = self.conns.insert(connection).ok_or(Error::Again)?;
         self.restless.push(id);
         Ok(id)

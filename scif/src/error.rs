@@ -8,6 +8,7 @@ use std::fmt;
 use rustix::io::Errno;
 
 use crate::addr::PortId;
+use crate::sys::mmap::OutOfRange;
 
 /// The result of a call into the engine.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -106,6 +107,16 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+/// A view that does not fit its mapping: the sizes here and there disagree, which no caller can mend.
+impl From<OutOfRange> for Error {
+    fn from(_: OutOfRange) -> Error {
+        Error::Os {
+            call: "view of shared memory",
+            errno: Errno::FAULT,
+        }
+    }
+}
 
 /// Why a connection ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

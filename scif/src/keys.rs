@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use scif_ring::{KEYTABLE_BYTES, KeyEntry, KeyTable};
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::node::Node;
 use crate::sys::fork;
 use crate::transport::{Shared, Writers};
@@ -38,10 +38,7 @@ impl SharedKeys {
         let shared = node
             .transport()
             .share("scif:keys", KEYTABLE_BYTES, Writers::Owner)?;
-        let table = shared
-            .map
-            .key_table()
-            .map_err(|_| Error::Config("key table misplaced".to_owned()))?;
+        let table = shared.map.key_table()?;
         Ok(Arc::new(SharedKeys {
             table: Mutex::new(table),
             generation: fork::generation(),

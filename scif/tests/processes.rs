@@ -504,7 +504,8 @@ fn other_users_are_refused_unless_configured() {
     let mut endpoint = Endpoint::bind(&node, 0, Exports::default()).unwrap();
     let mut events = Vec::new();
     // They do not allow us.
-    assert!(knock(endpoint.id().port, "").1.join(" ").contains("Denied"));
+    let words = knock(endpoint.id().port, "").1;
+    assert!(words.join(" ").contains("Denied"), "{words:?}");
     endpoint.poll_links(&mut events);
     // We do not allow them: they hear of it when we look.
     let port = endpoint.id().port;

@@ -144,11 +144,6 @@ impl PrivateFd {
     pub(crate) fn is_inherited(&self) -> bool {
         self.generation != generation()
     }
-
-    /// Its number, while it is open.
-    pub(crate) fn number(&self) -> RawFd {
-        self.as_fd().as_raw_fd()
-    }
 }
 
 impl AsFd for PrivateFd {

@@ -228,7 +228,7 @@ impl Port for LocalPort {
             None => return Err(Error::Refused(dst)),
         };
         let segment = self.local.share("scif:conn", SEGMENT_BYTES, Writers::Peers)?.map;
-        write_header(&segment).map_err(|_| Error::Config("segment misplaced".to_owned()))?;
+        write_header(&segment)?;
         let pipe = Arc::new(Pipe::default());
         pipe.attach(Side::Opener, Arc::clone(&self.door), id);
         let mut inbox = lock(&door.inbox);

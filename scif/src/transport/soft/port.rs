@@ -4,7 +4,7 @@
 //! Not about one connection once it is made (`link`).
 
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::io::Errno;
@@ -32,6 +32,8 @@ const MUTE_MAX: usize = 256;
 const MUTE_NS: u64 = 10_000_000_000;
 /// What the kernel queues for us; it caps this at `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
+/// How long requests wait when there is no descriptor for them.
+const PARKED_NS: u64 = 50_000_000;
 /// A received descriptor needs a number: so many below the limit must be left.
 const SPARE_FDS: u64 = 8;
 
@@ -43,6 +45,8 @@ const MUTE: u64 = 2;
 fn token(kind: u64, id: ConnId) -> u64 {
     kind << 62 | u64::from(id.generation) << 32 | u64::from(id.index)
 }
+
+const LISTENER_TOKEN: u64 = LISTENER << 62;
 
 /// The connection a token of kind CONN stands for.
 #[expect(clippy::cast_possible_truncation, reason = "takes the token apart")]
@@ -87,6 +91,8 @@ pub(super) struct SoftPort {
     source_serial: u32,
     mute_serial: u32,
     tokens: Vec<u64>,
+    /// Since when the listener is not waited for: it would keep sleepers awake with requests that nothing can take.
+    parked_ns: Option<u64>,
 }
 
 impl SoftPort {
@@ -106,16 +112,7 @@ impl SoftPort {
             .with_descriptor(Epoll::new)
             .map_err(Error::os("epoll_create"))?;
         epoll
-            .add(
-                &listener,
-                token(
-                    LISTENER,
-                    ConnId {
-                        index: 0,
-                        generation: 0,
-                    },
-                ),
-            )
+            .add(&listener, LISTENER_TOKEN)
             .map_err(Error::os("epoll_ctl"))?;
         Ok(SoftPort {
             soft,
@@ -129,6 +126,7 @@ impl SoftPort {
             source_serial: 0,
             mute_serial: 0,
             tokens: Vec::new(),
+            parked_ns: None,
         })
     }
 
@@ -141,6 +139,8 @@ impl SoftPort {
                 Err(Errno::AGAIN) => break,
                 Err(errno) => {
                     log::debug!("connections to {} have to wait: accept {errno}", self.id);
+                    self.epoll.remove(&self.listener);
+                    self.parked_ns = Some(now_ns());
                     break;
                 }
             };
@@ -186,10 +186,7 @@ impl SoftPort {
 
     /// Takes the hello of a socket if it is there; gives the socket back if not.
     fn hear(&mut self, mute: Mute) -> Option<Mute> {
-        // Descriptors that find no number would be lost, and the packet look garbled.
-        if descriptors_short(&mute.socket) {
-            self.soft.raise_nofile();
-        }
+        self.make_room(&mute.socket);
         let mut buffer = [0u8; PACKET_MAX];
         let received = match unix::receive(&mute.socket, &mut buffer) {
             Err(Errno::AGAIN | Errno::INTR) => return Some(mute),
@@ -212,6 +209,9 @@ impl SoftPort {
                     fds: received.fds,
                 });
             }
+            Some(Ok(Packet::Hello(_))) if received.cut && descriptors_short(&mute.socket) => {
+                refuse(&mute.socket, Reason::Refused(Refusal::Resources));
+            }
             Some(Err(Garbled::Version)) => refuse(&mute.socket, Reason::Refused(Refusal::Version)),
             _ => {
                 log::debug!("hello from {} makes no sense", mute.from);
@@ -219,6 +219,13 @@ impl SoftPort {
             }
         }
         None
+    }
+
+    /// Before descriptors are received: those that find no number are lost, and the packet looks garbled.
+    fn make_room(&self, recent: &impl AsFd) {
+        if descriptors_short(recent) {
+            self.soft.raise_nofile();
+        }
     }
 
     fn hear_mute(&mut self, serial: u32) {
@@ -315,8 +322,10 @@ impl Port for SoftPort {
 
     fn connect(&mut self, dst: PortId, id: ConnId) -> Result<Opened> {
         let (socket, who) = self.reach(dst)?;
+        // For the answer.
+        self.make_room(&socket);
         let segment = self.soft.share("scif:conn", SEGMENT_BYTES, Writers::Peers)?;
-        write_header(&segment.map).map_err(|_| Error::Config("segment misplaced".to_owned()))?;
+        write_header(&segment.map)?;
         let hello = handshake::greeting(&self.soft, &self.shown, false, id);
         let fds = handshake::descriptors(&self.shown, segment.fd.as_ref().map(AsFd::as_fd));
         unix::send(&socket, hello.encode(), &fds).map_err(|errno| match errno {
@@ -325,7 +334,14 @@ impl Port for SoftPort {
                 Error::Again
             }
             Errno::AGAIN | Errno::NOBUFS => Error::Again,
-            Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN => Error::Refused(dst),
+            // It has answered already: it does not want us, whatever we say.
+            Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN => match last_word(&socket) {
+                Some(Packet::No(Reason::Denied)) => Error::Denied {
+                    port: dst,
+                    uid: who.uid,
+                },
+                _ => Error::Refused(dst),
+            },
             errno => Error::Os {
                 call: "sendmsg",
                 errno,
@@ -354,6 +370,16 @@ impl Port for SoftPort {
     }
 
     fn poll(&mut self, ready: &mut Vec<ConnId>) {
+        if self
+            .parked_ns
+            .is_some_and(|since| now_ns().saturating_sub(since) > PARKED_NS)
+        {
+            self.parked_ns = self
+                .epoll
+                .add(&self.listener, LISTENER_TOKEN)
+                .err()
+                .map(|_| now_ns());
+        }
         let mut tokens = std::mem::take(&mut self.tokens);
         if let Err(errno) = self.epoll.wait(Some(0), |token| tokens.push(token)) {
             log::debug!("epoll_wait at {}: {errno}", self.id);
@@ -401,8 +427,19 @@ impl Drop for SoftPort {
 
 /// Whether the descriptors of a packet might find no number below the limit. The lowest free ones are used first, so
 /// a recent one tells how far they reach.
-fn descriptors_short(recent: &PrivateFd) -> bool {
-    u64::from(recent.number().cast_unsigned()) + SPARE_FDS >= process::nofile()
+fn descriptors_short(recent: &impl AsFd) -> bool {
+    u64::from(recent.as_fd().as_raw_fd().cast_unsigned()) + SPARE_FDS >= process::nofile()
+}
+
+/// What a peer said before it hung up.
+fn last_word(socket: &OwnedFd) -> Option<Packet> {
+    let mut buffer = [0u8; PACKET_MAX];
+    let received = match unix::receive(socket, &mut buffer) {
+        // Said once, before what is there to be read.
+        Err(Errno::CONNRESET) => unix::receive(socket, &mut buffer),
+        other => other,
+    };
+    wire::decode(buffer.get(..received.ok()?.bytes)?).ok()
 }
 
 fn bind_port(soft: &Soft, id: PortId) -> Result<(PrivateFd, Option<SocketFile>)> {

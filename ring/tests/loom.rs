@@ -143,7 +143,7 @@ mod models {
     /// Heads over more than one lap of four slots: each arrives whole and in order, and no slot is written
     /// while it is read.
     fn ring_heads() {
-        const N: u8 = 6;
+        const N: u8 = 5;
         let (mut tx, mut rx) = direction::<4, 256>();
         let t = spawn(move || {
             for i in 0..N {

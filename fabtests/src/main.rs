@@ -134,7 +134,7 @@ fn be_parent(args: &Args, target: &Target) -> ExitCode {
             run_one(case, target, strict, &mut score);
         }
     }
-    for line in before.compare("scif") {
+    for line in before.compare("scif", &score.pids) {
         score.failed += 1;
         say(&format!("FAIL     clean-up: {line}"));
     }
@@ -166,6 +166,7 @@ struct Score {
     failed: usize,
     not_run: usize,
     names: Vec<&'static str>,
+    pids: Vec<u32>,
 }
 
 fn run_one(case: &Case, target: &Target, strict: bool, score: &mut Score) {
@@ -174,7 +175,7 @@ fn run_one(case: &Case, target: &Target, strict: bool, score: &mut Score) {
         let _ = write!(out, "running  {}\r", case.name).and_then(|()| out.flush());
     }
     let start = Instant::now();
-    let outcome = driver::run(case, target);
+    let outcome = driver::run(case, target, &mut score.pids);
     let secs = start.elapsed().as_secs_f32();
     match outcome {
         Ok(()) => {

@@ -8,12 +8,15 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::panic::Location;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use libfabric_sys as sys;
 
-use crate::fi::{Av, Buf, Cntr, CntrAttr, Cq, CqAttr, CqErr, Domain, Entry, Ep, Errno, Fabric, Fid};
+use crate::fi::{
+    Av, Buf, Cntr, CntrAttr, Cq, CqAttr, CqErr, Domain, Entry, Ep, Eq, EqAttr, Errno, Fabric, Fid,
+};
 use crate::fi::{Hints, Info, Lib, Mr, MrAsk, Result};
 use crate::harness::{Fail, Outcome, Rank};
 
@@ -39,6 +42,8 @@ pub struct Ask {
     pub counters: u64,
     /// No queue at all: counters only.
     pub no_cq: bool,
+    /// An event queue bound to the endpoint.
+    pub eq: bool,
 }
 
 impl Ask {
@@ -67,11 +72,15 @@ impl Ask {
     }
 }
 
-/// A completion queue and what was read of it but not yet asked for.
+/// A completion, or the error entry that came instead.
+pub type Done = std::result::Result<Entry, CqErr>;
+
+/// A completion queue and what was read of it but not yet asked for. Clones are the same queue.
+#[derive(Clone)]
 pub struct Queue {
     pub cq: Arc<Cq>,
     sources: bool,
-    kept: RefCell<VecDeque<std::result::Result<Entry, CqErr>>>,
+    kept: Rc<RefCell<VecDeque<Done>>>,
 }
 
 impl Queue {
@@ -80,7 +89,7 @@ impl Queue {
         Queue {
             cq,
             sources,
-            kept: RefCell::new(VecDeque::new()),
+            kept: Rc::default(),
         }
     }
 
@@ -109,7 +118,7 @@ impl Queue {
     }
 
     /// The oldest completion or error read so far.
-    pub fn take(&self) -> Option<std::result::Result<Entry, CqErr>> {
+    pub fn take(&self) -> Option<Done> {
         self.kept.borrow_mut().pop_front()
     }
 
@@ -140,6 +149,8 @@ pub struct Rig<'r> {
     pub tx: Queue,
     pub rx: Queue,
     pub counters: Vec<(u64, Arc<Cntr>)>,
+    /// The event queue, when asked for.
+    pub eq: Option<Arc<Eq>>,
     /// Everybody's `fi_addr_t`, by rank.
     pub peers: Vec<u64>,
     /// Everybody's name, by rank.
@@ -233,11 +244,26 @@ impl<'r> Rig<'r> {
             Err(Errno::ENOSYS) => Err(Fail::NotRun("no such completion queue".into())),
             other => Ok(other?),
         };
-        let tx = open_cq()?;
-        let rx = if ask.one_cq { Arc::clone(&tx) } else { open_cq()? };
+        let tx = Queue::new(open_cq()?, ask.sources);
+        let rx = if ask.one_cq {
+            tx.clone()
+        } else {
+            Queue::new(open_cq()?, ask.sources)
+        };
         let av = Av::open(domain, info.domain().av_type, rank.count)?;
         let ep = Ep::open(domain, &info)?;
         ep.attach(&av, 0)?;
+        let eq = if ask.eq {
+            let attr = EqAttr {
+                wait_obj: sys::FI_WAIT_UNSPEC,
+                ..EqAttr::default()
+            };
+            let eq = Eq::open(fabric, attr)?;
+            ep.attach(&eq, 0)?;
+            Some(eq)
+        } else {
+            None
+        };
         let selective = if ask.selective {
             sys::FI_SELECTIVE_COMPLETION
         } else {
@@ -245,10 +271,10 @@ impl<'r> Rig<'r> {
         };
         if !ask.no_cq {
             if ask.one_cq {
-                ep.attach(&tx, sys::FI_TRANSMIT | sys::FI_RECV | selective)?;
+                ep.attach(&tx.cq, sys::FI_TRANSMIT | sys::FI_RECV | selective)?;
             } else {
-                ep.attach(&tx, sys::FI_TRANSMIT | selective)?;
-                ep.attach(&rx, sys::FI_RECV | selective)?;
+                ep.attach(&tx.cq, sys::FI_TRANSMIT | selective)?;
+                ep.attach(&rx.cq, sys::FI_RECV | selective)?;
             }
         }
         let mut counters = Vec::new();
@@ -272,9 +298,10 @@ impl<'r> Rig<'r> {
             domain: Arc::clone(domain),
             ep,
             av,
-            tx: Queue::new(tx, ask.sources),
-            rx: Queue::new(rx, ask.sources),
+            tx,
+            rx,
             counters,
+            eq,
             peers: Vec::new(),
             names: Vec::new(),
             next_key: Cell::new(0x1000),

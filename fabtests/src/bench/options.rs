@@ -77,8 +77,8 @@ pub(crate) struct Options {
     rank: usize,
     #[arg(long, hide = true)]
     cpu: Option<usize>,
-    #[arg(long, hide = true, default_value = "")]
-    segment: PathBuf,
+    #[arg(long, hide = true)]
+    segment: Option<PathBuf>,
 }
 
 const SIZES: [usize; 9] = [
@@ -126,7 +126,7 @@ impl Options {
             rank: self.rank,
             provider: self.rank_of.clone()?,
             lib: self.lib.clone(),
-            segment: self.segment.clone(),
+            segment: self.segment.clone().unwrap_or_default(),
             cpu: self.cpu,
             deny_process_vm: self.deny_process_vm,
         })

@@ -5,23 +5,31 @@ mod atomic;
 mod bad_rma;
 mod cntr;
 mod cq;
+mod eq;
 mod forms;
 mod msg;
+mod multi_recv;
 mod numbers;
+mod peek;
 mod rma;
 mod selftest;
 mod tagged;
+mod wait;
 
 use scif_fabtests::harness::Case;
 
 const AREAS: &[&[Case]] = &[
     msg::CASES,
     tagged::CASES,
+    peek::CASES,
+    multi_recv::CASES,
     rma::CASES,
     bad_rma::CASES,
     atomic::CASES,
     cq::CASES,
     cntr::CASES,
+    eq::CASES,
+    wait::CASES,
 ];
 
 /// Every case, in the order of the areas.

@@ -58,6 +58,8 @@ pub struct Run<'a> {
     started: Instant,
     ranks: Vec<Process>,
     lives: Vec<u32>,
+    /// Every process started.
+    pids: Vec<u32>,
     /// Groups of processes that were replaced.
     groups: Vec<Pid>,
 }
@@ -81,17 +83,18 @@ pub fn rank_args(case: &Case, target: &Target, index: usize, life: u32) -> Vec<s
     words.to_vec()
 }
 
-/// Runs a case to its end, whatever that is; afterwards none of its processes lives.
+/// Runs a case to its end, whatever that is; afterwards none of its processes lives. Their numbers go to `pids`.
 ///
 /// # Errors
 /// [`Fail`] with the report of everything known about the failure.
-pub fn run(case: &Case, target: &Target) -> Outcome {
+pub fn run(case: &Case, target: &Target, pids: &mut Vec<u32>) -> Outcome {
     let mut run = Run {
         case,
         target,
         started: Instant::now(),
         ranks: Vec::new(),
         lives: vec![0; case.ranks],
+        pids: Vec::new(),
         groups: Vec::new(),
     };
     let mut outcome = Ok(());
@@ -110,12 +113,13 @@ pub fn run(case: &Case, target: &Target) -> Outcome {
     if let Err(Fail::Failed(why)) = &mut outcome {
         why.push_str(&run.outputs());
     }
+    pids.append(&mut run.pids);
     run.end();
     outcome
 }
 
 impl Run<'_> {
-    fn spawn(&self, index: usize, life: u32) -> std::io::Result<Process> {
+    fn spawn(&mut self, index: usize, life: u32) -> std::io::Result<Process> {
         let (control, theirs) = pair()?;
         let output = File::from(memfd_create("conformance-output", MemfdFlags::CLOEXEC)?);
         let child = Command::new(std::env::current_exe()?)
@@ -125,6 +129,7 @@ impl Run<'_> {
             .stderr(output.try_clone()?)
             .process_group(0)
             .spawn()?;
+        self.pids.push(child.id());
         Ok(Process {
             child,
             control,

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! What a run may have left behind: files in the directories providers use, and processes.
 //!
-//! Files are compared with a listing taken before the first case and reported if they are ours by owner and look like a
-//! provider's; another program's new file in `/tmp` is its own business.
+//! Files are compared with a listing taken before the first case; another program's new file is its own business.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
@@ -31,13 +30,17 @@ impl Before {
         }
     }
 
-    /// What is there now and was not: one line each.
-    pub fn compare(&self, mark: &str) -> Vec<String> {
+    /// What is there now and was not: one line each. Ours is what has `mark` or the number of one of our processes in
+    /// its name; other programs may be at work on this machine.
+    pub fn compare(&self, mark: &str, pids: &[u32]) -> Vec<String> {
         let mut found = Vec::new();
         for path in PLACES.iter().flat_map(|place| listing(Path::new(place))) {
-            let ours = path
+            let name = path
                 .file_name()
-                .is_some_and(|name| path.starts_with("/dev/shm") || name.to_string_lossy().contains(mark));
+                .map(|name| name.to_string_lossy().into_owned())
+                .unwrap_or_default();
+            let mut numbers = name.split(|c: char| !c.is_ascii_digit());
+            let ours = name.contains(mark) || numbers.any(|n| n.parse().is_ok_and(|n| pids.contains(&n)));
             if ours && !self.files.contains(&path) {
                 found.push(format!("left behind: {}", path.display()));
             }

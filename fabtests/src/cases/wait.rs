@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Sleeping: blocking reads, descriptors, signals. Every case here ends only if no wake-up is ever lost; none asserts
+//! how long it takes. Mirrors fi_cq(3), fi_poll(3).
+
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use libfabric_sys as sys;
+use rustix::event::{PollFd, PollFlags, poll};
+use scif_fabtests::fi::{Buf, Entry, Errno, Fid};
+use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
+use scif_fabtests::rig::{Ask, Rig};
+use scif_fabtests::{check, check_eq};
+
+use super::forms::check_bytes;
+use super::rma::REMOTE;
+
+pub(crate) const CASES: &[Case] = &[
+    case("wait/timeouts", 1, timeouts),
+    case("wait/signal", 1, signal),
+    case("wait/sread_unspec", 2, |r| {
+        ping_pong(r, sys::FI_WAIT_UNSPEC, How::Sread)
+    }),
+    case("wait/sread_fd", 2, |r| ping_pong(r, sys::FI_WAIT_FD, How::Sread)),
+    case("wait/sread_yield", 2, |r| {
+        ping_pong(r, sys::FI_WAIT_YIELD, How::Sread)
+    }),
+    case("wait/sreadfrom", 2, |r| {
+        ping_pong(r, sys::FI_WAIT_UNSPEC, How::Sreadfrom)
+    }),
+    case("wait/descriptor", 2, |r| ping_pong(r, sys::FI_WAIT_FD, How::Poll)),
+    case("wait/large_sread", 2, |r| large(r, How::Sread)),
+    case("wait/large_descriptor", 2, |r| large(r, How::Poll)),
+    case("wait/threshold", 2, threshold),
+    case("wait/several_queues", 2, several_queues),
+    case("wait/many_senders", 4, many_senders),
+    case("wait/sleeping_target", 2, sleeping_target),
+    case("wait/trywait_sees_what_is_there", 1, trywait_pending),
+];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum How {
+    Sread,
+    Sreadfrom,
+    Poll,
+}
+
+/// The descriptor of an object that stays open as long as the case.
+#[expect(unsafe_code, reason = "descriptors of libfabric are bare numbers")]
+pub(crate) fn borrowed(fd: i32) -> Outcome<BorrowedFd<'static>> {
+    check!(fd >= 0, "descriptor {fd}");
+    // SAFETY: the provider keeps the descriptor open until the object is closed, which ends the case.
+    Ok(unsafe { BorrowedFd::borrow_raw(fd) })
+}
+
+fn ask(wait_obj: u32) -> Ask {
+    Ask::messages(false).with(|ask| {
+        ask.wait_obj = wait_obj;
+        ask.one_cq = true;
+    })
+}
+
+/// Sleeps until the queue has something; what it has.
+fn sleep(rig: &Rig<'_>, how: How) -> Outcome<Vec<Entry>> {
+    let cq = &rig.rx.cq;
+    loop {
+        let read = match how {
+            How::Sread => cq.sread(16, 0, -1),
+            How::Sreadfrom => cq.sreadfrom(16, -1),
+            How::Poll => {
+                match rig.fabric.trywait(&[cq.as_ref()]) {
+                    Ok(()) => {
+                        let fd = borrowed(cq.wait_fd()?)?;
+                        poll(&mut [PollFd::new(&fd, PollFlags::IN)], None)?;
+                    }
+                    Err(Errno::EAGAIN) => {}
+                    Err(e) => return Err(e.into()),
+                }
+                cq.read(16)
+            }
+        };
+        match read {
+            Ok(entries) if !entries.is_empty() => return Ok(entries),
+            Ok(_) | Err(Errno::EAGAIN) => {}
+            Err(Errno::EAVAIL) => return Err(Fail::here(format_args!("{:?}", cq.readerr(0)?))),
+            Err(e) => return Err(e.into()),
+        }
+    }
+}
+
+fn timeouts(rank: &Rank) -> Outcome {
+    for wait_obj in [sys::FI_WAIT_UNSPEC, sys::FI_WAIT_FD, sys::FI_WAIT_YIELD] {
+        let rig = Rig::open(rank, &ask(wait_obj))?;
+        for timeout in [0, 1, 30] {
+            check_eq!(rig.rx.cq.sread(1, 0, timeout), Err(Errno::EAGAIN));
+            check_eq!(rig.rx.cq.sreadfrom(1, timeout), Err(Errno::EAGAIN));
+        }
+        rig.post(|| rig.ep.recv(Buf::new(8), sys::FI_ADDR_UNSPEC, 1))?;
+        rig.post(|| rig.ep.send(Buf::new(8), rig.to(0), 2))?;
+        let mut seen = 0;
+        while seen < 2 {
+            seen += sleep(&rig, How::Sread)?.len();
+        }
+    }
+    Ok(())
+}
+
+/// A signal ends the read that sleeps, or the next one; it says nothing has come.
+fn signal(rank: &Rank) -> Outcome {
+    let rig = Rig::open(
+        rank,
+        &ask(sys::FI_WAIT_UNSPEC).with(|ask| ask.hints.threading = sys::FI_THREAD_SAFE),
+    )?;
+    let cq = &rig.rx.cq;
+    rank.step("signalling before sleeping");
+    for _ in 0..10 {
+        cq.signal()?;
+        check_eq!(cq.sread(1, 0, -1), Err(Errno::EAGAIN));
+    }
+    rank.step("signalling a sleeper");
+    for _ in 0..20 {
+        let read = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(2));
+                cq.signal()
+            });
+            cq.sread(1, 0, -1)
+        });
+        check_eq!(read, Err(Errno::EAGAIN));
+    }
+    Ok(())
+}
+
+/// Both sides sleep in every turn, with pauses that vary so that falling asleep and waking race.
+fn ping_pong(rank: &Rank, wait_obj: u32, how: How) -> Outcome {
+    const ROUNDS: u64 = 3000;
+    let rig = Rig::open(rank, &ask(wait_obj))?;
+    let mut rng = rank.own_rng();
+    let (from, to) = (Buf::new(64), Buf::new(64));
+    rank.step("ping-pong asleep");
+    for round in 0..ROUNDS {
+        let mine = round % 2 == rank.index as u64;
+        let context = if mine { 2 } else { 1 };
+        if mine {
+            for _ in 0..rng.below(3000) {
+                std::hint::spin_loop();
+            }
+            from.store_u64(0, round);
+            rig.post(|| rig.ep.send(from, rig.peer(), context))?;
+        } else {
+            rig.post(|| rig.ep.recv(to, sys::FI_ADDR_UNSPEC, context))?;
+        }
+        let entries = drained(&rig, how)?;
+        check!(
+            entries.iter().all(|entry| entry.context == context),
+            "round {round}: {entries:x?}"
+        );
+        check!(mine || to.load_u64(0) == round);
+    }
+    rig.barrier()
+}
+
+/// What the rig has read already, or what comes while asleep.
+fn drained(rig: &Rig<'_>, how: How) -> Outcome<Vec<Entry>> {
+    let mut out = Vec::new();
+    while let Some(done) = rig.rx.take() {
+        out.push(done.map_err(|error| Fail::here(format_args!("{error:?}")))?);
+    }
+    if out.is_empty() { sleep(rig, how) } else { Ok(out) }
+}
+
+/// Messages of many steps move on although both sides sleep between the steps.
+fn large(rank: &Rank, how: How) -> Outcome {
+    let rig = Rig::open(rank, &ask(sys::FI_WAIT_FD))?;
+    for size in [100_000, 4 << 20] {
+        let bufs: Vec<Buf> = (0..6).map(|index| Buf::pattern(size, index)).collect();
+        for (index, &buf) in bufs.iter().enumerate() {
+            if rank.index == 0 {
+                rig.post(|| rig.ep.send(buf, rig.peer(), index))?;
+            } else {
+                buf.fill(0);
+                rig.post(|| rig.ep.recv(buf, sys::FI_ADDR_UNSPEC, index))?;
+            }
+        }
+        rank.step(format_args!("{size} B asleep"));
+        let mut done = 0;
+        while done < bufs.len() {
+            done += drained(&rig, how)?.len();
+        }
+        for (index, buf) in bufs.iter().enumerate() {
+            check_bytes(buf, size, index as u64, 0)?;
+        }
+        rig.barrier()?;
+    }
+    Ok(())
+}
+
+/// With a threshold a read may sleep until that many have come; it must return then.
+fn threshold(rank: &Rank) -> Outcome {
+    let ask = ask(sys::FI_WAIT_UNSPEC).with(|ask| ask.wait_cond = sys::FI_CQ_COND_THRESHOLD);
+    let rig = Rig::open(rank, &ask)?;
+    if rank.index == 0 {
+        rig.barrier()?;
+        for index in 0..8 {
+            std::thread::sleep(Duration::from_millis(1));
+            rig.post(|| rig.ep.send(Buf::new(8), rig.peer(), index))?;
+            rig.sent(index)?;
+        }
+    } else {
+        for index in 0..8 {
+            rig.post(|| rig.ep.recv(Buf::new(8), sys::FI_ADDR_UNSPEC, index))?;
+        }
+        rig.barrier()?;
+        let mut seen = 0;
+        while rig.rx.take().is_some() {
+            seen += 1;
+        }
+        rank.step("reading with a threshold");
+        while seen < 8 {
+            match rig.rx.cq.sread(16, 8 - seen, 200) {
+                Ok(entries) => seen += entries.len(),
+                Err(Errno::EAGAIN) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+    rig.barrier()
+}
+
+/// One sleep on the descriptors of two queues and an event queue.
+fn several_queues(rank: &Rank) -> Outcome {
+    let ask = Ask::messages(false).with(|ask| ask.wait_obj = sys::FI_WAIT_FD);
+    let rig = Rig::open(rank, &ask)?;
+    let (tx, rx) = (&rig.tx.cq, &rig.rx.cq);
+    let (tx_fd, rx_fd) = (borrowed(tx.wait_fd()?)?, borrowed(rx.wait_fd()?)?);
+    rank.step("sleeping on several queues");
+    for round in 0..500 {
+        let size = if round % 10 == 0 { 200_000 } else { 16 };
+        rig.post(|| rig.ep.recv(Buf::new(size), sys::FI_ADDR_UNSPEC, 1))?;
+        rig.post(|| rig.ep.send(Buf::new(size), rig.peer(), 2))?;
+        let mut open = 2;
+        while rig.tx.take().is_some() || rig.rx.take().is_some() {
+            open -= 1;
+        }
+        while open > 0 {
+            match rig.fabric.trywait(&[tx.as_ref(), rx.as_ref()]) {
+                Ok(()) => {
+                    let mut fds = [
+                        PollFd::new(&tx_fd, PollFlags::IN),
+                        PollFd::new(&rx_fd, PollFlags::IN),
+                    ];
+                    poll(&mut fds, None)?;
+                }
+                Err(Errno::EAGAIN) => {}
+                Err(e) => return Err(e.into()),
+            }
+            rig.pump()?;
+            while let Some(done) = rig.tx.take().or_else(|| rig.rx.take()) {
+                done.map_err(|error| Fail::here(format_args!("{error:?}")))?;
+                open -= 1;
+            }
+        }
+    }
+    rig.barrier()
+}
+
+/// Several peers wake one sleeper at the same time.
+fn many_senders(rank: &Rank) -> Outcome {
+    const COUNT: usize = 1000;
+    let rig = Rig::open(rank, &ask(sys::FI_WAIT_UNSPEC))?;
+    if rank.index == 0 {
+        for index in 0..16 {
+            rig.post(|| rig.ep.recv(Buf::new(8), sys::FI_ADDR_UNSPEC, index))?;
+        }
+        rank.step("receiving asleep");
+        let mut done = 0;
+        while done < COUNT * (rank.count - 1) {
+            for entry in drained(&rig, How::Sread)? {
+                done += 1;
+                rig.post(|| rig.ep.recv(Buf::new(8), sys::FI_ADDR_UNSPEC, entry.context))?;
+            }
+        }
+    } else {
+        let mut rng = rank.own_rng();
+        for _ in 0..COUNT {
+            rig.post(|| rig.ep.send(Buf::new(8), rig.to(0), 1))?;
+            rig.sent(1)?;
+            if rng.one_in(50) {
+                std::thread::sleep(Duration::from_micros(300));
+            }
+        }
+    }
+    rig.barrier()
+}
+
+/// A target asleep in its queue serves what only it can do: atomics on wide types and writes with data.
+fn sleeping_target(rank: &Rank) -> Outcome {
+    let ask = super::atomic::ask().with(|ask| {
+        ask.wait_obj = sys::FI_WAIT_UNSPEC;
+        ask.one_cq = true;
+    });
+    let rig = Rig::open(rank, &ask)?;
+    let mine = Buf::new(4096);
+    let (_mr, remotes) = rig.share(mine, REMOTE)?;
+    if rank.index == 1 {
+        rank.step("asleep while others work here");
+        let mut last = 0;
+        while last != 50 {
+            for entry in drained(&rig, How::Sread)? {
+                check!(entry.data > last, "{} after {last}", entry.data);
+                last = entry.data;
+            }
+        }
+        check_eq!(mine.load_u64(0), 50);
+        return rig.barrier();
+    }
+    let at = super::rma::from(&remotes, 1, 0)?;
+    let place = scif_fabtests::fi::AtomicTarget {
+        dest: rig.peer(),
+        addr: at.addr,
+        key: at.key,
+        datatype: sys::FI_UINT128,
+        op: sys::FI_SUM,
+        context: 1,
+    };
+    let one = scif_fabtests::fi::Ioc {
+        buf: Buf::of(&1_u128.to_le_bytes()),
+        count: 1,
+    };
+    for round in 1..=50 {
+        std::thread::sleep(Duration::from_millis(1));
+        rig.post(|| rig.ep.fetch_atomic(&place, one, Buf::new(16)))?;
+        rig.sent(1)?;
+        rig.post(|| {
+            rig.ep
+                .writedata(Buf::new(8), round, rig.peer(), at.addr + 64, at.key, 2)
+        })?;
+        rig.sent(2)?;
+    }
+    rig.barrier()
+}
+
+/// Where something is to be read already, `fi_trywait` says not to sleep.
+fn trywait_pending(rank: &Rank) -> Outcome {
+    let rig = Rig::open(rank, &ask(sys::FI_WAIT_FD))?;
+    let cq = rig.rx.cq.as_ref();
+    for _ in 0..100 {
+        check_eq!(rig.fabric.trywait(&[cq]), Ok(()));
+        rig.ep.recv(Buf::new(8), sys::FI_ADDR_UNSPEC, 1)?;
+        rig.ep.send(Buf::new(8), rig.to(0), 2)?;
+        rank.step("asking until it says not to sleep");
+        while rig.fabric.trywait(&[cq]) == Ok(()) {
+            std::thread::yield_now();
+        }
+        let mut seen = 0;
+        while seen < 2 {
+            rig.pump()?;
+            while rig.rx.take().is_some() {
+                seen += 1;
+            }
+        }
+    }
+    Ok(())
+}

@@ -188,6 +188,8 @@ pub(crate) struct EpState {
     busy: Vec<u32>,
     /// Receives posted to one source: their peers' lives matter while nothing else is outstanding.
     directed: usize,
+    /// The last poll left nothing to read, or the last peek was answered with nothing (see `rx`).
+    settled: bool,
     links: Vec<LinkEvent>,
     polls: u32,
     last_links_ns: u64,
@@ -223,6 +225,7 @@ impl EpState {
             helping: VecDeque::new(),
             busy: Vec::new(),
             directed: 0,
+            settled: false,
             links: Vec::new(),
             polls: 0,
             last_links_ns: 0,
@@ -258,8 +261,6 @@ pub(crate) fn send(st: &mut DomainState, ep: u32, a: &SendArgs<'_>) -> Result<()
 pub(crate) fn recv(st: &mut DomainState, ep: u32, a: &RecvArgs<'_>) -> Result<(), Errno> {
     let (e, mut env) = split(st, ep)?;
     if a.flags & (fi::FI_PEEK | fi::FI_CLAIM) != 0 {
-        // An application that only peeks reads an error entry each time, and so never an empty queue.
-        e.progress(&mut env);
         return e.post_peek(&mut env, a);
     }
     e.post_recv(&mut env, a)

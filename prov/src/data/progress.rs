@@ -50,6 +50,7 @@ impl EpState {
         if !self.busy.is_empty() {
             self.flush_busy(env);
         }
+        self.settled = self.cfg.rx_cq.and_then(|c| env.cqs.get(c)).is_none_or(|cq| cq.is_empty());
         self.polls = self.polls.wrapping_add(1);
         if self.polls % CLOCK_EVERY == 0 {
             self.housekeeping(env);

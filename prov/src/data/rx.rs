@@ -342,6 +342,10 @@ impl EpState {
     }
 
     /// `FI_PEEK`, `FI_CLAIM`, `FI_DISCARD` (fi_tagged(3)): the answer is always a completion or an error entry.
+    ///
+    /// The first peek after something completed finds nothing. Programs that probe look at queues of their own and at ours in
+    /// turn, and some receive from any source what they probed (the graph constructors of MPICH do): what a peek shows must not be
+    /// ahead of those other queues, and a program looks at them whenever a peek has found nothing or a read was empty.
     pub(crate) fn post_peek(&mut self, env: &mut Env<'_>, a: &RecvArgs<'_>) -> Result<(), Errno> {
         let tagged = a.tag.is_some();
         let (tag, ignore) = a.tag.unwrap_or((0, u64::MAX));
@@ -360,7 +364,8 @@ impl EpState {
         }
         let src = if self.cfg.directed && a.src != fi::FI_ADDR_UNSPEC { self.peer_of(env, a.src)? } else { ANY };
         let mut flags = fi::FI_RECV | if tagged { fi::FI_TAGGED } else { fi::FI_MSG };
-        let Some(at) = self.queue(tagged).match_posted(src, tag, ignore) else {
+        let found = if self.settled { self.queue(tagged).match_posted(src, tag, ignore) } else { None };
+        let Some(at) = found else {
             if let Some(cq) = self.cfg.rx_cq.and_then(|c| env.cqs.get_mut(c)) {
                 cq.error(CqError {
                     c: Completion {
@@ -378,6 +383,9 @@ impl EpState {
                     err_data: Vec::new(),
                 });
             }
+            // Who only peeks never reads an empty queue, and so never makes progress by reading.
+            self.progress(env);
+            self.settled = true;
             return Ok(());
         };
         if a.flags & fi::FI_DISCARD != 0 {

@@ -309,4 +309,42 @@ mod tests {
         c.add(1);
         assert_eq!(c.look(), (0, 3));
     }
+
+    #[test]
+    fn waiting_ends_by_value_by_error_and_by_time() {
+        let domain = Domain::for_test(fi::fi_version(2, 0), &fi::fi_domain_attr::default());
+        let open = |attr: Option<&fi::fi_cntr_attr>| Cntr::open(&domain.shared, attr, std::ptr::null_mut());
+        let attr = fi::fi_cntr_attr {
+            wait_obj: fi::FI_WAIT_UNSPEC,
+            ..fi::fi_cntr_attr::default()
+        };
+        let cntr = open(Some(&attr)).unwrap();
+        assert_eq!(cntr.wait(0, 0), Ok(()));
+        assert_eq!(cntr.wait(1, 0), Err(fi::FI_ETIMEDOUT));
+        assert_eq!(cntr.wait(1, 10), Err(fi::FI_ETIMEDOUT));
+        for (change, outcome) in [
+            (CntrState::add as fn(&mut CntrState, u64), Ok(())),
+            (CntrState::add_err, Err(fi::FI_EAVAIL)),
+        ] {
+            let (dom, index) = (Arc::clone(&domain.shared), cntr.index);
+            let other = std::thread::spawn(move || {
+                std::thread::sleep(std::time::Duration::from_millis(20));
+                change(dom.gate.lock().cntrs.get_mut(index).unwrap(), 1);
+            });
+            let threshold = cntr.read().0 + 1;
+            assert_eq!(cntr.wait(threshold, -1), outcome);
+            other.join().unwrap();
+        }
+        assert_eq!(cntr.read(), (1, 1));
+        assert_eq!(cntr.retire(), Ok(()));
+
+        let idle = open(None).unwrap();
+        assert_eq!(idle.wait(0, 0), Err(fi::FI_ENOSYS));
+        assert_eq!(idle.retire(), Ok(()));
+        let bytes = fi::fi_cntr_attr {
+            events: fi::FI_CNTR_EVENTS_BYTES,
+            ..fi::fi_cntr_attr::default()
+        };
+        assert_eq!(open(Some(&bytes)).map(|_| ()), Err(fi::FI_ENOSYS));
+    }
 }

@@ -9,6 +9,8 @@
 //! Mirrors `struct fi_ops_av` of `rdma/fi_domain.h`; fi_av(3).
 
 mod table;
+#[cfg(test)]
+mod tests;
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::fmt::Write as _;
@@ -452,32 +454,4 @@ fn count_up(name: &CStr, by: usize) -> Option<CString> {
     let mut raised = stem.to_owned();
     write!(raised, "{number:0width$}", width = digits.len()).ok()?;
     CString::new(raised).ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_count_up() {
-        let up = |name: &CStr, by| count_up(name, by).map(|s| s.into_string().unwrap());
-        assert_eq!(up(c"host10", 1).as_deref(), Some("host11"));
-        assert_eq!(up(c"n009", 1).as_deref(), Some("n010"));
-        assert_eq!(up(c"5000", 7).as_deref(), Some("5007"));
-        assert_eq!(up(c"localhost", 1), None);
-        assert_eq!(up(c"99999999999999999999999", 1), None);
-    }
-
-    #[test]
-    fn symmetric_names() {
-        let of = |n, s| named(Some(c"127.0.0.1"), n, c"5000", s).and_then(|b| Addr::from_bytes(&b));
-        let at = |last, port| Some(Addr::this_host(Ipv4Addr::new(127, 0, 0, last), port));
-        assert_eq!(of(0, 0), at(1, 5000));
-        assert_eq!(of(0, 1), at(1, 5001));
-        assert_eq!(of(1, 0), at(2, 5000));
-        assert_eq!(named(Some(c"127.0.0.1"), 0, c"no-such-service", 0), None);
-        assert_eq!(named(Some(c"255.255.255.255"), 1, c"5000", 0), None);
-        let default = named(None, 0, c"5000", 0).and_then(|b| Addr::from_bytes(&b));
-        assert_eq!(default, at(1, 5000));
-    }
 }

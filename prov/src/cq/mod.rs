@@ -11,6 +11,8 @@
 //! Mirrors `struct fi_ops_cq` of `rdma/fi_eq.h`; fi_cq(3).
 
 mod queue;
+#[cfg(test)]
+mod tests;
 
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::{MaybeUninit, offset_of, size_of};
@@ -39,6 +41,7 @@ pub(crate) struct Cq {
     dom: Arc<DomainShared>,
     index: u32,
     format: Format,
+    obj: WaitObj,
     /// A blocking read waits for as many entries as its condition says.
     threshold: bool,
     /// `fi_cq_signal` was called and no blocking read has returned for it yet.
@@ -313,6 +316,7 @@ impl Cq {
             dom: Arc::clone(dom),
             index,
             format,
+            obj,
             threshold,
             signalled: Flag::new(false),
             waiter,
@@ -386,6 +390,9 @@ impl Cq {
     }
 
     fn sread(&self, out: &Entries, cond: usize, timeout: c_int) -> Result<isize, Errno> {
+        if self.obj == WaitObj::None {
+            return Err(fi::FI_ENOSYS);
+        }
         let want = if self.threshold {
             cond.clamp(1, out.count.max(1))
         } else {
@@ -401,9 +408,6 @@ impl Cq {
         {
             let mut st = self.dom.gate.lock();
             let waits = &st.cqs.get(self.index).ok_or(fi::FI_EINVAL)?.waits;
-            if waits.obj() == WaitObj::None {
-                return Err(fi::FI_ENOSYS);
-            }
             if waits.fd_is_armed() {
                 wait::disarm_fd(&mut st, self.target());
             }
@@ -420,6 +424,9 @@ impl Cq {
     }
 
     fn signal(&self) -> Result<(), Errno> {
+        if self.obj == WaitObj::None {
+            return Err(fi::FI_ENOSYS);
+        }
         let waiter = self.waiter.as_ref();
         if self.dom.gate.is_elided() {
             // Called while another thread sleeps: it may be anywhere but asleep, so nothing behind the gate is touched. In a
@@ -430,9 +437,6 @@ impl Cq {
         }
         let mut st = self.dom.gate.lock();
         let waits = &mut st.cqs.get_mut(self.index).ok_or(fi::FI_EINVAL)?.waits;
-        if waits.obj() == WaitObj::None {
-            return Err(fi::FI_ENOSYS);
-        }
         self.signalled.set(true);
         waits.notify();
         Ok(())

@@ -355,8 +355,61 @@ impl DomainShared {
 }
 
 #[cfg(test)]
+impl Domain {
+    /// A domain of a fabric of its own, for an application of interface version `api`.
+    pub(crate) fn for_test(api: u32, attr: &fi::fi_domain_attr) -> Box<Domain> {
+        let node = crate::fabric::open_node().unwrap();
+        let fabric = Arc::new(FabricShared {
+            api_version: api,
+            node,
+        });
+        Domain::open(&fabric, fi::FI_MSG | fi::FI_RMA, attr, std::ptr::null_mut()).unwrap()
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_domain_closes_when_it_is_empty() {
+        let attr = fi::fi_domain_attr {
+            threading: fi::FI_THREAD_DOMAIN,
+            ..fi::fi_domain_attr::default()
+        };
+        let domain = Domain::for_test(fi::fi_version(2, 0), &attr);
+        assert!(domain.shared.gate.is_elided());
+        let av = domain.shared.gate.lock().avs.insert(AvState::default()).unwrap();
+        assert_eq!(domain.shared.retire(), Err(fi::FI_EBUSY));
+        domain.shared.gate.lock().avs.remove(av);
+        assert_eq!(domain.shared.retire(), Ok(()));
+    }
+
+    #[test]
+    fn the_progress_thread_comes_and_goes() {
+        let attr = fi::fi_domain_attr {
+            threading: fi::FI_THREAD_DOMAIN,
+            data_progress: fi::FI_PROGRESS_AUTO,
+            ..fi::fi_domain_attr::default()
+        };
+        for nap_ms in [0, 5] {
+            let domain = Domain::for_test(fi::fi_version(2, 0), &attr);
+            assert!(!domain.shared.gate.is_elided());
+            std::thread::sleep(std::time::Duration::from_millis(nap_ms));
+            assert_eq!(domain.shared.retire(), Ok(()));
+            assert_eq!(Arc::strong_count(&domain.shared), 1);
+        }
+    }
+
+    #[test]
+    fn an_event_entry_is_its_three_fields() {
+        let mut context = 0u8;
+        let fid = &raw const context;
+        let bytes = eq_entry(fid, (&raw mut context).cast(), 7);
+        assert_eq!(bytes[..8], fid.addr().to_ne_bytes());
+        assert_eq!(bytes[8..16], fid.addr().to_ne_bytes());
+        assert_eq!(bytes[16..], 7u64.to_ne_bytes());
+    }
 
     #[test]
     fn registration_modes_of_old_and_new_applications() {

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Completion queues as C sees them: entry formats, error entries of every interface version, blocking reads.
+#![expect(unsafe_code, reason = "calls thunks as C does")]
+
+use std::time::{Duration, Instant};
+
+use super::*;
+
+const V1_4: u32 = fi::fi_version(1, 4);
+const V1_17: u32 = fi::fi_version(1, 17);
+const V2_0: u32 = fi::fi_version(2, 0);
+
+struct Rig {
+    cq: *mut fi::fid_cq,
+    index: u32,
+    domain: Box<Domain>,
+}
+
+impl Rig {
+    fn new(api: u32, attr: fi::fi_cq_attr) -> Rig {
+        let domain = Domain::for_test(api, &fi::fi_domain_attr::default());
+        let cq = Cq::open(&domain.shared, &attr, ptr::null_mut()).unwrap();
+        let index = cq.index;
+        Rig {
+            cq: entry::give(cq),
+            index,
+            domain,
+        }
+    }
+
+    fn state<R>(&self, f: impl FnOnce(&mut CqState) -> R) -> R {
+        f(self.domain.shared.gate.lock().cqs.get_mut(self.index).unwrap())
+    }
+
+    fn read<T>(&self, out: &mut [T]) -> isize {
+        // SAFETY: an open queue; the tests pass entries of its format.
+        unsafe { read(self.cq, out.as_mut_ptr().cast(), out.len()) }
+    }
+
+    fn sread(&self, timeout: c_int) -> isize {
+        let mut context = 0usize;
+        // SAFETY: an open queue with the smallest entries, and room for one.
+        unsafe { sread(self.cq, (&raw mut context).cast(), 1, ptr::null(), timeout) }
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        // SAFETY: an open queue, not used afterwards.
+        assert_eq!(unsafe { close(self.cq.cast()) }, 0);
+    }
+}
+
+fn attr(format: fi::fi_cq_format, wait_obj: fi::fi_wait_obj) -> fi::fi_cq_attr {
+    fi::fi_cq_attr {
+        format,
+        wait_obj,
+        ..fi::fi_cq_attr::default()
+    }
+}
+
+fn completion(n: usize) -> Completion {
+    Completion {
+        context: n,
+        flags: 2,
+        len: 3,
+        buf: 4,
+        data: 5,
+        tag: 6,
+        src: 7,
+    }
+}
+
+fn failure(err_data: &[u8]) -> CqError {
+    CqError {
+        c: completion(9),
+        err: fi::FI_ETRUNC,
+        prov_errno: -1,
+        olen: 8,
+        err_data: err_data.to_vec(),
+    }
+}
+
+#[test]
+fn each_format_is_as_long_as_its_entry() {
+    for (format, words) in [
+        (fi::FI_CQ_FORMAT_UNSPEC, 1),
+        (fi::FI_CQ_FORMAT_CONTEXT, 1),
+        (fi::FI_CQ_FORMAT_MSG, 3),
+        (fi::FI_CQ_FORMAT_DATA, 5),
+        (fi::FI_CQ_FORMAT_TAGGED, 6),
+    ] {
+        let rig = Rig::new(V2_0, attr(format, fi::FI_WAIT_NONE));
+        rig.state(|q| (0..2).for_each(|n| q.success(completion(n))));
+        let mut out = [0usize; 14];
+        let mut src = [0u64; 3];
+        // SAFETY: an open queue, room for two entries of any format and for three addresses.
+        let n = unsafe { readfrom(rig.cq, out.as_mut_ptr().cast(), 2, src.as_mut_ptr()) };
+        assert_eq!(n, 2);
+        assert_eq!(src, [7, 7, 0]);
+        let entry = |n| [n, 2, 3, 4, 5, 6];
+        assert_eq!(out[..words], entry(0)[..words]);
+        assert_eq!(out[words..2 * words], entry(1)[..words]);
+        assert!(out[2 * words..].iter().all(|word| *word == 0));
+    }
+}
+
+#[test]
+fn empty_reads_and_reads_without_room() {
+    let rig = Rig::new(V2_0, attr(fi::FI_CQ_FORMAT_CONTEXT, fi::FI_WAIT_NONE));
+    let eagain = -(fi::FI_EAGAIN as isize);
+    assert_eq!(rig.read(&mut [0usize]), eagain);
+    // SAFETY: an open queue; no buffer.
+    let probe = || unsafe { read(rig.cq, ptr::null_mut(), 0) };
+    assert_eq!(probe(), eagain);
+    rig.state(|q| q.success(completion(1)));
+    assert_eq!(probe(), 0);
+    // SAFETY: an open queue; a missing buffer is refused as no room.
+    assert_eq!(unsafe { read(rig.cq, ptr::null_mut(), 5) }, 0);
+    assert_eq!(rig.read(&mut [0usize; 4]), 1);
+    rig.state(|q| q.error(failure(&[])));
+    assert_eq!(probe(), -(fi::FI_EAVAIL as isize));
+    // SAFETY: null is no queue.
+    let refused = unsafe { read(ptr::null_mut(), ptr::null_mut(), 0) };
+    assert_eq!(refused, -(fi::FI_EINVAL as isize));
+}
+
+#[test]
+fn error_entries_are_as_long_as_the_application_knows() {
+    for (api, len) in [(V1_4, 72), (V1_17, 80), (V2_0, 88)] {
+        let rig = Rig::new(api, attr(fi::FI_CQ_FORMAT_CONTEXT, fi::FI_WAIT_NONE));
+        rig.state(|q| q.error(failure(&[])));
+        let mut raw = [0u64; 11];
+        // Room for data that only an application that knows err_data_size has.
+        raw[len / 8..].fill(u64::MAX);
+        let entry = raw.as_mut_ptr().cast::<fi::fi_cq_err_entry>();
+        // SAFETY: an open queue and a whole entry.
+        assert_eq!(unsafe { readerr(rig.cq, entry, 0) }, 1);
+        assert!(raw[len / 8..].iter().all(|word| *word == u64::MAX));
+        assert_eq!(raw[..7], [9, 2, 3, 4, 5, 6, 8]);
+        // SAFETY: filled in by readerr.
+        let e = unsafe { entry.read() };
+        assert_eq!((e.err, e.prov_errno), (fi::FI_ETRUNC, -1));
+        assert!(len < 88 || e.src_addr == 7);
+        // SAFETY: as above.
+        assert_eq!(unsafe { readerr(rig.cq, entry, 0) }, -(fi::FI_EAGAIN as isize));
+    }
+}
+
+#[test]
+fn error_data_is_copied_or_lent() {
+    let rig = Rig::new(V2_0, attr(fi::FI_CQ_FORMAT_CONTEXT, fi::FI_WAIT_NONE));
+    rig.state(|q| (0..2).for_each(|_| q.error(failure(b"because"))));
+    let mut room = [0u8; 4];
+    let mut e = fi::fi_cq_err_entry {
+        err_data: room.as_mut_ptr().cast(),
+        err_data_size: room.len(),
+        ..fi::fi_cq_err_entry::default()
+    };
+    // SAFETY: an open queue, an entry, and the data's room.
+    assert_eq!(unsafe { readerr(rig.cq, &raw mut e, 0) }, 1);
+    assert_eq!((&room, e.err_data_size), (b"beca", 4));
+    e = fi::fi_cq_err_entry::default();
+    // SAFETY: an open queue and an entry without room for data.
+    assert_eq!(unsafe { readerr(rig.cq, &raw mut e, 0) }, 1);
+    // SAFETY: lent until the queue is read again.
+    let lent = unsafe { std::slice::from_raw_parts(e.err_data.cast::<u8>(), e.err_data_size) };
+    assert_eq!(lent, b"because");
+}
+
+#[test]
+fn blocking_reads_end_by_entry_by_time_and_by_signal() {
+    for obj in [fi::FI_WAIT_UNSPEC, fi::FI_WAIT_FD, fi::FI_WAIT_YIELD] {
+        let rig = Rig::new(V2_0, attr(fi::FI_CQ_FORMAT_CONTEXT, obj));
+        let eagain = -(fi::FI_EAGAIN as isize);
+        assert_eq!(rig.sread(0), eagain);
+        let began = Instant::now();
+        assert_eq!(rig.sread(20), eagain);
+        assert!(began.elapsed() >= Duration::from_millis(20));
+        // SAFETY: an open queue.
+        assert_eq!(unsafe { signal(rig.cq) }, 0);
+        assert_eq!(rig.sread(-1), eagain);
+        rig.state(|q| q.success(completion(1)));
+        assert_eq!(rig.sread(-1), 1);
+
+        let dom = Arc::clone(&rig.domain.shared);
+        let index = rig.index;
+        let other = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(20));
+            dom.gate.lock().cqs.get_mut(index).unwrap().success(completion(2));
+        });
+        assert_eq!(rig.sread(-1), 1);
+        other.join().unwrap();
+    }
+    let rig = Rig::new(V2_0, attr(fi::FI_CQ_FORMAT_CONTEXT, fi::FI_WAIT_NONE));
+    assert_eq!(rig.sread(0), -(fi::FI_ENOSYS as isize));
+}
+
+#[test]
+fn a_threshold_waits_for_as_many() {
+    let mut attr = attr(fi::FI_CQ_FORMAT_CONTEXT, fi::FI_WAIT_UNSPEC);
+    attr.wait_cond = fi::FI_CQ_COND_THRESHOLD;
+    let rig = Rig::new(V2_0, attr);
+    let mut out = [0usize; 8];
+    let mut want = |n: usize, timeout| {
+        let cond = ptr::without_provenance(n);
+        // SAFETY: an open queue, and room for eight entries.
+        unsafe { sread(rig.cq, out.as_mut_ptr().cast(), 8, cond, timeout) }
+    };
+    rig.state(|q| (0..3).for_each(|n| q.success(completion(n))));
+    assert_eq!(want(3, -1), 3);
+    rig.state(|q| (0..2).for_each(|n| q.success(completion(n))));
+    assert_eq!(want(3, 5), 2);
+    rig.state(|q| {
+        q.success(completion(1));
+        q.error(failure(&[]));
+    });
+    assert_eq!(want(3, -1), 1);
+    assert_eq!(want(3, -1), -(fi::FI_EAVAIL as isize));
+}
+
+#[test]
+fn a_polled_descriptor_tells_of_entries_from_elsewhere() {
+    let rig = Rig::new(V2_0, attr(fi::FI_CQ_FORMAT_CONTEXT, fi::FI_WAIT_FD));
+    let mut fd: c_int = -1;
+    // SAFETY: an open queue, and room for a descriptor.
+    let status = unsafe { control(rig.cq.cast(), fi::FI_GETWAIT, (&raw mut fd).cast()) };
+    assert_eq!(status, 0);
+    let readable = || {
+        let mut p = libc::pollfd {
+            fd,
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        // SAFETY: one descriptor.
+        unsafe { libc::poll(&raw mut p, 1, 0) == 1 }
+    };
+    // SAFETY: an open queue.
+    let cq = unsafe { entry::object::<Cq, _>(rig.cq) }.unwrap();
+    assert_eq!(cq.try_wait(), Ok(()));
+    assert!(!readable());
+    rig.state(|q| q.success(completion(1)));
+    assert!(readable());
+    assert_eq!(cq.try_wait(), Err(fi::FI_EAGAIN));
+    assert_eq!(rig.read(&mut [0usize; 2]), 1);
+    assert_eq!(cq.try_wait(), Ok(()));
+    assert!(!readable());
+    // A blocking read beside the polling one takes its entry; the poller looks and finds nothing.
+    rig.state(|q| q.success(completion(1)));
+    assert_eq!(rig.sread(-1), 1);
+    assert_eq!(cq.try_wait(), Ok(()));
+    assert!(!readable());
+}
+
+#[test]
+fn wait_objects_that_are_not_offered() {
+    let domain = Domain::for_test(V2_0, &fi::fi_domain_attr::default());
+    let open = |attr: &fi::fi_cq_attr| Cq::open(&domain.shared, attr, ptr::null_mut()).map(|_| ());
+    for obj in [fi::FI_WAIT_SET, fi::FI_WAIT_MUTEX_COND, 77] {
+        assert_eq!(open(&attr(fi::FI_CQ_FORMAT_MSG, obj)), Err(fi::FI_EINVAL));
+    }
+    assert_eq!(open(&attr(9, fi::FI_WAIT_NONE)), Err(fi::FI_EINVAL));
+    let peer = fi::fi_cq_attr {
+        flags: fi::FI_PEER,
+        ..attr(fi::FI_CQ_FORMAT_MSG, fi::FI_WAIT_NONE)
+    };
+    assert_eq!(open(&peer), Err(fi::FI_EINVAL));
+    let rig = Rig::new(V2_0, attr(fi::FI_CQ_FORMAT_MSG, fi::FI_WAIT_NONE));
+    let mut fd: c_int = -1;
+    // SAFETY: an open queue, and room for a descriptor.
+    let status = unsafe { control(rig.cq.cast(), fi::FI_GETWAIT, (&raw mut fd).cast()) };
+    assert_eq!(status, -fi::FI_ENODATA);
+}

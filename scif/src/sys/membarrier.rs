@@ -10,6 +10,9 @@ static USABLE: OnceLock<bool> = OnceLock::new();
 
 /// Registers this process as one whose processors the barrier of a peer reaches. `false`: the kernel or a
 /// filter refuses, and both sides must fence for themselves.
+///
+/// The first call takes some milliseconds in a process with threads (the kernel waits for a grace period), so it
+/// is made with the first connection and not before; later ones are a load.
 pub(crate) fn register() -> bool {
     *USABLE.get_or_init(|| {
         membarrier_query().contains_command(MembarrierCommand::GlobalExpedited)

@@ -21,7 +21,7 @@ use crate::memory::PeerMemory;
 use crate::segment::{SEGMENT_BYTES, check_header};
 use crate::sys::memfd::{self, FIXED_SIZE};
 use crate::sys::mmap::Mapping;
-use crate::sys::process;
+use crate::sys::{membarrier, process};
 use crate::transport::{Remote, Shared, Shown};
 
 /// Keys are also sealed against every writer but the mapping their owner has.
@@ -30,7 +30,7 @@ pub(super) const KEYS_SEALED: SealFlags = FIXED_SIZE.union(SealFlags::FUTURE_WRI
 /// What we say to a peer, for the connection we call `id`.
 pub(super) fn greeting(soft: &Soft, shown: &Shown, welcome: bool, id: ConnId) -> Greeting {
     let mut flags = 0;
-    if soft.membarrier {
+    if membarrier::register() {
         flags |= MEMBARRIER;
     }
     if shown.keys.as_ref().is_some_and(|keys| keys.shared().fd.is_some()) {
@@ -97,7 +97,7 @@ pub(super) fn remote(
         bell_bit: greeting.bell_bit,
         keys,
         memory: reach(soft, greeting, life),
-        asymmetric: soft.membarrier && greeting.flags & MEMBARRIER != 0,
+        asymmetric: membarrier::register() && greeting.flags & MEMBARRIER != 0,
     })
 }
 

@@ -118,6 +118,10 @@ impl Link for SoftLink {
     fn pump(&mut self) -> Option<Signal> {
         if self.welcome.is_some() {
             self.send_welcome();
+            if self.welcome.is_none() {
+                // Until now the peer had no bell to ring: what it has published has to be looked for.
+                return Some(Signal::Wake);
+            }
         }
         let mut buffer = [0u8; PACKET_MAX];
         let mut retried = false;

@@ -29,7 +29,7 @@ use crate::node::Notices;
 use crate::sys::fork::PrivateFd;
 use crate::sys::memfd::{self, FIXED_SIZE};
 use crate::sys::mmap::Mapping;
-use crate::sys::{membarrier, process};
+use crate::sys::process;
 use crate::transport::{Port, Shared, Shown, Transport, Writers};
 use names::Names;
 use port::SoftPort;
@@ -46,7 +46,6 @@ pub(crate) struct Soft {
     nonce: Box<u64>,
     /// When this process started; 0 if it cannot tell.
     start: u64,
-    membarrier: bool,
     notices: Arc<Notices>,
     raised: Once,
 }
@@ -66,7 +65,6 @@ impl Soft {
             allow_uids: config.allow_uids,
             nonce: Box::new(RandomState::new().build_hasher().finish() | 1),
             start: Life::of(process::pid()).start().unwrap_or(0),
-            membarrier: membarrier::register(),
             notices,
             raised: Once::new(),
         })

@@ -92,9 +92,10 @@ pub(crate) fn suffer(
     };
     let (out, into) = (port.out.sub(0, size), port.into.sub(0, size));
     let started = now_ns();
-    let mut posted = 0;
+    let count = || if sends { port.sent() } else { port.received() };
+    let mut posted = count();
     for turn in 1_u64.. {
-        let done = if sends { port.sent() } else { port.received() };
+        let done = count();
         if posted - done < DEPTH {
             let result = if sends {
                 port.ep.tsend(out, port.peer, TRAFFIC, 6)

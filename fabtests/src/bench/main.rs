@@ -79,7 +79,7 @@ fn measure(options: &Options) -> Outcome {
     }
     let mut survey = Survey::new(&subjects, &extent, cpus);
     survey.run()?;
-    let (probes, dropped, cells) = (survey.probes, survey.dropped, survey.cells);
+    let (probes, dropped, cells, left_out) = (survey.probes, survey.dropped, survey.cells, survey.left_out);
     let mut report = Report::new(&subjects, &cells, &probes);
     for (index, subject) in subjects
         .iter()
@@ -100,6 +100,9 @@ fn measure(options: &Options) -> Outcome {
         extent.switches,
         dropped.near
     ));
+    if left_out > 0 {
+        text.push_str(&format!("left out for want of time: {left_out} numbers\n"));
+    }
     for remark in &report.remarks {
         text.push_str(&format!("{remark}\n"));
     }

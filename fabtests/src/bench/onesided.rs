@@ -26,6 +26,8 @@ const OVER: u64 = 2;
 const PATIENCE_NS: u64 = 150_000_000;
 /// Empty polls between two looks at the clock.
 const LOOK: u32 = 4096;
+/// So many looks besides: a rank that had no processor for a while did not wait for its target.
+const LOOKS: u32 = 32;
 
 /// One kind of operation of one size on a port.
 pub(crate) struct OneSided<'a> {
@@ -188,10 +190,11 @@ impl OneSided<'_> {
         watch.polls += 1;
         if watch.polls >= LOOK {
             watch.polls = 0;
+            watch.looks += 1;
             let now = now_ns();
             if watch.since == 0 {
                 watch.since = now;
-            } else if now - watch.since > PATIENCE_NS && !self.inside {
+            } else if watch.looks > LOOKS && now - watch.since > PATIENCE_NS && !self.inside {
                 self.meeting.segment.word(Use::Call).set(INSIDE);
                 self.stalled.set(true);
             }
@@ -202,5 +205,6 @@ impl OneSided<'_> {
 #[derive(Default)]
 struct Watch {
     polls: u32,
+    looks: u32,
     since: u64,
 }

@@ -186,7 +186,7 @@ impl Options {
         if !self.no_limits {
             subjects.extend(Limit::ALL.map(|limit| Subject {
                 limit: true,
-                ..provider(limit.name(), limit.name().into(), Path::new(""), String::new())
+                ..provider(limit.name(), limit.name().into(), &self.lib, String::new())
             }));
         }
         Ok(subjects)

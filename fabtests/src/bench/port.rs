@@ -171,7 +171,29 @@ impl Port {
             });
         }
         meeting.meet(|| port.progress())?;
+        port.greet(family == Family::Tagged)?;
+        meeting.meet(|| port.progress())?;
         Ok(port)
+    }
+
+    /// Exchanges a message with the other rank, so that no measurement pays for a connection.
+    fn greet(&self, tagged: bool) -> Outcome {
+        const GREETING: u64 = 0xa10;
+        let (out, into) = (self.out.sub(0, 8), self.into.sub(0, 8));
+        let anybody = sys::FI_ADDR_UNSPEC;
+        self.post(|| match tagged {
+            true => self.ep.trecv(into, anybody, GREETING, 0, 4),
+            false => self.ep.recv(into, anybody, 4),
+        })?;
+        self.post(|| match tagged {
+            true => self.ep.tsend(out, self.peer, GREETING, 5),
+            false => self.ep.send(out, self.peer, 5),
+        })?;
+        self.wait_received(1)?;
+        while self.sent() < 1 {
+            self.progress()?;
+        }
+        Ok(())
     }
 
     /// Registers memory and says how it is named.

@@ -71,6 +71,8 @@ pub(crate) struct Survey<'a> {
     pub(crate) cells: Vec<Cell>,
     pub(crate) probes: Probes,
     pub(crate) dropped: Dropped,
+    /// Cells there was no time for.
+    pub(crate) left_out: usize,
     extent: &'a Extent,
     cpus: [usize; 2],
     pairs: Vec<Option<Pair>>,
@@ -98,6 +100,7 @@ impl<'a> Survey<'a> {
             cells: Vec::new(),
             probes: Probes::default(),
             dropped: Dropped::default(),
+            left_out: 0,
             extent,
             cpus,
             pairs: subjects.iter().map(|_| None).collect(),
@@ -134,6 +137,10 @@ impl<'a> Survey<'a> {
         let mut left: usize = plan.iter().map(|(_, _, members)| members.len()).sum();
         let all = left;
         for (test, size, members) in &plan {
+            if self.started.elapsed() > self.extent.budget * 5 / 4 {
+                self.left_out += left;
+                break;
+            }
             let time = self.extent.budget.saturating_sub(self.started.elapsed());
             let samples = u64::try_from(left * (self.extent.samples + 1)).map_err(Fail::here)?;
             let each = u64::try_from(time.as_nanos()).map_err(Fail::here)? / samples.max(1);
@@ -194,6 +201,10 @@ impl<'a> Survey<'a> {
             });
         }
         for round in 0..3 * self.extent.samples {
+            // A machine that gives the ranks little time gets fewer samples, not a longer run.
+            if round > 0 && self.started.elapsed() > self.extent.budget {
+                break;
+            }
             let open: Vec<usize> = (first..self.cells.len())
                 .filter(|&at| !self.is_done(at))
                 .collect();

@@ -362,7 +362,6 @@ mod models {
     fn claim_parts(parts: u32, fails: Option<u32>) {
         let [tx, rx] = claim();
         tx.reset(3);
-        rx.offer(3, 0, u64::from(parts) * 8, 8, parts);
         let memory: Arc<Vec<_>> = Arc::new((0..parts).map(|_| loom::cell::UnsafeCell::new(0)).collect());
         let target = Arc::clone(&memory);
         let copy = |memory: &[loom::cell::UnsafeCell<i32>], part: u32| {
@@ -370,7 +369,13 @@ mod models {
             memory[part as usize].with_mut(|p| unsafe { *p += 1 });
         };
         let t = spawn(move || {
-            let offer = tx.offered(3).unwrap();
+            let offer = loop {
+                match tx.offered(3) {
+                    Some(offer) => break offer,
+                    None => yield_now(),
+                }
+            };
+            assert_eq!((offer.dst_addr, offer.parts), (0x40, parts));
             while let Some(part) = tx.take_front(3, offer.parts) {
                 let ok = fails != Some(part);
                 if ok {
@@ -379,6 +384,7 @@ mod models {
                 tx.front_done(ok);
             }
         });
+        rx.offer(3, 0x40, u64::from(parts) * 8, 8, parts);
         while let Some(part) = rx.take_back(3, parts) {
             copy(&memory, part);
         }

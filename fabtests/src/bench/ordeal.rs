@@ -141,13 +141,14 @@ pub(crate) fn death(
 ) -> Result<Notice, Trouble> {
     let [first, second] = cpus;
     let mut pair = Pair::start(subject, &[Some(first), Some(second)])?;
+    pair.order(&Order::Direct, PATIENCE)?;
     for rank in 0..2 {
         pair.tell(rank, &Order::Suffer(size, survivor_sends))?;
     }
     std::thread::sleep(Duration::from_millis(150));
     let killed = now_ns();
     pair.kill(1)?;
-    let end = numbers(Some(pair.answer(0, Duration::from_secs(5))?))?;
+    let end = numbers(Some(pair.answer(0, Duration::from_secs(10))?))?;
     let (&[at, how], true) = (end.as_slice().try_into().unwrap_or(&[0, 0]), end.len() == 2) else {
         return Err(Fail::here("an odd account of a death").into());
     };

@@ -117,10 +117,14 @@ impl Rank {
                 Ok(Reply::Numbers(vec![self.crowd.len() as u64]))
             }
             Order::Weigh => Ok(Reply::Numbers(crowd::weigh()?)),
+            Order::Direct => {
+                let port = crowd::direct(self.lib()?, &self.identity.provider, &self.meeting)?;
+                self.ports.push((Family::Tagged, port));
+                Ok(Reply::Numbers(Vec::new()))
+            }
             Order::Suffer(size, sends) => {
-                let lib = self.lib()?;
                 let sends = *sends == (self.identity.rank == 0);
-                let end = crowd::suffer(lib, &self.identity.provider, &self.meeting, *size, sends)?;
+                let end = crowd::suffer(self.port(Family::Tagged)?, *size, sends);
                 Ok(Reply::Numbers(end))
             }
         }

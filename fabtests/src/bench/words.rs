@@ -173,7 +173,9 @@ pub(crate) enum Order {
     Visit(u64, Vec<u8>),
     /// What the process holds: resident bytes and descriptors.
     Weigh,
-    /// Send (or receive, as rank 0 of that kind) until the peer is dead.
+    /// Open the endpoint for tagged messages with receives from one sender, where there are such.
+    Direct,
+    /// Rank 0 sends (or receives, if false) until the peer is dead.
     Suffer(usize, bool),
 }
 
@@ -217,6 +219,7 @@ impl fmt::Display for Order {
             Order::Adopt(count) => write!(f, "adopt {count}"),
             Order::Visit(count, name) => write!(f, "visit {count} {}", hex(name)),
             Order::Weigh => f.write_str("weigh"),
+            Order::Direct => f.write_str("direct"),
             Order::Suffer(size, sends) => write!(f, "suffer {size} {}", u8::from(*sends)),
         }
     }
@@ -232,6 +235,7 @@ impl Order {
             "name" => Order::Name,
             "adopt" => Order::Adopt(number()?),
             "weigh" => Order::Weigh,
+            "direct" => Order::Direct,
             "suffer" => Order::Suffer(usize::try_from(number()?).ok()?, number()? == 1),
             "visit" => Order::Visit(number()?, unhex(words.next()?)?),
             "run" => Order::Run(Sample {
@@ -339,6 +343,7 @@ mod tests {
             Order::Adopt(250),
             Order::Visit(3, vec![1, 255]),
             Order::Weigh,
+            Order::Direct,
             Order::Suffer(4096, true),
         ];
         for order in orders {

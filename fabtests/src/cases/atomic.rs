@@ -396,11 +396,8 @@ fn most_elements(rank: &Rank) -> Outcome {
                 let back = Buf::new(count * element);
                 rig.post(|| rig.ep.read(back, rig.peer(), at.addr, at.key, 3))?;
                 rig.sent(3)?;
-                let want = if kind == AtomicKind::Compare {
-                    bytes(3)
-                } else {
-                    bytes(5)
-                };
+                let [two, three] = [2, 3].map(|value| encode(datatype, value));
+                let want = after(op, datatype, &two, &three, &two).repeat(count);
                 check!(
                     same(datatype, &back.bytes(), &want),
                     "{kind:?} of {count} elements of {element} B"

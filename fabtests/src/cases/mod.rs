@@ -2,11 +2,15 @@
 //! The cases, one file for each area; names begin with the area.
 
 mod atomic;
+mod av;
 mod bad_rma;
 mod cntr;
 mod cq;
+mod ep;
 mod eq;
 mod forms;
+mod getinfo;
+mod mr;
 mod msg;
 mod multi_recv;
 mod numbers;
@@ -19,6 +23,10 @@ mod wait;
 use scif_fabtests::harness::Case;
 
 const AREAS: &[&[Case]] = &[
+    getinfo::CASES,
+    ep::CASES,
+    av::CASES,
+    mr::CASES,
     msg::CASES,
     tagged::CASES,
     peek::CASES,

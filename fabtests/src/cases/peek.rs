@@ -283,6 +283,7 @@ fn many_misses(rank: &Rank) -> Outcome {
     for _ in 0..5000 {
         check!(look(&rig, sys::FI_ADDR_UNSPEC, 1, 0, 0, context)?.is_none());
     }
+    rig.barrier()?;
     rig.post(|| rig.ep.tsend(Buf::new(8), rig.peer(), 1, 1))?;
     rig.sent(1)?;
     find(&rig, 1, sys::FI_DISCARD, context)?;

@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Address vectors: inserting, removing, looking up. Mirrors fi_av(3).
+
+use libfabric_sys as sys;
+use scif_fabtests::fi::{Av, Buf, Errno, Fid};
+use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
+use scif_fabtests::rig::{Ask, Rig};
+use scif_fabtests::{check, check_eq};
+
+use super::forms::{self, Into, Meeting, Way};
+
+pub(crate) const CASES: &[Case] = &[
+    case("av/numbers_in_order", 1, numbers),
+    case("av/lookup", 1, lookup),
+    case("av/remove", 1, remove),
+    case("av/same_address_twice", 1, same_twice),
+    case("av/without_numbers", 1, without_numbers),
+    case("av/many_at_once", 2, many_at_once),
+    case("av/sync_errors", 1, sync_errors),
+    case("av/foreign_address", 1, foreign).optional(),
+    case("av/text", 1, text),
+    case("av/service", 1, service).optional(),
+    case("av/shared_name", 1, shared_name),
+    case("av/busy_close", 1, busy_close),
+    case("av/removed_and_back", 2, removed_and_back),
+    case("av/peer_not_inserted", 2, not_inserted),
+    case("av/shared_by_endpoints", 1, shared),
+    case("av/after_bind", 2, after_bind),
+];
+
+fn rig(rank: &Rank) -> Outcome<Rig<'_>> {
+    Rig::open_alone(rank, &Ask::messages(false))
+}
+
+/// Addresses like ours that differ from it and each other.
+fn names(rig: &Rig<'_>, count: usize) -> Outcome<Vec<Vec<u8>>> {
+    let name = rig.ep.name()?;
+    let mut out = vec![name.clone()];
+    for port in 20_000_u16.. {
+        if out.len() == count {
+            break;
+        }
+        let mut other = name.clone();
+        // struct sockaddr_in: the port is the second half word, in network order.
+        if let Some(bytes) = other.get_mut(2..4) {
+            bytes.copy_from_slice(&port.to_be_bytes());
+        }
+        if other != name {
+            out.push(other);
+        }
+    }
+    Ok(out)
+}
+
+fn sockaddr_only(rig: &Rig<'_>) -> Outcome {
+    if rig.info.addr_format() == sys::FI_SOCKADDR_IN {
+        Ok(())
+    } else {
+        Err(Fail::NotRun("addresses are not sockaddr_in".into()))
+    }
+}
+
+fn numbers(rank: &Rank) -> Outcome {
+    let rig = rig(rank)?;
+    sockaddr_only(&rig)?;
+    let names = names(&rig, 400)?;
+    for kind in [sys::FI_AV_TABLE, sys::FI_AV_MAP, sys::FI_AV_UNSPEC] {
+        // The count is a hint, not a limit.
+        let av = Av::open(&rig.domain, kind, 10)?;
+        let all: Vec<u64> = names
+            .iter()
+            .map(|name| av.insert(name))
+            .collect::<Result<_, _>>()?;
+        if kind == sys::FI_AV_TABLE {
+            check_eq!(all, (0..400).collect::<Vec<u64>>());
+        }
+        for (name, &addr) in names.iter().zip(&all) {
+            check_eq!(&av.lookup(addr, 64)?.0, name);
+        }
+    }
+    Ok(())
+}
+
+fn lookup(rank: &Rank) -> Outcome {
+    let rig = rig(rank)?;
+    let name = rig.ep.name()?;
+    let addr = rig.av.insert(&name)?;
+    check_eq!(rig.av.lookup(addr, 256)?, (name.clone(), name.len()));
+    // Less room takes less, and still says how long it is.
+    let (_, len) = rig.av.lookup(addr, 4)?;
+    check_eq!(len, name.len());
+    for bad in [addr + 1, 12_345, u64::MAX, u64::MAX - 1, 1 << 40] {
+        check_eq!(rig.av.lookup(bad, 64), Err(Errno::EINVAL), "{bad:#x}");
+    }
+    Ok(())
+}
+
+fn remove(rank: &Rank) -> Outcome {
+    let rig = rig(rank)?;
+    sockaddr_only(&rig)?;
+    let names = names(&rig, 10)?;
+    let all: Vec<u64> = names
+        .iter()
+        .map(|name| rig.av.insert(name))
+        .collect::<Result<_, _>>()?;
+    rig.av.remove(
+        &[3, 5, 7].map(|index: usize| all.get(index).copied().unwrap_or(0)),
+        0,
+    )?;
+    for (index, &addr) in all.iter().enumerate() {
+        check_eq!(
+            rig.av.lookup(addr, 64).is_err(),
+            [3, 5, 7].contains(&index),
+            "{index}"
+        );
+    }
+    let gone = all.get(3).copied().unwrap_or(0);
+    check!(rig.av.remove(&[gone], 0).is_err(), "removed twice");
+    check!(
+        rig.av.remove(&[99_999], 0).is_err(),
+        "removed what was never there"
+    );
+    check!(
+        rig.av.remove(&[0], 1 << 50).is_err(),
+        "removed with unknown flags"
+    );
+    check!(rig.av.lookup(0, 64).is_ok());
+    for name in [3, 5, 7].iter().filter_map(|&index: &usize| names.get(index)) {
+        let addr = rig.av.insert(name)?;
+        check_eq!(&rig.av.lookup(addr, 64)?.0, name);
+    }
+    Ok(())
+}
+
+fn same_twice(rank: &Rank) -> Outcome {
+    let rig = rig(rank)?;
+    let name = rig.ep.name()?;
+    let first = rig.av.insert(&name)?;
+    check_eq!(rig.av.insert(&name)?, first);
+    rig.av.remove(&[first], 0)?;
+    check!(
+        rig.av.lookup(first, 64).is_ok(),
+        "inserted twice and removed once, it is still there"
+    );
+    rig.av.remove(&[first], 0)?;
+    check!(rig.av.lookup(first, 64).is_err());
+    Ok(())
+}
+
+fn without_numbers(rank: &Rank) -> Outcome {
+    let rig = rig(rank)?;
+    sockaddr_only(&rig)?;
+    let names = names(&rig, 5)?;
+    let av = Av::open(&rig.domain, sys::FI_AV_TABLE, 5)?;
+    check_eq!(av.insert_blind(&names.concat(), 5)?, 5);
+    for (name, addr) in names.iter().zip(0..) {
+        check_eq!(&av.lookup(addr, 64)?.0, name);
+    }
+    Ok(())
+}
+
+/// A table of all names in one call, in the order of the ranks.
+fn many_at_once(rank: &Rank) -> Outcome {
+    let rig = Rig::open(
+        rank,
+        &Ask::messages(false).with(|ask| ask.hints.av_type = sys::FI_AV_TABLE),
+    )?;
+    sockaddr_only(&rig)?;
+    let av = Av::open(&rig.domain, sys::FI_AV_TABLE, 2)?;
+    for flags in [0, sys::FI_MORE] {
+        let (done, addrs) = av.insert_many(&rig.names.concat(), 2, flags)?;
+        check_eq!((done, addrs), (2, vec![0, 1]));
+    }
+    rig.barrier()
+}
+
+fn sync_errors(rank: &Rank) -> Outcome {
+    let rig = rig(rank)?;
+    sockaddr_only(&rig)?;
+    let mut names = names(&rig, 4)?;
+    let bad = names.get_mut(2).ok_or_else(|| Fail::here("no third name"))?;
+    // An address family nobody has.
+    if let Some(family) = bad.get_mut(0..2) {
+        family.copy_from_slice(&[0xee, 0xee]);
+    }
+    let (done, addrs, errors) = rig.av.insert_sync(&names.concat(), 4)?;
+    check_eq!(done, 3);
+    let failed: Vec<bool> = errors.iter().map(|&error| error != 0).collect();
+    check_eq!(failed, vec![false, false, true, false]);
+    check!(
+        errors.iter().all(|&error| error >= 0),
+        "errors are positive here: {errors:?}"
+    );
+    check_eq!(addrs.get(2).copied(), Some(sys::FI_ADDR_NOTAVAIL));
+    let (done, addrs) = rig.av.insert_many(&names.concat(), 4, 0)?;
+    check_eq!(done, 3);
+    check_eq!(addrs.get(2).copied(), Some(sys::FI_ADDR_NOTAVAIL));
+    check_eq!(rig.av.insert_many(&names.concat(), 4, 1 << 50).is_err(), true);
+    Ok(())
+}
+
+/// An address of another host is refused when it is inserted.
+fn foreign(rank: &Rank) -> Outcome {
+    if rank.target.prov != "scif" {
+        return Err(Fail::NotRun("the provider reaches other hosts".into()));
+    }
+    let rig = rig(rank)?;
+    let mut name = rig.ep.name()?;
+    // The address of a documentation network, which no host has.
+    if let Some(ip) = name.get_mut(4..8) {
+        ip.copy_from_slice(&[192, 0, 2, 1]);
+    }
+    check_eq!(rig.av.insert_many(&name, 1, 0)?, (0, vec![sys::FI_ADDR_NOTAVAIL]));
+    Ok(())
+}
+
+fn text(rank: &Rank) -> Outcome {
+    let rig = rig(rank)?;
+    let name = rig.ep.name()?;
+    let (text, len) = rig.av.straddr(&name, 256)?;
+    check!(text.starts_with("fi_"), "{text:?}");
+    check_eq!(len, text.len() + 1);
+    let (short, needed) = rig.av.straddr(&name, 8)?;
+    check!(short.len() < 8 && text.starts_with(&short), "{short:?}");
+    check_eq!(needed, len);
+    check_eq!(rig.av.straddr(&name, 0)?.1, len);
+    Ok(())
+}
+
+fn service(rank: &Rank) -> Outcome {
+    let rig = rig(rank)?;
+    sockaddr_only(&rig)?;
+    let (done, addr) = match rig.av.insert_service("127.0.0.1", "9228") {
+        Err(Errno::ENOSYS) => return Err(Fail::NotRun("fi_av_insertsvc".into())),
+        other => other?,
+    };
+    check_eq!(done, 1);
+    let (name, _) = rig.av.lookup(addr, 64)?;
+    check_eq!(name.get(2..4), Some(9228_u16.to_be_bytes().as_slice()));
+    check!(!matches!(
+        rig.av.insert_service("no.such.host.invalid", "9228"),
+        Ok((1, _))
+    ));
+    Ok(())
+}
+
+fn shared_name(rank: &Rank) -> Outcome {
+    let rig = rig(rank)?;
+    if rig.info.caps() & sys::FI_SHARED_AV != 0 {
+        return Ok(());
+    }
+    let av = Av::open_named(&rig.domain, sys::FI_AV_MAP, 1, Some("a_name"), 0);
+    check_eq!(av.err(), Some(Errno::ENOSYS));
+    check!(
+        Av::open_named(&rig.domain, 99, 1, None, 0).is_err(),
+        "an unknown type was taken"
+    );
+    Ok(())
+}
+
+fn busy_close(rank: &Rank) -> Outcome {
+    let rig = rig(rank)?;
+    check_eq!(rig.av.close(), Err(Errno::EBUSY));
+    check_eq!(rig.av.class()?, sys::FI_CLASS_AV);
+    let free = Av::open(&rig.domain, sys::FI_AV_MAP, 1)?;
+    check_eq!(free.close(), Ok(()));
+    Ok(())
+}
+
+/// A peer that is removed and inserted again, perhaps under another number, is the same peer.
+fn removed_and_back(rank: &Rank) -> Outcome {
+    let mut rig = Rig::open(rank, &Ask::messages(false))?;
+    for _ in 0..5 {
+        forms::one_message(&rig, Way::Send, Into::Recv, false, 1000, Meeting::Expected)?;
+        forms::one_message(&rig, Way::Send, Into::Recv, false, 100_000, Meeting::Unexpected)?;
+        if rank.index == 0 {
+            rig.av.remove(&[rig.peer()], 0)?;
+            let name = rig.names.get(1).ok_or_else(|| Fail::here("no name"))?;
+            let addr = rig.av.insert(name)?;
+            if let Some(slot) = rig.peers.get_mut(1) {
+                *slot = addr;
+            }
+        }
+        rig.barrier()?;
+    }
+    Ok(())
+}
+
+/// A peer that is not in the receiver's vector can send all the same.
+fn not_inserted(rank: &Rank) -> Outcome {
+    let rig = rig(rank)?;
+    let names = rig.exchange(&rig.ep.name()?)?;
+    if rank.index == 0 {
+        let to = rig
+            .av
+            .insert(names.get(1).ok_or_else(|| Fail::here("no name"))?)?;
+        for size in [8, 5000, 200_000] {
+            rig.post(|| rig.ep.send(Buf::pattern(size, 1), to, 1))?;
+            rig.sent(1)?;
+        }
+    } else {
+        for size in [8, 5000, 200_000] {
+            let buf = Buf::new(size);
+            rig.post(|| rig.ep.recv(buf, sys::FI_ADDR_UNSPEC, 1))?;
+            check_eq!(rig.received(1)?.len, size);
+            check_eq!(buf.differs(size, 1), None);
+        }
+    }
+    rig.barrier()
+}
+
+fn shared(rank: &Rank) -> Outcome {
+    let rig = Rig::open(rank, &Ask::messages(false))?;
+    let mut others = Vec::new();
+    for _ in 0..8 {
+        let ep = scif_fabtests::fi::Ep::open(&rig.domain, &rig.info)?;
+        ep.attach(&rig.av, 0)?;
+        ep.attach(&rig.tx.cq, sys::FI_TRANSMIT)?;
+        ep.attach(&rig.rx.cq, sys::FI_RECV)?;
+        ep.enable()?;
+        others.push(ep);
+    }
+    for (index, ep) in others.iter().enumerate() {
+        rig.post(|| ep.send(Buf::pattern(16, index as u64), rig.to(0), 1))?;
+        let buf = Buf::new(16);
+        rig.post(|| rig.ep.recv(buf, sys::FI_ADDR_UNSPEC, 2))?;
+        rig.received(2)?;
+        rig.sent(1)?;
+        check_eq!(buf.differs(16, index as u64), None);
+    }
+    Ok(())
+}
+
+/// Addresses may go in before or after the endpoint is bound and enabled.
+fn after_bind(rank: &Rank) -> Outcome {
+    let rig = Rig::open_alone(rank, &Ask::messages(false))?;
+    let rig = rig.meet()?;
+    forms::one_message(&rig, Way::Send, Into::Recv, false, 64, Meeting::Expected)
+}

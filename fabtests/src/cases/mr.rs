@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Memory regions as objects: keys, limits, closing. Mirrors fi_mr(3). What one does with them is in `rma`.
+
+use std::collections::BTreeSet;
+
+use libfabric_sys as sys;
+use scif_fabtests::fi::{Buf, Errno, Fid, Mr, MrAsk};
+use scif_fabtests::harness::{Case, Outcome, Rank, case};
+use scif_fabtests::rig::Rig;
+use scif_fabtests::{check, check_eq};
+
+use super::rma::{REMOTE, announce, ask, from, hear};
+
+pub(crate) const CASES: &[Case] = &[
+    case("mr/requested_keys", 1, requested_keys),
+    case("mr/given_keys", 1, given_keys),
+    case("mr/same_key_twice", 1, same_key),
+    case("mr/limits", 1, limits),
+    case("mr/local_only", 1, local_only),
+    case("mr/binds_and_controls", 1, binds_and_controls),
+    case("mr/thousands", 2, thousands),
+    case("mr/same_memory_twice", 2, same_memory),
+    case("mr/busy_domain", 1, busy_domain),
+];
+
+fn user_keys(rig: &Rig<'_>) -> bool {
+    rig.info.domain().mr_mode & (sys::FI_MR_PROV_KEY | sys::FI_MR_BASIC) == 0
+}
+
+fn with_key(key: u64) -> MrAsk {
+    MrAsk {
+        access: REMOTE,
+        key,
+        flags: 0,
+    }
+}
+
+fn requested_keys(rank: &Rank) -> Outcome {
+    let rig = Rig::open(rank, &ask())?;
+    check!(user_keys(&rig), "mode {:#x}", rig.info.domain().mr_mode);
+    let buf = Buf::new(64);
+    let most = match rig.info.domain().mr_key_size {
+        8.. => u64::MAX - 1,
+        size => (1 << (8 * size)) - 1,
+    };
+    for key in [0, 1, 77, most / 2, most] {
+        let mr = Mr::reg(&rig.domain, buf, with_key(key))?;
+        check_eq!(mr.key()?, key);
+        check_eq!(mr.class()?, sys::FI_CLASS_MR);
+    }
+    Ok(())
+}
+
+fn given_keys(rank: &Rank) -> Outcome {
+    let rig = Rig::open(rank, &ask().with(|ask| ask.hints.mr_mode = sys::FI_MR_PROV_KEY))?;
+    if user_keys(&rig) {
+        return Ok(());
+    }
+    let buf = Buf::new(64);
+    let regions: Vec<_> = (0..100)
+        .map(|_| Mr::reg(&rig.domain, buf, with_key(5)))
+        .collect::<Result<_, _>>()?;
+    let keys: BTreeSet<u64> = regions.iter().map(|mr| mr.key()).collect::<Result<_, _>>()?;
+    check_eq!(keys.len(), 100);
+    check!(!keys.contains(&sys::FI_KEY_NOTAVAIL));
+    Ok(())
+}
+
+fn same_key(rank: &Rank) -> Outcome {
+    let rig = Rig::open(rank, &ask())?;
+    let buf = Buf::new(64);
+    let first = Mr::reg(&rig.domain, buf, with_key(9))?;
+    check_eq!(Mr::reg(&rig.domain, buf, with_key(9)).err(), Some(Errno::ENOKEY));
+    check_eq!(
+        Mr::regv(&rig.domain, &[buf], with_key(9)).err(),
+        Some(Errno::ENOKEY)
+    );
+    check_eq!(
+        Mr::regattr(&rig.domain, &[buf], with_key(9), 0).err(),
+        Some(Errno::ENOKEY)
+    );
+    drop(first);
+    check!(
+        Mr::reg(&rig.domain, buf, with_key(9)).is_ok(),
+        "a closed region keeps its key"
+    );
+    Ok(())
+}
+
+fn limits(rank: &Rank) -> Outcome {
+    let rig = Rig::open(rank, &ask())?;
+    let buf = Buf::new(64);
+    let limit = rig.info.domain().mr_iov_limit;
+    check!(limit >= 1);
+    let most = vec![buf; limit];
+    let more = vec![buf; limit + 1];
+    check!(Mr::regv(&rig.domain, &most, with_key(1)).is_ok());
+    check_eq!(
+        Mr::regv(&rig.domain, &more, with_key(2)).err(),
+        Some(Errno::EINVAL)
+    );
+    check_eq!(
+        Mr::regattr(&rig.domain, &more, with_key(2), 0).err(),
+        Some(Errno::EINVAL)
+    );
+    check_eq!(Mr::regv(&rig.domain, &[], with_key(3)).err(), Some(Errno::EINVAL));
+    check_eq!(
+        Mr::regattr(&rig.domain, &[], with_key(3), 0).err(),
+        Some(Errno::EINVAL)
+    );
+    let flagged = MrAsk {
+        flags: 1 << 50,
+        ..with_key(4)
+    };
+    check!(
+        Mr::reg(&rig.domain, buf, flagged).is_err(),
+        "unknown flags were taken"
+    );
+    Ok(())
+}
+
+/// A region nobody may reach from afar needs no key of its own.
+fn local_only(rank: &Rank) -> Outcome {
+    let rig = Rig::open(rank, &ask())?;
+    let buf = Buf::new(64);
+    for access in [
+        0,
+        sys::FI_SEND,
+        sys::FI_RECV,
+        sys::FI_READ | sys::FI_WRITE,
+        sys::FI_SEND | sys::FI_RECV,
+    ] {
+        let ask = MrAsk {
+            access,
+            key: 0,
+            flags: 0,
+        };
+        let mr = Mr::reg(&rig.domain, buf, ask)?;
+        mr.desc()?;
+    }
+    Ok(())
+}
+
+/// Programs written for other modes bind and enable regions; that must not hurt.
+fn binds_and_controls(rank: &Rank) -> Outcome {
+    let rig = Rig::open(rank, &ask())?;
+    let mr = Mr::reg(&rig.domain, Buf::new(64), with_key(1))?;
+    if rank.target.prov == "scif" {
+        check_eq!(mr.bind(rig.ep.as_ref(), 0), Ok(()));
+        check_eq!(mr.enable(), Ok(()));
+    }
+    check!(mr.control_null(12_345).is_err());
+    check!(
+        mr.bind(rig.tx.cq.as_ref(), 0).is_err(),
+        "a region was bound to a queue"
+    );
+    check_eq!(mr.ops_open(c"nobody"), Err(Errno::ENOSYS));
+    Ok(())
+}
+
+/// Thousands of regions, opened and closed in odd order; each key reaches its own memory.
+fn thousands(rank: &Rank) -> Outcome {
+    const COUNT: usize = 3000;
+    let rig = Rig::open(rank, &ask())?;
+    let all = Buf::new(COUNT * 64);
+    let mut regions = Vec::new();
+    for index in 0..COUNT {
+        let mr = Mr::reg(&rig.domain, all.sub(index * 64, 64), with_key(index as u64))?;
+        regions.push(Some(mr));
+    }
+    // Every third is closed and opened again.
+    for index in (0..COUNT).step_by(3) {
+        if let Some(slot) = regions.get_mut(index) {
+            *slot = None;
+            *slot = Some(Mr::reg(
+                &rig.domain,
+                all.sub(index * 64, 64),
+                with_key(index as u64),
+            )?);
+        }
+    }
+    let (_keep, base) = rig.register(all, REMOTE)?;
+    let remotes = rig.exchange_remote(base)?;
+    let absolute = rig.info.domain().mr_mode & (sys::FI_MR_VIRT_ADDR | sys::FI_MR_BASIC) != 0;
+    if rank.index == 0 {
+        let there = from(&remotes, 1, 0)?.addr;
+        for index in 0..COUNT {
+            let addr = if absolute { there + index as u64 * 64 } else { 0 };
+            let buf = Buf::of(&(index as u64 + 1).to_le_bytes());
+            rig.post(|| rig.ep.write(buf, rig.peer(), addr, index as u64, 1))?;
+            rig.sent(1)?;
+        }
+        announce(&rig, rig.peer())?;
+    } else {
+        hear(&rig)?;
+        for index in 0..COUNT {
+            check_eq!(all.load_u64(index * 64), index as u64 + 1);
+        }
+    }
+    rig.barrier()
+}
+
+/// One piece of memory may be in several regions, with different rights.
+fn same_memory(rank: &Rank) -> Outcome {
+    let rig = Rig::open(rank, &ask())?;
+    let buf = Buf::new(8192);
+    let (_r, readable) = rig.share(buf, sys::FI_REMOTE_READ)?;
+    let (w, writable) = rig.share(buf.sub(4096, 64), sys::FI_REMOTE_WRITE)?;
+    if rank.index == 0 {
+        let (r, w) = (from(&readable, 1, 0)?, from(&writable, 1, 0)?);
+        rig.post(|| rig.ep.write(Buf::pattern(64, 1), rig.peer(), w.addr, w.key, 1))?;
+        rig.sent(1)?;
+        announce(&rig, rig.peer())?;
+        hear(&rig)?;
+        let back = Buf::new(64);
+        rig.post(|| rig.ep.read(back, rig.peer(), r.addr + 4096, r.key, 2))?;
+        rig.sent(2)?;
+        check_eq!(back.differs(64, 1), None);
+    } else {
+        hear(&rig)?;
+        drop(w);
+        announce(&rig, rig.peer())?;
+    }
+    rig.barrier()
+}
+
+fn busy_domain(rank: &Rank) -> Outcome {
+    let rig = Rig::open(rank, &ask())?;
+    let domain = scif_fabtests::fi::Domain::open(&rig.fabric, &rig.info)?;
+    let mr = Mr::reg(&domain, Buf::new(64), with_key(1))?;
+    check_eq!(domain.close(), Err(Errno::EBUSY));
+    drop(mr);
+    check_eq!(domain.close(), Ok(()));
+    Ok(())
+}

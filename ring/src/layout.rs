@@ -49,7 +49,7 @@ pub const KEYTABLE_BYTES: usize = 4096 + KEY_SLOTS * 64;
 pub const MARK_BYTES: usize = 128;
 
 /// Claim blocks per direction of a connection.
-pub const CLAIM_BLOCKS: usize = 32;
+pub const CLAIM_BLOCKS: usize = 64;
 /// Bytes of one claim block.
 pub const CLAIM_BYTES: usize = 128;
 /// Largest part of a large message that is claimed at once.

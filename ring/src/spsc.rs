@@ -141,6 +141,37 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
         Ok(())
     }
 
+    /// Publishes a record whose head is the first `count` of `words` and then the bytes of `payload`: the hot case, without a
+    /// copy on the way. A copy would be loaded in other pieces than it was stored in, and such a load waits for every earlier
+    /// store, those of the last record's line included.
+    ///
+    /// # Errors
+    ///
+    /// `Full` if there is no room now, `TooLong` if words and payload do not fit a head.
+    #[inline(always)]
+    pub fn push_words(&mut self, kind: u8, words: [u64; 2], count: usize, payload: &Mem) -> Result<(), PushError> {
+        let at = count.min(2) * 8;
+        if payload.len() > HEAD_MAX - at {
+            return Err(PushError::TooLong);
+        }
+        if !self.has_slot() {
+            return Err(PushError::Full);
+        }
+        self.publish(kind, at + payload.len(), 0, |p| {
+            if count > 0 {
+                // SAFETY: p is the head of a slot: seven aligned words.
+                unsafe { p.cast::<u64>().write(words[0]) };
+            }
+            if count > 1 {
+                // SAFETY: as above.
+                unsafe { p.cast::<u64>().wrapping_add(1).write(words[1]) };
+            }
+            // SAFETY: the payload was checked to fit behind the words, and no user buffer overlaps a slot.
+            unsafe { copy::copy_apart(p.wrapping_add(at), payload.as_ptr(), payload.len()) };
+        });
+        Ok(())
+    }
+
     /// As [`push`](Self::push), with a body of bytes that are ours.
     ///
     /// # Errors

@@ -30,7 +30,7 @@ const RINGS: usize = CLAIMS + 2 * CLAIMS_BYTES;
 pub(crate) const SEGMENT_BYTES: usize = RINGS + 2 * DIRECTION_BYTES;
 
 const _: () = assert!(MARKS + 2 * MARK_BYTES <= CLAIMS && MARKS.is_multiple_of(MARK_BYTES));
-const _: () = assert!(CLAIMS_BYTES == 4096 && RINGS == 12288 && SEGMENT_BYTES == 184_320);
+const _: () = assert!(CLAIMS_BYTES == 8192 && RINGS == 20480 && SEGMENT_BYTES == 192_512);
 
 /// First bytes of the segment, written by the opener before anybody else has it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, FromBytes, IntoBytes, Immutable, KnownLayout)]

@@ -239,7 +239,7 @@ impl EpState {
     }
 }
 
-#[inline]
+#[inline(always)]
 fn split(st: &mut DomainState, ep: u32) -> Result<(&mut EpState, Env<'_>), Errno> {
     let DomainState { eps, cqs, cntrs, avs, mrs, .. } = st;
     let e = eps.get_mut(ep).ok_or(fi::FI_EINVAL)?;
@@ -250,7 +250,7 @@ fn split(st: &mut DomainState, ep: u32) -> Result<(&mut EpState, Env<'_>), Errno
 }
 
 /// Sends a message. `FI_EAGAIN` when the transmit queue is full; errors of delivery come as completions.
-#[inline]
+#[inline(always)]
 pub(crate) fn send(st: &mut DomainState, ep: u32, a: &SendArgs<'_>) -> Result<(), Errno> {
     let (e, mut env) = split(st, ep)?;
     e.post_send(&mut env, a)
@@ -315,6 +315,11 @@ pub(crate) fn wants_timer(st: &DomainState, ep: u32) -> bool {
     st.eps.get(ep).is_some_and(|e| {
         !e.ops.is_empty() || !e.incoming_order.is_empty() || !e.busy.is_empty() || e.directed > 0
     })
+}
+
+/// Whether something waits that only looking again moves: room in a ring, a connection to try again.
+pub(crate) fn wants_poll(st: &DomainState, ep: u32) -> bool {
+    st.eps.get(ep).is_some_and(|e| !e.busy.is_empty())
 }
 
 /// Whether a connected peer of any endpoint is inside an RMA on key slot `slot` now. The dead count as not.

@@ -132,7 +132,8 @@ impl Ops {
 
 impl EpState {
     /// Writes the completion of a transmit-side operation: success if it was asked for, an error always.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::too_many_arguments, reason = "the parts of a completion, kept in registers")]
     pub(crate) fn tx_complete(
         &mut self,
         env: &mut Env<'_>,
@@ -167,6 +168,21 @@ impl EpState {
             }
             return;
         }
+        self.tx_failed(env, what, context, tag, len, err, cntr);
+    }
+
+    #[cold]
+    #[expect(clippy::too_many_arguments, reason = "the cold half of `tx_complete`")]
+    fn tx_failed(
+        &mut self,
+        env: &mut Env<'_>,
+        what: What,
+        context: usize,
+        tag: u64,
+        len: usize,
+        err: Errno,
+        cntr: Option<u32>,
+    ) {
         if let Some(cntr) = cntr.and_then(|c| env.cntrs.get_mut(c)) {
             cntr.add_err(1);
         }

@@ -23,8 +23,8 @@ const RECONNECT_NS: u64 = 50_000_000;
 /// Pause between two tries.
 const RETRY_NS: u64 = 50_000;
 /// Every claim block of a connection is free.
-const ALL_BLOCKS: u32 = u32::MAX;
-const _: () = assert!(scif_ring::CLAIM_BLOCKS == 32);
+const ALL_BLOCKS: u64 = u64::MAX;
+const _: () = assert!(scif_ring::CLAIM_BLOCKS == 64);
 
 /// A record of ours that found the ring full: answers to the peer, which keep their order and go before new operations.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ pub(crate) struct Peer {
     pub pending: VecDeque<TxOp>,
     pub streams: VecDeque<OutStream>,
     /// Free claim blocks of the transmit connection, one bit each.
-    pub blocks: u32,
+    pub blocks: u64,
     pub claim_generation: u32,
     /// Our RMA and atomics that the target has yet to execute.
     pub ring_rma: u32,
@@ -113,7 +113,7 @@ impl EpState {
     }
 
     /// The peer an address names.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn peer_of(&mut self, env: &Env<'_>, addr: u64) -> Result<u32, Errno> {
         let av = env.avs.get(self.cfg.av).ok_or(fi::FI_ENOAV)?;
         if av.version != self.av_version {

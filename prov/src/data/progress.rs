@@ -37,10 +37,16 @@ const CLOSE_NS: u64 = 100_000_000;
 impl EpState {
     #[inline]
     pub(crate) fn progress(&mut self, env: &mut Env<'_>) {
-        self.poll_live(env);
+        // Links, then bells, then rings: what a wake-up or a bell announces is in the ring before it, and whoever sleeps
+        // after this has seen everything that was announced.
+        self.polls = self.polls.wrapping_add(1);
+        if self.polls % CLOCK_EVERY == 0 {
+            self.housekeeping(env);
+        }
         if self.sock.bell().any() {
             self.wake_resting();
         }
+        self.poll_live(env);
         if !self.incoming_order.is_empty() {
             self.run_incoming(env);
         }
@@ -51,10 +57,6 @@ impl EpState {
             self.flush_busy(env);
         }
         self.settled = self.cfg.rx_cq.and_then(|c| env.cqs.get(c)).is_none_or(|cq| cq.is_empty());
-        self.polls = self.polls.wrapping_add(1);
-        if self.polls % CLOCK_EVERY == 0 {
-            self.housekeeping(env);
-        }
     }
 
     /// Takes what the live rings hold.

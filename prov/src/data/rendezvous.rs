@@ -158,7 +158,7 @@ enum Step {
 }
 
 fn part_size(len: usize) -> usize {
-    (len / 8).next_multiple_of(4096).clamp(PART_MIN, PART_MAX)
+    (len / 2).next_multiple_of(4096).clamp(PART_MIN, PART_MAX)
 }
 
 impl EpState {
@@ -351,6 +351,8 @@ impl EpState {
             match conn.memory().write(&[local], &[remote]) {
                 Ok(()) => {
                     claim.front_done(true);
+                    // The receiver may sleep until the last part is in place.
+                    conn.notify();
                     self.stats.both_sides.add(local.len());
                 }
                 Err(error) => {

@@ -282,7 +282,7 @@ impl Ep {
     /// # Errors
     ///
     /// `FI_EINVAL` when it is injected and too large, and those of the data path.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn send(&self, args: &SendArgs<'_>) -> Result<isize, Errno> {
         self.check_inject(args.flags, args.iov)?;
         data::send(&mut self.core.dom.gate.lock(), self.core.idx(), args)?;

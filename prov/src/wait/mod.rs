@@ -27,6 +27,8 @@ pub(crate) use seats::{WaitObj, Waits, control};
 const SPIN_NS: u64 = 20_000;
 /// The longest sleep while something is outstanding that no peer rings for.
 const TIMER_NAP_NS: u64 = 20_000_000;
+/// The same while a ring is full or a connection is to be tried again.
+const POLL_NAP_NS: u64 = 200_000;
 /// The longest sleep of all: a wake-up lost to a peer that died in the wrong moment costs a delay, not a hang.
 const NAP_NS: u64 = 1_000_000_000;
 
@@ -202,15 +204,22 @@ pub(crate) fn try_wait(
     }
     disarm_fd(st, target);
     progress(st, target);
-    if !pending(st) {
+    if !pending(st) && !must_poll(st, target) {
         arm_fd(st, target);
         progress(st, target);
-        if !pending(st) {
+        if !pending(st) && !must_poll(st, target) {
             return Ok(());
         }
         disarm_fd(st, target);
     }
     Err(fi::FI_EAGAIN)
+}
+
+/// Whether something waits that no peer will wake us for: whoever sleeps on a descriptor has no timer.
+fn must_poll(st: &mut DomainState, target: Target) -> bool {
+    let mut must = false;
+    each_ep(st, target, |st, ep| must |= data::wants_poll(st, ep));
+    must
 }
 
 /// Progresses and sleeps until `done` gives something; `None` after `timeout_ms` (negative: never). `done` runs inside the
@@ -277,7 +286,11 @@ fn nap<R>(
         }
         let mut timer = false;
         each_ep(st, target, |st, ep| timer |= data::wants_timer(st, ep));
-        let longest = if timer { TIMER_NAP_NS } else { NAP_NS };
+        let longest = match timer {
+            _ if must_poll(st, target) => POLL_NAP_NS,
+            true => TIMER_NAP_NS,
+            false => NAP_NS,
+        };
         (seat, waiter, left_ns.map_or(longest, |left| left.min(longest)))
     };
     let slept = waiter.wait(Some(nap_ns));

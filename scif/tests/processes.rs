@@ -39,6 +39,7 @@ fn helper() {
         "fork" => fork_and_hang(&node, port),
         "knock" => knock(&node, port),
         "limits" => exceed_limits(&node),
+        "crowd" => crowd(&node),
         other => panic!("no such role: {other}"),
     }
 }
@@ -200,6 +201,33 @@ fn exceed_limits(node: &Arc<Node>) {
         "@{accepted} {up} {}",
         node.notes().iter().any(|note| note.contains("RLIMIT_NOFILE"))
     );
+}
+
+/// More requests in flight than an ordinary user may have: they have to wait until some are accepted.
+fn crowd(node: &Arc<Node>) {
+    let mut hub = Endpoint::bind(node, 0, Exports::default()).unwrap();
+    let mut endpoint = Endpoint::bind(node, 0, Exports::default()).unwrap();
+    let mut pending = Vec::new();
+    let refusal = loop {
+        match endpoint.connect(hub.id()) {
+            Ok(id) => pending.push(id),
+            Err(error) => break error,
+        }
+    };
+    let begin = Instant::now();
+    let (mut links, mut accepted) = (Vec::new(), 0);
+    while accepted < pending.len() && begin.elapsed().as_secs() < 20 {
+        hub.poll_links(&mut links);
+        for event in links.drain(..) {
+            if let LinkEvent::Accepted(id, _) = event {
+                accepted += 1;
+                // Room for the next.
+                hub.close_conn(id, scif::CloseHow::Orderly);
+            }
+        }
+    }
+    let again = endpoint.connect(hub.id()).is_ok();
+    println!("@{refusal:?} {again} {accepted} {}", pending.len());
 }
 
 // ---- this process
@@ -479,15 +507,49 @@ fn the_limit_of_descriptors_is_raised_and_said() {
     assert_eq!(helper.says(), ["100", "100", "true"]);
 }
 
-#[test]
-fn other_users_are_refused_unless_configured() {
+/// A copy of this program that anybody can start; `None` where we cannot be anybody.
+fn program_for_all(name: &str) -> Option<PathBuf> {
     if !rustix::process::geteuid().is_root() {
         println!("skipped: takes root to be somebody else");
-        return;
+        return None;
     }
-    // Where somebody else can start it.
-    let program = PathBuf::from(format!("/tmp/scif-knock-{}", std::process::id()));
+    let program = PathBuf::from(format!("/tmp/scif-{name}-{}", std::process::id()));
     std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    Some(program)
+}
+
+#[test]
+fn requests_beyond_what_may_be_in_flight_wait() {
+    let Some(program) = program_for_all("crowd") else {
+        return;
+    };
+    let limit = || {
+        let low = rustix::process::Rlimit {
+            current: Some(120),
+            maximum: Some(120),
+        };
+        rustix::process::setrlimit(rustix::process::Resource::Nofile, low)?;
+        Ok(())
+    };
+    let mut helper = Helper::start_program(&program, &config("crowd"), "crowd", 0, |command| {
+        command.uid(NOBODY).gid(NOBODY).current_dir("/");
+        // SAFETY: only makes a system call between fork and exec.
+        unsafe { command.pre_exec(limit) };
+    });
+    let words = helper.says();
+    assert_eq!(words[..2], ["Again", "true"]);
+    assert!(
+        words[2] == words[3] && words[3].parse::<usize>().unwrap() > 20,
+        "{words:?}"
+    );
+    std::fs::remove_file(&program).unwrap();
+}
+
+#[test]
+fn other_users_are_refused_unless_configured() {
+    let Some(program) = program_for_all("knock") else {
+        return;
+    };
     let base = config("users");
     let knock = |port, allow: &str| {
         let mut helper = Helper::start_program(&program, &base, "knock", port, |command| {

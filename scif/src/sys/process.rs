@@ -3,6 +3,7 @@
 //! host is. See `proc(5)`, `prctl(2)`, `getrlimit(2)`.
 
 use std::fs;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::Path;
 
 use rustix::io::Errno;
@@ -107,6 +108,15 @@ pub(crate) fn nofile() -> u64 {
     rustix::process::getrlimit(Resource::Nofile)
         .current
         .unwrap_or(u64::MAX)
+}
+
+/// Whether there might be no numbers for `spare` more descriptors. The lowest free ones are given first, so a recent one
+/// tells that there are; if it does not, a fresh one tells.
+pub(crate) fn descriptors_short(recent: impl AsFd, spare: u64) -> bool {
+    let limit = nofile();
+    let beyond = |fd: BorrowedFd<'_>| u64::from(fd.as_raw_fd().cast_unsigned()) + spare >= limit;
+    beyond(recent.as_fd())
+        && rustix::io::fcntl_dupfd_cloexec(recent, 0).map_or(true, |fresh| beyond(fresh.as_fd()))
 }
 
 /// What tells this boot of this host from others: boot id and machine id, as far as they can be read.

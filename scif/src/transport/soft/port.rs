@@ -4,7 +4,7 @@
 //! Not about one connection once it is made (`link`).
 
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::io::Errno;
@@ -25,7 +25,7 @@ use crate::sys::{process, unix};
 use crate::transport::{Opened, Port, Shown, Transport, Writers};
 
 /// Requests taken from the listener per call.
-const ACCEPTS_PER_CALL: usize = 64;
+const REQUESTS_PER_CALL: usize = 64;
 /// Connected sockets that have not said hello yet.
 const MUTE_MAX: usize = 256;
 /// How long they may take.
@@ -88,6 +88,8 @@ pub(super) struct SoftPort {
     /// In the order they came.
     mute: VecDeque<Mute>,
     guests: VecDeque<Guest>,
+    /// How many more may be taken from the listener before the next poll.
+    requests_left: usize,
     source_serial: u32,
     mute_serial: u32,
     tokens: Vec<u64>,
@@ -123,6 +125,7 @@ impl SoftPort {
             shown: Arc::new(shown),
             mute: VecDeque::new(),
             guests: VecDeque::new(),
+            requests_left: 0,
             source_serial: 0,
             mute_serial: 0,
             tokens: Vec::new(),
@@ -130,17 +133,21 @@ impl SoftPort {
         })
     }
 
+    /// Takes waiting requests until one has said hello. Not more at once: each holds descriptors until it is accepted.
     fn take_requests(&mut self) {
-        for _ in 0..ACCEPTS_PER_CALL {
+        while self.guests.is_empty() && self.requests_left > 0 {
+            self.requests_left -= 1;
             let socket = match self.soft.with_descriptor(|| unix::accept(&self.listener)) {
                 Ok(socket) => PrivateFd::new(socket),
                 // Gone before we looked.
                 Err(Errno::CONNABORTED | Errno::INTR) => continue,
-                Err(Errno::AGAIN) => break,
+                Err(Errno::AGAIN) => {
+                    self.requests_left = 0;
+                    break;
+                }
                 Err(errno) => {
-                    log::debug!("connections to {} have to wait: accept {errno}", self.id);
-                    self.epoll.remove(&self.listener);
-                    self.parked_ns = Some(now_ns());
+                    log::debug!("accept at {}: {errno}", self.id);
+                    self.park();
                     break;
                 }
             };
@@ -167,16 +174,7 @@ impl SoftPort {
                 since_ns: now_ns(),
             };
             if let Some(mute) = self.hear(mute) {
-                let token = token(
-                    MUTE,
-                    ConnId {
-                        index: mute.serial,
-                        generation: 0,
-                    },
-                );
-                if self.epoll.add(&mute.socket, token).is_ok() {
-                    self.mute.push_back(mute);
-                }
+                self.mute.push_back(mute);
                 if self.mute.len() > MUTE_MAX {
                     self.mute.pop_front();
                 }
@@ -184,12 +182,46 @@ impl SoftPort {
         }
     }
 
+    /// No descriptor is left for what waits: looks again in a while, and until then lets sleepers sleep.
+    fn park(&mut self) {
+        log::debug!("connections to {} have to wait for descriptors", self.id);
+        self.requests_left = 0;
+        self.epoll.remove(&self.listener);
+        self.parked_ns = Some(now_ns());
+    }
+
+    fn unpark(&mut self) {
+        self.parked_ns = self
+            .epoll
+            .add(&self.listener, LISTENER_TOKEN)
+            .err()
+            .map(|_| now_ns());
+        let serials: Vec<u32> = self.mute.iter().map(|mute| mute.serial).collect();
+        for serial in serials {
+            self.hear_mute(serial);
+        }
+    }
+
     /// Takes the hello of a socket if it is there; gives the socket back if not.
-    fn hear(&mut self, mute: Mute) -> Option<Mute> {
+    fn hear(&mut self, mut mute: Mute) -> Option<Mute> {
         self.make_room(&mute.socket);
+        if process::descriptors_short(&mute.socket, SPARE_FDS) {
+            mute.since_ns = now_ns();
+            self.epoll.remove(&mute.socket);
+            self.park();
+            return Some(mute);
+        }
         let mut buffer = [0u8; PACKET_MAX];
         let received = match unix::receive(&mute.socket, &mut buffer) {
-            Err(Errno::AGAIN | Errno::INTR) => return Some(mute),
+            Err(Errno::AGAIN | Errno::INTR) => {
+                // Adding what is in already changes nothing.
+                let id = ConnId {
+                    index: mute.serial,
+                    generation: 0,
+                };
+                let _ = self.epoll.add(&mute.socket, token(MUTE, id));
+                return Some(mute);
+            }
             Err(_) => return None,
             Ok(received) if received.bytes == 0 => return None,
             Ok(received) => received,
@@ -209,7 +241,9 @@ impl SoftPort {
                     fds: received.fds,
                 });
             }
-            Some(Ok(Packet::Hello(_))) if received.cut && descriptors_short(&mute.socket) => {
+            Some(Ok(Packet::Hello(_)))
+                if received.cut && process::descriptors_short(&mute.socket, SPARE_FDS) =>
+            {
                 refuse(&mute.socket, Reason::Refused(Refusal::Resources));
             }
             Some(Err(Garbled::Version)) => refuse(&mute.socket, Reason::Refused(Refusal::Version)),
@@ -223,7 +257,7 @@ impl SoftPort {
 
     /// Before descriptors are received: those that find no number are lost, and the packet looks garbled.
     fn make_room(&self, recent: &impl AsFd) {
-        if descriptors_short(recent) {
+        if process::descriptors_short(recent, SPARE_FDS) {
             self.soft.raise_nofile();
         }
     }
@@ -374,11 +408,7 @@ impl Port for SoftPort {
             .parked_ns
             .is_some_and(|since| now_ns().saturating_sub(since) > PARKED_NS)
         {
-            self.parked_ns = self
-                .epoll
-                .add(&self.listener, LISTENER_TOKEN)
-                .err()
-                .map(|_| now_ns());
+            self.unpark();
         }
         let mut tokens = std::mem::take(&mut self.tokens);
         if let Err(errno) = self.epoll.wait(Some(0), |token| tokens.push(token)) {
@@ -387,7 +417,7 @@ impl Port for SoftPort {
         for token in tokens.drain(..) {
             match token >> 62 {
                 CONN => ready.push(conn_of(token)),
-                LISTENER => self.take_requests(),
+                LISTENER => self.requests_left = REQUESTS_PER_CALL,
                 _ => self.hear_mute(conn_of(token).index),
             }
         }
@@ -403,6 +433,7 @@ impl Port for SoftPort {
 
     fn accept(&mut self, id: ConnId) -> Option<Opened> {
         loop {
+            self.take_requests();
             let guest = self.guests.pop_front()?;
             let from = guest.from;
             match self.admit(guest, id) {
@@ -423,12 +454,6 @@ impl Drop for SoftPort {
             file.remove();
         }
     }
-}
-
-/// Whether the descriptors of a packet might find no number below the limit. The lowest free ones are used first, so
-/// a recent one tells how far they reach.
-fn descriptors_short(recent: &impl AsFd) -> bool {
-    u64::from(recent.as_fd().as_raw_fd().cast_unsigned()) + SPARE_FDS >= process::nofile()
 }
 
 /// What a peer said before it hung up.

@@ -59,11 +59,13 @@ pub(crate) struct Options {
     /// The provider they are measured with
     #[arg(long, default_value = "scif")]
     pub(crate) idle_prov: String,
-    /// Deaths of each kind; 3, or 1 with --quick
+    /// Deaths of each kind for scif, 3, or 1 with --quick; for others one of each size, or none with --quick
     #[arg(long = "deaths", value_name = "COUNT")]
     deaths_asked: Option<u32>,
     #[arg(skip)]
     pub(crate) deaths: u32,
+    #[arg(skip)]
+    pub(crate) deaths_of_others: u32,
     /// Measure scif once more with process_vm_readv and process_vm_writev denied
     #[arg(long)]
     deny_process_vm: bool,
@@ -117,6 +119,7 @@ impl Options {
         let mut options = <Options as Parser>::parse();
         options.idle = options.idle_asked.unwrap_or(if options.quick { 0 } else { 1000 });
         options.deaths = options.deaths_asked.unwrap_or(if options.quick { 1 } else { 3 });
+        options.deaths_of_others = options.deaths_asked.unwrap_or(u32::from(!options.quick)).min(1);
         options
     }
 
@@ -146,7 +149,7 @@ impl Options {
             (true, true) => QUICK_SIZES.to_vec(),
             (true, false) => SIZES.to_vec(),
         };
-        let seconds = self.seconds.unwrap_or(if self.quick { 40 } else { 190 });
+        let seconds = self.seconds.unwrap_or(if self.quick { 36 } else { 175 });
         Extent {
             tests: Test::ALL.iter().copied().filter(wanted).collect(),
             sizes,

@@ -47,8 +47,10 @@ fn colour(label: &str, at: usize) -> RGBColor {
     ];
     match label {
         "scif" => RGBColor(192, 57, 43),
-        "copy" | "process_vm" => RGBColor(127, 140, 141),
-        "copy2" | "process_vm2" => RGBColor(178, 186, 187),
+        "copy" => RGBColor(176, 146, 104),
+        "copy2" => RGBColor(214, 196, 166),
+        "process_vm" => RGBColor(127, 140, 141),
+        "process_vm2" => RGBColor(178, 186, 187),
         _ => OTHERS.get(at % OTHERS.len()).copied().unwrap_or(BLACK),
     }
 }
@@ -112,6 +114,9 @@ fn panel(
         .configure_mesh()
         .x_desc("Transfer Size (KBytes)")
         .y_desc("Throughput (GB/sec)")
+        .x_labels(4)
+        .y_labels(8)
+        .max_light_lines(2)
         .light_line_style(RGBColor(240, 240, 240))
         .x_label_formatter(&|x| format!("{}", (x * 1000.0).round() / 1000.0))
         .y_label_formatter(&|y| format!("{y:.0}"))
@@ -119,7 +124,10 @@ fn panel(
     for (at, (label, points)) in curves.iter().enumerate() {
         let colour = colour(label, at);
         let width = if label == "scif" { 3 } else { 2 };
-        let line: Vec<(f64, f64)> = points.iter().map(|&(x, y)| (x, y.min(high_y))).collect();
+        let line: Vec<(f64, f64)> = points.iter().copied().filter(|point| point.1 <= high_y).collect();
+        if line.is_empty() {
+            continue;
+        }
         chart
             .draw_series(LineSeries::new(line.clone(), colour.stroke_width(width)))?
             .label(label.as_str())

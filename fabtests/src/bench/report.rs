@@ -46,13 +46,17 @@ pub(crate) struct Row {
     pub(crate) test: String,
     pub(crate) size: usize,
     pub(crate) buffers: &'static str,
-    /// `far` or `near`; `noisy` for samples during which somebody else had the processor.
+    /// `far` or `near`, with `-noisy` for samples during which somebody else had the processor.
     pub(crate) placement: &'static str,
     pub(crate) spread: Spread,
     pub(crate) unit: &'static str,
 }
 
-const PLACES: [&str; 3] = ["far", "near", "noisy"];
+/// What stands for the time after which a rank no longer waits for bad news.
+const GAVE_UP_MS: f64 = 2500.0;
+
+/// Best first.
+const PLACES: [&str; 4] = ["far", "far-noisy", "near", "near-noisy"];
 
 /// All results of a run.
 pub(crate) struct Report<'a> {
@@ -140,12 +144,12 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// Takes in how deaths were noticed; those never noticed are a remark.
+    /// Takes in how deaths were noticed; those never noticed are a remark besides.
     pub(crate) fn add_deaths(&mut self, subject: usize, sends: bool, size: usize, notices: &[Notice]) {
         let survivor = if sends { "sender" } else { "receiver" };
-        let times = notices.iter().filter_map(|notice| match notice {
-            Notice::Completion(ms) | Notice::Refusal(ms) => Some(*ms),
-            Notice::Never => None,
+        let times = notices.iter().map(|notice| match notice {
+            Notice::Completion(ms) | Notice::Refusal(ms) => *ms,
+            Notice::Never => GAVE_UP_MS,
         });
         if let Some(spread) = Spread::of(times) {
             self.push(subject, &format!("kill_{survivor}_survives"), size, spread, "ms");
@@ -155,7 +159,7 @@ impl<'a> Report<'a> {
         if never > 0 {
             let (label, size) = (self.label(subject).to_owned(), size_name(size));
             self.remarks.push(format!(
-                "{label}, kill -9: the {survivor} of {size} heard nothing for 2.5 s, {never} of {} times",
+                "{label}, kill -9: the {survivor} of {size} heard nothing for {GAVE_UP_MS} ms, {never} of {} times",
                 notices.len()
             ));
         }
@@ -236,40 +240,57 @@ impl<'a> Report<'a> {
         };
         let columns: Vec<usize> = (0..self.subjects.len()).filter(has).collect();
         let ours = columns.iter().copied().find(|&at| self.label(at) == "scif");
-        let rivals: Vec<usize> = columns
-            .iter()
-            .copied()
-            .filter(|&at| ours.is_some_and(|ours| ours != at))
-            .collect();
-        let _ = write!(out, "\n{}, {}\n{:>6}", test.title(), test.unit(), "size");
-        for &column in &columns {
-            let _ = write!(out, "  {:>26}", self.label(column));
+        let is_rival = |at: &usize| {
+            let bound = matches!(self.label(*at), "line" | "process_vm");
+            let limit = self.subjects.get(*at).is_some_and(|subject| subject.limit);
+            ours.is_some_and(|ours| ours != *at) && (bound || !limit)
+        };
+        let rivals: Vec<usize> = columns.iter().copied().filter(is_rival).collect();
+        let mut lines = vec![vec!["size".to_owned()]];
+        if let Some(head) = lines.first_mut() {
+            head.extend(columns.iter().map(|&column| self.label(column).to_owned()));
+            head.extend(rivals.iter().map(|&rival| format!("/{}", self.label(rival))));
         }
-        for &rival in &rivals {
-            let _ = write!(out, "  {:>13}", format!("/{}", self.label(rival)));
-        }
-        out.push('\n');
         for &size in sizes {
-            let _ = write!(out, "{:>6}", size_name(size));
-            for &column in &columns {
-                let cell = self
-                    .shown(column, test.word(), size)
-                    .map_or_else(|| "-".into(), figure);
-                let _ = write!(out, "  {cell:>26}");
-            }
-            let mine = ours.and_then(|ours| self.shown(ours, test.word(), size));
-            for &rival in &rivals {
-                let ratio = mine
-                    .zip(self.shown(rival, test.word(), size))
-                    .map(|(mine, other)| format!("{:.2}", mine.spread.median / other.spread.median));
-                let _ = write!(out, "  {:>13}", ratio.unwrap_or_else(|| "-".into()));
-            }
-            out.push('\n');
+            let shown = |subject| self.shown(subject, test.word(), size);
+            let mut line = vec![size_name(size)];
+            line.extend(
+                columns
+                    .iter()
+                    .map(|&column| shown(column).map_or_else(|| "-".into(), figure)),
+            );
+            let mine = ours.and_then(shown);
+            line.extend(rivals.iter().map(|&rival| {
+                let both = mine.zip(shown(rival));
+                both.map_or_else(
+                    || "-".into(),
+                    |(mine, other)| format!("{:.2}", mine.spread.median / other.spread.median),
+                )
+            }));
+            lines.push(line);
         }
+        let _ = writeln!(out, "\n{}, {}", test.title(), test.unit());
+        align(out, &lines);
     }
 }
 
-/// A median with its spread; `~` marks one that is not from undisturbed far samples.
+/// Writes lines of words so that each column ends at one place.
+fn align(out: &mut String, lines: &[Vec<String>]) {
+    let columns = lines.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| {
+        let words = lines.iter().filter_map(|line| line.get(column));
+        words.map(String::len).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    for line in lines {
+        for (word, width) in line.iter().zip(&widths) {
+            let _ = write!(out, "  {word:>width$}");
+        }
+        out.push('\n');
+    }
+}
+
+/// A median with its spread; `~` marks disturbed samples, `near` those of processors that are one core.
 fn figure(row: &Row) -> String {
     let Spread { median, min, max, .. } = row.spread;
     let digits = |value: f64| {
@@ -281,12 +302,18 @@ fn figure(row: &Row) -> String {
             format!("{value:.3}")
         }
     };
-    let mark = match row.placement {
-        "far" => "",
-        "near" => "near ",
-        _ => "~",
+    let noisy = if row.placement.ends_with("noisy") { "~" } else { "" };
+    let near = if row.placement.starts_with("near") {
+        "near "
+    } else {
+        ""
     };
-    format!("{mark}{} ({}-{})", digits(median), digits(min), digits(max))
+    format!(
+        "{near}{noisy}{} ({}-{})",
+        digits(median),
+        digits(min),
+        digits(max)
+    )
 }
 
 /// Where and of what this was measured.

@@ -146,11 +146,14 @@ impl<'a> Survey<'a> {
             let each = u64::try_from(time.as_nanos()).map_err(Fail::here)? / samples.max(1);
             // A third goes to starting, warming up, probing and repeating.
             let target = (each * 2 / 3).clamp(SHORTEST_NS, LONGEST_NS);
-            self.group(*test, *size, members, target, (all - left, all));
+            let share = u32::try_from(samples.max(1)).map_err(Fail::here)?;
+            let members_share =
+                u32::try_from(members.len() * (self.extent.samples + 1)).map_err(Fail::here)?;
+            let until = Instant::now() + time * 3 / 2 * members_share / share;
+            self.group(*test, *size, members, (target, until), (all - left, all));
             left -= members.len();
         }
         self.pairs.clear();
-        progress("", true);
         Ok(())
     }
 
@@ -158,7 +161,7 @@ impl<'a> Survey<'a> {
     fn learn_placement(&mut self) {
         let limit = self.subjects.iter().position(|subject| subject.limit);
         let Some(index) = limit else { return };
-        progress("probing the placement of the processors", false);
+        progress("probing the placement of the processors", true);
         for _ in 0..20 {
             if let Ok(replies) = self.order(index, &Order::Probe(20))
                 && let Some(Reply::Numbers(list)) = replies.into_iter().next()
@@ -186,7 +189,15 @@ impl<'a> Survey<'a> {
         replies
     }
 
-    fn group(&mut self, test: Test, size: usize, members: &[usize], target_ns: u64, done: (usize, usize)) {
+    /// All samples of a test and size, none begun after `until` but one of each.
+    fn group(
+        &mut self,
+        test: Test,
+        size: usize,
+        members: &[usize],
+        (target_ns, until): (u64, Instant),
+        done: (usize, usize),
+    ) {
         let first = self.cells.len();
         for &subject in members {
             self.cells.push(Cell {
@@ -202,7 +213,7 @@ impl<'a> Survey<'a> {
         }
         for round in 0..3 * self.extent.samples {
             // A machine that gives the ranks little time gets fewer samples, not a longer run.
-            if round > 0 && self.started.elapsed() > self.extent.budget {
+            if round > 0 && Instant::now() > until {
                 break;
             }
             let open: Vec<usize> = (first..self.cells.len())
@@ -212,8 +223,8 @@ impl<'a> Survey<'a> {
                 break;
             }
             let percent = 100 * done.0 / done.1.max(1);
-            for at in open {
-                progress(&self.line(percent, at, round), false);
+            for (turn, at) in open.into_iter().enumerate() {
+                progress(&self.line(percent, at, round), turn + round == 0);
                 self.one(at, target_ns);
             }
         }
@@ -362,13 +373,13 @@ pub(crate) fn size_name(size: usize) -> String {
     }
 }
 
-/// Shows what is being done on standard error: on one line where that is a terminal, else now and then.
-pub(crate) fn progress(line: &str, last: bool) {
+/// Shows what is being done on standard error: all of it on one line where that is a terminal, else what is worth one.
+pub(crate) fn progress(line: &str, worth: bool) {
     let mut err = std::io::stderr().lock();
     // Nobody watches: the results are written all the same.
     let _ = if err.is_terminal() {
         write!(err, "\r\x1b[K{line}").and_then(|()| err.flush())
-    } else if !last && line.contains("round 1 of") {
+    } else if worth && !line.is_empty() {
         writeln!(err, "{line}")
     } else {
         Ok(())

@@ -138,6 +138,7 @@ pub(crate) fn judge(report: &Report<'_>) -> String {
             ("far", "far") => "",
             (a, b) if a != b => " (in unlike conditions)",
             ("near", _) => " (near)",
+            ("near-noisy", _) => " (near, disturbed)",
             _ => " (disturbed)",
         };
         let _ = writeln!(

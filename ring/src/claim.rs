@@ -151,45 +151,54 @@ impl Claim {
         sane.then_some(offer)
     }
 
-    /// Sender: takes the next part from the front of `parts`, which come from the [`Offer`] it checked.
-    /// `None` if there is none left, the block is closed or of another generation, or a part has failed.
-    pub fn take_front(&self, generation: u32, parts: u32) -> Option<u32> {
+    /// Sender: takes the next parts from the front of `parts`, which come from the [`Offer`] it checked: a quarter of what is left,
+    /// at least one and at most `most`. `None` if there is none left, the block is closed or of another generation, or
+    /// parts have failed.
+    pub fn take_front(&self, generation: u32, parts: u32, most: u32) -> Option<Range<u32>> {
         // Only this side writes it: its own last value.
         if self.block().parts.failed.load(Ordering::Relaxed) != 0 {
             return None;
         }
-        let taken = self.claim(generation, parts, |c| Claims {
-            front: c.front + 1,
+        let (before, n) = self.claim(generation, parts, most, |c, n| Claims {
+            front: c.front + u64::from(n),
             ..c
         })?;
-        Some(index(taken.front))
+        let first = index(before.front);
+        Some(first..first + n)
     }
 
-    /// Sender: the part it took is in place, or could not be copied and goes to the receiver.
-    pub fn front_done(&self, ok: bool) {
+    /// Sender: the `count` parts it took last are in place, or could not be copied and go to the receiver.
+    pub fn front_done(&self, count: u32, ok: bool) {
         let p = &self.block().parts;
         // Only this side writes them: its own last values.
         let done = p.done.load(Ordering::Relaxed);
         if !ok {
-            // Parts are taken in order, one at a time: the one open is number `done`.
+            // Parts are taken in order, and one take is open at a time: it begins at number `done`.
             p.failed.store(done.saturating_add(1), Ordering::Relaxed);
         }
         // SYNC POINT: pairs with `Claim::done`: the bytes, or the failure, are there before the count.
-        p.done.store(done.saturating_add(1), Ordering::Release);
+        p.done.store(done.saturating_add(count), Ordering::Release);
     }
 
-    /// Receiver: takes the next part from the back of its own `parts`. `None` if there is none left, or the
-    /// block is closed or of another generation.
-    pub fn take_back(&self, generation: u32, parts: u32) -> Option<u32> {
-        let taken = self.claim(generation, parts, |c| Claims {
-            back: c.back + 1,
+    /// Receiver: takes the next parts from the back of its own `parts`, as many as [`take_front`](Self::take_front) does. `None`
+    /// if there is none left, or the block is closed or of another generation.
+    pub fn take_back(&self, generation: u32, parts: u32, most: u32) -> Option<Range<u32>> {
+        let (before, n) = self.claim(generation, parts, most, |c, n| Claims {
+            back: c.back + u64::from(n),
             ..c
         })?;
-        Some(parts - 1 - index(taken.back))
+        let end = parts - index(before.back);
+        Some(end - n..end)
     }
 
-    /// Claims as they were before `next` of them was put in place.
-    fn claim(&self, generation: u32, parts: u32, next: impl Fn(Claims) -> Claims) -> Option<Claims> {
+    /// Claims as they were before `next` took parts of them, and how many it took.
+    fn claim(
+        &self,
+        generation: u32,
+        parts: u32,
+        most: u32,
+        next: impl Fn(Claims, u32) -> Claims,
+    ) -> Option<(Claims, u32)> {
         let word = &self.block().parts.claims;
         // SYNC POINT: pairs with `Claim::reset` and the exchange below.
         let mut seen = word.load(Ordering::Acquire);
@@ -198,9 +207,12 @@ impl Claim {
             if !claims.open(generation, parts) {
                 return None;
             }
+            // Large takes first, for few calls; small ones at the end, so that both sides finish together.
+            let left = parts - index(claims.front + claims.back);
+            let n = (left / 4).clamp(1, most.max(1));
             // SYNC POINT: pairs with the same exchange on the other side, and `Claim::close`.
-            match word.compare_exchange(seen, next(claims).pack(), Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => return Some(claims),
+            match word.compare_exchange(seen, next(claims, n).pack(), Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return Some((claims, n)),
                 Err(now) => seen = now,
             }
         }
@@ -229,13 +241,14 @@ impl Claim {
         self.done().min(front)..front
     }
 
-    /// Receiver: of its own `parts`, the one that the sender took and could not copy. Asked when no part is
-    /// open.
-    pub fn failed_front(&self, parts: u32) -> Option<u32> {
+    /// Receiver: of its own `parts`, those that the sender took and could not copy. Asked when no part is open.
+    pub fn failed_front(&self, parts: u32) -> Option<Range<u32>> {
         // Acquires what `failed` was stored before.
         self.done();
-        let index = self.block().parts.failed.load(Ordering::Relaxed).checked_sub(1)?;
-        (index < parts).then_some(index)
+        let first = self.block().parts.failed.load(Ordering::Relaxed).checked_sub(1)?;
+        // A failure is the sender's last take.
+        let end = self.front().min(parts);
+        (first < end).then_some(first..end)
     }
 
     /// Receiver: lets nobody claim any more; returns how many parts the sender had taken.
@@ -280,20 +293,20 @@ mod tests {
                     parts: 5
                 })
             );
-            assert_eq!((tx.take_front(8, 5), rx.take_back(6, 5)), (None, None));
-            assert_eq!((tx.take_front(7, 5), rx.take_back(7, 5)), (Some(0), Some(4)));
+            assert_eq!((tx.take_front(8, 5, 1), rx.take_back(6, 5, 1)), (None, None));
+            assert_eq!((tx.take_front(7, 5, 1), rx.take_back(7, 5, 1)), (Some(0..1), Some(4..5)));
             assert_eq!(rx.open_parts(), 1);
-            tx.front_done(true);
+            tx.front_done(1, true);
             assert_eq!(
-                (tx.take_front(7, 5), rx.take_back(7, 5), rx.take_back(7, 5)),
-                (Some(1), Some(3), Some(2))
+                (tx.take_front(7, 5, 1), rx.take_back(7, 5, 1), rx.take_back(7, 5, 1)),
+                (Some(1..2), Some(3..4), Some(2..3))
             );
-            assert_eq!((tx.take_front(7, 5), rx.take_back(7, 5)), (None, None));
+            assert_eq!((tx.take_front(7, 5, 1), rx.take_back(7, 5, 1)), (None, None));
             assert_eq!((rx.open_parts(), rx.orphans(5)), (1, 1..2));
-            tx.front_done(false);
+            tx.front_done(1, false);
             assert_eq!(
                 (rx.open_parts(), rx.failed_front(5), rx.failed_front(1)),
-                (0, Some(1), None)
+                (0, Some(1..2), None)
             );
             tx.reset(8);
             assert_eq!(
@@ -307,17 +320,36 @@ mod tests {
     fn closing_and_failing_stop_the_sender() {
         with(|tx, rx| {
             tx.reset(1);
-            assert_eq!(tx.take_front(1, 9), Some(0));
+            assert_eq!(tx.take_front(1, 9, 1), Some(0..1));
             assert_eq!(rx.close(), 1);
             assert_eq!(
-                (tx.take_front(1, 9), rx.take_back(1, 9), rx.close()),
+                (tx.take_front(1, 9, 1), rx.take_back(1, 9, 1), rx.close()),
                 (None, None, 1)
             );
             tx.reset(2);
-            assert_eq!(tx.take_front(2, 9), Some(0));
-            tx.front_done(false);
-            assert_eq!(tx.take_front(2, 9), None);
-            assert_eq!((rx.take_back(2, 9), rx.failed_front(9)), (Some(8), Some(0)));
+            assert_eq!(tx.take_front(2, 9, 1), Some(0..1));
+            tx.front_done(1, false);
+            assert_eq!(tx.take_front(2, 9, 1), None);
+            assert_eq!((rx.take_back(2, 9, 1), rx.failed_front(9)), (Some(8..9), Some(0..1)));
+        });
+    }
+
+    #[test]
+    fn takes_are_large_first_and_small_at_the_end() {
+        with(|tx, rx| {
+            tx.reset(1);
+            assert_eq!(tx.take_front(1, 16, 8), Some(0..4));
+            assert_eq!(rx.take_back(1, 16, 2), Some(14..16));
+            assert_eq!(rx.open_parts(), 4);
+            tx.front_done(4, true);
+            assert_eq!(tx.take_front(1, 16, 8), Some(4..6));
+            tx.front_done(2, false);
+            assert_eq!(rx.failed_front(16), Some(4..6));
+            let mut left = 8;
+            while let Some(taken) = rx.take_back(1, 16, 8) {
+                left -= taken.len();
+            }
+            assert_eq!((left, rx.open_parts()), (0, 0));
         });
     }
 

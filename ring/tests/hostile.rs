@@ -92,13 +92,13 @@ proptest! {
             match what {
                 0 => claim.reset(generation),
                 1 => claim.offer(generation, 8, u64::from(parts) * 5, 5, parts),
-                2 => claim.front_done(parts.is_multiple_of(2)),
+                2 => claim.front_done(generation, parts.is_multiple_of(2)),
                 3 => drop((claim.close(), claim.open_parts())),
                 _ => {}
             }
-            let (front, back) = (claim.take_front(generation, parts), claim.take_back(generation, parts));
-            for part in [front, back, claim.failed_front(parts)] {
-                prop_assert!(part.is_none_or(|p| p < parts));
+            let (front, back) = (claim.take_front(generation, parts, 8), claim.take_back(generation, parts, 8));
+            for taken in [front, back, claim.failed_front(parts)].into_iter().flatten() {
+                prop_assert!(taken.start < taken.end && taken.end <= parts);
             }
             let orphans = claim.orphans(parts);
             prop_assert!(orphans.start <= orphans.end && orphans.end <= parts);

@@ -376,22 +376,23 @@ mod models {
                 }
             };
             assert_eq!((offer.dst_addr, offer.parts), (0x40, parts));
-            while let Some(part) = tx.take_front(3, offer.parts) {
-                let ok = fails != Some(part);
+            while let Some(taken) = tx.take_front(3, offer.parts, 8) {
+                let ok = fails.is_none_or(|f| !taken.contains(&f));
+                let count = taken.end - taken.start;
                 if ok {
-                    copy(&target, part);
+                    taken.for_each(|part| copy(&target, part));
                 }
-                tx.front_done(ok);
+                tx.front_done(count, ok);
             }
         });
         rx.offer(3, 0x40, u64::from(parts) * 8, 8, parts);
-        while let Some(part) = rx.take_back(3, parts) {
-            copy(&memory, part);
+        while let Some(taken) = rx.take_back(3, parts, 8) {
+            taken.for_each(|part| copy(&memory, part));
         }
         while rx.open_parts() > 0 {
             yield_now();
         }
-        if let Some(part) = rx.failed_front(parts) {
+        for part in rx.failed_front(parts).unwrap_or_default() {
             assert_eq!(Some(part), fails);
             copy(&memory, part);
         }
@@ -410,9 +411,9 @@ mod models {
         let memory = Arc::new(loom::cell::UnsafeCell::new(()));
         let target = Arc::clone(&memory);
         let t = spawn(move || {
-            while tx.take_front(3, 3).is_some() {
+            while let Some(taken) = tx.take_front(3, 3, 8) {
                 target.with_mut(|_| ());
-                tx.front_done(true);
+                tx.front_done(taken.end - taken.start, true);
             }
         });
         let taken = rx.close();

@@ -100,25 +100,30 @@ fn a_claim_between_threads() {
                     thread::yield_now();
                 };
                 let mut n = 0;
-                while let Some(part) = tx.take_front(round, offer.parts) {
-                    let ok = part != round % 50;
+                while let Some(taken) = tx.take_front(round, offer.parts, 4) {
+                    let ok = !taken.contains(&(round % 50));
+                    let count = taken.end - taken.start;
                     if ok {
-                        copied[part as usize].fetch_add(1, Ordering::Relaxed);
+                        for part in taken {
+                            copied[part as usize].fetch_add(1, Ordering::Relaxed);
+                        }
                     }
-                    n += 1;
-                    tx.front_done(ok);
+                    n += count;
+                    tx.front_done(count, ok);
                 }
                 n
             });
             rx.offer(round, 0, u64::from(PARTS) * 8, 8, PARTS);
-            while let Some(part) = rx.take_back(round, PARTS) {
-                copied[part as usize].fetch_add(1, Ordering::Relaxed);
+            while let Some(taken) = rx.take_back(round, PARTS, 4) {
+                for part in taken {
+                    copied[part as usize].fetch_add(1, Ordering::Relaxed);
+                }
                 thread::yield_now();
             }
             while rx.open_parts() > 0 {
                 thread::yield_now();
             }
-            if let Some(part) = rx.failed_front(PARTS) {
+            for part in rx.failed_front(PARTS).unwrap_or_default() {
                 copied[part as usize].fetch_add(1, Ordering::Relaxed);
             }
             assert!(copied.iter().all(|c| c.load(Ordering::Relaxed) == 1));

@@ -21,6 +21,8 @@ pub(crate) const BOTH_SIDES_MIN: usize = 32 * 1024;
 const PART_MAX: usize = scif_ring::PART;
 /// Smallest part: below, the fixed cost of a cross-process copy is felt.
 const PART_MIN: usize = 16 * 1024;
+/// Most parts taken at once: while much is left, fewer and larger calls to the kernel.
+const TAKE_MAX: u32 = 8;
 /// Bytes one progress call copies before it looks at its rings again.
 const BUDGET: usize = 4 * 1024 * 1024;
 /// How many of the oldest large sends a progress call offers its help to.
@@ -271,19 +273,19 @@ impl EpState {
                     if *budget == 0 {
                         return Step::Waiting;
                     }
-                    let p = match claim.take_back(*generation, *parts) {
-                        Some(p) => p,
+                    let taken = match claim.take_back(*generation, *parts, TAKE_MAX) {
+                        Some(taken) => taken,
                         None if claim.open_parts() > 0 => return Step::Waiting,
                         None => match claim.failed_front(*parts) {
-                            Some(p) if !*mended => {
+                            Some(failed) if !*mended => {
                                 *mended = true;
-                                p
+                                failed
                             }
                             _ => break None,
                         },
                     };
-                    let off = p as usize * *part;
-                    let n = (*part).min(m.want - off);
+                    let off = taken.start as usize * *part;
+                    let n = (taken.len() * *part).min(m.want - off);
                     let local = sub_iov(m.target.iov.as_slice(), off, n);
                     if let Err(error) = conn.memory().read(&local, &m.rts.remote(off as u64, n as u64)) {
                         break Some(error);
@@ -341,22 +343,22 @@ impl EpState {
         if len > from.len() {
             return true;
         }
-        while let Some(n) = claim.take_front(generation, offer.parts) {
-            let off = n as usize * part;
-            let Some(local) = from.sub(off, part.min(len.saturating_sub(off))) else {
-                claim.front_done(false);
+        while let Some(taken) = claim.take_front(generation, offer.parts, TAKE_MAX) {
+            let (off, count) = (taken.start as usize * part, taken.end - taken.start);
+            let Some(local) = from.sub(off, (taken.len() * part).min(len.saturating_sub(off))) else {
+                claim.front_done(count, false);
                 return true;
             };
             let remote = RemoteMem { addr: offer.dst_addr.wrapping_add(off as u64), len: local.len() as u64 };
             match conn.memory().write(&[local], &[remote]) {
                 Ok(()) => {
-                    claim.front_done(true);
+                    claim.front_done(count, true);
                     // The receiver may sleep until the last part is in place.
                     conn.notify();
                     self.stats.both_sides.add(local.len());
                 }
                 Err(error) => {
-                    claim.front_done(false);
+                    claim.front_done(count, false);
                     if matches!(error, AccessError::Denied) {
                         conn.memory_mut().deny();
                     }

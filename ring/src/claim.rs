@@ -209,7 +209,7 @@ impl Claim {
             }
             // Large takes first, for few calls; small ones at the end, so that both sides finish together.
             let left = parts - index(claims.front + claims.back);
-            let n = (left / 4).clamp(1, most.max(1));
+            let n = (left / 2).clamp(1, most.max(1));
             // SYNC POINT: pairs with the same exchange on the other side, and `Claim::close`.
             match word.compare_exchange(seen, next(claims, n).pack(), Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => return Some((claims, n)),

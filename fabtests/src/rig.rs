@@ -448,6 +448,34 @@ impl<'r> Rig<'r> {
         })
     }
 
+    /// The error of an operation that must fail: that of the call, or that of the error entry it leads to.
+    ///
+    /// # Errors
+    /// When it succeeds, or another operation's entry comes.
+    #[track_caller]
+    pub fn failure(&self, queue: &Queue, context: usize, mut call: impl FnMut() -> Result) -> Outcome<Errno> {
+        let mut refused = None;
+        self.wait("room to post", || match call() {
+            Ok(()) => Ok(Some(())),
+            Err(Errno::EAGAIN) => Ok(None),
+            Err(error) => {
+                refused = Some(error);
+                Ok(Some(()))
+            }
+        })?;
+        if let Some(error) = refused {
+            return Ok(error);
+        }
+        let error = self.next_error(queue)?;
+        if error.context == context {
+            Ok(error.err)
+        } else {
+            Err(Fail::here(format_args!(
+                "context {context:#x} was to fail, not {error:x?}"
+            )))
+        }
+    }
+
     /// The next completion of the transmit side, which must be for `context`.
     ///
     /// # Errors

@@ -23,7 +23,7 @@ const INSIDE: u64 = 1;
 const OVER: u64 = 2;
 
 /// Without any completion for so long the target is called in.
-const PATIENCE_NS: u64 = 150_000_000;
+const PATIENCE_NS: u64 = 60_000_000;
 /// Empty polls between two looks at the clock.
 const LOOK: u32 = 4096;
 /// So many looks besides: a rank that had no processor for a while did not wait for its target.

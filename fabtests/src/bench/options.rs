@@ -149,7 +149,7 @@ impl Options {
             (true, true) => QUICK_SIZES.to_vec(),
             (true, false) => SIZES.to_vec(),
         };
-        let seconds = self.seconds.unwrap_or(if self.quick { 36 } else { 175 });
+        let seconds = self.seconds.unwrap_or(if self.quick { 34 } else { 165 });
         Extent {
             tests: Test::ALL.iter().copied().filter(wanted).collect(),
             sizes,

@@ -76,12 +76,9 @@ impl<'a> Report<'a> {
         for cell in cells {
             for place in PLACES {
                 let fits = |taken: &&Taken| {
-                    let at = if taken.noisy {
-                        "noisy"
-                    } else {
-                        probes.place(taken.ps).word()
-                    };
-                    at == place
+                    let noisy = place.strip_suffix("-noisy");
+                    let quiet = noisy.is_none();
+                    taken.noisy != quiet && probes.place(taken.ps).word() == noisy.unwrap_or(place)
                 };
                 if let Some(spread) = Spread::of(cell.taken.iter().filter(fits).map(|taken| taken.value)) {
                     report.rows.push(Row {
@@ -95,20 +92,41 @@ impl<'a> Report<'a> {
                     });
                 }
             }
-            report.remark(cell);
+            if let Some(trouble) = &cell.trouble {
+                let line = format!("{}, {}: {trouble}", report.label(cell.subject), cell.test);
+                if !report.remarks.contains(&line) {
+                    report.remarks.push(line);
+                }
+            }
         }
+        report.remark_inside(cells);
         report
     }
 
-    fn remark(&mut self, cell: &Cell) {
-        let label = self.label(cell.subject).to_owned();
-        let line = match (&cell.trouble, cell.inside) {
-            (Some(trouble), _) => format!("{label}, {}: {trouble}", cell.test),
-            (None, true) => format!("{label}, {}: with the target calling the library", cell.test),
-            (None, false) => return,
-        };
-        if !self.remarks.contains(&line) {
-            self.remarks.push(line);
+    /// Says where one-sided operations were two-sided.
+    fn remark_inside(&mut self, cells: &[Cell]) {
+        for subject in 0..self.subjects.len() {
+            let mut tests: Vec<String> = Vec::new();
+            for &test in Test::ALL {
+                let of_test = cells
+                    .iter()
+                    .filter(|cell| cell.subject == subject && cell.test == test);
+                let sizes: Vec<String> = of_test
+                    .filter(|cell| cell.inside)
+                    .map(|cell| size_name(cell.size))
+                    .collect();
+                if !sizes.is_empty() {
+                    tests.push(format!("{test} ({})", sizes.join(" ")));
+                }
+            }
+            if !tests.is_empty() {
+                let label = self.label(subject);
+                let line = format!(
+                    "{label}, with the target calling the library: {}",
+                    tests.join(", ")
+                );
+                self.remarks.push(line);
+            }
         }
     }
 

@@ -205,7 +205,7 @@ impl<'a> Survey<'a> {
                 test,
                 size,
                 taken: Vec::new(),
-                inside: self.inside_before(subject, test),
+                inside: false,
                 trouble: self.trouble_before(subject, test),
                 count: 0,
                 failures: 0,
@@ -228,13 +228,6 @@ impl<'a> Survey<'a> {
                 self.one(at, target_ns);
             }
         }
-    }
-
-    /// What earlier sizes taught about a subject's target.
-    fn inside_before(&self, subject: usize, test: Test) -> bool {
-        self.cells
-            .iter()
-            .any(|cell| cell.subject == subject && cell.test == test && cell.inside)
     }
 
     /// A feature that was missing at one size is missing at all.
@@ -321,6 +314,7 @@ impl<'a> Survey<'a> {
     fn attempt(&mut self, at: usize, count: u64, least_ps: u64) -> Option<(Measured, Sample)> {
         let cell = self.cells.get(at)?;
         let (subject, mut least_ps) = (cell.subject, least_ps);
+        let mut pauses = 0;
         let mut sample = Sample {
             test: cell.test,
             size: cell.size,
@@ -343,7 +337,8 @@ impl<'a> Survey<'a> {
                         self.dropped.near += 1;
                         std::thread::sleep(PAUSE);
                         self.waiting = self.waiting.saturating_sub(PAUSE);
-                        if self.waiting.is_zero() {
+                        pauses += 1;
+                        if self.waiting.is_zero() || pauses > 20 {
                             least_ps = 0;
                         }
                     }

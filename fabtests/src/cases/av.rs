@@ -205,12 +205,24 @@ fn foreign(rank: &Rank) -> Outcome {
         return Err(Fail::NotRun("the provider reaches other hosts".into()));
     }
     let rig = rig(rank)?;
-    let mut name = rig.ep.name()?;
-    // The address of a documentation network, which no host has.
-    if let Some(ip) = name.get_mut(4..8) {
-        ip.copy_from_slice(&[192, 0, 2, 1]);
+    let name = rig.ep.name()?;
+    let (ip, identity) = (4..8, 8..16);
+    let mut foreign = [name.clone(), name];
+    let [other_host, other_ip] = &mut foreign;
+    // The identity of some other host.
+    if let Some(last) = other_host.last_mut() {
+        *last ^= 0x55;
     }
-    check_eq!(rig.av.insert_many(&name, 1, 0)?, (0, vec![sys::FI_ADDR_NOTAVAIL]));
+    // No identity, and an address of a documentation network, which no host has.
+    other_ip.splice(identity, [0; 8]);
+    other_ip.splice(ip, [192, 0, 2, 1]);
+    for name in &foreign {
+        check_eq!(
+            rig.av.insert_many(name, 1, 0)?,
+            (0, vec![sys::FI_ADDR_NOTAVAIL]),
+            "{name:?}"
+        );
+    }
     Ok(())
 }
 

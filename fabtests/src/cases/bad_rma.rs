@@ -25,22 +25,10 @@ fn ask() -> Ask {
     super::rma::ask()
 }
 
-/// The error of an operation that must fail, from the call itself or from its error entry.
-fn failure(rig: &Rig<'_>, mut call: impl FnMut() -> Result, context: usize) -> Outcome<Errno> {
-    let mut posted = Ok(());
-    rig.wait("room to post", || match call() {
-        Err(Errno::EAGAIN) => Ok(None),
-        other => {
-            posted = other;
-            Ok(Some(()))
-        }
-    })?;
-    if let Err(error) = posted {
-        return Ok(error);
-    }
-    let error = rig.next_error(&rig.tx)?;
-    check_eq!(error.context, context);
-    Ok(error.err)
+/// The error of a transmit operation that must fail.
+#[track_caller]
+fn failure(rig: &Rig<'_>, call: impl FnMut() -> Result, context: usize) -> Outcome<Errno> {
+    rig.failure(&rig.tx, context, call)
 }
 
 /// What a provider may call a key that does not exist, and a place or a right that is not given.
@@ -318,19 +306,7 @@ fn inject_fails_aloud(rank: &Rank) -> Outcome {
     if rank.index == 0 {
         let at = from(&remotes, 1, 0)?;
         let (buf, peer) = (Buf::new(8), rig.peer());
-        let call = || rig.ep.inject_write(buf, peer, at.addr, at.key + 99);
-        let mut posted = Ok(());
-        rig.wait("room to post", || match call() {
-            Err(Errno::EAGAIN) => Ok(None),
-            other => {
-                posted = other;
-                Ok(Some(()))
-            }
-        })?;
-        let error = match posted {
-            Err(error) => error,
-            Ok(()) => rig.next_error(&rig.tx)?.err,
-        };
+        let error = failure(&rig, || rig.ep.inject_write(buf, peer, at.addr, at.key + 99), 0)?;
         one_of(error, NO_KEY, "inject")?;
     }
     rig.barrier()

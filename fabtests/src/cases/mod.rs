@@ -3,21 +3,29 @@
 
 mod atomic;
 mod av;
+mod bad_input;
 mod bad_rma;
 mod cntr;
 mod cq;
+mod death;
+mod denied;
 mod ep;
 mod eq;
 mod forms;
 mod getinfo;
+mod many_peers;
 mod mr;
 mod msg;
 mod multi_recv;
 mod numbers;
+mod order;
 mod peek;
+mod progress_auto;
+mod restart;
 mod rma;
 mod selftest;
 mod tagged;
+mod threads;
 mod wait;
 
 use scif_fabtests::harness::Case;
@@ -38,6 +46,14 @@ const AREAS: &[&[Case]] = &[
     cntr::CASES,
     eq::CASES,
     wait::CASES,
+    bad_input::CASES,
+    order::CASES,
+    threads::CASES,
+    progress_auto::CASES,
+    denied::CASES,
+    many_peers::CASES,
+    death::CASES,
+    restart::CASES,
 ];
 
 /// Every case, in the order of the areas.

@@ -75,6 +75,11 @@ pub struct Info {
     info: NonNull<sys::fi_info>,
 }
 
+// SAFETY: an info is plain memory of no thread.
+unsafe impl Send for Info {}
+// SAFETY: through `&Info` it is only read, here and by the library and the provider, whose own it is not.
+unsafe impl Sync for Info {}
+
 impl Hints {
     /// The hints as the library wants them.
     pub(super) fn build(&self, lib: &'static Lib) -> Result<Info> {

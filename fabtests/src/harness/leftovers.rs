@@ -39,8 +39,15 @@ impl Before {
                 .file_name()
                 .map(|name| name.to_string_lossy().into_owned())
                 .unwrap_or_default();
-            let mut numbers = name.split(|c: char| !c.is_ascii_digit());
-            let ours = name.contains(mark) || numbers.any(|n| n.parse().is_ok_and(|n| pids.contains(&n)));
+            let numbers: Vec<u32> = name
+                .split(|c: char| !c.is_ascii_digit())
+                .filter_map(|n| n.parse().ok())
+                .collect();
+            let of_ours = numbers.iter().any(|n| pids.contains(n));
+            let of_others = numbers
+                .iter()
+                .any(|n| *n > 1 && Path::new(&format!("/proc/{n}")).exists());
+            let ours = of_ours || (name.contains(mark) && !of_others);
             if ours && !self.files.contains(&path) {
                 found.push(format!("left behind: {}", path.display()));
             }

@@ -54,6 +54,25 @@ impl Rank {
         })
     }
 
+    /// The same rank again, for a case that runs another one several times with different seeds.
+    ///
+    /// # Errors
+    /// When the control socket cannot be duplicated.
+    pub fn with_seed(&self, seed: u64) -> Outcome<Rank> {
+        let target = Target {
+            seed,
+            ..self.target.clone()
+        };
+        let control = self.control.try_clone()?;
+        Ok(Rank {
+            index: self.index,
+            count: self.count,
+            life: self.life,
+            target,
+            control,
+        })
+    }
+
     /// Waits until every living rank is here, calling `idle` meanwhile.
     ///
     /// # Errors

@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Calls that make no sense: unknown flags, null pointers, lengths and addresses out of range. Each gets its error
+//! number, posts nothing, and leaves the endpoint as it was. What is wrong about regions is in `bad_rma`, about opening
+//! and binding in `ep`.
+
+use std::time::Duration;
+
+use libfabric_sys as sys;
+use scif_fabtests::fi::{AtomicTarget, Buf, Errno, Ioc, NullMessage, Result, RmaIov};
+use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
+use scif_fabtests::rig::{Ask, Rig};
+use scif_fabtests::{check, check_eq};
+
+use super::forms::{self, Into, Meeting, Way};
+
+pub(crate) const CASES: &[Case] = &[
+    case("bad_input/unknown_flags", 2, |r| with_peer(r, unknown_flags)),
+    case("bad_input/contradicting_flags", 2, |r| {
+        with_peer(r, contradictions)
+    }),
+    case("bad_input/null_messages", 2, |r| with_peer(r, null_messages)),
+    case("bad_input/too_many_pieces", 2, |r| with_peer(r, too_many_pieces)),
+    case("bad_input/impossible_lengths", 2, |r| with_peer(r, lengths)),
+    case("bad_input/wrong_address", 2, |r| with_peer(r, wrong_address)),
+    case("bad_input/nobody_there", 2, |r| with_peer(r, nobody_there)),
+    case("bad_input/cancel_unknown", 2, |r| with_peer(r, cancel_unknown)),
+    case("bad_input/atomic_counts", 2, |r| with_peer(r, atomic_counts)),
+];
+
+const UNKNOWN: &[u64] = &[1 << 50, 1 << 35, 1 << 62, 1];
+
+/// Runs the nonsense on rank 0 and then shows that both ranks still work.
+fn with_peer(rank: &Rank, nonsense: fn(&Rig<'_>) -> Outcome) -> Outcome {
+    if rank.target.prov != "scif" {
+        return Err(Fail::NotRun("error numbers of another provider".into()));
+    }
+    let caps = sys::FI_MSG | sys::FI_TAGGED | sys::FI_RMA | sys::FI_ATOMIC;
+    let rig = Rig::open(
+        rank,
+        &Ask::caps(caps).with(|ask| {
+            ask.hints.tx.msg_order = sys::FI_ORDER_SAS;
+            ask.hints.rx.msg_order = sys::FI_ORDER_SAS;
+        }),
+    )?;
+    forms::one_message(&rig, Way::Send, Into::Recv, false, 64, Meeting::Expected)?;
+    if rank.index == 0 {
+        nonsense(&rig)?;
+        rig.silence(Duration::from_millis(10))?;
+    }
+    rig.barrier()?;
+    forms::one_message(&rig, Way::Send, Into::Recv, true, 100_000, Meeting::Expected)?;
+    forms::one_message(&rig, Way::Inject, Into::Recv, false, 64, Meeting::Unexpected)
+}
+
+#[track_caller]
+fn refused(result: Result, allowed: &[Errno], what: &str) -> Outcome {
+    match result {
+        Err(error) if allowed.contains(&error) => Ok(()),
+        other => Err(Fail::here(format_args!(
+            "{what}: {other:?}, expected {allowed:?}"
+        ))),
+    }
+}
+
+const FLAGS: &[Errno] = &[Errno::EBADFLAGS];
+const VALUE: &[Errno] = &[Errno::EINVAL];
+
+fn unknown_flags(rig: &Rig<'_>) -> Outcome {
+    let (ep, to, buf) = (&rig.ep, rig.peer(), Buf::new(8));
+    let remote = [RmaIov {
+        addr: 0,
+        len: 8,
+        key: 1,
+    }];
+    for &flags in UNKNOWN {
+        refused(ep.sendmsg(&[buf], to, 1, 0, flags), FLAGS, "sendmsg")?;
+        refused(ep.recvmsg(&[buf], to, 1, flags), FLAGS, "recvmsg")?;
+        refused(ep.tsendmsg(&[buf], to, 1, 1, 0, flags), FLAGS, "tsendmsg")?;
+        refused(ep.trecvmsg(&[buf], to, 1, 0, 1, flags), FLAGS, "trecvmsg")?;
+        refused(ep.writemsg(&[buf], to, &remote, 1, 0, flags), FLAGS, "writemsg")?;
+        refused(ep.readmsg(&[buf], to, &remote, 1, flags), FLAGS, "readmsg")?;
+        let at = target(rig);
+        let one = [Ioc { buf, count: 1 }];
+        let there = [scif_fabtests::fi::RmaIoc {
+            addr: 0,
+            count: 1,
+            key: 1,
+        }];
+        refused(ep.atomicmsg(&at, &one, &there, 0, flags), FLAGS, "atomicmsg")?;
+        refused(
+            ep.fetch_atomicmsg(&at, &one, &there, &one, flags),
+            FLAGS,
+            "fetch_atomicmsg",
+        )?;
+    }
+    Ok(())
+}
+
+fn target(rig: &Rig<'_>) -> AtomicTarget {
+    AtomicTarget {
+        dest: rig.peer(),
+        addr: 0,
+        key: 1,
+        datatype: sys::FI_UINT64,
+        op: sys::FI_SUM,
+        context: 1,
+    }
+}
+
+fn contradictions(rig: &Rig<'_>) -> Outcome {
+    let (ep, buf) = (&rig.ep, Buf::new(8));
+    let any = sys::FI_ADDR_UNSPEC;
+    refused(
+        ep.trecvmsg(&[buf], any, 1, 0, 1, sys::FI_DISCARD),
+        FLAGS,
+        "discard alone",
+    )?;
+    let both = sys::FI_PEEK | sys::FI_MULTI_RECV;
+    refused(
+        ep.trecvmsg(&[buf], any, 1, 0, 1, both),
+        FLAGS,
+        "peek and multi-receive",
+    )?;
+    // A claim of what was never found.
+    let context = Buf::new(64);
+    let claim = ep.trecvmsg(&[buf], any, 1, 0, context.addr(), sys::FI_CLAIM);
+    check!(
+        claim.is_err() || rig.next_error(&rig.rx).is_ok(),
+        "a claim of nothing was taken"
+    );
+    refused(
+        ep.trecvmsg(&[buf], any, 1, 0, 0, sys::FI_CLAIM),
+        VALUE,
+        "claim without a context",
+    )?;
+    let too_long = Buf::new(rig.info.tx().inject_size + 1);
+    let inject = ep.sendmsg(&[too_long], rig.peer(), 1, 0, sys::FI_INJECT);
+    check!(
+        matches!(inject, Err(e) if e != Errno::EAGAIN),
+        "inject of too much: {inject:?}"
+    );
+    Ok(())
+}
+
+fn null_messages(rig: &Rig<'_>) -> Outcome {
+    let ep = &rig.ep;
+    refused(
+        ep.null_message(NullMessage::Sendmsg, 0, rig.peer()),
+        VALUE,
+        "sendmsg",
+    )?;
+    refused(
+        ep.null_message(NullMessage::Recvmsg, 0, rig.peer()),
+        VALUE,
+        "recvmsg",
+    )?;
+    refused(ep.null_message(NullMessage::Sendv, 2, rig.peer()), VALUE, "sendv")?;
+    refused(ep.null_message(NullMessage::Recvv, 2, rig.peer()), VALUE, "recvv")?;
+    refused(ep.null_tagged_message(false), VALUE, "tsendmsg")?;
+    refused(ep.null_tagged_message(true), VALUE, "trecvmsg")?;
+    refused(ep.null_rma_message(false), VALUE, "readmsg")?;
+    refused(ep.null_rma_message(true), VALUE, "writemsg")?;
+    refused(ep.null_atomic_message(), VALUE, "atomicmsg")
+}
+
+fn too_many_pieces(rig: &Rig<'_>) -> Outcome {
+    let (ep, to) = (&rig.ep, rig.peer());
+    let bufs = |limit: usize| vec![Buf::new(4); limit + 1];
+    let (tx, rx) = (bufs(rig.info.tx().iov_limit), bufs(rig.info.rx().iov_limit));
+    refused(ep.sendv(&tx, to, 1), VALUE, "sendv")?;
+    refused(ep.sendmsg(&tx, to, 1, 0, 0), VALUE, "sendmsg")?;
+    refused(ep.recvv(&rx, to, 1), VALUE, "recvv")?;
+    refused(ep.recvmsg(&rx, to, 1, 0), VALUE, "recvmsg")?;
+    refused(ep.tsendv(&tx, to, 1, 1), VALUE, "tsendv")?;
+    refused(ep.trecvv(&rx, to, 1, 0, 1), VALUE, "trecvv")?;
+    refused(ep.writev(&tx, to, 0, 1, 1), VALUE, "writev")?;
+    refused(ep.readv(&tx, to, 0, 1, 1), VALUE, "readv")?;
+    let remote = vec![
+        RmaIov {
+            addr: 0,
+            len: 4,
+            key: 1
+        };
+        rig.info.tx().rma_iov_limit + 1
+    ];
+    let whole = [Buf::new(4 * remote.len())];
+    refused(ep.writemsg(&whole, to, &remote, 1, 0, 0), VALUE, "writemsg")?;
+    refused(ep.readmsg(&whole, to, &remote, 1, 0), VALUE, "readmsg")
+}
+
+fn lengths(rig: &Rig<'_>) -> Outcome {
+    let (ep, to) = (&rig.ep, rig.peer());
+    let huge = Buf::null(usize::MAX);
+    refused(ep.send(huge, to, 1), &[Errno::EINVAL, Errno::EMSGSIZE], "send")?;
+    refused(
+        ep.tsend(huge, to, 1, 1),
+        &[Errno::EINVAL, Errno::EMSGSIZE],
+        "tsend",
+    )?;
+    refused(ep.inject(huge, to), &[Errno::EINVAL, Errno::EMSGSIZE], "inject")?;
+    refused(
+        ep.write(huge, to, 0, 1, 1),
+        &[Errno::EINVAL, Errno::EMSGSIZE],
+        "write",
+    )?;
+    refused(ep.recv(huge, to, 1), VALUE, "recv")?;
+    let half = Buf::null(usize::MAX / 2);
+    refused(
+        ep.sendv(&[half, half, half], to, 1),
+        &[Errno::EINVAL, Errno::EMSGSIZE],
+        "sendv",
+    )?;
+    // The two sides of an RMA must be of one length.
+    let remote = [RmaIov {
+        addr: 0,
+        len: 4,
+        key: 1,
+    }];
+    refused(
+        ep.writemsg(&[Buf::new(8)], to, &remote, 1, 0, 0),
+        VALUE,
+        "8 bytes into 4",
+    )?;
+    refused(
+        ep.readmsg(&[Buf::new(8)], to, &remote, 1, 0),
+        VALUE,
+        "4 bytes into 8",
+    )
+}
+
+fn wrong_address(rig: &Rig<'_>) -> Outcome {
+    let (ep, buf) = (&rig.ep, Buf::new(8));
+    const ADDRESS: &[Errno] = &[Errno::EINVAL, Errno::EADDRNOTAVAIL];
+    for to in [2, 77, 1 << 20, 1 << 40, u64::MAX - 1, sys::FI_ADDR_NOTAVAIL] {
+        refused(ep.send(buf, to, 1), ADDRESS, "send")?;
+        refused(ep.inject(buf, to), ADDRESS, "inject")?;
+        refused(ep.sendmsg(&[buf], to, 1, 0, 0), ADDRESS, "sendmsg")?;
+        refused(ep.tsend(buf, to, 1, 1), ADDRESS, "tsend")?;
+        refused(ep.write(buf, to, 0, 1, 1), ADDRESS, "write")?;
+        refused(ep.read(buf, to, 0, 1, 1), ADDRESS, "read")?;
+        let at = AtomicTarget {
+            dest: to,
+            ..target(rig)
+        };
+        refused(ep.atomic(&at, Ioc { buf, count: 1 }), ADDRESS, "atomic")?;
+    }
+    Ok(())
+}
+
+/// An address in the vector at which nobody listens: the operation ends with an error.
+fn nobody_there(rig: &Rig<'_>) -> Outcome {
+    let other = scif_fabtests::fi::Ep::open(&rig.domain, &rig.info)?;
+    let name = other.name()?;
+    drop(other);
+    let nobody = rig.av.insert(&name)?;
+    for size in [8, 100_000] {
+        rig.post(|| rig.ep.send(Buf::new(size), nobody, 5))?;
+        let error = rig.next_error(&rig.tx)?;
+        check_eq!((error.context, error.err), (5, Errno::ECONNREFUSED));
+    }
+    rig.post(|| rig.ep.write(Buf::new(8), nobody, 0, 1, 6))?;
+    check_eq!(rig.next_error(&rig.tx)?.context, 6);
+    Ok(())
+}
+
+fn cancel_unknown(rig: &Rig<'_>) -> Outcome {
+    for context in [0, 1, 0xdead_beef, usize::MAX] {
+        let answer = rig.ep.cancel(context);
+        check!(matches!(answer, Ok(()) | Err(Errno::ENOENT)), "{answer:?}");
+    }
+    Ok(())
+}
+
+fn atomic_counts(rig: &Rig<'_>) -> Outcome {
+    let (ep, buf) = (&rig.ep, Buf::new(64));
+    let at = target(rig);
+    for count in [0, usize::MAX, usize::MAX / 8, 1 << 40] {
+        let result = ep.atomic(&at, Ioc { buf, count });
+        check!(
+            matches!(result, Err(e) if e != Errno::EAGAIN),
+            "{count} elements: {result:?}"
+        );
+    }
+    // What is fetched must be as many as what is sent.
+    let one = [Ioc { buf, count: 1 }];
+    let two = [Ioc { buf, count: 2 }];
+    refused(
+        ep.fetch_atomicv(&at, &one, &two),
+        VALUE,
+        "two results of one element",
+    )?;
+    let cswap = AtomicTarget {
+        op: sys::FI_CSWAP,
+        ..at
+    };
+    refused(
+        ep.compare_atomicv(&cswap, &one, &two, &one),
+        VALUE,
+        "two comparisons of one element",
+    )
+}

@@ -1,0 +1,531 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! A peer is killed in the middle of traffic: what is under way with it fails, what is open to others stays, and life
+//! with the others goes on.
+//!
+//! Rank 0 survives, rank 1 is killed, rank 2 stands by. Whether single operations still succeed is a race; that each of
+//! them ends is not. How soon is not asserted.
+
+use std::time::Duration;
+
+use libfabric_sys as sys;
+use scif_fabtests::fi::{AtomicTarget, Buf, Errno, Fid, Ioc, Result};
+use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, confine};
+use scif_fabtests::rig::{Ask, Remote, Rig};
+use scif_fabtests::{check, check_eq};
+
+use super::forms::{self, Into, Way};
+use super::rma::{REMOTE, from};
+
+const SMALL: usize = 8;
+const MIDDLE: usize = 64 << 10;
+const LARGE: usize = 4 << 20;
+
+pub(crate) const CASES: &[Case] = &[
+    case("death/sending_8", 3, |r| killed(r, Traffic::Send, SMALL, false)),
+    case("death/sending_64k", 3, |r| {
+        killed(r, Traffic::Send, MIDDLE, false)
+    }),
+    case("death/sending_4m", 3, |r| killed(r, Traffic::Send, LARGE, false)),
+    case("death/receiving_8", 3, |r| {
+        killed(r, Traffic::Receive, SMALL, false)
+    }),
+    case("death/receiving_64k", 3, |r| {
+        killed(r, Traffic::Receive, MIDDLE, false)
+    }),
+    case("death/receiving_4m", 3, |r| {
+        killed(r, Traffic::Receive, LARGE, false)
+    }),
+    case("death/writing_8", 3, |r| killed(r, Traffic::Write, SMALL, false)),
+    case("death/writing_64k", 3, |r| {
+        killed(r, Traffic::Write, MIDDLE, false)
+    }),
+    case("death/writing_4m", 3, |r| killed(r, Traffic::Write, LARGE, false)),
+    case("death/reading_8", 3, |r| killed(r, Traffic::Read, SMALL, false)),
+    case("death/reading_64k", 3, |r| {
+        killed(r, Traffic::Read, MIDDLE, false)
+    }),
+    case("death/reading_4m", 3, |r| killed(r, Traffic::Read, LARGE, false)),
+    case("death/atomics", 3, |r| killed(r, Traffic::Atomic, SMALL, false)),
+    case("death/wide_atomics", 3, |r| {
+        killed(r, Traffic::WideAtomic, 16, false)
+    }),
+    case("death/written_to_8", 3, |r| {
+        killed(r, Traffic::Target, SMALL, false)
+    }),
+    case("death/written_to_64k", 3, |r| {
+        killed(r, Traffic::Target, MIDDLE, false)
+    }),
+    case("death/written_to_4m", 3, |r| {
+        killed(r, Traffic::Target, LARGE, false)
+    }),
+    case("death/idle", 3, |r| killed(r, Traffic::None, SMALL, false)),
+    case("death/forked_sending_8", 3, |r| {
+        killed(r, Traffic::Send, SMALL, true)
+    }),
+    case("death/forked_sending_64k", 3, |r| {
+        killed(r, Traffic::Send, MIDDLE, true)
+    }),
+    case("death/forked_sending_4m", 3, |r| {
+        killed(r, Traffic::Send, LARGE, true)
+    }),
+    case("death/forked_receiving_8", 3, |r| {
+        killed(r, Traffic::Receive, SMALL, true)
+    }),
+    case("death/forked_receiving_64k", 3, |r| {
+        killed(r, Traffic::Receive, MIDDLE, true)
+    }),
+    case("death/forked_receiving_4m", 3, |r| {
+        killed(r, Traffic::Receive, LARGE, true)
+    }),
+    case("death/forked_writing_4m", 3, |r| {
+        killed(r, Traffic::Write, LARGE, true)
+    }),
+    case("death/forked_reading_64k", 3, |r| {
+        killed(r, Traffic::Read, MIDDLE, true)
+    }),
+    case("death/forked_wide_atomics", 3, |r| {
+        killed(r, Traffic::WideAtomic, 16, true)
+    }),
+    case("death/forked_idle", 3, |r| killed(r, Traffic::None, SMALL, true)),
+    case("death/asleep_in_the_queue", 2, asleep),
+    case("death/asleep_on_a_descriptor", 2, asleep_on_descriptor),
+    case("death/asleep_on_a_counter", 2, asleep_on_counter),
+    case("death/before_the_first_word", 2, before_first_word),
+    case("death/unexpected_messages", 2, unexpected),
+    case("death/of_a_claimed_message", 2, claimed),
+    case("death/by_closing", 2, by_closing),
+];
+
+/// What goes on when the blow falls, seen from the survivor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Traffic {
+    Send,
+    Receive,
+    Write,
+    Read,
+    Atomic,
+    WideAtomic,
+    /// The victim writes into the survivor's memory.
+    Target,
+    None,
+}
+
+/// Operations under way at a time.
+const DEPTH: usize = 4;
+const STREAM: usize = 0x100;
+const DIRECTED: usize = 0x200;
+const OPEN: usize = 0x300;
+
+fn ask() -> Ask {
+    let caps = sys::FI_MSG | sys::FI_TAGGED | sys::FI_RMA | sys::FI_ATOMIC | sys::FI_DIRECTED_RECV;
+    Ask::caps(caps).with(|ask| {
+        ask.hints.tx.msg_order = sys::FI_ORDER_SAS;
+        ask.hints.rx.msg_order = sys::FI_ORDER_SAS;
+        ask.eq = true;
+    })
+}
+
+fn killed(rank: &Rank, traffic: Traffic, size: usize, forked: bool) -> Outcome {
+    let rig = Rig::open(rank, &ask())?;
+    let memory = Buf::new(size.max(4096));
+    let (_mr, remotes) = rig.share(memory, REMOTE)?;
+    match rank.index {
+        0 => survivor(&rig, traffic, size, &remotes),
+        1 => victim(&rig, traffic, size, &remotes, forked),
+        _ => bystander(&rig),
+    }
+}
+
+/// One operation of the stream, seen from the survivor.
+fn step(rig: &Rig<'_>, traffic: Traffic, buf: Buf, there: Remote) -> Result {
+    let (ep, peer) = (&rig.ep, rig.to(1));
+    let wide = traffic == Traffic::WideAtomic;
+    let place = AtomicTarget {
+        dest: peer,
+        addr: there.addr,
+        key: there.key,
+        datatype: if wide { sys::FI_UINT128 } else { sys::FI_UINT64 },
+        op: sys::FI_SUM,
+        context: STREAM,
+    };
+    match traffic {
+        Traffic::Send => ep.send(buf, peer, STREAM),
+        Traffic::Receive => ep.recv(buf, peer, STREAM),
+        Traffic::Write => ep.write(buf, peer, there.addr, there.key, STREAM),
+        Traffic::Read => ep.read(buf, peer, there.addr, there.key, STREAM),
+        Traffic::Atomic | Traffic::WideAtomic => ep.fetch_atomic(&place, Ioc { buf, count: 1 }, Buf::new(16)),
+        Traffic::Target | Traffic::None => Err(Errno::EAGAIN),
+    }
+}
+
+/// Forever, until the blow.
+fn victim(rig: &Rig<'_>, traffic: Traffic, size: usize, remotes: &[Remote], forked: bool) -> Outcome {
+    if forked {
+        confine::fork_sleeper()?;
+    }
+    let bufs: Vec<Buf> = (0..DEPTH).map(|_| Buf::new(size)).collect();
+    let there = from(remotes, 0, 0)?;
+    // Everybody has heard of everybody before it begins.
+    greet(rig)?;
+    rig.barrier()?;
+    let mut open = 0_usize;
+    loop {
+        rig.pump()?;
+        for queue in [&rig.tx, &rig.rx] {
+            while queue.take().is_some() {
+                open = open.saturating_sub(1);
+            }
+        }
+        for &buf in bufs.iter().skip(open) {
+            let posted = match traffic {
+                Traffic::Send => rig.ep.recv(buf, sys::FI_ADDR_UNSPEC, STREAM),
+                Traffic::Receive => rig.ep.send(buf, rig.to(0), STREAM),
+                Traffic::Target => rig.ep.write(buf, rig.to(0), there.addr, there.key, STREAM),
+                _ => break,
+            };
+            match posted {
+                Ok(()) => open += 1,
+                Err(Errno::EAGAIN) => break,
+                Err(e) => return Err(e.into()),
+            }
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// One small message from everybody to everybody.
+fn greet(rig: &Rig<'_>) -> Outcome {
+    for other in (0..rig.rank.count).filter(|&other| other != rig.rank.index) {
+        rig.post(|| rig.ep.tinject(Buf::new(4), rig.to(other), 0x9ee7))?;
+        rig.post(|| rig.ep.trecv(Buf::new(4), rig.to(other), 0x9ee7, 0, 0x9ee7))?;
+    }
+    for _ in 1..rig.rank.count {
+        rig.received(0x9ee7)?;
+    }
+    Ok(())
+}
+
+fn bystander(rig: &Rig<'_>) -> Outcome {
+    greet(rig)?;
+    rig.post(|| rig.ep.trecv(Buf::new(8), rig.to(1), 1, 0, DIRECTED))?;
+    rig.barrier()?;
+    // The victim is dead when the survivor comes to the next barrier.
+    rig.barrier()?;
+    check_eq!(rig.next_error(&rig.rx)?.context, DIRECTED);
+    // The survivor's open receive is filled, and all else works.
+    rig.post(|| rig.ep.tsend(Buf::pattern(64, 7), rig.to(0), 2, 1))?;
+    rig.sent(1)?;
+    talk(rig, 0)?;
+    rig.barrier()
+}
+
+/// Messages of all kinds between the two who are left.
+fn talk(rig: &Rig<'_>, other: usize) -> Outcome {
+    for size in [8, 20_000, 1 << 20] {
+        let (from, to) = (Buf::pattern(size, 5), Buf::new(size));
+        rig.post(|| rig.ep.recv(to, rig.to(other), 1))?;
+        rig.post(|| rig.ep.send(from, rig.to(other), 2))?;
+        rig.received(1)?;
+        rig.sent(2)?;
+        check_eq!(to.differs(size, 5), None);
+    }
+    Ok(())
+}
+
+fn survivor(rig: &Rig<'_>, traffic: Traffic, size: usize, remotes: &[Remote]) -> Outcome {
+    let there = from(remotes, 1, 0)?;
+    greet(rig)?;
+    let open_buf = Buf::new(64);
+    for _ in 0..3 {
+        rig.post(|| rig.ep.trecv(Buf::new(size), rig.to(1), 1, 0, DIRECTED))?;
+    }
+    rig.post(|| rig.ep.trecv(open_buf, sys::FI_ADDR_UNSPEC, 2, 0, OPEN))?;
+    rig.barrier()?;
+    let bufs: Vec<Buf> = (0..DEPTH).map(|_| Buf::new(size.max(16))).collect();
+    let streams = !matches!(traffic, Traffic::Target | Traffic::None);
+    let enough = if size >= LARGE { 6 } else { 60 };
+    let (mut open, mut done) = (0_usize, 0);
+    if streams {
+        rig.rank.step("streaming before the blow");
+        while done < enough {
+            rig.pump()?;
+            while let Some(ended) = rig.tx.take().or_else(|| rig.rx.take()) {
+                let entry = ended.map_err(|error| Fail::here(format_args!("before the blow: {error:?}")))?;
+                check_eq!(entry.context, STREAM);
+                open -= 1;
+                done += 1;
+            }
+            open += fill(rig, traffic, &bufs, open, there)?;
+            std::thread::yield_now();
+        }
+        open += fill(rig, traffic, &bufs, open, there)?;
+    } else {
+        std::thread::sleep(Duration::from_millis(if traffic == Traffic::Target {
+            30
+        } else {
+            1
+        }));
+    }
+    rig.rank.kill(1)?;
+    rig.barrier()?;
+    let (mut directed, mut filled) = (0, false);
+    rig.wait("the end of everything under way", || {
+        while let Some(ended) = rig.tx.take().or_else(|| rig.rx.take()) {
+            match ended {
+                Ok(entry) if entry.context == STREAM => open -= 1,
+                Err(error) if error.context == STREAM => open -= 1,
+                Err(error) if error.context == DIRECTED => directed += 1,
+                // Rank 2 may have seen the death earlier and gone on.
+                Ok(entry) if entry.context == OPEN => filled = true,
+                other => return Err(Fail::here(format_args!("{other:x?}"))),
+            }
+        }
+        Ok((open == 0 && directed == 3).then_some(()))
+    })?;
+    // Nothing new goes to the dead.
+    for attempt in [Traffic::Send, Traffic::Write, Traffic::Read, Traffic::Atomic] {
+        let mut early = None;
+        rig.wait("room to post", || match step(rig, attempt, Buf::new(64), there) {
+            Ok(()) => Ok(Some(())),
+            Err(Errno::EAGAIN) => Ok(None),
+            Err(error) => {
+                early = Some(error);
+                Ok(Some(()))
+            }
+        })?;
+        if early.is_none() {
+            let ended = rig.wait("the failure", || Ok(rig.tx.take()))?;
+            check!(ended.is_err(), "{attempt:?} to a dead peer: {ended:x?}");
+        }
+    }
+    hear_of_it(rig)?;
+    // What was open to anybody is still there.
+    if !filled {
+        check_eq!(rig.received(OPEN)?.len, 64);
+    }
+    check_eq!(open_buf.differs(64, 7), None);
+    talk(rig, 2)?;
+    let (buf, other) = (Buf::new(4096), from(remotes, 2, 0)?);
+    rig.post(|| rig.ep.write(buf, rig.to(2), other.addr, other.key, 8))?;
+    rig.sent(8)?;
+    rig.barrier()
+}
+
+/// Keeps the stream full; how many were posted.
+fn fill(rig: &Rig<'_>, traffic: Traffic, bufs: &[Buf], open: usize, there: Remote) -> Outcome<usize> {
+    let mut posted = 0;
+    for &buf in bufs.iter().skip(open) {
+        match step(rig, traffic, buf, there) {
+            Ok(()) => posted += 1,
+            Err(Errno::EAGAIN) => break,
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(posted)
+}
+
+/// The event queue has an entry that names the dead peer.
+fn hear_of_it(rig: &Rig<'_>) -> Outcome {
+    if rig.rank.target.prov != "scif" {
+        return Ok(());
+    }
+    let eq = rig.eq.as_ref().ok_or_else(|| Fail::here("no event queue"))?;
+    rig.wait("the event", || match eq.read(0) {
+        Err(Errno::EAGAIN) => Ok(None),
+        Err(Errno::EAVAIL) => Ok(Some(())),
+        other => Err(Fail::here(format_args!("{other:?}"))),
+    })?;
+    let error = eq.readerr()?;
+    check_eq!(error.data, rig.to(1));
+    check!(error.err > 0 && !error.err_data.is_empty(), "{error:?}");
+    check_eq!(eq.read(0), Err(Errno::EAGAIN));
+    Ok(())
+}
+
+/// Two ranks that have spoken; then rank 1 dies when rank 0 has said so and sleeps.
+fn spoken<'r>(rank: &'r Rank, ask: &Ask) -> Outcome<Option<Rig<'r>>> {
+    let rig = Rig::open(rank, ask)?;
+    greet(&rig)?;
+    if rank.index == 1 {
+        rank.expect_death()?;
+        rig.barrier()?;
+        let start = std::time::Instant::now();
+        while start.elapsed() < Duration::from_millis(100) {
+            rig.pump()?;
+        }
+        confine::die()?;
+        return Ok(None);
+    }
+    Ok(Some(rig))
+}
+
+fn asleep(rank: &Rank) -> Outcome {
+    let ask = ask().with(|ask| ask.wait_obj = sys::FI_WAIT_UNSPEC);
+    let Some(rig) = spoken(rank, &ask)? else {
+        return Ok(());
+    };
+    rig.post(|| rig.ep.recv(Buf::new(8), rig.to(1), 5))?;
+    rig.barrier()?;
+    rank.step("asleep in fi_cq_sread");
+    loop {
+        match rig.rx.cq.sread(1, 0, -1) {
+            Err(Errno::EAVAIL) => break,
+            Err(Errno::EAGAIN) => {}
+            other => return Err(Fail::here(format_args!("{other:?}"))),
+        }
+    }
+    check_eq!(rig.rx.cq.readerr(0)?.context, 5);
+    Ok(())
+}
+
+fn asleep_on_descriptor(rank: &Rank) -> Outcome {
+    use rustix::event::{PollFd, PollFlags, poll};
+    let ask = ask().with(|ask| ask.wait_obj = sys::FI_WAIT_FD);
+    let Some(rig) = spoken(rank, &ask)? else {
+        return Ok(());
+    };
+    rig.post(|| rig.ep.recv(Buf::new(8), rig.to(1), 5))?;
+    rig.barrier()?;
+    let fd = super::wait::borrowed(rig.rx.cq.wait_fd()?)?;
+    rank.step("asleep in poll");
+    loop {
+        match rig.rx.cq.read(1) {
+            Err(Errno::EAVAIL) => break,
+            Err(Errno::EAGAIN) => {}
+            other => return Err(Fail::here(format_args!("{other:?}"))),
+        }
+        if rig.fabric.trywait(&[rig.rx.cq.as_ref()]).is_ok() {
+            poll(&mut [PollFd::new(&fd, PollFlags::IN)], None)?;
+        }
+    }
+    check_eq!(rig.rx.cq.readerr(0)?.context, 5);
+    Ok(())
+}
+
+fn asleep_on_counter(rank: &Rank) -> Outcome {
+    let ask = ask().with(|ask| ask.counters = sys::FI_RECV);
+    let Some(rig) = spoken(rank, &ask)? else {
+        return Ok(());
+    };
+    rig.post(|| rig.ep.recv(Buf::new(8), rig.to(1), 5))?;
+    rig.barrier()?;
+    rank.step("asleep in fi_cntr_wait");
+    let cntr = rig.counter(sys::FI_RECV)?;
+    check_eq!(cntr.wait(1000, -1), Err(Errno::EAVAIL));
+    check_eq!(cntr.readerr()?, 1);
+    Ok(())
+}
+
+/// Whoever has died before anybody spoke to him is unreachable, not waited for.
+fn before_first_word(rank: &Rank) -> Outcome {
+    let rig = Rig::open(rank, &ask())?;
+    if rank.index == 1 {
+        rank.expect_death()?;
+        return confine::die();
+    }
+    rank.kill(1)?;
+    for size in [8, 100_000] {
+        let mut early = false;
+        rig.wait("room to post", || {
+            match rig.ep.send(Buf::new(size), rig.to(1), 3) {
+                Ok(()) => Ok(Some(())),
+                Err(Errno::EAGAIN) => Ok(None),
+                Err(_) => {
+                    early = true;
+                    Ok(Some(()))
+                }
+            }
+        })?;
+        if !early {
+            check_eq!(rig.next_error(&rig.tx)?.context, 3);
+        }
+    }
+    Ok(())
+}
+
+/// Messages that had arrived whole may still be received; those that had only been announced never fill a buffer.
+fn unexpected(rank: &Rank) -> Outcome {
+    let rig = Rig::open(rank, &ask())?;
+    greet(&rig)?;
+    if rank.index == 1 {
+        for size in [8, 100, LARGE] {
+            rig.post(|| rig.ep.tsend(Buf::pattern(size, 1), rig.to(0), size as u64, 1))?;
+        }
+        rank.expect_death()?;
+        rig.barrier()?;
+        return confine::die();
+    }
+    rig.barrier()?;
+    rank.kill(1)?;
+    // A receive for the large one, directed to the dead, ends; it does not wait for ever.
+    rig.post(|| rig.ep.trecv(Buf::new(LARGE), rig.to(1), LARGE as u64, 0, 4))
+        .or_else(|_| Ok::<(), Fail>(()))?;
+    check_eq!(rig.next_error(&rig.rx)?.context, 4);
+    Ok(())
+}
+
+fn claimed(rank: &Rank) -> Outcome {
+    let rig = Rig::open(rank, &ask())?;
+    greet(&rig)?;
+    if rank.index == 1 {
+        rig.post(|| rig.ep.tsend(Buf::pattern(LARGE, 1), rig.to(0), 6, 1))?;
+        rank.expect_death()?;
+        rig.barrier()?;
+        return confine::die();
+    }
+    let context = Buf::new(64);
+    let claim = sys::FI_PEEK | sys::FI_CLAIM | sys::FI_COMPLETION;
+    rank.step("looking for the message");
+    loop {
+        rig.post(|| {
+            rig.ep
+                .trecvmsg(&[], sys::FI_ADDR_UNSPEC, 6, 0, context.addr(), claim)
+        })?;
+        if rig.wait("the answer", || Ok(rig.rx.take()))?.is_ok() {
+            break;
+        }
+    }
+    rig.barrier()?;
+    rank.kill(1)?;
+    rig.silence(Duration::from_millis(20))
+        .or_else(|fail| match fail {
+            Fail::NotRun(_) => Err(fail),
+            Fail::Failed(_) => Ok(()),
+        })?;
+    let take = sys::FI_CLAIM | sys::FI_COMPLETION;
+    let posted = rig.ep.trecvmsg(
+        &[Buf::new(LARGE)],
+        sys::FI_ADDR_UNSPEC,
+        6,
+        0,
+        context.addr(),
+        take,
+    );
+    if posted.is_ok() {
+        check_eq!(rig.next_error(&rig.rx)?.context, context.addr());
+    }
+    Ok(())
+}
+
+/// A peer that closes its endpoint in order is gone as well: what goes to it fails.
+fn by_closing(rank: &Rank) -> Outcome {
+    let rig = Rig::open(rank, &ask())?;
+    greet(&rig)?;
+    forms::one_message(&rig, Way::Send, Into::Recv, false, 100, forms::Meeting::Expected)?;
+    if rank.index == 1 {
+        drop(rig);
+        return rank.barrier(&mut || {});
+    }
+    rig.barrier()?;
+    let mut early = false;
+    rig.wait("room to post", || match rig.ep.send(Buf::new(8), rig.to(1), 3) {
+        Ok(()) => Ok(Some(())),
+        Err(Errno::EAGAIN) => Ok(None),
+        Err(_) => {
+            early = true;
+            Ok(Some(()))
+        }
+    })?;
+    check!(early || rig.next_error(&rig.tx)?.context == 3);
+    Ok(())
+}

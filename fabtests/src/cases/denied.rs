@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! The system takes away what providers on one host like to use: reading and writing another process's memory, and
+//! descriptors. Everything still works.
+
+use libfabric_sys as sys;
+use scif_fabtests::check_eq;
+use scif_fabtests::fi::{AtomicTarget, Buf, Ioc};
+use scif_fabtests::harness::{Case, Outcome, Rank, case, confine};
+use scif_fabtests::rig::Rig;
+
+use super::atomic::ask;
+use super::forms::{self, Into, Meeting, Way};
+use super::rma::{REMOTE, announce, from, hear};
+
+pub(crate) const CASES: &[Case] = &[
+    case("denied/process_vm_of_the_sender", 2, |r| {
+        process_vm(r, |r| r.index == 0, false)
+    }),
+    case("denied/process_vm_of_the_receiver", 2, |r| {
+        process_vm(r, |r| r.index == 1, false)
+    }),
+    case("denied/process_vm_of_both", 2, |r| process_vm(r, |_| true, false)),
+    case("denied/process_vm_of_the_sender_later", 2, |r| {
+        process_vm(r, |r| r.index == 0, true)
+    }),
+    case("denied/process_vm_of_the_receiver_later", 2, |r| {
+        process_vm(r, |r| r.index == 1, true)
+    }),
+    case("denied/process_vm_of_both_later", 2, |r| {
+        process_vm(r, |_| true, true)
+    }),
+    case("denied/process_vm_under_way", 2, under_way),
+];
+
+fn process_vm(rank: &Rank, denied: fn(&Rank) -> bool, later: bool) -> Outcome {
+    if denied(rank) && !later {
+        confine::deny_process_vm()?;
+    }
+    let rig = Rig::open(rank, &ask())?;
+    let memory = Buf::new(5 << 20);
+    let (_mr, remotes) = rig.share(memory, REMOTE)?;
+    if later {
+        work(&rig, memory, &remotes)?;
+        if denied(rank) {
+            confine::deny_process_vm()?;
+        }
+        rig.barrier()?;
+    }
+    work(&rig, memory, &remotes)
+}
+
+/// Messages, RMA and atomics of all sizes.
+fn work(rig: &Rig<'_>, memory: Buf, remotes: &[scif_fabtests::rig::Remote]) -> Outcome {
+    for &size in forms::SIZES.iter().filter(|&&size| size >= 1000) {
+        for meeting in [Meeting::Expected, Meeting::Unexpected] {
+            forms::one_message(rig, Way::Send, Into::Recv, false, size, meeting)?;
+        }
+        let at = from(remotes, rig.rank.peer(), 33)?;
+        let (buf, back) = (Buf::pattern(size, 6), Buf::new(size));
+        rig.post(|| rig.ep.write(buf, rig.peer(), at.addr, at.key, 1))?;
+        rig.sent(1)?;
+        announce(rig, rig.peer())?;
+        hear(rig)?;
+        check_eq!(memory.sub(33, size).differs(size, 6), None);
+        rig.post(|| rig.ep.read(back, rig.peer(), at.addr, at.key, 2))?;
+        rig.sent(2)?;
+        check_eq!(back.differs(size, 6), None);
+        rig.barrier()?;
+    }
+    let at = from(remotes, rig.rank.peer(), 0)?;
+    let place = AtomicTarget {
+        dest: rig.peer(),
+        addr: at.addr,
+        key: at.key,
+        datatype: sys::FI_UINT64,
+        op: sys::FI_SUM,
+        context: 3,
+    };
+    memory.store_u64(0, 0);
+    rig.barrier()?;
+    for _ in 0..100 {
+        rig.post(|| {
+            rig.ep.atomic(
+                &place,
+                Ioc {
+                    buf: Buf::of(&1_u64.to_le_bytes()),
+                    count: 1,
+                },
+            )
+        })?;
+        rig.sent(3)?;
+    }
+    announce(rig, rig.peer())?;
+    hear(rig)?;
+    check_eq!(memory.load_u64(0), 100);
+    rig.barrier()
+}
+
+/// The right goes while large messages and RMA are under way.
+fn under_way(rank: &Rank) -> Outcome {
+    const SIZE: usize = 3 << 20;
+    let rig = Rig::open(rank, &ask())?;
+    let memory = Buf::new(SIZE);
+    let (_mr, remotes) = rig.share(memory, REMOTE)?;
+    let at = from(&remotes, rank.peer(), 0)?;
+    for round in 0..12 {
+        let (from, to, put) = (
+            Buf::pattern(SIZE, round),
+            Buf::new(SIZE),
+            Buf::pattern(SIZE, round + 100),
+        );
+        rig.post(|| rig.ep.send(from, rig.peer(), 1))?;
+        rig.post(|| rig.ep.write(put, rig.peer(), at.addr, at.key, 2))?;
+        rig.post(|| rig.ep.recv(to, sys::FI_ADDR_UNSPEC, 3))?;
+        if round == 4 + rank.index as u64 * 3 {
+            confine::deny_process_vm()?;
+        }
+        rig.received(3)?;
+        check_eq!(rig.next(&rig.tx)?.context + rig.next(&rig.tx)?.context, 3);
+        check_eq!(to.differs(SIZE, round), None);
+        announce(&rig, rig.peer())?;
+        hear(&rig)?;
+        check_eq!(memory.differs(SIZE, round + 100), None);
+        rig.barrier()?;
+    }
+    Ok(())
+}

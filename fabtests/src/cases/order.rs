@@ -1,0 +1,432 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! One ordered stream over all data paths: a random script of messages, RMA and atomics in both directions, of all
+//! sizes and by all calls, with random windows and pauses. Both ranks draw the same script from the seed of the run.
+//!
+//! Checked: the n-th receive of a kind gets the n-th message of that kind, whole; a message that was sent behind writes
+//! and atomics finds them done; a read behind a write sees it; everything completes once.
+
+use libfabric_sys as sys;
+use scif_fabtests::fi::{AtomicTarget, Buf, Errno, Ioc};
+use scif_fabtests::harness::{Case, Fail, Outcome, Rank, Rng, case, confine};
+use scif_fabtests::rig::{Ask, Remote, Rig};
+use scif_fabtests::{check, check_eq};
+
+use super::forms::{self, Into, Letter, Way};
+use super::rma::{REMOTE, from};
+
+pub(crate) const CASES: &[Case] = &[
+    case("order/small", 2, |r| {
+        script(
+            r,
+            Mix {
+                sizes: &[0, 8, 56, 57, 200],
+                length: 3000,
+                deny: false,
+            },
+        )
+    }),
+    case("order/middle", 2, |r| {
+        script(
+            r,
+            Mix {
+                sizes: MIDDLE,
+                length: 1200,
+                deny: false,
+            },
+        )
+    }),
+    case("order/all_sizes", 2, |r| {
+        script(
+            r,
+            Mix {
+                sizes: ALL,
+                length: 800,
+                deny: false,
+            },
+        )
+    })
+    .within(120),
+    case("order/all_sizes_denied", 2, |r| {
+        script(
+            r,
+            Mix {
+                sizes: ALL,
+                length: 800,
+                deny: true,
+            },
+        )
+    })
+    .within(120),
+    case("order/repeated", 2, repeated).within(240),
+];
+
+const MIDDLE: &[usize] = &[
+    0, 8, 64, 1000, 4096, 12_000, 16_384, 16_385, 20_000, 65_536, 70_000,
+];
+const ALL: &[usize] = &[
+    0, 1, 8, 48, 64, 65, 200, 1000, 4096, 4097, 16_000, 16_384, 16_385, 50_000, 65_537, 130_000, 700_000,
+];
+
+#[derive(Debug, Clone, Copy)]
+struct Mix {
+    sizes: &'static [usize],
+    length: usize,
+    /// Take process_vm away from both somewhere on the way.
+    deny: bool,
+}
+
+/// One line of a script.
+#[derive(Debug, Clone, Copy)]
+enum Line {
+    Message {
+        way: Way,
+        tagged: bool,
+        size: usize,
+    },
+    /// Into a place of its own in the target's memory.
+    Write {
+        at: usize,
+        size: usize,
+    },
+    /// Of the place of the latest write.
+    Read {
+        at: usize,
+        size: usize,
+        seed: u64,
+    },
+    /// One more in the first word of the target's memory.
+    Add,
+}
+
+const TAG: u64 = 0x77;
+/// The first word counts the atomics; writes begin behind it.
+const FIRST: usize = 64;
+/// The most bytes that one script writes.
+const ROOM: usize = 24 << 20;
+
+fn draw(rng: &mut Rng, mix: Mix, inject_size: usize) -> Vec<Line> {
+    let ways = [
+        Way::Send,
+        Way::Sendv,
+        Way::Sendmsg,
+        Way::Inject,
+        Way::Senddata,
+        Way::Injectdata,
+        Way::Flags(sys::FI_INJECT),
+        Way::Flags(sys::FI_DELIVERY_COMPLETE),
+        Way::Flags(sys::FI_TRANSMIT_COMPLETE),
+        Way::Flags(sys::FI_REMOTE_CQ_DATA),
+        Way::Flags(sys::FI_MORE),
+    ];
+    let mut lines = Vec::new();
+    let (mut end, mut latest) = (FIRST, None);
+    while lines.len() < mix.length {
+        let size = rng.pick(mix.sizes).unwrap_or(8) + if rng.one_in(4) { rng.below(16) } else { 0 };
+        let line = match rng.below(10) {
+            0 | 1 if end + size <= ROOM => {
+                let at = end;
+                // Unaligned now and then.
+                end += size + rng.below(9);
+                latest = Some((at, size, lines.len() as u64));
+                Line::Write { at, size }
+            }
+            2 => match latest {
+                Some((at, size, seed)) => Line::Read { at, size, seed },
+                None => continue,
+            },
+            3 => Line::Add,
+            _ => {
+                let way = rng.pick(&ways).unwrap_or(Way::Send);
+                if way.injects() && size > inject_size {
+                    continue;
+                }
+                Line::Message {
+                    way,
+                    tagged: rng.one_in(2),
+                    size,
+                }
+            }
+        };
+        lines.push(line);
+    }
+    // The last word: all that came before is done when it is received.
+    lines.push(Line::Message {
+        way: Way::Send,
+        tagged: false,
+        size: 8,
+    });
+    lines
+}
+
+fn repeated(rank: &Rank) -> Outcome {
+    for round in 0..6 {
+        let sub = rank.with_seed(rank.target.seed.wrapping_add(round + 1))?;
+        let mix = Mix {
+            sizes: ALL,
+            length: 250,
+            deny: false,
+        };
+        script(&sub, mix).map_err(|fail| fail.with(format_args!("seed {}", sub.target.seed)))?;
+    }
+    Ok(())
+}
+
+/// One direction of the script at the receiving end.
+struct Incoming<'a> {
+    lines: &'a [Line],
+    memory: Buf,
+    bufs: Vec<Buf>,
+    /// The next line to post a receive for, and how many receives are open.
+    next: usize,
+    open: usize,
+    /// Lines whose RMA and atomics have been checked.
+    checked: usize,
+    adds: u64,
+    left: usize,
+}
+
+impl<'a> Incoming<'a> {
+    fn new(lines: &'a [Line], memory: Buf) -> Incoming<'a> {
+        let left = lines
+            .iter()
+            .filter(|line| matches!(line, Line::Message { .. }))
+            .count();
+        Incoming {
+            lines,
+            memory,
+            bufs: vec![Buf::NULL; lines.len()],
+            next: 0,
+            open: 0,
+            checked: 0,
+            adds: 0,
+            left,
+        }
+    }
+
+    /// Posts the next receive; false when there is none or no room.
+    fn post(&mut self, rig: &Rig<'_>, rng: &mut Rng) -> Outcome<bool> {
+        while let Some(line) = self.lines.get(self.next) {
+            let Line::Message { tagged, size, .. } = *line else {
+                self.next += 1;
+                continue;
+            };
+            let buf = Buf::new(size + 8);
+            let into = rng
+                .pick(&[Into::Recv, Into::Recvv, Into::Recvmsg])
+                .unwrap_or(Into::Recv);
+            let tag = tagged.then_some((TAG, 0));
+            match forms::receive(rig, into, buf, sys::FI_ADDR_UNSPEC, tag, self.next) {
+                Ok(()) => {}
+                Err(Errno::EAGAIN) => return Ok(false),
+                Err(e) => return Err(e.into()),
+            }
+            if let Some(slot) = self.bufs.get_mut(self.next) {
+                *slot = buf;
+            }
+            self.next += 1;
+            self.open += 1;
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    /// A receive has completed: the message is the right one, and all that was written before it is there.
+    fn arrived(&mut self, entry: &scif_fabtests::fi::Entry) -> Outcome {
+        let index = entry.context;
+        let (Some(&Line::Message { way, tagged, size }), Some(buf)) =
+            (self.lines.get(index), self.bufs.get(index))
+        else {
+            return Err(Fail::here(format_args!("a completion of nothing: {entry:x?}")));
+        };
+        let data = way.has_data().then_some(index as u64);
+        forms::check_received(entry, size, tagged.then_some(TAG), data)
+            .and_then(|()| forms::check_bytes(buf, size, index as u64, 0))
+            .map_err(|fail| fail.with(format_args!("line {index}, {way:?} of {size} B")))?;
+        self.open -= 1;
+        self.left -= 1;
+        while self.checked < index {
+            match self.lines.get(self.checked) {
+                Some(&Line::Write { at, size }) => {
+                    let wrong = self.memory.sub(at, size).differs(size, self.checked as u64);
+                    check_eq!(
+                        wrong,
+                        None,
+                        "line {} not done at line {index}: write of {size} B",
+                        self.checked
+                    );
+                }
+                Some(Line::Add) => {
+                    self.adds += 1;
+                    let have = self.memory.load_u64(0);
+                    check!(
+                        have >= self.adds,
+                        "{have} atomics done at line {index}, {} before it",
+                        self.adds
+                    );
+                }
+                _ => {}
+            }
+            self.checked += 1;
+        }
+        Ok(())
+    }
+}
+
+/// One direction of the script at the sending end.
+struct Outgoing<'a> {
+    lines: &'a [Line],
+    next: usize,
+    open: usize,
+    back: Vec<Buf>,
+}
+
+impl Outgoing<'_> {
+    /// Posts the next line; false when there is none or no room.
+    fn post(&mut self, rig: &Rig<'_>, there: Remote) -> Outcome<bool> {
+        let Some(line) = self.lines.get(self.next) else {
+            return Ok(false);
+        };
+        let (ep, peer, index) = (&rig.ep, rig.peer(), self.next);
+        let mut silent = false;
+        let mut free = None;
+        let posted = match *line {
+            Line::Message { way, tagged, size } => {
+                silent = way.silent();
+                let buf = Buf::pattern(size, index as u64);
+                free = way.injects().then_some(buf);
+                let tag = tagged.then_some(TAG);
+                forms::send(
+                    rig,
+                    way,
+                    &Letter {
+                        buf,
+                        dest: peer,
+                        tag,
+                        context: index,
+                        data: index as u64,
+                    },
+                )
+            }
+            Line::Write { at, size } => {
+                let buf = Buf::pattern(size, index as u64);
+                ep.write(buf, peer, there.addr + at as u64, there.key, index)
+            }
+            Line::Read { at, size, .. } => {
+                let buf = Buf::new(size);
+                if let Some(slot) = self.back.get_mut(index) {
+                    *slot = buf;
+                }
+                ep.read(buf, peer, there.addr + at as u64, there.key, index)
+            }
+            Line::Add => {
+                let place = AtomicTarget {
+                    dest: peer,
+                    addr: there.addr,
+                    key: there.key,
+                    datatype: sys::FI_UINT64,
+                    op: sys::FI_SUM,
+                    context: index,
+                };
+                ep.atomic(
+                    &place,
+                    Ioc {
+                        buf: Buf::of(&1_u64.to_le_bytes()),
+                        count: 1,
+                    },
+                )
+            }
+        };
+        match posted {
+            Ok(()) => {}
+            Err(Errno::EAGAIN) => return Ok(false),
+            Err(e) => return Err(Fail::here(format_args!("line {index}, {line:?}: {e}"))),
+        }
+        if let Some(buf) = free {
+            buf.fill(0xcc);
+        }
+        self.next += 1;
+        self.open += usize::from(!silent);
+        Ok(true)
+    }
+
+    fn completed(&mut self, entry: &scif_fabtests::fi::Entry) -> Outcome {
+        let index = entry.context;
+        if let (Some(&Line::Read { size, seed, .. }), Some(buf)) =
+            (self.lines.get(index), self.back.get(index))
+        {
+            check_eq!(buf.differs(size, seed), None, "line {index}: read of {size} B");
+        }
+        self.open = self
+            .open
+            .checked_sub(1)
+            .ok_or_else(|| Fail::here("completed more than was posted"))?;
+        Ok(())
+    }
+}
+
+fn script(rank: &Rank, mix: Mix) -> Outcome {
+    let caps = sys::FI_MSG | sys::FI_TAGGED | sys::FI_RMA | sys::FI_ATOMIC;
+    let order = sys::FI_ORDER_SAS | sys::FI_ORDER_SAW | sys::FI_ORDER_RAW | sys::FI_ORDER_WAW;
+    let rig = Rig::open(
+        rank,
+        &Ask::caps(caps).with(|ask| {
+            (ask.hints.tx.msg_order, ask.hints.rx.msg_order) = (order, order);
+        }),
+    )?;
+    let memory = Buf::new(ROOM + 64);
+    let (_mr, remotes) = rig.share(memory, REMOTE)?;
+    let there = from(&remotes, rank.peer(), 0)?;
+    let (mut shared, mut own) = (rank.shared_rng(), rank.own_rng());
+    let inject_size = rig.info.tx().inject_size;
+    let scripts = [
+        draw(&mut shared, mix, inject_size),
+        draw(&mut shared, mix, inject_size),
+    ];
+    let [first, second] = &scripts;
+    let (mine, theirs) = if rank.index == 0 {
+        (first, second)
+    } else {
+        (second, first)
+    };
+    let mut incoming = Incoming::new(theirs, memory);
+    let mut outgoing = Outgoing {
+        lines: mine,
+        next: 0,
+        open: 0,
+        back: vec![Buf::NULL; mine.len()],
+    };
+    let deny_at = if mix.deny {
+        mine.len() / 3 + own.below(mine.len() / 3)
+    } else {
+        usize::MAX
+    };
+    let mut denied = false;
+    // Windows change on the way, so that both meetings of message and receive happen.
+    let (mut rx_window, mut tx_window) = (8, 8);
+    rig.wait("the end of the script", || {
+        if own.one_in(50) {
+            (rx_window, tx_window) = (own.below(24), 1 + own.below(24));
+        }
+        if own.one_in(400) {
+            std::thread::sleep(std::time::Duration::from_micros(own.below(300) as u64));
+        }
+        if outgoing.next >= deny_at && !denied {
+            denied = true;
+            confine::deny_process_vm()?;
+        }
+        while outgoing.open < tx_window && outgoing.post(&rig, there)? {}
+        while incoming.open < rx_window && incoming.post(&rig, &mut own)? {}
+        while let Some(done) = rig.tx.take() {
+            outgoing.completed(&done.map_err(|error| Fail::here(format_args!("{error:x?}")))?)?;
+        }
+        while let Some(done) = rig.rx.take() {
+            incoming.arrived(&done.map_err(|error| Fail::here(format_args!("{error:x?}")))?)?;
+        }
+        let over = outgoing.next == mine.len() && outgoing.open == 0 && incoming.left == 0;
+        Ok(over.then_some(()))
+    })?;
+    rig.barrier()?;
+    let adds = theirs.iter().filter(|line| matches!(line, Line::Add)).count();
+    check_eq!(memory.load_u64(0), adds as u64, "atomics in all");
+    rig.barrier()
+}

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Data progress AUTO: a peer that makes no call to libfabric at all is reached nevertheless.
+//!
+//! "Makes no call" is exact here: the target sits in a barrier of the harness, or sleeps, until the initiator is done. A
+//! provider that needs the target's help hangs, and the watchdog says so; no time is asserted.
+
+use std::time::Duration;
+
+use libfabric_sys as sys;
+use scif_fabtests::fi::{AtomicTarget, Buf, Ioc};
+use scif_fabtests::harness::{Case, Outcome, Rank, case};
+use scif_fabtests::rig::{Ask, Rig};
+use scif_fabtests::{check, check_eq};
+
+use super::rma::{REMOTE, from};
+
+pub(crate) const CASES: &[Case] = &[
+    case("progress_auto/first_write", 2, first_write),
+    case("progress_auto/first_atomic", 2, first_atomic),
+    case("progress_auto/sleeping_target", 2, sleeping),
+    case("progress_auto/delivery_of_messages", 2, messages),
+    case("progress_auto/counters_and_data", 2, events),
+    case("progress_auto/reads_and_wide_atomics", 2, reads),
+];
+
+fn ask() -> Ask {
+    super::atomic::ask().with(|ask| {
+        ask.hints.data_progress = sys::FI_PROGRESS_AUTO;
+        ask.hints.control_progress = sys::FI_PROGRESS_AUTO;
+        ask.hints.tx.op_flags = sys::FI_DELIVERY_COMPLETE;
+    })
+}
+
+/// The endpoint and the target's memory; from here on rank 1 calls nothing until the next barrier of the harness.
+fn start<'r>(rank: &'r Rank, ask: &Ask) -> Outcome<(Rig<'r>, Buf, scif_fabtests::rig::Remote)> {
+    let rig = Rig::open(rank, ask)?;
+    check_eq!(rig.info.domain().data_progress, sys::FI_PROGRESS_AUTO);
+    let memory = Buf::new(5 << 20);
+    let (mr, remotes) = rig.share(memory, REMOTE)?;
+    // The region lives as long as the process.
+    std::thread::spawn(move || {
+        let _keep = mr;
+        loop {
+            std::thread::park();
+        }
+    });
+    let at = from(&remotes, 1, 0)?;
+    Ok((rig, memory, at))
+}
+
+fn absent(rank: &Rank) -> Outcome {
+    rank.barrier(&mut || std::thread::sleep(Duration::from_millis(2)))
+}
+
+fn first_write(rank: &Rank) -> Outcome {
+    let (rig, memory, at) = start(rank, &ask())?;
+    if rank.index == 1 {
+        absent(rank)?;
+        check_eq!(memory.differs(4 << 20, 3), None);
+        return rig.barrier();
+    }
+    for size in [8, 100_000, 4 << 20] {
+        let buf = Buf::pattern(size, 3);
+        rig.post(|| rig.ep.write(buf, rig.peer(), at.addr, at.key, 1))?;
+        rig.sent(1)?;
+    }
+    rig.barrier()?;
+    rig.barrier()
+}
+
+fn place(rig: &Rig<'_>, at: scif_fabtests::rig::Remote, datatype: u32) -> AtomicTarget {
+    AtomicTarget {
+        dest: rig.peer(),
+        addr: at.addr,
+        key: at.key,
+        datatype,
+        op: sys::FI_SUM,
+        context: 1,
+    }
+}
+
+fn first_atomic(rank: &Rank) -> Outcome {
+    let (rig, memory, at) = start(rank, &ask())?;
+    if rank.index == 1 {
+        absent(rank)?;
+        check_eq!(memory.load_u64(0), 10);
+        return rig.barrier();
+    }
+    let one = Ioc {
+        buf: Buf::of(&1_u64.to_le_bytes()),
+        count: 1,
+    };
+    let target = place(&rig, at, sys::FI_UINT64);
+    for round in 0..10 {
+        let old = Buf::new(8);
+        rig.post(|| rig.ep.fetch_atomic(&target, one, old))?;
+        rig.sent(1)?;
+        check_eq!(old.load_u64(0), round);
+    }
+    rig.barrier()?;
+    rig.barrier()
+}
+
+/// The target sleeps; the initiator's first write and first atomic end before it wakes.
+fn sleeping(rank: &Rank) -> Outcome {
+    let (rig, memory, at) = start(rank, &ask())?;
+    if rank.index == 1 {
+        std::thread::sleep(Duration::from_secs(5));
+        // Both were there when the sleep ended: nothing has been called since.
+        check_eq!((memory.load_u64(0), memory.load_u64(64)), (1, 42));
+        rank.barrier(&mut || {})?;
+        return rig.barrier();
+    }
+    rig.post(|| {
+        rig.ep.write(
+            Buf::of(&42_u64.to_le_bytes()),
+            rig.peer(),
+            at.addr + 64,
+            at.key,
+            2,
+        )
+    })?;
+    rig.sent(2)?;
+    let one = Ioc {
+        buf: Buf::of(&1_u64.to_le_bytes()),
+        count: 1,
+    };
+    let target = place(&rig, at, sys::FI_UINT64);
+    rig.post(|| rig.ep.atomic(&target, one))?;
+    rig.sent(1)?;
+    rank.barrier(&mut || {})?;
+    rig.barrier()
+}
+
+/// Messages reach the buffers posted for them, the large ones too.
+fn messages(rank: &Rank) -> Outcome {
+    let (rig, ..) = start(rank, &ask())?;
+    let sizes = [8, 5000, 100_000, 4 << 20];
+    if rank.index == 1 {
+        let bufs: Vec<Buf> = sizes.iter().map(|&size| Buf::new(size)).collect();
+        for (index, &buf) in bufs.iter().enumerate() {
+            rig.post(|| rig.ep.recv(buf, sys::FI_ADDR_UNSPEC, index))?;
+        }
+        rank.barrier(&mut || {})?;
+        absent(rank)?;
+        for (buf, size) in bufs.iter().zip(sizes) {
+            check_eq!(buf.differs(size, size as u64), None);
+        }
+        for index in 0..sizes.len() {
+            rig.received(index)?;
+        }
+        return rig.barrier();
+    }
+    rank.barrier(&mut || {})?;
+    for size in sizes {
+        let buf = Buf::pattern(size, size as u64);
+        rig.post(|| rig.ep.send(buf, rig.peer(), 1))?;
+        rig.sent(1)?;
+    }
+    rank.barrier(&mut || {})?;
+    rig.barrier()
+}
+
+/// What the target would see in its queue and counters is there when it looks.
+fn events(rank: &Rank) -> Outcome {
+    let ask = ask().with(|ask| {
+        ask.hints.caps |= sys::FI_RMA_EVENT;
+        ask.counters = sys::FI_REMOTE_WRITE;
+    });
+    let (rig, memory, at) = start(rank, &ask)?;
+    if rank.index == 1 {
+        absent(rank)?;
+        rig.counted(sys::FI_REMOTE_WRITE, 20)?;
+        for round in 0..10 {
+            check_eq!(rig.next(&rig.rx)?.data, round);
+        }
+        check_eq!(memory.load_u64(0), 9);
+        return rig.barrier();
+    }
+    for round in 0..10_u64 {
+        let word = Buf::of(&round.to_le_bytes());
+        rig.post(|| rig.ep.writedata(word, round, rig.peer(), at.addr, at.key, 1))?;
+        rig.sent(1)?;
+        rig.post(|| rig.ep.write(word, rig.peer(), at.addr, at.key, 2))?;
+        rig.sent(2)?;
+    }
+    rank.barrier(&mut || {})?;
+    rig.barrier()
+}
+
+fn reads(rank: &Rank) -> Outcome {
+    let (rig, memory, at) = start(rank, &ask())?;
+    memory.sub(4096, 2 << 20).fill_pattern(8);
+    rig.barrier()?;
+    if rank.index == 1 {
+        absent(rank)?;
+        check!(memory.get(0, 16) == 10_u128.to_le_bytes());
+        return rig.barrier();
+    }
+    let back = Buf::new(2 << 20);
+    rig.post(|| rig.ep.read(back, rig.peer(), at.addr + 4096, at.key, 2))?;
+    rig.sent(2)?;
+    check_eq!(back.differs(2 << 20, 8), None);
+    let one = Ioc {
+        buf: Buf::of(&1_u128.to_le_bytes()),
+        count: 1,
+    };
+    let target = place(&rig, at, sys::FI_UINT128);
+    for _ in 0..10 {
+        rig.post(|| rig.ep.fetch_atomic(&target, one, Buf::new(16)))?;
+        rig.sent(1)?;
+    }
+    rank.barrier(&mut || {})?;
+    rig.barrier()
+}

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! A peer that comes back under the address it had: after its death, or after closing its endpoint. Those who know the
+//! address go on with the number they have for it.
+
+use libfabric_sys as sys;
+use scif_fabtests::fi::{Buf, Domain, Fabric};
+use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, confine};
+use scif_fabtests::rig::{Ask, Rig, load, offers};
+use scif_fabtests::{check, check_eq};
+
+pub(crate) const CASES: &[Case] = &[
+    case("restart/after_death", 2, |r| after_death(r, false)),
+    case("restart/after_death_with_a_fork", 2, |r| after_death(r, true)),
+    case("restart/after_closing", 2, after_closing),
+    case("restart/address_free_at_once", 2, free_at_once),
+];
+
+const LIVES: u32 = 5;
+
+fn ask() -> Ask {
+    Ask::messages(false).with(|ask| ask.hints.caps |= sys::FI_TAGGED)
+}
+
+/// An endpoint at a given address.
+fn open_at<'r>(rank: &'r Rank, name: &[u8]) -> Outcome<Rig<'r>> {
+    let ask = ask();
+    let mut info = offers(rank, load(rank)?, &ask.hints)?
+        .into_iter()
+        .next()
+        .ok_or_else(|| Fail::here("an empty list"))?;
+    info.set_src_addr(name);
+    let fabric = Fabric::open(&info)?;
+    let domain = Domain::open(&fabric, &info)?;
+    Rig::open_in(rank, info, &fabric, &domain, &ask)
+}
+
+/// Messages in both directions.
+fn talk(rig: &Rig<'_>, other: u64, seed: u64) -> Outcome {
+    for size in [8, 3000, 100_000, 1 << 20] {
+        let (from, to) = (Buf::pattern(size, seed), Buf::new(size));
+        rig.post(|| rig.ep.recv(to, sys::FI_ADDR_UNSPEC, 1))?;
+        rig.post(|| rig.ep.send(from, other, 2))?;
+        rig.received(1)?;
+        rig.sent(2)?;
+        check_eq!(to.differs(size, seed), None, "life {seed}, {size} B");
+    }
+    Ok(())
+}
+
+fn after_death(rank: &Rank, forked: bool) -> Outcome {
+    if rank.index == 1 {
+        // The survivor tells where this rank was before, and where it is itself.
+        let parts = rank.exchange(&[], &mut || {})?;
+        let (mine, other) = names(&parts)?;
+        let rig = if mine.is_empty() {
+            Rig::open_alone(rank, &ask())?
+        } else {
+            open_at(rank, &mine)?
+        };
+        check!(
+            mine.is_empty() || rig.ep.name()? == mine,
+            "another name than asked for"
+        );
+        let other = rig.av.insert(&other)?;
+        rig.exchange(&rig.ep.name()?)?;
+        talk(&rig, other, u64::from(rank.life))?;
+        if rank.life < LIVES {
+            if forked {
+                confine::fork_sleeper()?;
+            }
+            rank.expect_death()?;
+            rig.barrier()?;
+            return confine::die();
+        }
+        return rig.barrier();
+    }
+    let rig = Rig::open_alone(rank, &ask())?;
+    let mine = rig.ep.name()?;
+    let (mut known, mut number, mut files) = (Vec::new(), 0, 0);
+    for life in 0..=LIVES {
+        let mut message = vec![u8::try_from(known.len()).map_err(Fail::here)?];
+        message.extend(&known);
+        message.extend(&mine);
+        rig.exchange(&message)?;
+        let parts = rig.exchange(&mine)?;
+        let name = parts.get(1).cloned().unwrap_or_default();
+        if life == 0 {
+            number = rig.av.insert(&name)?;
+            known = name;
+        } else {
+            check_eq!(name, known);
+            check_eq!(rig.av.insert(&name)?, number);
+        }
+        talk(&rig, number, u64::from(life))?;
+        if life == 1 {
+            files = confine::open_files()?;
+        }
+        rig.barrier()?;
+        if life < LIVES {
+            rank.kill(1)?;
+            // What was open towards the dead ends before the next life begins.
+            rig.post(|| rig.ep.tsend(Buf::new(8), number, 9, 7))
+                .or_else(|_| Ok::<(), Fail>(()))?;
+            rig.wait("the failure", || Ok(rig.tx.take()))?
+                .err()
+                .ok_or_else(|| Fail::here("sent to the dead"))?;
+            rank.respawn(1)?;
+        }
+    }
+    check!(
+        confine::open_files()? <= files,
+        "{} descriptors, {files} before",
+        confine::open_files()?
+    );
+    Ok(())
+}
+
+fn names(parts: &[Vec<u8>]) -> Outcome<(Vec<u8>, Vec<u8>)> {
+    let message = parts.first().ok_or_else(|| Fail::here("no message"))?;
+    let (&len, rest) = message
+        .split_first()
+        .ok_or_else(|| Fail::here("an empty message"))?;
+    let (mine, other) = rest
+        .split_at_checked(usize::from(len))
+        .ok_or_else(|| Fail::here("a short message"))?;
+    Ok((mine.to_vec(), other.to_vec()))
+}
+
+/// The same process closes its endpoint and opens another one at the same address, again and again.
+fn after_closing(rank: &Rank) -> Outcome {
+    if rank.index == 0 {
+        let rig = Rig::open(rank, &ask())?;
+        for life in 0..10 {
+            talk(&rig, rig.to(1), life)?;
+            rig.barrier()?;
+            // Closed and open again.
+            rig.barrier()?;
+        }
+        return Ok(());
+    }
+    let mut rig = Rig::open(rank, &ask())?;
+    let (name, other) = (rig.ep.name()?, rig.names.first().cloned().unwrap_or_default());
+    let mut to = rig.to(0);
+    for life in 0..10 {
+        talk(&rig, to, life)?;
+        rig.barrier()?;
+        drop(rig);
+        rig = open_at(rank, &name)?;
+        to = rig.av.insert(&other)?;
+        rig.barrier()?;
+    }
+    Ok(())
+}
+
+/// An address is free as soon as its owner is dead or has closed it, whatever its peers still do.
+fn free_at_once(rank: &Rank) -> Outcome {
+    let rig = Rig::open(rank, &ask())?;
+    talk(&rig, rig.peer(), 1)?;
+    if rank.index == 1 {
+        rank.expect_death()?;
+        rig.barrier()?;
+        return confine::die();
+    }
+    rig.barrier()?;
+    rank.kill(1)?;
+    let name = rig.names.get(1).cloned().unwrap_or_default();
+    // This process takes the address over before it has noticed the death.
+    let second = open_at(rank, &name)?;
+    check_eq!(second.ep.name()?, name);
+    Ok(())
+}

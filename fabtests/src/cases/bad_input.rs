@@ -254,12 +254,10 @@ fn nobody_there(rig: &Rig<'_>) -> Outcome {
     drop(other);
     let nobody = rig.av.insert(&name)?;
     for size in [8, 100_000] {
-        rig.post(|| rig.ep.send(Buf::new(size), nobody, 5))?;
-        let error = rig.next_error(&rig.tx)?;
-        check_eq!((error.context, error.err), (5, Errno::ECONNREFUSED));
+        let error = rig.failure(&rig.tx, 5, || rig.ep.send(Buf::new(size), nobody, 5))?;
+        check_eq!(error, Errno::ECONNREFUSED);
     }
-    rig.post(|| rig.ep.write(Buf::new(8), nobody, 0, 1, 6))?;
-    check_eq!(rig.next_error(&rig.tx)?.context, 6);
+    rig.failure(&rig.tx, 6, || rig.ep.write(Buf::new(8), nobody, 0, 1, 6))?;
     Ok(())
 }
 

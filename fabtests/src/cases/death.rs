@@ -284,19 +284,7 @@ fn survivor(rig: &Rig<'_>, traffic: Traffic, size: usize, remotes: &[Remote]) ->
     })?;
     // Nothing new goes to the dead.
     for attempt in [Traffic::Send, Traffic::Write, Traffic::Read, Traffic::Atomic] {
-        let mut early = None;
-        rig.wait("room to post", || match step(rig, attempt, Buf::new(64), there) {
-            Ok(()) => Ok(Some(())),
-            Err(Errno::EAGAIN) => Ok(None),
-            Err(error) => {
-                early = Some(error);
-                Ok(Some(()))
-            }
-        })?;
-        if early.is_none() {
-            let ended = rig.wait("the failure", || Ok(rig.tx.take()))?;
-            check!(ended.is_err(), "{attempt:?} to a dead peer: {ended:x?}");
-        }
+        rig.failure(&rig.tx, STREAM, || step(rig, attempt, Buf::new(64), there))?;
     }
     hear_of_it(rig)?;
     // What was open to anybody is still there.
@@ -425,20 +413,7 @@ fn before_first_word(rank: &Rank) -> Outcome {
     }
     rank.kill(1)?;
     for size in [8, 100_000] {
-        let mut early = false;
-        rig.wait("room to post", || {
-            match rig.ep.send(Buf::new(size), rig.to(1), 3) {
-                Ok(()) => Ok(Some(())),
-                Err(Errno::EAGAIN) => Ok(None),
-                Err(_) => {
-                    early = true;
-                    Ok(Some(()))
-                }
-            }
-        })?;
-        if !early {
-            check_eq!(rig.next_error(&rig.tx)?.context, 3);
-        }
+        rig.failure(&rig.tx, 3, || rig.ep.send(Buf::new(size), rig.to(1), 3))?;
     }
     Ok(())
 }
@@ -458,9 +433,8 @@ fn unexpected(rank: &Rank) -> Outcome {
     rig.barrier()?;
     rank.kill(1)?;
     // A receive for the large one, directed to the dead, ends; it does not wait for ever.
-    rig.post(|| rig.ep.trecv(Buf::new(LARGE), rig.to(1), LARGE as u64, 0, 4))
-        .or_else(|_| Ok::<(), Fail>(()))?;
-    check_eq!(rig.next_error(&rig.rx)?.context, 4);
+    let buf = Buf::new(LARGE);
+    rig.failure(&rig.rx, 4, || rig.ep.trecv(buf, rig.to(1), LARGE as u64, 0, 4))?;
     Ok(())
 }
 
@@ -487,23 +461,11 @@ fn claimed(rank: &Rank) -> Outcome {
     }
     rig.barrier()?;
     rank.kill(1)?;
-    rig.silence(Duration::from_millis(20))
-        .or_else(|fail| match fail {
-            Fail::NotRun(_) => Err(fail),
-            Fail::Failed(_) => Ok(()),
-        })?;
+    let (buf, any) = (Buf::new(LARGE), sys::FI_ADDR_UNSPEC);
     let take = sys::FI_CLAIM | sys::FI_COMPLETION;
-    let posted = rig.ep.trecvmsg(
-        &[Buf::new(LARGE)],
-        sys::FI_ADDR_UNSPEC,
-        6,
-        0,
-        context.addr(),
-        take,
-    );
-    if posted.is_ok() {
-        check_eq!(rig.next_error(&rig.rx)?.context, context.addr());
-    }
+    rig.failure(&rig.rx, context.addr(), || {
+        rig.ep.trecvmsg(&[buf], any, 6, 0, context.addr(), take)
+    })?;
     Ok(())
 }
 
@@ -517,15 +479,6 @@ fn by_closing(rank: &Rank) -> Outcome {
         return rank.barrier(&mut || {});
     }
     rig.barrier()?;
-    let mut early = false;
-    rig.wait("room to post", || match rig.ep.send(Buf::new(8), rig.to(1), 3) {
-        Ok(()) => Ok(Some(())),
-        Err(Errno::EAGAIN) => Ok(None),
-        Err(_) => {
-            early = true;
-            Ok(Some(()))
-        }
-    })?;
-    check!(early || rig.next_error(&rig.tx)?.context == 3);
+    rig.failure(&rig.tx, 3, || rig.ep.send(Buf::new(8), rig.to(1), 3))?;
     Ok(())
 }

@@ -99,11 +99,7 @@ fn after_death(rank: &Rank, forked: bool) -> Outcome {
         if life < LIVES {
             rank.kill(1)?;
             // What was open towards the dead ends before the next life begins.
-            rig.post(|| rig.ep.tsend(Buf::new(8), number, 9, 7))
-                .or_else(|_| Ok::<(), Fail>(()))?;
-            rig.wait("the failure", || Ok(rig.tx.take()))?
-                .err()
-                .ok_or_else(|| Fail::here("sent to the dead"))?;
+            rig.failure(&rig.tx, 7, || rig.ep.tsend(Buf::new(8), number, 9, 7))?;
             rank.respawn(1)?;
         }
     }

@@ -249,10 +249,23 @@ fn split(st: &mut DomainState, ep: u32) -> Result<(&mut EpState, Env<'_>), Errno
     Ok((e, Env { cqs, cntrs, avs, mrs }))
 }
 
+/// Nothing is ever mapped in the lowest page (`vm.mmap_min_addr`).
+const LOWEST: usize = 4096;
+
+/// Whether bytes shall be read where none can be: then the call fails, and not the process. Open MPI 4.1's `cm` sends absolute
+/// datatypes (`MPI_BOTTOM`) from address 0, having lost the displacement.
+#[inline(always)]
+fn unreadable(iov: &[Mem]) -> bool {
+    iov.iter().any(|m| m.addr() < LOWEST && !m.is_empty())
+}
+
 /// Sends a message. `FI_EAGAIN` when the transmit queue is full; errors of delivery come as completions.
 #[inline(always)]
 pub(crate) fn send(st: &mut DomainState, ep: u32, a: &SendArgs<'_>) -> Result<(), Errno> {
     let (e, mut env) = split(st, ep)?;
+    if unreadable(a.iov) {
+        return Err(fi::FI_EFAULT);
+    }
     e.post_send(&mut env, a)
 }
 
@@ -269,12 +282,18 @@ pub(crate) fn recv(st: &mut DomainState, ep: u32, a: &RecvArgs<'_>) -> Result<()
 /// Starts an RMA operation.
 pub(crate) fn rma(st: &mut DomainState, ep: u32, a: &RmaArgs<'_>) -> Result<(), Errno> {
     let (e, mut env) = split(st, ep)?;
+    if a.write && unreadable(a.iov) {
+        return Err(fi::FI_EFAULT);
+    }
     e.post_rma(&mut env, a)
 }
 
 /// Starts an atomic operation; its datatype and operation were validated.
 pub(crate) fn atomic(st: &mut DomainState, ep: u32, a: &AtomicArgs<'_>) -> Result<(), Errno> {
     let (e, mut env) = split(st, ep)?;
+    if unreadable(a.operand) || unreadable(a.compare) {
+        return Err(fi::FI_EFAULT);
+    }
     e.post_atomic(&mut env, a)
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Operations of rank 0 on the memory of rank 1: RMA and atomics.
 //!
-//! The target stays outside the library, spinning on a word of the segment, unless the sample says otherwise. Where
-//! operations then do not get on it is called in to finish the sample, and the sample says so: such a provider is
-//! measured with its target inside.
+//! While time runs the target stays outside the library, spinning on a word of the segment, unless the sample says
+//! otherwise. Where operations then do not get on it is called in to finish the sample, and the sample says so: such a
+//! provider is measured with its target inside.
 
 use std::cell::Cell;
 
@@ -22,6 +22,9 @@ const OUTSIDE: u64 = 0;
 const INSIDE: u64 = 1;
 const OVER: u64 = 2;
 
+/// Operations after which the target may call the library, in a pause that is not timed: there are providers that tell it
+/// of each, in a queue that is finite.
+const AT_ONCE: u64 = 512;
 /// Without any completion for so long the target is called in.
 const PATIENCE_NS: u64 = 60_000_000;
 /// Empty polls between two looks at the clock.
@@ -42,27 +45,68 @@ pub(crate) struct OneSided<'a> {
 impl OneSided<'_> {
     /// Time of `count` iterations after `warm` untimed ones.
     pub(crate) fn run(&self, warm: u64, count: u64) -> Outcome<u64> {
-        let call = self.meeting.segment.word(Use::Call);
+        if self.test.kind() == Kind::Touched {
+            return self.touched(warm, count);
+        }
+        let window = if self.test.kind() == Kind::Single {
+            1
+        } else {
+            WINDOW
+        };
+        let most = (AT_ONCE / window as u64).max(1);
+        let mut time = 0;
+        for (turns, timed) in [(warm, false), (count, true)] {
+            let mut left = turns;
+            while left > 0 {
+                let turns = left.min(most);
+                let ns = self.bout(turns, window)?;
+                time += if timed { ns } else { 0 };
+                left -= turns;
+            }
+        }
+        Ok(time)
+    }
+
+    /// Says where the target is to be, before both meet.
+    fn place_target(&self) {
         if self.meeting.rank == 0 {
-            call.set(if self.inside { INSIDE } else { OUTSIDE });
+            let inside = self.inside || self.stalled.get();
+            let call = self.meeting.segment.word(Use::Call);
+            call.set(if inside { INSIDE } else { OUTSIDE });
+        }
+    }
+
+    /// Some windows while the target stays where it is; before and after, it calls the library.
+    fn bout(&self, turns: u64, window: usize) -> Outcome<u64> {
+        let call = self.meeting.segment.word(Use::Call);
+        self.place_target();
+        self.meeting.meet(|| self.port.progress())?;
+        let mut time = 0;
+        if self.meeting.rank == 0 {
+            time = self.initiate(turns, window)?;
+            call.set(OVER);
+        } else {
+            while call.get() != OVER {
+                self.idle()?;
+                std::hint::spin_loop();
+            }
+            for _ in 0..WINDOW {
+                self.port.progress()?;
+            }
         }
         self.meeting.meet(|| self.port.progress())?;
-        let touched = self.test.kind() == Kind::Touched;
-        let time = match (self.meeting.rank, touched) {
-            (0, false) => self.initiate(warm, count),
-            (0, true) => self.initiate_touched(warm, count),
-            (_, false) => {
-                while call.get() != OVER {
-                    self.idle()?;
-                    std::hint::spin_loop();
-                }
-                Ok(0)
-            }
-            (_, true) => self.endure_touched(warm + count),
-        }?;
-        if self.meeting.rank == 0 {
-            call.set(OVER);
-        }
+        Ok(time)
+    }
+
+    fn touched(&self, warm: u64, count: u64) -> Outcome<u64> {
+        self.place_target();
+        self.meeting.meet(|| self.port.progress())?;
+        let time = if self.meeting.rank == 0 {
+            self.initiate_touched(warm, count)?
+        } else {
+            self.endure_touched(warm + count)?;
+            0
+        };
         self.meeting.meet(|| self.port.progress())?;
         Ok(time)
     }
@@ -75,19 +119,11 @@ impl OneSided<'_> {
         Ok(())
     }
 
-    fn initiate(&self, warm: u64, count: u64) -> Outcome<u64> {
+    fn initiate(&self, turns: u64, window: usize) -> Outcome<u64> {
         let far = self.far()?;
-        let window = if self.test.kind() == Kind::Single {
-            1
-        } else {
-            WINDOW
-        };
         let mut sent = self.port.sent();
-        let mut start = now_ns();
-        for turn in 0..warm + count {
-            if turn == warm {
-                start = now_ns();
-            }
+        let start = now_ns();
+        for _ in 0..turns {
             for _ in 0..window {
                 self.post(far)?;
             }
@@ -117,13 +153,14 @@ impl OneSided<'_> {
         Ok(total)
     }
 
-    fn endure_touched(&self, count: u64) -> Outcome<u64> {
+    fn endure_touched(&self, count: u64) -> Outcome {
         for _ in 0..count {
             self.meeting.meet(|| self.idle())?;
             self.meeting.meet(|| self.idle())?;
+            self.port.progress()?;
             touch::read(self.port.into.sub(0, self.size));
         }
-        Ok(0)
+        Ok(())
     }
 
     fn far(&self) -> Outcome<Far> {

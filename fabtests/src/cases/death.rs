@@ -282,11 +282,11 @@ fn survivor(rig: &Rig<'_>, traffic: Traffic, size: usize, remotes: &[Remote]) ->
         }
         Ok((open == 0 && directed == 3).then_some(()))
     })?;
+    hear_of_it(rig)?;
     // Nothing new goes to the dead.
     for attempt in [Traffic::Send, Traffic::Write, Traffic::Read, Traffic::Atomic] {
         rig.failure(&rig.tx, STREAM, || step(rig, attempt, Buf::new(64), there))?;
     }
-    hear_of_it(rig)?;
     // What was open to anybody is still there.
     if !filled {
         check_eq!(rig.received(OPEN)?.len, 64);

@@ -99,7 +99,16 @@ fn after_death(rank: &Rank, forked: bool) -> Outcome {
         if life < LIVES {
             rank.kill(1)?;
             // What was open towards the dead ends before the next life begins.
-            rig.failure(&rig.tx, 7, || rig.ep.tsend(Buf::new(8), number, 9, 7))?;
+            rank.step("sending until the death is noticed");
+            loop {
+                rig.post(|| rig.ep.tsend(Buf::new(8), number, 9, 7))?;
+                if rig
+                    .wait("the send or its failure", || Ok(rig.tx.take()))?
+                    .is_err()
+                {
+                    break;
+                }
+            }
             rank.respawn(1)?;
         }
     }

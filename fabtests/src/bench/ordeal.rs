@@ -20,6 +20,9 @@ pub(crate) struct IdleCost {
     /// Half round trips of eight bytes in microseconds, without and with them, taken in turns.
     pub(crate) without: Vec<f64>,
     pub(crate) with: Vec<f64>,
+    /// Some of these were taken with the processors near, or while others ran.
+    pub(crate) near: bool,
+    pub(crate) noisy: bool,
     /// Resident bytes and descriptors the peers added to the process, each.
     pub(crate) bytes_each: f64,
     pub(crate) fds_each: f64,
@@ -97,10 +100,10 @@ pub(crate) fn idle(
         }
         // If the processors do not come apart, or others do not leave them alone, so be it.
         let patient = round < 10 * samples;
-        let least_ps = if patient { least_ps } else { 0 };
+        let wanted_ps = if patient { least_ps } else { 0 };
         let (Some(without), Some(with)) = (
-            latency(&lonely, count, least_ps)?,
-            latency(&popular, count, least_ps)?,
+            latency(&lonely, count, wanted_ps)?,
+            latency(&popular, count, wanted_ps)?,
         ) else {
             std::thread::sleep(Duration::from_millis(20));
             continue;
@@ -109,7 +112,10 @@ pub(crate) fn idle(
         let probes = [without.before_ps, without.after_ps, with.before_ps, with.after_ps];
         let (least, most) = (probes.iter().min().copied(), probes.iter().max().copied());
         let steady = least.is_some_and(|least| most.is_some_and(|most| most < 2 * least));
-        if steady && (without.switches.max(with.switches) <= switches || !patient) {
+        let noisy = without.switches.max(with.switches) > switches;
+        if steady && (!noisy || !patient) {
+            cost.near |= least.is_some_and(|least| least < least_ps);
+            cost.noisy |= noisy;
             cost.without.push(Test::TaggedLat.value(8, count, without.ns));
             cost.with.push(Test::TaggedLat.value(8, count, with.ns));
         }

@@ -9,7 +9,7 @@ use std::process::Command;
 use super::limits::Limit;
 use super::ordeal::{IdleCost, Notice};
 use super::pair::Subject;
-use super::placement::{Placement, Probes};
+use super::placement::Probes;
 use super::survey::{Cell, Taken, size_name};
 use super::words::Test;
 
@@ -46,7 +46,7 @@ pub(crate) struct Row {
     pub(crate) test: String,
     pub(crate) size: usize,
     pub(crate) buffers: &'static str,
-    /// `far` or `near`, with `-noisy` for samples during which somebody else had the processor.
+    /// `far` or `near`, with `-noisy` for samples during which somebody else had the processor; `any` where it is all one.
     pub(crate) placement: &'static str,
     pub(crate) spread: Spread,
     pub(crate) unit: &'static str,
@@ -56,7 +56,7 @@ pub(crate) struct Row {
 const GAVE_UP_MS: f64 = 2500.0;
 
 /// Best first.
-const PLACES: [&str; 4] = ["far", "far-noisy", "near", "near-noisy"];
+const PLACES: [&str; 5] = ["far", "far-noisy", "near", "near-noisy", "any"];
 
 /// All results of a run.
 pub(crate) struct Report<'a> {
@@ -112,7 +112,7 @@ impl<'a> Report<'a> {
                     .iter()
                     .filter(|cell| cell.subject == subject && cell.test == test);
                 let sizes: Vec<String> = of_test
-                    .filter(|cell| cell.inside)
+                    .filter(|cell| cell.inside && !cell.test.is_atomic())
                     .map(|cell| size_name(cell.size))
                     .collect();
                 if !sizes.is_empty() {
@@ -147,9 +147,15 @@ impl<'a> Report<'a> {
 
     pub(crate) fn add_idle(&mut self, subject: usize, cost: &IdleCost) {
         let size = 8;
+        let place = match (cost.near, cost.noisy) {
+            (false, false) => "far",
+            (false, true) => "far-noisy",
+            (true, false) => "near",
+            (true, true) => "near-noisy",
+        };
         for (test, list) in [("idle_without", &cost.without), ("idle_with", &cost.with)] {
             if let Some(spread) = Spread::of(list.iter().copied()) {
-                self.push(subject, test, size, spread, "us");
+                self.push(subject, test, size, spread, (place, "us"));
             }
         }
         for (test, value, unit) in [
@@ -157,7 +163,7 @@ impl<'a> Report<'a> {
             ("idle_fds_each", cost.fds_each, "descriptors"),
         ] {
             if let Some(spread) = Spread::of([value]) {
-                self.push(subject, test, size, spread, unit);
+                self.push(subject, test, size, spread, ("any", unit));
             }
         }
     }
@@ -170,7 +176,13 @@ impl<'a> Report<'a> {
             Notice::Never => GAVE_UP_MS,
         });
         if let Some(spread) = Spread::of(times) {
-            self.push(subject, &format!("kill_{survivor}_survives"), size, spread, "ms");
+            self.push(
+                subject,
+                &format!("kill_{survivor}_survives"),
+                size,
+                spread,
+                ("any", "ms"),
+            );
         }
         let count = |what: fn(&Notice) -> bool| notices.iter().filter(|notice| what(notice)).count();
         let never = count(|notice| *notice == Notice::Never);
@@ -189,13 +201,20 @@ impl<'a> Report<'a> {
         }
     }
 
-    fn push(&mut self, subject: usize, test: &str, size: usize, spread: Spread, unit: &'static str) {
+    fn push(
+        &mut self,
+        subject: usize,
+        test: &str,
+        size: usize,
+        spread: Spread,
+        (placement, unit): (&'static str, &'static str),
+    ) {
         self.rows.push(Row {
             subject,
             test: test.to_owned(),
             size,
             buffers: "reused",
-            placement: Placement::Far.word(),
+            placement,
             spread,
             unit,
         });

@@ -205,7 +205,8 @@ impl<'a> Survey<'a> {
                 test,
                 size,
                 taken: Vec::new(),
-                inside: false,
+                // Completion means too many different things without it.
+                inside: test.is_atomic(),
                 trouble: self.trouble_before(subject, test),
                 count: 0,
                 failures: 0,

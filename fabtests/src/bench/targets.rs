@@ -135,7 +135,7 @@ pub(crate) fn judge(report: &Report<'_>) -> String {
         };
         let verdict = if holds { "holds" } else { "does not hold" };
         let doubt = match (mine.placement, other.placement) {
-            ("far", "far") => "",
+            ("far", "far") | ("any", _) => "",
             (a, b) if a != b => " (in unlike conditions)",
             ("near", _) => " (near)",
             ("near-noisy", _) => " (near, disturbed)",

@@ -55,12 +55,12 @@ tests! {
     ReadLat = "read_lat", "us", "RMA read, one at a time";
     ReadBw = "read_bw", "MB/s", "RMA read one way, bandwidth, window 64, buffers reused";
     ReadRate = "read_rate", "M/s", "RMA read one way, rate, window 64";
-    SumLat = "atomic_sum_lat", "us", "atomic sum, one at a time";
-    SumRate = "atomic_sum_rate", "M/s", "atomic sum one way, rate, window 64";
-    FetchLat = "atomic_fetch_lat", "us", "atomic fetch and add, one at a time";
-    FetchRate = "atomic_fetch_rate", "M/s", "atomic fetch and add one way, rate, window 64";
-    CswapLat = "atomic_cswap_lat", "us", "atomic compare and swap, one at a time";
-    CswapRate = "atomic_cswap_rate", "M/s", "atomic compare and swap one way, rate, window 64";
+    SumLat = "atomic_sum_lat", "us", "atomic sum, one at a time, target calls the library";
+    SumRate = "atomic_sum_rate", "M/s", "atomic sum one way, rate, window 64, target calls the library";
+    FetchLat = "atomic_fetch_lat", "us", "atomic fetch and add, one at a time, target calls the library";
+    FetchRate = "atomic_fetch_rate", "M/s", "atomic fetch and add one way, rate, window 64, target calls the library";
+    CswapLat = "atomic_cswap_lat", "us", "atomic compare and swap, one at a time, target calls the library";
+    CswapRate = "atomic_cswap_rate", "M/s", "atomic compare and swap one way, rate, window 64, target calls the library";
 }
 
 /// How a test's iterations and time become its number.
@@ -96,6 +96,19 @@ impl Test {
             | Test::FetchRate
             | Test::CswapRate => Kind::Rate,
         }
+    }
+
+    /// Operations that the target may have to execute.
+    pub(crate) const fn is_atomic(self) -> bool {
+        matches!(
+            self,
+            Test::SumLat
+                | Test::SumRate
+                | Test::FetchLat
+                | Test::FetchRate
+                | Test::CswapLat
+                | Test::CswapRate
+        )
     }
 
     /// The column of the file that says how buffers are treated.

@@ -6,7 +6,7 @@
 //! that *is* a library from one that uses it.
 #![expect(unsafe_code, reason = "calls the dynamic linker")]
 
-use core::ffi::{CStr, c_char, c_int, c_void};
+use core::ffi::{CStr, c_int, c_void};
 use core::mem::MaybeUninit;
 use core::ptr::{self, NonNull};
 use std::ffi::CString;
@@ -134,7 +134,7 @@ impl Drop for Handle {
 #[cfg(feature = "client")]
 fn last_error() -> String {
     // SAFETY: no requirement; the result belongs to this thread until its next call.
-    let text: *const c_char = unsafe { libc::dlerror() };
+    let text: *const core::ffi::c_char = unsafe { libc::dlerror() };
     if text.is_null() {
         return String::from("unknown error of the dynamic linker");
     }

@@ -294,11 +294,18 @@ mod tests {
                 })
             );
             assert_eq!((tx.take_front(8, 5, 1), rx.take_back(6, 5, 1)), (None, None));
-            assert_eq!((tx.take_front(7, 5, 1), rx.take_back(7, 5, 1)), (Some(0..1), Some(4..5)));
+            assert_eq!(
+                (tx.take_front(7, 5, 1), rx.take_back(7, 5, 1)),
+                (Some(0..1), Some(4..5))
+            );
             assert_eq!(rx.open_parts(), 1);
             tx.front_done(1, true);
             assert_eq!(
-                (tx.take_front(7, 5, 1), rx.take_back(7, 5, 1), rx.take_back(7, 5, 1)),
+                (
+                    tx.take_front(7, 5, 1),
+                    rx.take_back(7, 5, 1),
+                    rx.take_back(7, 5, 1)
+                ),
                 (Some(1..2), Some(3..4), Some(2..3))
             );
             assert_eq!((tx.take_front(7, 5, 1), rx.take_back(7, 5, 1)), (None, None));
@@ -330,7 +337,10 @@ mod tests {
             assert_eq!(tx.take_front(2, 9, 1), Some(0..1));
             tx.front_done(1, false);
             assert_eq!(tx.take_front(2, 9, 1), None);
-            assert_eq!((rx.take_back(2, 9, 1), rx.failed_front(9)), (Some(8..9), Some(0..1)));
+            assert_eq!(
+                (rx.take_back(2, 9, 1), rx.failed_front(9)),
+                (Some(8..9), Some(0..1))
+            );
         });
     }
 

@@ -149,7 +149,13 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
     ///
     /// `Full` if there is no room now, `TooLong` if words and payload do not fit a head.
     #[inline(always)]
-    pub fn push_words(&mut self, kind: u8, words: [u64; 2], count: usize, payload: &Mem) -> Result<(), PushError> {
+    pub fn push_words(
+        &mut self,
+        kind: u8,
+        words: [u64; 2],
+        count: usize,
+        payload: &Mem,
+    ) -> Result<(), PushError> {
         let at = count.min(2) * 8;
         if payload.len() > HEAD_MAX - at {
             return Err(PushError::TooLong);

@@ -32,7 +32,13 @@ pub(crate) struct AtomicOp {
 
 impl AtomicOp {
     pub(crate) fn label(&self) -> Label {
-        Label { what: self.what, context: self.context, flags: self.flags, tag: 0, len: self.len }
+        Label {
+            what: self.what,
+            context: self.context,
+            flags: self.flags,
+            tag: 0,
+            len: self.len,
+        }
     }
 }
 
@@ -57,7 +63,11 @@ impl EpState {
         }
         let narrow = |v: u32| u8::try_from(v).map_err(|_| fi::FI_EINVAL);
         let mut op = AtomicOp {
-            what: if a.kind == AtomicKind::Write { What::AtomicWrite } else { What::AtomicFetch },
+            what: if a.kind == AtomicKind::Write {
+                What::AtomicWrite
+            } else {
+                What::AtomicFetch
+            },
             word: AtomicWord {
                 op: narrow(a.op)?,
                 datatype: narrow(a.datatype)?,
@@ -84,11 +94,15 @@ impl EpState {
     }
 
     pub(crate) fn try_atomic(&mut self, _env: &mut Env<'_>, peer: u32, op: &mut AtomicOp) -> Tried {
-        let Some(conn_id) = self.tx_conn(peer) else { return Tried::Later };
+        let Some(conn_id) = self.tx_conn(peer) else {
+            return Tried::Later;
+        };
         if op.flags & fi::FI_FENCE != 0 && !self.fence_passed(peer) {
             return Tried::Later;
         }
-        let Some(c) = self.sock.conn(conn_id) else { return Tried::Later };
+        let Some(c) = self.sock.conn(conn_id) else {
+            return Tried::Later;
+        };
         if !c.tx().room(op.body.len()) {
             return Tried::Later;
         }
@@ -105,7 +119,10 @@ impl EpState {
             ring_rma: true,
         });
         let head = Head::new().word(id).word(op.data).word(op.word.pack());
-        if c.tx().push_slice(wire::ATOMIC, head.as_slice(), &op.body).is_err() {
+        if c.tx()
+            .push_slice(wire::ATOMIC, head.as_slice(), &op.body)
+            .is_err()
+        {
             self.ops.remove(id);
             return Tried::Later;
         }
@@ -130,7 +147,9 @@ impl EpState {
         let mut bytes = vec![0; body.len()];
         body.copy_to_slice(&mut bytes);
         let len = usize::from(word.len);
-        let (list, operands) = bytes.split_at_checked(usize::from(word.segments) * SEGMENT).ok_or(Nonsense)?;
+        let (list, operands) = bytes
+            .split_at_checked(usize::from(word.segments) * SEGMENT)
+            .ok_or(Nonsense)?;
         let (operand, compare) = operands.split_at_checked(len).ok_or(Nonsense)?;
         let kind = match word.kind {
             0 => AtomicKind::Write,
@@ -141,7 +160,12 @@ impl EpState {
         let mut result = vec![0; len];
         let (err, key) = execute(env, word, kind, list, operand, compare, &mut result);
         if err != 0 || kind == AtomicKind::Write {
-            self.control(peer, wire::ACK, Head::new().word(id).word(u64::from(err.unsigned_abs())), &[]);
+            self.control(
+                peer,
+                wire::ACK,
+                Head::new().word(id).word(u64::from(err.unsigned_abs())),
+                &[],
+            );
         } else {
             self.control(peer, wire::ATOMIC_REPLY, Head::new().word(id).word(0), &result);
         }
@@ -179,7 +203,11 @@ fn execute(
         return (fi::FI_EOPNOTSUPP, 0);
     }
     let fetches = kind != AtomicKind::Write;
-    let mut right = if op == fi::FI_ATOMIC_READ { 0 } else { fi::FI_REMOTE_WRITE };
+    let mut right = if op == fi::FI_ATOMIC_READ {
+        0
+    } else {
+        fi::FI_REMOTE_WRITE
+    };
     if fetches {
         right |= fi::FI_REMOTE_READ;
     }

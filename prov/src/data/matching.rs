@@ -29,7 +29,13 @@ pub(crate) struct List<T> {
 
 impl<T> List<T> {
     pub(crate) const fn new() -> List<T> {
-        List { nodes: Vec::new(), free: NIL, head: NIL, tail: NIL, len: 0 }
+        List {
+            nodes: Vec::new(),
+            free: NIL,
+            head: NIL,
+            tail: NIL,
+            len: 0,
+        }
     }
 
     #[inline]
@@ -49,7 +55,11 @@ impl<T> List<T> {
 
     pub(crate) fn push_back(&mut self, value: T) -> u32 {
         let tail = self.tail;
-        let node = Node { prev: tail, next: NIL, value: Some(value) };
+        let node = Node {
+            prev: tail,
+            next: NIL,
+            value: Some(value),
+        };
         let at = if let Some(slot) = self.nodes.get_mut(self.free as usize) {
             let at = self.free;
             self.free = slot.next;
@@ -165,13 +175,17 @@ pub(crate) struct Queue {
 
 impl Queue {
     pub(crate) const fn new() -> Queue {
-        Queue { posted: List::new(), unexpected: List::new() }
+        Queue {
+            posted: List::new(),
+            unexpected: List::new(),
+        }
     }
 
     /// The oldest receive for a message from `peer` with `tag`.
     #[inline]
     pub(crate) fn match_arrival(&self, peer: u32, tag: u64) -> Option<u32> {
-        self.posted.find(|p| (p.src == ANY || p.src == peer) && (p.tag ^ tag) & !p.ignore == 0)
+        self.posted
+            .find(|p| (p.src == ANY || p.src == peer) && (p.tag ^ tag) & !p.ignore == 0)
     }
 
     /// The oldest unexpected message for a receive from `src`.
@@ -180,7 +194,8 @@ impl Queue {
         if self.unexpected.len() == 0 {
             return None;
         }
-        self.unexpected.find(|m| (src == ANY || m.peer == src) && (m.tag ^ tag) & !ignore == 0)
+        self.unexpected
+            .find(|m| (src == ANY || m.peer == src) && (m.tag ^ tag) & !ignore == 0)
     }
 }
 
@@ -207,7 +222,16 @@ mod tests {
     }
 
     fn posted(tag: u64, ignore: u64, src: u32) -> Posted {
-        Posted { tag, ignore, src, iov: Iov::new(&[]), len: 0, context: 0, flags: 0, multi: None }
+        Posted {
+            tag,
+            ignore,
+            src,
+            iov: Iov::new(&[]),
+            len: 0,
+            context: 0,
+            flags: 0,
+            multi: None,
+        }
     }
 
     #[test]
@@ -217,7 +241,11 @@ mod tests {
         let any = q.posted.push_back(posted(0, u64::MAX, ANY));
         let exact = q.posted.push_back(posted(1, 0, ANY));
         assert_eq!(q.match_arrival(7, 1), Some(directed));
-        assert_eq!(q.match_arrival(8, 1), Some(any), "a wildcard posted earlier goes first");
+        assert_eq!(
+            q.match_arrival(8, 1),
+            Some(any),
+            "a wildcard posted earlier goes first"
+        );
         q.posted.remove(any);
         assert_eq!(q.match_arrival(8, 1), Some(exact));
         assert_eq!(q.match_arrival(8, 2), None);

@@ -241,7 +241,14 @@ impl EpState {
 
 #[inline(always)]
 fn split(st: &mut DomainState, ep: u32) -> Result<(&mut EpState, Env<'_>), Errno> {
-    let DomainState { eps, cqs, cntrs, avs, mrs, .. } = st;
+    let DomainState {
+        eps,
+        cqs,
+        cntrs,
+        avs,
+        mrs,
+        ..
+    } = st;
     let e = eps.get_mut(ep).ok_or(fi::FI_EINVAL)?;
     if !e.enabled {
         return Err(fi::FI_EOPBADSTATE);

@@ -7,7 +7,7 @@
 use libfabric_sys as fi;
 
 use super::iov::Iov;
-use super::{EpState, Env, Errno};
+use super::{Env, EpState, Errno};
 use crate::cq::{Completion, CqError};
 
 /// What kind of operation completes, as the completion's flags tell it.
@@ -67,14 +67,21 @@ pub(crate) struct Ops {
     len: usize,
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "an operation number is two u32 halves")]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "an operation number is two u32 halves"
+)]
 fn halves(id: u64) -> (usize, u32) {
     ((id as u32) as usize, (id >> 32) as u32)
 }
 
 impl Ops {
     pub(crate) const fn new() -> Ops {
-        Ops { slots: Vec::new(), free: Vec::new(), len: 0 }
+        Ops {
+            slots: Vec::new(),
+            free: Vec::new(),
+            len: 0,
+        }
     }
 
     #[inline]
@@ -90,7 +97,10 @@ impl Ops {
                 return u64::from(slot.generation) << 32 | u64::from(at);
             }
         }
-        self.slots.push(Slot { generation: 1, op: Some(op) });
+        self.slots.push(Slot {
+            generation: 1,
+            op: Some(op),
+        });
         (1 << 32) | (self.slots.len() as u64 - 1)
     }
 
@@ -98,7 +108,11 @@ impl Ops {
     pub(crate) fn get_mut(&mut self, id: u64) -> Option<&mut OutOp> {
         let (at, generation) = halves(id);
         let slot = self.slots.get_mut(at)?;
-        if slot.generation == generation { slot.op.as_mut() } else { None }
+        if slot.generation == generation {
+            slot.op.as_mut()
+        } else {
+            None
+        }
     }
 
     pub(crate) fn remove(&mut self, id: u64) -> Option<OutOp> {
@@ -126,14 +140,19 @@ impl Ops {
     }
 
     pub(crate) fn any_of_peer(&self, peer: u32) -> bool {
-        self.slots.iter().any(|s| s.op.as_ref().is_some_and(|op| op.peer == peer))
+        self.slots
+            .iter()
+            .any(|s| s.op.as_ref().is_some_and(|op| op.peer == peer))
     }
 }
 
 impl EpState {
     /// Writes the completion of a transmit-side operation: success if it was asked for, an error always.
     #[inline(always)]
-    #[expect(clippy::too_many_arguments, reason = "the parts of a completion, kept in registers")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the parts of a completion, kept in registers"
+    )]
     pub(crate) fn tx_complete(
         &mut self,
         env: &mut Env<'_>,

@@ -207,7 +207,9 @@ impl EpState {
 
     /// Sends an answer: at once when the ring has room and nothing waits before it.
     pub(crate) fn control(&mut self, peer: u32, kind: u8, head: Head, body: &[u8]) {
-        let Some(p) = self.peers.get_mut(peer as usize) else { return };
+        let Some(p) = self.peers.get_mut(peer as usize) else {
+            return;
+        };
         let Some(conn) = p.tx else { return };
         if p.control.is_empty() {
             if let Some(c) = self.sock.conn(conn) {
@@ -217,7 +219,11 @@ impl EpState {
                 }
             }
         }
-        p.control.push_back(Control { kind, head, body: body.to_vec() });
+        p.control.push_back(Control {
+            kind,
+            head,
+            body: body.to_vec(),
+        });
         self.make_busy(peer);
     }
 
@@ -225,7 +231,9 @@ impl EpState {
     pub(crate) fn marked(&mut self, slot: u32) -> bool {
         let conns: Vec<ConnId> = self.live.iter().chain(&self.resting).map(|l| l.conn).collect();
         conns.into_iter().any(|id| {
-            self.sock.conn(id).is_some_and(|c| c.peer_mark().get() == Some(slot) && c.alive())
+            self.sock
+                .conn(id)
+                .is_some_and(|c| c.peer_mark().get() == Some(slot) && c.alive())
         })
     }
 }

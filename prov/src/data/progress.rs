@@ -56,7 +56,11 @@ impl EpState {
         if !self.busy.is_empty() {
             self.flush_busy(env);
         }
-        self.settled = self.cfg.rx_cq.and_then(|c| env.cqs.get(c)).is_none_or(|cq| cq.is_empty());
+        self.settled = self
+            .cfg
+            .rx_cq
+            .and_then(|c| env.cqs.get(c))
+            .is_none_or(|cq| cq.is_empty());
     }
 
     /// Takes what the live rings hold.
@@ -80,7 +84,9 @@ impl EpState {
     #[inline]
     fn silent(&mut self, at: usize) -> bool {
         let many = self.live.len() > LIVE_ALWAYS;
-        let Some(live) = self.live.get_mut(at) else { return false };
+        let Some(live) = self.live.get_mut(at) else {
+            return false;
+        };
         live.empty = live.empty.saturating_add(1);
         if live.empty == FLUSH_AFTER {
             if let Some(c) = self.sock.conn(live.conn) {
@@ -90,7 +96,9 @@ impl EpState {
         if !many || live.empty < REST_AFTER {
             return false;
         }
-        let Some(c) = self.sock.conn(live.conn) else { return false };
+        let Some(c) = self.sock.conn(live.conn) else {
+            return false;
+        };
         c.rx().set_idle(true);
         if !matches!(c.rx().peek(), Ok(None)) {
             c.rx().set_idle(false);
@@ -106,7 +114,9 @@ impl EpState {
     #[inline]
     fn drain(&mut self, env: &mut Env<'_>, conn: ConnId, peer: u32, most: usize) -> usize {
         for taken in 0..most {
-            let Some(c) = self.sock.conn(conn) else { return taken };
+            let Some(c) = self.sock.conn(conn) else {
+                return taken;
+            };
             match c.rx().peek() {
                 Ok(None) => return taken,
                 Ok(Some(record)) => {
@@ -129,7 +139,10 @@ impl EpState {
 
     #[cold]
     fn corrupt(&mut self, env: &mut Env<'_>, conn: ConnId, peer: u32) {
-        let port = self.peers.get(peer as usize).map_or(PortId { node: 0, port: 0 }, |p| p.id);
+        let port = self
+            .peers
+            .get(peer as usize)
+            .map_or(PortId { node: 0, port: 0 }, |p| p.id);
         log::warn!(target: "ep_data", "peer {}:{} wrote garbage into its ring; connection reset", port.node, port.port);
         self.lose(env, conn, Reason::Corrupt);
     }
@@ -169,8 +182,13 @@ impl EpState {
         }
         self.resting_next = (self.resting_next + 1) % self.resting.len();
         let at = self.resting_next;
-        let Some(rest) = self.resting.get(at).copied() else { return };
-        let quiet = self.sock.conn(rest.conn).is_some_and(|c| matches!(c.rx().peek(), Ok(None)));
+        let Some(rest) = self.resting.get(at).copied() else {
+            return;
+        };
+        let quiet = self
+            .sock
+            .conn(rest.conn)
+            .is_some_and(|c| matches!(c.rx().peek(), Ok(None)));
         if !quiet {
             self.wake(at);
         }
@@ -180,7 +198,11 @@ impl EpState {
     pub(crate) fn rouse(&mut self) {
         let mut at = 0;
         while let Some(rest) = self.resting.get(at).copied() {
-            if self.sock.conn(rest.conn).is_some_and(|c| matches!(c.rx().peek(), Ok(None))) {
+            if self
+                .sock
+                .conn(rest.conn)
+                .is_some_and(|c| matches!(c.rx().peek(), Ok(None)))
+            {
                 at += 1;
             } else {
                 self.wake(at);
@@ -242,7 +264,10 @@ impl EpState {
             .map(|l| l.conn)
             .collect();
         for old in stale {
-            let other = self.sock.conn(old).is_some_and(|c| c.is_up() && c.peer_pid() != pid && !c.alive());
+            let other = self
+                .sock
+                .conn(old)
+                .is_some_and(|c| c.is_up() && c.peer_pid() != pid && !c.alive());
             if other {
                 self.lose(env, old, Reason::Died);
             }
@@ -257,7 +282,12 @@ impl EpState {
     }
 
     fn connected(&mut self, conn: ConnId) {
-        let peer = self.live.iter().chain(&self.resting).find(|l| l.conn == conn).map(|l| l.peer);
+        let peer = self
+            .live
+            .iter()
+            .chain(&self.resting)
+            .find(|l| l.conn == conn)
+            .map(|l| l.peer);
         if let Some(p) = peer.and_then(|p| self.peers.get_mut(p as usize)) {
             p.was_up = true;
         }
@@ -270,7 +300,12 @@ impl EpState {
             .iter()
             .position(|l| l.conn == conn)
             .map(|at| self.live.swap_remove(at))
-            .or_else(|| self.resting.iter().position(|l| l.conn == conn).map(|at| self.resting.swap_remove(at)));
+            .or_else(|| {
+                self.resting
+                    .iter()
+                    .position(|l| l.conn == conn)
+                    .map(|at| self.resting.swap_remove(at))
+            });
         let Some(Live { peer, .. }) = found else {
             self.sock.close_conn(conn, CloseHow::Reset);
             return;
@@ -281,18 +316,29 @@ impl EpState {
         let died = !matches!(reason, Reason::Orderly);
         self.run_last(env, conn, died);
         self.sock.close_conn(conn, CloseHow::Reset);
-        let Some(p) = self.peers.get_mut(peer as usize) else { return };
+        let Some(p) = self.peers.get_mut(peer as usize) else {
+            return;
+        };
         let id = p.id;
         if p.tx == Some(conn) {
             let refused = matches!(reason, Reason::Refused(_)) && !p.was_up;
             p.reset_connection();
-            let err = if refused { fi::FI_ECONNREFUSED } else { fi::FI_ECONNRESET };
+            let err = if refused {
+                fi::FI_ECONNREFUSED
+            } else {
+                fi::FI_ECONNRESET
+            };
             for op in self.ops.of_peer(peer) {
                 self.finish_op(env, peer, op, err);
             }
             self.fail_pending(env, peer, err);
             // The peer may still hold a connection of its own to us.
-            let other = self.live.iter().chain(&self.resting).find(|l| l.peer == peer).map(|l| l.conn);
+            let other = self
+                .live
+                .iter()
+                .chain(&self.resting)
+                .find(|l| l.peer == peer)
+                .map(|l| l.conn);
             if let (Some(other), Some(p)) = (other, self.peers.get_mut(peer as usize)) {
                 p.tx = Some(other);
             }
@@ -315,14 +361,23 @@ impl EpState {
     fn bury(&mut self, env: &mut Env<'_>, peer: u32, id: PortId, err: Errno) {
         let any = crate::env::env().peer_death_any;
         for tagged in [true, false] {
-            let dead = self.queue(tagged).posted.extract(|p| p.src == peer || (any && p.src == ANY));
+            let dead = self
+                .queue(tagged)
+                .posted
+                .extract(|p| p.src == peer || (any && p.src == ANY));
             for posted in dead {
                 self.fail_posted(env, tagged, posted, err);
             }
             // Announced messages whose payload went with their sender can never be received.
-            self.queue(tagged).unexpected.extract(|m| m.peer == peer && matches!(m.payload, Payload::There(_)));
+            self.queue(tagged)
+                .unexpected
+                .extract(|m| m.peer == peer && matches!(m.payload, Payload::There(_)));
         }
-        let addr = env.avs.get(self.cfg.av).and_then(|av| av.find(id)).unwrap_or(fi::FI_ADDR_NOTAVAIL);
+        let addr = env
+            .avs
+            .get(self.cfg.av)
+            .and_then(|av| av.find(id))
+            .unwrap_or(fi::FI_ADDR_NOTAVAIL);
         log::info!(target: "ep_ctrl", "peer {}:{} died", id.node, id.port);
         if let Some(eq) = &self.eq {
             eq.push_error(EqError {
@@ -341,12 +396,19 @@ impl EpState {
         while let Some(peer) = self.busy.get(at).copied() {
             at += 1;
             if self.connect_expired(peer, now) {
-                let (was_up, id) = self.peers.get_mut(peer as usize).map_or((false, PortId { node: 0, port: 0 }), |p| {
-                    let was_up = p.was_up;
-                    p.reset_connection();
-                    (was_up, p.id)
-                });
-                let err = if was_up { fi::FI_ECONNRESET } else { fi::FI_ECONNREFUSED };
+                let (was_up, id) =
+                    self.peers
+                        .get_mut(peer as usize)
+                        .map_or((false, PortId { node: 0, port: 0 }), |p| {
+                            let was_up = p.was_up;
+                            p.reset_connection();
+                            (was_up, p.id)
+                        });
+                let err = if was_up {
+                    fi::FI_ECONNRESET
+                } else {
+                    fi::FI_ECONNREFUSED
+                };
                 self.fail_pending(env, peer, err);
                 self.bury(env, peer, id, err);
             }
@@ -359,7 +421,12 @@ impl EpState {
         for _ in 0..ALIVE_AT_ONCE.min(total) {
             self.alive_next = (self.alive_next + 1) % (self.live.len() + self.resting.len()).max(1);
             let at = self.alive_next;
-            let Some(l) = self.live.get(at).or_else(|| self.resting.get(at - self.live.len())).copied() else {
+            let Some(l) = self
+                .live
+                .get(at)
+                .or_else(|| self.resting.get(at - self.live.len()))
+                .copied()
+            else {
                 continue;
             };
             let waits = self.directed > 0
@@ -378,7 +445,8 @@ impl EpState {
         while !self.busy.is_empty() && scif::now_ns() < end {
             let owed = self.busy.iter().any(|p| {
                 self.peers.get(*p as usize).is_some_and(|p| {
-                    p.tx.is_some() && (!p.control.is_empty() || !p.streams.is_empty() || !p.pending.is_empty())
+                    p.tx.is_some()
+                        && (!p.control.is_empty() || !p.streams.is_empty() || !p.pending.is_empty())
                 })
             });
             if !owed {

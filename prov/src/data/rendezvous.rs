@@ -8,8 +8,8 @@
 
 use libfabric_sys as fi;
 use scif::{Access, AccessError, ConnId, RemoteMem};
-use scif_ring::copy::{Mem, copy_iov, total_len};
 use scif_ring::BODY_MAX;
+use scif_ring::copy::{Mem, copy_iov, total_len};
 
 use super::rx::{Arrival, Nonsense, Target, sub_iov};
 use super::wire::{self, Head, Words};
@@ -69,13 +69,22 @@ impl Rts {
                 let (a, l) = pair.split_at(8);
                 let word = |b: &[u8]| b.first_chunk::<8>().map_or(0, |w| u64::from_ne_bytes(*w));
                 sum = sum.checked_add(word(l))?;
-                pieces.push(RemoteMem { addr: word(a), len: word(l) });
+                pieces.push(RemoteMem {
+                    addr: word(a),
+                    len: word(l),
+                });
             }
             if sum != len {
                 return None;
             }
         }
-        Some(Rts { conn, op, len, block, pieces })
+        Some(Rts {
+            conn,
+            op,
+            len,
+            block,
+            pieces,
+        })
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -102,7 +111,10 @@ impl Rts {
                 continue;
             }
             let n = (piece.len - off).min(len);
-            out.push(RemoteMem { addr: piece.addr.wrapping_add(off), len: n });
+            out.push(RemoteMem {
+                addr: piece.addr.wrapping_add(off),
+                len: n,
+            });
             len -= n;
             off = 0;
         }
@@ -115,7 +127,13 @@ enum How {
     /// This side copies alone.
     Alone { done: usize },
     /// Both sides take parts.
-    Shared { block: usize, generation: u32, part: usize, parts: u32, mended: bool },
+    Shared {
+        block: usize,
+        generation: u32,
+        part: usize,
+        parts: u32,
+        mended: bool,
+    },
     /// No more claims; parts the sender took are still open. Then through the ring.
     Closing { block: usize },
     /// Asked for through the ring.
@@ -147,9 +165,19 @@ impl Incoming {
 #[derive(Debug)]
 pub(crate) enum OutStream {
     /// What a `CTS` asked for: from the buffers of operation `op`.
-    Message { op: u64, receive: u64, done: usize, want: usize },
+    Message {
+        op: u64,
+        receive: u64,
+        done: usize,
+        want: usize,
+    },
     /// What a `READ` asked for: a snapshot, so that later writes keep their order.
-    Read { op: u64, offset: u64, bytes: Box<[u8]>, done: usize },
+    Read {
+        op: u64,
+        offset: u64,
+        bytes: Box<[u8]>,
+        done: usize,
+    },
 }
 
 /// What one step of an incoming message came to.
@@ -167,7 +195,9 @@ impl EpState {
     pub(crate) fn start_incoming(&mut self, env: &mut Env<'_>, target: Target, arrival: Arrival, rts: Rts) {
         let want = target.room.min(arrival.len);
         let access = match self.sock.conn(rts.conn()) {
-            Some(c) if crate::env::env().process_vm || c.memory().access() == Access::Mapped => c.memory().access(),
+            Some(c) if crate::env::env().process_vm || c.memory().access() == Access::Mapped => {
+                c.memory().access()
+            }
             Some(_) => Access::None,
             // Its sender is gone, and the payload with it.
             None => return self.complete_recv(env, &target, &arrival, 0, fi::FI_ECONNRESET),
@@ -180,13 +210,29 @@ impl EpState {
                 let part = part_size(want);
                 let parts = u32::try_from(want.div_ceil(part)).unwrap_or(u32::MAX);
                 if let (Some(c), Ok(part_len)) = (self.sock.conn(rts.conn()), u32::try_from(part)) {
-                    c.rx_claim(block).offer(generation, to.addr() as u64, want as u64, part_len, parts);
-                    how = How::Shared { block, generation, part, parts, mended: false };
+                    c.rx_claim(block)
+                        .offer(generation, to.addr() as u64, want as u64, part_len, parts);
+                    how = How::Shared {
+                        block,
+                        generation,
+                        part,
+                        parts,
+                        mended: false,
+                    };
                 }
             }
         }
         let stream = access == Access::None && want > 0;
-        let Some(index) = self.incoming.insert(Incoming { target, arrival, rts, want, how, stamp }) else { return };
+        let Some(index) = self.incoming.insert(Incoming {
+            target,
+            arrival,
+            rts,
+            want,
+            how,
+            stamp,
+        }) else {
+            return;
+        };
         self.incoming_order.push_back(index);
         if stream {
             self.ask_for_stream(index);
@@ -201,9 +247,14 @@ impl EpState {
     }
 
     fn ask_for_stream(&mut self, index: u32) {
-        let Some(m) = self.incoming.get_mut(index) else { return };
+        let Some(m) = self.incoming.get_mut(index) else {
+            return;
+        };
         m.how = How::Streaming { done: 0 };
-        let head = Head::new().word(m.rts.op).word(Self::receive_number(index, m.stamp)).word(m.want as u64);
+        let head = Head::new()
+            .word(m.rts.op)
+            .word(Self::receive_number(index, m.stamp))
+            .word(m.want as u64);
         let peer = m.arrival.peer;
         self.control(peer, wire::CTS, head, &[]);
     }
@@ -226,22 +277,39 @@ impl EpState {
 
     fn end_incoming(&mut self, env: &mut Env<'_>, at: usize, index: u32, err: i32) {
         self.incoming_order.remove(at);
-        let Some(m) = self.incoming.remove(index) else { return };
+        let Some(m) = self.incoming.remove(index) else {
+            return;
+        };
         let status = u64::from(err.unsigned_abs());
-        self.control(m.arrival.peer, wire::FIN, Head::new().word(m.rts.op).word(status), &[]);
+        self.control(
+            m.arrival.peer,
+            wire::FIN,
+            Head::new().word(m.rts.op).word(status),
+            &[],
+        );
         let copied = if err == 0 { m.want } else { 0 };
         self.complete_recv(env, &m.target, &m.arrival, copied, err);
     }
 
     fn step(&mut self, index: u32, budget: &mut usize) -> Step {
-        let Some(m) = self.incoming.get_mut(index) else { return Step::Done };
+        let Some(m) = self.incoming.get_mut(index) else {
+            return Step::Done;
+        };
         if m.want == 0 {
             return Step::Done;
         }
-        let Some(conn) = self.sock.conn(m.rts.conn) else { return Step::Failed(fi::FI_ECONNRESET) };
+        let Some(conn) = self.sock.conn(m.rts.conn) else {
+            return Step::Failed(fi::FI_ECONNRESET);
+        };
         let access = conn.memory().access();
         let error = match &mut m.how {
-            How::Streaming { done } => return if *done == m.want { Step::Done } else { Step::Waiting },
+            How::Streaming { done } => {
+                return if *done == m.want {
+                    Step::Done
+                } else {
+                    Step::Waiting
+                };
+            }
             How::Closing { block } => {
                 if conn.rx_claim(*block).open_parts() > 0 {
                     return Step::Waiting;
@@ -262,12 +330,22 @@ impl EpState {
                     Ok(()) => {
                         *done += n;
                         *budget -= n;
-                        if access == Access::Mapped { self.stats.mapped.add(n) } else { self.stats.process_vm.add(n) }
+                        if access == Access::Mapped {
+                            self.stats.mapped.add(n)
+                        } else {
+                            self.stats.process_vm.add(n)
+                        }
                     }
                     Err(error) => break Some(error),
                 }
             },
-            How::Shared { block, generation, part, parts, mended } => {
+            How::Shared {
+                block,
+                generation,
+                part,
+                parts,
+                mended,
+            } => {
                 let claim = conn.rx_claim(*block);
                 loop {
                     if *budget == 0 {
@@ -319,7 +397,9 @@ impl EpState {
     pub(crate) fn help(&mut self) {
         let mut at = 0;
         while at < HELP_DEPTH.min(self.helping.len()) {
-            let Some(id) = self.helping.get(at).copied() else { return };
+            let Some(id) = self.helping.get(at).copied() else {
+                return;
+            };
             if self.help_one(id) {
                 self.helping.remove(at);
             } else {
@@ -330,15 +410,25 @@ impl EpState {
 
     /// True when there is nothing left to help with.
     fn help_one(&mut self, id: u64) -> bool {
-        let Some(op) = self.ops.get_mut(id) else { return true };
-        let (Some((block, generation)), Some(from)) = (op.block, op.iov.contiguous()) else { return true };
-        let Some(p) = self.peers.get(op.peer as usize) else { return true };
-        let Some(conn) = p.tx.and_then(|c| self.sock.conn(c)) else { return true };
+        let Some(op) = self.ops.get_mut(id) else {
+            return true;
+        };
+        let (Some((block, generation)), Some(from)) = (op.block, op.iov.contiguous()) else {
+            return true;
+        };
+        let Some(p) = self.peers.get(op.peer as usize) else {
+            return true;
+        };
+        let Some(conn) = p.tx.and_then(|c| self.sock.conn(c)) else {
+            return true;
+        };
         if conn.memory().access() != Access::ProcessVm || !crate::env::env().process_vm {
             return conn.is_up();
         }
         let claim = conn.tx_claim(usize::from(block));
-        let Some(offer) = claim.offered(generation) else { return false };
+        let Some(offer) = claim.offered(generation) else {
+            return false;
+        };
         let (part, len) = (offer.part as usize, usize::try_from(offer.len).unwrap_or(0));
         if len > from.len() {
             return true;
@@ -349,7 +439,10 @@ impl EpState {
                 claim.front_done(count, false);
                 return true;
             };
-            let remote = RemoteMem { addr: offer.dst_addr.wrapping_add(off as u64), len: local.len() as u64 };
+            let remote = RemoteMem {
+                addr: offer.dst_addr.wrapping_add(off as u64),
+                len: local.len() as u64,
+            };
             match conn.memory().write(&[local], &[remote]) {
                 Ok(()) => {
                     claim.front_done(count, true);
@@ -371,13 +464,20 @@ impl EpState {
 
     /// The receiver wants operation `id` through the ring.
     pub(crate) fn on_cts(&mut self, peer: u32, id: u64, receive: u64, want: u64) -> Result<(), Nonsense> {
-        let Some(op) = self.ops.get_mut(id) else { return Ok(()) };
+        let Some(op) = self.ops.get_mut(id) else {
+            return Ok(());
+        };
         let want = usize::try_from(want).map_err(|_| Nonsense)?;
         if op.peer != peer || want > op.len || total_len(op.iov.as_slice()) != op.len {
             return Err(Nonsense);
         }
         if let Some(p) = self.peers.get_mut(peer as usize) {
-            p.streams.push_back(OutStream::Message { op: id, receive, done: 0, want });
+            p.streams.push_back(OutStream::Message {
+                op: id,
+                receive,
+                done: 0,
+                want,
+            });
             self.make_busy(peer);
         }
         Ok(())
@@ -393,11 +493,15 @@ impl EpState {
         body: Mem,
     ) -> Result<(), Nonsense> {
         let index = u32::try_from(receive & u64::from(u32::MAX)).unwrap_or(u32::MAX);
-        let Some(m) = self.incoming.get_mut(index) else { return Ok(()) };
+        let Some(m) = self.incoming.get_mut(index) else {
+            return Ok(());
+        };
         if u64::from(m.stamp) != receive >> 32 || m.arrival.peer != peer {
             return Ok(());
         }
-        let How::Streaming { done } = &mut m.how else { return Err(Nonsense) };
+        let How::Streaming { done } = &mut m.how else {
+            return Err(Nonsense);
+        };
         if offset != *done as u64 || body.len() > m.want - *done {
             return Err(Nonsense);
         }
@@ -415,23 +519,41 @@ impl EpState {
     pub(crate) fn flush_streams(&mut self, peer: u32, conn: ConnId) -> bool {
         let mut pushed = false;
         loop {
-            let Some(p) = self.peers.get_mut(peer as usize) else { return pushed };
-            let Some(stream) = p.streams.front_mut() else { return pushed };
-            let Some(c) = self.sock.conn(conn) else { return pushed };
+            let Some(p) = self.peers.get_mut(peer as usize) else {
+                return pushed;
+            };
+            let Some(stream) = p.streams.front_mut() else {
+                return pushed;
+            };
+            let Some(c) = self.sock.conn(conn) else {
+                return pushed;
+            };
             let (sent, finished) = match stream {
-                OutStream::Message { op, receive, done, want } => match self.ops.get_mut(*op) {
+                OutStream::Message {
+                    op,
+                    receive,
+                    done,
+                    want,
+                } => match self.ops.get_mut(*op) {
                     None => (Ok(0), true),
                     Some(out) => {
                         let n = (*want - *done).min(BODY_MAX);
                         let head = Head::new().word(*receive).word(*done as u64);
-                        let sent = c.tx().push(wire::STREAM, head.as_slice(), out.iov.as_slice(), *done, n);
+                        let sent = c
+                            .tx()
+                            .push(wire::STREAM, head.as_slice(), out.iov.as_slice(), *done, n);
                         if sent.is_ok() {
                             *done += n;
                         }
                         (sent.map(|()| n), *done == *want)
                     }
                 },
-                OutStream::Read { op, offset, bytes, done } => {
+                OutStream::Read {
+                    op,
+                    offset,
+                    bytes,
+                    done,
+                } => {
                     let n = (bytes.len() - *done).min(BODY_MAX);
                     let head = Head::new().word(*op).word(*offset + *done as u64);
                     let piece = bytes.get(*done..*done + n).unwrap_or_default();

@@ -7,8 +7,8 @@
 
 use libfabric_sys as fi;
 use scif::{Access, AccessError, ConnId, RemoteMem};
-use scif_ring::copy::{Mem, copy_iov, total_len};
 use scif_ring::BODY_MAX;
+use scif_ring::copy::{Mem, copy_iov, total_len};
 
 use super::iov::Iov;
 use super::ops::{OutOp, What};
@@ -50,7 +50,13 @@ impl RmaOp {
     }
 
     pub(crate) fn label(&self) -> Label {
-        Label { what: self.what(), context: self.context, flags: self.flags, tag: 0, len: self.len }
+        Label {
+            what: self.what(),
+            context: self.context,
+            flags: self.flags,
+            tag: 0,
+            len: self.len,
+        }
     }
 
     pub(crate) fn started(&self) -> Option<u64> {
@@ -119,9 +125,13 @@ impl EpState {
     }
 
     pub(crate) fn try_rma(&mut self, env: &mut Env<'_>, peer: u32, op: &mut RmaOp) -> Tried {
-        let Some(conn) = self.tx_conn(peer) else { return Tried::Later };
+        let Some(conn) = self.tx_conn(peer) else {
+            return Tried::Later;
+        };
         if op.id.is_none() {
-            if op.flags & fi::FI_FENCE != 0 && !self.fence_passed(peer) || self.waits_for_messages(conn, op.write) {
+            if op.flags & fi::FI_FENCE != 0 && !self.fence_passed(peer)
+                || self.waits_for_messages(conn, op.write)
+            {
                 return Tried::Later;
             }
             if !self.sock.conn(conn).is_some_and(|c| c.is_up()) {
@@ -170,12 +180,18 @@ impl EpState {
             // The target refused an early piece: the operation has ended, the rest need not go.
             return Tried::Sent;
         }
-        if op.write { self.push_write(peer, conn, id, op) } else { self.push_read(peer, conn, id, op) }
+        if op.write {
+            self.push_write(peer, conn, id, op)
+        } else {
+            self.push_read(peer, conn, id, op)
+        }
     }
 
     fn push_write(&mut self, peer: u32, conn: ConnId, id: u64, op: &mut RmaOp) -> Tried {
         let _ = peer;
-        let Some(c) = self.sock.conn(conn) else { return Tried::Later };
+        let Some(c) = self.sock.conn(conn) else {
+            return Tried::Later;
+        };
         loop {
             let segment = op.rma.get(op.segment).copied().unwrap_or_default();
             let n = (segment.len - op.within).min(BODY_MAX);
@@ -260,10 +276,17 @@ impl EpState {
         }
         let c = self.sock.conn(conn_id).ok_or(NotDirect::Ring)?;
         let access = c.memory().access();
-        if !c.is_up() || access == Access::None || (access == Access::ProcessVm && !crate::env::env().process_vm) {
+        if !c.is_up()
+            || access == Access::None
+            || (access == Access::ProcessVm && !crate::env::env().process_vm)
+        {
             return Err(NotDirect::Ring);
         }
-        let right = if write { fi::FI_REMOTE_WRITE } else { fi::FI_REMOTE_READ };
+        let right = if write {
+            fi::FI_REMOTE_WRITE
+        } else {
+            fi::FI_REMOTE_READ
+        };
         let mut offset = 0;
         for segment in rma {
             let keys = c.keys().ok_or(NotDirect::Ring)?;
@@ -273,7 +296,8 @@ impl EpState {
             }
             let len = segment.len as u64;
             let within = segment.addr.checked_sub(entry.start);
-            let Some(within) = within.filter(|w| w.checked_add(len).is_some_and(|end| end <= entry.len)) else {
+            let Some(within) = within.filter(|w| w.checked_add(len).is_some_and(|end| end <= entry.len))
+            else {
                 return Err(NotDirect::Failed(fi::FI_EINVAL));
             };
             c.my_mark().set(slot);
@@ -281,15 +305,26 @@ impl EpState {
                 c.my_mark().clear();
                 return Err(NotDirect::Ring);
             }
-            let remote = RemoteMem { addr: entry.base.wrapping_add(within), len };
+            let remote = RemoteMem {
+                addr: entry.base.wrapping_add(within),
+                len,
+            };
             let done = match iov {
                 [one] if rma.len() == 1 => {
                     let local = std::slice::from_ref(one);
-                    if write { c.memory().write(local, &[remote]) } else { c.memory().read(local, &[remote]) }
+                    if write {
+                        c.memory().write(local, &[remote])
+                    } else {
+                        c.memory().read(local, &[remote])
+                    }
                 }
                 _ => {
                     let local = sub_iov(iov, offset, segment.len);
-                    if write { c.memory().write(&local, &[remote]) } else { c.memory().read(&local, &[remote]) }
+                    if write {
+                        c.memory().write(&local, &[remote])
+                    } else {
+                        c.memory().read(&local, &[remote])
+                    }
                 }
             };
             c.my_mark().clear();
@@ -307,12 +342,19 @@ impl EpState {
             }
             offset += segment.len;
         }
-        if access == Access::Mapped { self.stats.mapped.add(offset) } else { self.stats.process_vm.add(offset) }
+        if access == Access::Mapped {
+            self.stats.mapped.add(offset)
+        } else {
+            self.stats.process_vm.add(offset)
+        }
         Ok(())
     }
 
     /// Completes an operation done here, and tells the target if it wants to know.
-    #[expect(clippy::too_many_arguments, reason = "the parts of one operation, from either of its two forms")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the parts of one operation, from either of its two forms"
+    )]
     fn finish_direct(
         &mut self,
         env: &mut Env<'_>,
@@ -325,17 +367,31 @@ impl EpState {
         flags: u64,
     ) {
         let conn = self.peers.get(peer as usize).and_then(|p| p.tx);
-        let notify = conn.and_then(|id| self.sock.conn(id)).is_some_and(|c| c.keys().is_some_and(|k| k.notify()));
+        let notify = conn
+            .and_then(|id| self.sock.conn(id))
+            .is_some_and(|c| c.keys().is_some_and(|k| k.notify()));
         if data.is_some() || notify {
             let mut word = if write { 0 } else { wire::F_READ };
             if data.is_some() {
                 word |= wire::F_DATA;
             }
             let key = rma.first().map_or(0, |r| r.key);
-            let head = Head::new().word(word).word(data.unwrap_or(0)).word(len as u64).word(key);
+            let head = Head::new()
+                .word(word)
+                .word(data.unwrap_or(0))
+                .word(len as u64)
+                .word(key);
             self.control(peer, wire::RMA_EVENT, head, &[]);
         }
-        self.tx_complete(env, if write { What::Write } else { What::Read }, context, flags, 0, len, 0);
+        self.tx_complete(
+            env,
+            if write { What::Write } else { What::Read },
+            context,
+            flags,
+            0,
+            len,
+            0,
+        );
     }
 
     /// An acknowledgement: an operation of ours is done at its target, or failed there.
@@ -343,7 +399,11 @@ impl EpState {
         if let Some(p) = self.peers.get_mut(peer as usize) {
             p.read_bytes = p.read_bytes.saturating_sub(bytes);
         }
-        let err = if status == 0 { 0 } else { i32::try_from(status).unwrap_or(fi::FI_EOTHER).max(1) };
+        let err = if status == 0 {
+            0
+        } else {
+            i32::try_from(status).unwrap_or(fi::FI_EOTHER).max(1)
+        };
         self.finish_op(env, peer, id, err);
     }
 
@@ -358,7 +418,10 @@ impl EpState {
         let (key, addr, id) = (words.word(), words.word(), words.word());
         let (data, flags, total) = (words.word(), words.word(), words.word());
         let mut to = Vec::new();
-        match env.mrs.check(key, addr, body.len() as u64, fi::FI_REMOTE_WRITE, &mut to) {
+        match env
+            .mrs
+            .check(key, addr, body.len() as u64, fi::FI_REMOTE_WRITE, &mut to)
+        {
             Ok(()) => {
                 copy_iov(&to, 0, &[body], 0, body.len());
             }
@@ -369,19 +432,45 @@ impl EpState {
             }
         }
         if flags & wire::F_LAST != 0 {
-            let err = self.peers.get_mut(peer as usize).map_or(0, |p| std::mem::take(&mut p.write_error));
-            self.control(peer, wire::ACK, Head::new().word(id).word(u64::from(err.unsigned_abs())), &[]);
+            let err = self
+                .peers
+                .get_mut(peer as usize)
+                .map_or(0, |p| std::mem::take(&mut p.write_error));
+            self.control(
+                peer,
+                wire::ACK,
+                Head::new().word(id).word(u64::from(err.unsigned_abs())),
+                &[],
+            );
             if err == 0 {
                 let data = (flags & wire::F_DATA != 0).then_some(data);
-                self.rma_event(env, peer, false, data, usize::try_from(total).unwrap_or(usize::MAX), key);
+                self.rma_event(
+                    env,
+                    peer,
+                    false,
+                    data,
+                    usize::try_from(total).unwrap_or(usize::MAX),
+                    key,
+                );
             }
         }
         Ok(())
     }
 
     /// As a target: a read. The bytes are taken now, so that later writes cannot overtake it.
-    pub(crate) fn on_read(&mut self, env: &mut Env<'_>, peer: u32, words: &mut Words<'_>) -> Result<(), Nonsense> {
-        let (key, addr, id, offset, len) = (words.word(), words.word(), words.word(), words.word(), words.word());
+    pub(crate) fn on_read(
+        &mut self,
+        env: &mut Env<'_>,
+        peer: u32,
+        words: &mut Words<'_>,
+    ) -> Result<(), Nonsense> {
+        let (key, addr, id, offset, len) = (
+            words.word(),
+            words.word(),
+            words.word(),
+            words.word(),
+            words.word(),
+        );
         if len > READ_PIECE as u64 {
             return Err(Nonsense);
         }
@@ -390,7 +479,12 @@ impl EpState {
             Ok(()) => {
                 let bytes = gather(&from).into_boxed_slice();
                 if let Some(p) = self.peers.get_mut(peer as usize) {
-                    p.streams.push_back(OutStream::Read { op: id, offset, bytes, done: 0 });
+                    p.streams.push_back(OutStream::Read {
+                        op: id,
+                        offset,
+                        bytes,
+                        done: 0,
+                    });
                 }
                 let conn = self.peers.get(peer as usize).and_then(|p| p.tx);
                 if let Some(conn) = conn {
@@ -438,8 +532,15 @@ impl EpState {
         key: u64,
     ) {
         if self.cfg.rma_event {
-            let cntr = if read { self.cfg.cntr_remote_read } else { self.cfg.cntr_remote_write };
-            for cntr in [cntr, env.mrs.cntr_of(key).filter(|_| !read)].into_iter().flatten() {
+            let cntr = if read {
+                self.cfg.cntr_remote_read
+            } else {
+                self.cfg.cntr_remote_write
+            };
+            for cntr in [cntr, env.mrs.cntr_of(key).filter(|_| !read)]
+                .into_iter()
+                .flatten()
+            {
                 if let Some(cntr) = env.cntrs.get_mut(cntr) {
                     cntr.add(1);
                 }
@@ -448,9 +549,21 @@ impl EpState {
         let Some(data) = data else { return };
         let src = self.source_of(env, peer);
         if let Some(cq) = self.cfg.rx_cq.and_then(|c| env.cqs.get_mut(c)) {
-            let kind = if read { fi::FI_REMOTE_READ } else { fi::FI_REMOTE_WRITE };
+            let kind = if read {
+                fi::FI_REMOTE_READ
+            } else {
+                fi::FI_REMOTE_WRITE
+            };
             let flags = fi::FI_RMA | kind | fi::FI_REMOTE_CQ_DATA;
-            cq.success(Completion { context: 0, flags, len, buf: 0, data, tag: 0, src });
+            cq.success(Completion {
+                context: 0,
+                flags,
+                len,
+                buf: 0,
+                data,
+                tag: 0,
+                src,
+            });
         }
     }
 }

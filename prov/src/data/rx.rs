@@ -97,7 +97,14 @@ impl EpState {
                 let (flags, data, len, key) = (words.word(), words.word(), words.word(), words.word());
                 let data = (flags & wire::F_DATA != 0).then_some(data);
                 let read = flags & wire::F_READ != 0;
-                self.rma_event(env, peer, read, data, usize::try_from(len).unwrap_or(usize::MAX), key);
+                self.rma_event(
+                    env,
+                    peer,
+                    read,
+                    data,
+                    usize::try_from(len).unwrap_or(usize::MAX),
+                    key,
+                );
                 Ok(())
             }
             _ => Err(Nonsense),
@@ -114,7 +121,11 @@ impl EpState {
         let ack = (kind & wire::WANT_ACK != 0).then(|| words.word());
         let inline = words.rest();
         let is_inline = kind & wire::INLINE != 0;
-        let len = if is_inline { inline.len() } else { record.body.len() };
+        let len = if is_inline {
+            inline.len()
+        } else {
+            record.body.len()
+        };
         let arrival = Arrival { peer, tag, data, len };
         match self.take_target(env, tagged, peer, tag, len) {
             Some(target) => {
@@ -138,12 +149,25 @@ impl EpState {
                 };
                 self.stats.unexpected += 1;
                 let payload = Payload::Here(bytes);
-                self.queue(tagged).unexpected.push_back(Arrived { peer, tag, data, len, ack, payload });
+                self.queue(tagged).unexpected.push_back(Arrived {
+                    peer,
+                    tag,
+                    data,
+                    len,
+                    ack,
+                    payload,
+                });
             }
         }
     }
 
-    fn on_rts(&mut self, env: &mut Env<'_>, conn: ConnId, peer: u32, record: &Record) -> Result<(), Nonsense> {
+    fn on_rts(
+        &mut self,
+        env: &mut Env<'_>,
+        conn: ConnId,
+        peer: u32,
+        record: &Record,
+    ) -> Result<(), Nonsense> {
         let kind = record.kind;
         let mut words = Words::new(&record.head, record.head_len);
         let tagged = kind & wire::TAGGED != 0;
@@ -156,7 +180,14 @@ impl EpState {
             None => {
                 self.stats.unexpected += 1;
                 let payload = Payload::There(rts);
-                self.queue(tagged).unexpected.push_back(Arrived { peer, tag, data, len, ack: None, payload });
+                self.queue(tagged).unexpected.push_back(Arrived {
+                    peer,
+                    tag,
+                    data,
+                    len,
+                    ack: None,
+                    payload,
+                });
             }
         }
         Ok(())
@@ -164,7 +195,14 @@ impl EpState {
 
     /// Finds and takes the receive for a message of `len` bytes. Multi-receive buffers that are too full are given back on the way.
     #[inline]
-    fn take_target(&mut self, env: &mut Env<'_>, tagged: bool, peer: u32, tag: u64, len: usize) -> Option<Target> {
+    fn take_target(
+        &mut self,
+        env: &mut Env<'_>,
+        tagged: bool,
+        peer: u32,
+        tag: u64,
+        len: usize,
+    ) -> Option<Target> {
         loop {
             let at = self.queue(tagged).match_arrival(peer, tag)?;
             let multi = self.queue(tagged).posted.get_mut(at)?.multi;
@@ -206,7 +244,14 @@ impl EpState {
         if full {
             self.retire(env, tagged, at, multi);
         }
-        Some(Target { tagged, iov: Iov::new(&[piece]), room: take, context, flags, multi: Some(multi) })
+        Some(Target {
+            tagged,
+            iov: Iov::new(&[piece]),
+            room: take,
+            context,
+            flags,
+            multi: Some(multi),
+        })
     }
 
     /// Takes a multi-receive buffer off its list; says so at once if none of its messages is still on its way.
@@ -216,21 +261,38 @@ impl EpState {
                 self.directed -= 1;
             }
         }
-        let Some(buffer) = self.multis.get_mut(multi) else { return };
+        let Some(buffer) = self.multis.get_mut(multi) else {
+            return;
+        };
         buffer.retired = true;
         if buffer.in_flight == 0 {
             let context = buffer.context;
             self.multis.remove(multi);
             if let Some(cq) = self.cfg.rx_cq.and_then(|c| env.cqs.get_mut(c)) {
                 let src = fi::FI_ADDR_NOTAVAIL;
-                cq.success(Completion { context, flags: fi::FI_MULTI_RECV, len: 0, buf: 0, data: 0, tag: 0, src });
+                cq.success(Completion {
+                    context,
+                    flags: fi::FI_MULTI_RECV,
+                    len: 0,
+                    buf: 0,
+                    data: 0,
+                    tag: 0,
+                    src,
+                });
             }
         }
     }
 
     /// Writes the completion of a receive. `err` other than 0 says why the payload is not there.
     #[inline]
-    pub(crate) fn complete_recv(&mut self, env: &mut Env<'_>, target: &Target, m: &Arrival, copied: usize, err: Errno) {
+    pub(crate) fn complete_recv(
+        &mut self,
+        env: &mut Env<'_>,
+        target: &Target,
+        m: &Arrival,
+        copied: usize,
+        err: Errno,
+    ) {
         let mut flags = fi::FI_RECV | if target.tagged { fi::FI_TAGGED } else { fi::FI_MSG };
         if m.data.is_some() {
             flags |= fi::FI_REMOTE_CQ_DATA;
@@ -257,36 +319,66 @@ impl EpState {
             tag: m.tag,
             src,
         };
-        let err = if err == 0 && m.len > target.room { fi::FI_ETRUNC } else { err };
+        let err = if err == 0 && m.len > target.room {
+            fi::FI_ETRUNC
+        } else {
+            err
+        };
         if let Some(cntr) = self.cfg.cntr_recv.and_then(|c| env.cntrs.get_mut(c)) {
             if err == 0 { cntr.add(1) } else { cntr.add_err(1) }
         }
-        let Some(cq) = self.cfg.rx_cq.and_then(|c| env.cqs.get_mut(c)) else { return };
+        let Some(cq) = self.cfg.rx_cq.and_then(|c| env.cqs.get_mut(c)) else {
+            return;
+        };
         if err == 0 {
             if wanted {
                 cq.success(c);
             }
         } else {
             let olen = m.len.saturating_sub(target.room);
-            cq.error(CqError { c, err, prov_errno: -err, olen, err_data: Vec::new() });
+            cq.error(CqError {
+                c,
+                err,
+                prov_errno: -err,
+                olen,
+                err_data: Vec::new(),
+            });
         }
     }
 
     #[inline]
     pub(crate) fn post_recv(&mut self, env: &mut Env<'_>, a: &RecvArgs<'_>) -> Result<(), Errno> {
-        let src = if self.cfg.directed && a.src != fi::FI_ADDR_UNSPEC { self.peer_of(env, a.src)? } else { ANY };
+        let src = if self.cfg.directed && a.src != fi::FI_ADDR_UNSPEC {
+            self.peer_of(env, a.src)?
+        } else {
+            ANY
+        };
         let tagged = a.tag.is_some();
         let (tag, ignore) = a.tag.unwrap_or((0, u64::MAX));
         let len = total_len(a.iov);
         let multi = if a.flags & fi::FI_MULTI_RECV != 0 {
             let [base] = a.iov else { return Err(fi::FI_EINVAL) };
-            let multi = Multi { base: *base, used: 0, in_flight: 0, retired: false, context: a.context };
+            let multi = Multi {
+                base: *base,
+                used: 0,
+                in_flight: 0,
+                retired: false,
+                context: a.context,
+            };
             Some(self.multis.insert(multi).ok_or(fi::FI_ENOMEM)?)
         } else {
             None
         };
-        let posted =
-            Posted { tag, ignore, src, iov: Iov::new(a.iov), len, context: a.context, flags: a.flags, multi };
+        let posted = Posted {
+            tag,
+            ignore,
+            src,
+            iov: Iov::new(a.iov),
+            len,
+            context: a.context,
+            flags: a.flags,
+            multi,
+        };
         if multi.is_none() {
             if let Some(at) = self.queue(tagged).match_posted(src, tag, ignore) {
                 if let Some(m) = self.queue(tagged).unexpected.remove(at) {
@@ -310,12 +402,17 @@ impl EpState {
         if multi.is_some() {
             // A buffer for many may take several that already wait.
             while let Some(at) = self.queue(tagged).match_posted(src, tag, ignore) {
-                let Some((peer, mtag, mlen)) =
-                    self.queue(tagged).unexpected.get_mut(at).map(|m| (m.peer, m.tag, m.len))
+                let Some((peer, mtag, mlen)) = self
+                    .queue(tagged)
+                    .unexpected
+                    .get_mut(at)
+                    .map(|m| (m.peer, m.tag, m.len))
                 else {
                     break;
                 };
-                let Some(target) = self.take_target(env, tagged, peer, mtag, mlen) else { break };
+                let Some(target) = self.take_target(env, tagged, peer, mtag, mlen) else {
+                    break;
+                };
                 if let Some(m) = self.queue(tagged).unexpected.remove(at) {
                     self.receive_unexpected(env, target, m);
                 }
@@ -328,7 +425,12 @@ impl EpState {
     }
 
     fn receive_unexpected(&mut self, env: &mut Env<'_>, target: Target, m: Arrived) {
-        let arrival = Arrival { peer: m.peer, tag: m.tag, data: m.data, len: m.len };
+        let arrival = Arrival {
+            peer: m.peer,
+            tag: m.tag,
+            data: m.data,
+            len: m.len,
+        };
         match m.payload {
             Payload::Here(bytes) => {
                 let copied = scatter(target.iov.as_slice(), &bytes).min(target.room);
@@ -350,11 +452,20 @@ impl EpState {
         let tagged = a.tag.is_some();
         let (tag, ignore) = a.tag.unwrap_or((0, u64::MAX));
         if a.flags & fi::FI_PEEK == 0 {
-            let Some(m) = self.claimed.remove(&a.context) else { return Err(fi::FI_EINVAL) };
+            let Some(m) = self.claimed.remove(&a.context) else {
+                return Err(fi::FI_EINVAL);
+            };
             let discard = a.flags & fi::FI_DISCARD != 0;
             let iov = Iov::new(if discard { &[] } else { a.iov });
             let room = if discard { m.len } else { total_len(a.iov) };
-            let target = Target { tagged, iov, room, context: a.context, flags: a.flags, multi: None };
+            let target = Target {
+                tagged,
+                iov,
+                room,
+                context: a.context,
+                flags: a.flags,
+                multi: None,
+            };
             if discard {
                 self.discard(env, &target, &m);
             } else {
@@ -362,9 +473,17 @@ impl EpState {
             }
             return Ok(());
         }
-        let src = if self.cfg.directed && a.src != fi::FI_ADDR_UNSPEC { self.peer_of(env, a.src)? } else { ANY };
+        let src = if self.cfg.directed && a.src != fi::FI_ADDR_UNSPEC {
+            self.peer_of(env, a.src)?
+        } else {
+            ANY
+        };
         let mut flags = fi::FI_RECV | if tagged { fi::FI_TAGGED } else { fi::FI_MSG };
-        let found = if self.settled { self.queue(tagged).match_posted(src, tag, ignore) } else { None };
+        let found = if self.settled {
+            self.queue(tagged).match_posted(src, tag, ignore)
+        } else {
+            None
+        };
         let Some(at) = found else {
             if let Some(cq) = self.cfg.rx_cq.and_then(|c| env.cqs.get_mut(c)) {
                 cq.error(CqError {
@@ -402,8 +521,11 @@ impl EpState {
             }
             return Ok(());
         }
-        let Some((peer, len, data, tag)) =
-            self.queue(tagged).unexpected.get_mut(at).map(|m| (m.peer, m.len, m.data, m.tag))
+        let Some((peer, len, data, tag)) = self
+            .queue(tagged)
+            .unexpected
+            .get_mut(at)
+            .map(|m| (m.peer, m.len, m.data, m.tag))
         else {
             return Ok(());
         };
@@ -417,7 +539,15 @@ impl EpState {
         }
         let src = self.source_of(env, peer);
         if let Some(cq) = self.cfg.rx_cq.and_then(|c| env.cqs.get_mut(c)) {
-            cq.success(Completion { context: a.context, flags, len, buf: 0, data: data.unwrap_or(0), tag, src });
+            cq.success(Completion {
+                context: a.context,
+                flags,
+                len,
+                buf: 0,
+                data: data.unwrap_or(0),
+                tag,
+                src,
+            });
         }
         Ok(())
     }
@@ -432,13 +562,20 @@ impl EpState {
             }
             Payload::There(rts) => self.control(m.peer, wire::FIN, Head::new().word(rts.op()).word(0), &[]),
         }
-        let arrival = Arrival { peer: m.peer, tag: m.tag, data: m.data, len: m.len };
+        let arrival = Arrival {
+            peer: m.peer,
+            tag: m.tag,
+            data: m.data,
+            len: m.len,
+        };
         self.complete_recv(env, target, &arrival, m.len, 0);
     }
 
     pub(crate) fn cancel_recv(&mut self, env: &mut Env<'_>, context: usize) -> Result<(), Errno> {
         for tagged in [true, false] {
-            let Some(at) = self.queue(tagged).posted.find(|p| p.context == context) else { continue };
+            let Some(at) = self.queue(tagged).posted.find(|p| p.context == context) else {
+                continue;
+            };
             let multi = self.queue(tagged).posted.get_mut(at).and_then(|p| p.multi);
             if multi.is_some_and(|m| self.multis.get(m).is_some_and(|b| b.in_flight > 0)) {
                 return Err(fi::FI_EAGAIN);
@@ -469,7 +606,11 @@ impl EpState {
         if let Some(cntr) = self.cfg.cntr_recv.and_then(|c| env.cntrs.get_mut(c)) {
             cntr.add_err(1);
         }
-        let src = if posted.src == ANY { fi::FI_ADDR_NOTAVAIL } else { self.source_of(env, posted.src) };
+        let src = if posted.src == ANY {
+            fi::FI_ADDR_NOTAVAIL
+        } else {
+            self.source_of(env, posted.src)
+        };
         if let Some(cq) = self.cfg.rx_cq.and_then(|c| env.cqs.get_mut(c)) {
             let c = Completion {
                 context: posted.context,
@@ -480,7 +621,13 @@ impl EpState {
                 tag: posted.tag,
                 src,
             };
-            cq.error(CqError { c, err, prov_errno: -err, olen: 0, err_data: Vec::new() });
+            cq.error(CqError {
+                c,
+                err,
+                prov_errno: -err,
+                olen: 0,
+                err_data: Vec::new(),
+            });
         }
     }
 }

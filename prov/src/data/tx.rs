@@ -65,7 +65,11 @@ pub(crate) enum Kept {
 impl Kept {
     /// Keeps the buffers themselves, or their bytes when they must be reusable now.
     pub(crate) fn new(iov: &[Mem], inject: bool) -> Kept {
-        if inject { Kept::Copied(gather(iov).into_boxed_slice()) } else { Kept::User(Iov::new(iov)) }
+        if inject {
+            Kept::Copied(gather(iov).into_boxed_slice())
+        } else {
+            Kept::User(Iov::new(iov))
+        }
     }
 
     pub(crate) fn source(&self) -> Source<'_> {
@@ -79,7 +83,13 @@ impl Kept {
 /// A posted operation that is not wholly on the ring yet.
 #[derive(Debug)]
 pub(crate) enum TxOp {
-    Message { payload: Kept, tag: Option<u64>, data: Option<u64>, context: usize, flags: u64 },
+    Message {
+        payload: Kept,
+        tag: Option<u64>,
+        data: Option<u64>,
+        context: usize,
+        flags: u64,
+    },
     Rma(RmaOp),
     Atomic(AtomicOp),
 }
@@ -96,8 +106,18 @@ pub(crate) struct Label {
 impl TxOp {
     fn label(&self) -> Label {
         match self {
-            TxOp::Message { payload, tag, context, flags, .. } => Label {
-                what: if tag.is_some() { What::Tagged } else { What::Message },
+            TxOp::Message {
+                payload,
+                tag,
+                context,
+                flags,
+                ..
+            } => Label {
+                what: if tag.is_some() {
+                    What::Tagged
+                } else {
+                    What::Message
+                },
                 context: *context,
                 flags: *flags,
                 tag: tag.unwrap_or(0),
@@ -131,7 +151,11 @@ impl EpState {
     #[inline(always)]
     pub(crate) fn post_send(&mut self, env: &mut Env<'_>, a: &SendArgs<'_>) -> Result<(), Errno> {
         let peer = self.peer_of(env, a.dest)?;
-        if self.send_small(env, peer, a) { Ok(()) } else { self.send_any(env, peer, a) }
+        if self.send_small(env, peer, a) {
+            Ok(())
+        } else {
+            self.send_any(env, peer, a)
+        }
     }
 
     /// A message that fits its record's cache line, to a peer that is connected and owed nothing: straight from the
@@ -142,13 +166,18 @@ impl EpState {
         if a.flags & (fi::FI_FENCE | fi::FI_DELIVERY_COMPLETE) != 0 || payload.len() > HEAD_MAX {
             return false;
         }
-        let Some(p) = self.peers.get(peer as usize) else { return false };
-        let Some(conn) = p.tx.filter(|_| p.is_quiet()).and_then(|id| self.sock.conn(id)) else { return false };
+        let Some(p) = self.peers.get(peer as usize) else {
+            return false;
+        };
+        let Some(conn) = p.tx.filter(|_| p.is_quiet()).and_then(|id| self.sock.conn(id)) else {
+            return false;
+        };
         let kind = wire::EAGER | wire::INLINE;
         let pushed = match (a.tag, a.data) {
             (Some(tag), None) => conn.tx().push_words(kind | wire::TAGGED, [tag, 0], 1, payload),
             (Some(tag), Some(data)) => {
-                conn.tx().push_words(kind | wire::TAGGED | wire::DATA, [tag, data], 2, payload)
+                conn.tx()
+                    .push_words(kind | wire::TAGGED | wire::DATA, [tag, data], 2, payload)
             }
             (None, None) => conn.tx().push_words(kind, [0, 0], 0, payload),
             (None, Some(data)) => conn.tx().push_words(kind | wire::DATA, [data, 0], 1, payload),
@@ -159,8 +188,20 @@ impl EpState {
         conn.notify();
         self.stats.sent.add(payload.len());
         self.stats.inline.add(payload.len());
-        let what = if a.tag.is_some() { What::Tagged } else { What::Message };
-        self.tx_complete(env, what, a.context, a.flags, a.tag.unwrap_or(0), payload.len(), 0);
+        let what = if a.tag.is_some() {
+            What::Tagged
+        } else {
+            What::Message
+        };
+        self.tx_complete(
+            env,
+            what,
+            a.context,
+            a.flags,
+            a.tag.unwrap_or(0),
+            payload.len(),
+            0,
+        );
         true
     }
 
@@ -175,7 +216,16 @@ impl EpState {
         let inject = a.flags & fi::FI_INJECT != 0;
         self.check_room(peer)?;
         let payload = Kept::new(a.iov, inject);
-        self.defer(peer, TxOp::Message { payload, tag: a.tag, data: a.data, context: a.context, flags: a.flags });
+        self.defer(
+            peer,
+            TxOp::Message {
+                payload,
+                tag: a.tag,
+                data: a.data,
+                context: a.context,
+                flags: a.flags,
+            },
+        );
         Ok(())
     }
 
@@ -201,7 +251,10 @@ impl EpState {
             && (flags & fi::FI_COMPLETION != 0 || self.cfg.cntr_send.is_some())
     }
 
-    #[expect(clippy::too_many_arguments, reason = "one call site each way; a struct would be built only to be taken apart")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "one call site each way; a struct would be built only to be taken apart"
+    )]
     fn try_send(
         &mut self,
         env: &mut Env<'_>,
@@ -212,15 +265,23 @@ impl EpState {
         context: usize,
         flags: u64,
     ) -> Tried {
-        let Some(conn_id) = self.tx_conn(peer) else { return Tried::Later };
+        let Some(conn_id) = self.tx_conn(peer) else {
+            return Tried::Later;
+        };
         let len = payload.len();
-        let what = if tag.is_some() { What::Tagged } else { What::Message };
+        let what = if tag.is_some() {
+            What::Tagged
+        } else {
+            What::Message
+        };
         let env_cfg = crate::env::env();
         if len > env_cfg.eager_size && flags & fi::FI_INJECT == 0 {
             return self.announce(peer, payload, tag, data, context, flags);
         }
         let want_ack = self.wants_ack(flags);
-        let Some(conn) = self.sock.conn(conn_id) else { return Tried::Later };
+        let Some(conn) = self.sock.conn(conn_id) else {
+            return Tried::Later;
+        };
         let mut kind = wire::EAGER;
         let mut head = Head::new();
         if let Some(tag) = tag {
@@ -269,7 +330,11 @@ impl EpState {
         }
         conn.notify();
         self.stats.sent.add(len);
-        if inline { self.stats.inline.add(len) } else { self.stats.ring.add(len) }
+        if inline {
+            self.stats.inline.add(len)
+        } else {
+            self.stats.ring.add(len)
+        }
         if !want_ack {
             self.tx_complete(env, what, context, flags, tag.unwrap_or(0), len, 0);
         }
@@ -286,10 +351,16 @@ impl EpState {
         context: usize,
         flags: u64,
     ) -> Tried {
-        let Source::User(iov) = payload else { return Tried::Later };
+        let Source::User(iov) = payload else {
+            return Tried::Later;
+        };
         let len = total_len(iov);
-        let Some(p) = self.peers.get_mut(peer as usize) else { return Tried::Later };
-        let Some(conn) = p.tx.and_then(|id| self.sock.conn(id)) else { return Tried::Later };
+        let Some(p) = self.peers.get_mut(peer as usize) else {
+            return Tried::Later;
+        };
+        let Some(conn) = p.tx.and_then(|id| self.sock.conn(id)) else {
+            return Tried::Later;
+        };
         let mut list = Vec::new();
         if iov.len() > 1 {
             for piece in iov {
@@ -311,7 +382,11 @@ impl EpState {
         }
         let op = OutOp {
             peer,
-            what: if tag.is_some() { What::Tagged } else { What::Message },
+            what: if tag.is_some() {
+                What::Tagged
+            } else {
+                What::Message
+            },
             context,
             flags,
             tag: tag.unwrap_or(0),
@@ -333,7 +408,9 @@ impl EpState {
             head = head.word(data);
         }
         let addr = iov.first().map_or(0, Mem::addr) as u64;
-        let misc = block.map_or(0, |(b, generation)| (u64::from(b) + 1) | u64::from(generation) << 16);
+        let misc = block.map_or(0, |(b, generation)| {
+            (u64::from(b) + 1) | u64::from(generation) << 16
+        });
         head = head.word(id).word(len as u64).word(addr).word(misc);
         if conn.tx().push_slice(kind, head.as_slice(), &list).is_err() {
             self.ops.remove(id);
@@ -353,11 +430,19 @@ impl EpState {
     /// Moves what waits for room towards `peer`. True when nothing waits any more.
     pub(crate) fn flush_peer(&mut self, env: &mut Env<'_>, peer: u32) -> bool {
         let at = peer as usize;
-        let Some(conn_id) = self.tx_conn(peer) else { return false };
+        let Some(conn_id) = self.tx_conn(peer) else {
+            return false;
+        };
         let mut pushed = false;
         while let Some(p) = self.peers.get_mut(at) {
-            let (Some(record), Some(conn)) = (p.control.front(), self.sock.conn(conn_id)) else { break };
-            if conn.tx().push_slice(record.kind, record.head.as_slice(), &record.body).is_err() {
+            let (Some(record), Some(conn)) = (p.control.front(), self.sock.conn(conn_id)) else {
+                break;
+            };
+            if conn
+                .tx()
+                .push_slice(record.kind, record.head.as_slice(), &record.body)
+                .is_err()
+            {
                 conn.notify();
                 return false;
             }
@@ -379,12 +464,20 @@ impl EpState {
                 conn.notify();
             }
         }
-        self.peers.get(at).is_none_or(|p| p.is_quiet() && p.streams.is_empty())
+        self.peers
+            .get(at)
+            .is_none_or(|p| p.is_quiet() && p.streams.is_empty())
     }
 
     fn try_op(&mut self, env: &mut Env<'_>, peer: u32, op: &mut TxOp) -> Tried {
         match op {
-            TxOp::Message { payload, tag, data, context, flags } => {
+            TxOp::Message {
+                payload,
+                tag,
+                data,
+                context,
+                flags,
+            } => {
                 if *flags & fi::FI_FENCE != 0 && !self.fence_passed(peer) {
                     return Tried::Later;
                 }
@@ -401,12 +494,15 @@ impl EpState {
             return false;
         }
         let conn = self.peers.get(peer as usize).and_then(|p| p.tx);
-        conn.and_then(|id| self.sock.conn(id)).is_none_or(|c| c.tx().all_consumed())
+        conn.and_then(|id| self.sock.conn(id))
+            .is_none_or(|c| c.tx().all_consumed())
     }
 
     /// Ends with `err` every operation that waits for room towards `peer`.
     pub(crate) fn fail_pending(&mut self, env: &mut Env<'_>, peer: u32, err: Errno) {
-        let Some(p) = self.peers.get_mut(peer as usize) else { return };
+        let Some(p) = self.peers.get_mut(peer as usize) else {
+            return;
+        };
         for op in std::mem::take(&mut p.pending) {
             // One already begun has a number, and ends by it.
             if op.started().is_none() {

@@ -57,7 +57,10 @@ pub(crate) struct Head {
 
 impl Head {
     pub(crate) const fn new() -> Head {
-        Head { bytes: [0; HEAD_MAX], len: 0 }
+        Head {
+            bytes: [0; HEAD_MAX],
+            len: 0,
+        }
     }
 
     /// Appends one word; a head has room for seven.
@@ -93,7 +96,9 @@ pub(crate) struct Words<'a> {
 impl<'a> Words<'a> {
     #[inline]
     pub(crate) fn new(head: &'a [u8; HEAD_MAX], len: u8) -> Words<'a> {
-        Words { bytes: head.get(..usize::from(len)).unwrap_or_default() }
+        Words {
+            bytes: head.get(..usize::from(len)).unwrap_or_default(),
+        }
     }
 
     #[inline]
@@ -142,7 +147,14 @@ impl AtomicWord {
 
     pub(crate) fn unpack(word: u64) -> AtomicWord {
         let [op, datatype, kind, segments, l0, l1, has_data, _] = word.to_le_bytes();
-        AtomicWord { op, datatype, kind, segments, len: u16::from_le_bytes([l0, l1]), has_data: has_data & 1 == 1 }
+        AtomicWord {
+            op,
+            datatype,
+            kind,
+            segments,
+            len: u16::from_le_bytes([l0, l1]),
+            has_data: has_data & 1 == 1,
+        }
     }
 }
 
@@ -175,7 +187,14 @@ mod tests {
 
     #[test]
     fn the_atomic_word_keeps_its_fields() {
-        let word = AtomicWord { op: 9, datatype: 13, kind: 2, segments: 8, len: 4096, has_data: true };
+        let word = AtomicWord {
+            op: 9,
+            datatype: 13,
+            kind: 2,
+            segments: 8,
+            len: 4096,
+            has_data: true,
+        };
         assert_eq!(AtomicWord::unpack(word.pack()), word);
     }
 }

@@ -63,35 +63,16 @@ imb_jobs() {
     done
 }
 
-# suite_run STACK PROVIDER RANKS NAME ARGUMENT...: mpi4py's tests, the report of each rank in a file of its own.
-suite_run() {
-    local stack=$1 provider=$2 ranks=$3 dir=$LOGS/suite-$1-$2-$3-$4
-    shift 4
-    rm -rf "$dir" && mkdir -p "$dir"
-    (cd "$SUITE" && PIN=0 REPORTS=$dir run_mpi "$stack" "$provider" "$ranks" "${SUITE_SECONDS:-1200}" \
-        sh -c 'exec "$0" "$@" 2>"$REPORTS/rank-${PMI_RANK:-$OMPI_COMM_WORLD_RANK}"' \
-        "$(stack_python "$stack")" test/main.py -v "$@" >"$dir/output" 2>&1)
-    echo $? >"$dir/status"
-}
-
-# suite_jobs STACK RANKS...: nothing may fail over the provider that passes over the MPI's own shared memory now. The
-# modules that start or join other jobs depend on the launcher as well: each runs by itself, and tcp is a second control.
+# suite_jobs STACK RANKS...: nothing may fail over the provider that passes over the MPI's own shared memory now.
 suite_jobs() {
-    local stack=$1 ranks module
-    local apart=(spawn dynproc mpiabi) dir=$LOGS/suite-$1
+    local stack=$1 ranks second=()
     shift
+    # Its PML cm hands wrong buffers to the provider in places; the other path gives those tests their chance.
+    [ "$stack" != debian ] || second=(--second debian-btl)
     for ranks; do
-        suite_run "$stack" own "$ranks" all "${apart[@]/#/-e}"
-        FI_SCIF_STATS=1 suite_run "$stack" "$PROVIDER" "$ranks" all "${apart[@]/#/-e}"
         cases_of "mpi4py, $ranks ranks" "suite-$stack-$ranks" "$(stack_python "$stack")" "$ROOT/fabtests/mpi/suite.py" \
-            --needs test_cco_vec "$dir-$PROVIDER-$ranks-all" "$dir-own-$ranks-all"
-        for module in "${apart[@]}"; do
-            SUITE_SECONDS=240 suite_run "$stack" "$PROVIDER" "$ranks" "$module" -i "$module"
-            SUITE_SECONDS=240 suite_run "$stack" own "$ranks" "$module" -i "$module"
-            [ "$(cat "$dir-$PROVIDER-$ranks-$module/status")" = 0 ] ||
-                SUITE_SECONDS=240 suite_run "$stack" tcp "$ranks" "$module" -i "$module"
-            cases_of "mpi4py $module, $ranks ranks" "suite-$stack-$ranks-$module" "$(stack_python "$stack")" \
-                "$ROOT/fabtests/mpi/suite.py" "$dir-$PROVIDER-$ranks-$module" "$dir-own-$ranks-$module" "$dir-tcp-$ranks-$module"
-        done
+            --tests "$SUITE/test" --reports "$LOGS/suite-$stack-$ranks" --needs test_cco_vec "${second[@]}" \
+            "$stack" "$PROVIDER" "$ranks"
+        grep -E '^(excused|[a-z0-9-]+ over )' "$LOGS/suite-$stack-$ranks.log" | sed 's/^/     /'
     done
 }

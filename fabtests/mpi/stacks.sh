@@ -27,7 +27,7 @@ stack_python() { echo "$BUILD/venv-${1%-btl}/bin/python"; }
 
 # run_mpi STACK PROVIDER RANKS SECONDS COMMAND...: status 124 means that it had to be ended.
 # PROVIDER "own" means the MPI's own shared memory, without libfabric: the control of a test. Ranks are pinned when
-# there are cores enough, unless PIN=0.
+# there are cores enough, unless PIN=0. RUN_BY=exec puts the job in the place of the shell.
 run_mpi() {
     local stack=$1 provider=$2 ranks=$3 limit=$4 cores env=() launch=()
     shift 4
@@ -70,7 +70,7 @@ run_mpi() {
         ;;
     *) die "no such MPI: $stack" ;;
     esac
-    timeout -k 10 "$limit" env "${env[@]}" "${launch[@]}" "$@" </dev/null
+    ${RUN_BY:-} timeout -k 10 "$limit" env "${env[@]}" "${launch[@]}" "$@" </dev/null
 }
 
 debian_openmpi() { ldconfig -p | sed -n 's/.*libmpi\.so\.40 .*=> //p' | head -n1; }

@@ -126,6 +126,7 @@ fn center(rig: &Rig<'_>, each: usize, remotes: &[scif_fabtests::rig::Remote]) ->
         for _ in 0..all {
             rig.next(&rig.tx)?;
         }
+        rig.barrier()?;
     }
     rig.barrier()?;
     for from_rank in 1..rig.rank.count {

@@ -29,29 +29,27 @@ fn ask() -> Ask {
 }
 
 /// The receiving side: buffers that are posted again when the provider gives them back.
+///
+/// Every message carries its number as CQ data. Messages are placed in their order; they may complete in another one,
+/// since a long message takes longer than the short one behind it.
 struct Pool {
     bufs: Vec<Buf>,
-    /// The end of what came last, by buffer.
-    used: Vec<usize>,
+    /// What each buffer has got since it was posted: number, position, length.
+    got: Vec<Vec<(u64, usize, usize)>>,
 }
 
-/// What one completion brought.
+/// A message in a buffer.
 struct Came {
-    at: usize,
-    len: usize,
-    data: u64,
-    buffer: usize,
-    /// The buffer was given back with it.
-    last: bool,
-    /// There was a message, not only the end of a buffer.
-    message: bool,
+    number: u64,
+    bytes: Buf,
 }
 
 impl Pool {
     fn post(rig: &Rig<'_>, count: usize, size: usize) -> Outcome<Pool> {
+        let bufs: Vec<Buf> = (0..count).map(|_| Buf::new(size)).collect();
         let pool = Pool {
-            bufs: (0..count).map(|_| Buf::new(size)).collect(),
-            used: vec![0; count],
+            got: vec![Vec::new(); count],
+            bufs,
         };
         for index in 0..count {
             pool.post_one(rig, index)?;
@@ -65,61 +63,61 @@ impl Pool {
         rig.post(|| rig.ep.recvmsg(&[buf], sys::FI_ADDR_UNSPEC, index, flags))
     }
 
-    fn next(&mut self, rig: &Rig<'_>) -> Outcome<Came> {
-        let entry = rig.next(&rig.rx)?;
-        let index = entry.context;
-        let (Some(buf), Some(used)) = (self.bufs.get(index), self.used.get_mut(index)) else {
-            return Err(Fail::here(format_args!(
-                "completion of an unknown buffer: {entry:x?}"
-            )));
-        };
-        let last = entry.flags & sys::FI_MULTI_RECV != 0;
-        let message = entry.flags & sys::FI_RECV != 0 && !(last && entry.len == 0 && entry.buf == 0);
-        let at = if message {
-            entry.buf.wrapping_sub(buf.addr())
-        } else {
-            *used
-        };
-        if message && entry.len > 0 {
-            check!(
-                at >= *used && at + entry.len <= buf.len(),
-                "{} B at {at}, {used} used before",
-                entry.len
-            );
-            *used = at + entry.len;
+    /// The next message; calls `check` with it before its buffer may be used again.
+    fn next(&mut self, rig: &Rig<'_>, check: impl FnOnce(&Came) -> Outcome) -> Outcome {
+        loop {
+            let entry = rig.next(&rig.rx)?;
+            let index = entry.context;
+            let (Some(buf), Some(got)) = (self.bufs.get(index), self.got.get_mut(index)) else {
+                return Err(Fail::here(format_args!(
+                    "completion of an unknown buffer: {entry:x?}"
+                )));
+            };
+            let message = entry.flags & sys::FI_REMOTE_CQ_DATA != 0;
+            if message {
+                let at = if entry.len == 0 {
+                    0
+                } else {
+                    entry.buf.wrapping_sub(buf.addr())
+                };
+                check!(
+                    at <= buf.len() && entry.len <= buf.len() - at,
+                    "{entry:x?} is outside of its buffer"
+                );
+                got.push((entry.data, at, entry.len));
+                check(&Came {
+                    number: entry.data,
+                    bytes: buf.sub(at, entry.len),
+                })?;
+            }
+            if entry.flags & sys::FI_MULTI_RECV != 0 {
+                let mut placed = std::mem::take(got);
+                placed.retain(|(_, _, len)| *len > 0);
+                placed.sort_by_key(|(_, at, _)| *at);
+                let apart = placed
+                    .iter()
+                    .zip(placed.iter().skip(1))
+                    .all(|(a, b)| a.1 + a.2 <= b.1);
+                check!(apart, "messages overlap: {placed:?}");
+                self.post_one(rig, index)?;
+            }
+            if message {
+                return Ok(());
+            }
         }
-        if last {
-            *used = 0;
-        }
-        Ok(Came {
-            at,
-            len: entry.len,
-            data: entry.data,
-            buffer: index,
-            last,
-            message,
-        })
-    }
-
-    fn bytes(&self, came: &Came) -> Outcome<Buf> {
-        let buf = self
-            .bufs
-            .get(came.buffer)
-            .ok_or_else(|| Fail::here("no such buffer"))?;
-        Ok(buf.sub(came.at.min(buf.len() - came.len), came.len))
     }
 }
 
-/// A stream of messages through three buffers: each arrives whole, in order, and each buffer comes back once.
+/// A stream of messages through three buffers: each arrives whole and once, each buffer comes back.
 fn stream(rank: &Rank, sizes: &[usize], count: usize) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
     let longest = sizes.iter().copied().max().unwrap_or(0);
-    let sizes = || sizes.iter().copied().cycle().take(count);
+    let sizes: Vec<usize> = sizes.iter().copied().cycle().take(count).collect();
     if rank.index == 0 {
         rig.barrier()?;
-        for (index, size) in sizes().enumerate() {
+        for (index, &size) in sizes.iter().enumerate() {
             let buf = Buf::pattern(size, index as u64);
-            rig.post(|| rig.ep.send(buf, rig.peer(), index))?;
+            rig.post(|| rig.ep.senddata(buf, index as u64, rig.peer(), index))?;
             while rig.tx.kept() > 0 {
                 rig.next(&rig.tx)?;
             }
@@ -129,28 +127,19 @@ fn stream(rank: &Rank, sizes: &[usize], count: usize) -> Outcome {
     rig.ep.setopt(sys::FI_OPT_MIN_MULTI_RECV, longest)?;
     let mut pool = Pool::post(&rig, 3, longest * 4 + 64)?;
     rig.barrier()?;
-    let mut returned = 0;
-    for (index, size) in sizes().enumerate() {
-        loop {
-            let came = pool.next(&rig)?;
-            if came.message {
-                check_eq!(came.len, size, "message {index}");
-                check_eq!(
-                    pool.bytes(&came)?.differs(size, index as u64),
-                    None,
-                    "message {index}"
-                );
-            }
-            if came.last {
-                returned += 1;
-                pool.post_one(&rig, came.buffer)?;
-            }
-            if came.message {
-                break;
-            }
-        }
+    let mut seen = vec![false; count];
+    for _ in 0..count {
+        pool.next(&rig, |came| {
+            let index = usize::try_from(came.number).map_err(Fail::here)?;
+            let (Some(&size), Some(seen)) = (sizes.get(index), seen.get_mut(index)) else {
+                return Err(Fail::here(format_args!("message {index} was never sent")));
+            };
+            check!(!std::mem::replace(seen, true), "message {index} came twice");
+            check_eq!(came.bytes.len(), size, "message {index}");
+            check_eq!(came.bytes.differs(size, came.number), None, "message {index}");
+            Ok(())
+        })?;
     }
-    check!(returned > 0, "no buffer came back");
     rig.barrier()
 }
 
@@ -207,25 +196,28 @@ fn two_senders(rank: &Rank) -> Outcome {
     rig.ep.setopt(sys::FI_OPT_MIN_MULTI_RECV, 50_000)?;
     let mut pool = Pool::post(&rig, 4, 200_000)?;
     rig.barrier()?;
-    let mut next = [0_u64; 3];
-    let mut messages = 0;
-    while messages < 2 * COUNT {
-        let came = pool.next(&rig)?;
-        if came.message {
-            messages += 1;
-            let (from, index) = (
-                usize::try_from(came.data >> 32).unwrap_or(0),
-                came.data & 0xffff_ffff,
+    let mut seen = [[false; COUNT]; 3];
+    for _ in 0..2 * COUNT {
+        pool.next(&rig, |came| {
+            let from = usize::try_from(came.number >> 32).map_err(Fail::here)?;
+            let index = usize::try_from(came.number & 0xffff_ffff).map_err(Fail::here)?;
+            let seen = seen.get_mut(from).and_then(|seen| seen.get_mut(index));
+            let seen = seen.ok_or_else(|| Fail::here("a message nobody sent"))?;
+            check!(
+                !std::mem::replace(seen, true),
+                "message {index} of rank {from} came twice"
             );
-            let slot = next.get_mut(from).ok_or_else(|| Fail::here("data of nobody"))?;
-            check_eq!(index, *slot, "from rank {from}");
-            *slot += 1;
-            let seed = (from * COUNT) as u64 + index;
-            check_eq!(pool.bytes(&came)?.differs(came.len, seed), None);
-        }
-        if came.last {
-            pool.post_one(&rig, came.buffer)?;
-        }
+            check_eq!(
+                came.bytes.len(),
+                sizes.get(index % sizes.len()).copied().unwrap_or(0)
+            );
+            check_eq!(
+                came.bytes
+                    .differs(came.bytes.len(), (from * COUNT + index) as u64),
+                None
+            );
+            Ok(())
+        })?;
     }
     rig.barrier()
 }
@@ -309,9 +301,11 @@ fn cq_data(rank: &Rank) -> Outcome {
     let mut pool = Pool::post(&rig, 1, 4096)?;
     rig.barrier()?;
     for index in 0..20 {
-        let came = pool.next(&rig)?;
-        check_eq!((came.len, came.data), (16, index));
-        check_eq!(pool.bytes(&came)?.differs(16, index), None);
+        pool.next(&rig, |came| {
+            check_eq!((came.bytes.len(), came.number), (16, index));
+            check_eq!(came.bytes.differs(16, index), None);
+            Ok(())
+        })?;
     }
     rig.barrier()
 }
@@ -335,10 +329,15 @@ fn unexpected(rank: &Rank) -> Outcome {
     }
     rig.barrier()?;
     let mut pool = Pool::post(&rig, 1, 400_000)?;
-    for (index, &size) in sizes.iter().enumerate() {
-        let came = pool.next(&rig)?;
-        check_eq!(came.len, size);
-        check_eq!(pool.bytes(&came)?.differs(size, index as u64), None);
+    for _ in sizes {
+        pool.next(&rig, |came| {
+            let size = usize::try_from(came.number)
+                .ok()
+                .and_then(|number| sizes.get(number).copied());
+            check_eq!(Some(came.bytes.len()), size, "message {}", came.number);
+            check_eq!(came.bytes.differs(came.bytes.len(), came.number), None);
+            Ok(())
+        })?;
     }
     rig.barrier()
 }

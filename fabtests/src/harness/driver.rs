@@ -212,7 +212,12 @@ impl Run<'_> {
             Some(Say::ExpectDeath) => rank.may_die = true,
             Some(Say::Passed) => rank.state = State::Ending,
             Some(Say::NotRun(why)) => return Err(Fail::NotRun(why)),
-            Some(Say::Failed(why)) => return Err(Fail::Failed(format!("rank {index}: {why}"))),
+            Some(Say::Failed(why)) => {
+                return Err(Fail::Failed(format!(
+                    "rank {index}: {why}{}",
+                    self.other_failures(index)
+                )));
+            }
             Some(Say::Kill(victim)) => {
                 self.kill(victim)?;
                 self.answer(index, &Answer::Go);
@@ -225,6 +230,35 @@ impl Run<'_> {
             None => std::thread::sleep(Duration::from_millis(1)),
         }
         Ok(())
+    }
+
+    /// What other ranks say about it in the moment after: a rank that fails takes its peers along, and theirs may be
+    /// the failure that was heard first.
+    fn other_failures(&self, index: usize) -> String {
+        let mut text = String::new();
+        let end = Instant::now() + Duration::from_millis(400);
+        for (other, rank) in self.ranks.iter().enumerate() {
+            if other == index || rank.state != State::Running {
+                continue;
+            }
+            loop {
+                let left = end.saturating_duration_since(Instant::now());
+                let mut fds = [PollFd::new(&rank.control, PollFlags::IN)];
+                let timeout = Timespec::try_from(left).unwrap_or(Timespec {
+                    tv_sec: 0,
+                    tv_nsec: 0,
+                });
+                if !matches!(poll(&mut fds, Some(&timeout)), Ok(ready) if ready > 0) {
+                    break;
+                }
+                match Say::recv(&rank.control) {
+                    Ok(Some(Say::Failed(why))) => text.push_str(&format!("\n    rank {other}: {why}")),
+                    Ok(Some(_)) => {}
+                    Ok(None) | Err(_) => break,
+                }
+            }
+        }
+        text
     }
 
     /// Takes notice of a process that has ended.
@@ -386,7 +420,9 @@ impl Run<'_> {
         for rank in &mut self.ranks {
             let _ = rank.child.wait();
         }
-        leftovers::reap();
+        for &group in &self.groups {
+            leftovers::reap(group);
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::process::{WaitOptions, getuid, wait};
+use rustix::process::{Pid, WaitOptions, getuid, waitpgid};
 
 /// The directories looked at.
 const PLACES: &[&str] = &["/dev/shm", "/tmp", "/run/shm"];
@@ -64,9 +64,9 @@ impl Before {
     }
 }
 
-/// Collects every child that has ended already.
-pub fn reap() {
-    while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
+/// Collects what is left of a killed group: orphans of its leader have become children of this process.
+pub fn reap(group: Pid) {
+    while let Ok(Some(_)) | Err(rustix::io::Errno::INTR) = waitpgid(group, WaitOptions::empty()) {}
 }
 
 fn listing(place: &Path) -> Vec<PathBuf> {

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! The harness tells a hang from a crash from a failure, names the rank, and leaves nothing running. It runs its own
+//! cases for that, which need a libfabric to load but no provider.
+
+use std::process::{Command, Output};
+
+fn conformance(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_conformance"))
+        .args(args)
+        .output()
+        .unwrap()
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn every_end_is_told_apart() {
+    let output = conformance(&["--harness-cases"]);
+    let said = text(&output);
+    assert!(!output.status.success(), "{said}");
+    for expected in [
+        "pass     harness/meets",
+        "FAIL     harness/fails",
+        "rank 1 fails on purpose",
+        "FAIL     harness/crashes",
+        "rank 1 died of signal 6 after: about to crash",
+        "FAIL     harness/hangs",
+        "no end after 1 s:",
+        "rank 0 waits at a barrier",
+        "its last step",
+        "sleeping on purpose",
+        "pass     harness/kills_and_respawns",
+        "pass     harness/forks",
+        "pass     harness/denies",
+        "4 passed, 4 failed",
+    ] {
+        assert!(said.contains(expected), "no {expected:?} in\n{said}");
+    }
+    assert!(!said.contains("left "), "{said}");
+}
+
+#[test]
+fn nothing_run_is_no_success() {
+    let output = conformance(&["no/such/case"]);
+    assert!(!output.status.success());
+    assert!(text(&output).contains("0 passed, 0 failed"), "{}", text(&output));
+}
+
+#[test]
+fn a_filter_that_fits_and_passes_is_success() {
+    let output = conformance(&["--harness-cases", "meets", "forks"]);
+    assert!(output.status.success(), "{}", text(&output));
+    assert!(text(&output).contains("2 passed, 0 failed"));
+}
+
+#[test]
+fn names_are_unique_and_areas_are_many() {
+    let output = conformance(&["--list"]);
+    let said = text(&output);
+    let mut names: Vec<&str> = said
+        .lines()
+        .filter_map(|line| line.split_whitespace().next())
+        .collect();
+    let count = names.len();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), count, "two cases have one name");
+    assert!(count > 250, "{count} cases");
+    let mut areas: Vec<&str> = names.iter().filter_map(|name| name.split('/').next()).collect();
+    areas.dedup();
+    assert!(areas.len() >= 20, "{areas:?}");
+}

@@ -91,11 +91,11 @@ impl Ops {
 
     pub(crate) fn insert(&mut self, op: OutOp) -> u64 {
         self.len += 1;
-        if let Some(at) = self.free.pop() {
-            if let Some(slot) = self.slots.get_mut(at as usize) {
-                slot.op = Some(op);
-                return u64::from(slot.generation) << 32 | u64::from(at);
-            }
+        if let Some(at) = self.free.pop()
+            && let Some(slot) = self.slots.get_mut(at as usize)
+        {
+            slot.op = Some(op);
+            return u64::from(slot.generation) << 32 | u64::from(at);
         }
         self.slots.push(Slot {
             generation: 1,
@@ -172,18 +172,18 @@ impl EpState {
             if let Some(cntr) = cntr.and_then(|c| env.cntrs.get_mut(c)) {
                 cntr.add(1);
             }
-            if flags & fi::FI_COMPLETION != 0 {
-                if let Some(cq) = self.cfg.tx_cq.and_then(|c| env.cqs.get_mut(c)) {
-                    cq.success(Completion {
-                        context,
-                        flags: what.cq_flags(),
-                        len,
-                        buf: 0,
-                        data: 0,
-                        tag,
-                        src: fi::FI_ADDR_NOTAVAIL,
-                    });
-                }
+            if flags & fi::FI_COMPLETION != 0
+                && let Some(cq) = self.cfg.tx_cq.and_then(|c| env.cqs.get_mut(c))
+            {
+                cq.success(Completion {
+                    context,
+                    flags: what.cq_flags(),
+                    len,
+                    buf: 0,
+                    data: 0,
+                    tag,
+                    src: fi::FI_ADDR_NOTAVAIL,
+                });
             }
             return;
         }
@@ -239,10 +239,10 @@ impl EpState {
                 p.ring_rma = p.ring_rma.saturating_sub(1);
             }
         }
-        if op.block.is_some() {
-            if let Some(at) = self.helping.iter().position(|h| *h == id) {
-                self.helping.remove(at);
-            }
+        if op.block.is_some()
+            && let Some(at) = self.helping.iter().position(|h| *h == id)
+        {
+            self.helping.remove(at);
         }
         self.tx_complete(env, op.what, op.context, op.flags, op.tag, op.len, err);
     }

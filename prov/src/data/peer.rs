@@ -197,11 +197,11 @@ impl EpState {
 
     /// Puts `peer` on the list that progress looks at.
     pub(crate) fn make_busy(&mut self, peer: u32) {
-        if let Some(p) = self.peers.get_mut(peer as usize) {
-            if !p.busy {
-                p.busy = true;
-                self.busy.push(peer);
-            }
+        if let Some(p) = self.peers.get_mut(peer as usize)
+            && !p.busy
+        {
+            p.busy = true;
+            self.busy.push(peer);
         }
     }
 
@@ -211,13 +211,12 @@ impl EpState {
             return;
         };
         let Some(conn) = p.tx else { return };
-        if p.control.is_empty() {
-            if let Some(c) = self.sock.conn(conn) {
-                if c.tx().push_slice(kind, head.as_slice(), body).is_ok() {
-                    c.notify();
-                    return;
-                }
-            }
+        if p.control.is_empty()
+            && let Some(c) = self.sock.conn(conn)
+            && c.tx().push_slice(kind, head.as_slice(), body).is_ok()
+        {
+            c.notify();
+            return;
         }
         p.control.push_back(Control {
             kind,

@@ -40,7 +40,7 @@ impl EpState {
         // Links, then bells, then rings: what a wake-up or a bell announces is in the ring before it, and whoever sleeps
         // after this has seen everything that was announced.
         self.polls = self.polls.wrapping_add(1);
-        if self.polls % CLOCK_EVERY == 0 {
+        if self.polls.is_multiple_of(CLOCK_EVERY) {
             self.housekeeping(env);
         }
         if self.sock.bell().any() {
@@ -88,10 +88,10 @@ impl EpState {
             return false;
         };
         live.empty = live.empty.saturating_add(1);
-        if live.empty == FLUSH_AFTER {
-            if let Some(c) = self.sock.conn(live.conn) {
-                c.rx().flush();
-            }
+        if live.empty == FLUSH_AFTER
+            && let Some(c) = self.sock.conn(live.conn)
+        {
+            c.rx().flush();
         }
         if !many || live.empty < REST_AFTER {
             return false;

@@ -47,10 +47,10 @@ impl Rts {
         if len > isize::MAX as u64 {
             return None;
         }
-        let block = match misc & 0xff {
+        let block = match usize::from(misc.to_le_bytes()[0]) {
             0 => None,
-            n if n as usize <= scif_ring::CLAIM_BLOCKS => {
-                Some((n as usize - 1, u32::try_from(misc >> 16 & 0xffff).unwrap_or(0)))
+            n if n <= scif_ring::CLAIM_BLOCKS => {
+                Some((n - 1, u32::try_from(misc >> 16 & 0xffff).unwrap_or(0)))
             }
             _ => return None,
         };
@@ -58,7 +58,7 @@ impl Rts {
         if body.is_empty() {
             pieces.push(RemoteMem { addr, len });
         } else {
-            if body.len() % 16 != 0 || body.len() / 16 > REMOTE_MAX {
+            if !body.len().is_multiple_of(16) || body.len() / 16 > REMOTE_MAX {
                 return None;
             }
             let mut bytes = vec![0; body.len()];
@@ -205,21 +205,23 @@ impl EpState {
         let stamp = self.incoming_stamp.wrapping_add(1);
         self.incoming_stamp = stamp;
         let mut how = How::Alone { done: 0 };
-        if access == Access::ProcessVm && want >= BOTH_SIDES_MIN && crate::env::env().both_sides {
-            if let (Some((block, generation)), Some(to)) = (rts.block, target.iov.contiguous()) {
-                let part = part_size(want);
-                let parts = u32::try_from(want.div_ceil(part)).unwrap_or(u32::MAX);
-                if let (Some(c), Ok(part_len)) = (self.sock.conn(rts.conn()), u32::try_from(part)) {
-                    c.rx_claim(block)
-                        .offer(generation, to.addr() as u64, want as u64, part_len, parts);
-                    how = How::Shared {
-                        block,
-                        generation,
-                        part,
-                        parts,
-                        mended: false,
-                    };
-                }
+        if access == Access::ProcessVm
+            && want >= BOTH_SIDES_MIN
+            && crate::env::env().both_sides
+            && let (Some((block, generation)), Some(to)) = (rts.block, target.iov.contiguous())
+        {
+            let part = part_size(want);
+            let parts = u32::try_from(want.div_ceil(part)).unwrap_or(u32::MAX);
+            if let (Some(c), Ok(part_len)) = (self.sock.conn(rts.conn()), u32::try_from(part)) {
+                c.rx_claim(block)
+                    .offer(generation, to.addr() as u64, want as u64, part_len, parts);
+                how = How::Shared {
+                    block,
+                    generation,
+                    part,
+                    parts,
+                    mended: false,
+                };
             }
         }
         let stream = access == Access::None && want > 0;
@@ -507,10 +509,10 @@ impl EpState {
         }
         copy_iov(m.target.iov.as_slice(), *done, &[body], 0, body.len());
         *done += body.len();
-        if *done == m.want {
-            if let Some(at) = self.incoming_order.iter().position(|i| *i == index) {
-                self.end_incoming(env, at, index, 0);
-            }
+        if *done == m.want
+            && let Some(at) = self.incoming_order.iter().position(|i| *i == index)
+        {
+            self.end_incoming(env, at, index, 0);
         }
         Ok(())
     }

@@ -256,10 +256,10 @@ impl EpState {
 
     /// Takes a multi-receive buffer off its list; says so at once if none of its messages is still on its way.
     fn retire(&mut self, env: &mut Env<'_>, tagged: bool, at: u32, multi: u32) {
-        if let Some(posted) = self.queue(tagged).posted.remove(at) {
-            if posted.src != ANY {
-                self.directed -= 1;
-            }
+        if let Some(posted) = self.queue(tagged).posted.remove(at)
+            && posted.src != ANY
+        {
+            self.directed -= 1;
         }
         let Some(buffer) = self.multis.get_mut(multi) else {
             return;
@@ -298,14 +298,14 @@ impl EpState {
             flags |= fi::FI_REMOTE_CQ_DATA;
         }
         let mut wanted = target.flags & fi::FI_COMPLETION != 0;
-        if let Some(multi) = target.multi {
-            if let Some(buffer) = self.multis.get_mut(multi) {
-                buffer.in_flight -= 1;
-                if buffer.retired && buffer.in_flight == 0 {
-                    flags |= fi::FI_MULTI_RECV;
-                    wanted = true;
-                    self.multis.remove(multi);
-                }
+        if let Some(multi) = target.multi
+            && let Some(buffer) = self.multis.get_mut(multi)
+        {
+            buffer.in_flight -= 1;
+            if buffer.retired && buffer.in_flight == 0 {
+                flags |= fi::FI_MULTI_RECV;
+                wanted = true;
+                self.multis.remove(multi);
             }
         }
         self.stats.received.add(copied);
@@ -379,21 +379,21 @@ impl EpState {
             flags: a.flags,
             multi,
         };
-        if multi.is_none() {
-            if let Some(at) = self.queue(tagged).match_posted(src, tag, ignore) {
-                if let Some(m) = self.queue(tagged).unexpected.remove(at) {
-                    let target = Target {
-                        tagged,
-                        iov: posted.iov,
-                        room: len,
-                        context: a.context,
-                        flags: a.flags,
-                        multi: None,
-                    };
-                    self.receive_unexpected(env, target, m);
-                }
-                return Ok(());
+        if multi.is_none()
+            && let Some(at) = self.queue(tagged).match_posted(src, tag, ignore)
+        {
+            if let Some(m) = self.queue(tagged).unexpected.remove(at) {
+                let target = Target {
+                    tagged,
+                    iov: posted.iov,
+                    room: len,
+                    context: a.context,
+                    flags: a.flags,
+                    multi: None,
+                };
+                self.receive_unexpected(env, target, m);
             }
+            return Ok(());
         }
         if src != ANY {
             self.directed += 1;
@@ -532,10 +532,10 @@ impl EpState {
         if data.is_some() {
             flags |= fi::FI_REMOTE_CQ_DATA;
         }
-        if a.flags & fi::FI_CLAIM != 0 {
-            if let Some(m) = self.queue(tagged).unexpected.remove(at) {
-                self.claimed.insert(a.context, m);
-            }
+        if a.flags & fi::FI_CLAIM != 0
+            && let Some(m) = self.queue(tagged).unexpected.remove(at)
+        {
+            self.claimed.insert(a.context, m);
         }
         let src = self.source_of(env, peer);
         if let Some(cq) = self.cfg.rx_cq.and_then(|c| env.cqs.get_mut(c)) {
@@ -594,13 +594,13 @@ impl EpState {
             self.directed -= 1;
         }
         let mut flags = fi::FI_RECV | if tagged { fi::FI_TAGGED } else { fi::FI_MSG };
-        if let Some(multi) = posted.multi {
-            if let Some(buffer) = self.multis.get_mut(multi) {
-                buffer.retired = true;
-                if buffer.in_flight == 0 {
-                    flags |= fi::FI_MULTI_RECV;
-                    self.multis.remove(multi);
-                }
+        if let Some(multi) = posted.multi
+            && let Some(buffer) = self.multis.get_mut(multi)
+        {
+            buffer.retired = true;
+            if buffer.in_flight == 0 {
+                flags |= fi::FI_MULTI_RECV;
+                self.multis.remove(multi);
             }
         }
         if let Some(cntr) = self.cfg.cntr_recv.and_then(|c| env.cntrs.get_mut(c)) {

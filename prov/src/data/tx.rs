@@ -459,10 +459,8 @@ impl EpState {
             pushed = true;
         }
         pushed |= self.flush_streams(peer, conn_id);
-        if pushed {
-            if let Some(conn) = self.sock.conn(conn_id) {
-                conn.notify();
-            }
+        if pushed && let Some(conn) = self.sock.conn(conn_id) {
+            conn.notify();
         }
         self.peers
             .get(at)

@@ -64,7 +64,7 @@ impl Pool {
     }
 
     /// The next message; calls `check` with it before its buffer may be used again.
-    fn next(&mut self, rig: &Rig<'_>, check: impl FnOnce(&Came) -> Outcome) -> Outcome {
+    fn next(&mut self, rig: &Rig<'_>, mut check: impl FnMut(&Came) -> Outcome) -> Outcome {
         loop {
             let entry = rig.next(&rig.rx)?;
             let index = entry.context;

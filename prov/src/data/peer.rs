@@ -53,6 +53,8 @@ pub(crate) struct Peer {
     /// As a target: what went wrong in the write whose pieces are coming in.
     pub write_error: Errno,
     pub was_up: bool,
+    /// It died, and nothing of it was seen since: what is directed to it fails.
+    pub dead: bool,
     refused_since_ns: u64,
     retry_at_ns: u64,
     pub busy: bool,
@@ -74,6 +76,7 @@ impl Peer {
             read_bytes: 0,
             write_error: 0,
             was_up: false,
+            dead: false,
             refused_since_ns: 0,
             retry_at_ns: 0,
             busy: false,
@@ -172,6 +175,7 @@ impl EpState {
         match self.sock.connect(p.id) {
             Ok(conn) => {
                 p.tx = Some(conn);
+                p.dead = false;
                 p.refused_since_ns = 0;
                 self.live.push(Live { conn, peer, empty: 0 });
                 Some(conn)

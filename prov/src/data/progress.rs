@@ -275,6 +275,7 @@ impl EpState {
         self.live.push(Live { conn, peer, empty: 0 });
         if let Some(p) = self.peers.get_mut(peer as usize) {
             p.was_up = true;
+            p.dead = false;
             if p.tx.is_none() {
                 p.tx = Some(conn);
             }
@@ -359,6 +360,9 @@ impl EpState {
 
     /// A peer died: receives directed to it end with an error; all of them if so configured. The event queue hears its address.
     fn bury(&mut self, env: &mut Env<'_>, peer: u32, id: PortId, err: Errno) {
+        if let Some(p) = self.peers.get_mut(peer as usize) {
+            p.dead = true;
+        }
         let any = crate::env::env().peer_death_any;
         for tagged in [true, false] {
             let dead = self

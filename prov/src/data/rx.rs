@@ -397,6 +397,10 @@ impl EpState {
         }
         if src != ANY {
             self.directed += 1;
+            if self.peers.get(src as usize).is_some_and(|p| p.dead) {
+                self.fail_posted(env, tagged, posted, fi::FI_ECONNRESET);
+                return Ok(());
+            }
         }
         self.queue(tagged).posted.push_back(posted);
         if multi.is_some() {

@@ -24,7 +24,7 @@ BEGIN = re.compile(r"^ *(\w+) \((test_\w+\.[\w.]+)\)", re.M)
 FAILURE = re.compile(r"^(?:FAIL|ERROR): (\w+) \(([\w.]+)\)", re.M)
 # Each rank reports into a file of its own; what it says about itself would be lost between the others' words.
 RANK = 'exec "$0" "$@" 2>"$REPORTS/rank-${PMI_RANK:-$OMPI_COMM_WORLD_RANK}"'
-QUIET_SECONDS = 150
+QUIET_SECONDS = 60
 ATTEMPTS = 25
 
 

@@ -188,8 +188,10 @@ pub(crate) struct EpState {
     busy: Vec<u32>,
     /// Receives posted to one source: their peers' lives matter while nothing else is outstanding.
     directed: usize,
-    /// The last poll left nothing to read, or the last peek was answered with nothing (see `rx`).
+    /// The last poll left nothing to read (see `rx`, on peeks).
     settled: bool,
+    /// The last peek found nothing, and nothing was received since.
+    peeked: bool,
     links: Vec<LinkEvent>,
     polls: u32,
     last_links_ns: u64,
@@ -226,6 +228,7 @@ impl EpState {
             busy: Vec::new(),
             directed: 0,
             settled: false,
+            peeked: false,
             links: Vec::new(),
             polls: 0,
             last_links_ns: 0,

@@ -308,6 +308,7 @@ impl EpState {
                 self.multis.remove(multi);
             }
         }
+        self.peeked = false;
         self.stats.received.add(copied);
         let src = self.source_of(env, m.peer);
         let c = Completion {
@@ -483,7 +484,7 @@ impl EpState {
             ANY
         };
         let mut flags = fi::FI_RECV | if tagged { fi::FI_TAGGED } else { fi::FI_MSG };
-        let found = if self.settled {
+        let found = if self.settled || self.peeked {
             self.queue(tagged).match_posted(src, tag, ignore)
         } else {
             None
@@ -508,7 +509,7 @@ impl EpState {
             }
             // Who only peeks never reads an empty queue, and so never makes progress by reading.
             self.progress(env);
-            self.settled = true;
+            self.peeked = true;
             return Ok(());
         };
         if a.flags & fi::FI_DISCARD != 0 {

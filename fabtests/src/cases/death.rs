@@ -418,7 +418,8 @@ fn before_first_word(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// Messages that had arrived whole may still be received; those that had only been announced never fill a buffer.
+/// Messages that had arrived whole may still be received. Those that had only been announced went with their sender:
+/// they never fill a buffer, and a receive that is open to anybody waits on.
 fn unexpected(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
     greet(&rig)?;
@@ -430,11 +431,36 @@ fn unexpected(rank: &Rank) -> Outcome {
         rig.barrier()?;
         return confine::die();
     }
+    rig.post(|| rig.ep.trecv(Buf::new(8), rig.to(1), 1, 0, DIRECTED))?;
     rig.barrier()?;
     rank.kill(1)?;
-    // A receive for the large one, directed to the dead, ends; it does not wait for ever.
-    let buf = Buf::new(LARGE);
-    rig.failure(&rig.rx, 4, || rig.ep.trecv(buf, rig.to(1), LARGE as u64, 0, 4))?;
+    // The death has been noticed when the receive directed to the dead has failed.
+    check_eq!(rig.next_error(&rig.rx)?.context, DIRECTED);
+    for size in [LARGE, 8, 100] {
+        let buf = Buf::new(size);
+        rig.post(|| rig.ep.trecv(buf, sys::FI_ADDR_UNSPEC, size as u64, 0, size))?;
+    }
+    let start = std::time::Instant::now();
+    while start.elapsed() < Duration::from_millis(50) {
+        rig.pump()?;
+    }
+    for size in [LARGE, 8, 100] {
+        rig.ep.cancel(size)?;
+    }
+    let mut cancelled = Vec::new();
+    for _ in 0..3 {
+        match rig.wait("what became of the receives", || Ok(rig.rx.take()))? {
+            Ok(entry) => check_eq!(entry.len, entry.context, "a whole message"),
+            Err(error) => {
+                check_eq!(error.err, Errno::ECANCELED);
+                cancelled.push(error.context);
+            }
+        }
+    }
+    check!(
+        cancelled.contains(&LARGE),
+        "a message without its payload was received"
+    );
     Ok(())
 }
 

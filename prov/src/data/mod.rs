@@ -192,6 +192,8 @@ pub(crate) struct EpState {
     settled: bool,
     /// The last peek found nothing, and nothing was received since.
     peeked: bool,
+    /// The last poll stopped before it had seen or copied everything: nobody rings for the rest.
+    more: bool,
     links: Vec<LinkEvent>,
     polls: u32,
     last_links_ns: u64,
@@ -229,6 +231,7 @@ impl EpState {
             directed: 0,
             settled: false,
             peeked: false,
+            more: false,
             links: Vec::new(),
             polls: 0,
             last_links_ns: 0,
@@ -349,6 +352,11 @@ pub(crate) fn wants_timer(st: &DomainState, ep: u32) -> bool {
 /// Whether something waits that only looking again moves: room in a ring, a connection to try again.
 pub(crate) fn wants_poll(st: &DomainState, ep: u32) -> bool {
     st.eps.get(ep).is_some_and(|e| !e.busy.is_empty())
+}
+
+/// Whether the last poll left something that the next one can do: not the moment to sleep.
+pub(crate) fn has_more(st: &DomainState, ep: u32) -> bool {
+    st.eps.get(ep).is_some_and(|e| e.more)
 }
 
 /// Whether a connected peer of any endpoint is inside an RMA on key slot `slot` now. The dead count as not.

@@ -40,6 +40,7 @@ impl EpState {
         // Links, then bells, then rings: what a wake-up or a bell announces is in the ring before it, and whoever sleeps
         // after this has seen everything that was announced.
         self.polls = self.polls.wrapping_add(1);
+        self.more = false;
         if self.polls.is_multiple_of(CLOCK_EVERY) {
             self.housekeeping(env);
         }
@@ -70,6 +71,7 @@ impl EpState {
         while let Some(live) = self.live.get(at).copied() {
             let taken = self.drain(env, live.conn, live.peer, BATCH);
             if taken > 0 {
+                self.more |= taken == BATCH;
                 if let Some(l) = self.live.get_mut(at).filter(|l| l.conn == live.conn) {
                     l.empty = 0;
                 }

@@ -272,6 +272,7 @@ impl EpState {
                 Step::Waiting => at += 1,
             }
             if budget == 0 {
+                self.more = true;
                 break;
             }
         }

@@ -140,7 +140,7 @@ impl Worker {
             let before = activity(st);
             progress_all(st);
             let now = now_ns();
-            if activity(st) != before {
+            if activity(st) != before || more(st) {
                 busy_until = now + LINGER_NS;
                 quiet = 0;
             }
@@ -163,7 +163,7 @@ impl Worker {
             let before = activity(st);
             progress_all(st);
             let timer = st.auto_armed.iter().any(|ep| data::wants_timer(st, *ep));
-            let nothing = activity(st) == before && !self.stop.get();
+            let nothing = activity(st) == before && !more(st) && !self.stop.get();
             if nothing {
                 drop(guard);
                 // That the set fails is noticed by whoever makes the next one.
@@ -192,6 +192,11 @@ fn progress_all(st: &mut DomainState) {
     for ep in 0..st.eps.bound() {
         data::progress(st, ep);
     }
+}
+
+/// Whether a poll stopped before it had seen everything.
+fn more(st: &DomainState) -> bool {
+    st.eps.iter().any(|(ep, _)| data::has_more(st, ep))
 }
 
 /// A number that changes when something moved.

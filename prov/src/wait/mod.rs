@@ -204,10 +204,10 @@ pub(crate) fn try_wait(
     }
     disarm_fd(st, target);
     progress(st, target);
-    if !pending(st) && !must_poll(st, target) {
+    if !pending(st) && !must_poll(st, target) && !has_more(st, target) {
         arm_fd(st, target);
         progress(st, target);
-        if !pending(st) && !must_poll(st, target) {
+        if !pending(st) && !must_poll(st, target) && !has_more(st, target) {
             return Ok(());
         }
         disarm_fd(st, target);
@@ -220,6 +220,13 @@ fn must_poll(st: &mut DomainState, target: Target) -> bool {
     let mut must = false;
     each_ep(st, target, |st, ep| must |= data::wants_poll(st, ep));
     must
+}
+
+/// Whether the last progress stopped early: what is left is in our hands, and no peer rings for it.
+fn has_more(st: &mut DomainState, target: Target) -> bool {
+    let mut more = false;
+    each_ep(st, target, |st, ep| more |= data::has_more(st, ep));
+    more
 }
 
 /// Progresses and sleeps until `done` gives something; `None` after `timeout_ms` (negative: never). `done` runs inside the
@@ -283,6 +290,10 @@ fn nap<R>(
         if let Some(result) = done(st) {
             leave(st, target, seat);
             return Ok(Some(result));
+        }
+        if has_more(st, target) {
+            leave(st, target, seat);
+            return Ok(None);
         }
         let mut timer = false;
         each_ep(st, target, |st, ep| timer |= data::wants_timer(st, ep));

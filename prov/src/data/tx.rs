@@ -12,7 +12,7 @@ use scif_ring::{BODY_MAX, HEAD_MAX};
 use super::atomic::AtomicOp;
 use super::iov::Iov;
 use super::ops::{OutOp, What};
-use super::peer::gather;
+use super::peer::{Peer, gather};
 use super::rendezvous::BOTH_SIDES_MIN;
 use super::rma::RmaOp;
 use super::wire::{self, Head};
@@ -430,6 +430,11 @@ impl EpState {
     /// Moves what waits for room towards `peer`. True when nothing waits any more.
     pub(crate) fn flush_peer(&mut self, env: &mut Env<'_>, peer: u32) -> bool {
         let at = peer as usize;
+        // What failed with its connection leaves nothing to connect for.
+        let idle = |p: &Peer| p.is_quiet() && p.streams.is_empty();
+        if self.peers.get(at).is_none_or(idle) {
+            return true;
+        }
         let Some(conn_id) = self.tx_conn(peer) else {
             return false;
         };
@@ -462,9 +467,7 @@ impl EpState {
         if pushed && let Some(conn) = self.sock.conn(conn_id) {
             conn.notify();
         }
-        self.peers
-            .get(at)
-            .is_none_or(|p| p.is_quiet() && p.streams.is_empty())
+        self.peers.get(at).is_none_or(idle)
     }
 
     fn try_op(&mut self, env: &mut Env<'_>, peer: u32, op: &mut TxOp) -> Tried {

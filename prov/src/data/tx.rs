@@ -454,7 +454,13 @@ impl EpState {
             pushed = true;
             p.control.pop_front();
         }
-        while let Some(mut op) = self.peers.get_mut(at).and_then(|p| p.pending.pop_front()) {
+        // An operation may leave a notice behind that found no room: the next one must not overtake it.
+        while let Some(mut op) = self
+            .peers
+            .get_mut(at)
+            .filter(|p| p.control.is_empty())
+            .and_then(|p| p.pending.pop_front())
+        {
             if self.try_op(env, peer, &mut op) == Tried::Later {
                 if let Some(p) = self.peers.get_mut(at) {
                     p.pending.push_front(op);

@@ -11,6 +11,7 @@ use scif::{Access, AccessError, ConnId, RemoteMem};
 use scif_ring::BODY_MAX;
 use scif_ring::copy::{Mem, copy_iov, total_len};
 
+use super::ops::What;
 use super::rx::{Arrival, Nonsense, Target, sub_iov};
 use super::wire::{self, Head, Words};
 use super::{Env, EpState};
@@ -471,7 +472,12 @@ impl EpState {
             return Ok(());
         };
         let want = usize::try_from(want).map_err(|_| Nonsense)?;
-        if op.peer != peer || want > op.len || total_len(op.iov.as_slice()) != op.len {
+        // Only what was announced: the buffers of a read or a fetch are not the peer's to see.
+        if op.peer != peer
+            || !matches!(op.what, What::Message | What::Tagged)
+            || want > op.len
+            || total_len(op.iov.as_slice()) != op.len
+        {
             return Err(Nonsense);
         }
         if let Some(p) = self.peers.get_mut(peer as usize) {

@@ -417,6 +417,15 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
         }
     }
 
+    /// Whether a record is published: one load, for loops that mostly find nothing. What it is, `peek` finds out.
+    #[inline(always)]
+    pub fn ready(&self) -> bool {
+        let slot = self.region.slot::<SLOTS>(self.next);
+        // SYNC POINT: pairs with `ProducerOf::publish`; `peek` loads again, with Acquire.
+        let [s0, s1, ..] = slot.word.load(Ordering::Relaxed).to_le_bytes();
+        u16::from_le_bytes([s0, s1]) == self.stamp
+    }
+
     /// The next record, if one is published; the same one until [`advance`](Self::advance).
     ///
     /// # Errors

@@ -275,7 +275,7 @@ impl EpState {
             What::Message
         };
         let env_cfg = crate::env::env();
-        if len > env_cfg.eager_size && flags & fi::FI_INJECT == 0 {
+        if len > env_cfg.eager_size.min(BODY_MAX) && flags & fi::FI_INJECT == 0 {
             return self.announce(peer, payload, tag, data, context, flags);
         }
         let want_ack = self.wants_ack(flags);

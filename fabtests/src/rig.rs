@@ -358,10 +358,7 @@ impl<'r> Rig<'r> {
     /// # Errors
     /// When the parent has gone or a queue cannot be read.
     pub fn barrier(&self) -> Outcome {
-        let mut bad = Ok(());
-        self.rank
-            .barrier(&mut || bad = std::mem::replace(&mut bad, Ok(())).and_then(|()| self.pump()))?;
-        bad
+        self.rank.barrier(&mut || self.pump())
     }
 
     /// An exchange that makes progress.
@@ -369,11 +366,7 @@ impl<'r> Rig<'r> {
     /// # Errors
     /// When the parent has gone or a queue cannot be read.
     pub fn exchange(&self, mine: &[u8]) -> Outcome<Vec<Vec<u8>>> {
-        let mut bad = Ok(());
-        let parts = self.rank.exchange(mine, &mut || {
-            bad = std::mem::replace(&mut bad, Ok(())).and_then(|()| self.pump())
-        })?;
-        bad.map(|()| parts)
+        self.rank.exchange(mine, &mut || self.pump())
     }
 
     /// Makes progress until `ready` has something.

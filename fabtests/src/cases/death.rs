@@ -502,7 +502,7 @@ fn by_closing(rank: &Rank) -> Outcome {
     forms::one_message(&rig, Way::Send, Into::Recv, false, 100, forms::Meeting::Expected)?;
     if rank.index == 1 {
         drop(rig);
-        return rank.barrier(&mut || {});
+        return rank.barrier(&mut || Ok(()));
     }
     rig.barrier()?;
     rig.failure(&rig.tx, 3, || rig.ep.send(Buf::new(8), rig.to(1), 3))?;

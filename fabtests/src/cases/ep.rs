@@ -291,10 +291,10 @@ fn close_busy(rank: &Rank) -> Outcome {
         if rank.index == 0 {
             rig.barrier()?;
             drop(rig);
-            rank.barrier(&mut || {})?;
+            rank.barrier(&mut || Ok(()))?;
         } else {
             rig.barrier()?;
-            rank.barrier(&mut || {})?;
+            rank.barrier(&mut || Ok(()))?;
             for _ in 0..100 {
                 rig.pump()?;
             }

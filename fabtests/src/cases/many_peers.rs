@@ -76,6 +76,7 @@ fn leaves(rig: &Rig<'_>, each: usize, memory: Buf) -> Outcome {
                 "endpoint {index}"
             );
         }
+        rig.barrier()?;
     }
     rig.barrier()?;
     // Rank 0 has written a word through each endpoint.

@@ -318,7 +318,7 @@ fn unexpected(rank: &Rank) -> Outcome {
         for (index, &size) in sizes.iter().enumerate() {
             rig.post(|| {
                 rig.ep
-                    .senddata(Buf::pattern(size, index as u64), 1, rig.peer(), 1)
+                    .senddata(Buf::pattern(size, index as u64), index as u64, rig.peer(), 1)
             })?;
         }
         rig.barrier()?;

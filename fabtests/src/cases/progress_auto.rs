@@ -49,7 +49,10 @@ fn start<'r>(rank: &'r Rank, ask: &Ask) -> Outcome<(Rig<'r>, Buf, scif_fabtests:
 }
 
 fn absent(rank: &Rank) -> Outcome {
-    rank.barrier(&mut || std::thread::sleep(Duration::from_millis(2)))
+    rank.barrier(&mut || {
+        std::thread::sleep(Duration::from_millis(2));
+        Ok(())
+    })
 }
 
 fn first_write(rank: &Rank) -> Outcome {
@@ -108,7 +111,7 @@ fn sleeping(rank: &Rank) -> Outcome {
         std::thread::sleep(Duration::from_secs(5));
         // Both were there when the sleep ended: nothing has been called since.
         check_eq!((memory.load_u64(0), memory.load_u64(64)), (1, 42));
-        rank.barrier(&mut || {})?;
+        rank.barrier(&mut || Ok(()))?;
         return rig.barrier();
     }
     rig.post(|| {
@@ -128,7 +131,7 @@ fn sleeping(rank: &Rank) -> Outcome {
     let target = place(&rig, at, sys::FI_UINT64);
     rig.post(|| rig.ep.atomic(&target, one))?;
     rig.sent(1)?;
-    rank.barrier(&mut || {})?;
+    rank.barrier(&mut || Ok(()))?;
     rig.barrier()
 }
 
@@ -141,7 +144,7 @@ fn messages(rank: &Rank) -> Outcome {
         for (index, &buf) in bufs.iter().enumerate() {
             rig.post(|| rig.ep.recv(buf, sys::FI_ADDR_UNSPEC, index))?;
         }
-        rank.barrier(&mut || {})?;
+        rank.barrier(&mut || Ok(()))?;
         absent(rank)?;
         for (buf, size) in bufs.iter().zip(sizes) {
             check_eq!(buf.differs(size, size as u64), None);
@@ -151,13 +154,13 @@ fn messages(rank: &Rank) -> Outcome {
         }
         return rig.barrier();
     }
-    rank.barrier(&mut || {})?;
+    rank.barrier(&mut || Ok(()))?;
     for size in sizes {
         let buf = Buf::pattern(size, size as u64);
         rig.post(|| rig.ep.send(buf, rig.peer(), 1))?;
         rig.sent(1)?;
     }
-    rank.barrier(&mut || {})?;
+    rank.barrier(&mut || Ok(()))?;
     rig.barrier()
 }
 
@@ -184,7 +187,7 @@ fn events(rank: &Rank) -> Outcome {
         rig.post(|| rig.ep.write(word, rig.peer(), at.addr, at.key, 2))?;
         rig.sent(2)?;
     }
-    rank.barrier(&mut || {})?;
+    rank.barrier(&mut || Ok(()))?;
     rig.barrier()
 }
 
@@ -210,6 +213,6 @@ fn reads(rank: &Rank) -> Outcome {
         rig.post(|| rig.ep.fetch_atomic(&target, one, Buf::new(16)))?;
         rig.sent(1)?;
     }
-    rank.barrier(&mut || {})?;
+    rank.barrier(&mut || Ok(()))?;
     rig.barrier()
 }

@@ -16,16 +16,16 @@ pub(crate) const CASES: &[Case] = &[
 ];
 
 fn meets(rank: &Rank) -> Outcome {
-    rank.barrier(&mut || {})?;
+    rank.barrier(&mut || Ok(()))?;
     let mine = [u8::try_from(rank.index).map_err(Fail::here)?; 3];
-    let all = rank.exchange(&mine, &mut || {})?;
+    let all = rank.exchange(&mine, &mut || Ok(()))?;
     check_eq!(all, vec![vec![0; 3], vec![1; 3], vec![2; 3]]);
-    rank.barrier(&mut || {})
+    rank.barrier(&mut || Ok(()))
 }
 
 fn fails(rank: &Rank) -> Outcome {
     check!(rank.index == 0, "rank {} fails on purpose", rank.index);
-    rank.barrier(&mut || {})
+    rank.barrier(&mut || Ok(()))
 }
 
 fn crashes(rank: &Rank) -> Outcome {
@@ -33,7 +33,7 @@ fn crashes(rank: &Rank) -> Outcome {
     if rank.index == 1 {
         std::process::abort();
     }
-    rank.barrier(&mut || {})
+    rank.barrier(&mut || Ok(()))
 }
 
 fn hangs(rank: &Rank) -> Outcome {
@@ -41,23 +41,23 @@ fn hangs(rank: &Rank) -> Outcome {
         rank.step("sleeping on purpose");
         std::thread::sleep(std::time::Duration::from_secs(30));
     }
-    rank.barrier(&mut || {})
+    rank.barrier(&mut || Ok(()))
 }
 
 fn kills_and_respawns(rank: &Rank) -> Outcome {
     if rank.life == 0 {
-        rank.barrier(&mut || {})?;
+        rank.barrier(&mut || Ok(()))?;
         if rank.index == 1 {
             loop {
                 std::thread::park();
             }
         }
         rank.kill(1)?;
-        rank.barrier(&mut || {})?;
-        check_eq!(rank.exchange(&[7], &mut || {})?, vec![vec![7], vec![]]);
+        rank.barrier(&mut || Ok(()))?;
+        check_eq!(rank.exchange(&[7], &mut || Ok(()))?, vec![vec![7], vec![]]);
         rank.respawn(1)?;
     }
-    let all = rank.exchange(&[u8::try_from(rank.life).map_err(Fail::here)?], &mut || {})?;
+    let all = rank.exchange(&[u8::try_from(rank.life).map_err(Fail::here)?], &mut || Ok(()))?;
     check_eq!(all, vec![vec![0], vec![1]]);
     Ok(())
 }
@@ -66,10 +66,10 @@ fn forks(rank: &Rank) -> Outcome {
     if rank.index == 1 {
         confine::fork_sleeper()?;
         rank.expect_death()?;
-        rank.barrier(&mut || {})?;
+        rank.barrier(&mut || Ok(()))?;
         return confine::die();
     }
-    rank.barrier(&mut || {})
+    rank.barrier(&mut || Ok(()))
 }
 
 fn denies(_: &Rank) -> Outcome {

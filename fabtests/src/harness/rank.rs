@@ -76,8 +76,8 @@ impl Rank {
     /// Waits until every living rank is here, calling `idle` meanwhile.
     ///
     /// # Errors
-    /// When the parent has gone.
-    pub fn barrier(&self, idle: &mut dyn FnMut()) -> Outcome {
+    /// When the parent has gone, and those of `idle`.
+    pub fn barrier(&self, idle: &mut dyn FnMut() -> Outcome) -> Outcome {
         Say::Barrier.send(&self.control)?;
         self.answer(idle).map(drop)
     }
@@ -85,8 +85,8 @@ impl Rank {
     /// Gives `mine` to every living rank and takes theirs, in rank order; a dead rank's part is empty.
     ///
     /// # Errors
-    /// When the parent has gone.
-    pub fn exchange(&self, mine: &[u8], idle: &mut dyn FnMut()) -> Outcome<Vec<Vec<u8>>> {
+    /// When the parent has gone, and those of `idle`.
+    pub fn exchange(&self, mine: &[u8], idle: &mut dyn FnMut() -> Outcome) -> Outcome<Vec<Vec<u8>>> {
         Say::Exchange(mine.to_vec()).send(&self.control)?;
         match self.answer(idle)? {
             Answer::Parts(parts) => Ok(parts),
@@ -100,7 +100,7 @@ impl Rank {
     /// When the parent has gone.
     pub fn kill(&self, rank: usize) -> Outcome {
         Say::Kill(rank).send(&self.control)?;
-        self.answer(&mut || {}).map(drop)
+        self.answer(&mut || Ok(())).map(drop)
     }
 
     /// Starts a killed rank again, with a higher [`Rank::life`].
@@ -109,7 +109,7 @@ impl Rank {
     /// When the parent has gone.
     pub fn respawn(&self, rank: usize) -> Outcome {
         Say::Respawn(rank).send(&self.control)?;
-        self.answer(&mut || {}).map(drop)
+        self.answer(&mut || Ok(())).map(drop)
     }
 
     /// Announces that this process will die as part of the case.
@@ -161,9 +161,9 @@ impl Rank {
         let _ = word.send(&self.control);
     }
 
-    fn answer(&self, idle: &mut dyn FnMut()) -> Outcome<Answer> {
+    fn answer(&self, idle: &mut dyn FnMut() -> Outcome) -> Outcome<Answer> {
         loop {
-            idle();
+            idle()?;
             let mut fds = [PollFd::new(&self.control, PollFlags::IN)];
             let ready = match poll(
                 &mut fds,

@@ -10,6 +10,7 @@ use std::net::Ipv4Addr;
 use libfabric_sys as fi;
 use scif::{CloseHow, ConnId, LinkEvent, PortId, Reason};
 use scif_ring::BELL_BITS;
+use scif_ring::layout::SLOTS;
 
 use super::matching::{ANY, Payload};
 use super::{Env, EpState, Errno, Live};
@@ -314,7 +315,10 @@ impl EpState {
             return;
         };
         if !matches!(reason, Reason::Corrupt) {
-            while self.drain(env, conn, peer, BATCH) == BATCH {}
+            self.drain_last(env, conn, peer);
+        }
+        if matches!(reason, Reason::Orderly | Reason::Died) {
+            self.drain_twins(env, conn, peer);
         }
         let died = !matches!(reason, Reason::Orderly);
         self.run_last(env, conn, died);
@@ -349,6 +353,35 @@ impl EpState {
         let gone = !self.live.iter().chain(&self.resting).any(|l| l.peer == peer);
         if gone && died {
             self.bury(env, peer, id, fi::FI_ECONNRESET);
+        }
+    }
+
+    /// Takes what an ended connection's ring still holds: a ringful and no more, for whoever goes on writing could hold us.
+    fn drain_last(&mut self, env: &mut Env<'_>, conn: ConnId, peer: u32) {
+        for _ in 0..SLOTS.div_ceil(BATCH) {
+            if self.drain(env, conn, peer, BATCH) < BATCH {
+                return;
+            }
+        }
+    }
+
+    /// When both sides connected at once, the answers to what we sent over one connection come over the other. Both end
+    /// with the peer, and whichever is heard of first must not fail what was answered.
+    fn drain_twins(&mut self, env: &mut Env<'_>, conn: ConnId, peer: u32) {
+        let Some(pid) = self.sock.conn(conn).map(|c| c.peer_pid()) else {
+            return;
+        };
+        let twins: Vec<ConnId> = self
+            .live
+            .iter()
+            .chain(&self.resting)
+            .filter(|l| l.peer == peer)
+            .map(|l| l.conn)
+            .collect();
+        for twin in twins {
+            if self.sock.conn(twin).is_some_and(|c| c.peer_pid() == pid) {
+                self.drain_last(env, twin, peer);
+            }
         }
     }
 

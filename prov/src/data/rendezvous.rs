@@ -28,6 +28,8 @@ const TAKE_MAX: u32 = 8;
 const BUDGET: usize = 4 * 1024 * 1024;
 /// How many of the oldest large sends a progress call offers its help to.
 const HELP_DEPTH: usize = 4;
+/// How long the copy of a part may take whose connection is gone; only a sender that lies takes longer.
+const WITHDRAW_NS: u64 = 100_000_000;
 /// Pieces of an announced scatter list.
 const REMOTE_MAX: usize = 64;
 
@@ -441,6 +443,7 @@ impl EpState {
             let (off, count) = (taken.start as usize * part, taken.end - taken.start);
             let Some(local) = from.sub(off, (taken.len() * part).min(len.saturating_sub(off))) else {
                 claim.front_done(count, false);
+                conn.notify();
                 return true;
             };
             let remote = RemoteMem {
@@ -456,6 +459,7 @@ impl EpState {
                 }
                 Err(error) => {
                     claim.front_done(count, false);
+                    conn.notify();
                     if matches!(error, AccessError::Denied) {
                         conn.memory_mut().deny();
                     }
@@ -594,11 +598,28 @@ impl EpState {
             if self.incoming.get_mut(index).is_some_and(|m| m.conn() == conn) {
                 self.incoming_order.remove(at);
                 if let Some(m) = self.incoming.remove(index) {
+                    self.withdraw(&m);
                     self.complete_recv(env, &m.target, &m.arrival, 0, err);
                 }
             } else {
                 at += 1;
             }
+        }
+    }
+
+    /// Takes back the buffer offered for `m`: its sender may live on, and not know yet that the connection is gone.
+    fn withdraw(&mut self, m: &Incoming) {
+        let (How::Shared { block, .. } | How::Closing { block }) = m.how else {
+            return;
+        };
+        let Some(conn) = self.sock.conn(m.conn()) else { return };
+        let claim = conn.rx_claim(block);
+        claim.close();
+        let end = scif::now_ns() + WITHDRAW_NS;
+        let mut polls = 0;
+        while claim.open_parts() > 0 && conn.alive() && scif::now_ns() < end {
+            polls += 1;
+            scif::cpu_relax_or_yield(polls);
         }
     }
 

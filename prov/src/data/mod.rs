@@ -194,6 +194,8 @@ pub(crate) struct EpState {
     peeked: bool,
     /// The last poll stopped before it had seen or copied everything: nobody rings for the rest.
     more: bool,
+    /// Somebody is about to sleep on us, or sleeps.
+    armed: bool,
     links: Vec<LinkEvent>,
     polls: u32,
     last_links_ns: u64,
@@ -232,6 +234,7 @@ impl EpState {
             settled: false,
             peeked: false,
             more: false,
+            armed: false,
             links: Vec::new(),
             polls: 0,
             last_links_ns: 0,
@@ -328,6 +331,7 @@ pub(crate) fn progress(st: &mut DomainState, ep: u32) {
 pub(crate) fn arm(st: &mut DomainState, ep: u32) {
     if let Some(e) = st.eps.get_mut(ep) {
         e.sock.arm();
+        e.armed = true;
         // A peer that published before it saw its ring at rest rang no bell: nobody sweeps while we sleep.
         e.rouse();
     }
@@ -337,6 +341,7 @@ pub(crate) fn arm(st: &mut DomainState, ep: u32) {
 pub(crate) fn disarm(st: &mut DomainState, ep: u32) {
     if let Some(e) = st.eps.get_mut(ep) {
         e.sock.disarm();
+        e.armed = false;
         // A sleeper was woken for a reason: look at the links first.
         e.last_links_ns = 0;
     }

@@ -49,6 +49,9 @@ impl EpState {
             self.wake_resting();
         }
         self.poll_live(env);
+        if self.armed {
+            self.flush_live();
+        }
         if !self.incoming_order.is_empty() {
             self.run_incoming(env);
         }
@@ -80,6 +83,17 @@ impl EpState {
                 continue;
             }
             at += 1;
+        }
+    }
+
+    /// Tells peers what was taken, since the polls after which they would be told may not come: a fence of theirs, or RMA in
+    /// the order of messages, waits for it.
+    #[cold]
+    fn flush_live(&mut self) {
+        for live in &self.live {
+            if let Some(c) = self.sock.conn(live.conn) {
+                c.rx().flush();
+            }
         }
     }
 

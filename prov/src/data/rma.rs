@@ -248,7 +248,8 @@ impl EpState {
                 .word(segment.addr.wrapping_add(op.within as u64))
                 .word(id)
                 .word(op.offset as u64)
-                .word(n as u64);
+                .word(n as u64)
+                .word(if op.offset + n == op.len { wire::F_LAST } else { 0 });
             if c.tx().push_head(wire::READ, head.as_slice()).is_err() {
                 c.notify();
                 return Tried::Later;
@@ -464,13 +465,8 @@ impl EpState {
         peer: u32,
         words: &mut Words<'_>,
     ) -> Result<(), Nonsense> {
-        let (key, addr, id, offset, len) = (
-            words.word(),
-            words.word(),
-            words.word(),
-            words.word(),
-            words.word(),
-        );
+        let (key, addr, id) = (words.word(), words.word(), words.word());
+        let (offset, len, flags) = (words.word(), words.word(), words.word());
         if len > READ_PIECE as u64 {
             return Err(Nonsense);
         }
@@ -491,7 +487,9 @@ impl EpState {
                     self.flush_streams(peer, conn);
                 }
                 self.make_busy(peer);
-                self.rma_event(env, peer, true, None, usize::try_from(len).unwrap_or(0), key);
+                if flags & wire::F_LAST != 0 {
+                    self.rma_event(env, peer, true, None, usize::try_from(len).unwrap_or(0), key);
+                }
             }
             Err(err) => {
                 let head = Head::new().word(id).word(u64::from(err.unsigned_abs())).word(len);

@@ -30,7 +30,7 @@ pub(crate) const STREAM: u8 = 0x03;
 pub(crate) const ACK: u8 = 0x04;
 /// A piece of an RMA write executed by the target: {key, addr, op, data, flags} + body.
 pub(crate) const WRITE: u8 = 0x10;
-/// An RMA read executed by the target: {key, addr, op, offset, len}.
+/// A piece of an RMA read executed by the target: {key, addr, op, offset, len, flags}.
 pub(crate) const READ: u8 = 0x11;
 /// A piece of what a [`READ`] asked for: {op, offset} + body.
 pub(crate) const READ_DATA: u8 = 0x12;
@@ -41,7 +41,7 @@ pub(crate) const ATOMIC_REPLY: u8 = 0x14;
 /// An RMA operation was done by its initiator: {flags, data, len, key}: CQ data and counters of the target.
 pub(crate) const RMA_EVENT: u8 = 0x15;
 
-/// Flags of [`WRITE`]: last piece of its operation.
+/// Flags of [`WRITE`] and [`READ`]: last piece of its operation.
 pub(crate) const F_LAST: u64 = 1;
 /// Flags of [`WRITE`]: remote CQ data is valid.
 pub(crate) const F_DATA: u64 = 2;

@@ -29,6 +29,8 @@ const LINGER_NS: u64 = 50_000;
 const AWAY: Duration = Duration::from_millis(1);
 /// The longest sleep while something is outstanding that no peer rings for.
 const TIMER_NAP_NS: u64 = 20_000_000;
+/// The same while a ring is full or a connection is to be tried again.
+const POLL_NAP_NS: u64 = 200_000;
 /// The longest sleep of all: see `wait`.
 const NAP_NS: u64 = 1_000_000_000;
 
@@ -163,11 +165,17 @@ impl Worker {
             let before = activity(st);
             progress_all(st);
             let timer = st.auto_armed.iter().any(|ep| data::wants_timer(st, *ep));
+            let poll = st.auto_armed.iter().any(|ep| data::wants_poll(st, *ep));
             let nothing = activity(st) == before && !more(st) && !self.stop.get();
             if nothing {
                 drop(guard);
+                let nap_ns = match timer {
+                    _ if poll => POLL_NAP_NS,
+                    true => TIMER_NAP_NS,
+                    false => NAP_NS,
+                };
                 // That the set fails is noticed by whoever makes the next one.
-                let _ = self.waiter.wait(Some(if timer { TIMER_NAP_NS } else { NAP_NS }));
+                let _ = self.waiter.wait(Some(nap_ns));
                 guard = self.dom.gate.lock();
             }
             let st = &mut *guard;

@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+# Measures scif, shm and tcp in turns, all from the newest libfabric at hand, that of the mpich wheel; arguments are those
+# of the program, `--help` names them. Results go to build/results.
+set -u -o pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+. "$here/mpi/setup.sh"
+. "$here/mpi/stacks.sh"
+
+need_build_packages
+find_cargo
+need_stack mpich5
+build_release scif-fi scif-fabtests
+FI_PROVIDER_PATH=$PROVIDER_DIR exec "$TARGET/release/bench" --lib "$(wheel_libfabric)/libfabric.so.1" --out "$RESULTS" "$@"

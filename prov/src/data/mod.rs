@@ -72,6 +72,8 @@ pub(crate) struct EpConfig {
     /// Room below which a multi-receive buffer is given back.
     pub min_multi_recv: usize,
     pub rma_event: bool,
+    /// What our host goes by in addresses.
+    pub host: u32,
     /// Report source addresses (`FI_SOURCE`).
     pub source: bool,
     /// Honour source addresses of receives (`FI_DIRECTED_RECV`).
@@ -224,7 +226,7 @@ impl EpState {
             tagged: Queue::new(),
             multis: Slab::new(),
             claimed: HashMap::new(),
-            ops: Ops::new(),
+            ops: Ops::new(scif::now_ns()),
             incoming: Slab::new(),
             incoming_order: VecDeque::new(),
             incoming_stamp: 0,

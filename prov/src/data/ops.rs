@@ -65,6 +65,8 @@ pub(crate) struct Ops {
     slots: Vec<Slot>,
     free: Vec<u32>,
     len: usize,
+    /// Generation of new slots. It differs between lives of an endpoint: peers may still owe its last life an answer.
+    first: u32,
 }
 
 #[expect(
@@ -76,11 +78,14 @@ fn halves(id: u64) -> (usize, u32) {
 }
 
 impl Ops {
-    pub(crate) const fn new() -> Ops {
+    /// No operations; `life` tells this endpoint from one that had its port before.
+    #[expect(clippy::cast_possible_truncation, reason = "any 32 bits that change")]
+    pub(crate) const fn new(life: u64) -> Ops {
         Ops {
             slots: Vec::new(),
             free: Vec::new(),
             len: 0,
+            first: (life ^ life >> 32) as u32 | 1,
         }
     }
 
@@ -98,10 +103,10 @@ impl Ops {
             return u64::from(slot.generation) << 32 | u64::from(at);
         }
         self.slots.push(Slot {
-            generation: 1,
+            generation: self.first,
             op: Some(op),
         });
-        (1 << 32) | (self.slots.len() as u64 - 1)
+        u64::from(self.first) << 32 | (self.slots.len() as u64 - 1)
     }
 
     #[inline]
@@ -122,7 +127,6 @@ impl Ops {
             return None;
         }
         let op = slot.op.take()?;
-        // Claim blocks carry 16 bits of this: zero stays "never used".
         slot.generation = slot.generation.wrapping_add(1).max(1);
         self.free.push(u32::try_from(at).unwrap_or(0));
         self.len -= 1;

@@ -8,9 +8,9 @@
 //! |---|---|
 //! | 0 | header: magic, layout of the parts, size |
 //! | 256, 384 | the opener's mark, the acceptor's mark |
-//! | 4096, 8192 | claim blocks of messages from the opener, from the acceptor |
-//! | 12288 | ring from the opener to the acceptor |
-//! | 98304 | ring from the acceptor to the opener |
+//! | 4096, 12288 | claim blocks of messages from the opener, from the acceptor |
+//! | 20480 | ring from the opener to the acceptor |
+//! | 106496 | ring from the acceptor to the opener |
 
 use std::sync::Arc;
 
@@ -31,6 +31,7 @@ pub(crate) const SEGMENT_BYTES: usize = RINGS + 2 * DIRECTION_BYTES;
 
 const _: () = assert!(MARKS + 2 * MARK_BYTES <= CLAIMS && MARKS.is_multiple_of(MARK_BYTES));
 const _: () = assert!(CLAIMS_BYTES == 8192 && RINGS == 20480 && SEGMENT_BYTES == 192_512);
+const _: () = assert!(HEADER.bytes as usize == SEGMENT_BYTES);
 
 /// First bytes of the segment, written by the opener before anybody else has it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -44,7 +45,7 @@ struct Header {
 const HEADER: Header = Header {
     magic: MAGIC,
     layout: LAYOUT,
-    bytes: 184_320,
+    bytes: 192_512,
 };
 
 /// Which end of a connection.

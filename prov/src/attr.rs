@@ -52,7 +52,7 @@ pub(crate) const IOV_LIMIT: usize = 8;
 /// Entries per remote buffer list.
 pub(crate) const RMA_IOV_LIMIT: usize = 8;
 /// Entries per memory registration.
-pub(crate) const MR_IOV_LIMIT: usize = 1;
+pub(crate) const MR_IOV_LIMIT: usize = 8;
 /// Bytes that an inject call copies before it returns.
 pub(crate) const INJECT_SIZE: usize = 4096;
 /// Operations that may be outstanding per direction unless the hints ask for another number.

@@ -5,6 +5,7 @@
 //! endpoint lives, so that receives and messages can be matched by it.
 
 use std::collections::VecDeque;
+use std::net::Ipv4Addr;
 
 use libfabric_sys as fi;
 use scif::{ConnId, Error, PortId};
@@ -154,6 +155,11 @@ impl EpState {
             p.fi_addr = av.find(p.id).unwrap_or(fi::FI_ADDR_NOTAVAIL);
         }
         p.fi_addr
+    }
+
+    /// The address of a port, as an address vector takes it.
+    pub(crate) fn name_of(&self, id: PortId) -> Vec<u8> {
+        crate::addr::encode(Ipv4Addr::LOCALHOST, id, self.cfg.host).to_vec()
     }
 
     /// The connection to send on, made now if there is none. None: not yet, try again from progress.

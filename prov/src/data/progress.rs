@@ -5,8 +5,6 @@
 //! bell before it expects to be read, and every few empty polls also look at one resting ring, so that a lost bell delays a
 //! message and never loses it.
 
-use std::net::Ipv4Addr;
-
 use libfabric_sys as fi;
 use scif::{CloseHow, ConnId, LinkEvent, PortId, Reason};
 use scif_ring::BELL_BITS;
@@ -73,7 +71,12 @@ impl EpState {
     fn poll_live(&mut self, env: &mut Env<'_>) {
         let mut at = 0;
         while let Some(live) = self.live.get(at).copied() {
-            let taken = self.drain(env, live.conn, live.peer, BATCH);
+            let ready = self.sock.conn(live.conn).is_some_and(|c| c.rx().ready());
+            let taken = if ready {
+                self.drain(env, live.conn, live.peer, BATCH)
+            } else {
+                0
+            };
             if taken > 0 {
                 self.more |= taken == BATCH;
                 if let Some(l) = self.live.get_mut(at).filter(|l| l.conn == live.conn) {
@@ -439,7 +442,7 @@ impl EpState {
                 data: addr,
                 err,
                 prov_errno: -err,
-                err_data: crate::addr::encode(Ipv4Addr::LOCALHOST, id, 0).to_vec(),
+                err_data: self.name_of(id),
             });
         }
     }

@@ -320,10 +320,11 @@ impl EpState {
             tag: m.tag,
             src,
         };
-        let err = if err == 0 && m.len > target.room {
-            fi::FI_ETRUNC
-        } else {
-            err
+        let unknown = src == fi::FI_ADDR_NOTAVAIL && self.cfg.caps & fi::FI_SOURCE_ERR != 0;
+        let err = match err {
+            0 if m.len > target.room => fi::FI_ETRUNC,
+            0 if unknown => fi::FI_EADDRNOTAVAIL,
+            other => other,
         };
         if let Some(cntr) = self.cfg.cntr_recv.and_then(|c| env.cntrs.get_mut(c)) {
             if err == 0 { cntr.add(1) } else { cntr.add_err(1) }
@@ -342,7 +343,11 @@ impl EpState {
                 err,
                 prov_errno: -err,
                 olen,
-                err_data: Vec::new(),
+                err_data: match (err, self.peers.get(m.peer as usize)) {
+                    // So that the application can insert it.
+                    (fi::FI_EADDRNOTAVAIL, Some(p)) => self.name_of(p.id),
+                    _ => Vec::new(),
+                },
             });
         }
     }

@@ -343,6 +343,7 @@ impl Ep {
             av: u32::MAX,
             min_multi_recv: opt::MIN_MULTI_RECV,
             rma_event: caps & fi::FI_RMA_EVENT != 0,
+            host: dom.fabric.node.host_hash(),
             source: caps & fi::FI_SOURCE != 0,
             directed: caps & fi::FI_DIRECTED_RECV != 0,
             ..EpConfig::default()

@@ -69,6 +69,20 @@ struct Request<'a> {
     base: Option<&'a Mr>,
 }
 
+/// Hints about use and memory that change nothing here; any other flag is refused.
+fn known(flags: u64) -> Result<(), Errno> {
+    const KNOWN: u64 = fi::FI_RMA_EVENT
+        | fi::FI_RMA_PMEM
+        | fi::FI_MR_SINGLE_USE
+        | fi::FI_HMEM_HOST_ALLOC
+        | fi::FI_HMEM_DEVICE_ONLY;
+    if flags & !KNOWN == 0 {
+        Ok(())
+    } else {
+        Err(fi::FI_EBADFLAGS)
+    }
+}
+
 unsafe extern "C" fn reg(
     fid: *mut fi::fid,
     buf: *const c_void,
@@ -76,11 +90,12 @@ unsafe extern "C" fn reg(
     access: u64,
     offset: u64,
     requested_key: u64,
-    _flags: u64,
+    flags: u64,
     mr: *mut *mut fi::fid_mr,
     context: *mut c_void,
 ) -> c_int {
     entry::guard_int(|| {
+        known(flags)?;
         let iov = [fi::iovec {
             iov_base: buf.cast_mut(),
             iov_len: len,
@@ -105,11 +120,12 @@ unsafe extern "C" fn regv(
     access: u64,
     offset: u64,
     requested_key: u64,
-    _flags: u64,
+    flags: u64,
     mr: *mut *mut fi::fid_mr,
     context: *mut c_void,
 ) -> c_int {
     entry::guard_int(|| {
+        known(flags)?;
         if count > attr::MR_IOV_LIMIT {
             return Err(fi::FI_EINVAL);
         }
@@ -144,6 +160,7 @@ unsafe extern "C" fn regattr(
         if flags & fi::FI_MR_DMABUF != 0 {
             return Err(fi::FI_EOPNOTSUPP);
         }
+        known(flags)?;
         let mut local = MaybeUninit::<fi::fi_mr_attr>::zeroed();
         // SAFETY: the caller's attributes have at least this length in its interface version, and so has the local copy.
         unsafe {

@@ -151,7 +151,7 @@ impl Claim {
         sane.then_some(offer)
     }
 
-    /// Sender: takes the next parts from the front of `parts`, which come from the [`Offer`] it checked: a quarter of what is left,
+    /// Sender: takes the next parts from the front of `parts`, which come from the [`Offer`] it checked: half of what is left,
     /// at least one and at most `most`. `None` if there is none left, the block is closed or of another generation, or
     /// parts have failed.
     pub fn take_front(&self, generation: u32, parts: u32, most: u32) -> Option<Range<u32>> {
@@ -348,14 +348,14 @@ mod tests {
     fn takes_are_large_first_and_small_at_the_end() {
         with(|tx, rx| {
             tx.reset(1);
-            assert_eq!(tx.take_front(1, 16, 8), Some(0..4));
+            assert_eq!(tx.take_front(1, 16, 8), Some(0..8));
             assert_eq!(rx.take_back(1, 16, 2), Some(14..16));
-            assert_eq!(rx.open_parts(), 4);
-            tx.front_done(4, true);
-            assert_eq!(tx.take_front(1, 16, 8), Some(4..6));
-            tx.front_done(2, false);
-            assert_eq!(rx.failed_front(16), Some(4..6));
-            let mut left = 8;
+            assert_eq!(rx.open_parts(), 8);
+            tx.front_done(8, true);
+            assert_eq!(tx.take_front(1, 16, 8), Some(8..11));
+            tx.front_done(3, false);
+            assert_eq!(rx.failed_front(16), Some(8..11));
+            let mut left = 3;
             while let Some(taken) = rx.take_back(1, 16, 8) {
                 left -= taken.len();
             }

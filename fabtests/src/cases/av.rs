@@ -2,7 +2,7 @@
 //! Address vectors: inserting, removing, looking up. Mirrors fi_av(3).
 
 use libfabric_sys as sys;
-use scif_fabtests::fi::{Av, Buf, Errno, Fid};
+use scif_fabtests::fi::{Av, Buf, Eq, EqAttr, Errno, Fid};
 use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
 use scif_fabtests::rig::{Ask, Rig};
 use scif_fabtests::{check, check_eq};
@@ -26,6 +26,7 @@ pub(crate) const CASES: &[Case] = &[
     case("av/peer_not_inserted", 2, not_inserted),
     case("av/shared_by_endpoints", 1, shared),
     case("av/after_bind", 2, after_bind),
+    case("av/events", 1, events).optional(),
 ];
 
 fn rig(rank: &Rank) -> Outcome<Rig<'_>> {
@@ -348,4 +349,32 @@ fn after_bind(rank: &Rank) -> Outcome {
     let rig = Rig::open_alone(rank, &Ask::messages(false))?;
     let rig = rig.meet()?;
     forms::one_message(&rig, Way::Send, Into::Recv, false, 64, Meeting::Expected)
+}
+
+/// `FI_EVENT`: the outcome of an insertion is reported through an event queue (before libfabric 2.0).
+fn events(rank: &Rank) -> Outcome {
+    let rig = rig(rank)?;
+    let eq = Eq::open(
+        &rig.fabric,
+        EqAttr {
+            size: 8,
+            flags: 0,
+            wait_obj: sys::FI_WAIT_NONE,
+        },
+    )?;
+    let av = match Av::open_named(&rig.domain, sys::FI_AV_TABLE, 4, None, sys::FI_EVENT) {
+        Ok(av) => av,
+        Err(_) => return Err(Fail::NotRun("insertion with events".into())),
+    };
+    if av.bind(eq.as_ref(), 0).is_err() {
+        return Err(Fail::NotRun("a vector bound to an event queue".into()));
+    }
+    let (_, addrs) = av.insert_many(&rig.ep.name()?, 1, 0)?;
+    let event = rig.wait("the event", || match eq.read(0) {
+        Err(Errno::EAGAIN) => Ok(None),
+        other => Ok(Some(other?)),
+    })?;
+    check_eq!((event.event, event.data), (sys::FI_AV_COMPLETE, 1));
+    check_eq!(addrs, vec![0]);
+    Ok(())
 }

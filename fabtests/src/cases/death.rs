@@ -94,6 +94,7 @@ pub(crate) const CASES: &[Case] = &[
     case("death/unexpected_messages", 2, unexpected),
     case("death/of_a_claimed_message", 2, claimed),
     case("death/by_closing", 2, by_closing),
+    case("death/open_receives_if_so_configured", 2, open_receives).under(&[("FI_SCIF_PEER_DEATH", "any")]),
 ];
 
 /// What goes on when the blow falls, seen from the survivor.
@@ -506,5 +507,21 @@ fn by_closing(rank: &Rank) -> Outcome {
     }
     rig.barrier()?;
     rig.failure(&rig.tx, 3, || rig.ep.send(Buf::new(8), rig.to(1), 3))?;
+    Ok(())
+}
+
+/// A program that would rather hear of every death than wait on can have its open receives fail.
+fn open_receives(rank: &Rank) -> Outcome {
+    if rank.target.prov != "scif" {
+        return Err(Fail::NotRun("a setting of another provider".into()));
+    }
+    let Some(rig) = spoken(rank, &ask())? else {
+        return Ok(());
+    };
+    rig.post(|| rig.ep.recv(Buf::new(8), sys::FI_ADDR_UNSPEC, 5))?;
+    rig.post(|| rig.ep.trecv(Buf::new(8), sys::FI_ADDR_UNSPEC, 0, u64::MAX, 6))?;
+    rig.barrier()?;
+    let failed = rig.next_error(&rig.rx)?.context + rig.next_error(&rig.rx)?.context;
+    check_eq!(failed, 11);
     Ok(())
 }

@@ -204,6 +204,9 @@ fn options(rank: &Rank) -> Outcome {
         "two bytes"
     );
     check_eq!(ep.setopt(sys::FI_OPT_MIN_MULTI_RECV, 128), Ok(()));
+    if let Ok((tx, rx)) = ep.sizes_left() {
+        check!(tx > 0 && rx > 0, "{tx} and {rx} left of a fresh endpoint");
+    }
     Ok(())
 }
 

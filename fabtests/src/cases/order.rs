@@ -57,6 +57,10 @@ pub(crate) const CASES: &[Case] = &[
         )
     })
     .within(120),
+    case("order/without_process_vm", 2, all_sizes).under(&[("FI_SCIF_PROCESS_VM", "0")]),
+    case("order/one_side_copies", 2, all_sizes).under(&[("FI_SCIF_BOTH_SIDES", "0")]),
+    case("order/hardly_eager", 2, all_sizes).under(&[("FI_SCIF_EAGER_SIZE", "64")]),
+    case("order/in_a_runtime_dir", 2, all_sizes).under(&[("SCIF_RUNTIME_DIR", "{dir}")]),
     case("order/repeated", 2, repeated).within(240),
 ];
 
@@ -156,6 +160,17 @@ fn draw(rng: &mut Rng, mix: Mix, inject_size: usize) -> Vec<Line> {
         size: 8,
     });
     lines
+}
+
+fn all_sizes(rank: &Rank) -> Outcome {
+    script(
+        rank,
+        Mix {
+            sizes: ALL,
+            length: 500,
+            deny: false,
+        },
+    )
 }
 
 fn repeated(rank: &Rank) -> Outcome {

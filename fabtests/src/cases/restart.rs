@@ -11,10 +11,17 @@ use scif_fabtests::{check, check_eq};
 pub(crate) const CASES: &[Case] = &[
     case("restart/after_death", 2, |r| after_death(r, false)),
     case("restart/after_death_with_a_fork", 2, |r| after_death(r, true)),
+    case("restart/after_death_in_a_runtime_dir", 2, |r| {
+        after_death(r, false)
+    })
+    .under(RUNTIME_DIR),
     case("restart/after_closing", 2, after_closing),
+    case("restart/after_closing_in_a_runtime_dir", 2, after_closing).under(RUNTIME_DIR),
     case("restart/address_free_at_once", 2, free_at_once),
 ];
 
+/// Sockets with names in the file system: what a death leaves there is taken over.
+const RUNTIME_DIR: &[(&str, &str)] = &[("SCIF_RUNTIME_DIR", "{dir}")];
 const LIVES: u32 = 5;
 
 fn ask() -> Ask {
@@ -112,10 +119,11 @@ fn after_death(rank: &Rank, forked: bool) -> Outcome {
             rank.respawn(1)?;
         }
     }
+    // One more or less: two that find each other at the same time may hold two connections.
+    let now = confine::open_files()?;
     check!(
-        confine::open_files()? <= files,
-        "{} descriptors, {files} before",
-        confine::open_files()?
+        now <= files + 1,
+        "{now} descriptors, {files} after the first life"
     );
     Ok(())
 }

@@ -20,6 +20,8 @@ pub struct Case {
     pub timeout_secs: u64,
     /// True where a provider may lack what the case needs.
     pub optional: bool,
+    /// Environment of the processes; `{dir}` in a value is a fresh directory, removed in the end.
+    pub env: &'static [(&'static str, &'static str)],
     /// What every process runs.
     pub run: fn(&Rank) -> Outcome,
 }
@@ -31,6 +33,7 @@ pub const fn case(name: &'static str, ranks: usize, run: fn(&Rank) -> Outcome) -
         ranks,
         timeout_secs: 60,
         optional: false,
+        env: &[],
         run,
     }
 }
@@ -40,6 +43,13 @@ impl Case {
     #[must_use]
     pub const fn within(mut self, secs: u64) -> Case {
         self.timeout_secs = secs;
+        self
+    }
+
+    /// The same case in another environment.
+    #[must_use]
+    pub const fn under(mut self, env: &'static [(&'static str, &'static str)]) -> Case {
+        self.env = env;
         self
     }
 

@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io::{Read, Seek};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -58,6 +59,8 @@ pub struct Run<'a> {
     started: Instant,
     ranks: Vec<Process>,
     lives: Vec<u32>,
+    /// The directory of the case's environment.
+    dir: Option<PathBuf>,
     /// Every process started.
     pids: Vec<u32>,
     /// Groups of processes that were replaced.
@@ -94,10 +97,17 @@ pub fn run(case: &Case, target: &Target, pids: &mut Vec<u32>) -> Outcome {
         started: Instant::now(),
         ranks: Vec::new(),
         lives: vec![0; case.ranks],
+        dir: None,
         pids: Vec::new(),
         groups: Vec::new(),
     };
     let mut outcome = Ok(());
+    if case.env.iter().any(|(_, value)| value.contains("{dir}")) {
+        match fresh_dir() {
+            Ok(dir) => run.dir = Some(dir),
+            Err(e) => return Err(Fail::Failed(format!("cannot make a directory: {e}"))),
+        }
+    }
     for index in 0..case.ranks {
         match run.spawn(index, 0) {
             Ok(process) => run.ranks.push(process),
@@ -122,7 +132,18 @@ impl Run<'_> {
     fn spawn(&mut self, index: usize, life: u32) -> std::io::Result<Process> {
         let (control, theirs) = pair()?;
         let output = File::from(memfd_create("conformance-output", MemfdFlags::CLOEXEC)?);
+        let dir = self
+            .dir
+            .as_deref()
+            .map(|dir| dir.to_string_lossy().into_owned())
+            .unwrap_or_default();
+        let env = self
+            .case
+            .env
+            .iter()
+            .map(|(name, value)| (name, value.replace("{dir}", &dir)));
         let child = Command::new(std::env::current_exe()?)
+            .envs(env)
             .args(rank_args(self.case, self.target, index, life))
             .stdin(Stdio::from(theirs))
             .stdout(output.try_clone()?)
@@ -423,7 +444,19 @@ impl Run<'_> {
         for &group in &self.groups {
             leftovers::reap(group);
         }
+        if let Some(dir) = &self.dir {
+            // What cannot be removed is found when the run is over.
+            let _ = std::fs::remove_dir_all(dir);
+        }
     }
+}
+
+/// A directory of this run alone.
+fn fresh_dir() -> std::io::Result<PathBuf> {
+    let name = format!("scif-conformance-{}", std::process::id());
+    let dir = std::env::temp_dir().join(name);
+    std::fs::create_dir(&dir)?;
+    Ok(dir)
 }
 
 fn group_of(child: &Child) -> Option<Pid> {

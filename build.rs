@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Link arguments of the provider: its SONAME, and that it is never unmapped.
 //!
 //! libfabric unloads providers when it is finalised; a Rust library with thread-locals and a progress thread

@@ -4,6 +4,7 @@
 
 use std::process::{Command, Output};
 
+#[expect(clippy::unwrap_used, reason = "a test says what it expects by unwrapping it")]
 fn conformance(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_conformance"))
         .args(args)

@@ -5,6 +5,7 @@
 //! page mean is said in `transport` and in the ring crate.
 
 pub(crate) mod epoll;
+pub(crate) mod file;
 pub(crate) mod fork;
 pub(crate) mod membarrier;
 pub(crate) mod memfd;

@@ -12,13 +12,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::SocketAddrUnix;
 
 use crate::addr::PortId;
 use crate::error::{Error, Result};
-use crate::sys::{process, unix};
+use crate::sys::{file, process, unix};
 
 /// Longest path of a runtime directory: the file names need the rest of `sun_path`.
 const DIR_MAX: usize = 70;
@@ -48,7 +47,7 @@ impl SocketFile {
     /// Removes the file, unless somebody else's has taken its place.
     pub(crate) fn remove(&self) {
         if process::file_id(&self.path) == Ok(self.id) {
-            let _ = rustix::fs::unlink(&self.path);
+            let _ = file::unlink(&self.path);
         }
     }
 }
@@ -108,7 +107,7 @@ impl Names {
         let _locked = lock(dir)?;
         let bound = match unix::bind(socket, &addr) {
             Err(Errno::ADDRINUSE) if is_stale(&addr) => {
-                rustix::fs::unlink(&path).map_err(Error::os("unlink"))?;
+                file::unlink(&path).map_err(Error::os("unlink"))?;
                 unix::bind(socket, &addr)
             }
             other => other,
@@ -189,11 +188,9 @@ impl Names {
 
 /// Takes the lock of a runtime directory, released when dropped.
 fn lock(dir: &Path) -> Result<OwnedFd> {
-    let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC;
-    let fd =
-        rustix::fs::open(dir.join(LOCK), flags, Mode::from_raw_mode(0o666)).map_err(Error::os("open"))?;
+    let fd = file::open_lock(&dir.join(LOCK)).map_err(Error::os("open"))?;
     for _ in 0..LOCK_TRIES {
-        match rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive) {
+        match file::try_lock(&fd) {
             Ok(()) => return Ok(fd),
             // Held for some microseconds; a holder that was stopped must not stop us for ever.
             Err(Errno::WOULDBLOCK | Errno::INTR) => std::thread::sleep(Duration::from_millis(1)),

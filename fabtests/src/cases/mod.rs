@@ -2,6 +2,7 @@
 //! The cases, one file for each area; names begin with the area.
 
 mod atomic;
+mod atomic_shared;
 mod av;
 mod bad_input;
 mod bad_rma;
@@ -42,6 +43,7 @@ const AREAS: &[&[Case]] = &[
     rma::CASES,
     bad_rma::CASES,
     atomic::CASES,
+    atomic_shared::CASES,
     cq::CASES,
     cntr::CASES,
     eq::CASES,

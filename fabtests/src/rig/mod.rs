@@ -5,137 +5,26 @@
 //! case waits for something else. Completions read on the way are kept in order. Not for cases about opening objects:
 //! those call the client themselves.
 
-use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+mod ask;
+mod memory;
+mod queue;
+
+use std::cell::Cell;
 use std::panic::Location;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use libfabric_sys as sys;
 
-use crate::fi::{
-    Av, Buf, Cntr, CntrAttr, Cq, CqAttr, CqErr, Domain, Entry, Ep, Eq, EqAttr, Errno, Fabric, Fid,
-};
-use crate::fi::{Hints, Info, Lib, Mr, MrAsk, Result};
+pub use self::ask::Ask;
+pub use self::memory::Remote;
+pub use self::queue::{Done, Queue};
+use crate::fi::{Av, Cntr, CntrAttr, Cq, CqAttr, CqErr, Domain, Entry, Ep, Eq, EqAttr, Errno, Fabric};
+use crate::fi::{Hints, Info, Lib, Result};
 use crate::harness::{Fail, Outcome, Rank};
 
 /// Silence after which a wait tells the parent where it is.
 const SILENCE: Duration = Duration::from_secs(2);
-
-/// What a case wants of its endpoint.
-#[derive(Debug, Clone, Default)]
-pub struct Ask {
-    pub hints: Hints,
-    /// Zero is the tagged format.
-    pub format: u32,
-    pub cq_size: usize,
-    pub wait_obj: u32,
-    pub wait_cond: u32,
-    /// Bind the queues with `FI_SELECTIVE_COMPLETION`.
-    pub selective: bool,
-    /// One queue for both directions.
-    pub one_cq: bool,
-    /// Read with `fi_cq_readfrom`.
-    pub sources: bool,
-    /// A counter for each of these: `FI_SEND`, `FI_RECV`, `FI_READ`, `FI_WRITE`, `FI_REMOTE_READ`, `FI_REMOTE_WRITE`.
-    pub counters: u64,
-    /// No queue at all: counters only.
-    pub no_cq: bool,
-    /// An event queue bound to the endpoint.
-    pub eq: bool,
-}
-
-impl Ask {
-    /// A reliable endpoint with these capabilities.
-    pub fn caps(caps: u64) -> Ask {
-        let mut ask = Ask::default();
-        ask.hints.caps = caps;
-        ask.hints.ep_type = sys::FI_EP_RDM;
-        ask.hints.resource_mgmt = sys::FI_RM_ENABLED;
-        ask
-    }
-
-    /// The same with a change.
-    #[must_use]
-    pub fn with(mut self, change: impl FnOnce(&mut Ask)) -> Ask {
-        change(&mut self);
-        self
-    }
-
-    /// Messages, tagged or not.
-    pub fn messages(tagged: bool) -> Ask {
-        Ask::caps(if tagged { sys::FI_TAGGED } else { sys::FI_MSG }).with(|ask| {
-            ask.hints.tx.msg_order = sys::FI_ORDER_SAS;
-            ask.hints.rx.msg_order = sys::FI_ORDER_SAS;
-        })
-    }
-}
-
-/// A completion, or the error entry that came instead.
-pub type Done = std::result::Result<Entry, CqErr>;
-
-/// A completion queue and what was read of it but not yet asked for. Clones are the same queue.
-#[derive(Clone)]
-pub struct Queue {
-    pub cq: Arc<Cq>,
-    sources: bool,
-    kept: Rc<RefCell<VecDeque<Done>>>,
-}
-
-impl Queue {
-    /// A queue to be read through this.
-    pub fn new(cq: Arc<Cq>, sources: bool) -> Queue {
-        Queue {
-            cq,
-            sources,
-            kept: Rc::default(),
-        }
-    }
-
-    /// Reads what is there.
-    ///
-    /// # Errors
-    /// When a read answers something else than entries, nothing, or "an error waits".
-    pub fn pump(&self) -> Outcome {
-        loop {
-            let read = if self.sources {
-                self.cq.readfrom(16)
-            } else {
-                self.cq.read(16)
-            };
-            match read {
-                Ok(entries) if entries.is_empty() => return Ok(()),
-                Ok(entries) => self.kept.borrow_mut().extend(entries.into_iter().map(Ok)),
-                Err(Errno::EAGAIN) => return Ok(()),
-                Err(Errno::EAVAIL) => {
-                    let error = self.cq.readerr(64)?;
-                    self.kept.borrow_mut().push_back(Err(error));
-                }
-                Err(e) => return Err(Fail::here(format_args!("reading a queue: {e}"))),
-            }
-        }
-    }
-
-    /// The oldest completion or error read so far.
-    pub fn take(&self) -> Option<Done> {
-        self.kept.borrow_mut().pop_front()
-    }
-
-    /// How many were read and not taken.
-    pub fn kept(&self) -> usize {
-        self.kept.borrow().len()
-    }
-}
-
-/// Memory of one rank that others may reach.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Remote {
-    /// The address that operations name: virtual or from zero, as the provider said.
-    pub addr: u64,
-    pub key: u64,
-    pub len: usize,
-}
 
 /// The usual set-up.
 pub struct Rig<'r> {
@@ -547,82 +436,5 @@ impl<'r> Rig<'r> {
             }
             Ok((cntr.read()? >= value).then_some(()))
         })
-    }
-
-    /// A key nobody has used here.
-    pub fn fresh_key(&self) -> u64 {
-        let key = self.next_key.get();
-        self.next_key.set(key + 1);
-        key
-    }
-
-    /// Registers memory as the provider's mode wants it, and says how others name it.
-    ///
-    /// # Errors
-    /// A failure of any call; `NotRun` for modes no case speaks.
-    pub fn register(&self, buf: Buf, access: u64) -> Outcome<(Arc<Mr>, Remote)> {
-        let ask = MrAsk {
-            access,
-            key: self.fresh_key(),
-            flags: 0,
-        };
-        let mr = Mr::reg(&self.domain, buf, ask)?;
-        let remote = self.ready_region(&mr, buf)?;
-        Ok((mr, remote))
-    }
-
-    /// Binds and enables a region where the mode asks for it, and says how others name it.
-    ///
-    /// # Errors
-    /// A failure of any call; `NotRun` for modes no case speaks.
-    pub fn ready_region(&self, mr: &Mr, buf: Buf) -> Outcome<Remote> {
-        let mode = self.info.domain().mr_mode;
-        if mode & sys::FI_MR_RAW != 0 {
-            return Err(Fail::NotRun("raw keys".into()));
-        }
-        if mode & sys::FI_MR_ENDPOINT != 0 {
-            mr.bind(self.ep.as_ref(), 0)?;
-            mr.enable()?;
-        }
-        let absolute = mode & (sys::FI_MR_VIRT_ADDR | sys::FI_MR_BASIC) != 0;
-        let addr = if absolute { buf.addr64() } else { 0 };
-        Ok(Remote {
-            addr,
-            key: mr.key()?,
-            len: buf.len(),
-        })
-    }
-
-    /// Registers memory and exchanges how it is named; returns the region and everybody's.
-    ///
-    /// # Errors
-    /// A failure of any call.
-    pub fn share(&self, buf: Buf, access: u64) -> Outcome<(Arc<Mr>, Vec<Remote>)> {
-        let (mr, mine) = self.register(buf, access)?;
-        let all = self.exchange_remote(mine)?;
-        Ok((mr, all))
-    }
-
-    /// Exchanges how regions are named.
-    ///
-    /// # Errors
-    /// When the parent has gone.
-    pub fn exchange_remote(&self, mine: Remote) -> Outcome<Vec<Remote>> {
-        let mut bytes = Vec::new();
-        bytes.extend(mine.addr.to_le_bytes());
-        bytes.extend(mine.key.to_le_bytes());
-        bytes.extend(mine.len.to_le_bytes());
-        let parts = self.exchange(&bytes)?;
-        let word = |part: &[u8], at: usize| {
-            part.get(at..at + 8)
-                .and_then(|b| b.try_into().ok())
-                .map_or(0, u64::from_le_bytes)
-        };
-        let remote = |part: &Vec<u8>| Remote {
-            addr: word(part, 0),
-            key: word(part, 8),
-            len: usize::try_from(word(part, 16)).unwrap_or(0),
-        };
-        Ok(parts.iter().map(remote).collect())
     }
 }

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Atomic operations of several ranks on the same memory: whoever executes them, nothing is lost and nothing torn.
+//! What a single operation does is in `atomic`.
+
+use libfabric_sys as sys;
+use scif_fabtests::fi::{AtomicTarget, Buf, Ioc};
+use scif_fabtests::harness::{Case, Outcome, Rank, case};
+use scif_fabtests::rig::Rig;
+use scif_fabtests::{check, check_eq};
+
+use super::atomic::ask;
+use super::numbers::encode;
+use super::rma::{REMOTE, announce, from, hear};
+
+pub(crate) const CASES: &[Case] = &[
+    case("atomic_shared/sum_from_all", 4, |r| sum_from_all(r, 0)),
+    case("atomic_shared/sum_from_all_misaligned", 4, |r| sum_from_all(r, 3)),
+    case("atomic_shared/cswap_from_all", 3, cswap_from_all),
+    case("atomic_shared/wide_from_all", 3, wide_from_all),
+    case("atomic_shared/all_sizes_of_one_word", 3, all_sizes),
+];
+
+/// Everybody, the target included, adds to one word; nothing is lost.
+fn sum_from_all(rank: &Rank, off: usize) -> Outcome {
+    const ROUNDS: usize = 2000;
+    let rig = Rig::open(rank, &ask())?;
+    let mine = Buf::new(128);
+    let (_mr, remotes) = rig.share(mine, REMOTE)?;
+    let at = from(&remotes, 0, off)?;
+    let one = Ioc {
+        buf: Buf::of(&1_u64.to_le_bytes()),
+        count: 1,
+    };
+    let result = Buf::new(8);
+    let place = AtomicTarget {
+        dest: rig.to(0),
+        addr: at.addr,
+        key: at.key,
+        datatype: sys::FI_UINT64,
+        op: sys::FI_SUM,
+        context: 1,
+    };
+    let mut last = None;
+    for round in 0..ROUNDS {
+        if round % 3 == 0 {
+            rig.post(|| rig.ep.fetch_atomic(&place, one, result))?;
+            rig.sent(1)?;
+            let seen = result.load_u64(0);
+            check!(last.is_none_or(|last| last < seen), "{seen} after {last:?}");
+            last = Some(seen);
+        } else {
+            rig.post(|| rig.ep.atomic(&place, one))?;
+            rig.sent(1)?;
+        }
+    }
+    if rank.index != 0 {
+        announce(&rig, rig.to(0))?;
+    } else {
+        for _ in 1..rank.count {
+            hear(&rig)?;
+        }
+        let total = u64::from_le_bytes(mine.get(off, 8).try_into().unwrap_or_default());
+        check_eq!(total, (ROUNDS * rank.count) as u64);
+    }
+    rig.barrier()
+}
+
+/// Compare-and-swap makes a lock; what it guards is plain memory.
+fn cswap_from_all(rank: &Rank) -> Outcome {
+    const ROUNDS: u64 = 300;
+    let flags = sys::FI_DELIVERY_COMPLETE;
+    let rig = Rig::open(rank, &ask().with(|ask| ask.hints.tx.op_flags = flags))?;
+    let mine = Buf::new(128);
+    let (_mr, remotes) = rig.share(mine, REMOTE)?;
+    let at = from(&remotes, 0, 0)?;
+    let word = |value: u64| Buf::of(&value.to_le_bytes());
+    let (free, taken, old, guarded) = (word(0), word(1 + rank.index as u64), Buf::new(8), Buf::new(8));
+    let place = AtomicTarget {
+        dest: rig.to(0),
+        addr: at.addr,
+        key: at.key,
+        datatype: sys::FI_UINT64,
+        op: sys::FI_CSWAP,
+        context: 1,
+    };
+    for _ in 0..ROUNDS {
+        loop {
+            rig.post(|| {
+                rig.ep
+                    .compare_atomic(&place, Ioc { buf: taken, count: 1 }, free, old)
+            })?;
+            rig.sent(1)?;
+            if old.load_u64(0) == 0 {
+                break;
+            }
+        }
+        rig.post(|| rig.ep.read(guarded, rig.to(0), at.addr + 64, at.key, 2))?;
+        rig.sent(2)?;
+        guarded.store_u64(0, guarded.load_u64(0) + 1);
+        rig.post(|| rig.ep.write(guarded, rig.to(0), at.addr + 64, at.key, 3))?;
+        rig.sent(3)?;
+        let release = AtomicTarget {
+            op: sys::FI_ATOMIC_WRITE,
+            context: 4,
+            ..place
+        };
+        rig.post(|| rig.ep.atomic(&release, Ioc { buf: free, count: 1 }))?;
+        rig.sent(4)?;
+    }
+    rig.barrier()?;
+    check!(
+        rank.index != 0 || mine.load_u64(64) == ROUNDS * rank.count as u64,
+        "{} of all",
+        mine.load_u64(64)
+    );
+    Ok(())
+}
+
+/// Types wider than a machine word, and floating point, from all sides.
+fn wide_from_all(rank: &Rank) -> Outcome {
+    const ROUNDS: usize = 500;
+    let rig = Rig::open(rank, &ask())?;
+    let mine = Buf::new(256);
+    let (_mr, remotes) = rig.share(mine, REMOTE)?;
+    let at = from(&remotes, 0, 0)?;
+    let places = [
+        (sys::FI_UINT128, 0_u64),
+        (sys::FI_DOUBLE, 32),
+        (sys::FI_FLOAT_COMPLEX, 48),
+        (sys::FI_DOUBLE_COMPLEX, 64),
+        (sys::FI_LONG_DOUBLE, 96),
+        (sys::FI_INT8, 120),
+        (sys::FI_UINT16, 122),
+    ];
+    for (datatype, off) in places {
+        let place = AtomicTarget {
+            dest: rig.to(0),
+            addr: at.addr + off,
+            key: at.key,
+            datatype,
+            op: sys::FI_SUM,
+            context: 1,
+        };
+        let zero = Ioc {
+            buf: Buf::of(&encode(datatype, 0)),
+            count: 1,
+        };
+        let rounds = if datatype == sys::FI_INT8 { 40 } else { ROUNDS };
+        let one = Ioc {
+            buf: Buf::of(&encode(datatype, 1)),
+            count: 1,
+        };
+        // Without the imaginary part that an encoded 1 has.
+        let complex = matches!(datatype, sys::FI_FLOAT_COMPLEX | sys::FI_DOUBLE_COMPLEX);
+        let operand = if complex { zero } else { one };
+        for _ in 0..rounds {
+            rig.post(|| rig.ep.atomic(&place, operand))?;
+            rig.sent(1)?;
+        }
+    }
+    if rank.index != 0 {
+        announce(&rig, rig.to(0))?;
+    } else {
+        for _ in 1..rank.count {
+            hear(&rig)?;
+        }
+        let all = (ROUNDS * rank.count) as f64;
+        check_eq!(mine.load_u64(0), (ROUNDS * rank.count) as u64, "uint128");
+        check_eq!(f64::from_bits(mine.load_u64(32)), all, "double");
+        #[expect(clippy::cast_possible_truncation, reason = "a small whole number")]
+        let complex = [0.0, all as f32].map(f32::to_le_bytes).concat();
+        check_eq!(mine.get(48, 8), complex, "float complex");
+        check_eq!(
+            mine.get(64, 16),
+            [0.0, all].map(f64::to_le_bytes).concat(),
+            "double complex"
+        );
+        check_eq!(mine.get(120, 1), vec![120_u8], "int8");
+        check_eq!(mine.get(122, 2), 1500_u16.to_le_bytes().to_vec(), "uint16");
+    }
+    rig.barrier()
+}
+
+/// Small types next to each other in one word do not disturb their neighbours.
+fn all_sizes(rank: &Rank) -> Outcome {
+    const ROUNDS: u64 = 1000;
+    let rig = Rig::open(rank, &ask())?;
+    let mine = Buf::new(64);
+    let (_mr, remotes) = rig.share(mine, REMOTE)?;
+    let at = from(&remotes, 0, 0)?;
+    // Rank 0 has the byte, rank 1 the half word, rank 2 the word.
+    let (datatype, off) = match rank.index {
+        0 => (sys::FI_UINT8, 0),
+        1 => (sys::FI_UINT16, 2),
+        _ => (sys::FI_UINT32, 4),
+    };
+    let place = AtomicTarget {
+        dest: rig.to(0),
+        addr: at.addr + off,
+        key: at.key,
+        datatype,
+        op: sys::FI_SUM,
+        context: 1,
+    };
+    let one = Ioc {
+        buf: Buf::of(&encode(datatype, 1)),
+        count: 1,
+    };
+    for _ in 0..ROUNDS {
+        rig.post(|| rig.ep.atomic(&place, one))?;
+        rig.sent(1)?;
+    }
+    if rank.index != 0 {
+        announce(&rig, rig.to(0))?;
+    } else {
+        for _ in 1..rank.count {
+            hear(&rig)?;
+        }
+        check_eq!(
+            mine.load_u64(0),
+            (ROUNDS << 32) | (ROUNDS << 16) | (ROUNDS & 0xff)
+        );
+    }
+    rig.barrier()
+}

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Memory that others may reach: registering it as the provider's mode wants it, and telling the others how it is named.
+
+use std::sync::Arc;
+
+use libfabric_sys as sys;
+
+use super::Rig;
+use crate::fi::{Buf, Fid, Mr, MrAsk};
+use crate::harness::{Fail, Outcome};
+
+/// Memory of one rank that others may reach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Remote {
+    /// The address that operations name: virtual or from zero, as the provider said.
+    pub addr: u64,
+    pub key: u64,
+    pub len: usize,
+}
+
+impl Rig<'_> {
+    /// A key nobody has used here.
+    pub fn fresh_key(&self) -> u64 {
+        let key = self.next_key.get();
+        self.next_key.set(key + 1);
+        key
+    }
+
+    /// Registers memory as the provider's mode wants it, and says how others name it.
+    ///
+    /// # Errors
+    /// A failure of any call; `NotRun` for modes no case speaks.
+    pub fn register(&self, buf: Buf, access: u64) -> Outcome<(Arc<Mr>, Remote)> {
+        let ask = MrAsk {
+            access,
+            key: self.fresh_key(),
+            flags: 0,
+        };
+        let mr = Mr::reg(&self.domain, buf, ask)?;
+        let remote = self.ready_region(&mr, buf)?;
+        Ok((mr, remote))
+    }
+
+    /// Binds and enables a region where the mode asks for it, and says how others name it.
+    ///
+    /// # Errors
+    /// A failure of any call; `NotRun` for modes no case speaks.
+    pub fn ready_region(&self, mr: &Mr, buf: Buf) -> Outcome<Remote> {
+        let mode = self.info.domain().mr_mode;
+        if mode & sys::FI_MR_RAW != 0 {
+            return Err(Fail::NotRun("raw keys".into()));
+        }
+        if mode & sys::FI_MR_ENDPOINT != 0 {
+            mr.bind(self.ep.as_ref(), 0)?;
+            mr.enable()?;
+        }
+        let absolute = mode & (sys::FI_MR_VIRT_ADDR | sys::FI_MR_BASIC) != 0;
+        let addr = if absolute { buf.addr64() } else { 0 };
+        Ok(Remote {
+            addr,
+            key: mr.key()?,
+            len: buf.len(),
+        })
+    }
+
+    /// Registers memory and exchanges how it is named; returns the region and everybody's.
+    ///
+    /// # Errors
+    /// A failure of any call.
+    pub fn share(&self, buf: Buf, access: u64) -> Outcome<(Arc<Mr>, Vec<Remote>)> {
+        let (mr, mine) = self.register(buf, access)?;
+        let all = self.exchange_remote(mine)?;
+        Ok((mr, all))
+    }
+
+    /// Exchanges how regions are named.
+    ///
+    /// # Errors
+    /// When the parent has gone.
+    pub fn exchange_remote(&self, mine: Remote) -> Outcome<Vec<Remote>> {
+        let mut bytes = Vec::new();
+        bytes.extend(mine.addr.to_le_bytes());
+        bytes.extend(mine.key.to_le_bytes());
+        bytes.extend(mine.len.to_le_bytes());
+        let parts = self.exchange(&bytes)?;
+        let word = |part: &[u8], at: usize| {
+            part.get(at..at + 8)
+                .and_then(|b| b.try_into().ok())
+                .map_or(0, u64::from_le_bytes)
+        };
+        let remote = |part: &Vec<u8>| Remote {
+            addr: word(part, 0),
+            key: word(part, 8),
+            len: usize::try_from(word(part, 16)).unwrap_or(0),
+        };
+        Ok(parts.iter().map(remote).collect())
+    }
+}

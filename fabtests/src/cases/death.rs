@@ -375,7 +375,7 @@ fn asleep_on_descriptor(rank: &Rank) -> Outcome {
     };
     rig.post(|| rig.ep.recv(Buf::new(8), rig.to(1), 5))?;
     rig.barrier()?;
-    let fd = super::wait::borrowed(rig.rx.cq.wait_fd()?)?;
+    let fd = rig.rx.cq.wait_fd()?;
     rank.step("asleep in poll");
     loop {
         match rig.rx.cq.read(1) {

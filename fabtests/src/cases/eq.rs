@@ -133,7 +133,7 @@ fn wait_woken(rank: &Rank) -> Outcome {
 fn descriptor(rank: &Rank) -> Outcome {
     let rig = rig(rank)?;
     let eq = open(&rig, 8, sys::FI_WAIT_FD)?;
-    let fd = super::wait::borrowed(eq.wait_fd()?)?;
+    let fd = eq.wait_fd()?;
     let readable = |millis: i64| -> Outcome<bool> {
         let mut fds = [PollFd::new(&fd, PollFlags::IN)];
         Ok(poll(

@@ -2,7 +2,6 @@
 //! Sleeping: blocking reads, descriptors, signals. Every case here ends only if no wake-up is ever lost; none asserts
 //! how long it takes. Mirrors fi_cq(3), fi_poll(3).
 
-use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use libfabric_sys as sys;
@@ -45,14 +44,6 @@ enum How {
     Poll,
 }
 
-/// The descriptor of an object that stays open as long as the case.
-#[expect(unsafe_code, reason = "descriptors of libfabric are bare numbers")]
-pub(crate) fn borrowed(fd: i32) -> Outcome<BorrowedFd<'static>> {
-    check!(fd >= 0, "descriptor {fd}");
-    // SAFETY: the provider keeps the descriptor open until the object is closed, which ends the case.
-    Ok(unsafe { BorrowedFd::borrow_raw(fd) })
-}
-
 fn ask(wait_obj: u32) -> Ask {
     Ask::messages(false).with(|ask| {
         ask.wait_obj = wait_obj;
@@ -70,7 +61,7 @@ fn sleep(rig: &Rig<'_>, how: How) -> Outcome<Vec<Entry>> {
             How::Poll => {
                 match rig.fabric.trywait(&[cq.as_ref()]) {
                     Ok(()) => {
-                        let fd = borrowed(cq.wait_fd()?)?;
+                        let fd = cq.wait_fd()?;
                         poll(&mut [PollFd::new(&fd, PollFlags::IN)], None)?;
                     }
                     Err(Errno::EAGAIN) => {}
@@ -232,7 +223,7 @@ fn several_queues(rank: &Rank) -> Outcome {
     let ask = Ask::messages(false).with(|ask| ask.wait_obj = sys::FI_WAIT_FD);
     let rig = Rig::open(rank, &ask)?;
     let (tx, rx) = (&rig.tx.cq, &rig.rx.cq);
-    let (tx_fd, rx_fd) = (borrowed(tx.wait_fd()?)?, borrowed(rx.wait_fd()?)?);
+    let (tx_fd, rx_fd) = (tx.wait_fd()?, rx.wait_fd()?);
     rank.step("sleeping on several queues");
     for round in 0..500 {
         let size = if round % 10 == 0 { 200_000 } else { 16 };

@@ -3,6 +3,7 @@
 #![expect(unsafe_code, reason = "operations are C functions behind pointers")]
 
 use std::ffi::{c_int, c_void};
+use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
 use std::sync::OnceLock;
 
@@ -117,13 +118,18 @@ pub trait Fid {
     /// The descriptor to poll (`FI_GETWAIT` of an object with `FI_WAIT_FD`).
     ///
     /// # Errors
-    /// The call's.
-    fn wait_fd(&self) -> Result<i32> {
+    /// The call's; `EBADF` for a number that is no descriptor.
+    fn wait_fd(&self) -> Result<BorrowedFd<'_>> {
         let mut fd = u64::MAX;
         self.control_u64(sys::FI_GETWAIT, &mut fd)?;
         // The provider wrote an int over the lower half.
         #[expect(clippy::cast_possible_truncation, reason = "the upper half was not written")]
-        Ok(fd.cast_signed() as i32)
+        let fd = fd.cast_signed() as i32;
+        if fd < 0 {
+            return Err(Errno::EBADF);
+        }
+        // SAFETY: the provider keeps the descriptor open as long as the object, which is borrowed.
+        Ok(unsafe { BorrowedFd::borrow_raw(fd) })
     }
 
     /// `fi_ops_open` of a name nobody has.

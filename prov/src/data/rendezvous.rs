@@ -612,7 +612,9 @@ impl EpState {
         let (How::Shared { block, .. } | How::Closing { block }) = m.how else {
             return;
         };
-        let Some(conn) = self.sock.conn(m.conn()) else { return };
+        let Some(conn) = self.sock.conn(m.conn()) else {
+            return;
+        };
         let claim = conn.rx_claim(block);
         claim.close();
         let end = scif::now_ns() + WITHDRAW_NS;

@@ -32,7 +32,7 @@ lists_provider() { # LIBRARY_DIRECTORY
 }
 
 conformance() { # LIBRARY_DIRECTORY
-    env FI_PROVIDER_PATH="$PROVIDER_DIR" timeout -k 10 900 "$TARGET/release/conformance" --lib "$1/libfabric.so.1" --prov "$PROVIDER"
+    env FI_PROVIDER_PATH="$PROVIDER_DIR" timeout -k 10 1500 "$TARGET/release/conformance" --lib "$1/libfabric.so.1" --prov "$PROVIDER"
 }
 
 formatted() { "${CARGO[@]}" fmt --all --check; }
@@ -82,7 +82,7 @@ for lib in debian wheel; do
     gate "conformance as an ordinary user, ${lib/debian/Debian\'s} libfabric"
     cases_of "conformance, no capabilities, 1024 descriptors" "conformance-$lib-nobody" \
         as_nobody "$TARGET/release/conformance" "${!lib}/libfabric.so.1" -- \
-        timeout -k 10 900 ./conformance --lib ./libfabric.so.1 --prov "$PROVIDER"
+        timeout -k 10 1500 ./conformance --lib ./libfabric.so.1 --prov "$PROVIDER"
     gate_end
 done
 

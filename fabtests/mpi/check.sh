@@ -37,7 +37,7 @@ for what; do
         gate_end
         ;;
     suite)
-        for stack in mpich5 debian; do
+        for stack in mpich5 debian-btl debian; do
             gate "the tests of mpi4py, $(stack_title $stack)"
             suite_jobs $stack 2 4
             gate_end

@@ -489,6 +489,10 @@ impl EpState {
             ANY
         };
         let mut flags = fi::FI_RECV | if tagged { fi::FI_TAGGED } else { fi::FI_MSG };
+        if a.flags & fi::FI_CLAIM != 0 && self.claimed.contains_key(&a.context) {
+            // A context holds one claim; a second would lose the first message.
+            return Err(fi::FI_EINVAL);
+        }
         let found = if self.settled || self.peeked {
             self.queue(tagged).match_posted(src, tag, ignore)
         } else {

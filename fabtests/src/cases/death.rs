@@ -506,8 +506,17 @@ fn by_closing(rank: &Rank) -> Outcome {
         return rank.barrier(&mut || Ok(()));
     }
     rig.barrier()?;
-    rig.failure(&rig.tx, 3, || rig.ep.send(Buf::new(8), rig.to(1), 3))?;
-    Ok(())
+    // What is sent before it is noticed may still go into what the peer left behind.
+    rank.step("sending until the close is noticed");
+    loop {
+        rig.post(|| rig.ep.send(Buf::new(8), rig.to(1), 3))?;
+        if rig
+            .wait("the send or its failure", || Ok(rig.tx.take()))?
+            .is_err()
+        {
+            return Ok(());
+        }
+    }
 }
 
 /// A program that would rather hear of every death than wait on can have its open receives fail.

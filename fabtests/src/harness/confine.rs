@@ -72,19 +72,29 @@ pub fn deny_process_vm() -> Outcome {
     }
 }
 
-/// Forks a child that only sleeps until the harness kills the group; it has every descriptor and mapping of its parent.
+/// Forks a child that only sleeps until the harness kills the group; it has every mapping of its parent, and every
+/// descriptor that no fork handler has closed. When this returns the handlers have run in the child.
 ///
 /// # Errors
-/// Those of `fork(2)`.
+/// Those of `fork(2)` and `pipe(2)`.
 pub fn fork_sleeper() -> Outcome {
-    // SAFETY: the child calls nothing but pause(2), so no lock another thread held at the fork matters to it.
+    let (here, there) = rustix::pipe::pipe()?;
+    // SAFETY: the child calls nothing but write(2) and pause(2), so no lock another thread held at the fork matters.
     match unsafe { libc::fork() } {
         -1 => Err(std::io::Error::last_os_error().into()),
-        0 => loop {
-            // SAFETY: pause(2) takes no argument and touches no memory.
-            unsafe { libc::pause() };
-        },
-        _ => Ok(()),
+        0 => {
+            // Nobody could be told of a failure; the parent would wait in vain, which the watchdog reports.
+            let _ = rustix::io::write(&there, &[1]);
+            loop {
+                // SAFETY: pause(2) takes no argument and touches no memory.
+                unsafe { libc::pause() };
+            }
+        }
+        _ => {
+            let mut byte = [0_u8; 1];
+            rustix::io::read(&here, &mut byte[..])?;
+            Ok(())
+        }
     }
 }
 

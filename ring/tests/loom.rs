@@ -132,7 +132,10 @@ mod models {
             executions += n;
             failed += usize::from(!ok);
         }
-        println!("loom models: {} passed, {failed} failed, in {executions} executions", ran - failed);
+        println!(
+            "loom models: {} passed, {failed} failed, in {executions} executions",
+            ran - failed
+        );
         if ran == 0 || failed > 0 {
             ExitCode::FAILURE
         } else {

@@ -250,11 +250,16 @@ impl EpState {
 /// The bytes of a scatter list, gathered into one vector.
 pub(crate) fn gather(iov: &[Mem]) -> Vec<u8> {
     let mut out = vec![0; scif_ring::copy::total_len(iov)];
+    gather_into(iov, &mut out);
+    out
+}
+
+/// The same, as far as they fit into `out`.
+pub(crate) fn gather_into(iov: &[Mem], out: &mut [u8]) {
     let mut at = 0;
     for piece in iov {
         if let Some(to) = out.get_mut(at..) {
             at += piece.copy_to_slice(to);
         }
     }
-    out
 }

@@ -181,14 +181,13 @@ impl EpState {
             return Tried::Sent;
         }
         if op.write {
-            self.push_write(peer, conn, id, op)
+            self.push_write(conn, id, op)
         } else {
             self.push_read(peer, conn, id, op)
         }
     }
 
-    fn push_write(&mut self, peer: u32, conn: ConnId, id: u64, op: &mut RmaOp) -> Tried {
-        let _ = peer;
+    fn push_write(&mut self, conn: ConnId, id: u64, op: &mut RmaOp) -> Tried {
         let Some(c) = self.sock.conn(conn) else {
             return Tried::Later;
         };

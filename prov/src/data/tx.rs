@@ -12,7 +12,7 @@ use scif_ring::{BODY_MAX, HEAD_MAX};
 use super::atomic::AtomicOp;
 use super::iov::Iov;
 use super::ops::{OutOp, What};
-use super::peer::{Peer, gather};
+use super::peer::{Peer, gather, gather_into};
 use super::rendezvous::BOTH_SIDES_MIN;
 use super::rma::RmaOp;
 use super::wire::{self, Head};
@@ -39,17 +39,7 @@ impl Source<'_> {
     #[inline]
     fn copy_to(&self, out: &mut [u8]) {
         match self {
-            Source::User([one]) => {
-                one.copy_to_slice(out);
-            }
-            Source::User(iov) => {
-                let mut at = 0;
-                for piece in *iov {
-                    if let Some(to) = out.get_mut(at..) {
-                        at += piece.copy_to_slice(to);
-                    }
-                }
-            }
+            Source::User(iov) => gather_into(iov, out),
             Source::Copied(bytes) => out.copy_from_slice(bytes),
         }
     }

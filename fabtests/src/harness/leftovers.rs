@@ -39,10 +39,7 @@ impl Before {
                 .file_name()
                 .map(|name| name.to_string_lossy().into_owned())
                 .unwrap_or_default();
-            let numbers: Vec<u32> = name
-                .split(|c: char| !c.is_ascii_digit())
-                .filter_map(|n| n.parse().ok())
-                .collect();
+            let numbers: Vec<u32> = numbers_in(&name).collect();
             let of_ours = numbers.iter().any(|n| pids.contains(n));
             let of_others = numbers
                 .iter()
@@ -64,6 +61,13 @@ impl Before {
     }
 }
 
+/// The numbers that stand alone in a file's name. Groups of digits in a name joined by hyphens are none: they are random in
+/// the universally unique ones.
+fn numbers_in(name: &str) -> impl Iterator<Item = u32> {
+    name.split(|c: char| !c.is_ascii_alphanumeric() && c != '-')
+        .filter_map(|word| word.parse().ok())
+}
+
 /// Collects what is left of a killed group: orphans of its leader have become children of this process.
 pub fn reap(group: Pid) {
     while let Ok(Some(_)) | Err(rustix::io::Errno::INTR) = waitpgid(group, WaitOptions::empty()) {}
@@ -78,4 +82,15 @@ fn listing(place: &Path) -> Vec<PathBuf> {
         .filter(|entry| entry.metadata().is_ok_and(|meta| meta.uid() == me))
         .map(|entry| entry.path())
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::numbers_in;
+
+    #[test]
+    fn a_process_number_stands_alone() {
+        assert_eq!(numbers_in("fi_shm:4841_0.lock").collect::<Vec<_>>(), [4841, 0]);
+        assert_eq!(numbers_in("tool_01a91359-d919-4841-8068-c27a88d853e1").count(), 0);
+    }
 }

@@ -6,8 +6,8 @@
 //!
 //! * `peer`: who we talk to, and over which connection
 //! * `tx`: messages out, and operations that wait for room
-//! * `rx`, `matching`: messages in, and the receives they meet
-//! * `rendezvous`: large messages, copied once, by either side or both
+//! * `rx`, `matching`, `peek`: messages in, and the receives they meet
+//! * `rendezvous`, `streams`: large messages, copied once, by either side or both, or through the ring
 //! * `rma`, `atomic`: one-sided operations, as initiator and as target
 //! * `progress`: the polling loop, link events, deaths
 //!
@@ -17,12 +17,14 @@ mod atomic;
 mod iov;
 mod matching;
 mod ops;
+mod peek;
 mod peer;
 mod progress;
 mod rendezvous;
 mod rma;
 mod rx;
 mod stats;
+mod streams;
 mod tx;
 mod wire;
 

@@ -12,7 +12,7 @@ use scif::{ConnId, Error, PortId};
 use scif_ring::copy::Mem;
 
 use super::matching::ANY;
-use super::rendezvous::OutStream;
+use super::streams::OutStream;
 use super::tx::TxOp;
 use super::wire::Head;
 use super::{Env, EpState, Errno, Live};

@@ -4,15 +4,13 @@
 //! The receiver decides how. It reads the sender's pages directly if the kernel lets it. If the sender gave a claim block, the
 //! receiver offers its buffer there and both take parts of the message, the sender from the front, the receiver from the
 //! back; a part is copied within the call that took it, and the receive completes when no taken part is open. Where direct
-//! access fails, the receiver asks for the payload through the ring (`CTS`), and the sender streams it.
+//! access fails, the receiver asks for the payload through the ring (`CTS`), and the sender streams it (`streams`).
 
 use libfabric_sys as fi;
 use scif::{Access, AccessError, ConnId, RemoteMem};
-use scif_ring::BODY_MAX;
-use scif_ring::copy::{Mem, copy_iov, total_len};
+use scif_ring::copy::Mem;
 
-use super::ops::What;
-use super::rx::{Arrival, Nonsense, Target, sub_iov};
+use super::rx::{Arrival, Target, sub_iov};
 use super::wire::{self, Head, Words};
 use super::{Env, EpState};
 
@@ -126,7 +124,7 @@ impl Rts {
 }
 
 #[derive(Debug)]
-enum How {
+pub(super) enum How {
     /// This side copies alone.
     Alone { done: usize },
     /// Both sides take parts.
@@ -146,12 +144,12 @@ enum How {
 /// A matched large message on its way into its buffer.
 #[derive(Debug)]
 pub(crate) struct Incoming {
-    target: Target,
-    arrival: Arrival,
+    pub(super) target: Target,
+    pub(super) arrival: Arrival,
     rts: Rts,
-    want: usize,
-    how: How,
-    stamp: u32,
+    pub(super) want: usize,
+    pub(super) how: How,
+    pub(super) stamp: u32,
 }
 
 impl Incoming {
@@ -162,25 +160,11 @@ impl Incoming {
     pub(crate) fn conn(&self) -> ConnId {
         self.rts.conn()
     }
-}
 
-/// A payload leaving through the ring, a piece at a time.
-#[derive(Debug)]
-pub(crate) enum OutStream {
-    /// What a `CTS` asked for: from the buffers of operation `op`.
-    Message {
-        op: u64,
-        receive: u64,
-        done: usize,
-        want: usize,
-    },
-    /// What a `READ` asked for: a snapshot, so that later writes keep their order.
-    Read {
-        op: u64,
-        offset: u64,
-        bytes: Box<[u8]>,
-        done: usize,
-    },
+    /// The sender's number for it.
+    pub(super) fn op(&self) -> u64 {
+        self.rts.op
+    }
 }
 
 /// What one step of an incoming message came to.
@@ -246,24 +230,6 @@ impl EpState {
         }
     }
 
-    /// Number by which the sender's stream finds incoming message `index`.
-    fn receive_number(index: u32, stamp: u32) -> u64 {
-        u64::from(stamp) << 32 | u64::from(index)
-    }
-
-    fn ask_for_stream(&mut self, index: u32) {
-        let Some(m) = self.incoming.get_mut(index) else {
-            return;
-        };
-        m.how = How::Streaming { done: 0 };
-        let head = Head::new()
-            .word(m.rts.op)
-            .word(Self::receive_number(index, m.stamp))
-            .word(m.want as u64);
-        let peer = m.arrival.peer;
-        self.control(peer, wire::CTS, head, &[]);
-    }
-
     /// Copies what can be copied, oldest message first, within the budget of one call.
     pub(crate) fn run_incoming(&mut self, env: &mut Env<'_>) {
         let mut budget = BUDGET;
@@ -281,7 +247,7 @@ impl EpState {
         }
     }
 
-    fn end_incoming(&mut self, env: &mut Env<'_>, at: usize, index: u32, err: i32) {
+    pub(super) fn end_incoming(&mut self, env: &mut Env<'_>, at: usize, index: u32, err: i32) {
         self.incoming_order.remove(at);
         let Some(m) = self.incoming.remove(index) else {
             return;
@@ -468,127 +434,6 @@ impl EpState {
             }
         }
         true
-    }
-
-    /// The receiver wants operation `id` through the ring.
-    pub(crate) fn on_cts(&mut self, peer: u32, id: u64, receive: u64, want: u64) -> Result<(), Nonsense> {
-        let Some(op) = self.ops.get_mut(id) else {
-            return Ok(());
-        };
-        let want = usize::try_from(want).map_err(|_| Nonsense)?;
-        // Only what was announced: the buffers of a read or a fetch are not the peer's to see.
-        if op.peer != peer
-            || !matches!(op.what, What::Message | What::Tagged)
-            || want > op.len
-            || total_len(op.iov.as_slice()) != op.len
-        {
-            return Err(Nonsense);
-        }
-        if let Some(p) = self.peers.get_mut(peer as usize) {
-            p.streams.push_back(OutStream::Message {
-                op: id,
-                receive,
-                done: 0,
-                want,
-            });
-            self.make_busy(peer);
-        }
-        Ok(())
-    }
-
-    /// A piece of a payload asked for by us.
-    pub(crate) fn on_stream(
-        &mut self,
-        env: &mut Env<'_>,
-        peer: u32,
-        receive: u64,
-        offset: u64,
-        body: Mem,
-    ) -> Result<(), Nonsense> {
-        let index = u32::try_from(receive & u64::from(u32::MAX)).unwrap_or(u32::MAX);
-        let Some(m) = self.incoming.get_mut(index) else {
-            return Ok(());
-        };
-        if u64::from(m.stamp) != receive >> 32 || m.arrival.peer != peer {
-            return Ok(());
-        }
-        let How::Streaming { done } = &mut m.how else {
-            return Err(Nonsense);
-        };
-        if offset != *done as u64 || body.len() > m.want - *done {
-            return Err(Nonsense);
-        }
-        copy_iov(m.target.iov.as_slice(), *done, &[body], 0, body.len());
-        *done += body.len();
-        if *done == m.want
-            && let Some(at) = self.incoming_order.iter().position(|i| *i == index)
-        {
-            self.end_incoming(env, at, index, 0);
-        }
-        Ok(())
-    }
-
-    /// Pushes pieces of the oldest stream to `peer`. True when something was pushed.
-    pub(crate) fn flush_streams(&mut self, peer: u32, conn: ConnId) -> bool {
-        let mut pushed = false;
-        loop {
-            let Some(p) = self.peers.get_mut(peer as usize) else {
-                return pushed;
-            };
-            let Some(stream) = p.streams.front_mut() else {
-                return pushed;
-            };
-            let Some(c) = self.sock.conn(conn) else {
-                return pushed;
-            };
-            let (sent, finished) = match stream {
-                OutStream::Message {
-                    op,
-                    receive,
-                    done,
-                    want,
-                } => match self.ops.get_mut(*op) {
-                    None => (Ok(0), true),
-                    Some(out) => {
-                        let n = (*want - *done).min(BODY_MAX);
-                        let head = Head::new().word(*receive).word(*done as u64);
-                        let sent = c
-                            .tx()
-                            .push(wire::STREAM, head.as_slice(), out.iov.as_slice(), *done, n);
-                        if sent.is_ok() {
-                            *done += n;
-                        }
-                        (sent.map(|()| n), *done == *want)
-                    }
-                },
-                OutStream::Read {
-                    op,
-                    offset,
-                    bytes,
-                    done,
-                } => {
-                    let n = (bytes.len() - *done).min(BODY_MAX);
-                    let head = Head::new().word(*op).word(*offset + *done as u64);
-                    let piece = bytes.get(*done..*done + n).unwrap_or_default();
-                    let sent = c.tx().push_slice(wire::READ_DATA, head.as_slice(), piece);
-                    if sent.is_ok() {
-                        *done += n;
-                    }
-                    (sent.map(|()| n), *done == bytes.len())
-                }
-            };
-            match sent {
-                Ok(n) => {
-                    pushed = true;
-                    self.stats.ring.add(n);
-                    c.notify();
-                }
-                Err(_) => return pushed,
-            }
-            if finished {
-                p.streams.pop_front();
-            }
-        }
     }
 
     /// Drops what is being fetched over a connection that is gone; the receives end with `err`.

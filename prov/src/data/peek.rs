@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Looking at messages before receiving them: `FI_PEEK`, `FI_CLAIM`, `FI_DISCARD`. Mirrors fi_tagged(3).
+//!
+//! Not about receives that wait for their message (`rx`).
+
+use libfabric_sys as fi;
+use scif_ring::copy::total_len;
+
+use super::iov::Iov;
+use super::matching::{ANY, Arrived, Payload};
+use super::rx::{Arrival, Target};
+use super::wire::{self, Head};
+use super::{Env, EpState, Errno, RecvArgs};
+use crate::cq::{Completion, CqError};
+
+impl EpState {
+    /// The answer is always a completion or an error entry.
+    ///
+    /// The first peek after something completed finds nothing. Programs that probe look at queues of their own and at ours in
+    /// turn, and some receive from any source what they probed (the graph constructors of MPICH do): what a peek shows must not be
+    /// ahead of those other queues, and a program looks at them whenever a peek has found nothing or a read was empty.
+    pub(crate) fn post_peek(&mut self, env: &mut Env<'_>, a: &RecvArgs<'_>) -> Result<(), Errno> {
+        let tagged = a.tag.is_some();
+        let (tag, ignore) = a.tag.unwrap_or((0, u64::MAX));
+        if a.flags & fi::FI_PEEK == 0 {
+            let Some(m) = self.claimed.remove(&a.context) else {
+                return Err(fi::FI_EINVAL);
+            };
+            let discard = a.flags & fi::FI_DISCARD != 0;
+            let iov = Iov::new(if discard { &[] } else { a.iov });
+            let room = if discard { m.len } else { total_len(a.iov) };
+            let target = Target {
+                tagged,
+                iov,
+                room,
+                context: a.context,
+                flags: a.flags,
+                multi: None,
+            };
+            if discard {
+                self.discard(env, &target, &m);
+            } else {
+                self.receive_unexpected(env, target, m);
+            }
+            return Ok(());
+        }
+        let src = if self.cfg.directed && a.src != fi::FI_ADDR_UNSPEC {
+            self.peer_of(env, a.src)?
+        } else {
+            ANY
+        };
+        let mut flags = fi::FI_RECV | if tagged { fi::FI_TAGGED } else { fi::FI_MSG };
+        if a.flags & fi::FI_CLAIM != 0 && self.claimed.contains_key(&a.context) {
+            // A context holds one claim; a second would lose the first message.
+            return Err(fi::FI_EINVAL);
+        }
+        let found = if self.settled || self.peeked {
+            self.queue(tagged).match_posted(src, tag, ignore)
+        } else {
+            None
+        };
+        let Some(at) = found else {
+            if let Some(cq) = self.cfg.rx_cq.and_then(|c| env.cqs.get_mut(c)) {
+                cq.error(CqError {
+                    c: Completion {
+                        context: a.context,
+                        flags,
+                        len: 0,
+                        buf: 0,
+                        data: 0,
+                        tag,
+                        src: fi::FI_ADDR_NOTAVAIL,
+                    },
+                    err: fi::FI_ENOMSG,
+                    prov_errno: -fi::FI_ENOMSG,
+                    olen: 0,
+                    err_data: Vec::new(),
+                });
+            }
+            // Who only peeks never reads an empty queue, and so never makes progress by reading.
+            self.progress(env);
+            self.peeked = true;
+            return Ok(());
+        };
+        if a.flags & fi::FI_DISCARD != 0 {
+            if let Some(m) = self.queue(tagged).unexpected.remove(at) {
+                let target = Target {
+                    tagged,
+                    iov: Iov::new(&[]),
+                    room: m.len,
+                    context: a.context,
+                    flags: a.flags,
+                    multi: None,
+                };
+                self.discard(env, &target, &m);
+            }
+            return Ok(());
+        }
+        let Some((peer, len, data, tag)) = self
+            .queue(tagged)
+            .unexpected
+            .get_mut(at)
+            .map(|m| (m.peer, m.len, m.data, m.tag))
+        else {
+            return Ok(());
+        };
+        if data.is_some() {
+            flags |= fi::FI_REMOTE_CQ_DATA;
+        }
+        if a.flags & fi::FI_CLAIM != 0
+            && let Some(m) = self.queue(tagged).unexpected.remove(at)
+        {
+            self.claimed.insert(a.context, m);
+        }
+        let src = self.source_of(env, peer);
+        if let Some(cq) = self.cfg.rx_cq.and_then(|c| env.cqs.get_mut(c)) {
+            cq.success(Completion {
+                context: a.context,
+                flags,
+                len,
+                buf: 0,
+                data: data.unwrap_or(0),
+                tag,
+                src,
+            });
+        }
+        Ok(())
+    }
+
+    /// Drops a message's payload; its sender completes, the caller gets a completion with the message's length.
+    fn discard(&mut self, env: &mut Env<'_>, target: &Target, m: &Arrived) {
+        match &m.payload {
+            Payload::Here(_) => {
+                if let Some(id) = m.ack {
+                    self.control(m.peer, wire::ACK, Head::new().word(id).word(0), &[]);
+                }
+            }
+            Payload::There(rts) => self.control(m.peer, wire::FIN, Head::new().word(rts.op()).word(0), &[]),
+        }
+        let arrival = Arrival {
+            peer: m.peer,
+            tag: m.tag,
+            data: m.data,
+            len: m.len,
+        };
+        self.complete_recv(env, target, &arrival, m.len, 0);
+    }
+}

@@ -12,6 +12,7 @@ pub mod driver;
 pub mod leftovers;
 pub mod rank;
 pub mod rng;
+pub mod seccomp;
 
 pub use case::{Case, Fail, Outcome, case};
 pub use rank::Rank;

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Takes system calls away from a process and all it will start, as a container's profile does: from now on, or from
+//! when a supervisor says so.
+//!
+//! A filter denies with EPERM and stays for the life of the process (seccomp(2), seccomp_unotify(2)).
+#![expect(unsafe_code, reason = "seccomp has no safe wrapper")]
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use super::{Fail, Outcome};
+
+/// Groups of calls that profiles are known to withhold, each under one name.
+pub const GROUPS: &[(&str, &[libc::c_long])] = &[
+    (
+        "process_vm",
+        &[libc::SYS_process_vm_readv, libc::SYS_process_vm_writev],
+    ),
+    (
+        "pidfd",
+        &[
+            libc::SYS_pidfd_open,
+            libc::SYS_pidfd_getfd,
+            libc::SYS_pidfd_send_signal,
+        ],
+    ),
+    ("membarrier", &[libc::SYS_membarrier]),
+    ("userfaultfd", &[libc::SYS_userfaultfd]),
+    ("ptrace", &[libc::SYS_ptrace]),
+];
+
+/// The calls of a group.
+#[must_use]
+pub fn group(name: &str) -> Option<&'static [libc::c_long]> {
+    GROUPS
+        .iter()
+        .find(|(known, _)| *known == name)
+        .map(|(_, calls)| *calls)
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "every code of BPF has 16 bits")]
+const fn stmt(code: u32, k: u32) -> libc::sock_filter {
+    libc::sock_filter {
+        code: code as u16,
+        jt: 0,
+        jf: 0,
+        k,
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "every code of BPF has 16 bits")]
+const fn skip_unless(k: u32, jf: u8) -> libc::sock_filter {
+    libc::sock_filter {
+        code: (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16,
+        jt: 0,
+        jf,
+        k,
+    }
+}
+
+/// Installs a filter that answers the calls with `verdict` and lets all others pass.
+fn install(calls: &[libc::c_long], verdict: u32, flags: libc::c_ulong) -> Outcome<libc::c_long> {
+    let mut filter = vec![stmt(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0)];
+    for &call in calls {
+        filter.push(skip_unless(u32::try_from(call).map_err(Fail::here)?, 1));
+        filter.push(stmt(libc::BPF_RET | libc::BPF_K, verdict));
+    }
+    filter.push(stmt(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW));
+    rustix::thread::set_no_new_privs(true)?;
+    let prog = libc::sock_fprog {
+        len: u16::try_from(filter.len()).map_err(Fail::here)?,
+        filter: filter.as_mut_ptr(),
+    };
+    // SAFETY: `prog` and the filter it points to live until the call returns, and the kernel copies them.
+    let rc = unsafe {
+        libc::syscall(
+            libc::SYS_seccomp,
+            libc::SECCOMP_SET_MODE_FILTER,
+            flags,
+            &raw const prog,
+        )
+    };
+    if rc < 0 {
+        return Err(Fail::here(format_args!(
+            "seccomp: {}",
+            std::io::Error::last_os_error()
+        )));
+    }
+    Ok(rc)
+}
+
+/// From here on every thread of this process, and whatever it starts, gets EPERM from these calls.
+///
+/// # Errors
+/// When the kernel refuses the filter.
+pub fn deny(calls: &[libc::c_long]) -> Outcome {
+    let verdict = libc::SECCOMP_RET_ERRNO | libc::EPERM.unsigned_abs();
+    install(calls, verdict, libc::SECCOMP_FILTER_FLAG_TSYNC)?;
+    Ok(())
+}
+
+/// From here on this thread, and whatever it starts, asks what is returned before each of these calls.
+///
+/// # Errors
+/// When the kernel refuses the filter.
+pub fn supervise(calls: &[libc::c_long]) -> Outcome<Questions> {
+    let fd = install(
+        calls,
+        libc::SECCOMP_RET_USER_NOTIF,
+        libc::SECCOMP_FILTER_FLAG_NEW_LISTENER,
+    )?;
+    let fd = i32::try_from(fd).map_err(Fail::here)?;
+    // SAFETY: with NEW_LISTENER the call returns a new descriptor, which nobody else knows of yet.
+    Ok(Questions(unsafe { OwnedFd::from_raw_fd(fd) }))
+}
+
+/// Calls that wait for permission. Once dropped, the calls fail with ENOSYS.
+#[derive(Debug)]
+pub struct Questions(OwnedFd);
+
+impl AsFd for Questions {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Questions {
+    /// Answers one call, waiting for it: it is made, or fails with EPERM. Whose caller has died needs no answer.
+    ///
+    /// # Errors
+    /// Those of `ioctl(2)`.
+    pub fn answer(&self, permitted: bool) -> Outcome {
+        // SAFETY: all its fields are integers; the kernel wants them zero.
+        let mut asked: libc::seccomp_notif = unsafe { std::mem::zeroed() };
+        // SAFETY: the structure is the one this request fills, and lives until the call returns.
+        let rc = unsafe { libc::ioctl(self.0.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_RECV, &raw mut asked) };
+        if rc < 0 {
+            return gone_or_failed();
+        }
+        let mut answer = libc::seccomp_notif_resp {
+            id: asked.id,
+            val: 0,
+            error: if permitted { 0 } else { -libc::EPERM },
+            flags: u32::from(permitted),
+        };
+        // SAFETY: the structure is the one this request reads, and lives until the call returns.
+        let rc = unsafe {
+            libc::ioctl(
+                self.0.as_raw_fd(),
+                libc::SECCOMP_IOCTL_NOTIF_SEND,
+                &raw mut answer,
+            )
+        };
+        if rc < 0 { gone_or_failed() } else { Ok(()) }
+    }
+}
+
+// The one flag of an answer; the field is narrower than libc's constant.
+const _: () = assert!(libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE == 1);
+
+fn gone_or_failed() -> Outcome {
+    let error = std::io::Error::last_os_error();
+    match error.raw_os_error() {
+        Some(libc::ENOENT | libc::EINTR) => Ok(()),
+        _ => Err(error.into()),
+    }
+}

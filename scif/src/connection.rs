@@ -156,6 +156,12 @@ impl Connection {
         self.life.pid()
     }
 
+    /// The process at the other end for ever: its pid and when it started. Zeros where that cannot be seen.
+    #[must_use]
+    pub fn peer_process(&self) -> (i32, u64) {
+        (self.life.pid(), self.life.start().unwrap_or(0))
+    }
+
     /// Whether both sides know each other: keys and memory of the peer can be used. Records can be pushed before.
     #[inline]
     #[must_use]
@@ -331,5 +337,10 @@ impl Connection {
     /// seen; the socket then is the only proof.
     pub fn alive(&mut self) -> bool {
         self.life.alive()
+    }
+
+    /// The same as of this call.
+    pub fn alive_now(&mut self) -> bool {
+        self.life.alive_now()
     }
 }

@@ -20,6 +20,8 @@ use crate::transport::{Farewell, Port, Shown, Writers};
 
 /// Changes taken from one connection per call, so that a peer that floods us cannot hold us.
 const CHANGES_PER_CALL: usize = 16;
+/// Changes taken from one connection when it is asked for alone: more wake-ups than fit into a socket's buffer.
+const HEAR_AT_ONCE: usize = 512;
 
 /// What happened to a connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -143,6 +145,28 @@ impl Endpoint {
             restless.append(&mut self.restless);
             self.restless = restless;
         }
+    }
+
+    /// Takes what has arrived for one connection, as `poll_links` does for all.
+    pub fn hear(&mut self, id: ConnId, out: &mut Vec<LinkEvent>) {
+        if self.forked() {
+            return;
+        }
+        let before = out.len();
+        for _ in 0..HEAR_AT_ONCE.div_ceil(CHANGES_PER_CALL) {
+            self.take_changes(id, out);
+            if out.len() > before {
+                return;
+            }
+        }
+    }
+
+    /// The process that listens at `port` now, as the kernel says; `None` where nobody does or it cannot be told.
+    pub fn listener(&mut self, port: PortId) -> Option<i32> {
+        if self.forked() {
+            return None;
+        }
+        self.port.listener(port).filter(|pid| *pid > 0)
     }
 
     fn adopt(&mut self, opened: crate::transport::Opened, out: &mut Vec<LinkEvent>) {

@@ -37,5 +37,6 @@ pub use error::{Error, Reason, Refusal, Result, Scope};
 pub use keys::{Exports, SharedKeys};
 pub use memory::{Access, AccessError, PeerMemory, RemoteMem};
 pub use node::{Node, TransportKind};
+pub use sys::fork::Maker;
 pub use sys::time::{cpu_relax_or_yield, now_ns};
 pub use waiter::Waiter;

@@ -51,14 +51,18 @@ impl Life {
 
     /// Whether it still runs, at most a millisecond ago. Once dead, always dead.
     pub(crate) fn alive(&mut self) -> bool {
-        let Some(start) = self.start else {
-            return !self.ended;
-        };
-        let now = now_ns();
-        if self.ended || now.wrapping_sub(self.looked_ns) < FRESH_NS {
+        if self.ended || now_ns().wrapping_sub(self.looked_ns) < FRESH_NS {
             return !self.ended;
         }
-        self.looked_ns = now;
+        self.alive_now()
+    }
+
+    /// Whether it still runs, as of this call.
+    pub(crate) fn alive_now(&mut self) -> bool {
+        let (Some(start), false) = (self.start, self.ended) else {
+            return !self.ended;
+        };
+        self.looked_ns = now_ns();
         self.ended = match process::look(self.pid) {
             Sight::Seen(stat) => stat.ended || stat.start != start,
             Sight::Gone => true,
@@ -86,6 +90,11 @@ mod tests {
         }
         child.wait().unwrap();
         assert!(!life.alive());
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let mut life = Life::of(child.id().cast_signed());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!life.alive_now(), "the last answer still held");
         assert!(Life::of(0).alive(), "invisible is not dead");
     }
 }

@@ -123,6 +123,26 @@ pub(crate) fn generation() -> u64 {
     FORKS.get_relaxed()
 }
 
+/// The process that made an object. To a forked child the objects of its parent are of no use.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Maker(u64);
+
+impl Maker {
+    /// This process.
+    #[must_use]
+    pub fn here() -> Maker {
+        Maker(generation())
+    }
+
+    /// Whether this is a forked child of the maker. Known once the engine has shared memory or opened a socket: before
+    /// that there is nothing that a child could spoil.
+    #[inline]
+    #[must_use]
+    pub fn is_ancestor(self) -> bool {
+        self.0 != generation()
+    }
+}
+
 /// A descriptor that ends with this process and with its owner, and is closed in a forked child.
 #[derive(Debug)]
 pub(crate) struct PrivateFd {

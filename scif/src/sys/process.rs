@@ -46,7 +46,7 @@ pub(crate) fn last_errno() -> Errno {
 pub(crate) fn look(pid: i32) -> Sight {
     match fs::read(format!("/proc/{pid}/stat")) {
         Ok(text) => parse_stat(&text).map_or(Sight::Hidden, Sight::Seen),
-        Err(e) if e.raw_os_error() == Some(libc::ESRCH) => Sight::Gone,
+        Err(e) if e.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => Sight::Gone,
         // With hidepid or without /proc the file is missing for the living as well; ourselves tell which.
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
             match rustix::process::Pid::from_raw(pid).map(rustix::process::test_kill_process) {

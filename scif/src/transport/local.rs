@@ -266,6 +266,12 @@ impl Port for LocalPort {
         Some(self.opened(from, Side::Acceptor, segment, pipe, Some(remote)))
     }
 
+    fn listener(&mut self, port: PortId) -> Option<i32> {
+        let doors = lock(&self.local.doors);
+        let door = doors.get(&port.port).filter(|_| port.node == self.id.node)?;
+        door.upgrade().map(|_| process::pid())
+    }
+
     fn wait_fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }

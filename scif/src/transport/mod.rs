@@ -69,6 +69,9 @@ pub(crate) trait Port: Debug + Send {
     /// A request that cannot be accepted is answered and passed over.
     fn accept(&mut self, id: ConnId) -> Option<Opened>;
 
+    /// Who listens at `port` now; 0 for a process that cannot be seen from here.
+    fn listener(&mut self, port: PortId) -> Option<i32>;
+
     /// Readable when `poll` would find something.
     fn wait_fd(&self) -> BorrowedFd<'_>;
 }

@@ -443,6 +443,14 @@ impl Port for SoftPort {
         }
     }
 
+    fn listener(&mut self, port: PortId) -> Option<i32> {
+        let addr = self.soft.names.listener(port).ok()?;
+        // Without a name of its own, so that it is not taken for a peer.
+        let socket = self.soft.with_descriptor(unix::socket).ok()?;
+        unix::connect(&socket, &addr).ok()?;
+        unix::credentials(&socket).ok().map(|who| who.pid)
+    }
+
     fn wait_fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }

@@ -11,6 +11,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
 use libfabric_sys as fi;
+use scif::Maker;
 
 use crate::domain::{Domain, DomainShared};
 use crate::entry::{self, Errno};
@@ -76,6 +77,7 @@ impl CntrState {
 pub(crate) struct Cntr {
     fid: fi::fid_cntr,
     dom: Arc<DomainShared>,
+    maker: Maker,
     index: u32,
 }
 
@@ -209,6 +211,7 @@ impl Cntr {
                 ops: &raw const OPS,
             },
             dom: Arc::clone(dom),
+            maker: Maker::here(),
             index,
         }))
     }
@@ -259,6 +262,7 @@ impl Cntr {
     }
 
     fn wait(&self, threshold: u64, timeout: c_int) -> Result<(), Errno> {
+        entry::made_here(self.maker)?;
         let errors = {
             let mut st = self.dom.gate.lock();
             let state = st.cntrs.get(self.index).ok_or(fi::FI_EINVAL)?;

@@ -15,9 +15,38 @@ use std::sync::Once;
 
 use libfabric_sys as fi;
 use libfabric_sys::fid;
+use scif::Maker;
 
 /// A positive `FI_E*` number. C sees it negated.
 pub(crate) type Errno = c_int;
+
+/// Refuses a call in a forked child on what its parent has made: the rings, the bell and the lock are the parent's. Asked
+/// before the lock is taken, which a thread that the child does not have may hold.
+///
+/// # Errors
+/// `FI_EOPBADSTATE`, said once.
+#[inline]
+pub(crate) fn made_here(maker: Maker) -> Result<(), Errno> {
+    if maker.is_ancestor() {
+        return Err(inherited());
+    }
+    Ok(())
+}
+
+#[cold]
+fn inherited() -> Errno {
+    static SAID: Once = Once::new();
+    SAID.call_once(|| {
+        crate::log::warn(
+            crate::log::Subsys::EpCtrl,
+            format_args!(
+                "process {} is a forked child: endpoints and queues of its parent cannot be used here",
+                std::process::id()
+            ),
+        );
+    });
+    fi::FI_EOPBADSTATE
+}
 
 /// What a thunk that returns `int` may succeed with.
 pub(crate) trait Status {

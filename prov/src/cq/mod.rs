@@ -20,7 +20,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use libfabric_sys as fi;
-use scif::{Waiter, cpu_relax_or_yield};
+use scif::{Maker, Waiter, cpu_relax_or_yield};
 use scif_ring::counter::Flag;
 
 use crate::domain::{Domain, DomainShared, DomainState};
@@ -39,6 +39,7 @@ const EMPTY_READS: u32 = 100;
 pub(crate) struct Cq {
     fid: fi::fid_cq,
     dom: Arc<DomainShared>,
+    maker: Maker,
     index: u32,
     format: Format,
     obj: WaitObj,
@@ -314,6 +315,7 @@ impl Cq {
                 ops: &raw const OPS,
             },
             dom: Arc::clone(dom),
+            maker: Maker::here(),
             index,
             format,
             obj,
@@ -350,6 +352,7 @@ impl Cq {
 
     #[inline]
     fn read(&self, out: &Entries) -> Result<isize, Errno> {
+        entry::made_here(self.maker)?;
         let empty = {
             let mut guard = self.dom.gate.lock();
             let st = &mut *guard;
@@ -390,6 +393,7 @@ impl Cq {
     }
 
     fn sread(&self, out: &Entries, cond: usize, timeout: c_int) -> Result<isize, Errno> {
+        entry::made_here(self.maker)?;
         if self.obj == WaitObj::None {
             return Err(fi::FI_ENOSYS);
         }
@@ -445,6 +449,7 @@ impl Cq {
     /// Fills `e` with the error that is next. `room`: bytes behind the `err_data` the caller passed; with none, `e` gets a
     /// buffer of ours that lives until the next call. Gives the bytes to copy to the caller's buffer.
     fn take_error(&self, e: &mut fi::fi_cq_err_entry, room: usize) -> Result<Option<Vec<u8>>, Errno> {
+        entry::made_here(self.maker)?;
         let mut st = self.dom.gate.lock();
         let cq = st.cqs.get_mut(self.index).ok_or(fi::FI_EINVAL)?;
         cq.lent = Vec::new();

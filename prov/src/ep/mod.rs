@@ -26,6 +26,7 @@ use std::sync::Arc;
 
 use libfabric_sys as fi;
 use libfabric_sys::{fid, fid_ep, fid_t};
+use scif::Maker;
 use scif_ring::Count;
 
 use crate::attr;
@@ -37,6 +38,7 @@ use post::{RX_OP_FLAGS, TX_OP_FLAGS};
 /// What an endpoint and its aliases share.
 struct Core {
     dom: Arc<DomainShared>,
+    maker: Maker,
     /// Index of its state in [`crate::domain::DomainState::eps`]; changes with the name, before it is enabled.
     idx: Count,
     /// The IP address in its name.
@@ -353,6 +355,7 @@ impl Ep {
         let idx = dom.add_ep(EpState::new(cfg, sock))?;
         let core = Core {
             dom: Arc::clone(dom),
+            maker: Maker::here(),
             idx: Count::new(u64::from(idx)),
             ip: Count::new(u64::from(name::ip_of(src).to_bits())),
             inject_size,

@@ -284,6 +284,7 @@ impl Ep {
     /// `FI_EINVAL` when it is injected and too large, and those of the data path.
     #[inline(always)]
     pub(crate) fn send(&self, args: &SendArgs<'_>) -> Result<isize, Errno> {
+        entry::made_here(self.core.maker)?;
         self.check_inject(args.flags, args.iov)?;
         data::send(&mut self.core.dom.gate.lock(), self.core.idx(), args)?;
         Ok(0)
@@ -296,6 +297,7 @@ impl Ep {
     /// `FI_EINVAL` for a claim without a context or a multi-receive buffer in pieces, and those of the data path.
     #[inline]
     pub(crate) fn recv(&self, args: &RecvArgs<'_>) -> Result<isize, Errno> {
+        entry::made_here(self.core.maker)?;
         let nameless = args.flags & fi::FI_CLAIM != 0 && args.context == 0;
         let scattered = args.flags & fi::FI_MULTI_RECV != 0 && args.iov.len() != 1;
         if nameless || scattered {
@@ -312,6 +314,7 @@ impl Ep {
     /// `FI_EINVAL` when it is injected and too large, or the local and remote lengths differ, and those of the data path.
     #[inline]
     pub(crate) fn rma(&self, args: &RmaArgs<'_>) -> Result<isize, Errno> {
+        entry::made_here(self.core.maker)?;
         self.check_inject(args.flags, args.iov)?;
         data::rma(&mut self.core.dom.gate.lock(), self.core.idx(), args)?;
         Ok(0)
@@ -324,6 +327,7 @@ impl Ep {
     /// `FI_EINVAL` when it is injected and too large, and those of the data path.
     #[inline]
     pub(crate) fn atomic(&self, args: &AtomicArgs<'_>) -> Result<isize, Errno> {
+        entry::made_here(self.core.maker)?;
         self.check_inject(args.flags, args.operand)?;
         data::atomic(&mut self.core.dom.gate.lock(), self.core.idx(), args)?;
         Ok(0)

@@ -308,12 +308,24 @@ impl DomainShared {
     /// Takes a new endpoint in; gives its index in [`DomainState::eps`].
     ///
     /// # Errors
-    /// `FI_ENOMEM`: too many. The system's, when its descriptor cannot be watched.
+    /// `FI_ENOMEM`: too many.
     pub(crate) fn add_ep(&self, ep: EpState) -> Result<u32, Errno> {
-        if let Some(auto) = &self.auto {
-            auto.add(&ep)?;
-        }
         self.gate.lock().eps.insert(ep).ok_or(fi::FI_ENOMEM)
+    }
+
+    /// Enables endpoint `ep`. Only from now on do sleepers wait for what arrives there: nobody takes it earlier, and they
+    /// would be woken for it again and again.
+    ///
+    /// # Errors
+    /// The system's, when its descriptor cannot be watched.
+    pub(crate) fn enable_ep(&self, st: &mut DomainState, ep: u32) -> Result<(), Errno> {
+        wait::watch_ep(st, ep)?;
+        let state = st.eps.get_mut(ep).ok_or(fi::FI_EINVAL)?;
+        if let Some(auto) = &self.auto {
+            auto.add(state)?;
+        }
+        state.enabled = true;
+        Ok(())
     }
 
     /// Lets endpoint `ep` feed completion queue `cq`.

@@ -155,15 +155,16 @@ impl Core {
     ///
     /// # Errors
     ///
-    /// `FI_ENOCQ` when a direction it was opened for has neither queue nor counter, `FI_ENOAV` without address vector.
+    /// `FI_ENOCQ` when a direction it was opened for has neither queue nor counter, `FI_ENOAV` without address vector. The
+    /// system's, when its descriptor cannot be watched.
     pub(super) fn enable(&self) -> Result<(), Errno> {
         let mut st = self.dom.gate.lock();
         let ep = st.eps.get_mut(self.idx()).ok_or(fi::FI_EINVAL)?;
-        if !ep.enabled {
-            is_complete(&ep.cfg)?;
-            ep.enabled = true;
+        if ep.enabled {
+            return Ok(());
         }
-        Ok(())
+        is_complete(&ep.cfg)?;
+        self.dom.enable_ep(&mut st, self.idx())
     }
 
     /// Gives the new state `idx` what `old` is bound to.

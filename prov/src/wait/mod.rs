@@ -107,22 +107,38 @@ fn split(st: &mut DomainState, target: Target) -> Option<(&Slab<EpState>, &mut W
     Some((eps, waits))
 }
 
-/// Lets endpoint `ep` feed `target`; a second time is no error.
+/// Lets endpoint `ep`, which is not enabled yet, feed `target`; a second time is no error.
 ///
 /// # Errors
-/// `FI_EINVAL`: no such object. The system's, when the descriptor cannot be watched.
+/// `FI_EINVAL`: no such object.
 pub(crate) fn bind_ep(st: &mut DomainState, target: Target, ep: u32) -> Result<(), Errno> {
     let (eps, waits) = split(st, target).ok_or(fi::FI_EINVAL)?;
-    let endpoint = eps.get(ep).ok_or(fi::FI_EINVAL)?;
+    eps.get(ep).ok_or(fi::FI_EINVAL)?;
     if waits.eps.contains(&ep) {
         return Ok(());
-    }
-    for seat in &waits.seats {
-        watch(&seat.waiter, endpoint.sock.wait_fd())?;
     }
     waits.eps.push(ep);
     if waits.watched {
         arm_ep(st, ep);
+    }
+    Ok(())
+}
+
+/// Endpoint `ep` is about to be enabled: whoever sleeps on what it feeds is woken by it from now on.
+///
+/// # Errors
+/// `FI_EINVAL`: no such endpoint. The system's, when the descriptor cannot be watched.
+pub(crate) fn watch_ep(st: &mut DomainState, ep: u32) -> Result<(), Errno> {
+    let DomainState { eps, cqs, cntrs, .. } = st;
+    let endpoint = eps.get(ep).ok_or(fi::FI_EINVAL)?;
+    let queues = cqs.iter().map(|(_, cq)| &cq.waits);
+    let counters = cntrs.iter().map(|(_, cntr)| &cntr.waits);
+    for waits in queues.chain(counters).filter(|w| w.eps.contains(&ep)) {
+        for seat in &waits.seats {
+            // Left from an enabling that failed half-way.
+            seat.waiter.remove(endpoint.sock.wait_fd());
+            watch(&seat.waiter, endpoint.sock.wait_fd())?;
+        }
     }
     Ok(())
 }

@@ -161,7 +161,12 @@ impl Waits {
             Some(at) => at,
             None => {
                 let waiter = new_waiter()?;
-                for ep in self.eps.iter().filter_map(|ep| eps.get(*ep)) {
+                for ep in self
+                    .eps
+                    .iter()
+                    .filter_map(|ep| eps.get(*ep))
+                    .filter(|ep| ep.enabled)
+                {
                     watch(&waiter, ep.sock.wait_fd())?;
                 }
                 self.seats.push(Seat {

@@ -30,6 +30,10 @@ pub(crate) struct Env {
     pub(crate) process_vm: bool,
     /// Sender and receiver both copy a large message while both wait for it.
     pub(crate) both_sides: bool,
+    /// How long a first connection to a port where nobody listens is tried.
+    pub(crate) connect_timeout_ns: u64,
+    /// How long closing a region waits for a peer that is inside it.
+    pub(crate) mr_close_timeout_ns: u64,
 }
 
 /// What a parameter may be set to, and the field it sets.
@@ -39,6 +43,8 @@ enum Kind {
     Choice(&'static str, &'static str, fn(&mut Env) -> &mut bool),
     /// A number of bytes, with K, M or G for powers of 1024.
     Size(fn(&mut Env) -> &mut usize),
+    /// A number of seconds or milliseconds, with its unit.
+    Time(fn(&mut Env) -> &mut u64),
 }
 
 struct Param {
@@ -89,6 +95,20 @@ static TABLE: &[Param] = &[
         default: "1",
         help: "Let sender and receiver both copy parts of a large message while both wait for it",
     },
+    Param {
+        name: c"connect_timeout",
+        kind: Kind::Time(|env| &mut env.connect_timeout_ns),
+        default: "3s",
+        help: "How long operations to an address where nobody listens wait for somebody who does, before they fail with \
+               FI_ECONNREFUSED, such as 3s or 200ms",
+    },
+    Param {
+        name: c"mr_close_timeout",
+        kind: Kind::Time(|env| &mut env.mr_close_timeout_ns),
+        default: "10s",
+        help: "How long closing a memory region waits for a living peer that is in the middle of accessing it, before the \
+               connection to that peer is reset, such as 10s or 500ms",
+    },
 ];
 
 /// The settings of this process.
@@ -122,7 +142,7 @@ enum Said {
 fn ask(param: &Param) -> Said {
     let kind = match param.kind {
         Kind::Bool(_) => FI_PARAM_BOOL,
-        Kind::Choice(..) | Kind::Size(_) => FI_PARAM_STRING,
+        Kind::Choice(..) | Kind::Size(_) | Kind::Time(_) => FI_PARAM_STRING,
     };
     let help = CString::new(format!("{} (default: {})", param.help, param.default)).unwrap_or_default();
     said(host::param(param.name, kind, &help), || {
@@ -152,6 +172,8 @@ fn read(ask: impl Fn(&Param) -> Said, complain: impl Fn(&str, &str, &str)) -> En
         eager_size: 0,
         process_vm: false,
         both_sides: false,
+        connect_timeout_ns: 0,
+        mr_close_timeout_ns: 0,
     };
     for param in TABLE {
         let set = set(param, &mut env, param.default);
@@ -188,6 +210,7 @@ fn set(param: &Param, env: &mut Env, text: &str) -> Result<(), String> {
         Kind::Size(field) => {
             *field(env) = parse_size(text).ok_or("a number of bytes such as 16384 or 16K")?
         }
+        Kind::Time(field) => *field(env) = parse_time(text).ok_or("a time such as 3s or 200ms")?,
     }
     Ok(())
 }
@@ -208,6 +231,14 @@ fn parse_size(text: &str) -> Option<usize> {
         _ => (text, 1),
     };
     digits.parse::<usize>().ok()?.checked_mul(unit)
+}
+
+fn parse_time(text: &str) -> Option<u64> {
+    let (digits, unit_ns) = match text.strip_suffix("ms") {
+        Some(digits) => (digits, 1_000_000),
+        None => (text.strip_suffix('s')?, 1_000_000_000),
+    };
+    digits.trim_end().parse::<u64>().ok()?.checked_mul(unit_ns)
 }
 
 #[cfg(test)]
@@ -237,6 +268,10 @@ mod tests {
         assert!(complaints.is_empty());
         assert!(!env.stats && env.ptracer && !env.peer_death_any && env.process_vm && env.both_sides);
         assert_eq!(env.eager_size, 16384);
+        assert_eq!(
+            (env.connect_timeout_ns, env.mr_close_timeout_ns),
+            (3_000_000_000, 10_000_000_000)
+        );
     }
 
     #[test]
@@ -246,10 +281,16 @@ mod tests {
             ("ptracer", "off"),
             ("peer_death", "ANY"),
             ("eager_size", " 2k "),
+            ("connect_timeout", "200ms"),
+            ("mr_close_timeout", "2 s"),
         ]);
         assert!(complaints.is_empty());
         assert!(env.stats && !env.ptracer && env.peer_death_any);
         assert_eq!(env.eager_size, 2048);
+        assert_eq!(
+            (env.connect_timeout_ns, env.mr_close_timeout_ns),
+            (200_000_000, 2_000_000_000)
+        );
     }
 
     #[test]
@@ -259,9 +300,19 @@ mod tests {
             ("peer_death", "some"),
             ("eager_size", "16X"),
             ("process_vm", ""),
+            ("connect_timeout", "3"),
         ]);
         assert_eq!(env, with(&[]).0);
-        assert_eq!(complaints, ["STATS", "PEER_DEATH", "EAGER_SIZE", "PROCESS_VM"]);
+        assert_eq!(
+            complaints,
+            [
+                "STATS",
+                "PEER_DEATH",
+                "EAGER_SIZE",
+                "PROCESS_VM",
+                "CONNECT_TIMEOUT"
+            ]
+        );
     }
 
     #[test]
@@ -277,6 +328,22 @@ mod tests {
         }
         assert_eq!(parse_size("99999999999999999999"), None);
         assert_eq!(parse_size("17179869184G"), None);
+    }
+
+    #[test]
+    fn times_have_a_unit() {
+        for (text, ns) in [
+            ("0s", Some(0)),
+            ("15ms", Some(15_000_000)),
+            ("4s", Some(4_000_000_000)),
+            ("4", None),
+            ("s", None),
+            ("-1s", None),
+            ("1h", None),
+            ("99999999999s", None),
+        ] {
+            assert_eq!(parse_time(text), ns, "{text}");
+        }
     }
 
     #[test]

@@ -97,7 +97,7 @@ impl EpState {
         let Some(conn_id) = self.tx_conn(peer) else {
             return Tried::Later;
         };
-        if op.flags & fi::FI_FENCE != 0 && !self.fence_passed(peer) {
+        if self.asked_enough(peer) || op.flags & fi::FI_FENCE != 0 && !self.fence_passed(peer) {
             return Tried::Later;
         }
         let Some(c) = self.sock.conn(conn_id) else {
@@ -160,14 +160,14 @@ impl EpState {
         let mut result = vec![0; len];
         let (err, key) = execute(env, word, kind, list, operand, compare, &mut result);
         if err != 0 || kind == AtomicKind::Write {
-            self.control(
+            self.answer(
                 peer,
                 wire::ACK,
                 Head::new().word(id).word(u64::from(err.unsigned_abs())),
                 &[],
             );
         } else {
-            self.control(peer, wire::ATOMIC_REPLY, Head::new().word(id).word(0), &result);
+            self.answer(peer, wire::ATOMIC_REPLY, Head::new().word(id).word(0), &result);
         }
         if err == 0 {
             let read = u32::from(word.op) == fi::FI_ATOMIC_READ;

@@ -25,6 +25,8 @@ mod rma;
 mod rx;
 mod stats;
 mod streams;
+#[cfg(test)]
+mod tests;
 mod tx;
 mod wire;
 
@@ -189,6 +191,8 @@ pub(crate) struct EpState {
     incoming_order: VecDeque<u32>,
     incoming_stamp: u32,
     helping: VecDeque<u64>,
+    /// As a target: what went wrong in a write whose pieces are coming in, by connection.
+    write_errors: HashMap<ConnId, Errno>,
     busy: Vec<u32>,
     /// Receives posted to one source: their peers' lives matter while nothing else is outstanding.
     directed: usize,
@@ -233,6 +237,7 @@ impl EpState {
             incoming_order: VecDeque::new(),
             incoming_stamp: 0,
             helping: VecDeque::new(),
+            write_errors: HashMap::new(),
             busy: Vec::new(),
             directed: 0,
             settled: false,
@@ -263,7 +268,8 @@ fn split(st: &mut DomainState, ep: u32) -> Result<(&mut EpState, Env<'_>), Errno
         ..
     } = st;
     let e = eps.get_mut(ep).ok_or(fi::FI_EINVAL)?;
-    if !e.enabled {
+    // In a forked child the endpoint, its rings and its bell are still those of the parent.
+    if !e.enabled || e.sock.forked() {
         return Err(fi::FI_EOPBADSTATE);
     }
     Ok((e, Env { cqs, cntrs, avs, mrs }))
@@ -370,7 +376,16 @@ pub(crate) fn has_more(st: &DomainState, ep: u32) -> bool {
 
 /// Whether a connected peer of any endpoint is inside an RMA on key slot `slot` now. The dead count as not.
 pub(crate) fn marked(st: &mut DomainState, slot: u32) -> bool {
-    st.eps.iter_mut().any(|(_, e)| e.marked(slot))
+    st.eps.iter_mut().any(|(_, e)| e.marking(slot).next().is_some())
+}
+
+/// Ends the connections whose peers are inside an RMA on key slot `slot`: they had time to leave.
+pub(crate) fn expel(st: &mut DomainState, slot: u32) {
+    for ep in 0..st.eps.bound() {
+        if let Ok((e, mut env)) = split(st, ep) {
+            e.expel(&mut env, slot);
+        }
+    }
 }
 
 /// Ends the endpoint's life: unfinished operations are dropped without completions, connections are closed in order.

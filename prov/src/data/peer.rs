@@ -17,15 +17,24 @@ use super::tx::TxOp;
 use super::wire::Head;
 use super::{Env, EpState, Errno, Live};
 
-/// How long a connect is retried towards a port nobody listens on, when the peer was never seen.
-const FIRST_CONNECT_NS: u64 = 3_000_000_000;
-/// The same for a peer that was there before: it died, or restarts right now.
+/// How long a connect is retried towards a port nobody listens on, when the peer was there before: it died, or restarts
+/// right now. For one that was never seen the user may say (`FI_SCIF_CONNECT_TIMEOUT`).
 const RECONNECT_NS: u64 = 50_000_000;
 /// Pause between two tries.
 const RETRY_NS: u64 = 50_000;
 /// Every claim block of a connection is free.
 const ALL_BLOCKS: u64 = u64::MAX;
 const _: () = assert!(scif_ring::CLAIM_BLOCKS == 64);
+/// RMA and atomics of ours that one target may have to execute: what its answers may take there has a bound.
+pub(crate) const REQUESTS_MAX: u32 = 1024;
+/// Answers to the requests of one peer that wait for room, in bytes. Correct peers ask for less at a time.
+pub(super) const OWED_MAX: usize = 8 << 20;
+/// What an answer takes besides its body, about.
+const ANSWER_BYTES: usize = 128;
+/// The most that a correct peer can be owed besides snapshots: the answers of atomics, and an error for each piece of a read.
+const OWED_BY_THE_RULES: usize = REQUESTS_MAX as usize * (ANSWER_BYTES + crate::atomic_ops::MAX_ATOMIC_BYTES)
+    + REQUESTS_MAX as usize * crate::attr::RMA_IOV_LIMIT * ANSWER_BYTES;
+const _: () = assert!(OWED_BY_THE_RULES as u64 + super::rma::READ_WINDOW <= OWED_MAX as u64);
 
 /// A record of ours that found the ring full: answers to the peer, which keep their order and go before new operations.
 #[derive(Debug)]
@@ -33,6 +42,8 @@ pub(crate) struct Control {
     pub kind: u8,
     pub head: Head,
     pub body: Vec<u8>,
+    /// What it counts for in [`Peer::owed`].
+    owed: usize,
 }
 
 #[derive(Debug)]
@@ -51,8 +62,8 @@ pub(crate) struct Peer {
     pub ring_rma: u32,
     /// Bytes of our reads that the target has yet to send.
     pub read_bytes: u64,
-    /// As a target: what went wrong in the write whose pieces are coming in.
-    pub write_error: Errno,
+    /// Bytes of answers to its requests that wait for room.
+    pub owed: usize,
     pub was_up: bool,
     /// It died, and nothing of it was seen since: what is directed to it fails.
     pub dead: bool,
@@ -75,7 +86,7 @@ impl Peer {
             claim_generation: 0,
             ring_rma: 0,
             read_bytes: 0,
-            write_error: 0,
+            owed: 0,
             was_up: false,
             dead: false,
             refused_since_ns: 0,
@@ -90,6 +101,33 @@ impl Peer {
         self.pending.is_empty() && self.control.is_empty()
     }
 
+    /// It asks without taking answers: no more is read of it until it takes some. No correct peer comes that far, so two
+    /// that ask much of each other never wait for each other.
+    #[inline]
+    pub(crate) fn overdrawn(&self) -> bool {
+        self.owed > OWED_MAX
+    }
+
+    /// Queues what a `READ` asked for.
+    pub(crate) fn answer_read(&mut self, stream: OutStream) {
+        self.owed += ANSWER_BYTES + stream.kept();
+        self.streams.push_back(stream);
+    }
+
+    /// The first stream is done.
+    pub(crate) fn end_stream(&mut self) {
+        if let Some(OutStream::Read { bytes, .. }) = self.streams.pop_front() {
+            self.owed = self.owed.saturating_sub(ANSWER_BYTES + bytes.len());
+        }
+    }
+
+    /// The first answer that found the ring full has found room.
+    pub(crate) fn end_control(&mut self) {
+        if let Some(answer) = self.control.pop_front() {
+            self.owed = self.owed.saturating_sub(answer.owed);
+        }
+    }
+
     /// Forgets what belonged to a connection that is gone.
     pub(crate) fn reset_connection(&mut self) {
         self.tx = None;
@@ -98,7 +136,7 @@ impl Peer {
         self.blocks = ALL_BLOCKS;
         self.ring_rma = 0;
         self.read_bytes = 0;
-        self.write_error = 0;
+        self.owed = 0;
         self.refused_since_ns = 0;
         self.retry_at_ns = 0;
     }
@@ -200,7 +238,8 @@ impl EpState {
     /// Whether connecting to `peer` has failed for so long that its operations shall fail.
     pub(crate) fn connect_expired(&self, peer: u32, now_ns: u64) -> bool {
         self.peers.get(peer as usize).is_some_and(|p| {
-            let limit = if p.was_up { RECONNECT_NS } else { FIRST_CONNECT_NS };
+            let first = crate::env::env().connect_timeout_ns;
+            let limit = if p.was_up { RECONNECT_NS.min(first) } else { first };
             p.tx.is_none() && p.refused_since_ns != 0 && now_ns.saturating_sub(p.refused_since_ns) > limit
         })
     }
@@ -215,8 +254,18 @@ impl EpState {
         }
     }
 
-    /// Sends an answer: at once when the ring has room and nothing waits before it.
+    /// Sends a notice: at once when the ring has room and nothing waits before it.
+    #[inline]
     pub(crate) fn control(&mut self, peer: u32, kind: u8, head: Head, body: &[u8]) {
+        self.control_or_queue(peer, kind, head, body, false);
+    }
+
+    /// The same as the answer to a request, which counts against the peer while it waits.
+    pub(crate) fn answer(&mut self, peer: u32, kind: u8, head: Head, body: &[u8]) {
+        self.control_or_queue(peer, kind, head, body, true);
+    }
+
+    fn control_or_queue(&mut self, peer: u32, kind: u8, head: Head, body: &[u8], requested: bool) {
         let Some(p) = self.peers.get_mut(peer as usize) else {
             return;
         };
@@ -228,20 +277,30 @@ impl EpState {
             c.notify();
             return;
         }
+        let owed = if requested { ANSWER_BYTES + body.len() } else { 0 };
+        p.owed += owed;
         p.control.push_back(Control {
             kind,
             head,
             body: body.to_vec(),
+            owed,
         });
         self.make_busy(peer);
     }
 
-    /// Whether the connected peer behind any connection marks key slot `slot` as in use.
-    pub(crate) fn marked(&mut self, slot: u32) -> bool {
+    /// Whether `peer` has as much of our RMA and atomics to execute as it may have at a time.
+    pub(crate) fn asked_enough(&self, peer: u32) -> bool {
+        self.peers
+            .get(peer as usize)
+            .is_some_and(|p| p.ring_rma >= REQUESTS_MAX)
+    }
+
+    /// The connections whose living peers mark key slot `slot` as in use.
+    pub(crate) fn marking(&mut self, slot: u32) -> impl Iterator<Item = ConnId> {
         let conns: Vec<ConnId> = self.live.iter().chain(&self.resting).map(|l| l.conn).collect();
-        conns.into_iter().any(|id| {
+        conns.into_iter().filter(move |id| {
             self.sock
-                .conn(id)
+                .conn(*id)
                 .is_some_and(|c| c.peer_mark().get() == Some(slot) && c.alive())
         })
     }

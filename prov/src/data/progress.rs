@@ -11,6 +11,7 @@ use scif_ring::BELL_BITS;
 use scif_ring::layout::SLOTS;
 
 use super::matching::{ANY, Payload};
+use super::peer::Peer;
 use super::{Env, EpState, Errno, Live};
 use crate::eq::EqError;
 
@@ -133,6 +134,9 @@ impl EpState {
     /// Handles up to `most` records of one ring; returns how many there were.
     #[inline]
     fn drain(&mut self, env: &mut Env<'_>, conn: ConnId, peer: u32, most: usize) -> usize {
+        if self.peers.get(peer as usize).is_some_and(Peer::overdrawn) {
+            return 0;
+        }
         for taken in 0..most {
             let Some(c) = self.sock.conn(conn) else {
                 return taken;
@@ -165,6 +169,23 @@ impl EpState {
             .map_or(PortId { node: 0, port: 0 }, |p| p.id);
         log::warn!(target: "ep_data", "peer {}:{} wrote garbage into its ring; connection reset", port.node, port.port);
         self.lose(env, conn, Reason::Corrupt);
+    }
+
+    /// Ends the connections of peers that do not leave key slot `slot`.
+    #[cold]
+    pub(super) fn expel(&mut self, env: &mut Env<'_>, slot: u32) {
+        let inside: Vec<ConnId> = self.marking(slot).collect();
+        for conn in inside {
+            if let Some(c) = self.sock.conn(conn) {
+                let (port, pid) = (c.peer(), c.peer_pid());
+                log::warn!(
+                    target: "ep_data",
+                    "process {pid} at {port} stays inside a memory region that is being closed; its connection is reset. \
+                     Stopped in the middle of a copy, it will finish that copy when it is continued"
+                );
+            }
+            self.lose(env, conn, Reason::Reset);
+        }
     }
 
     /// Makes the rings live again whose peers rang, and one resting ring in turn.
@@ -262,6 +283,11 @@ impl EpState {
     fn look_at_links(&mut self, env: &mut Env<'_>) {
         let mut links = std::mem::take(&mut self.links);
         self.sock.poll_links(&mut links);
+        self.on_links(env, &mut links);
+        self.links = links;
+    }
+
+    fn on_links(&mut self, env: &mut Env<'_>, links: &mut Vec<LinkEvent>) {
         for link in links.drain(..) {
             match link {
                 LinkEvent::Accepted(conn, port) => self.accepted(env, conn, port),
@@ -269,29 +295,11 @@ impl EpState {
                 LinkEvent::Closed(conn, reason) => self.lose(env, conn, reason),
             }
         }
-        self.links = links;
     }
 
     fn accepted(&mut self, env: &mut Env<'_>, conn: ConnId, port: PortId) {
         let peer = self.peer_at(port);
-        let pid = self.sock.conn(conn).map_or(0, |c| c.peer_pid());
-        // A peer that restarted under its old port may be heard of before its former life's end is.
-        let stale: Vec<ConnId> = self
-            .live
-            .iter()
-            .chain(&self.resting)
-            .filter(|l| l.peer == peer && l.conn != conn)
-            .map(|l| l.conn)
-            .collect();
-        for old in stale {
-            let other = self
-                .sock
-                .conn(old)
-                .is_some_and(|c| c.is_up() && c.peer_pid() != pid && !c.alive());
-            if other {
-                self.lose(env, old, Reason::Died);
-            }
-        }
+        self.end_former_lives(env, conn, peer, port);
         self.live.push(Live { conn, peer, empty: 0 });
         if let Some(p) = self.peers.get_mut(peer as usize) {
             p.was_up = true;
@@ -300,6 +308,42 @@ impl EpState {
                 p.tx = Some(conn);
             }
         }
+    }
+
+    /// A peer that has come back under its old port may be heard of before its former life's end is. What it asks over the new
+    /// connection `conn` must not be answered over an old one.
+    fn end_former_lives(&mut self, env: &mut Env<'_>, conn: ConnId, peer: u32, port: PortId) {
+        let former: Vec<ConnId> = self.conns_of(peer).filter(|old| *old != conn).collect();
+        let Some(process) = self.sock.conn(conn).map(|c| c.peer_process()) else {
+            return;
+        };
+        for old in former {
+            // The same process said goodbye on the old connection before it opened this one.
+            let mut links = Vec::new();
+            self.sock.hear(old, &mut links);
+            self.on_links(env, &mut links);
+            // Another process: the port is its own, unless the old one lives and this one only says so. A dying process may
+            // seem to live after it has lost its port, so the port decides.
+            let other = self
+                .sock
+                .conn(old)
+                .is_some_and(|c| c.is_up() && c.peer_process() != process);
+            if other {
+                let owner = self.sock.listener(port) == Some(process.0);
+                if owner || self.sock.conn(old).is_some_and(|c| !c.alive_now()) {
+                    self.lose(env, old, Reason::Died);
+                }
+            }
+        }
+    }
+
+    /// The connections with `peer`.
+    fn conns_of(&self, peer: u32) -> impl Iterator<Item = ConnId> {
+        self.live
+            .iter()
+            .chain(&self.resting)
+            .filter(move |l| l.peer == peer)
+            .map(|l| l.conn)
     }
 
     fn connected(&mut self, conn: ConnId) {
@@ -337,6 +381,7 @@ impl EpState {
         if matches!(reason, Reason::Orderly | Reason::Died) {
             self.drain_twins(env, conn, peer);
         }
+        self.write_errors.remove(&conn);
         let died = !matches!(reason, Reason::Orderly);
         self.run_last(env, conn, died);
         self.sock.close_conn(conn, CloseHow::Reset);
@@ -357,17 +402,12 @@ impl EpState {
             }
             self.fail_pending(env, peer, err);
             // The peer may still hold a connection of its own to us.
-            let other = self
-                .live
-                .iter()
-                .chain(&self.resting)
-                .find(|l| l.peer == peer)
-                .map(|l| l.conn);
+            let other = self.conns_of(peer).next();
             if let (Some(other), Some(p)) = (other, self.peers.get_mut(peer as usize)) {
                 p.tx = Some(other);
             }
         }
-        let gone = !self.live.iter().chain(&self.resting).any(|l| l.peer == peer);
+        let gone = self.conns_of(peer).next().is_none();
         if gone && died {
             self.bury(env, peer, id, fi::FI_ECONNRESET);
         }
@@ -385,18 +425,12 @@ impl EpState {
     /// When both sides connected at once, the answers to what we sent over one connection come over the other. Both end
     /// with the peer, and whichever is heard of first must not fail what was answered.
     fn drain_twins(&mut self, env: &mut Env<'_>, conn: ConnId, peer: u32) {
-        let Some(pid) = self.sock.conn(conn).map(|c| c.peer_pid()) else {
+        let Some(process) = self.sock.conn(conn).map(|c| c.peer_process()) else {
             return;
         };
-        let twins: Vec<ConnId> = self
-            .live
-            .iter()
-            .chain(&self.resting)
-            .filter(|l| l.peer == peer)
-            .map(|l| l.conn)
-            .collect();
+        let twins: Vec<ConnId> = self.conns_of(peer).collect();
         for twin in twins {
-            if self.sock.conn(twin).is_some_and(|c| c.peer_pid() == pid) {
+            if self.sock.conn(twin).is_some_and(|c| c.peer_process() == process) {
                 self.drain_last(env, twin, peer);
             }
         }

@@ -23,7 +23,7 @@ use crate::cq::Completion;
 /// Largest read asked for in one record: bounds the snapshot the target takes.
 const READ_PIECE: usize = 64 * 1024;
 /// Bytes of reads outstanding at one target.
-const READ_WINDOW: u64 = 1024 * 1024;
+pub(crate) const READ_WINDOW: u64 = 1024 * 1024;
 
 /// An RMA operation that waits, or is partly on the ring.
 #[derive(Debug)]
@@ -131,6 +131,7 @@ impl EpState {
         if op.id.is_none() {
             if op.flags & fi::FI_FENCE != 0 && !self.fence_passed(peer)
                 || self.waits_for_messages(conn, op.write)
+                || self.asked_enough(peer)
             {
                 return Tried::Later;
             }
@@ -411,6 +412,7 @@ impl EpState {
     pub(crate) fn on_write(
         &mut self,
         env: &mut Env<'_>,
+        conn: ConnId,
         peer: u32,
         words: &mut Words<'_>,
         body: Mem,
@@ -426,17 +428,16 @@ impl EpState {
                 copy_iov(&to, 0, &[body], 0, body.len());
             }
             Err(err) => {
-                if let Some(p) = self.peers.get_mut(peer as usize) {
-                    p.write_error = err;
-                }
+                self.write_errors.insert(conn, err);
             }
         }
         if flags & wire::F_LAST != 0 {
-            let err = self
-                .peers
-                .get_mut(peer as usize)
-                .map_or(0, |p| std::mem::take(&mut p.write_error));
-            self.control(
+            let err = if self.write_errors.is_empty() {
+                0
+            } else {
+                self.write_errors.remove(&conn).unwrap_or(0)
+            };
+            self.answer(
                 peer,
                 wire::ACK,
                 Head::new().word(id).word(u64::from(err.unsigned_abs())),
@@ -474,7 +475,7 @@ impl EpState {
             Ok(()) => {
                 let bytes = gather(&from).into_boxed_slice();
                 if let Some(p) = self.peers.get_mut(peer as usize) {
-                    p.streams.push_back(OutStream::Read {
+                    p.answer_read(OutStream::Read {
                         op: id,
                         offset,
                         bytes,
@@ -492,7 +493,7 @@ impl EpState {
             }
             Err(err) => {
                 let head = Head::new().word(id).word(u64::from(err.unsigned_abs())).word(len);
-                self.control(peer, wire::ACK, head, &[]);
+                self.answer(peer, wire::ACK, head, &[]);
             }
         }
         Ok(())

@@ -80,7 +80,7 @@ impl EpState {
                 let (receive, offset) = (words.word(), words.word());
                 self.on_stream(env, peer, receive, offset, record.body)
             }
-            wire::WRITE => self.on_write(env, peer, &mut words, record.body),
+            wire::WRITE => self.on_write(env, conn, peer, &mut words, record.body),
             wire::READ => self.on_read(env, peer, &mut words),
             wire::READ_DATA => {
                 let (id, offset) = (words.word(), words.word());
@@ -403,19 +403,15 @@ impl EpState {
         }
         if src != ANY {
             self.directed += 1;
-            if self.peers.get(src as usize).is_some_and(|p| p.dead) {
-                self.fail_posted(env, tagged, posted, fi::FI_ECONNRESET);
-                return Ok(());
-            }
         }
-        self.queue(tagged).posted.push_back(posted);
+        let at = self.queue(tagged).posted.push_back(posted);
         if multi.is_some() {
             // A buffer for many may take several that already wait.
-            while let Some(at) = self.queue(tagged).match_posted(src, tag, ignore) {
+            while let Some(found) = self.queue(tagged).match_posted(src, tag, ignore) {
                 let Some((peer, mtag, mlen)) = self
                     .queue(tagged)
                     .unexpected
-                    .get_mut(at)
+                    .get_mut(found)
                     .map(|m| (m.peer, m.tag, m.len))
                 else {
                     break;
@@ -423,13 +419,19 @@ impl EpState {
                 let Some(target) = self.take_target(env, tagged, peer, mtag, mlen) else {
                     break;
                 };
-                if let Some(m) = self.queue(tagged).unexpected.remove(at) {
+                if let Some(m) = self.queue(tagged).unexpected.remove(found) {
                     self.receive_unexpected(env, target, m);
                 }
                 if multi.is_some_and(|number| self.multis.get(number).is_none_or(|b| b.retired)) {
                     break;
                 }
             }
+        }
+        if src != ANY
+            && self.peers.get(src as usize).is_some_and(|p| p.dead)
+            && let Some(posted) = self.queue(tagged).posted.remove(at)
+        {
+            self.fail_posted(env, tagged, posted, fi::FI_ECONNRESET);
         }
         Ok(())
     }

@@ -8,6 +8,7 @@ use scif::ConnId;
 use scif_ring::BODY_MAX;
 use scif_ring::copy::{Mem, copy_iov, total_len};
 
+use super::iov::Iov;
 use super::ops::What;
 use super::rendezvous::How;
 use super::rx::Nonsense;
@@ -17,9 +18,10 @@ use super::{Env, EpState};
 /// A payload leaving through the ring, a piece at a time.
 #[derive(Debug)]
 pub(crate) enum OutStream {
-    /// What a `CTS` asked for: from the buffers of operation `op`.
+    /// What a `CTS` asked for: the buffers of operation `op`, as long as it lasts.
     Message {
         op: u64,
+        iov: Iov,
         receive: u64,
         done: usize,
         want: usize,
@@ -31,6 +33,16 @@ pub(crate) enum OutStream {
         bytes: Box<[u8]>,
         done: usize,
     },
+}
+
+impl OutStream {
+    /// Bytes it keeps for the peer.
+    pub(crate) fn kept(&self) -> usize {
+        match self {
+            OutStream::Message { .. } => 0,
+            OutStream::Read { bytes, .. } => bytes.len(),
+        }
+    }
 }
 
 impl EpState {
@@ -58,7 +70,8 @@ impl EpState {
             return Ok(());
         };
         let want = usize::try_from(want).map_err(|_| Nonsense)?;
-        // Only what was announced: the buffers of a read or a fetch are not the peer's to see.
+        // Only what was announced, and once: the buffers of a read or a fetch are not the peer's to see, and those of a
+        // message go with its stream.
         if op.peer != peer
             || !matches!(op.what, What::Message | What::Tagged)
             || want > op.len
@@ -66,9 +79,11 @@ impl EpState {
         {
             return Err(Nonsense);
         }
+        let iov = std::mem::replace(&mut op.iov, Iov::new(&[]));
         if let Some(p) = self.peers.get_mut(peer as usize) {
             p.streams.push_back(OutStream::Message {
                 op: id,
+                iov,
                 receive,
                 done: 0,
                 want,
@@ -126,17 +141,18 @@ impl EpState {
             let (sent, finished) = match stream {
                 OutStream::Message {
                     op,
+                    iov,
                     receive,
                     done,
                     want,
                 } => match self.ops.get_mut(*op) {
                     None => (Ok(0), true),
-                    Some(out) => {
+                    Some(_) => {
                         let n = (*want - *done).min(BODY_MAX);
                         let head = Head::new().word(*receive).word(*done as u64);
                         let sent = c
                             .tx()
-                            .push(wire::STREAM, head.as_slice(), out.iov.as_slice(), *done, n);
+                            .push(wire::STREAM, head.as_slice(), iov.as_slice(), *done, n);
                         if sent.is_ok() {
                             *done += n;
                         }
@@ -168,7 +184,7 @@ impl EpState {
                 Err(_) => return pushed,
             }
             if finished {
-                p.streams.pop_front();
+                p.end_stream();
             }
         }
     }

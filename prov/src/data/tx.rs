@@ -442,7 +442,7 @@ impl EpState {
                 return false;
             }
             pushed = true;
-            p.control.pop_front();
+            p.end_control();
         }
         // An operation may leave a notice behind that found no room: the next one must not overtake it.
         while let Some(mut op) = self

@@ -15,7 +15,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use libfabric_sys as fi;
-use scif::cpu_relax_or_yield;
+use scif::{cpu_relax_or_yield, now_ns};
 use scif_ring::copy::Mem;
 
 use crate::attr;
@@ -23,10 +23,11 @@ use crate::cntr::Cntr;
 use crate::data;
 use crate::domain::{Domain, DomainShared, eq_entry};
 use crate::entry::{self, Errno};
+use crate::env;
 use crate::ep::Ep;
 
 pub(crate) use table::MrTable;
-use table::Region;
+pub(crate) use table::Region;
 
 /// A raw key is the key's eight bytes.
 const RAW_KEY: usize = size_of::<u64>();
@@ -290,6 +291,26 @@ fn attr_len(api: u32) -> usize {
     }
 }
 
+/// Waits until no peer is in an access that it began through `slot` before that was withdrawn. Copies are short: whoever
+/// is not done after `limit_ns` is stopped or lies, and loses its connection.
+pub(crate) fn wait_until_left(dom: &DomainShared, slot: Option<u32>, limit_ns: u64) {
+    let Some(slot) = slot else { return };
+    let end = now_ns().saturating_add(limit_ns);
+    let mut polls = 0;
+    loop {
+        let mut st = dom.gate.lock();
+        if !data::marked(&mut st, slot) {
+            return;
+        }
+        if now_ns() >= end {
+            data::expel(&mut st, slot);
+        }
+        drop(st);
+        polls += 1;
+        cpu_relax_or_yield(polls);
+    }
+}
+
 impl Mr {
     fn open(dom: &Arc<DomainShared>, request: &Request<'_>) -> Result<Box<Mr>, Errno> {
         if request.offset != 0 {
@@ -337,7 +358,7 @@ impl Mr {
 
     fn retire(&self) -> Result<(), Errno> {
         let slot = self.dom.gate.lock().mrs.remove(self.index)?;
-        self.wait_until_left(slot);
+        wait_until_left(&self.dom, slot, env::env().mr_close_timeout_ns);
         Ok(())
     }
 
@@ -349,18 +370,8 @@ impl Mr {
             return Err(fi::FI_EINVAL);
         }
         let slot = self.dom.gate.lock().mrs.bind_cntr(self.index, cntr.index())?;
-        self.wait_until_left(slot);
+        wait_until_left(&self.dom, slot, env::env().mr_close_timeout_ns);
         Ok(())
-    }
-
-    /// Waits until no peer is in an access that it began through `slot` before that was withdrawn.
-    fn wait_until_left(&self, slot: Option<u32>) {
-        let Some(slot) = slot else { return };
-        let mut polls = 0;
-        while data::marked(&mut self.dom.gate.lock(), slot) {
-            polls += 1;
-            cpu_relax_or_yield(polls);
-        }
     }
 
     /// # Safety

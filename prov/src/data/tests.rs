@@ -1,0 +1,513 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Tests: an endpoint whose peers write what they like into their rings. They harm nobody but themselves.
+//!
+//! The peer is an endpoint of the engine without a provider above it, in this very process. Correct peers are tested where
+//! there are two processes (`fabtests`).
+
+#![expect(unsafe_code, reason = "names the buffers of the tests")]
+
+use std::time::Instant;
+
+use libfabric_sys as fi;
+use scif::{ConnId, Endpoint, Exports, LinkEvent, Reason};
+use scif_ring::copy::Mem;
+
+use super::ops::{Ops, OutOp, What};
+use super::peer::OWED_MAX;
+use super::wire;
+use super::{EpConfig, EpState, RecvArgs, RmaArgs, RmaIov, SendArgs};
+use crate::av::AvState;
+use crate::cq::{Completion, CqError, CqState};
+use crate::data::iov::Iov;
+use crate::domain::Domain;
+use crate::mr::{Region, wait_until_left};
+use crate::wait::Waits;
+
+/// A buffer that outlives the test, so that no operation can outlive it.
+fn buffer(bytes: Vec<u8>) -> Mem {
+    let leaked = bytes.leak();
+    // SAFETY: leaked, and reached through this description only.
+    unsafe { Mem::new(leaked.as_mut_ptr(), leaked.len()) }
+}
+
+/// What a completion queue gave.
+#[derive(Debug)]
+enum Came {
+    Done(Completion),
+    Failed(CqError),
+}
+
+struct Stage {
+    domain: Box<Domain>,
+    ep: u32,
+    cq: u32,
+    av: u32,
+}
+
+impl Stage {
+    fn new() -> Stage {
+        let domain = Domain::for_test(fi::fi_version(2, 0), &fi::fi_domain_attr::default());
+        let mut st = domain.shared.gate.lock();
+        let cq = st.cqs.insert(CqState::new(64, Waits::none())).unwrap();
+        let av = st.avs.insert(AvState::default()).unwrap();
+        drop(st);
+        let cfg = EpConfig {
+            caps: fi::FI_MSG | fi::FI_RMA | fi::FI_ATOMIC,
+            tx_size: 64,
+            rx_size: 64,
+            inject_size: 64,
+            av,
+            tx_cq: Some(cq),
+            rx_cq: Some(cq),
+            source: true,
+            directed: true,
+            ..EpConfig::default()
+        };
+        let exports = Exports {
+            keys: domain.shared.keys.clone(),
+        };
+        let sock = Endpoint::bind(&domain.shared.fabric.node, 0, exports).unwrap();
+        let ep = domain.shared.add_ep(EpState::new(cfg, sock)).unwrap();
+        domain
+            .shared
+            .enable_ep(&mut domain.shared.gate.lock(), ep)
+            .unwrap();
+        Stage { domain, ep, cq, av }
+    }
+
+    /// Does something with the endpoint under test.
+    fn with<R>(&self, what: impl FnOnce(&mut EpState) -> R) -> R {
+        what(self.domain.shared.gate.lock().eps.get_mut(self.ep).unwrap())
+    }
+
+    fn poll(&self) {
+        super::progress(&mut self.domain.shared.gate.lock(), self.ep);
+    }
+
+    fn came(&self) -> Option<Came> {
+        let mut st = self.domain.shared.gate.lock();
+        let cq = st.cqs.get_mut(self.cq).unwrap();
+        if let Some(error) = cq.take_error() {
+            return Some(Came::Failed(error));
+        }
+        let mut found = None;
+        cq.drain(1, |_, c| found = Some(Came::Done(*c)));
+        found
+    }
+
+    /// Polls until `ready` has something.
+    fn until<R>(&self, mut ready: impl FnMut() -> Option<R>) -> R {
+        let begin = Instant::now();
+        loop {
+            self.poll();
+            if let Some(found) = ready() {
+                return found;
+            }
+            assert!(begin.elapsed().as_secs() < 20, "waited in vain");
+            std::thread::yield_now();
+        }
+    }
+
+    /// A peer, and its number in the address vector.
+    fn peer(&self) -> (Peer<'_>, u64) {
+        let sock = Endpoint::bind(&self.domain.shared.fabric.node, 0, Exports::default()).unwrap();
+        let mut st = self.domain.shared.gate.lock();
+        let av = st.avs.get_mut(self.av).unwrap();
+        let number = av.insert(sock.id(), [0; crate::addr::ADDR_LEN]).unwrap();
+        (Peer { stage: self, sock }, number)
+    }
+
+    /// Memory under key 5 that everybody may read and write.
+    fn region(&self, len: usize) -> u32 {
+        let iov = [buffer(vec![7; len])];
+        let region = Region {
+            iov: &iov,
+            access: fi::FI_REMOTE_READ | fi::FI_REMOTE_WRITE,
+            requested_key: 5,
+            base: None,
+        };
+        self.domain.shared.gate.lock().mrs.register(&region).unwrap()
+    }
+
+    fn send(&self, dest: u64, len: usize) {
+        let args = SendArgs {
+            iov: &[buffer(vec![3; len])],
+            tag: None,
+            data: None,
+            dest,
+            context: 0x5e,
+            flags: fi::FI_COMPLETION,
+        };
+        super::send(&mut self.domain.shared.gate.lock(), self.ep, &args).unwrap();
+    }
+
+    fn recv(&self, src: u64, len: usize, context: usize, flags: u64) {
+        let args = RecvArgs {
+            iov: &[buffer(vec![0; len])],
+            src,
+            tag: None,
+            context,
+            flags: flags | fi::FI_COMPLETION,
+        };
+        super::recv(&mut self.domain.shared.gate.lock(), self.ep, &args).unwrap();
+    }
+}
+
+/// Somebody without a provider.
+struct Peer<'s> {
+    stage: &'s Stage,
+    sock: Endpoint,
+}
+
+impl Peer<'_> {
+    /// A connection that both sides know of.
+    fn connect(&mut self) -> ConnId {
+        let victim = self.stage.with(|e| e.sock.id());
+        let id = self.sock.connect(victim).unwrap();
+        let event = self.event();
+        assert_eq!(event, LinkEvent::Connected(id));
+        id
+    }
+
+    fn event(&mut self) -> LinkEvent {
+        let mut events = Vec::new();
+        self.stage.until(|| {
+            self.sock.poll_links(&mut events);
+            events.pop()
+        })
+    }
+
+    /// Pushes a record as soon as there is room.
+    fn say(&mut self, conn: ConnId, kind: u8, words: &[u64], body: &[u8]) {
+        self.stage
+            .until(|| self.try_say(conn, kind, words, body).then_some(()));
+    }
+
+    fn try_say(&mut self, conn: ConnId, kind: u8, words: &[u64], body: &[u8]) -> bool {
+        let head: Vec<u8> = words.iter().flat_map(|w| w.to_ne_bytes()).collect();
+        let conn = self.sock.conn(conn).unwrap();
+        let pushed = conn.tx().push_slice(kind, &head, body).is_ok();
+        conn.notify();
+        pushed
+    }
+
+    /// Kind, words and length of the body of the next record.
+    fn hear(&mut self, conn: ConnId) -> (u8, Vec<u64>, usize) {
+        self.stage.until(|| {
+            let ring = self.sock.conn(conn).unwrap().rx();
+            let record = ring.peek().unwrap()?;
+            let words = record.head().as_chunks::<8>().0.iter();
+            let heard = (
+                record.kind,
+                words.map(|w| u64::from_ne_bytes(*w)).collect(),
+                record.body.len(),
+            );
+            ring.advance();
+            ring.flush();
+            Some(heard)
+        })
+    }
+
+    /// A message, a receive for it, and its arrival: all is well.
+    fn check_service(&mut self, conn: ConnId) {
+        self.stage.recv(fi::FI_ADDR_UNSPEC, 64, 0x600d, 0);
+        self.say(
+            conn,
+            wire::EAGER,
+            &[],
+            b"all is well, and more than a line of it is, so it is beside",
+        );
+        let came = self.stage.until(|| self.stage.came());
+        assert!(matches!(came, Came::Done(c) if c.context == 0x600d), "{came:?}");
+    }
+}
+
+#[test]
+fn nonsense_ends_the_connection_it_came_over_and_no_other() {
+    let stage = Stage::new();
+    stage.region(4096);
+    let (mut honest, _) = stage.peer();
+    let good = honest.connect();
+    let word = |len: u64, block: u64| [1, len, 4096, block];
+    let cases: [(&str, u8, &[u64], &[u8]); 9] = [
+        ("an unknown kind", 0x7f, &[], b""),
+        ("kind 0", 0, &[], b""),
+        ("a message longer than memory", wire::RTS, &word(u64::MAX, 0), b""),
+        (
+            "a claim block beyond the last",
+            wire::RTS,
+            &word(1 << 20, 200),
+            b"",
+        ),
+        ("half a piece", wire::RTS, &word(1 << 20, 0), &[1; 24]),
+        ("pieces of another length", wire::RTS, &word(1 << 20, 0), &[1; 16]),
+        (
+            "a read of too much at once",
+            wire::READ,
+            &[5, 0, 1, 0, 1 << 30, 0],
+            b"",
+        ),
+        ("an atomic without operands", wire::ATOMIC, &[1, 0, u64::MAX], b""),
+        (
+            "an atomic cut short",
+            wire::ATOMIC,
+            &[1, 0, 0x0808_0000_0000],
+            &[1; 5],
+        ),
+    ];
+    for (what, kind, words, body) in cases {
+        let (mut bad, _) = stage.peer();
+        let conn = bad.connect();
+        bad.say(conn, kind, words, body);
+        assert_eq!(bad.event(), LinkEvent::Closed(conn, Reason::Reset), "{what}");
+        assert!(stage.came().is_none(), "{what}");
+        honest.check_service(good);
+    }
+}
+
+#[test]
+fn only_announced_messages_are_streamed_and_only_once() {
+    let stage = Stage::new();
+    for again in [false, true] {
+        let (mut bad, number) = stage.peer();
+        let conn = bad.connect();
+        stage.send(number, 100_000);
+        let (kind, words, _) = bad.hear(conn);
+        assert_eq!(kind, wire::RTS);
+        let want = if again { 100_000 } else { 100_001 };
+        bad.say(conn, wire::CTS, &[words[0], 1, want], b"");
+        if again {
+            bad.say(conn, wire::CTS, &[words[0], 2, want], b"");
+        }
+        assert_eq!(bad.event(), LinkEvent::Closed(conn, Reason::Reset), "{again}");
+        let came = stage.until(|| stage.came());
+        assert!(
+            matches!(&came, Came::Failed(e) if e.err == fi::FI_ECONNRESET),
+            "{came:?}"
+        );
+    }
+    // The destination of a read is an operation too, and not for the peer to see.
+    let (mut bad, number) = stage.peer();
+    let conn = bad.connect();
+    bad.say(
+        conn,
+        wire::EAGER,
+        &[],
+        b"so that the victim sends over this connection",
+    );
+    let args = RmaArgs {
+        write: false,
+        iov: &[buffer(vec![0; 100_000])],
+        rma: &[RmaIov {
+            addr: 0,
+            len: 100_000,
+            key: 9,
+        }],
+        dest: number,
+        data: None,
+        context: 1,
+        flags: fi::FI_COMPLETION,
+    };
+    super::rma(&mut stage.domain.shared.gate.lock(), stage.ep, &args).unwrap();
+    let (kind, words, _) = bad.hear(conn);
+    assert_eq!(kind, wire::READ);
+    bad.say(conn, wire::CTS, &[words[2], 1, 100_000], b"");
+    assert_eq!(bad.event(), LinkEvent::Closed(conn, Reason::Reset));
+}
+
+#[test]
+fn answers_of_others_and_to_nothing_change_nothing() {
+    let stage = Stage::new();
+    let (mut asked, number) = stage.peer();
+    let (mut other, _) = stage.peer();
+    let (mine, theirs) = (asked.connect(), other.connect());
+    stage.send(number, 100_000);
+    let (_, words, _) = asked.hear(mine);
+    let id = words[0];
+    for kind in [wire::FIN, wire::ACK, wire::ATOMIC_REPLY, wire::READ_DATA] {
+        other.say(theirs, kind, &[id, 0, 0], b"");
+        asked.say(mine, kind, &[id ^ 1 << 40, 0, 0], b"");
+        asked.say(mine, kind, &[id ^ 1, 0, 0], b"");
+    }
+    other.say(theirs, wire::STREAM, &[id, 0], &[1; 100]);
+    other.check_service(theirs);
+    asked.check_service(mine);
+    assert!(stage.came().is_none(), "the message has not been taken");
+    asked.say(mine, wire::FIN, &[id, 0, 0], b"");
+    let came = stage.until(|| stage.came());
+    assert!(matches!(came, Came::Done(c) if c.context == 0x5e), "{came:?}");
+}
+
+#[test]
+fn a_peer_that_takes_no_answers_is_not_read_until_it_does() {
+    const PIECE: usize = 64 << 10;
+    let stage = Stage::new();
+    stage.region(64 << 10);
+    for (request, answer_bytes) in [([5, 0, 1, 0, PIECE as u64, 0], PIECE), ([6, 0, 1, 0, 8, 0], 0)] {
+        let (mut bad, _) = stage.peer();
+        let conn = bad.connect();
+        let mut asked = 0_usize;
+        // As much as it likes, until nothing goes any more.
+        let mut refused = 0;
+        while refused < 1000 {
+            if bad.try_say(conn, wire::READ, &request, b"") {
+                asked += 1;
+                refused = 0;
+            } else {
+                refused += 1;
+            }
+            stage.poll();
+            assert!(asked < 1_000_000, "a flood without end");
+        }
+        let owed = stage.with(|e| e.peers.iter().map(|p| p.owed).max());
+        assert!(owed > Some(OWED_MAX) && owed < Some(2 * OWED_MAX), "{owed:?}");
+        // Once it takes them, each request is answered.
+        let (mut bytes, mut answers) = (0, 0);
+        while bytes < asked * answer_bytes || answers < asked {
+            let (kind, words, len) = bad.hear(conn);
+            bytes += len;
+            match kind {
+                wire::ACK => answers += 1,
+                wire::READ_DATA => answers += usize::from(words[1] + len as u64 == PIECE as u64),
+                other => panic!("{other:#x}"),
+            }
+        }
+        assert_eq!((answers, bytes), (asked, asked * answer_bytes));
+        bad.check_service(conn);
+        assert_eq!(stage.with(|e| e.peers.iter().map(|p| p.owed).max()), Some(0));
+    }
+}
+
+#[test]
+fn a_region_closes_although_a_peer_stays_inside() {
+    let stage = Stage::new();
+    let index = stage.region(4096);
+    let (mut bad, _) = stage.peer();
+    let conn = bad.connect();
+    let shared = &stage.domain.shared;
+    let slot = shared.gate.lock().mrs.remove(index).unwrap();
+    let mut mark = |on: bool| {
+        let mine = bad.sock.conn(conn).unwrap().my_mark();
+        if on { mine.set(slot.unwrap()) } else { mine.clear() }
+    };
+    mark(true);
+    assert!(super::marked(&mut shared.gate.lock(), slot.unwrap()));
+    // Whoever leaves in time keeps its connection.
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| wait_until_left(shared, slot, u64::MAX));
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        assert!(!waiting.is_finished());
+        mark(false);
+    });
+    assert_eq!(stage.with(|e| e.sock.conn_count()), 1);
+    mark(true);
+    wait_until_left(shared, slot, 1_000_000);
+    assert_eq!(stage.with(|e| e.sock.conn_count()), 0);
+    assert_eq!(bad.event(), LinkEvent::Closed(conn, Reason::Reset));
+    bad.sock.close_conn(conn, scif::CloseHow::Orderly);
+    let conn = bad.connect();
+    bad.check_service(conn);
+}
+
+#[test]
+fn what_went_wrong_in_a_write_stays_with_its_connection() {
+    let stage = Stage::new();
+    stage.region(4096);
+    let (mut peer, _) = stage.peer();
+    let (first, second) = (peer.connect(), peer.connect());
+    // Key 6 is nobody's. The answers come over the connection that was there first.
+    peer.say(first, wire::WRITE, &[6, 0, 1, 0, 0, 16], b"half of a write");
+    peer.check_service(first);
+    peer.say(
+        second,
+        wire::WRITE,
+        &[5, 0, 2, 0, wire::F_LAST, 8],
+        b"a whole one",
+    );
+    assert_eq!(peer.hear(first).1, [2, 0]);
+    peer.say(
+        first,
+        wire::WRITE,
+        &[5, 0, 1, 0, wire::F_LAST, 16],
+        b"the other half",
+    );
+    let (kind, words, _) = peer.hear(first);
+    assert!(kind == wire::ACK && words[0] == 1 && words[1] != 0, "{words:?}");
+    peer.say(first, wire::WRITE, &[5, 0, 3, 0, wire::F_LAST, 8], b"the next");
+    assert_eq!(peer.hear(first).1, [3, 0]);
+}
+
+#[test]
+fn a_buffer_for_many_takes_what_came_before_its_sender_died() {
+    let stage = Stage::new();
+    let (mut peer, number) = stage.peer();
+    let conn = peer.connect();
+    for text in [&b"one"[..], b"two"] {
+        let mut head = text.to_vec();
+        head.resize(8, 0);
+        let word = u64::from_ne_bytes(head.try_into().unwrap());
+        peer.say(conn, wire::EAGER | wire::INLINE, &[word], b"");
+    }
+    stage.until(|| (stage.with(|e| e.msg.unexpected.len()) == 2).then_some(()));
+    peer.sock.abandon();
+    stage.until(|| stage.with(|e| e.peers.iter().any(|p| p.dead)).then_some(()));
+    stage.recv(number, 4096, 0x3a, fi::FI_MULTI_RECV);
+    let mut flags = 0;
+    let mut messages = 0;
+    while flags & fi::FI_MULTI_RECV == 0 {
+        match stage.until(|| stage.came()) {
+            Came::Done(c) => {
+                assert_eq!((c.context, c.len), (0x3a, 8));
+                messages += 1;
+                flags |= c.flags;
+            }
+            Came::Failed(e) => {
+                assert_eq!((e.c.context, e.err), (0x3a, fi::FI_ECONNRESET));
+                flags |= e.c.flags;
+            }
+        }
+    }
+    assert_eq!((messages, stage.with(|e| e.directed)), (2, 0));
+}
+
+#[test]
+fn a_peer_that_comes_back_is_answered_over_its_new_connection() {
+    let stage = Stage::new();
+    stage.region(4096);
+    let (mut peer, _) = stage.peer();
+    let port = peer.sock.id().port;
+    for life in 0..20 {
+        let conn = peer.connect();
+        peer.say(conn, wire::READ, &[5, 0, life, 0, 8, wire::F_LAST], b"");
+        assert_eq!(peer.hear(conn).0, wire::READ_DATA, "life {life}");
+        drop(peer);
+        let sock = Endpoint::bind(&stage.domain.shared.fabric.node, port, Exports::default()).unwrap();
+        peer = Peer { stage: &stage, sock };
+        // Asked before the victim has heard of the end.
+        let victim = stage.with(|e| e.sock.id());
+        let conn = peer.sock.connect(victim).unwrap();
+        assert!(peer.try_say(conn, wire::READ, &[5, 0, life, 0, 8, wire::F_LAST], b""));
+        assert_eq!(peer.hear(conn).0, wire::READ_DATA, "life {life}, asked at once");
+        peer.sock.close_conn(conn, scif::CloseHow::Orderly);
+    }
+}
+
+#[test]
+fn operations_of_two_lives_of_an_endpoint_have_different_numbers() {
+    let op = || OutOp {
+        peer: 0,
+        what: What::Message,
+        context: 0,
+        flags: 0,
+        tag: 0,
+        len: 0,
+        iov: Iov::new(&[]),
+        block: None,
+        left: 0,
+        ring_rma: false,
+    };
+    let (mut one, mut two) = (Ops::new(1_000), Ops::new(5_000_000_000_000));
+    let old = one.insert(op());
+    assert_ne!(old, two.insert(op()));
+    assert!(two.get_mut(old).is_none());
+}

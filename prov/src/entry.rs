@@ -68,21 +68,22 @@ impl Status for c_int {
 /// Runs the body of a thunk that returns `ssize_t`.
 #[inline]
 pub(crate) fn guard(body: impl FnOnce() -> Result<isize, Errno>) -> isize {
-    match catch_unwind(AssertUnwindSafe(body)) {
-        Ok(Ok(value)) => value,
-        Ok(Err(errno)) => -(errno as isize),
-        Err(panic) => -(panicked(&*panic) as isize),
-    }
+    // One word leaves the guarded part, through memory: a pair would be stored in other pieces than it is loaded in.
+    let word = || match body() {
+        Ok(value) => value,
+        Err(errno) => -(errno as isize),
+    };
+    catch_unwind(AssertUnwindSafe(word)).unwrap_or_else(|panic| -(panicked(&*panic) as isize))
 }
 
 /// Runs the body of a thunk that returns `int`.
 #[inline]
 pub(crate) fn guard_int<S: Status>(body: impl FnOnce() -> Result<S, Errno>) -> c_int {
-    match catch_unwind(AssertUnwindSafe(body)) {
-        Ok(Ok(value)) => value.status(),
-        Ok(Err(errno)) => -errno,
-        Err(panic) => -panicked(&*panic),
-    }
+    let word = || match body() {
+        Ok(value) => value.status(),
+        Err(errno) => -errno,
+    };
+    catch_unwind(AssertUnwindSafe(word)).unwrap_or_else(|panic| -panicked(&*panic))
 }
 
 /// Runs the body of a thunk whose C type has no room for an error; `on_panic` is what it returns then.

@@ -56,6 +56,14 @@ fn one_thread(c: &mut Criterion) {
             });
         });
     }
+    let to = mem(56);
+    c.bench_function("push_words + take_line, tag and 8 bytes", |b| {
+        b.iter(|| {
+            let payload = black_box(to.sub(8, 8)).unwrap_or(Mem::empty());
+            let _ = black_box(tx.push_words(1, [black_box(7), 0], 1, &payload));
+            rx.take_line(|_, line| line.copy_tail(1, &to) == 8 && line.word(0) == 7)
+        });
+    });
     c.bench_function("push_with + take, 24 bytes", |b| {
         b.iter(|| {
             let n = black_box(7u64);

@@ -46,6 +46,60 @@ impl Record {
     }
 }
 
+/// The head of a record where it lies in shared memory, lent to [`ConsumerOf::take_line`]: what is asked for twice may have
+/// changed meanwhile, so ask once and use what you got.
+#[derive(Debug)]
+pub struct Line<'a> {
+    head: *const u64,
+    len: usize,
+    _lent: core::marker::PhantomData<&'a ()>,
+}
+
+impl Line<'_> {
+    /// Bytes of the head; at most [`HEAD_MAX`].
+    #[inline(always)]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Word `at` of the head, loaded now; 0 if the head does not reach so far.
+    #[inline(always)]
+    pub fn word(&self, at: usize) -> u64 {
+        if at.saturating_mul(8).saturating_add(8) > self.len {
+            return 0;
+        }
+        // SAFETY: the word lies in the head of a slot, seven aligned words. Volatile: one load, whatever the caller does.
+        unsafe { self.head.wrapping_add(at).read_volatile() }
+    }
+
+    /// Copies what follows the first `words` words to `to`, as much as both have; returns how much.
+    #[inline(always)]
+    pub fn copy_tail(&self, words: usize, to: &Mem) -> usize {
+        let at = words.saturating_mul(8).min(self.len);
+        let n = to.len().min(self.len - at);
+        // SAFETY: n bytes of the head lie there, `to` has as many by its contract, and no user buffer overlaps a slot.
+        unsafe { copy::copy_apart(to.as_ptr(), self.head.cast::<u8>().wrapping_add(at), n) };
+        n
+    }
+}
+
+/// What [`ConsumerOf::take_line`] came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// Nothing is published.
+    Empty,
+    /// A record was taken, and is freed.
+    Taken,
+    /// There is a record, untouched: for [`ConsumerOf::peek`].
+    Other,
+}
+
 /// The side that publishes. Dropping it does nothing.
 pub struct ProducerOf<const SLOTS: usize, const DATA: usize> {
     region: Region,
@@ -478,9 +532,43 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
         }))
     }
 
+    /// The hot case of [`peek`](Self::peek) and [`advance`](Self::advance) in one: a record without a body is shown to `take`,
+    /// its kind and its head in place, and freed if `take` says that it took it. Whatever is out of the ordinary is left
+    /// to `peek`.
+    #[inline(always)]
+    pub fn take_line(&mut self, take: impl FnOnce(u8, &Line<'_>) -> bool) -> Look {
+        let slot = self.region.slot::<SLOTS>(self.next);
+        // SYNC POINT: pairs with `ProducerOf::publish`. Loaded once: what is checked below is what is used.
+        let word = slot.word.load(Ordering::Acquire);
+        let [s0, s1, kind, head_len, ..] = word.to_le_bytes();
+        if u16::from_le_bytes([s0, s1]) != self.stamp {
+            return Look::Empty;
+        }
+        let len = usize::from(head_len);
+        if word >> 32 != 0 || len > HEAD_MAX || self.next == 0 {
+            return Look::Other;
+        }
+        let taken = slot.head.with(|p| {
+            let line = Line {
+                head: p.cast(),
+                len,
+                _lent: core::marker::PhantomData,
+            };
+            take(kind, &line)
+        });
+        if !taken {
+            return Look::Other;
+        }
+        copy::settle();
+        self.step = 1;
+        self.data_after = self.data;
+        self.advance();
+        Look::Taken
+    }
+
     /// Frees the record last seen, if one was; its body must not be read after that. The producer is told
     /// each quarter of the ring, or at [`flush`](Self::flush).
-    #[inline]
+    #[inline(always)]
     pub fn advance(&mut self) {
         // In use until now: a producer that already writes there is found out.
         #[cfg(loom)]
@@ -499,7 +587,7 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
     }
 
     /// Tells the producer all that was freed. Called when the ring has been empty for a while.
-    #[inline]
+    #[inline(never)]
     pub fn flush(&mut self) {
         if self.told == self.next {
             return;

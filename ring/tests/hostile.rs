@@ -61,6 +61,13 @@ proptest! {
             }
             prop_assert!(!matches!(tx.push(1, &[7; HEAD_MAX], &[body], 0, len), Err(PushError::TooLong)));
             let _ = (tx.push_head(2, &[8; 9]), tx.consumer_idle(), tx.all_consumed(), tx.room(len));
+            let mut seen = 0;
+            rx.take_line(|_, line| {
+                seen = line.len().max(line.copy_tail(7, &body)).max(line.copy_tail(0, &body));
+                let _ = (0..9).map(|at| line.word(at)).max();
+                take
+            });
+            prop_assert!(seen <= HEAD_MAX);
             if let Ok(Some(r)) = rx.peek() {
                 prop_assert!(r.head().len() <= HEAD_MAX && r.body.len() <= BODY_MAX);
                 if !r.body.is_empty() {

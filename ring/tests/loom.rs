@@ -36,6 +36,7 @@ mod models {
     use loom::thread::{spawn, yield_now};
     use scif_ring::keytable::KeyEntry;
     use scif_ring::model::{bell, claim, direction, keys, mark, mark_without_fence};
+    use scif_ring::spsc::Look;
     use scif_ring::{PushError, publish_fence, sleeper_fence};
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::process::ExitCode;
@@ -69,6 +70,7 @@ mod models {
 
     const MODELS: &[Model] = &[
         model("ring_heads", 3, ring_heads),
+        model("ring_lines", 3, ring_lines),
         model("ring_bodies", 3, ring_bodies),
         model("ring_full_then_flushed", 3, ring_full_then_flushed),
         model("idle_and_push", 3, || idle_and_push(false)),
@@ -166,6 +168,40 @@ mod models {
             rx.advance();
         }
         assert!(rx.peek().unwrap().is_none());
+        t.join().unwrap();
+    }
+
+    /// The same heads, read where they lie: each is whole while it is looked at, and one that is not taken stays.
+    fn ring_lines() {
+        const N: u8 = 5;
+        let (mut tx, mut rx) = direction::<4, 256>();
+        let t = spawn(move || {
+            for i in 0..N {
+                while tx.push_head(i, &[i; 9]) == Err(PushError::Full) {
+                    yield_now();
+                }
+            }
+        });
+        for i in 0..N {
+            loop {
+                let look = rx.take_line(|kind, line| {
+                    assert_eq!((kind, line.len()), (i, 9));
+                    assert_eq!(line.word(0), u64::from_ne_bytes([i; 8]));
+                    assert_eq!(line.word(1), 0);
+                    i % 2 == 1
+                });
+                match look {
+                    Look::Taken => break,
+                    Look::Empty => yield_now(),
+                    Look::Other => {
+                        assert_eq!(rx.peek().unwrap().unwrap().head(), [i; 9]);
+                        rx.advance();
+                        break;
+                    }
+                }
+            }
+        }
+        assert_eq!(rx.take_line(|_, _| true), Look::Empty);
         t.join().unwrap();
     }
 

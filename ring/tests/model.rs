@@ -12,6 +12,7 @@ mod memory;
 use memory::{Guarded, ring};
 use proptest::collection::vec;
 use proptest::prelude::*;
+use scif_ring::spsc::Look;
 use scif_ring::{
     BODY_MAX, DIRECTION_BYTES, HEAD_MAX, LayoutError, Mem, PushError, Record, copy_iov, slice_iov, total_len,
 };
@@ -35,6 +36,7 @@ enum Op {
     },
     Peek,
     Take,
+    TakeLine,
     Flush,
 }
 
@@ -56,7 +58,8 @@ fn op() -> impl Strategy<Value = Op> {
         3 => (any::<u8>(), 0usize..=HEAD_MAX + 1).prop_map(|(kind, head)| Op::PushHead { kind, head }),
         2 => (any::<u8>(), 0usize..=HEAD_MAX + 1).prop_map(|(kind, head)| Op::PushWith { kind, head }),
         2 => Just(Op::Peek),
-        8 => Just(Op::Take),
+        4 => Just(Op::Take),
+        4 => Just(Op::TakeLine),
         1 => Just(Op::Flush),
     ]
 }
@@ -143,6 +146,33 @@ proptest! {
                     }
                     (r, e) => prop_assert!(r.is_none() && e.is_none()),
                 },
+                Op::TakeLine => {
+                    let mut out = [0; HEAD_MAX];
+                    let mut seen = None;
+                    let look = rx.take_line(|kind, line| {
+                        let words = [line.word(0), line.word(6), line.word(7)];
+                        let n = line.copy_tail(n % 3, &mem(&mut out));
+                        seen = Some((kind, line.len(), words, n));
+                        n % 2 == 0
+                    });
+                    let Some((kind, head, body)) = queue.front() else {
+                        prop_assert_eq!((look, seen), (Look::Empty, None));
+                        continue;
+                    };
+                    let Some((k, len, words, copied)) = seen else {
+                        prop_assert_eq!(look, Look::Other);
+                        prop_assert!(!body.is_empty() || rx.consumed() == 0);
+                        continue;
+                    };
+                    let word = |at: usize| head.get(at..at + 8).map_or(0, |w| u64::from_ne_bytes(w.try_into().unwrap()));
+                    let tail = head.get(8 * (n % 3)..).unwrap_or_default();
+                    prop_assert_eq!((k, len, words), (*kind, head.len(), [word(0), word(48), 0]));
+                    prop_assert_eq!(&out[..copied], tail);
+                    prop_assert_eq!(look, if copied % 2 == 0 { Look::Taken } else { Look::Other });
+                    if look == Look::Taken {
+                        queue.pop_front();
+                    }
+                }
                 Op::Flush => {
                     rx.flush();
                     prop_assert_eq!(tx.all_consumed(), queue.is_empty());

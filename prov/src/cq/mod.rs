@@ -350,7 +350,7 @@ impl Cq {
         Ok(())
     }
 
-    #[inline]
+    #[inline(always)]
     fn read(&self, out: &Entries) -> Result<isize, Errno> {
         entry::made_here(self.maker)?;
         let empty = {

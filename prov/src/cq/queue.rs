@@ -108,25 +108,32 @@ impl CqState {
     }
 
     /// Adds a successful completion.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn success(&mut self, c: Completion) {
         self.pushed += 1;
         let mask = self.ring.len() - 1;
         let room = self.tail.wrapping_sub(self.head) <= mask && self.overflow.is_empty();
+        // The place first, then the parts straight into it.
         match self.ring.get_mut(self.tail & mask) {
             Some(slot) if room => {
-                *slot = c;
                 self.tail = self.tail.wrapping_add(1);
+                *slot = c;
             }
-            _ => self.spill(c),
+            _ => {
+                if let Some(slot) = self.spill() {
+                    *slot = c;
+                }
+            }
         }
         self.waits.notify();
     }
 
+    /// A place behind the ring.
     #[cold]
     #[inline(never)]
-    fn spill(&mut self, c: Completion) {
-        self.overflow.push_back(c);
+    fn spill(&mut self) -> Option<&mut Completion> {
+        self.overflow.push_back(Completion::default());
+        self.overflow.back_mut()
     }
 
     /// Adds an error completion.

@@ -53,6 +53,7 @@ impl<T> List<T> {
         self.nodes.get_mut(at as usize)
     }
 
+    #[inline(always)]
     pub(crate) fn push_back(&mut self, value: T) -> u32 {
         let tail = self.tail;
         let node = Node {
@@ -79,9 +80,27 @@ impl<T> List<T> {
     }
 
     pub(crate) fn remove(&mut self, at: u32) -> Option<T> {
+        let value = self.node_mut(at)?.value.take()?;
+        self.unlink(at);
+        Some(value)
+    }
+
+    /// Removes an entry of which nothing is wanted any more, without a copy of it.
+    #[inline(always)]
+    pub(crate) fn forget(&mut self, at: u32) {
+        if let Some(node) = self.node_mut(at)
+            && node.value.is_some()
+        {
+            node.value = None;
+            self.unlink(at);
+        }
+    }
+
+    /// Takes an emptied node out of the chain.
+    #[inline(always)]
+    fn unlink(&mut self, at: u32) {
         let free = self.free;
-        let node = self.node_mut(at)?;
-        let value = node.value.take()?;
+        let Some(node) = self.node_mut(at) else { return };
         let (prev, next) = (node.prev, node.next);
         node.next = free;
         self.free = at;
@@ -94,7 +113,11 @@ impl<T> List<T> {
             None => self.tail = prev,
         }
         self.len -= 1;
-        Some(value)
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, at: u32) -> Option<&T> {
+        self.node(at)?.value.as_ref()
     }
 
     #[inline]

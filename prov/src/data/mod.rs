@@ -20,6 +20,7 @@ mod ops;
 mod peek;
 mod peer;
 mod progress;
+mod quick;
 mod rendezvous;
 mod rma;
 mod rx;
@@ -296,11 +297,14 @@ pub(crate) fn send(st: &mut DomainState, ep: u32, a: &SendArgs<'_>) -> Result<()
 }
 
 /// Posts a receive, or looks for, claims or drops a message.
-#[inline]
+#[inline(always)]
 pub(crate) fn recv(st: &mut DomainState, ep: u32, a: &RecvArgs<'_>) -> Result<(), Errno> {
     let (e, mut env) = split(st, ep)?;
     if a.flags & (fi::FI_PEEK | fi::FI_CLAIM) != 0 {
         return e.post_peek(&mut env, a);
+    }
+    if e.post_quick(&mut env, a)? {
+        return Ok(());
     }
     e.post_recv(&mut env, a)
 }

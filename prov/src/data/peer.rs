@@ -15,7 +15,9 @@ use super::matching::ANY;
 use super::streams::OutStream;
 use super::tx::TxOp;
 use super::wire::Head;
-use super::{Env, EpState, Errno, Live};
+use super::{Env, EpConfig, EpState, Errno, Live};
+use crate::av::AvState;
+use crate::slab::Slab;
 
 /// How long a connect is retried towards a port nobody listens on, when the peer was there before: it died, or restarts
 /// right now. For one that was never seen the user may say (`FI_SCIF_CONNECT_TIMEOUT`).
@@ -182,17 +184,7 @@ impl EpState {
     /// The `fi_addr_t` to report as a message's source.
     #[inline]
     pub(crate) fn source_of(&mut self, env: &Env<'_>, peer: u32) -> u64 {
-        if !self.cfg.source {
-            return fi::FI_ADDR_NOTAVAIL;
-        }
-        let (Some(av), Some(p)) = (env.avs.get(self.cfg.av), self.peers.get_mut(peer as usize)) else {
-            return fi::FI_ADDR_NOTAVAIL;
-        };
-        if p.fi_addr_version != av.version {
-            p.fi_addr_version = av.version;
-            p.fi_addr = av.find(p.id).unwrap_or(fi::FI_ADDR_NOTAVAIL);
-        }
-        p.fi_addr
+        source_in(&self.cfg, &mut self.peers, env.avs, peer)
     }
 
     /// The address of a port, as an address vector takes it.
@@ -304,6 +296,22 @@ impl EpState {
                 .is_some_and(|c| c.peer_mark().get() == Some(slot) && c.alive())
         })
     }
+}
+
+/// [`EpState::source_of`], where the rest of the endpoint is in use.
+#[inline]
+pub(crate) fn source_in(cfg: &EpConfig, peers: &mut [Peer], avs: &Slab<AvState>, peer: u32) -> u64 {
+    if !cfg.source {
+        return fi::FI_ADDR_NOTAVAIL;
+    }
+    let (Some(av), Some(p)) = (avs.get(cfg.av), peers.get_mut(peer as usize)) else {
+        return fi::FI_ADDR_NOTAVAIL;
+    };
+    if p.fi_addr_version != av.version {
+        p.fi_addr_version = av.version;
+        p.fi_addr = av.find(p.id).unwrap_or(fi::FI_ADDR_NOTAVAIL);
+    }
+    p.fi_addr
 }
 
 /// The bytes of a scatter list, gathered into one vector.

@@ -9,6 +9,7 @@ use libfabric_sys as fi;
 use scif::{CloseHow, ConnId, LinkEvent, PortId, Reason};
 use scif_ring::BELL_BITS;
 use scif_ring::layout::SLOTS;
+use scif_ring::spsc::Look;
 
 use super::matching::{ANY, Payload};
 use super::peer::Peer;
@@ -138,27 +139,38 @@ impl EpState {
             return 0;
         }
         for taken in 0..most {
-            let Some(c) = self.sock.conn(conn) else {
-                return taken;
+            let more = match self.take_quick(env, conn, peer) {
+                Look::Taken => true,
+                Look::Other => self.take_any(env, conn, peer),
+                Look::Empty => false,
             };
-            match c.rx().peek() {
-                Ok(None) => return taken,
-                Ok(Some(record)) => {
-                    if self.on_record(env, conn, peer, &record).is_err() {
-                        self.corrupt(env, conn, peer);
-                        return taken;
-                    }
-                    if let Some(c) = self.sock.conn(conn) {
-                        c.rx().advance();
-                    }
-                }
-                Err(_) => {
-                    self.corrupt(env, conn, peer);
-                    return taken;
-                }
+            if !more {
+                return taken;
             }
         }
         most
+    }
+
+    /// Handles the next record of a ring, whatever it is. False when there is none, or the connection is gone.
+    #[inline(never)]
+    fn take_any(&mut self, env: &mut Env<'_>, conn: ConnId, peer: u32) -> bool {
+        let Some(c) = self.sock.conn(conn) else {
+            return false;
+        };
+        match c.rx().peek() {
+            Ok(None) => return false,
+            Ok(Some(record)) => {
+                if self.on_record(env, conn, peer, &record).is_ok() {
+                    if let Some(c) = self.sock.conn(conn) {
+                        c.rx().advance();
+                    }
+                    return true;
+                }
+            }
+            Err(_) => {}
+        }
+        self.corrupt(env, conn, peer);
+        false
     }
 
     #[cold]

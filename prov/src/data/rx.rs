@@ -52,7 +52,6 @@ pub(crate) struct Nonsense;
 
 impl EpState {
     /// Acts on one record of `peer`'s ring.
-    #[inline]
     pub(crate) fn on_record(
         &mut self,
         env: &mut Env<'_>,
@@ -352,7 +351,7 @@ impl EpState {
         }
     }
 
-    #[inline]
+    #[inline(never)]
     pub(crate) fn post_recv(&mut self, env: &mut Env<'_>, a: &RecvArgs<'_>) -> Result<(), Errno> {
         let src = if self.cfg.directed && a.src != fi::FI_ADDR_UNSPEC {
             self.peer_of(env, a.src)?

@@ -295,7 +295,7 @@ impl Ep {
     /// # Errors
     ///
     /// `FI_EINVAL` for a claim without a context or a multi-receive buffer in pieces, and those of the data path.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn recv(&self, args: &RecvArgs<'_>) -> Result<isize, Errno> {
         entry::made_here(self.core.maker)?;
         let nameless = args.flags & fi::FI_CLAIM != 0 && args.context == 0;

@@ -9,6 +9,7 @@ use libfabric_sys as fi;
 use scif::{Access, AccessError, ConnId, RemoteMem};
 use scif_ring::BODY_MAX;
 use scif_ring::copy::{Mem, copy_iov, total_len};
+use scif_ring::keytable::KeyEntry;
 
 use super::iov::Iov;
 use super::ops::{OutOp, What};
@@ -70,6 +71,27 @@ enum NotDirect {
     Ring,
     /// It cannot be done.
     Failed(Errno),
+}
+
+/// Where one segment of an operation lies in the memory of the target, if its key permits that.
+fn place(entry: &KeyEntry, segment: &RmaIov, write: bool) -> Result<RemoteMem, Errno> {
+    let right = if write {
+        fi::FI_REMOTE_WRITE
+    } else {
+        fi::FI_REMOTE_READ
+    };
+    if entry.access & right == 0 {
+        return Err(fi::FI_EACCES);
+    }
+    let len = segment.len as u64;
+    let within = segment.addr.checked_sub(entry.start);
+    match within.filter(|within| within.checked_add(len).is_some_and(|end| end <= entry.len)) {
+        Some(within) => Ok(RemoteMem {
+            addr: entry.base.wrapping_add(within),
+            len,
+        }),
+        None => Err(fi::FI_EINVAL),
+    }
 }
 
 impl EpState {
@@ -155,6 +177,10 @@ impl EpState {
             op.through_ring = true;
             if !self.sock.conn(conn).is_some_and(|c| c.tx().room(BODY_MAX)) {
                 return Tried::Later;
+            }
+            if let Some(err) = self.refused(conn, op) {
+                self.tx_complete(env, op.what(), op.context, op.flags, 0, op.len, err);
+                return Tried::Sent;
             }
             let iov = match &op.local {
                 Kept::User(iov) => iov.clone(),
@@ -283,33 +309,16 @@ impl EpState {
         {
             return Err(NotDirect::Ring);
         }
-        let right = if write {
-            fi::FI_REMOTE_WRITE
-        } else {
-            fi::FI_REMOTE_READ
-        };
         let mut offset = 0;
         for segment in rma {
             let keys = c.keys().ok_or(NotDirect::Ring)?;
             let (slot, generation, entry) = keys.find(segment.key).ok_or(NotDirect::Ring)?;
-            if entry.access & right == 0 {
-                return Err(NotDirect::Failed(fi::FI_EACCES));
-            }
-            let len = segment.len as u64;
-            let within = segment.addr.checked_sub(entry.start);
-            let Some(within) = within.filter(|w| w.checked_add(len).is_some_and(|end| end <= entry.len))
-            else {
-                return Err(NotDirect::Failed(fi::FI_EINVAL));
-            };
+            let remote = place(&entry, segment, write).map_err(NotDirect::Failed)?;
             c.my_mark().set(slot);
             if !keys.still(slot, generation) {
                 c.my_mark().clear();
                 return Err(NotDirect::Ring);
             }
-            let remote = RemoteMem {
-                addr: entry.base.wrapping_add(within),
-                len,
-            };
             let done = match iov {
                 [one] if rma.len() == 1 => {
                     let local = std::slice::from_ref(one);
@@ -349,6 +358,17 @@ impl EpState {
             self.stats.process_vm.add(offset)
         }
         Ok(())
+    }
+
+    /// What the target's table says against an operation, before the first of its pieces is on the ring: a target that
+    /// finds a later one out of bounds has the earlier ones in its memory. A key that is not in the table is the target's
+    /// to judge.
+    fn refused(&mut self, conn: ConnId, op: &RmaOp) -> Option<Errno> {
+        let keys = self.sock.conn(conn)?.keys()?;
+        op.rma.iter().find_map(|segment| {
+            let (_, _, entry) = keys.find(segment.key)?;
+            place(&entry, segment, op.write).err()
+        })
     }
 
     /// Completes an operation done here, and tells the target if it wants to know.

@@ -31,9 +31,19 @@ lists_provider() { # LIBRARY_DIRECTORY
     env LD_LIBRARY_PATH="$1" FI_PROVIDER_PATH="$PROVIDER_DIR" timeout 20 fi_info -p "$PROVIDER" | grep -q "provider: $PROVIDER\$"
 }
 
-conformance() { # LIBRARY_DIRECTORY
-    env FI_PROVIDER_PATH="$PROVIDER_DIR" timeout -k 10 1500 "$TARGET/release/conformance" --lib "$1/libfabric.so.1" --prov "$PROVIDER"
+conformance() { # LIBRARY_DIRECTORY [WRAPPER...]
+    FI_PROVIDER_PATH=$PROVIDER_DIR "${@:2}" timeout -k 10 1500 "$TARGET/release/conformance" --lib "$1/libfabric.so.1" --prov "$PROVIDER"
 }
+
+# Runs a command without what containers like to withhold: the right to some system calls, and more than 64 MiB of
+# /dev/shm where a mount is permitted here. Arguments are those of the program deny.
+confined() {
+    local room=()
+    [ -z "$SMALL_SHM" ] || room=(unshare -m sh -c "$SMALL_SHM && exec \"\$@\"" sh)
+    "${room[@]}" "$TARGET/release/deny" "$@"
+}
+SMALL_SHM='mount -t tmpfs -o size=64m,mode=1777 tmpfs /dev/shm'
+unshare -m sh -c "$SMALL_SHM" 2>/dev/null || SMALL_SHM=
 
 formatted() { "${CARGO[@]}" fmt --all --check; }
 linted() { "${CARGO[@]}" clippy --workspace --all-targets --locked --quiet -- -D warnings; }
@@ -85,6 +95,21 @@ for lib in debian wheel; do
         timeout -k 10 1500 ./conformance --lib ./libfabric.so.1 --prov "$PROVIDER"
     gate_end
 done
+
+gate "without process_vm_readv and process_vm_writev${SMALL_SHM:+, 64 MiB of /dev/shm}"
+[ -n "$SMALL_SHM" ] || echo "     /dev/shm as it is: this user may not mount another"
+cases_of "conformance" conformance-confined conformance "$debian" confined process_vm --
+for stack in debian debian-btl mpich5; do
+    confined_job "$stack, from the start" $stack 2 ' process_vm 0/0 ' confined process_vm --
+done
+if "$TARGET/release/deny" --after 0 process_vm -- true 2>/dev/null; then
+    for stack in debian mpich5; do
+        confined_job "$stack, after 40 calls" $stack 1 ' process_vm [1-9].* fallbacks [1-9]' confined --after 40 process_vm --
+    done
+else
+    echo "     not denied on the way: this kernel lets nobody supervise system calls"
+fi
+gate_end
 
 for stack in debian debian-btl mpich5; do
     gate "MPI: $(stack_title $stack)"

@@ -33,6 +33,25 @@ exchange_jobs() {
     fi
 }
 
+# confined_job WHAT STACK COUNT PATTERN WRAPPER...: the same job by a command that takes something away, 2 ranks. COUNT
+# endpoints must have counted as PATTERN says: the proof that it was taken.
+confined_job() {
+    local what=$1 stack=$2 count=$3 pattern=$4 log=$LOGS/confined-$2-${1##* }.log rc seen
+    shift 4
+    FI_SCIF_STATS=1 "$@" "$ROOT/fabtests/mpi/run.sh" "$stack" "$PROVIDER" 2 120 \
+        "$(stack_python "$stack")" "$ROOT/fabtests/mpi/jobs/exchange.py" >"$log" 2>&1
+    rc=$?
+    seen=$(grep 'scif: endpoint .* sent [1-9]' "$log" | grep -cE "$pattern")
+    if ((rc != 0)) || ! grep -q "^exchange: 2 ranks, [1-9][0-9]* checks, errors 0" "$log"; then
+        failed "exchange, $what (status $rc, $log)"
+        tail -n 30 "$log"
+    elif [ "$PROVIDER" = scif ] && ((seen < count)); then
+        failed "exchange, $what: nothing was taken away ($log)"
+    else
+        passed "$(grep '^exchange:' "$log"), $what"
+    fi
+}
+
 # One benchmark program of Intel MPI as a case; LOG, RANKS, PROGRAM, arguments. Those that check data say so in words.
 imb_job() {
     local name=$1 ranks=$2 log=$LOGS/$1.log rc

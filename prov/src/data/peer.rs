@@ -69,6 +69,8 @@ pub(crate) struct Peer {
     pub was_up: bool,
     /// It died, and nothing of it was seen since: what is directed to it fails.
     pub dead: bool,
+    /// It closed in order, and nothing of it was seen since: what is sent to it fails, but receives wait for its return.
+    pub left: bool,
     refused_since_ns: u64,
     retry_at_ns: u64,
     pub busy: bool,
@@ -91,6 +93,7 @@ impl Peer {
             owed: 0,
             was_up: false,
             dead: false,
+            left: false,
             refused_since_ns: 0,
             retry_at_ns: 0,
             busy: false,
@@ -212,6 +215,7 @@ impl EpState {
             Ok(conn) => {
                 p.tx = Some(conn);
                 p.dead = false;
+                p.left = false;
                 p.refused_since_ns = 0;
                 self.live.push(Live { conn, peer, empty: 0 });
                 Some(conn)

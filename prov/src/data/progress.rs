@@ -6,7 +6,7 @@
 //! message and never loses it.
 
 use libfabric_sys as fi;
-use scif::{CloseHow, ConnId, LinkEvent, PortId, Reason};
+use scif::{CloseHow, ConnId, LinkEvent, PortId, Reason, Refusal};
 use scif_ring::BELL_BITS;
 use scif_ring::layout::SLOTS;
 use scif_ring::spsc::Look;
@@ -316,6 +316,7 @@ impl EpState {
         if let Some(p) = self.peers.get_mut(peer as usize) {
             p.was_up = true;
             p.dead = false;
+            p.left = false;
             if p.tx.is_none() {
                 p.tx = Some(conn);
             }
@@ -394,7 +395,8 @@ impl EpState {
             self.drain_twins(env, conn, peer);
         }
         self.write_errors.remove(&conn);
-        let died = !matches!(reason, Reason::Orderly);
+        // A listener that hangs up is being closed in order as well.
+        let died = !matches!(reason, Reason::Orderly | Reason::Refused(Refusal::Closed));
         self.run_last(env, conn, died);
         self.sock.close_conn(conn, CloseHow::Reset);
         let Some(p) = self.peers.get_mut(peer as usize) else {
@@ -422,6 +424,8 @@ impl EpState {
         let gone = self.conns_of(peer).next().is_none();
         if gone && died {
             self.bury(env, peer, id, fi::FI_ECONNRESET);
+        } else if let Some(p) = self.peers.get_mut(peer as usize) {
+            p.left = gone;
         }
     }
 
@@ -498,21 +502,20 @@ impl EpState {
         while let Some(peer) = self.busy.get(at).copied() {
             at += 1;
             if self.connect_expired(peer, now) {
-                let (was_up, id) =
-                    self.peers
-                        .get_mut(peer as usize)
-                        .map_or((false, PortId { node: 0, port: 0 }), |p| {
-                            let was_up = p.was_up;
-                            p.reset_connection();
-                            (was_up, p.id)
-                        });
-                let err = if was_up {
+                let Some(p) = self.peers.get_mut(peer as usize) else {
+                    continue;
+                };
+                p.reset_connection();
+                let (id, left) = (p.id, p.left);
+                let err = if p.was_up {
                     fi::FI_ECONNRESET
                 } else {
                     fi::FI_ECONNREFUSED
                 };
                 self.fail_pending(env, peer, err);
-                self.bury(env, peer, id, err);
+                if !left {
+                    self.bury(env, peer, id, err);
+                }
             }
         }
     }

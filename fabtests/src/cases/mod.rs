@@ -12,9 +12,11 @@ mod death;
 mod denied;
 mod ep;
 mod eq;
+mod fork;
 mod forms;
 mod getinfo;
 mod many_peers;
+mod meeting;
 mod mr;
 mod msg;
 mod multi_recv;
@@ -27,6 +29,7 @@ mod rma;
 mod selftest;
 mod tagged;
 mod threads;
+mod through_the_ring;
 mod wait;
 
 use scif_fabtests::harness::Case;
@@ -53,9 +56,12 @@ const AREAS: &[&[Case]] = &[
     threads::CASES,
     progress_auto::CASES,
     denied::CASES,
+    through_the_ring::CASES,
     many_peers::CASES,
     death::CASES,
     restart::CASES,
+    meeting::CASES,
+    fork::CASES,
 ];
 
 /// Every case, in the order of the areas.

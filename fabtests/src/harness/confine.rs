@@ -4,7 +4,7 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use super::{Outcome, seccomp};
+use super::{Fail, Outcome, seccomp};
 
 /// From here on this process gets EPERM from `process_vm_readv(2)` and `process_vm_writev(2)`, in every thread.
 ///
@@ -37,6 +37,35 @@ pub fn fork_sleeper() -> Outcome {
             rustix::io::read(&here, &mut byte[..])?;
             Ok(())
         }
+    }
+}
+
+/// Runs `calls` in a forked child, which ends with its result: 0 to 255.
+///
+/// # Errors
+/// Those of `fork(2)` and `waitpid(2)`, and when the child is killed by a signal.
+pub fn in_child(calls: impl FnOnce() -> usize) -> Outcome<usize> {
+    // SAFETY: the child runs the calls of the case, which are what is tested; it never returns from here.
+    let pid = match unsafe { libc::fork() } {
+        -1 => return Err(std::io::Error::last_os_error().into()),
+        0 => {
+            let code = i32::try_from(calls()).unwrap_or(255);
+            // SAFETY: _exit(2) runs nothing of the parent's in the child.
+            unsafe { libc::_exit(code) }
+        }
+        pid => pid,
+    };
+    let mut status = 0;
+    // SAFETY: `status` is room for the answer.
+    if unsafe { libc::waitpid(pid, &raw mut status, 0) } != pid {
+        return Err(std::io::Error::last_os_error().into());
+    }
+    if libc::WIFEXITED(status) {
+        usize::try_from(libc::WEXITSTATUS(status)).map_err(Fail::here)
+    } else {
+        Err(Fail::here(format_args!(
+            "the child was killed, status {status:#x}"
+        )))
     }
 }
 

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! A forked child has its parent's objects in its memory and must not use them: every call says so, and the parent loses
+//! nothing. What a child hides of its parent's death is in `death` and `restart`.
+
+use libfabric_sys as sys;
+use scif_fabtests::check_eq;
+use scif_fabtests::fi::{AtomicTarget, Buf, Errno, Ioc, Result};
+use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, confine};
+use scif_fabtests::rig::Rig;
+
+use super::rma::{REMOTE, from};
+
+pub(crate) const CASES: &[Case] = &[
+    case("fork/child_is_refused", 2, |r| child(r, sys::FI_PROGRESS_MANUAL)),
+    case("fork/child_is_refused_under_auto_progress", 2, |r| {
+        child(r, sys::FI_PROGRESS_AUTO)
+    }),
+];
+
+const WAITING: usize = 20;
+
+fn child(rank: &Rank, progress: u32) -> Outcome {
+    if rank.target.prov != "scif" {
+        return Err(Fail::NotRun(
+            "what a provider does in a child is its own choice".into(),
+        ));
+    }
+    let ask = super::atomic::ask().with(|ask| {
+        ask.hints.caps |= sys::FI_TAGGED;
+        ask.hints.data_progress = progress;
+        ask.wait_obj = sys::FI_WAIT_UNSPEC;
+        ask.counters = sys::FI_SEND;
+    });
+    let rig = Rig::open(rank, &ask)?;
+    let memory = Buf::new(4096);
+    let (_mr, remotes) = rig.share(memory, REMOTE)?;
+    let there = from(&remotes, rank.peer(), 0)?;
+    exchange(&rig, 1)?;
+    if rank.index == 1 {
+        for number in 0..WAITING {
+            rig.post(|| rig.ep.send(Buf::pattern(64, number as u64), rig.peer(), number))?;
+            rig.sent(number)?;
+        }
+        rig.barrier()?;
+        rig.barrier()?;
+        return exchange(&rig, 2);
+    }
+    // What has come is not read before the fork: a child that read it would take it away.
+    rank.barrier(&mut || Ok(()))?;
+    let (ep, to, buf) = (&rig.ep, rig.peer(), Buf::new(64));
+    let place = AtomicTarget {
+        dest: to,
+        addr: there.addr,
+        key: there.key,
+        datatype: sys::FI_UINT64,
+        op: sys::FI_SUM,
+        context: 1,
+    };
+    let one = Ioc { buf, count: 1 };
+    let cntr = rig.counter(sys::FI_SEND)?;
+    let wrong = confine::in_child(|| {
+        let calls: [Result; 12] = [
+            ep.send(buf, to, 1),
+            ep.inject(buf, to),
+            ep.tsend(buf, to, 1, 1),
+            ep.recv(buf, sys::FI_ADDR_UNSPEC, 1),
+            ep.trecv(buf, to, 1, 0, 1),
+            ep.write(buf, to, there.addr, there.key, 1),
+            ep.read(buf, to, there.addr, there.key, 1),
+            ep.atomic(&place, one),
+            ep.fetch_atomic(&place, one, Buf::new(8)),
+            rig.rx.cq.read(1).map(drop),
+            rig.rx.cq.sread(1, 0, -1).map(drop),
+            cntr.wait(1 << 20, -1),
+        ];
+        let wrong = calls.iter().position(|call| *call != Err(Errno::EOPBADSTATE));
+        wrong.map_or(0, |at| at + 1)
+    })?;
+    check_eq!(wrong, 0, "the number of a call that was not refused");
+    for number in 0..WAITING {
+        let to = Buf::new(64);
+        rig.post(|| rig.ep.recv(to, sys::FI_ADDR_UNSPEC, number))?;
+        rig.received(number)?;
+        check_eq!(to.differs(64, number as u64), None);
+    }
+    rig.barrier()?;
+    exchange(&rig, 2)
+}
+
+/// Messages in both directions.
+fn exchange(rig: &Rig<'_>, seed: u64) -> Outcome {
+    for size in [8, 4000, 300_000] {
+        let (from, to) = (Buf::pattern(size, seed), Buf::new(size));
+        rig.post(|| rig.ep.trecv(to, sys::FI_ADDR_UNSPEC, 7, 0, 100))?;
+        rig.post(|| rig.ep.tsend(from, rig.peer(), 7, 200))?;
+        rig.received(100)?;
+        rig.sent(200)?;
+        check_eq!(to.differs(size, seed), None);
+    }
+    rig.barrier()
+}

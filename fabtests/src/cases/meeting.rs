@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Peers that are not there yet, are there and not enabled yet, or have closed in order and come back.
+
+use std::time::{Duration, Instant};
+
+use libfabric_sys as sys;
+use rustix::time::{ClockId, clock_gettime};
+use scif_fabtests::fi::{Av, Buf, Cq, CqAttr, Domain, Ep, Errno, Fabric};
+use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
+use scif_fabtests::rig::{Ask, Rig, load, offers};
+use scif_fabtests::{check, check_eq};
+
+pub(crate) const CASES: &[Case] = &[
+    case("meeting/nobody_there", 2, nobody_there).under(&[("FI_SCIF_CONNECT_TIMEOUT", "100ms")]),
+    case("meeting/sent_before_the_other_opens", 2, sent_before),
+    case("meeting/request_before_enabling", 2, |r| {
+        before_enabling(r, sys::FI_PROGRESS_MANUAL)
+    }),
+    case("meeting/request_before_enabling_under_auto_progress", 2, |r| {
+        before_enabling(r, sys::FI_PROGRESS_AUTO)
+    }),
+    case("meeting/receives_outlast_a_close", 2, receives_outlast),
+];
+
+fn ask() -> Ask {
+    Ask::messages(false).with(|ask| ask.hints.caps |= sys::FI_TAGGED | sys::FI_DIRECTED_RECV)
+}
+
+/// An endpoint at `name`.
+fn open_at<'r>(rank: &'r Rank, name: &[u8]) -> Outcome<Rig<'r>> {
+    let mut info = offers(rank, load(rank)?, &ask().hints)?
+        .into_iter()
+        .next()
+        .ok_or_else(|| Fail::here("an empty list"))?;
+    info.set_src_addr(name);
+    let fabric = Fabric::open(&info)?;
+    let domain = Domain::open(&fabric, &info)?;
+    Rig::open_in(rank, info, &fabric, &domain, &ask())
+}
+
+/// The address of an endpoint that has been closed before anybody talked to it.
+fn former_name(rank: &Rank) -> Outcome<Vec<u8>> {
+    let rig = Rig::open_alone(rank, &ask())?;
+    Ok(rig.ep.name()?)
+}
+
+/// Rank 1's part of an exchange, as rank 0 gets it.
+fn theirs(parts: &[Vec<u8>]) -> Outcome<Vec<u8>> {
+    parts
+        .get(1)
+        .cloned()
+        .ok_or_else(|| Fail::here("rank 1 said nothing"))
+}
+
+/// What goes to an address where nobody listens fails, and the error says that this is why.
+fn nobody_there(rank: &Rank) -> Outcome {
+    if rank.index == 1 {
+        let name = former_name(rank)?;
+        rank.exchange(&name, &mut || Ok(()))?;
+        return rank.barrier(&mut || Ok(()));
+    }
+    let rig = Rig::open_alone(rank, &ask())?;
+    let to = rig.av.insert(&theirs(&rig.exchange(&[])?)?)?;
+    for size in [8, 100_000] {
+        let error = rig.failure(&rig.tx, 3, || rig.ep.send(Buf::new(size), to, 3))?;
+        check_eq!(error, Errno::ECONNREFUSED);
+    }
+    rig.barrier()
+}
+
+/// Processes start when they like: what was sent before the other was there arrives when it is.
+fn sent_before(rank: &Rank) -> Outcome {
+    if rank.index == 1 {
+        let name = former_name(rank)?;
+        rank.exchange(&name, &mut || Ok(()))?;
+        std::thread::sleep(Duration::from_millis(300));
+        let rig = open_at(rank, &name)?;
+        for size in [8, 100_000] {
+            let buf = Buf::new(size);
+            rig.post(|| rig.ep.recv(buf, sys::FI_ADDR_UNSPEC, size))?;
+            rig.received(size)?;
+            check_eq!(buf.differs(size, 4), None);
+        }
+        return rig.barrier();
+    }
+    let rig = Rig::open_alone(rank, &ask())?;
+    let to = rig.av.insert(&theirs(&rig.exchange(&[])?)?)?;
+    for size in [8, 100_000] {
+        rig.post(|| rig.ep.send(Buf::pattern(size, 4), to, size))?;
+    }
+    for _ in 0..2 {
+        rig.next(&rig.tx)?;
+    }
+    rig.barrier()
+}
+
+/// Processor time of this process.
+fn cpu() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(
+        time.tv_sec.try_into().unwrap_or(0),
+        time.tv_nsec.try_into().unwrap_or(0),
+    )
+}
+
+/// Somebody wants to talk to an endpoint that is not enabled: nobody spins over it, and once it is enabled it hears.
+fn before_enabling(rank: &Rank, progress: u32) -> Outcome {
+    let ask = ask().with(|ask| {
+        ask.hints.data_progress = progress;
+        ask.wait_obj = sys::FI_WAIT_UNSPEC;
+    });
+    if rank.index == 0 {
+        let rig = Rig::open_alone(rank, &ask)?;
+        let to = rig.av.insert(&theirs(&rig.exchange(&[])?)?)?;
+        rig.post(|| rig.ep.send(Buf::pattern(64, 9), to, 1))?;
+        rig.sent(1)?;
+        rig.barrier()?;
+        return rig.barrier();
+    }
+    let info = offers(rank, load(rank)?, &ask.hints)?
+        .into_iter()
+        .next()
+        .ok_or_else(|| Fail::here("an empty list"))?;
+    let fabric = Fabric::open(&info)?;
+    let domain = Domain::open(&fabric, &info)?;
+    let attr = CqAttr {
+        format: sys::FI_CQ_FORMAT_TAGGED,
+        wait_obj: sys::FI_WAIT_UNSPEC,
+        ..CqAttr::default()
+    };
+    let cq = Cq::open(&domain, attr)?;
+    let av = Av::open(&domain, info.domain().av_type, 2)?;
+    let ep = Ep::open(&domain, &info)?;
+    ep.attach(&av, 0)?;
+    ep.attach(&cq, sys::FI_TRANSMIT | sys::FI_RECV)?;
+    rank.exchange(&ep.name()?, &mut || Ok(()))?;
+    // The request has come.
+    rank.barrier(&mut || Ok(()))?;
+    let (start, used) = (Instant::now(), cpu());
+    std::thread::sleep(Duration::from_millis(300));
+    check_eq!(cq.sread(1, 0, 300), Err(Errno::EAGAIN));
+    let (waited, worked) = (start.elapsed(), cpu() - used);
+    check!(worked < waited / 4, "{worked:?} of work in {waited:?} of waiting");
+    ep.enable()?;
+    let buf = Buf::new(64);
+    ep.recv(buf, sys::FI_ADDR_UNSPEC, 5)?;
+    loop {
+        match cq.sread(1, 0, -1) {
+            Ok(_) => break,
+            Err(Errno::EAGAIN) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    check_eq!(buf.differs(64, 9), None);
+    rank.barrier(&mut || Ok(()))
+}
+
+/// A receive is not bound to a connection. The peer it names closes its endpoint in order: what is sent there fails, but
+/// the receive waits, and is filled when the peer has come back under its address. Only a death fails it.
+fn receives_outlast(rank: &Rank) -> Outcome {
+    let rig = Rig::open(rank, &ask())?;
+    rig.post(|| rig.ep.tinject(Buf::new(8), rig.peer(), 1))?;
+    rig.post(|| rig.ep.trecv(Buf::new(8), rig.peer(), 1, 0, 1))?;
+    rig.received(1)?;
+    rig.barrier()?;
+    if rank.index == 1 {
+        let (name, other) = (rig.ep.name()?, rig.names.first().cloned().unwrap_or_default());
+        drop(rig);
+        rank.barrier(&mut || Ok(()))?;
+        rank.barrier(&mut || Ok(()))?;
+        let rig = open_at(rank, &name)?;
+        let to = rig.av.insert(&other)?;
+        rig.post(|| rig.ep.send(Buf::pattern(64, 6), to, 2))?;
+        rig.sent(2)?;
+        return rig.barrier();
+    }
+    let buf = Buf::new(64);
+    rig.post(|| rig.ep.recv(buf, rig.peer(), 5))?;
+    rig.barrier()?;
+    rank.step("sending until the close is noticed");
+    loop {
+        rig.post(|| rig.ep.tsend(Buf::new(8), rig.peer(), 9, 3))?;
+        if rig
+            .wait("the send or its failure", || Ok(rig.tx.take()))?
+            .is_err()
+        {
+            break;
+        }
+    }
+    rig.silence(Duration::from_millis(100))?;
+    rig.barrier()?;
+    let entry = rig.received(5)?;
+    check_eq!((entry.len, buf.differs(64, 6)), (64, None));
+    rig.barrier()
+}

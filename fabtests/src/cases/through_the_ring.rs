@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Settings that send data another way than usual: large messages eagerly, all RMA by the target. The results are the same.
+
+use libfabric_sys as sys;
+use scif_fabtests::check_eq;
+use scif_fabtests::fi::{AtomicTarget, Buf, Errno, Ioc};
+use scif_fabtests::harness::{Case, Outcome, Rank, case};
+use scif_fabtests::rig::Rig;
+
+use super::atomic::ask;
+use super::forms::{self, Into, Meeting, Way};
+use super::rma::{REMOTE, from};
+
+pub(crate) const CASES: &[Case] = &[
+    case("ring/long_eager_messages", 2, eager).under(&[("FI_SCIF_EAGER_SIZE", "1M")]),
+    case("ring/nothing_eager", 2, eager).under(&[("FI_SCIF_EAGER_SIZE", "0")]),
+    case("ring/reads_counted_once", 2, counted_once).under(BY_THE_TARGET),
+    case("ring/both_ask_much", 2, both_ask).under(BY_THE_TARGET),
+];
+
+/// Nobody reaches another's memory.
+const BY_THE_TARGET: &[(&str, &str)] = &[("FI_SCIF_PROCESS_VM", "0")];
+
+/// Sizes around what fits a line, a record, and the setting.
+fn eager(rank: &Rank) -> Outcome {
+    let rig = Rig::open(rank, &ask())?;
+    for size in [
+        1,
+        40,
+        41,
+        56,
+        57,
+        16_383,
+        16_384,
+        16_385,
+        100_000,
+        1 << 20,
+        (1 << 20) + 1,
+    ] {
+        for meeting in [Meeting::Expected, Meeting::Unexpected] {
+            forms::one_message(&rig, Way::Send, Into::Recv, false, size, meeting)?;
+            forms::one_message(
+                &rig,
+                Way::Flags(sys::FI_DELIVERY_COMPLETE),
+                Into::Recv,
+                false,
+                size,
+                meeting,
+            )?;
+        }
+    }
+    Ok(())
+}
+
+/// A read in many pieces is one operation to the counter of its target.
+fn counted_once(rank: &Rank) -> Outcome {
+    const READS: u64 = 5;
+    let ask = ask().with(|ask| {
+        ask.hints.caps |= sys::FI_RMA_EVENT;
+        ask.counters = sys::FI_REMOTE_READ;
+    });
+    let rig = Rig::open(rank, &ask)?;
+    let memory = Buf::pattern(1 << 20, 3);
+    let (_mr, remotes) = rig.share(memory, REMOTE)?;
+    if rank.index == 0 {
+        let at = from(&remotes, 1, 0)?;
+        for _ in 0..READS {
+            let back = Buf::new(1 << 20);
+            rig.post(|| rig.ep.read(back, rig.peer(), at.addr, at.key, 1))?;
+            rig.sent(1)?;
+            check_eq!(back.differs(1 << 20, 3), None);
+        }
+        rig.barrier()?;
+        return rig.barrier();
+    }
+    rig.counted(sys::FI_REMOTE_READ, READS)?;
+    rig.barrier()?;
+    check_eq!(rig.counter(sys::FI_REMOTE_READ)?.read()?, READS);
+    rig.barrier()
+}
+
+/// Each asks the other for more than the rings and what may be owed hold, and looks for answers only when nothing more can
+/// be asked. Neither waits for ever.
+fn both_ask(rank: &Rank) -> Outcome {
+    const SIZE: usize = 1 << 20;
+    const READS: usize = 40;
+    const ATOMICS: u64 = 4000;
+    let rig = Rig::open(rank, &ask())?;
+    let memory = Buf::pattern(SIZE + 64, 3);
+    let (_mr, remotes) = rig.share(memory, REMOTE)?;
+    memory.sub(SIZE, 64).fill(0);
+    rig.barrier()?;
+    let at = from(&remotes, rank.peer(), 0)?;
+    let backs: Vec<Buf> = (0..READS).map(|_| Buf::new(SIZE)).collect();
+    let mut open = 0;
+    for &back in &backs {
+        open += 1;
+        rig.post(|| rig.ep.read(back, rig.peer(), at.addr, at.key, 1))?;
+    }
+    let wide = AtomicTarget {
+        dest: rig.peer(),
+        addr: at.addr + SIZE as u64,
+        key: at.key,
+        datatype: sys::FI_UINT128,
+        op: sys::FI_SUM,
+        context: 2,
+    };
+    let one = Ioc {
+        buf: Buf::of(&1_u128.to_le_bytes()),
+        count: 1,
+    };
+    for _ in 0..ATOMICS {
+        open += 1;
+        let old = Buf::new(16);
+        loop {
+            match rig.ep.fetch_atomic(&wide, one, old) {
+                Ok(()) => break,
+                Err(Errno::EAGAIN) => rig.pump()?,
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+    for _ in 0..open {
+        rig.next(&rig.tx)?;
+    }
+    for back in backs {
+        check_eq!(back.differs(SIZE, 3), None);
+    }
+    rig.barrier()?;
+    check_eq!(memory.get(SIZE, 16), u128::from(ATOMICS).to_le_bytes());
+    rig.barrier()
+}

@@ -37,6 +37,15 @@ pub struct Offer {
     pub parts: u32,
 }
 
+/// How much of what is left one exchange takes: at least a part, and at most as many as its caller says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Share {
+    /// Half: large takes first, for few calls to the kernel, and small ones at the end, so that both sides finish together.
+    Half,
+    /// All: for a side that goes on with another message while the other one finishes this.
+    All,
+}
+
 /// The claims word, taken apart.
 #[derive(Clone, Copy)]
 struct Claims {
@@ -151,15 +160,15 @@ impl Claim {
         sane.then_some(offer)
     }
 
-    /// Sender: takes the next parts from the front of `parts`, which come from the [`Offer`] it checked: half of what is left,
+    /// Sender: takes the next parts from the front of `parts`, which come from the [`Offer`] it checked: `share` of what is left,
     /// at least one and at most `most`. `None` if there is none left, the block is closed or of another generation, or
     /// parts have failed.
-    pub fn take_front(&self, generation: u32, parts: u32, most: u32) -> Option<Range<u32>> {
+    pub fn take_front(&self, generation: u32, parts: u32, most: u32, share: Share) -> Option<Range<u32>> {
         // Only this side writes it: its own last value.
         if self.block().parts.failed.load(Ordering::Relaxed) != 0 {
             return None;
         }
-        let (before, n) = self.claim(generation, parts, most, |c, n| Claims {
+        let (before, n) = self.claim(generation, parts, most, share, |c, n| Claims {
             front: c.front + u64::from(n),
             ..c
         })?;
@@ -182,8 +191,8 @@ impl Claim {
 
     /// Receiver: takes the next parts from the back of its own `parts`, as many as [`take_front`](Self::take_front) does. `None`
     /// if there is none left, or the block is closed or of another generation.
-    pub fn take_back(&self, generation: u32, parts: u32, most: u32) -> Option<Range<u32>> {
-        let (before, n) = self.claim(generation, parts, most, |c, n| Claims {
+    pub fn take_back(&self, generation: u32, parts: u32, most: u32, share: Share) -> Option<Range<u32>> {
+        let (before, n) = self.claim(generation, parts, most, share, |c, n| Claims {
             back: c.back + u64::from(n),
             ..c
         })?;
@@ -197,6 +206,7 @@ impl Claim {
         generation: u32,
         parts: u32,
         most: u32,
+        share: Share,
         next: impl Fn(Claims, u32) -> Claims,
     ) -> Option<(Claims, u32)> {
         let word = &self.block().parts.claims;
@@ -207,9 +217,12 @@ impl Claim {
             if !claims.open(generation, parts) {
                 return None;
             }
-            // Large takes first, for few calls; small ones at the end, so that both sides finish together.
             let left = parts - index(claims.front + claims.back);
-            let n = (left / 2).clamp(1, most.max(1));
+            let wanted = match share {
+                Share::Half => left / 2,
+                Share::All => left,
+            };
+            let n = wanted.clamp(1, most.max(1));
             // SYNC POINT: pairs with the same exchange on the other side, and `Claim::close`.
             match word.compare_exchange(seen, next(claims, n).pack(), Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => return Some((claims, n)),
@@ -293,22 +306,37 @@ mod tests {
                     parts: 5
                 })
             );
-            assert_eq!((tx.take_front(8, 5, 1), rx.take_back(6, 5, 1)), (None, None));
             assert_eq!(
-                (tx.take_front(7, 5, 1), rx.take_back(7, 5, 1)),
+                (
+                    tx.take_front(8, 5, 1, Share::Half),
+                    rx.take_back(6, 5, 1, Share::Half)
+                ),
+                (None, None)
+            );
+            assert_eq!(
+                (
+                    tx.take_front(7, 5, 1, Share::Half),
+                    rx.take_back(7, 5, 1, Share::Half)
+                ),
                 (Some(0..1), Some(4..5))
             );
             assert_eq!(rx.open_parts(), 1);
             tx.front_done(1, true);
             assert_eq!(
                 (
-                    tx.take_front(7, 5, 1),
-                    rx.take_back(7, 5, 1),
-                    rx.take_back(7, 5, 1)
+                    tx.take_front(7, 5, 1, Share::Half),
+                    rx.take_back(7, 5, 1, Share::Half),
+                    rx.take_back(7, 5, 1, Share::Half)
                 ),
                 (Some(1..2), Some(3..4), Some(2..3))
             );
-            assert_eq!((tx.take_front(7, 5, 1), rx.take_back(7, 5, 1)), (None, None));
+            assert_eq!(
+                (
+                    tx.take_front(7, 5, 1, Share::Half),
+                    rx.take_back(7, 5, 1, Share::Half)
+                ),
+                (None, None)
+            );
             assert_eq!((rx.open_parts(), rx.orphans(5)), (1, 1..2));
             tx.front_done(1, false);
             assert_eq!(
@@ -327,18 +355,22 @@ mod tests {
     fn closing_and_failing_stop_the_sender() {
         with(|tx, rx| {
             tx.reset(1);
-            assert_eq!(tx.take_front(1, 9, 1), Some(0..1));
+            assert_eq!(tx.take_front(1, 9, 1, Share::Half), Some(0..1));
             assert_eq!(rx.close(), 1);
             assert_eq!(
-                (tx.take_front(1, 9, 1), rx.take_back(1, 9, 1), rx.close()),
+                (
+                    tx.take_front(1, 9, 1, Share::Half),
+                    rx.take_back(1, 9, 1, Share::Half),
+                    rx.close()
+                ),
                 (None, None, 1)
             );
             tx.reset(2);
-            assert_eq!(tx.take_front(2, 9, 1), Some(0..1));
+            assert_eq!(tx.take_front(2, 9, 1, Share::Half), Some(0..1));
             tx.front_done(1, false);
-            assert_eq!(tx.take_front(2, 9, 1), None);
+            assert_eq!(tx.take_front(2, 9, 1, Share::Half), None);
             assert_eq!(
-                (rx.take_back(2, 9, 1), rx.failed_front(9)),
+                (rx.take_back(2, 9, 1, Share::Half), rx.failed_front(9)),
                 (Some(8..9), Some(0..1))
             );
         });
@@ -348,18 +380,29 @@ mod tests {
     fn takes_are_large_first_and_small_at_the_end() {
         with(|tx, rx| {
             tx.reset(1);
-            assert_eq!(tx.take_front(1, 16, 8), Some(0..8));
-            assert_eq!(rx.take_back(1, 16, 2), Some(14..16));
+            assert_eq!(tx.take_front(1, 16, 8, Share::Half), Some(0..8));
+            assert_eq!(rx.take_back(1, 16, 2, Share::Half), Some(14..16));
             assert_eq!(rx.open_parts(), 8);
             tx.front_done(8, true);
-            assert_eq!(tx.take_front(1, 16, 8), Some(8..11));
+            assert_eq!(tx.take_front(1, 16, 8, Share::Half), Some(8..11));
             tx.front_done(3, false);
             assert_eq!(rx.failed_front(16), Some(8..11));
             let mut left = 3;
-            while let Some(taken) = rx.take_back(1, 16, 8) {
+            while let Some(taken) = rx.take_back(1, 16, 8, Share::Half) {
                 left -= taken.len();
             }
             assert_eq!((left, rx.open_parts()), (0, 0));
+        });
+    }
+
+    #[test]
+    fn a_take_of_all_leaves_none() {
+        with(|tx, rx| {
+            tx.reset(1);
+            assert_eq!(tx.take_front(1, 7, 4, Share::All), Some(0..4));
+            assert_eq!(rx.take_back(1, 7, 4, Share::All), Some(4..7));
+            assert_eq!(tx.take_front(1, 7, 4, Share::All), None);
+            assert_eq!(rx.take_back(1, 7, 4, Share::All), None);
         });
     }
 

@@ -21,7 +21,7 @@ pub mod rmw;
 pub mod spsc;
 mod sync;
 
-pub use claim::{Claim, Offer};
+pub use claim::{Claim, Offer, Share};
 pub use copy::{Mem, copy_iov, slice_iov, total_len};
 pub use counter::{Count, Flag};
 pub use doorbell::{Bell, BellHandle, publish_fence, sleeper_fence};

@@ -16,7 +16,7 @@ use proptest::prelude::*;
 use scif_ring::layout::{DATA_OFFSET, SLOTS_OFFSET};
 use scif_ring::{
     BELL_BYTES, BODY_MAX, Bell, BellHandle, CLAIM_BYTES, Claim, Corrupt, DIRECTION_BYTES, HEAD_MAX,
-    KEYTABLE_BYTES, KeyReader, MARK_BYTES, Mark, Mem, PushError,
+    KEYTABLE_BYTES, KeyReader, MARK_BYTES, Mark, Mem, PushError, Share,
 };
 
 const CASES: u32 = if cfg!(miri) { 4 } else { 300 };
@@ -103,7 +103,7 @@ proptest! {
                 3 => drop((claim.close(), claim.open_parts())),
                 _ => {}
             }
-            let (front, back) = (claim.take_front(generation, parts, 8), claim.take_back(generation, parts, 8));
+            let (front, back) = (claim.take_front(generation, parts, 8, Share::Half), claim.take_back(generation, parts, 8, Share::Half));
             for taken in [front, back, claim.failed_front(parts)].into_iter().flatten() {
                 prop_assert!(taken.start < taken.end && taken.end <= parts);
             }

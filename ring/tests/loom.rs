@@ -37,7 +37,7 @@ mod models {
     use scif_ring::keytable::KeyEntry;
     use scif_ring::model::{bell, claim, direction, keys, mark, mark_without_fence};
     use scif_ring::spsc::Look;
-    use scif_ring::{PushError, publish_fence, sleeper_fence};
+    use scif_ring::{PushError, Share, publish_fence, sleeper_fence};
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::process::ExitCode;
     use std::sync::atomic::AtomicUsize;
@@ -415,7 +415,7 @@ mod models {
                 }
             };
             assert_eq!((offer.dst_addr, offer.parts), (0x40, parts));
-            while let Some(taken) = tx.take_front(3, offer.parts, 8) {
+            while let Some(taken) = tx.take_front(3, offer.parts, 8, Share::Half) {
                 let ok = fails.is_none_or(|f| !taken.contains(&f));
                 let count = taken.end - taken.start;
                 if ok {
@@ -425,7 +425,7 @@ mod models {
             }
         });
         rx.offer(3, 0x40, u64::from(parts) * 8, 8, parts);
-        while let Some(taken) = rx.take_back(3, parts, 8) {
+        while let Some(taken) = rx.take_back(3, parts, 8, Share::Half) {
             taken.for_each(|part| copy(&memory, part));
         }
         while rx.open_parts() > 0 {
@@ -450,7 +450,7 @@ mod models {
         let memory = Arc::new(loom::cell::UnsafeCell::new(()));
         let target = Arc::clone(&memory);
         let t = spawn(move || {
-            while let Some(taken) = tx.take_front(3, 3, 8) {
+            while let Some(taken) = tx.take_front(3, 3, 8, Share::Half) {
                 target.with_mut(|_| ());
                 tx.front_done(taken.end - taken.start, true);
             }

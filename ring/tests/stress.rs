@@ -12,7 +12,7 @@ mod memory;
 use memory::{Guarded, ring};
 use scif_ring::{
     BODY_MAX, CLAIM_BYTES, Claim, DIRECTION_BYTES, KEYTABLE_BYTES, KeyEntry, KeyReader, KeyTable, Mem,
-    PushError,
+    PushError, Share,
 };
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
@@ -100,7 +100,12 @@ fn a_claim_between_threads() {
                     thread::yield_now();
                 };
                 let mut n = 0;
-                while let Some(taken) = tx.take_front(round, offer.parts, 4) {
+                while let Some(taken) = tx.take_front(
+                    round,
+                    offer.parts,
+                    4,
+                    if round % 2 == 0 { Share::Half } else { Share::All },
+                ) {
                     let ok = !taken.contains(&(round % 50));
                     let count = taken.end - taken.start;
                     if ok {
@@ -114,7 +119,7 @@ fn a_claim_between_threads() {
                 n
             });
             rx.offer(round, 0, u64::from(PARTS) * 8, 8, PARTS);
-            while let Some(taken) = rx.take_back(round, PARTS, 4) {
+            while let Some(taken) = rx.take_back(round, PARTS, 4, Share::Half) {
                 for part in taken {
                     copied[part as usize].fetch_add(1, Ordering::Relaxed);
                 }

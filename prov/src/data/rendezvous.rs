@@ -8,6 +8,7 @@
 
 use libfabric_sys as fi;
 use scif::{Access, AccessError, ConnId, RemoteMem};
+use scif_ring::Share;
 use scif_ring::copy::Mem;
 
 use super::rx::{Arrival, Target, sub_iov};
@@ -178,6 +179,17 @@ fn part_size(len: usize) -> usize {
     (len / 2).next_multiple_of(4096).clamp(PART_MIN, PART_MAX)
 }
 
+/// How many of a message's parts one exchange takes. With `more` messages behind it the sides need not end this one together:
+/// each takes half of it, in one call to the kernel and the same half each time, and whoever is through first goes on with the
+/// next.
+fn takes(parts: u32, more: bool) -> (u32, Share) {
+    if more {
+        (parts.div_ceil(2).min(TAKE_MAX), Share::All)
+    } else {
+        (TAKE_MAX, Share::Half)
+    }
+}
+
 impl EpState {
     pub(crate) fn start_incoming(&mut self, env: &mut Env<'_>, target: Target, arrival: Arrival, rts: Rts) {
         let want = target.room.min(arrival.len);
@@ -225,8 +237,6 @@ impl EpState {
         self.incoming_order.push_back(index);
         if stream {
             self.ask_for_stream(index);
-        } else if self.incoming_order.len() == 1 {
-            self.run_incoming(env);
         }
     }
 
@@ -264,6 +274,7 @@ impl EpState {
     }
 
     fn step(&mut self, index: u32, budget: &mut usize) -> Step {
+        let more = self.incoming_order.len() > 1;
         let Some(m) = self.incoming.get_mut(index) else {
             return Step::Done;
         };
@@ -319,11 +330,12 @@ impl EpState {
                 mended,
             } => {
                 let claim = conn.rx_claim(*block);
+                let (most, share) = takes(*parts, more);
                 loop {
                     if *budget == 0 {
                         return Step::Waiting;
                     }
-                    let taken = match claim.take_back(*generation, *parts, TAKE_MAX) {
+                    let taken = match claim.take_back(*generation, *parts, most, share) {
                         Some(taken) => taken,
                         None if claim.open_parts() > 0 => return Step::Waiting,
                         None => match claim.failed_front(*parts) {
@@ -382,6 +394,7 @@ impl EpState {
 
     /// True when there is nothing left to help with.
     fn help_one(&mut self, id: u64) -> bool {
+        let more = self.helping.len() > 1;
         let Some(op) = self.ops.get_mut(id) else {
             return true;
         };
@@ -405,7 +418,8 @@ impl EpState {
         if len > from.len() {
             return true;
         }
-        while let Some(taken) = claim.take_front(generation, offer.parts, TAKE_MAX) {
+        let (most, share) = takes(offer.parts, more);
+        while let Some(taken) = claim.take_front(generation, offer.parts, most, share) {
             let (off, count) = (taken.start as usize * part, taken.end - taken.start);
             let Some(local) = from.sub(off, (taken.len() * part).min(len.saturating_sub(off))) else {
                 claim.front_done(count, false);

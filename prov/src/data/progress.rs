@@ -300,6 +300,8 @@ impl EpState {
     }
 
     fn on_links(&mut self, env: &mut Env<'_>, links: &mut Vec<LinkEvent>) {
+        // Before anything is given up all is known that may have been answered over another connection.
+        links.sort_by_key(|link| matches!(link, LinkEvent::Closed(..)));
         for link in links.drain(..) {
             match link {
                 LinkEvent::Accepted(conn, port) => self.accepted(env, conn, port),
@@ -311,8 +313,8 @@ impl EpState {
 
     fn accepted(&mut self, env: &mut Env<'_>, conn: ConnId, port: PortId) {
         let peer = self.peer_at(port);
-        self.end_former_lives(env, conn, peer, port);
         self.live.push(Live { conn, peer, empty: 0 });
+        self.end_former_lives(env, conn, peer, port);
         if let Some(p) = self.peers.get_mut(peer as usize) {
             p.was_up = true;
             p.dead = false;
@@ -391,8 +393,13 @@ impl EpState {
         if !matches!(reason, Reason::Corrupt) {
             self.drain_last(env, conn, peer);
         }
+        let process = self.sock.conn(conn).map(|c| c.peer_process());
+        // Now: what is asked over the peer's other connections, heard next, is not to be answered over this one.
+        let sent_on_it = self.leave_tx(conn, peer);
         if matches!(reason, Reason::Orderly | Reason::Died) {
-            self.drain_twins(env, conn, peer);
+            for twin in self.conns_of_process(peer, process) {
+                self.drain_last(env, twin, peer);
+            }
         }
         self.write_errors.remove(&conn);
         // A listener that hangs up is being closed in order as well.
@@ -403,10 +410,8 @@ impl EpState {
             return;
         };
         let id = p.id;
-        if p.tx == Some(conn) {
-            let refused = matches!(reason, Reason::Refused(_)) && !p.was_up;
-            p.reset_connection();
-            let err = if refused {
+        if sent_on_it {
+            let err = if matches!(reason, Reason::Refused(_)) && !p.was_up {
                 fi::FI_ECONNREFUSED
             } else {
                 fi::FI_ECONNRESET
@@ -415,13 +420,8 @@ impl EpState {
                 self.finish_op(env, peer, op, err);
             }
             self.fail_pending(env, peer, err);
-            // The peer may still hold a connection of its own to us.
-            let other = self.conns_of(peer).next();
-            if let (Some(other), Some(p)) = (other, self.peers.get_mut(peer as usize)) {
-                p.tx = Some(other);
-            }
         }
-        let gone = self.conns_of(peer).next().is_none();
+        let gone = self.conns_of_process(peer, process).is_empty();
         if gone && died {
             self.bury(env, peer, id, fi::FI_ECONNRESET);
         } else if let Some(p) = self.peers.get_mut(peer as usize) {
@@ -438,20 +438,6 @@ impl EpState {
         }
     }
 
-    /// When both sides connected at once, the answers to what we sent over one connection come over the other. Both end
-    /// with the peer, and whichever is heard of first must not fail what was answered.
-    fn drain_twins(&mut self, env: &mut Env<'_>, conn: ConnId, peer: u32) {
-        let Some(process) = self.sock.conn(conn).map(|c| c.peer_process()) else {
-            return;
-        };
-        let twins: Vec<ConnId> = self.conns_of(peer).collect();
-        for twin in twins {
-            if self.sock.conn(twin).is_some_and(|c| c.peer_process() == process) {
-                self.drain_last(env, twin, peer);
-            }
-        }
-    }
-
     /// What unfinished large messages of a closed connection come to.
     fn run_last(&mut self, env: &mut Env<'_>, conn: ConnId, died: bool) {
         if !died {
@@ -460,10 +446,36 @@ impl EpState {
         self.fail_incoming(env, conn, fi::FI_ECONNRESET);
     }
 
+    /// Stops sending over `conn`, which is no longer among the live ones: over another connection with the peer from now on,
+    /// if it holds one. Whether anything was sent over it.
+    fn leave_tx(&mut self, conn: ConnId, peer: u32) -> bool {
+        let other = self.conns_of(peer).next();
+        match self.peers.get_mut(peer as usize) {
+            Some(p) if p.tx == Some(conn) => {
+                p.reset_connection();
+                p.tx = other;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The connections with `peer` at whose other end that very process is.
+    ///
+    /// When both sides connected at once there are two, and the answers to what we sent over one come over the other. Both end
+    /// with the peer, and whichever is heard of first must not fail what was answered.
+    fn conns_of_process(&mut self, peer: u32, process: Option<(i32, u64)>) -> Vec<ConnId> {
+        let mut conns: Vec<ConnId> = self.conns_of(peer).collect();
+        conns.retain(|id| self.sock.conn(*id).map(|c| c.peer_process()) == process);
+        conns
+    }
+
     /// A peer died: receives directed to it end with an error; all of them if so configured. The event queue hears its address.
     fn bury(&mut self, env: &mut Env<'_>, peer: u32, id: PortId, err: Errno) {
+        let left: Vec<ConnId> = self.conns_of(peer).collect();
         if let Some(p) = self.peers.get_mut(peer as usize) {
-            p.dead = true;
+            // Unless it has come back already.
+            p.dead = left.is_empty();
         }
         let any = crate::env::env().peer_death_any;
         for tagged in [true, false] {
@@ -475,9 +487,9 @@ impl EpState {
                 self.fail_posted(env, tagged, posted, err);
             }
             // Announced messages whose payload went with their sender can never be received.
-            self.queue(tagged)
-                .unexpected
-                .extract(|m| m.peer == peer && matches!(m.payload, Payload::There(_)));
+            self.queue(tagged).unexpected.extract(
+                |m| matches!(&m.payload, Payload::There(rts) if m.peer == peer && !left.contains(&rts.conn())),
+            );
         }
         let addr = env
             .avs

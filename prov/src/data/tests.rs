@@ -338,6 +338,43 @@ fn answers_of_others_and_to_nothing_change_nothing() {
     assert!(matches!(came, Came::Done(c) if c.context == 0x5e), "{came:?}");
 }
 
+/// When both connect at once, each sends on the connection it opened, and the answers to one come over the other. Both end
+/// with the peer; whichever is heard of first, what was answered is done.
+#[test]
+fn answers_over_one_connection_outlast_the_end_of_the_other() {
+    let stage = Stage::new();
+    for round in 0..20 {
+        let (mut peer, number) = stage.peer();
+        stage.send(number, 100_000);
+        let LinkEvent::Accepted(theirs, _) = peer.event() else {
+            panic!("the victim did not connect");
+        };
+        let victim = stage.with(|e| e.sock.id());
+        let mine = peer.sock.connect(victim).unwrap();
+        let (kind, words, _) = peer.hear(theirs);
+        assert_eq!(kind, wire::RTS);
+        assert!(peer.try_say(mine, wire::FIN, &[words[0], 0], b""));
+        let ends = if round % 4 < 2 {
+            [theirs, mine]
+        } else {
+            [mine, theirs]
+        };
+        match round % 2 {
+            0 => peer.sock.abandon(),
+            _ => ends
+                .into_iter()
+                .for_each(|conn| peer.sock.close_conn(conn, scif::CloseHow::Orderly)),
+        }
+        let came = stage.until(|| stage.came());
+        assert!(
+            matches!(came, Came::Done(c) if c.context == 0x5e),
+            "round {round}: {came:?}"
+        );
+        // The next peer may get the same port.
+        stage.until(|| (stage.with(|e| e.sock.conn_count()) == 0).then_some(()));
+    }
+}
+
 #[test]
 fn a_peer_that_takes_no_answers_is_not_read_until_it_does() {
     const PIECE: usize = 64 << 10;
@@ -468,6 +505,13 @@ fn a_buffer_for_many_takes_what_came_before_its_sender_died() {
         }
     }
     assert_eq!((messages, stage.with(|e| e.directed)), (2, 0));
+    // Nothing is left of it: what names it now fails at once.
+    stage.recv(number, 64, 0x3b, 0);
+    let came = stage.came();
+    assert!(
+        matches!(&came, Some(Came::Failed(e)) if e.c.context == 0x3b),
+        "{came:?}"
+    );
 }
 
 #[test]

@@ -22,6 +22,16 @@ pub(crate) enum What {
 }
 
 impl What {
+    /// A send, by its tag.
+    #[inline(always)]
+    pub(crate) fn of(tag: Option<u64>) -> What {
+        if tag.is_some() {
+            What::Tagged
+        } else {
+            What::Message
+        }
+    }
+
     #[inline]
     pub(crate) fn cq_flags(self) -> u64 {
         match self {

@@ -15,7 +15,7 @@ use super::ops::{OutOp, What};
 use super::peer::{Peer, gather, gather_into};
 use super::rendezvous::BOTH_SIDES_MIN;
 use super::rma::RmaOp;
-use super::wire::{self, Head};
+use super::wire;
 use super::{Env, EpState, Errno, SendArgs};
 
 /// Where a payload comes from.
@@ -103,11 +103,7 @@ impl TxOp {
                 flags,
                 ..
             } => Label {
-                what: if tag.is_some() {
-                    What::Tagged
-                } else {
-                    What::Message
-                },
+                what: What::of(*tag),
                 context: *context,
                 flags: *flags,
                 tag: tag.unwrap_or(0),
@@ -178,11 +174,7 @@ impl EpState {
         conn.notify();
         self.stats.sent.add(payload.len());
         self.stats.inline.add(payload.len());
-        let what = if a.tag.is_some() {
-            What::Tagged
-        } else {
-            What::Message
-        };
+        let what = What::of(a.tag);
         self.tx_complete(
             env,
             what,
@@ -259,11 +251,7 @@ impl EpState {
             return Tried::Later;
         };
         let len = payload.len();
-        let what = if tag.is_some() {
-            What::Tagged
-        } else {
-            What::Message
-        };
+        let what = What::of(tag);
         let env_cfg = crate::env::env();
         if len > env_cfg.eager_size.min(BODY_MAX) && flags & fi::FI_INJECT == 0 {
             return self.announce(peer, payload, tag, data, context, flags);
@@ -272,16 +260,7 @@ impl EpState {
         let Some(conn) = self.sock.conn(conn_id) else {
             return Tried::Later;
         };
-        let mut kind = wire::EAGER;
-        let mut head = Head::new();
-        if let Some(tag) = tag {
-            kind |= wire::TAGGED;
-            head = head.word(tag);
-        }
-        if let Some(data) = data {
-            kind |= wire::DATA;
-            head = head.word(data);
-        }
+        let (mut kind, mut head) = wire::envelope(wire::EAGER, tag, data);
         let inline = len + head.as_slice().len() + if want_ack { 8 } else { 0 } <= HEAD_MAX;
         if want_ack {
             if !conn.tx().room(if inline { 0 } else { len }) {
@@ -372,11 +351,7 @@ impl EpState {
         }
         let op = OutOp {
             peer,
-            what: if tag.is_some() {
-                What::Tagged
-            } else {
-                What::Message
-            },
+            what: What::of(tag),
             context,
             flags,
             tag: tag.unwrap_or(0),
@@ -387,21 +362,12 @@ impl EpState {
             ring_rma: false,
         };
         let id = self.ops.insert(op);
-        let mut kind = wire::RTS;
-        let mut head = Head::new();
-        if let Some(tag) = tag {
-            kind |= wire::TAGGED;
-            head = head.word(tag);
-        }
-        if let Some(data) = data {
-            kind |= wire::DATA;
-            head = head.word(data);
-        }
+        let (kind, head) = wire::envelope(wire::RTS, tag, data);
         let addr = iov.first().map_or(0, Mem::addr) as u64;
         let misc = block.map_or(0, |(b, generation)| {
             (u64::from(b) + 1) | u64::from(generation) << 16
         });
-        head = head.word(id).word(len as u64).word(addr).word(misc);
+        let head = head.word(id).word(len as u64).word(addr).word(misc);
         if conn.tx().push_slice(kind, head.as_slice(), &list).is_err() {
             self.ops.remove(id);
             if let Some((block, _)) = block {

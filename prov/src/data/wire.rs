@@ -88,6 +88,21 @@ impl Head {
     }
 }
 
+/// What a message's record of the base kind `kind` begins with: the kind with its low bits, and a head with tag and data.
+#[inline]
+pub(crate) fn envelope(mut kind: u8, tag: Option<u64>, data: Option<u64>) -> (u8, Head) {
+    let mut head = Head::new();
+    if let Some(tag) = tag {
+        kind |= TAGGED;
+        head = head.word(tag);
+    }
+    if let Some(data) = data {
+        kind |= DATA;
+        head = head.word(data);
+    }
+    (kind, head)
+}
+
 /// Reads a head word by word; missing words read as zero.
 pub(crate) struct Words<'a> {
     bytes: &'a [u8],

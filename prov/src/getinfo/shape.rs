@@ -86,8 +86,8 @@ fn side(caps: u64, side: u64, hint: u64) -> u64 {
     caps & side & hint
 }
 
-fn or(hint: usize, default: usize) -> usize {
-    if hint == 0 { default } else { hint }
+fn or<T: Default + PartialEq>(hint: T, default: T) -> T {
+    if hint == T::default() { default } else { hint }
 }
 
 fn tx_attr(offer: &Offer, caps: u64, hint: Option<&fi_tx_attr>) -> fi_tx_attr {
@@ -97,11 +97,7 @@ fn tx_attr(offer: &Offer, caps: u64, hint: Option<&fi_tx_attr>) -> fi_tx_attr {
         mode: 0,
         // The flags an endpoint starts with, so none that was not asked for.
         op_flags: hint.op_flags,
-        msg_order: if hint.msg_order == 0 {
-            offer.msg_order
-        } else {
-            hint.msg_order
-        },
+        msg_order: or(hint.msg_order, offer.msg_order),
         comp_order: 0,
         inject_size: or(hint.inject_size, attr::INJECT_SIZE),
         size: or(hint.size, attr::DEFAULT_SIZE),
@@ -117,11 +113,7 @@ fn rx_attr(offer: &Offer, caps: u64, hint: Option<&fi_rx_attr>) -> fi_rx_attr {
         caps: side(caps, offer.rx_caps, hint.caps),
         mode: 0,
         op_flags: hint.op_flags,
-        msg_order: if hint.msg_order == 0 {
-            offer.msg_order
-        } else {
-            hint.msg_order
-        },
+        msg_order: or(hint.msg_order, offer.msg_order),
         comp_order: 0,
         total_buffered_recv: hint.total_buffered_recv,
         size: or(hint.size, attr::DEFAULT_SIZE),

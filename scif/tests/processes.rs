@@ -605,3 +605,39 @@ fn other_users_are_refused_unless_configured() {
     );
     std::fs::remove_file(&program).unwrap();
 }
+
+/// Whoever takes a port over is told from its former owner by its process, and by being the one that listens.
+#[test]
+fn the_owner_of_a_port_is_told_from_the_former_one() {
+    let config = config("owner");
+    let node = Node::open(config.clone(), TransportKind::Soft).unwrap();
+    let mut endpoint = Endpoint::bind(&node, 0, Exports::default()).unwrap();
+    let mut processes = Vec::new();
+    let mut port = 0;
+    for _ in 0..2 {
+        let mut helper = Helper::start(&config, "serve", port, |_| {});
+        port = helper.says().first().unwrap().parse().unwrap();
+        let at = PortId {
+            node: node.id(),
+            port,
+        };
+        let pid = helper.child.id().cast_signed();
+        assert_eq!(endpoint.listener(at), Some(pid));
+        let id = endpoint.connect(at).unwrap();
+        assert_eq!(next_event(&mut endpoint), LinkEvent::Connected(id));
+        exchange(&mut endpoint, id, b"knock");
+        let process = endpoint.conn(id).unwrap().peer_process();
+        assert!(process.0 == pid && process.1 > 0, "{process:?}");
+        processes.push(process);
+        helper.kill();
+        helper.child.wait().unwrap();
+        assert!(!endpoint.conn(id).unwrap().alive_now());
+        assert_eq!(endpoint.listener(at), None);
+        // The end of this one alone, without a look at the others.
+        let mut events = Vec::new();
+        endpoint.hear(id, &mut events);
+        assert_eq!(events, [LinkEvent::Closed(id, Reason::Died)]);
+        endpoint.close_conn(id, scif::CloseHow::Reset);
+    }
+    assert_ne!(processes.first(), processes.last());
+}

@@ -44,18 +44,16 @@ run_mpi() {
             launch=("$BUILD/venv-openmpi5/bin/mpirun")
         fi
         launch+=(-n "$ranks" --oversubscribe --bind-to "$( ((pinned)) && echo core || echo none)")
-        local of=${stack%-btl} include=mtl_ofi_provider_include
-        [ "$of" = debian ] || include=opal_common_ofi_provider_include
         if [ "$provider" = own ]; then
             # Jobs that are joined while they run have no shared memory, hence tcp behind it.
-            launch+=(--mca pml ob1 --mca btl "self,$([ "$of" = debian ] && echo vader || echo sm),tcp")
+            launch+=(--mca pml ob1 --mca btl "self,$([[ $stack == debian* ]] && echo vader || echo sm),tcp")
         elif [[ $stack == *-btl ]]; then
             launch+=(--mca pml ob1 --mca btl self,ofi --mca btl_ofi_mode 2)
         else
             launch+=(--mca pml cm --mca mtl ofi)
-            # tcp is on its list of providers it does not take unasked.
-            [ "$provider" != tcp ] || launch+=(--mca "$include" tcp)
         fi
+        # These are on its list of providers it does not take unasked.
+        [[ $provider != shm && $provider != tcp ]] || launch+=(--mca opal_common_ofi_provider_include "$provider")
         ;;
     mpich5 | mpich4)
         launch=("$BUILD/venv-$stack/bin/mpiexec" -n "$ranks")

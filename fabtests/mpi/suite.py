@@ -1,12 +1,19 @@
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 """mpi4py's own tests over a provider, judged by the same MPI's own shared memory in the same run.
 
-suite.py --tests DIRECTORY --reports DIRECTORY [--needs MODULE] [--second STACK] STACK PROVIDER RANKS
+suite.py --tests DIRECTORY --reports DIRECTORY [--needs MODULE] [--env NAME=VALUE] [--left-out NAME=VALUE@PROVIDER:MODULE]
+         [--explained-by PROVIDER] STACK PROVIDER RANKS
 
-A test that crashes or hangs ends its job; the job is then started again without it, from its module on. A failure over
-the provider counts if the test passes in the control. With --second STACK, another path of the same MPI into libfabric,
-one more excuse is heard: the failure is the first path's own if it fails over tcp as well, and the test passes over the
-provider by the second. Ends with "N passed, N failed".
+A failure over the provider counts if the test passes in the control. A test that crashes or hangs ends its job; the job
+is then started again without it, from its module on. What is left out of the test must be shown to be at fault, now:
+
+--env        a setting of both sides, the run and its control
+--left-out   another value of such a setting, which the tests of MODULE must not survive over PROVIDER, or the MPI's own
+             shared memory ("own"): a component that breaks without us
+--explained-by  for a path of the MPI that is known to be broken: a failure is not counted, but named, if the same path
+             fails the same test over PROVIDER too
+
+Ends with "N passed, N failed".
 """
 
 import argparse
@@ -36,10 +43,11 @@ def name_of(method, where):
 class Job:
     """One start of the tests: what the ranks said."""
 
-    def __init__(self, options, stack, provider, directory, arguments):
+    def __init__(self, options, stack, provider, directory, arguments, settings=()):
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir(parents=True)
         env = dict(os.environ, REPORTS=str(directory), PIN="0")
+        env.update(word.split("=", 1) for word in [*options.env, *settings])
         python = HERE.parent.parent / f"build/venv-{stack.removesuffix('-btl')}/bin/python"
         command = [HERE / "run.sh", stack, provider, str(options.ranks), "1800", "sh", "-c", RANK, python]
         command += [options.tests / "main.py", "-v", *arguments]
@@ -121,42 +129,58 @@ def passes_alone(options, stack, provider, name):
     return job.complete and name in job.passed
 
 
+def breaks(options, what):
+    """Whether what is left out breaks without the provider, as was claimed."""
+    setting, where = what.split("@", 1)
+    provider, module = where.split(":", 1)
+    directory = options.reports / f"left-out-{re.sub('[^a-z]+', '-', setting.lower())}-{provider}"
+    job = Job(options, options.stack, provider, directory, [rf"-i\b{module}\b"], [setting])
+    if job.complete and not job.failed:
+        return False
+    first = sorted(job.open or job.failed or {"the job"})[0]
+    print(f"left out: {setting}, which breaks {first} over {provider}", flush=True)
+    return True
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--tests", type=Path, required=True)
     parser.add_argument("--reports", type=Path, required=True)
     parser.add_argument("--needs", action="append", default=[])
-    parser.add_argument("--second")
+    parser.add_argument("--env", action="append", default=[])
+    parser.add_argument("--left-out", action="append", default=[])
+    parser.add_argument("--explained-by")
     parser.add_argument("stack")
     parser.add_argument("provider")
     parser.add_argument("ranks", type=int)
     options = parser.parse_args()
+    problems = [f"{what}: works, so nothing excuses leaving it out" for what in options.left_out if not breaks(options, what)]
     run = Run(options, options.stack, options.provider)
     control = Run(options, options.stack, "own")
-    passed, problems = set(run.passed), []
+    count = dict.fromkeys(("worse", "same", "explained"), 0)
     for name in sorted(run.failed | run.broke):
         what = "breaks its job" if name in run.broke else "fails"
         if name not in control.passed and not name.startswith(("the start", "more than")):
-            print(f"excused: {name} {what}; it does not pass over {control.label.split()[0]}'s own shared memory")
-        elif (
-            options.second
-            and passes_alone(options, options.second, options.provider, name)
-            and not passes_alone(options, options.stack, "tcp", name)
-        ):
-            print(f"excused: {name} {what}, over tcp as well; it passes by {options.second}")
-            passed.add(name)
+            count["same"] += 1
+            print(f"not ours: {name} {what}; it does not pass over the MPI's own shared memory")
+        elif options.explained_by and not passes_alone(options, options.stack, options.explained_by, name):
+            count["explained"] += 1
+            print(f"explained: {name} {what}, and so by the same path over {options.explained_by}")
         else:
+            count["worse"] += 1
             problems.append(f"{name} {what}, and passes over the MPI's own shared memory")
+    print(f"compared: {len(run.passed)} pass, {count['worse']} fail that pass over the MPI's own shared memory, "
+          f"{count['same']} fail there too, {count['explained']} explained")
     for module in options.needs:
-        count = sum(name.startswith(module + ".") for name in passed)
-        print(f"{module}: {count} pass")
-        if count == 0 or any(name.startswith(module + ".") for name in (run.failed | run.broke) - passed):
+        of_it = [name for name in run.passed if name.startswith(module + ".")]
+        print(f"{module}: {len(of_it)} pass")
+        if not of_it or any(name.startswith(module + ".") for name in run.failed | run.broke):
             problems.append(f"{module} must pass")
     if not control.passed:
         problems.append("no test passes in the control")
     for problem in problems:
         print(f"FAIL: {problem}")
-    print(f"{len(passed)} passed, {len(problems)} failed")
+    print(f"{len(run.passed)} passed, {len(problems)} failed")
     return 1 if problems else 0
 
 

@@ -136,14 +136,35 @@ pub(crate) fn file_id(path: &Path) -> Result<(u64, u64), Errno> {
     Ok((u64::from(stat.st_dev), u64::from(stat.st_ino)))
 }
 
-/// The network namespace we are in; zeros where that cannot be told.
+/// The network namespace we are in; zeros where that cannot be told. Kernels in user space (gVisor) show a file of their
+/// own there, another for each process; only a file of nsfs stands for a namespace (namespaces(7)).
 pub(crate) fn network_namespace() -> (u64, u64) {
-    file_id(Path::new("/proc/self/ns/net")).unwrap_or((0, 0))
+    const NSFS_MAGIC: u64 = 0x6e73_6673;
+    let path = Path::new("/proc/self/ns/net");
+    match rustix::fs::statfs(path) {
+        Ok(stat) if u64::try_from(stat.f_type) == Ok(NSFS_MAGIC) => file_id(path).unwrap_or((0, 0)),
+        _ => (0, 0),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_network_namespace_is_that_of_every_process_in_it() {
+        let seen = std::process::Command::new("stat")
+            .args(["-L", "-c", "%d %i", "/proc/self/ns/net"])
+            .output()
+            .unwrap();
+        let (device, inode) = network_namespace();
+        if (device, inode) != (0, 0) {
+            assert_eq!(
+                String::from_utf8_lossy(&seen.stdout),
+                format!("{device} {inode}\n")
+            );
+        }
+    }
 
     #[test]
     fn own_stat_is_seen_and_stable() {

@@ -17,7 +17,7 @@ use super::wire::{Greeting, KEYS, MEMBARRIER};
 use crate::connection::ConnId;
 use crate::error::{Reason, Refusal};
 use crate::life::Life;
-use crate::memory::PeerMemory;
+use crate::memory::{Access, PeerMemory};
 use crate::segment::{SEGMENT_BYTES, check_header};
 use crate::sys::memfd::{self, FIXED_SIZE};
 use crate::sys::mmap::Mapping;
@@ -103,11 +103,14 @@ pub(super) fn remote(
 
 /// The best way to the memory of the process that the kernel says is at the other end.
 fn reach(soft: &Soft, greeting: &Greeting, life: &Life) -> PeerMemory {
-    // Same pid and same start: this very process, since the kernel vouches for the pid of whoever connects.
-    if life.pid() == process::pid() && life.start().is_some_and(|start| start == soft.start) {
+    let memory = PeerMemory::probe(life.pid(), greeting.nonce_addr, greeting.nonce);
+    // Same pid, same start, and the nonce is here: this very process. The pid alone would do where the kernel vouches for
+    // it; one in user space (gVisor) names the asking process as the peer of every socket.
+    let same = life.pid() == process::pid() && life.start().is_some_and(|start| start == soft.start);
+    if same && memory.access() == Access::ProcessVm {
         return PeerMemory::own();
     }
-    PeerMemory::probe(life.pid(), greeting.nonce_addr, greeting.nonce)
+    memory
 }
 
 fn map(fd: &OwnedFd, len: usize, seals: SealFlags, writable: bool) -> Result<Arc<Mapping>, Reason> {

@@ -45,6 +45,10 @@ pub(crate) struct Options {
     /// About how long the tests may take
     #[arg(long)]
     seconds: Option<u64>,
+    /// How much longer to wait, where there are aims, until processors that are near each other come apart; 300, or 20
+    /// with --quick
+    #[arg(long)]
+    patience: Option<u64>,
     /// Samples to keep of each number
     #[arg(long)]
     samples: Option<usize>,
@@ -155,6 +159,7 @@ impl Options {
             sizes,
             samples: self.samples(),
             budget: Duration::from_secs(seconds),
+            patience: Duration::from_secs(self.patience.unwrap_or(if self.quick { 20 } else { 300 })),
             switches: self.switches,
         }
     }

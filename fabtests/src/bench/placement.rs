@@ -13,7 +13,7 @@ const BATCHES: usize = 11;
 const TRIPS: u64 = 100;
 
 /// Border where the probes show only one group: no two hardware threads of a core need so long, no two cores so little.
-const UNTOLD_PS: u64 = 60_000;
+const UNTOLD_PS: u64 = 90_000;
 /// Groups closer than this are one.
 const APART: u64 = 2;
 /// A group above this is no near one: its probes were disturbed.

@@ -9,7 +9,7 @@ use std::process::Command;
 use super::limits::Limit;
 use super::ordeal::{IdleCost, Notice};
 use super::pair::Subject;
-use super::placement::Probes;
+use super::placement::{Placement, Probes};
 use super::survey::{Cell, Taken, size_name};
 use super::words::Test;
 
@@ -145,6 +145,20 @@ impl<'a> Report<'a> {
             .find_map(|place| rows().find(|row| row.placement == *place))
     }
 
+    /// The row of one placement: the quiet samples if there are any, else the disturbed ones.
+    pub(crate) fn row(&self, subject: usize, test: &str, size: usize, place: Placement) -> Option<&Row> {
+        let names = match place {
+            Placement::Far => ["far", "far-noisy", "any"],
+            Placement::Near => ["near", "near-noisy", "any"],
+        };
+        let of = |name: &&'static str| {
+            self.rows.iter().find(|row| {
+                row.subject == subject && row.size == size && row.test == test && row.placement == *name
+            })
+        };
+        names.iter().find_map(of)
+    }
+
     pub(crate) fn add_idle(&mut self, subject: usize, cost: &IdleCost) {
         let size = 8;
         let place = match (cost.near, cost.noisy) {
@@ -262,20 +276,21 @@ impl<'a> Report<'a> {
                 .collect();
             sizes.sort_unstable();
             sizes.dedup();
-            if !sizes.is_empty() {
-                self.table(&mut out, test, &sizes);
+            for place in [Placement::Far, Placement::Near] {
+                self.table(&mut out, test, &sizes, place);
             }
         }
         out
     }
 
-    fn table(&self, out: &mut String, test: Test, sizes: &[usize]) {
-        let has = |subject: &usize| {
-            sizes
-                .iter()
-                .any(|&size| self.shown(*subject, test.word(), size).is_some())
-        };
-        let columns: Vec<usize> = (0..self.subjects.len()).filter(has).collect();
+    fn table(&self, out: &mut String, test: Test, sizes: &[usize], place: Placement) {
+        let has = |subject: usize, size: usize| self.row(subject, test.word(), size, place).is_some();
+        let columns: Vec<usize> = (0..self.subjects.len())
+            .filter(|&subject| sizes.iter().any(|&size| has(subject, size)))
+            .collect();
+        if columns.is_empty() {
+            return;
+        }
         let ours = columns.iter().copied().find(|&at| self.label(at) == "scif");
         let is_rival = |at: &usize| {
             let bound = matches!(self.label(*at), "line" | "process_vm");
@@ -288,8 +303,9 @@ impl<'a> Report<'a> {
             head.extend(columns.iter().map(|&column| self.label(column).to_owned()));
             head.extend(rivals.iter().map(|&rival| format!("/{}", self.label(rival))));
         }
-        for &size in sizes {
-            let shown = |subject| self.shown(subject, test.word(), size);
+        let seen = |size: &usize| columns.iter().any(|&subject| has(subject, *size));
+        for &size in sizes.iter().filter(|size| seen(size)) {
+            let shown = |subject| self.row(subject, test.word(), size, place);
             let mut line = vec![size_name(size)];
             line.extend(
                 columns
@@ -306,7 +322,7 @@ impl<'a> Report<'a> {
             }));
             lines.push(line);
         }
-        let _ = writeln!(out, "\n{}, {}", test.title(), test.unit());
+        let _ = writeln!(out, "\n{}, {}, {}", test.title(), test.unit(), place.word());
         align(out, &lines);
     }
 }
@@ -327,7 +343,7 @@ fn align(out: &mut String, lines: &[Vec<String>]) {
     }
 }
 
-/// A median with its spread; `~` marks disturbed samples, `near` those of processors that are one core.
+/// A median with its spread; `~` marks disturbed samples.
 fn figure(row: &Row) -> String {
     let Spread { median, min, max, .. } = row.spread;
     let digits = |value: f64| {
@@ -340,17 +356,7 @@ fn figure(row: &Row) -> String {
         }
     };
     let noisy = if row.placement.ends_with("noisy") { "~" } else { "" };
-    let near = if row.placement.starts_with("near") {
-        "near "
-    } else {
-        ""
-    };
-    format!(
-        "{near}{noisy}{} ({}-{})",
-        digits(median),
-        digits(min),
-        digits(max)
-    )
+    format!("{noisy}{} ({}-{})", digits(median), digits(min), digits(max))
 }
 
 /// Where and of what this was measured.

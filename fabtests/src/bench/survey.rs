@@ -3,9 +3,12 @@
 //!
 //! Providers and limits take turns at one test and size before the next begins, so that whatever the machine does in
 //! that time it does to all of them. A sample counts when the placement was the same before and after and hardly anybody
-//! took the processor away; otherwise it is taken again, a few times. Not about what the numbers mean.
+//! took the processor away; otherwise it is taken again, a few times. The first pass takes what placement there is; the
+//! second waits for a far one and adds what lacks samples of it, the numbers with an aim first and longest. Not about what
+//! the numbers mean.
 
 use std::io::{IsTerminal, Write};
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use scif_fabtests::harness::{Fail, Outcome};
@@ -13,6 +16,7 @@ use scif_fabtests::harness::{Fail, Outcome};
 use super::limits::Limit;
 use super::pair::{Pair, Subject, Trouble};
 use super::placement::{Placement, Probes};
+use super::targets;
 use super::words::{Kind, Measured, Order, Reply, Sample, Test};
 
 /// A hang, not a slow machine: one window of the largest messages takes a tenth of a second over sockets.
@@ -31,6 +35,8 @@ pub(crate) struct Extent {
     /// Samples kept of each.
     pub(crate) samples: usize,
     pub(crate) budget: Duration,
+    /// How long after that to go on until the numbers with an aim have their samples of a far placement.
+    pub(crate) patience: Duration,
     /// Involuntary context switches in a sample that do not count against it.
     pub(crate) switches: u64,
 }
@@ -77,8 +83,23 @@ pub(crate) struct Survey<'a> {
     cpus: [usize; 2],
     pairs: Vec<Option<Pair>>,
     started: Instant,
-    /// Time left to wait for the processors to come apart.
-    waiting: Duration,
+}
+
+/// The subjects at one test and size, which take turns.
+struct Group {
+    test: Test,
+    size: usize,
+    /// Their places among the cells.
+    cells: Range<usize>,
+    rounds: usize,
+}
+
+/// What came of asking for a sample.
+enum Attempt {
+    Taken(Measured, Sample),
+    /// The processors are near each other, and that was not wanted.
+    Misplaced,
+    Failed,
 }
 
 /// The sizes at which a test is interesting, of those wanted.
@@ -105,7 +126,6 @@ impl<'a> Survey<'a> {
             cpus,
             pairs: subjects.iter().map(|_| None).collect(),
             started: Instant::now(),
-            waiting: extent.budget / 5,
         }
     }
 
@@ -136,12 +156,15 @@ impl<'a> Survey<'a> {
             .collect();
         let mut left: usize = plan.iter().map(|(_, _, members)| members.len()).sum();
         let all = left;
+        // The rest is for the second pass.
+        let budget = self.extent.budget * 4 / 5;
+        let mut groups = Vec::new();
         for (test, size, members) in &plan {
-            if self.started.elapsed() > self.extent.budget * 5 / 4 {
+            if self.started.elapsed() > budget * 5 / 4 {
                 self.left_out += left;
                 break;
             }
-            let time = self.extent.budget.saturating_sub(self.started.elapsed());
+            let time = budget.saturating_sub(self.started.elapsed());
             let samples = u64::try_from(left * (self.extent.samples + 1)).map_err(Fail::here)?;
             let each = u64::try_from(time.as_nanos()).map_err(Fail::here)? / samples.max(1);
             // A third goes to starting, warming up, probing and repeating.
@@ -150,9 +173,11 @@ impl<'a> Survey<'a> {
             let members_share =
                 u32::try_from(members.len() * (self.extent.samples + 1)).map_err(Fail::here)?;
             let until = Instant::now() + time * 3 / 2 * members_share / share;
-            self.group(*test, *size, members, (target, until), (all - left, all));
+            let percent = 100 * (all - left) / all.max(1);
+            groups.push(self.group(*test, *size, members, (target, until), percent));
             left -= members.len();
         }
+        self.come_apart(&mut groups);
         self.pairs.clear();
         Ok(())
     }
@@ -189,15 +214,15 @@ impl<'a> Survey<'a> {
         replies
     }
 
-    /// All samples of a test and size, none begun after `until` but one of each.
+    /// Samples of a test and size in whatever placement there is, none begun after `until` but one of each.
     fn group(
         &mut self,
         test: Test,
         size: usize,
         members: &[usize],
         (target_ns, until): (u64, Instant),
-        done: (usize, usize),
-    ) {
+        percent: usize,
+    ) -> Group {
         let first = self.cells.len();
         for &subject in members {
             self.cells.push(Cell {
@@ -218,15 +243,63 @@ impl<'a> Survey<'a> {
                 break;
             }
             let open: Vec<usize> = (first..self.cells.len())
-                .filter(|&at| !self.is_done(at))
+                .filter(|&at| self.lacks(at, Placement::Far) && self.lacks(at, Placement::Near))
                 .collect();
             if open.is_empty() {
                 break;
             }
-            let percent = 100 * done.0 / done.1.max(1);
             for (turn, at) in open.into_iter().enumerate() {
-                progress(&self.line(percent, at, round), turn + round == 0);
-                self.one(at, target_ns);
+                progress(
+                    &self.line(&format!("{percent:3} %"), at, round),
+                    turn + round == 0,
+                );
+                self.one(at, target_ns, 0);
+            }
+        }
+        Group {
+            test,
+            size,
+            cells: first..self.cells.len(),
+            rounds: 0,
+        }
+    }
+
+    /// Waits for the processors to come apart, as often as they do, and takes the samples that are still to be had then.
+    fn come_apart(&mut self, groups: &mut [Group]) {
+        const PAUSE: Duration = Duration::from_millis(20);
+        let soft = self.extent.budget;
+        groups.sort_by_key(|group| !targets::judged(group.test, group.size));
+        let mut waited = 0_u32;
+        loop {
+            let elapsed = self.started.elapsed();
+            let most = 3 * self.extent.samples;
+            let open = groups.iter_mut().find(|group| {
+                (elapsed < soft || targets::judged(group.test, group.size))
+                    && group.rounds < most
+                    && group.cells.clone().any(|at| self.lacks(at, Placement::Far))
+            });
+            let Some(group) = open.filter(|_| elapsed < soft + self.extent.patience) else {
+                return;
+            };
+            let round = group.rounds;
+            let lacking: Vec<usize> = group
+                .cells
+                .clone()
+                .filter(|&at| self.lacks(at, Placement::Far))
+                .collect();
+            let mut misplaced = false;
+            for at in lacking {
+                progress(&self.line("far", at, round), waited == 0);
+                misplaced = self.one(at, SHORTEST_NS, self.probes.border_ps());
+                if misplaced {
+                    break;
+                }
+            }
+            if misplaced {
+                waited += 1;
+                std::thread::sleep(PAUSE);
+            } else {
+                group.rounds += 1;
             }
         }
     }
@@ -241,15 +314,16 @@ impl<'a> Survey<'a> {
             .find(|trouble| matches!(trouble, Trouble::Lacks(_)))
     }
 
-    fn is_done(&self, at: usize) -> bool {
+    /// Whether more quiet samples of a placement are wanted of a cell, and can be had.
+    fn lacks(&self, at: usize, place: Placement) -> bool {
         let Some(cell) = self.cells.get(at) else {
-            return true;
+            return false;
         };
-        let good = |taken: &&Taken| !taken.noisy && self.probes.place(taken.ps) == Placement::Far;
-        cell.trouble.is_some() || cell.taken.iter().filter(good).count() >= self.extent.samples
+        let good = |taken: &&Taken| !taken.noisy && self.probes.place(taken.ps) == place;
+        cell.trouble.is_none() && cell.taken.iter().filter(good).count() < self.extent.samples
     }
 
-    fn line(&self, percent: usize, at: usize, round: usize) -> String {
+    fn line(&self, stage: &str, at: usize, round: usize) -> String {
         let (test, size, label) = self.cells.get(at).map_or(("", 0, ""), |cell| {
             let label = self
                 .subjects
@@ -258,7 +332,7 @@ impl<'a> Survey<'a> {
             (cell.test.word(), cell.size, label)
         });
         format!(
-            "{percent:3} %  {test} {} {label}  round {} of {}  dropped: {} flipped, {} switched  {:.0} s",
+            "{stage}  {test} {} {label}  round {} of {}  dropped: {} flipped, {} switched  {:.0} s",
             size_name(size),
             round + 1,
             self.extent.samples,
@@ -268,15 +342,18 @@ impl<'a> Survey<'a> {
         )
     }
 
-    /// Takes one sample of a cell, calibrating first if that was not done yet.
-    fn one(&mut self, at: usize, target_ns: u64) {
-        let Some(cell) = self.cells.get(at) else { return };
+    /// Takes one sample of a cell, calibrating first if that was not done yet. True when a line handed over and back takes less
+    /// than `least_ps`: then nothing was taken.
+    fn one(&mut self, at: usize, target_ns: u64, least_ps: u64) -> bool {
+        let Some(cell) = self.cells.get(at) else {
+            return false;
+        };
         if cell.count == 0 {
             let mut count = if cell.test.kind() == Kind::HalfTrip { 8 } else { 1 };
             // The first time is long for reasons that do not last; the second tells.
             for share in [10, 1] {
-                let Some((measured, _)) = self.attempt(at, count, 0) else {
-                    return;
+                let Attempt::Taken(measured, _) = self.attempt(at, count, 0) else {
+                    return false;
                 };
                 count = (target_ns / share * count / measured.ns.max(1)).clamp(1, 1 << 30);
             }
@@ -285,20 +362,17 @@ impl<'a> Survey<'a> {
             }
         }
         let count = self.cells.get(at).map_or(1, |cell| cell.count);
-        let least_ps = if self.waiting.is_zero() {
-            0
-        } else {
-            self.probes.border_ps()
-        };
-        let Some((measured, sample)) = self.attempt(at, count, least_ps) else {
-            return;
+        let (measured, sample) = match self.attempt(at, count, least_ps) {
+            Attempt::Taken(measured, sample) => (measured, sample),
+            Attempt::Misplaced => return true,
+            Attempt::Failed => return false,
         };
         let before = self.probes.place(measured.before_ps);
         self.probes.add(measured.before_ps);
         self.probes.add(measured.after_ps);
         if before != self.probes.place(measured.after_ps) {
             self.dropped.flipped += 1;
-            return;
+            return false;
         }
         let noisy = measured.switches > self.extent.switches;
         self.dropped.switched += usize::from(noisy);
@@ -309,13 +383,15 @@ impl<'a> Survey<'a> {
                 noisy,
             });
         }
+        false
     }
 
-    /// One run of a cell's test, whatever it takes to have one; nothing if there is none.
-    fn attempt(&mut self, at: usize, count: u64, least_ps: u64) -> Option<(Measured, Sample)> {
-        let cell = self.cells.get(at)?;
-        let (subject, mut least_ps) = (cell.subject, least_ps);
-        let mut pauses = 0;
+    /// One run of a cell's test.
+    fn attempt(&mut self, at: usize, count: u64, least_ps: u64) -> Attempt {
+        let Some(cell) = self.cells.get(at) else {
+            return Attempt::Failed;
+        };
+        let subject = cell.subject;
         let mut sample = Sample {
             test: cell.test,
             size: cell.size,
@@ -324,34 +400,28 @@ impl<'a> Survey<'a> {
             least_ps,
         };
         loop {
-            sample.least_ps = least_ps;
-            match self.order(subject, &Order::Run(sample)) {
-                Ok(replies) => match replies.into_iter().next() {
-                    Some(Reply::Measured(measured)) if measured.stalled => {
-                        sample.inside = true;
-                        self.cells.get_mut(at)?.inside = true;
-                    }
-                    Some(Reply::Measured(measured)) => return Some((measured, sample)),
-                    Some(Reply::Misplaced(ps)) => {
-                        const PAUSE: Duration = Duration::from_millis(20);
-                        self.probes.add(ps);
-                        self.dropped.near += 1;
-                        std::thread::sleep(PAUSE);
-                        self.waiting = self.waiting.saturating_sub(PAUSE);
-                        pauses += 1;
-                        if self.waiting.is_zero() || pauses > 20 {
-                            least_ps = 0;
-                        }
-                    }
-                    _ => return None,
-                },
+            let outcome = self.order(subject, &Order::Run(sample));
+            let Some(cell) = self.cells.get_mut(at) else {
+                return Attempt::Failed;
+            };
+            match outcome.map(|replies| replies.into_iter().next()) {
+                Ok(Some(Reply::Measured(measured))) if measured.stalled => {
+                    sample.inside = true;
+                    cell.inside = true;
+                }
+                Ok(Some(Reply::Measured(measured))) => return Attempt::Taken(measured, sample),
+                // Not added to the probes: so many from one waiting would make the others look like strays.
+                Ok(Some(Reply::Misplaced(_))) => {
+                    self.dropped.near += 1;
+                    return Attempt::Misplaced;
+                }
+                Ok(_) => return Attempt::Failed,
                 Err(trouble) => {
-                    let cell = self.cells.get_mut(at)?;
                     cell.failures += 1;
                     if cell.failures >= TRIES || matches!(trouble, Trouble::Lacks(_)) {
                         cell.trouble = Some(trouble);
                     }
-                    return None;
+                    return Attempt::Failed;
                 }
             }
         }

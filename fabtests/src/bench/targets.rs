@@ -3,8 +3,10 @@
 
 use std::fmt::Write;
 
+use super::placement::Placement;
 use super::report::Report;
 use super::survey::size_name;
+use super::words::Test;
 
 /// A figure of ours, against a rival's or against a bound.
 struct Aim {
@@ -100,6 +102,13 @@ fn aims() -> Vec<Aim> {
     aims
 }
 
+/// Whether an aim needs this number.
+pub(crate) fn judged(test: Test, size: usize) -> bool {
+    aims()
+        .iter()
+        .any(|aim| aim.test == test.word() && aim.size == size)
+}
+
 /// The lines; empty where nothing of it was measured.
 pub(crate) fn judge(report: &Report<'_>) -> String {
     let Some(ours) = report.subjects.iter().position(|subject| subject.label == "scif") else {
@@ -107,16 +116,23 @@ pub(crate) fn judge(report: &Report<'_>) -> String {
     };
     let mut out = format!("\n{:<54} {:>10} {:>10}  \n", "aim", "value", "target");
     for aim in aims() {
-        let mine = report.shown(ours, aim.test, aim.size);
-        let other = match aim.against {
-            Against::Rival(label) => report
-                .subjects
-                .iter()
-                .position(|subject| subject.label.starts_with(label))
-                .and_then(|rival| report.shown(rival, aim.test, aim.size)),
-            Against::Own(test) => report.shown(ours, test, aim.size),
-            Against::Number => mine,
+        let label = match aim.against {
+            Against::Rival(label) => label,
+            _ => "scif",
         };
+        let other_test = match aim.against {
+            Against::Own(test) => test,
+            _ => aim.test,
+        };
+        let other = report
+            .subjects
+            .iter()
+            .position(|subject| subject.label.starts_with(label));
+        let both = |place: Placement| {
+            let mine = report.row(ours, aim.test, aim.size, place)?;
+            Some((mine, report.row(other?, other_test, aim.size, place)?))
+        };
+        let (mine, other) = both(Placement::Far).or_else(|| both(Placement::Near)).unzip();
         let sign = if aim.least { ">=" } else { "<=" };
         let target = format!("{sign} {}", aim.bound);
         let (Some(mine), Some(other)) = (mine, other) else {
@@ -136,9 +152,8 @@ pub(crate) fn judge(report: &Report<'_>) -> String {
         let verdict = if holds { "holds" } else { "does not hold" };
         let doubt = match (mine.placement, other.placement) {
             ("far", "far") | ("any", _) => "",
-            (a, b) if a != b => " (in unlike conditions)",
-            ("near", _) => " (near)",
-            ("near-noisy", _) => " (near, disturbed)",
+            ("near", "near") => " (near, no far samples)",
+            ("near" | "near-noisy", _) => " (near, no far samples, disturbed)",
             _ => " (disturbed)",
         };
         let _ = writeln!(

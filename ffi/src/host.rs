@@ -58,6 +58,27 @@ pub struct Host {
     log_ready: Option<LogReadyFn>,
     param_define: Option<AnyFn>,
     param_get: Option<ParamGetFn>,
+    linked: Option<Linked>,
+}
+
+/// The functions of a library that this code is linked into, which needs nobody to find it.
+#[derive(Clone, Copy, Debug)]
+pub struct Linked {
+    pub version: u32,
+    pub log_enabled: fn(prov: &'static Provider, level: fi_log_level, subsys: fi_log_subsys) -> bool,
+    pub log: fn(
+        prov: &'static Provider,
+        level: fi_log_level,
+        subsys: fi_log_subsys,
+        func: &CStr,
+        line: u32,
+        msg: &CStr,
+    ),
+    /// A positive error number otherwise, as for [`Host::param_define`].
+    pub param_define:
+        fn(prov: &'static Provider, name: &CStr, kind: fi_param_type, help: &CStr) -> Result<(), c_int>,
+    /// As [`Host::param_get`].
+    pub param_get: fn(prov: &'static Provider, name: &CStr) -> Result<ParamValue, c_int>,
 }
 
 /// A value of a parameter, by the type it was defined with.
@@ -82,7 +103,17 @@ impl Host {
         log_ready: None,
         param_define: None,
         param_get: None,
+        linked: None,
     };
+
+    /// The library that this code is linked into.
+    #[must_use]
+    pub const fn linked(functions: Linked) -> Self {
+        Self {
+            linked: Some(functions),
+            ..Self::NONE
+        }
+    }
 
     /// The library that called: the one on the stack, or else the first one mapped, or else [`Host::NONE`].
     ///
@@ -168,6 +199,7 @@ impl Host {
             log_ready,
             param_define,
             param_get,
+            linked: None,
         })
     }
 
@@ -178,17 +210,23 @@ impl Host {
 
     /// `uint32_t fi_version(void)`: the interface version of the host, or [`Host::OLDEST`].
     pub fn version(&self) -> u32 {
+        if let Some(linked) = &self.linked {
+            return linked.version;
+        }
         // SAFETY: the host is loaded by the constructor's contract; the function has no requirement.
         self.version.map_or(Self::OLDEST, |f| unsafe { f() })
     }
 
     /// Whether messages can reach the host's log at all.
     pub fn has_log(&self) -> bool {
-        self.log.is_some()
+        self.log.is_some() || self.linked.is_some()
     }
 
     /// `int fi_log_enabled(prov, level, subsys)`
     pub fn log_enabled(&self, prov: &'static Provider, level: fi_log_level, subsys: fi_log_subsys) -> bool {
+        if let Some(linked) = &self.linked {
+            return (linked.log_enabled)(prov, level, subsys);
+        }
         // SAFETY: the host is loaded by the constructor's contract; `prov` is a provider's description.
         let enabled = self
             .log_enabled
@@ -223,6 +261,9 @@ impl Host {
         line: u32,
         msg: &CStr,
     ) {
+        if let Some(linked) = &self.linked {
+            return (linked.log)(prov, level, subsys, func, line, msg);
+        }
         let Some(log) = self.log else { return };
         let line = c_int::try_from(line).unwrap_or(c_int::MAX);
         // SAFETY: `log` is the loaded host's `fi_log`; `prov` is a provider's description; the texts are C strings that
@@ -252,10 +293,15 @@ impl Host {
         kind: fi_param_type,
         help: &CStr,
     ) -> Result<Param, c_int> {
-        let define = self.param_define.ok_or(FI_ENOSYS)?;
         if kind > FI_PARAM_SIZE_T {
             return Err(FI_EINVAL);
         }
+        if let Some(linked) = &self.linked {
+            (linked.param_define)(prov, name, kind, help)?;
+            let name = name.to_owned();
+            return Ok(Param { prov, name, kind });
+        }
+        let define = self.param_define.ok_or(FI_ENOSYS)?;
         // The host answers with the first definition of a name, so a second one of another type would be misread.
         if self.param_word(prov, name).err() != Some(FI_ENOENT) {
             return Err(FI_EALREADY);
@@ -277,6 +323,9 @@ impl Host {
     /// `FI_ENODATA` when it isn't set, `FI_EINVAL` when it is set to nonsense, `FI_ENOENT` when another host knows it;
     /// all positive.
     pub fn param_get(&self, param: &Param) -> Result<ParamValue, c_int> {
+        if let Some(linked) = &self.linked {
+            return (linked.param_get)(param.prov, &param.name);
+        }
         let word = self.param_word(param.prov, &param.name)?;
         match param.kind {
             // SAFETY: all bytes of the union are initialised.

@@ -54,15 +54,21 @@ static PROVIDER: Provider = Provider::new(
 #[expect(unsafe_code, reason = "the one symbol libfabric looks for")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fi_prov_ini() -> *mut fi_provider {
-    entry::guard_or(std::ptr::null_mut(), || {
-        // SAFETY: `cleanup` forgets the host, and is called before the host is unloaded.
-        host::enter(unsafe { Host::find() });
-        log::init();
-        env::init();
-        // SAFETY: this is fi_prov_ini.
-        unsafe { PROVIDER.set_fi_version(host::claimed_version()) };
-        PROVIDER.as_ptr()
-    })
+    // SAFETY: `cleanup` forgets the host, and is called before the host is unloaded.
+    entry::guard_or(std::ptr::null_mut(), || start(unsafe { Host::find() }))
+}
+
+/// The provider, for the library that calls it: found by `fi_prov_ini`, or one that this crate is linked into.
+pub fn start(host: Host) -> *mut fi_provider {
+    host::enter(host);
+    log::init();
+    env::init();
+    #[expect(unsafe_code, reason = "a field that the library reads after this call")]
+    // SAFETY: this is called where `fi_prov_ini` is, before the library looks at the provider.
+    unsafe {
+        PROVIDER.set_fi_version(host::claimed_version());
+    }
+    PROVIDER.as_ptr()
 }
 
 /// `void cleanup(void)`: the library is about to go; this file stays mapped (`-z nodelete`).

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! One registered provider: who is inside it, and the way out.
+//!
+//! An entry is live, then draining (unlinked, still referred to), then cleaning, then gone; never back. Who lets go of
+//! the last reference of a draining entry runs its clean-up.
+//!
+//! Not here: which entries there are (`registry`).
+
+use std::ffi::{CStr, CString};
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::Deref;
+#[cfg(not(loom))]
+use std::time::Instant;
+
+use crate::registry::{Leaving, Patience};
+use crate::sync::{Arc, Condvar, Mutex, ThreadId, lock, thread};
+use crate::version::Version;
+
+/// What can be registered.
+pub trait Provider {
+    /// What tells one provider from every other; for a C structure, its address.
+    type Id: Clone + PartialEq + fmt::Debug;
+
+    fn id(&self) -> Self::Id;
+
+    /// Runs once, after the last reference is gone, under no lock.
+    fn cleanup(&self);
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Live,
+    Draining,
+    Cleaning,
+    Gone,
+}
+
+#[derive(Debug)]
+struct State {
+    phase: Phase,
+    /// Calls in progress and open fabrics.
+    references: usize,
+    /// The threads of the calls in progress, one entry for each call.
+    inside: Vec<ThreadId>,
+}
+
+/// A provider under its name.
+pub(crate) struct Entry<P: Provider> {
+    pub(crate) name: CString,
+    pub(crate) version: Version,
+    pub(crate) provider: P,
+    state: Mutex<State>,
+    gone: Condvar,
+}
+
+impl<P: Provider> fmt::Debug for Entry<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} {:?} {:?}", self.name, self.version, self.provider.id())
+    }
+}
+
+impl<P: Provider> Entry<P> {
+    pub(crate) fn new(name: CString, version: Version, provider: P) -> Self {
+        Self {
+            name,
+            version,
+            provider,
+            state: Mutex::new(State {
+                phase: Phase::Live,
+                references: 0,
+                inside: Vec::new(),
+            }),
+            gone: Condvar::new(),
+        }
+    }
+
+    /// Begins a call, unless the entry is on its way out.
+    pub(crate) fn enter(self: &Arc<Self>) -> Option<Call<P>> {
+        let mut state = lock(&self.state);
+        if state.phase != Phase::Live {
+            return None;
+        }
+        Some(Call::begin(self, &mut state))
+    }
+
+    pub(crate) fn is_gone(&self) -> bool {
+        lock(&self.state).phase == Phase::Gone
+    }
+
+    /// Lets nobody in any more; cleans up if nobody is inside.
+    pub(crate) fn retire(&self) {
+        let mut state = lock(&self.state);
+        if state.phase == Phase::Live {
+            state.phase = Phase::Draining;
+        }
+        drop(state);
+        self.finish();
+    }
+
+    /// Cleans up if this was the last reference of a draining entry.
+    fn finish(&self) {
+        let mut state = lock(&self.state);
+        if state.phase != Phase::Draining || state.references > 0 {
+            return;
+        }
+        state.phase = Phase::Cleaning;
+        state.inside.push(thread::current().id());
+        drop(state);
+        // Whoever waits is told even when the clean-up panics.
+        let cleaned = Cleaned(self);
+        self.provider.cleanup();
+        drop(cleaned);
+    }
+
+    /// Waits until the entry is gone.
+    pub(crate) fn wait(&self, patience: Patience) -> Result<(), Leaving> {
+        let own = thread::current().id();
+        let mut state = lock(&self.state);
+        #[cfg(not(loom))]
+        let deadline = match patience {
+            Patience::Limit(limit) => Instant::now().checked_add(limit),
+            Patience::Forever => None,
+        };
+        while state.phase != Phase::Gone {
+            if state.inside.contains(&own) {
+                return Err(Leaving::Inside);
+            }
+            #[cfg(not(loom))]
+            if let Some(deadline) = deadline {
+                let left = deadline.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    return Err(Leaving::Busy(state.references));
+                }
+                let waited = self.gone.wait_timeout(state, left);
+                state = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
+                continue;
+            }
+            // A model has no clock: a limit is one that has passed.
+            #[cfg(loom)]
+            if let Patience::Limit(_) = patience {
+                return Err(Leaving::Busy(state.references));
+            }
+            let waited = self.gone.wait(state);
+            state = waited.unwrap_or_else(std::sync::PoisonError::into_inner);
+        }
+        Ok(())
+    }
+
+    fn release(&self, call_of: Option<&ThreadId>) {
+        let mut state = lock(&self.state);
+        state.references = state.references.saturating_sub(1);
+        if let Some(thread) = call_of
+            && let Some(at) = state.inside.iter().position(|inside| inside == thread)
+        {
+            state.inside.swap_remove(at);
+        }
+        drop(state);
+        self.finish();
+    }
+}
+
+/// The end of a clean-up.
+struct Cleaned<'a, P: Provider>(&'a Entry<P>);
+
+impl<P: Provider> Drop for Cleaned<'_, P> {
+    fn drop(&mut self) {
+        let mut state = lock(&self.0.state);
+        state.phase = Phase::Gone;
+        state.inside.clear();
+        drop(state);
+        self.0.gone.notify_all();
+    }
+}
+
+/// A call into a provider, in progress on this thread. The provider cannot go while it lasts.
+pub struct Call<P: Provider> {
+    entry: Arc<Entry<P>>,
+    thread: ThreadId,
+    /// A call ends on the thread it began on.
+    bound: PhantomData<*const ()>,
+}
+
+impl<P: Provider> Call<P> {
+    fn begin(entry: &Arc<Entry<P>>, state: &mut State) -> Self {
+        let thread = thread::current().id();
+        state.references += 1;
+        state.inside.push(thread);
+        Self {
+            entry: Arc::clone(entry),
+            thread,
+            bound: PhantomData,
+        }
+    }
+
+    #[must_use]
+    pub fn name(&self) -> &CStr {
+        &self.entry.name
+    }
+
+    #[must_use]
+    pub fn version(&self) -> Version {
+        self.entry.version
+    }
+
+    /// A reference that outlasts the call: the provider has opened a fabric.
+    #[must_use]
+    pub fn hold(&self) -> Hold<P> {
+        // The call itself is a reference, so the entry is not gone, even if it is draining.
+        lock(&self.entry.state).references += 1;
+        Hold(Arc::clone(&self.entry))
+    }
+}
+
+impl<P: Provider> Deref for Call<P> {
+    type Target = P;
+
+    fn deref(&self) -> &P {
+        &self.entry.provider
+    }
+}
+
+impl<P: Provider> Drop for Call<P> {
+    fn drop(&mut self) {
+        self.entry.release(Some(&self.thread));
+    }
+}
+
+impl<P: Provider> fmt::Debug for Call<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "call into {:?}", self.entry)
+    }
+}
+
+/// A fabric that is open. The provider cannot go before it is dropped, on whatever thread.
+pub struct Hold<P: Provider>(Arc<Entry<P>>);
+
+impl<P: Provider> Hold<P> {
+    /// Begins a call, as closing the fabric is one; a draining provider is still called for that.
+    #[must_use]
+    pub fn enter(&self) -> Call<P> {
+        Call::begin(&self.0, &mut lock(&self.0.state))
+    }
+}
+
+impl<P: Provider> Drop for Hold<P> {
+    fn drop(&mut self) {
+        self.0.release(None);
+    }
+}
+
+impl<P: Provider> fmt::Debug for Hold<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "fabric of {:?}", self.0)
+    }
+}

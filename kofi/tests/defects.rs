@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! The defects that the two kernel registries called kfabric share, each with the test that would show it here.
+//!
+//! Not here: the C interface (libkofi/tests), threads (`schedules`, `loom`).
+
+use std::cell::{Cell, RefCell};
+use std::ffi::CStr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use kofi::{Leaving, Offer, Patience, Provider, Refusal, Registry, Version};
+
+const INTERFACE: Version = Version::new(1, 7);
+const AT_ONCE: Patience = Patience::Limit(Duration::ZERO);
+
+/// A provider that counts its clean-ups and answers what it is told to.
+#[derive(Clone, Debug)]
+struct Toy {
+    id: u32,
+    cleanups: Rc<Cell<u32>>,
+    answer: Rc<RefCell<Result<Vec<u32>, i32>>>,
+}
+
+impl Provider for Toy {
+    type Id = u32;
+
+    fn id(&self) -> u32 {
+        self.id
+    }
+
+    fn cleanup(&self) {
+        self.cleanups.set(self.cleanups.get() + 1);
+    }
+}
+
+fn toy(id: u32) -> Toy {
+    Toy {
+        id,
+        cleanups: Rc::default(),
+        answer: Rc::new(RefCell::new(Ok(vec![id]))),
+    }
+}
+
+fn register(to: &Registry<Toy>, name: &CStr, minor: u16, toy: &Toy) -> Result<(), Refusal> {
+    to.register(Offer {
+        interface: INTERFACE,
+        name: Some(name),
+        version: Version::new(0, minor),
+        provider: toy.clone(),
+    })
+}
+
+fn ask(registry: &Registry<Toy>) -> Result<Vec<u32>, Option<i32>> {
+    registry.gather(|call| call.answer.borrow().clone())
+}
+
+#[test]
+fn defect_1_a_name_that_nobody_has_finds_nobody() {
+    let registry = Registry::new(INTERFACE);
+    register(&registry, c"a", 2, &toy(1)).unwrap();
+    // Older than "a" and of another name: no reason to refuse it.
+    register(&registry, c"b", 1, &toy(2)).unwrap();
+    assert_eq!(ask(&registry), Ok(vec![1, 2]));
+    for name in [c"c", c"", c"A", c"aa", c"a;b"] {
+        assert!(registry.enter(name).is_none(), "{name:?}");
+    }
+    assert_eq!(registry.enter(c"a").unwrap().id, 1);
+}
+
+#[test]
+fn defect_2_a_replaced_provider_can_leave() {
+    let registry = Registry::new(INTERFACE);
+    let (old, new) = (toy(1), toy(2));
+    register(&registry, c"a", 1, &old).unwrap();
+    register(&registry, c"a", 2, &new).unwrap();
+    assert_eq!(ask(&registry), Ok(vec![2]));
+    assert_eq!(registry.deregister(&1, AT_ONCE), Ok(()));
+    assert_eq!((old.cleanups.get(), new.cleanups.get()), (1, 0));
+    assert_eq!(registry.deregister(&1, AT_ONCE), Err(Leaving::Unknown));
+    assert_eq!(ask(&registry), Ok(vec![2]));
+}
+
+#[test]
+fn defect_3_one_provider_does_not_spoil_what_another_answered() {
+    let registry = Registry::new(INTERFACE);
+    let toys = [toy(1), toy(2), toy(3)];
+    for (toy, name) in toys.iter().zip([c"a", c"b", c"c"]) {
+        register(&registry, name, 1, toy).unwrap();
+    }
+    *toys[1].answer.borrow_mut() = Err(5);
+    assert_eq!(ask(&registry), Ok(vec![1, 3]));
+    *toys[1].answer.borrow_mut() = Ok(Vec::new());
+    assert_eq!(ask(&registry), Ok(vec![1, 3]));
+    *toys[2].answer.borrow_mut() = Err(6);
+    assert_eq!(ask(&registry), Ok(vec![1]));
+    *toys[0].answer.borrow_mut() = Err(7);
+    assert_eq!(ask(&registry), Err(Some(6)));
+    *toys[0].answer.borrow_mut() = Ok(Vec::new());
+    *toys[2].answer.borrow_mut() = Ok(Vec::new());
+    assert_eq!(ask(&registry), Err(None));
+}
+
+#[test]
+fn defect_4_a_provider_may_use_the_registry_that_calls_it() {
+    let registry = Registry::new(INTERFACE);
+    let (outer, inner) = (toy(1), toy(2));
+    register(&registry, c"outer", 1, &outer).unwrap();
+    let answers = registry.gather(|call| -> Result<_, i32> {
+        assert_eq!(call.id, 1);
+        register(&registry, c"inner", 1, &inner).unwrap();
+        let nested = ask(&registry).unwrap();
+        // To wait for oneself would be for ever.
+        assert_eq!(registry.deregister(&1, Patience::Forever), Err(Leaving::Inside));
+        assert_eq!(outer.cleanups.get(), 0, "cleaned up inside its own call");
+        registry.deregister(&2, Patience::Forever).unwrap();
+        Ok(nested)
+    });
+    assert_eq!(answers, Ok(vec![1, 2]));
+    assert_eq!((outer.cleanups.get(), inner.cleanups.get()), (1, 1));
+    assert_eq!(registry.deregister(&1, AT_ONCE), Ok(()));
+    assert_eq!(ask(&registry), Err(None));
+}
+
+#[test]
+fn defect_5_what_was_refused_is_not_cleaned_up() {
+    let registry = Registry::new(INTERFACE);
+    let (good, bad) = (toy(1), toy(2));
+    register(&registry, c"a", 2, &good).unwrap();
+    assert_eq!(
+        register(&registry, c"a", 1, &bad),
+        Err(Refusal::Exists(Version::new(0, 2)))
+    );
+    assert_eq!(
+        register(&registry, c"a", 2, &bad),
+        Err(Refusal::Exists(Version::new(0, 2)))
+    );
+    assert_eq!(register(&registry, c"", 3, &bad), Err(Refusal::Nameless));
+    for interface in [Version::new(1, 8), Version::new(2, 0), Version::new(0, 7)] {
+        let offer = Offer {
+            interface,
+            name: Some(c"b"),
+            version: Version::new(9, 9),
+            provider: bad.clone(),
+        };
+        assert_eq!(registry.register(offer), Err(Refusal::Interface(interface)));
+    }
+    drop(registry);
+    assert_eq!((good.cleanups.get(), bad.cleanups.get()), (1, 0));
+}
+
+#[test]
+fn defect_6_registering_twice_changes_nothing() {
+    let registry = Registry::new(INTERFACE);
+    let toy = toy(1);
+    register(&registry, c"a", 1, &toy).unwrap();
+    let fabric = registry.enter(c"a").unwrap().hold();
+    for (name, version) in [(c"a", 1), (c"a", 2), (c"other", 3)] {
+        assert!(matches!(
+            register(&registry, name, version, &toy),
+            Err(Refusal::Exists(_))
+        ));
+    }
+    assert_eq!(ask(&registry), Ok(vec![1]));
+    assert_eq!(toy.cleanups.get(), 0);
+    assert_eq!(
+        registry.deregister(&1, AT_ONCE),
+        Err(Leaving::Busy(1)),
+        "the reference was lost"
+    );
+    drop(fabric);
+    assert_eq!(toy.cleanups.get(), 1);
+    assert_eq!(registry.deregister(&1, AT_ONCE), Ok(()));
+}
+
+#[test]
+fn defect_7_cleanup_comes_after_the_last_reference_and_waiting_has_an_end() {
+    let registry = Registry::new(INTERFACE);
+    let toy = toy(1);
+    register(&registry, c"a", 1, &toy).unwrap();
+    let fabrics = [
+        registry.enter(c"a").unwrap().hold(),
+        registry.enter(c"a").unwrap().hold(),
+    ];
+    let soon = Patience::Limit(Duration::from_millis(1));
+    assert_eq!(registry.deregister(&1, soon), Err(Leaving::Busy(2)));
+    assert!(
+        registry.enter(c"a").is_none(),
+        "found although it was deregistered"
+    );
+    assert_eq!(register(&registry, c"a", 1, &toy), Err(Refusal::Draining));
+    let [first, second] = fabrics;
+    drop(first);
+    assert_eq!(registry.deregister(&1, AT_ONCE), Err(Leaving::Busy(1)));
+    assert_eq!(toy.cleanups.get(), 0);
+    // A fabric of a draining provider can be closed, which is a call.
+    drop(second.enter());
+    assert_eq!(toy.cleanups.get(), 0);
+    drop(second);
+    assert_eq!(toy.cleanups.get(), 1);
+    assert_eq!(registry.deregister(&1, AT_ONCE), Ok(()));
+    register(&registry, c"a", 1, &toy).unwrap();
+}
+
+#[test]
+fn defect_8_an_open_fabric_keeps_its_provider_and_stalls_nobody() {
+    let registry = Registry::new(INTERFACE);
+    let (old, new) = (toy(1), toy(2));
+    register(&registry, c"a", 1, &old).unwrap();
+    let opening = registry.enter(c"a").unwrap();
+    // While it opens a fabric, everything else goes on.
+    assert_eq!(ask(&registry), Ok(vec![1]));
+    register(&registry, c"a", 2, &new).unwrap();
+    assert_eq!(ask(&registry), Ok(vec![2]));
+    let fabric = opening.hold();
+    drop(opening);
+    assert_eq!(old.cleanups.get(), 0, "its fabric is open");
+    drop(fabric);
+    assert_eq!(old.cleanups.get(), 1);
+}
+
+#[test]
+fn defect_9_the_end_of_the_registry_cleans_up_everybody_once() {
+    let registry = Registry::new(INTERFACE);
+    let toys = [toy(1), toy(2), toy(3)];
+    register(&registry, c"a", 1, &toys[0]).unwrap();
+    register(&registry, c"b", 1, &toys[1]).unwrap();
+    register(&registry, c"b", 2, &toys[2]).unwrap();
+    let fabric = registry.enter(c"a").unwrap().hold();
+    drop(registry);
+    assert_eq!(toys.each_ref().map(|toy| toy.cleanups.get()), [0, 1, 1]);
+    drop(fabric);
+    assert_eq!(toys.each_ref().map(|toy| toy.cleanups.get()), [1, 1, 1]);
+}
+
+#[test]
+fn order_is_that_of_registration_and_a_newer_version_keeps_the_place() {
+    let registry = Registry::new(INTERFACE);
+    for (id, name) in [(1, c"a"), (2, c"b"), (3, c"c")] {
+        register(&registry, name, 1, &toy(id)).unwrap();
+    }
+    register(&registry, c"b", 2, &toy(4)).unwrap();
+    assert_eq!(ask(&registry), Ok(vec![1, 4, 3]));
+    registry.deregister(&1, AT_ONCE).unwrap();
+    register(&registry, c"a", 1, &toy(5)).unwrap();
+    assert_eq!(ask(&registry), Ok(vec![4, 3, 5]));
+}

@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! What lies under the `fi_*` symbols: `link/versions.c` gives each its versions and calls one of these. No interface for
+//! programs; the prototypes are those of `rdma/fabric.h` and its companions, with the version node in front where the
+//! layout depends on it.
+#![expect(unsafe_code, reason = "pointers from C")]
+
+use std::cell::RefCell;
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ptr;
+
+use libfabric_sys::{FI_EINVAL, FI_ENOSYS, fi_fabric_attr, fi_info, fi_param, fi_provider, fid, fid_fabric};
+
+use crate::edge::{guard, guard_or, string};
+use crate::getinfo::Arguments;
+use crate::info::{self, Layout};
+use crate::{VERSION, errors, fabric, getinfo, init, log, param, provider, tostr};
+
+/// `fi_getinfo`
+///
+/// # Safety
+/// The contract of fi_getinfo(3); infos have the layout of the version node `FABRIC_1.<node>`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kofi_abi_getinfo(
+    at: u32,
+    version: u32,
+    node: *const c_char,
+    service: *const c_char,
+    flags: u64,
+    hints: *const fi_info,
+    info: *mut *mut fi_info,
+) -> c_int {
+    let arguments = Arguments {
+        version,
+        node,
+        service,
+        flags,
+        hints,
+        info,
+    };
+    // SAFETY: the caller's contract.
+    guard(|| unsafe { getinfo::getinfo(&arguments, &Layout::of_node(at)) })
+}
+
+/// `fi_dupinfo`
+///
+/// # Safety
+/// `info` is null or an info of the layout of that version node.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kofi_abi_dupinfo(at: u32, info: *const fi_info) -> *mut fi_info {
+    // SAFETY: the caller's contract.
+    guard_or(ptr::null_mut(), || unsafe {
+        info::dup(info, &Layout::of_node(at))
+    })
+}
+
+/// `fi_freeinfo`
+///
+/// # Safety
+/// `info` is null or a list of infos that nobody uses any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kofi_abi_freeinfo(info: *mut fi_info) {
+    // SAFETY: the caller's contract.
+    guard_or((), || unsafe { info::free(info) });
+}
+
+/// `fi_fabric`
+///
+/// # Safety
+/// The contract of fi_fabric(3), with an attribute of the layout of that version node.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kofi_abi_fabric(
+    at: u32,
+    attr: *mut fi_fabric_attr,
+    fabric: *mut *mut fid_fabric,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: the caller's contract.
+    guard(|| unsafe { fabric::open(attr, &Layout::of_node(at), fabric, context) })
+}
+
+/// `fi_fabric2`
+///
+/// # Safety
+/// The contract of fi_fabric(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kofi_abi_fabric2(
+    info: *mut fi_info,
+    fabric: *mut *mut fid_fabric,
+    flags: u64,
+    context: *mut c_void,
+) -> c_int {
+    guard(|| {
+        // SAFETY: null or an info, by the caller's contract.
+        let info = unsafe { info.as_ref() }.filter(|_| flags == 0).ok_or(FI_EINVAL)?;
+        // SAFETY: the caller's contract.
+        unsafe { fabric::open(info.fabric_attr, &Layout::CURRENT, fabric, context) }
+    })
+}
+
+/// `fi_version`
+#[unsafe(no_mangle)]
+pub extern "C" fn kofi_abi_version() -> u32 {
+    VERSION
+}
+
+/// `fi_open`: of what libfabric opens by name, the log and the registration cache of others, nothing is here.
+#[unsafe(no_mangle)]
+pub extern "C" fn kofi_abi_open(
+    _version: u32,
+    _name: *const c_char,
+    _attr: *mut c_void,
+    _attr_len: usize,
+    _flags: u64,
+    _fid: *mut *mut fid,
+    _context: *mut c_void,
+) -> c_int {
+    -FI_ENOSYS
+}
+
+/// `fi_strerror`
+#[unsafe(no_mangle)]
+pub extern "C" fn kofi_abi_strerror(errnum: c_int) -> *const c_char {
+    errors::strerror(errnum)
+}
+
+/// `fi_tostr_r`
+///
+/// # Safety
+/// `data` is null or points to what `kind` says; `buf` is null or has `len` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kofi_abi_tostr_r(
+    buf: *mut c_char,
+    len: usize,
+    data: *const c_void,
+    kind: u32,
+) -> *mut c_char {
+    guard_or(ptr::null_mut(), || {
+        if buf.is_null() || data.is_null() || len == 0 {
+            return ptr::null_mut();
+        }
+        // SAFETY: the caller's contract.
+        let text = unsafe { tostr::tostr(data, kind) };
+        let end = text.len().min(len - 1);
+        // SAFETY: the buffer has more bytes than that.
+        unsafe { ptr::copy_nonoverlapping(text.as_ptr(), buf.cast::<u8>(), end) };
+        // SAFETY: below `len`.
+        unsafe { buf.wrapping_add(end).write(0) };
+        buf
+    })
+}
+
+/// `fi_tostr`: the text is this thread's until its next call.
+///
+/// # Safety
+/// `data` is null or points to what `kind` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kofi_abi_tostr(data: *const c_void, kind: u32) -> *mut c_char {
+    thread_local! {
+        static TEXT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    }
+    guard_or(ptr::null_mut(), || {
+        if data.is_null() {
+            return ptr::null_mut();
+        }
+        // SAFETY: the caller's contract.
+        let mut text = unsafe { tostr::tostr(data, kind) }.into_bytes();
+        text.push(0);
+        TEXT.with_borrow_mut(|kept| {
+            *kept = text;
+            kept.as_mut_ptr().cast()
+        })
+    })
+}
+
+/// The name of whoever logs.
+///
+/// # Safety
+/// `prov` is null or a provider's description.
+unsafe fn name<'a>(prov: *const fi_provider) -> &'a CStr {
+    // SAFETY: the caller's contract.
+    unsafe { provider::name_of(prov) }.unwrap_or(c"core")
+}
+
+/// `fi_log_enabled`
+///
+/// # Safety
+/// `prov` is null or a provider's description.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kofi_abi_log_enabled(prov: *const fi_provider, level: u32, subsys: u32) -> c_int {
+    guard_or(0, || {
+        // SAFETY: the caller's contract.
+        let name = unsafe { name(prov) };
+        c_int::from(log::enabled(name, level, subsys))
+    })
+}
+
+/// `fi_log_ready`
+///
+/// # Safety
+/// `prov` is null or a provider's description, `showtime` null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kofi_abi_log_ready(
+    prov: *const fi_provider,
+    level: u32,
+    subsys: u32,
+    showtime: *mut u64,
+) -> c_int {
+    guard_or(0, || {
+        // SAFETY: the caller's contract.
+        let name = unsafe { name(prov) };
+        // SAFETY: the caller's contract.
+        let ready = match unsafe { showtime.as_mut() } {
+            Some(showtime) => log::ready(name, level, subsys, showtime),
+            None => log::enabled(name, level, subsys),
+        };
+        c_int::from(ready)
+    })
+}
+
+/// `fi_log`, formatted.
+///
+/// # Safety
+/// `prov` is null or a provider's description; `func` and `text` are null or strings.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kofi_abi_log(
+    prov: *const fi_provider,
+    level: u32,
+    subsys: u32,
+    func: *const c_char,
+    line: c_int,
+    text: *const c_char,
+) {
+    guard_or((), || {
+        // SAFETY: the caller's contract.
+        let name = unsafe { name(prov) };
+        // SAFETY: the caller's contract.
+        let func = unsafe { string(func) }.unwrap_or_default();
+        // SAFETY: the caller's contract.
+        let text = unsafe { string(text) }.unwrap_or_default();
+        log::write(name, level, subsys, func, i64::from(line), text.to_bytes());
+    });
+}
+
+/// `fi_param_define`, formatted.
+///
+/// # Safety
+/// `prov` is null or a provider's description; `parameter` and `help` are null or strings.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kofi_abi_param_define(
+    prov: *const fi_provider,
+    parameter: *const c_char,
+    kind: u32,
+    help: *const c_char,
+) -> c_int {
+    guard(|| {
+        // SAFETY: the caller's contract.
+        let owner = unsafe { provider::name_of(prov) };
+        // SAFETY: the caller's contract.
+        let parameter = unsafe { string(parameter) }.ok_or(FI_EINVAL)?;
+        // SAFETY: the caller's contract.
+        let help = unsafe { string(help) }.ok_or(FI_EINVAL)?;
+        param::define(prov.addr(), owner, parameter, kind, help)
+    })
+}
+
+/// `fi_param_get`
+///
+/// # Safety
+/// `parameter` is null or a string; `value` is null or has room for a value of the parameter's type.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kofi_abi_param_get(
+    prov: *const fi_provider,
+    parameter: *const c_char,
+    value: *mut c_void,
+) -> c_int {
+    guard(|| {
+        // SAFETY: the caller's contract.
+        let parameter = unsafe { string(parameter) }.ok_or(FI_EINVAL)?;
+        if value.is_null() {
+            return Err(FI_EINVAL);
+        }
+        // SAFETY: the caller's contract.
+        unsafe { param::get(prov.addr(), parameter, value) }
+    })
+}
+
+/// `fi_getparams`
+///
+/// # Safety
+/// `params` and `count` are null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kofi_abi_getparams(params: *mut *mut fi_param, count: *mut c_int) -> c_int {
+    guard(|| {
+        init();
+        if params.is_null() || count.is_null() {
+            return Err(FI_EINVAL);
+        }
+        let (list, number) = param::list()?;
+        // SAFETY: not null.
+        unsafe { params.write(list) };
+        // SAFETY: not null.
+        unsafe { count.write(number) };
+        Ok(())
+    })
+}
+
+/// `fi_freeparams`
+///
+/// # Safety
+/// `params` is null or came from `fi_getparams`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kofi_abi_freeparams(params: *mut fi_param) {
+    // SAFETY: the caller's contract.
+    guard_or((), || unsafe { param::free_list(params) });
+}

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Providers made for libfabric (`lib*-fi.so`), taken into the registry as libfabric itself would load them.
+//!
+//! Not taken: layers over other providers (`ofi_*`, `off_*`, `lnx*`, hooks), which need libfabric's inside. A file stays
+//! loaded: its threads and its thread-locals may outlive its clean-up.
+//!
+//! Mirrors "Provider discovery" of fi_provider(7).
+#![expect(unsafe_code, reason = "loads files")]
+
+use std::ffi::{CStr, CString, c_void};
+use std::os::unix::ffi::OsStringExt;
+use std::path::Path;
+
+use libfabric_sys::{FI_EINVAL, FI_ENOENT, FI_ENOSYS, fi_provider, fi_version};
+
+use crate::edge::Errno;
+use crate::provider::{self, Origin, Vector};
+use crate::{KFI_VERSION, bridge, errors, log, param, register, registry};
+
+/// How the names of files end that libfabric loads.
+const SUFFIX: &[u8] = b"fi.so";
+
+/// The oldest interface that libfabric itself still takes.
+const OLDEST: u32 = fi_version(1, 3);
+
+/// What `FI_PROVIDER_PATH` names: directories, and files behind a `+`, with colons between.
+pub(crate) fn path() {
+    let Some(path) = param::own(c"FI_PROVIDER_PATH") else {
+        return;
+    };
+    let path = path.to_bytes();
+    // A leading @ asks for the first of a name instead of the newest, which is not offered here.
+    for element in path
+        .strip_prefix(b"@")
+        .unwrap_or(path)
+        .split(|byte| *byte == b':')
+    {
+        if let Some(name) = element.strip_prefix(b"+") {
+            try_file(name.to_vec());
+        } else if !element.is_empty() {
+            directory(element);
+        }
+    }
+}
+
+/// Every provider in a directory, in the order libfabric has.
+fn directory(name: &[u8]) {
+    let name = std::ffi::OsString::from_vec(name.to_vec());
+    let entries = match std::fs::read_dir(Path::new(&name)) {
+        Ok(entries) => entries,
+        Err(error) => return log::info(format_args!("no providers in {}: {error}", name.display())),
+    };
+    let mut files: Vec<_> = entries
+        .filter_map(|entry| Some(entry.ok()?.path().into_os_string().into_vec()))
+        .filter(|file| is_provider(file))
+        .collect();
+    files.sort_unstable_by(|a, b| b.cmp(a));
+    files.into_iter().for_each(try_file);
+}
+
+fn is_provider(file: &[u8]) -> bool {
+    let name = file.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    name.ends_with(SUFFIX) && name.len() > SUFFIX.len()
+}
+
+fn try_file(name: Vec<u8>) {
+    let Ok(name) = CString::new(name) else { return };
+    // SAFETY: who sets FI_PROVIDER_PATH asks for it.
+    if let Err(errno) = unsafe { file(&name) } {
+        log::info(format_args!(
+            "{} is not adopted: {}",
+            name.to_string_lossy(),
+            errors::text(errno)
+        ));
+    }
+}
+
+/// A loaded file.
+struct Library(*mut c_void);
+
+impl Library {
+    fn close(self) {
+        // SAFETY: open, and closed once.
+        unsafe { libc::dlclose(self.0) };
+    }
+}
+
+/// Adopts the provider in a file.
+///
+/// # Errors
+/// `FI_ENOENT`: it cannot be loaded, or is no provider. `FI_ENOSYS`: a layer, or older than libfabric takes. `FI_EINVAL`:
+/// it has nothing to offer. `EEXIST`: it is here already, in this version or a newer one.
+///
+/// # Safety
+/// The file's initialisers and its `fi_prov_ini` may run now.
+pub(crate) unsafe fn file(name: &CStr) -> Result<(), Errno> {
+    // SAFETY: a C string; what loading runs is the caller's contract.
+    let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+    if library.is_null() {
+        log::warn(format_args!(
+            "{} cannot be loaded: {}",
+            name.to_string_lossy(),
+            last_error()
+        ));
+        return Err(FI_ENOENT);
+    }
+    let library = Library(library);
+    // SAFETY: the handle is open, the name a C string.
+    let symbol = unsafe { libc::dlsym(library.0, c"fi_prov_ini".as_ptr()) };
+    if symbol.is_null() {
+        library.close();
+        return Err(FI_ENOENT);
+    }
+    // SAFETY: the symbol that libfabric calls, by the type it has there.
+    let ini =
+        unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> *mut fi_provider>(symbol) };
+    // SAFETY: the caller's contract.
+    let provider = unsafe { ini() };
+    if registry()
+        .calls()
+        .any(|call| kofi::Provider::id(&*call) == provider.addr())
+    {
+        library.close();
+        return Err(libc::EEXIST);
+    }
+    // SAFETY: null, or the provider's static description.
+    let adopted = unsafe { take(provider) };
+    if adopted.is_err() {
+        // SAFETY: null, or the description of a provider that nobody calls.
+        unsafe { discard(provider) };
+        library.close();
+    }
+    adopted
+}
+
+/// # Safety
+/// `provider` is null or what `fi_prov_ini` of a loaded file returned.
+unsafe fn take(provider: *const fi_provider) -> Result<(), Errno> {
+    if bridge::is(provider) {
+        // Our own providers, shown to libfabric.
+        return Err(FI_EINVAL);
+    }
+    // SAFETY: null or a description, by the caller's contract.
+    let description = unsafe { provider.as_ref() }.ok_or(FI_EINVAL)?;
+    // SAFETY: null or a description with a name, by the caller's contract.
+    let name = unsafe { provider::name_of(provider) }.ok_or(FI_EINVAL)?;
+    if description.getinfo.is_none() || is_layer(name) || description.fi_version < OLDEST {
+        return Err(FI_ENOSYS);
+    }
+    let vector = Vector::of_final(description, provider.addr(), Origin::Adopted).ok_or(FI_EINVAL)?;
+    register::add(KFI_VERSION, Some(name), description.version, vector)
+}
+
+fn is_layer(name: &CStr) -> bool {
+    let layers: [&[u8]; 3] = [b"ofi_", b"off_", b"lnx"];
+    layers.iter().any(|prefix| name.to_bytes().starts_with(prefix))
+}
+
+/// As libfabric does with what it does not take.
+///
+/// # Safety
+/// As for [`take`]; nobody calls the provider.
+unsafe fn discard(provider: *const fi_provider) {
+    if bridge::is(provider) {
+        return;
+    }
+    param::undefine(provider.addr());
+    // SAFETY: null or a description, by the caller's contract.
+    if let Some(cleanup) = unsafe { provider.as_ref() }.and_then(|provider| provider.cleanup) {
+        // SAFETY: the provider's own function, called once.
+        unsafe { cleanup() };
+    }
+}
+
+/// What the dynamic linker says about its last failure in this thread.
+fn last_error() -> String {
+    // SAFETY: no requirement; the text belongs to this thread until its next call.
+    let text: *const std::ffi::c_char = unsafe { libc::dlerror() };
+    // SAFETY: null or a C string.
+    let text = unsafe { crate::edge::string(text.cast::<std::ffi::c_char>()) };
+    text.map_or_else(String::new, |text| text.to_string_lossy().into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_told_by_their_ends() {
+        assert!(is_provider(b"/x/libtoy-fi.so"));
+        assert!(is_provider(b"libtoy_fi.so"));
+        assert!(!is_provider(b"/x/fi.so"));
+        assert!(!is_provider(b"/x/libtoy-fi.so.1"));
+        assert!(is_layer(c"ofi_rxm") && is_layer(c"lnx") && !is_layer(c"tcp"));
+    }
+
+    #[test]
+    fn what_is_no_provider_is_refused() {
+        // SAFETY: there is no such file.
+        assert_eq!(unsafe { file(c"/no/such-fi.so") }, Err(FI_ENOENT));
+        // SAFETY: the C library may be loaded twice.
+        assert_eq!(unsafe { file(c"libc.so.6") }, Err(FI_ENOENT));
+        // SAFETY: null is allowed.
+        assert_eq!(unsafe { take(std::ptr::null()) }, Err(FI_EINVAL));
+    }
+}

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! `fi_getinfo`: asks every provider and chains what they answer, in the order of their registration.
+//!
+//! As libfabric does it, with two differences: names of providers are exact, and nothing is layered over them.
+//!
+//! Mirrors fi_getinfo(3).
+#![expect(unsafe_code, reason = "infos are C structures")]
+
+use std::ffi::{CStr, c_char};
+use std::sync::LazyLock;
+
+use kofi::Call;
+use libfabric_sys::{FI_EINVAL, FI_ENODATA, FI_ENOMEM, FI_ENOSYS, FI_PROV_ATTR_ONLY, fi_info};
+
+use crate::edge::{Errno, strdup, string};
+use crate::filter::Filter;
+use crate::info::{self, Layout};
+use crate::provider::{Question, Vector};
+use crate::{VERSION, errors, init, log, param, registry};
+
+/// Which providers the user wants.
+static WANTED: LazyLock<Filter> = LazyLock::new(|| Filter::new(param::own(c"FI_PROVIDER").as_deref()));
+
+/// An info of our own, freed at the end.
+#[derive(Debug)]
+pub(crate) struct Owned(pub(crate) *mut fi_info);
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        // SAFETY: made by `info::dup`, and lent to nobody for longer.
+        unsafe { info::free(self.0) };
+    }
+}
+
+/// A copy of a program's hints.
+///
+/// # Errors
+/// `FI_ENOMEM`
+///
+/// # Safety
+/// `hints` is null or an info of that layout.
+pub(crate) unsafe fn copy_hints(hints: *const fi_info, layout: &Layout) -> Result<Option<Owned>, Errno> {
+    if hints.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: the caller's contract.
+    let copy = Owned(unsafe { info::dup(hints, layout) });
+    if copy.0.is_null() {
+        Err(FI_ENOMEM)
+    } else {
+        Ok(Some(copy))
+    }
+}
+
+/// The arguments of `fi_getinfo`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arguments {
+    pub(crate) version: u32,
+    pub(crate) node: *const c_char,
+    pub(crate) service: *const c_char,
+    pub(crate) flags: u64,
+    pub(crate) hints: *const fi_info,
+    pub(crate) info: *mut *mut fi_info,
+}
+
+/// `int fi_getinfo(version, node, service, flags, hints, info)`
+///
+/// # Errors
+/// `FI_EINVAL`: no place for the answer. `FI_ENOSYS`: a version of libfabric that is not known here. `FI_ENODATA`: no
+/// provider has an answer. `FI_ENOMEM`
+///
+/// # Safety
+/// By the contract of fi_getinfo(3), with infos of that layout.
+pub(crate) unsafe fn getinfo(from: &Arguments, layout: &Layout) -> Result<(), Errno> {
+    init();
+    if from.info.is_null() {
+        return Err(FI_EINVAL);
+    }
+    if from.version > VERSION {
+        log::warn(format_args!(
+            "a program asks for a newer interface than {VERSION:#x}: {:#x}",
+            from.version
+        ));
+        return Err(FI_ENOSYS);
+    }
+    // SAFETY: null or an info of that layout, by the caller's contract.
+    let hints = unsafe { copy_hints(from.hints, layout) }?;
+    let answers = if from.flags == FI_PROV_ATTR_ONLY {
+        names()?
+    } else {
+        let question = Question {
+            version: from.version,
+            // SAFETY: null or a string, by the caller's contract.
+            node: unsafe { string(from.node) },
+            // SAFETY: null or a string, by the caller's contract.
+            service: unsafe { string(from.service) },
+            flags: from.flags,
+            hints: hints
+                .as_ref()
+                .map_or(std::ptr::null(), |hints| hints.0.cast_const()),
+        };
+        // SAFETY: null, or a copy of our own.
+        let hinted = unsafe { hinted_names(question.hints) };
+        let found = registry().gather(|call| ask(call, &question, &hinted));
+        let answers = found.map_err(|last| {
+            log::info(format_args!("no provider answers ({:?})", last.map(errors::text)));
+            FI_ENODATA
+        })?;
+        fitting(answers, &hinted)
+    };
+    if answers.is_empty() {
+        return Err(FI_ENODATA);
+    }
+    // SAFETY: single infos of our own.
+    let list = unsafe { info::chain(&answers) };
+    // SAFETY: not null; the caller's place for the answer.
+    unsafe { from.info.write(list) };
+    Ok(())
+}
+
+/// The names that hints have.
+#[derive(Debug, Default)]
+struct Names<'a> {
+    provider: Option<&'a CStr>,
+    fabric: Option<&'a CStr>,
+    domain: Option<&'a CStr>,
+}
+
+/// # Safety
+/// `hints` is null or an info that nobody changes while `'a` lasts.
+unsafe fn hinted_names<'a>(hints: *const fi_info) -> Names<'a> {
+    // SAFETY: null or an info, by the caller's contract.
+    let Some(hints) = (unsafe { hints.as_ref() }) else {
+        return Names::default();
+    };
+    // SAFETY: null or an attribute.
+    let fabric = unsafe { hints.fabric_attr.as_ref() };
+    // SAFETY: null or an attribute.
+    let domain = unsafe { hints.domain_attr.as_ref() };
+    Names {
+        // SAFETY: null or a string.
+        provider: fabric.and_then(|attr| unsafe { string(attr.prov_name) }),
+        // SAFETY: null or a string.
+        fabric: fabric.and_then(|attr| unsafe { string(attr.name) }),
+        // SAFETY: null or a string.
+        domain: domain.and_then(|attr| unsafe { string(attr.name) }),
+    }
+}
+
+/// Whether the name of a provider is what the hints ask for: one name; or any but those behind a `^`. Stacks of several
+/// (`a;b`) are nobody's name here.
+fn is_meant(name: &CStr, hinted: Option<&CStr>) -> bool {
+    let Some(hinted) = hinted else { return true };
+    let parts = hinted
+        .to_bytes()
+        .split(|byte| *byte == b';')
+        .filter(|part| !part.is_empty());
+    let (without, with): (Vec<_>, Vec<_>) = parts.partition(|part| part.first() == Some(&b'^'));
+    if without.iter().any(|part| part.get(1..) == Some(name.to_bytes())) {
+        return false;
+    }
+    match with.as_slice() {
+        [] => true,
+        [only] => *only == name.to_bytes(),
+        _ => false,
+    }
+}
+
+fn ask(call: &Call<Vector>, question: &Question<'_>, hinted: &Names<'_>) -> Result<Vec<*mut fi_info>, Errno> {
+    let name = call.name();
+    if !WANTED.passes(name.to_bytes())
+        || !is_meant(name, hinted.provider)
+        || call.interface < question.version
+    {
+        return Ok(Vec::new());
+    }
+    let answers = call.getinfo(question).inspect_err(|errno| {
+        log::info(format_args!(
+            "provider {} has no answer: {}",
+            name.to_string_lossy(),
+            errors::text(*errno)
+        ));
+    })?;
+    for &answer in &answers {
+        // SAFETY: an info of our own.
+        unsafe { say_whose(answer, call, question.version) };
+    }
+    Ok(answers)
+}
+
+/// Fills in what the framework knows and the provider left out.
+///
+/// # Safety
+/// `info` is an info of our own.
+unsafe fn say_whose(info: *mut fi_info, call: &Call<Vector>, version: u32) {
+    // SAFETY: the caller's contract.
+    let Some(info) = (unsafe { info.as_ref() }) else {
+        return;
+    };
+    // SAFETY: null or an attribute of the info.
+    if let Some(attr) = unsafe { info.fabric_attr.as_mut() } {
+        if attr.prov_name.is_null() {
+            attr.prov_name = strdup(Some(call.name()));
+            attr.prov_version = call.version().0;
+        }
+        attr.api_version = version;
+    }
+}
+
+/// Drops the answers that have other names of fabric and domain than the hints, whatever their providers look at.
+fn fitting(answers: Vec<*mut fi_info>, hinted: &Names<'_>) -> Vec<*mut fi_info> {
+    let same = |hint: Option<&CStr>, name: Option<&CStr>| {
+        hint.is_none_or(|hint| name.is_some_and(|name| name.to_bytes().eq_ignore_ascii_case(hint.to_bytes())))
+    };
+    let (fitting, other): (Vec<_>, Vec<_>) = answers.into_iter().partition(|&answer| {
+        // SAFETY: an info of our own.
+        let names = unsafe { hinted_names(answer) };
+        same(hinted.fabric, names.fabric) && same(hinted.domain, names.domain)
+    });
+    for answer in other {
+        // SAFETY: an info of our own, in no list.
+        unsafe { info::free(answer) };
+    }
+    fitting
+}
+
+/// For each provider an info with nothing but its name and version.
+fn names() -> Result<Vec<*mut fi_info>, Errno> {
+    let mut answers = Vec::new();
+    for call in registry().calls() {
+        let new = info::alloc();
+        if new.is_null() {
+            for answer in answers {
+                // SAFETY: made below, in no list.
+                unsafe { info::free(answer) };
+            }
+            return Err(FI_ENOMEM);
+        }
+        // SAFETY: made above.
+        unsafe { say_whose(new, &call, 0) };
+        answers.push(new);
+    }
+    Ok(answers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hinted_names_are_exact() {
+        for (hinted, meant) in [
+            (None, true),
+            (Some(c"scif"), true),
+            (Some(c"SCIF"), false),
+            (Some(c"sci"), false),
+            (Some(c"scif;ofi_rxm"), false),
+            (Some(c"scif;^ofi_rxm"), true),
+            (Some(c"^scif"), false),
+            (Some(c"^tcp"), true),
+        ] {
+            assert_eq!(is_meant(c"scif", hinted), meant, "{hinted:?}");
+        }
+    }
+}

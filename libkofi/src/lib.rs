@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! `libkofi.so`: providers register below (`kofi.h`), programs call libfabric's functions above, and `scif` is in it from
+//! the start; so a program or a container has a fabric without having libfabric.
+//!
+//! The registry itself is the crate `kofi`. Here is its C edge: `register` and `adopt` let providers in, `getinfo` and
+//! `fabric` call them, `bridge` shows them to a real libfabric, and the rest is what libfabric offers to programs and
+//! providers beside: infos, the log, parameters, texts.
+//!
+//! `fi_*` functions have several versions under one name, and two have variable arguments; neither can be said in Rust.
+//! `link/versions.c` says it, over the functions of `abi`, and `link/link.sh` makes the shared libraries of both.
+
+#![expect(non_camel_case_types, reason = "the names are C's")]
+
+pub mod abi;
+mod adopt;
+pub mod bridge;
+mod edge;
+mod errors;
+mod fabric;
+mod filter;
+mod getinfo;
+pub mod info;
+mod log;
+mod param;
+mod provider;
+pub mod register;
+mod tostr;
+
+use std::ffi::CStr;
+use std::sync::{LazyLock, Once};
+
+use kofi::{Registry, Version};
+use libfabric_sys::{Host, Linked, ParamValue, Provider, fi_param_type, fi_version};
+
+pub use provider::{kofi_freeinfo_fn, kofi_getinfo_fn, kofi_provider};
+
+use crate::provider::{Origin, Vector};
+
+/// The interface of libfabric that is offered above.
+pub const VERSION: u32 = fi_version(2, 5);
+/// The interface of `kofi_provider_register`.
+pub const KOFI_VERSION: Version = Version::new(1, 0);
+/// The interface of `kfi_provider_register`: that of the last kfabric.
+pub const KFI_VERSION: Version = Version::new(1, 7);
+
+/// The providers of this process.
+static REGISTRY: LazyLock<Registry<Vector>> = LazyLock::new(|| Registry::new(KFI_VERSION));
+
+pub(crate) fn registry() -> &'static Registry<Vector> {
+    &REGISTRY
+}
+
+/// Brings in what is there from the start: scif, and what `FI_PROVIDER_PATH` names. Once, before the first call of a
+/// program; providers may have registered before.
+pub(crate) fn init() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        param::define_own();
+        built_in();
+        adopt::path();
+    });
+}
+
+#[expect(unsafe_code, reason = "the description is a C structure")]
+fn built_in() {
+    let provider = scif_fi::start(Host::linked(Linked {
+        version: VERSION,
+        log_enabled: |provider, level, subsys| log::enabled(name(provider), level, subsys),
+        log: |provider, level, subsys, func, line, text| {
+            log::write(
+                name(provider),
+                level,
+                subsys,
+                func,
+                i64::from(line),
+                text.to_bytes(),
+            );
+        },
+        param_define: |provider, parameter, kind: fi_param_type, help| {
+            param::define(
+                provider.as_ptr().addr(),
+                Some(name(provider)),
+                parameter,
+                kind,
+                help,
+            )
+        },
+        param_get: |provider, parameter| -> Result<ParamValue, edge::Errno> {
+            param::value(provider.as_ptr().addr(), parameter)
+        },
+    }));
+    // SAFETY: the static description of scif, which nobody changes any more.
+    let Some(description) = (unsafe { provider.as_ref() }) else {
+        return;
+    };
+    let vector = Vector::of_final(description, provider.addr(), Origin::BuiltIn);
+    // SAFETY: as above.
+    let name = unsafe { provider::name_of(provider) };
+    if let Some(vector) = vector {
+        // A newer one that a program has registered before stays; the log has said so.
+        let _ = register::add(KFI_VERSION, name, description.version, vector);
+    }
+}
+
+#[expect(unsafe_code, reason = "the description is a C structure")]
+fn name(provider: &'static Provider) -> &'static CStr {
+    // SAFETY: a static description with a static name.
+    unsafe { provider::name_of(provider.as_ptr()) }.unwrap_or_default()
+}
+
+/// The end of the process, or of the library: who is not in use is cleaned up.
+extern "C" fn fini() {
+    edge::guard_or((), || registry().clear());
+}
+
+#[used]
+#[expect(unsafe_code, reason = "the linker's list of what runs at the end")]
+// SAFETY: a function of the type the list holds; it waits for nobody.
+#[unsafe(link_section = ".fini_array")]
+static FINI: extern "C" fn() = fini;

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! The log: lines on the standard error stream, chosen by `FI_LOG_LEVEL`, `FI_LOG_PROV` and `FI_LOG_SUBSYS`, each line in one
+//! write so that processes do not mix theirs.
+//!
+//! Mirrors fi_log(3). Messages come formatted: variable arguments are C's (`link/versions.c`).
+
+use std::ffi::CStr;
+use std::fmt;
+use std::io::Write;
+use std::sync::LazyLock;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crate::filter::Filter;
+use crate::param;
+
+/// The levels, by their number.
+pub(crate) const LEVELS: [&str; 4] = ["warn", "trace", "info", "debug"];
+/// The subsystems, by their number.
+pub(crate) const SUBSYSTEMS: [&str; 10] = [
+    "core", "fabric", "domain", "ep_ctrl", "ep_data", "av", "cq", "eq", "mr", "cntr",
+];
+
+const WARN: u32 = libfabric_sys::FI_LOG_WARN;
+const INFO: u32 = libfabric_sys::FI_LOG_INFO;
+
+#[derive(Debug)]
+struct Settings {
+    /// The highest level that is printed.
+    level: Option<u32>,
+    providers: Filter,
+    subsystems: Filter,
+    interval: Duration,
+    start: Instant,
+}
+
+static SETTINGS: LazyLock<Settings> = LazyLock::new(|| Settings {
+    level: param::own(c"FI_LOG_LEVEL").map(|level| level_of(&level)),
+    providers: Filter::new(param::own(c"FI_LOG_PROV").as_deref()),
+    subsystems: Filter::new(param::own(c"FI_LOG_SUBSYS").as_deref()),
+    interval: Duration::from_millis(
+        param::own_number(c"FI_LOG_INTERVAL")
+            .and_then(|ms| u64::try_from(ms).ok())
+            .unwrap_or(2000),
+    ),
+    start: Instant::now(),
+});
+
+/// A name that is none means the first level, as libfabric takes it.
+fn level_of(name: &CStr) -> u32 {
+    let wanted = name.to_bytes();
+    let known = (0..)
+        .zip(LEVELS)
+        .find(|(_, level)| wanted.eq_ignore_ascii_case(level.as_bytes()));
+    known.map_or(WARN, |(number, _)| number)
+}
+
+fn name_of(names: &'static [&'static str], number: u32) -> &'static str {
+    usize::try_from(number)
+        .ok()
+        .and_then(|at| names.get(at))
+        .copied()
+        .unwrap_or("unknown")
+}
+
+/// `int fi_log_enabled(provider, level, subsys)`
+pub(crate) fn enabled(provider: &CStr, level: u32, subsys: u32) -> bool {
+    let settings = &*SETTINGS;
+    settings.level.is_some_and(|highest| level <= highest)
+        && settings.providers.passes(provider.to_bytes())
+        && settings
+            .subsystems
+            .passes(name_of(&SUBSYSTEMS, subsys).as_bytes())
+}
+
+/// `int fi_log_ready(provider, level, subsys, showtime)`: as [`enabled`], but seldom for a message that comes often.
+/// `showtime` is when it may come again, in milliseconds; it starts at 0.
+pub(crate) fn ready(provider: &CStr, level: u32, subsys: u32, showtime: &mut u64) -> bool {
+    if !enabled(provider, level, subsys) {
+        return false;
+    }
+    let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let now = milliseconds(SETTINGS.start.elapsed());
+    if now < *showtime {
+        return false;
+    }
+    *showtime = now.saturating_add(milliseconds(SETTINGS.interval));
+    true
+}
+
+/// `void fi_log(provider, level, subsys, func, line, text)`. Does not look whether the level is enabled.
+pub(crate) fn write(provider: &CStr, level: u32, subsys: u32, func: &CStr, line: i64, text: &[u8]) {
+    let time = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |time| time.as_secs());
+    let mut out = format!(
+        "libkofi:{}:{time}::{}:{}:{}():{line}<{}> ",
+        std::process::id(),
+        provider.to_string_lossy(),
+        name_of(&SUBSYSTEMS, subsys),
+        func.to_string_lossy(),
+        name_of(&LEVELS, level),
+    )
+    .into_bytes();
+    out.extend_from_slice(text);
+    if !text.ends_with(b"\n") {
+        out.push(b'\n');
+    }
+    // A closed stream is no reason to fail.
+    let _ = std::io::stderr().write_all(&out);
+}
+
+fn say(level: u32, text: fmt::Arguments<'_>) {
+    if enabled(c"core", level, libfabric_sys::FI_LOG_CORE) {
+        write(
+            c"core",
+            level,
+            libfabric_sys::FI_LOG_CORE,
+            c"kofi",
+            0,
+            text.to_string().as_bytes(),
+        );
+    }
+}
+
+/// Something the user should act on.
+pub(crate) fn warn(text: fmt::Arguments<'_>) {
+    say(WARN, text);
+}
+
+/// Something that explains a decision.
+pub(crate) fn info(text: fmt::Arguments<'_>) {
+    say(INFO, text);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_have_libfabrics_numbers() {
+        for (name, number) in [
+            (c"warn", WARN),
+            (c"TRACE", libfabric_sys::FI_LOG_TRACE),
+            (c"info", INFO),
+            (c"debug", libfabric_sys::FI_LOG_DEBUG),
+            (c"nonsense", WARN),
+        ] {
+            assert_eq!(level_of(name), number, "{name:?}");
+        }
+        assert_eq!(name_of(&SUBSYSTEMS, libfabric_sys::FI_LOG_CNTR), "cntr");
+        assert_eq!(name_of(&SUBSYSTEMS, 99), "unknown");
+    }
+}

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! A provider as the registry holds it: its dispatch vector, copied when it was registered, in one of two shapes.
+//!
+//! The slides of KOFI have `struct kofi_provider`, the kernel's kfabric ended with `struct kfi_provider`, which in user
+//! space is libfabric's own `struct fi_provider`; so providers for libfabric can be registered as they are.
+//!
+//! Not here: when a provider is called (`getinfo`, `fabric`) and how it gets in (`register`, `adopt`).
+#![expect(unsafe_code, reason = "calls C functions")]
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ptr;
+
+use kofi::Provider;
+use libfabric_sys::{
+    FI_ENODATA, FI_ENOMEM, cleanup_fn, fabric_fn, fi_fabric_attr, fi_info, fi_provider, fid_fabric,
+    getinfo_fn,
+};
+
+use crate::edge::{Errno, answered, guard_or, string};
+use crate::info::{self, Layout};
+use crate::param;
+
+/// `int getinfo(uint32_t version, const char *node, const int service, uint64_t flags, struct fi_info *hints,
+/// struct fi_info **info)`: the shape on the slides, with the service as a number.
+pub type kofi_getinfo_fn = unsafe extern "C" fn(
+    version: u32,
+    node: *const c_char,
+    service: c_int,
+    flags: u64,
+    hints: *mut fi_info,
+    info: *mut *mut fi_info,
+) -> c_int;
+/// `int freeinfo(struct fi_info *info)`
+pub type kofi_freeinfo_fn = unsafe extern "C" fn(info: *mut fi_info) -> c_int;
+
+/// `struct kofi_provider` of `kofi.h`: the dispatch vector of the slides.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct kofi_provider {
+    pub name: *const c_char,
+    pub version: u32,
+    pub getinfo: Option<kofi_getinfo_fn>,
+    pub freeinfo: Option<kofi_freeinfo_fn>,
+    pub fabric: Option<fabric_fn>,
+}
+
+/// How infos are asked for.
+#[derive(Clone, Copy, Debug)]
+enum Ask {
+    Slides(kofi_getinfo_fn),
+    Final(getinfo_fn),
+}
+
+/// Where a provider came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// Part of this library.
+    BuiltIn,
+    /// By `kofi_provider_register` or `kfi_provider_register`.
+    Registered,
+    /// A libfabric provider loaded from a file.
+    Adopted,
+}
+
+/// A provider. Its functions may be called until its clean-up, from any thread.
+#[derive(Debug)]
+pub(crate) struct Vector {
+    id: usize,
+    pub(crate) origin: Origin,
+    /// The interface of libfabric it implements; programs that ask for a newer one do not see it.
+    pub(crate) interface: u32,
+    layout: Layout,
+    ask: Option<Ask>,
+    freeinfo: Option<kofi_freeinfo_fn>,
+    fabric: fabric_fn,
+    cleanup: Option<cleanup_fn>,
+}
+
+impl Provider for Vector {
+    type Id = usize;
+
+    fn id(&self) -> usize {
+        self.id
+    }
+
+    fn cleanup(&self) {
+        param::undefine(self.id);
+        if let Some(cleanup) = self.cleanup {
+            // SAFETY: the provider's own function, called once, after everything else, as the header promises.
+            guard_or((), || unsafe { cleanup() });
+        }
+    }
+}
+
+/// What a program asks `fi_getinfo`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Question<'a> {
+    pub(crate) version: u32,
+    pub(crate) node: Option<&'a CStr>,
+    pub(crate) service: Option<&'a CStr>,
+    pub(crate) flags: u64,
+    /// Null, or infos of the current layout that live as long as the question.
+    pub(crate) hints: *const fi_info,
+}
+
+impl Vector {
+    /// `None` without the entry that opens fabrics.
+    pub(crate) fn of_slides(provider: &kofi_provider, id: usize) -> Option<Self> {
+        Some(Self {
+            id,
+            origin: Origin::Registered,
+            interface: crate::VERSION,
+            // It may have been compiled with any headers since libfabric 1.17.
+            layout: Layout::V1_3,
+            ask: provider.getinfo.map(Ask::Slides),
+            freeinfo: provider.freeinfo,
+            fabric: provider.fabric?,
+            cleanup: None,
+        })
+    }
+
+    /// `None` without the entry that opens fabrics.
+    pub(crate) fn of_final(provider: &fi_provider, id: usize, origin: Origin) -> Option<Self> {
+        let (interface, layout) = match origin {
+            // Its version is that of the registry's interface, not of libfabric's.
+            Origin::Registered => (crate::VERSION, Layout::V1_3),
+            Origin::BuiltIn => (provider.fi_version, Layout::CURRENT),
+            Origin::Adopted => (provider.fi_version, Layout::of_interface(provider.fi_version)),
+        };
+        Some(Self {
+            id,
+            origin,
+            interface,
+            layout,
+            ask: provider.getinfo.map(Ask::Final),
+            freeinfo: None,
+            fabric: provider.fabric?,
+            cleanup: provider.cleanup,
+        })
+    }
+
+    /// What the provider answers, each info by itself, in the current layout, owned by the caller.
+    ///
+    /// # Errors
+    /// What the provider says. `FI_ENODATA`: it cannot be asked, or not for this service. `FI_ENOMEM`
+    pub(crate) fn getinfo(&self, question: &Question<'_>) -> Result<Vec<*mut fi_info>, Errno> {
+        let node = question.node.map_or(ptr::null(), CStr::as_ptr);
+        let mut list = ptr::null_mut();
+        let code = match self.ask.ok_or(FI_ENODATA)? {
+            Ask::Slides(getinfo) => {
+                let service = service_number(question.service)?;
+                let hints = question.hints.cast_mut();
+                // SAFETY: the provider's function with arguments of its prototype; it does not keep them.
+                unsafe {
+                    getinfo(
+                        question.version,
+                        node,
+                        service,
+                        question.flags,
+                        hints,
+                        &raw mut list,
+                    )
+                }
+            }
+            Ask::Final(getinfo) => {
+                let service = question.service.map_or(ptr::null(), CStr::as_ptr);
+                // SAFETY: the provider's function with arguments of its prototype; it does not keep them.
+                unsafe {
+                    getinfo(
+                        question.version,
+                        node,
+                        service,
+                        question.flags,
+                        question.hints,
+                        &raw mut list,
+                    )
+                }
+            }
+        };
+        answered(code)?;
+        let copies = self.copies(list);
+        self.release(list);
+        copies.ok_or(FI_ENOMEM)
+    }
+
+    /// Copies in our own layout: a program may have a larger one than the provider was compiled with, and frees all
+    /// infos alike.
+    fn copies(&self, list: *const fi_info) -> Option<Vec<*mut fi_info>> {
+        let mut copies = Vec::new();
+        let mut at = list;
+        // SAFETY: null, or an info of the provider's list.
+        while let Some(info) = unsafe { at.as_ref() } {
+            // SAFETY: an info of the provider's layout.
+            let copy = unsafe { info::dup(at, &self.layout) };
+            if copy.is_null() {
+                for copy in copies {
+                    // SAFETY: made above.
+                    unsafe { info::free(copy) };
+                }
+                return None;
+            }
+            copies.push(copy);
+            at = info.next;
+        }
+        Some(copies)
+    }
+
+    /// Gives a list back to whoever made it.
+    fn release(&self, list: *mut fi_info) {
+        match self.freeinfo {
+            _ if list.is_null() => {}
+            // SAFETY: the provider's own function, with its own list, once. An error would help nobody.
+            Some(freeinfo) => drop(unsafe { freeinfo(list) }),
+            // SAFETY: without a function of its own the list is from C's heap, as the header says.
+            None => unsafe { info::free(list) },
+        }
+    }
+
+    /// Opens a fabric.
+    ///
+    /// # Errors
+    /// What the provider says; `FI_ENODATA` when it says neither an error nor a fabric.
+    pub(crate) fn fabric(
+        &self,
+        attr: &mut fi_fabric_attr,
+        context: *mut c_void,
+    ) -> Result<*mut fid_fabric, Errno> {
+        let mut fabric = ptr::null_mut();
+        // SAFETY: the provider's function with arguments of its prototype.
+        answered(unsafe { (self.fabric)(attr, &raw mut fabric, context) })?;
+        if fabric.is_null() {
+            Err(FI_ENODATA)
+        } else {
+            Ok(fabric)
+        }
+    }
+}
+
+/// The slides have services as numbers: 0 for none.
+fn service_number(service: Option<&CStr>) -> Result<c_int, Errno> {
+    let Some(service) = service else { return Ok(0) };
+    let text = service.to_str().map_err(|_| FI_ENODATA)?;
+    text.parse().map_err(|_| FI_ENODATA)
+}
+
+/// The name that a provider's description has.
+///
+/// # Safety
+/// `provider` is null or a description with a string for a name, or null.
+pub(crate) unsafe fn name_of<'a>(provider: *const fi_provider) -> Option<&'a CStr> {
+    // SAFETY: null or a description, by the caller's contract.
+    let name = unsafe { provider.as_ref() }?.name;
+    // SAFETY: null or a string, by the caller's contract.
+    unsafe { string(name) }
+}
+
+const _: () = {
+    assert!(size_of::<kofi_provider>() == 40);
+    assert!(size_of::<*const c_void>() == 8);
+    // `Provider` keeps the address of its description as a number; so does `param`.
+    assert!(size_of::<usize>() == size_of::<*const fi_provider>());
+    assert!(FI_ENOMEM == 12);
+};

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! The calls below: a provider registers itself, and leaves. `kofi.h` is their manual.
+#![expect(unsafe_code, reason = "descriptions from C")]
+
+use std::ffi::{CStr, c_char, c_int};
+use std::time::Duration;
+
+use kofi::{Leaving, Offer, Patience, Refusal, Version};
+use libfabric_sys::{FI_EALREADY, FI_EBUSY, FI_EINVAL, FI_ENODATA, FI_ENOSYS, fi_provider};
+
+use crate::edge::{Errno, guard, string};
+use crate::provider::{Origin, Vector, kofi_provider};
+use crate::{KFI_VERSION, KOFI_VERSION, adopt, log, param, registry};
+
+/// `errno` for a registration of the name that is there already.
+const EEXIST: Errno = libc::EEXIST;
+/// `errno` for who waits for itself.
+const EDEADLK: Errno = libc::EDEADLK;
+
+fn refused(refusal: &Refusal) -> Errno {
+    match refusal {
+        Refusal::Nameless => FI_EINVAL,
+        Refusal::Interface(_) => FI_ENOSYS,
+        Refusal::Exists(_) => EEXIST,
+        Refusal::Draining => FI_EBUSY,
+    }
+}
+
+fn leaving(leaving: &Leaving) -> Errno {
+    match leaving {
+        Leaving::Unknown => FI_ENODATA,
+        Leaving::Busy(_) => FI_EBUSY,
+        Leaving::Inside => EDEADLK,
+    }
+}
+
+/// Adds a provider.
+///
+/// # Errors
+/// As `kofi.h` says of `kofi_provider_register`.
+pub(crate) fn add(
+    interface: Version,
+    name: Option<&CStr>,
+    version: u32,
+    vector: Vector,
+) -> Result<(), Errno> {
+    let offer = Offer {
+        interface,
+        name,
+        version: Version(version),
+        provider: vector,
+    };
+    let shown = name.unwrap_or_default().to_string_lossy();
+    match registry().register(offer) {
+        Ok(()) => {
+            let version = Version(version);
+            log::info(format_args!(
+                "provider {shown} {}.{}",
+                version.major(),
+                version.minor()
+            ));
+            Ok(())
+        }
+        Err(refusal) => {
+            log::info(format_args!("provider {shown} is refused: {refusal:?}"));
+            Err(refused(&refusal))
+        }
+    }
+}
+
+/// `int kofi_provider_register(uint32_t version, struct kofi_provider *provider)`
+///
+/// # Safety
+/// `provider` is null or a description that stays until it is deregistered, as do its functions.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kofi_provider_register(version: u32, provider: *mut kofi_provider) -> c_int {
+    guard(|| {
+        // SAFETY: null or a description, by the caller's contract.
+        let description = unsafe { provider.as_ref() }.ok_or(FI_EINVAL)?;
+        // SAFETY: null or a string, by the caller's contract.
+        let name = unsafe { string(description.name) }.ok_or(FI_EINVAL)?;
+        let vector = Vector::of_slides(description, provider.addr()).ok_or(FI_EINVAL)?;
+        if !KOFI_VERSION.understands(Version(version)) {
+            return Err(FI_ENOSYS);
+        }
+        add(KFI_VERSION, Some(name), description.version, vector)
+    })
+}
+
+/// `int kfi_provider_register(struct kfi_provider *provider)`
+///
+/// # Safety
+/// As for [`kofi_provider_register`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kfi_provider_register(provider: *mut fi_provider) -> c_int {
+    guard(|| {
+        // SAFETY: null or a description, by the caller's contract.
+        let description = unsafe { provider.as_ref() }.ok_or(FI_EINVAL)?;
+        // SAFETY: null or a string, by the caller's contract.
+        let name = unsafe { string(description.name) }.ok_or(FI_EINVAL)?;
+        let vector = Vector::of_final(description, provider.addr(), Origin::Registered).ok_or(FI_EINVAL)?;
+        add(
+            Version(description.fi_version),
+            Some(name),
+            description.version,
+            vector,
+        )
+    })
+}
+
+fn remove(id: usize, patience: Patience) -> c_int {
+    guard(|| {
+        if id == 0 {
+            return Err(FI_EINVAL);
+        }
+        registry().deregister(&id, patience).map_err(|why| leaving(&why))
+    })
+}
+
+/// As a number of milliseconds says: negative means no limit.
+fn patience(milliseconds: i64) -> Patience {
+    u64::try_from(milliseconds).map_or(Patience::Forever, |ms| Patience::Limit(Duration::from_millis(ms)))
+}
+
+fn usual_patience() -> Patience {
+    patience(param::own_number(c"FI_KOFI_DEREGISTER_TIMEOUT").unwrap_or(3000))
+}
+
+/// `int kofi_provider_deregister(struct kofi_provider *provider)`
+#[unsafe(no_mangle)]
+pub extern "C" fn kofi_provider_deregister(provider: *mut kofi_provider) -> c_int {
+    remove(provider.addr(), usual_patience())
+}
+
+/// `int kofi_provider_deregister_timed(struct kofi_provider *provider, int timeout_ms)`
+#[unsafe(no_mangle)]
+pub extern "C" fn kofi_provider_deregister_timed(provider: *mut kofi_provider, timeout_ms: c_int) -> c_int {
+    remove(provider.addr(), patience(i64::from(timeout_ms)))
+}
+
+/// `int kfi_provider_deregister(struct kfi_provider *provider)`
+#[unsafe(no_mangle)]
+pub extern "C" fn kfi_provider_deregister(provider: *mut fi_provider) -> c_int {
+    remove(provider.addr(), usual_patience())
+}
+
+/// `int kfi_provider_deregister_timed(struct kfi_provider *provider, int timeout_ms)`
+#[unsafe(no_mangle)]
+pub extern "C" fn kfi_provider_deregister_timed(provider: *mut fi_provider, timeout_ms: c_int) -> c_int {
+    remove(provider.addr(), patience(i64::from(timeout_ms)))
+}
+
+/// `int kofi_provider_adopt(const char *file)`
+///
+/// # Safety
+/// `file` is null or a string; what the file runs when it is loaded may run now.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kofi_provider_adopt(file: *const c_char) -> c_int {
+    guard(|| {
+        // SAFETY: null or a string, by the caller's contract.
+        let file = unsafe { string(file) }.ok_or(FI_EINVAL)?;
+        crate::init();
+        // SAFETY: the caller's contract.
+        unsafe { adopt::file(file) }
+    })
+}
+
+const _: () = assert!(EEXIST == 17 && EDEADLK == 35 && FI_EALREADY == 114);

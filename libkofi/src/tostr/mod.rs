@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! `fi_tostr`: what programs print. Structures are YAML, as libfabric's are, so that scripts that read one read both.
+//!
+//! Mirrors fi_tostr(3).
+#![expect(unsafe_code, reason = "data of whatever type the caller says")]
+
+mod names;
+mod structs;
+
+use std::ffi::c_void;
+
+use libfabric_sys as fi;
+
+use crate::log;
+use names::Table;
+
+/// A value as text.
+enum Value {
+    Flags(Table),
+    /// Of 32 bits, as all of C's enumerations.
+    One(Table),
+}
+
+/// Which table belongs to a type; `None` for structures and texts.
+fn value_of(kind: u32) -> Option<Value> {
+    Some(match kind {
+        fi::FI_TYPE_EP_TYPE => Value::One(names::EP_TYPE),
+        fi::FI_TYPE_CAPS => Value::Flags(names::CAPS),
+        fi::FI_TYPE_OP_FLAGS => Value::Flags(names::OP_FLAGS),
+        fi::FI_TYPE_ADDR_FORMAT => Value::One(names::ADDR_FORMAT),
+        fi::FI_TYPE_THREADING => Value::One(names::THREADING),
+        fi::FI_TYPE_PROGRESS => Value::One(names::PROGRESS),
+        fi::FI_TYPE_PROTOCOL => Value::One(names::PROTOCOL),
+        fi::FI_TYPE_MSG_ORDER => Value::Flags(names::MSG_ORDER),
+        fi::FI_TYPE_MODE => Value::Flags(names::MODE),
+        fi::FI_TYPE_AV_TYPE => Value::One(names::AV_TYPE),
+        fi::FI_TYPE_ATOMIC_TYPE => Value::One(names::DATATYPE),
+        fi::FI_TYPE_ATOMIC_OP => Value::One(names::ATOMIC_OP),
+        fi::FI_TYPE_EQ_EVENT => Value::One(names::EQ_EVENT),
+        fi::FI_TYPE_CQ_EVENT_FLAGS => Value::Flags(names::CQ_EVENT),
+        fi::FI_TYPE_COLLECTIVE_OP => Value::One(names::COLLECTIVE_OP),
+        fi::FI_TYPE_HMEM_IFACE => Value::One(names::HMEM_IFACE),
+        fi::FI_TYPE_CQ_FORMAT => Value::One(names::CQ_FORMAT),
+        fi::FI_TYPE_CQ_WAIT_COND => Value::One(names::CQ_COND),
+        fi::FI_TYPE_WAIT_OBJ => Value::One(names::WAIT_OBJ),
+        _ => return None,
+    })
+}
+
+/// The text of what `data` points to.
+///
+/// # Safety
+/// `data` points to what `kind` says, which nobody changes during the call.
+pub(crate) unsafe fn tostr(data: *const c_void, kind: u32) -> String {
+    match value_of(kind) {
+        // SAFETY: flags have 64 bits.
+        Some(Value::Flags(table)) => return names::flags(table, unsafe { data.cast::<u64>().read() }),
+        Some(Value::One(table)) => {
+            // SAFETY: enumerations have 32 bits.
+            let value = unsafe { data.cast::<u32>().read() };
+            return names::one(table, value.into()).to_owned();
+        }
+        None => {}
+    }
+    match kind {
+        fi::FI_TYPE_VERSION => format!("kofi {}", env!("CARGO_PKG_VERSION")),
+        // SAFETY: the modes of regions have 32 bits.
+        fi::FI_TYPE_MR_MODE => names::flags(names::MR_MODE, unsafe { data.cast::<u32>().read() }.into()),
+        // SAFETY: enumerations have 32 bits.
+        fi::FI_TYPE_LOG_LEVEL => listed(&log::LEVELS, unsafe { data.cast::<u32>().read() }),
+        // SAFETY: enumerations have 32 bits.
+        fi::FI_TYPE_LOG_SUBSYS => listed(&log::SUBSYSTEMS, unsafe { data.cast::<u32>().read() }),
+        fi::FI_TYPE_OP_TYPE => "Unknown".to_owned(),
+        // SAFETY: the structure that the type says.
+        _ => unsafe { structs::text(data, kind) }.unwrap_or_else(|| "Unknown type".to_owned()),
+    }
+}
+
+fn listed(names: &[&str], number: u32) -> String {
+    let name = usize::try_from(number).ok().and_then(|at| names.get(at));
+    (*name.unwrap_or(&"Unknown")).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of<T>(value: &T, kind: u32) -> String {
+        // SAFETY: the tests pass what the type says.
+        unsafe { tostr((&raw const *value).cast(), kind) }
+    }
+
+    #[test]
+    fn values_are_read_at_their_width() {
+        assert_eq!(of(&fi::FI_EP_RDM, fi::FI_TYPE_EP_TYPE), "FI_EP_RDM");
+        assert_eq!(of(&(fi::FI_MSG | fi::FI_RMA), fi::FI_TYPE_CAPS), "FI_MSG, FI_RMA");
+        assert_eq!(of(&3_u32, fi::FI_TYPE_LOG_LEVEL), "debug");
+        assert_eq!(of(&0_u32, 9999), "Unknown type");
+    }
+
+    #[test]
+    fn an_info_is_yaml() {
+        let info = crate::info::alloc();
+        // SAFETY: made above.
+        let text = unsafe { tostr(info.cast_const().cast(), fi::FI_TYPE_INFO) };
+        // SAFETY: made above.
+        unsafe { crate::info::free(info) };
+        assert!(text.starts_with("fi_info:\n    caps: [  ]\n"), "{text}");
+        for part in ["tx_attr", "rx_attr", "ep_attr", "domain_attr", "fabric_attr"] {
+            assert!(
+                text.contains(&format!("\n    fi_{part}:\n        ")),
+                "{part}: {text}"
+            );
+        }
+        assert!(!text.contains('\t') && text.ends_with('\n'));
+    }
+}

@@ -1,0 +1,379 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Structures as YAML: the name, then a line for each field, indented under it.
+//!
+//! Not here: single values (`names`).
+#![expect(unsafe_code, reason = "reads C structures")]
+
+use std::ffi::{CStr, c_char, c_void};
+use std::fmt::{Display, Write as _};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV6};
+
+use libfabric_sys as fi;
+use libfabric_sys::{
+    fi_av_attr, fi_cntr_attr, fi_cq_attr, fi_cq_err_entry, fi_domain_attr, fi_ep_attr, fi_fabric_attr,
+    fi_info, fi_mr_attr, fi_rx_attr, fi_tx_attr, fid,
+};
+
+use super::names::{self, Table};
+use crate::edge::string;
+
+/// One level deeper.
+const TAB: &str = "    ";
+
+/// A structure being written.
+struct Yaml {
+    out: String,
+    indent: String,
+}
+
+impl Yaml {
+    fn new(name: &str, indent: &str) -> Self {
+        Self {
+            out: format!("{indent}{name}:\n"),
+            indent: format!("{indent}{TAB}"),
+        }
+    }
+
+    fn field(&mut self, name: &str, value: impl Display) {
+        // Writing to a string cannot fail.
+        let _ = writeln!(self.out, "{}{name}: {value}", self.indent);
+    }
+
+    fn flags(&mut self, name: &str, table: Table, value: u64) {
+        self.field(name, format_args!("[ {} ]", names::flags(table, value)));
+    }
+
+    fn one(&mut self, name: &str, table: Table, value: u32) {
+        self.field(name, names::one(table, value.into()));
+    }
+
+    fn pointer(&mut self, name: &str, value: *const c_void) {
+        if value.is_null() {
+            self.field(name, "(nil)");
+        } else {
+            self.field(name, format_args!("{value:p}"));
+        }
+    }
+
+    /// # Safety
+    /// `value` is null or a string.
+    unsafe fn text(&mut self, name: &str, value: *const c_char) {
+        // SAFETY: the caller's contract.
+        let text = unsafe { string(value) };
+        self.field(name, text.map_or("(null)".into(), CStr::to_string_lossy));
+    }
+
+    fn version(&mut self, name: &str, value: u32) {
+        self.field(name, format_args!("{}.{}", value >> 16, value & 0xffff));
+    }
+
+    /// A structure inside, or a line that says that there is none.
+    fn inner<T>(&mut self, name: &str, value: Option<&T>, write: impl FnOnce(&T, &mut Yaml)) {
+        match value {
+            None => self.field(name, "(null)"),
+            Some(value) => {
+                let mut inner = Yaml::new(name, &self.indent);
+                write(value, &mut inner);
+                self.out.push_str(&inner.out);
+            }
+        }
+    }
+
+    /// # Safety
+    /// `object` is null or an object.
+    unsafe fn object(&mut self, name: &str, object: *const fid) {
+        let mut buffer = [0_u8; 4096];
+        // SAFETY: the caller's contract.
+        let ops = unsafe { object.as_ref() }.map_or(std::ptr::null(), |object| object.ops);
+        // SAFETY: null or the table of an object.
+        if let Some(ops) = unsafe { ops.as_ref() } {
+            // SAFETY: the object's own function, with a buffer of that size, which it ends with a zero.
+            unsafe { (ops.tostr)(object, buffer.as_mut_ptr().cast(), buffer.len() - 1) };
+        }
+        match CStr::from_bytes_until_nul(&buffer) {
+            Ok(text) if !text.is_empty() => self.out.push_str(&text.to_string_lossy()),
+            _ => self.pointer(name, object.cast()),
+        }
+    }
+}
+
+/// The text of a structure; `None` for what is none.
+///
+/// # Safety
+/// `data` points to what `kind` says.
+pub(super) unsafe fn text(data: *const c_void, kind: u32) -> Option<String> {
+    /// Writes a structure at the first level.
+    ///
+    /// # Safety
+    /// `data` points to a T.
+    unsafe fn whole<T>(name: &str, data: *const c_void, write: impl FnOnce(&T, &mut Yaml)) -> String {
+        let mut yaml = Yaml::new(name, "");
+        // SAFETY: the caller's contract.
+        write(unsafe { &*data.cast::<T>() }, &mut yaml);
+        yaml.out
+    }
+    macro_rules! structure {
+        ($name:literal, $write:ident) => {
+            // SAFETY: `data` points to what the type says, by the caller's contract; each arm names its structure.
+            unsafe { whole($name, data, $write) }
+        };
+    }
+    Some(match kind {
+        fi::FI_TYPE_INFO => structure!("fi_info", info),
+        fi::FI_TYPE_TX_ATTR => structure!("fi_tx_attr", tx_attr),
+        fi::FI_TYPE_RX_ATTR => structure!("fi_rx_attr", rx_attr),
+        fi::FI_TYPE_EP_ATTR => structure!("fi_ep_attr", ep_attr),
+        fi::FI_TYPE_DOMAIN_ATTR => structure!("fi_domain_attr", domain_attr),
+        fi::FI_TYPE_FABRIC_ATTR => structure!("fi_fabric_attr", fabric_attr),
+        fi::FI_TYPE_AV_ATTR => structure!("fi_av_attr", av_attr),
+        fi::FI_TYPE_CQ_ATTR => structure!("fi_cq_attr", cq_attr),
+        fi::FI_TYPE_CNTR_ATTR => structure!("fi_cntr_attr", cntr_attr),
+        fi::FI_TYPE_MR_ATTR => structure!("fi_mr_attr", mr_attr),
+        fi::FI_TYPE_CQ_ERR_ENTRY => structure!("fi_cq_err_entry", cq_err_entry),
+        fi::FI_TYPE_FID => {
+            let mut yaml = Yaml {
+                out: String::new(),
+                indent: String::new(),
+            };
+            // SAFETY: an object, by the caller's contract.
+            unsafe { yaml.object("fid", data.cast()) };
+            yaml.out
+        }
+        _ => return None,
+    })
+}
+
+fn info(info: &fi_info, to: &mut Yaml) {
+    to.flags("caps", names::CAPS, info.caps);
+    to.flags("mode", names::MODE, info.mode);
+    to.one("addr_format", names::ADDR_FORMAT, info.addr_format);
+    to.field("src_addrlen", info.src_addrlen);
+    to.field("dest_addrlen", info.dest_addrlen);
+    // SAFETY: null or an address of that format and length.
+    to.field("src_addr", unsafe {
+        address(info.src_addr, info.src_addrlen, info.addr_format)
+    });
+    // SAFETY: null or an address of that format and length.
+    to.field("dest_addr", unsafe {
+        address(info.dest_addr, info.dest_addrlen, info.addr_format)
+    });
+    // SAFETY: null or an object.
+    unsafe { to.object("handle", info.handle) };
+    // SAFETY: null or an attribute.
+    to.inner("fi_tx_attr", unsafe { info.tx_attr.as_ref() }, tx_attr);
+    // SAFETY: null or an attribute.
+    to.inner("fi_rx_attr", unsafe { info.rx_attr.as_ref() }, rx_attr);
+    // SAFETY: null or an attribute.
+    to.inner("fi_ep_attr", unsafe { info.ep_attr.as_ref() }, ep_attr);
+    // SAFETY: null or an attribute.
+    to.inner(
+        "fi_domain_attr",
+        unsafe { info.domain_attr.as_ref() },
+        domain_attr,
+    );
+    // SAFETY: null or an attribute.
+    to.inner(
+        "fi_fabric_attr",
+        unsafe { info.fabric_attr.as_ref() },
+        fabric_attr,
+    );
+    // SAFETY: null or a NIC, which begins with an object's head.
+    unsafe { to.object("nic", info.nic.cast()) };
+}
+
+/// An address as libfabric writes it.
+///
+/// # Safety
+/// `addr` is null or has `len` bytes.
+unsafe fn address(addr: *const c_void, len: usize, format: u32) -> String {
+    if addr.is_null() {
+        return "(null)".to_owned();
+    }
+    // SAFETY: the caller's contract.
+    let bytes = unsafe { std::slice::from_raw_parts(addr.cast::<u8>(), len) };
+    let port = || Some(u16::from_be_bytes(bytes.get(2..4)?.try_into().ok()?));
+    // What the family in the bytes says is meant where the format leaves it open.
+    let family = bytes
+        .get(..2)
+        .and_then(|two| Some(i32::from(u16::from_ne_bytes(two.try_into().ok()?))));
+    let format = match (format, family) {
+        (fi::FI_SOCKADDR | fi::FI_SOCKADDR_IP, Some(libc::AF_INET)) => fi::FI_SOCKADDR_IN,
+        (fi::FI_SOCKADDR | fi::FI_SOCKADDR_IP, Some(libc::AF_INET6)) => fi::FI_SOCKADDR_IN6,
+        _ => format,
+    };
+    let known = match format {
+        fi::FI_SOCKADDR_IN => bytes.get(4..8).and_then(|ip| {
+            let ip = Ipv4Addr::from(<[u8; 4]>::try_from(ip).ok()?);
+            Some(format!("fi_sockaddr_in://{ip}:{}", port()?))
+        }),
+        fi::FI_SOCKADDR_IN6 => bytes.get(8..24).and_then(|ip| {
+            let ip = Ipv6Addr::from(<[u8; 16]>::try_from(ip).ok()?);
+            Some(format!(
+                "fi_sockaddr_in6://{}",
+                SocketAddrV6::new(ip, port()?, 0, 0)
+            ))
+        }),
+        fi::FI_ADDR_STR => Some(String::from_utf8_lossy(bytes).trim_end_matches('\0').to_owned()),
+        _ => None,
+    };
+    known.unwrap_or_else(|| {
+        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("fi_addr://{hex}")
+    })
+}
+
+fn tx_attr(attr: &fi_tx_attr, to: &mut Yaml) {
+    to.flags("caps", names::CAPS, attr.caps);
+    to.flags("mode", names::MODE, attr.mode);
+    to.flags("op_flags", names::OP_FLAGS, attr.op_flags);
+    to.flags("msg_order", names::MSG_ORDER, attr.msg_order);
+    to.field("inject_size", attr.inject_size);
+    to.field("size", attr.size);
+    to.field("iov_limit", attr.iov_limit);
+    to.field("rma_iov_limit", attr.rma_iov_limit);
+    to.field("tclass", format_args!("{:#x}", attr.tclass));
+}
+
+fn rx_attr(attr: &fi_rx_attr, to: &mut Yaml) {
+    to.flags("caps", names::CAPS, attr.caps);
+    to.flags("mode", names::MODE, attr.mode);
+    to.flags("op_flags", names::OP_FLAGS, attr.op_flags);
+    to.flags("msg_order", names::MSG_ORDER, attr.msg_order);
+    to.field("size", attr.size);
+    to.field("iov_limit", attr.iov_limit);
+}
+
+fn ep_attr(attr: &fi_ep_attr, to: &mut Yaml) {
+    to.one("type", names::EP_TYPE, attr.type_);
+    to.one("protocol", names::PROTOCOL, attr.protocol);
+    to.field("protocol_version", attr.protocol_version);
+    to.field("max_msg_size", attr.max_msg_size);
+    to.field("msg_prefix_size", attr.msg_prefix_size);
+    to.field("max_order_raw_size", attr.max_order_raw_size);
+    to.field("max_order_war_size", attr.max_order_war_size);
+    to.field("max_order_waw_size", attr.max_order_waw_size);
+    to.field("mem_tag_format", format_args!("{:#018x}", attr.mem_tag_format));
+    for (name, count) in [("tx_ctx_cnt", attr.tx_ctx_cnt), ("rx_ctx_cnt", attr.rx_ctx_cnt)] {
+        if count == fi::FI_SHARED_CONTEXT {
+            to.field(name, "FI_SHARED_CONTEXT");
+        } else {
+            to.field(name, count);
+        }
+    }
+    to.field("auth_key_size", attr.auth_key_size);
+}
+
+fn domain_attr(attr: &fi_domain_attr, to: &mut Yaml) {
+    to.pointer("domain", attr.domain.cast_const().cast());
+    // SAFETY: null or a string.
+    unsafe { to.text("name", attr.name) };
+    to.one("threading", names::THREADING, attr.threading);
+    to.one("progress", names::PROGRESS, attr.data_progress);
+    to.one("resource_mgmt", names::RESOURCE_MGMT, attr.resource_mgmt);
+    to.one("av_type", names::AV_TYPE, attr.av_type);
+    to.flags("mr_mode", names::MR_MODE, u64::from(attr.mr_mode.cast_unsigned()));
+    for (name, value) in [
+        ("mr_key_size", attr.mr_key_size),
+        ("cq_data_size", attr.cq_data_size),
+        ("cq_cnt", attr.cq_cnt),
+        ("ep_cnt", attr.ep_cnt),
+        ("tx_ctx_cnt", attr.tx_ctx_cnt),
+        ("rx_ctx_cnt", attr.rx_ctx_cnt),
+        ("max_ep_tx_ctx", attr.max_ep_tx_ctx),
+        ("max_ep_rx_ctx", attr.max_ep_rx_ctx),
+        ("max_ep_stx_ctx", attr.max_ep_stx_ctx),
+        ("max_ep_srx_ctx", attr.max_ep_srx_ctx),
+        ("cntr_cnt", attr.cntr_cnt),
+        ("mr_iov_limit", attr.mr_iov_limit),
+    ] {
+        to.field(name, value);
+    }
+    to.flags("caps", names::CAPS, attr.caps);
+    to.flags("mode", names::MODE, attr.mode);
+    to.field("auth_key_size", attr.auth_key_size);
+    to.field("max_err_data", attr.max_err_data);
+    to.field("mr_cnt", attr.mr_cnt);
+    to.field("tclass", format_args!("{:#x}", attr.tclass));
+    // What a release after 1.17 added may not be there.
+}
+
+fn fabric_attr(attr: &fi_fabric_attr, to: &mut Yaml) {
+    // SAFETY: null or a string.
+    unsafe { to.text("name", attr.name) };
+    // SAFETY: null or a string.
+    unsafe { to.text("prov_name", attr.prov_name) };
+    to.version("prov_version", attr.prov_version);
+    to.version("api_version", attr.api_version);
+}
+
+fn av_attr(attr: &fi_av_attr, to: &mut Yaml) {
+    to.one("type", names::AV_TYPE, attr.type_);
+    to.field("count", attr.count);
+    to.field("ep_per_node", attr.ep_per_node);
+    // SAFETY: null or a string.
+    unsafe { to.text("name", attr.name) };
+    to.flags("flags", names::AV_FLAGS, attr.flags);
+}
+
+fn cq_attr(attr: &fi_cq_attr, to: &mut Yaml) {
+    to.field("size", attr.size);
+    to.flags("flags", names::CQ_FLAGS, attr.flags);
+    to.one("format", names::CQ_FORMAT, attr.format);
+    to.one("wait_obj", names::WAIT_OBJ, attr.wait_obj);
+    to.field("signaling_vector", attr.signaling_vector);
+    to.one("wait_cond", names::CQ_COND, attr.wait_cond);
+}
+
+fn cntr_attr(attr: &fi_cntr_attr, to: &mut Yaml) {
+    to.one("events", names::CNTR_EVENTS, attr.events);
+    to.one("wait_obj", names::WAIT_OBJ, attr.wait_obj);
+    to.field("flags", format_args!("{:#x}", attr.flags));
+}
+
+fn mr_attr(attr: &fi_mr_attr, to: &mut Yaml) {
+    to.pointer("mr_iov", attr.mr_iov.cast());
+    to.field("iov_count", attr.iov_count);
+    to.flags("access", names::ACCESS, attr.access);
+    to.field("offset", format_args!("{:#x}", attr.offset));
+    to.field("requested_key", format_args!("{:#x}", attr.requested_key));
+    to.pointer("context", attr.context.cast_const());
+    to.field("auth_key_size", attr.auth_key_size);
+    to.one("iface", names::HMEM_IFACE, attr.iface);
+}
+
+fn cq_err_entry(entry: &fi_cq_err_entry, to: &mut Yaml) {
+    to.pointer("op_context", entry.op_context.cast_const());
+    to.field("flags", format_args!("{:#x}", entry.flags));
+    to.field("len", entry.len);
+    to.pointer("buf", entry.buf.cast_const());
+    to.field("data", entry.data);
+    to.field("tag", format_args!("{:#x}", entry.tag));
+    to.field("olen", entry.olen);
+    to.field("err", entry.err);
+    to.field("prov_errno", entry.prov_errno);
+    to.pointer("err_data", entry.err_data.cast_const());
+    to.field("err_data_size", entry.err_data_size);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_written_as_libfabric_writes_them() {
+        let of = |bytes: &[u8], format| {
+            // SAFETY: a slice and its length.
+            unsafe { address(bytes.as_ptr().cast(), bytes.len(), format) }
+        };
+        let mut v4 = vec![2, 0, 0x24, 0x0c, 127, 0, 0, 1];
+        v4.resize(16, 0);
+        assert_eq!(of(&v4, fi::FI_SOCKADDR_IN), "fi_sockaddr_in://127.0.0.1:9228");
+        assert_eq!(of(&v4, fi::FI_SOCKADDR), "fi_sockaddr_in://127.0.0.1:9228");
+        assert_eq!(of(&v4[..3], fi::FI_SOCKADDR_IN), "fi_addr://020024");
+        let mut v6 = vec![10, 0, 0, 80, 0, 0, 0, 0];
+        v6.extend([0; 15]);
+        v6.extend([1, 0, 0, 0, 0]);
+        assert_eq!(of(&v6, fi::FI_SOCKADDR_IP), "fi_sockaddr_in6://[::1]:80");
+        assert_eq!(of(b"fi_shm://1\0", fi::FI_ADDR_STR), "fi_shm://1");
+    }
+}

@@ -40,7 +40,7 @@ outside() { grep -vE "^($1)"; }
 
 sources() {
     gate "the rooms"
-    files .rs | outside 'ffi/|ring/src/(spsc|copy|layout|doorbell|keytable|claim|rmw|gate|sync|model)\.rs$|(ring|scif)/(tests|benches)/|scif/src/sys/|prov/src/|fabtests/src/(fi/|harness/(confine|seccomp)\.rs|bench/(os|segment)\.rs)|fuzz/' |
+    files .rs | outside 'ffi/|ring/src/(spsc|copy|layout|doorbell|keytable|claim|rmw|gate|sync|model)\.rs$|(ring|scif)/(tests|benches)/|scif/src/sys/|prov/src/|libkofi/|fabtests/src/(fi/|harness/(confine|seccomp)\.rs|bench/(os|segment)\.rs)|fuzz/' |
         code_lines '(^|[^a-z_])unsafe([^a-z_]|$)' 1 | rule "unsafe stays in its rooms"
     files .rs | grep -v '/tests\.rs$' | grep -E '^prov/src/(data/|attr\.rs|addr\.rs|slab\.rs|env\.rs|getinfo/(matching|shape)\.rs|(av|mr)/table\.rs|cq/queue\.rs)' |
         code_lines '(^|[^a-z_])unsafe([^a-z_]|$)' 1 | rule "the data path and the tables of the provider have no unsafe"
@@ -50,10 +50,10 @@ sources() {
     files .rs | grep -v '/tests\.rs$' | outside '[a-z]+/tests/|scif/src/sys/|scif/src/transport/(kernel/|soft/hostile\.rs)|fabtests/' |
         code_lines 'rustix::[a-z_]+::[a-z_]+[(]|libc::(syscall|mmap|munmap|socket|bind|connect|accept|sendmsg|recvmsg|poll|epoll|ioctl|fork|kill|open|read|write|close|fcntl|prctl|memfd|process_vm)[a-z_0-9]*[(]' 1 |
         rule "system calls stay in scif/src/sys"
-    files .rs | outside 'scif/src/config\.rs|prov/src/env\.rs|fabtests/|[a-z]+/tests/|([a-z]+/)?build\.rs' |
-        code_lines 'env::(var|vars|var_os)|getenv' 1 | rule "the environment is read in scif/src/config.rs and prov/src/env.rs"
-    files .rs | grep -E '^(ring|scif|ffi|prov)/src/' | code_lines 'no_mangle' |
-        grep -v '^prov/src/lib\.rs' | rule "one exported symbol, in prov/src/lib.rs"
+    files .rs | outside 'scif/src/config\.rs|prov/src/env\.rs|libkofi/src/param\.rs|fabtests/|[a-z]+/tests/|([a-z]+/)?build\.rs' |
+        code_lines 'env::(var|vars|var_os)|getenv' 1 | rule "the environment is read in scif/src/config.rs, prov/src/env.rs and libkofi/src/param.rs"
+    files .rs | grep -E '^(ring|scif|ffi|kofi|prov)/src/' | code_lines 'no_mangle' |
+        grep -v '^prov/src/lib\.rs' | rule "one exported symbol below the libraries, in prov/src/lib.rs"
     files .rs | grep '^prov/src/' | code_lines 'static mut|thread_local!' | rule "no mutable statics in the provider"
 
     gate_end

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * A provider's life in C, in the order of its arguments:
+ *	registry kofi		linked with libkofi alone: registers, is found, is opened, leaves; libtoy-fi.so is adopted
+ *	registry bridge		linked with a real libfabric before libkofi: is found through that, as kofi
+ */
+#include <errno.h>
+#include <string.h>
+
+#include <rdma/fi_errno.h>
+
+#include "toy.h"
+
+/* Infos of a provider's name, of a fabric's name. */
+static struct fi_info *find(const char *provider, const char *fabric)
+{
+	struct fi_info *hints = fi_allocinfo(), *found = NULL;
+
+	hints->fabric_attr->prov_name = strdup(provider);
+	if (fabric)
+		hints->fabric_attr->name = strdup(fabric);
+	if (fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, hints, &found) != 0)
+		found = NULL;
+	fi_freeinfo(hints);
+	return found;
+}
+
+static int finds(const char *provider, const char *fabric)
+{
+	struct fi_info *found = find(provider, fabric);
+	int there = found != NULL;
+
+	fi_freeinfo(found);
+	return there;
+}
+
+/* Open, deregister while open, close, deregister. */
+static void life(const char *provider, const char *fabric, int (*deregister)(int))
+{
+	struct fi_info *found = find(provider, fabric);
+	struct fi_fabric_attr gone = { 0 };
+	struct fid_fabric *opened = NULL, *again = NULL;
+
+	CASE(found != NULL);
+	if (!found)
+		return;
+	CASE(strcmp(found->fabric_attr->prov_name, provider) == 0);
+	CASE(strcmp(found->fabric_attr->name, fabric) == 0);
+	CASE(fi_fabric(found->fabric_attr, &opened, NULL) == 0 && opened != NULL);
+	CASE(toy_open_fabrics == 1);
+	CASE(opened && opened->api_version == FI_VERSION(1, 17));
+	CASE(deregister(0) == -FI_EBUSY);
+	CASE(!finds(provider, fabric));
+	CASE(fi_fabric(found->fabric_attr, &again, NULL) == -FI_ENODEV && again == NULL);
+	gone.prov_name = found->fabric_attr->prov_name;
+	CASE(fi_fabric(&gone, &again, NULL) == -FI_EINVAL);
+	CASE(toy_open_fabrics == 1 && toy_cleanups == 0);
+	CASE(opened && fi_close(&opened->fid) == 0);
+	CASE(toy_open_fabrics == 0);
+	CASE(deregister(-1) == 0);
+	CASE(deregister(0) == -FI_ENODATA);
+	CASE(toy_lists >= 0);
+	fi_freeinfo(found);
+}
+
+static int slides(int ms)
+{
+	return kofi_provider_deregister_timed(&toy_slides, ms);
+}
+
+static int final(int ms)
+{
+	return kfi_provider_deregister_timed(&toy_final, ms);
+}
+
+static void both(const char *provider, const char *fabric)
+{
+	CASE(kofi_provider_register(KOFI_VERSION, &toy_slides) == 0);
+	CASE(kofi_provider_register(KOFI_VERSION, &toy_slides) == -EEXIST);
+	life(provider, fabric, slides);
+	CASE(toy_lists == 0);
+	CASE(kfi_provider_register(&toy_final) == 0);
+	life(provider, fabric, final);
+	CASE(toy_cleanups == 1);
+}
+
+int main(int argc, char **argv)
+{
+	int bridge = argc > 1 && strcmp(argv[1], "bridge") == 0;
+
+	if (bridge) {
+		/* Nobody is there yet, and libfabric is initialised before anybody comes. */
+		CASE(!finds("kofi", NULL));
+		both("kofi", "toy/" TOY_FABRIC);
+		/* What libfabric itself can load is not shown twice. */
+		CASE(!finds("kofi", "scif/scif"));
+		CASE(finds("scif", NULL));
+		return toy_verdict();
+	}
+	CASE(finds("scif", NULL));
+	CASE(!finds("toy", NULL));
+	both("toy", TOY_FABRIC);
+	CASE(kofi_provider_adopt(NULL) == -FI_EINVAL);
+	CASE(kofi_provider_adopt("/nowhere/libno-fi.so") == -FI_ENOENT);
+	if (argc > 2) {
+		/* A newer toy, from a file; it stays. */
+		CASE(kofi_provider_adopt(argv[2]) == 0);
+		CASE(kofi_provider_adopt(argv[2]) == -EEXIST);
+		CASE(finds("toy", TOY_FABRIC));
+		CASE(kofi_provider_register(KOFI_VERSION, &toy_slides) == -EEXIST);
+	}
+	if (argc > 3)
+		/* The bridge would show this library to itself. */
+		CASE(kofi_provider_adopt(argv[3]) == -FI_EINVAL);
+	return toy_verdict();
+}

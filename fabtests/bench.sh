@@ -7,8 +7,8 @@ here=$(cd "$(dirname "$0")" && pwd)
 . "$here/mpi/setup.sh"
 . "$here/mpi/stacks.sh"
 
-need_build_packages
 find_cargo
+need_build_packages
 need_stack mpich5
 build_release scif-fi scif-fabtests
 FI_PROVIDER_PATH=$PROVIDER_DIR exec "$TARGET/release/bench" --lib "$(wheel_libfabric)/libfabric.so.1" --out "$RESULTS" "$@"

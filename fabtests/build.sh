@@ -4,7 +4,7 @@
 set -u -o pipefail
 . "$(dirname "$0")/mpi/setup.sh"
 
-need_build_packages
 find_cargo
+need_build_packages
 build_release scif-fi "$@"
 echo "built $PROVIDER_DIR/libscif-fi.so; try: FI_PROVIDER_PATH=$PROVIDER_DIR fi_info -p scif"

@@ -12,8 +12,8 @@ cd "$ROOT" || exit 1
 [ $# -gt 0 ] || set -- jobs imb suite
 
 started=$SECONDS
-need_build_packages
 find_cargo
+need_build_packages
 need_stack mpich5 debian openmpi5 mpich4 intel
 need_suite
 echo "building the provider"

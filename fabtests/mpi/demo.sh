@@ -13,11 +13,11 @@ step=0
 say() { printf '[%2d/%d] %s\n' $((++step)) "$STEPS" "$*"; }
 
 started=$SECONDS
+say "a cargo that is new enough"
+find_cargo
 say "Debian packages: compiler, libfabric, Open MPI, NetPIPE"
 need_build_packages
 need_packages openmpi-bin netpipe-openmpi
-say "a cargo that is new enough"
-find_cargo
 say "MPICH 5 and mpi4py from PyPI"
 need_stack mpich5
 say "building the provider"

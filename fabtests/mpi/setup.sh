@@ -10,9 +10,14 @@ RESULTS=$BUILD/results
 PROVIDER=${PROVIDER:-scif}
 PROVIDER_DIR=$BUILD/provider
 TARGET=${CARGO_TARGET_DIR:-$ROOT/target}
-: "${HOME:=$(getent passwd "$(id -u)" | cut -d: -f6)}"
+home=$(getent passwd "$(id -u)" | cut -d: -f6)
+: "${HOME:=${home:-/tmp}}"
 export HOME
-PATH=$PATH:$HOME/.cargo/bin:/usr/local/sbin:/usr/sbin:/sbin
+# Some CI systems make a HOME of their own; rustup's directory does not move with it.
+if [ ! -d "${RUSTUP_HOME:-$HOME/.rustup}" ] && [ -d "$home/.rustup" ]; then
+    export RUSTUP_HOME=$home/.rustup
+fi
+PATH=$PATH:$HOME/.cargo/bin:$home/.cargo/bin:/usr/local/cargo/bin:/usr/local/sbin:/usr/sbin:/sbin
 mkdir -p "$LOGS" "$RESULTS"
 
 die() {
@@ -64,10 +69,12 @@ need_build_packages() {
     need_packages gcc libc6-dev make binutils pkg-config=pkgconf libfabric-dev libfabric-bin 'libclang-dev=libclang-*-dev'
 }
 
+rust_needed() { sed -n 's/^rust-version = "\(.*\)"$/\1/p' "$ROOT/Cargo.toml"; }
+
 # Sets CARGO, an array: how to call a cargo that is new enough.
 find_cargo() {
     local need have
-    need=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' "$ROOT/Cargo.toml")
+    need=$(rust_needed)
     have=$(cd "$ROOT" && cargo --version 2>/dev/null | cut -d' ' -f2)
     if [ -n "$have" ] && [ "$(printf '%s\n' "$need" "$have" | sort -V | head -n1)" = "$need" ]; then
         CARGO=(cargo)

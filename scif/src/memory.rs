@@ -126,6 +126,12 @@ impl PeerMemory {
         }
     }
 
+    /// A range of the peer's memory as memory of ours, where it is mapped here.
+    #[must_use]
+    pub fn here(&self, remote: &RemoteMem) -> Option<Mem> {
+        (self.access == Access::Mapped).then(|| process_vm::own(remote))
+    }
+
     /// Gives the direct way up for this peer.
     pub fn deny(&mut self) {
         self.access = Access::None;

@@ -15,6 +15,7 @@ mod eq;
 mod fork;
 mod forms;
 mod getinfo;
+mod itself;
 mod many_peers;
 mod meeting;
 mod mr;
@@ -53,6 +54,7 @@ const AREAS: &[&[Case]] = &[
     wait::CASES,
     bad_input::CASES,
     order::CASES,
+    itself::CASES,
     threads::CASES,
     progress_auto::CASES,
     denied::CASES,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Atomics, as initiator and as target: always executed by the target, in the ring's order.
+//! Atomics, as initiator and as target: executed by the target, in the ring's order, unless the initiator can (`atomic_here`).
 //!
 //! What an operation does to its operands is `atomic_ops`.
 
@@ -15,19 +15,19 @@ use super::wire::{self, AtomicWord, Head, Words};
 use super::{AtomicArgs, AtomicKind, Env, EpState, Errno};
 
 /// Bytes of one segment in the record's body: address, length, key.
-const SEGMENT: usize = 24;
+pub(super) const SEGMENT: usize = 24;
 
 /// An atomic that waits, its record built.
 #[derive(Debug)]
 pub(crate) struct AtomicOp {
-    what: What,
-    word: AtomicWord,
-    data: u64,
-    body: Vec<u8>,
-    result: Iov,
-    len: usize,
-    context: usize,
-    flags: u64,
+    pub(super) what: What,
+    pub(super) word: AtomicWord,
+    pub(super) data: u64,
+    pub(super) body: Vec<u8>,
+    pub(super) result: Iov,
+    pub(super) len: usize,
+    pub(super) context: usize,
+    pub(super) flags: u64,
 }
 
 impl AtomicOp {
@@ -40,6 +40,21 @@ impl AtomicOp {
             len: self.len,
         }
     }
+
+    /// What the target must have allowed.
+    pub(super) fn rights(&self) -> u64 {
+        rights(u32::from(self.word.op), self.what == What::AtomicFetch)
+    }
+}
+
+/// What an operation needs to be allowed.
+fn rights(op: u32, fetches: bool) -> u64 {
+    let write = if op == fi::FI_ATOMIC_READ {
+        0
+    } else {
+        fi::FI_REMOTE_WRITE
+    };
+    write | if fetches { fi::FI_REMOTE_READ } else { 0 }
 }
 
 impl EpState {
@@ -93,12 +108,15 @@ impl EpState {
         Ok(())
     }
 
-    pub(crate) fn try_atomic(&mut self, _env: &mut Env<'_>, peer: u32, op: &mut AtomicOp) -> Tried {
+    pub(crate) fn try_atomic(&mut self, env: &mut Env<'_>, peer: u32, op: &mut AtomicOp) -> Tried {
         let Some(conn_id) = self.tx_conn(peer) else {
             return Tried::Later;
         };
         if self.asked_enough(peer) || op.flags & fi::FI_FENCE != 0 && !self.fence_passed(peer) {
             return Tried::Later;
+        }
+        if self.atomic_here(env, peer, conn_id, op) {
+            return Tried::Sent;
         }
         let Some(c) = self.sock.conn(conn_id) else {
             return Tried::Later;
@@ -202,15 +220,7 @@ fn execute(
     if !crate::atomic_ops::valid(op, datatype, kind) {
         return (fi::FI_EOPNOTSUPP, 0);
     }
-    let fetches = kind != AtomicKind::Write;
-    let mut right = if op == fi::FI_ATOMIC_READ {
-        0
-    } else {
-        fi::FI_REMOTE_WRITE
-    };
-    if fetches {
-        right |= fi::FI_REMOTE_READ;
-    }
+    let right = rights(op, kind != AtomicKind::Write);
     let (segments, _) = list.as_chunks::<SEGMENT>();
     let mut targets: Vec<Mem> = Vec::new();
     let mut first_key = None;

@@ -8,15 +8,18 @@
 //! * `tx`: messages out, and operations that wait for room
 //! * `rx`, `matching`, `peek`: messages in, and the receives they meet
 //! * `rendezvous`, `streams`: large messages, copied once, by either side or both, or through the ring
-//! * `rma`, `atomic`: one-sided operations, as initiator and as target
+//! * `rma`, `atomic`, `atomic_here`: one-sided operations, as initiator and as target
+//! * `own`: what an endpoint sends to itself
 //! * `progress`: the polling loop, link events, deaths
 //!
 //! Semantics: fi_endpoint(3), fi_msg(3), fi_tagged(3), fi_rma(3), fi_atomic(3), fi_cq(3).
 
 mod atomic;
+mod atomic_here;
 mod iov;
 mod matching;
 mod ops;
+mod own;
 mod peek;
 mod peer;
 mod progress;
@@ -180,6 +183,9 @@ pub(crate) struct EpState {
     by_port: HashMap<PortId, u32>,
     by_av: Vec<u32>,
     av_version: u64,
+    /// Who we are among the peers, and the connection we accepted from ourselves, once we talk to ourselves (`own`).
+    own: Option<u32>,
+    own_rx: Option<ConnId>,
     live: Vec<Live>,
     resting: Vec<Live>,
     resting_next: usize,
@@ -226,6 +232,8 @@ impl EpState {
             by_port: HashMap::new(),
             by_av: Vec::new(),
             av_version: 0,
+            own: None,
+            own_rx: None,
             live: Vec::new(),
             resting: Vec::new(),
             resting_next: 0,
@@ -293,7 +301,9 @@ pub(crate) fn send(st: &mut DomainState, ep: u32, a: &SendArgs<'_>) -> Result<()
     if unreadable(a.iov) {
         return Err(fi::FI_EFAULT);
     }
-    e.post_send(&mut env, a)
+    let posted = e.post_send(&mut env, a);
+    e.loop_back(&mut env);
+    posted
 }
 
 /// Posts a receive, or looks for, claims or drops a message.
@@ -315,7 +325,9 @@ pub(crate) fn rma(st: &mut DomainState, ep: u32, a: &RmaArgs<'_>) -> Result<(), 
     if a.write && unreadable(a.iov) {
         return Err(fi::FI_EFAULT);
     }
-    e.post_rma(&mut env, a)
+    let posted = e.post_rma(&mut env, a);
+    e.loop_back(&mut env);
+    posted
 }
 
 /// Starts an atomic operation; its datatype and operation were validated.
@@ -324,7 +336,9 @@ pub(crate) fn atomic(st: &mut DomainState, ep: u32, a: &AtomicArgs<'_>) -> Resul
     if unreadable(a.operand) || unreadable(a.compare) {
         return Err(fi::FI_EFAULT);
     }
-    e.post_atomic(&mut env, a)
+    let posted = e.post_atomic(&mut env, a);
+    e.loop_back(&mut env);
+    posted
 }
 
 /// Cancels the oldest receive with this context: an error entry `FI_ECANCELED`. Nothing found is no error.

@@ -133,6 +133,11 @@ impl Peer {
         }
     }
 
+    /// The same, and nothing is owed to it.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.is_quiet() && self.streams.is_empty()
+    }
+
     /// Forgets what belonged to a connection that is gone.
     pub(crate) fn reset_connection(&mut self) {
         self.tx = None;
@@ -156,6 +161,9 @@ impl EpState {
         let number = u32::try_from(self.peers.len()).unwrap_or(ANY - 1);
         self.peers.push(Peer::new(id));
         self.by_port.insert(id, number);
+        if id == self.sock.id() {
+            self.own = Some(number);
+        }
         number
     }
 

@@ -17,7 +17,7 @@ use super::{Env, EpState, Errno, Live};
 use crate::eq::EqError;
 
 /// Records taken from one ring before the next one's turn.
-const BATCH: usize = 32;
+pub(crate) const BATCH: usize = 32;
 /// Empty polls after which the consumed counter of a ring is published.
 const FLUSH_AFTER: u32 = 64;
 /// Empty polls after which a ring goes to rest, when many rings are live.
@@ -134,7 +134,7 @@ impl EpState {
 
     /// Handles up to `most` records of one ring; returns how many there were.
     #[inline]
-    fn drain(&mut self, env: &mut Env<'_>, conn: ConnId, peer: u32, most: usize) -> usize {
+    pub(crate) fn drain(&mut self, env: &mut Env<'_>, conn: ConnId, peer: u32, most: usize) -> usize {
         if self.peers.get(peer as usize).is_some_and(Peer::overdrawn) {
             return 0;
         }
@@ -292,7 +292,7 @@ impl EpState {
     }
 
     /// Accepts, completes handshakes, and hears of closed connections.
-    fn look_at_links(&mut self, env: &mut Env<'_>) {
+    pub(crate) fn look_at_links(&mut self, env: &mut Env<'_>) {
         let mut links = std::mem::take(&mut self.links);
         self.sock.poll_links(&mut links);
         self.on_links(env, &mut links);
@@ -315,6 +315,9 @@ impl EpState {
         let peer = self.peer_at(port);
         self.live.push(Live { conn, peer, empty: 0 });
         self.end_former_lives(env, conn, peer, port);
+        if self.own == Some(peer) {
+            self.own_rx = Some(conn);
+        }
         if let Some(p) = self.peers.get_mut(peer as usize) {
             p.was_up = true;
             p.dead = false;

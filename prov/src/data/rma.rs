@@ -141,7 +141,7 @@ impl EpState {
     }
 
     /// Whether the application asked that RMA comes after earlier messages, and some are not consumed yet.
-    fn waits_for_messages(&mut self, conn: ConnId, write: bool) -> bool {
+    pub(super) fn waits_for_messages(&mut self, conn: ConnId, write: bool) -> bool {
         let order = if write { fi::FI_ORDER_WAS } else { fi::FI_ORDER_RAS };
         self.cfg.msg_order & order != 0 && self.sock.conn(conn).is_some_and(|c| !c.tx().all_consumed())
     }

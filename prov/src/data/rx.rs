@@ -516,7 +516,7 @@ impl EpState {
 }
 
 /// Copies bytes of ours over a scatter list; returns how many fitted.
-fn scatter(to: &[Mem], bytes: &[u8]) -> usize {
+pub(super) fn scatter(to: &[Mem], bytes: &[u8]) -> usize {
     let mut rest = bytes;
     for piece in to {
         let n = piece.copy_from_slice(rest);

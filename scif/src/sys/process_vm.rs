@@ -151,16 +151,21 @@ pub(crate) fn read_u64(pid: i32, addr: u64) -> Option<u64> {
 pub(crate) fn copy_own(direction: Direction, local: &[Mem], remote: &[RemoteMem]) {
     let mut ours = 0;
     for part in remote {
-        let at = std::ptr::with_exposed_provenance_mut(part.address());
-        // SAFETY: `PeerMemory` is Mapped only for this process's own pid and start time, so the range was announced
-        // by its owner in this process, who keeps it valid until the operation completed (contract of `Mem::new`).
-        let theirs = unsafe { Mem::new(at, part.len_bytes()) };
+        let theirs = own(part);
         let done = match direction {
             Direction::Read => copy_iov_into(local, ours, &theirs),
             Direction::Write => copy_iov(&[theirs], 0, local, ours, theirs.len()),
         };
         ours += done;
     }
+}
+
+/// A range of this very process, announced as above.
+pub(crate) fn own(part: &RemoteMem) -> Mem {
+    let at = std::ptr::with_exposed_provenance_mut(part.address());
+    // SAFETY: `PeerMemory` is Mapped only for this process's own pid and start time, so the range was announced
+    // by its owner in this process, who keeps it valid until the operation completed (contract of `Mem::new`).
+    unsafe { Mem::new(at, part.len_bytes()) }
 }
 
 fn copy_iov_into(local: &[Mem], offset: usize, theirs: &Mem) -> usize {

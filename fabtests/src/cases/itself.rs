@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! What an endpoint does to itself, and to another one of its process, is done before whatever it leads others to do.
+//!
+//! libfabric promises no order between two senders, but programs count on this one: who resets its own lock word and then
+//! queues up at another rank means to have reset it before the holder can answer. Nobody here makes progress between its
+//! own operation and the peer's answer to the next one. Not about what the operations do.
+
+use std::sync::Arc;
+
+use libfabric_sys as sys;
+use scif_fabtests::fi::{AtomicTarget, Buf, Ioc};
+use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
+use scif_fabtests::rig::{Ask, Remote, Rig};
+use scif_fabtests::{check, check_eq};
+
+use super::rma::{REMOTE, announce, from, hear};
+
+pub(crate) const CASES: &[Case] = &[
+    case("itself/messages", 2, |r| messages(r, false)),
+    case("itself/tagged", 2, |r| messages(r, true)),
+    case("itself/atomics", 2, |r| operations(r, Kind::Atomic)),
+    case("itself/writes", 2, |r| operations(r, Kind::Write)),
+    case("itself/neighbour", 1, |r| neighbour(r, true)),
+    case("itself/neighbour_domain", 1, |r| neighbour(r, false)),
+];
+
+/// The first round meets a peer, and itself, for the first time.
+const ROUNDS: u64 = 20;
+
+fn ask() -> Ask {
+    Ask::caps(sys::FI_ATOMIC | sys::FI_RMA | sys::FI_MSG)
+}
+
+fn only_scif(rank: &Rank) -> Outcome {
+    if rank.target.prov == "scif" {
+        Ok(())
+    } else {
+        Err(Fail::NotRun("other providers promise no such order".into()))
+    }
+}
+
+/// Rank 1 sends to itself, then to rank 0, which answers: its own message is the first it receives.
+fn messages(rank: &Rank, tagged: bool) -> Outcome {
+    only_scif(rank)?;
+    let rig = Rig::open(rank, &Ask::messages(tagged))?;
+    let ep = &rig.ep;
+    let send = |buf, to, context| match tagged {
+        true => ep.tsend(buf, to, 1, context),
+        false => ep.send(buf, to, context),
+    };
+    let recv = |buf, context| match tagged {
+        true => ep.trecv(buf, sys::FI_ADDR_UNSPEC, 1, 0, context),
+        false => ep.recv(buf, sys::FI_ADDR_UNSPEC, context),
+    };
+    for round in 0..ROUNDS {
+        for size in [8, 1000, 200_000] {
+            let own = Buf::pattern(size, round);
+            let answer = Buf::pattern(size, round + 100);
+            let first = Buf::new(size);
+            let second = Buf::new(size);
+            if rank.index == 0 {
+                recv(first, 1)?;
+                rig.received(1)?;
+                send(answer, rig.to(1), 2)?;
+                rank.barrier(&mut || Ok(()))?;
+                rig.sent(2)?;
+            } else {
+                recv(first, 1)?;
+                recv(second, 2)?;
+                send(own, rig.to(1), 3)?;
+                send(own, rig.to(0), 4)?;
+                rank.barrier(&mut || Ok(()))?;
+                let mut came = [rig.next(&rig.rx)?.context, rig.next(&rig.rx)?.context];
+                came.sort_unstable();
+                check_eq!(came, [1, 2]);
+                check_eq!(first.differs(size, round), None, "round {round}, {size} B");
+                check_eq!(second.differs(size, round + 100), None, "round {round}, {size} B");
+                let mut went = [rig.next(&rig.tx)?.context, rig.next(&rig.tx)?.context];
+                went.sort_unstable();
+                check_eq!(went, [3, 4]);
+            }
+            rig.barrier()?;
+        }
+    }
+    Ok(())
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Atomic,
+    Write,
+}
+
+/// Stores `value` in the word at `at`.
+fn store(rig: &Rig<'_>, kind: Kind, dest: u64, at: Remote, value: Buf) -> Outcome {
+    match kind {
+        Kind::Write => rig.ep.write(value, dest, at.addr, at.key, 1)?,
+        Kind::Atomic => {
+            let place = target(dest, at, sys::FI_ATOMIC_WRITE);
+            rig.ep.atomic(&place, Ioc { buf: value, count: 1 })?;
+        }
+    }
+    Ok(())
+}
+
+fn target(dest: u64, at: Remote, op: u32) -> AtomicTarget {
+    AtomicTarget {
+        dest,
+        addr: at.addr,
+        key: at.key,
+        datatype: sys::FI_UINT64,
+        op,
+        context: 1,
+    }
+}
+
+/// Rank 1 stores into its own memory and tells rank 0, which stores there too: that is what stays.
+fn operations(rank: &Rank, kind: Kind) -> Outcome {
+    only_scif(rank)?;
+    let rig = Rig::open(rank, &ask())?;
+    let mine = Buf::new(64);
+    let (_mr, remotes) = rig.share(mine, REMOTE)?;
+    let at = from(&remotes, 1, 0)?;
+    for round in 0..ROUNDS {
+        let value = Buf::of(&(2 * round + 1 + u64::from(rank.index == 0)).to_le_bytes());
+        if rank.index == 0 {
+            hear(&rig)?;
+            store(&rig, kind, rig.to(1), at, value)?;
+            rank.barrier(&mut || Ok(()))?;
+            rig.sent(1)?;
+        } else {
+            store(&rig, kind, rig.to(1), at, value)?;
+            check_eq!(mine.load_u64(0), 2 * round + 1, "after the call, round {round}");
+            rig.ep.send(Buf::NULL, rig.to(0), 2)?;
+            rank.barrier(&mut || Ok(()))?;
+            let mut went = [rig.next(&rig.tx)?.context, rig.next(&rig.tx)?.context];
+            went.sort_unstable();
+            check_eq!(went, [1, 2]);
+        }
+        rig.barrier()?;
+        if rank.index == 1 {
+            check_eq!(mine.load_u64(0), 2 * round + 2, "in the end, round {round}");
+        }
+    }
+    rig.barrier()
+}
+
+/// Operations on another endpoint of this process need nothing from it once they have met.
+fn neighbour(rank: &Rank, same_domain: bool) -> Outcome {
+    only_scif(rank)?;
+    let rig = Rig::open(rank, &ask())?;
+    let other = if same_domain {
+        let info = rig.info.dup()?;
+        Rig::open_in(
+            rank,
+            info,
+            &Arc::clone(&rig.fabric),
+            &Arc::clone(&rig.domain),
+            &ask(),
+        )?
+    } else {
+        Rig::open_alone(rank, &ask())?
+    };
+    let mine = Buf::new(64);
+    let (_mr, at) = if same_domain {
+        rig.register(mine, REMOTE)?
+    } else {
+        other.register(mine, REMOTE)?
+    };
+    let dest = rig.av.insert(&other.ep.name()?)?;
+    announce(&rig, dest)?;
+    hear(&other)?;
+    let word = |value: u64| Buf::of(&value.to_le_bytes());
+    let (result, back) = (Buf::new(8), Buf::new(8));
+    for round in 0..ROUNDS {
+        store(&rig, Kind::Write, dest, at, word(round + 5))?;
+        rig.sent(1)?;
+        rig.ep.read(back, dest, at.addr, at.key, 1)?;
+        rig.sent(1)?;
+        check_eq!(back.load_u64(0), round + 5);
+        store(&rig, Kind::Atomic, dest, at, word(round))?;
+        rig.sent(1)?;
+        check_eq!(mine.load_u64(0), round);
+        let one = Ioc {
+            buf: word(1),
+            count: 1,
+        };
+        rig.ep.fetch_atomic(&target(dest, at, sys::FI_SUM), one, result)?;
+        rig.sent(1)?;
+        check_eq!((result.load_u64(0), mine.load_u64(0)), (round, round + 1));
+        let other_one = Ioc {
+            buf: word(77),
+            count: 1,
+        };
+        let place = target(dest, at, sys::FI_CSWAP);
+        rig.ep
+            .compare_atomic(&place, other_one, word(round + 1), result)?;
+        rig.sent(1)?;
+        check_eq!((result.load_u64(0), mine.load_u64(0)), (round + 1, 77));
+    }
+    check!(other.rx.kept() == 0);
+    Ok(())
+}

@@ -53,13 +53,18 @@ confined() {
 SMALL_SHM='mount -t tmpfs -o size=64m,mode=1777 tmpfs /dev/shm'
 unshare -m sh -c "$SMALL_SHM" 2>/dev/null || SMALL_SHM=
 
+# The third host has the provider inside.
+conformance_kofi() {
+    env -u FI_PROVIDER_PATH timeout -k 10 1500 "$TARGET/release/conformance" --lib "$BUILD/kofi/kofi/libfabric.so.1" --prov "$PROVIDER"
+}
+
 formatted() { "${CARGO[@]}" fmt --all --check; }
 # Other versions of Rust have other lints: as warnings they count only in the one the sources are written for.
 linted() { "${CARGO[@]}" clippy --workspace --all-targets --locked --quiet -- "${LINTS[@]}"; }
 unit_tests() { timeout -k 10 1500 "${CARGO[@]}" test --workspace --locked --no-fail-fast; }
 loom_tests() {
     RUSTFLAGS='--cfg loom' CARGO_TARGET_DIR="$TARGET/loom" \
-        timeout -k 10 1200 "${CARGO[@]}" test -p scif-ring --release --locked --test loom
+        timeout -k 10 1200 "${CARGO[@]}" test -p "$1" --release --locked --test loom
 }
 
 started=$SECONDS
@@ -68,7 +73,8 @@ need_build_packages
 need_cargo_tools
 need_stack mpich5 debian
 echo "building the provider"
-build_release scif-fi scif-fabtests
+build_release scif-fi scif-fabtests libkofi
+logged kofi-link fabtests/kofi/check.sh link || die "libkofi cannot be linked (see $LOGS/kofi-link.log)."
 debian=$(debian_libfabric)
 wheel=$(wheel_libfabric)
 
@@ -92,7 +98,12 @@ cases_of "cargo test" test unit_tests
 gate_end
 
 gate "loom: the ring under every interleaving"
-cases_of "loom" loom loom_tests
+cases_of "loom" loom loom_tests scif-ring
+gate_end
+
+gate "loom: the registry of providers under every interleaving"
+cases_of "loom" loom-kofi loom_tests kofi
+grep -h ' schedules$' "$LOGS/loom-kofi.log"
 gate_end
 
 gate "libfabric loads it"
@@ -125,6 +136,19 @@ if "$TARGET/release/deny" --after 0 process_vm -- true 2>/dev/null; then
 else
     echo "     not denied on the way: this kernel lets nobody supervise system calls"
 fi
+gate_end
+
+gate "conformance, libkofi"
+cases_of "conformance" conformance-kofi conformance_kofi
+gate_end
+gate "conformance as an ordinary user, libkofi"
+cases_of "conformance, no capabilities, 1024 descriptors" conformance-kofi-nobody \
+    as_nobody "$TARGET/release/conformance" "$BUILD/kofi/libkofi.so" "$BUILD/kofi/kofi/libfabric.so.1" -- \
+    timeout -k 10 1500 ./conformance --lib ./libfabric.so.1 --prov "$PROVIDER"
+gate_end
+
+gate "libkofi: C programs"
+cases_of "symbols, header, registry, bridge, example, tools" kofi fabtests/kofi/check.sh
 gate_end
 
 for stack in debian debian-btl mpich5; do

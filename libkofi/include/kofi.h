@@ -5,8 +5,8 @@
  * A provider hands over a dispatch vector; from then on programs in the same process find it by fi_getinfo() and open
  * its fabrics by fi_fabric(), through libkofi.so or through the libfabric.so.1 that comes with it. Programs that use a
  * real libfabric find it there as well, as a fabric "NAME/FABRIC" of the provider "kofi", when libkofi-fi.so is where
- * that libfabric looks for providers. (libkofi.so has all of libfabric's own functions: a program that wants the real
- * one names -lfabric before -lkofi.)
+ * that libfabric looks for providers; the infos that the provider's objects are opened with have those names then.
+ * (libkofi.so has all of libfabric's own functions: a program that wants the real one names -lfabric before -lkofi.)
  *
  * Link with -lkofi. All functions may be called from any thread and from inside a provider's own functions; the library
  * holds no lock while it calls a provider. All return 0 or a negative error number.

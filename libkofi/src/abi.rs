@@ -8,12 +8,12 @@ use std::cell::RefCell;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
 
-use libfabric_sys::{FI_EINVAL, FI_ENOSYS, fi_fabric_attr, fi_info, fi_param, fi_provider, fid, fid_fabric};
+use libfabric_sys::{FI_EINVAL, fi_fabric_attr, fi_info, fi_param, fi_provider, fid, fid_fabric};
 
 use crate::edge::{guard, guard_or, string};
 use crate::getinfo::Arguments;
 use crate::info::{self, Layout};
-use crate::{VERSION, errors, fabric, getinfo, init, log, param, provider, tostr};
+use crate::{VERSION, errors, fabric, getinfo, init, log, open, param, provider, tostr};
 
 /// `fi_getinfo`
 ///
@@ -103,18 +103,26 @@ pub extern "C" fn kofi_abi_version() -> u32 {
     VERSION
 }
 
-/// `fi_open`: of what libfabric opens by name, the log and the registration cache of others, nothing is here.
+/// `fi_open`
+///
+/// # Safety
+/// `name` is null or a string, `fid` null or the place for an object.
 #[unsafe(no_mangle)]
-pub extern "C" fn kofi_abi_open(
-    _version: u32,
-    _name: *const c_char,
+pub unsafe extern "C" fn kofi_abi_open(
+    version: u32,
+    name: *const c_char,
     _attr: *mut c_void,
-    _attr_len: usize,
-    _flags: u64,
-    _fid: *mut *mut fid,
-    _context: *mut c_void,
+    attr_len: usize,
+    flags: u64,
+    fid: *mut *mut fid,
+    context: *mut c_void,
 ) -> c_int {
-    -FI_ENOSYS
+    guard(|| {
+        // SAFETY: the caller's contract.
+        let name = unsafe { string(name) };
+        // SAFETY: the caller's contract.
+        unsafe { open::open(version, name, attr_len, flags, fid, context) }
+    })
 }
 
 /// `fi_strerror`
@@ -188,6 +196,10 @@ unsafe fn name<'a>(prov: *const fi_provider) -> &'a CStr {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kofi_abi_log_enabled(prov: *const fi_provider, level: u32, subsys: u32) -> c_int {
     guard_or(0, || {
+        if let Some(enabled) = open::imported().and_then(|ops| ops.enabled) {
+            // SAFETY: the program's function, by its prototype.
+            return unsafe { enabled(prov, level, subsys, 0) };
+        }
         // SAFETY: the caller's contract.
         let name = unsafe { name(prov) };
         c_int::from(log::enabled(name, level, subsys))
@@ -206,6 +218,10 @@ pub unsafe extern "C" fn kofi_abi_log_ready(
     showtime: *mut u64,
 ) -> c_int {
     guard_or(0, || {
+        if let Some(ready) = open::imported().and_then(|ops| ops.ready) {
+            // SAFETY: the program's function, by its prototype.
+            return unsafe { ready(prov, level, subsys, 0, showtime) };
+        }
         // SAFETY: the caller's contract.
         let name = unsafe { name(prov) };
         // SAFETY: the caller's contract.
@@ -231,6 +247,10 @@ pub unsafe extern "C" fn kofi_abi_log(
     text: *const c_char,
 ) {
     guard_or((), || {
+        if let Some(log) = open::imported().and_then(|ops| ops.log) {
+            // SAFETY: the program's function, by its prototype.
+            return unsafe { log(prov, level, subsys, func, line, text) };
+        }
         // SAFETY: the caller's contract.
         let name = unsafe { name(prov) };
         // SAFETY: the caller's contract.

@@ -21,12 +21,13 @@ mod filter;
 mod getinfo;
 pub mod info;
 mod log;
+pub mod open;
 mod param;
 mod provider;
 pub mod register;
 mod tostr;
 
-use std::ffi::CStr;
+use std::ffi::{CStr, c_int};
 use std::sync::{LazyLock, Once};
 
 use kofi::{Registry, Version};
@@ -65,16 +66,16 @@ pub(crate) fn init() {
 fn built_in() {
     let provider = scif_fi::start(Host::linked(Linked {
         version: VERSION,
-        log_enabled: |provider, level, subsys| log::enabled(name(provider), level, subsys),
+        // As other providers do, so that a log that the program brought is used.
+        // SAFETY: a static description.
+        log_enabled: |provider, level, subsys| unsafe {
+            abi::kofi_abi_log_enabled(provider.as_ptr(), level, subsys) != 0
+        },
         log: |provider, level, subsys, func, line, text| {
-            log::write(
-                name(provider),
-                level,
-                subsys,
-                func,
-                i64::from(line),
-                text.to_bytes(),
-            );
+            let line = c_int::try_from(line).unwrap_or(c_int::MAX);
+            let (func, text) = (func.as_ptr(), text.as_ptr());
+            // SAFETY: a static description and two strings.
+            unsafe { abi::kofi_abi_log(provider.as_ptr(), level, subsys, func, line, text) };
         },
         param_define: |provider, parameter, kind: fi_param_type, help| {
             param::define(

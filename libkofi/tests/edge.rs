@@ -549,16 +549,65 @@ fn parameters_and_texts_are_libfabrics() {
         )
     };
     assert_eq!(unsafe { CStr::from_ptr(text) }, c"FI_EP");
+}
+
+fn open_by_name(name: &CStr, version: u32, flags: u64) -> Result<*mut fi::fid, c_int> {
+    let mut fid = ptr::null_mut();
+    let none = ptr::null_mut();
+    match unsafe { kofi_abi_open(version, name.as_ptr(), none, 0, flags, &raw mut fid, none) } {
+        0 => Ok(fid),
+        code => Err(code),
+    }
+}
+
+static HEARD: Mutex<Vec<CString>> = Mutex::new(Vec::new());
+
+unsafe extern "C" fn hear(
+    _prov: *const fi::fi_provider,
+    _level: u32,
+    _subsys: u32,
+    _func: *const c_char,
+    _line: c_int,
+    text: *const c_char,
+) {
+    HEARD
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .push(unsafe { CStr::from_ptr(text) }.to_owned());
+}
+
+#[test]
+fn a_program_may_bring_its_log() {
+    let _turn = turn();
+    assert_eq!(open_by_name(c"mr_cache", API, 0), Err(-fi::FI_ENOSYS));
+    assert_eq!(open_by_name(c"logging", API, 1), Err(-fi::FI_EBADFLAGS));
     assert_eq!(
-        kofi_abi_open(
-            API,
-            c"x".as_ptr(),
-            ptr::null_mut(),
-            0,
-            0,
-            ptr::null_mut(),
-            ptr::null_mut()
-        ),
-        -fi::FI_ENOSYS
+        open_by_name(c"logging", fi::fi_version(1, 12), 0),
+        Err(-fi::FI_EINVAL)
     );
+    let log = open_by_name(c"logging", API, 0).unwrap();
+    let mut ops = kofi_c::open::fi_ops_log {
+        size: size_of::<kofi_c::open::fi_ops_log>(),
+        enabled: None,
+        ready: None,
+        log: Some(hear),
+    };
+    let mut own = kofi_c::open::fid_logging {
+        fid: fi::fid {
+            fclass: fi::FI_CLASS_LOG,
+            context: ptr::null_mut(),
+            ops: ptr::null(),
+        },
+        ops: &raw mut ops,
+    };
+    let own = (&raw mut own).cast::<fi::fid>();
+    assert_eq!(unsafe { ((*(*log).ops).bind)(log, own, 1) }, -fi::FI_EINVAL);
+    assert_eq!(unsafe { ((*(*log).ops).bind)(log, own, 0) }, 0);
+    assert_eq!(unsafe { ((*(*log).ops).close)(log) }, 0);
+    assert_eq!(open_by_name(c"logging", API, 0), Err(-fi::FI_EALREADY));
+    unsafe { kofi_abi_log(ptr::null(), 0, 0, c"here".as_ptr(), 1, c"heard".as_ptr()) };
+    assert!(HEARD.lock().unwrap().iter().any(|text| &**text == c"heard"));
+    assert_eq!(unsafe { ((*(*own).ops).close)(own) }, 0);
+    let log = open_by_name(c"logging", API, 0).unwrap();
+    assert_eq!(unsafe { ((*(*log).ops).close)(log) }, 0);
 }

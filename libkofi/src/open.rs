@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! `fi_open`: what a program opens by its name. Here that is `logging`, into which it brings a log of its own; the cache
+//! of registrations that libfabric shares (`mr_cache`) belongs to providers that are not here.
+//!
+//! Mirrors `fi_import_log` of `rdma/fi_ext.h`.
+#![expect(unsafe_code, reason = "objects and tables of functions from C")]
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::mem::size_of;
+use std::sync::{PoisonError, RwLock};
+
+use libfabric_sys::{
+    FI_CLASS_LOG, FI_EALREADY, FI_EBADFLAGS, FI_EINVAL, FI_ENOSYS, FI_OPS_NOSYS, fi_ops, fi_provider,
+    fi_version, fid,
+};
+
+use crate::edge::{Errno, guard};
+
+/// `struct fi_ops_log`
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fi_ops_log {
+    pub size: usize,
+    pub enabled:
+        Option<unsafe extern "C" fn(prov: *const fi_provider, level: u32, subsys: u32, flags: u64) -> c_int>,
+    pub ready: Option<
+        unsafe extern "C" fn(
+            prov: *const fi_provider,
+            level: u32,
+            subsys: u32,
+            flags: u64,
+            showtime: *mut u64,
+        ) -> c_int,
+    >,
+    pub log: Option<
+        unsafe extern "C" fn(
+            prov: *const fi_provider,
+            level: u32,
+            subsys: u32,
+            func: *const c_char,
+            line: c_int,
+            msg: *const c_char,
+        ),
+    >,
+}
+
+/// `struct fid_logging`
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fid_logging {
+    pub fid: fid,
+    pub ops: *mut fi_ops_log,
+}
+
+/// The log that a program brought, which stays until it closes it. What it left out is this library's own.
+static IMPORTED: RwLock<Option<fi_ops_log>> = RwLock::new(None);
+
+pub(crate) fn imported() -> Option<fi_ops_log> {
+    *IMPORTED.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+static LOG_OPS: fi_ops = fi_ops {
+    close: close_log,
+    bind,
+    ..FI_OPS_NOSYS
+};
+static IMPORTED_OPS: fi_ops = fi_ops {
+    close: close_imported,
+    ..FI_OPS_NOSYS
+};
+
+/// # Errors
+/// `FI_ENOSYS`: nothing of that name. `FI_EINVAL`: an interface before 1.13, or an attribute. `FI_EBADFLAGS`: flags.
+/// `FI_EALREADY`: somebody brought a log before.
+///
+/// # Safety
+/// `to` is null or the place for an object.
+pub(crate) unsafe fn open(
+    version: u32,
+    name: Option<&CStr>,
+    attr_len: usize,
+    flags: u64,
+    to: *mut *mut fid,
+    context: *mut c_void,
+) -> Result<(), Errno> {
+    if !name.ok_or(FI_EINVAL)?.to_bytes().eq_ignore_ascii_case(b"logging") {
+        return Err(FI_ENOSYS);
+    }
+    if version < fi_version(1, 13) || attr_len != 0 || to.is_null() {
+        return Err(FI_EINVAL);
+    }
+    if flags != 0 {
+        return Err(FI_EBADFLAGS);
+    }
+    if imported().is_some() {
+        return Err(FI_EALREADY);
+    }
+    let log = Box::new(fid {
+        fclass: FI_CLASS_LOG,
+        context,
+        ops: &raw const LOG_OPS,
+    });
+    // SAFETY: not null; the caller's place for the object.
+    unsafe { to.write(Box::into_raw(log)) };
+    Ok(())
+}
+
+unsafe extern "C" fn close_log(log: *mut fid) -> c_int {
+    // SAFETY: made by `open`, closed once by the contract of fi_close.
+    drop(unsafe { Box::from_raw(log) });
+    0
+}
+
+/// `fi_import_fid`: the other object is a program's `struct fid_logging`, which gets a close of its own.
+unsafe extern "C" fn bind(_log: *mut fid, other: *mut fid, flags: u64) -> c_int {
+    guard(|| {
+        // SAFETY: null or an object, by the contract of fi_import_fid.
+        let class = unsafe { other.as_ref() }.map(|other| other.fclass);
+        if flags != 0 || class != Some(FI_CLASS_LOG) {
+            return Err(FI_EINVAL);
+        }
+        // SAFETY: an object of that class is a struct fid_logging.
+        let logging = unsafe { other.cast::<fid_logging>().as_mut() }.ok_or(FI_EINVAL)?;
+        // SAFETY: null or the program's table.
+        let ops = unsafe { logging.ops.as_ref() }.ok_or(FI_EINVAL)?;
+        if ops.size < size_of::<fi_ops_log>() {
+            return Err(FI_EINVAL);
+        }
+        *IMPORTED.write().unwrap_or_else(PoisonError::into_inner) = Some(*ops);
+        logging.fid.ops = &raw const IMPORTED_OPS;
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn close_imported(_logging: *mut fid) -> c_int {
+    guard(|| {
+        *IMPORTED.write().unwrap_or_else(PoisonError::into_inner) = None;
+        Ok(())
+    })
+}
+
+const _: () = assert!(
+    size_of::<fi_ops_log>() == 32 && size_of::<fid_logging>() == size_of::<fid>() + size_of::<*mut u8>()
+);

@@ -26,18 +26,6 @@ fn ask() -> Ask {
     Ask::messages(false).with(|ask| ask.hints.caps |= sys::FI_TAGGED | sys::FI_DIRECTED_RECV)
 }
 
-/// An endpoint at `name`.
-fn open_at<'r>(rank: &'r Rank, name: &[u8]) -> Outcome<Rig<'r>> {
-    let mut info = offers(rank, load(rank)?, &ask().hints)?
-        .into_iter()
-        .next()
-        .ok_or_else(|| Fail::here("an empty list"))?;
-    info.set_src_addr(name);
-    let fabric = Fabric::open(&info)?;
-    let domain = Domain::open(&fabric, &info)?;
-    Rig::open_in(rank, info, &fabric, &domain, &ask())
-}
-
 /// The address of an endpoint that has been closed before anybody talked to it.
 fn former_name(rank: &Rank) -> Outcome<Vec<u8>> {
     let rig = Rig::open_alone(rank, &ask())?;
@@ -74,7 +62,7 @@ fn sent_before(rank: &Rank) -> Outcome {
         let name = former_name(rank)?;
         rank.exchange(&name, &mut || Ok(()))?;
         std::thread::sleep(Duration::from_millis(300));
-        let rig = open_at(rank, &name)?;
+        let rig = Rig::open_at(rank, &ask(), &name)?;
         for size in [8, 100_000] {
             let buf = Buf::new(size);
             rig.post(|| rig.ep.recv(buf, sys::FI_ADDR_UNSPEC, size))?;
@@ -168,7 +156,7 @@ fn receives_outlast(rank: &Rank) -> Outcome {
         drop(rig);
         rank.barrier(&mut || Ok(()))?;
         rank.barrier(&mut || Ok(()))?;
-        let rig = open_at(rank, &name)?;
+        let rig = Rig::open_at(rank, &ask(), &name)?;
         let to = rig.av.insert(&other)?;
         rig.post(|| rig.ep.send(Buf::pattern(64, 6), to, 2))?;
         rig.sent(2)?;

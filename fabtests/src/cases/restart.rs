@@ -3,9 +3,9 @@
 //! address go on with the number they have for it.
 
 use libfabric_sys as sys;
-use scif_fabtests::fi::{Buf, Domain, Fabric};
+use scif_fabtests::fi::Buf;
 use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, confine};
-use scif_fabtests::rig::{Ask, Rig, load, offers};
+use scif_fabtests::rig::{Ask, Rig};
 use scif_fabtests::{check, check_eq};
 
 pub(crate) const CASES: &[Case] = &[
@@ -26,19 +26,6 @@ const LIVES: u32 = 5;
 
 fn ask() -> Ask {
     Ask::messages(false).with(|ask| ask.hints.caps |= sys::FI_TAGGED)
-}
-
-/// An endpoint at a given address.
-fn open_at<'r>(rank: &'r Rank, name: &[u8]) -> Outcome<Rig<'r>> {
-    let ask = ask();
-    let mut info = offers(rank, load(rank)?, &ask.hints)?
-        .into_iter()
-        .next()
-        .ok_or_else(|| Fail::here("an empty list"))?;
-    info.set_src_addr(name);
-    let fabric = Fabric::open(&info)?;
-    let domain = Domain::open(&fabric, &info)?;
-    Rig::open_in(rank, info, &fabric, &domain, &ask)
 }
 
 /// Messages in both directions.
@@ -62,7 +49,7 @@ fn after_death(rank: &Rank, forked: bool) -> Outcome {
         let rig = if mine.is_empty() {
             Rig::open_alone(rank, &ask())?
         } else {
-            open_at(rank, &mine)?
+            Rig::open_at(rank, &ask(), &mine)?
         };
         check!(
             mine.is_empty() || rig.ep.name()? == mine,
@@ -170,7 +157,7 @@ fn after_closing(rank: &Rank) -> Outcome {
         talk(&rig, to, life)?;
         rig.barrier()?;
         drop(rig);
-        rig = open_at(rank, &name)?;
+        rig = Rig::open_at(rank, &ask(), &name)?;
         to = rig.av.insert(&other)?;
         rig.barrier()?;
         rig.post(|| rig.ep.trecv(Buf::new(8), sys::FI_ADDR_UNSPEC, 5, 0, 6))?;
@@ -192,7 +179,7 @@ fn free_at_once(rank: &Rank) -> Outcome {
     rank.kill(1)?;
     let name = rig.names.get(1).cloned().unwrap_or_default();
     // This process takes the address over before it has noticed the death.
-    let second = open_at(rank, &name)?;
+    let second = Rig::open_at(rank, &ask(), &name)?;
     check_eq!(second.ep.name()?, name);
     Ok(())
 }

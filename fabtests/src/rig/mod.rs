@@ -107,6 +107,21 @@ impl<'r> Rig<'r> {
         Rig::open_in(rank, info, &fabric, &domain, ask)
     }
 
+    /// As [`Rig::open_alone`], at a given address.
+    ///
+    /// # Errors
+    /// `NotRun` when the provider has no such offer; a failure of any call.
+    pub fn open_at(rank: &'r Rank, ask: &Ask, name: &[u8]) -> Outcome<Rig<'r>> {
+        let mut info = offers(rank, load(rank)?, &ask.hints)?
+            .into_iter()
+            .next()
+            .ok_or_else(|| Fail::here("an empty list"))?;
+        info.set_src_addr(name);
+        let fabric = Fabric::open(&info)?;
+        let domain = Domain::open(&fabric, &info)?;
+        Rig::open_in(rank, info, &fabric, &domain, ask)
+    }
+
     /// As [`Rig::open_alone`], in a domain that is open already.
     ///
     /// # Errors

@@ -24,6 +24,8 @@ const FLUSH_AFTER: u32 = 64;
 const REST_AFTER: u32 = 1024;
 /// So few live rings never rest: looking at them costs less than waking them.
 const LIVE_ALWAYS: usize = 8;
+/// So few live rings are looked at twice, with a pause between, in a poll that would be empty.
+const TWICE_MOST: usize = 4;
 /// Polls between two looks at the clock.
 const CLOCK_EVERY: u32 = 8;
 /// Time between two looks at the sockets.
@@ -48,7 +50,14 @@ impl EpState {
         if self.sock.bell().any() {
             self.wake_resting();
         }
-        self.poll_live(env);
+        if !self.poll_live(env) && self.has_only_to_wait() {
+            // What a waiting core asks for without a pause, it takes out of the hands of the core that writes it; and two
+            // hardware threads of one core share what the pause leaves alone.
+            std::hint::spin_loop();
+            if self.any_ready() {
+                self.poll_live(env);
+            }
+        }
         if self.armed {
             self.flush_live();
         }
@@ -68,9 +77,26 @@ impl EpState {
             .is_none_or(|cq| cq.is_empty());
     }
 
-    /// Takes what the live rings hold.
+    /// Whether nothing but the rings of few peers can bring anything.
     #[inline]
-    fn poll_live(&mut self, env: &mut Env<'_>) {
+    fn has_only_to_wait(&self) -> bool {
+        (1..=TWICE_MOST).contains(&self.live.len())
+            && self.incoming_order.is_empty()
+            && self.helping.is_empty()
+            && self.busy.is_empty()
+    }
+
+    #[inline]
+    fn any_ready(&mut self) -> bool {
+        let EpState { live, sock, .. } = self;
+        live.iter()
+            .any(|l| sock.conn(l.conn).is_some_and(|c| c.rx().ready()))
+    }
+
+    /// Takes what the live rings hold. True if it was anything.
+    #[inline]
+    fn poll_live(&mut self, env: &mut Env<'_>) -> bool {
+        let mut any = false;
         let mut at = 0;
         while let Some(live) = self.live.get(at).copied() {
             let ready = self.sock.conn(live.conn).is_some_and(|c| c.rx().ready());
@@ -80,6 +106,7 @@ impl EpState {
                 0
             };
             if taken > 0 {
+                any = true;
                 self.more |= taken == BATCH;
                 if let Some(l) = self.live.get_mut(at).filter(|l| l.conn == live.conn) {
                     l.empty = 0;
@@ -89,6 +116,7 @@ impl EpState {
             }
             at += 1;
         }
+        any
     }
 
     /// Tells peers what was taken, since the polls after which they would be told may not come: a fence of theirs, or RMA in

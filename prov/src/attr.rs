@@ -8,11 +8,11 @@
 use std::ffi::CStr;
 
 use libfabric_sys::{
-    FI_ATOMIC, FI_COMPLETION, FI_DELIVERY_COMPLETE, FI_DIRECTED_RECV, FI_EP_RDM, FI_INJECT,
-    FI_INJECT_COMPLETE, FI_LOCAL_COMM, FI_MSG, FI_MULTI_RECV, FI_ORDER_ATOMIC_RAR, FI_ORDER_ATOMIC_RAW,
-    FI_ORDER_ATOMIC_WAR, FI_ORDER_ATOMIC_WAW, FI_ORDER_RAR, FI_ORDER_RAS, FI_ORDER_RAW, FI_ORDER_RMA_RAR,
-    FI_ORDER_RMA_RAW, FI_ORDER_RMA_WAR, FI_ORDER_RMA_WAW, FI_ORDER_SAR, FI_ORDER_SAS, FI_ORDER_SAW,
-    FI_ORDER_WAR, FI_ORDER_WAS, FI_ORDER_WAW, FI_READ, FI_RECV, FI_REMOTE_COMM, FI_REMOTE_READ,
+    FI_ATOMIC, FI_COMPLETION, FI_DELIVERY_COMPLETE, FI_DIRECTED_RECV, FI_EP_DGRAM, FI_EP_MSG, FI_EP_RDM,
+    FI_INJECT, FI_INJECT_COMPLETE, FI_LOCAL_COMM, FI_MSG, FI_MULTI_RECV, FI_ORDER_ATOMIC_RAR,
+    FI_ORDER_ATOMIC_RAW, FI_ORDER_ATOMIC_WAR, FI_ORDER_ATOMIC_WAW, FI_ORDER_RAR, FI_ORDER_RAS, FI_ORDER_RAW,
+    FI_ORDER_RMA_RAR, FI_ORDER_RMA_RAW, FI_ORDER_RMA_WAR, FI_ORDER_RMA_WAW, FI_ORDER_SAR, FI_ORDER_SAS,
+    FI_ORDER_SAW, FI_ORDER_WAR, FI_ORDER_WAS, FI_ORDER_WAW, FI_READ, FI_RECV, FI_REMOTE_COMM, FI_REMOTE_READ,
     FI_REMOTE_WRITE, FI_RMA, FI_RMA_EVENT, FI_SEND, FI_SOURCE, FI_SOURCE_ERR, FI_TAGGED,
     FI_TRANSMIT_COMPLETE, FI_WRITE,
 };
@@ -44,6 +44,10 @@ const fn number(s: &str) -> u32 {
 
 /// `FI_PROTO_*` of the RDM endpoint: the upper half of the numbers is the providers' own.
 pub(crate) const PROTO_SCIF_RDM: u32 = 1 << 31 | 0x5343;
+/// The same of the connected endpoint.
+pub(crate) const PROTO_SCIF_MSG: u32 = 1 << 31 | 0x534d;
+/// The same of the datagram endpoint.
+pub(crate) const PROTO_SCIF_DGRAM: u32 = 1 << 31 | 0x5344;
 /// Raised when endpoints of two releases no longer understand each other.
 pub(crate) const PROTO_VERSION: u32 = 1;
 
@@ -65,6 +69,8 @@ pub(crate) const CQ_DATA_SIZE: usize = 8;
 pub(crate) const MR_KEY_SIZE: usize = 8;
 /// Bytes of data an error entry of a queue may carry.
 pub(crate) const MAX_ERR_DATA: usize = 256;
+/// Bytes of data that go with a connection request and its answer.
+pub(crate) const CM_DATA_SIZE: usize = 256;
 /// Advisory limits; only memory limits these objects.
 pub(crate) const OBJECT_CNT: usize = 1 << 15;
 /// Counters may own a descriptor each, so fewer are advertised.
@@ -145,7 +151,9 @@ pub(crate) struct Offer {
 }
 
 /// In the order in which infos are returned.
-pub(crate) static OFFERS: &[Offer] = &[Offer {
+pub(crate) static OFFERS: &[Offer] = &[RDM, MSG, DGRAM];
+
+const RDM: Offer = Offer {
     ep_type: FI_EP_RDM,
     protocol: PROTO_SCIF_RDM,
     caps: TX_CAPS | RX_CAPS | DOMAIN_CAPS,
@@ -156,7 +164,26 @@ pub(crate) static OFFERS: &[Offer] = &[Offer {
     msg_order: MSG_ORDER,
     msg_order_priced: PRICED_ORDER,
     max_msg_size: usize::MAX,
-}];
+};
+
+/// An endpoint with one peer: there is no source to report or to choose.
+const MSG: Offer = Offer {
+    ep_type: FI_EP_MSG,
+    protocol: PROTO_SCIF_MSG,
+    caps: RDM.caps & !SOURCES,
+    rx_caps: RDM.rx_caps & !SOURCES,
+    ..RDM
+};
+
+/// Datagrams arrive, and in order: more than is asked of them.
+const DGRAM: Offer = Offer {
+    ep_type: FI_EP_DGRAM,
+    protocol: PROTO_SCIF_DGRAM,
+    ..RDM
+};
+
+/// What is about telling peers apart.
+const SOURCES: u64 = FI_SOURCE | FI_SOURCE_ERR | FI_DIRECTED_RECV;
 
 #[cfg(test)]
 mod tests {

@@ -9,7 +9,7 @@
 //! The only file that says which number an error of the engine is. Not here: what a call does.
 
 use std::any::Any;
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
 
@@ -190,6 +190,47 @@ pub(crate) unsafe fn put<T>(out: *mut T, value: T) -> Result<(), Errno> {
     }
     // SAFETY: not null, and valid by the caller's contract.
     unsafe { out.write(value) };
+    Ok(())
+}
+
+/// Gives the caller of `fi_getname` and its kin an address, by their protocol for lengths.
+///
+/// # Errors
+/// `FI_EINVAL` without a length, `FI_ETOOSMALL` when there is no room; the length is told all the same.
+///
+/// # Safety
+/// `addrlen` is null or valid; `addr` is null or has room for as many bytes as `*addrlen` says.
+pub(crate) unsafe fn put_name(name: &[u8], addr: *mut c_void, addrlen: *mut usize) -> Result<(), Errno> {
+    // SAFETY: null or valid, by the caller's contract.
+    let len = unsafe { addrlen.as_mut() }.ok_or(fi::FI_EINVAL)?;
+    let room = std::mem::replace(len, name.len());
+    if addr.is_null() || room < name.len() {
+        return Err(fi::FI_ETOOSMALL);
+    }
+    // SAFETY: not null, long enough by the check above, and no part of `name`.
+    unsafe { std::ptr::copy_nonoverlapping(name.as_ptr(), addr.cast::<u8>(), name.len()) };
+    Ok(())
+}
+
+/// Gives the caller of `fi_getopt` a value that is a size.
+///
+/// # Errors
+/// `FI_EINVAL` without a place or a length, `FI_ETOOSMALL` when there is no room; the length is told all the same.
+///
+/// # Safety
+/// `optlen` is null or valid; `optval` is null or has room for as many bytes as `*optlen` says.
+pub(crate) unsafe fn put_option(value: usize, optval: *mut c_void, optlen: *mut usize) -> Result<(), Errno> {
+    // SAFETY: null or valid, by the caller's contract.
+    let len = unsafe { optlen.as_mut() }.ok_or(fi::FI_EINVAL)?;
+    let room = std::mem::replace(len, size_of::<usize>());
+    if room < size_of::<usize>() {
+        return Err(fi::FI_ETOOSMALL);
+    }
+    if optval.is_null() {
+        return Err(fi::FI_EINVAL);
+    }
+    // SAFETY: not null, and long enough by the check above; nothing says it is aligned.
+    unsafe { optval.cast::<usize>().write_unaligned(value) };
     Ok(())
 }
 

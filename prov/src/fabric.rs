@@ -21,7 +21,7 @@ use crate::domain::{Domain, DomainShared};
 use crate::entry::{self, Errno};
 use crate::eq::{self, Eq};
 use crate::log::{Subsys, info, warn};
-use crate::{domain, env};
+use crate::{domain, env, pep};
 
 /// What C holds as `struct fid_fabric`.
 #[repr(C)]
@@ -43,6 +43,7 @@ static FID_OPS: fi::fi_ops = fi::fi_ops {
 };
 static OPS: fi::fi_ops_fabric = fi::fi_ops_fabric {
     domain,
+    passive_ep: pep::open,
     eq_open: eq::open,
     trywait,
     domain2,

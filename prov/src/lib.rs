@@ -27,6 +27,7 @@ mod host;
 mod log;
 mod mr;
 mod msg;
+mod pep;
 mod resolve;
 mod rma;
 mod slab;

@@ -5,6 +5,7 @@
 //! through `CqState` and `CntrState`. Everything runs under the domain's gate, in the caller's thread; nothing blocks.
 //!
 //! * `peer`: who we talk to, and over which connection
+//! * `cm`: the one connection of a connected endpoint
 //! * `tx`: messages out, and operations that wait for room
 //! * `rx`, `matching`, `peek`: messages in, and the receives they meet
 //! * `rendezvous`, `streams`: large messages, copied once, by either side or both, or through the ring
@@ -16,6 +17,7 @@
 
 mod atomic;
 mod atomic_here;
+pub(crate) mod cm;
 mod iov;
 mod matching;
 mod ops;
@@ -32,7 +34,7 @@ mod streams;
 #[cfg(test)]
 mod tests;
 mod tx;
-mod wire;
+pub(crate) mod wire;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -86,6 +88,8 @@ pub(crate) struct EpConfig {
     pub source: bool,
     /// Honour source addresses of receives (`FI_DIRECTED_RECV`).
     pub directed: bool,
+    /// Has one peer, by connection (`FI_EP_MSG`).
+    pub connected: bool,
 }
 
 /// One message to send. `flags` are final: `FI_COMPLETION` asks for a success completion, `FI_INJECT` says that the buffer
@@ -179,6 +183,8 @@ pub(crate) struct EpState {
     pub context: usize,
     /// Told when a peer dies.
     pub eq: Option<Arc<crate::eq::EqShared>>,
+    /// Of a connected endpoint only.
+    cm: Option<Box<cm::Cm>>,
     peers: Vec<Peer>,
     by_port: HashMap<PortId, u32>,
     by_av: Vec<u32>,
@@ -221,13 +227,13 @@ pub(crate) struct EpState {
 impl EpState {
     pub(crate) fn new(cfg: EpConfig, sock: Endpoint) -> EpState {
         EpState {
-            cfg,
             sock,
             enabled: false,
             stats: Stats::default(),
             fid: 0,
             context: 0,
             eq: None,
+            cm: cfg.connected.then(|| Box::new(cm::Cm::new())),
             peers: Vec::new(),
             by_port: HashMap::new(),
             by_av: Vec::new(),
@@ -258,6 +264,7 @@ impl EpState {
             last_links_ns: 0,
             last_alive_ns: 0,
             alive_next: 0,
+            cfg,
         }
     }
 

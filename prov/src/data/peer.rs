@@ -170,7 +170,9 @@ impl EpState {
     /// The peer an address names.
     #[inline(always)]
     pub(crate) fn peer_of(&mut self, env: &Env<'_>, addr: u64) -> Result<u32, Errno> {
-        let av = env.avs.get(self.cfg.av).ok_or(fi::FI_ENOAV)?;
+        let Some(av) = env.avs.get(self.cfg.av) else {
+            return self.connected_peer();
+        };
         if av.version != self.av_version {
             self.by_av.clear();
             self.av_version = av.version;
@@ -214,6 +216,9 @@ impl EpState {
 
     #[cold]
     fn connect(&mut self, peer: u32) -> Option<ConnId> {
+        if self.cm.is_some() {
+            return None;
+        }
         let p = self.peers.get_mut(peer as usize)?;
         let now = scif::now_ns();
         if now < p.retry_at_ns {

@@ -337,9 +337,15 @@ impl EpState {
                 LinkEvent::Closed(conn, reason) => self.lose(env, conn, reason),
             }
         }
+        if self.cm.is_some() {
+            self.cm_step(env);
+        }
     }
 
     fn accepted(&mut self, env: &mut Env<'_>, conn: ConnId, port: PortId) {
+        if self.cm.is_some() {
+            return self.cm_accepted(conn);
+        }
         let peer = self.peer_at(port);
         self.live.push(Live { conn, peer, empty: 0 });
         self.end_former_lives(env, conn, peer, port);
@@ -405,7 +411,10 @@ impl EpState {
     }
 
     /// Ends a connection: what its ring still holds is received, what it carried fails.
-    fn lose(&mut self, env: &mut Env<'_>, conn: ConnId, reason: Reason) {
+    pub(crate) fn lose(&mut self, env: &mut Env<'_>, conn: ConnId, reason: Reason) {
+        if self.cm_closed(env, conn, reason) {
+            return;
+        }
         let found = self
             .live
             .iter()
@@ -453,7 +462,9 @@ impl EpState {
             self.fail_pending(env, peer, err);
         }
         let gone = self.conns_of_process(peer, process).is_empty();
-        if gone && died {
+        if self.cm.is_some() {
+            self.cm_ended(env, died);
+        } else if gone && died {
             self.bury(env, peer, id, fi::FI_ECONNRESET);
         } else if let Some(p) = self.peers.get_mut(peer as usize) {
             p.left = gone;

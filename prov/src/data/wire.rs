@@ -28,6 +28,16 @@ pub(crate) const CTS: u8 = 0x02;
 pub(crate) const STREAM: u8 = 0x03;
 /// An operation is done at the target: {op, status}.
 pub(crate) const ACK: u8 = 0x04;
+/// Connection management of connected endpoints: the upper half of the kinds, {number} + the application's data.
+pub(crate) const CM: u8 = 0x20;
+/// To a passive endpoint: a request.
+pub(crate) const CM_REQUEST: u8 = 0x20;
+/// First in the ring of a connection that answers a request.
+pub(crate) const CM_ACCEPT: u8 = 0x21;
+/// From a passive endpoint: the request was refused.
+pub(crate) const CM_REJECT: u8 = 0x22;
+/// From a passive endpoint: the request was accepted, over another connection.
+pub(crate) const CM_TAKEN: u8 = 0x23;
 /// A piece of an RMA write executed by the target: {key, addr, op, data, flags} + body.
 pub(crate) const WRITE: u8 = 0x10;
 /// A piece of an RMA read executed by the target: {key, addr, op, offset, len, flags}.

@@ -136,7 +136,14 @@ pub(crate) unsafe fn open(
     let info = unsafe { info.as_ref() }.ok_or(fi::FI_EINVAL)?;
     // SAFETY: null, or unchanged during the call, by the caller's contract.
     let attr = unsafe { info.domain_attr.as_ref() }.ok_or(fi::FI_EINVAL)?;
-    Ok(entry::give(Domain::open(fabric, info.caps, attr, context)?))
+    // SAFETY: null, or unchanged during the call, by the caller's contract.
+    let connected = unsafe { info.ep_attr.as_ref() }.is_some_and(|ep| ep.type_ == fi::FI_EP_MSG);
+    Ok(entry::give(Domain::open(
+        fabric,
+        (info.caps, connected),
+        attr,
+        context,
+    )?))
 }
 
 unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
@@ -204,7 +211,7 @@ unsafe extern "C" fn endpoint2(
 impl Domain {
     fn open(
         fabric: &Arc<FabricShared>,
-        caps: u64,
+        (caps, connected): (u64, bool),
         attr: &fi::fi_domain_attr,
         context: *mut c_void,
     ) -> Result<Box<Domain>, Errno> {
@@ -216,9 +223,9 @@ impl Domain {
         };
         let (virt_addr, prov_key) = mr_modes(attr.mr_mode);
         let state = DomainState::new(MrTable::new(virt_addr, prov_key, keys.clone()));
-        let gate = if attr.threading == fi::FI_THREAD_DOMAIN && !auto {
+        let gate = if attr.threading == fi::FI_THREAD_DOMAIN && !auto && !connected {
             // SAFETY: FI_THREAD_DOMAIN is the application's promise to serialise all calls on the domain's objects, and
-            // without a progress thread there are no other users.
+            // without a progress thread or an event queue that moves connections along there are no other users.
             unsafe { Gate::elided(state) }
         } else {
             Gate::shared(state)
@@ -375,7 +382,13 @@ impl Domain {
             api_version: api,
             node,
         });
-        Domain::open(&fabric, fi::FI_MSG | fi::FI_RMA, attr, std::ptr::null_mut()).unwrap()
+        Domain::open(
+            &fabric,
+            (fi::FI_MSG | fi::FI_RMA, false),
+            attr,
+            std::ptr::null_mut(),
+        )
+        .unwrap()
     }
 }
 

@@ -157,13 +157,16 @@ impl Core {
     ///
     /// `FI_ENOCQ` when a direction it was opened for has neither queue nor counter, `FI_ENOAV` without address vector. The
     /// system's, when its descriptor cannot be watched.
-    pub(super) fn enable(&self) -> Result<(), Errno> {
+    pub(super) fn enable(self: &Arc<Core>) -> Result<(), Errno> {
         let mut st = self.dom.gate.lock();
         let ep = st.eps.get_mut(self.idx()).ok_or(fi::FI_EINVAL)?;
         if ep.enabled {
             return Ok(());
         }
         is_complete(&ep.cfg)?;
+        if ep.cfg.connected {
+            self.attach(ep)?;
+        }
         self.dom.enable_ep(&mut st, self.idx())
     }
 
@@ -220,7 +223,7 @@ fn is_complete(cfg: &EpConfig) -> Result<(), Errno> {
     if (transmits && tx.is_none()) || (has(messages, fi::FI_RECV, both) && rx.is_none()) {
         return Err(fi::FI_ENOCQ);
     }
-    if cfg.av == u32::MAX {
+    if cfg.av == u32::MAX && !cfg.connected {
         return Err(fi::FI_ENOAV);
     }
     Ok(())

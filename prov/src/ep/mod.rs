@@ -15,27 +15,31 @@
 //! Mirrors fi_endpoint(3).
 
 mod bind;
-mod name;
+mod cm;
+pub(crate) mod name;
 mod opt;
 pub(crate) mod post;
 #[cfg(test)]
 mod tests;
 
 use std::ffi::{c_int, c_void};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use libfabric_sys as fi;
 use libfabric_sys::{fid, fid_ep, fid_t};
 use scif::Maker;
 use scif_ring::Count;
 
+use crate::addr::ADDR_LEN;
 use crate::attr;
 use crate::data::{self, EpConfig, EpState};
 use crate::domain::{Domain, DomainShared};
 use crate::entry::{self, Errno, Object, guard, guard_int, object};
+use crate::pep::Call;
 use post::{RX_OP_FLAGS, TX_OP_FLAGS};
 
 /// What an endpoint and its aliases share.
+#[derive(Debug)]
 struct Core {
     dom: Arc<DomainShared>,
     maker: Maker,
@@ -50,6 +54,10 @@ struct Core {
     /// Endpoint and aliases that C has not closed; changed under the gate.
     handles: Count,
     limits: opt::Limits,
+    /// The connection request that a connected endpoint was opened for, until it is answered.
+    request: Mutex<Option<Call>>,
+    /// The address of an endpoint that answers: the passive one's.
+    answers_as: Option<[u8; ADDR_LEN]>,
 }
 
 /// `struct fid_ep`: an endpoint, or an alias of one.
@@ -188,18 +196,8 @@ unsafe extern "C" fn getopt(
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { object::<Ep, _>(fid) }?;
         let value = ep.core.option(level, optname)?;
-        // SAFETY: null or the length of the caller's buffer.
-        let len = unsafe { optlen.as_mut() }.ok_or(fi::FI_EINVAL)?;
-        let room = std::mem::replace(len, size_of::<usize>());
-        if room < size_of::<usize>() {
-            return Err(fi::FI_ETOOSMALL);
-        }
-        if optval.is_null() {
-            return Err(fi::FI_EINVAL);
-        }
-        // SAFETY: not null, and long enough by the check above; nothing says it is aligned.
-        unsafe { optval.cast::<usize>().write_unaligned(value) };
-        Ok(())
+        // SAFETY: null, or the caller's buffer and its length.
+        unsafe { entry::put_option(value, optval, optlen) }
     })
 }
 
@@ -266,15 +264,8 @@ unsafe extern "C" fn getname(fid: fid_t, addr: *mut c_void, addrlen: *mut usize)
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { object::<Ep, _>(fid) }?;
         let name = ep.core.name()?;
-        // SAFETY: null or the length of the caller's buffer.
-        let len = unsafe { addrlen.as_mut() }.ok_or(fi::FI_EINVAL)?;
-        let room = std::mem::replace(len, name.len());
-        if addr.is_null() || room < name.len() {
-            return Err(fi::FI_ETOOSMALL);
-        }
-        // SAFETY: not null, long enough by the check above, and no part of `name`.
-        unsafe { std::ptr::copy_nonoverlapping(name.as_ptr(), addr.cast::<u8>(), name.len()) };
-        Ok(())
+        // SAFETY: null, or the caller's buffer and its length.
+        unsafe { entry::put_name(&name, addr, addrlen) }
     })
 }
 
@@ -310,12 +301,27 @@ pub(crate) unsafe extern "C" fn open(
         if ep.is_null() || ep_attr.tx_ctx_cnt > 1 || ep_attr.rx_ctx_cnt > 1 {
             return Err(fi::FI_EINVAL);
         }
-        match ep_attr.type_ {
-            fi::FI_EP_RDM => {}
-            fi::FI_EP_MSG | fi::FI_EP_DGRAM => return Err(fi::FI_ENOSYS),
+        let (origin, src) = match ep_attr.type_ {
+            fi::FI_EP_RDM | fi::FI_EP_DGRAM => (None, src),
+            fi::FI_EP_MSG if domain.shared.gate.is_elided() => return Err(fi::FI_EINVAL),
+            fi::FI_EP_MSG => {
+                // SAFETY: null or a handle that C leaves to this call.
+                let origin = unsafe { cm::Origin::of(info.handle) }?;
+                (Some(origin), src)
+            }
             _ => return Err(fi::FI_EINVAL),
-        }
-        let new = Ep::open(&domain.shared, info.caps, tx, rx, src, context)?;
+        };
+        // An endpoint that answers does so from a port of its own: the one in the info is the passive endpoint's.
+        let port = match &origin {
+            Some(cm::Origin::Port(name)) => Some(*name),
+            _ => None,
+        };
+        let src = match (&port, &origin) {
+            (Some(name), _) => name.as_slice(),
+            (None, Some(cm::Origin::Request(_))) => &[],
+            (None, _) => src,
+        };
+        let new = Ep::open(&domain.shared, info.caps, tx, rx, (src, origin), context)?;
         // SAFETY: not null; room for the new object.
         unsafe { entry::put(ep, entry::give(new)) }
     })
@@ -327,7 +333,7 @@ impl Ep {
         caps: u64,
         tx: &fi::fi_tx_attr,
         rx: &fi::fi_rx_attr,
-        src: &[u8],
+        (src, origin): (&[u8], Option<cm::Origin>),
         context: *mut c_void,
     ) -> Result<Box<Ep>, Errno> {
         let caps = if caps == 0 {
@@ -346,11 +352,13 @@ impl Ep {
             min_multi_recv: opt::MIN_MULTI_RECV,
             rma_event: caps & fi::FI_RMA_EVENT != 0,
             host: dom.fabric.node.host_hash(),
-            source: caps & fi::FI_SOURCE != 0,
-            directed: caps & fi::FI_DIRECTED_RECV != 0,
+            source: caps & fi::FI_SOURCE != 0 && origin.is_none(),
+            directed: caps & fi::FI_DIRECTED_RECV != 0 && origin.is_none(),
+            connected: origin.is_some(),
             ..EpConfig::default()
         };
         let inject_size = cfg.inject_size;
+        let connected = cfg.connected;
         let sock = name::take_port(dom, src)?;
         let idx = dom.add_ep(EpState::new(cfg, sock))?;
         let core = Core {
@@ -363,6 +371,14 @@ impl Ep {
             rx_always: Count::new(0),
             handles: Count::new(1),
             limits: opt::Limits::new(inject_size),
+            answers_as: match &origin {
+                Some(cm::Origin::Request(call)) => Some(call.name),
+                Some(cm::Origin::Active | cm::Origin::Port(_)) | None => None,
+            },
+            request: Mutex::new(match origin {
+                Some(cm::Origin::Request(call)) => Some(call),
+                Some(cm::Origin::Active | cm::Origin::Port(_)) | None => None,
+            }),
         };
         let has = |cap: u64| caps & cap != 0;
         Ok(Box::new(Ep {
@@ -373,7 +389,11 @@ impl Ep {
                     ops: &raw const FID_OPS,
                 },
                 ops: &raw const EP_OPS,
-                cm: &raw const CM_OPS,
+                cm: if connected {
+                    &raw const cm::OPS
+                } else {
+                    &raw const CM_OPS
+                },
                 msg: if has(fi::FI_MSG) {
                     &raw const crate::msg::OPS
                 } else {
@@ -461,9 +481,19 @@ impl Core {
         let mut av = None;
         if let Some(ep) = st.eps.get_mut(self.idx()) {
             av = Some(ep.cfg.av);
-            ep.eq.take().iter().for_each(|eq| eq.purge_fid(ep.fid));
+            if let Some(eq) = ep.eq.take() {
+                eq.detach(ep.sock.wait_fd());
+                eq.purge_fid(ep.fid);
+            }
         }
         drop(st);
         self.dom.close_ep(self.idx(), av);
+        // Unanswered, it is refused.
+        drop(self.request().take());
+    }
+
+    /// The connection request this endpoint was opened for.
+    fn request(&self) -> MutexGuard<'_, Option<Call>> {
+        self.request.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

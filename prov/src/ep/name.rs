@@ -15,10 +15,11 @@ use crate::addr::{self, ADDR_LEN, Addr, AddrError, Reader};
 use crate::data::EpState;
 use crate::domain::DomainShared;
 use crate::entry::{self, Errno};
+use crate::fabric::FabricShared;
 use crate::log;
 
 /// The IP address in the name of an endpoint whose source address was `src`.
-pub(super) fn ip_of(src: &[u8]) -> Ipv4Addr {
+pub(crate) fn ip_of(src: &[u8]) -> Ipv4Addr {
     Addr::from_bytes(src)
         .map(|a| a.ip)
         .filter(|ip| !ip.is_unspecified())
@@ -26,8 +27,8 @@ pub(super) fn ip_of(src: &[u8]) -> Ipv4Addr {
 }
 
 /// The port that `src` asks for; number 0, any, when it is empty.
-fn wanted(dom: &DomainShared, src: &[u8]) -> Result<PortId, Errno> {
-    let reader = Reader::of(&dom.fabric.node);
+pub(crate) fn wanted(fabric: &FabricShared, src: &[u8]) -> Result<PortId, Errno> {
+    let reader = Reader::of(&fabric.node);
     if src.is_empty() {
         return Ok(PortId {
             node: reader.node,
@@ -58,7 +59,7 @@ fn wanted(dom: &DomainShared, src: &[u8]) -> Result<PortId, Errno> {
 /// `FI_EADDRINUSE`, `FI_EADDRNOTAVAIL` for an address that is not of this host, `FI_EINVAL` for bytes that are no
 /// address, and the system's.
 pub(super) fn take_port(dom: &DomainShared, src: &[u8]) -> Result<Endpoint, Errno> {
-    let id = wanted(dom, src)?;
+    let id = wanted(&dom.fabric, src)?;
     let exports = Exports {
         keys: dom.keys.clone(),
     };
@@ -68,6 +69,9 @@ pub(super) fn take_port(dom: &DomainShared, src: &[u8]) -> Result<Endpoint, Errn
 impl Core {
     /// The bytes of the endpoint's address.
     pub(super) fn name(&self) -> Result<[u8; ADDR_LEN], Errno> {
+        if let Some(name) = self.answers_as {
+            return Ok(name);
+        }
         let id = self
             .dom
             .gate
@@ -87,7 +91,10 @@ impl Core {
 
     /// Moves the endpoint to the port of another address, with all it is bound to.
     pub(super) fn set_name(&self, name: &[u8]) -> Result<(), Errno> {
-        let wanted = wanted(&self.dom, name.first_chunk::<ADDR_LEN>().ok_or(fi::FI_EINVAL)?)?;
+        let wanted = wanted(
+            &self.dom.fabric,
+            name.first_chunk::<ADDR_LEN>().ok_or(fi::FI_EINVAL)?,
+        )?;
         let (cfg, now) = {
             let st = self.dom.gate.lock();
             let ep = st.eps.get(self.idx()).ok_or(fi::FI_EINVAL)?;

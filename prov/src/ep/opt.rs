@@ -12,6 +12,7 @@ use scif_ring::Count;
 
 use super::Core;
 use crate::atomic_ops::MAX_ATOMIC_BYTES;
+use crate::attr;
 use crate::entry::Errno;
 
 /// Room below which a multi-receive buffer is given back, unless the application says otherwise.
@@ -49,6 +50,9 @@ impl Core {
         if level != fi::FI_OPT_ENDPOINT {
             return Err(fi::FI_ENOPROTOOPT);
         }
+        if optname == fi::FI_OPT_CM_DATA_SIZE && self.connected() {
+            return Ok(attr::CM_DATA_SIZE);
+        }
         if optname == fi::FI_OPT_MIN_MULTI_RECV {
             let st = self.dom.gate.lock();
             return st
@@ -59,6 +63,11 @@ impl Core {
         }
         let limit = self.limits.of(optname).ok_or(fi::FI_ENOPROTOOPT)?;
         usize::try_from(limit.get_relaxed()).map_err(|_| fi::FI_EOVERFLOW)
+    }
+
+    fn connected(&self) -> bool {
+        let st = self.dom.gate.lock();
+        st.eps.get(self.idx()).is_some_and(|ep| ep.cfg.connected)
     }
 
     pub(super) fn set_option(&self, level: c_int, optname: c_int, value: &[u8]) -> Result<(), Errno> {

@@ -23,7 +23,7 @@ use crate::fabric::Fabric;
 use crate::wait::WaitObj;
 use queue::Event;
 
-pub(crate) use queue::{EqError, EqShared};
+pub(crate) use queue::{EqError, EqShared, Source};
 
 /// What C holds as `struct fid_eq`.
 #[repr(C)]
@@ -143,6 +143,7 @@ unsafe extern "C" fn read(
     entry::guard(|| {
         // SAFETY: a live queue, by the contract of fi_eq_read.
         let eq = unsafe { entry::object::<Eq, _>(eq) }?;
+        eq.shared.progress();
         let found = eq.shared.read(len, flags & fi::FI_PEEK != 0)?;
         // SAFETY: places for the event and for len bytes.
         unsafe { deliver(&found, event, buf) }
@@ -258,6 +259,19 @@ unsafe extern "C" fn strerror(
 ) -> *const c_char {
     // SAFETY: buf is null or has room for len bytes, by the contract of fi_eq_strerror.
     unsafe { entry::strerror(prov_errno, buf, len) }
+}
+
+/// The bytes of a `struct fi_eq_cm_entry` without an info, and the data behind it.
+pub(crate) fn cm_entry(fid: usize, data: &[u8]) -> Vec<u8> {
+    cm_bytes(fid, 0, data)
+}
+
+fn cm_bytes(fid: usize, info: usize, data: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(size_of::<fi::fi_eq_cm_entry>() + data.len());
+    bytes.extend_from_slice(&fid.to_ne_bytes());
+    bytes.extend_from_slice(&info.to_ne_bytes());
+    bytes.extend_from_slice(data);
+    bytes
 }
 
 impl Eq {

@@ -8,18 +8,22 @@
 
 use std::collections::VecDeque;
 use std::ffi::c_int;
-use std::os::fd::AsRawFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::fmt::Debug;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use libfabric_sys as fi;
 use scif::{Waiter, cpu_relax_or_yield, now_ns};
 
 use crate::entry::{self, Errno};
 use crate::fabric::FabricShared;
+use crate::pep::Unread;
 use crate::wait::WaitObj;
 
 /// Events of the application that wait to be read, beyond those the attribute asked room for.
 const MAX_USER_EVENTS: usize = 65536;
+/// The longest sleep while something has to be tried again.
+const SOON_NS: u64 = 1_000_000;
 /// The longest event an application may write.
 const MAX_USER_BYTES: usize = 64 * 1024;
 
@@ -45,7 +49,13 @@ pub(crate) struct EqError {
 
 #[derive(Debug)]
 enum Item {
-    Event { event: Event, fid: usize, by_user: bool },
+    Event {
+        event: Event,
+        fid: usize,
+        by_user: bool,
+        /// What the event hands over to the application.
+        request: Option<Unread>,
+    },
     Error(EqError),
 }
 
@@ -69,6 +79,14 @@ pub(crate) struct EqShared {
     writable: bool,
     max_user_events: usize,
     state: Mutex<State>,
+    /// What reading or waiting moves along.
+    sources: Mutex<Vec<Weak<dyn Source>>>,
+}
+
+/// What makes events of an event queue, and only while somebody reads it or waits for it.
+pub(crate) trait Source: Debug + Send + Sync {
+    /// Looks for news. True: look again soon, nothing tells when.
+    fn progress(self: Arc<Self>) -> bool;
 }
 
 impl EqShared {
@@ -87,6 +105,7 @@ impl EqShared {
             writable: attr.flags & fi::FI_WRITE != 0,
             max_user_events: attr.size.max(MAX_USER_EVENTS),
             state: Mutex::default(),
+            sources: Mutex::default(),
         })
     }
 
@@ -141,6 +160,24 @@ impl EqShared {
                 event,
                 fid,
                 by_user: false,
+                request: None,
+            },
+        );
+    }
+
+    /// Reports a connection request to the application.
+    pub(crate) fn push_request(&self, fid: usize, request: Unread, data: &[u8]) {
+        let event = Event {
+            kind: fi::FI_CONNREQ,
+            bytes: super::cm_bytes(fid, request.info(), data),
+        };
+        self.put(
+            &mut self.lock(),
+            Item::Event {
+                event,
+                fid,
+                by_user: false,
+                request: Some(request),
             },
         );
     }
@@ -151,6 +188,8 @@ impl EqShared {
     }
 
     /// Forgets what was reported about an object that is being closed.
+    ///
+    /// Connection requests among it are refused.
     pub(crate) fn purge_fid(&self, fid: usize) {
         let mut state = self.lock();
         state.items.retain(|item| match item {
@@ -182,9 +221,48 @@ impl EqShared {
                 event,
                 fid: 0,
                 by_user: true,
+                request: None,
             },
         );
         Ok(())
+    }
+
+    /// Takes in what makes events; `fd` is readable when it has news.
+    ///
+    /// # Errors
+    /// The system's, when the descriptor cannot be watched.
+    pub(crate) fn attach(&self, source: Weak<dyn Source>, fd: BorrowedFd<'_>) -> Result<(), Errno> {
+        if let Some(waiter) = &self.waiter {
+            waiter.add(fd).map_err(|e| entry::errno(&e))?;
+        }
+        self.lock_sources().push(source);
+        Ok(())
+    }
+
+    /// Ends the watch over a descriptor; what it belonged to is forgotten once it is gone.
+    pub(crate) fn detach(&self, fd: BorrowedFd<'_>) {
+        if let Some(waiter) = &self.waiter {
+            waiter.remove(fd);
+        }
+    }
+
+    fn lock_sources(&self) -> MutexGuard<'_, Vec<Weak<dyn Source>>> {
+        self.sources.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets everything that makes events look for news. True: look again soon.
+    pub(super) fn progress(&self) -> bool {
+        let mut sources = self.lock_sources();
+        if sources.is_empty() {
+            return false;
+        }
+        sources.retain(|source| source.strong_count() > 0);
+        let alive: Vec<_> = sources.iter().filter_map(Weak::upgrade).collect();
+        // They may close and open others, and report.
+        drop(sources);
+        alive
+            .into_iter()
+            .fold(false, |soon, source| source.progress() || soon)
     }
 
     /// The oldest event, in at most `room` bytes.
@@ -209,7 +287,13 @@ impl EqShared {
         let mut event = event.clone();
         event.bytes.truncate(room);
         if !peek {
-            state.items.pop_front();
+            if let Some(Item::Event {
+                request: Some(request),
+                ..
+            }) = state.items.pop_front()
+            {
+                request.give();
+            }
             state.by_user -= usize::from(by_user);
             state.lent = Vec::new();
             self.settle(&mut state);
@@ -241,6 +325,7 @@ impl EqShared {
             .map(|ms| now_ns().saturating_add(ms * 1_000_000));
         let mut polls = 0;
         loop {
+            let soon = self.progress();
             match self.read(room, peek) {
                 Err(fi::FI_EAGAIN) => {}
                 found => return found,
@@ -250,7 +335,14 @@ impl EqShared {
                 return Err(fi::FI_EAGAIN);
             }
             match &self.waiter {
-                Some(waiter) => drop(waiter.wait(left)),
+                Some(waiter) => {
+                    let nap = if soon {
+                        Some(left.unwrap_or(SOON_NS).min(SOON_NS))
+                    } else {
+                        left
+                    };
+                    drop(waiter.wait(nap));
+                }
                 None => {
                     polls += 1;
                     cpu_relax_or_yield(polls);
@@ -267,6 +359,7 @@ impl EqShared {
         if self.waiter.is_none() {
             return Err(fi::FI_EINVAL);
         }
+        self.progress();
         if self.lock().items.is_empty() {
             Ok(())
         } else {

@@ -5,7 +5,7 @@
 //! Hence every piece comes from calloc(3) and is larger than any release's structure: a newer library than this source
 //! reads zeroes behind what was written here.
 
-use std::ffi::c_char;
+use std::ffi::{CStr, c_char};
 use std::ptr;
 
 use libfabric_sys::{
@@ -65,9 +65,18 @@ pub(super) fn free(mut head: *mut fi_info) {
 /// An info whose pieces lie in C's heap, or are null where memory ran out.
 fn parts(from: &Info) -> fi_info {
     let domain = |name| piece(fi_domain_attr { name, ..from.domain }, DOMAIN_ROOM);
-    let fabric = |name| piece(fi_fabric_attr { name, ..from.fabric }, ROOM);
+    let prov_name = from.prov_name.as_deref().map_or(ptr::null_mut(), copy);
+    let fabric = |name| {
+        let attr = fi_fabric_attr {
+            name,
+            prov_name,
+            ..from.fabric
+        };
+        piece(attr, ROOM)
+    };
     fi_info {
         caps: from.caps,
+        mode: from.mode,
         addr_format: FI_SOCKADDR_IN,
         src_addr: piece(from.src, 0).cast(),
         src_addrlen: from.src.len(),
@@ -97,7 +106,10 @@ fn release_parts(info: &fi_info) {
     // SAFETY: null or an attribute made by `parts`.
     release(unsafe { info.domain_attr.as_ref() }.map_or(ptr::null_mut(), |domain| domain.name));
     // SAFETY: null or an attribute made by `parts`.
-    release(unsafe { info.fabric_attr.as_ref() }.map_or(ptr::null_mut(), |fabric| fabric.name));
+    if let Some(fabric) = unsafe { info.fabric_attr.as_ref() } {
+        release(fabric.name);
+        release(fabric.prov_name);
+    }
     release(info.src_addr);
     release(info.dest_addr);
     release(info.tx_attr);
@@ -109,8 +121,7 @@ fn release_parts(info: &fi_info) {
 
 /// A piece that owns a copy of the provider's name; null without memory for both.
 fn with_name<T>(make: impl FnOnce(*mut c_char) -> *mut T) -> *mut T {
-    // SAFETY: a string that ends in NUL; a null result is looked at.
-    let name = unsafe { libc::strdup(NAME.as_ptr()) };
+    let name = copy(NAME);
     let whole = if name.is_null() {
         ptr::null_mut()
     } else {
@@ -120,6 +131,12 @@ fn with_name<T>(make: impl FnOnce(*mut c_char) -> *mut T) -> *mut T {
         release(name);
     }
     whole
+}
+
+/// A copy of a string in C's heap; null without memory.
+fn copy(name: &CStr) -> *mut c_char {
+    // SAFETY: a string that ends in NUL.
+    unsafe { libc::strdup(name.as_ptr()) }
 }
 
 /// `value` in zeroed memory of C's heap, at least `room` bytes of it; null without memory.

@@ -18,6 +18,7 @@ use crate::entry::string;
 #[derive(Clone, Debug)]
 pub(super) struct Hints<'a> {
     pub(super) caps: u64,
+    pub(super) mode: u64,
     pub(super) addr_format: u32,
     pub(super) src: Option<&'a [u8]>,
     pub(super) dest: Option<&'a [u8]>,
@@ -36,6 +37,7 @@ impl Default for Hints<'_> {
     fn default() -> Self {
         Hints {
             caps: 0,
+            mode: 0,
             addr_format: 0,
             src: None,
             dest: None,
@@ -86,6 +88,7 @@ pub(super) unsafe fn read<'a>(info: *const fi_info, host: u32) -> Option<Hints<'
     let dest = unsafe { bytes(info.dest_addr.cast(), info.dest_addrlen) };
     Some(Hints {
         caps: info.caps,
+        mode: info.mode,
         addr_format: info.addr_format,
         src,
         dest,

@@ -10,6 +10,7 @@
 mod alloc;
 mod hints;
 mod matching;
+mod owned;
 mod shape;
 
 use std::ffi::{CStr, c_char, c_int};
@@ -23,6 +24,7 @@ use crate::entry::{Errno, guard_int, put, string};
 use crate::log::{Subsys, info};
 use crate::{host, resolve};
 use hints::Hints;
+pub(crate) use owned::OwnedInfo;
 use shape::Info;
 
 /// `int getinfo(uint32_t version, const char *node, const char *service, uint64_t flags,

@@ -4,6 +4,7 @@
 //!
 //! Not here: whether they fit (`matching`), and C's memory (`alloc`).
 
+use std::ffi::CString;
 use std::ptr;
 
 use libfabric_sys::{
@@ -20,6 +21,7 @@ use crate::attr::{self, Offer};
 #[derive(Clone, Debug)]
 pub(super) struct Info {
     pub(super) caps: u64,
+    pub(super) mode: u64,
     pub(super) src: [u8; ADDR_LEN],
     pub(super) dest: Option<[u8; ADDR_LEN]>,
     pub(super) handle: fid_t,
@@ -28,6 +30,8 @@ pub(super) struct Info {
     pub(super) ep: fi_ep_attr,
     pub(super) domain: fi_domain_attr,
     pub(super) fabric: fi_fabric_attr,
+    /// Of a connection request: the library writes it into its own answers only.
+    pub(super) prov_name: Option<CString>,
 }
 
 pub(super) fn shape(offer: &Offer, asked: &Asked<'_>, (src, dest): Addrs) -> Info {
@@ -36,6 +40,8 @@ pub(super) fn shape(offer: &Offer, asked: &Asked<'_>, (src, dest): Addrs) -> Inf
     let (fabric, domain) = crate::fabric::first_open();
     Info {
         caps,
+        mode: 0,
+        prov_name: None,
         src: src.to_bytes(),
         dest: dest.map(|addr| addr.to_bytes()),
         handle: hints.map_or(ptr::null_mut(), |h| h.handle),

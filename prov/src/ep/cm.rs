@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#![expect(unsafe_code, reason = "C calls in, with pointers")]
+//! Connection management of active endpoints: `fi_connect`, `fi_accept`, `fi_shutdown`, `fi_getpeer`.
+//!
+//! None of them waits: how they end is told by the event queue, and reading it moves them along. The protocol is in
+//! `data::cm`, the passive side in `pep`.
+//!
+//! Mirrors fi_cm(3).
+
+use std::ffi::{c_int, c_void};
+use std::sync::{Arc, Weak};
+
+use libfabric_sys as fi;
+use libfabric_sys::{fid, fid_ep};
+
+use super::{Core, Ep, name};
+use crate::addr::{self, ADDR_LEN};
+use crate::attr::CM_DATA_SIZE;
+use crate::data::{EpState, cm};
+use crate::entry::{self, Errno, guard_int, object};
+use crate::eq::Source;
+use crate::pep::{Call, ConnReq, Pep};
+
+pub(super) static OPS: fi::fi_ops_cm = fi::fi_ops_cm {
+    setname: super::setname,
+    getname: super::getname,
+    getpeer,
+    connect,
+    accept,
+    shutdown,
+    ..fi::FI_OPS_CM_NOSYS
+};
+
+/// What the handle of an info makes of an endpoint.
+pub(super) enum Origin {
+    /// It calls.
+    Active,
+    /// It calls from the port of a passive endpoint, whose address this is.
+    Port([u8; ADDR_LEN]),
+    /// It answers this request.
+    Request(Call),
+}
+
+impl Origin {
+    /// # Safety
+    /// `handle` is null, an open passive endpoint, or the handle of a connection request, which C uses no more.
+    pub(super) unsafe fn of(handle: *mut fid) -> Result<Origin, Errno> {
+        if handle.is_null() {
+            return Ok(Origin::Active);
+        }
+        // SAFETY: an open object, by the caller's contract.
+        match unsafe { entry::class_of(handle) }? {
+            fi::FI_CLASS_PEP => {
+                // SAFETY: an open passive endpoint.
+                let pep = unsafe { object::<Pep, _>(handle) }?;
+                pep.shared.give_port().map(Origin::Port)
+            }
+            fi::FI_CLASS_CONNREQ => {
+                // SAFETY: the handle of a request that C does not use any more.
+                let request = unsafe { entry::take::<ConnReq, _>(handle) }?;
+                Ok(Origin::Request(request.call))
+            }
+            _ => Err(fi::FI_EINVAL),
+        }
+    }
+}
+
+/// `int fi_connect(struct fid_ep *ep, const void *addr, const void *param, size_t paramlen)`
+///
+/// Enables the endpoint. The event queue tells the end: `FI_CONNECTED`, or an error with the data of who refused.
+///
+/// # Errors
+/// `-FI_EINVAL` for too much data or bytes that are no address, `-FI_EADDRNOTAVAIL` for one of another host, `-FI_EALREADY`
+/// and `-FI_EISCONN` after an earlier call, `-FI_EOPBADSTATE` once it was connected; and what enabling says.
+unsafe extern "C" fn connect(
+    ep: *mut fid_ep,
+    addr: *const c_void,
+    param: *const c_void,
+    paramlen: usize,
+) -> c_int {
+    guard_int(|| {
+        // SAFETY: C passes an open endpoint.
+        let ep = unsafe { object::<Ep, _>(ep) }?;
+        // SAFETY: null, or an address of the format of this provider.
+        let addr = unsafe { addr.cast::<[u8; ADDR_LEN]>().as_ref() }.ok_or(fi::FI_EINVAL)?;
+        // SAFETY: null or data of that length.
+        let data = unsafe { entry::slice(param.cast::<u8>(), paramlen) }?;
+        let core = &ep.core;
+        let to = name::wanted(&core.dom.fabric, addr)?;
+        if data.len() > CM_DATA_SIZE || to.port == 0 {
+            return Err(fi::FI_EINVAL);
+        }
+        core.enable()?;
+        cm::connect(&mut core.dom.gate.lock(), core.idx(), to, data)
+    })
+}
+
+/// `int fi_accept(struct fid_ep *ep, const void *param, size_t paramlen)`
+///
+/// Enables the endpoint. The event queue tells when it is connected.
+///
+/// # Errors
+/// `-FI_EINVAL` for too much data, `-FI_EOPBADSTATE` for an endpoint that was not opened for a request or has answered it;
+/// and what enabling says.
+unsafe extern "C" fn accept(ep: *mut fid_ep, param: *const c_void, paramlen: usize) -> c_int {
+    guard_int(|| {
+        // SAFETY: C passes an open endpoint.
+        let ep = unsafe { object::<Ep, _>(ep) }?;
+        // SAFETY: null or data of that length.
+        let data = unsafe { entry::slice(param.cast::<u8>(), paramlen) }?;
+        if data.len() > CM_DATA_SIZE {
+            return Err(fi::FI_EINVAL);
+        }
+        let core = &ep.core;
+        if core.request().is_none() {
+            return Err(fi::FI_EOPBADSTATE);
+        }
+        core.enable()?;
+        let call = core.request().take().ok_or(fi::FI_EOPBADSTATE)?;
+        cm::accept(
+            &mut core.dom.gate.lock(),
+            core.idx(),
+            call.from,
+            call.number,
+            data,
+        )?;
+        call.taken();
+        Ok(())
+    })
+}
+
+/// `int fi_shutdown(struct fid_ep *ep, uint64_t flags)`
+///
+/// Receives that are posted end with `FI_ECANCELED`; the peer's event queue gets `FI_SHUTDOWN`.
+///
+/// # Errors
+/// `-FI_EBADFLAGS` for any flag, `-FI_ENOTCONN` before it was connected, `-FI_EOPBADSTATE` before it was enabled.
+unsafe extern "C" fn shutdown(ep: *mut fid_ep, flags: u64) -> c_int {
+    guard_int(|| {
+        // SAFETY: C passes an open endpoint.
+        let ep = unsafe { object::<Ep, _>(ep) }?;
+        if flags != 0 {
+            return Err(fi::FI_EBADFLAGS);
+        }
+        cm::shutdown(&mut ep.core.dom.gate.lock(), ep.core.idx())
+    })
+}
+
+/// `int fi_getpeer(struct fid_ep *ep, void *addr, size_t *addrlen)`
+///
+/// # Errors
+/// `-FI_ENOTCONN` while it is not connected, `-FI_ETOOSMALL` when the address does not fit; `*addrlen` is its length then.
+unsafe extern "C" fn getpeer(ep: *mut fid_ep, addr: *mut c_void, addrlen: *mut usize) -> c_int {
+    guard_int(|| {
+        // SAFETY: C passes an open endpoint.
+        let ep = unsafe { object::<Ep, _>(ep) }?;
+        let core = &ep.core;
+        let id = cm::peer(&core.dom.gate.lock(), core.idx())?;
+        let name = addr::encode(
+            std::net::Ipv4Addr::LOCALHOST,
+            id,
+            core.dom.fabric.node.host_hash(),
+        );
+        // SAFETY: null, or the caller's buffer and its length.
+        unsafe { entry::put_name(&name, addr, addrlen) }
+    })
+}
+
+impl Source for Core {
+    fn progress(self: Arc<Self>) -> bool {
+        cm::links(&mut self.dom.gate.lock(), self.idx())
+    }
+}
+
+impl Core {
+    /// Lets the event queue move the connection along, from now on.
+    pub(super) fn attach(self: &Arc<Core>, ep: &EpState) -> Result<(), Errno> {
+        let eq = ep.eq.clone().ok_or(fi::FI_ENOEQ)?;
+        let source: Weak<Core> = Arc::downgrade(self);
+        eq.attach(source, ep.sock.wait_fd())
+    }
+}

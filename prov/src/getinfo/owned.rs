@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#![expect(unsafe_code, reason = "owns a C structure")]
+//! Infos that the provider keeps: what a passive endpoint was opened with, and those of its connection requests.
+//!
+//! A connection request's info is complete: a program opens a domain and an endpoint with it, as with one of `fi_getinfo`.
+
+use std::ffi::CStr;
+
+use libfabric_sys::fi_info;
+
+use super::{alloc, hints, shape};
+use crate::addr::ADDR_LEN;
+use crate::entry::string;
+use crate::host;
+
+/// An info in C's heap, by its address: freed with this, unless it is given away.
+#[derive(Debug)]
+pub(crate) struct OwnedInfo(usize);
+
+impl OwnedInfo {
+    /// A copy of what a program passes; `None` for an incomplete info or without memory.
+    ///
+    /// # Safety
+    /// `info` is null or an info as the host library lays it out, unchanged during the call.
+    pub(crate) unsafe fn copy(info: *const fi_info) -> Option<OwnedInfo> {
+        // SAFETY: the caller's contract.
+        let shaped = unsafe { shaped(info) }?;
+        OwnedInfo::of(shaped)
+    }
+
+    /// The same with other addresses and a handle.
+    pub(crate) fn with_addresses(
+        &self,
+        src: [u8; ADDR_LEN],
+        dest: [u8; ADDR_LEN],
+        handle: usize,
+    ) -> Option<OwnedInfo> {
+        // SAFETY: an info of ours, whole and alive.
+        let shaped = unsafe { shaped(std::ptr::with_exposed_provenance(self.0)) }?;
+        OwnedInfo::of(shape::Info {
+            src,
+            dest: Some(dest),
+            handle: std::ptr::with_exposed_provenance_mut(handle),
+            ..shaped
+        })
+    }
+
+    fn of(info: shape::Info) -> Option<OwnedInfo> {
+        alloc::list(&[info]).map(|list| OwnedInfo(list.expose_provenance()))
+    }
+
+    /// Where it is.
+    pub(crate) fn addr(&self) -> usize {
+        self.0
+    }
+
+    /// Gives it to the application, which frees it.
+    pub(crate) fn give(mut self) {
+        self.0 = 0;
+    }
+}
+
+impl Drop for OwnedInfo {
+    fn drop(&mut self) {
+        alloc::free(std::ptr::with_exposed_provenance_mut(self.0));
+    }
+}
+
+/// # Safety
+/// `info` is null or an info as the host library lays it out.
+unsafe fn shaped(info: *const fi_info) -> Option<shape::Info> {
+    // SAFETY: the caller's contract.
+    let hints = unsafe { hints::read(info, host::version()) }?;
+    let mut fabric = hints.fabric?;
+    // SAFETY: null or a string, as all names in an info.
+    let prov_name = unsafe { string(fabric.prov_name) }.map(CStr::to_owned);
+    fabric.prov_name = std::ptr::null_mut();
+    let mut domain = hints.domain?;
+    (domain.auth_key, domain.auth_key_size) = (std::ptr::null_mut(), 0);
+    let mut ep = hints.ep?;
+    (ep.auth_key, ep.auth_key_size) = (std::ptr::null_mut(), 0);
+    let addr = |bytes: Option<&[u8]>| bytes.and_then(|b| b.first_chunk::<ADDR_LEN>().copied());
+    Some(shape::Info {
+        caps: hints.caps,
+        mode: hints.mode,
+        src: addr(hints.src).unwrap_or_default(),
+        dest: addr(hints.dest),
+        handle: std::ptr::null_mut(),
+        tx: hints.tx?,
+        rx: hints.rx?,
+        ep,
+        domain,
+        fabric,
+        prov_name,
+    })
+}

@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! What a passive endpoint does: it takes a SCIF port, hears the requests that come to it, and answers them.
+//!
+//! A request stays a connection of the passive endpoint until it is answered; the messages travel over another one, which
+//! the accepting endpoint opens (`data::cm`). Requests are heard when the event queue is read or waited for.
+//!
+//! Semantics: fi_cm(3).
+
+use std::net::Ipv4Addr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use libfabric_sys as fi;
+use scif::{CloseHow, ConnId, Endpoint, Exports, LinkEvent, PortId};
+
+use super::{Unread, handle_of};
+use crate::addr::{self, ADDR_LEN};
+use crate::data::cm::{hear, say};
+use crate::data::wire;
+use crate::entry::{self, Errno};
+use crate::ep::name;
+use crate::eq::{EqShared, Source};
+use crate::fabric::FabricShared;
+use crate::getinfo::OwnedInfo;
+
+/// Requests that wait to be read or answered; more are refused.
+const MOST_CALLS: usize = 4096;
+
+/// A passive endpoint, as its event queue and its unanswered requests see it.
+#[derive(Debug)]
+pub(crate) struct PepShared(Mutex<State>);
+
+#[derive(Debug)]
+struct State {
+    /// Gone once it is closed.
+    fabric: Option<Arc<FabricShared>>,
+    eq: Option<Arc<EqShared>>,
+    /// Stays while requests are unanswered.
+    sock: Option<Endpoint>,
+    listening: bool,
+    calls: Vec<Caller>,
+    info: OwnedInfo,
+    ip: Ipv4Addr,
+    fid: usize,
+    links: Vec<LinkEvent>,
+}
+
+/// Who connected.
+#[derive(Clone, Copy, Debug)]
+struct Caller {
+    conn: ConnId,
+    port: PortId,
+    /// The application was told.
+    told: bool,
+}
+
+/// A connection request that can be answered; refused when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Call {
+    pep: Arc<PepShared>,
+    conn: ConnId,
+    /// The caller's port, and the number of its request.
+    pub(crate) from: PortId,
+    pub(crate) number: u64,
+    /// The passive endpoint's address, which the one that answers goes by.
+    pub(crate) name: [u8; ADDR_LEN],
+    answered: bool,
+}
+
+impl Call {
+    /// Says no, with the application's reasons.
+    pub(crate) fn refuse(mut self, data: &[u8]) {
+        self.answered = true;
+        self.pep.finish(self.conn, wire::CM_REJECT, self.number, data);
+    }
+
+    /// Says that another connection is on its way.
+    pub(crate) fn taken(mut self) {
+        self.answered = true;
+        self.pep.finish(self.conn, wire::CM_TAKEN, self.number, &[]);
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        if !self.answered {
+            self.pep.finish(self.conn, wire::CM_REJECT, self.number, &[]);
+        }
+    }
+}
+
+impl PepShared {
+    pub(super) fn open(
+        fabric: &Arc<FabricShared>,
+        info: OwnedInfo,
+        src: &[u8],
+    ) -> Result<Arc<PepShared>, Errno> {
+        Ok(Arc::new(PepShared(Mutex::new(State {
+            sock: Some(take_port(fabric, src)?),
+            fabric: Some(Arc::clone(fabric)),
+            eq: None,
+            listening: false,
+            calls: Vec::new(),
+            info,
+            ip: name::ip_of(src),
+            fid: 0,
+            links: Vec::new(),
+        }))))
+    }
+
+    /// A panic elsewhere leaves the state whole: every change of it is complete before anything can fail.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells the address by which events name it.
+    pub(super) fn named(&self, fid: usize) {
+        self.lock().fid = fid;
+    }
+
+    pub(super) fn bind(&self, eq: &Arc<EqShared>) -> Result<(), Errno> {
+        let mut state = self.lock();
+        if state.eq.is_some() {
+            return Err(fi::FI_EINVAL);
+        }
+        state.eq = Some(Arc::clone(eq));
+        Ok(())
+    }
+
+    pub(super) fn set_name(&self, name: &[u8]) -> Result<(), Errno> {
+        let name = name.first_chunk::<ADDR_LEN>().ok_or(fi::FI_EINVAL)?;
+        let mut state = self.lock();
+        if state.listening {
+            return Err(fi::FI_EOPBADSTATE);
+        }
+        let fabric = state.fabric.clone().ok_or(fi::FI_EOPBADSTATE)?;
+        let wanted = name::wanted(&fabric, name)?;
+        if state.sock.as_ref().is_none_or(|sock| sock.id() != wanted) {
+            state.sock = Some(take_port(&fabric, name)?);
+        }
+        state.ip = name::ip_of(name);
+        Ok(())
+    }
+
+    pub(super) fn name(&self) -> Result<[u8; ADDR_LEN], Errno> {
+        self.lock().name()
+    }
+
+    pub(super) fn listen(self: &Arc<PepShared>) -> Result<(), Errno> {
+        let mut state = self.lock();
+        let eq = state.eq.clone().ok_or(fi::FI_ENOEQ)?;
+        if state.listening {
+            return Ok(());
+        }
+        let sock = state.sock.as_mut().ok_or(fi::FI_EOPBADSTATE)?;
+        // Nobody polls its rings: whoever writes there later wakes who waits.
+        sock.arm();
+        let source: Weak<PepShared> = Arc::downgrade(self);
+        eq.attach(source, sock.wait_fd())?;
+        state.listening = true;
+        Ok(())
+    }
+
+    /// Gives its port up, for an active endpoint that shall have it.
+    pub(crate) fn give_port(&self) -> Result<[u8; ADDR_LEN], Errno> {
+        let mut state = self.lock();
+        if state.listening {
+            return Err(fi::FI_EOPBADSTATE);
+        }
+        let name = state.name()?;
+        state.sock = None;
+        Ok(name)
+    }
+
+    pub(super) fn close(&self) {
+        let (eq, fid) = {
+            let mut state = self.lock();
+            state.listening = false;
+            let State { sock, calls, eq, .. } = &mut *state;
+            if let Some(sock) = sock {
+                if let Some(eq) = eq {
+                    eq.detach(sock.wait_fd());
+                }
+                for call in calls.extract_if(.., |call| !call.told) {
+                    sock.close_conn(call.conn, CloseHow::Orderly);
+                }
+            }
+            state.fabric = None;
+            state.leave();
+            (state.eq.take(), state.fid)
+        };
+        // What nobody read is refused now, which takes the lock.
+        if let Some(eq) = eq {
+            eq.purge_fid(fid);
+        }
+    }
+
+    /// Ends a request: says `kind` to the caller, whom nobody else answers.
+    fn finish(&self, conn: ConnId, kind: u8, number: u64, data: &[u8]) {
+        let mut state = self.lock();
+        if let Some(sock) = &mut state.sock {
+            if let Some(conn) = sock.conn(conn) {
+                say(conn, kind, number, data);
+            }
+            sock.close_conn(conn, CloseHow::Orderly);
+        }
+        state.calls.retain(|call| call.conn != conn);
+        state.leave();
+    }
+
+    /// Makes the call of `conn`, for the application to answer.
+    fn call(self: &Arc<PepShared>, name: [u8; ADDR_LEN], caller: Caller, number: u64) -> Call {
+        Call {
+            pep: Arc::clone(self),
+            conn: caller.conn,
+            from: caller.port,
+            number,
+            name,
+            answered: false,
+        }
+    }
+}
+
+impl State {
+    fn name(&self) -> Result<[u8; ADDR_LEN], Errno> {
+        let id = self.sock.as_ref().ok_or(fi::FI_EOPBADSTATE)?.id();
+        Ok(addr::encode(self.ip, id, self.host()?))
+    }
+
+    fn host(&self) -> Result<u32, Errno> {
+        let fabric = self.fabric.as_ref().ok_or(fi::FI_EOPBADSTATE)?;
+        Ok(fabric.node.host_hash())
+    }
+
+    /// Lets go of the port once it is closed and everybody is answered.
+    fn leave(&mut self) {
+        if self.fabric.is_none() && self.calls.is_empty() {
+            self.sock = None;
+        }
+    }
+
+    /// Accepts, and hears who hung up.
+    fn look_at_links(&mut self) {
+        let Some(sock) = &mut self.sock else { return };
+        sock.poll_links(&mut self.links);
+        for link in self.links.drain(..) {
+            match link {
+                LinkEvent::Accepted(conn, port) if self.calls.len() < MOST_CALLS => {
+                    self.calls.push(Caller {
+                        conn,
+                        port,
+                        told: false,
+                    });
+                }
+                LinkEvent::Accepted(conn, _) => sock.close_conn(conn, CloseHow::Orderly),
+                LinkEvent::Connected(_) => {}
+                LinkEvent::Closed(conn, _) => {
+                    // Whoever is told already finds out when it answers.
+                    sock.close_conn(conn, CloseHow::Orderly);
+                    self.calls.retain(|call| call.conn != conn);
+                }
+            }
+        }
+    }
+
+    /// The next request that was not told yet, with its number and data.
+    fn next_request(&mut self) -> Option<(Caller, u64, Vec<u8>)> {
+        let mut at = 0;
+        while let Some(call) = self.calls.get(at).copied() {
+            let heard = match self.sock.as_mut().and_then(|sock| sock.conn(call.conn)) {
+                Some(conn) if !call.told => hear(conn),
+                _ => {
+                    at += 1;
+                    continue;
+                }
+            };
+            match heard {
+                Ok(None) => at += 1,
+                Ok(Some(said)) if said.kind == wire::CM_REQUEST => {
+                    if let Some(call) = self.calls.get_mut(at) {
+                        call.told = true;
+                    }
+                    return Some((call, said.number, said.data));
+                }
+                Ok(Some(_)) | Err(()) => {
+                    self.calls.remove(at);
+                    if let Some(sock) = &mut self.sock {
+                        sock.close_conn(call.conn, CloseHow::Reset);
+                    }
+                }
+            }
+        }
+        None
+    }
+}
+
+impl Source for PepShared {
+    fn progress(self: Arc<Self>) -> bool {
+        let mut state = self.lock();
+        if !state.listening {
+            return false;
+        }
+        state.look_at_links();
+        while let Some((caller, number, data)) = state.next_request() {
+            let name = state.name();
+            let handle = handle_of(self.call(name.unwrap_or_default(), caller, number));
+            let info = name.and_then(|name| {
+                let peer = addr::encode(Ipv4Addr::LOCALHOST, caller.port, state.host()?);
+                state.info.with_addresses(name, peer, handle).ok_or(fi::FI_ENOMEM)
+            });
+            let (eq, fid) = (state.eq.clone(), state.fid);
+            // A request that cannot be told is refused where it is dropped, which takes the lock.
+            drop(state);
+            let unread = Unread {
+                info: info.ok(),
+                handle,
+            };
+            match eq {
+                Some(eq) if unread.info.is_some() => eq.push_request(fid, unread, &data),
+                _ => drop(unread),
+            }
+            state = self.lock();
+        }
+        false
+    }
+}
+
+/// The port that `src` asks for, any when it asks for none. Nobody reads memory over its connections.
+fn take_port(fabric: &FabricShared, src: &[u8]) -> Result<Endpoint, Errno> {
+    let id = name::wanted(fabric, src)?;
+    Endpoint::bind(&fabric.node, id.port, Exports { keys: None }).map_err(|e| entry::errno(&e))
+}

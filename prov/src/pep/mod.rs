@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#![expect(unsafe_code, reason = "C calls in, with pointers")]
+//! Passive endpoints: the C object that listens for connections, and the handle of a connection request.
+//!
+//! What it hears and answers is in `listen`; how a connected endpoint calls and answers in `data::cm`.
+//!
+//! Mirrors `struct fid_pep` of `rdma/fi_endpoint.h`; fi_cm(3), fi_endpoint(3).
+
+mod listen;
+
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+
+use libfabric_sys as fi;
+use libfabric_sys::{fid, fid_t};
+
+use crate::attr;
+use crate::entry::{self, guard_int, object};
+use crate::eq::Eq;
+use crate::fabric::Fabric;
+use crate::getinfo::OwnedInfo;
+pub(crate) use listen::{Call, PepShared};
+
+/// `struct fid_pep`.
+#[repr(C)]
+pub(crate) struct Pep {
+    fid: fi::fid_pep,
+    pub(crate) shared: Arc<PepShared>,
+}
+
+// SAFETY: repr(C) with a fid_pep first; FI_CLASS_PEP is in Pep objects only. Behind the head is an Arc of a Sync type.
+unsafe impl entry::Object for Pep {
+    const FCLASS: usize = fi::FI_CLASS_PEP;
+}
+
+/// What `fi_info::handle` of a connection request points to.
+#[repr(C)]
+pub(crate) struct ConnReq {
+    fid: fid,
+    pub(crate) call: Call,
+}
+
+// SAFETY: repr(C) with a fid first; FI_CLASS_CONNREQ is in ConnReq objects only. A call is Sync.
+unsafe impl entry::Object for ConnReq {
+    const FCLASS: usize = fi::FI_CLASS_CONNREQ;
+}
+
+static FID_OPS: fi::fi_ops = fi::fi_ops {
+    close,
+    bind,
+    control,
+    ..fi::FI_OPS_NOSYS
+};
+static REQUEST_OPS: fi::fi_ops = fi::FI_OPS_NOSYS;
+static EP_OPS: fi::fi_ops_ep = fi::fi_ops_ep {
+    getopt,
+    setopt,
+    ..fi::FI_OPS_EP_NOSYS
+};
+static CM_OPS: fi::fi_ops_cm = fi::fi_ops_cm {
+    setname,
+    getname,
+    listen,
+    reject,
+    ..fi::FI_OPS_CM_NOSYS
+};
+
+/// `int fi_passive_ep(struct fid_fabric *, struct fi_info *, struct fid_pep **, void *context)`
+///
+/// # Errors
+/// `-FI_EINVAL` for an info that is incomplete or not of a connected endpoint, `-FI_EADDRINUSE` when the port of the source
+/// address is taken, `-FI_EADDRNOTAVAIL` when it is another host's.
+pub(crate) unsafe extern "C" fn open(
+    fabric: *mut fi::fid_fabric,
+    info: *mut fi::fi_info,
+    pep: *mut *mut fi::fid_pep,
+    context: *mut c_void,
+) -> c_int {
+    guard_int(|| {
+        // SAFETY: a live fabric, by the contract of fi_passive_ep.
+        let fabric = unsafe { object::<Fabric, _>(fabric) }?;
+        // SAFETY: null, or an info that stays unchanged during the call.
+        let (of, copy) = (unsafe { info.as_ref() }.ok_or(fi::FI_EINVAL)?, unsafe {
+            OwnedInfo::copy(info)
+        });
+        // SAFETY: null or the attributes of an info.
+        let ep_attr = unsafe { of.ep_attr.as_ref() }.ok_or(fi::FI_EINVAL)?;
+        let len = if of.src_addr.is_null() { 0 } else { of.src_addrlen };
+        // SAFETY: an address of that length, or none.
+        let src = unsafe { entry::slice(of.src_addr.cast_const().cast::<u8>(), len) }?;
+        if pep.is_null() || ep_attr.type_ != fi::FI_EP_MSG {
+            return Err(fi::FI_EINVAL);
+        }
+        let copy = copy.ok_or(fi::FI_EINVAL)?;
+        let new = Box::new(Pep {
+            fid: fi::fid_pep {
+                fid: fid {
+                    fclass: fi::FI_CLASS_PEP,
+                    context,
+                    ops: &raw const FID_OPS,
+                },
+                ops: &raw const EP_OPS,
+                cm: &raw const CM_OPS,
+            },
+            shared: PepShared::open(fabric.shared(), copy, src)?,
+        });
+        new.shared.named((&raw const *new).expose_provenance());
+        // SAFETY: not null; room for the new object.
+        unsafe { entry::put(pep, entry::give(new)) }
+    })
+}
+
+/// `int fi_close(struct fid *pep)`
+///
+/// Requests that were read and not answered can be answered still.
+unsafe extern "C" fn close(fid: *mut fid) -> c_int {
+    guard_int(|| {
+        // SAFETY: C passes a passive endpoint that it does not use any more; `open` gave it.
+        let pep = unsafe { entry::take::<Pep, _>(fid) }?;
+        pep.shared.close();
+        Ok(())
+    })
+}
+
+/// `int fi_pep_bind(struct fid_pep *pep, struct fid *bfid, uint64_t flags)`
+///
+/// # Errors
+/// `-FI_EINVAL` for anything but an event queue or a second one, `-FI_EBADFLAGS` for any flag.
+unsafe extern "C" fn bind(fid: *mut fid, bfid: *mut fid, flags: u64) -> c_int {
+    guard_int(|| {
+        // SAFETY: C passes an open passive endpoint.
+        let pep = unsafe { object::<Pep, _>(fid) }?;
+        // SAFETY: C passes null or an open object; other classes are refused.
+        let eq = unsafe { object::<Eq, _>(bfid) }?;
+        if flags != 0 {
+            return Err(fi::FI_EBADFLAGS);
+        }
+        pep.shared.bind(eq.shared())
+    })
+}
+
+/// `int fi_control(struct fid *pep, int command, void *arg)`
+///
+/// The backlog is as long as the transport's: it can be asked for, and is not bounded by it.
+///
+/// # Errors
+/// `-FI_EINVAL` for a backlog that is no number of connections, `-FI_ENOSYS` for other commands.
+unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) -> c_int {
+    guard_int(|| {
+        // SAFETY: C passes an open passive endpoint.
+        unsafe { object::<Pep, _>(fid) }?;
+        match command {
+            fi::FI_BACKLOG => {
+                // SAFETY: null or an int, by the contract of this command.
+                let backlog = unsafe { arg.cast::<c_int>().as_ref() }.ok_or(fi::FI_EINVAL)?;
+                if *backlog < 0 {
+                    return Err(fi::FI_EINVAL);
+                }
+                Ok(())
+            }
+            _ => Err(fi::FI_ENOSYS),
+        }
+    })
+}
+
+/// `int fi_getopt(struct fid *pep, int level, int optname, void *optval, size_t *optlen)`
+///
+/// # Errors
+/// `-FI_ENOPROTOOPT` for all but `FI_OPT_CM_DATA_SIZE`, `-FI_ETOOSMALL` when its value does not fit.
+unsafe extern "C" fn getopt(
+    fid: fid_t,
+    level: c_int,
+    optname: c_int,
+    optval: *mut c_void,
+    optlen: *mut usize,
+) -> c_int {
+    guard_int(|| {
+        // SAFETY: C passes an open passive endpoint.
+        unsafe { object::<Pep, _>(fid) }?;
+        if level != fi::FI_OPT_ENDPOINT || optname != fi::FI_OPT_CM_DATA_SIZE {
+            return Err(fi::FI_ENOPROTOOPT);
+        }
+        // SAFETY: null, or the caller's buffer and its length.
+        unsafe { entry::put_option(attr::CM_DATA_SIZE, optval, optlen) }
+    })
+}
+
+/// `int fi_setopt(struct fid *pep, int level, int optname, const void *optval, size_t optlen)`
+///
+/// # Errors
+/// `-FI_ENOPROTOOPT`: a passive endpoint has nothing to set.
+unsafe extern "C" fn setopt(
+    fid: fid_t,
+    _level: c_int,
+    _optname: c_int,
+    _optval: *const c_void,
+    _optlen: usize,
+) -> c_int {
+    guard_int(|| {
+        // SAFETY: C passes an open passive endpoint.
+        unsafe { object::<Pep, _>(fid) }?;
+        Err::<(), _>(fi::FI_ENOPROTOOPT)
+    })
+}
+
+/// `int fi_setname(fid_t pep, void *addr, size_t addrlen)`
+///
+/// # Errors
+/// `-FI_EINVAL` for bytes that are no address, `-FI_EADDRNOTAVAIL` for one of another host, `-FI_EADDRINUSE` for one that
+/// is taken, `-FI_EOPBADSTATE` once it listens.
+unsafe extern "C" fn setname(fid: fid_t, addr: *mut c_void, addrlen: usize) -> c_int {
+    guard_int(|| {
+        // SAFETY: C passes an open passive endpoint.
+        let pep = unsafe { object::<Pep, _>(fid) }?;
+        // SAFETY: null or an address of that length.
+        let addr = unsafe { entry::slice(addr.cast_const().cast::<u8>(), addrlen) }?;
+        pep.shared.set_name(addr)
+    })
+}
+
+/// `int fi_getname(fid_t pep, void *addr, size_t *addrlen)`
+///
+/// # Errors
+/// `-FI_ETOOSMALL` when the address does not fit; `*addrlen` is its length all the same.
+unsafe extern "C" fn getname(fid: fid_t, addr: *mut c_void, addrlen: *mut usize) -> c_int {
+    guard_int(|| {
+        // SAFETY: C passes an open passive endpoint.
+        let pep = unsafe { object::<Pep, _>(fid) }?;
+        let name = pep.shared.name()?;
+        // SAFETY: null, or the caller's buffer and its length.
+        unsafe { entry::put_name(&name, addr, addrlen) }
+    })
+}
+
+/// `int fi_listen(struct fid_pep *pep)`
+///
+/// # Errors
+/// `-FI_ENOEQ` without an event queue.
+unsafe extern "C" fn listen(pep: *mut fi::fid_pep) -> c_int {
+    guard_int(|| {
+        // SAFETY: C passes an open passive endpoint.
+        let pep = unsafe { object::<Pep, _>(pep) }?;
+        pep.shared.listen()
+    })
+}
+
+/// `int fi_reject(struct fid_pep *pep, fid_t handle, const void *param, size_t paramlen)`
+///
+/// The handle is gone afterwards.
+///
+/// # Errors
+/// `-FI_EINVAL` for a handle that is no connection request's, or too much data.
+unsafe extern "C" fn reject(
+    pep: *mut fi::fid_pep,
+    handle: fid_t,
+    param: *const c_void,
+    paramlen: usize,
+) -> c_int {
+    guard_int(|| {
+        // SAFETY: C passes an open passive endpoint.
+        unsafe { object::<Pep, _>(pep) }?;
+        // SAFETY: null or data of that length.
+        let data = unsafe { entry::slice(param.cast::<u8>(), paramlen) }?;
+        if data.len() > attr::CM_DATA_SIZE {
+            return Err(fi::FI_EINVAL);
+        }
+        // SAFETY: null, or the handle of a request that C does not use any more.
+        let request = unsafe { entry::take::<ConnReq, _>(handle) }?;
+        request.call.refuse(data);
+        Ok(())
+    })
+}
+
+/// Makes the handle of a request, which C passes to `fi_reject` or, in the info, to `fi_endpoint`.
+fn handle_of(call: Call) -> usize {
+    let request = Box::new(ConnReq {
+        fid: fid {
+            fclass: fi::FI_CLASS_CONNREQ,
+            context: std::ptr::null_mut(),
+            ops: &raw const REQUEST_OPS,
+        },
+        call,
+    });
+    entry::give::<ConnReq, fid>(request).expose_provenance()
+}
+
+/// Takes back a handle that C never saw.
+fn forget_handle(handle: usize) {
+    // SAFETY: made by `handle_of`; C never saw it, so nobody else uses it.
+    drop(unsafe { entry::take::<ConnReq, fid>(std::ptr::with_exposed_provenance_mut(handle)) });
+}
+
+/// A connection request that waits in an event queue: refused if it goes unread.
+#[derive(Debug)]
+pub(crate) struct Unread {
+    info: Option<OwnedInfo>,
+    handle: usize,
+}
+
+impl Unread {
+    /// Address of the info that tells the application of it.
+    pub(crate) fn info(&self) -> usize {
+        self.info.as_ref().map_or(0, OwnedInfo::addr)
+    }
+
+    /// The application has it now.
+    pub(crate) fn give(mut self) {
+        if let Some(info) = self.info.take() {
+            info.give();
+            self.handle = 0;
+        }
+    }
+}
+
+impl Drop for Unread {
+    fn drop(&mut self) {
+        if self.handle != 0 {
+            forget_handle(self.handle);
+        }
+    }
+}

@@ -31,6 +31,7 @@ mod pep;
 mod resolve;
 mod rma;
 mod slab;
+mod srx;
 mod tagged;
 mod wait;
 

@@ -12,16 +12,25 @@ use std::ffi::c_void;
 use libfabric_sys as fi;
 use libfabric_sys::{fi_addr_t, fi_msg_tagged, fid_ep, iovec};
 
+/// Those of a shared receive context.
+pub(crate) static SRX_OPS: fi::fi_ops_tagged = fi::fi_ops_tagged {
+    recv: recv::<Srx>,
+    recvv: recvv::<Srx>,
+    recvmsg: recvmsg::<Srx>,
+    ..fi::FI_OPS_TAGGED_NOSYS
+};
+
 use crate::data::{RecvArgs, SendArgs};
 use crate::entry::{guard, object};
 use crate::ep::Ep;
-use crate::ep::post::{Buffers, buffer};
+use crate::ep::post::{Buffers, Receiver, buffer};
+use crate::srx::Srx;
 
 pub(crate) static OPS: fi::fi_ops_tagged = fi::fi_ops_tagged {
     size: size_of::<fi::fi_ops_tagged>(),
-    recv,
-    recvv,
-    recvmsg,
+    recv: recv::<Ep>,
+    recvv: recvv::<Ep>,
+    recvmsg: recvmsg::<Ep>,
     send,
     sendv,
     sendmsg,
@@ -32,7 +41,7 @@ pub(crate) static OPS: fi::fi_ops_tagged = fi::fi_ops_tagged {
 
 /// `ssize_t fi_trecv(struct fid_ep *ep, void *buf, size_t len, void *desc, fi_addr_t src_addr, uint64_t tag,
 /// uint64_t ignore, void *context)`
-unsafe extern "C" fn recv(
+unsafe extern "C" fn recv<R: Receiver>(
     ep: *mut fid_ep,
     buf: *mut c_void,
     len: usize,
@@ -43,8 +52,8 @@ unsafe extern "C" fn recv(
     context: *mut c_void,
 ) -> isize {
     guard(|| {
-        // SAFETY: C passes an open endpoint.
-        let ep = unsafe { object::<Ep, _>(ep) }?;
+        // SAFETY: C passes an open endpoint or context.
+        let ep = unsafe { object::<R, _>(ep) }?;
         // SAFETY: the buffer is the operation's until it completes.
         let buf = unsafe { buffer(buf, len) }?;
         let flags = ep.rx_flags() & !fi::FI_MULTI_RECV;
@@ -60,7 +69,7 @@ unsafe extern "C" fn recv(
 
 /// `ssize_t fi_trecvv(struct fid_ep *ep, const struct iovec *iov, void **desc, size_t count, fi_addr_t src_addr,
 /// uint64_t tag, uint64_t ignore, void *context)`
-unsafe extern "C" fn recvv(
+unsafe extern "C" fn recvv<R: Receiver>(
     ep: *mut fid_ep,
     iov: *const iovec,
     _desc: *mut *mut c_void,
@@ -71,8 +80,8 @@ unsafe extern "C" fn recvv(
     context: *mut c_void,
 ) -> isize {
     guard(|| {
-        // SAFETY: C passes an open endpoint.
-        let ep = unsafe { object::<Ep, _>(ep) }?;
+        // SAFETY: C passes an open endpoint or context.
+        let ep = unsafe { object::<R, _>(ep) }?;
         // SAFETY: the buffers are the operation's until it completes.
         let iov = unsafe { Buffers::from_iovec(iov, count) }?;
         let flags = ep.rx_flags() & !fi::FI_MULTI_RECV;
@@ -92,10 +101,10 @@ unsafe extern "C" fn recvv(
 ///
 /// # Errors
 /// `-FI_EBADFLAGS` for unknown or contradicting flags, `-FI_EINVAL` for `FI_CLAIM` without a context.
-unsafe extern "C" fn recvmsg(ep: *mut fid_ep, msg: *const fi_msg_tagged, flags: u64) -> isize {
+unsafe extern "C" fn recvmsg<R: Receiver>(ep: *mut fid_ep, msg: *const fi_msg_tagged, flags: u64) -> isize {
     guard(|| {
-        // SAFETY: C passes an open endpoint.
-        let ep = unsafe { object::<Ep, _>(ep) }?;
+        // SAFETY: C passes an open endpoint or context.
+        let ep = unsafe { object::<R, _>(ep) }?;
         // SAFETY: null or a message of the caller's.
         let msg = unsafe { msg.as_ref() }.ok_or(fi::FI_EINVAL)?;
         let flags = ep.rx_msg_flags(flags)?;

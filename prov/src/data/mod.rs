@@ -8,6 +8,7 @@
 //! * `cm`: the one connection of a connected endpoint
 //! * `tx`: messages out, and operations that wait for room
 //! * `rx`, `matching`, `peek`: messages in, and the receives they meet
+//! * `shared`: receives that several endpoints draw from
 //! * `rendezvous`, `streams`: large messages, copied once, by either side or both, or through the ring
 //! * `rma`, `atomic`, `atomic_here`: one-sided operations, as initiator and as target
 //! * `own`: what an endpoint sends to itself
@@ -29,6 +30,7 @@ mod quick;
 mod rendezvous;
 mod rma;
 mod rx;
+pub(crate) mod shared;
 mod stats;
 mod streams;
 #[cfg(test)]
@@ -88,6 +90,10 @@ pub(crate) struct EpConfig {
     pub source: bool,
     /// Honour source addresses of receives (`FI_DIRECTED_RECV`).
     pub directed: bool,
+    /// `FI_COMPLETION` when every receive completes, because the queue was not bound selectively; else 0.
+    pub rx_always: u64,
+    /// The shared receive context it draws from.
+    pub srx: Option<u32>,
     /// Has one peer, by connection (`FI_EP_MSG`).
     pub connected: bool,
 }
@@ -162,6 +168,7 @@ pub(crate) struct Env<'a> {
     pub cntrs: &'a mut Slab<CntrState>,
     pub avs: &'a Slab<AvState>,
     pub mrs: &'a mut MrTable,
+    pub srxs: &'a mut Slab<shared::SrxState>,
 }
 
 /// A connection whose ring is looked at in every poll.
@@ -281,6 +288,7 @@ fn split(st: &mut DomainState, ep: u32) -> Result<(&mut EpState, Env<'_>), Errno
         cntrs,
         avs,
         mrs,
+        srxs,
         ..
     } = st;
     let e = eps.get_mut(ep).ok_or(fi::FI_EINVAL)?;
@@ -288,7 +296,14 @@ fn split(st: &mut DomainState, ep: u32) -> Result<(&mut EpState, Env<'_>), Errno
     if !e.enabled || e.sock.forked() {
         return Err(fi::FI_EOPBADSTATE);
     }
-    Ok((e, Env { cqs, cntrs, avs, mrs }))
+    let env = Env {
+        cqs,
+        cntrs,
+        avs,
+        mrs,
+        srxs,
+    };
+    Ok((e, env))
 }
 
 /// Nothing is ever mapped in the lowest page (`vm.mmap_min_addr`).

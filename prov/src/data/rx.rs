@@ -203,7 +203,9 @@ impl EpState {
         len: usize,
     ) -> Option<Target> {
         loop {
-            let at = self.queue(tagged).match_arrival(peer, tag)?;
+            let Some(at) = self.queue(tagged).match_arrival(peer, tag) else {
+                return self.take_shared(env, tagged, peer, tag);
+            };
             let multi = self.queue(tagged).posted.get_mut(at)?.multi;
             let Some(multi) = multi else {
                 let posted = self.queue(tagged).posted.remove(at)?;

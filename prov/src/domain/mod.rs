@@ -22,6 +22,7 @@ use crate::atomic_ops;
 use crate::av::{self, AvState};
 use crate::cntr::{self, CntrState};
 use crate::cq::{self, CqState};
+use crate::data::shared::SrxState;
 use crate::data::{self, EpState};
 use crate::entry::{self, Errno};
 use crate::ep;
@@ -29,6 +30,7 @@ use crate::eq::{Eq, EqShared};
 use crate::fabric::FabricShared;
 use crate::mr::{self, MrTable};
 use crate::slab::Slab;
+use crate::srx;
 use crate::wait::{self, Arms, Target};
 
 use auto::AutoProgress;
@@ -40,6 +42,9 @@ pub(crate) struct DomainState {
     pub(crate) cntrs: Slab<CntrState>,
     pub(crate) avs: Slab<AvState>,
     pub(crate) mrs: MrTable,
+    pub(crate) srxs: Slab<SrxState>,
+    /// Shared transmit contexts that are open.
+    pub(crate) stxs: usize,
     pub(crate) arms: Arms,
     /// How often the application progressed: the progress thread stays away while this moves.
     pub(crate) polls: u64,
@@ -59,6 +64,8 @@ impl DomainState {
             cntrs: Slab::new(),
             avs: Slab::new(),
             mrs,
+            srxs: Slab::new(),
+            stxs: 0,
             arms: Arms::default(),
             polls: 0,
             auto_armed: Vec::new(),
@@ -111,6 +118,8 @@ static OPS: fi::fi_ops_domain = fi::fi_ops_domain {
     cq_open: cq::open,
     endpoint: ep::open,
     cntr_open: cntr::open,
+    stx_ctx: srx::open_stx,
+    srx_ctx: srx::open_srx,
     query_atomic,
     endpoint2,
     ..fi::FI_OPS_DOMAIN_NOSYS
@@ -286,7 +295,8 @@ impl DomainShared {
     fn retire(&self) -> Result<(), Errno> {
         {
             let st = self.gate.lock();
-            let objects = st.eps.len() + st.cqs.len() + st.cntrs.len() + st.avs.len() + st.mrs.len();
+            let queues = st.cqs.len() + st.cntrs.len() + st.srxs.len() + st.stxs;
+            let objects = queues + st.eps.len() + st.avs.len() + st.mrs.len();
             if objects != 0 {
                 return Err(fi::FI_EBUSY);
             }
@@ -368,6 +378,9 @@ impl DomainShared {
         wait::forget_ep(st, ep);
         if let Some(av) = av.and_then(|av| st.avs.get_mut(av)) {
             av.endpoints = av.endpoints.saturating_sub(1);
+        }
+        for (_, srx) in st.srxs.iter_mut() {
+            srx.eps.retain(|bound| *bound != ep);
         }
         data::close(st, ep);
     }

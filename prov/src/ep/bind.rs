@@ -17,6 +17,7 @@ use crate::data::EpConfig;
 use crate::domain::{DomainShared, DomainState};
 use crate::entry::{Errno, class_of, object};
 use crate::eq::Eq;
+use crate::srx::{Srx, Stx};
 
 const CQ_FLAGS: u64 = fi::FI_TRANSMIT | fi::FI_RECV | fi::FI_SELECTIVE_COMPLETION;
 const CNTR_FLAGS: u64 =
@@ -46,8 +47,42 @@ impl Core {
             fi::FI_CLASS_AV => self.bind_av(unsafe { object::<Av, _>(bfid) }?, flags),
             // SAFETY: an open object, by the caller's contract.
             fi::FI_CLASS_EQ => self.bind_eq(unsafe { object::<Eq, _>(bfid) }?, flags, owner),
+            // SAFETY: an open object, by the caller's contract.
+            fi::FI_CLASS_SRX_CTX => self.bind_srx(unsafe { object::<Srx, _>(bfid) }?, flags),
+            // SAFETY: an open object, by the caller's contract.
+            fi::FI_CLASS_STX_CTX => self.bind_stx(unsafe { object::<Stx, _>(bfid) }?, flags),
             _ => Err(fi::FI_EINVAL),
         }
+    }
+
+    fn bind_srx(&self, srx: &Srx, flags: u64) -> Result<(), Errno> {
+        if flags != 0 {
+            return Err(fi::FI_EBADFLAGS);
+        }
+        self.while_disabled(srx.domain(), |st, idx| {
+            let place = &mut config(st, idx)?.srx;
+            if place.is_some() {
+                return Err(fi::FI_EINVAL);
+            }
+            *place = Some(srx.index());
+            let state = st.srxs.get_mut(srx.index()).ok_or(fi::FI_EINVAL)?;
+            state.eps.push(idx);
+            Ok(())
+        })
+    }
+
+    fn bind_stx(&self, stx: &Stx, flags: u64) -> Result<(), Errno> {
+        if flags != 0 {
+            return Err(fi::FI_EBADFLAGS);
+        }
+        self.while_disabled(&stx.shared.dom, |_, _| {
+            let mut place = self.stx();
+            if place.is_some() {
+                return Err(fi::FI_EINVAL);
+            }
+            *place = Some(Arc::clone(&stx.shared));
+            Ok(())
+        })
     }
 
     fn bind_cq(&self, cq: &Cq, flags: u64) -> Result<(), Errno> {
@@ -75,6 +110,7 @@ impl Core {
             }
             if rx {
                 cfg.rx_cq = Some(cq.index());
+                cfg.rx_always = always;
                 self.rx_always.set_relaxed(always);
             }
             Ok(())
@@ -182,6 +218,9 @@ impl Core {
         }
         for cntr in counters(&mut cfg).filter_map(|(_, place)| *place) {
             self.dom.bind_cntr(st, idx, cntr)?;
+        }
+        if let Some(srx) = cfg.srx.and_then(|srx| st.srxs.get_mut(srx)) {
+            srx.eps.push(idx);
         }
         let was = st.eps.get_mut(old).ok_or(fi::FI_EINVAL)?;
         let (eq, fid, context) = (was.eq.take(), was.fid, was.context);

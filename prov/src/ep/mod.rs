@@ -36,6 +36,7 @@ use crate::data::{self, EpConfig, EpState};
 use crate::domain::{Domain, DomainShared};
 use crate::entry::{self, Errno, Object, guard, guard_int, object};
 use crate::pep::Call;
+use crate::srx::StxShared;
 use post::{RX_OP_FLAGS, TX_OP_FLAGS};
 
 /// What an endpoint and its aliases share.
@@ -56,6 +57,8 @@ struct Core {
     limits: opt::Limits,
     /// The connection request that a connected endpoint was opened for, until it is answered.
     request: Mutex<Option<Call>>,
+    /// The shared transmit context it is bound to.
+    stx: Mutex<Option<Arc<StxShared>>>,
     /// The address of an endpoint that answers: the passive one's.
     answers_as: Option<[u8; ADDR_LEN]>,
 }
@@ -298,7 +301,9 @@ pub(crate) unsafe extern "C" fn open(
         };
         // SAFETY: an address of that length, or none.
         let src = unsafe { entry::slice(info.src_addr.cast_const().cast::<u8>(), src_len) }?;
-        if ep.is_null() || ep_attr.tx_ctx_cnt > 1 || ep_attr.rx_ctx_cnt > 1 {
+        // One of its own, or a shared one.
+        let contexts = |count: usize| count > 1 && count != fi::FI_SHARED_CONTEXT;
+        if ep.is_null() || contexts(ep_attr.tx_ctx_cnt) || contexts(ep_attr.rx_ctx_cnt) {
             return Err(fi::FI_EINVAL);
         }
         let (origin, src) = match ep_attr.type_ {
@@ -371,6 +376,7 @@ impl Ep {
             rx_always: Count::new(0),
             handles: Count::new(1),
             limits: opt::Limits::new(inject_size),
+            stx: Mutex::new(None),
             answers_as: match &origin {
                 Some(cm::Origin::Request(call)) => Some(call.name),
                 Some(cm::Origin::Active | cm::Origin::Port(_)) | None => None,
@@ -490,6 +496,12 @@ impl Core {
         self.dom.close_ep(self.idx(), av);
         // Unanswered, it is refused.
         drop(self.request().take());
+        drop(self.stx().take());
+    }
+
+    /// The shared transmit context it is bound to.
+    fn stx(&self) -> MutexGuard<'_, Option<Arc<StxShared>>> {
+        self.stx.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The connection request this endpoint was opened for.

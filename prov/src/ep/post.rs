@@ -16,7 +16,7 @@ use scif_ring::{Mem, total_len};
 use super::Ep;
 use crate::attr::{IOV_LIMIT, RMA_IOV_LIMIT};
 use crate::data::{self, AtomicArgs, RecvArgs, RmaArgs, RmaIov, SendArgs};
-use crate::entry::{self, Errno};
+use crate::entry::{self, Errno, Object};
 
 /// When an operation counts as complete.
 const LEVELS: u64 = fi::FI_INJECT_COMPLETE | fi::FI_TRANSMIT_COMPLETE | fi::FI_DELIVERY_COMPLETE;
@@ -34,7 +34,7 @@ const CLASSES: u64 = fi::FI_MSG
 /// What a transmit attribute or `FI_SETOPSFLAG` may hold.
 pub(super) const TX_OP_FLAGS: u64 = LEVELS | fi::FI_COMPLETION | fi::FI_INJECT | fi::FI_FENCE | fi::FI_MORE;
 /// What a receive attribute or `FI_SETOPSFLAG` may hold.
-pub(super) const RX_OP_FLAGS: u64 = LEVELS | fi::FI_COMPLETION | fi::FI_MULTI_RECV | fi::FI_MORE;
+pub(crate) const RX_OP_FLAGS: u64 = LEVELS | fi::FI_COMPLETION | fi::FI_MULTI_RECV | fi::FI_MORE;
 /// What the transmitting `*msg` calls take beside [`CLASSES`].
 const TX_MSG_FLAGS: u64 = TX_OP_FLAGS | fi::FI_REMOTE_CQ_DATA | fi::FI_PRIORITY;
 /// What the receiving `*msg` calls take beside [`CLASSES`].
@@ -214,6 +214,62 @@ pub(crate) unsafe fn buffer(buf: *const std::ffi::c_void, len: usize) -> Result<
     Ok(unsafe { Mem::new(buf.cast_mut().cast(), len) })
 }
 
+/// What receives are posted to: an endpoint, or a context that endpoints share.
+pub(crate) trait Receiver: Object {
+    /// Flags of plain receive calls.
+    fn rx_flags(&self) -> u64;
+
+    /// Flags of every receive.
+    fn rx_always(&self) -> u64;
+
+    /// Flags of a receive call that was given `flags`.
+    ///
+    /// # Errors
+    ///
+    /// `FI_EBADFLAGS` for flags that do not belong to such a call or contradict each other.
+    #[inline]
+    fn rx_msg_flags(&self, flags: u64) -> Result<u64, Errno> {
+        let probe = flags & (fi::FI_PEEK | fi::FI_CLAIM) != 0;
+        let alone = flags & fi::FI_DISCARD != 0 && !probe;
+        let both = flags & fi::FI_MULTI_RECV != 0 && probe;
+        if flags & !(RX_MSG_FLAGS | CLASSES) != 0 || alone || both {
+            return Err(fi::FI_EBADFLAGS);
+        }
+        Ok((flags & RX_MSG_FLAGS) | self.rx_always())
+    }
+
+    /// Posts a receive, or a request to look for, claim or drop a message.
+    ///
+    /// # Errors
+    ///
+    /// `FI_EINVAL` for a claim without a context or a multi-receive buffer in pieces, and those of the data path.
+    fn recv(&self, args: &RecvArgs<'_>) -> Result<isize, Errno>;
+}
+
+impl Receiver for Ep {
+    #[inline]
+    fn rx_flags(&self) -> u64 {
+        self.rx_op_flags.get_relaxed() | self.core.rx_always.get_relaxed()
+    }
+
+    #[inline]
+    fn rx_always(&self) -> u64 {
+        self.core.rx_always.get_relaxed()
+    }
+
+    #[inline(always)]
+    fn recv(&self, args: &RecvArgs<'_>) -> Result<isize, Errno> {
+        entry::made_here(self.core.maker)?;
+        let nameless = args.flags & fi::FI_CLAIM != 0 && args.context == 0;
+        let scattered = args.flags & fi::FI_MULTI_RECV != 0 && args.iov.len() != 1;
+        if nameless || scattered {
+            return Err(fi::FI_EINVAL);
+        }
+        data::recv(&mut self.core.dom.gate.lock(), self.core.idx(), args)?;
+        Ok(0)
+    }
+}
+
 impl Ep {
     /// Flags of plain transmit calls.
     #[inline]
@@ -225,12 +281,6 @@ impl Ep {
     #[inline]
     pub(crate) fn read_flags(&self) -> u64 {
         self.tx_flags() & !fi::FI_INJECT
-    }
-
-    /// Flags of plain receive calls.
-    #[inline]
-    pub(crate) fn rx_flags(&self) -> u64 {
-        self.rx_op_flags.get_relaxed() | self.core.rx_always.get_relaxed()
     }
 
     /// Flags of inject calls.
@@ -252,22 +302,6 @@ impl Ep {
         Ok((flags & TX_MSG_FLAGS) | self.core.tx_always.get_relaxed())
     }
 
-    /// Flags of a receive call that was given `flags`.
-    ///
-    /// # Errors
-    ///
-    /// `FI_EBADFLAGS` for flags that do not belong to such a call or contradict each other.
-    #[inline]
-    pub(crate) fn rx_msg_flags(&self, flags: u64) -> Result<u64, Errno> {
-        let probe = flags & (fi::FI_PEEK | fi::FI_CLAIM) != 0;
-        let alone = flags & fi::FI_DISCARD != 0 && !probe;
-        let both = flags & fi::FI_MULTI_RECV != 0 && probe;
-        if flags & !(RX_MSG_FLAGS | CLASSES) != 0 || alone || both {
-            return Err(fi::FI_EBADFLAGS);
-        }
-        Ok((flags & RX_MSG_FLAGS) | self.core.rx_always.get_relaxed())
-    }
-
     /// Refuses an injected operation that is larger than was agreed.
     #[inline]
     fn check_inject(&self, flags: u64, iov: &[Mem]) -> Result<(), Errno> {
@@ -287,23 +321,6 @@ impl Ep {
         entry::made_here(self.core.maker)?;
         self.check_inject(args.flags, args.iov)?;
         data::send(&mut self.core.dom.gate.lock(), self.core.idx(), args)?;
-        Ok(0)
-    }
-
-    /// Posts a receive, or a request to look for, claim or drop a message.
-    ///
-    /// # Errors
-    ///
-    /// `FI_EINVAL` for a claim without a context or a multi-receive buffer in pieces, and those of the data path.
-    #[inline(always)]
-    pub(crate) fn recv(&self, args: &RecvArgs<'_>) -> Result<isize, Errno> {
-        entry::made_here(self.core.maker)?;
-        let nameless = args.flags & fi::FI_CLAIM != 0 && args.context == 0;
-        let scattered = args.flags & fi::FI_MULTI_RECV != 0 && args.iov.len() != 1;
-        if nameless || scattered {
-            return Err(fi::FI_EINVAL);
-        }
-        data::recv(&mut self.core.dom.gate.lock(), self.core.idx(), args)?;
         Ok(0)
     }
 

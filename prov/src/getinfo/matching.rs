@@ -7,8 +7,9 @@ use std::ffi::CStr;
 
 use libfabric_sys::{
     FI_AV_TABLE, FI_FORMAT_UNSPEC, FI_MR_BASIC, FI_MR_PROV_KEY, FI_MR_SCALABLE, FI_MR_VIRT_ADDR,
-    FI_PROGRESS_CONTROL_UNIFIED, FI_RM_ENABLED, FI_SOCKADDR, FI_SOCKADDR_IN, FI_SOCKADDR_IP,
-    FI_THREAD_ENDPOINT, fi_domain_attr, fi_ep_attr, fi_fabric_attr, fi_rx_attr, fi_tx_attr, fi_version,
+    FI_PROGRESS_CONTROL_UNIFIED, FI_RM_ENABLED, FI_SHARED_CONTEXT, FI_SOCKADDR, FI_SOCKADDR_IN,
+    FI_SOCKADDR_IP, FI_THREAD_ENDPOINT, fi_domain_attr, fi_ep_attr, fi_fabric_attr, fi_rx_attr, fi_tx_attr,
+    fi_version,
 };
 
 use super::hints::Hints;
@@ -116,10 +117,10 @@ fn ep_attr(hint: &fi_ep_attr, offer: &Offer) -> Result<(), Miss> {
         "protocol version",
     )?;
     fits(hint.max_msg_size <= offer.max_msg_size, "message size")?;
-    // More than one context, and shared ones (the largest number there is), are not offered. Ordered sizes and tag
-    // formats need no look: all are.
-    fits(hint.tx_ctx_cnt <= 1, "transmit contexts")?;
-    fits(hint.rx_ctx_cnt <= 1, "receive contexts")?;
+    // Ordered sizes and tag formats need no look: all are.
+    let contexts = |count: usize| count <= 1 || count == FI_SHARED_CONTEXT;
+    fits(contexts(hint.tx_ctx_cnt), "transmit contexts")?;
+    fits(contexts(hint.rx_ctx_cnt), "receive contexts")?;
     fits(hint.auth_key_size == 0, "authorization key")
 }
 

@@ -8,8 +8,8 @@ use std::ffi::CString;
 use std::ptr;
 
 use libfabric_sys::{
-    FI_PROGRESS_AUTO, FI_PROGRESS_MANUAL, FI_RM_ENABLED, FI_THREAD_SAFE, fi_domain_attr, fi_ep_attr,
-    fi_fabric_attr, fi_rx_attr, fi_tx_attr, fid_t,
+    FI_PROGRESS_AUTO, FI_PROGRESS_MANUAL, FI_RM_ENABLED, FI_SHARED_CONTEXT, FI_THREAD_SAFE, fi_domain_attr,
+    fi_ep_attr, fi_fabric_attr, fi_rx_attr, fi_tx_attr, fid_t,
 };
 
 use super::Addrs;
@@ -50,6 +50,9 @@ pub(super) fn shape(offer: &Offer, asked: &Asked<'_>, (src, dest): Addrs) -> Inf
         ep: ep_attr(offer, hints.and_then(|h| h.ep.as_ref())),
         domain: fi_domain_attr {
             domain,
+            // Programs that see contexts they did not ask for go other ways than they would.
+            max_ep_stx_ctx: shared(hints.and_then(|h| h.ep).map(|ep| ep.tx_ctx_cnt)),
+            max_ep_srx_ctx: shared(hints.and_then(|h| h.ep).map(|ep| ep.rx_ctx_cnt)),
             ..domain_attr(asked.version, hints.and_then(|h| h.domain.as_ref()))
         },
         // The library writes the provider's name, its version and the interface version.
@@ -96,6 +99,15 @@ fn or<T: Default + PartialEq>(hint: T, default: T) -> T {
     if hint == T::default() { default } else { hint }
 }
 
+/// How many shared contexts there may be for a program that asked for this many of its own.
+fn shared(hint: Option<usize>) -> usize {
+    if hint == Some(FI_SHARED_CONTEXT) {
+        attr::OBJECT_CNT
+    } else {
+        0
+    }
+}
+
 fn tx_attr(offer: &Offer, caps: u64, hint: Option<&fi_tx_attr>) -> fi_tx_attr {
     let hint = hint.copied().unwrap_or_default();
     fi_tx_attr {
@@ -139,8 +151,8 @@ fn ep_attr(offer: &Offer, hint: Option<&fi_ep_attr>) -> fi_ep_attr {
         max_order_war_size: or(hint.max_order_war_size, usize::MAX),
         max_order_waw_size: or(hint.max_order_waw_size, usize::MAX),
         mem_tag_format: attr::MEM_TAG_FORMAT,
-        tx_ctx_cnt: 1,
-        rx_ctx_cnt: 1,
+        tx_ctx_cnt: hint.tx_ctx_cnt.max(1),
+        rx_ctx_cnt: hint.rx_ctx_cnt.max(1),
         auth_key_size: 0,
         auth_key: ptr::null_mut(),
     }
@@ -165,8 +177,6 @@ fn domain_attr(version: u32, hint: Option<&fi_domain_attr>) -> fi_domain_attr {
         rx_ctx_cnt: attr::OBJECT_CNT,
         max_ep_tx_ctx: 1,
         max_ep_rx_ctx: 1,
-        max_ep_stx_ctx: 0,
-        max_ep_srx_ctx: 0,
         cntr_cnt: attr::CNTR_CNT,
         mr_iov_limit: attr::MR_IOV_LIMIT,
         caps: attr::DOMAIN_CAPS,

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#![expect(unsafe_code, reason = "C calls in, with pointers")]
+//! Shared contexts: receives that several endpoints draw from (`FI_CLASS_SRX_CTX`), and the transmit side that several
+//! endpoints name (`FI_CLASS_STX_CTX`).
+//!
+//! A transmit context has nothing to share: what an endpoint sends waits in a queue for each peer, and never for another
+//! endpoint. It exists so that programs which ask for one find one.
+//!
+//! Not here: which receive meets which message (`data::shared`).
+//!
+//! Mirrors fi_endpoint(3), "Shared Contexts".
+
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+
+use libfabric_sys as fi;
+use libfabric_sys::{fid, fid_ep, fid_t};
+
+use crate::data::RecvArgs;
+use crate::data::shared::{self, SrxState};
+use crate::domain::{Domain, DomainShared};
+use crate::entry::{self, Errno, guard, guard_int, object};
+use crate::ep::post::{RX_OP_FLAGS, Receiver};
+
+/// What C holds as the `struct fid_ep` of a shared receive context.
+#[repr(C)]
+pub(crate) struct Srx {
+    fid: fid_ep,
+    dom: Arc<DomainShared>,
+    index: u32,
+    op_flags: u64,
+}
+
+// SAFETY: repr(C) with a fid_ep first; FI_CLASS_SRX_CTX is in Srx objects only. Behind the head all is Sync.
+unsafe impl entry::Object for Srx {
+    const FCLASS: usize = fi::FI_CLASS_SRX_CTX;
+}
+
+/// What C holds as `struct fid_stx`.
+#[repr(C)]
+pub(crate) struct Stx {
+    fid: fi::fid_stx,
+    pub(crate) shared: Arc<StxShared>,
+}
+
+// SAFETY: repr(C) with a fid_stx first; FI_CLASS_STX_CTX is in Stx objects only. Behind the head is an Arc of a Sync type.
+unsafe impl entry::Object for Stx {
+    const FCLASS: usize = fi::FI_CLASS_STX_CTX;
+}
+
+/// A transmit context, as the endpoints bound to it hold it.
+#[derive(Debug)]
+pub(crate) struct StxShared {
+    pub(crate) dom: Arc<DomainShared>,
+}
+
+static SRX_FID_OPS: fi::fi_ops = fi::fi_ops {
+    close: close_srx,
+    ..fi::FI_OPS_NOSYS
+};
+static STX_FID_OPS: fi::fi_ops = fi::fi_ops {
+    close: close_stx,
+    ..fi::FI_OPS_NOSYS
+};
+static SRX_OPS: fi::fi_ops_ep = fi::fi_ops_ep {
+    cancel,
+    rx_size_left,
+    ..fi::FI_OPS_EP_NOSYS
+};
+static STX_OPS: fi::fi_ops_ep = fi::FI_OPS_EP_NOSYS;
+static NO_CM: fi::fi_ops_cm = fi::FI_OPS_CM_NOSYS;
+static NO_RMA: fi::fi_ops_rma = fi::FI_OPS_RMA_NOSYS;
+static NO_ATOMIC: fi::fi_ops_atomic = fi::FI_OPS_ATOMIC_NOSYS;
+static NO_COLLECTIVE: fi::fi_ops_collective = fi::FI_OPS_COLLECTIVE_NOSYS;
+
+/// `int fi_srx_context(struct fid_domain *, struct fi_rx_attr *, struct fid_ep **rx_ep, void *context)`
+///
+/// # Errors
+/// `-FI_ENOSYS` for a context of a peer provider.
+pub(crate) unsafe extern "C" fn open_srx(
+    domain: *mut fi::fid_domain,
+    attr: *mut fi::fi_rx_attr,
+    srx: *mut *mut fid_ep,
+    context: *mut c_void,
+) -> c_int {
+    guard_int(|| {
+        // SAFETY: C passes an open domain.
+        let domain = unsafe { object::<Domain, _>(domain) }?;
+        // SAFETY: null, or attributes that stay unchanged during the call.
+        let attr = unsafe { attr.as_ref() }.copied().unwrap_or_default();
+        if srx.is_null() {
+            return Err(fi::FI_EINVAL);
+        }
+        if attr.op_flags & fi::FI_PEER != 0 {
+            return Err(fi::FI_ENOSYS);
+        }
+        let dom = Arc::clone(&domain.shared);
+        let index = dom
+            .gate
+            .lock()
+            .srxs
+            .insert(SrxState::new())
+            .ok_or(fi::FI_ENOMEM)?;
+        let new = Box::new(Srx {
+            fid: fid_ep {
+                fid: fid {
+                    fclass: fi::FI_CLASS_SRX_CTX,
+                    context,
+                    ops: &raw const SRX_FID_OPS,
+                },
+                ops: &raw const SRX_OPS,
+                cm: &raw const NO_CM,
+                msg: &raw const crate::msg::SRX_OPS,
+                rma: &raw const NO_RMA,
+                tagged: &raw const crate::tagged::SRX_OPS,
+                atomic: &raw const NO_ATOMIC,
+                collective: &raw const NO_COLLECTIVE,
+            },
+            dom,
+            index,
+            op_flags: attr.op_flags & RX_OP_FLAGS & !fi::FI_MULTI_RECV,
+        });
+        // SAFETY: not null; room for the new object.
+        unsafe { entry::put(srx, entry::give(new)) }
+    })
+}
+
+/// `int fi_close(struct fid *srx)`
+///
+/// Receives that no endpoint took go without a completion.
+///
+/// # Errors
+/// `-FI_EBUSY` while an endpoint is bound to it.
+unsafe extern "C" fn close_srx(fid: *mut fid) -> c_int {
+    guard_int(|| {
+        // SAFETY: C passes an open context.
+        let srx = unsafe { object::<Srx, _>(fid) }?;
+        {
+            let mut st = srx.dom.gate.lock();
+            if !st.srxs.get(srx.index).ok_or(fi::FI_EINVAL)?.eps.is_empty() {
+                return Err(fi::FI_EBUSY);
+            }
+            st.srxs.remove(srx.index);
+        }
+        // SAFETY: made by `open_srx`; C does not use it any more.
+        drop(unsafe { entry::take::<Srx, _>(fid) }?);
+        Ok(())
+    })
+}
+
+/// `ssize_t fi_cancel(struct fid_ep *srx, void *context)`
+unsafe extern "C" fn cancel(fid: fid_t, context: *mut c_void) -> isize {
+    guard(|| {
+        // SAFETY: C passes an open context.
+        let srx = unsafe { object::<Srx, _>(fid) }?;
+        shared::cancel(&mut srx.dom.gate.lock(), srx.index, context.expose_provenance())?;
+        Ok(0)
+    })
+}
+
+/// `ssize_t fi_rx_size_left(struct fid_ep *srx)`
+///
+/// Receives are never refused.
+unsafe extern "C" fn rx_size_left(srx: *mut fid_ep) -> isize {
+    guard(|| {
+        // SAFETY: C passes an open context.
+        unsafe { object::<Srx, _>(srx) }?;
+        isize::try_from(crate::attr::DEFAULT_SIZE).map_err(|_| fi::FI_EINVAL)
+    })
+}
+
+/// `int fi_stx_context(struct fid_domain *, struct fi_tx_attr *, struct fid_stx **, void *context)`
+pub(crate) unsafe extern "C" fn open_stx(
+    domain: *mut fi::fid_domain,
+    _attr: *mut fi::fi_tx_attr,
+    stx: *mut *mut fi::fid_stx,
+    context: *mut c_void,
+) -> c_int {
+    guard_int(|| {
+        // SAFETY: C passes an open domain.
+        let domain = unsafe { object::<Domain, _>(domain) }?;
+        if stx.is_null() {
+            return Err(fi::FI_EINVAL);
+        }
+        let dom = Arc::clone(&domain.shared);
+        dom.gate.lock().stxs += 1;
+        let new = Box::new(Stx {
+            fid: fi::fid_stx {
+                fid: fid {
+                    fclass: fi::FI_CLASS_STX_CTX,
+                    context,
+                    ops: &raw const STX_FID_OPS,
+                },
+                ops: &raw const STX_OPS,
+            },
+            shared: Arc::new(StxShared { dom }),
+        });
+        // SAFETY: not null; room for the new object.
+        unsafe { entry::put(stx, entry::give(new)) }
+    })
+}
+
+/// `int fi_close(struct fid *stx)`
+///
+/// # Errors
+/// `-FI_EBUSY` while an endpoint is bound to it.
+unsafe extern "C" fn close_stx(fid: *mut fid) -> c_int {
+    guard_int(|| {
+        // SAFETY: C passes an open context.
+        let stx = unsafe { object::<Stx, _>(fid) }?;
+        if Arc::strong_count(&stx.shared) > 1 {
+            return Err(fi::FI_EBUSY);
+        }
+        let mut st = stx.shared.dom.gate.lock();
+        st.stxs = st.stxs.saturating_sub(1);
+        drop(st);
+        // SAFETY: made by `open_stx`; C does not use it any more.
+        drop(unsafe { entry::take::<Stx, _>(fid) }?);
+        Ok(())
+    })
+}
+
+impl Srx {
+    /// The domain this context belongs to.
+    pub(crate) fn domain(&self) -> &Arc<DomainShared> {
+        &self.dom
+    }
+
+    /// Its place in `DomainState::srxs`.
+    pub(crate) fn index(&self) -> u32 {
+        self.index
+    }
+}
+
+impl Receiver for Srx {
+    fn rx_flags(&self) -> u64 {
+        self.op_flags
+    }
+
+    fn rx_always(&self) -> u64 {
+        0
+    }
+
+    fn recv(&self, args: &RecvArgs<'_>) -> Result<isize, Errno> {
+        shared::recv(&mut self.dom.gate.lock(), self.index, args)?;
+        Ok(0)
+    }
+}

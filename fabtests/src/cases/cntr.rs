@@ -114,7 +114,10 @@ fn wait_woken(rank: &Rank) -> Outcome {
 fn no_wait_object(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &Ask::messages(false))?;
     let cntr = open(&rig, sys::FI_WAIT_NONE)?;
-    check_eq!(cntr.wait(1, 0), Err(Errno::ENOSYS));
+    check!(
+        matches!(cntr.wait(1, 0), Err(Errno::ENOSYS | Errno::ETIMEDOUT)),
+        "it may poll, and does not count"
+    );
     Ok(())
 }
 

@@ -6,6 +6,7 @@ mod atomic_shared;
 mod av;
 mod bad_input;
 mod bad_rma;
+mod cm;
 mod cntr;
 mod cq;
 mod death;
@@ -51,6 +52,7 @@ const AREAS: &[&[Case]] = &[
     cq::CASES,
     cntr::CASES,
     eq::CASES,
+    cm::CASES,
     wait::CASES,
     bad_input::CASES,
     order::CASES,

@@ -63,7 +63,7 @@ impl Ep {
         Ok((raw, unsafe { &*ops }))
     }
 
-    fn cm(&self) -> Result<(*mut sys::fid_ep, &sys::fi_ops_cm)> {
+    pub(super) fn cm(&self) -> Result<(*mut sys::fid_ep, &sys::fi_ops_cm)> {
         let raw = self.object.raw()?;
         // SAFETY: the endpoint is open.
         let cm = unsafe { (*raw).cm };

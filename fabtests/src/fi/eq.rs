@@ -84,7 +84,7 @@ impl Eq {
         }))
     }
 
-    fn ops(&self) -> Result<(*mut sys::fid_eq, &sys::fi_ops_eq)> {
+    pub(super) fn ops(&self) -> Result<(*mut sys::fid_eq, &sys::fi_ops_eq)> {
         let raw = self.object.raw()?;
         // SAFETY: the object is open.
         let ops = unsafe { (*raw).ops };

@@ -194,6 +194,28 @@ impl Info {
         !self.top().handle.is_null()
     }
 
+    /// What a connection request is answered by.
+    pub(super) fn handle(&self) -> sys::fid_t {
+        self.top().handle
+    }
+
+    /// Asks for the port of a passive endpoint.
+    ///
+    /// # Errors
+    /// `EBADF` for one that is closed.
+    pub fn set_handle(&mut self, pep: &super::Pep) -> Result {
+        let handle = super::Fid::raw_fid(pep)?;
+        // SAFETY: the info is ours alone.
+        unsafe { self.info.as_mut() }.handle = handle;
+        Ok(())
+    }
+
+    /// Forgets a handle.
+    pub fn clear_handle(&mut self) {
+        // SAFETY: the info is ours alone.
+        unsafe { self.info.as_mut() }.handle = ptr::null_mut();
+    }
+
     pub fn src_addr(&self) -> Vec<u8> {
         bytes(self.top().src_addr, self.top().src_addrlen)
     }

@@ -10,6 +10,7 @@
 mod atomic;
 mod av;
 mod buf;
+mod cm;
 mod cntr;
 mod cq;
 mod ep;
@@ -27,6 +28,7 @@ mod tagged;
 pub use atomic::{Ioc, Kind as AtomicKind, RmaIoc, Target as AtomicTarget};
 pub use av::Av;
 pub use buf::{Buf, pattern_bytes};
+pub use cm::{CmEvent, Pep};
 pub use cntr::{Cntr, CntrAttr};
 pub use cq::{Cq, CqAttr, CqErr, Entry};
 pub use ep::Ep;

@@ -260,9 +260,11 @@ impl EqShared {
         let alive: Vec<_> = sources.iter().filter_map(Weak::upgrade).collect();
         // They may close and open others, and report.
         drop(sources);
-        alive
-            .into_iter()
-            .fold(false, |soon, source| source.progress() || soon)
+        let mut soon = false;
+        for source in alive {
+            soon |= source.progress();
+        }
+        soon
     }
 
     /// The oldest event, in at most `room` bytes.

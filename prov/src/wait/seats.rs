@@ -113,10 +113,6 @@ impl Waits {
         }
     }
 
-    pub(crate) fn obj(&self) -> WaitObj {
-        self.obj
-    }
-
     /// The endpoints that feed this.
     pub(crate) fn endpoints(&self) -> &[u32] {
         &self.eps

@@ -275,13 +275,9 @@ fn objects_of_another_domain_are_refused() {
 #[test]
 fn only_whole_infos_of_the_offered_type_open_endpoints() {
     let mut rig = Rig::new(ALL);
-    for (type_, error) in [
-        (fi::FI_EP_MSG, fi::FI_ENOSYS),
-        (fi::FI_EP_DGRAM, fi::FI_ENOSYS),
-        (fi::FI_EP_UNSPEC, fi::FI_EINVAL),
-    ] {
+    for type_ in [fi::FI_EP_UNSPEC, fi::FI_EP_DGRAM + 100] {
         rig.info.ep.type_ = type_;
-        assert_eq!(rig.open(), Err(-error));
+        assert_eq!(rig.open(), Err(-fi::FI_EINVAL));
     }
     rig.info.ep.type_ = fi::FI_EP_RDM;
     rig.info.info.tx_attr = null_mut();

@@ -1,0 +1,638 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Connected endpoints: calling, answering, refusing, hanging up, and that data goes over them. Mirrors fi_cm(3).
+
+use std::sync::Arc;
+
+use libfabric_sys as sys;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use scif_fabtests::fi::{
+    Buf, CmEvent, Cq, CqAttr, Domain, Ep, Eq, EqAttr, Errno, Fabric, Fid, Info, Mr, MrAsk, Pep,
+};
+use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
+use scif_fabtests::rig::{Ask, load, offers};
+use scif_fabtests::{check, check_eq};
+
+pub(crate) const CASES: &[Case] = &[
+    case("cm/connect_and_talk", 2, talk),
+    case("cm/data_both_ways", 2, data),
+    case("cm/refused", 2, refused),
+    case("cm/nobody_listens", 1, nobody),
+    case("cm/shutdown", 2, shutdown),
+    case("cm/sent_before_the_end", 2, last_words),
+    case("cm/dead_peer", 2, dead_peer),
+    case("cm/one_sided", 2, one_sided),
+    case("cm/tagged_and_large", 2, large),
+    case("cm/passive_names", 1, passive_names),
+    case("cm/port_of_a_passive_endpoint", 2, reuse),
+    case("cm/states", 2, states),
+    case("cm/many_connections", 2, many),
+    case("cm/unread_requests", 2, unread),
+    case("cm/descriptor", 2, descriptor),
+    case("cm/closed_while_it_calls", 2, closed_while_calling),
+];
+
+/// How long an event may take before a case gives up. Nothing is timed with it.
+const PATIENCE_MS: i32 = 20_000;
+const ALL_CAPS: u64 = sys::FI_MSG | sys::FI_TAGGED | sys::FI_RMA;
+
+struct Bare<'r> {
+    rank: &'r Rank,
+    info: Info,
+    fabric: Arc<Fabric>,
+    domain: Arc<Domain>,
+    eq: Arc<Eq>,
+}
+
+/// An endpoint with its one queue.
+struct Line {
+    ep: Arc<Ep>,
+    cq: Arc<Cq>,
+}
+
+fn bare_with(rank: &Rank, wait_obj: u32) -> Outcome<Bare<'_>> {
+    let mut ask = Ask::caps(ALL_CAPS);
+    ask.hints.ep_type = sys::FI_EP_MSG;
+    let info = offers(rank, load(rank)?, &ask.hints)?
+        .into_iter()
+        .next()
+        .ok_or_else(|| Fail::here("an empty list"))?;
+    let fabric = Fabric::open(&info)?;
+    let domain = Domain::open(&fabric, &info)?;
+    let attr = EqAttr {
+        wait_obj,
+        ..EqAttr::default()
+    };
+    let eq = Eq::open(&fabric, attr)?;
+    Ok(Bare {
+        rank,
+        info,
+        fabric,
+        domain,
+        eq,
+    })
+}
+
+fn bare(rank: &Rank) -> Outcome<Bare<'_>> {
+    bare_with(rank, sys::FI_WAIT_UNSPEC)
+}
+
+impl Bare<'_> {
+    /// Lets connections move along, and leaves events where they are.
+    fn idle(&self) -> Outcome {
+        match self.fabric.trywait(&[&*self.eq]) {
+            Ok(()) | Err(Errno::EAGAIN) => Ok(()),
+            Err(e) => Err(Fail::here(e)),
+        }
+    }
+
+    fn barrier(&self) -> Outcome {
+        self.rank.barrier(&mut || self.idle())
+    }
+
+    fn exchange(&self, mine: &[u8]) -> Outcome<Vec<Vec<u8>>> {
+        self.rank.exchange(mine, &mut || self.idle())
+    }
+
+    fn event(&self) -> Outcome<CmEvent> {
+        Ok(self.eq.sread_cm(&self.info, 256, PATIENCE_MS)?)
+    }
+
+    fn expect(&self, event: u32, fid: usize) -> Outcome<CmEvent> {
+        let got = self.event()?;
+        check_eq!((got.event, got.fid), (event, fid));
+        Ok(got)
+    }
+
+    fn listening(&self) -> Outcome<Arc<Pep>> {
+        let pep = Pep::open(&self.fabric, &self.info)?;
+        pep.attach(&self.eq)?;
+        pep.listen()?;
+        Ok(pep)
+    }
+
+    fn line(&self, info: &Info) -> Outcome<Line> {
+        let ep = Ep::open(&self.domain, info)?;
+        let cq = Cq::open(
+            &self.domain,
+            CqAttr {
+                format: sys::FI_CQ_FORMAT_TAGGED,
+                ..CqAttr::default()
+            },
+        )?;
+        ep.attach(&self.eq, 0)?;
+        ep.attach(&cq, sys::FI_TRANSMIT | sys::FI_RECV)?;
+        ep.enable()?;
+        Ok(Line { ep, cq })
+    }
+
+    /// The next request to `pep`.
+    fn request(&self, pep: &Pep) -> Outcome<(Info, Vec<u8>)> {
+        let event = self.expect(sys::FI_CONNREQ, pep.address()?)?;
+        let info = event
+            .info
+            .ok_or_else(|| Fail::here("a request without an info"))?;
+        Ok((info, event.data))
+    }
+
+    fn answer(&self, pep: &Pep) -> Outcome<Line> {
+        let (info, _) = self.request(pep)?;
+        let line = self.line(&info)?;
+        line.ep.accept(&[])?;
+        self.expect(sys::FI_CONNECTED, line.ep.address()?)?;
+        Ok(line)
+    }
+
+    fn call(&self, name: &[u8]) -> Outcome<Line> {
+        let line = self.line(&self.info)?;
+        line.ep.connect(name, &[])?;
+        self.expect(sys::FI_CONNECTED, line.ep.address()?)?;
+        Ok(line)
+    }
+
+    /// Rank 0 listens and answers, rank 1 calls.
+    fn pair(&self) -> Outcome<Line> {
+        if self.rank.index == 0 {
+            let pep = self.listening()?;
+            self.exchange(&pep.name()?)?;
+            self.answer(&pep)
+        } else {
+            let names = self.exchange(&[])?;
+            self.call(first(&names)?)
+        }
+    }
+}
+
+fn first(names: &[Vec<u8>]) -> Outcome<&[u8]> {
+    names
+        .first()
+        .map(Vec::as_slice)
+        .ok_or_else(|| Fail::here("no name of rank 0"))
+}
+
+impl Line {
+    fn recv(&self, buf: Buf, context: usize) -> Outcome {
+        Ok(self.ep.recv(buf, sys::FI_ADDR_UNSPEC, context)?)
+    }
+
+    fn send(&self, buf: Buf, context: usize) -> Outcome {
+        Ok(self.ep.send(buf, 0, context)?)
+    }
+
+    /// The context and length of the next completion.
+    fn done(&self) -> Outcome<(usize, usize)> {
+        loop {
+            match self.cq.read(1) {
+                Ok(list) => {
+                    if let Some(entry) = list.first() {
+                        return Ok((entry.context, entry.len));
+                    }
+                }
+                Err(Errno::EAGAIN) => std::thread::yield_now(),
+                Err(Errno::EAVAIL) => {
+                    let e = self.cq.readerr(0)?;
+                    return Err(Fail::here(format_args!(
+                        "completion of {} failed with {}",
+                        e.context, e.err
+                    )));
+                }
+                Err(e) => return Err(Fail::here(e)),
+            }
+        }
+    }
+
+    /// The context and number of the next error.
+    fn failed(&self) -> Outcome<(usize, Errno)> {
+        loop {
+            match self.cq.read(1) {
+                Ok(_) => return Err(Fail::here("a completion, not an error")),
+                Err(Errno::EAGAIN) => std::thread::yield_now(),
+                Err(Errno::EAVAIL) => {
+                    let e = self.cq.readerr(0)?;
+                    return Ok((e.context, e.err));
+                }
+                Err(e) => return Err(Fail::here(e)),
+            }
+        }
+    }
+
+    /// Both sides send and receive once.
+    fn greet(&self) -> Outcome {
+        let (to, from) = (Buf::of(b"hello over there"), Buf::new(64));
+        self.recv(from, 7)?;
+        self.send(to, 8)?;
+        let mut seen = vec![self.done()?, self.done()?];
+        seen.sort_unstable();
+        check_eq!(seen, [(7, 16), (8, 16)]);
+        check_eq!(from.get(0, 16), to.get(0, 16));
+        Ok(())
+    }
+}
+
+fn talk(rank: &Rank) -> Outcome {
+    let bare = bare(rank)?;
+    let line = bare.pair()?;
+    for _ in 0..100 {
+        line.greet()?;
+    }
+    check!(!line.ep.peer()?.is_empty(), "a connected endpoint has a peer");
+    bare.barrier()
+}
+
+/// Data of every length up to the largest comes with the request, the answer and the refusal, and no more is taken.
+fn data(rank: &Rank) -> Outcome {
+    let bare = bare(rank)?;
+    let pattern = |len: usize, add: usize| -> Vec<u8> {
+        (0..len)
+            .map(|at| u8::try_from((at * 7 + add) % 251).unwrap_or(0))
+            .collect()
+    };
+    let lengths = [0, 1, 16, 255, 256];
+    if rank.index == 0 {
+        let pep = bare.listening()?;
+        check!(pep.getopt(sys::FI_OPT_CM_DATA_SIZE)? >= 256, "at least 256 bytes");
+        bare.exchange(&pep.name()?)?;
+        for len in lengths {
+            let (info, said) = bare.request(&pep)?;
+            check_eq!(said, pattern(len, 1));
+            check_eq!(pep.reject(&info, &pattern(4096, 0)), Err(Errno::EINVAL));
+            pep.reject(&info, &pattern(len, 2))?;
+            let (info, said) = bare.request(&pep)?;
+            check_eq!(said, pattern(len, 3));
+            let line = bare.line(&info)?;
+            line.ep.accept(&pattern(len, 4))?;
+            check_eq!(bare.expect(sys::FI_CONNECTED, line.ep.address()?)?.data.len(), 0);
+            bare.barrier()?;
+        }
+        return Ok(());
+    }
+    let names = bare.exchange(&[])?;
+    for len in lengths {
+        let line = bare.line(&bare.info)?;
+        let most = line.ep.getopt(sys::FI_OPT_CM_DATA_SIZE)?.0;
+        check_eq!(
+            line.ep.connect(first(&names)?, &vec![0; most + 1]),
+            Err(Errno::EINVAL)
+        );
+        line.ep.connect(first(&names)?, &pattern(len, 1))?;
+        check_eq!(
+            bare.eq.sread_cm(&bare.info, 256, PATIENCE_MS).err(),
+            Some(Errno::EAVAIL)
+        );
+        let error = bare.eq.readerr()?;
+        check_eq!((error.fid, error.err), (line.ep.address()?, sys::FI_ECONNREFUSED));
+        check_eq!(error.err_data, pattern(len, 2));
+        let line = bare.line(&bare.info)?;
+        line.ep.connect(first(&names)?, &pattern(len, 3))?;
+        let event = bare.expect(sys::FI_CONNECTED, line.ep.address()?)?;
+        check_eq!(event.data, pattern(len, 4));
+        bare.barrier()?;
+    }
+    Ok(())
+}
+
+/// A request that its endpoint never answers, and a passive endpoint that goes, are refusals.
+fn refused(rank: &Rank) -> Outcome {
+    let bare = bare(rank)?;
+    if rank.index == 0 {
+        let pep = bare.listening()?;
+        bare.exchange(&pep.name()?)?;
+        let (info, _) = bare.request(&pep)?;
+        drop(bare.line(&info)?);
+        bare.barrier()?;
+        // Nobody reads the second one.
+        drop(pep);
+        return bare.barrier();
+    }
+    let names = bare.exchange(&[])?;
+    for round in 0..2 {
+        let line = bare.line(&bare.info)?;
+        line.recv(Buf::new(8), 3)?;
+        line.ep.connect(first(&names)?, b"please")?;
+        if round == 1 {
+            bare.barrier()?;
+        }
+        check_eq!(
+            bare.eq.sread_cm(&bare.info, 0, PATIENCE_MS).err(),
+            Some(Errno::EAVAIL)
+        );
+        check_eq!(bare.eq.readerr()?.err, sys::FI_ECONNREFUSED);
+        check_eq!(line.failed()?, (3, Errno::ECANCELED));
+    }
+    bare.barrier()
+}
+
+fn nobody(rank: &Rank) -> Outcome {
+    let bare = bare(rank)?;
+    let pep = bare.listening()?;
+    let name = pep.name()?;
+    drop(pep);
+    let line = bare.line(&bare.info)?;
+    line.ep.connect(&name, &[])?;
+    check_eq!(
+        bare.eq.sread_cm(&bare.info, 0, PATIENCE_MS).err(),
+        Some(Errno::EAVAIL)
+    );
+    let error = bare.eq.readerr()?;
+    check_eq!((error.err, error.fid), (sys::FI_ECONNREFUSED, line.ep.address()?));
+    Ok(())
+}
+
+fn shutdown(rank: &Rank) -> Outcome {
+    let bare = bare(rank)?;
+    let line = bare.pair()?;
+    line.recv(Buf::new(8), 5)?;
+    bare.barrier()?;
+    if rank.index == 0 {
+        check_eq!(line.ep.shutdown(1), Err(Errno::EBADFLAGS));
+        line.ep.shutdown(0)?;
+    }
+    bare.expect(sys::FI_SHUTDOWN, line.ep.address()?)?;
+    check_eq!(line.failed()?, (5, Errno::ECANCELED));
+    check_eq!(line.ep.send(Buf::new(8), 0, 0), Err(Errno::ESHUTDOWN));
+    // Posted too late, it ends as well.
+    line.recv(Buf::new(8), 6)?;
+    check_eq!(line.failed()?, (6, Errno::ECANCELED));
+    bare.barrier()
+}
+
+/// What was sent before the connection ended is received after.
+fn last_words(rank: &Rank) -> Outcome {
+    let bare = bare(rank)?;
+    let line = bare.pair()?;
+    if rank.index == 0 {
+        for context in 0..10 {
+            line.send(Buf::pattern(1000, context as u64), context)?;
+            check_eq!(line.done()?.0, context);
+        }
+        line.ep.shutdown(0)?;
+        return bare.barrier();
+    }
+    bare.expect(sys::FI_SHUTDOWN, line.ep.address()?)?;
+    for context in 0..10 {
+        let buf = Buf::new(1000);
+        line.recv(buf, context)?;
+        check_eq!(line.done()?, (context, 1000));
+        check_eq!(buf.differs(1000, context as u64), None);
+    }
+    bare.barrier()
+}
+
+/// Rank 1 kills rank 0.
+fn dead_peer(rank: &Rank) -> Outcome {
+    let bare = bare(rank)?;
+    let line = bare.pair()?;
+    line.greet()?;
+    bare.barrier()?;
+    if rank.index == 0 {
+        rank.expect_death()?;
+        return bare.barrier();
+    }
+    line.recv(Buf::new(8), 5)?;
+    rank.kill(0)?;
+    bare.expect(sys::FI_SHUTDOWN, line.ep.address()?)?;
+    check_eq!(line.failed()?.0, 5);
+    check_eq!(line.ep.send(Buf::new(8), 0, 0), Err(Errno::ESHUTDOWN));
+    Ok(())
+}
+
+fn one_sided(rank: &Rank) -> Outcome {
+    let bare = bare(rank)?;
+    let line = bare.pair()?;
+    let target = Buf::new(4096);
+    let mr = Mr::reg(
+        &bare.domain,
+        target,
+        MrAsk {
+            access: sys::FI_REMOTE_READ | sys::FI_REMOTE_WRITE,
+            key: 77,
+            ..MrAsk::default()
+        },
+    )?;
+    let keys = bare.exchange(&mr.key()?.to_ne_bytes())?;
+    let key = keys
+        .get(rank.peer())
+        .and_then(|k| k.first_chunk().copied())
+        .map(u64::from_ne_bytes)
+        .ok_or_else(|| Fail::here("no key"))?;
+    let source = Buf::pattern(4096, rank.index as u64);
+    line.ep.write(source, 0, 0, key, 1)?;
+    check_eq!(line.done()?.0, 1);
+    bare.barrier()?;
+    check_eq!(target.differs(4096, rank.peer() as u64), None);
+    let back = Buf::new(4096);
+    line.ep.read(back, 0, 0, key, 2)?;
+    check_eq!(line.done()?.0, 2);
+    check_eq!(back.differs(4096, rank.index as u64), None);
+    bare.barrier()
+}
+
+fn large(rank: &Rank) -> Outcome {
+    const LEN: usize = 3 << 20;
+    let bare = bare(rank)?;
+    let line = bare.pair()?;
+    for round in 0..4_u64 {
+        let (to, from) = (Buf::pattern(LEN, round), Buf::new(LEN));
+        line.ep.trecv(from, sys::FI_ADDR_UNSPEC, round, 0, 1)?;
+        line.ep.tsend(to, 0, round, 2)?;
+        let mut seen = vec![line.done()?, line.done()?];
+        seen.sort_unstable();
+        check_eq!(seen, [(1, LEN), (2, LEN)]);
+        check_eq!(from.differs(LEN, round), None);
+    }
+    bare.barrier()
+}
+
+fn passive_names(rank: &Rank) -> Outcome {
+    let bare = bare(rank)?;
+    let pep = Pep::open(&bare.fabric, &bare.info)?;
+    let name = pep.name()?;
+    check_eq!(pep.listen(), Err(Errno::ENOEQ));
+    pep.attach(&bare.eq)?;
+    check_eq!(pep.attach(&bare.eq), Err(Errno::EINVAL));
+    check_eq!(bare.eq.close(), Err(Errno::EBUSY));
+    let other = Pep::open(&bare.fabric, &bare.info)?;
+    check_eq!(other.set_name(&name), Err(Errno::EADDRINUSE));
+    check_eq!(other.set_name(&[1, 2, 3]), Err(Errno::EINVAL));
+    drop(pep);
+    other.set_name(&name)?;
+    check_eq!(other.name()?, name);
+    other.attach(&bare.eq)?;
+    other.listen()?;
+    check_eq!(other.set_name(&name), Err(Errno::EOPBADSTATE));
+    check_eq!(other.class()?, sys::FI_CLASS_PEP);
+    Ok(())
+}
+
+/// An endpoint opened with the handle of a passive one calls from its port.
+fn reuse(rank: &Rank) -> Outcome {
+    let bare = bare(rank)?;
+    if rank.index == 0 {
+        let pep = bare.listening()?;
+        bare.exchange(&pep.name()?)?;
+        let (info, _) = bare.request(&pep)?;
+        let line = bare.line(&info)?;
+        line.ep.accept(&[])?;
+        bare.expect(sys::FI_CONNECTED, line.ep.address()?)?;
+        check_eq!(line.ep.name()?, pep.name()?);
+        let names = bare.exchange(&[])?;
+        let theirs = names.get(1).cloned().unwrap_or_default();
+        let port = |name: &[u8]| name.get(2..4).map(<[u8]>::to_vec);
+        check_eq!(port(&line.ep.peer()?), port(&theirs));
+        return bare.barrier();
+    }
+    let names = bare.exchange(&[])?;
+    let pep = Pep::open(&bare.fabric, &bare.info)?;
+    let name = pep.name()?;
+    let mut info = bare.info.dup()?;
+    info.set_handle(&pep)?;
+    let line = bare.line(&info)?;
+    info.clear_handle();
+    check_eq!(line.ep.name()?, name);
+    line.ep.connect(first(&names)?, &[])?;
+    bare.expect(sys::FI_CONNECTED, line.ep.address()?)?;
+    check_eq!(line.ep.peer()?, first(&names)?);
+    bare.exchange(&name)?;
+    bare.barrier()
+}
+
+fn states(rank: &Rank) -> Outcome {
+    let bare = bare(rank)?;
+    let early = Ep::open(&bare.domain, &bare.info)?;
+    check_eq!(early.enable(), Err(Errno::ENOCQ));
+    check_eq!(early.shutdown(0), Err(Errno::EOPBADSTATE));
+    check_eq!(early.accept(&[]), Err(Errno::EOPBADSTATE));
+    drop(early);
+    let idle = bare.line(&bare.info)?;
+    check_eq!(idle.ep.send(Buf::new(1), 0, 0), Err(Errno::ENOTCONN));
+    check_eq!(idle.ep.shutdown(0), Err(Errno::ENOTCONN));
+    check_eq!(idle.ep.peer(), Err(Errno::ENOTCONN));
+    check_eq!(idle.ep.connect(&[0; 16], &[]), Err(Errno::EINVAL));
+    let line = bare.pair()?;
+    check_eq!(line.ep.accept(&[]), Err(Errno::EOPBADSTATE));
+    check_eq!(line.ep.connect(&line.ep.peer()?, &[]), Err(Errno::EISCONN));
+    line.greet()?;
+    check_eq!(bare.eq.close(), Err(Errno::EBUSY));
+    bare.barrier()
+}
+
+/// One queue, many connections, each with its own order.
+fn many(rank: &Rank) -> Outcome {
+    const COUNT: usize = 40;
+    let bare = bare(rank)?;
+    let mut lines = Vec::new();
+    if rank.index == 0 {
+        let pep = bare.listening()?;
+        bare.exchange(&pep.name()?)?;
+        for _ in 0..COUNT {
+            lines.push(bare.answer(&pep)?);
+        }
+    } else {
+        let names = bare.exchange(&[])?;
+        for _ in 0..COUNT {
+            lines.push(bare.call(first(&names)?)?);
+        }
+    }
+    for _ in 0..3 {
+        for line in &lines {
+            line.greet()?;
+        }
+    }
+    bare.barrier()
+}
+
+/// Requests that wait in a queue that closes leave nothing behind, and are refused.
+fn unread(rank: &Rank) -> Outcome {
+    let bare = bare(rank)?;
+    if rank.index == 0 {
+        let pep = bare.listening()?;
+        bare.exchange(&pep.name()?)?;
+        bare.barrier()?;
+        // Makes it an event, which nobody reads.
+        check_eq!(bare.fabric.trywait(&[&*bare.eq]), Err(Errno::EAGAIN));
+        drop(pep);
+        check_eq!(bare.eq.read(0).err(), Some(Errno::EAGAIN));
+        return bare.barrier();
+    }
+    let names = bare.exchange(&[])?;
+    let line = bare.line(&bare.info)?;
+    line.ep.connect(first(&names)?, b"x")?;
+    bare.barrier()?;
+    check_eq!(
+        bare.eq.sread_cm(&bare.info, 0, PATIENCE_MS).err(),
+        Some(Errno::EAVAIL)
+    );
+    check_eq!(bare.eq.readerr()?.err, sys::FI_ECONNREFUSED);
+    bare.barrier()
+}
+
+/// The descriptor of the queue tells of requests and answers.
+fn descriptor(rank: &Rank) -> Outcome {
+    let bare = bare_with(rank, sys::FI_WAIT_FD)?;
+    let wait = || -> Outcome {
+        loop {
+            match bare.fabric.trywait(&[&*bare.eq]) {
+                Err(Errno::EAGAIN) => return Ok(()),
+                Err(e) => return Err(Fail::here(e)),
+                Ok(()) => {}
+            }
+            let fd = bare.eq.wait_fd()?;
+            let mut fds = [PollFd::new(&fd, PollFlags::IN)];
+            let patience = Timespec {
+                tv_sec: i64::from(PATIENCE_MS / 1000),
+                tv_nsec: 0,
+            };
+            check_eq!(poll(&mut fds, Some(&patience)), Ok(1));
+        }
+    };
+    let line = if rank.index == 0 {
+        let pep = bare.listening()?;
+        bare.exchange(&pep.name()?)?;
+        wait()?;
+        let (info, _) = bare.request(&pep)?;
+        let line = bare.line(&info)?;
+        line.ep.accept(&[])?;
+        line
+    } else {
+        let names = bare.exchange(&[])?;
+        let line = bare.line(&bare.info)?;
+        line.ep.connect(first(&names)?, &[])?;
+        line
+    };
+    wait()?;
+    bare.expect(sys::FI_CONNECTED, line.ep.address()?)?;
+    bare.barrier()?;
+    if rank.index == 0 {
+        drop(line);
+    } else {
+        wait()?;
+        bare.expect(sys::FI_SHUTDOWN, line.ep.address()?)?;
+    }
+    bare.barrier()
+}
+
+/// A caller that goes leaves a request that can be read and answered, in vain.
+fn closed_while_calling(rank: &Rank) -> Outcome {
+    let bare = bare(rank)?;
+    if rank.index == 0 {
+        let pep = bare.listening()?;
+        bare.exchange(&pep.name()?)?;
+        let (info, _) = bare.request(&pep)?;
+        bare.barrier()?;
+        bare.barrier()?;
+        let line = bare.line(&info)?;
+        line.ep.accept(&[])?;
+        match bare.eq.sread_cm(&bare.info, 0, PATIENCE_MS) {
+            Err(Errno::EAVAIL) => check!(bare.eq.readerr()?.err != 0, "an error has a number"),
+            Err(e) => return Err(Fail::here(e)),
+            Ok(event) => check_eq!(event.event, sys::FI_CONNECTED),
+        }
+        return bare.barrier();
+    }
+    let names = bare.exchange(&[])?;
+    let line = bare.line(&bare.info)?;
+    line.ep.connect(first(&names)?, &[])?;
+    bare.barrier()?;
+    drop(line);
+    bare.barrier()?;
+    bare.barrier()
+}

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Connections: passive endpoints, connecting, accepting, refusing (fi_cm(3)).
+#![expect(unsafe_code, reason = "operations are C functions behind pointers")]
+
+use std::ptr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use libfabric_sys as sys;
+
+use super::ep::Ep;
+use super::eq::Eq;
+use super::errno::{Errno, Result};
+use super::fabric::Fabric;
+use super::info::Info;
+use super::object::{Fid, Object, is_fid};
+
+/// A passive endpoint.
+pub struct Pep {
+    object: Object<sys::fid_pep>,
+    /// What was bound stays open at least as long as the endpoint.
+    bound: Mutex<Vec<Arc<Eq>>>,
+    _fabric: Arc<Fabric>,
+}
+
+is_fid!(Pep);
+
+/// One event of connection management.
+#[derive(Debug)]
+pub struct CmEvent {
+    pub event: u32,
+    /// The address of the object it is about.
+    pub fid: usize,
+    /// Of a connection request.
+    pub info: Option<Info>,
+    pub data: Vec<u8>,
+}
+
+impl Pep {
+    /// `fi_passive_ep`.
+    ///
+    /// # Errors
+    /// The call's.
+    pub fn open(fabric: &Arc<Fabric>, info: &Info) -> Result<Arc<Pep>> {
+        let raw = fabric.object.raw()?;
+        let open = fabric.ops()?.passive_ep;
+        let mut pep = ptr::null_mut();
+        // SAFETY: the fabric is open, the info lives, and one pointer is written to `pep`.
+        Errno::check_int(unsafe { open(raw, info.as_ptr(), &raw mut pep, ptr::null_mut()) })?;
+        // SAFETY: the provider has just opened it for us.
+        let object = unsafe { Object::adopt(pep) }?;
+        Ok(Arc::new(Pep {
+            object,
+            bound: Mutex::new(Vec::new()),
+            _fabric: Arc::clone(fabric),
+        }))
+    }
+
+    /// `fi_pep_bind` of an event queue, which is kept open.
+    ///
+    /// # Errors
+    /// The call's.
+    pub fn attach(&self, eq: &Arc<Eq>) -> Result {
+        self.bind(eq.as_ref(), 0)?;
+        self.bound
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(Arc::clone(eq));
+        Ok(())
+    }
+
+    fn cm(&self) -> Result<(*mut sys::fid_pep, &sys::fi_ops_cm)> {
+        let raw = self.object.raw()?;
+        // SAFETY: the endpoint is open.
+        let cm = unsafe { (*raw).cm };
+        // SAFETY: the table of an open endpoint lives as long as it.
+        Ok((raw, unsafe { &*cm }))
+    }
+
+    /// `fi_listen`.
+    ///
+    /// # Errors
+    /// The call's.
+    pub fn listen(&self) -> Result {
+        let (pep, cm) = self.cm()?;
+        // SAFETY: the endpoint is open.
+        Errno::check_int(unsafe { (cm.listen)(pep) }).map(drop)
+    }
+
+    /// `fi_getname`.
+    ///
+    /// # Errors
+    /// The call's.
+    pub fn name(&self) -> Result<Vec<u8>> {
+        let (pep, cm) = self.cm()?;
+        let mut out = vec![0_u8; 64];
+        let mut len = out.len();
+        // SAFETY: the endpoint is open and `out` has `len` bytes.
+        Errno::check_int(unsafe { (cm.getname)(pep.cast(), out.as_mut_ptr().cast(), &raw mut len) })?;
+        out.truncate(len);
+        Ok(out)
+    }
+
+    /// `fi_setname`.
+    ///
+    /// # Errors
+    /// The call's.
+    pub fn set_name(&self, name: &[u8]) -> Result {
+        let (pep, cm) = self.cm()?;
+        let mut name = name.to_vec();
+        // SAFETY: the endpoint is open and `name` has that many bytes.
+        Errno::check_int(unsafe { (cm.setname)(pep.cast(), name.as_mut_ptr().cast(), name.len()) }).map(drop)
+    }
+
+    /// `fi_reject` of the request that `info` tells of, which cannot be answered afterwards.
+    ///
+    /// # Errors
+    /// The call's.
+    pub fn reject(&self, info: &Info, data: &[u8]) -> Result {
+        let (pep, cm) = self.cm()?;
+        // SAFETY: the endpoint is open, the handle is the request's, and `data` has that many bytes.
+        Errno::check_int(unsafe { (cm.reject)(pep, info.handle(), data.as_ptr().cast(), data.len()) })
+            .map(drop)
+    }
+
+    /// `fi_getopt` of a `size_t`.
+    ///
+    /// # Errors
+    /// The call's.
+    pub fn getopt(&self, option: i32) -> Result<usize> {
+        let raw = self.object.raw()?;
+        // SAFETY: the endpoint is open.
+        let ops = unsafe { (*raw).ops };
+        // SAFETY: the table of an open endpoint lives as long as it.
+        let getopt = unsafe { (*ops).getopt };
+        let (mut value, mut len) = (0_usize, size_of::<usize>());
+        // SAFETY: the endpoint is open and `value` has `len` bytes.
+        let code = unsafe {
+            getopt(
+                raw.cast(),
+                sys::FI_OPT_ENDPOINT,
+                option,
+                (&raw mut value).cast(),
+                &raw mut len,
+            )
+        };
+        Errno::check_int(code).map(|_| value)
+    }
+
+    /// Its address, as events tell it.
+    ///
+    /// # Errors
+    /// `EBADF` after a close.
+    pub fn address(&self) -> Result<usize> {
+        Ok(self.object.raw()?.addr())
+    }
+}
+
+impl Ep {
+    /// `fi_connect`.
+    ///
+    /// # Errors
+    /// The call's.
+    pub fn connect(&self, addr: &[u8], data: &[u8]) -> Result {
+        let (ep, cm) = self.cm()?;
+        // SAFETY: the endpoint is open, the address is of its format, and `data` has that many bytes.
+        Errno::check_int(unsafe { (cm.connect)(ep, addr.as_ptr().cast(), data.as_ptr().cast(), data.len()) })
+            .map(drop)
+    }
+
+    /// `fi_accept`.
+    ///
+    /// # Errors
+    /// The call's.
+    pub fn accept(&self, data: &[u8]) -> Result {
+        let (ep, cm) = self.cm()?;
+        // SAFETY: the endpoint is open and `data` has that many bytes.
+        Errno::check_int(unsafe { (cm.accept)(ep, data.as_ptr().cast(), data.len()) }).map(drop)
+    }
+
+    /// `fi_shutdown`.
+    ///
+    /// # Errors
+    /// The call's.
+    pub fn shutdown(&self, flags: u64) -> Result {
+        let (ep, cm) = self.cm()?;
+        // SAFETY: the endpoint is open.
+        Errno::check_int(unsafe { (cm.shutdown)(ep, flags) }).map(drop)
+    }
+
+    /// `fi_getpeer`.
+    ///
+    /// # Errors
+    /// The call's.
+    pub fn peer(&self) -> Result<Vec<u8>> {
+        let (ep, cm) = self.cm()?;
+        let mut out = vec![0_u8; 64];
+        let mut len = out.len();
+        // SAFETY: the endpoint is open and `out` has `len` bytes.
+        Errno::check_int(unsafe { (cm.getpeer)(ep, out.as_mut_ptr().cast(), &raw mut len) })?;
+        out.truncate(len);
+        Ok(out)
+    }
+
+    /// Its address, as events tell it.
+    ///
+    /// # Errors
+    /// `EBADF` after a close.
+    pub fn address(&self) -> Result<usize> {
+        Ok(self.object.raw()?.addr())
+    }
+}
+
+impl Eq {
+    /// `fi_eq_sread` of an event of connection management with up to `room` bytes of data.
+    ///
+    /// # Errors
+    /// The call's.
+    pub fn sread_cm(&self, lib_of: &Info, room: usize, timeout_ms: i32) -> Result<CmEvent> {
+        const ENTRY: usize = size_of::<sys::fi_eq_cm_entry>();
+        let (eq, ops) = self.ops()?;
+        let mut event = 0;
+        // Words, so that the entry is aligned.
+        let mut words = vec![0_u64; (ENTRY + room).div_ceil(8)];
+        // SAFETY: the queue is open; `words` has that many bytes.
+        let code = unsafe {
+            (ops.sread)(
+                eq,
+                &raw mut event,
+                words.as_mut_ptr().cast(),
+                ENTRY + room,
+                timeout_ms,
+                0,
+            )
+        };
+        let len = Errno::check(code)?;
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        // SAFETY: the buffer is larger than an entry, aligned, and was initialised.
+        let entry = unsafe { words.as_ptr().cast::<sys::fi_eq_cm_entry>().read() };
+        let info = if event == sys::FI_CONNREQ {
+            Info::list(lib_of.lib(), entry.info).into_iter().next()
+        } else {
+            None
+        };
+        Ok(CmEvent {
+            event,
+            fid: entry.fid.addr(),
+            info,
+            data: bytes.get(ENTRY..len).unwrap_or_default().to_vec(),
+        })
+    }
+}

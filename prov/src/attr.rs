@@ -69,6 +69,8 @@ pub(crate) const CQ_DATA_SIZE: usize = 8;
 pub(crate) const MR_KEY_SIZE: usize = 8;
 /// Bytes of data an error entry of a queue may carry.
 pub(crate) const MAX_ERR_DATA: usize = 256;
+/// Room in front of every message, for programs that leave some.
+pub(crate) const MSG_PREFIX_SIZE: usize = 16;
 /// Bytes of data that go with a connection request and its answer.
 pub(crate) const CM_DATA_SIZE: usize = 256;
 /// Advisory limits; only memory limits these objects.

@@ -233,10 +233,16 @@ impl Cntr {
     fn retire(&self) -> Result<(), Errno> {
         let mut st = self.dom.gate.lock();
         let state = st.cntrs.get(self.index).ok_or(fi::FI_EINVAL)?;
-        if !state.waits.endpoints().is_empty() || st.mrs.uses_cntr(self.index) {
+        let bound = if state.waits.is_wide() {
+            st.eps.iter().any(|(_, ep)| ep.cfg.counts_in(self.index))
+        } else {
+            !state.waits.endpoints().is_empty()
+        };
+        if bound || st.mrs.uses_cntr(self.index) {
             return Err(fi::FI_EBUSY);
         }
         wait::disarm_fd(&mut st, self.target());
+        wait::narrow(&mut st, self.index);
         st.cntrs.remove(self.index);
         Ok(())
     }

@@ -12,6 +12,20 @@ use std::ffi::c_void;
 use libfabric_sys as fi;
 use libfabric_sys::{fi_addr_t, fi_msg, fid_ep, iovec};
 
+/// Those of an endpoint with message prefixes.
+pub(crate) static PREFIX_OPS: fi::fi_ops_msg = fi::fi_ops_msg {
+    size: size_of::<fi::fi_ops_msg>(),
+    recv: recv::<Prefixed>,
+    recvv: recvv::<Prefixed>,
+    recvmsg: recvmsg::<Prefixed>,
+    send: send::<Prefixed>,
+    sendv: sendv::<Prefixed>,
+    sendmsg: sendmsg::<Prefixed>,
+    inject: inject::<Prefixed>,
+    senddata: senddata::<Prefixed>,
+    injectdata: injectdata::<Prefixed>,
+};
+
 /// Those of a shared receive context.
 pub(crate) static SRX_OPS: fi::fi_ops_msg = fi::fi_ops_msg {
     recv: recv::<Srx>,
@@ -23,7 +37,8 @@ pub(crate) static SRX_OPS: fi::fi_ops_msg = fi::fi_ops_msg {
 use crate::data::{RecvArgs, SendArgs};
 use crate::entry::{guard, object};
 use crate::ep::Ep;
-use crate::ep::post::{Buffers, Receiver, buffer};
+use crate::ep::post::{Buffers, Receiver, Sender, buffer};
+use crate::ep::prefix::Prefixed;
 use crate::srx::Srx;
 
 pub(crate) static OPS: fi::fi_ops_msg = fi::fi_ops_msg {
@@ -31,12 +46,12 @@ pub(crate) static OPS: fi::fi_ops_msg = fi::fi_ops_msg {
     recv: recv::<Ep>,
     recvv: recvv::<Ep>,
     recvmsg: recvmsg::<Ep>,
-    send,
-    sendv,
-    sendmsg,
-    inject,
-    senddata,
-    injectdata,
+    send: send::<Ep>,
+    sendv: sendv::<Ep>,
+    sendmsg: sendmsg::<Ep>,
+    inject: inject::<Ep>,
+    senddata: senddata::<Ep>,
+    injectdata: injectdata::<Ep>,
 };
 
 /// `ssize_t fi_recv(struct fid_ep *ep, void *buf, size_t len, void *desc, fi_addr_t src_addr, void *context)`
@@ -116,7 +131,7 @@ unsafe extern "C" fn recvmsg<R: Receiver>(ep: *mut fid_ep, msg: *const fi_msg, f
 }
 
 /// `ssize_t fi_send(struct fid_ep *ep, const void *buf, size_t len, void *desc, fi_addr_t dest_addr, void *context)`
-unsafe extern "C" fn send(
+unsafe extern "C" fn send<S: Sender>(
     ep: *mut fid_ep,
     buf: *const c_void,
     len: usize,
@@ -126,7 +141,7 @@ unsafe extern "C" fn send(
 ) -> isize {
     guard(|| {
         // SAFETY: C passes an open endpoint.
-        let ep = unsafe { object::<Ep, _>(ep) }?;
+        let ep = unsafe { object::<S, _>(ep) }?;
         // SAFETY: the buffer is the operation's until it completes.
         let buf = unsafe { buffer(buf, len) }?;
         let flags = ep.tx_flags();
@@ -143,7 +158,7 @@ unsafe extern "C" fn send(
 
 /// `ssize_t fi_sendv(struct fid_ep *ep, const struct iovec *iov, void **desc, size_t count, fi_addr_t dest_addr,
 /// void *context)`
-unsafe extern "C" fn sendv(
+unsafe extern "C" fn sendv<S: Sender>(
     ep: *mut fid_ep,
     iov: *const iovec,
     _desc: *mut *mut c_void,
@@ -153,7 +168,7 @@ unsafe extern "C" fn sendv(
 ) -> isize {
     guard(|| {
         // SAFETY: C passes an open endpoint.
-        let ep = unsafe { object::<Ep, _>(ep) }?;
+        let ep = unsafe { object::<S, _>(ep) }?;
         // SAFETY: the buffers are the operation's until it completes.
         let iov = unsafe { Buffers::from_iovec(iov, count) }?;
         let flags = ep.tx_flags();
@@ -172,10 +187,10 @@ unsafe extern "C" fn sendv(
 ///
 /// # Errors
 /// `-FI_EBADFLAGS` for unknown flags.
-unsafe extern "C" fn sendmsg(ep: *mut fid_ep, msg: *const fi_msg, flags: u64) -> isize {
+unsafe extern "C" fn sendmsg<S: Sender>(ep: *mut fid_ep, msg: *const fi_msg, flags: u64) -> isize {
     guard(|| {
         // SAFETY: C passes an open endpoint.
-        let ep = unsafe { object::<Ep, _>(ep) }?;
+        let ep = unsafe { object::<S, _>(ep) }?;
         // SAFETY: null or a message of the caller's.
         let msg = unsafe { msg.as_ref() }.ok_or(fi::FI_EINVAL)?;
         let flags = ep.tx_msg_flags(flags)?;
@@ -196,10 +211,15 @@ unsafe extern "C" fn sendmsg(ep: *mut fid_ep, msg: *const fi_msg, flags: u64) ->
 ///
 /// # Errors
 /// `-FI_EINVAL` for more than the inject size.
-unsafe extern "C" fn inject(ep: *mut fid_ep, buf: *const c_void, len: usize, dest: fi_addr_t) -> isize {
+unsafe extern "C" fn inject<S: Sender>(
+    ep: *mut fid_ep,
+    buf: *const c_void,
+    len: usize,
+    dest: fi_addr_t,
+) -> isize {
     guard(|| {
         // SAFETY: C passes an open endpoint.
-        let ep = unsafe { object::<Ep, _>(ep) }?;
+        let ep = unsafe { object::<S, _>(ep) }?;
         // SAFETY: the buffer is read before this call returns.
         let buf = unsafe { buffer(buf, len) }?;
         let flags = ep.inject_flags();
@@ -216,7 +236,7 @@ unsafe extern "C" fn inject(ep: *mut fid_ep, buf: *const c_void, len: usize, des
 
 /// `ssize_t fi_senddata(struct fid_ep *ep, const void *buf, size_t len, void *desc, uint64_t data, fi_addr_t dest_addr,
 /// void *context)`
-unsafe extern "C" fn senddata(
+unsafe extern "C" fn senddata<S: Sender>(
     ep: *mut fid_ep,
     buf: *const c_void,
     len: usize,
@@ -227,7 +247,7 @@ unsafe extern "C" fn senddata(
 ) -> isize {
     guard(|| {
         // SAFETY: C passes an open endpoint.
-        let ep = unsafe { object::<Ep, _>(ep) }?;
+        let ep = unsafe { object::<S, _>(ep) }?;
         // SAFETY: the buffer is the operation's until it completes.
         let buf = unsafe { buffer(buf, len) }?;
         let flags = ep.tx_flags();
@@ -246,7 +266,7 @@ unsafe extern "C" fn senddata(
 ///
 /// # Errors
 /// `-FI_EINVAL` for more than the inject size.
-unsafe extern "C" fn injectdata(
+unsafe extern "C" fn injectdata<S: Sender>(
     ep: *mut fid_ep,
     buf: *const c_void,
     len: usize,
@@ -255,7 +275,7 @@ unsafe extern "C" fn injectdata(
 ) -> isize {
     guard(|| {
         // SAFETY: C passes an open endpoint.
-        let ep = unsafe { object::<Ep, _>(ep) }?;
+        let ep = unsafe { object::<S, _>(ep) }?;
         // SAFETY: the buffer is read before this call returns.
         let buf = unsafe { buffer(buf, len) }?;
         let flags = ep.inject_flags();

@@ -94,8 +94,25 @@ pub(crate) struct EpConfig {
     pub rx_always: u64,
     /// The shared receive context it draws from.
     pub srx: Option<u32>,
+    /// Bytes in front of every message that are not the message's; counted in lengths of received ones.
+    pub prefix: usize,
     /// Has one peer, by connection (`FI_EP_MSG`).
     pub connected: bool,
+}
+
+impl EpConfig {
+    /// Whether the endpoint was bound to this counter.
+    pub(crate) fn counts_in(&self, cntr: u32) -> bool {
+        [
+            self.cntr_send,
+            self.cntr_recv,
+            self.cntr_read,
+            self.cntr_write,
+            self.cntr_remote_read,
+            self.cntr_remote_write,
+        ]
+        .contains(&Some(cntr))
+    }
 }
 
 /// One message to send. `flags` are final: `FI_COMPLETION` asks for a success completion, `FI_INJECT` says that the buffer

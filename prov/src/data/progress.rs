@@ -445,7 +445,8 @@ impl EpState {
         // A listener that hangs up is being closed in order as well.
         let died = !matches!(reason, Reason::Orderly | Reason::Refused(Refusal::Closed));
         self.run_last(env, conn, died);
-        self.sock.close_conn(conn, CloseHow::Reset);
+        let how = if died { CloseHow::Reset } else { CloseHow::Orderly };
+        self.sock.close_conn(conn, how);
         let Some(p) = self.peers.get_mut(peer as usize) else {
             return;
         };

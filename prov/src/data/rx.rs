@@ -315,7 +315,7 @@ impl EpState {
         let c = Completion {
             context: target.context,
             flags,
-            len: copied,
+            len: copied + self.cfg.prefix,
             buf: target.iov.first_addr(),
             data: m.data.unwrap_or(0),
             tag: m.tag,

@@ -327,7 +327,10 @@ impl DomainShared {
     /// # Errors
     /// `FI_ENOMEM`: too many.
     pub(crate) fn add_ep(&self, ep: EpState) -> Result<u32, Errno> {
-        self.gate.lock().eps.insert(ep).ok_or(fi::FI_ENOMEM)
+        let mut st = self.gate.lock();
+        let index = st.eps.insert(ep).ok_or(fi::FI_ENOMEM)?;
+        wait::bind_wide(&mut st, index)?;
+        Ok(index)
     }
 
     /// Enables endpoint `ep`. Only from now on do sleepers wait for what arrives there: nobody takes it earlier, and they

@@ -19,6 +19,7 @@ mod cm;
 pub(crate) mod name;
 mod opt;
 pub(crate) mod post;
+pub(crate) mod prefix;
 #[cfg(test)]
 mod tests;
 
@@ -326,7 +327,14 @@ pub(crate) unsafe extern "C" fn open(
             (None, Some(cm::Origin::Request(_))) => &[],
             (None, _) => src,
         };
-        let new = Ep::open(&domain.shared, info.caps, tx, rx, (src, origin), context)?;
+        let new = Ep::open(
+            &domain.shared,
+            (info.caps, info.mode),
+            tx,
+            rx,
+            (src, origin),
+            context,
+        )?;
         // SAFETY: not null; room for the new object.
         unsafe { entry::put(ep, entry::give(new)) }
     })
@@ -335,7 +343,7 @@ pub(crate) unsafe extern "C" fn open(
 impl Ep {
     fn open(
         dom: &Arc<DomainShared>,
-        caps: u64,
+        (caps, mode): (u64, u64),
         tx: &fi::fi_tx_attr,
         rx: &fi::fi_rx_attr,
         (src, origin): (&[u8], Option<cm::Origin>),
@@ -360,8 +368,14 @@ impl Ep {
             source: caps & fi::FI_SOURCE != 0 && origin.is_none(),
             directed: caps & fi::FI_DIRECTED_RECV != 0 && origin.is_none(),
             connected: origin.is_some(),
+            prefix: if mode & fi::FI_MSG_PREFIX == 0 {
+                0
+            } else {
+                attr::MSG_PREFIX_SIZE
+            },
             ..EpConfig::default()
         };
+        let prefixed = cfg.prefix != 0;
         let inject_size = cfg.inject_size;
         let connected = cfg.connected;
         let sock = name::take_port(dom, src)?;
@@ -400,20 +414,20 @@ impl Ep {
                 } else {
                     &raw const CM_OPS
                 },
-                msg: if has(fi::FI_MSG) {
-                    &raw const crate::msg::OPS
-                } else {
-                    &raw const NO_MSG
+                msg: match (has(fi::FI_MSG), prefixed) {
+                    (true, false) => &raw const crate::msg::OPS,
+                    (true, true) => &raw const crate::msg::PREFIX_OPS,
+                    (false, _) => &raw const NO_MSG,
                 },
                 rma: if has(fi::FI_RMA) {
                     &raw const crate::rma::OPS
                 } else {
                     &raw const NO_RMA
                 },
-                tagged: if has(fi::FI_TAGGED) {
-                    &raw const crate::tagged::OPS
-                } else {
-                    &raw const NO_TAGGED
+                tagged: match (has(fi::FI_TAGGED), prefixed) {
+                    (true, false) => &raw const crate::tagged::OPS,
+                    (true, true) => &raw const crate::tagged::PREFIX_OPS,
+                    (false, _) => &raw const NO_TAGGED,
                 },
                 atomic: if has(fi::FI_ATOMIC) {
                     &raw const crate::atomic::OPS

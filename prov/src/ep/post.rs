@@ -59,7 +59,11 @@ impl<T, const N: usize> Short<T, N> {
     }
 
     /// Fills a list; `FI_EINVAL` when it is too long.
-    fn of<S>(sources: &[S], empty: T, convert: impl Fn(&S) -> Result<T, Errno>) -> Result<Short<T, N>, Errno>
+    pub(super) fn of<S>(
+        sources: &[S],
+        empty: T,
+        mut convert: impl FnMut(&S) -> Result<T, Errno>,
+    ) -> Result<Short<T, N>, Errno>
     where
         T: Copy,
     {
@@ -214,6 +218,55 @@ pub(crate) unsafe fn buffer(buf: *const std::ffi::c_void, len: usize) -> Result<
     Ok(unsafe { Mem::new(buf.cast_mut().cast(), len) })
 }
 
+/// What messages are sent from: an endpoint, with or without message prefixes.
+pub(crate) trait Sender: Object {
+    fn ep(&self) -> &Ep;
+
+    /// Flags of plain transmit calls.
+    #[inline]
+    fn tx_flags(&self) -> u64 {
+        self.ep().tx_flags()
+    }
+
+    /// Flags of inject calls.
+    #[inline]
+    fn inject_flags(&self) -> u64 {
+        self.ep().inject_flags()
+    }
+
+    /// Flags of a transmit call that was given `flags`.
+    ///
+    /// # Errors
+    ///
+    /// `FI_EBADFLAGS` for flags that do not belong to such a call.
+    #[inline]
+    fn tx_msg_flags(&self, flags: u64) -> Result<u64, Errno> {
+        self.ep().tx_msg_flags(flags)
+    }
+
+    /// Posts a message.
+    ///
+    /// # Errors
+    ///
+    /// `FI_EINVAL` when it is injected and too large, and those of the data path.
+    fn send(&self, args: &SendArgs<'_>) -> Result<isize, Errno>;
+}
+
+impl Sender for Ep {
+    #[inline]
+    fn ep(&self) -> &Ep {
+        self
+    }
+
+    #[inline(always)]
+    fn send(&self, args: &SendArgs<'_>) -> Result<isize, Errno> {
+        entry::made_here(self.core.maker)?;
+        self.check_inject(args.flags, args.iov)?;
+        data::send(&mut self.core.dom.gate.lock(), self.core.idx(), args)?;
+        Ok(0)
+    }
+}
+
 /// What receives are posted to: an endpoint, or a context that endpoints share.
 pub(crate) trait Receiver: Object {
     /// Flags of plain receive calls.
@@ -277,16 +330,16 @@ impl Ep {
         self.tx_op_flags.get_relaxed() | self.core.tx_always.get_relaxed()
     }
 
-    /// Flags of plain read calls: what is read cannot be handed back before it is there.
-    #[inline]
-    pub(crate) fn read_flags(&self) -> u64 {
-        self.tx_flags() & !fi::FI_INJECT
-    }
-
     /// Flags of inject calls.
     #[inline]
     pub(crate) fn inject_flags(&self) -> u64 {
         (self.tx_op_flags.get_relaxed() & !(LEVELS | fi::FI_COMPLETION)) | fi::FI_INJECT
+    }
+
+    /// Flags of plain read calls: what is read cannot be handed back before it is there.
+    #[inline]
+    pub(crate) fn read_flags(&self) -> u64 {
+        self.tx_flags() & !fi::FI_INJECT
     }
 
     /// Flags of a transmit call that was given `flags`.
@@ -309,19 +362,6 @@ impl Ep {
             return Err(fi::FI_EINVAL);
         }
         Ok(())
-    }
-
-    /// Posts a message.
-    ///
-    /// # Errors
-    ///
-    /// `FI_EINVAL` when it is injected and too large, and those of the data path.
-    #[inline(always)]
-    pub(crate) fn send(&self, args: &SendArgs<'_>) -> Result<isize, Errno> {
-        entry::made_here(self.core.maker)?;
-        self.check_inject(args.flags, args.iov)?;
-        data::send(&mut self.core.dom.gate.lock(), self.core.idx(), args)?;
-        Ok(0)
     }
 
     /// Posts an RMA operation.

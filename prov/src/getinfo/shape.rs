@@ -8,8 +8,8 @@ use std::ffi::CString;
 use std::ptr;
 
 use libfabric_sys::{
-    FI_PROGRESS_AUTO, FI_PROGRESS_MANUAL, FI_RM_ENABLED, FI_SHARED_CONTEXT, FI_THREAD_SAFE, fi_domain_attr,
-    fi_ep_attr, fi_fabric_attr, fi_rx_attr, fi_tx_attr, fid_t,
+    FI_MSG_PREFIX, FI_PROGRESS_AUTO, FI_PROGRESS_MANUAL, FI_RM_ENABLED, FI_SHARED_CONTEXT, FI_THREAD_SAFE,
+    fi_domain_attr, fi_ep_attr, fi_fabric_attr, fi_rx_attr, fi_tx_attr, fid_t,
 };
 
 use super::Addrs;
@@ -38,16 +38,26 @@ pub(super) fn shape(offer: &Offer, asked: &Asked<'_>, (src, dest): Addrs) -> Inf
     let hints = asked.hints;
     let caps = caps(offer, hints.map_or(0, |h| h.caps));
     let (fabric, domain) = crate::fabric::first_open();
+    let mode = prefix(hints.map_or(0, |h| h.mode));
     Info {
         caps,
-        mode: 0,
+        mode,
         prov_name: None,
         src: src.to_bytes(),
         dest: dest.map(|addr| addr.to_bytes()),
         handle: hints.map_or(ptr::null_mut(), |h| h.handle),
-        tx: tx_attr(offer, caps, hints.and_then(|h| h.tx.as_ref())),
-        rx: rx_attr(offer, caps, hints.and_then(|h| h.rx.as_ref())),
-        ep: ep_attr(offer, hints.and_then(|h| h.ep.as_ref())),
+        tx: fi_tx_attr {
+            mode,
+            ..tx_attr(offer, caps, hints.and_then(|h| h.tx.as_ref()))
+        },
+        rx: fi_rx_attr {
+            mode,
+            ..rx_attr(offer, caps, hints.and_then(|h| h.rx.as_ref()))
+        },
+        ep: fi_ep_attr {
+            msg_prefix_size: if mode == 0 { 0 } else { attr::MSG_PREFIX_SIZE },
+            ..ep_attr(offer, hints.and_then(|h| h.ep.as_ref()))
+        },
         domain: fi_domain_attr {
             domain,
             // Programs that see contexts they did not ask for go other ways than they would.
@@ -97,6 +107,11 @@ fn side(caps: u64, side: u64, hint: u64) -> u64 {
 
 fn or<T: Default + PartialEq>(hint: T, default: T) -> T {
     if hint == T::default() { default } else { hint }
+}
+
+/// Message prefixes are for those who name them, not for those who take any mode.
+fn prefix(mode: u64) -> u64 {
+    if mode == u64::MAX { 0 } else { mode & FI_MSG_PREFIX }
 }
 
 /// How many shared contexts there may be for a program that asked for this many of its own.

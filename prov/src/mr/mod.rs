@@ -25,6 +25,7 @@ use crate::domain::{Domain, DomainShared, eq_entry};
 use crate::entry::{self, Errno};
 use crate::env;
 use crate::ep::Ep;
+use crate::wait;
 
 pub(crate) use table::MrTable;
 pub(crate) use table::Region;
@@ -369,7 +370,13 @@ impl Mr {
         if !Arc::ptr_eq(cntr.domain(), &self.dom) {
             return Err(fi::FI_EINVAL);
         }
-        let slot = self.dom.gate.lock().mrs.bind_cntr(self.index, cntr.index())?;
+        let slot = {
+            let mut st = self.dom.gate.lock();
+            let slot = st.mrs.bind_cntr(self.index, cntr.index())?;
+            // Whichever endpoint peers come through.
+            wait::widen(&mut st, cntr.index())?;
+            slot
+        };
         wait_until_left(&self.dom, slot, env::env().mr_close_timeout_ns);
         Ok(())
     }

@@ -143,6 +143,41 @@ pub(crate) fn watch_ep(st: &mut DomainState, ep: u32) -> Result<(), Errno> {
     Ok(())
 }
 
+/// Lets every endpoint of the domain feed counter `cntr`, those to come included.
+///
+/// # Errors
+/// See [`bind_ep`].
+pub(crate) fn widen(st: &mut DomainState, cntr: u32) -> Result<(), Errno> {
+    let target = Target::Cntr(cntr);
+    waits(st, target).ok_or(fi::FI_EINVAL)?.wide = true;
+    for ep in 0..st.eps.bound() {
+        if st.eps.get(ep).is_some() {
+            bind_ep(st, target, ep)?;
+        }
+    }
+    Ok(())
+}
+
+/// Lets a new endpoint feed what every endpoint feeds.
+///
+/// # Errors
+/// See [`bind_ep`].
+pub(crate) fn bind_wide(st: &mut DomainState, ep: u32) -> Result<(), Errno> {
+    for cntr in 0..st.cntrs.bound() {
+        if st.cntrs.get(cntr).is_some_and(|c| c.waits.is_wide()) {
+            bind_ep(st, Target::Cntr(cntr), ep)?;
+        }
+    }
+    Ok(())
+}
+
+/// Takes every endpoint from a counter that is closed.
+pub(crate) fn narrow(st: &mut DomainState, cntr: u32) {
+    for ep in 0..st.eps.bound() {
+        unbind_ep(st, Target::Cntr(cntr), ep);
+    }
+}
+
 /// Endpoint `ep` goes away.
 pub(crate) fn unbind_ep(st: &mut DomainState, target: Target, ep: u32) {
     let Some((eps, waits)) = split(st, target) else {

@@ -73,6 +73,8 @@ pub(super) struct Seat {
 pub(crate) struct Waits {
     pub(super) obj: WaitObj,
     pub(super) eps: Vec<u32>,
+    /// Every endpoint of the domain feeds it, whether it was bound to it or not: a counter of a region.
+    pub(super) wide: bool,
     /// Somebody sleeps or polls the descriptor. Then, and only then, every endpoint in `eps` is armed once for this.
     pub(super) watched: bool,
     /// The application polls the descriptor of the first seat.
@@ -87,6 +89,7 @@ impl Waits {
         let mut waits = Waits {
             obj,
             eps: Vec::new(),
+            wide: false,
             watched: false,
             fd_armed: false,
             seats: Vec::new(),
@@ -107,10 +110,16 @@ impl Waits {
         Waits {
             obj: WaitObj::None,
             eps: Vec::new(),
+            wide: false,
             watched: false,
             fd_armed: false,
             seats: Vec::new(),
         }
+    }
+
+    /// Whether every endpoint of the domain feeds this.
+    pub(crate) fn is_wide(&self) -> bool {
+        self.wide
     }
 
     /// The endpoints that feed this.

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#![expect(unsafe_code, reason = "another view of the object that C holds")]
+//! Message prefixes (`FI_MSG_PREFIX`): programs that leave room for a provider's header in front of every message.
+//!
+//! There is none to put there, so the room is skipped: by tables of operations of their own, and an endpoint without
+//! prefixes pays nothing for it. The length of a received message counts its prefix, as that of a posted buffer does.
+//!
+//! Mirrors fi_getinfo(3), "FI_MSG_PREFIX".
+
+use libfabric_sys as fi;
+use scif_ring::Mem;
+
+use super::Ep;
+use super::post::{Buffers, Receiver, Sender};
+use crate::attr::MSG_PREFIX_SIZE;
+use crate::data::{RecvArgs, SendArgs};
+use crate::entry::{Errno, Object};
+
+/// An endpoint that was opened with prefixes.
+#[repr(transparent)]
+pub(crate) struct Prefixed(Ep);
+
+// SAFETY: another name for an endpoint, with its layout; all such objects are of the class of endpoints.
+unsafe impl Object for Prefixed {
+    const FCLASS: usize = <Ep as Object>::FCLASS;
+}
+
+/// The buffers of a message behind its prefix, which is whole in the first of them.
+fn behind(iov: &[Mem]) -> Result<Buffers, Errno> {
+    let mut first = true;
+    Buffers::of(iov, Mem::empty(), |m| {
+        if !std::mem::take(&mut first) {
+            return Ok(*m);
+        }
+        let len = m.len().checked_sub(MSG_PREFIX_SIZE).ok_or(fi::FI_EINVAL)?;
+        m.sub(MSG_PREFIX_SIZE, len).ok_or(fi::FI_EINVAL)
+    })
+}
+
+impl Sender for Prefixed {
+    fn ep(&self) -> &Ep {
+        &self.0
+    }
+
+    fn send(&self, args: &SendArgs<'_>) -> Result<isize, Errno> {
+        let iov = behind(args.iov)?;
+        self.0.send(&SendArgs {
+            iov: iov.as_slice(),
+            ..*args
+        })
+    }
+}
+
+impl Receiver for Prefixed {
+    fn rx_flags(&self) -> u64 {
+        self.0.rx_flags()
+    }
+
+    fn rx_always(&self) -> u64 {
+        self.0.rx_always()
+    }
+
+    fn recv(&self, args: &RecvArgs<'_>) -> Result<isize, Errno> {
+        if args.flags & fi::FI_MULTI_RECV != 0 {
+            // Each of the messages would need a prefix of its own.
+            return Err(fi::FI_EOPNOTSUPP);
+        }
+        if args.flags & (fi::FI_PEEK | fi::FI_DISCARD) != 0 {
+            return self.0.recv(args);
+        }
+        let iov = behind(args.iov)?;
+        self.0.recv(&RecvArgs {
+            iov: iov.as_slice(),
+            ..*args
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_is_whole_in_the_first_buffer() {
+        let mut bytes = [0_u8; 40];
+        // SAFETY: the array outlives its name.
+        let whole = unsafe { Mem::new(bytes.as_mut_ptr(), bytes.len()) };
+        let left = behind(&[whole, whole]).unwrap();
+        let lens: Vec<usize> = left.as_slice().iter().map(Mem::len).collect();
+        assert_eq!(lens, [40 - MSG_PREFIX_SIZE, 40]);
+        let short = whole.sub(0, MSG_PREFIX_SIZE - 1).unwrap();
+        assert!(behind(&[short, whole]).is_err());
+        assert!(behind(&[]).unwrap().as_slice().is_empty());
+    }
+}

@@ -195,7 +195,7 @@ impl EpState {
         match cm.state {
             State::Calling if cm.request.is_none() && !cm.data_sent() => self.call(env),
             State::Calling => self.look_for_answer(),
-            State::Answering if cm.peer == ANY => self.answer(env),
+            State::Answering if cm.peer == ANY => self.open_line(env),
             State::Down => self.flush_receives(env, fi::FI_ECANCELED),
             State::Idle | State::Answering | State::Up => {}
         }
@@ -220,7 +220,7 @@ impl EpState {
         }
     }
 
-    fn answer(&mut self, env: &mut Env<'_>) {
+    fn open_line(&mut self, env: &mut Env<'_>) {
         let Some(cm) = self.cm.as_mut() else { return };
         let (to, number) = (cm.to, cm.number);
         match self.sock.connect(to) {

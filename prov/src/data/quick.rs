@@ -89,7 +89,7 @@ impl EpState {
                 cq.success(Completion {
                     context,
                     flags: what,
-                    len,
+                    len: len + cfg.prefix,
                     buf,
                     data,
                     tag,

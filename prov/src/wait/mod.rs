@@ -151,8 +151,12 @@ pub(crate) fn widen(st: &mut DomainState, cntr: u32) -> Result<(), Errno> {
     let target = Target::Cntr(cntr);
     waits(st, target).ok_or(fi::FI_EINVAL)?.wide = true;
     for ep in 0..st.eps.bound() {
-        if st.eps.get(ep).is_some() {
-            bind_ep(st, target, ep)?;
+        let Some(enabled) = st.eps.get(ep).map(|e| e.enabled) else {
+            continue;
+        };
+        bind_ep(st, target, ep)?;
+        if enabled {
+            watch_ep(st, ep)?;
         }
     }
     Ok(())

@@ -247,6 +247,31 @@ mod tests {
 
     use super::*;
 
+    /// The manual page has every parameter with its default, and no other.
+    #[test]
+    fn the_manual_page_has_the_table() {
+        let page = include_str!("../../man/fi_scif.7");
+        let section = page
+            .split(".SH RUNTIME PARAMETERS\n")
+            .nth(1)
+            .and_then(|rest| rest.split(".SH ").next())
+            .unwrap();
+        let entries: Vec<&str> = section.split(".TP\n").skip(1).collect();
+        assert_eq!(entries.len(), TABLE.len());
+        for param in TABLE {
+            let name = param.name.to_str().unwrap().to_ascii_uppercase();
+            let head = format!(".B FI_SCIF_{name}\n");
+            let entry = entries.iter().find(|e| e.starts_with(&head)).unwrap();
+            let text: Vec<&str> = entry.split_whitespace().collect();
+            let default = param.default;
+            assert!(
+                text.join(" ").contains(&format!("Default {default}."))
+                    || text.windows(2).any(|w| w == [default, "(default)"]),
+                "{name}: {entry}"
+            );
+        }
+    }
+
     fn with(values: &[(&str, &str)]) -> (Env, Vec<String>) {
         let complaints = RefCell::new(Vec::new());
         let env = read(

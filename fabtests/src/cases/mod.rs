@@ -17,6 +17,7 @@ mod fork;
 mod forms;
 mod getinfo;
 mod itself;
+mod kinds;
 mod many_peers;
 mod meeting;
 mod mr;
@@ -29,6 +30,7 @@ mod progress_auto;
 mod restart;
 mod rma;
 mod selftest;
+mod shared;
 mod tagged;
 mod threads;
 mod through_the_ring;
@@ -53,6 +55,8 @@ const AREAS: &[&[Case]] = &[
     cntr::CASES,
     eq::CASES,
     cm::CASES,
+    shared::CASES,
+    kinds::CASES,
     wait::CASES,
     bad_input::CASES,
     order::CASES,

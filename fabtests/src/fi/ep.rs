@@ -34,6 +34,13 @@ impl Ep {
         // SAFETY: the domain is open, the info lives, and one pointer is written to `ep`.
         Errno::check_int(unsafe { (ops.endpoint)(raw, info.as_ptr(), &raw mut ep, ptr::null_mut()) })?;
         // SAFETY: the provider has just opened it for us.
+        unsafe { Ep::adopt(domain, ep) }
+    }
+
+    /// # Safety
+    /// `ep` is null or was just opened in `domain`, and is closed by nobody else.
+    pub(super) unsafe fn adopt(domain: &Arc<Domain>, ep: *mut sys::fid_ep) -> Result<Arc<Ep>> {
+        // SAFETY: the caller's contract.
         let object = unsafe { Object::adopt(ep) }?;
         Ok(Arc::new(Ep {
             object,

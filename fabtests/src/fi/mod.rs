@@ -23,6 +23,7 @@ mod mr;
 mod msg;
 mod object;
 mod rma;
+mod shared;
 mod tagged;
 
 pub use atomic::{Ioc, Kind as AtomicKind, RmaIoc, Target as AtomicTarget};
@@ -41,3 +42,4 @@ pub use mr::{Mr, MrAsk};
 pub use msg::NullMessage;
 pub use object::Fid;
 pub use rma::RmaIov;
+pub use shared::Stx;

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Shared contexts: receives that two endpoints draw from. Mirrors fi_endpoint(3), "Shared Contexts".
+
+use std::sync::Arc;
+
+use libfabric_sys as sys;
+use scif_fabtests::fi::{Av, Buf, Cq, CqAttr, Domain, Ep, Errno, Fabric, Fid, Stx};
+use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
+use scif_fabtests::rig::{Ask, Rig, load, offers, supported};
+use scif_fabtests::{check, check_eq};
+
+pub(crate) const CASES: &[Case] = &[
+    case("shared/receives", 2, |r| receives(r, false)),
+    case("shared/messages_first", 2, |r| receives(r, true)),
+    case("shared/cancel", 1, cancel),
+    case("shared/busy", 1, busy),
+    case("shared/offered_when_asked", 1, offered),
+];
+
+/// Two endpoints that draw from one context.
+struct Pair {
+    srx: Arc<Ep>,
+    eps: [Arc<Ep>; 2],
+    cq: Arc<Cq>,
+    stx: Arc<Stx>,
+}
+
+fn asked() -> Ask {
+    Ask::caps(sys::FI_MSG | sys::FI_TAGGED).with(|ask| {
+        ask.hints.tx_ctx_cnt = sys::FI_SHARED_CONTEXT;
+        ask.hints.rx_ctx_cnt = sys::FI_SHARED_CONTEXT;
+    })
+}
+
+fn pair(rank: &Rank) -> Outcome<Pair> {
+    let info = offers(rank, load(rank)?, &asked().hints)?
+        .into_iter()
+        .next()
+        .ok_or_else(|| Fail::here("an empty list"))?;
+    let fabric = Fabric::open(&info)?;
+    let domain = Domain::open(&fabric, &info)?;
+    let srx = supported("fi_srx_context", Ep::shared_receive(&domain))?;
+    let stx = supported("fi_stx_context", Stx::open(&domain))?;
+    let attr = CqAttr {
+        format: sys::FI_CQ_FORMAT_TAGGED,
+        ..CqAttr::default()
+    };
+    let cq = Cq::open(&domain, attr)?;
+    let av = Av::open(&domain, sys::FI_AV_UNSPEC, 4)?;
+    let open = || -> Outcome<Arc<Ep>> {
+        let ep = Ep::open(&domain, &info)?;
+        ep.attach(&av, 0)?;
+        ep.attach(&cq, sys::FI_TRANSMIT | sys::FI_RECV)?;
+        ep.attach(&srx, 0)?;
+        ep.attach(&stx, 0)?;
+        check_eq!(ep.bind(&*srx, 0), Err(Errno::EINVAL));
+        ep.enable()?;
+        Ok(ep)
+    };
+    let eps = [open()?, open()?];
+    Ok(Pair { srx, eps, cq, stx })
+}
+
+/// Rank 1 sends to both endpoints of rank 0 in turn; whatever is posted first takes what comes first.
+fn receives(rank: &Rank, messages_first: bool) -> Outcome {
+    const COUNT: usize = 40;
+    const LENS: [usize; 3] = [8, 3000, 100_000];
+    if rank.index == 1 {
+        let rig = Rig::open_alone(rank, &Ask::caps(sys::FI_MSG | sys::FI_TAGGED))?;
+        let names = rig.exchange(&[])?;
+        let both = names.first().ok_or_else(|| Fail::here("no names"))?;
+        let (first, second) = both.split_at(both.len() / 2);
+        let to = [rig.av.insert(first)?, rig.av.insert(second)?];
+        for (round, len) in LENS.into_iter().enumerate() {
+            for at in 0..COUNT {
+                let dest = to.get(at % 2).copied().unwrap_or_default();
+                let tag = (round * COUNT + at) as u64;
+                rig.post(|| rig.ep.tsend(Buf::pattern(len, tag), dest, tag, at))?;
+            }
+            if messages_first {
+                rig.barrier()?;
+            }
+            for _ in 0..COUNT {
+                rig.next(&rig.tx)?;
+            }
+            rig.barrier()?;
+        }
+        return Ok(());
+    }
+    let pair = pair(rank)?;
+    let [a, b] = &pair.eps;
+    let mut pump = || -> Outcome {
+        pair.cq.progress().map(drop).or_else(|e| match e {
+            Errno::EAGAIN => Ok(()),
+            e => Err(Fail::here(e)),
+        })
+    };
+    rank.exchange(&[a.name()?, b.name()?].concat(), &mut pump)?;
+    for (round, len) in LENS.into_iter().enumerate() {
+        if messages_first {
+            rank.barrier(&mut pump)?;
+        }
+        let bufs: Vec<Buf> = (0..COUNT).map(|_| Buf::new(len)).collect();
+        for (at, buf) in bufs.iter().enumerate() {
+            let tag = (round * COUNT + at) as u64;
+            pair.srx.trecv(*buf, sys::FI_ADDR_UNSPEC, tag, 0, at)?;
+        }
+        let mut left = COUNT;
+        while left > 0 {
+            match pair.cq.read(4) {
+                Ok(list) => {
+                    for entry in list {
+                        let tag = (round * COUNT + entry.context) as u64;
+                        check_eq!((entry.tag, entry.len), (tag, len));
+                        let buf = bufs.get(entry.context).ok_or_else(|| Fail::here("a context"))?;
+                        check_eq!(buf.differs(len, tag), None);
+                        left -= 1;
+                    }
+                }
+                Err(Errno::EAGAIN) => std::thread::yield_now(),
+                Err(e) => return Err(Fail::here(e)),
+            }
+        }
+        rank.barrier(&mut pump)?;
+    }
+    Ok(())
+}
+
+fn cancel(rank: &Rank) -> Outcome {
+    let pair = pair(rank)?;
+    pair.srx.recv(Buf::new(8), sys::FI_ADDR_UNSPEC, 11)?;
+    pair.srx.trecv(Buf::new(8), sys::FI_ADDR_UNSPEC, 1, 0, 12)?;
+    pair.srx.cancel(12)?;
+    check_eq!(pair.cq.read(1).err(), Some(Errno::EAVAIL));
+    let error = pair.cq.readerr(0)?;
+    check_eq!((error.context, error.err), (12, Errno::ECANCELED));
+    pair.srx.cancel(12)?;
+    check_eq!(pair.cq.read(1).err(), Some(Errno::EAGAIN));
+    let many = pair
+        .srx
+        .recvmsg(&[Buf::new(4096)], sys::FI_ADDR_UNSPEC, 13, sys::FI_MULTI_RECV);
+    check!(
+        matches!(many, Ok(()) | Err(Errno::EOPNOTSUPP)),
+        "a buffer for many is taken or refused"
+    );
+    check_eq!(pair.srx.send(Buf::new(8), 0, 0), Err(Errno::ENOSYS));
+    check_eq!(pair.srx.class()?, sys::FI_CLASS_SRX_CTX);
+    check_eq!(pair.stx.class()?, sys::FI_CLASS_STX_CTX);
+    Ok(())
+}
+
+fn busy(rank: &Rank) -> Outcome {
+    let pair = pair(rank)?;
+    check_eq!(pair.srx.close(), Err(Errno::EBUSY));
+    check_eq!(pair.stx.close(), Err(Errno::EBUSY));
+    for ep in &pair.eps {
+        ep.close()?;
+    }
+    pair.srx.close()?;
+    pair.stx.close()?;
+    Ok(())
+}
+
+/// Programs that see contexts they did not ask for go other ways than they would.
+fn offered(rank: &Rank) -> Outcome {
+    let lib = load(rank)?;
+    for info in offers(rank, lib, &asked().hints)? {
+        check_eq!(
+            (info.ep().tx_ctx_cnt, info.ep().rx_ctx_cnt),
+            (sys::FI_SHARED_CONTEXT, sys::FI_SHARED_CONTEXT)
+        );
+    }
+    for info in offers(rank, lib, &Ask::messages(false).hints)? {
+        check_eq!((info.ep().tx_ctx_cnt, info.ep().rx_ctx_cnt), (1, 1));
+    }
+    Ok(())
+}

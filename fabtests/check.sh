@@ -62,6 +62,9 @@ formatted() { "${CARGO[@]}" fmt --all --check; }
 # Other versions of Rust have other lints: as warnings they count only in the one the sources are written for.
 linted() { "${CARGO[@]}" clippy --workspace --all-targets --locked --quiet -- "${LINTS[@]}"; }
 unit_tests() { timeout -k 10 1500 "${CARGO[@]}" test --workspace --locked --no-fail-fast; }
+scif_conformance() { # VARIABLE=VALUE...
+    env SCIF_DOMAIN=check "$@" timeout -k 10 1200 "$TARGET/release/scif-conformance" --lib "$ROOT/build/lib/libscif.so.0"
+}
 loom_tests() {
     RUSTFLAGS='--cfg loom' CARGO_TARGET_DIR="$TARGET/loom" \
         timeout -k 10 1200 "${CARGO[@]}" test -p "$1" --release --locked --test loom
@@ -73,8 +76,9 @@ need_build_packages
 need_cargo_tools
 need_stack mpich5 debian
 echo "building the provider"
-build_release scif-fi scif-fabtests libkofi
+build_release scif-fi scif-fabtests libscif libkofi
 logged kofi-link fabtests/kofi/check.sh link || die "libkofi cannot be linked (see $LOGS/kofi-link.log)."
+"$ROOT/libscif/link.sh" "$TARGET/release/libscif_c.a" "$ROOT/build/lib" || die "libscif does not link."
 debian=$(debian_libfabric)
 wheel=$(wheel_libfabric)
 
@@ -104,6 +108,15 @@ gate_end
 gate "loom: the registry of providers under every interleaving"
 cases_of "loom" loom-kofi loom_tests kofi
 grep -h ' schedules$' "$LOGS/loom-kofi.log"
+gate_end
+
+gate "scif.h in C and C++, and its examples"
+cases_of "headers and examples" scif-examples examples/run.sh "$ROOT/libscif/include" "$ROOT/build/lib"
+gate_end
+
+gate "conformance of libscif"
+cases_of "scif-conformance" scif-conformance scif_conformance
+cases_of "scif-conformance, every number looked up" scif-conformance-strict scif_conformance SCIF_STRICT_FD=1
 gate_end
 
 gate "libfabric loads it"

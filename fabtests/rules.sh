@@ -40,17 +40,17 @@ outside() { grep -vE "^($1)"; }
 
 sources() {
     gate "the rooms"
-    files .rs | outside 'ffi/|ring/src/(spsc|copy|layout|doorbell|keytable|claim|rmw|gate|sync|model)\.rs$|(ring|scif)/(tests|benches)/|scif/src/sys/|prov/src/|libkofi/|fabtests/src/(fi/|harness/(confine|seccomp)\.rs|bench/(os|segment)\.rs)|fuzz/' |
+    files .rs | outside 'ffi/|ring/src/(spsc|copy|layout|doorbell|keytable|claim|rmw|gate|sync|model|stream|word)\.rs$|(ring|scif)/(tests|benches)/|libscif/(src|conformance)/|scif/src/sys/|prov/src/|libkofi/|fabtests/src/(fi/|harness/(confine|seccomp)\.rs|bench/(os|segment)\.rs)|fuzz/' |
         code_lines '(^|[^a-z_])unsafe([^a-z_]|$)' 1 | rule "unsafe stays in its rooms"
     files .rs | grep -v '/tests\.rs$' | grep -E '^prov/src/(data/|attr\.rs|addr\.rs|slab\.rs|env\.rs|getinfo/(matching|shape)\.rs|(av|mr)/table\.rs|cq/queue\.rs)' |
         code_lines '(^|[^a-z_])unsafe([^a-z_]|$)' 1 | rule "the data path and the tables of the provider have no unsafe"
     files .rs | outside 'ring/' |
         code_lines 'sync::atomic|Atomic(U|I)(8|16|32|64|size)|Atomic(Bool|Ptr)|atomic::fence' | rule "atomics stay in ring/"
     # Types and constants of rustix may be named elsewhere; hostile.rs is a peer made for tests.
-    files .rs | grep -v '/tests\.rs$' | outside '[a-z]+/tests/|scif/src/sys/|scif/src/transport/(kernel/|soft/hostile\.rs)|fabtests/' |
+    files .rs | grep -v '/tests\.rs$' | outside '[a-z]+/tests/|scif/src/sys/|scif/src/transport/(kernel/|soft/hostile\.rs)|fabtests/|libscif/(conformance/|src/memory\.rs)' |
         code_lines 'rustix::[a-z_]+::[a-z_]+[(]|libc::(syscall|mmap|munmap|socket|bind|connect|accept|sendmsg|recvmsg|poll|epoll|ioctl|fork|kill|open|read|write|close|fcntl|prctl|memfd|process_vm)[a-z_0-9]*[(]' 1 |
         rule "system calls stay in scif/src/sys"
-    files .rs | outside 'scif/src/config\.rs|prov/src/env\.rs|libkofi/src/param\.rs|fabtests/|[a-z]+/tests/|([a-z]+/)?build\.rs' |
+    files .rs | outside 'scif/src/config\.rs|prov/src/env\.rs|libkofi/src/param\.rs|fabtests/|libscif/conformance/|[a-z]+/tests/|([a-z]+/)?build\.rs' |
         code_lines 'env::(var|vars|var_os)|getenv' 1 | rule "the environment is read in scif/src/config.rs, prov/src/env.rs and libkofi/src/param.rs"
     files .rs | grep -E '^(ring|scif|ffi|kofi|prov)/src/' | code_lines 'no_mangle' |
         grep -v '^prov/src/lib\.rs' | rule "one exported symbol below the libraries, in prov/src/lib.rs"
@@ -96,6 +96,28 @@ library() {
     gate_end
 }
 
+scif_library() { # DIRECTORY of libscif.so
+    local so=$1/libscif.so.0.0.1 dynamic
+    gate "libscif"
+    if [ ! -e "$so" ]; then
+        failed "$so exists"
+        gate_end
+        return
+    fi
+    dynamic=$(readelf -dW "$so")
+    diff <(nm -D --defined-only "$so" | awk '$2 != "A" { print $3 }' | sort) \
+        <(sed -n 's/^[[:space:]]*\(scif_[A-Za-z_]*\);.*/\1@@SCIF_0.0/p' libscif/scif.map | sort) | rule "it exports what scif.map names, at @@SCIF_0.0"
+    nm -D --defined-only "$so" | grep -c '@@SCIF_0.0$' | grep -vx 22 | rule "22 functions"
+    sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' <<<"$dynamic" | grep -vE '^(libc\.so\.6|libgcc_s\.so\.1|libm\.so\.6|ld-linux.*)$' |
+        rule "needs nothing but the C library"
+    { grep -qE '\(SONAME\).*\[libscif\.so\.0\]' <<<"$dynamic" || echo "no SONAME"; } | rule "its SONAME is libscif.so.0"
+    grep -E '\((RPATH|RUNPATH|TEXTREL)\)' <<<"$dynamic" | rule "no run path, no text relocation"
+    gate_end
+}
+
 sources
-[ "${1:-}" = sources ] || library
+[ "${1:-}" = sources ] || {
+    library
+    scif_library "$ROOT/build/lib"
+}
 verdict

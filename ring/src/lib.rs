@@ -19,7 +19,9 @@ pub mod layout;
 pub mod model;
 pub mod rmw;
 pub mod spsc;
+pub mod stream;
 mod sync;
+pub mod word;
 
 pub use claim::{Claim, Offer, Share};
 pub use copy::{Mem, copy_iov, slice_iov, total_len};
@@ -33,3 +35,5 @@ pub use layout::{
     KEYTABLE_BYTES, MARK_BYTES, PART, SLOTS,
 };
 pub use spsc::{Consumer, Producer, Record};
+pub use stream::{STREAM_BYTES, STREAM_ROOM, Settle, StreamRx, StreamTx, Tell, Waiting};
+pub use word::{Word32, Word64, Words, full_fence};

@@ -18,6 +18,16 @@ pub struct Config {
     pub ptracer: bool,
     /// Users besides our own who may connect to us and whom we connect to (`SCIF_ALLOW_UIDS`).
     pub allow_uids: Vec<u32>,
+    /// Whether `scif.h` looks on every call whether a number still is the endpoint it was (`SCIF_STRICT_FD`).
+    pub strict_fd: bool,
+    /// How long a blocking call of `scif.h` looks before it sleeps, in microseconds (`SCIF_SPIN_US`).
+    pub spin_us: u64,
+    /// How long `scif_connect` waits to be accepted, in milliseconds (`SCIF_CONNECT_TIMEOUT_MS`).
+    pub connect_timeout_ms: u64,
+    /// Whether `scif_register` fails where pages cannot be moved (`SCIF_WINDOW_STRICT`).
+    pub window_strict: bool,
+    /// From how many bytes on an RMA that need not wait is left to the DMA thread (`SCIF_DMA_MIN`).
+    pub dma_min: u64,
     /// What was wrong in the environment; each said once by the node.
     pub warnings: Vec<String>,
 }
@@ -30,6 +40,11 @@ impl Default for Config {
             domain: None,
             ptracer: true,
             allow_uids: Vec::new(),
+            strict_fd: false,
+            spin_us: 20,
+            connect_timeout_ms: 30_000,
+            window_strict: false,
+            dma_min: 256 << 10,
             warnings: Vec::new(),
         }
     }
@@ -44,8 +59,9 @@ impl Config {
 
     fn from_lookup(lookup: impl Fn(&str) -> Option<String>) -> Config {
         let mut config = Config::default();
+        let mut warnings = Vec::new();
         let mut warn = |name: &str, value: &str, what: &str| {
-            config.warnings.push(format!("{name} ignored, {what}: {value}"));
+            warnings.push(format!("{name} ignored, {what}: {value}"));
         };
         if let Some(value) = lookup("SCIF_NODE") {
             match value.parse() {
@@ -69,19 +85,39 @@ impl Config {
                 );
             }
         }
-        if let Some(value) = lookup("SCIF_PTRACER") {
-            match value.as_str() {
-                "1" | "yes" | "on" | "true" => config.ptracer = true,
-                "0" | "no" | "off" | "false" => config.ptracer = false,
-                _ => warn("SCIF_PTRACER", &value, "not 0 or 1"),
-            }
-        }
+        let mut switch = |name: &str, value: Option<String>, to: &mut bool| match value.as_deref() {
+            None => {}
+            Some("1" | "yes" | "on" | "true") => *to = true,
+            Some("0" | "no" | "off" | "false") => *to = false,
+            Some(value) => warn(name, value, "not 0 or 1"),
+        };
+        switch("SCIF_PTRACER", lookup("SCIF_PTRACER"), &mut config.ptracer);
+        switch("SCIF_STRICT_FD", lookup("SCIF_STRICT_FD"), &mut config.strict_fd);
+        switch(
+            "SCIF_WINDOW_STRICT",
+            lookup("SCIF_WINDOW_STRICT"),
+            &mut config.window_strict,
+        );
+        let mut number = |name: &str, value: Option<String>, to: &mut u64| match value.map(|v| (v.parse(), v))
+        {
+            None => {}
+            Some((Ok(n), _)) => *to = n,
+            Some((Err(_), value)) => warn(name, &value, "not a number"),
+        };
+        number("SCIF_SPIN_US", lookup("SCIF_SPIN_US"), &mut config.spin_us);
+        number(
+            "SCIF_CONNECT_TIMEOUT_MS",
+            lookup("SCIF_CONNECT_TIMEOUT_MS"),
+            &mut config.connect_timeout_ms,
+        );
+        number("SCIF_DMA_MIN", lookup("SCIF_DMA_MIN"), &mut config.dma_min);
         if let Some(value) = lookup("SCIF_ALLOW_UIDS") {
             match value.split(',').map(|uid| uid.trim().parse()).collect() {
                 Ok(uids) => config.allow_uids = uids,
                 Err(_) => warn("SCIF_ALLOW_UIDS", &value, "not a list of user numbers"),
             }
         }
+        config.warnings = warnings;
         config
     }
 }

@@ -5,7 +5,10 @@
 //! An [`Endpoint`] is bound to a port of a [`Node`], listens, and holds one [`Connection`] per peer it talks
 //! to. A connection is a pair of rings in shared memory, a socket that proves that the peer lives, and the ways
 //! its memory can be reached. What the records in the rings mean is the business of the layers above; this one
-//! never looks into them. Nothing here blocks but [`Waiter::wait`], and nothing starts a thread.
+//! never looks into them. Nothing of this blocks but [`Waiter::wait`], and nothing starts a thread.
+//!
+//! [`epd`] is the other face: endpoints as `scif.h` has them, named by descriptors, with calls that block, windows, RMA
+//! and a service thread.
 //!
 //! The peer is hostile: whatever it sends or writes is checked, and the worst it gets is its connection reset.
 
@@ -15,6 +18,7 @@ mod addr;
 mod config;
 mod connection;
 mod endpoint;
+pub mod epd;
 mod error;
 mod keys;
 mod life;
@@ -25,6 +29,7 @@ mod slab;
 mod sys;
 mod transport;
 mod waiter;
+mod window;
 
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;

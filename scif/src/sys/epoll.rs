@@ -27,6 +27,23 @@ impl Epoll {
         epoll::add(self.0.as_fd(), fd, data, epoll::EventFlags::IN)
     }
 
+    /// Reports a descriptor's end, whatever there is to read; each change of it once.
+    pub(crate) fn add_hangup(&self, fd: impl AsFd, token: u64) -> Result<(), Errno> {
+        let data = epoll::EventData::new_u64(token);
+        epoll::add(self.0.as_fd(), fd, data, epoll::EventFlags::ET)
+    }
+
+    /// Reports a descriptor once each time something new is to be read.
+    pub(crate) fn add_news(&self, fd: impl AsFd, token: u64) -> Result<(), Errno> {
+        let data = epoll::EventData::new_u64(token);
+        epoll::add(
+            self.0.as_fd(),
+            fd,
+            data,
+            epoll::EventFlags::IN | epoll::EventFlags::ET,
+        )
+    }
+
     /// Takes a descriptor out; that it was not in is no error.
     pub(crate) fn remove(&self, fd: impl AsFd) {
         let _ = epoll::delete(self.0.as_fd(), fd);

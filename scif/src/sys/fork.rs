@@ -66,25 +66,44 @@ impl FdSet {
 }
 
 static OPEN: Mutex<FdSet> = Mutex::new(FdSet(Vec::new()));
+/// Held by a thread of ours while it has locks that a forked child must not find taken.
+static BUSY: Mutex<()> = Mutex::new(());
 static FORKS: Count = Count::new(0);
+static CHILDREN: Count = Count::new(0);
 static INSTALL: Once = Once::new();
 
 thread_local! {
     /// The registry's lock while this thread is inside `fork`: the child gets a consistent set.
     static HELD: RefCell<Option<MutexGuard<'static, FdSet>>> = const { RefCell::new(None) };
+    /// As above: no thread of ours is in the middle of something.
+    static QUIET: RefCell<Option<MutexGuard<'static, ()>>> = const { RefCell::new(None) };
 }
 
 fn registry() -> MutexGuard<'static, FdSet> {
     OPEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// For a thread of ours: no fork happens while the guard lives.
+pub(crate) fn busy() -> MutexGuard<'static, ()> {
+    BUSY.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether memory of this process may also be mapped by one that it forked, or that forked it.
+pub(crate) fn has_relatives() -> bool {
+    CHILDREN.get() != 0 || FORKS.get() != 0
+}
+
 extern "C" fn before_fork() {
+    let quiet = busy();
+    QUIET.with(|held| *held.borrow_mut() = Some(quiet));
     let guard = registry();
     HELD.with(|held| *held.borrow_mut() = Some(guard));
 }
 
 extern "C" fn after_fork_in_parent() {
+    CHILDREN.add(1);
     HELD.with(|held| held.borrow_mut().take());
+    QUIET.with(|held| held.borrow_mut().take());
 }
 
 extern "C" fn after_fork_in_child() {
@@ -97,6 +116,7 @@ extern "C" fn after_fork_in_child() {
             drop(unsafe { OwnedFd::from_raw_fd(fd) });
         });
     }
+    QUIET.with(|held| held.borrow_mut().take());
 }
 
 fn install() {

@@ -51,7 +51,16 @@ impl Mapping {
         Mapping::own(at.cast(), len, writable)
     }
 
-    /// `len` zeroed bytes of this process alone.
+    /// `len` bytes of `fd` from `offset` on, shared.
+    pub(crate) fn part(fd: impl AsFd, offset: u64, len: usize, writable: bool) -> Result<Mapping, Errno> {
+        let mut prot = ProtFlags::READ;
+        prot.set(ProtFlags::WRITE, writable);
+        // SAFETY: without MAP_FIXED the kernel picks a range nobody uses.
+        let at = unsafe { mmap(null_mut(), len, prot, MapFlags::SHARED, fd, offset) }?;
+        Mapping::own(at.cast(), len, writable)
+    }
+
+    /// `len` zeroed bytes of this process and those it forks.
     pub(crate) fn anonymous(len: usize) -> Result<Mapping, Errno> {
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::SHARED | MapFlags::NORESERVE;
@@ -65,8 +74,24 @@ impl Mapping {
         Ok(Mapping { base, len, writable })
     }
 
+    /// Where it begins.
+    pub(crate) fn address(&self) -> usize {
+        self.base.addr().get()
+    }
+
+    /// Whether it has that length and allows that.
+    pub(crate) fn is_like(&self, len: usize, writable: bool) -> bool {
+        self.len == len && self.writable == writable
+    }
+
     /// Where `len` bytes at `offset` are, if they lie inside, on a page or `align` boundary.
-    fn at(&self, offset: usize, len: usize, align: usize, write: bool) -> Result<*mut u8, OutOfRange> {
+    pub(super) fn at(
+        &self,
+        offset: usize,
+        len: usize,
+        align: usize,
+        write: bool,
+    ) -> Result<*mut u8, OutOfRange> {
         let inside = offset.checked_add(len).is_some_and(|end| end <= self.len);
         if !inside || !offset.is_multiple_of(align) || (write && !self.writable) {
             return Err(OutOfRange);
@@ -78,6 +103,13 @@ impl Mapping {
     pub(crate) fn bytes(&self, offset: usize, len: usize) -> Result<Mem, OutOfRange> {
         let at = self.at(offset, len, 1, true)?;
         // SAFETY: `at` checked the range; it stays mapped while the view lives (module invariant).
+        Ok(unsafe { Mem::new(at, len) })
+    }
+
+    /// Plain bytes that are only read here. Others may write them at any time.
+    pub(crate) fn bytes_to_read(&self, offset: usize, len: usize) -> Result<Mem, OutOfRange> {
+        let at = self.at(offset, len, 1, false)?;
+        // SAFETY: as in `bytes`; the callers do not write.
         Ok(unsafe { Mem::new(at, len) })
     }
 

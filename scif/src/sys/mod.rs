@@ -4,13 +4,19 @@
 //! One file per kind of kernel object. Nothing here knows a protocol: what the bytes on a socket or in a
 //! page mean is said in `transport` and in the ring crate.
 
+pub(crate) mod descriptor;
 pub(crate) mod epoll;
 pub(crate) mod file;
 pub(crate) mod fork;
+pub(crate) mod futex;
+pub(crate) mod lock;
 pub(crate) mod membarrier;
 pub(crate) mod memfd;
 pub(crate) mod mmap;
+pub(crate) mod pages;
 pub(crate) mod process;
 pub(crate) mod process_vm;
+pub(crate) mod shared;
+pub(crate) mod thread;
 pub(crate) mod time;
 pub(crate) mod unix;

@@ -36,6 +36,12 @@ pub(crate) fn uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
+/// Whether this thread has CAP_SYS_ADMIN.
+pub(crate) fn may_administrate() -> bool {
+    rustix::thread::capabilities(None)
+        .is_ok_and(|sets| sets.effective.contains(rustix::thread::CapabilitySet::SYS_ADMIN))
+}
+
 /// The errno of a libc call that has just failed on this thread.
 pub(crate) fn last_errno() -> Errno {
     std::io::Error::last_os_error()

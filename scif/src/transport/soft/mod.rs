@@ -12,7 +12,7 @@ mod handshake;
 #[cfg(test)]
 mod hostile;
 mod link;
-mod names;
+pub(crate) mod names;
 mod port;
 pub(crate) mod wire;
 

@@ -1,0 +1,433 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Opening, binding, listening, connecting, accepting, nodes: states, ports and errors.
+
+use crate::Case;
+use crate::api::Api;
+use crate::rig::{
+    BLOCK, ERR, IN, OUT, PORT, Process, apart, become_nobody, dup, dup_to, is_cloexec, loopback, plain_close,
+    set_env, set_nonblocking, two, until,
+};
+use libc::{
+    EACCES, EAGAIN, EBADF, ECONNREFUSED, EFAULT, EINPROGRESS, EINVAL, EISCONN, ENODEV, ENOTCONN, ENOTTY,
+    EOPNOTSUPP,
+};
+
+pub(crate) const CASES: &[Case] = &[
+    ("open_is_close_on_exec_and_accept_is_not", |api| {
+        let (acceptor, opener) = loopback(api);
+        assert!(is_cloexec(opener) && !is_cloexec(acceptor));
+        assert_eq!(api.fd(opener), opener);
+    }),
+    ("open_says_emfile", |api| {
+        let mut all = Vec::new();
+        let failed = loop {
+            match api.try_open() {
+                Ok(epd) if all.len() < 2_000_000 => all.push(epd),
+                other => break other,
+            }
+        };
+        assert_eq!(failed, Err(libc::EMFILE));
+        api.close(all.pop().unwrap()).unwrap();
+        api.open();
+    }),
+    ("bad_descriptors_are_ebadf_and_others_enotty", |api| {
+        let epd = api.open();
+        api.close(epd).unwrap();
+        assert_eq!(api.bind(epd, 0), Err(EBADF));
+        assert_eq!(api.close(epd), Err(EBADF));
+        assert_eq!(api.send(-1, b"x", 0), Err(EBADF));
+        let other = std::fs::File::open("/dev/null").unwrap();
+        let fd = std::os::fd::AsRawFd::as_raw_fd(&other);
+        assert_eq!(api.bind(fd, 0), Err(ENOTTY));
+        assert_eq!(api.recv(fd, &mut [0], 0), Err(ENOTTY));
+        assert_eq!(api.register(fd, 0, 4096, 0, 3, 0), Err(ENOTTY));
+    }),
+    ("bind_gives_the_port_or_a_dynamic_one", |api| {
+        let (a, b) = (api.open(), api.open());
+        assert_eq!(api.bind(a, 3000), Ok(3000));
+        assert!(api.bind(b, 0).unwrap() > 1088);
+        assert_eq!(api.bind(a, 3001), Err(EINVAL), "bound already");
+        let c = api.open();
+        assert_eq!(api.bind(c, 3000), Err(EINVAL), "in use");
+        api.close(a).unwrap();
+        assert_eq!(api.bind(c, 3000), Ok(3000), "free again");
+    }),
+    ("reserved_ports_need_the_right", |api| {
+        let (a, b) = (api.open(), api.open());
+        if become_nobody() {
+            assert_eq!(api.bind(a, 1023), Err(EACCES));
+            assert_eq!(api.bind(b, 1024), Ok(1024));
+            assert_eq!(api.bind(b, 1), Err(EACCES), "before the state");
+        } else {
+            assert_eq!(api.bind(a, 1), Err(EACCES));
+        }
+    }),
+    ("the_matrix_of_an_unbound_endpoint", |api| {
+        let epd = api.open();
+        assert_eq!(api.listen(epd, 1), Err(EINVAL));
+        assert_eq!(api.accept(epd, 0), Err(EINVAL));
+        unconnected(api, epd);
+        assert_eq!(api.poll(epd, IN | OUT, 0), ERR);
+    }),
+    ("the_matrix_of_a_bound_endpoint", |api| {
+        let epd = api.open();
+        api.bind(epd, 0).unwrap();
+        assert_eq!(api.bind(epd, 0), Err(EINVAL));
+        assert_eq!(api.accept(epd, 0), Err(EINVAL));
+        unconnected(api, epd);
+        assert_eq!(api.poll(epd, IN | OUT, 0), ERR);
+        assert_eq!(api.listen(epd, 1), Ok(0));
+    }),
+    ("the_matrix_of_a_listening_endpoint", |api| {
+        let epd = api.open();
+        api.bind(epd, 0).unwrap();
+        api.listen(epd, 1).unwrap();
+        assert_eq!(api.bind(epd, 0), Err(EISCONN));
+        assert_eq!(api.listen(epd, 1), Err(EISCONN));
+        assert_eq!(api.connect(epd, 0, 7), Err(EOPNOTSUPP));
+        assert_eq!(api.accept(epd, 0), Err(EAGAIN));
+        assert_eq!(api.accept(epd, 2), Err(EINVAL));
+        assert_eq!(api.accept_null(epd), Err(EINVAL));
+        unconnected(api, epd);
+        assert_eq!(api.poll(epd, IN | OUT, 0), 0);
+    }),
+    ("the_matrix_of_a_connected_endpoint", |api| {
+        let (acceptor, opener) = loopback(api);
+        for epd in [acceptor, opener] {
+            assert_eq!(api.bind(epd, 0), Err(EISCONN));
+            assert_eq!(api.listen(epd, 1), Err(EISCONN));
+            assert_eq!(api.connect(epd, 0, 7), Err(EISCONN));
+            assert_eq!(api.accept(epd, 0), Err(EINVAL));
+            assert_eq!(api.poll(epd, IN | OUT, 0), OUT);
+        }
+    }),
+    ("the_matrix_of_a_disconnected_endpoint", |api| {
+        let (acceptor, opener) = loopback(api);
+        api.close(acceptor).unwrap();
+        until("disconnected", || api.poll(opener, 0, 0) != 0);
+        assert_eq!(api.bind(opener, 0), Err(EISCONN));
+        assert_eq!(api.listen(opener, 1), Err(EINVAL));
+        assert_eq!(api.connect(opener, 0, 7), Err(EINVAL));
+        assert_eq!(api.accept(opener, 0), Err(EINVAL));
+        let reset = Err(libc::ECONNRESET);
+        assert_eq!(api.send(opener, b"x", 0), reset);
+        assert_eq!(api.recv(opener, &mut [0], 0), reset);
+        assert_eq!(api.register(opener, 4096, 4096, 0, 3, 0).map(|_| 0), reset);
+        assert_eq!(api.unregister(opener, 0, 4096), reset);
+        assert_eq!(api.writeto(opener, 0, 8, 0, 0), reset);
+        assert_eq!(api.vreadfrom(opener, 4096, 8, 0, 0), reset);
+        assert_eq!(api.fence_mark(opener, 1), reset);
+        assert_eq!(api.fence_wait(opener, 0), reset);
+        assert_eq!(api.fence_signal(opener, 0, 0, 0, 0, 0x11), reset);
+        assert_eq!(api.mmap(opener, 0, 4096, 3, 0, 0).map(|_| 0), reset);
+    }),
+    ("connect_says_who_is_not_there", |api| {
+        let epd = api.open();
+        assert_eq!(api.connect(epd, 77, PORT), Err(ENODEV), "no such node");
+        assert_eq!(api.connect(epd, 0, PORT), Err(ECONNREFUSED), "no listener");
+        assert_eq!(api.bind(epd, 0), Err(EINVAL), "bound by the attempt, and still");
+        assert_eq!(api.connect(epd, 0, 0), Err(ECONNREFUSED), "nobody is at port 0");
+        assert_eq!(api.connect_null(epd), Err(EINVAL));
+        let bound = api.open();
+        api.bind(bound, PORT).unwrap();
+        assert_eq!(
+            api.connect(epd, 0, PORT),
+            Err(ECONNREFUSED),
+            "bound and not listening"
+        );
+        api.listen(bound, 0).unwrap();
+        assert_eq!(
+            api.connect(epd, 0, PORT),
+            Err(ECONNREFUSED),
+            "no backlog, no room"
+        );
+        assert_eq!(
+            api.connect(bound, 77, 1),
+            Err(ENODEV),
+            "the node before the state"
+        );
+    }),
+    ("connect_returns_the_port_bound_before", |api| {
+        two(
+            api,
+            |epd, cue| {
+                cue.wait();
+                api.close(epd).unwrap();
+            },
+            |_, cue| {
+                let epd = api.open();
+                assert_eq!(api.bind(epd, 4321), Ok(4321));
+                assert_eq!(api.connect(epd, 9, 1), Err(ENODEV));
+                cue.tell();
+            },
+        );
+    }),
+    ("accept_says_where_the_peer_is", |api| {
+        let listener = api.open();
+        let port = api.bind(listener, 0).unwrap();
+        api.listen(listener, 1).unwrap();
+        let opener = api.open();
+        api.bind(opener, 5555).unwrap();
+        set_nonblocking(opener, true);
+        assert_eq!(api.connect(opener, 0, port.try_into().unwrap()), Err(EINPROGRESS));
+        let (peer, epd) = api.accept(listener, BLOCK).unwrap();
+        assert_eq!((peer.node, peer.port), (0, 5555));
+        assert_eq!(api.send(epd, b"hello", BLOCK), Ok(5));
+    }),
+    ("a_nonblocking_connect_is_collected_once", |api| {
+        let listener = api.open();
+        let port: u16 = api.bind(listener, 0).unwrap().try_into().unwrap();
+        api.listen(listener, 1).unwrap();
+        let opener = api.open();
+        let own = api.bind(opener, 0).unwrap();
+        set_nonblocking(opener, true);
+        assert_eq!(api.connect(opener, 0, port), Err(EINPROGRESS));
+        assert_eq!(api.poll(opener, IN | OUT, 0), 0);
+        assert_eq!(api.connect(opener, 0, port), Err(EINPROGRESS));
+        assert_eq!(api.poll(listener, IN, -1), IN);
+        api.accept(listener, 0).unwrap();
+        assert_eq!(api.poll(opener, OUT, -1), OUT);
+        assert_eq!(api.connect(opener, 0, port), Ok(own));
+        assert_eq!(api.connect(opener, 0, port), Err(EISCONN));
+        assert_eq!(api.poll(opener, IN | OUT, 0), OUT);
+    }),
+    ("a_refused_nonblocking_connect_is_collected_once", |api| {
+        let listener = api.open();
+        let port: u16 = api.bind(listener, 0).unwrap().try_into().unwrap();
+        api.listen(listener, 1).unwrap();
+        let opener = api.open();
+        set_nonblocking(opener, true);
+        assert_eq!(api.connect(opener, 0, port), Err(EINPROGRESS));
+        api.close(listener).unwrap();
+        assert_eq!(api.poll(opener, OUT, -1), OUT);
+        assert_eq!(api.connect(opener, 0, port), Err(ECONNREFUSED));
+        assert_eq!(api.bind(opener, 0), Err(EINVAL), "bound, and may try again");
+    }),
+    ("the_backlog_is_what_was_said", |api| {
+        for backlog in [1, 3] {
+            let listener = api.open();
+            let port: u16 = api.bind(listener, 0).unwrap().try_into().unwrap();
+            api.listen(listener, backlog).unwrap();
+            let opener = || {
+                let epd = api.open();
+                set_nonblocking(epd, true);
+                api.connect(epd, 0, port)
+            };
+            for _ in 0..backlog {
+                assert_eq!(opener(), Err(EINPROGRESS));
+            }
+            assert_eq!(opener(), Err(ECONNREFUSED), "no room for one more than {backlog}");
+            api.accept(listener, 0).unwrap();
+            assert_eq!(opener(), Err(EINPROGRESS), "room again");
+        }
+    }),
+    ("nobody_accepts_in_time", |api| {
+        set_env("SCIF_CONNECT_TIMEOUT_MS", "50");
+        let listener = api.open();
+        let port: u16 = api.bind(listener, 0).unwrap().try_into().unwrap();
+        api.listen(listener, 1).unwrap();
+        let opener = api.open();
+        assert_eq!(api.connect(opener, 0, port), Err(ECONNREFUSED));
+        assert_eq!(api.bind(opener, 0), Err(EINVAL), "bound again");
+        assert_eq!(api.accept(listener, 0), Err(EAGAIN), "who gave up is skipped");
+        assert_eq!(api.poll(listener, IN, 0), 0);
+    }),
+    ("requests_of_the_dead_are_skipped", |api| {
+        apart(
+            |cue| {
+                let listener = api.open();
+                api.bind(listener, PORT).unwrap();
+                api.listen(listener, 4).unwrap();
+                let child = Process::start(|| {
+                    let epd = api.open();
+                    set_nonblocking(epd, true);
+                    assert_eq!(api.connect(epd, 0, PORT), Err(EINPROGRESS));
+                });
+                child.wait();
+                assert_eq!(api.accept(listener, 0), Err(EAGAIN));
+                cue.tell();
+                let (_, epd) = api.accept(listener, BLOCK).unwrap();
+                assert_eq!(api.send(epd, b"ok", BLOCK), Ok(2));
+                cue.wait();
+            },
+            |cue| {
+                cue.wait();
+                let epd = api.open();
+                api.connect(epd, 0, PORT).unwrap();
+                assert_eq!(api.recv(epd, &mut [0; 2], BLOCK), Ok(2));
+                cue.tell();
+            },
+        );
+    }),
+    (
+        "closing_a_listener_refuses_who_waits_and_keeps_who_was_accepted",
+        |api| {
+            let listener = api.open();
+            let port: u16 = api.bind(listener, 0).unwrap().try_into().unwrap();
+            api.listen(listener, 4).unwrap();
+            let (first, second) = (api.open(), api.open());
+            for epd in [first, second] {
+                set_nonblocking(epd, true);
+                assert_eq!(api.connect(epd, 0, port), Err(EINPROGRESS));
+            }
+            let (_, accepted) = api.accept(listener, 0).unwrap();
+            api.close(listener).unwrap();
+            assert_eq!(api.poll(second, OUT, -1), OUT);
+            assert_eq!(api.connect(second, 0, port), Err(ECONNREFUSED));
+            assert_eq!(api.poll(first, OUT, -1), OUT);
+            api.connect(first, 0, port).unwrap();
+            assert_eq!(api.send(first, b"abc", BLOCK), Ok(3));
+            assert_eq!(api.recv(accepted, &mut [0; 3], BLOCK), Ok(3));
+            let again = api.open();
+            assert_eq!(
+                api.bind(again, port),
+                Ok(port.into()),
+                "the port is free with its listener"
+            );
+        },
+    ),
+    ("a_blocked_accept_ends_with_its_listener", |api| {
+        let listener = api.open();
+        api.bind(listener, 0).unwrap();
+        api.listen(listener, 4).unwrap();
+        let waiting = {
+            let api = *api;
+            std::thread::spawn(move || api.accept(listener, BLOCK))
+        };
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        api.close(listener).unwrap();
+        assert_eq!(waiting.join().unwrap(), Err(libc::EINTR));
+    }),
+    ("accept_ignores_o_nonblock", |api| {
+        let listener = api.open();
+        let port: u16 = api.bind(listener, 0).unwrap().try_into().unwrap();
+        api.listen(listener, 4).unwrap();
+        set_nonblocking(listener, true);
+        let waiting = {
+            let api = *api;
+            std::thread::spawn(move || api.accept(listener, BLOCK).map(|_| ()))
+        };
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        api.connect(api.open(), 0, port).unwrap();
+        assert_eq!(waiting.join().unwrap(), Ok(()));
+    }),
+    ("many_endpoints_share_a_listeners_port", |api| {
+        let listener = api.open();
+        let port: u16 = api.bind(listener, 0).unwrap().try_into().unwrap();
+        api.listen(listener, 32).unwrap();
+        let openers: Vec<i32> = (0..20)
+            .map(|_| {
+                let epd = api.open();
+                set_nonblocking(epd, true);
+                assert_eq!(api.connect(epd, 0, port), Err(EINPROGRESS));
+                epd
+            })
+            .collect();
+        for opener in openers {
+            let (_, epd) = api.accept(listener, BLOCK).unwrap();
+            assert_eq!(api.poll(opener, OUT, -1), OUT);
+            api.connect(opener, 0, port).unwrap();
+            assert_eq!(api.send(opener, &[7], BLOCK), Ok(1));
+            assert_eq!(api.recv(epd, &mut [0], BLOCK), Ok(1));
+        }
+    }),
+    ("nodes_are_those_with_processes", |api| {
+        two(
+            api,
+            |_, cue| {
+                let (n, nodes, own) = api.nodes(8);
+                assert_eq!((n, &nodes[..2], own), (Ok(2), &[1, 2][..], 1));
+                let (n, nodes, _) = api.nodes(1);
+                assert_eq!(
+                    (n, &nodes[..]),
+                    (Ok(2), &[1][..]),
+                    "as many as fit, and how many there are"
+                );
+                assert_eq!(api.nodes_null(), Err(EFAULT));
+                cue.tell();
+                until("the other node is gone", || api.nodes(8).0 == Ok(1));
+                let epd = api.open();
+                assert_eq!(api.connect(epd, 2, PORT), Err(ENODEV));
+            },
+            |_, cue| {
+                assert_eq!(api.nodes(8).2, 2);
+                cue.wait();
+            },
+        );
+    }),
+    ("domains_do_not_see_each_other", |api| {
+        apart(
+            |cue| {
+                let epd = api.open();
+                api.bind(epd, PORT).unwrap();
+                api.listen(epd, 1).unwrap();
+                cue.tell();
+                cue.wait();
+            },
+            |cue| {
+                cue.wait();
+                set_env("SCIF_DOMAIN", &format!("other-{}", std::process::id()));
+                let epd = api.open();
+                assert_eq!(api.connect(epd, 0, PORT), Err(ECONNREFUSED));
+                assert_eq!(api.bind(epd, 0), Err(EINVAL));
+                cue.tell();
+            },
+        );
+    }),
+    ("a_copy_of_a_descriptor_is_the_same_endpoint", |api| {
+        let (acceptor, opener) = loopback(api);
+        let copy = dup(opener);
+        assert_eq!(api.send(copy, b"ab", BLOCK), Ok(2));
+        api.close(opener).unwrap();
+        assert_eq!(
+            api.send(copy, b"c", BLOCK),
+            Ok(1),
+            "the endpoint lives with its last descriptor"
+        );
+        let mut buffer = [0; 3];
+        assert_eq!(api.recv(acceptor, &mut buffer, BLOCK), Ok(3));
+        assert_eq!(&buffer, b"abc");
+        plain_close(copy);
+        until("the peer sees the end", || {
+            api.send(acceptor, b"x", 0) == Err(libc::ECONNRESET)
+        });
+    }),
+    ("a_number_used_again_is_another_endpoint", |api| {
+        let (_acceptor, opener) = loopback(api);
+        plain_close(opener);
+        let (reader, _writer) = std::os::unix::net::UnixStream::pair().unwrap();
+        dup_to(std::os::fd::AsRawFd::as_raw_fd(&reader), opener);
+        assert_eq!(api.recv(opener, &mut [0], 0), Err(ENOTTY));
+        assert_eq!(api.send(opener, &[0; 8000], 0), Err(ENOTTY));
+        plain_close(opener);
+        let again = dup(api.open());
+        assert_eq!(api.send(again, b"x", 0), Err(ENOTCONN));
+    }),
+];
+
+/// What every endpoint without a connection answers.
+fn unconnected(api: &Api, epd: i32) {
+    let not = Err(ENOTCONN);
+    assert_eq!(api.send(epd, b"abcd", 0), not);
+    assert_eq!(api.recv(epd, &mut [0; 4], BLOCK), not);
+    assert_eq!(api.send(epd, b"", 0), Ok(0));
+    assert_eq!(api.recv(epd, &mut [], 2), Ok(0), "no length, no look");
+    assert_eq!(api.send_null(epd, -1, 0), Err(EINVAL));
+    assert_eq!(api.send(epd, b"x", 2), Err(EINVAL));
+    assert_eq!(api.register(epd, 4096, 4096, 0, 3, 0).map(|_| 0), not);
+    assert_eq!(
+        api.register(epd, 4096, 4096, 0, 3, 1).map(|_| 0),
+        Err(EINVAL),
+        "arguments first"
+    );
+    assert_eq!(api.unregister(epd, 0, 4096), not);
+    assert_eq!(api.readfrom(epd, 0, 8, 0, 0), not);
+    assert_eq!(api.writeto(epd, 0, 8, 0, 0), not);
+    assert_eq!(api.vreadfrom(epd, 4096, 8, 0, 0), not);
+    assert_eq!(api.vwriteto(epd, 4096, 8, 0, 0), not);
+    assert_eq!(api.fence_mark(epd, 1), not);
+    assert_eq!(api.fence_mark(epd, 3), not, "the state before the flags");
+    assert_eq!(api.fence_wait(epd, 0), not);
+    assert_eq!(api.fence_signal(epd, 0, 0, 0, 0, 0x11), not);
+    assert_eq!(api.mmap(epd, 0, 4096, 3, 0, 0).map(|_| 0), not);
+}

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Sending and receiving: counts, order, ends, signals.
+
+use crate::Case;
+use crate::rig::{BLOCK, loopback, no_signals, pattern, signals, two, until};
+use libc::{ECONNRESET, EFAULT, EINTR, EINVAL};
+
+const QUEUE: usize = 4095;
+
+pub(crate) const CASES: &[Case] = &[
+    ("an_empty_queue_takes_4095_bytes_then_none", |api| {
+        let (a, b) = loopback(api);
+        assert_eq!(api.send(a, &[7; 20000], 0), Ok(4095));
+        assert_eq!(api.send(a, &[7; 20000], 0), Ok(0));
+        let mut buffer = [0; 20000];
+        assert_eq!(api.recv(b, &mut buffer, 0), Ok(4095));
+        assert_eq!(api.recv(b, &mut buffer, 0), Ok(0));
+        assert_eq!(api.send(a, &[7; 20000], 0), Ok(4095));
+    }),
+    ("a_thousand_sends_of_a_byte_fit", |api| {
+        let (a, b) = loopback(api);
+        for i in 0..1024 {
+            assert_eq!(api.send(a, &[(i % 256) as u8], 0), Ok(1));
+        }
+        let mut buffer = [0; 1024];
+        assert_eq!(api.recv(b, &mut buffer, BLOCK), Ok(1024));
+        assert!(
+            buffer
+                .iter()
+                .enumerate()
+                .all(|(i, byte)| *byte == (i % 256) as u8)
+        );
+    }),
+    ("flags_and_lengths_are_looked_at", |api| {
+        let (a, b) = loopback(api);
+        assert_eq!(api.send(a, b"", 2), Ok(0));
+        assert_eq!(api.send(a, b"x", 2), Err(EINVAL));
+        assert_eq!(api.send(a, b"x", 3), Ok(1), "bit 0 is what counts");
+        assert_eq!(api.recv(b, &mut [0], 2), Err(EINVAL));
+        assert_eq!(api.recv_null(b, -1, 0), Err(EINVAL));
+        assert_eq!(api.send_null(a, 4, 0), Err(EFAULT));
+        assert_eq!(api.recv_null(b, 4, 0), Err(EFAULT));
+    }),
+    ("boundaries_are_not_kept_and_order_is", |api| {
+        let (a, b) = loopback(api);
+        for part in ["on", "ce ", "upon", " a time"] {
+            assert_eq!(api.send(a, part.as_bytes(), BLOCK), Ok(part.len() as i32));
+        }
+        let mut buffer = [0; 16];
+        assert_eq!(api.recv(b, &mut buffer[..6], BLOCK), Ok(6));
+        assert_eq!(&buffer[..6], b"once u");
+        assert_eq!(api.recv(b, &mut buffer, 0), Ok(10));
+    }),
+    ("a_blocking_receive_gets_all_it_asked_for", |api| {
+        two(
+            api,
+            |epd, cue| {
+                cue.wait();
+                for chunk in 0..10 {
+                    let bytes: Vec<u8> = (0..1000).map(|i| pattern(chunk * 1000 + i, 3)).collect();
+                    assert_eq!(api.send(epd, &bytes, BLOCK), Ok(1000));
+                    std::thread::sleep(std::time::Duration::from_millis(2));
+                }
+                cue.wait();
+            },
+            |epd, cue| {
+                cue.tell();
+                let mut buffer = vec![0; 10000];
+                assert_eq!(api.recv(epd, &mut buffer, BLOCK), Ok(10000));
+                assert!(buffer.iter().enumerate().all(|(i, byte)| *byte == pattern(i, 3)));
+                cue.tell();
+            },
+        );
+    }),
+    ("long_messages_go_both_ways_at_once", |api| {
+        const LEN: usize = 8 << 20;
+        let body = |epd: i32, seed: u8| {
+            let out: Vec<u8> = (0..LEN).map(|i| pattern(i, seed)).collect();
+            let sending = {
+                let api = *api;
+                std::thread::spawn(move || assert_eq!(api.send(epd, &out, BLOCK), Ok(LEN as i32)))
+            };
+            let mut buffer = vec![0; LEN];
+            assert_eq!(api.recv(epd, &mut buffer, BLOCK), Ok(LEN as i32));
+            assert!(
+                buffer
+                    .iter()
+                    .enumerate()
+                    .all(|(i, byte)| *byte == pattern(i, 9 - seed))
+            );
+            sending.join().unwrap();
+        };
+        two(
+            api,
+            |epd, _| body(epd, 4),
+            |epd, cue| {
+                body(epd, 5);
+                let _ = cue;
+            },
+        );
+    }),
+    ("small_messages_bounce", |api| {
+        const ROUNDS: u64 = 20_000;
+        two(
+            api,
+            |epd, _| {
+                for i in 0..ROUNDS {
+                    assert_eq!(api.send(epd, &i.to_ne_bytes(), BLOCK), Ok(8));
+                    let mut back = [0; 8];
+                    assert_eq!(api.recv(epd, &mut back, BLOCK), Ok(8));
+                    assert_eq!(u64::from_ne_bytes(back), i);
+                }
+            },
+            |epd, _| {
+                for _ in 0..ROUNDS {
+                    let mut bytes = [0; 8];
+                    assert_eq!(api.recv(epd, &mut bytes, BLOCK), Ok(8));
+                    assert_eq!(api.send(epd, &bytes, BLOCK), Ok(8));
+                }
+            },
+        );
+    }),
+    ("a_stalled_connection_does_not_hold_up_another", |api| {
+        let (a, _b) = loopback(api);
+        let (c, d) = loopback(api);
+        assert_eq!(api.send(a, &[0; QUEUE + 1], 0), Ok(4095));
+        let stalled = {
+            let api = *api;
+            std::thread::spawn(move || api.send(a, b"more", BLOCK))
+        };
+        for _ in 0..100 {
+            assert_eq!(api.send(c, b"go", BLOCK), Ok(2));
+            assert_eq!(api.recv(d, &mut [0; 2], BLOCK), Ok(2));
+        }
+        api.close(_b).unwrap();
+        assert_eq!(stalled.join().unwrap(), Err(ECONNRESET));
+    }),
+    ("what_was_sent_is_received_after_the_close", |api| {
+        let (a, b) = loopback(api);
+        assert_eq!(api.send(a, b"hello", BLOCK), Ok(5));
+        api.close(a).unwrap();
+        let mut buffer = [0; 10];
+        assert_eq!(api.send(b, b"x", 0), Err(ECONNRESET), "at once");
+        assert_eq!(api.recv(b, &mut buffer[..3], 0), Ok(3));
+        assert_eq!(api.recv(b, &mut buffer, BLOCK), Ok(2), "less than asked for");
+        assert_eq!(api.recv(b, &mut buffer, BLOCK), Err(ECONNRESET));
+        assert_eq!(api.recv(b, &mut buffer, 0), Err(ECONNRESET));
+    }),
+    ("a_blocked_receiver_is_woken_by_the_close_of_the_peer", |api| {
+        two(
+            api,
+            |epd, cue| {
+                cue.tell();
+                let mut buffer = [0; 10];
+                assert_eq!(api.recv(epd, &mut buffer, BLOCK), Ok(4));
+                assert_eq!(api.recv(epd, &mut buffer, BLOCK), Err(ECONNRESET));
+            },
+            |epd, cue| {
+                cue.wait();
+                assert_eq!(api.send(epd, b"last", BLOCK), Ok(4));
+                std::thread::sleep(std::time::Duration::from_millis(20));
+                api.close(epd).unwrap();
+            },
+        );
+    }),
+    ("a_blocked_call_ends_when_its_own_endpoint_is_closed", |api| {
+        let (_a, b) = loopback(api);
+        let waiting = {
+            let api = *api;
+            std::thread::spawn(move || api.recv(b, &mut [0; 4], BLOCK))
+        };
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        api.close(b).unwrap();
+        assert_eq!(waiting.join().unwrap(), Err(ECONNRESET));
+    }),
+    ("a_blocked_sender_is_woken_by_the_death_of_the_peer", |api| {
+        let mut process = None;
+        let listener = api.open();
+        api.bind(listener, 2060).unwrap();
+        api.listen(listener, 1).unwrap();
+        process.replace(crate::rig::Process::start(|| {
+            let epd = api.open();
+            api.connect(epd, 0, 2060).unwrap();
+            loop {
+                std::thread::sleep(std::time::Duration::from_secs(1));
+            }
+        }));
+        let (_, epd) = api.accept(listener, BLOCK).unwrap();
+        let killer = {
+            let process = process.unwrap();
+            std::thread::spawn(move || {
+                std::thread::sleep(std::time::Duration::from_millis(50));
+                process.kill();
+                process.end()
+            })
+        };
+        assert_eq!(api.send(epd, &[1; 9000], BLOCK), Ok(4095), "as far as it came");
+        assert_eq!(api.send(epd, b"x", BLOCK), Err(ECONNRESET));
+        assert_eq!(killer.join().unwrap(), -libc::SIGKILL);
+        until("nothing is left", || {
+            api.recv(epd, &mut [0], 0) == Err(ECONNRESET)
+        });
+    }),
+    ("signals_that_restart_are_not_seen", |api| {
+        two(
+            api,
+            |epd, cue| {
+                signals(1000, true);
+                let mut buffer = [0; 64];
+                assert_eq!(api.recv(epd, &mut buffer, BLOCK), Ok(64));
+                assert_eq!(api.send(epd, &[5; 10_000], BLOCK), Ok(10_000));
+                no_signals();
+                cue.tell();
+            },
+            |epd, cue| {
+                for _ in 0..4 {
+                    std::thread::sleep(std::time::Duration::from_millis(15));
+                    assert_eq!(api.send(epd, &[1; 16], BLOCK), Ok(16));
+                }
+                std::thread::sleep(std::time::Duration::from_millis(30));
+                assert_eq!(api.recv(epd, &mut [0; 10_000], BLOCK), Ok(10_000));
+                cue.wait();
+            },
+        );
+    }),
+    ("signals_that_do_not_restart_end_a_call", |api| {
+        two(
+            api,
+            |epd, cue| {
+                signals(1000, false);
+                let mut buffer = [0; 64];
+                assert_eq!(api.recv(epd, &mut buffer, BLOCK), Err(EINTR));
+                no_signals();
+                cue.tell();
+                until("three bytes", || api.poll(epd, crate::rig::IN, 0) != 0);
+                std::thread::sleep(std::time::Duration::from_millis(5));
+                signals(1000, false);
+                assert_eq!(api.recv(epd, &mut buffer, BLOCK), Ok(3), "what there was");
+                assert_eq!(api.send(epd, &[0; 9000], BLOCK), Ok(4095), "what fitted");
+                no_signals();
+                cue.tell();
+            },
+            |epd, cue| {
+                cue.wait();
+                assert_eq!(api.send(epd, b"abc", BLOCK), Ok(3));
+                cue.wait();
+            },
+        );
+    }),
+    ("o_nonblock_says_nothing_about_messages", |api| {
+        let (a, b) = loopback(api);
+        crate::rig::set_nonblocking(b, true);
+        let sender = {
+            let api = *api;
+            std::thread::spawn(move || {
+                std::thread::sleep(std::time::Duration::from_millis(20));
+                api.send(a, b"late", BLOCK)
+            })
+        };
+        assert_eq!(api.recv(b, &mut [0; 4], BLOCK), Ok(4));
+        assert_eq!(sender.join().unwrap(), Ok(4));
+    }),
+    ("senders_of_one_endpoint_take_turns", |api| {
+        let (a, b) = loopback(api);
+        let senders: Vec<_> = (1..=4u8)
+            .map(|who| {
+                let api = *api;
+                std::thread::spawn(move || assert_eq!(api.send(a, &vec![who; 50_000], BLOCK), Ok(50_000)))
+            })
+            .collect();
+        let mut buffer = vec![0; 200_000];
+        assert_eq!(api.recv(b, &mut buffer, BLOCK), Ok(200_000));
+        let changes = buffer.windows(2).filter(|pair| pair[0] != pair[1]).count();
+        assert_eq!(changes, 3, "whole messages, one after the other");
+        for sender in senders {
+            sender.join().unwrap();
+        }
+    }),
+];

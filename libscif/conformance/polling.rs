@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! scif_poll, and poll, select and epoll on the descriptors.
+
+use crate::Case;
+use crate::rig::{
+    BLOCK, ERR, HUP, IN, OUT, loopback, plain_close, raw_poll, set_nonblocking, signals, two, until,
+};
+
+fn entry(fd: i32, events: i16) -> libc::pollfd {
+    libc::pollfd {
+        fd,
+        events,
+        revents: 0,
+    }
+}
+
+pub(crate) const CASES: &[Case] = &[
+    ("the_bits_of_a_connection", |api| {
+        let (a, b) = loopback(api);
+        assert_eq!(api.poll(a, IN | OUT, 0), OUT);
+        assert_eq!(api.send(a, &[0; 5000], 0), Ok(4095));
+        assert_eq!(api.poll(a, IN | OUT, 0), 0, "full");
+        assert_eq!(api.poll(b, IN | OUT, 0), IN | OUT);
+        assert_eq!(api.poll(b, OUT, 0), OUT, "only what was asked for");
+        assert_eq!(api.recv(b, &mut [0], 0), Ok(1));
+        assert_eq!(api.poll(a, OUT, 0), OUT, "one more byte fits");
+    }),
+    ("the_bits_after_the_peer_closed", |api| {
+        let (a, b) = loopback(api);
+        assert_eq!(api.send(a, b"hello", 0), Ok(5));
+        api.close(a).unwrap();
+        assert_eq!(api.poll(b, IN | OUT, 0), IN | OUT | HUP);
+        assert_eq!(api.poll(b, 0, 0), HUP, "unasked");
+        assert_eq!(api.recv(b, &mut [0; 5], 0), Ok(5));
+        assert_eq!(api.poll(b, IN | OUT, 0), OUT | HUP);
+    }),
+    ("a_listener_is_in_when_a_request_waits", |api| {
+        let listener = api.open();
+        let port: u16 = api.bind(listener, 0).unwrap().try_into().unwrap();
+        api.listen(listener, 4).unwrap();
+        assert_eq!(api.poll(listener, IN | OUT, 0), 0);
+        assert_eq!(raw_poll(listener, IN, 0), 0);
+        for _ in 0..2 {
+            let epd = api.open();
+            set_nonblocking(epd, true);
+            assert!(api.connect(epd, 0, port).is_err());
+        }
+        assert_eq!(api.poll(listener, IN | OUT, -1), IN);
+        until("the descriptor shows it", || raw_poll(listener, IN, 100) == IN);
+        api.accept(listener, 0).unwrap();
+        assert_eq!(raw_poll(listener, IN, 0), IN, "another one");
+        api.accept(listener, 0).unwrap();
+        assert_eq!(api.poll(listener, IN, 0), 0);
+        assert_eq!(raw_poll(listener, IN, 0), 0);
+    }),
+    ("waiting_ends_with_data_and_with_time", |api| {
+        let (a, b) = loopback(api);
+        assert_eq!(api.poll(b, IN, 30), 0);
+        let sender = {
+            let api = *api;
+            std::thread::spawn(move || {
+                std::thread::sleep(std::time::Duration::from_millis(30));
+                api.send(a, b"x", 0)
+            })
+        };
+        assert_eq!(api.poll(b, IN, -1), IN);
+        sender.join().unwrap().unwrap();
+    }),
+    ("entries_of_all_kinds", |api| {
+        let (_a, b) = loopback(api);
+        let (reader, mut writer) = std::os::unix::net::UnixStream::pair().unwrap();
+        std::io::Write::write_all(&mut writer, b"x").unwrap();
+        let other = std::os::fd::AsRawFd::as_raw_fd(&reader);
+        let closed = api.open();
+        api.close(closed).unwrap();
+        let unbound = api.open();
+        let gone = unbound + 50;
+        let mut entries = [
+            entry(b, IN),
+            entry(other, IN),
+            entry(gone, IN),
+            entry(-1, IN),
+            entry(unbound, 0),
+        ];
+        assert_eq!(api.poll_all(&mut entries, 0), Ok(3));
+        let bits: Vec<i16> = entries.iter().map(|e| e.revents).collect();
+        assert_eq!(bits, [0, IN, libc::POLLNVAL, 0, ERR]);
+        assert_eq!(api.poll_all(&mut [], 1), Ok(0));
+    }),
+    ("a_signal_ends_a_poll", |api| {
+        let (_a, b) = loopback(api);
+        signals(2000, true);
+        assert_eq!(
+            api.poll_all(&mut [entry(b, IN)], -1),
+            Err(libc::EINTR),
+            "poll is never restarted"
+        );
+    }),
+    ("the_descriptor_shows_data_exactly", |api| {
+        let (a, b) = loopback(api);
+        for round in 0..200 {
+            assert_eq!(raw_poll(b, IN, 0), 0, "round {round}");
+            assert_eq!(api.send(a, b"abc", 0), Ok(3));
+            assert_eq!(raw_poll(b, IN, 0), IN);
+            assert_eq!(
+                api.recv(b, &mut [0; 2], if round % 2 == 0 { 0 } else { BLOCK }),
+                Ok(2)
+            );
+            assert_eq!(raw_poll(b, IN, 0), IN, "one is left");
+            assert_eq!(api.recv(b, &mut [0; 2], 0), Ok(1));
+            assert_eq!(api.recv(b, &mut [0; 2], 0), Ok(0));
+        }
+    }),
+    ("the_descriptor_shows_room_exactly", |api| {
+        let (a, b) = loopback(api);
+        for round in 0..50 {
+            assert_eq!(raw_poll(a, OUT, 0), OUT, "round {round}");
+            assert_eq!(api.send(a, &[0; 5000], 0), Ok(4095));
+            assert_eq!(raw_poll(a, OUT, 0), 0);
+            assert_eq!(api.recv(b, &mut [0; 1], 0), Ok(1));
+            assert_eq!(raw_poll(a, OUT, 0), OUT);
+            assert_eq!(api.recv(b, &mut [0; 5000], 0), Ok(4094));
+        }
+    }),
+    ("a_sleeper_in_raw_epoll_misses_nothing", |api| {
+        const ROUNDS: u32 = 5000;
+        two(
+            api,
+            |epd, _| {
+                let mut seen = 0;
+                while seen < ROUNDS {
+                    assert_eq!(raw_poll(epd, IN, -1) & IN, IN);
+                    let mut buffer = [0; 64];
+                    let n = api.recv(epd, &mut buffer, 0).unwrap();
+                    seen += n.cast_unsigned();
+                    if seen.is_multiple_of(7) {
+                        assert_eq!(api.send(epd, b"k", BLOCK), Ok(1));
+                    }
+                }
+                assert_eq!(raw_poll(epd, OUT, 0), OUT);
+                api.send(epd, b"z", BLOCK).unwrap();
+            },
+            |epd, _| {
+                let mut acks = 0;
+                for i in 0..ROUNDS {
+                    assert_eq!(api.send(epd, b"m", BLOCK), Ok(1));
+                    if i.is_multiple_of(3) {
+                        acks += api.recv(epd, &mut [0; 16], 0).unwrap();
+                    }
+                }
+                let mut last = 0;
+                while last != b'z' {
+                    assert_eq!(raw_poll(epd, IN, -1) & IN, IN);
+                    let mut buffer = [0; 16];
+                    let n = api.recv(epd, &mut buffer, 0).unwrap();
+                    acks += n;
+                    if n > 0 {
+                        last = buffer[n as usize - 1];
+                    }
+                }
+                assert!(acks > 0);
+            },
+        );
+    }),
+    ("an_unconnected_descriptor_shows_nothing", |api| {
+        let epd = api.open();
+        assert_eq!(raw_poll(epd, IN | OUT, 0), 0);
+        api.bind(epd, 0).unwrap();
+        assert_eq!(raw_poll(epd, IN | OUT, 0), 0);
+    }),
+    ("a_descriptor_hangs_up_with_the_peer", |api| {
+        let (a, b) = loopback(api);
+        plain_close(a);
+        until("it hangs up", || raw_poll(b, 0, 100) & HUP != 0);
+        assert_eq!(raw_poll(b, IN | OUT, 0), IN | OUT | HUP);
+    }),
+    ("data_sent_before_the_accept_returns_shows", |api| {
+        let listener = api.open();
+        let port: u16 = api.bind(listener, 0).unwrap().try_into().unwrap();
+        api.listen(listener, 4).unwrap();
+        for _ in 0..50 {
+            let opener = api.open();
+            set_nonblocking(opener, true);
+            assert!(api.connect(opener, 0, port).is_err());
+            let (_, epd) = api.accept(listener, BLOCK).unwrap();
+            assert_eq!(api.send(epd, b"early", 0), Ok(5));
+            assert_eq!(api.poll(opener, OUT, -1), OUT);
+            api.connect(opener, 0, port).unwrap();
+            assert_eq!(raw_poll(opener, IN, 1000), IN);
+            assert_eq!(api.poll(opener, IN | OUT, 0), IN | OUT);
+            api.close(opener).unwrap();
+            api.close(epd).unwrap();
+        }
+    }),
+];

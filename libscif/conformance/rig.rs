@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! What the cases stand on: processes on nodes, connected endpoints, pages, and signals.
+#![expect(unsafe_code, reason = "fork, mmap and signals")]
+
+use std::os::unix::net::UnixDatagram;
+use std::time::{Duration, Instant};
+
+use crate::api::Api;
+
+pub(crate) const IN: i16 = libc::POLLIN;
+pub(crate) const OUT: i16 = libc::POLLOUT;
+pub(crate) const ERR: i16 = libc::POLLERR;
+pub(crate) const HUP: i16 = libc::POLLHUP;
+pub(crate) const PAGE: usize = 4096;
+pub(crate) const PORT: u16 = 2050;
+pub(crate) const BLOCK: i32 = 1;
+pub(crate) const SYNC: i32 = 4;
+pub(crate) const FIXED: i32 = 0x10;
+pub(crate) const RW: i32 = 3;
+
+/// Two processes take steps by it.
+pub(crate) struct Cue(UnixDatagram);
+
+impl Cue {
+    /// The other goes on.
+    pub(crate) fn tell(&self) {
+        self.0.send(&[1]).unwrap();
+    }
+
+    /// Until the other has told.
+    pub(crate) fn wait(&self) {
+        assert_eq!(self.0.recv(&mut [0; 8]).unwrap(), 1, "the other process is gone");
+    }
+}
+
+pub(crate) fn set_env(name: &str, value: &str) {
+    // SAFETY: before the library is used, in a process with one thread.
+    unsafe { std::env::set_var(name, value) };
+}
+
+/// A forked process that runs `body` and ends; `wait` says whether it ended well.
+pub(crate) struct Process(libc::pid_t);
+
+impl Process {
+    pub(crate) fn start(body: impl FnOnce()) -> Process {
+        // SAFETY: the processes of the suite fork before they start threads, or the child only calls the library.
+        let pid = unsafe { libc::fork() };
+        assert!(pid >= 0);
+        if pid == 0 {
+            // SAFETY: whoever started us being gone ends us.
+            unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+            let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
+            // SAFETY: ends this process.
+            unsafe { libc::_exit(i32::from(done.is_err())) };
+        }
+        Process(pid)
+    }
+
+    pub(crate) fn kill(&self) {
+        // SAFETY: a child of ours that was not waited for.
+        unsafe { libc::kill(self.0, libc::SIGKILL) };
+    }
+
+    /// How it ended: exit status, or minus the signal.
+    pub(crate) fn end(self) -> i32 {
+        let mut status = 0;
+        // SAFETY: a child of ours, and room for a status.
+        let rc = unsafe { libc::waitpid(self.0, &raw mut status, 0) };
+        assert_eq!(rc, self.0);
+        if libc::WIFEXITED(status) {
+            libc::WEXITSTATUS(status)
+        } else {
+            -libc::WTERMSIG(status)
+        }
+    }
+
+    /// The same; killed when it takes longer.
+    pub(crate) fn end_within(self, limit: Duration) -> i32 {
+        let begin = Instant::now();
+        loop {
+            // SAFETY: all zeroes is a valid siginfo.
+            let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+            let what = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+            // SAFETY: a child of ours, and room for what is said of it.
+            unsafe { libc::waitid(libc::P_PID, self.0.cast_unsigned(), &raw mut info, what) };
+            if info.si_signo != 0 {
+                return self.end();
+            }
+            if begin.elapsed() > limit {
+                self.kill();
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    pub(crate) fn wait(self) {
+        assert_eq!(self.end(), 0, "the other process failed");
+    }
+}
+
+/// A connection between nodes 1 and 2: `server` runs in this process, `client` in another; both get an endpoint.
+pub(crate) fn two(api: &Api, server: impl FnOnce(i32, &Cue), client: impl FnOnce(i32, &Cue)) {
+    let (mine, theirs) = UnixDatagram::pair().unwrap();
+    let other = Process::start(|| {
+        let cue = Cue(theirs.try_clone().unwrap());
+        set_env("SCIF_NODE", "2");
+        cue.wait();
+        let epd = api.open();
+        assert!(api.connect(epd, 1, PORT).unwrap() > 1088);
+        client(epd, &cue);
+    });
+    let cue = Cue(mine);
+    drop(theirs);
+    set_env("SCIF_NODE", "1");
+    let listener = api.open();
+    api.bind(listener, PORT).unwrap();
+    api.listen(listener, 4).unwrap();
+    cue.tell();
+    let (peer, epd) = api.accept(listener, BLOCK).unwrap();
+    assert_eq!(peer.node, 2);
+    api.close(listener).unwrap();
+    server(epd, &cue);
+    other.wait();
+}
+
+/// Two processes that only share steps.
+pub(crate) fn apart(first: impl FnOnce(&Cue), second: impl FnOnce(&Cue)) {
+    let (mine, theirs) = UnixDatagram::pair().unwrap();
+    let other = Process::start(|| second(&Cue(theirs)));
+    first(&Cue(mine));
+    other.wait();
+}
+
+/// A connection within this process: acceptor, opener.
+pub(crate) fn loopback(api: &Api) -> (i32, i32) {
+    let listener = api.open();
+    let port = api.bind(listener, 0).unwrap();
+    api.listen(listener, 4).unwrap();
+    let opener = api.open();
+    let connecting = {
+        let api = *api;
+        std::thread::spawn(move || api.connect(opener, 0, port.try_into().unwrap()).unwrap())
+    };
+    let (_, acceptor) = api.accept(listener, BLOCK).unwrap();
+    connecting.join().unwrap();
+    api.close(listener).unwrap();
+    (acceptor, opener)
+}
+
+/// Until something is so; a test that waits for ever is ended by its watchdog.
+pub(crate) fn until(what: &str, mut so: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !so() {
+        assert!(begin.elapsed() < Duration::from_secs(20), "never so: {what}");
+        std::thread::sleep(Duration::from_micros(200));
+    }
+}
+
+/// Private anonymous pages, aligned.
+pub(crate) fn pages(n: usize) -> usize {
+    map(
+        n * PAGE,
+        libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+        libc::PROT_READ | libc::PROT_WRITE,
+    )
+}
+
+pub(crate) fn map(len: usize, flags: i32, prot: i32) -> usize {
+    // SAFETY: the kernel picks a range nobody uses.
+    let at = unsafe { libc::mmap(std::ptr::null_mut(), len, prot, flags, -1, 0) };
+    assert_ne!(at, libc::MAP_FAILED);
+    at.expose_provenance()
+}
+
+pub(crate) fn unmap(at: usize, len: usize) {
+    // SAFETY: a range of the test that it does not use any more.
+    let rc = unsafe { libc::munmap(std::ptr::with_exposed_provenance_mut(at), len) };
+    assert_eq!(rc, 0);
+}
+
+pub(crate) fn protect(at: usize, len: usize, prot: i32) {
+    // SAFETY: a range of the test.
+    let rc = unsafe { libc::mprotect(std::ptr::with_exposed_provenance_mut(at), len, prot) };
+    assert_eq!(rc, 0);
+}
+
+/// Private anonymous memory in place of what is there.
+pub(crate) fn map_over(at: usize, len: usize) {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a range of the test.
+    let got = unsafe { libc::mmap(std::ptr::with_exposed_provenance_mut(at), len, prot, flags, -1, 0) };
+    assert_ne!(got, libc::MAP_FAILED);
+}
+
+/// MADV_DONTNEED
+pub(crate) fn dont_need(at: usize, len: usize) {
+    // SAFETY: a range of the test, whose bytes it does not need.
+    let rc = unsafe {
+        libc::madvise(
+            std::ptr::with_exposed_provenance_mut(at),
+            len,
+            libc::MADV_DONTNEED,
+        )
+    };
+    assert_eq!(rc, 0);
+}
+
+/// Fills memory of the test with bytes that follow from `seed`.
+pub(crate) fn fill(at: usize, len: usize, seed: u8) {
+    for i in 0..len {
+        poke(at + i, pattern(i, seed));
+    }
+}
+
+pub(crate) fn pattern(i: usize, seed: u8) -> u8 {
+    (i % 251) as u8 ^ seed
+}
+
+/// Whether memory holds what `fill` wrote.
+pub(crate) fn holds(at: usize, len: usize, seed: u8) -> bool {
+    (0..len).all(|i| peek(at + i) == pattern(i, seed))
+}
+
+pub(crate) fn poke(at: usize, byte: u8) {
+    // SAFETY: memory of the test, or mapped by it.
+    unsafe { std::ptr::with_exposed_provenance_mut::<u8>(at).write_volatile(byte) };
+}
+
+pub(crate) fn peek(at: usize) -> u8 {
+    // SAFETY: as in `poke`.
+    unsafe { std::ptr::with_exposed_provenance::<u8>(at).read_volatile() }
+}
+
+pub(crate) fn peek64(at: usize) -> u64 {
+    // SAFETY: as in `poke`, aligned by the callers.
+    unsafe { std::ptr::with_exposed_provenance::<u64>(at).read_volatile() }
+}
+
+pub(crate) fn poke64(at: usize, n: u64) {
+    // SAFETY: as in `peek64`.
+    unsafe { std::ptr::with_exposed_provenance_mut::<u64>(at).write_volatile(n) };
+}
+
+pub(crate) fn set_nonblocking(fd: i32, on: bool) {
+    // SAFETY: changes a flag of a descriptor.
+    let rc = unsafe { libc::fcntl(fd, libc::F_SETFL, if on { libc::O_NONBLOCK } else { 0 }) };
+    assert_eq!(rc, 0);
+}
+
+pub(crate) fn is_cloexec(fd: i32) -> bool {
+    // SAFETY: reads a flag of a descriptor.
+    unsafe { libc::fcntl(fd, libc::F_GETFD) & libc::FD_CLOEXEC != 0 }
+}
+
+pub(crate) fn dup(fd: i32) -> i32 {
+    // SAFETY: makes a descriptor.
+    let copy = unsafe { libc::dup(fd) };
+    assert!(copy >= 0);
+    copy
+}
+
+/// Makes a number another descriptor's.
+pub(crate) fn dup_to(fd: i32, number: i32) {
+    // SAFETY: the number is one the test does not use any more.
+    assert_eq!(unsafe { libc::dup2(fd, number) }, number);
+}
+
+/// close(2), not the library's.
+pub(crate) fn plain_close(fd: i32) {
+    // SAFETY: a descriptor of the test.
+    assert_eq!(unsafe { libc::close(fd) }, 0);
+}
+
+/// poll(2), not the library's: the bits of one descriptor.
+pub(crate) fn raw_poll(fd: i32, events: i16, timeout_ms: i32) -> i16 {
+    let mut entry = libc::pollfd {
+        fd,
+        events,
+        revents: 0,
+    };
+    // SAFETY: one live entry.
+    unsafe { libc::poll(&raw mut entry, 1, timeout_ms) };
+    entry.revents
+}
+
+extern "C" fn nothing(_signal: libc::c_int) {}
+
+/// A signal every so often, in this thread, with or without SA_RESTART.
+pub(crate) fn signals(every_us: i64, restart: bool) {
+    // SAFETY: all zeroes is a valid sigaction.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = nothing as *const () as usize;
+    action.sa_flags = if restart { libc::SA_RESTART } else { 0 };
+    // SAFETY: a live sigaction with a handler that does nothing.
+    let rc = unsafe { libc::sigaction(libc::SIGALRM, &raw const action, std::ptr::null_mut()) };
+    assert_eq!(rc, 0);
+    let time = libc::timeval {
+        tv_sec: every_us / 1_000_000,
+        tv_usec: every_us % 1_000_000,
+    };
+    let timer = libc::itimerval {
+        it_interval: time,
+        it_value: time,
+    };
+    // SAFETY: a live itimerval.
+    let rc = unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut()) };
+    assert_eq!(rc, 0);
+}
+
+pub(crate) fn no_signals() {
+    signals(0, true);
+}
+
+/// Ends this process by SIGKILL.
+pub(crate) fn crash() {
+    // SAFETY: ends this process.
+    unsafe { libc::raise(libc::SIGKILL) };
+}
+
+/// Open descriptors of this process.
+pub(crate) fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+/// Becomes an ordinary user; false if this process is none that can.
+pub(crate) fn become_nobody() -> bool {
+    // SAFETY: changes this process's user.
+    unsafe { libc::setuid(65534) == 0 }
+}

@@ -1,0 +1,493 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Registering, unregistering and mapping.
+
+use crate::Case;
+use crate::api::Api;
+use crate::rig::{
+    FIXED, PAGE, RW, SYNC, fill, holds, loopback, map, pages, peek, poke, protect, two, unmap, until,
+};
+use libc::{EADDRINUSE, EFAULT, EINVAL, ENOMEM, ENXIO, EPERM};
+
+const LEN: usize = 4 * PAGE;
+
+/// Registers pages with a pattern at a fixed offset; their address.
+fn window(api: &Api, epd: i32, pages_n: usize, offset: i64, prot: i32, seed: u8) -> usize {
+    let at = pages(pages_n);
+    fill(at, pages_n * PAGE, seed);
+    assert_eq!(
+        api.register(epd, at, pages_n * PAGE, offset, prot, FIXED),
+        Ok(offset)
+    );
+    at
+}
+
+pub(crate) const CASES: &[Case] = &[
+    ("register_looks_at_its_arguments", |api| {
+        let (a, _b) = loopback(api);
+        let at = pages(4);
+        let try_it = |at, len, offset, prot, flags| api.register(a, at, len, offset, prot, flags).map(|_| ());
+        assert_eq!(try_it(at, PAGE, 0, 4, 0), Err(EINVAL), "protection");
+        assert_eq!(try_it(at, PAGE, 0, RW, 0x20), Err(EINVAL), "for the kernel");
+        assert_eq!(try_it(at, PAGE, 0, RW, 1), Err(EINVAL));
+        assert_eq!(try_it(at + 1, PAGE, 0, RW, 0), Err(EINVAL));
+        assert_eq!(try_it(at, 0, 0, RW, 0), Err(EINVAL));
+        assert_eq!(try_it(at, 100, 0, RW, 0), Err(EINVAL));
+        assert_eq!(try_it(at, PAGE, 100, RW, FIXED), Err(EINVAL));
+        assert_eq!(try_it(at, PAGE, -4096, RW, FIXED), Err(EINVAL));
+        assert_eq!(try_it(at, PAGE, i64::MAX & !4095, RW, FIXED), Err(EINVAL));
+        assert_eq!(try_it(64 * PAGE, PAGE, 0, RW, 0), Err(EFAULT), "nothing there");
+        let hole = pages(3);
+        unmap(hole + PAGE, PAGE);
+        assert_eq!(try_it(hole, 3 * PAGE, 0, RW, 0), Err(EFAULT));
+        protect(at, PAGE, libc::PROT_NONE);
+        assert_eq!(try_it(at, PAGE, 0, RW, 0), Err(EFAULT));
+        assert_eq!(
+            try_it(at + PAGE, PAGE, -1, RW, 0),
+            Ok(()),
+            "without FIXED the offset says nothing"
+        );
+        assert_eq!(
+            try_it(at + 2 * PAGE, PAGE, 0, 0, FIXED),
+            Ok(()),
+            "no protection at all, at offset 0"
+        );
+    }),
+    ("offsets_are_given_from_the_top", |api| {
+        let (a, _b) = loopback(api);
+        let at = pages(4);
+        assert_eq!(
+            api.register(a, at, PAGE, 0x50000, RW, 0),
+            Ok(0x7fff_ffff_ffff_e000)
+        );
+        assert_eq!(
+            api.register(a, at + PAGE, 2 * PAGE, 0, RW, 0),
+            Ok(0x7fff_ffff_ffff_c000)
+        );
+        assert_eq!(
+            api.register(a, at + 3 * PAGE, PAGE, 0, RW, 0),
+            Ok(0x7fff_ffff_ffff_b000)
+        );
+    }),
+    ("a_taken_offset_is_refused", |api| {
+        let (a, _b) = loopback(api);
+        window(api, a, 2, 0x10000, RW, 1);
+        let at = pages(4);
+        for (offset, len) in [
+            (0x10000, PAGE),
+            (0x11000, PAGE),
+            (0xf000, 4 * PAGE),
+            (0xf000, 2 * PAGE),
+        ] {
+            assert_eq!(
+                api.register(a, at, len, offset, RW, FIXED),
+                Err(EADDRINUSE),
+                "{offset:#x}"
+            );
+        }
+        assert_eq!(api.register(a, at, PAGE, 0xf000, RW, FIXED), Ok(0xf000));
+        assert_eq!(api.unregister(a, 0x10000, 2 * PAGE), Ok(0));
+        assert_eq!(api.register(a, at + PAGE, PAGE, 0x11000, RW, FIXED), Ok(0x11000));
+    }),
+    ("endpoints_have_address_spaces_of_their_own", |api| {
+        let (a, b) = loopback(api);
+        let (c, d) = loopback(api);
+        for epd in [a, b, c, d] {
+            window(api, epd, 1, 0x1000, RW, 1);
+        }
+    }),
+    ("unregister_takes_whole_windows", |api| {
+        let (a, _b) = loopback(api);
+        window(api, a, 2, 0x10000, RW, 1);
+        window(api, a, 2, 0x12000, RW, 1);
+        assert_eq!(api.unregister(a, 0x10000, 0), Err(EINVAL));
+        assert_eq!(api.unregister(a, 0x10000, 100), Err(EINVAL));
+        assert_eq!(api.unregister(a, 0x10100, PAGE), Err(EINVAL));
+        assert_eq!(api.unregister(a, -4096, PAGE), Err(EINVAL));
+        assert_eq!(api.unregister(a, 0x10000, PAGE), Err(ENXIO), "half a window");
+        assert_eq!(api.unregister(a, 0x11000, PAGE), Err(ENXIO));
+        assert_eq!(api.unregister(a, 0x50000, PAGE), Err(ENXIO));
+        assert_eq!(
+            api.unregister(a, 0x10000, 5 * PAGE),
+            Err(ENXIO),
+            "a hole at the end"
+        );
+        assert_eq!(api.unregister(a, 0x10000, 4 * PAGE), Ok(0), "two at once");
+        assert_eq!(api.unregister(a, 0x10000, 4 * PAGE), Err(ENXIO));
+    }),
+    ("memory_is_the_programs_before_and_after", |api| {
+        let (a, _b) = loopback(api);
+        for _ in 0..3 {
+            let at = window(api, a, 600, 0x100000, RW, 9);
+            assert!(holds(at, 600 * PAGE, 9));
+            fill(at, 600 * PAGE, 5);
+            api.unregister(a, 0x100000, 600 * PAGE).unwrap();
+            assert!(holds(at, 600 * PAGE, 5));
+            fill(at, PAGE, 6);
+            // Private memory gives zeros after this, shared would not.
+            crate::rig::dont_need(at, 600 * PAGE);
+            assert!((0..600).all(|i| peek(at + i * PAGE) == 0), "private again");
+        }
+    }),
+    ("every_kind_of_memory_serves_rma", |api| {
+        let (a, b) = loopback(api);
+        static CONSTANT: [u64; 2048] = [0x0101_0101_0101_0101; 2048];
+        let constant = (&raw const CONSTANT).expose_provenance().next_multiple_of(PAGE);
+        let heap: Vec<u8> = vec![1; 3 * PAGE];
+        let heap_at = heap.as_ptr().expose_provenance().next_multiple_of(PAGE);
+        let stack = [1u8; 3 * PAGE];
+        let stack_at = (&raw const stack).expose_provenance().next_multiple_of(PAGE);
+        let shared = map(
+            PAGE,
+            libc::MAP_SHARED | libc::MAP_ANONYMOUS,
+            libc::PROT_READ | libc::PROT_WRITE,
+        );
+        let readonly = pages(1);
+        for at in [shared, readonly] {
+            for i in 0..PAGE {
+                poke(at + i, 1);
+            }
+        }
+        protect(readonly, PAGE, libc::PROT_READ);
+        let target = pages(1);
+        for (i, at) in [constant, heap_at, stack_at, shared, readonly]
+            .into_iter()
+            .enumerate()
+        {
+            let offset = 0x10000 * (i as i64 + 1);
+            assert_eq!(
+                api.register(a, at, PAGE, offset, RW, FIXED),
+                Ok(offset),
+                "kind {i}"
+            );
+            assert_eq!(api.vreadfrom(b, target, PAGE, offset, SYNC), Ok(0), "kind {i}");
+            assert!((0..PAGE).all(|k| peek(target + k) == 1), "kind {i}");
+            if i != 0 && i != 4 {
+                poke(at + 7, 99);
+                assert_eq!(api.vreadfrom(b, target, PAGE, offset, SYNC), Ok(0));
+                assert_eq!(peek(target + 7), 99, "kind {i}: the same page");
+            }
+            assert_eq!(api.unregister(a, offset, PAGE), Ok(0));
+        }
+        drop(heap);
+    }),
+    ("a_mapping_is_the_same_pages", |api| {
+        two(
+            api,
+            |epd, cue| {
+                let at = window(api, epd, 4, 0x10000, RW, 1);
+                cue.tell();
+                cue.wait();
+                assert_eq!(peek(at + PAGE + 5), 200, "the peer's store is seen");
+                poke(at + 2 * PAGE, 201);
+                cue.tell();
+                cue.wait();
+            },
+            |epd, cue| {
+                cue.wait();
+                let at = api.mmap(epd, 0, LEN, RW, 0, 0x10000).unwrap();
+                assert!(holds(at, LEN, 1));
+                poke(at + PAGE + 5, 200);
+                cue.tell();
+                cue.wait();
+                assert_eq!(peek(at + 2 * PAGE), 201, "and ours by it");
+                let middle = api.mmap(epd, 0, PAGE, 1, 0, 0x11000).unwrap();
+                assert_eq!(peek(middle + 5), 200, "from the middle");
+                assert_eq!(api.munmap(at, LEN), Ok(0));
+                cue.tell();
+            },
+        );
+    }),
+    ("mmap_says_what_does_not_go", |api| {
+        let (a, b) = loopback(api);
+        window(api, a, 1, 0x10000, 1, 1);
+        window(api, a, 1, 0x11000, RW, 2);
+        window(api, a, 1, 0x20000, 2, 3);
+        let try_it = |len, prot, offset| api.mmap(b, 0, len, prot, 0, offset).map(|_| ());
+        assert_eq!(try_it(0, 1, 0x10000), Err(EINVAL));
+        assert_eq!(try_it(PAGE, 1, 0x10010), Err(EINVAL));
+        assert_eq!(try_it(PAGE, RW, 0x10000), Err(EPERM));
+        assert_eq!(
+            try_it(2 * PAGE, RW, 0x10000),
+            Err(EPERM),
+            "the first does not allow it"
+        );
+        assert_eq!(try_it(PAGE, 1, 0x20000), Err(EPERM));
+        assert_eq!(try_it(2 * PAGE, 1, 0x11000), Err(ENXIO), "a hole");
+        assert_eq!(try_it(PAGE, 1, 0x90000), Err(ENXIO));
+        assert_eq!(try_it(2 * PAGE, 1, 0x10000), Ok(()), "two windows that touch");
+        assert_eq!(
+            api.mmap(b, 0, PAGE, 1, libc::MAP_PRIVATE, 0x10000).map(|_| ()),
+            Ok(()),
+            "always shared"
+        );
+    }),
+    ("mmap_fixed_replaces_what_is_there", |api| {
+        let (a, b) = loopback(api);
+        window(api, a, 2, 0x10000, RW, 7);
+        let place = pages(4);
+        assert_eq!(
+            api.mmap(b, place + PAGE, 2 * PAGE, RW, FIXED, 0x10000),
+            Ok(place + PAGE)
+        );
+        assert!(holds(place + PAGE, 2 * PAGE, 7));
+        assert_eq!(peek(place), 0);
+    }),
+    ("a_mapping_of_several_windows_is_one_range", |api| {
+        let (a, b) = loopback(api);
+        let second = window(api, a, 1, 0x11000, RW, 2);
+        let first = window(api, a, 1, 0x10000, RW, 1);
+        let at = api.mmap(b, 0, 2 * PAGE, RW, 0, 0x10000).unwrap();
+        assert!(holds(at, PAGE, 1) && holds(at + PAGE, PAGE, 2));
+        poke(at + PAGE - 1, 33);
+        poke(at + PAGE, 34);
+        assert_eq!((peek(first + PAGE - 1), peek(second)), (33, 34));
+    }),
+    ("windows_share_pages", |api| {
+        let (a, b) = loopback(api);
+        let at = window(api, a, 4, 0x10000, RW, 1);
+        assert_eq!(
+            api.register(a, at + PAGE, 2 * PAGE, 0x20000, RW, FIXED),
+            Ok(0x20000),
+            "some of the same pages"
+        );
+        assert_eq!(
+            api.register(a, at, 4 * PAGE, 0x30000, 1, FIXED),
+            Ok(0x30000),
+            "all of them, read only"
+        );
+        let one = api.mmap(b, 0, 4 * PAGE, RW, 0, 0x10000).unwrap();
+        let two = api.mmap(b, 0, 2 * PAGE, RW, 0, 0x20000).unwrap();
+        poke(one + PAGE + 3, 77);
+        assert_eq!((peek(two + 3), peek(at + PAGE + 3)), (77, 77));
+        api.munmap(one, 4 * PAGE).unwrap();
+        api.unregister(a, 0x10000, 4 * PAGE).unwrap();
+        poke(two + 4, 78);
+        assert_eq!(peek(at + PAGE + 4), 78, "the others keep them");
+        let target = pages(1);
+        assert_eq!(api.vreadfrom(b, target, PAGE, 0x31000, SYNC), Ok(0));
+        assert_eq!(peek(target + 4), 78);
+    }),
+    ("a_mapped_page_of_a_peer_is_no_memory_to_register", |api| {
+        two(
+            api,
+            |epd, cue| {
+                window(api, epd, 1, 0x10000, RW, 1);
+                cue.tell();
+                cue.wait();
+            },
+            |epd, cue| {
+                cue.wait();
+                let at = api.mmap(epd, 0, PAGE, RW, 0, 0x10000).unwrap();
+                assert_eq!(api.register(epd, at, PAGE, 0, RW, 0), Err(EFAULT));
+                cue.tell();
+            },
+        );
+    }),
+    ("a_window_keeps_its_pages_when_the_owner_unmaps_them", |api| {
+        let (a, b) = loopback(api);
+        let at = window(api, a, 4, 0x10000, RW, 1);
+        unmap(at, 2 * PAGE);
+        crate::rig::map_over(at + 2 * PAGE, 2 * PAGE);
+        poke(at + 2 * PAGE, 250);
+        let target = pages(4);
+        assert_eq!(api.vreadfrom(b, target, LEN, 0x10000, SYNC), Ok(0));
+        assert!(holds(target, LEN, 1));
+        let mapped = api.mmap(b, 0, LEN, RW, 0, 0x10000).unwrap();
+        assert!(holds(mapped, LEN, 1));
+        assert_eq!(api.unregister(a, 0x10000, LEN), Ok(0));
+        assert_eq!(peek(at + 2 * PAGE), 250, "what is there now was not touched");
+    }),
+    ("a_mapping_outlives_the_window_and_holds_the_offset", |api| {
+        two(
+            api,
+            |epd, cue| {
+                let at = window(api, epd, 4, 0x10000, RW, 1);
+                cue.tell();
+                cue.wait();
+                assert_eq!(api.unregister(epd, 0x10000, LEN), Ok(0));
+                assert_eq!(api.unregister(epd, 0x10000, LEN), Err(ENXIO));
+                let other = pages(4);
+                for ways in 0..4 {
+                    assert_eq!(
+                        api.register(epd, other, PAGE, 0x10000, RW, FIXED),
+                        Err(EADDRINUSE),
+                        "{ways}"
+                    );
+                    poke(at, 40 + ways);
+                    cue.tell();
+                    cue.wait();
+                    assert_eq!(peek(at + 1), 50 + ways, "still the same pages");
+                    if ways == 3 {
+                        break;
+                    }
+                }
+                assert_eq!(
+                    api.register(epd, other, LEN, 0x10000, RW, FIXED),
+                    Ok(0x10000),
+                    "free after the last munmap"
+                );
+                cue.tell();
+            },
+            |epd, cue| {
+                cue.wait();
+                let at = api.mmap(epd, 0, LEN, RW, 0, 0x10000).unwrap();
+                cue.tell();
+                for ways in 0..4u8 {
+                    cue.wait();
+                    assert_eq!(peek(at), 40 + ways);
+                    poke(at + 1, 50 + ways);
+                    assert_eq!(
+                        api.vwriteto(epd, at, 8, 0x10000, SYNC),
+                        Err(ENXIO),
+                        "RMA does not find it"
+                    );
+                    match ways {
+                        1 => unmap(at + PAGE, PAGE),
+                        2 => crate::rig::map_over(at + 2 * PAGE, PAGE),
+                        3 => unmap(at, LEN),
+                        _ => {}
+                    }
+                    cue.tell();
+                }
+                cue.wait();
+            },
+        );
+    }),
+    ("a_mapping_outlives_the_peers_endpoint", |api| {
+        outlives(api, |epd| assert_eq!(api.close(epd), Ok(0)))
+    }),
+    ("a_mapping_outlives_the_peers_process", |api| {
+        outlives(api, |_| ())
+    }),
+    ("a_lingering_window_ends_with_the_process_that_maps_it", |api| {
+        two(
+            api,
+            |epd, cue| {
+                window(api, epd, 1, 0x10000, RW, 1);
+                cue.tell();
+                cue.wait();
+                api.unregister(epd, 0x10000, PAGE).unwrap();
+                let other = pages(1);
+                assert_eq!(
+                    api.register(epd, other, PAGE, 0x10000, RW, FIXED),
+                    Err(EADDRINUSE)
+                );
+                cue.tell();
+            },
+            |epd, cue| {
+                cue.wait();
+                api.mmap(epd, 0, PAGE, RW, 0, 0x10000).unwrap();
+                cue.tell();
+                cue.wait();
+            },
+        );
+    }),
+    ("pages_that_cannot_move_serve_rma_and_no_mapping", |api| {
+        let (a, b) = loopback(api);
+        let shared = map(
+            PAGE,
+            libc::MAP_SHARED | libc::MAP_ANONYMOUS,
+            libc::PROT_READ | libc::PROT_WRITE,
+        );
+        poke(shared + 9, 5);
+        assert_eq!(api.register(a, shared, PAGE, 0x10000, RW, FIXED), Ok(0x10000));
+        assert_eq!(api.mmap(b, 0, PAGE, RW, 0, 0x10000), Err(ENOMEM));
+        let target = pages(1);
+        assert_eq!(api.vreadfrom(b, target, 10, 0x10000, SYNC), Ok(0));
+        assert_eq!(peek(target + 9), 5);
+        poke(target, 6);
+        assert_eq!(api.vwriteto(b, target, 1, 0x10000, SYNC), Ok(0));
+        assert_eq!(peek(shared), 6);
+    }),
+    ("registering_under_stores_loses_none", |api| {
+        let (a, _b) = loopback(api);
+        let at = pages(64);
+        let stop = std::sync::Arc::new(std::sync::Mutex::new(false));
+        let writers: Vec<_> = (0..2)
+            .map(|who| {
+                let stop = std::sync::Arc::clone(&stop);
+                std::thread::spawn(move || {
+                    let mine = at + who * 8;
+                    let mut n = 0u64;
+                    while !n.is_multiple_of(64) || !*stop.lock().unwrap() {
+                        for page in 0..64 {
+                            assert_eq!(crate::rig::peek64(mine + page * PAGE), n, "a store was lost");
+                            crate::rig::poke64(mine + page * PAGE, n + 1);
+                        }
+                        n += 1;
+                    }
+                })
+            })
+            .collect();
+        for _ in 0..50 {
+            assert_eq!(api.register(a, at, 64 * PAGE, 0x10000, RW, FIXED), Ok(0x10000));
+            api.unregister(a, 0x10000, 64 * PAGE).unwrap();
+        }
+        *stop.lock().unwrap() = true;
+        for writer in writers {
+            writer.join().unwrap();
+        }
+    }),
+    ("thousands_of_windows_and_few_descriptors", |api| {
+        let (a, b) = loopback(api);
+        let before = crate::rig::descriptors();
+        const N: usize = 4000;
+        let at = pages(N);
+        for i in 0..N {
+            let offset = (i * 2 * PAGE) as i64;
+            assert_eq!(
+                api.register(a, at + i * PAGE, PAGE, offset, RW, FIXED),
+                Ok(offset)
+            );
+        }
+        assert_eq!(crate::rig::descriptors(), before);
+        let target = pages(1);
+        for i in (0..N).step_by(97) {
+            poke(at + i * PAGE, 17);
+            assert_eq!(api.vreadfrom(b, target, 1, (i * 2 * PAGE) as i64, SYNC), Ok(0));
+            assert_eq!(peek(target), 17);
+            poke(target, 0);
+        }
+        api.close(a).unwrap();
+    }),
+    ("close_gives_the_pages_back", |api| {
+        let (a, _b) = loopback(api);
+        let at = window(api, a, 4, 0x10000, RW, 1);
+        api.close(a).unwrap();
+        assert!(holds(at, LEN, 1));
+        crate::rig::dont_need(at, LEN);
+        assert_eq!(peek(at), 0, "private again");
+    }),
+];
+
+/// The peer maps a window, then its owner goes in some way.
+fn outlives(api: &Api, go: impl FnOnce(i32)) {
+    two(
+        api,
+        |epd, cue| {
+            cue.wait();
+            let at = api.mmap(epd, 0, LEN, RW, 0, 0x10000).unwrap();
+            assert!(holds(at, LEN, 1));
+            cue.tell();
+            until("the peer is gone", || {
+                api.send(epd, b"x", 0) == Err(libc::ECONNRESET)
+            });
+            cue.wait();
+            assert!(holds(at + 251, LEN - 251, 1));
+            assert_eq!(peek(at), 77, "still the same pages");
+            poke(at, 9);
+            assert_eq!(peek(at), 9);
+            assert_eq!(api.vreadfrom(epd, at, 8, 0x10000, SYNC), Err(libc::ECONNRESET));
+            unmap(at, LEN);
+        },
+        |epd, cue| {
+            let at = window(api, epd, 4, 0x10000, RW, 1);
+            cue.tell();
+            cue.wait();
+            go(epd);
+            assert!(holds(at, LEN, 1), "its own memory stays");
+            poke(at, 77);
+            cue.tell();
+        },
+    );
+}

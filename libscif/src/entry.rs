@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! The edge to C: no panic crosses it, a failure becomes errno, memory of the program becomes a checked name of it.
+
+#![expect(unsafe_code, reason = "errno, and memory that a C program names")]
+
+use std::io::Write;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use libc::{c_int, c_void};
+use scif::Config;
+use scif::epd::{Endpoints, Failure, Result};
+use scif_ring::Mem;
+
+use crate::errno;
+
+static ENDPOINTS: OnceLock<Endpoints> = OnceLock::new();
+static MAKING: Mutex<()> = Mutex::new(());
+
+/// Warnings of the engine go to the standard error stream.
+struct Log;
+
+impl log::Log for Log {
+    fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
+        metadata.level() <= log::Level::Warn
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        if self.enabled(record.metadata()) {
+            // Nobody is left to tell when that fails.
+            let _ = writeln!(std::io::stderr(), "libscif: {}", record.args());
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+static LOG: Log = Log;
+
+/// The endpoints of this process, made by the first call that needs them.
+fn endpoints() -> Result<&'static Endpoints> {
+    if let Some(made) = ENDPOINTS.get() {
+        return Ok(made);
+    }
+    let _making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(made) = ENDPOINTS.get() {
+        return Ok(made);
+    }
+    if log::set_logger(&LOG).is_ok() {
+        log::set_max_level(log::LevelFilter::Warn);
+    }
+    let made = Endpoints::new(Config::from_env())?;
+    Ok(ENDPOINTS.get_or_init(|| made))
+}
+
+/// Runs a call; its result, or `failed` with errno set.
+pub(crate) fn guard<T>(failed: T, call: impl FnOnce(&Endpoints) -> Result<T>) -> T {
+    let number = match catch_unwind(AssertUnwindSafe(|| endpoints().and_then(call))) {
+        Ok(Ok(value)) => return value,
+        Ok(Err(failure)) => errno::number(&failure),
+        Err(_) => libc::EIO,
+    };
+    // SAFETY: no argument; the address is that of this thread's errno.
+    let place = unsafe { libc::__errno_location() };
+    // SAFETY: as above: valid for this thread as long as it runs.
+    unsafe { *place = number };
+    failed
+}
+
+/// Memory the program names, to be copied from or to.
+///
+/// # Errors
+/// [`Failure::BadAddress`] for NULL, [`Failure::Invalid`] for more than there can be.
+///
+/// # Safety
+/// `at..at + len` is memory of the program that it lets us access during this call.
+pub(crate) unsafe fn memory(at: *mut c_void, len: usize) -> Result<Mem> {
+    if at.is_null() {
+        return Err(Failure::BadAddress);
+    }
+    if isize::try_from(len).is_err() {
+        return Err(Failure::Invalid);
+    }
+    // SAFETY: not null and not longer than an object can be; the rest is the caller's contract.
+    Ok(unsafe { Mem::new(at.cast(), len) })
+}
+
+/// A length or count that is not negative.
+///
+/// # Errors
+/// [`Failure::Invalid`].
+pub(crate) fn length(len: c_int) -> Result<usize> {
+    usize::try_from(len).map_err(|_| Failure::Invalid)
+}
+
+/// A number for C, from one that fits.
+pub(crate) fn count(n: usize) -> Result<c_int> {
+    c_int::try_from(n).map_err(|_| Failure::Invalid)
+}

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! An endpoint as `scif.h` knows it: made by `scif_open` or `scif_accept`, ended by the last close of its descriptor.
+//!
+//! Not about who finds it (`registry`), nor how it gets connected (`connect`). Used by any number of threads and holders.
+
+use std::os::fd::{OwnedFd, RawFd};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use scif_ring::counter::Flag;
+
+use super::connect::Pending;
+use super::failure::{Failure, Result};
+use super::holder::Holder;
+use super::link::Link;
+use super::state::State;
+use crate::sys::descriptor::{self, Identity};
+use crate::window::WindowState;
+
+/// How long a waiter sleeps between two looks whether an endpoint has ended.
+const ENDING_NS: u64 = 10_000_000;
+
+/// An endpoint.
+#[derive(Debug)]
+pub(crate) struct Epd {
+    id: Identity,
+    /// The library's end of the descriptor; a connected peer has a copy.
+    pub(crate) bell: OwnedFd,
+    /// Its name with the service.
+    pub(crate) token: u64,
+    pub(crate) holder: Holder,
+    /// The socket that holds the port; listening once the endpoint does.
+    pub(crate) port_socket: Mutex<Option<OwnedFd>>,
+    pub(crate) pending: Mutex<Option<Pending>>,
+    link: OnceLock<Link>,
+    pub(crate) windows: WindowState,
+    /// Whether the end was seen to.
+    ended: Flag,
+    /// Whether all of that is done.
+    over: Flag,
+}
+
+/// A lock that no panic makes unusable: what it guards is replaced whole.
+pub(crate) fn take<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Epd {
+    /// A new endpoint, and its descriptor.
+    pub(crate) fn new(token: u64, cloexec: bool) -> Result<(Epd, OwnedFd)> {
+        let (a, bell) = descriptor::pair(cloexec)?;
+        let id = descriptor::identity(&a)?;
+        let epd = Epd {
+            id,
+            bell,
+            token,
+            holder: Holder::new()?,
+            port_socket: Mutex::new(None),
+            pending: Mutex::new(None),
+            link: OnceLock::new(),
+            windows: WindowState::default(),
+            ended: Flag::new(false),
+            over: Flag::new(false),
+        };
+        Ok((epd, a))
+    }
+
+    #[inline]
+    pub(crate) fn id(&self) -> Identity {
+        self.id
+    }
+
+    /// Where it is; a peer that has said goodbye counts before the service thread has heard it.
+    #[inline]
+    pub(crate) fn state(&self) -> State {
+        match (self.holder.state(), self.link.get()) {
+            (State::Connected, Some(link)) if link.peer_closed() => State::Disconnected,
+            (state, _) => state,
+        }
+    }
+
+    /// Whether a number still is this endpoint.
+    ///
+    /// # Errors
+    /// [`Failure::BadDescriptor`] or [`Failure::NotAnEndpoint`] if not.
+    pub(crate) fn verify(&self, fd: RawFd) -> Result<()> {
+        if descriptor::identify(fd)? == self.id {
+            Ok(())
+        } else {
+            Err(Failure::NotAnEndpoint)
+        }
+    }
+
+    /// The connection there is or was.
+    #[inline]
+    pub(crate) fn link(&self) -> Option<&Link> {
+        self.link.get()
+    }
+
+    /// The connection, if calls may use it.
+    ///
+    /// # Errors
+    /// [`Failure::NotConnected`], [`Failure::Reset`].
+    #[inline]
+    pub(crate) fn connected(&self) -> Result<&Link> {
+        self.state().may_use()?;
+        self.link.get().ok_or(Failure::NotConnected)
+    }
+
+    /// The connection is made.
+    pub(crate) fn set_link(&self, link: Link) {
+        // There is only ever one: the state passes through `Connecting` once.
+        let _ = self.link.set(link);
+    }
+
+    /// Whether the peer has closed, or this side was closed meanwhile.
+    #[inline]
+    pub(crate) fn over(&self, link: &Link) -> bool {
+        self.holder.state() != State::Connected || link.peer_closed()
+    }
+
+    /// The peer is gone: from now on everything says so.
+    pub(crate) fn disconnect(&self) {
+        if self.holder.pass(State::Connected, State::Disconnected) {
+            self.holder.set_shut(false);
+            if !descriptor::hang_up(&self.bell) {
+                self.holder.set_shut(true);
+            }
+        }
+        if let Some(link) = self.link.get() {
+            link.disturb();
+        }
+    }
+
+    /// Whether its last descriptor, in whichever process, is closed.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.holder.was_closed() || descriptor::is_closed(&self.bell, self.holder.is_shut())
+    }
+
+    /// Its last descriptor is closed: whether this call is the one to see to that.
+    pub(crate) fn ends(&self) -> bool {
+        !self.ended.swap(true)
+    }
+
+    /// Ends it in order.
+    pub(crate) fn end(&self) {
+        let was = self.holder.state();
+        self.holder.enter(State::Closing);
+        if let Some(link) = self.link.get() {
+            if was == State::Connected {
+                link.say_bye();
+            }
+            link.disturb();
+        }
+        take(&self.pending).take();
+        take(&self.port_socket).take();
+        self.over.set(true);
+        self.holder.happened();
+    }
+
+    /// Waits until whoever ends it is done.
+    pub(crate) fn wait_ended(&self) {
+        loop {
+            let event = self.holder.event();
+            if self.over.get() {
+                return;
+            }
+            let _ = self.holder.wait(event, Some(ENDING_NS));
+        }
+    }
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Why a call of `scif.h` failed. Not about the number the program sees: the edge maps these in one `match`.
+
+use std::fmt;
+
+use rustix::io::Errno;
+
+use crate::error::Error;
+use crate::sys::mmap::OutOfRange;
+
+/// Why a call failed; each is named as its errno is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Failure {
+    /// EBADF: no such descriptor.
+    BadDescriptor,
+    /// ENOTTY: a descriptor of something else.
+    NotAnEndpoint,
+    /// EINVAL: an argument, or the endpoint's state, does not allow it.
+    Invalid,
+    /// EACCES: a port below 1024 without the right to it.
+    NoAccess,
+    /// EISCONN: bound, listening or connected already.
+    IsConnected,
+    /// ENOTCONN: not connected.
+    NotConnected,
+    /// ECONNRESET: the peer has closed, or is lost.
+    Reset,
+    /// EOPNOTSUPP: a listening endpoint connects to nobody.
+    NotSupported,
+    /// ECONNREFUSED: nobody listens there, its queue is full, or nobody accepted in time.
+    Refused,
+    /// ENODEV: no such node.
+    NoNode,
+    /// EINPROGRESS: being connected.
+    InProgress,
+    /// EAGAIN: nobody waits to be accepted.
+    Again,
+    /// ENOSPC: no dynamic port is free.
+    NoPorts,
+    /// EINTR: a signal came, or the endpoint was closed meanwhile.
+    Interrupted,
+    /// EFAULT: memory that is not there, or may not be accessed so.
+    BadAddress,
+    /// ENXIO: no window there.
+    NoWindow,
+    /// EPERM: the window does not allow it.
+    NotPermitted,
+    /// EADDRINUSE: another window is there.
+    InUse,
+    /// ENOMEM: no memory, or no room in the registered address space.
+    NoMemory,
+    /// EIO: the transfer failed.
+    Broken,
+    /// What the operating system said.
+    Os(Errno),
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = match self {
+            Failure::BadDescriptor => "no such descriptor",
+            Failure::NotAnEndpoint => "not an endpoint",
+            Failure::Invalid => "not allowed so",
+            Failure::NoAccess => "the port is reserved",
+            Failure::IsConnected => "the endpoint is in use already",
+            Failure::NotConnected => "not connected",
+            Failure::Reset => "the peer has closed",
+            Failure::NotSupported => "a listening endpoint does not connect",
+            Failure::Refused => "refused",
+            Failure::NoNode => "no such node",
+            Failure::InProgress => "being connected",
+            Failure::Again => "nobody waits",
+            Failure::NoPorts => "no dynamic port is free",
+            Failure::Interrupted => "interrupted",
+            Failure::BadAddress => "bad address",
+            Failure::NoWindow => "no window there",
+            Failure::NotPermitted => "the window does not allow it",
+            Failure::InUse => "another window is there",
+            Failure::NoMemory => "no memory",
+            Failure::Broken => "the transfer failed",
+            Failure::Os(errno) => return write!(f, "{errno}"),
+        };
+        f.write_str(text)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+impl From<Errno> for Failure {
+    fn from(errno: Errno) -> Failure {
+        match errno {
+            Errno::BADF => Failure::BadDescriptor,
+            Errno::NOMEM => Failure::NoMemory,
+            Errno::INTR => Failure::Interrupted,
+            other => Failure::Os(other),
+        }
+    }
+}
+
+/// Sizes here and there disagree, which no caller can mend.
+impl From<OutOfRange> for Failure {
+    fn from(_: OutOfRange) -> Failure {
+        Failure::Broken
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        match error {
+            Error::PortInUse(_) => Failure::Invalid,
+            Error::NoPorts => Failure::NoPorts,
+            Error::Again | Error::Refused(_) | Error::Denied { .. } => Failure::Refused,
+            Error::Config(_) => Failure::Os(Errno::NXIO),
+            Error::Forked => Failure::Broken,
+            Error::Os { errno, .. } => errno.into(),
+        }
+    }
+}
+
+/// The result of a call.
+pub type Result<T> = std::result::Result<T, Failure>;

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! What the holders of one endpoint share: the threads of a process, and the processes that a fork gave the descriptor.
+//!
+//! Not about a peer: it has none of this memory, so locks may lie in it and positions in it are believed. Made when the
+//! endpoint is, before any fork of it, and inherited as shared memory.
+//!
+//! | offset | what |
+//! |---|---|
+//! | 0, 64, 128 | locks: control, sending, receiving |
+//! | 256 | state; 260 event, on which connect and accept sleep; 264 port; 268 peer; 272 the asynchronous connect; 276 whether the descriptor was made to hang up (1), or was found closed then (2) |
+//! | 320, 328 | the stream out: bytes published, the peer's position as last seen |
+//! | 384 | the stream in: bytes taken |
+
+use scif_ring::{Word32, Word64};
+
+use super::failure::Result;
+use super::state::State;
+use crate::addr::PortId;
+use crate::sys::futex;
+use crate::sys::lock::SharedLock;
+use crate::sys::mmap::Mapping;
+
+const BYTES: usize = 4096;
+
+/// How a connect that returned EINPROGRESS stands.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[repr(u32)]
+pub(crate) enum Async {
+    /// There is none, or its result was collected.
+    None = 0,
+    Running = 1,
+    /// It ended well; nobody has collected that.
+    Done = 2,
+    /// It was refused; nobody has collected that.
+    Refused = 3,
+}
+
+/// The shared part of one endpoint.
+#[derive(Debug)]
+pub(crate) struct Holder {
+    pub(crate) control: SharedLock,
+    pub(crate) sending: SharedLock,
+    pub(crate) receiving: SharedLock,
+    state: Word32,
+    event: Word32,
+    port: Word32,
+    peer: Word32,
+    asynchronous: Word32,
+    shut: Word32,
+    pub(crate) sent: Word64,
+    pub(crate) sent_seen: Word64,
+    pub(crate) received: Word64,
+    _map: Mapping,
+}
+
+impl Holder {
+    pub(crate) fn new() -> Result<Holder> {
+        let map = Mapping::anonymous(BYTES)?;
+        Ok(Holder {
+            control: map.lock(0)?,
+            sending: map.lock(64)?,
+            receiving: map.lock(128)?,
+            state: map.word32(256)?,
+            event: map.word32(260)?,
+            port: map.word32(264)?,
+            peer: map.word32(268)?,
+            asynchronous: map.word32(272)?,
+            shut: map.word32(276)?,
+            sent: map.word64(320)?,
+            sent_seen: map.word64(328)?,
+            received: map.word64(384)?,
+            _map: map,
+        })
+    }
+
+    #[inline]
+    pub(crate) fn state(&self) -> State {
+        State::from_word(self.state.get())
+    }
+
+    /// Enters a state and wakes who waits for that.
+    pub(crate) fn enter(&self, state: State) {
+        self.state.set(state as u32);
+        self.happened();
+    }
+
+    /// Enters a state from another; whether it was that one.
+    pub(crate) fn pass(&self, from: State, to: State) -> bool {
+        let passed = self.state.change(from as u32, to as u32);
+        if passed {
+            self.happened();
+        }
+        passed
+    }
+
+    /// Something that connect or accept may wait for has happened.
+    pub(crate) fn happened(&self) {
+        self.event.add(1);
+        futex::wake_all(&self.event);
+    }
+
+    /// To be read before looking whether what one waits for is so; then `wait`.
+    pub(crate) fn event(&self) -> u32 {
+        self.event.get()
+    }
+
+    /// Sleeps until something happens after `event` was read.
+    pub(crate) fn wait(
+        &self,
+        event: u32,
+        timeout_ns: Option<u64>,
+    ) -> std::result::Result<(), rustix::io::Errno> {
+        match futex::wait(&self.event, event, timeout_ns) {
+            Err(rustix::io::Errno::AGAIN) => Ok(()),
+            other => other,
+        }
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        u16::try_from(self.port.get()).unwrap_or(0)
+    }
+
+    pub(crate) fn set_port(&self, port: u16) {
+        self.port.set(u32::from(port));
+    }
+
+    pub(crate) fn set_peer(&self, peer: PortId) {
+        self.peer.set(u32::from(peer.node) << 16 | u32::from(peer.port));
+    }
+
+    pub(crate) fn asynchronous(&self) -> Async {
+        match self.asynchronous.get() {
+            1 => Async::Running,
+            2 => Async::Done,
+            3 => Async::Refused,
+            _ => Async::None,
+        }
+    }
+
+    pub(crate) fn set_asynchronous(&self, to: Async) {
+        self.asynchronous.set(to as u32);
+    }
+
+    /// Whether the descriptor was made to hang up.
+    pub(crate) fn is_shut(&self) -> bool {
+        self.shut.get() != 0
+    }
+
+    /// Whether it was closed when it was to be made to.
+    pub(crate) fn was_closed(&self) -> bool {
+        self.shut.get() == 2
+    }
+
+    pub(crate) fn set_shut(&self, closed: bool) {
+        self.shut.set(1 + u32::from(closed));
+    }
+}

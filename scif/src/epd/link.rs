@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! The connected half of an endpoint: the streams both ways, the socket that proves the peer's life, its doorbell, and
+//! what both sides show of their memory.
+//!
+//! Not about making it (`connect`, `accept`), nor about what is sent.
+//!
+//! The segment is one memfd, made by the opener:
+//!
+//! | offset | what |
+//! |---|---|
+//! | 0 | magic |
+//! | 128, 256 | whether the opener, the acceptor has closed |
+//! | 384, 512 | words that move when an RMA of the opener, of the acceptor finishes, or the connection ends |
+//! | 4096, 12288 | stream from the opener, from the acceptor |
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use scif_ring::{STREAM_BYTES, StreamRx, StreamTx, Tell, Waiting, Word32};
+
+use super::failure::{Failure, Result};
+use super::holder::Holder;
+use super::wire::{PACKET, Packet};
+use crate::segment::Side;
+use crate::sys::memfd::{self, FIXED_SIZE};
+use crate::sys::mmap::Mapping;
+use crate::sys::{descriptor, futex, unix};
+use crate::window::space::{OwnSpace, PeerSpace};
+
+const MAGIC: u64 = u64::from_le_bytes(*b"SCIFepd1");
+const CLOSED: [usize; 2] = [128, 256];
+const FINISHED: [usize; 2] = [384, 512];
+const STREAMS: usize = 4096;
+/// Bytes of the segment of a connection.
+pub(crate) const SEGMENT_BYTES: usize = STREAMS + 2 * STREAM_BYTES;
+
+/// Memory for a new connection, and its descriptor for the peer.
+pub(crate) fn new_segment() -> Result<(Mapping, OwnedFd)> {
+    let fd = memfd::create("scif:stream", SEGMENT_BYTES)?;
+    memfd::seal(&fd, FIXED_SIZE)?;
+    let map = Mapping::shared(&fd, SEGMENT_BYTES, true)?;
+    map.word64(0)?.set(MAGIC);
+    Ok((map, fd))
+}
+
+/// The memory an opener sent.
+pub(crate) fn adopt_segment(fd: &OwnedFd) -> Result<Mapping> {
+    memfd::check(fd, SEGMENT_BYTES, FIXED_SIZE).map_err(|_| Failure::Broken)?;
+    let map = Mapping::shared(fd, SEGMENT_BYTES, true)?;
+    if map.word64(0)?.get() == MAGIC {
+        Ok(map)
+    } else {
+        Err(Failure::Broken)
+    }
+}
+
+/// One side of a connection.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) tx: StreamTx,
+    pub(crate) rx: StreamRx,
+    closed: [Word32; 2],
+    /// Ours, then the peer's.
+    finished: [Word32; 2],
+    pub(crate) own: OwnSpace,
+    pub(crate) peer: PeerSpace,
+    peer_bell: OwnedFd,
+    socket: OwnedFd,
+    /// Who is at the other end, as the kernel said when the connection was made.
+    pub(crate) peer_pid: i32,
+    _segment: Mapping,
+}
+
+/// What a connection is made of.
+pub(crate) struct Parts {
+    pub(crate) segment: Mapping,
+    pub(crate) side: Side,
+    pub(crate) own: OwnSpace,
+    pub(crate) peer: PeerSpace,
+    pub(crate) peer_bell: OwnedFd,
+    pub(crate) socket: OwnedFd,
+    pub(crate) peer_pid: i32,
+}
+
+fn index(side: Side) -> usize {
+    match side {
+        Side::Opener => 0,
+        Side::Acceptor => 1,
+    }
+}
+
+impl Link {
+    pub(crate) fn new(parts: Parts, holder: &Holder) -> Result<Link> {
+        let Parts {
+            segment,
+            side,
+            own,
+            peer,
+            peer_bell,
+            socket,
+            peer_pid,
+        } = parts;
+        let (mine, theirs) = (index(side), index(side.other()));
+        let word = |places: [usize; 2], i: usize| -> Result<Word32> {
+            let place = places.get(i).copied().ok_or(Failure::Broken)?;
+            Ok(segment.word32(place)?)
+        };
+        let link = Link {
+            tx: segment.stream_tx(STREAMS + mine * STREAM_BYTES, holder.sent, holder.sent_seen)?,
+            rx: segment.stream_rx(STREAMS + theirs * STREAM_BYTES, holder.received)?,
+            closed: [word(CLOSED, mine)?, word(CLOSED, theirs)?],
+            finished: [word(FINISHED, mine)?, word(FINISHED, theirs)?],
+            own,
+            peer,
+            peer_bell,
+            socket,
+            peer_pid,
+            _segment: segment,
+        };
+        // The descriptor takes writing from the beginning.
+        link.tx.space().rung();
+        Ok(link)
+    }
+
+    pub(crate) fn socket(&self) -> impl AsFd {
+        &self.socket
+    }
+
+    /// Whether the peer has said that it closed. Everything it sent before is in the stream.
+    #[inline]
+    pub(crate) fn peer_closed(&self) -> bool {
+        let [_, theirs] = &self.closed;
+        theirs.get() != 0
+    }
+
+    /// After sending: tells the peer, if it waits for bytes.
+    #[inline]
+    pub(crate) fn tell_data(&self) {
+        let tell = self.tx.tell();
+        if tell != Tell::default() {
+            self.ring(tell, self.tx.data(), |bell| descriptor::show_data(bell));
+        }
+    }
+
+    /// After receiving: tells the peer, if it waits for space.
+    #[inline]
+    pub(crate) fn tell_space(&self) {
+        let tell = self.rx.tell();
+        if tell != Tell::default() {
+            self.ring(tell, self.rx.space(), |bell| descriptor::show_space(bell));
+        }
+    }
+
+    #[cold]
+    fn ring(&self, tell: Tell, waiting: Waiting, show: impl FnOnce(&OwnedFd)) {
+        if tell.ring {
+            show(&self.peer_bell);
+            waiting.rung();
+        }
+        if tell.wake {
+            futex::wake_all(&waiting.seq());
+        }
+    }
+
+    /// An RMA of this side has finished: wakes who waits for that, on either side.
+    pub(crate) fn tell_finished(&self) {
+        let [mine, _] = &self.finished;
+        mine.add(1);
+        futex::wake_all(mine);
+    }
+
+    /// The word that moves when an RMA of this side, or of the peer, finishes.
+    pub(crate) fn finished(&self, of_peer: bool) -> Word32 {
+        let [mine, theirs] = self.finished;
+        if of_peer { theirs } else { mine }
+    }
+
+    /// Wakes everybody on this side who waits for anything of this connection.
+    pub(crate) fn disturb(&self) {
+        for waiting in [self.rx.data(), self.tx.space()] {
+            waiting.disturb();
+            futex::wake_all(&waiting.seq());
+        }
+        for word in &self.finished {
+            word.add(1);
+            futex::wake_all(word);
+        }
+    }
+
+    /// Closes this side in order: what was sent stays readable for the peer.
+    pub(crate) fn say_bye(&self) {
+        let [mine, _] = &self.closed;
+        mine.set(1);
+        for waiting in [self.tx.data(), self.rx.space()] {
+            waiting.disturb();
+            futex::wake_all(&waiting.seq());
+        }
+        self.say(Packet::Bye);
+        descriptor::shut(&self.socket);
+    }
+
+    /// Sends a packet. A peer that is gone is noticed by reading.
+    pub(crate) fn say(&self, packet: Packet) {
+        let _ = unix::send(&self.socket, &packet.encode(), &[]);
+    }
+
+    /// Takes a packet of the peer, if one is there; `None` in it: the peer is gone or talks nonsense.
+    pub(crate) fn hear(&self) -> Option<Option<Packet>> {
+        let mut buffer = [0; PACKET + 1];
+        match unix::receive(&self.socket, &mut buffer) {
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => None,
+            Err(_) => Some(None),
+            Ok(received) => Some(buffer.get(..received.bytes).and_then(Packet::decode)),
+        }
+    }
+}

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Sending and receiving: a byte stream each way, in whole or as much as goes at once.
+//!
+//! Not about the queue itself (`scif_ring::stream`). Whoever is inside a call looks for itself; whoever leaves makes the
+//! descriptor show what is so. Source: `scif_send`, `scif_recv`.
+
+use std::os::fd::RawFd;
+
+use scif_ring::{Mem, Settle, Waiting};
+
+use super::endpoint::Epd;
+use super::failure::{Failure, Result};
+use super::link::Link;
+use super::state::State;
+use crate::sys::time::{cpu_relax_or_yield, now_ns};
+use crate::sys::{descriptor, futex};
+
+/// How long a peer may take between saying that it rings and ringing.
+const RINGING_NS: u64 = 1_000_000;
+/// Looks between two looks at the clock.
+const LOOKS: u32 = 16;
+
+/// A connection that was made: what its peer sent can be received after it closed.
+fn once_connected(epd: &Epd) -> Result<&Link> {
+    match epd.holder.state() {
+        State::Connected | State::Disconnected => epd.link().ok_or(Failure::NotConnected),
+        State::Unbound | State::Bound | State::Listening | State::Connecting | State::Closing => {
+            Err(Failure::NotConnected)
+        }
+    }
+}
+
+/// Sends as much of `src` as fits, or all of it if `wait`; how much.
+pub(crate) fn send(epd: &Epd, fd: RawFd, src: &Mem, wait: bool, spin_ns: u64) -> Result<usize> {
+    let link = once_connected(epd)?;
+    let _held = epd.holder.sending.lock();
+    let mut done = 0;
+    let outcome = loop {
+        if epd.over(link) {
+            break Err(Failure::Reset);
+        }
+        let rest = src.sub(done, src.len() - done).ok_or(Failure::Invalid)?;
+        let Ok(n) = link.tx.push(&rest) else {
+            epd.disconnect();
+            break Err(Failure::Reset);
+        };
+        if n != 0 {
+            done += n;
+            link.tell_data();
+        }
+        if done == src.len() || !wait {
+            break Ok(());
+        }
+        let full = || link.tx.room() == Ok(0) && !epd.over(link);
+        if let Err(failure) =
+            settle_space(epd, link, fd).and_then(|()| sleep(epd, fd, link.tx.space(), spin_ns, full))
+        {
+            break Err(failure);
+        }
+    };
+    if link.tx.looks_full() && !epd.over(link) {
+        settle_space(epd, link, fd)?;
+    }
+    partial(done, outcome)
+}
+
+/// Receives as much as is there, or as much as `dst` holds if `wait`; how much.
+pub(crate) fn receive(epd: &Epd, fd: RawFd, dst: &Mem, wait: bool, spin_ns: u64) -> Result<usize> {
+    let link = once_connected(epd)?;
+    let _held = epd.holder.receiving.lock();
+    if wait {
+        link.rx.data().enter();
+    }
+    let mut done = 0;
+    let outcome = loop {
+        // Looked at first: if it is over, the stream holds all there will ever be.
+        let over = epd.over(link);
+        let rest = dst.sub(done, dst.len() - done).ok_or(Failure::Invalid)?;
+        let Ok(n) = link.rx.pull(&rest) else {
+            epd.disconnect();
+            break Err(Failure::Reset);
+        };
+        done += n;
+        if done == dst.len() {
+            break Ok(());
+        }
+        if over {
+            break Err(Failure::Reset);
+        }
+        if !wait {
+            break Ok(());
+        }
+        if n != 0 {
+            link.tell_space();
+            continue;
+        }
+        let empty = || link.rx.ready() == Ok(0) && !epd.over(link);
+        if let Err(failure) = sleep(epd, fd, link.rx.data(), spin_ns, empty) {
+            break Err(failure);
+        }
+    };
+    if done != 0 {
+        link.tell_space();
+    } else if !wait {
+        epd.verify(fd)?;
+    }
+    settle_data(epd, link, fd)?;
+    partial(done, outcome)
+}
+
+/// What was moved counts more than why no more was.
+fn partial(done: usize, outcome: Result<()>) -> Result<usize> {
+    match outcome {
+        Err(failure) if done == 0 => Err(failure),
+        _ => Ok(done),
+    }
+}
+
+/// Waits while `nothing` is so: looks for a while, then sleeps.
+fn sleep(epd: &Epd, fd: RawFd, waiting: Waiting, spin_ns: u64, nothing: impl Fn() -> bool) -> Result<()> {
+    let mut since = None;
+    let mut looks = 0u32;
+    while nothing() {
+        if looks.is_multiple_of(LOOKS) {
+            let now = now_ns();
+            if now.saturating_sub(*since.get_or_insert(now)) >= spin_ns {
+                break;
+            }
+        }
+        looks += 1;
+        cpu_relax_or_yield(looks);
+    }
+    if !nothing() {
+        return Ok(());
+    }
+    epd.verify(fd)?;
+    let seq = waiting.sleep_begins();
+    let slept = if nothing() {
+        futex::wait(&waiting.seq(), seq, None)
+    } else {
+        Ok(())
+    };
+    waiting.sleep_ends();
+    match slept {
+        Ok(()) | Err(rustix::io::Errno::AGAIN) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Makes the descriptor show whether there is something to receive. The caller has the receiving lock.
+pub(crate) fn settle_data(epd: &Epd, link: &Link, fd: RawFd) -> Result<()> {
+    settle(
+        epd,
+        link.rx.data(),
+        || link.rx.settle(),
+        |show| {
+            if show {
+                descriptor::show_data(&epd.bell);
+            } else {
+                epd.verify(fd)?;
+                descriptor::hide_data(fd);
+            }
+            Ok(())
+        },
+    )
+}
+
+/// Makes the descriptor show whether there is room to send. The caller has the sending lock.
+pub(crate) fn settle_space(epd: &Epd, link: &Link, fd: RawFd) -> Result<()> {
+    settle(
+        epd,
+        link.tx.space(),
+        || link.tx.settle(),
+        |show| {
+            if show {
+                descriptor::show_space(&epd.bell);
+            } else {
+                epd.verify(fd)?;
+                descriptor::hide_space(fd);
+            }
+            Ok(())
+        },
+    )
+}
+
+fn settle(
+    epd: &Epd,
+    waiting: Waiting,
+    look: impl Fn() -> Settle,
+    make: impl Fn(bool) -> Result<()>,
+) -> Result<()> {
+    let mut since = None;
+    loop {
+        // A hung-up descriptor shows everything for good.
+        if epd.holder.state() != State::Connected {
+            return Ok(());
+        }
+        match look() {
+            Settle::Done => return Ok(()),
+            Settle::Show => {
+                make(true)?;
+                waiting.rung();
+            }
+            Settle::Hide => {
+                make(false)?;
+                waiting.armed();
+            }
+            Settle::Wait => {
+                let now = now_ns();
+                if now.saturating_sub(*since.get_or_insert(now)) > RINGING_NS {
+                    waiting.give_up_waiting();
+                }
+                cpu_relax_or_yield(u32::MAX);
+            }
+        }
+    }
+}
+
+/// From now on the peer tells of what it sends; and what it has sent already shows. The caller has the receiving lock
+/// and the connection is new: nothing has to be hidden.
+pub(crate) fn show_data(epd: &Epd, link: &Link) {
+    if link.rx.settle() == Settle::Show {
+        descriptor::show_data(&epd.bell);
+        link.rx.data().rung();
+    }
+}

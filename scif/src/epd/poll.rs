@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! `scif_poll`: poll(2) with the exact bits of each endpoint.
+//!
+//! Not about what the descriptors show to poll, select and epoll: that differs in two places (an endpoint that is not
+//! connected shows nothing instead of ERR; one that is disconnected shows IN for ever). It is what a sleeping call here
+//! is woken by. Source: `scif_poll`, and the poll operation of the driver.
+
+use std::sync::Arc;
+
+use super::endpoint::{Epd, take};
+use super::failure::{Failure, Result};
+use super::holder::Async;
+use super::messages;
+use super::registry::Inner;
+use super::state::State;
+use crate::sys::descriptor;
+use crate::sys::time::now_ns;
+
+pub(crate) use libc::pollfd as PollFd;
+
+const IN: i16 = libc::POLLIN;
+const OUT: i16 = libc::POLLOUT;
+const ERR: i16 = libc::POLLERR;
+const HUP: i16 = libc::POLLHUP;
+
+/// What is so with an endpoint, of what was asked for.
+fn bits(epd: &Epd, events: i16) -> i16 {
+    let all = match (epd.holder.asynchronous(), epd.holder.state()) {
+        (Async::Running, _) => 0,
+        (Async::Done | Async::Refused, _) => OUT,
+        (Async::None, State::Listening) => {
+            let waiting = take(&epd.port_socket).as_ref().is_some_and(descriptor::readable);
+            if waiting { IN } else { 0 }
+        }
+        (Async::None, State::Connected | State::Disconnected) => epd.link().map_or(ERR, |link| {
+            let over = if epd.over(link) { HUP } else { 0 };
+            let data = if link.rx.ready() == Ok(0) { 0 } else { IN };
+            let room = if link.tx.room() == Ok(0) { 0 } else { OUT };
+            data | room | over
+        }),
+        (Async::None, State::Unbound | State::Bound | State::Connecting | State::Closing) => ERR,
+    };
+    all & (events | ERR | HUP)
+}
+
+/// Makes a descriptor show what is so, where nobody else is about to.
+fn correct(epd: &Epd, fd: i32) {
+    let Some(link) = epd.link() else { return };
+    if let Some(_held) = epd.holder.receiving.try_lock() {
+        let _ = messages::settle_data(epd, link, fd);
+    }
+    if let Some(_held) = epd.holder.sending.try_lock() {
+        let _ = messages::settle_space(epd, link, fd);
+    }
+}
+
+impl Inner {
+    /// Waits until an entry is ready or the time (milliseconds, negative: for ever) is over; how many are ready.
+    pub(crate) fn poll(self: &Arc<Self>, entries: &mut [PollFd], timeout_ms: i32) -> Result<usize> {
+        let endpoints: Vec<Option<Arc<Epd>>> = entries.iter().map(|entry| self.get(entry.fd).ok()).collect();
+        let deadline = u64::try_from(timeout_ms)
+            .ok()
+            .map(|ms| now_ns().saturating_add(ms * 1_000_000));
+        let mut wait_ms = 0;
+        loop {
+            descriptor::poll_raw(entries, wait_ms).map_err(|errno| match errno {
+                rustix::io::Errno::INVAL => Failure::Invalid,
+                other => other.into(),
+            })?;
+            let mut ready = 0;
+            let mut misleading = false;
+            for (entry, endpoint) in entries.iter_mut().zip(&endpoints) {
+                if let Some(epd) = endpoint {
+                    let shown = entry.revents & (entry.events | HUP);
+                    entry.revents = bits(epd, entry.events);
+                    if entry.revents == 0 && shown != 0 {
+                        correct(epd, entry.fd);
+                        misleading = true;
+                    }
+                }
+                ready += usize::from(entry.revents != 0);
+            }
+            let now = now_ns();
+            let left = deadline.map(|deadline| deadline.saturating_sub(now));
+            if ready != 0 || left == Some(0) {
+                return Ok(ready);
+            }
+            wait_ms = left.map_or(-1, |ns| i32::try_from(ns.div_ceil(1_000_000)).unwrap_or(i32::MAX));
+            if misleading {
+                // Somebody else is inside a call on it, and will correct it.
+                std::thread::sleep(std::time::Duration::from_micros(100));
+                wait_ms = wait_ms.clamp(-1, 1).abs();
+            }
+        }
+    }
+}

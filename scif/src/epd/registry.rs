@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! The endpoints of one process: found by the number of their descriptor, and watched by one thread.
+//!
+//! Not about what an endpoint does. A number is looked up in a table, without a system call; one that is not there
+//! (inherited, or made by dup) is identified once by fstat. The thread, made with the first endpoint and again in a
+//! forked child, sleeps in epoll: it turns the last close of a descriptor into the end of its endpoint, the peer's end
+//! into a disconnect, an answer into a connection and a request into readability. It is on the way of no message.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::{AsFd, OwnedFd, RawFd};
+use std::sync::{Arc, Mutex, Once, PoisonError, RwLock};
+
+use super::endpoint::{Epd, take};
+use super::failure::{Failure, Result};
+use super::nodes;
+use super::state::State;
+use crate::config::Config;
+use crate::sys::epoll::Epoll;
+use crate::sys::{descriptor, fork, pages, process, thread};
+use crate::transport::soft::names::Names;
+use crate::window::Workers;
+
+/// What the service thread watches of an endpoint.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[repr(u64)]
+pub(crate) enum Kind {
+    /// The end of its descriptor.
+    Descriptor = 0,
+    /// Requests.
+    Listener = 1,
+    /// The socket of its connection.
+    Link = 2,
+}
+
+#[derive(Debug)]
+struct Service {
+    epoll: Arc<Epoll>,
+    watched: BTreeMap<u64, Arc<Epd>>,
+    next_token: u64,
+    /// Of the process whose thread watches.
+    generation: u64,
+}
+
+/// The part of a process that `scif.h` works on.
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) config: Config,
+    pub(crate) names: Names,
+    pub(crate) domain: String,
+    pub(crate) uid: u32,
+    /// Counts the names of connecting sockets.
+    pub(crate) sources: Mutex<u32>,
+    table: RwLock<Vec<Option<Arc<Epd>>>>,
+    service: Mutex<Service>,
+    pub(crate) workers: Workers,
+    /// Whether it was said that pages stay where they are.
+    unmoved: Once,
+    _presence: OwnedFd,
+}
+
+fn index(fd: RawFd) -> Result<usize> {
+    usize::try_from(fd).map_err(|_| Failure::BadDescriptor)
+}
+
+impl Inner {
+    pub(crate) fn new(config: Config) -> Result<Arc<Inner>> {
+        let uid = process::uid();
+        let domain = config.domain.clone().unwrap_or_else(|| uid.to_string());
+        let names = Names::new(None, Some(&domain), uid)?;
+        let presence = nodes::appear(&domain, config.node)?;
+        let inner = Arc::new(Inner {
+            names,
+            domain,
+            uid,
+            sources: Mutex::new(0),
+            table: RwLock::new(Vec::new()),
+            service: Mutex::new(Service {
+                epoll: Arc::new(Epoll::new()?),
+                watched: BTreeMap::new(),
+                next_token: 0,
+                generation: fork::generation(),
+            }),
+            workers: Workers::default(),
+            unmoved: Once::new(),
+            _presence: presence,
+            config,
+        });
+        inner.start(&take(&inner.service))?;
+        Ok(inner)
+    }
+
+    /// Starts the thread that serves this process.
+    fn start(self: &Arc<Self>, service: &Service) -> Result<()> {
+        let (inner, epoll) = (Arc::clone(self), Arc::clone(&service.epoll));
+        thread::spawn_quiet("scif", move || inner.serve(&epoll)).map_err(|_| Failure::NoMemory)
+    }
+
+    /// In a forked child: its own thread, watching what the parent's did.
+    fn restart(self: &Arc<Self>) -> Result<()> {
+        let mut service = take(&self.service);
+        if service.generation == fork::generation() {
+            return Ok(());
+        }
+        service.epoll = Arc::new(Epoll::new()?);
+        service.generation = fork::generation();
+        for (&token, epd) in &service.watched {
+            service
+                .epoll
+                .add_hangup(&epd.bell, token << 2 | Kind::Descriptor as u64)?;
+            if let Some(listener) = take(&epd.port_socket)
+                .as_ref()
+                .filter(|_| epd.holder.state() == State::Listening)
+            {
+                service
+                    .epoll
+                    .add_news(listener, token << 2 | Kind::Listener as u64)?;
+            }
+            if let Some(link) = epd.link() {
+                service.epoll.add(link.socket(), token << 2 | Kind::Link as u64)?;
+            }
+        }
+        self.start(&service)
+    }
+
+    /// Has the service thread watch a socket of an endpoint.
+    pub(crate) fn watch(&self, epd: &Arc<Epd>, kind: Kind, socket: impl AsFd) -> Result<()> {
+        let service = take(&self.service);
+        let token = epd.token << 2 | kind as u64;
+        match kind {
+            Kind::Descriptor => service.epoll.add_hangup(socket, token)?,
+            Kind::Listener => service.epoll.add_news(socket, token)?,
+            Kind::Link => service.epoll.add(socket, token)?,
+        }
+        Ok(())
+    }
+
+    /// A new endpoint, known to nobody yet, and its descriptor.
+    pub(crate) fn new_epd(&self, cloexec: bool) -> Result<(Epd, OwnedFd)> {
+        let token = {
+            let mut service = take(&self.service);
+            service.next_token += 1;
+            service.next_token
+        };
+        Epd::new(token, cloexec)
+    }
+
+    /// Hands an endpoint to the program.
+    pub(crate) fn hand_out(&self, epd: Arc<Epd>, a: OwnedFd) -> Result<RawFd> {
+        {
+            let mut service = take(&self.service);
+            service
+                .epoll
+                .add_hangup(&epd.bell, epd.token << 2 | Kind::Descriptor as u64)?;
+            service.watched.insert(epd.token, Arc::clone(&epd));
+        }
+        let fd = descriptor::release(a);
+        match self.enter(fd, epd) {
+            Ok(()) => Ok(fd),
+            Err(failure) => {
+                descriptor::take_back(fd);
+                Err(failure)
+            }
+        }
+    }
+
+    fn enter(&self, fd: RawFd, epd: Arc<Epd>) -> Result<()> {
+        let at = index(fd)?;
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        if table.len() <= at {
+            table.resize(at + 1, None);
+        }
+        if let Some(slot) = table.get_mut(at) {
+            *slot = Some(epd);
+        }
+        Ok(())
+    }
+
+    /// Opens an endpoint; its number.
+    pub(crate) fn open(self: &Arc<Self>) -> Result<RawFd> {
+        self.in_this_process()?;
+        let (epd, a) = self.new_epd(true)?;
+        let fd = self.hand_out(Arc::new(epd), a)?;
+        descriptor::hide_space(fd);
+        Ok(fd)
+    }
+
+    #[inline]
+    fn in_this_process(self: &Arc<Self>) -> Result<()> {
+        // Cheap: a word that changes in a forked child.
+        if self.started_here() {
+            Ok(())
+        } else {
+            self.restart()
+        }
+    }
+
+    #[inline]
+    fn started_here(&self) -> bool {
+        // The number of forks behind this process, when the registry was made or restarted, is in `service`; a process
+        // that never forked has zero and needs no look.
+        fork::generation() == 0 || take(&self.service).generation == fork::generation()
+    }
+
+    /// The endpoint behind a number.
+    ///
+    /// # Errors
+    /// [`Failure::BadDescriptor`], [`Failure::NotAnEndpoint`].
+    #[inline]
+    pub(crate) fn get(self: &Arc<Self>, fd: RawFd) -> Result<Arc<Epd>> {
+        self.in_this_process()?;
+        let at = index(fd)?;
+        let known = {
+            let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+            table.get(at).cloned().flatten()
+        };
+        match known {
+            Some(epd) if !self.config.strict_fd || epd.verify(fd).is_ok() => Ok(epd),
+            _ => self.identify(fd),
+        }
+    }
+
+    /// Finds an endpoint by what its number stands for.
+    #[cold]
+    pub(crate) fn identify(&self, fd: RawFd) -> Result<Arc<Epd>> {
+        let found = descriptor::identify(fd).map(|id| {
+            let service = take(&self.service);
+            service.watched.values().find(|epd| epd.id() == id).cloned()
+        });
+        if let Ok(Some(epd)) = found {
+            self.enter(fd, Arc::clone(&epd))?;
+            return Ok(epd);
+        }
+        self.forget(fd);
+        Err(if found.is_ok() {
+            Failure::NotAnEndpoint
+        } else {
+            Failure::BadDescriptor
+        })
+    }
+
+    fn forget(&self, fd: RawFd) -> Option<Arc<Epd>> {
+        let at = index(fd).ok()?;
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        table.get_mut(at)?.take()
+    }
+
+    /// Runs a call on the endpoint behind a number; once more if the number has become another's.
+    pub(crate) fn with<T>(self: &Arc<Self>, fd: RawFd, call: impl Fn(&Arc<Epd>) -> Result<T>) -> Result<T> {
+        let epd = self.get(fd)?;
+        match call(&epd) {
+            Err(Failure::NotAnEndpoint | Failure::BadDescriptor | Failure::NotConnected)
+                if epd.verify(fd).is_err() =>
+            {
+                call(&self.identify(fd)?)
+            }
+            other => other,
+        }
+    }
+
+    /// Closes a number; the endpoint ends if that was its last.
+    pub(crate) fn close(self: &Arc<Self>, fd: RawFd) -> Result<()> {
+        let epd = self.get(fd).ok();
+        if epd.is_some() {
+            self.forget(fd);
+        }
+        descriptor::close(fd)?;
+        if let Some(epd) = epd.filter(|epd| epd.is_closed()) {
+            self.end(&epd);
+            epd.wait_ended();
+        }
+        Ok(())
+    }
+
+    fn end_if_closed(&self, epd: &Arc<Epd>) {
+        if epd.is_closed() {
+            self.end(epd);
+        }
+    }
+
+    fn end(&self, epd: &Arc<Epd>) {
+        let epoll = Arc::clone(&take(&self.service).epoll);
+        epoll.remove(&epd.bell);
+        if let Some(link) = epd.link() {
+            epoll.remove(link.socket());
+        }
+        if !epd.ends() {
+            return;
+        }
+        self.end_windows(epd);
+        epd.end();
+        take(&self.service).watched.remove(&epd.token);
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        for slot in table.iter_mut() {
+            if slot.as_ref().is_some_and(|other| Arc::ptr_eq(other, epd)) {
+                *slot = None;
+            }
+        }
+    }
+
+    /// Whether an area is an arena of this process, rather than one of a peer.
+    pub(crate) fn is_own_arena(&self, area: &pages::Area) -> bool {
+        let service = take(&self.service);
+        service.watched.values().any(|epd| {
+            epd.link()
+                .is_some_and(|link| pages::file_id(link.own.arena()) == Ok(area.file))
+        })
+    }
+
+    /// Says once why windows cannot be mapped by peers.
+    pub(crate) fn say_once_unmoved(&self) {
+        self.unmoved.call_once(|| {
+            log::warn!(
+                "userfaultfd is refused and this process has threads: windows stay where they are, and peers cannot map them"
+            );
+        });
+    }
+
+    /// Nodes that are online, ours among them.
+    pub(crate) fn nodes(&self) -> Result<BTreeSet<u16>> {
+        let mut nodes = nodes::online(&self.domain).unwrap_or_default();
+        nodes.insert(self.config.node);
+        Ok(nodes)
+    }
+
+    fn serve(self: &Arc<Self>, epoll: &Epoll) {
+        loop {
+            let mut ready = Vec::new();
+            if let Err(errno) = epoll.wait(None, |token| ready.push(token)) {
+                log::warn!("connections are not watched any more: epoll_wait {errno}");
+                return;
+            }
+            // A child forked in between would find our locks taken for ever.
+            let _busy = fork::busy();
+            for token in ready {
+                let epd = take(&self.service).watched.get(&(token >> 2)).cloned();
+                let Some(epd) = epd else { continue };
+                match token & 3 {
+                    kind if kind == Kind::Descriptor as u64 => self.end_if_closed(&epd),
+                    kind if kind == Kind::Listener as u64 => Self::requested(&epd),
+                    _ => self.linked(epoll, &epd),
+                }
+            }
+        }
+    }
+
+    /// Requests have come.
+    fn requested(epd: &Epd) {
+        let _held = epd.holder.control.lock();
+        if take(&epd.port_socket).as_ref().is_some_and(descriptor::readable) {
+            descriptor::show_data(&epd.bell);
+        }
+        epd.holder.happened();
+    }
+
+    /// The socket of a connection, or of a request, has news.
+    fn linked(&self, epoll: &Epoll, epd: &Arc<Epd>) {
+        let Some(link) = epd.link() else {
+            self.answered(epd);
+            return;
+        };
+        while let Some(heard) = link.hear() {
+            if !heard.is_some_and(|packet| self.take_packet(epd, link, packet)) {
+                epoll.remove(link.socket());
+                epd.disconnect();
+                self.end_if_closed(epd);
+                break;
+            }
+        }
+    }
+}

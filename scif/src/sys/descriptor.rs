@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! The descriptor of an endpoint, made of a socket pair: end A is the program's, end B the library's and the peer's.
+//!
+//! A byte written to B makes A readable; bytes written to A until it takes no more make it not writable, and taking
+//! them from B makes it writable again; when A's last copy is closed B hangs up; shutting B down makes A hang up. That
+//! makes B hang up too: the last close of A then shows as an error, since A is left with a byte that nobody read.
+//! See `socketpair(2)`, `unix(7)`.
+//!
+//! Not about when which of this is so.
+#![expect(unsafe_code, reason = "the program names its descriptors by number")]
+
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType};
+
+/// Writes until a socket with the smallest buffer takes no more; two do on every kernel seen.
+const FILL_MAX: usize = 64;
+
+/// What tells one open socket from another.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub(crate) struct Identity {
+    dev: u64,
+    ino: u64,
+}
+
+/// Both ends of a new descriptor: A and B. A is close-on-exec if `cloexec`.
+pub(crate) fn pair(cloexec: bool) -> Result<(OwnedFd, OwnedFd), Errno> {
+    let (a, b) = rustix::net::socketpair(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
+    rustix::net::sockopt::set_socket_send_buffer_size(&a, 0)?;
+    if !cloexec {
+        rustix::io::fcntl_setfd(&a, rustix::io::FdFlags::empty())?;
+    }
+    Ok((a, b))
+}
+
+/// The socket behind a number of the program's. EBADF: none.
+pub(crate) fn identify(fd: RawFd) -> Result<Identity, Errno> {
+    with_number(fd, |fd| identity(fd))
+}
+
+/// The identity of a socket.
+pub(crate) fn identity(fd: impl AsFd) -> Result<Identity, Errno> {
+    let stat = rustix::fs::fstat(fd)?;
+    Ok(Identity {
+        dev: stat.st_dev,
+        ino: stat.st_ino,
+    })
+}
+
+/// Runs `call` on a number of the program's, which stays the program's.
+fn with_number<T>(fd: RawFd, call: impl FnOnce(BorrowedFd<'_>) -> Result<T, Errno>) -> Result<T, Errno> {
+    if fd < 0 {
+        return Err(Errno::BADF);
+    }
+    // SAFETY: not negative; that it is open is what the system calls below find out (EBADF), and no copy is kept.
+    call(unsafe { BorrowedFd::borrow_raw(fd) })
+}
+
+/// Closes a number of the program's.
+pub(crate) fn close(fd: RawFd) -> Result<(), Errno> {
+    // SAFETY: plain close(2), as the program asks; of a number that is not open it is EBADF.
+    if unsafe { libc::close(fd) } == 0 {
+        Ok(())
+    } else {
+        Err(super::process::last_errno())
+    }
+}
+
+/// Hands a descriptor to the program.
+pub(crate) fn release(fd: OwnedFd) -> RawFd {
+    fd.into_raw_fd()
+}
+
+/// Takes back one that the program never saw.
+pub(crate) fn take_back(fd: RawFd) {
+    // SAFETY: the number comes from `release` and was not given to anybody.
+    drop(unsafe { OwnedFd::from_raw_fd(fd) });
+}
+
+/// Whether the program set O_NONBLOCK.
+pub(crate) fn is_nonblocking(fd: RawFd) -> Result<bool, Errno> {
+    with_number(fd, |fd| {
+        Ok(rustix::fs::fcntl_getfl(fd)?.contains(rustix::fs::OFlags::NONBLOCK))
+    })
+}
+
+/// A becomes readable: one byte into B. That A is gone already is no error.
+pub(crate) fn show_data(b: impl AsFd) {
+    let _ = rustix::net::send(b, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+}
+
+/// A becomes not readable: takes what lies in it.
+pub(crate) fn hide_data(a: RawFd) {
+    let _ = with_number(a, |a| {
+        drain(a);
+        Ok(())
+    });
+}
+
+/// A becomes writable: takes what lies in B.
+pub(crate) fn show_space(b: impl AsFd) {
+    drain(b);
+}
+
+/// A becomes not writable: fills what it has.
+pub(crate) fn hide_space(a: RawFd) {
+    let _ = with_number(a, |a| {
+        for _ in 0..FILL_MAX {
+            if rustix::net::send(a, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL).is_err()
+                || !ready(a, PollFlags::OUT)
+            {
+                break;
+            }
+        }
+        Ok(())
+    });
+}
+
+fn drain(fd: impl AsFd) {
+    let mut space = [MaybeUninit::<u8>::uninit(); 256];
+    while let Ok((_, 1..)) | Err(Errno::INTR) = rustix::net::recv(&fd, &mut space, RecvFlags::DONTWAIT) {}
+}
+
+fn ready(fd: impl AsFd, what: PollFlags) -> bool {
+    let zero = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    let mut set = [PollFd::new(&fd, what)];
+    poll(&mut set, Some(&zero)).is_ok() && set.iter().any(|entry| entry.revents().intersects(what))
+}
+
+/// Waits until something is to be read, or a limit has passed.
+pub(crate) fn wait_readable(fd: impl AsFd, limit_ms: i32) {
+    let limit = Timespec {
+        tv_sec: i64::from(limit_ms / 1000),
+        tv_nsec: i64::from(limit_ms % 1000) * 1_000_000,
+    };
+    let _ = poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&limit));
+}
+
+/// Whether something waits in a socket, or is queued at a listening one.
+pub(crate) fn readable(fd: impl AsFd) -> bool {
+    ready(fd, PollFlags::IN)
+}
+
+/// Whether every copy of A is closed; `shut`: A was made to hang up.
+pub(crate) fn is_closed(b: impl AsFd, shut: bool) -> bool {
+    ready(b, if shut { PollFlags::ERR } else { PollFlags::HUP })
+}
+
+/// A hangs up. False: every copy of it is closed already.
+pub(crate) fn hang_up(b: impl AsFd) -> bool {
+    let left = rustix::net::send(&b, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+    shut(b);
+    !matches!(left, Err(Errno::PIPE | Errno::CONNRESET))
+}
+
+/// Ends a socket for everybody who has it.
+pub(crate) fn shut(socket: impl AsFd) {
+    let _ = rustix::net::shutdown(socket, Shutdown::Both);
+}
+
+/// poll(2) on the program's array, as it stands there: `entries` in the layout of `struct pollfd`.
+pub(crate) fn poll_raw(entries: &mut [libc::pollfd], timeout_ms: i32) -> Result<usize, Errno> {
+    let n = libc::nfds_t::try_from(entries.len()).map_err(|_| Errno::INVAL)?;
+    // SAFETY: a live slice of pollfd and its length.
+    let rc = unsafe { libc::poll(entries.as_mut_ptr(), n, timeout_ms) };
+    usize::try_from(rc).map_err(|_| super::process::last_errno())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsRawFd;
+
+    fn bits(fd: RawFd) -> i16 {
+        let mut set = [libc::pollfd {
+            fd,
+            events: libc::POLLIN | libc::POLLOUT,
+            revents: 0,
+        }];
+        poll_raw(&mut set, 0).unwrap();
+        set[0].revents
+    }
+
+    #[test]
+    fn every_readiness_can_be_shown_and_hidden() {
+        let (a, b) = pair(true).unwrap();
+        let raw = a.as_raw_fd();
+        assert_eq!(bits(raw), libc::POLLOUT);
+        hide_space(raw);
+        assert_eq!(bits(raw), 0);
+        show_data(&b);
+        assert_eq!(bits(raw), libc::POLLIN);
+        show_space(&b);
+        assert_eq!(bits(raw), libc::POLLIN | libc::POLLOUT);
+        hide_data(raw);
+        assert_eq!(bits(raw), libc::POLLOUT);
+        assert!(!is_closed(&b, false));
+        let copy = a.try_clone().unwrap();
+        drop(a);
+        assert!(!is_closed(&b, false));
+        assert!(hang_up(&b));
+        assert_eq!(bits(copy.as_raw_fd()) & libc::POLLHUP, libc::POLLHUP);
+        assert_eq!(identify(-1), Err(Errno::BADF));
+        assert_eq!(identify(copy.as_raw_fd()), identity(&copy));
+        assert!(!is_closed(&b, true));
+        drop(copy);
+        assert!(is_closed(&b, true));
+    }
+
+    #[test]
+    fn the_last_close_hangs_b_up() {
+        let (a, b) = pair(true).unwrap();
+        let raw = release(a);
+        close(raw).unwrap();
+        assert!(is_closed(&b, false));
+        assert!(!hang_up(&b));
+        let (a, b) = pair(false).unwrap();
+        take_back(release(a));
+        assert!(is_closed(&b, false));
+    }
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Locks in memory that only the holders of one endpoint map: they exclude threads and forked processes alike, and the
+//! death of a holder frees them. See `pthread_mutexattr_setrobust(3)`.
+//!
+//! Never in memory a peer can write.
+#![expect(
+    unsafe_code,
+    reason = "pthread mutexes live at an address of the caller's choice"
+)]
+
+use std::mem::MaybeUninit;
+use std::ptr::NonNull;
+
+/// Bytes a lock takes.
+pub(crate) const LOCK_BYTES: usize = 64;
+
+const _: () = assert!(size_of::<libc::pthread_mutex_t>() <= LOCK_BYTES);
+
+/// A lock in shared memory.
+#[derive(Debug)]
+pub(crate) struct SharedLock(NonNull<libc::pthread_mutex_t>);
+
+// SAFETY: that is what a process-shared mutex is for.
+unsafe impl Send for SharedLock {}
+// SAFETY: as above.
+unsafe impl Sync for SharedLock {}
+
+/// Held; freed when dropped, by the thread that took it.
+#[derive(Debug)]
+pub(crate) struct Held<'a>(&'a SharedLock, std::marker::PhantomData<*mut ()>);
+
+impl SharedLock {
+    /// Makes the lock that lies at `at`.
+    ///
+    /// # Safety
+    /// `at` is aligned to 64 and begins `LOCK_BYTES` bytes, mapped shared and writable for the life of the value and of
+    /// every forked copy of it, that nobody uses otherwise and in which no lock was made before.
+    pub(crate) unsafe fn make(at: NonNull<u8>) -> SharedLock {
+        let at = at.cast::<libc::pthread_mutex_t>();
+        let mut attr = MaybeUninit::<libc::pthread_mutexattr_t>::uninit();
+        // SAFETY: `attr` is memory for the call to initialise.
+        unsafe { libc::pthread_mutexattr_init(attr.as_mut_ptr()) };
+        // SAFETY: initialised above.
+        unsafe { libc::pthread_mutexattr_setpshared(attr.as_mut_ptr(), libc::PTHREAD_PROCESS_SHARED) };
+        // SAFETY: as above.
+        unsafe { libc::pthread_mutexattr_setrobust(attr.as_mut_ptr(), libc::PTHREAD_MUTEX_ROBUST) };
+        // SAFETY: `at` is ours to initialise (caller's contract), `attr` is initialised.
+        unsafe { libc::pthread_mutex_init(at.as_ptr(), attr.as_ptr()) };
+        // SAFETY: initialised above and not used again.
+        unsafe { libc::pthread_mutexattr_destroy(attr.as_mut_ptr()) };
+        SharedLock(at)
+    }
+
+    /// Takes it. A holder that died inside has left words, not structures: they are used as they are.
+    pub(crate) fn lock(&self) -> Held<'_> {
+        // SAFETY: made by `make`, mapped since.
+        let rc = unsafe { libc::pthread_mutex_lock(self.0.as_ptr()) };
+        self.taken(rc);
+        Held(self, std::marker::PhantomData)
+    }
+
+    /// Takes it if nobody has it.
+    pub(crate) fn try_lock(&self) -> Option<Held<'_>> {
+        // SAFETY: as in `lock`.
+        let rc = unsafe { libc::pthread_mutex_trylock(self.0.as_ptr()) };
+        (rc != libc::EBUSY).then(|| {
+            self.taken(rc);
+            Held(self, std::marker::PhantomData)
+        })
+    }
+
+    fn taken(&self, rc: i32) {
+        if rc == libc::EOWNERDEAD {
+            // SAFETY: this thread has the mutex, whose former owner died.
+            unsafe { libc::pthread_mutex_consistent(self.0.as_ptr()) };
+        }
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        // SAFETY: taken by this thread: a `Held` cannot leave it (PhantomData of a raw pointer).
+        unsafe { libc::pthread_mutex_unlock(self.0.0.as_ptr()) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::mmap::Mapping;
+
+    #[test]
+    fn a_lock_excludes_and_is_freed() {
+        let map = Mapping::anonymous(4096).unwrap();
+        let at = NonNull::new(map.bytes(0, LOCK_BYTES).unwrap().as_ptr()).unwrap();
+        // SAFETY: a page of our own, mapped until the end of the test.
+        let lock = unsafe { SharedLock::make(at) };
+        let held = lock.lock();
+        assert!(lock.try_lock().is_none());
+        drop(held);
+        assert!(lock.try_lock().is_some());
+        drop(lock.lock());
+    }
+}

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Windows: memory that one side of a connection lets the other read, write and map.
+//!
+//! Not about connections (`epd`). Registering moves pages into the arena of the connection and writes an entry into a
+//! table; the peer looks entries up by itself and maps the arena, so nothing but the deletion of a window takes both
+//! sides. Source: registration, mapping, RMA and fences of `scif.h`.
+
+mod copies;
+mod dma;
+mod fence;
+mod map;
+mod register;
+mod rma;
+pub(crate) mod space;
+mod state;
+pub(crate) mod table;
+
+pub(crate) use dma::Workers;
+pub use fence::{FenceSide, Signal};
+pub(crate) use rma::{Near, Way};
+pub(crate) use state::WindowState;

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Reading and writing windows of the peer.
+//!
+//! Not about when a fence calls that done. The caller copies; what is long and need not wait is left to a worker, under
+//! a number that fences count. Transfers from and to plain memory of the program are done when the call returns, so that
+//! the memory may go. Source: `scif_readfrom`, `scif_writeto`, `scif_vreadfrom`, `scif_vwriteto`.
+
+use std::sync::Arc;
+
+use super::copies::{self, Spot};
+use super::table::{Place, Run};
+use crate::epd::{Epd, Failure, Inner, Link, Result};
+use crate::sys::process;
+
+const USECPU: i32 = 1;
+const SYNC: i32 = 4;
+const ORDERED: i32 = 8;
+const KNOWN: i32 = 15;
+
+/// Which way bytes go.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Way {
+    /// From the peer to this side.
+    Read,
+    /// From this side to the peer.
+    Write,
+}
+
+/// What is at this side.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Near {
+    /// An offset of the registered address space.
+    Window(i64),
+    /// An address of the program.
+    Memory(usize),
+}
+
+/// The bytes of runs of windows.
+pub(crate) fn spots(epd: &Epd, link: &Link, of_peer: bool, runs: &[Run]) -> Result<Vec<Spot>> {
+    let arena = if of_peer {
+        link.peer.arena()
+    } else {
+        link.own.arena()
+    };
+    runs.iter()
+        .map(|run| {
+            let len = usize::try_from(run.len).map_err(|_| Failure::NoWindow)?;
+            match (run.window.place, run.place()) {
+                (Place::Arena(base), _) => {
+                    let map = epd.windows.mapping(arena, of_peer, &run.window, base)?;
+                    let at = usize::try_from(run.skip).map_err(|_| Failure::NoWindow)?;
+                    let mem = map.bytes(at, len).or_else(|_| map.bytes_to_read(at, len))?;
+                    Ok(Spot::Here { mem, map, at })
+                }
+                (Place::InPlace { .. }, Place::InPlace { addr, pid }) => Ok(Spot::Of {
+                    // A peer says of which process its windows are; only that it is the one connected is believed.
+                    pid: if of_peer { link.peer_pid } else { pid },
+                    addr,
+                    len,
+                }),
+                (Place::InPlace { .. }, Place::Arena(_)) => Err(Failure::Broken),
+            }
+        })
+        .collect()
+}
+
+impl Inner {
+    /// Copies `len` bytes between this side and `far` of the peer's registered address space.
+    pub(crate) fn transfer(
+        &self,
+        epd: &Arc<Epd>,
+        way: Way,
+        near: Near,
+        len: usize,
+        far: i64,
+        flags: i32,
+    ) -> Result<()> {
+        let link = epd.connected()?;
+        if (flags != 0 && flags & KNOWN == 0) || len == 0 {
+            return Err(Failure::Invalid);
+        }
+        let size = len as u64;
+        let copying = link.own.table.copying()?;
+        let near_spots = match near {
+            Near::Window(offset) => {
+                let offset = u64::try_from(offset).map_err(|_| Failure::NoWindow)?;
+                let runs = link
+                    .own
+                    .table
+                    .runs(offset, size, way == Way::Write, way == Way::Read)?;
+                spots(epd, link, false, &runs)?
+            }
+            Near::Memory(addr) => vec![Spot::Of {
+                pid: process::pid(),
+                addr: addr as u64,
+                len,
+            }],
+        };
+        let far = u64::try_from(far).map_err(|_| Failure::NoWindow)?;
+        let runs = link
+            .peer
+            .table
+            .runs(far, size, way == Way::Read, way == Way::Write)?;
+        let far_spots = spots(epd, link, true, &runs)?;
+        let pairs = match way {
+            Way::Read => copies::pairs(&near_spots, &far_spots),
+            Way::Write => copies::pairs(&far_spots, &near_spots),
+        }?;
+        let ordered = flags & ORDERED != 0;
+        let may_wait = flags & (USECPU | SYNC) == 0 && size >= self.config.dma_min;
+        if may_wait && pairs.iter().all(|(dst, src)| dst.is_here() && src.is_here()) {
+            let queued = self.workers.queue(epd, link, pairs, ordered);
+            drop(copying);
+            return queued;
+        }
+        copies::copy(&pairs, ordered)?;
+        drop(copying);
+        if flags & SYNC != 0 {
+            self.wait_own(epd, link)
+        } else {
+            Ok(())
+        }
+    }
+}

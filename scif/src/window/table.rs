@@ -1,0 +1,506 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! The registered address space of one endpoint: its windows in the order of their offsets, in memory that the peer
+//! reads and cannot write, with the counters of its RMAs in front.
+//!
+//! Not about the pages behind a window. The writer, one holder at a time, makes `seq` odd, changes, makes it even; a
+//! reader that sees it change reads again. A peer believes nothing of it: an entry is copied, checked, then used.
+//!
+//! | offset | what |
+//! |---|---|
+//! | 0 | seq; 8 how many windows |
+//! | 64, 128 | RMAs queued so far; RMAs finished of these, in their order |
+//! | 192 | how often this side mapped a window of the peer; 200 how many calls of this side copy just now |
+//! | 256 | this side's own: windows made so far; 264 bytes of its arena given out |
+//! | 4096 | windows, 40 bytes each: offset, length, place, protection and kind, serial number and process |
+
+use scif_ring::{Word64, Words, full_fence};
+
+use crate::epd::{Failure, Result};
+use crate::sys::mmap::Mapping;
+
+/// Most windows of one endpoint.
+pub(crate) const WINDOWS_MAX: usize = 32768;
+const ENTRY_WORDS: usize = 5;
+const ENTRIES: usize = 4096;
+/// Bytes of a table.
+pub(crate) const TABLE_BYTES: usize = ENTRIES + WINDOWS_MAX * ENTRY_WORDS * 8;
+/// Bytes of an arena; sparse.
+pub(crate) const ARENA_BYTES: usize = 1 << 40;
+/// How often a reader that is disturbed reads again.
+const TRIES: u32 = 1_000_000;
+
+const PAGE: u64 = 4096;
+/// Offsets and lengths are those of `off_t`.
+pub(crate) const OFFSET_MAX: u64 = i64::MAX as u64;
+
+/// Where the pages of a window are.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Place {
+    /// In the arena of the side that registered them, from this offset on.
+    Arena(u64),
+    /// Where they were, at this address of this process.
+    InPlace { addr: u64, pid: i32 },
+}
+
+impl Place {
+    /// The place `n` bytes on.
+    pub(crate) fn after(self, n: u64) -> Place {
+        match self {
+            Place::Arena(at) => Place::Arena(at.wrapping_add(n)),
+            Place::InPlace { addr, pid } => Place::InPlace {
+                addr: addr.wrapping_add(n),
+                pid,
+            },
+        }
+    }
+}
+
+/// A window.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Window {
+    pub(crate) offset: u64,
+    pub(crate) len: u64,
+    pub(crate) place: Place,
+    pub(crate) read: bool,
+    pub(crate) write: bool,
+    /// Counts the windows of the endpoint; two with the same number are one, and its parts.
+    pub(crate) serial: u32,
+}
+
+impl Window {
+    pub(crate) fn end(&self) -> u64 {
+        self.offset.saturating_add(self.len)
+    }
+
+    fn encode(&self) -> [u64; ENTRY_WORDS] {
+        let (place, kind, pid) = match self.place {
+            Place::Arena(at) => (at, 0u64, 0u32),
+            Place::InPlace { addr, pid } => (addr, 1, pid.cast_unsigned()),
+        };
+        let flags = u64::from(self.read) | u64::from(self.write) << 1 | kind << 8;
+        let who = u64::from(self.serial) << 32 | u64::from(pid);
+        [self.offset, self.len, place, flags, who]
+    }
+
+    /// The window some words say, if there can be such a one.
+    #[expect(clippy::cast_possible_truncation, reason = "takes a word apart")]
+    fn decode(words: [u64; ENTRY_WORDS]) -> Option<Window> {
+        let [offset, len, place, flags, who] = words;
+        let whole = [offset, len, place].iter().all(|n| n.is_multiple_of(PAGE));
+        if !whole || len == 0 || offset.checked_add(len).is_none_or(|end| end > OFFSET_MAX + 1) {
+            return None;
+        }
+        let place = match flags >> 8 {
+            0 if place
+                .checked_add(len)
+                .is_some_and(|end| end <= ARENA_BYTES as u64) =>
+            {
+                Place::Arena(place)
+            }
+            1 if place.checked_add(len).is_some() => Place::InPlace {
+                addr: place,
+                pid: (who as u32).cast_signed(),
+            },
+            _ => return None,
+        };
+        Some(Window {
+            offset,
+            len,
+            place,
+            read: flags & 1 != 0,
+            write: flags & 2 != 0,
+            serial: (who >> 32) as u32,
+        })
+    }
+}
+
+/// A run of bytes of one window.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Run {
+    pub(crate) window: Window,
+    /// From the beginning of the window.
+    pub(crate) skip: u64,
+    pub(crate) len: u64,
+}
+
+impl Run {
+    pub(crate) fn place(&self) -> Place {
+        self.window.place.after(self.skip)
+    }
+}
+
+/// A table, read.
+#[derive(Debug)]
+pub(crate) struct Table {
+    front: Words,
+    entries: Words,
+    _map: Mapping,
+}
+
+const SEQ: usize = 0;
+const COUNT: usize = 1;
+const QUEUED: usize = 8;
+const FINISHED: usize = 16;
+const MAPPED: usize = 24;
+const COPYING: usize = 25;
+const SERIALS: usize = 32;
+const GIVEN: usize = 33;
+
+impl Table {
+    pub(crate) fn over(map: Mapping) -> Result<Table> {
+        Ok(Table {
+            front: map.words(0, ENTRIES / 8)?,
+            entries: map.words(ENTRIES, WINDOWS_MAX * ENTRY_WORDS)?,
+            _map: map,
+        })
+    }
+
+    fn front(&self, i: usize) -> Result<Word64> {
+        self.front.get(i).ok_or(Failure::Broken)
+    }
+
+    /// RMAs this side has queued, and how many of these are finished.
+    pub(crate) fn tickets(&self) -> Result<(u64, u64)> {
+        let finished = self.front(FINISHED)?.get();
+        Ok((self.front(QUEUED)?.get(), finished))
+    }
+
+    /// How often this side has mapped a window of the other.
+    pub(crate) fn mappings(&self) -> Result<u64> {
+        Ok(self.front(MAPPED)?.get())
+    }
+
+    /// Whether this side copies nothing just now and has finished all it queued.
+    pub(crate) fn at_rest(&self) -> Result<bool> {
+        let (queued, finished) = self.tickets()?;
+        Ok(self.front(COPYING)?.get() == 0 && finished >= queued)
+    }
+
+    fn entry(&self, i: usize) -> Option<Window> {
+        let mut words = [0; ENTRY_WORDS];
+        for (k, word) in words.iter_mut().enumerate() {
+            *word = self.entries.get(i * ENTRY_WORDS + k)?.get_relaxed();
+        }
+        Window::decode(words)
+    }
+
+    fn offset(&self, i: usize) -> u64 {
+        self.entries
+            .get(i * ENTRY_WORDS)
+            .map_or(u64::MAX, |word| word.get_relaxed())
+    }
+
+    /// The windows from the last one that begins at or before `offset` on, until `each` says false. What `each` was
+    /// told before a change is told again from the beginning, after `restart`.
+    fn walk<T>(
+        &self,
+        offset: u64,
+        mut fresh: impl FnMut() -> T,
+        mut each: impl FnMut(&mut T, Window) -> bool,
+    ) -> Result<T> {
+        let seq = self.front(SEQ)?;
+        for _ in 0..TRIES {
+            let before = seq.get();
+            if before % 2 == 1 {
+                std::hint::spin_loop();
+                continue;
+            }
+            let count = usize::try_from(self.front(COUNT)?.get_relaxed()).map_or(0, |n| n.min(WINDOWS_MAX));
+            let (mut low, mut high) = (0, count);
+            while low < high {
+                let middle = usize::midpoint(low, high);
+                if self.offset(middle) <= offset {
+                    low = middle + 1;
+                } else {
+                    high = middle;
+                }
+            }
+            let mut told = fresh();
+            for i in low.saturating_sub(1)..count {
+                if !self.entry(i).is_some_and(|window| each(&mut told, window)) {
+                    break;
+                }
+            }
+            // SYNC POINT: pairs with `OwnTable::change`: what was read is older than `seq` read again.
+            full_fence();
+            if seq.get() == before {
+                return Ok(told);
+            }
+        }
+        Err(Failure::Broken)
+    }
+
+    /// The runs that `len` bytes at `offset` are made of.
+    ///
+    /// # Errors
+    /// [`Failure::NoWindow`] where one is missing, [`Failure::NotPermitted`] where one does not allow what is wanted,
+    /// whichever comes first.
+    pub(crate) fn runs(&self, offset: u64, len: u64, read: bool, write: bool) -> Result<Vec<Run>> {
+        let end = offset
+            .checked_add(len)
+            .filter(|&end| end <= OFFSET_MAX + 1)
+            .ok_or(Failure::NoWindow)?;
+        let found = self.walk(
+            offset,
+            || (offset, Ok(Vec::new())),
+            |(at, runs), window| {
+                let Ok(list) = runs else { return false };
+                if window.offset > *at || window.end() <= *at {
+                    return false;
+                }
+                if (read && !window.read) || (write && !window.write) {
+                    *runs = Err(Failure::NotPermitted);
+                    return false;
+                }
+                let skip = *at - window.offset;
+                let len = (window.len - skip).min(end - *at);
+                list.push(Run { window, skip, len });
+                *at += len;
+                *at < end
+            },
+        )?;
+        let (reached, runs) = found;
+        let runs = runs?;
+        if reached < end {
+            Err(Failure::NoWindow)
+        } else {
+            Ok(runs)
+        }
+    }
+
+    /// Whether any window touches the range.
+    pub(crate) fn touches(&self, offset: u64, len: u64) -> Result<bool> {
+        let end = offset.saturating_add(len);
+        self.walk(
+            offset,
+            || false,
+            |hit, window| {
+                *hit |= window.offset < end && window.end() > offset;
+                !*hit && window.offset < end
+            },
+        )
+    }
+
+    /// Every window.
+    pub(crate) fn all(&self) -> Result<Vec<Window>> {
+        self.walk(0, Vec::new, |list, window| {
+            list.push(window);
+            true
+        })
+    }
+}
+
+/// A table, written: by the side it belongs to, one holder at a time.
+#[derive(Debug)]
+pub(crate) struct OwnTable(Table);
+
+impl std::ops::Deref for OwnTable {
+    type Target = Table;
+
+    fn deref(&self) -> &Table {
+        &self.0
+    }
+}
+
+impl OwnTable {
+    pub(crate) fn over(map: Mapping) -> Result<OwnTable> {
+        // Refused unless writable.
+        map.word64(0)?;
+        Table::over(map).map(OwnTable)
+    }
+
+    /// One more RMA is queued; its number.
+    pub(crate) fn queue(&self) -> Result<u64> {
+        Ok(self.0.front(QUEUED)?.add(1) + 1)
+    }
+
+    /// The oldest queued RMA is finished.
+    pub(crate) fn finish(&self) -> Result<()> {
+        self.0.front(FINISHED)?.add(1);
+        Ok(())
+    }
+
+    /// A call of this side looks windows up and copies, until the value is dropped. SYNC POINT: with the fence, pairs
+    /// with the fence of whoever deletes a window and then looks at `at_rest`.
+    pub(crate) fn copying(&self) -> Result<Copying> {
+        let word = self.0.front(COPYING)?;
+        word.add(1);
+        full_fence();
+        Ok(Copying(word))
+    }
+
+    /// The number of a new window.
+    pub(crate) fn next_serial(&self) -> Result<u32> {
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "wraps after 2^31 windows: 31 bits go over the wire"
+        )]
+        Ok((self.0.front(SERIALS)?.add(1) + 1) as u32 & 0x7fff_ffff)
+    }
+
+    /// A fresh range of the arena.
+    pub(crate) fn take_arena(&self, len: u64) -> Result<u64> {
+        let at = self.0.front(GIVEN)?.add(len);
+        let fits = at.checked_add(len).is_some_and(|end| end <= ARENA_BYTES as u64);
+        if fits { Ok(at) } else { Err(Failure::NoMemory) }
+    }
+
+    /// A window of the peer gets mapped.
+    pub(crate) fn map_one(&self) -> Result<()> {
+        self.0.front(MAPPED)?.add(1);
+        Ok(())
+    }
+
+    fn change(&self, windows: &[Window], from: usize, count: usize) -> Result<()> {
+        let seq = self.0.front(SEQ)?;
+        seq.set_relaxed(seq.get_relaxed() | 1);
+        // SYNC POINT: pairs with the fence in `Table::walk`: whoever reads what is written below sees `seq` odd.
+        full_fence();
+        for (i, window) in windows.iter().enumerate().skip(from) {
+            for (k, n) in window.encode().into_iter().enumerate() {
+                if let Some(word) = self.0.entries.get(i * ENTRY_WORDS + k) {
+                    word.set_relaxed(n);
+                }
+            }
+        }
+        self.0.front(COUNT)?.set_relaxed(count as u64);
+        seq.set((seq.get_relaxed() | 1).wrapping_add(1));
+        Ok(())
+    }
+
+    /// Adds a window, which touches no other.
+    pub(crate) fn insert(&self, window: Window) -> Result<()> {
+        let mut all = self.0.all()?;
+        if all.len() >= WINDOWS_MAX {
+            return Err(Failure::NoMemory);
+        }
+        let at = all.partition_point(|other| other.offset < window.offset);
+        all.insert(at, window);
+        self.change(&all, at, all.len())
+    }
+
+    /// Takes out the windows whose offsets lie in the range.
+    pub(crate) fn remove(&self, offset: u64, len: u64) -> Result<Vec<Window>> {
+        let mut all = self.0.all()?;
+        let end = offset.saturating_add(len);
+        let first = all.partition_point(|other| other.offset < offset);
+        let last = all.partition_point(|other| other.offset < end);
+        let gone: Vec<Window> = all.drain(first..last).collect();
+        self.change(&all, first, all.len())?;
+        Ok(gone)
+    }
+
+    /// The highest free range of `len` bytes: as the driver gives out offsets, from the top down.
+    pub(crate) fn free(&self, len: u64, taken: &[(u64, u64)]) -> Result<u64> {
+        // The last page of the space is never given out.
+        let top = OFFSET_MAX + 1 - PAGE;
+        let mut used: Vec<(u64, u64)> = self.0.all()?.iter().map(|w| (w.offset, w.end())).collect();
+        used.extend_from_slice(taken);
+        used.sort_unstable();
+        let mut ceiling = top;
+        for (begin, end) in used.into_iter().rev() {
+            if end <= ceiling && ceiling - end >= len {
+                break;
+            }
+            ceiling = ceiling.min(begin);
+        }
+        ceiling.checked_sub(len).ok_or(Failure::NoMemory)
+    }
+
+    #[cfg(test)]
+    fn len(&self) -> usize {
+        self.0.all().unwrap().len()
+    }
+}
+
+/// See [`OwnTable::copying`].
+#[derive(Debug)]
+pub(crate) struct Copying(Word64);
+
+impl Drop for Copying {
+    fn drop(&mut self) {
+        self.0.sub(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table() -> OwnTable {
+        OwnTable::over(Mapping::anonymous(TABLE_BYTES).unwrap()).unwrap()
+    }
+
+    fn window(offset: u64, pages: u64, prot: u8) -> Window {
+        Window {
+            offset,
+            len: pages * PAGE,
+            place: Place::Arena(offset % (1 << 30)),
+            read: prot & 1 != 0,
+            write: prot & 2 != 0,
+            serial: 1,
+        }
+    }
+
+    #[test]
+    fn ranges_run_over_windows_that_touch() {
+        let table = table();
+        for w in [window(0x3000, 1, 3), window(0x1000, 2, 3), window(0x6000, 1, 1)] {
+            table.insert(w).unwrap();
+        }
+        let runs = table.runs(0x1800, 0x2000, true, true).unwrap();
+        assert_eq!(
+            runs.iter().map(|r| (r.skip, r.len)).collect::<Vec<_>>(),
+            [(0x800, 0x1800), (0, 0x800)]
+        );
+        assert_eq!(table.runs(0x3000, 0x1001, true, false), Err(Failure::NoWindow));
+        assert_eq!(table.runs(0x6000, 8, false, true), Err(Failure::NotPermitted));
+        assert_eq!(
+            table.runs(0x6000, 0x2000, false, true),
+            Err(Failure::NotPermitted),
+            "in their order"
+        );
+        assert_eq!(table.runs(0, 8, true, false), Err(Failure::NoWindow));
+        assert_eq!(table.runs(u64::MAX, 8, true, false), Err(Failure::NoWindow));
+        assert!(table.touches(0x2000, 0x1000).unwrap() && !table.touches(0x4000, 0x2000).unwrap());
+        assert_eq!(table.remove(0x1000, 0x3000).unwrap().len(), 2);
+        assert_eq!(table.len(), 1);
+    }
+
+    #[test]
+    fn offsets_come_from_the_top_as_the_driver_gives_them() {
+        let table = table();
+        let mut give = |pages: u64| {
+            let offset = table.free(pages * PAGE, &[]).unwrap();
+            table.insert(window(offset, pages, 3)).unwrap();
+            offset
+        };
+        assert_eq!(give(1), 0x7fff_ffff_ffff_e000);
+        assert_eq!(give(2), 0x7fff_ffff_ffff_c000);
+        assert_eq!(give(1), 0x7fff_ffff_ffff_b000);
+        table.remove(0x7fff_ffff_ffff_c000, 2 * PAGE).unwrap();
+        assert_eq!(
+            table.free(PAGE, &[]).unwrap(),
+            0x7fff_ffff_ffff_d000,
+            "what is free again"
+        );
+        assert_eq!(
+            table
+                .free(PAGE, &[(0x7fff_ffff_ffff_c000, 0x7fff_ffff_ffff_e000)])
+                .unwrap(),
+            0x7fff_ffff_ffff_a000,
+            "not what lingers"
+        );
+    }
+
+    #[test]
+    fn entries_that_cannot_be_are_no_windows() {
+        let table = table();
+        table.insert(window(0x1000, 1, 3)).unwrap();
+        let len = table.entries.get(1).unwrap();
+        for bad in [0, 1, u64::MAX, 1 << 41] {
+            len.set(bad);
+            assert_eq!(table.runs(0x1000, 8, true, false), Err(Failure::NoWindow));
+        }
+    }
+}

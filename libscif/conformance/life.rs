@@ -145,7 +145,7 @@ pub(crate) const CASES: &[Case] = &[
                 api.register(epd, at, 4 * PAGE, 0x1000, RW, FIXED).unwrap();
                 api.send(epd, b"x", BLOCK).unwrap();
                 api.recv(epd, &mut [0], BLOCK).unwrap();
-                if i % 2 == 0 {
+                if i.is_multiple_of(2) {
                     crate::rig::crash();
                 }
                 api.close(epd).unwrap();

@@ -7,6 +7,7 @@
 #![expect(clippy::panic, reason = "as above")]
 #![expect(clippy::print_stdout, reason = "a program")]
 #![expect(clippy::cast_possible_truncation, reason = "patterns of bytes")]
+#![expect(clippy::cast_sign_loss, reason = "offsets and counts of the cases are small")]
 #![expect(
     clippy::indexing_slicing,
     reason = "a case that is wrong about a length has failed"

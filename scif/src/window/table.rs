@@ -470,7 +470,7 @@ mod tests {
     #[test]
     fn offsets_come_from_the_top_as_the_driver_gives_them() {
         let table = table();
-        let mut give = |pages: u64| {
+        let give = |pages: u64| {
             let offset = table.free(pages * PAGE, &[]).unwrap();
             table.insert(window(offset, pages, 3)).unwrap();
             offset

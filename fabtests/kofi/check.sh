@@ -103,6 +103,13 @@ pingpong() {
     export LD_LIBRARY_PATH=$KOFI/kofi
     pair fi_pingpong -p scif -e rdm -c -I 50 -B "$1" -- fi_pingpong -p scif -e rdm -c -I 50 -P "$1" 127.0.0.1
 }
+cleaned_up_once() { [ "$("$TESTS/registry" end)" = "cleaned up" ]; }
+filtered() { # only one of two is listed
+    local listed
+    listed=$(env FI_PROVIDER=scif FI_PROVIDER_PATH="+$TESTS/libtoy-fi.so" LD_LIBRARY_PATH="$KOFI/kofi" fi_info -l)
+    grep -q '^scif:' <<<"$listed" && ! grep -q '^toy:' <<<"$listed" &&
+        env FI_PROVIDER_PATH="+$TESTS/libtoy-fi.so" LD_LIBRARY_PATH="$KOFI/kofi" fi_info -l | grep -q '^toy:'
+}
 bridged() { # bridged LIBRARY_DIRECTORY
     env LD_LIBRARY_PATH="$1" FI_PROVIDER_PATH="$TESTS/providers" "$TESTS/bridge" bridge
 }
@@ -142,6 +149,10 @@ case_of "a provider in a file" kofi-cc-toy \
     "$CC" "${FLAGS[@]}" -shared -fPIC "$here/toy.c" -o "$TESTS/libtoy-fi.so" -L"$KOFI" -lkofi
 cases_of "registered, opened, gone; adopted" kofi-registry \
     "$TESTS/registry" kofi "$TESTS/libtoy-fi.so" "$KOFI/kofi/libkofi-fi.so"
+cases_of "a file that asks while it is adopted" kofi-registry-path \
+    env FI_PROVIDER_PATH="+$TESTS/libtoy-fi.so" timeout -k 5 30 "$TESTS/registry" path
+case_of "FI_PROVIDER leaves out what it does not name" kofi-registry-filter filtered
+case_of "what is left at the end of the process is cleaned up, once" kofi-registry-end cleaned_up_once
 cases_of "the same without any libfabric" kofi-registry-hidden \
     hidden "$TESTS/registry" kofi "$TESTS/libtoy-fi.so" "$KOFI/kofi/libkofi-fi.so"
 gate_end

@@ -3,9 +3,13 @@
  * A provider's life in C, in the order of its arguments:
  *	registry kofi		linked with libkofi alone: registers, is found, is opened, leaves; libtoy-fi.so is adopted
  *	registry bridge		linked with a real libfabric before libkofi: is found through that, as kofi
+ *	registry path		finds the libtoy-fi.so that FI_PROVIDER_PATH names, which asks while it is adopted
+ *	registry end		leaves a provider to the end of the process, whose clean-up says so
  */
+#include <dlfcn.h>
 #include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <rdma/fi_errno.h>
 
@@ -84,6 +88,45 @@ static void both(const char *provider, const char *fabric)
 	CASE(toy_cleanups == 1);
 }
 
+/* A newer toy takes the place of the adopted one, which is in use: adopting that again does not clean it up. */
+static void replace(const char *file)
+{
+	static struct kfi_provider newer;
+	struct fi_info *found = find("toy", TOY_FABRIC);
+	struct fid_fabric *opened = NULL;
+	void *handle = dlopen(file, RTLD_NOW | RTLD_NOLOAD);
+	const int *cleanups = handle ? dlsym(handle, "toy_cleanups") : NULL;
+
+	newer = toy_final;
+	newer.version = FI_VERSION(1, 3);
+	CASE(cleanups != NULL && cleanups != &toy_cleanups);
+	CASE(found && fi_fabric(found->fabric_attr, &opened, NULL) == 0);
+	CASE(kfi_provider_register(&newer) == 0);
+	CASE(kofi_provider_adopt(file) == -FI_EBUSY);
+	CASE(cleanups && *cleanups == 0);
+	CASE(opened && fi_close(&opened->fid) == 0);
+	CASE(cleanups && *cleanups == 1);
+	CASE(kfi_provider_deregister(&newer) == 0);
+	fi_freeinfo(found);
+}
+
+static void say_so(void)
+{
+	static const char text[] = "cleaned up\n";
+
+	if (write(STDOUT_FILENO, text, sizeof text - 1) < 0)
+		_exit(1);
+}
+
+static int leave_to_the_end(void)
+{
+	static struct kfi_provider left;
+
+	left = toy_final;
+	left.cleanup = say_so;
+	return kfi_provider_register(&left) != 0;
+}
+
 int main(int argc, char **argv)
 {
 	int bridge = argc > 1 && strcmp(argv[1], "bridge") == 0;
@@ -97,7 +140,13 @@ int main(int argc, char **argv)
 		CASE(finds("scif", NULL));
 		return toy_verdict();
 	}
+	if (argc > 1 && strcmp(argv[1], "end") == 0)
+		return leave_to_the_end();
 	CASE(finds("scif", NULL));
+	if (argc > 1 && strcmp(argv[1], "path") == 0) {
+		CASE(finds("toy", TOY_FABRIC));
+		return toy_verdict();
+	}
 	CASE(!finds("toy", NULL));
 	both("toy", TOY_FABRIC);
 	CASE(kofi_provider_adopt(NULL) == -FI_EINVAL);
@@ -108,6 +157,7 @@ int main(int argc, char **argv)
 		CASE(kofi_provider_adopt(argv[2]) == -EEXIST);
 		CASE(finds("toy", TOY_FABRIC));
 		CASE(kofi_provider_register(KOFI_VERSION, &toy_slides) == -EEXIST);
+		replace(argv[2]);
 	}
 	if (argc > 3)
 		/* The bridge would show this library to itself. */

@@ -29,7 +29,9 @@ pub enum Refusal {
     Nameless,
     /// It was written to an interface that is not understood here.
     Interface(Version),
-    /// It is registered already, or its name is, with this version, not older.
+    /// It is registered already.
+    Registered,
+    /// Its name is registered already, with this version, not older.
     Exists(Version),
     /// An earlier registration of the same provider is still in use.
     Draining,
@@ -102,8 +104,8 @@ impl<P: Provider> Registry<P> {
         }
         let id = offer.provider.id();
         let mut inner = lock(&self.inner);
-        if let Some(same) = inner.live.iter().find(|entry| entry.provider.id() == id) {
-            return Err(Refusal::Exists(same.version));
+        if inner.live.iter().any(|entry| entry.provider.id() == id) {
+            return Err(Refusal::Registered);
         }
         if inner
             .retired

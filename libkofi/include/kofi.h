@@ -5,7 +5,8 @@
  * A provider hands over a dispatch vector; from then on programs in the same process find it by fi_getinfo() and open
  * its fabrics by fi_fabric(), through libkofi.so or through the libfabric.so.1 that comes with it. Programs that use a
  * real libfabric find it there as well, as a fabric "NAME/FABRIC" of the provider "kofi", when libkofi-fi.so is where
- * that libfabric looks for providers; the infos that the provider's objects are opened with have those names then.
+ * that libfabric looks for providers and libkofi.so is in the process before that libfabric is first asked; the infos
+ * that the provider's objects are opened with have those names then.
  * (libkofi.so has all of libfabric's own functions: a program that wants the real one names -lfabric before -lkofi.)
  *
  * Link with -lkofi. All functions may be called from any thread and from inside a provider's own functions; the library
@@ -43,8 +44,9 @@ struct kofi_provider {
 	 * What the provider offers to somebody who asks so: a list of infos, made with fi_allocinfo() or fi_dupinfo() (or
 	 * by freeinfo's counterpart). The arguments are those of fi_getinfo(3), but the service is a number: 0 for none;
 	 * with a service that is no number the provider is not asked. The hints may be NULL and are the caller's; the
-	 * library fills in fabric_attr->prov_name, prov_version and api_version where prov_name is left empty. May be
-	 * NULL: then the provider is found by name only. Returns 0, -FI_ENODATA for nothing, or another negative number.
+	 * library fills in fabric_attr->api_version, and where prov_name is left empty that and prov_version. A program
+	 * gets copies that need nothing of the provider; of a NIC what libfabric itself describes. May be NULL: then the
+	 * provider is found by name only. Returns 0, -FI_ENODATA for nothing, or another negative number.
 	 */
 	int (*getinfo)(uint32_t version, const char *node, const int service, uint64_t flags, struct fi_info *hints,
 		       struct fi_info **info);
@@ -68,7 +70,7 @@ struct kofi_provider {
  *
  * @retval 0
  * @retval -FI_EINVAL  no provider, no name, no function that opens fabrics.
- * @retval -FI_ENOSYS  version: another major one than the library's, or a newer minor one.
+ * @retval -FI_ENOSYS  version: another major one than the library's, or a newer minor one; nothing else was looked at.
  * @retval -EEXIST     this provider is registered already, or its name is, in this version or a newer one.
  * @retval -FI_EBUSY   it was deregistered, but is still in use.
  */
@@ -110,8 +112,9 @@ struct kfi_provider {
 	/** As in struct kofi_provider. */
 	int (*kfabric)(struct fi_fabric_attr *attr, struct fid_fabric **fabric, void *context);
 	/**
-	 * Called once for each registration that succeeded, after the last reference is gone: by whoever deregisters, or
-	 * closes the last fabric, or at the end of the process. May be NULL.
+	 * Called once for each registration that succeeded, after the last reference is gone: by whoever deregisters,
+	 * registers a newer version, or ends the last call or closes the last fabric after that; or at the end of the
+	 * process, unless a fabric is open then. May be NULL.
 	 */
 	void (*cleanup)(void);
 };
@@ -132,6 +135,7 @@ int kfi_provider_deregister_timed(struct kfi_provider *provider, int timeout_ms)
  * @retval -FI_ENOENT  the file cannot be loaded, or is no provider.
  * @retval -FI_ENOSYS  a layer, or made for a libfabric before 1.3.
  * @retval -EEXIST     its name is registered already, in this version or a newer one.
+ * @retval -FI_EBUSY   a newer version has replaced it, and it is still in use.
  */
 int kofi_provider_adopt(const char *file);
 

@@ -136,7 +136,8 @@ PROTOTYPE(void, fi_log, const struct fi_provider *prov, uint32_t level, uint32_t
 	va_list args;
 
 	va_start(args, fmt);
-	vsnprintf(text, sizeof text, fmt, args);
+	if (vsnprintf(text, sizeof text, fmt, args) < 0)
+		text[0] = '\0';
 	va_end(args);
 	kofi_abi_log(prov, level, subsys, func, line, text);
 }
@@ -149,7 +150,8 @@ PROTOTYPE(int, fi_param_define, const struct fi_provider *prov, const char *name
 	if (fmt == NULL)
 		return kofi_abi_param_define(prov, name, type, NULL);
 	va_start(args, fmt);
-	vsnprintf(help, sizeof help, fmt, args);
+	if (vsnprintf(help, sizeof help, fmt, args) < 0)
+		help[0] = '\0';
 	va_end(args);
 	return kofi_abi_param_define(prov, name, type, help);
 }

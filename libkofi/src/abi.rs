@@ -148,35 +148,30 @@ pub unsafe extern "C" fn kofi_abi_tostr_r(
         }
         // SAFETY: the caller's contract.
         let text = unsafe { tostr::tostr(data, kind) };
-        let end = text.len().min(len - 1);
-        // SAFETY: the buffer has more bytes than that.
-        unsafe { ptr::copy_nonoverlapping(text.as_ptr(), buf.cast::<u8>(), end) };
-        // SAFETY: below `len`.
-        unsafe { buf.wrapping_add(end).write(0) };
+        // SAFETY: the place for an end of the text.
+        unsafe { buf.write(0) };
+        // SAFETY: the buffer has `len` bytes and an end in it.
+        unsafe { tostr::append(buf, len, &text) };
         buf
     })
 }
 
-/// `fi_tostr`: the text is this thread's until its next call.
+/// `fi_tostr`: the text is this thread's until its next call, and its place stays until the thread ends.
 ///
 /// # Safety
 /// `data` is null or points to what `kind` says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kofi_abi_tostr(data: *const c_void, kind: u32) -> *mut c_char {
+    /// As many bytes as libfabric has for it.
+    const LEN: usize = 8192;
     thread_local! {
-        static TEXT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+        // One place for all: programs print two of these at once, and then read the second twice, but no freed memory.
+        static TEXT: RefCell<Box<[c_char; LEN]>> = RefCell::new(Box::new([0; LEN]));
     }
     guard_or(ptr::null_mut(), || {
-        if data.is_null() {
-            return ptr::null_mut();
-        }
-        // SAFETY: the caller's contract.
-        let mut text = unsafe { tostr::tostr(data, kind) }.into_bytes();
-        text.push(0);
-        TEXT.with_borrow_mut(|kept| {
-            *kept = text;
-            kept.as_mut_ptr().cast()
-        })
+        let text = TEXT.with_borrow_mut(|text| text.as_mut_ptr());
+        // SAFETY: the caller's contract; the buffer is this thread's and has as many bytes.
+        unsafe { kofi_abi_tostr_r(text, LEN, data, kind) }
     })
 }
 

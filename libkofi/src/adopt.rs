@@ -11,11 +11,12 @@ use std::ffi::{CStr, CString, c_void};
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 
+use kofi::Refusal;
 use libfabric_sys::{FI_EINVAL, FI_ENOENT, FI_ENOSYS, fi_provider, fi_version};
 
 use crate::edge::Errno;
 use crate::provider::{self, Origin, Vector};
-use crate::{KFI_VERSION, bridge, errors, log, param, register, registry};
+use crate::{KFI_VERSION, bridge, errors, log, param, register};
 
 /// How the names of files end that libfabric loads.
 const SUFFIX: &[u8] = b"fi.so";
@@ -89,7 +90,8 @@ impl Library {
 ///
 /// # Errors
 /// `FI_ENOENT`: it cannot be loaded, or is no provider. `FI_ENOSYS`: a layer, or older than libfabric takes. `FI_EINVAL`:
-/// it has nothing to offer. `EEXIST`: it is here already, in this version or a newer one.
+/// it has nothing to offer. `EEXIST`: it is here already, in this version or a newer one. `FI_EBUSY`: it was replaced by
+/// a newer one, and is still in use.
 ///
 /// # Safety
 /// The file's initialisers and its `fi_prov_ini` may run now.
@@ -116,39 +118,57 @@ pub(crate) unsafe fn file(name: &CStr) -> Result<(), Errno> {
         unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> *mut fi_provider>(symbol) };
     // SAFETY: the caller's contract.
     let provider = unsafe { ini() };
-    if registry()
-        .calls()
-        .any(|call| kofi::Provider::id(&*call) == provider.addr())
-    {
-        library.close();
-        return Err(libc::EEXIST);
-    }
     // SAFETY: null, or the provider's static description.
     let adopted = unsafe { take(provider) };
-    if adopted.is_err() {
-        // SAFETY: null, or the description of a provider that nobody calls.
-        unsafe { discard(provider) };
+    if let Err(why) = &adopted {
+        if why.is_unknown() {
+            // SAFETY: null, or the description of a provider that nobody calls.
+            unsafe { discard(provider) };
+        }
         library.close();
     }
-    adopted
+    adopted.map_err(|why| why.errno())
+}
+
+/// Why a provider is not taken.
+#[derive(Debug, PartialEq, Eq)]
+enum Refused {
+    Useless(Errno),
+    Registry(Refusal),
+}
+
+impl Refused {
+    fn errno(&self) -> Errno {
+        match self {
+            Refused::Useless(errno) => *errno,
+            Refused::Registry(refusal) => register::refused(refusal),
+        }
+    }
+
+    /// Whether the registry does not have this very provider: another thread may have adopted the file meanwhile, or it
+    /// was replaced by a newer one and is still in use.
+    fn is_unknown(&self) -> bool {
+        !matches!(self, Refused::Registry(Refusal::Registered | Refusal::Draining))
+    }
 }
 
 /// # Safety
 /// `provider` is null or what `fi_prov_ini` of a loaded file returned.
-unsafe fn take(provider: *const fi_provider) -> Result<(), Errno> {
+unsafe fn take(provider: *const fi_provider) -> Result<(), Refused> {
+    const NOTHING: Refused = Refused::Useless(FI_EINVAL);
     if bridge::is(provider) {
         // Our own providers, shown to libfabric.
-        return Err(FI_EINVAL);
+        return Err(NOTHING);
     }
     // SAFETY: null or a description, by the caller's contract.
-    let description = unsafe { provider.as_ref() }.ok_or(FI_EINVAL)?;
+    let description = unsafe { provider.as_ref() }.ok_or(NOTHING)?;
     // SAFETY: null or a description with a name, by the caller's contract.
-    let name = unsafe { provider::name_of(provider) }.ok_or(FI_EINVAL)?;
+    let name = unsafe { provider::name_of(provider) }.ok_or(NOTHING)?;
     if description.getinfo.is_none() || is_layer(name) || description.fi_version < OLDEST {
-        return Err(FI_ENOSYS);
+        return Err(Refused::Useless(FI_ENOSYS));
     }
-    let vector = Vector::of_final(description, provider.addr(), Origin::Adopted).ok_or(FI_EINVAL)?;
-    register::add(KFI_VERSION, Some(name), description.version, vector)
+    let vector = Vector::of_final(description, provider.addr(), Origin::Adopted).ok_or(NOTHING)?;
+    register::add(KFI_VERSION, Some(name), description.version, vector).map_err(Refused::Registry)
 }
 
 fn is_layer(name: &CStr) -> bool {
@@ -201,6 +221,7 @@ mod tests {
         // SAFETY: the C library may be loaded twice.
         assert_eq!(unsafe { file(c"libc.so.6") }, Err(FI_ENOENT));
         // SAFETY: null is allowed.
-        assert_eq!(unsafe { take(std::ptr::null()) }, Err(FI_EINVAL));
+        let nothing = unsafe { take(std::ptr::null()) };
+        assert_eq!(nothing, Err(Refused::Useless(FI_EINVAL)));
     }
 }

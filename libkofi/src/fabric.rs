@@ -2,38 +2,126 @@
 //! `fi_fabric`: opens a fabric with the provider of a name, and keeps that provider until the fabric is closed.
 //!
 //! The provider cannot forget its reference, since it never has one: the object it made gets a table of operations
-//! like its own but for `close`, and the reference lies behind that table. All other calls go straight to the provider.
+//! like its own but for `close`, and the references stand in a list here. All other calls go straight to the provider.
 //!
 //! Mirrors fi_fabric(3).
 #![expect(unsafe_code, reason = "objects are C structures with tables of functions")]
 
+use std::collections::BTreeMap;
 use std::ffi::{CStr, c_int, c_void};
-use std::mem::size_of;
-use std::sync::{Mutex, PoisonError};
-use std::{iter, ptr};
+use std::ptr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ThreadId};
 
 use kofi::{Call, Hold};
-use libfabric_sys::{FI_EINVAL, FI_ENODEV, FI_EOTHER, fi_fabric_attr, fi_ops, fi_version, fid, fid_fabric};
+use libfabric_sys::{FI_EINVAL, FI_ENODEV, FI_EOTHER, fi_fabric_attr, fi_version, fid, fid_fabric};
 
 use crate::edge::{Errno, guard, string};
+use crate::getinfo::is_wanted;
 use crate::info::Layout;
+use crate::ops::{CloseFn, Table};
 use crate::provider::Vector;
 use crate::{init, registry};
 
-/// The table of an open fabric. `ops` is first: the fabric points to it, so its close finds the rest.
+/// The table of open fabrics. `ops` is first: a fabric points to it, so its close finds the provider's.
+///
+/// It stays for ever, and the fabrics of a provider share one: a provider may give one object several times and count,
+/// and even keep it when it is closed, so nobody here can know when the table was looked at for the last time.
 #[repr(C)]
 struct Guarded {
-    ops: fi_ops,
-    close: unsafe extern "C" fn(fid: *mut fid) -> c_int,
-    /// One for each time the provider gave this fabric; some give one and count.
-    holds: Mutex<Vec<Hold<Vector>>>,
+    ops: Table,
+    close: CloseFn,
+}
+
+/// A fabric that was opened once, to be closed once.
+struct Opened {
+    /// Counts all that were opened.
+    number: u64,
+    by: ThreadId,
+    /// Its provider; and those that had it from that one, during their own opening, and gave it on.
+    providers: Vec<Hold<Vector>>,
+}
+
+struct Fabrics {
+    /// All that differ.
+    tables: Vec<&'static Guarded>,
+    /// By the address of the fabric.
+    open: BTreeMap<usize, Vec<Opened>>,
+    /// The number of the last that was opened.
+    last: u64,
+}
+
+static FABRICS: Mutex<Fabrics> = Mutex::new(Fabrics {
+    tables: Vec::new(),
+    open: BTreeMap::new(),
+    last: 0,
+});
+
+/// Nobody's function is called under this lock.
+fn fabrics() -> MutexGuard<'static, Fabrics> {
+    FABRICS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Fabrics {
+    /// The table like this one but for `close`.
+    fn table(&mut self, original: Table, close_original: CloseFn) -> &'static Guarded {
+        let known = self.tables.iter().find(|known| {
+            let was = Table {
+                close: Some(known.close),
+                ..known.ops
+            };
+            was.addresses() == original.addresses()
+        });
+        if let Some(known) = known {
+            return known;
+        }
+        let new = Box::leak(Box::new(Guarded {
+            ops: Table {
+                close: Some(close),
+                ..original
+            },
+            close: close_original,
+        }));
+        self.tables.push(new);
+        new
+    }
+
+    /// The fabric was opened by this call, which began when `before` was the last number.
+    fn opened(&mut self, fabric: usize, call: &Call<Vector>, before: u64) {
+        let by = thread::current().id();
+        let all = self.open.entry(fabric).or_default();
+        let inside = all.iter_mut().rfind(|one| one.number > before && one.by == by);
+        if let Some(inside) = inside {
+            inside.providers.push(call.hold());
+            return;
+        }
+        self.last += 1;
+        all.push(Opened {
+            number: self.last,
+            by,
+            providers: vec![call.hold()],
+        });
+    }
+
+    fn take(&mut self, fabric: usize) -> Option<Opened> {
+        let all = self.open.get_mut(&fabric)?;
+        let one = all.pop();
+        if all.is_empty() {
+            self.open.remove(&fabric);
+        }
+        one
+    }
+
+    fn give_back(&mut self, fabric: usize, one: Opened) {
+        self.open.entry(fabric).or_default().push(one);
+    }
 }
 
 /// `int fi_fabric(attr, fabric, context)`
 ///
 /// # Errors
 /// `FI_EINVAL`: no attribute, no name of provider or fabric, no place for the result. `FI_ENODEV`: no provider has that
-/// name. What the provider says.
+/// name, or `FI_PROVIDER` leaves it out. What the provider says.
 ///
 /// # Safety
 /// By the contract of fi_fabric(3), with an attribute of that layout.
@@ -65,12 +153,16 @@ pub(crate) unsafe fn open(
     if own.name.is_null() {
         return Err(FI_EINVAL);
     }
-    let call = registry().enter(provider).ok_or(FI_ENODEV)?;
+    let call = registry()
+        .enter(provider)
+        .filter(|call| is_wanted(call.name()))
+        .ok_or(FI_ENODEV)?;
     let api_version = own.api_version;
     let new = guarded(&call, &mut own, context)?;
-    // SAFETY: a fabric that was opened right now.
-    if let Some(new) = unsafe { new.as_mut() } {
-        new.api_version = api_version;
+    // Older providers have no such field.
+    if call.interface >= fi_version(1, 5) {
+        // SAFETY: a fabric that was opened right now, with the field.
+        unsafe { (*new).api_version = api_version };
     }
     // SAFETY: not null; the caller's place for the result.
     unsafe { fabric.write(new) };
@@ -80,47 +172,25 @@ pub(crate) unsafe fn open(
 /// Opens a fabric that keeps its provider.
 ///
 /// # Errors
-/// What the provider says; `FI_EOTHER` when its object has no operations.
+/// What the provider says; `FI_EOTHER` when its object cannot be closed.
 pub(crate) fn guarded(
     call: &Call<Vector>,
     attr: &mut fi_fabric_attr,
     context: *mut c_void,
 ) -> Result<*mut fid_fabric, Errno> {
+    let before = fabrics().last;
     let new = call.fabric(attr, context)?;
+    let mut fabrics = fabrics();
     // SAFETY: an object that the provider opened right now.
     let head = unsafe { new.cast::<fid>().as_mut() }.ok_or(FI_EOTHER)?;
     // SAFETY: null or the table of an object.
-    let ops = unsafe { head.ops.as_ref() }.ok_or(FI_EOTHER)?;
-    if ptr::fn_addr_eq(ops.close, close as unsafe extern "C" fn(*mut fid) -> c_int) {
-        // SAFETY: only `Guarded` has that close.
-        let guarded = unsafe { &*head.ops.cast::<Guarded>() };
-        guarded.push(call.hold());
-        return Ok(new);
+    let ops = unsafe { Table::of(head.ops) }.ok_or(FI_EOTHER)?;
+    let original = ops.close.ok_or(FI_EOTHER)?;
+    if !ptr::fn_addr_eq(original, close as CloseFn) {
+        head.ops = ptr::from_ref(fabrics.table(ops, original)).cast();
     }
-    let table = Guarded {
-        ops: fi_ops {
-            size: ops.size.min(size_of::<fi_ops>()),
-            close,
-            ..*ops
-        },
-        close: ops.close,
-        holds: Mutex::new(iter::once(call.hold()).collect()),
-    };
-    head.ops = Box::into_raw(Box::new(table)).cast_const().cast();
+    fabrics.opened(new.addr(), call, before);
     Ok(new)
-}
-
-impl Guarded {
-    fn push(&self, hold: Hold<Vector>) {
-        self.holds
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(hold);
-    }
-
-    fn pop(&self) -> Option<Hold<Vector>> {
-        self.holds.lock().unwrap_or_else(PoisonError::into_inner).pop()
-    }
 }
 
 /// `int fi_close(fid)` of a fabric: the provider's own, then the provider is let go.
@@ -129,26 +199,17 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
     let guarded = guard(|| {
         // SAFETY: null or an open fabric, by the contract of fi_close.
         let ops = unsafe { fid.as_ref() }.ok_or(FI_EINVAL)?.ops;
-        let table = ops.cast_mut().cast::<Guarded>();
-        // SAFETY: this close is in no other table.
-        let guarded = unsafe { &*table };
-        let hold = guarded.pop().ok_or(FI_EINVAL)?;
-        // As a call of this thread, who may not wait for itself in it.
-        let call = hold.enter();
-        let last = guarded
-            .holds
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .is_empty();
+        // SAFETY: this close is in no other table, and those are never freed.
+        let table = unsafe { &*ops.cast::<Guarded>() };
+        let opened = fabrics().take(fid.addr()).ok_or(FI_EINVAL)?;
+        // As calls of this thread, who may not wait for itself in them.
+        let calls: Vec<_> = opened.providers.iter().map(Hold::enter).collect();
         // SAFETY: the provider's own function for its own object.
-        code = unsafe { (guarded.close)(fid) };
+        code = unsafe { (table.close)(fid) };
         if code != 0 {
-            guarded.push(hold);
-        } else if last {
-            // SAFETY: made by Box::into_raw in `guarded`; the object that pointed to it is gone.
-            drop(unsafe { Box::from_raw(table) });
+            fabrics().give_back(fid.addr(), opened);
         }
-        drop(call);
+        drop(calls);
         Ok(())
     });
     if guarded == 0 { code } else { guarded }

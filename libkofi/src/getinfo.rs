@@ -21,6 +21,10 @@ use crate::{VERSION, errors, init, log, param, registry};
 /// Which providers the user wants.
 static WANTED: LazyLock<Filter> = LazyLock::new(|| Filter::new(param::own(c"FI_PROVIDER").as_deref()));
 
+pub(crate) fn is_wanted(name: &CStr) -> bool {
+    WANTED.passes(name.to_bytes())
+}
+
 /// An info of our own, freed at the end.
 #[derive(Debug)]
 pub(crate) struct Owned(pub(crate) *mut fi_info);
@@ -63,7 +67,7 @@ pub(crate) struct Arguments {
     pub(crate) info: *mut *mut fi_info,
 }
 
-/// `int fi_getinfo(version, node, service, flags, hints, info)`
+/// `int fi_getinfo(version, node, service, flags, hints, info)`: without an answer the list is null, as libfabric has it.
 ///
 /// # Errors
 /// `FI_EINVAL`: no place for the answer. `FI_ENOSYS`: a version of libfabric that is not known here. `FI_ENODATA`: no
@@ -83,6 +87,9 @@ pub(crate) unsafe fn getinfo(from: &Arguments, layout: &Layout) -> Result<(), Er
         ));
         return Err(FI_ENOSYS);
     }
+    // Programs that only free what they got rely on this.
+    // SAFETY: not null; the caller's place for the answer.
+    unsafe { from.info.write(std::ptr::null_mut()) };
     // SAFETY: null or an info of that layout, by the caller's contract.
     let hints = unsafe { copy_hints(from.hints, layout) }?;
     let answers = if from.flags == FI_PROV_ATTR_ONLY {
@@ -168,10 +175,7 @@ fn is_meant(name: &CStr, hinted: Option<&CStr>) -> bool {
 
 fn ask(call: &Call<Vector>, question: &Question<'_>, hinted: &Names<'_>) -> Result<Vec<*mut fi_info>, Errno> {
     let name = call.name();
-    if !WANTED.passes(name.to_bytes())
-        || !is_meant(name, hinted.provider)
-        || call.interface < question.version
-    {
+    if !is_wanted(name) || !is_meant(name, hinted.provider) || call.interface < question.version {
         return Ok(Vec::new());
     }
     let answers = call.getinfo(question).inspect_err(|errno| {
@@ -227,7 +231,7 @@ fn fitting(answers: Vec<*mut fi_info>, hinted: &Names<'_>) -> Vec<*mut fi_info> 
 /// For each provider an info with nothing but its name and version.
 fn names() -> Result<Vec<*mut fi_info>, Errno> {
     let mut answers = Vec::new();
-    for call in registry().calls() {
+    for call in registry().calls().filter(|call| is_wanted(call.name())) {
         let new = info::alloc();
         if new.is_null() {
             for answer in answers {

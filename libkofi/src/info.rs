@@ -19,6 +19,8 @@ use libfabric_sys::{
 };
 
 use crate::edge::{Errno, release, strdup, string};
+use crate::nic;
+use crate::ops::Table;
 
 /// What a piece occupies at least.
 const ROOM: usize = 512;
@@ -92,15 +94,16 @@ impl Layout {
     /// Of a provider that says to implement this interface.
     pub(crate) fn of_interface(version: u32) -> Layout {
         use libfabric_sys::fi_version;
-        if version >= fi_version(2, 5) {
-            Self::CURRENT
-        } else if version >= fi_version(2, 0) {
-            Self::V1_8
-        } else if version >= fi_version(1, 20) {
-            Self::V1_7
-        } else {
-            Self::V1_3
-        }
+        let since = [
+            (fi_version(2, 5), Self::CURRENT),
+            (fi_version(2, 0), Self::V1_8),
+            (fi_version(1, 20), Self::V1_7),
+            (fi_version(1, 9), Self::V1_3),
+            (fi_version(1, 7), Self::V1_2),
+            (fi_version(1, 5), Self::V1_1),
+        ];
+        let known = since.into_iter().find(|(first, _)| version >= *first);
+        known.map_or(Self::V1_0, |(_, layout)| layout)
     }
 
     /// How many bytes of `struct fi_fabric_attr` there are.
@@ -175,6 +178,26 @@ pub(crate) fn alloc() -> *mut fi_info {
 /// # Safety
 /// `info` is null or an info of that layout that nobody changes during the call.
 pub(crate) unsafe fn dup(info: *const fi_info, layout: &Layout) -> *mut fi_info {
+    // SAFETY: the caller's contract.
+    unsafe { dup_with(info, layout, nic_by_itself) }
+}
+
+/// The same, but the copy needs nothing of who made the info, who may leave.
+///
+/// # Safety
+/// As for [`dup`].
+pub(crate) unsafe fn dup_whole(info: *const fi_info, layout: &Layout) -> *mut fi_info {
+    // SAFETY: the caller's contract.
+    unsafe { dup_with(info, layout, nic::copy) }
+}
+
+/// # Safety
+/// As for [`dup`]; `nic` copies a NIC, or null.
+unsafe fn dup_with(
+    info: *const fi_info,
+    layout: &Layout,
+    nic: unsafe fn(*const fid_nic) -> Result<*mut fid_nic, Errno>,
+) -> *mut fi_info {
     if info.is_null() {
         return alloc();
     }
@@ -196,7 +219,11 @@ pub(crate) unsafe fn dup(info: *const fi_info, layout: &Layout) -> *mut fi_info 
     to.fabric_attr = ptr::null_mut();
     to.nic = ptr::null_mut();
     // SAFETY: `from` holds the pointers of an info of that layout, by the caller's contract.
-    if unsafe { fill(to, &from, layout) }.is_ok() {
+    let filled = unsafe { fill(to, &from, layout) };
+    // SAFETY: null or a NIC; with a layout that has none the field was not copied and is null.
+    let copied = filled.and_then(|()| unsafe { nic(from.nic) });
+    if let Ok(copied) = copied {
+        to.nic = copied;
         return new;
     }
     // SAFETY: `to` holds nothing but what was copied.
@@ -204,10 +231,10 @@ pub(crate) unsafe fn dup(info: *const fi_info, layout: &Layout) -> *mut fi_info 
     ptr::null_mut()
 }
 
-/// Copies what an info points to.
+/// Copies what an info points to, but for the NIC.
 ///
 /// # Errors
-/// `FI_ENOMEM`; `to` then holds what was copied until then. What a NIC answers.
+/// `FI_ENOMEM`; `to` then holds what was copied until then.
 ///
 /// # Safety
 /// The pointers in `from` are null or those of an info of that layout.
@@ -252,8 +279,6 @@ unsafe fn fill(to: &mut fi_info, from: &fi_info, layout: &Layout) -> Result<(), 
         // SAFETY: null or a string.
         fabric.prov_name = unsafe { text(prov_name) }?;
     }
-    // SAFETY: null or a NIC; with a layout that has none the field was not copied and is null.
-    to.nic = unsafe { nic(from.nic) }?;
     Ok(())
 }
 
@@ -268,7 +293,7 @@ fn there<T>(original: *mut T, copied: *mut T) -> Result<*mut T, Errno> {
 
 /// # Safety
 /// `from` is null or has `len` bytes, at most the size of a T.
-unsafe fn attribute<T>(from: *mut T, len: usize) -> Result<*mut T, Errno> {
+pub(crate) unsafe fn attribute<T>(from: *mut T, len: usize) -> Result<*mut T, Errno> {
     if from.is_null() {
         return Ok(from);
     }
@@ -278,7 +303,7 @@ unsafe fn attribute<T>(from: *mut T, len: usize) -> Result<*mut T, Errno> {
 
 /// # Safety
 /// `from` is null or a string.
-unsafe fn text(from: *mut c_char) -> Result<*mut c_char, Errno> {
+pub(crate) unsafe fn text(from: *mut c_char) -> Result<*mut c_char, Errno> {
     // SAFETY: the caller's contract.
     there(from, strdup(unsafe { string(from) }))
 }
@@ -287,18 +312,15 @@ unsafe fn text(from: *mut c_char) -> Result<*mut c_char, Errno> {
 ///
 /// # Safety
 /// `from` is null or a NIC.
-unsafe fn nic(from: *mut fid_nic) -> Result<*mut fid_nic, Errno> {
-    // SAFETY: null or a NIC, by the caller's contract.
-    let Some(nic) = (unsafe { from.as_ref() }) else {
-        return Ok(ptr::null_mut());
-    };
-    // SAFETY: null or the table of an object.
-    let Some(ops) = (unsafe { nic.fid.ops.as_ref() }) else {
+unsafe fn nic_by_itself(from: *const fid_nic) -> Result<*mut fid_nic, Errno> {
+    // SAFETY: null or a NIC, which begins with an object's head.
+    let ops = unsafe { Table::of_object(from.cast()) };
+    let Some(control) = ops.and_then(|ops| ops.control) else {
         return Ok(ptr::null_mut());
     };
     let mut copied = ptr::null_mut::<fid_nic>();
     // SAFETY: the NIC's own function; it writes the address of a copy.
-    let code = unsafe { (ops.control)(from.cast::<fid>(), FI_DUP, (&raw mut copied).cast()) };
+    let code = unsafe { control(from.cast_mut().cast::<fid>(), FI_DUP, (&raw mut copied).cast()) };
     match code {
         0 => Ok(copied),
         code if code == -FI_ENOSYS => Ok(ptr::null_mut()),
@@ -310,27 +332,40 @@ unsafe fn nic(from: *mut fid_nic) -> Result<*mut fid_nic, Errno> {
 ///
 /// # Safety
 /// `info` is null or a list of infos in C's heap that nobody uses any more.
-pub(crate) unsafe fn free(mut info: *mut fi_info) {
-    // SAFETY: null or an info, read before it is freed.
-    while let Some(&parts) = unsafe { info.as_ref() } {
-        // SAFETY: null or an attribute of the info.
-        if let Some(&ep) = unsafe { parts.ep_attr.as_ref() } {
+pub(crate) unsafe fn free(info: *mut fi_info) {
+    // SAFETY: the caller's contract.
+    unsafe { free_of(info, &Layout::CURRENT) };
+}
+
+/// Frees a list that somebody else made.
+///
+/// # Safety
+/// As for [`free`], with infos of that layout.
+pub(crate) unsafe fn free_of(mut info: *mut fi_info, layout: &Layout) {
+    while !info.is_null() {
+        let mut parts = fi_info::ZERO;
+        // SAFETY: the info has as many bytes by the caller's contract, `parts` has room for more.
+        unsafe { ptr::copy_nonoverlapping(info.cast::<u8>(), (&raw mut parts).cast::<u8>(), layout.info) };
+        // Of the attributes only what they own is read: a program that made one itself may have a smaller one.
+        let (ep, domain, fabric) = (parts.ep_attr, parts.domain_attr, parts.fabric_attr);
+        for (piece, offset, len) in [
+            (ep.cast::<u8>(), offset_of!(fi_ep_attr, auth_key), layout.ep),
+            (domain.cast(), offset_of!(fi_domain_attr, auth_key), layout.domain),
+            (domain.cast(), offset_of!(fi_domain_attr, name), layout.domain),
+            (fabric.cast(), offset_of!(fi_fabric_attr, name), layout.fabric),
+            (
+                fabric.cast(),
+                offset_of!(fi_fabric_attr, prov_name),
+                layout.fabric,
+            ),
+        ] {
+            if piece.is_null() || offset >= len {
+                continue;
+            }
+            // SAFETY: a pointer in an attribute of that layout.
+            let owned = unsafe { piece.wrapping_add(offset).cast::<*mut c_void>().read() };
             // SAFETY: the attribute's own.
-            unsafe { release(ep.auth_key) };
-        }
-        // SAFETY: null or an attribute of the info.
-        if let Some(&domain) = unsafe { parts.domain_attr.as_ref() } {
-            // SAFETY: the attribute's own.
-            unsafe { release(domain.auth_key) };
-            // SAFETY: the attribute's own.
-            unsafe { release(domain.name) };
-        }
-        // SAFETY: null or an attribute of the info.
-        if let Some(&fabric) = unsafe { parts.fabric_attr.as_ref() } {
-            // SAFETY: the attribute's own.
-            unsafe { release(fabric.name) };
-            // SAFETY: the attribute's own.
-            unsafe { release(fabric.prov_name) };
+            unsafe { release(owned) };
         }
         // SAFETY: null or the info's NIC.
         unsafe { close_nic(parts.nic) };
@@ -355,14 +390,11 @@ pub(crate) unsafe fn free(mut info: *mut fi_info) {
 /// # Safety
 /// `nic` is null or a NIC that nobody uses any more.
 unsafe fn close_nic(nic: *mut fid_nic) {
-    // SAFETY: null or a NIC, by the caller's contract.
-    let Some(head) = (unsafe { nic.as_ref() }) else {
-        return;
-    };
-    // SAFETY: null or the table of an object.
-    if let Some(ops) = unsafe { head.fid.ops.as_ref() } {
+    // SAFETY: null or a NIC, which begins with an object's head.
+    let ops = unsafe { Table::of_object(nic.cast()) };
+    if let Some(close) = ops.and_then(|ops| ops.close) {
         // SAFETY: the NIC's own function. Nobody could do anything about an error.
-        unsafe { (ops.close)(nic.cast::<fid>()) };
+        unsafe { close(nic.cast::<fid>()) };
     }
 }
 

@@ -21,12 +21,15 @@ mod filter;
 mod getinfo;
 pub mod info;
 mod log;
+mod nic;
 pub mod open;
+mod ops;
 mod param;
 mod provider;
 pub mod register;
 mod tostr;
 
+use std::cell::Cell;
 use std::ffi::{CStr, c_int};
 use std::sync::{LazyLock, Once};
 
@@ -52,13 +55,23 @@ pub(crate) fn registry() -> &'static Registry<Vector> {
 }
 
 /// Brings in what is there from the start: scif, and what `FI_PROVIDER_PATH` names. Once, before the first call of a
-/// program; providers may have registered before.
+/// program; providers may have registered before. What a file does when it is adopted finds what is there until then.
 pub(crate) fn init() {
+    thread_local! {
+        static INSIDE: Cell<bool> = const { Cell::new(false) };
+    }
     static ONCE: Once = Once::new();
+    // Without the cell, at the end of a thread, nobody is inside.
+    if ONCE.is_completed() || INSIDE.try_with(Cell::get).unwrap_or_default() {
+        return;
+    }
     ONCE.call_once(|| {
+        let enter = |inside| INSIDE.try_with(|cell| cell.set(inside)).unwrap_or_default();
+        enter(true);
         param::define_own();
         built_in();
         adopt::path();
+        enter(false);
     });
 }
 

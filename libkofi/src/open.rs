@@ -121,12 +121,22 @@ unsafe extern "C" fn bind(_log: *mut fid, other: *mut fid, flags: u64) -> c_int 
         }
         // SAFETY: an object of that class is a struct fid_logging.
         let logging = unsafe { other.cast::<fid_logging>().as_mut() }.ok_or(FI_EINVAL)?;
-        // SAFETY: null or the program's table.
-        let ops = unsafe { logging.ops.as_ref() }.ok_or(FI_EINVAL)?;
-        if ops.size < size_of::<fi_ops_log>() {
+        if logging.ops.is_null() {
             return Err(FI_EINVAL);
         }
-        *IMPORTED.write().unwrap_or_else(PoisonError::into_inner) = Some(*ops);
+        // SAFETY: the program's table, which begins with its size.
+        let size = unsafe { logging.ops.cast::<usize>().read() };
+        if size < size_of::<fi_ops_log>() {
+            return Err(FI_EINVAL);
+        }
+        // SAFETY: the program's table, of that size at least.
+        let ops = unsafe { logging.ops.read() };
+        let mut imported = IMPORTED.write().unwrap_or_else(PoisonError::into_inner);
+        if imported.is_some() {
+            return Err(FI_EALREADY);
+        }
+        *imported = Some(ops);
+        drop(imported);
         logging.fid.ops = &raw const IMPORTED_OPS;
         Ok(())
     })

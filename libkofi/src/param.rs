@@ -155,15 +155,16 @@ fn find(owner: usize, name: &CStr) -> Result<Param, Errno> {
 /// The value of a parameter, for code in this library.
 ///
 /// # Errors
-/// `FI_ENOENT`: not defined. `FI_ENODATA`: not set. `FI_EINVAL`: set to what it cannot be.
+/// `FI_ENOENT`: not defined. `FI_ENODATA`: not set. `FI_EINVAL`: set to what it cannot be, or of no known type.
 pub(crate) fn value(owner: usize, name: &CStr) -> Result<ParamValue, Errno> {
     let param = find(owner, name)?;
     let text = own(&param.variable).ok_or(FI_ENODATA)?;
     Ok(match param.kind {
-        FI_PARAM_INT => ParamValue::Int(c_int::try_from(number(&text)).map_err(|_| FI_EINVAL)?),
-        FI_PARAM_SIZE_T => ParamValue::Size(usize::try_from(number(&text)).map_err(|_| FI_EINVAL)?),
+        FI_PARAM_STRING => ParamValue::String(text),
+        FI_PARAM_INT => ParamValue::Int(as_int(number(&text))),
+        FI_PARAM_SIZE_T => ParamValue::Size(as_size(number(&text))),
         FI_PARAM_BOOL => ParamValue::Bool(boolean(&text).ok_or(FI_EINVAL)?),
-        _ => ParamValue::String(text),
+        _ => return Err(FI_EINVAL),
     })
 }
 
@@ -195,6 +196,22 @@ pub(crate) unsafe fn get(owner: usize, name: &CStr, to: *mut c_void) -> Result<(
 fn number(text: &CStr) -> i64 {
     // SAFETY: a C string; the end is not asked for.
     unsafe { libc::strtol(text.as_ptr(), ptr::null_mut(), 0) }
+}
+
+/// As C assigns it.
+#[expect(clippy::cast_possible_truncation, reason = "what libfabric does")]
+fn as_int(number: i64) -> c_int {
+    number as c_int
+}
+
+/// As C assigns it: many providers take -1 for no limit.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "what libfabric does"
+)]
+fn as_size(number: i64) -> usize {
+    number as usize
 }
 
 fn boolean(text: &CStr) -> Option<bool> {
@@ -280,6 +297,7 @@ mod tests {
             (number(c"0x10"), number(c"010"), number(c"-3"), number(c"x")),
             (16, 8, -3, 0)
         );
+        assert_eq!((as_int(-1), as_int(1 << 32), as_size(-1)), (-1, 0, usize::MAX));
         assert_eq!(
             (boolean(c"Yes"), boolean(c"off"), boolean(c"2")),
             (Some(true), Some(false), None)

@@ -186,12 +186,16 @@ impl Vector {
     /// Copies in our own layout: a program may have a larger one than the provider was compiled with, and frees all
     /// infos alike.
     fn copies(&self, list: *const fi_info) -> Option<Vec<*mut fi_info>> {
+        let dup = match self.origin {
+            // It may leave, and what it made must not be called then.
+            Origin::Registered => info::dup_whole,
+            Origin::BuiltIn | Origin::Adopted => info::dup,
+        };
         let mut copies = Vec::new();
         let mut at = list;
-        // SAFETY: null, or an info of the provider's list.
-        while let Some(info) = unsafe { at.as_ref() } {
+        while !at.is_null() {
             // SAFETY: an info of the provider's layout.
-            let copy = unsafe { info::dup(at, &self.layout) };
+            let copy = unsafe { dup(at, &self.layout) };
             if copy.is_null() {
                 for copy in copies {
                     // SAFETY: made above.
@@ -200,7 +204,8 @@ impl Vector {
                 return None;
             }
             copies.push(copy);
-            at = info.next;
+            // SAFETY: an info of the provider's list, in which `next` is first.
+            at = unsafe { at.cast::<*const fi_info>().read() };
         }
         Some(copies)
     }
@@ -212,7 +217,7 @@ impl Vector {
             // SAFETY: the provider's own function, with its own list, once. An error would help nobody.
             Some(freeinfo) => drop(unsafe { freeinfo(list) }),
             // SAFETY: without a function of its own the list is from C's heap, as the header says.
-            None => unsafe { info::free(list) },
+            None => unsafe { info::free_of(list, &self.layout) },
         }
     }
 
@@ -259,5 +264,5 @@ const _: () = {
     assert!(size_of::<*const c_void>() == 8);
     // `Provider` keeps the address of its description as a number; so does `param`.
     assert!(size_of::<usize>() == size_of::<*const fi_provider>());
-    assert!(FI_ENOMEM == 12);
+    assert!(FI_ENOMEM == 12 && std::mem::offset_of!(fi_info, next) == 0);
 };

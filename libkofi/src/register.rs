@@ -17,11 +17,11 @@ const EEXIST: Errno = libc::EEXIST;
 /// `errno` for who waits for itself.
 const EDEADLK: Errno = libc::EDEADLK;
 
-fn refused(refusal: &Refusal) -> Errno {
+pub(crate) fn refused(refusal: &Refusal) -> Errno {
     match refusal {
         Refusal::Nameless => FI_EINVAL,
         Refusal::Interface(_) => FI_ENOSYS,
-        Refusal::Exists(_) => EEXIST,
+        Refusal::Exists(_) | Refusal::Registered => EEXIST,
         Refusal::Draining => FI_EBUSY,
     }
 }
@@ -43,7 +43,7 @@ pub(crate) fn add(
     name: Option<&CStr>,
     version: u32,
     vector: Vector,
-) -> Result<(), Errno> {
+) -> Result<(), Refusal> {
     let offer = Offer {
         interface,
         name,
@@ -63,7 +63,7 @@ pub(crate) fn add(
         }
         Err(refusal) => {
             log::info(format_args!("provider {shown} is refused: {refusal:?}"));
-            Err(refused(&refusal))
+            Err(refusal)
         }
     }
 }
@@ -77,13 +77,14 @@ pub unsafe extern "C" fn kofi_provider_register(version: u32, provider: *mut kof
     guard(|| {
         // SAFETY: null or a description, by the caller's contract.
         let description = unsafe { provider.as_ref() }.ok_or(FI_EINVAL)?;
-        // SAFETY: null or a string, by the caller's contract.
-        let name = unsafe { string(description.name) }.ok_or(FI_EINVAL)?;
-        let vector = Vector::of_slides(description, provider.addr()).ok_or(FI_EINVAL)?;
+        // Of a structure of another version not even the name may be looked at.
         if !KOFI_VERSION.understands(Version(version)) {
             return Err(FI_ENOSYS);
         }
-        add(KFI_VERSION, Some(name), description.version, vector)
+        // SAFETY: null or a string, by the caller's contract.
+        let name = unsafe { string(description.name) }.ok_or(FI_EINVAL)?;
+        let vector = Vector::of_slides(description, provider.addr()).ok_or(FI_EINVAL)?;
+        add(KFI_VERSION, Some(name), description.version, vector).map_err(|why| refused(&why))
     })
 }
 
@@ -96,6 +97,10 @@ pub unsafe extern "C" fn kfi_provider_register(provider: *mut fi_provider) -> c_
     guard(|| {
         // SAFETY: null or a description, by the caller's contract.
         let description = unsafe { provider.as_ref() }.ok_or(FI_EINVAL)?;
+        // As above.
+        if !KFI_VERSION.understands(Version(description.fi_version)) {
+            return Err(FI_ENOSYS);
+        }
         // SAFETY: null or a string, by the caller's contract.
         let name = unsafe { string(description.name) }.ok_or(FI_EINVAL)?;
         let vector = Vector::of_final(description, provider.addr(), Origin::Registered).ok_or(FI_EINVAL)?;
@@ -105,6 +110,7 @@ pub unsafe extern "C" fn kfi_provider_register(provider: *mut fi_provider) -> c_
             description.version,
             vector,
         )
+        .map_err(|why| refused(&why))
     })
 }
 

@@ -191,7 +191,7 @@ impl Drop for Hints {
 /// The providers that answer, by name and version.
 fn ask(hints: Option<&CStr>) -> Result<Vec<(CString, u32)>, c_int> {
     let hints = hints.map(Hints::of);
-    let mut list = ptr::null_mut();
+    let mut list = ptr::dangling_mut();
     let code = unsafe {
         kofi_abi_getinfo(
             NODE,
@@ -204,6 +204,7 @@ fn ask(hints: Option<&CStr>) -> Result<Vec<(CString, u32)>, c_int> {
         )
     };
     if code != 0 {
+        assert!(list.is_null(), "without an answer there is no list");
         return Err(code);
     }
     let mut found = Vec::new();
@@ -272,6 +273,13 @@ fn what_cannot_be_registered_has_its_error() {
             "{version:#x}"
         );
     }
+    // Of another version nothing is known, not even where its name is.
+    bad.name = ptr::without_provenance(8);
+    assert_eq!(
+        unsafe { kofi_provider_register(fi::fi_version(2, 0), bad) },
+        -fi::FI_ENOSYS
+    );
+    bad.name = name;
     let fabric = bad.fabric.take();
     assert_eq!(
         unsafe { kofi_provider_register(KOFI_1_0, bad) },
@@ -280,6 +288,7 @@ fn what_cannot_be_registered_has_its_error() {
     );
     bad.fabric = fabric;
     let newer = last(c"edge-bad", 1);
+    newer.name = ptr::without_provenance(8);
     for version in [fi::fi_version(1, 8), fi::fi_version(2, 5)] {
         newer.fi_version = version;
         assert_eq!(
@@ -463,8 +472,7 @@ fn scif_is_there_from_the_start() {
     assert_eq!(code, -fi::FI_ENOSYS);
 }
 
-/// Puts a structure of `len` bytes at the very end of an allocation, so that a tool that watches memory sees any read
-/// behind it, and a guard value in what a longer layout would take for a field.
+/// With a value in what a longer layout would take for a field. That nothing behind is read: `objects`.
 #[test]
 fn infos_of_every_layout_are_copied_at_their_size() {
     let full = unsafe { kofi_abi_dupinfo(9, ptr::null()) };

@@ -7,7 +7,8 @@
 mod names;
 mod structs;
 
-use std::ffi::c_void;
+use std::ffi::{c_char, c_void};
+use std::ptr;
 
 use libfabric_sys as fi;
 
@@ -31,6 +32,7 @@ fn value_of(kind: u32) -> Option<Value> {
         fi::FI_TYPE_THREADING => Value::One(names::THREADING),
         fi::FI_TYPE_PROGRESS => Value::One(names::PROGRESS),
         fi::FI_TYPE_PROTOCOL => Value::One(names::PROTOCOL),
+        fi::FI_TYPE_OP_TYPE => Value::One(names::OP_TYPE),
         fi::FI_TYPE_MSG_ORDER => Value::Flags(names::MSG_ORDER),
         fi::FI_TYPE_MODE => Value::Flags(names::MODE),
         fi::FI_TYPE_AV_TYPE => Value::One(names::AV_TYPE),
@@ -70,10 +72,36 @@ pub(crate) unsafe fn tostr(data: *const c_void, kind: u32) -> String {
         fi::FI_TYPE_LOG_LEVEL => listed(&log::LEVELS, unsafe { data.cast::<u32>().read() }),
         // SAFETY: enumerations have 32 bits.
         fi::FI_TYPE_LOG_SUBSYS => listed(&log::SUBSYSTEMS, unsafe { data.cast::<u32>().read() }),
-        fi::FI_TYPE_OP_TYPE => "Unknown".to_owned(),
         // SAFETY: the structure that the type says.
         _ => unsafe { structs::text(data, kind) }.unwrap_or_else(|| "Unknown type".to_owned()),
     }
+}
+
+/// The text of a NIC, as a part of an info.
+///
+/// # Safety
+/// `nic` is null or a NIC that nobody changes during the call.
+pub(crate) unsafe fn nic(nic: *const fi::fid_nic) -> String {
+    // SAFETY: the caller's contract.
+    unsafe { structs::nic(nic) }
+}
+
+/// Puts a text behind what a buffer holds, and as much of it as there is room for.
+///
+/// # Safety
+/// `buf` has `len` bytes, among them a zero.
+pub(crate) unsafe fn append(buf: *mut c_char, len: usize, text: &str) {
+    // SAFETY: the caller's contract.
+    let used = unsafe { libc::strnlen(buf, len) };
+    let Some(room) = len.checked_sub(used + 1) else {
+        return;
+    };
+    let to = buf.wrapping_add(used);
+    let end = text.len().min(room);
+    // SAFETY: the buffer has as many bytes behind what is used, and one more.
+    unsafe { ptr::copy_nonoverlapping(text.as_ptr(), to.cast::<u8>(), end) };
+    // SAFETY: inside the buffer.
+    unsafe { to.wrapping_add(end).write(0) };
 }
 
 fn listed(names: &[&str], number: u32) -> String {
@@ -96,6 +124,8 @@ mod tests {
         assert_eq!(of(&(fi::FI_MSG | fi::FI_RMA), fi::FI_TYPE_CAPS), "FI_MSG, FI_RMA");
         assert_eq!(of(&3_u32, fi::FI_TYPE_LOG_LEVEL), "debug");
         assert_eq!(of(&0_u32, 9999), "Unknown type");
+        assert_eq!(of(&10_u32, fi::FI_TYPE_OP_TYPE), "FI_OP_CNTR_ADD");
+        assert_eq!(of(&11_u32, fi::FI_TYPE_OP_TYPE), "Unknown");
     }
 
     #[test]
@@ -112,6 +142,29 @@ mod tests {
                 "{part}: {text}"
             );
         }
+        for newer in [
+            "max_ep_auth_key",
+            "max_group_id",
+            "max_cntr_value",
+            "max_err_cntr_value",
+        ] {
+            assert!(
+                text.contains(&format!("\n        {newer}: 0\n")),
+                "{newer}: {text}"
+            );
+        }
         assert!(!text.contains('\t') && text.ends_with('\n'));
+    }
+
+    #[test]
+    fn a_text_is_cut_where_its_place_ends() {
+        let mut buffer = [1 as c_char; 6];
+        buffer[1] = 0;
+        // SAFETY: a buffer with a zero, and its length less one.
+        unsafe { append(buffer.as_mut_ptr(), 5, "abcdef") };
+        assert_eq!(buffer.map(i32::from), [1, 97, 98, 99, 0, 1]);
+        // SAFETY: as above.
+        unsafe { append(buffer.as_mut_ptr(), 5, "g") };
+        assert_eq!(buffer.map(i32::from), [1, 97, 98, 99, 0, 1]);
     }
 }

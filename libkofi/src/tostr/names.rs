@@ -115,6 +115,28 @@ pub(super) const ATOMIC_OP: Table = table! {
     FI_ATOMIC_WRITE FI_CSWAP FI_CSWAP_NE FI_CSWAP_LE FI_CSWAP_LT FI_CSWAP_GE FI_CSWAP_GT FI_MSWAP
     FI_DIFF
 };
+/// `enum fi_op_type` of `rdma/fi_trigger.h`.
+pub(super) const OP_TYPE: Table = &[
+    (0, "FI_OP_RECV"),
+    (1, "FI_OP_SEND"),
+    (2, "FI_OP_TRECV"),
+    (3, "FI_OP_TSEND"),
+    (4, "FI_OP_READ"),
+    (5, "FI_OP_WRITE"),
+    (6, "FI_OP_ATOMIC"),
+    (7, "FI_OP_FETCH_ATOMIC"),
+    (8, "FI_OP_COMPARE_ATOMIC"),
+    (9, "FI_OP_CNTR_SET"),
+    (10, "FI_OP_CNTR_ADD"),
+];
+/// `enum fi_bus_type`
+pub(super) const BUS_TYPE: Table = table! {
+    FI_BUS_UNKNOWN FI_BUS_PCI
+};
+/// `enum fi_link_state`
+pub(super) const LINK_STATE: Table = table! {
+    FI_LINK_UNKNOWN FI_LINK_DOWN FI_LINK_UP
+};
 pub(super) const COLLECTIVE_OP: Table = table! {
     FI_BARRIER FI_BROADCAST FI_ALLTOALL FI_ALLREDUCE FI_ALLGATHER FI_REDUCE_SCATTER FI_REDUCE FI_SCATTER
     FI_GATHER

@@ -6,16 +6,19 @@
 
 use std::ffi::{CStr, c_char, c_void};
 use std::fmt::{Display, Write as _};
+use std::mem::{offset_of, size_of};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV6};
+use std::ptr;
 
 use libfabric_sys as fi;
 use libfabric_sys::{
-    fi_av_attr, fi_cntr_attr, fi_cq_attr, fi_cq_err_entry, fi_domain_attr, fi_ep_attr, fi_fabric_attr,
-    fi_info, fi_mr_attr, fi_rx_attr, fi_tx_attr, fid,
+    fi_av_attr, fi_bus_attr, fi_cntr_attr, fi_cq_attr, fi_cq_err_entry, fi_device_attr, fi_domain_attr,
+    fi_ep_attr, fi_fabric_attr, fi_info, fi_link_attr, fi_mr_attr, fi_rx_attr, fi_tx_attr, fid, fid_nic,
 };
 
 use super::names::{self, Table};
 use crate::edge::string;
+use crate::ops::Table as Functions;
 
 /// One level deeper.
 const TAB: &str = "    ";
@@ -84,11 +87,9 @@ impl Yaml {
     unsafe fn object(&mut self, name: &str, object: *const fid) {
         let mut buffer = [0_u8; 4096];
         // SAFETY: the caller's contract.
-        let ops = unsafe { object.as_ref() }.map_or(std::ptr::null(), |object| object.ops);
-        // SAFETY: null or the table of an object.
-        if let Some(ops) = unsafe { ops.as_ref() } {
+        if let Some(tostr) = unsafe { Functions::of_object(object) }.and_then(|ops| ops.tostr) {
             // SAFETY: the object's own function, with a buffer of that size, which it ends with a zero.
-            unsafe { (ops.tostr)(object, buffer.as_mut_ptr().cast(), buffer.len() - 1) };
+            unsafe { tostr(object, buffer.as_mut_ptr().cast(), buffer.len() - 1) };
         }
         match CStr::from_bytes_until_nul(&buffer) {
             Ok(text) if !text.is_empty() => self.out.push_str(&text.to_string_lossy()),
@@ -97,39 +98,56 @@ impl Yaml {
     }
 }
 
-/// The text of a structure; `None` for what is none.
+/// A copy of the first bytes of a structure: there may be no more, as it grew since; `None` of null.
+///
+/// # Safety
+/// `from` is null or has `len` bytes.
+unsafe fn first<T: Default>(from: *const T, len: usize) -> Option<T> {
+    if from.is_null() {
+        return None;
+    }
+    let mut copy = T::default();
+    let len = len.min(size_of::<T>());
+    // SAFETY: `from` has the bytes by the caller's contract, the copy has room for them.
+    unsafe { ptr::copy_nonoverlapping(from.cast::<u8>(), (&raw mut copy).cast::<u8>(), len) };
+    Some(copy)
+}
+
+/// The text of a structure; `None` for what is none. All but two are read as long as they are in libfabric 2.5, as there.
 ///
 /// # Safety
 /// `data` points to what `kind` says.
 pub(super) unsafe fn text(data: *const c_void, kind: u32) -> Option<String> {
-    /// Writes a structure at the first level.
-    ///
-    /// # Safety
-    /// `data` points to a T.
-    unsafe fn whole<T>(name: &str, data: *const c_void, write: impl FnOnce(&T, &mut Yaml)) -> String {
-        let mut yaml = Yaml::new(name, "");
-        // SAFETY: the caller's contract.
-        write(unsafe { &*data.cast::<T>() }, &mut yaml);
-        yaml.out
-    }
     macro_rules! structure {
-        ($name:literal, $write:ident) => {
-            // SAFETY: `data` points to what the type says, by the caller's contract; each arm names its structure.
-            unsafe { whole($name, data, $write) }
+        ($structure:ident, $write:ident) => {
+            structure!($structure, $write, size_of::<$structure>())
         };
+        ($structure:ident, $write:ident, $len:expr) => {{
+            // SAFETY: `data` points to what the type says, by the caller's contract; each arm names its structure.
+            let value = unsafe { first(data.cast::<$structure>(), $len) }?;
+            let mut yaml = Yaml::new(stringify!($structure), "");
+            $write(&value, &mut yaml);
+            yaml.out
+        }};
     }
     Some(match kind {
-        fi::FI_TYPE_INFO => structure!("fi_info", info),
-        fi::FI_TYPE_TX_ATTR => structure!("fi_tx_attr", tx_attr),
-        fi::FI_TYPE_RX_ATTR => structure!("fi_rx_attr", rx_attr),
-        fi::FI_TYPE_EP_ATTR => structure!("fi_ep_attr", ep_attr),
-        fi::FI_TYPE_DOMAIN_ATTR => structure!("fi_domain_attr", domain_attr),
-        fi::FI_TYPE_FABRIC_ATTR => structure!("fi_fabric_attr", fabric_attr),
-        fi::FI_TYPE_AV_ATTR => structure!("fi_av_attr", av_attr),
-        fi::FI_TYPE_CQ_ATTR => structure!("fi_cq_attr", cq_attr),
-        fi::FI_TYPE_CNTR_ATTR => structure!("fi_cntr_attr", cntr_attr),
-        fi::FI_TYPE_MR_ATTR => structure!("fi_mr_attr", mr_attr),
-        fi::FI_TYPE_CQ_ERR_ENTRY => structure!("fi_cq_err_entry", cq_err_entry),
+        fi::FI_TYPE_INFO => structure!(fi_info, info),
+        fi::FI_TYPE_TX_ATTR => structure!(fi_tx_attr, tx_attr),
+        fi::FI_TYPE_RX_ATTR => structure!(fi_rx_attr, rx_attr),
+        fi::FI_TYPE_EP_ATTR => structure!(fi_ep_attr, ep_attr),
+        fi::FI_TYPE_DOMAIN_ATTR => structure!(fi_domain_attr, domain_attr),
+        fi::FI_TYPE_FABRIC_ATTR => structure!(fi_fabric_attr, fabric_attr),
+        fi::FI_TYPE_AV_ATTR => structure!(fi_av_attr, av_attr),
+        fi::FI_TYPE_CQ_ATTR => structure!(fi_cq_attr, cq_attr),
+        fi::FI_TYPE_CNTR_ATTR => structure!(fi_cntr_attr, cntr_attr),
+        fi::FI_TYPE_MR_ATTR => structure!(fi_mr_attr, mr_attr, offset_of!(fi_mr_attr, hmem_data)),
+        fi::FI_TYPE_CQ_ERR_ENTRY => {
+            structure!(
+                fi_cq_err_entry,
+                cq_err_entry,
+                offset_of!(fi_cq_err_entry, src_addr)
+            )
+        }
         fi::FI_TYPE_FID => {
             let mut yaml = Yaml {
                 out: String::new(),
@@ -141,6 +159,61 @@ pub(super) unsafe fn text(data: *const c_void, kind: u32) -> Option<String> {
         }
         _ => return None,
     })
+}
+
+/// The text of a NIC, at the level of an info's attributes.
+///
+/// # Safety
+/// `nic` is null or a NIC.
+pub(super) unsafe fn nic(nic: *const fid_nic) -> String {
+    let mut to = Yaml::new("nic", TAB);
+    // SAFETY: null or a NIC, by the caller's contract.
+    let Some(nic) = (unsafe { nic.as_ref() }) else {
+        return to.out;
+    };
+    // SAFETY: null or an attribute.
+    to.inner("fi_device_attr", unsafe { nic.device_attr.as_ref() }, device_attr);
+    // SAFETY: null or an attribute.
+    to.inner("fi_bus_attr", unsafe { nic.bus_attr.as_ref() }, bus_attr);
+    // SAFETY: null or an attribute.
+    to.inner("fi_link_attr", unsafe { nic.link_attr.as_ref() }, link_attr);
+    to.out
+}
+
+fn device_attr(attr: &fi_device_attr, to: &mut Yaml) {
+    for (name, value) in [
+        ("name", attr.name),
+        ("device_id", attr.device_id),
+        ("device_version", attr.device_version),
+        ("vendor_id", attr.vendor_id),
+        ("driver", attr.driver),
+        ("firmware", attr.firmware),
+    ] {
+        // SAFETY: null or a string.
+        unsafe { to.text(name, value) };
+    }
+}
+
+fn bus_attr(attr: &fi_bus_attr, to: &mut Yaml) {
+    to.one("bus_type", names::BUS_TYPE, attr.bus_type);
+    if attr.bus_type == fi::FI_BUS_PCI {
+        to.inner("fi_pci_attr", Some(&attr.attr), |pci, to| {
+            to.field("domain_id", pci.domain_id);
+            to.field("bus_id", pci.bus_id);
+            to.field("device_id", pci.device_id);
+            to.field("function_id", pci.function_id);
+        });
+    }
+}
+
+fn link_attr(attr: &fi_link_attr, to: &mut Yaml) {
+    // SAFETY: null or a string.
+    unsafe { to.text("address", attr.address) };
+    to.field("mtu", attr.mtu);
+    to.field("speed", attr.speed);
+    to.one("state", names::LINK_STATE, attr.state);
+    // SAFETY: null or a string.
+    unsafe { to.text("network_type", attr.network_type) };
 }
 
 fn info(info: &fi_info, to: &mut Yaml) {
@@ -159,24 +232,18 @@ fn info(info: &fi_info, to: &mut Yaml) {
     });
     // SAFETY: null or an object.
     unsafe { to.object("handle", info.handle) };
-    // SAFETY: null or an attribute.
-    to.inner("fi_tx_attr", unsafe { info.tx_attr.as_ref() }, tx_attr);
-    // SAFETY: null or an attribute.
-    to.inner("fi_rx_attr", unsafe { info.rx_attr.as_ref() }, rx_attr);
-    // SAFETY: null or an attribute.
-    to.inner("fi_ep_attr", unsafe { info.ep_attr.as_ref() }, ep_attr);
-    // SAFETY: null or an attribute.
-    to.inner(
-        "fi_domain_attr",
-        unsafe { info.domain_attr.as_ref() },
-        domain_attr,
-    );
-    // SAFETY: null or an attribute.
-    to.inner(
-        "fi_fabric_attr",
-        unsafe { info.fabric_attr.as_ref() },
-        fabric_attr,
-    );
+    macro_rules! attribute {
+        ($structure:ident, $write:ident) => {
+            // SAFETY: null or an attribute.
+            let value = unsafe { first(info.$write.cast_const(), size_of::<$structure>()) };
+            to.inner(stringify!($structure), value.as_ref(), $write);
+        };
+    }
+    attribute!(fi_tx_attr, tx_attr);
+    attribute!(fi_rx_attr, rx_attr);
+    attribute!(fi_ep_attr, ep_attr);
+    attribute!(fi_domain_attr, domain_attr);
+    attribute!(fi_fabric_attr, fabric_attr);
     // SAFETY: null or a NIC, which begins with an object's head.
     unsafe { to.object("nic", info.nic.cast()) };
 }
@@ -294,7 +361,10 @@ fn domain_attr(attr: &fi_domain_attr, to: &mut Yaml) {
     to.field("max_err_data", attr.max_err_data);
     to.field("mr_cnt", attr.mr_cnt);
     to.field("tclass", format_args!("{:#x}", attr.tclass));
-    // What a release after 1.17 added may not be there.
+    to.field("max_ep_auth_key", attr.max_ep_auth_key);
+    to.field("max_group_id", attr.max_group_id);
+    to.field("max_cntr_value", attr.max_cntr_value);
+    to.field("max_err_cntr_value", attr.max_err_cntr_value);
 }
 
 fn fabric_attr(attr: &fi_fabric_attr, to: &mut Yaml) {

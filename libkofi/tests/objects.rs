@@ -338,7 +338,7 @@ fn the_nic_of_a_provider_that_left_can_be_read_copied_and_freed() {
     }
 }
 
-/// An info whose pieces end, each, where nothing is readable; with what a longer layout would take for fields behind.
+/// An info whose pieces end, each, where nothing is readable.
 #[test]
 fn of_an_old_program_not_one_byte_more_is_read() {
     let full = unsafe { kofi_abi_dupinfo(9, ptr::null()) };
@@ -380,7 +380,7 @@ fn of_an_old_program_not_one_byte_more_is_read() {
     unsafe { kofi_abi_freeinfo(full) };
 }
 
-/// What a program made itself may be as small as its headers had it; only what is owned is read when it is freed.
+/// What a program made itself may be as small as its headers had it.
 #[test]
 fn errors_and_regions_of_older_headers_are_printed() {
     let entry = fi::fi_cq_err_entry {

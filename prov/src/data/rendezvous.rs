@@ -419,8 +419,13 @@ impl EpState {
             return true;
         }
         let (most, share) = takes(offer.parts, more);
-        while let Some(taken) = claim.take_front(generation, offer.parts, most, share) {
+        // What a receiver that writes garbage can make us copy in one call has a bound.
+        let mut left = offer.parts;
+        while left > 0
+            && let Some(taken) = claim.take_front(generation, offer.parts, most, share)
+        {
             let (off, count) = (taken.start as usize * part, taken.end - taken.start);
+            left = left.saturating_sub(count);
             let Some(local) = from.sub(off, (taken.len() * part).min(len.saturating_sub(off))) else {
                 claim.front_done(count, false);
                 conn.notify();

@@ -73,6 +73,7 @@ impl EpState {
         // Only what was announced, and once: the buffers of a read or a fetch are not the peer's to see, and those of a
         // message go with its stream.
         if op.peer != peer
+            || want == 0
             || !matches!(op.what, What::Message | What::Tagged)
             || want > op.len
             || total_len(op.iov.as_slice()) != op.len

@@ -286,6 +286,23 @@ fn only_announced_messages_are_streamed_and_only_once() {
             "{came:?}"
         );
     }
+    // One that is here already has nothing to stream, however often that is asked for.
+    let (mut bad, number) = stage.peer();
+    let conn = bad.connect();
+    let args = SendArgs {
+        iov: &[buffer(Vec::new())],
+        tag: None,
+        data: None,
+        dest: number,
+        context: 1,
+        flags: fi::FI_COMPLETION | fi::FI_DELIVERY_COMPLETE,
+    };
+    super::send(&mut stage.domain.shared.gate.lock(), stage.ep, &args).unwrap();
+    let (kind, words, _) = bad.hear(conn);
+    assert_eq!(kind & wire::WANT_ACK, wire::WANT_ACK);
+    bad.say(conn, wire::CTS, &[words[0], 1, 0], b"");
+    assert_eq!(bad.event(), LinkEvent::Closed(conn, Reason::Reset));
+    assert!(matches!(stage.until(|| stage.came()), Came::Failed(_)));
     // The destination of a read is an operation too, and not for the peer to see.
     let (mut bad, number) = stage.peer();
     let conn = bad.connect();

@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use libfabric_sys as fi;
 use libfabric_sys::{fid, fid_ep, fid_t};
+use scif::Maker;
 
 use crate::data::RecvArgs;
 use crate::data::shared::{self, SrxState};
@@ -27,6 +28,7 @@ use crate::ep::post::{RX_OP_FLAGS, Receiver};
 pub(crate) struct Srx {
     fid: fid_ep,
     dom: Arc<DomainShared>,
+    maker: Maker,
     index: u32,
     op_flags: u64,
 }
@@ -117,6 +119,7 @@ pub(crate) unsafe extern "C" fn open_srx(
                 collective: &raw const NO_COLLECTIVE,
             },
             dom,
+            maker: Maker::here(),
             index,
             op_flags: attr.op_flags & RX_OP_FLAGS & !fi::FI_MULTI_RECV,
         });
@@ -242,6 +245,10 @@ impl Receiver for Srx {
     }
 
     fn recv(&self, args: &RecvArgs<'_>) -> Result<isize, Errno> {
+        entry::made_here(self.maker)?;
+        if args.flags & fi::FI_CLAIM != 0 && args.context == 0 {
+            return Err(fi::FI_EINVAL);
+        }
         shared::recv(&mut self.dom.gate.lock(), self.index, args)?;
         Ok(0)
     }

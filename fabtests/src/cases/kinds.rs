@@ -7,6 +7,8 @@ use scif_fabtests::harness::{Case, Outcome, Rank, case};
 use scif_fabtests::rig::{Ask, Rig, load, offers};
 use scif_fabtests::{check, check_eq};
 
+use super::peek;
+
 pub(crate) const CASES: &[Case] = &[
     case("kinds/datagrams", 2, |r| messages(r, sys::FI_EP_DGRAM, false)),
     case("kinds/datagrams_with_prefix", 2, |r| {
@@ -55,6 +57,13 @@ fn messages(rank: &Rank, ep_type: u32, prefix: bool) -> Outcome {
         rig.sent(3)?;
         check_eq!(rig.received(4)?.len, room + len);
         check_eq!(from.sub(room, len).differs(len, seed), None);
+        // Looked at first: what is there is as long as what will be received.
+        let context = peek::context();
+        rig.post(|| rig.ep.tsend(to, rig.peer(), tag, 5))?;
+        check_eq!(peek::find(&rig, tag, 0, context)?.len, room + len);
+        rig.ep.trecv(from, sys::FI_ADDR_UNSPEC, tag, 0, 6)?;
+        rig.sent(5)?;
+        check_eq!(rig.received(6)?.len, room + len);
         rig.barrier()?;
     }
     Ok(())

@@ -33,7 +33,7 @@ fn ask() -> Ask {
 }
 
 /// The context of a peek or claim: memory the provider may use until the message is received.
-fn context() -> Buf {
+pub(super) fn context() -> Buf {
     Buf::new(size_of::<sys::fi_context2>())
 }
 
@@ -55,7 +55,7 @@ fn look(rig: &Rig<'_>, src: u64, tag: u64, ignore: u64, flags: u64, context: Buf
 }
 
 /// Looks until the message is there.
-fn find(rig: &Rig<'_>, tag: u64, flags: u64, context: Buf) -> Outcome<Entry> {
+pub(super) fn find(rig: &Rig<'_>, tag: u64, flags: u64, context: Buf) -> Outcome<Entry> {
     rig.rank.step(format_args!("looking for tag {tag}"));
     loop {
         if let Some(entry) = look(rig, sys::FI_ADDR_UNSPEC, tag, 0, flags, context)? {

@@ -12,6 +12,7 @@ use scif_fabtests::{check, check_eq};
 pub(crate) const CASES: &[Case] = &[
     case("shared/receives", 2, |r| receives(r, false)),
     case("shared/messages_first", 2, |r| receives(r, true)),
+    case("shared/claim", 2, claim),
     case("shared/cancel", 1, cancel),
     case("shared/busy", 1, busy),
     case("shared/offered_when_asked", 1, offered),
@@ -124,6 +125,63 @@ fn receives(rank: &Rank, messages_first: bool) -> Outcome {
         rank.barrier(&mut pump)?;
     }
     Ok(())
+}
+
+/// A claim through the context completes as a receive does: the queue was bound for every operation.
+fn claim(rank: &Rank) -> Outcome {
+    const LEN: usize = 100;
+    if rank.index == 1 {
+        let rig = Rig::open_alone(rank, &Ask::caps(sys::FI_MSG | sys::FI_TAGGED))?;
+        let names = rig.exchange(&[])?;
+        let to = rig
+            .av
+            .insert(names.first().ok_or_else(|| Fail::here("no names"))?)?;
+        rig.post(|| rig.ep.tsend(Buf::pattern(LEN, 3), to, 5, 1))?;
+        rig.next(&rig.tx)?;
+        return rig.barrier();
+    }
+    let pair = pair(rank)?;
+    let [_, second] = &pair.eps;
+    let context = Buf::new(size_of::<sys::fi_context2>());
+    let look = |bufs: &[Buf], flags: u64| -> Outcome<Option<usize>> {
+        pair.srx
+            .trecvmsg(bufs, sys::FI_ADDR_UNSPEC, 5, 0, context.addr(), flags)?;
+        loop {
+            match pair.cq.read(1) {
+                Ok(list) => {
+                    if let Some(entry) = list.first() {
+                        check_eq!((entry.context, entry.tag), (context.addr(), 5));
+                        return Ok(Some(entry.len));
+                    }
+                }
+                Err(Errno::EAVAIL) => {
+                    check_eq!(pair.cq.readerr(0)?.err, Errno::ENOMSG);
+                    return Ok(None);
+                }
+                Err(Errno::EAGAIN) => std::thread::yield_now(),
+                Err(e) => return Err(Fail::here(e)),
+            }
+        }
+    };
+    let mut pump = || -> Outcome {
+        pair.cq.progress().map(drop).or_else(|e| match e {
+            Errno::EAGAIN => Ok(()),
+            e => Err(Fail::here(e)),
+        })
+    };
+    rank.exchange(&second.name()?, &mut pump)?;
+    check_eq!(
+        pair.srx
+            .trecvmsg(&[], sys::FI_ADDR_UNSPEC, 5, 0, 0, sys::FI_PEEK | sys::FI_CLAIM),
+        Err(Errno::EINVAL)
+    );
+    rank.step(format_args!("looking for the message"));
+    while look(&[], sys::FI_PEEK | sys::FI_CLAIM)?.is_none() {}
+    rank.step(format_args!("claiming it"));
+    let buf = Buf::new(LEN);
+    check_eq!(look(&[buf], sys::FI_CLAIM)?, Some(LEN));
+    check_eq!(buf.differs(LEN, 3), None);
+    rank.barrier(&mut pump)
 }
 
 fn cancel(rank: &Rank) -> Outcome {

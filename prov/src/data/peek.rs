@@ -117,7 +117,7 @@ impl EpState {
             cq.success(Completion {
                 context: a.context,
                 flags,
-                len,
+                len: len + self.cfg.prefix,
                 buf: 0,
                 data: data.unwrap_or(0),
                 tag,

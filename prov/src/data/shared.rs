@@ -89,23 +89,31 @@ pub(crate) fn recv(st: &mut DomainState, srx: u32, a: &RecvArgs<'_>) -> Result<(
 
 /// A request about a message that is there already: for the endpoint that has it, else for the first.
 fn look(st: &mut DomainState, eps: &[u32], a: &RecvArgs<'_>) -> Result<(), Errno> {
-    let mut chosen = None;
+    let (mut first, mut holder) = (None, None);
     for ep in eps {
         if let Ok((e, mut env)) = split(st, *ep) {
+            first = first.or(Some(*ep));
             let has = if a.flags & fi::FI_PEEK == 0 {
                 e.claimed.contains_key(&a.context)
             } else {
                 e.holds_for(&mut env, a)?
             };
-            if has || chosen.is_none() {
-                chosen = Some(*ep);
-            }
             if has {
+                holder = Some(*ep);
                 break;
             }
         }
     }
-    super::recv(st, chosen.ok_or(fi::FI_EOPBADSTATE)?, a)
+    if holder.is_none() {
+        // As a peek that finds nothing at one endpoint.
+        for ep in eps {
+            super::progress(st, *ep);
+        }
+    }
+    let chosen = holder.or(first).ok_or(fi::FI_EOPBADSTATE)?;
+    let always = st.eps.get(chosen).map_or(0, |e| e.cfg.rx_always);
+    let flags = a.flags | always;
+    super::recv(st, chosen, &RecvArgs { flags, ..*a })
 }
 
 /// Cancels the oldest receive with this context, wherever it is by now.

@@ -6,7 +6,8 @@
 //! `FI_SELECTIVE_COMPLETION` every operation completes; with it, those whose flags have `FI_COMPLETION`. Inject calls
 //! never do.
 //!
-//! A buffer at address 0 is as good as any other: MPI programs use absolute addresses that way.
+//! A buffer at address 0 is named like any other: MPI programs use absolute addresses that way. Bytes to be sent cannot lie
+//! there, which the data path refuses.
 //!
 //! Mirrors fi_endpoint(3), "OPERATION FLAGS".
 
@@ -199,7 +200,7 @@ impl Ranges {
     }
 }
 
-/// Names a buffer of a data transfer call. Null is an address like any other.
+/// Names a buffer of a data transfer call; null is no error here.
 ///
 /// # Errors
 ///

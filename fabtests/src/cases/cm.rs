@@ -29,6 +29,9 @@ pub(crate) const CASES: &[Case] = &[
     case("cm/unread_requests", 2, unread),
     case("cm/descriptor", 2, descriptor),
     case("cm/closed_while_it_calls", 2, closed_while_calling),
+    case("cm/late_refusal", 2, late_refusal),
+    case("cm/event_queue_read_before_sleeping", 2, taken_wakes),
+    case("cm/posted_after_the_end", 2, posted_after),
 ];
 
 /// How long an event may take before a case gives up. Nothing is timed with it.
@@ -37,6 +40,8 @@ const ALL_CAPS: u64 = sys::FI_MSG | sys::FI_TAGGED | sys::FI_RMA;
 
 struct Bare<'r> {
     rank: &'r Rank,
+    /// The wait object of completion queues.
+    wait: u32,
     info: Info,
     fabric: Arc<Fabric>,
     domain: Arc<Domain>,
@@ -65,6 +70,7 @@ fn bare_with(rank: &Rank, wait_obj: u32) -> Outcome<Bare<'_>> {
     let eq = Eq::open(&fabric, attr)?;
     Ok(Bare {
         rank,
+        wait: sys::FI_WAIT_NONE,
         info,
         fabric,
         domain,
@@ -116,6 +122,7 @@ impl Bare<'_> {
             &self.domain,
             CqAttr {
                 format: sys::FI_CQ_FORMAT_TAGGED,
+                wait_obj: self.wait,
                 ..CqAttr::default()
             },
         )?;
@@ -149,6 +156,17 @@ impl Bare<'_> {
         Ok(line)
     }
 
+    /// Sleeps on the descriptor of a queue until there is something to read.
+    fn sleep_on(&self, queue: &dyn Fid) -> Outcome {
+        loop {
+            match self.fabric.trywait(&[queue]) {
+                Err(Errno::EAGAIN) => return Ok(()),
+                Err(e) => return Err(Fail::here(e)),
+                Ok(()) => check!(readable(queue)?, "nothing woke the sleeper"),
+            }
+        }
+    }
+
     /// Rank 0 listens and answers, rank 1 calls.
     fn pair(&self) -> Outcome<Line> {
         if self.rank.index == 0 {
@@ -160,6 +178,17 @@ impl Bare<'_> {
             self.call(first(&names)?)
         }
     }
+}
+
+/// Whether the descriptor of a queue becomes readable.
+fn readable(queue: &dyn Fid) -> Outcome<bool> {
+    let fd = queue.wait_fd()?;
+    let mut fds = [PollFd::new(&fd, PollFlags::IN)];
+    let patience = Timespec {
+        tv_sec: i64::from(PATIENCE_MS / 1000),
+        tv_nsec: 0,
+    };
+    Ok(poll(&mut fds, Some(&patience)) == Ok(1))
 }
 
 fn first(names: &[Vec<u8>]) -> Outcome<&[u8]> {
@@ -568,22 +597,7 @@ fn unread(rank: &Rank) -> Outcome {
 /// The descriptor of the queue tells of requests and answers.
 fn descriptor(rank: &Rank) -> Outcome {
     let bare = bare_with(rank, sys::FI_WAIT_FD)?;
-    let wait = || -> Outcome {
-        loop {
-            match bare.fabric.trywait(&[&*bare.eq]) {
-                Err(Errno::EAGAIN) => return Ok(()),
-                Err(e) => return Err(Fail::here(e)),
-                Ok(()) => {}
-            }
-            let fd = bare.eq.wait_fd()?;
-            let mut fds = [PollFd::new(&fd, PollFlags::IN)];
-            let patience = Timespec {
-                tv_sec: i64::from(PATIENCE_MS / 1000),
-                tv_nsec: 0,
-            };
-            check_eq!(poll(&mut fds, Some(&patience)), Ok(1));
-        }
-    };
+    let wait = || bare.sleep_on(&*bare.eq);
     let line = if rank.index == 0 {
         let pep = bare.listening()?;
         bare.exchange(&pep.name()?)?;
@@ -634,5 +648,96 @@ fn closed_while_calling(rank: &Rank) -> Outcome {
     bare.barrier()?;
     drop(line);
     bare.barrier()?;
+    bare.barrier()
+}
+
+/// The handle of a request is there as long as the endpoint that was opened with it: until `fi_accept` the request can be
+/// refused, and after that no more.
+fn late_refusal(rank: &Rank) -> Outcome {
+    if rank.target.prov != "scif" {
+        return Err(Fail::NotRun("other providers free a handle that was used".into()));
+    }
+    let bare = bare(rank)?;
+    if rank.index == 0 {
+        let pep = bare.listening()?;
+        bare.exchange(&pep.name()?)?;
+        let (info, _) = bare.request(&pep)?;
+        let line = bare.line(&info)?;
+        check_eq!(Ep::open(&bare.domain, &info).err(), Some(Errno::EINVAL));
+        pep.reject(&info, b"late")?;
+        check_eq!(pep.reject(&info, b"again"), Err(Errno::EINVAL));
+        check_eq!(line.ep.accept(&[]), Err(Errno::EOPBADSTATE));
+        drop(line);
+        let (info, _) = bare.request(&pep)?;
+        let line = bare.line(&info)?;
+        line.ep.accept(&[])?;
+        check_eq!(pep.reject(&info, b"too late"), Err(Errno::EINVAL));
+        bare.expect(sys::FI_CONNECTED, line.ep.address()?)?;
+        check_eq!(pep.reject(&info, b"too late"), Err(Errno::EINVAL));
+        line.greet()?;
+        return bare.barrier();
+    }
+    let names = bare.exchange(&[])?;
+    let line = bare.line(&bare.info)?;
+    line.ep.connect(first(&names)?, &[])?;
+    check_eq!(
+        bare.eq.sread_cm(&bare.info, 0, PATIENCE_MS).err(),
+        Some(Errno::EAVAIL)
+    );
+    let error = bare.eq.readerr()?;
+    check_eq!(
+        (error.err, error.err_data),
+        (sys::FI_ECONNREFUSED, b"late".to_vec())
+    );
+    bare.call(first(&names)?)?.greet()?;
+    bare.barrier()
+}
+
+/// Whoever reads the event queue hears what wakes those that sleep on the other queues of the connection, and leaves it to them.
+fn taken_wakes(rank: &Rank) -> Outcome {
+    let bare = Bare {
+        wait: sys::FI_WAIT_FD,
+        ..bare(rank)?
+    };
+    let line = bare.pair()?;
+    line.greet()?;
+    bare.barrier()?;
+    for round in 0..20 {
+        if rank.index == 1 {
+            line.recv(Buf::new(64), round)?;
+            check_eq!(line.cq.read(1).err(), Some(Errno::EAGAIN));
+            while bare.fabric.trywait(&[&*line.cq]) == Err(Errno::EAGAIN) {}
+        }
+        rank.barrier(&mut || Ok(()))?;
+        if rank.index == 0 {
+            line.send(Buf::new(16), round)?;
+        }
+        rank.barrier(&mut || Ok(()))?;
+        if rank.index == 1 {
+            check_eq!(bare.eq.read(0).err(), Some(Errno::EAGAIN));
+            check!(readable(&*line.cq)?, "nothing woke the sleeper in round {round}");
+        }
+        check_eq!(line.done()?, (round, 16));
+    }
+    bare.barrier()
+}
+
+/// A receive posted to a connection that has ended wakes whoever sleeps on its queue.
+fn posted_after(rank: &Rank) -> Outcome {
+    let bare = Bare {
+        wait: sys::FI_WAIT_FD,
+        ..bare(rank)?
+    };
+    let line = bare.pair()?;
+    bare.barrier()?;
+    if rank.index == 0 {
+        line.ep.shutdown(0)?;
+    }
+    bare.expect(sys::FI_SHUTDOWN, line.ep.address()?)?;
+    for context in 0..20 {
+        line.recv(Buf::new(8), context)?;
+        bare.sleep_on(&*line.cq)?;
+        check_eq!(line.failed()?, (context, Errno::ECANCELED));
+    }
     bare.barrier()
 }

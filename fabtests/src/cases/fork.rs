@@ -4,7 +4,7 @@
 
 use libfabric_sys as sys;
 use scif_fabtests::check_eq;
-use scif_fabtests::fi::{AtomicTarget, Buf, Errno, Ioc, Result};
+use scif_fabtests::fi::{AtomicTarget, Buf, Eq, EqAttr, Errno, Ioc, Result};
 use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, confine};
 use scif_fabtests::rig::Rig;
 
@@ -58,8 +58,13 @@ fn child(rank: &Rank, progress: u32) -> Outcome {
     };
     let one = Ioc { buf, count: 1 };
     let cntr = rig.counter(sys::FI_SEND)?;
+    let attr = EqAttr {
+        wait_obj: sys::FI_WAIT_UNSPEC,
+        ..EqAttr::default()
+    };
+    let eq = Eq::open(&rig.fabric, attr)?;
     let wrong = confine::in_child(|| {
-        let calls: [Result; 12] = [
+        let calls: [Result; 14] = [
             ep.send(buf, to, 1),
             ep.inject(buf, to),
             ep.tsend(buf, to, 1, 1),
@@ -72,6 +77,8 @@ fn child(rank: &Rank, progress: u32) -> Outcome {
             rig.rx.cq.read(1).map(drop),
             rig.rx.cq.sread(1, 0, -1).map(drop),
             cntr.wait(1 << 20, -1),
+            eq.read(0).map(drop),
+            eq.sread(-1, 0).map(drop),
         ];
         let wrong = calls.iter().position(|call| *call != Err(Errno::EOPBADSTATE));
         wrong.map_or(0, |at| at + 1)

@@ -22,6 +22,7 @@ use super::{Env, EpState, Errno, Live, split};
 use crate::attr::CM_DATA_SIZE;
 use crate::domain::DomainState;
 use crate::eq::{EqError, cm_entry};
+use crate::pep::Call;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -48,6 +49,8 @@ pub(crate) struct Cm {
     unnamed: Vec<ConnId>,
     /// The application's data, until it is sent.
     data: Vec<u8>,
+    /// What an acceptance answers, until it is on its way: refused if it never is.
+    call: Option<Call>,
     /// Who is at the other end, once it is known.
     peer: u32,
 }
@@ -90,26 +93,21 @@ pub(crate) fn hear(conn: &mut Connection) -> Result<Option<Said>, ()> {
 /// Calls the passive endpoint at `to`.
 pub(crate) fn connect(st: &mut DomainState, ep: u32, to: PortId, data: &[u8]) -> Result<(), Errno> {
     let number = RandomState::new().build_hasher().finish() & !SENT;
-    begin(st, ep, State::Calling, to, number, data)
+    begin(st, ep, State::Calling, (to, number), None, data)
 }
 
-/// Answers request `number` of the endpoint at `to`.
-pub(crate) fn accept(
-    st: &mut DomainState,
-    ep: u32,
-    to: PortId,
-    number: u64,
-    data: &[u8],
-) -> Result<(), Errno> {
-    begin(st, ep, State::Answering, to, number, data)
+/// Answers a request. Its caller hears of it once the connection to it is open, or that it failed.
+pub(crate) fn accept(st: &mut DomainState, ep: u32, call: Call, data: &[u8]) -> Result<(), Errno> {
+    let request = (call.from, call.number);
+    begin(st, ep, State::Answering, request, Some(call), data)
 }
 
 fn begin(
     st: &mut DomainState,
     ep: u32,
     state: State,
-    to: PortId,
-    number: u64,
+    (to, number): (PortId, u64),
+    call: Option<Call>,
     data: &[u8],
 ) -> Result<(), Errno> {
     let (e, mut env) = split(st, ep)?;
@@ -121,6 +119,7 @@ fn begin(
         State::Down => return Err(fi::FI_EOPBADSTATE),
     }
     (cm.state, cm.to, cm.number, cm.data) = (state, to, number, data.to_vec());
+    cm.call = call;
     e.cm_step(&mut env);
     Ok(())
 }
@@ -154,6 +153,13 @@ pub(crate) fn links(st: &mut DomainState, ep: u32) -> bool {
     })
 }
 
+/// Before somebody sleeps on what a connected endpoint feeds: ends receives that were posted after its connection had ended.
+pub(crate) fn settle(st: &mut DomainState, ep: u32) {
+    if let Ok((e, mut env)) = split(st, ep) {
+        e.cm_step(&mut env);
+    }
+}
+
 /// Where the peer of a connected endpoint is.
 pub(crate) fn peer(st: &DomainState, ep: u32) -> Result<PortId, Errno> {
     let cm = st.eps.get(ep).and_then(|e| e.cm.as_ref()).ok_or(fi::FI_ENOSYS)?;
@@ -172,8 +178,14 @@ impl Cm {
             request: None,
             unnamed: Vec::new(),
             data: Vec::new(),
+            call: None,
             peer: ANY,
         }
+    }
+
+    /// Whether a connection is there whose first word shall wake whoever waits for it.
+    pub(super) fn is_told_more(&self) -> bool {
+        !self.unnamed.is_empty()
     }
 }
 
@@ -232,6 +244,9 @@ impl EpState {
                 self.settle_on(id, to);
                 // Now, not once the caller knows: what it does next must not be heard of before.
                 self.cm_up(&[]);
+                if let Some(call) = self.cm.as_mut().and_then(|cm| cm.call.take()) {
+                    call.taken();
+                }
             }
             Err(Error::Again) => {}
             Err(error) => {
@@ -351,6 +366,9 @@ impl EpState {
     fn cm_failed(&mut self, env: &mut Env<'_>, err: Errno, err_data: Vec<u8>) {
         let Some(cm) = &mut self.cm else { return };
         cm.state = State::Down;
+        drop(cm.call.take());
+        // Nobody who connected is awaited any more.
+        self.look_for_answer();
         if let Some(eq) = &self.eq {
             eq.push_error(EqError {
                 fid: self.fid,
@@ -380,6 +398,7 @@ impl EpState {
     fn cm_hang_up(&mut self, env: &mut Env<'_>) {
         let Some(cm) = &mut self.cm else { return };
         let was = std::mem::replace(&mut cm.state, State::Down);
+        drop(cm.call.take());
         let mut spare = std::mem::take(&mut cm.unnamed);
         spare.extend(cm.request.take());
         for conn in spare {

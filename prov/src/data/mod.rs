@@ -401,17 +401,27 @@ pub(crate) fn arm(st: &mut DomainState, ep: u32) {
         e.armed = true;
         // A peer that published before it saw its ring at rest rang no bell: nobody sweeps while we sleep.
         e.rouse();
+        if e.cm.is_some() {
+            cm::settle(st, ep);
+        }
     }
 }
 
 /// Ends what [`arm`] began.
 pub(crate) fn disarm(st: &mut DomainState, ep: u32) {
     if let Some(e) = st.eps.get_mut(ep) {
-        e.sock.disarm();
+        if !e.cm.as_ref().is_some_and(|cm| cm.is_told_more()) {
+            e.sock.disarm();
+        }
         e.armed = false;
         // A sleeper was woken for a reason: look at the links first.
         e.last_links_ns = 0;
     }
+}
+
+/// Whether wake-ups were taken for somebody who sleeps on what the endpoint feeds, and nobody looked what for.
+pub(crate) fn has_wakes(st: &DomainState, ep: u32) -> bool {
+    st.eps.get(ep).is_some_and(|e| e.armed && e.sock.bell().any())
 }
 
 /// Whether something outstanding needs a look now and then although no peer will ring for it.

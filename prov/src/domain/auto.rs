@@ -86,6 +86,11 @@ impl AutoProgress {
         Ok(())
     }
 
+    /// Ends its sleep.
+    pub(super) fn wake(&self) {
+        self.waiter.signal();
+    }
+
     pub(super) fn remove(&self, ep: &EpState) {
         self.waiter.remove(ep.sock.wait_fd());
     }

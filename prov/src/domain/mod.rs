@@ -348,6 +348,14 @@ impl DomainShared {
         Ok(())
     }
 
+    /// Wakes whoever sleeps on what endpoint `ep` feeds, to look for what its peers woke them for.
+    pub(crate) fn rouse(&self, st: &mut DomainState, ep: u32) {
+        wait::rouse(st, ep);
+        if let Some(auto) = &self.auto {
+            auto.wake();
+        }
+    }
+
     /// Lets endpoint `ep` feed completion queue `cq`.
     ///
     /// # Errors

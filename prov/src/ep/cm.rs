@@ -2,8 +2,8 @@
 #![expect(unsafe_code, reason = "C calls in, with pointers")]
 //! Connection management of active endpoints: `fi_connect`, `fi_accept`, `fi_shutdown`, `fi_getpeer`.
 //!
-//! None of them waits: how they end is told by the event queue, and reading it moves them along. The protocol is in
-//! `data::cm`, the passive side in `pep`.
+//! How they end is told by the event queue, and reading it moves them along. None of them waits for the peer, but that
+//! `fi_shutdown` leaves what finds no room in the ring a moment. The protocol is in `data::cm`, the passive side in `pep`.
 //!
 //! Mirrors fi_cm(3).
 
@@ -16,10 +16,10 @@ use libfabric_sys::{fid, fid_ep};
 use super::{Core, Ep, name};
 use crate::addr::{self, ADDR_LEN};
 use crate::attr::CM_DATA_SIZE;
-use crate::data::{EpState, cm};
+use crate::data::{self, EpState, cm};
 use crate::entry::{self, Errno, guard_int, object};
 use crate::eq::Source;
-use crate::pep::{Call, ConnReq, Pep};
+use crate::pep::{Pep, Request};
 
 pub(super) static OPS: fi::fi_ops_cm = fi::fi_ops_cm {
     setname: super::setname,
@@ -38,12 +38,12 @@ pub(super) enum Origin {
     /// It calls from the port of a passive endpoint, whose address this is.
     Port([u8; ADDR_LEN]),
     /// It answers this request.
-    Request(Call),
+    Request(Request),
 }
 
 impl Origin {
     /// # Safety
-    /// `handle` is null, an open passive endpoint, or the handle of a connection request, which C uses no more.
+    /// `handle` is null, an open passive endpoint, or the handle of a connection request.
     pub(super) unsafe fn of(handle: *mut fid) -> Result<Origin, Errno> {
         if handle.is_null() {
             return Ok(Origin::Active);
@@ -56,9 +56,8 @@ impl Origin {
                 pep.shared.give_port().map(Origin::Port)
             }
             fi::FI_CLASS_CONNREQ => {
-                // SAFETY: the handle of a request that C does not use any more.
-                let request = unsafe { entry::take::<ConnReq, _>(handle) }?;
-                Ok(Origin::Request(request.call))
+                // SAFETY: the handle of a request.
+                unsafe { Request::keep(handle) }.map(Origin::Request)
             }
             _ => Err(fi::FI_EINVAL),
         }
@@ -100,8 +99,8 @@ unsafe extern "C" fn connect(
 /// Enables the endpoint. The event queue tells when it is connected.
 ///
 /// # Errors
-/// `-FI_EINVAL` for too much data, `-FI_EOPBADSTATE` for an endpoint that was not opened for a request or has answered it;
-/// and what enabling says.
+/// `-FI_EINVAL` for too much data, `-FI_EOPBADSTATE` for an endpoint that was not opened for a request or whose request was
+/// answered; and what enabling says.
 unsafe extern "C" fn accept(ep: *mut fid_ep, param: *const c_void, paramlen: usize) -> c_int {
     guard_int(|| {
         // SAFETY: C passes an open endpoint.
@@ -112,20 +111,17 @@ unsafe extern "C" fn accept(ep: *mut fid_ep, param: *const c_void, paramlen: usi
             return Err(fi::FI_EINVAL);
         }
         let core = &ep.core;
-        if core.request().is_none() {
+        if !core.request().as_ref().is_some_and(Request::is_open) {
             return Err(fi::FI_EOPBADSTATE);
         }
         core.enable()?;
-        let call = core.request().take().ok_or(fi::FI_EOPBADSTATE)?;
+        let call = core.request().as_ref().and_then(Request::take);
         cm::accept(
             &mut core.dom.gate.lock(),
             core.idx(),
-            call.from,
-            call.number,
+            call.ok_or(fi::FI_EOPBADSTATE)?,
             data,
-        )?;
-        call.taken();
-        Ok(())
+        )
     })
 }
 
@@ -168,7 +164,12 @@ unsafe extern "C" fn getpeer(ep: *mut fid_ep, addr: *mut c_void, addrlen: *mut u
 
 impl Source for Core {
     fn progress(self: Arc<Self>) -> bool {
-        cm::links(&mut self.dom.gate.lock(), self.idx())
+        let mut st = self.dom.gate.lock();
+        let soon = cm::links(&mut st, self.idx());
+        if data::has_wakes(&st, self.idx()) {
+            self.dom.rouse(&mut st, self.idx());
+        }
+        soon
     }
 }
 

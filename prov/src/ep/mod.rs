@@ -36,7 +36,7 @@ use crate::attr;
 use crate::data::{self, EpConfig, EpState};
 use crate::domain::{Domain, DomainShared};
 use crate::entry::{self, Errno, Object, guard, guard_int, object};
-use crate::pep::Call;
+use crate::pep::Request;
 use crate::srx::StxShared;
 use post::{RX_OP_FLAGS, TX_OP_FLAGS};
 
@@ -56,8 +56,8 @@ struct Core {
     /// Endpoint and aliases that C has not closed; changed under the gate.
     handles: Count,
     limits: opt::Limits,
-    /// The connection request that a connected endpoint was opened for, until it is answered.
-    request: Mutex<Option<Call>>,
+    /// The connection request that a connected endpoint was opened for.
+    request: Mutex<Option<Request>>,
     /// The shared transmit context it is bound to.
     stx: Mutex<Option<Arc<StxShared>>>,
     /// The address of an endpoint that answers: the passive one's.
@@ -276,8 +276,9 @@ unsafe extern "C" fn getname(fid: fid_t, addr: *mut c_void, addrlen: *mut usize)
 /// `int fi_endpoint(struct fid_domain *domain, struct fi_info *info, struct fid_ep **ep, void *context)`
 ///
 /// # Errors
-/// `-FI_EINVAL` for an incomplete or contradicting info, `-FI_ENOSYS` for types of endpoints that are not offered,
-/// `-FI_EADDRINUSE` when the port of the source address is taken, `-FI_EADDRNOTAVAIL` when it is another host's.
+/// `-FI_EINVAL` for an incomplete or contradicting info, or the request of another endpoint, `-FI_ENOSYS` for types of
+/// endpoints that are not offered, `-FI_EADDRINUSE` when the port of the source address is taken, `-FI_EADDRNOTAVAIL` when it
+/// is another host's.
 pub(crate) unsafe extern "C" fn open(
     domain: *mut fi::fid_domain,
     info: *mut fi::fi_info,
@@ -311,7 +312,7 @@ pub(crate) unsafe extern "C" fn open(
             fi::FI_EP_RDM | fi::FI_EP_DGRAM => (None, src),
             fi::FI_EP_MSG if domain.shared.gate.is_elided() => return Err(fi::FI_EINVAL),
             fi::FI_EP_MSG => {
-                // SAFETY: null or a handle that C leaves to this call.
+                // SAFETY: null or an open object, by the contract of fi_endpoint.
                 let origin = unsafe { cm::Origin::of(info.handle) }?;
                 (Some(origin), src)
             }
@@ -327,14 +328,22 @@ pub(crate) unsafe extern "C" fn open(
             (None, Some(cm::Origin::Request(_))) => &[],
             (None, _) => src,
         };
-        let new = Ep::open(
+        let opened = Ep::open(
             &domain.shared,
             (info.caps, info.mode),
             tx,
             rx,
-            (src, origin),
+            (src, origin.as_ref()),
             context,
-        )?;
+        );
+        if let Some(cm::Origin::Request(request)) = origin {
+            match &opened {
+                Ok(new) => *new.core.request() = Some(request),
+                // C can refuse it, or try again.
+                Err(_) => request.give_back(),
+            }
+        }
+        let new = opened?;
         // SAFETY: not null; room for the new object.
         unsafe { entry::put(ep, entry::give(new)) }
     })
@@ -346,7 +355,7 @@ impl Ep {
         (caps, mode): (u64, u64),
         tx: &fi::fi_tx_attr,
         rx: &fi::fi_rx_attr,
-        (src, origin): (&[u8], Option<cm::Origin>),
+        (src, origin): (&[u8], Option<&cm::Origin>),
         context: *mut c_void,
     ) -> Result<Box<Ep>, Errno> {
         let caps = if caps == 0 {
@@ -391,14 +400,11 @@ impl Ep {
             handles: Count::new(1),
             limits: opt::Limits::new(inject_size),
             stx: Mutex::new(None),
-            answers_as: match &origin {
-                Some(cm::Origin::Request(call)) => Some(call.name),
+            answers_as: match origin {
+                Some(cm::Origin::Request(request)) => request.name(),
                 Some(cm::Origin::Active | cm::Origin::Port(_)) | None => None,
             },
-            request: Mutex::new(match origin {
-                Some(cm::Origin::Request(call)) => Some(call),
-                Some(cm::Origin::Active | cm::Origin::Port(_)) | None => None,
-            }),
+            request: Mutex::new(None),
         };
         let has = |cap: u64| caps & cap != 0;
         Ok(Box::new(Ep {
@@ -508,8 +514,9 @@ impl Core {
         }
         drop(st);
         self.dom.close_ep(self.idx(), av);
+        let request = self.request().take();
         // Unanswered, it is refused.
-        drop(self.request().take());
+        drop(request);
         drop(self.stx().take());
     }
 
@@ -519,7 +526,7 @@ impl Core {
     }
 
     /// The connection request this endpoint was opened for.
-    fn request(&self) -> MutexGuard<'_, Option<Call>> {
+    fn request(&self) -> MutexGuard<'_, Option<Request>> {
         self.request.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

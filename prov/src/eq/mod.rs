@@ -143,6 +143,7 @@ unsafe extern "C" fn read(
     entry::guard(|| {
         // SAFETY: a live queue, by the contract of fi_eq_read.
         let eq = unsafe { entry::object::<Eq, _>(eq) }?;
+        eq.shared.made_here()?;
         eq.shared.progress();
         let found = eq.shared.read(len, flags & fi::FI_PEEK != 0)?;
         // SAFETY: places for the event and for len bytes.
@@ -161,6 +162,7 @@ unsafe extern "C" fn sread(
     entry::guard(|| {
         // SAFETY: a live queue, by the contract of fi_eq_sread.
         let eq = unsafe { entry::object::<Eq, _>(eq) }?;
+        eq.shared.made_here()?;
         let found = eq.shared.sread(len, timeout, flags & fi::FI_PEEK != 0)?;
         // SAFETY: places for the event and for len bytes.
         unsafe { deliver(&found, event, buf) }
@@ -188,6 +190,7 @@ unsafe extern "C" fn readerr(eq: *mut fi::fid_eq, buf: *mut fi::fi_eq_err_entry,
     entry::guard(|| {
         // SAFETY: a live queue, by the contract of fi_eq_readerr.
         let eq = unsafe { entry::object::<Eq, _>(eq) }?;
+        eq.shared.made_here()?;
         if buf.is_null() {
             return Err(fi::FI_EINVAL);
         }
@@ -243,6 +246,7 @@ unsafe extern "C" fn write(
     entry::guard(|| {
         // SAFETY: a live queue, by the contract of fi_eq_write.
         let eq = unsafe { entry::object::<Eq, _>(eq) }?;
+        eq.shared.made_here()?;
         // SAFETY: len bytes that stay unchanged during the call.
         let bytes = unsafe { entry::slice(buf.cast::<u8>(), len) }?;
         eq.shared.write(event, bytes)?;

@@ -13,7 +13,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use libfabric_sys as fi;
-use scif::{Waiter, cpu_relax_or_yield, now_ns};
+use scif::{Maker, Waiter, cpu_relax_or_yield, now_ns};
 
 use crate::entry::{self, Errno};
 use crate::fabric::FabricShared;
@@ -24,6 +24,8 @@ use crate::wait::WaitObj;
 const MAX_USER_EVENTS: usize = 65536;
 /// The longest sleep while something has to be tried again.
 const SOON_NS: u64 = 1_000_000;
+/// The longest sleep of all: a passive endpoint that had no descriptor for a caller tries again.
+const NAP_NS: u64 = 1_000_000_000;
 /// The longest event an application may write.
 const MAX_USER_BYTES: usize = 64 * 1024;
 
@@ -81,6 +83,7 @@ pub(crate) struct EqShared {
     state: Mutex<State>,
     /// What reading or waiting moves along.
     sources: Mutex<Vec<Weak<dyn Source>>>,
+    maker: Maker,
 }
 
 /// What makes events of an event queue, and only while somebody reads it or waits for it.
@@ -106,12 +109,22 @@ impl EqShared {
             max_user_events: attr.size.max(MAX_USER_EVENTS),
             state: Mutex::default(),
             sources: Mutex::default(),
+            maker: Maker::here(),
         })
     }
 
     /// Whether the application's error entries say how long their data is.
     pub(super) fn sizes_err_data(&self) -> bool {
         self.fabric.api_version >= fi::fi_version(1, 5)
+    }
+
+    /// Refuses a call in a forked child: nothing will ever be told to it, and the lock may be held by a thread that it does
+    /// not have.
+    ///
+    /// # Errors
+    /// `FI_EOPBADSTATE`.
+    pub(super) fn made_here(&self) -> Result<(), Errno> {
+        entry::made_here(self.maker)
     }
 
     /// A panic elsewhere leaves the queue whole: every change of it is complete before anything can fail.
@@ -192,11 +205,16 @@ impl EqShared {
     /// Connection requests among it are refused.
     pub(crate) fn purge_fid(&self, fid: usize) {
         let mut state = self.lock();
-        state.items.retain(|item| match item {
+        let all = std::mem::take(&mut state.items);
+        let (kept, gone): (VecDeque<_>, VecDeque<_>) = all.into_iter().partition(|item| match item {
             Item::Event { fid: of, by_user, .. } => *by_user || *of != fid,
             Item::Error(error) => error.fid != fid,
         });
+        state.items = kept;
         self.settle(&mut state);
+        drop(state);
+        // Refusing takes the lock of the passive endpoint, under which requests are reported.
+        drop(gone);
     }
 
     pub(super) fn write(&self, event: u32, bytes: &[u8]) -> Result<(), Errno> {
@@ -235,7 +253,9 @@ impl EqShared {
         if let Some(waiter) = &self.waiter {
             waiter.add(fd).map_err(|e| entry::errno(&e))?;
         }
-        self.lock_sources().push(source);
+        let mut sources = self.lock_sources();
+        sources.retain(|source| source.strong_count() > 0);
+        sources.push(source);
         Ok(())
     }
 
@@ -252,6 +272,9 @@ impl EqShared {
 
     /// Lets everything that makes events look for news. True: look again soon.
     pub(super) fn progress(&self) -> bool {
+        if self.maker.is_ancestor() {
+            return false;
+        }
         let mut sources = self.lock_sources();
         if sources.is_empty() {
             return false;
@@ -338,12 +361,9 @@ impl EqShared {
             }
             match &self.waiter {
                 Some(waiter) => {
-                    let nap = if soon {
-                        Some(left.unwrap_or(SOON_NS).min(SOON_NS))
-                    } else {
-                        left
-                    };
-                    drop(waiter.wait(nap));
+                    let longest = if soon { SOON_NS } else { NAP_NS };
+                    let nap = left.map_or(longest, |left| left.min(longest));
+                    waiter.wait(Some(nap)).map_err(|e| entry::errno(&e))?;
                 }
                 None => {
                     polls += 1;
@@ -353,16 +373,16 @@ impl EqShared {
         }
     }
 
-    /// For `fi_trywait`: whether the descriptor may be waited on, that is, nothing is queued.
+    /// For `fi_trywait`: whether the descriptor may be waited on, that is, nothing is queued and nothing has to be tried again.
     ///
     /// # Errors
-    /// `FI_EAGAIN`: there is something to read. `FI_EINVAL`: no wait object.
+    /// `FI_EAGAIN`: look again. `FI_EINVAL`: no wait object.
     pub(crate) fn try_wait(&self) -> Result<(), Errno> {
         if self.waiter.is_none() {
             return Err(fi::FI_EINVAL);
         }
-        self.progress();
-        if self.lock().items.is_empty() {
+        let soon = self.progress();
+        if self.lock().items.is_empty() && !soon {
             Ok(())
         } else {
             Err(fi::FI_EAGAIN)

@@ -307,18 +307,20 @@ impl Source for PepShared {
                 let peer = addr::encode(Ipv4Addr::LOCALHOST, caller.port, state.host()?);
                 state.info.with_addresses(name, peer, handle).ok_or(fi::FI_ENOMEM)
             });
-            let (eq, fid) = (state.eq.clone(), state.fid);
-            // A request that cannot be told is refused where it is dropped, which takes the lock.
-            drop(state);
             let unread = Unread {
                 info: info.ok(),
                 handle,
             };
-            match eq {
-                Some(eq) if unread.info.is_some() => eq.push_request(fid, unread, &data),
-                _ => drop(unread),
+            match &state.eq {
+                // Under the lock, so that none is told of an endpoint that was closed meanwhile.
+                Some(eq) if unread.info.is_some() => eq.push_request(state.fid, unread, &data),
+                _ => {
+                    // Refused where it is dropped, which takes the lock.
+                    drop(state);
+                    drop(unread);
+                    state = self.lock();
+                }
             }
-            state = self.lock();
         }
         false
     }

@@ -9,13 +9,14 @@
 mod listen;
 
 use std::ffi::{c_int, c_void};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use libfabric_sys as fi;
 use libfabric_sys::{fid, fid_t};
 
+use crate::addr::ADDR_LEN;
 use crate::attr;
-use crate::entry::{self, guard_int, object};
+use crate::entry::{self, Errno, guard_int, object};
 use crate::eq::Eq;
 use crate::fabric::Fabric;
 use crate::getinfo::OwnedInfo;
@@ -35,12 +36,20 @@ unsafe impl entry::Object for Pep {
 
 /// What `fi_info::handle` of a connection request points to.
 #[repr(C)]
-pub(crate) struct ConnReq {
+struct ConnReq {
     fid: fid,
-    pub(crate) call: Call,
+    answer: Mutex<Answer>,
 }
 
-// SAFETY: repr(C) with a fid first; FI_CLASS_CONNREQ is in ConnReq objects only. A call is Sync.
+#[derive(Debug)]
+struct Answer {
+    /// Gone once it is answered.
+    call: Option<Call>,
+    /// An endpoint was opened for it, and frees the handle.
+    kept: bool,
+}
+
+// SAFETY: repr(C) with a fid first; FI_CLASS_CONNREQ is in ConnReq objects only. What is behind it is Sync.
 unsafe impl entry::Object for ConnReq {
     const FCLASS: usize = fi::FI_CLASS_CONNREQ;
 }
@@ -246,10 +255,11 @@ unsafe extern "C" fn listen(pep: *mut fi::fid_pep) -> c_int {
 
 /// `int fi_reject(struct fid_pep *pep, fid_t handle, const void *param, size_t paramlen)`
 ///
-/// The handle is gone afterwards.
+/// The handle is gone afterwards, unless an endpoint was opened with it: then it is there as long as that, and a request
+/// that `fi_accept` has not answered can still be refused.
 ///
 /// # Errors
-/// `-FI_EINVAL` for a handle that is no connection request's, or too much data.
+/// `-FI_EINVAL` for a handle that is no connection request's, a request that was answered, or too much data.
 unsafe extern "C" fn reject(
     pep: *mut fi::fid_pep,
     handle: fid_t,
@@ -264,9 +274,16 @@ unsafe extern "C" fn reject(
         if data.len() > attr::CM_DATA_SIZE {
             return Err(fi::FI_EINVAL);
         }
-        // SAFETY: null, or the handle of a request that C does not use any more.
-        let request = unsafe { entry::take::<ConnReq, _>(handle) }?;
-        request.call.refuse(data);
+        let (call, kept) = {
+            // SAFETY: null, or the handle of a request.
+            let mut answer = unsafe { object::<ConnReq, _>(handle) }?.answer();
+            (answer.call.take(), answer.kept)
+        };
+        call.ok_or(fi::FI_EINVAL)?.refuse(data);
+        if !kept {
+            // SAFETY: made by `handle_of`, no endpoint has it, and C does not use it any more.
+            drop(unsafe { entry::take::<ConnReq, _>(handle) }?);
+        }
         Ok(())
     })
 }
@@ -279,14 +296,86 @@ fn handle_of(call: Call) -> usize {
             context: std::ptr::null_mut(),
             ops: &raw const REQUEST_OPS,
         },
-        call,
+        answer: Mutex::new(Answer {
+            call: Some(call),
+            kept: false,
+        }),
     });
     entry::give::<ConnReq, fid>(request).expose_provenance()
 }
 
-/// Takes back a handle that C never saw.
+impl ConnReq {
+    /// A panic elsewhere leaves it whole: every change is one store.
+    fn answer(&self) -> MutexGuard<'_, Answer> {
+        self.answer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The handle of a request, by its address, as the endpoint keeps it that was opened for it: C may name it as long as that.
+/// Address 0: given back.
+#[derive(Debug)]
+pub(crate) struct Request(usize);
+
+impl Request {
+    /// Keeps the handle of a request that nobody has answered and no other endpoint keeps.
+    ///
+    /// # Errors
+    /// `FI_EINVAL` for any other.
+    ///
+    /// # Safety
+    /// `handle` is an open object.
+    pub(crate) unsafe fn keep(handle: *mut fid) -> Result<Request, Errno> {
+        // SAFETY: an open object, by the caller's contract.
+        let mut answer = unsafe { object::<ConnReq, _>(handle) }?.answer();
+        if answer.call.is_none() || std::mem::replace(&mut answer.kept, true) {
+            return Err(fi::FI_EINVAL);
+        }
+        Ok(Request(handle.expose_provenance()))
+    }
+
+    fn answer(&self) -> Option<MutexGuard<'_, Answer>> {
+        let handle = std::ptr::with_exposed_provenance::<fid>(self.0);
+        // SAFETY: kept, so it is freed with this and not before.
+        let request = unsafe { object::<ConnReq, _>(handle) };
+        request.ok().map(ConnReq::answer)
+    }
+
+    /// Whether nobody has answered it.
+    pub(crate) fn is_open(&self) -> bool {
+        self.answer().is_some_and(|answer| answer.call.is_some())
+    }
+
+    /// The address that the one who answers goes by; `None` once it is answered.
+    pub(crate) fn name(&self) -> Option<[u8; ADDR_LEN]> {
+        self.answer()?.call.as_ref().map(|call| call.name)
+    }
+
+    /// Takes the request itself, to answer it.
+    pub(crate) fn take(&self) -> Option<Call> {
+        self.answer()?.call.take()
+    }
+
+    /// Leaves the handle to C again.
+    pub(crate) fn give_back(mut self) {
+        if let Some(mut answer) = self.answer() {
+            answer.kept = false;
+        }
+        self.0 = 0;
+    }
+}
+
+impl Drop for Request {
+    /// Unanswered, it is refused.
+    fn drop(&mut self) {
+        if self.0 != 0 {
+            forget_handle(self.0);
+        }
+    }
+}
+
+/// Frees a handle that C never saw, or uses no more.
 fn forget_handle(handle: usize) {
-    // SAFETY: made by `handle_of`; C never saw it, so nobody else uses it.
+    // SAFETY: made by `handle_of`; C never saw it, or left it to an endpoint that it has closed.
     drop(unsafe { entry::take::<ConnReq, fid>(std::ptr::with_exposed_provenance_mut(handle)) });
 }
 

@@ -143,6 +143,17 @@ pub(crate) fn watch_ep(st: &mut DomainState, ep: u32) -> Result<(), Errno> {
     Ok(())
 }
 
+/// The wake-ups of endpoint `ep` were taken by another thread, which does not look what they were for: whoever sleeps on
+/// what it feeds has to.
+pub(crate) fn rouse(st: &mut DomainState, ep: u32) {
+    let DomainState { cqs, cntrs, .. } = st;
+    let queues = cqs.iter_mut().map(|(_, cq)| &mut cq.waits);
+    let counters = cntrs.iter_mut().map(|(_, cntr)| &mut cntr.waits);
+    for waits in queues.chain(counters).filter(|w| w.eps.contains(&ep)) {
+        waits.notify();
+    }
+}
+
 /// Lets every endpoint of the domain feed counter `cntr`, those to come included.
 ///
 /// # Errors

@@ -193,7 +193,7 @@ pub unsafe extern "C" fn kofi_abi_log_enabled(prov: *const fi_provider, level: u
     guard_or(0, || {
         if let Some(enabled) = open::imported().and_then(|ops| ops.enabled) {
             // SAFETY: the program's function, by its prototype.
-            return unsafe { enabled(prov, level, subsys, 0) };
+            return unsafe { enabled(open::speaker(prov), level, subsys, 0) };
         }
         // SAFETY: the caller's contract.
         let name = unsafe { name(prov) };
@@ -215,7 +215,7 @@ pub unsafe extern "C" fn kofi_abi_log_ready(
     guard_or(0, || {
         if let Some(ready) = open::imported().and_then(|ops| ops.ready) {
             // SAFETY: the program's function, by its prototype.
-            return unsafe { ready(prov, level, subsys, 0, showtime) };
+            return unsafe { ready(open::speaker(prov), level, subsys, 0, showtime) };
         }
         // SAFETY: the caller's contract.
         let name = unsafe { name(prov) };
@@ -244,7 +244,7 @@ pub unsafe extern "C" fn kofi_abi_log(
     guard_or((), || {
         if let Some(log) = open::imported().and_then(|ops| ops.log) {
             // SAFETY: the program's function, by its prototype.
-            return unsafe { log(prov, level, subsys, func, line, text) };
+            return unsafe { log(open::speaker(prov), level, subsys, func, line, text) };
         }
         // SAFETY: the caller's contract.
         let name = unsafe { name(prov) };

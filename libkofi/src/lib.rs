@@ -30,7 +30,7 @@ pub mod register;
 mod tostr;
 
 use std::cell::Cell;
-use std::ffi::{CStr, c_int};
+use std::ffi::{CStr, CString, c_int};
 use std::sync::{LazyLock, Once};
 
 use kofi::{Registry, Version};
@@ -86,6 +86,8 @@ fn built_in() {
         },
         log: |provider, level, subsys, func, line, text| {
             let line = c_int::try_from(line).unwrap_or(c_int::MAX);
+            // Lines, as fi_log has them.
+            let text = CString::new([text.to_bytes(), b"\n"].concat()).unwrap_or_default();
             let (func, text) = (func.as_ptr(), text.as_ptr());
             // SAFETY: a static description and two strings.
             unsafe { abi::kofi_abi_log(provider.as_ptr(), level, subsys, func, line, text) };

@@ -4,14 +4,15 @@
 //!
 //! Mirrors fi_log(3). Messages come formatted: variable arguments are C's (`link/versions.c`).
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::fmt;
 use std::io::Write;
+use std::ptr;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::filter::Filter;
-use crate::param;
+use crate::{abi, param};
 
 /// The levels, by their number.
 pub(crate) const LEVELS: [&str; 4] = ["warn", "trace", "info", "debug"];
@@ -109,17 +110,18 @@ pub(crate) fn write(provider: &CStr, level: u32, subsys: u32, func: &CStr, line:
     let _ = std::io::stderr().write_all(&out);
 }
 
+/// What the library itself says, as a provider would: into the log that a program brought, if it did.
+#[expect(unsafe_code, reason = "the same way as from C")]
 fn say(level: u32, text: fmt::Arguments<'_>) {
-    if enabled(c"core", level, libfabric_sys::FI_LOG_CORE) {
-        write(
-            c"core",
-            level,
-            libfabric_sys::FI_LOG_CORE,
-            c"kofi",
-            0,
-            text.to_string().as_bytes(),
-        );
+    let subsys = libfabric_sys::FI_LOG_CORE;
+    // SAFETY: null is allowed.
+    if unsafe { abi::kofi_abi_log_enabled(ptr::null(), level, subsys) } == 0 {
+        return;
     }
+    let text = CString::new(format!("{text}\n")).unwrap_or_default();
+    let (func, text) = (c"kofi".as_ptr(), text.as_ptr());
+    // SAFETY: null is allowed; two strings.
+    unsafe { abi::kofi_abi_log(ptr::null(), level, subsys, func, 0, text) };
 }
 
 /// Something the user should act on.

@@ -10,8 +10,8 @@ use std::mem::size_of;
 use std::sync::{PoisonError, RwLock};
 
 use libfabric_sys::{
-    FI_CLASS_LOG, FI_EALREADY, FI_EBADFLAGS, FI_EINVAL, FI_ENOSYS, FI_OPS_NOSYS, fi_ops, fi_provider,
-    fi_version, fid,
+    FI_CLASS_LOG, FI_EALREADY, FI_EBADFLAGS, FI_EINVAL, FI_ENOSYS, FI_OPS_NOSYS, Provider, fi_fabric_attr,
+    fi_info, fi_ops, fi_provider, fi_version, fid, fid_fabric, ofi_prov_context,
 };
 
 use crate::edge::{Errno, guard};
@@ -57,6 +57,41 @@ static IMPORTED: RwLock<Option<fi_ops_log>> = RwLock::new(None);
 
 pub(crate) fn imported() -> Option<fi_ops_log> {
     *IMPORTED.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Who says what the library itself has to say, for logs that ask for a name.
+static CORE: Provider = Provider::new(
+    c"core",
+    crate::VERSION,
+    crate::VERSION,
+    ofi_prov_context::EMPTY,
+    no_infos,
+    no_fabric,
+    None,
+);
+
+unsafe extern "C" fn no_infos(
+    _version: u32,
+    _node: *const c_char,
+    _service: *const c_char,
+    _flags: u64,
+    _hints: *const fi_info,
+    _info: *mut *mut fi_info,
+) -> c_int {
+    -FI_ENOSYS
+}
+
+unsafe extern "C" fn no_fabric(
+    _attr: *mut fi_fabric_attr,
+    _fabric: *mut *mut fid_fabric,
+    _context: *mut c_void,
+) -> c_int {
+    -FI_ENOSYS
+}
+
+/// The description that a program's log gets.
+pub(crate) fn speaker(prov: *const fi_provider) -> *const fi_provider {
+    if prov.is_null() { CORE.as_ptr() } else { prov }
 }
 
 static LOG_OPS: fi_ops = fi_ops {

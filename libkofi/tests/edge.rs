@@ -570,18 +570,27 @@ fn open_by_name(name: &CStr, version: u32, flags: u64) -> Result<*mut fi::fid, c
 
 static HEARD: Mutex<Vec<CString>> = Mutex::new(Vec::new());
 
-unsafe extern "C" fn hear(
+unsafe extern "C" fn hears_all(
     _prov: *const fi::fi_provider,
+    _level: u32,
+    _subsys: u32,
+    _flags: u64,
+) -> c_int {
+    1
+}
+
+unsafe extern "C" fn hear(
+    prov: *const fi::fi_provider,
     _level: u32,
     _subsys: u32,
     _func: *const c_char,
     _line: c_int,
     text: *const c_char,
 ) {
-    HEARD
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .push(unsafe { CStr::from_ptr(text) }.to_owned());
+    let (name, text) = unsafe { (CStr::from_ptr((*prov).name), CStr::from_ptr(text)) };
+    let line = CString::new([name.to_bytes(), b": ", text.to_bytes()].concat());
+    let mut heard = HEARD.lock().unwrap_or_else(PoisonError::into_inner);
+    heard.extend(line);
 }
 
 #[test]
@@ -594,9 +603,10 @@ fn a_program_may_bring_its_log() {
         Err(-fi::FI_EINVAL)
     );
     let log = open_by_name(c"logging", API, 0).unwrap();
+    let early = open_by_name(c"logging", API, 0).unwrap();
     let mut ops = kofi_c::open::fi_ops_log {
         size: size_of::<kofi_c::open::fi_ops_log>(),
-        enabled: None,
+        enabled: Some(hears_all),
         ready: None,
         log: Some(hear),
     };
@@ -613,8 +623,21 @@ fn a_program_may_bring_its_log() {
     assert_eq!(unsafe { ((*(*log).ops).bind)(log, own, 0) }, 0);
     assert_eq!(unsafe { ((*(*log).ops).close)(log) }, 0);
     assert_eq!(open_by_name(c"logging", API, 0), Err(-fi::FI_EALREADY));
+    assert_eq!(unsafe { ((*(*early).ops).bind)(early, own, 0) }, -fi::FI_EALREADY);
+    assert_eq!(unsafe { ((*(*early).ops).close)(early) }, 0);
     unsafe { kofi_abi_log(ptr::null(), 0, 0, c"here".as_ptr(), 1, c"heard".as_ptr()) };
-    assert!(HEARD.lock().unwrap().iter().any(|text| &**text == c"heard"));
+    // What the library itself has to say, too.
+    let (mut list, null) = (ptr::null_mut(), ptr::null());
+    let newer = kofi_abi_version() + 1;
+    let code = unsafe { kofi_abi_getinfo(NODE, newer, null, null, 0, ptr::null(), &raw mut list) };
+    assert_eq!(code, -fi::FI_ENOSYS);
+    let heard = HEARD.lock().unwrap().clone();
+    assert!(heard.iter().any(|text| &**text == c"core: heard"), "{heard:?}");
+    let librarys = |text: &CString| {
+        let text = text.to_bytes();
+        text.starts_with(b"core: a program asks for a newer interface") && text.ends_with(b"\n")
+    };
+    assert!(heard.iter().any(librarys), "{heard:?}");
     assert_eq!(unsafe { ((*(*own).ops).close)(own) }, 0);
     let log = open_by_name(c"logging", API, 0).unwrap();
     assert_eq!(unsafe { ((*(*log).ops).close)(log) }, 0);

@@ -43,7 +43,7 @@ struct kofi_provider {
 	/**
 	 * What the provider offers to somebody who asks so: a list of infos, made with fi_allocinfo() or fi_dupinfo() (or
 	 * by freeinfo's counterpart). The arguments are those of fi_getinfo(3), but the service is a number: 0 for none;
-	 * with a service that is no number the provider is not asked. The hints may be NULL and are the caller's; the
+	 * with a service that is no number the provider is not asked. The hints may be NULL, or are a copy for this call; the
 	 * library fills in fabric_attr->api_version, and where prov_name is left empty that and prov_version. A program
 	 * gets copies that need nothing of the provider; of a NIC what libfabric itself describes. May be NULL: then the
 	 * provider is found by name only. Returns 0, -FI_ENODATA for nothing, or another negative number.

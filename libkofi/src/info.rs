@@ -422,3 +422,27 @@ const _: () = {
     assert!(Layout::V1_8.domain == 208 && Layout::CURRENT.domain == 224);
     assert!(size_of::<fi_domain_attr>() <= ROOM && size_of::<fi_info>() <= ROOM);
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use libfabric_sys::fi_version;
+
+    #[test]
+    fn a_provider_has_the_layout_of_its_release() {
+        for (major, minor, info, domain) in [
+            (1, 3, 112, 120),
+            (1, 4, 112, 120),
+            (1, 5, 112, 184),
+            (1, 8, 120, 184),
+            (1, 17, 120, 192),
+            (1, 22, 120, 200),
+            (2, 4, 120, 208),
+            (2, 5, 120, 224),
+            (2, 255, 120, 224),
+        ] {
+            let layout = Layout::of_interface(fi_version(major, minor));
+            assert_eq!((layout.info, layout.domain), (info, domain), "{major}.{minor}");
+        }
+    }
+}

@@ -17,6 +17,7 @@ use libfabric_sys::{
 };
 
 use crate::edge::{Errno, answered, guard_or, string};
+use crate::getinfo::copy_hints;
 use crate::info::{self, Layout};
 use crate::param;
 
@@ -149,7 +150,10 @@ impl Vector {
         let code = match self.ask.ok_or(FI_ENODATA)? {
             Ask::Slides(getinfo) => {
                 let service = service_number(question.service)?;
-                let hints = question.hints.cast_mut();
+                // Its own, since it may change them.
+                // SAFETY: null, or an info of the current layout.
+                let hints = unsafe { copy_hints(question.hints, &Layout::CURRENT) }?;
+                let hinted = hints.as_ref().map_or(ptr::null_mut(), |hints| hints.0);
                 // SAFETY: the provider's function with arguments of its prototype; it does not keep them.
                 unsafe {
                     getinfo(
@@ -157,7 +161,7 @@ impl Vector {
                         node,
                         service,
                         question.flags,
-                        hints,
+                        hinted,
                         &raw mut list,
                     )
                 }

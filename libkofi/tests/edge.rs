@@ -79,10 +79,16 @@ unsafe extern "C" fn slides_getinfo(
     _node: *const c_char,
     service: c_int,
     _flags: u64,
-    _hints: *mut fi::fi_info,
+    hints: *mut fi::fi_info,
     info: *mut *mut fi::fi_info,
 ) -> c_int {
     with(|toy| toy.service = service);
+    // They are not const on the slides, so somebody will do this.
+    if let Some(hints) = unsafe { hints.as_mut() } {
+        let name = unsafe { &mut (*hints.fabric_attr).name };
+        unsafe { libc::free(std::mem::replace(name, ptr::null_mut()).cast()) };
+        hints.caps = u64::MAX;
+    }
     unsafe { answer(info) }
 }
 
@@ -351,6 +357,26 @@ fn defect_3_one_error_spoils_no_list() {
     assert_eq!(ask(None), Ok(without));
     assert_eq!(kofi_provider_deregister(good), 0);
     assert_eq!(with(|toy| toy.freed), 1, "a list goes back to who made it");
+}
+
+#[test]
+fn hints_that_a_provider_changes_are_its_own() {
+    let _turn = turn();
+    let (one, two) = (slides(c"edge-one", 1), slides(c"edge-two", 1));
+    assert_eq!(unsafe { kofi_provider_register(KOFI_1_0, one) }, 0);
+    assert_eq!(unsafe { kofi_provider_register(KOFI_1_0, two) }, 0);
+    let hints = unsafe { kofi_abi_dupinfo(NODE, ptr::null()) };
+    unsafe { (*(*hints).fabric_attr).name = libc::strdup(c"toynet".as_ptr()) };
+    let (mut list, null) = (ptr::null_mut(), ptr::null());
+    let code = unsafe { kofi_abi_getinfo(NODE, API, null, null, 0, hints, &raw mut list) };
+    assert_eq!((code, with(|toy| toy.asked)), (0, 2));
+    assert!(!unsafe { (*list).next }.is_null(), "both fit");
+    assert_eq!(unsafe { CStr::from_ptr((*(*hints).fabric_attr).name) }, c"toynet");
+    for infos in [hints, list] {
+        unsafe { kofi_abi_freeinfo(infos) };
+    }
+    assert_eq!(kofi_provider_deregister(one), 0);
+    assert_eq!(kofi_provider_deregister(two), 0);
 }
 
 #[test]

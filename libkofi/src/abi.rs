@@ -218,12 +218,10 @@ pub unsafe extern "C" fn kofi_abi_log_ready(
             return unsafe { ready(open::speaker(prov), level, subsys, 0, showtime) };
         }
         // SAFETY: the caller's contract.
-        let name = unsafe { name(prov) };
+        let enabled = unsafe { kofi_abi_log_enabled(prov, level, subsys) } != 0;
         // SAFETY: the caller's contract.
-        let ready = match unsafe { showtime.as_mut() } {
-            Some(showtime) => log::ready(name, level, subsys, showtime),
-            None => log::enabled(name, level, subsys),
-        };
+        let showtime = unsafe { showtime.as_mut() };
+        let ready = enabled && showtime.is_none_or(log::due);
         c_int::from(ready)
     })
 }

@@ -73,12 +73,9 @@ pub(crate) fn enabled(provider: &CStr, level: u32, subsys: u32) -> bool {
             .passes(name_of(&SUBSYSTEMS, subsys).as_bytes())
 }
 
-/// `int fi_log_ready(provider, level, subsys, showtime)`: as [`enabled`], but seldom for a message that comes often.
-/// `showtime` is when it may come again, in milliseconds; it starts at 0.
-pub(crate) fn ready(provider: &CStr, level: u32, subsys: u32, showtime: &mut u64) -> bool {
-    if !enabled(provider, level, subsys) {
-        return false;
-    }
+/// Of `fi_log_ready`: whether a message that comes often is due again. `showtime` is when it is, in milliseconds; it starts
+/// at 0.
+pub(crate) fn due(showtime: &mut u64) -> bool {
     let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let now = milliseconds(SETTINGS.start.elapsed());
     if now < *showtime {

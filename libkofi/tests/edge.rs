@@ -652,6 +652,10 @@ fn a_program_may_bring_its_log() {
     assert_eq!(unsafe { ((*(*early).ops).bind)(early, own, 0) }, -fi::FI_EALREADY);
     assert_eq!(unsafe { ((*(*early).ops).close)(early) }, 0);
     unsafe { kofi_abi_log(ptr::null(), 0, 0, c"here".as_ptr(), 1, c"heard".as_ptr()) };
+    // Whether it hears a message that comes often is for the program's function to say, how often for the library.
+    let mut showtime = 0;
+    let mut ready = || unsafe { kofi_abi_log_ready(ptr::null(), fi::FI_LOG_DEBUG, 0, &raw mut showtime) };
+    assert_eq!((ready(), ready()), (1, 0));
     // What the library itself has to say, too.
     let (mut list, null) = (ptr::null_mut(), ptr::null());
     let newer = kofi_abi_version() + 1;

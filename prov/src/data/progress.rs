@@ -22,12 +22,16 @@ pub(crate) const BATCH: usize = 32;
 const FLUSH_AFTER: u32 = 64;
 /// Empty polls after which a ring goes to rest, when many rings are live.
 const REST_AFTER: u32 = 1024;
-/// So few live rings never rest: looking at them costs less than waking them.
+/// The same when few are live while others rest.
+const REST_AFTER_LONG: u32 = 65_536;
+/// So few live rings do not rest soon: looking at them costs less than waking them.
 const LIVE_ALWAYS: usize = 8;
 /// So few live rings are looked at twice, with a pause between, in a poll that would be empty.
 const TWICE_MOST: usize = 4;
 /// Polls between two looks at the clock.
 const CLOCK_EVERY: u32 = 8;
+/// Polls between two looks at a resting ring, a multiple of the above: a lost bell costs as many for each such ring.
+const SWEEP_EVERY: u32 = 64;
 /// Time between two looks at the sockets.
 const LINKS_NS: u64 = 20_000;
 /// Time between two looks at the processes we wait for.
@@ -133,7 +137,12 @@ impl EpState {
     /// One more empty look at the live ring `at`. True when it went to rest, and another stands in its place.
     #[inline]
     fn silent(&mut self, at: usize) -> bool {
-        let many = self.live.len() > LIVE_ALWAYS;
+        // Where there are many peers, those that talk are to be the only ones looked at.
+        let rest_after = match self.live.len() {
+            0 | 1 => None,
+            few if few <= LIVE_ALWAYS => (!self.resting.is_empty()).then_some(REST_AFTER_LONG),
+            _ => Some(REST_AFTER),
+        };
         let Some(live) = self.live.get_mut(at) else {
             return false;
         };
@@ -143,7 +152,7 @@ impl EpState {
         {
             c.rx().flush();
         }
-        if !many || live.empty < REST_AFTER {
+        if rest_after.is_none_or(|after| live.empty < after) {
             return false;
         }
         let Some(c) = self.sock.conn(live.conn) else {
@@ -306,7 +315,10 @@ impl EpState {
     }
 
     fn housekeeping(&mut self, env: &mut Env<'_>) {
-        self.sweep();
+        // Its line is hardly ever in the cache.
+        if self.polls.is_multiple_of(SWEEP_EVERY) {
+            self.sweep();
+        }
         let now = scif::now_ns();
         if now.saturating_sub(self.last_links_ns) >= LINKS_NS {
             self.last_links_ns = now;

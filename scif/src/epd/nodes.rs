@@ -69,6 +69,9 @@ mod tests {
         drop(one);
         assert_eq!(online(&domain).unwrap(), BTreeSet::from([9]));
         drop(two);
-        assert!(online(&domain).unwrap().is_empty());
+        // A child that another test starts right now holds it until it runs its program.
+        while !online(&domain).unwrap().is_empty() {
+            std::thread::yield_now();
+        }
     }
 }

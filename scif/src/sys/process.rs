@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use rustix::io::Errno;
@@ -40,6 +41,14 @@ pub(crate) fn uid() -> u32 {
 pub(crate) fn may_administrate() -> bool {
     rustix::thread::capabilities(None)
         .is_ok_and(|sets| sets.effective.contains(rustix::thread::CapabilitySet::SYS_ADMIN))
+}
+
+/// The 8 bytes at `addr` of this very process, by way of the kernel: an address that is not mapped is no fault.
+pub(crate) fn own_word(addr: u64) -> Option<u64> {
+    let mut word = [0; 8];
+    let memory = fs::File::open("/proc/self/mem").ok()?;
+    memory.read_exact_at(&mut word, addr).ok()?;
+    Some(u64::from_ne_bytes(word))
 }
 
 /// The errno of a libc call that has just failed on this thread.
@@ -156,6 +165,15 @@ pub(crate) fn network_namespace() -> (u64, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn own_words_are_read_and_nothing_else_faults() {
+        let word = Box::new(0x0123_4567_89ab_cdef_u64);
+        let addr = (&raw const *word).expose_provenance() as u64;
+        assert_eq!(own_word(addr), Some(*word));
+        assert_eq!(own_word(16), None);
+        assert_eq!(own_word(u64::MAX - 3), None);
+    }
 
     #[test]
     fn the_network_namespace_is_that_of_every_process_in_it() {

@@ -108,8 +108,7 @@ fn reach(soft: &Soft, greeting: &Greeting, life: &Life) -> PeerMemory {
     // it; one in user space (gVisor) names the asking process as the peer of every socket.
     let same = life.pid() == process::pid() && life.start().is_some_and(|start| start == soft.start);
     let here = || {
-        memory.access() == Access::ProcessVm
-            || process::own_word(greeting.nonce_addr) == Some(greeting.nonce)
+        memory.access() == Access::ProcessVm || process::own_word(greeting.nonce_addr) == Some(greeting.nonce)
     };
     if same && here() {
         return PeerMemory::own();

@@ -45,8 +45,9 @@ struct kofi_provider {
 	 * by freeinfo's counterpart). The arguments are those of fi_getinfo(3), but the service is a number: 0 for none;
 	 * with a service that is no number the provider is not asked. The hints may be NULL, or are a copy for this call; the
 	 * library fills in fabric_attr->api_version, and where prov_name is left empty that and prov_version. A program
-	 * gets copies that need nothing of the provider; of a NIC what libfabric itself describes. May be NULL: then the
-	 * provider is found by name only. Returns 0, -FI_ENODATA for nothing, or another negative number.
+	 * gets copies that need nothing of the provider, with zeroes for attributes that are left out; of a NIC what
+	 * libfabric itself describes. May be NULL: then the provider is found by name only. Returns 0, -FI_ENODATA for
+	 * nothing, or another negative number.
 	 */
 	int (*getinfo)(uint32_t version, const char *node, const int service, uint64_t flags, struct fi_info *hints,
 		       struct fi_info **info);
@@ -84,7 +85,8 @@ int kofi_provider_register(uint32_t version, struct kofi_provider *provider);
  *
  * @retval 0           nothing of the provider is called any more; it may go.
  * @retval -FI_EBUSY   it is unlinked, and still in use: it has to stay. Call again to wait again.
- * @retval -EDEADLK    called from inside the provider's own function: as for -FI_EBUSY.
+ * @retval -EDEADLK    called from inside the provider's own getinfo, fabric or cleanup, or where it closes a fabric: as
+ *                     for -FI_EBUSY.
  * @retval -FI_ENODATA it is not registered.
  * @retval -FI_EINVAL  no provider.
  */

@@ -152,23 +152,34 @@ unsafe fn bytes(from: *const c_void, len: usize) -> *mut c_void {
 pub(crate) fn alloc() -> *mut fi_info {
     let new = empty::<fi_info>();
     // SAFETY: null, or zeroed memory, which is a value of the structure.
+    unsafe { complete(new) }
+}
+
+/// Gives an info the attributes that it has not. Without memory it is freed, and null is returned.
+///
+/// # Safety
+/// `new` is null or an info of our own, in no list.
+unsafe fn complete(new: *mut fi_info) -> *mut fi_info {
+    /// Whether there is an attribute now.
+    fn there_is<T>(attr: &mut *mut T) -> bool {
+        if attr.is_null() {
+            *attr = empty();
+        }
+        !attr.is_null()
+    }
+    // SAFETY: null or an info, by the caller's contract.
     let Some(info) = (unsafe { new.as_mut() }) else {
         return new;
     };
-    info.tx_attr = empty();
-    info.rx_attr = empty();
-    info.ep_attr = empty();
-    info.domain_attr = empty();
-    info.fabric_attr = empty();
-    let whole = !info.tx_attr.is_null()
-        && !info.rx_attr.is_null()
-        && !info.ep_attr.is_null()
-        && !info.domain_attr.is_null()
-        && !info.fabric_attr.is_null();
+    let whole = there_is(&mut info.tx_attr)
+        && there_is(&mut info.rx_attr)
+        && there_is(&mut info.ep_attr)
+        && there_is(&mut info.domain_attr)
+        && there_is(&mut info.fabric_attr);
     if whole {
         return new;
     }
-    // SAFETY: made above.
+    // SAFETY: ours, by the caller's contract.
     unsafe { free(new) };
     ptr::null_mut()
 }
@@ -182,13 +193,16 @@ pub(crate) unsafe fn dup(info: *const fi_info, layout: &Layout) -> *mut fi_info 
     unsafe { dup_with(info, layout, nic_by_itself) }
 }
 
-/// The same, but the copy needs nothing of who made the info, who may leave.
+/// The same, but the copy needs nothing of who made the info, who may leave; and it has all attributes, as programs and
+/// libfabric do not look whether it has.
 ///
 /// # Safety
 /// As for [`dup`].
 pub(crate) unsafe fn dup_whole(info: *const fi_info, layout: &Layout) -> *mut fi_info {
     // SAFETY: the caller's contract.
-    unsafe { dup_with(info, layout, nic::copy) }
+    let copy = unsafe { dup_with(info, layout, nic::copy) };
+    // SAFETY: null, or made by the line above.
+    unsafe { complete(copy) }
 }
 
 /// # Safety

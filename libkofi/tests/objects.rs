@@ -338,6 +338,40 @@ fn the_nic_of_a_provider_that_left_can_be_read_copied_and_freed() {
     }
 }
 
+/// An info with no attributes at all, and not one byte more than it needs.
+unsafe extern "C" fn getinfo_bare(
+    _version: u32,
+    _node: *const c_char,
+    _service: c_int,
+    _flags: u64,
+    _hints: *mut fi::fi_info,
+    info: *mut *mut fi::fi_info,
+) -> c_int {
+    unsafe { info.write(libc::calloc(1, size_of::<fi::fi_info>()).cast()) };
+    0
+}
+
+#[test]
+fn attributes_that_a_provider_leaves_out_are_there() {
+    let _turn = turn();
+    let owner = provider(c"bare");
+    owner.getinfo = Some(getinfo_bare);
+    assert_eq!(unsafe { kofi_provider_register(KOFI_1_0, owner) }, 0);
+    let hints = unsafe { kofi_abi_dupinfo(3, ptr::null()) };
+    unsafe { (*(*hints).fabric_attr).prov_name = libc::strdup(c"bare".as_ptr()) };
+    let (mut list, null) = (ptr::null_mut(), ptr::null());
+    let code = unsafe { kofi_abi_getinfo(3, API, null, null, 0, hints, &raw mut list) };
+    assert_eq!(code, 0);
+    let info = unsafe { *list };
+    assert_eq!(unsafe { CStr::from_ptr((*info.fabric_attr).prov_name) }, c"bare");
+    assert!(!info.tx_attr.is_null() && !info.rx_attr.is_null());
+    assert!(!info.ep_attr.is_null() && !info.domain_attr.is_null());
+    for infos in [hints, list] {
+        unsafe { kofi_abi_freeinfo(infos) };
+    }
+    assert_eq!(kofi_provider_deregister_timed(owner, 0), 0);
+}
+
 /// An info whose pieces end, each, where nothing is readable.
 #[test]
 fn of_an_old_program_not_one_byte_more_is_read() {

@@ -29,6 +29,7 @@ pub(crate) const CASES: &[Case] = &[
     case("cm/unread_requests", 2, unread),
     case("cm/descriptor", 2, descriptor),
     case("cm/closed_while_it_calls", 2, closed_while_calling),
+    case("cm/callers_that_hang_up", 2, hanging_up),
     case("cm/late_refusal", 2, late_refusal),
     case("cm/event_queue_read_before_sleeping", 2, taken_wakes),
     case("cm/posted_after_the_end", 2, posted_after),
@@ -648,6 +649,53 @@ fn closed_while_calling(rank: &Rank) -> Outcome {
     bare.barrier()?;
     drop(line);
     bare.barrier()?;
+    bare.barrier()
+}
+
+/// However often somebody calls and hangs up, the requests that wait to be answered have a bound; once they are answered, others
+/// are heard again.
+fn hanging_up(rank: &Rank) -> Outcome {
+    const CALLS: usize = 6000;
+    const MOST: usize = 4096;
+    if rank.target.prov != "scif" {
+        return Err(Fail::NotRun("the bound is this provider's".into()));
+    }
+    let bare = bare(rank)?;
+    if rank.index == 0 {
+        let pep = bare.listening()?;
+        bare.exchange(&pep.name()?)?;
+        bare.barrier()?;
+        // Whatever still waits to be heard.
+        for _ in 0..CALLS {
+            bare.idle()?;
+        }
+        let mut heard = 0;
+        loop {
+            match bare.eq.sread_cm(&bare.info, 256, 0) {
+                Ok(event) => {
+                    check_eq!(event.event, sys::FI_CONNREQ);
+                    heard += 1;
+                    let info = event.info.ok_or_else(|| Fail::here("no info"))?;
+                    pep.reject(&info, &[])?;
+                }
+                Err(Errno::EAGAIN) => break,
+                Err(e) => return Err(Fail::here(e)),
+            }
+        }
+        check!(heard > 0 && heard <= MOST, "{heard} requests were kept");
+        bare.barrier()?;
+        bare.answer(&pep)?.greet()?;
+        return bare.barrier();
+    }
+    let names = bare.exchange(&[])?;
+    for _ in 0..CALLS {
+        let line = bare.line(&bare.info)?;
+        line.ep.connect(first(&names)?, &[])?;
+    }
+    bare.barrier()?;
+    while bare.eq.sread_cm(&bare.info, 0, 0).is_ok() {}
+    bare.barrier()?;
+    bare.call(first(&names)?)?.greet()?;
     bare.barrier()
 }
 

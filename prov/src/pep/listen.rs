@@ -254,9 +254,10 @@ impl State {
                 LinkEvent::Accepted(conn, _) => sock.close_conn(conn, CloseHow::Orderly),
                 LinkEvent::Connected(_) => {}
                 LinkEvent::Closed(conn, _) => {
-                    // Whoever is told already finds out when it answers.
                     sock.close_conn(conn, CloseHow::Orderly);
-                    self.calls.retain(|call| call.conn != conn);
+                    // One that was told already finds nobody when it is answered, and counts until then: callers that
+                    // hang up and call again must not fill the event queue.
+                    self.calls.retain(|call| call.told || call.conn != conn);
                 }
             }
         }

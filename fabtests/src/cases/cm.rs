@@ -29,30 +29,26 @@ pub(crate) const CASES: &[Case] = &[
     case("cm/unread_requests", 2, unread),
     case("cm/descriptor", 2, descriptor),
     case("cm/closed_while_it_calls", 2, closed_while_calling),
-    case("cm/callers_that_hang_up", 2, hanging_up),
-    case("cm/late_refusal", 2, late_refusal),
-    case("cm/event_queue_read_before_sleeping", 2, taken_wakes),
-    case("cm/posted_after_the_end", 2, posted_after),
 ];
 
 /// How long an event may take before a case gives up. Nothing is timed with it.
-const PATIENCE_MS: i32 = 20_000;
+pub(super) const PATIENCE_MS: i32 = 20_000;
 const ALL_CAPS: u64 = sys::FI_MSG | sys::FI_TAGGED | sys::FI_RMA;
 
-struct Bare<'r> {
-    rank: &'r Rank,
+pub(super) struct Bare<'r> {
+    pub(super) rank: &'r Rank,
     /// The wait object of completion queues.
-    wait: u32,
-    info: Info,
-    fabric: Arc<Fabric>,
-    domain: Arc<Domain>,
-    eq: Arc<Eq>,
+    pub(super) wait: u32,
+    pub(super) info: Info,
+    pub(super) fabric: Arc<Fabric>,
+    pub(super) domain: Arc<Domain>,
+    pub(super) eq: Arc<Eq>,
 }
 
 /// An endpoint with its one queue.
-struct Line {
-    ep: Arc<Ep>,
-    cq: Arc<Cq>,
+pub(super) struct Line {
+    pub(super) ep: Arc<Ep>,
+    pub(super) cq: Arc<Cq>,
 }
 
 fn bare_with(rank: &Rank, wait_obj: u32) -> Outcome<Bare<'_>> {
@@ -79,24 +75,24 @@ fn bare_with(rank: &Rank, wait_obj: u32) -> Outcome<Bare<'_>> {
     })
 }
 
-fn bare(rank: &Rank) -> Outcome<Bare<'_>> {
+pub(super) fn bare(rank: &Rank) -> Outcome<Bare<'_>> {
     bare_with(rank, sys::FI_WAIT_UNSPEC)
 }
 
 impl Bare<'_> {
     /// Lets connections move along, and leaves events where they are.
-    fn idle(&self) -> Outcome {
+    pub(super) fn idle(&self) -> Outcome {
         match self.fabric.trywait(&[&*self.eq]) {
             Ok(()) | Err(Errno::EAGAIN) => Ok(()),
             Err(e) => Err(Fail::here(e)),
         }
     }
 
-    fn barrier(&self) -> Outcome {
+    pub(super) fn barrier(&self) -> Outcome {
         self.rank.barrier(&mut || self.idle())
     }
 
-    fn exchange(&self, mine: &[u8]) -> Outcome<Vec<Vec<u8>>> {
+    pub(super) fn exchange(&self, mine: &[u8]) -> Outcome<Vec<Vec<u8>>> {
         self.rank.exchange(mine, &mut || self.idle())
     }
 
@@ -104,20 +100,20 @@ impl Bare<'_> {
         Ok(self.eq.sread_cm(&self.info, 256, PATIENCE_MS)?)
     }
 
-    fn expect(&self, event: u32, fid: usize) -> Outcome<CmEvent> {
+    pub(super) fn expect(&self, event: u32, fid: usize) -> Outcome<CmEvent> {
         let got = self.event()?;
         check_eq!((got.event, got.fid), (event, fid));
         Ok(got)
     }
 
-    fn listening(&self) -> Outcome<Arc<Pep>> {
+    pub(super) fn listening(&self) -> Outcome<Arc<Pep>> {
         let pep = Pep::open(&self.fabric, &self.info)?;
         pep.attach(&self.eq)?;
         pep.listen()?;
         Ok(pep)
     }
 
-    fn line(&self, info: &Info) -> Outcome<Line> {
+    pub(super) fn line(&self, info: &Info) -> Outcome<Line> {
         let ep = Ep::open(&self.domain, info)?;
         let cq = Cq::open(
             &self.domain,
@@ -134,7 +130,7 @@ impl Bare<'_> {
     }
 
     /// The next request to `pep`.
-    fn request(&self, pep: &Pep) -> Outcome<(Info, Vec<u8>)> {
+    pub(super) fn request(&self, pep: &Pep) -> Outcome<(Info, Vec<u8>)> {
         let event = self.expect(sys::FI_CONNREQ, pep.address()?)?;
         let info = event
             .info
@@ -142,7 +138,7 @@ impl Bare<'_> {
         Ok((info, event.data))
     }
 
-    fn answer(&self, pep: &Pep) -> Outcome<Line> {
+    pub(super) fn answer(&self, pep: &Pep) -> Outcome<Line> {
         let (info, _) = self.request(pep)?;
         let line = self.line(&info)?;
         line.ep.accept(&[])?;
@@ -150,7 +146,7 @@ impl Bare<'_> {
         Ok(line)
     }
 
-    fn call(&self, name: &[u8]) -> Outcome<Line> {
+    pub(super) fn call(&self, name: &[u8]) -> Outcome<Line> {
         let line = self.line(&self.info)?;
         line.ep.connect(name, &[])?;
         self.expect(sys::FI_CONNECTED, line.ep.address()?)?;
@@ -158,7 +154,7 @@ impl Bare<'_> {
     }
 
     /// Sleeps on the descriptor of a queue until there is something to read.
-    fn sleep_on(&self, queue: &dyn Fid) -> Outcome {
+    pub(super) fn sleep_on(&self, queue: &dyn Fid) -> Outcome {
         loop {
             match self.fabric.trywait(&[queue]) {
                 Err(Errno::EAGAIN) => return Ok(()),
@@ -169,7 +165,7 @@ impl Bare<'_> {
     }
 
     /// Rank 0 listens and answers, rank 1 calls.
-    fn pair(&self) -> Outcome<Line> {
+    pub(super) fn pair(&self) -> Outcome<Line> {
         if self.rank.index == 0 {
             let pep = self.listening()?;
             self.exchange(&pep.name()?)?;
@@ -182,7 +178,7 @@ impl Bare<'_> {
 }
 
 /// Whether the descriptor of a queue becomes readable.
-fn readable(queue: &dyn Fid) -> Outcome<bool> {
+pub(super) fn readable(queue: &dyn Fid) -> Outcome<bool> {
     let fd = queue.wait_fd()?;
     let mut fds = [PollFd::new(&fd, PollFlags::IN)];
     let patience = Timespec {
@@ -192,7 +188,7 @@ fn readable(queue: &dyn Fid) -> Outcome<bool> {
     Ok(poll(&mut fds, Some(&patience)) == Ok(1))
 }
 
-fn first(names: &[Vec<u8>]) -> Outcome<&[u8]> {
+pub(super) fn first(names: &[Vec<u8>]) -> Outcome<&[u8]> {
     names
         .first()
         .map(Vec::as_slice)
@@ -200,16 +196,16 @@ fn first(names: &[Vec<u8>]) -> Outcome<&[u8]> {
 }
 
 impl Line {
-    fn recv(&self, buf: Buf, context: usize) -> Outcome {
+    pub(super) fn recv(&self, buf: Buf, context: usize) -> Outcome {
         Ok(self.ep.recv(buf, sys::FI_ADDR_UNSPEC, context)?)
     }
 
-    fn send(&self, buf: Buf, context: usize) -> Outcome {
+    pub(super) fn send(&self, buf: Buf, context: usize) -> Outcome {
         Ok(self.ep.send(buf, 0, context)?)
     }
 
     /// The context and length of the next completion.
-    fn done(&self) -> Outcome<(usize, usize)> {
+    pub(super) fn done(&self) -> Outcome<(usize, usize)> {
         loop {
             match self.cq.read(1) {
                 Ok(list) => {
@@ -231,7 +227,7 @@ impl Line {
     }
 
     /// The context and number of the next error.
-    fn failed(&self) -> Outcome<(usize, Errno)> {
+    pub(super) fn failed(&self) -> Outcome<(usize, Errno)> {
         loop {
             match self.cq.read(1) {
                 Ok(_) => return Err(Fail::here("a completion, not an error")),
@@ -246,7 +242,7 @@ impl Line {
     }
 
     /// Both sides send and receive once.
-    fn greet(&self) -> Outcome {
+    pub(super) fn greet(&self) -> Outcome {
         let (to, from) = (Buf::of(b"hello over there"), Buf::new(64));
         self.recv(from, 7)?;
         self.send(to, 8)?;
@@ -649,143 +645,5 @@ fn closed_while_calling(rank: &Rank) -> Outcome {
     bare.barrier()?;
     drop(line);
     bare.barrier()?;
-    bare.barrier()
-}
-
-/// However often somebody calls and hangs up, the requests that wait to be answered have a bound; once they are answered, others
-/// are heard again.
-fn hanging_up(rank: &Rank) -> Outcome {
-    const CALLS: usize = 6000;
-    const MOST: usize = 4096;
-    if rank.target.prov != "scif" {
-        return Err(Fail::NotRun("the bound is this provider's".into()));
-    }
-    let bare = bare(rank)?;
-    if rank.index == 0 {
-        let pep = bare.listening()?;
-        bare.exchange(&pep.name()?)?;
-        bare.barrier()?;
-        // Whatever still waits to be heard.
-        for _ in 0..CALLS {
-            bare.idle()?;
-        }
-        let mut heard = 0;
-        loop {
-            match bare.eq.sread_cm(&bare.info, 256, 0) {
-                Ok(event) => {
-                    check_eq!(event.event, sys::FI_CONNREQ);
-                    heard += 1;
-                    let info = event.info.ok_or_else(|| Fail::here("no info"))?;
-                    pep.reject(&info, &[])?;
-                }
-                Err(Errno::EAGAIN) => break,
-                Err(e) => return Err(Fail::here(e)),
-            }
-        }
-        check!(heard > 0 && heard <= MOST, "{heard} requests were kept");
-        bare.barrier()?;
-        bare.answer(&pep)?.greet()?;
-        return bare.barrier();
-    }
-    let names = bare.exchange(&[])?;
-    for _ in 0..CALLS {
-        let line = bare.line(&bare.info)?;
-        line.ep.connect(first(&names)?, &[])?;
-    }
-    bare.barrier()?;
-    while bare.eq.sread_cm(&bare.info, 0, 0).is_ok() {}
-    bare.barrier()?;
-    bare.call(first(&names)?)?.greet()?;
-    bare.barrier()
-}
-
-/// The handle of a request is there as long as the endpoint that was opened with it: until `fi_accept` the request can be
-/// refused, and after that no more.
-fn late_refusal(rank: &Rank) -> Outcome {
-    if rank.target.prov != "scif" {
-        return Err(Fail::NotRun("other providers free a handle that was used".into()));
-    }
-    let bare = bare(rank)?;
-    if rank.index == 0 {
-        let pep = bare.listening()?;
-        bare.exchange(&pep.name()?)?;
-        let (info, _) = bare.request(&pep)?;
-        let line = bare.line(&info)?;
-        check_eq!(Ep::open(&bare.domain, &info).err(), Some(Errno::EINVAL));
-        pep.reject(&info, b"late")?;
-        check_eq!(pep.reject(&info, b"again"), Err(Errno::EINVAL));
-        check_eq!(line.ep.accept(&[]), Err(Errno::EOPBADSTATE));
-        drop(line);
-        let (info, _) = bare.request(&pep)?;
-        let line = bare.line(&info)?;
-        line.ep.accept(&[])?;
-        check_eq!(pep.reject(&info, b"too late"), Err(Errno::EINVAL));
-        bare.expect(sys::FI_CONNECTED, line.ep.address()?)?;
-        check_eq!(pep.reject(&info, b"too late"), Err(Errno::EINVAL));
-        line.greet()?;
-        return bare.barrier();
-    }
-    let names = bare.exchange(&[])?;
-    let line = bare.line(&bare.info)?;
-    line.ep.connect(first(&names)?, &[])?;
-    check_eq!(
-        bare.eq.sread_cm(&bare.info, 0, PATIENCE_MS).err(),
-        Some(Errno::EAVAIL)
-    );
-    let error = bare.eq.readerr()?;
-    check_eq!(
-        (error.err, error.err_data),
-        (sys::FI_ECONNREFUSED, b"late".to_vec())
-    );
-    bare.call(first(&names)?)?.greet()?;
-    bare.barrier()
-}
-
-/// Whoever reads the event queue hears what wakes those that sleep on the other queues of the connection, and leaves it to them.
-fn taken_wakes(rank: &Rank) -> Outcome {
-    let bare = Bare {
-        wait: sys::FI_WAIT_FD,
-        ..bare(rank)?
-    };
-    let line = bare.pair()?;
-    line.greet()?;
-    bare.barrier()?;
-    for round in 0..20 {
-        if rank.index == 1 {
-            line.recv(Buf::new(64), round)?;
-            check_eq!(line.cq.read(1).err(), Some(Errno::EAGAIN));
-            while bare.fabric.trywait(&[&*line.cq]) == Err(Errno::EAGAIN) {}
-        }
-        rank.barrier(&mut || Ok(()))?;
-        if rank.index == 0 {
-            line.send(Buf::new(16), round)?;
-        }
-        rank.barrier(&mut || Ok(()))?;
-        if rank.index == 1 {
-            check_eq!(bare.eq.read(0).err(), Some(Errno::EAGAIN));
-            check!(readable(&*line.cq)?, "nothing woke the sleeper in round {round}");
-        }
-        check_eq!(line.done()?, (round, 16));
-    }
-    bare.barrier()
-}
-
-/// A receive posted to a connection that has ended wakes whoever sleeps on its queue.
-fn posted_after(rank: &Rank) -> Outcome {
-    let bare = Bare {
-        wait: sys::FI_WAIT_FD,
-        ..bare(rank)?
-    };
-    let line = bare.pair()?;
-    bare.barrier()?;
-    if rank.index == 0 {
-        line.ep.shutdown(0)?;
-    }
-    bare.expect(sys::FI_SHUTDOWN, line.ep.address()?)?;
-    for context in 0..20 {
-        line.recv(Buf::new(8), context)?;
-        bare.sleep_on(&*line.cq)?;
-        check_eq!(line.failed()?, (context, Errno::ECANCELED));
-    }
     bare.barrier()
 }

@@ -7,6 +7,7 @@ mod av;
 mod bad_input;
 mod bad_rma;
 mod cm;
+mod cm_late;
 mod cntr;
 mod cq;
 mod death;
@@ -55,6 +56,7 @@ const AREAS: &[&[Case]] = &[
     cntr::CASES,
     eq::CASES,
     cm::CASES,
+    cm_late::CASES,
     shared::CASES,
     kinds::CASES,
     wait::CASES,

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Connected endpoints when something comes too late or too often: refusals, receives, wake-ups, calls. Mirrors fi_cm(3) and
+//! fi_poll(3).
+
+use libfabric_sys as sys;
+use scif_fabtests::fi::{Buf, Ep, Errno};
+use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
+use scif_fabtests::{check, check_eq};
+
+use super::cm::{Bare, PATIENCE_MS, bare, first, readable};
+
+pub(crate) const CASES: &[Case] = &[
+    case("cm/callers_that_hang_up", 2, hanging_up),
+    case("cm/late_refusal", 2, late_refusal),
+    case("cm/event_queue_read_before_sleeping", 2, taken_wakes),
+    case("cm/posted_after_the_end", 2, posted_after),
+];
+
+/// However often somebody calls and hangs up, the requests that wait to be answered have a bound; once they are answered, others
+/// are heard again.
+fn hanging_up(rank: &Rank) -> Outcome {
+    const CALLS: usize = 6000;
+    const MOST: usize = 4096;
+    if rank.target.prov != "scif" {
+        return Err(Fail::NotRun("the bound is this provider's".into()));
+    }
+    let bare = bare(rank)?;
+    if rank.index == 0 {
+        let pep = bare.listening()?;
+        bare.exchange(&pep.name()?)?;
+        bare.barrier()?;
+        // Whatever still waits to be heard.
+        for _ in 0..CALLS {
+            bare.idle()?;
+        }
+        let mut heard = 0;
+        loop {
+            match bare.eq.sread_cm(&bare.info, 256, 0) {
+                Ok(event) => {
+                    check_eq!(event.event, sys::FI_CONNREQ);
+                    heard += 1;
+                    let info = event.info.ok_or_else(|| Fail::here("no info"))?;
+                    pep.reject(&info, &[])?;
+                }
+                Err(Errno::EAGAIN) => break,
+                Err(e) => return Err(Fail::here(e)),
+            }
+        }
+        check!(heard > 0 && heard <= MOST, "{heard} requests were kept");
+        bare.barrier()?;
+        bare.answer(&pep)?.greet()?;
+        return bare.barrier();
+    }
+    let names = bare.exchange(&[])?;
+    for _ in 0..CALLS {
+        let line = bare.line(&bare.info)?;
+        line.ep.connect(first(&names)?, &[])?;
+    }
+    bare.barrier()?;
+    while bare.eq.sread_cm(&bare.info, 0, 0).is_ok() {}
+    bare.barrier()?;
+    bare.call(first(&names)?)?.greet()?;
+    bare.barrier()
+}
+
+/// The handle of a request is there as long as the endpoint that was opened with it: until `fi_accept` the request can be
+/// refused, and after that no more.
+fn late_refusal(rank: &Rank) -> Outcome {
+    if rank.target.prov != "scif" {
+        return Err(Fail::NotRun("other providers free a handle that was used".into()));
+    }
+    let bare = bare(rank)?;
+    if rank.index == 0 {
+        let pep = bare.listening()?;
+        bare.exchange(&pep.name()?)?;
+        let (info, _) = bare.request(&pep)?;
+        let line = bare.line(&info)?;
+        check_eq!(Ep::open(&bare.domain, &info).err(), Some(Errno::EINVAL));
+        pep.reject(&info, b"late")?;
+        check_eq!(pep.reject(&info, b"again"), Err(Errno::EINVAL));
+        check_eq!(line.ep.accept(&[]), Err(Errno::EOPBADSTATE));
+        drop(line);
+        let (info, _) = bare.request(&pep)?;
+        let line = bare.line(&info)?;
+        line.ep.accept(&[])?;
+        check_eq!(pep.reject(&info, b"too late"), Err(Errno::EINVAL));
+        bare.expect(sys::FI_CONNECTED, line.ep.address()?)?;
+        check_eq!(pep.reject(&info, b"too late"), Err(Errno::EINVAL));
+        line.greet()?;
+        return bare.barrier();
+    }
+    let names = bare.exchange(&[])?;
+    let line = bare.line(&bare.info)?;
+    line.ep.connect(first(&names)?, &[])?;
+    check_eq!(
+        bare.eq.sread_cm(&bare.info, 0, PATIENCE_MS).err(),
+        Some(Errno::EAVAIL)
+    );
+    let error = bare.eq.readerr()?;
+    check_eq!(
+        (error.err, error.err_data),
+        (sys::FI_ECONNREFUSED, b"late".to_vec())
+    );
+    bare.call(first(&names)?)?.greet()?;
+    bare.barrier()
+}
+
+/// Whoever reads the event queue hears what wakes those that sleep on the other queues of the connection, and leaves it to them.
+fn taken_wakes(rank: &Rank) -> Outcome {
+    let bare = Bare {
+        wait: sys::FI_WAIT_FD,
+        ..bare(rank)?
+    };
+    let line = bare.pair()?;
+    line.greet()?;
+    bare.barrier()?;
+    for round in 0..20 {
+        if rank.index == 1 {
+            line.recv(Buf::new(64), round)?;
+            check_eq!(line.cq.read(1).err(), Some(Errno::EAGAIN));
+            while bare.fabric.trywait(&[&*line.cq]) == Err(Errno::EAGAIN) {}
+        }
+        rank.barrier(&mut || Ok(()))?;
+        if rank.index == 0 {
+            line.send(Buf::new(16), round)?;
+        }
+        rank.barrier(&mut || Ok(()))?;
+        if rank.index == 1 {
+            check_eq!(bare.eq.read(0).err(), Some(Errno::EAGAIN));
+            check!(readable(&*line.cq)?, "nothing woke the sleeper in round {round}");
+        }
+        check_eq!(line.done()?, (round, 16));
+    }
+    bare.barrier()
+}
+
+/// A receive posted to a connection that has ended wakes whoever sleeps on its queue.
+fn posted_after(rank: &Rank) -> Outcome {
+    let bare = Bare {
+        wait: sys::FI_WAIT_FD,
+        ..bare(rank)?
+    };
+    let line = bare.pair()?;
+    bare.barrier()?;
+    if rank.index == 0 {
+        line.ep.shutdown(0)?;
+    }
+    bare.expect(sys::FI_SHUTDOWN, line.ep.address()?)?;
+    for context in 0..20 {
+        line.recv(Buf::new(8), context)?;
+        bare.sleep_on(&*line.cq)?;
+        check_eq!(line.failed()?, (context, Errno::ECANCELED));
+    }
+    bare.barrier()
+}

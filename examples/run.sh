@@ -1,14 +1,23 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-# Compiles the examples against a header and a library and runs them: run.sh INCLUDE_DIRECTORY LIBRARY_DIRECTORY
-# The last line counts.
+# Compiles the examples against an installed libscif and runs them, those in Rust as cargo built them:
+#     run.sh PKG_CONFIG_DIRECTORY RUST_DIRECTORY
+# The first is where scif.pc is, of an installation that may lie below a DESTDIR of any depth. The last line counts.
 set -u -o pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-include=$1 lib=$2
+packages=$(cd "$1" && pwd) rust=$2
 room=$(mktemp -d)
 trap 'rm -rf "$room"' EXIT
-export LD_LIBRARY_PATH="$lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" SCIF_DOMAIN="examples-$$"
 good=0 bad=0
+
+# What pkg-config says, and where it lies: the prefix of an installation below a DESTDIR is not the one it was made for.
+prefix=$(PKG_CONFIG_PATH=$packages pkg-config --variable=prefix scif) || exit 1
+libdir=$(PKG_CONFIG_PATH=$packages pkg-config --variable=libdir scif) || exit 1
+destdir=${packages%"$libdir/pkgconfig"}
+read -r -a flags < <(PKG_CONFIG_PATH=$packages PKG_CONFIG_SYSROOT_DIR=$destdir pkg-config --cflags scif)
+read -r -a libraries < <(PKG_CONFIG_PATH=$packages PKG_CONFIG_SYSROOT_DIR=$destdir pkg-config --libs scif)
+export LD_LIBRARY_PATH="$destdir$libdir${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" SCIF_DOMAIN="examples-$$"
+echo "     scif $(PKG_CONFIG_PATH=$packages pkg-config --modversion scif), prefix $prefix below ${destdir:-/}"
 
 case_of() { # WHAT COMMAND...
     local what=$1
@@ -21,21 +30,50 @@ case_of() { # WHAT COMMAND...
 }
 
 compiled() { # COMPILER STANDARD SOURCE
-    "$1" "-std=$2" -D_DEFAULT_SOURCE -O2 -Wall -Wextra -Werror -I"$include" -o "$room/$(basename "${3%.*}")" "$here/$3" -L"$lib" -lscif
+    "$1" "-std=$2" -D_DEFAULT_SOURCE -g -O2 -Wall -Wextra -Werror "${flags[@]}" -o "$room/$(basename "${3%.*}")" "$here/$3" "${libraries[@]}"
 }
 
+# overview ACCEPT CONNECT, which may have several words
 overview() {
-    SCIF_NODE=1 timeout 30 "$room/overview_accept" &
+    SCIF_NODE=1 timeout 60 $1 &
     local other=$!
-    SCIF_NODE=2 timeout 30 "$room/overview_connect" 1 && wait "$other"
+    SCIF_NODE=2 timeout 60 $2 1 && wait "$other"
 }
 
-for source in overview_accept overview_connect poll; do
+# Errors of any kind count, and what is lost for good.
+MEMCHECK="valgrind -q --error-exitcode=9 --leak-check=full --show-leak-kinds=definite --errors-for-leak-kinds=definite"
+
+programs=(poll fork windows mmap)
+for source in overview_accept overview_connect "${programs[@]}"; do
     case_of "$source.c, C11, -Wall -Wextra -Werror" compiled "${CC:-cc}" c11 "$source.c"
 done
-case_of "header.cc, C++17, -Wall -Wextra -Werror" compiled "${CXX:-c++}" c++17 header.cc
-case_of "the overview's two programs, on two nodes" overview
-case_of "poll" timeout 30 "$room/poll"
-case_of "a C++ program" timeout 30 "$room/header"
+for source in header talk; do
+    case_of "$source.cc, C++17, -Wall -Wextra -Werror" compiled "${CXX:-c++}" c++17 "$source.cc"
+done
+
+case_of "the overview's two programs, on two nodes" overview "$room/overview_accept" "$room/overview_connect"
+for program in "${programs[@]}"; do
+    case_of "$program" timeout 60 "$room/$program"
+done
+case_of "C++: the header" timeout 60 "$room/header"
+case_of "C++: talk" timeout 60 "$room/talk"
+
+case_of "Rust: the overview's two programs" overview "$rust/overview_accept" "$rust/overview_connect"
+case_of "Rust accepts, C connects" overview "$rust/overview_accept" "$room/overview_connect"
+case_of "C accepts, Rust connects" overview "$room/overview_accept" "$rust/overview_connect"
+for program in "${programs[@]}"; do
+    case_of "Rust: $program" timeout 60 "$rust/$program"
+done
+
+if command -v valgrind >/dev/null; then
+    case_of "memcheck: the overview" overview "$MEMCHECK $room/overview_accept" "$MEMCHECK $room/overview_connect"
+    # A forked child has what belonged to the threads of its parent, and no such threads: nothing to count there.
+    case_of "memcheck: fork" timeout 120 valgrind -q --error-exitcode=9 "$room/fork"
+    for program in poll windows mmap header talk; do
+        case_of "memcheck: $program" timeout 120 $MEMCHECK "$room/$program"
+    done
+else
+    echo "     no valgrind here: memcheck not run"
+fi
 echo "$good passed; $bad failed"
 ((bad == 0 && good > 0))

@@ -43,6 +43,17 @@ conformance() { # LIBRARY_DIRECTORY [WRAPPER...]
     FI_PROVIDER_PATH=$PROVIDER_DIR "${@:2}" timeout -k 10 1500 "$TARGET/release/conformance" --lib "$1/libfabric.so.1" --prov "$PROVIDER"
 }
 
+# The provider over the driver that libscifdev.so stands in for. In a child of a fork that library keeps its parent's endpoints
+# alive, as the guide has it for SCIF: cases that kill a process and not its child are not for it.
+OVER_DRIVER=(msg/send msg/inject msg/delivery msg/to_itself msg/both_at_once msg/unexpected_flood msg/cancel tagged/inject tagged/ignore
+    tagged/same tagged/truncation tagged/directed rma/write rma/read bad_rma/outside atomic/base atomic/inject atomic/order cq/ cntr/
+    death/sending death/receiving_64k death/writing_4m death/idle death/asleep death/by_closing av/lookup av/text ep/name)
+OVER_DRIVER_NODES=(msg/send tagged/senddata rma/write rma/read atomic/base cntr/rma death/sending_8 death/idle av/lookup)
+over_driver() { # DEVICE CASES... [OPTION...]
+    env SCIF_DOMAIN=check FI_SCIF_TRANSPORT=kernel SCIF_DEVICE="$1" LD_PRELOAD="$ROOT/build/lib/libscifdev.so" FI_PROVIDER_PATH="$PROVIDER_DIR" \
+        timeout -k 10 600 "$TARGET/release/conformance" --lib "$debian/libfabric.so.1" --prov "$PROVIDER" --skip fork "${@:2}"
+}
+
 # Runs a command without what containers like to withhold: the right to some system calls, and more than 64 MiB of
 # /dev/shm where a mount is permitted here. Arguments are those of the program deny.
 confined() {
@@ -63,8 +74,15 @@ formatted() { "${CARGO[@]}" fmt --all --check; }
 linted() { "${CARGO[@]}" clippy --workspace --all-targets --locked --quiet -- "${LINTS[@]}"; }
 unit_tests() { timeout -k 10 1500 "${CARGO[@]}" test --workspace --locked --no-fail-fast; }
 scif_conformance() { # VARIABLE=VALUE...
-    env SCIF_DOMAIN=check "$@" timeout -k 10 1200 "$TARGET/release/scif-conformance" --lib "$ROOT/build/lib/libscif.so.0"
+    env SCIF_DOMAIN=check SCIF_TRANSPORT=soft "$@" timeout -k 10 1200 "$TARGET/release/scif-conformance" --lib "$ROOT/build/lib/libscif.so.0"
 }
+# As a packager does it: configured and built outside the sources, installed below a directory of its own.
+# Apart, for it goes elsewhere.
+installed() (
+    rm -rf "$BUILD/dest" && mkdir -p "$BUILD/install" && cd "$BUILD/install" &&
+        autoconf -o configure "$ROOT/configure.ac" && ./configure --srcdir="$ROOT" --prefix=/usr/local &&
+        make install DESTDIR="$BUILD/dest"
+)
 loom_tests() {
     RUSTFLAGS='--cfg loom' CARGO_TARGET_DIR="$TARGET/loom" \
         timeout -k 10 1200 "${CARGO[@]}" test -p "$1" --release --locked --test loom
@@ -73,12 +91,14 @@ loom_tests() {
 started=$SECONDS
 find_cargo
 need_build_packages
+need_packages g++ autoconf valgrind
 need_cargo_tools
 need_stack mpich5 debian
 echo "building the provider"
-build_release scif-fi scif-fabtests libscif libkofi
+build_release scif-fi scif-fabtests libscif scifdev scifctl libkofi
 logged kofi-link fabtests/kofi/check.sh link || die "libkofi cannot be linked (see $LOGS/kofi-link.log)."
 "$ROOT/libscif/link.sh" "$TARGET/release/libscif_c.a" "$ROOT/build/lib" || die "libscif does not link."
+install -m 755 "$TARGET/release/libscifdev.so" "$ROOT/build/lib/libscifdev.so"
 debian=$(debian_libfabric)
 wheel=$(wheel_libfabric)
 
@@ -110,13 +130,41 @@ cases_of "loom" loom-kofi loom_tests kofi
 grep -h ' schedules$' "$LOGS/loom-kofi.log"
 gate_end
 
-gate "scif.h in C and C++, and its examples"
-cases_of "headers and examples" scif-examples examples/run.sh "$ROOT/libscif/include" "$ROOT/build/lib"
+gate "the installation, and the examples against it"
+case_of "configure, make install DESTDIR=build/dest" install installed
+case_of "cargo build --examples" examples "${CARGO[@]}" build --release --locked -p scif --examples
+cases_of "examples in C, C++ and Rust, memcheck" scif-examples examples/run.sh "$BUILD/dest/usr/local/lib/pkgconfig" "$TARGET/release/examples"
+gate_end
+
+gate "scifctl"
+cases_of "what it shows and does" scifctl fabtests/scifctl/check.sh "$TARGET/release/scifctl"
 gate_end
 
 gate "conformance of libscif"
 cases_of "scif-conformance" scif-conformance scif_conformance
 cases_of "scif-conformance, every number looked up" scif-conformance-strict scif_conformance SCIF_STRICT_FD=1
+gate_end
+
+gate "both sides of the driver's ioctls"
+for device in /dev/scif /dev/mic/scif; do
+    cases_of "scif-conformance over libscifdev.so, $device" "scif-conformance-device${device//\//-}" \
+        scif_conformance SCIF_TRANSPORT=kernel SCIF_DEVICE=$device LD_PRELOAD="$ROOT/build/lib/libscifdev.so"
+done
+for device in /dev/scif /dev/mic/scif; do
+    if [ -r $device ] && [ -w $device ]; then
+        cases_of "scif-conformance over this system's driver, $device" "scif-conformance-driver${device//\//-}" \
+            scif_conformance SCIF_TRANSPORT=kernel SCIF_DEVICE=$device
+        grep '^not asked' "$LOGS/scif-conformance-driver${device//\//-}.log" | sed 's/^/     /'
+    else
+        echo "     no driver at $device on this system"
+    fi
+done
+gate_end
+
+gate "conformance over the driver's ioctls"
+cases_of "one node, /dev/scif" conformance-driver over_driver /dev/scif "${OVER_DRIVER[@]}"
+cases_of "a node for each process, /dev/mic/scif" conformance-driver-nodes \
+    over_driver /dev/mic/scif --wrap "$ROOT/fabtests/by_node.sh" "${OVER_DRIVER_NODES[@]}"
 gate_end
 
 gate "libfabric loads it"
@@ -159,6 +207,10 @@ if "$TARGET/release/deny" --after 0 process_vm -- true 2>/dev/null; then
 else
     echo "     not denied on the way: this kernel lets nobody supervise system calls"
 fi
+gate_end
+
+gate "conformance under memcheck: a sample"
+cases_of "conformance" conformance-memcheck env LIBFABRIC="$debian/libfabric.so.1" timeout -k 10 600 fabtests/valgrind.sh --sample
 gate_end
 
 gate "conformance, libkofi"

@@ -67,6 +67,9 @@ fn run() -> Result<(), String> {
         .map_err(|e| format!("the C shims do not compile; {INSTALL} ({e})"))
 }
 
+/// Structures of peer providers that changed between 1.17 and 2.3.
+const PEERS: &[&str] = &["fi_peer_rx_entry", "fi_ops_srx_owner"];
+
 /// What the installed headers declare.
 #[derive(Debug, Default)]
 struct Headers {
@@ -204,7 +207,15 @@ fn checks(headers: &Headers, declared: &Declared) -> Result<String, String> {
             writeln!(text, "same_value!({name} = {value});").map_err(|e| e.to_string())?;
         }
     }
+    // Before 2.0 they had fields between, which are gone.
+    let old = headers
+        .fields
+        .get("fi_peer_rx_entry")
+        .is_some_and(|fields| !fields.contains("msg_size") || fields.contains("next"));
     for (name, ours) in &declared.fields {
+        if old && PEERS.contains(&name.as_str()) {
+            continue;
+        }
         for field in headers.fields.get(name).into_iter().flatten() {
             let union = UNIONS.iter().find(|(s, f, _)| s == name && f == field);
             let our = union.map_or(field.as_str(), |(_, _, our)| our);
@@ -212,7 +223,7 @@ fn checks(headers: &Headers, declared: &Declared) -> Result<String, String> {
                 fields += 1;
                 writeln!(text, "same_field!({name}, {our} is {field});")
             } else {
-                writeln!(text, "behind_ours!({name}, {field});")
+                writeln!(text, "same_field!({name}, behind ours is {field});")
             }
             .map_err(|e| e.to_string())?;
         }

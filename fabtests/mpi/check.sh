@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # `make check-mpi`: every MPI there is a package of, Intel's benchmarks, and the tests of mpi4py. Arguments choose gates:
-# jobs, imb, suite; without any, all of them.
+# jobs, imb, suite (or suite-mpich5, suite-debian-btl, suite-debian); without any, all of them.
 set -u -o pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/setup.sh"
@@ -36,8 +36,10 @@ for what; do
         imb_jobs 2 4
         gate_end
         ;;
-    suite)
-        for stack in mpich5 debian-btl debian; do
+    suite | suite-mpich5 | suite-debian-btl | suite-debian)
+        stacks=${what#suite}
+        for stack in ${stacks:-mpich5 debian-btl debian}; do
+            stack=${stack#-}
             gate "the tests of mpi4py, $(stack_title $stack)"
             suite_jobs $stack 2 4
             gate_end

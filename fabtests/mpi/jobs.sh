@@ -86,8 +86,9 @@ imb_jobs() {
 suite_jobs() {
     local stack=$1 ranks settings=()
     shift
-    # Two of Debian's components for windows crash without us: osc/ucx over shared memory, osc/rdma over BTL ofi on shm.
-    [[ $stack != debian* ]] || settings=(--env 'OMPI_MCA_osc=^rdma,ucx')
+    # Two of Debian's components for windows crash without us: osc/ucx over shared memory, osc/rdma over BTL ofi on shm. Its
+    # mpirun loses jobs that spawn others ("Data unpack would read past end of buffer"), whatever they talk over.
+    [[ $stack != debian* ]] || settings=(--env 'OMPI_MCA_osc=^rdma,ucx' --at-random test_spawn)
     case $stack in
     debian-btl) settings+=(--left-out OMPI_MCA_osc=ucx@own:test_win --left-out OMPI_MCA_osc=rdma@shm:test_rma) ;;
     # Its PML cm loses the address of MPI_BOTTOM on the way down (docs/adr/0008).

@@ -2,7 +2,7 @@
 """mpi4py's own tests over a provider, judged by the same MPI's own shared memory in the same run.
 
 suite.py --tests DIRECTORY --reports DIRECTORY [--needs MODULE] [--env NAME=VALUE] [--left-out NAME=VALUE@PROVIDER:MODULE]
-         [--explained-by PROVIDER] STACK PROVIDER RANKS
+         [--explained-by PROVIDER] [--at-random MODULE] STACK PROVIDER RANKS
 
 A failure over the provider counts if the test passes in the control. A test that crashes or hangs ends its job; the job
 is then started again without it, from its module on. What is left out of the test must be shown to be at fault, now:
@@ -12,6 +12,8 @@ is then started again without it, from its module on. What is left out of the te
              shared memory ("own"): a component that breaks without us
 --explained-by  for a path of the MPI that is known to be broken: a failure is not counted, but named, if the same path
              fails the same test over PROVIDER too
+--at-random  for a module whose tests end jobs of the MPI without us, other ones each time: one that breaks its job is not
+             counted, but named, if the control broke a job in this module in the same run
 
 Ends with "N passed, N failed".
 """
@@ -121,6 +123,10 @@ class Run:
         print(f"{self.label}, {options.ranks} ranks: {len(self.passed)} pass, {len(self.failed)} fail, "
               f"{len(self.broke)} break their job, {len(self.skipped)} skipped", flush=True)
 
+    def broken_in(self, module, modules):
+        """Tests that broke their job in `module`, if that is one of `modules`."""
+        return sorted(name for name in self.broke if module in modules and name.startswith(module + "."))
+
 
 def passes_alone(options, stack, provider, name):
     directory = options.reports / f"{stack}-{provider}-{name}"
@@ -150,6 +156,7 @@ def main():
     parser.add_argument("--env", action="append", default=[])
     parser.add_argument("--left-out", action="append", default=[])
     parser.add_argument("--explained-by")
+    parser.add_argument("--at-random", action="append", default=[])
     parser.add_argument("stack")
     parser.add_argument("provider")
     parser.add_argument("ranks", type=int)
@@ -163,6 +170,9 @@ def main():
         if name not in control.passed and not name.startswith(("the start", "more than")):
             count["same"] += 1
             print(f"not ours: {name} {what}; it does not pass over the MPI's own shared memory")
+        elif name in run.broke and (others := control.broken_in(name.split(".")[0], options.at_random)):
+            count["same"] += 1
+            print(f"not ours: {name} {what}; over the MPI's own shared memory {len(others)} of its module did, as {others[0]}")
         elif options.explained_by and not passes_alone(options, options.stack, options.explained_by, name):
             count["explained"] += 1
             print(f"explained: {name} {what}, and so by the same path over {options.explained_by}")

@@ -48,6 +48,9 @@ struct Args {
     /// Run the harness's own cases instead, most of which must fail
     #[arg(long, hide = true)]
     harness_cases: bool,
+    /// Run each process of a case under this command, with ten times the patience
+    #[arg(long, value_name = "COMMAND")]
+    wrap: Option<String>,
     #[arg(long, hide = true)]
     rank_of: Option<String>,
     #[arg(long, hide = true, default_value_t = 0)]
@@ -66,6 +69,11 @@ fn main() -> ExitCode {
         lib: args.lib.clone(),
         prov: args.prov.clone(),
         seed,
+        wrap: args
+            .wrap
+            .iter()
+            .flat_map(|command| command.split_whitespace().map(str::to_owned))
+            .collect(),
     };
     match &args.rank_of {
         Some(name) => be_rank(name, &args, target),

@@ -31,8 +31,20 @@ macro_rules! same_value {
     };
 }
 
-/// A field lies at the same place in both and is as large. Only a structure that is embedded last may have grown.
+/// A field lies at the same place in both and is as large. Only a structure that is embedded last may have grown. One that
+/// only the headers have was appended behind all that we know.
 macro_rules! same_field {
+    ($struct:ident, behind ours is $their:ident) => {
+        const _: () = assert!(
+            core::mem::offset_of!(headers::$struct, $their) >= size_of::<crate::$struct>(),
+            concat!(
+                stringify!($struct),
+                ".",
+                stringify!($their),
+                " is unknown and lies among the known fields"
+            )
+        );
+    };
     ($struct:ident, $our:ident is $their:ident) => {
         const _: () = {
             let our_at = core::mem::offset_of!(crate::$struct, $our);
@@ -51,21 +63,6 @@ macro_rules! same_field {
                 )
             );
         };
-    };
-}
-
-/// A field we do not know was appended behind all that we know.
-macro_rules! behind_ours {
-    ($struct:ident, $their:ident) => {
-        const _: () = assert!(
-            core::mem::offset_of!(headers::$struct, $their) >= size_of::<crate::$struct>(),
-            concat!(
-                stringify!($struct),
-                ".",
-                stringify!($their),
-                " is unknown and lies among the known fields"
-            )
-        );
     };
 }
 

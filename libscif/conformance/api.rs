@@ -130,6 +130,14 @@ impl Api {
     pub(crate) fn recv(&self, epd: c_int, msg: &mut [u8], flags: c_int) -> Answer<c_int> {
         call!(self.scif_recv(epd, msg.as_mut_ptr().cast(), msg.len().try_into().unwrap(), flags))
     }
+    /// From an address of any kind.
+    pub(crate) fn send_from(&self, epd: c_int, at: usize, len: c_int) -> Answer<c_int> {
+        call!(self.scif_send(epd, std::ptr::with_exposed_provenance(at), len, 1))
+    }
+    /// To an address of any kind.
+    pub(crate) fn recv_to(&self, epd: c_int, at: usize, len: c_int) -> Answer<c_int> {
+        call!(self.scif_recv(epd, std::ptr::with_exposed_provenance_mut(at), len, 1))
+    }
     /// With a length of its own and a NULL buffer.
     pub(crate) fn send_null(&self, epd: c_int, len: c_int, flags: c_int) -> Answer<c_int> {
         call!(self.scif_send(epd, std::ptr::null(), len, flags))
@@ -255,6 +263,9 @@ impl Api {
         };
         call!(self.scif_poll(&raw mut entry, 1, timeout)).unwrap();
         entry.revents
+    }
+    pub(crate) fn poll_null(&self, count: c_uint) -> Answer<c_int> {
+        call!(self.scif_poll(std::ptr::null_mut(), count, 0))
     }
     pub(crate) fn poll_all(&self, entries: &mut [libc::pollfd], timeout: c_long) -> Answer<c_int> {
         call!(self.scif_poll(entries.as_mut_ptr(), entries.len().try_into().unwrap(), timeout))

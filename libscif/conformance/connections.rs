@@ -13,6 +13,27 @@ use libc::{
 };
 
 pub(crate) const CASES: &[Case] = &[
+    ("a_demanded_device_that_cannot_be_opened_says_why", |api| {
+        set_env("SCIF_TRANSPORT", "kernel");
+        for (device, errno) in [("/nowhere/scif", libc::ENOENT), ("/dev", libc::EISDIR)] {
+            set_env("SCIF_DEVICE", device);
+            assert_eq!(api.try_open(), Err(errno), "{device}");
+            assert_eq!(api.nodes(4).0, Err(errno), "{device}");
+        }
+        let path = format!("/tmp/scif-conformance-{}", std::process::id());
+        std::fs::write(&path, "").unwrap();
+        let forbidden = std::os::unix::fs::PermissionsExt::from_mode(0o000);
+        std::fs::set_permissions(&path, forbidden).unwrap();
+        set_env("SCIF_DEVICE", &path);
+        let nobody = Process::start(|| {
+            if become_nobody() {
+                assert_eq!(api.try_open(), Err(EACCES));
+            }
+        });
+        let ended = nobody.end();
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(ended, 0);
+    }),
     ("open_is_close_on_exec_and_accept_is_not", |api| {
         let (acceptor, opener) = loopback(api);
         assert!(is_cloexec(opener) && !is_cloexec(acceptor));

@@ -7,6 +7,9 @@ use crate::rig::{
 };
 use libc::ECONNRESET;
 
+/// How often a peer connects, transfers and dies, unless the command line says otherwise.
+pub(crate) const CYCLES: u64 = 200;
+
 pub(crate) const CASES: &[Case] = &[
     ("a_forked_child_shares_the_stream", |api| {
         two(
@@ -168,10 +171,28 @@ pub(crate) const CASES: &[Case] = &[
                 .filter(|l| l.contains("scif"))
                 .count()
         };
+        let sockets = || {
+            std::fs::read_dir("/proc/self/fd")
+                .unwrap()
+                .filter_map(|fd| std::fs::read_link(fd.unwrap().path()).ok())
+                .filter(|to| to.to_string_lossy().starts_with("socket:"))
+                .count()
+        };
+        let resident = || {
+            let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+            statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap()
+        };
         (0..4).for_each(round);
-        let before = (descriptors(), mappings());
-        (0..200).for_each(round);
-        let after = (descriptors(), mappings());
-        assert_eq!(before, after, "descriptors and mappings of the survivor");
+        let memory = resident();
+        let before = (descriptors(), mappings(), sockets());
+        let cycles = std::env::var("SCIF_CONFORMANCE_CYCLES").map_or(0, |n| n.parse().unwrap());
+        (0..cycles).for_each(round);
+        let after = (descriptors(), mappings(), sockets());
+        assert!(
+            resident() < memory + 256,
+            "pages of the survivor: {memory}, {}",
+            resident()
+        );
+        assert_eq!(before, after, "descriptors, mappings and sockets of the survivor");
     }),
 ];

@@ -22,15 +22,44 @@ pub(crate) const RW: i32 = 3;
 pub(crate) struct Cue(UnixDatagram);
 
 impl Cue {
+    pub(crate) fn pair() -> (Cue, Cue) {
+        let (one, other) = UnixDatagram::pair().unwrap();
+        (Cue(one), Cue(other))
+    }
+
     /// The other goes on.
     pub(crate) fn tell(&self) {
         self.0.send(&[1]).unwrap();
+    }
+
+    /// Whether the other has told already.
+    pub(crate) fn is_told(&self) -> bool {
+        self.0.set_nonblocking(true).unwrap();
+        let told = self.0.recv(&mut [0; 8]);
+        self.0.set_nonblocking(false).unwrap();
+        told.is_ok_and(|n| n == 1)
     }
 
     /// Until the other has told.
     pub(crate) fn wait(&self) {
         assert_eq!(self.0.recv(&mut [0; 8]).unwrap(), 1, "the other process is gone");
     }
+}
+
+/// Whether the library goes through a device, a driver's or that of `libscifdev.so`; then descriptors show exactly what is.
+pub(crate) fn on_device() -> bool {
+    std::env::var("SCIF_TRANSPORT").is_ok_and(|transport| transport == "kernel")
+}
+
+/// Whether that device is a driver's: then all processes are on one node, the host's.
+pub(crate) fn on_driver() -> bool {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    on_device() && !maps.contains("libscifdev")
+}
+
+/// A node of the cases, as it is here.
+pub(crate) fn node(number: u16) -> u16 {
+    if on_driver() { 0 } else { number }
 }
 
 pub(crate) fn set_env(name: &str, value: &str) {
@@ -59,6 +88,25 @@ impl Process {
     pub(crate) fn kill(&self) {
         // SAFETY: a child of ours that was not waited for.
         unsafe { libc::kill(self.0, libc::SIGKILL) };
+    }
+
+    pub(crate) fn pid(&self) -> i32 {
+        self.0
+    }
+
+    /// Until it is continued, or killed.
+    pub(crate) fn stop(&self) {
+        // SAFETY: a child of ours that was not waited for.
+        unsafe { libc::kill(self.0, libc::SIGSTOP) };
+        let mut status = 0;
+        // SAFETY: a child of ours, and room for a status: until it has stopped.
+        unsafe { libc::waitpid(self.0, &raw mut status, libc::WUNTRACED) };
+    }
+
+    /// After `stop`.
+    pub(crate) fn resume(&self) {
+        // SAFETY: a child of ours that was not waited for.
+        unsafe { libc::kill(self.0, libc::SIGCONT) };
     }
 
     /// How it ended: exit status, or minus the signal.
@@ -106,7 +154,7 @@ pub(crate) fn two(api: &Api, server: impl FnOnce(i32, &Cue), client: impl FnOnce
         set_env("SCIF_NODE", "2");
         cue.wait();
         let epd = api.open();
-        assert!(api.connect(epd, 1, PORT).unwrap() > 1088);
+        assert!(api.connect(epd, node(1), PORT).unwrap() > 1088);
         client(epd, &cue);
     });
     let cue = Cue(mine);
@@ -117,7 +165,7 @@ pub(crate) fn two(api: &Api, server: impl FnOnce(i32, &Cue), client: impl FnOnce
     api.listen(listener, 4).unwrap();
     cue.tell();
     let (peer, epd) = api.accept(listener, BLOCK).unwrap();
-    assert_eq!(peer.node, 2);
+    assert_eq!(peer.node, node(2));
     api.close(listener).unwrap();
     server(epd, &cue);
     other.wait();
@@ -191,6 +239,13 @@ pub(crate) fn map_over(at: usize, len: usize) {
     // SAFETY: a range of the test.
     let got = unsafe { libc::mmap(std::ptr::with_exposed_provenance_mut(at), len, prot, flags, -1, 0) };
     assert_ne!(got, libc::MAP_FAILED);
+}
+
+/// MADV_DONTFORK
+pub(crate) fn dont_fork(at: usize, len: usize) {
+    let place = std::ptr::with_exposed_provenance_mut(at);
+    // SAFETY: a range of the test.
+    assert_eq!(unsafe { libc::madvise(place, len, libc::MADV_DONTFORK) }, 0);
 }
 
 /// MADV_DONTNEED
@@ -318,9 +373,145 @@ pub(crate) fn crash() {
     unsafe { libc::raise(libc::SIGKILL) };
 }
 
+/// Ends this process as `exit` does.
+pub(crate) fn leave() {
+    // SAFETY: runs what is registered to be run, in the process's only own thread.
+    unsafe { libc::exit(0) };
+}
+
 /// Open descriptors of this process.
 pub(crate) fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+/// The most descriptors this process may have from now on.
+pub(crate) fn limit_descriptors(most: u64) {
+    let limit = libc::rlimit {
+        rlim_cur: most,
+        rlim_max: most,
+    };
+    // SAFETY: a live rlimit.
+    let rc = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
+    assert_eq!(rc, 0);
+}
+
+/// The most bytes this process may lock from now on, also if it is privileged.
+pub(crate) fn limit_locked(most: u64) {
+    const CAP_IPC_LOCK: u32 = 14;
+    let limit = libc::rlimit {
+        rlim_cur: most,
+        rlim_max: most,
+    };
+    // SAFETY: a live rlimit.
+    let rc = unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const limit) };
+    assert_eq!(rc, 0);
+    // Version 3, this thread; then effective, permitted and inheritable, low words before high ones.
+    let header = [0x2008_0522u32, 0];
+    let mut sets = [0u32; 6];
+    // SAFETY: a live header of the version that takes six words, and six words.
+    let rc = unsafe { libc::syscall(libc::SYS_capget, header.as_ptr(), sets.as_mut_ptr()) };
+    assert_eq!(rc, 0);
+    sets[0] &= !(1 << CAP_IPC_LOCK);
+    // SAFETY: as above; gives up a right.
+    let rc = unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), sets.as_ptr()) };
+    assert_eq!(rc, 0);
+}
+
+/// From here on userfaultfd(2) is EPERM for this process, as in a container.
+pub(crate) fn deny_userfaultfd() {
+    const fn step(code: u32, jf: u8, k: u32) -> libc::sock_filter {
+        libc::sock_filter {
+            code: code as u16,
+            jt: 0,
+            jf,
+            k,
+        }
+    }
+    let denied = libc::SECCOMP_RET_ERRNO | libc::EPERM.unsigned_abs();
+    let mut filter = [
+        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
+        step(
+            libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
+            1,
+            libc::SYS_userfaultfd as u32,
+        ),
+        step(libc::BPF_RET | libc::BPF_K, 0, denied),
+        step(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog {
+        len: filter.len() as u16,
+        filter: filter.as_mut_ptr(),
+    };
+    // SAFETY: a right given up; no memory is touched.
+    assert_eq!(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }, 0);
+    let (how, all) = (libc::SECCOMP_SET_MODE_FILTER, libc::SECCOMP_FILTER_FLAG_TSYNC);
+    // SAFETY: a live program, which the kernel copies.
+    let rc = unsafe { libc::syscall(libc::SYS_seccomp, how, all, &raw const program) };
+    assert_eq!(rc, 0);
+}
+
+/// Memory that a file has: an anonymous one, or one that `path` names and that is removed again.
+pub(crate) fn map_file(len: usize, path: Option<&str>, flags: i32) -> usize {
+    let fd = match path {
+        None => {
+            // SAFETY: a C string; makes a descriptor.
+            unsafe { libc::memfd_create(c"conformance".as_ptr(), 0) }
+        }
+        Some(path) => {
+            let name = std::ffi::CString::new(path).unwrap();
+            let how = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_CLOEXEC;
+            // SAFETY: a C string; makes a descriptor.
+            unsafe { libc::open(name.as_ptr(), how, 0o600) }
+        }
+    };
+    assert!(fd >= 0);
+    // SAFETY: a descriptor of the test.
+    assert_eq!(unsafe { libc::ftruncate(fd, len as i64) }, 0);
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: the kernel picks a range nobody uses.
+    let at = unsafe { libc::mmap(std::ptr::null_mut(), len, prot, flags, fd, 0) };
+    assert_ne!(at, libc::MAP_FAILED);
+    plain_close(fd);
+    if let Some(path) = path {
+        std::fs::remove_file(path).unwrap();
+    }
+    at.expose_provenance()
+}
+
+/// Huge pages, if this machine has any to give.
+pub(crate) fn huge_pages(len: usize) -> Option<usize> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_HUGETLB;
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: the kernel picks a range nobody uses.
+    let at = unsafe { libc::mmap(std::ptr::null_mut(), len, prot, flags, -1, 0) };
+    (at != libc::MAP_FAILED).then(|| at.expose_provenance())
+}
+
+/// MADV_HUGEPAGE
+pub(crate) fn wants_huge_pages(at: usize, len: usize) {
+    // SAFETY: a range of the test; EINVAL from a kernel without them, which changes nothing.
+    unsafe {
+        libc::madvise(
+            std::ptr::with_exposed_provenance_mut(at),
+            len,
+            libc::MADV_HUGEPAGE,
+        )
+    };
+}
+
+/// Whether anything is mapped at an address.
+pub(crate) fn is_mapped(at: usize) -> bool {
+    std::fs::read_to_string("/proc/self/maps")
+        .unwrap()
+        .lines()
+        .filter_map(|line| line.split_once(' ')?.0.split_once('-'))
+        .filter_map(|(from, to)| {
+            Some((
+                usize::from_str_radix(from, 16).ok()?,
+                usize::from_str_radix(to, 16).ok()?,
+            ))
+        })
+        .any(|(from, to)| (from..to).contains(&at))
 }
 
 /// Becomes an ordinary user; false if this process is none that can.

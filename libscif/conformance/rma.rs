@@ -3,8 +3,11 @@
 
 use crate::Case;
 use crate::api::Api;
-use crate::rig::{FIXED, PAGE, RW, SYNC, fill, holds, loopback, pages, pattern, peek, poke, two, unmap};
-use libc::{EFAULT, EINVAL, ENXIO, EPERM};
+use crate::rig::{
+    BLOCK, FIXED, PAGE, RW, SYNC, fill, holds, loopback, pages, pattern, peek, poke, protect, two, unmap,
+    until,
+};
+use libc::{ECONNRESET, EFAULT, EINVAL, ENXIO, EPERM};
 
 fn window(api: &Api, epd: i32, pages_n: usize, offset: i64, prot: i32) -> usize {
     let at = pages(pages_n);
@@ -215,17 +218,64 @@ pub(crate) const CASES: &[Case] = &[
             },
         );
     }),
-    ("memory_may_go_when_a_v_transfer_has_returned", |api| {
-        const N: usize = 4 << 20;
+    ("memory_may_go_while_a_v_transfer_is_in_flight", |api| {
+        const N: usize = 16 << 20;
+        let (a, b) = loopback(api);
+        let far = window(api, b, N / PAGE, 0x1000_0000, RW);
+        for way in 0..4 {
+            let at = pages(N / PAGE);
+            fill(at, N, 6);
+            let begun = if way % 2 == 0 {
+                api.vwriteto(a, at, N, 0x1000_0000, 0)
+            } else {
+                api.vreadfrom(a, at, N, 0x1000_0000, 0)
+            };
+            assert_eq!(begun, Ok(0));
+            if way < 2 {
+                unmap(at, N);
+            } else {
+                protect(at, N, libc::PROT_NONE);
+            }
+            let mark = api.fence_mark(a, 1).unwrap();
+            assert_eq!(api.fence_wait(a, mark), Ok(0));
+            assert!(
+                (0..N)
+                    .step_by(97)
+                    .all(|i| [0, pattern(i, 6)].contains(&peek(far + i)))
+            );
+        }
+        let at = pages(N / PAGE);
+        fill(at, N, 7);
+        assert_eq!(api.vwriteto(a, at, N, 0x1000_0000, SYNC), Ok(0));
+        assert!(holds(far, N, 7), "and all goes on");
+    }),
+    ("a_v_transfer_in_flight_ends_with_its_fence", |api| {
+        const N: usize = 8 << 20;
         let (a, b) = loopback(api);
         let far = window(api, b, N / PAGE, 0x1000_0000, RW);
         let at = pages(N / PAGE);
-        fill(at, N, 6);
-        assert_eq!(api.vwriteto(a, at, N, 0x1000_0000, 0), Ok(0));
-        unmap(at, N);
-        let mark = api.fence_mark(a, 1).unwrap();
-        assert_eq!(api.fence_wait(a, mark), Ok(0));
-        assert!(holds(far, N, 6));
+        for round in 1..20u8 {
+            fill(at, N, round);
+            assert_eq!(api.vwriteto(a, at, N, 0x1000_0000, 0), Ok(0));
+            let mark = api.fence_mark(a, 1).unwrap();
+            assert_eq!(api.fence_wait(a, mark), Ok(0));
+            assert_eq!(peek(far + N - 1), pattern(N - 1, round));
+            assert!(round != 19 || holds(far, N, round));
+            poke(far + 5, 99);
+            assert_eq!(api.vreadfrom(a, at, N, 0x1000_0000, 0), Ok(0));
+            let mark = api.fence_mark(a, 1).unwrap();
+            assert_eq!(api.fence_wait(a, mark), Ok(0));
+            assert_eq!(peek(at + 5), 99);
+        }
+    }),
+    ("leaving_by_exit_finishes_what_is_in_flight", |api| {
+        assert_eq!(goes_in_flight(api, |_| crate::rig::leave()), 100);
+    }),
+    ("closing_finishes_what_is_in_flight_for_the_peer", |api| {
+        assert_eq!(goes_in_flight(api, |epd| assert_eq!(api.close(epd), Ok(0))), 100);
+    }),
+    ("a_crash_with_rma_in_flight_is_an_end_like_any_other", |api| {
+        assert!(goes_in_flight(api, |_| crate::rig::crash()) <= 100);
     }),
     ("unregistering_waits_for_what_is_in_flight", |api| {
         const N: usize = 32 << 20;
@@ -248,3 +298,38 @@ pub(crate) const CASES: &[Case] = &[
         assert!(holds(far, N, 8));
     }),
 ];
+
+/// A peer leaves with 64 MiB in flight; how many of a hundred pages came.
+fn goes_in_flight(api: &Api, leave: impl FnOnce(i32)) -> usize {
+    const N: usize = 64 << 20;
+    let mut came = 0;
+    let (mine, theirs) = std::os::unix::net::UnixDatagram::pair().unwrap();
+    let other = crate::rig::Process::start(|| {
+        let epd = api.open();
+        theirs.recv(&mut [0]).unwrap();
+        api.connect(epd, 0, 2050).unwrap();
+        let at = window(api, epd, N / PAGE, 0x1000_0000, RW);
+        fill(at, N, 3);
+        assert_eq!(api.recv(epd, &mut [0], BLOCK), Ok(1));
+        assert_eq!(api.writeto(epd, 0x1000_0000, N, 0x1000_0000, 0), Ok(0));
+        leave(epd);
+    });
+    let listener = api.open();
+    api.bind(listener, 2050).unwrap();
+    api.listen(listener, 1).unwrap();
+    mine.send(&[1]).unwrap();
+    let (_, epd) = api.accept(listener, BLOCK).unwrap();
+    let at = window(api, epd, N / PAGE, 0x1000_0000, RW);
+    assert_eq!(api.send(epd, b"x", BLOCK), Ok(1));
+    until("the end", || api.poll(epd, 0, 10) != 0);
+    assert_eq!(api.recv(epd, &mut [0], BLOCK), Err(ECONNRESET));
+    for page in 0..100 {
+        let place = N / 100 * page;
+        came += usize::from(peek(at + place) == pattern(place, 3));
+        assert!([0, pattern(place, 3)].contains(&peek(at + place)));
+    }
+    assert_eq!(api.vreadfrom(epd, at, 8, 0x1000_0000, SYNC), Err(ECONNRESET));
+    assert_eq!(api.close(epd), Ok(0));
+    other.end();
+    came
+}

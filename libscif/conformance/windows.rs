@@ -428,28 +428,6 @@ pub(crate) const CASES: &[Case] = &[
             writer.join().unwrap();
         }
     }),
-    ("thousands_of_windows_and_few_descriptors", |api| {
-        let (a, b) = loopback(api);
-        let before = crate::rig::descriptors();
-        const N: usize = 4000;
-        let at = pages(N);
-        for i in 0..N {
-            let offset = (i * 2 * PAGE) as i64;
-            assert_eq!(
-                api.register(a, at + i * PAGE, PAGE, offset, RW, FIXED),
-                Ok(offset)
-            );
-        }
-        assert_eq!(crate::rig::descriptors(), before);
-        let target = pages(1);
-        for i in (0..N).step_by(97) {
-            poke(at + i * PAGE, 17);
-            assert_eq!(api.vreadfrom(b, target, 1, (i * 2 * PAGE) as i64, SYNC), Ok(0));
-            assert_eq!(peek(target), 17);
-            poke(target, 0);
-        }
-        api.close(a).unwrap();
-    }),
     ("close_gives_the_pages_back", |api| {
         let (a, _b) = loopback(api);
         let at = window(api, a, 4, 0x10000, RW, 1);

@@ -8,21 +8,19 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use libc::{c_int, c_void};
-use scif::Config;
-use scif::epd::{Endpoints, Failure, Result};
+use scif::epd::{Failure, Result};
+use scif::{Backend, Config};
 use scif_ring::Mem;
 
-use crate::errno;
-
-static ENDPOINTS: OnceLock<Endpoints> = OnceLock::new();
+static ENDPOINTS: OnceLock<Backend> = OnceLock::new();
 static MAKING: Mutex<()> = Mutex::new(());
 
-/// Warnings of the engine go to the standard error stream.
+/// What the engine says goes to the standard error stream.
 struct Log;
 
 impl log::Log for Log {
     fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
-        metadata.level() <= log::Level::Warn
+        metadata.level() <= log::max_level()
     }
 
     fn log(&self, record: &log::Record<'_>) {
@@ -38,7 +36,7 @@ impl log::Log for Log {
 static LOG: Log = Log;
 
 /// The endpoints of this process, made by the first call that needs them.
-fn endpoints() -> Result<&'static Endpoints> {
+fn endpoints() -> Result<&'static Backend> {
     if let Some(made) = ENDPOINTS.get() {
         return Ok(made);
     }
@@ -46,18 +44,19 @@ fn endpoints() -> Result<&'static Endpoints> {
     if let Some(made) = ENDPOINTS.get() {
         return Ok(made);
     }
+    let config = Config::from_env();
     if log::set_logger(&LOG).is_ok() {
-        log::set_max_level(log::LevelFilter::Warn);
+        log::set_max_level(config.log);
     }
-    let made = Endpoints::new(Config::from_env())?;
+    let made = Backend::new(config)?;
     Ok(ENDPOINTS.get_or_init(|| made))
 }
 
 /// Runs a call; its result, or `failed` with errno set.
-pub(crate) fn guard<T>(failed: T, call: impl FnOnce(&Endpoints) -> Result<T>) -> T {
+pub(crate) fn guard<T>(failed: T, call: impl FnOnce(&Backend) -> Result<T>) -> T {
     let number = match catch_unwind(AssertUnwindSafe(|| endpoints().and_then(call))) {
         Ok(Ok(value)) => return value,
-        Ok(Err(failure)) => errno::number(&failure),
+        Ok(Err(failure)) => failure.raw_os_error(),
         Err(_) => libc::EIO,
     };
     // SAFETY: no argument; the address is that of this thread's errno.

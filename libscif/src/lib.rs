@@ -5,5 +5,4 @@
 
 mod connection;
 mod entry;
-mod errno;
 mod memory;

@@ -62,8 +62,9 @@ unsafe extern "C" fn scif_mmap(
 // SAFETY: as `scif_register`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn scif_munmap(addr: *mut c_void, len: usize) -> c_int {
-    // SAFETY: what munmap(2) does is what the caller asks for; it sets errno.
-    unsafe { libc::munmap(addr, len) }
+    guard(-1, |endpoints| {
+        endpoints.unmap(addr.expose_provenance(), len).map(|()| 0)
+    })
 }
 
 /// `int scif_readfrom(scif_epd_t epd, off_t loffset, size_t len, off_t roffset, int rma_flags)`

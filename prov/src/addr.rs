@@ -6,12 +6,13 @@
 //!  2  2  sin_port     the SCIF port, network byte order
 //!  4  4  sin_addr     only ever tested for belonging to this host
 //!  8  2  sin_zero     SCIF node, network byte order
-//! 10  2               zero
+//! 10  1               receive contexts, and
+//! 11  1               transmit contexts of a scalable endpoint, whose ports follow `sin_port` in that order; else zero
 //! 12  4               host, network byte order: hash of what makes two processes able to meet; 0 = "this host"
 //! ```
 //!
 //! An address without a host (all of `sin_zero` zero) is what a user types or a resolver returns; one with a host is
-//! what `fi_getname` gives. Identity is (host, node, port): `sin_addr` takes no part in it.
+//! what `fi_getname` gives. Identity is (host, node, port): `sin_addr` takes no part in it, nor do contexts.
 //!
 //! Not here: names and interfaces of the machine (`resolve`), and the bytes an address vector keeps (`av`).
 
@@ -19,6 +20,8 @@ use std::fmt;
 use std::net::Ipv4Addr;
 
 use scif::PortId;
+
+use crate::attr::MAX_CONTEXTS;
 
 /// Length of an address in bytes: `sizeof(struct sockaddr_in)`.
 pub(crate) const ADDR_LEN: usize = 16;
@@ -34,6 +37,43 @@ pub(crate) struct Addr {
     pub(crate) node: u16,
     /// Hash of the host; 0 = "this host", and then `node` is 0 and means the node of whoever reads it.
     pub(crate) host: u32,
+    /// The contexts behind it, of a scalable endpoint.
+    pub(crate) group: Option<Group>,
+}
+
+/// How many contexts a scalable endpoint has, and so how many ports behind each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Group {
+    rx: u8,
+    tx: u8,
+}
+
+impl Group {
+    /// `None` for numbers of contexts that no endpoint has.
+    pub(crate) fn new(rx: usize, tx: usize) -> Option<Group> {
+        let count = |count: usize| {
+            u8::try_from(count.max(1))
+                .ok()
+                .filter(|c| usize::from(*c) <= MAX_CONTEXTS)
+        };
+        Some(Group {
+            rx: count(rx)?,
+            tx: count(tx)?,
+        })
+    }
+
+    pub(crate) fn rx(self) -> usize {
+        usize::from(self.rx)
+    }
+
+    pub(crate) fn tx(self) -> usize {
+        usize::from(self.tx)
+    }
+
+    /// Ports of the endpoint.
+    pub(crate) fn ports(self) -> usize {
+        self.rx() + self.tx()
+    }
 }
 
 /// Who reads an address: an address is local or foreign only to somebody.
@@ -91,13 +131,25 @@ impl Addr {
             port,
             node: 0,
             host: 0,
+            group: None,
+        }
+    }
+
+    /// The name of a scalable endpoint whose first port is `id`.
+    pub(crate) const fn of_group(ip: Ipv4Addr, id: PortId, host: u32, group: Group) -> Addr {
+        Addr {
+            ip,
+            port: id.port,
+            node: id.node,
+            host,
+            group: Some(group),
         }
     }
 
     /// Takes the bytes apart; `None` when they are too short or of another family.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Addr> {
         let bytes: &[u8; ADDR_LEN] = bytes.first_chunk()?;
-        let [f0, f1, p0, p1, a, b, c, d, n0, n1, _, _, h0, h1, h2, h3] = *bytes;
+        let [f0, f1, p0, p1, a, b, c, d, n0, n1, rx, tx, h0, h1, h2, h3] = *bytes;
         if u16::from_ne_bytes([f0, f1]) != AF_INET {
             return None;
         }
@@ -108,11 +160,17 @@ impl Addr {
         } else {
             u16::from_be_bytes([n0, n1])
         };
+        let group = if host == 0 || (rx, tx) == (0, 0) {
+            None
+        } else {
+            Group::new(usize::from(rx), usize::from(tx))
+        };
         Some(Addr {
             ip: Ipv4Addr::new(a, b, c, d),
             port: u16::from_be_bytes([p0, p1]),
             node,
             host,
+            group,
         })
     }
 
@@ -122,7 +180,8 @@ impl Addr {
         let [a, b, c, d] = self.ip.octets();
         let [n0, n1] = self.node.to_be_bytes();
         let [h0, h1, h2, h3] = self.host.to_be_bytes();
-        [f0, f1, p0, p1, a, b, c, d, n0, n1, 0, 0, h0, h1, h2, h3]
+        let (rx, tx) = self.group.map_or((0, 0), |g| (g.rx, g.tx));
+        [f0, f1, p0, p1, a, b, c, d, n0, n1, rx, tx, h0, h1, h2, h3]
     }
 
     /// The SCIF port this address leads to.
@@ -167,6 +226,7 @@ pub(crate) fn encode(ip: Ipv4Addr, id: PortId, host: u32) -> [u8; ADDR_LEN] {
         port: id.port,
         node: id.node,
         host,
+        group: None,
     }
     .to_bytes()
 }
@@ -215,8 +275,15 @@ mod tests {
                 port,
                 node,
                 host,
+                group: None,
             };
             assert_eq!(Addr::from_bytes(&a.to_bytes()), Some(a));
+            let scalable = Addr {
+                group: Group::new(3, 64),
+                ..a
+            };
+            assert!(scalable.group.is_some());
+            assert_eq!(Addr::from_bytes(&scalable.to_bytes()), Some(scalable));
         }
     }
 
@@ -236,12 +303,21 @@ mod tests {
     }
 
     #[test]
+    fn numbers_of_contexts_have_bounds() {
+        assert_eq!(Group::new(0, 0), Group::new(1, 1));
+        assert_eq!(Group::new(64, 3).map(Group::ports), Some(67));
+        assert_eq!(Group::new(65, 1), None);
+        assert_eq!(Group::new(1, usize::MAX), None);
+    }
+
+    #[test]
     fn identity_ignores_the_ip_address() {
         let a = Addr {
             ip: Ipv4Addr::new(8, 8, 8, 8),
             port: 5,
             node: 9,
             host: HERE.host,
+            group: None,
         };
         assert_eq!(a.port_id(HERE, |_| false), Ok(PortId { node: 9, port: 5 }));
         let other = Addr { host: 1, ..a };

@@ -16,30 +16,40 @@ use scif_ring::{Mem, total_len};
 
 use crate::atomic_ops::{self, MAX_ATOMIC_BYTES};
 use crate::data::{AtomicArgs, AtomicKind, RmaIov};
-use crate::entry::{Errno, guard, guard_int, object, put};
+use crate::entry::{Errno, Object, guard, guard_int, object, put};
 use crate::ep::Ep;
-use crate::ep::post::{Buffers, Ranges, buffer};
+use crate::ep::context::TxCtx;
+use crate::ep::post::{Buffers, Ranges, Sender, buffer};
+use crate::ep::trigger::Triggered;
 
-pub(crate) static OPS: fi::fi_ops_atomic = fi::fi_ops_atomic {
-    size: size_of::<fi::fi_ops_atomic>(),
-    write,
-    writev,
-    writemsg,
-    inject,
-    readwrite,
-    readwritev,
-    readwritemsg,
-    compwrite,
-    compwritev,
-    compwritemsg,
-    writevalid,
-    readwritevalid,
-    compwritevalid,
-};
+pub(crate) static OPS: fi::fi_ops_atomic = ops::<Ep>();
+/// Those of an endpoint with triggered operations.
+pub(crate) static TRIGGER_OPS: fi::fi_ops_atomic = ops::<Triggered>();
+/// Those of a transmit context.
+pub(crate) static TX_CTX_OPS: fi::fi_ops_atomic = ops::<TxCtx>();
+
+const fn ops<S: Sender + Object>() -> fi::fi_ops_atomic {
+    fi::fi_ops_atomic {
+        size: size_of::<fi::fi_ops_atomic>(),
+        write: write::<S>,
+        writev: writev::<S>,
+        writemsg: writemsg::<S>,
+        inject: inject::<S>,
+        readwrite: readwrite::<S>,
+        readwritev: readwritev::<S>,
+        readwritemsg: readwritemsg::<S>,
+        compwrite: compwrite::<S>,
+        compwritev: compwritev::<S>,
+        compwritemsg: compwritemsg::<S>,
+        writevalid: writevalid::<S>,
+        readwritevalid: readwritevalid::<S>,
+        compwritevalid: compwritevalid::<S>,
+    }
+}
 
 /// `ssize_t fi_atomic(struct fid_ep *ep, const void *buf, size_t count, void *desc, fi_addr_t dest_addr, uint64_t addr,
 /// uint64_t key, enum fi_datatype datatype, enum fi_op op, void *context)`
-unsafe extern "C" fn write(
+unsafe extern "C" fn write<S: Sender + Object>(
     ep: *mut fid_ep,
     buf: *const c_void,
     count: usize,
@@ -53,7 +63,7 @@ unsafe extern "C" fn write(
 ) -> isize {
     guard(|| {
         // SAFETY: C passes an open endpoint.
-        let ep = unsafe { object::<Ep, _>(ep) }?;
+        let ep = unsafe { object::<S, _>(ep) }?;
         let len = bytes(AtomicKind::Write, op, datatype, count)?;
         // SAFETY: the buffer is the operation's until it completes.
         let operand = unsafe { buffer(buf, len) }?;
@@ -76,7 +86,7 @@ unsafe extern "C" fn write(
 
 /// `ssize_t fi_atomicv(struct fid_ep *ep, const struct fi_ioc *iov, void **desc, size_t count, fi_addr_t dest_addr,
 /// uint64_t addr, uint64_t key, enum fi_datatype datatype, enum fi_op op, void *context)`
-unsafe extern "C" fn writev(
+unsafe extern "C" fn writev<S: Sender + Object>(
     ep: *mut fid_ep,
     iov: *const fi_ioc,
     _desc: *mut *mut c_void,
@@ -90,7 +100,7 @@ unsafe extern "C" fn writev(
 ) -> isize {
     guard(|| {
         // SAFETY: C passes an open endpoint.
-        let ep = unsafe { object::<Ep, _>(ep) }?;
+        let ep = unsafe { object::<S, _>(ep) }?;
         let size = bytes(AtomicKind::Write, op, datatype, 1)?;
         // SAFETY: the buffers are the operation's until it completes.
         let operand = unsafe { Buffers::from_ioc(iov, count, size) }?;
@@ -119,9 +129,13 @@ unsafe extern "C" fn writev(
 ///
 /// # Errors
 /// `-FI_EBADFLAGS` for unknown flags.
-unsafe extern "C" fn writemsg(ep: *mut fid_ep, msg: *const fi_msg_atomic, flags: u64) -> isize {
+unsafe extern "C" fn writemsg<S: Sender + Object>(
+    ep: *mut fid_ep,
+    msg: *const fi_msg_atomic,
+    flags: u64,
+) -> isize {
     // SAFETY: C passes an open endpoint, and a message or null; an atomic without lists of its own.
-    guard(|| unsafe { post_msg(AtomicKind::Write, ep, msg, NO_LIST, NO_LIST, flags) })
+    guard(|| unsafe { post_msg::<S>(AtomicKind::Write, ep, msg, NO_LIST, NO_LIST, flags) })
 }
 
 /// `ssize_t fi_inject_atomic(struct fid_ep *ep, const void *buf, size_t count, fi_addr_t dest_addr, uint64_t addr,
@@ -129,7 +143,7 @@ unsafe extern "C" fn writemsg(ep: *mut fid_ep, msg: *const fi_msg_atomic, flags:
 ///
 /// # Errors
 /// `-FI_EINVAL` for more than the inject size.
-unsafe extern "C" fn inject(
+unsafe extern "C" fn inject<S: Sender + Object>(
     ep: *mut fid_ep,
     buf: *const c_void,
     count: usize,
@@ -141,7 +155,7 @@ unsafe extern "C" fn inject(
 ) -> isize {
     guard(|| {
         // SAFETY: C passes an open endpoint.
-        let ep = unsafe { object::<Ep, _>(ep) }?;
+        let ep = unsafe { object::<S, _>(ep) }?;
         let len = bytes(AtomicKind::Write, op, datatype, count)?;
         // SAFETY: the buffer is read before this call returns.
         let operand = unsafe { buffer(buf, len) }?;
@@ -165,7 +179,7 @@ unsafe extern "C" fn inject(
 /// `ssize_t fi_fetch_atomic(struct fid_ep *ep, const void *buf, size_t count, void *desc, void *result,
 /// void *result_desc, fi_addr_t dest_addr, uint64_t addr, uint64_t key, enum fi_datatype datatype, enum fi_op op,
 /// void *context)`
-unsafe extern "C" fn readwrite(
+unsafe extern "C" fn readwrite<S: Sender + Object>(
     ep: *mut fid_ep,
     buf: *const c_void,
     count: usize,
@@ -181,7 +195,7 @@ unsafe extern "C" fn readwrite(
 ) -> isize {
     guard(|| {
         // SAFETY: C passes an open endpoint.
-        let ep = unsafe { object::<Ep, _>(ep) }?;
+        let ep = unsafe { object::<S, _>(ep) }?;
         let len = bytes(AtomicKind::Fetch, op, datatype, count)?;
         // SAFETY: the buffer is the operation's until it completes.
         let operand = unsafe { buffer(buf, len) }?;
@@ -207,7 +221,7 @@ unsafe extern "C" fn readwrite(
 /// `ssize_t fi_fetch_atomicv(struct fid_ep *ep, const struct fi_ioc *iov, void **desc, size_t count,
 /// struct fi_ioc *resultv, void **result_desc, size_t result_count, fi_addr_t dest_addr, uint64_t addr, uint64_t key,
 /// enum fi_datatype datatype, enum fi_op op, void *context)`
-unsafe extern "C" fn readwritev(
+unsafe extern "C" fn readwritev<S: Sender + Object>(
     ep: *mut fid_ep,
     iov: *const fi_ioc,
     _desc: *mut *mut c_void,
@@ -224,7 +238,7 @@ unsafe extern "C" fn readwritev(
 ) -> isize {
     guard(|| {
         // SAFETY: C passes an open endpoint.
-        let ep = unsafe { object::<Ep, _>(ep) }?;
+        let ep = unsafe { object::<S, _>(ep) }?;
         let size = bytes(AtomicKind::Fetch, op, datatype, 1)?;
         // SAFETY: the buffers are the operation's until it completes.
         let operand = unsafe { operands(op, iov, count, size) }?;
@@ -256,7 +270,7 @@ unsafe extern "C" fn readwritev(
 ///
 /// # Errors
 /// `-FI_EBADFLAGS` for unknown flags.
-unsafe extern "C" fn readwritemsg(
+unsafe extern "C" fn readwritemsg<S: Sender + Object>(
     ep: *mut fid_ep,
     msg: *const fi_msg_atomic,
     resultv: *mut fi_ioc,
@@ -266,13 +280,13 @@ unsafe extern "C" fn readwritemsg(
 ) -> isize {
     let result = (resultv.cast_const(), result_count);
     // SAFETY: C passes an open endpoint, a message or null, and a list of that length.
-    guard(|| unsafe { post_msg(AtomicKind::Fetch, ep, msg, NO_LIST, result, flags) })
+    guard(|| unsafe { post_msg::<S>(AtomicKind::Fetch, ep, msg, NO_LIST, result, flags) })
 }
 
 /// `ssize_t fi_compare_atomic(struct fid_ep *ep, const void *buf, size_t count, void *desc, const void *compare,
 /// void *compare_desc, void *result, void *result_desc, fi_addr_t dest_addr, uint64_t addr, uint64_t key,
 /// enum fi_datatype datatype, enum fi_op op, void *context)`
-unsafe extern "C" fn compwrite(
+unsafe extern "C" fn compwrite<S: Sender + Object>(
     ep: *mut fid_ep,
     buf: *const c_void,
     count: usize,
@@ -290,7 +304,7 @@ unsafe extern "C" fn compwrite(
 ) -> isize {
     guard(|| {
         // SAFETY: C passes an open endpoint.
-        let ep = unsafe { object::<Ep, _>(ep) }?;
+        let ep = unsafe { object::<S, _>(ep) }?;
         let len = bytes(AtomicKind::Compare, op, datatype, count)?;
         // SAFETY: the buffer is the operation's until it completes.
         let operand = unsafe { buffer(buf, len) }?;
@@ -319,7 +333,7 @@ unsafe extern "C" fn compwrite(
 /// const struct fi_ioc *comparev, void **compare_desc, size_t compare_count, struct fi_ioc *resultv,
 /// void **result_desc, size_t result_count, fi_addr_t dest_addr, uint64_t addr, uint64_t key,
 /// enum fi_datatype datatype, enum fi_op op, void *context)`
-unsafe extern "C" fn compwritev(
+unsafe extern "C" fn compwritev<S: Sender + Object>(
     ep: *mut fid_ep,
     iov: *const fi_ioc,
     _desc: *mut *mut c_void,
@@ -339,7 +353,7 @@ unsafe extern "C" fn compwritev(
 ) -> isize {
     guard(|| {
         // SAFETY: C passes an open endpoint.
-        let ep = unsafe { object::<Ep, _>(ep) }?;
+        let ep = unsafe { object::<S, _>(ep) }?;
         let size = bytes(AtomicKind::Compare, op, datatype, 1)?;
         // SAFETY: the buffers are the operation's until it completes.
         let operand = unsafe { Buffers::from_ioc(iov, count, size) }?;
@@ -374,7 +388,7 @@ unsafe extern "C" fn compwritev(
 ///
 /// # Errors
 /// `-FI_EBADFLAGS` for unknown flags.
-unsafe extern "C" fn compwritemsg(
+unsafe extern "C" fn compwritemsg<S: Sender + Object>(
     ep: *mut fid_ep,
     msg: *const fi_msg_atomic,
     comparev: *const fi_ioc,
@@ -387,45 +401,57 @@ unsafe extern "C" fn compwritemsg(
 ) -> isize {
     let (compare, result) = ((comparev, compare_count), (resultv.cast_const(), result_count));
     // SAFETY: C passes an open endpoint, a message or null, and lists of those lengths.
-    guard(|| unsafe { post_msg(AtomicKind::Compare, ep, msg, compare, result, flags) })
+    guard(|| unsafe { post_msg::<S>(AtomicKind::Compare, ep, msg, compare, result, flags) })
 }
 
 /// `int fi_atomicvalid(struct fid_ep *ep, enum fi_datatype datatype, enum fi_op op, size_t *count)`
-unsafe extern "C" fn writevalid(
-    _ep: *mut fid_ep,
+unsafe extern "C" fn writevalid<S: Object>(
+    ep: *mut fid_ep,
     datatype: fi_datatype,
     op: fi_op,
     count: *mut usize,
 ) -> c_int {
-    // SAFETY: null or room for a size.
-    guard_int(|| unsafe { put(count, most(AtomicKind::Write, op, datatype)?) })
+    guard_int(|| {
+        // SAFETY: C passes an open endpoint.
+        unsafe { object::<S, _>(ep) }?;
+        // SAFETY: null or room for a size.
+        unsafe { put(count, most(AtomicKind::Write, op, datatype)?) }
+    })
 }
 
 /// `int fi_fetch_atomicvalid(struct fid_ep *ep, enum fi_datatype datatype, enum fi_op op, size_t *count)`
-unsafe extern "C" fn readwritevalid(
-    _ep: *mut fid_ep,
+unsafe extern "C" fn readwritevalid<S: Object>(
+    ep: *mut fid_ep,
     datatype: fi_datatype,
     op: fi_op,
     count: *mut usize,
 ) -> c_int {
-    // SAFETY: null or room for a size.
-    guard_int(|| unsafe { put(count, most(AtomicKind::Fetch, op, datatype)?) })
+    guard_int(|| {
+        // SAFETY: C passes an open endpoint.
+        unsafe { object::<S, _>(ep) }?;
+        // SAFETY: null or room for a size.
+        unsafe { put(count, most(AtomicKind::Fetch, op, datatype)?) }
+    })
 }
 
 /// `int fi_compare_atomicvalid(struct fid_ep *ep, enum fi_datatype datatype, enum fi_op op, size_t *count)`
-unsafe extern "C" fn compwritevalid(
-    _ep: *mut fid_ep,
+unsafe extern "C" fn compwritevalid<S: Object>(
+    ep: *mut fid_ep,
     datatype: fi_datatype,
     op: fi_op,
     count: *mut usize,
 ) -> c_int {
-    // SAFETY: null or room for a size.
-    guard_int(|| unsafe { put(count, most(AtomicKind::Compare, op, datatype)?) })
+    guard_int(|| {
+        // SAFETY: C passes an open endpoint.
+        unsafe { object::<S, _>(ep) }?;
+        // SAFETY: null or room for a size.
+        unsafe { put(count, most(AtomicKind::Compare, op, datatype)?) }
+    })
 }
 
 /// A list of C's and its length.
-type List = (*const fi_ioc, usize);
-const NO_LIST: List = (std::ptr::null(), 0);
+pub(crate) type List = (*const fi_ioc, usize);
+pub(crate) const NO_LIST: List = (std::ptr::null(), 0);
 
 /// The `*msg` calls.
 ///
@@ -433,7 +459,7 @@ const NO_LIST: List = (std::ptr::null(), 0);
 ///
 /// `ep` is an open endpoint; `msg` is null or a message whose lists are as long as it says, `compare` and `result` as
 /// their numbers say.
-unsafe fn post_msg(
+unsafe fn post_msg<S: Sender + Object>(
     kind: AtomicKind,
     ep: *mut fid_ep,
     msg: *const fi_msg_atomic,
@@ -442,9 +468,31 @@ unsafe fn post_msg(
     flags: u64,
 ) -> Result<isize, Errno> {
     // SAFETY: an open endpoint, by the caller's contract.
-    let ep = unsafe { object::<Ep, _>(ep) }?;
+    let ep = unsafe { object::<S, _>(ep) }?;
     // SAFETY: null or a message, by the caller's contract.
     let msg = unsafe { msg.as_ref() }.ok_or(fi::FI_EINVAL)?;
+    // SAFETY: the caller's contract.
+    unsafe { start(kind, ep, msg, compare, result, flags) }
+}
+
+/// Posts the operation that `msg` describes.
+///
+/// # Errors
+///
+/// Those of `fi_atomicmsg` and its kin.
+///
+/// # Safety
+///
+/// The lists of `msg` are as long as it says, `compare` and `result` as their numbers say; the buffers are the
+/// operation's until it completes.
+pub(crate) unsafe fn start<S: Sender>(
+    kind: AtomicKind,
+    ep: &S,
+    msg: &fi_msg_atomic,
+    compare: List,
+    result: List,
+    flags: u64,
+) -> Result<isize, Errno> {
     let flags = ep.tx_msg_flags(flags)?;
     let size = bytes(kind, msg.op, msg.datatype, 1)?;
     // SAFETY: the buffers are the operation's until it completes.
@@ -501,7 +549,7 @@ fn most(kind: AtomicKind, op: u32, datatype: u32) -> Result<usize, Errno> {
 }
 
 /// Checks that the lists agree, and posts.
-fn post(ep: &Ep, args: &AtomicArgs<'_>) -> Result<isize, Errno> {
+fn post<S: Sender>(ep: &S, args: &AtomicArgs<'_>) -> Result<isize, Errno> {
     let len = args.rma.iter().map(|r| r.len).sum();
     let fits = |list: &[Mem]| total_len(list) == len;
     let read = args.op == fi::FI_ATOMIC_READ;

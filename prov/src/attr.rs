@@ -8,13 +8,14 @@
 use std::ffi::CStr;
 
 use libfabric_sys::{
-    FI_ATOMIC, FI_COMPLETION, FI_DELIVERY_COMPLETE, FI_DIRECTED_RECV, FI_EP_DGRAM, FI_EP_MSG, FI_EP_RDM,
-    FI_INJECT, FI_INJECT_COMPLETE, FI_LOCAL_COMM, FI_MSG, FI_MULTI_RECV, FI_ORDER_ATOMIC_RAR,
-    FI_ORDER_ATOMIC_RAW, FI_ORDER_ATOMIC_WAR, FI_ORDER_ATOMIC_WAW, FI_ORDER_RAR, FI_ORDER_RAS, FI_ORDER_RAW,
-    FI_ORDER_RMA_RAR, FI_ORDER_RMA_RAW, FI_ORDER_RMA_WAR, FI_ORDER_RMA_WAW, FI_ORDER_SAR, FI_ORDER_SAS,
-    FI_ORDER_SAW, FI_ORDER_WAR, FI_ORDER_WAS, FI_ORDER_WAW, FI_READ, FI_RECV, FI_REMOTE_COMM, FI_REMOTE_READ,
-    FI_REMOTE_WRITE, FI_RMA, FI_RMA_EVENT, FI_SEND, FI_SOURCE, FI_SOURCE_ERR, FI_TAGGED,
-    FI_TRANSMIT_COMPLETE, FI_WRITE,
+    FI_ATOMIC, FI_AV_USER_ID, FI_COLLECTIVE, FI_COMPLETION, FI_DELIVERY_COMPLETE, FI_DIRECTED_RECV,
+    FI_EP_DGRAM, FI_EP_MSG, FI_EP_RDM, FI_FENCE, FI_INJECT, FI_INJECT_COMPLETE, FI_LOCAL_COMM, FI_MSG,
+    FI_MULTI_RECV, FI_NAMED_RX_CTX, FI_ORDER_ATOMIC_RAR, FI_ORDER_ATOMIC_RAW, FI_ORDER_ATOMIC_WAR,
+    FI_ORDER_ATOMIC_WAW, FI_ORDER_RAR, FI_ORDER_RAS, FI_ORDER_RAW, FI_ORDER_RMA_RAR, FI_ORDER_RMA_RAW,
+    FI_ORDER_RMA_WAR, FI_ORDER_RMA_WAW, FI_ORDER_SAR, FI_ORDER_SAS, FI_ORDER_SAW, FI_ORDER_WAR, FI_ORDER_WAS,
+    FI_ORDER_WAW, FI_PEER, FI_READ, FI_RECV, FI_REMOTE_COMM, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_RMA,
+    FI_RMA_EVENT, FI_SEND, FI_SHARED_AV, FI_SOURCE, FI_SOURCE_ERR, FI_TAGGED, FI_TRANSMIT_COMPLETE,
+    FI_TRIGGER, FI_WRITE,
 };
 
 /// Name of the provider, of its one fabric and of its one domain.
@@ -51,8 +52,12 @@ pub(crate) const PROTO_SCIF_DGRAM: u32 = 1 << 31 | 0x5344;
 /// Raised when endpoints of two releases no longer understand each other.
 pub(crate) const PROTO_VERSION: u32 = 1;
 
-/// Scatter entries per local buffer list.
+/// The most scatter entries per local buffer list that hints may ask for.
 pub(crate) const IOV_LIMIT: usize = 8;
+/// As many as an info says whose hints ask for none, which is what libfabric's other providers between processes say.
+/// Programs use all that is said: fabtests' `fi_ubertest` makes lists of six entries whose lengths add up to a byte more
+/// or less than the message has, and calls what it then receives wrong.
+pub(crate) const DEFAULT_IOV_LIMIT: usize = 4;
 /// Entries per remote buffer list.
 pub(crate) const RMA_IOV_LIMIT: usize = 8;
 /// Entries per memory registration.
@@ -78,12 +83,23 @@ pub(crate) const OBJECT_CNT: usize = 1 << 15;
 /// Counters may own a descriptor each, so fewer are advertised.
 pub(crate) const CNTR_CNT: usize = 256;
 pub(crate) const MR_CNT: usize = 1 << 20;
+/// Contexts of one way that a scalable endpoint can have: each is a port.
+pub(crate) const MAX_CONTEXTS: usize = 64;
 
 /// Tags use all 64 bits.
 pub(crate) const MEM_TAG_FORMAT: u64 = u64::MAX;
 
 /// Capabilities of the transmit side.
-pub(crate) const TX_CAPS: u64 = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_SEND | FI_READ | FI_WRITE;
+pub(crate) const TX_CAPS: u64 = FI_MSG
+    | FI_TAGGED
+    | FI_RMA
+    | FI_ATOMIC
+    | FI_SEND
+    | FI_READ
+    | FI_WRITE
+    | FI_NAMED_RX_CTX
+    | FI_FENCE
+    | FI_TRIGGER;
 /// Capabilities of the receive side.
 pub(crate) const RX_CAPS: u64 = FI_MSG
     | FI_TAGGED
@@ -96,9 +112,12 @@ pub(crate) const RX_CAPS: u64 = FI_MSG
     | FI_DIRECTED_RECV
     | FI_RMA_EVENT
     | FI_SOURCE
-    | FI_SOURCE_ERR;
+    | FI_SOURCE_ERR
+    | FI_TRIGGER;
 /// Capabilities of the domain.
 pub(crate) const DOMAIN_CAPS: u64 = FI_LOCAL_COMM | FI_REMOTE_COMM;
+/// Those that it has for whoever asks.
+pub(crate) const ASKED_DOMAIN_CAPS: u64 = FI_SHARED_AV | FI_AV_USER_ID | FI_PEER;
 
 /// What a request must name to get it: its directions are completed when it names none.
 pub(crate) const MSG_KINDS: u64 = FI_MSG | FI_TAGGED;
@@ -107,10 +126,17 @@ pub(crate) const RMA_KINDS: u64 = FI_RMA | FI_ATOMIC;
 pub(crate) const RMA_DIRECTIONS: u64 = FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
 
 /// Secondary capabilities that cost nothing and are given unasked.
-pub(crate) const FREE_CAPS: u64 = FI_MULTI_RECV | DOMAIN_CAPS;
+pub(crate) const FREE_CAPS: u64 = FI_MULTI_RECV | FI_FENCE | DOMAIN_CAPS;
 /// Secondary capabilities with a price per operation: given only to those who ask. A program that repeats whatever
-/// a request without hints reports would otherwise pay for notices that it never reads.
-pub(crate) const PRICED_CAPS: u64 = FI_SOURCE | FI_SOURCE_ERR | FI_RMA_EVENT;
+/// a request without hints reports would otherwise pay for notices that it never reads. Some MPIs go other ways than
+/// they would when they see that receive contexts have names.
+pub(crate) const PRICED_CAPS: u64 = FI_SOURCE
+    | FI_SOURCE_ERR
+    | FI_RMA_EVENT
+    | FI_COLLECTIVE
+    | FI_TRIGGER
+    | FI_NAMED_RX_CTX
+    | ASKED_DOMAIN_CAPS;
 
 pub(crate) const TX_OP_FLAGS: u64 =
     FI_COMPLETION | FI_INJECT | FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE;
@@ -152,15 +178,24 @@ pub(crate) struct Offer {
     pub(crate) max_msg_size: usize,
 }
 
+/// How many contexts of a way an endpoint can have: those of scalable ones have no triggered operations.
+pub(crate) fn most_contexts(offer: &Offer, caps: u64) -> usize {
+    if offer.ep_type == FI_EP_RDM && caps & FI_TRIGGER == 0 {
+        MAX_CONTEXTS
+    } else {
+        1
+    }
+}
+
 /// In the order in which infos are returned.
 pub(crate) static OFFERS: &[Offer] = &[RDM, MSG, DGRAM];
 
 const RDM: Offer = Offer {
     ep_type: FI_EP_RDM,
     protocol: PROTO_SCIF_RDM,
-    caps: TX_CAPS | RX_CAPS | DOMAIN_CAPS,
-    tx_caps: TX_CAPS,
-    rx_caps: RX_CAPS,
+    caps: TX_CAPS | RX_CAPS | FI_COLLECTIVE | DOMAIN_CAPS | ASKED_DOMAIN_CAPS,
+    tx_caps: TX_CAPS | FI_COLLECTIVE,
+    rx_caps: RX_CAPS | FI_COLLECTIVE,
     tx_op_flags: TX_OP_FLAGS,
     rx_op_flags: RX_OP_FLAGS,
     msg_order: MSG_ORDER,
@@ -172,8 +207,9 @@ const RDM: Offer = Offer {
 const MSG: Offer = Offer {
     ep_type: FI_EP_MSG,
     protocol: PROTO_SCIF_MSG,
-    caps: RDM.caps & !SOURCES,
-    rx_caps: RDM.rx_caps & !SOURCES,
+    caps: RDM.caps & !(SOURCES | GROUPS | FI_COLLECTIVE | FI_PEER),
+    tx_caps: TX_CAPS & !GROUPS,
+    rx_caps: RX_CAPS & !SOURCES,
     ..RDM
 };
 
@@ -181,11 +217,17 @@ const MSG: Offer = Offer {
 const DGRAM: Offer = Offer {
     ep_type: FI_EP_DGRAM,
     protocol: PROTO_SCIF_DGRAM,
+    caps: RDM.caps & !(GROUPS | FI_COLLECTIVE | FI_PEER),
+    tx_caps: TX_CAPS & !GROUPS,
+    rx_caps: RX_CAPS,
     ..RDM
 };
 
 /// What is about telling peers apart.
 const SOURCES: u64 = FI_SOURCE | FI_SOURCE_ERR | FI_DIRECTED_RECV;
+
+/// What is about endpoints of several contexts.
+const GROUPS: u64 = FI_NAMED_RX_CTX;
 
 #[cfg(test)]
 mod tests {
@@ -196,7 +238,10 @@ mod tests {
         for offer in OFFERS {
             assert_eq!(FREE_CAPS & PRICED_CAPS, 0);
             assert_eq!(FREE_CAPS & !offer.caps, 0);
-            assert_eq!(offer.caps & !(offer.tx_caps | offer.rx_caps), DOMAIN_CAPS);
+            assert_eq!(
+                offer.caps & !(offer.tx_caps | offer.rx_caps | ASKED_DOMAIN_CAPS),
+                DOMAIN_CAPS
+            );
             assert_eq!(offer.msg_order & offer.msg_order_priced, 0);
         }
     }

@@ -13,8 +13,12 @@ use std::sync::Arc;
 use libfabric_sys as fi;
 use scif::Maker;
 
+use crate::data::{EpState, deferred};
 use crate::domain::{Domain, DomainShared};
 use crate::entry::{self, Errno};
+use crate::log::Subsys;
+use crate::peer::PeerCntr;
+use crate::wait::set::{SetMember, wait_object};
 use crate::wait::{self, Target, WaitObj, Waits};
 
 /// The counter as the data path sees it.
@@ -24,6 +28,8 @@ pub(crate) struct CntrState {
     errors: u64,
     /// Both numbers when the application last looked.
     seen: (u64, u64),
+    /// The same when it last looked through a poll set, or changed them itself.
+    polled: (u64, u64),
     pub(crate) waits: Waits,
 }
 
@@ -33,6 +39,7 @@ impl CntrState {
             value: 0,
             errors: 0,
             seen: (0, 0),
+            polled: (0, 0),
             waits,
         }
     }
@@ -50,7 +57,7 @@ impl CntrState {
         self.waits.notify();
     }
 
-    fn set(&mut self, value: u64) {
+    pub(crate) fn set(&mut self, value: u64) {
         self.value = value;
         self.waits.notify();
     }
@@ -60,14 +67,35 @@ impl CntrState {
         self.waits.notify();
     }
 
+    /// What triggers compare with their thresholds: successes, and failures where they count.
+    pub(crate) fn reached(&self, errors: bool) -> u64 {
+        if errors {
+            self.value.saturating_add(self.errors)
+        } else {
+            self.value
+        }
+    }
+
+    /// What was counted since this was called last.
+    fn take(&mut self) -> (u64, u64) {
+        let (value, errors) = self.seen;
+        let (now, failed) = self.look();
+        (now.wrapping_sub(value), failed.wrapping_sub(errors))
+    }
+
     /// The application looks.
     fn look(&mut self) -> (u64, u64) {
         self.seen = (self.value, self.errors);
         self.seen
     }
 
-    fn changed(&self) -> bool {
+    pub(crate) fn changed(&self) -> bool {
         self.seen != (self.value, self.errors)
+    }
+
+    /// Whether the numbers are others than when this, or a change by the application, was called before.
+    pub(crate) fn poll(&mut self) -> bool {
+        std::mem::replace(&mut self.polled, (self.value, self.errors)) != self.polled
     }
 }
 
@@ -79,12 +107,21 @@ pub(crate) struct Cntr {
     dom: Arc<DomainShared>,
     maker: Maker,
     index: u32,
+    _set: Option<SetMember>,
+    /// Whose counter it stands for, if another provider's.
+    owner: Option<PeerCntr>,
 }
 
 // SAFETY: repr(C) with a fid_cntr first; FI_CLASS_CNTR is in Cntr objects only. Fields behind the head are Sync, the gate
 // guards the rest.
 unsafe impl entry::Object for Cntr {
     const FCLASS: usize = fi::FI_CLASS_CNTR;
+}
+
+impl entry::Made for Cntr {
+    fn maker(&self) -> Maker {
+        self.maker
+    }
 }
 
 static FID_OPS: fi::fi_ops = fi::fi_ops {
@@ -103,6 +140,12 @@ static OPS: fi::fi_ops_cntr = fi::fi_ops_cntr {
     ..fi::FI_OPS_CNTR_NOSYS
 };
 
+/// Of a counter that stands for another provider's: its owner's is the one to read.
+static PEER_OPS: fi::fi_ops_cntr = fi::fi_ops_cntr {
+    read: read_peer,
+    ..fi::FI_OPS_CNTR_NOSYS
+};
+
 /// `int fi_cntr_open(struct fid_domain *, struct fi_cntr_attr *, struct fid_cntr **, void *context)`
 pub(crate) unsafe extern "C" fn open(
     domain: *mut fi::fid_domain,
@@ -112,13 +155,19 @@ pub(crate) unsafe extern "C" fn open(
 ) -> c_int {
     entry::guard_int(|| {
         // SAFETY: a live domain, by the contract of fi_cntr_open.
-        let domain = unsafe { entry::object::<Domain, _>(domain) }?;
+        let domain = unsafe { entry::own::<Domain, _>(domain) }?;
         // SAFETY: null (all defaults), or attributes that stay unchanged during the call.
         let attr = unsafe { attr.as_ref() };
         if cntr.is_null() {
             return Err(fi::FI_EINVAL);
         }
-        let new = Cntr::open(&domain.shared, attr, context)?;
+        let is_peer = attr.is_some_and(|attr| attr.flags & fi::FI_PEER != 0);
+        // SAFETY: the context is what this flag asks for, by the contract of fi_peer(3).
+        let owner = is_peer.then(|| unsafe { PeerCntr::import(&domain.shared, context) });
+        let new = owner
+            .transpose()
+            .and_then(|owner| Cntr::open(&domain.shared, attr, owner, context));
+        let new = entry::told(Subsys::EpCtrl, format_args!("fi_cntr_open"), new)?;
         // SAFETY: not null; C passes room for the result.
         unsafe { entry::put(cntr, entry::give(new)) }
     })
@@ -127,7 +176,8 @@ pub(crate) unsafe extern "C" fn open(
 unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
     entry::guard_int(|| {
         // SAFETY: a counter of ours that nobody closes meanwhile, by the contract of fi_close.
-        unsafe { entry::object::<Cntr, _>(fid) }?.retire()?;
+        let retired = unsafe { entry::own::<Cntr, _>(fid) }?.retire();
+        entry::told(Subsys::EpCtrl, format_args!("fi_close of a counter"), retired)?;
         // SAFETY: made by `open`; nobody uses it after fi_close.
         drop(unsafe { entry::take::<Cntr, _>(fid) }?);
         Ok(())
@@ -137,7 +187,7 @@ unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
 unsafe extern "C" fn control(fid: *mut fi::fid, command: c_int, arg: *mut c_void) -> c_int {
     entry::guard_int(|| {
         // SAFETY: a live counter, by the contract of fi_control.
-        let cntr = unsafe { entry::object::<Cntr, _>(fid) }?;
+        let cntr = unsafe { entry::own::<Cntr, _>(fid) }?;
         let guard = cntr.dom.gate.lock();
         let waits = &guard.cntrs.get(cntr.index).ok_or(fi::FI_EINVAL)?.waits;
         // SAFETY: arg is what the command takes, by the contract of fi_control.
@@ -148,71 +198,103 @@ unsafe extern "C" fn control(fid: *mut fi::fid, command: c_int, arg: *mut c_void
 unsafe extern "C" fn read(cntr: *mut fi::fid_cntr) -> u64 {
     entry::guard_or(0, || {
         // SAFETY: a live counter, by the contract of fi_cntr_read.
-        unsafe { entry::object::<Cntr, _>(cntr) }.map_or(0, |c| c.read().0)
+        unsafe { entry::own::<Cntr, _>(cntr) }.map_or(0, |c| c.read().0)
+    })
+}
+
+/// Makes progress and hands over what was counted.
+unsafe extern "C" fn read_peer(cntr: *mut fi::fid_cntr) -> u64 {
+    entry::guard_or(0, || {
+        // SAFETY: a live counter, by the contract of fi_cntr_read.
+        if let Ok(cntr) = unsafe { entry::object::<Cntr, _>(cntr) } {
+            cntr.hand_over();
+        }
+        0
     })
 }
 
 unsafe extern "C" fn readerr(cntr: *mut fi::fid_cntr) -> u64 {
     entry::guard_or(0, || {
         // SAFETY: a live counter, by the contract of fi_cntr_readerr.
-        unsafe { entry::object::<Cntr, _>(cntr) }.map_or(0, |c| c.read().1)
+        unsafe { entry::own::<Cntr, _>(cntr) }.map_or(0, |c| c.read().1)
     })
 }
 
 unsafe extern "C" fn add(cntr: *mut fi::fid_cntr, value: u64) -> c_int {
     // SAFETY: a live counter, by the contract of fi_cntr_add.
-    entry::guard_int(|| unsafe { entry::object::<Cntr, _>(cntr) }?.change(|c| c.add(value)))
+    entry::guard_int(|| unsafe { entry::own::<Cntr, _>(cntr) }?.change(|c| c.add(value)))
 }
 
 unsafe extern "C" fn set(cntr: *mut fi::fid_cntr, value: u64) -> c_int {
     // SAFETY: a live counter, by the contract of fi_cntr_set.
-    entry::guard_int(|| unsafe { entry::object::<Cntr, _>(cntr) }?.change(|c| c.set(value)))
+    entry::guard_int(|| unsafe { entry::own::<Cntr, _>(cntr) }?.change(|c| c.set(value)))
 }
 
 unsafe extern "C" fn adderr(cntr: *mut fi::fid_cntr, value: u64) -> c_int {
     // SAFETY: a live counter, by the contract of fi_cntr_adderr.
-    entry::guard_int(|| unsafe { entry::object::<Cntr, _>(cntr) }?.change(|c| c.add_err(value)))
+    entry::guard_int(|| unsafe { entry::own::<Cntr, _>(cntr) }?.change(|c| c.add_err(value)))
 }
 
 unsafe extern "C" fn seterr(cntr: *mut fi::fid_cntr, value: u64) -> c_int {
     // SAFETY: a live counter, by the contract of fi_cntr_seterr.
-    entry::guard_int(|| unsafe { entry::object::<Cntr, _>(cntr) }?.change(|c| c.set_err(value)))
+    entry::guard_int(|| unsafe { entry::own::<Cntr, _>(cntr) }?.change(|c| c.set_err(value)))
 }
 
 unsafe extern "C" fn wait(cntr: *mut fi::fid_cntr, threshold: u64, timeout: c_int) -> c_int {
     // SAFETY: a live counter, by the contract of fi_cntr_wait.
-    entry::guard_int(|| unsafe { entry::object::<Cntr, _>(cntr) }?.wait(threshold, timeout))
+    entry::guard_int(|| unsafe { entry::own::<Cntr, _>(cntr) }?.wait(threshold, timeout))
 }
 
 impl Cntr {
     fn open(
         dom: &Arc<DomainShared>,
         attr: Option<&fi::fi_cntr_attr>,
+        owner: Option<PeerCntr>,
         context: *mut c_void,
     ) -> Result<Box<Cntr>, Errno> {
-        let obj = match attr {
-            None => WaitObj::None,
-            Some(attr) if attr.flags != 0 => return Err(fi::FI_EINVAL),
+        let (obj, set) = match attr {
+            None => (WaitObj::None, None),
+            Some(attr) if attr.flags & !fi::FI_PEER != 0 => return Err(fi::FI_EINVAL),
             Some(attr) => match attr.events {
-                fi::FI_CNTR_EVENTS_COMP => WaitObj::from_c(attr.wait_obj)?,
+                // SAFETY: a live set where one is asked for, by the contract of fi_cntr_open.
+                fi::FI_CNTR_EVENTS_COMP => unsafe { wait_object(attr.wait_obj, attr.wait_set) }?,
                 fi::FI_CNTR_EVENTS_BYTES => return Err(fi::FI_ENOSYS),
                 _ => return Err(fi::FI_EINVAL),
             },
         };
         let state = CntrState::new(Waits::new(obj)?);
+        let waiter = state.waits.waiter().map(Arc::clone);
         let index = dom.gate.lock().cntrs.insert(state).ok_or(fi::FI_ENOMEM)?;
+        let set = match SetMember::join(set, dom, Target::Cntr(index), waiter) {
+            Ok(set) => set,
+            Err(err) => {
+                dom.gate.lock().cntrs.remove(index);
+                return Err(err);
+            }
+        };
         Ok(Box::new(Cntr {
             fid: fi::fid_cntr {
                 fid: fi::fid {
                     fclass: fi::FI_CLASS_CNTR,
-                    context,
+                    // Of a peer it was the way to the owner's.
+                    context: if owner.is_none() {
+                        context
+                    } else {
+                        std::ptr::null_mut()
+                    },
                     ops: &raw const FID_OPS,
                 },
-                ops: &raw const OPS,
+                ops: if owner.is_none() {
+                    &raw const OPS
+                } else {
+                    &raw const PEER_OPS
+                },
             },
             dom: Arc::clone(dom),
             maker: Maker::here(),
             index,
+            _set: set,
+            owner,
         }))
     }
 
@@ -233,12 +315,15 @@ impl Cntr {
     fn retire(&self) -> Result<(), Errno> {
         let mut st = self.dom.gate.lock();
         let state = st.cntrs.get(self.index).ok_or(fi::FI_EINVAL)?;
-        let bound = if state.waits.is_wide() {
+        let fed = if state.waits.is_wide() {
             st.eps.iter().any(|(_, ep)| ep.cfg.counts_in(self.index))
         } else {
             !state.waits.endpoints().is_empty()
         };
-        if bound || st.mrs.uses_cntr(self.index) {
+        let bound = fed || state.waits.is_held();
+        let noted = |ep: &EpState| ep.notes.iter().any(|(_, note)| note.cntr == Some(self.index));
+        let awaited = st.triggers.uses_cntr(self.index) || st.eps.iter().any(|(_, ep)| noted(ep));
+        if bound || awaited || st.mrs.uses_cntr(self.index) {
             return Err(fi::FI_EBUSY);
         }
         wait::disarm_fd(&mut st, self.target());
@@ -252,18 +337,32 @@ impl Cntr {
         if st.cntrs.get(self.index).is_some_and(|c| c.waits.fd_is_armed()) {
             wait::disarm_fd(&mut st, self.target());
         }
-        wait::progress(&mut st, self.target());
+        wait::progress_all(&mut st, self.target());
         st.cntrs.get_mut(self.index).map_or((0, 0), CntrState::look)
     }
 
+    /// Outside of the lock: the owner may call back.
+    fn hand_over(&self) {
+        let Some(owner) = &self.owner else { return };
+        let counted = {
+            let mut st = self.dom.gate.lock();
+            if st.cntrs.get(self.index).is_some_and(|c| c.waits.fd_is_armed()) {
+                wait::disarm_fd(&mut st, self.target());
+            }
+            wait::progress_all(&mut st, self.target());
+            st.cntrs.get_mut(self.index).map_or((0, 0), CntrState::take)
+        };
+        owner.add(counted);
+    }
+
     fn change(&self, how: impl FnOnce(&mut CntrState)) -> Result<(), Errno> {
-        how(self
-            .dom
-            .gate
-            .lock()
-            .cntrs
-            .get_mut(self.index)
-            .ok_or(fi::FI_EINVAL)?);
+        let mut st = self.dom.gate.lock();
+        let cntr = st.cntrs.get_mut(self.index).ok_or(fi::FI_EINVAL)?;
+        how(cntr);
+        cntr.poll();
+        if !st.triggers.is_empty() {
+            deferred::run(&mut st);
+        }
         Ok(())
     }
 
@@ -321,7 +420,8 @@ mod tests {
     #[test]
     fn waiting_ends_by_value_by_error_and_by_time() {
         let domain = Domain::for_test(fi::fi_version(2, 0), &fi::fi_domain_attr::default());
-        let open = |attr: Option<&fi::fi_cntr_attr>| Cntr::open(&domain.shared, attr, std::ptr::null_mut());
+        let open =
+            |attr: Option<&fi::fi_cntr_attr>| Cntr::open(&domain.shared, attr, None, std::ptr::null_mut());
         let attr = fi::fi_cntr_attr {
             wait_obj: fi::FI_WAIT_UNSPEC,
             ..fi::fi_cntr_attr::default()

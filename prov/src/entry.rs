@@ -10,6 +10,7 @@
 
 use std::any::Any;
 use std::ffi::{CStr, c_char, c_int, c_void};
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
 
@@ -141,6 +142,55 @@ pub(crate) unsafe fn object<'a, T: Object, F>(ptr: *const F) -> Result<&'a T, Er
         Some(head) if head.fclass == T::FCLASS => Ok(unsafe { &*ptr.cast::<T>() }),
         _ => Err(fi::FI_EINVAL),
     }
+}
+
+/// Says in the log why a call of the control path fails: `what` is the call and what it was given. What is not offered and
+/// what shall be tried again is no news, and a forked child is told once ([`made_here`]). Options that are not there are
+/// asked for by programs that can do without: those are for who wants to know.
+///
+/// # Errors
+/// That of `result`.
+#[track_caller]
+pub(crate) fn told<T>(
+    subsys: crate::log::Subsys,
+    what: fmt::Arguments<'_>,
+    result: Result<T, Errno>,
+) -> Result<T, Errno> {
+    if let Err(errno) = &result
+        && !matches!(*errno, fi::FI_ENOSYS | fi::FI_EAGAIN | fi::FI_EOPBADSTATE)
+    {
+        // SAFETY: without a buffer the text is one that lasts until this thread's next call.
+        let text = unsafe { strerror(*errno, std::ptr::null_mut(), 0) };
+        // SAFETY: a string, as above.
+        let text = unsafe { CStr::from_ptr(text) };
+        let text = text.to_string_lossy();
+        if *errno == fi::FI_ENOPROTOOPT {
+            crate::log::info(subsys, format_args!("{what}: {text}"));
+        } else {
+            crate::log::warn(subsys, format_args!("{what}: {text}"));
+        }
+    }
+    result
+}
+
+/// An object that knows which process made it.
+pub(crate) trait Made: Object {
+    fn maker(&self) -> Maker;
+}
+
+/// As [`object`], in the process that made it: for every call that takes a lock or changes what peers see and does not ask
+/// [`made_here`] by itself.
+///
+/// # Errors
+/// `FI_EINVAL` for null or an object of another class, `FI_EOPBADSTATE` in a forked child of its maker.
+///
+/// # Safety
+/// As for [`object`].
+pub(crate) unsafe fn own<'a, T: Made, F>(ptr: *const F) -> Result<&'a T, Errno> {
+    // SAFETY: the caller's contract.
+    let own = unsafe { object::<T, F>(ptr) }?;
+    made_here(own.maker())?;
+    Ok(own)
 }
 
 /// The class of the object behind `ptr`, for calls that take several.

@@ -12,6 +12,8 @@ use std::sync::OnceLock;
 
 use libfabric_sys::{FI_EINVAL, FI_ENOSYS, FI_PARAM_BOOL, FI_PARAM_STRING, ParamValue};
 
+use scif::TransportKind;
+
 use crate::host;
 use crate::log::{Subsys, warn};
 
@@ -34,6 +36,8 @@ pub(crate) struct Env {
     pub(crate) connect_timeout_ns: u64,
     /// How long closing a region waits for a peer that is inside it.
     pub(crate) mr_close_timeout_ns: u64,
+    /// What carries connections.
+    pub(crate) transport: TransportKind,
 }
 
 /// What a parameter may be set to, and the field it sets.
@@ -41,6 +45,8 @@ enum Kind {
     Bool(fn(&mut Env) -> &mut bool),
     /// One of two words; the second sets the field.
     Choice(&'static str, &'static str, fn(&mut Env) -> &mut bool),
+    /// What carries connections.
+    Transport(fn(&mut Env) -> &mut TransportKind),
     /// A number of bytes, with K, M or G for powers of 1024.
     Size(fn(&mut Env) -> &mut usize),
     /// A number of seconds or milliseconds, with its unit.
@@ -109,6 +115,13 @@ static TABLE: &[Param] = &[
         help: "How long closing a memory region waits for a living peer that is in the middle of accessing it, before the \
                connection to that peer is reset, such as 10s or 500ms",
     },
+    Param {
+        name: c"transport",
+        kind: Kind::Transport(|env| &mut env.transport),
+        default: "soft",
+        help: "What carries connections: 'soft', memory that the processes of one host share; 'kernel', the SCIF driver, \
+               also between its nodes; 'auto', the driver if there is one that works",
+    },
 ];
 
 /// The settings of this process.
@@ -142,7 +155,7 @@ enum Said {
 fn ask(param: &Param) -> Said {
     let kind = match param.kind {
         Kind::Bool(_) => FI_PARAM_BOOL,
-        Kind::Choice(..) | Kind::Size(_) | Kind::Time(_) => FI_PARAM_STRING,
+        Kind::Choice(..) | Kind::Transport(_) | Kind::Size(_) | Kind::Time(_) => FI_PARAM_STRING,
     };
     let help = CString::new(format!("{} (default: {})", param.help, param.default)).unwrap_or_default();
     said(host::param(param.name, kind, &help), || {
@@ -174,6 +187,7 @@ fn read(ask: impl Fn(&Param) -> Said, complain: impl Fn(&str, &str, &str)) -> En
         both_sides: false,
         connect_timeout_ns: 0,
         mr_close_timeout_ns: 0,
+        transport: TransportKind::Soft,
     };
     for param in TABLE {
         let set = set(param, &mut env, param.default);
@@ -207,6 +221,7 @@ fn set(param: &Param, env: &mut Env, text: &str) -> Result<(), String> {
                 _ => return Err(format!("'{no}' or '{yes}'")),
             }
         }
+        Kind::Transport(field) => *field(env) = parse_transport(text).ok_or("'soft', 'kernel' or 'auto'")?,
         Kind::Size(field) => {
             *field(env) = parse_size(text).ok_or("a number of bytes such as 16384 or 16K")?
         }
@@ -219,6 +234,15 @@ fn parse_bool(text: &str) -> Option<bool> {
     match text.to_ascii_lowercase().as_str() {
         "1" | "yes" | "on" | "true" | "y" => Some(true),
         "0" | "no" | "off" | "false" | "n" => Some(false),
+        _ => None,
+    }
+}
+
+fn parse_transport(text: &str) -> Option<TransportKind> {
+    match text.to_ascii_lowercase().as_str() {
+        "soft" => Some(TransportKind::Soft),
+        "kernel" => Some(TransportKind::Kernel),
+        "auto" => Some(TransportKind::Auto),
         _ => None,
     }
 }
@@ -292,7 +316,7 @@ mod tests {
         let (env, complaints) = with(&[]);
         assert!(complaints.is_empty());
         assert!(!env.stats && env.ptracer && !env.peer_death_any && env.process_vm && env.both_sides);
-        assert_eq!(env.eager_size, 16384);
+        assert_eq!((env.eager_size, env.transport), (16384, TransportKind::Soft));
         assert_eq!(
             (env.connect_timeout_ns, env.mr_close_timeout_ns),
             (3_000_000_000, 10_000_000_000)
@@ -308,10 +332,11 @@ mod tests {
             ("eager_size", " 2k "),
             ("connect_timeout", "200ms"),
             ("mr_close_timeout", "2 s"),
+            ("transport", "Kernel"),
         ]);
         assert!(complaints.is_empty());
         assert!(env.stats && !env.ptracer && env.peer_death_any);
-        assert_eq!(env.eager_size, 2048);
+        assert_eq!((env.eager_size, env.transport), (2048, TransportKind::Kernel));
         assert_eq!(
             (env.connect_timeout_ns, env.mr_close_timeout_ns),
             (200_000_000, 2_000_000_000)
@@ -326,6 +351,7 @@ mod tests {
             ("eager_size", "16X"),
             ("process_vm", ""),
             ("connect_timeout", "3"),
+            ("transport", "pcie"),
         ]);
         assert_eq!(env, with(&[]).0);
         assert_eq!(
@@ -335,7 +361,8 @@ mod tests {
                 "PEER_DEATH",
                 "EAGER_SIZE",
                 "PROCESS_VM",
-                "CONNECT_TIMEOUT"
+                "CONNECT_TIMEOUT",
+                "TRANSPORT"
             ]
         );
     }

@@ -12,7 +12,7 @@ use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use libfabric_sys as fi;
-use scif::{Config, Node, TransportKind};
+use scif::{Config, Maker, Node, TransportKind};
 
 use crate::attr::NAME;
 use crate::cntr::Cntr;
@@ -21,6 +21,7 @@ use crate::domain::{Domain, DomainShared};
 use crate::entry::{self, Errno};
 use crate::eq::{self, Eq};
 use crate::log::{Subsys, info, warn};
+use crate::wait::set::{self, WaitSet};
 use crate::{domain, env, pep};
 
 /// What C holds as `struct fid_fabric`.
@@ -37,6 +38,12 @@ unsafe impl entry::Object for Fabric {
     const FCLASS: usize = fi::FI_CLASS_FABRIC;
 }
 
+impl entry::Made for Fabric {
+    fn maker(&self) -> Maker {
+        self.shared.maker
+    }
+}
+
 static FID_OPS: fi::fi_ops = fi::fi_ops {
     close,
     ..fi::FI_OPS_NOSYS
@@ -45,6 +52,7 @@ static OPS: fi::fi_ops_fabric = fi::fi_ops_fabric {
     domain,
     passive_ep: pep::open,
     eq_open: eq::open,
+    wait_open: set::open,
     trywait,
     domain2,
     ..fi::FI_OPS_FABRIC_NOSYS
@@ -71,6 +79,7 @@ pub(crate) unsafe extern "C" fn open(
         let shared = Arc::new(FabricShared {
             api_version: attr.api_version,
             node: open_node()?,
+            maker: Maker::here(),
         });
         let head = fi::fid {
             fclass: fi::FI_CLASS_FABRIC,
@@ -94,9 +103,10 @@ pub(crate) unsafe extern "C" fn open(
 unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
     entry::guard_int(|| {
         // SAFETY: a fabric of ours that nobody closes meanwhile, by the contract of fi_close.
-        let fabric = unsafe { entry::object::<Fabric, _>(fid) }?;
+        let fabric = unsafe { entry::own::<Fabric, _>(fid) }?;
         if Arc::strong_count(&fabric.shared) > 1 {
-            return Err(fi::FI_EBUSY);
+            let busy = Err(fi::FI_EBUSY);
+            return entry::told(Subsys::Fabric, format_args!("fi_close of a fabric"), busy);
         }
         forget(fid.cast());
         tell(&fabric.shared.node);
@@ -125,14 +135,19 @@ unsafe extern "C" fn domain2(
 ) -> c_int {
     entry::guard_int(|| {
         // SAFETY: a live fabric, by the contract of fi_domain.
-        let fabric = unsafe { entry::object::<Fabric, _>(of) }?;
+        let fabric = unsafe { entry::own::<Fabric, _>(of) }?;
         if dom.is_null() {
             return Err(fi::FI_EINVAL);
         }
         // SAFETY: null, or an info that stays unchanged during the call.
-        let new = unsafe { domain::open(&fabric.shared, info, flags, context) }?;
+        let new = unsafe { domain::open(&fabric.shared, info, flags, context) };
+        let new = entry::told(
+            Subsys::Fabric,
+            format_args!("fi_domain with flags {flags:#x}"),
+            new,
+        )?;
         // SAFETY: opened in the line above.
-        let opened = unsafe { entry::object::<Domain, _>(new) }?;
+        let opened = unsafe { entry::own::<Domain, _>(new) }?;
         remember_domain(of, new, &opened.shared);
         // SAFETY: not null; C passes room for the result.
         unsafe { entry::put(dom, new) }
@@ -143,19 +158,23 @@ unsafe extern "C" fn domain2(
 ///
 /// # Errors
 /// `FI_EAGAIN`: one of them has something to read. `FI_EINVAL`: one of them has no descriptor.
-unsafe extern "C" fn trywait(_fabric: *mut fi::fid_fabric, fids: *mut *mut fi::fid, count: c_int) -> c_int {
+unsafe extern "C" fn trywait(fabric: *mut fi::fid_fabric, fids: *mut *mut fi::fid, count: c_int) -> c_int {
     entry::guard_int(|| {
+        // SAFETY: a live fabric, by the contract of fi_trywait.
+        unsafe { entry::own::<Fabric, _>(fabric) }?;
         let count = usize::try_from(count).map_err(|_| fi::FI_EINVAL)?;
         // SAFETY: an array of count objects, by the contract of fi_trywait.
         for &fid in unsafe { entry::slice(fids.cast_const(), count) }? {
             // SAFETY: a live object, by the contract of fi_trywait.
             match unsafe { entry::class_of(fid) }? {
                 // SAFETY: as above, and of that class.
-                fi::FI_CLASS_EQ => unsafe { entry::object::<Eq, _>(fid) }?.shared().try_wait()?,
+                fi::FI_CLASS_EQ => unsafe { entry::own::<Eq, _>(fid) }?.shared().try_wait()?,
                 // SAFETY: as above, and of that class.
-                fi::FI_CLASS_CQ => unsafe { entry::object::<Cq, _>(fid) }?.try_wait()?,
+                fi::FI_CLASS_CQ => unsafe { entry::own::<Cq, _>(fid) }?.try_wait()?,
                 // SAFETY: as above, and of that class.
-                fi::FI_CLASS_CNTR => unsafe { entry::object::<Cntr, _>(fid) }?.try_wait()?,
+                fi::FI_CLASS_CNTR => unsafe { entry::own::<Cntr, _>(fid) }?.try_wait()?,
+                // SAFETY: as above, and of that class.
+                fi::FI_CLASS_WAIT => unsafe { entry::own::<WaitSet, _>(fid) }?.shared().try_wait()?,
                 _ => return Err(fi::FI_EINVAL),
             }
         }
@@ -175,6 +194,7 @@ pub(crate) struct FabricShared {
     /// The interface version of the application: which fields the structs on its stack have.
     pub(crate) api_version: u32,
     pub(crate) node: Arc<Node>,
+    pub(crate) maker: Maker,
 }
 
 /// The SCIF node of this process, as the environment describes it.
@@ -187,8 +207,14 @@ pub(crate) fn open_node() -> Result<Arc<Node>, Errno> {
         ptracer: config.ptracer && env::env().ptracer,
         ..config
     };
-    let node = Node::open(config, TransportKind::Soft).map_err(|error| failed(&error))?;
+    let node = Node::open(config, env::env().transport).map_err(|error| failed(&error))?;
     tell(&node);
+    if node.kind() == TransportKind::Kernel {
+        info(
+            Subsys::Fabric,
+            format_args!("over the SCIF driver, as node {}", node.id()),
+        );
+    }
     Ok(node)
 }
 
@@ -208,6 +234,7 @@ fn failed(error: &scif::Error) -> Errno {
 #[derive(Debug)]
 struct Open {
     fabric: usize,
+    maker: Maker,
     /// A domain that is gone cannot be upgraded any more.
     domains: Vec<(usize, Weak<DomainShared>)>,
 }
@@ -222,6 +249,7 @@ fn lock_open() -> MutexGuard<'static, Vec<Open>> {
 fn remember(fabric: *mut fi::fid_fabric) {
     lock_open().push(Open {
         fabric: fabric.expose_provenance(),
+        maker: Maker::here(),
         domains: Vec::new(),
     });
 }
@@ -238,10 +266,11 @@ fn forget(fabric: *mut fi::fid_fabric) {
     lock_open().retain(|open| open.fabric != fabric.addr());
 }
 
-/// The fabric and the domain that a program has open already, which fi_getinfo(3) tells; null when there is none.
+/// The fabric and the domain that a program has open already, which fi_getinfo(3) tells; null when there is none. What a
+/// forked child has of its parent is none.
 pub(crate) fn first_open() -> (*mut fi::fid_fabric, *mut fi::fid_domain) {
     let open = lock_open();
-    let Some(first) = open.first() else {
+    let Some(first) = open.iter().find(|open| !open.maker.is_ancestor()) else {
         return (ptr::null_mut(), ptr::null_mut());
     };
     let mut domains = first

@@ -14,26 +14,36 @@ use libfabric_sys::{fi_addr_t, fi_msg_rma, fid_ep, iovec};
 use scif_ring::total_len;
 
 use crate::data::{RmaArgs, RmaIov};
-use crate::entry::{Errno, guard, object};
+use crate::entry::{Errno, Object, guard, object};
 use crate::ep::Ep;
-use crate::ep::post::{Buffers, Ranges, buffer};
+use crate::ep::context::TxCtx;
+use crate::ep::post::{Buffers, Ranges, Sender, buffer};
+use crate::ep::trigger::Triggered;
 
-pub(crate) static OPS: fi::fi_ops_rma = fi::fi_ops_rma {
-    size: size_of::<fi::fi_ops_rma>(),
-    read,
-    readv,
-    readmsg,
-    write,
-    writev,
-    writemsg,
-    inject,
-    writedata,
-    injectdata,
-};
+pub(crate) static OPS: fi::fi_ops_rma = ops::<Ep>();
+/// Those of an endpoint with triggered operations.
+pub(crate) static TRIGGER_OPS: fi::fi_ops_rma = ops::<Triggered>();
+/// Those of a transmit context.
+pub(crate) static TX_CTX_OPS: fi::fi_ops_rma = ops::<TxCtx>();
+
+const fn ops<S: Sender + Object>() -> fi::fi_ops_rma {
+    fi::fi_ops_rma {
+        size: size_of::<fi::fi_ops_rma>(),
+        read: read::<S>,
+        readv: readv::<S>,
+        readmsg: readmsg::<S>,
+        write: write::<S>,
+        writev: writev::<S>,
+        writemsg: writemsg::<S>,
+        inject: inject::<S>,
+        writedata: writedata::<S>,
+        injectdata: injectdata::<S>,
+    }
+}
 
 /// `ssize_t fi_read(struct fid_ep *ep, void *buf, size_t len, void *desc, fi_addr_t src_addr, uint64_t addr,
 /// uint64_t key, void *context)`
-unsafe extern "C" fn read(
+unsafe extern "C" fn read<S: Sender + Object>(
     ep: *mut fid_ep,
     buf: *mut c_void,
     len: usize,
@@ -45,7 +55,7 @@ unsafe extern "C" fn read(
 ) -> isize {
     guard(|| {
         // SAFETY: C passes an open endpoint.
-        let ep = unsafe { object::<Ep, _>(ep) }?;
+        let ep = unsafe { object::<S, _>(ep) }?;
         // SAFETY: the buffer is the operation's until it completes.
         let buf = unsafe { buffer(buf, len) }?;
         ep.rma(&RmaArgs {
@@ -62,7 +72,7 @@ unsafe extern "C" fn read(
 
 /// `ssize_t fi_readv(struct fid_ep *ep, const struct iovec *iov, void **desc, size_t count, fi_addr_t src_addr,
 /// uint64_t addr, uint64_t key, void *context)`
-unsafe extern "C" fn readv(
+unsafe extern "C" fn readv<S: Sender + Object>(
     ep: *mut fid_ep,
     iov: *const iovec,
     _desc: *mut *mut c_void,
@@ -74,7 +84,7 @@ unsafe extern "C" fn readv(
 ) -> isize {
     guard(|| {
         // SAFETY: C passes an open endpoint.
-        let ep = unsafe { object::<Ep, _>(ep) }?;
+        let ep = unsafe { object::<S, _>(ep) }?;
         // SAFETY: the buffers are the operation's until it completes.
         let iov = unsafe { Buffers::from_iovec(iov, count) }?;
         let iov = iov.as_slice();
@@ -98,19 +108,23 @@ unsafe extern "C" fn readv(
 ///
 /// # Errors
 /// `-FI_EBADFLAGS` for unknown flags, also `FI_INJECT`: what is read cannot be handed back before it is there.
-unsafe extern "C" fn readmsg(ep: *mut fid_ep, msg: *const fi_msg_rma, flags: u64) -> isize {
+unsafe extern "C" fn readmsg<S: Sender + Object>(
+    ep: *mut fid_ep,
+    msg: *const fi_msg_rma,
+    flags: u64,
+) -> isize {
     guard(|| {
         if flags & fi::FI_INJECT != 0 {
             return Err(fi::FI_EBADFLAGS);
         }
         // SAFETY: C passes an open endpoint, and a message or null.
-        unsafe { post_msg(ep, msg, flags, false) }
+        unsafe { post_msg::<S>(ep, msg, flags, false) }
     })
 }
 
 /// `ssize_t fi_write(struct fid_ep *ep, const void *buf, size_t len, void *desc, fi_addr_t dest_addr, uint64_t addr,
 /// uint64_t key, void *context)`
-unsafe extern "C" fn write(
+unsafe extern "C" fn write<S: Sender + Object>(
     ep: *mut fid_ep,
     buf: *const c_void,
     len: usize,
@@ -122,7 +136,7 @@ unsafe extern "C" fn write(
 ) -> isize {
     guard(|| {
         // SAFETY: C passes an open endpoint.
-        let ep = unsafe { object::<Ep, _>(ep) }?;
+        let ep = unsafe { object::<S, _>(ep) }?;
         // SAFETY: the buffer is the operation's until it completes.
         let buf = unsafe { buffer(buf, len) }?;
         ep.rma(&RmaArgs {
@@ -139,7 +153,7 @@ unsafe extern "C" fn write(
 
 /// `ssize_t fi_writev(struct fid_ep *ep, const struct iovec *iov, void **desc, size_t count, fi_addr_t dest_addr,
 /// uint64_t addr, uint64_t key, void *context)`
-unsafe extern "C" fn writev(
+unsafe extern "C" fn writev<S: Sender + Object>(
     ep: *mut fid_ep,
     iov: *const iovec,
     _desc: *mut *mut c_void,
@@ -151,7 +165,7 @@ unsafe extern "C" fn writev(
 ) -> isize {
     guard(|| {
         // SAFETY: C passes an open endpoint.
-        let ep = unsafe { object::<Ep, _>(ep) }?;
+        let ep = unsafe { object::<S, _>(ep) }?;
         // SAFETY: the buffers are the operation's until it completes.
         let iov = unsafe { Buffers::from_iovec(iov, count) }?;
         let iov = iov.as_slice();
@@ -175,10 +189,14 @@ unsafe extern "C" fn writev(
 ///
 /// # Errors
 /// `-FI_EBADFLAGS` for unknown flags.
-unsafe extern "C" fn writemsg(ep: *mut fid_ep, msg: *const fi_msg_rma, flags: u64) -> isize {
+unsafe extern "C" fn writemsg<S: Sender + Object>(
+    ep: *mut fid_ep,
+    msg: *const fi_msg_rma,
+    flags: u64,
+) -> isize {
     guard(|| {
         // SAFETY: C passes an open endpoint, and a message or null.
-        unsafe { post_msg(ep, msg, flags, true) }
+        unsafe { post_msg::<S>(ep, msg, flags, true) }
     })
 }
 
@@ -187,7 +205,7 @@ unsafe extern "C" fn writemsg(ep: *mut fid_ep, msg: *const fi_msg_rma, flags: u6
 ///
 /// # Errors
 /// `-FI_EINVAL` for more than the inject size.
-unsafe extern "C" fn inject(
+unsafe extern "C" fn inject<S: Sender + Object>(
     ep: *mut fid_ep,
     buf: *const c_void,
     len: usize,
@@ -197,7 +215,7 @@ unsafe extern "C" fn inject(
 ) -> isize {
     guard(|| {
         // SAFETY: C passes an open endpoint.
-        let ep = unsafe { object::<Ep, _>(ep) }?;
+        let ep = unsafe { object::<S, _>(ep) }?;
         // SAFETY: the buffer is read before this call returns.
         let buf = unsafe { buffer(buf, len) }?;
         ep.rma(&RmaArgs {
@@ -214,7 +232,7 @@ unsafe extern "C" fn inject(
 
 /// `ssize_t fi_writedata(struct fid_ep *ep, const void *buf, size_t len, void *desc, uint64_t data,
 /// fi_addr_t dest_addr, uint64_t addr, uint64_t key, void *context)`
-unsafe extern "C" fn writedata(
+unsafe extern "C" fn writedata<S: Sender + Object>(
     ep: *mut fid_ep,
     buf: *const c_void,
     len: usize,
@@ -227,7 +245,7 @@ unsafe extern "C" fn writedata(
 ) -> isize {
     guard(|| {
         // SAFETY: C passes an open endpoint.
-        let ep = unsafe { object::<Ep, _>(ep) }?;
+        let ep = unsafe { object::<S, _>(ep) }?;
         // SAFETY: the buffer is the operation's until it completes.
         let buf = unsafe { buffer(buf, len) }?;
         ep.rma(&RmaArgs {
@@ -247,7 +265,7 @@ unsafe extern "C" fn writedata(
 ///
 /// # Errors
 /// `-FI_EINVAL` for more than the inject size.
-unsafe extern "C" fn injectdata(
+unsafe extern "C" fn injectdata<S: Sender + Object>(
     ep: *mut fid_ep,
     buf: *const c_void,
     len: usize,
@@ -258,7 +276,7 @@ unsafe extern "C" fn injectdata(
 ) -> isize {
     guard(|| {
         // SAFETY: C passes an open endpoint.
-        let ep = unsafe { object::<Ep, _>(ep) }?;
+        let ep = unsafe { object::<S, _>(ep) }?;
         // SAFETY: the buffer is read before this call returns.
         let buf = unsafe { buffer(buf, len) }?;
         ep.rma(&RmaArgs {
@@ -278,11 +296,35 @@ unsafe extern "C" fn injectdata(
 /// # Safety
 ///
 /// `ep` is an open endpoint; `msg` is null or a message whose lists are as long as it says.
-unsafe fn post_msg(ep: *mut fid_ep, msg: *const fi_msg_rma, flags: u64, write: bool) -> Result<isize, Errno> {
+unsafe fn post_msg<S: Sender + Object>(
+    ep: *mut fid_ep,
+    msg: *const fi_msg_rma,
+    flags: u64,
+    write: bool,
+) -> Result<isize, Errno> {
     // SAFETY: an open endpoint, by the caller's contract.
-    let ep = unsafe { object::<Ep, _>(ep) }?;
+    let ep = unsafe { object::<S, _>(ep) }?;
     // SAFETY: null or a message, by the caller's contract.
     let msg = unsafe { msg.as_ref() }.ok_or(fi::FI_EINVAL)?;
+    // SAFETY: the caller's contract.
+    unsafe { start(ep, msg, flags, write) }
+}
+
+/// Posts the operation that `msg` describes.
+///
+/// # Errors
+///
+/// Those of `fi_readmsg` and `fi_writemsg`.
+///
+/// # Safety
+///
+/// The lists of `msg` are as long as it says, and its buffers are the operation's until it completes.
+pub(crate) unsafe fn start<S: Sender>(
+    ep: &S,
+    msg: &fi_msg_rma,
+    flags: u64,
+    write: bool,
+) -> Result<isize, Errno> {
     let flags = ep.tx_msg_flags(flags)?;
     // SAFETY: the buffers are the operation's until it completes.
     let iov = unsafe { Buffers::from_iovec(msg.msg_iov, msg.iov_count) }?;

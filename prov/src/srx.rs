@@ -20,8 +20,9 @@ use scif::Maker;
 use crate::data::RecvArgs;
 use crate::data::shared::{self, SrxState};
 use crate::domain::{Domain, DomainShared};
-use crate::entry::{self, Errno, guard, guard_int, object};
+use crate::entry::{self, Errno, guard, guard_int, own};
 use crate::ep::post::{RX_OP_FLAGS, Receiver};
+use crate::peer::{self, PeerSrx};
 
 /// What C holds as the `struct fid_ep` of a shared receive context.
 #[repr(C)]
@@ -38,6 +39,12 @@ unsafe impl entry::Object for Srx {
     const FCLASS: usize = fi::FI_CLASS_SRX_CTX;
 }
 
+impl entry::Made for Srx {
+    fn maker(&self) -> Maker {
+        self.maker
+    }
+}
+
 /// What C holds as `struct fid_stx`.
 #[repr(C)]
 pub(crate) struct Stx {
@@ -48,6 +55,12 @@ pub(crate) struct Stx {
 // SAFETY: repr(C) with a fid_stx first; FI_CLASS_STX_CTX is in Stx objects only. Behind the head is an Arc of a Sync type.
 unsafe impl entry::Object for Stx {
     const FCLASS: usize = fi::FI_CLASS_STX_CTX;
+}
+
+impl entry::Made for Stx {
+    fn maker(&self) -> Maker {
+        self.shared.dom.maker
+    }
 }
 
 /// A transmit context, as the endpoints bound to it hold it.
@@ -70,6 +83,9 @@ static SRX_OPS: fi::fi_ops_ep = fi::fi_ops_ep {
     ..fi::FI_OPS_EP_NOSYS
 };
 static STX_OPS: fi::fi_ops_ep = fi::FI_OPS_EP_NOSYS;
+static NO_EP: fi::fi_ops_ep = fi::FI_OPS_EP_NOSYS;
+static NO_MSG: fi::fi_ops_msg = fi::FI_OPS_MSG_NOSYS;
+static NO_TAGGED: fi::fi_ops_tagged = fi::FI_OPS_TAGGED_NOSYS;
 static NO_CM: fi::fi_ops_cm = fi::FI_OPS_CM_NOSYS;
 static NO_RMA: fi::fi_ops_rma = fi::FI_OPS_RMA_NOSYS;
 static NO_ATOMIC: fi::fi_ops_atomic = fi::FI_OPS_ATOMIC_NOSYS;
@@ -78,7 +94,8 @@ static NO_COLLECTIVE: fi::fi_ops_collective = fi::FI_OPS_COLLECTIVE_NOSYS;
 /// `int fi_srx_context(struct fid_domain *, struct fi_rx_attr *, struct fid_ep **rx_ep, void *context)`
 ///
 /// # Errors
-/// `-FI_ENOSYS` for a context of a peer provider.
+/// For one that stands for another provider's (`FI_PEER`): `-FI_ENOSYS` with a host before 2.3, `-FI_EINVAL` without one, or in a
+/// domain that progresses by itself.
 pub(crate) unsafe extern "C" fn open_srx(
     domain: *mut fi::fid_domain,
     attr: *mut fi::fi_rx_attr,
@@ -87,34 +104,68 @@ pub(crate) unsafe extern "C" fn open_srx(
 ) -> c_int {
     guard_int(|| {
         // SAFETY: C passes an open domain.
-        let domain = unsafe { object::<Domain, _>(domain) }?;
+        let domain = unsafe { own::<Domain, _>(domain) }?;
         // SAFETY: null, or attributes that stay unchanged during the call.
         let attr = unsafe { attr.as_ref() }.copied().unwrap_or_default();
         if srx.is_null() {
             return Err(fi::FI_EINVAL);
         }
-        if attr.op_flags & fi::FI_PEER != 0 {
-            return Err(fi::FI_ENOSYS);
-        }
         let dom = Arc::clone(&domain.shared);
+        let is_peer = attr.op_flags & fi::FI_PEER != 0;
+        if is_peer {
+            if !peer::is_known() {
+                return Err(fi::FI_ENOSYS);
+            }
+            peer::check(&dom)?;
+        }
         let index = dom
             .gate
             .lock()
             .srxs
             .insert(SrxState::new())
             .ok_or(fi::FI_ENOMEM)?;
+        if is_peer {
+            // SAFETY: the context is what this flag asks for, by the contract of fi_peer(3).
+            let owner = unsafe { PeerSrx::import(context, &dom, index) };
+            let mut st = dom.gate.lock();
+            match owner {
+                Ok(owner) => {
+                    if let Some(state) = st.srxs.get_mut(index) {
+                        state.owner = Some(Arc::new(owner));
+                    }
+                }
+                Err(err) => {
+                    st.srxs.remove(index);
+                    return Err(err);
+                }
+            }
+        }
         let new = Box::new(Srx {
             fid: fid_ep {
                 fid: fid {
                     fclass: fi::FI_CLASS_SRX_CTX,
-                    context,
+                    // Of a peer it was the way to the owner's.
+                    context: if is_peer { std::ptr::null_mut() } else { context },
                     ops: &raw const SRX_FID_OPS,
                 },
-                ops: &raw const SRX_OPS,
+                ops: if is_peer {
+                    &raw const NO_EP
+                } else {
+                    &raw const SRX_OPS
+                },
                 cm: &raw const NO_CM,
-                msg: &raw const crate::msg::SRX_OPS,
+                // Receives are posted to the owner's.
+                msg: if is_peer {
+                    &raw const NO_MSG
+                } else {
+                    &raw const crate::msg::SRX_OPS
+                },
                 rma: &raw const NO_RMA,
-                tagged: &raw const crate::tagged::SRX_OPS,
+                tagged: if is_peer {
+                    &raw const NO_TAGGED
+                } else {
+                    &raw const crate::tagged::SRX_OPS
+                },
                 atomic: &raw const NO_ATOMIC,
                 collective: &raw const NO_COLLECTIVE,
             },
@@ -137,7 +188,7 @@ pub(crate) unsafe extern "C" fn open_srx(
 unsafe extern "C" fn close_srx(fid: *mut fid) -> c_int {
     guard_int(|| {
         // SAFETY: C passes an open context.
-        let srx = unsafe { object::<Srx, _>(fid) }?;
+        let srx = unsafe { own::<Srx, _>(fid) }?;
         {
             let mut st = srx.dom.gate.lock();
             if !st.srxs.get(srx.index).ok_or(fi::FI_EINVAL)?.eps.is_empty() {
@@ -155,7 +206,7 @@ unsafe extern "C" fn close_srx(fid: *mut fid) -> c_int {
 unsafe extern "C" fn cancel(fid: fid_t, context: *mut c_void) -> isize {
     guard(|| {
         // SAFETY: C passes an open context.
-        let srx = unsafe { object::<Srx, _>(fid) }?;
+        let srx = unsafe { own::<Srx, _>(fid) }?;
         shared::cancel(&mut srx.dom.gate.lock(), srx.index, context.expose_provenance())?;
         Ok(0)
     })
@@ -167,7 +218,7 @@ unsafe extern "C" fn cancel(fid: fid_t, context: *mut c_void) -> isize {
 unsafe extern "C" fn rx_size_left(srx: *mut fid_ep) -> isize {
     guard(|| {
         // SAFETY: C passes an open context.
-        unsafe { object::<Srx, _>(srx) }?;
+        unsafe { own::<Srx, _>(srx) }?;
         isize::try_from(crate::attr::DEFAULT_SIZE).map_err(|_| fi::FI_EINVAL)
     })
 }
@@ -181,7 +232,7 @@ pub(crate) unsafe extern "C" fn open_stx(
 ) -> c_int {
     guard_int(|| {
         // SAFETY: C passes an open domain.
-        let domain = unsafe { object::<Domain, _>(domain) }?;
+        let domain = unsafe { own::<Domain, _>(domain) }?;
         if stx.is_null() {
             return Err(fi::FI_EINVAL);
         }
@@ -210,7 +261,7 @@ pub(crate) unsafe extern "C" fn open_stx(
 unsafe extern "C" fn close_stx(fid: *mut fid) -> c_int {
     guard_int(|| {
         // SAFETY: C passes an open context.
-        let stx = unsafe { object::<Stx, _>(fid) }?;
+        let stx = unsafe { own::<Stx, _>(fid) }?;
         if Arc::strong_count(&stx.shared) > 1 {
             return Err(fi::FI_EBUSY);
         }

@@ -26,6 +26,20 @@ pub(crate) static PREFIX_OPS: fi::fi_ops_tagged = fi::fi_ops_tagged {
     injectdata: injectdata::<Prefixed>,
 };
 
+/// Those of an endpoint with triggered operations.
+pub(crate) static TRIGGER_OPS: fi::fi_ops_tagged = fi::fi_ops_tagged {
+    size: size_of::<fi::fi_ops_tagged>(),
+    recv: recv::<Triggered>,
+    recvv: recvv::<Triggered>,
+    recvmsg: recvmsg::<Triggered>,
+    send: send::<Triggered>,
+    sendv: sendv::<Triggered>,
+    sendmsg: sendmsg::<Triggered>,
+    inject: inject::<Triggered>,
+    senddata: senddata::<Triggered>,
+    injectdata: injectdata::<Triggered>,
+};
+
 /// Those of a shared receive context.
 pub(crate) static SRX_OPS: fi::fi_ops_tagged = fi::fi_ops_tagged {
     recv: recv::<Srx>,
@@ -34,11 +48,32 @@ pub(crate) static SRX_OPS: fi::fi_ops_tagged = fi::fi_ops_tagged {
     ..fi::FI_OPS_TAGGED_NOSYS
 };
 
+/// Those of a transmit context.
+pub(crate) static TX_CTX_OPS: fi::fi_ops_tagged = fi::fi_ops_tagged {
+    send: send::<TxCtx>,
+    sendv: sendv::<TxCtx>,
+    sendmsg: sendmsg::<TxCtx>,
+    inject: inject::<TxCtx>,
+    senddata: senddata::<TxCtx>,
+    injectdata: injectdata::<TxCtx>,
+    ..fi::FI_OPS_TAGGED_NOSYS
+};
+
+/// Those of a receive context.
+pub(crate) static RX_CTX_OPS: fi::fi_ops_tagged = fi::fi_ops_tagged {
+    recv: recv::<RxCtx>,
+    recvv: recvv::<RxCtx>,
+    recvmsg: recvmsg::<RxCtx>,
+    ..fi::FI_OPS_TAGGED_NOSYS
+};
+
 use crate::data::{RecvArgs, SendArgs};
-use crate::entry::{guard, object};
+use crate::entry::{Errno, Object, guard, object};
 use crate::ep::Ep;
+use crate::ep::context::{RxCtx, TxCtx};
 use crate::ep::post::{Buffers, Receiver, Sender, buffer};
 use crate::ep::prefix::Prefixed;
+use crate::ep::trigger::Triggered;
 use crate::srx::Srx;
 
 pub(crate) static OPS: fi::fi_ops_tagged = fi::fi_ops_tagged {
@@ -56,7 +91,7 @@ pub(crate) static OPS: fi::fi_ops_tagged = fi::fi_ops_tagged {
 
 /// `ssize_t fi_trecv(struct fid_ep *ep, void *buf, size_t len, void *desc, fi_addr_t src_addr, uint64_t tag,
 /// uint64_t ignore, void *context)`
-unsafe extern "C" fn recv<R: Receiver>(
+unsafe extern "C" fn recv<R: Receiver + Object>(
     ep: *mut fid_ep,
     buf: *mut c_void,
     len: usize,
@@ -84,7 +119,7 @@ unsafe extern "C" fn recv<R: Receiver>(
 
 /// `ssize_t fi_trecvv(struct fid_ep *ep, const struct iovec *iov, void **desc, size_t count, fi_addr_t src_addr,
 /// uint64_t tag, uint64_t ignore, void *context)`
-unsafe extern "C" fn recvv<R: Receiver>(
+unsafe extern "C" fn recvv<R: Receiver + Object>(
     ep: *mut fid_ep,
     iov: *const iovec,
     _desc: *mut *mut c_void,
@@ -116,35 +151,52 @@ unsafe extern "C" fn recvv<R: Receiver>(
 ///
 /// # Errors
 /// `-FI_EBADFLAGS` for unknown or contradicting flags, `-FI_EINVAL` for `FI_CLAIM` without a context.
-unsafe extern "C" fn recvmsg<R: Receiver>(ep: *mut fid_ep, msg: *const fi_msg_tagged, flags: u64) -> isize {
+unsafe extern "C" fn recvmsg<R: Receiver + Object>(
+    ep: *mut fid_ep,
+    msg: *const fi_msg_tagged,
+    flags: u64,
+) -> isize {
     guard(|| {
         // SAFETY: C passes an open endpoint or context.
         let ep = unsafe { object::<R, _>(ep) }?;
         // SAFETY: null or a message of the caller's.
         let msg = unsafe { msg.as_ref() }.ok_or(fi::FI_EINVAL)?;
-        let flags = ep.rx_msg_flags(flags)?;
-        if flags & fi::FI_MULTI_RECV != 0 {
-            return Err(fi::FI_EBADFLAGS);
-        }
-        let iov = if flags & (fi::FI_PEEK | fi::FI_DISCARD) == 0 {
-            // SAFETY: the buffers are the operation's until it completes.
-            unsafe { Buffers::from_iovec(msg.msg_iov, msg.iov_count) }?
-        } else {
-            Buffers::none()
-        };
-        ep.recv(&RecvArgs {
-            iov: iov.as_slice(),
-            src: msg.addr,
-            tag: Some((msg.tag, msg.ignore)),
-            context: msg.context.expose_provenance(),
-            flags,
-        })
+        // SAFETY: the buffers are the operation's until it completes.
+        unsafe { receive(ep, msg, flags) }
+    })
+}
+
+/// Posts the receive that `msg` describes.
+///
+/// # Errors
+/// Those of `fi_trecvmsg`.
+///
+/// # Safety
+/// The list of `msg` is as long as it says, and its buffers are the operation's until it completes.
+#[inline(always)]
+pub(crate) unsafe fn receive<R: Receiver>(ep: &R, msg: &fi_msg_tagged, flags: u64) -> Result<isize, Errno> {
+    let flags = ep.rx_msg_flags(flags)?;
+    if flags & fi::FI_MULTI_RECV != 0 {
+        return Err(fi::FI_EBADFLAGS);
+    }
+    let iov = if flags & (fi::FI_PEEK | fi::FI_DISCARD) == 0 {
+        // SAFETY: the buffers are the operation's until it completes.
+        unsafe { Buffers::from_iovec(msg.msg_iov, msg.iov_count) }?
+    } else {
+        Buffers::none()
+    };
+    ep.recv(&RecvArgs {
+        iov: iov.as_slice(),
+        src: msg.addr,
+        tag: Some((msg.tag, msg.ignore)),
+        context: msg.context.expose_provenance(),
+        flags,
     })
 }
 
 /// `ssize_t fi_tsend(struct fid_ep *ep, const void *buf, size_t len, void *desc, fi_addr_t dest_addr, uint64_t tag,
 /// void *context)`
-unsafe extern "C" fn send<S: Sender>(
+unsafe extern "C" fn send<S: Sender + Object>(
     ep: *mut fid_ep,
     buf: *const c_void,
     len: usize,
@@ -172,7 +224,7 @@ unsafe extern "C" fn send<S: Sender>(
 
 /// `ssize_t fi_tsendv(struct fid_ep *ep, const struct iovec *iov, void **desc, size_t count, fi_addr_t dest_addr,
 /// uint64_t tag, void *context)`
-unsafe extern "C" fn sendv<S: Sender>(
+unsafe extern "C" fn sendv<S: Sender + Object>(
     ep: *mut fid_ep,
     iov: *const iovec,
     _desc: *mut *mut c_void,
@@ -202,23 +254,40 @@ unsafe extern "C" fn sendv<S: Sender>(
 ///
 /// # Errors
 /// `-FI_EBADFLAGS` for unknown flags.
-unsafe extern "C" fn sendmsg<S: Sender>(ep: *mut fid_ep, msg: *const fi_msg_tagged, flags: u64) -> isize {
+unsafe extern "C" fn sendmsg<S: Sender + Object>(
+    ep: *mut fid_ep,
+    msg: *const fi_msg_tagged,
+    flags: u64,
+) -> isize {
     guard(|| {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { object::<S, _>(ep) }?;
         // SAFETY: null or a message of the caller's.
         let msg = unsafe { msg.as_ref() }.ok_or(fi::FI_EINVAL)?;
-        let flags = ep.tx_msg_flags(flags)?;
         // SAFETY: the buffers are the operation's until it completes.
-        let iov = unsafe { Buffers::from_iovec(msg.msg_iov, msg.iov_count) }?;
-        ep.send(&SendArgs {
-            iov: iov.as_slice(),
-            tag: Some(msg.tag),
-            data: (flags & fi::FI_REMOTE_CQ_DATA != 0).then_some(msg.data),
-            dest: msg.addr,
-            context: msg.context.expose_provenance(),
-            flags,
-        })
+        unsafe { transmit(ep, msg, flags) }
+    })
+}
+
+/// Posts the message that `msg` describes.
+///
+/// # Errors
+/// Those of `fi_tsendmsg`.
+///
+/// # Safety
+/// The list of `msg` is as long as it says, and its buffers are the operation's until it completes.
+#[inline(always)]
+pub(crate) unsafe fn transmit<S: Sender>(ep: &S, msg: &fi_msg_tagged, flags: u64) -> Result<isize, Errno> {
+    let flags = ep.tx_msg_flags(flags)?;
+    // SAFETY: the buffers are the operation's until it completes.
+    let iov = unsafe { Buffers::from_iovec(msg.msg_iov, msg.iov_count) }?;
+    ep.send(&SendArgs {
+        iov: iov.as_slice(),
+        tag: Some(msg.tag),
+        data: (flags & fi::FI_REMOTE_CQ_DATA != 0).then_some(msg.data),
+        dest: msg.addr,
+        context: msg.context.expose_provenance(),
+        flags,
     })
 }
 
@@ -226,7 +295,7 @@ unsafe extern "C" fn sendmsg<S: Sender>(ep: *mut fid_ep, msg: *const fi_msg_tagg
 ///
 /// # Errors
 /// `-FI_EINVAL` for more than the inject size.
-unsafe extern "C" fn inject<S: Sender>(
+unsafe extern "C" fn inject<S: Sender + Object>(
     ep: *mut fid_ep,
     buf: *const c_void,
     len: usize,
@@ -252,7 +321,7 @@ unsafe extern "C" fn inject<S: Sender>(
 
 /// `ssize_t fi_tsenddata(struct fid_ep *ep, const void *buf, size_t len, void *desc, uint64_t data,
 /// fi_addr_t dest_addr, uint64_t tag, void *context)`
-unsafe extern "C" fn senddata<S: Sender>(
+unsafe extern "C" fn senddata<S: Sender + Object>(
     ep: *mut fid_ep,
     buf: *const c_void,
     len: usize,
@@ -284,7 +353,7 @@ unsafe extern "C" fn senddata<S: Sender>(
 ///
 /// # Errors
 /// `-FI_EINVAL` for more than the inject size.
-unsafe extern "C" fn injectdata<S: Sender>(
+unsafe extern "C" fn injectdata<S: Sender + Object>(
     ep: *mut fid_ep,
     buf: *const c_void,
     len: usize,

@@ -40,7 +40,8 @@ pub struct Offer {
 /// How much of what is left one exchange takes: at least a part, and at most as many as its caller says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Share {
-    /// Half: large takes first, for few calls to the kernel, and small ones at the end, so that both sides finish together.
+    /// Half: large takes first, for few calls to the kernel, and small ones at the end, so that both sides finish together. Of an
+    /// odd number the receiver, who begins earlier, takes the larger half.
     Half,
     /// All: for a side that goes on with another message while the other one finishes this.
     All,
@@ -168,7 +169,8 @@ impl Claim {
         if self.block().parts.failed.load(Ordering::Relaxed) != 0 {
             return None;
         }
-        let (before, n) = self.claim(generation, parts, most, share, |c, n| Claims {
+        let half = |left: u32| left / 2;
+        let (before, n) = self.claim(generation, parts, most, share, half, |c, n| Claims {
             front: c.front + u64::from(n),
             ..c
         })?;
@@ -192,7 +194,8 @@ impl Claim {
     /// Receiver: takes the next parts from the back of its own `parts`, as many as [`take_front`](Self::take_front) does. `None`
     /// if there is none left, or the block is closed or of another generation.
     pub fn take_back(&self, generation: u32, parts: u32, most: u32, share: Share) -> Option<Range<u32>> {
-        let (before, n) = self.claim(generation, parts, most, share, |c, n| Claims {
+        let half = |left: u32| left.div_ceil(2);
+        let (before, n) = self.claim(generation, parts, most, share, half, |c, n| Claims {
             back: c.back + u64::from(n),
             ..c
         })?;
@@ -207,6 +210,7 @@ impl Claim {
         parts: u32,
         most: u32,
         share: Share,
+        half: impl Fn(u32) -> u32,
         next: impl Fn(Claims, u32) -> Claims,
     ) -> Option<(Claims, u32)> {
         let word = &self.block().parts.claims;
@@ -219,7 +223,7 @@ impl Claim {
             }
             let left = parts - index(claims.front + claims.back);
             let wanted = match share {
-                Share::Half => left / 2,
+                Share::Half => half(left),
                 Share::All => left,
             };
             let n = wanted.clamp(1, most.max(1));
@@ -392,6 +396,18 @@ mod tests {
                 left -= taken.len();
             }
             assert_eq!((left, rx.open_parts()), (0, 0));
+        });
+    }
+
+    #[test]
+    fn the_odd_part_is_the_receivers() {
+        with(|tx, rx| {
+            tx.reset(1);
+            assert_eq!(rx.take_back(1, 3, 8, Share::Half), Some(1..3));
+            assert_eq!(tx.take_front(1, 3, 8, Share::Half), Some(0..1));
+            tx.reset(2);
+            assert_eq!(tx.take_front(2, 3, 8, Share::Half), Some(0..1));
+            assert_eq!(rx.take_back(2, 3, 8, Share::Half), Some(2..3));
         });
     }
 

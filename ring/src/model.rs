@@ -7,6 +7,7 @@
 #![expect(
     unsafe_code,
     clippy::missing_panics_doc,
+    clippy::indexing_slicing,
     reason = "makes views of boxed structures, for the models alone"
 )]
 
@@ -18,8 +19,11 @@ use crate::layout::{
     OfferLine, PartLine, ProducerLine, Region, Slot,
 };
 use crate::spsc::{ConsumerOf, ProducerOf};
+use crate::stream::{Apart, StreamRx, StreamTx};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, UnsafeCell};
+use crate::word::{Word32, Word64};
 use core::ops::{Deref, DerefMut};
+use core::ptr::NonNull;
 use std::sync::Arc;
 
 fn word() -> AtomicU64 {
@@ -224,4 +228,51 @@ pub fn claim() -> [Held<Claim, ClaimBlock>; 2] {
             _boxed: boxed,
         },
     ]
+}
+
+/// The memory of a stream, with a word by which its sides say that they have closed, and one for what a descriptor shows.
+#[derive(Debug)]
+pub struct Stream {
+    apart: Apart,
+    own: [AtomicU64; 3],
+    others: [AtomicU32; 2],
+}
+
+// SAFETY: the bytes are reached as the protocol says, and loom checks that it does, on `cells`.
+unsafe impl Send for Stream {}
+// SAFETY: as above.
+unsafe impl Sync for Stream {}
+
+/// Both ends of a stream of three bytes; then the word of closing, and the one of the descriptor.
+pub fn stream() -> (Held<StreamTx, Stream>, Held<StreamRx, Stream>, [Word32; 2]) {
+    let boxed = Arc::new(Stream {
+        apart: Apart {
+            positions: [word(), word()],
+            words: core::array::from_fn(|_| half()),
+            bytes: core::cell::UnsafeCell::new([0; 4]),
+            cells: core::array::from_fn(|_| UnsafeCell::new(())),
+        },
+        own: [word(), word(), word()],
+        others: [half(), half()],
+    });
+    // SAFETY: kept by the ends of the stream, which the models drop last.
+    let own = |i: usize| unsafe { Word64::new(NonNull::from(&boxed.own[i]).cast()) };
+    // SAFETY: as above.
+    let other = |i: usize| unsafe { Word32::new(NonNull::from(&boxed.others[i]).cast()) };
+    let (tx, rx) = (
+        StreamTx::apart(&boxed.apart, own(0), own(1)),
+        StreamRx::apart(&boxed.apart, own(2)),
+    );
+    let words = [other(0), other(1)];
+    (
+        Held {
+            view: tx,
+            _boxed: Arc::clone(&boxed),
+        },
+        Held {
+            view: rx,
+            _boxed: boxed,
+        },
+        words,
+    )
 }

@@ -89,6 +89,19 @@ impl Line<'_> {
     }
 }
 
+/// Who looks at the head of a record in place: a closure, or what wants to be sure that it is inlined.
+pub trait LineTaker {
+    /// Looks at a record of that kind; true: it was taken, and is freed.
+    fn take(self, kind: u8, line: &Line<'_>) -> bool;
+}
+
+impl<F: FnOnce(u8, &Line<'_>) -> bool> LineTaker for F {
+    #[inline(always)]
+    fn take(self, kind: u8, line: &Line<'_>) -> bool {
+        self(kind, line)
+    }
+}
+
 /// What [`ConsumerOf::take_line`] came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look {
@@ -154,6 +167,15 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
             data_seen: 0,
             stamp: 1,
         }
+    }
+
+    /// A record is about to be pushed, in about the time a line takes from one core to another: an answer to what has just come.
+    /// The consumer has looked at the slot and holds its line, which has to be taken from it before anything can be
+    /// written; so it is asked for now, while the application makes up its answer. Much earlier would be as bad as late,
+    /// since the consumer goes on looking.
+    #[inline(always)]
+    pub fn will_push(&self) {
+        copy::will_write(self.region.slot::<SLOTS>(self.produced));
     }
 
     /// Publishes a record: `head`, and `len` bytes of `body` from `off` on.
@@ -532,11 +554,11 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
         }))
     }
 
-    /// The hot case of [`peek`](Self::peek) and [`advance`](Self::advance) in one: a record without a body is shown to `take`,
-    /// its kind and its head in place, and freed if `take` says that it took it. Whatever is out of the ordinary is left
+    /// The hot case of [`peek`](Self::peek) and [`advance`](Self::advance) in one: a record without a body is shown to `taker`,
+    /// its kind and its head in place, and freed if that says that it took it. Whatever is out of the ordinary is left
     /// to `peek`.
     #[inline(always)]
-    pub fn take_line(&mut self, take: impl FnOnce(u8, &Line<'_>) -> bool) -> Look {
+    pub fn take_line(&mut self, taker: impl LineTaker) -> Look {
         let slot = self.region.slot::<SLOTS>(self.next);
         // SYNC POINT: pairs with `ProducerOf::publish`. Loaded once: what is checked below is what is used.
         let word = slot.word.load(Ordering::Acquire);
@@ -548,14 +570,15 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
         if word >> 32 != 0 || len > HEAD_MAX || self.next == 0 {
             return Look::Other;
         }
-        let taken = slot.head.with(|p| {
-            let line = Line {
-                head: p.cast(),
-                len,
-                _lent: core::marker::PhantomData,
-            };
-            take(kind, &line)
-        });
+        // In use until it was taken: a producer that already writes there is found out in the model.
+        let line = Line {
+            head: slot.head.with(|p| p.cast()),
+            len,
+            _lent: core::marker::PhantomData,
+        };
+        let taken = taker.take(kind, &line);
+        #[cfg(loom)]
+        slot.head.with(|_| ());
         if !taken {
             return Look::Other;
         }

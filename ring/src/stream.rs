@@ -25,7 +25,11 @@ pub const STREAM_BYTES: usize = 8192;
 /// Bytes that fit into an empty queue: one less than its memory, as in the driver.
 pub const STREAM_ROOM: usize = QUEUE - 1;
 
+#[cfg(not(loom))]
 const QUEUE: usize = 4096;
+/// In the models.
+#[cfg(loom)]
+const QUEUE: usize = 4;
 /// Written by the producer: bytes published.
 const HEAD: usize = 0;
 /// Written by the consumer: bytes taken.
@@ -40,7 +44,9 @@ const SPACE_SLEEPERS: usize = 516;
 const SPACE_SEQ: usize = 640;
 const BYTES: usize = 4096;
 
-const _: () = assert!(BYTES + QUEUE == STREAM_BYTES && QUEUE.is_power_of_two());
+const _: () = assert!(BYTES + QUEUE <= STREAM_BYTES && QUEUE.is_power_of_two());
+#[cfg(not(loom))]
+const _: () = assert!(BYTES + QUEUE == STREAM_BYTES);
 
 const IDLE: u32 = 0;
 const ARMED: u32 = 1;
@@ -189,6 +195,54 @@ struct Region {
     bytes: NonNull<u8>,
     data: Waiting,
     space: Waiting,
+    #[cfg(loom)]
+    cells: *const crate::sync::UnsafeCell<()>,
+}
+
+/// The words and bytes of a direction apart from each other, for the models.
+#[cfg(loom)]
+#[derive(Debug)]
+pub(crate) struct Apart {
+    pub(crate) positions: [crate::sync::AtomicU64; 2],
+    pub(crate) words: [crate::sync::AtomicU32; 6],
+    pub(crate) bytes: core::cell::UnsafeCell<[u8; QUEUE]>,
+    pub(crate) cells: [crate::sync::UnsafeCell<()>; QUEUE],
+}
+
+#[cfg(loom)]
+impl Region {
+    pub(crate) fn apart(apart: &Apart) -> Region {
+        // SAFETY: atomics that whoever has the view keeps.
+        let wide = |i: usize| unsafe { Word64::new(NonNull::from(&apart.positions[i]).cast()) };
+        // SAFETY: as above.
+        let word = |i: usize| unsafe { Word32::new(NonNull::from(&apart.words[i]).cast()) };
+        let waiting = |i: usize| Waiting {
+            bell: word(i),
+            sleepers: word(i + 1),
+            seq: word(i + 2),
+        };
+        Region {
+            head: wide(0),
+            tail: wide(1),
+            bytes: NonNull::from(&apart.bytes).cast(),
+            data: waiting(0),
+            space: waiting(3),
+            cells: apart.cells.as_ptr(),
+        }
+    }
+
+    /// Bytes are about to be written, or read: for loom to see whether that races.
+    fn touch(&self, pos: u64, n: usize, write: bool) {
+        for at in (pos..pos + n as u64).map(|pos| (pos % QUEUE as u64) as usize) {
+            // SAFETY: one of the cells of `Apart`.
+            let cell = unsafe { &*self.cells.add(at) };
+            if write {
+                cell.with_mut(|_| ());
+            } else {
+                cell.with(|_| ());
+            }
+        }
+    }
 }
 
 impl Region {
@@ -212,6 +266,8 @@ impl Region {
             bytes: place(BYTES),
             data: waiting(DATA_BELL, DATA_SLEEPERS, DATA_SEQ),
             space: waiting(SPACE_BELL, SPACE_SLEEPERS, SPACE_SEQ),
+            #[cfg(loom)]
+            cells: core::ptr::null(),
         }
     }
 
@@ -246,6 +302,36 @@ pub struct StreamTx {
     own: Word64,
     /// The consumer's position as last seen.
     seen: Word64,
+}
+
+#[cfg(loom)]
+impl StreamTx {
+    pub(crate) fn apart(apart: &Apart, own: Word64, seen: Word64) -> StreamTx {
+        let region = Region::apart(apart);
+        StreamTx { region, own, seen }
+    }
+
+    /// `tell` as it must not be: to show that a model notices.
+    pub fn tell_without_fence(&self) -> Tell {
+        self.region.data.tell()
+    }
+}
+
+#[cfg(loom)]
+impl StreamRx {
+    pub(crate) fn apart(apart: &Apart, own: Word64) -> StreamRx {
+        let region = Region::apart(apart);
+        StreamRx { region, own }
+    }
+}
+
+#[cfg(loom)]
+impl Waiting {
+    /// `sleep_begins` as it must not be.
+    pub fn sleep_begins_without_fence(&self) -> u32 {
+        self.sleepers.add(1);
+        self.seq.get()
+    }
 }
 
 impl StreamTx {
@@ -289,6 +375,8 @@ impl StreamTx {
         }
         let n = room.min(src.len());
         if n != 0 {
+            #[cfg(loom)]
+            self.region.touch(head, n, true);
             let (a, b) = self.region.runs(head, n);
             let done = a.copy_from(src);
             if let Some(rest) = src.sub(done, n - done) {
@@ -376,6 +464,8 @@ impl StreamRx {
         let n = self.ready()?.min(dst.len());
         if n != 0 {
             let tail = self.own.get_relaxed();
+            #[cfg(loom)]
+            self.region.touch(tail, n, false);
             let (a, b) = self.region.runs(tail, n);
             let done = dst.copy_from(&a);
             if let Some(rest) = dst.sub(done, n - done) {

@@ -7,7 +7,8 @@
 #![expect(unsafe_code, reason = "makes atomics of words of shared memory")]
 
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// Puts every access of this thread before it in front of every access after it, as all processors see them.
 #[inline]

@@ -12,7 +12,7 @@ mod memory;
 use memory::{Guarded, ring};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use scif_ring::spsc::Look;
+use scif_ring::spsc::{Line, Look};
 use scif_ring::{
     BODY_MAX, DIRECTION_BYTES, HEAD_MAX, LayoutError, Mem, PushError, Record, copy_iov, slice_iov, total_len,
 };
@@ -149,11 +149,11 @@ proptest! {
                 Op::TakeLine => {
                     let mut out = [0; HEAD_MAX];
                     let mut seen = None;
-                    let look = rx.take_line(|kind, line| {
+                    let look = rx.take_line(|kind, line: &Line<'_>| {
                         let words = [line.word(0), line.word(6), line.word(7)];
                         let n = line.copy_tail(n % 3, &mem(&mut out));
                         seen = Some((kind, line.len(), words, n));
-                        n % 2 == 0
+                        n.is_multiple_of(2)
                     });
                     let Some((kind, head, body)) = queue.front() else {
                         prop_assert_eq!((look, seen), (Look::Empty, None));

@@ -45,6 +45,13 @@ pub(crate) fn host_hash(runtime_dir: Option<&Path>, domain: Option<&str>) -> Res
     Ok(fold(&bytes))
 }
 
+/// The same where a driver connects hosts: its nodes cannot tell which network they are on, so that it is the same for all.
+pub(crate) fn network_hash(domain: Option<&str>) -> u32 {
+    let mut bytes = b"SCIF driver\0".to_vec();
+    bytes.extend(domain.unwrap_or_default().as_bytes());
+    fold(&bytes)
+}
+
 /// FNV-1a, 64 bits folded to 32.
 fn fold(bytes: &[u8]) -> u32 {
     let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
@@ -65,6 +72,8 @@ mod tests {
         assert_eq!(here, host_hash(None, None).unwrap());
         assert_ne!(here, host_hash(Some(Path::new("/")), None).unwrap());
         assert_ne!(here, host_hash(None, Some("x")).unwrap());
+        assert_ne!(here, network_hash(None));
+        assert_ne!(network_hash(Some("x")), network_hash(None));
         assert_ne!(
             host_hash(Some(Path::new("/")), None).unwrap(),
             host_hash(Some(Path::new("/proc")), None).unwrap()

@@ -4,6 +4,17 @@
 use std::env;
 use std::path::PathBuf;
 
+/// What serves the calls of `scif.h`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Carrier {
+    /// This library, without a driver.
+    Soft,
+    /// A driver of the kernel.
+    Kernel,
+    /// The driver if there is one that works, else this library.
+    Auto,
+}
+
 /// How a node behaves.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -26,8 +37,20 @@ pub struct Config {
     pub connect_timeout_ms: u64,
     /// Whether `scif_register` fails where pages cannot be moved (`SCIF_WINDOW_STRICT`).
     pub window_strict: bool,
+    /// Whether registered pages count against RLIMIT_MEMLOCK (`SCIF_MEMLOCK`).
+    pub memlock: bool,
+    /// What `libscif` says on the standard error stream (`SCIF_LOG`).
+    pub log: log::LevelFilter,
+    /// What serves `scif.h` (`SCIF_TRANSPORT`).
+    pub carrier: Carrier,
+    /// Where the driver is (`SCIF_DEVICE`); `None`: at one of the usual places.
+    pub device: Option<PathBuf>,
     /// From how many bytes on an RMA that need not wait is left to the DMA thread (`SCIF_DMA_MIN`).
     pub dma_min: u64,
+    /// Whether the loss of a node kills the processes that have mapped memory of it (`SCIF_NODE_LOST`).
+    pub node_lost_kill: bool,
+    /// How many threads do the RMAs that need not be waited for (`SCIF_DMA_CHANNELS`).
+    pub dma_channels: u64,
     /// What was wrong in the environment; each said once by the node.
     pub warnings: Vec<String>,
 }
@@ -44,7 +67,13 @@ impl Default for Config {
             spin_us: 20,
             connect_timeout_ms: 30_000,
             window_strict: false,
+            memlock: false,
+            log: log::LevelFilter::Warn,
+            carrier: Carrier::Auto,
+            device: None,
             dma_min: 256 << 10,
+            node_lost_kill: false,
+            dma_channels: 1,
             warnings: Vec::new(),
         }
     }
@@ -70,6 +99,14 @@ impl Config {
             }
         }
         config.runtime_dir = lookup("SCIF_RUNTIME_DIR").map(PathBuf::from);
+        config.device = lookup("SCIF_DEVICE").map(PathBuf::from);
+        match lookup("SCIF_TRANSPORT").as_deref() {
+            None => {}
+            Some("soft") => config.carrier = Carrier::Soft,
+            Some("kernel") => config.carrier = Carrier::Kernel,
+            Some("auto") => config.carrier = Carrier::Auto,
+            Some(value) => warn("SCIF_TRANSPORT", value, "not soft, kernel or auto"),
+        }
         if let Some(value) = lookup("SCIF_DOMAIN") {
             if value.len() <= 32
                 && value
@@ -98,6 +135,13 @@ impl Config {
             lookup("SCIF_WINDOW_STRICT"),
             &mut config.window_strict,
         );
+        switch("SCIF_MEMLOCK", lookup("SCIF_MEMLOCK"), &mut config.memlock);
+        if let Some(value) = lookup("SCIF_LOG") {
+            match value.parse() {
+                Ok(level) => config.log = level,
+                Err(_) => warn("SCIF_LOG", &value, "not off, error, warn, info or debug"),
+            }
+        }
         let mut number = |name: &str, value: Option<String>, to: &mut u64| match value.map(|v| (v.parse(), v))
         {
             None => {}
@@ -111,6 +155,17 @@ impl Config {
             &mut config.connect_timeout_ms,
         );
         number("SCIF_DMA_MIN", lookup("SCIF_DMA_MIN"), &mut config.dma_min);
+        number(
+            "SCIF_DMA_CHANNELS",
+            lookup("SCIF_DMA_CHANNELS"),
+            &mut config.dma_channels,
+        );
+        config.dma_channels = config.dma_channels.clamp(1, 16);
+        match lookup("SCIF_NODE_LOST").as_deref() {
+            None | Some("absent") => {}
+            Some("kill") => config.node_lost_kill = true,
+            Some(value) => warn("SCIF_NODE_LOST", value, "neither absent nor kill"),
+        }
         if let Some(value) = lookup("SCIF_ALLOW_UIDS") {
             match value.split(',').map(|uid| uid.trim().parse()).collect() {
                 Ok(uids) => config.allow_uids = uids,
@@ -143,7 +198,14 @@ mod tests {
             ("SCIF_DOMAIN", "a-b"),
             ("SCIF_PTRACER", "0"),
             ("SCIF_ALLOW_UIDS", "1, 2"),
+            ("SCIF_TRANSPORT", "kernel"),
+            ("SCIF_DEVICE", "/dev/mic/scif"),
+            ("SCIF_MEMLOCK", "1"),
+            ("SCIF_LOG", "Debug"),
         ]);
+        assert_eq!((config.memlock, config.log), (true, log::LevelFilter::Debug));
+        assert_eq!(config.carrier, Carrier::Kernel);
+        assert_eq!(config.device, Some(PathBuf::from("/dev/mic/scif")));
         assert_eq!((config.node, config.ptracer), (7, false));
         assert_eq!(config.runtime_dir, Some(PathBuf::from("/run/x")));
         assert_eq!(config.domain.as_deref(), Some("a-b"));
@@ -158,9 +220,14 @@ mod tests {
             ("SCIF_DOMAIN", "a/b"),
             ("SCIF_PTRACER", "maybe"),
             ("SCIF_ALLOW_UIDS", "1,x"),
+            ("SCIF_TRANSPORT", "pcie"),
+            ("SCIF_MEMLOCK", "8M"),
+            ("SCIF_LOG", "loud"),
         ]);
+        assert_eq!((config.memlock, config.log), (false, log::LevelFilter::Warn));
+        assert_eq!(config.carrier, Carrier::Auto);
         assert_eq!((config.node, config.ptracer, config.domain), (0, true, None));
         assert!(config.allow_uids.is_empty());
-        assert_eq!(config.warnings.len(), 4);
+        assert_eq!(config.warnings.len(), 7);
     }
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! A bound, listening endpoint: it opens and accepts connections, notices their ends, and sleeps and wakes.
 //!
-//! Not about the records in the rings. Used by one thread at a time; nothing here blocks.
+//! Not about the records in the rings. Used by one thread at a time; nothing here blocks, but over a driver connecting and
+//! closing wait for the driver, and for the peer to take what was sent, each with a limit.
 //! Mirrors `scif_bind`, `scif_listen`, `scif_connect`, `scif_accept` and `scif_close` of `scif.h`.
 
 use std::os::fd::BorrowedFd;

@@ -5,7 +5,7 @@
 //! An [`Endpoint`] is bound to a port of a [`Node`], listens, and holds one [`Connection`] per peer it talks
 //! to. A connection is a pair of rings in shared memory, a socket that proves that the peer lives, and the ways
 //! its memory can be reached. What the records in the rings mean is the business of the layers above; this one
-//! never looks into them. Nothing of this blocks but [`Waiter::wait`], and nothing starts a thread.
+//! never looks into them. Nothing of this blocks but the waits of a [`Waiter`], and nothing starts a thread.
 //!
 //! [`epd`] is the other face: endpoints as `scif.h` has them, named by descriptors, with calls that block, windows, RMA
 //! and a service thread.
@@ -15,6 +15,8 @@
 #![warn(missing_docs)]
 
 mod addr;
+mod backend;
+mod board;
 mod config;
 mod connection;
 mod endpoint;
@@ -22,6 +24,7 @@ pub mod epd;
 mod error;
 mod keys;
 mod life;
+pub mod look;
 mod memory;
 mod node;
 mod segment;
@@ -35,7 +38,9 @@ mod window;
 pub mod conformance;
 
 pub use addr::{DYNAMIC_PORTS, PortId};
-pub use config::Config;
+pub use backend::Backend;
+pub use board::{Board, BoardLock};
+pub use config::{Carrier, Config};
 pub use connection::{ConnId, Connection};
 pub use endpoint::{CloseHow, Endpoint, LinkEvent};
 pub use error::{Error, Reason, Refusal, Result, Scope};
@@ -44,4 +49,5 @@ pub use memory::{Access, AccessError, PeerMemory, RemoteMem};
 pub use node::{Node, TransportKind};
 pub use sys::fork::Maker;
 pub use sys::time::{cpu_relax_or_yield, now_ns};
-pub use waiter::Waiter;
+pub use transport::kernel::{Device, Driver, abi};
+pub use waiter::{Waiter, Woken};

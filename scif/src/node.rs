@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::config::Config;
 use crate::error::Result;
 use crate::transport::Transport;
+use crate::transport::kernel::Kernel;
 use crate::transport::local::Local;
 use crate::transport::soft::Soft;
 
@@ -18,6 +19,10 @@ pub enum TransportKind {
     Soft,
     /// Endpoints of this very `Node` only: the test double.
     Local,
+    /// Whoever the SCIF driver of this system reaches.
+    Kernel,
+    /// The driver if there is one that works, else `Soft`. [`Node::kind`] tells which.
+    Auto,
 }
 
 /// Things to tell the user, each once.
@@ -47,16 +52,35 @@ impl Node {
     /// Takes part in a node.
     ///
     /// # Errors
-    /// [`crate::Error::Config`] for a setting that cannot be used.
+    /// [`crate::Error::Config`] for a setting that cannot be used, or what opening the driver said.
     pub fn open(config: Config, kind: TransportKind) -> Result<Arc<Node>> {
         let notices = Arc::new(Notices::default());
         for warning in &config.warnings {
             notices.say(warning.clone());
         }
-        let id = config.node;
-        let transport: Arc<dyn Transport> = match kind {
-            TransportKind::Soft => Arc::new(Soft::open(config, Arc::clone(&notices))?),
-            TransportKind::Local => Arc::new(Local::open(&config)?),
+        let soft = |config: Config| -> Result<(u16, TransportKind, Arc<dyn Transport>)> {
+            let id = config.node;
+            let transport = Arc::new(Soft::open(config, Arc::clone(&notices))?);
+            Ok((id, TransportKind::Soft, transport))
+        };
+        let driver = |config: &Config| -> Result<(u16, TransportKind, Arc<dyn Transport>)> {
+            let transport = Arc::new(Kernel::open(config)?);
+            Ok((transport.node(), TransportKind::Kernel, transport))
+        };
+        let (id, kind, transport) = match kind {
+            TransportKind::Soft => soft(config)?,
+            TransportKind::Kernel => driver(&config)?,
+            TransportKind::Auto => match driver(&config) {
+                Ok(opened) => opened,
+                Err(why) => {
+                    log::debug!("no SCIF driver: {why}");
+                    soft(config)?
+                }
+            },
+            TransportKind::Local => {
+                let transport: Arc<dyn Transport> = Arc::new(Local::open(&config)?);
+                (config.node, kind, transport)
+            }
         };
         Ok(Arc::new(Node {
             id,
@@ -78,7 +102,8 @@ impl Node {
         self.kind
     }
 
-    /// The same for two processes exactly if they reach each other's endpoints by node and port. Never 0.
+    /// The same for two processes exactly if they reach each other's endpoints by node and port; over a driver the same for
+    /// all, since nothing tells one driver's network from another's. Never 0.
     #[must_use]
     pub fn host_hash(&self) -> u32 {
         self.transport.host_hash()

@@ -5,12 +5,25 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
+use rustix::io::Errno;
+
 use crate::error::{Error, Result};
 use crate::sys::epoll::{Epoll, Event};
 use crate::sys::time::now_ns;
 
 const EVENT: u64 = 1;
 const OTHER: u64 = 0;
+
+/// How a wait ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Woken {
+    /// Something is readable or signalled.
+    Ready,
+    /// The time has passed.
+    Late,
+    /// A handler of a signal has run.
+    Interrupted,
+}
 
 /// A set of descriptors and a signal. Any thread may signal; adding and removing is safe while others wait.
 #[derive(Debug)]
@@ -63,6 +76,19 @@ impl Waiter {
         }
     }
 
+    /// The same, but a handled signal of the system ends it. A process that is stopped and goes on sleeps on.
+    ///
+    /// # Errors
+    /// See [`Waiter::wait`].
+    pub fn wait_or_interrupt(&self, timeout_ns: Option<u64>) -> Result<Woken> {
+        match self.epoll.ready(timeout_ns) {
+            Ok(true) => Ok(Woken::Ready),
+            Ok(false) => Ok(Woken::Late),
+            Err(Errno::INTR) => Ok(Woken::Interrupted),
+            Err(errno) => Err(Error::os("poll")(errno)),
+        }
+    }
+
     /// Ends the waits of others, now or their next one.
     pub fn signal(&self) {
         self.event.signal();
@@ -90,10 +116,13 @@ mod tests {
         assert!(!waiter.wait(Some(0)).unwrap());
         let begin = now_ns();
         assert!(!waiter.wait(Some(3_000_000)).unwrap());
-        assert!(now_ns() - begin >= 3_000_000);
+        assert_eq!(waiter.wait_or_interrupt(Some(0)).unwrap(), Woken::Late);
+        assert_eq!(waiter.wait_or_interrupt(Some(3_000_000)).unwrap(), Woken::Late);
+        assert!(now_ns() - begin >= 6_000_000);
         waiter.signal();
         assert!(waiter.wait(None).unwrap());
         assert!(waiter.wait(Some(0)).unwrap(), "a signal stays");
+        assert_eq!(waiter.wait_or_interrupt(None).unwrap(), Woken::Ready);
         waiter.drain();
         assert!(!waiter.wait(Some(0)).unwrap());
         let other = Waiter::new().unwrap();

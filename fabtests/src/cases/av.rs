@@ -20,7 +20,7 @@ pub(crate) const CASES: &[Case] = &[
     case("av/foreign_address", 1, foreign).optional(),
     case("av/text", 1, text),
     case("av/service", 1, service).optional(),
-    case("av/shared_name", 1, shared_name),
+    case("av/unknown_type", 1, unknown_type),
     case("av/busy_close", 1, busy_close),
     case("av/removed_and_back", 2, removed_and_back),
     case("av/peer_not_inserted", 2, not_inserted),
@@ -257,13 +257,8 @@ fn service(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-fn shared_name(rank: &Rank) -> Outcome {
+fn unknown_type(rank: &Rank) -> Outcome {
     let rig = rig(rank)?;
-    if rig.info.caps() & sys::FI_SHARED_AV != 0 {
-        return Ok(());
-    }
-    let av = Av::open_named(&rig.domain, sys::FI_AV_MAP, 1, Some("a_name"), 0);
-    check_eq!(av.err(), Some(Errno::ENOSYS));
     check!(
         Av::open_named(&rig.domain, 99, 1, None, 0).is_err(),
         "an unknown type was taken"

@@ -19,6 +19,7 @@ pub(crate) const CASES: &[Case] = &[
         with_peer(r, contradictions)
     }),
     case("bad_input/null_messages", 2, |r| with_peer(r, null_messages)),
+    case("bad_input/buffers_at_null", 2, |r| with_peer(r, null_buffers)),
     case("bad_input/too_many_pieces", 2, |r| with_peer(r, too_many_pieces)),
     case("bad_input/impossible_lengths", 2, |r| with_peer(r, lengths)),
     case("bad_input/wrong_address", 2, |r| with_peer(r, wrong_address)),
@@ -40,6 +41,9 @@ fn with_peer(rank: &Rank, nonsense: fn(&Rig<'_>) -> Outcome) -> Outcome {
         &Ask::caps(caps).with(|ask| {
             ask.hints.tx.msg_order = sys::FI_ORDER_SAS;
             ask.hints.rx.msg_order = sys::FI_ORDER_SAS;
+            // As many list entries as there can be.
+            ask.hints.tx.iov_limit = 8;
+            ask.hints.rx.iov_limit = 8;
         }),
     )?;
     forms::one_message(&rig, Way::Send, Into::Recv, false, 64, Meeting::Expected)?;
@@ -161,6 +165,38 @@ fn null_messages(rig: &Rig<'_>) -> Outcome {
     refused(ep.null_rma_message(false), VALUE, "readmsg")?;
     refused(ep.null_rma_message(true), VALUE, "writemsg")?;
     refused(ep.null_atomic_message(), VALUE, "atomicmsg")
+}
+
+/// What is read and written where nothing can be. Buffers of receives are not looked at before a message comes.
+fn null_buffers(rig: &Rig<'_>) -> Outcome {
+    const FAULT: &[Errno] = &[Errno::EFAULT];
+    let (ep, to) = (&rig.ep, rig.peer());
+    for len in [8, 100_000] {
+        let null = Buf::null(len);
+        refused(ep.send(null, to, 1), FAULT, "send")?;
+        refused(ep.tsend(null, to, 1, 1), FAULT, "tsend")?;
+        refused(ep.write(null, to, 0, 1, 1), FAULT, "write")?;
+        refused(ep.read(null, to, 0, 1, 1), FAULT, "read")?;
+    }
+    let (at, one) = (target(rig), Buf::new(8));
+    let ioc = |buf| Ioc { buf, count: 1 };
+    let null = Buf::null(8);
+    refused(ep.atomic(&at, ioc(null)), FAULT, "atomic")?;
+    refused(ep.fetch_atomic(&at, ioc(one), null), FAULT, "fetch_atomic")?;
+    let at = AtomicTarget {
+        op: sys::FI_CSWAP,
+        ..target(rig)
+    };
+    refused(
+        ep.compare_atomic(&at, ioc(one), null, one),
+        FAULT,
+        "compare_atomic's comparand",
+    )?;
+    refused(
+        ep.compare_atomic(&at, ioc(one), one, null),
+        FAULT,
+        "compare_atomic's result",
+    )
 }
 
 fn too_many_pieces(rig: &Rig<'_>) -> Outcome {

@@ -8,7 +8,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use scif_fabtests::fi::{
     Buf, CmEvent, Cq, CqAttr, Domain, Ep, Eq, EqAttr, Errno, Fabric, Fid, Info, Mr, MrAsk, Pep,
 };
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
+use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, confine};
 use scif_fabtests::rig::{Ask, load, offers};
 use scif_fabtests::{check, check_eq};
 
@@ -24,6 +24,7 @@ pub(crate) const CASES: &[Case] = &[
     case("cm/tagged_and_large", 2, large),
     case("cm/passive_names", 1, passive_names),
     case("cm/port_of_a_passive_endpoint", 2, reuse),
+    case("cm/port_is_not_lost", 1, kept_port),
     case("cm/states", 2, states),
     case("cm/many_connections", 2, many),
     case("cm/unread_requests", 2, unread),
@@ -114,7 +115,6 @@ impl Bare<'_> {
     }
 
     pub(super) fn line(&self, info: &Info) -> Outcome<Line> {
-        let ep = Ep::open(&self.domain, info)?;
         let cq = Cq::open(
             &self.domain,
             CqAttr {
@@ -123,6 +123,12 @@ impl Bare<'_> {
                 ..CqAttr::default()
             },
         )?;
+        self.line_on(info, cq)
+    }
+
+    /// An endpoint with a queue that others may have as well.
+    pub(super) fn line_on(&self, info: &Info, cq: Arc<Cq>) -> Outcome<Line> {
+        let ep = Ep::open(&self.domain, info)?;
         ep.attach(&self.eq, 0)?;
         ep.attach(&cq, sys::FI_TRANSMIT | sys::FI_RECV)?;
         ep.enable()?;
@@ -519,6 +525,33 @@ fn reuse(rank: &Rank) -> Outcome {
     check_eq!(line.ep.peer()?, first(&names)?);
     bare.exchange(&name)?;
     bare.barrier()
+}
+
+/// A passive endpoint has its port until an endpoint that was opened with it has it.
+fn kept_port(rank: &Rank) -> Outcome {
+    let bare = bare(rank)?;
+    let pep = Pep::open(&bare.fabric, &bare.info)?;
+    let name = pep.name()?;
+    let mut info = bare.info.dup()?;
+    info.set_handle(&pep)?;
+    let opened = confine::without_more_files(|| Ep::open(&bare.domain, &info))?;
+    let ep = match opened {
+        Ok(ep) => ep,
+        Err(error) => {
+            check_eq!(pep.name()?, name, "after {error}");
+            Ep::open(&bare.domain, &info)?
+        }
+    };
+    check_eq!(ep.name()?, name);
+    check_eq!(Ep::open(&bare.domain, &info).err(), Some(Errno::EOPBADSTATE));
+    // One that listens keeps it.
+    let listening = bare.listening()?;
+    let name = listening.name()?;
+    info.set_handle(&listening)?;
+    check_eq!(Ep::open(&bare.domain, &info).err(), Some(Errno::EOPBADSTATE));
+    check_eq!(listening.name()?, name);
+    info.clear_handle();
+    Ok(())
 }
 
 fn states(rank: &Rank) -> Outcome {

@@ -2,18 +2,22 @@
 //! Connected endpoints when something comes too late or too often: refusals, receives, wake-ups, calls. Mirrors fi_cm(3) and
 //! fi_poll(3).
 
+use std::sync::Arc;
+
 use libfabric_sys as sys;
-use scif_fabtests::fi::{Buf, Ep, Errno};
+use scif_fabtests::fi::{Buf, Ep, Errno, Fid};
 use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
 use scif_fabtests::{check, check_eq};
 
-use super::cm::{Bare, PATIENCE_MS, bare, first, readable};
+use super::cm::{Bare, Line, PATIENCE_MS, bare, first, readable};
 
 pub(crate) const CASES: &[Case] = &[
     case("cm/callers_that_hang_up", 2, hanging_up),
     case("cm/late_refusal", 2, late_refusal),
     case("cm/event_queue_read_before_sleeping", 2, taken_wakes),
     case("cm/posted_after_the_end", 2, posted_after),
+    case("cm/end_of_the_first_is_read_last", 2, |r| end_is_last(r, 0)),
+    case("cm/end_of_the_second_is_read_last", 2, |r| end_is_last(r, 1)),
 ];
 
 /// However often somebody calls and hangs up, the requests that wait to be answered have a bound; once they are answered, others
@@ -152,4 +156,70 @@ fn posted_after(rank: &Rank) -> Outcome {
         check_eq!(line.failed()?, (context, Errno::ECANCELED));
     }
     bare.barrier()
+}
+
+/// Of two connections that share a queue one ends: what was sent over either before is read before what the end takes along,
+/// however often the queue was read before.
+fn end_is_last(rank: &Rank, ending: usize) -> Outcome {
+    let bare = bare(rank)?;
+    let pep = if rank.index == 0 {
+        Some(bare.listening()?)
+    } else {
+        None
+    };
+    let names = bare.exchange(&pep.as_ref().map_or(Ok(Vec::new()), |pep| pep.name())?)?;
+    for reads in 0..16 {
+        let mut lines: Vec<Line> = Vec::new();
+        for _ in 0..2 {
+            let request = pep.as_ref().map(|pep| bare.request(pep)).transpose()?;
+            let info = request.as_ref().map_or(&bare.info, |(info, _)| info);
+            let line = match lines.first() {
+                None => bare.line(info)?,
+                Some(line) => bare.line_on(info, Arc::clone(&line.cq))?,
+            };
+            match request {
+                Some(_) => line.ep.accept(&[])?,
+                None => line.ep.connect(first(&names)?, &[])?,
+            }
+            bare.expect(sys::FI_CONNECTED, line.ep.address()?)?;
+            lines.push(line);
+        }
+        let [one, other] = &*lines else {
+            return Err(Fail::here("not two connections"));
+        };
+        let end = if ending == 0 { one } else { other };
+        if rank.index == 0 {
+            for (context, line) in [one, one, other, other].into_iter().enumerate() {
+                line.recv(Buf::new(8), context)?;
+            }
+            for _ in 0..reads {
+                check_eq!(one.cq.read(1).err(), Some(Errno::EAGAIN));
+            }
+            // Nothing is looked at until all has happened.
+            rank.barrier(&mut || Ok(()))?;
+            rank.barrier(&mut || Ok(()))?;
+            let mut seen = [one.done()?, one.done()?];
+            seen.sort_unstable();
+            check_eq!(seen, [(0, 8), (2, 8)], "after {reads} reads");
+            check_eq!(one.failed()?, (2 * ending + 1, Errno::ECANCELED));
+        } else {
+            rank.barrier(&mut || Ok(()))?;
+            for line in [one, other] {
+                line.send(Buf::new(8), 9)?;
+                check_eq!(one.done()?.0, 9);
+            }
+            end.ep.shutdown(0)?;
+            rank.barrier(&mut || Ok(()))?;
+        }
+        rank.barrier(&mut || Ok(()))?;
+        bare.expect(sys::FI_SHUTDOWN, end.ep.address()?)?;
+        rank.barrier(&mut || Ok(()))?;
+        for line in &lines {
+            line.ep.close()?;
+        }
+        // The other connection may have ended before ours was closed. No request of the next round is there yet.
+        while bare.eq.read(0).is_ok() {}
+        rank.barrier(&mut || Ok(()))?;
+    }
+    rank.barrier(&mut || Ok(()))
 }

@@ -20,6 +20,16 @@ pub(crate) const CASES: &[Case] = &[
     case("cq/unknown_source", 2, unknown_source).optional(),
     case("cq/nothing_there", 1, nothing_there),
     case("cq/more_than_it_holds", 2, more_than_it_holds),
+    case(
+        "cq/progress_beside_what_is_unread",
+        2,
+        progress_beside_what_is_unread,
+    ),
+    case(
+        "cq/progress_beside_what_completes_at_once",
+        2,
+        progress_beside_what_completes_at_once,
+    ),
     case("cq/successes_before_an_error", 2, successes_before_an_error),
     case("cq/shared_by_directions", 2, shared_by_directions),
     case("cq/shared_by_endpoints", 1, shared_by_endpoints),
@@ -234,6 +244,84 @@ fn more_than_it_holds(rank: &Rank) -> Outcome {
             rig.received(index)?;
         }
     }
+    rig.barrier()
+}
+
+/// A read of nothing makes progress also while completions wait to be read.
+fn progress_beside_what_is_unread(rank: &Rank) -> Outcome {
+    const LEN: usize = 1 << 20;
+    let rig = Rig::open(rank, &Ask::messages(false))?;
+    if rank.index == 1 {
+        rig.barrier()?;
+        rig.post(|| rig.ep.send(Buf::pattern(8, 1), rig.peer(), 1))?;
+        rig.sent(1)?;
+        rig.barrier()?;
+        rig.post(|| rig.ep.send(Buf::pattern(LEN, 2), rig.peer(), 2))?;
+        rig.sent(2)?;
+        return rig.barrier();
+    }
+    let (first, second) = (Buf::new(8), Buf::new(LEN));
+    for (context, buf) in [(1, first), (2, second)] {
+        rig.post(|| rig.ep.recv(buf, sys::FI_ADDR_UNSPEC, context))?;
+    }
+    rig.barrier()?;
+    let cq = &rig.rx.cq;
+    rig.rank.step("something to read");
+    while cq.progress() == Err(Errno::EAGAIN) {
+        std::thread::yield_now();
+    }
+    rig.rank.step("the other receive, with nothing read");
+    for _ in 0..2 {
+        rank.barrier(&mut || {
+            check_eq!(cq.progress(), Ok(0));
+            Ok(())
+        })?;
+    }
+    rig.received(1)?;
+    rig.received(2)?;
+    check_eq!(first.differs(8, 1), None);
+    check_eq!(second.differs(LEN, 2), None);
+    Ok(())
+}
+
+/// A program that always finds something to read, since it goes on posting what completes at once, hears of its peers.
+fn progress_beside_what_completes_at_once(rank: &Rank) -> Outcome {
+    let rig = Rig::open(rank, &Ask::messages(true).with(|ask| ask.one_cq = true))?;
+    if rank.index == 1 {
+        rig.barrier()?;
+        rig.post(|| rig.ep.tsend(Buf::pattern(8, 1), rig.peer(), 1, 1))?;
+        rig.sent(1)?;
+        return rig.barrier();
+    }
+    // What goes to the endpoint itself completes with the call, at both ends.
+    let connected = rig.info.ep().type_ == sys::FI_EP_MSG;
+    let (to, ends) = if connected {
+        (rig.peer(), 1)
+    } else {
+        (rig.to(0), 2)
+    };
+    let (buf, own) = (Buf::new(8), Buf::new(8));
+    rig.ep.trecv(buf, sys::FI_ADDR_UNSPEC, 1, 0, 1)?;
+    rig.barrier()?;
+    rig.rank.step("a message among completions of our own");
+    let mut heard = false;
+    while !heard {
+        if !connected {
+            rig.ep.trecv(own, sys::FI_ADDR_UNSPEC, 2, 0, 2)?;
+        }
+        match rig.ep.tsend(own, to, 2, 2) {
+            Ok(()) | Err(Errno::EAGAIN) => {}
+            Err(e) => return Err(e.into()),
+        }
+        for _ in 0..ends {
+            match rig.rx.cq.read(1) {
+                Ok(read) => heard |= read.iter().any(|entry| entry.context == 1),
+                Err(Errno::EAGAIN) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+    check_eq!(buf.differs(8, 1), None);
     rig.barrier()
 }
 

@@ -13,6 +13,7 @@ use scif_fabtests::{check, check_eq};
 
 pub(crate) const CASES: &[Case] = &[
     case("eq/in_order", 1, in_order),
+    case("eq/without_room", 1, without_room),
     case("eq/holds_its_size", 1, holds_its_size),
     case("eq/not_writable", 1, not_writable),
     case("eq/wait", 1, wait),
@@ -64,6 +65,22 @@ fn in_order(rank: &Rank) -> Outcome {
         }
     }
     check_eq!(eq.read(0), Err(Errno::EAGAIN));
+    Ok(())
+}
+
+/// Without a buffer a read says what happened and takes the event.
+fn without_room(rank: &Rank) -> Outcome {
+    let rig = rig(rank)?;
+    let eq = open(&rig, 16, sys::FI_WAIT_NONE)?;
+    check_eq!(eq.read_nothing(0, 0), Err(Errno::EAGAIN));
+    for index in 0..2 {
+        eq.write(sys::FI_NOTIFY, index, 7)?;
+    }
+    check_eq!(eq.read_nothing(8, 0), Err(Errno::EINVAL));
+    check_eq!(eq.read_nothing(0, sys::FI_PEEK), Ok((sys::FI_NOTIFY, 0)));
+    check_eq!(eq.read_nothing(0, 0), Ok((sys::FI_NOTIFY, 0)));
+    check_eq!(eq.read(0)?.context, 1);
+    check_eq!(eq.read_nothing(0, 0), Err(Errno::EAGAIN));
     Ok(())
 }
 

@@ -2,11 +2,13 @@
 //! A forked child has its parent's objects in its memory and must not use them: every call says so, and the parent loses
 //! nothing. What a child hides of its parent's death is in `death` and `restart`.
 
+use std::sync::{Mutex, PoisonError};
+
 use libfabric_sys as sys;
 use scif_fabtests::check_eq;
-use scif_fabtests::fi::{AtomicTarget, Buf, Eq, EqAttr, Errno, Ioc, Result};
+use scif_fabtests::fi::{AtomicTarget, Buf, Cntr, CntrAttr, Eq, EqAttr, Errno, Fid, Ioc, Result};
 use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, confine};
-use scif_fabtests::rig::Rig;
+use scif_fabtests::rig::{Ask, Rig};
 
 use super::rma::{REMOTE, from};
 
@@ -14,6 +16,10 @@ pub(crate) const CASES: &[Case] = &[
     case("fork/child_is_refused", 2, |r| child(r, sys::FI_PROGRESS_MANUAL)),
     case("fork/child_is_refused_under_auto_progress", 2, |r| {
         child(r, sys::FI_PROGRESS_AUTO)
+    }),
+    case("fork/child_closes", 2, |r| closes(r, sys::FI_PROGRESS_MANUAL)),
+    case("fork/child_closes_under_auto_progress", 2, |r| {
+        closes(r, sys::FI_PROGRESS_AUTO)
     }),
 ];
 
@@ -92,6 +98,95 @@ fn child(rank: &Rank, progress: u32) -> Outcome {
     }
     rig.barrier()?;
     exchange(&rig, 2)
+}
+
+/// Closing, cancelling and looking in a child: refused, whatever locks other threads of the parent had at the fork, and
+/// without a trace at the parent's. The child may open objects of its own.
+fn closes(rank: &Rank, progress: u32) -> Outcome {
+    const FORKS: usize = 40;
+    if rank.target.prov != "scif" {
+        return Err(Fail::NotRun(
+            "what a provider does in a child is its own choice".into(),
+        ));
+    }
+    let ask = super::atomic::ask().with(|ask| {
+        ask.hints.caps |= sys::FI_TAGGED;
+        ask.hints.data_progress = progress;
+        ask.wait_obj = sys::FI_WAIT_UNSPEC;
+        ask.counters = sys::FI_SEND;
+        ask.eq = true;
+    });
+    let rig = Rig::open(rank, &ask)?;
+    let (mr, _) = rig.share(Buf::new(4096), REMOTE)?;
+    exchange(&rig, 1)?;
+    if rank.index == 1 {
+        rig.barrier()?;
+        return exchange(&rig, 2);
+    }
+    let cntr = rig.counter(sys::FI_SEND)?;
+    let eq = rig.eq.as_ref().ok_or_else(|| Fail::here("no event queue"))?;
+    let name = rig.ep.name()?;
+    let done = Mutex::new(false);
+    let is_done = || *done.lock().unwrap_or_else(PoisonError::into_inner);
+    let outcome = std::thread::scope(|scope| {
+        // Holds the locks most of the time.
+        scope.spawn(|| {
+            while !is_done() {
+                let _ = (cntr.read(), rig.ep.cancel(99), eq.read(0), rig.av.lookup(0, 16));
+            }
+        });
+        let forked = (0..FORKS).try_for_each(|_| {
+            let wrong = confine::in_child(|| {
+                confine::alarm(20);
+                let calls: [Result; 19] = [
+                    rig.ep.cancel(99),
+                    rig.ep.name().map(drop),
+                    rig.ep.set_name(&name),
+                    rig.ep.getopt(sys::FI_OPT_MIN_MULTI_RECV).map(drop),
+                    rig.ep.enable(),
+                    rig.ep.bind(rig.av.as_ref(), 0),
+                    rig.av.insert(&name).map(drop),
+                    rig.av.lookup(0, 16).map(drop),
+                    cntr.add(1),
+                    rig.fabric.trywait(&[eq.as_ref()]),
+                    Eq::open(&rig.fabric, EqAttr::default()).map(drop),
+                    Cntr::open(&rig.domain, CntrAttr::default()).map(drop),
+                    mr.close(),
+                    rig.ep.close(),
+                    rig.av.close(),
+                    cntr.close(),
+                    rig.rx.cq.close(),
+                    eq.close(),
+                    rig.domain.close(),
+                ];
+                let wrong = calls.iter().position(|call| *call != Err(Errno::EOPBADSTATE));
+                match wrong {
+                    Some(at) => at + 1,
+                    // One of its own.
+                    None if own_message(rank, &ask).is_ok() => 0,
+                    None => 100,
+                }
+            })?;
+            check_eq!(wrong, 0, "the number of a call that was not refused");
+            Ok(())
+        });
+        *done.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        forked
+    });
+    outcome?;
+    rig.barrier()?;
+    exchange(&rig, 2)
+}
+
+/// A message from an endpoint to itself, opened and closed here.
+fn own_message(rank: &Rank, ask: &Ask) -> Outcome {
+    let rig = Rig::open_alone(rank, ask)?;
+    let own = rig.av.insert(&rig.ep.name()?)?;
+    rig.post(|| rig.ep.trecv(Buf::new(64), sys::FI_ADDR_UNSPEC, 1, 0, 1))?;
+    rig.post(|| rig.ep.tsend(Buf::new(64), own, 1, 2))?;
+    rig.received(1)?;
+    rig.sent(2)?;
+    Ok(())
 }
 
 /// Messages in both directions.

@@ -24,13 +24,13 @@ pub(crate) const CASES: &[Case] = &[
     case("getinfo/mpi_libraries", 1, mpi_libraries),
 ];
 
-struct Asker<'r> {
-    lib: &'static Lib,
+pub(super) struct Asker<'r> {
+    pub(super) lib: &'static Lib,
     rank: &'r Rank,
 }
 
 impl Asker<'_> {
-    fn ask(&self, change: impl FnOnce(&mut Hints)) -> Result<Vec<Info>, Errno> {
+    pub(super) fn ask(&self, change: impl FnOnce(&mut Hints)) -> Result<Vec<Info>, Errno> {
         let mut hints = Hints {
             ep_type: sys::FI_EP_RDM,
             ..Hints::default()
@@ -40,7 +40,7 @@ impl Asker<'_> {
         self.lib.getinfo(self.lib.version(), None, None, 0, Some(&hints))
     }
 
-    fn one(&self, change: impl FnOnce(&mut Hints)) -> Outcome<Info> {
+    pub(super) fn one(&self, change: impl FnOnce(&mut Hints)) -> Outcome<Info> {
         match self.ask(change) {
             Ok(list) => list.into_iter().next().ok_or_else(|| Fail::here("an empty list")),
             Err(e) => Err(Fail::here(format_args!("fi_getinfo: {e}"))),
@@ -48,7 +48,7 @@ impl Asker<'_> {
     }
 
     #[track_caller]
-    fn none(&self, what: &str, change: impl FnOnce(&mut Hints)) -> Outcome {
+    pub(super) fn none(&self, what: &str, change: impl FnOnce(&mut Hints)) -> Outcome {
         match self.ask(change) {
             Err(Errno::ENODATA) => Ok(()),
             Ok(_) => Err(Fail::here(format_args!("{what}: an offer"))),
@@ -58,7 +58,7 @@ impl Asker<'_> {
 }
 
 /// Only this provider makes these promises.
-fn asker(rank: &Rank) -> Outcome<Asker<'_>> {
+pub(super) fn asker(rank: &Rank) -> Outcome<Asker<'_>> {
     if rank.target.prov == "scif" {
         Ok(Asker {
             lib: load(rank)?,
@@ -69,7 +69,7 @@ fn asker(rank: &Rank) -> Outcome<Asker<'_>> {
     }
 }
 
-fn ours(list: Vec<Info>, rank: &Rank) -> Vec<Info> {
+pub(super) fn ours(list: Vec<Info>, rank: &Rank) -> Vec<Info> {
     list.into_iter()
         .filter(|info| info.prov_name() == rank.target.prov)
         .collect()
@@ -148,6 +148,9 @@ fn each_capability(rank: &Rank) -> Outcome {
         sys::FI_MSG | sys::FI_RECV,
         sys::FI_RMA | sys::FI_READ,
         sys::FI_RMA | sys::FI_REMOTE_WRITE,
+        sys::FI_MSG | sys::FI_NAMED_RX_CTX,
+        sys::FI_MSG | sys::FI_SHARED_AV,
+        sys::FI_MSG | sys::FI_AV_USER_ID,
         sys::FI_TAGGED | sys::FI_LOCAL_COMM | sys::FI_REMOTE_COMM | sys::FI_DIRECTED_RECV,
     ];
     let primary = sys::FI_MSG | sys::FI_TAGGED | sys::FI_RMA | sys::FI_ATOMIC | sys::FI_RMA_EVENT;
@@ -161,13 +164,7 @@ fn each_capability(rank: &Rank) -> Outcome {
             info.caps()
         );
     }
-    for caps in [
-        sys::FI_HMEM,
-        sys::FI_MULTICAST,
-        sys::FI_COLLECTIVE,
-        sys::FI_RMA_PMEM,
-        sys::FI_NAMED_RX_CTX,
-    ] {
+    for caps in [sys::FI_HMEM, sys::FI_MULTICAST, sys::FI_RMA_PMEM] {
         asker.none("a capability nobody has here", |hints| {
             hints.caps = sys::FI_MSG | caps
         })?;
@@ -328,15 +325,26 @@ fn limits(rank: &Rank) -> Outcome {
         hints.cq_data_size = domain.cq_data_size;
     })?;
     asker.none("inject size", |hints| hints.tx.inject_size = tx.inject_size + 1)?;
-    asker.none("iov limit", |hints| hints.tx.iov_limit = tx.iov_limit + 1)?;
-    asker.none("receive iov limit", |hints| hints.rx.iov_limit = rx.iov_limit + 1)?;
+    // What nobody asks for is what other providers have; more can be had.
+    check_eq!((tx.iov_limit, rx.iov_limit), (4, 4));
+    let most = 8;
+    let longer = asker.one(|hints| {
+        hints.tx.iov_limit = most;
+        hints.rx.iov_limit = most;
+    })?;
+    check_eq!((longer.tx().iov_limit, longer.rx().iov_limit), (most, most));
+    asker.none("iov limit", |hints| hints.tx.iov_limit = most + 1)?;
+    asker.none("receive iov limit", |hints| hints.rx.iov_limit = most + 1)?;
     asker.none("rma iov limit", |hints| {
         hints.tx.rma_iov_limit = tx.rma_iov_limit + 1
     })?;
     asker.none("cq data size", |hints| {
         hints.cq_data_size = domain.cq_data_size + 1
     })?;
-    asker.none("contexts", |hints| hints.tx_ctx_cnt = domain.max_ep_tx_ctx + 1)?;
+    // Only those who ask for more than one hear how many there may be.
+    let most = asker.one(|hints| hints.tx_ctx_cnt = 2)?.domain().max_ep_tx_ctx;
+    asker.one(|hints| hints.tx_ctx_cnt = most)?;
+    asker.none("contexts", |hints| hints.tx_ctx_cnt = most + 1)?;
     asker.none("region pieces", |hints| {
         hints.mr_iov_limit = domain.mr_iov_limit + 1
     })?;

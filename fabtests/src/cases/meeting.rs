@@ -4,9 +4,8 @@
 use std::time::{Duration, Instant};
 
 use libfabric_sys as sys;
-use rustix::time::{ClockId, clock_gettime};
 use scif_fabtests::fi::{Av, Buf, Cq, CqAttr, Domain, Ep, Errno, Fabric};
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
+use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, confine};
 use scif_fabtests::rig::{Ask, Rig, load, offers};
 use scif_fabtests::{check, check_eq};
 
@@ -82,15 +81,6 @@ fn sent_before(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// Processor time of this process.
-fn cpu() -> Duration {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    Duration::new(
-        time.tv_sec.try_into().unwrap_or(0),
-        time.tv_nsec.try_into().unwrap_or(0),
-    )
-}
-
 /// Somebody wants to talk to an endpoint that is not enabled: nobody spins over it, and once it is enabled it hears.
 fn before_enabling(rank: &Rank, progress: u32) -> Outcome {
     let ask = ask().with(|ask| {
@@ -124,10 +114,10 @@ fn before_enabling(rank: &Rank, progress: u32) -> Outcome {
     rank.exchange(&ep.name()?, &mut || Ok(()))?;
     // The request has come.
     rank.barrier(&mut || Ok(()))?;
-    let (start, used) = (Instant::now(), cpu());
+    let (start, used) = (Instant::now(), confine::processor_time());
     std::thread::sleep(Duration::from_millis(300));
     check_eq!(cq.sread(1, 0, 300), Err(Errno::EAGAIN));
-    let (waited, worked) = (start.elapsed(), cpu() - used);
+    let (waited, worked) = (start.elapsed(), confine::processor_time() - used);
     check!(worked < waited / 4, "{worked:?} of work in {waited:?} of waiting");
     ep.enable()?;
     let buf = Buf::new(64);

@@ -4,49 +4,75 @@
 mod atomic;
 mod atomic_shared;
 mod av;
+mod av_shared;
+mod av_sources;
 mod bad_input;
 mod bad_rma;
 mod cm;
 mod cm_late;
 mod cntr;
+mod coll;
+mod coll_death;
+mod coll_sets;
 mod cq;
 mod death;
 mod denied;
 mod ep;
 mod eq;
+mod fence;
 mod fork;
 mod forms;
 mod getinfo;
+mod getinfo_hints;
 mod itself;
 mod kinds;
+mod leaks;
+mod log;
 mod many_peers;
 mod meeting;
 mod mr;
 mod msg;
 mod multi_recv;
 mod numbers;
+mod opening;
 mod order;
+mod over;
 mod peek;
+mod peer;
 mod progress_auto;
 mod restart;
 mod rma;
+mod scalable;
 mod selftest;
+mod sets;
 mod shared;
+mod signals;
+mod slots;
+mod slots_answers;
+mod slots_kinds;
+mod slots_order;
 mod tagged;
 mod threads;
 mod through_the_ring;
+mod trigger;
 mod wait;
+mod work;
 
 use scif_fabtests::harness::Case;
 
 const AREAS: &[&[Case]] = &[
     getinfo::CASES,
+    getinfo_hints::CASES,
     ep::CASES,
+    opening::CASES,
     av::CASES,
+    av_sources::CASES,
+    av_shared::CASES,
     mr::CASES,
     msg::CASES,
     tagged::CASES,
     peek::CASES,
+    peer::CASES,
     multi_recv::CASES,
     rma::CASES,
     bad_rma::CASES,
@@ -54,13 +80,28 @@ const AREAS: &[&[Case]] = &[
     atomic_shared::CASES,
     cq::CASES,
     cntr::CASES,
+    coll_sets::CASES,
+    coll::CASES,
+    trigger::CASES,
+    work::CASES,
+    fence::CASES,
     eq::CASES,
     cm::CASES,
     cm_late::CASES,
+    over::CONNECTED,
+    over::DATAGRAMS,
     shared::CASES,
+    scalable::CASES,
     kinds::CASES,
     wait::CASES,
+    signals::CASES,
+    sets::CASES,
     bad_input::CASES,
+    slots::CASES,
+    slots_kinds::CASES,
+    slots_order::CASES,
+    leaks::CASES,
+    log::CASES,
     order::CASES,
     itself::CASES,
     threads::CASES,
@@ -69,6 +110,7 @@ const AREAS: &[&[Case]] = &[
     through_the_ring::CASES,
     many_peers::CASES,
     death::CASES,
+    coll_death::CASES,
     restart::CASES,
     meeting::CASES,
     fork::CASES,

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use libfabric_sys as sys;
 use scif_fabtests::fi::{Buf, Errno, Fid, Mr, MrAsk};
-use scif_fabtests::harness::{Case, Outcome, Rank, case};
+use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
 use scif_fabtests::rig::Rig;
 use scif_fabtests::{check, check_eq};
 
@@ -21,6 +21,8 @@ pub(crate) const CASES: &[Case] = &[
     case("mr/thousands", 2, thousands),
     case("mr/same_memory_twice", 2, same_memory),
     case("mr/busy_domain", 1, busy_domain),
+    case("mr/raw_keys", 2, raw_keys),
+    case("mr/refresh", 2, refresh),
 ];
 
 fn user_keys(rig: &Rig<'_>) -> bool {
@@ -231,5 +233,67 @@ fn busy_domain(rank: &Rank) -> Outcome {
     check_eq!(domain.close(), Err(Errno::EBUSY));
     drop(mr);
     check_eq!(domain.close(), Ok(()));
+    Ok(())
+}
+
+/// A key that was told in its raw form, and mapped, is as good as the key.
+fn raw_keys(rank: &Rank) -> Outcome {
+    const LEN: usize = 4096;
+    let rig = Rig::open(rank, &ask())?;
+    let region = Buf::pattern(LEN, rank.index as u64);
+    let (mr, remote) = rig.register(region, REMOTE)?;
+    let Err((short, needed)) = mr.raw_attr(0) else {
+        return Err(Fail::here("a key in no bytes"));
+    };
+    check_eq!(short, Errno::ETOOSMALL);
+    let (base, raw) = mr.raw_attr(needed).map_err(|(e, _)| e)?;
+    check_eq!(raw.len(), needed);
+    let (_, more) = mr.raw_attr(needed + 100).map_err(|(e, _)| e)?;
+    check_eq!(more, raw);
+    let told = [base.to_ne_bytes().as_slice(), &remote.addr.to_ne_bytes(), &raw].concat();
+    let parts = rig.exchange(&told)?;
+    let theirs = parts
+        .get(rank.peer())
+        .ok_or_else(|| Fail::here("nothing heard"))?;
+    let (head, key) = theirs
+        .split_at_checked(16)
+        .ok_or_else(|| Fail::here("too little heard"))?;
+    let word = |at: usize| {
+        let bytes = head.get(at..).and_then(<[u8]>::first_chunk::<8>);
+        bytes
+            .copied()
+            .map(u64::from_ne_bytes)
+            .ok_or_else(|| Fail::here("too little heard"))
+    };
+    let (base, addr) = (word(0)?, word(8)?);
+    check_eq!(Mr::map_raw(&rig.domain, base, &[1, 2, 3]), Err(Errno::EINVAL));
+    let mapped = Mr::map_raw(&rig.domain, base, key)?;
+    let back = Buf::new(LEN);
+    rig.post(|| rig.ep.read(back, rig.peer(), addr, mapped, 1))?;
+    rig.sent(1)?;
+    check_eq!(back.differs(LEN, rank.peer() as u64), None);
+    check_eq!(Mr::unmap_key(&rig.domain, mapped), Ok(()));
+    rig.barrier()
+}
+
+/// Pages that were exchanged under a region are the region's, said or not.
+fn refresh(rank: &Rank) -> Outcome {
+    const LEN: usize = 1 << 16;
+    let rig = Rig::open(rank, &ask())?;
+    let region = Buf::shared(LEN)?;
+    region.fill_pattern(1);
+    let (mr, remotes) = rig.share(region, REMOTE)?;
+    let remote = from(&remotes, rank.peer(), 0)?;
+    let back = Buf::new(LEN);
+    for seed in [1, 2] {
+        region.fill_pattern(seed);
+        check_eq!(mr.refresh(&[region.sub(0, 4096)], 0), Ok(()));
+        check_eq!(mr.refresh(&[], 0), Ok(()));
+        rig.barrier()?;
+        rig.post(|| rig.ep.read(back, rig.peer(), remote.addr, remote.key, 1))?;
+        rig.sent(1)?;
+        check_eq!(back.differs(LEN, seed), None);
+        rig.barrier()?;
+    }
     Ok(())
 }

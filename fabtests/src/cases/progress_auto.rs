@@ -21,6 +21,7 @@ pub(crate) const CASES: &[Case] = &[
     case("progress_auto/delivery_of_messages", 2, messages),
     case("progress_auto/counters_and_data", 2, events),
     case("progress_auto/reads_and_wide_atomics", 2, reads),
+    case("progress_auto/endpoint_nobody_asks", 2, deserted),
 ];
 
 fn ask() -> Ask {
@@ -214,5 +215,36 @@ fn reads(rank: &Rank) -> Outcome {
         rig.sent(1)?;
     }
     rank.barrier(&mut || Ok(()))?;
+    rig.barrier()
+}
+
+/// The application of the target waits at one endpoint for what the initiator sends when it is through with another, at
+/// which nobody looks.
+fn deserted(rank: &Rank) -> Outcome {
+    let ask = ask();
+    let rig = Rig::open(rank, &ask)?;
+    let other = Rig::open_in(rank, rig.info.dup()?, &rig.fabric, &rig.domain, &ask)?.meet()?;
+    let sizes = [8, 5000, 4 << 20];
+    let bufs: Vec<Buf> = sizes.iter().map(|&size| Buf::new(size)).collect();
+    if rank.index == 1 {
+        for (index, &buf) in bufs.iter().enumerate() {
+            rig.post(|| other.ep.recv(buf, sys::FI_ADDR_UNSPEC, index))?;
+        }
+        rig.ep.recv(Buf::new(8), sys::FI_ADDR_UNSPEC, 9)?;
+        rank.barrier(&mut || Ok(()))?;
+        rig.received(9)?;
+        for (buf, size) in bufs.iter().zip(sizes) {
+            check_eq!(buf.differs(size, size as u64), None);
+        }
+        return rig.barrier();
+    }
+    rank.barrier(&mut || Ok(()))?;
+    for size in sizes {
+        let buf = Buf::pattern(size, size as u64);
+        other.post(|| other.ep.send(buf, other.peer(), 1))?;
+        other.sent(1)?;
+    }
+    rig.post(|| rig.ep.send(Buf::new(8), rig.peer(), 2))?;
+    rig.sent(2)?;
     rig.barrier()
 }

@@ -13,6 +13,14 @@ pub(crate) const CASES: &[Case] = &[
     case("harness/forks", 2, forks),
     case("harness/denies", 1, denies),
     case("harness/lacks", 2, lacks),
+    case("harness/reads_freed_memory", 1, |_| {
+        confine::read_freed_memory();
+        Ok(())
+    }),
+    case("harness/loses_memory", 1, |_| {
+        confine::lose_memory();
+        Ok(())
+    }),
 ];
 
 fn meets(rank: &Rank) -> Outcome {

@@ -15,6 +15,7 @@ pub(crate) const CASES: &[Case] = &[
     case("shared/claim", 2, claim),
     case("shared/cancel", 1, cancel),
     case("shared/busy", 1, busy),
+    case("shared/source_died", 2, source_died),
     case("shared/offered_when_asked", 1, offered),
 ];
 
@@ -23,6 +24,7 @@ struct Pair {
     srx: Arc<Ep>,
     eps: [Arc<Ep>; 2],
     cq: Arc<Cq>,
+    av: Arc<Av>,
     stx: Arc<Stx>,
 }
 
@@ -34,7 +36,11 @@ fn asked() -> Ask {
 }
 
 fn pair(rank: &Rank) -> Outcome<Pair> {
-    let info = offers(rank, load(rank)?, &asked().hints)?
+    pair_with(rank, &asked())
+}
+
+fn pair_with(rank: &Rank, ask: &Ask) -> Outcome<Pair> {
+    let info = offers(rank, load(rank)?, &ask.hints)?
         .into_iter()
         .next()
         .ok_or_else(|| Fail::here("an empty list"))?;
@@ -59,7 +65,13 @@ fn pair(rank: &Rank) -> Outcome<Pair> {
         Ok(ep)
     };
     let eps = [open()?, open()?];
-    Ok(Pair { srx, eps, cq, stx })
+    Ok(Pair {
+        srx,
+        eps,
+        cq,
+        av,
+        stx,
+    })
 }
 
 /// Rank 1 sends to both endpoints of rank 0 in turn; whatever is posted first takes what comes first.
@@ -217,6 +229,66 @@ fn busy(rank: &Rank) -> Outcome {
     pair.srx.close()?;
     pair.stx.close()?;
     Ok(())
+}
+
+/// Receives that are directed to a peer end with it, whether they were posted before it died or after; others stay.
+fn source_died(rank: &Rank) -> Outcome {
+    const DIRECTED: [usize; 3] = [1, 2, 3];
+    const OPEN: usize = 4;
+    let ask = asked().with(|ask| ask.hints.caps |= sys::FI_DIRECTED_RECV);
+    if rank.index == 1 {
+        let rig = Rig::open_alone(rank, &ask_alone())?;
+        let names = rig.exchange(&rig.ep.name()?)?;
+        let to = rig
+            .av
+            .insert(names.first().ok_or_else(|| Fail::here("no names"))?)?;
+        rig.post(|| rig.ep.tsend(Buf::new(8), to, 1, 1))?;
+        rig.next(&rig.tx)?;
+        // Killed here.
+        return rig.barrier();
+    }
+    let pair = pair_with(rank, &ask)?;
+    let [first, second] = &pair.eps;
+    let mut pump = || -> Outcome {
+        pair.cq.progress().map(drop).or_else(|e| match e {
+            Errno::EAGAIN => Ok(()),
+            e => Err(Fail::here(e)),
+        })
+    };
+    let names = rank.exchange(&first.name()?, &mut pump)?;
+    let peer = pair
+        .av
+        .insert(names.get(1).ok_or_else(|| Fail::here("no names"))?)?;
+    let own = pair.av.insert(&second.name()?)?;
+    let next = || loop {
+        match pair.cq.read(1) {
+            Err(Errno::EAGAIN) => std::thread::yield_now(),
+            other => return other,
+        }
+    };
+    pair.srx.trecv(Buf::new(8), peer, 1, 0, 9)?;
+    check_eq!(next()?.first().map(|entry| entry.context), Some(9));
+    let [tagged, untagged, late] = DIRECTED;
+    pair.srx.trecv(Buf::new(8), peer, 1, 0, tagged)?;
+    pair.srx.recv(Buf::new(8), peer, untagged)?;
+    pair.srx.recv(Buf::new(8), sys::FI_ADDR_UNSPEC, OPEN)?;
+    rank.kill(1)?;
+    for context in [tagged, untagged] {
+        check_eq!(next().err(), Some(Errno::EAVAIL));
+        let error = pair.cq.readerr(0)?;
+        check_eq!((error.context, error.err), (context, Errno::ECONNRESET));
+    }
+    pair.srx.recv(Buf::new(8), peer, late)?;
+    check_eq!(next().err(), Some(Errno::EAVAIL));
+    let error = pair.cq.readerr(0)?;
+    check_eq!((error.context, error.err), (late, Errno::ECONNRESET));
+    second.inject(Buf::new(8), own)?;
+    check_eq!(next()?.first().map(|entry| entry.context), Some(OPEN));
+    Ok(())
+}
+
+fn ask_alone() -> Ask {
+    Ask::caps(sys::FI_MSG | sys::FI_TAGGED)
 }
 
 /// Programs that see contexts they did not ask for go other ways than they would.

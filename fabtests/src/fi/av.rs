@@ -21,6 +21,18 @@ pub struct Av {
 
 is_fid!(Av);
 
+/// What to open.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct AvAttr<'a> {
+    pub av_type: u32,
+    pub count: usize,
+    /// Upper bits of an address that name a receive context.
+    pub rx_ctx_bits: i32,
+    pub name: Option<&'a str>,
+    pub map_addr: usize,
+    pub flags: u64,
+}
+
 impl Av {
     /// `fi_av_open`.
     ///
@@ -41,26 +53,46 @@ impl Av {
         name: Option<&str>,
         flags: u64,
     ) -> Result<Arc<Av>> {
-        let (raw, ops) = domain.ops()?;
-        let name = name.map(CString::new).transpose().map_err(|_| Errno::EINVAL)?;
-        let mut attr = sys::fi_av_attr {
-            type_: av_type,
-            rx_ctx_bits: 0,
+        let attr = AvAttr {
+            av_type,
             count,
+            name,
+            flags,
+            ..AvAttr::default()
+        };
+        Av::open_with(domain, &attr).map(|(av, _)| av)
+    }
+
+    /// `fi_av_open` with all attributes: the vector, and the `map_addr` it was given or had before.
+    ///
+    /// # Errors
+    /// The call's.
+    pub fn open_with(domain: &Arc<Domain>, attr: &AvAttr<'_>) -> Result<(Arc<Av>, usize)> {
+        let (raw, ops) = domain.ops()?;
+        let name = attr
+            .name
+            .map(CString::new)
+            .transpose()
+            .map_err(|_| Errno::EINVAL)?;
+        let mut attr = sys::fi_av_attr {
+            type_: attr.av_type,
+            rx_ctx_bits: attr.rx_ctx_bits,
+            count: attr.count,
             ep_per_node: 0,
             name: name.as_ref().map_or(ptr::null(), |name| name.as_ptr()),
-            map_addr: ptr::null_mut(),
-            flags,
+            map_addr: ptr::without_provenance_mut(attr.map_addr),
+            flags: attr.flags,
         };
         let mut av = ptr::null_mut();
         // SAFETY: the domain is open and one pointer is written to `av`.
         Errno::check_int(unsafe { (ops.av_open)(raw, &raw mut attr, &raw mut av, ptr::null_mut()) })?;
         // SAFETY: the provider has just opened it for us.
         let object = unsafe { Object::adopt(av) }?;
-        Ok(Arc::new(Av {
+        let av = Arc::new(Av {
             object,
             _domain: Arc::clone(domain),
-        }))
+        });
+        Ok((av, attr.map_addr.addr()))
     }
 
     fn ops(&self) -> Result<(*mut sys::fid_av, &sys::fi_ops_av)> {
@@ -214,5 +246,68 @@ impl Av {
         let end = out.iter().position(|&byte| byte == 0).unwrap_or(out.len());
         let text = String::from_utf8_lossy(out.get(..end).unwrap_or_default()).into_owned();
         Ok((text, len))
+    }
+
+    /// `fi_av_set_user_id`.
+    ///
+    /// # Errors
+    /// The call's; `ENOSYS` where the library has a shorter table.
+    pub fn set_user_id(&self, addr: u64, user: u64, flags: u64) -> Result {
+        let (av, ops) = self.ops()?;
+        if ops.size < size_of::<sys::fi_ops_av>() {
+            return Err(Errno::ENOSYS);
+        }
+        // SAFETY: the vector is open, and its table has this operation.
+        Errno::check_int(unsafe { (ops.set_user_id)(av, addr, user, flags) }).map(drop)
+    }
+
+    /// `fi_av_insert` of one address with `FI_AV_USER_ID`: what is to be told of it, and its number.
+    ///
+    /// # Errors
+    /// The call's; `EADDRNOTAVAIL` when it did not go in.
+    pub fn insert_told(&self, addr: &[u8], user: u64) -> Result<u64> {
+        let (av, ops) = self.ops()?;
+        let mut out = user;
+        // SAFETY: the vector is open, `addr` is an address of it, `out` takes one number and holds one.
+        let code = unsafe {
+            (ops.insert)(
+                av,
+                addr.as_ptr().cast(),
+                1,
+                &raw mut out,
+                sys::FI_AV_USER_ID,
+                ptr::null_mut(),
+            )
+        };
+        match Errno::check_int(code)? {
+            1 => Ok(out),
+            _ => Err(Errno::EADDRNOTAVAIL),
+        }
+    }
+
+    /// `fi_av_insertsym`.
+    ///
+    /// # Errors
+    /// The call's.
+    pub fn insert_range(&self, node: &str, nodes: usize, service: &str, services: usize) -> Result<Vec<u64>> {
+        let (av, ops) = self.ops()?;
+        let node = CString::new(node).map_err(|_| Errno::EINVAL)?;
+        let service = CString::new(service).map_err(|_| Errno::EINVAL)?;
+        let mut out = vec![0; nodes * services];
+        // SAFETY: the vector is open, both words are C strings, `out` takes as many addresses as are counted.
+        let code = unsafe {
+            (ops.insertsym)(
+                av,
+                node.as_ptr(),
+                nodes,
+                service.as_ptr(),
+                services,
+                out.as_mut_ptr(),
+                0,
+                ptr::null_mut(),
+            )
+        };
+        out.truncate(Errno::check_int(code)?);
+        Ok(out)
     }
 }

@@ -10,6 +10,7 @@
 )]
 
 use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
+use std::sync::{Mutex, PoisonError};
 
 /// A piece of memory, a null pointer with a length, and the descriptor of the region it lies in.
 #[derive(Clone, Copy, Debug)]
@@ -23,6 +24,14 @@ pub struct Buf {
 unsafe impl Send for Buf {}
 // SAFETY: as above.
 unsafe impl Sync for Buf {}
+
+/// Remembers what is never freed, so that a checker of memory does not take it for lost.
+pub(super) fn keep<T>(at: *mut T) {
+    static KEPT: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+    KEPT.lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .push(at.expose_provenance());
+}
 
 impl Buf {
     /// No memory at all.
@@ -43,6 +52,7 @@ impl Buf {
         if ptr.is_null() {
             handle_alloc_error(layout);
         }
+        keep(ptr);
         Buf { ptr, len, desc: 0 }
     }
 

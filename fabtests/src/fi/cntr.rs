@@ -34,16 +34,51 @@ impl Cntr {
     /// # Errors
     /// The call's.
     pub fn open(domain: &Arc<Domain>, attr: CntrAttr) -> Result<Arc<Cntr>> {
+        Cntr::open_with(domain, attr, ptr::null_mut())
+    }
+
+    /// The same with a wait set.
+    pub(super) fn open_with(
+        domain: &Arc<Domain>,
+        attr: CntrAttr,
+        wait_set: *mut sys::fid_wait,
+    ) -> Result<Arc<Cntr>> {
         let (raw, ops) = domain.ops()?;
         let mut attr = sys::fi_cntr_attr {
             events: attr.events,
             wait_obj: attr.wait_obj,
-            wait_set: ptr::null_mut(),
+            wait_set,
             flags: attr.flags,
         };
         let mut cntr = ptr::null_mut();
         // SAFETY: the domain is open and one pointer is written to `cntr`.
         Errno::check_int(unsafe { (ops.cntr_open)(raw, &raw mut attr, &raw mut cntr, ptr::null_mut()) })?;
+        // SAFETY: the provider has just opened it for us.
+        let object = unsafe { Object::adopt(cntr) }?;
+        Ok(Arc::new(Cntr {
+            object,
+            _domain: Arc::clone(domain),
+        }))
+    }
+
+    /// `fi_cntr_open` with `FI_PEER`.
+    ///
+    /// # Safety
+    /// `context` is a `struct fi_peer_cntr_context` whose counter outlives this one.
+    pub(super) unsafe fn open_peer(
+        domain: &Arc<Domain>,
+        context: *mut std::ffi::c_void,
+    ) -> Result<Arc<Cntr>> {
+        let (raw, ops) = domain.ops()?;
+        let mut attr = sys::fi_cntr_attr {
+            events: sys::FI_CNTR_EVENTS_COMP,
+            wait_obj: sys::FI_WAIT_NONE,
+            wait_set: ptr::null_mut(),
+            flags: sys::FI_PEER,
+        };
+        let mut cntr = ptr::null_mut();
+        // SAFETY: the domain is open, the context is the caller's, and one pointer is written to `cntr`.
+        Errno::check_int(unsafe { (ops.cntr_open)(raw, &raw mut attr, &raw mut cntr, context) })?;
         // SAFETY: the provider has just opened it for us.
         let object = unsafe { Object::adopt(cntr) }?;
         Ok(Arc::new(Cntr {

@@ -75,6 +75,15 @@ impl Cq {
     /// # Errors
     /// The call's.
     pub fn open(domain: &Arc<Domain>, attr: CqAttr) -> Result<Arc<Cq>> {
+        Cq::open_with(domain, attr, ptr::null_mut())
+    }
+
+    /// The same with a wait set.
+    pub(super) fn open_with(
+        domain: &Arc<Domain>,
+        attr: CqAttr,
+        wait_set: *mut sys::fid_wait,
+    ) -> Result<Arc<Cq>> {
         let (raw, ops) = domain.ops()?;
         let format = attr.format;
         let mut attr = sys::fi_cq_attr {
@@ -84,7 +93,7 @@ impl Cq {
             wait_obj: attr.wait_obj,
             signaling_vector: 0,
             wait_cond: attr.wait_cond,
-            wait_set: ptr::null_mut(),
+            wait_set,
         };
         let mut cq = ptr::null_mut();
         // SAFETY: the domain is open and one pointer is written to `cq`.
@@ -94,6 +103,33 @@ impl Cq {
         Ok(Arc::new(Cq {
             object,
             format,
+            _domain: Arc::clone(domain),
+        }))
+    }
+
+    /// `fi_cq_open` with `FI_PEER`.
+    ///
+    /// # Safety
+    /// `context` is a `struct fi_peer_cq_context` whose queue outlives this one.
+    pub(super) unsafe fn open_peer(domain: &Arc<Domain>, context: *mut std::ffi::c_void) -> Result<Arc<Cq>> {
+        let (raw, ops) = domain.ops()?;
+        let mut attr = sys::fi_cq_attr {
+            size: 0,
+            flags: sys::FI_PEER,
+            format: sys::FI_CQ_FORMAT_UNSPEC,
+            wait_obj: sys::FI_WAIT_NONE,
+            signaling_vector: 0,
+            wait_cond: sys::FI_CQ_COND_NONE,
+            wait_set: ptr::null_mut(),
+        };
+        let mut cq = ptr::null_mut();
+        // SAFETY: the domain is open, the context is the caller's, and one pointer is written to `cq`.
+        Errno::check_int(unsafe { (ops.cq_open)(raw, &raw mut attr, &raw mut cq, context) })?;
+        // SAFETY: the provider has just opened it for us.
+        let object = unsafe { Object::adopt(cq) }?;
+        Ok(Arc::new(Cq {
+            object,
+            format: sys::FI_CQ_FORMAT_CONTEXT,
             _domain: Arc::clone(domain),
         }))
     }

@@ -49,6 +49,21 @@ impl Ep {
         }))
     }
 
+    /// As [`Ep::adopt`], of a context of this scalable endpoint, which is kept open.
+    ///
+    /// # Safety
+    /// As of [`Ep::adopt`].
+    pub(super) unsafe fn adopt_context(self: &Arc<Ep>, ep: *mut sys::fid_ep) -> Result<Arc<Ep>> {
+        // SAFETY: the caller's contract.
+        let context = unsafe { Ep::adopt(&self._domain, ep) }?;
+        context
+            .bound
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(Arc::clone(self) as _);
+        Ok(context)
+    }
+
     /// `fi_ep_bind`; what was bound is kept open.
     ///
     /// # Errors
@@ -62,7 +77,7 @@ impl Ep {
         Ok(())
     }
 
-    fn ops(&self) -> Result<(*mut sys::fid_ep, &sys::fi_ops_ep)> {
+    pub(super) fn ops(&self) -> Result<(*mut sys::fid_ep, &sys::fi_ops_ep)> {
         let raw = self.object.raw()?;
         // SAFETY: the object is open.
         let ops = unsafe { (*raw).ops };

@@ -64,13 +64,22 @@ impl Eq {
     /// # Errors
     /// The call's.
     pub fn open(fabric: &Arc<Fabric>, attr: EqAttr) -> Result<Arc<Eq>> {
+        Eq::open_with(fabric, attr, ptr::null_mut())
+    }
+
+    /// The same with a wait set.
+    pub(super) fn open_with(
+        fabric: &Arc<Fabric>,
+        attr: EqAttr,
+        wait_set: *mut sys::fid_wait,
+    ) -> Result<Arc<Eq>> {
         let raw = fabric.object.raw()?;
         let mut attr = sys::fi_eq_attr {
             size: attr.size,
             flags: attr.flags,
             wait_obj: attr.wait_obj,
             signaling_vector: 0,
-            wait_set: ptr::null_mut(),
+            wait_set,
         };
         let mut eq = ptr::null_mut();
         let open = fabric.ops()?.eq_open;
@@ -103,6 +112,18 @@ impl Eq {
         // SAFETY: the queue is open; `entry` has `room` bytes.
         let code = unsafe { (ops.read)(eq, &raw mut event, (&raw mut entry).cast(), room, flags) };
         Ok(took(event, &entry, Errno::check(code)?))
+    }
+
+    /// `fi_eq_read` without a buffer, said to have `len` bytes: the event and the call's answer.
+    ///
+    /// # Errors
+    /// The call's.
+    pub fn read_nothing(&self, len: usize, flags: u64) -> Result<(u32, usize)> {
+        let (eq, ops) = self.ops()?;
+        let mut event = 0;
+        // SAFETY: the queue is open; without a buffer nothing is written but the event.
+        let code = unsafe { (ops.read)(eq, &raw mut event, ptr::null_mut(), len, flags) };
+        Ok((event, Errno::check(code)?))
     }
 
     /// `fi_eq_sread` of one `fi_eq_entry`.

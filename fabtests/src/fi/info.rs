@@ -37,6 +37,13 @@ pub struct Hints {
     pub mr_mode: i32,
     pub cq_data_size: usize,
     pub mr_iov_limit: usize,
+    pub cntr_cnt: usize,
+    pub mr_cnt: usize,
+    pub max_err_data: usize,
+    pub auth_key_size: usize,
+    pub protocol_version: u32,
+    pub prov_version: u32,
+    pub api_version: u32,
     pub domain_caps: u64,
     pub domain_mode: u64,
     pub prov: Option<String>,
@@ -102,6 +109,7 @@ impl Hints {
         let ep = unsafe { &mut *ep };
         ep.type_ = self.ep_type;
         ep.protocol = self.protocol;
+        ep.protocol_version = self.protocol_version;
         ep.max_msg_size = self.max_msg_size;
         ep.max_order_raw_size = self.max_order_raw_size;
         ep.max_order_war_size = self.max_order_war_size;
@@ -124,6 +132,10 @@ impl Hints {
             mr_mode = self.mr_mode;
             cq_data_size = self.cq_data_size;
             mr_iov_limit = self.mr_iov_limit;
+            cntr_cnt = self.cntr_cnt;
+            mr_cnt = self.mr_cnt;
+            max_err_data = self.max_err_data;
+            auth_key_size = self.auth_key_size;
             caps = self.domain_caps;
             mode = self.domain_mode;
             name = malloc_text(self.domain.as_deref());
@@ -132,6 +144,7 @@ impl Hints {
         let fabric = unsafe { &mut *fabric };
         fabric.prov_name = malloc_text(self.prov.as_deref());
         fabric.name = malloc_text(self.fabric.as_deref());
+        (fabric.prov_version, fabric.api_version) = (self.prov_version, self.api_version);
         Ok(owned)
     }
 }
@@ -241,6 +254,15 @@ impl Info {
         unsafe { (*self.top().rx_attr).op_flags = rx };
     }
 
+    /// Asks for a scalable endpoint with so many contexts.
+    pub fn set_contexts(&mut self, tx: usize, rx: usize) {
+        let ep = self.top().ep_attr;
+        // SAFETY: an info from the library has its attributes, and it is ours alone.
+        unsafe { (*ep).tx_ctx_cnt = tx };
+        // SAFETY: as above.
+        unsafe { (*ep).rx_ctx_cnt = rx };
+    }
+
     pub fn tx(&self) -> sys::fi_tx_attr {
         // SAFETY: an info from the library has its attributes.
         unsafe { *self.top().tx_attr }
@@ -288,6 +310,26 @@ impl Info {
     pub fn prov_name(&self) -> String {
         // SAFETY: an info from the library has its attributes.
         text(unsafe { (*self.top().fabric_attr).prov_name })
+    }
+
+    /// Whether it names this fabric and this domain as open ones.
+    ///
+    /// # Errors
+    /// `EBADF` for one that is closed.
+    pub fn names(&self, fabric: &super::Fabric, domain: &super::Domain) -> Result<(bool, bool)> {
+        // SAFETY: an info from the library has its attributes.
+        let open = unsafe { (*self.top().fabric_attr).fabric };
+        // SAFETY: as above; the field exists in 1.17.
+        let inside = unsafe { (*self.top().domain_attr).domain };
+        Ok((
+            open.cast() == super::Fid::raw_fid(fabric)?,
+            inside.cast() == super::Fid::raw_fid(domain)?,
+        ))
+    }
+
+    pub fn prov_version(&self) -> u32 {
+        // SAFETY: an info from the library has its attributes.
+        unsafe { (*self.top().fabric_attr).prov_version }
     }
 
     pub fn fabric_name(&self) -> String {

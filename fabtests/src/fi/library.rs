@@ -75,13 +75,15 @@ impl Lib {
         let fi_version = unsafe { std::mem::transmute::<*mut c_void, Version>(find(c"fi_version")?) };
         // SAFETY: it takes nothing and returns a number.
         let version = unsafe { fi_version() };
-        Ok(Box::leak(Box::new(Lib {
+        let lib = Box::leak(Box::new(Lib {
             getinfo,
             freeinfo,
             dupinfo,
             fabric,
             version,
-        })))
+        }));
+        super::buf::keep(std::ptr::from_mut(lib));
+        Ok(lib)
     }
 
     /// The version of the interface this library implements.

@@ -138,6 +138,72 @@ impl Mr {
         Ok(unsafe { (*mr).mem_desc }.addr())
     }
 
+    /// `fi_mr_raw_attr` with room for `room` bytes of key: the base address, the key, and the length it needs.
+    ///
+    /// # Errors
+    /// The call's, with that length.
+    pub fn raw_attr(&self, room: usize) -> std::result::Result<(u64, Vec<u8>), (Errno, usize)> {
+        let fid = self.raw_fid().map_err(|e| (e, 0))?;
+        let control = self.base_ops().map_err(|e| (e, 0))?.control;
+        let (mut base, mut key, mut len) = (0, vec![0_u8; room], room);
+        let mut arg = sys::fi_mr_raw_attr {
+            flags: 0,
+            base_addr: &raw mut base,
+            raw_key: key.as_mut_ptr(),
+            key_size: &raw mut len,
+        };
+        // SAFETY: the region is open; the argument and what it points to live during the call.
+        let code = unsafe { control(fid, sys::FI_GET_RAW_MR, (&raw mut arg).cast()) };
+        Errno::check_int(code).map_err(|e| (e, len))?;
+        key.truncate(len);
+        Ok((base, key))
+    }
+
+    /// `fi_mr_map_raw`.
+    ///
+    /// # Errors
+    /// The call's.
+    pub fn map_raw(domain: &Arc<Domain>, base: u64, key: &[u8]) -> Result<u64> {
+        let (mut raw, mut out) = (key.to_vec(), 0);
+        let mut arg = sys::fi_mr_map_raw {
+            flags: 0,
+            base_addr: base,
+            raw_key: raw.as_mut_ptr(),
+            key_size: raw.len(),
+            key: &raw mut out,
+        };
+        let control = domain.base_ops()?.control;
+        // SAFETY: the domain is open; the argument and what it points to live during the call.
+        let code = unsafe { control(domain.raw_fid()?, sys::FI_MAP_RAW_MR, (&raw mut arg).cast()) };
+        Errno::check_int(code)?;
+        Ok(out)
+    }
+
+    /// `fi_mr_unmap_key`.
+    ///
+    /// # Errors
+    /// The call's.
+    pub fn unmap_key(domain: &Arc<Domain>, key: u64) -> Result {
+        let mut key = key;
+        domain.control_u64(sys::FI_UNMAP_KEY, &mut key)
+    }
+
+    /// `fi_mr_refresh` of some of its buffers.
+    ///
+    /// # Errors
+    /// The call's.
+    pub fn refresh(&self, bufs: &[Buf], flags: u64) -> Result {
+        let iov = iovecs(bufs);
+        // SAFETY: integers and pointers, for which zero is a value.
+        let mut arg: sys::fi_mr_modify = unsafe { std::mem::zeroed() };
+        arg.flags = flags;
+        (arg.attr.mr_iov, arg.attr.iov_count) = (iov.as_ptr(), iov.len());
+        let control = self.base_ops()?.control;
+        // SAFETY: the region is open; the argument and what it points to live during the call.
+        let code = unsafe { control(self.raw_fid()?, sys::FI_REFRESH, (&raw mut arg).cast()) };
+        Errno::check_int(code).map(drop)
+    }
+
     /// `fi_mr_enable`.
     ///
     /// # Errors

@@ -42,6 +42,26 @@ impl Stx {
 }
 
 impl Ep {
+    /// `fi_srx_context` with `FI_PEER`.
+    ///
+    /// # Safety
+    /// `context` is a `struct fi_peer_srx_context` whose receive context outlives this one.
+    pub(super) unsafe fn open_peer_srx(
+        domain: &Arc<Domain>,
+        context: *mut std::ffi::c_void,
+    ) -> Result<Arc<Ep>> {
+        let (raw, ops) = domain.ops()?;
+        let mut attr = sys::fi_rx_attr {
+            op_flags: sys::FI_PEER,
+            ..sys::fi_rx_attr::default()
+        };
+        let mut srx = ptr::null_mut();
+        // SAFETY: the domain is open, the context is the caller's, and one pointer is written to `srx`.
+        Errno::check_int(unsafe { (ops.srx_ctx)(raw, &raw mut attr, &raw mut srx, context) })?;
+        // SAFETY: the provider has just opened it for us.
+        unsafe { Ep::adopt(domain, srx) }
+    }
+
     /// `fi_srx_context`.
     ///
     /// # Errors

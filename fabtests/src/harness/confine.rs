@@ -1,6 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! What a case does to its own process: take system calls away, lower limits, fork a child that lives on.
-#![expect(unsafe_code, reason = "fork has no safe wrapper")]
+#![expect(
+    unsafe_code,
+    reason = "fork and processor time have no safe wrapper that fits"
+)]
+
+use std::hint::black_box;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -69,6 +76,87 @@ pub fn in_child(calls: impl FnOnce() -> usize) -> Outcome<usize> {
     }
 }
 
+/// From here on this process is killed by SIGALRM after so many seconds, unless it sets another alarm; 0 is none.
+pub fn alarm(seconds: u32) {
+    // SAFETY: alarm(2) touches no memory.
+    unsafe { libc::alarm(seconds) };
+}
+
+extern "C" fn nothing(_signal: libc::c_int) {}
+
+/// Makes `calls` while this thread is interrupted every few milliseconds by a signal whose handler does nothing;
+/// `restart`: with `SA_RESTART`.
+///
+/// # Errors
+/// Those of `sigaction(2)`.
+pub fn interrupted<T>(restart: bool, calls: impl FnOnce() -> T) -> Outcome<T> {
+    const BETWEEN: Duration = Duration::from_millis(3);
+    // SAFETY: all zeroes is an action without flags, mask and handler.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as usize;
+    action.sa_flags = if restart { libc::SA_RESTART } else { 0 };
+    // SAFETY: the action lives during the call, and its handler touches nothing.
+    if unsafe { libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut()) } != 0 {
+        return Err(std::io::Error::last_os_error().into());
+    }
+    // SAFETY: takes no argument.
+    let here = unsafe { libc::pthread_self() };
+    let (end, ended) = channel::<()>();
+    Ok(std::thread::scope(|scope| {
+        scope.spawn(move || {
+            while ended.recv_timeout(BETWEEN) == Err(RecvTimeoutError::Timeout) {
+                // SAFETY: the thread waits for this one before it ends.
+                unsafe { libc::pthread_kill(here, libc::SIGUSR1) };
+            }
+        });
+        let out = calls();
+        drop(end);
+        out
+    }))
+}
+
+/// Reads a byte that was freed, for a checker of memory to find.
+pub fn read_freed_memory() {
+    // SAFETY: malloc(3) takes any length.
+    let block = black_box(unsafe { libc::malloc(64) });
+    // SAFETY: null or a block of malloc(3), freed once.
+    unsafe { libc::free(block) };
+    let byte = black_box(block).cast_const().cast::<u8>();
+    if !byte.is_null() {
+        // SAFETY: none; the C library keeps the page, so nothing but a checker minds. The value is not used.
+        black_box(unsafe { byte.read_volatile() });
+    }
+}
+
+/// Allocates a block and forgets where, for a checker of memory to find.
+pub fn lose_memory() {
+    // SAFETY: malloc(3) takes any length.
+    let block = unsafe { libc::malloc(4242) };
+    black_box(block);
+}
+
+/// What `calls` make this process write to its standard error stream.
+///
+/// # Errors
+/// Those of `memfd_create(2)` and `dup2(2)`.
+pub fn stderr_of<T>(calls: impl FnOnce() -> T) -> Outcome<(T, String)> {
+    use std::io::{Read, Seek};
+    let mut file = std::fs::File::from(rustix::fs::memfd_create(
+        "stderr",
+        rustix::fs::MemfdFlags::CLOEXEC,
+    )?);
+    let before = rustix::io::dup(std::io::stderr())?;
+    // SAFETY: both are open.
+    unsafe { libc::dup2(std::os::fd::AsRawFd::as_raw_fd(&file), libc::STDERR_FILENO) };
+    let out = calls();
+    // SAFETY: as above.
+    unsafe { libc::dup2(std::os::fd::AsRawFd::as_raw_fd(&before), libc::STDERR_FILENO) };
+    let mut text = String::new();
+    file.rewind()?;
+    file.read_to_string(&mut text)?;
+    Ok((out, text))
+}
+
 /// Lowers the soft limit of open descriptors; the hard one stays.
 ///
 /// # Errors
@@ -84,6 +172,34 @@ pub fn limit_open_files(soft: u64) -> Outcome {
     )?)
 }
 
+/// Makes `calls` while this process can open no descriptor more. Afterwards it can open a few, and not many ever again.
+///
+/// # Errors
+/// Those of `setrlimit(2)`, and when `/proc/self/fd` cannot be read.
+pub fn without_more_files<T>(calls: impl FnOnce() -> T) -> Outcome<T> {
+    const AFTERWARDS: u64 = 32;
+    let open = std::fs::read_dir("/proc/self/fd")?.flatten();
+    let most = open
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<u64>().ok())
+        .max()
+        .unwrap_or(0);
+    let limit = most + AFTERWARDS;
+    setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: Some(limit),
+            maximum: Some(limit),
+        },
+    )?;
+    let mut held = Vec::new();
+    while let Ok(fd) = rustix::io::dup(std::io::stdin()) {
+        held.push(fd);
+    }
+    let out = calls();
+    drop(held);
+    Ok(out)
+}
+
 /// Sends SIGKILL to this very process.
 ///
 /// # Errors
@@ -93,6 +209,46 @@ pub fn die() -> Outcome {
     loop {
         std::thread::park();
     }
+}
+
+/// What a process holds of the system.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Holdings {
+    pub descriptors: usize,
+    /// Mappings of memory without a name in any file system.
+    pub mappings: usize,
+    pub threads: usize,
+}
+
+impl Holdings {
+    /// Those of this process now.
+    ///
+    /// # Errors
+    /// When `/proc/self` cannot be read.
+    pub fn now() -> Outcome<Holdings> {
+        let maps = std::fs::read_to_string("/proc/self/maps")?;
+        Ok(Holdings {
+            descriptors: open_files()?,
+            mappings: maps.lines().filter(|line| line.contains("/memfd:")).count(),
+            threads: std::fs::read_dir("/proc/self/task")?.count(),
+        })
+    }
+}
+
+/// What this process has used of the processors.
+#[must_use]
+pub fn processor_time() -> Duration {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // By the C library, for memcheck hides the page of the kernel that would be called without it.
+    // SAFETY: `time` is room for the answer.
+    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
+    Duration::new(
+        time.tv_sec.try_into().unwrap_or(0),
+        time.tv_nsec.try_into().unwrap_or(0),
+    )
 }
 
 /// How many descriptors this process has open.

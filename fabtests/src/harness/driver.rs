@@ -142,7 +142,15 @@ impl Run<'_> {
             .env
             .iter()
             .map(|(name, value)| (name, value.replace("{dir}", &dir)));
-        let child = Command::new("/proc/self/exe")
+        let mut command = match self.target.wrap.split_first() {
+            None => Command::new("/proc/self/exe"),
+            Some((program, args)) => {
+                let mut command = Command::new(program);
+                command.args(args).arg(std::env::current_exe()?);
+                command
+            }
+        };
+        let child = command
             .envs(env)
             .args(rank_args(self.case, self.target, index, life))
             .stdin(Stdio::from(theirs))
@@ -162,8 +170,14 @@ impl Run<'_> {
         })
     }
 
+    /// How long the case may take. What processes are run under may make them slow.
+    fn patience_secs(&self) -> u64 {
+        let factor = if self.target.wrap.is_empty() { 1 } else { 10 };
+        self.case.timeout_secs * factor
+    }
+
     fn watch(&mut self) -> Outcome {
-        let limit = Duration::from_secs(self.case.timeout_secs);
+        let limit = Duration::from_secs(self.patience_secs());
         loop {
             if self
                 .ranks
@@ -384,7 +398,7 @@ impl Run<'_> {
     }
 
     fn hang_report(&self) -> String {
-        let mut report = format!("no end after {} s:", self.case.timeout_secs);
+        let mut report = format!("no end after {} s:", self.patience_secs());
         for (index, rank) in self.ranks.iter().enumerate() {
             let at = match (&rank.state, &rank.waiting) {
                 (State::Passed, _) => "has passed".to_owned(),

@@ -7,6 +7,7 @@
 use std::fmt::Display;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -22,6 +23,8 @@ pub struct Target {
     pub prov: String,
     /// The seed of this run.
     pub seed: u64,
+    /// The command that each process of a case is run under, and its arguments; empty for none.
+    pub wrap: Vec<String>,
 }
 
 /// One process of a case.
@@ -34,6 +37,10 @@ pub struct Rank {
     pub life: u32,
     /// What is tested.
     pub target: Target,
+    /// The kind of endpoint that the usual set-up makes of every reliable one (`FI_EP_*`); 0 is as a case asks.
+    pub ep_type: u32,
+    /// Set once the usual set-up has made one of `ep_type`.
+    pub made: OnceLock<()>,
     control: OwnedFd,
 }
 
@@ -50,7 +57,22 @@ impl Rank {
             count,
             life,
             target,
+            ep_type: 0,
+            made: OnceLock::new(),
             control,
+        })
+    }
+
+    /// The same rank again, for a case that runs another one.
+    fn again(&self) -> Outcome<Rank> {
+        Ok(Rank {
+            index: self.index,
+            count: self.count,
+            life: self.life,
+            target: self.target.clone(),
+            ep_type: self.ep_type,
+            made: OnceLock::new(),
+            control: self.control.try_clone()?,
         })
     }
 
@@ -59,18 +81,19 @@ impl Rank {
     /// # Errors
     /// When the control socket cannot be duplicated.
     pub fn with_seed(&self, seed: u64) -> Outcome<Rank> {
-        let target = Target {
-            seed,
-            ..self.target.clone()
-        };
-        let control = self.control.try_clone()?;
-        Ok(Rank {
-            index: self.index,
-            count: self.count,
-            life: self.life,
-            target,
-            control,
-        })
+        let mut rank = self.again()?;
+        rank.target.seed = seed;
+        Ok(rank)
+    }
+
+    /// The same rank again, for a case that runs another one over endpoints of another kind (`FI_EP_*`).
+    ///
+    /// # Errors
+    /// When the control socket cannot be duplicated.
+    pub fn with_endpoints(&self, ep_type: u32) -> Outcome<Rank> {
+        let mut rank = self.again()?;
+        rank.ep_type = ep_type;
+        Ok(rank)
     }
 
     /// Waits until every living rank is here, calling `idle` meanwhile.

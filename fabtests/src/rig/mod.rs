@@ -6,6 +6,7 @@
 //! those call the client themselves.
 
 mod ask;
+mod connected;
 mod memory;
 mod queue;
 
@@ -88,8 +89,20 @@ impl<'r> Rig<'r> {
     /// # Errors
     /// `NotRun` when the provider has no such offer; a failure of any call.
     pub fn open(rank: &'r Rank, ask: &Ask) -> Outcome<Rig<'r>> {
-        let rig = Rig::open_alone(rank, ask)?;
-        rig.meet()
+        rank.made.get_or_init(|| ());
+        match rank.ep_type {
+            0 => Rig::open_alone(rank, ask)?.meet(),
+            sys::FI_EP_MSG => connected::open(rank, ask),
+            other => {
+                let ask = ask.clone().with(|ask| {
+                    ask.hints.ep_type = other;
+                    // Datagrams come in no order.
+                    ask.hints.tx.msg_order = 0;
+                    ask.hints.rx.msg_order = 0;
+                });
+                Rig::open_alone(rank, &ask)?.meet()
+            }
+        }
     }
 
     /// Opens everything without meeting anybody: no peer is known.
@@ -133,6 +146,21 @@ impl<'r> Rig<'r> {
         domain: &Arc<Domain>,
         ask: &Ask,
     ) -> Outcome<Rig<'r>> {
+        let av = Av::open(domain, info.domain().av_type, rank.count)?;
+        Rig::open_on(rank, info, (fabric, domain), av, ask)
+    }
+
+    /// As [`Rig::open_in`], with a vector of the caller's.
+    ///
+    /// # Errors
+    /// A failure of any call.
+    pub fn open_on(
+        rank: &'r Rank,
+        info: Info,
+        (fabric, domain): (&Arc<Fabric>, &Arc<Domain>),
+        av: Arc<Av>,
+        ask: &Ask,
+    ) -> Outcome<Rig<'r>> {
         let cq_attr = CqAttr {
             size: ask.cq_size,
             flags: 0,
@@ -154,9 +182,10 @@ impl<'r> Rig<'r> {
         } else {
             Queue::new(open_cq()?, ask.sources)
         };
-        let av = Av::open(domain, info.domain().av_type, rank.count)?;
         let ep = Ep::open(domain, &info)?;
-        ep.attach(&av, 0)?;
+        if info.ep().type_ != sys::FI_EP_MSG {
+            ep.attach(&av, 0)?;
+        }
         let eq = if ask.eq {
             let attr = EqAttr {
                 wait_obj: sys::FI_WAIT_UNSPEC,
@@ -373,13 +402,9 @@ impl<'r> Rig<'r> {
         }
     }
 
-    /// The next completion of the transmit side, which must be for `context`.
-    ///
-    /// # Errors
-    /// When it is an error or another context's.
     #[track_caller]
-    pub fn sent(&self, context: usize) -> Outcome<Entry> {
-        let entry = self.next(&self.tx)?;
+    fn completed(&self, queue: &Queue, context: usize) -> Outcome<Entry> {
+        let entry = self.next(queue)?;
         if entry.context == context {
             Ok(entry)
         } else {
@@ -389,20 +414,22 @@ impl<'r> Rig<'r> {
         }
     }
 
+    /// The next completion of the transmit side, which must be for `context`.
+    ///
+    /// # Errors
+    /// When it is an error or another context's.
+    #[track_caller]
+    pub fn sent(&self, context: usize) -> Outcome<Entry> {
+        self.completed(&self.tx, context)
+    }
+
     /// The next completion of the receive side, which must be for `context`.
     ///
     /// # Errors
     /// When it is an error or another context's.
     #[track_caller]
     pub fn received(&self, context: usize) -> Outcome<Entry> {
-        let entry = self.next(&self.rx)?;
-        if entry.context == context {
-            Ok(entry)
-        } else {
-            Err(Fail::here(format_args!(
-                "context {context:#x} was to complete, not {entry:x?}"
-            )))
-        }
+        self.completed(&self.rx, context)
     }
 
     /// Makes progress for a while during which nothing may complete.

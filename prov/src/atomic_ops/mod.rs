@@ -309,6 +309,62 @@ pub(crate) fn apply(
     Ok(())
 }
 
+/// Whether values of `datatype` can be merged by `op` in any order, as a reduction does.
+pub(crate) fn reduces(op: u32, datatype: u32) -> bool {
+    match (Op::from_raw(op), DataType::from_raw(datatype)) {
+        (Some(Op::Read | Op::Write | Op::Diff), _) => false,
+        (Some(op), Some(datatype)) => !op.is_swap() && datatype.supports(op),
+        _ => false,
+    }
+}
+
+/// Merges every element of `operand` into the one at its place in `target`: memory of this process that nobody else sees.
+///
+/// # Errors
+///
+/// `FI_EOPNOTSUPP` for a combination that does not reduce, `FI_EINVAL` when the lengths do not agree.
+pub(crate) fn fold(op: u32, datatype: u32, target: &mut [u8], operand: &[u8]) -> Result<(), Errno> {
+    let (Some(op), Some(datatype), true) = (
+        Op::from_raw(op),
+        DataType::from_raw(datatype),
+        reduces(op, datatype),
+    ) else {
+        return Err(fi::FI_EOPNOTSUPP);
+    };
+    if target.len() != operand.len() || !target.len().is_multiple_of(datatype.size()) {
+        return Err(fi::FI_EINVAL);
+    }
+    match datatype {
+        DataType::Int8 => merge::<i8>(op, target, operand),
+        DataType::Uint8 => merge::<u8>(op, target, operand),
+        DataType::Int16 => merge::<i16>(op, target, operand),
+        DataType::Uint16 => merge::<u16>(op, target, operand),
+        DataType::Int32 => merge::<i32>(op, target, operand),
+        DataType::Uint32 => merge::<u32>(op, target, operand),
+        DataType::Int64 => merge::<i64>(op, target, operand),
+        DataType::Uint64 => merge::<u64>(op, target, operand),
+        DataType::Float => merge::<f32>(op, target, operand),
+        DataType::Double => merge::<f64>(op, target, operand),
+        DataType::FloatComplex => merge::<complex::Complex<f32>>(op, target, operand),
+        DataType::DoubleComplex => merge::<complex::Complex<f64>>(op, target, operand),
+        DataType::LongDouble => merge::<LongDouble>(op, target, operand),
+        DataType::LongDoubleComplex => merge::<complex::Complex<LongDouble>>(op, target, operand),
+        DataType::Int128 => merge::<i128>(op, target, operand),
+        DataType::Uint128 => merge::<u128>(op, target, operand),
+    }
+    Ok(())
+}
+
+fn merge<E: Element>(op: Op, target: &mut [u8], operand: &[u8]) {
+    for (to, from) in target
+        .chunks_exact_mut(E::SIZE)
+        .zip(operand.chunks_exact(E::SIZE))
+    {
+        let from = E::get(from);
+        E::combine(op, E::get(to), from, from).put(to);
+    }
+}
+
 /// One validated call of [`apply`].
 struct Job<'a> {
     op: Op,

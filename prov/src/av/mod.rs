@@ -8,6 +8,7 @@
 //!
 //! Mirrors `struct fi_ops_av` of `rdma/fi_domain.h`; fi_av(3).
 
+mod shared;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -19,6 +20,7 @@ use std::ptr;
 use std::sync::{Arc, Once, OnceLock};
 
 use libfabric_sys as fi;
+use scif::Maker;
 
 use crate::addr::{self, ADDR_LEN, Addr, AddrError, Reader};
 use crate::domain::{Domain, DomainShared, eq_entry};
@@ -27,7 +29,9 @@ use crate::eq::{Eq, EqError, EqShared};
 use crate::log::{self, Subsys};
 use crate::resolve;
 
+use shared::SharedAv;
 pub(crate) use table::AvState;
+use table::RX_CTX_BITS_MAX;
 
 type Bytes = [u8; ADDR_LEN];
 
@@ -40,6 +44,10 @@ pub(crate) struct Av {
     reader: Reader,
     /// Insertions are reported through an event queue.
     events: bool,
+    /// The application says what is told of a source, by `fi_av_set_user_id` only.
+    users: bool,
+    /// Its addresses are others' to change.
+    read_only: bool,
     eq: OnceLock<Arc<EqShared>>,
 }
 
@@ -47,6 +55,12 @@ pub(crate) struct Av {
 // the rest.
 unsafe impl entry::Object for Av {
     const FCLASS: usize = fi::FI_CLASS_AV;
+}
+
+impl entry::Made for Av {
+    fn maker(&self) -> Maker {
+        self.dom.maker
+    }
 }
 
 static FID_OPS: fi::fi_ops = fi::fi_ops {
@@ -61,6 +75,8 @@ static OPS: fi::fi_ops_av = fi::fi_ops_av {
     remove,
     lookup,
     straddr,
+    set_user_id,
+    av_set: crate::av_set::open,
     ..fi::FI_OPS_AV_NOSYS
 };
 
@@ -73,13 +89,17 @@ pub(crate) unsafe extern "C" fn open(
 ) -> c_int {
     entry::guard_int(|| {
         // SAFETY: a live domain, by the contract of fi_av_open.
-        let domain = unsafe { entry::object::<Domain, _>(domain) }?;
+        let domain = unsafe { entry::own::<Domain, _>(domain) }?;
         // SAFETY: null, or attributes that only this call uses meanwhile: type is written back.
         let attr = unsafe { attr.as_mut() }.ok_or(fi::FI_EINVAL)?;
         if av.is_null() {
             return Err(fi::FI_EINVAL);
         }
-        let new = Av::open(&domain.shared, attr, context)?;
+        // SAFETY: null or a string, by the contract of fi_av_open.
+        let name = unsafe { entry::string(attr.name) };
+        let (kind, flags) = (attr.type_, attr.flags);
+        let what = format_args!("fi_av_open of type {kind} with flags {flags:#x}");
+        let new = entry::told(Subsys::Av, what, Av::open(&domain.shared, attr, name, context))?;
         if attr.type_ == fi::FI_AV_UNSPEC {
             attr.type_ = fi::FI_AV_MAP;
         }
@@ -91,7 +111,8 @@ pub(crate) unsafe extern "C" fn open(
 unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
     entry::guard_int(|| {
         // SAFETY: a vector of ours that nobody closes meanwhile, by the contract of fi_close.
-        unsafe { entry::object::<Av, _>(fid) }?.retire()?;
+        let retired = unsafe { entry::own::<Av, _>(fid) }?.retire();
+        entry::told(Subsys::Av, format_args!("fi_close of an address vector"), retired)?;
         // SAFETY: made by `open`; nobody uses it after fi_close.
         drop(unsafe { entry::take::<Av, _>(fid) }?);
         Ok(())
@@ -101,7 +122,7 @@ unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
 unsafe extern "C" fn bind(fid: *mut fi::fid, other: *mut fi::fid, flags: u64) -> c_int {
     entry::guard_int(|| {
         // SAFETY: a live vector, by the contract of fi_av_bind.
-        let av = unsafe { entry::object::<Av, _>(fid) }?;
+        let av = unsafe { entry::own::<Av, _>(fid) }?;
         // SAFETY: a live event queue or null, by the contract of fi_av_bind; other classes are refused.
         let eq = unsafe { entry::object::<Eq, _>(other) }?;
         av.bind_eq(eq.shared(), flags)
@@ -118,7 +139,7 @@ unsafe extern "C" fn insert(
 ) -> c_int {
     entry::guard_int(|| {
         // SAFETY: a live vector, by the contract of fi_av_insert.
-        let av = unsafe { entry::object::<Av, _>(av) }?;
+        let av = unsafe { entry::own::<Av, _>(av) }?;
         // SAFETY: count addresses of this format, by the contract of fi_av_insert.
         let addrs = unsafe { entry::slice(addrs.cast::<Bytes>(), count) }?;
         // SAFETY: room for count results, and for count errors with FI_SYNC_ERR.
@@ -151,7 +172,7 @@ unsafe extern "C" fn insertsym(
 ) -> c_int {
     entry::guard_int(|| {
         // SAFETY: a live vector, by the contract of fi_av_insertsym.
-        let av = unsafe { entry::object::<Av, _>(av) }?;
+        let av = unsafe { entry::own::<Av, _>(av) }?;
         // SAFETY: null or a string, by the contract of fi_av_insertsym.
         let node = unsafe { entry::string(node) };
         // SAFETY: null or a string, by the contract of fi_av_insertsym.
@@ -172,7 +193,7 @@ unsafe extern "C" fn remove(
 ) -> c_int {
     entry::guard_int(|| {
         // SAFETY: a live vector, by the contract of fi_av_remove.
-        let av = unsafe { entry::object::<Av, _>(av) }?;
+        let av = unsafe { entry::own::<Av, _>(av) }?;
         // SAFETY: count addresses, by the contract of fi_av_remove.
         let addrs = unsafe { entry::slice(fi_addr.cast_const(), count) }?;
         av.remove(addrs, flags)
@@ -187,7 +208,7 @@ unsafe extern "C" fn lookup(
 ) -> c_int {
     entry::guard_int(|| {
         // SAFETY: a live vector, by the contract of fi_av_lookup.
-        let av = unsafe { entry::object::<Av, _>(av) }?;
+        let av = unsafe { entry::own::<Av, _>(av) }?;
         let bytes = av
             .dom
             .gate
@@ -239,9 +260,37 @@ unsafe extern "C" fn straddr(
     })
 }
 
+/// `int fi_av_set_user_id(struct fid_av *av, fi_addr_t fi_addr, fi_addr_t user_id, uint64_t flags)`
+///
+/// # Errors
+/// `-FI_EINVAL` for an address that names nothing, or a vector that was opened without `FI_AV_USER_ID`; `-FI_EBADFLAGS` for flags.
+unsafe extern "C" fn set_user_id(
+    av: *mut fi::fid_av,
+    fi_addr: fi::fi_addr_t,
+    user_id: fi::fi_addr_t,
+    flags: u64,
+) -> c_int {
+    entry::guard_int(|| {
+        // SAFETY: a live vector, by the contract of fi_av_set_user_id.
+        let av = unsafe { entry::own::<Av, _>(av) }?;
+        if flags != 0 {
+            return Err(fi::FI_EBADFLAGS);
+        }
+        let mut st = av.dom.gate.lock();
+        let state = st.avs.get_mut(av.index).ok_or(fi::FI_EINVAL)?;
+        if av.users && state.set_user(fi_addr, user_id) {
+            Ok(())
+        } else {
+            Err(fi::FI_EINVAL)
+        }
+    })
+}
+
 /// Where the outcome of an insertion goes.
 struct Report {
     fi_addr: *mut fi::fi_addr_t,
+    /// They hold what the application wants told of the sources it inserts (`FI_AV_USER_ID`).
+    told: bool,
     /// One number per address, with `FI_SYNC_ERR`.
     errors: *mut c_int,
     context: *mut c_void,
@@ -250,18 +299,24 @@ struct Report {
 
 impl Report {
     /// # Errors
-    /// `FI_EBADFLAGS` for flags that are not supported; `FI_EINVAL` for `FI_SYNC_ERR` without room for errors.
+    /// `FI_EBADFLAGS` for flags that are not supported; `FI_EINVAL` for `FI_SYNC_ERR` without room for errors, or
+    /// `FI_AV_USER_ID` without identifiers.
     ///
     /// # Safety
-    /// `fi_addr` is null or has room for `count` addresses; with `FI_SYNC_ERR`, so has `context` for that many `int`s.
+    /// `fi_addr` is null or has room for `count` addresses, which are set with `FI_AV_USER_ID`; with `FI_SYNC_ERR`, `context` has room
+    /// for that many `int`s.
     unsafe fn new(
         count: usize,
         fi_addr: *mut fi::fi_addr_t,
         flags: u64,
         context: *mut c_void,
     ) -> Result<Report, Errno> {
-        if flags & !(fi::FI_MORE | fi::FI_SYNC_ERR) != 0 {
+        if flags & !(fi::FI_MORE | fi::FI_SYNC_ERR | fi::FI_AV_USER_ID) != 0 {
             return Err(fi::FI_EBADFLAGS);
+        }
+        let told = flags & fi::FI_AV_USER_ID != 0;
+        if told && fi_addr.is_null() && count > 0 {
+            return Err(fi::FI_EINVAL);
         }
         let errors: *mut c_int = if flags & fi::FI_SYNC_ERR == 0 {
             ptr::null_mut()
@@ -273,10 +328,22 @@ impl Report {
         }
         Ok(Report {
             fi_addr,
+            told,
             errors,
             context,
             count,
         })
+    }
+
+    /// What is to be told in place of the index of address `at`.
+    fn user(&self, at: usize) -> Option<u64> {
+        if !self.told || at >= self.count {
+            return None;
+        }
+        // SAFETY: `new` promised `count` of them, and that there are some.
+        let slot = unsafe { self.fi_addr.add(at) };
+        // SAFETY: as above; with this flag the caller has written them.
+        Some(unsafe { slot.read() })
     }
 
     fn put(&self, at: usize, outcome: Result<u64, Errno>) {
@@ -299,18 +366,37 @@ impl Report {
 }
 
 impl Av {
-    fn open(dom: &Arc<DomainShared>, attr: &fi::fi_av_attr, context: *mut c_void) -> Result<Box<Av>, Errno> {
+    fn open(
+        dom: &Arc<DomainShared>,
+        attr: &mut fi::fi_av_attr,
+        name: Option<&CStr>,
+        context: *mut c_void,
+    ) -> Result<Box<Av>, Errno> {
         if attr.type_ > fi::FI_AV_TABLE {
             return Err(fi::FI_EINVAL);
         }
-        if attr.flags & !(fi::FI_EVENT | fi::FI_READ | fi::FI_SYMMETRIC) != 0 {
+        if attr.flags & !(fi::FI_EVENT | fi::FI_READ | fi::FI_SYMMETRIC | fi::FI_AV_USER_ID) != 0 {
             return Err(fi::FI_EBADFLAGS);
         }
-        // Neither vectors shared between processes nor several receive contexts per address.
-        if !attr.name.is_null() || attr.flags & fi::FI_READ != 0 || attr.rx_ctx_bits != 0 {
-            return Err(fi::FI_ENOSYS);
-        }
-        let state = AvState::with_capacity(attr.count);
+        let bits = u32::try_from(attr.rx_ctx_bits)
+            .ok()
+            .filter(|bits| *bits <= RX_CTX_BITS_MAX)
+            .ok_or(fi::FI_EINVAL)?;
+        let users = attr.flags & fi::FI_AV_USER_ID != 0;
+        let read_only = attr.flags & fi::FI_READ != 0;
+        let state = match name {
+            // Read-only access is to a vector of others.
+            None if read_only => return Err(fi::FI_EINVAL),
+            None => AvState::new(attr.count, bits, users),
+            Some(name) => {
+                let name = name.to_str().map_err(|_| fi::FI_EINVAL)?;
+                let shared = SharedAv::open(&dom.fabric.node, name, read_only, bits)?;
+                if attr.map_addr.is_null() {
+                    attr.map_addr = ptr::with_exposed_provenance_mut(shared.map_addr());
+                }
+                AvState::of_shared(shared, bits, users)
+            }
+        };
         let index = dom.gate.lock().avs.insert(state).ok_or(fi::FI_ENOMEM)?;
         Ok(Box::new(Av {
             fid: fi::fid_av {
@@ -325,6 +411,8 @@ impl Av {
             index,
             reader: Reader::of(&dom.fabric.node),
             events: attr.flags & fi::FI_EVENT != 0,
+            users,
+            read_only,
             eq: OnceLock::new(),
         }))
     }
@@ -341,10 +429,14 @@ impl Av {
 
     fn retire(&self) -> Result<(), Errno> {
         let mut st = self.dom.gate.lock();
-        if st.avs.get(self.index).ok_or(fi::FI_EINVAL)?.endpoints != 0 {
+        let state = st.avs.get(self.index).ok_or(fi::FI_EINVAL)?;
+        if state.endpoints != 0 || state.sets != 0 {
             return Err(fi::FI_EBUSY);
         }
-        st.avs.remove(self.index);
+        let gone = st.avs.remove(self.index);
+        drop(st);
+        // Leaving a shared one takes a moment.
+        drop(gone);
         Ok(())
     }
 
@@ -363,6 +455,12 @@ impl Av {
         report: Report,
     ) -> Result<c_int, Errno> {
         let count = c_int::try_from(count).map_err(|_| fi::FI_EINVAL)?;
+        if self.read_only {
+            return Err(fi::FI_EACCES);
+        }
+        if self.users && report.told {
+            return Err(fi::FI_EINVAL);
+        }
         let eq = match (self.events, self.eq.get()) {
             (true, None) => return Err(fi::FI_ENOEQ),
             (true, Some(eq)) => Some(eq),
@@ -371,7 +469,7 @@ impl Av {
         let fid = &raw const self.fid;
         let mut failed = 0;
         for (at, bytes) in addrs.enumerate() {
-            let outcome = self.insert_one(bytes);
+            let outcome = self.insert_one(bytes, report.user(at));
             report.put(at, outcome);
             if let Err(err) = outcome {
                 failed += 1;
@@ -387,6 +485,7 @@ impl Av {
                 }
             }
         }
+        crate::peer::addresses_changed(&self.dom, self.index);
         let inserted = count - failed;
         let Some(eq) = eq else { return Ok(inserted) };
         let data = u64::try_from(inserted).unwrap_or(0);
@@ -394,7 +493,7 @@ impl Av {
         Ok(0)
     }
 
-    fn insert_one(&self, bytes: Option<Bytes>) -> Result<u64, Errno> {
+    fn insert_one(&self, bytes: Option<Bytes>, user: Option<u64>) -> Result<u64, Errno> {
         let bytes = bytes.ok_or(fi::FI_EADDRNOTAVAIL)?;
         let id = addr::decode(&bytes, self.reader).map_err(|why| {
             static ONCE: Once = Once::new();
@@ -408,7 +507,7 @@ impl Av {
         })?;
         let mut st = self.dom.gate.lock();
         let state = st.avs.get_mut(self.index).ok_or(fi::FI_EINVAL)?;
-        state.insert(id, bytes).ok_or(fi::FI_ENOMEM)
+        state.insert(id, bytes, user)
     }
 
     /// Removes from the end, so that the indexes used next are those that came first.
@@ -418,11 +517,11 @@ impl Av {
         }
         let mut st = self.dom.gate.lock();
         let state = st.avs.get_mut(self.index).ok_or(fi::FI_EINVAL)?;
-        let mut unknown = false;
+        let mut all = Ok(());
         for addr in addrs.iter().rev() {
-            unknown |= !state.remove(*addr);
+            all = state.remove(*addr).and(all);
         }
-        if unknown { Err(fi::FI_EINVAL) } else { Ok(()) }
+        all
     }
 }
 

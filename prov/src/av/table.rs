@@ -4,13 +4,27 @@
 //! Not about the bytes of an address (`addr`) nor about C. `FI_AV_MAP` and `FI_AV_TABLE` are the same: an address goes
 //! to the lowest free index, a removed index is used again. Identity is the SCIF address; inserting it again gives the
 //! index it has and counts, so the entry goes when it was removed as often. The bytes first inserted are kept for lookup.
+//!
+//! In a vector with bits for receive contexts the upper bits of an `fi_addr_t` name a context, which is a port behind that of its
+//! endpoint. Whoever asks whose a port is gets the endpoint of which it is one.
+//!
+//! A vector that has a name has its addresses where other processes have them as well (`shared`).
+//!
+//! What is told as the source of a message is the index, or what the application wants told in its place (`FI_AV_USER_ID`).
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
+use libfabric_sys as fi;
 use scif::PortId;
 
-use crate::addr::ADDR_LEN;
+use super::shared::SharedAv;
+use crate::addr::{ADDR_LEN, Addr, Group};
+use crate::attr::MAX_CONTEXTS;
+use crate::entry::Errno;
+
+/// The most bits for receive contexts that a vector takes.
+pub(super) const RX_CTX_BITS_MAX: u32 = 16;
 
 #[derive(Clone, Copy, Debug)]
 struct AvEntry {
@@ -18,6 +32,53 @@ struct AvEntry {
     bytes: [u8; ADDR_LEN],
     /// Times inserted and not removed; 0 marks a free index.
     refs: u32,
+    reach: Reach,
+    /// What the application wants told in place of the index.
+    user: Option<u64>,
+}
+
+/// How many ports an address stands for, from the one it names on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Reach {
+    /// Receive contexts.
+    rx: u16,
+    /// All ports.
+    ports: u16,
+}
+
+impl Reach {
+    const ONE: Reach = Reach { rx: 1, ports: 1 };
+
+    /// What an address that was inserted stands for, in a vector with `bits` for receive contexts.
+    pub(super) fn of(bytes: &[u8; ADDR_LEN], bits: u32) -> Reach {
+        let addr = Addr::from_bytes(bytes);
+        let count = |n: usize| u16::try_from(n).unwrap_or(1);
+        match addr.and_then(|a| a.group) {
+            Some(group) => Reach {
+                rx: count(group.rx()),
+                ports: count(group.ports()),
+            },
+            // Typed by a user, who cannot know: as many as the vector has names for.
+            None if bits > 0 && addr.is_some_and(|a| a.host == 0) => {
+                let most = MAX_CONTEXTS.min(1 << bits);
+                let group = Group::new(most, most);
+                Reach {
+                    rx: count(most),
+                    ports: count(group.map_or(1, Group::ports)),
+                }
+            }
+            None => Reach::ONE,
+        }
+    }
+
+    /// Whether the port `behind` the first is one of them.
+    pub(super) fn holds(self, behind: u16) -> bool {
+        behind < self.ports
+    }
+
+    pub(super) fn ports(self) -> u16 {
+        self.ports
+    }
 }
 
 /// The addresses of one vector.
@@ -30,35 +91,128 @@ pub(crate) struct AvState {
     pub(crate) version: u64,
     /// Endpoints bound to it.
     pub(crate) endpoints: u32,
+    /// Upper bits of an `fi_addr_t` that name a receive context.
+    bits: u32,
+    /// The most ports that one address stands for.
+    widest: u16,
+    /// Nothing is told as a source but what the application said.
+    users: bool,
+    /// Where the addresses are, if not here.
+    shared: Option<SharedAv>,
+    /// What the application wants told in place of indexes of shared addresses.
+    told: HashMap<u64, u64>,
+    /// Sets of its addresses.
+    pub(crate) sets: u32,
 }
 
 impl AvState {
-    pub(crate) fn with_capacity(count: usize) -> AvState {
+    pub(crate) fn new(count: usize, bits: u32, users: bool) -> AvState {
         // The count is the application's guess: worth a reservation, not worth trusting.
         let count = count.min(4096);
         AvState {
             entries: Vec::with_capacity(count),
             by_id: HashMap::with_capacity(count),
+            bits,
+            users,
             ..AvState::default()
         }
     }
 
-    fn entry(&self, fi_addr: u64) -> Option<&AvEntry> {
-        self.entries
-            .get(usize::try_from(fi_addr).ok()?)
-            .filter(|e| e.refs != 0)
+    /// The same with the addresses of `shared`.
+    pub(super) fn of_shared(shared: SharedAv, bits: u32, users: bool) -> AvState {
+        AvState {
+            shared: Some(shared),
+            ..AvState::new(0, bits, users)
+        }
+    }
+
+    fn entry(&self, fi_addr: u64) -> Option<AvEntry> {
+        let at = usize::try_from(fi_addr).ok()?;
+        let Some(shared) = &self.shared else {
+            return self.entries.get(at).filter(|e| e.refs != 0).copied();
+        };
+        let posted = shared.get(at)?;
+        Some(AvEntry {
+            id: posted.id,
+            bytes: posted.bytes,
+            refs: 1,
+            reach: posted.reach,
+            user: self.told.get(&fi_addr).copied(),
+        })
+    }
+
+    /// All addresses that name no context are below.
+    pub(crate) fn bound(&self) -> usize {
+        self.shared.as_ref().map_or(self.entries.len(), SharedAv::count)
+    }
+
+    /// What the vector does not know it will not know before its version changes.
+    pub(crate) fn is_own(&self) -> bool {
+        self.shared.is_none()
+    }
+
+    /// `fi_addr` without the receive context that its upper bits name.
+    pub(crate) fn without_context(&self, fi_addr: u64) -> u64 {
+        match self.bits {
+            0 => fi_addr,
+            bits => fi_addr & u64::MAX >> bits,
+        }
+    }
+
+    fn context(&self, fi_addr: u64) -> u64 {
+        match self.bits {
+            0 => 0,
+            bits => fi_addr >> (u64::BITS - bits),
+        }
+    }
+
+    /// All addresses, in order.
+    pub(crate) fn addrs(&self) -> impl Iterator<Item = u64> {
+        (0..self.bound() as u64).filter(|at| self.entry(*at).is_some())
     }
 
     /// The peer an `fi_addr_t` names.
     #[inline]
     pub(crate) fn port_id(&self, fi_addr: u64) -> Option<PortId> {
-        self.entry(fi_addr).map(|e| e.id)
+        let entry = self.entry(self.without_context(fi_addr))?;
+        let behind = u16::try_from(self.context(fi_addr)).ok()?;
+        let port = entry.id.port.checked_add(behind)?;
+        (behind < entry.reach.rx).then_some(PortId { port, ..entry.id })
     }
 
-    /// The `fi_addr_t` of a peer, when it was inserted.
+    /// The index of the endpoint of which `id` is a port.
+    fn index_of(&self, id: PortId) -> Option<u32> {
+        if let Some(shared) = &self.shared {
+            return shared.index_of(id);
+        }
+        let exact = self.by_id.get(&id).copied();
+        exact.or_else(|| {
+            (1..self.widest).find_map(|behind| {
+                let port = id.port.checked_sub(behind)?;
+                let index = *self.by_id.get(&PortId { port, ..id })?;
+                self.entries
+                    .get(index as usize)?
+                    .reach
+                    .holds(behind)
+                    .then_some(index)
+            })
+        })
+    }
+
+    /// What is told as the source when `id` sends, when it was inserted.
     #[inline]
     pub(crate) fn find(&self, id: PortId) -> Option<u64> {
-        self.by_id.get(&id).map(|index| u64::from(*index))
+        let index = u64::from(self.index_of(id)?);
+        match self.entry(index)?.user {
+            Some(user) => Some(user),
+            None if self.users => Some(fi::FI_ADDR_NOTAVAIL),
+            None => Some(index),
+        }
+    }
+
+    /// The first port of the endpoint of which `id` is one, when that was inserted.
+    pub(crate) fn whole(&self, id: PortId) -> Option<PortId> {
+        self.entry(u64::from(self.index_of(id)?)).map(|e| e.id)
     }
 
     /// The address as it was inserted.
@@ -66,34 +220,98 @@ impl AvState {
         self.entry(fi_addr).map(|e| e.bytes)
     }
 
-    /// Adds a peer; `None` when the vector cannot take more.
-    pub(crate) fn insert(&mut self, id: PortId, bytes: [u8; ADDR_LEN]) -> Option<u64> {
-        if let Some(entry) = self
-            .by_id
-            .get(&id)
-            .and_then(|index| self.entries.get_mut(*index as usize))
+    /// Adds a peer. `user` is to be told in place of its index.
+    ///
+    /// # Errors
+    /// `FI_ENOMEM` when the vector cannot take more; those of a shared one.
+    pub(crate) fn insert(
+        &mut self,
+        id: PortId,
+        bytes: [u8; ADDR_LEN],
+        user: Option<u64>,
+    ) -> Result<u64, Errno> {
+        let Some(shared) = &self.shared else {
+            return self.insert_own(id, bytes, user).ok_or(fi::FI_ENOMEM);
+        };
+        let index = u64::from(shared.insert(id, bytes)?);
+        if let Some(user) = user {
+            self.told.insert(index, user);
+        }
+        self.version += 1;
+        Ok(index)
+    }
+
+    fn insert_own(&mut self, id: PortId, bytes: [u8; ADDR_LEN], user: Option<u64>) -> Option<u64> {
+        if let Some(index) = self.by_id.get(&id).copied()
+            && let Some(entry) = self.entries.get_mut(index as usize)
         {
             entry.refs = entry.refs.checked_add(1)?;
-            return self.find(id);
+            if user.is_some() {
+                entry.user = user;
+                self.version += 1;
+            }
+            return Some(u64::from(index));
         }
-        let new = AvEntry { id, bytes, refs: 1 };
+        let reach = Reach::of(&bytes, self.bits);
+        let new = AvEntry {
+            id,
+            bytes,
+            refs: 1,
+            reach,
+            user,
+        };
         let index = if let Some(Reverse(index)) = self.free.pop() {
             *self.entries.get_mut(index as usize)? = new;
             index
         } else {
             let index = u32::try_from(self.entries.len())
                 .ok()
-                .filter(|i| *i != u32::MAX)?;
+                .filter(|i| *i != u32::MAX && u64::from(*i) <= u64::MAX >> 1 >> self.bits)?;
             self.entries.push(new);
             index
         };
+        self.widest = self.widest.max(reach.ports);
         self.by_id.insert(id, index);
         self.version += 1;
         Some(u64::from(index))
     }
 
-    /// Removes one insertion; false when `fi_addr` names nothing.
-    pub(crate) fn remove(&mut self, fi_addr: u64) -> bool {
+    /// Says what to tell in place of index `fi_addr`; false when that names nothing.
+    pub(crate) fn set_user(&mut self, fi_addr: u64, user: u64) -> bool {
+        if self.shared.is_some() {
+            let known = self.entry(fi_addr).is_some();
+            if known {
+                self.told.insert(fi_addr, user);
+                self.version += 1;
+            }
+            return known;
+        }
+        let Some(entry) = usize::try_from(fi_addr)
+            .ok()
+            .and_then(|at| self.entries.get_mut(at))
+            .filter(|e| e.refs != 0)
+        else {
+            return false;
+        };
+        entry.user = Some(user);
+        self.version += 1;
+        true
+    }
+
+    /// Removes one insertion.
+    ///
+    /// # Errors
+    /// `FI_EINVAL` when `fi_addr` names nothing; those of a shared vector.
+    pub(crate) fn remove(&mut self, fi_addr: u64) -> Result<(), Errno> {
+        let Some(shared) = &self.shared else {
+            return self.remove_own(fi_addr).then_some(()).ok_or(fi::FI_EINVAL);
+        };
+        shared.remove(usize::try_from(fi_addr).map_err(|_| fi::FI_EINVAL)?)?;
+        self.version += 1;
+        Ok(())
+    }
+
+    fn remove_own(&mut self, fi_addr: u64) -> bool {
         let Ok(index) = u32::try_from(fi_addr) else {
             return false;
         };
@@ -124,17 +342,17 @@ mod tests {
 
     #[test]
     fn indexes_are_dense_and_the_lowest_is_reused() {
-        let mut av = AvState::with_capacity(usize::MAX);
+        let mut av = AvState::new(usize::MAX, 0, false);
         for p in 0..5u8 {
-            assert_eq!(av.insert(id(u16::from(p)), bytes(p)), Some(u64::from(p)));
+            assert_eq!(av.insert(id(u16::from(p)), bytes(p), None), Ok(u64::from(p)));
         }
-        assert!(av.remove(3));
-        assert!(av.remove(1));
+        assert_eq!(av.remove(3), Ok(()));
+        assert_eq!(av.remove(1), Ok(()));
         assert!(av.port_id(1).is_none());
         assert!(av.find(id(1)).is_none());
-        assert_eq!(av.insert(id(50), bytes(50)), Some(1));
-        assert_eq!(av.insert(id(51), bytes(51)), Some(3));
-        assert_eq!(av.insert(id(52), bytes(52)), Some(5));
+        assert_eq!(av.insert(id(50), bytes(50), None), Ok(1));
+        assert_eq!(av.insert(id(51), bytes(51), None), Ok(3));
+        assert_eq!(av.insert(id(52), bytes(52), None), Ok(5));
         assert_eq!(av.port_id(3), Some(id(51)));
         assert_eq!(av.find(id(52)), Some(5));
     }
@@ -142,17 +360,17 @@ mod tests {
     #[test]
     fn duplicates_are_counted() {
         let mut av = AvState::default();
-        assert_eq!(av.insert(id(7), bytes(1)), Some(0));
+        assert_eq!(av.insert(id(7), bytes(1), None), Ok(0));
         let version = av.version;
-        assert_eq!(av.insert(id(7), bytes(2)), Some(0));
+        assert_eq!(av.insert(id(7), bytes(2), None), Ok(0));
         assert_eq!(av.version, version);
         assert_eq!(av.bytes(0), Some(bytes(1)));
-        assert!(av.remove(0));
+        assert_eq!(av.remove(0), Ok(()));
         assert_eq!(av.port_id(0), Some(id(7)));
-        assert!(av.remove(0));
-        assert!(!av.remove(0));
+        assert_eq!(av.remove(0), Ok(()));
+        assert!(av.remove(0).is_err());
         assert!(av.version > version);
-        assert_eq!(av.insert(id(7), bytes(2)), Some(0));
+        assert_eq!(av.insert(id(7), bytes(2), None), Ok(0));
         assert_eq!(av.bytes(0), Some(bytes(2)));
     }
 
@@ -161,9 +379,63 @@ mod tests {
         let mut av = AvState::default();
         assert!(av.port_id(0).is_none());
         assert!(av.bytes(u64::MAX).is_none());
-        assert!(!av.remove(u64::MAX));
-        assert!(!av.remove(0));
-        av.insert(id(1), bytes(0));
+        assert!(av.remove(u64::MAX).is_err());
+        assert!(av.remove(0).is_err());
+        assert_eq!(av.insert(id(1), bytes(0), None), Ok(0));
         assert!(av.port_id(1 << 32).is_none());
+    }
+
+    const THIRD: u64 = 2 << 62;
+
+    fn typed(port: u16) -> [u8; ADDR_LEN] {
+        Addr::this_host(std::net::Ipv4Addr::LOCALHOST, port).to_bytes()
+    }
+
+    #[test]
+    fn upper_bits_name_a_context() {
+        let mut av = AvState::new(0, 2, false);
+        assert_eq!(av.insert(id(100), typed(100), None), Ok(0));
+        assert_eq!(av.port_id(0), Some(id(100)));
+        assert_eq!(av.port_id(THIRD), Some(id(102)));
+        assert_eq!(av.port_id(THIRD | 1), None);
+        assert_eq!(av.without_context(THIRD | 1), 1);
+        assert_eq!(av.find(id(107)), Some(0));
+        assert_eq!(av.find(id(108)), None);
+        assert_eq!(av.find(id(99)), None);
+        assert_eq!(av.whole(id(107)), Some(id(100)));
+    }
+
+    #[test]
+    fn a_scalable_endpoint_says_how_many_ports_it_has() {
+        let group = Group::new(2, 1).unwrap();
+        let ip = std::net::Ipv4Addr::LOCALHOST;
+        let named = Addr::of_group(ip, id(100), 7, group).to_bytes();
+        for bits in [0, 2] {
+            let mut av = AvState::new(0, bits, false);
+            assert_eq!(av.insert(id(100), named, None), Ok(0));
+            assert_eq!(av.find(id(102)), Some(0));
+            assert_eq!(av.find(id(103)), None);
+            assert_eq!(av.insert(id(101), bytes(0), None), Ok(1), "an endpoint there now");
+            assert_eq!(av.find(id(101)), Some(1));
+        }
+        let mut av = AvState::new(0, 2, false);
+        assert_eq!(av.insert(id(100), named, None), Ok(0));
+        assert_eq!(av.port_id(THIRD), None, "it has two");
+    }
+
+    #[test]
+    fn the_application_says_what_is_told() {
+        let mut av = AvState::new(0, 0, false);
+        assert_eq!(av.insert(id(7), bytes(1), Some(70)), Ok(0));
+        assert_eq!(av.insert(id(8), bytes(2), None), Ok(1));
+        assert_eq!((av.find(id(7)), av.find(id(8))), (Some(70), Some(1)));
+        let mut av = AvState::new(0, 0, true);
+        assert_eq!(av.insert(id(7), bytes(1), None), Ok(0));
+        assert_eq!(av.find(id(7)), Some(fi::FI_ADDR_NOTAVAIL));
+        let version = av.version;
+        assert!(av.set_user(0, 70));
+        assert!(av.version > version);
+        assert_eq!(av.find(id(7)), Some(70));
+        assert!(!av.set_user(1, 71));
     }
 }

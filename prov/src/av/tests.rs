@@ -15,11 +15,11 @@ struct Rig {
 impl Rig {
     fn new() -> Rig {
         let domain = Domain::for_test(fi::fi_version(1, 20), &fi::fi_domain_attr::default());
-        let attr = fi::fi_av_attr {
+        let mut attr = fi::fi_av_attr {
             type_: fi::FI_AV_TABLE,
             ..fi::fi_av_attr::default()
         };
-        let av = entry::give(Av::open(&domain.shared, &attr, ptr::null_mut()).unwrap());
+        let av = entry::give(Av::open(&domain.shared, &mut attr, None, ptr::null_mut()).unwrap());
         Rig { av, _domain: domain }
     }
 
@@ -85,7 +85,7 @@ fn good_and_bad_addresses_together() {
             ptr::null(),
             0,
             ptr::null_mut(),
-            fi::FI_AV_USER_ID,
+            fi::FI_EVENT,
             ptr::null_mut(),
         )
     };
@@ -136,11 +136,12 @@ fn text_of_an_address() {
 #[test]
 fn asynchronous_insertion_needs_a_queue() {
     let domain = Domain::for_test(fi::fi_version(1, 17), &fi::fi_domain_attr::default());
-    let attr = fi::fi_av_attr {
+    let mut attr = fi::fi_av_attr {
         flags: fi::FI_EVENT,
         ..fi::fi_av_attr::default()
     };
-    let av = entry::give::<Av, fi::fid_av>(Av::open(&domain.shared, &attr, ptr::null_mut()).unwrap());
+    let av =
+        entry::give::<Av, fi::fid_av>(Av::open(&domain.shared, &mut attr, None, ptr::null_mut()).unwrap());
     let addr = local(1);
     // SAFETY: an open vector and one address.
     let status = unsafe { insert(av, addr.as_ptr().cast(), 1, ptr::null_mut(), 0, ptr::null_mut()) };
@@ -152,22 +153,15 @@ fn asynchronous_insertion_needs_a_queue() {
 #[test]
 fn what_is_not_offered_is_refused_at_once() {
     let domain = Domain::for_test(fi::fi_version(1, 17), &fi::fi_domain_attr::default());
-    let open = |attr: &fi::fi_av_attr| Av::open(&domain.shared, attr, ptr::null_mut()).map(|_| ());
+    let open =
+        |attr: &fi::fi_av_attr| Av::open(&domain.shared, &mut { *attr }, None, ptr::null_mut()).map(|_| ());
     let plain = fi::fi_av_attr::default();
-    assert_eq!(
-        open(&fi::fi_av_attr {
-            name: c"shared".as_ptr(),
-            ..plain
-        }),
-        Err(fi::FI_ENOSYS)
-    );
-    assert_eq!(
-        open(&fi::fi_av_attr {
-            rx_ctx_bits: 2,
-            ..plain
-        }),
-        Err(fi::FI_ENOSYS)
-    );
+    for rx_ctx_bits in [-1, 17] {
+        assert_eq!(open(&fi::fi_av_attr { rx_ctx_bits, ..plain }), Err(fi::FI_EINVAL));
+    }
+    // There is nothing to read without a name.
+    let flags = fi::FI_READ;
+    assert_eq!(open(&fi::fi_av_attr { flags, ..plain }), Err(fi::FI_EINVAL));
     assert_eq!(open(&fi::fi_av_attr { type_: 9, ..plain }), Err(fi::FI_EINVAL));
     assert_eq!(open(&fi::fi_av_attr { flags: 1, ..plain }), Err(fi::FI_EBADFLAGS));
 }

@@ -10,6 +10,7 @@
 //!
 //! Mirrors `struct fi_ops_cq` of `rdma/fi_eq.h`; fi_cq(3).
 
+mod handover;
 mod queue;
 #[cfg(test)]
 mod tests;
@@ -23,10 +24,16 @@ use libfabric_sys as fi;
 use scif::{Maker, Waiter, cpu_relax_or_yield};
 use scif_ring::counter::Flag;
 
+use crate::data::{self, Deliver, Queued, deferred};
 use crate::domain::{Domain, DomainShared, DomainState};
 use crate::entry::{self, Errno};
+use crate::log::Subsys;
+use crate::peer::PeerCq;
+use crate::slab::Slab;
+use crate::wait::set::{SetMember, wait_object};
 use crate::wait::{self, Target, WaitObj, Waits};
 
+use handover::Owner;
 pub(crate) use queue::{Completion, CqError, CqState, Format};
 
 /// Empty reads in a row after which each further one offers the processor to other processes: some microseconds, so a
@@ -48,12 +55,21 @@ pub(crate) struct Cq {
     /// `fi_cq_signal` was called and no blocking read has returned for it yet.
     signalled: Flag,
     waiter: Option<Arc<Waiter>>,
+    _set: Option<SetMember>,
+    /// Whose queue it stands for, if another provider's.
+    owner: Option<Owner>,
 }
 
 // SAFETY: repr(C) with a fid_cq first; FI_CLASS_CQ is in Cq objects only. Fields behind the head are Sync, the gate
 // guards the rest.
 unsafe impl entry::Object for Cq {
     const FCLASS: usize = fi::FI_CLASS_CQ;
+}
+
+impl entry::Made for Cq {
+    fn maker(&self) -> Maker {
+        self.maker
+    }
 }
 
 static FID_OPS: fi::fi_ops = fi::fi_ops {
@@ -72,6 +88,20 @@ static OPS: fi::fi_ops_cq = fi::fi_ops_cq {
     ..fi::FI_OPS_CQ_NOSYS
 };
 
+/// Those in a domain with triggered operations: a read may have moved a counter.
+static TRIGGER_OPS: fi::fi_ops_cq = fi::fi_ops_cq {
+    read: read_and_run,
+    readfrom: readfrom_and_run,
+    ..OPS
+};
+
+/// Of a queue that stands for another provider's: its owner's is the one to read.
+static PEER_OPS: fi::fi_ops_cq = fi::fi_ops_cq {
+    read: read_peer,
+    strerror,
+    ..fi::FI_OPS_CQ_NOSYS
+};
+
 /// `int fi_cq_open(struct fid_domain *, struct fi_cq_attr *, struct fid_cq **, void *context)`
 pub(crate) unsafe extern "C" fn open(
     domain: *mut fi::fid_domain,
@@ -81,13 +111,25 @@ pub(crate) unsafe extern "C" fn open(
 ) -> c_int {
     entry::guard_int(|| {
         // SAFETY: a live domain, by the contract of fi_cq_open.
-        let domain = unsafe { entry::object::<Domain, _>(domain) }?;
+        let domain = unsafe { entry::own::<Domain, _>(domain) }?;
         // SAFETY: null, or attributes that stay unchanged during the call.
         let attr = unsafe { attr.as_ref() }.ok_or(fi::FI_EINVAL)?;
         if cq.is_null() {
             return Err(fi::FI_EINVAL);
         }
-        let new = Cq::open(&domain.shared, attr, context)?;
+        // SAFETY: the context is what this flag asks for, by the contract of fi_peer(3).
+        let owner =
+            (attr.flags & fi::FI_PEER != 0).then(|| unsafe { PeerCq::import(&domain.shared, context) });
+        let new = entry::told(
+            Subsys::EpCtrl,
+            format_args!(
+                "fi_cq_open with flags {:#x}, format {}, wait object {} and condition {}",
+                attr.flags, attr.format, attr.wait_obj, attr.wait_cond
+            ),
+            owner
+                .transpose()
+                .and_then(|owner| Cq::open(&domain.shared, attr, owner, context)),
+        )?;
         // SAFETY: not null; C passes room for the result.
         unsafe { entry::put(cq, entry::give(new)) }
     })
@@ -96,7 +138,12 @@ pub(crate) unsafe extern "C" fn open(
 unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
     entry::guard_int(|| {
         // SAFETY: a queue of ours that nobody closes meanwhile, by the contract of fi_close.
-        unsafe { entry::object::<Cq, _>(fid) }?.retire()?;
+        let retired = unsafe { entry::own::<Cq, _>(fid) }?.retire();
+        entry::told(
+            Subsys::EpCtrl,
+            format_args!("fi_close of a completion queue"),
+            retired,
+        )?;
         // SAFETY: made by `open`; nobody uses it after fi_close.
         drop(unsafe { entry::take::<Cq, _>(fid) }?);
         Ok(())
@@ -106,7 +153,7 @@ unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
 unsafe extern "C" fn control(fid: *mut fi::fid, command: c_int, arg: *mut c_void) -> c_int {
     entry::guard_int(|| {
         // SAFETY: a live queue, by the contract of fi_control.
-        let cq = unsafe { entry::object::<Cq, _>(fid) }?;
+        let cq = unsafe { entry::own::<Cq, _>(fid) }?;
         let guard = cq.dom.gate.lock();
         let waits = &guard.cqs.get(cq.index).ok_or(fi::FI_EINVAL)?.waits;
         // SAFETY: arg is what the command takes, by the contract of fi_control.
@@ -123,6 +170,22 @@ unsafe extern "C" fn read(cq: *mut fi::fid_cq, buf: *mut c_void, count: usize) -
     })
 }
 
+/// Makes progress and hands over what completed. It has nothing to read.
+///
+/// # Errors
+/// `-FI_ENOSYS` for a call that wants entries, `-FI_EAGAIN` when nothing completed.
+unsafe extern "C" fn read_peer(cq: *mut fi::fid_cq, buf: *mut c_void, count: usize) -> isize {
+    entry::guard(|| {
+        // SAFETY: a live queue, by the contract of fi_cq_read.
+        let cq = unsafe { entry::object::<Cq, _>(cq) }?;
+        let owner = cq.owner.as_ref().ok_or(fi::FI_EINVAL)?;
+        if !buf.is_null() || count != 0 {
+            return Err(fi::FI_ENOSYS);
+        }
+        cq.hand_over(owner)
+    })
+}
+
 unsafe extern "C" fn readfrom(
     cq: *mut fi::fid_cq,
     buf: *mut c_void,
@@ -134,6 +197,27 @@ unsafe extern "C" fn readfrom(
         let cq = unsafe { entry::object::<Cq, _>(cq) }?;
         // SAFETY: room for count entries of the queue's format, and for count addresses.
         cq.read(&unsafe { Entries::new(buf, count, src_addr) })
+    })
+}
+
+unsafe extern "C" fn read_and_run(cq: *mut fi::fid_cq, buf: *mut c_void, count: usize) -> isize {
+    // SAFETY: the same contract.
+    unsafe { readfrom_and_run(cq, buf, count, ptr::null_mut()) }
+}
+
+unsafe extern "C" fn readfrom_and_run(
+    cq: *mut fi::fid_cq,
+    buf: *mut c_void,
+    count: usize,
+    src_addr: *mut fi::fi_addr_t,
+) -> isize {
+    entry::guard(|| {
+        // SAFETY: a live queue, by the contract of fi_cq_readfrom.
+        let cq = unsafe { entry::own::<Cq, _>(cq) }?;
+        // SAFETY: room for count entries of the queue's format, and for count addresses.
+        let read = cq.read(&unsafe { Entries::new(buf, count, src_addr) });
+        deferred::run(&mut cq.dom.gate.lock());
+        read
     })
 }
 
@@ -272,6 +356,26 @@ impl Entries {
     }
 }
 
+/// A call that reads a queue with nothing in it, and takes completions as they come.
+struct Reader<'a> {
+    cq: &'a Cq,
+    out: &'a Entries,
+    found: usize,
+}
+
+impl Deliver for Reader<'_> {
+    #[inline(always)]
+    fn deliver(&mut self, cqs: &mut Slab<CqState>, cq: u32, c: Completion) {
+        // `glance` stops at as many records as there is room for.
+        if cq == self.cq.index && self.found < self.out.count {
+            self.out.put(self.cq.format, self.found, &c);
+            self.found += 1;
+        } else {
+            Queued.deliver(cqs, cq, c);
+        }
+    }
+}
+
 /// How much of `struct fi_cq_err_entry` an application of interface version `api` has.
 fn err_entry_len(api: u32) -> usize {
     if api < fi::fi_version(1, 5) {
@@ -284,8 +388,15 @@ fn err_entry_len(api: u32) -> usize {
 }
 
 impl Cq {
-    fn open(dom: &Arc<DomainShared>, attr: &fi::fi_cq_attr, context: *mut c_void) -> Result<Box<Cq>, Errno> {
-        if attr.flags & !fi::FI_AFFINITY != 0 {
+    fn open(
+        dom: &Arc<DomainShared>,
+        attr: &fi::fi_cq_attr,
+        owner: Option<PeerCq>,
+        context: *mut c_void,
+    ) -> Result<Box<Cq>, Errno> {
+        if attr.flags & !(fi::FI_AFFINITY | fi::FI_PEER) != 0
+            || (attr.flags & fi::FI_PEER != 0) != owner.is_some()
+        {
             return Err(fi::FI_EINVAL);
         }
         let format = match attr.format {
@@ -295,24 +406,42 @@ impl Cq {
             fi::FI_CQ_FORMAT_TAGGED => Format::Tagged,
             _ => return Err(fi::FI_EINVAL),
         };
-        let obj = WaitObj::from_c(attr.wait_obj)?;
+        // SAFETY: a live set where one is asked for, by the contract of fi_cq_open.
+        let (obj, set) = unsafe { wait_object(attr.wait_obj, attr.wait_set) }?;
         let threshold = match attr.wait_cond {
             _ if obj == WaitObj::None => false,
             fi::FI_CQ_COND_NONE => false,
             fi::FI_CQ_COND_THRESHOLD => true,
             _ => return Err(fi::FI_EINVAL),
         };
-        let state = CqState::new(attr.size, Waits::new(obj)?);
+        let mut state = CqState::new(attr.size, Waits::new(obj)?);
+        if owner.is_some() {
+            state.keep_receives();
+        }
         let waiter = state.waits.waiter().map(Arc::clone);
         let index = dom.gate.lock().cqs.insert(state).ok_or(fi::FI_ENOMEM)?;
+        let set = match SetMember::join(set, dom, Target::Cq(index), waiter.clone()) {
+            Ok(set) => set,
+            Err(err) => {
+                dom.gate.lock().cqs.remove(index);
+                return Err(err);
+            }
+        };
         Ok(Box::new(Cq {
             fid: fi::fid_cq {
                 fid: fi::fid {
                     fclass: fi::FI_CLASS_CQ,
-                    context,
+                    // Of a peer it was the way to the owner's.
+                    context: if owner.is_none() { context } else { ptr::null_mut() },
                     ops: &raw const FID_OPS,
                 },
-                ops: &raw const OPS,
+                ops: if owner.is_some() {
+                    &raw const PEER_OPS
+                } else if dom.triggers {
+                    &raw const TRIGGER_OPS
+                } else {
+                    &raw const OPS
+                },
             },
             dom: Arc::clone(dom),
             maker: Maker::here(),
@@ -322,6 +451,8 @@ impl Cq {
             threshold,
             signalled: Flag::new(false),
             waiter,
+            _set: set,
+            owner: owner.map(Owner::new),
         }))
     }
 
@@ -342,7 +473,7 @@ impl Cq {
     fn retire(&self) -> Result<(), Errno> {
         let mut st = self.dom.gate.lock();
         let state = st.cqs.get(self.index).ok_or(fi::FI_EINVAL)?;
-        if !state.waits.endpoints().is_empty() {
+        if !state.waits.endpoints().is_empty() || state.waits.is_held() {
             return Err(fi::FI_EBUSY);
         }
         wait::disarm_fd(&mut st, self.target());
@@ -357,7 +488,26 @@ impl Cq {
             let mut guard = self.dom.gate.lock();
             let st = &mut *guard;
             let cq = st.cqs.get_mut(self.index).ok_or(fi::FI_EINVAL)?;
-            let enough = cq.ready() >= out.count.max(1) || cq.has_error();
+            if cq.is_empty()
+                && let [ep] = *cq.waits.endpoints()
+            {
+                let mut reader = Reader {
+                    cq: self,
+                    out,
+                    found: 0,
+                };
+                if data::glance(st, ep, self.index, out.count, &mut reader) > 0
+                    && let found @ 1.. = reader.found
+                {
+                    if let Some(cq) = st.cqs.get_mut(self.index) {
+                        cq.empty_polls = 0;
+                    }
+                    return Ok(found.cast_signed());
+                }
+            }
+            let cq = st.cqs.get_mut(self.index).ok_or(fi::FI_EINVAL)?;
+            // Who asks for no entry asks for progress. Nor may what completes at once keep everything else from completing.
+            let enough = out.count > 0 && (cq.ready() >= out.count || cq.has_error()) && !cq.is_due();
             if cq.waits.fd_is_armed() {
                 wait::disarm_fd(st, self.target());
             }
@@ -394,7 +544,7 @@ impl Cq {
 
     fn sread(&self, out: &Entries, cond: usize, timeout: c_int) -> Result<isize, Errno> {
         entry::made_here(self.maker)?;
-        if self.obj == WaitObj::None {
+        if matches!(self.obj, WaitObj::None | WaitObj::Set) {
             return Err(fi::FI_ENOSYS);
         }
         let want = if self.threshold {

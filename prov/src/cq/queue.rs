@@ -11,12 +11,16 @@ use std::collections::VecDeque;
 
 use libfabric_sys as fi;
 
+use crate::peer::Held;
 use crate::wait::Waits;
 
 /// Entries when the application names no size.
 const DEFAULT_SIZE: usize = 1024;
 /// The ring is touched memory; a queue asked to be larger than this takes the rest from the overflow list.
 const MAX_RING: usize = 16 * 1024;
+
+/// Of so many entries that wait to be read when they are asked for, one is read with progress on what feeds the queue.
+const LOOK_EVERY: u64 = 64;
 
 /// One completed operation. The first six fields are `struct fi_cq_tagged_entry`, of which every other entry format
 /// is a prefix: an entry is handed out by copying the first bytes of this.
@@ -82,11 +86,15 @@ pub(crate) struct CqState {
     errors: VecDeque<(u64, CqError)>,
     pushed: u64,
     popped: u64,
+    /// What had been read when [`CqState::is_due`] said so last.
+    looked: u64,
     /// Reads in a row that found nothing.
     pub(crate) empty_polls: u32,
     /// Error data handed to the application, its own until it reads again.
     pub(crate) lent: Vec<u8>,
     pub(crate) waits: Waits,
+    /// Of a queue that stands for another provider's: the receives to give back behind what is queued.
+    receives: Option<Vec<Held>>,
 }
 
 impl CqState {
@@ -101,10 +109,42 @@ impl CqState {
             errors: VecDeque::new(),
             pushed: 0,
             popped: 0,
+            looked: 0,
             empty_polls: 0,
             lent: Vec::new(),
             waits,
+            receives: None,
         }
+    }
+
+    /// From now on receives of another provider's are given back by [`CqState::take_all`].
+    pub(crate) fn keep_receives(&mut self) {
+        self.receives = Some(Vec::new());
+    }
+
+    /// Keeps a receive of another provider's until its completion is taken; gives it back when that is nobody's business here.
+    pub(crate) fn give_back(&mut self, held: Held) -> Option<Held> {
+        match &mut self.receives {
+            Some(list) => {
+                list.push(held);
+                None
+            }
+            None => Some(held),
+        }
+    }
+
+    /// Everything, in order, and the receives that can be given back when it is delivered.
+    pub(crate) fn take_all(&mut self) -> (Vec<Result<Completion, CqError>>, Vec<Held>) {
+        let mut ended = Vec::new();
+        loop {
+            self.drain(usize::MAX, |_, c| ended.push(Ok(*c)));
+            match self.take_error() {
+                Some(e) => ended.push(Err(e)),
+                None => break,
+            }
+        }
+        let held = self.receives.as_mut().map(std::mem::take);
+        (ended, held.unwrap_or_default())
     }
 
     /// Adds a successful completion.
@@ -156,6 +196,16 @@ impl CqState {
             Some((before, _)) => *before,
         };
         usize::try_from(limit - self.popped).unwrap_or(usize::MAX)
+    }
+
+    /// Whether it is time for progress although there is enough to read.
+    #[inline]
+    pub(crate) fn is_due(&mut self) -> bool {
+        let due = self.popped - self.looked >= LOOK_EVERY;
+        if due {
+            self.looked = self.popped;
+        }
+        due
     }
 
     /// An error is next or behind some successes.

@@ -146,6 +146,8 @@ pub(crate) fn links(st: &mut DomainState, ep: u32) -> bool {
         return false;
     };
     e.look_at_links(&mut env);
+    // Somebody may sleep on what its end takes along.
+    e.cm_step(&mut env);
     e.cm.as_ref().is_some_and(|cm| match cm.state {
         State::Calling => cm.request.is_none() && !cm.data_sent(),
         State::Answering => cm.peer == ANY,
@@ -181,6 +183,11 @@ impl Cm {
             call: None,
             peer: ANY,
         }
+    }
+
+    /// Whether there is no connection any more, and will be none.
+    pub(super) fn is_down(&self) -> bool {
+        self.state == State::Down
     }
 
     /// Whether a connection is there whose first word shall wake whoever waits for it.
@@ -275,14 +282,17 @@ impl EpState {
     /// Somebody connected to a connected endpoint: whoever names our request is the peer.
     pub(crate) fn cm_accepted(&mut self, conn: ConnId) {
         match &mut self.cm {
-            Some(cm) if cm.state == State::Calling && cm.unnamed.len() < MOST_UNNAMED => {
-                cm.unnamed.push(conn)
-            }
+            Some(cm) if cm.state == State::Calling => cm.unnamed.push(conn),
             _ => return self.sock.close_conn(conn, CloseHow::Reset),
         }
         // What names the request may come a moment later, and then shall wake whoever waits for it.
         self.sock.arm();
         self.look_for_answer();
+        // Those who say nothing must not keep out the one who answers.
+        if let Some(cm) = self.cm.as_mut().filter(|cm| cm.unnamed.len() > MOST_UNNAMED) {
+            let longest = cm.unnamed.remove(0);
+            self.sock.close_conn(longest, CloseHow::Reset);
+        }
     }
 
     fn look_for_answer(&mut self) {
@@ -310,6 +320,12 @@ impl EpState {
                     self.cm_up(&said.data);
                 }
                 _ => self.sock.close_conn(id, CloseHow::Reset),
+            }
+        }
+        // Those before the one that answered, who said nothing yet.
+        if let Some(cm) = self.cm.as_mut().filter(|cm| cm.state != State::Calling) {
+            for id in std::mem::take(&mut cm.unnamed) {
+                self.sock.close_conn(id, CloseHow::Reset);
             }
         }
     }
@@ -391,7 +407,10 @@ impl EpState {
             (State::Answering, Some(_)) => return self.cm_failed(env, fi::FI_ECONNRESET, Vec::new()),
             _ => {}
         }
-        self.flush_receives(env, if died { fi::FI_ECONNRESET } else { fi::FI_ECANCELED });
+        // After an end in order `cm_step` does it, in its time.
+        if died {
+            self.flush_receives(env, fi::FI_ECONNRESET);
+        }
     }
 
     /// This side ends the connection.
@@ -426,7 +445,7 @@ impl EpState {
 
 /// The bit of a request's number that says it was sent.
 const SENT: u64 = 1;
-/// Connections that may wait to be named.
+/// Connections that may wait to be named; of more, the oldest goes.
 const MOST_UNNAMED: usize = 8;
 
 impl Cm {

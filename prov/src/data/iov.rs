@@ -19,6 +19,11 @@ impl Iov {
         }
     }
 
+    /// The same as a list, whatever its length: what comes for it goes the general way.
+    pub(crate) fn list(list: &[Mem]) -> Iov {
+        Iov::Many(list.into())
+    }
+
     #[inline]
     pub(crate) fn as_slice(&self) -> &[Mem] {
         match self {

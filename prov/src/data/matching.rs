@@ -116,26 +116,29 @@ impl<T> List<T> {
     }
 
     #[inline]
-    pub(crate) fn get(&self, at: u32) -> Option<&T> {
-        self.node(at)?.value.as_ref()
-    }
-
-    #[inline]
     pub(crate) fn get_mut(&mut self, at: u32) -> Option<&mut T> {
         self.node_mut(at)?.value.as_mut()
     }
 
-    /// The oldest entry that `wanted` accepts.
-    #[inline]
-    pub(crate) fn find(&self, mut wanted: impl FnMut(&T) -> bool) -> Option<u32> {
+    /// The oldest entry that `wanted` accepts, and where it is.
+    #[inline(always)]
+    pub(crate) fn entry(&self, mut wanted: impl FnMut(&T) -> bool) -> Option<(u32, &T)> {
         let mut at = self.head;
         while let Some(node) = self.node(at) {
-            if node.value.as_ref().is_some_and(&mut wanted) {
-                return Some(at);
+            if let Some(value) = &node.value
+                && wanted(value)
+            {
+                return Some((at, value));
             }
             at = node.next;
         }
         None
+    }
+
+    /// Where the oldest entry is that `wanted` accepts.
+    #[inline]
+    pub(crate) fn find(&self, wanted: impl FnMut(&T) -> bool) -> Option<u32> {
+        self.entry(wanted).map(|(at, _)| at)
     }
 
     /// Removes every entry that `wanted` accepts, oldest first.
@@ -204,11 +207,17 @@ impl Queue {
         }
     }
 
-    /// The oldest receive for a message from `peer` with `tag`.
+    /// The oldest receive for a message from `peer` with `tag`, and where it is.
+    #[inline(always)]
+    pub(crate) fn receive_for(&self, peer: u32, tag: u64) -> Option<(u32, &Posted)> {
+        self.posted
+            .entry(|p| (p.src == ANY || p.src == peer) && (p.tag ^ tag) & !p.ignore == 0)
+    }
+
+    /// Where that receive is.
     #[inline]
     pub(crate) fn match_arrival(&self, peer: u32, tag: u64) -> Option<u32> {
-        self.posted
-            .find(|p| (p.src == ANY || p.src == peer) && (p.tag ^ tag) & !p.ignore == 0)
+        self.receive_for(peer, tag).map(|(at, _)| at)
     }
 
     /// The oldest unexpected message for a receive from `src`.

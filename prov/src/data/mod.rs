@@ -9,17 +9,23 @@
 //! * `tx`: messages out, and operations that wait for room
 //! * `rx`, `matching`, `peek`: messages in, and the receives they meet
 //! * `shared`: receives that several endpoints draw from
+//! * `group`: scalable endpoints as sources of messages
 //! * `rendezvous`, `streams`: large messages, copied once, by either side or both, or through the ring
 //! * `rma`, `atomic`, `atomic_here`: one-sided operations, as initiator and as target
+//! * `coll`: collective operations
 //! * `own`: what an endpoint sends to itself
+//! * `deferred`: operations that wait for a counter
 //! * `progress`: the polling loop, link events, deaths
 //!
-//! Semantics: fi_endpoint(3), fi_msg(3), fi_tagged(3), fi_rma(3), fi_atomic(3), fi_cq(3).
+//! Semantics: fi_endpoint(3), fi_msg(3), fi_tagged(3), fi_rma(3), fi_atomic(3), fi_collective(3), fi_cq(3).
 
 mod atomic;
 mod atomic_here;
 pub(crate) mod cm;
-mod iov;
+pub(crate) mod coll;
+pub(crate) mod deferred;
+mod group;
+pub(crate) mod iov;
 mod matching;
 mod ops;
 mod own;
@@ -55,6 +61,7 @@ use crate::slab::Slab;
 use matching::{Arrived, Queue};
 use ops::Ops;
 use peer::Peer;
+pub(crate) use quick::{Deliver, Queued};
 use rendezvous::Incoming;
 use rx::Multi;
 pub(crate) use stats::Stats;
@@ -96,8 +103,14 @@ pub(crate) struct EpConfig {
     pub srx: Option<u32>,
     /// Bytes in front of every message that are not the message's; counted in lengths of received ones.
     pub prefix: usize,
+    /// That context is another provider's, which is asked only when it lets us make progress.
+    pub peer: bool,
     /// Has one peer, by connection (`FI_EP_MSG`).
     pub connected: bool,
+    /// The receive context of a scalable endpoint, for which a source is a whole endpoint (`group`).
+    pub grouped: bool,
+    /// With every message something is to be looked at that the shortest way does not look at.
+    pub careful: bool,
 }
 
 impl EpConfig {
@@ -209,6 +222,8 @@ pub(crate) struct EpState {
     pub eq: Option<Arc<crate::eq::EqShared>>,
     /// Of a connected endpoint only.
     cm: Option<Box<cm::Cm>>,
+    /// Of an endpoint with collectives only.
+    coll: Option<Box<coll::Coll>>,
     peers: Vec<Peer>,
     by_port: HashMap<PortId, u32>,
     by_av: Vec<u32>,
@@ -223,6 +238,10 @@ pub(crate) struct EpState {
     tagged: Queue,
     multis: Slab<Multi>,
     claimed: HashMap<usize, Arrived>,
+    /// Work queued to the domain that is under way here.
+    pub notes: Slab<deferred::Note>,
+    /// Another provider's entry for the unexpected message that is being taken in.
+    unmatched: Option<crate::peer::Held>,
     ops: Ops,
     incoming: Slab<Incoming>,
     incoming_order: VecDeque<u32>,
@@ -250,6 +269,10 @@ pub(crate) struct EpState {
 
 impl EpState {
     pub(crate) fn new(cfg: EpConfig, sock: Endpoint) -> EpState {
+        let cfg = EpConfig {
+            careful: cfg.caps & fi::FI_SOURCE_ERR != 0 || cfg.grouped && cfg.directed,
+            ..cfg
+        };
         EpState {
             sock,
             enabled: false,
@@ -258,6 +281,7 @@ impl EpState {
             context: 0,
             eq: None,
             cm: cfg.connected.then(|| Box::new(cm::Cm::new())),
+            coll: (cfg.caps & fi::FI_COLLECTIVE != 0).then(Box::default),
             peers: Vec::new(),
             by_port: HashMap::new(),
             by_av: Vec::new(),
@@ -271,6 +295,8 @@ impl EpState {
             tagged: Queue::new(),
             multis: Slab::new(),
             claimed: HashMap::new(),
+            notes: Slab::new(),
+            unmatched: None,
             ops: Ops::new(scif::now_ns()),
             incoming: Slab::new(),
             incoming_order: VecDeque::new(),
@@ -326,10 +352,12 @@ fn split(st: &mut DomainState, ep: u32) -> Result<(&mut EpState, Env<'_>), Errno
 /// Nothing is ever mapped in the lowest page (`vm.mmap_min_addr`).
 const LOWEST: usize = 4096;
 
-/// Whether bytes shall be read where none can be: then the call fails, and not the process. Open MPI 4.1's `cm` sends absolute
-/// datatypes (`MPI_BOTTOM`) from address 0, having lost the displacement.
+/// Whether bytes shall be where none can be: then the call fails, and not the process. Open MPI 4.1's `cm` sends absolute
+/// datatypes (`MPI_BOTTOM`) from address 0, having lost the displacement. Not asked of the buffers of receives, which are
+/// posted on the shortest way, and no more than this of any buffer: as with every provider that copies, memory that is not
+/// there when it is touched is the process's fault.
 #[inline(always)]
-fn unreadable(iov: &[Mem]) -> bool {
+fn nowhere(iov: &[Mem]) -> bool {
     iov.iter().any(|m| m.addr() < LOWEST && !m.is_empty())
 }
 
@@ -337,7 +365,7 @@ fn unreadable(iov: &[Mem]) -> bool {
 #[inline(always)]
 pub(crate) fn send(st: &mut DomainState, ep: u32, a: &SendArgs<'_>) -> Result<(), Errno> {
     let (e, mut env) = split(st, ep)?;
-    if unreadable(a.iov) {
+    if nowhere(a.iov) {
         return Err(fi::FI_EFAULT);
     }
     let posted = e.post_send(&mut env, a);
@@ -358,10 +386,19 @@ pub(crate) fn recv(st: &mut DomainState, ep: u32, a: &RecvArgs<'_>) -> Result<()
     e.post_recv(&mut env, a)
 }
 
+/// The same by the general way alone: for what the quick one does not look at, contexts of scalable endpoints and queued work.
+pub(crate) fn recv_generally(st: &mut DomainState, ep: u32, a: &RecvArgs<'_>) -> Result<(), Errno> {
+    let (e, mut env) = split(st, ep)?;
+    if a.flags & (fi::FI_PEEK | fi::FI_CLAIM) != 0 {
+        return e.post_peek(&mut env, a);
+    }
+    e.post_recv(&mut env, a)
+}
+
 /// Starts an RMA operation.
 pub(crate) fn rma(st: &mut DomainState, ep: u32, a: &RmaArgs<'_>) -> Result<(), Errno> {
     let (e, mut env) = split(st, ep)?;
-    if a.write && unreadable(a.iov) {
+    if nowhere(a.iov) {
         return Err(fi::FI_EFAULT);
     }
     let posted = e.post_rma(&mut env, a);
@@ -372,7 +409,7 @@ pub(crate) fn rma(st: &mut DomainState, ep: u32, a: &RmaArgs<'_>) -> Result<(), 
 /// Starts an atomic operation; its datatype and operation were validated.
 pub(crate) fn atomic(st: &mut DomainState, ep: u32, a: &AtomicArgs<'_>) -> Result<(), Errno> {
     let (e, mut env) = split(st, ep)?;
-    if unreadable(a.operand) || unreadable(a.compare) {
+    if nowhere(a.operand) || nowhere(a.compare) || nowhere(a.result) {
         return Err(fi::FI_EFAULT);
     }
     let posted = e.post_atomic(&mut env, a);
@@ -380,9 +417,13 @@ pub(crate) fn atomic(st: &mut DomainState, ep: u32, a: &AtomicArgs<'_>) -> Resul
     posted
 }
 
-/// Cancels the oldest receive with this context: an error entry `FI_ECANCELED`. Nothing found is no error.
+/// Cancels the oldest receive or waiting operation with this context: an error entry `FI_ECANCELED`. Nothing found is no error.
 pub(crate) fn cancel(st: &mut DomainState, ep: u32, context: usize) -> Result<(), Errno> {
+    if !st.triggers.is_empty() && deferred::cancel(st, ep, context) {
+        return Ok(());
+    }
     let (e, mut env) = split(st, ep)?;
+    let context = e.noted(context).unwrap_or(context);
     e.cancel_recv(&mut env, context)
 }
 
@@ -391,6 +432,20 @@ pub(crate) fn cancel(st: &mut DomainState, ep: u32, context: usize) -> Result<()
 pub(crate) fn progress(st: &mut DomainState, ep: u32) {
     if let Ok((e, mut env)) = split(st, ep) {
         e.progress(&mut env);
+    }
+}
+
+/// A number that changes whenever an enabled endpoint is progressed.
+pub(crate) fn polls(st: &DomainState, ep: u32) -> Option<u32> {
+    st.eps.get(ep).filter(|e| e.enabled).map(|e| e.polls)
+}
+
+/// See [`EpState::glance`].
+#[inline(always)]
+pub(crate) fn glance(st: &mut DomainState, ep: u32, cq: u32, most: usize, to: &mut impl Deliver) -> usize {
+    match split(st, ep) {
+        Ok((e, mut env)) => e.glance(&mut env, cq, most, to),
+        Err(_) => 0,
     }
 }
 
@@ -427,7 +482,11 @@ pub(crate) fn has_wakes(st: &DomainState, ep: u32) -> bool {
 /// Whether something outstanding needs a look now and then although no peer will ring for it.
 pub(crate) fn wants_timer(st: &DomainState, ep: u32) -> bool {
     st.eps.get(ep).is_some_and(|e| {
-        !e.ops.is_empty() || !e.incoming_order.is_empty() || !e.busy.is_empty() || e.directed > 0
+        !e.ops.is_empty()
+            || !e.incoming_order.is_empty()
+            || !e.busy.is_empty()
+            || e.directed > 0
+            || e.is_collecting()
     })
 }
 

@@ -6,6 +6,7 @@
 
 use libfabric_sys as fi;
 
+use super::deferred::NOTED;
 use super::iov::Iov;
 use super::{Env, EpState, Errno};
 use crate::cq::{Completion, CqError};
@@ -19,6 +20,7 @@ pub(crate) enum What {
     Read,
     AtomicWrite,
     AtomicFetch,
+    Collective,
 }
 
 impl What {
@@ -41,6 +43,7 @@ impl What {
             What::Read => fi::FI_RMA | fi::FI_READ,
             What::AtomicWrite => fi::FI_ATOMIC | fi::FI_WRITE,
             What::AtomicFetch => fi::FI_ATOMIC | fi::FI_READ,
+            What::Collective => fi::FI_COLLECTIVE,
         }
     }
 }
@@ -75,6 +78,8 @@ pub(crate) struct Ops {
     slots: Vec<Slot>,
     free: Vec<u32>,
     len: usize,
+    /// How many of them are messages, by peer.
+    messages: Vec<u32>,
     /// Generation of new slots. It differs between lives of an endpoint: peers may still owe its last life an answer.
     first: u32,
 }
@@ -95,6 +100,7 @@ impl Ops {
             slots: Vec::new(),
             free: Vec::new(),
             len: 0,
+            messages: Vec::new(),
             first: (life ^ life >> 32) as u32 | 1,
         }
     }
@@ -106,6 +112,9 @@ impl Ops {
 
     pub(crate) fn insert(&mut self, op: OutOp) -> u64 {
         self.len += 1;
+        if let Some(count) = self.messages_like(&op) {
+            *count += 1;
+        }
         if let Some(at) = self.free.pop()
             && let Some(slot) = self.slots.get_mut(at as usize)
         {
@@ -140,7 +149,27 @@ impl Ops {
         slot.generation = slot.generation.wrapping_add(1).max(1);
         self.free.push(u32::try_from(at).unwrap_or(0));
         self.len -= 1;
+        if let Some(count) = self.messages_like(&op) {
+            *count -= 1;
+        }
         Some(op)
+    }
+
+    /// Where operations like `op` are counted, if it is a message.
+    fn messages_like(&mut self, op: &OutOp) -> Option<&mut u32> {
+        if !matches!(op.what, What::Message | What::Tagged) {
+            return None;
+        }
+        let at = op.peer as usize;
+        if self.messages.len() <= at {
+            self.messages.resize(at + 1, 0);
+        }
+        self.messages.get_mut(at)
+    }
+
+    /// Messages to `peer` that it has to answer.
+    pub(crate) fn messages_to(&self, peer: u32) -> u32 {
+        self.messages.get(peer as usize).copied().unwrap_or(0)
     }
 
     /// Numbers of the operations to one peer, oldest slot first.
@@ -177,11 +206,37 @@ impl EpState {
         len: usize,
         err: Errno,
     ) {
-        let cntr = match what {
+        if flags & NOTED != 0 {
+            self.tx_noted(env, what, context, tag, len, err, self.tx_cntr(what));
+        } else {
+            self.tx_posted(env, what, context, flags, tag, len, err);
+        }
+    }
+
+    /// Where operations that are `what` are counted.
+    #[inline(always)]
+    pub(super) fn tx_cntr(&self, what: What) -> Option<u32> {
+        match what {
             What::Message | What::Tagged => self.cfg.cntr_send,
-            What::Write | What::AtomicWrite => self.cfg.cntr_write,
+            What::Write | What::AtomicWrite | What::Collective => self.cfg.cntr_write,
             What::Read | What::AtomicFetch => self.cfg.cntr_read,
-        };
+        }
+    }
+
+    /// The same for an operation that is no work queued to the domain.
+    #[inline(always)]
+    #[expect(clippy::too_many_arguments, reason = "those of `tx_complete`")]
+    pub(crate) fn tx_posted(
+        &mut self,
+        env: &mut Env<'_>,
+        what: What,
+        context: usize,
+        flags: u64,
+        tag: u64,
+        len: usize,
+        err: Errno,
+    ) {
+        let cntr = self.tx_cntr(what);
         if err == 0 {
             if let Some(cntr) = cntr.and_then(|c| env.cntrs.get_mut(c)) {
                 cntr.add(1);
@@ -205,7 +260,7 @@ impl EpState {
     }
 
     #[cold]
-    #[expect(clippy::too_many_arguments, reason = "the cold half of `tx_complete`")]
+    #[expect(clippy::too_many_arguments, reason = "the cold half of `tx_posted`")]
     fn tx_failed(
         &mut self,
         env: &mut Env<'_>,

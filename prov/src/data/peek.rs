@@ -7,7 +7,7 @@ use libfabric_sys as fi;
 use scif_ring::copy::total_len;
 
 use super::iov::Iov;
-use super::matching::{ANY, Arrived, Payload};
+use super::matching::{Arrived, Payload};
 use super::rx::{Arrival, Target};
 use super::wire::{self, Head};
 use super::{Env, EpState, Errno, RecvArgs};
@@ -36,6 +36,7 @@ impl EpState {
                 context: a.context,
                 flags: a.flags,
                 multi: None,
+                entry: None,
             };
             if discard {
                 self.discard(env, &target, &m);
@@ -44,18 +45,14 @@ impl EpState {
             }
             return Ok(());
         }
-        let src = if self.cfg.directed && a.src != fi::FI_ADDR_UNSPEC {
-            self.peer_of(env, a.src)?
-        } else {
-            ANY
-        };
+        let src = self.wanted_peer(env, a.src)?;
         let mut flags = fi::FI_RECV | if tagged { fi::FI_TAGGED } else { fi::FI_MSG };
         if a.flags & fi::FI_CLAIM != 0 && self.claimed.contains_key(&a.context) {
             // A context holds one claim; a second would lose the first message.
             return Err(fi::FI_EINVAL);
         }
         let found = if self.settled || self.peeked {
-            self.queue(tagged).match_posted(src, tag, ignore)
+            self.match_waiting(env, tagged, src, tag, ignore)
         } else {
             None
         };
@@ -91,6 +88,7 @@ impl EpState {
                     context: a.context,
                     flags: a.flags,
                     multi: None,
+                    entry: None,
                 };
                 self.discard(env, &target, &m);
             }
@@ -129,14 +127,7 @@ impl EpState {
 
     /// Drops a message's payload; its sender completes, the caller gets a completion with the message's length.
     fn discard(&mut self, env: &mut Env<'_>, target: &Target, m: &Arrived) {
-        match &m.payload {
-            Payload::Here(_) => {
-                if let Some(id) = m.ack {
-                    self.control(m.peer, wire::ACK, Head::new().word(id).word(0), &[]);
-                }
-            }
-            Payload::There(rts) => self.control(m.peer, wire::FIN, Head::new().word(rts.op()).word(0), &[]),
-        }
+        self.drop_payload(m);
         let arrival = Arrival {
             peer: m.peer,
             tag: m.tag,
@@ -144,5 +135,17 @@ impl EpState {
             len: m.len,
         };
         self.complete_recv(env, target, &arrival, m.len, 0);
+    }
+
+    /// Tells the sender that a message is done with.
+    pub(super) fn drop_payload(&mut self, m: &Arrived) {
+        match &m.payload {
+            Payload::Here(_) => {
+                if let Some(id) = m.ack {
+                    self.answer(m.peer, wire::ACK, Head::new().word(id).word(0), &[]);
+                }
+            }
+            Payload::There(rts) => self.answer(m.peer, wire::FIN, Head::new().word(rts.op()).word(0), &[]),
+        }
     }
 }

@@ -29,13 +29,17 @@ const ALL_BLOCKS: u64 = u64::MAX;
 const _: () = assert!(scif_ring::CLAIM_BLOCKS == 64);
 /// RMA and atomics of ours that one target may have to execute: what its answers may take there has a bound.
 pub(crate) const REQUESTS_MAX: u32 = 1024;
+/// Messages of ours whose answers one peer may owe us: that they were placed, how they are wanted, that they were fetched.
+pub(crate) const MESSAGES_MAX: u32 = 32 * 1024;
 /// Answers to the requests of one peer that wait for room, in bytes. Correct peers ask for less at a time.
-pub(super) const OWED_MAX: usize = 8 << 20;
+pub(super) const OWED_MAX: usize = 16 << 20;
 /// What an answer takes besides its body, about.
 const ANSWER_BYTES: usize = 128;
-/// The most that a correct peer can be owed besides snapshots: the answers of atomics, and an error for each piece of a read.
+/// The most that a correct peer can be owed besides snapshots: the answers of atomics, an error for each piece of a read, and
+/// one answer at a time to each of its messages.
 const OWED_BY_THE_RULES: usize = REQUESTS_MAX as usize * (ANSWER_BYTES + crate::atomic_ops::MAX_ATOMIC_BYTES)
-    + REQUESTS_MAX as usize * crate::attr::RMA_IOV_LIMIT * ANSWER_BYTES;
+    + REQUESTS_MAX as usize * crate::attr::RMA_IOV_LIMIT * ANSWER_BYTES
+    + MESSAGES_MAX as usize * ANSWER_BYTES;
 const _: () = assert!(OWED_BY_THE_RULES as u64 + super::rma::READ_WINDOW <= OWED_MAX as u64);
 
 /// A record of ours that found the ring full: answers to the peer, which keep their order and go before new operations.
@@ -161,7 +165,7 @@ impl EpState {
         let number = u32::try_from(self.peers.len()).unwrap_or(ANY - 1);
         self.peers.push(Peer::new(id));
         self.by_port.insert(id, number);
-        if id == self.sock.id() {
+        if id == self.sock.id() && !self.cfg.peer {
             self.own = Some(number);
         }
         number
@@ -183,6 +187,10 @@ impl EpState {
             _ => {
                 let id = av.port_id(addr).ok_or(fi::FI_EINVAL)?;
                 let number = self.peer_at(id);
+                // An address that names a context as well has its upper bits set.
+                if at >= av.bound() {
+                    return Ok(number);
+                }
                 if self.by_av.len() <= at {
                     self.by_av.resize(at + 1, ANY);
                 }
@@ -325,8 +333,14 @@ pub(crate) fn source_in(cfg: &EpConfig, peers: &mut [Peer], avs: &Slab<AvState>,
         return fi::FI_ADDR_NOTAVAIL;
     };
     if p.fi_addr_version != av.version {
-        p.fi_addr_version = av.version;
-        p.fi_addr = av.find(p.id).unwrap_or(fi::FI_ADDR_NOTAVAIL);
+        let found = av.find(p.id);
+        // Into a shared vector others may put it next.
+        p.fi_addr_version = if found.is_some() || av.is_own() {
+            av.version
+        } else {
+            u64::MAX
+        };
+        p.fi_addr = found.unwrap_or(fi::FI_ADDR_NOTAVAIL);
     }
     p.fi_addr
 }

@@ -13,6 +13,7 @@ use scif_ring::spsc::Look;
 
 use super::matching::{ANY, Payload};
 use super::peer::Peer;
+use super::quick::Queued;
 use super::{Env, EpState, Errno, Live};
 use crate::eq::EqError;
 
@@ -29,7 +30,7 @@ const LIVE_ALWAYS: usize = 8;
 /// So few live rings are looked at twice, with a pause between, in a poll that would be empty.
 const TWICE_MOST: usize = 4;
 /// Polls between two looks at the clock.
-const CLOCK_EVERY: u32 = 8;
+pub(super) const CLOCK_EVERY: u32 = 8;
 /// Polls between two looks at a resting ring, a multiple of the above: a lost bell costs as many for each such ring.
 const SWEEP_EVERY: u32 = 64;
 /// Time between two looks at the sockets.
@@ -83,7 +84,7 @@ impl EpState {
 
     /// Whether nothing but the rings of few peers can bring anything.
     #[inline]
-    fn has_only_to_wait(&self) -> bool {
+    pub(super) fn has_only_to_wait(&self) -> bool {
         (1..=TWICE_MOST).contains(&self.live.len())
             && self.incoming_order.is_empty()
             && self.helping.is_empty()
@@ -105,6 +106,7 @@ impl EpState {
         while let Some(live) = self.live.get(at).copied() {
             let ready = self.sock.conn(live.conn).is_some_and(|c| c.rx().ready());
             let taken = if ready {
+                self.expect_answer(live);
                 self.drain(env, live.conn, live.peer, BATCH)
             } else {
                 0
@@ -176,7 +178,7 @@ impl EpState {
             return 0;
         }
         for taken in 0..most {
-            let more = match self.take_quick(env, conn, peer) {
+            let more = match self.take_quick(env, conn, peer, &mut Queued) {
                 Look::Taken => true,
                 Look::Other => self.take_any(env, conn, peer),
                 Look::Empty => false,
@@ -300,7 +302,7 @@ impl EpState {
         }
     }
 
-    fn flush_busy(&mut self, env: &mut Env<'_>) {
+    pub(super) fn flush_busy(&mut self, env: &mut Env<'_>) {
         let mut at = 0;
         while let Some(peer) = self.busy.get(at).copied() {
             if self.flush_peer(env, peer) {
@@ -342,6 +344,7 @@ impl EpState {
     fn on_links(&mut self, env: &mut Env<'_>, links: &mut Vec<LinkEvent>) {
         // Before anything is given up all is known that may have been answered over another connection.
         links.sort_by_key(|link| matches!(link, LinkEvent::Closed(..)));
+        let was_down = self.cm.as_ref().is_some_and(|cm| cm.is_down());
         for link in links.drain(..) {
             match link {
                 LinkEvent::Accepted(conn, port) => self.accepted(env, conn, port),
@@ -349,7 +352,10 @@ impl EpState {
                 LinkEvent::Closed(conn, reason) => self.lose(env, conn, reason),
             }
         }
-        if self.cm.is_some() {
+        // What a connection that ended just now takes along waits for the next look, unless somebody sleeps on it: until then
+        // the other endpoints of its queues hear what was sent to them before.
+        let Some(cm) = &self.cm else { return };
+        if was_down || self.armed || !cm.is_down() {
             self.cm_step(env);
         }
     }
@@ -372,6 +378,7 @@ impl EpState {
                 p.tx = Some(conn);
             }
         }
+        self.seen(env, peer);
     }
 
     /// A peer that has come back under its old port may be heard of before its former life's end is. What it asks over the new
@@ -402,7 +409,7 @@ impl EpState {
     }
 
     /// The connections with `peer`.
-    fn conns_of(&self, peer: u32) -> impl Iterator<Item = ConnId> {
+    pub(super) fn conns_of(&self, peer: u32) -> impl Iterator<Item = ConnId> {
         self.live
             .iter()
             .chain(&self.resting)
@@ -482,6 +489,9 @@ impl EpState {
         } else if let Some(p) = self.peers.get_mut(peer as usize) {
             p.left = gone;
         }
+        if gone {
+            self.coll_lost(env, peer);
+        }
     }
 
     /// Takes what an ended connection's ring still holds: a ringful and no more, for whoever goes on writing could hold us.
@@ -532,12 +542,19 @@ impl EpState {
             // Unless it has come back already.
             p.dead = left.is_empty();
         }
+        let source = self.known_as(env, peer);
+        if source != peer
+            && left.is_empty()
+            && let Some(p) = self.peers.get_mut(source as usize)
+        {
+            p.dead = true;
+        }
         let any = crate::env::env().peer_death_any;
         for tagged in [true, false] {
             let dead = self
                 .queue(tagged)
                 .posted
-                .extract(|p| p.src == peer || (any && p.src == ANY));
+                .extract(|p| p.src == source || (any && p.src == ANY));
             for posted in dead {
                 self.fail_posted(env, tagged, posted, err);
             }
@@ -546,6 +563,7 @@ impl EpState {
                 |m| matches!(&m.payload, Payload::There(rts) if m.peer == peer && !left.contains(&rts.conn())),
             );
         }
+        self.bury_shared(env, id, any, err);
         let addr = env
             .avs
             .get(self.cfg.av)
@@ -583,6 +601,7 @@ impl EpState {
                 if !left {
                     self.bury(env, peer, id, err);
                 }
+                self.coll_lost(env, peer);
             }
         }
     }
@@ -604,6 +623,7 @@ impl EpState {
             let waits = self.directed > 0
                 || self.ops.any_of_peer(l.peer)
                 || self.fetches_from(l.peer)
+                || self.collects_from(l.peer)
                 || self.peers.get(l.peer as usize).is_some_and(|p| p.busy);
             if waits && self.sock.conn(l.conn).is_some_and(|c| c.is_up() && !c.alive()) {
                 self.lose(env, l.conn, Reason::Died);

@@ -9,94 +9,186 @@
 
 use libfabric_sys as fi;
 use scif::ConnId;
-use scif_ring::spsc::{Line, Look};
+use scif_ring::spsc::{Line, LineTaker, Look};
 
 use super::iov::Iov;
-use super::matching::{ANY, Posted};
-use super::peer::source_in;
+use super::matching::{ANY, Posted, Queue};
+use super::peer::{Peer, source_in};
+use super::progress::{BATCH, CLOCK_EVERY};
 use super::wire;
-use super::{Env, EpState, Errno, RecvArgs};
-use crate::cq::Completion;
+use super::{Env, EpConfig, EpState, Errno, Live, RecvArgs, Stats};
+use crate::cq::{Completion, CqState};
+use crate::slab::Slab;
+
+/// Where the completion of a receive goes.
+pub(crate) trait Deliver {
+    /// Completion `c` is for queue `cq` of `cqs`.
+    fn deliver(&mut self, cqs: &mut Slab<CqState>, cq: u32, c: Completion);
+}
+
+/// Into its queue, until somebody reads that.
+pub(crate) struct Queued;
+
+impl Deliver for Queued {
+    #[inline(always)]
+    fn deliver(&mut self, cqs: &mut Slab<CqState>, cq: u32, c: Completion) {
+        if let Some(cq) = cqs.get_mut(cq) {
+            cq.success(c);
+        }
+    }
+}
+
+/// What a record is taken with.
+struct Taker<'a, 'e, D> {
+    cfg: &'a EpConfig,
+    tagged: &'a mut Queue,
+    msg: &'a mut Queue,
+    peers: &'a mut [Peer],
+    stats: &'a mut Stats,
+    directed: &'a mut usize,
+    peeked: &'a mut bool,
+    env: &'a mut Env<'e>,
+    peer: u32,
+    to: &'a mut D,
+}
+
+impl<D: Deliver> LineTaker for Taker<'_, '_, D> {
+    /// Takes a message inside its line whose receive waits.
+    #[inline(always)]
+    fn take(self, kind: u8, line: &Line<'_>) -> bool {
+        let Taker { cfg, env, peer, .. } = self;
+        if kind & !(wire::TAGGED | wire::DATA) != wire::EAGER | wire::INLINE || cfg.careful {
+            return false;
+        }
+        let (is_tagged, has_data) = (kind & wire::TAGGED != 0, kind & wire::DATA != 0);
+        let words = usize::from(is_tagged) + usize::from(has_data);
+        let Some(len) = line.len().checked_sub(8 * words) else {
+            return false;
+        };
+        let tag = if is_tagged { line.word(0) } else { 0 };
+        let data = if has_data { line.word(words - 1) } else { 0 };
+        let (queue, mut what) = if is_tagged {
+            (self.tagged, fi::FI_RECV | fi::FI_TAGGED)
+        } else {
+            (self.msg, fi::FI_RECV | fi::FI_MSG)
+        };
+        if has_data {
+            what |= fi::FI_REMOTE_CQ_DATA;
+        }
+        let Some((at, posted)) = queue.receive_for(peer, tag) else {
+            return false;
+        };
+        let &Posted {
+            iov: Iov::One([ref to]),
+            multi: None,
+            context,
+            flags,
+            src,
+            ..
+        } = posted
+        else {
+            return false;
+        };
+        if len > to.len() {
+            return false;
+        }
+        line.copy_tail(words, to);
+        let buf = to.addr();
+        *self.directed -= usize::from(src != ANY);
+        queue.posted.forget(at);
+        *self.peeked = false;
+        self.stats.received.add(len);
+        if let Some(cntr) = cfg.cntr_recv.and_then(|c| env.cntrs.get_mut(c)) {
+            cntr.add(1);
+        }
+        if flags & fi::FI_COMPLETION != 0
+            && let Some(cq) = cfg.rx_cq
+        {
+            let c = Completion {
+                context,
+                flags: what,
+                len: len + cfg.prefix,
+                buf,
+                data,
+                tag,
+                src: source_in(cfg, self.peers, env.avs, peer),
+            };
+            self.to.deliver(env.cqs, cq, c);
+        }
+        true
+    }
+}
 
 impl EpState {
-    /// Takes the next record of a ring, if it is a message of that kind whose receive waits.
+    /// What a read of queue `cq`, which is empty and fed by this endpoint alone, finds at the heads of the rings: at most
+    /// `most` records, whose completions go to `to` and never through the queue. 0 when there is nothing of that kind, or a poll
+    /// has more to look after.
     #[inline(always)]
-    pub(crate) fn take_quick(&mut self, env: &mut Env<'_>, conn: ConnId, peer: u32) -> Look {
-        let EpState {
-            sock,
-            cfg,
-            tagged,
-            msg,
-            peers,
-            stats,
-            directed,
-            peeked,
-            ..
-        } = self;
-        let Some(c) = sock.conn(conn) else {
+    pub(crate) fn glance(&mut self, env: &mut Env<'_>, cq: u32, most: usize, to: &mut impl Deliver) -> usize {
+        if self.cfg.rx_cq != Some(cq)
+            || self.armed
+            || self.polls % CLOCK_EVERY == CLOCK_EVERY - 1
+            || !self.has_only_to_wait()
+            || self.sock.bell().any()
+        {
+            return 0;
+        }
+        let mut taken = 0;
+        let mut at = 0;
+        while let Some(&live) = self.live.get(at) {
+            let Live { conn, peer, .. } = live;
+            self.expect_answer(live);
+            while taken < most.min(BATCH) && self.take_quick(env, conn, peer, to) == Look::Taken {
+                taken += 1;
+                if let Some(live) = self.live.get_mut(at) {
+                    live.empty = 0;
+                }
+            }
+            at += 1;
+        }
+        if taken > 0 {
+            self.polls = self.polls.wrapping_add(1);
+            self.more = taken == most.min(BATCH);
+            self.settled = false;
+        }
+        taken
+    }
+
+    /// What was waited for is there: most likely it is answered next.
+    #[inline(always)]
+    pub(super) fn expect_answer(&mut self, Live { conn, peer, empty }: Live) {
+        if empty > 0
+            && self.sock.conn(conn).is_some_and(|c| c.rx().ready())
+            && let Some(p) = self.peers.get(peer as usize)
+            && let Some(c) = p.tx.and_then(|tx| self.sock.conn(tx))
+        {
+            c.tx().will_push();
+        }
+    }
+
+    /// Takes the next record of a ring, if it is a message inside its line whose receive waits.
+    #[inline(always)]
+    pub(crate) fn take_quick(
+        &mut self,
+        env: &mut Env<'_>,
+        conn: ConnId,
+        peer: u32,
+        to: &mut impl Deliver,
+    ) -> Look {
+        let Some(c) = self.sock.conn(conn) else {
             return Look::Empty;
         };
-        c.rx().take_line(|kind, line: &Line<'_>| {
-            if kind & !(wire::TAGGED | wire::DATA) != wire::EAGER | wire::INLINE
-                || cfg.caps & fi::FI_SOURCE_ERR != 0
-            {
-                return false;
-            }
-            let (is_tagged, has_data) = (kind & wire::TAGGED != 0, kind & wire::DATA != 0);
-            let words = usize::from(is_tagged) + usize::from(has_data);
-            let Some(len) = line.len().checked_sub(8 * words) else {
-                return false;
-            };
-            let tag = if is_tagged { line.word(0) } else { 0 };
-            let data = if has_data { line.word(words - 1) } else { 0 };
-            let (queue, mut what) = if is_tagged {
-                (tagged, fi::FI_RECV | fi::FI_TAGGED)
-            } else {
-                (msg, fi::FI_RECV | fi::FI_MSG)
-            };
-            if has_data {
-                what |= fi::FI_REMOTE_CQ_DATA;
-            }
-            let Some(at) = queue.match_arrival(peer, tag) else {
-                return false;
-            };
-            let Some(Posted {
-                iov: Iov::One([to]),
-                multi: None,
-                context,
-                flags,
-                src,
-                ..
-            }) = queue.posted.get(at)
-            else {
-                return false;
-            };
-            if len > to.len() {
-                return false;
-            }
-            line.copy_tail(words, to);
-            let (buf, context, flags) = (to.addr(), *context, *flags);
-            *directed -= usize::from(*src != ANY);
-            queue.posted.forget(at);
-            *peeked = false;
-            stats.received.add(len);
-            if let Some(cntr) = cfg.cntr_recv.and_then(|c| env.cntrs.get_mut(c)) {
-                cntr.add(1);
-            }
-            if flags & fi::FI_COMPLETION != 0
-                && let Some(cq) = cfg.rx_cq.and_then(|c| env.cqs.get_mut(c))
-            {
-                cq.success(Completion {
-                    context,
-                    flags: what,
-                    len: len + cfg.prefix,
-                    buf,
-                    data,
-                    tag,
-                    src: source_in(cfg, peers, env.avs, peer),
-                });
-            }
-            true
+        c.rx().take_line(Taker {
+            cfg: &self.cfg,
+            tagged: &mut self.tagged,
+            msg: &mut self.msg,
+            peers: &mut self.peers,
+            stats: &mut self.stats,
+            directed: &mut self.directed,
+            peeked: &mut self.peeked,
+            env,
+            peer,
+            to,
         })
     }
 

@@ -7,10 +7,11 @@
 //! access fails, the receiver asks for the payload through the ring (`CTS`), and the sender streams it (`streams`).
 
 use libfabric_sys as fi;
-use scif::{Access, AccessError, ConnId, RemoteMem};
+use scif::{Access, AccessError, ConnId, PeerMemory, RemoteMem};
 use scif_ring::Share;
 use scif_ring::copy::Mem;
 
+use super::iov::Iov;
 use super::rx::{Arrival, Target, sub_iov};
 use super::wire::{self, Head, Words};
 use super::{Env, EpState};
@@ -39,7 +40,13 @@ pub(crate) struct Rts {
     op: u64,
     len: u64,
     block: Option<(usize, u32)>,
-    pieces: Vec<RemoteMem>,
+    pieces: Pieces,
+}
+
+#[derive(Debug)]
+enum Pieces {
+    One(RemoteMem),
+    Many(Vec<RemoteMem>),
 }
 
 impl Rts {
@@ -56,30 +63,11 @@ impl Rts {
             }
             _ => return None,
         };
-        let mut pieces = Vec::new();
-        if body.is_empty() {
-            pieces.push(RemoteMem { addr, len });
+        let pieces = if body.is_empty() {
+            Pieces::One(RemoteMem { addr, len })
         } else {
-            if !body.len().is_multiple_of(16) || body.len() / 16 > REMOTE_MAX {
-                return None;
-            }
-            let mut bytes = vec![0; body.len()];
-            body.copy_to_slice(&mut bytes);
-            let (pairs, _) = bytes.as_chunks::<16>();
-            let mut sum = 0u64;
-            for pair in pairs {
-                let (a, l) = pair.split_at(8);
-                let word = |b: &[u8]| b.first_chunk::<8>().map_or(0, |w| u64::from_ne_bytes(*w));
-                sum = sum.checked_add(word(l))?;
-                pieces.push(RemoteMem {
-                    addr: word(a),
-                    len: word(l),
-                });
-            }
-            if sum != len {
-                return None;
-            }
-        }
+            Pieces::Many(Rts::list(body, len)?)
+        };
         Some(Rts {
             conn,
             op,
@@ -87,6 +75,28 @@ impl Rts {
             block,
             pieces,
         })
+    }
+
+    /// A scatter list of `len` bytes.
+    fn list(body: Mem, len: u64) -> Option<Vec<RemoteMem>> {
+        if !body.len().is_multiple_of(16) || body.len() / 16 > REMOTE_MAX {
+            return None;
+        }
+        let mut bytes = vec![0; body.len()];
+        body.copy_to_slice(&mut bytes);
+        let (pairs, _) = bytes.as_chunks::<16>();
+        let mut pieces = Vec::with_capacity(pairs.len());
+        let mut sum = 0u64;
+        for pair in pairs {
+            let (a, l) = pair.split_at(8);
+            let word = |b: &[u8]| b.first_chunk::<8>().map_or(0, |w| u64::from_ne_bytes(*w));
+            sum = sum.checked_add(word(l))?;
+            pieces.push(RemoteMem {
+                addr: word(a),
+                len: word(l),
+            });
+        }
+        (sum == len).then_some(pieces)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -101,10 +111,32 @@ impl Rts {
         self.conn
     }
 
+    /// Copies bytes `off..off+len` of the message into `iov`.
+    fn fetch(&self, from: &PeerMemory, iov: &Iov, off: usize, len: usize) -> Result<(), AccessError> {
+        match (&self.pieces, iov.contiguous().and_then(|to| to.sub(off, len))) {
+            (Pieces::One(piece), Some(to)) => {
+                let remote = RemoteMem {
+                    addr: piece.addr.wrapping_add(off as u64),
+                    // The kernel pins all that it is told of, however little is copied.
+                    len: piece.len.saturating_sub(off as u64).min(len as u64),
+                };
+                from.read(&[to], &[remote])
+            }
+            _ => from.read(
+                &sub_iov(iov.as_slice(), off, len),
+                &self.remote(off as u64, len as u64),
+            ),
+        }
+    }
+
     /// The sender's memory for bytes `off..off+len` of the message.
     fn remote(&self, mut off: u64, mut len: u64) -> Vec<RemoteMem> {
-        let mut out = Vec::with_capacity(1);
-        for piece in &self.pieces {
+        let pieces = match &self.pieces {
+            Pieces::One(piece) => core::slice::from_ref(piece),
+            Pieces::Many(list) => list,
+        };
+        let mut out = Vec::new();
+        for piece in pieces {
             if len == 0 {
                 break;
             }
@@ -175,8 +207,16 @@ enum Step {
     Failed(i32),
 }
 
-fn part_size(len: usize) -> usize {
-    (len / 2).next_multiple_of(4096).clamp(PART_MIN, PART_MAX)
+/// A short message is one take for each side. Halves, where others are being fetched before it. If it is `alone`, both are to end
+/// together: the receiver begins a line's way earlier than the sender learns of it, and reading is faster than writing what the
+/// other side's core holds, so its take is larger by a sixteenth of the message.
+fn part_size(len: usize, alone: bool) -> usize {
+    let part = if alone {
+        (len / 2 - len / 32).next_multiple_of(64)
+    } else {
+        (len / 2).next_multiple_of(4096)
+    };
+    part.clamp(PART_MIN, PART_MAX)
 }
 
 /// How many of a message's parts one exchange takes. With `more` messages behind it the sides need not end this one together:
@@ -209,7 +249,7 @@ impl EpState {
             && crate::env::env().both_sides
             && let (Some((block, generation)), Some(to)) = (rts.block, target.iov.contiguous())
         {
-            let part = part_size(want);
+            let part = part_size(want, self.incoming_order.is_empty());
             let parts = u32::try_from(want.div_ceil(part)).unwrap_or(u32::MAX);
             if let (Some(c), Ok(part_len)) = (self.sock.conn(rts.conn()), u32::try_from(part)) {
                 c.rx_claim(block)
@@ -263,7 +303,7 @@ impl EpState {
             return;
         };
         let status = u64::from(err.unsigned_abs());
-        self.control(
+        self.answer(
             m.arrival.peer,
             wire::FIN,
             Head::new().word(m.rts.op).word(status),
@@ -308,8 +348,7 @@ impl EpState {
                     return Step::Waiting;
                 }
                 let n = (m.want - *done).min(*budget);
-                let local = sub_iov(m.target.iov.as_slice(), *done, n);
-                match conn.memory().read(&local, &m.rts.remote(*done as u64, n as u64)) {
+                match m.rts.fetch(conn.memory(), &m.target.iov, *done, n) {
                     Ok(()) => {
                         *done += n;
                         *budget -= n;
@@ -348,8 +387,7 @@ impl EpState {
                     };
                     let off = taken.start as usize * *part;
                     let n = (taken.len() * *part).min(m.want - off);
-                    let local = sub_iov(m.target.iov.as_slice(), off, n);
-                    if let Err(error) = conn.memory().read(&local, &m.rts.remote(off as u64, n as u64)) {
+                    if let Err(error) = m.rts.fetch(conn.memory(), &m.target.iov, off, n) {
                         break Some(error);
                     }
                     *budget = budget.saturating_sub(n);

@@ -103,8 +103,8 @@ impl EpState {
         }
         self.stats.rma.add(len);
         let quiet = self.peers.get(peer as usize).is_some_and(|p| p.is_quiet());
-        let plain = a.flags & fi::FI_FENCE == 0;
-        if quiet && plain {
+        let now = quiet && (a.flags & fi::FI_FENCE == 0 || self.fence_passed(peer));
+        if now {
             match self.direct(peer, a.write, a.iov, a.rma) {
                 Ok(()) => {
                     self.finish_direct(env, peer, a.write, a.rma, len, a.data, a.context, a.flags);
@@ -133,7 +133,7 @@ impl EpState {
             offset: 0,
             through_ring: false,
         };
-        if quiet && plain && self.try_rma(env, peer, &mut op) == Tried::Sent {
+        if now && self.try_rma(env, peer, &mut op) == Tried::Sent {
             return Ok(());
         }
         self.defer(peer, TxOp::Rma(op));
@@ -232,7 +232,8 @@ impl EpState {
                 .word(id)
                 .word(op.data.unwrap_or(0))
                 .word(flags)
-                .word(op.len as u64);
+                .word(op.len as u64)
+                .word((segment.len - op.within) as u64);
             let pushed = match op.local.source() {
                 Source::User(iov) => c.tx().push(wire::WRITE, head.as_slice(), iov, op.offset, n),
                 Source::Copied(bytes) => {
@@ -440,10 +441,9 @@ impl EpState {
         let (key, addr, id) = (words.word(), words.word(), words.word());
         let (data, flags, total) = (words.word(), words.word(), words.word());
         let mut to = Vec::new();
-        match env
-            .mrs
-            .check(key, addr, body.len() as u64, fi::FI_REMOTE_WRITE, &mut to)
-        {
+        // Of a write that does not fit nothing is written, the pieces that would fit included.
+        let left = words.word().max(body.len() as u64);
+        match env.mrs.check(key, addr, left, fi::FI_REMOTE_WRITE, &mut to) {
             Ok(()) => {
                 copy_iov(&to, 0, &[body], 0, body.len());
             }

@@ -8,12 +8,14 @@ use libfabric_sys as fi;
 use scif_ring::copy::{Mem, copy_iov, slice_iov, total_len};
 use scif_ring::spsc::Record;
 
+use super::deferred::NOTED;
 use super::iov::Iov;
 use super::matching::{ANY, Arrived, Payload, Posted};
 use super::rendezvous::Rts;
 use super::wire::{self, Head, Words};
 use super::{Env, EpState, Errno, RecvArgs};
 use crate::cq::{Completion, CqError};
+use crate::peer::Held;
 use scif::ConnId;
 
 /// A multi-receive buffer: given back when its list entry is gone and none of its messages is still being copied.
@@ -35,6 +37,8 @@ pub(crate) struct Target {
     pub context: usize,
     pub flags: u64,
     pub multi: Option<u32>,
+    /// The entry of another provider's that this is.
+    pub entry: Option<Held>,
 }
 
 /// What a receive's completion says about its message.
@@ -106,6 +110,12 @@ impl EpState {
                 );
                 Ok(())
             }
+            wire::COLL_JOIN..=wire::COLL_ABORT => {
+                match self.on_coll(env, peer, record.kind, &mut words, record.body) {
+                    true => Ok(()),
+                    false => Err(Nonsense),
+                }
+            }
             _ => Err(Nonsense),
         }
     }
@@ -134,7 +144,7 @@ impl EpState {
                     (false, to) => copy_iov(to, 0, std::slice::from_ref(&record.body), 0, target.room),
                 };
                 if let Some(id) = ack {
-                    self.control(peer, wire::ACK, Head::new().word(id).word(0), &[]);
+                    self.answer(peer, wire::ACK, Head::new().word(id).word(0), &[]);
                 }
                 self.complete_recv(env, &target, &arrival, copied.min(target.room), 0);
             }
@@ -148,14 +158,18 @@ impl EpState {
                 };
                 self.stats.unexpected += 1;
                 let payload = Payload::Here(bytes);
-                self.queue(tagged).unexpected.push_back(Arrived {
-                    peer,
-                    tag,
-                    data,
-                    len,
-                    ack,
-                    payload,
-                });
+                self.keep(
+                    env,
+                    tagged,
+                    Arrived {
+                        peer,
+                        tag,
+                        data,
+                        len,
+                        ack,
+                        payload,
+                    },
+                );
             }
         }
     }
@@ -179,14 +193,18 @@ impl EpState {
             None => {
                 self.stats.unexpected += 1;
                 let payload = Payload::There(rts);
-                self.queue(tagged).unexpected.push_back(Arrived {
-                    peer,
-                    tag,
-                    data,
-                    len,
-                    ack: None,
-                    payload,
-                });
+                self.keep(
+                    env,
+                    tagged,
+                    Arrived {
+                        peer,
+                        tag,
+                        data,
+                        len,
+                        ack: None,
+                        payload,
+                    },
+                );
             }
         }
         Ok(())
@@ -202,9 +220,10 @@ impl EpState {
         tag: u64,
         len: usize,
     ) -> Option<Target> {
+        let source = self.known_as(env, peer);
         loop {
-            let Some(at) = self.queue(tagged).match_arrival(peer, tag) else {
-                return self.take_shared(env, tagged, peer, tag);
+            let Some(at) = self.queue(tagged).match_arrival(source, tag) else {
+                return self.take_shared(env, tagged, peer, tag, len);
             };
             let multi = self.queue(tagged).posted.get_mut(at)?.multi;
             let Some(multi) = multi else {
@@ -219,6 +238,7 @@ impl EpState {
                     context: posted.context,
                     flags: posted.flags,
                     multi: None,
+                    entry: None,
                 });
             };
             if let Some(target) = self.carve(env, tagged, at, multi, len) {
@@ -252,6 +272,7 @@ impl EpState {
             context,
             flags,
             multi: Some(multi),
+            entry: None,
         })
     }
 
@@ -309,6 +330,9 @@ impl EpState {
                 self.multis.remove(multi);
             }
         }
+        if let Some(held) = &target.entry {
+            self.give_back(env, held.clone());
+        }
         self.peeked = false;
         self.stats.received.add(copied);
         let src = self.source_of(env, m.peer);
@@ -327,6 +351,11 @@ impl EpState {
             0 if unknown => fi::FI_EADDRNOTAVAIL,
             other => other,
         };
+        if target.flags & NOTED != 0 {
+            let olen = m.len.saturating_sub(target.room);
+            self.end_noted(env, c, err, olen, self.cfg.cntr_recv);
+            return;
+        }
         if let Some(cntr) = self.cfg.cntr_recv.and_then(|c| env.cntrs.get_mut(c)) {
             if err == 0 { cntr.add(1) } else { cntr.add_err(1) }
         }
@@ -355,11 +384,7 @@ impl EpState {
 
     #[inline(never)]
     pub(crate) fn post_recv(&mut self, env: &mut Env<'_>, a: &RecvArgs<'_>) -> Result<(), Errno> {
-        let src = if self.cfg.directed && a.src != fi::FI_ADDR_UNSPEC {
-            self.peer_of(env, a.src)?
-        } else {
-            ANY
-        };
+        let src = self.wanted_peer(env, a.src)?;
         let tagged = a.tag.is_some();
         let (tag, ignore) = a.tag.unwrap_or((0, u64::MAX));
         let len = total_len(a.iov);
@@ -380,14 +405,18 @@ impl EpState {
             tag,
             ignore,
             src,
-            iov: Iov::new(a.iov),
+            iov: if a.flags & NOTED == 0 {
+                Iov::new(a.iov)
+            } else {
+                Iov::list(a.iov)
+            },
             len,
             context: a.context,
             flags: a.flags,
             multi,
         };
         if multi.is_none()
-            && let Some(at) = self.queue(tagged).match_posted(src, tag, ignore)
+            && let Some(at) = self.match_waiting(env, tagged, src, tag, ignore)
         {
             if let Some(m) = self.queue(tagged).unexpected.remove(at) {
                 let target = Target {
@@ -397,6 +426,7 @@ impl EpState {
                     context: a.context,
                     flags: a.flags,
                     multi: None,
+                    entry: None,
                 };
                 self.receive_unexpected(env, target, m);
             }
@@ -408,7 +438,7 @@ impl EpState {
         let at = self.queue(tagged).posted.push_back(posted);
         if multi.is_some() {
             // A buffer for many may take several that already wait.
-            while let Some(found) = self.queue(tagged).match_posted(src, tag, ignore) {
+            while let Some(found) = self.match_waiting(env, tagged, src, tag, ignore) {
                 let Some((peer, mtag, mlen)) = self
                     .queue(tagged)
                     .unexpected
@@ -448,7 +478,7 @@ impl EpState {
             Payload::Here(bytes) => {
                 let copied = scatter(target.iov.as_slice(), &bytes).min(target.room);
                 if let Some(id) = m.ack {
-                    self.control(m.peer, wire::ACK, Head::new().word(id).word(0), &[]);
+                    self.answer(m.peer, wire::ACK, Head::new().word(id).word(0), &[]);
                 }
                 self.complete_recv(env, &target, &arrival, copied, 0);
             }
@@ -488,24 +518,28 @@ impl EpState {
                 self.multis.remove(multi);
             }
         }
-        if let Some(cntr) = self.cfg.cntr_recv.and_then(|c| env.cntrs.get_mut(c)) {
-            cntr.add_err(1);
-        }
         let src = if posted.src == ANY {
             fi::FI_ADDR_NOTAVAIL
         } else {
             self.source_of(env, posted.src)
         };
+        let c = Completion {
+            context: posted.context,
+            flags,
+            len: 0,
+            buf: posted.iov.first_addr(),
+            data: 0,
+            tag: posted.tag,
+            src,
+        };
+        if posted.flags & NOTED != 0 {
+            self.end_noted(env, c, err, 0, self.cfg.cntr_recv);
+            return;
+        }
+        if let Some(cntr) = self.cfg.cntr_recv.and_then(|c| env.cntrs.get_mut(c)) {
+            cntr.add_err(1);
+        }
         if let Some(cq) = self.cfg.rx_cq.and_then(|c| env.cqs.get_mut(c)) {
-            let c = Completion {
-                context: posted.context,
-                flags,
-                len: 0,
-                buf: posted.iov.first_addr(),
-                data: 0,
-                tag: posted.tag,
-                src,
-            };
             cq.error(CqError {
                 c,
                 err,

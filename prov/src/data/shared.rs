@@ -8,14 +8,20 @@
 //!
 //! Semantics: fi_endpoint(3), "Shared Contexts".
 
+use std::sync::Arc;
+
 use libfabric_sys as fi;
+use scif::PortId;
 use scif_ring::copy::total_len;
 
 use super::iov::Iov;
-use super::matching::{ANY, List, Posted};
+use super::matching::{ANY, Arrived, List, Posted};
 use super::rx::Target;
 use super::{Env, EpState, Errno, RecvArgs, split};
+use crate::av::AvState;
 use crate::domain::DomainState;
+use crate::peer::{Asked, Held, PeerSrx, Place};
+use crate::slab::Slab;
 
 /// A receive that no endpoint has yet.
 #[derive(Debug)]
@@ -36,6 +42,20 @@ pub(crate) struct SrxState {
     tagged: List<Waiting>,
     /// The endpoints bound to it.
     pub eps: Vec<u32>,
+    /// Whose context it stands for, if another provider's: then that one has the receives.
+    pub owner: Option<Arc<PeerSrx>>,
+    /// Messages whose entries wait there.
+    unexpected: Slab<Unexpected>,
+}
+
+/// A message that waits with another provider.
+#[derive(Debug)]
+struct Unexpected {
+    /// The endpoint that has it.
+    port: PortId,
+    tagged: bool,
+    /// Gone with its endpoint.
+    message: Option<Arrived>,
 }
 
 impl SrxState {
@@ -44,6 +64,17 @@ impl SrxState {
             msg: List::new(),
             tagged: List::new(),
             eps: Vec::new(),
+            owner: None,
+            unexpected: Slab::new(),
+        }
+    }
+
+    /// The endpoint at `port` is closed.
+    pub(crate) fn forget(&mut self, port: Option<PortId>) {
+        for (_, waiting) in self.unexpected.iter_mut() {
+            if Some(waiting.port) == port {
+                waiting.message = None;
+            }
         }
     }
 
@@ -66,7 +97,7 @@ pub(crate) fn recv(st: &mut DomainState, srx: u32, a: &RecvArgs<'_>) -> Result<(
     }
     for ep in eps {
         if let Ok((e, mut env)) = split(st, ep)
-            && e.holds_for(&mut env, a)?
+            && (e.holds_for(&mut env, a)? || e.mourns_for(&mut env, a)?)
         {
             let flags = a.flags | e.cfg.rx_always;
             return e.post_recv(&mut env, &RecvArgs { flags, ..*a });
@@ -135,6 +166,71 @@ pub(crate) fn cancel(st: &mut DomainState, srx: u32, context: usize) -> Result<(
         .try_for_each(|ep| super::cancel(st, ep, context).or(Ok(())))
 }
 
+/// A receive of another provider's has met message `number`.
+///
+/// # Errors
+/// `FI_EINVAL` for a message that is not there, `FI_ECONNRESET` for one that went with its endpoint.
+pub(crate) fn start(
+    st: &mut DomainState,
+    srx: u32,
+    number: u32,
+    held: Held,
+    place: &Place,
+) -> Result<(), Errno> {
+    let state = st.srxs.get_mut(srx).ok_or(fi::FI_ECONNRESET)?;
+    let found = state.unexpected.remove(number).ok_or(fi::FI_EINVAL)?;
+    let message = found.message.ok_or(fi::FI_ECONNRESET)?;
+    let ep = holder(st, srx, found.port).ok_or(fi::FI_ECONNRESET)?;
+    let (e, mut env) = split(st, ep)?;
+    let target = e.target_of(place, found.tagged, held);
+    e.receive_unexpected(&mut env, target, message);
+    Ok(())
+}
+
+/// Message `number` is not wanted.
+pub(crate) fn discard(st: &mut DomainState, srx: u32, number: u32) {
+    let found = st.srxs.get_mut(srx).and_then(|s| s.unexpected.remove(number));
+    let Some(Unexpected {
+        port,
+        message: Some(message),
+        ..
+    }) = found
+    else {
+        return;
+    };
+    if let Some((e, _)) = holder(st, srx, port).and_then(|ep| split(st, ep).ok()) {
+        e.drop_payload(&message);
+    }
+}
+
+/// Who sent message `number`; `FI_ADDR_UNSPEC` while no address vector says.
+pub(crate) fn source(st: &DomainState, srx: u32, number: u32) -> u64 {
+    let found = || {
+        let waiting = st.srxs.get(srx)?.unexpected.get(number)?;
+        let e = st.eps.get(holder(st, srx, waiting.port)?)?;
+        e.address_of(st.avs.get(e.cfg.av)?, waiting.message.as_ref()?.peer)
+    };
+    found().unwrap_or(fi::FI_ADDR_UNSPEC)
+}
+
+/// The contexts of other providers whose endpoints use address vector `av`.
+pub(crate) fn owners(st: &DomainState, av: u32) -> Vec<Arc<PeerSrx>> {
+    let uses = |ep: &u32| st.eps.get(*ep).is_some_and(|e| e.cfg.av == av);
+    st.srxs
+        .iter()
+        .filter(|(_, srx)| srx.eps.iter().any(uses))
+        .filter_map(|(_, srx)| srx.owner.clone())
+        .collect()
+}
+
+/// The endpoint at `port` among those that draw from a context.
+fn holder(st: &DomainState, srx: u32, port: PortId) -> Option<u32> {
+    let eps = &st.srxs.get(srx)?.eps;
+    eps.iter()
+        .copied()
+        .find(|ep| st.eps.get(*ep).is_some_and(|e| e.sock.id() == port))
+}
+
 impl Waiting {
     fn posted(self, src: u32, always: u64) -> Posted {
         Posted {
@@ -151,23 +247,41 @@ impl Waiting {
 }
 
 impl EpState {
-    /// The peer a receive is for.
-    fn wanted_peer(&mut self, env: &Env<'_>, src: u64) -> Result<u32, Errno> {
-        if self.cfg.directed && src != fi::FI_ADDR_UNSPEC {
-            self.peer_of(env, src)
-        } else {
-            Ok(ANY)
-        }
-    }
-
     /// Whether a message waits here that this receive takes.
     fn holds_for(&mut self, env: &mut Env<'_>, a: &RecvArgs<'_>) -> Result<bool, Errno> {
         let (tag, ignore) = a.tag.unwrap_or((0, u64::MAX));
         let src = self.wanted_peer(env, a.src)?;
         Ok(self
-            .queue(a.tag.is_some())
-            .match_posted(src, tag, ignore)
+            .match_waiting(env, a.tag.is_some(), src, tag, ignore)
             .is_some())
+    }
+
+    /// Whether the peer a receive is for has died: it ends at once where it is posted.
+    fn mourns_for(&mut self, env: &mut Env<'_>, a: &RecvArgs<'_>) -> Result<bool, Errno> {
+        let src = self.wanted_peer(env, a.src)?;
+        Ok(src != ANY && self.peers.get(src as usize).is_some_and(|p| p.dead))
+    }
+
+    /// Ends the receives of the bound context that are directed to a peer that died, or all of them if so configured.
+    pub(super) fn bury_shared(&mut self, env: &mut Env<'_>, id: PortId, any: bool, err: Errno) {
+        let Some(srx) = self.cfg.srx else { return };
+        for tagged in [true, false] {
+            let (av, directed) = (env.avs.get(self.cfg.av), self.cfg.directed);
+            let Some(state) = env.srxs.get_mut(srx) else {
+                return;
+            };
+            let dead = state.list(tagged).extract(|w| {
+                if !directed || w.src == fi::FI_ADDR_UNSPEC {
+                    any
+                } else {
+                    av.and_then(|av| av.port_id(w.src)) == Some(id)
+                }
+            });
+            for waiting in dead {
+                let posted = waiting.posted(ANY, self.cfg.rx_always);
+                self.fail_posted(env, tagged, posted, err);
+            }
+        }
     }
 
     /// Takes the oldest receive of the bound context for a message that met none here.
@@ -178,8 +292,12 @@ impl EpState {
         tagged: bool,
         peer: u32,
         tag: u64,
+        len: usize,
     ) -> Option<Target> {
         let srx = self.cfg.srx?;
+        if let Some(owner) = env.srxs.get(srx).and_then(|s| s.owner.clone()) {
+            return self.ask_owner(env, &owner, (tagged, peer), tag, len);
+        }
         let from = self.peers.get(peer as usize)?.id;
         let directed = self.cfg.directed;
         let av = env.avs.get(self.cfg.av);
@@ -198,6 +316,94 @@ impl EpState {
             context: waiting.context,
             flags: waiting.flags | self.cfg.rx_always,
             multi: None,
+            entry: None,
         })
+    }
+
+    /// What the address vector calls a peer.
+    fn address_of(&self, av: &AvState, peer: u32) -> Option<u64> {
+        av.find(self.peers.get(peer as usize)?.id)
+    }
+
+    /// Asks another provider for the receive of a message.
+    fn ask_owner(
+        &mut self,
+        env: &mut Env<'_>,
+        owner: &Arc<PeerSrx>,
+        (tagged, peer): (bool, u32),
+        tag: u64,
+        len: usize,
+    ) -> Option<Target> {
+        let known = env.avs.get(self.cfg.av).and_then(|av| self.address_of(av, peer));
+        let asked = Asked {
+            tagged,
+            addr: known.unwrap_or(fi::FI_ADDR_UNSPEC),
+            len,
+            tag,
+        };
+        match owner.get(asked) {
+            Ok((held, Some(place))) => Some(self.target_of(&place, tagged, held)),
+            Ok((held, None)) => {
+                self.unmatched = Some(held);
+                None
+            }
+            Err(err) => {
+                log::warn!(target: "ep_data", "the owner of the receive context takes no message: error {err}");
+                None
+            }
+        }
+    }
+
+    fn target_of(&self, place: &Place, tagged: bool, held: Held) -> Target {
+        let (iov, room) = crate::peer::room(place);
+        Target {
+            tagged,
+            iov: Iov::new(iov),
+            room,
+            context: place.context,
+            flags: place.flags & fi::FI_COMPLETION | self.cfg.rx_always,
+            multi: None,
+            entry: Some(held),
+        }
+    }
+
+    /// Keeps a message that met no receive.
+    pub(super) fn keep(&mut self, env: &mut Env<'_>, tagged: bool, message: Arrived) {
+        let Some(held) = self.unmatched.take() else {
+            self.queue(tagged).unexpected.push_back(message);
+            return;
+        };
+        let Some(state) = self.cfg.srx.and_then(|srx| env.srxs.get_mut(srx)) else {
+            return;
+        };
+        let data = message.data;
+        let number = state.unexpected.insert(Unexpected {
+            port: self.sock.id(),
+            tagged,
+            message: Some(message),
+        });
+        let queued = number
+            .ok_or(fi::FI_ENOMEM)
+            .and_then(|number| held.queue(tagged, data, number));
+        if let Err(err) = queued {
+            log::warn!(target: "ep_data", "the owner of the receive context keeps no message: error {err}");
+            let lost = number.and_then(|number| state.unexpected.remove(number));
+            if let Some(message) = lost.and_then(|lost| lost.message) {
+                self.drop_payload(&message);
+            }
+            held.free();
+        }
+    }
+
+    /// A receive of another provider's has ended: it goes back when its completion has been delivered.
+    #[cold]
+    pub(super) fn give_back(&self, env: &mut Env<'_>, held: Held) {
+        let left = match self.cfg.rx_cq.and_then(|c| env.cqs.get_mut(c)) {
+            Some(cq) => cq.give_back(held),
+            None => Some(held),
+        };
+        if let Some(held) = left {
+            held.free();
+        }
     }
 }

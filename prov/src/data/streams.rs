@@ -61,7 +61,7 @@ impl EpState {
             .word(Self::receive_number(index, m.stamp))
             .word(m.want as u64);
         let peer = m.arrival.peer;
-        self.control(peer, wire::CTS, head, &[]);
+        self.answer(peer, wire::CTS, head, &[]);
     }
 
     /// The receiver wants operation `id` through the ring.

@@ -12,8 +12,10 @@ use libfabric_sys as fi;
 use scif::{ConnId, Endpoint, Exports, LinkEvent, Reason};
 use scif_ring::copy::Mem;
 
+use super::cm;
+use super::coll::READY_MAX;
 use super::ops::{Ops, OutOp, What};
-use super::peer::OWED_MAX;
+use super::peer::{MESSAGES_MAX, OWED_MAX};
 use super::wire;
 use super::{EpConfig, EpState, RecvArgs, RmaArgs, RmaIov, SendArgs};
 use crate::av::AvState;
@@ -46,12 +48,16 @@ struct Stage {
 
 impl Stage {
     fn new() -> Stage {
+        Stage::like(|_| {})
+    }
+
+    fn like(change: impl FnOnce(&mut EpConfig)) -> Stage {
         let domain = Domain::for_test(fi::fi_version(2, 0), &fi::fi_domain_attr::default());
         let mut st = domain.shared.gate.lock();
         let cq = st.cqs.insert(CqState::new(64, Waits::none())).unwrap();
         let av = st.avs.insert(AvState::default()).unwrap();
         drop(st);
-        let cfg = EpConfig {
+        let mut cfg = EpConfig {
             caps: fi::FI_MSG | fi::FI_RMA | fi::FI_ATOMIC,
             tx_size: 64,
             rx_size: 64,
@@ -63,6 +69,7 @@ impl Stage {
             directed: true,
             ..EpConfig::default()
         };
+        change(&mut cfg);
         let exports = Exports {
             keys: domain.shared.keys.clone(),
         };
@@ -113,7 +120,7 @@ impl Stage {
         let sock = Endpoint::bind(&self.domain.shared.fabric.node, 0, Exports::default()).unwrap();
         let mut st = self.domain.shared.gate.lock();
         let av = st.avs.get_mut(self.av).unwrap();
-        let number = av.insert(sock.id(), [0; crate::addr::ADDR_LEN]).unwrap();
+        let number = av.insert(sock.id(), [0; crate::addr::ADDR_LEN], None).unwrap();
         (Peer { stage: self, sock }, number)
     }
 
@@ -193,19 +200,21 @@ impl Peer<'_> {
 
     /// Kind, words and length of the body of the next record.
     fn hear(&mut self, conn: ConnId) -> (u8, Vec<u64>, usize) {
-        self.stage.until(|| {
-            let ring = self.sock.conn(conn).unwrap().rx();
-            let record = ring.peek().unwrap()?;
-            let words = record.head().as_chunks::<8>().0.iter();
-            let heard = (
-                record.kind,
-                words.map(|w| u64::from_ne_bytes(*w)).collect(),
-                record.body.len(),
-            );
-            ring.advance();
-            ring.flush();
-            Some(heard)
-        })
+        self.stage.until(|| self.try_hear(conn))
+    }
+
+    fn try_hear(&mut self, conn: ConnId) -> Option<(u8, Vec<u64>, usize)> {
+        let ring = self.sock.conn(conn).unwrap().rx();
+        let record = ring.peek().unwrap()?;
+        let words = record.head().as_chunks::<8>().0.iter();
+        let heard = (
+            record.kind,
+            words.map(|w| u64::from_ne_bytes(*w)).collect(),
+            record.body.len(),
+        );
+        ring.advance();
+        ring.flush();
+        Some(heard)
     }
 
     /// A message, a receive for it, and its arrival: all is well.
@@ -433,6 +442,72 @@ fn a_peer_that_takes_no_answers_is_not_read_until_it_does() {
 }
 
 #[test]
+fn answers_to_messages_count_against_the_peer_that_does_not_take_them() {
+    for (kind, answer) in [
+        (wire::EAGER | wire::INLINE | wire::WANT_ACK, wire::ACK),
+        (wire::RTS, wire::FIN),
+    ] {
+        let stage = Stage::new();
+        let (mut bad, _) = stage.peer();
+        let conn = bad.connect();
+        let (mut refused, mut asked) = (0, 0_u64);
+        while refused < 1000 {
+            if bad.try_say(conn, kind, &[asked, 0, 0, 0], b"") {
+                stage.recv(fi::FI_ADDR_UNSPEC, 0, 0, 0);
+                asked += 1;
+                refused = 0;
+            } else {
+                refused += 1;
+            }
+            stage.poll();
+            while stage.came().is_some() {}
+            assert!(asked < 1_000_000, "a flood without end");
+        }
+        let owed = stage.with(|e| e.peers.iter().map(|p| p.owed).max());
+        assert!(owed > Some(OWED_MAX) && owed < Some(2 * OWED_MAX), "{owed:?}");
+        for id in 0..asked {
+            let (kind, words, _) = bad.hear(conn);
+            assert_eq!((kind, words[0]), (answer, id));
+        }
+        while stage.came().is_some() {}
+        bad.check_service(conn);
+        assert_eq!(stage.with(|e| e.peers.iter().map(|p| p.owed).max()), Some(0));
+    }
+}
+
+#[test]
+fn so_many_messages_wait_for_their_answers_and_no_more() {
+    for len in [8, 1 << 20] {
+        let stage = Stage::new();
+        let (mut slow, number) = stage.peer();
+        let conn = slow.connect();
+        slow.check_service(conn);
+        let payload = [buffer(vec![3; len])];
+        let args = SendArgs {
+            iov: &payload,
+            tag: None,
+            data: None,
+            dest: number,
+            context: 0x5e,
+            flags: fi::FI_COMPLETION | fi::FI_DELIVERY_COMPLETE,
+        };
+        let send = || super::send(&mut stage.domain.shared.gate.lock(), stage.ep, &args);
+        let mut heard = Vec::new();
+        while send().is_ok() {
+            heard.extend(slow.try_hear(conn).map(|(_, words, _)| words[0]));
+            assert!(heard.len() <= MESSAGES_MAX as usize);
+        }
+        assert_eq!(heard.len(), MESSAGES_MAX as usize);
+        // Each answer makes room for one.
+        slow.say(conn, wire::ACK, &[heard[0], 0], b"");
+        let (_, words, _) = slow.hear(conn);
+        assert!(!heard.contains(&words[0]));
+        assert_eq!(send(), Ok(()));
+        assert_eq!(send(), Err(fi::FI_EAGAIN));
+    }
+}
+
+#[test]
 fn a_region_closes_although_a_peer_stays_inside() {
     let stage = Stage::new();
     let index = stage.region(4096);
@@ -571,4 +646,103 @@ fn operations_of_two_lives_of_an_endpoint_have_different_numbers() {
     let old = one.insert(op());
     assert_ne!(old, two.insert(op()));
     assert!(two.get_mut(old).is_none());
+}
+
+#[test]
+fn who_says_nothing_does_not_keep_out_the_one_who_answers() {
+    let stage = Stage::like(|cfg| cfg.connected = true);
+    let node = &stage.domain.shared.fabric.node;
+    let bind = || Endpoint::bind(node, 0, Exports::default()).unwrap();
+    let (mut passive, mut strangers, mut answerer) = (bind(), bind(), bind());
+    let port = stage.with(|e| e.sock.id());
+    let mut st = stage.domain.shared.gate.lock();
+    cm::connect(&mut st, stage.ep, passive.id(), b"hello").unwrap();
+    drop(st);
+    let mut links = Vec::new();
+    let said = stage.until(|| {
+        passive.poll_links(&mut links);
+        let conn = links.iter().find_map(|link| match link {
+            LinkEvent::Accepted(conn, _) => Some(*conn),
+            _ => None,
+        })?;
+        cm::hear(passive.conn(conn)?).unwrap()
+    });
+    assert_eq!(
+        (said.kind, said.data.as_slice()),
+        (wire::CM_REQUEST, &b"hello"[..])
+    );
+    for _ in 0..200 {
+        strangers.connect(port).unwrap();
+        stage.poll();
+    }
+    let answer = answerer.connect(port).unwrap();
+    cm::say(answerer.conn(answer).unwrap(), wire::CM_ACCEPT, said.number, &[]);
+    let peer = stage.until(|| cm::peer(&stage.domain.shared.gate.lock(), stage.ep).ok());
+    assert_eq!(peer, passive.id());
+    // Nobody else is listened to any more.
+    stage.until(|| (stage.with(|e| e.sock.conn_count()) == 1).then_some(()));
+}
+
+#[test]
+fn what_is_said_of_groups_that_nobody_joins_is_not_kept() {
+    let stage = Stage::like(|cfg| cfg.caps |= fi::FI_COLLECTIVE);
+    let (mut bad, _) = stage.peer();
+    let conn = bad.connect();
+    for group in 1..100 {
+        bad.say(conn, wire::COLL_DATA, &[group, 1, 0, 0], b"");
+        bad.say(conn, wire::COLL_DATA, &[group, 2, 100, 50], &[1; 50]);
+        bad.say(conn, wire::COLL_ABORT, &[group, 5, 0], b"");
+    }
+    bad.check_service(conn);
+    assert_eq!(stage.with(|e| e.coll.as_ref().unwrap().kept()), 0);
+}
+
+#[test]
+fn a_peer_is_ready_for_so_many_groups_and_no_more() {
+    let stage = Stage::like(|cfg| cfg.caps |= fi::FI_COLLECTIVE);
+    let (mut bad, _) = stage.peer();
+    let conn = bad.connect();
+    for number in 0..READY_MAX as u64 {
+        bad.say(conn, wire::COLL_JOIN, &[7, number], b"");
+    }
+    bad.check_service(conn);
+    assert_eq!(stage.with(|e| e.coll.as_ref().unwrap().kept()), READY_MAX);
+    bad.say(conn, wire::COLL_JOIN, &[7, 0], b"");
+    assert_eq!(bad.event(), LinkEvent::Closed(conn, Reason::Reset));
+    assert_eq!(stage.with(|e| e.coll.as_ref().unwrap().kept()), 0);
+}
+
+#[test]
+fn answers_about_groups_count_against_the_peer_that_does_not_take_them() {
+    for (caps, kind, answer) in [
+        (fi::FI_COLLECTIVE, wire::COLL_START, wire::COLL_ABORT),
+        (0, wire::COLL_JOIN, wire::COLL_REFUSE),
+    ] {
+        let stage = Stage::like(|cfg| cfg.caps |= caps);
+        let (mut bad, _) = stage.peer();
+        let conn = bad.connect();
+        let (mut refused, mut asked) = (0, 0_u64);
+        while refused < 1000 {
+            asked += 1;
+            if bad.try_say(conn, kind, &[asked, asked], b"") {
+                refused = 0;
+            } else {
+                refused += 1;
+            }
+            stage.poll();
+            assert!(asked < 1_000_000, "a flood without end");
+        }
+        let owed = stage.with(|e| e.peers.iter().map(|p| p.owed).max());
+        assert!(owed > Some(OWED_MAX) && owed < Some(2 * OWED_MAX), "{owed:?}");
+        assert_eq!(bad.hear(conn).0, answer);
+    }
+}
+
+#[test]
+fn a_group_has_an_identity_of_its_own() {
+    let stage = Stage::like(|cfg| cfg.caps |= fi::FI_COLLECTIVE);
+    let (mut bad, _) = stage.peer();
+    let conn = bad.connect();
+    bad.say(conn, wire::COLL_START, &[1, 0], b"");
+    assert_eq!(bad.event(), LinkEvent::Closed(conn, Reason::Reset));
 }

@@ -10,9 +10,11 @@ use scif_ring::copy::{Mem, total_len};
 use scif_ring::{BODY_MAX, HEAD_MAX};
 
 use super::atomic::AtomicOp;
+use super::coll;
+use super::deferred::NOTED;
 use super::iov::Iov;
 use super::ops::{OutOp, What};
-use super::peer::{Peer, gather, gather_into};
+use super::peer::{MESSAGES_MAX, Peer, gather, gather_into};
 use super::rendezvous::BOTH_SIDES_MIN;
 use super::rma::RmaOp;
 use super::wire;
@@ -82,6 +84,8 @@ pub(crate) enum TxOp {
     },
     Rma(RmaOp),
     Atomic(AtomicOp),
+    /// Has no completion of its own.
+    Coll(coll::Out),
 }
 
 /// What a completion of a posted operation needs to say.
@@ -94,8 +98,8 @@ pub(crate) struct Label {
 }
 
 impl TxOp {
-    fn label(&self) -> Label {
-        match self {
+    fn label(&self) -> Option<Label> {
+        Some(match self {
             TxOp::Message {
                 payload,
                 tag,
@@ -111,7 +115,8 @@ impl TxOp {
             },
             TxOp::Rma(op) => op.label(),
             TxOp::Atomic(op) => op.label(),
-        }
+            TxOp::Coll(_) => return None,
+        })
     }
 
     /// The number of an operation already begun.
@@ -119,7 +124,7 @@ impl TxOp {
         match self {
             TxOp::Message { .. } => None,
             TxOp::Rma(op) => op.started(),
-            TxOp::Atomic(_) => None,
+            TxOp::Atomic(_) | TxOp::Coll(_) => None,
         }
     }
 }
@@ -149,7 +154,7 @@ impl EpState {
     #[inline(always)]
     fn send_small(&mut self, env: &mut Env<'_>, peer: u32, a: &SendArgs<'_>) -> bool {
         let [payload] = a.iov else { return false };
-        if a.flags & (fi::FI_FENCE | fi::FI_DELIVERY_COMPLETE) != 0 || payload.len() > HEAD_MAX {
+        if a.flags & (fi::FI_FENCE | fi::FI_DELIVERY_COMPLETE | NOTED) != 0 || payload.len() > HEAD_MAX {
             return false;
         }
         let Some(p) = self.peers.get(peer as usize) else {
@@ -175,7 +180,7 @@ impl EpState {
         self.stats.sent.add(payload.len());
         self.stats.inline.add(payload.len());
         let what = What::of(a.tag);
-        self.tx_complete(
+        self.tx_posted(
             env,
             what,
             a.context,
@@ -189,7 +194,9 @@ impl EpState {
 
     #[inline(never)]
     fn send_any(&mut self, env: &mut Env<'_>, peer: u32, a: &SendArgs<'_>) -> Result<(), Errno> {
-        if a.flags & fi::FI_FENCE == 0 && self.peers.get(peer as usize).is_some_and(|p| p.is_quiet()) {
+        if self.peers.get(peer as usize).is_some_and(|p| p.is_quiet())
+            && (a.flags & fi::FI_FENCE == 0 || self.fence_passed(peer))
+        {
             let tried = self.try_send(env, peer, Source::User(a.iov), a.tag, a.data, a.context, a.flags);
             if tried == Tried::Sent {
                 return Ok(());
@@ -230,7 +237,7 @@ impl EpState {
     /// Whether a completion or a counter of ours needs to know when the target has placed the payload.
     fn wants_ack(&self, flags: u64) -> bool {
         flags & fi::FI_DELIVERY_COMPLETE != 0
-            && (flags & fi::FI_COMPLETION != 0 || self.cfg.cntr_send.is_some())
+            && (flags & (fi::FI_COMPLETION | NOTED) != 0 || self.cfg.cntr_send.is_some())
     }
 
     #[expect(
@@ -263,7 +270,7 @@ impl EpState {
         let (mut kind, mut head) = wire::envelope(wire::EAGER, tag, data);
         let inline = len + head.as_slice().len() + if want_ack { 8 } else { 0 } <= HEAD_MAX;
         if want_ack {
-            if !conn.tx().room(if inline { 0 } else { len }) {
+            if !conn.tx().room(if inline { 0 } else { len }) || self.ops.messages_to(peer) >= MESSAGES_MAX {
                 return Tried::Later;
             }
             let iov = Iov::new(&[]);
@@ -324,6 +331,9 @@ impl EpState {
             return Tried::Later;
         };
         let len = total_len(iov);
+        if self.ops.messages_to(peer) >= MESSAGES_MAX {
+            return Tried::Later;
+        }
         let Some(p) = self.peers.get_mut(peer as usize) else {
             return Tried::Later;
         };
@@ -448,6 +458,7 @@ impl EpState {
             }
             TxOp::Rma(op) => self.try_rma(env, peer, op),
             TxOp::Atomic(op) => self.try_atomic(env, peer, op),
+            TxOp::Coll(out) => self.try_coll(env, peer, out),
         }
     }
 
@@ -468,9 +479,13 @@ impl EpState {
         };
         for op in std::mem::take(&mut p.pending) {
             // One already begun has a number, and ends by it.
-            if op.started().is_none() {
-                let l = op.label();
+            if op.started().is_none()
+                && let Some(l) = op.label()
+            {
                 self.tx_complete(env, l.what, l.context, l.flags, l.tag, l.len, err);
+            }
+            if let TxOp::Coll(out) = op {
+                self.coll_unsent(env, peer, &out, err);
             }
         }
     }

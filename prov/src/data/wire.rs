@@ -38,7 +38,8 @@ pub(crate) const CM_ACCEPT: u8 = 0x21;
 pub(crate) const CM_REJECT: u8 = 0x22;
 /// From a passive endpoint: the request was accepted, over another connection.
 pub(crate) const CM_TAKEN: u8 = 0x23;
-/// A piece of an RMA write executed by the target: {key, addr, op, data, flags} + body.
+/// A piece of an RMA write executed by the target: {key, addr, op, data, flags, len, what is left of
+/// its range at the target} + body.
 pub(crate) const WRITE: u8 = 0x10;
 /// A piece of an RMA read executed by the target: {key, addr, op, offset, len, flags}.
 pub(crate) const READ: u8 = 0x11;
@@ -50,6 +51,19 @@ pub(crate) const ATOMIC: u8 = 0x13;
 pub(crate) const ATOMIC_REPLY: u8 = 0x14;
 /// An RMA operation was done by its initiator: {flags, data, len, key}: CQ data and counters of the target.
 pub(crate) const RMA_EVENT: u8 = 0x15;
+
+/// Collectives: a member is ready to join: {membership, its number of the group}.
+pub(crate) const COLL_JOIN: u8 = 0x18;
+/// It is no longer: {its number}.
+pub(crate) const COLL_LEAVE: u8 = 0x19;
+/// All members are ready: {the member's number, the group's identity}.
+pub(crate) const COLL_START: u8 = 0x1a;
+/// The group does not come about: {the member's number, why}.
+pub(crate) const COLL_REFUSE: u8 = 0x1b;
+/// A piece of a message between members: {group, operation, length of the message, offset} + body.
+pub(crate) const COLL_DATA: u8 = 0x1c;
+/// The group is at its end: {group, why, whether the others are to be told}.
+pub(crate) const COLL_ABORT: u8 = 0x1d;
 
 /// Flags of [`WRITE`] and [`READ`]: last piece of its operation.
 pub(crate) const F_LAST: u64 = 1;

@@ -3,8 +3,8 @@
 //! The progress thread of a domain whose application asked for automatic data progress.
 //!
 //! One thread per domain accepts, matches and executes while the application computes. It sleeps on the descriptors of
-//! all endpoints. While the application progresses by itself the thread stays away: it looks every millisecond whether that is still
-//! so, and peers are not asked to wake anybody meanwhile.
+//! all endpoints. While the application progresses some of them by itself the thread stays away from these: it looks every
+//! millisecond whether that is still so, and after the others, and peers are not asked to wake anybody meanwhile.
 //!
 //! Mirrors fi_domain(3), "data_progress".
 
@@ -19,7 +19,7 @@ use scif::{Waiter, cpu_relax_or_yield, now_ns};
 use scif_ring::counter::Flag;
 
 use super::{DomainShared, DomainState};
-use crate::data::{self, EpState};
+use crate::data::{self, EpState, deferred};
 use crate::entry::{self, Errno};
 use crate::wait::{arm_ep, disarm_ep};
 
@@ -128,24 +128,31 @@ struct Worker {
 
 impl Worker {
     fn run(self) {
-        let mut seen = self.dom.gate.lock().polls;
+        let mut seen = Vec::new();
         let mut busy_until = now_ns();
         let mut quiet = 0;
         while !self.stop.get() {
             let mut guard = self.dom.gate.lock();
             let st = &mut *guard;
-            if st.polls != seen {
-                seen = st.polls;
+            let before = activity(st);
+            if progress_deserted(st, &mut seen) {
+                let moved = activity(st) != before;
                 drop(guard);
                 self.waiter.drain();
                 if self.stop.get() {
                     return;
                 }
-                std::thread::sleep(AWAY);
+                if moved {
+                    // The application need not have been here again when we are.
+                    busy_until = now_ns() + LINGER_NS;
+                    quiet += 1;
+                    cpu_relax_or_yield(quiet);
+                } else {
+                    quiet = 0;
+                    std::thread::sleep(AWAY);
+                }
                 continue;
             }
-            let before = activity(st);
-            progress_all(st);
             let now = now_ns();
             if activity(st) != before || more(st) {
                 busy_until = now + LINGER_NS;
@@ -169,6 +176,7 @@ impl Worker {
             }
             let before = activity(st);
             progress_all(st);
+            note_polls(st, &mut seen);
             let timer = st.auto_armed.iter().any(|ep| data::wants_timer(st, *ep));
             let poll = st.auto_armed.iter().any(|ep| data::wants_poll(st, *ep));
             let nothing = activity(st) == before && !more(st) && !self.stop.get();
@@ -205,6 +213,33 @@ fn progress_all(st: &mut DomainState) {
     for ep in 0..st.eps.bound() {
         data::progress(st, ep);
     }
+    if !st.triggers.is_empty() {
+        deferred::run(st);
+    }
+}
+
+/// Progresses the endpoints that nobody has progressed since the last look, whose counts are in `seen`. True when the
+/// application has progressed some.
+fn progress_deserted(st: &mut DomainState, seen: &mut Vec<u32>) -> bool {
+    let mut attended = false;
+    for ep in 0..st.eps.bound() {
+        match data::polls(st, ep) {
+            Some(polls) if seen.get(ep as usize).is_some_and(|seen| *seen != polls) => attended = true,
+            Some(_) => data::progress(st, ep),
+            None => {}
+        }
+    }
+    if !st.triggers.is_empty() {
+        deferred::run(st);
+    }
+    note_polls(st, seen);
+    attended
+}
+
+/// Remembers how often each endpoint was progressed.
+fn note_polls(st: &DomainState, seen: &mut Vec<u32>) {
+    seen.clear();
+    seen.extend((0..st.eps.bound()).map(|ep| data::polls(st, ep).unwrap_or(0)));
 }
 
 /// Whether a poll stopped before it had seen everything.
@@ -220,4 +255,38 @@ fn activity(st: &DomainState) -> u64 {
             .iter()
             .fold(sum, |sum, p| sum.wrapping_add(p.ops))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use scif::{Endpoint, Exports};
+
+    use super::*;
+    use crate::data::EpConfig;
+    use crate::domain::Domain;
+
+    #[test]
+    fn the_thread_looks_after_whom_the_application_leaves_alone() {
+        let domain = Domain::for_test(fi::fi_version(2, 0), &fi::fi_domain_attr::default());
+        let dom = &domain.shared;
+        let [attended, deserted] = [(); 2].map(|()| {
+            let sock = Endpoint::bind(&dom.fabric.node, 0, Exports::default()).unwrap();
+            let ep = dom.add_ep(EpState::new(EpConfig::default(), sock)).unwrap();
+            dom.enable_ep(&mut dom.gate.lock(), ep).unwrap();
+            ep
+        });
+        let mut guard = dom.gate.lock();
+        let st = &mut *guard;
+        let mut seen = Vec::new();
+        assert!(!progress_deserted(st, &mut seen), "nobody else was here");
+        for _ in 0..3 {
+            data::progress(st, attended);
+            let before = [attended, deserted].map(|ep| data::polls(st, ep));
+            assert!(progress_deserted(st, &mut seen));
+            let after = [attended, deserted].map(|ep| data::polls(st, ep));
+            assert_eq!(before[0], after[0]);
+            assert_ne!(before[1], after[1]);
+        }
+        assert!(!progress_deserted(st, &mut seen));
+    }
 }

@@ -15,20 +15,26 @@ use std::fmt;
 use std::sync::Arc;
 
 use libfabric_sys as fi;
-use scif::SharedKeys;
+use scif::{Maker, SharedKeys};
 use scif_ring::gate::Gate;
 
 use crate::atomic_ops;
 use crate::av::{self, AvState};
+use crate::av_set::AvSetState;
 use crate::cntr::{self, CntrState};
+use crate::collective;
 use crate::cq::{self, CqState};
+use crate::data::deferred::{self, Triggers};
 use crate::data::shared::SrxState;
 use crate::data::{self, EpState};
 use crate::entry::{self, Errno};
-use crate::ep;
+use crate::ep::{self, trigger};
 use crate::eq::{Eq, EqShared};
 use crate::fabric::FabricShared;
+use crate::log::Subsys;
 use crate::mr::{self, MrTable};
+use crate::poll;
+use crate::sep;
 use crate::slab::Slab;
 use crate::srx;
 use crate::wait::{self, Arms, Target};
@@ -43,11 +49,20 @@ pub(crate) struct DomainState {
     pub(crate) avs: Slab<AvState>,
     pub(crate) mrs: MrTable,
     pub(crate) srxs: Slab<SrxState>,
+    pub(crate) av_sets: Slab<AvSetState>,
+    /// Groups that endpoints have joined, in C's hands.
+    pub(crate) mcs: usize,
+    /// Addresses given to sets and groups.
+    coll_addrs: u64,
     /// Shared transmit contexts that are open.
     pub(crate) stxs: usize,
+    /// Scalable endpoints that are open.
+    pub(crate) seps: usize,
+    /// Poll sets that are open.
+    pub(crate) pollsets: usize,
     pub(crate) arms: Arms,
-    /// How often the application progressed: the progress thread stays away while this moves.
-    pub(crate) polls: u64,
+    /// Operations that wait for a counter.
+    pub(crate) triggers: Triggers,
     /// Endpoints the sleeping progress thread has armed.
     auto_armed: Vec<u32>,
     /// Where registrations are reported, when the application wants them reported.
@@ -65,13 +80,25 @@ impl DomainState {
             avs: Slab::new(),
             mrs,
             srxs: Slab::new(),
+            av_sets: Slab::new(),
+            mcs: 0,
+            coll_addrs: 0,
             stxs: 0,
+            seps: 0,
+            pollsets: 0,
             arms: Arms::default(),
-            polls: 0,
+            triggers: Triggers::default(),
             auto_armed: Vec::new(),
             mr_events: None,
             eq: None,
         }
+    }
+
+    /// An `fi_addr_t` for a set or a group: never one of an address vector, and never given twice.
+    pub(crate) fn next_coll_addr(&mut self) -> u64 {
+        const FIRST: u64 = 1 << 62;
+        self.coll_addrs += 1;
+        FIRST + self.coll_addrs
     }
 }
 
@@ -79,8 +106,11 @@ impl DomainState {
 pub(crate) struct DomainShared {
     pub(crate) gate: Gate<DomainState>,
     pub(crate) fabric: Arc<FabricShared>,
+    pub(crate) maker: Maker,
     /// Interface version the application was written for.
     pub(crate) api: u32,
+    /// Opened for triggered operations and queued work.
+    pub(crate) triggers: bool,
     /// The keys peers may look up; `None` when the application asked for nothing that needs them.
     pub(crate) keys: Option<Arc<SharedKeys>>,
     auto: Option<AutoProgress>,
@@ -107,6 +137,12 @@ unsafe impl entry::Object for Domain {
     const FCLASS: usize = fi::FI_CLASS_DOMAIN;
 }
 
+impl entry::Made for Domain {
+    fn maker(&self) -> Maker {
+        self.shared.maker
+    }
+}
+
 static FID_OPS: fi::fi_ops = fi::fi_ops {
     close,
     bind,
@@ -117,10 +153,13 @@ static OPS: fi::fi_ops_domain = fi::fi_ops_domain {
     av_open: av::open,
     cq_open: cq::open,
     endpoint: ep::open,
+    scalable_ep: sep::open,
     cntr_open: cntr::open,
+    poll_open: poll::open,
     stx_ctx: srx::open_stx,
     srx_ctx: srx::open_srx,
     query_atomic,
+    query_collective: collective::query,
     endpoint2,
     ..fi::FI_OPS_DOMAIN_NOSYS
 };
@@ -138,6 +177,10 @@ pub(crate) unsafe fn open(
     flags: u64,
     context: *mut c_void,
 ) -> Result<*mut fi::fid_domain, Errno> {
+    // fi_peer(3): who does not import domains says so.
+    if flags & fi::FI_PEER != 0 {
+        return Err(fi::FI_EINVAL);
+    }
     if flags != 0 {
         return Err(fi::FI_EOPNOTSUPP);
     }
@@ -147,9 +190,10 @@ pub(crate) unsafe fn open(
     let attr = unsafe { info.domain_attr.as_ref() }.ok_or(fi::FI_EINVAL)?;
     // SAFETY: null, or unchanged during the call, by the caller's contract.
     let connected = unsafe { info.ep_attr.as_ref() }.is_some_and(|ep| ep.type_ == fi::FI_EP_MSG);
+    let events = connected || info.caps & fi::FI_COLLECTIVE != 0;
     Ok(entry::give(Domain::open(
         fabric,
-        (info.caps, connected),
+        (info.caps, events),
         attr,
         context,
     )?))
@@ -158,7 +202,7 @@ pub(crate) unsafe fn open(
 unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
     entry::guard_int(|| {
         // SAFETY: a domain of ours that nobody closes meanwhile, by the contract of fi_close.
-        unsafe { entry::object::<Domain, _>(fid) }?.shared.retire()?;
+        unsafe { entry::own::<Domain, _>(fid) }?.shared.retire()?;
         // SAFETY: made by `open`; nobody uses it after fi_close.
         drop(unsafe { entry::take::<Domain, _>(fid) }?);
         Ok(())
@@ -168,7 +212,7 @@ unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
 unsafe extern "C" fn bind(fid: *mut fi::fid, other: *mut fi::fid, flags: u64) -> c_int {
     entry::guard_int(|| {
         // SAFETY: a live domain, by the contract of fi_domain_bind.
-        let domain = unsafe { entry::object::<Domain, _>(fid) }?;
+        let domain = unsafe { entry::own::<Domain, _>(fid) }?;
         // SAFETY: a live event queue or null, by the contract of fi_domain_bind; other classes are refused.
         let eq = unsafe { entry::object::<Eq, _>(other) }?;
         domain.shared.bind_eq(eq.shared(), flags)
@@ -178,8 +222,13 @@ unsafe extern "C" fn bind(fid: *mut fi::fid, other: *mut fi::fid, flags: u64) ->
 unsafe extern "C" fn control(fid: *mut fi::fid, command: c_int, arg: *mut c_void) -> c_int {
     entry::guard_int(|| {
         // SAFETY: a live domain, by the contract of fi_control.
-        unsafe { entry::object::<Domain, _>(fid) }?;
+        let domain = unsafe { entry::own::<Domain, _>(fid) }?;
         match command {
+            // SAFETY: arg is a struct fi_deferred_work, by the contract of fi_trigger(3).
+            fi::FI_QUEUE_WORK => unsafe { trigger::queue_work(&domain.shared, arg.cast()) },
+            fi::FI_CANCEL_WORK => trigger::cancel_work(&domain.shared, arg.cast()),
+            // SAFETY: arg is null or a counter, by the contract of fi_trigger(3).
+            fi::FI_FLUSH_WORK => unsafe { trigger::flush_work(&domain.shared, arg.cast()) },
             // SAFETY: arg is a struct fi_mr_map_raw, by the contract of fi_mr_map_raw.
             fi::FI_MAP_RAW_MR => unsafe { mr::map_raw(arg.cast()) },
             // A mapped key is the key itself.
@@ -220,7 +269,7 @@ unsafe extern "C" fn endpoint2(
 impl Domain {
     fn open(
         fabric: &Arc<FabricShared>,
-        (caps, connected): (u64, bool),
+        (caps, events): (u64, bool),
         attr: &fi::fi_domain_attr,
         context: *mut c_void,
     ) -> Result<Box<Domain>, Errno> {
@@ -232,7 +281,7 @@ impl Domain {
         };
         let (virt_addr, prov_key) = mr_modes(attr.mr_mode);
         let state = DomainState::new(MrTable::new(virt_addr, prov_key, keys.clone()));
-        let gate = if attr.threading == fi::FI_THREAD_DOMAIN && !auto && !connected {
+        let gate = if attr.threading == fi::FI_THREAD_DOMAIN && !auto && !events {
             // SAFETY: FI_THREAD_DOMAIN is the application's promise to serialise all calls on the domain's objects, and
             // without a progress thread or an event queue that moves connections along there are no other users.
             unsafe { Gate::elided(state) }
@@ -242,7 +291,9 @@ impl Domain {
         let shared = Arc::new(DomainShared {
             gate,
             fabric: Arc::clone(fabric),
+            maker: Maker::here(),
             api: fabric.api_version,
+            triggers: caps & fi::FI_TRIGGER != 0,
             keys,
             auto: if auto { Some(AutoProgress::new()?) } else { None },
         });
@@ -292,13 +343,23 @@ pub(crate) fn eq_entry<F>(
 }
 
 impl DomainShared {
+    /// Whether a thread of ours progresses.
+    pub(crate) fn is_auto(&self) -> bool {
+        self.auto.is_some()
+    }
+
     fn retire(&self) -> Result<(), Errno> {
         {
             let st = self.gate.lock();
-            let queues = st.cqs.len() + st.cntrs.len() + st.srxs.len() + st.stxs;
-            let objects = queues + st.eps.len() + st.avs.len() + st.mrs.len();
+            let queues = st.cqs.len() + st.cntrs.len() + st.srxs.len() + st.stxs + st.mcs + st.pollsets;
+            let (eps, avs, mrs) = (st.eps.len() + st.seps, st.avs.len(), st.mrs.len());
+            let objects = queues + eps + avs + mrs;
             if objects != 0 {
-                return Err(fi::FI_EBUSY);
+                let open = format_args!(
+                    "fi_close of a domain with {eps} endpoints, {avs} address vectors, {mrs} memory regions and {queues} \
+                     queues, counters and shared contexts"
+                );
+                return entry::told(Subsys::Fabric, open, Err(fi::FI_EBUSY));
             }
         }
         if let Some(auto) = &self.auto {
@@ -329,7 +390,11 @@ impl DomainShared {
     pub(crate) fn add_ep(&self, ep: EpState) -> Result<u32, Errno> {
         let mut st = self.gate.lock();
         let index = st.eps.insert(ep).ok_or(fi::FI_ENOMEM)?;
-        wait::bind_wide(&mut st, index)?;
+        if let Err(errno) = wait::bind_wide(&mut st, index) {
+            drop(st);
+            self.close_ep(index, None);
+            return Err(errno);
+        }
         Ok(index)
     }
 
@@ -387,11 +452,14 @@ impl DomainShared {
         }
         st.auto_armed.retain(|armed| *armed != ep);
         wait::forget_ep(st, ep);
+        deferred::forget_ep(st, ep);
         if let Some(av) = av.and_then(|av| st.avs.get_mut(av)) {
             av.endpoints = av.endpoints.saturating_sub(1);
         }
+        let port = st.eps.get(ep).map(|state| state.sock.id());
         for (_, srx) in st.srxs.iter_mut() {
             srx.eps.retain(|bound| *bound != ep);
+            srx.forget(port);
         }
         data::close(st, ep);
     }
@@ -405,6 +473,7 @@ impl Domain {
         let fabric = Arc::new(FabricShared {
             api_version: api,
             node,
+            maker: Maker::here(),
         });
         Domain::open(
             &fabric,

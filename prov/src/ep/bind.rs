@@ -4,7 +4,7 @@
 //!
 //! Mirrors fi_endpoint(3), "fi_ep_bind" and "fi_enable".
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use libfabric_sys as fi;
 use libfabric_sys::fid;
@@ -17,6 +17,7 @@ use crate::data::EpConfig;
 use crate::domain::{DomainShared, DomainState};
 use crate::entry::{Errno, class_of, object};
 use crate::eq::Eq;
+use crate::sep::Way;
 use crate::srx::{Srx, Stx};
 
 const CQ_FLAGS: u64 = fi::FI_TRANSMIT | fi::FI_RECV | fi::FI_SELECTIVE_COMPLETION;
@@ -39,6 +40,10 @@ impl Core {
     pub(super) unsafe fn bind(&self, owner: Owner, bfid: *const fid, flags: u64) -> Result<(), Errno> {
         // SAFETY: null or an open object, by the caller's contract.
         match unsafe { class_of(bfid) }? {
+            // What a context has besides completions is its endpoint's.
+            class if self.place.is_some() && !matches!(class, fi::FI_CLASS_CQ | fi::FI_CLASS_CNTR) => {
+                Err(fi::FI_EINVAL)
+            }
             // SAFETY: an open object, by the caller's contract.
             fi::FI_CLASS_CQ => self.bind_cq(unsafe { object::<Cq, _>(bfid) }?, flags),
             // SAFETY: an open object, by the caller's contract.
@@ -60,13 +65,15 @@ impl Core {
             return Err(fi::FI_EBADFLAGS);
         }
         self.while_disabled(srx.domain(), |st, idx| {
-            let place = &mut config(st, idx)?.srx;
-            if place.is_some() {
+            if config(st, idx)?.srx.is_some() {
                 return Err(fi::FI_EINVAL);
             }
-            *place = Some(srx.index());
             let state = st.srxs.get_mut(srx.index()).ok_or(fi::FI_EINVAL)?;
             state.eps.push(idx);
+            let peer = state.owner.is_some();
+            let cfg = config(st, idx)?;
+            cfg.srx = Some(srx.index());
+            cfg.peer = peer;
             Ok(())
         })
     }
@@ -86,7 +93,7 @@ impl Core {
     }
 
     fn bind_cq(&self, cq: &Cq, flags: u64) -> Result<(), Errno> {
-        if flags & !CQ_FLAGS != 0 {
+        if flags & !CQ_FLAGS != 0 || self.goes_against(flags) {
             return Err(fi::FI_EBADFLAGS);
         }
         let (tx, rx) = (flags & fi::FI_TRANSMIT != 0, flags & fi::FI_RECV != 0);
@@ -170,6 +177,14 @@ impl Core {
         })
     }
 
+    /// Whether completions of the other way than a context's are asked for.
+    fn goes_against(&self, flags: u64) -> bool {
+        self.place.as_ref().is_some_and(|place| match place.way {
+            Way::Transmit => flags & fi::FI_RECV != 0,
+            Way::Receive => flags & fi::FI_TRANSMIT != 0,
+        })
+    }
+
     /// Changes a binding to an object of `dom` under the gate.
     fn while_disabled(
         &self,
@@ -195,6 +210,9 @@ impl Core {
     /// system's, when its descriptor cannot be watched.
     pub(super) fn enable(self: &Arc<Core>) -> Result<(), Errno> {
         let mut st = self.dom.gate.lock();
+        if let Some(place) = &self.place {
+            place.sep.equip(&mut st, self.idx())?;
+        }
         let ep = st.eps.get_mut(self.idx()).ok_or(fi::FI_EINVAL)?;
         if ep.enabled {
             return Ok(());
@@ -202,6 +220,11 @@ impl Core {
         is_complete(&ep.cfg)?;
         if ep.cfg.connected {
             self.attach(ep)?;
+        } else if ep.cfg.caps & fi::FI_COLLECTIVE != 0
+            && let Some(eq) = &ep.eq
+        {
+            let source: Weak<Core> = Arc::downgrade(self);
+            eq.follow(source);
         }
         self.dom.enable_ep(&mut st, self.idx())
     }

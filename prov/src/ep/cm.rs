@@ -12,14 +12,16 @@ use std::sync::{Arc, Weak};
 
 use libfabric_sys as fi;
 use libfabric_sys::{fid, fid_ep};
+use scif::PortId;
 
 use super::{Core, Ep, name};
 use crate::addr::{self, ADDR_LEN};
 use crate::attr::CM_DATA_SIZE;
-use crate::data::{self, EpState, cm};
-use crate::entry::{self, Errno, guard_int, object};
+use crate::data::{self, EpState, cm, coll};
+use crate::entry::{self, Errno, guard_int, own};
 use crate::eq::Source;
-use crate::pep::{Pep, Request};
+use crate::log::Subsys;
+use crate::pep::{Pep, PepShared, Request};
 
 pub(super) static OPS: fi::fi_ops_cm = fi::fi_ops_cm {
     setname: super::setname,
@@ -35,8 +37,8 @@ pub(super) static OPS: fi::fi_ops_cm = fi::fi_ops_cm {
 pub(super) enum Origin {
     /// It calls.
     Active,
-    /// It calls from the port of a passive endpoint, whose address this is.
-    Port([u8; ADDR_LEN]),
+    /// It calls from the port of a passive endpoint.
+    Port(Arc<PepShared>),
     /// It answers this request.
     Request(Request),
 }
@@ -52,8 +54,8 @@ impl Origin {
         match unsafe { entry::class_of(handle) }? {
             fi::FI_CLASS_PEP => {
                 // SAFETY: an open passive endpoint.
-                let pep = unsafe { object::<Pep, _>(handle) }?;
-                pep.shared.give_port().map(Origin::Port)
+                let pep = unsafe { own::<Pep, _>(handle) }?;
+                Ok(Origin::Port(Arc::clone(&pep.shared)))
             }
             fi::FI_CLASS_CONNREQ => {
                 // SAFETY: the handle of a request.
@@ -79,18 +81,22 @@ unsafe extern "C" fn connect(
 ) -> c_int {
     guard_int(|| {
         // SAFETY: C passes an open endpoint.
-        let ep = unsafe { object::<Ep, _>(ep) }?;
+        let ep = unsafe { own::<Ep, _>(ep) }?;
         // SAFETY: null, or an address of the format of this provider.
-        let addr = unsafe { addr.cast::<[u8; ADDR_LEN]>().as_ref() }.ok_or(fi::FI_EINVAL)?;
+        let addr = unsafe { addr.cast::<[u8; ADDR_LEN]>().as_ref() };
         // SAFETY: null or data of that length.
-        let data = unsafe { entry::slice(param.cast::<u8>(), paramlen) }?;
-        let core = &ep.core;
-        let to = name::wanted(&core.dom.fabric, addr)?;
-        if data.len() > CM_DATA_SIZE || to.port == 0 {
-            return Err(fi::FI_EINVAL);
-        }
-        core.enable()?;
-        cm::connect(&mut core.dom.gate.lock(), core.idx(), to, data)
+        let data = unsafe { entry::slice(param.cast::<u8>(), paramlen) };
+        let none = PortId { node: 0, port: 0 };
+        // A name that is none is told of where it is read.
+        let to = addr.map_or(Ok(none), |addr| name::wanted(&ep.core.dom.fabric, addr))?;
+        entry::told(
+            Subsys::EpCtrl,
+            format_args!(
+                "fi_connect to {}:{} with {paramlen} bytes of data",
+                to.node, to.port
+            ),
+            data.and_then(|data| ep.core.connect(to, data)),
+        )
     })
 }
 
@@ -104,24 +110,12 @@ unsafe extern "C" fn connect(
 unsafe extern "C" fn accept(ep: *mut fid_ep, param: *const c_void, paramlen: usize) -> c_int {
     guard_int(|| {
         // SAFETY: C passes an open endpoint.
-        let ep = unsafe { object::<Ep, _>(ep) }?;
+        let ep = unsafe { own::<Ep, _>(ep) }?;
         // SAFETY: null or data of that length.
-        let data = unsafe { entry::slice(param.cast::<u8>(), paramlen) }?;
-        if data.len() > CM_DATA_SIZE {
-            return Err(fi::FI_EINVAL);
-        }
-        let core = &ep.core;
-        if !core.request().as_ref().is_some_and(Request::is_open) {
-            return Err(fi::FI_EOPBADSTATE);
-        }
-        core.enable()?;
-        let call = core.request().as_ref().and_then(Request::take);
-        cm::accept(
-            &mut core.dom.gate.lock(),
-            core.idx(),
-            call.ok_or(fi::FI_EOPBADSTATE)?,
-            data,
-        )
+        let data = unsafe { entry::slice(param.cast::<u8>(), paramlen) };
+        let accepted = data.and_then(|data| ep.core.accept(data));
+        let what = format_args!("fi_accept with {paramlen} bytes of data");
+        entry::told(Subsys::EpCtrl, what, accepted)
     })
 }
 
@@ -134,7 +128,7 @@ unsafe extern "C" fn accept(ep: *mut fid_ep, param: *const c_void, paramlen: usi
 unsafe extern "C" fn shutdown(ep: *mut fid_ep, flags: u64) -> c_int {
     guard_int(|| {
         // SAFETY: C passes an open endpoint.
-        let ep = unsafe { object::<Ep, _>(ep) }?;
+        let ep = unsafe { own::<Ep, _>(ep) }?;
         if flags != 0 {
             return Err(fi::FI_EBADFLAGS);
         }
@@ -149,7 +143,7 @@ unsafe extern "C" fn shutdown(ep: *mut fid_ep, flags: u64) -> c_int {
 unsafe extern "C" fn getpeer(ep: *mut fid_ep, addr: *mut c_void, addrlen: *mut usize) -> c_int {
     guard_int(|| {
         // SAFETY: C passes an open endpoint.
-        let ep = unsafe { object::<Ep, _>(ep) }?;
+        let ep = unsafe { own::<Ep, _>(ep) }?;
         let core = &ep.core;
         let id = cm::peer(&core.dom.gate.lock(), core.idx())?;
         let name = addr::encode(
@@ -165,6 +159,10 @@ unsafe extern "C" fn getpeer(ep: *mut fid_ep, addr: *mut c_void, addrlen: *mut u
 impl Source for Core {
     fn progress(self: Arc<Self>) -> bool {
         let mut st = self.dom.gate.lock();
+        if st.eps.get(self.idx()).is_some_and(|ep| !ep.cfg.connected) {
+            data::progress(&mut st, self.idx());
+            return coll::is_joining(&st, self.idx());
+        }
         let soon = cm::links(&mut st, self.idx());
         if data::has_wakes(&st, self.idx()) {
             self.dom.rouse(&mut st, self.idx());
@@ -174,6 +172,27 @@ impl Source for Core {
 }
 
 impl Core {
+    fn connect(self: &Arc<Core>, to: PortId, data: &[u8]) -> Result<(), Errno> {
+        if data.len() > CM_DATA_SIZE || to.port == 0 {
+            return Err(fi::FI_EINVAL);
+        }
+        self.enable()?;
+        cm::connect(&mut self.dom.gate.lock(), self.idx(), to, data)
+    }
+
+    fn accept(self: &Arc<Core>, data: &[u8]) -> Result<(), Errno> {
+        if data.len() > CM_DATA_SIZE {
+            return Err(fi::FI_EINVAL);
+        }
+        if !self.request().as_ref().is_some_and(Request::is_open) {
+            return Err(fi::FI_EOPBADSTATE);
+        }
+        self.enable()?;
+        let call = self.request().as_ref().and_then(Request::take);
+        let call = call.ok_or(fi::FI_EOPBADSTATE)?;
+        cm::accept(&mut self.dom.gate.lock(), self.idx(), call, data)
+    }
+
     /// Lets the event queue move the connection along, from now on.
     pub(super) fn attach(self: &Arc<Core>, ep: &EpState) -> Result<(), Errno> {
         let eq = ep.eq.clone().ok_or(fi::FI_ENOEQ)?;

@@ -16,12 +16,15 @@
 
 mod bind;
 mod cm;
+mod coll;
+pub(crate) mod context;
 pub(crate) mod name;
 mod opt;
 pub(crate) mod post;
 pub(crate) mod prefix;
 #[cfg(test)]
 mod tests;
+pub(crate) mod trigger;
 
 use std::ffi::{c_int, c_void};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -35,8 +38,10 @@ use crate::addr::ADDR_LEN;
 use crate::attr;
 use crate::data::{self, EpConfig, EpState};
 use crate::domain::{Domain, DomainShared};
-use crate::entry::{self, Errno, Object, guard, guard_int, object};
+use crate::entry::{self, Errno, Made, Object, guard, guard_int, own};
+use crate::log::Subsys;
 use crate::pep::Request;
+use crate::sep::Place;
 use crate::srx::StxShared;
 use post::{RX_OP_FLAGS, TX_OP_FLAGS};
 
@@ -60,8 +65,14 @@ struct Core {
     request: Mutex<Option<Request>>,
     /// The shared transmit context it is bound to.
     stx: Mutex<Option<Arc<StxShared>>>,
+    /// Messages have a prefix.
+    prefixed: bool,
+    /// Opened with triggered operations.
+    triggers: bool,
     /// The address of an endpoint that answers: the passive one's.
     answers_as: Option<[u8; ADDR_LEN]>,
+    /// The scalable endpoint it is a context of, whose address vector and event queue are its own.
+    place: Option<Place>,
 }
 
 /// `struct fid_ep`: an endpoint, or an alias of one.
@@ -73,29 +84,63 @@ pub(crate) struct Ep {
     rx_op_flags: Count,
 }
 
-// SAFETY: repr(C) with a fid_ep first; FI_CLASS_EP is in Ep objects only. Behind the head are an Arc and counts, all Sync.
+// SAFETY: repr(C) with a fid_ep first; FI_CLASS_EP is in Ep objects only, but for those that `context` makes and gives other
+// classes. Behind the head are an Arc and counts, all Sync.
 unsafe impl Object for Ep {
     const FCLASS: usize = fi::FI_CLASS_EP;
 }
 
-static FID_OPS: fi::fi_ops = fi::fi_ops {
-    close,
-    bind,
-    control,
-    ..fi::FI_OPS_NOSYS
-};
+impl Made for Ep {
+    fn maker(&self) -> Maker {
+        self.core.maker
+    }
+}
 
-static EP_OPS: fi::fi_ops_ep = fi::fi_ops_ep {
-    cancel,
-    getopt,
-    setopt,
-    rx_size_left,
-    ..fi::FI_OPS_EP_NOSYS
-};
+/// What has an endpoint behind it: what C holds as a `struct fid_ep` (that endpoint, an alias, or a context of a scalable
+/// one), or what posts to it later.
+pub(crate) trait Handle {
+    fn ep(&self) -> &Ep;
+}
+
+impl Handle for Ep {
+    #[inline(always)]
+    fn ep(&self) -> &Ep {
+        self
+    }
+}
+
+const fn fid_ops<H: Handle + Made>() -> fi::fi_ops {
+    fi::fi_ops {
+        close: close::<H>,
+        bind: bind::<H>,
+        control: control::<H>,
+        ..fi::FI_OPS_NOSYS
+    }
+}
+
+const fn ep_ops<H: Handle + Made>() -> fi::fi_ops_ep {
+    fi::fi_ops_ep {
+        cancel: cancel::<H>,
+        getopt: getopt::<H>,
+        setopt: setopt::<H>,
+        rx_size_left: rx_size_left::<H>,
+        ..fi::FI_OPS_EP_NOSYS
+    }
+}
+
+static FID_OPS: fi::fi_ops = fid_ops::<Ep>();
+static EP_OPS: fi::fi_ops_ep = ep_ops::<Ep>();
 
 static CM_OPS: fi::fi_ops_cm = fi::fi_ops_cm {
     setname,
     getname,
+    ..fi::FI_OPS_CM_NOSYS
+};
+
+static COLLECTIVE_CM_OPS: fi::fi_ops_cm = fi::fi_ops_cm {
+    setname,
+    getname,
+    join: crate::collective::join,
     ..fi::FI_OPS_CM_NOSYS
 };
 
@@ -108,11 +153,13 @@ static NO_COLLECTIVE: fi::fi_ops_collective = fi::FI_OPS_COLLECTIVE_NOSYS;
 /// `int fi_close(struct fid *ep)`
 ///
 /// Of an endpoint with aliases only the last close releases anything.
-unsafe extern "C" fn close(fid: *mut fid) -> c_int {
+unsafe extern "C" fn close<H: Handle + Made>(fid: *mut fid) -> c_int {
     guard_int(|| {
-        // SAFETY: C passes an endpoint that it does not use any more; `open` or `alias` gave it.
-        let ep = unsafe { entry::take::<Ep, _>(fid) }?;
-        ep.core.release();
+        // SAFETY: C passes an open endpoint.
+        unsafe { own::<H, _>(fid) }?;
+        // SAFETY: C does not use it any more; `open` or `alias` gave it.
+        let ep = unsafe { entry::take::<H, _>(fid) }?;
+        ep.ep().core.release();
         Ok(())
     })
 }
@@ -122,16 +169,23 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
 /// # Errors
 /// `-FI_EINVAL` for objects that are not bound to endpoints or a place that is taken, `-FI_EBADFLAGS` for flags that do
 /// not go with the object, `-FI_EDOMAIN` for an object of another domain, `-FI_EOPBADSTATE` once enabled.
-unsafe extern "C" fn bind(fid: *mut fid, bfid: *mut fid, flags: u64) -> c_int {
+unsafe extern "C" fn bind<H: Handle + Made>(fid: *mut fid, bfid: *mut fid, flags: u64) -> c_int {
     guard_int(|| {
         // SAFETY: C passes an open endpoint.
-        let ep = unsafe { object::<Ep, _>(fid) }?;
+        let ep = unsafe { own::<H, _>(fid) }?.ep();
         let owner = bind::Owner {
             fid: fid.expose_provenance(),
             context: ep.fid.fid.context.expose_provenance(),
         };
         // SAFETY: C passes null or an open object.
-        unsafe { ep.core.bind(owner, bfid, flags) }
+        let bound = unsafe { ep.core.bind(owner, bfid, flags) };
+        // SAFETY: as above.
+        let class = unsafe { entry::class_of(bfid) }.unwrap_or(fi::FI_CLASS_UNSPEC);
+        entry::told(
+            Subsys::EpCtrl,
+            format_args!("fi_ep_bind of an object of class {class} with flags {flags:#x}"),
+            bound,
+        )
     })
 }
 
@@ -139,12 +193,12 @@ unsafe extern "C" fn bind(fid: *mut fid, bfid: *mut fid, flags: u64) -> c_int {
 ///
 /// # Errors
 /// `-FI_ENOSYS` for commands that are not an endpoint's; see [`Core::enable`] for `FI_ENABLE`.
-unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) -> c_int {
+unsafe extern "C" fn control<H: Handle + Made>(fid: *mut fid, command: c_int, arg: *mut c_void) -> c_int {
     guard_int(|| {
         // SAFETY: C passes an open endpoint.
-        let ep = unsafe { object::<Ep, _>(fid) }?;
+        let ep = unsafe { own::<H, _>(fid) }?.ep();
         match command {
-            fi::FI_ENABLE => ep.core.enable(),
+            fi::FI_ENABLE => entry::told(Subsys::EpCtrl, format_args!("fi_enable"), ep.core.enable()),
             fi::FI_GETOPSFLAG => {
                 // SAFETY: null or the argument of this command.
                 let flags = unsafe { arg.cast::<u64>().as_mut() }.ok_or(fi::FI_EINVAL)?;
@@ -172,10 +226,10 @@ unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) ->
 }
 
 /// `ssize_t fi_cancel(struct fid_ep *ep, void *context)`
-unsafe extern "C" fn cancel(fid: fid_t, context: *mut c_void) -> isize {
+unsafe extern "C" fn cancel<H: Handle + Made>(fid: fid_t, context: *mut c_void) -> isize {
     guard(|| {
         // SAFETY: C passes an open endpoint.
-        let ep = unsafe { object::<Ep, _>(fid) }?;
+        let ep = unsafe { own::<H, _>(fid) }?.ep();
         data::cancel(
             &mut ep.core.dom.gate.lock(),
             ep.core.idx(),
@@ -189,7 +243,7 @@ unsafe extern "C" fn cancel(fid: fid_t, context: *mut c_void) -> isize {
 ///
 /// # Errors
 /// `-FI_ENOPROTOOPT` for an option that cannot be read, `-FI_ETOOSMALL` when its value does not fit.
-unsafe extern "C" fn getopt(
+unsafe extern "C" fn getopt<H: Handle + Made>(
     fid: fid_t,
     level: c_int,
     optname: c_int,
@@ -198,10 +252,14 @@ unsafe extern "C" fn getopt(
 ) -> c_int {
     guard_int(|| {
         // SAFETY: C passes an open endpoint.
-        let ep = unsafe { object::<Ep, _>(fid) }?;
-        let value = ep.core.option(level, optname)?;
-        // SAFETY: null, or the caller's buffer and its length.
-        unsafe { entry::put_option(value, optval, optlen) }
+        let ep = unsafe { own::<H, _>(fid) }?.ep();
+        let value = ep.core.option(level, optname);
+        entry::told(
+            Subsys::EpCtrl,
+            format_args!("fi_getopt of option {optname} at level {level}"),
+            // SAFETY: null, or the caller's buffer and its length.
+            value.and_then(|value| unsafe { entry::put_option(value, optval, optlen) }),
+        )
     })
 }
 
@@ -210,7 +268,7 @@ unsafe extern "C" fn getopt(
 /// # Errors
 /// `-FI_ENOPROTOOPT` for an option that cannot be set, `-FI_ETOOSMALL` for a value that is too short, `-FI_EINVAL` or
 /// `-FI_EOPNOTSUPP` for one that cannot be.
-unsafe extern "C" fn setopt(
+unsafe extern "C" fn setopt<H: Handle + Made>(
     fid: fid_t,
     level: c_int,
     optname: c_int,
@@ -219,10 +277,17 @@ unsafe extern "C" fn setopt(
 ) -> c_int {
     guard_int(|| {
         // SAFETY: C passes an open endpoint.
-        let ep = unsafe { object::<Ep, _>(fid) }?;
+        let ep = unsafe { own::<H, _>(fid) }?.ep();
         // SAFETY: null or a value of that length.
         let value = unsafe { entry::slice(optval.cast::<u8>(), optlen) }?;
-        ep.core.set_option(level, optname, value)
+        entry::told(
+            Subsys::EpCtrl,
+            format_args!(
+                "fi_setopt of option {optname} at level {level} to {:02x?}",
+                value.get(..16).unwrap_or(value)
+            ),
+            ep.core.set_option(level, optname, value),
+        )
     })
 }
 
@@ -230,10 +295,10 @@ unsafe extern "C" fn setopt(
 ///
 /// Receives are never refused, so the size asked for always fits. Its sister for transmits is not supported: how many fit
 /// depends on whom they are for.
-unsafe extern "C" fn rx_size_left(ep: *mut fid_ep) -> isize {
+unsafe extern "C" fn rx_size_left<H: Handle + Made>(ep: *mut fid_ep) -> isize {
     guard(|| {
         // SAFETY: C passes an open endpoint.
-        let ep = unsafe { object::<Ep, _>(ep) }?;
+        let ep = unsafe { own::<H, _>(ep) }?.ep();
         let st = ep.core.dom.gate.lock();
         let ep = st
             .eps
@@ -252,7 +317,7 @@ unsafe extern "C" fn rx_size_left(ep: *mut fid_ep) -> isize {
 unsafe extern "C" fn setname(fid: fid_t, addr: *mut c_void, addrlen: usize) -> c_int {
     guard_int(|| {
         // SAFETY: C passes an open endpoint.
-        let ep = unsafe { object::<Ep, _>(fid) }?;
+        let ep = unsafe { own::<Ep, _>(fid) }?;
         // SAFETY: null or an address of that length.
         let addr = unsafe { entry::slice(addr.cast_const().cast::<u8>(), addrlen) }?;
         ep.core.set_name(addr)
@@ -266,11 +331,53 @@ unsafe extern "C" fn setname(fid: fid_t, addr: *mut c_void, addrlen: usize) -> c
 unsafe extern "C" fn getname(fid: fid_t, addr: *mut c_void, addrlen: *mut usize) -> c_int {
     guard_int(|| {
         // SAFETY: C passes an open endpoint.
-        let ep = unsafe { object::<Ep, _>(fid) }?;
+        let ep = unsafe { own::<Ep, _>(fid) }?;
         let name = ep.core.name()?;
         // SAFETY: null, or the caller's buffer and its length.
         unsafe { entry::put_name(&name, addr, addrlen) }
     })
+}
+
+/// What an info asks of an endpoint; none of it is missing.
+pub(crate) struct Asked<'a> {
+    pub(crate) info: &'a fi::fi_info,
+    pub(crate) ep_attr: &'a fi::fi_ep_attr,
+    pub(crate) tx: &'a fi::fi_tx_attr,
+    pub(crate) rx: &'a fi::fi_rx_attr,
+    /// Empty: none.
+    pub(crate) src: &'a [u8],
+}
+
+impl<'a> Asked<'a> {
+    /// # Errors
+    /// `FI_EINVAL` for an info that is missing or incomplete.
+    ///
+    /// # Safety
+    /// `info` is null or an info of libfabric's that nobody changes or frees while `'a` lasts.
+    pub(crate) unsafe fn of(info: *const fi::fi_info) -> Result<Asked<'a>, Errno> {
+        // SAFETY: null or an info, by the caller's contract.
+        let info = unsafe { info.as_ref() }.ok_or(fi::FI_EINVAL)?;
+        // SAFETY: null or the attributes of an info.
+        let ep_attr = unsafe { info.ep_attr.as_ref() }.ok_or(fi::FI_EINVAL)?;
+        // SAFETY: null or the attributes of an info.
+        let tx = unsafe { info.tx_attr.as_ref() }.ok_or(fi::FI_EINVAL)?;
+        // SAFETY: null or the attributes of an info.
+        let rx = unsafe { info.rx_attr.as_ref() }.ok_or(fi::FI_EINVAL)?;
+        let src_len = if info.src_addr.is_null() {
+            0
+        } else {
+            info.src_addrlen
+        };
+        // SAFETY: an address of that length, or none.
+        let src = unsafe { entry::slice(info.src_addr.cast_const().cast::<u8>(), src_len) }?;
+        Ok(Asked {
+            info,
+            ep_attr,
+            tx,
+            rx,
+            src,
+        })
+    }
 }
 
 /// `int fi_endpoint(struct fid_domain *domain, struct fi_info *info, struct fid_ep **ep, void *context)`
@@ -287,55 +394,49 @@ pub(crate) unsafe extern "C" fn open(
 ) -> c_int {
     guard_int(|| {
         // SAFETY: C passes an open domain.
-        let domain = unsafe { object::<Domain, _>(domain) }?;
+        let domain = unsafe { own::<Domain, _>(domain) }?;
         // SAFETY: null or an info of the library's.
-        let info = unsafe { info.as_ref() }.ok_or(fi::FI_EINVAL)?;
-        // SAFETY: null or the attributes of an info.
-        let ep_attr = unsafe { info.ep_attr.as_ref() }.ok_or(fi::FI_EINVAL)?;
-        // SAFETY: null or the attributes of an info.
-        let tx = unsafe { info.tx_attr.as_ref() }.ok_or(fi::FI_EINVAL)?;
-        // SAFETY: null or the attributes of an info.
-        let rx = unsafe { info.rx_attr.as_ref() }.ok_or(fi::FI_EINVAL)?;
-        let src_len = if info.src_addr.is_null() {
-            0
-        } else {
-            info.src_addrlen
-        };
-        // SAFETY: an address of that length, or none.
-        let src = unsafe { entry::slice(info.src_addr.cast_const().cast::<u8>(), src_len) }?;
+        let Asked {
+            info,
+            ep_attr,
+            tx,
+            rx,
+            src,
+        } = unsafe { Asked::of(info) }?;
         // One of its own, or a shared one.
         let contexts = |count: usize| count > 1 && count != fi::FI_SHARED_CONTEXT;
         if ep.is_null() || contexts(ep_attr.tx_ctx_cnt) || contexts(ep_attr.rx_ctx_cnt) {
             return Err(fi::FI_EINVAL);
         }
-        let (origin, src) = match ep_attr.type_ {
-            fi::FI_EP_RDM | fi::FI_EP_DGRAM => (None, src),
+        let origin = match ep_attr.type_ {
+            // Its event queue moves it along, in any thread.
+            fi::FI_EP_RDM if info.caps & fi::FI_COLLECTIVE != 0 && domain.shared.gate.is_elided() => {
+                return Err(fi::FI_EINVAL);
+            }
+            fi::FI_EP_RDM | fi::FI_EP_DGRAM => None,
             fi::FI_EP_MSG if domain.shared.gate.is_elided() => return Err(fi::FI_EINVAL),
             fi::FI_EP_MSG => {
                 // SAFETY: null or an open object, by the contract of fi_endpoint.
-                let origin = unsafe { cm::Origin::of(info.handle) }?;
-                (Some(origin), src)
+                Some(unsafe { cm::Origin::of(info.handle) }?)
             }
             _ => return Err(fi::FI_EINVAL),
         };
         // An endpoint that answers does so from a port of its own: the one in the info is the passive endpoint's.
-        let port = match &origin {
-            Some(cm::Origin::Port(name)) => Some(*name),
-            _ => None,
+        let open = |src: &[u8]| {
+            Ep::open(
+                &domain.shared,
+                (info.caps, info.mode),
+                tx,
+                rx,
+                (src, origin.as_ref()),
+                context,
+            )
         };
-        let src = match (&port, &origin) {
-            (Some(name), _) => name.as_slice(),
-            (None, Some(cm::Origin::Request(_))) => &[],
-            (None, _) => src,
+        let opened = match &origin {
+            Some(cm::Origin::Port(pep)) => pep.give_port(|name| open(name)),
+            Some(cm::Origin::Request(_)) => open(&[]),
+            Some(cm::Origin::Active) | None => open(src),
         };
-        let opened = Ep::open(
-            &domain.shared,
-            (info.caps, info.mode),
-            tx,
-            rx,
-            (src, origin.as_ref()),
-            context,
-        );
         if let Some(cm::Origin::Request(request)) = origin {
             match &opened {
                 Ok(new) => *new.core.request() = Some(request),
@@ -343,7 +444,11 @@ pub(crate) unsafe extern "C" fn open(
                 Err(_) => request.give_back(),
             }
         }
-        let new = opened?;
+        let new = entry::told(
+            Subsys::EpCtrl,
+            format_args!("fi_endpoint of type {}", ep_attr.type_),
+            opened,
+        )?;
         // SAFETY: not null; room for the new object.
         unsafe { entry::put(ep, entry::give(new)) }
     })
@@ -359,7 +464,7 @@ impl Ep {
         context: *mut c_void,
     ) -> Result<Box<Ep>, Errno> {
         let caps = if caps == 0 {
-            attr::TX_CAPS | attr::RX_CAPS
+            (attr::TX_CAPS | attr::RX_CAPS) & !fi::FI_TRIGGER
         } else {
             caps
         };
@@ -385,26 +490,23 @@ impl Ep {
             ..EpConfig::default()
         };
         let prefixed = cfg.prefix != 0;
+        let triggers = caps & fi::FI_TRIGGER != 0;
+        if triggers && !dom.triggers {
+            return Err(fi::FI_EINVAL);
+        }
         let inject_size = cfg.inject_size;
         let connected = cfg.connected;
         let sock = name::take_port(dom, src)?;
         let idx = dom.add_ep(EpState::new(cfg, sock))?;
         let core = Core {
-            dom: Arc::clone(dom),
-            maker: Maker::here(),
-            idx: Count::new(u64::from(idx)),
             ip: Count::new(u64::from(name::ip_of(src).to_bits())),
-            inject_size,
-            tx_always: Count::new(0),
-            rx_always: Count::new(0),
-            handles: Count::new(1),
-            limits: opt::Limits::new(inject_size),
-            stx: Mutex::new(None),
+            prefixed,
+            triggers,
             answers_as: match origin {
                 Some(cm::Origin::Request(request)) => request.name(),
                 Some(cm::Origin::Active | cm::Origin::Port(_)) | None => None,
             },
-            request: Mutex::new(None),
+            ..Core::new(dom, idx, inject_size)
         };
         let has = |cap: u64| caps & cap != 0;
         Ok(Box::new(Ep {
@@ -415,32 +517,38 @@ impl Ep {
                     ops: &raw const FID_OPS,
                 },
                 ops: &raw const EP_OPS,
-                cm: if connected {
-                    &raw const cm::OPS
+                cm: match (connected, has(fi::FI_COLLECTIVE)) {
+                    (true, _) => &raw const cm::OPS,
+                    (false, true) => &raw const COLLECTIVE_CM_OPS,
+                    (false, false) => &raw const CM_OPS,
+                },
+                msg: match (has(fi::FI_MSG), triggers, prefixed) {
+                    (true, true, _) => &raw const crate::msg::TRIGGER_OPS,
+                    (true, false, false) => &raw const crate::msg::OPS,
+                    (true, false, true) => &raw const crate::msg::PREFIX_OPS,
+                    (false, ..) => &raw const NO_MSG,
+                },
+                rma: match (has(fi::FI_RMA), triggers) {
+                    (true, true) => &raw const crate::rma::TRIGGER_OPS,
+                    (true, false) => &raw const crate::rma::OPS,
+                    (false, _) => &raw const NO_RMA,
+                },
+                tagged: match (has(fi::FI_TAGGED), triggers, prefixed) {
+                    (true, true, _) => &raw const crate::tagged::TRIGGER_OPS,
+                    (true, false, false) => &raw const crate::tagged::OPS,
+                    (true, false, true) => &raw const crate::tagged::PREFIX_OPS,
+                    (false, ..) => &raw const NO_TAGGED,
+                },
+                atomic: match (has(fi::FI_ATOMIC), triggers) {
+                    (true, true) => &raw const crate::atomic::TRIGGER_OPS,
+                    (true, false) => &raw const crate::atomic::OPS,
+                    (false, _) => &raw const NO_ATOMIC,
+                },
+                collective: if has(fi::FI_COLLECTIVE) {
+                    &raw const crate::collective::OPS
                 } else {
-                    &raw const CM_OPS
+                    &raw const NO_COLLECTIVE
                 },
-                msg: match (has(fi::FI_MSG), prefixed) {
-                    (true, false) => &raw const crate::msg::OPS,
-                    (true, true) => &raw const crate::msg::PREFIX_OPS,
-                    (false, _) => &raw const NO_MSG,
-                },
-                rma: if has(fi::FI_RMA) {
-                    &raw const crate::rma::OPS
-                } else {
-                    &raw const NO_RMA
-                },
-                tagged: match (has(fi::FI_TAGGED), prefixed) {
-                    (true, false) => &raw const crate::tagged::OPS,
-                    (true, true) => &raw const crate::tagged::PREFIX_OPS,
-                    (false, _) => &raw const NO_TAGGED,
-                },
-                atomic: if has(fi::FI_ATOMIC) {
-                    &raw const crate::atomic::OPS
-                } else {
-                    &raw const NO_ATOMIC
-                },
-                collective: &raw const NO_COLLECTIVE,
             },
             core: Arc::new(core),
             tx_op_flags: Count::new(tx.op_flags & TX_OP_FLAGS),
@@ -464,6 +572,11 @@ impl Ep {
             TX_OP_FLAGS
         } else {
             RX_OP_FLAGS
+        };
+        let allowed = if self.core.triggers {
+            allowed | fi::FI_TRIGGER
+        } else {
+            allowed
         };
         let flags = flags & !(fi::FI_TRANSMIT | fi::FI_RECV);
         if flags & !allowed != 0 {
@@ -490,6 +603,26 @@ impl Ep {
 }
 
 impl Core {
+    fn new(dom: &Arc<DomainShared>, idx: u32, inject_size: usize) -> Core {
+        Core {
+            dom: Arc::clone(dom),
+            maker: Maker::here(),
+            idx: Count::new(u64::from(idx)),
+            ip: Count::new(0),
+            inject_size,
+            tx_always: Count::new(0),
+            rx_always: Count::new(0),
+            handles: Count::new(1),
+            limits: opt::Limits::new(inject_size),
+            request: Mutex::new(None),
+            stx: Mutex::new(None),
+            prefixed: false,
+            triggers: false,
+            answers_as: None,
+            place: None,
+        }
+    }
+
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "only indexes are stored here")]
     fn idx(&self) -> u32 {

@@ -46,10 +46,16 @@ pub(crate) fn wanted(fabric: &FabricShared, src: &[u8]) -> Result<PortId, Errno>
         }
     })?;
     if id.node == reader.node {
-        Ok(id)
-    } else {
-        Err(fi::FI_EADDRNOTAVAIL)
+        return Ok(id);
     }
+    log::warn(
+        log::Subsys::EpCtrl,
+        format_args!(
+            "an endpoint of node {} cannot have an address of node {}",
+            reader.node, id.node
+        ),
+    );
+    Err(fi::FI_EADDRNOTAVAIL)
 }
 
 /// Takes the SCIF port that `src` asks for, any when it asks for none.
@@ -59,11 +65,19 @@ pub(crate) fn wanted(fabric: &FabricShared, src: &[u8]) -> Result<PortId, Errno>
 /// `FI_EADDRINUSE`, `FI_EADDRNOTAVAIL` for an address that is not of this host, `FI_EINVAL` for bytes that are no
 /// address, and the system's.
 pub(super) fn take_port(dom: &DomainShared, src: &[u8]) -> Result<Endpoint, Errno> {
-    let id = wanted(&dom.fabric, src)?;
+    bind(dom, wanted(&dom.fabric, src)?.port)
+}
+
+/// Takes a SCIF port of our node; any for number 0.
+///
+/// # Errors
+///
+/// `FI_EADDRINUSE` and the system's.
+pub(crate) fn bind(dom: &DomainShared, port: u16) -> Result<Endpoint, Errno> {
     let exports = Exports {
         keys: dom.keys.clone(),
     };
-    Endpoint::bind(&dom.fabric.node, id.port, exports).map_err(|e| entry::errno(&e))
+    Endpoint::bind(&dom.fabric.node, port, exports).map_err(|e| entry::errno(&e))
 }
 
 impl Core {

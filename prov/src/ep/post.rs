@@ -14,15 +14,15 @@
 use libfabric_sys as fi;
 use scif_ring::{Mem, total_len};
 
-use super::Ep;
+use super::{Ep, Handle};
 use crate::attr::{IOV_LIMIT, RMA_IOV_LIMIT};
 use crate::data::{self, AtomicArgs, RecvArgs, RmaArgs, RmaIov, SendArgs};
-use crate::entry::{self, Errno, Object};
+use crate::entry::{self, Errno};
 
 /// When an operation counts as complete.
 const LEVELS: u64 = fi::FI_INJECT_COMPLETE | fi::FI_TRANSMIT_COMPLETE | fi::FI_DELIVERY_COMPLETE;
 /// Classes of operations and directions: true of the call anyway, so programs may name them.
-const CLASSES: u64 = fi::FI_MSG
+pub(super) const CLASSES: u64 = fi::FI_MSG
     | fi::FI_RMA
     | fi::FI_TAGGED
     | fi::FI_ATOMIC
@@ -37,9 +37,10 @@ pub(super) const TX_OP_FLAGS: u64 = LEVELS | fi::FI_COMPLETION | fi::FI_INJECT |
 /// What a receive attribute or `FI_SETOPSFLAG` may hold.
 pub(crate) const RX_OP_FLAGS: u64 = LEVELS | fi::FI_COMPLETION | fi::FI_MULTI_RECV | fi::FI_MORE;
 /// What the transmitting `*msg` calls take beside [`CLASSES`].
-const TX_MSG_FLAGS: u64 = TX_OP_FLAGS | fi::FI_REMOTE_CQ_DATA | fi::FI_PRIORITY;
+pub(super) const TX_MSG_FLAGS: u64 = TX_OP_FLAGS | fi::FI_REMOTE_CQ_DATA | fi::FI_PRIORITY;
 /// What the receiving `*msg` calls take beside [`CLASSES`].
-const RX_MSG_FLAGS: u64 = RX_OP_FLAGS | fi::FI_PEEK | fi::FI_CLAIM | fi::FI_DISCARD | fi::FI_REMOTE_CQ_DATA;
+pub(super) const RX_MSG_FLAGS: u64 =
+    RX_OP_FLAGS | fi::FI_PEEK | fi::FI_CLAIM | fi::FI_DISCARD | fi::FI_REMOTE_CQ_DATA;
 
 /// A short list on the stack.
 #[derive(Debug)]
@@ -220,9 +221,7 @@ pub(crate) unsafe fn buffer(buf: *const std::ffi::c_void, len: usize) -> Result<
 }
 
 /// What messages are sent from: an endpoint, with or without message prefixes.
-pub(crate) trait Sender: Object {
-    fn ep(&self) -> &Ep;
-
+pub(crate) trait Sender: Handle {
     /// Flags of plain transmit calls.
     #[inline]
     fn tx_flags(&self) -> u64 {
@@ -245,20 +244,41 @@ pub(crate) trait Sender: Object {
         self.ep().tx_msg_flags(flags)
     }
 
+    /// Flags of plain read calls: what is read cannot be handed back before it is there.
+    #[inline]
+    fn read_flags(&self) -> u64 {
+        self.tx_flags() & !fi::FI_INJECT
+    }
+
     /// Posts a message.
     ///
     /// # Errors
     ///
     /// `FI_EINVAL` when it is injected and too large, and those of the data path.
     fn send(&self, args: &SendArgs<'_>) -> Result<isize, Errno>;
+
+    /// Posts an RMA operation.
+    ///
+    /// # Errors
+    ///
+    /// `FI_EINVAL` when it is injected and too large, or the local and remote lengths differ, and those of the data path.
+    #[inline]
+    fn rma(&self, args: &RmaArgs<'_>) -> Result<isize, Errno> {
+        self.ep().rma(args)
+    }
+
+    /// Posts an atomic operation that [`crate::atomic`] has validated.
+    ///
+    /// # Errors
+    ///
+    /// `FI_EINVAL` when it is injected and too large, and those of the data path.
+    #[inline]
+    fn atomic(&self, args: &AtomicArgs<'_>) -> Result<isize, Errno> {
+        self.ep().atomic(args)
+    }
 }
 
 impl Sender for Ep {
-    #[inline]
-    fn ep(&self) -> &Ep {
-        self
-    }
-
     #[inline(always)]
     fn send(&self, args: &SendArgs<'_>) -> Result<isize, Errno> {
         entry::made_here(self.core.maker)?;
@@ -269,7 +289,7 @@ impl Sender for Ep {
 }
 
 /// What receives are posted to: an endpoint, or a context that endpoints share.
-pub(crate) trait Receiver: Object {
+pub(crate) trait Receiver {
     /// Flags of plain receive calls.
     fn rx_flags(&self) -> u64;
 
@@ -300,6 +320,17 @@ pub(crate) trait Receiver: Object {
     fn recv(&self, args: &RecvArgs<'_>) -> Result<isize, Errno>;
 }
 
+/// Refuses a claim without a context, and a multi-receive buffer in pieces.
+#[inline(always)]
+pub(super) fn check_recv(args: &RecvArgs<'_>) -> Result<(), Errno> {
+    let nameless = args.flags & fi::FI_CLAIM != 0 && args.context == 0;
+    let scattered = args.flags & fi::FI_MULTI_RECV != 0 && args.iov.len() != 1;
+    if nameless || scattered {
+        return Err(fi::FI_EINVAL);
+    }
+    Ok(())
+}
+
 impl Receiver for Ep {
     #[inline]
     fn rx_flags(&self) -> u64 {
@@ -314,11 +345,7 @@ impl Receiver for Ep {
     #[inline(always)]
     fn recv(&self, args: &RecvArgs<'_>) -> Result<isize, Errno> {
         entry::made_here(self.core.maker)?;
-        let nameless = args.flags & fi::FI_CLAIM != 0 && args.context == 0;
-        let scattered = args.flags & fi::FI_MULTI_RECV != 0 && args.iov.len() != 1;
-        if nameless || scattered {
-            return Err(fi::FI_EINVAL);
-        }
+        check_recv(args)?;
         data::recv(&mut self.core.dom.gate.lock(), self.core.idx(), args)?;
         Ok(0)
     }
@@ -337,12 +364,6 @@ impl Ep {
         (self.tx_op_flags.get_relaxed() & !(LEVELS | fi::FI_COMPLETION)) | fi::FI_INJECT
     }
 
-    /// Flags of plain read calls: what is read cannot be handed back before it is there.
-    #[inline]
-    pub(crate) fn read_flags(&self) -> u64 {
-        self.tx_flags() & !fi::FI_INJECT
-    }
-
     /// Flags of a transmit call that was given `flags`.
     ///
     /// # Errors
@@ -358,7 +379,7 @@ impl Ep {
 
     /// Refuses an injected operation that is larger than was agreed.
     #[inline]
-    fn check_inject(&self, flags: u64, iov: &[Mem]) -> Result<(), Errno> {
+    pub(super) fn check_inject(&self, flags: u64, iov: &[Mem]) -> Result<(), Errno> {
         if flags & fi::FI_INJECT != 0 && total_len(iov) > self.core.inject_size {
             return Err(fi::FI_EINVAL);
         }

@@ -8,13 +8,14 @@
 //! Mirrors fi_getinfo(3), "FI_MSG_PREFIX".
 
 use libfabric_sys as fi;
+use scif::Maker;
 use scif_ring::Mem;
 
-use super::Ep;
 use super::post::{Buffers, Receiver, Sender};
+use super::{Ep, Handle};
 use crate::attr::MSG_PREFIX_SIZE;
 use crate::data::{RecvArgs, SendArgs};
-use crate::entry::{Errno, Object};
+use crate::entry::{Errno, Made, Object};
 
 /// An endpoint that was opened with prefixes.
 #[repr(transparent)]
@@ -37,11 +38,28 @@ fn behind(iov: &[Mem]) -> Result<Buffers, Errno> {
     })
 }
 
-impl Sender for Prefixed {
+/// The buffers of a message of `ep`, whichever sort of endpoint it is.
+pub(super) fn message(ep: &Ep, iov: &[Mem]) -> Result<Buffers, Errno> {
+    if ep.core.prefixed {
+        behind(iov)
+    } else {
+        Buffers::of(iov, Mem::empty(), |m| Ok(*m))
+    }
+}
+
+impl Made for Prefixed {
+    fn maker(&self) -> Maker {
+        self.0.maker()
+    }
+}
+
+impl Handle for Prefixed {
     fn ep(&self) -> &Ep {
         &self.0
     }
+}
 
+impl Sender for Prefixed {
     fn send(&self, args: &SendArgs<'_>) -> Result<isize, Errno> {
         let iov = behind(args.iov)?;
         self.0.send(&SendArgs {

@@ -17,10 +17,13 @@ use std::ptr;
 use std::sync::Arc;
 
 use libfabric_sys as fi;
+use scif::Maker;
 
 use crate::entry::{self, Errno};
 use crate::fabric::Fabric;
+use crate::log::Subsys;
 use crate::wait::WaitObj;
+use crate::wait::set::{Member, SetShared, wait_object};
 use queue::Event;
 
 pub(crate) use queue::{EqError, EqShared, Source};
@@ -31,11 +34,19 @@ pub(crate) use queue::{EqError, EqShared, Source};
 pub(crate) struct Eq {
     fid: fi::fid_eq,
     shared: Arc<EqShared>,
+    /// The wait set that watches it.
+    set: Option<Arc<SetShared>>,
 }
 
 // SAFETY: repr(C) with a fid_eq first; FI_CLASS_EQ is in Eq objects only. Behind the head is an Arc of a Sync type.
 unsafe impl entry::Object for Eq {
     const FCLASS: usize = fi::FI_CLASS_EQ;
+}
+
+impl entry::Made for Eq {
+    fn maker(&self) -> Maker {
+        self.shared.maker()
+    }
 }
 
 static FID_OPS: fi::fi_ops = fi::fi_ops {
@@ -55,7 +66,7 @@ static OPS: fi::fi_ops_eq = fi::fi_ops_eq {
 /// `int fi_eq_open(struct fid_fabric *, struct fi_eq_attr *, struct fid_eq **, void *context)`
 ///
 /// # Errors
-/// `FI_EINVAL`: a wait object that is none of ours. The system's, when there is no descriptor left.
+/// `FI_EINVAL`: flags or a wait object that are none of ours. The system's, when there is no descriptor left.
 pub(crate) unsafe extern "C" fn open(
     fabric: *mut fi::fid_fabric,
     attr: *mut fi::fi_eq_attr,
@@ -64,13 +75,28 @@ pub(crate) unsafe extern "C" fn open(
 ) -> c_int {
     entry::guard_int(|| {
         // SAFETY: a live fabric, by the contract of fi_eq_open.
-        let fabric = unsafe { entry::object::<Fabric, _>(fabric) }?;
+        let fabric = unsafe { entry::own::<Fabric, _>(fabric) }?;
         // SAFETY: null, or attributes that stay unchanged during the call.
         let attr = unsafe { attr.as_ref() }.copied().unwrap_or_default();
-        if eq.is_null() {
+        // fi_peer(3): who does not import event queues says so.
+        if eq.is_null() || attr.flags & !(fi::FI_WRITE | fi::FI_AFFINITY) != 0 {
             return Err(fi::FI_EINVAL);
         }
-        let shared = Arc::new(EqShared::new(Arc::clone(fabric.shared()), &attr)?);
+        // SAFETY: a live set where one is asked for, by the contract of fi_eq_open.
+        let object = unsafe { wait_object(attr.wait_obj, attr.wait_set) };
+        let mut set = None;
+        let shared = object.and_then(|(obj, of)| {
+            set = of;
+            EqShared::new(Arc::clone(fabric.shared()), &attr, obj)
+        });
+        let what = format_args!(
+            "fi_eq_open with flags {:#x} and wait object {}",
+            attr.flags, attr.wait_obj
+        );
+        let shared = Arc::new(entry::told(Subsys::Fabric, what, shared)?);
+        if let (Some(set), Some(fd)) = (&set, shared.fd()) {
+            set.add(Member::Eq(Arc::downgrade(&shared)), fd)?;
+        }
         let head = fi::fid {
             fclass: fi::FI_CLASS_EQ,
             context,
@@ -82,6 +108,7 @@ pub(crate) unsafe extern "C" fn open(
                 ops: &raw const OPS,
             },
             shared,
+            set,
         });
         // SAFETY: not null; C passes room for the result.
         unsafe { entry::put(eq, entry::give(new)) }
@@ -93,9 +120,13 @@ pub(crate) unsafe extern "C" fn open(
 unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
     entry::guard_int(|| {
         // SAFETY: a queue of ours that nobody closes meanwhile, by the contract of fi_close.
-        let eq = unsafe { entry::object::<Eq, _>(fid) }?;
+        let eq = unsafe { entry::own::<Eq, _>(fid) }?;
         if Arc::strong_count(&eq.shared) > 1 {
-            return Err(fi::FI_EBUSY);
+            let busy = Err(fi::FI_EBUSY);
+            return entry::told(Subsys::Fabric, format_args!("fi_close of an event queue"), busy);
+        }
+        if let (Some(set), Some(fd)) = (&eq.set, eq.shared.fd()) {
+            set.remove(&Member::Eq(Arc::downgrade(&eq.shared)), fd);
         }
         // SAFETY: made by `open`; nobody uses it after fi_close.
         drop(unsafe { entry::take::<Eq, _>(fid) }?);
@@ -106,7 +137,7 @@ unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
 unsafe extern "C" fn control(fid: *mut fi::fid, command: c_int, arg: *mut c_void) -> c_int {
     entry::guard_int(|| {
         // SAFETY: a live queue, by the contract of fi_control.
-        let eq = unsafe { entry::object::<Eq, _>(fid) }?;
+        let eq = unsafe { entry::own::<Eq, _>(fid) }?;
         match command {
             // SAFETY: room for the object's kind, by the contract of FI_GETWAITOBJ.
             fi::FI_GETWAITOBJ => unsafe { entry::put(arg.cast(), eq.shared.obj.to_c()) },
@@ -142,8 +173,8 @@ unsafe extern "C" fn read(
 ) -> isize {
     entry::guard(|| {
         // SAFETY: a live queue, by the contract of fi_eq_read.
-        let eq = unsafe { entry::object::<Eq, _>(eq) }?;
-        eq.shared.made_here()?;
+        let eq = unsafe { entry::own::<Eq, _>(eq) }?;
+        takes(event, buf, len)?;
         eq.shared.progress();
         let found = eq.shared.read(len, flags & fi::FI_PEEK != 0)?;
         // SAFETY: places for the event and for len bytes.
@@ -161,12 +192,20 @@ unsafe extern "C" fn sread(
 ) -> isize {
     entry::guard(|| {
         // SAFETY: a live queue, by the contract of fi_eq_sread.
-        let eq = unsafe { entry::object::<Eq, _>(eq) }?;
-        eq.shared.made_here()?;
+        let eq = unsafe { entry::own::<Eq, _>(eq) }?;
+        takes(event, buf, len)?;
         let found = eq.shared.sread(len, timeout, flags & fi::FI_PEEK != 0)?;
         // SAFETY: places for the event and for len bytes.
         unsafe { deliver(&found, event, buf) }
     })
+}
+
+/// Refuses a call that could not take an event, before the event is taken out of the queue.
+fn takes(event: *const u32, buf: *const c_void, len: usize) -> Result<(), Errno> {
+    if event.is_null() || (buf.is_null() && len > 0) {
+        return Err(fi::FI_EINVAL);
+    }
+    Ok(())
 }
 
 /// Hands an event to the caller; returns its length.
@@ -189,8 +228,7 @@ unsafe extern "C" fn readerr(eq: *mut fi::fid_eq, buf: *mut fi::fi_eq_err_entry,
     const OLD_LEN: usize = offset_of!(fi::fi_eq_err_entry, err_data_size);
     entry::guard(|| {
         // SAFETY: a live queue, by the contract of fi_eq_readerr.
-        let eq = unsafe { entry::object::<Eq, _>(eq) }?;
-        eq.shared.made_here()?;
+        let eq = unsafe { entry::own::<Eq, _>(eq) }?;
         if buf.is_null() {
             return Err(fi::FI_EINVAL);
         }
@@ -245,8 +283,7 @@ unsafe extern "C" fn write(
 ) -> isize {
     entry::guard(|| {
         // SAFETY: a live queue, by the contract of fi_eq_write.
-        let eq = unsafe { entry::object::<Eq, _>(eq) }?;
-        eq.shared.made_here()?;
+        let eq = unsafe { entry::own::<Eq, _>(eq) }?;
         // SAFETY: len bytes that stay unchanged during the call.
         let bytes = unsafe { entry::slice(buf.cast::<u8>(), len) }?;
         eq.shared.write(event, bytes)?;

@@ -13,7 +13,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use libfabric_sys as fi;
-use scif::{Maker, Waiter, cpu_relax_or_yield, now_ns};
+use scif::{Maker, Waiter, Woken, cpu_relax_or_yield, now_ns};
 
 use crate::entry::{self, Errno};
 use crate::fabric::FabricShared;
@@ -93,11 +93,14 @@ pub(crate) trait Source: Debug + Send + Sync {
 }
 
 impl EqShared {
-    pub(super) fn new(fabric: Arc<FabricShared>, attr: &fi::fi_eq_attr) -> Result<EqShared, Errno> {
-        let obj = WaitObj::from_c(attr.wait_obj)?;
+    pub(super) fn new(
+        fabric: Arc<FabricShared>,
+        attr: &fi::fi_eq_attr,
+        obj: WaitObj,
+    ) -> Result<EqShared, Errno> {
         let waiter = match obj {
             WaitObj::None | WaitObj::Yield => None,
-            WaitObj::Unspec | WaitObj::Fd | WaitObj::PollFd => {
+            WaitObj::Unspec | WaitObj::Fd | WaitObj::PollFd | WaitObj::Set => {
                 Some(Waiter::new().map_err(|e| entry::errno(&e))?)
             }
         };
@@ -123,13 +126,18 @@ impl EqShared {
     ///
     /// # Errors
     /// `FI_EOPBADSTATE`.
-    pub(super) fn made_here(&self) -> Result<(), Errno> {
-        entry::made_here(self.maker)
+    pub(super) fn maker(&self) -> Maker {
+        self.maker
     }
 
     /// A panic elsewhere leaves the queue whole: every change of it is complete before anything can fail.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The descriptor that waiters watch.
+    pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.waiter.as_ref().map(Waiter::fd)
     }
 
     pub(super) fn raw_fd(&self) -> Result<c_int, Errno> {
@@ -253,10 +261,15 @@ impl EqShared {
         if let Some(waiter) = &self.waiter {
             waiter.add(fd).map_err(|e| entry::errno(&e))?;
         }
+        self.follow(source);
+        Ok(())
+    }
+
+    /// Takes in what makes events and says itself when to look.
+    pub(crate) fn follow(&self, source: Weak<dyn Source>) {
         let mut sources = self.lock_sources();
         sources.retain(|source| source.strong_count() > 0);
         sources.push(source);
-        Ok(())
     }
 
     /// Ends the watch over a descriptor; what it belonged to is forgotten once it is gone.
@@ -304,6 +317,8 @@ impl EqShared {
             fi::FI_CONNREQ | fi::FI_CONNECTED | fi::FI_SHUTDOWN if !by_user => {
                 all.min(size_of::<fi::fi_eq_cm_entry>())
             }
+            // Who brings no room wants to know what happened, and no more.
+            _ if room == 0 => 0,
             _ => all,
         };
         if room < least {
@@ -342,7 +357,7 @@ impl EqShared {
     }
 
     pub(super) fn sread(&self, room: usize, timeout_ms: c_int, peek: bool) -> Result<Event, Errno> {
-        if self.obj == WaitObj::None {
+        if matches!(self.obj, WaitObj::None | WaitObj::Set) {
             return Err(fi::FI_ENOSYS);
         }
         let deadline = u64::try_from(timeout_ms)
@@ -363,7 +378,13 @@ impl EqShared {
                 Some(waiter) => {
                     let longest = if soon { SOON_NS } else { NAP_NS };
                     let nap = left.map_or(longest, |left| left.min(longest));
-                    waiter.wait(Some(nap)).map_err(|e| entry::errno(&e))?;
+                    let woken = waiter
+                        .wait_or_interrupt(Some(nap))
+                        .map_err(|e| entry::errno(&e))?;
+                    if woken == Woken::Interrupted {
+                        self.progress();
+                        return self.read(room, peek);
+                    }
                 }
                 None => {
                     polls += 1;
@@ -404,6 +425,7 @@ mod tests {
         let fabric = Arc::new(FabricShared {
             api_version: fi::fi_version(1, 17),
             node,
+            maker: Maker::here(),
         });
         EqShared::new(
             fabric,
@@ -412,6 +434,7 @@ mod tests {
                 flags,
                 ..fi::fi_eq_attr::ZERO
             },
+            WaitObj::from_c(wait_obj).unwrap(),
         )
         .unwrap()
     }

@@ -6,7 +6,7 @@
 use std::ffi::CStr;
 
 use libfabric_sys::{
-    FI_AV_TABLE, FI_FORMAT_UNSPEC, FI_MR_BASIC, FI_MR_PROV_KEY, FI_MR_SCALABLE, FI_MR_VIRT_ADDR,
+    FI_AV_TABLE, FI_FORMAT_UNSPEC, FI_MR_BASIC, FI_MR_SCALABLE, FI_PEER, FI_PROGRESS_AUTO,
     FI_PROGRESS_CONTROL_UNIFIED, FI_RM_ENABLED, FI_SHARED_CONTEXT, FI_SOCKADDR, FI_SOCKADDR_IN,
     FI_SOCKADDR_IP, FI_THREAD_ENDPOINT, fi_domain_attr, fi_ep_attr, fi_fabric_attr, fi_rx_attr, fi_tx_attr,
     fi_version,
@@ -14,6 +14,7 @@ use libfabric_sys::{
 
 use super::hints::Hints;
 use crate::attr::{self, Offer};
+use crate::peer;
 
 /// What is asked for, by whom.
 #[derive(Debug)]
@@ -36,6 +37,16 @@ pub(super) fn check(offer: &Offer, asked: &Asked<'_>) -> Result<(), Miss> {
         fits(ep.type_ == 0 || ep.type_ == offer.ep_type, "endpoint type")?;
     }
     fits(subset(hints.caps, offer.caps), "capabilities")?;
+    let wanted = hints.caps | hints.domain.as_ref().map_or(0, |domain| domain.caps);
+    if wanted & FI_PEER != 0 {
+        fits(offer.caps & FI_PEER != 0, "peers of such endpoints")?;
+        fits(asked.host >= peer::SINCE, "peers of this library's version")?;
+        let auto = hints
+            .domain
+            .as_ref()
+            .is_some_and(|d| d.data_progress == FI_PROGRESS_AUTO);
+        fits(!auto, "peers that progress by themselves")?;
+    }
     fits(
         matches!(
             hints.addr_format,
@@ -50,7 +61,10 @@ pub(super) fn check(offer: &Offer, asked: &Asked<'_>) -> Result<(), Miss> {
         .domain
         .as_ref()
         .map_or(Ok(()), |domain| domain_attr(domain, asked))?;
-    hints.ep.as_ref().map_or(Ok(()), |ep| ep_attr(ep, offer))?;
+    hints
+        .ep
+        .as_ref()
+        .map_or(Ok(()), |ep| ep_attr(ep, offer, hints.caps))?;
     hints.tx.as_ref().map_or(Ok(()), |tx| tx_attr(tx, offer))?;
     hints
         .rx
@@ -103,14 +117,17 @@ fn domain_attr(hint: &fi_domain_attr, asked: &Asked<'_>) -> Result<(), Miss> {
     )?;
     fits(hint.mr_cnt <= attr::MR_CNT, "number of registrations")?;
     fits(hint.max_err_data <= attr::MAX_ERR_DATA, "size of error data")?;
-    fits(subset(hint.caps, attr::DOMAIN_CAPS), "domain capabilities")?;
+    fits(
+        subset(hint.caps, attr::DOMAIN_CAPS | attr::ASKED_DOMAIN_CAPS),
+        "domain capabilities",
+    )?;
     fits(
         hint.auth_key_size == 0 && hint.max_ep_auth_key == 0,
         "authorization keys",
     )
 }
 
-fn ep_attr(hint: &fi_ep_attr, offer: &Offer) -> Result<(), Miss> {
+fn ep_attr(hint: &fi_ep_attr, offer: &Offer, caps: u64) -> Result<(), Miss> {
     fits(hint.protocol == 0 || hint.protocol == offer.protocol, "protocol")?;
     fits(
         hint.protocol_version == 0 || hint.protocol_version == attr::PROTO_VERSION,
@@ -118,7 +135,8 @@ fn ep_attr(hint: &fi_ep_attr, offer: &Offer) -> Result<(), Miss> {
     )?;
     fits(hint.max_msg_size <= offer.max_msg_size, "message size")?;
     // Ordered sizes and tag formats need no look: all are.
-    let contexts = |count: usize| count <= 1 || count == FI_SHARED_CONTEXT;
+    let most = attr::most_contexts(offer, caps);
+    let contexts = |count: usize| count <= most || count == FI_SHARED_CONTEXT;
     fits(contexts(hint.tx_ctx_cnt), "transmit contexts")?;
     fits(contexts(hint.rx_ctx_cnt), "receive contexts")?;
     fits(hint.auth_key_size == 0, "authorization key")
@@ -157,7 +175,8 @@ fn rx_attr(hint: &fi_rx_attr, offer: &Offer, host: u32) -> Result<(), Miss> {
 }
 
 /// The registration mode to answer to a program of interface `version` that asked for `asked`; `None` when it is none
-/// of libfabric's. Nothing is needed, so what is granted is what changes the meaning of keys and addresses.
+/// of libfabric's. Nothing is needed, and what is not needed is not answered: peers name offsets into regions, whose keys
+/// the application chooses. Programs that count on these though they offered other modes exist, the other way round not.
 pub(super) fn mr_mode(version: u32, asked: i32) -> Option<i32> {
     let old_style = FI_MR_BASIC | FI_MR_SCALABLE;
     if asked & old_style != 0 {
@@ -168,16 +187,16 @@ pub(super) fn mr_mode(version: u32, asked: i32) -> Option<i32> {
     if version != 0 && version < fi_version(1, 5) {
         return (asked == 0).then_some(FI_MR_SCALABLE);
     }
-    Some(asked & (FI_MR_VIRT_ADDR | FI_MR_PROV_KEY))
+    Some(0)
 }
 
 #[cfg(test)]
 mod tests {
     use libfabric_sys::{
         FI_DELIVERY_COMPLETE, FI_DIRECTED_RECV, FI_EP_DGRAM, FI_EP_MSG, FI_EP_RDM, FI_HMEM, FI_LOCAL_COMM,
-        FI_MR_ALLOCATED, FI_MR_ENDPOINT, FI_MR_LOCAL, FI_MSG, FI_MULTICAST, FI_ORDER_SAS, FI_ORDER_STRICT,
-        FI_ORDER_WAS, FI_PROGRESS_AUTO, FI_REMOTE_COMM, FI_SHARED_CONTEXT, FI_SOCKADDR_IN6, FI_TAGGED,
-        FI_THREAD_DOMAIN, FI_TRIGGER,
+        FI_MR_ALLOCATED, FI_MR_ENDPOINT, FI_MR_LOCAL, FI_MR_PROV_KEY, FI_MR_VIRT_ADDR, FI_MSG, FI_MULTICAST,
+        FI_ORDER_SAS, FI_ORDER_STRICT, FI_ORDER_WAS, FI_REMOTE_COMM, FI_SHARED_CONTEXT, FI_SOCKADDR_IN6,
+        FI_TAGGED, FI_THREAD_DOMAIN, FI_TRIGGER,
     };
 
     use super::*;
@@ -252,10 +271,10 @@ mod tests {
             })
         };
         assert_eq!(
-            caps(FI_TAGGED | FI_LOCAL_COMM | FI_REMOTE_COMM | FI_DIRECTED_RECV),
+            caps(FI_TAGGED | FI_LOCAL_COMM | FI_REMOTE_COMM | FI_DIRECTED_RECV | FI_TRIGGER),
             Ok(())
         );
-        for missing in [FI_HMEM, FI_MULTICAST, FI_TRIGGER, 1 << 63] {
+        for missing in [FI_HMEM, FI_MULTICAST, 1 << 63] {
             assert_eq!(caps(FI_MSG | missing), Err("capabilities"));
         }
     }
@@ -331,7 +350,18 @@ mod tests {
             Ok(())
         );
         assert_eq!(with_ep(|ep| ep.tx_ctx_cnt = FI_SHARED_CONTEXT), Ok(()));
-        assert!(with_ep(|ep| ep.rx_ctx_cnt = 2).is_err());
+        assert_eq!(with_ep(|ep| ep.rx_ctx_cnt = attr::MAX_CONTEXTS), Ok(()));
+        assert!(with_ep(|ep| ep.rx_ctx_cnt = attr::MAX_CONTEXTS + 1).is_err());
+        let two = fi_ep_attr {
+            tx_ctx_cnt: 2,
+            ..fi_ep_attr::default()
+        };
+        let triggered = ask(&Hints {
+            caps: FI_MSG | FI_TRIGGER,
+            ep: Some(two),
+            ..Hints::default()
+        });
+        assert_eq!(triggered, Err("transmit contexts"));
         assert!(with_ep(|ep| ep.protocol = 1).is_err());
     }
 
@@ -371,7 +401,7 @@ mod tests {
         assert_eq!(
             with_tx(fi_tx_attr {
                 size: attr::MAX_SIZE,
-                iov_limit: 8,
+                iov_limit: attr::IOV_LIMIT,
                 ..fi_tx_attr::default()
             }),
             Ok(())
@@ -408,7 +438,7 @@ mod tests {
         let (old, new) = (fi_version(1, 4), fi_version(1, 9));
         for (version, asked, answer) in [
             (new, 0, Some(0)),
-            (new, everything, Some(FI_MR_VIRT_ADDR | FI_MR_PROV_KEY)),
+            (new, everything, Some(0)),
             (new, FI_MR_ENDPOINT, Some(0)),
             (new, FI_MR_BASIC, Some(FI_MR_BASIC)),
             (new, FI_MR_SCALABLE, Some(FI_MR_SCALABLE)),
@@ -418,7 +448,7 @@ mod tests {
             (old, FI_MR_BASIC, Some(FI_MR_BASIC)),
             (old, FI_MR_LOCAL, None),
             (0, 0, Some(0)),
-            (0, FI_MR_VIRT_ADDR, Some(FI_MR_VIRT_ADDR)),
+            (0, FI_MR_VIRT_ADDR, Some(0)),
         ] {
             assert_eq!(
                 mr_mode(version, asked),

@@ -8,11 +8,12 @@ use std::ffi::CString;
 use std::ptr;
 
 use libfabric_sys::{
-    FI_MSG_PREFIX, FI_PROGRESS_AUTO, FI_PROGRESS_MANUAL, FI_RM_ENABLED, FI_SHARED_CONTEXT, FI_THREAD_SAFE,
-    fi_domain_attr, fi_ep_attr, fi_fabric_attr, fi_rx_attr, fi_tx_attr, fid_t,
+    FI_MSG_PREFIX, FI_NAMED_RX_CTX, FI_PROGRESS_AUTO, FI_PROGRESS_MANUAL, FI_RM_ENABLED, FI_SHARED_CONTEXT,
+    FI_THREAD_SAFE, fi_domain_attr, fi_ep_attr, fi_fabric_attr, fi_rx_attr, fi_tx_attr, fid_t,
 };
 
 use super::Addrs;
+use super::hints::Hints;
 use super::matching::{Asked, mr_mode};
 use crate::addr::ADDR_LEN;
 use crate::attr::{self, Offer};
@@ -36,9 +37,16 @@ pub(super) struct Info {
 
 pub(super) fn shape(offer: &Offer, asked: &Asked<'_>, (src, dest): Addrs) -> Info {
     let hints = asked.hints;
-    let caps = caps(offer, hints.map_or(0, |h| h.caps));
+    let in_domain = hints.and_then(|h| h.domain).map_or(0, |d| d.caps);
+    let caps = caps(offer, hints.map_or(0, |h| h.caps)) | in_domain & attr::ASKED_DOMAIN_CAPS;
     let (fabric, domain) = crate::fabric::first_open();
-    let mode = prefix(hints.map_or(0, |h| h.mode));
+    let contexts = hints.map_or(1, |h| contexts(offer, h));
+    // The contexts of scalable endpoints have no prefixes.
+    let mode = if contexts > 1 {
+        0
+    } else {
+        prefix(hints.map_or(0, |h| h.mode))
+    };
     Info {
         caps,
         mode,
@@ -63,6 +71,9 @@ pub(super) fn shape(offer: &Offer, asked: &Asked<'_>, (src, dest): Addrs) -> Inf
             // Programs that see contexts they did not ask for go other ways than they would.
             max_ep_stx_ctx: shared(hints.and_then(|h| h.ep).map(|ep| ep.tx_ctx_cnt)),
             max_ep_srx_ctx: shared(hints.and_then(|h| h.ep).map(|ep| ep.rx_ctx_cnt)),
+            max_ep_tx_ctx: contexts,
+            max_ep_rx_ctx: contexts,
+            caps: attr::DOMAIN_CAPS | caps & attr::ASKED_DOMAIN_CAPS,
             ..domain_attr(asked.version, hints.and_then(|h| h.domain.as_ref()))
         },
         // The library writes the provider's name, its version and the interface version.
@@ -123,6 +134,23 @@ fn shared(hint: Option<usize>) -> usize {
     }
 }
 
+/// How many contexts of a way one endpoint can have, as told to a program with these hints: one, unless it asks for more.
+fn contexts(offer: &Offer, hints: &Hints<'_>) -> usize {
+    let more = |count: usize| count > 1 && count != FI_SHARED_CONTEXT;
+    let asks = hints.caps & FI_NAMED_RX_CTX != 0
+        || hints
+            .ep
+            .is_some_and(|ep| more(ep.tx_ctx_cnt) || more(ep.rx_ctx_cnt))
+        || hints
+            .domain
+            .is_some_and(|d| more(d.max_ep_tx_ctx) || more(d.max_ep_rx_ctx));
+    if asks {
+        attr::most_contexts(offer, hints.caps)
+    } else {
+        1
+    }
+}
+
 fn tx_attr(offer: &Offer, caps: u64, hint: Option<&fi_tx_attr>) -> fi_tx_attr {
     let hint = hint.copied().unwrap_or_default();
     fi_tx_attr {
@@ -134,7 +162,7 @@ fn tx_attr(offer: &Offer, caps: u64, hint: Option<&fi_tx_attr>) -> fi_tx_attr {
         comp_order: 0,
         inject_size: or(hint.inject_size, attr::INJECT_SIZE),
         size: or(hint.size, attr::DEFAULT_SIZE),
-        iov_limit: or(hint.iov_limit, attr::IOV_LIMIT),
+        iov_limit: or(hint.iov_limit, attr::DEFAULT_IOV_LIMIT),
         rma_iov_limit: or(hint.rma_iov_limit, attr::RMA_IOV_LIMIT),
         tclass: 0,
     }
@@ -150,7 +178,7 @@ fn rx_attr(offer: &Offer, caps: u64, hint: Option<&fi_rx_attr>) -> fi_rx_attr {
         comp_order: 0,
         total_buffered_recv: hint.total_buffered_recv,
         size: or(hint.size, attr::DEFAULT_SIZE),
-        iov_limit: or(hint.iov_limit, attr::IOV_LIMIT),
+        iov_limit: or(hint.iov_limit, attr::DEFAULT_IOV_LIMIT),
     }
 }
 
@@ -194,7 +222,7 @@ fn domain_attr(version: u32, hint: Option<&fi_domain_attr>) -> fi_domain_attr {
         max_ep_rx_ctx: 1,
         cntr_cnt: attr::CNTR_CNT,
         mr_iov_limit: attr::MR_IOV_LIMIT,
-        caps: attr::DOMAIN_CAPS,
+        caps: 0,
         max_err_data: attr::MAX_ERR_DATA,
         mr_cnt: attr::MR_CNT,
         max_cntr_value: u64::MAX,
@@ -208,12 +236,11 @@ mod tests {
     use std::net::Ipv4Addr;
 
     use libfabric_sys::{
-        FI_AV_TABLE, FI_COMPLETION, FI_DELIVERY_COMPLETE, FI_LOCAL_COMM, FI_MSG, FI_MULTI_RECV,
+        FI_AV_TABLE, FI_COMPLETION, FI_DELIVERY_COMPLETE, FI_FENCE, FI_LOCAL_COMM, FI_MSG, FI_MULTI_RECV,
         FI_ORDER_ATOMIC_RAR, FI_ORDER_RAS, FI_ORDER_SAS, FI_READ, FI_RECV, FI_REMOTE_COMM, FI_REMOTE_READ,
         FI_RMA, FI_RMA_EVENT, FI_SEND, FI_SOURCE, FI_TAGGED, FI_THREAD_DOMAIN, FI_WRITE, fi_version,
     };
 
-    use super::super::hints::Hints;
     use super::super::matching;
     use super::*;
     use crate::addr::Addr;
@@ -242,7 +269,7 @@ mod tests {
         .caps
     }
 
-    const UNASKED: u64 = FI_MULTI_RECV | FI_LOCAL_COMM | FI_REMOTE_COMM;
+    const UNASKED: u64 = FI_MULTI_RECV | FI_FENCE | FI_LOCAL_COMM | FI_REMOTE_COMM;
 
     #[test]
     fn directions_are_completed_only_when_none_is_named() {
@@ -270,7 +297,10 @@ mod tests {
             caps: FI_MSG | FI_RMA | FI_SOURCE,
             ..Hints::default()
         }));
-        assert_eq!(info.tx.caps, FI_MSG | FI_RMA | FI_SEND | FI_READ | FI_WRITE);
+        assert_eq!(
+            info.tx.caps,
+            FI_MSG | FI_RMA | FI_SEND | FI_READ | FI_WRITE | FI_FENCE
+        );
         assert_eq!(
             info.rx.caps & (FI_SOURCE | FI_RECV | FI_SEND | FI_REMOTE_READ),
             FI_SOURCE | FI_RECV | FI_REMOTE_READ
@@ -283,7 +313,7 @@ mod tests {
             tx: Some(tx),
             ..Hints::default()
         }));
-        assert_eq!(narrowed.tx.caps, FI_MSG | FI_SEND);
+        assert_eq!(narrowed.tx.caps, FI_MSG | FI_SEND | FI_FENCE);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use libfabric_sys as fi;
-use scif::{cpu_relax_or_yield, now_ns};
+use scif::{Maker, cpu_relax_or_yield, now_ns};
 use scif_ring::copy::Mem;
 
 use crate::attr;
@@ -24,7 +24,7 @@ use crate::data;
 use crate::domain::{Domain, DomainShared, eq_entry};
 use crate::entry::{self, Errno};
 use crate::env;
-use crate::ep::Ep;
+use crate::log::Subsys;
 use crate::wait;
 
 pub(crate) use table::MrTable;
@@ -48,6 +48,12 @@ unsafe impl entry::Object for Mr {
     const FCLASS: usize = fi::FI_CLASS_MR;
 }
 
+impl entry::Made for Mr {
+    fn maker(&self) -> Maker {
+        self.dom.maker
+    }
+}
+
 static FID_OPS: fi::fi_ops = fi::fi_ops {
     close,
     bind,
@@ -63,7 +69,9 @@ pub(crate) static OPS: fi::fi_ops_mr = fi::fi_ops_mr {
 
 /// What the three registration calls come down to.
 struct Request<'a> {
-    iov: &'a [fi::iovec],
+    /// Or why there is none.
+    iov: Result<&'a [fi::iovec], Errno>,
+    flags: u64,
     access: u64,
     offset: u64,
     requested_key: u64,
@@ -85,6 +93,21 @@ fn known(flags: u64) -> Result<(), Errno> {
     }
 }
 
+/// The list of a region's pieces.
+///
+/// # Errors
+/// `FI_EINVAL` for more than a region can have, or a list that is not there.
+///
+/// # Safety
+/// `iov` is null or has `count` elements, which nobody changes during `'a`.
+unsafe fn pieces<'a>(iov: *const fi::iovec, count: usize) -> Result<&'a [fi::iovec], Errno> {
+    if count > attr::MR_IOV_LIMIT {
+        return Err(fi::FI_EINVAL);
+    }
+    // SAFETY: the caller's contract.
+    unsafe { entry::slice(iov, count) }
+}
+
 unsafe extern "C" fn reg(
     fid: *mut fi::fid,
     buf: *const c_void,
@@ -97,13 +120,13 @@ unsafe extern "C" fn reg(
     context: *mut c_void,
 ) -> c_int {
     entry::guard_int(|| {
-        known(flags)?;
         let iov = [fi::iovec {
             iov_base: buf.cast_mut(),
             iov_len: len,
         }];
         let request = Request {
-            iov: &iov,
+            iov: Ok(&iov),
+            flags,
             access,
             offset,
             requested_key,
@@ -127,14 +150,10 @@ unsafe extern "C" fn regv(
     context: *mut c_void,
 ) -> c_int {
     entry::guard_int(|| {
-        known(flags)?;
-        if count > attr::MR_IOV_LIMIT {
-            return Err(fi::FI_EINVAL);
-        }
-        // SAFETY: count elements, by the contract of fi_mr_regv.
-        let iov = unsafe { entry::slice(iov, count) }?;
         let request = Request {
-            iov,
+            // SAFETY: count elements, by the contract of fi_mr_regv.
+            iov: unsafe { pieces(iov, count) },
+            flags,
             access,
             offset,
             requested_key,
@@ -155,14 +174,11 @@ unsafe extern "C" fn regattr(
 ) -> c_int {
     entry::guard_int(|| {
         // SAFETY: a live domain, by the contract of fi_mr_regattr.
-        let domain = unsafe { entry::object::<Domain, _>(fid) }?;
+        let domain = unsafe { entry::own::<Domain, _>(fid) }?;
         if attr.is_null() {
-            return Err(fi::FI_EINVAL);
+            let what = format_args!("fi_mr_regattr without attributes");
+            return entry::told(Subsys::Mr, what, Err(fi::FI_EINVAL));
         }
-        if flags & fi::FI_MR_DMABUF != 0 {
-            return Err(fi::FI_EOPNOTSUPP);
-        }
-        known(flags)?;
         let mut local = MaybeUninit::<fi::fi_mr_attr>::zeroed();
         // SAFETY: the caller's attributes have at least this length in its interface version, and so has the local copy.
         unsafe {
@@ -174,19 +190,21 @@ unsafe extern "C" fn regattr(
         };
         // SAFETY: integers and raw pointers: any bytes are a value, and none is uninitialised.
         let attr = unsafe { local.assume_init() };
-        if attr.iov_count > attr::MR_IOV_LIMIT {
-            return Err(fi::FI_EINVAL);
-        }
-        // SAFETY: iov_count elements, by the contract of fi_mr_regattr.
-        let iov = unsafe { entry::slice(attr.mr_iov, attr.iov_count) }?;
+        let iov = if flags & fi::FI_MR_DMABUF == 0 {
+            // SAFETY: iov_count elements, by the contract of fi_mr_regattr.
+            unsafe { pieces(attr.mr_iov, attr.iov_count) }
+        } else {
+            Err(fi::FI_EOPNOTSUPP)
+        };
         let base = if attr.base_mr.is_null() {
             None
         } else {
             // SAFETY: a live region, by the contract of fi_mr_regattr.
-            Some(unsafe { entry::object::<Mr, _>(attr.base_mr) }?)
+            Some(unsafe { entry::own::<Mr, _>(attr.base_mr) }?)
         };
         let request = Request {
             iov,
+            flags: flags & !fi::FI_MR_DMABUF,
             access: attr.access,
             offset: attr.offset,
             requested_key: attr.requested_key,
@@ -202,11 +220,18 @@ unsafe extern "C" fn regattr(
 /// `fid` is a domain's; `mr` is null or has room for the result.
 unsafe fn register(fid: *mut fi::fid, request: &Request<'_>, mr: *mut *mut fi::fid_mr) -> Result<(), Errno> {
     // SAFETY: a live domain, by the caller's contract.
-    let domain = unsafe { entry::object::<Domain, _>(fid) }?;
-    if mr.is_null() {
-        return Err(fi::FI_EINVAL);
-    }
-    let new = Mr::open(&domain.shared, request)?;
+    let domain = unsafe { entry::own::<Domain, _>(fid) }?;
+    let what = format_args!(
+        "fi_mr_reg under key {:#x} for access {:#x} with offset {} and flags {:#x}",
+        request.requested_key, request.access, request.offset, request.flags
+    );
+    let new = known(request.flags).and_then(|()| {
+        if mr.is_null() {
+            return Err(fi::FI_EINVAL);
+        }
+        Mr::open(&domain.shared, request)
+    });
+    let new = entry::told(Subsys::Mr, what, new)?;
     let context = request.context;
     let given = entry::give::<Mr, fi::fid_mr>(new);
     // The result is in place before the event that announces it.
@@ -222,7 +247,7 @@ unsafe fn register(fid: *mut fi::fid, request: &Request<'_>, mr: *mut *mut fi::f
 unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
     entry::guard_int(|| {
         // SAFETY: a region of ours that nobody closes meanwhile, by the contract of fi_close.
-        unsafe { entry::object::<Mr, _>(fid) }?.retire()?;
+        unsafe { entry::own::<Mr, _>(fid) }?.retire()?;
         // SAFETY: made by `register`; nobody uses it after fi_close.
         drop(unsafe { entry::take::<Mr, _>(fid) }?);
         Ok(())
@@ -232,26 +257,29 @@ unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
 unsafe extern "C" fn bind(fid: *mut fi::fid, other: *mut fi::fid, flags: u64) -> c_int {
     entry::guard_int(|| {
         // SAFETY: a live region, by the contract of fi_mr_bind.
-        let mr = unsafe { entry::object::<Mr, _>(fid) }?;
+        let mr = unsafe { entry::own::<Mr, _>(fid) }?;
         // SAFETY: null or a live object, by the contract of fi_mr_bind.
-        match unsafe { entry::class_of(other) }? {
-            fi::FI_CLASS_EP => {
-                // SAFETY: as above.
-                unsafe { entry::object::<Ep, _>(other) }?;
-                // Regions belong to the domain here: every endpoint of it has them already.
-                if flags == 0 { Ok(()) } else { Err(fi::FI_EBADFLAGS) }
-            }
+        let class = unsafe { entry::class_of(other) }?;
+        let bound = match class {
+            // Regions belong to the domain here: every endpoint of it has them already.
+            fi::FI_CLASS_EP | fi::FI_CLASS_SEP | fi::FI_CLASS_RX_CTX if flags == 0 => Ok(()),
+            fi::FI_CLASS_EP | fi::FI_CLASS_SEP | fi::FI_CLASS_RX_CTX => Err(fi::FI_EBADFLAGS),
             // SAFETY: as above.
             fi::FI_CLASS_CNTR => mr.bind_cntr(unsafe { entry::object::<Cntr, _>(other) }?, flags),
             _ => Err(fi::FI_EINVAL),
-        }
+        };
+        entry::told(
+            Subsys::Mr,
+            format_args!("fi_mr_bind of an object of class {class} with flags {flags:#x}"),
+            bound,
+        )
     })
 }
 
 unsafe extern "C" fn control(fid: *mut fi::fid, command: c_int, arg: *mut c_void) -> c_int {
     entry::guard_int(|| {
         // SAFETY: a live region, by the contract of fi_control.
-        let mr = unsafe { entry::object::<Mr, _>(fid) }?;
+        let mr = unsafe { entry::own::<Mr, _>(fid) }?;
         match command {
             fi::FI_ENABLE | fi::FI_REFRESH => Ok(()),
             // SAFETY: arg is a struct fi_mr_raw_attr, by the contract of fi_mr_raw_attr.
@@ -321,7 +349,7 @@ impl Mr {
             Some(base) if !Arc::ptr_eq(&base.dom, dom) => return Err(fi::FI_EINVAL),
             base => base.map(|b| b.index),
         };
-        let pieces = request.iov.iter().map(|piece| {
+        let pieces = request.iov?.iter().map(|piece| {
             // SAFETY: registering is the application's word that the range may be accessed until the region is closed; an access
             // to pages that are not there fails in the kernel or, in its own process, is the fault it would be anyway.
             unsafe { Mem::new(piece.iov_base.cast(), piece.iov_len) }

@@ -160,15 +160,27 @@ impl PepShared {
         Ok(())
     }
 
-    /// Gives its port up, for an active endpoint that shall have it.
-    pub(crate) fn give_port(&self) -> Result<[u8; ADDR_LEN], Errno> {
+    /// Gives its port up for an active endpoint that `take` opens there, given its address. When that fails it has its port
+    /// again, unless somebody else was faster.
+    ///
+    /// # Errors
+    /// `FI_EOPBADSTATE` once it listens or has given its port up; those of `take`.
+    pub(crate) fn give_port<T>(
+        &self,
+        take: impl FnOnce(&[u8; ADDR_LEN]) -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
         let mut state = self.lock();
         if state.listening {
             return Err(fi::FI_EOPBADSTATE);
         }
         let name = state.name()?;
+        let fabric = state.fabric.clone().ok_or(fi::FI_EOPBADSTATE)?;
         state.sock = None;
-        Ok(name)
+        let taken = take(&name);
+        if taken.is_err() {
+            state.sock = take_port(&fabric, &name).ok();
+        }
+        taken
     }
 
     pub(super) fn close(&self) {

@@ -13,13 +13,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use libfabric_sys as fi;
 use libfabric_sys::{fid, fid_t};
+use scif::Maker;
 
 use crate::addr::ADDR_LEN;
 use crate::attr;
-use crate::entry::{self, Errno, guard_int, object};
+use crate::entry::{self, Errno, guard_int, object, own};
 use crate::eq::Eq;
 use crate::fabric::Fabric;
 use crate::getinfo::OwnedInfo;
+use crate::log::Subsys;
 pub(crate) use listen::{Call, PepShared};
 
 /// `struct fid_pep`.
@@ -27,11 +29,18 @@ pub(crate) use listen::{Call, PepShared};
 pub(crate) struct Pep {
     fid: fi::fid_pep,
     pub(crate) shared: Arc<PepShared>,
+    maker: Maker,
 }
 
 // SAFETY: repr(C) with a fid_pep first; FI_CLASS_PEP is in Pep objects only. Behind the head is an Arc of a Sync type.
 unsafe impl entry::Object for Pep {
     const FCLASS: usize = fi::FI_CLASS_PEP;
+}
+
+impl entry::Made for Pep {
+    fn maker(&self) -> Maker {
+        self.maker
+    }
 }
 
 /// What `fi_info::handle` of a connection request points to.
@@ -87,7 +96,7 @@ pub(crate) unsafe extern "C" fn open(
 ) -> c_int {
     guard_int(|| {
         // SAFETY: a live fabric, by the contract of fi_passive_ep.
-        let fabric = unsafe { object::<Fabric, _>(fabric) }?;
+        let fabric = unsafe { own::<Fabric, _>(fabric) }?;
         // SAFETY: null, or an info that stays unchanged during the call.
         let (of, copy) = (unsafe { info.as_ref() }.ok_or(fi::FI_EINVAL)?, unsafe {
             OwnedInfo::copy(info)
@@ -112,6 +121,7 @@ pub(crate) unsafe extern "C" fn open(
                 cm: &raw const CM_OPS,
             },
             shared: PepShared::open(fabric.shared(), copy, src)?,
+            maker: Maker::here(),
         });
         new.shared.named((&raw const *new).expose_provenance());
         // SAFETY: not null; room for the new object.
@@ -124,7 +134,9 @@ pub(crate) unsafe extern "C" fn open(
 /// Requests that were read and not answered can be answered still.
 unsafe extern "C" fn close(fid: *mut fid) -> c_int {
     guard_int(|| {
-        // SAFETY: C passes a passive endpoint that it does not use any more; `open` gave it.
+        // SAFETY: C passes an open passive endpoint.
+        unsafe { own::<Pep, _>(fid) }?;
+        // SAFETY: C does not use it any more; `open` gave it.
         let pep = unsafe { entry::take::<Pep, _>(fid) }?;
         pep.shared.close();
         Ok(())
@@ -138,7 +150,7 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
 unsafe extern "C" fn bind(fid: *mut fid, bfid: *mut fid, flags: u64) -> c_int {
     guard_int(|| {
         // SAFETY: C passes an open passive endpoint.
-        let pep = unsafe { object::<Pep, _>(fid) }?;
+        let pep = unsafe { own::<Pep, _>(fid) }?;
         // SAFETY: C passes null or an open object; other classes are refused.
         let eq = unsafe { object::<Eq, _>(bfid) }?;
         if flags != 0 {
@@ -157,7 +169,7 @@ unsafe extern "C" fn bind(fid: *mut fid, bfid: *mut fid, flags: u64) -> c_int {
 unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) -> c_int {
     guard_int(|| {
         // SAFETY: C passes an open passive endpoint.
-        unsafe { object::<Pep, _>(fid) }?;
+        unsafe { own::<Pep, _>(fid) }?;
         match command {
             fi::FI_BACKLOG => {
                 // SAFETY: null or an int, by the contract of this command.
@@ -185,12 +197,15 @@ unsafe extern "C" fn getopt(
 ) -> c_int {
     guard_int(|| {
         // SAFETY: C passes an open passive endpoint.
-        unsafe { object::<Pep, _>(fid) }?;
-        if level != fi::FI_OPT_ENDPOINT || optname != fi::FI_OPT_CM_DATA_SIZE {
-            return Err(fi::FI_ENOPROTOOPT);
-        }
-        // SAFETY: null, or the caller's buffer and its length.
-        unsafe { entry::put_option(attr::CM_DATA_SIZE, optval, optlen) }
+        unsafe { own::<Pep, _>(fid) }?;
+        let put = if level != fi::FI_OPT_ENDPOINT || optname != fi::FI_OPT_CM_DATA_SIZE {
+            Err(fi::FI_ENOPROTOOPT)
+        } else {
+            // SAFETY: null, or the caller's buffer and its length.
+            unsafe { entry::put_option(attr::CM_DATA_SIZE, optval, optlen) }
+        };
+        let what = format_args!("fi_getopt of option {optname} at level {level}");
+        entry::told(Subsys::EpCtrl, what, put)
     })
 }
 
@@ -200,15 +215,16 @@ unsafe extern "C" fn getopt(
 /// `-FI_ENOPROTOOPT`: a passive endpoint has nothing to set.
 unsafe extern "C" fn setopt(
     fid: fid_t,
-    _level: c_int,
-    _optname: c_int,
+    level: c_int,
+    optname: c_int,
     _optval: *const c_void,
     _optlen: usize,
 ) -> c_int {
     guard_int(|| {
         // SAFETY: C passes an open passive endpoint.
-        unsafe { object::<Pep, _>(fid) }?;
-        Err::<(), _>(fi::FI_ENOPROTOOPT)
+        unsafe { own::<Pep, _>(fid) }?;
+        let what = format_args!("fi_setopt of option {optname} at level {level}");
+        entry::told(Subsys::EpCtrl, what, Err::<(), _>(fi::FI_ENOPROTOOPT))
     })
 }
 
@@ -220,7 +236,7 @@ unsafe extern "C" fn setopt(
 unsafe extern "C" fn setname(fid: fid_t, addr: *mut c_void, addrlen: usize) -> c_int {
     guard_int(|| {
         // SAFETY: C passes an open passive endpoint.
-        let pep = unsafe { object::<Pep, _>(fid) }?;
+        let pep = unsafe { own::<Pep, _>(fid) }?;
         // SAFETY: null or an address of that length.
         let addr = unsafe { entry::slice(addr.cast_const().cast::<u8>(), addrlen) }?;
         pep.shared.set_name(addr)
@@ -234,7 +250,7 @@ unsafe extern "C" fn setname(fid: fid_t, addr: *mut c_void, addrlen: usize) -> c
 unsafe extern "C" fn getname(fid: fid_t, addr: *mut c_void, addrlen: *mut usize) -> c_int {
     guard_int(|| {
         // SAFETY: C passes an open passive endpoint.
-        let pep = unsafe { object::<Pep, _>(fid) }?;
+        let pep = unsafe { own::<Pep, _>(fid) }?;
         let name = pep.shared.name()?;
         // SAFETY: null, or the caller's buffer and its length.
         unsafe { entry::put_name(&name, addr, addrlen) }
@@ -248,8 +264,8 @@ unsafe extern "C" fn getname(fid: fid_t, addr: *mut c_void, addrlen: *mut usize)
 unsafe extern "C" fn listen(pep: *mut fi::fid_pep) -> c_int {
     guard_int(|| {
         // SAFETY: C passes an open passive endpoint.
-        let pep = unsafe { object::<Pep, _>(pep) }?;
-        pep.shared.listen()
+        let pep = unsafe { own::<Pep, _>(pep) }?;
+        entry::told(Subsys::EpCtrl, format_args!("fi_listen"), pep.shared.listen())
     })
 }
 
@@ -268,7 +284,7 @@ unsafe extern "C" fn reject(
 ) -> c_int {
     guard_int(|| {
         // SAFETY: C passes an open passive endpoint.
-        unsafe { object::<Pep, _>(pep) }?;
+        unsafe { own::<Pep, _>(pep) }?;
         // SAFETY: null or data of that length.
         let data = unsafe { entry::slice(param.cast::<u8>(), paramlen) }?;
         if data.len() > attr::CM_DATA_SIZE {

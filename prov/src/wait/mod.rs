@@ -9,19 +9,21 @@
 //! Mirrors fi_trywait(3); fi_cq_sread of fi_cq(3); fi_cntr_wait of fi_cntr(3).
 
 mod seats;
+pub(crate) mod set;
 
 use std::ffi::c_int;
 
 use libfabric_sys as fi;
-use scif::{cpu_relax_or_yield, now_ns};
+use scif::{Woken, cpu_relax_or_yield, now_ns};
 
-use crate::data::{self, EpState};
+use crate::cntr::CntrState;
+use crate::data::{self, EpState, deferred};
 use crate::domain::{DomainShared, DomainState};
 use crate::entry::{self, Errno};
 use crate::slab::Slab;
 
-use seats::watch;
 pub(crate) use seats::{WaitObj, Waits, control};
+use seats::{poll_list, watch};
 
 /// How long a blocking call polls before it sleeps: about what falling asleep and waking up costs.
 const SPIN_NS: u64 = 20_000;
@@ -33,10 +35,34 @@ const POLL_NAP_NS: u64 = 200_000;
 const NAP_NS: u64 = 1_000_000_000;
 
 /// What is waited for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     Cq(u32),
     Cntr(u32),
+}
+
+/// Whether there is something that the application has not read or seen.
+pub(crate) fn has_news(st: &DomainState, target: Target) -> bool {
+    match target {
+        Target::Cq(index) => st.cqs.get(index).is_some_and(|cq| !cq.is_empty()),
+        Target::Cntr(index) => st.cntrs.get(index).is_some_and(CntrState::changed),
+    }
+}
+
+/// A poll set takes `target` in: it cannot be closed meanwhile.
+///
+/// # Errors
+/// `FI_EINVAL`: no such object.
+pub(crate) fn hold(st: &mut DomainState, target: Target) -> Result<(), Errno> {
+    waits(st, target).ok_or(fi::FI_EINVAL)?.held += 1;
+    Ok(())
+}
+
+/// Takes one [`hold`] back.
+pub(crate) fn release(st: &mut DomainState, target: Target) {
+    if let Some(waits) = waits(st, target) {
+        waits.held = waits.held.saturating_sub(1);
+    }
 }
 
 /// How many waits want each endpoint armed.
@@ -216,8 +242,15 @@ pub(crate) fn unbind_ep(st: &mut DomainState, target: Target, ep: u32) {
 /// Moves everything that can move on the endpoints that feed `target`.
 #[inline]
 pub(crate) fn progress(st: &mut DomainState, target: Target) {
-    st.polls = st.polls.wrapping_add(1);
     each_ep(st, target, data::progress);
+}
+
+/// [`progress`], and then what waits for counters.
+pub(crate) fn progress_all(st: &mut DomainState, target: Target) {
+    progress(st, target);
+    if !st.triggers.is_empty() {
+        deferred::run(st);
+    }
 }
 
 fn start_watching(st: &mut DomainState, target: Target) {
@@ -269,10 +302,10 @@ pub(crate) fn try_wait(
         return Err(fi::FI_EINVAL);
     }
     disarm_fd(st, target);
-    progress(st, target);
+    progress_all(st, target);
     if !pending(st) && !must_poll(st, target) && !has_more(st, target) {
         arm_fd(st, target);
-        progress(st, target);
+        progress_all(st, target);
         if !pending(st) && !must_poll(st, target) && !has_more(st, target) {
             return Ok(());
         }
@@ -296,7 +329,8 @@ fn has_more(st: &mut DomainState, target: Target) -> bool {
 }
 
 /// Progresses and sleeps until `done` gives something; `None` after `timeout_ms` (negative: never). `done` runs inside the
-/// gate, the sleep outside.
+/// gate, the sleep outside. A signal that the program handles ends the sleep on a queue, as `timeout_ms` does; on a counter
+/// it does not, for fi_cntr_wait has no answer that says so.
 ///
 /// # Errors
 /// The system's, when there is no descriptor to sleep on.
@@ -314,7 +348,7 @@ pub(crate) fn block<R>(
         let sleeps = {
             let mut guard = dom.gate.lock();
             let st = &mut *guard;
-            progress(st, target);
+            progress_all(st, target);
             if let Some(result) = done(st) {
                 return Ok(Some(result));
             }
@@ -330,13 +364,28 @@ pub(crate) fn block<R>(
             cpu_relax_or_yield(polls);
             continue;
         }
-        if let Some(result) = nap(dom, target, left, &mut done)? {
-            return Ok(Some(result));
+        match nap(dom, target, left, &mut done)? {
+            Nap::Done(result) => return Ok(Some(result)),
+            Nap::Interrupted => {
+                let mut guard = dom.gate.lock();
+                progress_all(&mut guard, target);
+                return Ok(done(&mut guard));
+            }
+            Nap::Over => {}
         }
         // Woken: what woke us is often the first of several.
         spin_until = now_ns() + SPIN_NS;
         polls = 0;
     }
+}
+
+/// How one sleep of [`block`] ended.
+enum Nap<R> {
+    Done(R),
+    /// By a signal that the program handles.
+    Interrupted,
+    /// By a wake-up, or by time.
+    Over,
 }
 
 /// One sleep of [`block`].
@@ -345,21 +394,21 @@ fn nap<R>(
     target: Target,
     left_ns: Option<u64>,
     done: &mut impl FnMut(&mut DomainState) -> Option<R>,
-) -> Result<Option<R>, Errno> {
+) -> Result<Nap<R>, Errno> {
     let (seat, waiter, nap_ns) = {
         let mut guard = dom.gate.lock();
         let st = &mut *guard;
         let (eps, waits) = split(st, target).ok_or(fi::FI_EINVAL)?;
         let (seat, waiter) = waits.take_seat(eps)?;
         start_watching(st, target);
-        progress(st, target);
+        progress_all(st, target);
         if let Some(result) = done(st) {
             leave(st, target, seat);
-            return Ok(Some(result));
+            return Ok(Nap::Done(result));
         }
         if has_more(st, target) {
             leave(st, target, seat);
-            return Ok(None);
+            return Ok(Nap::Over);
         }
         let mut timer = false;
         each_ep(st, target, |st, ep| timer |= data::wants_timer(st, ep));
@@ -370,10 +419,12 @@ fn nap<R>(
         };
         (seat, waiter, left_ns.map_or(longest, |left| left.min(longest)))
     };
-    let slept = waiter.wait(Some(nap_ns));
+    let slept = waiter.wait_or_interrupt(Some(nap_ns));
     leave(&mut dom.gate.lock(), target, seat);
-    slept.map_err(|e| entry::errno(&e))?;
-    Ok(None)
+    match (slept.map_err(|e| entry::errno(&e))?, target) {
+        (Woken::Interrupted, Target::Cq(_)) => Ok(Nap::Interrupted),
+        _ => Ok(Nap::Over),
+    }
 }
 
 fn leave(st: &mut DomainState, target: Target, seat: usize) {

@@ -28,11 +28,13 @@ pub(crate) enum WaitObj {
     PollFd,
     /// Blocking calls poll and yield.
     Yield,
+    /// A descriptor that a wait set watches.
+    Set,
 }
 
 impl WaitObj {
     /// # Errors
-    /// `FI_EINVAL` for wait sets, mutexes and unknown objects.
+    /// `FI_EINVAL` for wait sets (`wait::set`), mutexes and unknown objects.
     pub(crate) fn from_c(obj: fi::fi_wait_obj) -> Result<WaitObj, Errno> {
         match obj {
             fi::FI_WAIT_NONE => Ok(WaitObj::None),
@@ -51,11 +53,12 @@ impl WaitObj {
             WaitObj::Unspec | WaitObj::Fd => fi::FI_WAIT_FD,
             WaitObj::PollFd => fi::FI_WAIT_POLLFD,
             WaitObj::Yield => fi::FI_WAIT_YIELD,
+            WaitObj::Set => fi::FI_WAIT_SET,
         }
     }
 
     pub(super) fn sleeps(self) -> bool {
-        matches!(self, WaitObj::Unspec | WaitObj::Fd | WaitObj::PollFd)
+        !matches!(self, WaitObj::None | WaitObj::Yield)
     }
 }
 
@@ -80,6 +83,8 @@ pub(crate) struct Waits {
     /// The application polls the descriptor of the first seat.
     pub(super) fd_armed: bool,
     pub(super) seats: Vec<Seat>,
+    /// Poll sets that have it as a member.
+    pub(super) held: u32,
 }
 
 impl Waits {
@@ -93,6 +98,7 @@ impl Waits {
             watched: false,
             fd_armed: false,
             seats: Vec::new(),
+            held: 0,
         };
         if obj.sleeps() {
             waits.seats.push(Seat {
@@ -114,12 +120,18 @@ impl Waits {
             watched: false,
             fd_armed: false,
             seats: Vec::new(),
+            held: 0,
         }
     }
 
     /// Whether every endpoint of the domain feeds this.
     pub(crate) fn is_wide(&self) -> bool {
         self.wide
+    }
+
+    /// Whether a poll set has it as a member.
+    pub(crate) fn is_held(&self) -> bool {
+        self.held > 0
     }
 
     /// The endpoints that feed this.
@@ -255,7 +267,7 @@ pub(crate) unsafe fn control(waits: &Waits, command: c_int, arg: *mut c_void) ->
 
 /// # Safety
 /// `list` is null or a `struct fi_wait_pollfd` with room for as many descriptors as it says.
-unsafe fn poll_list(fd: c_int, list: *mut fi::fi_wait_pollfd) -> Result<(), Errno> {
+pub(super) unsafe fn poll_list(fd: c_int, list: *mut fi::fi_wait_pollfd) -> Result<(), Errno> {
     // SAFETY: the caller's contract.
     let list = unsafe { list.as_mut() }.ok_or(fi::FI_EINVAL)?;
     let room = std::mem::replace(&mut list.nfds, 1);

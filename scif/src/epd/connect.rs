@@ -30,13 +30,19 @@ const ADMIN_PORT_END: u16 = 1024;
 /// How long an acceptor waits for the first word of an opener that has connected.
 const HELLO_MS: i32 = 3000;
 
+/// How often a node is looked for before it counts as not there.
+const LISTS: u32 = 3;
+
 /// A connect that waits to be accepted.
 #[derive(Debug)]
 pub(crate) struct Pending {
-    segment: Mapping,
-    own: OwnSpace,
-    socket: OwnedFd,
-    peer_pid: i32,
+    pub(crate) segment: Mapping,
+    pub(crate) segment_fd: OwnedFd,
+    pub(crate) own: OwnSpace,
+    pub(crate) socket: OwnedFd,
+    pub(crate) peer_pid: i32,
+    /// Of the packet in the vault, if there is one.
+    pub(crate) number: u32,
 }
 
 impl Inner {
@@ -63,15 +69,8 @@ impl Inner {
         let count = last - first + 1;
         // From a place of this process's own: so that many processes do not try the same ports.
         let hint = process::pid().cast_unsigned().wrapping_mul(97) % count;
-        for step in 0..count {
-            let port = u16::try_from(first + (hint + step) % count).unwrap_or(u16::MAX);
-            match self.port_socket(port) {
-                Ok(socket) => return Ok((socket, port)),
-                Err(Failure::Os(Errno::ADDRINUSE)) => {}
-                Err(other) => return Err(other),
-            }
-        }
-        Err(Failure::NoPorts)
+        let ports = (0..count).map(|step| u16::try_from(first + (hint + step) % count).unwrap_or(u16::MAX));
+        first_free(ports, |port| self.port_socket(port))
     }
 
     /// Gives the endpoint a port. The caller has the control lock and looked at the state.
@@ -87,6 +86,7 @@ impl Inner {
         };
         *take(&epd.port_socket) = Some(socket);
         epd.holder.set_port(port);
+        epd.leave();
         epd.holder.enter(State::Bound);
         Ok(port)
     }
@@ -103,6 +103,7 @@ impl Inner {
 
     /// Listens, with room for `backlog` requests that wait.
     pub(crate) fn listen(&self, epd: &Arc<Epd>, backlog: i32) -> Result<()> {
+        self.inherit(epd);
         let _held = epd.holder.control.lock();
         epd.state().may_listen()?;
         // Without room every request is refused: just what a socket does that does not listen.
@@ -113,18 +114,23 @@ impl Inner {
             unix::listen(socket, backlog - 1)?;
             self.watch(epd, Kind::Listener, socket)?;
         }
+        self.tell_holders(epd);
         epd.holder.enter(State::Listening);
         Ok(())
     }
 
     /// Whether a node is online. One's own always is.
     fn is_online(&self, node: u16) -> bool {
-        node == self.config.node || nodes::online(&self.domain).is_ok_and(|nodes| nodes.contains(&node))
+        let trusted = |uid| uid == self.uid || uid == 0;
+        let listed = || nodes::online(&self.domain, trusted).is_ok_and(|nodes| nodes.contains(&node));
+        // A list of names that come and go may lack one that stays.
+        node == self.config.node || (0..LISTS).any(|_| listed())
     }
 
     /// Connects to `dst`; the local port.
     pub(crate) fn connect(self: &Arc<Self>, epd: &Arc<Epd>, fd: RawFd, dst: PortId) -> Result<u16> {
         let nonblocking = descriptor::is_nonblocking(fd)?;
+        self.inherit(epd);
         let held = epd.holder.control.lock();
         match epd.holder.asynchronous() {
             Async::None => {}
@@ -138,8 +144,11 @@ impl Inner {
                 epd.holder.set_asynchronous(Async::None);
                 descriptor::hide_space(fd);
                 epd.holder.enter(State::Bound);
-                return Err(Failure::Refused);
+                return Err(self.refused(epd));
             }
+        }
+        if self.is_lost(dst.node) {
+            return Err(Failure::NoNode);
         }
         let state = epd.state();
         if let Err(failure) = state.may_connect() {
@@ -159,10 +168,13 @@ impl Inner {
         // An answer that comes at once waits for the control lock.
         self.watch(epd, Kind::Link, &pending.socket)?;
         *take(&epd.pending) = Some(pending);
+        epd.leave();
         epd.holder.set_peer(dst);
         if nonblocking {
             epd.holder.set_asynchronous(Async::Running);
         }
+        // They wait for the control lock: however this process ends, they have heard.
+        self.tell_holders(epd);
         epd.holder.enter(State::Connecting);
         drop(held);
         if nonblocking {
@@ -175,8 +187,10 @@ impl Inner {
     /// What came before the program asked for the result now counts.
     fn settle_after_collect(&self, epd: &Epd) {
         if let Some(link) = epd.link() {
-            let _receiving = epd.holder.receiving.lock();
-            super::messages::show_data(epd, link);
+            // Who is inside a call that receives makes the descriptor show what is so on leaving.
+            if let Some(_receiving) = epd.holder.receiving.try_lock() {
+                super::messages::show_data(epd, link);
+            }
         }
     }
 
@@ -202,12 +216,15 @@ impl Inner {
             return Err(Failure::Refused);
         }
         let (segment, segment_fd) = new_segment()?;
-        let own = OwnSpace::new()?;
-        let [table, arena] = own.descriptors();
+        let own = match epd.vault() {
+            Some(vault) => OwnSpace::of(vault.book())?,
+            None => OwnSpace::new()?,
+        };
+        let (table, arena) = own.show()?;
         match unix::send(
             &socket,
             &Packet::Hello.encode(),
-            &[segment_fd.as_fd(), table, arena, epd.bell.as_fd()],
+            &[segment_fd.as_fd(), table, arena.as_fd(), epd.bell.as_fd()],
         ) {
             Ok(()) => {}
             // The listener closed in between.
@@ -217,9 +234,11 @@ impl Inner {
         }
         Ok(Pending {
             segment,
+            segment_fd,
             own,
             socket,
             peer_pid: who.pid,
+            number: 0,
         })
     }
 
@@ -229,7 +248,7 @@ impl Inner {
             let event = epd.holder.event();
             match epd.holder.state() {
                 State::Connected | State::Disconnected => return Ok(epd.holder.port()),
-                State::Bound => return Err(Failure::Refused),
+                State::Bound => return Err(self.refused(epd)),
                 State::Closing => return Err(Failure::Interrupted),
                 State::Unbound | State::Listening | State::Connecting => {}
             }
@@ -246,9 +265,23 @@ impl Inner {
         }
     }
 
+    /// Why a request was not accepted.
+    fn refused(&self, epd: &Epd) -> Failure {
+        if self.is_lost(epd.holder.peer().node) {
+            Failure::NoNode
+        } else {
+            Failure::Refused
+        }
+    }
+
     /// Ends a connect that nobody accepted. The caller has the control lock.
-    fn give_up(&self, epd: &Epd) {
-        take(&epd.pending).take();
+    pub(crate) fn give_up(&self, epd: &Epd) {
+        if let Some(pending) = take(&epd.pending).as_ref().filter(|_| epd.vault().is_some()) {
+            // The copies of other holders must not be accepted any more.
+            descriptor::shut(&pending.socket);
+        }
+        self.drop_pending(epd);
+        epd.leave();
         if epd.holder.asynchronous() == Async::Running {
             epd.holder.set_asynchronous(Async::Refused);
             descriptor::show_space(&epd.bell);
@@ -259,55 +292,72 @@ impl Inner {
     }
 
     /// The socket of a request has news: called by the service thread.
-    pub(crate) fn answered(&self, epd: &Epd) {
+    pub(crate) fn answered(&self, epd: &Arc<Epd>) {
         let _held = epd.holder.control.lock();
-        if epd.holder.state() != State::Connecting {
+        if epd.link().is_some() {
+            return;
+        }
+        let current = take(&epd.pending)
+            .as_ref()
+            .is_some_and(|pending| epd.is_current(pending));
+        if epd.holder.state() != State::Connecting || !current {
+            // Another holder has heard the answer, or has given up.
+            self.drop_pending(epd);
+            if let Err(failure) = self.inherit_held(epd) {
+                log::warn!("what another holder of an endpoint got cannot be used here: {failure}");
+            }
             return;
         }
         let mut slot = take(&epd.pending);
         let Some(pending) = slot.as_ref() else { return };
         let mut buffer = [0; PACKET + 1];
-        let received = match unix::receive(&pending.socket, &mut buffer) {
+        let received = match hear_answer(&pending.socket, &mut buffer, epd.vault().is_some()) {
             Err(Errno::AGAIN | Errno::INTR) => return,
             other => other.ok(),
         };
-        let link = received.and_then(|received| {
+        let welcome = received.and_then(|received| {
             let packet = buffer.get(..received.bytes).and_then(Packet::decode);
             let fds: Option<[OwnedFd; WELCOME_FDS]> = received.fds.try_into().ok();
-            let pending = slot.take()?;
             let [table, arena, peer_bell] =
                 fds.filter(|_| packet == Some(Packet::Welcome) && !received.cut)?;
-            let parts = Parts {
-                segment: pending.segment,
-                side: Side::Opener,
-                own: pending.own,
-                peer: PeerSpace::adopt(&table, arena).ok()?,
-                peer_bell,
-                socket: pending.socket,
-                peer_pid: pending.peer_pid,
-            };
-            Link::new(parts, &epd.holder).ok()
+            let peer = PeerSpace::adopt(&table, arena).ok()?;
+            Some((table, peer, peer_bell))
         });
-        slot.take();
-        drop(slot);
-        let Some(link) = link else {
+        let Some(((table, peer, peer_bell), pending)) =
+            welcome.and_then(|welcome| Some((welcome, slot.take()?)))
+        else {
+            drop(slot);
             self.give_up(epd);
             return;
         };
+        drop(slot);
+        let parts = Parts {
+            segment: pending.segment,
+            side: Side::Opener,
+            own: pending.own,
+            peer,
+            peer_bell,
+            socket: pending.socket,
+            peer_pid: pending.peer_pid,
+        };
+        let Ok(link) = Link::new(parts, &epd.holder) else {
+            self.give_up(epd);
+            return;
+        };
+        link.begins();
+        if epd.vault().is_some() {
+            epd.leave_link(&link, &pending.segment_fd, &table);
+            // Looked at so far: who dies before this leaves it to another holder.
+            let _ = unix::skip(link.socket());
+        }
         epd.set_link(link);
-        if epd.holder.asynchronous() == Async::Running {
-            epd.holder.set_asynchronous(Async::Done);
-        }
-        epd.holder.enter(State::Connected);
-        descriptor::show_space(&epd.bell);
-        if let Some(link) = epd.link().filter(|_| epd.holder.asynchronous() == Async::None) {
-            let _receiving = epd.holder.receiving.lock();
-            super::messages::show_data(epd, link);
-        }
+        self.tell_holders(epd);
+        self.connected(epd);
     }
 
     /// Accepts a request; the peer, and the number of the new endpoint's descriptor.
-    pub(crate) fn accept(self: &Arc<Self>, epd: &Epd, fd: RawFd, wait: bool) -> Result<(PortId, RawFd)> {
+    pub(crate) fn accept(self: &Arc<Self>, epd: &Arc<Epd>, fd: RawFd, wait: bool) -> Result<(PortId, RawFd)> {
+        self.inherit(epd);
         loop {
             let event = epd.holder.event();
             epd.state().may_accept()?;
@@ -366,11 +416,12 @@ impl Inner {
             return Ok(None);
         };
         let admin = (1..ADMIN_PORT_END).contains(&from.port);
-        if !self.admits(who.uid) || (admin && who.uid != 0 && who.uid != self.uid) {
+        let trusted = self.admits(who.uid) && !(admin && who.uid != 0 && who.uid != self.uid);
+        if !trusted || self.is_lost(from.node) {
             let _ = unix::send(&socket, &Packet::Refuse.encode(), &[]);
             return Ok(None);
         }
-        let Some(fds) = hear_hello(&socket) else {
+        let Some(fds) = hear_hello(&socket)? else {
             return Ok(None);
         };
         let [segment, table, arena, peer_bell] = fds;
@@ -380,9 +431,9 @@ impl Inner {
         };
         let (epd, a) = self.new_epd(false)?;
         let own = OwnSpace::new()?;
-        let [table, arena] = own.descriptors();
+        let (table, arena) = own.show()?;
         let welcome = Packet::Welcome.encode();
-        match unix::send(&socket, &welcome, &[table, arena, epd.bell.as_fd()]) {
+        match unix::send(&socket, &welcome, &[table, arena.as_fd(), epd.bell.as_fd()]) {
             Ok(()) => {}
             Err(Errno::NOMEM | Errno::NOBUFS | Errno::TOOMANYREFS) => return Err(Failure::NoMemory),
             Err(_) => return Ok(None),
@@ -396,7 +447,9 @@ impl Inner {
             socket,
             peer_pid: who.pid,
         };
-        epd.set_link(Link::new(parts, &epd.holder)?);
+        let link = Link::new(parts, &epd.holder)?;
+        link.begins();
+        epd.set_link(link);
         epd.holder.set_port(listener.holder.port());
         epd.holder.set_peer(from);
         epd.holder.enter(State::Connected);
@@ -411,20 +464,69 @@ impl Inner {
     }
 }
 
-/// The first word of an opener, and what rides along.
-fn hear_hello(socket: &OwnedFd) -> Option<[OwnedFd; HELLO_FDS]> {
+/// The answer to a request; `stays`: it is only looked at.
+fn hear_answer(
+    socket: &OwnedFd,
+    buffer: &mut [u8],
+    stays: bool,
+) -> std::result::Result<unix::Received, Errno> {
+    if stays {
+        unix::peek(socket, buffer)
+    } else {
+        unix::receive(socket, buffer)
+    }
+}
+
+/// The first port that `take` can have.
+fn first_free<T>(
+    mut ports: impl Iterator<Item = u16>,
+    mut take: impl FnMut(u16) -> Result<T>,
+) -> Result<(T, u16)> {
+    let taken = ports.find_map(|port| match take(port) {
+        Ok(taken) => Some(Ok((taken, port))),
+        Err(Failure::Os(Errno::ADDRINUSE)) => None,
+        Err(other) => Some(Err(other)),
+    });
+    taken.unwrap_or(Err(Failure::NoPorts))
+}
+
+/// The first word of an opener, and what rides along; `None`: it is gone, or talks nonsense.
+///
+/// # Errors
+/// EMFILE: this process has no numbers left for what rides along.
+fn hear_hello(socket: &OwnedFd) -> Result<Option<[OwnedFd; HELLO_FDS]>> {
     let deadline = now_ns() + HELLO_MS.unsigned_abs() as u64 * 1_000_000;
     loop {
         let mut buffer = [0; PACKET + 1];
         match unix::receive(socket, &mut buffer) {
             Ok(received) => {
                 let packet = buffer.get(..received.bytes).and_then(Packet::decode);
+                if received.cut && process::descriptors_short(socket, HELLO_FDS as u64) {
+                    return Err(Failure::Os(Errno::MFILE));
+                }
                 let fds = received.fds.try_into().ok();
-                return fds.filter(|_| packet == Some(Packet::Hello) && !received.cut);
+                return Ok(fds.filter(|_| packet == Some(Packet::Hello) && !received.cut));
             }
             Err(Errno::AGAIN) if now_ns() < deadline => descriptor::wait_readable(socket, HELLO_MS),
             Err(Errno::INTR) => {}
-            Err(_) => return None,
+            Err(_) => return Ok(None),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_are_tried_until_one_is_free_or_none_is_left() {
+        let busy = |port: u16| match port {
+            1089..=1100 => Err::<(), _>(Failure::Os(Errno::ADDRINUSE)),
+            _ => Ok(()),
+        };
+        assert_eq!(first_free(1089..=u16::MAX, busy), Ok(((), 1101)));
+        assert_eq!(first_free(1089..=1100, busy), Err(Failure::NoPorts));
+        let broken = |_| Err::<(), _>(Failure::NoMemory);
+        assert_eq!(first_free(1089..=1100, broken), Err(Failure::NoMemory));
     }
 }

@@ -3,17 +3,21 @@
 //!
 //! Not about who finds it (`registry`), nor how it gets connected (`connect`). Used by any number of threads and holders.
 
+use std::ops::{Deref, DerefMut};
 use std::os::fd::{OwnedFd, RawFd};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use scif_ring::counter::Flag;
+use scif_ring::counter::{Count, Flag};
 
 use super::connect::Pending;
 use super::failure::{Failure, Result};
 use super::holder::Holder;
 use super::link::Link;
+use super::stat::Stats;
 use super::state::State;
+use super::vault::Vault;
 use crate::sys::descriptor::{self, Identity};
+use crate::sys::fork::{self, Section};
 use crate::window::WindowState;
 
 /// How long a waiter sleeps between two looks whether an endpoint has ended.
@@ -32,6 +36,10 @@ pub(crate) struct Epd {
     pub(crate) port_socket: Mutex<Option<OwnedFd>>,
     pub(crate) pending: Mutex<Option<Pending>>,
     link: OnceLock<Link>,
+    /// By which other holders get what this one gets.
+    pub(crate) vault: OnceLock<Vault>,
+    /// What a stand-in for the device remembers of it.
+    pub(crate) label: Count,
     pub(crate) windows: WindowState,
     /// Whether the end was seen to.
     ended: Flag,
@@ -39,24 +47,45 @@ pub(crate) struct Epd {
     over: Flag,
 }
 
-/// A lock that no panic makes unusable: what it guards is replaced whole.
-pub(crate) fn take<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+/// A lock of this process, taken: no other thread forks meanwhile, so that no child finds it so.
+#[derive(Debug)]
+pub(crate) struct Taken<'a, T>(MutexGuard<'a, T>, Section);
+
+impl<T> Deref for Taken<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T> DerefMut for Taken<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.0
+    }
+}
+
+/// Takes a lock that no panic makes unusable: what it guards is replaced whole. Not to be held while sleeping.
+pub(crate) fn take<T>(mutex: &Mutex<T>) -> Taken<'_, T> {
+    let section = fork::section();
+    Taken(mutex.lock().unwrap_or_else(PoisonError::into_inner), section)
 }
 
 impl Epd {
     /// A new endpoint, and its descriptor.
-    pub(crate) fn new(token: u64, cloexec: bool) -> Result<(Epd, OwnedFd)> {
+    pub(crate) fn new(token: u64, cloexec: bool, stats: &Stats) -> Result<(Epd, OwnedFd)> {
         let (a, bell) = descriptor::pair(cloexec)?;
         let id = descriptor::identity(&a)?;
         let epd = Epd {
             id,
             bell,
             token,
-            holder: Holder::new()?,
+            holder: Holder::new(stats.record(token, id.inode())?)?,
             port_socket: Mutex::new(None),
             pending: Mutex::new(None),
             link: OnceLock::new(),
+            vault: OnceLock::new(),
+            label: Count::new(0),
             windows: WindowState::default(),
             ended: Flag::new(false),
             over: Flag::new(false),
@@ -108,6 +137,7 @@ impl Epd {
 
     /// The connection is made.
     pub(crate) fn set_link(&self, link: Link) {
+        self.holder.record.set_link(link.peer_pid, link.own.inode());
         // There is only ever one: the state passes through `Connecting` once.
         let _ = self.link.set(link);
     }

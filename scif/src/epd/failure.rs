@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Why a call of `scif.h` failed. Not about the number the program sees: the edge maps these in one `match`.
+//! Why a call of `scif.h` failed, and the number a C program finds in errno.
 
 use std::fmt;
 
@@ -53,6 +53,37 @@ pub enum Failure {
     Broken,
     /// What the operating system said.
     Os(Errno),
+}
+
+impl Failure {
+    /// What a C program finds in errno.
+    #[must_use]
+    pub fn raw_os_error(&self) -> i32 {
+        let errno = match self {
+            Failure::BadDescriptor => Errno::BADF,
+            Failure::NotAnEndpoint => Errno::NOTTY,
+            Failure::Invalid => Errno::INVAL,
+            Failure::NoAccess => Errno::ACCESS,
+            Failure::IsConnected => Errno::ISCONN,
+            Failure::NotConnected => Errno::NOTCONN,
+            Failure::Reset => Errno::CONNRESET,
+            Failure::NotSupported => Errno::OPNOTSUPP,
+            Failure::Refused => Errno::CONNREFUSED,
+            Failure::NoNode => Errno::NODEV,
+            Failure::InProgress => Errno::INPROGRESS,
+            Failure::Again => Errno::AGAIN,
+            Failure::NoPorts => Errno::NOSPC,
+            Failure::Interrupted => Errno::INTR,
+            Failure::BadAddress => Errno::FAULT,
+            Failure::NoWindow => Errno::NXIO,
+            Failure::NotPermitted => Errno::PERM,
+            Failure::InUse => Errno::ADDRINUSE,
+            Failure::NoMemory => Errno::NOMEM,
+            Failure::Broken => Errno::IO,
+            Failure::Os(errno) => *errno,
+        };
+        errno.raw_os_error()
+    }
 }
 
 impl fmt::Display for Failure {

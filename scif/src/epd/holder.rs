@@ -7,13 +7,14 @@
 //! | offset | what |
 //! |---|---|
 //! | 0, 64, 128 | locks: control, sending, receiving |
-//! | 256 | state; 260 event, on which connect and accept sleep; 264 port; 268 peer; 272 the asynchronous connect; 276 whether the descriptor was made to hang up (1), or was found closed then (2) |
+//! | 256 | state; 260 event, on which connect and accept sleep; 264 port; 268 peer; 272 the asynchronous connect; 276 whether the descriptor was made to hang up (1), or was found closed then (2); 280 what holders have left each other so far, 284 the number of what counts (`vault`) |
 //! | 320, 328 | the stream out: bytes published, the peer's position as last seen |
 //! | 384 | the stream in: bytes taken |
 
 use scif_ring::{Word32, Word64};
 
 use super::failure::Result;
+use super::stat::Record;
 use super::state::State;
 use crate::addr::PortId;
 use crate::sys::futex;
@@ -47,14 +48,18 @@ pub(crate) struct Holder {
     peer: Word32,
     asynchronous: Word32,
     shut: Word32,
+    pub(crate) leaving: Word32,
+    pub(crate) left: Word32,
     pub(crate) sent: Word64,
     pub(crate) sent_seen: Word64,
     pub(crate) received: Word64,
+    /// What is shown of all this.
+    pub(crate) record: Record,
     _map: Mapping,
 }
 
 impl Holder {
-    pub(crate) fn new() -> Result<Holder> {
+    pub(crate) fn new(record: Record) -> Result<Holder> {
         let map = Mapping::anonymous(BYTES)?;
         Ok(Holder {
             control: map.lock(0)?,
@@ -66,9 +71,12 @@ impl Holder {
             peer: map.word32(268)?,
             asynchronous: map.word32(272)?,
             shut: map.word32(276)?,
+            leaving: map.word32(280)?,
+            left: map.word32(284)?,
             sent: map.word64(320)?,
             sent_seen: map.word64(328)?,
             received: map.word64(384)?,
+            record,
             _map: map,
         })
     }
@@ -81,6 +89,7 @@ impl Holder {
     /// Enters a state and wakes who waits for that.
     pub(crate) fn enter(&self, state: State) {
         self.state.set(state as u32);
+        self.record.set_state(state as u32);
         self.happened();
     }
 
@@ -88,6 +97,7 @@ impl Holder {
     pub(crate) fn pass(&self, from: State, to: State) -> bool {
         let passed = self.state.change(from as u32, to as u32);
         if passed {
+            self.record.set_state(to as u32);
             self.happened();
         }
         passed
@@ -122,10 +132,22 @@ impl Holder {
 
     pub(crate) fn set_port(&self, port: u16) {
         self.port.set(u32::from(port));
+        self.record.set_port(port);
     }
 
     pub(crate) fn set_peer(&self, peer: PortId) {
         self.peer.set(u32::from(peer.node) << 16 | u32::from(peer.port));
+        self.record.set_peer(peer);
+    }
+
+    /// Whom it is connected with, or wants to be.
+    #[expect(clippy::cast_possible_truncation, reason = "takes a word apart")]
+    pub(crate) fn peer(&self) -> PortId {
+        let word = self.peer.get();
+        PortId {
+            node: (word >> 16) as u16,
+            port: word as u16,
+        }
     }
 
     pub(crate) fn asynchronous(&self) -> Async {

@@ -13,7 +13,7 @@
 //! | 384, 512 | words that move when an RMA of the opener, of the acceptor finishes, or the connection ends |
 //! | 4096, 12288 | stream from the opener, from the acceptor |
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use scif_ring::{STREAM_BYTES, StreamRx, StreamTx, Tell, Waiting, Word32};
 
@@ -30,6 +30,8 @@ const MAGIC: u64 = u64::from_le_bytes(*b"SCIFepd1");
 const CLOSED: [usize; 2] = [128, 256];
 const FINISHED: [usize; 2] = [384, 512];
 const STREAMS: usize = 4096;
+/// A worker that waits for other holders looks so often whether they have died.
+const WORKER_LOOK_NS: u64 = 10_000_000;
 /// Bytes of the segment of a connection.
 pub(crate) const SEGMENT_BYTES: usize = STREAMS + 2 * STREAM_BYTES;
 
@@ -104,7 +106,7 @@ impl Link {
             let place = places.get(i).copied().ok_or(Failure::Broken)?;
             Ok(segment.word32(place)?)
         };
-        let link = Link {
+        Ok(Link {
             tx: segment.stream_tx(STREAMS + mine * STREAM_BYTES, holder.sent, holder.sent_seen)?,
             rx: segment.stream_rx(STREAMS + theirs * STREAM_BYTES, holder.received)?,
             closed: [word(CLOSED, mine)?, word(CLOSED, theirs)?],
@@ -115,14 +117,20 @@ impl Link {
             socket,
             peer_pid,
             _segment: segment,
-        };
-        // The descriptor takes writing from the beginning.
-        link.tx.space().rung();
-        Ok(link)
+        })
     }
 
-    pub(crate) fn socket(&self) -> impl AsFd {
-        &self.socket
+    /// The descriptor takes writing from the beginning: said once, by whoever makes the connection.
+    pub(crate) fn begins(&self) {
+        self.tx.space().rung();
+    }
+
+    pub(crate) fn peer_bell(&self) -> BorrowedFd<'_> {
+        self.peer_bell.as_fd()
+    }
+
+    pub(crate) fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 
     /// Whether the peer has said that it closed. Everything it sent before is in the stream.
@@ -168,6 +176,24 @@ impl Link {
         futex::wake_all(mine);
     }
 
+    /// For a worker: until all RMAs of a side up to a number are finished, or nobody is left who could.
+    pub(crate) fn wait_for(&self, of_peer: bool, ticket: u64) {
+        let word = self.finished(of_peer);
+        let holders = if of_peer {
+            &self.peer.table.holders
+        } else {
+            &self.own.table.holders
+        };
+        let mut looks = false;
+        loop {
+            let seen = word.get();
+            if holders.finished(ticket, looks).unwrap_or(true) || (of_peer && self.peer_closed()) {
+                return;
+            }
+            looks = futex::wait(&word, seen, Some(WORKER_LOOK_NS)).is_err();
+        }
+    }
+
     /// The word that moves when an RMA of this side, or of the peer, finishes.
     pub(crate) fn finished(&self, of_peer: bool) -> Word32 {
         let [mine, theirs] = self.finished;
@@ -195,6 +221,11 @@ impl Link {
             futex::wake_all(&waiting.seq());
         }
         self.say(Packet::Bye);
+        descriptor::shut(&self.socket);
+    }
+
+    /// Ends the connection without a word: the node is lost.
+    pub(crate) fn cut(&self) {
         descriptor::shut(&self.socket);
     }
 

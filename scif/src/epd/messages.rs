@@ -13,7 +13,7 @@ use super::failure::{Failure, Result};
 use super::link::Link;
 use super::state::State;
 use crate::sys::time::{cpu_relax_or_yield, now_ns};
-use crate::sys::{descriptor, futex};
+use crate::sys::{descriptor, fork, futex};
 
 /// How long a peer may take between saying that it rings and ringing.
 const RINGING_NS: u64 = 1_000_000;
@@ -46,6 +46,7 @@ pub(crate) fn send(epd: &Epd, fd: RawFd, src: &Mem, wait: bool, spin_ns: u64) ->
         };
         if n != 0 {
             done += n;
+            epd.holder.record.sent(n);
             link.tell_data();
         }
         if done == src.len() || !wait {
@@ -68,7 +69,8 @@ pub(crate) fn send(epd: &Epd, fd: RawFd, src: &Mem, wait: bool, spin_ns: u64) ->
 pub(crate) fn receive(epd: &Epd, fd: RawFd, dst: &Mem, wait: bool, spin_ns: u64) -> Result<usize> {
     let link = once_connected(epd)?;
     let _held = epd.holder.receiving.lock();
-    if wait {
+    // A holder that is killed while it looks for itself would leave the others untold.
+    if wait && !fork::has_relatives() {
         link.rx.data().enter();
     }
     let mut done = 0;
@@ -81,6 +83,7 @@ pub(crate) fn receive(epd: &Epd, fd: RawFd, dst: &Mem, wait: bool, spin_ns: u64)
             break Err(Failure::Reset);
         };
         done += n;
+        epd.holder.record.received(n);
         if done == dst.len() {
             break Ok(());
         }
@@ -214,6 +217,20 @@ fn settle(
             }
         }
     }
+}
+
+/// A holder died, perhaps between making the descriptor show something and saying so: makes it show what is so. Whoever
+/// is inside a call does that on leaving.
+pub(crate) fn settle_after_death(epd: &Epd, link: &Link, fd: RawFd) -> Result<()> {
+    if let Some(_held) = epd.holder.receiving.try_lock() {
+        link.rx.data().armed();
+        settle_data(epd, link, fd)?;
+    }
+    if let Some(_held) = epd.holder.sending.try_lock() {
+        link.tx.space().armed();
+        settle_space(epd, link, fd)?;
+    }
+    Ok(())
 }
 
 /// From now on the peer tells of what it sends; and what it has sent already shows. The caller has the receiving lock

@@ -8,29 +8,40 @@ mod connect;
 mod endpoint;
 mod failure;
 mod holder;
+mod kernel_mode;
 mod link;
+pub(crate) mod loss;
+mod memory;
 mod messages;
-mod nodes;
+pub(crate) mod nodes;
+mod numbers;
 mod poll;
 mod registry;
-mod state;
+pub(crate) mod stat;
+pub(crate) mod state;
+mod vault;
 mod wire;
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
+use rustix::io::Errno;
 use scif_ring::Mem;
 
 use crate::addr::PortId;
 use crate::config::Config;
+use crate::sys::pages;
 use crate::window::{Near, Way};
 use state::State;
 
 pub use crate::window::{FenceSide, Signal};
 pub(crate) use endpoint::{Epd, take};
 pub use failure::{Failure, Result};
+pub use kernel_mode::{NodeEvent, PeerPages, PinnedPages};
 pub use libc::pollfd as PollFd;
 pub(crate) use link::Link;
+pub use loss::{Answers, LostNode, ping, restore};
+pub use memory::Pages;
 pub(crate) use registry::Inner;
 pub(crate) use wire::Packet;
 
@@ -61,8 +72,11 @@ impl Endpoints {
     /// `scif_close`. Closes any descriptor, as the drivers' does.
     ///
     /// # Errors
-    /// [`Failure::BadDescriptor`].
+    /// [`Failure::BadDescriptor`]; [`Failure::Invalid`] while pages got by [`get_pages`](Self::get_pages) are out.
     pub fn close(&self, fd: RawFd) -> Result<()> {
+        if self.has_pages_out(fd) {
+            return Err(Failure::Invalid);
+        }
         self.0.close(fd)
     }
 
@@ -174,7 +188,9 @@ impl Endpoints {
     /// # Errors
     /// [`Failure::Invalid`], then by state, then [`Failure::NoWindow`].
     pub fn unregister(&self, fd: RawFd, offset: i64, len: usize) -> Result<()> {
-        self.0.with(fd, |epd| self.0.unregister(epd, offset, len))
+        self.0.with(fd, |epd| self.0.unregister(epd, offset, len))?;
+        self.forget_pinned(fd, offset, len);
+        Ok(())
     }
 
     /// `scif_mmap`; the address.
@@ -192,6 +208,17 @@ impl Endpoints {
     ) -> Result<usize> {
         self.0
             .with(fd, |epd| self.0.map(epd, addr, len, offset, prot, flags))
+    }
+
+    /// `scif_munmap`: munmap(2), which takes parts of what [`map`](Self::map) gave as well.
+    ///
+    /// # Errors
+    /// [`Failure::Invalid`] for what is no range of whole pages, [`Failure::NoMemory`] for more mappings than there can be.
+    pub fn unmap(&self, addr: usize, len: usize) -> Result<()> {
+        pages::unmap(addr, len).map_err(|error| match error {
+            Errno::NOMEM => Failure::NoMemory,
+            _ => Failure::Invalid,
+        })
     }
 
     /// `scif_readfrom`

@@ -10,25 +10,76 @@ use std::os::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::SocketAddrUnix;
 
+use super::loss::{QUESTIONS, is_lost};
 use crate::life::Life;
 use crate::sys::{process, unix};
 
 /// Names of bound Unix sockets, one a line, in the last column.
 const LIST: &str = "/proc/net/unix";
+/// What follows the node in the name of its marker.
+const LOST: &str = "lost";
 
-/// The nodes of one domain that are online.
-pub(crate) fn online(domain: &str) -> std::io::Result<BTreeSet<u16>> {
-    // Names are bytes: one that is not text is none of ours.
-    Ok(parse(&String::from_utf8_lossy(&std::fs::read(LIST)?), domain))
+/// What the kernel lists; names are bytes: one that is not text is none of ours.
+pub(crate) fn list() -> std::io::Result<String> {
+    Ok(String::from_utf8_lossy(&std::fs::read(LIST)?).into_owned())
+}
+
+/// The list read twice, one after the other: the kernel makes it in pieces, and of a socket that ends in between another
+/// one may be missing.
+fn list_twice() -> std::io::Result<String> {
+    Ok(list()? + &list()?)
+}
+
+/// The nodes of one domain that are online: not those that somebody who is trusted has lost.
+pub(crate) fn online(domain: &str, trusted: impl Fn(u32) -> bool) -> std::io::Result<BTreeSet<u16>> {
+    let list = list_twice()?;
+    let mut nodes = parse(&list, domain);
+    for (node, rest) in names(&list, domain) {
+        if rest == LOST && is_lost(domain, node, &trusted) {
+            nodes.remove(&node);
+        }
+    }
+    Ok(nodes)
+}
+
+/// What is bound in a domain: the node, and what follows it in the name.
+pub(crate) fn names<'a>(list: &'a str, domain: &'a str) -> impl Iterator<Item = (u16, &'a str)> {
+    list.lines().filter_map(move |line| {
+        let name = line.rsplit(' ').next()?.strip_prefix("@scif/")?;
+        let (node, rest) = name.strip_prefix(domain)?.strip_prefix('/')?.split_once('/')?;
+        Some((node.parse().ok()?, rest))
+    })
+}
+
+/// A process that uses `scif.h`.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Presence {
+    pub(crate) node: u16,
+    pub(crate) pid: i32,
+    /// Of the socket that it can be asked by.
+    pub(crate) name: String,
+}
+
+/// Every process of a domain.
+pub(crate) fn presences(domain: &str) -> std::io::Result<Vec<Presence>> {
+    let list = list_twice()?;
+    let mut found: Vec<Presence> = names(&list, domain)
+        .filter_map(|(node, rest)| {
+            let pid = rest.strip_prefix("p/")?.split('.').next()?.parse().ok()?;
+            let name = format!("scif/{domain}/{node}/{rest}");
+            Some(Presence { node, pid, name })
+        })
+        .collect();
+    found.sort_by(|a, b| (a.node, a.pid, &a.name).cmp(&(b.node, b.pid, &b.name)));
+    // Once for the socket in each list, and once for each question that waits.
+    found.dedup();
+    Ok(found)
 }
 
 fn parse(list: &str, domain: &str) -> BTreeSet<u16> {
-    list.lines()
-        .filter_map(|line| {
-            let name = line.rsplit(' ').next()?.strip_prefix("@scif/")?;
-            let (node, _) = name.strip_prefix(domain)?.strip_prefix('/')?.split_once('/')?;
-            node.parse().ok()
-        })
+    names(list, domain)
+        .filter(|(_, rest)| *rest != LOST)
+        .map(|(node, _)| node)
         .collect()
 }
 
@@ -43,7 +94,10 @@ pub(crate) fn appear(domain: &str, node: u16) -> Result<OwnedFd, Errno> {
         match unix::bind(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?) {
             Err(Errno::ADDRINUSE) => {}
             Err(errno) => return Err(errno),
-            Ok(()) => break,
+            Ok(()) => {
+                unix::listen(&socket, QUESTIONS)?;
+                break;
+            }
         }
     }
     Ok(socket)
@@ -59,6 +113,7 @@ mod tests {
                     0000: 2 0 0 5 1 12 @scif/0/4/2050\n0: 2 0 0 5 1 13 @scif/00/5/1\n0: 2 0 0 5 1 14 /tmp/@scif/0/9/p\n";
         assert_eq!(parse(list, "0"), BTreeSet::from([3, 4]));
         assert_eq!(parse(list, "7"), BTreeSet::new());
+        assert_eq!(parse("0: 2 0 0 5 1 12 @scif/0/6/lost\n", "0"), BTreeSet::new());
     }
 
     #[test]
@@ -67,10 +122,10 @@ mod tests {
         let one = appear(&domain, 9).unwrap();
         let two = appear(&domain, 9).unwrap();
         drop(one);
-        assert_eq!(online(&domain).unwrap(), BTreeSet::from([9]));
+        assert_eq!(online(&domain, |_| true).unwrap(), BTreeSet::from([9]));
         drop(two);
         // A child that another test starts right now holds it until it runs its program.
-        while !online(&domain).unwrap().is_empty() {
+        while !online(&domain, |_| true).unwrap().is_empty() {
             std::thread::yield_now();
         }
     }

@@ -55,6 +55,22 @@ fn correct(epd: &Epd, fd: i32) {
 }
 
 impl Inner {
+    /// Another holder may have got it a port or a peer.
+    fn look_again(&self, epd: &Arc<Epd>) {
+        if epd.link().is_some() || epd.vault().is_none() {
+            return;
+        }
+        let unknown = match epd.holder.state() {
+            State::Connected | State::Disconnected => true,
+            State::Listening => take(&epd.port_socket).is_none(),
+            State::Connecting => take(&epd.pending).is_none(),
+            State::Unbound | State::Bound | State::Closing => false,
+        };
+        if unknown {
+            self.inherit(epd);
+        }
+    }
+
     /// Waits until an entry is ready or the time (milliseconds, negative: for ever) is over; how many are ready.
     pub(crate) fn poll(self: &Arc<Self>, entries: &mut [PollFd], timeout_ms: i32) -> Result<usize> {
         let endpoints: Vec<Option<Arc<Epd>>> = entries.iter().map(|entry| self.get(entry.fd).ok()).collect();
@@ -71,6 +87,7 @@ impl Inner {
             let mut misleading = false;
             for (entry, endpoint) in entries.iter_mut().zip(&endpoints) {
                 if let Some(epd) = endpoint {
+                    self.look_again(epd);
                     let shown = entry.revents & (entry.events | HUP);
                     entry.revents = bits(epd, entry.events);
                     if entry.revents == 0 && shown != 0 {

@@ -12,10 +12,16 @@ use std::sync::{Arc, Mutex, Once, PoisonError, RwLock};
 
 use super::endpoint::{Epd, take};
 use super::failure::{Failure, Result};
+use super::kernel_mode::KernelMode;
+use super::messages;
 use super::nodes;
+use super::stat::Stats;
 use super::state::State;
+use rustix::io::Errno;
+use scif_ring::counter::Count;
+
 use crate::config::Config;
-use crate::sys::epoll::Epoll;
+use crate::sys::epoll::{self, Epoll};
 use crate::sys::{descriptor, fork, pages, process, thread};
 use crate::transport::soft::names::Names;
 use crate::window::Workers;
@@ -30,12 +36,14 @@ pub(crate) enum Kind {
     Listener = 1,
     /// The socket of its connection.
     Link = 2,
+    /// Of no endpoint: whoever asks this process something.
+    Question = 3,
 }
 
 #[derive(Debug)]
-struct Service {
+pub(crate) struct Service {
     epoll: Arc<Epoll>,
-    watched: BTreeMap<u64, Arc<Epd>>,
+    pub(crate) watched: BTreeMap<u64, Arc<Epd>>,
     next_token: u64,
     /// Of the process whose thread watches.
     generation: u64,
@@ -50,13 +58,27 @@ pub(crate) struct Inner {
     pub(crate) uid: u32,
     /// Counts the names of connecting sockets.
     pub(crate) sources: Mutex<u32>,
-    table: RwLock<Vec<Option<Arc<Epd>>>>,
-    service: Mutex<Service>,
-    pub(crate) workers: Workers,
+    table: &'static Table,
+    pub(crate) service: Mutex<Service>,
+    pub(crate) workers: Arc<Workers>,
     /// Whether it was said that pages stay where they are.
     unmoved: Once,
-    _presence: OwnedFd,
+    presence: Mutex<OwnedFd>,
+    stats: Stats,
+    /// Signalled to all relatives by a forked child that begins to use what it inherited.
+    pub(crate) family: OwnedFd,
+    /// Forks behind the process that was served last.
+    served: Count,
+    pub(crate) kernel_mode: KernelMode,
 }
+
+/// The token of `family`.
+const FAMILY: u64 = 1 << 2 | Kind::Question as u64;
+/// How often it is looked whether relatives live.
+const RELATIVES_NS: u64 = 100_000_000;
+
+/// Endpoints by number. For ever: whoever forks holds its lock.
+type Table = RwLock<Vec<Option<Arc<Epd>>>>;
 
 fn index(fd: RawFd) -> Result<usize> {
     usize::try_from(fd).map_err(|_| Failure::BadDescriptor)
@@ -73,19 +95,33 @@ impl Inner {
             domain,
             uid,
             sources: Mutex::new(0),
-            table: RwLock::new(Vec::new()),
+            table: Box::leak(Box::new(RwLock::new(Vec::new()))),
             service: Mutex::new(Service {
                 epoll: Arc::new(Epoll::new()?),
                 watched: BTreeMap::new(),
                 next_token: 0,
                 generation: fork::generation(),
             }),
-            workers: Workers::default(),
+            workers: Arc::default(),
             unmoved: Once::new(),
-            _presence: presence,
+            presence: Mutex::new(presence),
+            stats: Stats::new(config.node)?,
+            family: epoll::inherited_event()?,
+            served: Count::new(fork::generation()),
+            kernel_mode: KernelMode::default(),
             config,
         });
-        inner.start(&take(&inner.service))?;
+        let table = inner.table;
+        fork::hold_while_forking(move || Box::new(table.write().unwrap_or_else(PoisonError::into_inner)));
+        {
+            let service = take(&inner.service);
+            service
+                .epoll
+                .add(&*take(&inner.presence), Kind::Question as u64)?;
+            service.epoll.add_news(&inner.family, FAMILY)?;
+            inner.start(&service)?;
+        }
+        inner.prepare_to_fork();
         Ok(inner)
     }
 
@@ -103,6 +139,11 @@ impl Inner {
         }
         service.epoll = Arc::new(Epoll::new()?);
         service.generation = fork::generation();
+        // Under its own name: the parent's goes with the parent.
+        let mut presence = take(&self.presence);
+        *presence = nodes::appear(&self.domain, self.config.node)?;
+        service.epoll.add(&*presence, Kind::Question as u64)?;
+        drop(presence);
         for (&token, epd) in &service.watched {
             service
                 .epoll
@@ -115,11 +156,19 @@ impl Inner {
                     .epoll
                     .add_news(listener, token << 2 | Kind::Listener as u64)?;
             }
+            // What the parent had mapped for copying is not here.
+            epd.windows.forget_all();
             if let Some(link) = epd.link() {
                 service.epoll.add(link.socket(), token << 2 | Kind::Link as u64)?;
+                link.own.table.take_place();
             }
         }
-        self.start(&service)
+        service.epoll.add_news(&self.family, FAMILY)?;
+        self.start(&service)?;
+        self.served.set(fork::generation());
+        drop(service);
+        epoll::signal(&self.family);
+        Ok(())
     }
 
     /// Has the service thread watch a socket of an endpoint.
@@ -129,9 +178,23 @@ impl Inner {
         match kind {
             Kind::Descriptor => service.epoll.add_hangup(socket, token)?,
             Kind::Listener => service.epoll.add_news(socket, token)?,
-            Kind::Link => service.epoll.add(socket, token)?,
+            Kind::Link | Kind::Question => service.epoll.add(socket, token)?,
         }
         Ok(())
+    }
+
+    /// The same, of what may be watched already.
+    pub(crate) fn watch_again(&self, epd: &Arc<Epd>, kind: Kind, socket: impl AsFd) -> Result<()> {
+        match self.watch(epd, kind, socket) {
+            Err(Failure::Os(Errno::EXIST)) => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Takes a socket out of what the service thread watches.
+    pub(crate) fn unwatch(&self, socket: impl AsFd) {
+        let epoll = Arc::clone(&take(&self.service).epoll);
+        epoll.remove(socket);
     }
 
     /// A new endpoint, known to nobody yet, and its descriptor.
@@ -141,7 +204,7 @@ impl Inner {
             service.next_token += 1;
             service.next_token
         };
-        Epd::new(token, cloexec)
+        Epd::new(token, cloexec, &self.stats)
     }
 
     /// Hands an endpoint to the program.
@@ -163,7 +226,7 @@ impl Inner {
         }
     }
 
-    fn enter(&self, fd: RawFd, epd: Arc<Epd>) -> Result<()> {
+    pub(crate) fn enter(&self, fd: RawFd, epd: Arc<Epd>) -> Result<()> {
         let at = index(fd)?;
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         if table.len() <= at {
@@ -196,9 +259,7 @@ impl Inner {
 
     #[inline]
     fn started_here(&self) -> bool {
-        // The number of forks behind this process, when the registry was made or restarted, is in `service`; a process
-        // that never forked has zero and needs no look.
-        fork::generation() == 0 || take(&self.service).generation == fork::generation()
+        self.served.get() == fork::generation()
     }
 
     /// The endpoint behind a number.
@@ -238,7 +299,7 @@ impl Inner {
         })
     }
 
-    fn forget(&self, fd: RawFd) -> Option<Arc<Epd>> {
+    pub(crate) fn forget(&self, fd: RawFd) -> Option<Arc<Epd>> {
         let at = index(fd).ok()?;
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         table.get_mut(at)?.take()
@@ -253,6 +314,8 @@ impl Inner {
             {
                 call(&self.identify(fd)?)
             }
+            // Another holder may have connected it.
+            Err(Failure::NotConnected) if self.inherit(&epd) => call(&epd),
             other => other,
         }
     }
@@ -271,13 +334,14 @@ impl Inner {
         Ok(())
     }
 
-    fn end_if_closed(&self, epd: &Arc<Epd>) {
+    pub(crate) fn end_if_closed(&self, epd: &Arc<Epd>) {
         if epd.is_closed() {
             self.end(epd);
         }
     }
 
     fn end(&self, epd: &Arc<Epd>) {
+        self.inherit(epd);
         let epoll = Arc::clone(&take(&self.service).epoll);
         epoll.remove(&epd.bell);
         if let Some(link) = epd.link() {
@@ -288,6 +352,7 @@ impl Inner {
         }
         self.end_windows(epd);
         epd.end();
+        self.kernel_mode.ended(epd.token);
         take(&self.service).watched.remove(&epd.token);
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         for slot in table.iter_mut() {
@@ -317,7 +382,8 @@ impl Inner {
 
     /// Nodes that are online, ours among them.
     pub(crate) fn nodes(&self) -> Result<BTreeSet<u16>> {
-        let mut nodes = nodes::online(&self.domain).unwrap_or_default();
+        let trusted = |uid| uid == self.uid || uid == 0;
+        let mut nodes = nodes::online(&self.domain, trusted).unwrap_or_default();
         nodes.insert(self.config.node);
         Ok(nodes)
     }
@@ -325,13 +391,25 @@ impl Inner {
     fn serve(self: &Arc<Self>, epoll: &Epoll) {
         loop {
             let mut ready = Vec::new();
-            if let Err(errno) = epoll.wait(None, |token| ready.push(token)) {
+            let limit = self.has_live_relatives().then_some(RELATIVES_NS);
+            if let Err(errno) = epoll.wait(limit, |token| ready.push(token)) {
                 log::warn!("connections are not watched any more: epoll_wait {errno}");
                 return;
             }
             // A child forked in between would find our locks taken for ever.
             let _busy = fork::busy();
+            if limit.is_some() {
+                self.bury_relatives();
+            }
             for token in ready {
+                if token == Kind::Question as u64 {
+                    self.asked(&take(&self.presence));
+                    continue;
+                }
+                if token == FAMILY {
+                    self.inherit_all();
+                    continue;
+                }
                 let epd = take(&self.service).watched.get(&(token >> 2)).cloned();
                 let Some(epd) = epd else { continue };
                 match token & 3 {
@@ -339,6 +417,38 @@ impl Inner {
                     kind if kind == Kind::Listener as u64 => Self::requested(&epd),
                     _ => self.linked(epoll, &epd),
                 }
+            }
+        }
+    }
+
+    /// Whether other processes use endpoints of this one.
+    fn has_live_relatives(&self) -> bool {
+        let shared = |epd: &Arc<Epd>| {
+            epd.link()
+                .is_some_and(|link| !link.own.table.holders.others().is_empty())
+        };
+        fork::has_relatives() && take(&self.service).watched.values().any(shared)
+    }
+
+    /// Puts right what holders that died may have left: an RMA that nobody finishes, a descriptor that shows what is not so.
+    fn bury_relatives(&self) {
+        let watched: Vec<Arc<Epd>> = take(&self.service).watched.values().cloned().collect();
+        for epd in watched {
+            let Some(link) = epd.link() else { continue };
+            if !link.own.table.holders.bury() {
+                continue;
+            }
+            link.tell_finished();
+            let number = {
+                let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+                let of =
+                    |slot: &Option<Arc<Epd>>| slot.as_ref().is_some_and(|other| Arc::ptr_eq(other, &epd));
+                table.iter().position(of)
+            };
+            if let Some(fd) = number.and_then(|fd| RawFd::try_from(fd).ok())
+                && let Err(failure) = messages::settle_after_death(&epd, link, fd)
+            {
+                log::debug!("after the death of a holder: {failure}");
             }
         }
     }

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! The bytes on the socket of a connection between two endpoints of `scif.h`, and which descriptors ride along.
 //!
-//! Not about when they are sent. A packet is 16 bytes: magic with version, kind, an argument. A provider's endpoint
+//! Not about when they are sent. A packet is 32 bytes: magic with version, kind, and three
+//! arguments. A provider's endpoint
 //! that connects here, or is connected to, finds another magic and is turned away.
 
-const MAGIC: [u8; 8] = *b"SCIFepd1";
+const MAGIC: [u8; 8] = *b"SCIFepd2";
 
 /// Bytes of a packet.
-pub(crate) const PACKET: usize = 16;
+pub(crate) const PACKET: usize = 32;
 
 /// Descriptors of a `Hello`: the segment, the opener's table of windows, its arena, its doorbell.
 pub(crate) const HELLO_FDS: usize = 4;
@@ -25,28 +26,43 @@ pub(crate) enum Packet {
     Refuse,
     /// Everything was said.
     Bye,
-    /// Do you still map the window of this serial number? Answered by `Mapped`.
-    AskMapped(u32),
-    /// The serial number, shifted left by one, plus 1 if it is mapped.
-    Mapped(u32),
+    /// Do you still map anything of this range of my arena, in which the window of this serial number is? Answered by
+    /// `Mapped`.
+    AskMapped { serial: u32, at: u64, len: u64 },
+    /// Whether it is.
+    Mapped { serial: u32, mapped: bool },
+    /// To a process, by whoever administrates: give up your connections with this node. Answered by `Ended`.
+    Lose(u32),
+    /// How many connections ended.
+    Ended(u32),
+    /// To a process: are you there? Answered by the same.
+    Echo(u32),
+    /// To whoever keeps a node lost: no longer. Answered by the same.
+    Restore,
 }
 
 impl Packet {
     pub(crate) fn encode(self) -> [u8; PACKET] {
-        let (kind, argument) = match self {
-            Packet::Hello => (1u32, 0),
-            Packet::Welcome => (2, 0),
-            Packet::Refuse => (3, 0),
-            Packet::Bye => (4, 0),
-            Packet::AskMapped(serial) => (5, serial),
-            Packet::Mapped(answer) => (6, answer),
+        let (kind, serial, a, b) = match self {
+            Packet::Hello => (1u32, 0, 0, 0),
+            Packet::Welcome => (2, 0, 0, 0),
+            Packet::Refuse => (3, 0, 0, 0),
+            Packet::Bye => (4, 0, 0, 0),
+            Packet::AskMapped { serial, at, len } => (5, serial, at, len),
+            Packet::Mapped { serial, mapped } => (6, serial, u64::from(mapped), 0),
+            Packet::Lose(node) => (7, node, 0, 0),
+            Packet::Ended(n) => (8, n, 0, 0),
+            Packet::Echo(n) => (9, n, 0, 0),
+            Packet::Restore => (10, 0, 0, 0),
         };
         let mut bytes = [0; PACKET];
         for (to, from) in bytes.iter_mut().zip(
             MAGIC
                 .iter()
                 .chain(&kind.to_le_bytes())
-                .chain(&argument.to_le_bytes()),
+                .chain(&serial.to_le_bytes())
+                .chain(&a.to_le_bytes())
+                .chain(&b.to_le_bytes()),
         ) {
             *to = *from;
         }
@@ -56,20 +72,97 @@ impl Packet {
     pub(crate) fn decode(bytes: &[u8]) -> Option<Packet> {
         let (magic, rest) = bytes.split_first_chunk::<8>()?;
         let (kind, rest) = rest.split_first_chunk::<4>()?;
-        let (argument, rest) = rest.split_first_chunk::<4>()?;
+        let (serial, rest) = rest.split_first_chunk::<4>()?;
+        let (a, rest) = rest.split_first_chunk::<8>()?;
+        let (b, rest) = rest.split_first_chunk::<8>()?;
         if *magic != MAGIC || !rest.is_empty() {
             return None;
         }
-        let argument = u32::from_le_bytes(*argument);
+        let serial = u32::from_le_bytes(*serial);
+        let (at, len) = (u64::from_le_bytes(*a), u64::from_le_bytes(*b));
         match u32::from_le_bytes(*kind) {
             1 => Some(Packet::Hello),
             2 => Some(Packet::Welcome),
             3 => Some(Packet::Refuse),
             4 => Some(Packet::Bye),
-            5 => Some(Packet::AskMapped(argument)),
-            6 => Some(Packet::Mapped(argument)),
+            5 => Some(Packet::AskMapped { serial, at, len }),
+            6 => Some(Packet::Mapped {
+                serial,
+                mapped: at != 0,
+            }),
+            7 => Some(Packet::Lose(serial)),
+            8 => Some(Packet::Ended(serial)),
+            9 => Some(Packet::Echo(serial)),
+            10 => Some(Packet::Restore),
             _ => None,
         }
+    }
+}
+
+/// Bytes of what holders of an endpoint leave each other.
+pub(crate) const LEFT: usize = 16;
+
+/// What a holder of an endpoint has left in its vault.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[repr(u32)]
+pub(crate) enum What {
+    /// The socket of the port.
+    Port = 1,
+    /// That, the segment, the own arena, the socket of the request.
+    Request = 2,
+    /// Those, the peer's table, its arena, its doorbell.
+    Connection = 3,
+}
+
+/// A packet in a vault; the descriptors ride along.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Left {
+    pub(crate) number: u32,
+    pub(crate) what: What,
+    pub(crate) peer_pid: i32,
+    /// Whether the kernel counts who has the own arena.
+    pub(crate) counted: bool,
+}
+
+impl Left {
+    pub(crate) fn new(what: What, peer_pid: i32, counted: bool) -> Left {
+        Left {
+            number: 0,
+            what,
+            peer_pid,
+            counted,
+        }
+    }
+
+    pub(crate) fn encode(self) -> [u8; LEFT] {
+        let words = [
+            self.number,
+            self.what as u32,
+            self.peer_pid.cast_unsigned(),
+            u32::from(self.counted),
+        ];
+        let mut bytes = [0; LEFT];
+        for (to, word) in bytes.as_chunks_mut::<4>().0.iter_mut().zip(words) {
+            *to = word.to_le_bytes();
+        }
+        bytes
+    }
+
+    pub(crate) fn decode(bytes: [u8; LEFT]) -> Option<Left> {
+        let [number, what, peer_pid, counted] = *bytes.as_chunks::<4>().0 else {
+            return None;
+        };
+        Some(Left {
+            number: u32::from_le_bytes(number),
+            what: match u32::from_le_bytes(what) {
+                1 => What::Port,
+                2 => What::Request,
+                3 => What::Connection,
+                _ => return None,
+            },
+            peer_pid: i32::from_le_bytes(peer_pid),
+            counted: u32::from_le_bytes(counted) != 0,
+        })
     }
 }
 
@@ -84,14 +177,31 @@ mod tests {
             Packet::Welcome,
             Packet::Refuse,
             Packet::Bye,
-            Packet::AskMapped(7),
-            Packet::Mapped(u32::MAX),
+            Packet::AskMapped {
+                serial: 7,
+                at: 1 << 39,
+                len: u64::MAX,
+            },
+            Packet::Mapped {
+                serial: u32::MAX,
+                mapped: true,
+            },
+            Packet::Lose(4),
+            Packet::Ended(0),
+            Packet::Echo(5),
+            Packet::Restore,
         ] {
             assert_eq!(Packet::decode(&packet.encode()), Some(packet));
         }
+        for what in [What::Port, What::Request, What::Connection] {
+            let mut left = Left::new(what, -2, what == What::Request);
+            left.number = u32::MAX;
+            assert_eq!(Left::decode(left.encode()), Some(left));
+        }
+        assert_eq!(Left::decode([0; LEFT]), None);
         let mut bytes = Packet::Hello.encode();
-        assert_eq!(Packet::decode(&bytes[..15]), None);
-        bytes[8] = 9;
+        assert_eq!(Packet::decode(&bytes[..31]), None);
+        bytes[8] = 99;
         assert_eq!(Packet::decode(&bytes), None);
         bytes[8] = 1;
         bytes[0] = b'x';

@@ -26,6 +26,12 @@ pub(crate) struct Identity {
     ino: u64,
 }
 
+impl Identity {
+    pub(crate) fn inode(&self) -> u64 {
+        self.ino
+    }
+}
+
 /// Both ends of a new descriptor: A and B. A is close-on-exec if `cloexec`.
 pub(crate) fn pair(cloexec: bool) -> Result<(OwnedFd, OwnedFd), Errno> {
     let (a, b) = rustix::net::socketpair(
@@ -74,6 +80,23 @@ pub(crate) fn close(fd: RawFd) -> Result<(), Errno> {
     }
 }
 
+/// Makes `to` what `from` is; what the program has set of `to` stays.
+pub(crate) fn replace(from: RawFd, to: RawFd) -> Result<(), Errno> {
+    let (flags, status) = with_number(to, |to| {
+        Ok((rustix::io::fcntl_getfd(to)?, rustix::fs::fcntl_getfl(to)?))
+    })?;
+    let cloexec = if flags.contains(rustix::io::FdFlags::CLOEXEC) {
+        libc::O_CLOEXEC
+    } else {
+        0
+    };
+    // SAFETY: dup3(2) on two numbers of the program, as it asks.
+    if unsafe { libc::dup3(from, to, cloexec) } < 0 {
+        return Err(super::process::last_errno());
+    }
+    with_number(to, |to| rustix::fs::fcntl_setfl(to, status))
+}
+
 /// Hands a descriptor to the program.
 pub(crate) fn release(fd: OwnedFd) -> RawFd {
     fd.into_raw_fd()
@@ -83,6 +106,13 @@ pub(crate) fn release(fd: OwnedFd) -> RawFd {
 pub(crate) fn take_back(fd: RawFd) {
     // SAFETY: the number comes from `release` and was not given to anybody.
     drop(unsafe { OwnedFd::from_raw_fd(fd) });
+}
+
+/// Not blocking, and closed by exec.
+pub(crate) fn make_private(fd: impl AsFd) -> Result<(), Errno> {
+    let status = rustix::fs::fcntl_getfl(&fd)?;
+    rustix::fs::fcntl_setfl(&fd, status | rustix::fs::OFlags::NONBLOCK)?;
+    rustix::io::fcntl_setfd(&fd, rustix::io::FdFlags::CLOEXEC)
 }
 
 /// Whether the program set O_NONBLOCK.
@@ -138,13 +168,14 @@ fn ready(fd: impl AsFd, what: PollFlags) -> bool {
     poll(&mut set, Some(&zero)).is_ok() && set.iter().any(|entry| entry.revents().intersects(what))
 }
 
-/// Waits until something is to be read, or a limit has passed.
+/// Waits until something is to be read, or a limit has passed; negative: for ever.
 pub(crate) fn wait_readable(fd: impl AsFd, limit_ms: i32) {
     let limit = Timespec {
         tv_sec: i64::from(limit_ms / 1000),
         tv_nsec: i64::from(limit_ms % 1000) * 1_000_000,
     };
-    let _ = poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&limit));
+    let limit = (limit_ms >= 0).then_some(&limit);
+    let _ = poll(&mut [PollFd::new(&fd, PollFlags::IN)], limit);
 }
 
 /// Whether something waits in a socket, or is queued at a listening one.

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Sets of descriptors to wait for, and the event counter that interrupts a wait.
 //! See `epoll(7)`, `eventfd(2)`.
+#![expect(
+    unsafe_code,
+    reason = "epoll_wait by hand: checkers of memory complain of an argument that rustix leaves to chance"
+)]
 
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
 use rustix::io::Errno;
 
 use super::fork::PrivateFd;
@@ -13,7 +16,7 @@ use super::fork::PrivateFd;
 /// Events taken per call; the rest is still there for the next one.
 const EVENTS_PER_WAIT: usize = 64;
 
-/// An epoll instance. Level-triggered, input only.
+/// An epoll instance. Level-triggered, input only unless said otherwise.
 #[derive(Debug)]
 pub(crate) struct Epoll(PrivateFd);
 
@@ -25,6 +28,21 @@ impl Epoll {
     pub(crate) fn add(&self, fd: impl AsFd, token: u64) -> Result<(), Errno> {
         let data = epoll::EventData::new_u64(token);
         epoll::add(self.0.as_fd(), fd, data, epoll::EventFlags::IN)
+    }
+
+    /// Reports a descriptor also while there is room to write.
+    pub(crate) fn add_with_room(&self, fd: impl AsFd, token: u64) -> Result<(), Errno> {
+        let data = epoll::EventData::new_u64(token);
+        let events = epoll::EventFlags::IN | epoll::EventFlags::OUT;
+        epoll::add(self.0.as_fd(), fd, data, events)
+    }
+
+    /// Reports a descriptor that is in already under this token from now on, also for room if `room`.
+    pub(crate) fn change(&self, fd: impl AsFd, token: u64, room: bool) -> Result<(), Errno> {
+        let data = epoll::EventData::new_u64(token);
+        let mut events = epoll::EventFlags::IN;
+        events.set(epoll::EventFlags::OUT, room);
+        epoll::modify(self.0.as_fd(), fd, data, events)
     }
 
     /// Reports a descriptor's end, whatever there is to read; each change of it once.
@@ -53,20 +71,43 @@ impl Epoll {
     /// Interrupted by a signal it reports nothing.
     pub(crate) fn wait(&self, timeout_ns: Option<u64>, each: impl FnMut(u64)) -> Result<(), Errno> {
         // Whole milliseconds, rounded up: finer ones need epoll_pwait2, which older kernels and filters lack.
-        let timeout = timeout_ns.map(|ns| {
-            let ms = ns.div_ceil(1_000_000).min(i32::MAX as u64).cast_signed();
-            Timespec {
-                tv_sec: ms / 1000,
-                tv_nsec: ms % 1000 * 1_000_000,
-            }
-        });
-        let mut space = [const { MaybeUninit::<epoll::Event>::uninit() }; EVENTS_PER_WAIT];
-        match epoll::wait(self.0.as_fd(), &mut space[..], timeout.as_ref()) {
-            Ok((events, _)) => events.iter().map(|event| { event.data }.u64()).for_each(each),
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno),
+        let timeout = timeout_ns.map_or(-1, |ns| i32::try_from(ns.div_ceil(1_000_000)).unwrap_or(i32::MAX));
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS_PER_WAIT];
+        let room = i32::try_from(events.len()).unwrap_or(0);
+        let raw = self.0.as_fd().as_raw_fd();
+        // SAFETY: `events` is live and has room for `room` entries; the descriptor is open as long as `self`.
+        let count = unsafe { libc::epoll_wait(raw, events.as_mut_ptr(), room, timeout) };
+        match usize::try_from(count) {
+            Ok(count) => events.iter().take(count).map(|event| event.u64).for_each(each),
+            Err(_) => match super::process::last_errno() {
+                Errno::INTR => {}
+                errno => return Err(errno),
+            },
         }
         Ok(())
+    }
+}
+
+impl Epoll {
+    /// Waits at most `timeout_ns` (`None`: for ever) until some descriptor is ready; whether one is.
+    ///
+    /// # Errors
+    /// `INTR` once a handler of a signal has run. Not for a process that was stopped and goes on: that is why this is
+    /// poll(2), which the system resumes then, as it does not epoll_wait(2).
+    pub(crate) fn ready(&self, timeout_ns: Option<u64>) -> Result<bool, Errno> {
+        const SECOND: u64 = 1_000_000_000;
+        // poll(2) passes over what names no descriptor.
+        if self.0.is_inherited() {
+            return Err(Errno::BADF);
+        }
+        let limit = timeout_ns.map(|ns| Timespec {
+            tv_sec: i64::try_from(ns / SECOND).unwrap_or(i64::MAX),
+            tv_nsec: i64::try_from(ns % SECOND).unwrap_or(0),
+        });
+        let set = self.0.as_fd();
+        let mut set = [PollFd::new(&set, PollFlags::IN)];
+        let count = poll(&mut set, limit.as_ref())?;
+        Ok(count > 0)
     }
 }
 
@@ -74,6 +115,17 @@ impl AsFd for Epoll {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
+}
+
+/// An event counter that a forked child has as well. Nobody takes from it: only its news are of interest.
+pub(crate) fn inherited_event() -> Result<OwnedFd, Errno> {
+    eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+}
+
+/// News for everybody who has it.
+pub(crate) fn signal(event: &OwnedFd) {
+    // EAGAIN, after 2^64 signals: nobody lives that long.
+    let _ = rustix::io::write(event, &1u64.to_ne_bytes());
 }
 
 /// An event counter that is readable from `signal` to `drain`.

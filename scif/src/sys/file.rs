@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Files of a runtime directory: removed, and locked with flock(2).
+//! Files: those of a runtime directory, removed; and any, locked with flock(2).
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
@@ -20,4 +20,15 @@ pub(crate) fn open_lock(path: &Path) -> Result<OwnedFd, Errno> {
 /// Takes the lock, released when the descriptor closes; `WOULDBLOCK` if somebody else has it.
 pub(crate) fn try_lock(fd: impl AsFd) -> Result<(), Errno> {
     rustix::fs::flock(fd, FlockOperation::NonBlockingLockExclusive)
+}
+
+/// Gives back what `try_lock` took, before the descriptor closes.
+pub(crate) fn unlock(fd: impl AsFd) -> Result<(), Errno> {
+    rustix::fs::flock(fd, FlockOperation::Unlock)
+}
+
+/// Opens the same file once more, so that its locks exclude those of the other descriptor.
+pub(crate) fn reopen(fd: impl AsFd) -> Result<OwnedFd, Errno> {
+    let path = format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd());
+    rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
 }

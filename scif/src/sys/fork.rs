@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Descriptors that a forked child must not keep: an open copy of a connection's socket in a child would
-//! hide the parent's death from its peers.
+//! What a fork does to the library: descriptors that a child must not keep (an open copy of a connection's socket would
+//! hide the parent's death from its peers), locks that it must not find taken, and windows, of which it gets copies.
 //!
 //! Not about `exec`: every descriptor is CLOEXEC anyway. See `pthread_atfork(3)`.
 //!
@@ -12,11 +12,15 @@
     reason = "pthread_atfork and the descriptors its child handler closes"
 )]
 
-use std::cell::RefCell;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
-use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+use std::any::Any;
+use std::cell::Cell;
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
+use std::sync::{Mutex, MutexGuard, Once, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use scif_ring::counter::Count;
+use scif_ring::counter::{Count, Flag};
+
+use super::{mmap, pages};
 
 /// A set of descriptor numbers, as bits. Emptying it frees no memory: it is emptied in a forked child,
 /// where the allocator is best left alone.
@@ -68,15 +72,82 @@ impl FdSet {
 static OPEN: Mutex<FdSet> = Mutex::new(FdSet(Vec::new()));
 /// Held by a thread of ours while it has locks that a forked child must not find taken.
 static BUSY: Mutex<()> = Mutex::new(());
+/// Read by a thread that is about to take a lock which only this process has; written while one forks.
+static GATE: RwLock<()> = RwLock::new(());
+/// What is held while a process forks, made by those whose locks they are.
+static HOLDS: Mutex<Vec<Hold>> = Mutex::new(Vec::new());
+/// What is done before a fork, while other threads go on.
+static PREPARE: Mutex<Vec<Prepare>> = Mutex::new(Vec::new());
+/// Whether pages of the program were moved into a memfd.
+static MOVED: Flag = Flag::new(false);
 static FORKS: Count = Count::new(0);
 static CHILDREN: Count = Count::new(0);
 static INSTALL: Once = Once::new();
 
+type Hold = Box<dyn Fn() -> Box<dyn Any> + Send>;
+type Prepare = Box<dyn Fn() + Send>;
+
+/// What a thread that forks holds; given up in this order.
+#[derive(Default)]
+struct Forking {
+    _prepare: Option<MutexGuard<'static, Vec<Prepare>>>,
+    open: Option<MutexGuard<'static, FdSet>>,
+    _holds: Vec<Box<dyn Any>>,
+    _gate: Option<RwLockWriteGuard<'static, ()>>,
+    _quiet: Option<MutexGuard<'static, ()>>,
+    /// Open at the writing end until the child has its copies.
+    copied: Option<(OwnedFd, OwnedFd)>,
+}
+
 thread_local! {
-    /// The registry's lock while this thread is inside `fork`: the child gets a consistent set.
-    static HELD: RefCell<Option<MutexGuard<'static, FdSet>>> = const { RefCell::new(None) };
-    /// As above: no thread of ours is in the middle of something.
-    static QUIET: RefCell<Option<MutexGuard<'static, ()>>> = const { RefCell::new(None) };
+    // None of these has a destructor: they are used until the very end of a thread.
+    static FORKING: Cell<Option<ManuallyDrop<Forking>>> = const { Cell::new(None) };
+    /// How many sections this thread is in, and the one that counts.
+    static SECTIONS: Cell<u32> = const { Cell::new(0) };
+    static ENTERED: Cell<Option<ManuallyDrop<RwLockReadGuard<'static, ()>>>> = const { Cell::new(None) };
+}
+
+/// While it lives no other thread forks: for taking locks that a forked child has a copy of.
+#[derive(Debug)]
+pub(crate) struct Section(std::marker::PhantomData<*mut ()>);
+
+pub(crate) fn section() -> Section {
+    let depth = SECTIONS.get();
+    if depth == 0 {
+        let guard = GATE.read().unwrap_or_else(PoisonError::into_inner);
+        ENTERED.set(Some(ManuallyDrop::new(guard)));
+    }
+    SECTIONS.set(depth + 1);
+    Section(std::marker::PhantomData)
+}
+
+impl Drop for Section {
+    fn drop(&mut self) {
+        let depth = SECTIONS.get() - 1;
+        SECTIONS.set(depth);
+        if depth == 0 {
+            drop(ENTERED.take().map(ManuallyDrop::into_inner));
+        }
+    }
+}
+
+/// Has something held by whoever forks, from before until after in both processes.
+pub(crate) fn hold_while_forking(hold: impl Fn() -> Box<dyn Any> + Send + 'static) {
+    install();
+    let mut holds = HOLDS.lock().unwrap_or_else(PoisonError::into_inner);
+    holds.push(Box::new(hold));
+}
+
+/// Has something done by whoever forks, before it holds anything.
+pub(crate) fn prepare_to_fork(prepare: impl Fn() + Send + 'static) {
+    install();
+    let mut all = PREPARE.lock().unwrap_or_else(PoisonError::into_inner);
+    all.push(Box::new(prepare));
+}
+
+/// Pages of the program are in a memfd from now on.
+pub(crate) fn moved() {
+    MOVED.set(true);
 }
 
 fn registry() -> MutexGuard<'static, FdSet> {
@@ -94,35 +165,62 @@ pub(crate) fn has_relatives() -> bool {
 }
 
 extern "C" fn before_fork() {
+    // Held until after the fork, so that a child does not find it taken by another thread.
+    let prepare = PREPARE.lock().unwrap_or_else(PoisonError::into_inner);
+    prepare.iter().for_each(|prepare| prepare());
     let quiet = busy();
-    QUIET.with(|held| *held.borrow_mut() = Some(quiet));
-    let guard = registry();
-    HELD.with(|held| *held.borrow_mut() = Some(guard));
+    let gate = GATE.write().unwrap_or_else(PoisonError::into_inner);
+    let holds = HOLDS.lock().unwrap_or_else(PoisonError::into_inner);
+    let holds = holds.iter().map(|hold| hold()).collect();
+    let copied = if MOVED.get() {
+        rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).ok()
+    } else {
+        None
+    };
+    let open = registry();
+    FORKING.set(Some(ManuallyDrop::new(Forking {
+        _prepare: Some(prepare),
+        open: Some(open),
+        _holds: holds,
+        _gate: Some(gate),
+        _quiet: Some(quiet),
+        copied,
+    })));
 }
 
 extern "C" fn after_fork_in_parent() {
     CHILDREN.add(1);
-    HELD.with(|held| held.borrow_mut().take());
-    QUIET.with(|held| held.borrow_mut().take());
+    let mut held = FORKING.take().map(ManuallyDrop::into_inner).unwrap_or_default();
+    held.open.take();
+    if let Some((read, write)) = held.copied.take() {
+        drop(write);
+        // The child's copy is that of the moment of the fork: what is stored here next is not in it. It ends when the
+        // child has it, or has died.
+        while rustix::io::read(&read, &mut [0u8; 1]) == Err(rustix::io::Errno::INTR) {}
+    }
 }
 
 extern "C" fn after_fork_in_child() {
     FORKS.add(1);
-    let guard = HELD.with(|held| held.borrow_mut().take());
-    if let Some(mut open) = guard {
+    let mut held = FORKING.take().map(ManuallyDrop::into_inner).unwrap_or_default();
+    if let Some(mut open) = held.open.take() {
         open.drain(|fd| {
+            // By the kernel's own call: a library that was put before the C library's may still hold its locks here.
             // SAFETY: the number is in the registry, so a PrivateFd owned it at the fork; draining takes that
-            // ownership over (see the invariant above), and this drops it once.
-            drop(unsafe { OwnedFd::from_raw_fd(fd) });
+            // ownership over (see the invariant above), and this closes it once.
+            unsafe { rustix::io::close(fd) };
         });
     }
-    QUIET.with(|held| held.borrow_mut().take());
+    mmap::forget_parts();
+    if MOVED.get() {
+        pages::make_own_copies();
+    }
 }
 
 fn install() {
     INSTALL.call_once(|| {
-        // SAFETY: the three handlers are functions of this library, which is never unloaded (-z nodelete),
-        // and they neither unwind nor allocate in the child.
+        // SAFETY: the three handlers are functions of this library, which is never unloaded (-z nodelete), and they do not
+        // unwind. The C library's allocator works in the child: it is made ready before the handler there runs.
         let rc = unsafe {
             libc::pthread_atfork(
                 Some(before_fork),
@@ -180,6 +278,16 @@ impl PrivateFd {
         }
     }
 
+    /// Gives the descriptor away; `None` in a forked child, where it is closed.
+    pub(crate) fn release(mut self) -> Option<OwnedFd> {
+        let fd = self.fd.take()?;
+        if registry().remove(fd.as_raw_fd()) {
+            return Some(fd);
+        }
+        let _closed_by_the_fork_handler = fd.into_raw_fd();
+        None
+    }
+
     /// Whether this is a forked child's copy: the descriptor is closed here, and what it stood for is the parent's.
     pub(crate) fn is_inherited(&self) -> bool {
         self.generation != generation()
@@ -211,6 +319,8 @@ impl Drop for PrivateFd {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::FromRawFd;
+
     use super::*;
 
     #[test]

@@ -31,3 +31,90 @@ pub(crate) fn wake_all(word: &Word32) {
     // SAFETY: only the address is used, as the name of a queue.
     let _ = unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
 }
+
+/// `struct futex_waitv`
+#[repr(C)]
+struct Waiter {
+    value: u64,
+    addr: u64,
+    flags: u32,
+    reserved: u32,
+}
+
+const SIZE_32: u32 = 2;
+/// Most words the kernel waits for at once.
+const WORDS_MAX: usize = 128;
+/// How long to sleep where it cannot wait for so many, or for several.
+const BRIEFLY: std::time::Duration = std::time::Duration::from_micros(50);
+
+/// Sleeps while each word has its value, at most so long. May end for no reason.
+pub(crate) fn wait_any(words: &[(Word32, u32)], timeout_ns: Option<u64>) {
+    if let [(word, value)] = words {
+        let _ = wait(word, *value, timeout_ns);
+        return;
+    }
+    if words.iter().any(|(word, value)| word.get() != *value) {
+        return;
+    }
+    let waiters: Vec<Waiter> = words
+        .iter()
+        .map(|(word, value)| Waiter {
+            value: u64::from(*value),
+            addr: word.as_ptr().expose_provenance() as u64,
+            flags: SIZE_32,
+            reserved: 0,
+        })
+        .collect();
+    // The limit is a time of CLOCK_MONOTONIC.
+    let limit = timeout_ns.map(|ns| super::time::now_ns().saturating_add(ns));
+    let limit = limit.map(|at| libc::timespec {
+        tv_sec: (at / 1_000_000_000).cast_signed(),
+        tv_nsec: (at % 1_000_000_000).cast_signed(),
+    });
+    let limit_at = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: as many live entries as said, naming words that are mapped while their handles are used, and null or a live
+    // timespec.
+    let rc = unsafe {
+        libc::syscall(
+            libc::SYS_futex_waitv,
+            waiters.as_ptr(),
+            waiters.len().min(WORDS_MAX + 1),
+            0,
+            limit_at,
+            libc::CLOCK_MONOTONIC,
+        )
+    };
+    if rc < 0 && matches!(last_errno(), Errno::NOSYS | Errno::INVAL | Errno::PERM) {
+        std::thread::sleep(BRIEFLY);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::mmap::Mapping;
+
+    #[test]
+    fn any_word_ends_a_sleep_for_several() {
+        let map = Mapping::anonymous(4096).unwrap();
+        let words: Vec<Word32> = (0..3).map(|i| map.word32(i * 64).unwrap()).collect();
+        let watched: Vec<(Word32, u32)> = words.iter().map(|word| (*word, 0)).collect();
+        wait_any(&watched, Some(1000));
+        for word in &words {
+            let other = *word;
+            let waker = std::thread::spawn(move || {
+                std::thread::sleep(std::time::Duration::from_millis(5));
+                other.set(1);
+                wake_all(&other);
+            });
+            while word.get() == 0 {
+                wait_any(&watched, None);
+            }
+            waker.join().unwrap();
+            wait_any(&watched, None);
+            word.set(0);
+        }
+        let many: Vec<(Word32, u32)> = (0..200).map(|_| (words[0], 0)).collect();
+        wait_any(&many, Some(1000));
+    }
+}

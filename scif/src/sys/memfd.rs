@@ -4,7 +4,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::fs::{FlockOperation, MemfdFlags, SealFlags};
 use rustix::io::Errno;
 
 /// No one can change the size any more: what is mapped stays backed.
@@ -51,9 +51,41 @@ pub(crate) fn check(fd: impl AsFd, len: usize, seals: SealFlags) -> Result<(), U
     }
 }
 
+/// A memfd opened once more, locked as shared: until the last descriptor and mapping made of that are gone.
+pub(crate) fn reopen_shared(fd: impl AsFd) -> Result<OwnedFd, Errno> {
+    use std::os::fd::AsRawFd;
+    let path = format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd());
+    let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC;
+    let again = rustix::fs::open(path, flags, rustix::fs::Mode::empty())?;
+    rustix::fs::flock(&again, FlockOperation::NonBlockingLockShared)?;
+    Ok(again)
+}
+
+/// Whether something made by `reopen_shared` is left of a memfd.
+pub(crate) fn is_shared(fd: impl AsFd) -> bool {
+    if rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive).is_err() {
+        return true;
+    }
+    let _ = rustix::fs::flock(&fd, FlockOperation::Unlock);
+    false
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_mapping_holds_the_lock_of_what_it_was_made_of() {
+        let fd = create("scif-test", 8192).unwrap();
+        assert!(!is_shared(&fd));
+        let again = reopen_shared(&fd).unwrap();
+        assert!(is_shared(&fd));
+        let map = crate::sys::mmap::Mapping::part(&again, 4096, 4096, true).unwrap();
+        drop(again);
+        assert!(is_shared(&fd));
+        drop(map);
+        assert!(!is_shared(&fd));
+    }
 
     #[test]
     fn seals_and_sizes_are_checked() {

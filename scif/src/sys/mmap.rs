@@ -10,8 +10,10 @@
     reason = "mmap, and views of mapped memory whose range is checked here"
 )]
 
+use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::ptr::{NonNull, null_mut};
+use std::sync::{Mutex, PoisonError};
 
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
@@ -19,6 +21,8 @@ use scif_ring::{
     BELL_BYTES, Bell, BellHandle, CLAIM_BLOCKS, CLAIM_BYTES, Claim, Consumer, DIRECTION_BYTES,
     KEYTABLE_BYTES, KeyReader, KeyTable, MARK_BYTES, Mark, Mem, Producer,
 };
+
+use super::fork;
 
 const PAGE: usize = 4096;
 
@@ -28,6 +32,22 @@ pub(crate) struct Mapping {
     base: NonNull<u8>,
     len: usize,
     writable: bool,
+    /// Whether it is in `PARTS`.
+    part: bool,
+}
+
+/// Where parts of memfds are mapped that the program may have mapped as well: begin and end. A forked child has none.
+static PARTS: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
+
+/// Runs `look` while no part comes or goes; it is told where they are.
+pub(super) fn with_parts<T>(look: impl FnOnce(&BTreeMap<usize, usize>) -> T) -> T {
+    let _section = fork::section();
+    look(&PARTS.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// In a forked child: the parts are not here.
+pub(super) fn forget_parts() {
+    PARTS.lock().unwrap_or_else(PoisonError::into_inner).clear();
 }
 
 // SAFETY: the range belongs to no thread; all access goes through the ring crate's views, which allow for other
@@ -51,13 +71,21 @@ impl Mapping {
         Mapping::own(at.cast(), len, writable)
     }
 
-    /// `len` bytes of `fd` from `offset` on, shared.
+    /// `len` bytes of `fd` from `offset` on, shared; a forked child does not have them.
     pub(crate) fn part(fd: impl AsFd, offset: u64, len: usize, writable: bool) -> Result<Mapping, Errno> {
         let mut prot = ProtFlags::READ;
         prot.set(ProtFlags::WRITE, writable);
+        let _section = fork::section();
+        let mut parts = PARTS.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: without MAP_FIXED the kernel picks a range nobody uses.
         let at = unsafe { mmap(null_mut(), len, prot, MapFlags::SHARED, fd, offset) }?;
-        Mapping::own(at.cast(), len, writable)
+        // SAFETY: changes no byte of the range just mapped.
+        let _ = unsafe { rustix::mm::madvise(at, len, rustix::mm::Advice::LinuxDontFork) };
+        let mut map = Mapping::own(at.cast(), len, writable)?;
+        let begin = map.base.addr().get();
+        parts.insert(begin, begin + len);
+        map.part = true;
+        Ok(map)
     }
 
     /// `len` zeroed bytes of this process and those it forks.
@@ -69,14 +97,33 @@ impl Mapping {
         Mapping::own(at.cast(), len, true)
     }
 
-    fn own(at: *mut u8, len: usize, writable: bool) -> Result<Mapping, Errno> {
-        let base = NonNull::new(at).ok_or(Errno::FAULT)?;
-        Ok(Mapping { base, len, writable })
+    /// `len` zeroed bytes of this process alone.
+    pub(crate) fn private(len: usize) -> Result<Mapping, Errno> {
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: without MAP_FIXED the kernel picks a range nobody uses.
+        let at = unsafe { mmap_anonymous(null_mut(), len, prot, MapFlags::PRIVATE) }?;
+        Mapping::own(at.cast(), len, true)
     }
 
+    /// A range that was mapped for a program, which leaves it to us.
+    pub(crate) fn adopt(at: usize, len: usize, writable: bool) -> Result<Mapping, Errno> {
+        Mapping::own(std::ptr::with_exposed_provenance_mut(at), len, writable)
+    }
+
+    fn own(at: *mut u8, len: usize, writable: bool) -> Result<Mapping, Errno> {
+        let base = NonNull::new(at).ok_or(Errno::FAULT)?;
+        Ok(Mapping {
+            base,
+            len,
+            writable,
+            part: false,
+        })
+    }
+
+    /// Where it begins, for somebody who makes a pointer of it.
     /// Where it begins.
     pub(crate) fn address(&self) -> usize {
-        self.base.addr().get()
+        self.base.as_ptr().expose_provenance()
     }
 
     /// Whether it has that length and allows that.
@@ -192,6 +239,16 @@ impl Claims {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        let _section = self.part.then(fork::section);
+        let mut parts = self
+            .part
+            .then(|| PARTS.lock().unwrap_or_else(PoisonError::into_inner));
+        if let Some(parts) = &mut parts
+            && parts.remove(&self.base.addr().get()).is_none()
+        {
+            // A forked child's copy of what is not here.
+            return;
+        }
         // SAFETY: the range is ours since `own`, and every view of it is gone (module invariant).
         let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
         debug_assert!(unmapped.is_ok(), "munmap of an owned range");

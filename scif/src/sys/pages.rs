@@ -13,7 +13,7 @@ use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MremapFlags, ProtFlags};
 
-use super::process::last_errno;
+use super::process::{self, last_errno};
 
 /// Pages are moved in pieces of so many bytes: while one moves it is there twice.
 const PIECE: usize = 2 << 20;
@@ -76,14 +76,168 @@ fn parse(line: &str) -> Option<Area> {
     })
 }
 
+impl Area {
+    /// What its offsets are ahead of its addresses.
+    pub(crate) fn origin(&self) -> u64 {
+        self.offset.wrapping_sub(self.begin as u64)
+    }
+
+    /// The end of it, in the file.
+    pub(crate) fn last_offset(&self) -> u64 {
+        self.offset.saturating_add((self.end - self.begin) as u64)
+    }
+
+    /// Where an offset of the file is that lies in it.
+    pub(crate) fn place(&self, offset: u64) -> usize {
+        usize::try_from(offset.saturating_sub(self.offset)).map_or(self.end, |n| self.end.min(self.begin + n))
+    }
+
+    /// The part of it between two addresses.
+    pub(crate) fn between(&self, begin: usize, end: usize) -> Area {
+        let begin = begin.max(self.begin);
+        Area {
+            begin,
+            end: end.min(self.end),
+            offset: self.offset + (begin - self.begin) as u64,
+            ..self.clone()
+        }
+    }
+
+    /// Whether it shows anything of a range of a file.
+    pub(crate) fn shows(&self, file: FileId, from: u64, to: u64) -> bool {
+        self.shared && self.file == file && self.offset < to && self.last_offset() > from
+    }
+}
+
 /// What is mapped now between two addresses, in their order; whole areas.
 pub(crate) fn areas(begin: usize, end: usize) -> std::io::Result<Vec<Area>> {
-    let text = std::fs::read("/proc/self/maps")?;
+    let maps = std::fs::File::open("/proc/self/maps")?;
+    if end != usize::MAX
+        && let Some(areas) = query(&maps, begin, end)
+    {
+        return Ok(areas);
+    }
+    parse_all(maps, begin, end)
+}
+
+/// What is mapped now, but for what the library has mapped for copying.
+pub(crate) fn areas_of_program() -> std::io::Result<Vec<Area>> {
+    super::mmap::with_parts(|parts| {
+        let mut out = Vec::new();
+        for area in areas(0, usize::MAX)? {
+            let mut begin = area.begin;
+            // Also one that begins before it and reaches into it.
+            let before = parts.range(..begin).next_back();
+            for (&from, &to) in before.into_iter().chain(parts.range(area.begin..area.end)) {
+                if from > begin {
+                    out.push(area.between(begin, from));
+                }
+                begin = begin.max(to);
+            }
+            if begin < area.end {
+                out.push(area.between(begin, area.end));
+            }
+        }
+        Ok(out)
+    })
+}
+
+/// What is mapped now in another process: nothing in one that has ended. `None`: that is not to be seen.
+pub(crate) fn areas_of(pid: i32) -> Option<Vec<Area>> {
+    let maps = std::fs::File::open(format!("/proc/{pid}/maps"));
+    match maps.and_then(|maps| parse_all(maps, 0, usize::MAX)) {
+        Ok(areas) => Some(areas),
+        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Some(Vec::new()),
+        // With hidepid the file is missing for the living as well.
+        Err(error)
+            if error.raw_os_error() == Some(libc::ENOENT) && process::look(pid) == process::Sight::Gone =>
+        {
+            Some(Vec::new())
+        }
+        Err(_) => None,
+    }
+}
+
+fn parse_all(mut maps: std::fs::File, begin: usize, end: usize) -> std::io::Result<Vec<Area>> {
+    let mut text = Vec::new();
+    std::io::Read::read_to_end(&mut maps, &mut text)?;
     Ok(String::from_utf8_lossy(&text)
         .lines()
         .filter_map(parse)
         .filter(|area| area.begin < end && area.end > begin)
         .collect())
+}
+
+/// `struct procmap_query` of `linux/fs.h`.
+#[repr(C)]
+#[derive(Debug, Default)]
+struct Query {
+    size: u64,
+    flags: u64,
+    addr: u64,
+    start: u64,
+    end: u64,
+    vma_flags: u64,
+    page_size: u64,
+    offset: u64,
+    inode: u64,
+    major: u32,
+    minor: u32,
+    name_size: u32,
+    build_id_size: u32,
+    name_addr: u64,
+    build_id_addr: u64,
+}
+
+const _: () = assert!(size_of::<Query>() == 104);
+const PROCMAP_QUERY: libc::c_ulong = 0xc068_6611;
+const COVERING_OR_NEXT: u64 = 0x10;
+const NAME_BYTES: usize = 256;
+
+/// Asks for each area by address, whose cost does not grow with what else is mapped. `None`: the kernel is older than
+/// Linux 6.11, or a name is too long.
+fn query(maps: &std::fs::File, begin: usize, end: usize) -> Option<Vec<Area>> {
+    use std::os::fd::AsRawFd;
+    let mut areas = Vec::new();
+    let mut at = begin;
+    while at < end {
+        let mut name = [0u8; NAME_BYTES];
+        let mut q = Query {
+            size: size_of::<Query>() as u64,
+            flags: COVERING_OR_NEXT,
+            addr: at as u64,
+            name_size: u32::try_from(name.len()).unwrap_or(0),
+            name_addr: name.as_mut_ptr().expose_provenance() as u64,
+            ..Query::default()
+        };
+        // SAFETY: `q` is a live structure of the size it says, and `name` room for as many bytes as it says.
+        let rc = unsafe { libc::ioctl(maps.as_raw_fd(), PROCMAP_QUERY, &raw mut q) };
+        if rc != 0 {
+            return (last_errno() == Errno::NOENT).then_some(areas);
+        }
+        let (from, to) = (usize::try_from(q.start).ok()?, usize::try_from(q.end).ok()?);
+        if from >= end {
+            break;
+        }
+        let len = usize::try_from(q.name_size).ok()?.saturating_sub(1);
+        areas.push(Area {
+            begin: from,
+            end: to,
+            read: q.vma_flags & 1 != 0,
+            write: q.vma_flags & 2 != 0,
+            exec: q.vma_flags & 4 != 0,
+            shared: q.vma_flags & 8 != 0,
+            offset: q.offset,
+            file: FileId {
+                major: q.major,
+                minor: q.minor,
+                ino: q.inode,
+            },
+            name: String::from_utf8_lossy(name.get(..len)?).into_owned(),
+        });
+        at = to;
+    }
+    Some(areas)
 }
 
 /// Threads of this process.
@@ -166,6 +320,11 @@ pub(crate) fn move_in(
     offset: u64,
     guard: Option<&StoreGuard>,
 ) -> Result<(), Errno> {
+    {
+        // Not between the look of a thread that forks and its fork: the child would not know that it has to copy.
+        let _section = super::fork::section();
+        super::fork::moved();
+    }
     let mut at = begin;
     while at < end {
         let len = PIECE.min(end - at);
@@ -204,6 +363,28 @@ pub(crate) fn move_in(
     Ok(())
 }
 
+/// Name of the memfds that pages are moved into.
+pub(crate) const ARENA_NAME: &str = "scif:arena";
+
+/// In a forked child, before the program runs there: what a fork shares of windows becomes memory of the child's own, with
+/// what the parent had there. What the library itself maps, and mappings of peers, a child does not have.
+pub(crate) fn make_own_copies() {
+    let name = format!("/memfd:{ARENA_NAME}");
+    for area in areas(0, usize::MAX).unwrap_or_default() {
+        if !area.shared || !area.name.starts_with(&name) {
+            continue;
+        }
+        if let Err(errno) = move_back(&area, area.begin, area.end, None, None) {
+            // Better not there than the parent's.
+            log::warn!(
+                "a forked child loses {} bytes of windows: {errno}",
+                area.end - area.begin
+            );
+            let _ = unmap(area.begin, area.end - area.begin);
+        }
+    }
+}
+
 /// Writes a range of memory to a file, by the kernel's hand: a page that is not there is EFAULT.
 fn copy_out(at: usize, len: usize, fd: BorrowedFd<'_>, offset: u64) -> Result<(), Errno> {
     use std::os::fd::AsRawFd;
@@ -222,12 +403,50 @@ fn copy_out(at: usize, len: usize, fd: BorrowedFd<'_>, offset: u64) -> Result<()
     Ok(())
 }
 
-/// Moves pages of a memfd that are mapped at `begin..end`, in `area`, back to private memory.
+/// Fills `to` with bytes of a file.
+fn copy_in(fd: BorrowedFd<'_>, mut offset: u64, to: *mut c_void, len: usize) -> Result<(), Errno> {
+    use std::os::fd::AsRawFd;
+    let mut done = 0;
+    while done < len {
+        let from = i64::try_from(offset).map_err(|_| Errno::INVAL)?;
+        // SAFETY: the caller's `to` is `len` bytes that nobody else knows; `done` is below.
+        let n = unsafe { libc::pread(fd.as_raw_fd(), to.wrapping_byte_add(done), len - done, from) };
+        match usize::try_from(n) {
+            Ok(0) => return Err(Errno::FAULT),
+            Ok(n) => {
+                done += n;
+                offset += n as u64;
+            }
+            Err(_) if last_errno() == Errno::INTR => {}
+            Err(_) => return Err(last_errno()),
+        }
+    }
+    Ok(())
+}
+
+/// Whether `begin..end` still shows the part of the file that it did as part of `area`.
+fn is_still(area: &Area, begin: usize, end: usize) -> bool {
+    let there = areas(begin, end).unwrap_or_default();
+    let covered: usize = there
+        .iter()
+        .filter(|a| a.shared && a.file == area.file && a.origin() == area.origin())
+        .map(|a| a.end.min(end) - a.begin.max(begin))
+        .sum();
+    covered == end - begin
+}
+
+/// Moves pages of a memfd that are mapped at `begin..end`, in `area`, back to private memory. With `file`, that memfd, the
+/// bytes come from there: another thread of the program may unmap the range at any time, and a load from it would be the
+/// program's end. Without, nobody else may run.
+///
+/// # Errors
+/// `ESTALE`: something else is there by now; that stays.
 pub(crate) fn move_back(
     area: &Area,
     begin: usize,
     end: usize,
     guard: Option<&StoreGuard>,
+    file: Option<BorrowedFd<'_>>,
 ) -> Result<(), Errno> {
     let mut at = begin;
     while at < end {
@@ -242,20 +461,26 @@ pub(crate) fn move_back(
             )
         }?;
         let held = guard.filter(|_| area.write);
-        if let Some(guard) = held {
-            guard.hold(at, len)?;
+        let mut moved = held.map_or(Ok(()), |guard| guard.hold(at, len));
+        if moved.is_ok() {
+            moved = if let Some(file) = file {
+                copy_in(file, area.offset + (at - area.begin) as u64, fresh, len)
+            } else if area.read {
+                // SAFETY: `fresh` is len bytes of ours; the range is mapped readable, as the kernel has just said, and
+                // nobody else runs who could unmap it.
+                unsafe { pointer(at).cast::<u8>().copy_to_nonoverlapping(fresh.cast(), len) };
+                Ok(())
+            } else {
+                Err(Errno::ACCESS)
+            };
         }
-        let mut moved = if area.read {
-            // SAFETY: `fresh` is len bytes of ours; the range is mapped readable, as the kernel has just said, and
-            // bytes that change meanwhile are only copied.
-            unsafe { pointer(at).cast::<u8>().copy_to_nonoverlapping(fresh.cast(), len) };
-            Ok(())
-        } else {
-            Err(Errno::ACCESS)
-        };
         if moved.is_ok() {
             // SAFETY: `fresh` is ours; this gives it the protection of what it replaces.
             moved = unsafe { rustix::mm::mprotect(fresh, len, mprotect_flags(area)) };
+        }
+        // Without a file nobody else runs, and to look would be to allocate, perhaps from the very pages just copied.
+        if moved.is_ok() && file.is_some() && !is_still(area, at, at + len) {
+            moved = Err(Errno::STALE);
         }
         if moved.is_ok() {
             let flags = MremapFlags::MAYMOVE;
@@ -266,6 +491,10 @@ pub(crate) fn move_back(
         if let Some(guard) = held {
             guard.let_go(at, len);
         }
+        if moved.is_err() {
+            // SAFETY: `fresh` is ours and was not moved.
+            let _ = unsafe { rustix::mm::munmap(fresh, len) };
+        }
         moved?;
         at += len;
     }
@@ -274,6 +503,33 @@ pub(crate) fn move_back(
 
 fn mprotect_flags(area: &Area) -> rustix::mm::MprotectFlags {
     rustix::mm::MprotectFlags::from_bits_truncate(protection(area).bits())
+}
+
+/// Makes sure that a range of the program's can be read, or written if `write`: brings its pages in.
+pub(crate) fn touch(at: usize, len: usize, write: bool) -> Result<(), Errno> {
+    let begin = at - at % PAGE;
+    let end = at.checked_add(len).ok_or(Errno::FAULT)?;
+    let how = if write {
+        Advice::LinuxPopulateWrite
+    } else {
+        Advice::LinuxPopulateRead
+    };
+    // SAFETY: changes no byte.
+    match unsafe { rustix::mm::madvise(pointer(begin), end - begin, how) } {
+        // Before Linux 5.14, or a range that cannot be: the list of areas tells.
+        Err(Errno::INVAL) => {
+            let areas = areas(begin, end).map_err(|_| Errno::FAULT)?;
+            let mut reached = begin;
+            for area in &areas {
+                if area.begin > reached || !(if write { area.write } else { area.read }) {
+                    return Err(Errno::FAULT);
+                }
+                reached = area.end;
+            }
+            if reached < end { Err(Errno::FAULT) } else { Ok(()) }
+        }
+        other => other,
+    }
 }
 
 /// Frees pages of a memfd.
@@ -309,15 +565,30 @@ pub(crate) fn map_for_program(
     let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::POPULATE;
     // SAFETY: reserved by the caller, who has told nobody yet.
     unsafe { rustix::mm::mmap(pointer(at), len, prot, flags, fd, offset) }?;
-    // SAFETY: changes no byte.
-    let _ = unsafe { rustix::mm::madvise(pointer(at), len, Advice::LinuxDontFork) };
+    // Of the peer's memory a forked child has nothing, nor a core dump, as of a driver's.
+    for advice in [Advice::LinuxDontFork, Advice::LinuxDontDump] {
+        // SAFETY: changes no byte.
+        let _ = unsafe { rustix::mm::madvise(pointer(at), len, advice) };
+    }
     Ok(())
 }
 
-/// Takes away what `reserve_for_program` gave and the program has not seen.
-pub(crate) fn unmap_again(at: usize, len: usize) {
-    // SAFETY: reserved by the caller, who has told nobody.
-    let _ = unsafe { rustix::mm::munmap(pointer(at), len) };
+/// Replaces an area that `map_for_program` made by one of no file: touching it is SIGBUS.
+pub(crate) fn make_absent(area: &Area) -> Result<(), Errno> {
+    let fd = super::memfd::create("scif:lost", 0)?;
+    let mut prot = ProtFlags::empty();
+    prot.set(ProtFlags::READ, area.read);
+    prot.set(ProtFlags::WRITE, area.write);
+    let flags = MapFlags::SHARED | MapFlags::FIXED;
+    // SAFETY: the program has that range from us, as memory that ends with the node it is of; it stays mapped.
+    unsafe { rustix::mm::mmap(pointer(area.begin), area.end - area.begin, prot, flags, &fd, 0) }?;
+    Ok(())
+}
+
+/// munmap(2), of what `reserve_for_program` gave: before the program has seen it, or because the program says so.
+pub(crate) fn unmap(at: usize, len: usize) -> Result<(), Errno> {
+    // SAFETY: no reference of ours goes into what was given to the program, which answers for its own.
+    unsafe { rustix::mm::munmap(pointer(at), len) }
 }
 
 #[cfg(test)]
@@ -364,6 +635,25 @@ mod tests {
     }
 
     #[test]
+    fn areas_by_address_are_those_of_the_list() {
+        let at = buffer();
+        unmap(at + PAGE, PAGE).unwrap();
+        let maps = || std::fs::File::open("/proc/self/maps").unwrap();
+        let listed = parse_all(maps(), at, at + LEN).unwrap();
+        assert_eq!(listed.len(), 2, "with a hole");
+        match query(&maps(), at, at + LEN) {
+            Some(asked) => assert_eq!(asked, listed),
+            None => println!("skipped: no PROCMAP_QUERY"),
+        }
+        assert!(listed.iter().all(|area| {
+            areas_of(super::super::process::pid())
+                .unwrap()
+                .iter()
+                .any(|other| other.begin <= area.begin && other.end >= area.end)
+        }));
+    }
+
+    #[test]
     fn pages_move_there_and_back() {
         let at = buffer();
         let fd = memfd::create("scif-test", 1 << 30).unwrap();
@@ -376,10 +666,33 @@ mod tests {
         let mut bytes = [0u8; 8];
         rustix::io::pread(&fd, &mut bytes, 8192 + PAGE as u64).unwrap();
         assert_eq!(u64::from_ne_bytes(bytes), 77);
-        move_back(&moved, at, at + LEN, None).unwrap();
+        move_back(&moved, at, at + LEN, None, None).unwrap();
         let back = areas(at, at + LEN).unwrap().remove(0);
         assert!(!back.shared && back.file == FileId::default());
         assert_eq!(scif_ring::rmw::load(&word(at)), Some(78u64));
+    }
+
+    #[test]
+    fn what_is_not_there_any_more_is_not_moved_back() {
+        let at = buffer();
+        let fd = memfd::create("scif-test", 1 << 30).unwrap();
+        let area = areas(at, at + LEN).unwrap().remove(0);
+        move_in(&area, at, at + LEN, fd.as_fd(), 0, None).unwrap();
+        let moved = areas(at, at + LEN).unwrap().remove(0);
+        unmap(at + PAGE, PAGE).unwrap();
+        assert_eq!(
+            move_back(&moved, at, at + LEN, None, Some(fd.as_fd())),
+            Err(Errno::STALE)
+        );
+        let left = areas(at, at + LEN).unwrap();
+        assert!(!left.iter().any(|a| a.begin <= at + PAGE && a.end > at + PAGE));
+        unmap(at, PAGE).unwrap();
+        unmap(at + 2 * PAGE, LEN - 2 * PAGE).unwrap();
+        // No load of the range: all of it is gone.
+        assert_eq!(
+            move_back(&moved, at, at + LEN, None, Some(fd.as_fd())),
+            Err(Errno::STALE)
+        );
     }
 
     #[test]
@@ -411,7 +724,7 @@ mod tests {
             let area = areas(at, at + LEN).unwrap().remove(0);
             move_in(&area, at, at + LEN, fd.as_fd(), round * LEN as u64, Some(&guard)).unwrap();
             let area = areas(at, at + LEN).unwrap().remove(0);
-            move_back(&area, at, at + LEN, Some(&guard)).unwrap();
+            move_back(&area, at, at + LEN, Some(&guard), Some(fd.as_fd())).unwrap();
         }
         stop.set(true);
         let n = writer.join().unwrap();

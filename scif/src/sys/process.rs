@@ -33,6 +33,13 @@ pub(crate) fn pid() -> i32 {
     rustix::process::getpid().as_raw_pid()
 }
 
+/// Whose a process is, if that is to be seen.
+pub(crate) fn owner(pid: i32) -> Option<u32> {
+    rustix::fs::stat(format!("/proc/{pid}"))
+        .ok()
+        .map(|stat| stat.st_uid)
+}
+
 pub(crate) fn uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }
@@ -41,6 +48,11 @@ pub(crate) fn uid() -> u32 {
 pub(crate) fn may_administrate() -> bool {
     rustix::thread::capabilities(None)
         .is_ok_and(|sets| sets.effective.contains(rustix::thread::CapabilitySet::SYS_ADMIN))
+}
+
+/// Ends this process as SIGKILL does.
+pub(crate) fn kill_self() {
+    let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
 }
 
 /// The 8 bytes at `addr` of this very process, by way of the kernel: an address that is not mapped is no fault.
@@ -123,6 +135,15 @@ pub(crate) fn nofile() -> u64 {
     rustix::process::getrlimit(Resource::Nofile)
         .current
         .unwrap_or(u64::MAX)
+}
+
+/// Bytes this process may lock, `None` for any number: RLIMIT_MEMLOCK, from which CAP_IPC_LOCK frees.
+pub(crate) fn lockable() -> Option<u64> {
+    let free = rustix::thread::capabilities(None)
+        .is_ok_and(|sets| sets.effective.contains(rustix::thread::CapabilitySet::IPC_LOCK));
+    rustix::process::getrlimit(Resource::Memlock)
+        .current
+        .filter(|_| !free)
 }
 
 /// Whether there might be no numbers for `spare` more descriptors. The lowest free ones are given first, so a recent one

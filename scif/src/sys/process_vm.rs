@@ -12,7 +12,7 @@ use scif_ring::{Mem, copy_iov};
 
 use crate::memory::{AccessError, RemoteMem};
 
-/// Elements handed to the kernel at once. Its limit is 1024; most calls have one.
+/// Elements of long lists handed to the kernel at once. Its limit is 1024.
 const BATCH: usize = 64;
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -46,7 +46,7 @@ impl Cursor {
     /// Fills `out` with the elements from here on; how many.
     fn fill(
         &self,
-        out: &mut [libc::iovec; BATCH],
+        out: &mut [libc::iovec],
         at: impl Fn(usize) -> Option<(*mut libc::c_void, usize)>,
     ) -> usize {
         let mut n = 0;
@@ -71,6 +71,19 @@ pub(crate) fn copy(
     local: &[Mem],
     remote: &[RemoteMem],
 ) -> Result<(), AccessError> {
+    match (local.len(), remote.len()) {
+        // Most have one element each, and are not to wait until room for more is cleared.
+        (1, 1) => copy_batches::<1>(pid, direction, local, remote),
+        _ => copy_batches::<BATCH>(pid, direction, local, remote),
+    }
+}
+
+fn copy_batches<const N: usize>(
+    pid: i32,
+    direction: Direction,
+    local: &[Mem],
+    remote: &[RemoteMem],
+) -> Result<(), AccessError> {
     let total_local = scif_ring::total_len(local);
     let total_remote = remote
         .iter()
@@ -82,7 +95,7 @@ pub(crate) fn copy(
         iov_base: std::ptr::null_mut(),
         iov_len: 0,
     };
-    let (mut our_iov, mut their_iov) = ([empty; BATCH], [empty; BATCH]);
+    let (mut our_iov, mut their_iov) = ([empty; N], [empty; N]);
     while done < wanted {
         let n_ours = ours.fill(&mut our_iov, |i| {
             local.get(i).map(|m| (m.as_ptr().cast(), m.len()))

@@ -1,12 +1,21 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Threads of the library inside somebody else's program: no signal is delivered to them.
-//! See `pthread_sigmask(3)`.
-#![expect(unsafe_code, reason = "signal masks")]
+//! Threads of the library inside somebody else's program: no signal is delivered to them; and what is left to do when
+//! that leaves by `exit`. See `pthread_sigmask(3)`, `atexit(3)`.
+#![expect(unsafe_code, reason = "signal masks, atexit")]
 
 use std::mem::MaybeUninit;
+use std::thread::JoinHandle;
 
-/// Starts a thread in which every signal is blocked.
+/// Starts a thread in which every signal is blocked, and that nobody waits for.
 pub(crate) fn spawn_quiet(name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+    spawn_joined(name, run).map(drop)
+}
+
+/// The same for somebody who waits for its end.
+pub(crate) fn spawn_joined(
+    name: &str,
+    run: impl FnOnce() + Send + 'static,
+) -> std::io::Result<JoinHandle<()>> {
     let mut all = MaybeUninit::<libc::sigset_t>::uninit();
     let mut old = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: `all` is memory for the call to fill.
@@ -19,5 +28,32 @@ pub(crate) fn spawn_quiet(name: &str, run: impl FnOnce() + Send + 'static) -> st
         .spawn(run);
     // SAFETY: `old` was filled above.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, old.as_ptr(), std::ptr::null_mut()) };
-    spawned.map(drop)
+    spawned
+}
+
+type AtExit = Box<dyn Fn() + Send>;
+static AT_EXIT: std::sync::Mutex<Vec<AtExit>> = std::sync::Mutex::new(Vec::new());
+
+extern "C" fn exiting() {
+    let all = AT_EXIT
+        .lock()
+        .map(|mut all| std::mem::take(&mut *all))
+        .unwrap_or_default();
+    for run in all {
+        run();
+    }
+}
+
+/// Has `run` called when the program leaves by `exit`, also in a forked child.
+pub(crate) fn at_exit(run: impl Fn() + Send + 'static) {
+    static INSTALL: std::sync::Once = std::sync::Once::new();
+    INSTALL.call_once(|| {
+        // SAFETY: a function of this library, which is never unloaded (-z nodelete) and does not unwind.
+        if unsafe { libc::atexit(exiting) } != 0 {
+            log::warn!("what is under way when the program leaves will stay undone: atexit");
+        }
+    });
+    if let Ok(mut all) = AT_EXIT.lock() {
+        all.push(Box::new(run));
+    }
 }

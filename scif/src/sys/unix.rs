@@ -19,6 +19,8 @@ use rustix::net::{
 
 /// Most descriptors taken from one packet; more are closed by the kernel and the packet counts as cut.
 pub(crate) const FDS_MAX: usize = 4;
+/// Most descriptors that processes which share an endpoint leave each other in a packet.
+pub(crate) const LEFT_FDS_MAX: usize = 8;
 
 /// Who is at the other end, as the kernel says.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -53,6 +55,12 @@ pub(crate) fn listen(fd: impl AsFd, backlog: i32) -> Result<(), Errno> {
 
 pub(crate) fn connect(fd: impl AsFd, addr: &SocketAddrUnix) -> Result<(), Errno> {
     rustix::net::connect(fd, addr)
+}
+
+/// Both ends of a connection within this process and those it forks: what is sent to the first is read from the second.
+pub(crate) fn pair() -> Result<(OwnedFd, OwnedFd), Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
 }
 
 /// The next waiting connection. EAGAIN when none waits.
@@ -100,7 +108,7 @@ pub(crate) fn send(fd: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Resul
     if fds.is_empty() {
         return rustix::net::send(fd, bytes, flags).map(|_| ());
     }
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(LEFT_FDS_MAX))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !control.push(SendAncillaryMessage::ScmRights(fds)) {
         return Err(Errno::TOOBIG);
@@ -111,8 +119,29 @@ pub(crate) fn send(fd: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Resul
 /// Takes one packet, never blocks: EAGAIN when none is there.
 pub(crate) fn receive(fd: impl AsFd, buffer: &mut [u8]) -> Result<Received, Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    receive_into(fd, buffer, &mut space, RecvFlags::empty())
+}
+
+/// Copies of what is in the first packet and rides along, up to [`LEFT_FDS_MAX`]; it stays where it is.
+pub(crate) fn peek(fd: impl AsFd, buffer: &mut [u8]) -> Result<Received, Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(LEFT_FDS_MAX))];
+    receive_into(fd, buffer, &mut space, RecvFlags::PEEK)
+}
+
+/// Drops the first packet, with what rides along.
+pub(crate) fn skip(fd: impl AsFd) -> Result<(), Errno> {
+    // What there is no room for is closed by the kernel.
+    rustix::net::recv(fd, &mut [MaybeUninit::<u8>::uninit(); 1], RecvFlags::DONTWAIT).map(|_| ())
+}
+
+fn receive_into(
+    fd: impl AsFd,
+    buffer: &mut [u8],
+    space: &mut [MaybeUninit<u8>],
+    how: RecvFlags,
+) -> Result<Received, Errno> {
+    let mut control = RecvAncillaryBuffer::new(space);
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC | how;
     let message = rustix::net::recvmsg(fd, &mut [IoSliceMut::new(buffer)], &mut control, flags)?;
     let mut fds = Vec::new();
     for part in control.drain() {

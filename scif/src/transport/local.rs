@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! SCIF between the endpoints of one `Node` in one process: the test double of the other transports.
+//! SCIF between the endpoints of one `Node` in one process: the test double of the other transports, and how such endpoints
+//! meet where a driver carries those of others.
 //!
 //! Not about speed. Names live in the node, memory is anonymous, and a link is a pair of queues; rings, bells and
 //! keys are the real ones.
@@ -105,11 +106,16 @@ impl Pipe {
 impl Local {
     pub(crate) fn open(config: &Config) -> Result<Local> {
         let host_hash = host_hash(None, config.domain.as_deref()).map_err(Error::os("stat"))?;
-        Ok(Local {
-            node: config.node,
+        Ok(Local::of(config.node, host_hash))
+    }
+
+    /// The endpoints of `node` that are in this process.
+    pub(crate) fn of(node: u16, host_hash: u32) -> Local {
+        Local {
+            node,
             host_hash,
             doors: Mutex::default(),
-        })
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 //!
 //! Not about what goes through the rings: that needs no transport.
 
+pub(crate) mod kernel;
 pub(crate) mod local;
 pub(crate) mod soft;
 
@@ -11,9 +12,11 @@ use std::fmt::Debug;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
+use rustix::io::Errno;
+
 use crate::addr::PortId;
 use crate::connection::ConnId;
-use crate::error::{Reason, Result};
+use crate::error::{Error, Reason, Result};
 use crate::keys::SharedKeys;
 use crate::life::Life;
 use crate::memory::PeerMemory;
@@ -43,8 +46,30 @@ pub(crate) struct Shown {
     pub(crate) keys: Option<Arc<SharedKeys>>,
 }
 
+/// Fills a new board before others see it.
+pub(crate) type Init<'a> = &'a dyn Fn(&Mapping) -> Result<()>;
+
+/// Memory that whoever knows its name has mapped; the name lasts as long as one of these does.
+pub(crate) trait Hold: Debug + Send + Sync {
+    fn map(&self) -> &Mapping;
+
+    /// Keeps other holders from taking it until `unlock`.
+    fn lock(&self) -> Result<()>;
+
+    fn unlock(&self);
+}
+
 /// A way of carrying connections.
 pub(crate) trait Transport: Debug + Send + Sync {
+    /// Maps the board `name` of `len` bytes: to write it and made if there is none, by `make`; without, only to read it.
+    fn board(self: Arc<Self>, name: &str, len: usize, make: Option<Init<'_>>) -> Result<Box<dyn Hold>> {
+        let _ = (name, len, make);
+        Err(Error::Os {
+            call: "boards of this transport",
+            errno: Errno::OPNOTSUPP,
+        })
+    }
+
     /// Makes memory, zeroed, that can be shown to peers.
     fn share(&self, name: &'static str, len: usize, writers: Writers) -> Result<Shared>;
 
@@ -109,6 +134,21 @@ pub(crate) enum Signal {
     Up(Box<Remote>),
     /// Nothing more will come; the last signal.
     Closed(Reason),
+}
+
+/// What a port's epoll set says of a connection: its kind, which is the port's own and below 4, in the two bits above the
+/// generation.
+fn token(kind: u64, id: ConnId) -> u64 {
+    kind << 62 | u64::from(id.generation) << 32 | u64::from(id.index)
+}
+
+/// The connection a token stands for.
+#[expect(clippy::cast_possible_truncation, reason = "takes the token apart")]
+fn conn_of(token: u64) -> ConnId {
+    ConnId {
+        index: token as u32,
+        generation: (token >> 32) as u32,
+    }
 }
 
 /// How a link is ended.

@@ -51,6 +51,11 @@ impl Spot {
         }
     }
 
+    /// Whether it is plain memory of a process.
+    pub(crate) fn is_of(&self, process: i32) -> bool {
+        matches!(self, Spot::Of { pid, .. } if *pid == process)
+    }
+
     pub(crate) fn is_here(&self) -> bool {
         matches!(self, Spot::Here { .. })
     }

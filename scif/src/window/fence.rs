@@ -57,7 +57,7 @@ impl Inner {
     pub(crate) fn fence_mark(&self, epd: &Epd, side: FenceSide) -> Result<i32> {
         let link = epd.connected()?;
         let of_peer = side == FenceSide::Peer;
-        let (queued, _) = table(link, of_peer).tickets()?;
+        let queued = table(link, of_peer).holders.queued();
         let mark = u32::try_from(queued & MARK_BITS).map_err(|_| Failure::Broken)?;
         Ok((mark | u32::from(of_peer) << 31).cast_signed())
     }
@@ -66,25 +66,24 @@ impl Inner {
     pub(crate) fn fence_wait(&self, epd: &Epd, mark: i32) -> Result<()> {
         let link = epd.connected()?;
         let of_peer = mark < 0;
-        let (queued, _) = table(link, of_peer).tickets()?;
+        let queued = table(link, of_peer).holders.queued();
         let ticket = whole(u64::from(mark.cast_unsigned()) & MARK_BITS, queued)?;
         self.wait_finished(epd, link, of_peer, ticket)
     }
 
     /// Waits until all that this side has queued so far is finished.
     pub(crate) fn wait_own(&self, epd: &Epd, link: &Link) -> Result<()> {
-        let (queued, _) = link.own.table.tickets()?;
-        self.wait_finished(epd, link, false, queued)
+        self.wait_finished(epd, link, false, link.own.table.holders.queued())
     }
 
     fn wait_finished(&self, epd: &Epd, link: &Link, of_peer: bool, ticket: u64) -> Result<()> {
-        let finished = || Ok::<bool, Failure>(table(link, of_peer).tickets()?.1 >= ticket);
+        let holders = &table(link, of_peer).holders;
         let word = link.finished(of_peer);
         let begin = now_ns();
         let mut looks = 0;
         loop {
             let seen = word.get();
-            if finished()? {
+            if holders.finished(ticket, false)? {
                 return Ok(());
             }
             if epd.over(link) && of_peer {
@@ -150,7 +149,9 @@ impl Inner {
             return Ok(());
         }
         match side {
-            FenceSide::Own => self.workers.store_after_own(epd, link, stores),
+            FenceSide::Own => self
+                .workers
+                .store_after_own(epd, link, self.config.dma_channels, stores),
             FenceSide::Peer => self.workers.store_after_peer(epd, link, stores),
         }
     }

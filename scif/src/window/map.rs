@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Mapping windows of the peer into the program. Source: `scif_mmap`.
 
+use super::state::Part;
 use super::table::Place;
 use crate::epd::{Epd, Failure, Inner, Result};
 use crate::sys::pages::{self, PAGE};
@@ -31,28 +32,31 @@ impl Inner {
         let copying = link.own.table.copying()?;
         let at = u64::try_from(offset).map_err(|_| Failure::NoWindow)?;
         let runs = link.peer.table.runs(at, size as u64, read, write)?;
-        let pieces: Vec<(u64, usize, u32)> = runs
+        let pieces: Vec<(u64, usize)> = runs
             .iter()
             .map(|run| match run.place() {
-                Place::Arena(at) => Ok((
-                    at,
-                    usize::try_from(run.len).map_err(|_| Failure::NoMemory)?,
-                    run.window.serial,
-                )),
+                Place::Arena(at) => Ok((at, usize::try_from(run.len).map_err(|_| Failure::NoMemory)?)),
                 Place::InPlace { .. } => Err(Failure::NoMemory),
             })
             .collect::<Result<_>>()?;
         let base = pages::reserve_for_program(addr, size, fixed)?;
         let mut next = base;
-        for (at, len, serial) in pieces {
+        let mut parts = Vec::with_capacity(pieces.len());
+        for (at, len) in pieces {
             if let Err(errno) = pages::map_for_program(next, len, read, write, link.peer.arena(), at) {
-                pages::unmap_again(base, size);
+                let _ = pages::unmap(base, size);
                 return Err(errno.into());
             }
-            epd.windows.map(serial, at, len as u64);
+            parts.push(Part {
+                begin: next,
+                len,
+                from: at,
+            });
             next += len;
         }
+        epd.windows.map(&parts);
         link.own.table.map_one()?;
+        epd.holder.record.mapped();
         drop(copying);
         Ok(base)
     }

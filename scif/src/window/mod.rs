@@ -8,14 +8,17 @@
 mod copies;
 mod dma;
 mod fence;
+pub(crate) mod holders;
 mod map;
 mod register;
 mod rma;
 pub(crate) mod space;
 mod state;
 pub(crate) mod table;
+mod watcher;
 
 pub(crate) use dma::Workers;
 pub use fence::{FenceSide, Signal};
+pub(crate) use register::is_movable;
 pub(crate) use rma::{Near, Way};
 pub(crate) use state::WindowState;

@@ -19,6 +19,8 @@ const READ: i32 = 1;
 const WRITE: i32 = 2;
 /// How long a peer may take to say whether it maps a window; then it is taken to.
 const ANSWER_NS: u64 = 1_000_000_000;
+/// After so long it is looked whether a holder that copies has died.
+const DEATH_NS: u64 = 5_000_000;
 /// How long RMAs on a deleted window may take.
 const REST_NS: u64 = 30_000_000_000;
 
@@ -27,7 +29,7 @@ fn aligned(n: u64) -> bool {
 }
 
 /// Whether the kernel's name for an area is that of memory whose pages can be moved.
-fn is_movable(area: &Area) -> bool {
+pub(crate) fn is_movable(area: &Area) -> bool {
     let special = [
         "[stack",
         "[vdso",
@@ -68,26 +70,21 @@ impl Inner {
         if size > OFFSET_MAX {
             return Err(Failure::NoMemory);
         }
-        let taken = |epd: &Epd| -> Vec<(u64, u64)> {
-            epd.windows
-                .lingering()
-                .iter()
-                .map(|w| (w.offset, w.end()))
-                .collect()
-        };
         let at = if fixed {
             let at = offset.cast_unsigned();
-            let in_way = |taken: &[(u64, u64)]| taken.iter().any(|&(b, e)| b < at + size && e > at);
-            if in_way(&taken(epd)) {
+            if table.touches(at, size)? {
                 self.sweep(epd, link)?;
-            }
-            if table.touches(at, size)? || in_way(&taken(epd)) {
-                return Err(Failure::InUse);
+                if table.touches(at, size)? {
+                    return Err(Failure::InUse);
+                }
             }
             at
         } else {
-            table.free(size, &taken(epd))?
+            table.free(size)?
         };
+        if self.config.memlock {
+            self.count_as_locked(size)?;
+        }
         let serial = table.next_serial()?;
         let mut next = at;
         for (place, len) in self.find_place(link, addr, len)? {
@@ -97,11 +94,33 @@ impl Inner {
                 place,
                 read: prot & READ != 0,
                 write: prot & WRITE != 0,
+                deleted: false,
                 serial,
             })?;
             next += len;
         }
         Ok(at.cast_signed())
+    }
+
+    /// Refuses what would be more than this process may lock, with all windows of its endpoints, each for itself as a
+    /// driver counts them. Two that register at once may both find room.
+    fn count_as_locked(&self, size: u64) -> Result<()> {
+        let Some(limit) = process::lockable() else {
+            return Ok(());
+        };
+        let mut locked = size;
+        for epd in self.every() {
+            if let Some(link) = epd.link() {
+                let windows = link.own.table.all()?;
+                locked = windows
+                    .iter()
+                    .fold(locked, |sum, window| sum.saturating_add(window.len));
+            }
+        }
+        if locked > limit {
+            return Err(Failure::NoMemory);
+        }
+        Ok(())
     }
 
     /// Finds or makes the places of the pages at `addr`.
@@ -119,6 +138,10 @@ impl Inner {
         }
         if reached < end {
             return Err(Failure::BadAddress);
+        }
+        // Before anything moves.
+        if !link.own.table.has_room(areas.len())? {
+            return Err(Failure::NoMemory);
         }
         let here = 0u8;
         let stack = (&raw const here).addr();
@@ -177,60 +200,97 @@ impl Inner {
         let table = &link.own.table;
         let runs = table.runs(at, size, false, false)?;
         let whole = runs.iter().all(|run| run.skip == 0 && run.len == run.window.len);
-        let all = table.all()?;
-        let cut = all.iter().any(|other| {
-            runs.iter().any(|run| run.window.serial == other.serial)
-                && !(at..at + size).contains(&other.offset)
+        let outside = |at: Option<u64>| at.map_or(Ok(None), |at| table.at(at));
+        let ends = [
+            (outside(at.checked_sub(1))?, runs.first()),
+            (outside(Some(at + size))?, runs.last()),
+        ];
+        let cut = ends.iter().any(|(beyond, run)| {
+            beyond.is_some_and(|beyond| run.is_some_and(|run| run.window.serial == beyond.serial))
         });
         if !whole || cut {
             return Err(Failure::NoWindow);
         }
-        let gone = table.remove(at, size)?;
-        self.retire(epd, link, gone)
+        table.delete(at, size)?;
+        self.retire(epd, link)
     }
 
     /// Windows that no RMA can find any more: waits for those that had, then gives the pages back unless the peer maps
     /// them. The caller has the control lock.
-    fn retire(&self, epd: &Epd, link: &Link, gone: Vec<Window>) -> Result<()> {
+    fn retire(&self, epd: &Epd, link: &Link) -> Result<()> {
         // SYNC POINT: pairs with `OwnTable::copying`: whoever does not see the window gone is seen copying.
         scif_ring::full_fence();
         let begin = now_ns();
-        while !(link.own.table.at_rest()? && (link.peer.table.at_rest()? || epd.over(link))) {
-            if now_ns() - begin > REST_NS {
+        loop {
+            let long = now_ns() - begin;
+            let looks = long > DEATH_NS;
+            let theirs = &link.peer.table.holders;
+            if link.own.table.holders.at_rest(looks)?
+                && (epd.over(link) || theirs.at_rest(looks && theirs.has(link.peer_pid))?)
+            {
+                break;
+            }
+            if long > REST_NS {
                 log::warn!("RMAs on a window that is deleted do not end");
                 break;
             }
             std::thread::sleep(std::time::Duration::from_micros(20));
-        }
-        for window in gone {
-            epd.windows.forget(&window);
-            epd.windows.linger(window);
         }
         self.sweep(epd, link)
     }
 
     /// Gives back the pages of deleted windows that the peer does not map any more. The caller has the control lock.
     fn sweep(&self, epd: &Epd, link: &Link) -> Result<()> {
-        for window in epd.windows.lingering() {
-            let mapped = link.peer.table.mappings()? != 0 && self.is_mapped(epd, link, window.serial);
-            if !mapped {
-                epd.windows.lingers_no_more(&window);
-                self.give_back(epd, link, &window)?;
-            }
+        let all = link.own.table.all()?;
+        let ever_mapped = link.peer.table.mappings()? != 0;
+        let gone: Vec<&Window> = all
+            .iter()
+            .filter(|window| window.deleted && !(ever_mapped && self.is_mapped(epd, link, window)))
+            .collect();
+        if gone.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        let is_gone = |window: &Window| gone.binary_search_by_key(&window.offset, |w| w.offset).is_ok();
+        epd.windows.forget(&gone);
+        let (gone_ranges, kept_ranges): (Vec<_>, Vec<_>) = all
+            .iter()
+            .filter_map(|window| match window.place {
+                Place::Arena(at) => Some((is_gone(window), (at, at + window.len))),
+                Place::InPlace { .. } => None,
+            })
+            .partition(|(gone, _)| *gone);
+        let ranges = |of: Vec<(bool, (u64, u64))>| of.into_iter().map(|(_, range)| range).collect();
+        let free = without(ranges(gone_ranges), ranges(kept_ranges));
+        // Before the places are forgotten: a holder that dies in between leaves them to the next one.
+        Self::move_back(link, &free, self.workers.threads())?;
+        link.own.table.forget(is_gone)
     }
 
     /// Asks the peer whether it maps a window.
-    fn is_mapped(&self, epd: &Epd, link: &Link, serial: u32) -> bool {
+    fn is_mapped(&self, epd: &Epd, link: &Link, window: &Window) -> bool {
+        let Place::Arena(at) = window.place else {
+            return false;
+        };
         if epd.over(link) {
-            // Nobody to ask: its mappings outlive the connection, but not the process.
-            return crate::life::Life::of(link.peer_pid).alive();
+            // Nobody to ask: its mappings outlive the connection, but not its processes.
+            return link.own.is_arena_referred_to();
         }
-        link.say(Packet::AskMapped(serial));
+        if link.peer_pid == process::pid()
+            && let Some(peer) = self.peer_here(link)
+        {
+            // Its questions are answered by the service thread, which this may be.
+            return peer
+                .link()
+                .is_none_or(|back| peer.windows.maps(back, at, window.len));
+        }
+        link.say(Packet::AskMapped {
+            serial: window.serial,
+            at,
+            len: window.len,
+        });
         let begin = now_ns();
         loop {
-            if let Some(mapped) = epd.windows.answer(serial) {
+            if let Some(mapped) = epd.windows.answer(window.serial) {
                 return mapped;
             }
             if epd.over(link) || now_ns() - begin > ANSWER_NS {
@@ -244,78 +304,96 @@ impl Inner {
         }
     }
 
+    /// The other end of a connection within this process.
+    fn peer_here(&self, link: &Link) -> Option<Arc<Epd>> {
+        let arena = pages::file_id(link.own.arena()).ok()?;
+        let sees_it = |peer: &Arc<Epd>| {
+            peer.link()
+                .is_some_and(|back| pages::file_id(back.peer.arena()) == Ok(arena))
+        };
+        self.every().into_iter().find(sees_it)
+    }
+
     /// What the peer said over the socket; whether it stays.
     pub(crate) fn take_packet(&self, epd: &Epd, link: &Link, packet: Packet) -> bool {
         match packet {
-            Packet::AskMapped(serial) => {
-                link.say(Packet::Mapped(
-                    serial << 1 | u32::from(epd.windows.maps(link, serial)),
-                ));
+            Packet::AskMapped { serial, at, len } => {
+                let mapped = epd.windows.maps(link, at, len);
+                link.say(Packet::Mapped { serial, mapped });
                 true
             }
-            Packet::Mapped(answer) => {
-                epd.windows.answered(answer);
+            Packet::Mapped { serial, mapped } => {
+                epd.windows.answered(serial, mapped);
                 true
             }
-            Packet::Bye | Packet::Hello | Packet::Welcome | Packet::Refuse => {
+            Packet::Bye
+            | Packet::Hello
+            | Packet::Welcome
+            | Packet::Refuse
+            | Packet::Lose(_)
+            | Packet::Ended(_)
+            | Packet::Echo(_)
+            | Packet::Restore => {
                 epd.disconnect();
                 false
             }
         }
     }
 
-    /// The pages of a window go back to the program, unless another window has them too.
-    fn give_back(&self, epd: &Epd, link: &Link, window: &Window) -> Result<()> {
-        let Place::Arena(at) = window.place else {
-            return Ok(());
-        };
-        let (begin, end) = (at, at + window.len);
-        let mut used: Vec<(u64, u64)> = link
-            .own
-            .table
-            .all()?
-            .into_iter()
-            .chain(epd.windows.lingering())
-            .filter_map(|other| match other.place {
-                Place::Arena(at) => Some((at, at + other.len)),
-                Place::InPlace { .. } => None,
-            })
-            .filter(|&(b, e)| b < end && e > begin)
-            .collect();
-        used.sort_unstable();
-        let mut free = begin;
-        for (b, e) in used.into_iter().chain([(end, end)]) {
-            if b > free {
-                self.move_back(link, free, b.min(end))?;
-            }
-            free = free.max(e);
-        }
-        Ok(())
-    }
-
-    /// Moves the pages of a range of the arena back to wherever the program has them.
-    fn move_back(&self, link: &Link, from: u64, to: u64) -> Result<()> {
+    /// Moves the pages of ranges of the arena back to wherever the program has them.
+    fn move_back(link: &Link, ranges: &[(u64, u64)], workers: usize) -> Result<()> {
         let arena = pages::file_id(link.own.arena())?;
         let guard = StoreGuard::new();
-        let alone = pages::threads() <= 1 + self.workers.threads();
-        let areas = pages::areas(0, usize::MAX).map_err(|_| Failure::NoMemory)?;
-        let mut all_moved = true;
-        for area in areas.iter().filter(|area| area.shared && area.file == arena) {
-            let last = area.offset + (area.end - area.begin) as u64;
-            let (first, last) = (from.max(area.offset), to.min(last));
-            if first >= last {
-                continue;
+        let alone = pages::threads() <= 1 + workers;
+        let areas = pages::areas_of_program().map_err(|_| Failure::NoMemory)?;
+        let here: Vec<&Area> = areas
+            .iter()
+            .filter(|area| area.shared && area.file == arena)
+            .collect();
+        let others: Vec<Option<Vec<Area>>> = link
+            .own
+            .table
+            .holders
+            .others()
+            .into_iter()
+            .map(pages::areas_of)
+            .collect();
+        for &(from, to) in ranges {
+            // A child forked before the pages are back and freed would copy nothing but holes.
+            let _section = fork::section();
+            let mut all_moved = true;
+            for area in &here {
+                let (first, last) = (from.max(area.offset), to.min(area.last_offset()));
+                if first >= last {
+                    continue;
+                }
+                let (begin, end) = (area.place(first), area.place(last));
+                // Without a guard other threads could lose stores: then the pages stay where they are.
+                let moved = (alone || guard.is_some())
+                    && match pages::move_back(
+                        area,
+                        begin,
+                        end,
+                        guard.as_ref().filter(|_| !alone),
+                        Some(link.own.arena()),
+                    ) {
+                        Ok(()) => true,
+                        Err(errno) => {
+                            log::debug!("pages of a window stay where they are: {area:?}: {errno}");
+                            false
+                        }
+                    };
+                all_moved &= moved;
             }
-            let place = |at: u64| usize::try_from(at - area.offset).map_or(area.end, |n| area.begin + n);
-            // Without a guard other threads could lose stores: then the pages stay where they are.
-            let moved = (alone || guard.is_some())
-                && pages::move_back(area, place(first), place(last), guard.as_ref().filter(|_| !alone))
-                    .is_ok();
-            all_moved &= moved;
-        }
-        // A forked relative may have the same pages, as memory of its own.
-        if all_moved && !fork::has_relatives() {
-            pages::discard(link.own.arena().as_fd(), from, to - from);
+            // Another holder may have the same pages, as memory of its own.
+            let elsewhere = others.iter().any(|areas| {
+                areas
+                    .as_ref()
+                    .is_none_or(|areas| areas.iter().any(|area| area.shows(arena, from, to)))
+            });
+            if all_moved && !elsewhere {
+                pages::discard(link.own.arena().as_fd(), from, to - from);
+            }
         }
         Ok(())
     }
@@ -327,10 +405,92 @@ impl Inner {
         let deleted = link
             .own
             .table
-            .remove(0, OFFSET_MAX + 1)
-            .and_then(|gone| self.retire(epd, link, gone));
+            .delete(0, OFFSET_MAX + 1)
+            .and_then(|()| self.retire(epd, link));
         if let Err(failure) = deleted {
             log::debug!("windows of a closed endpoint: {failure}");
+        }
+    }
+}
+
+/// What of some ranges is in none of the others, in order and joined where it touches.
+fn without(mut of: Vec<(u64, u64)>, mut others: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
+    of.sort_unstable();
+    others.sort_unstable();
+    let mut joined: Vec<(u64, u64)> = Vec::new();
+    for (begin, end) in of {
+        match joined.last_mut() {
+            Some((_, last)) if *last >= begin => *last = end.max(*last),
+            _ => joined.push((begin, end)),
+        }
+    }
+    let mut out = Vec::new();
+    let mut others = others.into_iter().peekable();
+    // An end of the others that reached into a later range.
+    let mut reached = 0;
+    for (mut begin, end) in joined {
+        while let Some(&(from, to)) = others.peek() {
+            if from >= end {
+                break;
+            }
+            begin = begin.max(reached);
+            if from > begin {
+                out.push((begin, from));
+            }
+            reached = reached.max(to);
+            others.next();
+        }
+        begin = begin.max(reached);
+        if begin < end {
+            out.push((begin, end));
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_without_others_are_what_no_other_has() {
+        assert_eq!(without(vec![(10, 20), (0, 10)], vec![]), [(0, 20)]);
+        assert_eq!(
+            without(vec![(0, 10), (20, 30)], vec![(5, 25)]),
+            [(0, 5), (25, 30)]
+        );
+        assert_eq!(without(vec![(0, 10)], vec![(0, 10)]), []);
+        assert_eq!(
+            without(vec![(5, 10)], vec![(0, 6), (8, 9), (10, 90)]),
+            [(6, 8), (9, 10)]
+        );
+        assert_eq!(without(vec![(0, 4), (6, 9)], vec![(0, 7), (1, 2)]), [(7, 9)]);
+        for seed in 0..2000u64 {
+            let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+            let mut next = |n: u64| {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                state % n
+            };
+            let mut some = |n: u64| -> Vec<(u64, u64)> {
+                (0..next(n))
+                    .map(|_| {
+                        let at = next(40);
+                        (at, at + 1 + next(9))
+                    })
+                    .collect()
+            };
+            let (of, others) = (some(6), some(6));
+            let out = without(of.clone(), others.clone());
+            let has = |list: &[(u64, u64)], n: u64| list.iter().any(|&(b, e)| (b..e).contains(&n));
+            for n in 0..60 {
+                assert_eq!(
+                    has(&out, n),
+                    has(&of, n) && !has(&others, n),
+                    "{of:?} {others:?} {out:?}"
+                );
+            }
         }
     }
 }

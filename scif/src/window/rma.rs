@@ -2,15 +2,15 @@
 //! Reading and writing windows of the peer.
 //!
 //! Not about when a fence calls that done. The caller copies; what is long and need not wait is left to a worker, under
-//! a number that fences count. Transfers from and to plain memory of the program are done when the call returns, so that
-//! the memory may go. Source: `scif_readfrom`, `scif_writeto`, `scif_vreadfrom`, `scif_vwriteto`.
+//! a number that fences count. Plain memory of the program is looked at before that, so that what is not there is known
+//! at once; a worker reaches it by the kernel's hand, so that it may go meanwhile. Source: `scif_readfrom`, `scif_writeto`, `scif_vreadfrom`, `scif_vwriteto`.
 
 use std::sync::Arc;
 
 use super::copies::{self, Spot};
 use super::table::{Place, Run};
 use crate::epd::{Epd, Failure, Inner, Link, Result};
-use crate::sys::process;
+use crate::sys::{pages, process};
 
 const USECPU: i32 = 1;
 const SYNC: i32 = 4;
@@ -54,7 +54,7 @@ pub(crate) fn spots(epd: &Epd, link: &Link, of_peer: bool, runs: &[Run]) -> Resu
                 }
                 (Place::InPlace { .. }, Place::InPlace { addr, pid }) => Ok(Spot::Of {
                     // A peer says of which process its windows are; only that it is the one connected is believed.
-                    pid: if of_peer { link.peer_pid } else { pid },
+                    pid: if of_peer { believed(link, pid)? } else { pid },
                     addr,
                     len,
                 }),
@@ -62,6 +62,15 @@ pub(crate) fn spots(epd: &Epd, link: &Link, of_peer: bool, runs: &[Run]) -> Resu
             }
         })
         .collect()
+}
+
+/// The process a peer says a window is of: the one connected, or one that shares the endpoint with it and is the same
+/// user's as we are. Anything else could make us write where the peer may not.
+fn believed(link: &Link, pid: i32) -> Result<i32> {
+    let holders = &link.peer.table.holders;
+    let same = pid == link.peer_pid
+        || (holders.has(pid) && holders.has(link.peer_pid) && process::owner(pid) == Some(process::uid()));
+    if same { Ok(pid) } else { Err(Failure::Broken) }
 }
 
 impl Inner {
@@ -106,10 +115,17 @@ impl Inner {
             Way::Read => copies::pairs(&near_spots, &far_spots),
             Way::Write => copies::pairs(&far_spots, &near_spots),
         }?;
+        epd.holder.record.rma(way == Way::Read, len);
         let ordered = flags & ORDERED != 0;
         let may_wait = flags & (USECPU | SYNC) == 0 && size >= self.config.dma_min;
-        if may_wait && pairs.iter().all(|(dst, src)| dst.is_here() && src.is_here()) {
-            let queued = self.workers.queue(epd, link, pairs, ordered);
+        let reachable = |spot: &Spot| spot.is_here() || spot.is_of(process::pid());
+        if may_wait && pairs.iter().all(|(dst, src)| reachable(dst) && reachable(src)) {
+            if let Near::Memory(addr) = near {
+                pages::touch(addr, len, way == Way::Read).map_err(|_| Failure::BadAddress)?;
+            }
+            let queued = self
+                .workers
+                .queue(epd, link, self.config.dma_channels, pairs, ordered);
             drop(copying);
             return queued;
         }

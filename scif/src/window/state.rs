@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! What one process knows of the windows of one endpoint: where it has mapped them for copying, which of its own are
-//! deleted but still mapped by the peer, and which of the peer's the program has mapped.
+//! What one process knows of the windows of one endpoint: where it has mapped them for copying, and what the peer said of
+//! its mappings.
 //!
 //! Not shared with other holders: each maps for itself.
 
@@ -10,8 +10,9 @@ use std::sync::{Arc, Mutex};
 
 use super::table::{Place, Window};
 use crate::epd::{Link, Result, take};
+use crate::sys::fork;
 use crate::sys::mmap::Mapping;
-use crate::sys::pages;
+use crate::sys::pages::{self, Area};
 
 /// Mappings for copying that are kept though their windows may be gone.
 const KEPT: usize = 256;
@@ -22,11 +23,31 @@ type Key = (bool, u64);
 #[derive(Debug, Default)]
 struct Known {
     copies: BTreeMap<Key, Arc<Mapping>>,
-    lingering: Vec<Window>,
-    /// Windows of the peer that the program has mapped: serial number, place and length in the arena.
-    mapped: Vec<(u32, u64, u64)>,
+    /// Where the program mapped parts of the peer's arena, and may still.
+    mapped: Vec<Part>,
     /// What the peer answered to `AskMapped`.
     answers: BTreeMap<u32, bool>,
+}
+
+/// A part of the peer's arena that was mapped for the program.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part {
+    /// Where.
+    pub(crate) begin: usize,
+    pub(crate) len: usize,
+    /// Of the arena.
+    pub(crate) from: u64,
+}
+
+impl Part {
+    fn end(&self) -> usize {
+        self.begin + self.len
+    }
+
+    /// Whether it has anything of a range of the arena.
+    fn touches(&self, at: u64, end: u64) -> bool {
+        self.from < end && self.from + self.len as u64 > at
+    }
 }
 
 /// See the head of the file.
@@ -57,78 +78,86 @@ impl WindowState {
             known.copies.clear();
         }
         let map = Arc::new(Mapping::part(arena, at, len, writable)?);
-        known.copies.insert((of_peer, at), Arc::clone(&map));
+        // A relative could not tell it from one of the program's.
+        if !fork::has_relatives() {
+            known.copies.insert((of_peer, at), Arc::clone(&map));
+        }
         Ok(map)
     }
 
-    /// Forgets the memory of one of our windows.
-    pub(crate) fn forget(&self, window: &Window) {
-        if let Place::Arena(at) = window.place {
-            take(&self.0).copies.remove(&(false, at));
+    /// Forgets the memory of some of our windows.
+    pub(crate) fn forget(&self, windows: &[&Window]) {
+        let mut known = take(&self.0);
+        for window in windows {
+            if let Place::Arena(at) = window.place {
+                known.copies.remove(&(false, at));
+            }
         }
     }
 
-    pub(crate) fn linger(&self, window: Window) {
-        take(&self.0).lingering.push(window);
+    /// In a forked child: the parent's mappings are not there.
+    pub(crate) fn forget_all(&self) {
+        let gone = std::mem::take(&mut *take(&self.0));
+        drop(gone);
     }
 
-    pub(crate) fn lingering(&self) -> Vec<Window> {
-        take(&self.0).lingering.clone()
-    }
-
-    pub(crate) fn lingers_no_more(&self, window: &Window) {
-        take(&self.0).lingering.retain(|other| other != window);
-    }
-
-    /// The program maps a window of the peer.
-    pub(crate) fn map(&self, serial: u32, at: u64, len: u64) {
+    /// The program has mapped windows of the peer there.
+    pub(crate) fn map(&self, parts: &[Part]) {
         let mut known = take(&self.0);
-        if !known.mapped.contains(&(serial, at, len)) {
-            known.mapped.push((serial, at, len));
-        }
-    }
-
-    /// Whether the program still maps a window of the peer: as the kernel says, since it may have unmapped it by any
-    /// means.
-    pub(crate) fn maps(&self, link: &Link, serial: u32) -> bool {
-        let mut known = take(&self.0);
-        let ranges: Vec<(u64, u64)> = known
+        let (Some(first), Some(last)) = (parts.first(), parts.last()) else {
+            return;
+        };
+        // What is replaced is counted with what replaces it.
+        known
             .mapped
-            .iter()
-            .filter(|(of, ..)| *of == serial)
-            .map(|&(_, at, len)| (at, at.saturating_add(len)))
-            .collect();
-        if ranges.is_empty() {
-            return false;
-        }
-        let Ok(arena) = pages::file_id(link.peer.arena()) else {
-            return true;
-        };
-        let ours: Vec<usize> = known.copies.values().map(|map| map.address()).collect();
-        let Ok(areas) = pages::areas(0, usize::MAX) else {
-            return true;
-        };
-        let still = areas
-            .iter()
-            .filter(|area| area.shared && area.file == arena && !ours.contains(&area.begin))
-            .any(|area| {
-                let (begin, end) = (
-                    area.offset,
-                    area.offset.saturating_add((area.end - area.begin) as u64),
-                );
-                ranges.iter().any(|&(from, to)| begin < to && end > from)
-            });
-        if !still {
-            known.mapped.retain(|(of, ..)| *of != serial);
-        }
-        still
+            .retain(|part| part.begin < first.begin || part.end() > last.end());
+        known.mapped.extend_from_slice(parts);
     }
 
-    /// The peer's answer to `AskMapped`: the serial number, and whether it is mapped in bit 0.
-    pub(crate) fn answered(&self, answer: u32) {
+    /// Whether the program still maps a range of the peer's arena, in any process that holds the endpoint: as the kernel
+    /// says, since it may have unmapped it by any means.
+    pub(crate) fn maps(&self, link: &Link, at: u64, len: u64) -> bool {
+        let end = at.saturating_add(len);
+        let mut known = take(&self.0);
+        // Thousands of others are not asked about.
+        let (mine, others): (Vec<Part>, Vec<Part>) =
+            known.mapped.iter().partition(|part| part.touches(at, end));
+        let (Ok(arena), Some(areas)) = (pages::file_id(link.peer.arena()), mappings(&mine, link)) else {
+            return true;
+        };
+        known.mapped = others;
+        known.mapped.extend(mine.iter().filter(|part| {
+            areas
+                .iter()
+                .any(|area| area.begin < part.end() && area.end > part.begin)
+        }));
+        drop(known);
+        let shows = |area: &Area| area.shows(arena, at, end);
+        // What other holders have mapped for copying they do not keep.
+        let others = || link.own.table.holders.others().into_iter().map(pages::areas_of);
+        areas.iter().any(shows) || others().any(|areas| areas.is_none_or(|areas| areas.iter().any(shows)))
+    }
+
+    /// The pages of the peer are lost: whatever of them the program has mapped becomes memory that is not there, if
+    /// `replace`. Whether there was any.
+    pub(crate) fn lose_mappings(&self, link: &Link, replace: bool) -> bool {
+        let mut known = take(&self.0);
+        let mapped = std::mem::take(&mut known.mapped);
+        let mut found = false;
+        for area in mappings(&mapped, link).unwrap_or_default() {
+            found = true;
+            if replace && let Err(errno) = pages::make_absent(&area) {
+                log::warn!("a mapping of a lost node stays: mmap {errno}");
+            }
+        }
+        found
+    }
+
+    /// The peer's answer to `AskMapped`.
+    pub(crate) fn answered(&self, serial: u32, mapped: bool) {
         let mut known = take(&self.0);
         if known.answers.len() < KEPT {
-            known.answers.insert(answer >> 1, answer & 1 != 0);
+            known.answers.insert(serial, mapped);
         }
     }
 
@@ -136,4 +165,25 @@ impl WindowState {
     pub(crate) fn answer(&self, serial: u32) -> Option<bool> {
         take(&self.0).answers.remove(&serial)
     }
+}
+
+/// What there is now of the peer's arena at some addresses; `None`: that cannot be told. Elsewhere the program's own windows
+/// may be, if the peer is this process.
+fn mappings(at: &[Part], link: &Link) -> Option<Vec<Area>> {
+    if at.is_empty() {
+        return Some(Vec::new());
+    }
+    let arena = pages::file_id(link.peer.arena()).ok()?;
+    let mut out = Vec::new();
+    for part in at {
+        let (begin, end) = (part.begin, part.end());
+        let there = pages::areas(begin, end).ok()?;
+        out.extend(
+            there
+                .iter()
+                .filter(|area| area.shared && area.file == arena)
+                .map(|area| area.between(begin, end)),
+        );
+    }
+    Some(out)
 }

@@ -1,31 +1,34 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! The registered address space of one endpoint: its windows in the order of their offsets, in memory that the peer
-//! reads and cannot write, with the counters of its RMAs in front.
+//! reads and cannot write, with what its RMAs are at (`holders`) in front.
 //!
-//! Not about the pages behind a window. The writer, one holder at a time, makes `seq` odd, changes, makes it even; a
+//! Not about the pages behind a window. A deleted window keeps its place until its pages are given back: nobody finds it,
+//! and its offsets are taken. The writer, one holder at a time, makes `seq` odd, changes, makes it even; a
 //! reader that sees it change reads again. A peer believes nothing of it: an entry is copied, checked, then used.
 //!
 //! | offset | what |
 //! |---|---|
 //! | 0 | seq; 8 how many windows |
-//! | 64, 128 | RMAs queued so far; RMAs finished of these, in their order |
-//! | 192 | how often this side mapped a window of the peer; 200 how many calls of this side copy just now |
+//! | 64 | RMAs queued so far |
+//! | 192 | how often this side mapped a window of the peer; 200 how many calls of holders without a place copy just now |
 //! | 256 | this side's own: windows made so far; 264 bytes of its arena given out |
+//! | 512 | places of holders, 64 bytes each |
 //! | 4096 | windows, 40 bytes each: offset, length, place, protection and kind, serial number and process |
 
 use scif_ring::{Word64, Words, full_fence};
 
+use super::holders::{Copying, HOLDER_WORDS, HOLDERS_MAX, Holders, Own};
 use crate::epd::{Failure, Result};
 use crate::sys::mmap::Mapping;
 
 /// Most windows of one endpoint.
 pub(crate) const WINDOWS_MAX: usize = 32768;
-const ENTRY_WORDS: usize = 5;
-const ENTRIES: usize = 4096;
+pub(crate) const ENTRY_WORDS: usize = 5;
+pub(crate) const ENTRIES: usize = 4096;
 /// Bytes of a table.
 pub(crate) const TABLE_BYTES: usize = ENTRIES + WINDOWS_MAX * ENTRY_WORDS * 8;
-/// Bytes of an arena; sparse.
-pub(crate) const ARENA_BYTES: usize = 1 << 40;
+/// Bytes of an arena; sparse. No part is given out twice, so that it has to last: for three years at 10 GB a second.
+pub(crate) const ARENA_BYTES: usize = 1 << 60;
 /// How often a reader that is disturbed reads again.
 const TRIES: u32 = 1_000_000;
 
@@ -63,9 +66,16 @@ pub(crate) struct Window {
     pub(crate) place: Place,
     pub(crate) read: bool,
     pub(crate) write: bool,
+    /// Nobody finds it any more; a mapping of the peer may still have its pages.
+    pub(crate) deleted: bool,
     /// Counts the windows of the endpoint; two with the same number are one, and its parts.
     pub(crate) serial: u32,
 }
+
+/// In the word of protection and kind.
+const DELETED: u64 = 4;
+/// Which word that is.
+const FLAGS: usize = 3;
 
 impl Window {
     pub(crate) fn end(&self) -> u64 {
@@ -77,14 +87,15 @@ impl Window {
             Place::Arena(at) => (at, 0u64, 0u32),
             Place::InPlace { addr, pid } => (addr, 1, pid.cast_unsigned()),
         };
-        let flags = u64::from(self.read) | u64::from(self.write) << 1 | kind << 8;
+        let flags =
+            u64::from(self.read) | u64::from(self.write) << 1 | u64::from(self.deleted) << 2 | kind << 8;
         let who = u64::from(self.serial) << 32 | u64::from(pid);
         [self.offset, self.len, place, flags, who]
     }
 
     /// The window some words say, if there can be such a one.
     #[expect(clippy::cast_possible_truncation, reason = "takes a word apart")]
-    fn decode(words: [u64; ENTRY_WORDS]) -> Option<Window> {
+    pub(crate) fn decode(words: [u64; ENTRY_WORDS]) -> Option<Window> {
         let [offset, len, place, flags, who] = words;
         let whole = [offset, len, place].iter().all(|n| n.is_multiple_of(PAGE));
         if !whole || len == 0 || offset.checked_add(len).is_none_or(|end| end > OFFSET_MAX + 1) {
@@ -109,6 +120,7 @@ impl Window {
             place,
             read: flags & 1 != 0,
             write: flags & 2 != 0,
+            deleted: flags & DELETED != 0,
             serial: (who >> 32) as u32,
         })
     }
@@ -134,23 +146,32 @@ impl Run {
 pub(crate) struct Table {
     front: Words,
     entries: Words,
+    pub(crate) holders: Holders,
     _map: Mapping,
 }
 
 const SEQ: usize = 0;
 const COUNT: usize = 1;
 const QUEUED: usize = 8;
-const FINISHED: usize = 16;
 const MAPPED: usize = 24;
-const COPYING: usize = 25;
+const OTHERS_COPYING: usize = 25;
+/// Where the places of the holders are.
+pub(crate) const HOLDERS_AT: usize = 512;
 const SERIALS: usize = 32;
 const GIVEN: usize = 33;
 
 impl Table {
     pub(crate) fn over(map: Mapping) -> Result<Table> {
+        let front = map.words(0, ENTRIES / 8)?;
+        let word = |i: usize| front.get(i).ok_or(Failure::Broken);
         Ok(Table {
-            front: map.words(0, ENTRIES / 8)?,
+            front,
             entries: map.words(ENTRIES, WINDOWS_MAX * ENTRY_WORDS)?,
+            holders: Holders::over(
+                map.words(HOLDERS_AT, HOLDERS_MAX * HOLDER_WORDS)?,
+                word(QUEUED)?,
+                word(OTHERS_COPYING)?,
+            ),
             _map: map,
         })
     }
@@ -159,21 +180,9 @@ impl Table {
         self.front.get(i).ok_or(Failure::Broken)
     }
 
-    /// RMAs this side has queued, and how many of these are finished.
-    pub(crate) fn tickets(&self) -> Result<(u64, u64)> {
-        let finished = self.front(FINISHED)?.get();
-        Ok((self.front(QUEUED)?.get(), finished))
-    }
-
     /// How often this side has mapped a window of the other.
     pub(crate) fn mappings(&self) -> Result<u64> {
         Ok(self.front(MAPPED)?.get())
-    }
-
-    /// Whether this side copies nothing just now and has finished all it queued.
-    pub(crate) fn at_rest(&self) -> Result<bool> {
-        let (queued, finished) = self.tickets()?;
-        Ok(self.front(COPYING)?.get() == 0 && finished >= queued)
     }
 
     fn entry(&self, i: usize) -> Option<Window> {
@@ -245,7 +254,7 @@ impl Table {
             || (offset, Ok(Vec::new())),
             |(at, runs), window| {
                 let Ok(list) = runs else { return false };
-                if window.offset > *at || window.end() <= *at {
+                if window.offset > *at || window.end() <= *at || window.deleted {
                     return false;
                 }
                 if (read && !window.read) || (write && !window.write) {
@@ -268,7 +277,7 @@ impl Table {
         }
     }
 
-    /// Whether any window touches the range.
+    /// Whether any window, also a deleted one, touches the range.
     pub(crate) fn touches(&self, offset: u64, len: u64) -> Result<bool> {
         let end = offset.saturating_add(len);
         self.walk(
@@ -281,7 +290,21 @@ impl Table {
         )
     }
 
-    /// Every window.
+    /// The window that has the byte at `offset`.
+    pub(crate) fn at(&self, offset: u64) -> Result<Option<Window>> {
+        self.walk(
+            offset,
+            || None,
+            |found, window| {
+                if !window.deleted && window.offset <= offset && window.end() > offset {
+                    *found = Some(window);
+                }
+                false
+            },
+        )
+    }
+
+    /// Every window, deleted ones too.
     pub(crate) fn all(&self) -> Result<Vec<Window>> {
         self.walk(0, Vec::new, |list, window| {
             list.push(window);
@@ -292,7 +315,7 @@ impl Table {
 
 /// A table, written: by the side it belongs to, one holder at a time.
 #[derive(Debug)]
-pub(crate) struct OwnTable(Table);
+pub(crate) struct OwnTable(Table, Own);
 
 impl std::ops::Deref for OwnTable {
     type Target = Table;
@@ -306,27 +329,27 @@ impl OwnTable {
     pub(crate) fn over(map: Mapping) -> Result<OwnTable> {
         // Refused unless writable.
         map.word64(0)?;
-        Table::over(map).map(OwnTable)
+        Ok(OwnTable(Table::over(map)?, Own::default()))
     }
 
-    /// One more RMA is queued; its number.
-    pub(crate) fn queue(&self) -> Result<u64> {
-        Ok(self.0.front(QUEUED)?.add(1) + 1)
+    /// Whether this process has or gets a place among the holders.
+    pub(crate) fn take_place(&self) -> bool {
+        self.1.place(&self.0.holders).is_some()
     }
 
-    /// The oldest queued RMA is finished.
-    pub(crate) fn finish(&self) -> Result<()> {
-        self.0.front(FINISHED)?.add(1);
-        Ok(())
+    /// One more RMA is queued; its number. `None`: it has to be done at once.
+    pub(crate) fn queue(&self) -> Result<Option<u64>> {
+        self.1.queue(&self.0.holders)
     }
 
-    /// A call of this side looks windows up and copies, until the value is dropped. SYNC POINT: with the fence, pairs
-    /// with the fence of whoever deletes a window and then looks at `at_rest`.
+    /// A queued RMA is finished.
+    pub(crate) fn finish(&self, ticket: u64) -> Result<()> {
+        self.1.finish(&self.0.holders, ticket)
+    }
+
+    /// See [`Own::copying`].
     pub(crate) fn copying(&self) -> Result<Copying> {
-        let word = self.0.front(COPYING)?;
-        word.add(1);
-        full_fence();
-        Ok(Copying(word))
+        self.1.copying(&self.0.holders)
     }
 
     /// The number of a new window.
@@ -336,6 +359,12 @@ impl OwnTable {
             reason = "wraps after 2^31 windows: 31 bits go over the wire"
         )]
         Ok((self.0.front(SERIALS)?.add(1) + 1) as u32 & 0x7fff_ffff)
+    }
+
+    /// Whether there is room for so many more windows.
+    pub(crate) fn has_room(&self, windows: usize) -> Result<bool> {
+        let count = usize::try_from(self.0.front(COUNT)?.get_relaxed()).map_or(WINDOWS_MAX, |n| n);
+        Ok(count.saturating_add(windows) <= WINDOWS_MAX)
     }
 
     /// A fresh range of the arena.
@@ -351,58 +380,100 @@ impl OwnTable {
         Ok(())
     }
 
-    fn change(&self, windows: &[Window], from: usize, count: usize) -> Result<()> {
+    /// Changes entries: `how` is told how many there are, and says how many there will be.
+    fn change<T>(&self, how: impl FnOnce(&Words, usize) -> Result<(T, usize)>) -> Result<T> {
         let seq = self.0.front(SEQ)?;
+        let count = self.0.front(COUNT)?;
+        let before = usize::try_from(count.get_relaxed()).map_or(0, |n| n.min(WINDOWS_MAX));
         seq.set_relaxed(seq.get_relaxed() | 1);
         // SYNC POINT: pairs with the fence in `Table::walk`: whoever reads what is written below sees `seq` odd.
         full_fence();
-        for (i, window) in windows.iter().enumerate().skip(from) {
-            for (k, n) in window.encode().into_iter().enumerate() {
-                if let Some(word) = self.0.entries.get(i * ENTRY_WORDS + k) {
-                    word.set_relaxed(n);
-                }
+        let done = how(&self.0.entries, before);
+        if let Ok((_, after)) = &done {
+            count.set_relaxed(*after as u64);
+        }
+        seq.set((seq.get_relaxed() | 1).wrapping_add(1));
+        done.map(|(value, _)| value)
+    }
+
+    /// The first entry whose offset is not below.
+    fn first(&self, count: usize, offset: u64) -> usize {
+        let (mut low, mut high) = (0, count);
+        while low < high {
+            let middle = usize::midpoint(low, high);
+            if self.0.offset(middle) < offset {
+                low = middle + 1;
+            } else {
+                high = middle;
             }
         }
-        self.0.front(COUNT)?.set_relaxed(count as u64);
-        seq.set((seq.get_relaxed() | 1).wrapping_add(1));
-        Ok(())
+        low
     }
 
     /// Adds a window, which touches no other.
     pub(crate) fn insert(&self, window: Window) -> Result<()> {
-        let mut all = self.0.all()?;
-        if all.len() >= WINDOWS_MAX {
-            return Err(Failure::NoMemory);
-        }
-        let at = all.partition_point(|other| other.offset < window.offset);
-        all.insert(at, window);
-        self.change(&all, at, all.len())
+        self.change(|entries, count| {
+            if count >= WINDOWS_MAX {
+                return Err(Failure::NoMemory);
+            }
+            let at = self.first(count, window.offset) * ENTRY_WORDS;
+            for i in (at..count * ENTRY_WORDS).rev() {
+                copy(entries, i, i + ENTRY_WORDS);
+            }
+            for (k, n) in window.encode().into_iter().enumerate() {
+                put(entries, at + k, n);
+            }
+            Ok(((), count + 1))
+        })
     }
 
-    /// Takes out the windows whose offsets lie in the range.
-    pub(crate) fn remove(&self, offset: u64, len: u64) -> Result<Vec<Window>> {
-        let mut all = self.0.all()?;
+    /// Deletes the windows whose offsets lie in the range: nobody finds them any more.
+    pub(crate) fn delete(&self, offset: u64, len: u64) -> Result<()> {
         let end = offset.saturating_add(len);
-        let first = all.partition_point(|other| other.offset < offset);
-        let last = all.partition_point(|other| other.offset < end);
-        let gone: Vec<Window> = all.drain(first..last).collect();
-        self.change(&all, first, all.len())?;
-        Ok(gone)
+        self.change(|entries, count| {
+            for i in self.first(count, offset)..count {
+                if self.0.offset(i) >= end {
+                    break;
+                }
+                if let Some(word) = entries.get(i * ENTRY_WORDS + FLAGS) {
+                    word.set_relaxed(word.get_relaxed() | DELETED);
+                }
+            }
+            Ok(((), count))
+        })
     }
 
-    /// The highest free range of `len` bytes: as the driver gives out offsets, from the top down.
-    pub(crate) fn free(&self, len: u64, taken: &[(u64, u64)]) -> Result<u64> {
+    /// Takes out the deleted windows of which `gone` says so.
+    pub(crate) fn forget(&self, gone: impl Fn(&Window) -> bool) -> Result<()> {
+        self.change(|entries, count| {
+            let mut kept = 0;
+            for i in 0..count {
+                if self.0.entry(i).is_some_and(|w| w.deleted && gone(&w)) {
+                    continue;
+                }
+                if kept != i {
+                    for k in 0..ENTRY_WORDS {
+                        copy(entries, i * ENTRY_WORDS + k, kept * ENTRY_WORDS + k);
+                    }
+                }
+                kept += 1;
+            }
+            Ok(((), kept))
+        })
+    }
+
+    /// The highest free range of `len` bytes: as the driver gives out offsets, from the top down. Only the writer asks.
+    pub(crate) fn free(&self, len: u64) -> Result<u64> {
         // The last page of the space is never given out.
-        let top = OFFSET_MAX + 1 - PAGE;
-        let mut used: Vec<(u64, u64)> = self.0.all()?.iter().map(|w| (w.offset, w.end())).collect();
-        used.extend_from_slice(taken);
-        used.sort_unstable();
-        let mut ceiling = top;
-        for (begin, end) in used.into_iter().rev() {
+        let mut ceiling = OFFSET_MAX + 1 - PAGE;
+        let count = usize::try_from(self.0.front(COUNT)?.get_relaxed()).map_or(0, |n| n.min(WINDOWS_MAX));
+        for i in (0..count).rev() {
+            let Some(window) = self.0.entry(i) else { continue };
+            let end = window.end();
             if end <= ceiling && ceiling - end >= len {
                 break;
             }
-            ceiling = ceiling.min(begin);
+            ceiling = ceiling.min(window.offset);
         }
         ceiling.checked_sub(len).ok_or(Failure::NoMemory)
     }
@@ -413,13 +484,15 @@ impl OwnTable {
     }
 }
 
-/// See [`OwnTable::copying`].
-#[derive(Debug)]
-pub(crate) struct Copying(Word64);
+fn put(entries: &Words, i: usize, n: u64) {
+    if let Some(word) = entries.get(i) {
+        word.set_relaxed(n);
+    }
+}
 
-impl Drop for Copying {
-    fn drop(&mut self) {
-        self.0.sub(1);
+fn copy(entries: &Words, from: usize, to: usize) {
+    if let Some(word) = entries.get(from) {
+        put(entries, to, word.get_relaxed());
     }
 }
 
@@ -438,6 +511,7 @@ mod tests {
             place: Place::Arena(offset % (1 << 30)),
             read: prot & 1 != 0,
             write: prot & 2 != 0,
+            deleted: false,
             serial: 1,
         }
     }
@@ -463,34 +537,51 @@ mod tests {
         assert_eq!(table.runs(0, 8, true, false), Err(Failure::NoWindow));
         assert_eq!(table.runs(u64::MAX, 8, true, false), Err(Failure::NoWindow));
         assert!(table.touches(0x2000, 0x1000).unwrap() && !table.touches(0x4000, 0x2000).unwrap());
-        assert_eq!(table.remove(0x1000, 0x3000).unwrap().len(), 2);
-        assert_eq!(table.len(), 1);
+        table.delete(0x1000, 0x3000).unwrap();
+        assert_eq!(table.runs(0x1000, 8, true, false), Err(Failure::NoWindow));
+        assert_eq!(table.at(0x1000), Ok(None));
+        assert!(table.touches(0x1000, 0x1000).unwrap(), "its offset is taken");
+        assert_eq!(table.len(), 3);
+        table.forget(|w| w.offset == 0x1000).unwrap();
+        assert_eq!(table.len(), 2);
+        table.forget(|_| true).unwrap();
+        assert_eq!(table.all().unwrap(), [window(0x6000, 1, 1)]);
+        assert!(!table.touches(0x1000, 0x3000).unwrap());
     }
 
     #[test]
     fn offsets_come_from_the_top_as_the_driver_gives_them() {
         let table = table();
         let give = |pages: u64| {
-            let offset = table.free(pages * PAGE, &[]).unwrap();
+            let offset = table.free(pages * PAGE).unwrap();
             table.insert(window(offset, pages, 3)).unwrap();
             offset
         };
         assert_eq!(give(1), 0x7fff_ffff_ffff_e000);
         assert_eq!(give(2), 0x7fff_ffff_ffff_c000);
         assert_eq!(give(1), 0x7fff_ffff_ffff_b000);
-        table.remove(0x7fff_ffff_ffff_c000, 2 * PAGE).unwrap();
+        table.delete(0x7fff_ffff_ffff_c000, 2 * PAGE).unwrap();
         assert_eq!(
-            table.free(PAGE, &[]).unwrap(),
+            table.free(PAGE).unwrap(),
+            0x7fff_ffff_ffff_a000,
+            "not what is deleted and may be mapped"
+        );
+        table.forget(|_| true).unwrap();
+        assert_eq!(
+            table.free(PAGE).unwrap(),
             0x7fff_ffff_ffff_d000,
             "what is free again"
         );
-        assert_eq!(
-            table
-                .free(PAGE, &[(0x7fff_ffff_ffff_c000, 0x7fff_ffff_ffff_e000)])
-                .unwrap(),
-            0x7fff_ffff_ffff_a000,
-            "not what lingers"
-        );
+    }
+
+    #[test]
+    fn an_arena_outlasts_what_a_process_can_register() {
+        let table = table();
+        let large = 1 << 40;
+        for i in 0..10_000 {
+            assert_eq!(table.take_arena(large), Ok(i * large));
+        }
+        assert_eq!(table.take_arena(ARENA_BYTES as u64), Err(Failure::NoMemory));
     }
 
     #[test]
@@ -498,7 +589,7 @@ mod tests {
         let table = table();
         table.insert(window(0x1000, 1, 3)).unwrap();
         let len = table.entries.get(1).unwrap();
-        for bad in [0, 1, u64::MAX, 1 << 41] {
+        for bad in [0, 1, u64::MAX, 1 << 61] {
             len.set(bad);
             assert_eq!(table.runs(0x1000, 8, true, false), Err(Failure::NoWindow));
         }

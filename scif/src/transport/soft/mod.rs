@@ -8,6 +8,7 @@
 //! of life. Bell and keys ride along in the first packet because the acceptor needs them at once; all descriptors
 //! but the socket are closed as soon as they are mapped.
 
+mod board;
 mod handshake;
 #[cfg(test)]
 mod hostile;
@@ -30,7 +31,7 @@ use crate::sys::fork::PrivateFd;
 use crate::sys::memfd::{self, FIXED_SIZE};
 use crate::sys::mmap::Mapping;
 use crate::sys::process;
-use crate::transport::{Port, Shared, Shown, Transport, Writers};
+use crate::transport::{Hold, Init, Port, Shared, Shown, Transport, Writers};
 use names::Names;
 use port::SoftPort;
 
@@ -128,6 +129,10 @@ fn allow_readers(wanted: bool, notices: &Notices) {
 }
 
 impl Transport for Soft {
+    fn board(self: Arc<Self>, name: &str, len: usize, make: Option<Init<'_>>) -> Result<Box<dyn Hold>> {
+        board::open(self, name, len, make)
+    }
+
     fn share(&self, name: &'static str, len: usize, writers: Writers) -> Result<Shared> {
         let fd = self
             .with_descriptor(|| memfd::create(name, len))

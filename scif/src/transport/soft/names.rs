@@ -104,17 +104,43 @@ impl Names {
             return Ok(None);
         };
         let path = Names::listener_path(dir, domain, id);
-        let _locked = lock(dir)?;
-        let bound = match unix::bind(socket, &addr) {
-            Err(Errno::ADDRINUSE) if is_stale(&addr) => {
-                file::unlink(&path).map_err(Error::os("unlink"))?;
-                unix::bind(socket, &addr)
-            }
-            other => other,
-        };
-        bound.map_err(Error::os("bind"))?;
-        unix::listen(socket, backlog).map_err(Error::os("listen"))?;
+        bind_file(socket, &addr, (dir, &path), backlog)?;
         SocketFile::new(path).map(Some)
+    }
+
+    /// Where the holders of the board `name` are found.
+    pub(crate) fn board(&self, name: &str) -> Result<SocketAddrUnix> {
+        match self {
+            Names::Abstract { domain } => {
+                SocketAddrUnix::new_abstract_name(format!("scif/{domain}/board/{name}").as_bytes())
+            }
+            Names::Dir { dir, domain } => SocketAddrUnix::new(board_path(dir, domain, name)),
+        }
+        .map_err(Error::os("name of a board"))
+    }
+
+    /// Binds the socket of a new board and listens. EADDRINUSE: there is one of that name.
+    pub(crate) fn bind_board(&self, socket: &OwnedFd, name: &str, backlog: i32) -> Result<()> {
+        let addr = self.board(name)?;
+        match self {
+            Names::Abstract { .. } => {
+                unix::bind(socket, &addr).map_err(Error::os("bind"))?;
+                unix::listen(socket, backlog).map_err(Error::os("listen"))
+            }
+            Names::Dir { dir, domain } => {
+                bind_file(socket, &addr, (dir, &board_path(dir, domain, name)), backlog)
+            }
+        }
+    }
+
+    /// A holder of the board `name` has left it: removes what the last of them leaves behind.
+    pub(crate) fn tidy_board(&self, name: &str) {
+        let Names::Dir { dir, domain } = self else { return };
+        if let (Ok(addr), Ok(_locked)) = (self.board(name), lock(dir))
+            && is_stale(&addr)
+        {
+            let _ = file::unlink(&board_path(dir, domain, name));
+        }
     }
 
     /// Binds a connecting socket of `own`, with a number not yet used. The file, if any, can go once connected.
@@ -184,6 +210,29 @@ impl Names {
             }
         }
     }
+}
+
+fn board_path(dir: &Path, domain: &str, name: &str) -> PathBuf {
+    dir.join(format!("{domain}.board.{name}"))
+}
+
+/// Binds a socket to a file of the runtime directory, taking over one that nobody listens at, and listens.
+fn bind_file(
+    socket: &OwnedFd,
+    addr: &SocketAddrUnix,
+    (dir, path): (&Path, &Path),
+    backlog: i32,
+) -> Result<()> {
+    let _locked = lock(dir)?;
+    let bound = match unix::bind(socket, addr) {
+        Err(Errno::ADDRINUSE) if is_stale(addr) => {
+            file::unlink(path).map_err(Error::os("unlink"))?;
+            unix::bind(socket, addr)
+        }
+        other => other,
+    };
+    bound.map_err(Error::os("bind"))?;
+    unix::listen(socket, backlog).map_err(Error::os("listen"))
 }
 
 /// Takes the lock of a runtime directory, released when dropped.

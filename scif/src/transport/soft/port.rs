@@ -22,7 +22,7 @@ use crate::sys::epoll::Epoll;
 use crate::sys::fork::PrivateFd;
 use crate::sys::time::now_ns;
 use crate::sys::{process, unix};
-use crate::transport::{Opened, Port, Shown, Transport, Writers};
+use crate::transport::{Opened, Port, Shown, Transport, Writers, conn_of, token};
 
 /// Requests taken from the listener per call.
 const REQUESTS_PER_CALL: usize = 64;
@@ -37,25 +37,12 @@ const PARKED_NS: u64 = 50_000_000;
 /// A received descriptor needs a number: so many below the limit must be left.
 const SPARE_FDS: u64 = 8;
 
-/// Kinds of epoll token, in the two bits above the generation.
+/// Kinds of epoll token.
 const CONN: u64 = 0;
 const LISTENER: u64 = 1;
 const MUTE: u64 = 2;
 
-fn token(kind: u64, id: ConnId) -> u64 {
-    kind << 62 | u64::from(id.generation) << 32 | u64::from(id.index)
-}
-
 const LISTENER_TOKEN: u64 = LISTENER << 62;
-
-/// The connection a token of kind CONN stands for.
-#[expect(clippy::cast_possible_truncation, reason = "takes the token apart")]
-fn conn_of(token: u64) -> ConnId {
-    ConnId {
-        index: token as u32,
-        generation: (token >> 32) as u32,
-    }
-}
 
 /// A connected socket whose peer has said nothing so far.
 #[derive(Debug)]

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Address vectors that processes share by a name. Mirrors fi_av(3), "name", "map_addr" and "FI_READ".
+
+use libfabric_sys as sys;
+use scif_fabtests::fi::{Av, AvAttr, Buf, Errno, Fid};
+use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
+use scif_fabtests::rig::{Ask, Rig};
+use scif_fabtests::{check, check_eq};
+
+pub(crate) const CASES: &[Case] = &[
+    case("av/shared_with_readers", 3, readers),
+    case("av/shared_by_writers", 3, writers),
+    case("av/shared_outlives_its_maker", 2, outlives),
+    case("av/shared_name_is_free_again", 2, free_again),
+    case("av/shared_in_one_process", 1, in_one_process),
+    case("av/shared_source_comes_late", 2, comes_late),
+];
+
+fn ask() -> Ask {
+    Ask::caps(sys::FI_MSG | sys::FI_SOURCE | sys::FI_SHARED_AV).with(|ask| ask.sources = true)
+}
+
+/// A name that no other run has.
+fn name(rank: &Rank, what: &str) -> String {
+    format!("{what}.{:x}", rank.target.seed)
+}
+
+fn named<'a>(name: &'a str, flags: u64) -> AvAttr<'a> {
+    AvAttr {
+        name: Some(name),
+        flags,
+        ..AvAttr::default()
+    }
+}
+
+/// An endpoint with a shared vector, which is opened by rank 0 first.
+fn rig<'r>(rank: &'r Rank, name: &str, flags: u64) -> Outcome<(Rig<'r>, usize)> {
+    let plain = Rig::open_alone(rank, &ask())?;
+    if rank.index > 0 {
+        plain.barrier()?;
+    }
+    let (av, map_addr) = Av::open_with(&plain.domain, &named(name, flags))?;
+    let rig = Rig::open_on(
+        rank,
+        plain.info.dup()?,
+        (&plain.fabric, &plain.domain),
+        av,
+        &ask(),
+    )?;
+    if rank.index == 0 {
+        plain.barrier()?;
+    }
+    Ok((rig, map_addr))
+}
+
+/// The `fi_addr_t` at place `at` of the array that `map_addr` points to.
+fn mapped(map_addr: usize, at: usize) -> Outcome<u64> {
+    // Through the kernel, which knows whether anything is there.
+    let mut bytes = [0_u8; 8];
+    let memory = std::fs::File::open("/proc/self/mem")?;
+    std::os::unix::fs::FileExt::read_exact_at(&memory, &mut bytes, (map_addr + 8 * at) as u64)?;
+    Ok(u64::from_ne_bytes(bytes))
+}
+
+fn one_message(rig: &Rig<'_>, to: u64, from: u64) -> Outcome {
+    let buf = Buf::new(8);
+    rig.ep.recv(buf, sys::FI_ADDR_UNSPEC, 1)?;
+    rig.post(|| rig.ep.send(Buf::pattern(8, to), to, 2))?;
+    check_eq!(rig.received(1)?.src, Some(from));
+    rig.sent(2)?;
+    Ok(())
+}
+
+/// One process inserts, all use what it inserted: by the numbers it got, or by those in the array.
+fn readers(rank: &Rank) -> Outcome {
+    let name = name(rank, "readers");
+    let flags = if rank.index == 0 { 0 } else { sys::FI_READ };
+    let (rig, map_addr) = rig(rank, &name, flags)?;
+    check!(map_addr != 0, "no address of the array");
+    check_eq!(mapped(map_addr, 0)?, sys::FI_ADDR_NOTAVAIL);
+    let names = rig.exchange(&rig.ep.name()?)?;
+    if rank.index == 0 {
+        for name in &names {
+            rig.av.insert(name)?;
+        }
+    } else {
+        check_eq!(rig.av.insert(&rig.ep.name()?), Err(Errno::EACCES));
+    }
+    rig.barrier()?;
+    for (at, name) in names.iter().enumerate() {
+        let addr = mapped(map_addr, at)?;
+        check_eq!(&rig.av.lookup(addr, 64)?.0, name);
+    }
+    check_eq!(mapped(map_addr, names.len())?, sys::FI_ADDR_NOTAVAIL);
+    let next = mapped(map_addr, (rank.index + 1) % rank.count)?;
+    let last = mapped(map_addr, (rank.index + rank.count - 1) % rank.count)?;
+    one_message(&rig, next, last)?;
+    if rank.index > 0 {
+        check_eq!(rig.av.remove(&[next], 0), Err(Errno::EACCES));
+    }
+    rig.barrier()?;
+    // What is removed by one is gone for all.
+    if rank.index == 0 {
+        rig.av.remove(&[mapped(map_addr, 1)?], 0)?;
+    }
+    rig.barrier()?;
+    check_eq!(mapped(map_addr, 1)?, sys::FI_ADDR_NOTAVAIL);
+    check_eq!(rig.av.lookup(1, 64).err(), Some(Errno::EINVAL));
+    rig.barrier()
+}
+
+/// Everybody inserts everybody at the same time: each address once, with one number for all.
+fn writers(rank: &Rank) -> Outcome {
+    let name = name(rank, "writers");
+    let (rig, _) = rig(rank, &name, 0)?;
+    let own = rig.ep.name()?;
+    let names = rig.exchange(&own)?;
+    let mut addrs = Vec::new();
+    for step in 0..names.len() {
+        let at = (rank.index + step) % names.len();
+        let name = names.get(at).ok_or_else(|| Fail::here("a name"))?;
+        addrs.push((at, rig.av.insert(name)?));
+    }
+    addrs.sort_unstable();
+    let mine: Vec<u8> = addrs.iter().flat_map(|(_, addr)| addr.to_ne_bytes()).collect();
+    for theirs in rig.exchange(&mine)? {
+        check_eq!(theirs, mine);
+    }
+    let mut numbers: Vec<u64> = addrs.iter().map(|(_, addr)| *addr).collect();
+    let of = |rank: usize| numbers.get(rank).copied().unwrap_or(u64::MAX);
+    one_message(
+        &rig,
+        of((rank.index + 1) % rank.count),
+        of((rank.index + rank.count - 1) % rank.count),
+    )?;
+    numbers.sort_unstable();
+    check_eq!(numbers, (0..names.len() as u64).collect::<Vec<_>>());
+    rig.barrier()
+}
+
+/// The process that made the vector dies: those who have it go on, and others still find it.
+fn outlives(rank: &Rank) -> Outcome {
+    let name = name(rank, "outlives");
+    let (rig, _) = rig(rank, &name, 0)?;
+    let own = rig.ep.name()?;
+    if rank.index == 0 {
+        rig.av.insert(&own)?;
+        rank.expect_death()?;
+        rig.barrier()?;
+        loop {
+            std::thread::park();
+        }
+    }
+    rig.barrier()?;
+    rank.kill(0)?;
+    let (late, _) = Av::open_with(&rig.domain, &named(&name, 0))?;
+    check!(late.lookup(0, 64)?.0 != own, "the other's address is there");
+    check_eq!(late.insert(&own), Ok(1));
+    check_eq!(rig.av.lookup(1, 64)?.0, own);
+    Ok(())
+}
+
+/// The name is there as long as somebody has the vector, and not longer, whether that was closed or its holder died.
+fn free_again(rank: &Rank) -> Outcome {
+    let name = name(rank, "free");
+    let rig = Rig::open_alone(rank, &ask())?;
+    let read = || Av::open_with(&rig.domain, &named(&name, sys::FI_READ)).map(|(av, _)| av);
+    check_eq!(read().err(), Some(Errno::ENOENT));
+    rig.barrier()?;
+    if rank.index == 1 {
+        let (_held, _) = Av::open_with(&rig.domain, &named(&name, 0))?;
+        rank.expect_death()?;
+        rig.barrier()?;
+        loop {
+            std::thread::park();
+        }
+    }
+    rig.barrier()?;
+    let reader = read()?;
+    rank.kill(1)?;
+    let another = read()?;
+    check_eq!(reader.close(), Ok(()));
+    let third = read()?;
+    check_eq!(another.close(), Ok(()));
+    check_eq!(third.close(), Ok(()));
+    check_eq!(read().err(), Some(Errno::ENOENT));
+    let (anew, _) = Av::open_with(&rig.domain, &named(&name, 0))?;
+    check_eq!(anew.insert(&rig.ep.name()?), Ok(0));
+    check_eq!(anew.close(), Ok(()));
+    check_eq!(read().err(), Some(Errno::ENOENT));
+    check_eq!(leftovers(&name)?, Vec::<String>::new());
+    Ok(())
+}
+
+/// Files whose name tells of a vector.
+fn leftovers(name: &str) -> Outcome<Vec<String>> {
+    let stem = name.split('.').next().unwrap_or(name);
+    let mut found = Vec::new();
+    for file in std::fs::read_dir("/dev/shm")? {
+        let file = file?.file_name().to_string_lossy().into_owned();
+        if file.contains(stem) && file.contains("scif") {
+            found.push(file);
+        }
+    }
+    let sockets = std::fs::read_to_string("/proc/self/net/unix")?;
+    let seed = name.rsplit('.').next().unwrap_or(name);
+    found.extend(sockets.lines().filter(|l| l.contains(seed)).map(str::to_owned));
+    Ok(found)
+}
+
+fn in_one_process(rank: &Rank) -> Outcome {
+    let rig = Rig::open_alone(rank, &ask())?;
+    let name = name(rank, "one");
+    let open = |flags: u64| Av::open_with(&rig.domain, &named(&name, flags));
+    check_eq!(open(sys::FI_READ).err(), Some(Errno::ENOENT));
+    let unnamed = AvAttr {
+        flags: sys::FI_READ,
+        ..AvAttr::default()
+    };
+    check_eq!(Av::open_with(&rig.domain, &unnamed).err(), Some(Errno::EINVAL));
+    let too_long = "x".repeat(200);
+    check!(
+        Av::open_with(&rig.domain, &named(&too_long, 0)).is_err(),
+        "a name of 200 letters"
+    );
+    let (first, at) = open(0)?;
+    let (second, also_at) = open(0)?;
+    check!(at != 0 && also_at != 0, "no address of the array");
+    let own = rig.ep.name()?;
+    check_eq!(first.insert(&own), Ok(0));
+    check_eq!(second.insert(&own), Ok(0));
+    check_eq!(second.lookup(0, 64)?.0, own);
+    check_eq!(second.remove(&[0], 0), Ok(()));
+    check_eq!(first.lookup(0, 64)?.0, own);
+    check_eq!(first.remove(&[0], 0), Ok(()));
+    check_eq!(first.remove(&[0], 0), Err(Errno::EINVAL));
+    check_eq!(second.lookup(0, 64).err(), Some(Errno::EINVAL));
+    // A number is used once: who remembers it finds nobody else there.
+    check_eq!(first.insert(&own), Ok(1));
+    // A place that the caller chose is not written over.
+    let chosen = AvAttr {
+        map_addr: 0x1000,
+        ..named(&name, 0)
+    };
+    check_eq!(Av::open_with(&rig.domain, &chosen)?.1, 0x1000);
+    Ok(())
+}
+
+/// A source that others insert after it was heard of is told from then on.
+fn comes_late(rank: &Rank) -> Outcome {
+    let name = name(rank, "late");
+    let (rig, _) = rig(rank, &name, 0)?;
+    let names = rig.exchange(&rig.ep.name()?)?;
+    if rank.index == 0 {
+        let buf = Buf::new(8);
+        rig.ep.recv(buf, sys::FI_ADDR_UNSPEC, 1)?;
+        check_eq!(rig.received(1)?.src, Some(sys::FI_ADDR_NOTAVAIL));
+        rig.barrier()?;
+        rig.barrier()?;
+        rig.ep.recv(buf, sys::FI_ADDR_UNSPEC, 1)?;
+        check_eq!(rig.received(1)?.src, Some(1));
+        return rig.barrier();
+    }
+    let to = rig
+        .av
+        .insert(names.first().ok_or_else(|| Fail::here("no name"))?)?;
+    rig.post(|| rig.ep.send(Buf::pattern(8, 1), to, 2))?;
+    rig.sent(2)?;
+    rig.barrier()?;
+    check_eq!(rig.av.insert(&rig.ep.name()?), Ok(1));
+    rig.barrier()?;
+    rig.post(|| rig.ep.send(Buf::pattern(8, 1), to, 2))?;
+    rig.sent(2)?;
+    rig.barrier()
+}

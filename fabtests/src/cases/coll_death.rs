@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Groups whose members die, leave, or come back: nobody waits for them for ever. Mirrors fi_collective(3).
+
+use std::time::{Duration, Instant};
+
+use libfabric_sys as sys;
+use scif_fabtests::fi::{Buf, Collective, EqErr, Errno, Fid, Mc};
+use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, confine};
+use scif_fabtests::rig::Rig;
+use scif_fabtests::{check, check_eq};
+
+use super::coll::{barrier, join, joined, rig, set_of};
+
+pub(crate) const CASES: &[Case] = &[
+    case("coll_death/killed", 4, |r| killed(r, false)),
+    case("coll_death/killed_with_a_fork", 4, |r| killed(r, true)),
+    case("coll_death/before_joining", 3, before_joining),
+    case("coll_death/left_with_operations", 3, left),
+    case("coll_death/left_before_it_began", 2, left_early),
+    case("coll_death/left_with_a_message_on_its_way", 2, left_amid),
+    case("coll_death/closed_in_order", 2, closed),
+];
+
+/// Every collective that waits for rank 1, at all members.
+fn posted(rig: &Rig<'_>, group: u64) -> Outcome<usize> {
+    let (buf, result) = (Buf::new(4096), Buf::new(4096));
+    let kinds = [
+        sys::FI_BARRIER,
+        sys::FI_ALLREDUCE,
+        sys::FI_ALLGATHER,
+        sys::FI_ALLTOALL,
+    ];
+    for (at, kind) in kinds.into_iter().enumerate() {
+        let call = Collective {
+            kind,
+            buf,
+            result,
+            count: 100,
+            datatype: sys::FI_UINT64,
+            op: sys::FI_SUM,
+            ..barrier(group, at)
+        };
+        rig.ep.collective(&call)?;
+    }
+    Ok(kinds.len())
+}
+
+/// All of them fail, and so does what is posted next.
+fn fail(rig: &Rig<'_>, group: u64, count: usize, why: Errno) -> Outcome {
+    for at in 0..count {
+        let error = rig.next_error(&rig.tx)?;
+        check_eq!((error.context, error.err), (at, why));
+        check_eq!(error.flags, sys::FI_COLLECTIVE);
+    }
+    check_eq!(rig.ep.collective(&barrier(group, 0)), Err(why));
+    Ok(())
+}
+
+fn killed(rank: &Rank, forked: bool) -> Outcome {
+    let rig = rig(rank)?;
+    let all = join(&rig, &[0, 1, 2, 3])?;
+    let group = all.addr()?;
+    rig.ep.collective(&barrier(group, 9))?;
+    rig.sent(9)?;
+    if rank.index == 1 {
+        if forked {
+            confine::fork_sleeper()?;
+        }
+        rank.expect_death()?;
+        rig.barrier()?;
+        loop {
+            rig.pump()?;
+        }
+    }
+    let count = posted(&rig, group)?;
+    rig.barrier()?;
+    if rank.index == 0 {
+        rank.kill(1)?;
+    }
+    fail(&rig, group, count, Errno::ECONNRESET)?;
+    // The others go on without it.
+    let rest = join_without(&rig, &[0, 2, 3])?;
+    rig.ep.collective(&barrier(rest.addr()?, 5))?;
+    rig.sent(5)?;
+    all.close()?;
+    rig.barrier()?;
+    Ok(())
+}
+
+/// As [`join`], where the queue may tell of a death first.
+fn join_without(rig: &Rig<'_>, ranks: &[usize]) -> Outcome<Mc> {
+    let set = set_of(rig, ranks)?;
+    let mc = Mc::join(&rig.ep, set.addr()?, Some(&set), 0, 4)?;
+    let eq = rig.eq.as_ref().ok_or_else(|| Fail::here("no event queue"))?;
+    rig.wait("a group", || match eq.read(0) {
+        Ok(event) => {
+            check_eq!((event.event, event.context), (sys::FI_JOIN_COMPLETE, 4));
+            Ok(Some(()))
+        }
+        Err(Errno::EAVAIL) => {
+            check!(eq.readerr()?.fid != mc.address()?, "the join failed");
+            Ok(None)
+        }
+        Err(Errno::EAGAIN) => Ok(None),
+        Err(e) => Err(Fail::here(e)),
+    })?;
+    Ok(mc)
+}
+
+/// The error that the event queue has about this group.
+fn refused(rig: &Rig<'_>, mc: &Mc) -> Outcome<EqErr> {
+    let eq = rig.eq.as_ref().ok_or_else(|| Fail::here("no event queue"))?;
+    let name = mc.address()?;
+    rig.wait("the end of a group", || match eq.read(0) {
+        Err(Errno::EAVAIL) => {
+            let error = eq.readerr()?;
+            Ok((error.fid == name).then_some(error))
+        }
+        Err(Errno::EAGAIN) => Ok(None),
+        other => Err(Fail::here(format_args!("{other:?}"))),
+    })
+}
+
+fn before_joining(rank: &Rank) -> Outcome {
+    let rig = rig(rank)?;
+    if rank.index == 1 {
+        rank.expect_death()?;
+        rig.barrier()?;
+        loop {
+            rig.pump()?;
+        }
+    }
+    let set = set_of(&rig, &[0, 1, 2])?;
+    let mc = Mc::join(&rig.ep, set.addr()?, Some(&set), 0, 6)?;
+    check_eq!(
+        rig.ep.collective(&barrier(mc.addr()?, 0)),
+        Err(Errno::EOPBADSTATE)
+    );
+    rig.barrier()?;
+    if rank.index == 0 {
+        rank.kill(1)?;
+    }
+    let error = refused(&rig, &mc)?;
+    check_eq!(error.context, 6);
+    check!(error.err != 0);
+    mc.close()?;
+    rig.barrier()?;
+    Ok(())
+}
+
+/// Everybody has taken in what everybody has sent.
+fn quiesce(rig: &Rig<'_>) -> Outcome {
+    rig.barrier()?;
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_millis(20) {
+        rig.pump()?;
+    }
+    rig.barrier()
+}
+
+/// Who leaves while operations are under way ends them, everywhere.
+fn left(rank: &Rank) -> Outcome {
+    let rig = rig(rank)?;
+    for leaver in 0..3 {
+        let mc = join(&rig, &[0, 1, 2])?;
+        let group = mc.addr()?;
+        let idle = rank.index == (leaver + 1) % 3;
+        // One has nothing under way, so that nothing can complete.
+        let count = if idle { 0 } else { posted(&rig, group)? };
+        rig.barrier()?;
+        if rank.index == leaver {
+            mc.close()?;
+        }
+        for _ in 0..count {
+            check_eq!(rig.next_error(&rig.tx)?.err, Errno::ECANCELED);
+        }
+        quiesce(&rig)?;
+        if rank.index != leaver {
+            check_eq!(rig.ep.collective(&barrier(group, 0)), Err(Errno::ECANCELED));
+        }
+        rig.barrier()?;
+    }
+    Ok(())
+}
+
+/// Who joins and leaves again has not joined, whoever leads.
+fn left_early(rank: &Rank) -> Outcome {
+    let rig = rig(rank)?;
+    let set = set_of(&rig, &[0, 1])?;
+    for leaver in [0, 1] {
+        if rank.index == leaver {
+            let mc = Mc::join(&rig.ep, set.addr()?, Some(&set), 0, 1)?;
+            for _ in 0..1000 {
+                rig.pump()?;
+            }
+            mc.close()?;
+        }
+        quiesce(&rig)?;
+        let mc = Mc::join(&rig.ep, set.addr()?, Some(&set), 0, 2)?;
+        joined(&rig, &mc, 2)?;
+        rig.ep.collective(&barrier(mc.addr()?, 3))?;
+        rig.sent(3)?;
+        rig.barrier()?;
+    }
+    Ok(())
+}
+
+/// What is on its way to a member that leaves is dropped there, and harms nothing else between the two.
+fn left_amid(rank: &Rank) -> Outcome {
+    let rig = rig(rank)?;
+    let mc = join(&rig, &[0, 1])?;
+    let broadcast = Collective {
+        kind: sys::FI_BROADCAST,
+        buf: Buf::pattern(1 << 20, 1),
+        count: 1 << 20,
+        root: rig.to(0),
+        datatype: sys::FI_UINT8,
+        ..barrier(mc.addr()?, 3)
+    };
+    let wait = || rank.barrier(&mut || Ok(()));
+    if rank.index == 0 {
+        rig.ep.collective(&broadcast)?;
+        wait()?;
+        wait()?;
+        rig.sent(3)?;
+    } else {
+        wait()?;
+        // Its first pieces are here, and the others cannot be yet.
+        for _ in 0..100 {
+            rig.pump()?;
+        }
+        mc.close()?;
+        wait()?;
+    }
+    rig.barrier()?;
+    let again = join(&rig, &[0, 1])?;
+    rig.ep.collective(&barrier(again.addr()?, 4))?;
+    rig.sent(4)?;
+    rig.barrier()
+}
+
+/// What a member sent before it closed is received; what needs it fails.
+fn closed(rank: &Rank) -> Outcome {
+    let rig = rig(rank)?;
+    let mc = join(&rig, &[0, 1])?;
+    let gather = Collective {
+        kind: sys::FI_GATHER,
+        buf: Buf::pattern(70_000, 1 + rank.index as u64),
+        result: Buf::new(140_000),
+        count: 70_000,
+        root: rig.to(0),
+        datatype: sys::FI_UINT8,
+        ..barrier(mc.addr()?, 3)
+    };
+    if rank.index == 1 {
+        rig.ep.collective(&gather)?;
+        rig.sent(3)?;
+        mc.close()?;
+        rig.ep.close()?;
+        rank.barrier(&mut || Ok(()))?;
+        return Ok(());
+    }
+    rig.barrier()?;
+    for _ in 0..1000 {
+        rig.pump()?;
+    }
+    rig.ep.collective(&gather)?;
+    rig.sent(3)?;
+    check_eq!(gather.result.sub(70_000, 70_000).differs(70_000, 2), None);
+    // Errors of the call, or of the operation.
+    rig.failure(&rig.tx, 4, || rig.ep.collective(&barrier(mc.addr()?, 4)))?;
+    Ok(())
+}

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! What fails on the way to an endpoint says why, in one line of libfabric's log. Mirrors fi_errno(3) and the variables
+//! `FI_LOG_*` of fabric(7).
+
+use libfabric_sys as sys;
+use scif_fabtests::fi::Buf;
+use scif_fabtests::fi::{Av, Cntr, CntrAttr, Cq, CqAttr, Ep, Eq, EqAttr, Errno, Fid, Mr, MrAsk, Pep, Result};
+use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, confine};
+use scif_fabtests::{check, check_eq};
+
+use super::slots::{Bench, bench};
+
+pub(crate) const CASES: &[Case] = &[
+    case("log/one_line_says_why", 1, one_line).under(&[("FI_LOG_LEVEL", "warn")]),
+    case("log/options_that_are_not_there", 1, |r| options(r, false)).under(&[("FI_LOG_LEVEL", "warn")]),
+    case("log/options_for_who_wants_to_know", 1, |r| options(r, true)).under(&[("FI_LOG_LEVEL", "info")]),
+];
+
+/// A call, its error, and words of the line that tells of it.
+type Wrong = (fn(&Bench) -> Result, Errno, &'static [&'static str]);
+
+fn bound(bench: &Bench) -> Result<[std::sync::Arc<dyn Fid>; 4]> {
+    let ep = Ep::open(&bench.domain, &bench.info)?;
+    let av = Av::open(&bench.domain, sys::FI_AV_UNSPEC, 1)?;
+    let cq = Cq::open(&bench.domain, CqAttr::default())?;
+    let eq = Eq::open(&bench.fabric, EqAttr::default())?;
+    ep.bind(&*av, 0)?;
+    ep.bind(&*cq, sys::FI_TRANSMIT)?;
+    ep.bind(&*eq, 0)?;
+    Ok([ep, av, cq, eq])
+}
+
+const WRONG: &[Wrong] = &[
+    (
+        |b| bound(b)?[0].bind(&*bound(b)?[2], 1 << 40),
+        Errno::EBADFLAGS,
+        &["fi_ep_bind", "0x10000000000"],
+    ),
+    (
+        |b| bound(b)?[0].bind(&*b.domain, 0),
+        Errno::EINVAL,
+        &["fi_ep_bind", "class 2"],
+    ),
+    (
+        |b| bound(b)?[0].control_null(sys::FI_ENABLE),
+        Errno::ENOCQ,
+        &["fi_enable", "no completion queue"],
+    ),
+    (
+        |b| bound(b)?[1].close(),
+        Errno::EBUSY,
+        &["fi_close of an address vector", "busy"],
+    ),
+    (
+        |b| bound(b)?[2].close(),
+        Errno::EBUSY,
+        &["fi_close of a completion queue", "busy"],
+    ),
+    (
+        |b| bound(b)?[3].close(),
+        Errno::EBUSY,
+        &["fi_close of an event queue", "busy"],
+    ),
+    (
+        |b| {
+            let _open = bound(b)?;
+            b.domain.close()
+        },
+        Errno::EBUSY,
+        &["fi_close of a domain", "1 endpoints, 1 address vectors"],
+    ),
+    (
+        |b| b.fabric.close(),
+        Errno::EBUSY,
+        &["fi_close of a fabric", "busy"],
+    ),
+    (
+        |b| {
+            let attr = CqAttr {
+                format: 77,
+                ..CqAttr::default()
+            };
+            Cq::open(&b.domain, attr).map(drop)
+        },
+        Errno::EINVAL,
+        &["fi_cq_open", "format 77"],
+    ),
+    (
+        |b| Av::open(&b.domain, 77, 1).map(drop),
+        Errno::EINVAL,
+        &["fi_av_open", "type 77"],
+    ),
+    (
+        |b| {
+            let attr = CntrAttr {
+                flags: 1 << 40,
+                ..CntrAttr::default()
+            };
+            Cntr::open(&b.domain, attr).map(drop)
+        },
+        Errno::EINVAL,
+        &["fi_cntr_open"],
+    ),
+    (
+        |b| {
+            let attr = EqAttr {
+                wait_obj: 77,
+                ..EqAttr::default()
+            };
+            Eq::open(&b.fabric, attr).map(drop)
+        },
+        Errno::EINVAL,
+        &["fi_eq_open", "wait object 77"],
+    ),
+    (
+        |b| {
+            let ask = MrAsk {
+                access: sys::FI_REMOTE_READ,
+                key: 9,
+                flags: 0,
+            };
+            let _first = Mr::reg(&b.domain, Buf::new(8), ask)?;
+            Mr::reg(&b.domain, Buf::new(8), ask).map(drop)
+        },
+        Errno::ENOKEY,
+        &["fi_mr_reg", "key 0x9"],
+    ),
+    (
+        |b| {
+            let ask = MrAsk {
+                flags: 1 << 40,
+                ..MrAsk::default()
+            };
+            Mr::reg(&b.domain, Buf::new(8), ask).map(drop)
+        },
+        Errno::EBADFLAGS,
+        &["fi_mr_reg", "flags 0x10000000000"],
+    ),
+    (
+        |b| Mr::regv(&b.domain, &[Buf::new(8); 4096], MrAsk::default()).map(drop),
+        Errno::EINVAL,
+        &["fi_mr_reg"],
+    ),
+    (
+        |b| {
+            let mr = Mr::reg(&b.domain, Buf::new(8), MrAsk::default())?;
+            mr.bind(&*b.domain, 7)
+        },
+        Errno::EINVAL,
+        &["fi_mr_bind", "class 2", "flags 0x7"],
+    ),
+    (
+        |b| {
+            let ep = Ep::open(&b.domain, &b.info)?;
+            ep.setopt_raw(sys::FI_OPT_ENDPOINT, sys::FI_OPT_MIN_MULTI_RECV, 1, 3)
+        },
+        Errno::ETOOSMALL,
+        &["fi_setopt of option 0 at level 0", "[01, 00, 00]"],
+    ),
+    (
+        |b| Ep::open(&b.domain, &b.info)?.setopt(sys::FI_OPT_INJECT_MSG_SIZE, 1 << 40),
+        Errno::EINVAL,
+        &["fi_setopt of option"],
+    ),
+    (
+        |b| {
+            let ep = Ep::open(&b.domain, &b.info)?;
+            ep.connect(&ep.name()?, &[0; 257])
+        },
+        Errno::EINVAL,
+        &["fi_connect", "257 bytes"],
+    ),
+    (
+        |b| Ep::open(&b.domain, &b.info)?.accept(&[0; 257]),
+        Errno::EINVAL,
+        &["fi_accept", "257 bytes"],
+    ),
+    (
+        |b| Pep::open(&b.fabric, &b.info)?.listen(),
+        Errno::ENOEQ,
+        &["fi_listen", "no event queue"],
+    ),
+];
+
+fn one_line(rank: &Rank) -> Outcome {
+    if rank.target.prov != "scif" {
+        return Err(Fail::NotRun("the log of another provider".into()));
+    }
+    let bench = bench(rank, sys::FI_EP_MSG)?;
+    for (call, error, words) in WRONG {
+        let (answer, text) = confine::stderr_of(|| call(&bench))?;
+        check_eq!(answer, Err(*error), "{words:?}");
+        let lines: Vec<&str> = text.lines().collect();
+        check_eq!(lines.len(), 1, "{words:?}: {text}");
+        check!(
+            words.iter().all(|word| text.contains(word)),
+            "no {words:?} in {text}"
+        );
+    }
+    Ok(())
+}
+
+/// Programs ask for options that they can do without: that is no warning.
+fn options(rank: &Rank, told: bool) -> Outcome {
+    const NONE: i32 = 4321;
+    if rank.target.prov != "scif" {
+        return Err(Fail::NotRun("the log of another provider".into()));
+    }
+    let bench = bench(rank, sys::FI_EP_MSG)?;
+    let ep = Ep::open(&bench.domain, &bench.info)?;
+    let (got, text) = confine::stderr_of(|| ep.getopt(NONE))?;
+    check_eq!(got, Err(Errno::ENOPROTOOPT));
+    check_eq!(text.contains("fi_getopt of option 4321"), told, "{text}");
+    let (set, text) = confine::stderr_of(|| ep.setopt(NONE, 1))?;
+    check_eq!(set, Err(Errno::ENOPROTOOPT));
+    check_eq!(text.contains("fi_setopt of option 4321"), told, "{text}");
+    Ok(())
+}

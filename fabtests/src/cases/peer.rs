@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Queues, counters and receive contexts of another provider that this one fills; the other provider is the case. Mirrors
+//! fi_peer(3).
+//!
+//! Libraries before 2.3 have other layouts: there the provider must refuse.
+
+use std::sync::Arc;
+
+use libfabric_sys as sys;
+use scif_fabtests::fi::{
+    Av, Buf, Cntr, CntrAttr, Cq, Domain, Ep, Errno, Fabric, Fid, Owner, Written, version, when,
+};
+use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
+use scif_fabtests::rig::{Ask, load, offers};
+use scif_fabtests::{check, check_eq};
+
+pub(crate) const CASES: &[Case] = &[
+    case("peer/offered", 1, offered),
+    case("peer/receives_first", 2, |r| messages(r, false)).optional(),
+    case("peer/messages_first", 2, |r| messages(r, true)).optional(),
+    case("peer/to_itself", 1, to_itself).optional(),
+    case("peer/errors_and_discards", 2, errors).optional(),
+    case("peer/reading_is_the_owner_s", 1, refused).optional(),
+    case("peer/triggered", 1, triggered).optional(),
+];
+
+fn ask() -> Ask {
+    Ask::caps(sys::FI_MSG | sys::FI_TAGGED | sys::FI_PEER)
+}
+
+/// Whether the library has the layouts that the provider knows.
+fn known(rank: &Rank) -> Outcome<bool> {
+    Ok(load(rank)?.version() >= version(2, 3))
+}
+
+fn offered(rank: &Rank) -> Outcome {
+    let lib = load(rank)?;
+    let plain = offers(rank, lib, &Ask::caps(sys::FI_MSG).hints)?;
+    let info = plain.first().ok_or_else(|| Fail::here("an empty list"))?;
+    check_eq!(info.caps() & sys::FI_PEER, 0);
+    match offers(rank, lib, &ask().hints) {
+        Ok(list) => {
+            check!(known(rank)?, "offered to a library of other layouts");
+            check!(list.iter().all(|info| info.caps() & sys::FI_PEER != 0));
+        }
+        Err(_) => check!(!known(rank)?, "not offered"),
+    }
+    if !known(rank)? {
+        let fabric = Fabric::open(info)?;
+        let domain = Domain::open(&fabric, info)?;
+        let owner = Owner::new();
+        check_eq!(owner.open_cq(&domain).err(), Some(Errno::EINVAL));
+        check_eq!(owner.open_cntr(&domain).err(), Some(Errno::EINVAL));
+        check_eq!(owner.open_srx(&domain).err(), Some(Errno::ENOSYS));
+    }
+    Ok(())
+}
+
+/// An endpoint that is all its owner's.
+struct Side<'r> {
+    rank: &'r Rank,
+    owner: &'static Owner,
+    ep: Arc<Ep>,
+    cq: Arc<Cq>,
+    cntr: Arc<Cntr>,
+    srx: Arc<Ep>,
+    av: Arc<Av>,
+    /// A counter of its own.
+    when: Arc<Cntr>,
+}
+
+fn side(rank: &Rank) -> Outcome<Side<'_>> {
+    side_with(rank, &ask())
+}
+
+fn side_with<'r>(rank: &'r Rank, ask: &Ask) -> Outcome<Side<'r>> {
+    if !known(rank)? {
+        return Err(Fail::NotRun("no peers in this library's layout".into()));
+    }
+    let info = offers(rank, load(rank)?, &ask.hints)?
+        .into_iter()
+        .next()
+        .ok_or_else(|| Fail::here("an empty list"))?;
+    let fabric = Fabric::open(&info)?;
+    let domain = Domain::open(&fabric, &info)?;
+    let owner = Owner::new();
+    let (cq, cntr, srx) = (
+        owner.open_cq(&domain)?,
+        owner.open_cntr(&domain)?,
+        owner.open_srx(&domain)?,
+    );
+    let when = Cntr::open(&domain, CntrAttr::default())?;
+    let av = Av::open(&domain, sys::FI_AV_TABLE, 4)?;
+    let ep = Ep::open(&domain, &info)?;
+    ep.attach(&av, 0)?;
+    ep.attach(&cq, sys::FI_TRANSMIT | sys::FI_RECV)?;
+    ep.attach(&cntr, sys::FI_SEND)?;
+    ep.attach(&srx, 0)?;
+    ep.enable()?;
+    Ok(Side {
+        rank,
+        owner,
+        ep,
+        cq,
+        cntr,
+        srx,
+        av,
+        when,
+    })
+}
+
+impl Side<'_> {
+    fn pump(&self) -> Outcome {
+        match self.cq.progress() {
+            Ok(_) | Err(Errno::EAGAIN) => {}
+            Err(e) => return Err(Fail::here(e)),
+        }
+        self.cntr.read()?;
+        Ok(())
+    }
+
+    fn until(&self, mut ready: impl FnMut(&Owner) -> bool) -> Outcome {
+        while !ready(self.owner) {
+            self.pump()?;
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+
+    /// A call that sends, until it is taken.
+    fn post(&self, mut call: impl FnMut(&Ep) -> Result<(), Errno>) -> Outcome {
+        loop {
+            match call(&self.ep) {
+                Err(Errno::EAGAIN) => self.pump()?,
+                taken => return Ok(taken?),
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    fn meet(&self) -> Outcome<Vec<u64>> {
+        let names = self.rank.exchange(&self.ep.name()?, &mut || self.pump())?;
+        let addrs = names.iter().map(|name| self.av.insert(name));
+        Ok(addrs.collect::<Result<_, _>>()?)
+    }
+
+    fn barrier(&self) -> Outcome {
+        self.rank.barrier(&mut || self.pump())
+    }
+
+    /// What was written since the last time, once it is as much as said.
+    fn written(&self, count: usize) -> Outcome<Vec<Written>> {
+        self.until(|owner| owner.heard().written.len() >= count)?;
+        Ok(std::mem::take(&mut self.owner.heard().written))
+    }
+}
+
+const LENS: [usize; 5] = [8, 48, 3000, 100_000, 2_000_000];
+
+fn messages(rank: &Rank, first: bool) -> Outcome {
+    let side = side(rank)?;
+    let to = side.meet()?.get(rank.peer()).copied().unwrap_or(0);
+    for (round, len) in LENS.into_iter().enumerate() {
+        let tag = 100 + round as u64;
+        if rank.index == 1 {
+            if !first {
+                side.barrier()?;
+            }
+            let (tagged, plain) = (Buf::pattern(len, tag), Buf::pattern(len, tag + 50));
+            side.post(|ep| ep.tsend(tagged, to, tag, 1))?;
+            side.post(|ep| ep.send(plain, to, 2))?;
+            if first {
+                side.barrier()?;
+            }
+            let mut sent = side.written(2)?;
+            sent.sort_by_key(|w| w.context);
+            check_eq!(sent.iter().map(|w| w.context).collect::<Vec<_>>(), vec![1, 2]);
+            check!(sent.iter().all(|w| w.err == 0 && w.flags & sys::FI_SEND != 0));
+        } else {
+            let bufs = [Buf::new(len), Buf::new(len)];
+            let [tagged, plain] = bufs;
+            let post = || -> Outcome {
+                side.owner.receive(Some((tag, 0)), tagged, 11)?;
+                Ok(side.owner.receive(None, plain, 12)?)
+            };
+            let before = side.owner.heard().freed;
+            if first {
+                side.barrier()?;
+                side.until(|owner| owner.waiting() == 2)?;
+                post()?;
+            } else {
+                post()?;
+                side.barrier()?;
+            }
+            let mut came = side.written(2)?;
+            came.sort_by_key(|w| w.context);
+            let want = [
+                (11, sys::FI_RECV | sys::FI_TAGGED, tag),
+                (12, sys::FI_RECV | sys::FI_MSG, 0),
+            ];
+            for (have, (context, flags, tag)) in came.iter().zip(want) {
+                check_eq!(
+                    (have.context, have.flags, have.len, have.tag, have.err),
+                    (context, flags, len, tag, 0)
+                );
+            }
+            check_eq!(tagged.differs(len, tag), None);
+            check_eq!(plain.differs(len, tag + 50), None);
+            side.until(|owner| owner.heard().freed == before + 2)?;
+        }
+        side.barrier()?;
+    }
+    if rank.index == 1 {
+        side.until(|owner| owner.heard().good == 2 * LENS.len() as u64)?;
+    }
+    check_eq!(side.owner.heard().bad, 0);
+    side.barrier()
+}
+
+/// The owner is asked only where it lets the peer make progress, not in a call that sends.
+fn to_itself(rank: &Rank) -> Outcome {
+    let side = side(rank)?;
+    let own = side.meet()?.first().copied().unwrap_or(0);
+    for len in LENS {
+        let (sent, buf) = (Buf::pattern(len, 3), Buf::new(len));
+        side.post(|ep| ep.tsend(sent, own, 7, 1))?;
+        check_eq!(side.owner.waiting(), 0, "asked while sending");
+        side.until(|owner| owner.waiting() == 1)?;
+        side.owner.receive(Some((7, 0)), buf, 2)?;
+        side.written(2)?;
+        check_eq!(buf.differs(len, 3), None);
+    }
+    Ok(())
+}
+
+fn errors(rank: &Rank) -> Outcome {
+    let side = side(rank)?;
+    let to = side.meet()?.get(rank.peer()).copied().unwrap_or(0);
+    if rank.index == 1 {
+        for (tag, len) in [(1, 3000), (2, 200_000), (3, 3000), (4, 200_000)] {
+            let buf = Buf::pattern(len, tag);
+            side.post(|ep| ep.tsend(buf, to, tag, 1))?;
+        }
+        side.written(4)?;
+        side.barrier()?;
+        return Ok(());
+    }
+    side.until(|owner| owner.waiting() == 4)?;
+    // Two are not wanted; their sender completes, nobody here hears of it.
+    check!(side.owner.discard(1)? && side.owner.discard(2)?);
+    for tag in [3, 4] {
+        side.owner.receive(Some((tag, 0)), Buf::new(100), 9)?;
+        let came = side.written(1)?;
+        let error = came.first().copied().ok_or_else(|| Fail::here("an entry"))?;
+        check_eq!((error.context, error.err, error.tag), (9, sys::FI_ETRUNC, tag));
+    }
+    side.barrier()
+}
+
+/// What waits for a counter completes in the owner's queue, by the owner's reading alone.
+fn triggered(rank: &Rank) -> Outcome {
+    let side = side_with(rank, &ask().with(|ask| ask.hints.caps |= sys::FI_TRIGGER))?;
+    let own = side.meet()?.first().copied().unwrap_or(0);
+    let context = when(&side.when, 1)?;
+    let (buf, into) = (Buf::pattern(8, 3), Buf::new(8));
+    side.owner.receive(Some((7, 0)), into, 2)?;
+    let flags = sys::FI_TRIGGER | sys::FI_COMPLETION;
+    side.post(|ep| ep.tsendmsg(&[buf], own, 7, context.addr(), 0, flags))?;
+    for _ in 0..100 {
+        side.pump()?;
+    }
+    check!(side.owner.heard().written.is_empty(), "before its time");
+    side.when.add(1)?;
+    let mut came = side.written(2)?;
+    came.sort_by_key(|w| w.context != 2);
+    let contexts: Vec<usize> = came.iter().map(|w| w.context).collect();
+    check_eq!(contexts, vec![2, context.addr()]);
+    check_eq!(into.differs(8, 3), None);
+    Ok(())
+}
+
+fn refused(rank: &Rank) -> Outcome {
+    let side = side(rank)?;
+    check_eq!(side.cq.read(1).err(), Some(Errno::ENOSYS));
+    check_eq!(side.cq.readerr(8).err(), Some(Errno::ENOSYS));
+    check_eq!(side.cq.sread(1, 0, 0).err(), Some(Errno::ENOSYS));
+    check_eq!(side.cq.signal().err(), Some(Errno::ENOSYS));
+    check_eq!(side.cntr.add(1).err(), Some(Errno::ENOSYS));
+    check_eq!(side.cntr.wait(1, 0).err(), Some(Errno::ENOSYS));
+    check_eq!(side.srx.recv(Buf::new(8), 0, 1).err(), Some(Errno::ENOSYS));
+    check_eq!(side.srx.close(), Err(Errno::EBUSY));
+    check_eq!(side.cq.close(), Err(Errno::EBUSY));
+    Ok(())
+}

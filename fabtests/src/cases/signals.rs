@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Calls that wait while the program handles signals. fi_cq(3) and fi_eq(3): a read that waits ends with `FI_EAGAIN` when its
+//! thread is signaled; fi_cntr_wait and fi_wait know no such end, and go on. Nothing is lost by either.
+//!
+//! Not here: `fi_cq_signal` (`wait`).
+
+use std::time::Duration;
+
+use libfabric_sys as sys;
+use scif_fabtests::fi::{Buf, Cntr, CntrAttr, Entry, Eq, EqAttr, Errno, WaitSet};
+use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, confine};
+use scif_fabtests::rig::{Ask, Rig, supported};
+use scif_fabtests::{check, check_eq};
+
+use super::forms::check_bytes;
+
+pub(crate) const CASES: &[Case] = &[
+    case("signals/queue", 1, queue),
+    case("signals/queue_below_its_threshold", 1, threshold),
+    case("signals/event_queue", 1, event_queue),
+    case("signals/counter", 1, counter),
+    case("signals/wait_set", 1, wait_set),
+    case("signals/transfers", 2, transfers),
+];
+
+/// Without `SA_RESTART` and with it: the calls behind a wait know no difference.
+const ACTIONS: [bool; 2] = [false, true];
+
+fn ask(wait_obj: u32) -> Ask {
+    Ask::messages(false).with(|ask| {
+        ask.wait_obj = wait_obj;
+        ask.one_cq = true;
+    })
+}
+
+fn queue(rank: &Rank) -> Outcome {
+    for wait_obj in [sys::FI_WAIT_UNSPEC, sys::FI_WAIT_FD] {
+        let rig = Rig::open(rank, &ask(wait_obj))?;
+        let cq = &rig.rx.cq;
+        for restart in ACTIONS {
+            rank.step("asleep, with nothing to come");
+            for _ in 0..5 {
+                let read = confine::interrupted(restart, || cq.sread(1, 0, -1))?;
+                check_eq!(read, Err(Errno::EAGAIN), "restart {restart}");
+                let read = confine::interrupted(restart, || cq.sreadfrom(1, -1))?;
+                check_eq!(read, Err(Errno::EAGAIN), "restart {restart}");
+            }
+            rig.ep.recv(Buf::new(8), sys::FI_ADDR_UNSPEC, 1)?;
+            rig.post(|| rig.ep.send(Buf::new(8), rig.to(0), 2))?;
+            let mut seen = Vec::new();
+            while seen.len() < 2 {
+                seen.extend(some(&rig, restart)?.iter().map(|entry| entry.context));
+            }
+            seen.sort_unstable();
+            check_eq!(seen, vec![1, 2]);
+        }
+    }
+    Ok(())
+}
+
+/// What a read that may be interrupted brings.
+fn some(rig: &Rig<'_>, restart: bool) -> Outcome<Vec<Entry>> {
+    let mut out = Vec::new();
+    while let Some(done) = rig.rx.take() {
+        out.push(done.map_err(|error| Fail::here(format_args!("{error:?}")))?);
+    }
+    if !out.is_empty() {
+        return Ok(out);
+    }
+    match confine::interrupted(restart, || rig.rx.cq.sread(16, 0, -1))? {
+        Ok(entries) => Ok(entries),
+        Err(Errno::EAGAIN) => Ok(out),
+        Err(Errno::EAVAIL) => Err(Fail::here(format_args!("{:?}", rig.rx.cq.readerr(0)?))),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// Less than the threshold is handed out then, as it is when the time has passed.
+fn threshold(rank: &Rank) -> Outcome {
+    let ask = ask(sys::FI_WAIT_UNSPEC).with(|ask| ask.wait_cond = sys::FI_CQ_COND_THRESHOLD);
+    let rig = Rig::open(rank, &ask)?;
+    for restart in ACTIONS {
+        rig.ep.recv(Buf::new(8), sys::FI_ADDR_UNSPEC, 1)?;
+        rig.post(|| rig.ep.inject(Buf::new(8), rig.to(0)))?;
+        if rig.rx.take().is_none() {
+            rank.step("waiting for two where one comes");
+            let read = confine::interrupted(restart, || rig.rx.cq.sread(2, 2, -1))?;
+            check_eq!(read.map(|list| list.len()), Ok(1), "restart {restart}");
+        }
+    }
+    Ok(())
+}
+
+fn event_queue(rank: &Rank) -> Outcome {
+    let rig = Rig::open(rank, &Ask::messages(false))?;
+    for wait_obj in [sys::FI_WAIT_UNSPEC, sys::FI_WAIT_FD] {
+        let attr = EqAttr {
+            wait_obj,
+            flags: sys::FI_WRITE,
+            ..EqAttr::default()
+        };
+        let eq = Eq::open(&rig.fabric, attr)?;
+        for restart in ACTIONS {
+            rank.step("asleep, with no event to come");
+            for _ in 0..5 {
+                let read = confine::interrupted(restart, || eq.sread(-1, 0))?;
+                check_eq!(read.map(drop), Err(Errno::EAGAIN), "restart {restart}");
+            }
+            eq.write(sys::FI_NOTIFY, 7, 8)?;
+            let event = confine::interrupted(restart, || eq.sread(-1, 0))??;
+            check_eq!((event.event, event.context), (sys::FI_NOTIFY, 7));
+        }
+    }
+    Ok(())
+}
+
+/// Adds to a counter after many signals.
+fn later(cntr: &Cntr, calls: impl FnOnce() -> Result<(), Errno>) -> Result<(), Errno> {
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(60));
+            cntr.add(1)
+        });
+        calls()
+    })
+}
+
+fn counter(rank: &Rank) -> Outcome {
+    let rig = Rig::open(rank, &Ask::messages(false))?;
+    for wait_obj in [sys::FI_WAIT_UNSPEC, sys::FI_WAIT_FD] {
+        let attr = CntrAttr {
+            wait_obj,
+            ..CntrAttr::default()
+        };
+        let cntr = supported("fi_cntr_open", Cntr::open(&rig.domain, attr))?;
+        for (value, restart) in (1..).zip(ACTIONS) {
+            rank.step("waiting for a counter");
+            let waited = confine::interrupted(restart, || later(&cntr, || cntr.wait(value, -1)))?;
+            check_eq!(waited, Ok(()), "restart {restart}");
+            let waited = confine::interrupted(restart, || cntr.wait(value + 1, 30))?;
+            check_eq!(waited, Err(Errno::ETIMEDOUT), "restart {restart}");
+        }
+    }
+    Ok(())
+}
+
+fn wait_set(rank: &Rank) -> Outcome {
+    let rig = Rig::open(rank, &Ask::messages(false))?;
+    let set = WaitSet::open(&rig.fabric, sys::FI_WAIT_UNSPEC, 0);
+    let set = supported("fi_wait_open", set)?;
+    let cntr = set.cntr(&rig.domain)?;
+    for restart in ACTIONS {
+        rank.step("waiting for a set");
+        let waited = confine::interrupted(restart, || later(&cntr, || set.wait(-1)))?;
+        check_eq!(waited, Ok(()), "restart {restart}");
+        cntr.read()?;
+        let waited = confine::interrupted(restart, || set.wait(30))?;
+        check_eq!(waited, Err(Errno::ETIMEDOUT), "restart {restart}");
+    }
+    Ok(())
+}
+
+/// Messages of every length, one after the other, both sides asleep and interrupted.
+fn transfers(rank: &Rank) -> Outcome {
+    let rig = Rig::open(rank, &ask(sys::FI_WAIT_UNSPEC))?;
+    for (round, size) in [8, 3000, 100_000, 4 << 20]
+        .into_iter()
+        .cycle()
+        .take(24)
+        .enumerate()
+    {
+        let (out, into) = (Buf::pattern(size, round as u64), Buf::new(size));
+        rank.step(format_args!("{size} B while signals are handled"));
+        rig.post(|| rig.ep.recv(into, sys::FI_ADDR_UNSPEC, 1))?;
+        rig.post(|| rig.ep.send(out, rig.peer(), 2))?;
+        let mut seen = 0;
+        while seen < 2 {
+            let entries = some(&rig, round % 2 == 0)?;
+            check!(entries.len() <= 2, "{entries:x?}");
+            seen += entries.len();
+        }
+        check_bytes(&into, size, round as u64, 0)?;
+        rig.barrier()?;
+    }
+    rig.barrier()
+}

@@ -1,0 +1,509 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Every function of every operations table, of every object in every state, called with nothing, with lengths of
+//! nothing, on no object and on an object of another class. Each answers; what is in `slots_answers`.
+//!
+//! A state is made and walked in a forked child, so that a crash or a hang has the name of the call that did it. Not here:
+//! bindings and closing, which are in `slots_order`.
+
+use std::fs::File;
+use std::io::{Read, Seek};
+use std::sync::Arc;
+
+use libfabric_sys as sys;
+use rustix::fs::{MemfdFlags, memfd_create};
+use scif_fabtests::check;
+use scif_fabtests::fi::{
+    Answer, Av, Buf, Cntr, CntrAttr, Cq, CqAttr, Domain, Ep, Eq, EqAttr, Fabric, Fid, Info, Mr, MrAsk, Pep,
+    Slot, Stx, Tables,
+};
+use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, confine};
+use scif_fabtests::rig::{Ask, load, offers};
+
+use super::slots_answers::{FINE, INVAL, NOSYS, answers};
+
+pub(crate) const CASES: &[Case] = &[
+    case("slots/fabric_and_domain", 1, |r| scenes(r, &[FABRIC, DOMAIN])),
+    case("slots/endpoints", 1, |r| scenes(r, ENDPOINTS)),
+    case("slots/connected_endpoints", 1, |r| scenes(r, CONNECTED)),
+    case("slots/queues", 1, |r| scenes(r, QUEUES)),
+    case("slots/counters_vectors_regions", 1, |r| scenes(r, OTHERS)),
+];
+
+/// An object in some state.
+pub(super) struct Subject {
+    object: Arc<dyn Fid>,
+    /// An open object of another class.
+    stranger: Arc<dyn Fid>,
+    _bench: Bench,
+    /// What else must be open.
+    others: Vec<Arc<dyn Fid>>,
+}
+
+/// What objects are made of.
+pub(super) struct Bench {
+    pub(super) info: Info,
+    pub(super) fabric: Arc<Fabric>,
+    pub(super) domain: Arc<Domain>,
+}
+
+/// How an object comes to be in a state, and the letter that `slots_answers` has for it.
+#[derive(Clone, Copy)]
+pub(super) struct Scene {
+    letter: char,
+    name: &'static str,
+    make: fn(&Rank) -> Outcome<Subject>,
+}
+
+pub(super) const fn scene(letter: char, name: &'static str, make: fn(&Rank) -> Outcome<Subject>) -> Scene {
+    Scene { letter, name, make }
+}
+
+const RDM: u32 = sys::FI_EP_RDM;
+const DGRAM: u32 = sys::FI_EP_DGRAM;
+const MSG: u32 = sys::FI_EP_MSG;
+
+const FABRIC: Scene = scene('f', "a fabric", |r| {
+    let bench = bench(r, RDM)?;
+    let fabric = Arc::clone(&bench.fabric);
+    bench.subject(fabric)
+});
+const DOMAIN: Scene = scene('d', "a domain", |r| {
+    let bench = bench(r, RDM)?;
+    let domain = Arc::clone(&bench.domain);
+    bench.subject(domain)
+});
+const ENDPOINTS: &[Scene] = &[
+    scene('N', "a new endpoint", |r| new_ep(r, RDM)),
+    scene('e', "an enabled endpoint", |r| enabled_ep(r, RDM, false)),
+    scene('w', "an endpoint that knows itself", |r| enabled_ep(r, RDM, true)),
+    scene('e', "an alias of an endpoint", alias),
+    scene('G', "a new datagram endpoint", |r| new_ep(r, DGRAM)),
+    scene('g', "an enabled datagram endpoint", |r| {
+        enabled_ep(r, DGRAM, false)
+    }),
+    scene('x', "a shared receive context", |r| {
+        let bench = bench(r, RDM)?;
+        let srx = Ep::shared_receive(&bench.domain)?;
+        bench.subject(srx)
+    }),
+    scene('t', "a shared transmit context", |r| {
+        let bench = bench(r, RDM)?;
+        let stx = Stx::open(&bench.domain)?;
+        bench.subject(stx)
+    }),
+];
+const CONNECTED: &[Scene] = &[
+    scene('M', "a new connected endpoint", |r| new_ep(r, MSG)),
+    scene('m', "an enabled connected endpoint", |r| {
+        enabled_ep(r, MSG, false)
+    }),
+    scene('s', "an endpoint that was shut down", shut_down),
+    scene('p', "a passive endpoint", |r| {
+        let bench = bench(r, MSG)?;
+        let pep = Pep::open(&bench.fabric, &bench.info)?;
+        bench.subject(pep)
+    }),
+    scene('l', "a passive endpoint that listens", |r| {
+        let bench = bench(r, MSG)?;
+        let pep = Pep::open(&bench.fabric, &bench.info)?;
+        pep.attach(&bench.eq(sys::FI_WAIT_UNSPEC)?)?;
+        pep.listen()?;
+        bench.subject(pep)
+    }),
+];
+const QUEUES: &[Scene] = &[
+    scene('c', "a queue of contexts", |r| {
+        cq(r, sys::FI_CQ_FORMAT_CONTEXT, None)
+    }),
+    scene('c', "a queue of messages", |r| cq(r, sys::FI_CQ_FORMAT_MSG, None)),
+    scene('c', "a queue of data", |r| cq(r, sys::FI_CQ_FORMAT_DATA, None)),
+    scene('c', "a queue of tags", |r| cq(r, sys::FI_CQ_FORMAT_TAGGED, None)),
+    scene('C', "a queue with a completion", |r| {
+        cq(r, sys::FI_CQ_FORMAT_TAGGED, Some(false))
+    }),
+    scene('E', "a queue with an error", |r| {
+        cq(r, sys::FI_CQ_FORMAT_TAGGED, Some(true))
+    }),
+    scene('z', "a queue to poll", |r| {
+        let bench = bench(r, RDM)?;
+        let cq = Cq::open(&bench.domain, CqAttr::default())?;
+        bench.subject(cq)
+    }),
+    scene('q', "an event queue", |r| eq(r, sys::FI_WAIT_UNSPEC)),
+    scene('y', "an event queue to poll", |r| eq(r, sys::FI_WAIT_NONE)),
+    scene('Q', "an event queue with an event", |r| {
+        let bench = bench(r, RDM)?;
+        let eq = bench.eq(sys::FI_WAIT_UNSPEC)?;
+        eq.write(sys::FI_NOTIFY, 1, 2)?;
+        bench.subject(eq)
+    }),
+    scene('R', "an event queue with a request", requested),
+];
+const OTHERS: &[Scene] = &[
+    scene('a', "an address vector", |r| {
+        let bench = bench(r, RDM)?;
+        let av = Av::open(&bench.domain, sys::FI_AV_UNSPEC, 1)?;
+        bench.subject(av)
+    }),
+    scene('k', "a counter", |r| {
+        let bench = bench(r, RDM)?;
+        let attr = CntrAttr {
+            wait_obj: sys::FI_WAIT_UNSPEC,
+            ..CntrAttr::default()
+        };
+        let cntr = Cntr::open(&bench.domain, attr)?;
+        bench.subject(cntr)
+    }),
+    scene('r', "a memory region", |r| {
+        let bench = bench(r, RDM)?;
+        let mr = bench.mr()?;
+        bench.subject(mr)
+    }),
+];
+
+pub(super) fn bench(rank: &Rank, ep_type: u32) -> Outcome<Bench> {
+    let messages = sys::FI_MSG | sys::FI_TAGGED;
+    let caps = match ep_type {
+        RDM => messages | sys::FI_RMA | sys::FI_ATOMIC,
+        MSG => messages | sys::FI_RMA,
+        _ => messages,
+    };
+    let mut ask = Ask::caps(caps);
+    ask.hints.ep_type = ep_type;
+    Bench::of(first_offer(rank, &ask)?)
+}
+
+/// The first of what is offered.
+pub(super) fn first_offer(rank: &Rank, ask: &Ask) -> Outcome<Info> {
+    offers(rank, load(rank)?, &ask.hints)?
+        .into_iter()
+        .next()
+        .ok_or_else(|| Fail::here("an empty list"))
+}
+
+impl Bench {
+    pub(super) fn of(info: Info) -> Outcome<Bench> {
+        let fabric = Fabric::open(&info)?;
+        let domain = Domain::open(&fabric, &info)?;
+        Ok(Bench { info, fabric, domain })
+    }
+
+    pub(super) fn eq(&self, wait_obj: u32) -> Outcome<Arc<Eq>> {
+        let attr = EqAttr {
+            wait_obj,
+            flags: sys::FI_WRITE,
+            ..EqAttr::default()
+        };
+        Ok(Eq::open(&self.fabric, attr)?)
+    }
+
+    pub(super) fn cq(&self, format: u32) -> Outcome<Arc<Cq>> {
+        let attr = CqAttr {
+            format,
+            wait_obj: sys::FI_WAIT_UNSPEC,
+            ..CqAttr::default()
+        };
+        Ok(Cq::open(&self.domain, attr)?)
+    }
+
+    pub(super) fn mr(&self) -> Outcome<Arc<Mr>> {
+        let ask = MrAsk {
+            access: sys::FI_REMOTE_READ,
+            key: 7,
+            flags: 0,
+        };
+        Ok(Mr::reg(&self.domain, Buf::new(64), ask)?)
+    }
+
+    /// An endpoint with all that it takes to enable it.
+    pub(super) fn ep(&self, info: &Info, cq: &Arc<Cq>, eq: &Arc<Eq>, av: &Arc<Av>) -> Outcome<Arc<Ep>> {
+        let ep = Ep::open(&self.domain, info)?;
+        if info.ep().type_ == MSG {
+            ep.attach(eq, 0)?;
+        } else {
+            ep.attach(av, 0)?;
+        }
+        ep.attach(cq, sys::FI_TRANSMIT | sys::FI_RECV)?;
+        Ok(ep)
+    }
+
+    pub(super) fn av(&self) -> Outcome<Arc<Av>> {
+        Ok(Av::open(&self.domain, sys::FI_AV_UNSPEC, 1)?)
+    }
+
+    pub(super) fn subject(self, object: Arc<dyn Fid>) -> Outcome<Subject> {
+        let stranger: Arc<dyn Fid> = match object.class()? {
+            sys::FI_CLASS_CNTR => self.cq(sys::FI_CQ_FORMAT_CONTEXT)?,
+            _ => Cntr::open(&self.domain, CntrAttr::default())?,
+        };
+        Ok(Subject {
+            object,
+            stranger,
+            _bench: self,
+            others: Vec::new(),
+        })
+    }
+}
+
+impl Subject {
+    /// As long as it is there, so is all this.
+    pub(super) fn with(mut self, others: Vec<Arc<dyn Fid>>) -> Subject {
+        self.others = others;
+        self
+    }
+}
+
+fn new_ep(rank: &Rank, ep_type: u32) -> Outcome<Subject> {
+    let bench = bench(rank, ep_type)?;
+    let ep = Ep::open(&bench.domain, &bench.info)?;
+    bench.subject(ep)
+}
+
+fn enabled_ep(rank: &Rank, ep_type: u32, knows_itself: bool) -> Outcome<Subject> {
+    let bench = bench(rank, ep_type)?;
+    let (cq, eq) = (
+        bench.cq(sys::FI_CQ_FORMAT_TAGGED)?,
+        bench.eq(sys::FI_WAIT_UNSPEC)?,
+    );
+    let av = bench.av()?;
+    let ep = bench.ep(&bench.info, &cq, &eq, &av)?;
+    ep.enable()?;
+    if knows_itself {
+        av.insert(&ep.name()?)?;
+    }
+    bench.subject(ep)
+}
+
+fn alias(rank: &Rank) -> Outcome<Subject> {
+    let bench = bench(rank, RDM)?;
+    let (cq, eq) = (
+        bench.cq(sys::FI_CQ_FORMAT_TAGGED)?,
+        bench.eq(sys::FI_WAIT_UNSPEC)?,
+    );
+    let ep = bench.ep(&bench.info, &cq, &eq, &bench.av()?)?;
+    ep.enable()?;
+    let alias = ep.alias(sys::FI_TRANSMIT)?;
+    bench.subject(alias)
+}
+
+/// How long an event may take before a case gives up. Nothing is timed with it.
+const PATIENCE_MS: i32 = 20_000;
+
+/// Two endpoints of one process, connected with each other, of which this one was shut down.
+fn shut_down(rank: &Rank) -> Outcome<Subject> {
+    let bench = bench(rank, MSG)?;
+    let (cq, eq) = (
+        bench.cq(sys::FI_CQ_FORMAT_TAGGED)?,
+        bench.eq(sys::FI_WAIT_UNSPEC)?,
+    );
+    let av = bench.av()?;
+    let pep = Pep::open(&bench.fabric, &bench.info)?;
+    pep.attach(&eq)?;
+    pep.listen()?;
+    let caller = bench.ep(&bench.info, &cq, &eq, &av)?;
+    caller.connect(&pep.name()?, &[])?;
+    let request = eq.sread_cm(&bench.info, 0, PATIENCE_MS)?;
+    let info = request
+        .info
+        .ok_or_else(|| Fail::here("a request without an info"))?;
+    let answerer = bench.ep(&info, &cq, &eq, &av)?;
+    answerer.accept(&[])?;
+    for _ in 0..2 {
+        eq.sread_cm(&bench.info, 0, PATIENCE_MS)?;
+    }
+    caller.shutdown(0)?;
+    bench.subject(caller)
+}
+
+/// A queue, empty, with a completion, or with an error.
+fn cq(rank: &Rank, format: u32, error: Option<bool>) -> Outcome<Subject> {
+    let bench = bench(rank, RDM)?;
+    let (cq, eq) = (bench.cq(format)?, bench.eq(sys::FI_WAIT_UNSPEC)?);
+    if let Some(error) = error {
+        let av = bench.av()?;
+        let ep = bench.ep(&bench.info, &cq, &eq, &av)?;
+        ep.enable()?;
+        let own = av.insert(&ep.name()?)?;
+        ep.recv(Buf::new(8), sys::FI_ADDR_UNSPEC, 1)?;
+        if error {
+            ep.cancel(1)?;
+        } else {
+            ep.inject(Buf::new(8), own)?;
+        }
+    }
+    bench.subject(cq)
+}
+
+fn eq(rank: &Rank, wait_obj: u32) -> Outcome<Subject> {
+    let bench = bench(rank, RDM)?;
+    let eq = bench.eq(wait_obj)?;
+    bench.subject(eq)
+}
+
+/// Somebody asked for a connection.
+fn requested(rank: &Rank) -> Outcome<Subject> {
+    let bench = bench(rank, MSG)?;
+    let (cq, eq) = (
+        bench.cq(sys::FI_CQ_FORMAT_TAGGED)?,
+        bench.eq(sys::FI_WAIT_UNSPEC)?,
+    );
+    let pep = Pep::open(&bench.fabric, &bench.info)?;
+    pep.attach(&eq)?;
+    pep.listen()?;
+    let caller = bench.ep(&bench.info, &cq, &bench.eq(sys::FI_WAIT_UNSPEC)?, &bench.av()?)?;
+    caller.connect(&pep.name()?, &[])?;
+    while bench.fabric.trywait(&[&*eq]).is_ok() {
+        std::thread::yield_now();
+    }
+    // The request goes when who asked goes.
+    Ok(bench.subject(eq)?.with(vec![pep, caller]))
+}
+
+/// What a slot is called with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum With {
+    /// No object, and nothing else.
+    NoObject,
+    /// An object of another class, and nothing else.
+    Stranger,
+    /// Its object, null for every other pointer, and this for every number.
+    Number(usize),
+}
+
+/// The numbers that `slots_answers` has a column for, the last column first: what has an effect comes last.
+const NUMBERS: [(usize, usize); 3] = [(2, usize::MAX), (1, 1), (0, 0)];
+/// Commands of `fi_control`, and a few that are none.
+const COMMANDS: std::ops::Range<usize> = 2..64;
+
+/// The calls of a walk, in their order.
+fn calls(slots: &[Slot]) -> Vec<(&Slot, With)> {
+    let mut ways = vec![With::NoObject, With::Stranger];
+    ways.extend(NUMBERS.map(|(_, number)| With::Number(number)));
+    let mut calls: Vec<(&Slot, With)> = ways
+        .into_iter()
+        .flat_map(|with| slots.iter().map(move |slot| (slot, with)))
+        .filter(|(slot, with)| match slot.name.as_str() {
+            // What is there is closed in `slots_order`.
+            "base.close" => !matches!(with, With::Number(_)),
+            // These wait for ever, as they were asked to.
+            "cntr.wait" | "wait.wait" => *with != With::Number(usize::MAX),
+            _ => true,
+        })
+        .collect();
+    if let Some(control) = slots.iter().find(|slot| slot.name == "base.control") {
+        calls.extend(COMMANDS.map(|command| (control, With::Number(command))));
+    }
+    calls
+}
+
+/// What is wrong about an answer.
+fn judge(scene: &Scene, slot: &str, with: With, answer: Answer) -> Result<(), String> {
+    let Answer::Code(code) = answer else {
+        // A number or a text: that it came back is all.
+        return Ok(());
+    };
+    let code = if code >= 0 { FINE } else { code };
+    let expected = match with {
+        With::NoObject | With::Stranger => {
+            return if matches!(code, INVAL | NOSYS) {
+                Ok(())
+            } else {
+                Err(format!("{code}"))
+            };
+        }
+        // Without their argument commands do nothing, but for those that have none.
+        With::Number(command) if slot == "base.control" => {
+            let done =
+                [sys::FI_ENABLE, sys::FI_REFRESH, sys::FI_UNMAP_KEY].map(|c| c.unsigned_abs() as usize);
+            let fine = code != FINE || done.contains(&command);
+            return if fine { Ok(()) } else { Err("done".into()) };
+        }
+        With::Number(number) => {
+            let row = answers(slot, scene.letter)
+                .ok_or_else(|| format!("{code}: no answer is written down for {}", scene.letter))?;
+            let column = NUMBERS
+                .iter()
+                .find(|(_, n)| *n == number)
+                .map_or(0, |(at, _)| *at);
+            row.get(column).copied().unwrap_or(FINE)
+        }
+    };
+    if code == expected {
+        Ok(())
+    } else {
+        Err(format!("{code}, expected {expected}"))
+    }
+}
+
+/// Makes the calls from number `from` on, in this process. Each is named in `report` before it is made.
+fn walk(rank: &Rank, scene: &Scene, from: usize, report: &dyn Fn(&str)) -> Outcome<usize> {
+    // A scene, or a call, that never ends.
+    confine::alarm(30);
+    let subject = (scene.make)(rank)?;
+    let tables = Tables::of(&*subject.object)?;
+    check!(tables.holes.is_empty(), "{}: {:?}", scene.name, tables.holes);
+    let calls = calls(&tables.slots);
+    for (slot, with) in calls.iter().skip(from) {
+        report(&format!("\n{} {with:?}: ", slot.name));
+        let answer = match with {
+            With::NoObject => slot.call(None, 0),
+            With::Stranger => slot.call(Some(&*subject.stranger), 0),
+            With::Number(number) => slot.call(Some(&*subject.object), *number),
+        }?;
+        if let Err(wrong) = judge(scene, &slot.name, *with, answer) {
+            report(&format!("WRONG {wrong}"));
+        } else {
+            report("right");
+        }
+    }
+    Ok(calls.len())
+}
+
+pub(super) fn scenes(rank: &Rank, list: &[Scene]) -> Outcome {
+    if rank.target.prov != "scif" {
+        return Err(Fail::NotRun("error numbers of another provider".into()));
+    }
+    let mut wrong = Vec::new();
+    for scene in list {
+        rank.step(scene.name);
+        let mut from = 0;
+        loop {
+            let mut file = File::from(memfd_create("slots", MemfdFlags::CLOEXEC)?);
+            let ended = confine::in_child(|| {
+                let report = |text: &str| {
+                    // What is lost is missed in the count.
+                    let _ = rustix::io::write(&file, text.as_bytes());
+                };
+                match walk(rank, scene, from, &report) {
+                    Ok(_) => 0,
+                    Err(fail) => {
+                        report(&format!("\nWRONG {fail:?}"));
+                        1
+                    }
+                }
+            });
+            let mut text = String::new();
+            file.rewind()?;
+            file.read_to_string(&mut text)?;
+            let made = text.lines().filter(|line| line.contains(": ")).count();
+            let of = |line: &str| format!("\n    {}: {line}", scene.name);
+            wrong.extend(text.lines().filter(|line| line.contains("WRONG")).map(of));
+            match ended {
+                Ok(code) => {
+                    // More than one: what it was run under found something.
+                    check!(code <= 1, "{}: the process exits with {code}", scene.name);
+                    check!(from + made > 20, "{}: {made} calls", scene.name);
+                    break;
+                }
+                Err(Fail::Failed(how) | Fail::NotRun(how)) => {
+                    let last = text.lines().last().unwrap_or("its making");
+                    wrong.push(of(&format!("{last}{how}")));
+                    check!(made > 0, "{}: {text}", scene.name);
+                    from += made;
+                }
+            }
+        }
+    }
+    check!(wrong.is_empty(), "{} answers: {}", wrong.len(), wrong.concat());
+    Ok(())
+}

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! States of objects that not every program has, for the walk of `slots`: sets to poll and to wait for, scalable
+//! endpoints and their contexts, sets of addresses, groups, and what another provider owns. Mirrors fi_poll(3),
+//! fi_endpoint(3), fi_av_set(3), fi_collective(3), fi_peer(3).
+
+use std::sync::Arc;
+
+use libfabric_sys as sys;
+use scif_fabtests::fi::{
+    Av, AvAttr, AvSet, AvSetAttr, Cntr, CntrAttr, Ep, Eq, Fid, Mc, Owner, PollSet, WaitSet, version,
+};
+use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
+use scif_fabtests::rig::{Ask, load, supported};
+
+use super::slots::{Bench, Scene, Subject, bench, first_offer, scene, scenes};
+
+pub(crate) const CASES: &[Case] = &[
+    case("slots/sets", 1, |r| scenes(r, SETS)),
+    case("slots/scalable_endpoints", 1, |r| scenes(r, SCALABLE)),
+    case("slots/groups", 1, |r| scenes(r, GROUPS)),
+    case("slots/what_a_peer_fills", 1, peers).optional(),
+];
+
+const SETS: &[Scene] = &[
+    scene('P', "a poll set", |r| {
+        let bench = bench(r, sys::FI_EP_RDM)?;
+        let set = supported("fi_poll_open", PollSet::open(&bench.domain, 0))?;
+        bench.subject(Arc::new(set))
+    }),
+    scene('P', "a poll set with a member", |r| {
+        let bench = bench(r, sys::FI_EP_RDM)?;
+        let set = supported("fi_poll_open", PollSet::open(&bench.domain, 0))?;
+        let cntr = Cntr::open(&bench.domain, CntrAttr::default())?;
+        set.add(&*cntr, 1)?;
+        Ok(bench.subject(Arc::new(set))?.with(vec![cntr]))
+    }),
+    scene('W', "a wait set", |r| wait_set(r, sys::FI_WAIT_UNSPEC)),
+    scene('W', "a wait set with a descriptor", |r| {
+        wait_set(r, sys::FI_WAIT_FD)
+    }),
+    scene('W', "a wait set that yields", |r| wait_set(r, sys::FI_WAIT_YIELD)),
+    scene('W', "a wait set with members", |r| {
+        let bench = bench(r, sys::FI_EP_RDM)?;
+        let set = supported("fi_wait_open", WaitSet::open(&bench.fabric, sys::FI_WAIT_FD, 0))?;
+        let others: Vec<Arc<dyn Fid>> = vec![set.cq(&bench.domain)?, set.cntr(&bench.domain)?, set.eq()?];
+        Ok(bench.subject(Arc::new(set))?.with(others))
+    }),
+    scene('B', "a queue of a wait set", |r| {
+        let bench = bench(r, sys::FI_EP_RDM)?;
+        let set = supported("fi_wait_open", WaitSet::open(&bench.fabric, sys::FI_WAIT_FD, 0))?;
+        let cq = set.cq(&bench.domain)?;
+        Ok(bench.subject(cq)?.with(vec![Arc::new(set)]))
+    }),
+    scene('y', "an event queue of a wait set", |r| {
+        let bench = bench(r, sys::FI_EP_RDM)?;
+        let set = supported("fi_wait_open", WaitSet::open(&bench.fabric, sys::FI_WAIT_FD, 0))?;
+        let eq = set.eq()?;
+        Ok(bench.subject(eq)?.with(vec![Arc::new(set)]))
+    }),
+    scene('o', "a counter of a wait set", |r| {
+        let bench = bench(r, sys::FI_EP_RDM)?;
+        let set = supported("fi_wait_open", WaitSet::open(&bench.fabric, sys::FI_WAIT_FD, 0))?;
+        let cntr = set.cntr(&bench.domain)?;
+        Ok(bench.subject(cntr)?.with(vec![Arc::new(set)]))
+    }),
+    scene('o', "a counter to poll", |r| {
+        let bench = bench(r, sys::FI_EP_RDM)?;
+        let cntr = Cntr::open(&bench.domain, CntrAttr::default())?;
+        bench.subject(cntr)
+    }),
+];
+
+fn wait_set(rank: &Rank, wait_obj: u32) -> Outcome<Subject> {
+    let bench = bench(rank, sys::FI_EP_RDM)?;
+    let set = supported("fi_wait_open", WaitSet::open(&bench.fabric, wait_obj, 0))?;
+    bench.subject(Arc::new(set))
+}
+
+const SCALABLE: &[Scene] = &[
+    scene('S', "a new scalable endpoint", |r| {
+        let s = Scalable::open(r)?;
+        s.bench.subject(s.sep)
+    }),
+    scene('S', "an enabled scalable endpoint", |r| {
+        let s = Scalable::open(r)?;
+        s.sep.enable()?;
+        s.bench.subject(s.sep)
+    }),
+    scene('T', "a new transmit context", |r| s_context(r, false, false)),
+    scene('u', "an enabled transmit context", |r| s_context(r, false, true)),
+    scene('X', "a new receive context", |r| s_context(r, true, false)),
+    scene('v', "an enabled receive context", |r| s_context(r, true, true)),
+];
+
+pub(super) struct Scalable {
+    pub(super) bench: Bench,
+    pub(super) sep: Arc<Ep>,
+    pub(super) av: Arc<Av>,
+}
+
+impl Scalable {
+    /// A scalable endpoint with two contexts each way, and an address vector that can name them.
+    pub(super) fn open(rank: &Rank) -> Outcome<Scalable> {
+        let caps = sys::FI_MSG | sys::FI_TAGGED | sys::FI_RMA | sys::FI_ATOMIC | sys::FI_NAMED_RX_CTX;
+        let mut info = first_offer(rank, &Ask::caps(caps))?;
+        info.set_contexts(2, 2);
+        let bench = Bench::of(info)?;
+        let sep = supported("fi_scalable_ep", Ep::scalable(&bench.domain, &bench.info))?;
+        let attr = AvAttr {
+            rx_ctx_bits: 1,
+            ..AvAttr::default()
+        };
+        let (av, _) = Av::open_with(&bench.domain, &attr)?;
+        sep.attach(&av, 0)?;
+        Ok(Scalable { bench, sep, av })
+    }
+}
+
+fn s_context(rank: &Rank, receive: bool, enabled: bool) -> Outcome<Subject> {
+    let Scalable { bench, sep, .. } = Scalable::open(rank)?;
+    let (context, direction) = if receive {
+        (sep.rx_context(1, None)?, sys::FI_RECV)
+    } else {
+        (sep.tx_context(1, None)?, sys::FI_TRANSMIT)
+    };
+    if enabled {
+        context.attach(&bench.cq(sys::FI_CQ_FORMAT_TAGGED)?, direction)?;
+        context.enable()?;
+        sep.enable()?;
+    }
+    bench.subject(context)
+}
+
+const GROUPS: &[Scene] = &[
+    scene('A', "a set of addresses", |r| {
+        let bench = bench(r, sys::FI_EP_RDM)?;
+        let set = supported("fi_av_set", AvSet::open(&bench.av()?, AvSetAttr::NONE))?;
+        bench.subject(set)
+    }),
+    scene('I', "a new endpoint that may join", |r| {
+        let bench = Bench::of(first_offer(r, &joins())?)?;
+        let ep = Ep::open(&bench.domain, &bench.info)?;
+        bench.subject(ep)
+    }),
+    scene('i', "an enabled endpoint that may join", |r| {
+        let group = Group::open(r)?;
+        group.bench.subject(group.ep)
+    }),
+    scene('J', "a group of one", |r| {
+        let group = Group::open(r)?;
+        let mc = group.join(&[group.own])?;
+        group.eq.sread(20_000, 0)?;
+        group.bench.subject(Arc::new(mc))
+    }),
+    scene('J', "a group that nobody else has joined", |r| {
+        let group = Group::open(r)?;
+        let mc = group.join(&[group.own, group.other])?;
+        group.bench.subject(Arc::new(mc))
+    }),
+    scene('i', "an endpoint in groups", |r| {
+        let group = Group::open(r)?;
+        let others: Vec<Arc<dyn Fid>> = vec![
+            Arc::new(group.join(&[group.own])?),
+            Arc::new(group.join(&[group.own, group.other])?),
+        ];
+        Ok(group.bench.subject(group.ep)?.with(others))
+    }),
+];
+
+fn joins() -> Ask {
+    Ask::caps(sys::FI_MSG | sys::FI_TAGGED | sys::FI_COLLECTIVE)
+}
+
+/// An endpoint that knows itself and another, which never joins anything.
+pub(super) struct Group {
+    pub(super) bench: Bench,
+    pub(super) eq: Arc<Eq>,
+    pub(super) av: Arc<Av>,
+    pub(super) ep: Arc<Ep>,
+    pub(super) own: u64,
+    other: u64,
+}
+
+impl Group {
+    pub(super) fn open(rank: &Rank) -> Outcome<Group> {
+        let bench = Bench::of(first_offer(rank, &joins())?)?;
+        let (cq, eq) = (
+            bench.cq(sys::FI_CQ_FORMAT_TAGGED)?,
+            bench.eq(sys::FI_WAIT_UNSPEC)?,
+        );
+        let av = bench.av()?;
+        let ep = bench.ep(&bench.info, &cq, &eq, &av)?;
+        ep.attach(&eq, 0)?;
+        ep.enable()?;
+        let own = av.insert(&ep.name()?)?;
+        let other = bench.ep(&bench.info, &cq, &eq, &av)?;
+        other.enable()?;
+        let other = av.insert(&other.name()?)?;
+        Ok(Group {
+            bench,
+            eq,
+            av,
+            ep,
+            own,
+            other,
+        })
+    }
+
+    pub(super) fn join(&self, members: &[u64]) -> Outcome<Mc> {
+        let set = AvSet::open(&self.av, AvSetAttr::NONE)?;
+        for member in members {
+            set.insert(*member)?;
+        }
+        Ok(Mc::join(&self.ep, set.addr()?, Some(&set), 0, 1)?)
+    }
+}
+
+const PEERS: &[Scene] = &[
+    scene('b', "a queue of a peer", |r| {
+        let (bench, owner) = owned(r)?;
+        let cq = owner.open_cq(&bench.domain)?;
+        bench.subject(cq)
+    }),
+    scene('n', "a counter of a peer", |r| {
+        let (bench, owner) = owned(r)?;
+        let cntr = owner.open_cntr(&bench.domain)?;
+        bench.subject(cntr)
+    }),
+    scene('h', "a receive context of a peer", |r| {
+        let (bench, owner) = owned(r)?;
+        let srx = owner.open_srx(&bench.domain)?;
+        bench.subject(srx)
+    }),
+    scene('O', "an endpoint whose receives are a peer's", |r| {
+        let (bench, owner) = owned(r)?;
+        let ep = Ep::open(&bench.domain, &bench.info)?;
+        ep.attach(&bench.av()?, 0)?;
+        ep.attach(&owner.open_cq(&bench.domain)?, sys::FI_TRANSMIT | sys::FI_RECV)?;
+        ep.attach(&owner.open_srx(&bench.domain)?, 0)?;
+        ep.enable()?;
+        bench.subject(ep)
+    }),
+];
+
+pub(super) fn owned(rank: &Rank) -> Outcome<(Bench, &'static Owner)> {
+    let caps = sys::FI_MSG | sys::FI_TAGGED | sys::FI_PEER;
+    Ok((Bench::of(first_offer(rank, &Ask::caps(caps))?)?, Owner::new()))
+}
+
+fn peers(rank: &Rank) -> Outcome {
+    if load(rank)?.version() < version(2, 3) {
+        return Err(Fail::NotRun("no peers in this library's layout".into()));
+    }
+    scenes(rank, PEERS)
+}

@@ -1,0 +1,425 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Operations that wait for a counter: calls with `FI_TRIGGER`. Mirrors fi_trigger(3); its deferred work is in `work`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use libfabric_sys as sys;
+use scif_fabtests::fi::{AtomicTarget, Buf, Cntr, CntrAttr, Ep, Errno, Fid, Ioc};
+use scif_fabtests::fi::{when, when_nothing};
+use scif_fabtests::harness::{Case, Outcome, Rank, case};
+use scif_fabtests::rig::{Ask, Rig, supported};
+use scif_fabtests::{check, check_eq};
+
+use super::rma::{REMOTE, from};
+
+pub(crate) const CASES: &[Case] = &[
+    case("trigger/thresholds_in_order", 2, |r| {
+        thresholds(r, sys::FI_EP_RDM)
+    }),
+    case("trigger/datagrams", 2, |r| thresholds(r, sys::FI_EP_DGRAM)),
+    case("trigger/every_call", 2, every_call),
+    case("trigger/receives", 2, receives),
+    case("trigger/alias", 2, alias),
+    case("trigger/own_completions", 2, own_completions),
+    case("trigger/many_at_once", 2, many_at_once),
+    case("trigger/wakes_a_reader", 2, wakes_a_reader),
+    case("trigger/progress_auto", 2, progress_auto),
+    case("trigger/cancel", 1, cancel),
+    case("trigger/refused", 1, refused),
+    case("trigger/shared_receives", 1, shared_receives),
+    case("trigger/no_contexts", 1, no_contexts),
+];
+
+pub(crate) fn ask() -> Ask {
+    Ask::caps(sys::FI_MSG | sys::FI_TAGGED | sys::FI_RMA | sys::FI_ATOMIC | sys::FI_TRIGGER).with(|ask| {
+        ask.hints.tx.msg_order = sys::FI_ORDER_SAS;
+        ask.hints.rx.msg_order = sys::FI_ORDER_SAS;
+    })
+}
+
+pub(crate) fn counter(rig: &Rig<'_>) -> Outcome<Arc<Cntr>> {
+    let attr = CntrAttr {
+        wait_obj: sys::FI_WAIT_UNSPEC,
+        ..CntrAttr::default()
+    };
+    supported("fi_cntr_open", Cntr::open(&rig.domain, attr))
+}
+
+pub(crate) fn silence(rig: &Rig<'_>) -> Outcome {
+    rig.silence(Duration::from_millis(5))
+}
+
+/// The lowest threshold goes first, however late it was posted; the same one in the order of posting; all at once when the
+/// counter jumps.
+fn thresholds(rank: &Rank, ep_type: u32) -> Outcome {
+    let rig = Rig::open(rank, &ask().with(|ask| ask.hints.ep_type = ep_type))?;
+    if rank.index == 1 {
+        let buf = Buf::new(8);
+        for expected in [10, 21, 22, 30, 40] {
+            rig.post(|| rig.ep.recv(buf, sys::FI_ADDR_UNSPEC, 1))?;
+            rig.received(1)?;
+            check_eq!(buf.load_u64(0), expected);
+        }
+        return rig.barrier();
+    }
+    let cntr = counter(&rig)?;
+    let send = |threshold: u64, value: u64| -> Outcome<usize> {
+        let (context, buf) = (when(&cntr, threshold)?, Buf::of(&value.to_ne_bytes()));
+        let flags = sys::FI_TRIGGER | sys::FI_COMPLETION;
+        rig.ep.sendmsg(&[buf], rig.peer(), context.addr(), 0, flags)?;
+        Ok(context.addr())
+    };
+    let forty = send(4, 40)?;
+    let thirty = send(3, 30)?;
+    let ten = send(1, 10)?;
+    let (first, second) = (send(2, 21)?, send(2, 22)?);
+    silence(&rig)?;
+    cntr.add(1)?;
+    rig.sent(ten)?;
+    silence(&rig)?;
+    cntr.set(3)?;
+    for context in [first, second, thirty] {
+        rig.sent(context)?;
+    }
+    // Failures are not what it waits for.
+    cntr.adderr(1)?;
+    silence(&rig)?;
+    cntr.add(1)?;
+    rig.sent(forty)?;
+    check!(
+        cntr.close().is_ok(),
+        "a counter that nothing waits for can be closed"
+    );
+    rig.barrier()
+}
+
+/// Each call that transfers data, and what it does comes when the counter does.
+fn every_call(rank: &Rank) -> Outcome {
+    let rig = Rig::open(rank, &ask())?;
+    let mine = Buf::new(64);
+    mine.store_u64(0, 5);
+    let (_mr, remotes) = rig.share(mine, REMOTE)?;
+    if rank.index == 1 {
+        for tag in [None, Some(7), Some(8)] {
+            let buf = Buf::new(8);
+            match tag {
+                None => rig.post(|| rig.ep.recv(buf, sys::FI_ADDR_UNSPEC, 1))?,
+                Some(tag) => rig.post(|| rig.ep.trecv(buf, sys::FI_ADDR_UNSPEC, tag, 0, 1))?,
+            }
+            rig.received(1)?;
+        }
+        rig.barrier()?;
+        check_eq!((mine.load_u64(0), mine.load_u64(8)), (9, 77));
+        return Ok(());
+    }
+    let (cntr, peer) = (counter(&rig)?, rig.peer());
+    let at = from(&remotes, 1, 0)?;
+    let alias = rig
+        .ep
+        .alias(sys::FI_TRANSMIT | sys::FI_TRIGGER | sys::FI_COMPLETION)?;
+    let mut contexts = Vec::new();
+    let mut next = || -> Outcome<usize> {
+        let context = when(&cntr, contexts.len() as u64 + 1)?.addr();
+        contexts.push(context);
+        Ok(context)
+    };
+    let word = |value: u64| Buf::of(&value.to_ne_bytes());
+    let target = |op: u32, context: usize| AtomicTarget {
+        dest: peer,
+        addr: at.addr,
+        key: at.key,
+        datatype: sys::FI_UINT64,
+        op,
+        context,
+    };
+    let one = |value: u64| Ioc {
+        buf: word(value),
+        count: 1,
+    };
+    let (got, old, before) = (Buf::new(8), Buf::new(8), Buf::new(8));
+    alias.send(word(1), peer, next()?)?;
+    alias.tsend(word(1), peer, 7, next()?)?;
+    let flags = sys::FI_TRIGGER | sys::FI_COMPLETION;
+    rig.ep.tsendmsg(&[word(1)], peer, 8, next()?, 0, flags)?;
+    alias.write(word(77), peer, at.addr + 8, at.key, next()?)?;
+    alias.read(got, peer, at.addr + 8, at.key, next()?)?;
+    alias.atomic(&target(sys::FI_SUM, next()?), one(1))?;
+    alias.fetch_atomic(&target(sys::FI_SUM, next()?), one(2), old)?;
+    alias.compare_atomic(&target(sys::FI_CSWAP, next()?), one(9), word(8), before)?;
+    silence(&rig)?;
+    for context in contexts {
+        cntr.add(1)?;
+        rig.sent(context)?;
+    }
+    check_eq!((got.load_u64(0), old.load_u64(0), before.load_u64(0)), (77, 6, 8));
+    rig.barrier()
+}
+
+/// A receive that waits is not there for a message that comes.
+fn receives(rank: &Rank) -> Outcome {
+    let rig = Rig::open(rank, &ask())?;
+    if rank.index == 0 {
+        for value in [1_u64, 2] {
+            let buf = Buf::of(&value.to_ne_bytes());
+            rig.post(|| rig.ep.send(buf, rig.peer(), 1))?;
+            rig.sent(1)?;
+        }
+        rig.post(|| rig.ep.tsend(Buf::of(&3_u64.to_ne_bytes()), rig.peer(), 5, 1))?;
+        rig.sent(1)?;
+        return rig.barrier();
+    }
+    let cntr = counter(&rig)?;
+    let (late, tagged, now) = (Buf::new(8), Buf::new(8), Buf::new(8));
+    let (context, other) = (when(&cntr, 1)?.addr(), when(&cntr, 2)?.addr());
+    let flags = sys::FI_TRIGGER | sys::FI_COMPLETION;
+    rig.ep.recvmsg(&[late], sys::FI_ADDR_UNSPEC, context, flags)?;
+    rig.ep
+        .trecvmsg(&[tagged], sys::FI_ADDR_UNSPEC, 5, 0, other, flags)?;
+    rig.ep.recv(now, sys::FI_ADDR_UNSPEC, 2)?;
+    rig.received(2)?;
+    check_eq!(now.load_u64(0), 1);
+    silence(&rig)?;
+    cntr.add(1)?;
+    rig.received(context)?;
+    check_eq!(late.load_u64(0), 2);
+    silence(&rig)?;
+    cntr.add(1)?;
+    rig.received(other)?;
+    check_eq!(tagged.load_u64(0), 3);
+    rig.barrier()
+}
+
+/// The flag may be an alias's default, and the endpoint itself does without.
+fn alias(rank: &Rank) -> Outcome {
+    let rig = Rig::open(rank, &ask().with(|ask| ask.counters = sys::FI_WRITE))?;
+    let mine = Buf::new(64);
+    let (_mr, remotes) = rig.share(mine, REMOTE)?;
+    if rank.index == 0 {
+        let at = from(&remotes, 1, 0)?;
+        let alias = rig.ep.alias(sys::FI_TRANSMIT | sys::FI_TRIGGER)?;
+        let context = when(rig.counter(sys::FI_WRITE)?, 1)?;
+        let (second, first) = (Buf::pattern(64, 2), Buf::pattern(64, 1));
+        alias.write(second, rig.peer(), at.addr, at.key, context.addr())?;
+        silence(&rig)?;
+        // Its completion counts, and that sets off the other.
+        rig.post(|| rig.ep.write(first, rig.peer(), at.addr, at.key, 1))?;
+        rig.sent(1)?;
+        rig.sent(context.addr())?;
+        rig.counted(sys::FI_WRITE, 2)?;
+    }
+    rig.barrier()?;
+    if rank.index == 1 {
+        check_eq!(mine.differs(64, 2), None);
+    }
+    Ok(())
+}
+
+/// Each round trip sets off the next, without the application: what comes in answers by itself.
+fn own_completions(rank: &Rank) -> Outcome {
+    const ROUNDS: u64 = 50;
+    let rig = Rig::open(rank, &ask().with(|ask| ask.counters = sys::FI_RECV))?;
+    for _ in 0..ROUNDS {
+        rig.post(|| rig.ep.recv(Buf::new(8), sys::FI_ADDR_UNSPEC, 1))?;
+    }
+    rig.barrier()?;
+    let cntr = Arc::clone(rig.counter(sys::FI_RECV)?);
+    for round in 0..ROUNDS {
+        // The second one answers what the first one has sent, which answers that.
+        let threshold = if rank.index == 0 { round } else { round + 1 };
+        let (context, buf) = (when(&cntr, threshold)?, Buf::of(&round.to_ne_bytes()));
+        let flags = sys::FI_TRIGGER | sys::FI_COMPLETION;
+        rig.ep.sendmsg(&[buf], rig.peer(), context.addr(), 0, flags)?;
+    }
+    for _ in 0..ROUNDS {
+        rig.next(&rig.rx)?;
+        rig.next(&rig.tx)?;
+    }
+    check_eq!(cntr.read()?, ROUNDS);
+    rig.barrier()
+}
+
+/// More than the transmit queue takes: what finds it full waits its turn.
+fn many_at_once(rank: &Rank) -> Outcome {
+    const MANY: u64 = 5000;
+    let rig = Rig::open(rank, &ask().with(|ask| ask.hints.tx.size = 16))?;
+    if rank.index == 0 {
+        let cntr = counter(&rig)?;
+        let context = when(&cntr, 1)?.addr();
+        for value in 0..MANY {
+            let (buf, flags) = (
+                Buf::of(&value.to_ne_bytes()),
+                sys::FI_TRIGGER | sys::FI_COMPLETION,
+            );
+            rig.ep.sendmsg(&[buf], rig.peer(), context, 0, flags)?;
+        }
+        cntr.add(1)?;
+        for _ in 0..MANY {
+            rig.sent(context)?;
+        }
+    } else {
+        let buf = Buf::new(8);
+        for value in 0..MANY {
+            rig.post(|| rig.ep.recv(buf, sys::FI_ADDR_UNSPEC, 1))?;
+            rig.received(1)?;
+            check_eq!(buf.load_u64(0), value);
+        }
+    }
+    rig.barrier()
+}
+
+/// Whoever sleeps for a completion of what waits does the progress that sets it off.
+fn wakes_a_reader(rank: &Rank) -> Outcome {
+    let with_waits = ask().with(|ask| {
+        ask.counters = sys::FI_RECV;
+        ask.wait_obj = sys::FI_WAIT_UNSPEC;
+    });
+    let rig = Rig::open(rank, &with_waits)?;
+    if rank.index == 0 {
+        rig.ep.recv(Buf::new(8), sys::FI_ADDR_UNSPEC, 1)?;
+        let context = when(rig.counter(sys::FI_RECV)?, 1)?;
+        let flags = sys::FI_TRIGGER | sys::FI_COMPLETION;
+        rig.ep
+            .sendmsg(&[Buf::new(8)], rig.peer(), context.addr(), 0, flags)?;
+        rig.barrier()?;
+        rank.step("sleeping in fi_cq_sread");
+        let found = rig.tx.cq.sread(1, 0, -1)?;
+        check_eq!(found.first().map(|e| e.context), Some(context.addr()));
+    } else {
+        rig.barrier()?;
+        std::thread::sleep(Duration::from_millis(50));
+        rig.post(|| rig.ep.send(Buf::new(8), rig.peer(), 1))?;
+        rig.post(|| rig.ep.recv(Buf::new(8), sys::FI_ADDR_UNSPEC, 2))?;
+        rig.received(2)?;
+    }
+    rig.barrier()
+}
+
+/// With automatic progress nobody has to call anything.
+fn progress_auto(rank: &Rank) -> Outcome {
+    let auto = ask().with(|ask| {
+        ask.counters = sys::FI_RECV;
+        ask.hints.data_progress = sys::FI_PROGRESS_AUTO;
+        ask.hints.control_progress = sys::FI_PROGRESS_AUTO;
+    });
+    let rig = Rig::open(rank, &auto)?;
+    if rank.index == 0 {
+        rig.ep.recv(Buf::new(8), sys::FI_ADDR_UNSPEC, 1)?;
+        let context = when(rig.counter(sys::FI_RECV)?, 1)?;
+        let flags = sys::FI_TRIGGER | sys::FI_COMPLETION;
+        rig.ep
+            .sendmsg(&[Buf::new(8)], rig.peer(), context.addr(), 0, flags)?;
+        rig.barrier()?;
+        // Progress by nobody but the provider.
+        rank.barrier(&mut || Ok(()))?;
+    } else {
+        rig.barrier()?;
+        rig.post(|| rig.ep.send(Buf::new(8), rig.peer(), 1))?;
+        rig.post(|| rig.ep.recv(Buf::new(8), sys::FI_ADDR_UNSPEC, 2))?;
+        rig.received(2)?;
+        rank.barrier(&mut || rig.pump())?;
+    }
+    Ok(())
+}
+
+fn cancel(rank: &Rank) -> Outcome {
+    let rig = Rig::open(rank, &ask())?;
+    let cntr = counter(&rig)?;
+    let (first, second) = (when(&cntr, 1)?.addr(), when(&cntr, 1)?.addr());
+    let flags = sys::FI_TRIGGER | sys::FI_COMPLETION;
+    for context in [first, second] {
+        rig.ep
+            .recvmsg(&[Buf::new(8)], sys::FI_ADDR_UNSPEC, context, flags)?;
+    }
+    let send = when(&cntr, 2)?.addr();
+    rig.ep.tsendmsg(&[Buf::new(8)], rig.to(0), 3, send, 0, flags)?;
+    check_eq!(cntr.close(), Err(Errno::EBUSY));
+    rig.ep.cancel(first)?;
+    let error = rig.next_error(&rig.rx)?;
+    check_eq!((error.context, error.err), (first, Errno::ECANCELED));
+    rig.ep.cancel(send)?;
+    let error = rig.next_error(&rig.tx)?;
+    check_eq!((error.context, error.err), (send, Errno::ECANCELED));
+    // The one left is an ordinary receive once it has begun.
+    cntr.add(1)?;
+    rig.ep.cancel(second)?;
+    check_eq!(rig.next_error(&rig.rx)?.context, second);
+    rig.ep.cancel(second)?;
+    silence(&rig)?;
+    check_eq!(cntr.close(), Ok(()));
+    Ok(())
+}
+
+/// A shared context has no counters to wait for; its endpoints' other operations have.
+fn shared_receives(rank: &Rank) -> Outcome {
+    let rig = Rig::open(rank, &ask())?;
+    let srx = supported("fi_srx_context", Ep::shared_receive(&rig.domain))?;
+    let ep = Ep::open(&rig.domain, &rig.info)?;
+    ep.attach(&rig.av, 0)?;
+    ep.attach(&rig.tx.cq, sys::FI_TRANSMIT)?;
+    ep.attach(&rig.rx.cq, sys::FI_RECV)?;
+    ep.attach(&srx, 0)?;
+    ep.enable()?;
+    let own = rig.av.insert(&ep.name()?)?;
+    let cntr = counter(&rig)?;
+    let (context, flags) = (when(&cntr, 1)?.addr(), sys::FI_TRIGGER | sys::FI_COMPLETION);
+    let (buf, any) = (Buf::new(8), sys::FI_ADDR_UNSPEC);
+    check_eq!(srx.recvmsg(&[buf], any, context, flags), Err(Errno::EBADFLAGS));
+    check_eq!(
+        srx.trecvmsg(&[buf], any, 1, 0, context, flags),
+        Err(Errno::EBADFLAGS)
+    );
+    srx.recv(buf, any, 1)?;
+    ep.sendmsg(&[Buf::of(&7_u64.to_ne_bytes())], own, context, 0, flags)?;
+    silence(&rig)?;
+    cntr.add(1)?;
+    rig.received(1)?;
+    rig.sent(context)?;
+    check_eq!(buf.load_u64(0), 7);
+    Ok(())
+}
+
+/// An info with the capability makes no scalable endpoint, and one of several contexts is not given it.
+fn no_contexts(rank: &Rank) -> Outcome {
+    let rig = Rig::open(rank, &ask())?;
+    let mut info = rig.info.dup()?;
+    info.set_contexts(2, 2);
+    check!(
+        Ep::scalable(&rig.domain, &info).is_err(),
+        "a scalable endpoint with triggers"
+    );
+    Ok(())
+}
+
+fn refused(rank: &Rank) -> Outcome {
+    let rig = Rig::open(rank, &ask())?;
+    let (cntr, to, flags) = (counter(&rig)?, rig.to(0), sys::FI_TRIGGER);
+    let send = |context: usize, flags: u64| rig.ep.sendmsg(&[Buf::new(8)], to, context, 0, flags);
+    check_eq!(send(0, flags), Err(Errno::EINVAL), "no condition");
+    let nothing = when_nothing(sys::FI_TRIGGER_THRESHOLD)?.addr();
+    check_eq!(send(nothing, flags), Err(Errno::EINVAL), "no counter");
+    let device = when_nothing(sys::FI_TRIGGER_XPU)?.addr();
+    check_eq!(send(device, flags), Err(Errno::ENOSYS), "no device");
+    let context = when(&cntr, 1)?.addr();
+    check_eq!(send(context, flags | sys::FI_INJECT), Err(Errno::EBADFLAGS));
+    let alias = rig.ep.alias(sys::FI_TRANSMIT | flags)?;
+    check_eq!(alias.inject(Buf::new(8), to), Err(Errno::EINVAL));
+    let peek = rig.ep.trecvmsg(&[], to, 1, 0, context, flags | sys::FI_PEEK);
+    check_eq!(peek, Err(Errno::EBADFLAGS));
+    // A counter of another domain.
+    let other = Rig::open(rank, &ask())?;
+    let foreign = counter(&other)?;
+    check_eq!(send(when(&foreign, 1)?.addr(), flags), Err(Errno::EDOMAIN));
+    // Without the capability the flag is unknown.
+    let plain = Rig::open(rank, &Ask::messages(false))?;
+    check_eq!(plain.info.caps() & sys::FI_TRIGGER, 0);
+    let cntr = counter(&plain)?;
+    let context = when(&cntr, 0)?.addr();
+    let send = plain.ep.sendmsg(&[Buf::new(8)], plain.to(0), context, 0, flags);
+    check_eq!(send, Err(Errno::EBADFLAGS));
+    check_eq!(
+        plain.ep.alias(sys::FI_TRANSMIT | flags).map(drop),
+        Err(Errno::EBADFLAGS)
+    );
+    silence(&rig)
+}

@@ -1,0 +1,403 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Owners of what a peer provider fills: a completion queue, a counter and a receive context of the test's own (fi_peer(3)).
+//!
+//! Not for two threads: an owner locks nothing.
+#![expect(unsafe_code, reason = "callbacks of C")]
+
+use std::cell::UnsafeCell;
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use libfabric_sys as sys;
+
+use super::buf::Buf;
+use super::cntr::Cntr;
+use super::cq::Cq;
+use super::ep::Ep;
+use super::errno::{Errno, Result};
+use super::fabric::Domain;
+
+/// What a peer wrote into a queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Written {
+    pub context: usize,
+    pub flags: u64,
+    pub len: usize,
+    pub data: u64,
+    pub tag: u64,
+    /// 0 for a success.
+    pub err: i32,
+}
+
+/// What an owner heard, in order.
+#[derive(Debug, Default)]
+pub struct Heard {
+    pub written: Vec<Written>,
+    pub good: u64,
+    pub bad: u64,
+    posted: Vec<Receive>,
+    waiting: Vec<Entry>,
+    /// Receives that came back.
+    pub freed: usize,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Receive {
+    tagged: bool,
+    tag: u64,
+    ignore: u64,
+    buf: Buf,
+    context: usize,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Entry(*mut sys::fi_peer_rx_entry);
+
+// SAFETY: an entry belongs to whoever holds the list it is in.
+unsafe impl Send for Entry {}
+
+/// The owner's objects, as a peer sees them; never freed.
+#[repr(C)]
+pub struct Owner {
+    cq: sys::fid_peer_cq,
+    cntr: sys::fid_peer_cntr,
+    /// The peer puts its functions in.
+    srx: UnsafeCell<sys::fid_peer_srx>,
+    heard: Mutex<Heard>,
+}
+
+// SAFETY: the pointers are to statics; the rest is behind a lock.
+unsafe impl Sync for Owner {}
+// SAFETY: as above.
+unsafe impl Send for Owner {}
+
+const fn head(fclass: usize) -> sys::fid {
+    sys::fid {
+        fclass,
+        context: ptr::null_mut(),
+        ops: ptr::null(),
+    }
+}
+
+static CQ_OPS: sys::fi_ops_cq_owner = sys::fi_ops_cq_owner {
+    size: size_of::<sys::fi_ops_cq_owner>(),
+    write,
+    writeerr,
+};
+static CNTR_OPS: sys::fi_ops_cntr_owner = sys::fi_ops_cntr_owner {
+    size: size_of::<sys::fi_ops_cntr_owner>(),
+    inc,
+    incerr,
+};
+static SRX_OPS: sys::fi_ops_srx_owner = sys::fi_ops_srx_owner {
+    size: size_of::<sys::fi_ops_srx_owner>(),
+    get_msg,
+    get_tag,
+    queue_msg: queue,
+    queue_tag: queue,
+    foreach_unspec_addr: None,
+    free_entry,
+};
+
+/// The owner of which `object` is a field `offset` bytes in.
+///
+/// # Safety
+/// `object` is that field of an [`Owner`], which is never freed.
+unsafe fn owner<'a, T>(object: *const T, offset: usize) -> &'a Owner {
+    // SAFETY: the caller's contract.
+    let at = unsafe { object.byte_sub(offset) };
+    // SAFETY: as above.
+    unsafe { &*at.cast::<Owner>() }
+}
+
+unsafe extern "C" fn write(
+    cq: *mut sys::fid_peer_cq,
+    context: *mut c_void,
+    flags: u64,
+    len: usize,
+    _buf: *mut c_void,
+    data: u64,
+    tag: u64,
+    _src: u64,
+) -> isize {
+    // SAFETY: the queue that the peer was given.
+    let owner = unsafe { owner(cq, std::mem::offset_of!(Owner, cq)) };
+    owner.heard().written.push(Written {
+        context: context.addr(),
+        flags,
+        len,
+        data,
+        tag,
+        err: 0,
+    });
+    0
+}
+
+unsafe extern "C" fn writeerr(cq: *mut sys::fid_peer_cq, entry: *const sys::fi_cq_err_entry) -> isize {
+    // SAFETY: the queue that the peer was given.
+    let owner = unsafe { owner(cq, std::mem::offset_of!(Owner, cq)) };
+    // SAFETY: an entry that lives during the call.
+    let entry = unsafe { &*entry };
+    owner.heard().written.push(Written {
+        context: entry.op_context.addr(),
+        flags: entry.flags,
+        len: entry.len,
+        data: entry.data,
+        tag: entry.tag,
+        err: entry.err,
+    });
+    0
+}
+
+unsafe extern "C" fn inc(cntr: *mut sys::fid_peer_cntr) {
+    // SAFETY: the counter that the peer was given.
+    unsafe { owner(cntr, std::mem::offset_of!(Owner, cntr)) }
+        .heard()
+        .good += 1;
+}
+
+unsafe extern "C" fn incerr(cntr: *mut sys::fid_peer_cntr) {
+    // SAFETY: the counter that the peer was given.
+    unsafe { owner(cntr, std::mem::offset_of!(Owner, cntr)) }
+        .heard()
+        .bad += 1;
+}
+
+unsafe extern "C" fn get_msg(
+    srx: *mut sys::fid_peer_srx,
+    attr: *mut sys::fi_peer_match_attr,
+    entry: *mut *mut sys::fi_peer_rx_entry,
+) -> i32 {
+    // SAFETY: the peer's arguments.
+    unsafe { get(srx, attr, entry, false) }
+}
+
+unsafe extern "C" fn get_tag(
+    srx: *mut sys::fid_peer_srx,
+    attr: *mut sys::fi_peer_match_attr,
+    entry: *mut *mut sys::fi_peer_rx_entry,
+) -> i32 {
+    // SAFETY: the peer's arguments.
+    unsafe { get(srx, attr, entry, true) }
+}
+
+unsafe fn get(
+    srx: *mut sys::fid_peer_srx,
+    attr: *mut sys::fi_peer_match_attr,
+    entry: *mut *mut sys::fi_peer_rx_entry,
+    tagged: bool,
+) -> i32 {
+    // SAFETY: the context that the peer was given.
+    let owner = unsafe { owner(srx, std::mem::offset_of!(Owner, srx)) };
+    // SAFETY: attributes that live during the call.
+    let attr = unsafe { &*attr };
+    let new = Box::leak(Box::new(sys::fi_peer_rx_entry {
+        srx,
+        addr: attr.addr,
+        msg_size: attr.msg_size,
+        tag: attr.tag,
+        cq_data: 0,
+        flags: sys::FI_RECV | if tagged { sys::FI_TAGGED } else { sys::FI_MSG },
+        context: ptr::null_mut(),
+        count: 0,
+        desc: ptr::null_mut(),
+        peer_context: ptr::null_mut(),
+        owner_context: ptr::null_mut(),
+        iov: ptr::null_mut(),
+    }));
+    let mut heard = owner.heard();
+    let at = heard
+        .posted
+        .iter()
+        .position(|r| r.tagged == tagged && (r.tag ^ attr.tag) & !r.ignore == 0);
+    let code = match at {
+        Some(at) => {
+            let receive = heard.posted.remove(at);
+            fill(new, receive);
+            0
+        }
+        None => -sys::FI_ENOENT,
+    };
+    drop(heard);
+    // SAFETY: room for one pointer.
+    unsafe { *entry = new };
+    code
+}
+
+fn fill(entry: &mut sys::fi_peer_rx_entry, receive: Receive) {
+    let iov = Box::leak(Box::new(sys::iovec {
+        iov_base: receive.buf.ptr().cast(),
+        iov_len: receive.buf.len(),
+    }));
+    entry.iov = iov;
+    entry.count = 1;
+    entry.context = ptr::without_provenance_mut(receive.context);
+}
+
+unsafe extern "C" fn queue(entry: *mut sys::fi_peer_rx_entry) -> i32 {
+    // SAFETY: an entry that `get` made.
+    let srx = unsafe { (*entry).srx };
+    // SAFETY: the context that the peer was given.
+    let owner = unsafe { owner(srx, std::mem::offset_of!(Owner, srx)) };
+    owner.heard().waiting.push(Entry(entry));
+    0
+}
+
+unsafe extern "C" fn free_entry(entry: *mut sys::fi_peer_rx_entry) {
+    // SAFETY: an entry that `get` made; its memory is never freed.
+    let srx = unsafe { (*entry).srx };
+    // SAFETY: the context that the peer was given.
+    unsafe { owner(srx, std::mem::offset_of!(Owner, srx)) }
+        .heard()
+        .freed += 1;
+}
+
+impl Owner {
+    /// An owner of everything.
+    pub fn new() -> &'static Owner {
+        Box::leak(Box::new(Owner {
+            cq: sys::fid_peer_cq {
+                fid: head(sys::FI_CLASS_PEER_CQ),
+                owner_ops: (&raw const CQ_OPS).cast_mut(),
+            },
+            cntr: sys::fid_peer_cntr {
+                fid: head(sys::FI_CLASS_PEER_CNTR),
+                owner_ops: (&raw const CNTR_OPS).cast_mut(),
+            },
+            srx: UnsafeCell::new(sys::fid_peer_srx {
+                ep_fid: sys::fid_ep {
+                    fid: head(sys::FI_CLASS_PEER_SRX),
+                    ops: ptr::null(),
+                    cm: ptr::null(),
+                    msg: ptr::null(),
+                    rma: ptr::null(),
+                    tagged: ptr::null(),
+                    atomic: ptr::null(),
+                    collective: ptr::null(),
+                },
+                owner_ops: (&raw const SRX_OPS).cast_mut(),
+                peer_ops: ptr::null(),
+            }),
+            heard: Mutex::default(),
+        }))
+    }
+
+    /// What it has heard.
+    pub fn heard(&self) -> MutexGuard<'_, Heard> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Posts a receive, which takes the oldest message that waits.
+    ///
+    /// # Errors
+    /// The peer's, when it does not start.
+    pub fn receive(&self, tagged: Option<(u64, u64)>, buf: Buf, context: usize) -> Result {
+        let (tag, ignore) = tagged.unwrap_or((0, u64::MAX));
+        let receive = Receive {
+            tagged: tagged.is_some(),
+            tag,
+            ignore,
+            buf,
+            context,
+        };
+        let mut heard = self.heard();
+        let Some(Entry(entry)) = take(&mut heard.waiting, &receive) else {
+            heard.posted.push(receive);
+            return Ok(());
+        };
+        drop(heard);
+        // SAFETY: an entry that `get` made and the peer left with us.
+        fill(unsafe { &mut *entry }, receive);
+        let ops = self.peer_ops()?;
+        let start = if receive.tagged {
+            ops.start_tag
+        } else {
+            ops.start_msg
+        };
+        // SAFETY: the peer's function, for an entry that it left here.
+        Errno::check_int(unsafe { start(entry) }).map(drop)
+    }
+
+    /// Drops the oldest message that waits with this tag. False: there is none.
+    ///
+    /// # Errors
+    /// The peer's.
+    pub fn discard(&self, tag: u64) -> Result<bool> {
+        let receive = Receive {
+            tagged: true,
+            tag,
+            ignore: 0,
+            buf: Buf::null(0),
+            context: 0,
+        };
+        let Some(Entry(entry)) = take(&mut self.heard().waiting, &receive) else {
+            return Ok(false);
+        };
+        let ops = self.peer_ops()?;
+        // SAFETY: the peer's function, for an entry that it left here.
+        Errno::check_int(unsafe { (ops.discard_tag)(entry) })?;
+        Ok(true)
+    }
+
+    fn peer_ops(&self) -> Result<&sys::fi_ops_srx_peer> {
+        // SAFETY: written once, when the peer was opened.
+        let ops = unsafe { (*self.srx.get()).peer_ops };
+        // SAFETY: null, or a table of the peer's that lives as long as the provider.
+        unsafe { ops.as_ref() }.ok_or(Errno::EINVAL)
+    }
+
+    /// How many messages wait.
+    pub fn waiting(&self) -> usize {
+        self.heard().waiting.len()
+    }
+
+    /// `fi_cq_open` with `FI_PEER`.
+    ///
+    /// # Errors
+    /// The call's.
+    pub fn open_cq(&'static self, domain: &Arc<Domain>) -> Result<Arc<Cq>> {
+        let mut context = sys::fi_peer_cq_context {
+            size: size_of::<sys::fi_peer_cq_context>(),
+            cq: (&raw const self.cq).cast_mut(),
+        };
+        // SAFETY: the context that this flag asks for; the owner is never freed.
+        unsafe { Cq::open_peer(domain, (&raw mut context).cast()) }
+    }
+
+    /// `fi_cntr_open` with `FI_PEER`.
+    ///
+    /// # Errors
+    /// The call's.
+    pub fn open_cntr(&'static self, domain: &Arc<Domain>) -> Result<Arc<Cntr>> {
+        let mut context = sys::fi_peer_cntr_context {
+            size: size_of::<sys::fi_peer_cntr_context>(),
+            cntr: (&raw const self.cntr).cast_mut(),
+        };
+        // SAFETY: the context that this flag asks for; the owner is never freed.
+        unsafe { Cntr::open_peer(domain, (&raw mut context).cast()) }
+    }
+
+    /// `fi_srx_context` with `FI_PEER`.
+    ///
+    /// # Errors
+    /// The call's.
+    pub fn open_srx(&'static self, domain: &Arc<Domain>) -> Result<Arc<Ep>> {
+        let mut context = sys::fi_peer_srx_context {
+            size: size_of::<sys::fi_peer_srx_context>(),
+            srx: self.srx.get(),
+        };
+        // SAFETY: the context that this flag asks for; the owner is never freed.
+        unsafe { Ep::open_peer_srx(domain, (&raw mut context).cast()) }
+    }
+}
+
+fn take(waiting: &mut Vec<Entry>, receive: &Receive) -> Option<Entry> {
+    let at = waiting.iter().position(|Entry(entry)| {
+        // SAFETY: entries in the list are ours.
+        let entry = unsafe { &**entry };
+        (entry.flags & sys::FI_TAGGED != 0) == receive.tagged
+            && (entry.tag ^ receive.tag) & !receive.ignore == 0
+    })?;
+    Some(waiting.remove(at))
+}

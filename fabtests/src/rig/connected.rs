@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! The usual set-up of two ranks over connected endpoints, so that a case of reliable ones can be run over these too:
+//! rank 0 listens, rank 1 calls. Not about connecting itself: that is the cases' `cm`.
+
+use libfabric_sys as sys;
+
+use super::{Ask, Rig, load, offers};
+use crate::check_eq;
+use crate::fi::{CmEvent, Domain, Eq, EqAttr, Errno, Fabric, Pep};
+use crate::harness::{Fail, Outcome, Rank};
+
+/// How long an event may take before a case gives up. Nothing is timed with it.
+const PATIENCE_MS: i32 = 20_000;
+
+/// Opens everything and connects the two ranks.
+///
+/// # Errors
+/// `NotRun` when the provider has no such offer; a failure of any call.
+pub(super) fn open<'r>(rank: &'r Rank, ask: &Ask) -> Outcome<Rig<'r>> {
+    check_eq!(rank.count, 2, "a connection has two ends");
+    let ask = ask.clone().with(|ask| {
+        ask.hints.ep_type = sys::FI_EP_MSG;
+        ask.eq = true;
+    });
+    let info = offers(rank, load(rank)?, &ask.hints)?
+        .into_iter()
+        .next()
+        .ok_or_else(|| Fail::here("an empty list"))?;
+    let fabric = Fabric::open(&info)?;
+    let domain = Domain::open(&fabric, &info)?;
+    let attr = EqAttr {
+        wait_obj: sys::FI_WAIT_UNSPEC,
+        ..EqAttr::default()
+    };
+    let mut rig = if rank.index == 0 {
+        let eq = Eq::open(&fabric, attr)?;
+        let pep = Pep::open(&fabric, &info)?;
+        pep.attach(&eq)?;
+        pep.listen()?;
+        rank.exchange(&pep.name()?, &mut || Ok(()))?;
+        let request = eq.sread_cm(&info, 0, PATIENCE_MS)?;
+        check_eq!((request.event, request.fid), (sys::FI_CONNREQ, pep.address()?));
+        let info = request
+            .info
+            .ok_or_else(|| Fail::here("a request without an info"))?;
+        let rig = Rig::open_in(rank, info, &fabric, &domain, &ask)?;
+        rig.ep.accept(&[])?;
+        connected(&rig)?;
+        rig
+    } else {
+        let names = rank.exchange(&[], &mut || Ok(()))?;
+        let name = names.first().ok_or_else(|| Fail::here("no name of rank 0"))?;
+        let rig = Rig::open_in(rank, info, &fabric, &domain, &ask)?;
+        rig.ep.connect(name, &[])?;
+        connected(&rig)?;
+        rig
+    };
+    // A connected endpoint looks at no destination.
+    rig.peers = vec![0; rank.count];
+    rig.names = rig.exchange(&rig.ep.name()?)?;
+    Ok(rig)
+}
+
+/// Waits for the connection.
+fn connected(rig: &Rig<'_>) -> Outcome {
+    let eq = rig.eq.as_ref().ok_or_else(|| Fail::here("no event queue"))?;
+    match eq.sread_cm(&rig.info, 0, PATIENCE_MS) {
+        Ok(CmEvent { event, fid, .. }) => {
+            check_eq!((event, fid), (sys::FI_CONNECTED, rig.ep.address()?));
+            Ok(())
+        }
+        Err(Errno::EAVAIL) => Err(Fail::here(format_args!("not connected: {:?}", eq.readerr()?))),
+        Err(e) => Err(Fail::here(e)),
+    }
+}

@@ -1,0 +1,256 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+# Process 1 of the name space that run.sh makes: starts the tests of the sets it is given and writes a record for each
+# (table.awk). A shell, for it must reap whoever is left over. The variables it reads are those that run.sh exports.
+#
+# What a test is, which processes it takes and how they are told of each other is as in fabtests' runfabtests.sh, whose
+# lists are read from it: a server, a second later a client; passed when all processes end with 0, not run when all end
+# with FI_ENODATA, or all with FI_ENOSYS; else failed.
+set -u
+
+ENODATA=61
+ENOSYS=38
+HOST=127.0.0.1
+TIMEOUT=${FT_TIMEOUT:-120}
+
+cd "$WORK" || exit 2
+ip link set lo up 2>/dev/null
+
+# The lines of a list of runfabtests.sh.
+list_of() {
+    sed -n "/^$1=(/,/^)/s/^[[:space:]]*\"\(.*\)\".*/\1/p" "$BIN/runfabtests.sh"
+}
+
+mapfile -t EXCLUDED < <(grep -v -e '^[[:space:]]*#' -e '^[[:space:]]*$' "$EXCLUDE")
+
+# Whether the test of this name is one to run; an excluded one is recorded here.
+wanted() {
+    local pattern
+    [[ $1 =~ ${FT_ONLY:-} ]] || return 1
+    for pattern in ${EXCLUDED[@]+"${EXCLUDED[@]}"}; do
+        if [[ $1 =~ $pattern ]]; then
+            printf -- '- name: %s\n  result: excluded\n  reason: %s\n' "$1" "$pattern of $EXCLUDE"
+            return 1
+        fi
+    done
+}
+
+# record NAME COUNT STATUS...: the end of a test; what its processes said is in the files said.*.
+record() {
+    local name=$1 count=$2 result=fail reason="statuses $(IFS=' '; echo "${*:3}")" all=("${@:3}") file
+    case $(printf '%s\n' "${all[@]}" | sort -u | tr '\n' ' ') in
+        "0 ") result=pass ;;
+        "$ENODATA ") result=notrun reason="no offer for what it asks (FI_ENODATA)" ;;
+        "$ENOSYS ") result=notrun reason="no such function (FI_ENOSYS)" ;;
+        *124*) reason="not done after $TIMEOUT s" ;;
+    esac
+    printf -- '- name: %s\n  result: %s\n  time: %s\n  count: %s\n  reason: %s\n' \
+        "$name" "$result" "$((SECONDS - BEGAN))" "$count" "$reason"
+    for file in said.*; do
+        printf '  %s:\n' "${file#said.}"
+        # The last line ends, whether the process ended it or not.
+        awk '{ print "    " $0 }' "$file"
+    done
+}
+
+# start WHO COMMAND...: in the background, within the time; its number in LAST.
+start() {
+    timeout -k 5 "$TIMEOUT" "${@:2}" >"said.$1" 2>&1 &
+    LAST=$!
+}
+
+begin() {
+    rm -f said.*
+    BEGAN=$SECONDS
+}
+
+# Ends a process nobody will talk to any more, after a moment in which it may end by itself. The status is its own.
+dismiss() {
+    local pid=$1 tries
+    for tries in 1 2 3 4 5 6 7 8; do
+        kill -0 "$pid" 2>/dev/null || break
+        sleep 0.25
+    done
+    kill "$pid" 2>/dev/null
+    wait "$pid"
+}
+
+# alone NAME WANTED COMMAND...: one process that must end with the status WANTED.
+alone() {
+    local name=$1 status
+    wanted "$name" || return
+    begin
+    start process "${@:3}"
+    wait "$LAST"
+    status=$?
+    [ "$2" -eq 0 ] || status=$((status == $2 ? 0 : 1))
+    record "$name" 1 "$status"
+}
+
+# The two processes of a test: pair NAME COMMAND...
+pair() {
+    local name=$1 server client client_status
+    wanted "$name" || return
+    begin
+    start server "${@:2}" -s "$HOST"
+    server=$LAST
+    sleep 1
+    start client "${@:2}" -s "$HOST" "$HOST"
+    client=$LAST
+    wait "$client"
+    client_status=$?
+    if [ "$client_status" -eq 0 ]; then wait "$server"; else dismiss "$server"; fi
+    record "$name" 1 "$?" "$client_status"
+}
+
+# A job: multinode NAME PROCESSES COMMAND...
+multinode() {
+    local name=$1 processes=$2 server i status=0 clients=() statuses=()
+    wanted "$name" || return
+    begin
+    start server "${@:3}" -n "$processes" -s "$HOST"
+    server=$LAST
+    sleep 1
+    for ((i = 1; i < processes; i++)); do
+        start "client$i" "${@:3}" -n "$processes" -s "$HOST"
+        clients+=("$LAST")
+    done
+    for i in "${clients[@]}"; do
+        wait "$i"
+        statuses+=("$?")
+        [ "${statuses[-1]}" -eq 0 ] || status=1
+    done
+    if [ "$status" -eq 0 ]; then wait "$server"; else dismiss "$server"; fi
+    statuses+=("$?")
+    # The program ends with 1 where fi_getinfo has nothing for it.
+    if [ "$(grep -l 'fi_getinfo.*(No data available)' said.* | wc -l)" -eq "$processes" ]; then
+        statuses=("$ENODATA")
+    fi
+    record "$name" 1 "${statuses[@]}"
+}
+
+# All combinations of a configuration of fi_ubertest, fifty at a time: ubertest CONFIG
+ubertest() {
+    local config=$CONFIGS/$1.test first last all=1 step=50 server client statuses name good
+    for ((first = 1; first <= all; first += step)); do
+        last=$((first + step - 1))
+        name="fi_ubertest $1 from $first"
+        # How many there are is known when the first piece has run.
+        [ "$first" -eq 1 ] || wanted "$name" || continue
+        begin
+        start server "$BIN/fi_ubertest" -x
+        server=$LAST
+        sleep 1
+        start client "$BIN/fi_ubertest" -u "$config" -y "$first" -z "$last" "$HOST"
+        client=$LAST
+        wait "$client"
+        statuses=("$?")
+        if [ "${statuses[0]}" -eq 0 ]; then wait "$server"; else dismiss "$server"; fi
+        statuses+=("$?")
+        all=$(sed -n 's/^Test configurations loaded: //p' said.client)
+        if [ -z "$all" ]; then
+            record "$name" 1 1
+            return
+        fi
+        [ "$last" -le "$all" ] || last=$all
+        # Its status tells nothing of the combinations that failed; its counts do.
+        good=$(sed -n 's/^Success: //p' said.client)
+        [ "${good:-0}" -eq $((last - first + 1)) ] || statuses+=(1)
+        [ "$first" -ne 1 ] || wanted "$name" || continue
+        record "$name" $((last - first + 1)) "${statuses[@]}"
+    done
+}
+
+# What fabtests' pytest/shm runs with host memory, one line a test: a program that runs alone, or the two of a pair. There,
+# `short` is -I 5, `standard` the program's own count; `delivery_complete` is -U; `with_datacheck` is -v; a message size
+# -S; a counter as type of completions -t counter. The suites of 2.x are told from older ones by fi_flood, fi_bw before.
+pytest_list() {
+    local level count size op times program short how
+    local perf="--data-progress manual --control-progress unified"
+    echo "fi_av_xfer -e rdm"
+    echo "fi_av_xfer -e dgram"
+    printf 'alone %s\n' fi_cntr_test fi_cq_test "fi_dom_test -n 2" fi_eq_test \
+        "fi_getinfo_test -s $HOST $HOST" fi_mr_test sighandler_test
+    for how in rdm msg; do
+        for times in " -I 5" ""; do echo "fi_multi_recv -e $how$times"; done
+    done
+    echo "fi_rdm_tagged_peek"
+    if [ -x "$BIN/fi_flood" ]; then
+        for level in "" " -U"; do
+            echo "fi_rdm$level"
+            echo "fi_flood -e rdm -v -T 1$level"
+            for times in " -I 5" ""; do
+                echo "fi_rdm_atomic$times$level"
+                for program in fi_rdm_pingpong fi_rdm_tagged_pingpong fi_rdm_tagged_bw; do
+                    for how in "" " -t counter"; do echo "$program $perf$times$level$how -v"; done
+                done
+                for op in read writedata write; do echo "fi_rma_bw -e rdm -o $op $perf$times$level -v -S all"; done
+                echo "fi_rma_pingpong -e rdm -o writedata $perf$times$level -v -S all"
+            done
+            for size in 0,4,64 4048,4,4148 8000,4,9000 17000,4,18000 0,4096,1048576; do
+                for op in read writedata write; do echo "fi_rma_bw -e rdm -o $op -I 5$level -v -S r:$size"; done
+            done
+            for size in 4048,4,4148 8000,4,9000 17000,4,18000; do
+                echo "fi_rma_pingpong -e rdm -o writedata -I 5$level -v -S r:$size"
+            done
+            # shm leaves out some of these, for it cannot keep as many messages.
+            for size in 1 512 9000; do
+                for count in 1 1024 2048; do
+                    echo "fi_unexpected_msg -e rdm -M $count -I 5$level -v -S $size"
+                done
+            done
+        done
+    else
+        for level in "" " -U"; do
+            echo "fi_rdm$level"
+            echo "fi_bw -e rdm -v -T 1$level"
+            for times in " -I 5" ""; do
+                echo "fi_rdm_atomic$times$level"
+                for program in fi_rdm_pingpong fi_rdm_tagged_pingpong fi_rdm_tagged_bw; do
+                    echo "$program$times$level -v"
+                done
+                for op in read writedata write; do echo "fi_rma_bw -e rdm -o $op$times$level -v"; done
+            done
+        done
+        for how in msg rdm; do echo "fi_unexpected_msg -e $how -I 10"; done
+    fi
+}
+
+# run_set SET
+run_set() {
+    local test words list
+    mapfile -t list < <(case $1 in neg) list_of neg_unit_tests ;; pytest) pytest_list ;; *) list_of "$1_tests" ;; esac)
+    if [ "${#list[@]}" -eq 0 ]; then
+        echo "note: this fabtests has no set $1"
+        return
+    fi
+    for test in "${list[@]}"; do
+        test=${test//SERVER_ADDR/$HOST}
+        test=${test//GOOD_ADDR/$HOST}
+        read -ra words <<<"${test#alone }"
+        words=("$BIN/${words[0]}" "${words[@]:1}")
+        case $1 in
+            neg) alone "$test" "$ENODATA" "${words[@]}" -p "$PROV" ;;
+            unit | regression) alone "$test" 0 "${words[@]}" -p "$PROV" ;;
+            multinode) multinode "$test" 3 "${words[@]}" -p "$PROV" ;;
+            *) if [[ $test == "alone "* ]]; then
+                alone "${test#alone }" 0 "${words[@]}" -p "$PROV"
+            else
+                pair "$test" "${words[@]}" -p "$PROV"
+            fi ;;
+        esac
+    done
+}
+
+for set in "$@"; do
+    case $set in
+        complex) ubertest quick && ubertest verify ;;
+        quick | verify | all) ubertest "$set" ;;
+        unit | neg | functional | short | standard | threaded | multinode | regression | pytest) run_set "$set" ;;
+        *)
+            echo "no set $set" >&2
+            exit 2
+            ;;
+    esac
+done
+exit 0

@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+# The conformance suite under valgrind's memcheck: each process of a case by itself, ten times as patient. The whole suite
+# takes hours; name parts of it (valgrind.sh rma/ death/), or --quick for a few minutes' worth of everything that opens,
+# talks and closes. --sample is what `make check` runs. The last line is the sum.
+#
+# valgrind.supp names what is not ours, with the reason. Memory is looked at while processes run, and at their end for blocks
+# that nothing points to any more: buffers of the tests are leaked on purpose and stay reachable.
+#
+# One case is left out: in a child of a process with a thread of progress, memcheck calls lost what only that thread's stack
+# pointed to, for the fork did not bring the thread.
+set -u -o pipefail
+. "$(dirname "$0")/mpi/setup.sh"
+. "$(dirname "$0")/mpi/stacks.sh"
+. "$(dirname "$0")/gates.sh"
+cd "$ROOT" || exit 1
+
+SAMPLE=(ep/bind_rules leaks/objects leaks/connections msg/inject_complete slots/fabric)
+QUICK=(ep/ av/ cq/ cntr/ eq/ cm/ mr/ slots/ leaks/ shared/ peek/ msg/send tagged/ rma/write atomic/fetch death/sending_64k
+    death/writing_64k)
+MEMCHECK=(valgrind -q --error-exitcode=99 --suppressions=fabtests/valgrind.supp
+    --leak-check=full --show-leak-kinds=definite --errors-for-leak-kinds=definite)
+
+case ${1:-} in
+    --sample) chosen=("${SAMPLE[@]}") ;;
+    --quick) chosen=("${QUICK[@]}") ;;
+    *) chosen=("$@") ;;
+esac
+
+# Cases of the suite under memcheck. Arguments: those of the program conformance.
+under_memcheck() {
+    FI_PROVIDER_PATH=$PROVIDER_DIR "$TARGET/release/conformance" --lib "$libfabric" --prov "$PROVIDER" \
+        --wrap "${MEMCHECK[*]}" --skip fork/child_is_refused_under_auto_progress "$@"
+}
+
+# Progress is worth more than a log where somebody waits for it.
+told() { "$@" 2>&1 | tee /dev/stderr; }
+
+# A check that finds nothing must be able to find something: these read freed memory, and lose a block.
+finds() {
+    local out
+    out=$(under_memcheck --harness-cases "$1") && return 1
+    printf '%s\n' "$out"
+    grep -q "$2" <<<"$out"
+}
+
+command -v valgrind >/dev/null || need_packages valgrind
+if [ "${1:-}" != --sample ]; then
+    find_cargo
+    need_build_packages
+    build_release scif-fi scif-fabtests
+fi
+libfabric=${LIBFABRIC:-$(debian_libfabric)/libfabric.so.1}
+
+gate "$(valgrind --version), memcheck"
+case_of "it finds a read of freed memory" memcheck-reads finds harness/reads_freed_memory "free'd"
+case_of "it finds a lost block" memcheck-loses finds harness/loses_memory 'definitely lost'
+if [ -t 2 ] && [ "${1:-}" != --sample ]; then
+    cases_of "conformance" memcheck told under_memcheck "${chosen[@]}"
+else
+    cases_of "conformance" memcheck under_memcheck "${chosen[@]}"
+fi
+gate_end
+verdict

@@ -1,0 +1,474 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! The device itself, called as a program does that has no library: numbers and bytes as the drivers' headers make them,
+//! written down here once more, so that what the library sends and what the other side takes are not only alike.
+//!
+//! Runs with `SCIF_TRANSPORT=kernel` only, over a driver or over `libscifdev.so`.
+#![expect(unsafe_code, reason = "ioctls")]
+
+use std::ffi::{CString, c_void};
+
+use crate::Case;
+use crate::rig::{
+    BLOCK, ERR, FIXED, HUP, IN, OUT, PAGE, Process, RW, dup, fill, holds, is_cloexec, on_driver, pages,
+    peek64, plain_close, poke64, protect, raw_poll, set_nonblocking, unmap, until,
+};
+use libc::{EFAULT, EINPROGRESS, EINVAL, ENOENT, ENOTCONN};
+
+/// Bytes of an argument: words of 8, as all arguments are aligned.
+type Words = [u64; 5];
+
+/// The numbers by their low byte: of mainline Linux and MPSS 4, and of MPSS 3.
+const NUMBERS: [(u32, u32); 18] = [
+    (0, 0),
+    (0xc008_7301, 0xc008_7301),
+    (0x4004_7302, 0x4004_7302),
+    (0xc008_7303, 0xc008_7303),
+    (0xc010_7304, 0xc008_7304),
+    (0xc008_7305, 0xc008_7305),
+    (0xc018_7306, 0xc008_7306),
+    (0xc018_7307, 0xc008_7307),
+    (0xc028_7308, 0xc008_7308),
+    (0xc010_7309, 0xc008_7309),
+    (0xc028_730a, 0xc008_730a),
+    (0xc028_730b, 0xc008_730b),
+    (0xc028_730c, 0xc008_730c),
+    (0xc028_730d, 0xc008_730d),
+    (0xc018_730e, 0xc008_730e),
+    (0xc010_730f, 0xc008_730f),
+    (0xc004_7310, 0xc004_7310),
+    (0xc028_7311, 0xc008_7311),
+];
+const BIND: usize = 1;
+const LISTEN: usize = 2;
+const CONNECT: usize = 3;
+const ACCEPTREQ: usize = 4;
+const ACCEPTREG: usize = 5;
+const SEND: usize = 6;
+const RECV: usize = 7;
+const REG: usize = 8;
+const UNREG: usize = 9;
+const READFROM: usize = 10;
+const WRITETO: usize = 11;
+const VREADFROM: usize = 12;
+const VWRITETO: usize = 13;
+const GET_NODEIDS: usize = 14;
+const FENCE_MARK: usize = 15;
+const FENCE_WAIT: usize = 16;
+const FENCE_SIGNAL: usize = 17;
+const GET_VERSION: u32 = 0x7317;
+
+fn path() -> String {
+    std::env::var("SCIF_DEVICE").unwrap_or_else(|_| "/dev/scif".to_owned())
+}
+
+/// Whether it is the device of MPSS 3.
+fn is_old() -> bool {
+    path() == "/dev/mic/scif"
+}
+
+fn open_with(flags: i32) -> i32 {
+    let path = CString::new(path()).unwrap();
+    // SAFETY: a C string.
+    let fd = unsafe { libc::open(path.as_ptr(), libc::O_RDWR | flags) };
+    assert!(fd >= 0, "{}", std::io::Error::last_os_error());
+    fd
+}
+
+fn open() -> i32 {
+    open_with(0)
+}
+
+fn answer(rc: i32) -> Result<i32, i32> {
+    if rc < 0 {
+        Err(std::io::Error::last_os_error().raw_os_error().unwrap_or(0))
+    } else {
+        Ok(rc)
+    }
+}
+
+/// Any number, with any argument.
+fn raw(fd: i32, number: u32, argument: usize) -> Result<i32, i32> {
+    let argument: *mut c_void = std::ptr::with_exposed_provenance_mut(argument);
+    // SAFETY: an argument of the length the number says, or one that is wrong on purpose.
+    answer(unsafe { libc::ioctl(fd, number.into(), argument) })
+}
+
+fn number(call: usize) -> u32 {
+    if is_old() {
+        NUMBERS[call].1
+    } else {
+        NUMBERS[call].0
+    }
+}
+
+/// A call with a structure; what is in it afterwards.
+fn ask(fd: i32, call: usize, mut words: Words) -> Result<Words, i32> {
+    raw(fd, number(call), words.as_mut_ptr().expose_provenance())?;
+    Ok(words)
+}
+
+/// A call with a number.
+fn tell(fd: i32, call: usize, value: usize) -> Result<i32, i32> {
+    raw(fd, number(call), value)
+}
+
+/// Two 32-bit numbers, the lower address first.
+fn two32(low: u32, high: u32) -> u64 {
+    u64::from(low) | u64::from(high) << 32
+}
+
+fn low(word: u64) -> u32 {
+    (word & 0xffff_ffff) as u32
+}
+
+fn bind(fd: i32) -> u32 {
+    low(ask(fd, BIND, [0; 5]).unwrap()[0])
+}
+
+fn message(fd: i32, call: usize, bytes: &mut [u8], flags: u32) -> Result<u32, i32> {
+    let at = bytes.as_mut_ptr().expose_provenance() as u64;
+    let words = [at, two32(bytes.len() as u32, flags), 0xffff_ffff, 0, 0];
+    ask(fd, call, words).map(|words| low(words[2]))
+}
+
+fn send(fd: i32, bytes: &[u8], flags: u32) -> Result<u32, i32> {
+    message(fd, SEND, &mut bytes.to_vec(), flags)
+}
+
+/// A connection, made by hand: acceptor, opener, and where the opener is.
+fn connection() -> (i32, i32, u32) {
+    let (listener, opener) = (open(), open());
+    let port = bind(listener);
+    tell(listener, LISTEN, 4).unwrap();
+    let from = bind(opener);
+    set_nonblocking(opener, true);
+    let request = [u64::from(port) << 48, 0, 0, 0, 0];
+    assert_eq!(ask(opener, CONNECT, request), Err(EINPROGRESS));
+    let acceptor = open();
+    let accepted = ask(listener, ACCEPTREQ, [two32(1, 0), 0, 0, 0, 0]).unwrap();
+    let peer = accepted[0] >> 32;
+    assert_eq!(peer >> 16, u64::from(from), "where the peer is");
+    ask(acceptor, ACCEPTREG, [accepted[1], 0, 0, 0, 0]).unwrap();
+    assert_eq!(raw_poll(opener, OUT, -1), OUT);
+    let connected = ask(opener, CONNECT, request).unwrap();
+    assert_eq!(connected[0] >> 16 & 0xffff, u64::from(from), "our own port");
+    set_nonblocking(opener, false);
+    plain_close(listener);
+    (acceptor, opener, from)
+}
+
+fn register(fd: i32, at: usize, len: usize, offset: i64, flags: u32) -> Result<i64, i32> {
+    let words = [at as u64, len as u64, offset as u64, two32(RW as u32, flags), 99];
+    ask(fd, REG, words).map(|words| words[4] as i64)
+}
+
+fn copy(fd: i32, call: usize, near: u64, len: usize, far: u64, flags: u32) -> Result<(), i32> {
+    let (offset, addr) = if call < VREADFROM { (near, 0) } else { (0, near) };
+    ask(fd, call, [offset, len as u64, far, addr, flags.into()]).map(drop)
+}
+
+fn map(fd: i32, len: usize, offset: i64) -> Result<usize, i32> {
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: the kernel, or who stands in for it, picks a free range.
+    let at = unsafe { libc::mmap(std::ptr::null_mut(), len, prot, libc::MAP_SHARED, fd, offset) };
+    if at == libc::MAP_FAILED {
+        return Err(answer(-1).unwrap_err());
+    }
+    Ok(at.expose_provenance())
+}
+
+fn selected(fd: i32) -> (bool, bool) {
+    // SAFETY: all zeroes is an empty set.
+    let mut read: libc::fd_set = unsafe { std::mem::zeroed() };
+    // SAFETY: a live set, and a descriptor that fits.
+    unsafe { libc::FD_SET(fd, &raw mut read) };
+    let mut write = read;
+    let mut zero = libc::timeval {
+        tv_sec: 0,
+        tv_usec: 0,
+    };
+    let none = std::ptr::null_mut();
+    // SAFETY: live sets and a time.
+    let n = unsafe { libc::select(fd + 1, &raw mut read, &raw mut write, none, &raw mut zero) };
+    // SAFETY: a live set.
+    let r = unsafe { libc::FD_ISSET(fd, &raw const read) };
+    // SAFETY: a live set.
+    let w = unsafe { libc::FD_ISSET(fd, &raw const write) };
+    assert_eq!(n, i32::from(r) + i32::from(w));
+    (r, w)
+}
+
+fn epoll_bits(fd: i32) -> u32 {
+    // SAFETY: makes a descriptor.
+    let epoll = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+    let mut event = libc::epoll_event {
+        events: (libc::EPOLLIN | libc::EPOLLOUT) as u32,
+        u64: 0,
+    };
+    // SAFETY: live descriptors and an event.
+    let rc = unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, fd, &raw mut event) };
+    assert_eq!(rc, 0);
+    event.events = 0;
+    // SAFETY: room for one event.
+    unsafe { libc::epoll_wait(epoll, &raw mut event, 1, 0) };
+    plain_close(epoll);
+    event.events
+}
+
+fn ppoll_bits(fd: i32, events: i16, timeout_ms: i64) -> i16 {
+    let mut entry = libc::pollfd {
+        fd,
+        events,
+        revents: 0,
+    };
+    let time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: timeout_ms * 1_000_000,
+    };
+    // SAFETY: one live entry, a live time, no mask.
+    unsafe { libc::ppoll(&raw mut entry, 1, &raw const time, std::ptr::null()) };
+    entry.revents
+}
+
+pub(crate) const CASES: &[Case] = &[
+    ("the_version_tells_the_generations_apart", |_| {
+        let fd = open();
+        let version = if is_old() { Ok(1) } else { Err(EINVAL) };
+        assert_eq!(raw(fd, GET_VERSION, 0), version);
+        assert_eq!(raw(fd, 0xc008_7363, 0), Err(EINVAL), "an unknown one");
+        assert_eq!(raw(fd, 0x5401, 0), Err(EINVAL), "of terminals");
+    }),
+    ("numbers_of_the_other_generation_are_unknown", |_| {
+        let fd = open();
+        for (new, old) in NUMBERS.into_iter().filter(|(new, old)| new != old) {
+            let mut words: Words = [0; 5];
+            let other = if is_old() { new } else { old };
+            assert_eq!(
+                raw(fd, other, words.as_mut_ptr().expose_provenance()),
+                Err(EINVAL),
+                "{other:#x}"
+            );
+        }
+    }),
+    ("bind_uses_four_bytes", |_| {
+        let fd = open();
+        let words = ask(fd, BIND, [0xaaaa_aaaa_0000_0000, 7, 0, 0, 0]).unwrap();
+        assert!((1089..65536).contains(&low(words[0])));
+        assert_eq!(words[0] >> 32, 0xaaaa_aaaa);
+        assert_eq!(ask(fd, BIND, [0; 5]), Err(EINVAL), "bound already");
+    }),
+    ("arguments_that_are_not_there_are_efault", |_| {
+        let (a, _b, _) = connection();
+        let gone = pages(1);
+        protect(gone, PAGE, libc::PROT_NONE);
+        for call in 1..NUMBERS.len() {
+            if ![LISTEN, FENCE_WAIT].contains(&call) {
+                assert_eq!(tell(a, call, 0), Err(EFAULT), "{call}");
+                assert_eq!(tell(a, call, gone), Err(EFAULT), "{call}");
+            }
+        }
+        let readonly = pages(1);
+        protect(readonly, PAGE, libc::PROT_READ);
+        assert_eq!(tell(open(), BIND, readonly), Err(EFAULT));
+        assert_eq!(ask(a, SEND, [gone as u64, two32(4, 0), 0, 0, 0]), Err(EFAULT));
+        assert_eq!(ask(a, FENCE_MARK, [1, gone as u64, 0, 0, 0]), Err(EFAULT));
+        assert_eq!(raw_poll(_b, IN, 0), 0, "nothing was sent");
+        send(_b, b"data", 0).unwrap();
+        until("it has come", || raw_poll(a, IN, 0) == IN);
+        assert_eq!(ask(a, RECV, [readonly as u64, two32(4, 0), 0, 0, 0]), Err(EFAULT));
+    }),
+    ("a_cookie_nobody_gave_is_enoent", |_| {
+        let fd = open();
+        for cookie in [0, 3, u64::MAX, 0x5c1f_0000_0000 | 3] {
+            assert_eq!(ask(fd, ACCEPTREG, [cookie, 0, 0, 0, 0]), Err(ENOENT));
+        }
+    }),
+    ("messages_by_hand", |_| {
+        let (a, b, _) = connection();
+        assert_eq!(send(a, b"hello", 0), Ok(5));
+        let mut buffer = [0; 8];
+        assert_eq!(message(b, RECV, &mut buffer[..5], BLOCK as u32), Ok(5));
+        assert_eq!(&buffer[..5], b"hello");
+        assert_eq!(message(b, RECV, &mut buffer, 0), Ok(0));
+        assert_eq!(message(b, RECV, &mut [], 2), Ok(0), "no length, no look");
+        assert_eq!(message(b, RECV, &mut buffer, 2), Err(EINVAL));
+        assert_eq!(ask(b, RECV, [0, two32(u32::MAX, 0), 0, 0, 0]), Err(EINVAL));
+        let mut words: Words = [0, two32(4, 2), 0x1234, 0, 0];
+        assert_eq!(
+            raw(b, number(RECV), words.as_mut_ptr().expose_provenance()),
+            Err(EINVAL)
+        );
+        assert_eq!(words[2], 0x1234, "untouched after an error");
+        assert_eq!(send(open(), b"x", 0), Err(ENOTCONN));
+    }),
+    ("windows_by_hand", |_| {
+        let (a, b, _) = connection();
+        let (near, far) = (pages(2), pages(2));
+        fill(near, 2 * PAGE, 3);
+        assert_eq!(register(a, near, 2 * PAGE, 0x10000, FIXED as u32), Ok(0x10000));
+        let at = register(b, far, 2 * PAGE, 0, 0).unwrap();
+        assert!(at > 0x10000 && at % PAGE as i64 == 0);
+        assert_eq!(register(b, far, PAGE, 1, FIXED as u32), Err(EINVAL));
+        assert_eq!(copy(a, WRITETO, 0x10000, 2 * PAGE, at as u64, 4), Ok(()));
+        assert!(holds(far, 2 * PAGE, 3));
+        let memory = pages(2);
+        assert_eq!(copy(a, VREADFROM, memory as u64, 2 * PAGE, at as u64, 4), Ok(()));
+        assert!(holds(memory, 2 * PAGE, 3));
+        fill(memory, 2 * PAGE, 4);
+        assert_eq!(copy(a, VWRITETO, memory as u64, 2 * PAGE, at as u64, 4), Ok(()));
+        assert!(holds(far, 2 * PAGE, 4));
+        assert_eq!(copy(a, READFROM, 0x10000, 2 * PAGE, at as u64, 4), Ok(()));
+        assert!(holds(near, 2 * PAGE, 4));
+        assert_eq!(copy(a, WRITETO, 0x90000, 8, at as u64, 4), Err(libc::ENXIO));
+        let mapped = map(a, 2 * PAGE, at).unwrap();
+        assert!(holds(mapped, 2 * PAGE, 4));
+        poke64(mapped + PAGE, 77);
+        assert_eq!(peek64(far + PAGE), 77);
+        assert_eq!(map(a, PAGE, 0x90000), Err(libc::ENXIO));
+        unmap(mapped, 2 * PAGE);
+        assert_eq!(ask(a, UNREG, [0x10000, PAGE as u64, 0, 0, 0]), Err(libc::ENXIO));
+        assert!(ask(a, UNREG, [0x10000, 2 * PAGE as u64, 0, 0, 0]).is_ok());
+    }),
+    ("fences_by_hand", |_| {
+        let (a, b, _) = connection();
+        let (near, far) = (pages(1), pages(1));
+        register(a, near, PAGE, 0x1000, FIXED as u32).unwrap();
+        register(b, far, PAGE, 0x2000, FIXED as u32).unwrap();
+        for side in [1, 2] {
+            let mut mark = 0u32;
+            let to = (&raw mut mark).expose_provenance() as u64;
+            ask(a, FENCE_MARK, [side, to, 0, 0, 0]).unwrap();
+            assert_eq!(tell(a, FENCE_WAIT, mark as usize), Ok(0));
+        }
+        assert_eq!(
+            ask(a, FENCE_MARK, [3, 0, 0, 0, 0]),
+            Err(EINVAL),
+            "the flags first"
+        );
+        ask(a, FENCE_SIGNAL, [0x1000, 5, 0x2008, 6, 0x31]).unwrap();
+        until("both", || (peek64(near), peek64(far + 8)) == (5, 6));
+        assert_eq!(ask(a, FENCE_SIGNAL, [0x1000, 5, 0x2008, 6, 1]), Err(EINVAL));
+    }),
+    ("nodes_by_hand", |_| {
+        let fd = open();
+        let (mut nodes, mut own) = ([u16::MAX; 4], u16::MAX);
+        let (list, me) = (
+            nodes.as_mut_ptr().expose_provenance() as u64,
+            (&raw mut own).expose_provenance() as u64,
+        );
+        let words = if is_old() {
+            [list, 4, me, 0, 0]
+        } else {
+            [list, me, 4, 0, 0]
+        };
+        let words = ask(fd, GET_NODEIDS, words).unwrap();
+        let n = low(words[if is_old() { 1 } else { 2 }]);
+        // SAFETY: live, and written by the call.
+        let own = unsafe { (&raw const own).read_volatile() };
+        assert!(n >= 1 && own != u16::MAX);
+        if !on_driver() {
+            // SAFETY: as above.
+            let first = unsafe { nodes.as_ptr().read_volatile() };
+            assert_eq!((n, first), (1, own), "mainline's driver leaves the last one out");
+        }
+    }),
+    ("poll_ppoll_and_select_have_the_exact_bits", |_| {
+        let fd = open();
+        for bound in [false, true] {
+            if bound {
+                bind(fd);
+            }
+            assert_eq!(raw_poll(fd, IN | OUT, 0), ERR);
+            assert_eq!(ppoll_bits(fd, IN | OUT, 50), ERR);
+            assert_eq!(selected(fd), (true, true), "an error is both");
+        }
+        tell(fd, LISTEN, 1).unwrap();
+        assert_eq!(raw_poll(fd, IN | OUT, 0), 0);
+        assert_eq!(selected(fd), (false, false));
+        let (a, b, _) = connection();
+        assert_eq!(
+            (raw_poll(b, IN | OUT, 0), epoll_bits(b)),
+            (OUT, libc::EPOLLOUT as u32)
+        );
+        assert_eq!(selected(b), (false, true));
+        assert_eq!(ppoll_bits(b, IN, 20), 0, "in time");
+        send(a, b"hello", 0).unwrap();
+        assert_eq!(raw_poll(b, IN, -1), IN);
+        assert_eq!(epoll_bits(b), (libc::EPOLLIN | libc::EPOLLOUT) as u32);
+        assert_eq!(selected(b), (true, true));
+        assert_eq!(send(a, &[0; 9000], 0), Ok(4090));
+        assert_eq!(raw_poll(a, IN | OUT, 0), 0, "full");
+        plain_close(a);
+        until("it hangs up", || raw_poll(b, 0, 0) == HUP);
+        assert_eq!(raw_poll(b, IN | OUT, 0), IN | OUT | HUP);
+        assert_eq!(message(b, RECV, &mut [0; 5000], 0), Ok(4095));
+        assert_eq!(raw_poll(b, IN | OUT, 0), OUT | HUP);
+        assert_eq!(ppoll_bits(b, IN, 0), HUP);
+    }),
+    ("signals_end_a_poll_and_a_mask_holds_them_up", |_| {
+        let (_a, b, _) = connection();
+        crate::rig::signals(2000, true);
+        let mut entry = libc::pollfd {
+            fd: b,
+            events: IN,
+            revents: 0,
+        };
+        // SAFETY: one live entry; no time, no mask.
+        let rc = unsafe { libc::ppoll(&raw mut entry, 1, std::ptr::null(), std::ptr::null()) };
+        assert_eq!(answer(rc), Err(libc::EINTR));
+        // SAFETY: all zeroes is a set of signals.
+        let mut mask: libc::sigset_t = unsafe { std::mem::zeroed() };
+        // SAFETY: a live set.
+        unsafe { libc::sigaddset(&raw mut mask, libc::SIGALRM) };
+        let time = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 30_000_000,
+        };
+        // SAFETY: one live entry, a time and a mask.
+        let rc = unsafe { libc::ppoll(&raw mut entry, 1, &raw const time, &raw const mask) };
+        assert_eq!(answer(rc), Ok(0), "they wait");
+        crate::rig::no_signals();
+    }),
+    ("descriptors_are_as_they_were_opened", |_| {
+        assert!(!is_cloexec(open()));
+        assert!(is_cloexec(open_with(libc::O_CLOEXEC)));
+        let fd = open_with(libc::O_NONBLOCK);
+        // SAFETY: reads flags of a descriptor.
+        let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
+        assert_eq!(flags & libc::O_NONBLOCK, libc::O_NONBLOCK);
+        let path = CString::new(path()).unwrap();
+        // SAFETY: a C string.
+        let at = unsafe { libc::openat(libc::AT_FDCWD, path.as_ptr(), libc::O_RDWR) };
+        assert!(bind(at) > 1088);
+        assert!(std::fs::File::open("/dev/null").is_ok(), "and others are others");
+    }),
+    ("copies_and_children_share_the_endpoint", |_| {
+        let (a, b, _) = connection();
+        let copy = dup(a);
+        assert_eq!(send(copy, b"1", 0), Ok(1));
+        Process::start(|| assert_eq!(send(a, b"2", 0), Ok(1))).wait();
+        plain_close(a);
+        assert_eq!(send(copy, b"3", 0), Ok(1));
+        let mut buffer = [0; 3];
+        assert_eq!(message(b, RECV, &mut buffer, BLOCK as u32), Ok(3));
+        assert_eq!(&buffer, b"123");
+        assert_eq!(raw_poll(b, IN | OUT, 0), OUT, "it lives with its last descriptor");
+        plain_close(copy);
+        until("it is gone", || raw_poll(b, 0, 0) == HUP);
+    }),
+    ("a_listener_takes_what_nobody_registered_with_it", |_| {
+        let (listener, opener) = (open(), open());
+        let port = bind(listener);
+        tell(listener, LISTEN, 4).unwrap();
+        bind(opener);
+        set_nonblocking(opener, true);
+        let request = [u64::from(port) << 48, 0, 0, 0, 0];
+        assert_eq!(ask(opener, CONNECT, request), Err(EINPROGRESS));
+        let accepted = ask(listener, ACCEPTREQ, [1, 0, 0, 0, 0]).unwrap();
+        assert_eq!(raw_poll(opener, OUT, -1), OUT);
+        ask(opener, CONNECT, request).unwrap();
+        plain_close(listener);
+        until("it is gone", || raw_poll(opener, 0, 0) & HUP == HUP);
+        assert_eq!(ask(open(), ACCEPTREG, [accepted[1], 0, 0, 0, 0]), Err(ENOENT));
+    }),
+];

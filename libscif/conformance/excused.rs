@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! What cannot be asked of a driver, and why: it is about this library without one, or the driver is known to answer
+//! otherwise. Begins with a case's full name, or a group's.
+//!
+//! Not about `libscifdev.so`, from which everything is asked.
+
+/// The beginnings of names, and the reasons.
+const OF_A_DRIVER: &[(&str, &str)] = &[
+    ("nodes/", "a driver's nodes are cards"),
+    ("shown/", "a driver does not show its endpoints"),
+    (
+        "edges/a_mapping_begins_",
+        "mainline: a taken offset is not noticed",
+    ),
+    (
+        "edges/a_forked_child_has_no_mappings",
+        "one node's mappings are a driver's own matter",
+    ),
+    ("connections/nodes_are_", "a driver's nodes are cards"),
+    ("connections/domains_", "a driver has none"),
+    (
+        "connections/reserved_ports_",
+        "a device is opened by its owner only",
+    ),
+    (
+        "connections/nobody_accepts_in_time",
+        "a driver's limit is 30 s and is not set",
+    ),
+    (
+        "connections/closing_a_listener_",
+        "mainline: accepted endpoints hold the port",
+    ),
+    (
+        "messages/a_blocked_call_ends_when_its_own",
+        "a call keeps the endpoint alive",
+    ),
+    (
+        "windows/offsets_are_given_from_the_top",
+        "MPSS 3: from 0x4000000000000000 up",
+    ),
+    (
+        "windows/a_taken_offset_",
+        "mainline: succeeds, at the same or a wrong place",
+    ),
+    (
+        "windows/a_mapping_outlives_the_window_",
+        "mainline: found while it is mapped",
+    ),
+    (
+        "windows/a_lingering_window_",
+        "mainline: a taken offset is not noticed",
+    ),
+    (
+        "windows/pages_that_cannot_move_",
+        "all pages of a driver's windows can be mapped",
+    ),
+    (
+        "memory/huge_pages_",
+        "all pages of a driver's windows can be mapped",
+    ),
+    (
+        "memory/shared_memory_",
+        "all pages of a driver's windows can be mapped",
+    ),
+    (
+        "memory/pages_registered_",
+        "all pages of a driver's windows can be mapped",
+    ),
+    ("memory/pages_come_back_", "a driver pins pages and moves none"),
+    (
+        "memory/an_offset_is_free_",
+        "mainline: a taken offset is not noticed",
+    ),
+    (
+        "memory/a_mapping_outlives_the_registration",
+        "mainline: found while it is mapped",
+    ),
+    (
+        "timers/a_fence_ends_",
+        "on one node every RMA is done when it returns",
+    ),
+    ("limits/", "a driver has its own"),
+    ("connections/a_demanded_device_", "there is one"),
+    ("fences/fences_look_", "on one node every mark is 0xdead"),
+    ("life/a_childs_window_", "mainline: a taken offset is not noticed"),
+];
+
+/// Why a case is not asked of a driver, if it is not.
+pub(crate) fn reason(full: &str) -> Option<&'static str> {
+    OF_A_DRIVER
+        .iter()
+        .find(|(begin, _)| full.starts_with(begin))
+        .map(|(_, reason)| *reason)
+}

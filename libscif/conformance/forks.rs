@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Forks: what parent and child share, what each has for itself, and what the death of one leaves to the other.
+//! Source: section 3.5.1 and 3.5.2 of the User Guide.
+
+use std::time::Duration;
+
+use crate::Case;
+use crate::rig::{
+    BLOCK, Cue, FIXED, IN, PAGE, Process, RW, SYNC, apart, fill, holds, loopback, pages, peek, poke,
+    raw_poll, two, until,
+};
+
+pub(crate) const CASES: &[Case] = &[
+    ("the_guides_scenario", |api| {
+        two(
+            api,
+            |epd, cue| {
+                let at = pages(2);
+                fill(at, PAGE, 1);
+                fill(at + PAGE, PAGE, 2);
+                assert_eq!(api.register(epd, at, 2 * PAGE, 0x30000, RW, FIXED), Ok(0x30000));
+                cue.tell();
+                cue.wait();
+                let mapped = api.mmap(epd, 0, PAGE, RW, 0, 0x20000).unwrap();
+                assert!(holds(mapped, PAGE, 1));
+                poke(mapped + 9, 200);
+                cue.tell();
+                cue.wait();
+            },
+            |epd, cue| {
+                cue.wait();
+                apart(
+                    |child| {
+                        let mine = pages(1);
+                        assert_eq!(api.register(epd, mine, PAGE, 0x10000, RW, FIXED), Ok(0x10000));
+                        child.tell();
+                        child.wait();
+                        // Into the child's page; the child reads into ours.
+                        assert_eq!(api.readfrom(epd, 0x20000, PAGE, 0x30000, SYNC), Ok(0));
+                        child.tell();
+                        child.wait();
+                        assert!(holds(mine, PAGE, 2));
+                        cue.tell();
+                        cue.wait();
+                        child.tell();
+                    },
+                    |parent| {
+                        parent.wait();
+                        let mine = pages(1);
+                        assert_eq!(api.register(epd, mine, PAGE, 0x20000, RW, FIXED), Ok(0x20000));
+                        parent.tell();
+                        parent.wait();
+                        assert!(holds(mine, PAGE, 1));
+                        assert_eq!(api.readfrom(epd, 0x10000, PAGE, 0x31000, SYNC), Ok(0));
+                        parent.tell();
+                        parent.wait();
+                        assert_eq!(peek(mine + 9), 200, "the peer's store");
+                    },
+                );
+                cue.tell();
+            },
+        );
+    }),
+    ("a_killed_child_leaves_all_to_its_parent", |api| {
+        two(
+            api,
+            |epd, cue| {
+                let own = pages(1);
+                assert_eq!(api.register(epd, own, PAGE, 0x30000, RW, FIXED), Ok(0x30000));
+                cue.wait();
+                let mapped = api.mmap(epd, 0, PAGE, RW, 0, 0x20000).unwrap();
+                assert!(holds(mapped, PAGE, 5));
+                cue.tell();
+                cue.wait();
+                poke(mapped + 3, 99);
+                for round in 0..4u8 {
+                    cue.wait();
+                    std::thread::sleep(Duration::from_millis(20));
+                    assert_eq!(api.send(epd, &[round], BLOCK), Ok(1));
+                }
+                cue.wait();
+            },
+            |epd, cue| {
+                let (ready, child_ready) = Cue::pair();
+                let child = Process::start(|| {
+                    let at = pages(1);
+                    fill(at, PAGE, 5);
+                    assert_eq!(api.register(epd, at, PAGE, 0x20000, RW, FIXED), Ok(0x20000));
+                    child_ready.tell();
+                    let _ = api.recv(epd, &mut [0; 8], BLOCK);
+                });
+                ready.wait();
+                cue.tell();
+                cue.wait();
+                std::thread::sleep(Duration::from_millis(20));
+                child.kill();
+                assert_eq!(child.end(), -libc::SIGKILL);
+                cue.tell();
+                // Asleep before the byte comes, in each way there is.
+                for round in 0..4u8 {
+                    cue.tell();
+                    match round {
+                        0 => assert_eq!(api.poll(epd, IN, 20_000), IN),
+                        1 => assert_eq!(raw_poll(epd, IN, 20_000), IN),
+                        2 => {}
+                        _ => until("a byte", || api.poll(epd, IN, 0) == IN),
+                    }
+                    let mut byte = [9];
+                    assert_eq!(api.recv(epd, &mut byte, BLOCK), Ok(1));
+                    assert_eq!(byte, [round]);
+                }
+                let at = pages(1);
+                assert_eq!(
+                    api.register(epd, at, PAGE, 0x20000, RW, FIXED),
+                    Err(libc::EADDRINUSE)
+                );
+                assert_eq!(
+                    api.writeto(epd, 0x20000, PAGE, 0x30000, SYNC),
+                    Ok(0),
+                    "from the child's window"
+                );
+                assert_eq!(api.vreadfrom(epd, at, PAGE, 0x30000, SYNC), Ok(0));
+                assert_eq!((peek(at + 3), peek(at + 4)), (99, 4 ^ 5));
+                cue.tell();
+            },
+        );
+    }),
+    ("a_child_has_copies_of_windows", |api| {
+        let (a, b) = loopback(api);
+        let at = pages(600);
+        fill(at + PAGE, 599 * PAGE, 1);
+        assert_eq!(api.register(a, at, 600 * PAGE, 0x100000, RW, FIXED), Ok(0x100000));
+        let mapped = api.mmap(b, 0, PAGE, RW, 0, 0x100000).unwrap();
+        for round in 0..20u8 {
+            fill(at, PAGE, round);
+            let (parent, child) = Cue::pair();
+            let process = Process::start(|| {
+                child.wait();
+                // The parent has stored since.
+                assert!(holds(at, PAGE, round), "as it was at the fork");
+                assert!(holds(at + PAGE, 599 * PAGE, 1));
+                poke(at + 7, 250);
+                child.tell();
+            });
+            fill(at, PAGE, 100);
+            parent.tell();
+            parent.wait();
+            process.wait();
+            assert!(holds(at, PAGE, 100), "the child stored into memory of its own");
+            poke(mapped + 3, 77);
+            assert_eq!(peek(at + 3), 77, "still the window");
+        }
+    }),
+    ("a_child_has_no_window_that_it_was_not_to_have", |api| {
+        let (a, _b) = loopback(api);
+        let at = pages(4);
+        assert_eq!(api.register(a, at, 4 * PAGE, 0x100000, RW, FIXED), Ok(0x100000));
+        crate::rig::dont_fork(at, 2 * PAGE);
+        Process::start(|| assert_eq!(peek(at + 2 * PAGE), 0)).wait();
+        let gone = Process::start(|| {
+            peek(at);
+        });
+        assert_eq!(gone.end(), -libc::SIGSEGV);
+    }),
+    ("a_fork_waits_for_no_thread_and_finds_no_lock", |api| {
+        let (a, b) = loopback(api);
+        let stop = std::sync::Arc::new(std::sync::Mutex::new(false));
+        let over = |stop: &std::sync::Mutex<bool>| *stop.lock().unwrap();
+        let work: [fn(&crate::api::Api, i32, i32); 4] = [
+            |api, a, _| {
+                let at = pages(4);
+                api.register(a, at, 4 * PAGE, 0x100000, RW, FIXED).unwrap();
+                api.unregister(a, 0x100000, 4 * PAGE).unwrap();
+                crate::rig::unmap(at, 4 * PAGE);
+            },
+            |api, _, _| {
+                let epd = api.open();
+                api.bind(epd, 0).unwrap();
+                api.close(epd).unwrap();
+            },
+            |api, _, b| {
+                let at = pages(128);
+                api.register(b, at, 128 * PAGE, 0x200000, RW, FIXED).unwrap();
+                api.vwriteto(b, at, 8, 0x300000, 0).unwrap();
+                api.writeto(b, 0x200000, 128 * PAGE, 0x400000, 0).unwrap();
+                api.unregister(b, 0x200000, 128 * PAGE).unwrap();
+                crate::rig::unmap(at, 128 * PAGE);
+            },
+            |api, a, b| {
+                api.send(a, b"12345678", BLOCK).unwrap();
+                api.recv(b, &mut [0; 8], BLOCK).unwrap();
+            },
+        ];
+        let far = pages(256);
+        api.register(a, far, PAGE, 0x300000, RW, FIXED).unwrap();
+        api.register(a, far + PAGE, 128 * PAGE, 0x400000, RW, FIXED)
+            .unwrap();
+        let threads: Vec<_> = work
+            .into_iter()
+            .map(|work| {
+                let (api, stop) = (*api, std::sync::Arc::clone(&stop));
+                std::thread::spawn(move || {
+                    while !over(&stop) {
+                        work(&api, a, b);
+                    }
+                })
+            })
+            .collect();
+        for _ in 0..60 {
+            let child = Process::start(|| {
+                let own = api.open();
+                api.bind(own, 0).unwrap();
+                api.close(own).unwrap();
+                let at = pages(1);
+                let offset = api.register(a, at, PAGE, 0, RW, 0).unwrap();
+                api.vwriteto(b, at, 8, 0x300000, SYNC).unwrap();
+                api.unregister(a, offset, PAGE).unwrap();
+                assert_eq!(api.poll(a, crate::rig::OUT, 10_000), crate::rig::OUT);
+            });
+            child.wait();
+        }
+        *stop.lock().unwrap() = true;
+        for thread in threads {
+            thread.join().unwrap();
+        }
+    }),
+    ("marks_count_what_every_holder_has_begun", |api| {
+        const N: usize = 64 << 20;
+        let (a, b) = loopback(api);
+        let far = pages(N / PAGE + 1);
+        assert_eq!(
+            api.register(b, far, N + PAGE, 0x1000_0000, RW, FIXED),
+            Ok(0x1000_0000)
+        );
+        let near = pages(N / PAGE);
+        fill(near, N, 4);
+        assert_eq!(api.register(a, near, N, 0x1000_0000, RW, FIXED), Ok(0x1000_0000));
+        for kill in [false, true] {
+            fill(far, PAGE, 0);
+            poke(far + N - 1, 0);
+            let (parent, child) = Cue::pair();
+            let process = Process::start(|| {
+                assert_eq!(api.writeto(a, 0x1000_0000, N, 0x1000_0000, 0), Ok(0));
+                child.tell();
+                child.wait();
+                if kill {
+                    crate::rig::crash();
+                }
+                let mark = api.fence_mark(a, 1).unwrap();
+                assert_eq!(api.fence_wait(a, mark), Ok(0));
+                child.wait();
+            });
+            parent.wait();
+            let mark = api.fence_mark(a, 1).unwrap();
+            parent.tell();
+            assert_eq!(
+                api.writeto(a, 0x1000_0000, PAGE, 0x1000_0000 + N as i64, 0),
+                Ok(0)
+            );
+            assert_eq!(api.fence_wait(a, mark), Ok(0), "returns in any case");
+            let all = peek(far + N - 1) == peek(near + N - 1);
+            assert!(all || kill, "what the child had begun was waited for");
+            if !kill {
+                parent.tell();
+            }
+            process.end();
+        }
+        assert_eq!(api.unregister(a, 0x1000_0000, N), Ok(0));
+        assert_eq!(api.unregister(b, 0x1000_0000, N + PAGE), Ok(0));
+    }),
+];

@@ -1,0 +1,458 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Holders that get what the others have not: a port or a peer, after the fork. Whoever asks, the endpoint is one.
+//! Source: section 3.5.1 of the User Guide.
+
+use std::time::Duration;
+
+use crate::Case;
+use crate::api::Api;
+use crate::rig::{
+    BLOCK, Cue, FIXED, HUP, IN, OUT, PAGE, PORT, Process, RW, SYNC, descriptors, fill, holds, node, pages,
+    peek, poke, raw_poll, set_env, set_nonblocking, two, until,
+};
+use libc::{ECONNREFUSED, ECONNRESET, EINPROGRESS, EISCONN};
+
+/// A listener on node 1 in this process; `client` runs on node 2, with an endpoint that is not connected.
+fn meets(api: &Api, server: impl FnOnce(i32, &Cue), client: impl FnOnce(i32, &Cue)) {
+    let (mine, theirs) = Cue::pair();
+    let other = Process::start(|| {
+        set_env("SCIF_NODE", "2");
+        theirs.wait();
+        client(api.open(), &theirs);
+    });
+    set_env("SCIF_NODE", "1");
+    let listener = api.open();
+    api.bind(listener, PORT).unwrap();
+    api.listen(listener, 4).unwrap();
+    mine.tell();
+    server(listener, &mine);
+    other.wait();
+}
+
+fn accept(api: &Api, listener: i32) -> i32 {
+    let (peer, epd) = api.accept(listener, BLOCK).unwrap();
+    assert_eq!(peer.node, node(2));
+    epd
+}
+
+fn connect(api: &Api, epd: i32) {
+    assert!(api.connect(epd, node(1), PORT).unwrap() > 1088);
+}
+
+/// A child that never ends by itself.
+fn sleeps(body: impl FnOnce()) -> Process {
+    Process::start(|| {
+        body();
+        loop {
+            std::thread::sleep(Duration::from_secs(1));
+        }
+    })
+}
+
+fn kill(child: Process) {
+    child.kill();
+    assert_eq!(child.end(), -libc::SIGKILL);
+}
+
+pub(crate) const CASES: &[Case] = &[
+    ("a_child_connects_and_the_parent_uses_it", |api| {
+        meets(
+            api,
+            |listener, cue| {
+                let epd = accept(api, listener);
+                let own = pages(1);
+                fill(own, PAGE, 7);
+                assert_eq!(api.register(epd, own, PAGE, 0x30000, RW, FIXED), Ok(0x30000));
+                cue.tell();
+                let mut bytes = [0; 6];
+                assert_eq!(api.recv(epd, &mut bytes, BLOCK), Ok(6));
+                assert_eq!(&bytes, b"abcdef", "one stream, whoever sends");
+                assert_eq!(api.send(epd, b"123", BLOCK), Ok(3));
+                cue.wait();
+                assert!(holds(own, PAGE, 9), "written by the parent");
+                let mapped = api.mmap(epd, 0, PAGE, RW, 0, 0x10000).unwrap();
+                assert!(holds(mapped, PAGE, 9));
+                poke(mapped + 1, 77);
+                cue.tell();
+                assert_eq!(api.recv(epd, &mut bytes, BLOCK), Err(ECONNRESET));
+            },
+            |epd, cue| {
+                let (parent, child) = Cue::pair();
+                let process = Process::start(|| {
+                    connect(api, epd);
+                    assert_eq!(api.send(epd, b"ab", BLOCK), Ok(2));
+                    child.tell();
+                    child.wait();
+                    let mut bytes = [0; 2];
+                    assert_eq!(api.recv(epd, &mut bytes, BLOCK), Ok(2));
+                    assert_eq!(&bytes, b"12");
+                    child.tell();
+                    child.wait();
+                });
+                parent.wait();
+                assert_eq!(api.poll(epd, OUT, 0), OUT);
+                assert_eq!(api.connect(epd, node(1), PORT), Err(EISCONN));
+                assert_eq!(api.bind(epd, 0), Err(EISCONN));
+                assert_eq!(api.send(epd, b"cdef", BLOCK), Ok(4));
+                cue.wait();
+                assert_eq!(api.poll(epd, IN, 20_000), IN);
+                assert_eq!(raw_poll(epd, IN, 20_000), IN);
+                parent.tell();
+                parent.wait();
+                let mut byte = [0];
+                assert_eq!(api.recv(epd, &mut byte, BLOCK), Ok(1));
+                assert_eq!(byte, *b"3");
+                let at = pages(1);
+                assert_eq!(api.register(epd, at, PAGE, 0x10000, RW, FIXED), Ok(0x10000));
+                assert_eq!(api.readfrom(epd, 0x10000, PAGE, 0x30000, SYNC), Ok(0));
+                assert!(holds(at, PAGE, 7));
+                fill(at, PAGE, 9);
+                assert_eq!(api.writeto(epd, 0x10000, PAGE, 0x30000, SYNC), Ok(0));
+                let mark = api.fence_mark(epd, 1).unwrap();
+                assert_eq!(api.fence_wait(epd, mark), Ok(0));
+                cue.tell();
+                cue.wait();
+                assert_eq!(peek(at + 1), 77, "the peer's store");
+                parent.tell();
+                process.wait();
+                api.close(epd).unwrap();
+            },
+        );
+    }),
+    ("a_parent_connects_and_its_child_uses_it", |api| {
+        meets(
+            api,
+            |listener, _| {
+                let epd = accept(api, listener);
+                assert_eq!(api.send(epd, b"xyz", BLOCK), Ok(3));
+                let mut bytes = [0; 4];
+                assert_eq!(api.recv(epd, &mut bytes, BLOCK), Ok(4));
+                assert_eq!(&bytes, b"next");
+                assert_eq!(api.recv(epd, &mut bytes, BLOCK), Err(ECONNRESET));
+            },
+            |epd, _| {
+                let (parent, child) = Cue::pair();
+                let process = Process::start(|| {
+                    child.wait();
+                    assert_eq!(api.connect(epd, node(1), PORT), Err(EISCONN));
+                    let mut bytes = [0; 3];
+                    assert_eq!(api.recv(epd, &mut bytes, BLOCK), Ok(3));
+                    assert_eq!(&bytes, b"xyz");
+                    child.tell();
+                    child.wait();
+                    assert_eq!(api.send(epd, b"xt", BLOCK), Ok(2));
+                });
+                connect(api, epd);
+                parent.tell();
+                parent.wait();
+                assert_eq!(api.send(epd, b"ne", BLOCK), Ok(2));
+                api.close(epd).unwrap();
+                parent.tell();
+                process.wait();
+            },
+        );
+    }),
+    ("who_connected_is_killed", |api| {
+        meets(
+            api,
+            |listener, cue| {
+                let epd = accept(api, listener);
+                let own = pages(1);
+                assert_eq!(api.register(epd, own, PAGE, 0x30000, RW, FIXED), Ok(0x30000));
+                cue.wait();
+                let mapped = api.mmap(epd, 0, PAGE, RW, 0, 0x20000).unwrap();
+                assert!(holds(mapped, PAGE, 5));
+                cue.tell();
+                cue.wait();
+                poke(mapped + 3, 99);
+                for round in 0..3u8 {
+                    cue.wait();
+                    std::thread::sleep(Duration::from_millis(20));
+                    assert_eq!(api.send(epd, &[round], BLOCK), Ok(1));
+                }
+                cue.wait();
+                assert!(holds(own + 8, 8, 5 ^ 8));
+                assert_eq!(api.recv(epd, &mut [0], BLOCK), Err(ECONNRESET));
+            },
+            |epd, cue| {
+                let (ready, child_ready) = Cue::pair();
+                let child = Process::start(|| {
+                    connect(api, epd);
+                    let at = pages(1);
+                    fill(at, PAGE, 5);
+                    assert_eq!(api.register(epd, at, PAGE, 0x20000, RW, FIXED), Ok(0x20000));
+                    child_ready.tell();
+                    let _ = api.recv(epd, &mut [0; 8], BLOCK);
+                });
+                ready.wait();
+                cue.tell();
+                cue.wait();
+                std::thread::sleep(Duration::from_millis(20));
+                kill(child);
+                cue.tell();
+                for round in 0..3u8 {
+                    cue.tell();
+                    match round {
+                        0 => assert_eq!(api.poll(epd, IN, 20_000), IN),
+                        1 => assert_eq!(raw_poll(epd, IN, 20_000), IN),
+                        _ => {}
+                    }
+                    let mut byte = [9];
+                    assert_eq!(api.recv(epd, &mut byte, BLOCK), Ok(1));
+                    assert_eq!(byte, [round]);
+                }
+                assert_eq!(api.writeto(epd, 0x20000, PAGE, 0x30000, SYNC), Ok(0));
+                let at = pages(1);
+                assert_eq!(api.vreadfrom(epd, at, PAGE, 0x30000, SYNC), Ok(0));
+                assert_eq!((peek(at + 3), peek(at + 4)), (99, 4 ^ 5));
+                cue.tell();
+                // The last holder.
+                api.close(epd).unwrap();
+            },
+        );
+    }),
+    ("who_waits_to_be_accepted_is_killed", |api| {
+        meets(
+            api,
+            |listener, cue| {
+                cue.wait();
+                let epd = accept(api, listener);
+                assert_eq!(api.send(epd, b"hi", BLOCK), Ok(2));
+                let mut bytes = [0; 2];
+                assert_eq!(api.recv(epd, &mut bytes, BLOCK), Ok(2));
+                assert_eq!(&bytes, b"ho");
+            },
+            |epd, cue| {
+                let child = Process::start(|| {
+                    let _ = api.connect(epd, node(1), PORT);
+                });
+                // Not bound any more: it is being connected.
+                until("it connects", || api.bind(epd, 0) == Err(EISCONN));
+                kill(child);
+                cue.tell();
+                until("it is connected", || api.poll(epd, OUT, 0) == OUT);
+                let mut bytes = [0; 2];
+                assert_eq!(api.recv(epd, &mut bytes, BLOCK), Ok(2));
+                assert_eq!(&bytes, b"hi");
+                assert_eq!(api.send(epd, b"ho", BLOCK), Ok(2));
+                api.close(epd).unwrap();
+            },
+        );
+    }),
+    ("one_holder_asks_and_another_collects", |api| {
+        meets(
+            api,
+            |listener, cue| {
+                cue.wait();
+                let epd = accept(api, listener);
+                assert_eq!(api.recv(epd, &mut [0], BLOCK), Ok(1));
+            },
+            |epd, cue| {
+                set_nonblocking(epd, true);
+                let (parent, child) = Cue::pair();
+                let process = sleeps(|| {
+                    assert_eq!(api.connect(epd, node(1), PORT), Err(EINPROGRESS));
+                    child.tell();
+                });
+                parent.wait();
+                assert_eq!(api.connect(epd, node(1), PORT), Err(EINPROGRESS));
+                assert_eq!(api.poll(epd, OUT, 0), 0);
+                cue.tell();
+                assert_eq!(api.poll(epd, OUT, 20_000), OUT);
+                assert_eq!(raw_poll(epd, OUT, 20_000), OUT);
+                assert!(api.connect(epd, node(1), PORT).unwrap() > 1088);
+                assert_eq!(api.connect(epd, node(1), PORT), Err(EISCONN));
+                kill(process);
+                assert_eq!(api.send(epd, b"!", BLOCK), Ok(1));
+                api.close(epd).unwrap();
+            },
+        );
+    }),
+    ("a_refused_holder_leaves_it_to_another_to_try_again", |api| {
+        meets(
+            api,
+            |listener, _| {
+                let epd = accept(api, listener);
+                let mapped = api
+                    .recv(epd, &mut [0], BLOCK)
+                    .map(|_| api.mmap(epd, 0, PAGE, RW, 0, 0x5000));
+                assert!(holds(mapped.unwrap().unwrap(), PAGE, 3));
+                assert_eq!(api.send(epd, b"!", BLOCK), Ok(1));
+                assert_eq!(api.recv(epd, &mut [0], BLOCK), Err(ECONNRESET));
+            },
+            |epd, _| {
+                let (parent, child) = Cue::pair();
+                let process = sleeps(|| {
+                    assert_eq!(api.connect(epd, node(1), PORT + 1), Err(ECONNREFUSED));
+                    child.tell();
+                    child.wait();
+                    let at = pages(1);
+                    fill(at, PAGE, 3);
+                    assert_eq!(api.register(epd, at, PAGE, 0x5000, RW, FIXED), Ok(0x5000));
+                    assert_eq!(api.send(epd, b"!", BLOCK), Ok(1));
+                });
+                parent.wait();
+                assert_eq!(api.connect(epd, node(1), PORT + 1), Err(ECONNREFUSED));
+                connect(api, epd);
+                parent.tell();
+                assert_eq!(api.recv(epd, &mut [0], BLOCK), Ok(1));
+                kill(process);
+                api.close(epd).unwrap();
+            },
+        );
+    }),
+    ("one_holder_binds_another_listens_a_third_accepts", |api| {
+        let shared = api.open();
+        set_env("SCIF_NODE", "1");
+        let (first, binder) = Cue::pair();
+        let one = sleeps(|| {
+            assert_eq!(api.bind(shared, PORT), Ok(PORT.into()));
+            binder.tell();
+        });
+        let (second, acceptor) = Cue::pair();
+        let two = sleeps(|| {
+            acceptor.wait();
+            for _ in 0..2 {
+                let (_, epd) = api.accept(shared, BLOCK).unwrap();
+                assert_eq!(api.send(epd, b"2", BLOCK), Ok(1));
+            }
+            acceptor.tell();
+        });
+        first.wait();
+        kill(one);
+        assert_eq!(api.listen(shared, 4), Ok(0), "the port outlives who took it");
+        second.tell();
+        let connects = || {
+            let epd = api.open();
+            assert!(api.connect(epd, node(0), PORT).unwrap() > 1088);
+            let mut byte = [0];
+            assert_eq!(api.recv(epd, &mut byte, BLOCK), Ok(1));
+            byte[0]
+        };
+        assert_eq!(connects(), b'2');
+        assert_eq!(connects(), b'2');
+        second.wait();
+        kill(two);
+        let third = Process::start(|| assert_eq!(connects(), b'1'));
+        assert_eq!(api.poll(shared, IN, 20_000), IN);
+        let (_, epd) = api.accept(shared, BLOCK).unwrap();
+        assert_eq!(api.send(epd, b"1", BLOCK), Ok(1));
+        third.wait();
+    }),
+    ("who_listened_is_killed_and_others_hear_requests", |api| {
+        let shared = api.open();
+        assert_eq!(api.bind(shared, PORT), Ok(PORT.into()));
+        let (parent, child) = Cue::pair();
+        let listens = sleeps(|| {
+            assert_eq!(api.listen(shared, 4), Ok(0));
+            child.tell();
+        });
+        parent.wait();
+        let connects = Process::start(|| {
+            std::thread::sleep(Duration::from_millis(100));
+            let epd = api.open();
+            assert!(api.connect(epd, node(0), PORT).unwrap() > 1088);
+            assert_eq!(api.recv(epd, &mut [0], BLOCK), Ok(1));
+        });
+        kill(listens);
+        let (_, epd) = api.accept(shared, BLOCK).unwrap();
+        assert_eq!(api.send(epd, b"1", BLOCK), Ok(1));
+        connects.wait();
+    }),
+    ("the_peers_end_reaches_whoever_is_left", |api| {
+        meets(
+            api,
+            |listener, cue| {
+                let epd = accept(api, listener);
+                cue.wait();
+                std::thread::sleep(Duration::from_millis(50));
+                api.close(epd).unwrap();
+            },
+            |epd, cue| {
+                let (parent, child) = Cue::pair();
+                let process = sleeps(|| {
+                    connect(api, epd);
+                    child.tell();
+                });
+                parent.wait();
+                kill(process);
+                cue.tell();
+                assert_eq!(
+                    raw_poll(epd, 0, 20_000) & HUP,
+                    HUP,
+                    "asleep, without a call before"
+                );
+                assert_eq!(api.send(epd, b"1", BLOCK), Err(ECONNRESET));
+            },
+        );
+    }),
+    ("the_end_of_the_last_holder_reaches_the_peer", |api| {
+        meets(
+            api,
+            |listener, cue| {
+                let epd = accept(api, listener);
+                assert_eq!(api.recv(epd, &mut [0], BLOCK), Ok(1));
+                cue.tell();
+                cue.wait();
+                // Two of three are gone.
+                assert_eq!(api.poll(epd, IN, 50), 0);
+                cue.tell();
+                assert_eq!(api.recv(epd, &mut [0], BLOCK), Err(ECONNRESET));
+            },
+            |epd, cue| {
+                Process::start(|| {
+                    connect(api, epd);
+                    assert_eq!(api.send(epd, b"1", BLOCK), Ok(1));
+                })
+                .wait();
+                let (parent, child) = Cue::pair();
+                let holder = sleeps(|| {
+                    assert_eq!(api.poll(epd, OUT, 0), OUT);
+                    child.tell();
+                });
+                parent.wait();
+                cue.wait();
+                api.close(epd).unwrap();
+                cue.tell();
+                cue.wait();
+                kill(holder);
+            },
+        );
+    }),
+    ("nothing_is_left_of_shared_endpoints", |api| {
+        two(
+            api,
+            |epd, _| {
+                let listener = api.open();
+                api.bind(listener, PORT + 1).unwrap();
+                api.listen(listener, 4).unwrap();
+                assert_eq!(api.send(epd, b"!", BLOCK), Ok(1));
+                for _ in 0..40 {
+                    let new = accept(api, listener);
+                    assert_eq!(api.recv(new, &mut [0], BLOCK), Ok(1));
+                    assert_eq!(api.recv(new, &mut [0], BLOCK), Err(ECONNRESET));
+                    api.close(new).unwrap();
+                }
+            },
+            |epd, _| {
+                assert_eq!(api.recv(epd, &mut [0], BLOCK), Ok(1));
+                let mut before = 0;
+                for round in 0..40 {
+                    let shared = api.open();
+                    let child = Process::start(|| {
+                        assert!(api.connect(shared, node(1), PORT + 1).unwrap() > 1088);
+                    });
+                    child.wait();
+                    assert_eq!(api.send(shared, b"1", BLOCK), Ok(1));
+                    api.close(shared).unwrap();
+                    if round == 5 {
+                        before = descriptors();
+                    }
+                }
+                until("no more descriptors than after six rounds", || {
+                    descriptors() <= before
+                });
+            },
+        );
+    }),
+];

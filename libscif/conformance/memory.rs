@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Windows over every kind of memory, and what stays of a window when its owner, or who maps it, goes in every way.
+
+use crate::Case;
+use crate::api::Api;
+use crate::rig::{
+    BLOCK, Cue, FIXED, PAGE, PORT, Process, RW, SYNC, apart, crash, dont_need, fill, holds, huge_pages,
+    leave, loopback, map, map_file, map_over, node, pages, peek, plain_close, poke, protect, set_env, two,
+    unmap, until, wants_huge_pages,
+};
+use libc::{EADDRINUSE, ECONNRESET, ENOMEM, ENXIO};
+
+const N: usize = 4;
+const LEN: usize = N * PAGE;
+const AT: i64 = 0x10000;
+const HUGE: usize = 2 << 20;
+
+/// RMA both ways between a peer and a window over pages that hold what `fill` writes with the seed 1.
+fn serves(api: &Api, peer: i32, at: usize, len: usize) {
+    let seen = pages(len / PAGE);
+    assert_eq!(api.vreadfrom(peer, seen, len, AT, SYNC), Ok(0));
+    assert!(holds(seen, len, 1));
+    poke(at + len - 1, 200);
+    assert_eq!(api.vreadfrom(peer, seen, 1, AT + len as i64 - 1, SYNC), Ok(0));
+    assert_eq!(peek(seen), 200, "the same pages");
+    fill(seen, len, 2);
+    assert_eq!(api.vwriteto(peer, seen, len, AT, SYNC), Ok(0));
+    assert!(holds(at, len, 2));
+    fill(at, len, 1);
+}
+
+/// A window that can be mapped, over memory that is the program's before and after.
+fn maps(api: &Api, at: usize, len: usize) {
+    let (a, b) = loopback(api);
+    fill(at, len, 1);
+    assert_eq!(api.register(a, at, len, AT, RW, FIXED), Ok(AT));
+    serves(api, b, at, len);
+    let mapped = api.mmap(b, 0, len, RW, 0, AT).unwrap();
+    assert!(holds(mapped, len, 1));
+    poke(mapped + PAGE, 201);
+    assert_eq!(peek(at + PAGE), 201);
+    fill(at, len, 1);
+    assert_eq!(api.munmap(mapped, len), Ok(0));
+    assert_eq!(api.unregister(a, AT, len), Ok(0));
+    assert!(holds(at, len, 1));
+}
+
+/// A window over pages that have to stay where they are.
+fn stays(api: &Api, at: usize, len: usize) {
+    let (a, b) = loopback(api);
+    fill(at, len, 1);
+    assert_eq!(api.register(a, at, len, AT, RW, FIXED), Ok(AT));
+    serves(api, b, at, len);
+    assert_eq!(api.mmap(b, 0, PAGE, RW, 0, AT), Err(ENOMEM));
+    assert_eq!(api.unregister(a, AT, len), Ok(0));
+    assert!(holds(at, len, 1));
+}
+
+/// One process registers and unregisters; a forked child of the peer's maps and goes in some way. Then the offset is free.
+fn freed_by(api: &Api, go: impl Fn(usize)) {
+    two(
+        api,
+        |epd, cue| {
+            let at = pages(N);
+            fill(at, LEN, 1);
+            assert_eq!(api.register(epd, at, LEN, AT, RW, FIXED), Ok(AT));
+            cue.tell();
+            cue.wait();
+            assert_eq!(api.unregister(epd, AT, LEN), Ok(0));
+            assert_eq!(
+                api.register(epd, at, LEN, AT, RW, FIXED),
+                Err(EADDRINUSE),
+                "while it is mapped"
+            );
+            cue.tell();
+            cue.wait();
+            assert_eq!(api.register(epd, at, LEN, AT, RW, FIXED), Ok(AT), "free again");
+            cue.tell();
+        },
+        |epd, cue| {
+            cue.wait();
+            let (mine, childs) = Cue::pair();
+            let child = Process::start(|| {
+                let at = api.mmap(epd, 0, LEN, RW, 0, AT).unwrap();
+                assert!(holds(at, LEN, 1));
+                childs.tell();
+                childs.wait();
+                go(at);
+                childs.tell();
+                childs.wait();
+            });
+            mine.wait();
+            cue.tell();
+            cue.wait();
+            mine.tell();
+            until("it has gone", || child_is_gone(&child) || mine.is_told());
+            cue.tell();
+            cue.wait();
+            child.kill();
+            child.end();
+        },
+    );
+}
+
+fn child_is_gone(child: &Process) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.pid())).unwrap();
+    stat.rsplit(')')
+        .next()
+        .is_some_and(|rest| rest.trim_start().starts_with('Z'))
+}
+
+/// The owner of a window goes in some way, which its peer maps: the pages stay what they are.
+fn outlives(api: &Api, go: impl FnOnce(i32), rma: i32) {
+    let (cue, owners) = Cue::pair();
+    let owner = Process::start(|| {
+        set_env("SCIF_NODE", "2");
+        owners.wait();
+        let epd = api.open();
+        api.connect(epd, node(1), PORT).unwrap();
+        let at = pages(N);
+        fill(at, LEN, 1);
+        assert_eq!(api.register(epd, at, LEN, AT, RW, FIXED), Ok(AT));
+        owners.tell();
+        owners.wait();
+        poke(at, 77);
+        go(epd);
+        owners.tell();
+        owners.wait();
+        assert_eq!(peek(at + 1), 78, "the peer's store");
+        owners.tell();
+        owners.wait();
+    });
+    set_env("SCIF_NODE", "1");
+    let listener = api.open();
+    api.bind(listener, PORT).unwrap();
+    api.listen(listener, 1).unwrap();
+    cue.tell();
+    let (_, epd) = api.accept(listener, BLOCK).unwrap();
+    cue.wait();
+    let at = api.mmap(epd, 0, LEN, RW, 0, AT).unwrap();
+    cue.tell();
+    until("it has gone", || child_is_gone(&owner) || cue.is_told());
+    until("RMA says so", || {
+        api.vreadfrom(epd, pages(1), 8, AT, SYNC) == Err(rma)
+    });
+    assert_eq!(api.vwriteto(epd, pages(1), 8, AT, SYNC), Err(rma));
+    assert_eq!(peek(at), 77, "its last store");
+    poke(at + 1, 78);
+    poke(at + LEN - 1, 79);
+    assert_eq!((peek(at + 1), peek(at + LEN - 1)), (78, 79));
+    if !child_is_gone(&owner) {
+        cue.tell();
+        cue.wait();
+        assert_eq!(peek(at + 1), 78);
+        owner.kill();
+    }
+    owner.end();
+    assert_eq!(
+        (peek(at), peek(at + 1), peek(at + LEN - 1)),
+        (77, 78, 79),
+        "also after it"
+    );
+    until("its end", || {
+        api.vreadfrom(epd, pages(1), 8, AT, SYNC) == Err(ECONNRESET)
+    });
+    unmap(at, LEN);
+}
+
+pub(crate) const CASES: &[Case] = &[
+    ("transparent_huge_pages_move_and_are_mapped", |api| {
+        let len = 2 * HUGE;
+        let at = pages((len + HUGE) / PAGE).next_multiple_of(HUGE);
+        wants_huge_pages(at, len);
+        maps(api, at, len);
+    }),
+    ("huge_pages_of_the_pool_stay", |api| match huge_pages(HUGE) {
+        Some(at) => stays(api, at, HUGE),
+        None => println!("no huge pages here"),
+    }),
+    ("shared_memory_of_every_kind_stays", |api| {
+        stays(api, map(LEN, libc::MAP_SHARED | libc::MAP_ANONYMOUS, 3), LEN);
+        stays(api, map_file(LEN, None, libc::MAP_SHARED), LEN);
+        for directory in ["/dev/shm", "/tmp"] {
+            let path = format!("{directory}/scif-conformance-{}", std::process::id());
+            stays(api, map_file(LEN, Some(&path), libc::MAP_SHARED), LEN);
+        }
+    }),
+    ("private_memory_of_a_file_moves_and_is_mapped", |api| {
+        maps(api, map_file(LEN, None, libc::MAP_PRIVATE), LEN);
+        let path = format!("/tmp/scif-conformance-{}", std::process::id());
+        maps(api, map_file(LEN, Some(&path), libc::MAP_PRIVATE), LEN);
+    }),
+    ("pages_registered_over_another_connection_serve_both", |api| {
+        let ((a, b), (c, d)) = (loopback(api), loopback(api));
+        let at = pages(N);
+        fill(at, LEN, 1);
+        assert_eq!(api.register(a, at, LEN, AT, RW, FIXED), Ok(AT));
+        assert_eq!(api.register(c, at, LEN, AT, RW, FIXED), Ok(AT));
+        serves(api, b, at, LEN);
+        serves(api, d, at, LEN);
+        let mapped = api.mmap(b, 0, LEN, RW, 0, AT).unwrap();
+        assert_eq!(
+            api.mmap(d, 0, LEN, RW, 0, AT),
+            Err(ENOMEM),
+            "the other peer's pages"
+        );
+        let seen = pages(N);
+        fill(seen, LEN, 3);
+        assert_eq!(api.vwriteto(d, seen, LEN, AT, SYNC), Ok(0));
+        assert!(holds(at, LEN, 3) && holds(mapped, LEN, 3));
+        fill(at, LEN, 1);
+        // In either order.
+        assert_eq!(api.unregister(a, AT, LEN), Ok(0));
+        assert_eq!(api.munmap(mapped, LEN), Ok(0));
+        serves(api, d, at, LEN);
+        assert_eq!(api.register(a, at, LEN, AT, RW, FIXED), Ok(AT));
+        assert_eq!(api.unregister(c, AT, LEN), Ok(0));
+        serves(api, b, at, LEN);
+        api.close(a).unwrap();
+        assert!(holds(at, LEN, 1));
+        dont_need(at, LEN);
+        assert_eq!(peek(at), 0, "private again");
+        fill(at, LEN, 1);
+        assert_eq!(api.register(c, at, LEN, AT, RW, FIXED), Ok(AT));
+        assert!(api.mmap(d, 0, LEN, RW, 0, AT).is_ok());
+    }),
+    ("a_window_whose_owner_unmaps_it_serves_another_process", |api| {
+        two(
+            api,
+            |epd, cue| {
+                let at = pages(N);
+                fill(at, LEN, 1);
+                assert_eq!(api.register(epd, at, LEN, AT, RW, FIXED), Ok(AT));
+                unmap(at, PAGE);
+                map_over(at + PAGE, PAGE);
+                protect(at + 2 * PAGE, PAGE, libc::PROT_NONE);
+                cue.tell();
+                cue.wait();
+                assert_eq!(peek(at + PAGE), 0, "what is there now is not the window");
+                assert_eq!(peek(at + 3 * PAGE), 9, "what still is, is");
+                let own = pages(N);
+                assert_eq!(api.register(epd, own, LEN, 2 * AT, RW, FIXED), Ok(2 * AT));
+                cue.tell();
+                cue.wait();
+                assert!(holds(own, PAGE, 4), "its own transfers reach the window too");
+                cue.tell();
+            },
+            |epd, cue| {
+                cue.wait();
+                let seen = pages(N);
+                assert_eq!(api.vreadfrom(epd, seen, LEN, AT, SYNC), Ok(0));
+                assert!(holds(seen, LEN, 1));
+                let mapped = api.mmap(epd, 0, LEN, RW, 0, AT).unwrap();
+                assert!(holds(mapped, LEN, 1));
+                fill(seen, LEN, 4);
+                assert_eq!(api.vwriteto(epd, seen, LEN, AT, SYNC), Ok(0));
+                assert!(holds(mapped, LEN, 4));
+                poke(mapped + 3 * PAGE, 9);
+                cue.tell();
+                cue.wait();
+                assert_eq!(api.vwriteto(epd, mapped, PAGE, 2 * AT, SYNC), Ok(0));
+                cue.tell();
+                cue.wait();
+            },
+        );
+    }),
+    ("pages_come_back_from_a_connection_within_a_process", |api| {
+        // Whoever sees to the end of an endpoint: the call, or after close(2) the library by itself.
+        for plain in [false, true] {
+            for _ in 0..20 {
+                let (a, b) = loopback(api);
+                let at = pages(1);
+                poke(at, 1);
+                assert_eq!(api.register(a, at, PAGE, AT, RW, FIXED), Ok(AT));
+                let mapped = api.mmap(b, 0, PAGE, RW, 0, AT).unwrap();
+                unmap(mapped, PAGE);
+                if plain {
+                    plain_close(a);
+                    until("its end", || api.send(b, b"x", 0) == Err(ECONNRESET));
+                } else {
+                    api.close(a).unwrap();
+                }
+                until("it is private again", || {
+                    poke(at, 1);
+                    dont_need(at, PAGE);
+                    peek(at) == 0
+                });
+                api.close(b).unwrap();
+                unmap(at, PAGE);
+            }
+        }
+    }),
+    ("an_offset_is_free_after_munmap_elsewhere", |api| {
+        freed_by(api, |at| unmap(at, LEN));
+    }),
+    ("an_offset_is_free_after_the_last_part_is_unmapped", |api| {
+        freed_by(api, |at| {
+            for page in 0..N {
+                unmap(at + page * PAGE, PAGE);
+            }
+        });
+    }),
+    ("an_offset_is_free_after_something_else_is_mapped_there", |api| {
+        freed_by(api, |at| map_over(at, LEN));
+    }),
+    ("an_offset_is_free_after_exit", |api| freed_by(api, |_| leave())),
+    ("an_offset_is_free_after_kill", |api| freed_by(api, |_| crash())),
+    ("a_mapping_outlives_the_registration", |api| {
+        outlives(api, |epd| assert_eq!(api.unregister(epd, AT, LEN), Ok(0)), ENXIO);
+    }),
+    ("a_mapping_outlives_the_owners_endpoint", |api| {
+        outlives(api, |epd| assert_eq!(api.close(epd), Ok(0)), ECONNRESET);
+    }),
+    ("a_mapping_outlives_the_exit_of_its_owner", |api| {
+        outlives(api, |_| leave(), ECONNRESET);
+    }),
+    ("a_mapping_outlives_the_kill_of_its_owner", |api| {
+        outlives(api, |_| crash(), ECONNRESET);
+    }),
+    ("closing_does_not_wait_for_a_peer_that_is_stopped", |api| {
+        let listener = api.open();
+        api.bind(listener, PORT).unwrap();
+        api.listen(listener, 1).unwrap();
+        let peer = Process::start(|| {
+            let epd = api.open();
+            api.connect(epd, 0, PORT).unwrap();
+            assert_eq!(api.recv(epd, &mut [0], BLOCK), Ok(1));
+            let at = api.mmap(epd, 0, LEN, RW, 0, AT).unwrap();
+            assert_eq!(api.send(epd, b"x", BLOCK), Ok(1));
+            until("the end", || api.send(epd, b"x", 0) == Err(ECONNRESET));
+            assert_eq!(peek(at), 5, "what it maps stays");
+        });
+        let (_, epd) = api.accept(listener, BLOCK).unwrap();
+        let at = pages(N);
+        assert_eq!(api.register(epd, at, LEN, AT, RW, FIXED), Ok(AT));
+        assert_eq!(api.send(epd, b"x", BLOCK), Ok(1));
+        assert_eq!(api.recv(epd, &mut [0], BLOCK), Ok(1));
+        peer.stop();
+        // It answers nothing: whether it maps the window is taken for granted.
+        assert_eq!(api.close(epd), Ok(0));
+        poke(at, 5);
+        peer.resume();
+        peer.wait();
+    }),
+    ("a_peer_apart_sees_the_stores_of_its_own_child", |api| {
+        apart(
+            |cue| {
+                let listener = api.open();
+                api.bind(listener, PORT).unwrap();
+                api.listen(listener, 1).unwrap();
+                cue.tell();
+                let (_, epd) = api.accept(listener, BLOCK).unwrap();
+                let at = pages(1);
+                api.register(epd, at, PAGE, AT, RW, FIXED).unwrap();
+                assert_eq!(api.send(epd, b"x", BLOCK), Ok(1));
+                until("the child's store", || peek(at) == 5);
+                cue.tell();
+            },
+            |cue| {
+                cue.wait();
+                let epd = api.open();
+                api.connect(epd, 0, PORT).unwrap();
+                assert_eq!(api.recv(epd, &mut [0], BLOCK), Ok(1));
+                Process::start(|| poke(api.mmap(epd, 0, PAGE, RW, 0, AT).unwrap(), 5)).wait();
+                cue.wait();
+            },
+        );
+    }),
+];

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! The loss of a node: what each call says afterwards, and what an administrator sees of it.
+//!
+//! A node is lost through the engine, as `scifctl node lose` does it; what is asked is the library.
+
+use std::os::unix::net::UnixDatagram;
+use std::time::Duration;
+
+use crate::Case;
+use crate::api::Api;
+use crate::rig::{
+    BLOCK, ERR, HUP, IN, OUT, PAGE, PORT, Process, RW, SYNC, apart, fill, holds, pages, peek, set_env,
+    set_nonblocking, two, until,
+};
+use libc::{ECONNREFUSED, ECONNRESET, EINVAL, EISCONN, ENODEV};
+use scif::Config;
+use scif::epd::{Answers, Failure, LostNode, restore};
+
+/// Everybody answers, however busy the machine is.
+fn lose(node: u16) -> (LostNode, Answers) {
+    lose_within(node, 30)
+}
+
+fn lose_within(node: u16, seconds: u64) -> (LostNode, Answers) {
+    LostNode::within(&Config::from_env(), node, Duration::from_secs(seconds)).unwrap()
+}
+
+/// How a process ends that maps a page of a node, which then is lost, and touches the page again.
+fn maps_and_loses(api: &Api, how: &str) -> i32 {
+    let (ready, is_ready) = UnixDatagram::pair().unwrap();
+    let owner = Process::start(|| {
+        set_env("SCIF_NODE", "1");
+        let listener = api.open();
+        api.bind(listener, PORT).unwrap();
+        api.listen(listener, 1).unwrap();
+        ready.send(b"r").unwrap();
+        let (_, epd) = api.accept(listener, BLOCK).unwrap();
+        api.register(epd, pages(1), PAGE, 0x1000, RW, 0x10).unwrap();
+        api.send(epd, b"r", BLOCK).unwrap();
+        assert_eq!(api.recv(epd, &mut [0], BLOCK), Err(ECONNRESET));
+    });
+    is_ready.recv(&mut [0; 8]).unwrap();
+    let child = Process::start(|| {
+        set_env("SCIF_NODE_LOST", how);
+        set_env("SCIF_NODE", "2");
+        let epd = api.open();
+        api.connect(epd, 1, PORT).unwrap();
+        api.recv(epd, &mut [0], BLOCK).unwrap();
+        let at = api.mmap(epd, 0, PAGE, RW, 0, 0x1000).unwrap();
+        peek(at);
+        let _lost = lose(1);
+        if how == "absent" {
+            peek(at);
+        } else {
+            std::thread::sleep(Duration::from_secs(20));
+        }
+    });
+    let ended = child.end();
+    owner.wait();
+    ended
+}
+
+pub(crate) const CASES: &[Case] = &[
+    ("every_call_says_that_the_node_is_lost", |api| {
+        two(
+            api,
+            |epd, cue| {
+                let at = pages(1);
+                api.register(epd, at, PAGE, 0x1000, RW, 0x10).unwrap();
+                cue.tell();
+                cue.wait();
+                let (_lost, answers) = lose(2);
+                // A side that hears of the other's end first has nothing left to end.
+                assert!((1..=2).contains(&answers.ended));
+                assert_eq!(answers.answered.len(), 2, "both sides");
+                assert!(answers.silent.is_empty());
+                assert_eq!(api.poll(epd, IN | OUT, 0), IN | OUT | HUP);
+                assert_eq!(api.send(epd, b"x", 0), Err(ECONNRESET));
+                let mut buffer = [0; 8];
+                assert_eq!(api.recv(epd, &mut buffer, BLOCK), Ok(5), "what came before");
+                assert_eq!(api.recv(epd, &mut buffer, BLOCK), Err(ECONNRESET));
+                assert_eq!(api.register(epd, at, PAGE, 0, RW, 0), Err(ECONNRESET));
+                assert_eq!(api.unregister(epd, 0x1000, PAGE), Err(ECONNRESET));
+                assert_eq!(api.vreadfrom(epd, at, PAGE, 0x1000, SYNC), Err(ECONNRESET));
+                assert_eq!(api.vwriteto(epd, at, PAGE, 0x1000, SYNC), Err(ECONNRESET));
+                assert_eq!(api.readfrom(epd, 0x1000, 8, 0x1000, SYNC), Err(ECONNRESET));
+                assert_eq!(api.writeto(epd, 0x1000, 8, 0x1000, SYNC), Err(ECONNRESET));
+                assert_eq!(api.mmap(epd, 0, PAGE, 1, 0, 0x1000), Err(ECONNRESET));
+                assert_eq!(api.fence_mark(epd, 1), Err(ECONNRESET));
+                assert_eq!(api.fence_wait(epd, 0), Err(ECONNRESET));
+                assert_eq!(api.fence_signal(epd, 0x1000, 1, 0x1000, 1, 0x31), Err(ECONNRESET));
+                assert_eq!(api.bind(epd, 0), Err(EISCONN));
+                assert_eq!(api.listen(epd, 1), Err(EINVAL));
+                assert_eq!(api.connect(epd, 2, PORT), Err(ENODEV), "before the state");
+                let fresh = api.open();
+                assert_eq!(api.connect(fresh, 2, PORT), Err(ENODEV));
+                assert_eq!(api.poll(fresh, IN, 0), ERR);
+                assert_eq!(api.nodes(4).1[..2], [1, u16::MAX], "not online");
+                assert_eq!(api.close(epd), Ok(0));
+                cue.tell();
+                cue.wait();
+            },
+            |epd, cue| {
+                cue.wait();
+                assert_eq!(api.send(epd, b"early", BLOCK), Ok(5));
+                cue.tell();
+                assert_eq!(api.recv(epd, &mut [0; 8], BLOCK), Err(ECONNRESET), "it is woken");
+                cue.wait();
+                let fresh = api.open();
+                assert_eq!(api.connect(fresh, 1, PORT), Err(ENODEV), "nor from there");
+                cue.tell();
+            },
+        );
+    }),
+    ("lost_pages_are_no_memory_any_more", |api| {
+        two(
+            api,
+            |epd, cue| {
+                let at = pages(2);
+                fill(at, 2 * PAGE, 5);
+                api.register(epd, at, 2 * PAGE, 0x1000, RW, 0x10).unwrap();
+                cue.tell();
+                cue.wait();
+                assert!(holds(at, 2 * PAGE, 5), "the owner keeps them");
+            },
+            |epd, cue| {
+                cue.wait();
+                let at = api.mmap(epd, 0, 2 * PAGE, RW, 0, 0x1000).unwrap();
+                let own = pages(1);
+                fill(own, PAGE, 9);
+                assert!(holds(at, 2 * PAGE, 5));
+                let (_lost, _) = lose(1);
+                assert_eq!(api.munmap(at + PAGE, PAGE), Ok(0), "it is a mapping still");
+                assert!(holds(own, PAGE, 9), "nothing else is gone");
+                // Touching it would be the end: the kernel is asked to.
+                let fd = std::fs::File::open("/proc/self/mem").unwrap();
+                let mut byte = [0];
+                assert!(std::os::unix::fs::FileExt::read_at(&fd, &mut byte, at as u64).is_err());
+                cue.tell();
+            },
+        );
+    }),
+    ("touching_a_lost_page_is_sigbus", |api| {
+        assert_eq!(maps_and_loses(api, "absent"), -libc::SIGBUS);
+    }),
+    ("the_guides_way_kills_whoever_mapped_pages", |api| {
+        assert_eq!(maps_and_loses(api, "kill"), -libc::SIGKILL);
+    }),
+    ("a_connect_under_way_ends_with_the_node", |api| {
+        apart(
+            |cue| {
+                set_env("SCIF_NODE", "1");
+                let listener = api.open();
+                api.bind(listener, PORT).unwrap();
+                api.listen(listener, 4).unwrap();
+                cue.tell();
+                cue.wait();
+                let (lost, _) = lose(1);
+                cue.tell();
+                cue.wait();
+                assert_eq!(
+                    api.accept(listener, 0).map(|_| ()),
+                    Err(libc::EAGAIN),
+                    "nobody is left"
+                );
+                drop(lost);
+                cue.tell();
+                api.accept(listener, BLOCK).unwrap();
+            },
+            |cue| {
+                set_env("SCIF_NODE", "2");
+                cue.wait();
+                let later = api.open();
+                set_nonblocking(later, true);
+                assert_eq!(api.connect(later, 1, PORT), Err(libc::EINPROGRESS));
+                let waiting = {
+                    let api = *api;
+                    std::thread::spawn(move || {
+                        let epd = api.open();
+                        api.connect(epd, 1, PORT)
+                    })
+                };
+                std::thread::sleep(Duration::from_millis(100));
+                cue.tell();
+                cue.wait();
+                assert_eq!(waiting.join().unwrap(), Err(ENODEV));
+                assert_eq!(api.poll(later, OUT, -1), OUT);
+                assert_eq!(api.connect(later, 1, PORT), Err(ENODEV));
+                cue.tell();
+                cue.wait();
+                set_nonblocking(later, false);
+                assert!(
+                    api.connect(later, 1, PORT).is_ok(),
+                    "it is back, and so is the endpoint"
+                );
+            },
+        );
+    }),
+    ("a_restored_node_is_met_anew", |api| {
+        two(
+            api,
+            |epd, cue| {
+                let (lost, _) = lose(2);
+                let again = LostNode::new(&Config::from_env(), 2);
+                assert_eq!(again.map(|_| ()), Err(Failure::InUse));
+                let holding = std::thread::spawn(move || lost.hold());
+                let fresh = api.open();
+                api.bind(fresh, PORT).unwrap();
+                api.listen(fresh, 1).unwrap();
+                restore(&Config::from_env(), 2).unwrap();
+                holding.join().unwrap().unwrap();
+                assert_eq!(restore(&Config::from_env(), 2), Err(Failure::NoNode));
+                cue.tell();
+                let (peer, new) = api.accept(fresh, BLOCK).unwrap();
+                assert_eq!(peer.node, 2);
+                assert_eq!(api.recv(new, &mut [0; 3], BLOCK), Ok(3));
+                assert_eq!(api.recv(epd, &mut [0], BLOCK), Err(ECONNRESET), "the old stays");
+            },
+            |epd, cue| {
+                cue.wait();
+                let fresh = api.open();
+                api.connect(fresh, 1, PORT).unwrap();
+                assert_eq!(api.send(fresh, b"new", BLOCK), Ok(3));
+                assert_eq!(api.send(epd, b"old", BLOCK), Err(ECONNRESET));
+            },
+        );
+    }),
+    ("others_do_not_notice", |api| {
+        two(
+            api,
+            |epd, cue| {
+                cue.wait();
+                let (_lost, answers) = lose(7);
+                assert_eq!((answers.ended, answers.answered.len()), (0, 2), "{answers:?}");
+                let free = api.open();
+                assert_eq!(api.connect(free, 2, PORT + 1), Err(ECONNREFUSED));
+                assert_eq!(api.connect(free, 7, PORT), Err(ENODEV));
+                // Then it goes.
+                assert_eq!(api.send(epd, b"ok", BLOCK), Ok(2));
+                cue.wait();
+            },
+            |epd, cue| {
+                cue.tell();
+                assert_eq!(api.recv(epd, &mut [0; 2], BLOCK), Ok(2));
+                cue.tell();
+            },
+        );
+    }),
+    ("who_does_not_answer_is_named", |api| {
+        let child = Process::start(|| {
+            set_env("SCIF_NODE", "4");
+            api.open();
+            loop {
+                std::thread::sleep(Duration::from_secs(1));
+            }
+        });
+        set_env("SCIF_NODE", "3");
+        api.open();
+        until("the other is there", || api.nodes(4).0 == Ok(2));
+        child.stop();
+        let (_lost, answers) = lose_within(4, 4);
+        assert_eq!(answers.silent, [child.pid()]);
+        assert_eq!(answers.answered, [i32::try_from(std::process::id()).unwrap()]);
+        child.kill();
+        child.end();
+    }),
+];

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! A signal every millisecond, with and without SA_RESTART, O_NONBLOCK or not on the descriptor, in every call that waits.
+
+use crate::Case;
+use crate::api::Api;
+use crate::rig::{
+    BLOCK, FIXED, PAGE, PORT, Process, RW, fill, holds, no_signals, node, pages, pattern, set_nonblocking,
+    signals, two,
+};
+use libc::EINTR;
+use std::time::Duration;
+
+const EVERY_US: i64 = 1000;
+/// Bytes of a stream that takes longer than many signals.
+const STREAM: usize = 200_000;
+const WINDOW: i64 = 0x1000_0000;
+const BIG: usize = 32 << 20;
+
+/// Bytes a call moved, or none because a signal came; counts what a signal cut short.
+fn moved(answer: Result<i32, i32>, wanted: usize, cut: &mut u32) -> usize {
+    let done = match answer {
+        Ok(done) => done as usize,
+        Err(EINTR) => 0,
+        Err(errno) => panic!("errno {errno}"),
+    };
+    *cut += u32::from(done < wanted);
+    done
+}
+
+/// Without O_NONBLOCK and with it, each in a process that has not used the library yet.
+fn each_way(body: impl Fn(bool)) {
+    for nonblock in [false, true] {
+        Process::start(|| body(nonblock)).wait();
+    }
+}
+
+/// A stream from one side to the other in pieces with pauses; one side gets signals.
+fn stream(api: &Api, restart: bool, sends: bool) {
+    each_way(|nonblock| {
+        two(
+            api,
+            |epd, cue| {
+                set_nonblocking(epd, nonblock);
+                let mut bytes: Vec<u8> = (0..STREAM).map(|i| pattern(i, 5)).collect();
+                if !sends {
+                    bytes.fill(0);
+                }
+                signals(EVERY_US, restart);
+                let (mut done, mut cut) = (0, 0);
+                while done < STREAM {
+                    let rest = &mut bytes[done..];
+                    let wanted = rest.len();
+                    let answer = if sends {
+                        api.send(epd, rest, BLOCK)
+                    } else {
+                        api.recv(epd, rest, BLOCK)
+                    };
+                    done += moved(answer, wanted, &mut cut);
+                }
+                no_signals();
+                assert!((0..STREAM).all(|i| bytes[i] == pattern(i, 5)));
+                assert_eq!(cut == 0, restart, "cut short {cut} times");
+                cue.wait();
+            },
+            |epd, cue| {
+                let mut bytes: Vec<u8> = (0..STREAM).map(|i| pattern(i, 5)).collect();
+                if sends {
+                    bytes.fill(0);
+                }
+                for piece in bytes.chunks_mut(STREAM / 20) {
+                    std::thread::sleep(Duration::from_millis(3));
+                    let answer = if sends {
+                        api.recv(epd, piece, BLOCK)
+                    } else {
+                        api.send(epd, piece, BLOCK)
+                    };
+                    assert_eq!(answer, Ok(piece.len() as i32));
+                }
+                assert!((0..STREAM).all(|i| bytes[i] == pattern(i, 5)));
+                cue.tell();
+            },
+        );
+    });
+}
+
+/// Somebody connects long after the accept has begun.
+fn accept(api: &Api, restart: bool) {
+    each_way(|nonblock| {
+        two(
+            api,
+            |_, cue| {
+                let listener = api.open();
+                api.bind(listener, PORT + 1).unwrap();
+                api.listen(listener, 1).unwrap();
+                set_nonblocking(listener, nonblock);
+                signals(EVERY_US, restart);
+                cue.tell();
+                let mut interrupted = 0;
+                let epd = loop {
+                    match api.accept(listener, BLOCK) {
+                        Ok((_, epd)) => break epd,
+                        Err(EINTR) => interrupted += 1,
+                        Err(errno) => panic!("errno {errno}"),
+                    }
+                };
+                no_signals();
+                assert_eq!(interrupted == 0, restart, "interrupted {interrupted} times");
+                assert_eq!(api.send(epd, b"here", BLOCK), Ok(4));
+                cue.wait();
+            },
+            |_, cue| {
+                cue.wait();
+                std::thread::sleep(Duration::from_millis(30));
+                let epd = api.open();
+                api.connect(epd, node(1), PORT + 1).unwrap();
+                assert_eq!(api.recv(epd, &mut [0; 4], BLOCK), Ok(4));
+                cue.tell();
+            },
+        );
+    });
+}
+
+/// Large transfers and their fences.
+fn fences(api: &Api, restart: bool) {
+    two(
+        api,
+        |epd, cue| {
+            let at = pages(BIG / PAGE);
+            api.register(epd, at, BIG, WINDOW, RW, FIXED).unwrap();
+            cue.wait();
+            let mut interrupted = 0;
+            for round in 0..8 {
+                set_nonblocking(epd, round % 2 == 1);
+                fill(at, BIG, round);
+                signals(EVERY_US, restart);
+                assert_eq!(api.writeto(epd, WINDOW, BIG, WINDOW, 0), Ok(0));
+                let mark = api.fence_mark(epd, 1).unwrap();
+                loop {
+                    match api.fence_wait(epd, mark) {
+                        Ok(_) => break,
+                        Err(EINTR) => interrupted += 1,
+                        Err(errno) => panic!("errno {errno}"),
+                    }
+                }
+                no_signals();
+                cue.tell();
+                cue.wait();
+            }
+            assert_eq!(interrupted == 0, restart, "interrupted {interrupted} times");
+        },
+        |epd, cue| {
+            let at = pages(BIG / PAGE);
+            api.register(epd, at, BIG, WINDOW, RW, FIXED).unwrap();
+            for round in 0..8 {
+                cue.tell();
+                cue.wait();
+                assert!(holds(at, BIG, round), "all of it is there after the fence");
+            }
+            cue.tell();
+        },
+    );
+}
+
+pub(crate) const CASES: &[Case] = &[
+    ("a_send_goes_on_after_signals_that_restart", |api| {
+        stream(api, true, true);
+    }),
+    ("a_send_says_how_much_went_before_a_signal", |api| {
+        stream(api, false, true);
+    }),
+    ("a_recv_goes_on_after_signals_that_restart", |api| {
+        stream(api, true, false);
+    }),
+    ("a_recv_says_how_much_came_before_a_signal", |api| {
+        stream(api, false, false);
+    }),
+    ("an_accept_goes_on_after_signals_that_restart", |api| {
+        accept(api, true);
+    }),
+    ("an_accept_ends_with_a_signal_and_loses_no_request", |api| {
+        accept(api, false);
+    }),
+    ("a_fence_goes_on_after_signals_that_restart", |api| {
+        fences(api, true)
+    }),
+    ("a_fence_ends_with_a_signal_and_may_be_waited_for_again", |api| {
+        fences(api, false);
+    }),
+];

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! The addresses of a vector that processes share by its name.
+//!
+//! They are on a board (`scif::Board`), in the order in which they were inserted, by whichever process; an index is never used again,
+//! so that one that a process remembers names what it named or nothing. Other processes may write anything there: what is read is
+//! checked as an address from a program is.
+//!
+//! ```text
+//! words of 64 bits
+//!     0  CAPACITY   the fi_addr_t of each address, FI_ADDR_NOTAVAIL behind the last (up to the end of its page)
+//!  HEAD  1          MAGIC
+//!     +1 1          how many addresses there are; written after what it counts
+//!  HEAD + 16        for each address: times inserted and not removed; its sixteen bytes; nothing
+//! ```
+//!
+//! Mirrors fi_av(3), "name" and "map_addr".
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+use libfabric_sys as fi;
+use scif::{Board, Node, PortId};
+
+use super::table::Reach;
+use crate::addr::{self, ADDR_LEN, Reader};
+use crate::entry::{self, Errno};
+
+/// Addresses that a shared vector takes in its life.
+pub(super) const CAPACITY: usize = 1 << 16;
+const HEAD: usize = CAPACITY;
+const COUNT: usize = HEAD + 1;
+const ENTRIES: usize = HEAD + 16;
+const ENTRY_WORDS: usize = 4;
+const WORDS: usize = ENTRIES + ENTRY_WORDS * CAPACITY;
+const MAGIC: u64 = u64::from_ne_bytes(*b"ScIfAv01");
+/// Words of a page: so many places are marked as empty at a time.
+const PAGE_WORDS: usize = 512;
+
+/// Who is where, as far as the board was read.
+#[derive(Debug, Default)]
+struct Index {
+    by_id: HashMap<PortId, u32>,
+    read: u32,
+    widest: u16,
+}
+
+/// A shared vector, as one process has it.
+#[derive(Debug)]
+pub(super) struct SharedAv {
+    board: Board,
+    reader: Reader,
+    bits: u32,
+    index: RefCell<Index>,
+}
+
+/// One address on the board.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Posted {
+    pub(super) id: PortId,
+    pub(super) bytes: [u8; ADDR_LEN],
+    pub(super) reach: Reach,
+}
+
+impl SharedAv {
+    /// The vector `name`: to change it, made if there is none; or only to read it.
+    ///
+    /// # Errors
+    /// `FI_ENOENT` when there is none to read, `FI_EINVAL` for a name of more than 64 bytes or that is something else's, and the
+    /// system's.
+    pub(super) fn open(node: &Node, name: &str, read_only: bool, bits: u32) -> Result<SharedAv, Errno> {
+        let opened = if read_only {
+            Board::open_to_read(node, name, WORDS)
+        } else {
+            let mut fill = vec![(HEAD, MAGIC)];
+            fill.extend((0..PAGE_WORDS).map(|at| (at, fi::FI_ADDR_NOTAVAIL)));
+            Board::open(node, name, WORDS, &fill)
+        };
+        let board = opened.map_err(|e| entry::errno(&e))?;
+        if board.load(HEAD) != Some(MAGIC) {
+            return Err(fi::FI_EINVAL);
+        }
+        Ok(SharedAv {
+            board,
+            reader: Reader::of(node),
+            bits,
+            index: RefCell::default(),
+        })
+    }
+
+    /// Where this process has the `fi_addr_t` of each address.
+    pub(super) fn map_addr(&self) -> usize {
+        self.board.address()
+    }
+
+    pub(super) fn count(&self) -> usize {
+        let count = self.board.load(COUNT).and_then(|n| usize::try_from(n).ok());
+        count.unwrap_or(0).min(CAPACITY)
+    }
+
+    fn word(&self, at: usize, word: usize) -> Option<u64> {
+        if at >= self.count() {
+            return None;
+        }
+        self.board.load(ENTRIES + ENTRY_WORDS * at + word)
+    }
+
+    fn refs(&self, at: usize) -> u64 {
+        self.word(at, 0).unwrap_or(0)
+    }
+
+    /// The address at index `at`, if it is one and has not been removed.
+    pub(super) fn get(&self, at: usize) -> Option<Posted> {
+        if self.refs(at) == 0 {
+            return None;
+        }
+        let (low, high) = (self.word(at, 1)?, self.word(at, 2)?);
+        let mut bytes = [0; ADDR_LEN];
+        let words = [low.to_ne_bytes(), high.to_ne_bytes()];
+        for (to, from) in bytes.iter_mut().zip(words.as_flattened()) {
+            *to = *from;
+        }
+        Some(Posted {
+            id: addr::decode(&bytes, self.reader).ok()?,
+            bytes,
+            reach: Reach::of(&bytes, self.bits),
+        })
+    }
+
+    /// The index of the address whose first port is `id`.
+    fn exact(&self, id: PortId) -> Option<u32> {
+        let mut index = self.index.borrow_mut();
+        let count = u32::try_from(self.count()).unwrap_or(0);
+        for at in index.read..count {
+            if let Some(posted) = self.get(at as usize) {
+                index.by_id.insert(posted.id, at);
+                index.widest = index.widest.max(posted.reach.ports());
+            }
+        }
+        index.read = index.read.max(count);
+        let at = *index.by_id.get(&id)?;
+        // Whoever removed it, or wrote another over it, did not say so.
+        self.get(at as usize).filter(|posted| posted.id == id).map(|_| at)
+    }
+
+    /// The index of the endpoint of which `id` is a port.
+    pub(super) fn index_of(&self, id: PortId) -> Option<u32> {
+        self.exact(id).or_else(|| {
+            let widest = self.index.borrow().widest;
+            (1..widest).find_map(|behind| {
+                let port = id.port.checked_sub(behind)?;
+                let at = self.exact(PortId { port, ..id })?;
+                self.get(at as usize)?.reach.holds(behind).then_some(at)
+            })
+        })
+    }
+
+    /// Adds an address, or counts it once more.
+    ///
+    /// # Errors
+    /// `FI_EACCES` for a vector that is only read, `FI_ENOMEM` when it is full, and the system's.
+    pub(super) fn insert(&self, id: PortId, bytes: [u8; ADDR_LEN]) -> Result<u32, Errno> {
+        let _locked = self.lock()?;
+        if let Some(at) = self.exact(id) {
+            let place = ENTRIES + ENTRY_WORDS * at as usize;
+            self.board.store(place, self.refs(at as usize).saturating_add(1));
+            return Ok(at);
+        }
+        let at = self.count();
+        if at >= CAPACITY {
+            return Err(fi::FI_ENOMEM);
+        }
+        if at.is_multiple_of(PAGE_WORDS) {
+            for place in at..at + PAGE_WORDS {
+                self.board.store(place, fi::FI_ADDR_NOTAVAIL);
+            }
+        }
+        let place = ENTRIES + ENTRY_WORDS * at;
+        let (words, _) = bytes.as_chunks::<8>();
+        for (word, value) in words.iter().enumerate() {
+            self.board.store(place + 1 + word, u64::from_ne_bytes(*value));
+        }
+        self.board.store(place, 1);
+        self.board.store(at, at as u64);
+        self.board.store(COUNT, at as u64 + 1);
+        u32::try_from(at).map_err(|_| fi::FI_ENOMEM)
+    }
+
+    /// Takes one insertion back.
+    ///
+    /// # Errors
+    /// `FI_EINVAL` for an index that names nothing, `FI_EACCES` for a vector that is only read, and the system's.
+    pub(super) fn remove(&self, at: usize) -> Result<(), Errno> {
+        let _locked = self.lock()?;
+        let refs = self.refs(at).checked_sub(1).ok_or(fi::FI_EINVAL)?;
+        self.board.store(ENTRIES + ENTRY_WORDS * at, refs);
+        if refs == 0 {
+            self.board.store(at, fi::FI_ADDR_NOTAVAIL);
+        }
+        Ok(())
+    }
+
+    fn lock(&self) -> Result<scif::BoardLock<'_>, Errno> {
+        if !self.board.is_writable() {
+            return Err(fi::FI_EACCES);
+        }
+        self.board.lock().map_err(|e| entry::errno(&e))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+    use crate::addr::Addr;
+
+    fn bytes(port: u16) -> [u8; ADDR_LEN] {
+        Addr::this_host(Ipv4Addr::LOCALHOST, port).to_bytes()
+    }
+
+    #[test]
+    fn what_one_inserts_the_others_find() {
+        let node = crate::fabric::open_node().unwrap();
+        let name = format!("shared-av-{}", std::process::id());
+        let id = |port| PortId {
+            node: node.id(),
+            port,
+        };
+        assert_eq!(SharedAv::open(&node, &name, true, 0).err(), Some(fi::FI_ENOENT));
+        let one = SharedAv::open(&node, &name, false, 0).unwrap();
+        let other = SharedAv::open(&node, &name, false, 0).unwrap();
+        let reader = SharedAv::open(&node, &name, true, 0).unwrap();
+        assert_eq!(one.insert(id(10), bytes(10)), Ok(0));
+        assert_eq!(other.insert(id(11), bytes(11)), Ok(1));
+        assert_eq!(other.insert(id(10), bytes(10)), Ok(0));
+        assert_eq!(reader.index_of(id(11)), Some(1));
+        assert_eq!(reader.get(0).map(|p| p.id), Some(id(10)));
+        assert_eq!(reader.insert(id(12), bytes(12)), Err(fi::FI_EACCES));
+        assert_eq!(reader.remove(0), Err(fi::FI_EACCES));
+        assert_eq!(one.remove(0), Ok(()));
+        assert_eq!(reader.index_of(id(10)), Some(0));
+        assert_eq!(other.remove(0), Ok(()));
+        assert_eq!(one.remove(0), Err(fi::FI_EINVAL));
+        assert_eq!(reader.index_of(id(10)), None);
+        assert_eq!(one.insert(id(10), bytes(10)), Ok(2), "an index is used once");
+        assert_eq!(reader.index_of(id(10)), Some(2));
+        let told: Vec<_> = (0..4).map(|at| reader.board.load(at)).collect();
+        let none = Some(fi::FI_ADDR_NOTAVAIL);
+        assert_eq!(told, [none, Some(1), Some(2), none]);
+    }
+
+    #[test]
+    fn garbage_on_the_board_names_nobody() {
+        let node = crate::fabric::open_node().unwrap();
+        let name = format!("garbage-av-{}", std::process::id());
+        let av = SharedAv::open(&node, &name, false, 0).unwrap();
+        av.board.store(COUNT, u64::MAX);
+        assert_eq!(av.count(), CAPACITY);
+        assert!(av.get(0).is_none());
+        av.board.store(ENTRIES, 1);
+        av.board.store(ENTRIES + 1, 0x5555);
+        assert!(av.get(0).is_none());
+        assert!(av.get(usize::MAX / 64).is_none());
+        let first = PortId {
+            node: node.id(),
+            port: 10,
+        };
+        assert_eq!(av.index_of(first), None);
+        assert_eq!(av.insert(first, bytes(10)), Err(fi::FI_ENOMEM));
+        av.board.store(HEAD, 0);
+        assert_eq!(SharedAv::open(&node, &name, false, 0).err(), Some(fi::FI_EINVAL));
+    }
+}

@@ -1,0 +1,744 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Collective operations: groups of endpoints that exchange data, and what each member owes the others.
+//!
+//! What members send each other are messages of their own kind, apart from the application's: told apart by group and number
+//! of the operation, so any number of groups and operations may be under way, and members may begin them at any time. A
+//! message takes the ring a piece at a time, in order with everything else for that peer; one that comes before its operation was
+//! posted waits. An operation works on memory of its own: the application's buffer is read when it is posted, and the
+//! result written when it is complete.
+//!
+//! Everything is moved along by what happens: a call, a record, room in a ring. A group whose member is gone ends: who
+//! finds out tells the others.
+//!
+//! Not here: what an operation's messages are (`plan`), how a group comes about (`join`).
+//!
+//! Semantics: fi_collective(3).
+
+mod join;
+mod plan;
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::ops::Range;
+
+use libfabric_sys as fi;
+use scif::PortId;
+use scif_ring::copy::Mem;
+use scif_ring::layout::BODY_MAX;
+
+use super::matching::ANY;
+use super::ops::What;
+use super::tx::{Tried, TxOp};
+use super::wire::{self, Head, Words};
+use super::{Env, EpState, Errno, split};
+use crate::atomic_ops;
+use crate::domain::DomainState;
+
+#[cfg(test)]
+pub(super) use join::READY_MAX;
+pub(crate) use join::{join, leave};
+pub(crate) use plan::Kind;
+use plan::{Place, Step};
+
+/// One collective operation to start. The buffers are as long as [`lengths`] says.
+#[derive(Debug)]
+pub(crate) struct CollArgs {
+    pub kind: Kind,
+    pub group: u64,
+    /// The address of the special member, where there is one.
+    pub root: u64,
+    pub datatype: u32,
+    pub op: u32,
+    pub count: usize,
+    pub context: usize,
+    pub flags: u64,
+}
+
+/// The buffers of an operation, in bytes, at this member: what is read, and what is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lengths {
+    pub read: usize,
+    pub write: usize,
+}
+
+/// The collective side of an endpoint.
+#[derive(Debug, Default)]
+pub(crate) struct Coll {
+    /// By the address that the application uses.
+    groups: BTreeMap<u64, Group>,
+    /// Addresses of groups by the identity that members use.
+    by_id: HashMap<u64, u64>,
+    /// Messages that wait for their operation.
+    inbox: HashMap<Key, VecDeque<Message>>,
+    /// Groups that ended before we heard that they had begun.
+    aborted: HashMap<u64, Errno>,
+    /// Members that wait for us, who lead, to begin a group; oldest first.
+    ready: VecDeque<join::Ready>,
+    /// Members that were to join a group that did not come about, and have not said that they are ready: they will be refused.
+    refused: Vec<join::Refused>,
+    /// Identities given out.
+    given: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    id: u64,
+    seq: u64,
+    peer: u32,
+}
+
+/// A message, whole or as far as it has come.
+#[derive(Debug)]
+struct Message {
+    len: usize,
+    bytes: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct Group {
+    /// Address and context of the C object, to name it in events.
+    fid: usize,
+    context: usize,
+    /// What members know it by; 0 until all have joined.
+    id: u64,
+    /// Of all lists of the same members in whatever order.
+    membership: u64,
+    /// Peer numbers by rank; [`ANY`] stands for ourselves.
+    peers: Vec<u32>,
+    /// The application's number of each rank.
+    slots: Vec<usize>,
+    rank: usize,
+    ops: BTreeMap<u64, Op>,
+    /// Number of the last operation posted.
+    last: u64,
+    /// Members that are gone.
+    lost: HashSet<u32>,
+    /// It ended, and why.
+    broken: Option<Errno>,
+}
+
+#[derive(Debug)]
+struct Op {
+    steps: VecDeque<Step>,
+    work: Vec<u8>,
+    /// Messages that are not wholly on their way yet.
+    sends: usize,
+    store: Vec<(Range<usize>, usize)>,
+    result: Mem,
+    datatype: u32,
+    op: u32,
+    context: usize,
+    flags: u64,
+}
+
+/// What a collective has to send to one peer.
+#[derive(Debug)]
+pub(crate) enum Out {
+    /// A range of an operation's working memory.
+    Data {
+        group: u64,
+        seq: u64,
+        range: Range<usize>,
+        sent: usize,
+        begun: bool,
+    },
+    Note {
+        kind: u8,
+        head: Head,
+        group: u64,
+    },
+    /// Nothing: it is enough to be connected, and so to hear of its end.
+    Touch {
+        group: u64,
+    },
+}
+
+impl Out {
+    fn group(&self) -> u64 {
+        match self {
+            Out::Data { group, .. } | Out::Note { group, .. } | Out::Touch { group } => *group,
+        }
+    }
+}
+
+impl Coll {
+    /// Whether a group is being joined, whose beginning the others may have heard before us.
+    fn is_joining(&self) -> bool {
+        self.groups.values().any(Group::is_joining)
+    }
+
+    /// Whether what `peer` says about a group that we do not know may be about one that is being joined.
+    fn may_begin_with(&self, peer: u32) -> bool {
+        self.groups
+            .values()
+            .any(|g| g.is_joining() && g.rank_of(peer).is_some())
+    }
+
+    /// Forgets what was said about groups that are not ours and will not be.
+    fn tidy(&mut self) {
+        if !self.is_joining() {
+            self.aborted.clear();
+            self.inbox.retain(|key, _| self.by_id.contains_key(&key.id));
+        }
+    }
+
+    /// How many words of others are kept.
+    #[cfg(test)]
+    pub(super) fn kept(&self) -> usize {
+        self.inbox.len() + self.aborted.len() + self.ready.len()
+    }
+}
+
+impl Group {
+    fn is_joining(&self) -> bool {
+        self.id == 0 && self.broken.is_none()
+    }
+
+    fn rank_of(&self, peer: u32) -> Option<usize> {
+        self.peers.iter().position(|p| *p == peer)
+    }
+
+    /// Something is outstanding.
+    fn is_open(&self) -> bool {
+        self.broken.is_none() && (self.id == 0 || !self.ops.is_empty())
+    }
+
+    /// The other members.
+    fn others(&self) -> impl Iterator<Item = u32> {
+        self.peers.iter().copied().filter(|p| *p != ANY)
+    }
+}
+
+/// How long the buffers of an operation are.
+///
+/// # Errors
+/// `FI_EINVAL` for an address that is no group of this endpoint, a root that is no member, or more bytes than memory has;
+/// `FI_EOPNOTSUPP` for what is not defined.
+pub(crate) fn lengths(st: &mut DomainState, ep: u32, a: &CollArgs) -> Result<Lengths, Errno> {
+    let (e, mut env) = split(st, ep)?;
+    let (size, members, is_root) = e
+        .coll_shape(&mut env, a)
+        .map(|s| (s.size, s.members, s.is_root))?;
+    let (read, write) = a.kind.blocks(members, is_root);
+    let bytes = |blocks: usize| {
+        let len = blocks.checked_mul(a.count)?.checked_mul(size)?;
+        isize::try_from(len).ok().map(isize::cast_unsigned)
+    };
+    // Working memory holds both.
+    bytes(2 * members).ok_or(fi::FI_EINVAL)?;
+    Ok(Lengths {
+        read: bytes(read).ok_or(fi::FI_EINVAL)?,
+        write: bytes(write).ok_or(fi::FI_EINVAL)?,
+    })
+}
+
+/// Starts a collective operation, with buffers as long as [`lengths`] said.
+///
+/// # Errors
+/// Those of [`lengths`]; `FI_EOPBADSTATE` before the group is joined, why the group ended once it has, `FI_EFAULT` for
+/// buffers where no memory is, `FI_ENOMEM` when there is none to work on.
+pub(crate) fn start(
+    st: &mut DomainState,
+    ep: u32,
+    a: &CollArgs,
+    (buf, result): (Mem, Mem),
+) -> Result<(), Errno> {
+    let (e, mut env) = split(st, ep)?;
+    if super::nowhere(&[buf]) || super::nowhere(&[result]) {
+        return Err(fi::FI_EFAULT);
+    }
+    e.coll_start(&mut env, a, &buf, result)?;
+    e.flush_busy(&mut env);
+    Ok(())
+}
+
+/// The answer of `fi_query_collective`: bytes of an element, elements of a call, members of a group.
+///
+/// # Errors
+/// `FI_EOPNOTSUPP` for what is not defined.
+pub(crate) fn query(coll: u32, datatype: u32, op: u32) -> Result<(usize, usize, usize), Errno> {
+    let kind = Kind::from_raw(coll).ok_or(fi::FI_EOPNOTSUPP)?;
+    let size = element(kind, datatype, op)?;
+    let most = usize::try_from(isize::MAX).unwrap_or(0);
+    let count = most.checked_div(size).unwrap_or(0);
+    Ok((size, count, usize::try_from(ANY).unwrap_or(usize::MAX)))
+}
+
+/// Bytes of an element.
+fn element(kind: Kind, datatype: u32, op: u32) -> Result<usize, Errno> {
+    if kind == Kind::Barrier {
+        return Ok(0);
+    }
+    if kind.reduces() && !atomic_ops::reduces(op, datatype) {
+        return Err(fi::FI_EOPNOTSUPP);
+    }
+    atomic_ops::size_of(datatype).ok_or(fi::FI_EOPNOTSUPP)
+}
+
+/// The members of a group that the endpoint has joined.
+pub(crate) fn members(st: &DomainState, ep: u32, addr: u64) -> Option<Vec<PortId>> {
+    let e = st.eps.get(ep)?;
+    let group = e.coll.as_ref()?.groups.get(&addr).filter(|g| g.id != 0)?;
+    let port = |peer: &u32| e.peers.get(*peer as usize).map_or(e.sock.id(), |p| p.id);
+    Some(group.peers.iter().map(port).collect())
+}
+
+/// Whether a group is being joined: its members may be gone without anybody ringing.
+pub(crate) fn is_joining(st: &DomainState, ep: u32) -> bool {
+    st.eps
+        .get(ep)
+        .and_then(|e| e.coll.as_ref())
+        .is_some_and(|c| c.is_joining())
+}
+
+struct Shape {
+    size: usize,
+    members: usize,
+    root: usize,
+    is_root: bool,
+}
+
+impl EpState {
+    fn group(&mut self, addr: u64) -> Option<&mut Group> {
+        self.coll.as_mut()?.groups.get_mut(&addr)
+    }
+
+    /// Whether a collective waits for members.
+    pub(super) fn is_collecting(&self) -> bool {
+        self.coll
+            .as_ref()
+            .is_some_and(|c| c.groups.values().any(Group::is_open))
+    }
+
+    /// Whether a collective waits for this member.
+    pub(super) fn collects_from(&self, peer: u32) -> bool {
+        let waits = |g: &Group| g.is_open() && g.rank_of(peer).is_some();
+        self.coll.as_ref().is_some_and(|c| c.groups.values().any(waits))
+    }
+
+    fn coll_shape(&mut self, env: &mut Env<'_>, a: &CollArgs) -> Result<Shape, Errno> {
+        let size = element(a.kind, a.datatype, a.op)?;
+        let root = if a.kind.is_rooted() {
+            let id = env.avs.get(self.cfg.av).and_then(|av| av.port_id(a.root));
+            let id = id.ok_or(fi::FI_EINVAL)?;
+            Some(if id == self.sock.id() {
+                ANY
+            } else {
+                self.peer_at(id)
+            })
+        } else {
+            None
+        };
+        let group = self.group(a.group).ok_or(fi::FI_EINVAL)?;
+        if let Some(err) = group.broken {
+            return Err(err);
+        }
+        if group.id == 0 {
+            return Err(fi::FI_EOPBADSTATE);
+        }
+        let root = match root {
+            Some(peer) => group.rank_of(peer).ok_or(fi::FI_EINVAL)?,
+            None => 0,
+        };
+        Ok(Shape {
+            size,
+            members: group.peers.len(),
+            root,
+            is_root: root == group.rank,
+        })
+    }
+
+    fn coll_start(&mut self, env: &mut Env<'_>, a: &CollArgs, buf: &Mem, result: Mem) -> Result<(), Errno> {
+        let shape = self.coll_shape(env, a)?;
+        let group = self.group(a.group).ok_or(fi::FI_EINVAL)?;
+        let place = Place {
+            rank: group.rank,
+            root: shape.root,
+            slots: &group.slots,
+        };
+        let plan = plan::plan(a.kind, place, a.count * shape.size);
+        let mut work = Vec::new();
+        work.try_reserve_exact(plan.work).map_err(|_| fi::FI_ENOMEM)?;
+        work.resize(plan.work, 0);
+        for (from, to) in plan.load {
+            let source = buf.sub(from.start, from.len()).ok_or(fi::FI_EINVAL)?;
+            let place = work.get_mut(to..to + from.len()).ok_or(fi::FI_EINVAL)?;
+            source.copy_to_slice(place);
+        }
+        group.last += 1;
+        let seq = group.last;
+        let op = Op {
+            steps: plan.steps,
+            work,
+            sends: 0,
+            store: plan.store,
+            result,
+            datatype: a.datatype,
+            op: a.op,
+            context: a.context,
+            flags: a.flags,
+        };
+        group.ops.insert(seq, op);
+        self.coll_run(env, a.group, seq);
+        Ok(())
+    }
+
+    /// Does the steps of an operation that can be done.
+    fn coll_run(&mut self, env: &mut Env<'_>, addr: u64, seq: u64) {
+        loop {
+            let Some(coll) = self.coll.as_mut() else { return };
+            let Some(group) = coll.groups.get_mut(&addr) else {
+                return;
+            };
+            let (id, Some(op)) = (group.id, group.ops.get_mut(&seq)) else {
+                return;
+            };
+            let Some(step) = op.steps.front() else {
+                if op.sends == 0 {
+                    self.coll_complete(env, addr, seq);
+                }
+                return;
+            };
+            let (Step::Send { to: rank, .. }
+            | Step::Receive { from: rank, .. }
+            | Step::Merge { from: rank, .. }) = step;
+            let peer = group.peers.get(*rank).copied().unwrap_or(ANY);
+            if let Step::Send { from, .. } = step {
+                let out = Out::Data {
+                    group: addr,
+                    seq,
+                    range: from.clone(),
+                    sent: 0,
+                    begun: false,
+                };
+                op.sends += 1;
+                op.steps.pop_front();
+                if group.lost.contains(&peer) {
+                    return self.coll_fail(env, addr, fi::FI_ECONNRESET);
+                }
+                self.defer(peer, TxOp::Coll(out));
+                continue;
+            }
+            let Some(message) = take_message(&mut coll.inbox, Key { id, seq, peer }) else {
+                if group.lost.contains(&peer) {
+                    self.coll_fail(env, addr, fi::FI_ECONNRESET);
+                } else {
+                    self.coll_touch(addr, peer);
+                }
+                return;
+            };
+            let outcome = match op.steps.pop_front() {
+                Some(Step::Receive { to, .. }) => match op.work.get_mut(to) {
+                    Some(place) if place.len() == message.len() => {
+                        place.copy_from_slice(&message);
+                        Ok(())
+                    }
+                    _ => Err(fi::FI_ETRUNC),
+                },
+                Some(Step::Merge { with, .. }) => match op.work.get_mut(with) {
+                    Some(place) if place.len() == message.len() => {
+                        atomic_ops::fold(op.op, op.datatype, place, &message)
+                    }
+                    _ => Err(fi::FI_ETRUNC),
+                },
+                Some(Step::Send { .. }) | None => Ok(()),
+            };
+            if let Err(err) = outcome {
+                return self.coll_fail(env, addr, err);
+            }
+        }
+    }
+
+    fn coll_complete(&mut self, env: &mut Env<'_>, addr: u64, seq: u64) {
+        let Some(op) = self.group(addr).and_then(|g| g.ops.remove(&seq)) else {
+            return;
+        };
+        for (range, at) in &op.store {
+            if let (Some(bytes), Some(place)) = (op.work.get(range.clone()), op.result.sub(*at, range.len()))
+            {
+                place.copy_from_slice(bytes);
+            }
+        }
+        self.tx_complete(env, What::Collective, op.context, op.flags, 0, 0, 0);
+    }
+
+    /// Makes sure that the end of `peer` is heard of.
+    fn coll_touch(&mut self, addr: u64, peer: u32) {
+        let known = self
+            .peers
+            .get(peer as usize)
+            .is_none_or(|p| p.tx.is_some() || !p.pending.is_empty());
+        if !known && self.conns_of(peer).next().is_none() {
+            self.defer(peer, TxOp::Coll(Out::Touch { group: addr }));
+        }
+    }
+
+    /// Sends what there is room for.
+    pub(super) fn try_coll(&mut self, env: &mut Env<'_>, peer: u32, out: &mut Out) -> Tried {
+        let Some(conn) = self.peers.get(peer as usize).and_then(|p| p.tx) else {
+            return Tried::Later;
+        };
+        let Some(conn) = self.sock.conn(conn) else {
+            return Tried::Later;
+        };
+        match out {
+            Out::Touch { .. } => Tried::Sent,
+            Out::Note { kind, head, .. } => match conn.tx().push_slice(*kind, head.as_slice(), &[]) {
+                Ok(()) => Tried::Sent,
+                Err(_) => Tried::Later,
+            },
+            Out::Data {
+                group,
+                seq,
+                range,
+                sent,
+                begun,
+            } => {
+                let found = self.coll.as_ref().and_then(|c| c.groups.get(group));
+                let Some((id, op)) = found.and_then(|g| Some((g.id, g.ops.get(seq)?))) else {
+                    // It ended meanwhile.
+                    return Tried::Sent;
+                };
+                let message = op.work.get(range.clone()).unwrap_or_default();
+                while !*begun || *sent < message.len() {
+                    let rest = message.get(*sent..).unwrap_or_default();
+                    let piece = rest.get(..rest.len().min(BODY_MAX)).unwrap_or_default();
+                    let head = Head::new()
+                        .word(id)
+                        .word(*seq)
+                        .word(message.len() as u64)
+                        .word(*sent as u64);
+                    if conn
+                        .tx()
+                        .push_slice(wire::COLL_DATA, head.as_slice(), piece)
+                        .is_err()
+                    {
+                        conn.notify();
+                        return Tried::Later;
+                    }
+                    *begun = true;
+                    *sent += piece.len();
+                }
+                let (addr, seq) = (*group, *seq);
+                let sent = message.len();
+                self.stats.sent.add(sent);
+                self.stats.ring.add(sent);
+                self.coll_sent(env, addr, seq);
+                Tried::Sent
+            }
+        }
+    }
+
+    fn coll_sent(&mut self, env: &mut Env<'_>, addr: u64, seq: u64) {
+        let Some(op) = self.group(addr).and_then(|g| g.ops.get_mut(&seq)) else {
+            return;
+        };
+        op.sends -= 1;
+        if op.sends == 0 && op.steps.is_empty() {
+            self.coll_complete(env, addr, seq);
+        }
+    }
+
+    /// What was to be sent to a peer that cannot be reached.
+    pub(super) fn coll_unsent(&mut self, env: &mut Env<'_>, peer: u32, out: &Out, err: Errno) {
+        let addr = out.group();
+        if let Some(group) = self.group(addr) {
+            group.lost.insert(peer);
+            self.coll_fail(env, addr, err);
+        }
+    }
+
+    /// A peer is gone: groups that need it end.
+    pub(super) fn coll_lost(&mut self, env: &mut Env<'_>, peer: u32) {
+        let Some(coll) = self.coll.as_mut() else { return };
+        coll.ready.retain(|r| r.peer != peer);
+        coll.refused.retain(|r| r.peer != peer);
+        coll.inbox.retain(|key, messages| {
+            if key.peer == peer {
+                messages.retain(|m| m.bytes.len() == m.len);
+            }
+            !messages.is_empty()
+        });
+        let mut ended = Vec::new();
+        let mut waiting = Vec::new();
+        for (addr, group) in &mut coll.groups {
+            if group.rank_of(peer).is_none() || !group.lost.insert(peer) {
+                continue;
+            }
+            if group.id == 0 {
+                ended.push(*addr);
+            }
+            waiting.extend(group.ops.keys().map(|seq| (*addr, *seq)));
+        }
+        for addr in ended {
+            self.coll_fail(env, addr, fi::FI_ECONNRESET);
+        }
+        // They go on with what has come, and end where they need more.
+        for (addr, seq) in waiting {
+            self.coll_run(env, addr, seq);
+        }
+    }
+
+    /// Ends a group here, and tells its members.
+    fn coll_fail(&mut self, env: &mut Env<'_>, addr: u64, err: Errno) {
+        let Some(group) = self.group(addr) else { return };
+        if group.broken.is_some() {
+            return;
+        }
+        let (id, lost) = (group.id, std::mem::take(&mut group.lost));
+        let others: Vec<u32> = group.others().filter(|p| !lost.contains(p)).collect();
+        group.lost = lost;
+        if id == 0 {
+            self.refuse(addr, err);
+        } else {
+            for peer in others {
+                let head = Head::new().word(id).word(err.unsigned_abs().into()).word(0);
+                self.coll_note(peer, wire::COLL_ABORT, head, addr);
+            }
+        }
+        self.coll_end(env, addr, err);
+    }
+
+    /// Ends a group here: its operations fail.
+    fn coll_end(&mut self, env: &mut Env<'_>, addr: u64, err: Errno) {
+        let Some(group) = self.group(addr) else { return };
+        if group.broken.replace(err).is_some() {
+            return;
+        }
+        let id = group.id;
+        let ops = std::mem::take(&mut group.ops);
+        if id == 0 {
+            self.report_join(addr, Err(err));
+        }
+        if let Some(coll) = &mut self.coll {
+            coll.inbox.retain(|key, _| key.id != id);
+            coll.tidy();
+        }
+        for op in ops.into_values() {
+            self.tx_complete(env, What::Collective, op.context, op.flags, 0, 0, err);
+        }
+    }
+
+    fn coll_note(&mut self, peer: u32, kind: u8, head: Head, group: u64) {
+        self.defer(peer, TxOp::Coll(Out::Note { kind, head, group }));
+    }
+
+    /// Acts on a record of a member. False: it makes no sense.
+    pub(super) fn on_coll(
+        &mut self,
+        env: &mut Env<'_>,
+        peer: u32,
+        kind: u8,
+        words: &mut Words<'_>,
+        body: Mem,
+    ) -> bool {
+        if self.coll.is_none() {
+            if kind == wire::COLL_JOIN {
+                words.word();
+                let head = Head::new()
+                    .word(words.word())
+                    .word(fi::FI_EOPNOTSUPP.unsigned_abs().into());
+                self.answer(peer, wire::COLL_REFUSE, head, &[]);
+            }
+            return true;
+        }
+        match kind {
+            wire::COLL_DATA => return self.on_coll_data(env, peer, words, body),
+            wire::COLL_ABORT => {
+                let (id, err, tell) = (words.word(), words.word(), words.word() != 0);
+                self.on_abort(env, peer, id, error_of(err), tell);
+            }
+            _ => return self.on_join(env, peer, kind, words),
+        }
+        true
+    }
+
+    fn on_coll_data(&mut self, env: &mut Env<'_>, peer: u32, words: &mut Words<'_>, body: Mem) -> bool {
+        let Some(coll) = self.coll.as_mut() else {
+            return true;
+        };
+        let (id, seq, len, offset) = (words.word(), words.word(), words.word(), words.word());
+        let (Ok(len), Ok(offset)) = (usize::try_from(len), usize::try_from(offset)) else {
+            return false;
+        };
+        let addr = coll.by_id.get(&id).copied();
+        let group = addr.and_then(|addr| coll.groups.get(&addr));
+        if group.is_some_and(|g| g.broken.is_some() || g.rank_of(peer).is_none()) {
+            return true;
+        }
+        // Of a group that we have left, or never had: nobody will ask for it.
+        if group.is_none() && !coll.may_begin_with(peer) {
+            return true;
+        }
+        let known = group.is_some();
+        let key = Key { id, seq, peer };
+        let last = coll.inbox.get(&key).and_then(VecDeque::back);
+        let begun = last.is_some_and(|m| m.bytes.len() < m.len);
+        if begun == (offset == 0) {
+            // What began when we had left the group may go on while another is being joined.
+            return !begun && !known;
+        }
+        let messages = coll.inbox.entry(key).or_default();
+        if offset == 0 {
+            messages.push_back(Message {
+                len,
+                bytes: Vec::new(),
+            });
+        }
+        let Some(message) = messages.back_mut() else {
+            return false;
+        };
+        let at = message.bytes.len();
+        let fits = message.len == len && offset == at && body.len() <= len - at;
+        if !fits || (body.is_empty() && len > 0) {
+            return false;
+        }
+        message.bytes.resize(at + body.len(), 0);
+        if let Some(place) = message.bytes.get_mut(at..) {
+            body.copy_to_slice(place);
+        }
+        self.stats.received.add(body.len());
+        let whole = message.bytes.len() == len;
+        if whole && let Some(addr) = addr {
+            self.coll_run(env, addr, seq);
+        }
+        true
+    }
+
+    fn on_abort(&mut self, env: &mut Env<'_>, peer: u32, id: u64, err: Errno, tell: bool) {
+        let Some(coll) = self.coll.as_mut() else { return };
+        let Some(addr) = coll.by_id.get(&id).copied() else {
+            if coll.may_begin_with(peer) {
+                coll.aborted.insert(id, err);
+            }
+            return;
+        };
+        if coll.groups.get(&addr).is_some_and(|g| g.rank_of(peer).is_some()) {
+            if tell {
+                self.coll_fail(env, addr, err);
+            } else {
+                self.coll_end(env, addr, err);
+            }
+        }
+    }
+}
+
+/// A positive error number that a peer sent; 0 would be no error.
+fn error_of(word: u64) -> Errno {
+    Errno::try_from(word)
+        .ok()
+        .filter(|err| *err > 0)
+        .unwrap_or(fi::FI_EOTHER)
+}
+
+/// The next whole message of a member for an operation.
+fn take_message(inbox: &mut HashMap<Key, VecDeque<Message>>, key: Key) -> Option<Vec<u8>> {
+    let messages = inbox.get_mut(&key)?;
+    if messages.front().is_none_or(|m| m.bytes.len() < m.len) {
+        return None;
+    }
+    let message = messages.pop_front()?;
+    if messages.is_empty() {
+        inbox.remove(&key);
+    }
+    Some(message.bytes)
+}

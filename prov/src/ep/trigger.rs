@@ -1,0 +1,498 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#![expect(unsafe_code, reason = "reads conditions and work requests of C")]
+//! Operations that wait for a counter, from C's descriptions to those of [`deferred`]: calls with `FI_TRIGGER`, and work
+//! queued to a domain.
+//!
+//! Endpoints opened with the capability `FI_TRIGGER` have tables of operations of their own; the others pay nothing. A
+//! description is copied when it is posted, so only the buffers it names have to stay. What is posted with
+//! `FI_TRIGGER` takes its condition from a `struct fi_triggered_context` and completes like any other operation. Queued
+//! work completes in its own counter, and at its endpoint only where its flags ask for that, or when it fails.
+//!
+//! An operation that waits cannot be injected (its buffer is read when it starts), and calls that look for a message
+//! cannot wait.
+//!
+//! Mirrors fi_trigger(3).
+
+use std::ptr;
+use std::sync::Arc;
+
+use libfabric_sys as fi;
+
+use super::post::{CLASSES, RX_MSG_FLAGS, Receiver, Sender, TX_MSG_FLAGS};
+use super::prefix;
+use super::{Ep, Handle};
+use crate::atomic::{self, NO_LIST};
+use crate::cntr::Cntr;
+use crate::data::deferred::{self, Action, Condition, Queued, Work};
+use crate::data::iov::Iov;
+use crate::data::{AtomicArgs, AtomicKind, RecvArgs, RmaArgs, SendArgs};
+use crate::domain::DomainShared;
+use crate::entry::{self, Errno, Object, object};
+use crate::{msg, rma, tagged};
+
+/// What looks for a message instead of waiting for one.
+const LOOKS: u64 = fi::FI_PEEK | fi::FI_CLAIM | fi::FI_DISCARD;
+
+/// An endpoint that was opened with triggered operations.
+#[repr(transparent)]
+pub(crate) struct Triggered(Ep);
+
+// SAFETY: another name for an endpoint, with its layout; all such objects are of the class of endpoints.
+unsafe impl Object for Triggered {
+    const FCLASS: usize = <Ep as Object>::FCLASS;
+}
+
+impl Triggered {
+    /// Begins what this call has set off: it may have moved a counter.
+    fn settle(&self) {
+        // In a forked child the call has failed, and the lock is the parent's.
+        if entry::made_here(self.0.core.maker).is_ok() {
+            deferred::run(&mut self.0.core.dom.gate.lock());
+        }
+    }
+
+    /// The same endpoint for an operation that waits as its context says.
+    fn later(&self, context: usize) -> Result<Later<'_>, Errno> {
+        entry::made_here(self.0.core.maker)?;
+        // SAFETY: with FI_TRIGGER a call passes a struct fi_triggered_context, by the contract of fi_trigger(3).
+        let when = unsafe { condition(&self.0.core.dom, context) }?;
+        Ok(Later {
+            ep: &self.0,
+            when,
+            queued: None,
+        })
+    }
+}
+
+/// Reads the condition behind a context.
+///
+/// # Safety
+/// `context` is null or the address of a `struct fi_triggered_context`, whose counter is open.
+unsafe fn condition(dom: &Arc<DomainShared>, context: usize) -> Result<Condition, Errno> {
+    let context = ptr::with_exposed_provenance::<fi::fi_triggered_context>(context);
+    if !context.is_aligned() {
+        return Err(fi::FI_EINVAL);
+    }
+    // SAFETY: null or a context that lives until its operation completes, by the caller's contract.
+    let context = unsafe { context.as_ref() }.ok_or(fi::FI_EINVAL)?;
+    if context.event_type != fi::FI_TRIGGER_THRESHOLD {
+        return Err(fi::FI_ENOSYS);
+    }
+    // SAFETY: the event type says that this is the member; any bytes are a value of it.
+    let threshold = unsafe { context.trigger.threshold };
+    // SAFETY: an open counter or null, by the caller's contract.
+    let cntr = unsafe { counter(dom, threshold.cntr) }?;
+    Ok(Condition {
+        cntr,
+        threshold: threshold.threshold as u64,
+        errors: false,
+    })
+}
+
+/// The index of a counter of this domain.
+///
+/// # Safety
+/// `cntr` is null or an open counter.
+unsafe fn counter(dom: &Arc<DomainShared>, cntr: *const fi::fid_cntr) -> Result<u32, Errno> {
+    // SAFETY: the caller's contract.
+    let cntr = unsafe { object::<Cntr, _>(cntr) }?;
+    if !Arc::ptr_eq(cntr.domain(), dom) {
+        return Err(fi::FI_EDOMAIN);
+    }
+    Ok(cntr.index())
+}
+
+impl Handle for Triggered {
+    fn ep(&self) -> &Ep {
+        &self.0
+    }
+}
+
+impl Sender for Triggered {
+    fn tx_msg_flags(&self, flags: u64) -> Result<u64, Errno> {
+        Ok(self.0.tx_msg_flags(flags & !fi::FI_TRIGGER)? | flags & fi::FI_TRIGGER)
+    }
+
+    fn send(&self, args: &SendArgs<'_>) -> Result<isize, Errno> {
+        if args.flags & fi::FI_TRIGGER != 0 {
+            return self.later(args.context)?.send(args);
+        }
+        let iov = prefix::message(&self.0, args.iov)?;
+        let posted = self.0.send(&SendArgs {
+            iov: iov.as_slice(),
+            ..*args
+        });
+        self.settle();
+        posted
+    }
+
+    fn rma(&self, args: &RmaArgs<'_>) -> Result<isize, Errno> {
+        if args.flags & fi::FI_TRIGGER != 0 {
+            return self.later(args.context)?.rma(args);
+        }
+        let posted = self.0.rma(args);
+        self.settle();
+        posted
+    }
+
+    fn atomic(&self, args: &AtomicArgs<'_>) -> Result<isize, Errno> {
+        if args.flags & fi::FI_TRIGGER != 0 {
+            return self.later(args.context)?.atomic(args);
+        }
+        let posted = self.0.atomic(args);
+        self.settle();
+        posted
+    }
+}
+
+impl Receiver for Triggered {
+    fn rx_flags(&self) -> u64 {
+        self.0.rx_flags()
+    }
+
+    fn rx_always(&self) -> u64 {
+        self.0.rx_always()
+    }
+
+    fn rx_msg_flags(&self, flags: u64) -> Result<u64, Errno> {
+        if flags & fi::FI_TRIGGER != 0 && flags & LOOKS != 0 {
+            return Err(fi::FI_EBADFLAGS);
+        }
+        Ok(self.0.rx_msg_flags(flags & !fi::FI_TRIGGER)? | flags & fi::FI_TRIGGER)
+    }
+
+    fn recv(&self, args: &RecvArgs<'_>) -> Result<isize, Errno> {
+        if args.flags & fi::FI_TRIGGER != 0 {
+            return self.later(args.context)?.recv(args);
+        }
+        let posted = if args.flags & (fi::FI_PEEK | fi::FI_DISCARD) == 0 {
+            let iov = prefix::message(&self.0, args.iov)?;
+            self.0.recv(&RecvArgs {
+                iov: iov.as_slice(),
+                ..*args
+            })
+        } else {
+            self.0.recv(args)
+        };
+        self.settle();
+        posted
+    }
+}
+
+/// An endpoint as what is to wait for a counter sees it: posting to it queues.
+struct Later<'a> {
+    ep: &'a Ep,
+    when: Condition,
+    queued: Option<Queued>,
+}
+
+impl Later<'_> {
+    fn post(&self, action: Action, context: usize, flags: u64) -> Result<isize, Errno> {
+        if flags & fi::FI_INJECT != 0 {
+            return Err(fi::FI_EBADFLAGS);
+        }
+        let work = Work {
+            action,
+            ep: Some(self.ep.core.idx()),
+            context,
+            flags: flags & !fi::FI_TRIGGER,
+            queued: self.queued,
+        };
+        deferred::post(&mut self.ep.core.dom.gate.lock(), self.when, work)?;
+        Ok(0)
+    }
+}
+
+impl Handle for Later<'_> {
+    fn ep(&self) -> &Ep {
+        self.ep
+    }
+}
+
+impl Sender for Later<'_> {
+    /// Queued work completes at its endpoint only when it says so, however the queue was bound.
+    fn tx_msg_flags(&self, flags: u64) -> Result<u64, Errno> {
+        if flags & !(TX_MSG_FLAGS | CLASSES) != 0 {
+            return Err(fi::FI_EBADFLAGS);
+        }
+        Ok(flags & TX_MSG_FLAGS)
+    }
+
+    fn send(&self, args: &SendArgs<'_>) -> Result<isize, Errno> {
+        let action = Action::Send {
+            iov: Iov::new(prefix::message(self.ep, args.iov)?.as_slice()),
+            tag: args.tag,
+            data: args.data,
+            dest: args.dest,
+        };
+        self.post(action, args.context, args.flags)
+    }
+
+    fn rma(&self, args: &RmaArgs<'_>) -> Result<isize, Errno> {
+        let action = Action::Rma {
+            write: args.write,
+            iov: Iov::new(args.iov),
+            rma: args.rma.to_vec(),
+            data: args.data,
+            dest: args.dest,
+        };
+        self.post(action, args.context, args.flags)
+    }
+
+    fn atomic(&self, args: &AtomicArgs<'_>) -> Result<isize, Errno> {
+        let action = Action::Atomic {
+            kind: args.kind,
+            op: args.op,
+            datatype: args.datatype,
+            lists: [args.operand, args.compare, args.result].map(Iov::list),
+            rma: args.rma.to_vec(),
+            data: args.data,
+            dest: args.dest,
+        };
+        self.post(action, args.context, args.flags)
+    }
+}
+
+impl Receiver for Later<'_> {
+    fn rx_flags(&self) -> u64 {
+        0
+    }
+
+    fn rx_always(&self) -> u64 {
+        0
+    }
+
+    fn rx_msg_flags(&self, flags: u64) -> Result<u64, Errno> {
+        if flags & !(RX_MSG_FLAGS | CLASSES) != 0 {
+            return Err(fi::FI_EBADFLAGS);
+        }
+        // A buffer of many messages has no one completion to report.
+        if flags & (LOOKS | fi::FI_MULTI_RECV) != 0 {
+            return Err(fi::FI_ENOSYS);
+        }
+        Ok(flags & RX_MSG_FLAGS)
+    }
+
+    fn recv(&self, args: &RecvArgs<'_>) -> Result<isize, Errno> {
+        let many = args.flags & fi::FI_MULTI_RECV != 0;
+        let prefixed = self.ep.core.prefixed;
+        if many && (args.iov.len() != 1 || prefixed) {
+            return Err(if prefixed {
+                fi::FI_EOPNOTSUPP
+            } else {
+                fi::FI_EINVAL
+            });
+        }
+        let action = Action::Recv {
+            iov: Iov::new(prefix::message(self.ep, args.iov)?.as_slice()),
+            tag: args.tag,
+            src: args.src,
+        };
+        self.post(action, args.context, args.flags)
+    }
+}
+
+/// `FI_QUEUE_WORK` of a domain.
+///
+/// # Errors
+/// `FI_EINVAL` for an incomplete or contradicting description, or an endpoint without `FI_TRIGGER`; `FI_EDOMAIN` for
+/// objects of another domain; `FI_ENOSYS` for what is no kind of work; those of the calls that post such an operation.
+///
+/// # Safety
+/// `work` is null or a description as fi_trigger(3) has it: what it names is there, and its buffers are the operation's
+/// until it completed or was cancelled.
+pub(crate) unsafe fn queue_work(
+    dom: &Arc<DomainShared>,
+    work: *const fi::fi_deferred_work,
+) -> Result<(), Errno> {
+    if !dom.triggers {
+        return Err(fi::FI_ENOSYS);
+    }
+    let id = work.addr();
+    // SAFETY: null or a description, by the caller's contract.
+    let work = unsafe { work.as_ref() }.ok_or(fi::FI_EINVAL)?;
+    // SAFETY: an open counter or null, by the caller's contract.
+    let cntr = unsafe { counter(dom, work.triggering_cntr) }?;
+    let when = Condition {
+        cntr,
+        threshold: work.threshold,
+        errors: true,
+    };
+    let completion = if work.completion_cntr.is_null() {
+        None
+    } else {
+        // SAFETY: an open counter, by the caller's contract.
+        Some(unsafe { counter(dom, work.completion_cntr) }?)
+    };
+    let queued = Queued { id, completion };
+    match work.op_type {
+        fi::FI_OP_CNTR_SET | fi::FI_OP_CNTR_ADD if completion.is_some() => Err(fi::FI_EINVAL),
+        fi::FI_OP_CNTR_SET | fi::FI_OP_CNTR_ADD => {
+            // SAFETY: the type says that this is the member; any pointer is a value of it.
+            let op = unsafe { work.op.cntr };
+            // SAFETY: null or a description, by the caller's contract.
+            let op = unsafe { op.as_ref() }.ok_or(fi::FI_EINVAL)?;
+            // SAFETY: an open counter or null, by the caller's contract.
+            let cntr = unsafe { counter(dom, op.cntr) }?;
+            let value = op.value;
+            let action = if work.op_type == fi::FI_OP_CNTR_SET {
+                Action::Set { cntr, value }
+            } else {
+                Action::Add { cntr, value }
+            };
+            let work = Work {
+                action,
+                ep: None,
+                context: 0,
+                flags: 0,
+                queued: Some(queued),
+            };
+            deferred::post(&mut dom.gate.lock(), when, work)
+        }
+        // SAFETY: the caller's contract.
+        _ => unsafe { queue_operation(dom, work, when, queued) },
+    }
+}
+
+/// The part of [`queue_work`] for work of endpoints.
+///
+/// # Safety
+/// As there.
+unsafe fn queue_operation(
+    dom: &Arc<DomainShared>,
+    work: &fi::fi_deferred_work,
+    when: Condition,
+    queued: Queued,
+) -> Result<(), Errno> {
+    let later = |ep: *mut fi::fid_ep| {
+        // SAFETY: an open endpoint or null, by the caller's contract.
+        let ep = unsafe { object::<Ep, _>(ep) }?;
+        entry::made_here(ep.core.maker)?;
+        if !Arc::ptr_eq(&ep.core.dom, dom) {
+            return Err(fi::FI_EDOMAIN);
+        }
+        if !ep.core.triggers {
+            return Err(fi::FI_EINVAL);
+        }
+        Ok(Later {
+            ep,
+            when,
+            queued: Some(queued),
+        })
+    };
+    let posted = match work.op_type {
+        fi::FI_OP_SEND | fi::FI_OP_RECV => {
+            // SAFETY: the type says that this is the member; any pointer is a value of it.
+            let op = unsafe { work.op.msg };
+            // SAFETY: null or a description, by the caller's contract.
+            let op = unsafe { op.as_ref() }.ok_or(fi::FI_EINVAL)?;
+            let ep = later(op.ep)?;
+            if work.op_type == fi::FI_OP_SEND {
+                // SAFETY: the caller's contract.
+                unsafe { msg::transmit(&ep, &op.msg, op.flags) }
+            } else {
+                // SAFETY: the caller's contract.
+                unsafe { msg::receive(&ep, &op.msg, op.flags) }
+            }
+        }
+        fi::FI_OP_TSEND | fi::FI_OP_TRECV => {
+            // SAFETY: the type says that this is the member; any pointer is a value of it.
+            let op = unsafe { work.op.tagged };
+            // SAFETY: null or a description, by the caller's contract.
+            let op = unsafe { op.as_ref() }.ok_or(fi::FI_EINVAL)?;
+            let ep = later(op.ep)?;
+            if work.op_type == fi::FI_OP_TSEND {
+                // SAFETY: the caller's contract.
+                unsafe { tagged::transmit(&ep, &op.msg, op.flags) }
+            } else {
+                // SAFETY: the caller's contract.
+                unsafe { tagged::receive(&ep, &op.msg, op.flags) }
+            }
+        }
+        fi::FI_OP_READ | fi::FI_OP_WRITE => {
+            // SAFETY: the type says that this is the member; any pointer is a value of it.
+            let op = unsafe { work.op.rma };
+            // SAFETY: null or a description, by the caller's contract.
+            let op = unsafe { op.as_ref() }.ok_or(fi::FI_EINVAL)?;
+            // SAFETY: the caller's contract.
+            unsafe { rma::start(&later(op.ep)?, &op.msg, op.flags, work.op_type == fi::FI_OP_WRITE) }
+        }
+        fi::FI_OP_ATOMIC => {
+            // SAFETY: the type says that this is the member; any pointer is a value of it.
+            let op = unsafe { work.op.atomic };
+            // SAFETY: null or a description, by the caller's contract.
+            let op = unsafe { op.as_ref() }.ok_or(fi::FI_EINVAL)?;
+            let ep = later(op.ep)?;
+            // SAFETY: the caller's contract.
+            unsafe { atomic::start(AtomicKind::Write, &ep, &op.msg, NO_LIST, NO_LIST, op.flags) }
+        }
+        fi::FI_OP_FETCH_ATOMIC => {
+            // SAFETY: the type says that this is the member; any pointer is a value of it.
+            let op = unsafe { work.op.fetch_atomic };
+            // SAFETY: null or a description, by the caller's contract.
+            let op = unsafe { op.as_ref() }.ok_or(fi::FI_EINVAL)?;
+            let ep = later(op.ep)?;
+            let result = (op.fetch.msg_iov.cast_const(), op.fetch.iov_count);
+            // SAFETY: the caller's contract.
+            unsafe { atomic::start(AtomicKind::Fetch, &ep, &op.msg, NO_LIST, result, op.flags) }
+        }
+        fi::FI_OP_COMPARE_ATOMIC => {
+            // SAFETY: the type says that this is the member; any pointer is a value of it.
+            let op = unsafe { work.op.compare_atomic };
+            // SAFETY: null or a description, by the caller's contract.
+            let op = unsafe { op.as_ref() }.ok_or(fi::FI_EINVAL)?;
+            let ep = later(op.ep)?;
+            let compare = (op.compare.msg_iov, op.compare.iov_count);
+            let result = (op.fetch.msg_iov.cast_const(), op.fetch.iov_count);
+            // SAFETY: the caller's contract.
+            unsafe { atomic::start(AtomicKind::Compare, &ep, &op.msg, compare, result, op.flags) }
+        }
+        _ => Err(fi::FI_ENOSYS),
+    };
+    posted.map(|_| ())
+}
+
+/// `FI_CANCEL_WORK` of a domain: what was queued with the description at this address, and has not begun.
+///
+/// # Errors
+/// `FI_ENOSYS` without the capability, `FI_EINVAL` without a description, `FI_ENOENT` when nothing of it waits any more.
+pub(crate) fn cancel_work(dom: &DomainShared, work: *const fi::fi_deferred_work) -> Result<(), Errno> {
+    if !dom.triggers {
+        return Err(fi::FI_ENOSYS);
+    }
+    if work.is_null() {
+        return Err(fi::FI_EINVAL);
+    }
+    let id = work.addr();
+    let mut st = dom.gate.lock();
+    let taken = st
+        .triggers
+        .take(|_, work| work.queued.is_some_and(|q| q.id == id));
+    if taken.is_empty() {
+        return Err(fi::FI_ENOENT);
+    }
+    Ok(())
+}
+
+/// `FI_FLUSH_WORK` of a domain: all queued work that has not begun, or what waits for one counter.
+///
+/// # Errors
+/// `FI_ENOSYS` without the capability, `FI_EINVAL` for what is no counter, `FI_EDOMAIN` for one of another domain.
+///
+/// # Safety
+/// `cntr` is null or an open object.
+pub(crate) unsafe fn flush_work(dom: &Arc<DomainShared>, cntr: *const fi::fid_cntr) -> Result<(), Errno> {
+    if !dom.triggers {
+        return Err(fi::FI_ENOSYS);
+    }
+    let only = if cntr.is_null() {
+        None
+    } else {
+        // SAFETY: the caller's contract.
+        Some(unsafe { counter(dom, cntr) }?)
+    };
+    let mut st = dom.gate.lock();
+    st.triggers
+        .take(|cntr, work| work.queued.is_some() && only.is_none_or(|only| only == cntr));
+    Ok(())
+}

@@ -1,0 +1,547 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! The calls that SCIF has for drivers: pinned pages, pages of the peer, events of nodes, PCI devices.
+//!
+//! They have no name in `scif.h`; here they are calls of the engine. Memory is that of the process, there are no other
+//! addresses of pages than those at which they are mapped, and no PCI device is behind a node. Source: sections 3.6, 3.10.2
+//! and 3.13 of the SCIF User Guide.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::os::fd::{AsFd, OwnedFd, RawFd};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use rustix::io::Errno;
+
+use super::Endpoints;
+use super::endpoint::take;
+use super::failure::{Failure, Result};
+use super::memory::Pages;
+use super::registry::Inner;
+use crate::sys::mmap::Mapping;
+use crate::sys::pages::{self, PAGE, StoreGuard};
+use crate::sys::{fork, memfd, thread};
+use crate::window::is_movable;
+
+/// How often somebody looks which nodes there are, while anybody wants to know.
+const LOOK: Duration = Duration::from_millis(100);
+const READ: i32 = 1;
+const WRITE: i32 = 2;
+
+/// What happened to a node.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum NodeEvent {
+    /// `SCIF_NODE_ADDED`: it is online.
+    Added(u16),
+    /// `SCIF_NODE_REMOVED`: it is lost, or the last of its processes has ended.
+    Removed(u16),
+}
+
+type Handler = Arc<dyn Fn(NodeEvent) + Send + Sync>;
+
+/// Pages under a handle: the process may unmap them, or map something else there; the handle stands for the same pages.
+#[derive(Debug)]
+pub struct PinnedPages(Arc<Pin>);
+
+#[derive(Debug)]
+struct Pin {
+    /// The library's own mapping of them.
+    map: Mapping,
+    fd: OwnedFd,
+    len: usize,
+    prot: i32,
+    /// Threads besides those of the program.
+    service: usize,
+}
+
+impl Drop for Pin {
+    /// Nobody needs them together any more: wherever the process has them they are its private memory again.
+    fn drop(&mut self) {
+        let Ok(file) = pages::file_id(&self.fd) else {
+            return;
+        };
+        let guard = StoreGuard::new();
+        let alone = pages::threads() <= 1 + self.service;
+        if !alone && guard.is_none() {
+            return;
+        }
+        let own = self.map.address();
+        for area in pages::areas(0, usize::MAX).unwrap_or_default() {
+            if area.shared && area.file == file && area.begin != own {
+                // What does not go back stays shared with nobody.
+                let guard = guard.as_ref().filter(|_| !alone);
+                let file = Some(self.fd.as_fd());
+                let _ = pages::move_back(&area, area.begin, area.end, guard, file);
+            }
+        }
+    }
+}
+
+/// A window made of pinned pages.
+#[derive(Debug)]
+struct Pinned {
+    token: u64,
+    offset: i64,
+    len: usize,
+    _pin: Arc<Pin>,
+}
+
+/// Pages of a window of the peer (`struct scif_range`), until [`Endpoints::put_pages`].
+#[derive(Debug)]
+pub struct PeerPages {
+    /// The pages, where they are mapped here.
+    pub pages: Pages,
+    /// Whether the window may be read.
+    pub read: bool,
+    /// Whether it may be written.
+    pub write: bool,
+    token: u64,
+    inner: Arc<Inner>,
+}
+
+impl PeerPages {
+    /// How many pages.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.pages.len() / PAGE
+    }
+}
+
+impl Drop for PeerPages {
+    fn drop(&mut self) {
+        let mut out = take(&self.inner.kernel_mode.out);
+        if let Some(n) = out.get_mut(&self.token) {
+            *n -= 1;
+            if *n == 0 {
+                out.remove(&self.token);
+            }
+        }
+    }
+}
+
+/// What these calls remember.
+#[derive(Default)]
+pub(crate) struct KernelMode {
+    pinned: Mutex<Vec<Pinned>>,
+    /// How many pages of the peer are out, by endpoint.
+    out: Mutex<BTreeMap<u64, usize>>,
+    handlers: Mutex<Vec<Handler>>,
+    /// The nodes handlers know of.
+    known: Mutex<BTreeSet<u16>>,
+}
+
+impl fmt::Debug for KernelMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KernelMode").finish_non_exhaustive()
+    }
+}
+
+impl KernelMode {
+    fn tell(&self, event: NodeEvent) {
+        let handlers: Vec<Handler> = take(&self.handlers).clone();
+        for handler in handlers {
+            handler(event);
+        }
+    }
+
+    /// A node is about to be lost: handlers give back what they have of it.
+    pub(crate) fn loses(&self, node: u16) {
+        if take(&self.known).remove(&node) {
+            self.tell(NodeEvent::Removed(node));
+        }
+    }
+
+    /// An endpoint has ended.
+    pub(crate) fn ended(&self, token: u64) {
+        take(&self.pinned).retain(|pinned| pinned.token != token);
+    }
+
+    fn look(&self, now: &BTreeSet<u16>) {
+        let (added, removed): (Vec<u16>, Vec<u16>) = {
+            let mut known = take(&self.known);
+            let added = now.difference(&known).copied().collect();
+            let removed = known.difference(now).copied().collect();
+            known.clone_from(now);
+            (added, removed)
+        };
+        for node in removed {
+            self.tell(NodeEvent::Removed(node));
+        }
+        for node in added {
+            self.tell(NodeEvent::Added(node));
+        }
+    }
+}
+
+fn watch(inner: &Weak<Inner>) {
+    let generation = fork::generation();
+    while let Some(inner) = inner.upgrade().filter(|_| generation == fork::generation()) {
+        if let Ok(now) = inner.nodes() {
+            inner.kernel_mode.look(&now);
+        }
+        drop(inner);
+        std::thread::sleep(LOOK);
+    }
+}
+
+impl Endpoints {
+    /// `scif_pin_pages`: a handle for the pages at `addr`, of which any number of windows can be made. `prot` is what
+    /// windows of them allow; `flags` are none: there are no addresses of a kernel here. Does not block.
+    ///
+    /// # Errors
+    /// [`Failure::Invalid`]: flags, protection, or no whole pages. [`Failure::BadAddress`]: no memory there.
+    /// [`Failure::NoMemory`]: pages that cannot be moved into shared memory, such as those of a file that is shared.
+    pub fn pin_pages(&self, addr: usize, len: usize, prot: i32, flags: i32) -> Result<PinnedPages> {
+        let whole = len != 0 && len.is_multiple_of(PAGE) && addr.is_multiple_of(PAGE);
+        if flags != 0 || prot & !(READ | WRITE) != 0 || !whole {
+            return Err(Failure::Invalid);
+        }
+        let end = addr.checked_add(len).ok_or(Failure::BadAddress)?;
+        let areas = pages::areas(addr, end).map_err(|_| Failure::NoMemory)?;
+        let mut reached = addr;
+        for area in &areas {
+            if area.begin > reached || !(area.read || area.write) {
+                return Err(Failure::BadAddress);
+            }
+            if !is_movable(area) {
+                return Err(Failure::NoMemory);
+            }
+            reached = area.end;
+        }
+        if reached < end {
+            return Err(Failure::BadAddress);
+        }
+        let fd = memfd::create("scif:pinned", len)?;
+        memfd::seal(&fd, memfd::FIXED_SIZE)?;
+        let map = Mapping::shared(&fd, len, true)?;
+        let service = self.0.workers.threads();
+        let guard = StoreGuard::new();
+        let alone = pages::threads() <= 1 + service;
+        if !alone && guard.is_none() {
+            self.0.say_once_unmoved();
+            return Err(Failure::NoMemory);
+        }
+        for area in &areas {
+            let (begin, end) = (area.begin.max(addr), area.end.min(end));
+            let guard = guard.as_ref().filter(|_| !alone);
+            let at = (begin - addr) as u64;
+            pages::move_in(area, begin, end, std::os::fd::AsFd::as_fd(&fd), at, guard).map_err(|errno| {
+                match errno {
+                    Errno::FAULT => Failure::BadAddress,
+                    _ => Failure::NoMemory,
+                }
+            })?;
+        }
+        Ok(PinnedPages(Arc::new(Pin {
+            map,
+            fd,
+            len,
+            prot,
+            service,
+        })))
+    }
+
+    /// `scif_unpin_pages`: frees the handle. The pages stay as long as a window stands for them.
+    pub fn unpin_pages(&self, pages: PinnedPages) {
+        drop(pages);
+    }
+
+    /// `scif_register_pinned_pages`; the offset. The peer's RMA works on these windows, its mmap gives ENOMEM.
+    ///
+    /// # Errors
+    /// As [`Endpoints::register`].
+    pub fn register_pinned_pages(
+        &self,
+        fd: RawFd,
+        pages: &PinnedPages,
+        offset: i64,
+        flags: i32,
+    ) -> Result<i64> {
+        let pin = &pages.0;
+        self.0.with(fd, |epd| {
+            let at = self
+                .0
+                .register(epd, pin.map.address(), pin.len, offset, pin.prot, flags)?;
+            take(&self.0.kernel_mode.pinned).push(Pinned {
+                token: epd.token,
+                offset: at,
+                len: pin.len,
+                _pin: Arc::clone(pin),
+            });
+            Ok(at)
+        })
+    }
+
+    /// `scif_get_pages`: pages of one window of the peer, which stay there after it was deleted, until they are put back.
+    ///
+    /// # Errors
+    /// [`Failure::Invalid`], then by state, then [`Failure::NoWindow`] where the range is not in one window,
+    /// [`Failure::NotPermitted`] for a window that allows nothing, [`Failure::NoMemory`] for one that cannot be mapped.
+    pub fn get_pages(&self, fd: RawFd, offset: i64, len: usize) -> Result<PeerPages> {
+        if len == 0 || !len.is_multiple_of(PAGE) || offset % PAGE as i64 != 0 {
+            return Err(Failure::Invalid);
+        }
+        self.0.with(fd, |epd| {
+            let at = u64::try_from(offset).map_err(|_| Failure::NoWindow)?;
+            let runs = epd.connected()?.peer.table.runs(at, len as u64, false, false)?;
+            let first = runs.first().ok_or(Failure::NoWindow)?.window;
+            if runs.iter().any(|run| run.window.serial != first.serial) {
+                return Err(Failure::NoWindow);
+            }
+            let prot = if first.read { READ } else { 0 } | if first.write { WRITE } else { 0 };
+            if prot == 0 {
+                return Err(Failure::NotPermitted);
+            }
+            let addr = self.0.map(epd, 0, len, offset, prot, 0)?;
+            *take(&self.0.kernel_mode.out).entry(epd.token).or_default() += 1;
+            Ok(PeerPages {
+                pages: Pages::adopt(addr, len, first.write)?,
+                read: first.read,
+                write: first.write,
+                token: epd.token,
+                inner: Arc::clone(&self.0),
+            })
+        })
+    }
+
+    /// `scif_put_pages`: the pages are not used any more.
+    pub fn put_pages(&self, pages: PeerPages) {
+        drop(pages);
+    }
+
+    /// `scif_event_register`: has `handler` called when a node comes or goes. Before a node is lost it is called by the
+    /// thread that also answers peers, with up to a second: it puts back the pages it has of that node, and may close
+    /// endpoints; it must not fork. Nodes that are there already are not told. Not inherited by a forked child.
+    ///
+    /// # Errors
+    /// [`Failure::NoMemory`]: no thread can be made.
+    pub fn event_register(&self, handler: impl Fn(NodeEvent) + Send + Sync + 'static) -> Result<()> {
+        let first = {
+            let mut handlers = take(&self.0.kernel_mode.handlers);
+            handlers.push(Arc::new(handler));
+            handlers.len() == 1
+        };
+        if first {
+            *take(&self.0.kernel_mode.known) = self.0.nodes()?;
+            let inner = Arc::downgrade(&self.0);
+            thread::spawn_quiet("scif-nodes", move || watch(&inner)).map_err(|_| Failure::NoMemory)?;
+        }
+        Ok(())
+    }
+
+    /// `scif_pci_dev`: the PCI device behind a node.
+    ///
+    /// # Errors
+    /// [`Failure::NoNode`], always: nodes here are processes.
+    pub fn pci_dev(&self, _node: u16) -> Result<()> {
+        Err(Failure::NoNode)
+    }
+
+    /// Whether pages of the peer are out, with which an endpoint cannot be closed.
+    pub(super) fn has_pages_out(&self, fd: RawFd) -> bool {
+        let out = take(&self.0.kernel_mode.out);
+        !out.is_empty() && self.0.get(fd).is_ok_and(|epd| out.contains_key(&epd.token))
+    }
+
+    /// Windows are deleted: their pages may go.
+    pub(super) fn forget_pinned(&self, fd: RawFd, offset: i64, len: usize) {
+        let mut pinned = take(&self.0.kernel_mode.pinned);
+        if pinned.is_empty() {
+            return;
+        }
+        let Ok(epd) = self.0.get(fd) else { return };
+        let end = i64::try_from(len).map_or(i64::MAX, |len| offset.saturating_add(len));
+        pinned.retain(|one| {
+            let last = i64::try_from(one.len).map_or(i64::MAX, |len| one.offset.saturating_add(len));
+            one.token != epd.token || one.offset < offset || last > end
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::addr::PortId;
+    use crate::config::Config;
+
+    const FIXED: i32 = 0x10;
+    const SYNC: i32 = 4;
+
+    fn endpoints(name: &str, node: u16) -> Endpoints {
+        Endpoints::new(Config {
+            node,
+            domain: Some(format!("{name}-{}", std::process::id())),
+            ..Config::default()
+        })
+        .unwrap()
+    }
+
+    fn connected(a: &Endpoints, b: &Endpoints) -> (RawFd, RawFd) {
+        let listener = a.open().unwrap();
+        let port = a.bind(listener, 0).unwrap();
+        a.listen(listener, 1).unwrap();
+        let (_, node) = a.nodes().unwrap();
+        let opener = b.open().unwrap();
+        let accepted = std::thread::scope(|scope| {
+            let accepting = scope.spawn(|| a.accept(listener, true).unwrap().1);
+            b.connect(opener, PortId { node, port }).unwrap();
+            accepting.join().unwrap()
+        });
+        a.close(listener).unwrap();
+        (accepted, opener)
+    }
+
+    #[test]
+    fn pinned_pages_serve_several_windows_whatever_becomes_of_the_memory() {
+        let scif = endpoints("pin", 0);
+        let (a, b) = connected(&scif, &scif);
+        let (c, d) = connected(&scif, &scif);
+        let memory = Pages::new(2 * PAGE).unwrap();
+        memory.write(5, b"first").unwrap();
+        assert_eq!(
+            scif.pin_pages(memory.addr(), 2 * PAGE, 3, 0x20).err(),
+            Some(Failure::Invalid)
+        );
+        assert_eq!(
+            scif.pin_pages(memory.addr(), 1, 3, 0).err(),
+            Some(Failure::Invalid)
+        );
+        assert_eq!(scif.pin_pages(PAGE, PAGE, 3, 0).err(), Some(Failure::BadAddress));
+        let pinned = scif.pin_pages(memory.addr(), 2 * PAGE, 3, 0).unwrap();
+        memory.write(PAGE, b"second").unwrap();
+        assert_eq!(scif.register_pinned_pages(a, &pinned, 0x1000, FIXED), Ok(0x1000));
+        assert_eq!(
+            scif.register_pinned_pages(a, &pinned, 0x2000, FIXED),
+            Err(Failure::InUse)
+        );
+        // What was there is gone; the pages are not.
+        drop(memory);
+        assert_eq!(scif.register_pinned_pages(c, &pinned, 0x8000, FIXED), Ok(0x8000));
+        scif.unpin_pages(pinned);
+        let seen = Pages::new(2 * PAGE).unwrap();
+        let mut bytes = [0; 6];
+        for (peer, offset) in [(b, 0x1000), (d, 0x8000)] {
+            scif.read_to_memory(peer, seen.addr(), 2 * PAGE, offset, SYNC)
+                .unwrap();
+            seen.read(5, &mut bytes[..5]).unwrap();
+            assert_eq!(&bytes[..5], b"first");
+            seen.read(PAGE, &mut bytes).unwrap();
+            assert_eq!(&bytes, b"second");
+        }
+        seen.write(0, b"w").unwrap();
+        scif.write_from_memory(b, seen.addr(), 1, 0x1000, SYNC).unwrap();
+        scif.read_to_memory(d, seen.addr() + PAGE, 1, 0x8000, SYNC)
+            .unwrap();
+        seen.read(PAGE, &mut bytes[..1]).unwrap();
+        assert_eq!(&bytes[..1], b"w", "the same pages");
+        scif.unregister(a, 0x1000, 2 * PAGE).unwrap();
+        assert_eq!(
+            scif.read_to_memory(b, seen.addr(), 1, 0x1000, SYNC),
+            Err(Failure::NoWindow)
+        );
+        scif.read_to_memory(d, seen.addr(), 1, 0x8000, SYNC).unwrap();
+        for fd in [a, b, c, d] {
+            scif.close(fd).unwrap();
+        }
+        // A thread that serves a peer may be about to let go of the last one.
+        let end = crate::now_ns() + 10_000_000_000;
+        while !take(&scif.0.kernel_mode.pinned).is_empty() {
+            assert!(crate::now_ns() < end, "something is still pinned");
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn unpinned_memory_is_private_again() {
+        let scif = endpoints("unpin", 0);
+        let memory = Pages::new(PAGE).unwrap();
+        memory.write(0, b"kept").unwrap();
+        let pinned = scif.pin_pages(memory.addr(), PAGE, 3, 0).unwrap();
+        let area = |addr: usize| pages::areas(addr, addr + PAGE).unwrap().remove(0);
+        assert!(area(memory.addr()).shared);
+        scif.unpin_pages(pinned);
+        assert!(!area(memory.addr()).shared);
+        let mut bytes = [0; 4];
+        memory.read(0, &mut bytes).unwrap();
+        assert_eq!(&bytes, b"kept");
+    }
+
+    #[test]
+    fn pages_of_the_peer_hold_the_endpoint_and_outlive_the_window() {
+        let scif = endpoints("get", 0);
+        let (a, b) = connected(&scif, &scif);
+        let memory = Pages::new(4 * PAGE).unwrap();
+        memory.write(PAGE, b"peer").unwrap();
+        scif.register(a, memory.addr(), 2 * PAGE, 0x1000, 3, FIXED)
+            .unwrap();
+        scif.register(a, memory.addr() + 2 * PAGE, 2 * PAGE, 0x3000, 1, FIXED)
+            .unwrap();
+        assert_eq!(scif.get_pages(b, 0x1000, 1).err(), Some(Failure::Invalid));
+        assert_eq!(
+            scif.get_pages(b, 0x1000, 4 * PAGE).err(),
+            Some(Failure::NoWindow),
+            "two windows"
+        );
+        assert_eq!(scif.get_pages(b, 0x9000, PAGE).err(), Some(Failure::NoWindow));
+        let range = scif.get_pages(b, 0x2000, PAGE).unwrap();
+        assert_eq!((range.count(), range.read, range.write), (1, true, true));
+        let mut bytes = [0; 4];
+        range.pages.read(0, &mut bytes).unwrap();
+        assert_eq!(&bytes, b"peer");
+        assert_eq!(scif.close(b), Err(Failure::Invalid), "pages are out");
+        scif.unregister(a, 0x1000, 2 * PAGE).unwrap();
+        assert_eq!(
+            scif.register(a, memory.addr(), PAGE, 0x1000, 3, FIXED),
+            Err(Failure::InUse)
+        );
+        range.pages.write(0, b"mine").unwrap();
+        memory.read(PAGE, &mut bytes).unwrap();
+        assert_eq!(&bytes, b"mine");
+        scif.put_pages(range);
+        assert_eq!(
+            scif.register(a, memory.addr(), PAGE, 0x1000, 3, FIXED),
+            Ok(0x1000)
+        );
+        scif.close(b).unwrap();
+        scif.close(a).unwrap();
+    }
+
+    #[test]
+    fn nodes_that_come_and_go_are_told_and_none_is_on_a_bus() {
+        let scif = endpoints("events", 1);
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let hearing = Arc::clone(&heard);
+        scif.event_register(move |event| take(&hearing).push(event))
+            .unwrap();
+        let until = |event| {
+            for _ in 0..1000 {
+                if take(&heard).contains(&event) {
+                    return;
+                }
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            panic!("never told: {event:?}");
+        };
+        let _other = endpoints("events", 2);
+        until(NodeEvent::Added(2));
+        let config = Config {
+            domain: Some(format!("events-{}", std::process::id())),
+            ..Config::default()
+        };
+        let lost = super::super::LostNode::new(&config, 2).unwrap();
+        until(NodeEvent::Removed(2));
+        let before = take(&heard).len();
+        drop(lost);
+        for _ in 0..1000 {
+            if take(&heard).len() > before {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert_eq!(
+            *take(&heard),
+            [NodeEvent::Added(2), NodeEvent::Removed(2), NodeEvent::Added(2)]
+        );
+        assert_eq!(scif.pci_dev(2), Err(Failure::NoNode));
+    }
+}

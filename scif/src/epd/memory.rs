@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Endpoints for programs in Rust: messages in slices, and pages that can be registered or were mapped, which a peer may
+//! write at any time and which are therefore only copied from and to.
+//!
+//! Not about what registering and mapping do (`window`).
+
+use std::os::fd::RawFd;
+
+use super::Endpoints;
+use super::failure::{Failure, Result};
+use crate::sys::mmap::Mapping;
+use crate::sys::pages::PAGE;
+use crate::sys::slice;
+
+/// Whole pages, of this program or of a peer, unmapped when dropped. What is registered of them stays registered.
+#[derive(Debug)]
+pub struct Pages {
+    map: Mapping,
+    len: usize,
+}
+
+impl Pages {
+    /// Zeroed private memory of at least `len` bytes, to be registered.
+    ///
+    /// # Errors
+    /// [`Failure::NoMemory`].
+    pub fn new(len: usize) -> Result<Pages> {
+        let len = len
+            .max(1)
+            .checked_next_multiple_of(PAGE)
+            .ok_or(Failure::NoMemory)?;
+        let map = Mapping::private(len)?;
+        Ok(Pages { map, len })
+    }
+
+    /// What was mapped for a program, which leaves it to us.
+    pub(super) fn adopt(addr: usize, len: usize, writable: bool) -> Result<Pages> {
+        let map = Mapping::adopt(addr, len, writable)?;
+        Ok(Pages { map, len })
+    }
+
+    /// Where they are, as `register` wants to know.
+    #[must_use]
+    pub fn addr(&self) -> usize {
+        self.map.address()
+    }
+
+    /// How many bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Never: there is at least one page.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Copies bytes in, from byte `at` on.
+    ///
+    /// # Errors
+    /// [`Failure::Invalid`]: they do not fit, or the pages were mapped to be read.
+    pub fn write(&self, at: usize, bytes: &[u8]) -> Result<()> {
+        let place = self.map.bytes(at, bytes.len()).map_err(|_| Failure::Invalid)?;
+        place.copy_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Copies bytes out, from byte `at` on.
+    ///
+    /// # Errors
+    /// [`Failure::Invalid`]: there are not so many.
+    pub fn read(&self, at: usize, bytes: &mut [u8]) -> Result<()> {
+        let place = self
+            .map
+            .bytes_to_read(at, bytes.len())
+            .map_err(|_| Failure::Invalid)?;
+        place.copy_to_slice(bytes);
+        Ok(())
+    }
+
+    /// The eight bytes at `at`, a multiple of 8, at once; what was written before them is seen after.
+    ///
+    /// # Errors
+    /// [`Failure::Invalid`]: not there.
+    pub fn load(&self, at: usize) -> Result<u64> {
+        let words = self.map.words(at, 1).map_err(|_| Failure::Invalid)?;
+        Ok(words.get(0).ok_or(Failure::Invalid)?.get())
+    }
+
+    /// Writes eight bytes to `at`, a multiple of 8, at once, after everything written before.
+    ///
+    /// # Errors
+    /// [`Failure::Invalid`]: not there, or not to be written.
+    pub fn store(&self, at: usize, value: u64) -> Result<()> {
+        self.map.word64(at).map_err(|_| Failure::Invalid)?.set(value);
+        Ok(())
+    }
+}
+
+impl Endpoints {
+    /// `scif_send` of a slice; how many of its bytes were sent.
+    ///
+    /// # Errors
+    /// As [`Endpoints::send`].
+    pub fn send_bytes(&self, fd: RawFd, bytes: &[u8], wait: bool) -> Result<usize> {
+        if bytes.is_empty() {
+            return Ok(0);
+        }
+        slice::with_bytes(bytes, |mem| self.send(fd, mem, wait))
+    }
+
+    /// `scif_recv` into a slice; how many bytes were received.
+    ///
+    /// # Errors
+    /// As [`Endpoints::receive`].
+    pub fn receive_bytes(&self, fd: RawFd, bytes: &mut [u8], wait: bool) -> Result<usize> {
+        if bytes.is_empty() {
+            return Ok(0);
+        }
+        slice::with_bytes_mut(bytes, |mem| self.receive(fd, mem, wait))
+    }
+
+    /// `scif_mmap` at an address of the kernel's choice.
+    ///
+    /// Touching the pages after the peer's node was lost is SIGBUS.
+    ///
+    /// # Errors
+    /// As [`Endpoints::map`].
+    pub fn map_pages(&self, fd: RawFd, len: usize, offset: i64, write: bool) -> Result<Pages> {
+        let addr = self.map(fd, 0, len, offset, if write { 3 } else { 1 }, 0)?;
+        Pages::adopt(addr, len.next_multiple_of(PAGE), write)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_are_copied_from_and_to() {
+        let pages = Pages::new(1).unwrap();
+        assert_eq!(
+            (pages.len(), pages.addr() % PAGE, pages.is_empty()),
+            (PAGE, 0, false)
+        );
+        pages.write(10, b"abc").unwrap();
+        let mut back = [0; 3];
+        pages.read(10, &mut back).unwrap();
+        assert_eq!(&back, b"abc");
+        pages.store(64, 7).unwrap();
+        assert_eq!(pages.load(64), Ok(7));
+        assert_eq!(pages.write(PAGE - 1, b"ab"), Err(Failure::Invalid));
+        assert_eq!(pages.load(PAGE), Err(Failure::Invalid));
+        assert_eq!(pages.store(4, 1), Err(Failure::Invalid));
+    }
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! What a stand-in for the device needs besides the calls of `scif.h`: to know its endpoints among the descriptors of the
+//! program, to remember something of each, and to put an accepted one where the program has opened a place for it.
+//!
+//! Not about the calls. Source: `SCIF_ACCEPTREG` of the drivers.
+
+use std::os::fd::RawFd;
+
+use super::Endpoints;
+use super::failure::Result;
+use crate::sys::descriptor;
+
+impl Endpoints {
+    /// What [`set_label`](Self::set_label) left at the endpoint; 0: nothing.
+    ///
+    /// # Errors
+    /// [`Failure::BadDescriptor`](super::Failure::BadDescriptor), [`Failure::NotAnEndpoint`](super::Failure::NotAnEndpoint).
+    pub fn label(&self, fd: RawFd) -> Result<u64> {
+        Ok(self.0.get(fd)?.label.get())
+    }
+
+    /// Leaves a number at an endpoint.
+    ///
+    /// # Errors
+    /// As [`label`](Self::label).
+    pub fn set_label(&self, fd: RawFd, label: u64) -> Result<()> {
+        self.0.get(fd)?.label.set(label);
+        Ok(())
+    }
+
+    /// Makes the number `to`, of another endpoint, one of the endpoint `from`, and closes `from`. Whether `to` is
+    /// close-on-exec and non-blocking stays.
+    ///
+    /// # Errors
+    /// As [`label`](Self::label), of either.
+    pub fn replace(&self, from: RawFd, to: RawFd) -> Result<()> {
+        let (new, old) = (self.0.get(from)?, self.0.get(to)?);
+        descriptor::replace(from, to)?;
+        self.0.enter(to, new)?;
+        self.0.close(from)?;
+        self.0.end_if_closed(&old);
+        Ok(())
+    }
+
+    /// The node of this process.
+    #[must_use]
+    pub fn node(&self) -> u16 {
+        self.0.config.node
+    }
+
+    /// A number was made another file's, by means that the engine does not see.
+    pub fn forget(&self, fd: RawFd) {
+        drop(self.0.forget(fd));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Failure, PollFd};
+    use super::*;
+    use crate::addr::PortId;
+    use crate::config::Config;
+
+    #[test]
+    fn an_accepted_endpoint_is_put_in_its_place() {
+        let config = Config {
+            domain: Some(format!("numbers-{}", crate::sys::process::pid())),
+            ..Config::default()
+        };
+        let endpoints = Endpoints::new(config).unwrap();
+        let listener = endpoints.open().unwrap();
+        let port = endpoints.bind(listener, 0).unwrap();
+        endpoints.listen(listener, 1).unwrap();
+        let (opener, place) = (endpoints.open().unwrap(), endpoints.open().unwrap());
+        endpoints.set_label(place, 7).unwrap();
+        assert_eq!(endpoints.label(place), Ok(7));
+        std::thread::scope(|scope| {
+            scope.spawn(|| endpoints.connect(opener, PortId { node: 0, port }).unwrap());
+            let (_, accepted) = endpoints.accept(listener, true).unwrap();
+            endpoints.replace(accepted, place).unwrap();
+            assert_eq!(endpoints.label(accepted), Err(Failure::BadDescriptor));
+        });
+        assert_eq!(endpoints.label(place), Ok(0), "another endpoint");
+        assert_eq!(endpoints.usable(place), Ok(()));
+        let mut entry = [PollFd {
+            fd: place,
+            events: libc::POLLOUT,
+            revents: 0,
+        }];
+        assert_eq!(endpoints.poll(&mut entry, 0), Ok(1));
+        endpoints.forget(place);
+        assert_eq!(endpoints.usable(place), Ok(()), "found again by what it is");
+        endpoints.close(place).unwrap();
+        assert_eq!(endpoints.usable(opener), Err(Failure::Reset));
+    }
+}

@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! What a holder of an endpoint that gets a port or a peer after the fork leaves to the others: the descriptors.
+//!
+//! Not about what all holders have anyway: memory (`holder`), and what was there before the fork. A vault is a pair of
+//! sockets that only holders have, made before the fork of an endpoint that is not connected and does not listen. One
+//! packet lies in it, with everything the endpoint has; each holder takes copies of it (MSG_PEEK), whoever dies meanwhile,
+//! and who changes something replaces it. The peer has none of this. Source: section 3.5.1 of the User Guide.
+//!
+//! All of it is done with the control lock. The number of the packet that counts is in the memory of the holders, set
+//! after the packet is there: what lies before it or behind it was left by who died in between, and is skipped.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::io::Errno;
+
+use super::connect::Pending;
+use super::endpoint::{Epd, take};
+use super::failure::{Failure, Result};
+use super::holder::{Async, Holder};
+use super::link::{Link, Parts, adopt_segment};
+use super::registry::{Inner, Kind};
+use super::state::State;
+use super::wire::{LEFT, Left, What};
+use crate::segment::Side;
+use crate::sys::{descriptor, epoll, fork, unix};
+use crate::window::space::{OwnBook, OwnSpace, PeerSpace};
+
+/// See the head of the file.
+#[derive(Debug)]
+pub(crate) struct Vault {
+    to: OwnedFd,
+    from: OwnedFd,
+    /// The table of windows of whichever connection there will be: the seals of a table forbid holders to map one that
+    /// another makes.
+    book: OwnBook,
+}
+
+impl Vault {
+    fn new(book: OwnBook) -> Result<Vault> {
+        let (to, from) = unix::pair()?;
+        Ok(Vault { to, from, book })
+    }
+
+    /// For a connection to be made.
+    pub(crate) fn book(&self) -> OwnBook {
+        self.book.clone()
+    }
+
+    /// Leaves a packet in place of what is there; its number.
+    fn leave(&self, holder: &Holder, mut left: Left, fds: &[BorrowedFd<'_>]) -> u32 {
+        left.number = holder.leaving.add(1).wrapping_add(1);
+        if let Err(errno) = unix::send(&self.to, &left.encode(), fds) {
+            // A limit of descriptors in flight: the others do without.
+            log::warn!("other holders of an endpoint cannot use what it gets: {errno}");
+        }
+        holder.left.set(left.number);
+        self.skip_to(left.number);
+        left.number
+    }
+
+    /// Drops what lies before a packet.
+    fn skip_to(&self, number: u32) {
+        let first = || {
+            let mut bytes = [0; LEFT];
+            unix::peek(&self.from, &mut bytes).map(|_| Left::decode(bytes))
+        };
+        while let Ok(Some(left)) = first() {
+            if left.number == number || unix::skip(&self.from).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Copies of what counts.
+    fn look(&self, holder: &Holder) -> Option<(Left, Vec<OwnedFd>)> {
+        let number = holder.left.get();
+        loop {
+            let mut bytes = [0; LEFT];
+            let received = match unix::peek(&self.from, &mut bytes) {
+                Err(Errno::INTR) => continue,
+                other => other.ok()?,
+            };
+            let left = Left::decode(bytes)?;
+            if left.number == number {
+                if received.cut {
+                    log::warn!("no descriptors are left for what another holder of an endpoint got");
+                    return None;
+                }
+                return Some((left, received.fds));
+            }
+            unix::skip(&self.from).ok()?;
+        }
+    }
+}
+
+impl Epd {
+    /// Whether it was forked before it had what it may get.
+    pub(crate) fn vault(&self) -> Option<&Vault> {
+        self.vault.get()
+    }
+
+    /// What of it a child that is forked now would have no part in later gets a vault. The caller holds nothing.
+    fn prepare(&self) {
+        let may_change = |state| matches!(state, State::Unbound | State::Bound | State::Connecting);
+        if self.vault().is_some() || !may_change(self.holder.state()) {
+            return;
+        }
+        let _held = self.holder.control.lock();
+        if !may_change(self.holder.state()) {
+            return;
+        }
+        let book = take(&self.pending).as_ref().map(|pending| pending.own.book());
+        match book.map_or_else(OwnBook::new, Ok).and_then(Vault::new) {
+            Ok(vault) => {
+                // The control lock is held: nobody else sets it.
+                let _ = self.vault.set(vault);
+                self.leave();
+            }
+            Err(failure) => {
+                log::warn!("an endpoint will be shared with a forked child as it is now only: {failure}");
+            }
+        }
+    }
+
+    /// Leaves to other holders what it has: a port, or what waits to be accepted. The caller has the control lock.
+    pub(crate) fn leave(&self) {
+        let Some(vault) = self.vault() else { return };
+        let port = take(&self.port_socket);
+        let Some(port) = port.as_ref() else { return };
+        let mut pending = take(&self.pending);
+        if let Some(pending) = pending.as_mut() {
+            let left = Left::new(What::Request, pending.peer_pid, pending.own.is_counted());
+            let fds = [
+                port.as_fd(),
+                pending.segment_fd.as_fd(),
+                pending.own.arena(),
+                pending.socket.as_fd(),
+            ];
+            pending.number = vault.leave(&self.holder, left, &fds);
+        } else {
+            vault.leave(&self.holder, Left::new(What::Port, 0, false), &[port.as_fd()]);
+        }
+    }
+
+    /// Leaves a connection. The caller has the control lock.
+    pub(crate) fn leave_link(&self, link: &Link, segment: &OwnedFd, table: &OwnedFd) {
+        let Some(vault) = self.vault() else { return };
+        let port = take(&self.port_socket);
+        let Some(port) = port.as_ref() else { return };
+        let left = Left::new(What::Connection, link.peer_pid, link.own.is_counted());
+        let fds = [
+            port.as_fd(),
+            segment.as_fd(),
+            link.own.arena(),
+            link.socket(),
+            table.as_fd(),
+            link.peer.arena(),
+            link.peer_bell(),
+        ];
+        vault.leave(&self.holder, left, &fds);
+        link.own.table.take_place();
+    }
+
+    /// Whether a request of ours is the one that counts.
+    pub(crate) fn is_current(&self, pending: &Pending) -> bool {
+        self.vault().is_none() || pending.number == self.holder.left.get()
+    }
+}
+
+/// A connection that another holder made.
+fn link_of(epd: &Epd, vault: &Vault, left: Left, fds: Vec<OwnedFd>) -> Result<Link> {
+    let [_, segment, own, socket, table, arena, peer_bell]: [OwnedFd; 7] =
+        fds.try_into().map_err(|_| Failure::Broken)?;
+    let parts = Parts {
+        segment: adopt_segment(&segment)?,
+        side: Side::Opener,
+        own: OwnSpace::inherit(vault.book(), own, left.counted),
+        peer: PeerSpace::adopt(&table, arena)?,
+        peer_bell,
+        socket,
+        peer_pid: left.peer_pid,
+    };
+    Link::new(parts, &epd.holder)
+}
+
+/// A request that another holder made.
+fn pending_of(vault: &Vault, left: Left, fds: Vec<OwnedFd>) -> Result<Pending> {
+    let [_, segment_fd, own, socket]: [OwnedFd; 4] = fds.try_into().map_err(|_| Failure::Broken)?;
+    Ok(Pending {
+        segment: adopt_segment(&segment_fd)?,
+        segment_fd,
+        own: OwnSpace::inherit(vault.book(), own, left.counted),
+        socket,
+        peer_pid: left.peer_pid,
+        number: left.number,
+    })
+}
+
+impl Inner {
+    /// Whoever forks this process prepares what a child will share.
+    pub(crate) fn prepare_to_fork(self: &Arc<Self>) {
+        let inner = Arc::downgrade(self);
+        fork::prepare_to_fork(move || {
+            if let Some(inner) = inner.upgrade() {
+                inner.every().iter().for_each(|epd| epd.prepare());
+            }
+        });
+    }
+
+    /// Tells the other holders that something was left.
+    pub(crate) fn tell_holders(&self, epd: &Epd) {
+        if epd.vault().is_some() {
+            epoll::signal(&self.family);
+        }
+    }
+
+    /// Takes what other holders have left; whether there was something new, or is by now.
+    #[cold]
+    pub(crate) fn inherit(&self, epd: &Arc<Epd>) -> bool {
+        if epd.vault().is_none() {
+            return false;
+        }
+        // It comes once and for good: whoever has it does not wait for what others do with the endpoint.
+        if epd.link().is_some() {
+            return true;
+        }
+        let _held = epd.holder.control.lock();
+        if epd.link().is_some() {
+            return true;
+        }
+        match self.inherit_held(epd) {
+            Ok(found) => found,
+            Err(failure) => {
+                log::warn!("what another holder of an endpoint got cannot be used here: {failure}");
+                false
+            }
+        }
+    }
+
+    /// The same, of every endpoint: called by the service thread.
+    pub(crate) fn inherit_all(&self) {
+        for epd in self.every() {
+            self.inherit(&epd);
+        }
+    }
+
+    /// The same. The caller has the control lock.
+    pub(crate) fn inherit_held(&self, epd: &Arc<Epd>) -> Result<bool> {
+        let Some(vault) = epd.vault().filter(|_| epd.link().is_none()) else {
+            return Ok(false);
+        };
+        let state = epd.holder.state();
+        let Some((left, mut fds)) = vault.look(&epd.holder) else {
+            return Ok(false);
+        };
+        let mut found = false;
+        if take(&epd.port_socket).is_none() && !fds.is_empty() {
+            *take(&epd.port_socket) = Some(fds.swap_remove(0));
+            return self.inherit_held(epd).map(|_| true);
+        }
+        match (left.what, state) {
+            (What::Port, State::Listening) => {
+                let socket = take(&epd.port_socket);
+                if let Some(socket) = socket.as_ref() {
+                    self.watch_again(epd, Kind::Listener, socket)?;
+                }
+            }
+            (What::Request, State::Connecting) => {
+                let known = take(&epd.pending).as_ref().map(|pending| pending.number);
+                if known != Some(left.number) {
+                    self.drop_pending(epd);
+                    let pending = pending_of(vault, left, fds)?;
+                    self.watch(epd, Kind::Link, &pending.socket)?;
+                    *take(&epd.pending) = Some(pending);
+                    found = true;
+                }
+            }
+            (What::Connection, State::Connecting | State::Connected | State::Disconnected) => {
+                self.drop_pending(epd);
+                let link = link_of(epd, vault, left, fds)?;
+                link.own.table.take_place();
+                epd.set_link(link);
+                if state == State::Connecting {
+                    // Who had the answer died before it could say so.
+                    self.connected(epd);
+                }
+                if let Some(link) = epd.link() {
+                    self.watch(epd, Kind::Link, link.socket())?;
+                }
+                found = true;
+            }
+            _ => {}
+        }
+        Ok(found)
+    }
+
+    /// Forgets a request. The caller has the control lock.
+    pub(crate) fn drop_pending(&self, epd: &Epd) {
+        if let Some(pending) = take(&epd.pending).take() {
+            // Other holders may keep the socket open: then closing does not take it out of what is watched.
+            self.unwatch(&pending.socket);
+        }
+    }
+
+    /// The request was accepted, and the link is there. The caller has the control lock.
+    pub(crate) fn connected(&self, epd: &Epd) {
+        if epd.holder.asynchronous() == Async::Running {
+            epd.holder.set_asynchronous(Async::Done);
+        }
+        if let Some(link) = epd.link().filter(|_| epd.holder.asynchronous() == Async::None) {
+            // Before anybody can be inside a call that receives, and have the lock until bytes come.
+            let _receiving = epd.holder.receiving.lock();
+            super::messages::show_data(epd, link);
+        }
+        epd.holder.enter(State::Connected);
+        descriptor::show_space(&epd.bell);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn vault() -> (Vault, Epd) {
+        let stats = super::super::stat::Stats::new(0).unwrap();
+        let (epd, _a) = Epd::new(1, true, &stats).unwrap();
+        (Vault::new(OwnBook::new().unwrap()).unwrap(), epd)
+    }
+
+    fn leave(vault: &Vault, epd: &Epd, pid: i32) -> u32 {
+        let fd = crate::sys::memfd::create("scif-test", 4096).unwrap();
+        vault.leave(&epd.holder, Left::new(What::Port, pid, true), &[fd.as_fd()])
+    }
+
+    #[test]
+    fn what_was_left_last_can_be_looked_at_any_number_of_times() {
+        let (vault, epd) = vault();
+        assert!(vault.look(&epd.holder).is_none());
+        for pid in 1..40 {
+            leave(&vault, &epd, pid);
+            for _ in 0..3 {
+                let (left, fds) = vault.look(&epd.holder).unwrap();
+                assert_eq!((left.peer_pid, left.what, left.counted), (pid, What::Port, true));
+                assert_eq!(fds.len(), 1);
+            }
+        }
+    }
+
+    #[test]
+    fn who_dies_while_leaving_leaves_what_was() {
+        let (vault, epd) = vault();
+        leave(&vault, &epd, 1);
+        // Sent, and not said so.
+        let mut dead = Left::new(What::Port, 2, false);
+        dead.number = epd.holder.leaving.add(1) + 1;
+        unix::send(&vault.to, &dead.encode(), &[]).unwrap();
+        assert_eq!(vault.look(&epd.holder).unwrap().0.peer_pid, 1);
+        // Sent and said so, and what was before not taken away.
+        let mut dead = Left::new(What::Port, 3, false);
+        dead.number = epd.holder.leaving.add(1) + 1;
+        unix::send(&vault.to, &dead.encode(), &[]).unwrap();
+        epd.holder.left.set(dead.number);
+        assert_eq!(vault.look(&epd.holder).unwrap().0.peer_pid, 3);
+        leave(&vault, &epd, 4);
+        assert_eq!(vault.look(&epd.holder).unwrap().0.peer_pid, 4);
+        assert!(unix::skip(&vault.from).is_ok());
+        assert!(unix::skip(&vault.from).is_err(), "one packet");
+    }
+}

@@ -1,0 +1,394 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Looking at the nodes and endpoints of a host from outside, without disturbing them: nothing is sent, nothing is mapped,
+//! nobody is asked. What there is to see is the kernel's list of names, and the memfds that each process keeps of itself.
+//!
+//! Not about the provider's endpoints: of these only the ports are seen. Whoever may not look into a process learns that it
+//! is there. What is read may change meanwhile; each number is right by itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+
+use crate::addr::PortId;
+use crate::config::Config;
+use crate::epd::loss::{domain_of, is_lost};
+use crate::epd::nodes::{list, names};
+use crate::epd::stat::{MAGIC, NAME, RECORD, RECORDS, RECORDS_MAX, VERSION};
+use crate::epd::state::State;
+use crate::sys::process;
+use crate::window::holders::{HOLDER_WORDS, HOLDERS_MAX};
+use crate::window::table::{ENTRIES, ENTRY_WORDS, HOLDERS_AT, Place, WINDOWS_MAX, Window};
+
+/// How often a table that changes meanwhile is read again.
+const TRIES: usize = 100;
+
+/// A node.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Node {
+    /// Its number.
+    pub node: u16,
+    /// Whether it is lost.
+    pub lost: bool,
+    /// Processes on it that use `scif.h`.
+    pub processes: Vec<i32>,
+    /// Ports that somebody holds.
+    pub ports: Vec<u16>,
+}
+
+/// A process that uses `scif.h`.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Process {
+    /// Which one.
+    pub pid: i32,
+    /// The node it is on.
+    pub node: u16,
+    /// Why it shows nothing, if so.
+    pub denied: Option<String>,
+    /// What it has opened, and what it shares with the process that forked it.
+    pub endpoints: Vec<Endpoint>,
+}
+
+/// An endpoint.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Endpoint {
+    /// Tells the endpoints of a process apart.
+    pub number: u32,
+    /// Its descriptors in this process.
+    pub descriptors: Vec<i32>,
+    /// In the driver's words.
+    pub state: &'static str,
+    /// Its own port, 0 if it is not bound.
+    pub own: PortId,
+    /// Whom it is connected with, and that one's process.
+    pub peer: Option<(PortId, i32)>,
+    /// Bytes of messages.
+    pub sent: u64,
+    /// Bytes of messages.
+    pub received: u64,
+    /// RMAs begun here that read, and their bytes.
+    pub reads: (u64, u64),
+    /// RMAs begun here that write, and their bytes.
+    pub writes: (u64, u64),
+    /// RMAs left to the DMA thread, and how many of them are finished.
+    pub dma: (u64, u64),
+    /// How often windows of the peer were mapped.
+    pub mapped: u64,
+    /// What is registered.
+    pub windows: Vec<Registered>,
+}
+
+/// A window.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Registered {
+    /// In the registered address space.
+    pub offset: u64,
+    /// In bytes.
+    pub len: u64,
+    /// Whether the peer may read it.
+    pub read: bool,
+    /// Whether the peer may write it.
+    pub write: bool,
+    /// Whether the peer may map it: its pages were moved into shared memory.
+    pub mappable: bool,
+}
+
+fn word<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    bytes
+        .get(at..)
+        .and_then(|rest| rest.first_chunk::<N>())
+        .copied()
+        .unwrap_or([0; N])
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(word(bytes, at))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(word(bytes, at))
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "takes a word apart")]
+fn port_id(word: u32) -> PortId {
+    PortId {
+        node: (word >> 16) as u16,
+        port: word as u16,
+    }
+}
+
+fn state_name(word: u32) -> &'static str {
+    match State::from_word(word) {
+        State::Unbound => "UNBOUND",
+        State::Bound => "BOUND",
+        State::Listening => "LISTENING",
+        State::Connected => "CONNECTED",
+        State::Connecting => "CONNECTING",
+        State::Closing => "CLOSING",
+        State::Disconnected => "DISCONNECTED",
+    }
+}
+
+/// The nodes of the domain in `config`.
+///
+/// # Errors
+/// The kernel's list cannot be read.
+pub fn nodes(config: &Config) -> io::Result<Vec<Node>> {
+    let domain = domain_of(config);
+    let own = process::uid();
+    let list = list()?;
+    let mut found: BTreeMap<u16, (BTreeSet<i32>, BTreeSet<u16>, bool)> = BTreeMap::new();
+    for (node, rest) in names(&list, &domain) {
+        let (processes, ports, lost) = found.entry(node).or_default();
+        if rest == "lost" {
+            *lost = is_lost(&domain, node, |uid| uid == own || uid == 0);
+        } else if let Some(who) = rest.strip_prefix("p/") {
+            processes.extend(who.split('.').next().and_then(|pid| pid.parse::<i32>().ok()));
+        } else {
+            ports.extend(rest.split('/').next().and_then(|port| port.parse::<u16>().ok()));
+        }
+    }
+    Ok(found
+        .into_iter()
+        .map(|(node, (processes, ports, lost))| Node {
+            node,
+            lost,
+            processes: processes.into_iter().collect(),
+            ports: ports.into_iter().collect(),
+        })
+        .collect())
+}
+
+/// The processes of the domain in `config`, with what they show.
+///
+/// # Errors
+/// The kernel's list cannot be read.
+pub fn processes(config: &Config) -> io::Result<Vec<Process>> {
+    let mut all = Vec::new();
+    for node in nodes(config)? {
+        for pid in node.processes {
+            let mut process = Process {
+                pid,
+                node: node.node,
+                ..Process::default()
+            };
+            match endpoints(pid) {
+                Ok(endpoints) => process.endpoints = endpoints,
+                Err(error) => process.denied = Some(error.to_string()),
+            }
+            all.push(process);
+        }
+    }
+    Ok(all)
+}
+
+/// What the descriptors of a process lead to.
+#[derive(Default)]
+struct Descriptors {
+    stats: Vec<File>,
+    /// Inode to file.
+    tables: BTreeMap<u64, File>,
+    /// Inode to numbers.
+    sockets: BTreeMap<u64, Vec<i32>>,
+}
+
+fn descriptors(pid: i32) -> io::Result<Descriptors> {
+    let mut found = Descriptors::default();
+    for entry in fs::read_dir(format!("/proc/{pid}/fd"))? {
+        // Closed meanwhile: not there.
+        let Ok(entry) = entry else { continue };
+        let Ok(target) = fs::read_link(entry.path()) else {
+            continue;
+        };
+        let target = target.to_string_lossy();
+        let is =
+            |name: &str| target.starts_with(&format!("/memfd:{name} ")) || target == format!("/memfd:{name}");
+        if let Some(inode) = target
+            .strip_prefix("socket:[")
+            .and_then(|rest| rest.strip_suffix(']'))
+        {
+            let number = entry.file_name().to_str().and_then(|name| name.parse().ok());
+            if let (Ok(inode), Some(number)) = (inode.parse(), number) {
+                found.sockets.entry(inode).or_default().push(number);
+            }
+        } else if is(NAME) {
+            found.stats.push(File::open(entry.path())?);
+        } else if is("scif:windows") {
+            let file = File::open(entry.path())?;
+            found.tables.insert(file.metadata()?.ino(), file);
+        }
+    }
+    for numbers in found.sockets.values_mut() {
+        numbers.sort_unstable();
+    }
+    Ok(found)
+}
+
+fn endpoints(pid: i32) -> io::Result<Vec<Endpoint>> {
+    let found = descriptors(pid)?;
+    let mut all = Vec::new();
+    for file in &found.stats {
+        let mut front = [0; 64];
+        file.read_exact_at(&mut front, 0)?;
+        if u64_at(&front, 0) != MAGIC || u32_at(&front, 8) != VERSION {
+            return Err(io::Error::other("of another version"));
+        }
+        let used = usize::try_from(u32_at(&front, 24)).map_or(0, |n| n.min(RECORDS_MAX));
+        let mut bytes = vec![0; used * RECORD];
+        file.read_exact_at(&mut bytes, RECORDS as u64)?;
+        for record in bytes.chunks_exact(RECORD).filter(|record| u32_at(record, 0) != 0) {
+            let endpoint = endpoint(record, &found);
+            // Of the parent, and closed here.
+            if !endpoint.descriptors.is_empty() || u32_at(&front, 12) == pid.cast_unsigned() {
+                all.push(endpoint);
+            }
+        }
+    }
+    all.sort_by_key(|endpoint| (endpoint.descriptors.first().copied(), endpoint.number));
+    Ok(all)
+}
+
+fn endpoint(record: &[u8], found: &Descriptors) -> Endpoint {
+    let peer = port_id(u32_at(record, 12));
+    let mut endpoint = Endpoint {
+        number: u32_at(record, 0),
+        descriptors: found
+            .sockets
+            .get(&u64_at(record, 16))
+            .cloned()
+            .unwrap_or_default(),
+        state: state_name(u32_at(record, 4)),
+        own: port_id(u32_at(record, 8)),
+        peer: (peer != PortId::default()).then_some((peer, u32_at(record, 80).cast_signed())),
+        sent: u64_at(record, 32),
+        received: u64_at(record, 40),
+        reads: (u64_at(record, 48), u64_at(record, 56)),
+        writes: (u64_at(record, 64), u64_at(record, 72)),
+        dma: (0, 0),
+        mapped: u64_at(record, 88),
+        windows: Vec::new(),
+    };
+    if let Some(table) = found.tables.get(&u64_at(record, 24)) {
+        // What cannot be read shows no windows.
+        if let Ok((windows, dma)) = table_of(table) {
+            (endpoint.windows, endpoint.dma) = (windows, dma);
+        }
+    }
+    endpoint
+}
+
+/// Bytes of a table before its windows that say something.
+const FRONT: usize = HOLDERS_AT + HOLDERS_MAX * HOLDER_WORDS * 8;
+
+/// The windows in a table; how many RMAs were queued, and up to which of these all are finished.
+fn table_of(file: &File) -> io::Result<(Vec<Registered>, (u64, u64))> {
+    let mut front = [0; FRONT];
+    for _ in 0..TRIES {
+        file.read_exact_at(&mut front, 0)?;
+        let seq = u64_at(&front, 0);
+        let count = usize::try_from(u64_at(&front, 8)).map_or(0, |n| n.min(WINDOWS_MAX));
+        let mut entries = vec![0; count * ENTRY_WORDS * 8];
+        file.read_exact_at(&mut entries, ENTRIES as u64)?;
+        let mut again = [0; 8];
+        file.read_exact_at(&mut again, 0)?;
+        if seq.is_multiple_of(2) && u64::from_le_bytes(again) == seq {
+            let windows = merge(
+                entries
+                    .chunks_exact(ENTRY_WORDS * 8)
+                    .filter_map(|entry| Window::decode(std::array::from_fn(|i| u64_at(entry, i * 8))))
+                    .filter(|window| !window.deleted),
+            );
+            let queued = u64_at(&front, 64);
+            let oldest = (0..HOLDERS_MAX)
+                .map(|place| u64_at(&front, HOLDERS_AT + place * HOLDER_WORDS * 8 + 8))
+                .filter(|&oldest| oldest != 0)
+                .min();
+            return Ok((windows, (queued, oldest.map_or(queued, |oldest| oldest - 1))));
+        }
+    }
+    Err(io::Error::other("it changes all the time"))
+}
+
+/// A window that lies in several places is one.
+fn merge(windows: impl Iterator<Item = Window>) -> Vec<Registered> {
+    let mut all: Vec<(u32, Registered)> = Vec::new();
+    for window in windows {
+        let mappable = matches!(window.place, Place::Arena(_));
+        match all.last_mut() {
+            Some((serial, last)) if *serial == window.serial => {
+                last.len += window.len;
+                last.mappable &= mappable;
+            }
+            _ => all.push((
+                window.serial,
+                Registered {
+                    offset: window.offset,
+                    len: window.len,
+                    read: window.read,
+                    write: window.write,
+                    mappable,
+                },
+            )),
+        }
+    }
+    all.into_iter().map(|(_, window)| window).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::epd::Endpoints;
+
+    #[test]
+    fn what_is_opened_is_seen_and_what_is_closed_is_not() {
+        let config = Config {
+            domain: Some(format!("look-{}", process::pid())),
+            node: 5,
+            ..Config::default()
+        };
+        let endpoints = Endpoints::new(config.clone()).unwrap();
+        let fd = endpoints.open().unwrap();
+        let port = endpoints.bind(fd, 0).unwrap();
+        endpoints.listen(fd, 1).unwrap();
+        let nodes = nodes(&config).unwrap();
+        assert_eq!(nodes.len(), 1);
+        assert_eq!((nodes[0].node, nodes[0].lost), (5, false));
+        assert_eq!(nodes[0].processes, [process::pid()]);
+        assert!(nodes[0].ports.contains(&port));
+        let seen = |fd: i32| {
+            let all = processes(&config).unwrap();
+            all[0].endpoints.iter().find(|e| e.descriptors == [fd]).cloned()
+        };
+        let listener = seen(fd).unwrap();
+        assert_eq!(
+            (listener.state, listener.own),
+            ("LISTENING", PortId { node: 5, port })
+        );
+        assert_eq!(listener.peer, None);
+        endpoints.close(fd).unwrap();
+        assert_eq!(seen(fd), None);
+    }
+
+    #[test]
+    fn parts_of_a_window_are_one() {
+        let window = |offset, serial, place| Window {
+            offset,
+            len: 4096,
+            place,
+            read: true,
+            deleted: false,
+            write: false,
+            serial,
+        };
+        let merged = merge(
+            [
+                window(0, 1, Place::Arena(0)),
+                window(4096, 1, Place::InPlace { addr: 4096, pid: 1 }),
+                window(8192, 2, Place::Arena(0)),
+            ]
+            .into_iter(),
+        );
+        assert_eq!(merged.iter().map(|w| w.len).collect::<Vec<_>>(), [8192, 4096]);
+        assert!(!merged[0].mappable && merged[1].mappable);
+    }
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! The driver as a transport of the engine's endpoints: what a node over it is, and its ports.
+//!
+//! Not about the calls of `scif.h` over it (`Backend`). No descriptor passes between nodes and no process reaches into
+//! another, so the rings of a connection lie in memory of either side, and what is pushed goes over the driver's stream.
+//! Memory is not reached but by what the peer itself executes.
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use rustix::io::Errno;
+
+use super::Device;
+use super::port::KernelPort;
+use crate::addr::network_hash;
+use crate::config::Config;
+use crate::error::{Error, Result};
+use crate::sys::fork;
+use crate::transport::local::Local;
+use crate::transport::{Port, Shared, Shown, Transport, Writers};
+
+/// The part of a node that its ports over the driver share.
+#[derive(Debug)]
+pub(crate) struct Kernel {
+    pub(super) device: Arc<Device>,
+    pub(super) node: u16,
+    /// Where endpoints of this process meet.
+    pub(super) near: Arc<Local>,
+    host_hash: u32,
+}
+
+/// Where the endpoints of a process meet whose nodes are one: those of several fabrics have it in common. Others, as of
+/// another copy of this library, meet over the driver.
+#[derive(Debug)]
+struct Meeting {
+    node: u16,
+    host_hash: u32,
+    /// That of the process: a forked child has none of its parent's endpoints.
+    generation: u64,
+    near: Weak<Local>,
+}
+
+static MEETINGS: Mutex<Vec<Meeting>> = Mutex::new(Vec::new());
+
+fn near(node: u16, host_hash: u32) -> Arc<Local> {
+    let generation = fork::generation();
+    let mut meetings = MEETINGS.lock().unwrap_or_else(PoisonError::into_inner);
+    meetings.retain(|at| at.generation == generation && at.near.strong_count() > 0);
+    let known = meetings
+        .iter()
+        .find(|at| (at.node, at.host_hash) == (node, host_hash))
+        .and_then(|at| at.near.upgrade());
+    known.unwrap_or_else(|| {
+        let near = Arc::new(Local::of(node, host_hash));
+        meetings.push(Meeting {
+            node,
+            host_hash,
+            generation,
+            near: Arc::downgrade(&near),
+        });
+        near
+    })
+}
+
+impl Kernel {
+    /// Finds the driver.
+    pub(crate) fn open(config: &Config) -> Result<Kernel> {
+        let failed = |call| {
+            move |failure: crate::epd::Failure| Error::Os {
+                call,
+                errno: Errno::from_raw_os_error(failure.raw_os_error()),
+            }
+        };
+        let device = Device::open(config).map_err(failed("opening the SCIF driver"))?;
+        let (online, node) = device.nodes().map_err(failed("scif_get_nodeIDs"))?;
+        if online.is_empty() {
+            return Err(Error::Os {
+                call: "scif_get_nodeIDs, of a driver without a node",
+                errno: Errno::NODEV,
+            });
+        }
+        let host_hash = network_hash(config.domain.as_deref());
+        Ok(Kernel {
+            device: Arc::new(device),
+            node,
+            near: near(node, host_hash),
+            host_hash,
+        })
+    }
+
+    /// Which node this is, as the driver says.
+    pub(crate) fn node(&self) -> u16 {
+        self.node
+    }
+}
+
+impl Transport for Kernel {
+    fn share(&self, name: &'static str, len: usize, writers: Writers) -> Result<Shared> {
+        self.near.share(name, len, writers)
+    }
+
+    fn bind(self: Arc<Self>, port: u16, shown: Shown) -> Result<Box<dyn Port>> {
+        Ok(Box::new(KernelPort::bind(self, port, shown)?))
+    }
+
+    fn host_hash(&self) -> u32 {
+        self.host_hash
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_endpoints_of_a_process_meet_where_their_nodes_are_one() {
+        let one = near(3, 77);
+        assert!(Arc::ptr_eq(&one, &near(3, 77)));
+        assert!(!Arc::ptr_eq(&one, &near(4, 77)));
+        assert!(!Arc::ptr_eq(&one, &near(3, 78)));
+    }
+}

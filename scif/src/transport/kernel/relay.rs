@@ -1,0 +1,441 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! A connection's rings over a stream of bytes: what one side pushes into its ring is taken out here, goes over the stream
+//! in frames, and is pushed into the ring of the other side.
+//!
+//! Not about the stream itself (`link`), nor about what records mean. The rings are those of any connection, in memory of
+//! one process: its endpoint holds one end of each, the relay the other. A frame is 8 bytes, the head and the body; both
+//! ends are little endian, as every machine that has a SCIF driver.
+
+use std::sync::Arc;
+
+use scif_ring::layout::{BODY_MAX, HEAD_MAX, LAYOUT};
+use scif_ring::spsc::PushError;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::error::{Reason, Refusal};
+use crate::segment::{Side, Views};
+use crate::sys::mmap::{Mapping, OutOfRange};
+
+/// Version of greetings and frames.
+const VERSION: u16 = 1;
+const MAGIC: u32 = u32::from_le_bytes(*b"ScKe");
+
+const HELLO: u8 = b'H';
+const WELCOME: u8 = b'W';
+const NO: u8 = b'N';
+
+const RECORD: u8 = b'D';
+const BYE: u8 = b'B';
+const RESET: u8 = b'R';
+
+/// Bytes before a frame's head.
+const FRAME: usize = 8;
+/// Longest frame.
+const FRAME_MAX: usize = FRAME + HEAD_MAX + BODY_MAX;
+/// As much as a driver's queue holds: what is gathered for one call, and asked for at once.
+const QUEUE: usize = 4095;
+/// Bytes of a greeting.
+pub(super) const GREETING: usize = size_of::<Greeting>();
+
+/// The first bytes in either direction.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(super) struct Greeting {
+    magic: u32,
+    version: u16,
+    kind: u8,
+    /// Why not, in a refusal.
+    code: u8,
+    /// How records are laid out.
+    layout: u32,
+    /// Where the sender listens.
+    pub(super) port: u16,
+    reserved: u16,
+}
+
+const _: () = assert!(GREETING == 16);
+
+/// What a greeting says.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Said {
+    /// Of the opener, who listens at that port.
+    Hello(u16),
+    Welcome,
+    No(Reason),
+}
+
+impl Greeting {
+    fn new(kind: u8, code: u8, port: u16) -> Greeting {
+        Greeting {
+            magic: MAGIC,
+            version: VERSION,
+            kind,
+            code,
+            layout: LAYOUT,
+            port,
+            reserved: 0,
+        }
+    }
+
+    pub(super) fn hello(port: u16) -> Greeting {
+        Greeting::new(HELLO, 0, port)
+    }
+
+    pub(super) fn welcome(port: u16) -> Greeting {
+        Greeting::new(WELCOME, 0, port)
+    }
+
+    /// A refusal.
+    pub(super) fn no(reason: Refusal) -> Greeting {
+        let code = match reason {
+            Refusal::Closed => 1,
+            Refusal::Version => 2,
+            Refusal::Resources => 3,
+        };
+        Greeting::new(NO, code, 0)
+    }
+
+    pub(super) fn encode(&self) -> [u8; GREETING] {
+        zerocopy::transmute!(*self)
+    }
+
+    /// # Errors
+    /// Why a connection that begins so is none.
+    pub(super) fn decode(bytes: [u8; GREETING]) -> Result<Said, Reason> {
+        let greeting: Greeting = zerocopy::transmute!(bytes);
+        if greeting.magic != MAGIC {
+            return Err(Reason::Corrupt);
+        }
+        let alike = greeting.version == VERSION && greeting.layout == LAYOUT;
+        match (greeting.kind, greeting.code) {
+            (NO, 1) => Ok(Said::No(Reason::Refused(Refusal::Closed))),
+            (NO, 2) => Ok(Said::No(Reason::Refused(Refusal::Version))),
+            (NO, 3) => Ok(Said::No(Reason::Refused(Refusal::Resources))),
+            _ if !alike => Err(Reason::Refused(Refusal::Version)),
+            (HELLO, 0) if greeting.port != 0 => Ok(Said::Hello(greeting.port)),
+            (WELCOME, 0) => Ok(Said::Welcome),
+            _ => Err(Reason::Corrupt),
+        }
+    }
+}
+
+/// What a look at the stream came to.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Heard {
+    /// Nothing that can be done now.
+    Nothing,
+    /// Records were put into the ring.
+    Records,
+    /// The last frame: how it ends.
+    End(Reason),
+}
+
+/// One side's relay.
+#[derive(Debug)]
+pub(super) struct Relay {
+    /// The ends that the endpoint does not hold.
+    views: Views,
+    out: Vec<u8>,
+    /// How much of `out` is on its way.
+    sent: usize,
+    input: Vec<u8>,
+    /// What of `input` was used.
+    used: usize,
+    /// The ring had no room for what has come.
+    full: bool,
+}
+
+impl Relay {
+    /// For the rings of `segment`, of which the endpoint has the ends of `side`.
+    pub(super) fn new(segment: Arc<Mapping>, side: Side) -> Result<Relay, OutOfRange> {
+        Ok(Relay {
+            views: Views::new(segment, side.other())?,
+            out: Vec::new(),
+            sent: 0,
+            input: Vec::new(),
+            used: 0,
+            full: false,
+        })
+    }
+
+    /// Sends what the endpoint has pushed: true when nothing is left. `send` takes some of the bytes, none when there is no
+    /// room.
+    pub(super) fn flush<E>(&mut self, mut send: impl FnMut(&[u8]) -> Result<usize, E>) -> Result<bool, E> {
+        loop {
+            let rest = self.out.get(self.sent..).unwrap_or_default();
+            if rest.is_empty() {
+                self.out.clear();
+                self.sent = 0;
+                if !self.gather() {
+                    return Ok(true);
+                }
+                continue;
+            }
+            match send(rest)? {
+                0 => return Ok(false),
+                n => self.sent += n,
+            }
+        }
+    }
+
+    /// Takes records out of the ring, a queueful. False: there is none.
+    fn gather(&mut self) -> bool {
+        // Our own endpoint pushes there, so nothing but records is found.
+        while self.out.len() < QUEUE
+            && let Ok(Some(record)) = self.views.rx.peek()
+        {
+            let body = record.body.len();
+            #[expect(clippy::cast_possible_truncation, reason = "at most BODY_MAX")]
+            let [b0, b1, b2, b3] = (body as u32).to_le_bytes();
+            self.out
+                .extend([RECORD, record.kind, record.head_len, 0, b0, b1, b2, b3]);
+            self.out.extend(record.head());
+            let at = self.out.len();
+            self.out.resize(at + body, 0);
+            if let Some(to) = self.out.get_mut(at..) {
+                record.body.copy_to_slice(to);
+            }
+            self.views.rx.advance();
+        }
+        self.views.rx.flush();
+        !self.out.is_empty()
+    }
+
+    /// Puts a last frame behind what is on its way.
+    pub(super) fn end(&mut self, orderly: bool) {
+        let mut frame = [0; FRAME];
+        frame[0] = if orderly { BYE } else { RESET };
+        self.out.extend(frame);
+    }
+
+    /// Takes what has come and pushes the records of it. `receive` fills some of the bytes, none when nothing is there.
+    pub(super) fn hear<E>(
+        &mut self,
+        mut receive: impl FnMut(&mut [u8]) -> Result<usize, E>,
+    ) -> Result<Heard, E> {
+        let mut heard = Heard::Nothing;
+        self.full = false;
+        loop {
+            match self.next_frame() {
+                Next::Pushed => heard = Heard::Records,
+                Next::Full => {
+                    self.full = true;
+                    return Ok(heard);
+                }
+                // What came before it first.
+                Next::End(_) if heard == Heard::Records => return Ok(heard),
+                Next::End(reason) => return Ok(Heard::End(reason)),
+                Next::Short => {
+                    self.input.drain(..self.used);
+                    self.used = 0;
+                    let have = self.input.len();
+                    self.input.resize(have + QUEUE, 0);
+                    let got = match self.input.get_mut(have..).map(&mut receive) {
+                        Some(got) => got,
+                        None => Ok(0),
+                    };
+                    self.input
+                        .truncate(have + got.as_ref().map_or(0, |got| (*got).min(QUEUE)));
+                    match got {
+                        Ok(1..) => {}
+                        Ok(0) => return Ok(heard),
+                        // It says so again.
+                        Err(_) if heard == Heard::Records => return Ok(heard),
+                        Err(error) => return Err(error),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether something came that the ring had no room for: [`hear`](Self::hear) has to be called again, though nothing more
+    /// may come.
+    pub(super) fn is_full(&self) -> bool {
+        self.full
+    }
+
+    fn next_frame(&mut self) -> Next {
+        let frame = self.input.get(self.used..).unwrap_or_default();
+        let Some((&[what, kind, head_len, _, b0, b1, b2, b3], rest)) = frame.split_first_chunk::<FRAME>()
+        else {
+            return Next::Short;
+        };
+        match what {
+            RECORD => {}
+            BYE => return Next::End(Reason::Orderly),
+            RESET => return Next::End(Reason::Reset),
+            _ => return Next::End(Reason::Corrupt),
+        }
+        let head_len = usize::from(head_len);
+        let body_len = u32::from_le_bytes([b0, b1, b2, b3]) as usize;
+        if head_len > HEAD_MAX || body_len > BODY_MAX {
+            return Next::End(Reason::Corrupt);
+        }
+        let Some((head, rest)) = rest.split_at_checked(head_len) else {
+            return Next::Short;
+        };
+        let Some(body) = rest.get(..body_len) else {
+            return Next::Short;
+        };
+        match self.views.tx.push_slice(kind, head, body) {
+            Ok(()) => {
+                self.used += FRAME + head_len + body_len;
+                Next::Pushed
+            }
+            Err(PushError::Full) => Next::Full,
+            Err(PushError::TooLong) => Next::End(Reason::Corrupt),
+        }
+    }
+}
+
+/// What came of the next frame.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Next {
+    Pushed,
+    /// The ring has no room for it.
+    Full,
+    /// It is not all there.
+    Short,
+    End(Reason),
+}
+
+const _: () = assert!(FRAME_MAX < 32 << 10);
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use scif_ring::Mem;
+
+    use super::*;
+    use crate::segment::SEGMENT_BYTES;
+
+    /// A stream with a driver's queue in it.
+    #[derive(Default)]
+    struct Queue(VecDeque<u8>);
+
+    impl Queue {
+        fn send(&mut self, bytes: &[u8]) -> Result<usize, ()> {
+            let n = bytes.len().min(QUEUE - self.0.len());
+            self.0.extend(&bytes[..n]);
+            Ok(n)
+        }
+
+        fn receive(&mut self, to: &mut [u8]) -> Result<usize, ()> {
+            let n = to.len().min(self.0.len());
+            for (to, byte) in to.iter_mut().zip(self.0.drain(..n)) {
+                *to = byte;
+            }
+            Ok(n)
+        }
+    }
+
+    /// A side: the endpoint's ends and the relay's.
+    fn side(side: Side) -> (Views, Relay) {
+        let map = Arc::new(Mapping::anonymous(SEGMENT_BYTES).unwrap());
+        let views = Views::new(Arc::clone(&map), side).unwrap();
+        (views, Relay::new(map, side).unwrap())
+    }
+
+    fn body_of(mem: &Mem) -> Vec<u8> {
+        let mut bytes = vec![0; mem.len()];
+        mem.copy_to_slice(&mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn records_of_every_size_come_in_order_through_a_small_queue() {
+        let ((mut a, mut from_a), (mut b, mut to_b)) = (side(Side::Opener), side(Side::Acceptor));
+        let mut queue = Queue::default();
+        let sizes = [0, 1, 8, 55, 4000, 4095, 5000, BODY_MAX - 1, BODY_MAX];
+        let sent: Vec<(u8, Vec<u8>, Vec<u8>)> = (0..4000usize)
+            .map(|i| {
+                #[expect(clippy::cast_possible_truncation, reason = "a pattern")]
+                let byte = i as u8;
+                (
+                    byte,
+                    vec![byte; i % (HEAD_MAX + 1)],
+                    vec![!byte; sizes[i % sizes.len()]],
+                )
+            })
+            .collect();
+        let mut pushed = 0;
+        let mut got = Vec::new();
+        while got.len() < sent.len() {
+            while let Some((kind, head, body)) = sent.get(pushed)
+                && a.tx.push_slice(*kind, head, body).is_ok()
+            {
+                pushed += 1;
+            }
+            from_a.flush(|bytes| queue.send(bytes)).unwrap();
+            to_b.hear(|to| queue.receive(to)).unwrap();
+            // Less than comes, so that this ring gets full too.
+            for _ in 0..3 {
+                if let Some(record) = b.rx.peek().unwrap() {
+                    got.push((record.kind, record.head().to_vec(), body_of(&record.body)));
+                    b.rx.advance();
+                    b.rx.flush();
+                }
+            }
+        }
+        assert!(got == sent);
+        assert!(
+            from_a.flush(|bytes| queue.send(bytes)).unwrap(),
+            "nothing is left"
+        );
+        from_a.end(true);
+        assert!(from_a.flush(|bytes| queue.send(bytes)).unwrap());
+        assert_eq!(to_b.hear(|to| queue.receive(to)), Ok(Heard::End(Reason::Orderly)));
+    }
+
+    #[test]
+    fn an_end_comes_after_what_went_before() {
+        let ((mut a, mut from_a), (_b, mut to_b)) = (side(Side::Opener), side(Side::Acceptor));
+        let mut queue = Queue::default();
+        a.tx.push_head(1, b"last").unwrap();
+        from_a.flush(|bytes| queue.send(bytes)).unwrap();
+        from_a.end(false);
+        from_a.flush(|bytes| queue.send(bytes)).unwrap();
+        assert_eq!(to_b.hear(|to| queue.receive(to)), Ok(Heard::Records));
+        assert_eq!(to_b.hear(|to| queue.receive(to)), Ok(Heard::End(Reason::Reset)));
+        let gone: Result<usize, &str> = Err("reset");
+        let (_c, mut to_c) = side(Side::Acceptor);
+        assert_eq!(to_c.hear(|_| gone), Err("reset"));
+    }
+
+    #[test]
+    fn garbage_is_the_end_and_nothing_worse() {
+        for frame in [
+            [b'?', 0, 0, 0, 0, 0, 0, 0],
+            [RECORD, 1, 57, 0, 0, 0, 0, 0],
+            [RECORD, 1, 0, 0, 1, 0x40, 0, 0],
+            [RECORD, 1, 0, 0, 0xff, 0xff, 0xff, 0xff],
+        ] {
+            let (_b, mut to_b) = side(Side::Acceptor);
+            let mut queue = Queue(frame.into());
+            assert_eq!(to_b.hear(|to| queue.receive(to)), Ok(Heard::End(Reason::Corrupt)));
+        }
+    }
+
+    #[test]
+    fn greetings_survive_and_others_are_told_apart() {
+        assert_eq!(Greeting::decode(Greeting::hello(7).encode()), Ok(Said::Hello(7)));
+        assert_eq!(Greeting::decode(Greeting::welcome(7).encode()), Ok(Said::Welcome));
+        for refusal in [Refusal::Closed, Refusal::Version, Refusal::Resources] {
+            let said = Greeting::decode(Greeting::no(refusal).encode());
+            assert_eq!(said, Ok(Said::No(Reason::Refused(refusal))));
+        }
+        assert_eq!(Greeting::decode([0; GREETING]), Err(Reason::Corrupt));
+        assert_eq!(
+            Greeting::decode(Greeting::hello(0).encode()),
+            Err(Reason::Corrupt),
+            "nobody listens at 0"
+        );
+        let mut other = Greeting::hello(7);
+        other.version += 1;
+        assert_eq!(
+            Greeting::decode(other.encode()),
+            Err(Reason::Refused(Refusal::Version))
+        );
+    }
+}

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! How a board is found by its name: a listening socket that all its holders have.
+//!
+//! Whoever connects is sent the memory and the listening socket itself, by any of the holders; so the name is there as long as one
+//! of them is, and the kernel takes it away with the last. Each holder has a thread that sleeps until somebody connects: programs
+//! that compute answer nothing else.
+//!
+//! Not about what is in the memory.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use scif_ring::Flag;
+
+use super::Soft;
+use crate::error::{Error, Result};
+use crate::sys::fork::{Maker, PrivateFd};
+use crate::sys::memfd::{self, FIXED_SIZE};
+use crate::sys::mmap::Mapping;
+use crate::sys::{file, thread, unix};
+use crate::transport::{Hold, Init};
+use crate::waiter::Waiter;
+
+/// What a holder sends, with [memory, listener].
+const HERE: &[u8] = b"B1";
+const BACKLOG: i32 = 4096;
+/// How long a holder may take to answer before the next one is asked.
+const ANSWER_NS: u64 = 1_000_000_000;
+const TRIES: u32 = 10;
+const LOCK_TRIES: u32 = 5000;
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// What is shown to whoever connects.
+#[derive(Debug)]
+struct Shown {
+    soft: Arc<Soft>,
+    memory: PrivateFd,
+    listener: PrivateFd,
+    waiter: Waiter,
+    stop: Flag,
+}
+
+/// One holder.
+#[derive(Debug)]
+struct SoftBoard {
+    map: Mapping,
+    /// The memory once more: locks of one descriptor and its copies do not exclude each other.
+    own: PrivateFd,
+    name: String,
+    maker: Maker,
+    shown: Option<Arc<Shown>>,
+    service: Option<JoinHandle<()>>,
+}
+
+/// The memory of a board and the socket where it is found.
+struct Found {
+    memory: OwnedFd,
+    listener: OwnedFd,
+}
+
+pub(super) fn open(soft: Arc<Soft>, name: &str, len: usize, make: Option<Init<'_>>) -> Result<Box<dyn Hold>> {
+    let found = find(&soft, name, len, make)?;
+    memfd::check(&found.memory, len, FIXED_SIZE).map_err(|_| strange())?;
+    let map = Mapping::shared(&found.memory, len, make.is_some()).map_err(Error::os("mmap"))?;
+    let own = file::reopen(&found.memory).map_err(Error::os("open"))?;
+    let waiter = Waiter::new()?;
+    waiter.add(found.listener.as_fd())?;
+    let shown = Arc::new(Shown {
+        soft,
+        memory: PrivateFd::new(found.memory),
+        listener: PrivateFd::new(found.listener),
+        waiter,
+        stop: Flag::new(false),
+    });
+    let service = {
+        let shown = Arc::clone(&shown);
+        thread::spawn_joined("scif-board", move || shown.serve()).map_err(|e| Error::Os {
+            call: "thread",
+            errno: e.raw_os_error().map_or(Errno::AGAIN, Errno::from_raw_os_error),
+        })?
+    };
+    Ok(Box::new(SoftBoard {
+        map,
+        own: PrivateFd::new(own),
+        name: name.to_owned(),
+        maker: Maker::here(),
+        shown: Some(shown),
+        service: Some(service),
+    }))
+}
+
+/// Somebody has the name who is not one of us.
+fn strange() -> Error {
+    Error::Os {
+        call: "board of that name",
+        errno: Errno::INVAL,
+    }
+}
+
+/// Asks a holder, or makes the board where there is none.
+fn find(soft: &Soft, name: &str, len: usize, make: Option<Init<'_>>) -> Result<Found> {
+    let addr = soft.names.board(name)?;
+    let mut last = Errno::TIMEDOUT;
+    for _ in 0..TRIES {
+        let socket = soft.with_descriptor(unix::socket).map_err(Error::os("socket"))?;
+        match unix::connect(&socket, &addr) {
+            Ok(()) => match ask(soft, &socket)? {
+                Some(found) => return Ok(found),
+                // It has just closed the board, or is stopped.
+                None => last = Errno::TIMEDOUT,
+            },
+            Err(errno @ (Errno::CONNREFUSED | Errno::NOENT)) => {
+                let Some(make) = make else {
+                    return Err(Error::Os {
+                        call: "connect",
+                        errno: Errno::NOENT,
+                    });
+                };
+                match create(soft, name, len, make) {
+                    // Somebody else is about to listen.
+                    Err(Error::Os {
+                        errno: Errno::ADDRINUSE,
+                        ..
+                    }) => last = errno,
+                    other => return other,
+                }
+            }
+            Err(errno @ Errno::AGAIN) => last = errno,
+            Err(errno) => {
+                return Err(Error::Os {
+                    call: "connect",
+                    errno,
+                });
+            }
+        }
+        std::thread::sleep(PAUSE);
+    }
+    Err(Error::Os {
+        call: "board",
+        errno: last,
+    })
+}
+
+/// What the holder says that accepts `socket`; `None` when it says nothing.
+fn ask(soft: &Soft, socket: &OwnedFd) -> Result<Option<Found>> {
+    let uid = unix::credentials(socket).map_err(Error::os("SO_PEERCRED"))?.uid;
+    if !soft.admits(uid) {
+        return Err(Error::Os {
+            call: "board of another user",
+            errno: Errno::ACCESS,
+        });
+    }
+    let waiter = Waiter::new()?;
+    waiter.add(socket.as_fd())?;
+    waiter.wait(Some(ANSWER_NS))?;
+    let mut bytes = [0; 8];
+    let Ok(answer) = unix::receive(socket, &mut bytes) else {
+        return Ok(None);
+    };
+    if answer.bytes == 0 {
+        return Ok(None);
+    }
+    let mut fds = answer.fds.into_iter();
+    match (bytes.get(..answer.bytes), fds.next(), fds.next()) {
+        (Some(said), Some(memory), Some(listener)) if said == HERE && !answer.cut => {
+            Ok(Some(Found { memory, listener }))
+        }
+        _ => Err(strange()),
+    }
+}
+
+fn create(soft: &Soft, name: &str, len: usize, make: Init<'_>) -> Result<Found> {
+    let memory = soft
+        .with_descriptor(|| memfd::create("scif:board", len))
+        .map_err(Error::os("memfd_create"))?;
+    make(&Mapping::shared(&memory, len, true).map_err(Error::os("mmap"))?)?;
+    memfd::seal(&memory, FIXED_SIZE).map_err(Error::os("F_ADD_SEALS"))?;
+    let listener = soft.with_descriptor(unix::socket).map_err(Error::os("socket"))?;
+    soft.names.bind_board(&listener, name, BACKLOG)?;
+    Ok(Found { memory, listener })
+}
+
+impl Shown {
+    /// Answers whoever connects, until told to stop.
+    fn serve(&self) {
+        while self.waiter.wait(None).is_ok() && !self.stop.get() {
+            match unix::accept(&self.listener) {
+                Ok(caller) => self.answer(&caller),
+                // Another holder was quicker.
+                Err(Errno::AGAIN) => {}
+                // Out of descriptors, for one: the caller goes on waiting.
+                Err(_) => std::thread::sleep(PAUSE),
+            }
+        }
+    }
+
+    fn answer(&self, caller: &OwnedFd) {
+        let known = unix::credentials(caller).is_ok_and(|c| self.soft.admits(c.uid));
+        if known {
+            // A caller that has gone needs no answer.
+            let _ = unix::send(caller, HERE, &[self.memory.as_fd(), self.listener.as_fd()]);
+        }
+    }
+}
+
+impl Hold for SoftBoard {
+    fn map(&self) -> &Mapping {
+        &self.map
+    }
+
+    fn lock(&self) -> Result<()> {
+        for _ in 0..LOCK_TRIES {
+            match file::try_lock(&self.own) {
+                Ok(()) => return Ok(()),
+                // Held for some microseconds; a holder that was stopped must not stop us for ever.
+                Err(Errno::WOULDBLOCK | Errno::INTR) => std::thread::sleep(PAUSE),
+                Err(errno) => return Err(Error::Os { call: "flock", errno }),
+            }
+        }
+        Err(Error::Os {
+            call: "flock",
+            errno: Errno::WOULDBLOCK,
+        })
+    }
+
+    fn unlock(&self) {
+        let _ = file::unlock(&self.own);
+    }
+}
+
+impl Drop for SoftBoard {
+    fn drop(&mut self) {
+        let Some(shown) = self.shown.take() else { return };
+        if self.maker.is_ancestor() {
+            // The descriptors are the parent's, and so is the thread: its handle names memory that is something else's here.
+            let _never = std::mem::ManuallyDrop::new(self.service.take());
+            return;
+        }
+        shown.stop.set(true);
+        shown.waiter.signal();
+        if let Some(service) = self.service.take() {
+            let _ = service.join();
+        }
+        let soft = Arc::clone(&shown.soft);
+        // With the socket goes the name, unless others hold it.
+        drop(shown);
+        soft.names.tidy_board(&self.name);
+    }
+}

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! The thread that stores values when the peer's RMAs are finished: the peer may compute and is not asked.
+//!
+//! Not about this side's own RMAs (`dma`). It sleeps on the words that the peers of the endpoints concerned move when
+//! something finishes. Source: `scif_fence_signal` with `SCIF_FENCE_INIT_PEER`.
+
+use std::sync::{Arc, Mutex};
+
+use scif_ring::Word32;
+
+use super::copies::Spot;
+use super::dma::store_all;
+use crate::epd::{Epd, Failure, Result, take};
+use crate::sys::mmap::Mapping;
+use crate::sys::{futex, thread};
+
+/// A look at least so often: at peers that died.
+const LOOK_NS: u64 = 100_000_000;
+
+/// Values to store when the peer has finished so many RMAs.
+struct Awaited {
+    epd: Arc<Epd>,
+    ticket: u64,
+    stores: Vec<(Spot, u64)>,
+}
+
+/// What is waited for.
+pub(super) struct Watcher {
+    awaited: Mutex<Vec<Awaited>>,
+    /// Moves when something is added.
+    news: Word32,
+    _map: Mapping,
+}
+
+impl Watcher {
+    pub(super) fn start() -> Result<Arc<Watcher>> {
+        let map = Mapping::anonymous(4096)?;
+        let watcher = Arc::new(Watcher {
+            awaited: Mutex::default(),
+            news: map.word32(0)?,
+            _map: map,
+        });
+        let runner = Arc::clone(&watcher);
+        thread::spawn_quiet("scif-fence", move || runner.run()).map_err(|_| Failure::NoMemory)?;
+        Ok(watcher)
+    }
+
+    pub(super) fn add(&self, epd: &Arc<Epd>, ticket: u64, stores: Vec<(Spot, u64)>) {
+        take(&self.awaited).push(Awaited {
+            epd: Arc::clone(epd),
+            ticket,
+            stores,
+        });
+        self.news.add(1);
+        futex::wake_all(&self.news);
+    }
+
+    fn run(&self) {
+        loop {
+            // Read before looking: what moves afterwards ends the sleep.
+            let mut words = vec![(self.news, self.news.get())];
+            for entry in take(&self.awaited).iter() {
+                if let Some(link) = entry.epd.link() {
+                    let word = link.finished(true);
+                    words.push((word, word.get()));
+                }
+            }
+            let (due, left) = self.look();
+            for entry in due {
+                if let Err(failure) = store_all(&entry.stores) {
+                    log::warn!("a fence did not signal: {failure}");
+                }
+            }
+            futex::wait_any(&words, (left != 0).then_some(LOOK_NS));
+        }
+    }
+
+    /// Takes out what has become due, and drops what never will; how much is left.
+    fn look(&self) -> (Vec<Awaited>, usize) {
+        let mut awaited = take(&self.awaited);
+        let (mut due, mut kept) = (Vec::new(), Vec::new());
+        for entry in awaited.drain(..) {
+            let Some(link) = entry.epd.link() else { continue };
+            let holders = &link.peer.table.holders;
+            let finished = holders
+                .finished(entry.ticket, holders.has(link.peer_pid))
+                .unwrap_or(false);
+            if finished {
+                due.push(entry);
+            } else if !entry.epd.over(link) {
+                kept.push(entry);
+            }
+            // The signals of RMAs that nobody finishes never fire.
+        }
+        *awaited = kept;
+        (due, awaited.len())
+    }
+}

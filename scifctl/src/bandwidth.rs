@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! How fast bytes go to another node: messages, RMA both ways, and copies through a mapping.
+//!
+//! The other side registers a window and receives what it is told to; all measuring is done here. A request is 16 bytes,
+//! what and how many; an answer is one byte.
+
+use std::io::{self, BufRead, BufReader, IsTerminal, Write};
+use std::os::fd::RawFd;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use scif::epd::{Endpoints, Failure, Pages};
+use scif::{Config, PortId};
+
+use crate::args::Args;
+use crate::json::{self, Object};
+use crate::table::{bytes, columns};
+use crate::{Problem, Result};
+
+/// Where windows are.
+const OFFSET: i64 = 0;
+const READ_WRITE: i32 = 3;
+const FIXED: i32 = 0x10;
+const SYNC: i32 = 4;
+/// Requests: register a window of so many bytes; receive so many bytes.
+const REGISTER: u64 = 1;
+const RECEIVE: u64 = 2;
+/// Smallest transfer; each next one is four times as large.
+const SMALLEST: usize = 64;
+/// How long each is measured.
+const TIME: Duration = Duration::from_millis(60);
+/// Most bytes between two answers.
+const ROUND: usize = 8 << 20;
+const BAR: usize = 32;
+
+fn failed(what: &'static str) -> impl Fn(Failure) -> Problem {
+    move |failure| Problem::Failed(format!("{what}: {failure}"))
+}
+
+/// Something that is measured.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Kind {
+    Send,
+    WriteTo,
+    ReadFrom,
+    Mapping,
+}
+
+const KINDS: [(Kind, &str); 4] = [
+    (Kind::Send, "send"),
+    (Kind::WriteTo, "writeto"),
+    (Kind::ReadFrom, "readfrom"),
+    (Kind::Mapping, "mmap"),
+];
+
+/// One side of a connection.
+struct End {
+    endpoints: Endpoints,
+    fd: RawFd,
+}
+
+impl End {
+    fn request(&self, what: u64, n: usize) -> Result<()> {
+        let mut words = [0; 16];
+        let (kind, count) = words.split_at_mut(8);
+        kind.copy_from_slice(&what.to_le_bytes());
+        count.copy_from_slice(&(n as u64).to_le_bytes());
+        self.endpoints
+            .send_bytes(self.fd, &words, true)
+            .map_err(failed("scif_send"))?;
+        Ok(())
+    }
+
+    fn answered(&self) -> Result<()> {
+        self.endpoints
+            .receive_bytes(self.fd, &mut [0], true)
+            .map_err(failed("scif_recv"))?;
+        Ok(())
+    }
+}
+
+/// The other side: listens on `port`, says which it is, and serves one after the other.
+pub(crate) fn serve(config: &Config, port: u16) -> Result<()> {
+    let endpoints = Endpoints::new(config.clone()).map_err(failed("SCIF"))?;
+    let listener = endpoints.open().map_err(failed("scif_open"))?;
+    let port = endpoints.bind(listener, port).map_err(failed("scif_bind"))?;
+    endpoints.listen(listener, 8).map_err(failed("scif_listen"))?;
+    let mut out = io::stdout();
+    let id = PortId {
+        node: config.node,
+        port,
+    };
+    writeln!(out, "{id}")?;
+    out.flush()?;
+    loop {
+        let (_, fd) = endpoints.accept(listener, true).map_err(failed("scif_accept"))?;
+        // One that goes away is no reason to stop.
+        if let Err(Problem::Failed(what)) = serve_one(&endpoints, fd) {
+            writeln!(io::stderr(), "scifctl: {what}")?;
+        }
+        endpoints.close(fd).map_err(failed("scif_close"))?;
+    }
+}
+
+fn serve_one(endpoints: &Endpoints, fd: RawFd) -> Result<()> {
+    let mut buffer = vec![0; 256 << 10];
+    let mut window: Option<Pages> = None;
+    loop {
+        let mut request = [0; 16];
+        match endpoints.receive_bytes(fd, &mut request, true) {
+            Ok(16) => {}
+            Ok(_) | Err(Failure::Reset) => return Ok(()),
+            Err(failure) => return Err(failed("scif_recv")(failure)),
+        }
+        let (what, n) = request.split_at(8);
+        let word = |bytes: &[u8]| bytes.first_chunk().copied().map_or(0, u64::from_le_bytes);
+        let n = usize::try_from(word(n)).map_err(|_| Problem::Failed("a wrong request".to_owned()))?;
+        match word(what) {
+            REGISTER if n <= 1 << 30 && window.is_none() => {
+                let pages = Pages::new(n).map_err(failed("memory"))?;
+                endpoints
+                    .register(fd, pages.addr(), pages.len(), OFFSET, READ_WRITE, FIXED)
+                    .map_err(failed("scif_register"))?;
+                window = Some(pages);
+            }
+            RECEIVE => {
+                let mut left = n;
+                while left > 0 {
+                    let size = buffer.len().min(left);
+                    let part = buffer.get_mut(..size).unwrap_or_default();
+                    left -= endpoints
+                        .receive_bytes(fd, part, true)
+                        .map_err(failed("scif_recv"))?;
+                }
+            }
+            _ => return Err(Problem::Failed("a wrong request".to_owned())),
+        }
+        endpoints
+            .send_bytes(fd, &[1], true)
+            .map_err(failed("scif_send"))?;
+    }
+}
+
+/// A server of our own, gone when dropped.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Gone already, or ended here.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn start_server() -> Result<(Server, PortId)> {
+    let mut child = Command::new(std::env::current_exe()?)
+        .args(["bw", "--serve"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let out = child.stdout.take();
+    let server = Server(child);
+    let mut line = String::new();
+    if let Some(out) = out {
+        BufReader::new(out).read_line(&mut line)?;
+    }
+    let id = line
+        .trim()
+        .split_once(':')
+        .and_then(|(node, port)| Some((node.parse().ok()?, port.parse().ok()?)));
+    let (node, port) = id.ok_or_else(|| Problem::Failed("the other side did not start".to_owned()))?;
+    Ok((server, PortId { node, port }))
+}
+
+/// How far it is, on the standard error stream.
+struct Progress {
+    shown: bool,
+    steps: usize,
+    done: usize,
+}
+
+impl Progress {
+    fn step(&mut self, what: &str, size: usize) {
+        if !self.shown {
+            return;
+        }
+        let full = BAR * self.done / self.steps.max(1);
+        let percent = 100 * self.done / self.steps.max(1);
+        let bar = format!("{}{}", "#".repeat(full), ".".repeat(BAR - full));
+        // Not worth stopping for.
+        let _ = write!(
+            io::stderr(),
+            "\r[{bar}] {percent:3} % {what} {:<6}",
+            bytes(size as u64)
+        );
+        self.done += 1;
+    }
+
+    fn end(&self) {
+        if self.shown {
+            let _ = write!(io::stderr(), "\r{:width$}\r", "", width = BAR + 32);
+        }
+    }
+}
+
+/// Bytes a second of transfers of `size`.
+fn rate(end: &End, kind: Kind, size: usize, buffer: &[u8], mapping: &Pages) -> Result<f64> {
+    let part = buffer.get(..size).unwrap_or_default();
+    let per_round = (ROUND / size).clamp(1, 4096);
+    let round = || -> Result<()> {
+        if kind == Kind::Send {
+            end.request(RECEIVE, size * per_round)?;
+        }
+        for _ in 0..per_round {
+            match kind {
+                Kind::Send => end.endpoints.send_bytes(end.fd, part, true).map(drop),
+                Kind::WriteTo => end.endpoints.write_to(end.fd, OFFSET, size, OFFSET, SYNC),
+                Kind::ReadFrom => end.endpoints.read_from(end.fd, OFFSET, size, OFFSET, SYNC),
+                Kind::Mapping => mapping.write(0, part),
+            }
+            .map_err(failed("transfer"))?;
+        }
+        if kind == Kind::Send {
+            end.answered()
+        } else {
+            Ok(())
+        }
+    };
+    round()?;
+    let (begin, mut rounds) = (Instant::now(), 0u32);
+    while begin.elapsed() < TIME {
+        round()?;
+        rounds += 1;
+    }
+    #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
+    let moved = (size * per_round) as f64 * f64::from(rounds);
+    Ok(moved / begin.elapsed().as_secs_f64())
+}
+
+/// Measures and prints.
+pub(crate) fn measure(config: &Config, to: Option<PortId>, args: &Args) -> Result<()> {
+    let (_server, to) = match to {
+        Some(to) => (None, to),
+        None => {
+            let (server, to) = start_server()?;
+            (Some(server), to)
+        }
+    };
+    let endpoints = Endpoints::new(config.clone()).map_err(failed("SCIF"))?;
+    let fd = endpoints.open().map_err(failed("scif_open"))?;
+    endpoints.connect(fd, to).map_err(failed("scif_connect"))?;
+    let end = End { endpoints, fd };
+    end.request(REGISTER, args.max_bytes)?;
+    end.answered()?;
+    let own = Pages::new(args.max_bytes).map_err(failed("memory"))?;
+    end.endpoints
+        .register(fd, own.addr(), own.len(), OFFSET, READ_WRITE, FIXED)
+        .map_err(failed("scif_register"))?;
+    let mapping = end
+        .endpoints
+        .map_pages(fd, args.max_bytes, OFFSET, true)
+        .map_err(failed("scif_mmap"))?;
+    let buffer = vec![1; args.max_bytes];
+    let sizes: Vec<usize> = std::iter::successors(Some(SMALLEST.min(args.max_bytes)), |size| Some(size * 4))
+        .take_while(|size| *size <= args.max_bytes)
+        .collect();
+    let mut progress = Progress {
+        shown: args.progress || io::stderr().is_terminal(),
+        steps: sizes.len() * KINDS.len(),
+        done: 0,
+    };
+    let mut rows = Vec::new();
+    for size in sizes {
+        let mut rates = Vec::new();
+        for (kind, name) in KINDS {
+            progress.step(name, size);
+            rates.push((name, rate(&end, kind, size, &buffer, &mapping)? / 1e6));
+        }
+        rows.push((size, rates));
+    }
+    progress.end();
+    print(&rows, args.json, to)?;
+    end.endpoints.close(fd).map_err(failed("scif_close"))
+}
+
+fn print(rows: &[(usize, Vec<(&str, f64)>)], as_json: bool, to: PortId) -> Result<()> {
+    let mut out = io::stdout().lock();
+    if as_json {
+        let lines = rows.iter().map(|(size, rates)| {
+            rates
+                .iter()
+                .fold(Object::new().with("bytes", size), |object, (name, rate)| {
+                    object.with(name, format!("{rate:.1}"))
+                })
+        });
+        let document = Object::new()
+            .with_text("to", &to.to_string())
+            .with("megabytes_per_second", json::list(lines));
+        return Ok(writeln!(out, "{document}")?);
+    }
+    let table: Vec<Vec<String>> = rows
+        .iter()
+        .map(|(size, rates)| {
+            std::iter::once(bytes(*size as u64))
+                .chain(rates.iter().map(|(_, rate)| format!("{rate:.1}")))
+                .collect()
+        })
+        .collect();
+    let mut head = vec!["BYTES"];
+    head.extend(KINDS.iter().map(|(_, name)| *name));
+    write!(out, "MB/s to {to}\n{}", columns(&head, &table))?;
+    Ok(())
+}

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Asking the processes of a node, losing one, bringing it back.
+//!
+//! A lost node needs somebody who keeps it lost: `node lose` leaves a process behind, which ends with `node restore`.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+use scif::Config;
+use scif::epd::{self, Failure, LostNode};
+
+use crate::args::Args;
+use crate::json::{self, Object};
+use crate::{Problem, Result};
+
+/// What the process left behind says last.
+const HELD: &str = "held";
+/// What it says before a problem.
+const FAILED: &str = "failed: ";
+
+fn microseconds(ns: u64) -> String {
+    format!("{}.{}", ns / 1000, ns % 1000 / 100)
+}
+
+/// Asks the processes of a node, some times, a second apart.
+pub(crate) fn ping(config: &Config, node: u16, args: &Args) -> Result<()> {
+    let count = args.count.unwrap_or(4);
+    let mut out = io::stdout().lock();
+    let mut silent = false;
+    for round in 0..count {
+        if round > 0 {
+            sleep(Duration::from_secs(1));
+        }
+        let answers = epd::ping(config, node).map_err(|failure| match failure {
+            Failure::NoNode => Problem::Failed(format!("node {node} is not online")),
+            other => Problem::Failed(format!("node {node}: {other}")),
+        })?;
+        for (pid, took) in answers {
+            silent |= took.is_none();
+            if args.json {
+                let took = took.map_or_else(|| "null".to_owned(), microseconds);
+                let line = Object::new()
+                    .with("node", node)
+                    .with("pid", pid)
+                    .with("microseconds", took);
+                writeln!(out, "{line}")?;
+            } else if let Some(ns) = took {
+                writeln!(out, "node {node} process {pid}: {} us", microseconds(ns))?;
+            } else {
+                writeln!(out, "node {node} process {pid}: no answer within a second")?;
+            }
+        }
+    }
+    if silent {
+        Err(Problem::Failed("not every process answered".to_owned()))
+    } else {
+        Ok(())
+    }
+}
+
+/// Loses a node: starts the process that does, and passes on what it says.
+pub(crate) fn lose(node: u16) -> Result<()> {
+    let mut child = Command::new(std::env::current_exe()?)
+        .args(["node", "hold", &node.to_string()])
+        .process_group(0)
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()?;
+    let said = child.stdout.take().map(BufReader::new);
+    let mut out = io::stdout().lock();
+    for line in said.into_iter().flat_map(BufRead::lines) {
+        let line = line?;
+        if line == HELD {
+            return Ok(());
+        }
+        if let Some(what) = line.strip_prefix(FAILED) {
+            return Err(Problem::Failed(what.to_owned()));
+        }
+        writeln!(out, "{line}")?;
+    }
+    Err(Problem::Failed(
+        "the process that keeps the node lost is gone".to_owned(),
+    ))
+}
+
+/// Loses a node and keeps it so, saying on the standard output what `lose` is to know.
+pub(crate) fn hold(config: &Config, node: u16) -> Result<()> {
+    let mut out = io::stdout().lock();
+    let (lost, answers) = match LostNode::new(config, node) {
+        Ok(done) => done,
+        Err(failure) => {
+            let what = match failure {
+                Failure::InUse => "it is lost already".to_owned(),
+                other => other.to_string(),
+            };
+            writeln!(out, "{FAILED}node {node}: {what}")?;
+            return Err(Problem::Silent);
+        }
+    };
+    writeln!(
+        out,
+        "node {node} is lost: {} processes asked, {} ends of connections gone",
+        answers.answered.len() + answers.silent.len(),
+        answers.ended
+    )?;
+    if !answers.silent.is_empty() {
+        writeln!(out, "no answer within a second: {}", json::list(&answers.silent))?;
+    }
+    writeln!(out, "{HELD}")?;
+    out.flush()?;
+    drop(out);
+    lost.hold()
+        .map_err(|failure| Problem::Failed(failure.to_string()))
+}
+
+/// Brings a node back.
+pub(crate) fn restore(config: &Config, node: u16) -> Result<()> {
+    epd::restore(config, node).map_err(|failure| {
+        Problem::Failed(match failure {
+            Failure::NoNode => format!("node {node} is not lost"),
+            Failure::NoAccess => format!("node {node}: another user lost it"),
+            other => format!("node {node}: {other}"),
+        })
+    })?;
+    Ok(writeln!(io::stdout(), "node {node} is restored")?)
+}

@@ -1,0 +1,435 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! The functions of the C library that are taken: each looks whether it is about an endpoint, and if not passes on what it
+//! was given.
+//!
+//! Not about what is done for endpoints. C's variable argument is declared as a fixed one: on the 64-bit machines that
+//! the driver knows both are passed alike, and whoever passes none leaves one that nobody looks at.
+#![expect(
+    unsafe_code,
+    reason = "functions a C program calls by name, with pointers of its own"
+)]
+
+use std::ffi::{CStr, c_char, c_int, c_long, c_ulong, c_void};
+use std::time::Duration;
+
+use libc::{fd_set, mode_t, nfds_t, off_t, pollfd, sigset_t, size_t, timespec, timeval};
+use scif::abi::{self, Encoding};
+use scif::epd::{Endpoints, Failure, Result};
+
+use crate::ours::{self, inside};
+use crate::{calls, ready, real};
+
+/// What a call returns: its value, or -1 with errno set.
+fn answer(done: Result<c_int>) -> c_int {
+    done.unwrap_or_else(|failure| {
+        real::set_errno(failure.raw_os_error());
+        -1
+    })
+}
+
+fn count(done: Result<usize>) -> c_int {
+    answer(done.and_then(|n| c_int::try_from(n).map_err(|_| Failure::Invalid)))
+}
+
+/// The endpoints, if a call about this number is for them.
+fn served(fd: c_int) -> Option<&'static Endpoints> {
+    if ours::is_inside() || !ours::is_marked(fd) {
+        return None;
+    }
+    ours::endpoints()
+}
+
+/// Which device a path names.
+fn device(path: *const c_char) -> Option<Encoding> {
+    if path.is_null() || ours::is_inside() {
+        return None;
+    }
+    // SAFETY: not NULL; the caller says it is a C string.
+    match unsafe { CStr::from_ptr(path) }.to_bytes() {
+        b"/dev/scif" => Some(Encoding::Struct),
+        b"/dev/mic/scif" => Some(Encoding::Pointer),
+        _ => None,
+    }
+}
+
+/// open(2) of the device: an endpoint.
+fn open_device(encoding: Encoding, flags: c_int) -> c_int {
+    answer(inside(|| {
+        let endpoints = ours::make_endpoints()?;
+        let fd = endpoints.open()?;
+        endpoints.set_label(fd, ours::label(encoding))?;
+        if flags & libc::O_CLOEXEC == 0 {
+            real::set_cloexec(fd, false);
+        }
+        if flags & libc::O_NONBLOCK != 0 {
+            real::set_nonblocking(fd);
+        }
+        ours::mark(fd, true);
+        Ok(fd)
+    }))
+}
+
+macro_rules! opens {
+    ($($name:ident),*) => { $(
+        /// open(2)
+        // SAFETY: the name is the C library's, and this is what it names.
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+            match device(path) {
+                Some(encoding) => open_device(encoding, flags),
+                // SAFETY: the caller's arguments, as they came.
+                None => unsafe { real::$name(path, flags, mode) },
+            }
+        }
+    )* };
+}
+opens!(open, open64);
+
+macro_rules! opens_at {
+    ($($name:ident),*) => { $(
+        /// openat(2): of an absolute path the directory says nothing.
+        // SAFETY: the name is the C library's, and this is what it names.
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+            match device(path) {
+                Some(encoding) => open_device(encoding, flags),
+                // SAFETY: the caller's arguments, as they came.
+                None => unsafe { real::$name(dir, path, flags, mode) },
+            }
+        }
+    )* };
+}
+opens_at!(openat, openat64);
+
+/// What a checked open without a mode is called.
+macro_rules! opens_checked {
+    ($($name:ident as $plain:ident),*) => { $(
+        /// open(2), as compiled with checks.
+        // SAFETY: the name is the C library's, and this is what it names.
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name(path: *const c_char, flags: c_int) -> c_int {
+            // SAFETY: the caller's arguments; nothing is made, so that there is no mode.
+            unsafe { $plain(path, flags, 0) }
+        }
+    )* };
+}
+opens_checked!(__open_2 as open, __open64_2 as open64);
+
+macro_rules! opens_at_checked {
+    ($($name:ident as $plain:ident),*) => { $(
+        /// openat(2), as compiled with checks.
+        // SAFETY: the name is the C library's, and this is what it names.
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name(dir: c_int, path: *const c_char, flags: c_int) -> c_int {
+            // SAFETY: the caller's arguments; nothing is made, so that there is no mode.
+            unsafe { $plain(dir, path, flags, 0) }
+        }
+    )* };
+}
+opens_at_checked!(__openat_2 as openat, __openat64_2 as openat64);
+
+/// ioctl(2)
+// SAFETY: the name is the C library's, and this is what it names.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ioctl(fd: c_int, number: c_ulong, argument: *mut c_void) -> c_int {
+    // What the kernel looks at.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the kernel's cmd is an unsigned int"
+    )]
+    let request = number as u32;
+    let endpoints = ours::endpoints().filter(|_| !ours::is_inside());
+    if let Some(endpoints) = endpoints {
+        let marked = ours::is_marked(fd);
+        // Of every file, and done before a driver sees them.
+        let general = [libc::FIOCLEX, libc::FIONCLEX, libc::FIONBIO, libc::FIOASYNC].contains(&number);
+        if abi::is_ours(request) || (marked && !general) {
+            let argument = argument.expose_provenance();
+            match inside(|| calls::serve(endpoints, fd, request, argument)) {
+                // Not ours after all: then its own file says what it thinks.
+                Err(Failure::NotAnEndpoint | Failure::BadDescriptor) => {
+                    ours::mark(fd, false);
+                }
+                done => {
+                    if !marked {
+                        ours::mark(fd, true);
+                    }
+                    return answer(done);
+                }
+            }
+        }
+    }
+    // SAFETY: the caller's arguments, as they came.
+    unsafe { real::ioctl(fd, number, argument) }
+}
+
+/// mmap(2) of an endpoint: a window of the peer.
+fn map(
+    at: *mut c_void,
+    len: usize,
+    prot: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: off_t,
+) -> Option<*mut c_void> {
+    let endpoints = if flags & libc::MAP_ANONYMOUS == 0 {
+        served(fd)?
+    } else {
+        return None;
+    };
+    let at = at.expose_provenance();
+    match inside(|| endpoints.map(fd, at, len, offset, prot, flags)) {
+        Ok(place) => Some(std::ptr::with_exposed_provenance_mut(place)),
+        Err(failure) => {
+            real::set_errno(failure.raw_os_error());
+            Some(libc::MAP_FAILED)
+        }
+    }
+}
+
+macro_rules! maps {
+    ($($name:ident),*) => { $(
+        /// mmap(2)
+        // SAFETY: the name is the C library's, and this is what it names.
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name(
+            at: *mut c_void,
+            len: size_t,
+            prot: c_int,
+            flags: c_int,
+            fd: c_int,
+            offset: off_t,
+        ) -> *mut c_void {
+            match map(at, len, prot, flags, fd, offset) {
+                Some(place) => place,
+                // SAFETY: the caller's arguments, as they came.
+                None => unsafe { real::$name(at, len, prot, flags, fd, offset) },
+            }
+        }
+    )* };
+}
+maps!(mmap, mmap64);
+
+/// close(2)
+// SAFETY: the name is the C library's, and this is what it names.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn close(fd: c_int) -> c_int {
+    match served(fd) {
+        Some(endpoints) => {
+            ours::mark(fd, false);
+            answer(inside(|| {
+                ours::drop_kept(endpoints, fd);
+                endpoints.close(fd).map(|()| 0)
+            }))
+        }
+        // SAFETY: the caller's argument, as it came.
+        None => unsafe { real::close(fd) },
+    }
+}
+
+/// A number was made a copy of another.
+fn copied(from: c_int, to: c_int) -> c_int {
+    if to >= 0 && from != to && !ours::is_inside() {
+        let ours = ours::is_marked(from);
+        if (ours::mark(to, ours) || ours)
+            && let Some(endpoints) = ours::endpoints()
+        {
+            let _ = inside(|| {
+                endpoints.forget(to);
+                Ok(())
+            });
+        }
+    }
+    to
+}
+
+/// dup(2)
+// SAFETY: the name is the C library's, and this is what it names.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn dup(fd: c_int) -> c_int {
+    // SAFETY: the caller's argument, as it came.
+    copied(fd, unsafe { real::dup(fd) })
+}
+
+/// dup2(2)
+// SAFETY: the name is the C library's, and this is what it names.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn dup2(fd: c_int, number: c_int) -> c_int {
+    // SAFETY: the caller's arguments, as they came.
+    copied(fd, unsafe { real::dup2(fd, number) })
+}
+
+/// dup3(2)
+// SAFETY: the name is the C library's, and this is what it names.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn dup3(fd: c_int, number: c_int, flags: c_int) -> c_int {
+    // SAFETY: the caller's arguments, as they came.
+    copied(fd, unsafe { real::dup3(fd, number, flags) })
+}
+
+/// The entries of a poll, and the endpoints if one of them is.
+///
+/// # Safety
+/// `entries` is an array of `n` that is the caller's alone during the call.
+unsafe fn polled<'a>(entries: *mut pollfd, n: nfds_t) -> Option<(&'static Endpoints, &'a mut [pollfd])> {
+    let endpoints = ours::endpoints().filter(|_| !ours::is_inside() && !entries.is_null() && n > 0)?;
+    let n = usize::try_from(n)
+        .ok()
+        .filter(|&n| n <= isize::MAX as usize / size_of::<pollfd>())?;
+    // SAFETY: not NULL; the rest is the caller's contract.
+    let entries = unsafe { std::slice::from_raw_parts_mut(entries, n) };
+    entries
+        .iter()
+        .any(|entry| ours::is_marked(entry.fd))
+        .then_some((endpoints, entries))
+}
+
+/// poll(2)
+// SAFETY: the name is the C library's, and this is what it names.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn poll(entries: *mut pollfd, n: nfds_t, timeout: c_int) -> c_int {
+    // SAFETY: the caller says so.
+    match unsafe { polled(entries, n) } {
+        Some((endpoints, entries)) => count(inside(|| endpoints.poll(entries, timeout))),
+        // SAFETY: the caller's arguments, as they came.
+        None => unsafe { real::poll(entries, n, timeout) },
+    }
+}
+
+/// poll(2), as compiled with checks.
+// SAFETY: the name is the C library's, and this is what it names.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __poll_chk(entries: *mut pollfd, n: nfds_t, timeout: c_int, _room: size_t) -> c_int {
+    // SAFETY: the caller's arguments.
+    unsafe { poll(entries, n, timeout) }
+}
+
+fn nanoseconds(seconds: c_long, ns: c_long) -> Result<Duration> {
+    let (seconds, ns) = (u64::try_from(seconds), u32::try_from(ns));
+    match (seconds, ns) {
+        (Ok(seconds), Ok(ns)) if ns < 1_000_000_000 => Ok(Duration::new(seconds, ns)),
+        _ => Err(Failure::Invalid),
+    }
+}
+
+/// A time of the program, or none.
+///
+/// # Safety
+/// NULL, or a timespec of the caller.
+unsafe fn limit(time: *const timespec) -> Result<Option<Duration>> {
+    if time.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: not NULL; the rest is the caller's contract.
+    let time = unsafe { time.read_unaligned() };
+    nanoseconds(time.tv_sec, time.tv_nsec).map(Some)
+}
+
+/// ppoll(2)
+// SAFETY: the name is the C library's, and this is what it names.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ppoll(
+    entries: *mut pollfd,
+    n: nfds_t,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the caller says so.
+    match unsafe { polled(entries, n) } {
+        Some((endpoints, entries)) => {
+            // SAFETY: the caller says so.
+            let limit = unsafe { limit(timeout) };
+            count(limit.and_then(|limit| ready::wait(endpoints, entries, limit, mask)))
+        }
+        // SAFETY: the caller's arguments, as they came.
+        None => unsafe { real::ppoll(entries, n, timeout, mask) },
+    }
+}
+
+/// ppoll(2), as compiled with checks.
+// SAFETY: the name is the C library's, and this is what it names.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __ppoll_chk(
+    entries: *mut pollfd,
+    n: nfds_t,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+    _room: size_t,
+) -> c_int {
+    // SAFETY: the caller's arguments.
+    unsafe { ppoll(entries, n, timeout, mask) }
+}
+
+/// The sets of a select, and the endpoints if one of them is in one.
+///
+/// # Safety
+/// Each is NULL or a set of at least `n` descriptors.
+unsafe fn selected(n: c_int, sets: [*mut fd_set; 3]) -> Option<(&'static Endpoints, [ready::Set; 3])> {
+    let endpoints = ours::endpoints().filter(|_| !ours::is_inside())?;
+    let n = usize::try_from(n).ok()?;
+    // SAFETY: the caller's contract.
+    let sets = sets.map(|set| unsafe { ready::Set::new(set, n) });
+    (0..n)
+        .any(|fd| c_int::try_from(fd).is_ok_and(ours::is_marked) && sets.iter().any(|set| set.has(fd)))
+        .then_some((endpoints, sets))
+}
+
+/// select(2)
+// SAFETY: the name is the C library's, and this is what it names.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn select(
+    n: c_int,
+    read: *mut fd_set,
+    write: *mut fd_set,
+    except: *mut fd_set,
+    timeout: *mut timeval,
+) -> c_int {
+    // SAFETY: the caller says so.
+    let Some((endpoints, sets)) = (unsafe { selected(n, [read, write, except]) }) else {
+        // SAFETY: the caller's arguments, as they came.
+        return unsafe { real::select(n, read, write, except, timeout) };
+    };
+    if timeout.is_null() {
+        return count(ready::select(endpoints, sets, None, std::ptr::null()));
+    }
+    // SAFETY: not NULL; the caller says it is a timeval.
+    let time = unsafe { timeout.read_unaligned() };
+    let begin = std::time::Instant::now();
+    let limit = nanoseconds(time.tv_sec, time.tv_usec.saturating_mul(1000));
+    let done = limit.and_then(|limit| {
+        let done = ready::select(endpoints, sets, Some(limit), std::ptr::null());
+        // As Linux does it: what is left.
+        let left = limit.saturating_sub(begin.elapsed());
+        let left = timeval {
+            tv_sec: c_long::try_from(left.as_secs()).unwrap_or(c_long::MAX),
+            tv_usec: c_long::from(left.subsec_micros().cast_signed()),
+        };
+        // SAFETY: as above.
+        unsafe { timeout.write_unaligned(left) };
+        done
+    });
+    count(done)
+}
+
+/// pselect(2)
+// SAFETY: the name is the C library's, and this is what it names.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pselect(
+    n: c_int,
+    read: *mut fd_set,
+    write: *mut fd_set,
+    except: *mut fd_set,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the caller says so.
+    match unsafe { selected(n, [read, write, except]) } {
+        Some((endpoints, sets)) => {
+            // SAFETY: the caller says so.
+            let limit = unsafe { limit(timeout) };
+            count(limit.and_then(|limit| ready::select(endpoints, sets, limit, mask)))
+        }
+        // SAFETY: the caller's arguments, as they came.
+        None => unsafe { real::pselect(n, read, write, except, timeout, mask) },
+    }
+}

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! The endpoints of this process, and which numbers of the program are theirs.
+//!
+//! A number is marked here when it is handed out, so that calls about other descriptors cost one look; one that is not
+//! (made by `fcntl`, or too high) is known by the engine once an ioctl asks. Nothing here locks: `close` and `poll` may
+//! run in a signal handler.
+//!
+//! INVARIANT: while a thread is inside the engine its calls of the C library are not served, see [`inside`].
+
+use std::cell::Cell;
+use std::io::Write;
+use std::os::fd::RawFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use scif::Config;
+use scif::abi::Encoding;
+use scif::epd::{Endpoints, Failure, Result};
+use scif_ring::counter::{Count, Flag};
+
+/// Numbers that are marked; higher ones are known by the engine alone.
+const NUMBERS: usize = 1 << 20;
+
+static ENDPOINTS: OnceLock<Endpoints> = OnceLock::new();
+static MAKING: Mutex<()> = Mutex::new(());
+static OURS: [Flag; NUMBERS] = [const { Flag::new(false) }; NUMBERS];
+/// Accepted, and not yet put where the program wants them.
+static WAITING: [Flag; NUMBERS] = [const { Flag::new(false) }; NUMBERS];
+/// How many those are, and one more than the highest of them ever.
+static WAITING_COUNT: Count = Count::new(0);
+static WAITING_END: Count = Count::new(0);
+
+thread_local! {
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// What the engine says goes to the standard error stream.
+struct Log;
+
+impl log::Log for Log {
+    fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
+        metadata.level() <= log::max_level()
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        if self.enabled(record.metadata()) {
+            // Nobody is left to tell when that fails.
+            let _ = writeln!(std::io::stderr(), "libscifdev: {}", record.args());
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+static LOG: Log = Log;
+
+/// Whether this thread is inside the engine: then what it calls is not about the device.
+pub(crate) fn is_inside() -> bool {
+    INSIDE.get()
+}
+
+/// Runs a part of the engine. No panic leaves it.
+pub(crate) fn inside<T>(call: impl FnOnce() -> Result<T>) -> Result<T> {
+    let outer = INSIDE.replace(true);
+    let done = catch_unwind(AssertUnwindSafe(call));
+    INSIDE.set(outer);
+    done.unwrap_or(Err(Failure::Broken))
+}
+
+/// The endpoints, if the program has opened the device.
+pub(crate) fn endpoints() -> Option<&'static Endpoints> {
+    ENDPOINTS.get()
+}
+
+/// The endpoints, made by the first open of the device.
+pub(crate) fn make_endpoints() -> Result<&'static Endpoints> {
+    if let Some(made) = ENDPOINTS.get() {
+        return Ok(made);
+    }
+    let _making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(made) = ENDPOINTS.get() {
+        return Ok(made);
+    }
+    let config = Config::from_env();
+    if log::set_logger(&LOG).is_ok() {
+        log::set_max_level(config.log);
+    }
+    let made = Endpoints::new(config)?;
+    Ok(ENDPOINTS.get_or_init(|| made))
+}
+
+fn flag(set: &'static [Flag; NUMBERS], fd: RawFd) -> Option<&'static Flag> {
+    set.get(usize::try_from(fd).ok()?)
+}
+
+/// Whether a number is marked as an endpoint's.
+pub(crate) fn is_marked(fd: RawFd) -> bool {
+    flag(&OURS, fd).is_some_and(Flag::get)
+}
+
+/// Marks a number; whether it was.
+pub(crate) fn mark(fd: RawFd, ours: bool) -> bool {
+    flag(&OURS, fd).is_some_and(|flag| flag.swap(ours))
+}
+
+const ENCODING: u64 = 0xff;
+const PENDING: u64 = 0x100;
+const LISTENER: u32 = 32;
+
+/// What is remembered of an endpoint: by which device it was opened.
+pub(crate) fn label(encoding: Encoding) -> u64 {
+    u64::from(encoding as u32)
+}
+
+/// By which device an endpoint was opened.
+///
+/// # Errors
+/// That the number is no endpoint.
+pub(crate) fn encoding(endpoints: &Endpoints, fd: RawFd) -> Result<Encoding> {
+    const POINTER: u64 = Encoding::Pointer as u64;
+    match endpoints.label(fd)? & ENCODING {
+        POINTER => Ok(Encoding::Pointer),
+        _ => Ok(Encoding::Struct),
+    }
+}
+
+/// Keeps an accepted endpoint until the program says where it goes: what it names it by. The number is too high to be
+/// marked: it is refused.
+///
+/// # Errors
+/// [`Failure::NoMemory`].
+pub(crate) fn keep(endpoints: &Endpoints, accepted: RawFd, listener: RawFd) -> Result<u64> {
+    let waiting = flag(&WAITING, accepted).ok_or(Failure::NoMemory)?;
+    let from = u64::from(listener.cast_unsigned()) << LISTENER;
+    endpoints.set_label(accepted, from | PENDING)?;
+    waiting.set(true);
+    WAITING_END.max(u64::from(accepted.cast_unsigned()) + 1);
+    WAITING_COUNT.add(1);
+    Ok(COOKIE | u64::from(accepted.cast_unsigned()))
+}
+
+/// No address of a kernel, and no number by accident.
+const COOKIE: u64 = 0x5c1f << 32;
+
+/// The accepted endpoint that is named so, which then waits no more.
+pub(crate) fn take_kept(cookie: u64) -> Option<RawFd> {
+    if cookie >> 32 != COOKIE >> 32 {
+        return None;
+    }
+    let fd = RawFd::try_from(cookie & 0xffff_ffff).ok()?;
+    let was = flag(&WAITING, fd)?.swap(false);
+    was.then(|| {
+        WAITING_COUNT.sub(1);
+        fd
+    })
+}
+
+/// A listener is closed: what was accepted by it and put nowhere ends with it.
+pub(crate) fn drop_kept(endpoints: &Endpoints, listener: RawFd) {
+    if WAITING_COUNT.get() == 0 {
+        return;
+    }
+    let from = u64::from(listener.cast_unsigned());
+    for number in 0..WAITING_END.get() {
+        let Ok(fd) = RawFd::try_from(number) else { return };
+        let waits = flag(&WAITING, fd).is_some_and(Flag::get);
+        if waits
+            && endpoints.label(fd).is_ok_and(|label| label >> LISTENER == from)
+            && take_kept(COOKIE | number) == Some(fd)
+        {
+            let _ = endpoints.close(fd);
+        }
+    }
+}

@@ -60,7 +60,7 @@ cases_of() {
     ((good == 0)) || passed "$what: $good" "$good"
     if ((bad > 0)); then
         failed "$what: $bad (status $rc, $LOGS/$log.log)" "$bad"
-        grep -A 12 -E '^(FAIL|---- .* stdout ----|error(\[|:))' "$LOGS/$log.log" | tail -n 60
+        grep -B 10 -A 12 -E '^(FAIL|---- .* stdout ----|error(\[|:))' "$LOGS/$log.log" | tail -n 60
         tail -n 15 "$LOGS/$log.log"
     elif ((good == 0)); then
         failed "$what: no case ran"

@@ -200,6 +200,8 @@ pub(crate) const CASES: &[Case] = &[
         two(
             api,
             |epd, cue| {
+                // A connect that is not over when its node is lost fails.
+                cue.wait();
                 let (lost, _) = lose(2);
                 let again = LostNode::new(&Config::from_env(), 2);
                 assert_eq!(again.map(|_| ()), Err(Failure::InUse));
@@ -217,6 +219,7 @@ pub(crate) const CASES: &[Case] = &[
                 assert_eq!(api.recv(epd, &mut [0], BLOCK), Err(ECONNRESET), "the old stays");
             },
             |epd, cue| {
+                cue.tell();
                 cue.wait();
                 let fresh = api.open();
                 api.connect(fresh, 1, PORT).unwrap();

@@ -85,9 +85,10 @@ static TABLE: &[Param] = &[
     Param {
         name: c"eager_size",
         kind: Kind::Size(|env| &mut env.eager_size),
-        default: "16K",
+        default: "8K",
         help: "Largest message in bytes that is copied through the ring, twice but without waiting for the receiver; \
-               longer ones are copied once, from memory to memory",
+               longer ones are copied once, from memory to memory, or where that is denied, from 16K on after the \
+               receiver has asked for them",
     },
     Param {
         name: c"process_vm",
@@ -316,7 +317,7 @@ mod tests {
         let (env, complaints) = with(&[]);
         assert!(complaints.is_empty());
         assert!(!env.stats && env.ptracer && !env.peer_death_any && env.process_vm && env.both_sides);
-        assert_eq!((env.eager_size, env.transport), (16384, TransportKind::Soft));
+        assert_eq!((env.eager_size, env.transport), (8192, TransportKind::Soft));
         assert_eq!(
             (env.connect_timeout_ns, env.mr_close_timeout_ns),
             (3_000_000_000, 10_000_000_000)

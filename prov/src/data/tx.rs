@@ -6,6 +6,7 @@
 //! overtakes it.
 
 use libfabric_sys as fi;
+use scif::Access;
 use scif_ring::copy::{Mem, total_len};
 use scif_ring::{BODY_MAX, HEAD_MAX};
 
@@ -259,14 +260,17 @@ impl EpState {
         };
         let len = payload.len();
         let what = What::of(tag);
-        let env_cfg = crate::env::env();
-        if len > env_cfg.eager_size.min(BODY_MAX) && flags & fi::FI_INJECT == 0 {
-            return self.announce(peer, payload, tag, data, context, flags);
-        }
         let want_ack = self.wants_ack(flags);
         let Some(conn) = self.sock.conn(conn_id) else {
             return Tried::Later;
         };
+        let env_cfg = crate::env::env();
+        // What would go through the ring anyway need not ask first.
+        let copied_once = || env_cfg.process_vm && conn.memory().access() != Access::None;
+        let long = len > BODY_MAX || len > env_cfg.eager_size && copied_once();
+        if long && flags & fi::FI_INJECT == 0 {
+            return self.announce(peer, payload, tag, data, context, flags);
+        }
         let (mut kind, mut head) = wire::envelope(wire::EAGER, tag, data);
         let inline = len + head.as_slice().len() + if want_ack { 8 } else { 0 } <= HEAD_MAX;
         if want_ack {

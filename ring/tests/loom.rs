@@ -99,6 +99,8 @@ mod models {
         model("keys_are_read_whole", 3, keys_are_read_whole),
         model("mark_or_removal_is_seen", 3, || mark_or_removal_is_seen(true)),
         broken("mark_needs_both_fences", || mark_or_removal_is_seen(false)),
+        model("mark_or_leave_is_seen", 3, || mark_or_leave_is_seen(true)),
+        broken("leave_needs_both_fences", || mark_or_leave_is_seen(false)),
         model("claim_each_part_once", 3, || claim_parts(3, None)),
         model("claim_failed_part_goes_back", 3, || claim_parts(3, Some(1))),
         model("claim_closed", 3, claim_closed),
@@ -409,6 +411,31 @@ mod models {
         });
         owner.remove(slot);
         while theirs.get() == Some(slot) {
+            yield_now();
+        }
+        memory.with_mut(|_| ());
+        t.join().unwrap();
+    }
+
+    /// Who leaves by a mark of its own waits for whoever is inside, or is seen to have left.
+    fn mark_or_leave_is_seen(fenced: bool) {
+        let [inside, seen_inside] = mark();
+        let [leave, seen_left] = mark();
+        let memory = Arc::new(loom::cell::UnsafeCell::new(0));
+        let announced = Arc::clone(&memory);
+        let t = spawn(move || {
+            if fenced {
+                inside.set(9)
+            } else {
+                mark_without_fence(&inside, 9)
+            }
+            if seen_left.get().is_none() {
+                announced.with(|_| ());
+            }
+            inside.clear();
+        });
+        leave.set(9);
+        while seen_inside.get() == Some(9) {
             yield_now();
         }
         memory.with_mut(|_| ());

@@ -15,10 +15,13 @@ use scif_ring::{BellHandle, Claim, Consumer, KeyReader, Mark, Producer, publish_
 use crate::addr::PortId;
 use crate::error::Reason;
 use crate::life::Life;
-use crate::memory::PeerMemory;
+use crate::memory::{AccessError, PeerMemory};
 use crate::segment::{Side, Views};
 use crate::sys::mmap::{Mapping, OutOfRange};
 use crate::transport::{Farewell, Link, Opened, Remote, Signal};
+
+/// In a mark: not a slot of keys, but all that was announced over the connection.
+const ANNOUNCED: u32 = u32::MAX;
 
 /// A connection of an endpoint. Never names a later one.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -304,6 +307,38 @@ impl Connection {
     #[must_use]
     pub fn peer_mark(&self) -> &Mark {
         &self.views.peer_mark
+    }
+
+    /// Copies by `copy` from memory that the peer has announced, unless it has left; it waits for the end of this before its
+    /// memory is something else.
+    ///
+    /// # Errors
+    /// [`AccessError::Gone`]: it has left. And those of `copy`.
+    #[inline]
+    pub fn inside(
+        &self,
+        copy: impl FnOnce(&PeerMemory) -> Result<(), AccessError>,
+    ) -> Result<(), AccessError> {
+        self.views.my_mark.set(ANNOUNCED);
+        let done = if self.views.peer_leave.get().is_none() {
+            copy(&self.memory)
+        } else {
+            Err(AccessError::Gone)
+        };
+        self.views.my_mark.clear();
+        done
+    }
+
+    /// From now on the peer copies nothing of what was announced over this connection; what it is copying right now ends when
+    /// [`Connection::peer_is_inside`] says so.
+    pub fn leave(&self) {
+        self.views.my_leave.set(ANNOUNCED);
+    }
+
+    /// Whether the peer is copying what was announced. It may say so for ever.
+    #[must_use]
+    pub fn peer_is_inside(&self) -> bool {
+        self.views.peer_mark.get() == Some(ANNOUNCED)
     }
 
     /// The block for sharing the copying of a message we send. Blocks are numbered modulo `CLAIM_BLOCKS`; a view

@@ -49,7 +49,7 @@ pub enum AccessError {
     Fault,
     /// We may not touch that process. [`PeerMemory::deny`] saves the next try.
     Denied,
-    /// That process does not exist any more.
+    /// That process does not exist any more, or has left the connection.
     Gone,
     /// It stopped after this many bytes.
     Short(usize),

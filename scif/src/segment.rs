@@ -8,6 +8,7 @@
 //! |---|---|
 //! | 0 | header: magic, layout of the parts, size |
 //! | 256, 384 | the opener's mark, the acceptor's mark |
+//! | 512, 640 | the mark by which the opener leaves, the acceptor's |
 //! | 4096, 12288 | claim blocks of messages from the opener, from the acceptor |
 //! | 20480 | ring from the opener to the acceptor |
 //! | 106496 | ring from the acceptor to the opener |
@@ -22,6 +23,7 @@ use crate::sys::mmap::{Claims, Mapping, OutOfRange};
 
 const MAGIC: [u8; 8] = *b"SCIFconn";
 const MARKS: usize = 256;
+const LEFT: usize = MARKS + 2 * MARK_BYTES;
 const CLAIMS: usize = 4096;
 const CLAIMS_BYTES: usize = CLAIM_BLOCKS * CLAIM_BYTES;
 const RINGS: usize = CLAIMS + 2 * CLAIMS_BYTES;
@@ -29,7 +31,7 @@ const RINGS: usize = CLAIMS + 2 * CLAIMS_BYTES;
 /// Bytes of the memory of one connection.
 pub(crate) const SEGMENT_BYTES: usize = RINGS + 2 * DIRECTION_BYTES;
 
-const _: () = assert!(MARKS + 2 * MARK_BYTES <= CLAIMS && MARKS.is_multiple_of(MARK_BYTES));
+const _: () = assert!(LEFT + 2 * MARK_BYTES <= CLAIMS && MARKS.is_multiple_of(MARK_BYTES));
 const _: () = assert!(CLAIMS_BYTES == 8192 && RINGS == 20480 && SEGMENT_BYTES == 192_512);
 const _: () = assert!(HEADER.bytes as usize == SEGMENT_BYTES);
 
@@ -79,6 +81,8 @@ pub(crate) struct Views {
     pub(crate) rx: Consumer,
     pub(crate) my_mark: Mark,
     pub(crate) peer_mark: Mark,
+    pub(crate) my_leave: Mark,
+    pub(crate) peer_leave: Mark,
     pub(crate) tx_claims: Claims,
     pub(crate) rx_claims: Claims,
     /// Last, so that it goes last.
@@ -93,6 +97,8 @@ impl Views {
             rx: map.consumer(RINGS + theirs * DIRECTION_BYTES)?,
             my_mark: map.mark(MARKS + mine * MARK_BYTES)?,
             peer_mark: map.mark(MARKS + theirs * MARK_BYTES)?,
+            my_leave: map.mark(LEFT + mine * MARK_BYTES)?,
+            peer_leave: map.mark(LEFT + theirs * MARK_BYTES)?,
             tx_claims: map.claims(CLAIMS + mine * CLAIMS_BYTES)?,
             rx_claims: map.claims(CLAIMS + theirs * CLAIMS_BYTES)?,
             _map: map,

@@ -8,6 +8,7 @@ mod av_shared;
 mod av_sources;
 mod bad_input;
 mod bad_rma;
+mod closing;
 mod cm;
 mod cm_late;
 mod cntr;
@@ -111,6 +112,7 @@ const AREAS: &[&[Case]] = &[
     many_peers::CASES,
     death::CASES,
     coll_death::CASES,
+    closing::CASES,
     restart::CASES,
     meeting::CASES,
     fork::CASES,

@@ -518,6 +518,7 @@ pub(crate) fn expel(st: &mut DomainState, slot: u32) {
 pub(crate) fn close(st: &mut DomainState, ep: u32) {
     if let Ok((e, mut env)) = split(st, ep) {
         e.drain_before_close(&mut env);
+        e.let_go();
     }
     if let Some(e) = st.eps.remove(ep) {
         let name = format!("{}:{}", e.sock.id().node, e.sock.id().port);

@@ -463,7 +463,8 @@ impl EpState {
         self.write_errors.remove(&conn);
         // A listener that hangs up is being closed in order as well.
         let died = !matches!(reason, Reason::Orderly | Reason::Refused(Refusal::Closed));
-        self.run_last(env, conn, died);
+        self.take_back_announced(conn);
+        self.fail_incoming(env, conn, fi::FI_ECONNRESET);
         let how = if died { CloseHow::Reset } else { CloseHow::Orderly };
         self.sock.close_conn(conn, how);
         let Some(p) = self.peers.get_mut(peer as usize) else {
@@ -501,14 +502,6 @@ impl EpState {
                 return;
             }
         }
-    }
-
-    /// What unfinished large messages of a closed connection come to.
-    fn run_last(&mut self, env: &mut Env<'_>, conn: ConnId, died: bool) {
-        if !died {
-            self.run_incoming(env);
-        }
-        self.fail_incoming(env, conn, fi::FI_ECONNRESET);
     }
 
     /// Stops sending over `conn`, which is no longer among the live ones: over another connection with the peer from now on,
@@ -628,6 +621,15 @@ impl EpState {
             if waits && self.sock.conn(l.conn).is_some_and(|c| c.is_up() && !c.alive()) {
                 self.lose(env, l.conn, Reason::Died);
             }
+        }
+    }
+
+    /// When the endpoint goes: peers touch neither what was announced to them nor what they are offered.
+    pub(crate) fn let_go(&mut self) {
+        self.withdraw_all();
+        let conns: Vec<ConnId> = self.live.iter().chain(&self.resting).map(|l| l.conn).collect();
+        for conn in conns {
+            self.take_back_announced(conn);
         }
     }
 

@@ -302,6 +302,9 @@ impl EpState {
         let Some(m) = self.incoming.remove(index) else {
             return;
         };
+        if err != 0 {
+            self.withdraw(&m);
+        }
         let status = u64::from(err.unsigned_abs());
         self.answer(
             m.arrival.peer,
@@ -348,7 +351,8 @@ impl EpState {
                     return Step::Waiting;
                 }
                 let n = (m.want - *done).min(*budget);
-                match m.rts.fetch(conn.memory(), &m.target.iov, *done, n) {
+                let fetched = conn.inside(|memory| m.rts.fetch(memory, &m.target.iov, *done, n));
+                match fetched {
                     Ok(()) => {
                         *done += n;
                         *budget -= n;
@@ -387,7 +391,8 @@ impl EpState {
                     };
                     let off = taken.start as usize * *part;
                     let n = (taken.len() * *part).min(m.want - off);
-                    if let Err(error) = m.rts.fetch(conn.memory(), &m.target.iov, off, n) {
+                    let fetched = conn.inside(|memory| m.rts.fetch(memory, &m.target.iov, off, n));
+                    if let Err(error) = fetched {
                         break Some(error);
                     }
                     *budget = budget.saturating_sub(n);
@@ -522,6 +527,29 @@ impl EpState {
         let end = scif::now_ns() + WITHDRAW_NS;
         let mut polls = 0;
         while claim.open_parts() > 0 && conn.alive() && scif::now_ns() < end {
+            polls += 1;
+            scif::cpu_relax_or_yield(polls);
+        }
+    }
+
+    /// Takes back what is offered for any message. The receives are dropped.
+    pub(crate) fn withdraw_all(&mut self) {
+        while let Some(m) = self
+            .incoming_order
+            .pop_front()
+            .and_then(|index| self.incoming.remove(index))
+        {
+            self.withdraw(&m);
+        }
+    }
+
+    /// Lets the peer copy no more of what was announced over `conn`: whoever announced it is about to hear that it is over.
+    pub(crate) fn take_back_announced(&mut self, conn: ConnId) {
+        let Some(conn) = self.sock.conn(conn) else { return };
+        conn.leave();
+        let end = scif::now_ns() + WITHDRAW_NS;
+        let mut polls = 0;
+        while conn.peer_is_inside() && conn.alive() && scif::now_ns() < end {
             polls += 1;
             scif::cpu_relax_or_yield(polls);
         }

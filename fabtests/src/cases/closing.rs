@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! What becomes of memory whose operation was not over when an endpoint was closed: nobody touches it any more. Mirrors
+//! fi_endpoint(3), "fi_close".
+
+use std::time::{Duration, Instant};
+
+use libfabric_sys as sys;
+use scif_fabtests::fi::Buf;
+use scif_fabtests::harness::{Case, Outcome, Rank, case};
+use scif_fabtests::rig::{Ask, Rig};
+use scif_fabtests::{check, check_eq};
+
+pub(crate) const CASES: &[Case] = &[
+    case("closing/receives_whose_sender_computes", 2, |rank| {
+        receives(rank, false)
+    }),
+    case("closing/receives_whose_sender_helps", 2, |rank| {
+        receives(rank, true)
+    }),
+    case("closing/sends_whose_receiver_computes", 2, sends),
+    case("closing/sends_nobody_waits_for", 2, unexpected_sends),
+];
+
+const SIZES: [usize; 4] = [12_000, 100_000, 1 << 20, 5 << 20];
+const MESSAGES: usize = 4;
+/// What the memory is used for afterwards.
+const AFTER: u8 = 0x5a;
+
+fn rig<'r>(rank: &'r Rank) -> Outcome<Rig<'r>> {
+    let rig = Rig::open(rank, &Ask::messages(true))?;
+    rig.post(|| rig.ep.tsend(Buf::new(8), rig.peer(), 0, 1))?;
+    rig.post(|| rig.ep.trecv(Buf::new(8), rig.peer(), 0, 0, 2))?;
+    rig.received(2)?;
+    rig.sent(1)?;
+    rig.barrier()?;
+    Ok(rig)
+}
+
+fn alone(rank: &Rank) -> Outcome {
+    rank.barrier(&mut || Ok(()))
+}
+
+/// The receiver closes while its sender has yet to look, or is copying parts.
+fn receives(rank: &Rank, helps: bool) -> Outcome {
+    for size in SIZES {
+        let rig = rig(rank)?;
+        let bufs: Vec<Buf> = (0..MESSAGES).map(|_| Buf::pattern(size, 7)).collect();
+        if rank.index == 0 {
+            for (tag, buf) in (1..).zip(&bufs) {
+                rig.post(|| rig.ep.tsend(*buf, rig.peer(), tag, 3))?;
+            }
+            alone(rank)?;
+            rank.barrier(&mut || if helps { rig.pump() } else { Ok(()) })?;
+            for _ in 0..500 {
+                rig.pump()?;
+            }
+            alone(rank)?;
+        } else {
+            for (tag, buf) in (1..).zip(&bufs) {
+                rig.post(|| rig.ep.trecv(*buf, rig.peer(), tag, 0, 4))?;
+            }
+            alone(rank)?;
+            rig.pump()?;
+            drop(rig);
+            bufs.iter().for_each(|buf| buf.fill(AFTER));
+            alone(rank)?;
+            alone(rank)?;
+            for buf in &bufs {
+                check!(
+                    buf.bytes().iter().all(|byte| *byte == AFTER),
+                    "written after fi_close"
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The sender closes; its receiver looks later. What it says it got is what was sent, or it says that it got nothing.
+fn sends(rank: &Rank) -> Outcome {
+    sender_closes(rank, true)
+}
+
+fn unexpected_sends(rank: &Rank) -> Outcome {
+    sender_closes(rank, false)
+}
+
+fn sender_closes(rank: &Rank, posted: bool) -> Outcome {
+    for size in SIZES {
+        let rig = rig(rank)?;
+        let bufs: Vec<Buf> = (0..MESSAGES).map(|_| Buf::new(size)).collect();
+        if rank.index == 0 {
+            for (tag, buf) in (1..).zip(&bufs) {
+                buf.fill_pattern(7);
+                rig.post(|| rig.ep.tsend(*buf, rig.peer(), tag, 3))?;
+            }
+            alone(rank)?;
+            drop(rig);
+            bufs.iter().for_each(|buf| buf.fill(AFTER));
+            alone(rank)?;
+            alone(rank)?;
+        } else {
+            let post = || -> Outcome {
+                for (tag, buf) in (1..).zip(&bufs) {
+                    rig.post(|| {
+                        rig.ep.trecv(
+                            *buf,
+                            sys::FI_ADDR_UNSPEC,
+                            tag,
+                            0,
+                            usize::try_from(tag).unwrap_or(0),
+                        )
+                    })?;
+                }
+                Ok(())
+            };
+            if posted {
+                post()?;
+            }
+            alone(rank)?;
+            alone(rank)?;
+            if !posted {
+                post()?;
+            }
+            let begin = Instant::now();
+            let mut ended = 0;
+            while ended < MESSAGES && begin.elapsed() < Duration::from_millis(300) {
+                rig.pump()?;
+                while let Some(end) = rig.rx.take() {
+                    ended += 1;
+                    if let Ok(entry) = end {
+                        let buf = bufs.get(entry.context.wrapping_sub(1));
+                        check_eq!(buf.and_then(|buf| buf.differs(size, 7)), None);
+                    }
+                }
+            }
+            alone(rank)?;
+        }
+    }
+    Ok(())
+}

@@ -35,6 +35,37 @@ as_nobody() {
     return $rc
 }
 
+# The same for MPI jobs, which find their files by where the checkout and Python are. Where such a user cannot look, those are
+# shown again in a name space in which the way to them is open.
+as_nobody_here() {
+    local who=() way=() closed=() path room rc
+    room=$(mktemp -d) && chmod 1777 "$room"
+    if [ -z "$ORDINARY" ]; then
+        who=(setpriv "${NOBODY[@]}")
+        for path in "$ROOT" "$("$BUILD/venv-mpich5/bin/python" -c 'import sys; print(sys.base_prefix)')"; do
+            "${who[@]}" test -x "$path" || closed+=("$path")
+        done
+        [ ${#closed[@]} = 0 ] || way=(unshare -m bash -c "$OPEN_WAYS" bash "$room" "${#closed[@]}" "${closed[@]}")
+    fi
+    (ulimit -n 1024 && export HOME=$room TMPDIR=$room && exec "${way[@]}" "${who[@]}" "$@")
+    rc=$?
+    rm -rf "$room"
+    return $rc
+}
+# Arguments: ROOM COUNT PATH... COMMAND...
+OPEN_WAYS='
+    room=$1 count=$2 here=$PWD; shift 2; paths=("${@:1:count}"); shift "$count"
+    for i in "${!paths[@]}"; do mkdir "$room/$i" && mount --bind "${paths[i]}" "$room/$i" || exit 1; done
+    for i in "${!paths[@]}"; do
+        until [ -d "${paths[i]}" ] && setpriv --reuid=65534 --clear-groups test -x "${paths[i]}"; do
+            up=${paths[i]}
+            while up=$(dirname "$up"); setpriv --reuid=65534 --clear-groups test ! -x "$(dirname "$up")"; do :; done
+            [ -d "$up" ] && ! setpriv --reuid=65534 --clear-groups test -x "$up" && { mount -t tmpfs -o mode=755 tmpfs "$up" || exit 1; }
+            mkdir -p "${paths[i]}" && mount --bind "$room/$i" "${paths[i]}" || exit 1
+        done
+    done
+    cd "$here" && exec "$@"'
+
 lists_provider() { # LIBRARY_DIRECTORY
     env LD_LIBRARY_PATH="$1" FI_PROVIDER_PATH="$PROVIDER_DIR" timeout 20 fi_info -p "$PROVIDER" | grep -q "provider: $PROVIDER\$"
 }
@@ -190,6 +221,13 @@ for stack in debian debian-btl mpich5; do
     gate_end
 done
 
+gate "MPI as an ordinary user"
+[ -z "$ORDINARY" ] || echo "     $ORDINARY"
+for stack in debian debian-btl mpich5; do
+    confined_job "$stack, no capabilities, 1024 descriptors" $stack 2 'sent [1-9]' as_nobody_here
+done
+gate_end
+
 gate "without process_vm_readv and process_vm_writev${SMALL_SHM:+, 64 MiB of /dev/shm}"
 [ -n "$SMALL_SHM" ] || echo "     /dev/shm as it is: this user may not mount another"
 cases_of "conformance" conformance-confined conformance "$debian" confined process_vm --
@@ -197,7 +235,7 @@ for stack in debian debian-btl mpich5; do
     confined_job "$stack, from the start" $stack 2 ' process_vm 0/0 ' confined process_vm --
 done
 if "$TARGET/release/deny" --after 0 process_vm -- true 2>/dev/null; then
-    for stack in debian mpich5; do
+    for stack in debian debian-btl mpich5; do
         if ! grep -qE ' (process_vm|both_sides) [1-9]' "$LOGS/exchange-$stack-2.log"; then
             echo "     $stack, not denied on the way: this system denies it from the start"
             continue

@@ -95,6 +95,8 @@ suite_jobs() {
     debian) settings+=(--explained-by tcp) ;;
     esac
     [ "$stack" = debian ] || settings+=(--needs test_cco_vec)
+    mend_mutex "$BUILD/venv-${stack%-btl}"
+    echo "     mpi4py with its Mutex mended, here and in the control: docs/adr/0043"
     for ranks; do
         cases_of "mpi4py, $ranks ranks" "suite-$stack-$ranks" "$(stack_python "$stack")" "$ROOT/fabtests/mpi/suite.py" \
             --tests "$SUITE/test" --reports "$LOGS/suite-$stack-$ranks" "${settings[@]}" "$stack" "$PROVIDER" "$ranks"

@@ -126,7 +126,6 @@ venv() {
     shift
     local want="$dir $*"
     if [ "$(cat "$dir/.complete" 2>/dev/null)" = "$want" ] && "$dir/bin/python" -c '' 2>/dev/null; then
-        mend_mutex "$dir"
         return
     fi
     [ -n "${PYTHON:-}" ] || find_python
@@ -135,14 +134,10 @@ venv() {
     logged "venv-$name" "$PYTHON" -m venv "$dir" || die "Cannot make a Python environment (see $LOGS/venv-$name.log)."
     logged "pip-$name" "$dir/bin/python" -m pip install --disable-pip-version-check --quiet "$@" ||
         die "pip could not install $* (see $LOGS/pip-$name.log)."
-    mend_mutex "$dir"
     printf '%s\n' "$want" >"$dir/.complete"
 }
 
-# mpi4py's Mutex resets its own link, and queues up at another rank without a flush between. Operations on different
-# targets have no order in MPI: the reset may come after the next in line has entered itself, and then both wait for ever.
-# MPICH's operations on a rank itself do not go through the provider; its test_util_sync hangs over any of them once a wait
-# stands before that flush, and without one about once in ten runs over a fast provider.
+# One line that mpi4py's Mutex lacks, for its tests: docs/adr/0043. Argument: the environment.
 mend_mutex() {
     local file
     for file in "$1"/lib/python3*/site-packages/mpi4py/util/sync.py; do

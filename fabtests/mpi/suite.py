@@ -59,7 +59,7 @@ class Job:
             self.hung = not self.watch(child, directory)
         self.passed, self.failed, self.skipped, self.open = set(), set(), set(), set()
         ranks = sorted(directory.glob("rank-*"))
-        self.complete = bool(ranks) and not self.hung
+        self.complete = len(ranks) >= options.ranks and not self.hung
         for path in ranks:
             self.read(path.read_text(errors="replace"))
         self.passed -= self.failed | self.skipped | self.open
@@ -181,6 +181,8 @@ def main():
             problems.append(f"{name} {what}, and passes over the MPI's own shared memory")
     print(f"compared: {len(run.passed)} pass, {count['worse']} fail that pass over the MPI's own shared memory, "
           f"{count['same']} fail there too, {count['explained']} explained")
+    for name in sorted(control.passed - run.passed - run.failed - run.broke):
+        problems.append(f"{name} {'is skipped' if name in run.skipped else 'does not run'}, and passes over the MPI's own shared memory")
     for module in options.needs:
         of_it = [name for name in run.passed if name.startswith(module + ".")]
         print(f"{module}: {len(of_it)} pass")

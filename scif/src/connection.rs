@@ -316,11 +316,11 @@ impl Connection {
     /// [`AccessError::Gone`]: it has left. And those of `copy`.
     #[inline]
     pub fn inside(
-        &self,
+        &mut self,
         copy: impl FnOnce(&PeerMemory) -> Result<(), AccessError>,
     ) -> Result<(), AccessError> {
         self.views.my_mark.set(ANNOUNCED);
-        let done = if self.views.peer_leave.get().is_none() {
+        let done = if self.views.peer_leave.get().is_none() && self.life.alive() {
             copy(&self.memory)
         } else {
             Err(AccessError::Gone)

@@ -32,8 +32,8 @@ fn failure(rig: &Rig<'_>, call: impl FnMut() -> Result, context: usize) -> Outco
 }
 
 /// What a provider may call a key that does not exist, and a place or a right that is not given.
-const NO_KEY: &[Errno] = &[Errno::EINVAL, Errno::ENOKEY, Errno::EKEYREJECTED];
-const NO_RIGHT: &[Errno] = &[Errno::EACCES, Errno::EINVAL, Errno::EPERM];
+const NO_KEY: &[Errno] = &[Errno::EINVAL];
+const NO_RIGHT: &[Errno] = &[Errno::EACCES];
 
 #[track_caller]
 fn one_of(error: Errno, allowed: &[Errno], what: &str) -> Outcome {

@@ -71,6 +71,8 @@ pub(crate) struct Peer {
     /// Bytes of answers to its requests that wait for room.
     pub owed: usize,
     pub was_up: bool,
+    /// It asked for a payload through the ring: it cannot reach our memory.
+    pub streamed: bool,
     /// It died, and nothing of it was seen since: what is directed to it fails.
     pub dead: bool,
     /// It closed in order, and nothing of it was seen since: what is sent to it fails, but receives wait for its return.
@@ -96,6 +98,7 @@ impl Peer {
             read_bytes: 0,
             owed: 0,
             was_up: false,
+            streamed: false,
             dead: false,
             left: false,
             refused_since_ns: 0,
@@ -145,6 +148,7 @@ impl Peer {
     /// Forgets what belonged to a connection that is gone.
     pub(crate) fn reset_connection(&mut self) {
         self.tx = None;
+        self.streamed = false;
         self.control.clear();
         self.streams.clear();
         self.blocks = ALL_BLOCKS;

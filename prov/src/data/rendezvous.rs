@@ -453,6 +453,9 @@ impl EpState {
         if conn.memory().access() != Access::ProcessVm || !crate::env::env().process_vm {
             return conn.is_up();
         }
+        if !conn.alive() {
+            return true;
+        }
         let claim = conn.tx_claim(usize::from(block));
         let Some(offer) = claim.offered(generation) else {
             return false;

@@ -90,7 +90,7 @@ fn place(entry: &KeyEntry, segment: &RmaIov, write: bool) -> Result<RemoteMem, E
             addr: entry.base.wrapping_add(within),
             len,
         }),
-        None => Err(fi::FI_EINVAL),
+        None => Err(fi::FI_EACCES),
     }
 }
 
@@ -304,7 +304,9 @@ impl EpState {
         }
         let c = self.sock.conn(conn_id).ok_or(NotDirect::Ring)?;
         let access = c.memory().access();
+        // Its number may be another process's once it is dead: the ring finds that out.
         if !c.is_up()
+            || !c.alive()
             || access == Access::None
             || (access == Access::ProcessVm && !crate::env::env().process_vm)
         {

@@ -66,6 +66,9 @@ impl EpState {
 
     /// The receiver wants operation `id` through the ring.
     pub(crate) fn on_cts(&mut self, peer: u32, id: u64, receive: u64, want: u64) -> Result<(), Nonsense> {
+        if let Some(p) = self.peers.get_mut(peer as usize) {
+            p.streamed = true;
+        }
         let Some(op) = self.ops.get_mut(id) else {
             return Ok(());
         };

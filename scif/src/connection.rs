@@ -15,7 +15,7 @@ use scif_ring::{BellHandle, Claim, Consumer, KeyReader, Mark, Producer, publish_
 use crate::addr::PortId;
 use crate::error::Reason;
 use crate::life::Life;
-use crate::memory::{AccessError, PeerMemory};
+use crate::memory::PeerMemory;
 use crate::segment::{Side, Views};
 use crate::sys::mmap::{Mapping, OutOfRange};
 use crate::transport::{Farewell, Link, Opened, Remote, Signal};
@@ -309,24 +309,23 @@ impl Connection {
         &self.views.peer_mark
     }
 
-    /// Copies by `copy` from memory that the peer has announced, unless it has left; it waits for the end of this before its
-    /// memory is something else.
-    ///
-    /// # Errors
-    /// [`AccessError::Gone`]: it has left. And those of `copy`.
+    /// Says that we copy from memory that the peer has announced, until [`Connection::exit`]: it waits for that before its
+    /// memory is something else. False when it has left, or is dead: there is nothing to copy.
     #[inline]
-    pub fn inside(
-        &mut self,
-        copy: impl FnOnce(&PeerMemory) -> Result<(), AccessError>,
-    ) -> Result<(), AccessError> {
+    #[must_use]
+    pub fn enter(&mut self) -> bool {
         self.views.my_mark.set(ANNOUNCED);
-        let done = if self.views.peer_leave.get().is_none() && self.life.alive() {
-            copy(&self.memory)
-        } else {
-            Err(AccessError::Gone)
-        };
+        let there = self.views.peer_leave.get().is_none() && self.life.alive_recently();
+        if !there {
+            self.exit();
+        }
+        there
+    }
+
+    /// We copy no more.
+    #[inline]
+    pub fn exit(&self) {
         self.views.my_mark.clear();
-        done
     }
 
     /// From now on the peer copies nothing of what was announced over this connection; what it is copying right now ends when
@@ -372,6 +371,12 @@ impl Connection {
     /// seen; the socket then is the only proof.
     pub fn alive(&mut self) -> bool {
         self.life.alive()
+    }
+
+    /// The same as of some hundredths of a second ago: enough for a look at the peer's memory, which is found by its number.
+    #[inline]
+    pub fn alive_recently(&mut self) -> bool {
+        self.life.alive_recently()
     }
 
     /// The same as of this call.

@@ -5,10 +5,12 @@
 //! having closed its copy of that socket.
 
 use crate::sys::process::{self, Sight};
-use crate::sys::time::now_ns;
+use crate::sys::time::{now_ns, tick_ns};
 
 /// How long an answer holds.
 const FRESH_NS: u64 = 1_000_000;
+/// How old it may be where memory is touched by the process's number: less than it takes the kernel to come to that number again.
+const RECENT_NS: u64 = 50_000_000;
 
 /// A process, for as long as it exists.
 #[derive(Debug)]
@@ -52,6 +54,15 @@ impl Life {
     /// Whether it still runs, at most a millisecond ago. Once dead, always dead.
     pub(crate) fn alive(&mut self) -> bool {
         if self.ended || now_ns().wrapping_sub(self.looked_ns) < FRESH_NS {
+            return !self.ended;
+        }
+        self.alive_now()
+    }
+
+    /// Whether it still ran some hundredths of a second ago; asked for each access to its memory.
+    #[inline]
+    pub(crate) fn alive_recently(&mut self) -> bool {
+        if self.ended || tick_ns().saturating_sub(self.looked_ns) < RECENT_NS {
             return !self.ended;
         }
         self.alive_now()

@@ -7,14 +7,14 @@
 //! access fails, the receiver asks for the payload through the ring (`CTS`), and the sender streams it (`streams`).
 
 use libfabric_sys as fi;
-use scif::{Access, AccessError, ConnId, PeerMemory, RemoteMem};
+use scif::{Access, AccessError, ConnId, Connection, PeerMemory, RemoteMem};
 use scif_ring::Share;
 use scif_ring::copy::Mem;
 
 use super::iov::Iov;
 use super::rx::{Arrival, Target, sub_iov};
 use super::wire::{self, Head, Words};
-use super::{Env, EpState};
+use super::{Env, EpState, Stats};
 
 /// From this size on a sender lets the receiver share the work.
 pub(crate) const BOTH_SIDES_MIN: usize = 32 * 1024;
@@ -230,6 +230,69 @@ fn takes(parts: u32, more: bool) -> (u32, Share) {
     }
 }
 
+impl Incoming {
+    /// Copies what there is to copy here, within the budget; whether all is in place.
+    fn copy(
+        &mut self,
+        conn: &Connection,
+        more: bool,
+        budget: &mut usize,
+        stats: &mut Stats,
+    ) -> Result<bool, AccessError> {
+        match &mut self.how {
+            How::Alone { done } => {
+                while *done < self.want {
+                    if *budget == 0 {
+                        return Ok(false);
+                    }
+                    let n = (self.want - *done).min(*budget);
+                    self.rts.fetch(conn.memory(), &self.target.iov, *done, n)?;
+                    *done += n;
+                    *budget -= n;
+                    if conn.memory().access() == Access::Mapped {
+                        stats.mapped.add(n)
+                    } else {
+                        stats.process_vm.add(n)
+                    }
+                }
+                Ok(true)
+            }
+            How::Shared {
+                block,
+                generation,
+                part,
+                parts,
+                mended,
+            } => {
+                let claim = conn.rx_claim(*block);
+                let (most, share) = takes(*parts, more);
+                loop {
+                    if *budget == 0 {
+                        return Ok(false);
+                    }
+                    let taken = match claim.take_back(*generation, *parts, most, share) {
+                        Some(taken) => taken,
+                        None if claim.open_parts() > 0 => return Ok(false),
+                        None => match claim.failed_front(*parts) {
+                            Some(failed) if !*mended => {
+                                *mended = true;
+                                failed
+                            }
+                            _ => return Ok(true),
+                        },
+                    };
+                    let off = taken.start as usize * *part;
+                    let n = (taken.len() * *part).min(self.want - off);
+                    self.rts.fetch(conn.memory(), &self.target.iov, off, n)?;
+                    *budget = budget.saturating_sub(n);
+                    stats.both_sides.add(n);
+                }
+            }
+            How::Streaming { .. } | How::Closing { .. } => Ok(false),
+        }
+    }
+}
+
 impl EpState {
     pub(crate) fn start_incoming(&mut self, env: &mut Env<'_>, target: Target, arrival: Arrival, rts: Rts) {
         let want = target.room.min(arrival.len);
@@ -327,78 +390,27 @@ impl EpState {
         let Some(conn) = self.sock.conn(m.rts.conn) else {
             return Step::Failed(fi::FI_ECONNRESET);
         };
-        let access = conn.memory().access();
-        let error = match &mut m.how {
-            How::Streaming { done } => {
-                return if *done == m.want {
-                    Step::Done
-                } else {
-                    Step::Waiting
-                };
-            }
+        match &mut m.how {
+            How::Streaming { done } if *done == m.want => return Step::Done,
+            How::Streaming { .. } => return Step::Waiting,
             How::Closing { block } => {
-                if conn.rx_claim(*block).open_parts() > 0 {
-                    return Step::Waiting;
+                if conn.rx_claim(*block).open_parts() == 0 {
+                    self.ask_for_stream(index);
                 }
-                self.ask_for_stream(index);
                 return Step::Waiting;
             }
-            How::Alone { done } => loop {
-                if *done == m.want {
-                    break None;
-                }
-                if *budget == 0 {
-                    return Step::Waiting;
-                }
-                let n = (m.want - *done).min(*budget);
-                let fetched = conn.inside(|memory| m.rts.fetch(memory, &m.target.iov, *done, n));
-                match fetched {
-                    Ok(()) => {
-                        *done += n;
-                        *budget -= n;
-                        if access == Access::Mapped {
-                            self.stats.mapped.add(n)
-                        } else {
-                            self.stats.process_vm.add(n)
-                        }
-                    }
-                    Err(error) => break Some(error),
-                }
-            },
-            How::Shared {
-                block,
-                generation,
-                part,
-                parts,
-                mended,
-            } => {
-                let claim = conn.rx_claim(*block);
-                let (most, share) = takes(*parts, more);
-                loop {
-                    if *budget == 0 {
-                        return Step::Waiting;
-                    }
-                    let taken = match claim.take_back(*generation, *parts, most, share) {
-                        Some(taken) => taken,
-                        None if claim.open_parts() > 0 => return Step::Waiting,
-                        None => match claim.failed_front(*parts) {
-                            Some(failed) if !*mended => {
-                                *mended = true;
-                                failed
-                            }
-                            _ => break None,
-                        },
-                    };
-                    let off = taken.start as usize * *part;
-                    let n = (taken.len() * *part).min(m.want - off);
-                    let fetched = conn.inside(|memory| m.rts.fetch(memory, &m.target.iov, off, n));
-                    if let Err(error) = fetched {
-                        break Some(error);
-                    }
-                    *budget = budget.saturating_sub(n);
-                    self.stats.both_sides.add(n);
-                }
+            How::Alone { .. } | How::Shared { .. } => {}
+        }
+        let error = if conn.enter() {
+            let copied = m.copy(conn, more, budget, &mut self.stats);
+            conn.exit();
+            match copied {
+                Ok(true) => None,
+                Ok(false) => return Step::Waiting,
+                Err(error) => Some(error),
             }
+        } else {
+            Some(AccessError::Gone)
         };
         match error {
             None => Step::Done,
@@ -453,7 +465,7 @@ impl EpState {
         if conn.memory().access() != Access::ProcessVm || !crate::env::env().process_vm {
             return conn.is_up();
         }
-        if !conn.alive() {
+        if !conn.alive_recently() {
             return true;
         }
         let claim = conn.tx_claim(usize::from(block));

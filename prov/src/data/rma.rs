@@ -306,7 +306,7 @@ impl EpState {
         let access = c.memory().access();
         // Its number may be another process's once it is dead: the ring finds that out.
         if !c.is_up()
-            || !c.alive()
+            || !c.alive_recently()
             || access == Access::None
             || (access == Access::ProcessVm && !crate::env::env().process_vm)
         {

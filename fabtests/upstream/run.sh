@@ -55,7 +55,7 @@ isolate=(unshare --fork --pid --mount-proc --kill-child)
 "${isolate[@]}" true 2>/dev/null || isolate=(unshare --user --map-root-user --fork --pid --mount-proc --kill-child)
 "${isolate[@]}" true 2>/dev/null || die "no right to make a process name space: not run"
 
-WORK=$(mktemp -d "${TMPDIR:-/tmp}/scif-upstream.XXXXXX") || exit 2
+WORK=$(mktemp -d "${TMPDIR:-/tmp}/upstream-suite.XXXXXX") || exit 2
 trap 'rm -rf "$WORK"' EXIT
 export WORK
 LOG=${FT_LOG:-$WORK/log}

@@ -34,7 +34,7 @@ pub(crate) struct CntrState {
 }
 
 impl CntrState {
-    fn new(waits: Waits) -> CntrState {
+    pub(crate) fn new(waits: Waits) -> CntrState {
         CntrState {
             value: 0,
             errors: 0,

@@ -173,6 +173,17 @@ pub(crate) fn told<T>(
     result
 }
 
+/// Says in the log that a call is refused, and why, where the error alone would not tell.
+#[track_caller]
+pub(crate) fn refused<T>(
+    subsys: crate::log::Subsys,
+    what: fmt::Arguments<'_>,
+    errno: Errno,
+) -> Result<T, Errno> {
+    crate::log::warn(subsys, what);
+    Err(errno)
+}
+
 /// An object that knows which process made it.
 pub(crate) trait Made: Object {
     fn maker(&self) -> Maker;

@@ -78,9 +78,11 @@ impl PeerCq {
         unsafe { &*cq.owner_ops }
     }
 
-    pub(crate) fn write(&self, c: &Completion) {
+    /// # Errors
+    /// The owner's: `FI_EAGAIN` when its queue is full. It has not taken the completion then.
+    pub(crate) fn write(&self, c: &Completion) -> Result<(), Errno> {
         // SAFETY: the owner's function, for the owner's object.
-        unsafe {
+        let code = unsafe {
             (self.ops().write)(
                 self.0.as_ptr(),
                 ptr::with_exposed_provenance_mut(c.context),
@@ -92,9 +94,12 @@ impl PeerCq {
                 c.src,
             )
         };
+        taken(code)
     }
 
-    pub(crate) fn write_err(&self, e: &CqError) {
+    /// # Errors
+    /// As [`PeerCq::write`].
+    pub(crate) fn write_err(&self, e: &CqError) -> Result<(), Errno> {
         let mut err_data = e.err_data.clone();
         let entry = fi::fi_cq_err_entry {
             op_context: ptr::with_exposed_provenance_mut(e.c.context),
@@ -111,8 +116,16 @@ impl PeerCq {
             src_addr: e.c.src,
         };
         // SAFETY: the owner's function, for the owner's object; it copies what it wants of the entry.
-        unsafe { (self.ops().writeerr)(self.0.as_ptr(), &raw const entry) };
+        taken(unsafe { (self.ops().writeerr)(self.0.as_ptr(), &raw const entry) })
     }
+}
+
+/// What an owner's answer to a completion says: negative codes mean that it was not taken.
+fn taken(code: isize) -> Result<(), Errno> {
+    if code >= 0 {
+        return Ok(());
+    }
+    Err(Errno::try_from(-code).unwrap_or(fi::FI_EOTHER))
 }
 
 /// A counter of the owner.

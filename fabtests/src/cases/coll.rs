@@ -451,14 +451,15 @@ fn late(rank: &Rank) -> Outcome {
         let mut waiting = Vec::new();
         for (at, kind) in KINDS.iter().enumerate() {
             if rank.index == absent && at == 0 {
-                // Nothing that needs this one can be done.
+                // Nothing that needs this one can be done, and the others see that.
                 rig.rank.barrier(&mut || rig.pump())?;
-                std::thread::sleep(Duration::from_millis(5));
+                rig.rank.barrier(&mut || rig.pump())?;
             }
             waiting.push((at, *kind, one(&rig, *kind, group, (absent, 5000), at)?));
             if *kind == sys::FI_BARRIER && rank.index != absent {
                 rig.rank.barrier(&mut || rig.pump())?;
                 check!(rig.tx.take().is_none(), "a barrier ended without a member");
+                rig.rank.barrier(&mut || rig.pump())?;
             }
         }
         let mut left = waiting.len();

@@ -4,8 +4,10 @@
 
 use libfabric_sys as sys;
 use scif_fabtests::fi::Buf;
+use scif_fabtests::fi::version;
 use scif_fabtests::fi::{Av, Cntr, CntrAttr, Cq, CqAttr, Ep, Eq, EqAttr, Errno, Fid, Mr, MrAsk, Pep, Result};
 use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, confine};
+use scif_fabtests::rig::load;
 use scif_fabtests::{check, check_eq};
 
 use super::slots::{Bench, bench};
@@ -176,18 +178,68 @@ const WRONG: &[Wrong] = &[
         &["fi_accept", "257 bytes"],
     ),
     (
+        |b| {
+            let ep = Ep::open(&b.domain, &b.info)?;
+            let (cq, eq) = (
+                Cq::open(&b.domain, CqAttr::default())?,
+                Eq::open(&b.fabric, EqAttr::default())?,
+            );
+            ep.bind(&*cq, sys::FI_TRANSMIT | sys::FI_RECV)?;
+            ep.bind(&*eq, 0)?;
+            let name = ep.name()?;
+            ep.connect(&name, &[])?;
+            ep.shutdown(0)?;
+            let again = ep.connect(&name, &[]);
+            ep.close().and(again)
+        },
+        Errno::EOPBADSTATE,
+        &["fi_connect", "connection is over"],
+    ),
+    (
+        |b| Ep::open(&b.domain, &b.info)?.accept(&[]),
+        Errno::EOPBADSTATE,
+        &["fi_accept", "not opened for a connection request"],
+    ),
+    (
+        |b| Ep::open(&b.domain, &b.info)?.shutdown(7),
+        Errno::EBADFLAGS,
+        &["fi_shutdown", "flags 0x7"],
+    ),
+    (
+        |b| Pep::open(&b.fabric, &b.info)?.reject(&b.info, &[0; 257]),
+        Errno::EINVAL,
+        &["fi_reject", "257 bytes"],
+    ),
+    (
+        |b| Pep::open(&b.fabric, &b.info)?.reject(&b.info, &[]),
+        Errno::EINVAL,
+        &["fi_reject", "no connection request"],
+    ),
+    (
         |b| Pep::open(&b.fabric, &b.info)?.listen(),
         Errno::ENOEQ,
         &["fi_listen", "no event queue"],
     ),
 ];
 
+/// Attributes have this field since 2.0.
+const WRONG_SINCE_2_0: &[Wrong] = &[(
+    |b| Mr::regattr_within(&b.domain, &[Buf::new(8)], MrAsk::default(), &*b.domain).map(drop),
+    Errno::EINVAL,
+    &["fi_mr_regattr", "base_mr"],
+)];
+
 fn one_line(rank: &Rank) -> Outcome {
     if rank.target.prov != "scif" {
         return Err(Fail::NotRun("the log of another provider".into()));
     }
     let bench = bench(rank, sys::FI_EP_MSG)?;
-    for (call, error, words) in WRONG {
+    let newer = if load(rank)?.version() >= version(2, 0) {
+        WRONG_SINCE_2_0
+    } else {
+        &[]
+    };
+    for (call, error, words) in WRONG.iter().chain(newer) {
         let (answer, text) = confine::stderr_of(|| call(&bench))?;
         check_eq!(answer, Err(*error), "{words:?}");
         let lines: Vec<&str> = text.lines().collect();

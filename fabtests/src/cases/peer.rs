@@ -20,6 +20,8 @@ pub(crate) const CASES: &[Case] = &[
     case("peer/messages_first", 2, |r| messages(r, true)).optional(),
     case("peer/to_itself", 1, to_itself).optional(),
     case("peer/errors_and_discards", 2, errors).optional(),
+    case("peer/full_queue", 1, full_queue).optional(),
+    case("peer/closing_asks_for_nothing", 2, closing).optional(),
     case("peer/reading_is_the_owner_s", 1, refused).optional(),
     case("peer/triggered", 1, triggered).optional(),
 ];
@@ -255,6 +257,71 @@ fn errors(rank: &Rank) -> Outcome {
         check_eq!((error.context, error.err, error.tag), (9, sys::FI_ETRUNC, tag));
     }
     side.barrier()
+}
+
+/// What the owner has no room for is kept, in order, and the receives with it.
+fn full_queue(rank: &Rank) -> Outcome {
+    let side = side(rank)?;
+    let own = side.meet()?.first().copied().unwrap_or(0);
+    let into = [Buf::new(8), Buf::new(8), Buf::new(4)];
+    for (tag, buf) in (1..).zip(into) {
+        side.owner.receive(Some((tag, 0)), buf, 10 + buf.len())?;
+    }
+    side.owner.heard().full = true;
+    for tag in 1..=3 {
+        let buf = Buf::pattern(8, tag);
+        side.post(|ep| ep.tsend(buf, own, tag, 1))?;
+    }
+    // Offered again and again.
+    side.until(|owner| owner.heard().refused >= 100)?;
+    let (written, freed) = {
+        let heard = side.owner.heard();
+        (heard.written.len(), heard.freed)
+    };
+    check_eq!((written, freed), (0, 0));
+    check!(
+        into.iter()
+            .take(2)
+            .zip(1..)
+            .all(|(buf, tag)| buf.differs(8, tag).is_none())
+    );
+    side.owner.heard().full = false;
+    let came = side.written(6)?;
+    check_eq!(came.len(), 6);
+    let received = came.iter().filter(|w| w.flags & sys::FI_RECV != 0);
+    let received: Vec<_> = received.map(|w| (w.tag, w.context, w.err)).collect();
+    check_eq!(received, vec![(1, 18, 0), (2, 18, 0), (3, 14, sys::FI_ETRUNC)]);
+    side.until(|owner| owner.heard().freed == 3)
+}
+
+/// The owner holds no lock while an endpoint is closed: it is asked for no receive then.
+fn closing(rank: &Rank) -> Outcome {
+    let side = side(rank)?;
+    let to = side.meet()?.get(rank.peer()).copied().unwrap_or(0);
+    // Both are connected.
+    let buf = Buf::pattern(8, 1);
+    side.post(|ep| ep.tsend(buf, to, 1, 1))?;
+    side.owner.receive(Some((1, 0)), Buf::new(8), 2)?;
+    side.written(2)?;
+    side.barrier()?;
+    // From here on nobody but the one who sends makes progress.
+    if rank.index == 1 {
+        for _ in 0..3 {
+            side.ep.tsend(buf, to, 2, 3)?;
+        }
+    }
+    rank.barrier(&mut || Ok(()))?;
+    if rank.index == 0 {
+        let asked = side.owner.heard().asked;
+        // More than the ring takes: closing waits for room.
+        let long = Buf::pattern(4000, 2);
+        while side.ep.tsend(long, to, 3, 4).is_ok() {}
+        check_eq!(side.owner.heard().asked, asked, "asked while sending");
+        check_eq!(side.ep.close(), Ok(()));
+        check_eq!(side.owner.heard().asked, asked, "asked while closing");
+    }
+    rank.barrier(&mut || Ok(()))?;
+    Ok(())
 }
 
 /// What waits for a counter completes in the owner's queue, by the owner's reading alone.

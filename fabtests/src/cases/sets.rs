@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Poll sets and wait sets, and every option of an endpoint. Mirrors fi_poll(3), fi_endpoint(3).
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use libfabric_sys as sys;
@@ -17,6 +17,7 @@ pub(crate) const CASES: &[Case] = &[
     case("waitset/fd", 2, |r| messages(r, sys::FI_WAIT_FD)),
     case("waitset/yield", 2, |r| messages(r, sys::FI_WAIT_YIELD)),
     case("waitset/every_member", 1, every_member),
+    case("waitset/closing_a_queue_meanwhile", 1, closing_meanwhile),
     case("waitset/descriptor", 1, descriptor),
     case("waitset/refused", 1, refused),
     case("option/sizes", 1, sizes),
@@ -206,6 +207,30 @@ fn every_member(rank: &Rank) -> Outcome {
     m.ep.close()?;
     m.cq.close()?;
     check_eq!(m.set.close(), Ok(()));
+    Ok(())
+}
+
+/// Waiting on a set binds nothing to its members: an event queue can be closed while another thread waits (fi_eq(3)).
+fn closing_meanwhile(rank: &Rank) -> Outcome {
+    const CLOSES: usize = 20_000;
+    let m = member(rank, sys::FI_WAIT_UNSPEC)?;
+    let over = Mutex::new(false);
+    let is_over = || over.lock().map_or(true, |over| *over);
+    let closed = std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while !is_over() {
+                    let _ = m.set.wait(0);
+                }
+            });
+        }
+        let closed = (0..CLOSES).try_for_each(|_| m.set.eq()?.close());
+        if let Ok(mut over) = over.lock() {
+            *over = true;
+        }
+        closed
+    });
+    check_eq!(closed, Ok(()));
     Ok(())
 }
 

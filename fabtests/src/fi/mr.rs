@@ -84,6 +84,24 @@ impl Mr {
     /// # Errors
     /// The call's.
     pub fn regattr(domain: &Arc<Domain>, bufs: &[Buf], ask: MrAsk, context: usize) -> Result<Arc<Mr>> {
+        Mr::regattr_in(domain, bufs, ask, context, ptr::null())
+    }
+
+    /// `fi_mr_regattr` with another object in the place of `base_mr`.
+    ///
+    /// # Errors
+    /// The call's.
+    pub fn regattr_within(domain: &Arc<Domain>, bufs: &[Buf], ask: MrAsk, base: &dyn Fid) -> Result<Arc<Mr>> {
+        Mr::regattr_in(domain, bufs, ask, 0, base.raw_fid()?.cast())
+    }
+
+    fn regattr_in(
+        domain: &Arc<Domain>,
+        bufs: &[Buf],
+        ask: MrAsk,
+        context: usize,
+        base_mr: *const sys::fid_mr,
+    ) -> Result<Arc<Mr>> {
         let (fid, ops) = mr_ops(domain)?;
         let iov = iovecs(bufs);
         let attr = sys::fi_mr_attr {
@@ -99,7 +117,7 @@ impl Mr {
             device: sys::fi_mr_device { reserved: 0 },
             hmem_data: ptr::null_mut(),
             page_size: 0,
-            base_mr: ptr::null(),
+            base_mr,
             sub_mr_cnt: 0,
         };
         let mut mr = ptr::null_mut();

@@ -36,6 +36,12 @@ pub struct Heard {
     pub written: Vec<Written>,
     pub good: u64,
     pub bad: u64,
+    /// Entries that the queue has no room for are refused.
+    pub full: bool,
+    /// Entries that were refused.
+    pub refused: usize,
+    /// Messages that a receive was asked for.
+    pub asked: usize,
     posted: Vec<Receive>,
     waiting: Vec<Entry>,
     /// Receives that came back.
@@ -123,15 +129,14 @@ unsafe extern "C" fn write(
 ) -> isize {
     // SAFETY: the queue that the peer was given.
     let owner = unsafe { owner(cq, std::mem::offset_of!(Owner, cq)) };
-    owner.heard().written.push(Written {
+    owner.enter(Written {
         context: context.addr(),
         flags,
         len,
         data,
         tag,
         err: 0,
-    });
-    0
+    })
 }
 
 unsafe extern "C" fn writeerr(cq: *mut sys::fid_peer_cq, entry: *const sys::fi_cq_err_entry) -> isize {
@@ -139,15 +144,14 @@ unsafe extern "C" fn writeerr(cq: *mut sys::fid_peer_cq, entry: *const sys::fi_c
     let owner = unsafe { owner(cq, std::mem::offset_of!(Owner, cq)) };
     // SAFETY: an entry that lives during the call.
     let entry = unsafe { &*entry };
-    owner.heard().written.push(Written {
+    owner.enter(Written {
         context: entry.op_context.addr(),
         flags: entry.flags,
         len: entry.len,
         data: entry.data,
         tag: entry.tag,
         err: entry.err,
-    });
-    0
+    })
 }
 
 unsafe extern "C" fn inc(cntr: *mut sys::fid_peer_cntr) {
@@ -207,6 +211,7 @@ unsafe fn get(
         iov: ptr::null_mut(),
     }));
     let mut heard = owner.heard();
+    heard.asked += 1;
     let at = heard
         .posted
         .iter()
@@ -281,6 +286,17 @@ impl Owner {
             }),
             heard: Mutex::default(),
         }))
+    }
+
+    /// An entry for the queue; the answer to the peer.
+    fn enter(&self, entry: Written) -> isize {
+        let mut heard = self.heard();
+        if heard.full {
+            heard.refused += 1;
+            return -sys::FI_EAGAIN as isize;
+        }
+        heard.written.push(entry);
+        0
     }
 
     /// What it has heard.

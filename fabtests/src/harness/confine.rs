@@ -6,6 +6,7 @@
 )]
 
 use std::hint::black_box;
+use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
@@ -230,9 +231,27 @@ impl Holdings {
         Ok(Holdings {
             descriptors: open_files()?,
             mappings: maps.lines().filter(|line| line.contains("/memfd:")).count(),
-            threads: std::fs::read_dir("/proc/self/task")?.count(),
+            threads: std::fs::read_dir("/proc/self/task")?
+                .flatten()
+                .filter(|thread| !is_exiting(&thread.path()))
+                .count(),
         })
     }
+}
+
+/// Whether a thread is on its way out. One that was joined is listed for a moment still.
+fn is_exiting(thread: &Path) -> bool {
+    const PF_EXITING: u64 = 4;
+    let Ok(stat) = std::fs::read_to_string(thread.join("stat")) else {
+        return true;
+    };
+    // Behind the name, which may hold anything: state, five numbers, flags.
+    let behind = stat.rsplit(')').next().unwrap_or_default();
+    let flags = behind
+        .split_whitespace()
+        .nth(6)
+        .and_then(|word| word.parse::<u64>().ok());
+    flags.is_none_or(|flags| flags & PF_EXITING != 0)
 }
 
 /// What this process has used of the processors.

@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! A completion queue that stands for another provider's: what completes is handed to its owner when the owner reads this one.
+//! A completion queue that stands for another provider's: what completes is handed to its owner when the owner reads this one,
+//! and kept here while the owner has no room for it.
 //!
 //! Not here: the owner's functions (`crate::peer`).
 //!
 //! Mirrors fi_peer(3), "PEER CQ".
 
-use std::sync::{Mutex, PoisonError, TryLockError};
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use libfabric_sys as fi;
 use scif::cpu_relax_or_yield;
 
-use super::{Cq, EMPTY_READS};
+use super::{Completion, Cq, CqError, EMPTY_READS};
 use crate::entry::{self, Errno};
-use crate::peer::PeerCq;
+use crate::peer::{Held, PeerCq};
 use crate::wait;
 
 /// Whose queue it stands for.
@@ -20,15 +22,63 @@ use crate::wait;
 pub(super) struct Owner {
     cq: PeerCq,
     /// Who hands over: one thread at a time keeps the order.
-    turn: Mutex<()>,
+    turn: Mutex<Kept>,
+}
+
+/// What the owner has not taken yet: its queue was full. Offered again before anything newer.
+#[derive(Debug, Default)]
+struct Kept {
+    ended: VecDeque<Result<Completion, CqError>>,
+    /// Receives to give back behind all of that.
+    freed: Vec<Held>,
+    /// An owner that refuses for another reason than being full was told of.
+    refused: bool,
 }
 
 impl Owner {
     pub(super) fn new(cq: PeerCq) -> Owner {
         Owner {
             cq,
-            turn: Mutex::new(()),
+            turn: Mutex::default(),
         }
+    }
+
+    /// The turn to hand over, unless another thread has it.
+    fn turn(&self) -> Option<MutexGuard<'_, Kept>> {
+        match self.turn.try_lock() {
+            Ok(turn) => Some(turn),
+            Err(TryLockError::Poisoned(turn)) => Some(PoisonError::into_inner(turn)),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Whether something waits for the owner to have room.
+    pub(super) fn keeps(&self) -> bool {
+        self.turn().is_none_or(|kept| !kept.ended.is_empty())
+    }
+
+    /// Offers what is kept, oldest first; says how much of it was taken.
+    fn offer(&self, kept: &mut Kept) -> usize {
+        let mut taken = 0;
+        while let Some(one) = kept.ended.front() {
+            let answer = match one {
+                Ok(completion) => self.cq.write(completion),
+                Err(error) => self.cq.write_err(error),
+            };
+            if let Err(err) = answer {
+                if err != fi::FI_EAGAIN && !std::mem::replace(&mut kept.refused, true) {
+                    log::warn!(target: "cq", "the owner of the completion queue takes no entry: error {err}");
+                }
+                return taken;
+            }
+            kept.ended.pop_front();
+            taken += 1;
+        }
+        // A receive goes back when its owner knows how it ended.
+        for held in kept.freed.drain(..) {
+            held.free();
+        }
+        taken
     }
 }
 
@@ -36,12 +86,8 @@ impl Cq {
     /// Makes progress, and hands over what has completed.
     pub(super) fn hand_over(&self, owner: &Owner) -> Result<isize, Errno> {
         entry::made_here(self.maker)?;
-        let turn = match owner.turn.try_lock() {
-            Ok(turn) => turn,
-            Err(TryLockError::Poisoned(turn)) => PoisonError::into_inner(turn),
-            Err(TryLockError::WouldBlock) => return Err(fi::FI_EAGAIN),
-        };
-        let (ended, freed, empty) = {
+        let mut kept = owner.turn().ok_or(fi::FI_EAGAIN)?;
+        let empty = {
             let mut guard = self.dom.gate.lock();
             let st = &mut *guard;
             let cq = st.cqs.get_mut(self.index).ok_or(fi::FI_EINVAL)?;
@@ -56,25 +102,19 @@ impl Cq {
             } else {
                 0
             };
-            (ended, freed, cq.empty_polls)
+            kept.ended.extend(ended);
+            kept.freed.extend(freed);
+            cq.empty_polls
         };
-        if ended.is_empty() && freed.is_empty() {
-            drop(turn);
-            if empty > EMPTY_READS {
-                cpu_relax_or_yield(empty);
-            }
-            return Err(fi::FI_EAGAIN);
+        let idle = kept.ended.is_empty() && kept.freed.is_empty();
+        let taken = owner.offer(&mut kept);
+        if taken > 0 || (!idle && kept.ended.is_empty()) {
+            return Ok(0);
         }
-        for one in &ended {
-            match one {
-                Ok(completion) => owner.cq.write(completion),
-                Err(error) => owner.cq.write_err(error),
-            }
+        drop(kept);
+        if idle && empty > EMPTY_READS {
+            cpu_relax_or_yield(empty);
         }
-        // A receive goes back when its owner knows how it ended.
-        for held in freed {
-            held.free();
-        }
-        Ok(0)
+        Err(fi::FI_EAGAIN)
     }
 }

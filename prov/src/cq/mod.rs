@@ -638,6 +638,9 @@ impl Cq {
 
     /// For `fi_trywait`.
     pub(crate) fn try_wait(&self) -> Result<(), Errno> {
+        if self.owner.as_ref().is_some_and(Owner::keeps) {
+            return Err(fi::FI_EAGAIN);
+        }
         wait::try_wait(&self.dom, self.target(), |st| {
             st.cqs.get(self.index).is_some_and(|cq| !cq.is_empty())
         })

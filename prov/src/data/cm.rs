@@ -21,7 +21,9 @@ use super::wire::{self, Head, Words};
 use super::{Env, EpState, Errno, Live, split};
 use crate::attr::CM_DATA_SIZE;
 use crate::domain::DomainState;
+use crate::entry;
 use crate::eq::{EqError, cm_entry};
+use crate::log::Subsys;
 use crate::pep::Call;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,7 +118,11 @@ fn begin(
         State::Idle => {}
         State::Calling | State::Answering => return Err(fi::FI_EALREADY),
         State::Up => return Err(fi::FI_EISCONN),
-        State::Down => return Err(fi::FI_EOPBADSTATE),
+        State::Down => {
+            let call = if call.is_some() { "fi_accept" } else { "fi_connect" };
+            let what = format_args!("{call} of an endpoint whose connection is over: it needs a new one");
+            return entry::refused(Subsys::EpCtrl, what, fi::FI_EOPBADSTATE);
+        }
     }
     (cm.state, cm.to, cm.number, cm.data) = (state, to, number, data.to_vec());
     cm.call = call;
@@ -234,7 +240,7 @@ impl EpState {
             Err(Error::Again) => {}
             Err(error) => {
                 log::debug!(target: "ep_ctrl", "connect to port {}: {error}", cm.to);
-                self.cm_failed(env, crate::entry::errno(&error), Vec::new());
+                self.cm_failed(env, entry::errno(&error), Vec::new());
             }
         }
     }
@@ -258,7 +264,7 @@ impl EpState {
             Err(Error::Again) => {}
             Err(error) => {
                 log::debug!(target: "ep_ctrl", "connect to port {to}: {error}");
-                self.cm_failed(env, crate::entry::errno(&error), Vec::new());
+                self.cm_failed(env, entry::errno(&error), Vec::new());
             }
         }
     }

@@ -258,6 +258,8 @@ pub(crate) struct EpState {
     peeked: bool,
     /// The last poll stopped before it had seen or copied everything: nobody rings for the rest.
     more: bool,
+    /// It is being closed, and its rings are not read any more.
+    deaf: bool,
     /// Somebody is about to sleep on us, or sleeps.
     armed: bool,
     links: Vec<LinkEvent>,
@@ -308,6 +310,7 @@ impl EpState {
             settled: false,
             peeked: false,
             more: false,
+            deaf: false,
             armed: false,
             links: Vec::new(),
             polls: 0,

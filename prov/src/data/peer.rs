@@ -70,6 +70,8 @@ pub(crate) struct Peer {
     pub read_bytes: u64,
     /// Bytes of answers to its requests that wait for room.
     pub owed: usize,
+    /// It is so far ahead in a group that nothing more is read of it until we have caught up.
+    pub ahead: bool,
     pub was_up: bool,
     /// It asked for a payload through the ring: it cannot reach our memory.
     pub streamed: bool,
@@ -97,6 +99,7 @@ impl Peer {
             ring_rma: 0,
             read_bytes: 0,
             owed: 0,
+            ahead: false,
             was_up: false,
             streamed: false,
             dead: false,
@@ -114,10 +117,10 @@ impl Peer {
     }
 
     /// It asks without taking answers: no more is read of it until it takes some. No correct peer comes that far, so two
-    /// that ask much of each other never wait for each other.
+    /// that ask much of each other never wait for each other. Or it is too far ahead in a group.
     #[inline]
     pub(crate) fn overdrawn(&self) -> bool {
-        self.owed > OWED_MAX
+        self.owed > OWED_MAX || self.ahead
     }
 
     /// Queues what a `READ` asked for.

@@ -174,7 +174,7 @@ impl EpState {
     /// Handles up to `most` records of one ring; returns how many there were.
     #[inline]
     pub(crate) fn drain(&mut self, env: &mut Env<'_>, conn: ConnId, peer: u32, most: usize) -> usize {
-        if self.peers.get(peer as usize).is_some_and(Peer::overdrawn) {
+        if self.deaf || self.peers.get(peer as usize).is_some_and(Peer::overdrawn) {
             return 0;
         }
         for taken in 0..most {
@@ -634,7 +634,10 @@ impl EpState {
     }
 
     /// Before the endpoint goes: answers that wait for room are given a moment, so that no peer waits for them in vain.
+    ///
+    /// Where receives are another provider's nothing more is read: its lock is needed for that, and is not ours to take.
     pub(crate) fn drain_before_close(&mut self, env: &mut Env<'_>) {
+        self.deaf = self.draws_from_another(env);
         let end = scif::now_ns() + CLOSE_NS;
         while !self.busy.is_empty() && scif::now_ns() < end {
             let owed = self.busy.iter().any(|p| {

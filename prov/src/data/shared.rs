@@ -320,6 +320,12 @@ impl EpState {
         })
     }
 
+    /// Whether its receives are another provider's.
+    pub(super) fn draws_from_another(&self, env: &Env<'_>) -> bool {
+        let srx = self.cfg.srx.and_then(|srx| env.srxs.get(srx));
+        srx.is_some_and(|srx| srx.owner.is_some())
+    }
+
     /// What the address vector calls a peer.
     fn address_of(&self, av: &AvState, peer: u32) -> Option<u64> {
         av.find(self.peers.get(peer as usize)?.id)

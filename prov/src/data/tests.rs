@@ -6,6 +6,8 @@
 
 #![expect(unsafe_code, reason = "names the buffers of the tests")]
 
+mod coll;
+
 use std::time::Instant;
 
 use libfabric_sys as fi;
@@ -13,7 +15,6 @@ use scif::{ConnId, Endpoint, Exports, LinkEvent, Reason};
 use scif_ring::copy::Mem;
 
 use super::cm;
-use super::coll::READY_MAX;
 use super::ops::{Ops, OutOp, What};
 use super::peer::{MESSAGES_MAX, OWED_MAX};
 use super::wire;
@@ -110,7 +111,7 @@ impl Stage {
             if let Some(found) = ready() {
                 return found;
             }
-            assert!(begin.elapsed().as_secs() < 20, "waited in vain");
+            assert!(begin.elapsed().as_secs() < 300, "waited in vain");
             std::thread::yield_now();
         }
     }
@@ -681,68 +682,4 @@ fn who_says_nothing_does_not_keep_out_the_one_who_answers() {
     assert_eq!(peer, passive.id());
     // Nobody else is listened to any more.
     stage.until(|| (stage.with(|e| e.sock.conn_count()) == 1).then_some(()));
-}
-
-#[test]
-fn what_is_said_of_groups_that_nobody_joins_is_not_kept() {
-    let stage = Stage::like(|cfg| cfg.caps |= fi::FI_COLLECTIVE);
-    let (mut bad, _) = stage.peer();
-    let conn = bad.connect();
-    for group in 1..100 {
-        bad.say(conn, wire::COLL_DATA, &[group, 1, 0, 0], b"");
-        bad.say(conn, wire::COLL_DATA, &[group, 2, 100, 50], &[1; 50]);
-        bad.say(conn, wire::COLL_ABORT, &[group, 5, 0], b"");
-    }
-    bad.check_service(conn);
-    assert_eq!(stage.with(|e| e.coll.as_ref().unwrap().kept()), 0);
-}
-
-#[test]
-fn a_peer_is_ready_for_so_many_groups_and_no_more() {
-    let stage = Stage::like(|cfg| cfg.caps |= fi::FI_COLLECTIVE);
-    let (mut bad, _) = stage.peer();
-    let conn = bad.connect();
-    for number in 0..READY_MAX as u64 {
-        bad.say(conn, wire::COLL_JOIN, &[7, number], b"");
-    }
-    bad.check_service(conn);
-    assert_eq!(stage.with(|e| e.coll.as_ref().unwrap().kept()), READY_MAX);
-    bad.say(conn, wire::COLL_JOIN, &[7, 0], b"");
-    assert_eq!(bad.event(), LinkEvent::Closed(conn, Reason::Reset));
-    assert_eq!(stage.with(|e| e.coll.as_ref().unwrap().kept()), 0);
-}
-
-#[test]
-fn answers_about_groups_count_against_the_peer_that_does_not_take_them() {
-    for (caps, kind, answer) in [
-        (fi::FI_COLLECTIVE, wire::COLL_START, wire::COLL_ABORT),
-        (0, wire::COLL_JOIN, wire::COLL_REFUSE),
-    ] {
-        let stage = Stage::like(|cfg| cfg.caps |= caps);
-        let (mut bad, _) = stage.peer();
-        let conn = bad.connect();
-        let (mut refused, mut asked) = (0, 0_u64);
-        while refused < 1000 {
-            asked += 1;
-            if bad.try_say(conn, kind, &[asked, asked], b"") {
-                refused = 0;
-            } else {
-                refused += 1;
-            }
-            stage.poll();
-            assert!(asked < 1_000_000, "a flood without end");
-        }
-        let owed = stage.with(|e| e.peers.iter().map(|p| p.owed).max());
-        assert!(owed > Some(OWED_MAX) && owed < Some(2 * OWED_MAX), "{owed:?}");
-        assert_eq!(bad.hear(conn).0, answer);
-    }
-}
-
-#[test]
-fn a_group_has_an_identity_of_its_own() {
-    let stage = Stage::like(|cfg| cfg.caps |= fi::FI_COLLECTIVE);
-    let (mut bad, _) = stage.peer();
-    let conn = bad.connect();
-    bad.say(conn, wire::COLL_START, &[1, 0], b"");
-    assert_eq!(bad.event(), LinkEvent::Closed(conn, Reason::Reset));
 }

@@ -129,10 +129,13 @@ unsafe extern "C" fn shutdown(ep: *mut fid_ep, flags: u64) -> c_int {
     guard_int(|| {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { own::<Ep, _>(ep) }?;
-        if flags != 0 {
-            return Err(fi::FI_EBADFLAGS);
-        }
-        cm::shutdown(&mut ep.core.dom.gate.lock(), ep.core.idx())
+        let what = format_args!("fi_shutdown with flags {flags:#x}");
+        let ended = if flags == 0 {
+            cm::shutdown(&mut ep.core.dom.gate.lock(), ep.core.idx())
+        } else {
+            Err(fi::FI_EBADFLAGS)
+        };
+        entry::told(Subsys::EpCtrl, what, ended)
     })
 }
 
@@ -184,8 +187,13 @@ impl Core {
         if data.len() > CM_DATA_SIZE {
             return Err(fi::FI_EINVAL);
         }
-        if !self.request().as_ref().is_some_and(Request::is_open) {
-            return Err(fi::FI_EOPBADSTATE);
+        let why = match self.request().as_ref() {
+            None => "fi_accept of an endpoint that was not opened for a connection request",
+            Some(request) if !request.is_open() => "fi_accept of a connection request that was answered",
+            Some(_) => "",
+        };
+        if !why.is_empty() {
+            return entry::refused(Subsys::EpCtrl, format_args!("{why}"), fi::FI_EOPBADSTATE);
         }
         self.enable()?;
         let call = self.request().as_ref().and_then(Request::take);

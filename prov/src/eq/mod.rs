@@ -115,18 +115,22 @@ pub(crate) unsafe extern "C" fn open(
     })
 }
 
+/// A wait set that it belongs to may be waited on meanwhile: that binds nothing to it (fi_eq(3), "fi_close").
+///
 /// # Errors
 /// `FI_EBUSY`: something still reports through this queue.
 unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
     entry::guard_int(|| {
         // SAFETY: a queue of ours that nobody closes meanwhile, by the contract of fi_close.
         let eq = unsafe { entry::own::<Eq, _>(fid) }?;
-        if Arc::strong_count(&eq.shared) > 1 {
+        let unbound = || Arc::strong_count(&eq.shared) == 1;
+        let over = match (&eq.set, eq.shared.fd()) {
+            (Some(set), Some(fd)) => set.remove_if(&Member::Eq(Arc::downgrade(&eq.shared)), fd, unbound),
+            _ => unbound(),
+        };
+        if !over {
             let busy = Err(fi::FI_EBUSY);
             return entry::told(Subsys::Fabric, format_args!("fi_close of an event queue"), busy);
-        }
-        if let (Some(set), Some(fd)) = (&eq.set, eq.shared.fd()) {
-            set.remove(&Member::Eq(Arc::downgrade(&eq.shared)), fd);
         }
         // SAFETY: made by `open`; nobody uses it after fi_close.
         drop(unsafe { entry::take::<Eq, _>(fid) }?);

@@ -93,7 +93,7 @@ pub(crate) trait Source: Debug + Send + Sync {
 }
 
 impl EqShared {
-    pub(super) fn new(
+    pub(crate) fn new(
         fabric: Arc<FabricShared>,
         attr: &fi::fi_eq_attr,
         obj: WaitObj,

@@ -21,7 +21,7 @@ use scif_ring::copy::Mem;
 use crate::attr;
 use crate::cntr::Cntr;
 use crate::data;
-use crate::domain::{Domain, DomainShared, eq_entry};
+use crate::domain::{Domain, DomainShared, DomainState, eq_entry};
 use crate::entry::{self, Errno};
 use crate::env;
 use crate::log::Subsys;
@@ -200,7 +200,9 @@ unsafe extern "C" fn regattr(
             None
         } else {
             // SAFETY: a live region, by the contract of fi_mr_regattr.
-            Some(unsafe { entry::own::<Mr, _>(attr.base_mr) }?)
+            let base = unsafe { entry::own::<Mr, _>(attr.base_mr) };
+            let what = format_args!("fi_mr_regattr with a base_mr that is no memory region");
+            Some(entry::told(Subsys::Mr, what, base)?)
         };
         let request = Request {
             iov,
@@ -340,6 +342,17 @@ pub(crate) fn wait_until_left(dom: &DomainShared, slot: Option<u32>, limit_ns: u
     }
 }
 
+/// Counts modifications of region `mr` in counter `cntr`, all of it or nothing. Gives the slot that peers may still be in.
+///
+/// # Errors
+/// `FI_EINVAL`: no such region or counter, or the region has one. The system's, when an endpoint cannot be watched.
+fn bind_cntr(st: &mut DomainState, mr: u32, cntr: u32) -> Result<Option<u32>, Errno> {
+    st.mrs.can_bind_cntr(mr)?;
+    // Whichever endpoint peers come through.
+    wait::widen(st, cntr)?;
+    st.mrs.bind_cntr(mr, cntr)
+}
+
 impl Mr {
     fn open(dom: &Arc<DomainShared>, request: &Request<'_>) -> Result<Box<Mr>, Errno> {
         if request.offset != 0 {
@@ -398,13 +411,7 @@ impl Mr {
         if !Arc::ptr_eq(cntr.domain(), &self.dom) {
             return Err(fi::FI_EINVAL);
         }
-        let slot = {
-            let mut st = self.dom.gate.lock();
-            let slot = st.mrs.bind_cntr(self.index, cntr.index())?;
-            // Whichever endpoint peers come through.
-            wait::widen(&mut st, cntr.index())?;
-            slot
-        };
+        let slot = bind_cntr(&mut self.dom.gate.lock(), self.index, cntr.index())?;
         wait_until_left(&self.dom, slot, env::env().mr_close_timeout_ns);
         Ok(())
     }
@@ -429,5 +436,35 @@ impl Mr {
         unsafe { entry::put(raw.base_addr, start) }?;
         // SAFETY: null or at least RAW_KEY bytes, by the caller's contract and the check above.
         unsafe { entry::put(raw.raw_key.cast::<[u8; RAW_KEY]>(), key.to_ne_bytes()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cntr::CntrState;
+    use crate::wait::{Target, Waits};
+
+    #[test]
+    fn a_counter_is_bound_wholly_or_not_at_all() {
+        let domain = Domain::for_test(fi::fi_version(2, 0), &fi::fi_domain_attr::default());
+        let mut st = domain.shared.gate.lock();
+        let region = Region {
+            // SAFETY: nobody reads or writes it.
+            iov: &[unsafe { Mem::new(ptr::without_provenance_mut(4096), 64) }],
+            access: fi::FI_REMOTE_WRITE,
+            requested_key: 5,
+            base: None,
+        };
+        let mr = st.mrs.register(&region).unwrap();
+        let cntr = st.cntrs.insert(CntrState::new(Waits::none())).unwrap();
+        assert_eq!(bind_cntr(&mut st, mr, cntr + 1), Err(fi::FI_EINVAL));
+        assert_eq!(st.mrs.cntr_of(5), None);
+        assert_eq!(bind_cntr(&mut st, mr + 1, cntr), Err(fi::FI_EINVAL));
+        assert!(!wait::is_wide(&st, Target::Cntr(cntr)));
+        assert!(bind_cntr(&mut st, mr, cntr).is_ok());
+        assert_eq!(st.mrs.cntr_of(5), Some(cntr));
+        assert!(wait::is_wide(&st, Target::Cntr(cntr)));
+        assert_eq!(bind_cntr(&mut st, mr, cntr), Err(fi::FI_EINVAL));
     }
 }

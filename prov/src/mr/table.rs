@@ -255,12 +255,20 @@ impl MrTable {
     /// # Errors
     /// `FI_EINVAL`: no such region, or it has a counter.
     pub(crate) fn bind_cntr(&mut self, index: u32, cntr: u32) -> Result<Option<u32>, Errno> {
-        let entry = self.entries.get_mut(index).ok_or(fi::FI_EINVAL)?;
-        if entry.cntr.is_some() {
-            return Err(fi::FI_EINVAL);
-        }
-        entry.cntr = Some(cntr);
+        self.can_bind_cntr(index)?;
+        self.entries.get_mut(index).ok_or(fi::FI_EINVAL)?.cntr = Some(cntr);
         Ok(self.withdraw(index))
+    }
+
+    /// Whether a region can have a counter.
+    ///
+    /// # Errors
+    /// Those of [`MrTable::bind_cntr`].
+    pub(crate) fn can_bind_cntr(&self, index: u32) -> Result<(), Errno> {
+        match self.entries.get(index).ok_or(fi::FI_EINVAL)?.cntr {
+            Some(_) => Err(fi::FI_EINVAL),
+            None => Ok(()),
+        }
     }
 
     /// Whether a region counts in counter `cntr`.

@@ -286,16 +286,23 @@ unsafe extern "C" fn reject(
         // SAFETY: C passes an open passive endpoint.
         unsafe { own::<Pep, _>(pep) }?;
         // SAFETY: null or data of that length.
-        let data = unsafe { entry::slice(param.cast::<u8>(), paramlen) }?;
-        if data.len() > attr::CM_DATA_SIZE {
-            return Err(fi::FI_EINVAL);
-        }
+        let data = unsafe { entry::slice(param.cast::<u8>(), paramlen) };
+        let data = data.and_then(|data| match data.len() {
+            0..=attr::CM_DATA_SIZE => Ok(data),
+            _ => Err(fi::FI_EINVAL),
+        });
+        let what = format_args!("fi_reject with {paramlen} bytes of data");
+        let data = entry::told(Subsys::EpCtrl, what, data)?;
+        // SAFETY: null, or the handle of a request.
+        let request = unsafe { object::<ConnReq, _>(handle) };
+        let what = format_args!("fi_reject of a handle that is no connection request");
+        let request = entry::told(Subsys::EpCtrl, what, request)?;
         let (call, kept) = {
-            // SAFETY: null, or the handle of a request.
-            let mut answer = unsafe { object::<ConnReq, _>(handle) }?.answer();
+            let mut answer = request.answer();
             (answer.call.take(), answer.kept)
         };
-        call.ok_or(fi::FI_EINVAL)?.refuse(data);
+        let what = format_args!("fi_reject of a connection request that was answered");
+        entry::told(Subsys::EpCtrl, what, call.ok_or(fi::FI_EINVAL))?.refuse(data);
         if !kept {
             // SAFETY: made by `handle_of`, no endpoint has it, and C does not use it any more.
             drop(unsafe { entry::take::<ConnReq, _>(handle) }?);

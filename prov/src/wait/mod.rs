@@ -180,23 +180,36 @@ pub(crate) fn rouse(st: &mut DomainState, ep: u32) {
     }
 }
 
-/// Lets every endpoint of the domain feed counter `cntr`, those to come included.
+/// Lets every endpoint of the domain feed counter `cntr`, those to come included: all of them, or none more than before.
 ///
 /// # Errors
 /// See [`bind_ep`].
 pub(crate) fn widen(st: &mut DomainState, cntr: u32) -> Result<(), Errno> {
     let target = Target::Cntr(cntr);
-    waits(st, target).ok_or(fi::FI_EINVAL)?.wide = true;
+    let before = waits(st, target).ok_or(fi::FI_EINVAL)?.eps.clone();
     for ep in 0..st.eps.bound() {
         let Some(enabled) = st.eps.get(ep).map(|e| e.enabled) else {
             continue;
         };
-        bind_ep(st, target, ep)?;
-        if enabled {
-            watch_ep(st, ep)?;
+        let bound = bind_ep(st, target, ep).and_then(|()| if enabled { watch_ep(st, ep) } else { Ok(()) });
+        if let Err(err) = bound {
+            for added in (0..=ep).filter(|ep| !before.contains(ep)) {
+                unbind_ep(st, target, added);
+            }
+            return Err(err);
         }
     }
+    waits(st, target).ok_or(fi::FI_EINVAL)?.wide = true;
     Ok(())
+}
+
+/// Whether every endpoint of the domain feeds `target`.
+#[cfg(test)]
+pub(crate) fn is_wide(st: &DomainState, target: Target) -> bool {
+    match target {
+        Target::Cq(_) => false,
+        Target::Cntr(index) => st.cntrs.get(index).is_some_and(|c| c.waits.is_wide()),
+    }
 }
 
 /// Lets a new endpoint feed what every endpoint feeds.

@@ -247,6 +247,17 @@ impl SetShared {
         Ok(())
     }
 
+    /// Takes a member out if `is_over` says so while nobody looks at the members: a look holds what it looks at.
+    pub(crate) fn remove_if(&self, member: &Member, fd: BorrowedFd<'_>, is_over: impl Fn() -> bool) -> bool {
+        let mut members = self.members();
+        let over = is_over();
+        if over {
+            self.waiter.remove(fd);
+            members.retain(|m| !m.is(member));
+        }
+        over
+    }
+
     /// A member is closed.
     pub(crate) fn remove(&self, member: &Member, fd: BorrowedFd<'_>) {
         self.waiter.remove(fd);

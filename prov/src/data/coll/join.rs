@@ -123,10 +123,11 @@ pub(crate) fn leave(st: &mut DomainState, ep: u32, addr: u64) {
         if id != 0 {
             coll.by_id.remove(&id);
             coll.aborted.remove(&id);
-            coll.inbox.retain(|key, _| key.id != id);
+            coll.inbox.retain_groups(|of| of != id);
         }
         coll.tidy();
     }
+    e.coll_read_on();
     if let Some(eq) = &e.eq {
         eq.purge_fid(fid);
     }
@@ -219,13 +220,13 @@ impl EpState {
     /// Ends a group of which the end was heard before the beginning.
     fn catch_up(&mut self, env: &mut Env<'_>, addr: u64, id: u64) {
         let early = self.coll.as_mut().and_then(|c| c.aborted.remove(&id));
-        if let Some(err) = early {
+        if let Some((_, err)) = early {
             self.coll_end(env, addr, err);
         }
     }
 
     /// A group that we wanted to join does not come about: who waits for us is told.
-    pub(super) fn refuse(&mut self, addr: u64, err: Errno) {
+    pub(in crate::data) fn refuse(&mut self, addr: u64, err: Errno) {
         let Some(Coll {
             groups,
             ready,
@@ -248,11 +249,20 @@ impl EpState {
             match at.and_then(|at| ready.remove(at)) {
                 Some(member) => waiting.push(member),
                 None if group.lost.contains(&peer) => {}
-                None => refused.push(Refused {
-                    peer,
-                    membership: group.membership,
-                    err,
-                }),
+                None => {
+                    // A member that never says so is not to fill this.
+                    if refused.len() >= READY_MAX
+                        && refused.iter().filter(|r| r.peer == peer).count() >= READY_MAX
+                        && let Some(oldest) = refused.iter().position(|r| r.peer == peer)
+                    {
+                        refused.remove(oldest);
+                    }
+                    refused.push(Refused {
+                        peer,
+                        membership: group.membership,
+                        err,
+                    });
+                }
             }
         }
         for member in waiting {
@@ -279,7 +289,9 @@ impl EpState {
                     self.coll_note(peer, wire::COLL_REFUSE, head, 0);
                     return true;
                 }
-                if coll.ready.iter().filter(|r| r.peer == peer).count() >= READY_MAX {
+                if coll.ready.len() >= READY_MAX
+                    && coll.ready.iter().filter(|r| r.peer == peer).count() >= READY_MAX
+                {
                     return false;
                 }
                 coll.ready.push_back(Ready {

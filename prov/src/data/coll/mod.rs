@@ -10,10 +10,11 @@
 //! Everything is moved along by what happens: a call, a record, room in a ring. A group whose member is gone ends: who
 //! finds out tells the others.
 //!
-//! Not here: what an operation's messages are (`plan`), how a group comes about (`join`).
+//! Not here: what an operation's messages are (`plan`), those that wait for it (`inbox`), how a group comes about (`join`).
 //!
 //! Semantics: fi_collective(3).
 
+mod inbox;
 mod join;
 mod plan;
 
@@ -33,6 +34,9 @@ use super::{Env, EpState, Errno, split};
 use crate::atomic_ops;
 use crate::domain::DomainState;
 
+#[cfg(test)]
+pub(super) use inbox::MESSAGES_MAX as INBOX_MAX;
+use inbox::{Inbox, Key, Put};
 #[cfg(test)]
 pub(super) use join::READY_MAX;
 pub(crate) use join::{join, leave};
@@ -68,29 +72,17 @@ pub(crate) struct Coll {
     /// Addresses of groups by the identity that members use.
     by_id: HashMap<u64, u64>,
     /// Messages that wait for their operation.
-    inbox: HashMap<Key, VecDeque<Message>>,
-    /// Groups that ended before we heard that they had begun.
-    aborted: HashMap<u64, Errno>,
+    inbox: Inbox,
+    /// Members of which nothing is read until an operation is posted or a group ends: they are too far ahead.
+    held: Vec<u32>,
+    /// Groups that ended before we heard that they had begun, and who said so.
+    aborted: HashMap<u64, (u32, Errno)>,
     /// Members that wait for us, who lead, to begin a group; oldest first.
     ready: VecDeque<join::Ready>,
     /// Members that were to join a group that did not come about, and have not said that they are ready: they will be refused.
     refused: Vec<join::Refused>,
     /// Identities given out.
     given: u64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Key {
-    id: u64,
-    seq: u64,
-    peer: u32,
-}
-
-/// A message, whole or as far as it has come.
-#[derive(Debug)]
-struct Message {
-    len: usize,
-    bytes: Vec<u8>,
 }
 
 #[derive(Debug)]
@@ -128,6 +120,17 @@ struct Op {
     op: u32,
     context: usize,
     flags: u64,
+}
+
+impl Op {
+    /// How many messages it has yet to take from the member of this rank.
+    fn wants_of(&self, rank: Option<usize>) -> usize {
+        let of = |step: &&Step| match step {
+            Step::Receive { from, .. } | Step::Merge { from, .. } => Some(*from) == rank,
+            Step::Send { .. } => false,
+        };
+        self.steps.iter().filter(of).count()
+    }
 }
 
 /// What a collective has to send to one peer.
@@ -177,14 +180,14 @@ impl Coll {
     fn tidy(&mut self) {
         if !self.is_joining() {
             self.aborted.clear();
-            self.inbox.retain(|key, _| self.by_id.contains_key(&key.id));
+            self.inbox.retain_groups(|id| self.by_id.contains_key(&id));
         }
     }
 
     /// How many words of others are kept.
     #[cfg(test)]
     pub(super) fn kept(&self) -> usize {
-        self.inbox.len() + self.aborted.len() + self.ready.len()
+        self.inbox.len() + self.aborted.len() + self.ready.len() + self.refused.len()
     }
 }
 
@@ -379,6 +382,7 @@ impl EpState {
         };
         group.ops.insert(seq, op);
         self.coll_run(env, a.group, seq);
+        self.coll_read_on();
         Ok(())
     }
 
@@ -418,7 +422,7 @@ impl EpState {
                 self.defer(peer, TxOp::Coll(out));
                 continue;
             }
-            let Some(message) = take_message(&mut coll.inbox, Key { id, seq, peer }) else {
+            let Some(message) = coll.inbox.take(Key { id, seq, peer }) else {
                 if group.lost.contains(&peer) {
                     self.coll_fail(env, addr, fi::FI_ECONNRESET);
                 } else {
@@ -549,15 +553,13 @@ impl EpState {
 
     /// A peer is gone: groups that need it end.
     pub(super) fn coll_lost(&mut self, env: &mut Env<'_>, peer: u32) {
+        // What comes of it now is of another life.
+        self.coll_read_on();
         let Some(coll) = self.coll.as_mut() else { return };
         coll.ready.retain(|r| r.peer != peer);
         coll.refused.retain(|r| r.peer != peer);
-        coll.inbox.retain(|key, messages| {
-            if key.peer == peer {
-                messages.retain(|m| m.bytes.len() == m.len);
-            }
-            !messages.is_empty()
-        });
+        coll.aborted.retain(|_, (by, _)| *by != peer);
+        coll.inbox.forget_parts(peer);
         let mut ended = Vec::new();
         let mut waiting = Vec::new();
         for (addr, group) in &mut coll.groups {
@@ -610,9 +612,10 @@ impl EpState {
             self.report_join(addr, Err(err));
         }
         if let Some(coll) = &mut self.coll {
-            coll.inbox.retain(|key, _| key.id != id);
+            coll.inbox.retain_groups(|of| of != id);
             coll.tidy();
         }
+        self.coll_read_on();
         for op in ops.into_values() {
             self.tx_complete(env, What::Collective, op.context, op.flags, 0, 0, err);
         }
@@ -642,14 +645,13 @@ impl EpState {
             return true;
         }
         match kind {
-            wire::COLL_DATA => return self.on_coll_data(env, peer, words, body),
+            wire::COLL_DATA => self.on_coll_data(env, peer, words, body),
             wire::COLL_ABORT => {
                 let (id, err, tell) = (words.word(), words.word(), words.word() != 0);
-                self.on_abort(env, peer, id, error_of(err), tell);
+                self.on_abort(env, peer, id, error_of(err), tell)
             }
-            _ => return self.on_join(env, peer, kind, words),
+            _ => self.on_join(env, peer, kind, words),
         }
-        true
     }
 
     fn on_coll_data(&mut self, env: &mut Env<'_>, peer: u32, words: &mut Words<'_>, body: Mem) -> bool {
@@ -671,46 +673,74 @@ impl EpState {
         }
         let known = group.is_some();
         let key = Key { id, seq, peer };
-        let last = coll.inbox.get(&key).and_then(VecDeque::back);
-        let begun = last.is_some_and(|m| m.bytes.len() < m.len);
-        if begun == (offset == 0) {
+        let posted = group.filter(|g| seq <= g.last);
+        if let (Some(addr), Some(group)) = (addr, posted) {
+            // It is over: nobody will ask for more.
+            let Some(op) = group.ops.get(&seq) else {
+                return true;
+            };
+            if len > op.work.len() {
+                self.coll_fail(env, addr, fi::FI_ETRUNC);
+                return true;
+            }
+            if offset == 0 && coll.inbox.waiting(key) >= op.wants_of(group.rank_of(peer)) {
+                return false;
+            }
+        }
+        let ahead = posted.is_none();
+        let whole = match coll.inbox.put(key, len, offset, &body) {
+            Put::Nonsense => return false,
             // What began when we had left the group may go on while another is being joined.
-            return !begun && !known;
-        }
-        let messages = coll.inbox.entry(key).or_default();
-        if offset == 0 {
-            messages.push_back(Message {
-                len,
-                bytes: Vec::new(),
-            });
-        }
-        let Some(message) = messages.back_mut() else {
-            return false;
+            Put::OutOfPlace { begun } => return !begun && !known,
+            Put::Whole => true,
+            Put::Part => false,
         };
-        let at = message.bytes.len();
-        let fits = message.len == len && offset == at && body.len() <= len - at;
-        if !fits || (body.is_empty() && len > 0) {
-            return false;
-        }
-        message.bytes.resize(at + body.len(), 0);
-        if let Some(place) = message.bytes.get_mut(at..) {
-            body.copy_to_slice(place);
+        if ahead && coll.inbox.is_full_of(peer) {
+            self.coll_hold(peer);
         }
         self.stats.received.add(body.len());
-        let whole = message.bytes.len() == len;
         if whole && let Some(addr) = addr {
             self.coll_run(env, addr, seq);
         }
         true
     }
 
-    fn on_abort(&mut self, env: &mut Env<'_>, peer: u32, id: u64, err: Errno, tell: bool) {
-        let Some(coll) = self.coll.as_mut() else { return };
+    /// Reads nothing more of a member that is too far ahead.
+    #[cold]
+    fn coll_hold(&mut self, peer: u32) {
+        if let (Some(coll), Some(p)) = (&mut self.coll, self.peers.get_mut(peer as usize))
+            && !std::mem::replace(&mut p.ahead, true)
+        {
+            coll.held.push(peer);
+        }
+    }
+
+    /// Reads on of members that were too far ahead.
+    fn coll_read_on(&mut self) {
+        let Some(coll) = &mut self.coll else { return };
+        for peer in coll.held.drain(..) {
+            if let Some(p) = self.peers.get_mut(peer as usize) {
+                p.ahead = false;
+            }
+        }
+    }
+
+    /// False: it says more than there can be groups.
+    fn on_abort(&mut self, env: &mut Env<'_>, peer: u32, id: u64, err: Errno, tell: bool) -> bool {
+        let Some(coll) = self.coll.as_mut() else {
+            return true;
+        };
         let Some(addr) = coll.by_id.get(&id).copied() else {
             if coll.may_begin_with(peer) {
-                coll.aborted.insert(id, err);
+                let of_peer = |(by, _): &&(u32, Errno)| *by == peer;
+                if coll.aborted.len() >= join::READY_MAX
+                    && coll.aborted.values().filter(of_peer).count() >= join::READY_MAX
+                {
+                    return false;
+                }
+                coll.aborted.insert(id, (peer, err));
             }
-            return;
+            return true;
         };
         if coll.groups.get(&addr).is_some_and(|g| g.rank_of(peer).is_some()) {
             if tell {
@@ -719,6 +749,7 @@ impl EpState {
                 self.coll_end(env, addr, err);
             }
         }
+        true
     }
 }
 
@@ -728,17 +759,4 @@ fn error_of(word: u64) -> Errno {
         .ok()
         .filter(|err| *err > 0)
         .unwrap_or(fi::FI_EOTHER)
-}
-
-/// The next whole message of a member for an operation.
-fn take_message(inbox: &mut HashMap<Key, VecDeque<Message>>, key: Key) -> Option<Vec<u8>> {
-    let messages = inbox.get_mut(&key)?;
-    if messages.front().is_none_or(|m| m.bytes.len() < m.len) {
-        return None;
-    }
-    let message = messages.pop_front()?;
-    if messages.is_empty() {
-        inbox.remove(&key);
-    }
-    Some(message.bytes)
 }

@@ -83,9 +83,16 @@ case_of "ping of nobody" ends_with 1 "$tool" ping 4 --count=1
 
 SCIF_NODE=1 "$tool" bw 3:2050 --max=16777216 --json >"$room/bw" 2>&1 &
 client=$!
+stopped() { # PROCESS: stops it, until all its threads stand still
+    kill -STOP "$1"
+    for _ in $(seq 500); do
+        grep -h '^State:' "/proc/$1/task/"*/status 2>/dev/null | grep -qv 'T (stopped)' || return 0
+        sleep 0.01
+    done
+}
 during() { # EXPRESSION COMMAND: once it holds; the client, which measures for seconds only, stands still while it is looked at
     for _ in $(seq 200); do
-        kill -STOP "$client"
+        stopped "$client"
         json "$1" "$tool" "$2" --json >/dev/null && return 0
         kill -CONT "$client"
         sleep 0.02
@@ -113,7 +120,7 @@ case_of "not lost twice" ends_with 1 "$tool" node lose 3
 case_of "node restore" says '^node 3 is restored$' "$tool" node restore 3
 case_of "not restored twice" ends_with 1 "$tool" node restore 3
 case_of "it is there again" "$tool" ping 3 --count=1
-kill -STOP "$server"
+stopped "$server"
 case_of "who does not answer is named" says "no answer within a second: \[$server\]" "$tool" node lose 3
 kill -CONT "$server"
 case_of "and brought back" "$tool" node restore 3

@@ -4,8 +4,8 @@
 use crate::Case;
 use crate::api::Api;
 use crate::rig::{
-    BLOCK, ERR, IN, OUT, PORT, Process, apart, become_nobody, dup, dup_to, is_cloexec, loopback, plain_close,
-    set_env, set_nonblocking, two, until,
+    BLOCK, ERR, IN, OUT, PORT, Process, apart, become_nobody, dup, dup_to, is_cloexec, limit_descriptors,
+    loopback, plain_close, set_env, set_nonblocking, two, until, waits_in,
 };
 use libc::{
     EACCES, EAGAIN, EBADF, ECONNREFUSED, EFAULT, EINPROGRESS, EINVAL, EISCONN, ENODEV, ENOTCONN, ENOTTY,
@@ -40,10 +40,11 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(api.fd(opener), opener);
     }),
     ("open_says_emfile", |api| {
+        limit_descriptors(512);
         let mut all = Vec::new();
         let failed = loop {
             match api.try_open() {
-                Ok(epd) if all.len() < 2_000_000 => all.push(epd),
+                Ok(epd) if all.len() < 512 => all.push(epd),
                 other => break other,
             }
         };
@@ -313,9 +314,8 @@ pub(crate) const CASES: &[Case] = &[
         api.listen(listener, 4).unwrap();
         let waiting = {
             let api = *api;
-            std::thread::spawn(move || api.accept(listener, BLOCK))
+            waits_in(move || api.accept(listener, BLOCK))
         };
-        std::thread::sleep(std::time::Duration::from_millis(50));
         api.close(listener).unwrap();
         assert_eq!(waiting.join().unwrap(), Err(libc::EINTR));
     }),
@@ -326,9 +326,8 @@ pub(crate) const CASES: &[Case] = &[
         set_nonblocking(listener, true);
         let waiting = {
             let api = *api;
-            std::thread::spawn(move || api.accept(listener, BLOCK).map(|_| ()))
+            waits_in(move || api.accept(listener, BLOCK).map(|_| ()))
         };
-        std::thread::sleep(std::time::Duration::from_millis(20));
         api.connect(api.open(), 0, port).unwrap();
         assert_eq!(waiting.join().unwrap(), Ok(()));
     }),

@@ -80,6 +80,10 @@ const OF_A_DRIVER: &[(&str, &str)] = &[
         "on one node every RMA is done when it returns",
     ),
     ("limits/", "a driver has its own"),
+    (
+        "holders/an_answer_that_was_heard_",
+        "a driver leaves nothing to a process to hear",
+    ),
     ("connections/a_demanded_device_", "there is one"),
     ("fences/fences_look_", "on one node every mark is 0xdead"),
     ("life/a_childs_window_", "mainline: a taken offset is not noticed"),

@@ -7,8 +7,8 @@ use std::time::Duration;
 use crate::Case;
 use crate::api::Api;
 use crate::rig::{
-    BLOCK, Cue, FIXED, HUP, IN, OUT, PAGE, PORT, Process, RW, SYNC, descriptors, fill, holds, node, pages,
-    peek, poke, raw_poll, set_env, set_nonblocking, two, until,
+    BLOCK, Cue, FIXED, HUP, IN, OUT, PAGE, PORT, Process, RW, SYNC, descriptors, die_dropping_a_packet, fill,
+    holds, node, outlive_parent, pages, peek, poke, raw_poll, set_env, set_nonblocking, two, until,
 };
 use libc::{ECONNREFUSED, ECONNRESET, EINPROGRESS, EISCONN};
 
@@ -54,7 +54,94 @@ fn kill(child: Process) {
     assert_eq!(child.end(), -libc::SIGKILL);
 }
 
+/// A listener on node 1, and on node 2 a process that connects, dies by `signal` before it could say so, and leaves the
+/// endpoint to a child that it forked: `asks` connects and forks, `ends` sees to its end between the request and the child's
+/// going on.
+fn leaves_to_its_heir(
+    api: &Api,
+    signal: i32,
+    asks: impl FnOnce(i32, &Cue),
+    ends: impl FnOnce(&Process, i32) -> i32,
+) {
+    let (mine, theirs) = Cue::pair();
+    let asker = sleeps(|| {
+        set_env("SCIF_NODE", "2");
+        theirs.wait();
+        let epd = api.open();
+        set_nonblocking(epd, true);
+        asks(epd, &theirs);
+    });
+    set_env("SCIF_NODE", "1");
+    let listener = api.open();
+    api.bind(listener, PORT).unwrap();
+    api.listen(listener, 4).unwrap();
+    mine.tell();
+    mine.wait();
+    let epd = ends(&asker, listener);
+    assert_eq!(asker.end(), -signal);
+    mine.tell();
+    assert_eq!(api.send(epd, b"hi", BLOCK), Ok(2));
+    let mut bytes = [0; 2];
+    assert_eq!(api.recv(epd, &mut bytes, BLOCK), Ok(2));
+    assert_eq!(&bytes, b"ho");
+    assert_eq!(api.recv(epd, &mut bytes, BLOCK), Err(ECONNRESET));
+}
+
+/// What a child does with an endpoint that another was connecting.
+fn inherits(api: &Api, epd: i32) {
+    assert_eq!(api.poll(epd, OUT, 60_000), OUT);
+    assert!(api.connect(epd, node(1), PORT).unwrap() > 1088);
+    let mut bytes = [0; 2];
+    assert_eq!(api.recv(epd, &mut bytes, BLOCK), Ok(2));
+    assert_eq!(&bytes, b"hi");
+    // What else the connection's socket holds is looked at meanwhile.
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(api.send(epd, b"ho", BLOCK), Ok(2));
+}
+
 pub(crate) const CASES: &[Case] = &[
+    ("a_child_forked_during_a_connect_hears_the_answer", |api| {
+        leaves_to_its_heir(
+            api,
+            libc::SIGKILL,
+            |epd, cue| {
+                assert_eq!(api.connect(epd, node(1), PORT), Err(EINPROGRESS));
+                Process::start(|| {
+                    outlive_parent();
+                    assert_eq!(api.poll(epd, OUT, 0), 0);
+                    cue.tell();
+                    cue.wait();
+                    inherits(api, epd);
+                });
+            },
+            |asker, listener| {
+                asker.kill();
+                until("it has gone", || asker.has_ended());
+                accept(api, listener)
+            },
+        );
+    }),
+    (
+        "an_answer_that_was_heard_and_not_taken_is_taken_by_an_heir",
+        |api| {
+            leaves_to_its_heir(
+                api,
+                libc::SIGSYS,
+                |epd, cue| {
+                    Process::start(|| {
+                        outlive_parent();
+                        // No call of the library before: who dies is the only one to hear the answer.
+                        cue.wait();
+                        inherits(api, epd);
+                    });
+                    assert_eq!(api.connect(epd, node(1), PORT), Err(EINPROGRESS));
+                    die_dropping_a_packet();
+                    cue.tell();
+                },
+                |_, listener| accept(api, listener),
+            );
+        },
+    ),
     ("a_child_connects_and_the_parent_uses_it", |api| {
         meets(
             api,

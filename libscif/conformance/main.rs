@@ -42,7 +42,7 @@ use rig::{Process, on_device, on_driver, set_env};
 pub(crate) type Case = (&'static str, fn(&Api));
 
 /// How long a case may take before it counts as hanging.
-const WATCHDOG: std::time::Duration = std::time::Duration::from_secs(60);
+const WATCHDOG: std::time::Duration = std::time::Duration::from_secs(120);
 
 fn main() -> std::process::ExitCode {
     let mut args = std::env::args().skip(1);
@@ -109,6 +109,7 @@ fn main() -> std::process::ExitCode {
                 continue;
             }
             let process = Process::start(|| {
+                rig::begin_case();
                 set_env("SCIF_DOMAIN", &format!("{base}-{}", std::process::id()));
                 case(&Api::open_library(&library));
             });
@@ -116,6 +117,10 @@ fn main() -> std::process::ExitCode {
                 0 => {
                     passed += 1;
                     println!("ok   {full}");
+                }
+                status if status == -rig::SIDE_FAILED => {
+                    failed += 1;
+                    println!("FAIL {full} (another process of it failed)");
                 }
                 status => {
                     failed += 1;

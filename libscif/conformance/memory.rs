@@ -93,20 +93,13 @@ fn freed_by(api: &Api, go: impl Fn(usize)) {
             cue.tell();
             cue.wait();
             mine.tell();
-            until("it has gone", || child_is_gone(&child) || mine.is_told());
+            until("it has gone", || child.has_ended() || mine.is_told());
             cue.tell();
             cue.wait();
             child.kill();
             child.end();
         },
     );
-}
-
-fn child_is_gone(child: &Process) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.pid())).unwrap();
-    stat.rsplit(')')
-        .next()
-        .is_some_and(|rest| rest.trim_start().starts_with('Z'))
 }
 
 /// The owner of a window goes in some way, which its peer maps: the pages stay what they are.
@@ -139,7 +132,7 @@ fn outlives(api: &Api, go: impl FnOnce(i32), rma: i32) {
     cue.wait();
     let at = api.mmap(epd, 0, LEN, RW, 0, AT).unwrap();
     cue.tell();
-    until("it has gone", || child_is_gone(&owner) || cue.is_told());
+    until("it has gone", || owner.has_ended() || cue.is_told());
     until("RMA says so", || {
         api.vreadfrom(epd, pages(1), 8, AT, SYNC) == Err(rma)
     });
@@ -148,7 +141,7 @@ fn outlives(api: &Api, go: impl FnOnce(i32), rma: i32) {
     poke(at + 1, 78);
     poke(at + LEN - 1, 79);
     assert_eq!((peek(at + 1), peek(at + LEN - 1)), (78, 79));
-    if !child_is_gone(&owner) {
+    if !owner.has_ended() {
         cue.tell();
         cue.wait();
         assert_eq!(peek(at + 1), 78);

@@ -2,7 +2,7 @@
 //! Sending and receiving: counts, order, ends, signals.
 
 use crate::Case;
-use crate::rig::{BLOCK, loopback, no_signals, pattern, signals, two, until};
+use crate::rig::{BLOCK, OUT, loopback, no_signals, pattern, signals, two, until, waits_in};
 use libc::{ECONNRESET, EFAULT, EINTR, EINVAL};
 
 const QUEUE: usize = 4095;
@@ -100,7 +100,7 @@ pub(crate) const CASES: &[Case] = &[
         );
     }),
     ("small_messages_bounce", |api| {
-        const ROUNDS: u64 = 20_000;
+        const ROUNDS: u64 = 2000;
         two(
             api,
             |epd, _| {
@@ -167,9 +167,8 @@ pub(crate) const CASES: &[Case] = &[
         let (_a, b) = loopback(api);
         let waiting = {
             let api = *api;
-            std::thread::spawn(move || api.recv(b, &mut [0; 4], BLOCK))
+            waits_in(move || api.recv(b, &mut [0; 4], BLOCK))
         };
-        std::thread::sleep(std::time::Duration::from_millis(50));
         api.close(b).unwrap();
         assert_eq!(waiting.join().unwrap(), Err(ECONNRESET));
     }),
@@ -187,8 +186,9 @@ pub(crate) const CASES: &[Case] = &[
         }));
         let (_, epd) = api.accept(listener, BLOCK).unwrap();
         let killer = {
-            let process = process.unwrap();
+            let (api, process) = (*api, process.unwrap());
             std::thread::spawn(move || {
+                until("the queue is full", || api.poll(epd, OUT, 0) == 0);
                 std::thread::sleep(std::time::Duration::from_millis(50));
                 process.kill();
                 process.end()

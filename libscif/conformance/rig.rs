@@ -3,6 +3,8 @@
 #![expect(unsafe_code, reason = "fork, mmap and signals")]
 
 use std::os::unix::net::UnixDatagram;
+use std::sync::OnceLock;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::api::Api;
@@ -67,6 +69,24 @@ pub(crate) fn set_env(name: &str, value: &str) {
     unsafe { std::env::set_var(name, value) };
 }
 
+/// The process of the case, of which all others of it are forked.
+static CASE: OnceLock<u32> = OnceLock::new();
+
+/// This process is that of a case: it ends by this signal as soon as another process of it has failed, which said how.
+pub(crate) const SIDE_FAILED: i32 = libc::SIGTERM;
+
+pub(crate) fn begin_case() {
+    CASE.get_or_init(std::process::id);
+}
+
+/// A side of a case has failed: the others would wait for it.
+fn end_case() {
+    if let Some(&case) = CASE.get().filter(|&&case| case != std::process::id()) {
+        // SAFETY: ends the process of the case, and with it all that it started.
+        unsafe { libc::kill(case.cast_signed(), SIDE_FAILED) };
+    }
+}
+
 /// A forked process that runs `body` and ends; `wait` says whether it ended well.
 pub(crate) struct Process(libc::pid_t);
 
@@ -79,6 +99,9 @@ impl Process {
             // SAFETY: whoever started us being gone ends us.
             unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
             let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
+            if done.is_err() {
+                end_case();
+            }
             // SAFETY: ends this process.
             unsafe { libc::_exit(i32::from(done.is_err())) };
         }
@@ -122,16 +145,21 @@ impl Process {
         }
     }
 
-    /// The same; killed when it takes longer.
+    /// Whether it has ended, with all its threads and what they had.
+    pub(crate) fn has_ended(&self) -> bool {
+        // SAFETY: all zeroes is a valid siginfo.
+        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+        let what = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+        // SAFETY: a child of ours that was not waited for, and room for what is said of it.
+        unsafe { libc::waitid(libc::P_PID, self.0.cast_unsigned(), &raw mut info, what) };
+        info.si_signo != 0
+    }
+
+    /// How it ended; killed when it takes longer.
     pub(crate) fn end_within(self, limit: Duration) -> i32 {
         let begin = Instant::now();
         loop {
-            // SAFETY: all zeroes is a valid siginfo.
-            let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
-            let what = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
-            // SAFETY: a child of ours, and room for what is said of it.
-            unsafe { libc::waitid(libc::P_PID, self.0.cast_unsigned(), &raw mut info, what) };
-            if info.si_signo != 0 {
+            if self.has_ended() {
                 return self.end();
             }
             if begin.elapsed() > limit {
@@ -187,21 +215,81 @@ pub(crate) fn loopback(api: &Api) -> (i32, i32) {
     let opener = api.open();
     let connecting = {
         let api = *api;
-        std::thread::spawn(move || api.connect(opener, 0, port.try_into().unwrap()).unwrap())
+        started(move || api.connect(opener, 0, port.try_into().unwrap()).unwrap())
     };
     let (_, acceptor) = api.accept(listener, BLOCK).unwrap();
+    let (connecting, thread) = connecting;
     connecting.join().unwrap();
+    // What was joined may be seen for a moment still, and count as a thread of the program.
+    until("its thread is gone", || status(thread).is_none());
     api.close(listener).unwrap();
     (acceptor, opener)
 }
 
+/// A thread of this process, and its number.
+fn started<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> (JoinHandle<T>, i32) {
+    let (number, told) = std::sync::mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        // SAFETY: asks for a number.
+        number.send(unsafe { libc::gettid() }).unwrap();
+        body()
+    });
+    (thread, told.recv().unwrap())
+}
+
+/// What the system says of a thread of this process.
+fn status(thread: i32) -> Option<String> {
+    std::fs::read_to_string(format!("/proc/self/task/{thread}/status")).ok()
+}
+
+/// Whether a thread sleeps, and how often it has gone to sleep, of what the system says of it.
+fn sleep_of(status: &str) -> (bool, u64) {
+    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
+    let asleep = field("State:").is_some_and(|state| state.trim_start().starts_with('S'));
+    let times = field("voluntary_ctxt_switches:").map_or(0, |times| times.trim().parse().unwrap());
+    (asleep, times)
+}
+
+/// Whether all threads of a process sleep and go on doing so for a while.
+pub(crate) fn sleeps(pid: i32) -> bool {
+    let look = || -> Vec<(bool, u64)> {
+        let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+        tasks
+            .filter_map(|task| std::fs::read_to_string(task.unwrap().path().join("status")).ok())
+            .map(|status| sleep_of(&status))
+            .collect()
+    };
+    let before = look();
+    std::thread::sleep(Duration::from_millis(20));
+    before == look() && before.iter().all(|&(asleep, _)| asleep)
+}
+
+/// A thread inside a call that waits: it sleeps when this returns.
+pub(crate) fn waits_in<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+    let (handle, thread) = started(call);
+    until("it sleeps in its call", || {
+        let before = status(thread).map(|status| sleep_of(&status));
+        std::thread::sleep(Duration::from_millis(2));
+        before.is_some_and(|(asleep, _)| asleep) && before == status(thread).map(|status| sleep_of(&status))
+    });
+    handle
+}
+
 /// Until something is so; a test that waits for ever is ended by its watchdog.
-pub(crate) fn until(what: &str, mut so: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, so: impl FnMut() -> bool) {
+    assert!(within(Duration::from_secs(60), so), "never so: {what}");
+}
+
+/// Whether something becomes so.
+pub(crate) fn within(limit: Duration, mut so: impl FnMut() -> bool) -> bool {
     let begin = Instant::now();
     while !so() {
-        assert!(begin.elapsed() < Duration::from_secs(20), "never so: {what}");
+        if begin.elapsed() > limit {
+            return false;
+        }
         std::thread::sleep(Duration::from_micros(200));
     }
+    true
 }
 
 /// Private anonymous pages, aligned.
@@ -367,6 +455,14 @@ pub(crate) fn no_signals() {
     signals(0, true);
 }
 
+/// This process does not end with the one that started it, but after a while in any case.
+pub(crate) fn outlive_parent() {
+    // SAFETY: gives up a signal.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, 0) };
+    // SAFETY: a signal to come, which ends this process.
+    unsafe { libc::alarm(120) };
+}
+
 /// Ends this process by SIGKILL.
 pub(crate) fn crash() {
     // SAFETY: ends this process.
@@ -417,30 +513,24 @@ pub(crate) fn limit_locked(most: u64) {
     assert_eq!(rc, 0);
 }
 
-/// From here on userfaultfd(2) is EPERM for this process, as in a container.
-pub(crate) fn deny_userfaultfd() {
-    const fn step(code: u32, jf: u8, k: u32) -> libc::sock_filter {
-        libc::sock_filter {
-            code: code as u16,
-            jt: 0,
-            jf,
-            k,
-        }
+const fn step(code: u32, jf: u8, k: u32) -> libc::sock_filter {
+    libc::sock_filter {
+        code: code as u16,
+        jt: 0,
+        jf,
+        k,
     }
-    let denied = libc::SECCOMP_RET_ERRNO | libc::EPERM.unsigned_abs();
-    let mut filter = [
-        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
-        step(
-            libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
-            1,
-            libc::SYS_userfaultfd as u32,
-        ),
-        step(libc::BPF_RET | libc::BPF_K, 0, denied),
-        step(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ALLOW),
-    ];
+}
+
+const LOAD: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
+const UNLESS: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+const ANSWER: u32 = libc::BPF_RET | libc::BPF_K;
+
+/// System calls of this process are filtered from here on, in all its threads.
+fn filter(steps: &mut [libc::sock_filter]) {
     let program = libc::sock_fprog {
-        len: filter.len() as u16,
-        filter: filter.as_mut_ptr(),
+        len: steps.len() as u16,
+        filter: steps.as_mut_ptr(),
     };
     // SAFETY: a right given up; no memory is touched.
     assert_eq!(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }, 0);
@@ -448,6 +538,31 @@ pub(crate) fn deny_userfaultfd() {
     // SAFETY: a live program, which the kernel copies.
     let rc = unsafe { libc::syscall(libc::SYS_seccomp, how, all, &raw const program) };
     assert_eq!(rc, 0);
+}
+
+/// From here on userfaultfd(2) is EPERM for this process, as in a container.
+pub(crate) fn deny_userfaultfd() {
+    let denied = libc::SECCOMP_RET_ERRNO | libc::EPERM.unsigned_abs();
+    filter(&mut [
+        step(LOAD, 0, 0),
+        step(UNLESS, 1, libc::SYS_userfaultfd as u32),
+        step(ANSWER, 0, denied),
+        step(ANSWER, 0, libc::SECCOMP_RET_ALLOW),
+    ]);
+}
+
+/// This process ends by SIGSYS where it takes one byte from a socket: so the library drops a packet of which it has copies.
+pub(crate) fn die_dropping_a_packet() {
+    // Of `seccomp_data`: the third argument, a length.
+    const LENGTH: u32 = 16 + 2 * 8;
+    filter(&mut [
+        step(LOAD, 0, 0),
+        step(UNLESS, 3, libc::SYS_recvfrom as u32),
+        step(LOAD, 0, LENGTH),
+        step(UNLESS, 1, 1),
+        step(ANSWER, 0, libc::SECCOMP_RET_KILL_PROCESS),
+        step(ANSWER, 0, libc::SECCOMP_RET_ALLOW),
+    ]);
 }
 
 /// Memory that a file has: an anonymous one, or one that `path` names and that is removed again.

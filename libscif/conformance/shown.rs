@@ -4,7 +4,7 @@
 //! Not about how it is printed. It is read by the engine's `look`, as `scifctl` reads it, from outside the library.
 
 use crate::Case;
-use crate::rig::{BLOCK, FIXED, PAGE, Process, RW, SYNC, pages, peek, two, until};
+use crate::rig::{BLOCK, FIXED, PAGE, Process, RW, SYNC, pages, peek, sleeps, two, until};
 use scif::Config;
 use scif::look::{self, Endpoint, Registered};
 
@@ -134,10 +134,8 @@ pub(crate) const CASES: &[Case] = &[
             api,
             |epd, _| {
                 let (_, pid) = one(std::process::id()).peer.unwrap();
-                until("it sleeps", || {
-                    let before = switches(pid);
-                    std::thread::sleep(std::time::Duration::from_millis(20));
-                    switches(pid) == before
+                until("it is connected, and sleeps", || {
+                    of(pid.cast_unsigned(), "CONNECTED").len() == 1 && sleeps(pid)
                 });
                 let before = switches(pid);
                 for _ in 0..50 {

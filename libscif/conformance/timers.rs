@@ -34,7 +34,8 @@ fn each_way(body: impl Fn(bool)) {
     }
 }
 
-/// A stream from one side to the other in pieces with pauses; one side gets signals.
+/// A stream from one side to the other in pieces with pauses; one side gets signals. If they end its calls, the other
+/// goes on once that has happened.
 fn stream(api: &Api, restart: bool, sends: bool) {
     each_way(|nonblock| {
         two(
@@ -55,7 +56,11 @@ fn stream(api: &Api, restart: bool, sends: bool) {
                     } else {
                         api.recv(epd, rest, BLOCK)
                     };
+                    let before = cut;
                     done += moved(answer, wanted, &mut cut);
+                    if !restart && (before, cut) == (0, 1) {
+                        cue.tell();
+                    }
                 }
                 no_signals();
                 assert!((0..STREAM).all(|i| bytes[i] == pattern(i, 5)));
@@ -67,7 +72,10 @@ fn stream(api: &Api, restart: bool, sends: bool) {
                 if sends {
                     bytes.fill(0);
                 }
-                for piece in bytes.chunks_mut(STREAM / 20) {
+                for (i, piece) in bytes.chunks_mut(STREAM / 20).enumerate() {
+                    if i == 1 && !restart {
+                        cue.wait();
+                    }
                     std::thread::sleep(Duration::from_millis(3));
                     let answer = if sends {
                         api.recv(epd, piece, BLOCK)
@@ -83,7 +91,7 @@ fn stream(api: &Api, restart: bool, sends: bool) {
     });
 }
 
-/// Somebody connects long after the accept has begun.
+/// Somebody connects long after the accept has begun: once a signal has ended it, if one does.
 fn accept(api: &Api, restart: bool) {
     each_way(|nonblock| {
         two(
@@ -94,13 +102,18 @@ fn accept(api: &Api, restart: bool) {
                 api.listen(listener, 1).unwrap();
                 set_nonblocking(listener, nonblock);
                 signals(EVERY_US, restart);
-                cue.tell();
+                if restart {
+                    cue.tell();
+                }
                 let mut interrupted = 0;
                 let epd = loop {
                     match api.accept(listener, BLOCK) {
                         Ok((_, epd)) => break epd,
                         Err(EINTR) => interrupted += 1,
                         Err(errno) => panic!("errno {errno}"),
+                    }
+                    if interrupted == 1 {
+                        cue.tell();
                     }
                 };
                 no_signals();
@@ -120,8 +133,9 @@ fn accept(api: &Api, restart: bool) {
     });
 }
 
-/// Large transfers and their fences.
+/// Large transfers and their fences: some, and as many more as it takes until a signal has come into a wait, if one ends it.
 fn fences(api: &Api, restart: bool) {
+    const ROUNDS: u8 = 8;
     two(
         api,
         |epd, cue| {
@@ -129,7 +143,8 @@ fn fences(api: &Api, restart: bool) {
             api.register(epd, at, BIG, WINDOW, RW, FIXED).unwrap();
             cue.wait();
             let mut interrupted = 0;
-            for round in 0..8 {
+            for round in 0..=u8::MAX {
+                let last = round + 1 >= ROUNDS && (restart || interrupted > 0);
                 set_nonblocking(epd, round % 2 == 1);
                 fill(at, BIG, round);
                 signals(EVERY_US, restart);
@@ -143,18 +158,25 @@ fn fences(api: &Api, restart: bool) {
                     }
                 }
                 no_signals();
-                cue.tell();
+                assert_eq!(api.send(epd, &[last.into()], BLOCK), Ok(1));
                 cue.wait();
+                if last {
+                    break;
+                }
             }
             assert_eq!(interrupted == 0, restart, "interrupted {interrupted} times");
         },
         |epd, cue| {
             let at = pages(BIG / PAGE);
             api.register(epd, at, BIG, WINDOW, RW, FIXED).unwrap();
-            for round in 0..8 {
+            for round in 0..=u8::MAX {
                 cue.tell();
-                cue.wait();
+                let mut last = [0];
+                assert_eq!(api.recv(epd, &mut last, BLOCK), Ok(1));
                 assert!(holds(at, BIG, round), "all of it is there after the fence");
+                if last == [1] {
+                    break;
+                }
             }
             cue.tell();
         },

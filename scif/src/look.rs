@@ -13,7 +13,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use crate::addr::PortId;
 use crate::config::Config;
 use crate::epd::loss::{domain_of, is_lost};
-use crate::epd::nodes::{list, names};
+use crate::epd::nodes::{list_twice, names};
 use crate::epd::stat::{MAGIC, NAME, RECORD, RECORDS, RECORDS_MAX, VERSION};
 use crate::epd::state::State;
 use crate::sys::process;
@@ -136,7 +136,7 @@ fn state_name(word: u32) -> &'static str {
 pub fn nodes(config: &Config) -> io::Result<Vec<Node>> {
     let domain = domain_of(config);
     let own = process::uid();
-    let list = list()?;
+    let list = list_twice()?;
     let mut found: BTreeMap<u16, (BTreeSet<i32>, BTreeSet<u16>, bool)> = BTreeMap::new();
     for (node, rest) in names(&list, &domain) {
         let (processes, ports, lost) = found.entry(node).or_default();

@@ -19,6 +19,7 @@ pub(crate) const CASES: &[Case] = &[
         before_enabling(r, sys::FI_PROGRESS_AUTO)
     }),
     case("meeting/receives_outlast_a_close", 2, receives_outlast),
+    case("meeting/closed_before_the_answer", 2, closed_early),
 ];
 
 fn ask() -> Ask {
@@ -169,5 +170,21 @@ fn receives_outlast(rank: &Rank) -> Outcome {
     rig.barrier()?;
     let entry = rig.received(5)?;
     check_eq!((entry.len, buf.differs(64, 6)), (64, None));
+    rig.barrier()
+}
+
+/// What was sent before the peer has answered arrives, though its sender closes at once.
+fn closed_early(rank: &Rank) -> Outcome {
+    let rig = Rig::open(rank, &ask())?;
+    rank.barrier(&mut || Ok(()))?;
+    if rank.index == 0 {
+        rig.post(|| rig.ep.tinject(Buf::pattern(64, 7), rig.peer(), 1))?;
+        drop(rig);
+        return rank.barrier(&mut || Ok(()));
+    }
+    let buf = Buf::new(64);
+    rig.post(|| rig.ep.trecv(buf, sys::FI_ADDR_UNSPEC, 1, 0, 2))?;
+    let entry = rig.received(2)?;
+    check_eq!((entry.len, buf.differs(64, 7)), (64, None));
     rig.barrier()
 }

@@ -164,12 +164,16 @@ impl Inner {
             }
             self.give_port(epd, 0)?;
         }
+        // Whoever loses the node from here on finds whom this is for, and waits for the control lock.
+        epd.holder.set_peer(dst);
+        if self.is_lost(dst.node) {
+            return Err(Failure::NoNode);
+        }
         let pending = self.request(epd, dst)?;
         // An answer that comes at once waits for the control lock.
         self.watch(epd, Kind::Link, &pending.socket)?;
         *take(&epd.pending) = Some(pending);
         epd.leave();
-        epd.holder.set_peer(dst);
         if nonblocking {
             epd.holder.set_asynchronous(Async::Running);
         }

@@ -234,6 +234,15 @@ impl Link {
         let _ = unix::send(&self.socket, &packet.encode(), &[]);
     }
 
+    /// Drops the answer that made the connection, if who heard it died before it did.
+    pub(crate) fn drop_welcome(&self) {
+        let mut buffer = [0; PACKET + 1];
+        let first = unix::peek(&self.socket, &mut buffer).map_or(0, |first| first.bytes);
+        if buffer.get(..first).and_then(Packet::decode) == Some(Packet::Welcome) {
+            let _ = unix::skip(&self.socket);
+        }
+    }
+
     /// Takes a packet of the peer, if one is there; `None` in it: the peer is gone or talks nonsense.
     pub(crate) fn hear(&self) -> Option<Option<Packet>> {
         let mut buffer = [0; PACKET + 1];

@@ -20,13 +20,13 @@ const LIST: &str = "/proc/net/unix";
 const LOST: &str = "lost";
 
 /// What the kernel lists; names are bytes: one that is not text is none of ours.
-pub(crate) fn list() -> std::io::Result<String> {
+fn list() -> std::io::Result<String> {
     Ok(String::from_utf8_lossy(&std::fs::read(LIST)?).into_owned())
 }
 
 /// The list read twice, one after the other: the kernel makes it in pieces, and of a socket that ends in between another
 /// one may be missing.
-fn list_twice() -> std::io::Result<String> {
+pub(crate) fn list_twice() -> std::io::Result<String> {
     Ok(list()? + &list()?)
 }
 

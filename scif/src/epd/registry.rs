@@ -161,6 +161,11 @@ impl Inner {
             if let Some(link) = epd.link() {
                 service.epoll.add(link.socket(), token << 2 | Kind::Link as u64)?;
                 link.own.table.take_place();
+            } else if let Some(pending) = take(&epd.pending).as_ref() {
+                // However its parent ends, the answer is heard here too.
+                service
+                    .epoll
+                    .add(&pending.socket, token << 2 | Kind::Link as u64)?;
             }
         }
         service.epoll.add_news(&self.family, FAMILY)?;

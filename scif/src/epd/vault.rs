@@ -280,6 +280,9 @@ impl Inner {
                 self.drop_pending(epd);
                 let link = link_of(epd, vault, left, fds)?;
                 link.own.table.take_place();
+                if state == State::Connecting {
+                    link.drop_welcome();
+                }
                 epd.set_link(link);
                 if state == State::Connecting {
                     // Who had the answer died before it could say so.
@@ -313,8 +316,9 @@ impl Inner {
             let _receiving = epd.holder.receiving.lock();
             super::messages::show_data(epd, link);
         }
-        epd.holder.enter(State::Connected);
+        // First: whoever learns that it is connected may look at the descriptor.
         descriptor::show_space(&epd.bell);
+        epd.holder.enter(State::Connected);
     }
 }
 

@@ -111,6 +111,12 @@ impl Drop for Stream {
     }
 }
 
+/// Milliseconds until then, 0 once it is past.
+fn left_ms(end: u64) -> i32 {
+    let left = end.saturating_sub(now_ns()).div_ceil(1_000_000);
+    i32::try_from(left).unwrap_or(i32::MAX)
+}
+
 /// The number behind a failure.
 pub(super) fn errno(failure: &Failure) -> Errno {
     Errno::from_raw_os_error(failure.raw_os_error())
@@ -355,37 +361,61 @@ impl Link for KernelLink {
     }
 
     fn close(&mut self, how: Farewell) {
-        if matches!(self.stage, Stage::Up) && self.stream.is_some() {
-            match how {
-                Farewell::Bye => {
-                    let end = now_ns() + FAREWELL_NS;
-                    if self.flush_all(end) {
-                        self.relay.end(true);
-                        self.flush_all(end);
-                    }
+        match how {
+            Farewell::Bye => {
+                let end = now_ns() + FAREWELL_NS;
+                if self.is_greeted_by(end) && self.flush_all(end) {
+                    self.relay.end(true);
+                    self.flush_all(end);
                 }
-                Farewell::Reset => {
-                    self.relay.end(false);
-                    self.flush();
-                }
-                Farewell::Silent => {}
             }
+            Farewell::Reset if matches!(self.stage, Stage::Up) => {
+                self.relay.end(false);
+                self.flush();
+            }
+            Farewell::Reset | Farewell::Silent => {}
         }
         self.leave();
     }
 }
 
 impl KernelLink {
+    /// Whether what was pushed may be sent: behind our greeting, whatever the answer. A call that carries nothing is not
+    /// waited for.
+    fn is_greeted_by(&mut self, end: u64) -> bool {
+        while let Stage::Calling(dst) = self.stage {
+            let Some(stream) = self.stream.as_ref().filter(|_| self.relay.has_records()) else {
+                return false;
+            };
+            match stream.connect(dst) {
+                Ok(true) => self.greet(),
+                Ok(false) => {
+                    let left = left_ms(end);
+                    if left == 0 {
+                        log::debug!("{dst} did not answer before the end, and gets nothing");
+                        return false;
+                    }
+                    stream.wait_room(left);
+                }
+                Err(failure) => {
+                    log::debug!("connecting to {dst}: {failure}");
+                    return false;
+                }
+            }
+        }
+        self.stream.is_some()
+    }
+
     /// Sends everything, if the peer takes it until `end`. True: it has, or there is nobody any more.
     fn flush_all(&mut self, end: u64) -> bool {
         while !self.flush() {
             let Some(stream) = &self.stream else { return true };
-            let left = end.saturating_sub(now_ns()).div_ceil(1_000_000);
+            let left = left_ms(end);
             if left == 0 {
                 log::debug!("a peer did not take the last of what was sent to it");
                 return false;
             }
-            stream.wait_room(i32::try_from(left).unwrap_or(i32::MAX));
+            stream.wait_room(left);
         }
         true
     }

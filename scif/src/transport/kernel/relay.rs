@@ -178,6 +178,11 @@ impl Relay {
         }
     }
 
+    /// Whether the endpoint has pushed what was not sent.
+    pub(super) fn has_records(&mut self) -> bool {
+        self.sent < self.out.len() || matches!(self.views.rx.peek(), Ok(Some(_)))
+    }
+
     /// Takes records out of the ring, a queueful. False: there is none.
     fn gather(&mut self) -> bool {
         // Our own endpoint pushes there, so nothing but records is found.
@@ -398,6 +403,9 @@ mod tests {
         from_a.flush(|bytes| queue.send(bytes)).unwrap();
         assert_eq!(to_b.hear(|to| queue.receive(to)), Ok(Heard::Records));
         assert_eq!(to_b.hear(|to| queue.receive(to)), Ok(Heard::End(Reason::Reset)));
+        assert!(!from_a.has_records());
+        a.tx.push_head(1, b"later").unwrap();
+        assert!(from_a.has_records());
         let gone: Result<usize, &str> = Err("reset");
         let (_c, mut to_c) = side(Side::Acceptor);
         assert_eq!(to_c.hear(|_| gone), Err("reset"));

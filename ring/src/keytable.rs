@@ -37,7 +37,15 @@ pub struct KeyEntry {
     pub len: u64,
     /// What peers may do with it.
     pub access: u64,
+    /// Where the first whole page of it lies in the memory its owner shows; 0: nowhere.
+    pub window: u64,
+    /// How many bytes from there on lie there.
+    pub window_len: u64,
 }
+
+/// Bits of the word that says what an owner wants to be told.
+const NOTIFY: u32 = 1;
+const HINTS: u32 = 2;
 
 /// Where the search for a key begins. Neighbouring keys lie in neighbouring slots, so that few keys touch
 /// few pages.
@@ -150,6 +158,8 @@ impl<const SLOTS: usize> KeyTableOf<SLOTS> {
         slot.start.store(e.start, Ordering::Relaxed);
         slot.len.store(e.len, Ordering::Relaxed);
         slot.access.store(e.access, Ordering::Relaxed);
+        slot.window.store(e.window, Ordering::Relaxed);
+        slot.window_len.store(e.window_len, Ordering::Relaxed);
         // SYNC POINT: pairs with the first load in `KeyReaderOf::look`: the entry is there before its
         // generation.
         slot.generation
@@ -176,9 +186,21 @@ impl<const SLOTS: usize> KeyTableOf<SLOTS> {
     }
 
     /// Says whether the owner wants to be told of finished RMA.
-    pub fn set_notify(&self, on: bool) {
-        // SYNC POINT: pairs with `KeyReaderOf::notify`.
-        self.table.header().notify.store(u32::from(on), Ordering::Release);
+    pub fn set_notify(&mut self, on: bool) {
+        self.want(NOTIFY, on);
+    }
+
+    /// Says whether the owner wants to be told which keys are used hard.
+    pub fn set_hints(&mut self, on: bool) {
+        self.want(HINTS, on);
+    }
+
+    fn want(&mut self, what: u32, on: bool) {
+        let word = &self.table.header().notify;
+        // Only this side writes.
+        let others = word.load(Ordering::Relaxed) & !what;
+        // SYNC POINT: pairs with `KeyReaderOf::notify` and `KeyReaderOf::hints`.
+        word.store(others | if on { what } else { 0 }, Ordering::Release);
     }
 }
 
@@ -244,6 +266,8 @@ impl<const SLOTS: usize> KeyReaderOf<SLOTS> {
                     start: slot.start.load(Ordering::Relaxed),
                     len: slot.len.load(Ordering::Relaxed),
                     access: slot.access.load(Ordering::Relaxed),
+                    window: slot.window.load(Ordering::Relaxed),
+                    window_len: slot.window_len.load(Ordering::Relaxed),
                 };
                 // SYNC POINT: pairs with the release fence in `KeyTableOf::insert`.
                 fence(Ordering::Acquire);
@@ -268,7 +292,14 @@ impl<const SLOTS: usize> KeyReaderOf<SLOTS> {
     #[inline]
     pub fn notify(&self) -> bool {
         // SYNC POINT: pairs with `KeyTableOf::set_notify`.
-        self.table.header().notify.load(Ordering::Acquire) != 0
+        self.table.header().notify.load(Ordering::Acquire) & NOTIFY != 0
+    }
+
+    /// Whether the owner wants to be told which keys are used hard.
+    #[inline]
+    pub fn hints(&self) -> bool {
+        // SYNC POINT: pairs with `KeyTableOf::set_hints`.
+        self.table.header().notify.load(Ordering::Acquire) & HINTS != 0
     }
 }
 

@@ -13,7 +13,7 @@ use crate::error::LayoutError;
 use crate::sync::{AtomicU32, AtomicU64, UnsafeCell};
 
 /// Version of everything in this file; the owner of each region writes it into the region.
-pub const LAYOUT: u32 = 0x5343_0001;
+pub const LAYOUT: u32 = 0x5343_0002;
 
 /// Records one direction of a connection holds.
 pub const SLOTS: usize = 256;
@@ -123,7 +123,7 @@ pub struct BellSummary {
 #[repr(C, align(128))]
 pub struct KeyHeader {
     pub(crate) layout: AtomicU32,
-    /// 1 when the owner wants to be told of finished RMA.
+    /// What the owner wants to be told: bit 0, of finished RMA; bit 1, which keys are used hard.
     pub(crate) notify: AtomicU32,
 }
 
@@ -138,6 +138,9 @@ pub struct KeySlot {
     pub(crate) start: AtomicU64,
     pub(crate) len: AtomicU64,
     pub(crate) access: AtomicU64,
+    /// Where the whole pages of the memory lie in what its owner shows; 0: nowhere.
+    pub(crate) window: AtomicU64,
+    pub(crate) window_len: AtomicU64,
 }
 
 /// "The writer is in RMA on slot n of the reader's key table."
@@ -335,7 +338,7 @@ mod pins {
     pin!(BellSummary, 128, 128, bits @ 0);
     pin!(BellPage<BELL_WORDS>, 768, 128, owner @ 0, summary @ 128, words @ 256);
     pin!(KeyHeader, 128, 128, layout @ 0, notify @ 4);
-    pin!(KeySlot, 64, 64, generation @ 0, key @ 8, base @ 16, start @ 24, len @ 32, access @ 40);
+    pin!(KeySlot, 64, 64, generation @ 0, key @ 8, base @ 16, start @ 24, len @ 32, access @ 40, window @ 48, window_len @ 56);
     pin!(MarkLine, MARK_BYTES, 128, slot @ 0);
     pin!(OfferLine, 64, 64, word @ 0, dst_addr @ 8, len @ 16, part @ 24, parts @ 28);
     pin!(PartLine, 64, 64, claims @ 0, done @ 8, failed @ 12);

@@ -156,6 +156,8 @@ pub fn keys<const SLOTS: usize>() -> (Held<KeyTableOf<SLOTS>, Keys>, Held<KeyRea
         start: word(),
         len: word(),
         access: word(),
+        window: word(),
+        window_len: word(),
     };
     let boxed = Arc::new(Keys {
         header: KeyHeader {

@@ -366,6 +366,8 @@ mod models {
             start: key * 11,
             len: key * 12,
             access: key * 13,
+            window: key * 14,
+            window_len: key * 15,
         }
     }
 

@@ -146,6 +146,8 @@ fn a_key_table_between_threads() {
         start: n + 1,
         len: n + 2,
         access: n + 3,
+        window: n + 4,
+        window_len: n + 5,
     };
     let rounds: u64 = if cfg!(miri) { 50 } else { 100_000 };
     let memory = Guarded::new(KEYTABLE_BYTES);
@@ -154,7 +156,10 @@ fn a_key_table_between_threads() {
     // SAFETY: as above.
     let reader = unsafe { KeyReader::new(memory.base()) };
     assert!(reader.compatible() && !reader.notify());
+    owner.set_hints(true);
+    assert!(reader.hints() && !reader.notify());
     owner.set_notify(true);
+    owner.set_hints(false);
     thread::scope(|s| {
         s.spawn(|| {
             for n in 0..rounds {
@@ -171,7 +176,7 @@ fn a_key_table_between_threads() {
             }
         });
     });
-    assert!(reader.notify() && reader.find(1).is_none());
+    assert!(reader.notify() && !reader.hints() && reader.find(1).is_none());
     memory.check();
 }
 

@@ -10,14 +10,15 @@
 
 use std::sync::Arc;
 
-use scif_ring::{BellHandle, Claim, Consumer, KeyReader, Mark, Producer, publish_fence};
+use scif_ring::{BellHandle, Claim, Consumer, KeyEntry, KeyReader, Mark, Mem, Producer, publish_fence};
 
 use crate::addr::PortId;
 use crate::error::Reason;
 use crate::life::Life;
-use crate::memory::PeerMemory;
+use crate::memory::{PeerMemory, RemoteMem};
 use crate::segment::{Side, Views};
 use crate::sys::mmap::{Mapping, OutOfRange};
+use crate::sys::pages::PAGE;
 use crate::transport::{Farewell, Link, Opened, Remote, Signal};
 
 /// In a mark: not a slot of keys, but all that was announced over the connection.
@@ -77,6 +78,10 @@ pub struct Connection {
     initiated: bool,
     keys: Option<PeerKeys>,
     memory: PeerMemory,
+    /// What the peer's windows lie in, once it was asked for and came.
+    arena: Option<Mapping>,
+    /// How often a window was met before it came.
+    missed: u32,
     life: Life,
     link: Box<dyn Link>,
     /// What `notify` learned and the endpoint has yet to report.
@@ -110,6 +115,8 @@ impl Connection {
             initiated: side == Side::Opener,
             keys: None,
             memory: PeerMemory::none(),
+            arena: None,
+            missed: 0,
             life,
             link,
             unreported: None,
@@ -266,6 +273,11 @@ impl Connection {
                     Signalled::Closed(Reason::Corrupt)
                 }
             },
+            Signal::Shown(map) => {
+                // More than one came if it was asked for again before it came: they are the same.
+                self.arena.get_or_insert(map);
+                Signalled::Woken
+            }
             Signal::Closed(reason) => {
                 self.state = State::Closed;
                 Signalled::Closed(reason)
@@ -360,6 +372,35 @@ impl Connection {
     #[must_use]
     pub fn memory(&self) -> &PeerMemory {
         &self.memory
+    }
+
+    /// A range of the memory behind a key as memory of ours, where its pages lie in a window that is mapped here.
+    #[inline]
+    pub fn window(&mut self, entry: &KeyEntry, remote: &RemoteMem) -> Option<Mem> {
+        if entry.window == 0 {
+            return None;
+        }
+        let Some(arena) = &self.arena else {
+            self.miss();
+            return None;
+        };
+        let within = remote
+            .addr
+            .checked_sub(entry.base.checked_next_multiple_of(PAGE as u64)?)?;
+        if within.checked_add(remote.len)? > entry.window_len {
+            return None;
+        }
+        let at = usize::try_from(entry.window.checked_add(within)?).ok()?;
+        arena.bytes(at, remote.len_bytes()).ok()
+    }
+
+    /// Asks for the arena when the first window is met, and now and then again.
+    #[cold]
+    fn miss(&mut self) {
+        self.missed = self.missed.wrapping_add(1);
+        if self.missed.is_power_of_two() {
+            self.link.ask();
+        }
     }
 
     /// The peer's memory, to give it up.

@@ -4,11 +4,13 @@
 //! Not about what a key allows, nor about waiting for peers that are in RMA on a removed slot: their marks are in
 //! the connections (`Endpoint::slot_in_use`).
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use scif_ring::{KEYTABLE_BYTES, KeyEntry, KeyTable};
 
 use crate::error::Result;
+use crate::migrate::Arena;
 use crate::node::Node;
 use crate::sys::fork;
 use crate::transport::{Shared, Writers};
@@ -25,6 +27,8 @@ pub struct Exports {
 pub struct SharedKeys {
     table: Mutex<KeyTable>,
     generation: u64,
+    /// Where memory is that peers can map, once there is any.
+    arena: OnceLock<Option<Arc<Arena>>>,
     /// Last, so that it goes last.
     shared: Shared,
 }
@@ -42,6 +46,7 @@ impl SharedKeys {
         Ok(Arc::new(SharedKeys {
             table: Mutex::new(table),
             generation: fork::generation(),
+            arena: OnceLock::new(),
             shared,
         }))
     }
@@ -72,8 +77,37 @@ impl SharedKeys {
 
     /// Whether peers shall tell the owner of each RMA they finish.
     pub fn set_notify(&self, on: bool) {
-        if let Some(table) = self.table() {
+        if let Some(mut table) = self.table() {
             table.set_notify(on);
         }
+    }
+
+    /// Asks peers to tell the owner which keys they use hard, so that their pages move to where peers can map them. False:
+    /// these peers cannot.
+    pub fn set_hints(&self) -> bool {
+        if self.shared.fd.is_none() {
+            return false;
+        }
+        if let Some(mut table) = self.table() {
+            table.set_hints(true);
+        }
+        true
+    }
+
+    /// What peers can map, made now if there is none.
+    pub(crate) fn arena(&self) -> Option<&Arc<Arena>> {
+        self.shared.fd.as_ref()?;
+        let made = self.arena.get_or_init(|| {
+            Arena::new()
+                .inspect_err(|errno| log::debug!("no memory that peers could map: {errno}"))
+                .ok()
+                .map(Arc::new)
+        });
+        made.as_ref()
+    }
+
+    /// The same, if there is any, for a peer.
+    pub(crate) fn arena_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.arena.get()?.as_ref()?.fd())
     }
 }

@@ -55,6 +55,7 @@ fn serve(node: &Arc<Node>, port: u16) {
         start: 0,
         len: buffer.len() as u64,
         access: 3,
+        ..KeyEntry::default()
     })
     .unwrap();
     let mut endpoint = Endpoint::bind(node, port, Exports { keys: Some(keys) }).unwrap();
@@ -124,6 +125,7 @@ fn fork_and_hang(node: &Arc<Node>, port: u16) {
                     start: 0,
                     len: 1,
                     access: 0,
+                    ..KeyEntry::default()
                 })
                 .is_none();
         // What is opened now may get the numbers of what was closed, and must survive the drop.

@@ -37,6 +37,7 @@ fn entry(key: u64) -> KeyEntry {
         start: 0,
         len: 100 + key,
         access: 3,
+        ..KeyEntry::default()
     }
 }
 

@@ -79,8 +79,13 @@ impl Mapping {
         let mut parts = PARTS.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: without MAP_FIXED the kernel picks a range nobody uses.
         let at = unsafe { mmap(null_mut(), len, prot, MapFlags::SHARED, fd, offset) }?;
-        // SAFETY: changes no byte of the range just mapped.
-        let _ = unsafe { rustix::mm::madvise(at, len, rustix::mm::Advice::LinuxDontFork) };
+        for advice in [
+            rustix::mm::Advice::LinuxDontFork,
+            rustix::mm::Advice::LinuxDontDump,
+        ] {
+            // SAFETY: changes no byte of the range just mapped.
+            let _ = unsafe { rustix::mm::madvise(at, len, advice) };
+        }
         let mut map = Mapping::own(at.cast(), len, writable)?;
         let begin = map.base.addr().get();
         parts.insert(begin, begin + len);

@@ -18,6 +18,7 @@ pub(crate) mod process;
 pub(crate) mod process_vm;
 pub(crate) mod shared;
 pub(crate) mod slice;
+pub(crate) mod smaps;
 pub(crate) mod thread;
 pub(crate) mod time;
 pub(crate) mod unix;

@@ -52,7 +52,7 @@ pub(crate) fn file_id(fd: impl AsFd) -> Result<FileId, Errno> {
     })
 }
 
-fn parse(line: &str) -> Option<Area> {
+pub(super) fn parse(line: &str) -> Option<Area> {
     let mut parts = line.splitn(6, ' ');
     let (begin, end) = parts.next()?.split_once('-')?;
     let perms = parts.next()?.as_bytes();
@@ -194,27 +194,47 @@ const PROCMAP_QUERY: libc::c_ulong = 0xc068_6611;
 const COVERING_OR_NEXT: u64 = 0x10;
 const NAME_BYTES: usize = 256;
 
+impl Query {
+    fn file(&self) -> FileId {
+        FileId {
+            major: self.major,
+            minor: self.minor,
+            ino: self.inode,
+        }
+    }
+}
+
+/// Asks for the area at an address, or the next one. Allocates nothing.
+fn ask(maps: &std::fs::File, at: usize, name: &mut [u8]) -> Result<Query, Errno> {
+    use std::os::fd::AsRawFd;
+    let mut q = Query {
+        size: size_of::<Query>() as u64,
+        flags: COVERING_OR_NEXT,
+        addr: at as u64,
+        name_size: u32::try_from(name.len()).unwrap_or(0),
+        name_addr: if name.is_empty() {
+            0
+        } else {
+            name.as_mut_ptr().expose_provenance() as u64
+        },
+        ..Query::default()
+    };
+    // SAFETY: `q` is a live structure of the size it says, and `name` room for as many bytes as it says.
+    let rc = unsafe { libc::ioctl(maps.as_raw_fd(), PROCMAP_QUERY, &raw mut q) };
+    if rc == 0 { Ok(q) } else { Err(last_errno()) }
+}
+
 /// Asks for each area by address, whose cost does not grow with what else is mapped. `None`: the kernel is older than
 /// Linux 6.11, or a name is too long.
 fn query(maps: &std::fs::File, begin: usize, end: usize) -> Option<Vec<Area>> {
-    use std::os::fd::AsRawFd;
     let mut areas = Vec::new();
     let mut at = begin;
     while at < end {
         let mut name = [0u8; NAME_BYTES];
-        let mut q = Query {
-            size: size_of::<Query>() as u64,
-            flags: COVERING_OR_NEXT,
-            addr: at as u64,
-            name_size: u32::try_from(name.len()).unwrap_or(0),
-            name_addr: name.as_mut_ptr().expose_provenance() as u64,
-            ..Query::default()
+        let q = match ask(maps, at, &mut name) {
+            Ok(q) => q,
+            Err(errno) => return (errno == Errno::NOENT).then_some(areas),
         };
-        // SAFETY: `q` is a live structure of the size it says, and `name` room for as many bytes as it says.
-        let rc = unsafe { libc::ioctl(maps.as_raw_fd(), PROCMAP_QUERY, &raw mut q) };
-        if rc != 0 {
-            return (last_errno() == Errno::NOENT).then_some(areas);
-        }
         let (from, to) = (usize::try_from(q.start).ok()?, usize::try_from(q.end).ok()?);
         if from >= end {
             break;
@@ -228,11 +248,7 @@ fn query(maps: &std::fs::File, begin: usize, end: usize) -> Option<Vec<Area>> {
             exec: q.vma_flags & 4 != 0,
             shared: q.vma_flags & 8 != 0,
             offset: q.offset,
-            file: FileId {
-                major: q.major,
-                minor: q.minor,
-                ino: q.inode,
-            },
+            file: q.file(),
             name: String::from_utf8_lossy(name.get(..len)?).into_owned(),
         });
         at = to;
@@ -363,15 +379,16 @@ pub(crate) fn move_in(
     Ok(())
 }
 
-/// Name of the memfds that pages are moved into.
+/// Names of the memfds that pages are moved into: for connections of `scif.h`, and for domains of the provider.
 pub(crate) const ARENA_NAME: &str = "scif:arena";
+pub(crate) const WINDOW_NAME: &str = "scif:window";
 
 /// In a forked child, before the program runs there: what a fork shares of windows becomes memory of the child's own, with
 /// what the parent had there. What the library itself maps, and mappings of peers, a child does not have.
 pub(crate) fn make_own_copies() {
-    let name = format!("/memfd:{ARENA_NAME}");
+    let names = [ARENA_NAME, WINDOW_NAME].map(|name| format!("/memfd:{name}"));
     for area in areas(0, usize::MAX).unwrap_or_default() {
-        if !area.shared || !area.name.starts_with(&name) {
+        if !area.shared || !names.iter().any(|name| area.name.starts_with(name)) {
             continue;
         }
         if let Err(errno) = move_back(&area, area.begin, area.end, None, None) {
@@ -425,7 +442,32 @@ fn copy_in(fd: BorrowedFd<'_>, mut offset: u64, to: *mut c_void, len: usize) -> 
 }
 
 /// Whether `begin..end` still shows the part of the file that it did as part of `area`.
+///
+/// Stores to the range are held up meanwhile, of threads that may hold the allocator's locks too: where the kernel can be asked
+/// by address nothing is allocated.
 fn is_still(area: &Area, begin: usize, end: usize) -> bool {
+    let Ok(maps) = std::fs::File::open("/proc/self/maps") else {
+        return false;
+    };
+    let mut at = begin;
+    while at < end {
+        let Ok(q) = ask(&maps, at, &mut []) else {
+            return is_listed(area, begin, end);
+        };
+        let same = q.vma_flags & 8 != 0
+            && q.file() == area.file
+            && q.start <= at as u64
+            && q.offset.wrapping_sub(q.start) == area.origin();
+        let (true, Ok(next)) = (same, usize::try_from(q.end)) else {
+            return false;
+        };
+        at = next;
+    }
+    true
+}
+
+/// The same by the list of areas.
+fn is_listed(area: &Area, begin: usize, end: usize) -> bool {
     let there = areas(begin, end).unwrap_or_default();
     let covered: usize = there
         .iter()
@@ -448,18 +490,20 @@ pub(crate) fn move_back(
     guard: Option<&StoreGuard>,
     file: Option<BorrowedFd<'_>>,
 ) -> Result<(), Errno> {
+    // All in one, so that the pieces become one area again.
+    // SAFETY: without MAP_FIXED the kernel picks a range nobody uses.
+    let all = unsafe {
+        rustix::mm::mmap_anonymous(
+            null_mut(),
+            end - begin,
+            ProtFlags::READ | ProtFlags::WRITE,
+            MapFlags::PRIVATE,
+        )
+    }?;
     let mut at = begin;
     while at < end {
         let len = PIECE.min(end - at);
-        // SAFETY: without MAP_FIXED the kernel picks a range nobody uses.
-        let fresh = unsafe {
-            rustix::mm::mmap_anonymous(
-                null_mut(),
-                len,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::PRIVATE,
-            )
-        }?;
+        let fresh = all.wrapping_byte_add(at - begin);
         let held = guard.filter(|_| area.write);
         let mut moved = held.map_or(Ok(()), |guard| guard.hold(at, len));
         if moved.is_ok() {
@@ -492,13 +536,27 @@ pub(crate) fn move_back(
             guard.let_go(at, len);
         }
         if moved.is_err() {
-            // SAFETY: `fresh` is ours and was not moved.
-            let _ = unsafe { rustix::mm::munmap(fresh, len) };
+            // SAFETY: from `fresh` on it is ours and was not moved.
+            let _ = unsafe { rustix::mm::munmap(fresh, end - at) };
         }
         moved?;
         at += len;
     }
     Ok(())
+}
+
+/// Makes a page an area of its own: mremap(2) enlarges no mapping of several areas, so that nobody comes from the end of a
+/// window into what is behind it in the memfd.
+///
+/// What makes it one is that it is left out of core dumps; nothing else can be set and taken back.
+pub(crate) fn set_apart(at: usize, apart: bool) {
+    let advice = if apart {
+        Advice::LinuxDontDump
+    } else {
+        Advice::LinuxDoDump
+    };
+    // SAFETY: changes no byte.
+    let _ = unsafe { rustix::mm::madvise(pointer(at), PAGE, advice) };
 }
 
 fn mprotect_flags(area: &Area) -> rustix::mm::MprotectFlags {

@@ -16,19 +16,27 @@ pub(crate) fn spawn_joined(
     name: &str,
     run: impl FnOnce() + Send + 'static,
 ) -> std::io::Result<JoinHandle<()>> {
+    // The new thread inherits the mask.
+    quietly(|| {
+        std::thread::Builder::new()
+            .name(name.to_owned())
+            .stack_size(256 << 10)
+            .spawn(run)
+    })
+}
+
+/// Runs something in this thread while every signal is blocked for it.
+pub(crate) fn quietly<T>(run: impl FnOnce() -> T) -> T {
     let mut all = MaybeUninit::<libc::sigset_t>::uninit();
     let mut old = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: `all` is memory for the call to fill.
     unsafe { libc::sigfillset(all.as_mut_ptr()) };
-    // SAFETY: `all` is filled, `old` is memory for the call to fill. The new thread inherits the mask.
+    // SAFETY: `all` is filled, `old` is memory for the call to fill.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), old.as_mut_ptr()) };
-    let spawned = std::thread::Builder::new()
-        .name(name.to_owned())
-        .stack_size(256 << 10)
-        .spawn(run);
+    let done = run();
     // SAFETY: `old` was filled above.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, old.as_ptr(), std::ptr::null_mut()) };
-    spawned
+    done
 }
 
 type AtExit = Box<dyn Fn() + Send>;

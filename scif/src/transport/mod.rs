@@ -132,6 +132,8 @@ pub(crate) enum Signal {
     Wake,
     /// The peer accepted.
     Up(Box<Remote>),
+    /// The peer shows what its windows lie in.
+    Shown(Mapping),
     /// Nothing more will come; the last signal.
     Closed(Reason),
 }
@@ -170,6 +172,9 @@ pub(crate) trait Link: Debug + Send {
 
     /// Makes the peer's `wait_fd` readable.
     fn wake(&mut self);
+
+    /// Asks the peer for what its windows lie in. It need not answer.
+    fn ask(&mut self) {}
 
     /// Ends it. Later calls do nothing.
     fn close(&mut self, how: Farewell);

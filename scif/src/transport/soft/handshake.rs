@@ -18,6 +18,7 @@ use crate::connection::ConnId;
 use crate::error::{Reason, Refusal};
 use crate::life::Life;
 use crate::memory::{Access, PeerMemory};
+use crate::migrate::ARENA_BYTES;
 use crate::segment::{SEGMENT_BYTES, check_header};
 use crate::sys::memfd::{self, FIXED_SIZE};
 use crate::sys::mmap::Mapping;
@@ -63,6 +64,22 @@ pub(super) fn map_segment(fd: &OwnedFd) -> Result<Arc<Mapping>, Reason> {
     } else {
         Err(Reason::Refused(Refusal::Version))
     }
+}
+
+/// What the windows of a peer lie in.
+pub(super) fn map_arena(fd: &OwnedFd) -> Result<Mapping, Reason> {
+    memfd::check(fd, ARENA_BYTES, FIXED_SIZE).map_err(|unfit| {
+        log::debug!("a peer sent an arena that is not to be trusted: {unfit:?}");
+        Reason::Corrupt
+    })?;
+    let map = Mapping::part(fd, 0, ARENA_BYTES, true).map_err(|errno| {
+        log::debug!("the windows of a peer cannot be mapped: {errno}");
+        match errno {
+            Errno::NOMEM | Errno::AGAIN => Reason::Refused(Refusal::Resources),
+            _ => Reason::Corrupt,
+        }
+    })?;
+    Ok(map)
 }
 
 /// What a peer shows with its greeting; `fds` without the segment.

@@ -30,7 +30,14 @@ pub(super) struct SoftLink {
     /// The answer that could not be sent yet: too many descriptors in flight.
     welcome: Option<Greeting>,
     peer_pid: i32,
+    /// How many questions for its arena the peer has yet to answer.
+    asked: u32,
+    /// How often it got ours.
+    given: u32,
 }
+
+/// An arena is mapped once; more than one answer is only owed to a peer that lost one.
+const GIVEN_MAX: u32 = 16;
 
 impl SoftLink {
     pub(super) fn new(
@@ -55,6 +62,8 @@ impl SoftLink {
             answered: false,
             welcome,
             peer_pid,
+            asked: 0,
+            given: 0,
         };
         link.send_welcome();
         link
@@ -102,6 +111,33 @@ impl SoftLink {
         })
     }
 
+    /// Answers a peer that wants to map what our windows lie in. If there is no room for the answer now it asks again.
+    fn give_arena(&mut self) {
+        let fd = self.shown.keys.as_ref().and_then(|keys| keys.arena_fd());
+        let (Some(socket), Some(fd)) = (&self.socket, fd) else {
+            return;
+        };
+        if self.given < GIVEN_MAX && unix::send(socket, &[wire::ARENA], &[fd]).is_ok() {
+            self.given += 1;
+        }
+    }
+
+    fn take_arena(&mut self, fds: &[OwnedFd]) -> Option<Signal> {
+        let [fd] = fds else {
+            return self.closed(Reason::Corrupt);
+        };
+        if self.asked == 0 {
+            return self.closed(Reason::Corrupt);
+        }
+        self.asked -= 1;
+        match handshake::map_arena(fd) {
+            Ok(map) => Some(Signal::Shown(map)),
+            Err(Reason::Corrupt) => self.closed(Reason::Corrupt),
+            // No addresses left: then it is reached the other ways.
+            Err(_) => Some(Signal::Wake),
+        }
+    }
+
     fn answer(&mut self, greeting: &Greeting, fds: &[OwnedFd]) -> Option<Signal> {
         if self.side == Side::Acceptor || self.answered {
             return self.closed(Reason::Corrupt);
@@ -144,8 +180,13 @@ impl Link for SoftLink {
         };
         match packet {
             Packet::Welcome(greeting) => self.answer(&greeting, &received.fds),
+            Packet::Arena => self.take_arena(&received.fds),
             _ if !received.fds.is_empty() => self.closed(Reason::Corrupt),
             Packet::Wake => Some(Signal::Wake),
+            Packet::Ask => {
+                self.give_arena();
+                Some(Signal::Wake)
+            }
             Packet::Bye => self.closed(Reason::Orderly),
             Packet::Reset => self.closed(Reason::Reset),
             Packet::No(reason) if !self.answered && self.side == Side::Opener => self.closed(reason),
@@ -161,6 +202,14 @@ impl Link for SoftLink {
         if let Some(socket) = &self.socket {
             // EAGAIN: it has not even read the earlier ones.
             let _ = unix::send(socket, &[wire::WAKE], &[]);
+        }
+    }
+
+    fn ask(&mut self) {
+        if let Some(socket) = &self.socket
+            && unix::send(socket, &[wire::ASK], &[]).is_ok()
+        {
+            self.asked += 1;
         }
     }
 

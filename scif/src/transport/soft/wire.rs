@@ -9,7 +9,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use crate::error::{Reason, Refusal};
 
 /// Version of the packets and of the shared memory they lead to.
-pub(crate) const VERSION: u16 = 1;
+pub(crate) const VERSION: u16 = 2;
 /// Longest packet.
 pub(crate) const PACKET_MAX: usize = size_of::<Greeting>();
 
@@ -21,6 +21,10 @@ pub(crate) const WAKE: u8 = b'.';
 const BYE: u8 = b'B';
 const RESET: u8 = b'R';
 const NO: u8 = b'N';
+/// Asks for the memory that windows lie in.
+pub(crate) const ASK: u8 = b'a';
+/// It comes with it.
+pub(crate) const ARENA: u8 = b'A';
 
 /// The sender runs `membarrier` before it sleeps, and is reached by that of others.
 pub(crate) const MEMBARRIER: u8 = 1;
@@ -91,6 +95,8 @@ pub(crate) enum Packet {
     Bye,
     Reset,
     No(Reason),
+    Ask,
+    Arena,
 }
 
 /// A packet that does not.
@@ -105,6 +111,8 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Packet, Garbled> {
         [WAKE] => Ok(Packet::Wake),
         [BYE] => Ok(Packet::Bye),
         [RESET] => Ok(Packet::Reset),
+        [ASK] => Ok(Packet::Ask),
+        [ARENA] => Ok(Packet::Arena),
         [NO, code] => reason(code).map(Packet::No).ok_or(Garbled::Other),
         _ => {
             let greeting = Greeting::read_from_bytes(bytes).map_err(|_| Garbled::Other)?;
@@ -169,6 +177,8 @@ mod tests {
         assert_eq!(decode(welcome.encode()), Ok(Packet::Welcome(welcome)));
         assert_eq!(welcome.fds(), 1);
         assert_eq!(decode(&[WAKE]), Ok(Packet::Wake));
+        assert_eq!(decode(&[ASK]), Ok(Packet::Ask));
+        assert_eq!(decode(&[ARENA]), Ok(Packet::Arena));
         assert_eq!(decode(&bye()), Ok(Packet::Bye));
         assert_eq!(decode(&reset()), Ok(Packet::Reset));
         for code in [1, 2, 3, 4] {
@@ -187,7 +197,7 @@ mod tests {
         assert_eq!(decode(&[NO, 9]), Err(Garbled::Other));
         assert_eq!(decode(&[7; PACKET_MAX]), Err(Garbled::Other));
         let mut other = good;
-        other.version = 2;
+        other.version = VERSION + 1;
         assert_eq!(decode(other.encode()), Err(Garbled::Version));
         other = good;
         other.kind = b'x';

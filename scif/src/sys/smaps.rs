@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! What the kernel knows of the program's pages beyond where they are mapped. See `proc_pid_smaps(5)`.
+//!
+//! Not about moving them (`pages`).
+
+use super::pages;
+
+/// What an area may be whose pages are moved: readable and writable memory without anything asked of the kernel that
+/// other pages would not have. Not among them, for example: locked, huge pages wanted, not copied by fork, watched.
+const PLAIN: [&str; 9] = ["rd", "wr", "mr", "mw", "me", "ac", "nr", "sd", "nh"];
+
+/// Whether `begin..end` is private memory of nobody's file, all of it there to be read and written, without a name (as the
+/// heap has one), locked, huge or otherwise special pages, and does not have `apart` in its areas.
+pub(crate) fn is_plain(begin: usize, end: usize, apart: usize) -> bool {
+    std::fs::read("/proc/self/smaps")
+        .is_ok_and(|text| is_plain_in(&String::from_utf8_lossy(&text), begin, end, apart))
+}
+
+fn is_plain_in(text: &str, begin: usize, end: usize, apart: usize) -> bool {
+    let mut reached = begin;
+    let mut inside = false;
+    for line in text.lines() {
+        // Every area has one such line, the last: it says whether that was the kernel's whole list.
+        if let Some(flags) = line.strip_prefix("VmFlags:") {
+            if inside && !flags.split_whitespace().all(|flag| PLAIN.contains(&flag)) {
+                return false;
+            }
+        } else if let Some(size) = line
+            .strip_prefix("AnonHugePages:")
+            .or_else(|| line.strip_prefix("Locked:"))
+        {
+            if inside && size.split_whitespace().next() != Some("0") {
+                return false;
+            }
+        } else if line.starts_with(|c: char| c.is_ascii_digit() || ('a'..='f').contains(&c)) {
+            let Some(area) = pages::parse(line) else {
+                return false;
+            };
+            inside = area.begin < end && area.end > begin;
+            if !inside {
+                continue;
+            }
+            let whose = area.shared || area.exec || area.file.ino != 0 || !area.name.is_empty();
+            if area.begin > reached
+                || whose
+                || !(area.read && area.write)
+                || (area.begin..area.end).contains(&apart)
+            {
+                return false;
+            }
+            reached = area.end;
+        }
+    }
+    reached >= end
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIST: &str = "\
+7f0000000000-7f0000004000 rw-p 00000000 00:00 0 \n\
+Size:                 16 kB\n\
+AnonHugePages:         0 kB\n\
+Locked:                0 kB\n\
+VmFlags: rd wr mr mw me ac sd \n\
+7f0000004000-7f0000008000 rw-p 00000000 00:00 0 \n\
+AnonHugePages:         0 kB\n\
+Locked:                4 kB\n\
+VmFlags: rd wr mr mw me lo ac \n\
+7f0000008000-7f000000c000 rw-p 00000000 00:00 0                          [heap]\n\
+AnonHugePages:         0 kB\n\
+Locked:                0 kB\n\
+VmFlags: rd wr mr mw me ac \n\
+7f000000c000-7f0000010000 rw-p 00000000 00:00 0 \n\
+AnonHugePages:      2048 kB\n\
+Locked:                0 kB\n\
+VmFlags: rd wr mr mw me ac \n\
+7f0000010000-7f0000014000 rw-p 00000000 00:00 0 \n\
+AnonHugePages:         0 kB\n\
+Locked:                0 kB\n\
+VmFlags: rd wr mr mw me dc ac \n";
+
+    #[test]
+    fn only_plain_pages_are_plain() {
+        let base = 0x7f00_0000_0000;
+        let plain = |from: usize, to: usize| is_plain_in(LIST, base + from, base + to, 0);
+        assert!(plain(0, 0x4000) && plain(0x1000, 0x2000));
+        assert!(!plain(0, 0x5000), "locked");
+        assert!(!plain(0x8000, 0x9000), "heap");
+        assert!(!plain(0xc000, 0xd000), "huge");
+        assert!(!plain(0x10000, 0x11000), "not for children");
+        assert!(!plain(0x13000, 0x15000), "nothing there");
+        assert!(!is_plain_in(LIST, base, base + 0x1000, base + 0x3000), "ours");
+    }
+}

@@ -36,6 +36,8 @@ pub(crate) struct Env {
     pub(crate) connect_timeout_ns: u64,
     /// How long closing a region waits for a peer that is inside it.
     pub(crate) mr_close_timeout_ns: u64,
+    /// Memory that peers use hard moves to where they can map it.
+    pub(crate) migrate: bool,
     /// What carries connections.
     pub(crate) transport: TransportKind,
 }
@@ -117,6 +119,14 @@ static TABLE: &[Param] = &[
                connection to that peer is reset, such as 10s or 500ms",
     },
     Param {
+        name: c"mr_migrate",
+        kind: Kind::Choice("never", "auto", |env| &mut env.migrate),
+        default: "never",
+        help: "Whether registered memory that peers use hard moves to pages that they can map: 'never'; 'auto', while it is \
+               registered, and only whole pages of plain private memory. Not for programs in which another device or library \
+               holds on to the same pages",
+    },
+    Param {
         name: c"transport",
         kind: Kind::Transport(|env| &mut env.transport),
         default: "soft",
@@ -188,6 +198,7 @@ fn read(ask: impl Fn(&Param) -> Said, complain: impl Fn(&str, &str, &str)) -> En
         both_sides: false,
         connect_timeout_ns: 0,
         mr_close_timeout_ns: 0,
+        migrate: false,
         transport: TransportKind::Soft,
     };
     for param in TABLE {
@@ -317,7 +328,10 @@ mod tests {
         let (env, complaints) = with(&[]);
         assert!(complaints.is_empty());
         assert!(!env.stats && env.ptracer && !env.peer_death_any && env.process_vm && env.both_sides);
-        assert_eq!((env.eager_size, env.transport), (8192, TransportKind::Soft));
+        assert_eq!(
+            (env.eager_size, env.transport, env.migrate),
+            (8192, TransportKind::Soft, false)
+        );
         assert_eq!(
             (env.connect_timeout_ns, env.mr_close_timeout_ns),
             (3_000_000_000, 10_000_000_000)
@@ -334,9 +348,10 @@ mod tests {
             ("connect_timeout", "200ms"),
             ("mr_close_timeout", "2 s"),
             ("transport", "Kernel"),
+            ("mr_migrate", "Auto"),
         ]);
         assert!(complaints.is_empty());
-        assert!(env.stats && !env.ptracer && env.peer_death_any);
+        assert!(env.migrate && env.stats && !env.ptracer && env.peer_death_any);
         assert_eq!((env.eager_size, env.transport), (2048, TransportKind::Kernel));
         assert_eq!(
             (env.connect_timeout_ns, env.mr_close_timeout_ns),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Atomics that their initiator executes itself: those on memory of its own process, of operands that the CPU has atomic
-//! instructions for.
+//! Atomics that their initiator executes itself: those on memory of its own process or in a window that is mapped here, of
+//! operands that the CPU has atomic instructions for.
 //!
 //! Everything else is the target's to execute (`atomic`), errors included: what looks wrong here is left to it.
 
@@ -52,9 +52,10 @@ impl EpState {
         };
         let (operand, compare) = operands.split_at_checked(op.len)?;
         let c = self.sock.conn(conn)?;
-        if !c.is_up() || c.memory().access() != Access::Mapped {
+        if !c.is_up() {
             return None;
         }
+        let near = c.memory().access() == Access::Mapped;
         let mut words = segment.as_chunks::<8>().0.iter().map(|w| u64::from_ne_bytes(*w));
         let (addr, len, key) = (words.next()?, words.next()?, words.next()?);
         let keys = c.keys()?;
@@ -65,7 +66,13 @@ impl EpState {
         if entry.access & op.rights() != op.rights() || !inside || !base.is_multiple_of(size as u64) {
             return None;
         }
-        let target = c.memory().here(&RemoteMem { addr: base, len })?;
+        let remote = RemoteMem { addr: base, len };
+        let target = if near {
+            c.memory().here(&remote)?
+        } else {
+            c.window(&entry, &remote)?
+        };
+        let keys = c.keys()?;
         let mut old = [0; crate::atomic_ops::MAX_ATOMIC_BYTES];
         let old = if op.word.kind == AtomicKind::Write as u8 {
             &mut []

@@ -12,6 +12,7 @@
 //! * `group`: scalable endpoints as sources of messages
 //! * `rendezvous`, `streams`: large messages, copied once, by either side or both, or through the ring
 //! * `rma`, `atomic`, `atomic_here`: one-sided operations, as initiator and as target
+//! * `migrate`: memory that peers use hard
 //! * `coll`: collective operations
 //! * `own`: what an endpoint sends to itself
 //! * `deferred`: operations that wait for a counter
@@ -27,6 +28,7 @@ pub(crate) mod deferred;
 mod group;
 pub(crate) mod iov;
 mod matching;
+mod migrate;
 mod ops;
 mod own;
 mod peek;
@@ -435,6 +437,9 @@ pub(crate) fn cancel(st: &mut DomainState, ep: u32, context: usize) -> Result<()
 pub(crate) fn progress(st: &mut DomainState, ep: u32) {
     if let Ok((e, mut env)) = split(st, ep) {
         e.progress(&mut env);
+        if e.polls.is_multiple_of(progress::CLOCK_EVERY) && env.mrs.has_hot() {
+            migrate::move_hot(st);
+        }
     }
 }
 

@@ -12,6 +12,7 @@ use scif::{ConnId, Error, PortId};
 use scif_ring::copy::Mem;
 
 use super::matching::ANY;
+use super::migrate::Uses;
 use super::streams::OutStream;
 use super::tx::TxOp;
 use super::wire::Head;
@@ -82,6 +83,8 @@ pub(crate) struct Peer {
     refused_since_ns: u64,
     retry_at_ns: u64,
     pub busy: bool,
+    /// How hard its keys are used, once one is.
+    pub uses: Option<Box<Uses>>,
 }
 
 impl Peer {
@@ -107,6 +110,7 @@ impl Peer {
             refused_since_ns: 0,
             retry_at_ns: 0,
             busy: false,
+            uses: None,
         }
     }
 

@@ -183,6 +183,8 @@ pub(crate) struct Incoming {
     pub(super) want: usize,
     pub(super) how: How,
     pub(super) stamp: u32,
+    /// Where pages may move: while the sender copies too, those of the buffer do not.
+    _arrival: Option<scif::Arrival>,
 }
 
 impl Incoming {
@@ -307,6 +309,7 @@ impl EpState {
         let stamp = self.incoming_stamp.wrapping_add(1);
         self.incoming_stamp = stamp;
         let mut how = How::Alone { done: 0 };
+        let mut still = None;
         if access == Access::ProcessVm
             && want >= BOTH_SIDES_MIN
             && crate::env::env().both_sides
@@ -314,6 +317,9 @@ impl EpState {
         {
             let part = part_size(want, self.incoming_order.is_empty());
             let parts = u32::try_from(want.div_ceil(part)).unwrap_or(u32::MAX);
+            if crate::env::env().migrate {
+                still = Some(scif::Arrival::new(to.addr(), to.len()));
+            }
             if let (Some(c), Ok(part_len)) = (self.sock.conn(rts.conn()), u32::try_from(part)) {
                 c.rx_claim(block)
                     .offer(generation, to.addr() as u64, want as u64, part_len, parts);
@@ -334,6 +340,7 @@ impl EpState {
             want,
             how,
             stamp,
+            _arrival: still,
         }) else {
             return;
         };

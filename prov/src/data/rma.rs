@@ -303,22 +303,36 @@ impl EpState {
             return Err(NotDirect::Ring);
         }
         let c = self.sock.conn(conn_id).ok_or(NotDirect::Ring)?;
-        let access = c.memory().access();
-        // Its number may be another process's once it is dead: the ring finds that out.
-        if !c.is_up()
-            || !c.alive_recently()
-            || access == Access::None
-            || (access == Access::ProcessVm && !crate::env::env().process_vm)
-        {
+        if !c.is_up() {
             return Err(NotDirect::Ring);
         }
+        let access = c.memory().access();
+        let near = access == Access::Mapped;
+        let reached = near || access == Access::ProcessVm && crate::env::env().process_vm;
         let mut offset = 0;
+        let mut asked = None;
         for segment in rma {
             let keys = c.keys().ok_or(NotDirect::Ring)?;
             let (slot, generation, entry) = keys.find(segment.key).ok_or(NotDirect::Ring)?;
             let remote = place(&entry, segment, write).map_err(NotDirect::Failed)?;
             c.my_mark().set(slot);
             if !keys.still(slot, generation) {
+                c.my_mark().clear();
+                return Err(NotDirect::Ring);
+            }
+            if !near && let Some(window) = c.window(&entry, &remote) {
+                let at = if rma.len() == 1 { 0 } else { offset };
+                if write {
+                    copy_iov(&[window], 0, iov, at, segment.len);
+                } else {
+                    copy_iov(iov, at, &[window], 0, segment.len);
+                }
+                c.my_mark().clear();
+                offset += segment.len;
+                continue;
+            }
+            // Its number may be another process's once it is dead: the ring finds that out.
+            if !reached || !near && !c.alive_recently() {
                 c.my_mark().clear();
                 return Err(NotDirect::Ring);
             }
@@ -354,11 +368,18 @@ impl EpState {
                 }
             }
             offset += segment.len;
+            if !near {
+                asked = Some((slot, segment.key, c.keys().is_some_and(|keys| keys.hints())));
+            }
         }
-        if access == Access::Mapped {
-            self.stats.mapped.add(offset)
-        } else {
-            self.stats.process_vm.add(offset)
+        match asked {
+            None => self.stats.mapped.add(offset),
+            Some((slot, key, hints)) => {
+                self.stats.process_vm.add(offset);
+                if hints {
+                    self.count_use(peer, slot, key, offset);
+                }
+            }
         }
         Ok(())
     }
@@ -551,6 +572,7 @@ impl EpState {
         len: usize,
         key: u64,
     ) {
+        env.mrs.used(key);
         if self.cfg.rma_event {
             let cntr = if read {
                 self.cfg.cntr_remote_read

@@ -110,6 +110,11 @@ impl EpState {
                 );
                 Ok(())
             }
+            wire::HARD_USE => {
+                let (key, uses) = (words.word(), words.word());
+                env.mrs.used_hard(key, uses);
+                Ok(())
+            }
             wire::COLL_JOIN..=wire::COLL_ABORT => {
                 match self.on_coll(env, peer, record.kind, &mut words, record.body) {
                     true => Ok(()),

@@ -515,7 +515,7 @@ fn a_region_closes_although_a_peer_stays_inside() {
     let (mut bad, _) = stage.peer();
     let conn = bad.connect();
     let shared = &stage.domain.shared;
-    let slot = shared.gate.lock().mrs.remove(index).unwrap();
+    let slot = shared.gate.lock().mrs.remove(index).unwrap().slot;
     let mut mark = |on: bool| {
         let mine = bad.sock.conn(conn).unwrap().my_mark();
         if on { mine.set(slot.unwrap()) } else { mine.clear() }

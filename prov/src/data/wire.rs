@@ -52,6 +52,9 @@ pub(crate) const ATOMIC_REPLY: u8 = 0x14;
 /// An RMA operation was done by its initiator: {flags, data, len, key}: CQ data and counters of the target.
 pub(crate) const RMA_EVENT: u8 = 0x15;
 
+/// A key is used hard by its initiator, who has to ask the kernel each time: {key, how often}.
+pub(crate) const HARD_USE: u8 = 0x16;
+
 /// Collectives: a member is ready to join: {membership, its number of the group}.
 pub(crate) const COLL_JOIN: u8 = 0x18;
 /// It is no longer: {its number}.

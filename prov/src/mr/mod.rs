@@ -399,8 +399,9 @@ impl Mr {
     }
 
     fn retire(&self) -> Result<(), Errno> {
-        let slot = self.dom.gate.lock().mrs.remove(self.index)?;
-        wait_until_left(&self.dom, slot, env::env().mr_close_timeout_ns);
+        let left = self.dom.gate.lock().mrs.remove(self.index)?;
+        wait_until_left(&self.dom, left.slot, env::env().mr_close_timeout_ns);
+        left.settle();
         Ok(())
     }
 

@@ -13,7 +13,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use libfabric_sys as fi;
-use scif::SharedKeys;
+use scif::{Movable, SharedKeys, Unmoved};
 use scif_ring::copy::Mem;
 use scif_ring::keytable::KeyEntry;
 
@@ -53,6 +53,35 @@ struct MrEntry {
     /// The region this is a part of, and how many are parts of this.
     base: Option<u32>,
     parts: u32,
+    /// Of regions whose pages may move.
+    movable: Option<Box<Hot>>,
+}
+
+/// A region whose pages may move, and how hard peers use it.
+#[derive(Debug)]
+struct Hot {
+    pages: Movable,
+    uses: u64,
+    /// Uses after which they move: what that costs grows with their number, and again when they could not.
+    due: u64,
+}
+
+/// Uses by peers after which a region of few pages moves.
+const HARD_USE: u64 = 64;
+/// What is left to do for a region that was removed.
+#[derive(Debug)]
+pub(crate) struct Left {
+    /// Where peers may still be inside its memory.
+    pub(crate) slot: Option<u32>,
+    /// Dropped when they are not: its pages may then move back.
+    pages: Option<Box<Hot>>,
+}
+
+impl Left {
+    /// No peer is inside any more.
+    pub(crate) fn settle(self) {
+        drop(self.pages);
+    }
 }
 
 /// A region to register.
@@ -96,11 +125,16 @@ pub(crate) struct MrTable {
     virt_addr: bool,
     prov_key: bool,
     next_key: u64,
+    /// Pages may move.
+    migrates: bool,
+    /// Regions that are to move.
+    hot: Vec<u32>,
 }
 
 impl MrTable {
     /// `virt_addr`: peers name target addresses, not offsets; `prov_key`: this table chooses the keys.
     pub(crate) fn new(virt_addr: bool, prov_key: bool, shared: Option<Arc<SharedKeys>>) -> MrTable {
+        let migrates = crate::env::env().migrate && shared.as_ref().is_some_and(|keys| keys.set_hints());
         MrTable {
             entries: Slab::new(),
             by_key: HashMap::default(),
@@ -108,6 +142,8 @@ impl MrTable {
             virt_addr,
             prov_key,
             next_key: 1,
+            migrates,
+            hot: Vec::new(),
         }
     }
 
@@ -166,6 +202,14 @@ impl MrTable {
             [one] => Pieces::One(*one),
             many => Pieces::Many(many.into()),
         };
+        let movable = match &pieces {
+            Pieces::One(piece) if self.migrates && region.access & fi::FI_REMOTE_WRITE != 0 => {
+                let pages = Movable::new(piece.addr(), piece.len());
+                let due = HARD_USE + pages.pages() as u64;
+                Some(Box::new(Hot { pages, uses: 0, due }))
+            }
+            _ => None,
+        };
         let entry = MrEntry {
             key,
             pieces,
@@ -176,6 +220,7 @@ impl MrTable {
             cntr: None,
             base: region.base,
             parts: 0,
+            movable,
         };
         let index = self.entries.insert(entry).ok_or(fi::FI_ENOMEM)?;
         if remote {
@@ -207,38 +252,118 @@ impl MrTable {
     }
 
     /// Lets peers find a region of one piece; a full table only means that they ask.
-    fn publish(&mut self, index: u32) {
+    pub(crate) fn publish(&mut self, index: u32) {
         let Some(shared) = &self.shared else { return };
         let Some(entry) = self.entries.get_mut(index) else {
             return;
         };
         let Pieces::One(piece) = &entry.pieces else { return };
+        let (window, window_len) = entry.movable.as_ref().map_or((0, 0), |hot| hot.pages.window());
         entry.slot = shared.insert(KeyEntry {
             key: entry.key,
             base: piece.addr() as u64,
             start: entry.start,
             len: entry.len,
             access: entry.access & REMOTE,
+            window,
+            window_len,
         });
     }
 
     /// Takes a region away from peers that go direct: from now on they ask. Gives the slot they may still be in.
-    fn withdraw(&mut self, index: u32) -> Option<u32> {
+    pub(crate) fn withdraw(&mut self, index: u32) -> Option<u32> {
         let slot = self.entries.get_mut(index)?.slot.take()?;
         self.shared.as_ref()?.remove(slot);
         Some(slot)
     }
 
-    /// Removes a region. Peers may still be inside its memory through the slot this gives.
+    /// A peer had this table's owner do an operation on a region.
+    #[inline]
+    pub(crate) fn used(&mut self, key: u64) {
+        if self.migrates {
+            self.warm(key, 1);
+        }
+    }
+
+    /// A peer has used a region so often, and said so at each doubling.
+    pub(crate) fn used_hard(&mut self, key: u64, uses: u64) {
+        if self.migrates {
+            self.warm(key, (uses / 2).max(HARD_USE));
+        }
+    }
+
+    #[cold]
+    fn warm(&mut self, key: u64, uses: u64) {
+        let Some(&index) = self.by_key.get(&key) else {
+            return;
+        };
+        let Some(entry) = self.entries.get_mut(index) else {
+            return;
+        };
+        let (Some(hot), Some(_)) = (&mut entry.movable, entry.slot) else {
+            return;
+        };
+        hot.uses = hot.uses.saturating_add(uses);
+        if hot.uses >= hot.due
+            && hot.pages.window().0 == 0
+            && hot.pages.pages() > 0
+            && !self.hot.contains(&index)
+        {
+            self.hot.push(index);
+        }
+    }
+
+    /// Whether a region is to move.
+    #[inline]
+    pub(crate) fn has_hot(&self) -> bool {
+        !self.hot.is_empty()
+    }
+
+    /// The next region that is to move and can.
+    pub(crate) fn next_hot(&mut self) -> Option<u32> {
+        let index = self.hot.pop()?;
+        let may = self.movable(index)?.pages.may_move();
+        self.moved(index, may).then_some(index)
+    }
+
+    /// Moves the pages of a region that is withdrawn and has nobody inside.
+    pub(crate) fn move_in(&mut self, index: u32) {
+        let Some(keys) = self.shared.clone() else { return };
+        if let Some(hot) = self.movable(index) {
+            let moved = hot.pages.move_in(&keys);
+            self.moved(index, moved);
+        }
+    }
+
+    fn movable(&mut self, index: u32) -> Option<&mut Hot> {
+        self.entries.get_mut(index)?.movable.as_deref_mut()
+    }
+
+    /// What cannot move is tried again later, and less eagerly if that was not because of others.
+    fn moved(&mut self, index: u32, moved: Result<(), Unmoved>) -> bool {
+        if let (Err(why), Some(hot)) = (moved, self.movable(index)) {
+            log::debug!(target: "mr", "{} pages that peers use hard stay where they are: {why:?}", hot.pages.pages());
+            hot.uses = 0;
+            if why != Unmoved::Busy {
+                hot.due = hot.due.saturating_mul(2);
+            }
+        }
+        moved.is_ok()
+    }
+
+    /// Removes a region. Peers may still be inside its memory through the slot this gives; then it is to be settled.
     ///
     /// # Errors
     /// `FI_EINVAL`: no such region. `FI_EBUSY`: others are parts of it.
-    pub(crate) fn remove(&mut self, index: u32) -> Result<Option<u32>, Errno> {
+    pub(crate) fn remove(&mut self, index: u32) -> Result<Left, Errno> {
         if self.entries.get(index).ok_or(fi::FI_EINVAL)?.parts != 0 {
             return Err(fi::FI_EBUSY);
         }
         let slot = self.withdraw(index);
+        self.hot.retain(|hot| *hot != index);
+        let mut pages = None;
         if let Some(entry) = self.entries.remove(index) {
+            pages = entry.movable;
             if entry.access & REMOTE != 0 {
                 self.by_key.remove(&entry.key);
             }
@@ -246,7 +371,7 @@ impl MrTable {
                 base.parts = base.parts.saturating_sub(1);
             }
         }
-        Ok(slot)
+        Ok(Left { slot, pages })
     }
 
     /// Counts modifications of a region in counter `cntr`. Peers that write directly tell nobody, so it is withdrawn from
@@ -421,11 +546,11 @@ mod tests {
             .register(&region(&iov, fi::FI_SEND | fi::FI_READ, 9))
             .unwrap();
         assert_eq!(user.key(local), fi::FI_KEY_NOTAVAIL);
-        assert_eq!(user.remove(first), Ok(None));
-        assert_eq!(user.remove(first), Err(fi::FI_EINVAL));
+        assert_eq!(user.remove(first).map(|left| left.slot), Ok(None));
+        assert_eq!(user.remove(first).map(|left| left.slot), Err(fi::FI_EINVAL));
         assert_eq!(look(&user, 9, 0, 1, RW), Err(fi::FI_EINVAL));
         user.register(&region(&iov, RW, 9)).unwrap();
-        assert_eq!(user.remove(local), Ok(None));
+        assert_eq!(user.remove(local).map(|left| left.slot), Ok(None));
         assert!(look(&user, 9, 0, 1, RW).is_ok());
 
         let mut prov = table(false, true);
@@ -462,7 +587,7 @@ mod tests {
         };
         assert_eq!(t.register(&part(&outside)), Err(fi::FI_EINVAL));
         let index = t.register(&part(&inside)).unwrap();
-        assert_eq!(t.remove(base), Err(fi::FI_EBUSY));
+        assert_eq!(t.remove(base).map(|left| left.slot), Err(fi::FI_EBUSY));
         assert_eq!(look(&t, t.key(index), 0, 100, RW), Ok(vec![(5000, 100)]));
         t.remove(index).unwrap();
         t.remove(base).unwrap();

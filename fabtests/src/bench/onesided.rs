@@ -48,6 +48,9 @@ impl OneSided<'_> {
         if self.test.kind() == Kind::Touched {
             return self.touched(warm, count);
         }
+        if self.test == Test::WritePoll {
+            return self.bounced(warm, count);
+        }
         let window = if self.test.kind() == Kind::Single {
             1
         } else {
@@ -109,6 +112,56 @@ impl OneSided<'_> {
         };
         self.meeting.meet(|| self.port.progress())?;
         Ok(time)
+    }
+
+    /// Both poll a word of their own memory and write it back to the other one.
+    fn bounced(&self, warm: u64, count: u64) -> Outcome<u64> {
+        let far = self.far()?;
+        let (mine, out) = (self.port.into.sub(0, 8), self.port.out.sub(0, 8));
+        let first = self.meeting.rank == 0;
+        let mut time = 0;
+        for (turns, timed) in [(warm, false), (count, true)] {
+            let mut turn = 0;
+            while turn < turns {
+                // Between, each serves the other.
+                mine.store_u64(0, 0);
+                for _ in 0..WINDOW {
+                    self.meeting.meet(|| self.port.progress())?;
+                }
+                let until = turns.min(turn + AT_ONCE);
+                let (mut sent, start) = (self.port.sent(), now_ns());
+                while turn < until {
+                    turn += 1;
+                    if !first {
+                        self.see(mine, turn)?;
+                    }
+                    out.store_u64(0, turn);
+                    self.post(far)?;
+                    sent += 1;
+                    self.wait(sent)?;
+                    if first {
+                        self.see(mine, turn)?;
+                    }
+                }
+                time += if timed { now_ns() - start } else { 0 };
+                self.meeting.meet(|| self.port.progress())?;
+            }
+        }
+        Ok(time)
+    }
+
+    /// Waits for a word, outside the library as long as it comes soon.
+    fn see(&self, mine: Buf, turn: u64) -> Outcome {
+        const LONG: u32 = 1 << 14;
+        let mut polls = 0_u32;
+        while mine.load_u64(0) != turn {
+            polls = polls.saturating_add(1);
+            if self.inside || polls > LONG {
+                self.port.progress()?;
+            }
+            std::hint::spin_loop();
+        }
+        Ok(())
     }
 
     /// What the target does while it waits.

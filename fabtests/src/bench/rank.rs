@@ -50,6 +50,7 @@ fn family(test: Test) -> Family {
         Test::TaggedLat | Test::TaggedBw | Test::TaggedTouched | Test::TaggedRate => Family::Tagged,
         Test::MsgLat | Test::MsgBw | Test::MsgRate => Family::Msg,
         Test::WriteLat
+        | Test::WritePoll
         | Test::WriteBw
         | Test::WriteTouched
         | Test::WriteRate

@@ -105,7 +105,7 @@ enum Attempt {
 /// The sizes at which a test is interesting, of those wanted.
 pub(crate) fn sizes_of(test: Test, wanted: &[usize]) -> Vec<usize> {
     let fits = |size: usize| match (test, test.kind()) {
-        (_, Kind::Rate) | (Test::SumLat | Test::FetchLat | Test::CswapLat, _) => size == 8,
+        (_, Kind::Rate) | (Test::WritePoll | Test::SumLat | Test::FetchLat | Test::CswapLat, _) => size == 8,
         (Test::WriteLat | Test::ReadLat, _) => size <= 64 << 10,
         (_, Kind::Bandwidth) => size > 8,
         (_, Kind::Touched) => size >= 16 << 10,

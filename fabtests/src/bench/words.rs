@@ -49,6 +49,7 @@ tests! {
     MsgBw = "msg_bw", "MB/s", "messages, bandwidth, window 64, buffers reused";
     MsgRate = "msg_rate", "M/s", "messages, rate, window 64";
     WriteLat = "write_lat", "us", "RMA write, one at a time";
+    WritePoll = "write_poll", "us", "RMA write to a target that polls its memory and writes back, half round trip";
     WriteBw = "write_bw", "MB/s", "RMA write one way, bandwidth, window 64, buffers reused";
     WriteTouched = "write_touched", "MB/s", "RMA write one by one, initiator writes and target reads its buffer between";
     WriteRate = "write_rate", "M/s", "RMA write one way, rate, window 64";
@@ -84,7 +85,7 @@ pub(crate) const WINDOW: usize = 64;
 impl Test {
     pub(crate) const fn kind(self) -> Kind {
         match self {
-            Test::TaggedLat | Test::MsgLat => Kind::HalfTrip,
+            Test::TaggedLat | Test::MsgLat | Test::WritePoll => Kind::HalfTrip,
             Test::WriteLat | Test::ReadLat | Test::SumLat | Test::FetchLat | Test::CswapLat => Kind::Single,
             Test::TaggedBw | Test::MsgBw | Test::WriteBw | Test::ReadBw => Kind::Bandwidth,
             Test::TaggedTouched | Test::WriteTouched => Kind::Touched,

@@ -31,6 +31,7 @@ mod leaks;
 mod log;
 mod many_peers;
 mod meeting;
+mod migrate;
 mod mr;
 mod msg;
 mod multi_recv;
@@ -79,6 +80,7 @@ const AREAS: &[&[Case]] = &[
     bad_rma::CASES,
     atomic::CASES,
     atomic_shared::CASES,
+    migrate::CASES,
     cq::CASES,
     cntr::CASES,
     coll_sets::CASES,

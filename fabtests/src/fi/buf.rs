@@ -56,6 +56,11 @@ impl Buf {
         Buf { ptr, len, desc: 0 }
     }
 
+    /// Memory that somebody has mapped, and keeps mapped while it is used.
+    pub(super) const fn at(ptr: *mut u8, len: usize) -> Buf {
+        Buf { ptr, len, desc: 0 }
+    }
+
     /// Zeroed memory in a shared mapping.
     ///
     /// # Errors

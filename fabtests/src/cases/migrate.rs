@@ -1,0 +1,676 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Registered memory that peers use hard moves to where they can map it, and back when it is no longer registered. Nothing
+//! but speed may change by that.
+//!
+//! Rank 1 owns the memory. That it moved is seen in its own list of mappings, as the manual page says.
+
+use libfabric_sys as sys;
+use scif_fabtests::fi::{AtomicTarget, Buf, Fid, Ioc, maps_windows, may_hold_stores};
+use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
+use scif_fabtests::rig::{Remote, Rig};
+use scif_fabtests::{check, check_eq};
+
+use super::atomic::ask;
+use super::forms;
+use super::rma::{REMOTE, announce, from, hear};
+
+const AUTO: &[(&str, &str)] = &[("FI_SCIF_MR_MIGRATE", "auto")];
+const PAGE: usize = 4096;
+/// Several moves of pages, the last of them not whole.
+const LEN: usize = (5 << 20) + 3 * PAGE;
+
+pub(crate) const CASES: &[Case] = &[
+    case("migrate/all_sizes", 2, all_sizes).under(AUTO),
+    case("migrate/atomics_of_everybody", 3, atomics_of_everybody).under(AUTO),
+    case("migrate/no_store_is_lost", 2, no_store_is_lost).under(AUTO),
+    case("migrate/write_then_send", 2, write_then_send).under(AUTO),
+    case("migrate/unless_told_to", 2, unless_told_to),
+    case("migrate/fork", 2, fork).under(AUTO),
+    case("migrate/free_and_reuse", 2, free_and_reuse).under(AUTO),
+    case("migrate/contents_dropped", 2, contents_dropped).under(AUTO),
+    case("migrate/enlarged", 2, enlarged).under(AUTO),
+    case("migrate/unmapped", 2, unmapped).under(AUTO),
+    case("migrate/two_domains", 2, two_domains).under(AUTO),
+    case("migrate/key_used_again", 2, key_used_again).under(AUTO),
+    case("migrate/stores_cannot_be_held", 2, stores_cannot_be_held).under(AUTO),
+    case("migrate/memory_that_stays", 2, memory_that_stays).under(AUTO),
+    case("migrate/without_process_vm", 2, all_sizes)
+        .under(&[("FI_SCIF_MR_MIGRATE", "auto"), ("FI_SCIF_PROCESS_VM", "0")]),
+    case("migrate/owner_killed", 3, |r| killed(r, 1)).under(AUTO),
+    case("migrate/peer_killed", 3, |r| killed(r, 0)).under(AUTO),
+];
+
+fn open(rank: &Rank) -> Outcome<Rig<'_>> {
+    if rank.target.prov != "scif" {
+        return Err(Fail::NotRun(
+            "how memory is reached is a provider's own choice".into(),
+        ));
+    }
+    if !may_hold_stores() {
+        return Err(Fail::NotRun(
+            "the system refuses userfaultfd: nothing moves".into(),
+        ));
+    }
+    Rig::open(rank, &ask())
+}
+
+fn sum(dest: u64, at: Remote) -> AtomicTarget {
+    AtomicTarget {
+        dest,
+        addr: at.addr,
+        key: at.key,
+        datatype: sys::FI_UINT64,
+        op: sys::FI_SUM,
+        context: 3,
+    }
+}
+
+fn one() -> Ioc {
+    Ioc {
+        buf: Buf::of(&1_u64.to_le_bytes()),
+        count: 1,
+    }
+}
+
+/// One write of a word, to its end.
+fn put(rig: &Rig<'_>, at: Remote, value: u64) -> Outcome {
+    let word = Buf::of(&value.to_le_bytes());
+    rig.post(|| rig.ep.write(word, rig.to(1), at.addr, at.key, 1))?;
+    rig.sent(1).map(drop)
+}
+
+/// Both together use the memory of rank 1 until it has moved and rank 0 has mapped it.
+fn warm(rig: &Rig<'_>, memory: Buf, at: Remote) -> Outcome {
+    if rig.rank.index == 1 {
+        rig.wait("the pages to move", || Ok(memory.in_window()?.then_some(())))?;
+        announce(rig, rig.peer())?;
+        return hear(rig);
+    }
+    rig.post(|| rig.ep.recv(Buf::NULL, sys::FI_ADDR_UNSPEC, 0x407))?;
+    let word = Buf::new(8);
+    loop {
+        rig.post(|| rig.ep.read(word, rig.peer(), at.addr, at.key, 1))?;
+        rig.sent(1)?;
+        if let Some(done) = rig.rx.take() {
+            check_eq!(
+                done.map_err(|e| Fail::here(format_args!("{e:?}")))?.context,
+                0x407
+            );
+            break;
+        }
+    }
+    while !maps_windows()? {
+        rig.post(|| rig.ep.read(word, rig.peer(), at.addr, at.key, 1))?;
+        rig.sent(1)?;
+    }
+    announce(rig, rig.peer())
+}
+
+/// Reads and writes of all sizes anywhere in a region whose ends are not whole pages.
+fn all_sizes(rank: &Rank) -> Outcome {
+    let rig = open(rank)?;
+    let whole = Buf::private(LEN)?;
+    let memory = whole.sub(100, LEN - 300);
+    let (_mr, remotes) = rig.share(memory, REMOTE)?;
+    let at = from(&remotes, 1, 0)?;
+    if rank.index == 1 {
+        memory.fill_pattern(77);
+    }
+    rig.barrier()?;
+    warm(&rig, memory.sub(PAGE, 8), at)?;
+    if rank.index == 0 {
+        let back = Buf::new(LEN);
+        rig.post(|| {
+            rig.ep
+                .read(back.sub(0, memory.len()), rig.peer(), at.addr, at.key, 1)
+        })?;
+        rig.sent(1)?;
+        check_eq!(back.differs(memory.len(), 77), None, "moving has changed nothing");
+    }
+    rig.barrier()?;
+    for &size in forms::SIZES.iter().filter(|&&size| size <= 4 << 20) {
+        for off in [0, 67, PAGE - 100, 2 * PAGE + 3, memory.len() - size] {
+            let seed = (size + off) as u64;
+            if rank.index == 0 {
+                let there = from(&remotes, 1, off)?;
+                let (buf, back) = (Buf::pattern(size, seed), Buf::new(size));
+                rig.post(|| rig.ep.write(buf, rig.peer(), there.addr, there.key, 1))?;
+                rig.sent(1)?;
+                rig.post(|| rig.ep.read(back, rig.peer(), there.addr, there.key, 2))?;
+                rig.sent(2)?;
+                check_eq!(back.differs(size, seed), None, "{size} B at {off}");
+                announce(&rig, rig.peer())?;
+                hear(&rig)?;
+            } else {
+                hear(&rig)?;
+                check_eq!(
+                    memory.sub(off, size).differs(size, seed),
+                    None,
+                    "{size} B at {off}"
+                );
+                announce(&rig, rig.peer())?;
+            }
+        }
+    }
+    rig.barrier()
+}
+
+/// The owner by instructions and by the library, and two peers, all add to one word while its page moves, and nothing is lost.
+fn atomics_of_everybody(rank: &Rank) -> Outcome {
+    const ROUNDS: u64 = 20_000;
+    let rig = open(rank)?;
+    let memory = Buf::private(2 * PAGE)?;
+    let (_mr, remotes) = rig.share(memory, REMOTE)?;
+    let at = from(&remotes, 1, 64)?;
+    let (place, one, old) = (sum(rig.to(1), at), one(), Buf::new(8));
+    for round in 0..ROUNDS {
+        if rank.index == 1 {
+            memory.add_u64(64, 1);
+            rig.pump()?;
+        } else if round % 2 == 0 {
+            rig.post(|| rig.ep.fetch_atomic(&place, one, old))?;
+            rig.sent(3)?;
+        } else {
+            rig.post(|| rig.ep.atomic(&place, one))?;
+            rig.sent(3)?;
+        }
+        if rank.index == 1 && round % 64 == 0 {
+            rig.post(|| rig.ep.atomic(&place, one))?;
+            rig.sent(3)?;
+        }
+    }
+    if rank.index == 1 {
+        rig.wait("the pages to move", || Ok(memory.in_window()?.then_some(())))?;
+        hear(&rig)?;
+        hear(&rig)?;
+        check_eq!(memory.load_u64(64), 3 * ROUNDS + ROUNDS.div_ceil(64));
+    } else {
+        // What waited for the target is done when this has been: it comes behind.
+        put(&rig, from(&remotes, 1, PAGE + 8 * rank.index)?, 7)?;
+        announce(&rig, rig.to(1))?;
+    }
+    rig.barrier()
+}
+
+/// A thread of the owner that stores all the time finds every one of its stores, and so does the peer, however often the pages
+/// move there and back.
+fn no_store_is_lost(rank: &Rank) -> Outcome {
+    let rig = open(rank)?;
+    let memory = Buf::private(LEN)?;
+    for round in 0..4_usize {
+        let (mr, remotes) = rig.share(memory, REMOTE)?;
+        let at = from(&remotes, 1, (2 << 20) - 8)?;
+        if rank.index == 0 {
+            warm(&rig, memory, at)?;
+            for n in 0..1000 {
+                put(&rig, at, n)?;
+            }
+            put(&rig, at, round as u64 + 7)?;
+            announce(&rig, rig.peer())?;
+            rig.barrier()?;
+            continue;
+        }
+        let done = std::sync::Mutex::new(false);
+        let is_done = || *done.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let lost = std::thread::scope(|scope| -> Outcome<Option<u64>> {
+            let storing = scope.spawn(|| {
+                let places = [2 * PAGE, (3 << 20) + 128, LEN - 64];
+                let mut last = places.map(|off| memory.load_u64(off));
+                while !is_done() {
+                    for (off, last) in places.iter().zip(&mut last) {
+                        if memory.load_u64(*off) != *last {
+                            return Some(*last);
+                        }
+                        *last += 1;
+                        memory.store_u64(*off, *last);
+                    }
+                }
+                None
+            });
+            let outcome = (|| {
+                warm(&rig, memory, at)?;
+                hear(&rig)?;
+                check_eq!(memory.load_u64((2 << 20) - 8), round as u64 + 7);
+                mr.close()?;
+                check!(!memory.in_window()?, "the pages are private again");
+                Ok(())
+            })();
+            *done.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = true;
+            let lost = storing.join().map_err(|_| Fail::here("the thread"))?;
+            outcome.map(|()| lost)
+        })?;
+        check_eq!(lost, None, "a store was lost");
+        check_eq!(memory.load_u64((2 << 20) - 8), round as u64 + 7);
+        rig.barrier()?;
+    }
+    Ok(())
+}
+
+/// A message that was sent behind writes finds them there.
+fn write_then_send(rank: &Rank) -> Outcome {
+    let rig = open(rank)?;
+    let memory = Buf::private(LEN)?;
+    let (_mr, remotes) = rig.share(memory, REMOTE)?;
+    let at = from(&remotes, 1, 0)?;
+    warm(&rig, memory, at)?;
+    for (round, size) in (0..60_u64).zip([8, 4096, 70_000, 5 << 20].into_iter().cycle()) {
+        if rank.index == 0 {
+            let buf = Buf::pattern(size, round);
+            rig.post(|| rig.ep.write(buf, rig.peer(), at.addr, at.key, 1))?;
+            rig.post(|| rig.ep.send(Buf::of(&round.to_le_bytes()), rig.peer(), 2))?;
+            let both = rig.next(&rig.tx)?.context + rig.next(&rig.tx)?.context;
+            check_eq!(both, 3);
+            hear(&rig)?;
+        } else {
+            let said = Buf::new(8);
+            rig.post(|| rig.ep.recv(said, sys::FI_ADDR_UNSPEC, 4))?;
+            rig.received(4)?;
+            check_eq!(said.load_u64(0), round);
+            check_eq!(memory.differs(size, round), None, "{size} B");
+            announce(&rig, rig.peer())?;
+        }
+    }
+    rig.barrier()
+}
+
+/// Nothing moves unless it was asked for.
+fn unless_told_to(rank: &Rank) -> Outcome {
+    let rig = open(rank)?;
+    if std::env::var_os("FI_SCIF_MR_MIGRATE").is_some() {
+        return Err(Fail::NotRun("it is asked for".into()));
+    }
+    stays(&rig, Buf::private(64 * PAGE)?)
+}
+
+/// The pages of a region stay where they are however it is used, and everything works.
+fn stays(rig: &Rig<'_>, memory: Buf) -> Outcome {
+    let (_mr, remotes) = rig.share(memory, REMOTE)?;
+    let at = from(&remotes, 1, 64)?;
+    if rig.rank.index == 0 {
+        for n in 0..1500 {
+            put(rig, at, n)?;
+        }
+        let (place, one) = (sum(rig.peer(), at), one());
+        for _ in 0..100 {
+            rig.post(|| rig.ep.atomic(&place, one))?;
+            rig.sent(3)?;
+        }
+        put(rig, from(&remotes, 1, 128)?, 5)?;
+        announce(rig, rig.peer())?;
+    } else {
+        hear(rig)?;
+        check!(!memory.in_window()?, "it has moved");
+        check_eq!(memory.load_u64(64), 1499 + 100);
+    }
+    rig.barrier()
+}
+
+/// A forked child has the memory as it was at the fork, for itself, whatever its parent and peers store later.
+fn fork(rank: &Rank) -> Outcome {
+    let rig = open(rank)?;
+    let memory = Buf::private(3 * PAGE)?;
+    let (mr, remotes) = rig.share(memory, REMOTE)?;
+    let at = from(&remotes, 1, 0)?;
+    warm(&rig, memory, at)?;
+    if rank.index == 0 {
+        for n in 0..3 {
+            put(&rig, at, 100 + n)?;
+            announce(&rig, rig.peer())?;
+            hear(&rig)?;
+        }
+        return rig.barrier();
+    }
+    for n in 0..3 {
+        hear(&rig)?;
+        check_eq!(memory.load_u64(0), 100 + n);
+        memory.store_u64(PAGE, n);
+        let wrong = scif_fabtests::harness::confine::in_child(|| {
+            let private = memory.in_window().is_ok_and(|shown| !shown);
+            let same = memory.load_u64(0) == 100 + n && memory.load_u64(PAGE) == n;
+            memory.fill(0xee);
+            usize::from(!private) + 2 * usize::from(!same)
+        })?;
+        check_eq!(wrong, 0, "1: shared with the child; 2: other contents");
+        check_eq!((memory.load_u64(0), memory.load_u64(PAGE)), (100 + n, n));
+        check!(memory.in_window()?, "it has not moved for that");
+        announce(&rig, rig.peer())?;
+    }
+    rig.barrier()?;
+    mr.close()?;
+    check_eq!((memory.load_u64(0), memory.load_u64(PAGE)), (102, 2));
+    Ok(())
+}
+
+/// After the last region over them is closed pages are as any: what is dropped is zero, and a peer that had mapped them does not
+/// reach what is there then.
+fn free_and_reuse(rank: &Rank) -> Outcome {
+    let rig = open(rank)?;
+    let memory = Buf::private(LEN)?;
+    for round in 1..4 {
+        let (mr, remotes) = rig.share(memory, REMOTE)?;
+        let at = from(&remotes, 1, 0)?;
+        warm(&rig, memory, at)?;
+        if rank.index == 0 {
+            put(&rig, at, round)?;
+            announce(&rig, rig.peer())?;
+            rig.barrier()?;
+            // The key is not valid any more.
+            let word = Buf::new(8);
+            rig.failure(&rig.tx, 1, || rig.ep.write(word, rig.peer(), at.addr, at.key, 1))?;
+            rig.barrier()?;
+            mr.close()?;
+            continue;
+        }
+        hear(&rig)?;
+        memory.sub(8, LEN - 8).fill(3);
+        mr.close()?;
+        check!(!memory.in_window()?, "the pages are private again");
+        check_eq!(memory.load_u64(0), round);
+        check!(
+            memory.get(8, LEN - 8).iter().all(|&byte| byte == 3),
+            "contents changed"
+        );
+        memory.drop_contents()?;
+        check!(memory.bytes().iter().all(|&byte| byte == 0), "zeros are expected");
+        rig.barrier()?;
+        rig.barrier()?;
+        check!(
+            memory.bytes().iter().all(|&byte| byte == 0),
+            "a closed key was written"
+        );
+    }
+    Ok(())
+}
+
+/// Dropping the contents of registered memory that has moved keeps them, as is documented; the key goes on to work.
+fn contents_dropped(rank: &Rank) -> Outcome {
+    let rig = open(rank)?;
+    let memory = Buf::private(4 * PAGE)?;
+    let (mr, remotes) = rig.share(memory, REMOTE)?;
+    let at = from(&remotes, 1, 0)?;
+    warm(&rig, memory, at)?;
+    if rank.index == 0 {
+        put(&rig, at, 11)?;
+        announce(&rig, rig.peer())?;
+        hear(&rig)?;
+        put(&rig, at, 12)?;
+        announce(&rig, rig.peer())?;
+        return rig.barrier();
+    }
+    hear(&rig)?;
+    memory.drop_contents()?;
+    check_eq!(memory.load_u64(0), 11);
+    announce(&rig, rig.peer())?;
+    hear(&rig)?;
+    check_eq!(memory.load_u64(0), 12);
+    mr.close()?;
+    check_eq!(memory.load_u64(0), 12);
+    memory.drop_contents()?;
+    check_eq!(memory.load_u64(0), 0);
+    rig.barrier()
+}
+
+/// Memory that is enlarged while it is registered does not grow into other regions that have moved; once it is not registered
+/// it can be enlarged.
+fn enlarged(rank: &Rank) -> Outcome {
+    let rig = open(rank)?;
+    for pages in [1, 5] {
+        let (first, second) = (Buf::private(pages * PAGE)?, Buf::private(pages * PAGE)?);
+        let (mr, remotes) = rig.share(first, REMOTE)?;
+        let (mr2, remotes2) = rig.share(second, REMOTE)?;
+        let (at, at2) = (from(&remotes, 1, 0)?, from(&remotes2, 1, 0)?);
+        warm(&rig, first, at)?;
+        warm(&rig, second, at2)?;
+        if rank.index == 0 {
+            put(&rig, at, 21)?;
+            put(&rig, at2, 22)?;
+            announce(&rig, rig.peer())?;
+            hear(&rig)?;
+            put(&rig, at2, 23)?;
+            announce(&rig, rig.peer())?;
+            rig.barrier()?;
+            continue;
+        }
+        hear(&rig)?;
+        // Refused, as mremap(2) refuses to enlarge what is mapped in several parts, or fresh memory behind it.
+        let mut now = first;
+        if let Ok(more) = first.enlarge(64 * PAGE) {
+            check!(
+                more.get(pages * PAGE, (64 - pages) * PAGE)
+                    .iter()
+                    .all(|&b| b == 0),
+                "not fresh"
+            );
+            more.sub(pages * PAGE, (64 - pages) * PAGE).fill(9);
+            now = more.sub(0, pages * PAGE);
+        }
+        check_eq!((now.load_u64(0), second.load_u64(0)), (21, 22));
+        announce(&rig, rig.peer())?;
+        hear(&rig)?;
+        check_eq!((now.load_u64(0), second.load_u64(0)), (21, 23));
+        mr.close()?;
+        mr2.close()?;
+        check!(!now.in_window()? && !second.in_window()?, "private again");
+        check_eq!((now.load_u64(0), second.load_u64(0)), (21, 23));
+        let more = now.enlarge(128 * PAGE)?;
+        check_eq!(more.load_u64(0), 21);
+        more.sub(pages * PAGE, 100 * PAGE).fill(4);
+        check_eq!(second.load_u64(0), 23);
+        rig.barrier()?;
+    }
+    Ok(())
+}
+
+/// Memory that is unmapped while it is registered, which is the program's error: a peer reaches the pages that were there or what is
+/// in their place, as long as the key is open. Closing it leaves in place what is there.
+fn unmapped(rank: &Rank) -> Outcome {
+    let rig = open(rank)?;
+    let memory = Buf::private(8 * PAGE)?;
+    let (mr, remotes) = rig.share(memory, REMOTE)?;
+    let at = from(&remotes, 1, 0)?;
+    warm(&rig, memory, at)?;
+    if rank.index == 0 {
+        put(&rig, at, 31)?;
+        announce(&rig, rig.peer())?;
+        hear(&rig)?;
+        put(&rig, at, 32)?;
+        let back = Buf::new(8);
+        rig.post(|| rig.ep.read(back, rig.peer(), at.addr, at.key, 1))?;
+        rig.sent(1)?;
+        check!([1, 31, 32].contains(&back.load_u64(0)), "{}", back.load_u64(0));
+        announce(&rig, rig.peer())?;
+        return rig.barrier();
+    }
+    hear(&rig)?;
+    // Some of it is gone, in place of some there is something else.
+    memory.sub(0, 2 * PAGE).renew()?;
+    memory.sub(4 * PAGE, PAGE).unmap()?;
+    memory.store_u64(0, 1);
+    memory.store_u64(2 * PAGE, 2);
+    announce(&rig, rig.peer())?;
+    hear(&rig)?;
+    let here = memory.load_u64(0);
+    check!([1, 32].contains(&here), "{here}");
+    mr.close()?;
+    check!(!memory.sub(2 * PAGE, PAGE).in_window()?, "private again");
+    check_eq!((memory.load_u64(0), memory.load_u64(2 * PAGE)), (here, 2));
+    rig.barrier()
+}
+
+/// The same memory registered in two domains, as with two devices: nothing is lost, and it moves for the one that is left.
+fn two_domains(rank: &Rank) -> Outcome {
+    let rig = open(rank)?;
+    let other = Rig::open(rank, &ask())?;
+    let memory = Buf::private(3 * PAGE)?;
+    let (mr, remotes) = rig.share(memory, REMOTE)?;
+    let (mr2, remotes2) = other.share(memory, REMOTE)?;
+    let (at, at2) = (from(&remotes, 1, 0)?, from(&remotes2, 1, 0)?);
+    let both = |n: u64| -> Outcome {
+        if rank.index == 0 {
+            let (place, place2, one) = (sum(rig.peer(), at), sum(other.peer(), at2), one());
+            for round in 0..n {
+                rig.post(|| rig.ep.atomic(&place, one))?;
+                other.post(|| other.ep.atomic(&place2, one))?;
+                rig.sent(3)?;
+                other.sent(3)?;
+                put(&rig, from(&remotes, 1, PAGE)?, round)?;
+                put(&other, from(&remotes2, 1, 2 * PAGE)?, round)?;
+            }
+            announce(&rig, rig.peer())
+        } else {
+            rig.post(|| rig.ep.recv(Buf::NULL, sys::FI_ADDR_UNSPEC, 0x22))?;
+            rig.wait("the other side", || {
+                other.pump()?;
+                memory.add_u64(0, 1);
+                memory.add_u64(0, u64::MAX);
+                Ok(rig.rx.take().map(drop))
+            })
+        }
+    };
+    both(2000)?;
+    if rank.index == 1 {
+        check_eq!(memory.load_u64(0), 4000);
+        check_eq!((memory.load_u64(PAGE), memory.load_u64(2 * PAGE)), (1999, 1999));
+        check!(!memory.in_window()?, "in use by two it stays");
+    }
+    rig.barrier()?;
+    if rank.index == 1 {
+        mr2.close()?;
+    }
+    rig.barrier()?;
+    warm(&rig, memory, at)?;
+    // Registered again by the other one, which may not move it nor lose it.
+    let (mr2, remotes2) = other.share(memory, REMOTE)?;
+    if rank.index == 0 {
+        let place = sum(other.peer(), from(&remotes2, 1, 0)?);
+        for _ in 0..1000 {
+            other.post(|| other.ep.atomic(&place, one()))?;
+            other.sent(3)?;
+        }
+        announce(&rig, rig.peer())?;
+    } else {
+        rig.post(|| rig.ep.recv(Buf::NULL, sys::FI_ADDR_UNSPEC, 0x22))?;
+        rig.wait("the other side", || {
+            other.pump()?;
+            Ok(rig.rx.take().map(drop))
+        })?;
+        check_eq!(memory.load_u64(0), 5000);
+        // The last one moves it back.
+        mr.close()?;
+        check!(memory.in_window()?, "still in use");
+        mr2.close()?;
+        check!(!memory.in_window()?, "private again");
+        check_eq!(memory.load_u64(0), 5000);
+    }
+    rig.barrier()
+}
+
+/// A key that stands for other memory later reaches that.
+fn key_used_again(rank: &Rank) -> Outcome {
+    let rig = open(rank)?;
+    let bufs = [
+        Buf::private(2 * PAGE)?,
+        Buf::private(2 * PAGE)?,
+        Buf::private(64 * PAGE)?,
+    ];
+    for (round, &memory) in bufs.iter().enumerate() {
+        let ask = scif_fabtests::fi::MrAsk {
+            access: REMOTE,
+            key: 77,
+            flags: 0,
+        };
+        let mr = scif_fabtests::fi::Mr::reg(&rig.domain, memory, ask)?;
+        let mine = rig.ready_region(&mr, memory)?;
+        let at = from(&rig.exchange_remote(mine)?, 1, 0)?;
+        warm(&rig, memory, at)?;
+        if rank.index == 0 {
+            put(&rig, at, 50 + round as u64)?;
+            announce(&rig, rig.peer())?;
+        } else {
+            hear(&rig)?;
+            for (other, buf) in bufs.iter().enumerate() {
+                let want = if other <= round { 50 + other as u64 } else { 0 };
+                check_eq!(buf.load_u64(0), want, "{other} in round {round}");
+            }
+        }
+        rig.barrier()?;
+        mr.close()?;
+        rig.barrier()?;
+    }
+    Ok(())
+}
+
+/// Where stores of other threads cannot be held up nothing moves, and everything works.
+fn stores_cannot_be_held(rank: &Rank) -> Outcome {
+    let rig = open(rank)?;
+    if rank.index == 1 {
+        scif_fabtests::harness::seccomp::deny(&[libc::SYS_userfaultfd])?;
+    }
+    let memory = Buf::private(64 * PAGE)?;
+    let done = std::sync::Mutex::new(false);
+    let is_done = || *done.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_done() {
+                memory.add_u64(3 * PAGE, 1);
+            }
+        });
+        let outcome = stays(&rig, memory);
+        *done.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = true;
+        outcome
+    })
+}
+
+/// Memory that is not the program's alone, or not plain, or not a whole page, stays.
+fn memory_that_stays(rank: &Rank) -> Outcome {
+    let rig = open(rank)?;
+    stays(&rig, Buf::shared(4 * PAGE)?)?;
+    stays(&rig, Buf::private(4 * PAGE)?.sub(8, PAGE - 8))?;
+    let locked = Buf::private(4 * PAGE)?;
+    locked.lock()?;
+    stays(&rig, locked)
+}
+
+/// The owner, or the peer, dies while the peer uses mapped memory; the others go on.
+fn killed(rank: &Rank, victim: usize) -> Outcome {
+    let rig = open(rank)?;
+    let memory = Buf::private(LEN)?;
+    let (mr, remotes) = rig.share(memory, REMOTE)?;
+    let at = from(&remotes, 1, 0)?;
+    if rank.index != 2 {
+        warm(&rig, memory, at)?;
+    }
+    rig.barrier()?;
+    if rank.index == victim {
+        let buf = Buf::new(1 << 20);
+        loop {
+            if rank.index == 0 {
+                rig.post(|| rig.ep.write(buf, rig.to(1), at.addr, at.key, 1))?;
+                rig.sent(1)?;
+            } else {
+                rig.pump()?;
+            }
+        }
+    }
+    if rank.index == 2 {
+        rank.kill(victim)?;
+    }
+    if rank.index == 0 {
+        // Until it is known that the owner is dead its pages are written, which are there; then there is an error.
+        rig.wait("the error", || {
+            match rig.ep.write(Buf::new(8), rig.to(1), at.addr, at.key, 1) {
+                Ok(()) | Err(scif_fabtests::fi::Errno::EAGAIN) => {}
+                Err(_) => return Ok(Some(())),
+            }
+            Ok(std::iter::from_fn(|| rig.tx.take())
+                .any(|done| done.is_err())
+                .then_some(()))
+        })?;
+    }
+    if rank.index == 1 {
+        mr.close()?;
+        check!(!memory.in_window()?, "private again");
+        memory.fill(1);
+    }
+    rig.barrier()
+}

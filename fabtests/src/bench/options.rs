@@ -16,7 +16,7 @@ use super::words::Test;
 
 /// Latency, bandwidth and message rate of libfabric providers and of the machine itself, measured in turns.
 ///
-/// Names of tests: tagged_{lat,bw,touched,rate} msg_{lat,bw,rate} write_{lat,bw,touched,rate} read_{lat,bw,rate}
+/// Names of tests: tagged_{lat,bw,touched,rate} msg_{lat,bw,rate} write_{lat,poll,bw,touched,rate} read_{lat,bw,rate}
 /// atomic_{sum,fetch,cswap}_{lat,rate}; a part of a name will do.
 #[derive(Debug, Parser)]
 #[command(version, about)]

@@ -321,12 +321,12 @@ impl EpState {
                 return Err(NotDirect::Ring);
             }
             if !near && let Some(window) = c.window(&entry, &remote) {
-                let at = if rma.len() == 1 { 0 } else { offset };
-                if write {
-                    copy_iov(&[window], 0, iov, at, segment.len);
-                } else {
-                    copy_iov(iov, at, &[window], 0, segment.len);
-                }
+                match iov {
+                    [one] if rma.len() == 1 && write => window.copy_from(one),
+                    [one] if rma.len() == 1 => one.copy_from(&window),
+                    _ if write => copy_iov(&[window], 0, iov, offset, segment.len),
+                    _ => copy_iov(iov, offset, &[window], 0, segment.len),
+                };
                 c.my_mark().clear();
                 offset += segment.len;
                 continue;

@@ -15,7 +15,7 @@ use super::Buf;
 const RW: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 
 /// What the kernel calls memory of a provider that its peers can map.
-const WINDOW: &str = "/memfd:scif:window";
+const WINDOW: &str = "/memfd:scif:moved";
 
 impl Buf {
     /// Zeroed pages in a private mapping of their own, with a page on either side that is nobody's.

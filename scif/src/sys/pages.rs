@@ -381,14 +381,15 @@ pub(crate) fn move_in(
 
 /// Names of the memfds that pages are moved into: for connections of `scif.h`, and for domains of the provider.
 pub(crate) const ARENA_NAME: &str = "scif:arena";
-pub(crate) const WINDOW_NAME: &str = "scif:window";
+pub(crate) const WINDOW_NAME: &str = "scif:moved";
 
 /// In a forked child, before the program runs there: what a fork shares of windows becomes memory of the child's own, with
 /// what the parent had there. What the library itself maps, and mappings of peers, a child does not have.
 pub(crate) fn make_own_copies() {
-    let names = [ARENA_NAME, WINDOW_NAME].map(|name| format!("/memfd:{name}"));
+    // Nothing ever takes a memfd's name away, nor adds to it.
+    let names = [ARENA_NAME, WINDOW_NAME].map(|name| format!("/memfd:{name} (deleted)"));
     for area in areas(0, usize::MAX).unwrap_or_default() {
-        if !area.shared || !names.iter().any(|name| area.name.starts_with(name)) {
+        if !area.shared || !names.contains(&area.name) {
             continue;
         }
         if let Err(errno) = move_back(&area, area.begin, area.end, None, None) {

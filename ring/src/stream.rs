@@ -115,6 +115,13 @@ impl Waiting {
         self.bell.set(RUNG);
     }
 
+    /// The side that was to tell has made the descriptor show readiness; unless the waiter gave up waiting for that and has said
+    /// since what it shows.
+    #[inline]
+    pub fn rang(&self) {
+        self.bell.change(RINGING, RUNG);
+    }
+
     /// The descriptor shows none now.
     #[inline]
     pub fn armed(&self) {
@@ -150,6 +157,13 @@ impl Waiting {
                 }
             }
         }
+    }
+
+    /// Whether the descriptor, which is to show nothing, may be hidden once more: a peer that was given up waiting for may have
+    /// made it show something since. [`Waiting::armed`] follows.
+    #[inline]
+    pub fn disarm(&self) -> bool {
+        self.bell.change(ARMED, RUNG)
     }
 
     /// The peer never finished ringing: takes its part over.

@@ -15,6 +15,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use scif_ring::counter::Flag;
 use scif_ring::{STREAM_BYTES, StreamRx, StreamTx, Tell, Waiting, Word32};
 
 use super::failure::{Failure, Result};
@@ -69,6 +70,8 @@ pub(crate) struct Link {
     socket: OwnedFd,
     /// Who is at the other end, as the kernel said when the connection was made.
     pub(crate) peer_pid: i32,
+    /// Whether the peer was late once in making our descriptor show what it said it would.
+    pub(crate) peer_late: Flag,
     _segment: Mapping,
 }
 
@@ -116,6 +119,7 @@ impl Link {
             peer_bell,
             socket,
             peer_pid,
+            peer_late: Flag::new(false),
             _segment: segment,
         })
     }
@@ -162,7 +166,7 @@ impl Link {
     fn ring(&self, tell: Tell, waiting: Waiting, show: impl FnOnce(&OwnedFd)) {
         if tell.ring {
             show(&self.peer_bell);
-            waiting.rung();
+            waiting.rang();
         }
         if tell.wake {
             futex::wake_all(&waiting.seq());

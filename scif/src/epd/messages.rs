@@ -6,6 +6,7 @@
 
 use std::os::fd::RawFd;
 
+use scif_ring::counter::Flag;
 use scif_ring::{Mem, Settle, Waiting};
 
 use super::endpoint::Epd;
@@ -154,6 +155,7 @@ fn sleep(epd: &Epd, fd: RawFd, waiting: Waiting, spin_ns: u64, nothing: impl Fn(
 pub(crate) fn settle_data(epd: &Epd, link: &Link, fd: RawFd) -> Result<()> {
     settle(
         epd,
+        &link.peer_late,
         link.rx.data(),
         || link.rx.settle(),
         |show| {
@@ -172,6 +174,7 @@ pub(crate) fn settle_data(epd: &Epd, link: &Link, fd: RawFd) -> Result<()> {
 pub(crate) fn settle_space(epd: &Epd, link: &Link, fd: RawFd) -> Result<()> {
     settle(
         epd,
+        &link.peer_late,
         link.tx.space(),
         || link.tx.settle(),
         |show| {
@@ -188,17 +191,24 @@ pub(crate) fn settle_space(epd: &Epd, link: &Link, fd: RawFd) -> Result<()> {
 
 fn settle(
     epd: &Epd,
+    late: &Flag,
     waiting: Waiting,
     look: impl Fn() -> Settle,
     make: impl Fn(bool) -> Result<()>,
 ) -> Result<()> {
     let mut since = None;
+    let mut hidden = false;
     loop {
         // A hung-up descriptor shows everything for good.
         if epd.holder.state() != State::Connected {
             return Ok(());
         }
         match look() {
+            Settle::Done if late.get() && !hidden && waiting.disarm() => {
+                make(false)?;
+                waiting.armed();
+                hidden = true;
+            }
             Settle::Done => return Ok(()),
             Settle::Show => {
                 make(true)?;
@@ -212,6 +222,7 @@ fn settle(
                 let now = now_ns();
                 if now.saturating_sub(*since.get_or_insert(now)) > RINGING_NS {
                     waiting.give_up_waiting();
+                    late.set(true);
                 }
                 cpu_relax_or_yield(u32::MAX);
             }

@@ -624,15 +624,6 @@ impl EpState {
         }
     }
 
-    /// When the endpoint goes: peers touch neither what was announced to them nor what they are offered.
-    pub(crate) fn let_go(&mut self) {
-        self.withdraw_all();
-        let conns: Vec<ConnId> = self.live.iter().chain(&self.resting).map(|l| l.conn).collect();
-        for conn in conns {
-            self.take_back_announced(conn);
-        }
-    }
-
     /// Before the endpoint goes: answers that wait for room are given a moment, so that no peer waits for them in vain.
     ///
     /// Where receives are another provider's nothing more is read: its lock is needed for that, and is not ours to take.

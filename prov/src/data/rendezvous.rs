@@ -29,7 +29,7 @@ const BUDGET: usize = 4 * 1024 * 1024;
 /// How many of the oldest large sends a progress call offers its help to.
 const HELP_DEPTH: usize = 4;
 /// How long the copy of a part may take whose connection is gone; only a sender that lies takes longer.
-const WITHDRAW_NS: u64 = 100_000_000;
+pub(super) const WITHDRAW_NS: u64 = 100_000_000;
 /// Pieces of an announced scatter list.
 const REMOTE_MAX: usize = 64;
 
@@ -232,6 +232,19 @@ fn takes(parts: u32, more: bool) -> (u32, Share) {
     }
 }
 
+/// Until when a peer may be waited for that is inside a copy: once for all that a call takes back, for it may lie.
+fn withdrawn_by() -> u64 {
+    scif::now_ns() + WITHDRAW_NS
+}
+
+fn wait_for_peer(conn: &mut Connection, end: u64, busy: impl Fn(&Connection) -> bool) {
+    let mut polls = 0;
+    while busy(conn) && conn.alive() && scif::now_ns() < end {
+        polls += 1;
+        scif::cpu_relax_or_yield(polls);
+    }
+}
+
 impl Incoming {
     /// Copies what there is to copy here, within the budget; whether all is in place.
     fn copy(
@@ -373,7 +386,7 @@ impl EpState {
             return;
         };
         if err != 0 {
-            self.withdraw(&m);
+            self.withdraw(&m, withdrawn_by());
         }
         let status = u64::from(err.unsigned_abs());
         self.answer(
@@ -408,16 +421,16 @@ impl EpState {
             }
             How::Alone { .. } | How::Shared { .. } => {}
         }
-        let error = if conn.enter() {
-            let copied = m.copy(conn, more, budget, &mut self.stats);
-            conn.exit();
-            match copied {
-                Ok(true) => None,
-                Ok(false) => return Step::Waiting,
-                Err(error) => Some(error),
-            }
-        } else {
-            Some(AccessError::Gone)
+        // Of who has left, or died, the end of the connection is heard next: that ends the receive.
+        if !conn.enter() {
+            return Step::Waiting;
+        }
+        let copied = m.copy(conn, more, budget, &mut self.stats);
+        conn.exit();
+        let error = match copied {
+            Ok(true) => None,
+            Ok(false) => return Step::Waiting,
+            Err(error) => Some(error),
         };
         match error {
             None => Step::Done,
@@ -522,12 +535,13 @@ impl EpState {
 
     /// Drops what is being fetched over a connection that is gone; the receives end with `err`.
     pub(crate) fn fail_incoming(&mut self, env: &mut Env<'_>, conn: ConnId, err: i32) {
+        let end = withdrawn_by();
         let mut at = 0;
         while let Some(index) = self.incoming_order.get(at).copied() {
             if self.incoming.get_mut(index).is_some_and(|m| m.conn() == conn) {
                 self.incoming_order.remove(at);
                 if let Some(m) = self.incoming.remove(index) {
-                    self.withdraw(&m);
+                    self.withdraw(&m, end);
                     self.complete_recv(env, &m.target, &m.arrival, 0, err);
                 }
             } else {
@@ -536,44 +550,48 @@ impl EpState {
         }
     }
 
-    /// Takes back the buffer offered for `m`: its sender may live on, and not know yet that the connection is gone.
-    fn withdraw(&mut self, m: &Incoming) {
+    /// Takes back the buffer offered for `m`, by then: its sender may live on, and not know yet that the connection is gone.
+    fn withdraw(&mut self, m: &Incoming, end: u64) {
         let (How::Shared { block, .. } | How::Closing { block }) = m.how else {
             return;
         };
         let Some(conn) = self.sock.conn(m.conn()) else {
             return;
         };
-        let claim = conn.rx_claim(block);
-        claim.close();
-        let end = scif::now_ns() + WITHDRAW_NS;
-        let mut polls = 0;
-        while claim.open_parts() > 0 && conn.alive() && scif::now_ns() < end {
-            polls += 1;
-            scif::cpu_relax_or_yield(polls);
-        }
+        conn.rx_claim(block).close();
+        wait_for_peer(conn, end, |conn| conn.rx_claim(block).open_parts() > 0);
     }
 
-    /// Takes back what is offered for any message. The receives are dropped.
-    pub(crate) fn withdraw_all(&mut self) {
-        while let Some(m) = self
-            .incoming_order
-            .pop_front()
-            .and_then(|index| self.incoming.remove(index))
-        {
-            self.withdraw(&m);
+    /// When the endpoint goes: peers touch neither what was announced to them nor what they are offered.
+    pub(crate) fn let_go(&mut self) {
+        let end = withdrawn_by();
+        while let Some(index) = self.incoming_order.pop_front() {
+            if let Some(m) = self.incoming.remove(index) {
+                self.withdraw(&m, end);
+            }
+        }
+        let conns: Vec<ConnId> = self.sock.conns().collect();
+        for conn in &conns {
+            if let Some(conn) = self.sock.conn(*conn) {
+                conn.leave();
+            }
+        }
+        for conn in conns {
+            self.wait_until_outside(conn, end);
         }
     }
 
     /// Lets the peer copy no more of what was announced over `conn`: whoever announced it is about to hear that it is over.
     pub(crate) fn take_back_announced(&mut self, conn: ConnId) {
-        let Some(conn) = self.sock.conn(conn) else { return };
-        conn.leave();
-        let end = scif::now_ns() + WITHDRAW_NS;
-        let mut polls = 0;
-        while conn.peer_is_inside() && conn.alive() && scif::now_ns() < end {
-            polls += 1;
-            scif::cpu_relax_or_yield(polls);
+        if let Some(conn) = self.sock.conn(conn) {
+            conn.leave();
+        }
+        self.wait_until_outside(conn, withdrawn_by());
+    }
+
+    fn wait_until_outside(&mut self, conn: ConnId, end: u64) {
+        if let Some(conn) = self.sock.conn(conn) {
+            wait_for_peer(conn, end, Connection::peer_is_inside);
         }
     }
 

@@ -17,6 +17,7 @@ use scif_ring::copy::Mem;
 use super::cm;
 use super::ops::{Ops, OutOp, What};
 use super::peer::{MESSAGES_MAX, OWED_MAX};
+use super::rendezvous::WITHDRAW_NS;
 use super::wire;
 use super::{EpConfig, EpState, RecvArgs, RmaArgs, RmaIov, SendArgs};
 use crate::av::AvState;
@@ -682,4 +683,23 @@ fn who_says_nothing_does_not_keep_out_the_one_who_answers() {
     assert_eq!(peer, passive.id());
     // Nobody else is listened to any more.
     stage.until(|| (stage.with(|e| e.sock.conn_count()) == 1).then_some(()));
+}
+
+#[test]
+fn peers_that_say_that_they_copy_hold_a_close_up_once_for_all() {
+    const PEERS: u32 = 40;
+    let stage = Stage::new();
+    let mut liars: Vec<_> = (0..PEERS).map(|_| stage.peer().0).collect();
+    for liar in &mut liars {
+        let conn = liar.connect();
+        liar.check_service(conn);
+        assert!(liar.sock.conn(conn).unwrap().enter());
+    }
+    let begin = scif::now_ns();
+    stage.with(EpState::let_go);
+    let took = scif::now_ns() - begin;
+    assert!(
+        took >= WITHDRAW_NS && took < u64::from(PEERS) * WITHDRAW_NS / 2,
+        "{took}"
+    );
 }

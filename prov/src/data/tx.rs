@@ -261,13 +261,15 @@ impl EpState {
         let len = payload.len();
         let what = What::of(tag);
         let want_ack = self.wants_ack(flags);
-        let streamed = self.peers.get(peer as usize).is_some_and(|p| p.streamed);
         let Some(conn) = self.sock.conn(conn_id) else {
             return Tried::Later;
         };
         let env_cfg = crate::env::env();
         // What would go through the ring anyway need not ask first.
-        let copied_once = || env_cfg.process_vm && !streamed && conn.memory().access() != Access::None;
+        let copied_once = || {
+            let streamed = self.peers.get(peer as usize).is_some_and(|p| p.streamed);
+            env_cfg.process_vm && !streamed && conn.memory().access() != Access::None
+        };
         let long = len > BODY_MAX || len > env_cfg.eager_size && copied_once();
         if long && flags & fi::FI_INJECT == 0 {
             return self.announce(peer, payload, tag, data, context, flags);

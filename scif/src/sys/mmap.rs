@@ -126,7 +126,6 @@ impl Mapping {
     }
 
     /// Where it begins, for somebody who makes a pointer of it.
-    /// Where it begins.
     pub(crate) fn address(&self) -> usize {
         self.base.as_ptr().expose_provenance()
     }

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # `make bench-crowd`: more ranks than cores. Intel's benchmarks under MPICH, in turns over scif and over MPICH's own shared
-# memory; of each line the median of the runs, and their ratio. Arguments: RANKS (8), RUNS (3).
+# memory; of each line the median of the runs, and their ratio. Arguments: RANKS (8), RUNS (3), ITERATIONS (20: what takes a
+# microsecond each then ends within one turn of a rank, if the scheduler wants it so; 200 show what turns cost).
 set -u -o pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/setup.sh"
 . "$here/stacks.sh"
 cd "$ROOT" || exit 1
-ranks=${1:-8} runs=${2:-3}
+ranks=${1:-8} runs=${2:-3} iterations=${3:-20}
 
 find_cargo
 need_build_packages
@@ -22,7 +23,7 @@ for ((run = 1; run <= runs; run++)); do
     for way in own "$PROVIDER"; do
         log=$LOGS/crowd-$way-$run.log
         printf 'run %d of %d, %d ranks, %s, load %s\n' "$run" "$runs" "$ranks" "$way" "$(cut -d' ' -f1 /proc/loadavg)"
-        run_mpi mpich5 "$way" "$ranks" 600 "$BUILD/venv-intel/bin/IMB-MPI1" -npmin "$ranks" -iter 20 -time 0.1 -msglog 0:16 \
+        run_mpi mpich5 "$way" "$ranks" 600 "$BUILD/venv-intel/bin/IMB-MPI1" -npmin "$ranks" -iter "$iterations" -time 0.1 -msglog 0:16 \
             >"$log" 2>&1 || die "IMB-MPI1 over $way failed (see $log)."
         grep -q 'MPICH' "$log" || echo "(the benchmark does not say which MPI it runs on)"
     done

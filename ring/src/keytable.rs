@@ -15,6 +15,7 @@
 use crate::layout::SLOTS_OFFSET as TABLE_OFFSET;
 use crate::layout::{KEY_PROBE, KEY_SLOTS, KeyHeader, KeySlot, LAYOUT, MarkLine};
 use crate::sync::{Ordering, fence};
+use crate::word::full_fence;
 
 /// The table as the product lays it out, its owner's side.
 pub type KeyTable = KeyTableOf<KEY_SLOTS>;
@@ -339,7 +340,7 @@ impl Mark {
     pub fn set(&self, slot: u32) {
         self.line().slot.store(u64::from(slot) + 1, Ordering::Relaxed);
         // SYNC POINT: pairs with the fence in `KeyTableOf::remove`, which says why it must be SeqCst.
-        fence(Ordering::SeqCst);
+        full_fence();
     }
 
     /// Says that the RMA is over.

@@ -151,10 +151,8 @@ impl Waiting {
                         return Settle::Show;
                     }
                 }
-                // IDLE, or what no side of ours writes.
-                other => {
-                    self.bell.change(other, ARMED);
-                }
+                // IDLE, which only the waiting side ends, or what no side of ours writes.
+                _ => self.bell.set(ARMED),
             }
         }
     }
@@ -500,6 +498,26 @@ impl StreamRx {
         self.region.space.tell()
     }
 
+    /// There is something to take, and [`Waiting::enter`] was said: `leave` will follow. The peer has looked at the bell
+    /// when it sent that, so its word comes from there, which takes as long as the bytes do: both come at once.
+    #[inline]
+    pub fn will_leave(&self) {
+        self.region.data.bell.will_write();
+    }
+
+    /// After a pull by who said [`Waiting::enter`], in place of `settle` and `tell`, with one fence for both: the bell is
+    /// armed, the queue is empty, and this is who waits for space. `None` if that is not so: then these two are to be said.
+    #[inline]
+    pub fn leave(&self) -> Option<Tell> {
+        let bell = &self.region.data.bell;
+        if bell.get_relaxed() != IDLE || self.ready() != Ok(0) {
+            return None;
+        }
+        bell.set(ARMED);
+        full_fence();
+        (self.ready() == Ok(0)).then(|| self.region.space.tell())
+    }
+
     /// What the descriptor's readability needs.
     #[inline]
     pub fn settle(&self) -> Settle {
@@ -554,6 +572,43 @@ mod tests {
     fn mem(bytes: &mut [u8]) -> Mem {
         // SAFETY: the slices of the tests outlive the Mem and are not used meanwhile.
         unsafe { Mem::new(bytes.as_mut_ptr(), bytes.len()) }
+    }
+
+    #[test]
+    fn who_leaves_an_empty_queue_is_told_from_then_on() {
+        let mut memory = memory();
+        let (tx, rx) = streams(&mut memory);
+        let mut bytes = [7; 8];
+        // Nobody was inside: what the descriptor shows is not known here.
+        rx.data().armed();
+        assert_eq!(rx.leave(), None);
+        // Something is left.
+        rx.data().enter();
+        tx.push(&mem(&mut bytes)).unwrap();
+        assert_eq!(tx.tell(), Tell::default());
+        assert_eq!(rx.leave(), None);
+        rx.pull(&mem(&mut bytes)).unwrap();
+        rx.will_leave();
+        assert_eq!(rx.leave(), Some(Tell::default()));
+        assert!(!rx.data().shows());
+        tx.push(&mem(&mut bytes)).unwrap();
+        assert!(tx.tell().ring && rx.data().shows());
+        tx.data().rang();
+        // Who waits for space hears of it.
+        assert_eq!(rx.settle(), Settle::Done);
+        rx.pull(&mem(&mut bytes)).unwrap();
+        assert_eq!(rx.settle(), Settle::Hide);
+        rx.data().armed();
+        rx.data().enter();
+        tx.space().sleep_begins();
+        tx.space().armed();
+        assert_eq!(
+            rx.leave(),
+            Some(Tell {
+                ring: true,
+                wake: true
+            })
+        );
     }
 
     #[test]

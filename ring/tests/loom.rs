@@ -81,18 +81,29 @@ mod models {
         broken("sleeping_needs_both_fences", || sleeping_and_push(true)),
         model("stream_bytes_in_order", 3, stream_bytes_in_order),
         model("stream_sleepers_are_woken", 2, || {
-            stream_sleepers(Without::Nothing)
+            stream_sleepers(Without::Nothing, false)
+        }),
+        model("stream_sleepers_are_woken_by_who_leaves", 2, || {
+            stream_sleepers(Without::Nothing, true)
         }),
         broken("stream_sleepers_need_the_fence_of_who_sleeps", || {
-            stream_sleepers(Without::SleepersFence)
+            stream_sleepers(Without::SleepersFence, false)
         }),
         broken("stream_sleepers_need_the_fence_of_who_sends", || {
-            stream_sleepers(Without::SendersFence)
+            stream_sleepers(Without::SendersFence, false)
         }),
         model("stream_descriptor_shows_what_is_left", 3, || {
-            stream_descriptor(true)
+            stream_descriptor(true, false)
         }),
-        broken("stream_descriptor_needs_the_fence", || stream_descriptor(false)),
+        model("stream_descriptor_shows_what_is_left_by_who_leaves", 3, || {
+            stream_descriptor(true, true)
+        }),
+        broken("stream_descriptor_needs_the_fence_if_left", || {
+            stream_descriptor(false, true)
+        }),
+        broken("stream_descriptor_needs_the_fence", || {
+            stream_descriptor(false, false)
+        }),
         model("stream_closed_by_who_sends", 2, stream_closed_by_who_sends),
         model("stream_closed_by_who_receives", 2, stream_closed_by_who_receives),
         model("bell_loses_nothing", 2, bell_loses_nothing),
@@ -599,7 +610,7 @@ mod models {
     }
 
     /// Who sleeps for bytes, or for space, is woken: loom finds a sleeper that is not.
-    fn stream_sleepers(without: Without) {
+    fn stream_sleepers(without: Without, leaves: bool) {
         let (tx, rx, _) = stream();
         let (data, space) = (Futex::new(), Futex::new());
         let (theirs, room) = (data.clone(), space.clone());
@@ -625,14 +636,15 @@ mod models {
                 let fenced = without != Without::SleepersFence;
                 sleep(&data, rx.data(), fenced, || rx.ready() == Ok(0));
             } else {
-                space.told(rx.tell());
+                let left = if leaves { rx.leave() } else { None };
+                space.told(left.unwrap_or_else(|| rx.tell()));
             }
         }
         t.join().unwrap();
     }
 
     /// Whatever is left in the queue when the receiver leaves, or comes later, its descriptor shows.
-    fn stream_descriptor(fenced: bool) {
+    fn stream_descriptor(fenced: bool, leaves: bool) {
         let (tx, rx, [_, shown]) = stream();
         let rx = Arc::new(rx);
         let t = spawn(move || {
@@ -653,7 +665,8 @@ mod models {
         let mut next = 1;
         rx.data().enter();
         take_next(&rx, &mut next);
-        loop {
+        let left = leaves && rx.leave().is_some();
+        while !left {
             match rx.settle() {
                 Settle::Done => break,
                 Settle::Show => {

@@ -162,6 +162,17 @@ impl Link {
         }
     }
 
+    /// After receiving, by who was looking for itself: in place of telling the peer and settling the descriptor. Whether
+    /// that is done.
+    #[inline]
+    pub(crate) fn leaves_empty(&self) -> bool {
+        let Some(tell) = self.rx.leave() else { return false };
+        if tell != Tell::default() {
+            self.ring(tell, self.rx.space(), |bell| descriptor::show_space(bell));
+        }
+        true
+    }
+
     #[cold]
     fn ring(&self, tell: Tell, waiting: Waiting, show: impl FnOnce(&OwnedFd)) {
         if tell.ring {

@@ -6,64 +6,146 @@
 
 use libfabric_sys as fi;
 use scif::{Access, ConnId, RemoteMem};
+use scif_ring::Mem;
 
-use super::atomic::{AtomicOp, SEGMENT};
+use super::atomic::{AtomicOp, SEGMENT, rights};
+use super::ops::What;
+use super::peer::gather_into;
 use super::rx::scatter;
 use super::wire::{self, Head};
-use super::{AtomicKind, Env, EpState};
+use super::{AtomicArgs, AtomicKind, Env, EpState, RmaIov};
 
 /// Widest operand with atomic instructions.
 const WIDEST: usize = 8;
+/// Bytes of operands up to which an operation is tried before its record is built.
+const SHORT: usize = 64;
+
+/// An operation on one segment, its operands at hand.
+struct Asked<'a> {
+    what: What,
+    kind: u8,
+    op: u32,
+    datatype: u32,
+    segment: RmaIov,
+    operand: &'a [u8],
+    compare: &'a [u8],
+    result: &'a [Mem],
+    data: Option<u64>,
+    context: usize,
+    flags: u64,
+}
 
 impl EpState {
     /// Executes `op` and completes it. False: nothing was done, the target has to.
     pub(crate) fn atomic_here(&mut self, env: &mut Env<'_>, peer: u32, conn: ConnId, op: &AtomicOp) -> bool {
+        let Some((list, operands)) = op.body.split_at_checked(SEGMENT * usize::from(op.word.segments)) else {
+            return false;
+        };
+        let ([segment], Some((operand, compare))) =
+            (list.as_chunks::<SEGMENT>().0, operands.split_at_checked(op.len))
+        else {
+            return false;
+        };
+        let mut words = segment.as_chunks::<8>().0.iter().map(|w| u64::from_ne_bytes(*w));
+        let (Some(addr), Some(_), Some(key)) = (words.next(), words.next(), words.next()) else {
+            return false;
+        };
+        let asked = Asked {
+            what: op.what,
+            kind: op.word.kind,
+            op: u32::from(op.word.op),
+            datatype: u32::from(op.word.datatype),
+            // The only segment is as long as the operands.
+            segment: RmaIov {
+                addr,
+                len: op.len,
+                key,
+            },
+            operand,
+            compare,
+            result: op.result.as_slice(),
+            data: op.word.has_data.then_some(op.data),
+            context: op.context,
+            flags: op.flags,
+        };
+        self.finish_here(env, peer, conn, &asked)
+    }
+
+    /// The same before the record of an operation is built, which takes longer than most operations do.
+    pub(super) fn atomic_at_once(&mut self, env: &mut Env<'_>, peer: u32, a: &AtomicArgs<'_>) -> bool {
+        let [segment] = a.rma else { return false };
+        if segment.len > SHORT || a.flags & fi::FI_FENCE != 0 || self.asked_enough(peer) {
+            return false;
+        }
+        let Some(conn) = self.tx_conn(peer) else {
+            return false;
+        };
+        let (mut operand, mut compare) = ([0; SHORT], [0; SHORT]);
+        gather_into(a.operand, &mut operand);
+        let len = segment.len;
+        let compares = a.kind == AtomicKind::Compare;
+        if compares {
+            gather_into(a.compare, &mut compare);
+        }
+        let asked = Asked {
+            what: What::of_atomic(a.kind),
+            kind: a.kind as u8,
+            op: a.op,
+            datatype: a.datatype,
+            segment: *segment,
+            operand: operand.get(..len).unwrap_or_default(),
+            compare: compare.get(..if compares { len } else { 0 }).unwrap_or_default(),
+            result: a.result,
+            data: a.data,
+            context: a.context,
+            flags: a.flags,
+        };
+        self.finish_here(env, peer, conn, &asked)
+    }
+
+    fn finish_here(&mut self, env: &mut Env<'_>, peer: u32, conn: ConnId, op: &Asked<'_>) -> bool {
         let Some(at) = self.execute_here(peer, conn, op) else {
             return false;
         };
-        let read = u32::from(op.word.op) == fi::FI_ATOMIC_READ;
-        if op.word.has_data || at.notify {
+        let len = op.segment.len;
+        let read = op.op == fi::FI_ATOMIC_READ;
+        if op.data.is_some() || at.notify {
             let mut flags = if read { wire::F_READ } else { 0 };
-            if op.word.has_data {
+            if op.data.is_some() {
                 flags |= wire::F_DATA;
             }
-            let head = Head::new().word(flags).word(op.data).word(op.len as u64);
+            let head = Head::new()
+                .word(flags)
+                .word(op.data.unwrap_or(0))
+                .word(len as u64);
             self.control(peer, wire::RMA_EVENT, head.word(at.key), &[]);
         }
-        self.stats.mapped.add(op.len);
-        self.tx_complete(env, op.what, op.context, op.flags, 0, op.len, 0);
+        self.stats.mapped.add(len);
+        self.tx_complete(env, op.what, op.context, op.flags, 0, len, 0);
         true
     }
 
     /// Looks the memory up as RMA does, and does what the target would.
-    fn execute_here(&mut self, peer: u32, conn: ConnId, op: &AtomicOp) -> Option<Done> {
-        let (operation, datatype) = (u32::from(op.word.op), u32::from(op.word.datatype));
-        let size = crate::atomic_ops::size_of(datatype).filter(|size| *size <= WIDEST)?;
+    fn execute_here(&mut self, peer: u32, conn: ConnId, op: &Asked<'_>) -> Option<Done> {
+        let size = crate::atomic_ops::size_of(op.datatype).filter(|size| *size <= WIDEST)?;
         if self.peers.get(peer as usize)?.ring_rma > 0
-            || self.waits_for_messages(conn, operation != fi::FI_ATOMIC_READ)
+            || self.waits_for_messages(conn, op.op != fi::FI_ATOMIC_READ)
         {
             return None;
         }
-        let (list, operands) = op
-            .body
-            .split_at_checked(SEGMENT * usize::from(op.word.segments))?;
-        let ([segment], _) = list.as_chunks::<SEGMENT>() else {
-            return None;
-        };
-        let (operand, compare) = operands.split_at_checked(op.len)?;
         let c = self.sock.conn(conn)?;
         if !c.is_up() {
             return None;
         }
         let near = c.memory().access() == Access::Mapped;
-        let mut words = segment.as_chunks::<8>().0.iter().map(|w| u64::from_ne_bytes(*w));
-        let (addr, len, key) = (words.next()?, words.next()?, words.next()?);
+        let (addr, len, key) = (op.segment.addr, op.segment.len as u64, op.segment.key);
+        let needed = rights(op.op, op.what == What::AtomicFetch);
         let keys = c.keys()?;
         let (slot, generation, entry) = keys.find(key)?;
         let within = addr.checked_sub(entry.start)?;
         let inside = within.checked_add(len).is_some_and(|end| end <= entry.len);
         let base = entry.base.wrapping_add(within);
-        if entry.access & op.rights() != op.rights() || !inside || !base.is_multiple_of(size as u64) {
+        if entry.access & needed != needed || !inside || !base.is_multiple_of(size as u64) {
             return None;
         }
         let remote = RemoteMem { addr: base, len };
@@ -73,21 +155,25 @@ impl EpState {
             c.window(&entry, &remote)?
         };
         let keys = c.keys()?;
-        let mut old = [0; crate::atomic_ops::MAX_ATOMIC_BYTES];
-        let old = if op.word.kind == AtomicKind::Write as u8 {
+        let (mut short, mut long);
+        let old: &mut [u8] = if op.kind == AtomicKind::Write as u8 {
             &mut []
+        } else if op.segment.len <= SHORT {
+            short = [0; SHORT];
+            short.get_mut(..op.segment.len)?
         } else {
-            old.get_mut(..op.len)?
+            long = [0; crate::atomic_ops::MAX_ATOMIC_BYTES];
+            long.get_mut(..op.segment.len)?
         };
         c.my_mark().set(slot);
         let done = keys.still(slot, generation)
-            && crate::atomic_ops::apply(operation, datatype, &target, operand, compare, old).is_ok();
+            && crate::atomic_ops::apply(op.op, op.datatype, &target, op.operand, op.compare, old).is_ok();
         c.my_mark().clear();
         if !done {
             return None;
         }
         let notify = keys.notify();
-        scatter(op.result.as_slice(), old);
+        scatter(op.result, old);
         Some(Done { key, notify })
     }
 }

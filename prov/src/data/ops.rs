@@ -8,7 +8,7 @@ use libfabric_sys as fi;
 
 use super::deferred::NOTED;
 use super::iov::Iov;
-use super::{Env, EpState, Errno};
+use super::{AtomicKind, Env, EpState, Errno};
 use crate::cq::{Completion, CqError};
 
 /// What kind of operation completes, as the completion's flags tell it.
@@ -24,6 +24,15 @@ pub(crate) enum What {
 }
 
 impl What {
+    /// An atomic, by whether it brings anything back.
+    #[inline(always)]
+    pub(super) fn of_atomic(kind: AtomicKind) -> What {
+        match kind {
+            AtomicKind::Write => What::AtomicWrite,
+            AtomicKind::Fetch | AtomicKind::Compare => What::AtomicFetch,
+        }
+    }
+
     /// A send, by its tag.
     #[inline(always)]
     pub(crate) fn of(tag: Option<u64>) -> What {

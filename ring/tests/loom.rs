@@ -93,6 +93,14 @@ mod models {
             stream_descriptor(true)
         }),
         broken("stream_descriptor_needs_the_fence", || stream_descriptor(false)),
+        model("stream_late_ring_hides_nothing", 3, || late_ring(2, true, true)),
+        broken("stream_late_ring_needs_the_comparison", || {
+            late_ring(2, false, true)
+        }),
+        model("stream_late_ring_is_hidden", 3, || late_ring(1, true, true)),
+        broken("stream_late_ring_needs_the_second_hiding", || {
+            late_ring(1, true, false)
+        }),
         model("stream_closed_by_who_sends", 2, stream_closed_by_who_sends),
         model("stream_closed_by_who_receives", 2, stream_closed_by_who_receives),
         model("bell_loses_nothing", 2, bell_loses_nothing),
@@ -670,6 +678,62 @@ mod models {
         let tx = t.join().unwrap();
         assert!(rx.ready() == Ok(0) || shown.get() == 1);
         drop(tx);
+    }
+
+    /// As a call of the receiver's ends, where it waits for no ring: each may come as late as it likes.
+    fn leave(rx: &StreamRx, shown: Word32, late: &mut bool, twice: bool) {
+        let mut hidden = !twice;
+        loop {
+            match rx.settle() {
+                Settle::Done if *late && !hidden && rx.data().disarm() => {
+                    shown.set(0);
+                    rx.data().armed();
+                    hidden = true;
+                }
+                Settle::Done => return,
+                Settle::Show => {
+                    shown.set(1);
+                    rx.data().rung();
+                }
+                Settle::Hide => {
+                    shown.set(0);
+                    rx.data().armed();
+                }
+                Settle::Wait => {
+                    rx.data().give_up_waiting();
+                    *late = true;
+                }
+            }
+        }
+    }
+
+    /// The receiver gives up waiting for a ring, which comes later, or never: whatever is in the queue once both have left, the
+    /// descriptor shows; and after one more call that takes it all, it shows nothing.
+    /// Not so if who rings late says so by a plain store, not `compared`; or if what the bell says is not shown is not hidden `twice`.
+    fn late_ring(count: u8, compared: bool, twice: bool) {
+        let (tx, rx, [_, shown]) = stream();
+        let (mut late, mut next) = (false, 1);
+        leave(&rx, shown, &mut late, twice);
+        let t = spawn(move || {
+            for byte in 1..=count {
+                assert_eq!(tx.push(&mem(&mut [byte])), Ok(1));
+                if tx.tell().ring {
+                    shown.set(1);
+                    let said = if compared { Waiting::rang } else { Waiting::rung };
+                    said(&tx.data());
+                }
+            }
+            tx
+        });
+        for _ in 0..2 {
+            take_next(&rx, &mut next);
+            leave(&rx, shown, &mut late, twice);
+        }
+        let _tx = t.join().unwrap();
+        assert!(rx.ready() == Ok(0) || shown.get() == 1, "bytes that nobody shows");
+        while take_next(&rx, &mut next) != 0 {}
+        leave(&rx, shown, &mut late, twice);
+        assert_eq!(shown.get(), 0, "shows what is not there");
     }
 
     /// Who sends and closes: the receiver gets every byte, then the end, asleep or not.

@@ -264,6 +264,7 @@ pub(crate) struct EpState {
     deaf: bool,
     /// Somebody is about to sleep on us, or sleeps.
     armed: bool,
+    /// What happened to connections and has to be looked at; empty but for ends that wait for progress.
     links: Vec<LinkEvent>,
     polls: u32,
     last_links_ns: u64,
@@ -480,6 +481,11 @@ pub(crate) fn disarm(st: &mut DomainState, ep: u32) {
         // A sleeper was woken for a reason: look at the links first.
         e.last_links_ns = 0;
     }
+}
+
+/// Whether only another provider makes progress here: the receives are its own.
+pub(crate) fn is_another_s(st: &mut DomainState, ep: u32) -> bool {
+    split(st, ep).is_ok_and(|(e, env)| e.draws_from_another(&env))
 }
 
 /// Whether wake-ups were taken for somebody who sleeps on what the endpoint feeds, and nobody looked what for.

@@ -341,6 +341,31 @@ impl EpState {
         self.links = links;
     }
 
+    /// The same where the lock of whoever owns the receives is not ours: its messages stay where they are until progress is made
+    /// on its behalf, and the ends of connections with them.
+    pub(super) fn look_for_events(&mut self, env: &mut Env<'_>) {
+        let mut links = std::mem::take(&mut self.links);
+        self.sock.poll_links(&mut links);
+        let mut ended = Vec::new();
+        links.retain(|link| {
+            let end = matches!(link, LinkEvent::Closed(..));
+            if end {
+                ended.push(*link);
+            }
+            !end
+        });
+        self.on_links(env, &mut links);
+        for link in ended {
+            if let LinkEvent::Closed(conn, reason) = link
+                && !self.cm_closed(env, conn, reason)
+            {
+                self.cm_over();
+                links.push(link);
+            }
+        }
+        self.links = links;
+    }
+
     fn on_links(&mut self, env: &mut Env<'_>, links: &mut Vec<LinkEvent>) {
         // Before anything is given up all is known that may have been answered over another connection.
         links.sort_by_key(|link| matches!(link, LinkEvent::Closed(..)));

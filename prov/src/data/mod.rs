@@ -249,6 +249,8 @@ pub(crate) struct EpState {
     incoming_order: VecDeque<u32>,
     incoming_stamp: u32,
     helping: VecDeque<u64>,
+    /// Which of those behind the oldest is looked at next.
+    help_next: usize,
     /// As a target: what went wrong in a write whose pieces are coming in, by connection.
     write_errors: HashMap<ConnId, Errno>,
     busy: Vec<u32>,
@@ -307,6 +309,7 @@ impl EpState {
             incoming_order: VecDeque::new(),
             incoming_stamp: 0,
             helping: VecDeque::new(),
+            help_next: 0,
             write_errors: HashMap::new(),
             busy: Vec::new(),
             directed: 0,

@@ -116,7 +116,8 @@ impl Waiting {
     }
 
     /// The side that was to tell has made the descriptor show readiness; unless the waiter gave up waiting for that and has said
-    /// since what it shows.
+    /// since what it shows: a plain store would hide that the descriptor is to be rung again (loom test
+    /// `stream_late_ring_needs_the_comparison`).
     #[inline]
     pub fn rang(&self) {
         self.bell.change(RINGING, RUNG);
@@ -158,7 +159,7 @@ impl Waiting {
     }
 
     /// Whether the descriptor, which is to show nothing, may be hidden once more: a peer that was given up waiting for may have
-    /// made it show something since. [`Waiting::armed`] follows.
+    /// made it show something since (loom test `stream_late_ring_needs_the_second_hiding`). [`Waiting::armed`] follows.
     #[inline]
     pub fn disarm(&self) -> bool {
         self.bell.change(ARMED, RUNG)

@@ -179,6 +179,12 @@ impl Connection {
         self.state == State::Up
     }
 
+    /// Whether both sides have known each other, now or before the end: if not, nobody has read what was pushed.
+    #[must_use]
+    pub fn was_up(&self) -> bool {
+        self.bell.is_some()
+    }
+
     /// Whether the peer has ended it or is gone. Records it has published can still be read.
     #[inline]
     #[must_use]

@@ -206,6 +206,11 @@ const WRONG: &[Wrong] = &[
         &["fi_shutdown", "flags 0x7"],
     ),
     (
+        |b| Ep::open(&b.domain, &b.info)?.peer().map(drop),
+        Errno::ENOTCONN,
+        &["fi_getpeer"],
+    ),
+    (
         |b| Pep::open(&b.fabric, &b.info)?.reject(&b.info, &[0; 257]),
         Errno::EINVAL,
         &["fi_reject", "257 bytes"],

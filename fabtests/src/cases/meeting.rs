@@ -20,6 +20,7 @@ pub(crate) const CASES: &[Case] = &[
     }),
     case("meeting/receives_outlast_a_close", 2, receives_outlast),
     case("meeting/closed_before_the_answer", 2, closed_early),
+    case("meeting/no_memory_for_the_one_that_answers", 2, no_memory).within(30),
 ];
 
 fn ask() -> Ask {
@@ -186,5 +187,42 @@ fn closed_early(rank: &Rank) -> Outcome {
     rig.post(|| rig.ep.trecv(buf, sys::FI_ADDR_UNSPEC, 1, 0, 2))?;
     let entry = rig.received(2)?;
     check_eq!((entry.len, buf.differs(64, 7)), (64, None));
+    rig.barrier()
+}
+
+/// Both connect at once, and one has no memory for the connection by which the other has answered already: what was answered ends,
+/// and both talk again once there is memory.
+fn no_memory(rank: &Rank) -> Outcome {
+    const LARGE: usize = 300_000;
+    let rig = Rig::open(rank, &ask())?;
+    let pause = || rank.barrier(&mut || Ok(()));
+    pause()?;
+    if rank.index == 1 {
+        rig.ep.send(Buf::pattern(LARGE, 5), rig.peer(), 1)?;
+        pause()?;
+        pause()?;
+        let ended =
+            confine::without_more_memory(|| rig.wait("the send or its failure", || Ok(rig.tx.take())))??;
+        if let Err(error) = ended {
+            check_eq!(error.err, Errno::ECONNRESET);
+        }
+        rig.barrier()?;
+        rig.post(|| rig.ep.send(Buf::pattern(64, 6), rig.peer(), 2))?;
+        rig.sent(2)?;
+        return rig.barrier();
+    }
+    pause()?;
+    // Without progress: rank 1's request is not seen yet.
+    rig.ep.send(Buf::new(8), rig.peer(), 3)?;
+    let buf = Buf::new(LARGE);
+    rig.post(|| rig.ep.recv(buf, sys::FI_ADDR_UNSPEC, 4))?;
+    rig.received(4)?;
+    check_eq!(buf.differs(LARGE, 5), None);
+    pause()?;
+    rig.barrier()?;
+    let buf = Buf::new(64);
+    rig.post(|| rig.ep.recv(buf, sys::FI_ADDR_UNSPEC, 5))?;
+    rig.received(5)?;
+    check_eq!(buf.differs(64, 6), None);
     rig.barrier()
 }

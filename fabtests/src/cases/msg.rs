@@ -50,6 +50,7 @@ pub(crate) const CASES: &[Case] = &[
     case("msg/unexpected_flood", 2, unexpected_flood),
     case("msg/many_outstanding", 2, many_outstanding),
     case("msg/all_to_all", 4, all_to_all),
+    case("msg/one_peer_stands_still", 3, one_stands_still),
     case("msg/cancel", 2, cancel),
     case("msg/selective_completion", 2, selective),
     case("msg/av_table", 2, av_table),
@@ -499,4 +500,47 @@ fn inject_too_long(rank: &Rank) -> Outcome {
         check_eq!(result == Err(Errno::EAGAIN), false);
     }
     Ok(())
+}
+
+/// A peer that neither reads nor dies, with more large messages outstanding to it than a sender looks at to help with, holds up
+/// no others.
+fn one_stands_still(rank: &Rank) -> Outcome {
+    const LARGE: usize = 1 << 20;
+    const OUTSTANDING: usize = 16;
+    let rig = Rig::open(rank, &Ask::messages(false))?;
+    let pause = || rank.barrier(&mut || Ok(()));
+    rig.barrier()?;
+    if rank.index == 2 {
+        pause()?;
+        for at in 0..OUTSTANDING {
+            let buf = Buf::new(LARGE);
+            rig.post(|| rig.ep.recv(buf, sys::FI_ADDR_UNSPEC, at))?;
+            rig.received(at)?;
+            check_eq!(buf.differs(LARGE, 9), None);
+        }
+        return rig.barrier();
+    }
+    let (out, back) = (Buf::pattern(LARGE, 9), Buf::new(LARGE));
+    if rank.index == 0 {
+        for _ in 0..OUTSTANDING {
+            rig.post(|| rig.ep.send(out, rig.to(2), 100))?;
+        }
+    }
+    let to = rig.to(1 - rank.index);
+    for _ in 0..20 {
+        for len in [8, LARGE] {
+            rig.post(|| rig.ep.recv(back, sys::FI_ADDR_UNSPEC, len))?;
+            rig.post(|| rig.ep.send(out, to, len))?;
+            rig.received(len)?;
+            rig.sent(len)?;
+        }
+    }
+    check_eq!(back.differs(LARGE, 9), None);
+    pause()?;
+    if rank.index == 0 {
+        for _ in 0..OUTSTANDING {
+            rig.sent(100)?;
+        }
+    }
+    rig.barrier()
 }

@@ -8,11 +8,14 @@ use std::sync::Arc;
 
 use libfabric_sys as sys;
 use scif_fabtests::fi::{
-    Av, Buf, Cntr, CntrAttr, Cq, Domain, Ep, Errno, Fabric, Fid, Owner, Written, version, when,
+    Av, Buf, Cntr, CntrAttr, Cq, Domain, Ep, Eq, EqAttr, Errno, Fabric, Fid, Info, Owner, Written, version,
+    when,
 };
 use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
 use scif_fabtests::rig::{Ask, load, offers};
 use scif_fabtests::{check, check_eq};
+
+use super::cm;
 
 pub(crate) const CASES: &[Case] = &[
     case("peer/offered", 1, offered),
@@ -22,6 +25,8 @@ pub(crate) const CASES: &[Case] = &[
     case("peer/errors_and_discards", 2, errors).optional(),
     case("peer/full_queue", 1, full_queue).optional(),
     case("peer/closing_asks_for_nothing", 2, closing).optional(),
+    case("peer/events_ask_for_nothing", 2, events).optional(),
+    case("peer/ends_ask_for_nothing", 2, ends).optional(),
     case("peer/reading_is_the_owner_s", 1, refused).optional(),
     case("peer/triggered", 1, triggered).optional(),
 ];
@@ -69,6 +74,9 @@ struct Side<'r> {
     av: Arc<Av>,
     /// A counter of its own.
     when: Arc<Cntr>,
+    /// Where it can join groups.
+    eq: Option<Arc<Eq>>,
+    info: Info,
 }
 
 fn side(rank: &Rank) -> Outcome<Side<'_>> {
@@ -98,6 +106,17 @@ fn side_with<'r>(rank: &'r Rank, ask: &Ask) -> Outcome<Side<'r>> {
     ep.attach(&cq, sys::FI_TRANSMIT | sys::FI_RECV)?;
     ep.attach(&cntr, sys::FI_SEND)?;
     ep.attach(&srx, 0)?;
+    let eq = if ask.hints.caps & sys::FI_COLLECTIVE == 0 {
+        None
+    } else {
+        let attr = EqAttr {
+            wait_obj: sys::FI_WAIT_UNSPEC,
+            ..EqAttr::default()
+        };
+        let eq = Eq::open(&fabric, attr)?;
+        ep.attach(&eq, 0)?;
+        Some(eq)
+    };
     ep.enable()?;
     Ok(Side {
         rank,
@@ -108,6 +127,8 @@ fn side_with<'r>(rank: &'r Rank, ask: &Ask) -> Outcome<Side<'r>> {
         srx,
         av,
         when,
+        eq,
+        info,
     })
 }
 
@@ -322,6 +343,76 @@ fn closing(rank: &Rank) -> Outcome {
     }
     rank.barrier(&mut || Ok(()))?;
     Ok(())
+}
+
+/// Nor while events are read, by which other endpoints make progress.
+fn events(rank: &Rank) -> Outcome {
+    let side = side_with(rank, &ask().with(|ask| ask.hints.caps |= sys::FI_COLLECTIVE))?;
+    let to = side.meet()?.get(rank.peer()).copied().unwrap_or(0);
+    let pause = || rank.barrier(&mut || Ok(()));
+    if rank.index == 1 {
+        for tag in 1..=3 {
+            side.post(|ep| ep.tsend(Buf::pattern(8, tag), to, tag, 1))?;
+        }
+        side.written(3)?;
+        pause()?;
+        return side.barrier();
+    }
+    pause()?;
+    let eq = side.eq.as_ref().ok_or_else(|| Fail::here("no event queue"))?;
+    for _ in 0..1000 {
+        check_eq!(eq.sread_cm(&side.info, 256, 0).err(), Some(Errno::EAGAIN));
+    }
+    check_eq!(side.owner.heard().asked, 0, "asked while reading events");
+    side.until(|owner| owner.waiting() == 3)?;
+    side.barrier()
+}
+
+/// The same where what is read is that the connection has ended: what came over it is taken in when the owner lets it.
+fn ends(rank: &Rank) -> Outcome {
+    if !known(rank)? {
+        return Err(Fail::NotRun("no peers in this library's layout".into()));
+    }
+    // Peers of such endpoints are not offered; owners may give them a receive context all the same.
+    let bare = cm::bare(rank)?;
+    let pause = || rank.barrier(&mut || Ok(()));
+    if rank.index == 1 {
+        let names = bare.exchange(&[])?;
+        let line = bare.call(cm::first(&names)?)?;
+        pause()?;
+        for tag in 1..=3 {
+            line.ep.tsend(Buf::pattern(8, tag), 0, tag, 1)?;
+            line.done()?;
+        }
+        check_eq!(line.ep.close(), Ok(()));
+        pause()?;
+        return pause();
+    }
+    let owner = Owner::new();
+    let (cq, srx) = (owner.open_cq(&bare.domain)?, owner.open_srx(&bare.domain)?);
+    let pep = bare.listening()?;
+    bare.exchange(&pep.name()?)?;
+    let (info, _) = bare.request(&pep)?;
+    let ep = Ep::open(&bare.domain, &info)?;
+    ep.attach(&bare.eq, 0)?;
+    ep.attach(&cq, sys::FI_TRANSMIT | sys::FI_RECV)?;
+    ep.attach(&srx, 0)?;
+    ep.enable()?;
+    ep.accept(&[])?;
+    bare.expect(sys::FI_CONNECTED, ep.address()?)?;
+    pause()?;
+    // Sent, and hung up.
+    pause()?;
+    bare.expect(sys::FI_SHUTDOWN, ep.address()?)?;
+    check_eq!(owner.heard().asked, 0, "asked while reading events");
+    while owner.waiting() < 3 {
+        match cq.progress() {
+            Ok(_) | Err(Errno::EAGAIN) => std::thread::yield_now(),
+            Err(e) => return Err(Fail::here(e)),
+        }
+    }
+    check_eq!(bare.eq.sread_cm(&bare.info, 256, 100).err(), Some(Errno::EAGAIN));
+    pause()
 }
 
 /// What waits for a counter completes in the owner's queue, by the owner's reading alone.

@@ -201,6 +201,31 @@ pub fn without_more_files<T>(calls: impl FnOnce() -> T) -> Outcome<T> {
     Ok(out)
 }
 
+/// Makes `calls` while this process can map a few pages more and nothing as large as a connection.
+///
+/// # Errors
+/// Those of `setrlimit(2)`, and when `/proc/self/status` cannot be read.
+pub fn without_more_memory<T>(calls: impl FnOnce() -> T) -> Outcome<T> {
+    /// What the allocator may still take, in one step of its own.
+    const SPARE: u64 = 160 << 10;
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let size = status.lines().find_map(|line| line.strip_prefix("VmSize:"));
+    let kib: u64 = size
+        .and_then(|size| size.split_whitespace().next())
+        .ok_or_else(|| Fail::here("no size in /proc/self/status"))?
+        .parse()
+        .map_err(Fail::here)?;
+    let before = getrlimit(Resource::As);
+    let now = Rlimit {
+        current: Some((kib << 10) + SPARE),
+        maximum: before.maximum,
+    };
+    setrlimit(Resource::As, now)?;
+    let out = calls();
+    setrlimit(Resource::As, before)?;
+    Ok(out)
+}
+
 /// Sends SIGKILL to this very process.
 ///
 /// # Errors

@@ -151,7 +151,11 @@ pub(crate) fn links(st: &mut DomainState, ep: u32) -> bool {
     let Ok((e, mut env)) = split(st, ep) else {
         return false;
     };
-    e.look_at_links(&mut env);
+    if e.draws_from_another(&env) {
+        e.look_for_events(&mut env);
+    } else {
+        e.look_at_links(&mut env);
+    }
     // Somebody may sleep on what its end takes along.
     e.cm_step(&mut env);
     e.cm.as_ref().is_some_and(|cm| match cm.state {
@@ -416,6 +420,17 @@ impl EpState {
         // After an end in order `cm_step` does it, in its time.
         if died {
             self.flush_receives(env, fi::FI_ECONNRESET);
+        }
+    }
+
+    /// The connection that carried messages has ended. What its ring still holds is taken in later.
+    pub(super) fn cm_over(&mut self) {
+        let Some(cm) = self.cm.as_mut().filter(|cm| cm.state == State::Up) else {
+            return;
+        };
+        cm.state = State::Down;
+        if let Some(eq) = &self.eq {
+            eq.push(fi::FI_SHUTDOWN, &cm_entry(self.fid, &[]));
         }
     }
 

@@ -249,6 +249,8 @@ pub(crate) struct EpState {
     incoming_order: VecDeque<u32>,
     incoming_stamp: u32,
     helping: VecDeque<u64>,
+    /// Which of those behind the oldest is looked at next.
+    help_next: usize,
     /// As a target: what went wrong in a write whose pieces are coming in, by connection.
     write_errors: HashMap<ConnId, Errno>,
     busy: Vec<u32>,
@@ -264,6 +266,7 @@ pub(crate) struct EpState {
     deaf: bool,
     /// Somebody is about to sleep on us, or sleeps.
     armed: bool,
+    /// What happened to connections and has to be looked at; empty but for ends that wait for progress.
     links: Vec<LinkEvent>,
     polls: u32,
     last_links_ns: u64,
@@ -306,6 +309,7 @@ impl EpState {
             incoming_order: VecDeque::new(),
             incoming_stamp: 0,
             helping: VecDeque::new(),
+            help_next: 0,
             write_errors: HashMap::new(),
             busy: Vec::new(),
             directed: 0,
@@ -480,6 +484,11 @@ pub(crate) fn disarm(st: &mut DomainState, ep: u32) {
         // A sleeper was woken for a reason: look at the links first.
         e.last_links_ns = 0;
     }
+}
+
+/// Whether only another provider makes progress here: the receives are its own.
+pub(crate) fn is_another_s(st: &mut DomainState, ep: u32) -> bool {
+    split(st, ep).is_ok_and(|(e, env)| e.draws_from_another(&env))
 }
 
 /// Whether wake-ups were taken for somebody who sleeps on what the endpoint feeds, and nobody looked what for.

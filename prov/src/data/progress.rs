@@ -341,6 +341,31 @@ impl EpState {
         self.links = links;
     }
 
+    /// The same where the lock of whoever owns the receives is not ours: its messages stay where they are until progress is made
+    /// on its behalf, and the ends of connections with them.
+    pub(super) fn look_for_events(&mut self, env: &mut Env<'_>) {
+        let mut links = std::mem::take(&mut self.links);
+        self.sock.poll_links(&mut links);
+        let mut ended = Vec::new();
+        links.retain(|link| {
+            let end = matches!(link, LinkEvent::Closed(..));
+            if end {
+                ended.push(*link);
+            }
+            !end
+        });
+        self.on_links(env, &mut links);
+        for link in ended {
+            if let LinkEvent::Closed(conn, reason) = link
+                && !self.cm_closed(env, conn, reason)
+            {
+                self.cm_over();
+                links.push(link);
+            }
+        }
+        self.links = links;
+    }
+
     fn on_links(&mut self, env: &mut Env<'_>, links: &mut Vec<LinkEvent>) {
         // Before anything is given up all is known that may have been answered over another connection.
         links.sort_by_key(|link| matches!(link, LinkEvent::Closed(..)));
@@ -455,6 +480,7 @@ impl EpState {
         let process = self.sock.conn(conn).map(|c| c.peer_process());
         // Now: what is asked over the peer's other connections, heard next, is not to be answered over this one.
         let sent_on_it = self.leave_tx(conn, peer);
+        let unheard = sent_on_it && self.sock.conn(conn).is_some_and(|c| !c.was_up());
         if matches!(reason, Reason::Orderly | Reason::Died) {
             for twin in self.conns_of_process(peer, process) {
                 self.drain_last(env, twin, peer);
@@ -482,7 +508,8 @@ impl EpState {
             }
             self.fail_pending(env, peer, err);
         }
-        let gone = self.conns_of_process(peer, process).is_empty();
+        let twins = self.conns_of_process(peer, process);
+        let gone = twins.is_empty();
         if self.cm.is_some() {
             self.cm_ended(env, died);
         } else if gone && died {
@@ -492,6 +519,25 @@ impl EpState {
         }
         if gone {
             self.coll_lost(env, peer);
+        }
+        if unheard {
+            self.start_over(env, &twins);
+        }
+    }
+
+    /// When both sides connected at once and the peer has not accepted our connection, it has read nothing of what was sent over
+    /// it: messages, and answers to what came over its own, for which it would wait for ever. So that one ends too, and both
+    /// sides hear of it.
+    #[cold]
+    fn start_over(&mut self, env: &mut Env<'_>, twins: &[ConnId]) {
+        for &twin in twins {
+            // Unless the peer is closing in order, which it says there first.
+            let mut links = Vec::new();
+            self.sock.hear(twin, &mut links);
+            self.on_links(env, &mut links);
+            if self.sock.conn(twin).is_some() {
+                self.lose(env, twin, Reason::Reset);
+            }
         }
     }
 

@@ -26,7 +26,7 @@ const PART_MIN: usize = 16 * 1024;
 const TAKE_MAX: u32 = 8;
 /// Bytes one progress call copies before it looks at its rings again.
 const BUDGET: usize = 4 * 1024 * 1024;
-/// How many of the oldest large sends a progress call offers its help to.
+/// How many of the oldest large sends a progress call offers its help to; and to as many of the others, in turn.
 const HELP_DEPTH: usize = 4;
 /// How long the copy of a part may take whose connection is gone; only a sender that lies takes longer.
 pub(super) const WITHDRAW_NS: u64 = 100_000_000;
@@ -463,6 +463,20 @@ impl EpState {
                 self.helping.remove(at);
             } else {
                 at += 1;
+            }
+        }
+        // The oldest may all be for a peer that stands still.
+        for _ in HELP_DEPTH..self.helping.len().min(2 * HELP_DEPTH) {
+            let at = match self.help_next {
+                next if (HELP_DEPTH..self.helping.len()).contains(&next) => next,
+                _ => HELP_DEPTH,
+            };
+            self.help_next = at + 1;
+            if let Some(id) = self.helping.get(at).copied()
+                && self.help_one(id)
+            {
+                self.helping.remove(at);
+                self.help_next = at;
             }
         }
     }

@@ -320,7 +320,8 @@ impl EpState {
         })
     }
 
-    /// Whether its receives are another provider's.
+    /// Whether its receives are another provider's: then messages are taken in only where that one makes progress, for its lock
+    /// is held there and nowhere else.
     pub(super) fn draws_from_another(&self, env: &Env<'_>) -> bool {
         let srx = self.cfg.srx.and_then(|srx| env.srxs.get(srx));
         srx.is_some_and(|srx| srx.owner.is_some())

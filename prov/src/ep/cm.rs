@@ -148,7 +148,11 @@ unsafe extern "C" fn getpeer(ep: *mut fid_ep, addr: *mut c_void, addrlen: *mut u
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { own::<Ep, _>(ep) }?;
         let core = &ep.core;
-        let id = cm::peer(&core.dom.gate.lock(), core.idx())?;
+        let id = entry::told(
+            Subsys::EpCtrl,
+            format_args!("fi_getpeer"),
+            cm::peer(&core.dom.gate.lock(), core.idx()),
+        )?;
         let name = addr::encode(
             std::net::Ipv4Addr::LOCALHOST,
             id,
@@ -163,7 +167,9 @@ impl Source for Core {
     fn progress(self: Arc<Self>) -> bool {
         let mut st = self.dom.gate.lock();
         if st.eps.get(self.idx()).is_some_and(|ep| !ep.cfg.connected) {
-            data::progress(&mut st, self.idx());
+            if !data::is_another_s(&mut st, self.idx()) {
+                data::progress(&mut st, self.idx());
+            }
             return coll::is_joining(&st, self.idx());
         }
         let soon = cm::links(&mut st, self.idx());

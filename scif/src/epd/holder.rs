@@ -7,7 +7,7 @@
 //! | offset | what |
 //! |---|---|
 //! | 0, 64, 128 | locks: control, sending, receiving |
-//! | 256 | state; 260 event, on which connect and accept sleep; 264 port; 268 peer; 272 the asynchronous connect; 276 whether the descriptor was made to hang up (1), or was found closed then (2); 280 what holders have left each other so far, 284 the number of what counts (`vault`) |
+//! | 256 | state; 260 event, on which connect and accept sleep; 264 port; 268 peer; 272 the asynchronous connect; 276 whether the descriptor was made to hang up (1), or was found closed then (2); 280 what holders have left each other so far, 284 the number of what counts (`vault`); 288 whether the peer was late once in making the descriptor show something |
 //! | 320, 328 | the stream out: bytes published, the peer's position as last seen |
 //! | 384 | the stream in: bytes taken |
 
@@ -50,6 +50,7 @@ pub(crate) struct Holder {
     shut: Word32,
     pub(crate) leaving: Word32,
     pub(crate) left: Word32,
+    late: Word32,
     pub(crate) sent: Word64,
     pub(crate) sent_seen: Word64,
     pub(crate) received: Word64,
@@ -73,6 +74,7 @@ impl Holder {
             shut: map.word32(276)?,
             leaving: map.word32(280)?,
             left: map.word32(284)?,
+            late: map.word32(288)?,
             sent: map.word64(320)?,
             sent_seen: map.word64(328)?,
             received: map.word64(384)?,
@@ -161,6 +163,15 @@ impl Holder {
 
     pub(crate) fn set_asynchronous(&self, to: Async) {
         self.asynchronous.set(to as u32);
+    }
+
+    /// Whether the peer was late once in making the descriptor show what it said it would: it may yet, when nothing is there.
+    pub(crate) fn peer_was_late(&self) -> bool {
+        self.late.get() != 0
+    }
+
+    pub(crate) fn set_peer_late(&self) {
+        self.late.set(1);
     }
 
     /// Whether the descriptor was made to hang up.

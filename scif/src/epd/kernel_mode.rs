@@ -359,7 +359,7 @@ impl Endpoints {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::addr::PortId;
     use crate::config::Config;
@@ -367,7 +367,7 @@ mod tests {
     const FIXED: i32 = 0x10;
     const SYNC: i32 = 4;
 
-    fn endpoints(name: &str, node: u16) -> Endpoints {
+    pub(crate) fn endpoints(name: &str, node: u16) -> Endpoints {
         Endpoints::new(Config {
             node,
             domain: Some(format!("{name}-{}", std::process::id())),
@@ -376,7 +376,7 @@ mod tests {
         .unwrap()
     }
 
-    fn connected(a: &Endpoints, b: &Endpoints) -> (RawFd, RawFd) {
+    pub(crate) fn connected(a: &Endpoints, b: &Endpoints) -> (RawFd, RawFd) {
         let listener = a.open().unwrap();
         let port = a.bind(listener, 0).unwrap();
         a.listen(listener, 1).unwrap();

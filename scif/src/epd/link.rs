@@ -15,7 +15,6 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use scif_ring::counter::Flag;
 use scif_ring::{STREAM_BYTES, StreamRx, StreamTx, Tell, Waiting, Word32};
 
 use super::failure::{Failure, Result};
@@ -70,8 +69,6 @@ pub(crate) struct Link {
     socket: OwnedFd,
     /// Who is at the other end, as the kernel said when the connection was made.
     pub(crate) peer_pid: i32,
-    /// Whether the peer was late once in making our descriptor show what it said it would.
-    pub(crate) peer_late: Flag,
     _segment: Mapping,
 }
 
@@ -119,7 +116,6 @@ impl Link {
             peer_bell,
             socket,
             peer_pid,
-            peer_late: Flag::new(false),
             _segment: segment,
         })
     }

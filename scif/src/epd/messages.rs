@@ -6,7 +6,6 @@
 
 use std::os::fd::RawFd;
 
-use scif_ring::counter::Flag;
 use scif_ring::{Mem, Settle, Waiting};
 
 use super::endpoint::Epd;
@@ -105,7 +104,7 @@ pub(crate) fn receive(epd: &Epd, fd: RawFd, dst: &Mem, wait: bool, spin_ns: u64)
         link.rx.will_leave();
     };
     // A peer that was late may have to be undone, which takes longer.
-    let quick = done != 0 && epd.holder.state() == State::Connected && !link.peer_late.get();
+    let quick = done != 0 && epd.holder.state() == State::Connected && !epd.holder.peer_was_late();
     if quick && link.leaves_empty() {
         return partial(done, outcome);
     }
@@ -161,7 +160,6 @@ fn sleep(epd: &Epd, fd: RawFd, waiting: Waiting, spin_ns: u64, nothing: impl Fn(
 pub(crate) fn settle_data(epd: &Epd, link: &Link, fd: RawFd) -> Result<()> {
     settle(
         epd,
-        &link.peer_late,
         link.rx.data(),
         || link.rx.settle(),
         |show| {
@@ -180,7 +178,6 @@ pub(crate) fn settle_data(epd: &Epd, link: &Link, fd: RawFd) -> Result<()> {
 pub(crate) fn settle_space(epd: &Epd, link: &Link, fd: RawFd) -> Result<()> {
     settle(
         epd,
-        &link.peer_late,
         link.tx.space(),
         || link.tx.settle(),
         |show| {
@@ -197,7 +194,6 @@ pub(crate) fn settle_space(epd: &Epd, link: &Link, fd: RawFd) -> Result<()> {
 
 fn settle(
     epd: &Epd,
-    late: &Flag,
     waiting: Waiting,
     look: impl Fn() -> Settle,
     make: impl Fn(bool) -> Result<()>,
@@ -210,7 +206,7 @@ fn settle(
             return Ok(());
         }
         match look() {
-            Settle::Done if late.get() && !hidden && waiting.disarm() => {
+            Settle::Done if epd.holder.peer_was_late() && !hidden && waiting.disarm() => {
                 make(false)?;
                 waiting.armed();
                 hidden = true;
@@ -228,7 +224,7 @@ fn settle(
                 let now = now_ns();
                 if now.saturating_sub(*since.get_or_insert(now)) > RINGING_NS {
                     waiting.give_up_waiting();
-                    late.set(true);
+                    epd.holder.set_peer_late();
                 }
                 cpu_relax_or_yield(u32::MAX);
             }
@@ -256,5 +252,42 @@ pub(crate) fn show_data(epd: &Epd, link: &Link) {
     if link.rx.settle() == Settle::Show {
         descriptor::show_data(&epd.bell);
         link.rx.data().rung();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::epd::kernel_mode::tests::{connected, endpoints};
+
+    /// A peer says that it makes the descriptor show something, and does so after one holder has given up waiting for that:
+    /// another one, who knows nothing of it, finds nothing there and hides it.
+    #[test]
+    fn a_late_ring_is_hidden_by_any_holder() {
+        let scif = endpoints("late", 0);
+        let (a, b) = connected(&scif, &scif);
+        let shows = || descriptor::shows_data(a);
+        let (wait, go) = rustix::pipe::pipe().unwrap();
+        let child = fork::in_child(|| {
+            let mut byte = [0];
+            let started = rustix::io::read(&wait, &mut byte) == Ok(1);
+            let shown = shows();
+            let nothing = scif.receive_bytes(a, &mut byte, false) == Ok(0);
+            i32::from(started && shown && nothing && !shows())
+        });
+        let peer = scif.0.get(b).unwrap();
+        let link = peer.link().unwrap();
+        assert_eq!(
+            crate::sys::slice::with_bytes(&[7], |mem| link.tx.push(mem)),
+            Ok(1)
+        );
+        assert!(link.tx.tell().ring);
+        let mut byte = [0];
+        assert_eq!(scif.receive_bytes(a, &mut byte, false), Ok(1));
+        assert!(!shows());
+        descriptor::show_data(link.peer_bell());
+        link.tx.data().rang();
+        rustix::io::write(&go, &[1]).unwrap();
+        assert_eq!(child.result(), 1);
     }
 }

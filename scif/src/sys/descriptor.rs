@@ -183,6 +183,12 @@ pub(crate) fn readable(fd: impl AsFd) -> bool {
     ready(fd, PollFlags::IN)
 }
 
+/// Whether a number of the program's shows that there is something to receive.
+#[cfg(test)]
+pub(crate) fn shows_data(a: RawFd) -> bool {
+    with_number(a, |a| Ok(readable(a))) == Ok(true)
+}
+
 /// Whether every copy of A is closed; `shut`: A was made to hang up.
 pub(crate) fn is_closed(b: impl AsFd, shut: bool) -> bool {
     ready(b, if shut { PollFlags::ERR } else { PollFlags::HUP })

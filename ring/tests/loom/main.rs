@@ -30,16 +30,21 @@ fn main() -> std::process::ExitCode {
 }
 
 #[cfg(loom)]
+mod streams;
+
+#[cfg(loom)]
 mod models {
+    use crate::streams::{
+        Without, late_ring, stream_bytes_in_order, stream_closed_by_who_receives, stream_closed_by_who_sends,
+        stream_descriptor, stream_sleepers,
+    };
     use loom::sync::Arc;
     use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering};
     use loom::thread::{spawn, yield_now};
     use scif_ring::keytable::KeyEntry;
-    use scif_ring::model::{bell, claim, direction, keys, mark, mark_without_fence, stream};
+    use scif_ring::model::{bell, claim, direction, keys, mark, mark_without_fence};
     use scif_ring::spsc::{Line, Look};
-    use scif_ring::{
-        Mem, PushError, Settle, Share, StreamRx, Tell, Waiting, Word32, publish_fence, sleeper_fence,
-    };
+    use scif_ring::{PushError, Share, publish_fence, sleeper_fence};
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::process::ExitCode;
     use std::sync::atomic::AtomicUsize;
@@ -103,6 +108,14 @@ mod models {
         }),
         broken("stream_descriptor_needs_the_fence", || {
             stream_descriptor(false, false)
+        }),
+        model("stream_late_ring_hides_nothing", 3, || late_ring(2, true, true)),
+        broken("stream_late_ring_needs_the_comparison", || {
+            late_ring(2, false, true)
+        }),
+        model("stream_late_ring_is_hidden", 3, || late_ring(1, true, true)),
+        broken("stream_late_ring_needs_the_second_hiding", || {
+            late_ring(1, true, false)
         }),
         model("stream_closed_by_who_sends", 2, stream_closed_by_who_sends),
         model("stream_closed_by_who_receives", 2, stream_closed_by_who_receives),
@@ -519,230 +532,6 @@ mod models {
         }
         memory.with_mut(|_| ());
         assert!(rx.orphans(3).is_empty() && rx.close() == taken);
-        t.join().unwrap();
-    }
-
-    /// futex(2): who sleeps compares and sleeps at once.
-    #[derive(Clone)]
-    struct Futex(Arc<(loom::sync::Mutex<()>, loom::sync::Condvar)>);
-
-    impl Futex {
-        fn new() -> Futex {
-            Futex(Arc::new((loom::sync::Mutex::new(()), loom::sync::Condvar::new())))
-        }
-
-        fn wait(&self, word: Word32, seen: u32) {
-            let held = self.0.0.lock().unwrap();
-            if word.get() == seen {
-                drop(self.0.1.wait(held).unwrap());
-            }
-        }
-
-        fn wake(&self) {
-            let held = self.0.0.lock().unwrap();
-            self.0.1.notify_all();
-            drop(held);
-        }
-
-        fn told(&self, tell: Tell) {
-            if tell.wake {
-                self.wake();
-            }
-        }
-    }
-
-    fn mem(bytes: &mut [u8]) -> Mem {
-        // SAFETY: bytes of the caller's, which it does not use meanwhile.
-        unsafe { Mem::new(bytes.as_mut_ptr(), bytes.len()) }
-    }
-
-    /// Takes what is there, at most two bytes, and looks whether they are the next ones.
-    fn take_next(rx: &StreamRx, next: &mut u8) -> usize {
-        let mut bytes = [0; 2];
-        let n = rx.pull(&mem(&mut bytes)).unwrap();
-        for byte in &bytes[..n] {
-            assert_eq!(*byte, *next);
-            *next += 1;
-        }
-        n
-    }
-
-    fn sleep(futex: &Futex, waiting: Waiting, fenced: bool, nothing: impl Fn() -> bool) {
-        let seq = if fenced {
-            waiting.sleep_begins()
-        } else {
-            waiting.sleep_begins_without_fence()
-        };
-        if nothing() {
-            futex.wait(waiting.seq(), seq);
-        }
-        waiting.sleep_ends();
-    }
-
-    /// Bytes arrive once and in order, over the end of the queue, and none is overwritten before it is taken.
-    fn stream_bytes_in_order() {
-        let (tx, rx, _) = stream();
-        let t = spawn(move || {
-            let mut bytes = [1, 2, 3, 4, 5];
-            let mut done = 0;
-            while done < bytes.len() {
-                let end = bytes.len().min(done + 2);
-                match tx.push(&mem(&mut bytes[done..end])).unwrap() {
-                    0 => yield_now(),
-                    n => done += n,
-                }
-            }
-        });
-        let mut next = 1;
-        while next <= 5 {
-            if take_next(&rx, &mut next) == 0 {
-                yield_now();
-            }
-        }
-        t.join().unwrap();
-    }
-
-    #[derive(Clone, Copy, Eq, PartialEq)]
-    enum Without {
-        Nothing,
-        SleepersFence,
-        SendersFence,
-    }
-
-    /// Who sleeps for bytes, or for space, is woken: loom finds a sleeper that is not.
-    fn stream_sleepers(without: Without, leaves: bool) {
-        let (tx, rx, _) = stream();
-        let (data, space) = (Futex::new(), Futex::new());
-        let (theirs, room) = (data.clone(), space.clone());
-        let count: u8 = if without == Without::Nothing { 5 } else { 1 };
-        let t = spawn(move || {
-            let mut byte = 1;
-            while byte <= count {
-                if tx.push(&mem(&mut [byte])).unwrap() == 0 {
-                    sleep(&room, tx.space(), true, || tx.room() == Ok(0));
-                    continue;
-                }
-                byte += 1;
-                theirs.told(if without == Without::SendersFence {
-                    tx.tell_without_fence()
-                } else {
-                    tx.tell()
-                });
-            }
-        });
-        let mut next = 1;
-        while next <= count {
-            if take_next(&rx, &mut next) == 0 {
-                let fenced = without != Without::SleepersFence;
-                sleep(&data, rx.data(), fenced, || rx.ready() == Ok(0));
-            } else {
-                let left = if leaves { rx.leave() } else { None };
-                space.told(left.unwrap_or_else(|| rx.tell()));
-            }
-        }
-        t.join().unwrap();
-    }
-
-    /// Whatever is left in the queue when the receiver leaves, or comes later, its descriptor shows.
-    fn stream_descriptor(fenced: bool, leaves: bool) {
-        let (tx, rx, [_, shown]) = stream();
-        let rx = Arc::new(rx);
-        let t = spawn(move || {
-            for byte in 1..=2 {
-                assert_eq!(tx.push(&mem(&mut [byte])), Ok(1));
-                let tell = if fenced {
-                    tx.tell()
-                } else {
-                    tx.tell_without_fence()
-                };
-                if tell.ring {
-                    shown.set(1);
-                    tx.data().rung();
-                }
-            }
-            tx
-        });
-        let mut next = 1;
-        rx.data().enter();
-        take_next(&rx, &mut next);
-        let left = leaves && rx.leave().is_some();
-        while !left {
-            match rx.settle() {
-                Settle::Done => break,
-                Settle::Show => {
-                    shown.set(1);
-                    rx.data().rung();
-                }
-                Settle::Hide => {
-                    shown.set(0);
-                    rx.data().armed();
-                }
-                Settle::Wait => yield_now(),
-            }
-        }
-        let tx = t.join().unwrap();
-        assert!(rx.ready() == Ok(0) || shown.get() == 1);
-        drop(tx);
-    }
-
-    /// Who sends and closes: the receiver gets every byte, then the end, asleep or not.
-    fn stream_closed_by_who_sends() {
-        let (tx, rx, [closed, _]) = stream();
-        let data = Futex::new();
-        let theirs = data.clone();
-        let t = spawn(move || {
-            for byte in 1..=2 {
-                assert_eq!(tx.push(&mem(&mut [byte])), Ok(1));
-                theirs.told(tx.tell());
-            }
-            closed.set(1);
-            tx.data().disturb();
-            theirs.wake();
-        });
-        let mut next = 1;
-        loop {
-            let over = closed.get() != 0;
-            if take_next(&rx, &mut next) != 0 {
-                continue;
-            }
-            if over {
-                break;
-            }
-            sleep(&data, rx.data(), true, || {
-                rx.ready() == Ok(0) && closed.get() == 0
-            });
-        }
-        assert_eq!(next, 3);
-        t.join().unwrap();
-    }
-
-    /// Who receives closes while the other side waits for space.
-    fn stream_closed_by_who_receives() {
-        let (tx, rx, [closed, _]) = stream();
-        let space = Futex::new();
-        let room = space.clone();
-        let t = spawn(move || {
-            let mut byte = 1;
-            while closed.get() == 0 {
-                if tx.push(&mem(&mut [byte])).unwrap() == 0 {
-                    sleep(&room, tx.space(), true, || {
-                        tx.room() == Ok(0) && closed.get() == 0
-                    });
-                } else {
-                    byte += 1;
-                }
-                if byte > 5 {
-                    break;
-                }
-            }
-        });
-        let mut next = 1;
-        if take_next(&rx, &mut next) != 0 {
-            space.told(rx.tell());
-        }
-        closed.set(1);
-        rx.space().disturb();
-        space.wake();
         t.join().unwrap();
     }
 }

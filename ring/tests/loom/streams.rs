@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Models of the byte stream: who sleeps, what a descriptor shows, late rings, closing. Queues of four bytes.
+
+use loom::sync::Arc;
+use loom::thread::{spawn, yield_now};
+use scif_ring::model::stream;
+use scif_ring::{Mem, Settle, StreamRx, Tell, Waiting, Word32};
+
+/// futex(2): who sleeps compares and sleeps at once.
+#[derive(Clone)]
+struct Futex(Arc<(loom::sync::Mutex<()>, loom::sync::Condvar)>);
+
+impl Futex {
+    fn new() -> Futex {
+        Futex(Arc::new((loom::sync::Mutex::new(()), loom::sync::Condvar::new())))
+    }
+
+    fn wait(&self, word: Word32, seen: u32) {
+        let held = self.0.0.lock().unwrap();
+        if word.get() == seen {
+            drop(self.0.1.wait(held).unwrap());
+        }
+    }
+
+    fn wake(&self) {
+        let held = self.0.0.lock().unwrap();
+        self.0.1.notify_all();
+        drop(held);
+    }
+
+    fn told(&self, tell: Tell) {
+        if tell.wake {
+            self.wake();
+        }
+    }
+}
+
+fn mem(bytes: &mut [u8]) -> Mem {
+    // SAFETY: bytes of the caller's, which it does not use meanwhile.
+    unsafe { Mem::new(bytes.as_mut_ptr(), bytes.len()) }
+}
+
+/// Takes what is there, at most two bytes, and looks whether they are the next ones.
+fn take_next(rx: &StreamRx, next: &mut u8) -> usize {
+    let mut bytes = [0; 2];
+    let n = rx.pull(&mem(&mut bytes)).unwrap();
+    for byte in &bytes[..n] {
+        assert_eq!(*byte, *next);
+        *next += 1;
+    }
+    n
+}
+
+fn sleep(futex: &Futex, waiting: Waiting, fenced: bool, nothing: impl Fn() -> bool) {
+    let seq = if fenced {
+        waiting.sleep_begins()
+    } else {
+        waiting.sleep_begins_without_fence()
+    };
+    if nothing() {
+        futex.wait(waiting.seq(), seq);
+    }
+    waiting.sleep_ends();
+}
+
+/// Bytes arrive once and in order, over the end of the queue, and none is overwritten before it is taken.
+pub(crate) fn stream_bytes_in_order() {
+    let (tx, rx, _) = stream();
+    let t = spawn(move || {
+        let mut bytes = [1, 2, 3, 4, 5];
+        let mut done = 0;
+        while done < bytes.len() {
+            let end = bytes.len().min(done + 2);
+            match tx.push(&mem(&mut bytes[done..end])).unwrap() {
+                0 => yield_now(),
+                n => done += n,
+            }
+        }
+    });
+    let mut next = 1;
+    while next <= 5 {
+        if take_next(&rx, &mut next) == 0 {
+            yield_now();
+        }
+    }
+    t.join().unwrap();
+}
+
+#[derive(Clone, Copy, Eq, PartialEq)]
+pub(crate) enum Without {
+    Nothing,
+    SleepersFence,
+    SendersFence,
+}
+
+/// Who sleeps for bytes, or for space, is woken: loom finds a sleeper that is not.
+pub(crate) fn stream_sleepers(without: Without, leaves: bool) {
+    let (tx, rx, _) = stream();
+    let (data, space) = (Futex::new(), Futex::new());
+    let (theirs, room) = (data.clone(), space.clone());
+    let count: u8 = if without == Without::Nothing { 5 } else { 1 };
+    let t = spawn(move || {
+        let mut byte = 1;
+        while byte <= count {
+            if tx.push(&mem(&mut [byte])).unwrap() == 0 {
+                sleep(&room, tx.space(), true, || tx.room() == Ok(0));
+                continue;
+            }
+            byte += 1;
+            theirs.told(if without == Without::SendersFence {
+                tx.tell_without_fence()
+            } else {
+                tx.tell()
+            });
+        }
+    });
+    let mut next = 1;
+    while next <= count {
+        if take_next(&rx, &mut next) == 0 {
+            let fenced = without != Without::SleepersFence;
+            sleep(&data, rx.data(), fenced, || rx.ready() == Ok(0));
+        } else {
+            let left = if leaves { rx.leave() } else { None };
+            space.told(left.unwrap_or_else(|| rx.tell()));
+        }
+    }
+    t.join().unwrap();
+}
+
+/// Whatever is left in the queue when the receiver leaves, or comes later, its descriptor shows.
+pub(crate) fn stream_descriptor(fenced: bool, leaves: bool) {
+    let (tx, rx, [_, shown]) = stream();
+    let rx = Arc::new(rx);
+    let t = spawn(move || {
+        for byte in 1..=2 {
+            assert_eq!(tx.push(&mem(&mut [byte])), Ok(1));
+            let tell = if fenced {
+                tx.tell()
+            } else {
+                tx.tell_without_fence()
+            };
+            if tell.ring {
+                shown.set(1);
+                tx.data().rung();
+            }
+        }
+        tx
+    });
+    let mut next = 1;
+    rx.data().enter();
+    take_next(&rx, &mut next);
+    let left = leaves && rx.leave().is_some();
+    while !left {
+        match rx.settle() {
+            Settle::Done => break,
+            Settle::Show => {
+                shown.set(1);
+                rx.data().rung();
+            }
+            Settle::Hide => {
+                shown.set(0);
+                rx.data().armed();
+            }
+            Settle::Wait => yield_now(),
+        }
+    }
+    let tx = t.join().unwrap();
+    assert!(rx.ready() == Ok(0) || shown.get() == 1);
+    drop(tx);
+}
+
+/// As a call of the receiver's ends, where it waits for no ring: each may come as late as it likes.
+fn leave(rx: &StreamRx, shown: Word32, late: &mut bool, twice: bool) {
+    let mut hidden = !twice;
+    loop {
+        match rx.settle() {
+            Settle::Done if *late && !hidden && rx.data().disarm() => {
+                shown.set(0);
+                rx.data().armed();
+                hidden = true;
+            }
+            Settle::Done => return,
+            Settle::Show => {
+                shown.set(1);
+                rx.data().rung();
+            }
+            Settle::Hide => {
+                shown.set(0);
+                rx.data().armed();
+            }
+            Settle::Wait => {
+                rx.data().give_up_waiting();
+                *late = true;
+            }
+        }
+    }
+}
+
+/// The receiver gives up waiting for a ring, which comes later, or never: whatever is in the queue once both have left, the
+/// descriptor shows; and after one more call that takes it all, it shows nothing.
+/// Not so if who rings late says so by a plain store, not `compared`; or if what the bell says is not shown is not hidden `twice`.
+pub(crate) fn late_ring(count: u8, compared: bool, twice: bool) {
+    let (tx, rx, [_, shown]) = stream();
+    let (mut late, mut next) = (false, 1);
+    leave(&rx, shown, &mut late, twice);
+    let t = spawn(move || {
+        for byte in 1..=count {
+            assert_eq!(tx.push(&mem(&mut [byte])), Ok(1));
+            if tx.tell().ring {
+                shown.set(1);
+                let said = if compared { Waiting::rang } else { Waiting::rung };
+                said(&tx.data());
+            }
+        }
+        tx
+    });
+    for _ in 0..2 {
+        take_next(&rx, &mut next);
+        leave(&rx, shown, &mut late, twice);
+    }
+    let _tx = t.join().unwrap();
+    assert!(rx.ready() == Ok(0) || shown.get() == 1, "bytes that nobody shows");
+    while take_next(&rx, &mut next) != 0 {}
+    leave(&rx, shown, &mut late, twice);
+    assert_eq!(shown.get(), 0, "shows what is not there");
+}
+
+/// Who sends and closes: the receiver gets every byte, then the end, asleep or not.
+pub(crate) fn stream_closed_by_who_sends() {
+    let (tx, rx, [closed, _]) = stream();
+    let data = Futex::new();
+    let theirs = data.clone();
+    let t = spawn(move || {
+        for byte in 1..=2 {
+            assert_eq!(tx.push(&mem(&mut [byte])), Ok(1));
+            theirs.told(tx.tell());
+        }
+        closed.set(1);
+        tx.data().disturb();
+        theirs.wake();
+    });
+    let mut next = 1;
+    loop {
+        let over = closed.get() != 0;
+        if take_next(&rx, &mut next) != 0 {
+            continue;
+        }
+        if over {
+            break;
+        }
+        sleep(&data, rx.data(), true, || {
+            rx.ready() == Ok(0) && closed.get() == 0
+        });
+    }
+    assert_eq!(next, 3);
+    t.join().unwrap();
+}
+
+/// Who receives closes while the other side waits for space.
+pub(crate) fn stream_closed_by_who_receives() {
+    let (tx, rx, [closed, _]) = stream();
+    let space = Futex::new();
+    let room = space.clone();
+    let t = spawn(move || {
+        let mut byte = 1;
+        while closed.get() == 0 {
+            if tx.push(&mem(&mut [byte])).unwrap() == 0 {
+                sleep(&room, tx.space(), true, || {
+                    tx.room() == Ok(0) && closed.get() == 0
+                });
+            } else {
+                byte += 1;
+            }
+            if byte > 5 {
+                break;
+            }
+        }
+    });
+    let mut next = 1;
+    if take_next(&rx, &mut next) != 0 {
+        space.told(rx.tell());
+    }
+    closed.set(1);
+    rx.space().disturb();
+    space.wake();
+    t.join().unwrap();
+}

@@ -20,6 +20,11 @@ pub(crate) const CASES: &[Case] = &[
     }),
     case("meeting/receives_outlast_a_close", 2, receives_outlast),
     case("meeting/closed_before_the_answer", 2, closed_early),
+    case(
+        "meeting/the_next_life_comes_with_the_end_of_the_former",
+        2,
+        next_life,
+    ),
     case("meeting/no_memory_for_the_one_that_answers", 2, no_memory).within(30),
 ];
 
@@ -187,6 +192,34 @@ fn closed_early(rank: &Rank) -> Outcome {
     rig.post(|| rig.ep.trecv(buf, sys::FI_ADDR_UNSPEC, 1, 0, 2))?;
     let entry = rig.received(2)?;
     check_eq!((entry.len, buf.differs(64, 7)), (64, None));
+    rig.barrier()
+}
+
+/// One process closes its endpoint before it has looked at our connection, and connects to us from the next endpoint at the same
+/// address: we hear of both at once, and the new connection stays.
+fn next_life(rank: &Rank) -> Outcome {
+    const LARGE: usize = 300_000;
+    let rig = Rig::open(rank, &ask())?;
+    let pause = || rank.barrier(&mut || Ok(()));
+    if rank.index == 1 {
+        let (name, other) = (rig.ep.name()?, rig.names.first().cloned().unwrap_or_default());
+        pause()?;
+        drop(rig);
+        let rig = Rig::open_at(rank, &ask(), &name)?;
+        let to = rig.av.insert(&other)?;
+        rig.ep.send(Buf::pattern(LARGE, 3), to, 2)?;
+        pause()?;
+        rig.sent(2)?;
+        return rig.barrier();
+    }
+    // Without progress.
+    rig.ep.send(Buf::new(8), rig.peer(), 1)?;
+    pause()?;
+    let buf = Buf::new(LARGE);
+    rig.ep.recv(buf, rig.peer(), 4)?;
+    pause()?;
+    let entry = rig.received(4)?;
+    check_eq!((entry.len, buf.differs(LARGE, 3)), (LARGE, None));
     rig.barrier()
 }
 

@@ -27,6 +27,7 @@ pub(crate) const CASES: &[Case] = &[
     case("peer/closing_asks_for_nothing", 2, closing).optional(),
     case("peer/events_ask_for_nothing", 2, events).optional(),
     case("peer/ends_ask_for_nothing", 2, ends).optional(),
+    case("peer/an_answered_request_ends_nothing", 2, answered).optional(),
     case("peer/reading_is_the_owner_s", 1, refused).optional(),
     case("peer/triggered", 1, triggered).optional(),
 ];
@@ -412,6 +413,45 @@ fn ends(rank: &Rank) -> Outcome {
         }
     }
     check_eq!(bare.eq.sread_cm(&bare.info, 256, 100).err(), Some(Errno::EAGAIN));
+    pause()
+}
+
+/// The caller hears of the answer and of the end of what carried its request at once: it is connected, and stays so.
+fn answered(rank: &Rank) -> Outcome {
+    if !known(rank)? {
+        return Err(Fail::NotRun("no peers in this library's layout".into()));
+    }
+    let bare = cm::bare(rank)?;
+    let pause = || rank.barrier(&mut || Ok(()));
+    if rank.index == 0 {
+        let pep = bare.listening()?;
+        bare.exchange(&pep.name()?)?;
+        let line = bare.answer(&pep)?;
+        pause()?;
+        pause()?;
+        line.ep.tsend(Buf::pattern(8, 1), 0, 1, 1)?;
+        line.done()?;
+        return pause();
+    }
+    let owner = Owner::new();
+    let (cq, srx) = (owner.open_cq(&bare.domain)?, owner.open_srx(&bare.domain)?);
+    let names = bare.exchange(&[])?;
+    let ep = Ep::open(&bare.domain, &bare.info)?;
+    ep.attach(&bare.eq, 0)?;
+    ep.attach(&cq, sys::FI_TRANSMIT | sys::FI_RECV)?;
+    ep.attach(&srx, 0)?;
+    ep.enable()?;
+    ep.connect(cm::first(&names)?, &[])?;
+    pause()?;
+    bare.expect(sys::FI_CONNECTED, ep.address()?)?;
+    check_eq!(bare.eq.sread_cm(&bare.info, 256, 100).err(), Some(Errno::EAGAIN));
+    pause()?;
+    while owner.waiting() < 1 {
+        match cq.progress() {
+            Ok(_) | Err(Errno::EAGAIN) => std::thread::yield_now(),
+            Err(e) => return Err(Fail::here(e)),
+        }
+    }
     pause()
 }
 

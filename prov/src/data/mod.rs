@@ -493,7 +493,9 @@ pub(crate) fn is_another_s(st: &mut DomainState, ep: u32) -> bool {
 
 /// Whether wake-ups were taken for somebody who sleeps on what the endpoint feeds, and nobody looked what for.
 pub(crate) fn has_wakes(st: &DomainState, ep: u32) -> bool {
-    st.eps.get(ep).is_some_and(|e| e.armed && e.sock.bell().any())
+    st.eps
+        .get(ep)
+        .is_some_and(|e| e.armed && (e.sock.bell().any() || !e.links.is_empty()))
 }
 
 /// Whether something outstanding needs a look now and then although no peer will ring for it.

@@ -356,11 +356,18 @@ impl EpState {
         });
         self.on_links(env, &mut links);
         for link in ended {
-            if let LinkEvent::Closed(conn, reason) = link
-                && !self.cm_closed(env, conn, reason)
-            {
+            let LinkEvent::Closed(conn, reason) = link else {
+                continue;
+            };
+            if self.cm_closed(env, conn, reason) {
+                continue;
+            }
+            if self.live.iter().chain(&self.resting).any(|l| l.conn == conn) {
                 self.cm_over();
                 links.push(link);
+            } else {
+                // One that carried a request, and has been answered.
+                self.sock.close_conn(conn, CloseHow::Reset);
             }
         }
         self.links = links;
@@ -392,6 +399,10 @@ impl EpState {
         let peer = self.peer_at(port);
         self.live.push(Live { conn, peer, empty: 0 });
         self.end_former_lives(env, conn, peer, port);
+        if self.sock.conn(conn).is_none() {
+            // It ended with a former one.
+            return;
+        }
         if self.own == Some(peer) {
             self.own_rx = Some(conn);
         }
@@ -480,7 +491,10 @@ impl EpState {
         let process = self.sock.conn(conn).map(|c| c.peer_process());
         // Now: what is asked over the peer's other connections, heard next, is not to be answered over this one.
         let sent_on_it = self.leave_tx(conn, peer);
-        let unheard = sent_on_it && self.sock.conn(conn).is_some_and(|c| !c.was_up());
+        // A listener that closed says so on its own connections, or they are those of its next life.
+        let unheard = sent_on_it
+            && !matches!(reason, Reason::Refused(Refusal::Closed))
+            && self.sock.conn(conn).is_some_and(|c| !c.was_up());
         if matches!(reason, Reason::Orderly | Reason::Died) {
             for twin in self.conns_of_process(peer, process) {
                 self.drain_last(env, twin, peer);

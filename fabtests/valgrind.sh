@@ -7,8 +7,8 @@
 # valgrind.supp names what is not ours, with the reason. Memory is looked at while processes run, and at their end for blocks
 # that nothing points to any more: buffers of the tests are leaked on purpose and stay reachable.
 #
-# One case is left out: in a child of a process with a thread of progress, memcheck calls lost what only that thread's stack
-# pointed to, for the fork did not bring the thread.
+# Two cases are left out: in a child of a process with a thread of progress, memcheck calls lost what only that thread's stack
+# pointed to, for the fork did not bring the thread; and where a process may map no more memory, memcheck itself may not.
 set -u -o pipefail
 . "$(dirname "$0")/mpi/setup.sh"
 . "$(dirname "$0")/mpi/stacks.sh"

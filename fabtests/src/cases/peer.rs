@@ -369,6 +369,17 @@ fn events(rank: &Rank) -> Outcome {
     side.barrier()
 }
 
+/// Makes progress until so many messages are the owner's.
+fn keep(owner: &Owner, cq: &Cq, count: usize) -> Outcome {
+    while owner.waiting() < count {
+        match cq.progress() {
+            Ok(_) | Err(Errno::EAGAIN) => std::thread::yield_now(),
+            Err(e) => return Err(Fail::here(e)),
+        }
+    }
+    Ok(())
+}
+
 /// The same where what is read is that the connection has ended: what came over it is taken in when the owner lets it.
 fn ends(rank: &Rank) -> Outcome {
     if !known(rank)? {
@@ -406,12 +417,7 @@ fn ends(rank: &Rank) -> Outcome {
     pause()?;
     bare.expect(sys::FI_SHUTDOWN, ep.address()?)?;
     check_eq!(owner.heard().asked, 0, "asked while reading events");
-    while owner.waiting() < 3 {
-        match cq.progress() {
-            Ok(_) | Err(Errno::EAGAIN) => std::thread::yield_now(),
-            Err(e) => return Err(Fail::here(e)),
-        }
-    }
+    keep(owner, &cq, 3)?;
     check_eq!(bare.eq.sread_cm(&bare.info, 256, 100).err(), Some(Errno::EAGAIN));
     pause()
 }
@@ -446,12 +452,7 @@ fn answered(rank: &Rank) -> Outcome {
     bare.expect(sys::FI_CONNECTED, ep.address()?)?;
     check_eq!(bare.eq.sread_cm(&bare.info, 256, 100).err(), Some(Errno::EAGAIN));
     pause()?;
-    while owner.waiting() < 1 {
-        match cq.progress() {
-            Ok(_) | Err(Errno::EAGAIN) => std::thread::yield_now(),
-            Err(e) => return Err(Fail::here(e)),
-        }
-    }
+    keep(owner, &cq, 1)?;
     pause()
 }
 

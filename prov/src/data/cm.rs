@@ -413,7 +413,7 @@ impl EpState {
         let Some(cm) = &mut self.cm else { return };
         let was = std::mem::replace(&mut cm.state, State::Down);
         match (was, &self.eq) {
-            (State::Up, Some(eq)) => eq.push(fi::FI_SHUTDOWN, &cm_entry(self.fid, &[])),
+            (State::Up, _) => self.tell_shutdown(),
             (State::Answering, Some(_)) => return self.cm_failed(env, fi::FI_ECONNRESET, Vec::new()),
             _ => {}
         }
@@ -429,6 +429,10 @@ impl EpState {
             return;
         };
         cm.state = State::Down;
+        self.tell_shutdown();
+    }
+
+    fn tell_shutdown(&self) {
         if let Some(eq) = &self.eq {
             eq.push(fi::FI_SHUTDOWN, &cm_entry(self.fid, &[]));
         }

@@ -9,9 +9,9 @@
 //! count is loaded once, checked against it, then used. A peer that writes nonsense is found out, or makes garbage of
 //! its own stream.
 //!
-//! INVARIANT of a bell word: `RUNG` means that a token lies in the waiter's descriptor or that the space is made known;
-//! `ARMED` that none does and whoever makes a change must say so; `RINGING` that somebody is about to; `IDLE` that the
-//! waiter looks for itself.
+//! INVARIANT of a bell word: `RUNG` means that a token lies in the waiter's descriptor or that the space is made known, or that
+//! the waiter is about to see to that; `ARMED` that none does and whoever makes a change must say so; `RINGING` that the
+//! other side is about to; `IDLE` that the waiter looks for itself.
 
 #![expect(unsafe_code, reason = "lays words over raw shared memory")]
 
@@ -62,7 +62,7 @@ pub struct BadPosition;
 pub enum Settle {
     /// Nothing: it shows what is so.
     Done,
-    /// Make it show readiness, then say [`Waiting::rung`].
+    /// Make it show readiness.
     Show,
     /// Make it show none, then say [`Waiting::armed`] and ask again.
     Hide,
@@ -73,7 +73,7 @@ pub enum Settle {
 /// What a change asks of the side that made it.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Tell {
-    /// The waiter's descriptor must be made to show it; then [`Waiting::rung`].
+    /// The waiter's descriptor must be made to show it; then [`Waiting::rang`].
     pub ring: bool,
     /// Sleepers must be woken, on [`Waiting::seq`], which has been moved on.
     pub wake: bool,
@@ -98,6 +98,15 @@ impl Waiting {
                 self.seq.add(1);
                 true
             },
+        }
+    }
+
+    /// In the place of somebody who died between changing something and telling: what it may have left undone.
+    fn retell(&self) -> Tell {
+        self.seq.add(1);
+        Tell {
+            ring: self.bell.get_relaxed() == RINGING || self.bell.change(ARMED, RINGING),
+            wake: true,
         }
     }
 
@@ -148,7 +157,7 @@ impl Waiting {
                     if !ready() {
                         return Settle::Done;
                     }
-                    if self.bell.change(ARMED, RINGING) {
+                    if self.bell.change(ARMED, RUNG) {
                         return Settle::Show;
                     }
                 }
@@ -165,10 +174,21 @@ impl Waiting {
         self.bell.change(ARMED, RUNG)
     }
 
-    /// The peer never finished ringing: takes its part over.
+    /// The peer never finished ringing: what the descriptor shows is ours to say, if this is true. Make it show none, then say
+    /// [`Waiting::armed`] and ask again.
     #[inline]
-    pub fn give_up_waiting(&self) {
-        self.bell.change(RINGING, RUNG);
+    pub fn give_up_waiting(&self) -> bool {
+        self.bell.change(RINGING, RUNG)
+    }
+
+    /// One of the waiting side died, perhaps asleep, or between making the descriptor show something and saying so. Nobody else of
+    /// that side waits. If this is true, make it show none, say [`Waiting::armed`] and ask again; if not, the peer is about to
+    /// make it show readiness.
+    pub fn doubt(&self) -> bool {
+        self.sleepers.set(0);
+        [RUNG, IDLE, ARMED]
+            .into_iter()
+            .any(|said| self.bell.change(said, RUNG))
     }
 
     /// The word a sleeper sleeps on, and its value; the caller looks at the queue once more, then sleeps while the
@@ -416,6 +436,14 @@ impl StreamTx {
         self.region.data.tell()
     }
 
+    /// One that produced died, perhaps between publishing and telling: what it left undone, to be done under the same lock.
+    pub fn retell(&self) -> Tell {
+        // SYNC POINT: as in `push`, which it may not have come to the end of.
+        self.region.head.set(self.own.get_relaxed());
+        full_fence();
+        self.region.data.retell()
+    }
+
     /// What the descriptor's room for writing needs.
     #[inline]
     pub fn settle(&self) -> Settle {
@@ -497,6 +525,14 @@ impl StreamRx {
     pub fn tell(&self) -> Tell {
         full_fence();
         self.region.space.tell()
+    }
+
+    /// See [`StreamTx::retell`]: for one that consumed.
+    pub fn retell(&self) -> Tell {
+        // SYNC POINT: as in `pull`.
+        self.region.tail.set(self.own.get_relaxed());
+        full_fence();
+        self.region.space.retell()
     }
 
     /// There is something to take, and [`Waiting::enter`] was said: `leave` will follow. The peer has looked at the bell

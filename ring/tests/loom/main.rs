@@ -36,7 +36,7 @@ mod streams;
 mod models {
     use crate::streams::{
         Without, late_ring, stream_bytes_in_order, stream_closed_by_who_receives, stream_closed_by_who_sends,
-        stream_descriptor, stream_sleepers,
+        stream_descriptor, stream_sleepers, teller_killed, waiter_killed,
     };
     use loom::sync::Arc;
     use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -116,6 +116,19 @@ mod models {
         model("stream_late_ring_is_hidden", 3, || late_ring(1, true, true)),
         broken("stream_late_ring_needs_the_second_hiding", || {
             late_ring(1, true, false)
+        }),
+        model("stream_teller_killed", 3, || teller_killed(true)),
+        broken("stream_teller_killed_needs_the_telling_again", || {
+            teller_killed(false)
+        }),
+        model("stream_waiter_killed_before_it_did", 3, || {
+            waiter_killed(true, false)
+        }),
+        model("stream_waiter_killed_before_it_said", 3, || {
+            waiter_killed(true, true)
+        }),
+        broken("stream_waiter_killed_needs_the_doubt", || {
+            waiter_killed(false, false)
         }),
         model("stream_closed_by_who_sends", 2, stream_closed_by_who_sends),
         model("stream_closed_by_who_receives", 2, stream_closed_by_who_receives),

@@ -153,10 +153,7 @@ pub(crate) fn stream_descriptor(fenced: bool, leaves: bool) {
     while !left {
         match rx.settle() {
             Settle::Done => break,
-            Settle::Show => {
-                shown.set(1);
-                rx.data().rung();
-            }
+            Settle::Show => shown.set(1),
             Settle::Hide => {
                 shown.set(0);
                 rx.data().armed();
@@ -180,17 +177,17 @@ fn leave(rx: &StreamRx, shown: Word32, late: &mut bool, twice: bool) {
                 hidden = true;
             }
             Settle::Done => return,
-            Settle::Show => {
-                shown.set(1);
-                rx.data().rung();
-            }
+            Settle::Show => shown.set(1),
             Settle::Hide => {
                 shown.set(0);
                 rx.data().armed();
             }
             Settle::Wait => {
-                rx.data().give_up_waiting();
                 *late = true;
+                if rx.data().give_up_waiting() {
+                    shown.set(0);
+                    rx.data().armed();
+                }
             }
         }
     }
@@ -222,6 +219,73 @@ pub(crate) fn late_ring(count: u8, compared: bool, twice: bool) {
     assert!(rx.ready() == Ok(0) || shown.get() == 1, "bytes that nobody shows");
     while take_next(&rx, &mut next) != 0 {}
     leave(&rx, shown, &mut late, twice);
+    assert_eq!(shown.get(), 0, "shows what is not there");
+}
+
+/// Who sends is killed after it said that it rings, and another one goes on in its place: it tells again, and whatever is in the
+/// queue then, the descriptor shows, whether the receiver gave up waiting or not. Not so if it only goes on.
+pub(crate) fn teller_killed(retold: bool) {
+    let (tx, rx, [_, shown]) = stream();
+    let (mut late, mut next) = (false, 1);
+    leave(&rx, shown, &mut late, true);
+    let t = spawn(move || {
+        assert_eq!(tx.push(&mem(&mut [1])), Ok(1));
+        if tx.tell().ring {
+            let tell = if retold { tx.retell() } else { Tell::default() };
+            if tell.ring {
+                shown.set(1);
+                tx.data().rang();
+            }
+        }
+        assert_eq!(tx.push(&mem(&mut [2])), Ok(1));
+        if tx.tell().ring {
+            shown.set(1);
+            tx.data().rang();
+        }
+        tx
+    });
+    take_next(&rx, &mut next);
+    leave(&rx, shown, &mut late, true);
+    let _tx = t.join().unwrap();
+    assert!(rx.ready() == Ok(0) || shown.get() == 1, "bytes that nobody shows");
+    while take_next(&rx, &mut next) != 0 {}
+    leave(&rx, shown, &mut late, true);
+    assert_eq!(shown.get(), 0, "shows what is not there");
+}
+
+/// Who receives is killed where a call of it may be killed, and another one goes on in its place.
+pub(crate) fn waiter_killed(doubted: bool, shows: bool) {
+    let (tx, rx, [_, shown]) = stream();
+    let (mut late, mut next) = (false, 1);
+    leave(&rx, shown, &mut late, true);
+    let t = spawn(move || {
+        for byte in 1..=2 {
+            assert_eq!(tx.push(&mem(&mut [byte])), Ok(1));
+            if tx.tell().ring {
+                shown.set(1);
+                tx.data().rang();
+            }
+        }
+        tx
+    });
+    // As far as its end: it has asked what is to be done, and has done that or not, and said nothing.
+    if take_next(&rx, &mut next) == 0 {
+        rx.data().sleep_begins();
+    }
+    match rx.settle() {
+        Settle::Show if shows => shown.set(1),
+        Settle::Hide if shows => shown.set(0),
+        _ => {}
+    }
+    if doubted && rx.data().doubt() {
+        shown.set(0);
+        rx.data().armed();
+    }
+    leave(&rx, shown, &mut late, true);
+    let _tx = t.join().unwrap();
+    assert!(rx.ready() == Ok(0) || shown.get() == 1, "bytes that nobody shows");
+    while take_next(&rx, &mut next) != 0 {}
+    leave(&rx, shown, &mut late, true);
     assert_eq!(shown.get(), 0, "shows what is not there");
 }
 

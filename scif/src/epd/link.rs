@@ -169,6 +169,20 @@ impl Link {
         true
     }
 
+    /// In the place of one who died while he sent.
+    pub(crate) fn retell_data(&self) {
+        self.ring(self.tx.retell(), self.tx.data(), |bell| {
+            descriptor::show_data(bell)
+        });
+    }
+
+    /// In the place of one who died while he received.
+    pub(crate) fn retell_space(&self) {
+        self.ring(self.rx.retell(), self.rx.space(), |bell| {
+            descriptor::show_space(bell)
+        });
+    }
+
     #[cold]
     fn ring(&self, tell: Tell, waiting: Waiting, show: impl FnOnce(&OwnedFd)) {
         if tell.ring {

@@ -12,6 +12,7 @@ use super::endpoint::Epd;
 use super::failure::{Failure, Result};
 use super::link::Link;
 use super::state::State;
+use crate::sys::lock::Held;
 use crate::sys::time::{cpu_relax_or_yield, now_ns};
 use crate::sys::{descriptor, fork, futex};
 
@@ -33,7 +34,10 @@ fn once_connected(epd: &Epd) -> Result<&Link> {
 /// Sends as much of `src` as fits, or all of it if `wait`; how much.
 pub(crate) fn send(epd: &Epd, fd: RawFd, src: &Mem, wait: bool, spin_ns: u64) -> Result<usize> {
     let link = once_connected(epd)?;
-    let _held = epd.holder.sending.lock();
+    let held = epd.holder.sending.lock();
+    if held.owner_died() {
+        mend_sending(epd, link, fd, &held)?;
+    }
     let mut done = 0;
     let outcome = loop {
         if epd.over(link) {
@@ -68,7 +72,10 @@ pub(crate) fn send(epd: &Epd, fd: RawFd, src: &Mem, wait: bool, spin_ns: u64) ->
 /// Receives as much as is there, or as much as `dst` holds if `wait`; how much.
 pub(crate) fn receive(epd: &Epd, fd: RawFd, dst: &Mem, wait: bool, spin_ns: u64) -> Result<usize> {
     let link = once_connected(epd)?;
-    let _held = epd.holder.receiving.lock();
+    let held = epd.holder.receiving.lock();
+    if held.owner_died() {
+        mend_receiving(epd, link, fd, &held)?;
+    }
     // A holder that is killed while it looks for itself would leave the others untold.
     if wait && !fork::has_relatives() {
         link.rx.data().enter();
@@ -158,38 +165,34 @@ fn sleep(epd: &Epd, fd: RawFd, waiting: Waiting, spin_ns: u64, nothing: impl Fn(
 
 /// Makes the descriptor show whether there is something to receive. The caller has the receiving lock.
 pub(crate) fn settle_data(epd: &Epd, link: &Link, fd: RawFd) -> Result<()> {
-    settle(
-        epd,
-        link.rx.data(),
-        || link.rx.settle(),
-        |show| {
-            if show {
-                descriptor::show_data(&epd.bell);
-            } else {
-                epd.verify(fd)?;
-                descriptor::hide_data(fd);
-            }
-            Ok(())
-        },
-    )
+    let make = |show| make_data(epd, fd, show);
+    settle(epd, link.rx.data(), || link.rx.settle(), make)
 }
 
 /// Makes the descriptor show whether there is room to send. The caller has the sending lock.
 pub(crate) fn settle_space(epd: &Epd, link: &Link, fd: RawFd) -> Result<()> {
-    settle(
-        epd,
-        link.tx.space(),
-        || link.tx.settle(),
-        |show| {
-            if show {
-                descriptor::show_space(&epd.bell);
-            } else {
-                epd.verify(fd)?;
-                descriptor::hide_space(fd);
-            }
-            Ok(())
-        },
-    )
+    let make = |show| make_space(epd, fd, show);
+    settle(epd, link.tx.space(), || link.tx.settle(), make)
+}
+
+fn make_data(epd: &Epd, fd: RawFd, show: bool) -> Result<()> {
+    if show {
+        descriptor::show_data(&epd.bell);
+    } else {
+        epd.verify(fd)?;
+        descriptor::hide_data(fd);
+    }
+    Ok(())
+}
+
+fn make_space(epd: &Epd, fd: RawFd, show: bool) -> Result<()> {
+    if show {
+        descriptor::show_space(&epd.bell);
+    } else {
+        epd.verify(fd)?;
+        descriptor::hide_space(fd);
+    }
+    Ok(())
 }
 
 fn settle(
@@ -212,19 +215,17 @@ fn settle(
                 hidden = true;
             }
             Settle::Done => return Ok(()),
-            Settle::Show => {
-                make(true)?;
-                waiting.rung();
-            }
+            Settle::Show => make(true)?,
             Settle::Hide => {
                 make(false)?;
                 waiting.armed();
             }
             Settle::Wait => {
                 let now = now_ns();
-                if now.saturating_sub(*since.get_or_insert(now)) > RINGING_NS {
-                    waiting.give_up_waiting();
+                if now.saturating_sub(*since.get_or_insert(now)) > RINGING_NS && waiting.give_up_waiting() {
                     epd.holder.set_peer_late();
+                    make(false)?;
+                    waiting.armed();
                 }
                 cpu_relax_or_yield(u32::MAX);
             }
@@ -232,16 +233,41 @@ fn settle(
     }
 }
 
-/// A holder died, perhaps between making the descriptor show something and saying so: makes it show what is so. Whoever
-/// is inside a call does that on leaving.
-pub(crate) fn settle_after_death(epd: &Epd, link: &Link, fd: RawFd) -> Result<()> {
-    if let Some(_held) = epd.holder.receiving.try_lock() {
+/// A holder died inside: does what it may have left undone, here and for the peer.
+fn mend_receiving(epd: &Epd, link: &Link, fd: RawFd, held: &Held<'_>) -> Result<()> {
+    link.retell_space();
+    if epd.holder.state() == State::Connected && link.rx.data().doubt() {
+        make_data(epd, fd, false)?;
         link.rx.data().armed();
-        settle_data(epd, link, fd)?;
     }
-    if let Some(_held) = epd.holder.sending.try_lock() {
+    settle_data(epd, link, fd)?;
+    held.mended();
+    Ok(())
+}
+
+/// As `mend_receiving`, of one that sent.
+fn mend_sending(epd: &Epd, link: &Link, fd: RawFd, held: &Held<'_>) -> Result<()> {
+    link.retell_data();
+    if epd.holder.state() == State::Connected && link.tx.space().doubt() {
+        make_space(epd, fd, false)?;
         link.tx.space().armed();
-        settle_space(epd, link, fd)?;
+    }
+    settle_space(epd, link, fd)?;
+    held.mended();
+    Ok(())
+}
+
+/// A holder died, perhaps inside. Whoever is inside now has learnt that, and does the same.
+pub(crate) fn settle_after_death(epd: &Epd, link: &Link, fd: RawFd) -> Result<()> {
+    if let Some(held) = epd.holder.receiving.try_lock()
+        && held.owner_died()
+    {
+        mend_receiving(epd, link, fd, &held)?;
+    }
+    if let Some(held) = epd.holder.sending.try_lock()
+        && held.owner_died()
+    {
+        mend_sending(epd, link, fd, &held)?;
     }
     Ok(())
 }
@@ -251,7 +277,6 @@ pub(crate) fn settle_after_death(epd: &Epd, link: &Link, fd: RawFd) -> Result<()
 pub(crate) fn show_data(epd: &Epd, link: &Link) {
     if link.rx.settle() == Settle::Show {
         descriptor::show_data(&epd.bell);
-        link.rx.data().rung();
     }
 }
 
@@ -289,5 +314,38 @@ mod tests {
         link.tx.data().rang();
         rustix::io::write(&go, &[1]).unwrap();
         assert_eq!(child.result(), 1);
+    }
+
+    /// A holder is killed between saying that it makes the peer's descriptor show something and doing so: whoever sends next
+    /// does it, and so does the thread that learns of the death.
+    #[test]
+    fn who_is_killed_while_it_tells_is_stood_in_for() {
+        for by_sending in [true, false] {
+            let scif = endpoints("killed", 0);
+            let (a, b) = connected(&scif, &scif);
+            let killed = fork::in_child(|| {
+                let sender = scif.0.get(b).unwrap();
+                let link = sender.link().unwrap();
+                let held = sender.holder.sending.lock();
+                let pushed = crate::sys::slice::with_bytes(&[7], |mem| link.tx.push(mem));
+                let rings = link.tx.tell().ring;
+                let _ = std::mem::ManuallyDrop::new(held);
+                i32::from(pushed == Ok(1) && rings)
+            });
+            assert_eq!(killed.result(), 1);
+            let mut count = 1;
+            if by_sending {
+                assert_eq!(scif.send_bytes(b, &[8], false), Ok(1));
+                count += 1;
+            } else {
+                let sender = scif.0.get(b).unwrap();
+                settle_after_death(&sender, sender.link().unwrap(), b).unwrap();
+            }
+            assert!(descriptor::shows_data(a));
+            let mut bytes = [0; 3];
+            assert_eq!(scif.receive_bytes(a, &mut bytes, false), Ok(count));
+            assert_eq!(bytes.get(..count), [7, 8].get(..count));
+            assert!(!descriptor::shows_data(a));
+        }
     }
 }

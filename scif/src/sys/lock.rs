@@ -14,7 +14,10 @@ use std::ptr::NonNull;
 /// Bytes a lock takes.
 pub(crate) const LOCK_BYTES: usize = 64;
 
-const _: () = assert!(size_of::<libc::pthread_mutex_t>() <= LOCK_BYTES);
+/// Where in it is said that a holder died inside.
+const DIED: usize = LOCK_BYTES - size_of::<u32>();
+
+const _: () = assert!(size_of::<libc::pthread_mutex_t>() <= DIED);
 
 /// A lock in shared memory.
 #[derive(Debug)]
@@ -34,7 +37,7 @@ impl SharedLock {
     ///
     /// # Safety
     /// `at` is aligned to 64 and begins `LOCK_BYTES` bytes, mapped shared and writable for the life of the value and of
-    /// every forked copy of it, that nobody uses otherwise and in which no lock was made before.
+    /// every forked copy of it, all zero, that nobody uses otherwise and in which no lock was made before.
     pub(crate) unsafe fn make(at: NonNull<u8>) -> SharedLock {
         let at = at.cast::<libc::pthread_mutex_t>();
         let mut attr = MaybeUninit::<libc::pthread_mutexattr_t>::uninit();
@@ -51,7 +54,8 @@ impl SharedLock {
         SharedLock(at)
     }
 
-    /// Takes it. A holder that died inside has left words, not structures: they are used as they are.
+    /// Takes it. A holder that died inside has left words, not structures: they are used as they are, by who does not care for
+    /// [`Held::owner_died`].
     pub(crate) fn lock(&self) -> Held<'_> {
         // SAFETY: made by `make`, mapped since.
         let rc = unsafe { libc::pthread_mutex_lock(self.0.as_ptr()) };
@@ -73,7 +77,27 @@ impl SharedLock {
         if rc == libc::EOWNERDEAD {
             // SAFETY: this thread has the mutex, whose former owner died.
             unsafe { libc::pthread_mutex_consistent(self.0.as_ptr()) };
+            // SAFETY: within the lock's bytes, which the thread that has the mutex alone uses.
+            unsafe { self.died().write(1) };
         }
+    }
+
+    fn died(&self) -> *mut u32 {
+        self.0.as_ptr().wrapping_byte_add(DIED).cast()
+    }
+}
+
+impl Held<'_> {
+    /// Whether somebody died inside, and nobody has said [`Held::mended`] since.
+    pub(crate) fn owner_died(&self) -> bool {
+        // SAFETY: as in `taken`; zero in new memory, as `make` asks.
+        unsafe { self.0.died().read() != 0 }
+    }
+
+    /// What the dead may have left undone is done.
+    pub(crate) fn mended(&self) {
+        // SAFETY: as in `owner_died`.
+        unsafe { self.0.died().write(0) };
     }
 }
 
@@ -100,5 +124,26 @@ mod tests {
         drop(held);
         assert!(lock.try_lock().is_some());
         drop(lock.lock());
+    }
+
+    /// Until somebody says that it is mended, everybody learns that a holder died inside.
+    #[test]
+    fn who_died_inside_is_remembered() {
+        let map = Mapping::anonymous(4096).unwrap();
+        let at = NonNull::new(map.bytes(0, LOCK_BYTES).unwrap().as_ptr()).unwrap();
+        // SAFETY: as above; the child has a copy of the value and the same memory.
+        let lock = unsafe { SharedLock::make(at) };
+        assert!(!lock.lock().owner_died());
+        let child = crate::sys::fork::in_child(|| {
+            let _ = std::mem::ManuallyDrop::new(lock.lock());
+            7
+        });
+        assert_eq!(child.result(), 7);
+        assert!(lock.try_lock().is_some_and(|held| held.owner_died()));
+        let held = lock.lock();
+        assert!(held.owner_died());
+        held.mended();
+        drop(held);
+        assert!(!lock.lock().owner_died());
     }
 }

@@ -11,6 +11,8 @@ use core::sync::atomic::compiler_fence;
 
 /// Copies from this size on bypass the caches where that is known to win (x86-64).
 pub const NT_THRESHOLD: usize = 4 << 20;
+/// Runs from this size on do where it was asked for: shorter ones are no more than their ends.
+const NT_MIN: usize = 512;
 
 /// A run of bytes outside Rust's rules: never a `&[u8]`.
 #[derive(Clone, Copy, Debug)]
@@ -117,7 +119,7 @@ impl Mem {
     pub fn copy_from(&self, src: &Mem) -> usize {
         let n = self.len.min(src.len);
         // SAFETY: n bytes are writable here and readable there by the contract of `new`.
-        unsafe { copy_any(self.ptr, src.ptr, n) };
+        unsafe { copy_any(self.ptr, src.ptr, n, NT_THRESHOLD) };
         n
     }
 }
@@ -131,6 +133,29 @@ pub fn total_len(iov: &[Mem]) -> usize {
 /// Copies between scatter lists from byte offsets on, at most `max`, as much as both have; returns how much.
 #[inline]
 pub fn copy_iov(dst: &[Mem], dst_off: usize, src: &[Mem], src_off: usize, max: usize) -> usize {
+    copy_runs(dst, dst_off, src, src_off, max, NT_THRESHOLD)
+}
+
+/// As [`copy_iov`], from the beginning of `dst`; `past` the caches if that is asked for, where it can be done.
+#[inline]
+pub(crate) fn copy_iov_to(dst: &Mem, src: &[Mem], src_off: usize, max: usize, past: bool) -> usize {
+    let nt = if past { NT_MIN } else { NT_THRESHOLD };
+    copy_runs(core::slice::from_ref(dst), 0, src, src_off, max, nt)
+}
+
+/// As [`copy_iov_to`], of bytes that are ours.
+#[inline]
+pub(crate) fn copy_slice_to(dst: &Mem, src: &[u8], past: bool) -> usize {
+    let nt = if past { NT_MIN } else { NT_THRESHOLD };
+    let n = dst.len.min(src.len());
+    // SAFETY: n bytes are writable there by the contract of `new` and readable in the slice, which by that contract is not the
+    // same memory.
+    unsafe { copy_any(dst.ptr, src.as_ptr(), n, nt) };
+    n
+}
+
+#[inline]
+fn copy_runs(dst: &[Mem], dst_off: usize, src: &[Mem], src_off: usize, max: usize, nt: usize) -> usize {
     let mut to = Cursor::new(dst, dst_off);
     let mut from = Cursor::new(src, src_off);
     let mut done = 0;
@@ -141,7 +166,7 @@ pub fn copy_iov(dst: &[Mem], dst_off: usize, src: &[Mem], src_off: usize, max: u
             break;
         }
         // SAFETY: n is within both runs, which are readable and writable by the contract of `Mem::new`.
-        unsafe { copy_any(d.ptr, s.ptr, n) };
+        unsafe { copy_any(d.ptr, s.ptr, n, nt) };
         to.advance(n);
         from.advance(n);
         done += n;
@@ -250,19 +275,20 @@ pub(crate) unsafe fn copy_apart(dst: *mut u8, src: *const u8, n: usize) {
     }
 }
 
-/// Copies `n` bytes between memory that may overlap; up to 64 without a call.
+/// Copies `n` bytes between memory that may overlap; up to 64 without a call, and from `nt` on past the caches, if it does not
+/// overlap.
 ///
 /// # Safety
 ///
 /// `src..src + n` is readable and `dst..dst + n` writable.
 #[inline(always)]
-unsafe fn copy_any(dst: *mut u8, src: *const u8, n: usize) {
+unsafe fn copy_any(dst: *mut u8, src: *const u8, n: usize, nt: usize) {
     if n <= 64 {
         // SAFETY: the caller's contract, and n <= 64.
         unsafe { copy_short(dst, src, n) };
     } else {
         // SAFETY: the caller's contract.
-        unsafe { copy_long(dst, src, n) };
+        unsafe { copy_long(dst, src, n, nt) };
     }
 }
 
@@ -318,15 +344,26 @@ unsafe fn copy_ends<T: Copy>(dst: *mut u8, src: *const u8, n: usize) {
 /// # Safety
 ///
 /// `src..src + n` is readable and `dst..dst + n` writable.
-unsafe fn copy_long(dst: *mut u8, src: *const u8, n: usize) {
+unsafe fn copy_long(dst: *mut u8, src: *const u8, n: usize, nt: usize) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    if n >= NT_THRESHOLD && dst.addr().abs_diff(src.addr()) >= n {
+    if n >= nt && dst.addr().abs_diff(src.addr()) >= n {
         // SAFETY: the caller's contract, and the runs are n apart.
         unsafe { stream::copy(dst, src, n) };
         return;
     }
     // SAFETY: the caller's contract; the runs may overlap.
     unsafe { dst.copy_from(src, n) };
+    let _ = nt;
+}
+
+/// A count of the processor that goes on evenly; 0 where none is known.
+#[inline]
+pub(crate) fn ticks() -> u64 {
+    #[cfg(all(target_arch = "x86_64", not(any(miri, loom))))]
+    // SAFETY: reads a register that every x86-64 has and lets programs read.
+    return unsafe { core::arch::x86_64::_rdtsc() };
+    #[cfg(any(not(target_arch = "x86_64"), miri, loom))]
+    return 0;
 }
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]

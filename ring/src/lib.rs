@@ -7,6 +7,7 @@
 //! positions are computed here, never read. `docs/shm-layout.md` lists every byte, `docs/memory-model.md`
 //! every ordering and its partner.
 
+mod bypass;
 pub mod claim;
 pub mod copy;
 pub mod counter;

@@ -14,7 +14,8 @@
 
 #![expect(unsafe_code, reason = "lays the ring over raw shared memory")]
 
-use crate::copy::{self, Mem, copy_iov};
+use crate::bypass::Bypass;
+use crate::copy::{self, Mem};
 pub use crate::error::{Corrupt, LayoutError, PushError};
 use crate::layout::{DATA, HEAD_MAX, LAYOUT, Region, SLOTS, body_end, body_start, next_stamp};
 use crate::sync::Ordering;
@@ -124,6 +125,7 @@ pub struct ProducerOf<const SLOTS: usize, const DATA: usize> {
     data: u64,
     /// The consumer's data counter when last looked at.
     data_seen: u64,
+    bypass: Bypass,
     /// Of the lap `produced` is in.
     stamp: u16,
 }
@@ -166,6 +168,7 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
             data: 0,
             data_seen: 0,
             stamp: 1,
+            bypass: Bypass::new(),
         }
     }
 
@@ -205,7 +208,10 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
         }
         self.region.area.touch::<DATA>(start, len, true);
         let to = self.region.area.body::<DATA>(start, len);
-        if copy_iov(&[to], 0, body, off, len) != len {
+        let copied = self
+            .bypass
+            .write(len, |past| copy::copy_iov_to(&to, body, off, len, past));
+        if copied != len {
             return Err(PushError::TooLong);
         }
         self.data = end;
@@ -273,10 +279,9 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
             return Err(PushError::Full);
         }
         self.region.area.touch::<DATA>(start, body.len(), true);
-        self.region
-            .area
-            .body::<DATA>(start, body.len())
-            .copy_from_slice(body);
+        let to = self.region.area.body::<DATA>(start, body.len());
+        self.bypass
+            .write(body.len(), |past| copy::copy_slice_to(&to, body, past));
         self.data = end;
         self.publish(kind, head.len(), body.len(), |p| {
             // SAFETY: p is the head of a slot, HEAD_MAX bytes, which no slice overlaps; the length was

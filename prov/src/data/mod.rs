@@ -37,6 +37,7 @@ mod progress;
 mod quick;
 mod rendezvous;
 mod rma;
+mod route;
 mod rx;
 pub(crate) mod shared;
 mod stats;

@@ -13,6 +13,7 @@ use scif_ring::copy::Mem;
 
 use super::matching::ANY;
 use super::migrate::Uses;
+use super::route::Routes;
 use super::streams::OutStream;
 use super::tx::TxOp;
 use super::wire::Head;
@@ -85,6 +86,8 @@ pub(crate) struct Peer {
     pub busy: bool,
     /// How hard its keys are used, once one is.
     pub uses: Option<Box<Uses>>,
+    /// Which way its large messages take, once there are any.
+    pub routes: Option<Box<Routes>>,
 }
 
 impl Peer {
@@ -111,6 +114,7 @@ impl Peer {
             retry_at_ns: 0,
             busy: false,
             uses: None,
+            routes: None,
         }
     }
 
@@ -156,6 +160,7 @@ impl Peer {
     pub(crate) fn reset_connection(&mut self) {
         self.tx = None;
         self.streamed = false;
+        self.routes = None;
         self.control.clear();
         self.streams.clear();
         self.blocks = ALL_BLOCKS;

@@ -12,6 +12,7 @@ use scif_ring::Share;
 use scif_ring::copy::Mem;
 
 use super::iov::Iov;
+use super::route::Way;
 use super::rx::{Arrival, Target, sub_iov};
 use super::wire::{self, Head, Words};
 use super::{Env, EpState, Stats};
@@ -167,6 +168,8 @@ pub(super) enum How {
         part: usize,
         parts: u32,
         mended: bool,
+        /// Bytes this side copied.
+        own: usize,
     },
     /// No more claims; parts the sender took are still open. Then through the ring.
     Closing { block: usize },
@@ -183,6 +186,8 @@ pub(crate) struct Incoming {
     pub(super) want: usize,
     pub(super) how: How,
     pub(super) stamp: u32,
+    /// The way it took, if there was a choice, and since when.
+    route: Option<(Way, u64)>,
     /// Where pages may move: while the sender copies too, those of the buffer do not.
     _arrival: Option<scif::Arrival>,
 }
@@ -278,6 +283,7 @@ impl Incoming {
                 part,
                 parts,
                 mended,
+                own,
             } => {
                 let claim = conn.rx_claim(*block);
                 let (most, share) = takes(*parts, more);
@@ -300,6 +306,7 @@ impl Incoming {
                     let n = (taken.len() * *part).min(self.want - off);
                     self.rts.fetch(conn.memory(), &self.target.iov, off, n)?;
                     *budget = budget.saturating_sub(n);
+                    *own += n;
                     stats.both_sides.add(n);
                 }
             }
@@ -323,17 +330,22 @@ impl EpState {
         self.incoming_stamp = stamp;
         let mut how = How::Alone { done: 0 };
         let mut still = None;
+        let mut route = None;
         if access == Access::ProcessVm
             && want >= BOTH_SIDES_MIN
             && crate::env::env().both_sides
             && let (Some((block, generation)), Some(to)) = (rts.block, target.iov.contiguous())
         {
+            let way = self.choose_route(arrival.peer, want);
+            route = Some(way);
             let part = part_size(want, self.incoming_order.is_empty());
             let parts = u32::try_from(want.div_ceil(part)).unwrap_or(u32::MAX);
-            if crate::env::env().migrate {
-                still = Some(scif::Arrival::new(to.addr(), to.len()));
-            }
-            if let (Some(c), Ok(part_len)) = (self.sock.conn(rts.conn()), u32::try_from(part)) {
+            if matches!(way, (Way::Shared, _))
+                && let (Some(c), Ok(part_len)) = (self.sock.conn(rts.conn()), u32::try_from(part))
+            {
+                if crate::env::env().migrate {
+                    still = Some(scif::Arrival::new(to.addr(), to.len()));
+                }
                 c.rx_claim(block)
                     .offer(generation, to.addr() as u64, want as u64, part_len, parts);
                 how = How::Shared {
@@ -342,10 +354,12 @@ impl EpState {
                     part,
                     parts,
                     mended: false,
+                    own: 0,
                 };
             }
         }
-        let stream = access == Access::None && want > 0;
+        let refused = access == Access::None;
+        let stream = want > 0 && (refused || matches!(route, Some((Way::Ring, _))));
         let Some(index) = self.incoming.insert(Incoming {
             target,
             arrival,
@@ -353,13 +367,41 @@ impl EpState {
             want,
             how,
             stamp,
+            route,
             _arrival: still,
         }) else {
             return;
         };
         self.incoming_order.push_back(index);
         if stream {
-            self.ask_for_stream(index);
+            self.ask_for_stream(index, refused);
+        }
+    }
+
+    /// The way of a message of `want` bytes that both sides can copy, and the time.
+    fn choose_route(&mut self, peer: u32, want: usize) -> (Way, u64) {
+        let alone = self.incoming_order.is_empty();
+        let way = self.peers.get_mut(peer as usize).map_or(Way::Shared, |p| {
+            p.routes.get_or_insert_default().choose(want, alone)
+        });
+        (way, scif::now_ns())
+    }
+
+    /// A message is all there that could take one way or the other.
+    fn route_ended(&mut self, m: &Incoming) {
+        let helped = match (m.route, &m.how) {
+            (Some((Way::Shared, _)), How::Shared { own, .. }) => *own < m.want,
+            (Some((Way::Ring, _)), How::Streaming { .. }) => true,
+            _ => return,
+        };
+        if let Some((way, since)) = m.route
+            && let Some(routes) = self
+                .peers
+                .get_mut(m.arrival.peer as usize)
+                .and_then(|p| p.routes.as_mut())
+        {
+            let now = scif::now_ns();
+            routes.ended(m.want, way, helped, now.saturating_sub(since), now);
         }
     }
 
@@ -385,7 +427,9 @@ impl EpState {
         let Some(m) = self.incoming.remove(index) else {
             return;
         };
-        if err != 0 {
+        if err == 0 {
+            self.route_ended(&m);
+        } else {
             self.withdraw(&m, withdrawn_by());
         }
         let status = u64::from(err.unsigned_abs());
@@ -415,7 +459,7 @@ impl EpState {
             How::Streaming { .. } => return Step::Waiting,
             How::Closing { block } => {
                 if conn.rx_claim(*block).open_parts() == 0 {
-                    self.ask_for_stream(index);
+                    self.ask_for_stream(index, true);
                 }
                 return Step::Waiting;
             }
@@ -446,7 +490,7 @@ impl EpState {
                     m.how = How::Closing { block };
                     return Step::Waiting;
                 }
-                self.ask_for_stream(index);
+                self.ask_for_stream(index, true);
                 Step::Waiting
             }
         }

@@ -75,10 +75,7 @@ impl EpState {
                 self.on_ack(env, peer, id, status, bytes);
                 Ok(())
             }
-            wire::CTS => {
-                let (id, receive, want) = (words.word(), words.word(), words.word());
-                self.on_cts(peer, id, receive, want)
-            }
+            wire::CTS => self.on_cts(peer, &mut words),
             wire::STREAM => {
                 let (receive, offset) = (words.word(), words.word());
                 self.on_stream(env, peer, receive, offset, record.body)

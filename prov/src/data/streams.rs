@@ -12,7 +12,7 @@ use super::iov::Iov;
 use super::ops::What;
 use super::rendezvous::How;
 use super::rx::Nonsense;
-use super::wire::{self, Head};
+use super::wire::{self, Head, Words};
 use super::{Env, EpState};
 
 /// A payload leaving through the ring, a piece at a time.
@@ -51,7 +51,8 @@ impl EpState {
         u64::from(stamp) << 32 | u64::from(index)
     }
 
-    pub(super) fn ask_for_stream(&mut self, index: u32) {
+    /// `refused`: because this side cannot reach the sender's memory.
+    pub(super) fn ask_for_stream(&mut self, index: u32, refused: bool) {
         let Some(m) = self.incoming.get_mut(index) else {
             return;
         };
@@ -59,14 +60,18 @@ impl EpState {
         let head = Head::new()
             .word(m.op())
             .word(Self::receive_number(index, m.stamp))
-            .word(m.want as u64);
+            .word(m.want as u64)
+            .word(u64::from(refused));
         let peer = m.arrival.peer;
         self.answer(peer, wire::CTS, head, &[]);
     }
 
     /// The receiver wants operation `id` through the ring.
-    pub(crate) fn on_cts(&mut self, peer: u32, id: u64, receive: u64, want: u64) -> Result<(), Nonsense> {
-        if let Some(p) = self.peers.get_mut(peer as usize) {
+    pub(crate) fn on_cts(&mut self, peer: u32, words: &mut Words<'_>) -> Result<(), Nonsense> {
+        let (id, receive, want, refused) = (words.word(), words.word(), words.word(), words.word());
+        if refused != 0
+            && let Some(p) = self.peers.get_mut(peer as usize)
+        {
             p.streamed = true;
         }
         let Some(op) = self.ops.get_mut(id) else {

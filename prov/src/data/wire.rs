@@ -22,7 +22,7 @@ pub(crate) const INLINE: u8 = 8;
 
 /// The receiver has the whole payload of an announced message: {op, status}.
 pub(crate) const FIN: u8 = 0x01;
-/// The receiver asks for the payload through the ring: {op, receive number}.
+/// The receiver asks for the payload through the ring: {op, receive number, bytes, whether it cannot reach the sender's memory}.
 pub(crate) const CTS: u8 = 0x02;
 /// A piece of a payload asked for by [`CTS`]: {receive number, offset} + body.
 pub(crate) const STREAM: u8 = 0x03;

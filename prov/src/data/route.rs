@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Which way a large message takes that comes alone: copied by both sides at once, or through the ring.
+//!
+//! Where two cores are far from each other and the program touches its buffers between messages, each line a core writes in the
+//! other's memory is fetched from that core's cache first, and read back afterwards: copying by both sides is then the slowest
+//! way, and the ring, written past the caches, the fastest. With buffers that nobody touches it is the other way round. Nothing
+//! but the time tells which is so: now and then both are tried, and what counts is the time from the end of a message to the end of
+//! the next one, what the program does with its buffers included.
+//!
+//! The ring is tried only while the sender is inside the library when its messages are fetched, since it has to be. Not about
+//! how either way works (`rendezvous`, `streams`).
+
+/// The shortest messages this is about: those that both sides copy.
+pub(super) const MIN: usize = super::rendezvous::BOTH_SIDES_MIN;
+/// Lengths, by powers of two; the last one is of all that are longer.
+const CLASSES: usize = 10;
+/// Messages before the first trial, and after one that changed something; each that changed nothing doubles it.
+const GAP_MIN: u16 = 64;
+const GAP_MAX: u16 = 512;
+/// After a message through the ring whose sender was elsewhere.
+const GAP_ELSEWHERE: u16 = 8192;
+/// Messages in a row that take one way in a trial, the first of which does not count.
+const RUN: u16 = 4;
+/// Of a trial: four runs, every other one through the ring.
+const TRIAL: u16 = 4 * RUN;
+/// Cycles of a trial that count, each way.
+const CYCLES: usize = 6;
+/// So many helped messages does one count that was not.
+const UNHELPED: u16 = 8;
+/// A message through the ring that took longer had a sender that was elsewhere.
+const ELSEWHERE_NS: u64 = 2_000_000;
+
+/// A way.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Way {
+    /// Both sides copy.
+    Shared,
+    /// The sender writes it into the ring.
+    Ring,
+}
+
+/// Messages of one length, about.
+#[derive(Clone, Copy, Debug)]
+struct Class {
+    way: Way,
+    /// Messages since the last trial, and at how many the next one begins.
+    at: u16,
+    gap: u16,
+    last: Option<(Way, u64)>,
+    /// Nanoseconds from end to end: shared, ring.
+    cycles: [[u32; CYCLES]; 2],
+    counts: [u8; 2],
+}
+
+/// What is known of one peer's messages.
+#[derive(Debug)]
+pub(crate) struct Routes([Class; CLASSES]);
+
+impl Default for Routes {
+    fn default() -> Routes {
+        Routes(
+            [Class {
+                way: Way::Shared,
+                at: 0,
+                gap: GAP_MIN,
+                last: None,
+                cycles: [[0; CYCLES]; 2],
+                counts: [0; 2],
+            }; CLASSES],
+        )
+    }
+}
+
+impl Routes {
+    fn class(&mut self, len: usize) -> Option<&mut Class> {
+        let class = (len / MIN).checked_ilog2()?;
+        self.0.get_mut((class as usize).min(CLASSES - 1))
+    }
+
+    /// The way of a message of `len` bytes; `alone`: none is being fetched.
+    pub(super) fn choose(&mut self, len: usize, alone: bool) -> Way {
+        let Some(class) = self.class(len) else {
+            return Way::Shared;
+        };
+        if !alone {
+            class.last = None;
+            return Way::Shared;
+        }
+        match class.in_trial() {
+            Some(i) if (i / RUN).is_multiple_of(2) => Way::Shared,
+            Some(_) => Way::Ring,
+            None => class.way,
+        }
+    }
+
+    /// Such a message came alone and is all there; `helped`: its sender copied some of it.
+    pub(super) fn ended(&mut self, len: usize, way: Way, helped: bool, took_ns: u64, now_ns: u64) {
+        if let Some(class) = self.class(len) {
+            class.ended(way, helped, took_ns, now_ns);
+        }
+    }
+}
+
+impl Class {
+    /// How far the trial is, if one goes on.
+    fn in_trial(&self) -> Option<u16> {
+        self.at.checked_sub(self.gap)
+    }
+
+    fn ended(&mut self, way: Way, helped: bool, took_ns: u64, now_ns: u64) {
+        let last = self.last.replace((way, now_ns));
+        if way == Way::Ring && took_ns > ELSEWHERE_NS {
+            self.way = Way::Shared;
+            return self.begin(GAP_ELSEWHERE);
+        }
+        if way == Way::Shared && !helped {
+            if self.in_trial().is_some() {
+                self.way = Way::Shared;
+                self.begin(self.gap);
+            }
+            self.at = self.at.saturating_sub(UNHELPED);
+            return;
+        }
+        if let (Some(i), Some((before, at))) = (self.in_trial(), last)
+            && before == way
+            && !i.is_multiple_of(RUN)
+        {
+            let (cycles, count) = match (&mut self.cycles, &mut self.counts) {
+                ([shared, _], [count, _]) if way == Way::Shared => (shared, count),
+                ([_, ring], [_, count]) => (ring, count),
+            };
+            if let Some(cycle) = cycles.get_mut(usize::from(*count)) {
+                *cycle = u32::try_from(now_ns.saturating_sub(at)).unwrap_or(u32::MAX);
+                *count += 1;
+            }
+        }
+        self.at += 1;
+        if self.in_trial() == Some(TRIAL) || self.hopeless() {
+            self.decide();
+        }
+    }
+
+    fn begin(&mut self, gap: u16) {
+        self.at = 0;
+        self.gap = gap;
+        self.counts = [0; 2];
+    }
+
+    /// Whether the first message through the ring that counts took so long that the rest of the trial would be wasted.
+    fn hopeless(&self) -> bool {
+        let [shared, [first, ..]] = &self.cycles;
+        let slowest = shared.iter().take(usize::from(RUN) - 1).max();
+        self.counts == [RUN as u8 - 1, 1] && slowest.is_some_and(|slowest| first / 5 > slowest / 4)
+    }
+
+    fn decide(&mut self) {
+        let counts = self.counts;
+        let [shared, ring] = &mut self.cycles;
+        // The middle: what a program does between two messages may take long once.
+        let middle = |cycles: &mut [u32; CYCLES], count: u8| {
+            let cycles = cycles.get_mut(..usize::from(count))?;
+            cycles.sort_unstable();
+            cycles
+                .get(cycles.len().checked_sub(1)? / 2)
+                .copied()
+                .map(u64::from)
+        };
+        let (Some(shared), Some(ring)) = (middle(shared, counts[0]), middle(ring, counts[1])) else {
+            return self.begin(self.gap);
+        };
+        let way = if ring * 20 < shared * 19 {
+            Way::Ring
+        } else {
+            Way::Shared
+        };
+        let gap = if way == self.way {
+            (2 * self.gap).min(GAP_MAX)
+        } else {
+            GAP_MIN
+        };
+        self.way = way;
+        self.begin(gap);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Messages of one length that come alone, each way taking its time; how many of them went through the ring.
+    fn run(routes: &mut Routes, now: &mut u64, count: usize, shared: u64, ring: u64, helped: bool) -> usize {
+        let mut through = 0;
+        for _ in 0..count {
+            let way = routes.choose(64 * 1024, true);
+            let took = if way == Way::Ring { ring } else { shared };
+            through += usize::from(way == Way::Ring);
+            *now += took;
+            routes.ended(64 * 1024, way, helped, took, *now);
+        }
+        through
+    }
+
+    #[test]
+    fn the_faster_way_is_taken() {
+        let (mut routes, mut now) = (Routes::default(), 0);
+        assert_eq!(
+            run(&mut routes, &mut now, usize::from(GAP_MIN), 20_000, 9_000, true),
+            0
+        );
+        assert_eq!(
+            run(&mut routes, &mut now, usize::from(TRIAL), 20_000, 9_000, true),
+            8
+        );
+        assert_eq!(
+            run(&mut routes, &mut now, usize::from(GAP_MIN), 20_000, 9_000, true),
+            64
+        );
+        // Things change: the next trial finds out, and from then on there is little of it.
+        assert!(run(&mut routes, &mut now, 200, 6_000, 9_000, true) < 200);
+        assert_eq!(routes.choose(64 * 1024, true), Way::Shared);
+        assert!(run(&mut routes, &mut now, 5000, 6_000, 9_000, true) < 30);
+        assert_eq!(routes.choose(1 << 30, true), Way::Shared);
+    }
+
+    #[test]
+    fn nothing_is_tried_while_the_sender_is_elsewhere() {
+        let (mut routes, mut now) = (Routes::default(), 0);
+        assert_eq!(run(&mut routes, &mut now, 10_000, 20_000, 9_000, false), 0);
+        // Once is enough to leave the ring alone for long.
+        assert_eq!(
+            run(&mut routes, &mut now, 4000, 20_000, ELSEWHERE_NS + 1, true),
+            1
+        );
+    }
+
+    #[test]
+    fn messages_that_come_together_are_shared() {
+        let (mut routes, mut now) = (Routes::default(), 0);
+        run(&mut routes, &mut now, 100, 20_000, 9_000, true);
+        assert_eq!(routes.choose(64 * 1024, true), Way::Ring);
+        assert_eq!(routes.choose(64 * 1024, false), Way::Shared);
+        assert_eq!(routes.choose(MIN - 1, true), Way::Shared);
+    }
+}

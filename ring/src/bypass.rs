@@ -8,20 +8,27 @@
 
 use crate::copy;
 
-/// Bodies from this size on: shorter ones are there as soon either way.
-pub(crate) const MIN: usize = 4096;
+/// KiB from which on bodies are written past them: shorter ones are there as soon either way.
+const ANY: u8 = 4;
+const MIN: usize = ANY as usize * 1024;
 /// Bodies of a comparison, written the one way and the other in turn; the next one begins 256 bodies after its beginning.
 const TRIALS: u8 = 6;
-/// What is written past the caches the consumer fetches from memory, which takes it longer: so often must writing be faster.
-const GAIN: u16 = 2;
+/// What is written past the caches the consumer fetches from memory, which takes it longer: so many times faster must writing be.
+const GAIN: u16 = 4;
+/// For bodies of so many KiB, of which one is fetched while the next is written.
+const LONG: u8 = 12;
+const GAIN_LONG: u16 = 2;
+/// No body is as long.
+const NONE: u8 = u8::MAX;
 
 /// What one producer knows about it: small, for it lies in the line that every push uses.
 #[derive(Debug)]
 pub(crate) struct Bypass {
     bodies: u8,
-    /// Pairs of the comparison that goes on in which the way past the caches was better.
-    votes: u8,
-    past: bool,
+    /// Pairs of the comparison that goes on in which the way past the caches was better, for any body and for long ones.
+    votes: [u8; 2],
+    /// KiB of the least body that is written past them.
+    past_from: u8,
     /// Ticks for 4 KiB through the caches, the last time.
     through: u16,
 }
@@ -30,8 +37,8 @@ impl Bypass {
     pub(crate) const fn new() -> Bypass {
         Bypass {
             bodies: 0,
-            votes: 0,
-            past: false,
+            votes: [0; 2],
+            past_from: NONE,
             through: 0,
         }
     }
@@ -46,7 +53,7 @@ impl Bypass {
             return self.compare(len, write);
         }
         self.bodies = self.bodies.wrapping_add(1);
-        write(self.past)
+        write(len >= usize::from(self.past_from) * 1024)
     }
 
     #[cold]
@@ -62,16 +69,23 @@ impl Bypass {
         let ticks = ticks.saturating_mul(MIN as u64) / len.max(1) as u64;
         let ticks = u16::try_from(ticks).unwrap_or(u16::MAX);
         if self.bodies == 0 {
-            self.votes = 0;
+            self.votes = [0; 2];
         }
         if past {
-            self.votes += u8::from(self.through > ticks.saturating_mul(GAIN));
+            let [any, long] = &mut self.votes;
+            *any += u8::from(self.through > ticks.saturating_mul(GAIN));
+            *long += u8::from(self.through > ticks.saturating_mul(GAIN_LONG));
         } else {
             self.through = ticks;
         }
         self.bodies += 1;
         if self.bodies == TRIALS {
-            self.past = self.votes > TRIALS / 4;
+            let [any, long] = self.votes.map(|votes| votes > TRIALS / 4);
+            self.past_from = match (any, long) {
+                (true, _) => ANY,
+                (false, true) => LONG,
+                (false, false) => NONE,
+            };
         }
     }
 }
@@ -93,14 +107,15 @@ mod tests {
 
     #[test]
     fn goes_past_the_caches_where_that_is_much_faster() {
-        assert!(compared(1000, 400).past);
-        assert!(!compared(1000, 600).past);
-        assert!(!compared(0, 0).past, "a clock that stands still");
+        assert_eq!(compared(1000, 200).past_from, ANY);
+        assert_eq!(compared(1000, 400).past_from, LONG);
+        assert_eq!(compared(1000, 600).past_from, NONE);
+        assert_eq!(compared(0, 0).past_from, NONE, "a clock that stands still");
     }
 
     #[test]
     fn compares_again_and_leaves_short_bodies_alone() {
-        let mut bypass = compared(1000, 400);
+        let mut bypass = compared(1000, 200);
         assert!(!bypass.write(MIN - 1, |past| past));
         assert!((u32::from(TRIALS)..256).all(|_| bypass.write(MIN, |past| past)));
         let ways: Vec<bool> = (0..TRIALS).map(|_| bypass.write(MIN, |past| past)).collect();

@@ -16,10 +16,42 @@ pub(crate) const CASES: &[Case] = &[
     case("ring/nothing_eager", 2, eager).under(&[("FI_SCIF_EAGER_SIZE", "0")]),
     case("ring/reads_counted_once", 2, counted_once).under(BY_THE_TARGET),
     case("ring/both_ask_much", 2, both_ask).under(BY_THE_TARGET),
+    case("ring/large_ones_alone", 2, alone).within(60),
 ];
 
 /// Nobody reaches another's memory.
 const BY_THE_TARGET: &[(&str, &str)] = &[("FI_SCIF_PROCESS_VM", "0")];
+
+/// Large messages one by one, enough of each size for every way that they may take to be tried, with buffers that both sides touch
+/// in between; and now and then a sender that does other things meanwhile. Each is whole, whichever way it took.
+fn alone(rank: &Rank) -> Outcome {
+    const ROUNDS: usize = 300;
+    let rig = Rig::open(rank, &ask())?;
+    for size in [32 << 10, 40_001, 64 << 10, 300_000] {
+        let (out, into) = (Buf::new(size), Buf::new(size));
+        for round in 0..ROUNDS {
+            let seed = |from: usize| (size + 2 * round + from) as u64;
+            rig.post(|| rig.ep.recv(into, rig.peer(), 1))?;
+            let (me, peer) = (rank.index, 1 - rank.index);
+            if me == 0 {
+                out.fill_pattern(seed(me));
+                rig.post(|| rig.ep.send(out, rig.peer(), 2))?;
+                if round % 61 == 60 {
+                    std::thread::sleep(std::time::Duration::from_millis(5));
+                }
+                rig.sent(2)?;
+            }
+            rig.received(1)?;
+            check_eq!(into.differs(size, seed(peer)), None);
+            if me == 1 {
+                out.fill_pattern(seed(me));
+                rig.post(|| rig.ep.send(out, rig.peer(), 2))?;
+                rig.sent(2)?;
+            }
+        }
+    }
+    rig.barrier()
+}
 
 /// Sizes around what fits a line, a record, and the setting.
 fn eager(rank: &Rank) -> Outcome {

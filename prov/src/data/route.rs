@@ -49,7 +49,7 @@ struct Class {
     last: Option<(Way, u64)>,
     /// Nanoseconds from end to end: shared, ring.
     cycles: [[u32; CYCLES]; 2],
-    counts: [u8; 2],
+    counts: [u16; 2],
 }
 
 /// What is known of one peer's messages.
@@ -150,14 +150,14 @@ impl Class {
     fn hopeless(&self) -> bool {
         let [shared, [first, ..]] = &self.cycles;
         let slowest = shared.iter().take(usize::from(RUN) - 1).max();
-        self.counts == [RUN as u8 - 1, 1] && slowest.is_some_and(|slowest| first / 5 > slowest / 4)
+        self.counts == [RUN - 1, 1] && slowest.is_some_and(|slowest| first / 5 > slowest / 4)
     }
 
     fn decide(&mut self) {
         let counts = self.counts;
         let [shared, ring] = &mut self.cycles;
         // The middle: what a program does between two messages may take long once.
-        let middle = |cycles: &mut [u32; CYCLES], count: u8| {
+        let middle = |cycles: &mut [u32; CYCLES], count: u16| {
             let cycles = cycles.get_mut(..usize::from(count))?;
             cycles.sort_unstable();
             cycles

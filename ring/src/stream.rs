@@ -101,11 +101,12 @@ impl Waiting {
         }
     }
 
-    /// In the place of somebody who died between changing something and telling: what it may have left undone.
-    fn retell(&self) -> Tell {
+    /// In the place of somebody who died between changing something and telling: what it may have left undone. `ready`: whether
+    /// there is what is waited for.
+    fn retell(&self, ready: bool) -> Tell {
         self.seq.add(1);
         Tell {
-            ring: self.bell.get_relaxed() == RINGING || self.bell.change(ARMED, RINGING),
+            ring: self.bell.get_relaxed() == RINGING || ready && self.bell.change(ARMED, RINGING),
             wake: true,
         }
     }
@@ -416,7 +417,8 @@ impl StreamTx {
                 b.copy_from(&rest);
             }
             let head = head.wrapping_add(n as u64);
-            self.own.set_relaxed(head);
+            // SYNC POINT: pairs with `retell`, which publishes it for one that was killed here.
+            self.own.set(head);
             // SYNC POINT: pairs with `StreamRx::ready`.
             self.region.head.set(head);
         }
@@ -438,10 +440,11 @@ impl StreamTx {
 
     /// One that produced died, perhaps between publishing and telling: what it left undone, to be done under the same lock.
     pub fn retell(&self) -> Tell {
+        let head = self.own.get();
         // SYNC POINT: as in `push`, which it may not have come to the end of.
-        self.region.head.set(self.own.get_relaxed());
+        self.region.head.set(head);
         full_fence();
-        self.region.data.retell()
+        self.region.data.retell(self.region.tail.get() != head)
     }
 
     /// What the descriptor's room for writing needs.
@@ -513,7 +516,8 @@ impl StreamRx {
                 rest.copy_from(&b);
             }
             let tail = tail.wrapping_add(n as u64);
-            self.own.set_relaxed(tail);
+            // SYNC POINT: pairs with `retell`.
+            self.own.set(tail);
             // SYNC POINT: pairs with `StreamTx::room`: our reads end before the space is used again.
             self.region.tail.set(tail);
         }
@@ -529,10 +533,12 @@ impl StreamRx {
 
     /// See [`StreamTx::retell`]: for one that consumed.
     pub fn retell(&self) -> Tell {
+        let tail = self.own.get();
         // SYNC POINT: as in `pull`.
-        self.region.tail.set(self.own.get_relaxed());
+        self.region.tail.set(tail);
         full_fence();
-        self.region.space.retell()
+        let full = distance(self.region.head.get(), tail) == Ok(STREAM_ROOM);
+        self.region.space.retell(!full)
     }
 
     /// There is something to take, and [`Waiting::enter`] was said: `leave` will follow. The peer has looked at the bell

@@ -22,6 +22,7 @@ const LEN: usize = (5 << 20) + 3 * PAGE;
 pub(crate) const CASES: &[Case] = &[
     case("migrate/all_sizes", 2, all_sizes).under(AUTO),
     case("migrate/atomics_of_everybody", 3, atomics_of_everybody).under(AUTO),
+    case("migrate/atomics_around_a_line", 2, atomics_around_a_line).under(AUTO),
     case("migrate/no_store_is_lost", 2, no_store_is_lost).under(AUTO),
     case("migrate/write_then_send", 2, write_then_send).under(AUTO),
     case("migrate/unless_told_to", 2, unless_told_to),
@@ -188,6 +189,50 @@ fn atomics_of_everybody(rank: &Rank) -> Outcome {
         // What waited for the target is done when this has been: it comes behind.
         put(&rig, from(&remotes, 1, PAGE + 8 * rank.index)?, 7)?;
         announce(&rig, rig.to(1))?;
+    }
+    rig.barrier()
+}
+
+/// Operands of a line, one less and more, and of two lines, of the narrowest and the widest type: the old values come back, each
+/// element is changed once, and its neighbours are not.
+fn atomics_around_a_line(rank: &Rank) -> Outcome {
+    const AT: usize = 192;
+    let rig = open(rank)?;
+    let memory = Buf::private(2 * PAGE)?;
+    let (_mr, remotes) = rig.share(memory, REMOTE)?;
+    warm(&rig, memory, from(&remotes, 1, 0)?)?;
+    for (datatype, width) in [(sys::FI_UINT8, 1), (sys::FI_UINT64, 8)] {
+        for count in [63 / width, 64 / width, 64 / width + 1, 128 / width] {
+            let (len, area) = (count * width, 3 * AT);
+            if rank.index == 1 {
+                memory.sub(0, area).fill(0x11);
+                rig.barrier()?;
+                rig.barrier()?;
+                let mut expected = vec![0x11; area];
+                expected
+                    .get_mut(AT..AT + len)
+                    .ok_or_else(|| Fail::here("outside"))?
+                    .fill(0x11 + 2 * 0x22);
+                check_eq!(memory.get(0, area), expected, "{count} of {width} B");
+                continue;
+            }
+            rig.barrier()?;
+            let at = from(&remotes, 1, AT)?;
+            let place = AtomicTarget {
+                datatype,
+                ..sum(rig.peer(), at)
+            };
+            let (buf, old) = (Buf::new(len), Buf::new(len));
+            buf.fill(0x22);
+            rig.post(|| rig.ep.fetch_atomic(&place, Ioc { buf, count }, old))?;
+            rig.sent(3)?;
+            check_eq!(old.bytes(), vec![0x11; len], "{count} of {width} B");
+            rig.post(|| rig.ep.atomic(&place, Ioc { buf, count }))?;
+            rig.sent(3)?;
+            // What waited for the target is done when this has been: it comes behind.
+            put(&rig, from(&remotes, 1, PAGE)?, 7)?;
+            rig.barrier()?;
+        }
     }
     rig.barrier()
 }

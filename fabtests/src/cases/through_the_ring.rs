@@ -4,7 +4,7 @@
 use libfabric_sys as sys;
 use scif_fabtests::check_eq;
 use scif_fabtests::fi::{AtomicTarget, Buf, Errno, Ioc};
-use scif_fabtests::harness::{Case, Outcome, Rank, case};
+use scif_fabtests::harness::{Case, Outcome, Rank, case, confine};
 use scif_fabtests::rig::Rig;
 
 use super::atomic::ask;
@@ -17,6 +17,7 @@ pub(crate) const CASES: &[Case] = &[
     case("ring/reads_counted_once", 2, counted_once).under(BY_THE_TARGET),
     case("ring/both_ask_much", 2, both_ask).under(BY_THE_TARGET),
     case("ring/large_ones_alone", 2, alone).within(60),
+    case("ring/sender_elsewhere", 2, elsewhere).within(60),
 ];
 
 /// Nobody reaches another's memory.
@@ -51,6 +52,39 @@ fn alone(rank: &Rank) -> Outcome {
         }
     }
     rig.barrier()
+}
+
+/// Large messages one by one, and the sender of one of them does not come back to the library before it was received: the receiver
+/// finishes it alone, also if it had chosen that it comes through the ring.
+fn elsewhere(rank: &Rank) -> Outcome {
+    const SIZE: usize = 40_000;
+    const MESSAGES: usize = 90;
+    // Where nobody can read the sender's memory, it is needed.
+    let needed = rank.target.prov != "scif" || !confine::may_call_process_vm();
+    for absent in (60..MESSAGES).step_by(2) {
+        let rig = Rig::open(rank, &ask())?;
+        let mut outside = || if needed { rig.pump() } else { Ok(()) };
+        for message in 0..MESSAGES {
+            let seed = (absent * MESSAGES + message) as u64;
+            if rank.index == 0 {
+                rig.post(|| rig.ep.send(Buf::pattern(SIZE, seed), rig.peer(), 2))?;
+                if message == absent {
+                    rank.barrier(&mut outside)?;
+                }
+                rig.sent(2)?;
+                continue;
+            }
+            let into = Buf::new(SIZE);
+            rig.post(|| rig.ep.recv(into, rig.peer(), 1))?;
+            rig.received(1)?;
+            check_eq!(into.differs(SIZE, seed), None);
+            if message == absent {
+                rank.barrier(&mut outside)?;
+            }
+        }
+        rig.barrier()?;
+    }
+    Ok(())
 }
 
 /// Sizes around what fits a line, a record, and the setting.

@@ -22,6 +22,14 @@ pub fn deny_process_vm() -> Outcome {
     seccomp::deny(&[libc::SYS_process_vm_readv, libc::SYS_process_vm_writev])
 }
 
+/// Whether the system lets this process call `process_vm_readv(2)`.
+#[must_use]
+pub fn may_call_process_vm() -> bool {
+    let pid = rustix::process::getpid().as_raw_nonzero().get();
+    // SAFETY: of this process, with two lists of no length.
+    unsafe { libc::process_vm_readv(pid, std::ptr::null(), 0, std::ptr::null(), 0, 0) == 0 }
+}
+
 /// Forks a child that only sleeps until the harness kills the group; it has every mapping of its parent, and every
 /// descriptor that no fork handler has closed. When this returns the handlers have run in the child.
 ///

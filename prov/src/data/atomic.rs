@@ -7,7 +7,7 @@ use libfabric_sys as fi;
 use scif_ring::copy::Mem;
 
 use super::iov::Iov;
-use super::ops::{OutOp, What};
+use super::ops::{Asked, OutOp, What};
 use super::peer::gather;
 use super::rx::Nonsense;
 use super::tx::{Label, Tried, TxOp};
@@ -128,6 +128,7 @@ impl EpState {
             len: op.len,
             iov: op.result.clone(),
             block: None,
+            asked: Asked::Never,
             left: 0,
             ring_rma: true,
         });

@@ -70,10 +70,23 @@ pub(crate) struct OutOp {
     pub iov: Iov,
     /// Claim block of a large message, and the generation it was announced under.
     pub block: Option<(u8, u32)>,
+    /// How often its payload was asked for through the ring.
+    pub asked: Asked,
     /// Bytes a read still waits for.
     pub left: usize,
     /// Executed by the target in the ring's order: later direct RMA must wait for it.
     pub ring_rma: bool,
+}
+
+/// How often the payload of a message was asked for through the ring.
+#[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
+pub(crate) enum Asked {
+    #[default]
+    Never,
+    /// By a receiver that could have fetched it.
+    Chosen,
+    /// By one that cannot, whatever it tried before.
+    Refused,
 }
 
 #[derive(Debug)]

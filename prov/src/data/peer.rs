@@ -75,7 +75,7 @@ pub(crate) struct Peer {
     /// It is so far ahead in a group that nothing more is read of it until we have caught up.
     pub ahead: bool,
     pub was_up: bool,
-    /// It asked for a payload through the ring: it cannot reach our memory.
+    /// It asked for a payload through the ring because it cannot reach our memory.
     pub streamed: bool,
     /// It died, and nothing of it was seen since: what is directed to it fails.
     pub dead: bool,

@@ -4,7 +4,8 @@
 //! The receiver decides how. It reads the sender's pages directly if the kernel lets it. If the sender gave a claim block, the
 //! receiver offers its buffer there and both take parts of the message, the sender from the front, the receiver from the
 //! back; a part is copied within the call that took it, and the receive completes when no taken part is open. Where direct
-//! access fails, the receiver asks for the payload through the ring (`CTS`), and the sender streams it (`streams`).
+//! access fails, or is slower (`route`), the receiver asks for the payload through the ring (`CTS`), and the sender streams it
+//! (`streams`).
 
 use libfabric_sys as fi;
 use scif::{Access, AccessError, ConnId, Connection, PeerMemory, RemoteMem};
@@ -12,6 +13,7 @@ use scif_ring::Share;
 use scif_ring::copy::Mem;
 
 use super::iov::Iov;
+use super::ops::Asked;
 use super::route::Way;
 use super::rx::{Arrival, Target, sub_iov};
 use super::wire::{self, Head, Words};
@@ -31,6 +33,8 @@ const BUDGET: usize = 4 * 1024 * 1024;
 const HELP_DEPTH: usize = 4;
 /// How long the copy of a part may take whose connection is gone; only a sender that lies takes longer.
 pub(super) const WITHDRAW_NS: u64 = 100_000_000;
+/// So long may nothing come of a message that was to come through the ring by choice.
+const SILENCE_NS: u64 = 100_000;
 /// Pieces of an announced scatter list.
 const REMOTE_MAX: usize = 64;
 
@@ -186,8 +190,10 @@ pub(crate) struct Incoming {
     pub(super) want: usize,
     pub(super) how: How,
     pub(super) stamp: u32,
-    /// The way it took, if there was a choice, and since when.
-    route: Option<(Way, u64)>,
+    /// The way it took, if there was a choice.
+    route: Option<Way>,
+    /// If that was the ring: how much had come when it was last looked, and since when.
+    heard: (usize, u64),
     /// Where pages may move: while the sender copies too, those of the buffer do not.
     _arrival: Option<scif::Arrival>,
 }
@@ -336,11 +342,10 @@ impl EpState {
             && crate::env::env().both_sides
             && let (Some((block, generation)), Some(to)) = (rts.block, target.iov.contiguous())
         {
-            let way = self.choose_route(arrival.peer, want);
-            route = Some(way);
+            route = self.choose_route(arrival.peer, want);
             let part = part_size(want, self.incoming_order.is_empty());
             let parts = u32::try_from(want.div_ceil(part)).unwrap_or(u32::MAX);
-            if matches!(way, (Way::Shared, _))
+            if route != Some(Way::Ring)
                 && let (Some(c), Ok(part_len)) = (self.sock.conn(rts.conn()), u32::try_from(part))
             {
                 if crate::env::env().migrate {
@@ -359,7 +364,7 @@ impl EpState {
             }
         }
         let refused = access == Access::None;
-        let stream = want > 0 && (refused || matches!(route, Some((Way::Ring, _))));
+        let stream = want > 0 && (refused || route == Some(Way::Ring));
         let Some(index) = self.incoming.insert(Incoming {
             target,
             arrival,
@@ -368,6 +373,7 @@ impl EpState {
             how,
             stamp,
             route,
+            heard: (0, 0),
             _arrival: still,
         }) else {
             return;
@@ -378,31 +384,58 @@ impl EpState {
         }
     }
 
-    /// The way of a message of `want` bytes that both sides can copy, and the time.
-    fn choose_route(&mut self, peer: u32, want: usize) -> (Way, u64) {
+    /// The way of a message of `want` bytes that both sides can copy, if there is a choice.
+    fn choose_route(&mut self, peer: u32, want: usize) -> Option<Way> {
         let alone = self.incoming_order.is_empty();
-        let way = self.peers.get_mut(peer as usize).map_or(Way::Shared, |p| {
-            p.routes.get_or_insert_default().choose(want, alone)
-        });
-        (way, scif::now_ns())
+        let p = self.peers.get_mut(peer as usize)?;
+        p.routes.get_or_insert_default().choose(want, alone)
     }
 
-    /// A message is all there that could take one way or the other.
-    fn route_ended(&mut self, m: &Incoming) {
-        let helped = match (m.route, &m.how) {
-            (Some((Way::Shared, _)), How::Shared { own, .. }) => *own < m.want,
-            (Some((Way::Ring, _)), How::Streaming { .. }) => true,
-            _ => return,
+    /// A message has ended that could take one way or the other.
+    fn route_ended(&mut self, m: &Incoming, failed: bool) {
+        let Some(way) = m.route else { return };
+        let Some(routes) = self
+            .peers
+            .get_mut(m.arrival.peer as usize)
+            .and_then(|p| p.routes.as_mut())
+        else {
+            return;
         };
-        if let Some((way, since)) = m.route
-            && let Some(routes) = self
-                .peers
-                .get_mut(m.arrival.peer as usize)
-                .and_then(|p| p.routes.as_mut())
-        {
-            let now = scif::now_ns();
-            routes.ended(m.want, way, helped, now.saturating_sub(since), now);
+        match (way, &m.how) {
+            (Way::Shared, How::Shared { own, .. }) if !failed => {
+                routes.ended(m.want, way, *own < m.want, scif::now_ns());
+            }
+            (Way::Ring, How::Streaming { .. }) if !failed => routes.ended(m.want, way, true, scif::now_ns()),
+            (Way::Ring, How::Alone { .. }) => routes.left_alone(m.want),
+            _ => routes.interrupted(m.want),
         }
+    }
+
+    /// A message that was to come through the ring, though it could be fetched: if nothing of it has come for a while, its
+    /// sender does other things, and the rest is fetched. What it still sends is for a receive that is no more.
+    fn fetch_after_all(&mut self, index: u32) -> bool {
+        let now = scif::now_ns();
+        let stamp = self.incoming_stamp.wrapping_add(1);
+        // Until then this is not the moment to sleep.
+        self.more = true;
+        let Some(m) = self.incoming.get_mut(index) else {
+            return false;
+        };
+        let How::Streaming { done } = m.how else {
+            return false;
+        };
+        let (heard, since) = m.heard;
+        if since == 0 || heard != done {
+            m.heard = (done, now);
+            return false;
+        }
+        if now.saturating_sub(since) < SILENCE_NS {
+            return false;
+        }
+        self.incoming_stamp = stamp;
+        m.stamp = stamp;
+        m.how = How::Alone { done };
+        true
     }
 
     /// Copies what can be copied, oldest message first, within the budget of one call.
@@ -427,9 +460,8 @@ impl EpState {
         let Some(m) = self.incoming.remove(index) else {
             return;
         };
-        if err == 0 {
-            self.route_ended(&m);
-        } else {
+        self.route_ended(&m, err != 0);
+        if err != 0 {
             self.withdraw(&m, withdrawn_by());
         }
         let status = u64::from(err.unsigned_abs());
@@ -456,6 +488,13 @@ impl EpState {
         };
         match &mut m.how {
             How::Streaming { done } if *done == m.want => return Step::Done,
+            How::Streaming { .. } if m.route == Some(Way::Ring) => {
+                return if self.fetch_after_all(index) {
+                    self.step(index, budget)
+                } else {
+                    Step::Waiting
+                };
+            }
             How::Streaming { .. } => return Step::Waiting,
             How::Closing { block } => {
                 if conn.rx_claim(*block).open_parts() == 0 {
@@ -490,6 +529,7 @@ impl EpState {
                     m.how = How::Closing { block };
                     return Step::Waiting;
                 }
+                m.route = None;
                 self.ask_for_stream(index, true);
                 Step::Waiting
             }
@@ -528,7 +568,7 @@ impl EpState {
     /// True when there is nothing left to help with.
     fn help_one(&mut self, id: u64) -> bool {
         let more = self.helping.len() > 1;
-        let Some(op) = self.ops.get_mut(id) else {
+        let Some(op) = self.ops.get_mut(id).filter(|op| op.asked == Asked::Never) else {
             return true;
         };
         let (Some((block, generation)), Some(from)) = (op.block, op.iov.contiguous()) else {

@@ -12,7 +12,7 @@ use scif_ring::copy::{Mem, copy_iov, total_len};
 use scif_ring::keytable::KeyEntry;
 
 use super::iov::Iov;
-use super::ops::{OutOp, What};
+use super::ops::{Asked, OutOp, What};
 use super::peer::gather;
 use super::rx::{Nonsense, sub_iov};
 use super::streams::OutStream;
@@ -195,6 +195,7 @@ impl EpState {
                 len: op.len,
                 iov,
                 block: None,
+                asked: Asked::Never,
                 left: op.len,
                 ring_rma: true,
             }));

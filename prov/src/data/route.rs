@@ -17,7 +17,7 @@ const CLASSES: usize = 10;
 /// Messages before the first trial, and after one that changed something; each that changed nothing doubles it.
 const GAP_MIN: u16 = 64;
 const GAP_MAX: u16 = 512;
-/// After a message through the ring whose sender was elsewhere.
+/// At most, where senders are elsewhere: each message that was to come through the ring and did not makes the gap four times as long.
 const GAP_ELSEWHERE: u16 = 8192;
 /// Messages in a row that take one way in a trial, the first of which does not count.
 const RUN: u16 = 4;
@@ -26,9 +26,7 @@ const TRIAL: u16 = 4 * RUN;
 /// Cycles of a trial that count, each way.
 const CYCLES: usize = 6;
 /// So many helped messages does one count that was not.
-const UNHELPED: u16 = 8;
-/// A message through the ring that took longer had a sender that was elsewhere.
-const ELSEWHERE_NS: u64 = 2_000_000;
+const UNHELPED: u16 = 2;
 
 /// A way.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -77,26 +75,40 @@ impl Routes {
         self.0.get_mut((class as usize).min(CLASSES - 1))
     }
 
-    /// The way of a message of `len` bytes; `alone`: none is being fetched.
-    pub(super) fn choose(&mut self, len: usize, alone: bool) -> Way {
-        let Some(class) = self.class(len) else {
-            return Way::Shared;
-        };
+    /// The way of a message of `len` bytes; `alone`: none is being fetched. `None`: there is no choice, and its end is not to be
+    /// told.
+    pub(super) fn choose(&mut self, len: usize, alone: bool) -> Option<Way> {
+        let class = self.class(len)?;
         if !alone {
-            class.last = None;
-            return Way::Shared;
+            class.interrupted();
+            return None;
         }
-        match class.in_trial() {
+        Some(match class.in_trial() {
             Some(i) if (i / RUN).is_multiple_of(2) => Way::Shared,
             Some(_) => Way::Ring,
             None => class.way,
+        })
+    }
+
+    /// Such a message is all there, by the way chosen; `helped`: its sender took part.
+    pub(super) fn ended(&mut self, len: usize, way: Way, helped: bool, now_ns: u64) {
+        if let Some(class) = self.class(len) {
+            class.ended(way, helped, now_ns);
         }
     }
 
-    /// Such a message came alone and is all there; `helped`: its sender copied some of it.
-    pub(super) fn ended(&mut self, len: usize, way: Way, helped: bool, took_ns: u64, now_ns: u64) {
+    /// It was to come through the ring, and had to be fetched: its sender was elsewhere.
+    pub(super) fn left_alone(&mut self, len: usize) {
         if let Some(class) = self.class(len) {
-            class.ended(way, helped, took_ns, now_ns);
+            class.way = Way::Shared;
+            class.begin((4 * class.gap).min(GAP_ELSEWHERE));
+        }
+    }
+
+    /// It failed, or another way had to be found.
+    pub(super) fn interrupted(&mut self, len: usize) {
+        if let Some(class) = self.class(len) {
+            class.interrupted();
         }
     }
 }
@@ -107,13 +119,17 @@ impl Class {
         self.at.checked_sub(self.gap)
     }
 
-    fn ended(&mut self, way: Way, helped: bool, took_ns: u64, now_ns: u64) {
-        let last = self.last.replace((way, now_ns));
-        if way == Way::Ring && took_ns > ELSEWHERE_NS {
-            self.way = Way::Shared;
-            return self.begin(GAP_ELSEWHERE);
+    /// The time between two ends says nothing; a trial that goes on is for nothing.
+    fn interrupted(&mut self) {
+        self.last = None;
+        if self.in_trial().is_some() {
+            self.begin(self.gap);
         }
-        if way == Way::Shared && !helped {
+    }
+
+    fn ended(&mut self, way: Way, helped: bool, now_ns: u64) {
+        let last = self.last.replace((way, now_ns));
+        if !helped {
             if self.in_trial().is_some() {
                 self.way = Way::Shared;
                 self.begin(self.gap);
@@ -146,11 +162,11 @@ impl Class {
         self.counts = [0; 2];
     }
 
-    /// Whether the first message through the ring that counts took so long that the rest of the trial would be wasted.
+    /// Whether the first messages through the ring took so long that the rest of the trial would be wasted.
     fn hopeless(&self) -> bool {
-        let [shared, [first, ..]] = &self.cycles;
+        let [shared, [first, second, ..]] = &self.cycles;
         let slowest = shared.iter().take(usize::from(RUN) - 1).max();
-        self.counts == [RUN - 1, 1] && slowest.is_some_and(|slowest| first / 5 > slowest / 4)
+        self.counts == [RUN - 1, 2] && slowest.is_some_and(|slowest| first.min(second) / 5 > slowest / 4)
     }
 
     fn decide(&mut self) {
@@ -187,15 +203,16 @@ impl Class {
 mod tests {
     use super::*;
 
+    const LEN: usize = 64 * 1024;
+
     /// Messages of one length that come alone, each way taking its time; how many of them went through the ring.
     fn run(routes: &mut Routes, now: &mut u64, count: usize, shared: u64, ring: u64, helped: bool) -> usize {
         let mut through = 0;
         for _ in 0..count {
-            let way = routes.choose(64 * 1024, true);
-            let took = if way == Way::Ring { ring } else { shared };
+            let way = routes.choose(LEN, true).unwrap();
+            *now += if way == Way::Ring { ring } else { shared };
             through += usize::from(way == Way::Ring);
-            *now += took;
-            routes.ended(64 * 1024, way, helped, took, *now);
+            routes.ended(LEN, way, helped, *now);
         }
         through
     }
@@ -203,42 +220,60 @@ mod tests {
     #[test]
     fn the_faster_way_is_taken() {
         let (mut routes, mut now) = (Routes::default(), 0);
-        assert_eq!(
-            run(&mut routes, &mut now, usize::from(GAP_MIN), 20_000, 9_000, true),
-            0
-        );
-        assert_eq!(
-            run(&mut routes, &mut now, usize::from(TRIAL), 20_000, 9_000, true),
-            8
-        );
-        assert_eq!(
-            run(&mut routes, &mut now, usize::from(GAP_MIN), 20_000, 9_000, true),
-            64
-        );
+        let mut run = |count: u16, shared, ring| {
+            let through = run(&mut routes, &mut now, usize::from(count), shared, ring, true);
+            (through, routes.choose(LEN, true))
+        };
+        assert_eq!(run(GAP_MIN - 1, 20_000, 9_000), (0, Some(Way::Shared)));
+        assert_eq!(run(TRIAL + 1, 20_000, 9_000), (8, Some(Way::Ring)));
+        assert_eq!(run(GAP_MIN, 20_000, 9_000).0, usize::from(GAP_MIN));
         // Things change: the next trial finds out, and from then on there is little of it.
-        assert!(run(&mut routes, &mut now, 200, 6_000, 9_000, true) < 200);
-        assert_eq!(routes.choose(64 * 1024, true), Way::Shared);
-        assert!(run(&mut routes, &mut now, 5000, 6_000, 9_000, true) < 30);
-        assert_eq!(routes.choose(1 << 30, true), Way::Shared);
+        let (through, way) = run(200, 6_000, 9_000);
+        assert!(through < 200);
+        assert_eq!(way, Some(Way::Shared));
+        assert!(run(5000, 6_000, 9_000).0 < 45);
     }
 
     #[test]
     fn nothing_is_tried_while_the_sender_is_elsewhere() {
         let (mut routes, mut now) = (Routes::default(), 0);
         assert_eq!(run(&mut routes, &mut now, 10_000, 20_000, 9_000, false), 0);
-        // Once is enough to leave the ring alone for long.
         assert_eq!(
-            run(&mut routes, &mut now, 4000, 20_000, ELSEWHERE_NS + 1, true),
-            1
+            run(
+                &mut routes,
+                &mut now,
+                usize::from(GAP_MIN + TRIAL),
+                20_000,
+                9_000,
+                true
+            ),
+            8
         );
+        assert_eq!(routes.choose(LEN, true), Some(Way::Ring));
+        routes.left_alone(LEN);
+        let gap = 4 * usize::from(GAP_MIN);
+        assert_eq!(run(&mut routes, &mut now, gap, 20_000, 9_000, true), 0);
     }
 
     #[test]
-    fn messages_that_come_together_are_shared() {
+    fn messages_that_come_together_have_no_choice() {
         let (mut routes, mut now) = (Routes::default(), 0);
-        run(&mut routes, &mut now, 100, 20_000, 9_000, true);
-        assert_eq!(routes.choose(64 * 1024, true), Way::Ring);
-        assert_eq!(routes.choose(64 * 1024, false), Way::Shared);
-        assert_eq!(routes.choose(MIN - 1, true), Way::Shared);
+        run(
+            &mut routes,
+            &mut now,
+            usize::from(GAP_MIN + RUN),
+            20_000,
+            9_000,
+            true,
+        );
+        assert_eq!(routes.choose(LEN, true), Some(Way::Ring));
+        assert_eq!(routes.choose(LEN, false), None);
+        assert_eq!(
+            routes.choose(LEN, true),
+            Some(Way::Shared),
+            "the trial is for nothing"
+        );
+        assert_eq!(routes.choose(MIN - 1, true), None);
+        assert!(routes.choose(1 << 30, true).is_some());
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Payloads that go through the ring a piece at a time: large messages that cannot be copied directly, and what reads
-//! asked for. Both sides.
+//! Payloads that go through the ring a piece at a time: large messages that cannot be copied directly, or not as fast, and what
+//! reads asked for. Both sides.
 //!
 //! Not about who decides that a message goes this way (`rendezvous`, `rma`).
 
@@ -8,8 +8,7 @@ use scif::ConnId;
 use scif_ring::BODY_MAX;
 use scif_ring::copy::{Mem, copy_iov, total_len};
 
-use super::iov::Iov;
-use super::ops::What;
+use super::ops::{Asked, What};
 use super::rendezvous::How;
 use super::rx::Nonsense;
 use super::wire::{self, Head, Words};
@@ -21,7 +20,6 @@ pub(crate) enum OutStream {
     /// What a `CTS` asked for: the buffers of operation `op`, as long as it lasts.
     Message {
         op: u64,
-        iov: Iov,
         receive: u64,
         done: usize,
         want: usize,
@@ -78,21 +76,29 @@ impl EpState {
             return Ok(());
         };
         let want = usize::try_from(want).map_err(|_| Nonsense)?;
-        // Only what was announced, and once: the buffers of a read or a fetch are not the peer's to see, and those of a
-        // message go with its stream.
+        let asked = if refused == 0 {
+            Asked::Chosen
+        } else {
+            Asked::Refused
+        };
+        // Only what was announced, and once; but who chose the ring, then fetched after all, may be refused that. The buffers of
+        // a read or a fetch are not the peer's to see.
         if op.peer != peer
             || want == 0
             || !matches!(op.what, What::Message | What::Tagged)
             || want > op.len
             || total_len(op.iov.as_slice()) != op.len
+            || op.asked >= asked
         {
             return Err(Nonsense);
         }
-        let iov = std::mem::replace(&mut op.iov, Iov::new(&[]));
+        op.asked = asked;
         if let Some(p) = self.peers.get_mut(peer as usize) {
+            // What it asked for first it does not wait for any more.
+            p.streams
+                .retain(|stream| !matches!(stream, OutStream::Message { op, .. } if *op == id));
             p.streams.push_back(OutStream::Message {
                 op: id,
-                iov,
                 receive,
                 done: 0,
                 want,
@@ -150,18 +156,17 @@ impl EpState {
             let (sent, finished) = match stream {
                 OutStream::Message {
                     op,
-                    iov,
                     receive,
                     done,
                     want,
                 } => match self.ops.get_mut(*op) {
                     None => (Ok(0), true),
-                    Some(_) => {
+                    Some(op) => {
                         let n = (*want - *done).min(BODY_MAX);
                         let head = Head::new().word(*receive).word(*done as u64);
                         let sent = c
                             .tx()
-                            .push(wire::STREAM, head.as_slice(), iov.as_slice(), *done, n);
+                            .push(wire::STREAM, head.as_slice(), op.iov.as_slice(), *done, n);
                         if sent.is_ok() {
                             *done += n;
                         }

@@ -15,7 +15,7 @@ use scif::{ConnId, Endpoint, Exports, LinkEvent, Reason};
 use scif_ring::copy::Mem;
 
 use super::cm;
-use super::ops::{Ops, OutOp, What};
+use super::ops::{Asked, Ops, OutOp, What};
 use super::peer::{MESSAGES_MAX, OWED_MAX};
 use super::rendezvous::WITHDRAW_NS;
 use super::wire;
@@ -641,6 +641,7 @@ fn operations_of_two_lives_of_an_endpoint_have_different_numbers() {
         len: 0,
         iov: Iov::new(&[]),
         block: None,
+        asked: Asked::Never,
         left: 0,
         ring_rma: false,
     };

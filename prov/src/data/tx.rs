@@ -14,7 +14,7 @@ use super::atomic::AtomicOp;
 use super::coll;
 use super::deferred::NOTED;
 use super::iov::Iov;
-use super::ops::{OutOp, What};
+use super::ops::{Asked, OutOp, What};
 use super::peer::{MESSAGES_MAX, Peer, gather, gather_into};
 use super::rendezvous::BOTH_SIDES_MIN;
 use super::rma::RmaOp;
@@ -290,6 +290,7 @@ impl EpState {
                 len,
                 iov,
                 block: None,
+                asked: Asked::Never,
                 left: 0,
                 ring_rma: false,
             };
@@ -375,6 +376,7 @@ impl EpState {
             len,
             iov: Iov::new(iov),
             block,
+            asked: Asked::Never,
             left: 0,
             ring_rma: false,
         };

@@ -222,10 +222,13 @@ fn settle(
             }
             Settle::Wait => {
                 let now = now_ns();
-                if now.saturating_sub(*since.get_or_insert(now)) > RINGING_NS && waiting.give_up_waiting() {
+                if now.saturating_sub(*since.get_or_insert(now)) > RINGING_NS {
+                    // First: who stands in for us, if we die now, has to know.
                     epd.holder.set_peer_late();
-                    make(false)?;
-                    waiting.armed();
+                    if waiting.give_up_waiting() {
+                        make(false)?;
+                        waiting.armed();
+                    }
                 }
                 cpu_relax_or_yield(u32::MAX);
             }
@@ -257,19 +260,24 @@ fn mend_sending(epd: &Epd, link: &Link, fd: RawFd, held: &Held<'_>) -> Result<()
     Ok(())
 }
 
-/// A holder died, perhaps inside. Whoever is inside now has learnt that, and does the same.
-pub(crate) fn settle_after_death(epd: &Epd, link: &Link, fd: RawFd) -> Result<()> {
-    if let Some(held) = epd.holder.receiving.try_lock()
-        && held.owner_died()
-    {
-        mend_receiving(epd, link, fd, &held)?;
-    }
-    if let Some(held) = epd.holder.sending.try_lock()
-        && held.owner_died()
-    {
-        mend_sending(epd, link, fd, &held)?;
-    }
-    Ok(())
+/// Makes the descriptor show what is so, where nobody else is about to, and stands in for a holder that died inside. Whoever is
+/// inside now has learnt of that, and does the same.
+pub(crate) fn put_right(epd: &Epd, link: &Link, fd: RawFd) -> Result<()> {
+    let received = epd.holder.receiving.try_lock().map(|held| {
+        if held.owner_died() {
+            mend_receiving(epd, link, fd, &held)
+        } else {
+            settle_data(epd, link, fd)
+        }
+    });
+    let sent = epd.holder.sending.try_lock().map(|held| {
+        if held.owner_died() {
+            mend_sending(epd, link, fd, &held)
+        } else {
+            settle_space(epd, link, fd)
+        }
+    });
+    received.into_iter().chain(sent).collect()
 }
 
 /// From now on the peer tells of what it sends; and what it has sent already shows. The caller has the receiving lock
@@ -339,7 +347,7 @@ mod tests {
                 count += 1;
             } else {
                 let sender = scif.0.get(b).unwrap();
-                settle_after_death(&sender, sender.link().unwrap(), b).unwrap();
+                put_right(&sender, sender.link().unwrap(), b).unwrap();
             }
             assert!(descriptor::shows_data(a));
             let mut bytes = [0; 3];

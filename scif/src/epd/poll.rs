@@ -45,12 +45,8 @@ fn bits(epd: &Epd, events: i16) -> i16 {
 
 /// Makes a descriptor show what is so, where nobody else is about to.
 fn correct(epd: &Epd, fd: i32) {
-    let Some(link) = epd.link() else { return };
-    if let Some(_held) = epd.holder.receiving.try_lock() {
-        let _ = messages::settle_data(epd, link, fd);
-    }
-    if let Some(_held) = epd.holder.sending.try_lock() {
-        let _ = messages::settle_space(epd, link, fd);
+    if let Some(link) = epd.link() {
+        let _ = messages::put_right(epd, link, fd);
     }
 }
 

@@ -451,7 +451,7 @@ impl Inner {
                 table.iter().position(of)
             };
             if let Some(fd) = number.and_then(|fd| RawFd::try_from(fd).ok())
-                && let Err(failure) = messages::settle_after_death(&epd, link, fd)
+                && let Err(failure) = messages::put_right(&epd, link, fd)
             {
                 log::debug!("after the death of a holder: {failure}");
             }

@@ -17,6 +17,11 @@ const CLASSES: usize = 10;
 /// Messages before the first trial, and after one that changed something; each that changed nothing doubles it.
 const GAP_MIN: u16 = 64;
 const GAP_MAX: u16 = 512;
+/// Messages in a row of half as much time again as when the way was decided on, or as much less, after which the next trial begins:
+/// the processes have other cores, or the program does other things.
+const STRIKES: u8 = 6;
+/// But not before so many messages.
+const GAP_STRIKES: u16 = 96;
 /// At most, where senders are elsewhere: each message that was to come through the ring and did not makes the gap four times as long.
 const GAP_ELSEWHERE: u16 = 8192;
 /// Messages in a row that take one way in a trial, the first of which does not count.
@@ -45,6 +50,9 @@ struct Class {
     at: u16,
     gap: u16,
     last: Option<(Way, u64)>,
+    /// Nanoseconds from end to end when the way was decided on, and messages in a row that took another time.
+    usual: u64,
+    strikes: u8,
     /// Nanoseconds from end to end: shared, ring.
     cycles: [[u32; CYCLES]; 2],
     counts: [u16; 2],
@@ -62,6 +70,8 @@ impl Default for Routes {
                 at: 0,
                 gap: GAP_MIN,
                 last: None,
+                usual: 0,
+                strikes: 0,
                 cycles: [[0; CYCLES]; 2],
                 counts: [0; 2],
             }; CLASSES],
@@ -101,6 +111,7 @@ impl Routes {
     pub(super) fn left_alone(&mut self, len: usize) {
         if let Some(class) = self.class(len) {
             class.way = Way::Shared;
+            class.usual = 0;
             class.begin((4 * class.gap).min(GAP_ELSEWHERE));
         }
     }
@@ -132,21 +143,26 @@ impl Class {
         if !helped {
             if self.in_trial().is_some() {
                 self.way = Way::Shared;
+                self.usual = 0;
                 self.begin(self.gap);
             }
             self.at = self.at.saturating_sub(UNHELPED);
             return;
         }
-        if let (Some(i), Some((before, at))) = (self.in_trial(), last)
-            && before == way
+        let cycle = last
+            .filter(|(before, _)| *before == way)
+            .map(|(_, at)| now_ns.saturating_sub(at));
+        if self.in_trial().is_none() {
+            self.watch(cycle);
+        } else if let (Some(i), Some(cycle)) = (self.in_trial(), cycle)
             && !i.is_multiple_of(RUN)
         {
             let (cycles, count) = match (&mut self.cycles, &mut self.counts) {
                 ([shared, _], [count, _]) if way == Way::Shared => (shared, count),
                 ([_, ring], [_, count]) => (ring, count),
             };
-            if let Some(cycle) = cycles.get_mut(usize::from(*count)) {
-                *cycle = u32::try_from(now_ns.saturating_sub(at)).unwrap_or(u32::MAX);
+            if let Some(place) = cycles.get_mut(usize::from(*count)) {
+                *place = u32::try_from(cycle).unwrap_or(u32::MAX);
                 *count += 1;
             }
         }
@@ -156,7 +172,23 @@ impl Class {
         }
     }
 
+    /// Begins the next trial early if things are not what they were.
+    fn watch(&mut self, cycle: Option<u64>) {
+        let Some(cycle) = cycle else { return };
+        let as_usual = (self.usual * 2..=self.usual * 9 / 2).contains(&(cycle * 3));
+        self.strikes = if as_usual {
+            0
+        } else {
+            self.strikes.saturating_add(1)
+        };
+        if self.strikes >= STRIKES && self.usual != 0 && (GAP_STRIKES..self.gap).contains(&self.at) {
+            // This message is the last before it.
+            self.at = self.gap - 1;
+        }
+    }
+
     fn begin(&mut self, gap: u16) {
+        self.strikes = 0;
         self.at = 0;
         self.gap = gap;
         self.counts = [0; 2];
@@ -195,6 +227,7 @@ impl Class {
             GAP_MIN
         };
         self.way = way;
+        self.usual = if way == Way::Ring { ring } else { shared };
         self.begin(gap);
     }
 }
@@ -232,6 +265,29 @@ mod tests {
         assert!(through < 200);
         assert_eq!(way, Some(Way::Shared));
         assert!(run(5000, 6_000, 9_000).0 < 45);
+    }
+
+    /// A trial begins early when all takes longer, or less long, and not when one message does.
+    #[test]
+    fn what_has_changed_is_tried_early() {
+        let (mut routes, mut now) = (Routes::default(), 0);
+        run(&mut routes, &mut now, 2000, 6_000, 9_000, true);
+        let class = &routes.0[1];
+        assert_eq!((class.gap, class.usual, class.way), (GAP_MAX, 6_000, Way::Shared));
+        while routes.0[1].at < GAP_STRIKES + 10 {
+            run(&mut routes, &mut now, 1, 6_000, 9_000, true);
+        }
+        run(&mut routes, &mut now, 1, 60_000, 9_000, true);
+        assert_eq!(run(&mut routes, &mut now, 20, 6_000, 9_000, true), 0);
+        run(
+            &mut routes,
+            &mut now,
+            usize::from(u16::from(STRIKES) + TRIAL),
+            20_000,
+            9_000,
+            true,
+        );
+        assert_eq!(routes.choose(LEN, true), Some(Way::Ring));
     }
 
     #[test]

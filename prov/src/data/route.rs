@@ -7,8 +7,8 @@
 //! but the time tells which is so: now and then both are tried, and what counts is the time from the end of a message to the end of
 //! the next one, what the program does with its buffers included.
 //!
-//! The ring is tried only while the sender is inside the library when its messages are fetched, since it has to be. Not about
-//! how either way works (`rendezvous`, `streams`).
+//! The ring needs the sender: it is tried only while senders are found inside the library, and what does not come that way is
+//! fetched after all. Not about how either way works (`rendezvous`, `streams`).
 
 /// The shortest messages this is about: those that both sides copy.
 pub(super) const MIN: usize = super::rendezvous::BOTH_SIDES_MIN;

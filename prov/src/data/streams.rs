@@ -92,11 +92,13 @@ impl EpState {
         {
             return Err(Nonsense);
         }
-        op.asked = asked;
+        let again = std::mem::replace(&mut op.asked, asked) != Asked::Never;
         if let Some(p) = self.peers.get_mut(peer as usize) {
-            // What it asked for first it does not wait for any more.
-            p.streams
-                .retain(|stream| !matches!(stream, OutStream::Message { op, .. } if *op == id));
+            if again {
+                // What it asked for first it does not wait for any more.
+                p.streams
+                    .retain(|stream| !matches!(stream, OutStream::Message { op, .. } if *op == id));
+            }
             p.streams.push_back(OutStream::Message {
                 op: id,
                 receive,

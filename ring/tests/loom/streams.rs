@@ -193,6 +193,14 @@ fn leave(rx: &StreamRx, shown: Word32, late: &mut bool, twice: bool) {
     }
 }
 
+/// Both have left: what is in the queue is shown; and nothing is, after one more call that takes it all.
+fn shows_what_is_so(rx: &StreamRx, shown: Word32, late: &mut bool, next: &mut u8, twice: bool) {
+    assert!(rx.ready() == Ok(0) || shown.get() == 1, "bytes that nobody shows");
+    while take_next(rx, next) != 0 {}
+    leave(rx, shown, late, twice);
+    assert_eq!(shown.get(), 0, "shows what is not there");
+}
+
 /// The receiver gives up waiting for a ring, which comes later, or never: whatever is in the queue once both have left, the
 /// descriptor shows; and after one more call that takes it all, it shows nothing.
 /// Not so if who rings late says so by a plain store, not `compared`; or if what the bell says is not shown is not hidden `twice`.
@@ -216,10 +224,7 @@ pub(crate) fn late_ring(count: u8, compared: bool, twice: bool) {
         leave(&rx, shown, &mut late, twice);
     }
     let _tx = t.join().unwrap();
-    assert!(rx.ready() == Ok(0) || shown.get() == 1, "bytes that nobody shows");
-    while take_next(&rx, &mut next) != 0 {}
-    leave(&rx, shown, &mut late, twice);
-    assert_eq!(shown.get(), 0, "shows what is not there");
+    shows_what_is_so(&rx, shown, &mut late, &mut next, twice);
 }
 
 /// Who sends is killed after it said that it rings, and another one goes on in its place: it tells again, and whatever is in the
@@ -247,10 +252,7 @@ pub(crate) fn teller_killed(retold: bool) {
     take_next(&rx, &mut next);
     leave(&rx, shown, &mut late, true);
     let _tx = t.join().unwrap();
-    assert!(rx.ready() == Ok(0) || shown.get() == 1, "bytes that nobody shows");
-    while take_next(&rx, &mut next) != 0 {}
-    leave(&rx, shown, &mut late, true);
-    assert_eq!(shown.get(), 0, "shows what is not there");
+    shows_what_is_so(&rx, shown, &mut late, &mut next, true);
 }
 
 /// Who receives is killed where a call of it may be killed, and another one goes on in its place.
@@ -283,10 +285,7 @@ pub(crate) fn waiter_killed(doubted: bool, shows: bool) {
     }
     leave(&rx, shown, &mut late, true);
     let _tx = t.join().unwrap();
-    assert!(rx.ready() == Ok(0) || shown.get() == 1, "bytes that nobody shows");
-    while take_next(&rx, &mut next) != 0 {}
-    leave(&rx, shown, &mut late, true);
-    assert_eq!(shown.get(), 0, "shows what is not there");
+    shows_what_is_so(&rx, shown, &mut late, &mut next, true);
 }
 
 /// Who sends and closes: the receiver gets every byte, then the end, asleep or not.

@@ -87,10 +87,10 @@ static TABLE: &[Param] = &[
     Param {
         name: c"eager_size",
         kind: Kind::Size(|env| &mut env.eager_size),
-        default: "8K",
-        help: "Largest message in bytes that is copied through the ring, twice but without waiting for the receiver; \
-               longer ones are copied once, from memory to memory, or where that is denied, from 16K on after the \
-               receiver has asked for them",
+        default: "16K",
+        help: "Largest message in bytes, at most 16K, that is copied through the ring, twice but without waiting for \
+               the receiver; longer ones are copied once, from memory to memory, or where that is denied, through the \
+               ring after the receiver has asked for them",
     },
     Param {
         name: c"process_vm",
@@ -330,7 +330,7 @@ mod tests {
         assert!(!env.stats && env.ptracer && !env.peer_death_any && env.process_vm && env.both_sides);
         assert_eq!(
             (env.eager_size, env.transport, env.migrate),
-            (8192, TransportKind::Soft, false)
+            (16384, TransportKind::Soft, false)
         );
         assert_eq!(
             (env.connect_timeout_ns, env.mr_close_timeout_ns),

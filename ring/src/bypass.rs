@@ -1,35 +1,29 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Whether the bodies of records are written past this core's caches.
 //!
-//! The consumer has read the lines of the area that are written again. Where its core is near, writing takes them back as
-//! quickly as anything; where it is not (another socket, another part of the cache), each line comes slowly and in the
-//! order of the stores: 16 KiB took 12.4 us to the other side and 4.7 us past the caches, and between near cores it is
-//! the other way round. So the two are compared now and then. Not about: how such a copy is made (`copy`).
+//! The consumer has had the lines of the area that are written again. Where its core is near, fetching them back for that costs
+//! little; where it is not (another socket, another part of the cache) it may cost more than writing past the caches and
+//! leaving it to the consumer to fetch them from memory. So the two are compared now and then. Not about: how such a copy
+//! is made (`copy`).
 
 use crate::copy;
 
-/// KiB from which on bodies are written past them: shorter ones are there as soon either way.
-const ANY: u8 = 4;
-const MIN: usize = ANY as usize * 1024;
+/// Bytes from which on bodies are written past them: of a shorter one nothing is fetched while the rest is written.
+const MIN: usize = 12 * 1024;
 /// Bodies of a comparison, written the one way and the other in turn; the next one begins 256 bodies after its beginning.
 const TRIALS: u8 = 6;
-/// What is written past the caches the consumer fetches from memory, which takes it longer: so many times faster must writing be.
-const GAIN: u16 = 4;
-/// For bodies of so many KiB, of which one is fetched while the next is written.
-const LONG: u8 = 12;
-const GAIN_LONG: u16 = 2;
-/// No body is as long.
-const NONE: u8 = u8::MAX;
+/// So many times as fast must writing past them be, since what is in memory takes the consumer longer.
+const GAIN: u16 = 2;
 
 /// What one producer knows about it: small, for it lies in the line that every push uses.
 #[derive(Debug)]
 pub(crate) struct Bypass {
     bodies: u8,
-    /// Pairs of the comparison that goes on in which the way past the caches was better, for any body and for long ones.
-    votes: [u8; 2],
-    /// KiB of the least body that is written past them.
-    past_from: u8,
-    /// Ticks for 4 KiB through the caches, the last time.
+    /// Pairs of the comparison that goes on in which the way past the caches was better.
+    votes: u8,
+    /// What the last comparison came to.
+    past: bool,
+    /// Ticks for `MIN` bytes through the caches, the last time.
     through: u16,
 }
 
@@ -37,8 +31,8 @@ impl Bypass {
     pub(crate) const fn new() -> Bypass {
         Bypass {
             bodies: 0,
-            votes: [0; 2],
-            past_from: NONE,
+            votes: 0,
+            past: false,
             through: 0,
         }
     }
@@ -53,7 +47,7 @@ impl Bypass {
             return self.compare(len, write);
         }
         self.bodies = self.bodies.wrapping_add(1);
-        write(len >= usize::from(self.past_from) * 1024)
+        write(self.past)
     }
 
     #[cold]
@@ -69,23 +63,16 @@ impl Bypass {
         let ticks = ticks.saturating_mul(MIN as u64) / len.max(1) as u64;
         let ticks = u16::try_from(ticks).unwrap_or(u16::MAX);
         if self.bodies == 0 {
-            self.votes = [0; 2];
+            self.votes = 0;
         }
         if past {
-            let [any, long] = &mut self.votes;
-            *any += u8::from(self.through > ticks.saturating_mul(GAIN));
-            *long += u8::from(self.through > ticks.saturating_mul(GAIN_LONG));
+            self.votes += u8::from(self.through > ticks.saturating_mul(GAIN));
         } else {
             self.through = ticks;
         }
         self.bodies += 1;
         if self.bodies == TRIALS {
-            let [any, long] = self.votes.map(|votes| votes > TRIALS / 4);
-            self.past_from = match (any, long) {
-                (true, _) => ANY,
-                (false, true) => LONG,
-                (false, false) => NONE,
-            };
+            self.past = self.votes > TRIALS / 4;
         }
     }
 }
@@ -107,10 +94,9 @@ mod tests {
 
     #[test]
     fn goes_past_the_caches_where_that_is_much_faster() {
-        assert_eq!(compared(1000, 200).past_from, ANY);
-        assert_eq!(compared(1000, 400).past_from, LONG);
-        assert_eq!(compared(1000, 600).past_from, NONE);
-        assert_eq!(compared(0, 0).past_from, NONE, "a clock that stands still");
+        assert!(compared(1000, 400).past);
+        assert!(!compared(1000, 600).past);
+        assert!(!compared(0, 0).past, "a clock that stands still");
     }
 
     #[test]

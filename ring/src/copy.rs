@@ -259,6 +259,15 @@ pub(crate) fn will_write<T>(at: &T) {
     let _ = at;
 }
 
+/// Writes into each of the lines that `at` is made of, so that this core alone holds it; what was there is lost.
+#[inline]
+pub(crate) fn take_lines(at: &Mem) {
+    for line in (0..at.len()).step_by(64) {
+        // SAFETY: line is less than the length, so that byte is writable by the contract of `new`.
+        unsafe { at.as_ptr().wrapping_add(line).write_volatile(0) };
+    }
+}
+
 /// Copies `n` bytes between memory that does not overlap; up to 64 without a call.
 ///
 /// # Safety

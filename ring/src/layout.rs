@@ -265,6 +265,14 @@ impl Area {
         unsafe { Mem::new(self.bytes.wrapping_add(offset), len) }
     }
 
+    /// The lines of the body that takes the area from position `from` to `after`, without those it skipped.
+    #[inline]
+    pub(crate) fn lines<const DATA: usize>(&self, from: u64, after: u64) -> Mem {
+        let end = (from | (DATA as u64 - 1)) + 1;
+        let start = if after > end { end } else { from };
+        self.body::<DATA>(start, usize::try_from(after - start).unwrap_or(0))
+    }
+
     /// Tells loom that the body is being read or written.
     #[inline(always)]
     #[cfg_attr(
@@ -360,6 +368,23 @@ mod tests {
                 let offset = start % DATA as u64;
                 assert!(start >= pos && start.is_multiple_of(64) && offset + len as u64 <= DATA as u64);
                 assert!(body_end(start, len) - pos <= 2 * BODY_MAX as u64);
+            }
+        }
+    }
+
+    #[test]
+    fn the_lines_of_a_body_are_its_own() {
+        let mut bytes = vec![0_u8; DATA];
+        let area = Area {
+            bytes: bytes.as_mut_ptr(),
+        };
+        for pos in (0..3 * DATA as u64).step_by(64) {
+            for len in [1, 64, 65, 4096, BODY_MAX] {
+                let start = body_start(pos, len, DATA);
+                let lines = area.lines::<DATA>(pos, body_end(start, len));
+                let body = area.body::<DATA>(start, len);
+                assert_eq!(lines.as_ptr(), body.as_ptr());
+                assert_eq!(lines.len(), len.next_multiple_of(64));
             }
         }
     }

@@ -194,7 +194,7 @@ pytest_list() {
                 echo "fi_rma_pingpong -e rdm -o writedata -I 5$level -v -S r:$size"
             done
             # shm leaves out some of these, for it cannot keep as many messages.
-            for size in 1 512 9000; do
+            for size in 1 512 9000 18000; do
                 for count in 1 1024 2048; do
                     echo "fi_unexpected_msg -e rdm -M $count -I 5$level -v -S $size"
                 done

@@ -8,7 +8,7 @@
 
 use crate::copy;
 
-/// Bytes from which on bodies are written past them: of a shorter one nothing is fetched while the rest is written.
+/// Bytes from which on bodies are written past them: shorter ones arrive no sooner that way.
 const MIN: usize = 12 * 1024;
 /// Bodies of a comparison, written the one way and the other in turn; the next one begins 256 bodies after its beginning.
 const TRIALS: u8 = 6;
@@ -23,7 +23,7 @@ pub(crate) struct Bypass {
     votes: u8,
     /// What the last comparison came to.
     past: bool,
-    /// Ticks for `MIN` bytes through the caches, the last time.
+    /// Ticks for 4 KiB through the caches, the last time.
     through: u16,
 }
 
@@ -60,7 +60,7 @@ impl Bypass {
     }
 
     fn took(&mut self, past: bool, len: usize, ticks: u64) {
-        let ticks = ticks.saturating_mul(MIN as u64) / len.max(1) as u64;
+        let ticks = ticks.saturating_mul(4096) / len.max(1) as u64;
         let ticks = u16::try_from(ticks).unwrap_or(u16::MAX);
         if self.bodies == 0 {
             self.votes = 0;
@@ -81,27 +81,36 @@ impl Bypass {
 mod tests {
     use super::*;
 
-    fn compared(through: u64, beside: u64) -> Bypass {
+    /// A comparison of bodies of `lens` bytes, through the caches and past them, that take so many ticks for each 4 KiB; the times
+    /// of pair `disturbed` are the other way round.
+    fn compared(lens: [usize; 2], ticks: [u64; 2], disturbed: Option<u8>) -> bool {
         let mut bypass = Bypass::new();
-        for i in 0..u64::from(TRIALS) {
-            let past = i % 2 == 1;
-            // One pair is disturbed.
-            let late = if i == 2 { 50_000 } else { 0 };
-            bypass.took(past, 2 * MIN, late + 2 * if past { beside } else { through });
+        for i in 0..TRIALS {
+            let way = usize::from(i % 2);
+            let ticks = ticks[if disturbed == Some(i / 2) { 1 - way } else { way }];
+            bypass.took(way == 1, lens[way], ticks * lens[way] as u64 / 4096);
         }
-        bypass
+        bypass.past
     }
 
     #[test]
-    fn goes_past_the_caches_where_that_is_much_faster() {
-        assert!(compared(1000, 400).past);
-        assert!(!compared(1000, 600).past);
-        assert!(!compared(0, 0).past, "a clock that stands still");
+    fn goes_past_the_caches_where_that_is_twice_as_fast() {
+        let same = [2 * MIN; 2];
+        assert!(compared(same, [1000, 400], None));
+        assert!(!compared(same, [1000, 600], None));
+        assert!(compared(same, [1000, 400], Some(1)), "two of three");
+        assert!(!compared(same, [400, 1000], Some(1)), "one of three");
+        assert!(compared([MIN, 2 * MIN], [1000, 400], None), "for each byte");
+        assert!(!compared([2 * MIN, MIN], [1000, 600], None), "for each byte");
+        assert!(compared(same, [100_000, 20_000], None), "more than is kept");
+        assert!(!compared(same, [100_000, 60_000], None), "more than is kept");
+        assert!(!compared(same, [0, 0], None), "a clock that stands still");
     }
 
     #[test]
     fn compares_again_and_leaves_short_bodies_alone() {
-        let mut bypass = compared(1000, 200);
+        let mut bypass = Bypass::new();
+        (0..TRIALS).for_each(|i| bypass.took(i % 2 == 1, MIN, if i % 2 == 1 { 100 } else { 1000 }));
         assert!(!bypass.write(MIN - 1, |past| past));
         assert!((u32::from(TRIALS)..256).all(|_| bypass.write(MIN, |past| past)));
         let ways: Vec<bool> = (0..TRIALS).map(|_| bypass.write(MIN, |past| past)).collect();

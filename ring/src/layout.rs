@@ -7,7 +7,7 @@
 
 #![expect(unsafe_code, reason = "finds the pieces of a direction in raw memory")]
 
-use crate::copy::Mem;
+use crate::copy::{Mem, take_lines};
 #[cfg(not(loom))]
 use crate::error::LayoutError;
 use crate::sync::{AtomicU32, AtomicU64, UnsafeCell};
@@ -79,7 +79,7 @@ pub struct ConsumerLine {
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Slot {
-    /// stamp:16 | kind:8 | `head_len`:8 | `body_len`:32, from bit 0 up; stored last.
+    /// stamp:16 | kind:8 | `head_len`:8 | `body_len`:32, from bit 0 up; stored last. 0 when the consumer has freed the record.
     pub(crate) word: AtomicU64,
     pub(crate) head: UnsafeCell<[u64; 7]>,
 }
@@ -265,12 +265,14 @@ impl Area {
         unsafe { Mem::new(self.bytes.wrapping_add(offset), len) }
     }
 
-    /// The lines of the body that takes the area from position `from` to `after`, without those it skipped.
+    /// Writes into the lines of the body that takes the area from position `from` to `after`, but not into those that it skipped.
     #[inline]
-    pub(crate) fn lines<const DATA: usize>(&self, from: u64, after: u64) -> Mem {
+    pub(crate) fn take_back<const DATA: usize>(&self, from: u64, after: u64) {
         let end = (from | (DATA as u64 - 1)) + 1;
         let start = if after > end { end } else { from };
-        self.body::<DATA>(start, usize::try_from(after - start).unwrap_or(0))
+        let len = usize::try_from(after - start).unwrap_or(0);
+        self.touch::<DATA>(start, len, true);
+        take_lines(&self.body::<DATA>(start, len));
     }
 
     /// Tells loom that the body is being read or written.
@@ -368,23 +370,6 @@ mod tests {
                 let offset = start % DATA as u64;
                 assert!(start >= pos && start.is_multiple_of(64) && offset + len as u64 <= DATA as u64);
                 assert!(body_end(start, len) - pos <= 2 * BODY_MAX as u64);
-            }
-        }
-    }
-
-    #[test]
-    fn the_lines_of_a_body_are_its_own() {
-        let mut bytes = vec![0_u8; DATA];
-        let area = Area {
-            bytes: bytes.as_mut_ptr(),
-        };
-        for pos in (0..3 * DATA as u64).step_by(64) {
-            for len in [1, 64, 65, 4096, BODY_MAX] {
-                let start = body_start(pos, len, DATA);
-                let lines = area.lines::<DATA>(pos, body_end(start, len));
-                let body = area.body::<DATA>(start, len);
-                assert_eq!(lines.as_ptr(), body.as_ptr());
-                assert_eq!(lines.len(), len.next_multiple_of(64));
             }
         }
     }

@@ -12,6 +12,7 @@ mod memory;
 use memory::{Guarded, ring};
 use proptest::collection::vec;
 use proptest::prelude::*;
+use scif_ring::layout::{DATA, DATA_OFFSET, SLOTS_OFFSET};
 use scif_ring::spsc::{Line, Look};
 use scif_ring::{
     BODY_MAX, DIRECTION_BYTES, HEAD_MAX, LayoutError, Mem, PushError, Record, copy_iov, slice_iov, total_len,
@@ -296,6 +297,37 @@ fn many_laps_of_stamps() {
     }
     rx.flush();
     assert!(tx.all_consumed());
+}
+
+/// What the consumer frees it writes to, each line of it and nothing else, so that its core alone holds them.
+#[test]
+fn what_is_freed_is_written_to() {
+    let memory = Guarded::new(DIRECTION_BYTES);
+    let (mut tx, mut rx) = ring(&memory);
+    let word = |n: usize| (0..8).any(|i| memory.peek(SLOTS_OFFSET + 64 * n + i) != 0);
+    let mut at = 0;
+    // The last one does not fit before the end, and begins anew.
+    for (n, len) in [1, 65, BODY_MAX, BODY_MAX, BODY_MAX, BODY_MAX]
+        .into_iter()
+        .enumerate()
+    {
+        let mut body = vec![0xff; len];
+        tx.push(1, &[], &[mem(&mut body)], 0, len).unwrap();
+        assert!(rx.peek().unwrap().is_some() && word(n));
+        if at + len > DATA {
+            at = 0;
+        }
+        let before: Vec<u8> = (0..DATA).map(|i| memory.peek(DATA_OFFSET + i)).collect();
+        rx.advance();
+        assert!(!word(n));
+        for (i, byte) in before.into_iter().enumerate() {
+            let freed = (at..at + len).contains(&i) && i.is_multiple_of(64);
+            let now = memory.peek(DATA_OFFSET + i);
+            assert_eq!(now, if freed { 0 } else { byte }, "byte {i}, record {n}");
+        }
+        at += len.next_multiple_of(64);
+        rx.flush();
+    }
 }
 
 #[test]

@@ -21,7 +21,7 @@ pub(crate) const CASES: &[Case] = &[
     case("closing/sends_nobody_waits_for", 2, unexpected_sends),
 ];
 
-const SIZES: [usize; 4] = [20_000, 100_000, 1 << 20, 5 << 20];
+const SIZES: [usize; 5] = [12_000, 20_000, 100_000, 1 << 20, 5 << 20];
 const MESSAGES: usize = 4;
 /// What the memory is used for afterwards.
 const AFTER: u8 = 0x5a;

@@ -276,7 +276,7 @@ fn unexpected_flood(rank: &Rank) -> Outcome {
         rank,
         &Ask::messages(false).with(|ask| ask.hints.caps |= sys::FI_TAGGED),
     )?;
-    for size in [1, 512, 20_000] {
+    for size in [1, 512, 16_000, 20_000] {
         if rank.index == 0 {
             let buf = Buf::new(size);
             for index in 0..COUNT {

@@ -208,7 +208,7 @@ fn offered(rank: &Rank) -> Outcome {
 
 /// Each transmit context reaches each receive context, which sees the endpoint as the source.
 fn all_to_all(rank: &Rank) -> Outcome {
-    const LENS: [usize; 4] = [8, 200, 20_000, 300_000];
+    const LENS: [usize; 5] = [8, 200, 9000, 20_000, 300_000];
     let sep = Sep::open(rank, sys::FI_MSG | sys::FI_TAGGED | sys::FI_SOURCE)?;
     let peer = *at(&sep.meet(rank)?, rank.peer())?;
     for (round, len) in LENS.into_iter().enumerate() {

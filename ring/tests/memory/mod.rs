@@ -46,6 +46,12 @@ impl Guarded {
         unsafe { self.base.wrapping_add(at % self.len).write(byte) };
     }
 
+    /// One byte as it is now.
+    pub(crate) fn peek(&self, at: usize) -> u8 {
+        // SAFETY: within the allocation; no other thread is at work.
+        unsafe { self.base.wrapping_add(at % self.len).read() }
+    }
+
     /// Fails if anything was written beside the bytes.
     pub(crate) fn check(&self) {
         for at in (0..PAGE).flat_map(|i| {

@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use libfabric_sys as sys;
-use scif_fabtests::check_eq;
 use scif_fabtests::fi::{Buf, Errno};
-use scif_fabtests::harness::{Case, Outcome, Rank, case};
+use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
 use scif_fabtests::rig::{Ask, Rig};
+use scif_fabtests::{check, check_eq};
 
 use super::forms::{self, Into, Letter, Meeting, Way};
 
@@ -48,6 +48,7 @@ pub(crate) const CASES: &[Case] = &[
     case("msg/truncation", 2, truncation),
     case("msg/order_of_receives", 2, order_of_receives),
     case("msg/unexpected_flood", 2, unexpected_flood),
+    case("msg/sender_is_the_faster", 2, sender_is_the_faster),
     case("msg/many_outstanding", 2, many_outstanding),
     case("msg/all_to_all", 4, all_to_all),
     case("msg/one_peer_stands_still", 3, one_stands_still),
@@ -310,6 +311,67 @@ fn unexpected_flood(rank: &Rank) -> Outcome {
         rig.barrier()?;
     }
     Ok(())
+}
+
+/// Who sends faster than its messages are received does not fill the receiver's memory: it is told to try again, and not many
+/// messages are under way.
+fn sender_is_the_faster(rank: &Rank) -> Outcome {
+    const COUNT: u64 = 5000;
+    const UNDER_WAY: u64 = 4000;
+    let rig = Rig::open(
+        rank,
+        &Ask::messages(false).with(|ask| ask.hints.caps |= sys::FI_TAGGED),
+    )?;
+    rig.barrier()?;
+    let word = Buf::new(8);
+    if rank.index == 0 {
+        rig.post(|| rig.ep.trecv(Buf::NULL, sys::FI_ADDR_UNSPEC, 7, 0, 1))?;
+        let mut sent = 0;
+        loop {
+            match rig.ep.inject(word, rig.peer()) {
+                Ok(()) => {
+                    sent += 1;
+                    word.store_u64(0, sent);
+                }
+                Err(Errno::EAGAIN) => {}
+                Err(e) => return Err(Fail::here(e)),
+            }
+            if sent % 16 == 0 {
+                rig.pump()?;
+                if rig.rx.take().is_some() {
+                    break;
+                }
+            }
+        }
+        let total = Buf::of(&sent.to_ne_bytes());
+        rig.post(|| rig.ep.tsend(total, rig.peer(), 8, 2))?;
+        rig.sent(2)?;
+    } else {
+        let total = Buf::new(8);
+        rig.post(|| rig.ep.trecv(total, sys::FI_ADDR_UNSPEC, 8, 0, 9))?;
+        let mut received = 0;
+        let mut all = None;
+        while all.is_none_or(|all| received < all) {
+            rig.post(|| rig.ep.recv(word, sys::FI_ADDR_UNSPEC, 3))?;
+            let mut came = rig.next(&rig.rx)?.context;
+            if came == 9 {
+                all = Some(total.load_u64(0));
+                if Some(received) == all {
+                    break;
+                }
+                came = rig.next(&rig.rx)?.context;
+            }
+            check_eq!((came, word.load_u64(0)), (3, received));
+            received += 1;
+            if received == COUNT {
+                rig.post(|| rig.ep.tsend(Buf::NULL, rig.peer(), 7, 4))?;
+                rig.sent(4)?;
+            }
+            std::thread::sleep(Duration::from_micros(1));
+        }
+        check!(received < COUNT + UNDER_WAY, "{received} messages");
+    }
+    rig.barrier()
 }
 
 /// As many sends and receives at once as the provider takes.

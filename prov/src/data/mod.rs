@@ -263,6 +263,8 @@ pub(crate) struct EpState {
     peeked: bool,
     /// The last poll stopped before it had seen or copied everything: nobody rings for the rest.
     more: bool,
+    /// Polls left in which a backlog keeps the rings from being read.
+    catching_up: u32,
     /// It is being closed, and its rings are not read any more.
     deaf: bool,
     /// Somebody is about to sleep on us, or sleeps.
@@ -315,6 +317,7 @@ impl EpState {
             busy: Vec::new(),
             directed: 0,
             settled: false,
+            catching_up: 0,
             peeked: false,
             more: false,
             deaf: false,

@@ -19,6 +19,10 @@ use crate::eq::EqError;
 
 /// Records taken from one ring before the next one's turn.
 pub(crate) const BATCH: usize = 32;
+/// So many messages without a receive are a backlog, and the polls, after one of them was received, in which rings are not read while
+/// there is one: who sends faster than its messages are received is held back by its ring.
+const BACKLOG: usize = 256;
+pub(super) const CATCH_UP: u32 = 16;
 /// Empty polls after which the consumed counter of a ring is published.
 const FLUSH_AFTER: u32 = 64;
 /// Empty polls after which a ring goes to rest, when many rings are live.
@@ -55,7 +59,7 @@ impl EpState {
         if self.sock.bell().any() {
             self.wake_resting();
         }
-        if !self.poll_live(env) && self.has_only_to_wait() {
+        if !self.catches_up() && !self.poll_live(env) && self.has_only_to_wait() {
             // What a waiting core asks for without a pause, it takes out of the hands of the core that writes it; and two
             // hardware threads of one core share what the pause leaves alone.
             std::hint::spin_loop();
@@ -80,6 +84,19 @@ impl EpState {
             .rx_cq
             .and_then(|c| env.cqs.get(c))
             .is_none_or(|cq| cq.is_empty());
+    }
+
+    /// Whether this poll leaves the rings alone, for the program is receiving what came before. One that waits for something else
+    /// receives nothing, and all is read again.
+    #[inline]
+    fn catches_up(&mut self) -> bool {
+        if self.catching_up == 0 {
+            return false;
+        }
+        self.catching_up -= 1;
+        let backlog = self.tagged.unexpected.len() + self.msg.unexpected.len() >= BACKLOG;
+        self.more |= backlog;
+        backlog
     }
 
     /// Whether nothing but the rings of few peers can bring anything.

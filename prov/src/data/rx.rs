@@ -11,6 +11,7 @@ use scif_ring::spsc::Record;
 use super::deferred::NOTED;
 use super::iov::Iov;
 use super::matching::{ANY, Arrived, Payload, Posted};
+use super::progress::CATCH_UP;
 use super::rendezvous::Rts;
 use super::wire::{self, Head, Words};
 use super::{Env, EpState, Errno, RecvArgs};
@@ -470,6 +471,7 @@ impl EpState {
     }
 
     pub(super) fn receive_unexpected(&mut self, env: &mut Env<'_>, target: Target, m: Arrived) {
+        self.catching_up = CATCH_UP;
         let arrival = Arrival {
             peer: m.peer,
             tag: m.tag,

@@ -396,7 +396,7 @@ impl Inner {
     fn serve(self: &Arc<Self>, epoll: &Epoll) {
         loop {
             let mut ready = Vec::new();
-            let limit = self.has_live_relatives().then_some(RELATIVES_NS);
+            let limit = self.has_relatives().then_some(RELATIVES_NS);
             if let Err(errno) = epoll.wait(limit, |token| ready.push(token)) {
                 log::warn!("connections are not watched any more: epoll_wait {errno}");
                 return;
@@ -426,12 +426,9 @@ impl Inner {
         }
     }
 
-    /// Whether other processes use endpoints of this one.
-    fn has_live_relatives(&self) -> bool {
-        let shared = |epd: &Arc<Epd>| {
-            epd.link()
-                .is_some_and(|link| !link.own.table.holders.others().is_empty())
-        };
+    /// Whether other processes use endpoints of this one, or did and were not buried.
+    fn has_relatives(&self) -> bool {
+        let shared = |epd: &Arc<Epd>| epd.link().is_some_and(|link| link.own.table.holders.shared());
         fork::has_relatives() && take(&self.service).watched.values().any(shared)
     }
 

@@ -117,6 +117,13 @@ impl Holders {
             .collect()
     }
 
+    /// Whether another process has a place, be it one that died and was not buried yet.
+    pub(crate) fn shared(&self) -> bool {
+        (0..HOLDERS_MAX)
+            .filter_map(|place| self.word(place, WHO).ok())
+            .any(|word| word.get() != 0 && pid_of(word.get()) != pid())
+    }
+
     /// Frees the places of processes that ended; whether there were such. Only for one's own side.
     pub(crate) fn bury(&self) -> bool {
         let mut found = false;
@@ -286,12 +293,13 @@ mod tests {
         own.finish(&all, third).unwrap();
         assert!(!all.finished(3, true).unwrap() && !all.at_rest(true).unwrap());
         assert_eq!(all.others(), [child.id().cast_signed()]);
+        assert!(all.shared());
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(!all.finished(3, false).unwrap(), "nobody looked");
         assert!(all.finished(3, true).unwrap() && all.at_rest(true).unwrap());
-        assert!(all.others().is_empty());
-        assert!(all.bury() && !all.bury());
+        assert!(all.others().is_empty() && all.shared());
+        assert!(all.bury() && !all.bury() && !all.shared());
         assert!(all.finished(3, false).unwrap() && all.at_rest(false).unwrap());
     }
 

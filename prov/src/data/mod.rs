@@ -263,8 +263,10 @@ pub(crate) struct EpState {
     peeked: bool,
     /// The last poll stopped before it had seen or copied everything: nobody rings for the rest.
     more: bool,
-    /// Polls left in which a backlog keeps the rings from being read.
+    /// Polls left in which no more is read of the rings, if there is a backlog, than was received (`progress`).
     catching_up: u32,
+    /// Messages received that had waited, since the rings were read that way.
+    late: usize,
     /// It is being closed, and its rings are not read any more.
     deaf: bool,
     /// Somebody is about to sleep on us, or sleeps.
@@ -318,6 +320,7 @@ impl EpState {
             directed: 0,
             settled: false,
             catching_up: 0,
+            late: 0,
             peeked: false,
             more: false,
             deaf: false,

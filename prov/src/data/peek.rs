@@ -74,7 +74,9 @@ impl EpState {
                     err_data: Vec::new(),
                 });
             }
-            // Who only peeks never reads an empty queue, and so never makes progress by reading.
+            // Who only peeks never reads an empty queue, and so never makes progress by reading. And what it wants is not among what
+            // waits.
+            self.catching_up = 0;
             self.progress(env);
             self.peeked = true;
             return Ok(());

@@ -19,10 +19,10 @@ use crate::eq::EqError;
 
 /// Records taken from one ring before the next one's turn.
 pub(crate) const BATCH: usize = 32;
-/// So many messages without a receive are a backlog, and the polls, after one of them was received, in which rings are not read while
-/// there is one: who sends faster than its messages are received is held back by its ring.
+/// So many messages without a receive are a backlog. In so many polls after one of them was received no more is read than was received:
+/// who sends faster than its messages are received is held back by its ring.
 const BACKLOG: usize = 256;
-pub(super) const CATCH_UP: u32 = 16;
+const CATCH_UP: u32 = 8;
 /// Empty polls after which the consumed counter of a ring is published.
 const FLUSH_AFTER: u32 = 64;
 /// Empty polls after which a ring goes to rest, when many rings are live.
@@ -59,12 +59,13 @@ impl EpState {
         if self.sock.bell().any() {
             self.wake_resting();
         }
-        if !self.catches_up() && !self.poll_live(env) && self.has_only_to_wait() {
+        let most = self.appetite();
+        if most > 0 && !self.poll_live(env, most) && self.has_only_to_wait() {
             // What a waiting core asks for without a pause, it takes out of the hands of the core that writes it; and two
             // hardware threads of one core share what the pause leaves alone.
             std::hint::spin_loop();
             if self.any_ready() {
-                self.poll_live(env);
+                self.poll_live(env, most);
             }
         }
         if self.armed {
@@ -86,17 +87,30 @@ impl EpState {
             .is_none_or(|cq| cq.is_empty());
     }
 
-    /// Whether this poll leaves the rings alone, for the program is receiving what came before. One that waits for something else
-    /// receives nothing, and all is read again.
+    /// A message was received that had waited for it.
+    pub(super) fn received_late(&mut self) {
+        self.catching_up = CATCH_UP;
+        self.late += 1;
+    }
+
+    /// How many records this poll takes from each ring: one or none while the program is receiving what came before. But not where
+    /// somebody is about to sleep, whom nothing would wake for what was left.
     #[inline]
-    fn catches_up(&mut self) -> bool {
+    fn appetite(&mut self) -> usize {
         if self.catching_up == 0 {
-            return false;
+            return BATCH;
         }
         self.catching_up -= 1;
-        let backlog = self.tagged.unexpected.len() + self.msg.unexpected.len() >= BACKLOG;
-        self.more |= backlog;
-        backlog
+        let waiting = self.tagged.unexpected.len() + self.msg.unexpected.len();
+        if waiting < BACKLOG || self.armed {
+            return BATCH;
+        }
+        self.more = true;
+        if self.late < self.live.len() {
+            return 0;
+        }
+        self.late = 0;
+        1
     }
 
     /// Whether nothing but the rings of few peers can bring anything.
@@ -115,22 +129,22 @@ impl EpState {
             .any(|l| sock.conn(l.conn).is_some_and(|c| c.rx().ready()))
     }
 
-    /// Takes what the live rings hold. True if it was anything.
+    /// Takes what the live rings hold, at most so many records of each. True if it was anything.
     #[inline]
-    fn poll_live(&mut self, env: &mut Env<'_>) -> bool {
+    fn poll_live(&mut self, env: &mut Env<'_>, most: usize) -> bool {
         let mut any = false;
         let mut at = 0;
         while let Some(live) = self.live.get(at).copied() {
             let ready = self.sock.conn(live.conn).is_some_and(|c| c.rx().ready());
             let taken = if ready {
                 self.expect_answer(live);
-                self.drain(env, live.conn, live.peer, BATCH)
+                self.drain(env, live.conn, live.peer, most)
             } else {
                 0
             };
             if taken > 0 {
                 any = true;
-                self.more |= taken == BATCH;
+                self.more |= taken == most;
                 if let Some(l) = self.live.get_mut(at).filter(|l| l.conn == live.conn) {
                     l.empty = 0;
                 }

@@ -11,7 +11,6 @@ use scif_ring::spsc::Record;
 use super::deferred::NOTED;
 use super::iov::Iov;
 use super::matching::{ANY, Arrived, Payload, Posted};
-use super::progress::CATCH_UP;
 use super::rendezvous::Rts;
 use super::wire::{self, Head, Words};
 use super::{Env, EpState, Errno, RecvArgs};
@@ -471,7 +470,7 @@ impl EpState {
     }
 
     pub(super) fn receive_unexpected(&mut self, env: &mut Env<'_>, target: Target, m: Arrived) {
-        self.catching_up = CATCH_UP;
+        self.received_late();
         let arrival = Arrival {
             peer: m.peer,
             tag: m.tag,

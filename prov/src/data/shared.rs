@@ -138,6 +138,9 @@ fn look(st: &mut DomainState, eps: &[u32], a: &RecvArgs<'_>) -> Result<(), Errno
     if holder.is_none() {
         // As a peek that finds nothing at one endpoint.
         for ep in eps {
+            if let Some(e) = st.eps.get_mut(*ep) {
+                e.catching_up = 0;
+            }
             super::progress(st, *ep);
         }
     }

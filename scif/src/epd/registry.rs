@@ -396,7 +396,10 @@ impl Inner {
     fn serve(self: &Arc<Self>, epoll: &Epoll) {
         loop {
             let mut ready = Vec::new();
-            let limit = self.has_relatives().then_some(RELATIVES_NS);
+            let limit = {
+                let _busy = fork::busy();
+                self.has_relatives().then_some(RELATIVES_NS)
+            };
             if let Err(errno) = epoll.wait(limit, |token| ready.push(token)) {
                 log::warn!("connections are not watched any more: epoll_wait {errno}");
                 return;

@@ -350,8 +350,13 @@ fn sender_is_the_faster(rank: &Rank) -> Outcome {
             if sent % 16 == 0 {
                 rig.pump()?;
             }
-            if rig.rx.take().is_some() {
-                break;
+            match rig.rx.take() {
+                None => {}
+                Some(Ok(enough)) => {
+                    check_eq!(enough.context, 1);
+                    break;
+                }
+                Some(Err(e)) => return Err(Fail::here(format_args!("an error entry came: {e:?}"))),
             }
         }
         let total = Buf::of(&sent.to_ne_bytes());
@@ -382,6 +387,7 @@ fn sender_is_the_faster(rank: &Rank) -> Outcome {
             }
             check!(received < COUNT + UNDER_WAY, "{received} messages and no end");
         }
+        check!(received >= COUNT, "only {received} messages");
     }
     rig.barrier()
 }

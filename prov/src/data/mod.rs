@@ -257,7 +257,7 @@ pub(crate) struct EpState {
     busy: Vec<u32>,
     /// Receives posted to one source: their peers' lives matter while nothing else is outstanding.
     directed: usize,
-    /// The last poll left nothing to read (see `rx`, on peeks).
+    /// The last poll left nothing to read in the queue (see `rx`, on peeks).
     settled: bool,
     /// The last peek found nothing, and nothing was received since.
     peeked: bool,

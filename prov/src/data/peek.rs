@@ -74,9 +74,11 @@ impl EpState {
                     err_data: Vec::new(),
                 });
             }
-            // Who only peeks never reads an empty queue, and so never makes progress by reading. And what it wants is not among what
-            // waits.
-            self.catching_up = 0;
+            // Who only peeks never reads an empty queue, and so never makes progress by reading.
+            if self.settled || self.peeked {
+                // It was looked for, and is not among what waits.
+                self.catching_up = 0;
+            }
             self.progress(env);
             self.peeked = true;
             return Ok(());

@@ -19,8 +19,8 @@ use crate::eq::EqError;
 
 /// Records taken from one ring before the next one's turn.
 pub(crate) const BATCH: usize = 32;
-/// So many messages without a receive are a backlog. In so many polls after one of them was received no more is read than was received:
-/// who sends faster than its messages are received is held back by its ring.
+/// So many messages without a receive are a backlog. In so many polls after one of them was received no more is read than was received
+/// (somewhat more from very many peers): who sends faster than its messages are received is held back by its ring.
 const BACKLOG: usize = 256;
 const CATCH_UP: u32 = 8;
 /// Empty polls after which the consumed counter of a ring is published.
@@ -106,7 +106,7 @@ impl EpState {
             return BATCH;
         }
         self.more = true;
-        if self.late < self.live.len() {
+        if self.late < self.live.len().min(BATCH) {
             return 0;
         }
         self.late = 0;

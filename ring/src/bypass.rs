@@ -8,7 +8,7 @@
 
 use crate::copy;
 
-/// Bytes from which on bodies are written past them: shorter ones arrive no sooner that way.
+/// Bytes from which on bodies are written past them: shorter ones gain little by it.
 const MIN: usize = 12 * 1024;
 /// Bodies of a comparison, written the one way and the other in turn; the next one begins 256 bodies after its beginning.
 const TRIALS: u8 = 6;

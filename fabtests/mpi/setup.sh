@@ -73,7 +73,8 @@ rust_needed() { sed -n 's/^rust-version = "\(.*\)"$/\1/p' "$ROOT/Cargo.toml"; }
 
 # Sets CARGO, an array: how to call a cargo that is new enough.
 find_cargo() {
-    local need have
+    local need have get="curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y"
+    command -v curl >/dev/null || get="apt-get install -y curl ca-certificates && $get"
     need=$(rust_needed)
     have=$(cd "$ROOT" && cargo --version 2>/dev/null | cut -d' ' -f2)
     if [ -n "$have" ] && [ "$(printf '%s\n' "$need" "$have" | sort -V | head -n1)" = "$need" ]; then
@@ -82,9 +83,10 @@ find_cargo() {
         echo "installing Rust $need by rustup"
         logged rustup rustup toolchain install "$need" --profile minimal --component clippy,rustfmt ||
             die "rustup could not install Rust $need (see $LOGS/rustup.log)."
-        CARGO=(cargo "+$need")
+        # Not `cargo +$need`: the cargo that is found first may be the distribution's, which does not know that.
+        CARGO=(rustup run "$need" cargo)
     else
-        die "cargo $need or newer is needed${have:+ (here is $have)}; get it with: curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y"
+        die "cargo $need or newer is needed${have:+ (here is $have)}; get it with: $get"
     fi
 }
 

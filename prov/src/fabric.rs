@@ -109,7 +109,6 @@ unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
             return entry::told(Subsys::Fabric, format_args!("fi_close of a fabric"), busy);
         }
         forget(fid.cast());
-        tell(&fabric.shared.node);
         // SAFETY: made by `open`; nobody uses it after fi_close.
         drop(unsafe { entry::take::<Fabric, _>(fid) }?);
         Ok(())
@@ -208,7 +207,6 @@ pub(crate) fn open_node() -> Result<Arc<Node>, Errno> {
         ..config
     };
     let node = Node::open(config, env::env().transport).map_err(|error| failed(&error))?;
-    tell(&node);
     if node.kind() == TransportKind::Kernel {
         info(
             Subsys::Fabric,
@@ -216,13 +214,6 @@ pub(crate) fn open_node() -> Result<Arc<Node>, Errno> {
         );
     }
     Ok(node)
-}
-
-/// Tells the user what the engine has to say, each thing once.
-pub(crate) fn tell(node: &Node) {
-    for notice in node.notes() {
-        info(Subsys::Fabric, format_args!("{notice}"));
-    }
 }
 
 fn failed(error: &scif::Error) -> Errno {

@@ -93,6 +93,27 @@ pub(crate) fn fall_back(peer: PortId, pid: c_int, error: &AccessError) {
     }
 }
 
+/// Something here, and not the peer, keeps us from connecting to it. Said once per cause.
+#[cold]
+pub(crate) fn hindered(peer: PortId, error: &scif::Error) {
+    static SAID: Mutex<Option<HashSet<Option<c_int>>>> = Mutex::new(None);
+    let cause = error.raw_os_error();
+    let advice = match cause {
+        Some(fi::FI_EMFILE) => "; raise the limit of open files (ulimit -n)",
+        Some(fi::FI_ENOMEM | fi::FI_ENOSPC | fi::FI_ENOBUFS) => {
+            "; memory is short here, or a limit of it reached"
+        }
+        _ => "",
+    };
+    let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
+    if said.get_or_insert_default().insert(cause) {
+        let text = format_args!(
+            "no connection to {peer}: {error}{advice}. What is sent to it fails if that lasts (FI_SCIF_CONNECT_TIMEOUT)"
+        );
+        warn(Subsys::EpCtrl, text);
+    }
+}
+
 /// A line of statistics (`FI_SCIF_STATS`) on the standard error stream, in one write so that ranks do not mix theirs.
 #[cold]
 pub(crate) fn stats_line(line: &str) {

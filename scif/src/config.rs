@@ -51,7 +51,7 @@ pub struct Config {
     pub node_lost_kill: bool,
     /// How many threads do the RMAs that need not be waited for (`SCIF_DMA_CHANNELS`).
     pub dma_channels: u64,
-    /// What was wrong in the environment; each said once by the node.
+    /// What was wrong in the environment; said by the first node that is opened.
     pub warnings: Vec<String>,
 }
 

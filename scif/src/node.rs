@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! A node as one process sees it: its number, its transport, and what was done to the process for it.
+//! A node as one process sees it: its number and its transport.
 //!
 //! Not about other nodes. Cheap: one per fabric. Mirrors `scif_get_nodeIDs` of `scif.h`.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Once};
 
 use crate::config::Config;
 use crate::error::Result;
@@ -25,27 +25,12 @@ pub enum TransportKind {
     Auto,
 }
 
-/// Things to tell the user, each once.
-#[derive(Debug, Default)]
-pub(crate) struct Notices(Mutex<Vec<String>>);
-
-impl Notices {
-    pub(crate) fn say(&self, what: String) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(what);
-    }
-
-    fn take(&self) -> Vec<String> {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
 /// The node this process is on.
 #[derive(Debug)]
 pub struct Node {
     id: u16,
     kind: TransportKind,
     transport: Arc<dyn Transport>,
-    notices: Arc<Notices>,
 }
 
 impl Node {
@@ -54,13 +39,14 @@ impl Node {
     /// # Errors
     /// [`crate::Error::Config`] for a setting that cannot be used, or what opening the driver said.
     pub fn open(config: Config, kind: TransportKind) -> Result<Arc<Node>> {
-        let notices = Arc::new(Notices::default());
-        for warning in &config.warnings {
-            notices.say(warning.clone());
+        // They are of the environment, which is the same for every node that is opened.
+        static WARNED: Once = Once::new();
+        if !config.warnings.is_empty() {
+            WARNED.call_once(|| config.warnings.iter().for_each(|warning| log::warn!("{warning}")));
         }
         let soft = |config: Config| -> Result<(u16, TransportKind, Arc<dyn Transport>)> {
             let id = config.node;
-            let transport = Arc::new(Soft::open(config, Arc::clone(&notices))?);
+            let transport = Arc::new(Soft::open(config)?);
             Ok((id, TransportKind::Soft, transport))
         };
         let driver = |config: &Config| -> Result<(u16, TransportKind, Arc<dyn Transport>)> {
@@ -82,12 +68,7 @@ impl Node {
                 (config.node, kind, transport)
             }
         };
-        Ok(Arc::new(Node {
-            id,
-            kind,
-            transport,
-            notices,
-        }))
+        Ok(Arc::new(Node { id, kind, transport }))
     }
 
     /// Its number.
@@ -107,11 +88,6 @@ impl Node {
     #[must_use]
     pub fn host_hash(&self) -> u32 {
         self.transport.host_hash()
-    }
-
-    /// What the user should know and has not been told: changes made to the process, settings not understood.
-    pub fn notes(&self) -> Vec<String> {
-        self.notices.take()
     }
 
     pub(crate) fn transport(&self) -> &dyn Transport {

@@ -50,6 +50,8 @@ pub(crate) struct Row {
     pub(crate) placement: &'static str,
     pub(crate) spread: Spread,
     pub(crate) unit: &'static str,
+    /// One-sided, and the target had to call the library for it.
+    pub(crate) inside: bool,
 }
 
 /// What stands for the time after which a rank no longer waits for bad news.
@@ -89,6 +91,7 @@ impl<'a> Report<'a> {
                         placement: place,
                         spread,
                         unit: cell.test.unit(),
+                        inside: cell.inside && !cell.test.is_atomic(),
                     });
                 }
             }
@@ -231,6 +234,7 @@ impl<'a> Report<'a> {
             placement,
             spread,
             unit,
+            inside: false,
         });
     }
 

@@ -26,6 +26,8 @@ pub(crate) const CASES: &[Case] = &[
         next_life,
     ),
     case("meeting/no_memory_for_the_one_that_answers", 2, no_memory).within(30),
+    case("meeting/no_descriptor_for_the_one_that_asks", 2, no_descriptor)
+        .under(&[("FI_SCIF_CONNECT_TIMEOUT", "100ms")]),
 ];
 
 fn ask() -> Ask {
@@ -270,5 +272,35 @@ fn no_memory(rank: &Rank) -> Outcome {
     rig.post(|| rig.ep.recv(buf, sys::FI_ADDR_UNSPEC, 5))?;
     rig.received(5)?;
     check_eq!(buf.differs(64, 6), None);
+    rig.barrier()
+}
+
+/// Who has no descriptor left to connect with hears that, and not that the other died: that one it can talk to afterwards, and
+/// receives from it are still posted.
+fn no_descriptor(rank: &Rank) -> Outcome {
+    if rank.target.prov != "scif" {
+        return Err(Fail::NotRun("what a connection takes is a provider's own".into()));
+    }
+    let rig = Rig::open(rank, &ask())?;
+    let buf = Buf::new(64);
+    if rank.index == 1 {
+        rig.barrier()?;
+        rig.post(|| rig.ep.send(Buf::pattern(64, 7), rig.peer(), 1))?;
+        rig.sent(1)?;
+        rig.post(|| rig.ep.recv(buf, rig.peer(), 2))?;
+        rig.received(2)?;
+        check_eq!(buf.differs(64, 8), None);
+        return rig.barrier();
+    }
+    rig.post(|| rig.ep.recv(buf, rig.peer(), 4))?;
+    let error =
+        confine::without_more_files(|| rig.failure(&rig.tx, 3, || rig.ep.send(Buf::new(8), rig.peer(), 3)))??;
+    check_eq!(error, Errno::EMFILE);
+    check!(rig.rx.take().is_none(), "the receive ended with the send");
+    rig.barrier()?;
+    rig.received(4)?;
+    check_eq!(buf.differs(64, 7), None);
+    rig.post(|| rig.ep.send(Buf::pattern(64, 8), rig.peer(), 5))?;
+    rig.sent(5)?;
     rig.barrier()
 }

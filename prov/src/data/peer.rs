@@ -32,9 +32,9 @@ const _: () = assert!(scif_ring::CLAIM_BLOCKS == 64);
 /// RMA and atomics of ours that one target may have to execute: what its answers may take there has a bound.
 pub(crate) const REQUESTS_MAX: u32 = 1024;
 /// Messages of ours whose answers one peer may owe us: that they were placed, how they are wanted, that they were fetched.
-pub(crate) const MESSAGES_MAX: u32 = 32 * 1024;
+pub(crate) const MESSAGES_MAX: u32 = 256 * 1024;
 /// Answers to the requests of one peer that wait for room, in bytes. Correct peers ask for less at a time.
-pub(super) const OWED_MAX: usize = 16 << 20;
+pub(super) const OWED_MAX: usize = 64 << 20;
 /// What an answer takes besides its body, about.
 const ANSWER_BYTES: usize = 128;
 /// The most that a correct peer can be owed besides snapshots: the answers of atomics, an error for each piece of a read, and
@@ -82,6 +82,8 @@ pub(crate) struct Peer {
     /// It closed in order, and nothing of it was seen since: what is sent to it fails, but receives wait for its return.
     pub left: bool,
     refused_since_ns: u64,
+    /// What keeps us from connecting to it though it is there; 0: it is not.
+    hindered: Errno,
     retry_at_ns: u64,
     pub busy: bool,
     /// How hard its keys are used, once one is.
@@ -111,6 +113,7 @@ impl Peer {
             dead: false,
             left: false,
             refused_since_ns: 0,
+            hindered: 0,
             retry_at_ns: 0,
             busy: false,
             uses: None,
@@ -259,21 +262,40 @@ impl EpState {
             }
             Err(error) => {
                 p.retry_at_ns = now + RETRY_NS;
-                if !matches!(error, Error::Again) && p.refused_since_ns == 0 {
+                p.hindered = match &error {
+                    Error::Again => return None,
+                    Error::Refused(_) => 0,
+                    other => crate::entry::errno(other),
+                };
+                if p.refused_since_ns == 0 {
                     p.refused_since_ns = now;
+                    if p.hindered != 0 {
+                        crate::log::hindered(p.id, &error);
+                    }
                 }
-                log::debug!(target: "ep_ctrl", "connect to port {:?}: {error}", p.id);
                 None
             }
         }
     }
 
-    /// Whether connecting to `peer` has failed for so long that its operations shall fail.
-    pub(crate) fn connect_expired(&self, peer: u32, now_ns: u64) -> bool {
-        self.peers.get(peer as usize).is_some_and(|p| {
+    /// What operations to `peer` shall fail with since connecting to it has failed for so long, and whether it is gone: else it is
+    /// there, and we cannot get there.
+    pub(crate) fn connect_expired(&self, peer: u32, now_ns: u64) -> Option<(Errno, bool)> {
+        self.peers.get(peer as usize).and_then(|p| {
             let first = crate::env::env().connect_timeout_ns;
-            let limit = if p.was_up { RECONNECT_NS.min(first) } else { first };
-            p.tx.is_none() && p.refused_since_ns != 0 && now_ns.saturating_sub(p.refused_since_ns) > limit
+            let limit = if p.was_up && p.hindered == 0 {
+                RECONNECT_NS.min(first)
+            } else {
+                first
+            };
+            let expired = p.tx.is_none()
+                && p.refused_since_ns != 0
+                && now_ns.saturating_sub(p.refused_since_ns) > limit;
+            expired.then_some(match p.hindered {
+                0 if p.was_up => (fi::FI_ECONNRESET, true),
+                0 => (fi::FI_ECONNREFUSED, true),
+                why => (why, false),
+            })
         })
     }
 

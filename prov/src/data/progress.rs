@@ -670,19 +670,14 @@ impl EpState {
         let mut at = 0;
         while let Some(peer) = self.busy.get(at).copied() {
             at += 1;
-            if self.connect_expired(peer, now) {
+            if let Some((err, gone)) = self.connect_expired(peer, now) {
                 let Some(p) = self.peers.get_mut(peer as usize) else {
                     continue;
                 };
                 p.reset_connection();
                 let (id, left) = (p.id, p.left);
-                let err = if p.was_up {
-                    fi::FI_ECONNRESET
-                } else {
-                    fi::FI_ECONNREFUSED
-                };
                 self.fail_pending(env, peer, err);
-                if !left {
+                if gone && !left {
                     self.bury(env, peer, id, err);
                 }
                 self.coll_lost(env, peer);

@@ -47,7 +47,7 @@ impl Stage {
             domain: Some(domain.clone()),
             ..Config::default()
         };
-        let soft = Arc::new(Soft::open(config.clone(), Arc::default()).unwrap());
+        let soft = Arc::new(Soft::open(config.clone()).unwrap());
         let bell = soft.share("scif:bell", BELL_BYTES, Writers::Peers).unwrap();
         bell.map.bell().unwrap();
         Stage {

@@ -26,7 +26,6 @@ use crate::addr::host_hash;
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::life::Life;
-use crate::node::Notices;
 use crate::sys::fork::PrivateFd;
 use crate::sys::memfd::{self, FIXED_SIZE};
 use crate::sys::mmap::Mapping;
@@ -47,17 +46,16 @@ pub(crate) struct Soft {
     nonce: Box<u64>,
     /// When this process started; 0 if it cannot tell.
     start: u64,
-    notices: Arc<Notices>,
     raised: Once,
 }
 
 impl Soft {
-    pub(crate) fn open(config: Config, notices: Arc<Notices>) -> Result<Soft> {
+    pub(crate) fn open(config: Config) -> Result<Soft> {
         let dir = config.runtime_dir.as_deref();
         let uid = process::uid();
         let names = Names::new(dir, config.domain.as_deref(), uid)?;
         let host_hash = host_hash(dir, config.domain.as_deref()).map_err(Error::os("stat"))?;
-        allow_readers(config.ptracer, &notices);
+        allow_readers(config.ptracer);
         Ok(Soft {
             node: config.node,
             names,
@@ -66,7 +64,6 @@ impl Soft {
             allow_uids: config.allow_uids,
             nonce: Box::new(RandomState::new().build_hasher().finish() | 1),
             start: Life::of(process::pid()).start().unwrap_or(0),
-            notices,
             raised: Once::new(),
         })
     }
@@ -87,14 +84,13 @@ impl Soft {
     fn raise_nofile(&self) {
         self.raised.call_once(|| {
             if let Some((from, to)) = process::raise_nofile() {
-                self.notices.say(format!(
-                    "raised the limit of open files (RLIMIT_NOFILE) from {from} to {to}"
-                ));
+                log::info!("raised the limit of open files (RLIMIT_NOFILE) from {from} to {to}");
             } else {
                 let limit = process::nofile();
-                self.notices.say(format!(
-                    "out of descriptors, and RLIMIT_NOFILE cannot be raised above {limit}"
-                ));
+                log::warn!(
+                    "out of descriptors, and the limit of open files, {limit}, is the highest this process may have: raise it \
+                     before the start (ulimit -Hn, LimitNOFILE of systemd, limits.conf)"
+                );
             }
         });
     }
@@ -115,16 +111,16 @@ impl Soft {
 }
 
 /// Lets peers read our memory where Yama would not.
-fn allow_readers(wanted: bool, notices: &Notices) {
+fn allow_readers(wanted: bool) {
     match process::yama_scope() {
         0 => {}
         1 if wanted => match process::allow_any_ptracer() {
-            Ok(()) => notices.say(
-                "set PR_SET_PTRACER_ANY, since kernel.yama.ptrace_scope is 1: peers read large messages directly".to_owned(),
+            Ok(()) => log::info!(
+                "set PR_SET_PTRACER_ANY, since kernel.yama.ptrace_scope is 1: peers read large messages directly"
             ),
-            Err(errno) => notices.say(format!("large messages go through the ring: PR_SET_PTRACER {errno}")),
+            Err(errno) => log::info!("large messages go through the ring: PR_SET_PTRACER {errno}"),
         },
-        scope => notices.say(format!("large messages go through the ring, kernel.yama.ptrace_scope is {scope}")),
+        scope => log::info!("large messages go through the ring, kernel.yama.ptrace_scope is {scope}"),
     }
 }
 

@@ -14,6 +14,7 @@
 #                  fi_ubertest with test_configs/scif/{quick,verify,all}.test, fifty combinations at a time
 #   complex        quick and verify
 #   pytest         what PREFIX/share/fabtests/pytest/shm runs, with its arguments, sizes and counts (pytest_list of suite.sh)
+#   lnx            tagged messages over libfabric's provider lnx, whose only member is this one (2.x)
 #
 # and without any: unit, neg, functional and short.
 #

@@ -216,10 +216,23 @@ pytest_list() {
     fi
 }
 
+# Over lnx, which owns the queues and matching of its members: what it can do itself, which is tagged messages. Its addresses
+# cannot be resolved, so they are exchanged (-E).
+lnx_list() {
+    "$BIN/fi_info" -p lnx >/dev/null 2>&1 || return 0
+    local level
+    for level in "" " -U"; do
+        printf '%s\n' "fi_rdm_tagged_pingpong -v -E$level" "fi_rdm_tagged_bw -v -E$level"
+    done
+    printf '%s\n' "fi_rdm_tagged_peek -E" "fi_unexpected_msg -e rdm -E -I 10" \
+        "fi_unexpected_msg -e rdm -E -I 10 -v -M 1024 -S 9000"
+}
+
 # run_set SET
 run_set() {
-    local test words list
-    mapfile -t list < <(case $1 in neg) list_of neg_unit_tests ;; pytest) pytest_list ;; *) list_of "$1_tests" ;; esac)
+    local test words list PROV=$PROV
+    [ "$1" != lnx ] || export FI_LNX_PROV_LINKS=$PROV PROV=lnx
+    mapfile -t list < <(case $1 in neg) list_of neg_unit_tests ;; pytest) pytest_list ;; lnx) lnx_list ;; *) list_of "$1_tests" ;; esac)
     if [ "${#list[@]}" -eq 0 ]; then
         echo "note: this fabtests has no set $1"
         return
@@ -246,7 +259,7 @@ for set in "$@"; do
     case $set in
         complex) ubertest quick && ubertest verify ;;
         quick | verify | all) ubertest "$set" ;;
-        unit | neg | functional | short | standard | threaded | multinode | regression | pytest) run_set "$set" ;;
+        unit | neg | functional | short | standard | threaded | multinode | regression | pytest | lnx) run_set "$set" ;;
         *)
             echo "no set $set" >&2
             exit 2

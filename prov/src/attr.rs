@@ -60,6 +60,8 @@ pub(crate) const IOV_LIMIT: usize = 8;
 pub(crate) const DEFAULT_IOV_LIMIT: usize = 4;
 /// Entries per remote buffer list.
 pub(crate) const RMA_IOV_LIMIT: usize = 8;
+/// The same where another provider stands between: that of lnx.
+pub(crate) const PEER_RMA_IOV_LIMIT: usize = 4;
 /// Entries per memory registration.
 pub(crate) const MR_IOV_LIMIT: usize = 8;
 /// Bytes that an inject call copies before it returns.

@@ -8,8 +8,9 @@ use std::ffi::CString;
 use std::ptr;
 
 use libfabric_sys::{
-    FI_MSG_PREFIX, FI_NAMED_RX_CTX, FI_PROGRESS_AUTO, FI_PROGRESS_MANUAL, FI_RM_ENABLED, FI_SHARED_CONTEXT,
-    FI_THREAD_SAFE, fi_domain_attr, fi_ep_attr, fi_fabric_attr, fi_rx_attr, fi_tx_attr, fid_t,
+    FI_MSG_PREFIX, FI_NAMED_RX_CTX, FI_PEER, FI_PROGRESS_AUTO, FI_PROGRESS_MANUAL, FI_RM_ENABLED,
+    FI_SHARED_CONTEXT, FI_THREAD_SAFE, fi_domain_attr, fi_ep_attr, fi_fabric_attr, fi_rx_attr, fi_tx_attr,
+    fid_t,
 };
 
 use super::Addrs;
@@ -153,6 +154,12 @@ fn contexts(offer: &Offer, hints: &Hints<'_>) -> usize {
 
 fn tx_attr(offer: &Offer, caps: u64, hint: Option<&fi_tx_attr>) -> fi_tx_attr {
     let hint = hint.copied().unwrap_or_default();
+    // lnx hands its members' limits on to its user, and then refuses them as more than its own.
+    let most_ranges = if caps & FI_PEER == 0 {
+        attr::RMA_IOV_LIMIT
+    } else {
+        attr::PEER_RMA_IOV_LIMIT
+    };
     fi_tx_attr {
         caps: side(caps, offer.tx_caps, hint.caps),
         mode: 0,
@@ -163,7 +170,7 @@ fn tx_attr(offer: &Offer, caps: u64, hint: Option<&fi_tx_attr>) -> fi_tx_attr {
         inject_size: or(hint.inject_size, attr::INJECT_SIZE),
         size: or(hint.size, attr::DEFAULT_SIZE),
         iov_limit: or(hint.iov_limit, attr::DEFAULT_IOV_LIMIT),
-        rma_iov_limit: or(hint.rma_iov_limit, attr::RMA_IOV_LIMIT),
+        rma_iov_limit: or(hint.rma_iov_limit, most_ranges),
         tclass: 0,
     }
 }

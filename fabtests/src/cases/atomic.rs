@@ -30,6 +30,7 @@ pub(crate) const CASES: &[Case] = &[
     case("atomic/itself", 1, itself),
     case("atomic/remote_pieces", 2, remote_pieces),
     case("atomic/order", 2, order),
+    case("atomic/what_completes_without_the_target", 2, without_the_target),
 ];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -553,5 +554,73 @@ fn order(rank: &Rank) -> Outcome {
             check_eq!(result.load_u64(0), index as u64 + 7);
         }
     }
+    rig.barrier()
+}
+
+/// While the target is elsewhere, an operation whose delivery nobody asked for completes, one with `FI_DELIVERY_COMPLETE` does not,
+/// and a write that came behind the first does not overtake it.
+fn without_the_target(rank: &Rank) -> Outcome {
+    if rank.target.prov != "scif" {
+        return Err(Fail::NotRun(
+            "what needs the target is a provider's own choice".into(),
+        ));
+    }
+    let rig = Rig::open(rank, &ask())?;
+    let mine = Buf::new(16);
+    let (_mr, remotes) = rig.share(mine, REMOTE)?;
+    let elsewhere = || rank.barrier(&mut || Ok(()));
+    if rank.index == 1 {
+        rig.barrier()?;
+        elsewhere()?;
+        elsewhere()?;
+        rig.barrier()?;
+        check_eq!((mine.load_u64(0), mine.load_u64(8)), (500, 3));
+        return Ok(());
+    }
+    let at = from(&remotes, 1, 0)?;
+    let add = |word: u64, context| AtomicTarget {
+        dest: rig.peer(),
+        addr: at.addr + 8 * word,
+        key: at.key,
+        datatype: sys::FI_UINT64,
+        op: sys::FI_SUM,
+        context,
+    };
+    let one = Ioc {
+        buf: Buf::of(&1_u64.to_le_bytes()),
+        count: 1,
+    };
+    // The connection is there.
+    rig.post(|| rig.ep.atomic(&add(1, 1), one))?;
+    rig.sent(1)?;
+    rig.barrier()?;
+    elsewhere()?;
+    for _ in 0..2 {
+        rig.post(|| rig.ep.atomic(&add(0, 2), one))?;
+        rig.sent(2)?;
+    }
+    rig.post(|| rig.ep.atomic(&add(1, 3), one))?;
+    rig.sent(3)?;
+    let delivered = sys::FI_DELIVERY_COMPLETE | sys::FI_COMPLETION;
+    let (to, count) = (add(1, 4), 1);
+    let range = [RmaIoc {
+        addr: to.addr,
+        count,
+        key: to.key,
+    }];
+    rig.post(|| rig.ep.atomicmsg(&to, &[one], &range, 0, delivered))?;
+    let value = Buf::of(&500_u64.to_le_bytes());
+    rig.post(|| rig.ep.write(value, rig.peer(), at.addr, at.key, 5))?;
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_millis(100) {
+        rig.pump()?;
+        check!(
+            rig.tx.take().is_none(),
+            "delivered to a target that was elsewhere"
+        );
+    }
+    elsewhere()?;
+    rig.sent(4)?;
+    rig.sent(5)?;
     rig.barrier()
 }

@@ -9,7 +9,7 @@ use scif_ring::copy::Mem;
 use super::iov::Iov;
 use super::ops::{Asked, OutOp, What};
 use super::peer::gather;
-use super::rx::Nonsense;
+use super::rx::{Nonsense, scatter};
 use super::tx::{Label, Tried, TxOp};
 use super::wire::{self, AtomicWord, Head, Words};
 use super::{AtomicArgs, AtomicKind, Env, EpState, Errno};
@@ -58,6 +58,10 @@ impl EpState {
         let len: usize = a.rma.iter().map(|r| r.len).sum();
         let quiet = self.peers.get(peer as usize).is_some_and(|p| p.is_quiet());
         if quiet && self.atomic_at_once(env, peer, a) {
+            self.stats.atomics.add(len);
+            return Ok(());
+        }
+        if quiet && self.atomic_in_line(env, peer, a) {
             self.stats.atomics.add(len);
             return Ok(());
         }
@@ -190,20 +194,32 @@ impl EpState {
         Ok(())
     }
 
-    /// The old values of a fetching atomic of ours.
-    pub(crate) fn on_atomic_reply(&mut self, env: &mut Env<'_>, peer: u32, id: u64, status: u64, body: Mem) {
+    /// The old values of a fetching atomic of ours: a list of them, or the only one.
+    pub(crate) fn on_atomic_reply(
+        &mut self,
+        env: &mut Env<'_>,
+        peer: u32,
+        id: u64,
+        status: u64,
+        (old, body): (u64, Mem),
+    ) {
         let Some(op) = self.ops.get_mut(id) else { return };
         if op.peer != peer || op.what != What::AtomicFetch || body.len() > op.len {
             return;
         }
-        scif_ring::copy::copy_iov(op.iov.as_slice(), 0, &[body], 0, body.len());
+        if body.is_empty() {
+            let old = old.to_ne_bytes();
+            scatter(op.iov.as_slice(), old.get(..op.len).unwrap_or_default());
+        } else {
+            scif_ring::copy::copy_iov(op.iov.as_slice(), 0, &[body], 0, body.len());
+        }
         let err = if status == 0 { 0 } else { fi::FI_EOTHER };
         self.finish_op(env, peer, id, err);
     }
 }
 
 /// Applies the operation segment by segment. All segments are checked before the first is touched.
-fn execute(
+pub(super) fn execute(
     env: &Env<'_>,
     word: AtomicWord,
     kind: AtomicKind,

@@ -11,7 +11,7 @@
 //! * `shared`: receives that several endpoints draw from
 //! * `group`: scalable endpoints as sources of messages
 //! * `rendezvous`, `streams`: large messages, copied once, by either side or both, or through the ring
-//! * `rma`, `atomic`, `atomic_here`: one-sided operations, as initiator and as target
+//! * `rma`, `atomic`, `atomic_here`, `atomic_line`: one-sided operations, as initiator and as target
 //! * `migrate`: memory that peers use hard
 //! * `coll`: collective operations
 //! * `own`: what an endpoint sends to itself
@@ -22,6 +22,7 @@
 
 mod atomic;
 mod atomic_here;
+mod atomic_line;
 pub(crate) mod cm;
 pub(crate) mod coll;
 pub(crate) mod deferred;
@@ -255,6 +256,8 @@ pub(crate) struct EpState {
     /// As a target: what went wrong in a write whose pieces are coming in, by connection.
     write_errors: HashMap<ConnId, Errno>,
     busy: Vec<u32>,
+    /// Peers of whom operations that want no answer were executed, and who are to be told.
+    done: Vec<u32>,
     /// Receives posted to one source: their peers' lives matter while nothing else is outstanding.
     directed: usize,
     /// The last poll left nothing to read in the queue (see `rx`, on peeks).
@@ -317,6 +320,7 @@ impl EpState {
             help_next: 0,
             write_errors: HashMap::new(),
             busy: Vec::new(),
+            done: Vec::new(),
             directed: 0,
             settled: false,
             catching_up: 0,

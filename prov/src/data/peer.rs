@@ -11,6 +11,7 @@ use libfabric_sys as fi;
 use scif::{ConnId, Error, PortId};
 use scif_ring::copy::Mem;
 
+use super::atomic_line::Done;
 use super::matching::ANY;
 use super::migrate::Uses;
 use super::route::Routes;
@@ -68,6 +69,9 @@ pub(crate) struct Peer {
     pub claim_generation: u32,
     /// Our RMA and atomics that the target has yet to execute.
     pub ring_rma: u32,
+    /// Counts the connections on which we sent; tells the target's words about this one from those about a former one.
+    pub life: u32,
+    pub done: Done,
     /// Bytes of our reads that the target has yet to send.
     pub read_bytes: u64,
     /// Bytes of answers to its requests that wait for room.
@@ -105,6 +109,8 @@ impl Peer {
             blocks: ALL_BLOCKS,
             claim_generation: 0,
             ring_rma: 0,
+            life: 1,
+            done: Done::default(),
             read_bytes: 0,
             owed: 0,
             ahead: false,
@@ -168,6 +174,7 @@ impl Peer {
         self.streams.clear();
         self.blocks = ALL_BLOCKS;
         self.ring_rma = 0;
+        self.life = self.life.wrapping_add(1);
         self.read_bytes = 0;
         self.owed = 0;
         self.refused_since_ns = 0;

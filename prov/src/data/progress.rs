@@ -77,6 +77,9 @@ impl EpState {
         if !self.helping.is_empty() {
             self.help();
         }
+        if !self.done.is_empty() {
+            self.tell_done();
+        }
         if !self.busy.is_empty() {
             self.flush_busy(env);
         }

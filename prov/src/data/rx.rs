@@ -89,8 +89,14 @@ impl EpState {
             }
             wire::ATOMIC => self.on_atomic(env, peer, &mut words, record.body),
             wire::ATOMIC_REPLY => {
-                let (id, status) = (words.word(), words.word());
-                self.on_atomic_reply(env, peer, id, status, record.body);
+                let (id, status, old) = (words.word(), words.word(), words.word());
+                self.on_atomic_reply(env, peer, id, status, (old, record.body));
+                Ok(())
+            }
+            wire::ATOMIC_LINE => self.on_atomic_line(env, peer, &mut words),
+            wire::DONE => {
+                let (stamp, count) = (words.word(), words.word());
+                self.on_done(peer, stamp, count);
                 Ok(())
             }
             wire::RMA_EVENT => {

@@ -6,6 +6,7 @@
 
 #![expect(unsafe_code, reason = "names the buffers of the tests")]
 
+mod atomic_line;
 mod coll;
 
 use std::time::Instant;

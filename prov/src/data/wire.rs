@@ -47,10 +47,16 @@ pub(crate) const READ: u8 = 0x11;
 pub(crate) const READ_DATA: u8 = 0x12;
 /// An atomic executed by the target: {op, data, operation, datatype, kind, segments, bytes} + body.
 pub(crate) const ATOMIC: u8 = 0x13;
-/// The answer to an [`ATOMIC`]: {op, status} + old values.
+/// The answer to an [`ATOMIC`]: {op, status} + old values. To an [`ATOMIC_LINE`]: {op, status, old value}.
 pub(crate) const ATOMIC_REPLY: u8 = 0x14;
 /// An RMA operation was done by its initiator: {flags, data, len, key}: CQ data and counters of the target.
 pub(crate) const RMA_EVENT: u8 = 0x15;
+
+/// An atomic on one range of at most 8 bytes, executed by the target: {op, operation packed, addr, key, operand, compare, data}. An
+/// op without an upper half is a stamp, and the atomic is answered by [`DONE`] only.
+pub(crate) const ATOMIC_LINE: u8 = 0x17;
+/// So many [`ATOMIC_LINE`] of one stamp are executed: {stamp, how many}.
+pub(crate) const DONE: u8 = 0x05;
 
 /// A key is used hard by its initiator, who has to ask the kernel each time: {key, how often}.
 pub(crate) const HARD_USE: u8 = 0x16;

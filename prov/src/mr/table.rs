@@ -420,6 +420,34 @@ impl MrTable {
         self.by_key(key)?.cntr
     }
 
+    /// The memory behind `addr..addr + len` of the region `key`, if a peer may do `access` there and it is of one piece.
+    ///
+    /// # Errors
+    /// Those of [`MrTable::check`].
+    pub(crate) fn piece(&self, key: u64, addr: u64, len: u64, access: u64) -> Result<Option<Mem>, Errno> {
+        let (entry, skip, len) = self.range(key, addr, len, access)?;
+        let [piece] = entry.pieces.as_slice() else {
+            return Ok(None);
+        };
+        Ok(piece.sub(skip, len))
+    }
+
+    /// The region `key`, and offset and length there of what peers name by `addr..addr + len`.
+    fn range(&self, key: u64, addr: u64, len: u64, access: u64) -> Result<(&MrEntry, usize, usize), Errno> {
+        let entry = self.by_key(key).ok_or(fi::FI_EINVAL)?;
+        if access & !entry.access != 0 {
+            return Err(fi::FI_EACCES);
+        }
+        let offset = addr.checked_sub(entry.start).ok_or(fi::FI_EACCES)?;
+        let end = offset.checked_add(len).ok_or(fi::FI_EACCES)?;
+        if end > entry.len {
+            return Err(fi::FI_EACCES);
+        }
+        // Within `entry.len`, which is a sum of usize lengths.
+        let skip = usize::try_from(offset).map_err(|_| fi::FI_EACCES)?;
+        Ok((entry, skip, usize::try_from(len).map_err(|_| fi::FI_EACCES)?))
+    }
+
     /// The memory behind `addr..addr + len` of the region `key`, into `out` (cleared first), if a peer may do `access`
     /// there.
     ///
@@ -434,18 +462,7 @@ impl MrTable {
         out: &mut Vec<Mem>,
     ) -> Result<(), Errno> {
         out.clear();
-        let entry = self.by_key(key).ok_or(fi::FI_EINVAL)?;
-        if access & !entry.access != 0 {
-            return Err(fi::FI_EACCES);
-        }
-        let offset = addr.checked_sub(entry.start).ok_or(fi::FI_EACCES)?;
-        let end = offset.checked_add(len).ok_or(fi::FI_EACCES)?;
-        if end > entry.len {
-            return Err(fi::FI_EACCES);
-        }
-        // Within `entry.len`, which is a sum of usize lengths.
-        let mut skip = usize::try_from(offset).map_err(|_| fi::FI_EACCES)?;
-        let mut left = usize::try_from(len).map_err(|_| fi::FI_EACCES)?;
+        let (entry, mut skip, mut left) = self.range(key, addr, len, access)?;
         for piece in entry.pieces.as_slice() {
             if left == 0 {
                 break;

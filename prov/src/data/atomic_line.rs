@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Atomics that fit their record's cache line: one range of at most 8 bytes, for the target to execute.
+//!
+//! One that brings nothing back and need not be delivered to complete is complete when it is in the target's ring, like a message,
+//! if the target's table of keys permits it. It has no answer of its own: now and then the target says how many it has executed
+//! (`DONE`), for what goes direct must not overtake them.
+//!
+//! Everything else about atomics: `atomic`, and `atomic_here` for those that need no target.
+
+use libfabric_sys as fi;
+use scif::ConnId;
+
+use super::atomic::{SEGMENT, execute, rights};
+use super::iov::Iov;
+use super::ops::{Asked, OutOp, What};
+use super::peer::gather_into;
+use super::rx::Nonsense;
+use super::wire::{self, AtomicWord, Head, Words};
+use super::{AtomicArgs, AtomicKind, Env, EpState, Errno, RmaIov};
+
+/// Bytes of an operand.
+const OPERAND: usize = 8;
+
+/// How many of a peer's operations without an answer were executed and not told yet, of which life of its connection.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Done {
+    stamp: u64,
+    count: u64,
+}
+
+/// Whether a number that came with an operation is the stamp of one that wants no answer: numbers of operations have an upper half.
+fn is_stamp(id: u64) -> bool {
+    id >> 32 == 0
+}
+
+fn kind_of(word: AtomicWord) -> Result<AtomicKind, Nonsense> {
+    match word.kind {
+        0 => Ok(AtomicKind::Write),
+        1 => Ok(AtomicKind::Fetch),
+        2 => Ok(AtomicKind::Compare),
+        _ => Err(Nonsense),
+    }
+}
+
+impl EpState {
+    /// Puts an operation on its way to a peer for whom nothing waits. False: nothing was done.
+    pub(super) fn atomic_in_line(&mut self, env: &mut Env<'_>, peer: u32, a: &AtomicArgs<'_>) -> bool {
+        let [segment] = a.rma else { return false };
+        if segment.len > OPERAND || a.flags & fi::FI_FENCE != 0 || self.asked_enough(peer) {
+            return false;
+        }
+        let (Ok(op), Ok(datatype)) = (u8::try_from(a.op), u8::try_from(a.datatype)) else {
+            return false;
+        };
+        let Some(conn) = self.tx_conn(peer) else {
+            return false;
+        };
+        let needed = rights(a.op, a.kind != AtomicKind::Write);
+        let at_once = a.kind == AtomicKind::Write
+            && a.flags & fi::FI_DELIVERY_COMPLETE == 0
+            && self.permitted(conn, segment, needed);
+        let (Some(c), Some(p)) = (self.sock.conn(conn), self.peers.get_mut(peer as usize)) else {
+            return false;
+        };
+        if !c.tx().room(0) {
+            return false;
+        }
+        let (mut operand, mut compare) = ([0; OPERAND], [0; OPERAND]);
+        gather_into(a.operand, &mut operand);
+        gather_into(a.compare, &mut compare);
+        let what = What::of_atomic(a.kind);
+        let id = if at_once {
+            u64::from(p.life)
+        } else {
+            self.ops.insert(OutOp {
+                peer,
+                what,
+                context: a.context,
+                flags: a.flags,
+                tag: 0,
+                len: segment.len,
+                iov: Iov::new(a.result),
+                block: None,
+                asked: Asked::Never,
+                left: 0,
+                ring_rma: true,
+            })
+        };
+        let word = AtomicWord {
+            op,
+            datatype,
+            kind: a.kind as u8,
+            segments: 1,
+            len: u16::try_from(segment.len).unwrap_or(0),
+            has_data: a.data.is_some(),
+        };
+        let head = Head::new()
+            .word(id)
+            .word(word.pack())
+            .word(segment.addr)
+            .word(segment.key)
+            .word(u64::from_ne_bytes(operand))
+            .word(u64::from_ne_bytes(compare))
+            .word(a.data.unwrap_or(0));
+        if c.tx().push_head(wire::ATOMIC_LINE, head.as_slice()).is_err() {
+            if !at_once {
+                self.ops.remove(id);
+            }
+            return false;
+        }
+        c.notify();
+        p.ring_rma += 1;
+        self.stats.inline.add(segment.len);
+        if at_once {
+            self.tx_complete(env, what, a.context, a.flags, 0, segment.len, 0);
+        }
+        true
+    }
+
+    /// Whether the target's table has the key, and it permits the operation.
+    fn permitted(&mut self, conn: ConnId, segment: &RmaIov, needed: u64) -> bool {
+        let Some((_, _, entry)) = self
+            .sock
+            .conn(conn)
+            .and_then(|c| c.keys())
+            .and_then(|keys| keys.find(segment.key))
+        else {
+            return false;
+        };
+        let within = segment.addr.checked_sub(entry.start);
+        let end = within.and_then(|within| within.checked_add(segment.len as u64));
+        entry.access & needed == needed && end.is_some_and(|end| end <= entry.len)
+    }
+
+    /// As a target: executes one.
+    pub(crate) fn on_atomic_line(
+        &mut self,
+        env: &mut Env<'_>,
+        peer: u32,
+        words: &mut Words<'_>,
+    ) -> Result<(), Nonsense> {
+        let (id, word) = (words.word(), AtomicWord::unpack(words.word()));
+        let (addr, key) = (words.word(), words.word());
+        let (operand, compare) = (words.word().to_ne_bytes(), words.word().to_ne_bytes());
+        let data = words.word();
+        let kind = kind_of(word)?;
+        let mut old = [0; OPERAND];
+        let done = execute_line(env, word, kind, (addr, key), &operand, &compare, &mut old)?;
+        match done {
+            _ if is_stamp(id) => self.count_done(peer, id),
+            Ok(()) if kind != AtomicKind::Write => {
+                let head = Head::new().word(id).word(0).word(u64::from_ne_bytes(old));
+                self.answer(peer, wire::ATOMIC_REPLY, head, &[]);
+            }
+            _ => {
+                let status = done.err().map_or(0, |err| u64::from(err.unsigned_abs()));
+                self.answer(peer, wire::ACK, Head::new().word(id).word(status), &[]);
+            }
+        }
+        match done {
+            Ok(()) => {
+                let read = u32::from(word.op) == fi::FI_ATOMIC_READ;
+                let data = word.has_data.then_some(data);
+                self.rma_event(env, peer, read, data, usize::from(word.len), key);
+            }
+            // Its initiator found the key in our table; the region has been closed since.
+            Err(err) => {
+                log::debug!(target: "ep_data", "an atomic of peer {peer} on key {key:#x} failed: {err}")
+            }
+        }
+        Ok(())
+    }
+
+    fn count_done(&mut self, peer: u32, stamp: u64) {
+        let Some(p) = self.peers.get_mut(peer as usize) else {
+            return;
+        };
+        if p.done.count == 0 || p.done.stamp != stamp {
+            if p.done.count == 0 {
+                self.done.push(peer);
+            }
+            p.done = Done { stamp, count: 0 };
+        }
+        p.done.count += 1;
+    }
+
+    /// Tells peers how many of their operations without an answer have been executed.
+    #[cold]
+    pub(super) fn tell_done(&mut self) {
+        for peer in std::mem::take(&mut self.done) {
+            let Some(p) = self.peers.get_mut(peer as usize) else {
+                continue;
+            };
+            let Done { stamp, count } = std::mem::take(&mut p.done);
+            self.answer(peer, wire::DONE, Head::new().word(stamp).word(count), &[]);
+        }
+    }
+
+    /// So many of our operations without an answer have been executed.
+    pub(crate) fn on_done(&mut self, peer: u32, stamp: u64, count: u64) {
+        if let Some(p) = self.peers.get_mut(peer as usize)
+            && stamp == u64::from(p.life)
+        {
+            p.ring_rma = p
+                .ring_rma
+                .saturating_sub(u32::try_from(count).unwrap_or(u32::MAX));
+        }
+    }
+}
+
+/// Applies the operation where its range lies in one piece, as most do; else as if it had come with a list.
+fn execute_line(
+    env: &Env<'_>,
+    word: AtomicWord,
+    kind: AtomicKind,
+    (addr, key): (u64, u64),
+    operand: &[u8; OPERAND],
+    compare: &[u8; OPERAND],
+    old: &mut [u8; OPERAND],
+) -> Result<Result<(), Errno>, Nonsense> {
+    let len = usize::from(word.len);
+    let (op, datatype) = (u32::from(word.op), u32::from(word.datatype));
+    let operand = operand.get(..len).ok_or(Nonsense)?;
+    let compare = compare.get(..len).ok_or(Nonsense)?;
+    let old = old.get_mut(..len).ok_or(Nonsense)?;
+    let fetches = kind != AtomicKind::Write;
+    if !crate::atomic_ops::valid(op, datatype, kind) {
+        return Ok(Err(fi::FI_EOPNOTSUPP));
+    }
+    Ok(match env.mrs.piece(key, addr, len as u64, rights(op, fetches)) {
+        Err(err) => Err(err),
+        Ok(Some(target)) => {
+            let old = if fetches { old } else { &mut [] };
+            crate::atomic_ops::apply(op, datatype, &target, operand, compare, old)
+        }
+        Ok(None) => {
+            let mut list = [0; SEGMENT];
+            for (to, part) in list.chunks_exact_mut(8).zip([addr, len as u64, key]) {
+                to.copy_from_slice(&part.to_ne_bytes());
+            }
+            let word = AtomicWord { segments: 1, ..word };
+            match execute(env, word, kind, &list, operand, compare, old) {
+                (0, _) => Ok(()),
+                (err, _) => Err(err),
+            }
+        }
+    })
+}

@@ -12,6 +12,7 @@ mod closing;
 mod cm;
 mod cm_late;
 mod cntr;
+mod cntr_regions;
 mod coll;
 mod coll_death;
 mod coll_sets;
@@ -83,6 +84,7 @@ const AREAS: &[&[Case]] = &[
     migrate::CASES,
     cq::CASES,
     cntr::CASES,
+    cntr_regions::CASES,
     coll_sets::CASES,
     coll::CASES,
     trigger::CASES,

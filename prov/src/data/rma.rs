@@ -580,10 +580,7 @@ impl EpState {
             } else {
                 self.cfg.cntr_remote_write
             };
-            for cntr in [cntr, env.mrs.cntr_of(key).filter(|_| !read)]
-                .into_iter()
-                .flatten()
-            {
+            for cntr in [cntr, env.mrs.cntr_of(key, read)].into_iter().flatten() {
                 if let Some(cntr) = env.cntrs.get_mut(cntr) {
                     cntr.add(1);
                 }

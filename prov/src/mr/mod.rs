@@ -342,15 +342,16 @@ pub(crate) fn wait_until_left(dom: &DomainShared, slot: Option<u32>, limit_ns: u
     }
 }
 
-/// Counts modifications of region `mr` in counter `cntr`, all of it or nothing. Gives the slot that peers may still be in.
+/// Counts the accesses to region `mr` that `flags` name in counter `cntr`, all of it or nothing. Gives the slot that peers
+/// may still be in.
 ///
 /// # Errors
-/// `FI_EINVAL`: no such region or counter, or the region has one. The system's, when an endpoint cannot be watched.
-fn bind_cntr(st: &mut DomainState, mr: u32, cntr: u32) -> Result<Option<u32>, Errno> {
-    st.mrs.can_bind_cntr(mr)?;
+/// `FI_EINVAL`: no such region or counter, or the region has one for them. The system's, when an endpoint cannot be watched.
+fn bind_cntr(st: &mut DomainState, mr: u32, cntr: u32, flags: u64) -> Result<Option<u32>, Errno> {
+    st.mrs.can_bind_cntr(mr, flags)?;
     // Whichever endpoint peers come through.
     wait::widen(st, cntr)?;
-    st.mrs.bind_cntr(mr, cntr)
+    st.mrs.bind_cntr(mr, cntr, flags)
 }
 
 impl Mr {
@@ -406,13 +407,13 @@ impl Mr {
     }
 
     fn bind_cntr(&self, cntr: &Cntr, flags: u64) -> Result<(), Errno> {
-        if flags & !(fi::FI_REMOTE_WRITE | fi::FI_REMOTE_READ) != 0 || flags & fi::FI_REMOTE_WRITE == 0 {
+        if flags & !(fi::FI_REMOTE_WRITE | fi::FI_REMOTE_READ) != 0 || flags == 0 {
             return Err(fi::FI_EBADFLAGS);
         }
         if !Arc::ptr_eq(cntr.domain(), &self.dom) {
             return Err(fi::FI_EINVAL);
         }
-        let slot = bind_cntr(&mut self.dom.gate.lock(), self.index, cntr.index())?;
+        let slot = bind_cntr(&mut self.dom.gate.lock(), self.index, cntr.index(), flags)?;
         wait_until_left(&self.dom, slot, env::env().mr_close_timeout_ns);
         Ok(())
     }
@@ -459,13 +460,14 @@ mod tests {
         };
         let mr = st.mrs.register(&region).unwrap();
         let cntr = st.cntrs.insert(CntrState::new(Waits::none())).unwrap();
-        assert_eq!(bind_cntr(&mut st, mr, cntr + 1), Err(fi::FI_EINVAL));
-        assert_eq!(st.mrs.cntr_of(5), None);
-        assert_eq!(bind_cntr(&mut st, mr + 1, cntr), Err(fi::FI_EINVAL));
+        let write = fi::FI_REMOTE_WRITE;
+        assert_eq!(bind_cntr(&mut st, mr, cntr + 1, write), Err(fi::FI_EINVAL));
+        assert_eq!(st.mrs.cntr_of(5, false), None);
+        assert_eq!(bind_cntr(&mut st, mr + 1, cntr, write), Err(fi::FI_EINVAL));
         assert!(!wait::is_wide(&st, Target::Cntr(cntr)));
-        assert!(bind_cntr(&mut st, mr, cntr).is_ok());
-        assert_eq!(st.mrs.cntr_of(5), Some(cntr));
+        assert!(bind_cntr(&mut st, mr, cntr, write).is_ok());
+        assert_eq!(st.mrs.cntr_of(5, false), Some(cntr));
         assert!(wait::is_wide(&st, Target::Cntr(cntr)));
-        assert_eq!(bind_cntr(&mut st, mr, cntr), Err(fi::FI_EINVAL));
+        assert_eq!(bind_cntr(&mut st, mr, cntr, write), Err(fi::FI_EINVAL));
     }
 }

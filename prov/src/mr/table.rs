@@ -49,12 +49,24 @@ struct MrEntry {
     access: u64,
     /// Where peers find it, while they may.
     slot: Option<u32>,
-    cntr: Option<u32>,
+    /// What counts reads, and what counts modifications.
+    cntr_read: Option<u32>,
+    cntr_write: Option<u32>,
     /// The region this is a part of, and how many are parts of this.
     base: Option<u32>,
     parts: u32,
     /// Of regions whose pages may move.
     movable: Option<Box<Hot>>,
+}
+
+impl MrEntry {
+    /// Its counters with the flags that bind them.
+    fn counters(&mut self) -> [(u64, &mut Option<u32>); 2] {
+        [
+            (fi::FI_REMOTE_READ, &mut self.cntr_read),
+            (fi::FI_REMOTE_WRITE, &mut self.cntr_write),
+        ]
+    }
 }
 
 /// A region whose pages may move, and how hard peers use it.
@@ -217,7 +229,8 @@ impl MrTable {
             len,
             access: region.access,
             slot: None,
-            cntr: None,
+            cntr_read: None,
+            cntr_write: None,
             base: region.base,
             parts: 0,
             movable,
@@ -374,31 +387,39 @@ impl MrTable {
         Ok(Left { slot, pages })
     }
 
-    /// Counts modifications of a region in counter `cntr`. Peers that write directly tell nobody, so it is withdrawn from
-    /// them; gives the slot they may still be in.
+    /// Counts accesses to a region in counter `cntr`: reads with `FI_REMOTE_READ` among `flags`, modifications with
+    /// `FI_REMOTE_WRITE`. Peers that access it directly tell nobody, so it is withdrawn from them; gives the slot they may
+    /// still be in.
     ///
     /// # Errors
-    /// `FI_EINVAL`: no such region, or it has a counter.
-    pub(crate) fn bind_cntr(&mut self, index: u32, cntr: u32) -> Result<Option<u32>, Errno> {
-        self.can_bind_cntr(index)?;
-        self.entries.get_mut(index).ok_or(fi::FI_EINVAL)?.cntr = Some(cntr);
+    /// `FI_EINVAL`: no such region, or something counts these already.
+    pub(crate) fn bind_cntr(&mut self, index: u32, cntr: u32, flags: u64) -> Result<Option<u32>, Errno> {
+        self.can_bind_cntr(index, flags)?;
+        let entry = self.entries.get_mut(index).ok_or(fi::FI_EINVAL)?;
+        for (_, place) in entry.counters().into_iter().filter(|(flag, _)| flags & flag != 0) {
+            *place = Some(cntr);
+        }
         Ok(self.withdraw(index))
     }
 
-    /// Whether a region can have a counter.
+    /// Whether a region can have a counter for these accesses.
     ///
     /// # Errors
     /// Those of [`MrTable::bind_cntr`].
-    pub(crate) fn can_bind_cntr(&self, index: u32) -> Result<(), Errno> {
-        match self.entries.get(index).ok_or(fi::FI_EINVAL)?.cntr {
-            Some(_) => Err(fi::FI_EINVAL),
-            None => Ok(()),
+    pub(crate) fn can_bind_cntr(&mut self, index: u32, flags: u64) -> Result<(), Errno> {
+        let entry = self.entries.get_mut(index).ok_or(fi::FI_EINVAL)?;
+        let mut counters = entry.counters().into_iter();
+        if counters.any(|(flag, place)| flags & flag != 0 && place.is_some()) {
+            return Err(fi::FI_EINVAL);
         }
+        Ok(())
     }
 
     /// Whether a region counts in counter `cntr`.
     pub(crate) fn uses_cntr(&self, cntr: u32) -> bool {
-        self.entries.iter().any(|(_, e)| e.cntr == Some(cntr))
+        self.entries
+            .iter()
+            .any(|(_, e)| [e.cntr_read, e.cntr_write].contains(&Some(cntr)))
     }
 
     /// The key of a region, `FI_KEY_NOTAVAIL` when it has none.
@@ -415,9 +436,10 @@ impl MrTable {
         self.entries.get(*self.by_key.get(&key)?)
     }
 
-    /// The counter of the region with this key.
-    pub(crate) fn cntr_of(&self, key: u64) -> Option<u32> {
-        self.by_key(key)?.cntr
+    /// What counts reads, or else modifications, of the region with this key.
+    pub(crate) fn cntr_of(&self, key: u64, read: bool) -> Option<u32> {
+        let entry = self.by_key(key)?;
+        if read { entry.cntr_read } else { entry.cntr_write }
     }
 
     /// The memory behind `addr..addr + len` of the region `key`, if a peer may do `access` there and it is of one piece.
@@ -612,13 +634,18 @@ mod tests {
     }
 
     #[test]
-    fn one_counter_per_region() {
+    fn one_counter_of_a_region_for_each_way() {
         let mut t = table(false, false);
         let index = t.register(&region(&[mem(0, 8)], RW, 3)).unwrap();
-        assert_eq!(t.cntr_of(3), None);
-        assert_eq!(t.bind_cntr(index, 6), Ok(None));
-        assert_eq!(t.bind_cntr(index, 7), Err(fi::FI_EINVAL));
-        assert_eq!(t.cntr_of(3), Some(6));
+        let counters = |t: &MrTable| (t.cntr_of(3, true), t.cntr_of(3, false));
+        assert_eq!(counters(&t), (None, None));
+        assert_eq!(t.bind_cntr(index, 6, fi::FI_REMOTE_READ), Ok(None));
+        assert_eq!(counters(&t), (Some(6), None));
+        assert_eq!(t.bind_cntr(index, 7, RW), Err(fi::FI_EINVAL));
+        assert_eq!(counters(&t), (Some(6), None));
         assert!(t.uses_cntr(6) && !t.uses_cntr(7));
+        assert_eq!(t.bind_cntr(index, 7, fi::FI_REMOTE_WRITE), Ok(None));
+        assert_eq!(counters(&t), (Some(6), Some(7)));
+        assert!(t.uses_cntr(6) && t.uses_cntr(7));
     }
 }

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Counters of regions: which accesses they count. Mirrors fi_mr(3), "fi_mr_bind".
+
+use std::sync::Arc;
+
+use libfabric_sys as sys;
+use scif_fabtests::check_eq;
+use scif_fabtests::fi::{AtomicTarget, Buf, Cntr, CntrAttr, Errno, Fid, Ioc};
+use scif_fabtests::harness::{Case, Outcome, Rank, case};
+use scif_fabtests::rig::{Ask, Rig, supported};
+
+use super::rma::{REMOTE, from};
+
+pub(crate) const CASES: &[Case] = &[
+    case("cntr/region_reads_and_writes", 2, each_way),
+    case("cntr/region_binding", 1, binding),
+];
+
+fn ask() -> Ask {
+    Ask::caps(sys::FI_RMA | sys::FI_ATOMIC | sys::FI_RMA_EVENT | sys::FI_MSG)
+}
+
+fn open(rig: &Rig<'_>) -> Outcome<Arc<Cntr>> {
+    let attr = CntrAttr {
+        wait_obj: sys::FI_WAIT_UNSPEC,
+        ..CntrAttr::default()
+    };
+    supported("fi_cntr_open", Cntr::open(&rig.domain, attr))
+}
+
+/// A counter of reads counts no writes, one of writes no reads, and one of both counts both.
+fn each_way(rank: &Rank) -> Outcome {
+    const LEN: usize = 200_000;
+    let rig = Rig::open(rank, &ask())?;
+    let [read, write, apart_read, apart_write, both] = [0; 5].map(|_| open(&rig));
+    let (read, write, both) = (read?, write?, both?);
+    let apart = (apart_read?, apart_write?);
+    let mut regions = Vec::new();
+    for counters in [
+        vec![(&read, sys::FI_REMOTE_READ)],
+        vec![(&write, sys::FI_REMOTE_WRITE)],
+        vec![(&apart.0, sys::FI_REMOTE_READ), (&apart.1, sys::FI_REMOTE_WRITE)],
+        vec![(&both, sys::FI_REMOTE_READ | sys::FI_REMOTE_WRITE)],
+    ] {
+        let (mr, at) = rig.share(Buf::new(LEN), REMOTE)?;
+        for (cntr, flags) in counters {
+            mr.bind(cntr.as_ref(), flags)?;
+        }
+        regions.push((mr, at));
+    }
+    rig.barrier()?;
+    if rank.index == 0 {
+        for (_, remotes) in &regions {
+            let (at, peer) = (from(remotes, 1, 0)?, rig.peer());
+            for size in [8, 4096, LEN] {
+                let buf = Buf::new(size);
+                rig.post(|| rig.ep.read(buf, peer, at.addr, at.key, 1))?;
+                rig.sent(1)?;
+                rig.post(|| rig.ep.write(buf, peer, at.addr, at.key, 1))?;
+                rig.sent(1)?;
+            }
+            let place = AtomicTarget {
+                dest: peer,
+                addr: at.addr,
+                key: at.key,
+                datatype: sys::FI_UINT64,
+                op: sys::FI_SUM,
+                context: 1,
+            };
+            let one = Ioc {
+                buf: Buf::new(8),
+                count: 1,
+            };
+            rig.post(|| rig.ep.atomic(&place, one))?;
+            rig.sent(1)?;
+        }
+    } else {
+        // Three reads, three writes and an atomic; `both` was the last.
+        rig.wait("the counters", || Ok((both.read()? >= 7).then_some(())))?;
+        check_eq!((read.read()?, write.read()?), (3, 4));
+        check_eq!((apart.0.read()?, apart.1.read()?), (3, 4));
+    }
+    rig.barrier()?;
+    if rank.index == 1 {
+        check_eq!((both.read()?, both.readerr()?), (7, 0));
+    }
+    rig.barrier()
+}
+
+/// What a binding may name, and that each way has one counter.
+fn binding(rank: &Rank) -> Outcome {
+    let rig = Rig::open(rank, &ask())?;
+    let (mr, _) = rig.register(Buf::new(64), REMOTE)?;
+    let (first, second) = (open(&rig)?, open(&rig)?);
+    for flags in [0, sys::FI_READ, sys::FI_REMOTE_WRITE | sys::FI_SEND] {
+        check_eq!(mr.bind(first.as_ref(), flags), Err(Errno::EBADFLAGS));
+    }
+    mr.bind(first.as_ref(), sys::FI_REMOTE_READ)?;
+    for flags in [sys::FI_REMOTE_READ, REMOTE] {
+        check_eq!(mr.bind(second.as_ref(), flags), Err(Errno::EINVAL));
+    }
+    mr.bind(second.as_ref(), sys::FI_REMOTE_WRITE)?;
+    check_eq!(mr.bind(first.as_ref(), sys::FI_REMOTE_WRITE), Err(Errno::EINVAL));
+    Ok(())
+}

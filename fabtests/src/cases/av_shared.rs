@@ -213,11 +213,6 @@ fn in_one_process(rank: &Rank) -> Outcome {
     let name = name(rank, "one");
     let open = |flags: u64| Av::open_with(&rig.domain, &named(&name, flags));
     check_eq!(open(sys::FI_READ).err(), Some(Errno::ENOENT));
-    let unnamed = AvAttr {
-        flags: sys::FI_READ,
-        ..AvAttr::default()
-    };
-    check_eq!(Av::open_with(&rig.domain, &unnamed).err(), Some(Errno::EINVAL));
     let too_long = "x".repeat(200);
     check!(
         Av::open_with(&rig.domain, &named(&too_long, 0)).is_err(),

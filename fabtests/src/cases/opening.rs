@@ -71,7 +71,7 @@ fn vectors(rank: &Rank) -> Outcome {
     let name = rig.ep.name()?;
     for av_type in [sys::FI_AV_UNSPEC, sys::FI_AV_MAP, sys::FI_AV_TABLE] {
         for count in [0, 1, 100_000] {
-            for flags in [0, sys::FI_EVENT, sys::FI_SYMMETRIC] {
+            for flags in [0, sys::FI_EVENT, sys::FI_SYMMETRIC, sys::FI_READ, sys::FI_PEER] {
                 let attr = AvAttr {
                     av_type,
                     count,

@@ -375,7 +375,8 @@ impl Av {
         if attr.type_ > fi::FI_AV_TABLE {
             return Err(fi::FI_EINVAL);
         }
-        if attr.flags & !(fi::FI_EVENT | fi::FI_READ | fi::FI_SYMMETRIC | fi::FI_AV_USER_ID) != 0 {
+        let known = fi::FI_EVENT | fi::FI_READ | fi::FI_SYMMETRIC | fi::FI_AV_USER_ID | fi::FI_PEER;
+        if attr.flags & !known != 0 {
             return Err(fi::FI_EBADFLAGS);
         }
         let bits = u32::try_from(attr.rx_ctx_bits)
@@ -383,10 +384,9 @@ impl Av {
             .filter(|bits| *bits <= RX_CTX_BITS_MAX)
             .ok_or(fi::FI_EINVAL)?;
         let users = attr.flags & fi::FI_AV_USER_ID != 0;
-        let read_only = attr.flags & fi::FI_READ != 0;
+        // Without a name there is no vector of others to look into: libfabric's other providers do not look at the flag then.
+        let read_only = attr.flags & fi::FI_READ != 0 && name.is_some();
         let state = match name {
-            // Read-only access is to a vector of others.
-            None if read_only => return Err(fi::FI_EINVAL),
             None => AvState::new(attr.count, bits, users),
             Some(name) => {
                 let name = name.to_str().map_err(|_| fi::FI_EINVAL)?;

@@ -39,6 +39,7 @@ mod multi_recv;
 mod numbers;
 mod opening;
 mod order;
+mod order_waits;
 mod over;
 mod peek;
 mod peer;
@@ -108,6 +109,7 @@ const AREAS: &[&[Case]] = &[
     leaks::CASES,
     log::CASES,
     order::CASES,
+    order_waits::CASES,
     itself::CASES,
     threads::CASES,
     progress_auto::CASES,

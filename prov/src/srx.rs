@@ -21,7 +21,8 @@ use crate::data::RecvArgs;
 use crate::data::shared::{self, SrxState};
 use crate::domain::{Domain, DomainShared};
 use crate::entry::{self, Errno, guard, guard_int, own};
-use crate::ep::post::{RX_OP_FLAGS, Receiver};
+use crate::ep::opt;
+use crate::ep::post::{RX_OP_FLAGS, Receiver, check_recv};
 use crate::peer::{self, PeerSrx};
 
 /// What C holds as the `struct fid_ep` of a shared receive context.
@@ -79,6 +80,8 @@ static STX_FID_OPS: fi::fi_ops = fi::fi_ops {
 };
 static SRX_OPS: fi::fi_ops_ep = fi::fi_ops_ep {
     cancel,
+    getopt,
+    setopt,
     rx_size_left,
     ..fi::FI_OPS_EP_NOSYS
 };
@@ -172,7 +175,7 @@ pub(crate) unsafe extern "C" fn open_srx(
             dom,
             maker: Maker::here(),
             index,
-            op_flags: attr.op_flags & RX_OP_FLAGS & !fi::FI_MULTI_RECV,
+            op_flags: attr.op_flags & RX_OP_FLAGS,
         });
         // SAFETY: not null; room for the new object.
         unsafe { entry::put(srx, entry::give(new)) }
@@ -210,6 +213,61 @@ unsafe extern "C" fn cancel(fid: fid_t, context: *mut c_void) -> isize {
         shared::cancel(&mut srx.dom.gate.lock(), srx.index, context.expose_provenance())?;
         Ok(0)
     })
+}
+
+/// `int fi_getopt(struct fid *srx, int level, int optname, void *optval, size_t *optlen)`
+///
+/// # Errors
+/// `-FI_ENOPROTOOPT` for any option but `FI_OPT_MIN_MULTI_RECV`, `-FI_ETOOSMALL` when its value does not fit.
+unsafe extern "C" fn getopt(
+    fid: fid_t,
+    level: c_int,
+    optname: c_int,
+    optval: *mut c_void,
+    optlen: *mut usize,
+) -> c_int {
+    guard_int(|| {
+        // SAFETY: C passes an open context.
+        let srx = unsafe { own::<Srx, _>(fid) }?;
+        is_option(level, optname)?;
+        let st = srx.dom.gate.lock();
+        let value = st.srxs.get(srx.index).ok_or(fi::FI_EINVAL)?.min_multi_recv;
+        // SAFETY: null, or the caller's buffer and its length.
+        unsafe { entry::put_option(value, optval, optlen) }
+    })
+}
+
+/// `int fi_setopt(struct fid *srx, int level, int optname, const void *optval, size_t optlen)`
+///
+/// # Errors
+/// `-FI_ENOPROTOOPT` for any option but `FI_OPT_MIN_MULTI_RECV`, `-FI_ETOOSMALL` for a value that is too short.
+unsafe extern "C" fn setopt(
+    fid: fid_t,
+    level: c_int,
+    optname: c_int,
+    optval: *const c_void,
+    optlen: usize,
+) -> c_int {
+    guard_int(|| {
+        // SAFETY: C passes an open context.
+        let srx = unsafe { own::<Srx, _>(fid) }?;
+        // SAFETY: null or a value of that length.
+        let value = unsafe { entry::slice(optval.cast::<u8>(), optlen) }?;
+        is_option(level, optname)?;
+        let size = opt::size(value)?;
+        let mut st = srx.dom.gate.lock();
+        st.srxs.get_mut(srx.index).ok_or(fi::FI_EINVAL)?.min_multi_recv = size;
+        Ok(())
+    })
+}
+
+/// A shared receive context has one option: what else an endpoint has is each endpoint's.
+fn is_option(level: c_int, optname: c_int) -> Result<(), Errno> {
+    if (level, optname) == (fi::FI_OPT_ENDPOINT, fi::FI_OPT_MIN_MULTI_RECV) {
+        Ok(())
+    } else {
+        Err(fi::FI_ENOPROTOOPT)
+    }
 }
 
 /// `ssize_t fi_rx_size_left(struct fid_ep *srx)`
@@ -297,9 +355,7 @@ impl Receiver for Srx {
 
     fn recv(&self, args: &RecvArgs<'_>) -> Result<isize, Errno> {
         entry::made_here(self.maker)?;
-        if args.flags & fi::FI_CLAIM != 0 && args.context == 0 {
-            return Err(fi::FI_EINVAL);
-        }
+        check_recv(args)?;
         shared::recv(&mut self.dom.gate.lock(), self.index, args)?;
         Ok(0)
     }

@@ -120,10 +120,20 @@ pub(crate) struct Letter {
     pub(crate) data: u64,
 }
 
+/// A buffer in `count` pieces; the prefix is whole, in the first of them.
+fn in_pieces(rig: &Rig<'_>, buf: Buf, count: usize) -> Vec<Buf> {
+    let prefix = rig.prefix().min(buf.len());
+    let mut pieces = buf.sub(prefix, buf.len() - prefix).split(count);
+    if let Some(first) = pieces.first_mut() {
+        *first = buf.sub(0, prefix + first.len());
+    }
+    pieces
+}
+
 /// Sends a letter, once.
 pub(crate) fn send(rig: &Rig<'_>, way: Way, letter: &Letter) -> Result {
     let (ep, to, context, data) = (&rig.ep, letter.dest, letter.context, letter.data);
-    let pieces = || letter.buf.split(rig.info.tx().iov_limit.clamp(1, 3));
+    let pieces = || in_pieces(rig, letter.buf, rig.info.tx().iov_limit.clamp(1, 3));
     match (way, letter.tag) {
         (Way::Send, None) => ep.send(letter.buf, to, context),
         (Way::Send, Some(tag)) => ep.tsend(letter.buf, to, tag, context),
@@ -153,8 +163,8 @@ pub(crate) fn receive(
     tag: Option<(u64, u64)>,
     context: usize,
 ) -> Result {
-    let ep = &rig.ep;
-    let pieces = || buf.split(rig.info.rx().iov_limit.clamp(1, 4));
+    let ep = &rig.inbox;
+    let pieces = || in_pieces(rig, buf, rig.info.rx().iov_limit.clamp(1, 4));
     match (into, tag) {
         (Into::Recv, None) => ep.recv(buf, src, context),
         (Into::Recv, Some((tag, ignore))) => ep.trecv(buf, src, tag, ignore, context),
@@ -272,9 +282,12 @@ pub(crate) fn one_message(
     let tag = tagged.then_some(0x1234_5678_9abc_0000 | (seed & 0xffff));
     let data = 0x8765_4321;
     let context = 0x1000 + size;
+    let prefix = rig.prefix();
     if rig.rank.index == 0 {
+        let buf = Buf::new(prefix + size);
+        buf.sub(prefix, size).fill_pattern(seed);
         let letter = Letter {
-            buf: Buf::pattern(size, seed),
+            buf,
             dest: rig.peer(),
             tag,
             context,
@@ -294,7 +307,7 @@ pub(crate) fn one_message(
             check_sent(&rig.sent(context)?, tagged)?;
         }
     } else {
-        let buf = Buf::new(size + 64);
+        let buf = Buf::new(prefix + size + 64);
         buf.fill(UNTOUCHED);
         if meeting == Meeting::Unexpected {
             rig.barrier()?;
@@ -305,8 +318,12 @@ pub(crate) fn one_message(
             rig.barrier()?;
         }
         let entry = rig.received(context)?;
-        check_received(&entry, size, tag, way.has_data().then_some(data))?;
-        check_bytes(&buf, size, seed, UNTOUCHED)?;
+        check_received(&entry, prefix + size, tag, way.has_data().then_some(data))?;
+        check_bytes(&buf.sub(prefix, size + 64), size, seed, UNTOUCHED)?;
+        check!(
+            buf.get(0, prefix).iter().all(|&byte| byte == UNTOUCHED),
+            "the prefix of the receive was written"
+        );
     }
     rig.barrier()
 }

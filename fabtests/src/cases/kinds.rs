@@ -41,7 +41,7 @@ fn messages(rank: &Rank, ep_type: u32, prefix: bool) -> Outcome {
         to.sub(room, len).fill_pattern(seed);
         from.fill(0xee);
         let tag = seed;
-        rig.ep.trecv(from, sys::FI_ADDR_UNSPEC, tag, 0, 1)?;
+        rig.inbox.trecv(from, sys::FI_ADDR_UNSPEC, tag, 0, 1)?;
         rig.barrier()?;
         rig.post(|| rig.ep.tsend(to, rig.peer(), tag, 2))?;
         rig.sent(2)?;
@@ -52,7 +52,7 @@ fn messages(rank: &Rank, ep_type: u32, prefix: bool) -> Outcome {
         // The same without a posted buffer, in two pieces.
         rig.post(|| rig.ep.send(to, rig.peer(), 3))?;
         rig.barrier()?;
-        rig.ep
+        rig.inbox
             .recvv(&[from.sub(0, room), from.sub(room, len)], sys::FI_ADDR_UNSPEC, 4)?;
         rig.sent(3)?;
         check_eq!(rig.received(4)?.len, room + len);
@@ -61,7 +61,7 @@ fn messages(rank: &Rank, ep_type: u32, prefix: bool) -> Outcome {
         let context = peek::context();
         rig.post(|| rig.ep.tsend(to, rig.peer(), tag, 5))?;
         check_eq!(peek::find(&rig, tag, 0, context)?.len, room + len);
-        rig.ep.trecv(from, sys::FI_ADDR_UNSPEC, tag, 0, 6)?;
+        rig.inbox.trecv(from, sys::FI_ADDR_UNSPEC, tag, 0, 6)?;
         rig.sent(5)?;
         check_eq!(rig.received(6)?.len, room + len);
         rig.barrier()?;
@@ -96,7 +96,7 @@ fn too_short(rank: &Rank) -> Outcome {
     let short = Buf::new(room - 1);
     check_eq!(rig.ep.send(short, rig.peer(), 1), Err(Errno::EINVAL));
     check_eq!(rig.ep.inject(short, rig.peer()), Err(Errno::EINVAL));
-    check_eq!(rig.ep.recv(short, sys::FI_ADDR_UNSPEC, 1), Err(Errno::EINVAL));
+    check_eq!(rig.inbox.recv(short, sys::FI_ADDR_UNSPEC, 1), Err(Errno::EINVAL));
     let most = rig.info.tx().inject_size;
     let whole = Buf::new(room + most);
     check!(

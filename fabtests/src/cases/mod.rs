@@ -41,6 +41,7 @@ mod opening;
 mod order;
 mod order_waits;
 mod over;
+mod over_setups;
 mod peek;
 mod peer;
 mod progress_auto;
@@ -50,6 +51,7 @@ mod scalable;
 mod selftest;
 mod sets;
 mod shared;
+mod shared_many;
 mod signals;
 mod slots;
 mod slots_answers;
@@ -97,8 +99,21 @@ const AREAS: &[&[Case]] = &[
     over::CONNECTED,
     over::DATAGRAMS,
     shared::CASES,
+    shared_many::CASES,
+    over_setups::INBOX,
+    over_setups::INBOX_CONNECTED,
+    over_setups::INBOX_DATAGRAM,
+    over_setups::OUTBOX,
+    over_setups::OUTBOX_CONNECTED,
+    over_setups::OUTBOX_DATAGRAM,
+    over_setups::BOXES,
+    over_setups::BOXES_CONNECTED,
+    over_setups::BOXES_DATAGRAM,
     scalable::CASES,
     kinds::CASES,
+    over_setups::PREFIX,
+    over_setups::PREFIX_CONNECTED,
+    over_setups::PREFIX_DATAGRAM,
     wait::CASES,
     signals::CASES,
     sets::CASES,

@@ -94,7 +94,7 @@ fn delivery_waits(rank: &Rank) -> Outcome {
         } else {
             rig.barrier()?;
             let buf = Buf::new(size);
-            rig.post(|| rig.ep.recv(buf, sys::FI_ADDR_UNSPEC, 2))?;
+            rig.post(|| rig.inbox.recv(buf, sys::FI_ADDR_UNSPEC, 2))?;
             rig.received(2)?;
             forms::check_bytes(&buf, size, 1, 0)?;
         }
@@ -118,7 +118,7 @@ fn op_flags_inject(rank: &Rank) -> Outcome {
             rig.sent(1)?;
         } else {
             let buf = Buf::new(size);
-            rig.post(|| rig.ep.recv(buf, sys::FI_ADDR_UNSPEC, 2))?;
+            rig.post(|| rig.inbox.recv(buf, sys::FI_ADDR_UNSPEC, 2))?;
             rig.received(2)?;
             forms::check_bytes(&buf, size, 9, 0)?;
         }
@@ -143,7 +143,7 @@ fn null_buffer(rank: &Rank) -> Outcome {
                 rig.sent(1)?;
             }
         } else {
-            rig.post(|| rig.ep.recv(Buf::NULL, sys::FI_ADDR_UNSPEC, 2))?;
+            rig.post(|| rig.inbox.recv(Buf::NULL, sys::FI_ADDR_UNSPEC, 2))?;
             let entry = rig.received(2)?;
             forms::check_received(&entry, 0, None, way.has_data().then_some(5))?;
         }
@@ -153,7 +153,7 @@ fn null_buffer(rank: &Rank) -> Outcome {
         rig.post(|| rig.ep.sendmsg(&[], rig.peer(), 3, 0, sys::FI_COMPLETION))?;
         rig.sent(3)?;
     } else {
-        rig.post(|| rig.ep.recvmsg(&[], sys::FI_ADDR_UNSPEC, 4, sys::FI_COMPLETION))?;
+        rig.post(|| rig.inbox.recvmsg(&[], sys::FI_ADDR_UNSPEC, 4, sys::FI_COMPLETION))?;
         check_eq!(rig.received(4)?.len, 0);
     }
     rig.barrier()
@@ -166,11 +166,11 @@ fn to_itself(rank: &Rank) -> Outcome {
         for first in [true, false] {
             let (from, to) = (Buf::pattern(size, 3), Buf::new(size));
             if first {
-                rig.post(|| rig.ep.recv(to, sys::FI_ADDR_UNSPEC, 2))?;
+                rig.post(|| rig.inbox.recv(to, sys::FI_ADDR_UNSPEC, 2))?;
             }
             rig.post(|| rig.ep.send(from, rig.to(0), 1))?;
             if !first {
-                rig.post(|| rig.ep.recv(to, sys::FI_ADDR_UNSPEC, 2))?;
+                rig.post(|| rig.inbox.recv(to, sys::FI_ADDR_UNSPEC, 2))?;
             }
             rig.received(2)?;
             rig.sent(1)?;
@@ -187,7 +187,7 @@ fn both_at_once(rank: &Rank) -> Outcome {
         let mine = u64::try_from(rank.index).unwrap_or(0);
         let (from, to) = (Buf::pattern(size, mine), Buf::new(size));
         rig.post(|| rig.ep.send(from, rig.peer(), 1))?;
-        rig.post(|| rig.ep.recv(to, sys::FI_ADDR_UNSPEC, 2))?;
+        rig.post(|| rig.inbox.recv(to, sys::FI_ADDR_UNSPEC, 2))?;
         rig.received(2)?;
         rig.sent(1)?;
         forms::check_bytes(&to, size, 1 - mine, 0)?;
@@ -222,7 +222,7 @@ fn truncation(rank: &Rank) -> Outcome {
                 if meeting == Meeting::Unexpected {
                     rig.barrier()?;
                 }
-                rig.post(|| rig.ep.recv(buf.sub(0, room), sys::FI_ADDR_UNSPEC, 2))?;
+                rig.post(|| rig.inbox.recv(buf.sub(0, room), sys::FI_ADDR_UNSPEC, 2))?;
                 if meeting == Meeting::Expected {
                     rig.barrier()?;
                 }
@@ -255,7 +255,7 @@ fn order_of_receives(rank: &Rank) -> Outcome {
     } else {
         let bufs: Vec<Buf> = sizes.iter().map(|_| Buf::new(300_000)).collect();
         for (index, &buf) in bufs.iter().enumerate() {
-            rig.post(|| rig.ep.recv(buf, sys::FI_ADDR_UNSPEC, index))?;
+            rig.post(|| rig.inbox.recv(buf, sys::FI_ADDR_UNSPEC, index))?;
         }
         rig.barrier()?;
         for _ in sizes {
@@ -299,11 +299,11 @@ fn unexpected_flood(rank: &Rank) -> Outcome {
             }
         } else {
             // The tagged message came last, and is asked for first.
-            rig.post(|| rig.ep.trecv(Buf::NULL, sys::FI_ADDR_UNSPEC, 7, 0, 1))?;
+            rig.post(|| rig.inbox.trecv(Buf::NULL, sys::FI_ADDR_UNSPEC, 7, 0, 1))?;
             rig.received(1)?;
             let buf = Buf::new(size);
             for index in 0..COUNT {
-                rig.post(|| rig.ep.recv(buf, sys::FI_ADDR_UNSPEC, 2))?;
+                rig.post(|| rig.inbox.recv(buf, sys::FI_ADDR_UNSPEC, 2))?;
                 check_eq!(rig.received(2)?.len, size);
                 forms::check_bytes(&buf, size, index as u64, 0)?;
             }
@@ -334,9 +334,9 @@ fn sender_is_the_faster(rank: &Rank) -> Outcome {
     let word = Buf::new(8);
     if rank.index == 0 {
         // From when the other side does nothing but receive, until it has received enough.
-        rig.post(|| rig.ep.trecv(Buf::NULL, sys::FI_ADDR_UNSPEC, 7, 0, 1))?;
+        rig.post(|| rig.inbox.trecv(Buf::NULL, sys::FI_ADDR_UNSPEC, 7, 0, 1))?;
         rig.received(1)?;
-        rig.post(|| rig.ep.trecv(Buf::NULL, sys::FI_ADDR_UNSPEC, 7, 0, 1))?;
+        rig.post(|| rig.inbox.trecv(Buf::NULL, sys::FI_ADDR_UNSPEC, 7, 0, 1))?;
         let mut sent = 0;
         loop {
             match rig.ep.inject(word, rig.peer()) {
@@ -364,13 +364,13 @@ fn sender_is_the_faster(rank: &Rank) -> Outcome {
         rig.sent(2)?;
     } else {
         let total = Buf::new(8);
-        rig.post(|| rig.ep.trecv(total, sys::FI_ADDR_UNSPEC, 8, 0, 9))?;
+        rig.post(|| rig.inbox.trecv(total, sys::FI_ADDR_UNSPEC, 8, 0, 9))?;
         let mut received = 0;
         let mut all = None;
         rig.post(|| rig.ep.tsend(Buf::NULL, rig.peer(), 7, 4))?;
         rig.sent(4)?;
         while all.is_none_or(|all| received < all) {
-            rig.post(|| rig.ep.recv(word, sys::FI_ADDR_UNSPEC, 3))?;
+            rig.post(|| rig.inbox.recv(word, sys::FI_ADDR_UNSPEC, 3))?;
             let mut came = rig.next(&rig.rx)?.context;
             if came == 9 {
                 all = Some(total.load_u64(0));
@@ -405,7 +405,7 @@ fn many_outstanding(rank: &Rank) -> Outcome {
                 buf.fill_pattern(index as u64);
                 rig.post(|| rig.ep.send(buf, rig.peer(), index))?;
             } else {
-                rig.post(|| rig.ep.recv(buf, sys::FI_ADDR_UNSPEC, index))?;
+                rig.post(|| rig.inbox.recv(buf, sys::FI_ADDR_UNSPEC, index))?;
             }
             while queue.kept() > 0 {
                 rig.next(queue)?;
@@ -436,7 +436,7 @@ fn all_to_all(rank: &Rank) -> Outcome {
         let mut into = Vec::new();
         for from in 0..rank.count {
             let buf = Buf::new(size);
-            rig.post(|| rig.ep.recv(buf, rig.to(from), from))?;
+            rig.post(|| rig.inbox.recv(buf, rig.to(from), from))?;
             into.push(buf);
         }
         for to in 0..rank.count {
@@ -460,15 +460,15 @@ fn cancel(rank: &Rank) -> Outcome {
     if rank.index == 1 {
         let bufs: Vec<Buf> = (0..3).map(|_| Buf::new(64)).collect();
         for (index, &buf) in bufs.iter().enumerate() {
-            rig.post(|| rig.ep.recv(buf, sys::FI_ADDR_UNSPEC, 10 + index))?;
+            rig.post(|| rig.inbox.recv(buf, sys::FI_ADDR_UNSPEC, 10 + index))?;
         }
-        rig.ep.cancel(11)?;
+        rig.inbox.cancel(11)?;
         let error = rig.next_error(&rig.rx)?;
         check_eq!(error.err, Errno::ECANCELED);
         check_eq!(error.context, 11);
         // Nothing of that name is left.
-        let _ = rig.ep.cancel(11);
-        let _ = rig.ep.cancel(99);
+        let _ = rig.inbox.cancel(11);
+        let _ = rig.inbox.cancel(99);
         rig.silence(Duration::from_millis(20))?;
         rig.barrier()?;
         rig.received(10)?;
@@ -498,10 +498,13 @@ fn selective(rank: &Rank) -> Outcome {
         rig.barrier()?;
     } else {
         let (small, buf) = (Buf::new(4), Buf::new(8));
-        rig.post(|| rig.ep.recv(buf, sys::FI_ADDR_UNSPEC, 1))?;
-        rig.post(|| rig.ep.recvmsg(&[small], sys::FI_ADDR_UNSPEC, 2, 0))?;
-        rig.post(|| rig.ep.recvmsg(&[buf], sys::FI_ADDR_UNSPEC, 3, sys::FI_COMPLETION))?;
-        rig.post(|| rig.ep.recvmsg(&[buf], sys::FI_ADDR_UNSPEC, 4, 0))?;
+        rig.post(|| rig.inbox.recv(buf, sys::FI_ADDR_UNSPEC, 1))?;
+        rig.post(|| rig.inbox.recvmsg(&[small], sys::FI_ADDR_UNSPEC, 2, 0))?;
+        rig.post(|| {
+            rig.inbox
+                .recvmsg(&[buf], sys::FI_ADDR_UNSPEC, 3, sys::FI_COMPLETION)
+        })?;
+        rig.post(|| rig.inbox.recvmsg(&[buf], sys::FI_ADDR_UNSPEC, 4, 0))?;
         check_eq!(rig.next_error(&rig.rx)?.context, 2, "the truncated one");
         rig.received(3)?;
         rig.barrier()?;
@@ -535,7 +538,7 @@ fn directed(rank: &Rank) -> Outcome {
             let bufs: Vec<Buf> = (0..4).map(|_| Buf::new(size)).collect();
             let sources = [rig.to(2), rig.to(1), rig.to(2), sys::FI_ADDR_UNSPEC];
             for (index, (&buf, source)) in bufs.iter().zip(sources).enumerate() {
-                rig.post(|| rig.ep.recv(buf, source, index))?;
+                rig.post(|| rig.inbox.recv(buf, source, index))?;
             }
             rig.barrier()?;
             // Rank 1 sends two, then rank 2 sends two.
@@ -594,7 +597,7 @@ fn one_stands_still(rank: &Rank) -> Outcome {
         pause()?;
         for at in 0..OUTSTANDING {
             let buf = Buf::new(LARGE);
-            rig.post(|| rig.ep.recv(buf, sys::FI_ADDR_UNSPEC, at))?;
+            rig.post(|| rig.inbox.recv(buf, sys::FI_ADDR_UNSPEC, at))?;
             rig.received(at)?;
             check_eq!(buf.differs(LARGE, 9), None);
         }
@@ -609,7 +612,7 @@ fn one_stands_still(rank: &Rank) -> Outcome {
     let to = rig.to(1 - rank.index);
     for _ in 0..20 {
         for len in [8, LARGE] {
-            rig.post(|| rig.ep.recv(back, sys::FI_ADDR_UNSPEC, len))?;
+            rig.post(|| rig.inbox.recv(back, sys::FI_ADDR_UNSPEC, len))?;
             rig.post(|| rig.ep.send(out, to, len))?;
             rig.received(len)?;
             rig.sent(len)?;

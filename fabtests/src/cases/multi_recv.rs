@@ -60,7 +60,7 @@ impl Pool {
     fn post_one(&self, rig: &Rig<'_>, index: usize) -> Outcome {
         let buf = *self.bufs.get(index).ok_or_else(|| Fail::here("no such buffer"))?;
         let flags = sys::FI_MULTI_RECV | sys::FI_COMPLETION;
-        rig.post(|| rig.ep.recvmsg(&[buf], sys::FI_ADDR_UNSPEC, index, flags))
+        rig.post(|| rig.inbox.recvmsg(&[buf], sys::FI_ADDR_UNSPEC, index, flags))
     }
 
     /// The next message; calls `check` with it before its buffer may be used again.
@@ -124,7 +124,7 @@ fn stream(rank: &Rank, sizes: &[usize], count: usize) -> Outcome {
         }
         return rig.barrier();
     }
-    rig.ep.setopt(sys::FI_OPT_MIN_MULTI_RECV, longest)?;
+    rig.inbox.setopt(sys::FI_OPT_MIN_MULTI_RECV, longest)?;
     let mut pool = Pool::post(&rig, 3, longest * 4 + 64)?;
     rig.barrier()?;
     let mut seen = vec![false; count];
@@ -156,9 +156,9 @@ fn op_flags(rank: &Rank) -> Outcome {
             rig.sent(1)?;
         }
     } else {
-        rig.ep.setopt(sys::FI_OPT_MIN_MULTI_RECV, 64)?;
+        rig.inbox.setopt(sys::FI_OPT_MIN_MULTI_RECV, 64)?;
         let buf = Buf::new(420);
-        rig.post(|| rig.ep.recv(buf, sys::FI_ADDR_UNSPEC, 5))?;
+        rig.post(|| rig.inbox.recv(buf, sys::FI_ADDR_UNSPEC, 5))?;
         rig.barrier()?;
         let (mut messages, mut ends) = (0_u64, 0);
         while messages < 4 || ends < 1 {
@@ -193,7 +193,7 @@ fn two_senders(rank: &Rank) -> Outcome {
         }
         return rig.barrier();
     }
-    rig.ep.setopt(sys::FI_OPT_MIN_MULTI_RECV, 50_000)?;
+    rig.inbox.setopt(sys::FI_OPT_MIN_MULTI_RECV, 50_000)?;
     let mut pool = Pool::post(&rig, 4, 200_000)?;
     rig.barrier()?;
     let mut seen = [[false; COUNT]; 3];
@@ -233,11 +233,11 @@ fn message_does_not_fit(rank: &Rank) -> Outcome {
         }
         return rig.barrier();
     }
-    rig.ep.setopt(sys::FI_OPT_MIN_MULTI_RECV, 16)?;
+    rig.inbox.setopt(sys::FI_OPT_MIN_MULTI_RECV, 16)?;
     let bufs = [Buf::new(1000), Buf::new(1000), Buf::new(1000)];
     for (index, &buf) in bufs.iter().enumerate() {
         let flags = sys::FI_MULTI_RECV | sys::FI_COMPLETION;
-        rig.post(|| rig.ep.recvmsg(&[buf], sys::FI_ADDR_UNSPEC, index, flags))?;
+        rig.post(|| rig.inbox.recvmsg(&[buf], sys::FI_ADDR_UNSPEC, index, flags))?;
     }
     rig.barrier()?;
     let mut seen = Vec::new();
@@ -274,10 +274,10 @@ fn cancel(rank: &Rank) -> Outcome {
     }
     let flags = sys::FI_MULTI_RECV | sys::FI_COMPLETION;
     let buf = Buf::new(10_000);
-    rig.post(|| rig.ep.recvmsg(&[buf], sys::FI_ADDR_UNSPEC, 3, flags))?;
+    rig.post(|| rig.inbox.recvmsg(&[buf], sys::FI_ADDR_UNSPEC, 3, flags))?;
     rig.barrier()?;
     rig.received(3)?;
-    rig.wait("the cancel to be taken", || match rig.ep.cancel(3) {
+    rig.wait("the cancel to be taken", || match rig.inbox.cancel(3) {
         Ok(()) => Ok(Some(())),
         Err(Errno::EAGAIN) => Ok(None),
         Err(e) => Err(e.into()),
@@ -345,9 +345,9 @@ fn unexpected(rank: &Rank) -> Outcome {
 fn option(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
     for value in [1, 64, 4096, 1 << 20] {
-        rig.ep.setopt(sys::FI_OPT_MIN_MULTI_RECV, value)?;
+        rig.inbox.setopt(sys::FI_OPT_MIN_MULTI_RECV, value)?;
         check_eq!(
-            rig.ep.getopt(sys::FI_OPT_MIN_MULTI_RECV)?,
+            rig.inbox.getopt(sys::FI_OPT_MIN_MULTI_RECV)?,
             (value, size_of::<usize>())
         );
     }

@@ -2,19 +2,19 @@
 //! Cases of other areas again, over connected endpoints and over datagrams: what holds for reliable endpoints of data
 //! transfer, completions, counters and waiting holds there too. Mirrors fi_endpoint(3), the types of endpoints.
 //!
-//! Connecting is about `cm`, what is special about datagrams about `kinds`.
+//! Connecting is about `cm`, what is special about datagrams about `kinds`; shared contexts and prefixes are in `over_setups`.
 
 use libfabric_sys as sys;
 use scif_fabtests::check;
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
+use scif_fabtests::harness::{Case, Fail, Outcome, Rank, Setup, case};
 
-/// Runs the case `of` with every endpoint of another kind.
-fn again(rank: &Rank, ep_type: u32, of: &str) -> Outcome {
+/// Runs the case `of` with every endpoint set up otherwise.
+pub(super) fn again(rank: &Rank, setup: Setup, of: &str) -> Outcome {
     let run = super::all()
         .find(|case| case.name == of)
         .ok_or_else(|| Fail::here(format_args!("there is no case {of}")))?
         .run;
-    let rank = rank.with_endpoints(ep_type)?;
+    let rank = rank.with_setup(setup)?;
     run(&rank)?;
     check!(rank.made.get().is_some(), "{of} opens its endpoints by itself");
     Ok(())
@@ -22,13 +22,24 @@ fn again(rank: &Rank, ep_type: u32, of: &str) -> Outcome {
 
 /// A table of cases of two ranks that run others.
 macro_rules! over {
-    ($kind:expr, $($name:literal = $of:literal,)*) => {
-        &[$(case($name, 2, |rank| again(rank, $kind, $of)).within(180),)*]
+    ($setup:expr, $($name:literal = $of:literal,)*) => {
+        &[$(case($name, 2, |rank| $crate::cases::over::again(rank, $setup, $of)).within(180),)*]
     };
+}
+pub(super) use over;
+
+/// Endpoints of this kind, as they are asked for otherwise.
+pub(super) const fn kind(ep_type: u32) -> Setup {
+    Setup {
+        ep_type,
+        shared_tx: false,
+        shared_rx: false,
+        prefix: false,
+    }
 }
 
 pub(crate) const CONNECTED: &[Case] = over![
-    sys::FI_EP_MSG,
+    kind(sys::FI_EP_MSG),
     "connected/msg_send" = "msg/send",
     "connected/msg_sendv" = "msg/sendv",
     "connected/msg_sendmsg" = "msg/sendmsg",
@@ -144,10 +155,19 @@ pub(crate) const CONNECTED: &[Case] = over![
     "connected/wait_large_sread" = "wait/large_sread",
     "connected/wait_large_descriptor" = "wait/large_descriptor",
     "connected/wait_threshold" = "wait/threshold",
+    "connected/order_write_after_message" = "order/write_after_message",
+    "connected/order_read_after_message" = "order/read_after_message",
+    "connected/order_atomic_after_message" = "order/atomic_after_message",
+    "connected/progress_auto_first_write" = "progress_auto/first_write",
+    "connected/progress_auto_first_atomic" = "progress_auto/first_atomic",
+    "connected/progress_auto_sleeping_target" = "progress_auto/sleeping_target",
+    "connected/progress_auto_delivery_of_messages" = "progress_auto/delivery_of_messages",
+    "connected/progress_auto_counters_and_data" = "progress_auto/counters_and_data",
+    "connected/progress_auto_reads_and_wide_atomics" = "progress_auto/reads_and_wide_atomics",
 ];
 
 pub(crate) const DATAGRAMS: &[Case] = over![
-    sys::FI_EP_DGRAM,
+    kind(sys::FI_EP_DGRAM),
     "datagram/msg_send" = "msg/send",
     "datagram/msg_sendv" = "msg/sendv",
     "datagram/msg_sendmsg" = "msg/sendmsg",
@@ -169,13 +189,57 @@ pub(crate) const DATAGRAMS: &[Case] = over![
     "datagram/tagged_not_mixed_with_msg" = "tagged/not_mixed_with_msg",
     "datagram/tagged_cancel" = "tagged/cancel",
     "datagram/multi_recv_small" = "multi_recv/small",
+    "datagram/rma_write" = "rma/write",
+    "datagram/rma_writev" = "rma/writev",
+    "datagram/rma_writemsg" = "rma/writemsg",
+    "datagram/rma_writemsg_inject" = "rma/writemsg_inject",
+    "datagram/rma_writemsg_delivery_complete" = "rma/writemsg_delivery_complete",
+    "datagram/rma_writemsg_cq_data" = "rma/writemsg_cq_data",
+    "datagram/rma_inject_write" = "rma/inject_write",
+    "datagram/rma_writedata" = "rma/writedata",
+    "datagram/rma_inject_writedata" = "rma/inject_writedata",
+    "datagram/rma_read" = "rma/read",
+    "datagram/rma_readv" = "rma/readv",
+    "datagram/rma_readmsg" = "rma/readmsg",
+    "datagram/rma_scattered" = "rma/scattered",
+    "datagram/rma_read_what_was_written" = "rma/read_what_was_written",
+    "datagram/rma_many_outstanding" = "rma/many_outstanding",
+    "datagram/rma_both_at_once" = "rma/both_at_once",
+    "datagram/rma_write_then_send" = "rma/write_then_send",
+    "datagram/rma_mode_none" = "rma/mode_none",
+    "datagram/rma_mode_everything" = "rma/mode_everything",
+    "datagram/rma_mode_basic" = "rma/mode_basic",
+    "datagram/rma_mode_scalable" = "rma/mode_scalable",
+    "datagram/rma_regions_of_pieces" = "rma/regions_of_pieces",
+    "datagram/rma_selective_completion" = "rma/selective_completion",
+    "datagram/bad_rma_unknown_key" = "bad_rma/unknown_key",
+    "datagram/bad_rma_outside" = "bad_rma/outside",
+    "datagram/bad_rma_rights" = "bad_rma/rights",
+    "datagram/atomic_base" = "atomic/base",
+    "datagram/atomic_vector" = "atomic/vector",
+    "datagram/atomic_msg" = "atomic/msg",
+    "datagram/atomic_misaligned" = "atomic/misaligned",
+    "datagram/atomic_undefined_ops" = "atomic/undefined_ops",
+    "datagram/atomic_most_elements" = "atomic/most_elements",
+    "datagram/atomic_remote_pieces" = "atomic/remote_pieces",
+    "datagram/atomic_order" = "atomic/order",
     "datagram/cq_format_msg" = "cq/format_msg",
     "datagram/cq_format_data" = "cq/format_data",
     "datagram/cq_format_tagged" = "cq/format_tagged",
     "datagram/cq_shared_by_directions" = "cq/shared_by_directions",
     "datagram/cntr_messages" = "cntr/messages",
     "datagram/cntr_without_queues" = "cntr/without_queues",
+    "datagram/cntr_rma" = "cntr/rma",
+    "datagram/cntr_remote_events" = "cntr/remote_events",
+    "datagram/cntr_region_events" = "cntr/region_events",
     "datagram/wait_sread_unspec" = "wait/sread_unspec",
     "datagram/wait_sread_fd" = "wait/sread_fd",
     "datagram/wait_descriptor" = "wait/descriptor",
+    "datagram/progress_auto_first_write" = "progress_auto/first_write",
+    "datagram/progress_auto_first_atomic" = "progress_auto/first_atomic",
+    "datagram/progress_auto_sleeping_target" = "progress_auto/sleeping_target",
+    "datagram/progress_auto_delivery_of_messages" = "progress_auto/delivery_of_messages",
+    "datagram/progress_auto_counters_and_data" = "progress_auto/counters_and_data",
+    "datagram/progress_auto_reads_and_wide_atomics" = "progress_auto/reads_and_wide_atomics",
+    "datagram/progress_auto_endpoint_nobody_asks" = "progress_auto/endpoint_nobody_asks",
 ];

@@ -40,7 +40,7 @@ pub(super) fn context() -> Buf {
 /// Looks once; `None` when there is no such message.
 fn look(rig: &Rig<'_>, src: u64, tag: u64, ignore: u64, flags: u64, context: Buf) -> Outcome<Option<Entry>> {
     let flags = flags | sys::FI_PEEK | sys::FI_COMPLETION;
-    rig.post(|| rig.ep.trecvmsg(&[], src, tag, ignore, context.addr(), flags))?;
+    rig.post(|| rig.inbox.trecvmsg(&[], src, tag, ignore, context.addr(), flags))?;
     match rig.wait("the answer to a peek", || Ok(rig.rx.take()))? {
         Ok(entry) => {
             check_eq!(entry.context, context.addr());
@@ -67,7 +67,7 @@ pub(super) fn find(rig: &Rig<'_>, tag: u64, flags: u64, context: Buf) -> Outcome
 fn take(rig: &Rig<'_>, buf: Buf, flags: u64, context: Buf) -> Outcome<Entry> {
     let flags = flags | sys::FI_CLAIM | sys::FI_COMPLETION;
     rig.post(|| {
-        rig.ep
+        rig.inbox
             .trecvmsg(&[buf], sys::FI_ADDR_UNSPEC, 0, 0, context.addr(), flags)
     })?;
     rig.received(context.addr())
@@ -86,7 +86,7 @@ fn nothing(rank: &Rank) -> Outcome {
         find(&rig, 5, 0, context)?;
         check!(look(&rig, sys::FI_ADDR_UNSPEC, 4, 0, 0, context)?.is_none());
         check!(look(&rig, sys::FI_ADDR_UNSPEC, 4, 1, 0, context)?.is_some());
-        rig.post(|| rig.ep.trecv(Buf::new(8), sys::FI_ADDR_UNSPEC, 5, 0, 1))?;
+        rig.post(|| rig.inbox.trecv(Buf::new(8), sys::FI_ADDR_UNSPEC, 5, 0, 1))?;
         rig.received(1)?;
         check!(look(&rig, sys::FI_ADDR_UNSPEC, 5, 0, 0, context)?.is_none());
     } else {
@@ -113,7 +113,7 @@ fn finds(rank: &Rank) -> Outcome {
                 check_eq!(entry.flags & want, want, "flags {:#x}", entry.flags);
             }
             let buf = Buf::new(size);
-            rig.post(|| rig.ep.trecv(buf, sys::FI_ADDR_UNSPEC, 9, 0, 2))?;
+            rig.post(|| rig.inbox.trecv(buf, sys::FI_ADDR_UNSPEC, 9, 0, 2))?;
             check_eq!(rig.received(2)?.len, size);
             check_bytes(&buf, size, 1, 0)?;
         }
@@ -163,7 +163,7 @@ fn claimed_is_kept(rank: &Rank) -> Outcome {
                 "a claimed message was found"
             );
             let open = Buf::new(size);
-            rig.post(|| rig.ep.trecv(open, sys::FI_ADDR_UNSPEC, 9, 0, 7))?;
+            rig.post(|| rig.inbox.trecv(open, sys::FI_ADDR_UNSPEC, 9, 0, 7))?;
             rig.silence(Duration::from_millis(5))?;
             // In the other order than they came.
             for (context, seed) in [(second, 1), (first, 0)] {
@@ -171,7 +171,7 @@ fn claimed_is_kept(rank: &Rank) -> Outcome {
                 check_eq!(take(&rig, buf, 0, context)?.len, size);
                 check_bytes(&buf, size, seed, 0)?;
             }
-            rig.ep.cancel(7)?;
+            rig.inbox.cancel(7)?;
             check_eq!(rig.next_error(&rig.rx)?.err, Errno::ECANCELED);
         }
         rig.barrier()?;
@@ -192,7 +192,7 @@ fn discard(rank: &Rank) -> Outcome {
             let context = context();
             check_eq!(find(&rig, 9, sys::FI_DISCARD, context)?.len, size);
             let buf = Buf::new(size);
-            rig.post(|| rig.ep.trecv(buf, sys::FI_ADDR_UNSPEC, 9, 0, 2))?;
+            rig.post(|| rig.inbox.trecv(buf, sys::FI_ADDR_UNSPEC, 9, 0, 2))?;
             check_eq!(rig.received(2)?.len, size);
             check_bytes(&buf, size, 1, 0)?;
         }
@@ -212,7 +212,7 @@ fn claim_and_discard(rank: &Rank) -> Outcome {
             find(&rig, 9, sys::FI_CLAIM, context)?;
             let flags = sys::FI_CLAIM | sys::FI_DISCARD | sys::FI_COMPLETION;
             rig.post(|| {
-                rig.ep
+                rig.inbox
                     .trecvmsg(&[], sys::FI_ADDR_UNSPEC, 9, 0, context.addr(), flags)
             })?;
             rig.received(context.addr())?;
@@ -246,7 +246,7 @@ fn source(rank: &Rank) -> Outcome {
         check_eq!((entry.len, entry.src), (from, Some(rig.to(from))));
     }
     for from in [2, 1] {
-        rig.post(|| rig.ep.trecv(Buf::new(8), rig.to(from), 9, 0, 5))?;
+        rig.post(|| rig.inbox.trecv(Buf::new(8), rig.to(from), 9, 0, 5))?;
         check_eq!(rig.received(5)?.len, from);
     }
     rig.barrier()
@@ -296,7 +296,7 @@ fn selective(rank: &Rank) -> Outcome {
     if rank.index == 1 {
         let context = context();
         rig.post(|| {
-            rig.ep
+            rig.inbox
                 .trecvmsg(&[], sys::FI_ADDR_UNSPEC, 1, 0, context.addr(), sys::FI_PEEK)
         })?;
         check_eq!(rig.next_error(&rig.rx)?.err, Errno::ENOMSG);

@@ -76,7 +76,7 @@ fn reverse_tags(rank: &Rank) -> Outcome {
             rig.barrier()?;
             for tag in (0..COUNT).rev() {
                 let buf = Buf::new(size);
-                rig.post(|| rig.ep.trecv(buf, sys::FI_ADDR_UNSPEC, tag as u64, 0, tag))?;
+                rig.post(|| rig.inbox.trecv(buf, sys::FI_ADDR_UNSPEC, tag as u64, 0, tag))?;
                 forms::check_received(&rig.received(tag)?, size, Some(tag as u64), None)?;
                 forms::check_bytes(&buf, size, tag as u64, 0)?;
             }
@@ -98,10 +98,10 @@ fn ignore_bits(rank: &Rank) -> Outcome {
         }
     } else {
         let buf = Buf::new(4);
-        rig.post(|| rig.ep.trecv(buf, sys::FI_ADDR_UNSPEC, exact, 0, 1))?;
-        rig.post(|| rig.ep.trecv(buf, sys::FI_ADDR_UNSPEC, low & !0xff, 0xff, 2))?;
-        rig.post(|| rig.ep.trecv(buf, sys::FI_ADDR_UNSPEC, 0, all, 3))?;
-        rig.post(|| rig.ep.trecv(buf, sys::FI_ADDR_UNSPEC, exact, 0, 4))?;
+        rig.post(|| rig.inbox.trecv(buf, sys::FI_ADDR_UNSPEC, exact, 0, 1))?;
+        rig.post(|| rig.inbox.trecv(buf, sys::FI_ADDR_UNSPEC, low & !0xff, 0xff, 2))?;
+        rig.post(|| rig.inbox.trecv(buf, sys::FI_ADDR_UNSPEC, 0, all, 3))?;
+        rig.post(|| rig.inbox.trecv(buf, sys::FI_ADDR_UNSPEC, exact, 0, 4))?;
         rig.barrier()?;
         for (context, tag) in [(1, exact), (2, 0x10_0000_0077), (3, 0xdead), (4, exact)] {
             check_eq!(rig.received(context)?.tag, tag);
@@ -118,7 +118,7 @@ fn ignore_bits(rank: &Rank) -> Outcome {
         rig.barrier()?;
         let buf = Buf::new(4);
         for (tag, ignore, want) in [(4, 3, 5), (0, u64::MAX, 6), (7, 0, 7)] {
-            rig.post(|| rig.ep.trecv(buf, sys::FI_ADDR_UNSPEC, tag, ignore, 9))?;
+            rig.post(|| rig.inbox.trecv(buf, sys::FI_ADDR_UNSPEC, tag, ignore, 9))?;
             check_eq!(rig.received(9)?.tag, want);
         }
     }
@@ -142,7 +142,7 @@ fn same_tag(rank: &Rank) -> Outcome {
         rig.barrier()?;
         for (index, &size) in sizes.iter().enumerate() {
             let buf = Buf::new(size);
-            rig.post(|| rig.ep.trecv(buf, sys::FI_ADDR_UNSPEC, 5, 0, index))?;
+            rig.post(|| rig.inbox.trecv(buf, sys::FI_ADDR_UNSPEC, 5, 0, index))?;
             check_eq!(rig.received(index)?.len, size);
             forms::check_bytes(&buf, size, index as u64, 0)?;
         }
@@ -161,8 +161,8 @@ fn not_mixed(rank: &Rank) -> Outcome {
         rig.sent(2)?;
     } else {
         let (plain, tagged) = (Buf::new(32), Buf::new(32));
-        rig.post(|| rig.ep.recv(plain, sys::FI_ADDR_UNSPEC, 1))?;
-        rig.post(|| rig.ep.trecv(tagged, sys::FI_ADDR_UNSPEC, 0, u64::MAX, 2))?;
+        rig.post(|| rig.inbox.recv(plain, sys::FI_ADDR_UNSPEC, 1))?;
+        rig.post(|| rig.inbox.trecv(tagged, sys::FI_ADDR_UNSPEC, 0, u64::MAX, 2))?;
         rig.barrier()?;
         let (a, b) = (rig.next(&rig.rx)?, rig.next(&rig.rx)?);
         check_eq!(a.context + b.context, 3);
@@ -184,7 +184,7 @@ fn all_bits(rank: &Rank) -> Outcome {
         if rank.index == 0 {
             rig.post(|| rig.ep.tsend(Buf::new(1), rig.peer(), tag, 1))?;
         } else {
-            rig.post(|| rig.ep.trecv(Buf::new(1), sys::FI_ADDR_UNSPEC, tag, 0, 1))?;
+            rig.post(|| rig.inbox.trecv(Buf::new(1), sys::FI_ADDR_UNSPEC, tag, 0, 1))?;
         }
     }
     for _ in &usable {
@@ -208,7 +208,7 @@ fn truncation(rank: &Rank) -> Outcome {
         } else {
             rig.barrier()?;
             let buf = Buf::new(room);
-            rig.post(|| rig.ep.trecv(buf, sys::FI_ADDR_UNSPEC, 8, 0, 2))?;
+            rig.post(|| rig.inbox.trecv(buf, sys::FI_ADDR_UNSPEC, 8, 0, 2))?;
             let error = rig.next_error(&rig.rx)?;
             check_eq!(
                 (error.err, error.context, error.olen),
@@ -225,10 +225,10 @@ fn cancel(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
     if rank.index == 1 {
         for (tag, context) in [(0, 100), (1, 101), (2, 102), (3, 103)] {
-            rig.post(|| rig.ep.trecv(Buf::new(8), sys::FI_ADDR_UNSPEC, tag, 0, context))?;
+            rig.post(|| rig.inbox.trecv(Buf::new(8), sys::FI_ADDR_UNSPEC, tag, 0, context))?;
         }
         for context in [102, 100] {
-            rig.ep.cancel(context)?;
+            rig.inbox.cancel(context)?;
             let error = rig.next_error(&rig.rx)?;
             check_eq!((error.err, error.context), (Errno::ECANCELED, context));
         }
@@ -251,11 +251,11 @@ fn directed(rank: &Rank) -> Outcome {
     for size in [8, 100_000] {
         if rank.index == 0 {
             let (from_two, from_one) = (Buf::new(size), Buf::new(size));
-            rig.post(|| rig.ep.trecv(from_two, rig.to(2), 1, 0, 2))?;
+            rig.post(|| rig.inbox.trecv(from_two, rig.to(2), 1, 0, 2))?;
             rig.barrier()?;
             // Both have sent; what rank 1 sent waits although a receive of its tag is open.
             rig.received(2)?;
-            rig.post(|| rig.ep.trecv(from_one, rig.to(1), 1, 0, 1))?;
+            rig.post(|| rig.inbox.trecv(from_one, rig.to(1), 1, 0, 1))?;
             rig.received(1)?;
             forms::check_bytes(&from_one, size, 1, 0)?;
             forms::check_bytes(&from_two, size, 2, 0)?;
@@ -280,7 +280,7 @@ fn undirected(rank: &Rank) -> Outcome {
         rig.post(|| rig.ep.tsend(Buf::new(8), rig.peer(), 1, 1))?;
         rig.sent(1)?;
     } else {
-        rig.post(|| rig.ep.trecv(Buf::new(8), rig.to(1), 1, 0, 1))?;
+        rig.post(|| rig.inbox.trecv(Buf::new(8), rig.to(1), 1, 0, 1))?;
         rig.received(1)?;
     }
     rig.barrier()
@@ -291,7 +291,7 @@ fn to_itself(rank: &Rank) -> Outcome {
     for &size in forms::SIZES {
         let (from, to) = (Buf::pattern(size, 3), Buf::new(size));
         rig.post(|| rig.ep.tsend(from, rig.to(0), 9, 1))?;
-        rig.post(|| rig.ep.trecv(to, sys::FI_ADDR_UNSPEC, 9, 0, 2))?;
+        rig.post(|| rig.inbox.trecv(to, sys::FI_ADDR_UNSPEC, 9, 0, 2))?;
         rig.received(2)?;
         rig.sent(1)?;
         forms::check_bytes(&to, size, 3, 0)?;
@@ -308,7 +308,7 @@ fn null_buffer(rank: &Rank) -> Outcome {
         rig.post(|| rig.ep.tinjectdata(Buf::NULL, 77, rig.peer(), 1))?;
     } else {
         for data in [None, None, Some(77)] {
-            rig.post(|| rig.ep.trecv(Buf::NULL, sys::FI_ADDR_UNSPEC, 1, 0, 2))?;
+            rig.post(|| rig.inbox.trecv(Buf::NULL, sys::FI_ADDR_UNSPEC, 1, 0, 2))?;
             forms::check_received(&rig.received(2)?, 0, Some(1), data)?;
         }
     }

@@ -67,8 +67,19 @@ impl Ep {
     /// # Errors
     /// The call's.
     pub fn shared_receive(domain: &Arc<Domain>) -> Result<Arc<Ep>> {
+        Ep::shared_receive_with(domain, 0)
+    }
+
+    /// `fi_srx_context` with these operation flags.
+    ///
+    /// # Errors
+    /// The call's.
+    pub fn shared_receive_with(domain: &Arc<Domain>, op_flags: u64) -> Result<Arc<Ep>> {
         let (raw, ops) = domain.ops()?;
-        let mut attr = sys::fi_rx_attr::default();
+        let mut attr = sys::fi_rx_attr {
+            op_flags,
+            ..sys::fi_rx_attr::default()
+        };
         let mut srx = ptr::null_mut();
         // SAFETY: the domain is open and one pointer is written to `srx`.
         Errno::check_int(unsafe { (ops.srx_ctx)(raw, &raw mut attr, &raw mut srx, ptr::null_mut()) })?;

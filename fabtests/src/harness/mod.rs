@@ -15,5 +15,5 @@ pub mod rng;
 pub mod seccomp;
 
 pub use case::{Case, Fail, Outcome, case};
-pub use rank::Rank;
+pub use rank::{Rank, Setup};
 pub use rng::Rng;

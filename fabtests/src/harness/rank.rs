@@ -27,6 +27,19 @@ pub struct Target {
     pub wrap: Vec<String>,
 }
 
+/// What the usual set-up makes otherwise than a case asks, where another case runs it.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Setup {
+    /// The kind of endpoint in place of a reliable one (`FI_EP_*`); 0 is as the case asks.
+    pub ep_type: u32,
+    /// Bound to a transmit context that endpoints can share.
+    pub shared_tx: bool,
+    /// Bound to a receive context that endpoints can share, to which all receives are posted.
+    pub shared_rx: bool,
+    /// Messages have a prefix (`FI_MSG_PREFIX`).
+    pub prefix: bool,
+}
+
 /// One process of a case.
 pub struct Rank {
     /// Which one, from 0.
@@ -37,9 +50,9 @@ pub struct Rank {
     pub life: u32,
     /// What is tested.
     pub target: Target,
-    /// The kind of endpoint that the usual set-up makes of every reliable one (`FI_EP_*`); 0 is as a case asks.
-    pub ep_type: u32,
-    /// Set once the usual set-up has made one of `ep_type`.
+    /// What the usual set-up makes otherwise than a case asks.
+    pub setup: Setup,
+    /// Set once the usual set-up has made an endpoint that way.
     pub made: OnceLock<()>,
     control: OwnedFd,
 }
@@ -57,7 +70,7 @@ impl Rank {
             count,
             life,
             target,
-            ep_type: 0,
+            setup: Setup::default(),
             made: OnceLock::new(),
             control,
         })
@@ -70,7 +83,7 @@ impl Rank {
             count: self.count,
             life: self.life,
             target: self.target.clone(),
-            ep_type: self.ep_type,
+            setup: self.setup,
             made: OnceLock::new(),
             control: self.control.try_clone()?,
         })
@@ -86,13 +99,13 @@ impl Rank {
         Ok(rank)
     }
 
-    /// The same rank again, for a case that runs another one over endpoints of another kind (`FI_EP_*`).
+    /// The same rank again, for a case that runs another one with endpoints that are set up otherwise.
     ///
     /// # Errors
     /// When the control socket cannot be duplicated.
-    pub fn with_endpoints(&self, ep_type: u32) -> Outcome<Rank> {
+    pub fn with_setup(&self, setup: Setup) -> Outcome<Rank> {
         let mut rank = self.again()?;
-        rank.ep_type = ep_type;
+        rank.setup = setup;
         Ok(rank)
     }
 

@@ -21,7 +21,7 @@ pub use self::ask::Ask;
 pub use self::memory::Remote;
 pub use self::queue::{Done, Queue};
 use crate::fi::{Av, Cntr, CntrAttr, Cq, CqAttr, CqErr, Domain, Entry, Ep, Eq, EqAttr, Errno, Fabric};
-use crate::fi::{Hints, Info, Lib, Result};
+use crate::fi::{Hints, Info, Lib, Result, Stx};
 use crate::harness::{Fail, Outcome, Rank};
 
 /// Silence after which a wait tells the parent where it is.
@@ -35,6 +35,8 @@ pub struct Rig<'r> {
     pub fabric: Arc<Fabric>,
     pub domain: Arc<Domain>,
     pub ep: Arc<Ep>,
+    /// Where receives are posted: the endpoint, or the shared context it draws from.
+    pub inbox: Arc<Ep>,
     pub av: Arc<Av>,
     pub tx: Queue,
     pub rx: Queue,
@@ -90,11 +92,23 @@ impl<'r> Rig<'r> {
     /// `NotRun` when the provider has no such offer; a failure of any call.
     pub fn open(rank: &'r Rank, ask: &Ask) -> Outcome<Rig<'r>> {
         rank.made.get_or_init(|| ());
-        match rank.ep_type {
-            0 => Rig::open_alone(rank, ask)?.meet(),
-            sys::FI_EP_MSG => connected::open(rank, ask),
+        let setup = rank.setup;
+        let ask = ask.clone().with(|ask| {
+            if setup.shared_tx {
+                ask.hints.tx_ctx_cnt = sys::FI_SHARED_CONTEXT;
+            }
+            if setup.shared_rx {
+                ask.hints.rx_ctx_cnt = sys::FI_SHARED_CONTEXT;
+            }
+            if setup.prefix {
+                ask.hints.mode |= sys::FI_MSG_PREFIX;
+            }
+        });
+        let rig = match setup.ep_type {
+            0 => Rig::open_alone(rank, &ask)?.meet(),
+            sys::FI_EP_MSG => connected::open(rank, &ask),
             other => {
-                let ask = ask.clone().with(|ask| {
+                let ask = ask.with(|ask| {
                     ask.hints.ep_type = other;
                     // Datagrams come in no order.
                     ask.hints.tx.msg_order = 0;
@@ -102,7 +116,11 @@ impl<'r> Rig<'r> {
                 });
                 Rig::open_alone(rank, &ask)?.meet()
             }
+        }?;
+        if setup.prefix && rig.prefix() == 0 {
+            return Err(Fail::NotRun("no message prefixes".into()));
         }
+        Ok(rig)
     }
 
     /// Opens everything without meeting anybody: no peer is known.
@@ -186,6 +204,17 @@ impl<'r> Rig<'r> {
         if info.ep().type_ != sys::FI_EP_MSG {
             ep.attach(&av, 0)?;
         }
+        let inbox = if ask.hints.rx_ctx_cnt == sys::FI_SHARED_CONTEXT {
+            let srx = Ep::shared_receive_with(domain, ask.hints.rx.op_flags);
+            let srx = supported("fi_srx_context", srx)?;
+            ep.attach(&srx, 0)?;
+            srx
+        } else {
+            Arc::clone(&ep)
+        };
+        if ask.hints.tx_ctx_cnt == sys::FI_SHARED_CONTEXT {
+            ep.attach(&supported("fi_stx_context", Stx::open(domain))?, 0)?;
+        }
         let eq = if ask.eq {
             let attr = EqAttr {
                 wait_obj: sys::FI_WAIT_UNSPEC,
@@ -230,6 +259,7 @@ impl<'r> Rig<'r> {
             fabric: Arc::clone(fabric),
             domain: Arc::clone(domain),
             ep,
+            inbox,
             av,
             tx,
             rx,
@@ -262,6 +292,11 @@ impl<'r> Rig<'r> {
             .collect::<Result<_>>()?;
         self.barrier()?;
         Ok(self)
+    }
+
+    /// Bytes in front of each message that are not its own.
+    pub fn prefix(&self) -> usize {
+        self.info.ep().msg_prefix_size
     }
 
     /// The `fi_addr_t` of a rank.

@@ -5,6 +5,7 @@
 //! pair of lists. A list keeps arrival order with O(1) removal at any place; a search walks it from the oldest entry.
 
 use super::iov::Iov;
+use super::multi::Many;
 
 /// Any source: no directed receive, or `FI_ADDR_UNSPEC`.
 pub(crate) const ANY: u32 = u32::MAX;
@@ -167,8 +168,8 @@ pub(crate) struct Posted {
     pub len: usize,
     pub context: usize,
     pub flags: u64,
-    /// Number of the multi-receive buffer this is, if it is one.
-    pub multi: Option<u32>,
+    /// The multi-receive buffer this is, if it is one.
+    pub multi: Option<Many>,
 }
 
 /// Where an unexpected message's payload is.

@@ -8,6 +8,7 @@
 //! * `cm`: the one connection of a connected endpoint
 //! * `tx`: messages out, and operations that wait for room
 //! * `rx`, `matching`, `peek`: messages in, and the receives they meet
+//! * `multi`: buffers of many messages
 //! * `shared`: receives that several endpoints draw from
 //! * `group`: scalable endpoints as sources of messages
 //! * `rendezvous`, `streams`: large messages, copied once, by either side or both, or through the ring
@@ -30,6 +31,7 @@ mod group;
 pub(crate) mod iov;
 mod matching;
 mod migrate;
+mod multi;
 mod ops;
 mod own;
 mod peek;
@@ -63,11 +65,11 @@ use crate::mr::MrTable;
 use crate::slab::Slab;
 
 use matching::{Arrived, Queue};
+use multi::Multi;
 use ops::Ops;
 use peer::Peer;
 pub(crate) use quick::{Deliver, Queued};
 use rendezvous::Incoming;
-use rx::Multi;
 pub(crate) use stats::Stats;
 
 /// A positive libfabric error number (`FI_E*`).
@@ -548,7 +550,9 @@ pub(crate) fn expel(st: &mut DomainState, slot: u32) {
 pub(crate) fn close(st: &mut DomainState, ep: u32) {
     if let Ok((e, mut env)) = split(st, ep) {
         e.drain_before_close(&mut env);
+        let pieces = e.shared_pieces();
         e.let_go();
+        e.leave_pieces(&mut env, pieces);
     }
     if let Some(e) = st.eps.remove(ep) {
         let name = format!("{}:{}", e.sock.id().node, e.sock.id().port);

@@ -11,22 +11,13 @@ use scif_ring::spsc::Record;
 use super::deferred::NOTED;
 use super::iov::Iov;
 use super::matching::{ANY, Arrived, Payload, Posted};
+use super::multi::{Many, Multi};
 use super::rendezvous::Rts;
 use super::wire::{self, Head, Words};
 use super::{Env, EpState, Errno, RecvArgs};
 use crate::cq::{Completion, CqError};
 use crate::peer::Held;
 use scif::ConnId;
-
-/// A multi-receive buffer: given back when its list entry is gone and none of its messages is still being copied.
-#[derive(Debug)]
-pub(crate) struct Multi {
-    base: Mem,
-    used: usize,
-    in_flight: u32,
-    retired: bool,
-    context: usize,
-}
 
 /// The place a message goes to: one receive, or a piece of a multi-receive buffer.
 #[derive(Debug)]
@@ -36,7 +27,7 @@ pub(crate) struct Target {
     pub room: usize,
     pub context: usize,
     pub flags: u64,
-    pub multi: Option<u32>,
+    pub multi: Option<Many>,
     /// The entry of another provider's that this is.
     pub entry: Option<Held>,
 }
@@ -220,7 +211,7 @@ impl EpState {
 
     /// Finds and takes the receive for a message of `len` bytes. Multi-receive buffers that are too full are given back on the way.
     #[inline]
-    fn take_target(
+    pub(super) fn take_target(
         &mut self,
         env: &mut Env<'_>,
         tagged: bool,
@@ -234,7 +225,7 @@ impl EpState {
                 return self.take_shared(env, tagged, peer, tag, len);
             };
             let multi = self.queue(tagged).posted.get_mut(at)?.multi;
-            let Some(multi) = multi else {
+            let Some(many) = multi else {
                 let posted = self.queue(tagged).posted.remove(at)?;
                 if posted.src != ANY {
                     self.directed -= 1;
@@ -249,68 +240,26 @@ impl EpState {
                     entry: None,
                 });
             };
-            if let Some(target) = self.carve(env, tagged, at, multi, len) {
+            let Many::Own(number) = many else { return None };
+            if let Some(target) = self.carve(env, tagged, at, number, len) {
                 return Some(target);
             }
         }
     }
 
-    /// Takes `len` bytes off multi-receive buffer `multi`, whose list entry is `at`.
-    fn carve(&mut self, env: &mut Env<'_>, tagged: bool, at: u32, multi: u32, len: usize) -> Option<Target> {
-        let min = self.cfg.min_multi_recv;
-        let buffer = self.multis.get_mut(multi)?;
-        let left = buffer.base.len() - buffer.used;
-        if len > left && buffer.used > 0 {
-            self.retire(env, tagged, at, multi);
-            return None;
-        }
-        let take = len.min(left);
-        let piece = buffer.base.sub(buffer.used, take)?;
-        buffer.used += take;
-        buffer.in_flight += 1;
-        let (context, full) = (buffer.context, buffer.base.len() - buffer.used < min.max(1));
+    /// A piece of multi-receive buffer `number`, whose list entry is `at`. None: the message has no room there.
+    fn carve(&mut self, env: &mut Env<'_>, tagged: bool, at: u32, number: u32, len: usize) -> Option<Target> {
+        let piece = self.multis.get_mut(number)?.carve(len, self.cfg.min_multi_recv);
         let flags = self.queue(tagged).posted.get_mut(at).map_or(0, |p| p.flags);
-        if full {
-            self.retire(env, tagged, at, multi);
-        }
-        Some(Target {
-            tagged,
-            iov: Iov::new(&[piece]),
-            room: take,
-            context,
-            flags,
-            multi: Some(multi),
-            entry: None,
-        })
-    }
-
-    /// Takes a multi-receive buffer off its list; says so at once if none of its messages is still on its way.
-    fn retire(&mut self, env: &mut Env<'_>, tagged: bool, at: u32, multi: u32) {
-        if let Some(posted) = self.queue(tagged).posted.remove(at)
-            && posted.src != ANY
-        {
-            self.directed -= 1;
-        }
-        let Some(buffer) = self.multis.get_mut(multi) else {
-            return;
-        };
-        buffer.retired = true;
-        if buffer.in_flight == 0 {
-            let context = buffer.context;
-            self.multis.remove(multi);
-            if let Some(cq) = self.cfg.rx_cq.and_then(|c| env.cqs.get_mut(c)) {
-                let src = fi::FI_ADDR_NOTAVAIL;
-                cq.success(Completion {
-                    context,
-                    flags: fi::FI_MULTI_RECV,
-                    len: 0,
-                    buf: 0,
-                    data: 0,
-                    tag: 0,
-                    src,
-                });
+        if piece.as_ref().is_none_or(|piece| piece.last) {
+            if let Some(posted) = self.queue(tagged).posted.remove(at)
+                && posted.src != ANY
+            {
+                self.directed -= 1;
             }
+            self.retire_many(env, Many::Own(number));
         }
+        piece.map(|piece| piece.target(tagged, flags, Many::Own(number)))
     }
 
     /// Writes the completion of a receive. `err` other than 0 says why the payload is not there.
@@ -328,15 +277,11 @@ impl EpState {
             flags |= fi::FI_REMOTE_CQ_DATA;
         }
         let mut wanted = target.flags & fi::FI_COMPLETION != 0;
-        if let Some(multi) = target.multi
-            && let Some(buffer) = self.multis.get_mut(multi)
+        if let Some(many) = target.multi
+            && self.end_piece(env, many)
         {
-            buffer.in_flight -= 1;
-            if buffer.retired && buffer.in_flight == 0 {
-                flags |= fi::FI_MULTI_RECV;
-                wanted = true;
-                self.multis.remove(multi);
-            }
+            flags |= fi::FI_MULTI_RECV;
+            wanted = true;
         }
         if let Some(held) = &target.entry {
             self.give_back(env, held.clone());
@@ -398,14 +343,8 @@ impl EpState {
         let len = total_len(a.iov);
         let multi = if a.flags & fi::FI_MULTI_RECV != 0 {
             let [base] = a.iov else { return Err(fi::FI_EINVAL) };
-            let multi = Multi {
-                base: *base,
-                used: 0,
-                in_flight: 0,
-                retired: false,
-                context: a.context,
-            };
-            Some(self.multis.insert(multi).ok_or(fi::FI_ENOMEM)?)
+            let multi = Multi::new(*base, a.context);
+            Some(Many::Own(self.multis.insert(multi).ok_or(fi::FI_ENOMEM)?))
         } else {
             None
         };
@@ -444,27 +383,8 @@ impl EpState {
             self.directed += 1;
         }
         let at = self.queue(tagged).posted.push_back(posted);
-        if multi.is_some() {
-            // A buffer for many may take several that already wait.
-            while let Some(found) = self.match_waiting(env, tagged, src, tag, ignore) {
-                let Some((peer, mtag, mlen)) = self
-                    .queue(tagged)
-                    .unexpected
-                    .get_mut(found)
-                    .map(|m| (m.peer, m.tag, m.len))
-                else {
-                    break;
-                };
-                let Some(target) = self.take_target(env, tagged, peer, mtag, mlen) else {
-                    break;
-                };
-                if let Some(m) = self.queue(tagged).unexpected.remove(found) {
-                    self.receive_unexpected(env, target, m);
-                }
-                if multi.is_some_and(|number| self.multis.get(number).is_none_or(|b| b.retired)) {
-                    break;
-                }
-            }
+        if let Some(many) = multi {
+            self.fill(env, many, tagged, (src, tag, ignore));
         }
         if src != ANY
             && self.peers.get(src as usize).is_some_and(|p| p.dead)
@@ -501,7 +421,9 @@ impl EpState {
                 continue;
             };
             let multi = self.queue(tagged).posted.get_mut(at).and_then(|p| p.multi);
-            if multi.is_some_and(|m| self.multis.get(m).is_some_and(|b| b.in_flight > 0)) {
+            if let Some(Many::Own(number)) = multi
+                && self.multis.get(number).is_some_and(Multi::is_filling)
+            {
                 return Err(fi::FI_EAGAIN);
             }
             if let Some(posted) = self.queue(tagged).posted.remove(at) {
@@ -518,14 +440,10 @@ impl EpState {
             self.directed -= 1;
         }
         let mut flags = fi::FI_RECV | if tagged { fi::FI_TAGGED } else { fi::FI_MSG };
-        if let Some(multi) = posted.multi
-            && let Some(buffer) = self.multis.get_mut(multi)
+        if let Some(many) = posted.multi
+            && self.unlist_many(env, many)
         {
-            buffer.retired = true;
-            if buffer.in_flight == 0 {
-                flags |= fi::FI_MULTI_RECV;
-                self.multis.remove(multi);
-            }
+            flags |= fi::FI_MULTI_RECV;
         }
         let src = if posted.src == ANY {
             fi::FI_ADDR_NOTAVAIL

@@ -16,10 +16,12 @@ use scif_ring::copy::total_len;
 
 use super::iov::Iov;
 use super::matching::{ANY, Arrived, List, Posted};
+use super::multi::{Many, Multi};
 use super::rx::Target;
 use super::{Env, EpState, Errno, RecvArgs, split};
 use crate::av::AvState;
 use crate::domain::DomainState;
+use crate::ep::opt::MIN_MULTI_RECV;
 use crate::peer::{Asked, Held, PeerSrx, Place};
 use crate::slab::Slab;
 
@@ -33,6 +35,8 @@ struct Waiting {
     len: usize,
     context: usize,
     flags: u64,
+    /// Number of the buffer for many messages this is, if it is one.
+    multi: Option<u32>,
 }
 
 /// The receives of one context, and who draws from them.
@@ -40,6 +44,10 @@ struct Waiting {
 pub(crate) struct SrxState {
     msg: List<Waiting>,
     tagged: List<Waiting>,
+    /// Its buffers for many messages, until their last message is there.
+    pub(super) multis: Slab<Multi>,
+    /// Room below which such a buffer is given back.
+    pub min_multi_recv: usize,
     /// The endpoints bound to it.
     pub eps: Vec<u32>,
     /// Whose context it stands for, if another provider's: then that one has the receives.
@@ -63,6 +71,8 @@ impl SrxState {
         SrxState {
             msg: List::new(),
             tagged: List::new(),
+            multis: Slab::new(),
+            min_multi_recv: MIN_MULTI_RECV,
             eps: Vec::new(),
             owner: None,
             unexpected: Slab::new(),
@@ -86,25 +96,31 @@ impl SrxState {
 /// Posts a receive to a context, or looks for, claims or drops a message.
 ///
 /// # Errors
-/// `FI_EOPNOTSUPP` for a buffer of many messages, and those of the data path.
+/// Those of the data path.
 pub(crate) fn recv(st: &mut DomainState, srx: u32, a: &RecvArgs<'_>) -> Result<(), Errno> {
-    if a.flags & fi::FI_MULTI_RECV != 0 {
-        return Err(fi::FI_EOPNOTSUPP);
-    }
     let eps = st.srxs.get(srx).ok_or(fi::FI_EINVAL)?.eps.clone();
     if a.flags & (fi::FI_PEEK | fi::FI_CLAIM) != 0 {
         return look(st, &eps, a);
     }
-    for ep in eps {
-        if let Ok((e, mut env)) = split(st, ep)
-            && (e.holds_for(&mut env, a)? || e.mourns_for(&mut env, a)?)
+    let many = a.flags & fi::FI_MULTI_RECV != 0;
+    for ep in &eps {
+        if let Ok((e, mut env)) = split(st, *ep)
+            && (!many && e.holds_for(&mut env, a)? || e.mourns_for(&mut env, a)?)
         {
             let flags = a.flags | e.cfg.rx_always;
             return e.post_recv(&mut env, &RecvArgs { flags, ..*a });
         }
     }
+    let state = st.srxs.get_mut(srx).ok_or(fi::FI_EINVAL)?;
+    let multi = if many {
+        let [base] = a.iov else { return Err(fi::FI_EINVAL) };
+        let multi = Multi::new(*base, a.context);
+        Some(state.multis.insert(multi).ok_or(fi::FI_ENOMEM)?)
+    } else {
+        None
+    };
     let (tag, ignore) = a.tag.unwrap_or((0, u64::MAX));
-    let waiting = Waiting {
+    state.list(a.tag.is_some()).push_back(Waiting {
         tag,
         ignore,
         src: a.src,
@@ -112,9 +128,21 @@ pub(crate) fn recv(st: &mut DomainState, srx: u32, a: &RecvArgs<'_>) -> Result<(
         len: total_len(a.iov),
         context: a.context,
         flags: a.flags,
-    };
-    let state = st.srxs.get_mut(srx).ok_or(fi::FI_EINVAL)?;
-    state.list(a.tag.is_some()).push_back(waiting);
+        multi,
+    });
+    if let Some(number) = multi {
+        for ep in eps {
+            if let Ok((e, mut env)) = split(st, ep) {
+                let src = e.wanted_peer(&env, a.src)?;
+                e.fill(
+                    &mut env,
+                    Many::Shared(number),
+                    a.tag.is_some(),
+                    (src, tag, ignore),
+                );
+            }
+        }
+    }
     Ok(())
 }
 
@@ -151,17 +179,30 @@ fn look(st: &mut DomainState, eps: &[u32], a: &RecvArgs<'_>) -> Result<(), Errno
 }
 
 /// Cancels the oldest receive with this context, wherever it is by now.
+///
+/// # Errors
+/// `FI_EAGAIN` for a buffer of many messages while one is on its way into it.
 pub(crate) fn cancel(st: &mut DomainState, srx: u32, context: usize) -> Result<(), Errno> {
     let state = st.srxs.get_mut(srx).ok_or(fi::FI_EINVAL)?;
     let eps = state.eps.clone();
     for tagged in [true, false] {
         let list = state.list(tagged);
-        let Some(waiting) = list.find(|w| w.context == context).and_then(|at| list.remove(at)) else {
+        let Some((at, multi)) = list.entry(|w| w.context == context).map(|(at, w)| (at, w.multi)) else {
+            continue;
+        };
+        if let Some(number) = multi
+            && state.multis.get(number).is_some_and(Multi::is_filling)
+        {
+            return Err(fi::FI_EAGAIN);
+        }
+        let Some(waiting) = state.list(tagged).remove(at) else {
             continue;
         };
         // Told where the receive would have been.
         if let Some((e, mut env)) = eps.first().and_then(|ep| split(st, *ep).ok()) {
             e.fail_posted(&mut env, tagged, waiting.posted(ANY, 0), fi::FI_ECANCELED);
+        } else if let (Some(number), Some(state)) = (multi, st.srxs.get_mut(srx)) {
+            state.multis.remove(number);
         }
         return Ok(());
     }
@@ -244,7 +285,7 @@ impl Waiting {
             len: self.len,
             context: self.context,
             flags: self.flags | always,
-            multi: None,
+            multi: self.multi.map(Many::Shared),
         }
     }
 }
@@ -304,23 +345,57 @@ impl EpState {
         let from = self.peers.get(peer as usize)?.id;
         let directed = self.cfg.directed;
         let av = env.avs.get(self.cfg.av);
-        let list = env.srxs.get_mut(srx)?.list(tagged);
-        let at = list.find(|w| {
-            let heard = !directed || w.src == fi::FI_ADDR_UNSPEC || {
-                av.and_then(|av| av.port_id(w.src)).is_some_and(|id| id == from)
+        loop {
+            let list = env.srxs.get_mut(srx)?.list(tagged);
+            let (at, multi) = list
+                .entry(|w| {
+                    let heard = !directed || w.src == fi::FI_ADDR_UNSPEC || {
+                        av.and_then(|av| av.port_id(w.src)).is_some_and(|id| id == from)
+                    };
+                    heard && (w.tag ^ tag) & !w.ignore == 0
+                })
+                .map(|(at, w)| (at, w.multi))?;
+            let Some(number) = multi else {
+                let waiting = list.remove(at)?;
+                return Some(Target {
+                    tagged,
+                    iov: waiting.iov,
+                    room: waiting.len,
+                    context: waiting.context,
+                    flags: waiting.flags | self.cfg.rx_always,
+                    multi: None,
+                    entry: None,
+                });
             };
-            heard && (w.tag ^ tag) & !w.ignore == 0
-        })?;
-        let waiting = list.remove(at)?;
-        Some(Target {
-            tagged,
-            iov: waiting.iov,
-            room: waiting.len,
-            context: waiting.context,
-            flags: waiting.flags | self.cfg.rx_always,
-            multi: None,
-            entry: None,
-        })
+            if let Some(target) = self.carve_shared(env, srx, (tagged, at), number, len) {
+                return Some(target);
+            }
+        }
+    }
+
+    /// A piece of buffer `number` of context `srx`, whose list entry is `at`. None: the message has no room there, and the
+    /// buffer is given back.
+    fn carve_shared(
+        &mut self,
+        env: &mut Env<'_>,
+        srx: u32,
+        (tagged, at): (bool, u32),
+        number: u32,
+        len: usize,
+    ) -> Option<Target> {
+        let state = env.srxs.get_mut(srx)?;
+        let min = state.min_multi_recv;
+        let piece = state
+            .multis
+            .get_mut(number)
+            .and_then(|buffer| buffer.carve(len, min));
+        let list = state.list(tagged);
+        let flags = list.get_mut(at).map_or(0, |w| w.flags) | self.cfg.rx_always;
+        if piece.as_ref().is_none_or(|piece| piece.last) {
+            list.forget(at);
+            self.retire_many(env, Many::Shared(number));
+        }
+        piece.map(|piece| piece.target(tagged, flags, Many::Shared(number)))
     }
 
     /// Whether its receives are another provider's: then messages are taken in only where that one makes progress, for its lock

@@ -17,6 +17,7 @@ use crate::data::EpConfig;
 use crate::domain::{DomainShared, DomainState};
 use crate::entry::{Errno, class_of, object};
 use crate::eq::Eq;
+use crate::log::Subsys;
 use crate::sep::Way;
 use crate::srx::{Srx, Stx};
 
@@ -63,6 +64,17 @@ impl Core {
     fn bind_srx(&self, srx: &Srx, flags: u64) -> Result<(), Errno> {
         if flags != 0 {
             return Err(fi::FI_EBADFLAGS);
+        }
+        if self.prefixed {
+            crate::log::warn(
+                Subsys::EpCtrl,
+                format_args!(
+                    "an endpoint with message prefixes (FI_MSG_PREFIX) cannot draw from a shared receive context: \
+                     its receives leave no room for them; fi_getinfo grants no prefixes to hints whose rx_ctx_cnt is \
+                     FI_SHARED_CONTEXT"
+                ),
+            );
+            return Err(fi::FI_EINVAL);
         }
         self.while_disabled(srx.domain(), |st, idx| {
             if config(st, idx)?.srx.is_some() {

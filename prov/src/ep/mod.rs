@@ -19,7 +19,7 @@ mod cm;
 mod coll;
 pub(crate) mod context;
 pub(crate) mod name;
-mod opt;
+pub(crate) mod opt;
 pub(crate) mod post;
 pub(crate) mod prefix;
 #[cfg(test)]

@@ -16,7 +16,7 @@ use crate::attr;
 use crate::entry::Errno;
 
 /// Room below which a multi-receive buffer is given back, unless the application says otherwise.
-pub(super) const MIN_MULTI_RECV: usize = 64;
+pub(crate) const MIN_MULTI_RECV: usize = 64;
 
 /// The options that bound sizes, in the order of their numbers from `FI_OPT_MAX_MSG_SIZE` on.
 #[derive(Debug)]
@@ -104,7 +104,10 @@ impl Core {
 }
 
 /// An option's value that is a `size_t`.
-fn size(value: &[u8]) -> Result<usize, Errno> {
+///
+/// # Errors
+/// `FI_ETOOSMALL` for fewer bytes than that has.
+pub(crate) fn size(value: &[u8]) -> Result<usize, Errno> {
     value
         .first_chunk()
         .copied()

@@ -322,7 +322,7 @@ pub(crate) trait Receiver {
 
 /// Refuses a claim without a context, and a multi-receive buffer in pieces.
 #[inline(always)]
-pub(super) fn check_recv(args: &RecvArgs<'_>) -> Result<(), Errno> {
+pub(crate) fn check_recv(args: &RecvArgs<'_>) -> Result<(), Errno> {
     let nameless = args.flags & fi::FI_CLAIM != 0 && args.context == 0;
     let scattered = args.flags & fi::FI_MULTI_RECV != 0 && args.iov.len() != 1;
     if nameless || scattered {

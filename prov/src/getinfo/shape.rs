@@ -8,9 +8,9 @@ use std::ffi::CString;
 use std::ptr;
 
 use libfabric_sys::{
-    FI_MSG_PREFIX, FI_NAMED_RX_CTX, FI_PEER, FI_PROGRESS_AUTO, FI_PROGRESS_MANUAL, FI_RM_ENABLED,
-    FI_SHARED_CONTEXT, FI_THREAD_SAFE, fi_domain_attr, fi_ep_attr, fi_fabric_attr, fi_rx_attr, fi_tx_attr,
-    fid_t,
+    FI_MSG_PREFIX, FI_MULTI_RECV, FI_NAMED_RX_CTX, FI_PEER, FI_PROGRESS_AUTO, FI_PROGRESS_MANUAL,
+    FI_RM_ENABLED, FI_SHARED_CONTEXT, FI_THREAD_SAFE, fi_domain_attr, fi_ep_attr, fi_fabric_attr, fi_rx_attr,
+    fi_tx_attr, fid_t,
 };
 
 use super::Addrs;
@@ -39,15 +39,11 @@ pub(super) struct Info {
 pub(super) fn shape(offer: &Offer, asked: &Asked<'_>, (src, dest): Addrs) -> Info {
     let hints = asked.hints;
     let in_domain = hints.and_then(|h| h.domain).map_or(0, |d| d.caps);
-    let caps = caps(offer, hints.map_or(0, |h| h.caps)) | in_domain & attr::ASKED_DOMAIN_CAPS;
     let (fabric, domain) = crate::fabric::first_open();
     let contexts = hints.map_or(1, |h| contexts(offer, h));
-    // The contexts of scalable endpoints have no prefixes.
-    let mode = if contexts > 1 {
-        0
-    } else {
-        prefix(hints.map_or(0, |h| h.mode))
-    };
+    let mode = hints.map_or(0, |h| prefix(h, contexts));
+    let without = if mode == 0 { 0 } else { FI_MULTI_RECV };
+    let caps = caps(offer, hints.map_or(0, |h| h.caps)) & !without | in_domain & attr::ASKED_DOMAIN_CAPS;
     Info {
         caps,
         mode,
@@ -121,9 +117,18 @@ fn or<T: Default + PartialEq>(hint: T, default: T) -> T {
     if hint == T::default() { default } else { hint }
 }
 
-/// Message prefixes are for those who name them, not for those who take any mode.
-fn prefix(mode: u64) -> u64 {
-    if mode == u64::MAX { 0 } else { mode & FI_MSG_PREFIX }
+/// Message prefixes are for those who name them, not for those who take any mode. Receives of contexts do not know whether
+/// their messages have one, nor is there room for it in front of each message of a buffer for many: who asks for these
+/// is told to leave it out.
+fn prefix(hints: &Hints<'_>, contexts: usize) -> u64 {
+    let shared = hints.ep.is_some_and(|ep| ep.rx_ctx_cnt == FI_SHARED_CONTEXT);
+    let rx = hints.rx.map_or(0, |rx| rx.caps | rx.op_flags);
+    let many = (hints.caps | rx) & FI_MULTI_RECV != 0;
+    if hints.mode == u64::MAX || contexts > 1 || shared || many {
+        0
+    } else {
+        hints.mode & FI_MSG_PREFIX
+    }
 }
 
 /// How many shared contexts there may be for a program that asked for this many of its own.
@@ -243,7 +248,7 @@ mod tests {
     use std::net::Ipv4Addr;
 
     use libfabric_sys::{
-        FI_AV_TABLE, FI_COMPLETION, FI_DELIVERY_COMPLETE, FI_FENCE, FI_LOCAL_COMM, FI_MSG, FI_MULTI_RECV,
+        FI_AV_TABLE, FI_COMPLETION, FI_DELIVERY_COMPLETE, FI_FENCE, FI_LOCAL_COMM, FI_MSG,
         FI_ORDER_ATOMIC_RAR, FI_ORDER_RAS, FI_ORDER_SAS, FI_READ, FI_RECV, FI_REMOTE_COMM, FI_REMOTE_READ,
         FI_RMA, FI_RMA_EVENT, FI_SEND, FI_SOURCE, FI_TAGGED, FI_THREAD_DOMAIN, FI_WRITE, fi_version,
     };

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Buffers for many messages (`FI_MULTI_RECV`): the pieces that messages get, and when a buffer is given back.
+//!
+//! One belongs to an endpoint, or to the shared context that endpoints draw from: then pieces of it may be on their way
+//! at several endpoints, and whichever has the last of them gives it back.
+//!
+//! Not here: which message meets which buffer (`rx`, `shared`).
+//!
+//! Semantics: fi_msg(3), "FI_MULTI_RECV".
+
+use libfabric_sys as fi;
+use scif_ring::copy::Mem;
+
+use super::iov::Iov;
+use super::rx::Target;
+use super::{Env, EpState};
+use crate::cq::Completion;
+use crate::slab::Slab;
+
+/// A buffer: given back when its list entry is gone and none of its messages is still being copied.
+#[derive(Debug)]
+pub(crate) struct Multi {
+    base: Mem,
+    used: usize,
+    in_flight: u32,
+    retired: bool,
+    context: usize,
+}
+
+/// The number of a buffer, with whoever has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Many {
+    /// This endpoint.
+    Own(u32),
+    /// The context it draws from.
+    Shared(u32),
+}
+
+/// A piece for a message.
+#[derive(Debug)]
+pub(super) struct Piece {
+    mem: Mem,
+    context: usize,
+    /// The next message gets none: the list entry goes.
+    pub(super) last: bool,
+}
+
+impl Multi {
+    pub(super) fn new(base: Mem, context: usize) -> Multi {
+        Multi {
+            base,
+            used: 0,
+            in_flight: 0,
+            retired: false,
+            context,
+        }
+    }
+
+    /// Whether messages are on their way into it.
+    pub(super) fn is_filling(&self) -> bool {
+        self.in_flight > 0
+    }
+
+    /// Takes `len` bytes off, and less only if a whole buffer has no more. `min` is the room below which it is full.
+    pub(super) fn carve(&mut self, len: usize, min: usize) -> Option<Piece> {
+        let left = self.base.len() - self.used;
+        if len > left && self.used > 0 {
+            return None;
+        }
+        let mem = self.base.sub(self.used, len.min(left))?;
+        self.used += mem.len();
+        self.in_flight += 1;
+        Some(Piece {
+            mem,
+            context: self.context,
+            last: self.base.len() - self.used < min.max(1),
+        })
+    }
+}
+
+impl Piece {
+    /// The piece as the place of a message.
+    pub(super) fn target(&self, tagged: bool, flags: u64, many: Many) -> Target {
+        Target {
+            tagged,
+            iov: Iov::new(&[self.mem]),
+            room: self.mem.len(),
+            context: self.context,
+            flags,
+            multi: Some(many),
+            entry: None,
+        }
+    }
+}
+
+impl EpState {
+    /// The table that has a buffer, and its number there.
+    fn table<'a>(&'a mut self, env: &'a mut Env<'_>, many: Many) -> Option<(&'a mut Slab<Multi>, u32)> {
+        match many {
+            Many::Own(number) => Some((&mut self.multis, number)),
+            Many::Shared(number) => Some((&mut env.srxs.get_mut(self.cfg.srx?)?.multis, number)),
+        }
+    }
+
+    fn many<'a>(&'a mut self, env: &'a mut Env<'_>, many: Many) -> Option<&'a mut Multi> {
+        let (multis, number) = self.table(env, many)?;
+        multis.get_mut(number)
+    }
+
+    /// Forgets a buffer that is off its list and has nothing under way: whether it is such a one.
+    fn end_many(&mut self, env: &mut Env<'_>, many: Many) -> bool {
+        let Some((multis, number)) = self.table(env, many) else {
+            return false;
+        };
+        let over = multis.get(number).is_some_and(|b| b.retired && !b.is_filling());
+        over && multis.remove(number).is_some()
+    }
+
+    /// A buffer's list entry is gone: true if the buffer goes with it.
+    pub(super) fn unlist_many(&mut self, env: &mut Env<'_>, many: Many) -> bool {
+        if let Some(buffer) = self.many(env, many) {
+            buffer.retired = true;
+        }
+        self.end_many(env, many)
+    }
+
+    /// The same, told by a completion of its own.
+    pub(super) fn retire_many(&mut self, env: &mut Env<'_>, many: Many) {
+        let context = self.many(env, many).map(|buffer| buffer.context);
+        if self.unlist_many(env, many)
+            && let Some(context) = context
+        {
+            self.tell_given_back(env, context);
+        }
+    }
+
+    /// A message of a buffer has ended: true if the buffer goes with it.
+    pub(super) fn end_piece(&mut self, env: &mut Env<'_>, many: Many) -> bool {
+        if let Some(buffer) = self.many(env, many) {
+            buffer.in_flight = buffer.in_flight.saturating_sub(1);
+        }
+        self.end_many(env, many)
+    }
+
+    fn tell_given_back(&self, env: &mut Env<'_>, context: usize) {
+        if let Some(cq) = self.cfg.rx_cq.and_then(|c| env.cqs.get_mut(c)) {
+            cq.success(Completion {
+                context,
+                flags: fi::FI_MULTI_RECV,
+                len: 0,
+                buf: 0,
+                data: 0,
+                tag: 0,
+                src: fi::FI_ADDR_NOTAVAIL,
+            });
+        }
+    }
+
+    /// Puts messages that wait here into a buffer that was just posted, until it is full.
+    pub(super) fn fill(
+        &mut self,
+        env: &mut Env<'_>,
+        many: Many,
+        tagged: bool,
+        (src, tag, ignore): (u32, u64, u64),
+    ) {
+        while self.many(env, many).is_some_and(|buffer| !buffer.retired)
+            && let Some(at) = self.match_waiting(env, tagged, src, tag, ignore)
+        {
+            let waiting = self.queue(tagged).unexpected.get_mut(at);
+            let Some((peer, tag, len)) = waiting.map(|m| (m.peer, m.tag, m.len)) else {
+                return;
+            };
+            let Some(target) = self.take_target(env, tagged, peer, tag, len) else {
+                return;
+            };
+            if let Some(message) = self.queue(tagged).unexpected.remove(at) {
+                self.receive_unexpected(env, target, message);
+            }
+        }
+    }
+
+    /// The pieces of buffers of the shared context that are being filled here.
+    pub(super) fn shared_pieces(&self) -> Vec<(Many, usize)> {
+        let pieces = self.incoming.iter().filter_map(|(_, m)| match m.target.multi {
+            Some(many @ Many::Shared(_)) => Some((many, m.target.context)),
+            _ => None,
+        });
+        pieces.collect()
+    }
+
+    /// The endpoint goes, and nobody writes into these pieces any more: the buffers do not wait for what was to be there.
+    pub(super) fn leave_pieces(&mut self, env: &mut Env<'_>, pieces: Vec<(Many, usize)>) {
+        for (many, context) in pieces {
+            if self.end_piece(env, many) {
+                self.tell_given_back(env, context);
+            }
+        }
+    }
+}

@@ -22,10 +22,12 @@
 # process name space, which ends with this script; without the right to make one nothing is run. Where it may also have a
 # network name space (with `ip` to start the loopback in it) several runs can go on at a time: fabtests' ports are fixed.
 # Each test is shown with its result when it ends; then the table: passes, failures, and tests not run with the reason.
-# A combination of fi_ubertest counts as one test.
+# A combination of fi_ubertest counts as one test. Fails when a test failed or none passed; with scif also when one was not run
+# that scif.notrun does not name.
 #
 # Environment: PROV (scif); FT_ONLY, a pattern (of bash) that names of tests must match; FT_EXCLUDE, a file of patterns
-# instead of scif.exclude; FT_TIMEOUT, seconds for a test (120); FT_LOG, where the whole output goes (a temporary file).
+# instead of scif.exclude; FT_NOTRUN, one of tests that may be not run, instead of scif.notrun (empty: all may, as with other
+# providers); FT_TIMEOUT, seconds for a test (120); FT_LOG, where the whole output goes (a temporary file).
 set -u -o pipefail
 
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -44,10 +46,12 @@ export BIN=$PREFIX/bin
 export PROV=${PROV:-scif}
 export EXCLUDE=${FT_EXCLUDE:-$HERE/test_configs/scif/scif.exclude}
 [ -r "$EXCLUDE" ] || die "cannot read $EXCLUDE"
+NOTRUN=${FT_NOTRUN-$([ "$PROV" != scif ] || echo "$HERE/test_configs/scif/scif.notrun")}
+[ -z "$NOTRUN" ] || [ -r "$NOTRUN" ] || die "cannot read $NOTRUN"
 export CONFIGS=$HERE/test_configs/scif PATH="$BIN:$PATH"
 export LD_LIBRARY_PATH="$PREFIX/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 
-# Else every test would be one that is not run, and the whole a success.
+# Else every test but those of `neg` would be one that is not run.
 if [ -x "$BIN/fi_info" ]; then
     "$BIN/fi_info" -p "$PROV" >/dev/null || die "libfabric in $PREFIX has no provider $PROV: set FI_PROVIDER_PATH"
 fi
@@ -72,7 +76,7 @@ else
 fi
 
 echo "fabtests of $PREFIX, provider $PROV, sets $*"
-"${isolate[@]}" bash "$HERE/suite.sh" "$@" 2>&1 9>&- </dev/null | tee "$LOG" | awk -f "$HERE/table.awk"
+"${isolate[@]}" bash "$HERE/suite.sh" "$@" 2>&1 9>&- </dev/null | tee "$LOG" | awk -v notrun="$NOTRUN" -f "$HERE/table.awk"
 status=("${PIPESTATUS[@]}")
 [ "${FT_LOG:+x}" != x ] || echo "whole output: $LOG"
 [ "${status[0]}" -eq 0 ] || exit 2

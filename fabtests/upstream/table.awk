@@ -1,12 +1,32 @@
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-# Reads what suite.sh writes, a record for each test; shows each as it comes, and then the table. Fails when a test failed
-# or none ran.
+# Reads what suite.sh writes, a record for each test; shows each as it comes, and then the table. Fails when a test failed,
+# was not run though it must be, or none passed.
+#
+# The file named by the variable `notrun` has patterns of the tests that may end as not run, a line each; without one, all may.
 #
 # A record is a line "- name: ...", then "  result:", "  time:", "  count:" (how many tests it is), "  reason:", and what
 # the processes said, indented.
 
+BEGIN {
+    while (notrun != "" && (got = (getline line <notrun)) != 0) {
+        if (got < 0) { print "cannot read " notrun; unread = 1; exit 1 }
+        if (line !~ /^[ \t]*(#|$)/) may_miss[++may_miss_cnt] = line
+    }
+}
+
+# Whether this test may end as not run.
+function excused(i) {
+    if (notrun == "") return 1
+    for (i = 1; i <= may_miss_cnt; i++) if (name ~ may_miss[i]) return 1
+    return 0
+}
+
 function flush() {
     if (name == "") return
+    if (result == "notrun" && !excused()) {
+        result = "fail"
+        reason = "not run: " reason
+    }
     family = name
     sub(/ .*/, "", family)
     if (!(family in seen)) { seen[family] = 1; families[++families_cnt] = family }
@@ -34,6 +54,7 @@ name != "" && /^  reason: / { reason = substr($0, 11); next }
 /^note: / { left[++left_cnt] = substr($0, 7) }
 
 END {
+    if (unread) exit 1
     flush()
     printf "\n%-24s %6s %6s %7s %9s\n", "program", "pass", "fail", "notrun", "excluded"
     families[++families_cnt] = "all"
@@ -44,6 +65,6 @@ END {
     }
     if (left_cnt) print ""
     for (i = 1; i <= left_cnt; i++) print left[i]
-    if (families_cnt == 1) { print "no test ran"; exit 1 }
+    if (!total["pass"]) { print "no test passed"; exit 1 }
     exit total["fail"] > 0
 }

@@ -36,7 +36,7 @@ struct Args {
     /// Name the cases and end
     #[arg(long)]
     list: bool,
-    /// Count a feature the provider lacks as a failure, unless the case is optional; default for scif
+    /// Count a feature the provider lacks as a failure, unless the library is too old for it; default for scif
     #[arg(long)]
     strict: bool,
     /// Run each case this often
@@ -151,7 +151,7 @@ fn be_parent(args: &Args, target: &Target) -> ExitCode {
     }
     if score.not_run > 0 {
         say(&format!(
-            "{} cases not run: the provider lacks the feature",
+            "{} cases not run: the provider, or this libfabric, lacks the feature",
             score.not_run
         ));
     }
@@ -185,22 +185,23 @@ fn run_one(case: &Case, target: &Target, strict: bool, score: &mut Score) {
     let start = Instant::now();
     let outcome = driver::run(case, target, &mut score.pids);
     let secs = start.elapsed().as_secs_f32();
-    match outcome {
+    let (not_run, why) = match outcome {
         Ok(()) => {
             score.passed += 1;
-            say(&format!("pass     {} ({secs:.2} s)", case.name));
+            return say(&format!("pass     {} ({secs:.2} s)", case.name));
         }
-        Err(Fail::NotRun(why)) if !strict || case.optional => {
-            score.not_run += 1;
-            say(&format!("notrun   {} ({why})", case.name));
-        }
-        Err(Fail::NotRun(why) | Fail::Failed(why)) => {
-            score.failed += 1;
-            score.names.push(case.name);
-            say(&format!(
-                "FAIL     {} ({secs:.2} s, seed {})\n    {why}",
-                case.name, target.seed
-            ));
-        }
+        Err(Fail::OldLibrary(why)) => (true, why),
+        Err(Fail::NotRun(why)) => (!strict, why),
+        Err(Fail::Failed(why)) => (false, why),
+    };
+    if not_run {
+        score.not_run += 1;
+        return say(&format!("notrun   {} ({why})", case.name));
     }
+    score.failed += 1;
+    score.names.push(case.name);
+    say(&format!(
+        "FAIL     {} ({secs:.2} s, seed {})\n    {why}",
+        case.name, target.seed
+    ));
 }

@@ -17,7 +17,7 @@ pub(crate) const CASES: &[Case] = &[
     case("cq/open_every_kind", 1, open_every_kind),
     case("cq/readfrom", 3, readfrom),
     case("cq/source_not_asked_for", 2, source_not_asked_for),
-    case("cq/unknown_source", 2, unknown_source).optional(),
+    case("cq/unknown_source", 2, unknown_source),
     case("cq/nothing_there", 1, nothing_there),
     case("cq/more_than_it_holds", 2, more_than_it_holds),
     case(

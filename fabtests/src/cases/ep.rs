@@ -19,7 +19,7 @@ pub(crate) const CASES: &[Case] = &[
     case("ep/bind_rules", 1, bind_rules),
     case("ep/options", 1, options),
     case("ep/operation_flags", 2, operation_flags),
-    case("ep/alias", 2, alias).optional(),
+    case("ep/alias", 2, alias),
     case("ep/parents_with_children", 1, parents),
     case("ep/close_with_everything_open", 2, close_busy),
     case("ep/open_and_close_often", 1, open_close),

@@ -39,7 +39,7 @@ pub(crate) const CASES: &[Case] = &[
     case("msg/delivery_complete", 2, |r| {
         sizes(r, Way::Flags(sys::FI_DELIVERY_COMPLETE), Into::Recv)
     }),
-    case("msg/fence", 2, fence).optional(),
+    case("msg/fence", 2, fence),
     case("msg/delivery_waits_for_the_receive", 2, delivery_waits),
     case("msg/op_flags_inject", 2, op_flags_inject),
     case("msg/null_buffer", 2, null_buffer),

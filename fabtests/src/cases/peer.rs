@@ -12,33 +12,40 @@ use scif_fabtests::fi::{
     when,
 };
 use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
-use scif_fabtests::rig::{Ask, load, offers};
+use scif_fabtests::rig::{Ask, load, needs_library, offers};
 use scif_fabtests::{check, check_eq};
 
 use super::cm;
 
 pub(crate) const CASES: &[Case] = &[
     case("peer/offered", 1, offered),
-    case("peer/receives_first", 2, |r| messages(r, false)).optional(),
-    case("peer/messages_first", 2, |r| messages(r, true)).optional(),
-    case("peer/to_itself", 1, to_itself).optional(),
-    case("peer/errors_and_discards", 2, errors).optional(),
-    case("peer/full_queue", 1, full_queue).optional(),
-    case("peer/closing_asks_for_nothing", 2, closing).optional(),
-    case("peer/events_ask_for_nothing", 2, events).optional(),
-    case("peer/ends_ask_for_nothing", 2, ends).optional(),
-    case("peer/an_answered_request_ends_nothing", 2, answered).optional(),
-    case("peer/reading_is_the_owner_s", 1, refused).optional(),
-    case("peer/triggered", 1, triggered).optional(),
+    case("peer/receives_first", 2, |r| messages(r, false)),
+    case("peer/messages_first", 2, |r| messages(r, true)),
+    case("peer/to_itself", 1, to_itself),
+    case("peer/errors_and_discards", 2, errors),
+    case("peer/full_queue", 1, full_queue),
+    case("peer/closing_asks_for_nothing", 2, closing),
+    case("peer/events_ask_for_nothing", 2, events),
+    case("peer/ends_ask_for_nothing", 2, ends),
+    case("peer/an_answered_request_ends_nothing", 2, answered),
+    case("peer/reading_is_the_owner_s", 1, refused),
+    case("peer/triggered", 1, triggered),
 ];
 
 fn ask() -> Ask {
     Ask::caps(sys::FI_MSG | sys::FI_TAGGED | sys::FI_PEER)
 }
 
-/// Whether the library has the layouts that the provider knows.
+/// Since when libraries have the layouts that the provider knows.
+const SINCE: u32 = version(2, 3);
+
 fn known(rank: &Rank) -> Outcome<bool> {
-    Ok(load(rank)?.version() >= version(2, 3))
+    Ok(load(rank)?.version() >= SINCE)
+}
+
+/// Ends a case where the library has other layouts.
+pub(super) fn needs_peers(rank: &Rank) -> Outcome {
+    needs_library(rank, SINCE, "peers in the provider's layout")
 }
 
 fn offered(rank: &Rank) -> Outcome {
@@ -87,9 +94,7 @@ fn side(rank: &Rank) -> Outcome<Side<'_>> {
 }
 
 fn side_with<'r>(rank: &'r Rank, ask: &Ask) -> Outcome<Side<'r>> {
-    if !known(rank)? {
-        return Err(Fail::NotRun("no peers in this library's layout".into()));
-    }
+    needs_peers(rank)?;
     let info = offers(rank, load(rank)?, &ask.hints)?
         .into_iter()
         .next()
@@ -384,9 +389,7 @@ fn keep(owner: &Owner, cq: &Cq, count: usize) -> Outcome {
 
 /// The same where what is read is that the connection has ended: what came over it is taken in when the owner lets it.
 fn ends(rank: &Rank) -> Outcome {
-    if !known(rank)? {
-        return Err(Fail::NotRun("no peers in this library's layout".into()));
-    }
+    needs_peers(rank)?;
     // Peers of such endpoints are not offered; owners may give them a receive context all the same.
     let bare = cm::bare(rank)?;
     let pause = || rank.barrier(&mut || Ok(()));
@@ -426,9 +429,7 @@ fn ends(rank: &Rank) -> Outcome {
 
 /// The caller hears of the answer and of the end of what carried its request at once: it is connected, and stays so.
 fn answered(rank: &Rank) -> Outcome {
-    if !known(rank)? {
-        return Err(Fail::NotRun("no peers in this library's layout".into()));
-    }
+    needs_peers(rank)?;
     let bare = cm::bare(rank)?;
     let pause = || rank.barrier(&mut || Ok(()));
     if rank.index == 0 {

@@ -54,7 +54,7 @@ pub(crate) const CASES: &[Case] = &[
     case("rma/mode_everything", 2, |r| mode(r, EVERYTHING)),
     case("rma/mode_basic", 2, |r| mode(r, sys::FI_MR_BASIC)),
     case("rma/mode_scalable", 2, |r| mode(r, sys::FI_MR_SCALABLE)),
-    case("rma/regions_of_pieces", 2, regions_of_pieces).optional(),
+    case("rma/regions_of_pieces", 2, regions_of_pieces),
     case("rma/selective_completion", 2, selective),
     case("rma/memory_of_every_kind", 2, memory_kinds),
 ];

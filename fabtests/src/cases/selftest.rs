@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Cases for the harness itself: ranks that hang, crash, fail, are killed and come back. No libfabric.
 
+use scif_fabtests::fi::version;
 use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, confine};
+use scif_fabtests::rig::needs_library;
 use scif_fabtests::{check, check_eq};
 
 pub(crate) const CASES: &[Case] = &[
@@ -13,6 +15,7 @@ pub(crate) const CASES: &[Case] = &[
     case("harness/forks", 2, forks),
     case("harness/denies", 1, denies),
     case("harness/lacks", 2, lacks),
+    case("harness/is_too_new", 2, is_too_new),
     case("harness/reads_freed_memory", 1, |_| {
         confine::read_freed_memory();
         Ok(())
@@ -91,4 +94,9 @@ fn denies(_: &Rank) -> Outcome {
 
 fn lacks(_: &Rank) -> Outcome {
     Err(Fail::NotRun("nothing to run".into()))
+}
+
+fn is_too_new(rank: &Rank) -> Outcome {
+    needs_library(rank, 0, "every library has it")?;
+    needs_library(rank, version(999, 0), "no library has it")
 }

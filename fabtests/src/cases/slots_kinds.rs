@@ -7,18 +7,19 @@ use std::sync::Arc;
 
 use libfabric_sys as sys;
 use scif_fabtests::fi::{
-    Av, AvAttr, AvSet, AvSetAttr, Cntr, CntrAttr, Ep, Eq, Fid, Mc, Owner, PollSet, WaitSet, version,
+    Av, AvAttr, AvSet, AvSetAttr, Cntr, CntrAttr, Ep, Eq, Fid, Mc, Owner, PollSet, WaitSet,
 };
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
-use scif_fabtests::rig::{Ask, load, supported};
+use scif_fabtests::harness::{Case, Outcome, Rank, case};
+use scif_fabtests::rig::{Ask, supported};
 
+use super::peer::needs_peers;
 use super::slots::{Bench, Scene, Subject, bench, first_offer, scene, scenes};
 
 pub(crate) const CASES: &[Case] = &[
     case("slots/sets", 1, |r| scenes(r, SETS)),
     case("slots/scalable_endpoints", 1, |r| scenes(r, SCALABLE)),
     case("slots/groups", 1, |r| scenes(r, GROUPS)),
-    case("slots/what_a_peer_fills", 1, peers).optional(),
+    case("slots/what_a_peer_fills", 1, peers),
 ];
 
 const SETS: &[Scene] = &[
@@ -248,8 +249,6 @@ pub(super) fn owned(rank: &Rank) -> Outcome<(Bench, &'static Owner)> {
 }
 
 fn peers(rank: &Rank) -> Outcome {
-    if load(rank)?.version() < version(2, 3) {
-        return Err(Fail::NotRun("no peers in this library's layout".into()));
-    }
+    needs_peers(rank)?;
     scenes(rank, PEERS)
 }

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use libfabric_sys as sys;
 use scif_fabtests::check_eq;
 use scif_fabtests::fi::{
-    Av, AvSet, AvSetAttr, Cntr, CntrAttr, Ep, Errno, Fid, Owner, Pep, PollSet, Stx, WaitSet, version,
+    Av, AvSet, AvSetAttr, Cntr, CntrAttr, Ep, Errno, Fid, Owner, Pep, PollSet, Stx, WaitSet,
 };
 use scif_fabtests::harness::case::Context;
 use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
-use scif_fabtests::rig::load;
 
+use super::peer::needs_peers;
 use super::slots::{Bench, bench};
 use super::slots_kinds::{Group, Scalable, owned};
 
@@ -21,7 +21,7 @@ pub(crate) const CASES: &[Case] = &[
     case("slots/busy_when_bound", 1, bound),
     case("slots/busy_scalable_endpoints", 1, scalable),
     case("slots/busy_groups", 1, groups),
-    case("slots/busy_owners", 1, owners).optional(),
+    case("slots/busy_owners", 1, owners),
     case("slots/wrong_bindings", 1, wrong_bindings),
     case("slots/wrong_objects_to_wait_for", 1, wrong_waits),
 ];
@@ -230,9 +230,7 @@ fn groups(rank: &Rank) -> Outcome {
 /// What stands for another provider's object is a child and can be bound like any other.
 fn owners(rank: &Rank) -> Outcome {
     only_scif(rank)?;
-    if load(rank)?.version() < version(2, 3) {
-        return Err(Fail::NotRun("no peers in this library's layout".into()));
-    }
+    needs_peers(rank)?;
     let (bench, owner): (Bench, &'static Owner) = owned(rank)?;
     let ep = Ep::open(&bench.domain, &bench.info)?;
     let all: [(&str, Object, u64); 3] = [

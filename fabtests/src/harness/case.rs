@@ -18,8 +18,6 @@ pub struct Case {
     pub ranks: usize,
     /// After this the group is killed and the case has failed.
     pub timeout_secs: u64,
-    /// True where a provider may lack what the case needs.
-    pub optional: bool,
     /// Environment of the processes; `{dir}` in a value is a fresh directory, removed in the end.
     pub env: &'static [(&'static str, &'static str)],
     /// What every process runs.
@@ -32,7 +30,6 @@ pub const fn case(name: &'static str, ranks: usize, run: fn(&Rank) -> Outcome) -
         name,
         ranks,
         timeout_secs: 180,
-        optional: false,
         env: &[],
         run,
     }
@@ -52,13 +49,6 @@ impl Case {
         self.env = env;
         self
     }
-
-    /// The same case, not held against a provider that says it lacks the feature.
-    #[must_use]
-    pub const fn optional(mut self) -> Case {
-        self.optional = true;
-        self
-    }
 }
 
 /// Why a process did not pass.
@@ -66,6 +56,8 @@ impl Case {
 pub enum Fail {
     /// The provider says it has no such feature.
     NotRun(String),
+    /// The library is too old for it, whatever the provider has.
+    OldLibrary(String),
     /// The provider, or the case, is wrong.
     Failed(String),
 }
@@ -86,6 +78,7 @@ impl Fail {
     pub fn with(self, context: impl Display) -> Fail {
         match self {
             Fail::NotRun(why) => Fail::NotRun(format!("{context}: {why}")),
+            Fail::OldLibrary(why) => Fail::OldLibrary(format!("{context}: {why}")),
             Fail::Failed(why) => Fail::Failed(format!("{context}: {why}")),
         }
     }

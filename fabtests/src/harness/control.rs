@@ -29,6 +29,8 @@ pub enum Say {
     Passed,
     /// The provider lacks a feature.
     NotRun(String),
+    /// The library is too old for it.
+    OldLibrary(String),
     /// Something is wrong.
     Failed(String),
 }
@@ -66,6 +68,7 @@ impl Say {
             Say::Step(text) => (b's', text.clone().into_bytes()),
             Say::Passed => (b'p', Vec::new()),
             Say::NotRun(text) => (b'n', text.clone().into_bytes()),
+            Say::OldLibrary(text) => (b'o', text.clone().into_bytes()),
             Say::Failed(text) => (b'f', text.clone().into_bytes()),
         };
         let mut out = vec![tag];
@@ -86,6 +89,7 @@ impl Say {
             b's' => Say::Step(text()),
             b'p' => Say::Passed,
             b'n' => Say::NotRun(text()),
+            b'o' => Say::OldLibrary(text()),
             b'f' => Say::Failed(text()),
             _ => return None,
         })
@@ -177,6 +181,7 @@ mod tests {
             Say::Step("here".into()),
             Say::Passed,
             Say::NotRun("no".into()),
+            Say::OldLibrary("old".into()),
             Say::Failed("bad".into()),
         ] {
             word.send(&rank).unwrap();

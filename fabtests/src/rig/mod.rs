@@ -72,6 +72,20 @@ pub fn offers(rank: &Rank, lib: &'static Lib, hints: &Hints) -> Outcome<Vec<Info
     }
 }
 
+/// Ends the case as not run where the library is older than release `since`.
+///
+/// # Errors
+/// `OldLibrary` there; when it cannot be loaded.
+pub fn needs_library(rank: &Rank, since: u32, what: &str) -> Outcome {
+    let lib = load(rank)?;
+    if lib.version() >= since {
+        return Ok(());
+    }
+    let (major, minor) = (since >> 16, since & 0xffff);
+    let why = format!("{what}: since libfabric {major}.{minor}");
+    Err(Fail::OldLibrary(why))
+}
+
 /// Turns "no such function" into "not run".
 ///
 /// # Errors

@@ -14,7 +14,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use scif_fabtests::check;
 use scif_fabtests::fi::{
     Answer, Av, Buf, Cntr, CntrAttr, Cq, CqAttr, Domain, Ep, Eq, EqAttr, Fabric, Fid, Info, Mr, MrAsk, Pep,
-    Slot, Stx, Tables,
+    Request, Slot, Stx, Tables,
 };
 use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, confine};
 use scif_fabtests::rig::{Ask, load, offers};
@@ -98,6 +98,7 @@ const CONNECTED: &[Scene] = &[
         enabled_ep(r, MSG, false)
     }),
     scene('s', "an endpoint that was shut down", shut_down),
+    scene('H', "the handle of a request", handle),
     scene('p', "a passive endpoint", |r| {
         let bench = bench(r, MSG)?;
         let pep = Pep::open(&bench.fabric, &bench.info)?;
@@ -162,15 +163,13 @@ const OTHERS: &[Scene] = &[
 ];
 
 pub(super) fn bench(rank: &Rank, ep_type: u32) -> Outcome<Bench> {
-    let messages = sys::FI_MSG | sys::FI_TAGGED;
-    let caps = match ep_type {
-        RDM => messages | sys::FI_RMA | sys::FI_ATOMIC,
-        MSG => messages | sys::FI_RMA,
-        _ => messages,
-    };
-    let mut ask = Ask::caps(caps);
-    ask.hints.ep_type = ep_type;
-    Bench::of(first_offer(rank, &ask)?)
+    Bench::of(first_offer(rank, &all_of(ep_type))?)
+}
+
+/// An endpoint of this kind with everything that is sent and received.
+pub(super) fn all_of(ep_type: u32) -> Ask {
+    Ask::caps(sys::FI_MSG | sys::FI_TAGGED | sys::FI_RMA | sys::FI_ATOMIC)
+        .with(|ask| ask.hints.ep_type = ep_type)
 }
 
 /// The first of what is offered.
@@ -231,6 +230,40 @@ impl Bench {
         Ok(Av::open(&self.domain, sys::FI_AV_UNSPEC, 1)?)
     }
 
+    pub(super) fn new_ep(self) -> Outcome<Subject> {
+        let ep = Ep::open(&self.domain, &self.info)?;
+        self.subject(ep)
+    }
+
+    pub(super) fn enabled_ep(self, knows_itself: bool) -> Outcome<Subject> {
+        let (cq, eq) = (self.cq(sys::FI_CQ_FORMAT_TAGGED)?, self.eq(sys::FI_WAIT_UNSPEC)?);
+        let av = self.av()?;
+        let ep = self.ep(&self.info, &cq, &eq, &av)?;
+        ep.enable()?;
+        if knows_itself {
+            av.insert(&ep.name()?)?;
+        }
+        self.subject(ep)
+    }
+
+    /// A queue, empty, with a completion, or with an error.
+    pub(super) fn read_cq(self, format: u32, error: Option<bool>) -> Outcome<Subject> {
+        let (cq, eq) = (self.cq(format)?, self.eq(sys::FI_WAIT_UNSPEC)?);
+        if let Some(error) = error {
+            let av = self.av()?;
+            let ep = self.ep(&self.info, &cq, &eq, &av)?;
+            ep.enable()?;
+            let own = av.insert(&ep.name()?)?;
+            ep.recv(Buf::new(8), sys::FI_ADDR_UNSPEC, 1)?;
+            if error {
+                ep.cancel(1)?;
+            } else {
+                ep.inject(Buf::new(8), own)?;
+            }
+        }
+        self.subject(cq)
+    }
+
     pub(super) fn subject(self, object: Arc<dyn Fid>) -> Outcome<Subject> {
         let stranger: Arc<dyn Fid> = match object.class()? {
             sys::FI_CLASS_CNTR => self.cq(sys::FI_CQ_FORMAT_CONTEXT)?,
@@ -254,24 +287,11 @@ impl Subject {
 }
 
 fn new_ep(rank: &Rank, ep_type: u32) -> Outcome<Subject> {
-    let bench = bench(rank, ep_type)?;
-    let ep = Ep::open(&bench.domain, &bench.info)?;
-    bench.subject(ep)
+    bench(rank, ep_type)?.new_ep()
 }
 
 fn enabled_ep(rank: &Rank, ep_type: u32, knows_itself: bool) -> Outcome<Subject> {
-    let bench = bench(rank, ep_type)?;
-    let (cq, eq) = (
-        bench.cq(sys::FI_CQ_FORMAT_TAGGED)?,
-        bench.eq(sys::FI_WAIT_UNSPEC)?,
-    );
-    let av = bench.av()?;
-    let ep = bench.ep(&bench.info, &cq, &eq, &av)?;
-    ep.enable()?;
-    if knows_itself {
-        av.insert(&ep.name()?)?;
-    }
-    bench.subject(ep)
+    bench(rank, ep_type)?.enabled_ep(knows_itself)
 }
 
 fn alias(rank: &Rank) -> Outcome<Subject> {
@@ -315,23 +335,8 @@ fn shut_down(rank: &Rank) -> Outcome<Subject> {
     bench.subject(caller)
 }
 
-/// A queue, empty, with a completion, or with an error.
 fn cq(rank: &Rank, format: u32, error: Option<bool>) -> Outcome<Subject> {
-    let bench = bench(rank, RDM)?;
-    let (cq, eq) = (bench.cq(format)?, bench.eq(sys::FI_WAIT_UNSPEC)?);
-    if let Some(error) = error {
-        let av = bench.av()?;
-        let ep = bench.ep(&bench.info, &cq, &eq, &av)?;
-        ep.enable()?;
-        let own = av.insert(&ep.name()?)?;
-        ep.recv(Buf::new(8), sys::FI_ADDR_UNSPEC, 1)?;
-        if error {
-            ep.cancel(1)?;
-        } else {
-            ep.inject(Buf::new(8), own)?;
-        }
-    }
-    bench.subject(cq)
+    bench(rank, RDM)?.read_cq(format, error)
 }
 
 fn eq(rank: &Rank, wait_obj: u32) -> Outcome<Subject> {
@@ -357,6 +362,27 @@ fn requested(rank: &Rank) -> Outcome<Subject> {
     }
     // The request goes when who asked goes.
     Ok(bench.subject(eq)?.with(vec![pep, caller]))
+}
+
+/// What a request is answered by, which is there as long as its info.
+fn handle(rank: &Rank) -> Outcome<Subject> {
+    let bench = bench(rank, MSG)?;
+    let (cq, eq) = (
+        bench.cq(sys::FI_CQ_FORMAT_TAGGED)?,
+        bench.eq(sys::FI_WAIT_UNSPEC)?,
+    );
+    let pep = Pep::open(&bench.fabric, &bench.info)?;
+    pep.attach(&eq)?;
+    pep.listen()?;
+    let caller = bench.ep(&bench.info, &cq, &bench.eq(sys::FI_WAIT_UNSPEC)?, &bench.av()?)?;
+    caller.connect(&pep.name()?, &[])?;
+    let request = eq.sread_cm(&bench.info, 0, PATIENCE_MS)?;
+    let info = request
+        .info
+        .ok_or_else(|| Fail::here("a request without an info"))?;
+    Ok(bench
+        .subject(Arc::new(Request::of(info)?))?
+        .with(vec![pep, caller]))
 }
 
 /// What a slot is called with.

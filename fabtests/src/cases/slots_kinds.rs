@@ -13,13 +13,16 @@ use scif_fabtests::harness::{Case, Outcome, Rank, case};
 use scif_fabtests::rig::{Ask, supported};
 
 use super::peer::needs_peers;
-use super::slots::{Bench, Scene, Subject, bench, first_offer, scene, scenes};
+use super::slots::{Bench, Scene, Subject, all_of, bench, first_offer, scene, scenes};
 
 pub(crate) const CASES: &[Case] = &[
     case("slots/sets", 1, |r| scenes(r, SETS)),
     case("slots/scalable_endpoints", 1, |r| scenes(r, SCALABLE)),
     case("slots/groups", 1, |r| scenes(r, GROUPS)),
     case("slots/what_a_peer_fills", 1, peers),
+    case("slots/triggered", 1, |r| scenes(r, TRIGGERED)),
+    case("slots/with_a_prefix", 1, |r| scenes(r, PREFIXED)),
+    case("slots/messages_only", 1, |r| scenes(r, MESSAGES)),
 ];
 
 const SETS: &[Scene] = &[
@@ -70,6 +73,77 @@ const SETS: &[Scene] = &[
         bench.subject(cntr)
     }),
 ];
+
+/// A domain with operations that wait for counters.
+fn triggers(rank: &Rank, ep_type: u32) -> Outcome<Bench> {
+    let ask = all_of(ep_type).with(|ask| ask.hints.caps |= sys::FI_TRIGGER);
+    Bench::of(first_offer(rank, &ask)?)
+}
+
+const TRIGGERED: &[Scene] = &[
+    scene('N', "a new endpoint", |r| triggers(r, sys::FI_EP_RDM)?.new_ep()),
+    scene('e', "an enabled endpoint", |r| {
+        triggers(r, sys::FI_EP_RDM)?.enabled_ep(false)
+    }),
+    scene('w', "an endpoint that knows itself", |r| {
+        triggers(r, sys::FI_EP_RDM)?.enabled_ep(true)
+    }),
+    scene('G', "a new datagram endpoint", |r| {
+        triggers(r, sys::FI_EP_DGRAM)?.new_ep()
+    }),
+    scene('g', "an enabled datagram endpoint", |r| {
+        triggers(r, sys::FI_EP_DGRAM)?.enabled_ep(false)
+    }),
+    scene('M', "a new connected endpoint", |r| {
+        triggers(r, sys::FI_EP_MSG)?.new_ep()
+    }),
+    scene('m', "an enabled connected endpoint", |r| {
+        triggers(r, sys::FI_EP_MSG)?.enabled_ep(false)
+    }),
+    scene('c', "a queue", |r| {
+        triggers(r, sys::FI_EP_RDM)?.read_cq(sys::FI_CQ_FORMAT_TAGGED, None)
+    }),
+    scene('C', "a queue with a completion", |r| {
+        triggers(r, sys::FI_EP_RDM)?.read_cq(sys::FI_CQ_FORMAT_TAGGED, Some(false))
+    }),
+    scene('E', "a queue with an error", |r| {
+        triggers(r, sys::FI_EP_RDM)?.read_cq(sys::FI_CQ_FORMAT_TAGGED, Some(true))
+    }),
+];
+
+/// Endpoints of programs that leave room for a header.
+fn prefixed(rank: &Rank, ep_type: u32) -> Outcome<Bench> {
+    let ask = all_of(ep_type).with(|ask| ask.hints.mode = sys::FI_MSG_PREFIX);
+    Bench::of(first_offer(rank, &ask)?)
+}
+
+const PREFIXED: &[Scene] = &[
+    scene('D', "a new endpoint", |r| prefixed(r, sys::FI_EP_RDM)?.new_ep()),
+    scene('L', "an enabled endpoint", |r| {
+        prefixed(r, sys::FI_EP_RDM)?.enabled_ep(false)
+    }),
+    scene('F', "an endpoint that knows itself", |r| {
+        prefixed(r, sys::FI_EP_RDM)?.enabled_ep(true)
+    }),
+    scene('K', "an enabled connected endpoint", |r| {
+        prefixed(r, sys::FI_EP_MSG)?.enabled_ep(false)
+    }),
+];
+
+/// Endpoints that send and receive, and reach into no memory.
+const MESSAGES: &[Scene] = &[
+    scene('U', "a new datagram endpoint", |r| {
+        messages(r, sys::FI_EP_DGRAM)?.new_ep()
+    }),
+    scene('V', "an enabled connected endpoint", |r| {
+        messages(r, sys::FI_EP_MSG)?.enabled_ep(false)
+    }),
+];
+
+fn messages(rank: &Rank, ep_type: u32) -> Outcome<Bench> {
+    let ask = Ask::caps(sys::FI_MSG | sys::FI_TAGGED).with(|ask| ask.hints.ep_type = ep_type);
+    Bench::of(first_offer(rank, &ask)?)
+}
 
 fn wait_set(rank: &Rank, wait_obj: u32) -> Outcome<Subject> {
     let bench = bench(rank, sys::FI_EP_RDM)?;
@@ -179,7 +253,7 @@ pub(super) struct Group {
     pub(super) av: Arc<Av>,
     pub(super) ep: Arc<Ep>,
     pub(super) own: u64,
-    other: u64,
+    pub(super) other: u64,
 }
 
 impl Group {

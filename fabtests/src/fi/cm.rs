@@ -24,6 +24,34 @@ pub struct Pep {
 
 is_fid!(Pep);
 
+/// The handle of a connection request, which the endpoint is opened with that answers it.
+pub struct Request {
+    info: Info,
+}
+
+impl Request {
+    /// That of the request that `info` tells of, which nothing else answers.
+    ///
+    /// # Errors
+    /// `EINVAL` for an info without one.
+    pub fn of(info: Info) -> Result<Request> {
+        if info.has_handle() {
+            Ok(Request { info })
+        } else {
+            Err(Errno::EINVAL)
+        }
+    }
+}
+
+/// Not closed: it ends with the passive endpoint.
+impl Fid for Request {
+    fn raw_fid(&self) -> Result<*mut sys::fid> {
+        Ok(self.info.handle())
+    }
+
+    fn mark_closed(&self) {}
+}
+
 /// One event of connection management.
 #[derive(Debug)]
 pub struct CmEvent {

@@ -36,7 +36,7 @@ mod walk;
 pub use atomic::{Ioc, Kind as AtomicKind, RmaIoc, Target as AtomicTarget};
 pub use av::{Av, AvAttr};
 pub use buf::{Buf, pattern_bytes};
-pub use cm::{CmEvent, Pep};
+pub use cm::{CmEvent, Pep, Request};
 pub use cntr::{Cntr, CntrAttr};
 pub use collective::{AvSet, AvSetAttr, Collective, Mc};
 pub use cq::{Cq, CqAttr, CqErr, Entry};

@@ -265,7 +265,7 @@ impl Tables {
             sys::FI_CLASS_POLL => all.poll(unsafe { *fid.cast::<sys::fid_poll>() }.ops),
             // SAFETY: as above.
             sys::FI_CLASS_WAIT => all.wait(unsafe { *fid.cast::<sys::fid_wait>() }.ops),
-            sys::FI_CLASS_MR | sys::FI_CLASS_MC => {}
+            sys::FI_CLASS_MR | sys::FI_CLASS_MC | sys::FI_CLASS_CONNREQ => {}
             _ => return Err(Errno::EINVAL),
         }
         Ok(all)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Calls that wait while the program handles signals. fi_cq(3) and fi_eq(3): a read that waits ends with `FI_EAGAIN` when its
-//! thread is signaled; fi_cntr_wait and fi_wait know no such end, and go on. Nothing is lost by either.
+//! thread is signaled; fi_cntr_wait and fi_wait know no such end, and go on. Nothing is lost by either. Who handles none dies of them.
 //!
 //! Not here: `fi_cq_signal` (`wait`).
 
@@ -21,7 +21,18 @@ pub(crate) const CASES: &[Case] = &[
     case("signals/counter", 1, counter),
     case("signals/wait_set", 1, wait_set),
     case("signals/transfers", 2, transfers),
+    case("signals/interrupt_kills", 1, |r| {
+        interrupt_kills(r, sys::FI_PROGRESS_MANUAL)
+    })
+    .under(NO_HANDLERS),
+    case("signals/interrupt_kills_under_auto_progress", 1, |r| {
+        interrupt_kills(r, sys::FI_PROGRESS_AUTO)
+    })
+    .under(NO_HANDLERS),
 ];
+
+/// Libraries of other providers that a libfabric may be linked with handle signals as soon as they are loaded, unless told.
+const NO_HANDLERS: &[(&str, &str)] = &[("IPATH_NO_BACKTRACE", "1"), ("HFI_NO_BACKTRACE", "1")];
 
 /// Without `SA_RESTART` and with it: the calls behind a wait know no difference.
 const ACTIONS: [bool; 2] = [false, true];
@@ -55,6 +66,22 @@ fn queue(rank: &Rank) -> Outcome {
             check_eq!(seen, vec![1, 2]);
         }
     }
+    Ok(())
+}
+
+/// A process that never said what is to become of SIGINT dies of it, whatever it has open: the provider takes no signal for
+/// itself. Here nothing is loaded before the fork.
+fn interrupt_kills(rank: &Rank, progress: u32) -> Outcome {
+    let ask = ask(sys::FI_WAIT_UNSPEC).with(|ask| ask.hints.data_progress = progress);
+    let died = confine::dies_of_interrupt(|| {
+        let rig = Rig::open_alone(rank, &ask)?;
+        let own = rig.av.insert(&rig.ep.name()?)?;
+        rig.ep.recv(Buf::new(8), sys::FI_ADDR_UNSPEC, 1)?;
+        rig.post(|| rig.ep.inject(Buf::new(8), own))?;
+        rig.received(1)?;
+        Ok(rig)
+    })?;
+    check!(died, "the process lived on, or ended otherwise");
     Ok(())
 }
 

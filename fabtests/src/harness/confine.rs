@@ -5,11 +5,14 @@
     reason = "fork and processor time have no safe wrapper that fits"
 )]
 
+use std::fs::File;
 use std::hint::black_box;
+use std::io::{Read, Seek};
 use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
+use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::{Fail, Outcome, seccomp};
@@ -61,6 +64,18 @@ pub fn fork_sleeper() -> Outcome {
 /// # Errors
 /// Those of `fork(2)` and `waitpid(2)`, and when the child is killed by a signal.
 pub fn in_child(calls: impl FnOnce() -> usize) -> Outcome<usize> {
+    let status = status_of(calls)?;
+    if libc::WIFEXITED(status) {
+        usize::try_from(libc::WEXITSTATUS(status)).map_err(Fail::here)
+    } else {
+        Err(Fail::here(format_args!(
+            "the child was killed, status {status:#x}"
+        )))
+    }
+}
+
+/// The status with which a forked child ends that makes these calls, or its exit code.
+fn status_of(calls: impl FnOnce() -> usize) -> Outcome<i32> {
     // SAFETY: the child runs the calls of the case, which are what is tested; it never returns from here.
     let pid = match unsafe { libc::fork() } {
         -1 => return Err(std::io::Error::last_os_error().into()),
@@ -76,13 +91,36 @@ pub fn in_child(calls: impl FnOnce() -> usize) -> Outcome<usize> {
     if unsafe { libc::waitpid(pid, &raw mut status, 0) } != pid {
         return Err(std::io::Error::last_os_error().into());
     }
-    if libc::WIFEXITED(status) {
-        usize::try_from(libc::WEXITSTATUS(status)).map_err(Fail::here)
-    } else {
-        Err(Fail::here(format_args!(
-            "the child was killed, status {status:#x}"
-        )))
+    Ok(status)
+}
+
+/// Whether a forked child that has made these calls, and holds what they gave it, dies of SIGINT, of which it has said nothing.
+///
+/// # Errors
+/// Those of `fork(2)` and `memfd_create(2)`, and when the calls fail.
+pub fn dies_of_interrupt<T>(calls: impl FnOnce() -> Outcome<T>) -> Outcome<bool> {
+    let mut why = File::from(memfd_create("why", MemfdFlags::CLOEXEC)?);
+    let status = status_of(|| {
+        // Shells have it ignored by what they start in the background.
+        // SAFETY: the default action is no function of ours.
+        unsafe { libc::signal(libc::SIGINT, libc::SIG_DFL) };
+        let held = calls();
+        if let Err(fail) = &held {
+            // The code says that they failed.
+            let _ = rustix::io::write(&why, format!("{fail:?}").as_bytes());
+            return 1;
+        }
+        // SAFETY: raise(3) takes any number.
+        unsafe { libc::raise(libc::SIGINT) };
+        0
+    })?;
+    if libc::WIFEXITED(status) && libc::WEXITSTATUS(status) != 0 {
+        let mut text = String::new();
+        why.rewind()?;
+        why.read_to_string(&mut text)?;
+        return Err(Fail::here(format_args!("before the signal: {text}")));
     }
+    Ok(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGINT)
 }
 
 /// From here on this process is killed by SIGALRM after so many seconds, unless it sets another alarm; 0 is none.

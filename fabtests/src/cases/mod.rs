@@ -44,6 +44,7 @@ mod over;
 mod over_setups;
 mod peek;
 mod peer;
+mod peer_sources;
 mod progress_auto;
 mod restart;
 mod rma;
@@ -79,6 +80,7 @@ const AREAS: &[&[Case]] = &[
     tagged::CASES,
     peek::CASES,
     peer::CASES,
+    peer_sources::CASES,
     multi_recv::CASES,
     rma::CASES,
     bad_rma::CASES,

@@ -32,7 +32,7 @@ pub(crate) const CASES: &[Case] = &[
     case("peer/triggered", 1, triggered),
 ];
 
-fn ask() -> Ask {
+pub(super) fn ask() -> Ask {
     Ask::caps(sys::FI_MSG | sys::FI_TAGGED | sys::FI_PEER)
 }
 
@@ -74,14 +74,15 @@ fn offered(rank: &Rank) -> Outcome {
 }
 
 /// An endpoint that is all its owner's.
-struct Side<'r> {
-    rank: &'r Rank,
-    owner: &'static Owner,
-    ep: Arc<Ep>,
+pub(super) struct Side<'r> {
+    pub(super) rank: &'r Rank,
+    pub(super) owner: &'static Owner,
+    pub(super) domain: Arc<Domain>,
+    pub(super) ep: Arc<Ep>,
     cq: Arc<Cq>,
     cntr: Arc<Cntr>,
     srx: Arc<Ep>,
-    av: Arc<Av>,
+    pub(super) av: Arc<Av>,
     /// A counter of its own.
     when: Arc<Cntr>,
     /// Where it can join groups.
@@ -93,7 +94,7 @@ fn side(rank: &Rank) -> Outcome<Side<'_>> {
     side_with(rank, &ask())
 }
 
-fn side_with<'r>(rank: &'r Rank, ask: &Ask) -> Outcome<Side<'r>> {
+pub(super) fn side_with<'r>(rank: &'r Rank, ask: &Ask) -> Outcome<Side<'r>> {
     needs_peers(rank)?;
     let info = offers(rank, load(rank)?, &ask.hints)?
         .into_iter()
@@ -112,7 +113,12 @@ fn side_with<'r>(rank: &'r Rank, ask: &Ask) -> Outcome<Side<'r>> {
     let ep = Ep::open(&domain, &info)?;
     ep.attach(&av, 0)?;
     ep.attach(&cq, sys::FI_TRANSMIT | sys::FI_RECV)?;
-    ep.attach(&cntr, sys::FI_SEND)?;
+    let initiates = if ask.hints.caps & sys::FI_RMA == 0 {
+        0
+    } else {
+        sys::FI_READ | sys::FI_WRITE
+    };
+    ep.attach(&cntr, sys::FI_SEND | initiates)?;
     ep.attach(&srx, 0)?;
     let eq = if ask.hints.caps & sys::FI_COLLECTIVE == 0 {
         None
@@ -129,6 +135,7 @@ fn side_with<'r>(rank: &'r Rank, ask: &Ask) -> Outcome<Side<'r>> {
     Ok(Side {
         rank,
         owner,
+        domain,
         ep,
         cq,
         cntr,
@@ -141,7 +148,7 @@ fn side_with<'r>(rank: &'r Rank, ask: &Ask) -> Outcome<Side<'r>> {
 }
 
 impl Side<'_> {
-    fn pump(&self) -> Outcome {
+    pub(super) fn pump(&self) -> Outcome {
         match self.cq.progress() {
             Ok(_) | Err(Errno::EAGAIN) => {}
             Err(e) => return Err(Fail::here(e)),
@@ -150,7 +157,7 @@ impl Side<'_> {
         Ok(())
     }
 
-    fn until(&self, mut ready: impl FnMut(&Owner) -> bool) -> Outcome {
+    pub(super) fn until(&self, mut ready: impl FnMut(&Owner) -> bool) -> Outcome {
         while !ready(self.owner) {
             self.pump()?;
             std::thread::yield_now();
@@ -159,7 +166,7 @@ impl Side<'_> {
     }
 
     /// A call that sends, until it is taken.
-    fn post(&self, mut call: impl FnMut(&Ep) -> Result<(), Errno>) -> Outcome {
+    pub(super) fn post(&self, mut call: impl FnMut(&Ep) -> Result<(), Errno>) -> Outcome {
         loop {
             match call(&self.ep) {
                 Err(Errno::EAGAIN) => self.pump()?,
@@ -169,24 +176,24 @@ impl Side<'_> {
         }
     }
 
-    fn meet(&self) -> Outcome<Vec<u64>> {
+    pub(super) fn meet(&self) -> Outcome<Vec<u64>> {
         let names = self.rank.exchange(&self.ep.name()?, &mut || self.pump())?;
         let addrs = names.iter().map(|name| self.av.insert(name));
         Ok(addrs.collect::<Result<_, _>>()?)
     }
 
-    fn barrier(&self) -> Outcome {
+    pub(super) fn barrier(&self) -> Outcome {
         self.rank.barrier(&mut || self.pump())
     }
 
     /// What was written since the last time, once it is as much as said.
-    fn written(&self, count: usize) -> Outcome<Vec<Written>> {
+    pub(super) fn written(&self, count: usize) -> Outcome<Vec<Written>> {
         self.until(|owner| owner.heard().written.len() >= count)?;
         Ok(std::mem::take(&mut self.owner.heard().written))
     }
 }
 
-const LENS: [usize; 5] = [8, 48, 3000, 100_000, 2_000_000];
+pub(super) const LENS: [usize; 5] = [8, 48, 3000, 100_000, 2_000_000];
 
 fn messages(rank: &Rank, first: bool) -> Outcome {
     let side = side(rank)?;

@@ -26,6 +26,8 @@ pub struct Written {
     pub len: usize,
     pub data: u64,
     pub tag: u64,
+    /// Who it is from, as the peer says.
+    pub src: u64,
     /// 0 for a success.
     pub err: i32,
 }
@@ -46,10 +48,14 @@ pub struct Heard {
     waiting: Vec<Entry>,
     /// Receives that came back.
     pub freed: usize,
+    /// How often it was told that senders may be known now.
+    pub told: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Receive {
+    /// Who it is for; `FI_ADDR_UNSPEC` is anybody.
+    from: u64,
     tagged: bool,
     tag: u64,
     ignore: u64,
@@ -102,7 +108,7 @@ static SRX_OPS: sys::fi_ops_srx_owner = sys::fi_ops_srx_owner {
     get_tag,
     queue_msg: queue,
     queue_tag: queue,
-    foreach_unspec_addr: None,
+    foreach_unspec_addr: Some(for_each),
     free_entry,
 };
 
@@ -125,7 +131,7 @@ unsafe extern "C" fn write(
     _buf: *mut c_void,
     data: u64,
     tag: u64,
-    _src: u64,
+    src: u64,
 ) -> isize {
     // SAFETY: the queue that the peer was given.
     let owner = unsafe { owner(cq, std::mem::offset_of!(Owner, cq)) };
@@ -135,6 +141,7 @@ unsafe extern "C" fn write(
         len,
         data,
         tag,
+        src,
         err: 0,
     })
 }
@@ -150,6 +157,7 @@ unsafe extern "C" fn writeerr(cq: *mut sys::fid_peer_cq, entry: *const sys::fi_c
         len: entry.len,
         data: entry.data,
         tag: entry.tag,
+        src: entry.src_addr,
         err: entry.err,
     })
 }
@@ -215,7 +223,7 @@ unsafe fn get(
     let at = heard
         .posted
         .iter()
-        .position(|r| r.tagged == tagged && (r.tag ^ attr.tag) & !r.ignore == 0);
+        .position(|r| r.takes(tagged, attr.tag, attr.addr));
     let code = match at {
         Some(at) => {
             let receive = heard.posted.remove(at);
@@ -249,6 +257,25 @@ unsafe extern "C" fn queue(entry: *mut sys::fi_peer_rx_entry) -> i32 {
     0
 }
 
+/// Asks the peer who the messages are from whose sender it did not know.
+unsafe extern "C" fn for_each(srx: *mut sys::fid_peer_srx, get_addr: sys::fi_peer_get_addr) {
+    // SAFETY: the context that the peer was given.
+    let owner = unsafe { owner(srx, std::mem::offset_of!(Owner, srx)) };
+    let waiting: Vec<Entry> = {
+        let mut heard = owner.heard();
+        heard.told += 1;
+        heard.waiting.clone()
+    };
+    for Entry(entry) in waiting {
+        // SAFETY: entries in the list are ours.
+        let entry = unsafe { &mut *entry };
+        if entry.addr == sys::FI_ADDR_UNSPEC {
+            // SAFETY: the peer's function, for an entry that it left here.
+            entry.addr = unsafe { get_addr(entry) };
+        }
+    }
+}
+
 unsafe extern "C" fn free_entry(entry: *mut sys::fi_peer_rx_entry) {
     // SAFETY: an entry that `get` made; its memory is never freed.
     let srx = unsafe { (*entry).srx };
@@ -256,6 +283,15 @@ unsafe extern "C" fn free_entry(entry: *mut sys::fi_peer_rx_entry) {
     unsafe { owner(srx, std::mem::offset_of!(Owner, srx)) }
         .heard()
         .freed += 1;
+}
+
+impl Receive {
+    /// Whether it is for a message like this.
+    fn takes(&self, tagged: bool, tag: u64, from: u64) -> bool {
+        self.tagged == tagged
+            && (self.tag ^ tag) & !self.ignore == 0
+            && (self.from == sys::FI_ADDR_UNSPEC || self.from == from)
+    }
 }
 
 impl Owner {
@@ -304,13 +340,22 @@ impl Owner {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Posts a receive, which takes the oldest message that waits.
+    /// Posts a receive, which takes the oldest message that waits, whoever it is from.
     ///
     /// # Errors
     /// The peer's, when it does not start.
     pub fn receive(&self, tagged: Option<(u64, u64)>, buf: Buf, context: usize) -> Result {
+        self.receive_from(sys::FI_ADDR_UNSPEC, tagged, buf, context)
+    }
+
+    /// The same for messages of one sender, by the number that the peer has for it.
+    ///
+    /// # Errors
+    /// The peer's, when it does not start.
+    pub fn receive_from(&self, from: u64, tagged: Option<(u64, u64)>, buf: Buf, context: usize) -> Result {
         let (tag, ignore) = tagged.unwrap_or((0, u64::MAX));
         let receive = Receive {
+            from,
             tagged: tagged.is_some(),
             tag,
             ignore,
@@ -341,6 +386,7 @@ impl Owner {
     /// The peer's.
     pub fn discard(&self, tag: u64) -> Result<bool> {
         let receive = Receive {
+            from: sys::FI_ADDR_UNSPEC,
             tagged: true,
             tag,
             ignore: 0,
@@ -361,6 +407,15 @@ impl Owner {
         let ops = unsafe { (*self.srx.get()).peer_ops };
         // SAFETY: null, or a table of the peer's that lives as long as the provider.
         unsafe { ops.as_ref() }.ok_or(Errno::EINVAL)
+    }
+
+    /// Whom the messages that wait are from, oldest first.
+    pub fn senders(&self) -> Vec<u64> {
+        let sender = |Entry(entry): &Entry| {
+            // SAFETY: entries in the list are ours.
+            unsafe { (**entry).addr }
+        };
+        self.heard().waiting.iter().map(sender).collect()
     }
 
     /// How many messages wait.
@@ -412,8 +467,7 @@ fn take(waiting: &mut Vec<Entry>, receive: &Receive) -> Option<Entry> {
     let at = waiting.iter().position(|Entry(entry)| {
         // SAFETY: entries in the list are ours.
         let entry = unsafe { &**entry };
-        (entry.flags & sys::FI_TAGGED != 0) == receive.tagged
-            && (entry.tag ^ receive.tag) & !receive.ignore == 0
+        receive.takes(entry.flags & sys::FI_TAGGED != 0, entry.tag, entry.addr)
     })?;
     Some(waiting.remove(at))
 }

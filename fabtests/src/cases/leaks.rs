@@ -1,22 +1,30 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Who has closed everything holds nothing: descriptors, shared mappings and threads are counted before and after, for
-//! each kind of object, after traffic with several peers, and after one of them was killed.
+//! each kind of object, closed with all that it takes, after traffic with several peers, and after one of them was killed.
 
 use std::sync::Arc;
 
 use libfabric_sys as sys;
 use scif_fabtests::check_eq;
-use scif_fabtests::fi::{AtomicTarget, Buf, Ep, Eq, EqAttr, Errno, Fid, Info, Ioc, Pep};
+use scif_fabtests::fi::{
+    AtomicTarget, Av, AvAttr, AvSet, AvSetAttr, Buf, Deed, Ep, Eq, EqAttr, Errno, Fid, Info, Ioc, Pep,
+    WorkAsk,
+};
+use scif_fabtests::harness::case::Context;
 use scif_fabtests::harness::confine::Holdings;
 use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
 use scif_fabtests::rig::{Ask, Rig};
 
+use super::peer::{needs_peers, side_with};
 use super::rma::{REMOTE, from};
 use super::slots::bench;
+use super::slots_kinds::{Group, Scalable};
 use super::slots_order::{IN_DOMAIN, ON_FABRIC};
 
 pub(crate) const CASES: &[Case] = &[
     case("leaks/objects", 1, objects),
+    case("leaks/objects_of_several", 1, objects_of_several),
+    case("leaks/what_a_peer_fills", 1, what_a_peer_fills),
     case("leaks/traffic", 4, |r| traffic(r, sys::FI_PROGRESS_MANUAL)),
     case("leaks/traffic_under_auto_progress", 4, |r| {
         traffic(r, sys::FI_PROGRESS_AUTO)
@@ -27,6 +35,9 @@ pub(crate) const CASES: &[Case] = &[
 
 /// How often each thing is done after the first time, which may leave what a process needs once.
 const ROUNDS: usize = 5;
+
+/// How long an event may take before a case gives up. Nothing is timed with it.
+const PATIENCE_MS: i32 = 20_000;
 
 /// Does something until nothing is new, and once more often than that: what it holds in the end it held before.
 fn no_trace(what: &str, mut act: impl FnMut() -> Outcome) -> Outcome {
@@ -53,6 +64,137 @@ fn objects(rank: &Rank) -> Outcome {
             .map(|(_, open)| open(&bench))
             .collect::<Outcome<_>>()?;
         all.iter().try_for_each(|object| Ok(object.close()?))
+    })
+}
+
+/// Something that is opened, used a little and closed, with all that it takes.
+type Scene = fn(&Rank) -> Outcome;
+
+/// What is more than an object in a domain. Each scene is gone with what it opened.
+const OF_SEVERAL: &[(&str, Scene)] = &[
+    ("a named vector", |r| {
+        let ask = Ask::caps(sys::FI_MSG | sys::FI_SHARED_AV);
+        let rig = Rig::open_alone(r, &ask)?;
+        let name = format!("leaks.{:x}", r.target.seed);
+        let attr = AvAttr {
+            name: Some(&name),
+            ..AvAttr::default()
+        };
+        // Whoever opens it a second time reads what the first one wrote.
+        let (av, _) = Av::open_with(&rig.domain, &attr)?;
+        let (again, _) = Av::open_with(&rig.domain, &attr)?;
+        let addr = av.insert(&rig.ep.name()?)?;
+        again.lookup(addr, 64)?;
+        again.close()?;
+        Ok(av.close()?)
+    }),
+    ("a vector that tells of its events", |r| {
+        let bench = bench(r, sys::FI_EP_RDM)?;
+        let eq = bench.eq(sys::FI_WAIT_UNSPEC)?;
+        let av = Av::open_named(&bench.domain, sys::FI_AV_TABLE, 4, None, sys::FI_EVENT)?;
+        av.bind(&*eq, 0)?;
+        av.close()?;
+        Ok(eq.close()?)
+    }),
+    ("a scalable endpoint with contexts", |r| {
+        let Scalable { bench, sep, .. } = Scalable::open(r)?;
+        let mut contexts = Vec::new();
+        for index in 0..2 {
+            let cq = bench.cq(sys::FI_CQ_FORMAT_CONTEXT)?;
+            let (tx, rx) = (sep.tx_context(index, None)?, sep.rx_context(index, None)?);
+            tx.attach(&cq, sys::FI_TRANSMIT)?;
+            rx.attach(&cq, sys::FI_RECV)?;
+            tx.enable()?;
+            rx.enable()?;
+            contexts.extend([tx, rx]);
+        }
+        sep.enable()?;
+        contexts.iter().try_for_each(|context| context.close())?;
+        Ok(sep.close()?)
+    }),
+    ("a set of addresses", |r| {
+        let bench = bench(r, sys::FI_EP_RDM)?;
+        Ok(AvSet::open(&bench.av()?, AvSetAttr::NONE)?.close()?)
+    }),
+    ("groups, joined and never joined by others", |r| {
+        let group = Group::open(r)?;
+        let (alone, waiting) = (group.join(&[group.own])?, group.join(&[group.own, group.other])?);
+        group.eq.sread(PATIENCE_MS, 0)?;
+        alone.close()?;
+        waiting.close()?;
+        Ok(group.ep.close()?)
+    }),
+    ("an alias, closed before its endpoint and behind it", |r| {
+        for alias_first in [true, false] {
+            let rig = Rig::open_alone(r, &Ask::messages(false))?;
+            let alias = rig.ep.alias(sys::FI_TRANSMIT | sys::FI_COMPLETION)?;
+            let own = rig.av.insert(&rig.ep.name()?)?;
+            rig.post(|| alias.send(Buf::new(8), own, 1))?;
+            let (one, other) = if alias_first {
+                (&alias, &rig.ep)
+            } else {
+                (&rig.ep, &alias)
+            };
+            one.close()?;
+            other.close()?;
+        }
+        Ok(())
+    }),
+    ("queued work, done, flushed and left", |r| {
+        let rig = Rig::open(r, &super::trigger::ask())?;
+        let (cntr, value) = (super::trigger::counter(&rig)?, super::trigger::counter(&rig)?);
+        for threshold in [1, 2, 3] {
+            let ask = WorkAsk {
+                cntr: &cntr,
+                threshold,
+                completion: Some(&value),
+                context: 0,
+                flags: 0,
+            };
+            let send = Deed::Send {
+                buf: Buf::new(100_000),
+                dest: rig.to(0),
+                tag: None,
+            };
+            rig.domain.queue_work(&rig.ep, &ask, send)?;
+            if threshold == 2 {
+                rig.ep.recv(Buf::new(100_000), sys::FI_ADDR_UNSPEC, 1)?;
+                cntr.add(1)?;
+                rig.received(1)?;
+                rig.domain.flush_work(None)?;
+            }
+        }
+        // What waits goes with its endpoint; the counters are busy until then.
+        check_eq!(cntr.close(), Err(Errno::EBUSY));
+        rig.ep.close()?;
+        cntr.close()?;
+        Ok(value.close()?)
+    }),
+];
+
+fn objects_of_several(rank: &Rank) -> Outcome {
+    for (name, scene) in OF_SEVERAL {
+        rank.step(name);
+        no_trace(name, || scene(rank)).context(|| name)?;
+    }
+    Ok(())
+}
+
+/// A queue, a counter and a receive context of another provider's, with an endpoint that uses them and a message that nobody
+/// takes.
+fn what_a_peer_fills(rank: &Rank) -> Outcome {
+    needs_peers(rank)?;
+    no_trace("what a peer fills", || {
+        let side = side_with(rank, &super::peer::ask())?;
+        let own = side.meet()?.first().copied().unwrap_or(0);
+        for tag in [1, 2] {
+            side.post(|ep| ep.tsend(Buf::new(100_000), own, tag, 1))?;
+        }
+        side.until(|owner| owner.waiting() == 2)?;
+        side.owner.receive(Some((1, 0)), Buf::new(100_000), 2)?;
+        side.written(2)?;
+        drop(side);
+        Ok(())
     })
 }
 
@@ -151,7 +293,6 @@ fn killed(rank: &Rank) -> Outcome {
 
 /// Connections between endpoints of one process, hung up from either side, refused, and never answered.
 fn connections(rank: &Rank) -> Outcome {
-    const PATIENCE_MS: i32 = 20_000;
     let bench = bench(rank, sys::FI_EP_MSG)?;
     let attr = EqAttr {
         wait_obj: sys::FI_WAIT_UNSPEC,

@@ -255,7 +255,7 @@ fi
 gate_end
 
 gate "conformance under memcheck: a sample"
-cases_of "conformance" conformance-memcheck env LIBFABRIC="$debian/libfabric.so.1" timeout -k 10 600 fabtests/valgrind.sh --sample
+cases_of "conformance" conformance-memcheck timeout -k 10 600 fabtests/valgrind.sh --sample
 gate_end
 
 gate "conformance, libkofi"

@@ -4,6 +4,9 @@
 # takes hours; name parts of it (valgrind.sh rma/ death/), or --quick for a few minutes' worth of everything that opens,
 # talks and closes. --sample is what `make check` runs. The last line is the sum.
 #
+# The libfabric is LIBFABRIC, or else Debian's, which knows no peers of the provider's layout. So that the cases about them run
+# too they are run on that of the mpich wheel then, where that is set up (`make check` does).
+#
 # valgrind.supp names what is not ours, with the reason. Memory is looked at while processes run, and at their end for blocks
 # that nothing points to any more: buffers of the tests are leaked on purpose and stay reachable.
 #
@@ -18,16 +21,29 @@ cd "$ROOT" || exit 1
 SAMPLE=(ep/bind_rules leaks/objects leaks/connections msg/inject_complete slots/fabric)
 QUICK=(ep/ av/ cq/ cntr/ eq/ cm/ mr/ slots/ leaks/ shared/ peek/ msg/send tagged/ rma/write atomic/fetch death/sending_64k
     death/writing_64k)
+# What is not run on a libfabric before 2.3.
+PEERS=(peer/ slots/what_a_peer_fills slots/busy_owners leaks/what_a_peer_fills)
 MEMCHECK=(valgrind -q --error-exitcode=99 --suppressions=fabtests/valgrind.supp
     --leak-check=full --show-leak-kinds=definite --errors-for-leak-kinds=definite)
 
 case ${1:-} in
-    --sample) chosen=("${SAMPLE[@]}") ;;
+    --sample)
+        chosen=("${SAMPLE[@]}")
+        PEERS=(peer/sender_inserted_late)
+        ;;
     --quick) chosen=("${QUICK[@]}") ;;
-    *) chosen=("$@") ;;
+    *)
+        chosen=("$@")
+        # Parts of the suite are what they are called, and no more.
+        [ $# = 0 ] || PEERS=()
+        for part in "$@"; do
+            [[ $part != peer/* ]] || PEERS+=("$part")
+        done
+        ;;
 esac
+[ -z "${LIBFABRIC:-}" ] || PEERS=()
 
-# Cases of the suite under memcheck. Arguments: those of the program conformance.
+# Cases of the suite under memcheck, on $libfabric. Arguments: those of the program conformance.
 under_memcheck() {
     FI_PROVIDER_PATH=$PROVIDER_DIR "$TARGET/release/conformance" --lib "$libfabric" --prov "$PROVIDER" \
         --wrap "${MEMCHECK[*]}" --skip fork/child_is_refused_under_auto_progress \
@@ -56,10 +72,19 @@ libfabric=${LIBFABRIC:-$(debian_libfabric)/libfabric.so.1}
 gate "$(valgrind --version), memcheck"
 case_of "it finds a read of freed memory" memcheck-reads finds harness/reads_freed_memory "free'd"
 case_of "it finds a lost block" memcheck-loses finds harness/loses_memory 'definitely lost'
-if [ -t 2 ] && [ "${1:-}" != --sample ]; then
-    cases_of "conformance" memcheck told under_memcheck "${chosen[@]}"
-else
-    cases_of "conformance" memcheck under_memcheck "${chosen[@]}"
+watched=()
+[ ! -t 2 ] || [ "${1:-}" = --sample ] || watched=(told)
+# All that was named may be about peers.
+if [ $# = 0 ] || [ "${chosen[*]}" != "${PEERS[*]}" ]; then
+    cases_of "conformance" memcheck "${watched[@]}" under_memcheck "${chosen[@]}"
+fi
+newer=$(wheel_libfabric)/libfabric.so.1
+if [ ${#PEERS[@]} -gt 0 ]; then
+    if [ -r "$newer" ]; then
+        libfabric=$newer cases_of "conformance, peers" memcheck-peers "${watched[@]}" under_memcheck "${PEERS[@]}"
+    else
+        echo "     no peers: $newer is not there"
+    fi
 fi
 gate_end
 verdict

@@ -465,13 +465,36 @@ fn write_then_send(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// Keys and addresses are what the mode says, whatever the mode.
+/// Keys and addresses are what the mode says, whatever the mode: that which is answered to one who offers this, and this
+/// itself, where a domain is opened with it.
 fn mode(rank: &Rank, mr_mode: i32) -> Outcome {
-    let rig = Rig::open(rank, &ask().with(|ask| ask.hints.mr_mode = mr_mode))?;
+    let offers = ask().with(|ask| ask.hints.mr_mode = mr_mode);
+    let rig = Rig::open(rank, &offers)?;
     let have = rig.info.domain().mr_mode;
-    if mr_mode != sys::FI_MR_BASIC && mr_mode != sys::FI_MR_SCALABLE && mr_mode != 0 {
+    let of_old = mr_mode == sys::FI_MR_BASIC || mr_mode == sys::FI_MR_SCALABLE;
+    if !of_old && mr_mode != 0 {
         check_eq!(have & !mr_mode, 0, "a mode was returned that was not offered");
     }
+    one_write(&rig)?;
+    drop(rig);
+    if rank.target.prov != "scif" {
+        // What another provider's domain may be opened with is what it answered.
+        return Ok(());
+    }
+    check_eq!(
+        have,
+        if of_old { mr_mode } else { 0 },
+        "a mode that is not needed"
+    );
+    // Raw keys are in `mr/raw_keys`.
+    let opened = mr_mode & !sys::FI_MR_RAW;
+    let rig = Rig::open(rank, &offers.with(|ask| ask.opened_mr_mode = Some(opened)))?;
+    check_eq!(rig.info.domain().mr_mode, opened);
+    one_write(&rig)
+}
+
+fn one_write(rig: &Rig<'_>) -> Outcome {
+    let (rank, have) = (rig.rank, rig.info.domain().mr_mode);
     let mine = Buf::new(10_000);
     let (mr, remotes) = rig.share(mine, REMOTE)?;
     let described = Buf::pattern(5000, 6);
@@ -479,13 +502,22 @@ fn mode(rank: &Rank, mr_mode: i32) -> Outcome {
     if have & (sys::FI_MR_PROV_KEY | sys::FI_MR_BASIC) == 0 {
         // The key asked for is the key given.
         check_eq!(mr.key()?, 0x1000);
+    } else {
+        // Whatever key is asked for.
+        let ask = MrAsk {
+            access: REMOTE,
+            key: 0x1000,
+            flags: 0,
+        };
+        let other = Mr::reg(&rig.domain, mine, ask)?;
+        check!(other.key()? != mr.key()?, "one key for two regions");
     }
     let at = from(&remotes, rank.peer(), 100)?;
     let buf = described.described(local.desc()?);
     rig.post(|| rig.ep.write(buf, rig.peer(), at.addr, at.key, 1))?;
-    check_put(&rig, 1)?;
-    announce(&rig, rig.peer())?;
-    hear(&rig)?;
+    check_put(rig, 1)?;
+    announce(rig, rig.peer())?;
+    hear(rig)?;
     check_eq!(mine.sub(100, 5000).differs(5000, 6), None);
     rig.barrier()
 }

@@ -254,6 +254,13 @@ impl Info {
         unsafe { (*self.top().rx_attr).op_flags = rx };
     }
 
+    /// Opens a domain with another mode of memory than was answered.
+    pub fn set_mr_mode(&mut self, mr_mode: i32) {
+        let domain = self.top().domain_attr;
+        // SAFETY: an info from the library has its attributes, this field exists in 1.17, and it is ours alone.
+        unsafe { (*domain).mr_mode = mr_mode };
+    }
+
     /// Asks for a scalable endpoint with so many contexts.
     pub fn set_contexts(&mut self, tx: usize, rx: usize) {
         let ep = self.top().ep_attr;

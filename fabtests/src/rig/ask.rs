@@ -24,6 +24,8 @@ pub struct Ask {
     pub counters: u64,
     /// No queue at all: counters only.
     pub no_cq: bool,
+    /// Open the domain with this `mr_mode`, whatever was answered.
+    pub opened_mr_mode: Option<i32>,
     /// An event queue bound to the endpoint.
     pub eq: bool,
 }

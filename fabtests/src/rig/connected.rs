@@ -4,7 +4,7 @@
 
 use libfabric_sys as sys;
 
-use super::{Ask, Rig, load, offers};
+use super::{Ask, Rig, offer};
 use crate::check_eq;
 use crate::fi::{CmEvent, Domain, Eq, EqAttr, Errno, Fabric, Pep};
 use crate::harness::{Fail, Outcome, Rank};
@@ -22,10 +22,7 @@ pub(super) fn open<'r>(rank: &'r Rank, ask: &Ask) -> Outcome<Rig<'r>> {
         ask.hints.ep_type = sys::FI_EP_MSG;
         ask.eq = true;
     });
-    let info = offers(rank, load(rank)?, &ask.hints)?
-        .into_iter()
-        .next()
-        .ok_or_else(|| Fail::here("an empty list"))?;
+    let info = offer(rank, &ask)?;
     let fabric = Fabric::open(&info)?;
     let domain = Domain::open(&fabric, &info)?;
     let attr = EqAttr {
@@ -40,9 +37,12 @@ pub(super) fn open<'r>(rank: &'r Rank, ask: &Ask) -> Outcome<Rig<'r>> {
         rank.exchange(&pep.name()?, &mut || Ok(()))?;
         let request = eq.sread_cm(&info, 0, PATIENCE_MS)?;
         check_eq!((request.event, request.fid), (sys::FI_CONNREQ, pep.address()?));
-        let info = request
+        let mut info = request
             .info
             .ok_or_else(|| Fail::here("a request without an info"))?;
+        if let Some(mr_mode) = ask.opened_mr_mode {
+            info.set_mr_mode(mr_mode);
+        }
         let rig = Rig::open_in(rank, info, &fabric, &domain, &ask)?;
         rig.ep.accept(&[])?;
         connected(&rig)?;

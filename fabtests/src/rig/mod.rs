@@ -72,6 +72,18 @@ pub fn offers(rank: &Rank, lib: &'static Lib, hints: &Hints) -> Outcome<Vec<Info
     }
 }
 
+/// The first of the offers, as a case wants it.
+fn offer(rank: &Rank, ask: &Ask) -> Outcome<Info> {
+    let mut info = offers(rank, load(rank)?, &ask.hints)?
+        .into_iter()
+        .next()
+        .ok_or_else(|| Fail::here("an empty list"))?;
+    if let Some(mr_mode) = ask.opened_mr_mode {
+        info.set_mr_mode(mr_mode);
+    }
+    Ok(info)
+}
+
 /// Ends the case as not run where the library is older than release `since`.
 ///
 /// # Errors
@@ -142,11 +154,7 @@ impl<'r> Rig<'r> {
     /// # Errors
     /// `NotRun` when the provider has no such offer; a failure of any call.
     pub fn open_alone(rank: &'r Rank, ask: &Ask) -> Outcome<Rig<'r>> {
-        let lib = load(rank)?;
-        let info = offers(rank, lib, &ask.hints)?
-            .into_iter()
-            .next()
-            .ok_or_else(|| Fail::here("an empty list"))?;
+        let info = offer(rank, ask)?;
         let fabric = Fabric::open(&info)?;
         let domain = Domain::open(&fabric, &info)?;
         Rig::open_in(rank, info, &fabric, &domain, ask)
@@ -157,10 +165,7 @@ impl<'r> Rig<'r> {
     /// # Errors
     /// `NotRun` when the provider has no such offer; a failure of any call.
     pub fn open_at(rank: &'r Rank, ask: &Ask, name: &[u8]) -> Outcome<Rig<'r>> {
-        let mut info = offers(rank, load(rank)?, &ask.hints)?
-            .into_iter()
-            .next()
-            .ok_or_else(|| Fail::here("an empty list"))?;
+        let mut info = offer(rank, ask)?;
         info.set_src_addr(name);
         let fabric = Fabric::open(&info)?;
         let domain = Domain::open(&fabric, &info)?;

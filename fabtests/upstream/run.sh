@@ -13,7 +13,8 @@
 #   quick verify all
 #                  fi_ubertest with test_configs/scif/{quick,verify,all}.test, fifty combinations at a time
 #   complex        quick and verify
-#   pytest         what PREFIX/share/fabtests/pytest/shm runs, with its arguments, sizes and counts (pytest_list of suite.sh)
+#   pytest         what PREFIX/share/fabtests/pytest/shm runs, with its arguments, sizes and counts (pytest_list of suite.sh);
+#                  but for fi_ubertest, which it runs too: that is quick, verify and all
 #   lnx            tagged messages over libfabric's provider lnx, whose only member is this one (2.x)
 #
 # and without any: unit, neg, functional and short.

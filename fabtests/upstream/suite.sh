@@ -161,7 +161,7 @@ ubertest() {
     done
 }
 
-# What fabtests' pytest/shm runs with host memory, one line a test: a program that runs alone, or the two of a pair. There,
+# What fabtests' pytest/shm runs with host memory, but for fi_ubertest, one line a test: a program that runs alone, or the two of a pair. There,
 # `short` is -I 5, `standard` the program's own count; `delivery_complete` is -U; `with_datacheck` is -v; a message size
 # -S; a counter as type of completions -t counter. The suites of 2.x are told from older ones by fi_flood, fi_bw before.
 pytest_list() {

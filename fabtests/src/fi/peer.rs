@@ -69,6 +69,9 @@ struct Entry(*mut sys::fi_peer_rx_entry);
 // SAFETY: an entry belongs to whoever holds the list it is in.
 unsafe impl Send for Entry {}
 
+/// All of them, for memcheck: what is never freed stays reachable.
+static OWNERS: Mutex<Vec<&'static Owner>> = Mutex::new(Vec::new());
+
 /// The owner's objects, as a peer sees them; never freed.
 #[repr(C)]
 pub struct Owner {
@@ -277,12 +280,27 @@ unsafe extern "C" fn for_each(srx: *mut sys::fid_peer_srx, get_addr: sys::fi_pee
 }
 
 unsafe extern "C" fn free_entry(entry: *mut sys::fi_peer_rx_entry) {
-    // SAFETY: an entry that `get` made; its memory is never freed.
+    // SAFETY: an entry that `get` made.
     let srx = unsafe { (*entry).srx };
     // SAFETY: the context that the peer was given.
     unsafe { owner(srx, std::mem::offset_of!(Owner, srx)) }
         .heard()
         .freed += 1;
+    // SAFETY: the peer gives it back.
+    unsafe { forget(entry) };
+}
+
+/// Frees an entry and what [`fill`] put in, so that memcheck sees who looks at it later.
+///
+/// # Safety
+/// `entry` was made by `get`, and nobody uses it afterwards.
+unsafe fn forget(entry: *mut sys::fi_peer_rx_entry) {
+    // SAFETY: leaked by `get`, by the caller's contract.
+    let entry = unsafe { Box::from_raw(entry) };
+    if !entry.iov.is_null() {
+        // SAFETY: leaked by `fill`.
+        drop(unsafe { Box::from_raw(entry.iov) });
+    }
 }
 
 impl Receive {
@@ -297,7 +315,7 @@ impl Receive {
 impl Owner {
     /// An owner of everything.
     pub fn new() -> &'static Owner {
-        Box::leak(Box::new(Owner {
+        let owner: &'static Owner = Box::leak(Box::new(Owner {
             cq: sys::fid_peer_cq {
                 fid: head(sys::FI_CLASS_PEER_CQ),
                 owner_ops: (&raw const CQ_OPS).cast_mut(),
@@ -321,7 +339,9 @@ impl Owner {
                 peer_ops: ptr::null(),
             }),
             heard: Mutex::default(),
-        }))
+        }));
+        OWNERS.lock().unwrap_or_else(PoisonError::into_inner).push(owner);
+        owner
     }
 
     /// An entry for the queue; the answer to the peer.
@@ -399,6 +419,8 @@ impl Owner {
         let ops = self.peer_ops()?;
         // SAFETY: the peer's function, for an entry that it left here.
         Errno::check_int(unsafe { (ops.discard_tag)(entry) })?;
+        // SAFETY: it stays the owner's, which does not want it any more.
+        unsafe { forget(entry) };
         Ok(true)
     }
 

@@ -49,7 +49,7 @@ fn main() -> ExitCode {
     };
     ended.unwrap_or_else(|fail| {
         let why = match fail {
-            Fail::NotRun(why) | Fail::OldLibrary(why) | Fail::Failed(why) => why,
+            Fail::NotRun(why) | Fail::NotHere(why) | Fail::Failed(why) => why,
         };
         // Nobody reads any more: the exit code still says it.
         let _ = writeln!(std::io::stderr().lock(), "deny: {why}");

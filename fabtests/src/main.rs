@@ -190,7 +190,7 @@ fn run_one(case: &Case, target: &Target, strict: bool, score: &mut Score) {
             score.passed += 1;
             return say(&format!("pass     {} ({secs:.2} s)", case.name));
         }
-        Err(Fail::OldLibrary(why)) => (true, why),
+        Err(Fail::NotHere(why)) => (true, why),
         Err(Fail::NotRun(why)) => (!strict, why),
         Err(Fail::Failed(why)) => (false, why),
     };

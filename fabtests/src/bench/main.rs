@@ -45,7 +45,7 @@ fn main() -> ExitCode {
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(Fail::NotRun(why) | Fail::OldLibrary(why) | Fail::Failed(why)) => {
+        Err(Fail::NotRun(why) | Fail::NotHere(why) | Fail::Failed(why)) => {
             let _ = writeln!(std::io::stderr(), "bench: {why}");
             ExitCode::FAILURE
         }

@@ -57,7 +57,7 @@ impl fmt::Display for Trouble {
 impl From<Fail> for Trouble {
     fn from(fail: Fail) -> Trouble {
         match fail {
-            Fail::NotRun(why) | Fail::OldLibrary(why) => Trouble::Lacks(why),
+            Fail::NotRun(why) | Fail::NotHere(why) => Trouble::Lacks(why),
             Fail::Failed(why) => Trouble::Broken(why),
         }
     }

@@ -88,7 +88,7 @@ pub(crate) fn serve(identity: Identity) -> Outcome {
     while let Some(order) = hear_order(&control)? {
         let reply = match rank.obey(&order) {
             Ok(reply) => reply,
-            Err(Fail::NotRun(why) | Fail::OldLibrary(why)) => Reply::Lacks(why),
+            Err(Fail::NotRun(why) | Fail::NotHere(why)) => Reply::Lacks(why),
             Err(Fail::Failed(why)) => Reply::Failed(why),
         };
         say(&control, &reply)?;

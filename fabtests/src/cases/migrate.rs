@@ -48,7 +48,7 @@ fn open(rank: &Rank) -> Outcome<Rig<'_>> {
         ));
     }
     if !may_hold_stores() {
-        return Err(Fail::NotRun(
+        return Err(Fail::NotHere(
             "the system refuses userfaultfd: nothing moves".into(),
         ));
     }

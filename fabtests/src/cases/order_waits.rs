@@ -8,7 +8,7 @@
 use std::time::{Duration, Instant};
 
 use libfabric_sys as sys;
-use scif_fabtests::fi::{AtomicTarget, Buf, Ioc, Result};
+use scif_fabtests::fi::{AtomicTarget, Buf, Ioc, Result, RmaIoc};
 use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
 use scif_fabtests::rig::{Ask, Remote, Rig};
 use scif_fabtests::{check, check_eq};
@@ -75,7 +75,16 @@ impl Deed {
         match self {
             Deed::Write => rig.ep.write(word, dest, at.addr, at.key, DEED),
             Deed::Read => rig.ep.read(word, dest, at.addr, at.key, DEED),
-            Deed::Add => rig.ep.atomic(&target(sys::FI_SUM), one),
+            Deed::Add => {
+                let range = [RmaIoc {
+                    addr: at.addr,
+                    count: 1,
+                    key: at.key,
+                }];
+                // Else it may be complete before it is executed.
+                let flags = sys::FI_COMPLETION | sys::FI_DELIVERY_COMPLETE;
+                rig.ep.atomicmsg(&target(sys::FI_SUM), &[one], &range, 0, flags)
+            }
             Deed::Look => rig.ep.fetch_atomic(&target(sys::FI_ATOMIC_READ), one, word),
         }
     }

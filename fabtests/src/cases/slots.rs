@@ -521,7 +521,7 @@ pub(super) fn scenes(rank: &Rank, list: &[Scene]) -> Outcome {
                     check!(from + made > 20, "{}: {made} calls", scene.name);
                     break;
                 }
-                Err(Fail::Failed(how) | Fail::NotRun(how) | Fail::OldLibrary(how)) => {
+                Err(Fail::Failed(how) | Fail::NotRun(how) | Fail::NotHere(how)) => {
                     let last = text.lines().last().unwrap_or("its making");
                     wrong.push(of(&format!("{last}{how}")));
                     check!(made > 0, "{}: {text}", scene.name);

@@ -56,8 +56,8 @@ impl Case {
 pub enum Fail {
     /// The provider says it has no such feature.
     NotRun(String),
-    /// The library is too old for it, whatever the provider has.
-    OldLibrary(String),
+    /// The library is too old for it, or the system refuses what it takes, whatever the provider has.
+    NotHere(String),
     /// The provider, or the case, is wrong.
     Failed(String),
 }
@@ -78,7 +78,7 @@ impl Fail {
     pub fn with(self, context: impl Display) -> Fail {
         match self {
             Fail::NotRun(why) => Fail::NotRun(format!("{context}: {why}")),
-            Fail::OldLibrary(why) => Fail::OldLibrary(format!("{context}: {why}")),
+            Fail::NotHere(why) => Fail::NotHere(format!("{context}: {why}")),
             Fail::Failed(why) => Fail::Failed(format!("{context}: {why}")),
         }
     }

@@ -30,7 +30,7 @@ pub enum Say {
     /// The provider lacks a feature.
     NotRun(String),
     /// The library is too old for it.
-    OldLibrary(String),
+    NotHere(String),
     /// Something is wrong.
     Failed(String),
 }
@@ -68,7 +68,7 @@ impl Say {
             Say::Step(text) => (b's', text.clone().into_bytes()),
             Say::Passed => (b'p', Vec::new()),
             Say::NotRun(text) => (b'n', text.clone().into_bytes()),
-            Say::OldLibrary(text) => (b'o', text.clone().into_bytes()),
+            Say::NotHere(text) => (b'o', text.clone().into_bytes()),
             Say::Failed(text) => (b'f', text.clone().into_bytes()),
         };
         let mut out = vec![tag];
@@ -89,7 +89,7 @@ impl Say {
             b's' => Say::Step(text()),
             b'p' => Say::Passed,
             b'n' => Say::NotRun(text()),
-            b'o' => Say::OldLibrary(text()),
+            b'o' => Say::NotHere(text()),
             b'f' => Say::Failed(text()),
             _ => return None,
         })
@@ -181,7 +181,7 @@ mod tests {
             Say::Step("here".into()),
             Say::Passed,
             Say::NotRun("no".into()),
-            Say::OldLibrary("old".into()),
+            Say::NotHere("old".into()),
             Say::Failed("bad".into()),
         ] {
             word.send(&rank).unwrap();

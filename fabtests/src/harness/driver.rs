@@ -247,7 +247,7 @@ impl Run<'_> {
             Some(Say::ExpectDeath) => rank.may_die = true,
             Some(Say::Passed) => rank.state = State::Ending,
             Some(Say::NotRun(why)) => return Err(Fail::NotRun(why)),
-            Some(Say::OldLibrary(why)) => return Err(Fail::OldLibrary(why)),
+            Some(Say::NotHere(why)) => return Err(Fail::NotHere(why)),
             Some(Say::Failed(why)) => {
                 return Err(Fail::Failed(format!(
                     "rank {index}: {why}{}",

@@ -192,7 +192,7 @@ impl Rank {
         let word = match outcome {
             Ok(()) => Say::Passed,
             Err(Fail::NotRun(why)) => Say::NotRun(why.clone()),
-            Err(Fail::OldLibrary(why)) => Say::OldLibrary(why.clone()),
+            Err(Fail::NotHere(why)) => Say::NotHere(why.clone()),
             Err(Fail::Failed(why)) => Say::Failed(why.clone()),
         };
         let _ = word.send(&self.control);

@@ -87,7 +87,7 @@ fn offer(rank: &Rank, ask: &Ask) -> Outcome<Info> {
 /// Ends the case as not run where the library is older than release `since`.
 ///
 /// # Errors
-/// `OldLibrary` there; when it cannot be loaded.
+/// `NotHere` there; when it cannot be loaded.
 pub fn needs_library(rank: &Rank, since: u32, what: &str) -> Outcome {
     let lib = load(rank)?;
     if lib.version() >= since {
@@ -95,7 +95,7 @@ pub fn needs_library(rank: &Rank, since: u32, what: &str) -> Outcome {
     }
     let (major, minor) = (since >> 16, since & 0xffff);
     let why = format!("{what}: since libfabric {major}.{minor}");
-    Err(Fail::OldLibrary(why))
+    Err(Fail::NotHere(why))
 }
 
 /// Turns "no such function" into "not run".

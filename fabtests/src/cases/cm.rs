@@ -90,7 +90,8 @@ impl Bare<'_> {
     }
 
     pub(super) fn barrier(&self) -> Outcome {
-        self.rank.barrier(&mut || self.idle())
+        self.rank.barrier(&mut || self.idle())?;
+        self.idle()
     }
 
     pub(super) fn exchange(&self, mine: &[u8]) -> Outcome<Vec<Vec<u8>>> {

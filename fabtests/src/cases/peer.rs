@@ -183,7 +183,8 @@ impl Side<'_> {
     }
 
     pub(super) fn barrier(&self) -> Outcome {
-        self.rank.barrier(&mut || self.pump())
+        self.rank.barrier(&mut || self.pump())?;
+        self.pump()
     }
 
     /// What was written since the last time, once it is as much as said.

@@ -144,7 +144,8 @@ impl Sep {
     }
 
     fn barrier(&self, rank: &Rank) -> Outcome {
-        rank.barrier(&mut || self.pump())
+        rank.barrier(&mut || self.pump())?;
+        self.pump()
     }
 
     /// Everybody's address, in rank order.

@@ -340,12 +340,14 @@ impl<'r> Rig<'r> {
         self.rx.pump()
     }
 
-    /// A barrier that makes progress.
+    /// A barrier that makes progress, also after the last one has come: whatever was complete before anybody came has been executed
+    /// then.
     ///
     /// # Errors
     /// When the parent has gone or a queue cannot be read.
     pub fn barrier(&self) -> Outcome {
-        self.rank.barrier(&mut || self.pump())
+        self.rank.barrier(&mut || self.pump())?;
+        self.pump()
     }
 
     /// An exchange that makes progress.

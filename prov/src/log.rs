@@ -31,6 +31,15 @@ pub(crate) enum Subsys {
 }
 
 impl Subsys {
+    const ALL: [Subsys; 6] = [
+        Subsys::Core,
+        Subsys::Fabric,
+        Subsys::EpCtrl,
+        Subsys::EpData,
+        Subsys::Av,
+        Subsys::Mr,
+    ];
+
     fn number(self) -> u32 {
         match self {
             Subsys::Core => fi::FI_LOG_CORE,
@@ -95,20 +104,18 @@ pub(crate) fn fall_back(peer: PortId, pid: c_int, error: &AccessError) {
 
 /// Something here, and not the peer, keeps us from connecting to it. Said once per cause.
 #[cold]
-pub(crate) fn hindered(peer: PortId, error: &scif::Error) {
-    static SAID: Mutex<Option<HashSet<Option<c_int>>>> = Mutex::new(None);
-    let cause = error.raw_os_error();
-    let advice = match cause {
-        Some(fi::FI_EMFILE) => "; raise the limit of open files (ulimit -n)",
-        Some(fi::FI_ENOMEM | fi::FI_ENOSPC | fi::FI_ENOBUFS) => {
-            "; memory is short here, or a limit of it reached"
-        }
+pub(crate) fn hindered(peer: PortId, why: &dyn fmt::Display, errno: c_int) {
+    static SAID: Mutex<Option<HashSet<c_int>>> = Mutex::new(None);
+    let advice = match errno {
+        fi::FI_EMFILE => "; raise the limit of open files (ulimit -n)",
+        fi::FI_ENOMEM | fi::FI_ENOSPC | fi::FI_ENOBUFS => "; memory is short here, or a limit of it reached",
+        fi::FI_EACCES => "; see SCIF_ALLOW_UIDS",
         _ => "",
     };
     let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
-    if said.get_or_insert_default().insert(cause) {
+    if said.get_or_insert_default().insert(errno) {
         let text = format_args!(
-            "no connection to {peer}: {error}{advice}. What is sent to it fails if that lasts (FI_SCIF_CONNECT_TIMEOUT)"
+            "no connection to {peer}: {why}{advice}. What is sent to it fails if that lasts (FI_SCIF_CONNECT_TIMEOUT)"
         );
         warn(Subsys::EpCtrl, text);
     }
@@ -196,10 +203,10 @@ impl log::Log for Bridge {
 pub(crate) fn init() {
     // Whoever came first keeps it: a program that links this crate may have a logger of its own.
     if log::set_logger(&Bridge).is_ok() {
-        let core = |level| host::log_enabled(level, fi::FI_LOG_CORE);
-        log::set_max_level(if core(fi::FI_LOG_DEBUG) {
+        let any = |level| Subsys::ALL.iter().any(|s| host::log_enabled(level, s.number()));
+        log::set_max_level(if any(fi::FI_LOG_DEBUG) {
             log::LevelFilter::Debug
-        } else if core(fi::FI_LOG_INFO) {
+        } else if any(fi::FI_LOG_INFO) {
             log::LevelFilter::Info
         } else {
             log::LevelFilter::Warn

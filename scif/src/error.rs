@@ -98,10 +98,7 @@ impl fmt::Display for Error {
             Error::NoPorts => f.write_str("no dynamic port is free"),
             Error::Again => f.write_str("the peer cannot take a connection now"),
             Error::Refused(id) => write!(f, "nobody listens at {id}"),
-            Error::Denied { port, uid } => write!(
-                f,
-                "{port} belongs to user {uid}, who is not allowed: see SCIF_ALLOW_UIDS"
-            ),
+            Error::Denied { port, uid } => write!(f, "{port} belongs to user {uid}, who is not allowed"),
             Error::Config(why) => f.write_str(why),
             Error::Forked => f.write_str("not usable in a forked child"),
             Error::Os { call, errno } => write!(f, "{call}: {errno}"),

@@ -20,6 +20,7 @@ pub(crate) const CASES: &[Case] = &[
     case("itself/tagged", 2, |r| messages(r, true)),
     case("itself/atomics", 2, |r| operations(r, Kind::Atomic)),
     case("itself/writes", 2, |r| operations(r, Kind::Write)),
+    case("itself/many_unaligned_atomics", 1, many_unaligned),
     case("itself/neighbour", 1, |r| neighbour(r, true)),
     case("itself/neighbour_domain", 1, |r| neighbour(r, false)),
 ];
@@ -202,5 +203,32 @@ fn neighbour(rank: &Rank, same_domain: bool) -> Outcome {
         check_eq!((result.load_u64(0), mine.load_u64(0)), (round + 1, 77));
     }
     check!(other.rx.kept() == 0);
+    Ok(())
+}
+
+/// What the processor has no instruction for takes the ring; any number of them is done when posted, and nobody has to look at a
+/// queue for that.
+fn many_unaligned(rank: &Rank) -> Outcome {
+    const MANY: u64 = 5000;
+    only_scif(rank)?;
+    let rig = Rig::open_alone(rank, &ask())?;
+    let memory = Buf::new(16);
+    let (_mr, at) = rig.register(memory, REMOTE)?;
+    let me = rig.av.insert(&rig.ep.name()?)?;
+    let one = Buf::of(&1_u64.to_le_bytes());
+    let target = AtomicTarget {
+        dest: me,
+        addr: at.addr + 1,
+        key: at.key,
+        datatype: sys::FI_UINT64,
+        op: sys::FI_SUM,
+        context: 0,
+    };
+    // The connection to itself.
+    rig.post(|| rig.ep.send(Buf::new(8), me, 1))?;
+    for count in 1..=MANY {
+        rig.ep.inject_atomic(&target, Ioc { buf: one, count: 1 })?;
+        check_eq!(memory.get(1, 8), count.to_le_bytes());
+    }
     Ok(())
 }

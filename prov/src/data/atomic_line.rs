@@ -12,8 +12,8 @@ use scif::ConnId;
 
 use super::atomic::{SEGMENT, execute, rights};
 use super::iov::Iov;
-use super::ops::{Asked, OutOp, What};
-use super::peer::gather_into;
+use super::ops::{Asked, Ops, OutOp, What};
+use super::peer::{Peer, gather_into};
 use super::rx::Nonsense;
 use super::wire::{self, AtomicWord, Head, Words};
 use super::{AtomicArgs, AtomicKind, Env, EpState, Errno, RmaIov};
@@ -31,6 +31,12 @@ pub(super) struct Done {
 /// Whether a number that came with an operation is the stamp of one that wants no answer: numbers of operations have an upper half.
 fn is_stamp(id: u64) -> bool {
     id >> 32 == 0
+}
+
+/// What tells the target's words about our operations over this connection from those about a former one, of ours or of an endpoint
+/// that had our port before.
+fn stamp(ops: &Ops, peer: &Peer) -> u64 {
+    u64::from(ops.life().wrapping_add(peer.life))
 }
 
 fn kind_of(word: AtomicWord) -> Result<AtomicKind, Nonsense> {
@@ -70,7 +76,7 @@ impl EpState {
         gather_into(a.compare, &mut compare);
         let what = What::of_atomic(a.kind);
         let id = if at_once {
-            u64::from(p.life)
+            stamp(&self.ops, p)
         } else {
             self.ops.insert(OutOp {
                 peer,
@@ -197,9 +203,9 @@ impl EpState {
     }
 
     /// So many of our operations without an answer have been executed.
-    pub(crate) fn on_done(&mut self, peer: u32, stamp: u64, count: u64) {
+    pub(crate) fn on_done(&mut self, peer: u32, told: u64, count: u64) {
         if let Some(p) = self.peers.get_mut(peer as usize)
-            && stamp == u64::from(p.life)
+            && told == stamp(&self.ops, p)
         {
             p.ring_rma = p
                 .ring_rma

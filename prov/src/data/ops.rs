@@ -127,6 +127,12 @@ impl Ops {
         }
     }
 
+    /// Differs between lives of an endpoint.
+    #[inline]
+    pub(crate) const fn life(&self) -> u32 {
+        self.first
+    }
+
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.len == 0

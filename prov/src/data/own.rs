@@ -35,6 +35,9 @@ impl EpState {
             let Some(c) = self.sock.conn(conn) else { return };
             if c.rx().ready() {
                 self.drain(env, conn, own, BATCH);
+                if !self.done.is_empty() {
+                    self.tell_done();
+                }
                 // Operations of ours may wait to hear that: fences, and RMA in the order of messages.
                 if let Some(c) = self.sock.conn(conn) {
                     c.rx().flush();

@@ -69,7 +69,7 @@ pub(crate) struct Peer {
     pub claim_generation: u32,
     /// Our RMA and atomics that the target has yet to execute.
     pub ring_rma: u32,
-    /// Counts the connections on which we sent; tells the target's words about this one from those about a former one.
+    /// Counts the connections on which we sent.
     pub life: u32,
     pub done: Done,
     /// Bytes of our reads that the target has yet to send.
@@ -109,7 +109,7 @@ impl Peer {
             blocks: ALL_BLOCKS,
             claim_generation: 0,
             ring_rma: 0,
-            life: 1,
+            life: 0,
             done: Done::default(),
             read_bytes: 0,
             owed: 0,
@@ -269,17 +269,19 @@ impl EpState {
             }
             Err(error) => {
                 p.retry_at_ns = now + RETRY_NS;
-                p.hindered = match &error {
+                let hindered = match &error {
                     Error::Again => return None,
                     Error::Refused(_) => 0,
                     other => crate::entry::errno(other),
                 };
-                if p.refused_since_ns == 0 {
+                // Each of the two, that it is not there and that we cannot get there, has its time.
+                if p.refused_since_ns == 0 || (p.hindered == 0) != (hindered == 0) {
                     p.refused_since_ns = now;
-                    if p.hindered != 0 {
-                        crate::log::hindered(p.id, &error);
+                    if hindered != 0 {
+                        crate::log::hindered(p.id, &error, hindered);
                     }
                 }
+                p.hindered = hindered;
                 None
             }
         }

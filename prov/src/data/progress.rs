@@ -525,10 +525,14 @@ impl EpState {
         let process = self.sock.conn(conn).map(|c| c.peer_process());
         // Now: what is asked over the peer's other connections, heard next, is not to be answered over this one.
         let sent_on_it = self.leave_tx(conn, peer);
-        // A listener that closed says so on its own connections, or they are those of its next life.
         let unheard = sent_on_it
-            && !matches!(reason, Reason::Refused(Refusal::Closed))
-            && self.sock.conn(conn).is_some_and(|c| !c.was_up());
+            && match reason {
+                // A listener that closed says so on its own connections, or they are those of its next life.
+                Reason::Refused(Refusal::Closed) => false,
+                // Answers to what came over its own may have been lost with it.
+                Reason::Reset | Reason::Corrupt => true,
+                _ => self.sock.conn(conn).is_some_and(|c| !c.was_up()),
+            };
         if matches!(reason, Reason::Orderly | Reason::Died) {
             for twin in self.conns_of_process(peer, process) {
                 self.drain_last(env, twin, peer);
@@ -545,8 +549,19 @@ impl EpState {
             return;
         };
         let id = p.id;
+        // It is there, and we may not talk to it, or not now.
+        let hindered = match reason {
+            Reason::Denied if !p.was_up => Some(fi::FI_EACCES),
+            Reason::Refused(Refusal::Version | Refusal::Resources) if !p.was_up => Some(fi::FI_ECONNREFUSED),
+            _ => None,
+        };
+        if let Some(err) = hindered {
+            crate::log::hindered(id, &reason, err);
+        }
         if sent_on_it {
-            let err = if matches!(reason, Reason::Refused(_)) && !p.was_up {
+            let err = if let Some(err) = hindered {
+                err
+            } else if matches!(reason, Reason::Refused(_)) && !p.was_up {
                 fi::FI_ECONNREFUSED
             } else {
                 fi::FI_ECONNRESET
@@ -560,6 +575,8 @@ impl EpState {
         let gone = twins.is_empty();
         if self.cm.is_some() {
             self.cm_ended(env, died);
+        } else if hindered.is_some() {
+            // Nothing is known of it that was not known before.
         } else if gone && died {
             self.bury(env, peer, id, fi::FI_ECONNRESET);
         } else if let Some(p) = self.peers.get_mut(peer as usize) {
@@ -573,9 +590,9 @@ impl EpState {
         }
     }
 
-    /// When both sides connected at once and the peer has not accepted our connection, it has read nothing of what was sent over
-    /// it: messages, and answers to what came over its own, for which it would wait for ever. So that one ends too, and both
-    /// sides hear of it.
+    /// When both sides connected at once and the peer has not accepted our connection, or it was reset, the peer has not read all of
+    /// what was sent over it: messages, and answers to what came over its own, for which it would wait for ever. So that one
+    /// ends too, and both sides hear of it.
     #[cold]
     fn start_over(&mut self, env: &mut Env<'_>, twins: &[ConnId]) {
         for &twin in twins {

@@ -73,16 +73,25 @@ fn each_way(rank: &Rank) -> Outcome {
             };
             rig.post(|| rig.ep.atomic(&place, one))?;
             rig.sent(1)?;
+            // A short one and a longer one: they take different ways.
+            for count in [1, 4] {
+                let many = Ioc {
+                    buf: Buf::new(8 * count),
+                    count,
+                };
+                rig.post(|| rig.ep.fetch_atomic(&place, many, Buf::new(8 * count)))?;
+                rig.sent(1)?;
+            }
         }
     } else {
-        // Three reads, three writes and an atomic; `both` was the last.
-        rig.wait("the counters", || Ok((both.read()? >= 7).then_some(())))?;
-        check_eq!((read.read()?, write.read()?), (3, 4));
-        check_eq!((apart.0.read()?, apart.1.read()?), (3, 4));
+        // Three reads and two fetching atomics, three writes and an atomic; `both` was the last.
+        rig.wait("the counters", || Ok((both.read()? >= 9).then_some(())))?;
+        check_eq!((read.read()?, write.read()?), (5, 4));
+        check_eq!((apart.0.read()?, apart.1.read()?), (5, 4));
     }
     rig.barrier()?;
     if rank.index == 1 {
-        check_eq!((both.read()?, both.readerr()?), (7, 0));
+        check_eq!((both.read()?, both.readerr()?), (9, 0));
     }
     rig.barrier()
 }

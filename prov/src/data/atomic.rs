@@ -188,7 +188,7 @@ impl EpState {
             self.answer(peer, wire::ATOMIC_REPLY, Head::new().word(id).word(0), &result);
         }
         if err == 0 {
-            let read = u32::from(word.op) == fi::FI_ATOMIC_READ;
+            let read = kind != AtomicKind::Write;
             self.rma_event(env, peer, read, word.has_data.then_some(data), len, key);
         }
         Ok(())

@@ -108,7 +108,7 @@ impl EpState {
             return false;
         };
         let len = op.segment.len;
-        let read = op.op == fi::FI_ATOMIC_READ;
+        let read = op.what == What::AtomicFetch;
         if op.data.is_some() || at.notify {
             let mut flags = if read { wire::F_READ } else { 0 };
             if op.data.is_some() {

@@ -165,7 +165,7 @@ impl EpState {
         }
         match done {
             Ok(()) => {
-                let read = u32::from(word.op) == fi::FI_ATOMIC_READ;
+                let read = kind != AtomicKind::Write;
                 let data = word.has_data.then_some(data);
                 self.rma_event(env, peer, read, data, usize::from(word.len), key);
             }

@@ -345,9 +345,8 @@ fn eq(rank: &Rank, wait_obj: u32) -> Outcome<Subject> {
     bench.subject(eq)
 }
 
-/// Somebody asked for a connection.
-fn requested(rank: &Rank) -> Outcome<Subject> {
-    let bench = bench(rank, MSG)?;
+/// Who listens, where it hears of requests, and who made one.
+fn asked(bench: &Bench) -> Outcome<(Arc<Eq>, Arc<Pep>, Arc<Ep>)> {
     let (cq, eq) = (
         bench.cq(sys::FI_CQ_FORMAT_TAGGED)?,
         bench.eq(sys::FI_WAIT_UNSPEC)?,
@@ -357,6 +356,13 @@ fn requested(rank: &Rank) -> Outcome<Subject> {
     pep.listen()?;
     let caller = bench.ep(&bench.info, &cq, &bench.eq(sys::FI_WAIT_UNSPEC)?, &bench.av()?)?;
     caller.connect(&pep.name()?, &[])?;
+    Ok((eq, pep, caller))
+}
+
+/// Somebody asked for a connection.
+fn requested(rank: &Rank) -> Outcome<Subject> {
+    let bench = bench(rank, MSG)?;
+    let (eq, pep, caller) = asked(&bench)?;
     while bench.fabric.trywait(&[&*eq]).is_ok() {
         std::thread::yield_now();
     }
@@ -367,15 +373,7 @@ fn requested(rank: &Rank) -> Outcome<Subject> {
 /// What a request is answered by, which is there as long as its info.
 fn handle(rank: &Rank) -> Outcome<Subject> {
     let bench = bench(rank, MSG)?;
-    let (cq, eq) = (
-        bench.cq(sys::FI_CQ_FORMAT_TAGGED)?,
-        bench.eq(sys::FI_WAIT_UNSPEC)?,
-    );
-    let pep = Pep::open(&bench.fabric, &bench.info)?;
-    pep.attach(&eq)?;
-    pep.listen()?;
-    let caller = bench.ep(&bench.info, &cq, &bench.eq(sys::FI_WAIT_UNSPEC)?, &bench.av()?)?;
-    caller.connect(&pep.name()?, &[])?;
+    let (eq, pep, caller) = asked(&bench)?;
     let request = eq.sread_cm(&bench.info, 0, PATIENCE_MS)?;
     let info = request
         .info

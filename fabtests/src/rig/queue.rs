@@ -54,6 +54,17 @@ impl Queue {
         }
     }
 
+    /// Makes progress and reads nothing.
+    ///
+    /// # Errors
+    /// When the queue answers something else than entries, nothing, or "an error waits".
+    pub fn progress(&self) -> Outcome {
+        match self.cq.progress() {
+            Ok(_) | Err(Errno::EAGAIN | Errno::EAVAIL) => Ok(()),
+            Err(e) => Err(Fail::here(format_args!("progress of a queue: {e}"))),
+        }
+    }
+
     /// The oldest completion or error read so far.
     pub fn take(&self) -> Option<Done> {
         self.kept.borrow_mut().pop_front()

@@ -169,12 +169,10 @@ impl EpState {
             .split_at_checked(usize::from(word.segments) * SEGMENT)
             .ok_or(Nonsense)?;
         let (operand, compare) = operands.split_at_checked(len).ok_or(Nonsense)?;
-        let kind = match word.kind {
-            0 => AtomicKind::Write,
-            1 => AtomicKind::Fetch,
-            2 if compare.len() == len => AtomicKind::Compare,
-            _ => return Err(Nonsense),
-        };
+        let kind = word.kind().ok_or(Nonsense)?;
+        if kind == AtomicKind::Compare && compare.len() != len {
+            return Err(Nonsense);
+        }
         let mut result = vec![0; len];
         let (err, key) = execute(env, word, kind, list, operand, compare, &mut result);
         if err != 0 || kind == AtomicKind::Write {

@@ -5,12 +5,13 @@
 //! Everything else is the target's to execute (`atomic`), errors included: what looks wrong here is left to it.
 
 use libfabric_sys as fi;
-use scif::{Access, ConnId, RemoteMem};
+use scif::{Access, ConnId};
 use scif_ring::Mem;
 
 use super::atomic::{AtomicOp, SEGMENT, rights};
 use super::ops::What;
 use super::peer::gather_into;
+use super::rma::place;
 use super::rx::scatter;
 use super::wire::{self, Head};
 use super::{AtomicArgs, AtomicKind, Env, EpState, RmaIov};
@@ -138,17 +139,14 @@ impl EpState {
             return None;
         }
         let near = c.memory().access() == Access::Mapped;
-        let (addr, len, key) = (op.segment.addr, op.segment.len as u64, op.segment.key);
+        let key = op.segment.key;
         let needed = rights(op.op, op.what == What::AtomicFetch);
         let keys = c.keys()?;
         let (slot, generation, entry) = keys.find(key)?;
-        let within = addr.checked_sub(entry.start)?;
-        let inside = within.checked_add(len).is_some_and(|end| end <= entry.len);
-        let base = entry.base.wrapping_add(within);
-        if entry.access & needed != needed || !inside || !base.is_multiple_of(size as u64) {
+        let remote = place(&entry, &op.segment, needed).ok()?;
+        if !remote.addr.is_multiple_of(size as u64) {
             return None;
         }
-        let remote = RemoteMem { addr: base, len };
         let target = if near {
             c.memory().here(&remote)?
         } else {

@@ -14,6 +14,7 @@ use super::atomic::{SEGMENT, execute, rights};
 use super::iov::Iov;
 use super::ops::{Asked, Ops, OutOp, What};
 use super::peer::{Peer, gather_into};
+use super::rma::place;
 use super::rx::Nonsense;
 use super::wire::{self, AtomicWord, Head, Words};
 use super::{AtomicArgs, AtomicKind, Env, EpState, Errno, RmaIov};
@@ -37,15 +38,6 @@ fn is_stamp(id: u64) -> bool {
 /// that had our port before.
 fn stamp(ops: &Ops, peer: &Peer) -> u64 {
     u64::from(ops.life().wrapping_add(peer.life))
-}
-
-fn kind_of(word: AtomicWord) -> Result<AtomicKind, Nonsense> {
-    match word.kind {
-        0 => Ok(AtomicKind::Write),
-        1 => Ok(AtomicKind::Fetch),
-        2 => Ok(AtomicKind::Compare),
-        _ => Err(Nonsense),
-    }
 }
 
 impl EpState {
@@ -125,17 +117,9 @@ impl EpState {
 
     /// Whether the target's table has the key, and it permits the operation.
     fn permitted(&mut self, conn: ConnId, segment: &RmaIov, needed: u64) -> bool {
-        let Some((_, _, entry)) = self
-            .sock
-            .conn(conn)
-            .and_then(|c| c.keys())
-            .and_then(|keys| keys.find(segment.key))
-        else {
-            return false;
-        };
-        let within = segment.addr.checked_sub(entry.start);
-        let end = within.and_then(|within| within.checked_add(segment.len as u64));
-        entry.access & needed == needed && end.is_some_and(|end| end <= entry.len)
+        let keys = self.sock.conn(conn).and_then(|c| c.keys());
+        keys.and_then(|keys| keys.find(segment.key))
+            .is_some_and(|(_, _, entry)| place(&entry, segment, needed).is_ok())
     }
 
     /// As a target: executes one.
@@ -149,7 +133,7 @@ impl EpState {
         let (addr, key) = (words.word(), words.word());
         let (operand, compare) = (words.word().to_ne_bytes(), words.word().to_ne_bytes());
         let data = words.word();
-        let kind = kind_of(word)?;
+        let kind = word.kind().ok_or(Nonsense)?;
         let mut old = [0; OPERAND];
         let done = execute_line(env, word, kind, (addr, key), &operand, &compare, &mut old)?;
         match done {

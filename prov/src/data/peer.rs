@@ -71,6 +71,7 @@ pub(crate) struct Peer {
     pub ring_rma: u32,
     /// Counts the connections on which we sent.
     pub life: u32,
+    /// Its operations without an answer that were executed here and not told.
     pub done: Done,
     /// Bytes of our reads that the target has yet to send.
     pub read_bytes: u64,

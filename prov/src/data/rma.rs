@@ -73,14 +73,18 @@ enum NotDirect {
     Failed(Errno),
 }
 
-/// Where one segment of an operation lies in the memory of the target, if its key permits that.
-fn place(entry: &KeyEntry, segment: &RmaIov, write: bool) -> Result<RemoteMem, Errno> {
-    let right = if write {
+/// The right that an operation needs.
+fn right(write: bool) -> u64 {
+    if write {
         fi::FI_REMOTE_WRITE
     } else {
         fi::FI_REMOTE_READ
-    };
-    if entry.access & right == 0 {
+    }
+}
+
+/// Where one segment of an operation lies in the memory of the target, if its key permits what is `needed`.
+pub(super) fn place(entry: &KeyEntry, segment: &RmaIov, needed: u64) -> Result<RemoteMem, Errno> {
+    if entry.access & needed != needed {
         return Err(fi::FI_EACCES);
     }
     let len = segment.len as u64;
@@ -315,7 +319,7 @@ impl EpState {
         for segment in rma {
             let keys = c.keys().ok_or(NotDirect::Ring)?;
             let (slot, generation, entry) = keys.find(segment.key).ok_or(NotDirect::Ring)?;
-            let remote = place(&entry, segment, write).map_err(NotDirect::Failed)?;
+            let remote = place(&entry, segment, right(write)).map_err(NotDirect::Failed)?;
             c.my_mark().set(slot);
             if !keys.still(slot, generation) {
                 c.my_mark().clear();
@@ -392,7 +396,7 @@ impl EpState {
         let keys = self.sock.conn(conn)?.keys()?;
         op.rma.iter().find_map(|segment| {
             let (_, _, entry) = keys.find(segment.key)?;
-            place(&entry, segment, op.write).err()
+            place(&entry, segment, right(op.write)).err()
         })
     }
 

@@ -7,6 +7,8 @@
 
 use scif_ring::HEAD_MAX;
 
+use super::AtomicKind;
+
 /// A message whose payload is in the record: base kind, low bits are [`TAGGED`] .. [`INLINE`].
 pub(crate) const EAGER: u8 = 0x40;
 /// A message announced; its payload stays with the sender until it is fetched, pushed or streamed.
@@ -191,6 +193,13 @@ impl AtomicWord {
             | u64::from(self.segments) << 24
             | u64::from(self.len) << 32
             | u64::from(self.has_data) << 48
+    }
+
+    /// Its kind, if it is one.
+    pub(crate) fn kind(self) -> Option<AtomicKind> {
+        [AtomicKind::Write, AtomicKind::Fetch, AtomicKind::Compare]
+            .get(usize::from(self.kind))
+            .copied()
     }
 
     pub(crate) fn unpack(word: u64) -> AtomicWord {

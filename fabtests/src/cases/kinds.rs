@@ -17,6 +17,8 @@ pub(crate) const CASES: &[Case] = &[
     case("kinds/reliable_with_prefix", 2, |r| {
         messages(r, sys::FI_EP_RDM, true)
     }),
+    case("kinds/datagrams_without_a_receive", 2, unreceived),
+    case("kinds/more_datagrams_than_are_kept", 2, more_than_kept),
     case("kinds/prefix_when_named", 1, named),
     case("kinds/prefix_does_not_fit", 1, too_short),
 ];
@@ -67,6 +69,84 @@ fn messages(rank: &Rank, ep_type: u32, prefix: bool) -> Outcome {
         rig.barrier()?;
     }
     Ok(())
+}
+
+/// Who sends datagrams waits neither for a receive nor for progress at the other end, and has the buffer back.
+fn unreceived(rank: &Rank) -> Outcome {
+    const LENS: [usize; 4] = [8, 20_000, 300_000, 1 << 20];
+    let rig = Rig::open(rank, &ask(sys::FI_EP_DGRAM, false))?;
+    // They have met before.
+    let first = Buf::new(8);
+    rig.inbox.trecv(first, sys::FI_ADDR_UNSPEC, 0, 0, 1)?;
+    rig.barrier()?;
+    rig.post(|| rig.ep.tsend(first, rig.peer(), 0, 2))?;
+    rig.sent(2)?;
+    rig.received(1)?;
+    rig.barrier()?;
+    if rank.index == 0 {
+        let buf = Buf::new(1 << 20);
+        for (round, len) in LENS.into_iter().enumerate() {
+            let seed = round as u64;
+            let piece = buf.sub(0, len);
+            piece.fill_pattern(seed);
+            rig.post(|| rig.ep.tsend(piece, rig.peer(), 1 + seed, 3))?;
+            rig.sent(3)?;
+            piece.fill_pattern(seed);
+            // The same in two pieces.
+            let pieces = [buf.sub(0, len / 2), buf.sub(len / 2, len - len / 2)];
+            rig.post(|| rig.ep.tsendv(&pieces, rig.peer(), 11 + seed, 4))?;
+            rig.sent(4)?;
+            piece.fill(0xee);
+        }
+        rank.barrier(&mut || Ok(()))?;
+        return rig.barrier();
+    }
+    rank.barrier(&mut || Ok(()))?;
+    let buf = Buf::new(1 << 20);
+    for (round, len) in LENS.into_iter().enumerate() {
+        let seed = round as u64;
+        for tag in [1 + seed, 11 + seed] {
+            buf.fill(0);
+            rig.inbox.trecv(buf, sys::FI_ADDR_UNSPEC, tag, 0, 5)?;
+            check_eq!(rig.received(5)?.len, len);
+            check_eq!(buf.sub(0, len).differs(len, seed), None);
+        }
+    }
+    rig.barrier()
+}
+
+/// What is beyond the memory for datagrams nobody has received is complete when it is received, and nothing is lost.
+fn more_than_kept(rank: &Rank) -> Outcome {
+    const LEN: usize = 1 << 20;
+    const KEPT: usize = 64;
+    const COUNT: usize = KEPT + 3;
+    let rig = Rig::open(rank, &ask(sys::FI_EP_DGRAM, false))?;
+    let buf = Buf::pattern(LEN, 7);
+    if rank.index == 1 {
+        rig.barrier()?;
+        rig.barrier()?;
+        for _ in 0..COUNT {
+            buf.fill(0);
+            rig.inbox.recv(buf, sys::FI_ADDR_UNSPEC, 1)?;
+            check_eq!(rig.received(1)?.len, LEN);
+            check_eq!(buf.differs(LEN, 7), None);
+        }
+        return rig.barrier();
+    }
+    for context in 0..COUNT {
+        rig.post(|| rig.ep.send(buf, rig.peer(), context))?;
+    }
+    for context in 0..KEPT {
+        rig.sent(context)?;
+    }
+    rig.barrier()?;
+    rig.pump()?;
+    check_eq!(rig.tx.kept(), 0);
+    rig.barrier()?;
+    for context in KEPT..COUNT {
+        rig.sent(context)?;
+    }
+    rig.barrier()
 }
 
 fn named(rank: &Rank) -> Outcome {

@@ -131,6 +131,7 @@ impl EpState {
             tag: 0,
             len: op.len,
             iov: op.result.clone(),
+            kept: None,
             block: None,
             asked: Asked::Never,
             left: 0,

@@ -78,6 +78,7 @@ impl EpState {
                 tag: 0,
                 len: segment.len,
                 iov: Iov::new(a.result),
+                kept: None,
                 block: None,
                 asked: Asked::Never,
                 left: 0,

@@ -113,6 +113,8 @@ pub(crate) struct EpConfig {
     pub peer: bool,
     /// Has one peer, by connection (`FI_EP_MSG`).
     pub connected: bool,
+    /// Promises no more than to send (`FI_EP_DGRAM`): who posts a message waits for no receive.
+    pub datagram: bool,
     /// The receive context of a scalable endpoint, for which a source is a whole endpoint (`group`).
     pub grouped: bool,
     /// With every message something is to be looked at that the shortest way does not look at.

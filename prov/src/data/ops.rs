@@ -68,6 +68,8 @@ pub(crate) struct OutOp {
     pub len: usize,
     /// Source of a message, destination of a read or fetch.
     pub iov: Iov,
+    /// Our copy of a datagram, which was complete when it was announced: it ends without a word, and without an error.
+    pub kept: Option<Box<[u8]>>,
     /// Claim block of a large message, and the generation it was announced under.
     pub block: Option<(u8, u32)>,
     /// How often its payload was asked for through the ring.
@@ -76,6 +78,12 @@ pub(crate) struct OutOp {
     pub left: usize,
     /// Executed by the target in the ring's order: later direct RMA must wait for it.
     pub ring_rma: bool,
+}
+
+impl OutOp {
+    fn kept_len(&self) -> usize {
+        self.kept.as_ref().map_or(0, |bytes| bytes.len())
+    }
 }
 
 /// How often the payload of a message was asked for through the ring.
@@ -102,6 +110,8 @@ pub(crate) struct Ops {
     len: usize,
     /// How many of them are messages, by peer.
     messages: Vec<u32>,
+    /// Bytes of datagrams they keep.
+    kept: usize,
     /// Generation of new slots. It differs between lives of an endpoint: peers may still owe its last life an answer.
     first: u32,
 }
@@ -123,6 +133,7 @@ impl Ops {
             free: Vec::new(),
             len: 0,
             messages: Vec::new(),
+            kept: 0,
             first: (life ^ life >> 32) as u32 | 1,
         }
     }
@@ -140,6 +151,7 @@ impl Ops {
 
     pub(crate) fn insert(&mut self, op: OutOp) -> u64 {
         self.len += 1;
+        self.kept += op.kept_len();
         if let Some(count) = self.messages_like(&op) {
             *count += 1;
         }
@@ -177,6 +189,7 @@ impl Ops {
         slot.generation = slot.generation.wrapping_add(1).max(1);
         self.free.push(u32::try_from(at).unwrap_or(0));
         self.len -= 1;
+        self.kept -= op.kept_len();
         if let Some(count) = self.messages_like(&op) {
             *count -= 1;
         }
@@ -193,6 +206,11 @@ impl Ops {
             self.messages.resize(at + 1, 0);
         }
         self.messages.get_mut(at)
+    }
+
+    /// Bytes of datagrams whose receivers have not taken them.
+    pub(crate) fn kept(&self) -> usize {
+        self.kept
     }
 
     /// Messages to `peer` that it has to answer.
@@ -341,6 +359,8 @@ impl EpState {
         {
             self.helping.remove(at);
         }
-        self.tx_complete(env, op.what, op.context, op.flags, op.tag, op.len, err);
+        if op.kept.is_none() {
+            self.tx_complete(env, op.what, op.context, op.flags, op.tag, op.len, err);
+        }
     }
 }

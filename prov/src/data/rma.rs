@@ -198,6 +198,7 @@ impl EpState {
                 tag: 0,
                 len: op.len,
                 iov,
+                kept: None,
                 block: None,
                 asked: Asked::Never,
                 left: op.len,

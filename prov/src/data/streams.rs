@@ -87,7 +87,7 @@ impl EpState {
             || want == 0
             || !matches!(op.what, What::Message | What::Tagged)
             || want > op.len
-            || total_len(op.iov.as_slice()) != op.len
+            || op.kept.is_none() && total_len(op.iov.as_slice()) != op.len
             || op.asked >= asked
         {
             return Err(Nonsense);
@@ -166,9 +166,15 @@ impl EpState {
                     Some(op) => {
                         let n = (*want - *done).min(BODY_MAX);
                         let head = Head::new().word(*receive).word(*done as u64);
-                        let sent = c
-                            .tx()
-                            .push(wire::STREAM, head.as_slice(), op.iov.as_slice(), *done, n);
+                        let sent = match &op.kept {
+                            Some(bytes) => {
+                                let piece = bytes.get(*done..*done + n).unwrap_or_default();
+                                c.tx().push_slice(wire::STREAM, head.as_slice(), piece)
+                            }
+                            None => c
+                                .tx()
+                                .push(wire::STREAM, head.as_slice(), op.iov.as_slice(), *done, n),
+                        };
                         if sent.is_ok() {
                             *done += n;
                         }

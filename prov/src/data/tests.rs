@@ -641,6 +641,7 @@ fn operations_of_two_lives_of_an_endpoint_have_different_numbers() {
         tag: 0,
         len: 0,
         iov: Iov::new(&[]),
+        kept: None,
         block: None,
         asked: Asked::Never,
         left: 0,

@@ -21,6 +21,9 @@ use super::rma::RmaOp;
 use super::wire;
 use super::{Env, EpState, Errno, SendArgs};
 
+/// Bytes of datagrams kept for receivers that have not taken them; further ones are complete when they are taken.
+const KEPT_MAX: usize = 64 << 20;
+
 /// Where a payload comes from.
 #[derive(Clone, Copy)]
 pub(crate) enum Source<'a> {
@@ -272,7 +275,10 @@ impl EpState {
         };
         let long = len > BODY_MAX || len > env_cfg.eager_size && copied_once();
         if long && flags & fi::FI_INJECT == 0 {
-            return self.announce(peer, payload, tag, data, context, flags);
+            let Source::User(iov) = payload else {
+                return Tried::Later;
+            };
+            return self.announce(env, peer, iov, tag, data, context, flags);
         }
         let (mut kind, mut head) = wire::envelope(wire::EAGER, tag, data);
         let inline = len + head.as_slice().len() + if want_ack { 8 } else { 0 } <= HEAD_MAX;
@@ -289,6 +295,7 @@ impl EpState {
                 tag: tag.unwrap_or(0),
                 len,
                 iov,
+                kept: None,
                 block: None,
                 asked: Asked::Never,
                 left: 0,
@@ -325,19 +332,19 @@ impl EpState {
         Tried::Sent
     }
 
-    /// Announces a message whose payload stays here until the receiver fetches it.
+    /// Announces a message whose payload stays here until the receiver fetches it. That of a datagram is copied, and the message
+    /// complete: who sends it is not to wait for a receive that may never be posted.
+    #[expect(clippy::too_many_arguments, reason = "those of `try_send`")]
     fn announce(
         &mut self,
+        env: &mut Env<'_>,
         peer: u32,
-        payload: Source<'_>,
+        iov: &[Mem],
         tag: Option<u64>,
         data: Option<u64>,
         context: usize,
         flags: u64,
     ) -> Tried {
-        let Source::User(iov) = payload else {
-            return Tried::Later;
-        };
         let len = total_len(iov);
         if self.ops.messages_to(peer) >= MESSAGES_MAX {
             return Tried::Later;
@@ -348,8 +355,11 @@ impl EpState {
         let Some(conn) = p.tx.and_then(|id| self.sock.conn(id)) else {
             return Tried::Later;
         };
+        let keeps = self.cfg.datagram
+            && flags & fi::FI_DELIVERY_COMPLETE == 0
+            && self.ops.kept().saturating_add(len) <= KEPT_MAX;
         let mut list = Vec::new();
-        if iov.len() > 1 {
+        if iov.len() > 1 && !keeps {
             for piece in iov {
                 list.extend_from_slice(&(piece.addr() as u64).to_ne_bytes());
                 list.extend_from_slice(&(piece.len() as u64).to_ne_bytes());
@@ -359,7 +369,8 @@ impl EpState {
             return Tried::Later;
         }
         let mut block = None;
-        if iov.len() == 1 && len >= BOTH_SIDES_MIN && p.blocks != 0 && crate::env::env().both_sides {
+        if iov.len() == 1 && !keeps && len >= BOTH_SIDES_MIN && p.blocks != 0 && crate::env::env().both_sides
+        {
             let free = p.blocks.trailing_zeros();
             p.blocks &= !(1 << free);
             p.claim_generation = (p.claim_generation + 1) & 0xffff;
@@ -367,6 +378,11 @@ impl EpState {
             conn.tx_claim(free as usize).reset(p.claim_generation);
             block = u8::try_from(free).ok().map(|b| (b, p.claim_generation));
         }
+        let kept = keeps.then(|| gather(iov).into_boxed_slice());
+        let addr = match &kept {
+            Some(bytes) => bytes.as_ptr().expose_provenance(),
+            None => iov.first().map_or(0, Mem::addr),
+        };
         let op = OutOp {
             peer,
             what: What::of(tag),
@@ -374,7 +390,8 @@ impl EpState {
             flags,
             tag: tag.unwrap_or(0),
             len,
-            iov: Iov::new(iov),
+            iov: Iov::new(if keeps { &[] } else { iov }),
+            kept,
             block,
             asked: Asked::Never,
             left: 0,
@@ -382,11 +399,10 @@ impl EpState {
         };
         let id = self.ops.insert(op);
         let (kind, head) = wire::envelope(wire::RTS, tag, data);
-        let addr = iov.first().map_or(0, Mem::addr) as u64;
         let misc = block.map_or(0, |(b, generation)| {
             (u64::from(b) + 1) | u64::from(generation) << 16
         });
-        let head = head.word(id).word(len as u64).word(addr).word(misc);
+        let head = head.word(id).word(len as u64).word(addr as u64).word(misc);
         if conn.tx().push_slice(kind, head.as_slice(), &list).is_err() {
             self.ops.remove(id);
             if let Some((block, _)) = block {
@@ -399,6 +415,9 @@ impl EpState {
             self.helping.push_back(id);
         }
         self.stats.sent.add(len);
+        if keeps {
+            self.tx_complete(env, What::of(tag), context, flags, tag.unwrap_or(0), len, 0);
+        }
         Tried::Sent
     }
 

@@ -425,7 +425,7 @@ pub(crate) unsafe extern "C" fn open(
         let open = |src: &[u8]| {
             Ep::open(
                 &domain.shared,
-                (info.caps, info.mode),
+                (ep_attr.type_, info.caps, info.mode),
                 tx,
                 rx,
                 (src, origin.as_ref()),
@@ -457,7 +457,7 @@ pub(crate) unsafe extern "C" fn open(
 impl Ep {
     fn open(
         dom: &Arc<DomainShared>,
-        (caps, mode): (u64, u64),
+        (type_, caps, mode): (u32, u64, u64),
         tx: &fi::fi_tx_attr,
         rx: &fi::fi_rx_attr,
         (src, origin): (&[u8], Option<&cm::Origin>),
@@ -482,6 +482,7 @@ impl Ep {
             source: caps & fi::FI_SOURCE != 0 && origin.is_none(),
             directed: caps & fi::FI_DIRECTED_RECV != 0 && origin.is_none(),
             connected: origin.is_some(),
+            datagram: type_ == fi::FI_EP_DGRAM,
             prefix: if mode & fi::FI_MSG_PREFIX == 0 {
                 0
             } else {

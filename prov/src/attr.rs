@@ -215,7 +215,7 @@ const MSG: Offer = Offer {
     ..RDM
 };
 
-/// Datagrams arrive, and in order: more than is asked of them.
+/// Datagrams arrive, and in order, unless their sender closes or dies before: more than is asked of them.
 const DGRAM: Offer = Offer {
     ep_type: FI_EP_DGRAM,
     protocol: PROTO_SCIF_DGRAM,

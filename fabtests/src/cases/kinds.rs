@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! The kinds of endpoints beside the reliable ones, and message prefixes for each. Mirrors fi_getinfo(3) and fi_endpoint(3).
 
+use std::time::Duration;
+
 use libfabric_sys as sys;
 use scif_fabtests::fi::{Buf, Errno};
-use scif_fabtests::harness::{Case, Outcome, Rank, case};
+use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
 use scif_fabtests::rig::{Ask, Rig, load, offers};
 use scif_fabtests::{check, check_eq};
 
@@ -18,6 +20,7 @@ pub(crate) const CASES: &[Case] = &[
         messages(r, sys::FI_EP_RDM, true)
     }),
     case("kinds/datagrams_without_a_receive", 2, unreceived),
+    case("kinds/datagrams_before_the_close", 2, before_the_close),
     case("kinds/more_datagrams_than_are_kept", 2, more_than_kept),
     case("kinds/prefix_when_named", 1, named),
     case("kinds/prefix_does_not_fit", 1, too_short),
@@ -74,7 +77,11 @@ fn messages(rank: &Rank, ep_type: u32, prefix: bool) -> Outcome {
 /// Who sends datagrams waits neither for a receive nor for progress at the other end, and has the buffer back.
 fn unreceived(rank: &Rank) -> Outcome {
     const LENS: [usize; 4] = [8, 20_000, 300_000, 1 << 20];
-    let rig = Rig::open(rank, &ask(sys::FI_EP_DGRAM, false))?;
+    let caps = sys::FI_MSG | sys::FI_TAGGED | sys::FI_FENCE;
+    let rig = Rig::open(
+        rank,
+        &Ask::caps(caps).with(|ask| ask.hints.ep_type = sys::FI_EP_DGRAM),
+    )?;
     // They have met before.
     let first = Buf::new(8);
     rig.inbox.trecv(first, sys::FI_ADDR_UNSPEC, 0, 0, 1)?;
@@ -99,9 +106,15 @@ fn unreceived(rank: &Rank) -> Outcome {
             piece.fill(0xee);
         }
         rank.barrier(&mut || Ok(()))?;
+        // What is to go behind everything complete waits for no receive either.
+        let flags = sys::FI_FENCE | sys::FI_COMPLETION;
+        rig.post(|| rig.ep.tsendmsg(&[first], rig.peer(), 21, 6, 0, flags))?;
+        rig.sent(6)?;
+        rig.barrier()?;
         return rig.barrier();
     }
     rank.barrier(&mut || Ok(()))?;
+    rig.barrier()?;
     let buf = Buf::new(1 << 20);
     for (round, len) in LENS.into_iter().enumerate() {
         let seed = round as u64;
@@ -115,11 +128,36 @@ fn unreceived(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
+/// A datagram that was complete when its sender closed is received, where its receive is there and moves.
+fn before_the_close(rank: &Rank) -> Outcome {
+    const LEN: usize = 1 << 20;
+    let rig = Rig::open(rank, &ask(sys::FI_EP_DGRAM, false))?;
+    let buf = Buf::new(LEN);
+    if rank.index == 1 {
+        rig.inbox.recv(buf, sys::FI_ADDR_UNSPEC, 1)?;
+        rig.barrier()?;
+        // So that the close comes first, which waits twenty times as long.
+        std::thread::sleep(Duration::from_millis(5));
+        check_eq!(rig.received(1)?.len, LEN);
+        check_eq!(buf.differs(LEN, 7), None);
+        return rig.barrier();
+    }
+    buf.fill_pattern(7);
+    rig.barrier()?;
+    rig.post(|| rig.ep.send(buf, rig.peer(), 1))?;
+    rig.sent(1)?;
+    drop(rig);
+    rank.barrier(&mut || Ok(()))
+}
+
 /// What is beyond the memory for datagrams nobody has received is complete when it is received, and nothing is lost.
 fn more_than_kept(rank: &Rank) -> Outcome {
     const LEN: usize = 1 << 20;
     const KEPT: usize = 64;
     const COUNT: usize = KEPT + 3;
+    if rank.target.prov != "scif" {
+        return Err(Fail::NotRun("how much is kept is a provider's own choice".into()));
+    }
     let rig = Rig::open(rank, &ask(sys::FI_EP_DGRAM, false))?;
     let buf = Buf::pattern(LEN, 7);
     if rank.index == 1 {

@@ -26,6 +26,8 @@ use crate::harness::{Fail, Outcome, Rank};
 
 /// Silence after which a wait tells the parent where it is.
 const SILENCE: Duration = Duration::from_secs(2);
+/// So many polls take what one ring of the provider can hold.
+const RINGFUL: usize = 8;
 
 /// The usual set-up.
 pub struct Rig<'r> {
@@ -352,14 +354,14 @@ impl<'r> Rig<'r> {
         self.rx.progress()
     }
 
-    /// A barrier that makes progress, also after the last one has come: whatever was complete before anybody came has been executed
-    /// then. Completions are left in the queues: they may be a case's to read.
+    /// A barrier that makes progress, also after the last one has come: whatever was complete before anybody came, a ringful at
+    /// most, has been executed then. Completions are left in the queues: they may be a case's to read.
     ///
     /// # Errors
     /// When the parent has gone or a queue cannot be read.
     pub fn barrier(&self) -> Outcome {
         self.rank.barrier(&mut || self.progress())?;
-        self.progress()
+        (0..RINGFUL).try_for_each(|_| self.progress())
     }
 
     /// An exchange that makes progress.

@@ -228,6 +228,14 @@ impl Ops {
             .collect()
     }
 
+    /// Whether any operation to `peer` is not complete: one that keeps its datagram is.
+    pub(crate) fn any_incomplete(&self, peer: u32) -> bool {
+        self.slots.iter().any(|s| {
+            s.op.as_ref()
+                .is_some_and(|op| op.peer == peer && op.kept.is_none())
+        })
+    }
+
     pub(crate) fn any_of_peer(&self, peer: u32) -> bool {
         self.slots
             .iter()

@@ -492,7 +492,7 @@ impl EpState {
 
     /// `FI_FENCE`: every earlier operation to this peer is complete.
     pub(crate) fn fence_passed(&mut self, peer: u32) -> bool {
-        if self.ops.any_of_peer(peer) {
+        if self.ops.any_incomplete(peer) {
             return false;
         }
         let conn = self.peers.get(peer as usize).and_then(|p| p.tx);

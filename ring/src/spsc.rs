@@ -9,8 +9,8 @@
 //! Invariants. The consumer writes to a record only when it frees it, before it says so. Positions are private to
 //! each side, which compute them by the same rule (`layout::body_start`); of shared words a side reads only the
 //! publication word, once per look, and the consumer's two counters. A peer that writes garbage can therefore make
-//! wrong heads, bodies and lengths, which are checked ([`Corrupt`]), but no access outside the ring. A consumer that publishes counters that
-//! never were is not believed, and its ring stays full: that hurts itself alone.
+//! wrong heads, bodies and lengths, which are checked ([`Corrupt`]), but no access outside the ring. A consumer that
+//! publishes counters that never were is not believed, and its ring stays full: that hurts itself alone.
 
 #![expect(unsafe_code, reason = "lays the ring over raw shared memory")]
 

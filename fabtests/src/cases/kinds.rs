@@ -98,7 +98,6 @@ fn unreceived(rank: &Rank) -> Outcome {
             piece.fill_pattern(seed);
             rig.post(|| rig.ep.tsend(piece, rig.peer(), 1 + seed, 3))?;
             rig.sent(3)?;
-            piece.fill_pattern(seed);
             // The same in two pieces.
             let pieces = [buf.sub(0, len / 2), buf.sub(len / 2, len - len / 2)];
             rig.post(|| rig.ep.tsendv(&pieces, rig.peer(), 11 + seed, 4))?;

@@ -5,7 +5,9 @@ suite.py --tests DIRECTORY --reports DIRECTORY [--needs MODULE] [--env NAME=VALU
          [--explained-by PROVIDER] [--at-random MODULE] STACK PROVIDER RANKS
 
 A failure over the provider counts if the test passes in the control. A test that crashes or hangs ends its job; the job
-is then started again without it, from its module on. What is left out of the test must be shown to be at fault, now:
+is then started again without it, from its module on. Some tests depend on what ran before them, so one that passes in a
+job of the control that was started so is asked again over the provider in a job of the same tests, which then decides.
+What is left out of the test must be shown to be at fault, now:
 
 --env        a setting of both sides, the run and its control
 --left-out   another value of such a setting, which the tests of MODULE must not survive over PROVIDER, or the MPI's own
@@ -107,6 +109,8 @@ class Run:
     def __init__(self, options, stack, provider):
         self.label = f"{stack} over {provider}"
         self.passed, self.failed, self.skipped, self.broke = set(), set(), set(), set()
+        # What each test was last begun with: its job's arguments.
+        self.asked = {}
         modules = sorted(path.stem for path in options.tests.glob("test_*.py"))
         for attempt in range(ATTEMPTS):
             arguments = [rf"-i\b{module}\b" for module in modules]
@@ -114,6 +118,7 @@ class Run:
             job = Job(options, stack, provider, options.reports / f"{stack}-{provider}-{attempt}", arguments)
             for mine, its in ((self.passed, job.passed), (self.failed, job.failed), (self.skipped, job.skipped)):
                 mine |= its
+            self.asked.update(dict.fromkeys(job.passed | job.failed, arguments))
             if job.complete:
                 break
             culprits = job.open - self.broke
@@ -140,6 +145,12 @@ def fails_alone(options, stack, provider, name):
     module = name.split(".")[0]
     job = Job(options, stack, provider, directory, [rf"-i\b{module}\b", "-k", name])
     return name in job.failed | job.open
+
+
+def passes_as_asked(options, name, arguments):
+    """Whether this test passes over the provider in a job of these arguments."""
+    job = Job(options, options.stack, options.provider, options.reports / f"again-{name}", arguments)
+    return name in job.passed
 
 
 def breaks(options, what):
@@ -181,6 +192,10 @@ def main():
         elif name in run.broke and (others := control.broken_in(name.split(".")[0], options.at_random)):
             count["same"] += 1
             print(f"not ours: {name} {what}; over the MPI's own shared memory {len(others)} of its module did, as {others[0]}")
+        elif (name in run.failed and (asked := control.asked.get(name)) != run.asked.get(name)
+              and passes_as_asked(options, name, asked)):
+            count["same"] += 1
+            print(f"not ours: {name} {what} after other tests than in the control; after the same ones it passes")
         elif options.explained_by and not of_a_job(name) and fails_alone(options, options.stack, options.explained_by, name):
             count["explained"] += 1
             print(f"explained: {name} {what}, and so by the same path over {options.explained_by}")

@@ -100,6 +100,18 @@ const TRIGGERED: &[Scene] = &[
     scene('m', "an enabled connected endpoint", |r| {
         triggers(r, sys::FI_EP_MSG)?.enabled_ep(false)
     }),
+    scene('D', "a new endpoint with a prefix", |r| {
+        triggers_behind_a_prefix(r, sys::FI_EP_RDM)?.new_ep()
+    }),
+    scene('L', "an enabled endpoint with a prefix", |r| {
+        triggers_behind_a_prefix(r, sys::FI_EP_RDM)?.enabled_ep(false)
+    }),
+    scene('F', "an endpoint with a prefix that knows itself", |r| {
+        triggers_behind_a_prefix(r, sys::FI_EP_RDM)?.enabled_ep(true)
+    }),
+    scene('K', "an enabled connected endpoint with a prefix", |r| {
+        triggers_behind_a_prefix(r, sys::FI_EP_MSG)?.enabled_ep(false)
+    }),
     scene('c', "a queue", |r| {
         triggers(r, sys::FI_EP_RDM)?.read_cq(sys::FI_CQ_FORMAT_TAGGED, None)
     }),
@@ -110,6 +122,15 @@ const TRIGGERED: &[Scene] = &[
         triggers(r, sys::FI_EP_RDM)?.read_cq(sys::FI_CQ_FORMAT_TAGGED, Some(true))
     }),
 ];
+
+/// Both: the header is left out before an operation waits as well.
+fn triggers_behind_a_prefix(rank: &Rank, ep_type: u32) -> Outcome<Bench> {
+    let ask = all_of(ep_type).with(|ask| {
+        ask.hints.caps |= sys::FI_TRIGGER;
+        ask.hints.mode = sys::FI_MSG_PREFIX;
+    });
+    Bench::of(first_offer(rank, &ask)?)
+}
 
 /// Endpoints of programs that leave room for a header.
 fn prefixed(rank: &Rank, ep_type: u32) -> Outcome<Bench> {

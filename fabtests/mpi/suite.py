@@ -5,9 +5,8 @@ suite.py --tests DIRECTORY --reports DIRECTORY [--needs MODULE] [--env NAME=VALU
          [--explained-by PROVIDER] [--at-random MODULE] STACK PROVIDER RANKS
 
 A failure over the provider counts if the test passes in the control. A test that crashes or hangs ends its job; the job
-is then started again without it, from its module on. Some tests depend on what ran before them, so one that passes in a
-job of the control that was started so is asked again over the provider in a job of the same tests, which then decides.
-What is left out of the test must be shown to be at fault, now:
+is then started again without it, from its module on. What failed before that module counts, although a broken job
+lists no failures at its end. What is left out of the test must be shown to be at fault, now:
 
 --env        a setting of both sides, the run and its control
 --left-out   another value of such a setting, which the tests of MODULE must not survive over PROVIDER, or the MPI's own
@@ -32,6 +31,8 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 BEGIN = re.compile(r"^ *(\w+) \((test_\w+\.[\w.]+)\)", re.M)
+# Behind a test's name, and in the list at the end.
+FAILED = re.compile(r"(?:^|\.\.\. )(?:FAIL|ERROR)$", re.M)
 FAILURE = re.compile(r"^(?:FAIL|ERROR): (\w+) \(([\w.]+)\)", re.M)
 # Each rank reports into a file of its own; what it says about itself would be lost between the others' words.
 RANK = 'exec "$0" "$@" 2>"$REPORTS/rank-${PMI_RANK:-$OMPI_COMM_WORLD_RANK}"'
@@ -66,11 +67,13 @@ class Job:
                                      stdout=output, stderr=subprocess.STDOUT)
             self.hung = not self.watch(child, directory)
         self.passed, self.failed, self.skipped, self.open = set(), set(), set(), set()
+        # Failed, in a job that may have broken for another test's sake.
+        self.said = set()
         ranks = sorted(directory.glob("rank-*"))
         self.complete = len(ranks) >= options.ranks and not self.hung
         for path in ranks:
             self.read(path.read_text(errors="replace"))
-        self.passed -= self.failed | self.skipped | self.open
+        self.passed -= self.failed | self.said | self.skipped | self.open
 
     @staticmethod
     def watch(child, directory):
@@ -95,6 +98,8 @@ class Job:
                 self.skipped.add(name)
             else:
                 self.passed.add(name)
+            if FAILED.search(said):
+                self.said.add(name)
         self.failed.update(name_of(m[1], m[2]) for m in FAILURE.finditer(text))
         # Failures are listed again at the end, where a rank that did not end has nothing.
         if not re.search(r"^Ran \d+ tests? in", text, re.M):
@@ -109,8 +114,6 @@ class Run:
     def __init__(self, options, stack, provider):
         self.label = f"{stack} over {provider}"
         self.passed, self.failed, self.skipped, self.broke = set(), set(), set(), set()
-        # What each test was last begun with: its job's arguments.
-        self.asked = {}
         modules = sorted(path.stem for path in options.tests.glob("test_*.py"))
         for attempt in range(ATTEMPTS):
             arguments = [rf"-i\b{module}\b" for module in modules]
@@ -118,15 +121,17 @@ class Run:
             job = Job(options, stack, provider, options.reports / f"{stack}-{provider}-{attempt}", arguments)
             for mine, its in ((self.passed, job.passed), (self.failed, job.failed), (self.skipped, job.skipped)):
                 mine |= its
-            self.asked.update(dict.fromkeys(job.passed | job.failed, arguments))
             if job.complete:
                 break
             culprits = job.open - self.broke
             if not culprits:
+                self.failed |= job.said
                 self.broke.add(f"the start or end of a job ({self.label})")
                 break
             self.broke |= culprits
             first = min(name.split(".")[0] for name in culprits)
+            # What failed beside the crash may have failed because of it; it is run again.
+            self.failed |= {name for name in job.said if name.split(".")[0] < first}
             modules = [module for module in modules if module >= first]
         else:
             self.broke.add(f"more than {ATTEMPTS} jobs ({self.label})")
@@ -144,13 +149,7 @@ def fails_alone(options, stack, provider, name):
     directory = options.reports / f"{stack}-{provider}-{name}"
     module = name.split(".")[0]
     job = Job(options, stack, provider, directory, [rf"-i\b{module}\b", "-k", name])
-    return name in job.failed | job.open
-
-
-def passes_as_asked(options, name, arguments):
-    """Whether this test passes over the provider in a job of these arguments."""
-    job = Job(options, options.stack, options.provider, options.reports / f"again-{name}", arguments)
-    return name in job.passed
+    return name in job.failed | job.said | job.open
 
 
 def breaks(options, what):
@@ -159,7 +158,7 @@ def breaks(options, what):
     provider, module = where.split(":", 1)
     directory = options.reports / f"left-out-{re.sub('[^a-z]+', '-', setting.lower())}-{provider}"
     job = Job(options, options.stack, provider, directory, [rf"-i\b{module}\b"], [setting])
-    culprits = job.open | job.failed
+    culprits = job.open | job.failed | job.said
     if not culprits:
         return False
     first = sorted(culprits)[0]
@@ -192,10 +191,6 @@ def main():
         elif name in run.broke and (others := control.broken_in(name.split(".")[0], options.at_random)):
             count["same"] += 1
             print(f"not ours: {name} {what}; over the MPI's own shared memory {len(others)} of its module did, as {others[0]}")
-        elif (name in run.failed and (asked := control.asked.get(name)) != run.asked.get(name)
-              and passes_as_asked(options, name, asked)):
-            count["same"] += 1
-            print(f"not ours: {name} {what} after other tests than in the control; after the same ones it passes")
         elif options.explained_by and not of_a_job(name) and fails_alone(options, options.stack, options.explained_by, name):
             count["explained"] += 1
             print(f"explained: {name} {what}, and so by the same path over {options.explained_by}")

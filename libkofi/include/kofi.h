@@ -129,7 +129,7 @@ int kfi_provider_deregister(struct kfi_provider *provider);
 int kfi_provider_deregister_timed(struct kfi_provider *provider, int timeout_ms);
 
 /**
- * Takes in a provider made for libfabric from its file (lib*-fi.so), as FI_PROVIDER_PATH does at the first call of a
+ * Takes in a provider made for libfabric from its file (*fi.so), as FI_PROVIDER_PATH does at the first call of a
  * program. It stays until the end of the process. Layers over other providers are not taken.
  *
  * @retval 0

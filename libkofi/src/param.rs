@@ -47,7 +47,7 @@ pub(crate) fn define_own() {
         (
             c"provider_path",
             FI_PARAM_STRING,
-            c"directories, with colons, whose lib*-fi.so are adopted, or +FILE (default: none)",
+            c"directories, with colons, whose *fi.so are adopted, or +FILE (default: none)",
         ),
         (
             c"log_level",

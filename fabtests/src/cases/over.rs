@@ -182,6 +182,7 @@ pub(crate) const DATAGRAMS: &[Case] = over![
     "datagram/msg_both_at_once" = "msg/both_at_once",
     "datagram/msg_truncation" = "msg/truncation",
     "datagram/msg_cancel" = "msg/cancel",
+    "datagram/msg_delivery_waits_for_the_receive" = "msg/delivery_waits_for_the_receive",
     "datagram/msg_selective_completion" = "msg/selective_completion",
     "datagram/tagged_send" = "tagged/send",
     "datagram/tagged_senddata" = "tagged/senddata",

@@ -37,6 +37,16 @@ pub(super) struct Subject {
     _bench: Bench,
     /// What else must be open.
     others: Vec<Arc<dyn Fid>>,
+    /// What has to be done before all that is closed.
+    first: Option<Box<dyn FnOnce()>>,
+}
+
+impl Drop for Subject {
+    fn drop(&mut self) {
+        if let Some(first) = self.first.take() {
+            first();
+        }
+    }
 }
 
 /// What objects are made of.
@@ -274,6 +284,7 @@ impl Bench {
             stranger,
             _bench: self,
             others: Vec::new(),
+            first: None,
         })
     }
 }
@@ -282,6 +293,12 @@ impl Subject {
     /// As long as it is there, so is all this.
     pub(super) fn with(mut self, others: Vec<Arc<dyn Fid>>) -> Subject {
         self.others = others;
+        self
+    }
+
+    /// Done before it is closed.
+    pub(super) fn after(mut self, first: impl FnOnce() + 'static) -> Subject {
+        self.first = Some(Box::new(first));
         self
     }
 }
@@ -378,9 +395,12 @@ fn handle(rank: &Rank) -> Outcome<Subject> {
     let info = request
         .info
         .ok_or_else(|| Fail::here("a request without an info"))?;
+    let request = Arc::new(Request::of(info)?);
+    let (mine, asked) = (Arc::clone(&request), Arc::clone(&pep));
     Ok(bench
-        .subject(Arc::new(Request::of(info)?))?
-        .with(vec![pep, caller]))
+        .subject(request)?
+        .with(vec![pep, caller])
+        .after(move || _ = mine.reject(&asked)))
 }
 
 /// What a slot is called with.

@@ -36,7 +36,12 @@ const SETS: &[Scene] = &[
         let set = supported("fi_poll_open", PollSet::open(&bench.domain, 0))?;
         let cntr = Cntr::open(&bench.domain, CntrAttr::default())?;
         set.add(&*cntr, 1)?;
-        Ok(bench.subject(Arc::new(set))?.with(vec![cntr]))
+        let set = Arc::new(set);
+        let (mine, member) = (Arc::clone(&set), Arc::clone(&cntr));
+        Ok(bench
+            .subject(set)?
+            .with(vec![cntr])
+            .after(move || _ = mine.del(&*member)))
     }),
     scene('W', "a wait set", |r| wait_set(r, sys::FI_WAIT_UNSPEC)),
     scene('W', "a wait set with a descriptor", |r| {
@@ -47,7 +52,7 @@ const SETS: &[Scene] = &[
         let bench = bench(r, sys::FI_EP_RDM)?;
         let set = supported("fi_wait_open", WaitSet::open(&bench.fabric, sys::FI_WAIT_FD, 0))?;
         let others: Vec<Arc<dyn Fid>> = vec![set.cq(&bench.domain)?, set.cntr(&bench.domain)?, set.eq()?];
-        Ok(bench.subject(Arc::new(set))?.with(others))
+        Ok(bench.subject(Arc::new(set))?.after(move || drop(others)))
     }),
     scene('B', "a queue of a wait set", |r| {
         let bench = bench(r, sys::FI_EP_RDM)?;

@@ -41,9 +41,17 @@ impl Request {
             Err(Errno::EINVAL)
         }
     }
+
+    /// Says no, which ends it.
+    ///
+    /// # Errors
+    /// Those of [`Pep::reject`].
+    pub fn reject(&self, pep: &Pep) -> Result {
+        pep.reject(&self.info, &[])
+    }
 }
 
-/// Not closed: it ends with the passive endpoint.
+/// Not closed: it ends when it is answered.
 impl Fid for Request {
     fn raw_fid(&self) -> Result<*mut sys::fid> {
         Ok(self.info.handle())

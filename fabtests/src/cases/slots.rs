@@ -296,8 +296,8 @@ impl Subject {
         self
     }
 
-    /// Done before it is closed.
-    pub(super) fn after(mut self, first: impl FnOnce() + 'static) -> Subject {
+    /// Done before anything of it is closed: members leave their set, a request is answered.
+    pub(super) fn first(mut self, first: impl FnOnce() + 'static) -> Subject {
         self.first = Some(Box::new(first));
         self
     }
@@ -400,7 +400,7 @@ fn handle(rank: &Rank) -> Outcome<Subject> {
     Ok(bench
         .subject(request)?
         .with(vec![pep, caller])
-        .after(move || _ = mine.reject(&asked)))
+        .first(move || _ = mine.reject(&asked)))
 }
 
 /// What a slot is called with.

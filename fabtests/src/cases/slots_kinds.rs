@@ -41,7 +41,7 @@ const SETS: &[Scene] = &[
         Ok(bench
             .subject(set)?
             .with(vec![cntr])
-            .after(move || _ = mine.del(&*member)))
+            .first(move || _ = mine.del(&*member)))
     }),
     scene('W', "a wait set", |r| wait_set(r, sys::FI_WAIT_UNSPEC)),
     scene('W', "a wait set with a descriptor", |r| {
@@ -52,7 +52,7 @@ const SETS: &[Scene] = &[
         let bench = bench(r, sys::FI_EP_RDM)?;
         let set = supported("fi_wait_open", WaitSet::open(&bench.fabric, sys::FI_WAIT_FD, 0))?;
         let others: Vec<Arc<dyn Fid>> = vec![set.cq(&bench.domain)?, set.cntr(&bench.domain)?, set.eq()?];
-        Ok(bench.subject(Arc::new(set))?.after(move || drop(others)))
+        Ok(bench.subject(Arc::new(set))?.first(move || drop(others)))
     }),
     scene('B', "a queue of a wait set", |r| {
         let bench = bench(r, sys::FI_EP_RDM)?;
@@ -79,10 +79,18 @@ const SETS: &[Scene] = &[
     }),
 ];
 
+/// A domain of hints that ask for `caps` and `mode` besides.
+fn hinted(rank: &Rank, ep_type: u32, caps: u64, mode: u64) -> Outcome<Bench> {
+    let ask = all_of(ep_type).with(|ask| {
+        ask.hints.caps |= caps;
+        ask.hints.mode = mode;
+    });
+    Bench::of(first_offer(rank, &ask)?)
+}
+
 /// A domain with operations that wait for counters.
 fn triggers(rank: &Rank, ep_type: u32) -> Outcome<Bench> {
-    let ask = all_of(ep_type).with(|ask| ask.hints.caps |= sys::FI_TRIGGER);
-    Bench::of(first_offer(rank, &ask)?)
+    hinted(rank, ep_type, sys::FI_TRIGGER, 0)
 }
 
 const TRIGGERED: &[Scene] = &[
@@ -128,19 +136,14 @@ const TRIGGERED: &[Scene] = &[
     }),
 ];
 
-/// Both: the header is left out before an operation waits as well.
+/// Both.
 fn triggers_behind_a_prefix(rank: &Rank, ep_type: u32) -> Outcome<Bench> {
-    let ask = all_of(ep_type).with(|ask| {
-        ask.hints.caps |= sys::FI_TRIGGER;
-        ask.hints.mode = sys::FI_MSG_PREFIX;
-    });
-    Bench::of(first_offer(rank, &ask)?)
+    hinted(rank, ep_type, sys::FI_TRIGGER, sys::FI_MSG_PREFIX)
 }
 
 /// Endpoints of programs that leave room for a header.
 fn prefixed(rank: &Rank, ep_type: u32) -> Outcome<Bench> {
-    let ask = all_of(ep_type).with(|ask| ask.hints.mode = sys::FI_MSG_PREFIX);
-    Bench::of(first_offer(rank, &ask)?)
+    hinted(rank, ep_type, 0, sys::FI_MSG_PREFIX)
 }
 
 const PREFIXED: &[Scene] = &[

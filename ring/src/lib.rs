@@ -19,9 +19,11 @@ pub mod layout;
 #[cfg(loom)]
 pub mod model;
 pub mod rmw;
+mod short;
 pub mod spsc;
 pub mod stream;
 mod sync;
+mod waiting;
 pub mod word;
 
 pub use claim::{Claim, Offer, Share};
@@ -35,6 +37,8 @@ pub use layout::{
     BELL_BITS, BELL_BYTES, BODY_MAX, CLAIM_BLOCKS, CLAIM_BYTES, DATA, DIRECTION_BYTES, HEAD_MAX, KEY_SLOTS,
     KEYTABLE_BYTES, MARK_BYTES, PART, SLOTS,
 };
+pub use short::SHORT;
 pub use spsc::{Consumer, Producer, Record};
-pub use stream::{STREAM_BYTES, STREAM_ROOM, Settle, StreamRx, StreamTx, Tell, Waiting};
+pub use stream::{STREAM_BYTES, STREAM_ROOM, StreamRx, StreamTx};
+pub use waiting::{Settle, Tell, Waiting};
 pub use word::{Word32, Word64, Words, full_fence};

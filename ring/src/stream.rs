@@ -1,24 +1,21 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! One direction of a byte stream: a queue of 4095 bytes without boundaries, and the words by which the side that
-//! waits is told.
+//! One direction of a byte stream: a queue of 4095 bytes without boundaries.
 //!
-//! Not about: who waits how (descriptors, futexes), nor about the order of calls: each side is used by one thread at a
+//! Not about: how the side that waits is told (`waiting`), nor about the order of calls: each side is used by one thread at a
 //! time, whichever process that is in. Source: `scif_send` and `scif_recv` of `scif.h`; queue of the SCIF driver.
 //!
 //! Both sides count bytes for ever and keep their own count in memory of their own, given at construction; the peer's
 //! count is loaded once, checked against it, then used. A peer that writes nonsense is found out, or makes garbage of
 //! its own stream.
-//!
-//! INVARIANT of a bell word: `RUNG` means that a token lies in the waiter's descriptor or that the space is made known, or that
-//! the waiter is about to see to that; `ARMED` that none does and whoever makes a change must say so; `RINGING` that the
-//! other side is about to; `IDLE` that the waiter looks for itself.
 
 #![expect(unsafe_code, reason = "lays words over raw shared memory")]
 
 use core::ptr::NonNull;
 
 use crate::copy::Mem;
-use crate::word::{Word32, Word64, full_fence};
+use crate::short::{SHORT, SHORT_BYTES, Short, ShortBytes, WORDS};
+use crate::waiting::{Settle, Tell, Waiting};
+use crate::word::{Word32, Word64, Words, full_fence};
 
 /// Bytes one direction takes.
 pub const STREAM_BYTES: usize = 8192;
@@ -32,6 +29,9 @@ const QUEUE: usize = 4096;
 const QUEUE: usize = 4;
 /// Written by the producer: bytes published.
 const HEAD: usize = 0;
+/// In the same line: what was pushed last, if it was short.
+const SHORT_STAMP: usize = 8;
+const SHORT_WORDS: usize = 16;
 /// Written by the consumer: bytes taken.
 const TAIL: usize = 128;
 /// The consumer waits for bytes: bell, sleepers; and what a sleeping one sleeps on.
@@ -44,188 +44,21 @@ const SPACE_SLEEPERS: usize = 516;
 const SPACE_SEQ: usize = 640;
 const BYTES: usize = 4096;
 
+const _: () = assert!(SHORT_WORDS + 8 * WORDS <= 64);
 const _: () = assert!(BYTES + QUEUE <= STREAM_BYTES && QUEUE.is_power_of_two());
 #[cfg(not(loom))]
 const _: () = assert!(BYTES + QUEUE == STREAM_BYTES);
 
-const IDLE: u32 = 0;
-const ARMED: u32 = 1;
-const RINGING: u32 = 2;
-const RUNG: u32 = 3;
-
 /// The other side wrote a position that cannot be.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct BadPosition;
-
-/// What is to be done for a waiter's descriptor before it may be left alone.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Settle {
-    /// Nothing: it shows what is so.
-    Done,
-    /// Make it show readiness.
-    Show,
-    /// Make it show none, then say [`Waiting::armed`] and ask again.
-    Hide,
-    /// The peer is about to make it show readiness: ask again.
-    Wait,
-}
-
-/// What a change asks of the side that made it.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Tell {
-    /// The waiter's descriptor must be made to show it; then [`Waiting::rang`].
-    pub ring: bool,
-    /// Sleepers must be woken, on [`Waiting::seq`], which has been moved on.
-    pub wake: bool,
-}
-
-/// The words of one kind of waiting: for bytes, or for space.
-#[derive(Clone, Copy, Debug)]
-pub struct Waiting {
-    bell: Word32,
-    sleepers: Word32,
-    seq: Word32,
-}
-
-impl Waiting {
-    /// After publishing or freeing: who is to be told. SYNC POINT: pairs with `settle` and `sleep_begins`, by the fence
-    /// here and there.
-    #[inline]
-    fn tell(&self) -> Tell {
-        Tell {
-            ring: self.bell.get_relaxed() == ARMED && self.bell.change(ARMED, RINGING),
-            wake: self.sleepers.get_relaxed() != 0 && {
-                self.seq.add(1);
-                true
-            },
-        }
-    }
-
-    /// In the place of somebody who died between changing something and telling: what it may have left undone. `ready`: whether
-    /// there is what is waited for.
-    fn retell(&self, ready: bool) -> Tell {
-        self.seq.add(1);
-        Tell {
-            ring: self.bell.get_relaxed() == RINGING || ready && self.bell.change(ARMED, RINGING),
-            wake: true,
-        }
-    }
-
-    /// The waiter looks for itself from now on and need not be told.
-    #[inline]
-    pub fn enter(&self) {
-        if self.bell.get_relaxed() == ARMED {
-            self.bell.change(ARMED, IDLE);
-        }
-    }
-
-    /// The descriptor shows readiness now.
-    #[inline]
-    pub fn rung(&self) {
-        self.bell.set(RUNG);
-    }
-
-    /// The side that was to tell has made the descriptor show readiness; unless the waiter gave up waiting for that and has said
-    /// since what it shows: a plain store would hide that the descriptor is to be rung again (loom test
-    /// `stream_late_ring_needs_the_comparison`).
-    #[inline]
-    pub fn rang(&self) {
-        self.bell.change(RINGING, RUNG);
-    }
-
-    /// The descriptor shows none now.
-    #[inline]
-    pub fn armed(&self) {
-        self.bell.set(ARMED);
-    }
-
-    /// Whether the descriptor may show readiness.
-    #[inline]
-    pub fn shows(&self) -> bool {
-        self.bell.get() >= RINGING
-    }
-
-    /// What the descriptor needs, given a look at the queue. The caller is the waiting side.
-    #[inline]
-    fn settle(&self, ready: impl Fn() -> bool) -> Settle {
-        loop {
-            match self.bell.get() {
-                RUNG if ready() => return Settle::Done,
-                RUNG => return Settle::Hide,
-                RINGING => return if ready() { Settle::Done } else { Settle::Wait },
-                ARMED => {
-                    full_fence();
-                    if !ready() {
-                        return Settle::Done;
-                    }
-                    if self.bell.change(ARMED, RUNG) {
-                        return Settle::Show;
-                    }
-                }
-                // IDLE, which only the waiting side ends, or what no side of ours writes.
-                _ => self.bell.set(ARMED),
-            }
-        }
-    }
-
-    /// Whether the descriptor, which is to show nothing, may be hidden once more: a peer that was given up waiting for may have
-    /// made it show something since (loom test `stream_late_ring_needs_the_second_hiding`). [`Waiting::armed`] follows.
-    #[inline]
-    pub fn disarm(&self) -> bool {
-        self.bell.change(ARMED, RUNG)
-    }
-
-    /// The peer never finished ringing: what the descriptor shows is ours to say, if this is true. Make it show none, then say
-    /// [`Waiting::armed`] and ask again.
-    #[inline]
-    pub fn give_up_waiting(&self) -> bool {
-        self.bell.change(RINGING, RUNG)
-    }
-
-    /// One of the waiting side died, perhaps asleep, or between making the descriptor show something and saying so. Nobody else of
-    /// that side waits. If this is true, make it show none, say [`Waiting::armed`] and ask again; if not, the peer is about to
-    /// make it show readiness.
-    pub fn doubt(&self) -> bool {
-        self.sleepers.set(0);
-        [RUNG, IDLE, ARMED]
-            .into_iter()
-            .any(|said| self.bell.change(said, RUNG))
-    }
-
-    /// The word a sleeper sleeps on, and its value; the caller looks at the queue once more, then sleeps while the
-    /// word has that value, then says `sleep_ends`.
-    #[inline]
-    pub fn sleep_begins(&self) -> u32 {
-        self.sleepers.add(1);
-        let seq = self.seq.get();
-        full_fence();
-        seq
-    }
-
-    /// See `sleep_begins`.
-    #[inline]
-    pub fn sleep_ends(&self) {
-        self.sleepers.sub(1);
-    }
-
-    /// The word to sleep on.
-    #[inline]
-    pub fn seq(&self) -> Word32 {
-        self.seq
-    }
-
-    /// Moves the word on for a reason outside the queue; the caller wakes all sleepers.
-    #[inline]
-    pub fn disturb(&self) {
-        self.seq.add(1);
-    }
-}
 
 /// The memory of one direction.
 #[derive(Clone, Copy, Debug)]
 struct Region {
     head: Word64,
     tail: Word64,
+    short: Short,
     bytes: NonNull<u8>,
     data: Waiting,
     space: Waiting,
@@ -238,6 +71,7 @@ struct Region {
 #[derive(Debug)]
 pub(crate) struct Apart {
     pub(crate) positions: [crate::sync::AtomicU64; 2],
+    pub(crate) short: [crate::sync::AtomicU64; 2],
     pub(crate) words: [crate::sync::AtomicU32; 6],
     pub(crate) bytes: core::cell::UnsafeCell<[u8; QUEUE]>,
     pub(crate) cells: [crate::sync::UnsafeCell<()>; QUEUE],
@@ -258,6 +92,12 @@ impl Region {
         Region {
             head: wide(0),
             tail: wide(1),
+            short: Short {
+                // SAFETY: as above.
+                stamp: unsafe { Word64::new(NonNull::from(&apart.short[0]).cast()) },
+                // SAFETY: as above: one word.
+                words: unsafe { Words::new(NonNull::from(&apart.short[1]).cast(), WORDS) },
+            },
             bytes: NonNull::from(&apart.bytes).cast(),
             data: waiting(0),
             space: waiting(3),
@@ -297,6 +137,12 @@ impl Region {
             head: unsafe { Word64::new(place(HEAD)) },
             // SAFETY: as above, a multiple of 8.
             tail: unsafe { Word64::new(place(TAIL)) },
+            short: Short {
+                // SAFETY: as above, a multiple of 8.
+                stamp: unsafe { Word64::new(place(SHORT_STAMP)) },
+                // SAFETY: as above, for each of them.
+                words: unsafe { Words::new(place(SHORT_WORDS), WORDS) },
+            },
             bytes: place(BYTES),
             data: waiting(DATA_BELL, DATA_SLEEPERS, DATA_SEQ),
             space: waiting(SPACE_BELL, SPACE_SLEEPERS, SPACE_SEQ),
@@ -349,6 +195,16 @@ impl StreamTx {
     pub fn tell_without_fence(&self) -> Tell {
         self.region.data.tell()
     }
+
+    /// `push` of a byte that comes over the one in the line.
+    pub fn push_over(&self, byte: &Mem) {
+        self.publish(self.own.get_relaxed(), byte, 1, Short::leave_over);
+    }
+
+    /// `push` of a byte whose coming nothing orders after the end of the one in the line.
+    pub fn push_without_fence(&self, byte: &Mem) {
+        self.publish(self.own.get_relaxed(), byte, 1, Short::leave_without_fence);
+    }
 }
 
 #[cfg(loom)]
@@ -356,15 +212,6 @@ impl StreamRx {
     pub(crate) fn apart(apart: &Apart, own: Word64) -> StreamRx {
         let region = Region::apart(apart);
         StreamRx { region, own }
-    }
-}
-
-#[cfg(loom)]
-impl Waiting {
-    /// `sleep_begins` as it must not be.
-    pub fn sleep_begins_without_fence(&self) -> u32 {
-        self.sleepers.add(1);
-        self.seq.get()
     }
 }
 
@@ -385,15 +232,27 @@ impl StreamTx {
         }
     }
 
-    /// Bytes that fit now.
+    /// Bytes that fit now. Changes nothing: also for who does not produce.
     ///
     /// # Errors
     /// The consumer's position cannot be.
     #[inline]
     pub fn room(&self) -> Result<usize, BadPosition> {
+        Ok(STREAM_ROOM - distance(self.own.get_relaxed(), self.region.tail.get())?)
+    }
+
+    /// Bytes that fit behind `head` as far as is known, which is looked up only if these are not `enough`.
+    #[inline]
+    fn known_room(&self, head: u64, enough: usize) -> Result<usize, BadPosition> {
+        if let Ok(waiting) = distance(head, self.seen.get_relaxed())
+            && STREAM_ROOM - waiting >= enough
+        {
+            return Ok(STREAM_ROOM - waiting);
+        }
         let tail = self.region.tail.get();
+        let waiting = distance(head, tail)?;
         self.seen.set_relaxed(tail);
-        Ok(STREAM_ROOM - distance(self.own.get_relaxed(), tail)?)
+        Ok(STREAM_ROOM - waiting)
     }
 
     /// Publishes as much of `src` as fits; returns how much.
@@ -403,32 +262,66 @@ impl StreamTx {
     #[inline]
     pub fn push(&self, src: &Mem) -> Result<usize, BadPosition> {
         let head = self.own.get_relaxed();
-        let mut room = STREAM_ROOM - distance(head, self.seen.get_relaxed())?;
-        if room < src.len() {
-            room = self.room()?;
-        }
-        let n = room.min(src.len());
+        let n = self.known_room(head, src.len())?.min(src.len());
         if n != 0 {
-            #[cfg(loom)]
-            self.region.touch(head, n, true);
-            let (a, b) = self.region.runs(head, n);
+            self.publish(head, src, n, Short::leave);
+        }
+        Ok(n)
+    }
+
+    /// Publishes all of `src` if that leaves room for more; whether it did.
+    #[inline]
+    pub fn push_whole(&self, src: &Mem) -> bool {
+        let (head, n) = (self.own.get_relaxed(), src.len());
+        let fits = self.known_room(head, n + 1).is_ok_and(|room| room > n);
+        if fits {
+            self.publish(head, src, n, Short::leave);
+        }
+        fits
+    }
+
+    /// Publishes the first `n` bytes of `src`, for which there is room behind `head`.
+    #[inline]
+    fn publish(&self, head: u64, src: &Mem, n: usize, leave: impl FnOnce(&Short, u64, &ShortBytes, usize)) {
+        #[cfg(loom)]
+        self.region.touch(head, n, true);
+        let (a, b) = self.region.runs(head, n);
+        let mut bytes = [0; SHORT_BYTES];
+        let short = bytes.get_mut(..n).filter(|_| n <= SHORT);
+        // A short one is read once, and is the same in both places.
+        let is_short = if let Some(bytes) = short {
+            src.copy_to_slice(bytes);
+            let done = a.copy_from_slice(bytes);
+            b.copy_from_slice(bytes.get(done..).unwrap_or_default());
+            true
+        } else {
             let done = a.copy_from(src);
             if let Some(rest) = src.sub(done, n - done) {
                 b.copy_from(&rest);
             }
-            let head = head.wrapping_add(n as u64);
-            // SYNC POINT: pairs with `retell`, which publishes it for one that was killed here.
-            self.own.set(head);
-            // SYNC POINT: pairs with `StreamRx::ready`.
-            self.region.head.set(head);
+            false
+        };
+        let head = head.wrapping_add(n as u64);
+        // SYNC POINT: pairs with `retell`, which publishes it for one that was killed here.
+        self.own.set(head);
+        if is_short {
+            leave(&self.region.short, head, &bytes, n);
         }
-        Ok(n)
+        // SYNC POINT: pairs with `StreamRx::ready`.
+        self.region.head.set(head);
     }
 
     /// Whether nothing fitted when it was last looked.
     #[inline]
     pub fn looks_full(&self) -> bool {
         distance(self.own.get_relaxed(), self.seen.get_relaxed()) == Ok(STREAM_ROOM)
+    }
+
+    /// After a push: whether anybody waits for bytes. If so, `tell` is to follow.
+    #[inline]
+    pub fn is_awaited(&self) -> bool {
+        full_fence();
+        self.region.data.is_awaited()
     }
 
     /// After a push: who waits for bytes and is to be told.
@@ -505,15 +398,19 @@ impl StreamRx {
     /// The producer's position cannot be.
     #[inline]
     pub fn pull(&self, dst: &Mem) -> Result<usize, BadPosition> {
-        let n = self.ready()?.min(dst.len());
+        let ready = self.ready()?;
+        let n = ready.min(dst.len());
         if n != 0 {
             let tail = self.own.get_relaxed();
-            #[cfg(loom)]
-            self.region.touch(tail, n, false);
-            let (a, b) = self.region.runs(tail, n);
-            let done = dst.copy_from(&a);
-            if let Some(rest) = dst.sub(done, n - done) {
-                rest.copy_from(&b);
+            let head = tail.wrapping_add(ready as u64);
+            if self.region.short.take(head, ready, dst).is_none() {
+                #[cfg(loom)]
+                self.region.touch(tail, n, false);
+                let (a, b) = self.region.runs(tail, n);
+                let done = dst.copy_from(&a);
+                if let Some(rest) = dst.sub(done, n - done) {
+                    rest.copy_from(&b);
+                }
             }
             let tail = tail.wrapping_add(n as u64);
             // SYNC POINT: pairs with `retell`.
@@ -545,19 +442,16 @@ impl StreamRx {
     /// when it sent that, so its word comes from there, which takes as long as the bytes do: both come at once.
     #[inline]
     pub fn will_leave(&self) {
-        self.region.data.bell.will_write();
+        self.region.data.will_leave();
     }
 
     /// After a pull by who said [`Waiting::enter`], in place of `settle` and `tell`, with one fence for both: the bell is
     /// armed, the queue is empty, and this is who waits for space. `None` if that is not so: then these two are to be said.
     #[inline]
     pub fn leave(&self) -> Option<Tell> {
-        let bell = &self.region.data.bell;
-        if bell.get_relaxed() != IDLE || self.ready() != Ok(0) {
+        if self.ready() != Ok(0) || !self.region.data.leave() {
             return None;
         }
-        bell.set(ARMED);
-        full_fence();
         (self.ready() == Ok(0)).then(|| self.region.space.tell())
     }
 
@@ -668,6 +562,42 @@ mod tests {
     }
 
     #[test]
+    fn short_messages_come_in_the_line_of_the_position() {
+        let mut memory = memory();
+        let (tx, rx) = streams(&mut memory);
+        let (mut src, mut dst) = ([1, 2, 3], [0; 8]);
+        assert!(tx.push_whole(&mem(&mut src)));
+        // Not from there.
+        tx.region.runs(0, 3).0.copy_from_slice(&[0; 3]);
+        assert_eq!((rx.pull(&mem(&mut dst)), &dst[..3]), (Ok(3), &src[..]));
+        let mut rest = vec![0; STREAM_ROOM];
+        assert!(tx.push_whole(&mem(&mut rest[..4000])), "it looks");
+        assert!(!tx.push_whole(&mem(&mut rest[..95])), "it leaves room");
+    }
+
+    /// Killed between saying what it has published, to its own side, and publishing it: the bytes are those of the queue, whatever
+    /// lies in the line.
+    #[test]
+    fn what_somebody_died_on_the_way_of_publishing_arrives() {
+        let mut memory = memory();
+        let (tx, rx) = streams(&mut memory);
+        let mut dst = [0; 8];
+        for stamp in [None, Some(0)] {
+            tx.push(&mem(&mut [1, 2, 3])).unwrap();
+            assert_eq!(rx.pull(&mem(&mut dst)), Ok(3));
+            let head = tx.own.get();
+            tx.region.runs(head, 3).0.copy_from_slice(&[4, 5, 6]);
+            tx.own.set(head + 3);
+            if let Some(stamp) = stamp {
+                tx.region.short.stamp.set(stamp);
+            }
+            assert_eq!(rx.ready(), Ok(0));
+            tx.retell();
+            assert_eq!((rx.pull(&mem(&mut dst)), &dst[..3]), (Ok(3), &[4, 5, 6][..]));
+        }
+    }
+
+    #[test]
     fn bytes_keep_their_order_over_the_end() {
         let mut memory = memory();
         let (tx, rx) = streams(&mut memory);
@@ -688,6 +618,22 @@ mod tests {
                 assert_eq!(*byte, expected);
             }
         }
+    }
+
+    /// Somebody who only looks, between another's looks, leaves nothing behind that is not so any more.
+    #[test]
+    fn who_looks_at_the_room_disturbs_nobody() {
+        let mut memory = memory();
+        let (tx, rx) = streams(&mut memory);
+        let mut bytes = vec![0; STREAM_ROOM];
+        tx.push(&mem(&mut bytes[..100])).unwrap();
+        let seen = tx.seen.get();
+        assert_eq!(rx.pull(&mem(&mut bytes)), Ok(100));
+        assert_eq!((tx.room(), tx.seen.get()), (Ok(STREAM_ROOM), seen));
+        assert_eq!(tx.push(&mem(&mut bytes)), Ok(STREAM_ROOM));
+        // As it would be if that had been left.
+        tx.seen.set(0);
+        assert_eq!(tx.push(&mem(&mut bytes)), Ok(0), "full, and no bad position");
     }
 
     #[test]

@@ -10,6 +10,8 @@
 
 mod memory;
 
+use core::ptr::NonNull;
+
 use memory::{Guarded, ring};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -17,7 +19,8 @@ use scif_ring::layout::{DATA_OFFSET, SLOTS_OFFSET};
 use scif_ring::spsc::Line;
 use scif_ring::{
     BELL_BYTES, BODY_MAX, Bell, BellHandle, CLAIM_BYTES, Claim, Corrupt, DIRECTION_BYTES, HEAD_MAX,
-    KEYTABLE_BYTES, KeyReader, MARK_BYTES, Mark, Mem, PushError, Share,
+    KEYTABLE_BYTES, KeyReader, MARK_BYTES, Mark, Mem, PushError, STREAM_BYTES, STREAM_ROOM, Share, StreamRx,
+    StreamTx, Word64,
 };
 
 const CASES: u32 = if cfg!(miri) { 4 } else { 300 };
@@ -44,6 +47,38 @@ fn poke(memory: &Guarded, at: usize, word: u64) {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(CASES))]
+
+    /// Positions, stamps and bells of a stream, and what lies in it: nothing but other bytes comes of that, or that it is told.
+    #[test]
+    fn scribbled_streams(
+        steps in vec((vec((0usize..768, garbage()), 0..4), 0usize..5000, 1usize..5000), 1..200)
+    ) {
+        let memory = Guarded::new(STREAM_BYTES);
+        let mut own = [0u64; 3];
+        let words = NonNull::from(&mut own).cast::<u8>();
+        // SAFETY: three words, aligned, which nothing else uses and which outlive the stream.
+        let word = |i: usize| unsafe { Word64::new(words.map_addr(|at| at.saturating_add(8 * i))) };
+        let base = NonNull::new(memory.base()).unwrap();
+        // SAFETY: as long as a stream, zeroed, and outlives it.
+        let tx = unsafe { StreamTx::new(base, word(0), word(1)) };
+        // SAFETY: as above.
+        let rx = unsafe { StreamRx::new(base, word(2)) };
+        let (mut from, mut to) = (vec![3u8; 5000], vec![0u8; 5000]);
+        // SAFETY: the bytes outlive every call, and nothing else looks at them meanwhile.
+        let src = unsafe { Mem::new(from.as_mut_ptr(), from.len()) };
+        // SAFETY: as above.
+        let dst = unsafe { Mem::new(to.as_mut_ptr(), to.len()) };
+        let part = |of: &Mem, len| of.sub(0, len).unwrap();
+        for (scribbles, out, into) in steps {
+            for (at, byte) in scribbles {
+                memory.scribble(at, byte);
+            }
+            prop_assert!(tx.push(&part(&src, out)).map_or(true, |n| n <= out.min(STREAM_ROOM)));
+            let _ = (tx.push_whole(&part(&src, out % 64 + 1)), tx.is_awaited(), tx.tell(), tx.settle(), tx.looks_full());
+            prop_assert!(rx.pull(&part(&dst, into)).map_or(true, |n| n <= into.min(STREAM_ROOM)));
+            let _ = (rx.leave(), rx.tell(), rx.settle(), tx.retell(), rx.retell());
+        }
+    }
 
     #[test]
     fn scribbled_rings(

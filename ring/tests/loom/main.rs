@@ -36,7 +36,7 @@ mod streams;
 mod models {
     use crate::streams::{
         Without, late_ring, stream_bytes_in_order, stream_closed_by_who_receives, stream_closed_by_who_sends,
-        stream_descriptor, stream_sleepers, teller_killed, waiter_killed,
+        stream_descriptor, stream_short, stream_sleepers, teller_killed, waiter_killed,
     };
     use loom::sync::Arc;
     use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -44,7 +44,7 @@ mod models {
     use scif_ring::keytable::KeyEntry;
     use scif_ring::model::{bell, claim, direction, keys, mark, mark_without_fence};
     use scif_ring::spsc::{Line, Look};
-    use scif_ring::{PushError, Share, publish_fence, sleeper_fence};
+    use scif_ring::{PushError, Share, StreamTx, publish_fence, sleeper_fence};
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::process::ExitCode;
     use std::sync::atomic::AtomicUsize;
@@ -85,6 +85,15 @@ mod models {
         model("sleeping_and_push", 3, || sleeping_and_push(false)),
         broken("sleeping_needs_both_fences", || sleeping_and_push(true)),
         model("stream_bytes_in_order", 3, stream_bytes_in_order),
+        model("stream_short_in_order", 3, || {
+            stream_short(|tx, byte| assert_eq!(tx.push(byte), Ok(1)))
+        }),
+        broken("stream_short_needs_the_stamp_taken_away", || {
+            stream_short(StreamTx::push_over)
+        }),
+        broken("stream_short_needs_the_fence_of_who_sends", || {
+            stream_short(StreamTx::push_without_fence)
+        }),
         model("stream_sleepers_are_woken", 2, || {
             stream_sleepers(Without::Nothing, false)
         }),

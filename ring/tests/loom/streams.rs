@@ -4,7 +4,7 @@
 use loom::sync::Arc;
 use loom::thread::{spawn, yield_now};
 use scif_ring::model::stream;
-use scif_ring::{Mem, Settle, StreamRx, Tell, Waiting, Word32};
+use scif_ring::{Mem, Settle, StreamRx, StreamTx, Tell, Waiting, Word32};
 
 /// futex(2): who sleeps compares and sleeps at once.
 #[derive(Clone)]
@@ -79,6 +79,23 @@ pub(crate) fn stream_bytes_in_order() {
     });
     let mut next = 1;
     while next <= 5 {
+        if take_next(&rx, &mut next) == 0 {
+            yield_now();
+        }
+    }
+    t.join().unwrap();
+}
+
+/// Single bytes, which come in the line of the position, arrive once and in order.
+pub(crate) fn stream_short(push: fn(&StreamTx, &Mem)) {
+    let (tx, rx, _) = stream();
+    let t = spawn(move || {
+        for byte in 1..=3 {
+            push(&tx, &mem(&mut [byte]));
+        }
+    });
+    let mut next = 1;
+    while next <= 3 {
         if take_next(&rx, &mut next) == 0 {
             yield_now();
         }

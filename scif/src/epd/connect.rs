@@ -324,6 +324,9 @@ impl Inner {
             let fds: Option<[OwnedFd; WELCOME_FDS]> = received.fds.try_into().ok();
             let [table, arena, peer_bell] =
                 fds.filter(|_| packet == Some(Packet::Welcome) && !received.cut)?;
+            if !descriptor::is_bell(&peer_bell) {
+                return None;
+            }
             let peer = PeerSpace::adopt(&table, arena).ok()?;
             Some((table, peer, peer_bell))
         });
@@ -429,7 +432,10 @@ impl Inner {
             return Ok(None);
         };
         let [segment, table, arena, peer_bell] = fds;
-        let (Ok(segment), Ok(peer)) = (adopt_segment(&segment), PeerSpace::adopt(&table, arena)) else {
+        let is_bell = descriptor::is_bell(&peer_bell);
+        let (true, Ok(segment), Ok(peer)) =
+            (is_bell, adopt_segment(&segment), PeerSpace::adopt(&table, arena))
+        else {
             let _ = unix::send(&socket, &Packet::Refuse.encode(), &[]);
             return Ok(None);
         };

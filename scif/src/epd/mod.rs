@@ -117,6 +117,9 @@ impl Endpoints {
     /// # Errors
     /// [`Failure::NotConnected`], [`Failure::Reset`], [`Failure::Interrupted`].
     pub fn send(&self, fd: RawFd, src: &Mem, wait: bool) -> Result<usize> {
+        if let Some(all) = messages::send_short(&self.0, fd, src) {
+            return Ok(all);
+        }
         let spin_ns = self.0.config.spin_us.saturating_mul(1000);
         self.0.with(fd, |epd| messages::send(epd, fd, src, wait, spin_ns))
     }

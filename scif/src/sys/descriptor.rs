@@ -47,6 +47,12 @@ pub(crate) fn pair(cloexec: bool) -> Result<(OwnedFd, OwnedFd), Errno> {
     Ok((a, b))
 }
 
+/// Whether a descriptor that a peer sent is of the kind of B: others may hold up who writes to them.
+pub(crate) fn is_bell(b: &OwnedFd) -> bool {
+    rustix::net::sockopt::socket_domain(b) == Ok(AddressFamily::UNIX)
+        && rustix::net::sockopt::socket_type(b) == Ok(SocketType::STREAM)
+}
+
 /// The socket behind a number of the program's. EBADF: none.
 pub(crate) fn identify(fd: RawFd) -> Result<Identity, Errno> {
     with_number(fd, |fd| identity(fd))
@@ -253,6 +259,16 @@ mod tests {
         assert!(!is_closed(&b, true));
         drop(copy);
         assert!(is_closed(&b, true));
+    }
+
+    #[test]
+    fn a_bell_is_told_from_what_is_none() {
+        let (_a, b) = pair(true).unwrap();
+        assert!(is_bell(&b));
+        let socket = |family, kind| rustix::net::socket(family, kind, None).unwrap();
+        assert!(!is_bell(&socket(AddressFamily::UNIX, SocketType::SEQPACKET)));
+        assert!(!is_bell(&socket(AddressFamily::INET, SocketType::STREAM)));
+        assert!(!is_bell(&rustix::pipe::pipe().unwrap().1));
     }
 
     #[test]

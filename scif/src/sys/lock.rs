@@ -8,7 +8,7 @@
     reason = "pthread mutexes live at an address of the caller's choice"
 )]
 
-use std::mem::MaybeUninit;
+use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr::NonNull;
 
 /// Bytes a lock takes.
@@ -73,6 +73,12 @@ impl SharedLock {
         })
     }
 
+    /// Has again what this thread took and kept ([`Held::keep`]).
+    #[inline]
+    pub(crate) fn kept(&self) -> Held<'_> {
+        Held(self, std::marker::PhantomData)
+    }
+
     fn taken(&self, rc: i32) {
         if rc == libc::EOWNERDEAD {
             // SAFETY: this thread has the mutex, whose former owner died.
@@ -92,6 +98,12 @@ impl Held<'_> {
     pub(crate) fn owner_died(&self) -> bool {
         // SAFETY: as in `taken`; zero in new memory, as `make` asks.
         unsafe { self.0.died().read() != 0 }
+    }
+
+    /// Leaves it taken, until this thread says [`SharedLock::kept`].
+    #[inline]
+    pub(crate) fn keep(self) {
+        let _ = ManuallyDrop::new(self);
     }
 
     /// What the dead may have left undone is done.
@@ -123,6 +135,9 @@ mod tests {
         assert!(lock.try_lock().is_none());
         drop(held);
         assert!(lock.try_lock().is_some());
+        lock.lock().keep();
+        assert!(lock.try_lock().is_none());
+        drop(lock.kept());
         drop(lock.lock());
     }
 

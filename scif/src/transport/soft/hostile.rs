@@ -10,18 +10,22 @@ use std::time::Instant;
 
 use rustix::fs::SealFlags;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+use scif_ring::keytable::KeyEntry;
 use scif_ring::{BELL_BYTES, KEYTABLE_BYTES};
 
-use super::wire::{Greeting, KEYS, PACKET_MAX, Packet, decode};
+use super::wire::{ARENA, Greeting, KEYS, PACKET_MAX, Packet, decode};
 use super::{Soft, handshake, names::Names};
 use crate::addr::PortId;
 use crate::config::Config;
 use crate::connection::ConnId;
+use crate::memory::RemoteMem;
+use crate::migrate::ARENA_BYTES;
 use crate::node::{Node, TransportKind};
 use crate::segment::{SEGMENT_BYTES, write_header};
 use crate::sys::fork::PrivateFd;
 use crate::sys::memfd::{self, FIXED_SIZE};
 use crate::sys::mmap::Mapping;
+use crate::sys::pages::PAGE;
 use crate::sys::{process, unix};
 use crate::transport::{Shared, Shown, Transport, Writers};
 use crate::{Endpoint, Exports, LinkEvent, Reason, Refusal};
@@ -82,6 +86,21 @@ impl Stage {
             .unwrap();
         write_header(&segment.map).unwrap();
         segment
+    }
+
+    /// A raw socket that the victim has accepted, the segment and the bell it sent, and the victim's end.
+    fn accepted(&self, victim: &mut Endpoint) -> (OwnedFd, Shared, OwnedFd, ConnId) {
+        let socket = self.raw(victim.id());
+        let (segment, bell) = (self.segment(), memory(BELL_BYTES, FIXED_SIZE));
+        send(
+            &socket,
+            self.hello().encode(),
+            &[segment.fd.as_ref().unwrap().as_fd(), bell.as_fd()],
+        );
+        let LinkEvent::Accepted(id, _) = wait_for(victim, |_| true) else {
+            panic!("not accepted")
+        };
+        (socket, segment, bell, id)
     }
 }
 
@@ -354,16 +373,7 @@ fn bad_packets_end_a_connection() {
     ];
     let count = cases.len();
     for (what, bytes, with_fd) in cases {
-        let socket = stage.raw(victim.id());
-        let (segment, bell) = (stage.segment(), memory(BELL_BYTES, FIXED_SIZE));
-        send(
-            &socket,
-            hello.encode(),
-            &[segment.fd.as_ref().unwrap().as_fd(), bell.as_fd()],
-        );
-        let LinkEvent::Accepted(id, _) = wait_for(&mut victim, |_| true) else {
-            panic!("{what}")
-        };
+        let (socket, _segment, _bell, id) = stage.accepted(&mut victim);
         let fds = if with_fd { vec![event.as_fd()] } else { vec![] };
         send(&socket, bytes, &fds);
         let end = wait_for(&mut victim, |_| true);
@@ -498,23 +508,86 @@ fn a_listener_that_hangs_up_refuses() {
     );
 }
 
+/// What a peer shows of its memory: taken only when it was asked for, and only if it can neither shrink nor be too short; and of
+/// windows that reach out of it, or are nowhere, nothing is touched.
+#[test]
+fn bad_arenas_end_a_connection() {
+    let stage = Stage::new("arena");
+    let mut victim = stage.victim();
+    let entry = |window, window_len| KeyEntry {
+        key: 7,
+        base: 0x1000_0000,
+        start: 0,
+        len: 8 * PAGE as u64,
+        access: 0,
+        window,
+        window_len,
+    };
+    let remote = |at, len| RemoteMem {
+        addr: 0x1000_0000 + at,
+        len,
+    };
+    let event = || rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
+    let good = || memory(ARENA_BYTES, FIXED_SIZE);
+    let (page, end) = (PAGE as u64, ARENA_BYTES as u64);
+    let cases: Vec<(&str, bool, Vec<OwnedFd>)> = vec![
+        ("not asked for", false, vec![good()]),
+        ("none", true, vec![]),
+        ("two", true, vec![good(), good()]),
+        ("too short", true, vec![memory(ARENA_BYTES / 2, FIXED_SIZE)]),
+        (
+            "one that can shrink",
+            true,
+            vec![memory(ARENA_BYTES, SealFlags::GROW)],
+        ),
+        ("no memory", true, vec![event()]),
+        ("a good one", true, vec![good()]),
+    ];
+    let count = cases.len();
+    for (what, asked, fds) in cases {
+        let (socket, _segment, _bell, id) = stage.accepted(&mut victim);
+        if asked {
+            let conn = victim.conn(id).unwrap();
+            assert!(conn.window(&entry(page, page), &remote(0, 8)).is_none(), "{what}");
+        }
+        let borrowed: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
+        send(&socket, &[ARENA], &borrowed);
+        if what != "a good one" {
+            let ended = wait_for(&mut victim, |_| true);
+            assert_eq!(ended, LinkEvent::Closed(id, Reason::Corrupt), "{what}");
+            assert_eq!(last_word(&socket), Some(Packet::Reset), "{what}");
+            victim.close_conn(id, crate::CloseHow::Reset);
+            continue;
+        }
+        assert_eq!(events(&mut victim), []);
+        assert!(rustix::fs::ftruncate(&fds[0], 0).is_err());
+        let conn = victim.conn(id).unwrap();
+        let mut len = |window, window_len, at, len| {
+            let mem = conn.window(&entry(window, window_len), &remote(at, len));
+            mem.map(|mem| mem.len())
+        };
+        assert_eq!(len(page, page, 8, 16), Some(16));
+        assert_eq!(len(end - page, page, page - 8, 8), Some(8));
+        assert_eq!(len(0, page, 0, 8), None, "nowhere");
+        assert_eq!(len(page, page, page - 8, 16), None, "behind the window");
+        assert_eq!(len(end - page, 2 * page, page - 8, 16), None, "behind the arena");
+        assert_eq!(len(end, page, 0, 8), None, "outside");
+        assert_eq!(len(u64::MAX, u64::MAX, 1, 8), None, "beyond all");
+        assert_eq!(len(page, u64::MAX, 8, u64::MAX), None, "longer than there is");
+        victim.close_conn(id, crate::CloseHow::Reset);
+    }
+    check_service(&stage, &mut victim);
+    println!("{count} arenas judged");
+}
+
 #[test]
 fn garbage_in_shared_memory_is_harmless() {
     let stage = Stage::new("garbage");
     let mut victim = stage.victim();
     let mut seed = 1u64;
     for _ in 0..50 {
-        let socket = stage.raw(victim.id());
-        let (segment, bell) = (stage.segment(), memory(BELL_BYTES, FIXED_SIZE));
+        let (_socket, segment, bell, id) = stage.accepted(&mut victim);
         let bell_map = Mapping::shared(&bell, BELL_BYTES, true).unwrap();
-        send(
-            &socket,
-            stage.hello().encode(),
-            &[segment.fd.as_ref().unwrap().as_fd(), bell.as_fd()],
-        );
-        let LinkEvent::Accepted(id, _) = wait_for(&mut victim, |_| true) else {
-            panic!("not accepted")
-        };
         let mut noise = |map: &Mapping, len: usize| {
             let bytes: Vec<u8> = std::iter::repeat_with(|| {
                 seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

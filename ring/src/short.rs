@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! A short message in the line that publishes it: the bytes pushed last, beside the producer's position, so that a consumer who
+//! waits for them gets one line of the other core's and not two.
+//!
+//! Not the queue: the bytes are there in any case, and a consumer that finds others here, or comes late, takes those.
+//!
+//! INVARIANT: while the stamp is not 0, it names the position after the bytes that lie here, and how many there are. No position
+//! is named twice (within 2^58 bytes).
+
+use crate::copy::Mem;
+use crate::sync::{Ordering, fence};
+use crate::word::{Word64, Words};
+
+/// Most bytes of a short message.
+#[cfg(not(loom))]
+pub const SHORT: usize = 48;
+/// In the models, where longer ones exist as well.
+#[cfg(loom)]
+pub const SHORT: usize = 1;
+pub(crate) const WORDS: usize = SHORT.div_ceil(8);
+pub(crate) const SHORT_BYTES: usize = 8 * WORDS;
+/// Room for one, in whole words.
+pub(crate) type ShortBytes = [u8; SHORT_BYTES];
+/// Of the stamp, for the count.
+const COUNT_BITS: u32 = 6;
+
+const _: () = assert!(SHORT < 1 << COUNT_BITS);
+
+/// The words of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Short {
+    pub(crate) stamp: Word64,
+    pub(crate) words: Words,
+}
+
+impl Short {
+    /// Leaves the `n` bytes of a push that ends at position `head`, before that is published.
+    #[inline]
+    pub(crate) fn leave(&self, head: u64, bytes: &ShortBytes, n: usize) {
+        self.take_away();
+        self.put(head, bytes, n);
+    }
+
+    /// Before other bytes come.
+    #[inline]
+    fn take_away(&self) {
+        self.stamp.set_relaxed(0);
+        // SYNC POINT: pairs with the fence in `take`: who has read one of the words that follow finds no older stamp afterwards.
+        fence(Ordering::Release);
+    }
+
+    #[inline]
+    fn put(&self, head: u64, bytes: &ShortBytes, n: usize) {
+        for (i, word) in bytes.as_chunks::<8>().0.iter().enumerate().take(n.div_ceil(8)) {
+            if let Some(place) = self.words.get(i) {
+                place.set_relaxed(u64::from_ne_bytes(*word));
+            }
+        }
+        // SYNC POINT: pairs with the load in `take`.
+        self.stamp.set(head << COUNT_BITS | n as u64);
+    }
+
+    /// Takes the first of the `ready` bytes before position `head`, as many as `dst` holds, if all of these are here; how many.
+    #[inline]
+    pub(crate) fn take(&self, head: u64, ready: usize, dst: &Mem) -> Option<usize> {
+        // SYNC POINT: pairs with the store in `leave`: the words are there before the stamp is.
+        let stamp = self.stamp.get();
+        let n = (stamp & ((1 << COUNT_BITS) - 1)) as usize;
+        if stamp >> COUNT_BITS != head << COUNT_BITS >> COUNT_BITS || n > SHORT || ready > n {
+            return None;
+        }
+        let mut bytes = [0; SHORT_BYTES];
+        let words = bytes.as_chunks_mut::<8>().0;
+        for (i, word) in words.iter_mut().enumerate().take(n.div_ceil(8)) {
+            *word = self.words.get(i)?.get_relaxed().to_ne_bytes();
+        }
+        // SYNC POINT: pairs with the fence in `leave`: another push's words are noticed by its stamp.
+        fence(Ordering::Acquire);
+        if self.stamp.get_relaxed() != stamp {
+            return None;
+        }
+        Some(dst.copy_from_slice(bytes.get(n - ready..n)?))
+    }
+
+    /// `leave` as it must not be: to show that a model notices.
+    #[cfg(loom)]
+    pub(crate) fn leave_over(&self, head: u64, bytes: &ShortBytes, n: usize) {
+        self.put(head, bytes, n);
+    }
+
+    /// The same, without its fence.
+    #[cfg(loom)]
+    pub(crate) fn leave_without_fence(&self, head: u64, bytes: &ShortBytes, n: usize) {
+        self.stamp.set_relaxed(0);
+        self.put(head, bytes, n);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    #![expect(
+        unsafe_code,
+        clippy::indexing_slicing,
+        reason = "memory of the tests, and what they got"
+    )]
+
+    use super::*;
+    use core::ptr::NonNull;
+
+    fn short(memory: &mut [u64; 1 + WORDS]) -> Short {
+        let at = NonNull::from(memory).cast::<u8>();
+        Short {
+            // SAFETY: the array is aligned, outlives the view in every test, and is not used otherwise meanwhile.
+            stamp: unsafe { Word64::new(at) },
+            // SAFETY: as above; the rest of it.
+            words: unsafe { Words::new(at.map_addr(|at| at.saturating_add(8)), WORDS) },
+        }
+    }
+
+    fn mem(bytes: &mut [u8]) -> Mem {
+        // SAFETY: the slices of the tests outlive the Mem and are not used meanwhile.
+        unsafe { Mem::new(bytes.as_mut_ptr(), bytes.len()) }
+    }
+
+    fn taken(short: &Short, head: u64, ready: usize, room: usize) -> Option<Vec<u8>> {
+        let mut dst = vec![0; room];
+        short.take(head, ready, &mem(&mut dst)).map(|n| dst[..n].to_vec())
+    }
+
+    #[test]
+    fn what_is_left_is_taken_by_its_position() {
+        let mut memory = [0; 1 + WORDS];
+        let short = short(&mut memory);
+        assert_eq!(taken(&short, 0, 1, 8), None, "nothing was left");
+        let src: Vec<u8> = (1..=48).collect();
+        for n in 1..=48 {
+            short.leave(1000 + n as u64, src.first_chunk().unwrap(), n);
+            assert_eq!(taken(&short, 1000 + n as u64, n, 64).as_deref(), Some(&src[..n]));
+        }
+        assert_eq!(
+            taken(&short, 1048, 5, 64).as_deref(),
+            Some(&src[43..]),
+            "the last ones"
+        );
+        assert_eq!(
+            taken(&short, 1048, 5, 2).as_deref(),
+            Some(&src[43..45]),
+            "in parts"
+        );
+        assert_eq!(taken(&short, 1048, 49, 64), None, "more than are here");
+        assert_eq!(taken(&short, 1049, 1, 64), None, "others");
+    }
+
+    #[test]
+    fn a_stamp_that_cannot_be_is_not_believed() {
+        let mut memory = [0; 1 + WORDS];
+        let short = short(&mut memory);
+        for count in 49..64 {
+            short.stamp.set(1000 << COUNT_BITS | count);
+            assert_eq!(taken(&short, 1000, 1, 64), None);
+        }
+    }
+}

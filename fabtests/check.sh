@@ -67,7 +67,7 @@ OPEN_WAYS='
     cd "$here" && exec "$@"'
 
 lists_provider() { # LIBRARY_DIRECTORY
-    env LD_LIBRARY_PATH="$1" FI_PROVIDER_PATH="$PROVIDER_DIR" timeout 20 fi_info -p "$PROVIDER" | grep -q "provider: $PROVIDER\$"
+    shows "provider: $PROVIDER\$" env LD_LIBRARY_PATH="$1" FI_PROVIDER_PATH="$PROVIDER_DIR" timeout 20 fi_info -p "$PROVIDER"
 }
 
 conformance() { # LIBRARY_DIRECTORY [WRAPPER...]

@@ -35,6 +35,15 @@ failed() {
     FAILURES+=("$gate_name: $1")
 }
 
+# shows PATTERN COMMAND...: the command succeeds and a line that it prints matches. All of it is read: a `grep -q` behind a
+# pipe goes away at the first match, and with pipefail a command that prints on has then failed, by SIGPIPE.
+shows() {
+    local printed
+    printed=$("${@:2}") || return
+    printf '%s\n' "$printed"
+    grep -q -- "$1" <<<"$printed"
+}
+
 # A command is one case; its output is in build/logs/LOG.log, shown when it fails.
 case_of() {
     local what=$1 log=$2

@@ -64,14 +64,15 @@ sources() {
     files .rs .c .cc .h .sh .py | xargs wc -l | awk '$2 != "total" && $1 > 800 { print $2 ": " $1 " lines" }' | rule "no file above 800 lines"
     files .rs .c .cc .h .sh .py | grep -E '(^|/)(utils?|common|misc|helpers?)(\.[a-z]+$|/)' | rule "no drawer for odds and ends"
     { files .rs .c .cc .h .sh .py .ac .am; ls GNUmakefile Makefile.in .ci/run 2>/dev/null; } | while read -r f; do
-        head -n 3 "$f" | grep -q 'SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only' || echo "$f"
+        grep -q 'SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only' <(head -n 3 "$f") || echo "$f"
     done | rule "every source names its licence"
     files .rs .c .cc .h .sh .py .md | xargs grep -laP '\x00' | rule "sources are text"
     files .rs | outside '([a-z]+/)?build\.rs' | while read -r f; do
-        head -n 12 "$f" | grep -q '^//!' || echo "$f"
+        grep -q '^//!' <(head -n 12 "$f") || echo "$f"
     done | rule "every Rust file says what it is about"
     files .rs .c .cc .h .sh .py | outside 'fabtests/rules\.sh' | xargs grep -nE '\b(TODO|FIXME|XXX|HACK)\b|\b(todo|unimplemented|dbg)!\(' |
         rule "nothing is left for later"
+    files .sh | xargs grep -nE '(^|[^|])[|] *grep -[a-zA-Z]*q' | rule "no script leaves a command that still prints (gates.sh: shows)"
     { sed -n 's/^ *name: c"\([a-z_]*\)",$/FI_SCIF_\U\1/p' prov/src/env.rs; sed -n 's/.*lookup("\(SCIF_[A-Z_]*\)").*/\1/p' scif/src/config.rs; } |
         while read -r setting; do grep -q "^| \`$setting\` |" docs/env.md || echo "$setting"; done |
         rule "every setting is in docs/env.md"

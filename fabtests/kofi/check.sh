@@ -28,7 +28,7 @@ covers() { # covers LIBRARY
     local missing
     missing=$(LC_ALL=C comm -23 <(exports "$1" | grep -E '@FABRIC_1\.[0-9]$' | sed 's/@@/@/' | LC_ALL=C sort) \
         <(exports "$KOFI/kofi/libfabric.so.1" | sed 's/@@/@/' | LC_ALL=C sort))
-    exports "$1" | grep -q '^fi_getinfo@' && [ -z "$missing" ] || { echo "missing: $missing" && false; }
+    shows '^fi_getinfo@' exports "$1" >/dev/null && [ -z "$missing" ] || { echo "missing: $missing" && false; }
 }
 
 own_symbols() {
@@ -48,7 +48,7 @@ needs_no_libfabric() {
     local needed
     needed=$(readelf -dW "$KOFI/libkofi.so" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' |
         grep -vE '^(libc\.so\.6|libgcc_s\.so\.1|libm\.so\.6|ld-linux.*)$')
-    [ -z "$needed" ] && readelf -dW "$KOFI/libkofi.so" | grep -q NODELETE
+    [ -z "$needed" ] && shows NODELETE readelf -dW "$KOFI/libkofi.so"
 }
 
 # Runs a command where the machine has no libfabric: the files are covered, for this command alone.
@@ -98,7 +98,7 @@ old_nodes_only() { # the example asks for nothing that libfabric 1.17 has not
     ! readelf -VW "$TESTS/exchange" | grep -oE 'FABRIC_1\.[0-9]+' | grep -vE '^FABRIC_1\.[0-6]$'
 }
 
-lists_scif() { env -u FI_PROVIDER_PATH LD_LIBRARY_PATH="$KOFI/kofi" fi_info "$@" -p scif | tee /dev/stderr | grep -q '^ *\(provider\|prov_name\): scif$'; }
+lists_scif() { shows '^ *\(provider\|prov_name\): scif$' env -u FI_PROVIDER_PATH LD_LIBRARY_PATH="$KOFI/kofi" fi_info "$@" -p scif; }
 pingpong() {
     export LD_LIBRARY_PATH=$KOFI/kofi
     pair fi_pingpong -p scif -e rdm -c -I 50 -B "$1" -- fi_pingpong -p scif -e rdm -c -I 50 -P "$1" 127.0.0.1
@@ -108,7 +108,7 @@ filtered() { # only one of two is listed
     local listed
     listed=$(env FI_PROVIDER=scif FI_PROVIDER_PATH="+$TESTS/libtoy-fi.so" LD_LIBRARY_PATH="$KOFI/kofi" fi_info -l)
     grep -q '^scif:' <<<"$listed" && ! grep -q '^toy:' <<<"$listed" &&
-        env FI_PROVIDER_PATH="+$TESTS/libtoy-fi.so" LD_LIBRARY_PATH="$KOFI/kofi" fi_info -l | grep -q '^toy:'
+        shows '^toy:' env FI_PROVIDER_PATH="+$TESTS/libtoy-fi.so" LD_LIBRARY_PATH="$KOFI/kofi" fi_info -l
 }
 bridged() { # bridged LIBRARY_DIRECTORY
     env LD_LIBRARY_PATH="$1" FI_PROVIDER_PATH="$TESTS/providers" "$TESTS/bridge" bridge

@@ -37,7 +37,7 @@ logged() {
 
 # A name with a star is satisfied by any installed package that fits.
 have_package() {
-    dpkg-query -W -f='${db:Status-Status}\n' "$1" 2>/dev/null | grep -qx installed
+    grep -qx installed < <(dpkg-query -W -f='${db:Status-Status}\n' "$1" 2>/dev/null)
 }
 
 # need_packages PACKAGE[=GLOB]...: GLOB names what will do instead.

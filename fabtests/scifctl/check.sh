@@ -51,10 +51,11 @@ PYTHON
 }
 
 documented() {
-    local word missing=0
+    local word help missing=0
+    help=$("$tool" --help)
     for word in nodes endpoints connections windows ping bw 'node lose' 'node restore' json live count max serve progress; do
         grep -q -- "${word//-/\\-}" "$page" || { echo "not in scifctl.1: $word" && missing=1; }
-        "$tool" --help | grep -q -- "$word" || { echo "not in --help: $word" && missing=1; }
+        grep -q -- "$word" <<<"$help" || { echo "not in --help: $word" && missing=1; }
     done
     return $missing
 }
@@ -86,7 +87,7 @@ client=$!
 stopped() { # PROCESS: stops it, until all its threads stand still
     kill -STOP "$1"
     for _ in $(seq 500); do
-        grep -h '^State:' "/proc/$1/task/"*/status 2>/dev/null | grep -qv 'T (stopped)' || return 0
+        grep -qv 'T (stopped)' < <(grep -h '^State:' "/proc/$1/task/"*/status 2>/dev/null) || return 0
         sleep 0.01
     done
 }

@@ -13,7 +13,7 @@ use crate::error::LayoutError;
 use crate::sync::{AtomicU32, AtomicU64, UnsafeCell};
 
 /// Version of everything in this file; the owner of each region writes it into the region.
-pub const LAYOUT: u32 = 0x5343_0002;
+pub const LAYOUT: u32 = 0x5343_0003;
 
 /// Records one direction of a connection holds.
 pub const SLOTS: usize = 256;
@@ -29,6 +29,10 @@ pub const SLOTS_OFFSET: usize = 4096;
 pub const DATA_OFFSET: usize = SLOTS_OFFSET + SLOTS * 64;
 /// Bytes of one direction of a connection.
 pub const DIRECTION_BYTES: usize = DATA_OFFSET + DATA;
+/// Bytes of the line of answers, with the one beside it that nobody uses.
+pub const ANSWER_BYTES: usize = 128;
+/// Longest head of a record in it.
+pub const ANSWER_MAX: usize = 24;
 /// Alignment a direction needs.
 pub const DIRECTION_ALIGN: usize = 128;
 
@@ -82,6 +86,22 @@ pub struct Slot {
     /// stamp:16 | kind:8 | `head_len`:8 | `body_len`:32, from bit 0 up; stored last. 0 when the consumer has freed the record.
     pub(crate) word: AtomicU64,
     pub(crate) head: UnsafeCell<[u64; 7]>,
+}
+
+/// The line in which both sides of a connection answer each other.
+#[derive(Debug, Default)]
+#[repr(C, align(64))]
+pub struct AnswerLine {
+    pub(crate) halves: [AnswerHalf; 2],
+}
+
+/// What one side writes of it.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct AnswerHalf {
+    /// number + 1:40 | kind:8 | `head_len`:5 | answers taken of the peer:11, from bit 0 up; stored last.
+    pub(crate) word: AtomicU64,
+    pub(crate) head: UnsafeCell<[u64; 3]>,
 }
 
 /// Control lines of a direction.
@@ -344,6 +364,8 @@ mod pins {
     pin!(ConsumerLine, 128, 128, consumed @ 0, consumed_data @ 8, idle @ 16);
     pin!(Lines, 256, 128, producer @ 0, consumer @ 128);
     pin!(Slot, 64, 64, word @ 0, head @ 8);
+    pin!(AnswerHalf, 32, 8, word @ 0, head @ 8);
+    pin!(AnswerLine, 64, 64, halves @ 0);
     pin!(BellOwner, 128, 128, layout @ 0, sleeping @ 4);
     pin!(BellSummary, 128, 128, bits @ 0);
     pin!(BellPage<BELL_WORDS>, 768, 128, owner @ 0, summary @ 128, words @ 256);
@@ -356,6 +378,8 @@ mod pins {
     const _: () = assert!(size_of::<BellPage<BELL_WORDS>>() <= BELL_BYTES);
     const _: () = assert!(size_of::<Lines>() <= SLOTS_OFFSET);
     const _: () = assert!(HEAD_MAX + 8 == size_of::<Slot>());
+    const _: () =
+        assert!(ANSWER_MAX + 8 == size_of::<AnswerHalf>() && size_of::<AnswerLine>() <= ANSWER_BYTES);
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 //! positions are computed here, never read. `docs/shm-layout.md` lists every byte, `docs/memory-model.md`
 //! every ordering and its partner.
 
+mod answer;
 mod bypass;
 pub mod claim;
 pub mod copy;
@@ -18,6 +19,7 @@ pub mod keytable;
 pub mod layout;
 #[cfg(loom)]
 pub mod model;
+mod pace;
 pub mod rmw;
 mod short;
 pub mod spsc;
@@ -34,8 +36,8 @@ pub use error::{Corrupt, LayoutError, PushError};
 pub use gate::{Gate, GateGuard};
 pub use keytable::{KeyEntry, KeyReader, KeyTable, Mark};
 pub use layout::{
-    BELL_BITS, BELL_BYTES, BODY_MAX, CLAIM_BLOCKS, CLAIM_BYTES, DATA, DIRECTION_BYTES, HEAD_MAX, KEY_SLOTS,
-    KEYTABLE_BYTES, MARK_BYTES, PART, SLOTS,
+    ANSWER_BYTES, BELL_BITS, BELL_BYTES, BODY_MAX, CLAIM_BLOCKS, CLAIM_BYTES, DATA, DIRECTION_BYTES,
+    HEAD_MAX, KEY_SLOTS, KEYTABLE_BYTES, MARK_BYTES, PART, SLOTS,
 };
 pub use short::SHORT;
 pub use spsc::{Consumer, Producer, Record};

@@ -11,12 +11,13 @@
     reason = "makes views of boxed structures, for the models alone"
 )]
 
+use crate::answer::Answers;
 use crate::claim::Claim;
 use crate::doorbell::{BellHandleOf, BellOf};
 use crate::keytable::{KeyReaderOf, KeyTableOf, Mark, Table};
 use crate::layout::{
-    Area, BellOwner, BellPage, BellSummary, ClaimBlock, ConsumerLine, KeyHeader, KeySlot, Lines, MarkLine,
-    OfferLine, PartLine, ProducerLine, Region, Slot,
+    AnswerHalf, AnswerLine, Area, BellOwner, BellPage, BellSummary, ClaimBlock, ConsumerLine, KeyHeader,
+    KeySlot, Lines, MarkLine, OfferLine, PartLine, ProducerLine, Region, Slot,
 };
 use crate::spsc::{ConsumerOf, ProducerOf};
 use crate::stream::{Apart, StreamRx, StreamTx};
@@ -68,11 +69,7 @@ unsafe impl Send for Direction {}
 // SAFETY: as above.
 unsafe impl Sync for Direction {}
 
-/// Both ends of a direction of a small geometry.
-pub fn direction<const SLOTS: usize, const DATA: usize>() -> (
-    Held<ProducerOf<SLOTS, DATA>, Direction>,
-    Held<ConsumerOf<SLOTS, DATA>, Direction>,
-) {
+fn lay<const SLOTS: usize, const DATA: usize>() -> (Arc<Direction>, Region) {
     assert!(SLOTS.is_power_of_two() && DATA.is_power_of_two() && DATA >= 256);
     let boxed = Arc::new(Direction {
         lines: Lines {
@@ -100,6 +97,15 @@ pub fn direction<const SLOTS: usize, const DATA: usize>() -> (
             cells: boxed.cells.as_ptr(),
         },
     };
+    (boxed, region)
+}
+
+/// Both ends of a direction of a small geometry.
+pub fn direction<const SLOTS: usize, const DATA: usize>() -> (
+    Held<ProducerOf<SLOTS, DATA>, Direction>,
+    Held<ConsumerOf<SLOTS, DATA>, Direction>,
+) {
+    let (boxed, region) = lay::<SLOTS, DATA>();
     (
         Held {
             view: ProducerOf::over(region),
@@ -110,6 +116,58 @@ pub fn direction<const SLOTS: usize, const DATA: usize>() -> (
             _boxed: boxed,
         },
     )
+}
+
+/// The memory of a connection's rings and of its answers.
+#[derive(Debug)]
+pub struct Rings {
+    _directions: [Arc<Direction>; 2],
+    answers: AnswerLine,
+}
+
+// SAFETY: as for `Direction`; the line is reached as the protocol says, and loom checks that it does.
+unsafe impl Send for Rings {}
+// SAFETY: as above.
+unsafe impl Sync for Rings {}
+
+/// The ends of a connection with a line of answers: what each side sends and receives with.
+pub fn connection<const SLOTS: usize, const DATA: usize>() -> [(
+    Held<ProducerOf<SLOTS, DATA>, Rings>,
+    Held<ConsumerOf<SLOTS, DATA>, Rings>,
+); 2] {
+    let (first, second) = (lay::<SLOTS, DATA>(), lay::<SLOTS, DATA>());
+    let boxed = Arc::new(Rings {
+        _directions: [first.0, second.0],
+        answers: AnswerLine {
+            halves: core::array::from_fn(|_| AnswerHalf {
+                word: word(),
+                head: UnsafeCell::new([0; 3]),
+            }),
+        },
+    });
+    let regions = [first.1, second.1];
+    let half = |second| {
+        // SAFETY: the line is kept by whoever has the view.
+        unsafe { Answers::new(&raw const boxed.answers, second) }
+    };
+    [0, 1].map(|mine: usize| {
+        let (mut tx, mut rx) = (
+            ProducerOf::over(regions[mine]),
+            ConsumerOf::over(regions[1 - mine]),
+        );
+        tx.answer_by(half(mine == 1));
+        rx.answered_by(half(mine == 0));
+        (
+            Held {
+                view: tx,
+                _boxed: Arc::clone(&boxed),
+            },
+            Held {
+                view: rx,
+                _boxed: Arc::clone(&boxed),
+            },
+        )
+    })
 }
 
 /// A bell, and two handles of it.

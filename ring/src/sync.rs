@@ -15,7 +15,7 @@ pub(crate) use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// Bytes that the other side of a mapping may write; loom's interface over `core`'s cell.
 #[cfg(not(loom))]
-#[derive(Debug)]
+#[derive(Debug, Default)]
 #[repr(transparent)]
 pub(crate) struct UnsafeCell<T>(core::cell::UnsafeCell<T>);
 

@@ -10,7 +10,10 @@
 
 use std::sync::Arc;
 
-use scif_ring::{BellHandle, Claim, Consumer, KeyEntry, KeyReader, Mark, Mem, Producer, publish_fence};
+use scif_ring::spsc::{LineTaker, Look};
+use scif_ring::{
+    BellHandle, Claim, Consumer, KeyEntry, KeyReader, Mark, Mem, Producer, PushError, publish_fence,
+};
 
 use crate::addr::PortId;
 use crate::error::Reason;
@@ -199,6 +202,13 @@ impl Connection {
         self.initiated
     }
 
+    /// Whether what the ring counts as consumed is what the peer itself has taken.
+    #[inline]
+    #[must_use]
+    pub fn is_direct(&self) -> bool {
+        self.link.is_direct()
+    }
+
     /// Whether the peer runs `membarrier` before it sleeps, so that our stores need no fence of their own.
     #[inline]
     #[must_use]
@@ -216,6 +226,38 @@ impl Connection {
     #[inline]
     pub fn rx(&mut self) -> &mut Consumer {
         &mut self.views.rx
+    }
+
+    /// Publishes a record as [`Producer::push_words`] does; in the line of answers, where it answers one that has just come.
+    ///
+    /// # Errors
+    ///
+    /// Those of it.
+    #[inline(always)]
+    pub fn push_words(
+        &mut self,
+        kind: u8,
+        words: [u64; 2],
+        count: usize,
+        payload: &Mem,
+    ) -> Result<(), PushError> {
+        let Views { tx, rx, .. } = &mut self.views;
+        if tx.answer_words(kind, words, count, payload, rx.answers_taken()) {
+            rx.answered();
+            return Ok(());
+        }
+        tx.push_words(kind, words, count, payload)
+    }
+
+    /// Takes a record as [`Consumer::take_line`] does.
+    #[inline(always)]
+    pub fn take_line(&mut self, taker: impl LineTaker) -> Look {
+        let Views { tx, rx, .. } = &mut self.views;
+        let look = rx.take_line(taker);
+        if look == Look::Taken {
+            tx.will_answer(rx.said());
+        }
+        look
     }
 
     /// After one or more pushes: sees to it that the peer looks.

@@ -9,6 +9,7 @@
 //! | 0 | header: magic, layout of the parts, size |
 //! | 256, 384 | the opener's mark, the acceptor's mark |
 //! | 512, 640 | the mark by which the opener leaves, the acceptor's |
+//! | 768 | the line of answers: the opener's half, the acceptor's |
 //! | 4096, 12288 | claim blocks of messages from the opener, from the acceptor |
 //! | 20480 | ring from the opener to the acceptor |
 //! | 106496 | ring from the acceptor to the opener |
@@ -16,7 +17,9 @@
 use std::sync::Arc;
 
 use scif_ring::layout::LAYOUT;
-use scif_ring::{CLAIM_BLOCKS, CLAIM_BYTES, Consumer, DIRECTION_BYTES, MARK_BYTES, Mark, Producer};
+use scif_ring::{
+    ANSWER_BYTES, CLAIM_BLOCKS, CLAIM_BYTES, Consumer, DIRECTION_BYTES, MARK_BYTES, Mark, Producer,
+};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::sys::mmap::{Claims, Mapping, OutOfRange};
@@ -24,6 +27,7 @@ use crate::sys::mmap::{Claims, Mapping, OutOfRange};
 const MAGIC: [u8; 8] = *b"SCIFconn";
 const MARKS: usize = 256;
 const LEFT: usize = MARKS + 2 * MARK_BYTES;
+const ANSWERS: usize = LEFT + 2 * MARK_BYTES;
 const CLAIMS: usize = 4096;
 const CLAIMS_BYTES: usize = CLAIM_BLOCKS * CLAIM_BYTES;
 const RINGS: usize = CLAIMS + 2 * CLAIMS_BYTES;
@@ -31,7 +35,7 @@ const RINGS: usize = CLAIMS + 2 * CLAIMS_BYTES;
 /// Bytes of the memory of one connection.
 pub(crate) const SEGMENT_BYTES: usize = RINGS + 2 * DIRECTION_BYTES;
 
-const _: () = assert!(LEFT + 2 * MARK_BYTES <= CLAIMS && MARKS.is_multiple_of(MARK_BYTES));
+const _: () = assert!(ANSWERS + ANSWER_BYTES <= CLAIMS && MARKS.is_multiple_of(MARK_BYTES));
 const _: () = assert!(CLAIMS_BYTES == 8192 && RINGS == 20480 && SEGMENT_BYTES == 192_512);
 const _: () = assert!(HEADER.bytes as usize == SEGMENT_BYTES);
 
@@ -93,8 +97,8 @@ impl Views {
     pub(crate) fn new(map: Arc<Mapping>, side: Side) -> Result<Views, OutOfRange> {
         let (mine, theirs) = (side.index(), side.other().index());
         Ok(Views {
-            tx: map.producer(RINGS + mine * DIRECTION_BYTES)?,
-            rx: map.consumer(RINGS + theirs * DIRECTION_BYTES)?,
+            tx: map.producer(RINGS + mine * DIRECTION_BYTES, ANSWERS, mine)?,
+            rx: map.consumer(RINGS + theirs * DIRECTION_BYTES, ANSWERS, theirs)?,
             my_mark: map.mark(MARKS + mine * MARK_BYTES)?,
             peer_mark: map.mark(MARKS + theirs * MARK_BYTES)?,
             my_leave: map.mark(LEFT + mine * MARK_BYTES)?,

@@ -30,6 +30,7 @@ pub(crate) mod deferred;
 mod group;
 pub(crate) mod iov;
 mod matching;
+mod meet;
 mod migrate;
 mod multi;
 mod ops;
@@ -496,7 +497,8 @@ pub(crate) fn disarm(st: &mut DomainState, ep: u32) {
             e.sock.disarm();
         }
         e.armed = false;
-        // A sleeper was woken for a reason: look at the links first.
+        // A sleeper was woken for a reason: look at the rings, and at the links first.
+        e.look_now();
         e.last_links_ns = 0;
     }
 }

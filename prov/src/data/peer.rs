@@ -13,6 +13,7 @@ use scif_ring::copy::Mem;
 
 use super::atomic_line::Done;
 use super::matching::ANY;
+use super::meet;
 use super::migrate::Uses;
 use super::route::Routes;
 use super::streams::OutStream;
@@ -91,6 +92,8 @@ pub(crate) struct Peer {
     hindered: Errno,
     retry_at_ns: u64,
     pub busy: bool,
+    /// How often it is yet to be seen whether we can send over its connection as well (`meet`).
+    pub meetings: u8,
     /// How hard its keys are used, once one is.
     pub uses: Option<Box<Uses>>,
     /// Which way its large messages take, once there are any.
@@ -123,6 +126,7 @@ impl Peer {
             hindered: 0,
             retry_at_ns: 0,
             busy: false,
+            meetings: meet::TRIES,
             uses: None,
             routes: None,
         }
@@ -166,6 +170,11 @@ impl Peer {
         self.is_quiet() && self.streams.is_empty()
     }
 
+    /// Whether no message of ours is announced with a block of the transmit connection.
+    pub(super) fn has_all_blocks(&self) -> bool {
+        self.blocks == ALL_BLOCKS
+    }
+
     /// Forgets what belonged to a connection that is gone.
     pub(crate) fn reset_connection(&mut self) {
         self.tx = None;
@@ -174,6 +183,7 @@ impl Peer {
         self.control.clear();
         self.streams.clear();
         self.blocks = ALL_BLOCKS;
+        self.meetings = meet::TRIES;
         self.ring_rma = 0;
         self.life = self.life.wrapping_add(1);
         self.read_bytes = 0;

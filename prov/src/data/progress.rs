@@ -59,6 +59,9 @@ impl EpState {
         if self.sock.bell().any() {
             self.wake_resting();
         }
+        if self.armed {
+            self.look_now();
+        }
         let most = self.appetite();
         if most > 0 && !self.poll_live(env, most) && self.has_only_to_wait() {
             // What a waiting core asks for without a pause, it takes out of the hands of the core that writes it; and two
@@ -88,6 +91,16 @@ impl EpState {
             .rx_cq
             .and_then(|c| env.cqs.get(c))
             .is_none_or(|cq| cq.is_empty());
+    }
+
+    /// Somebody is about to sleep, or was woken: it is not too early to look.
+    #[cold]
+    pub(super) fn look_now(&mut self) {
+        for live in &self.live {
+            if let Some(c) = self.sock.conn(live.conn) {
+                c.rx().look_now();
+            }
+        }
     }
 
     /// A message was received that had waited for it.
@@ -608,6 +621,9 @@ impl EpState {
 
     /// Takes what an ended connection's ring still holds: a ringful and no more, for whoever goes on writing could hold us.
     fn drain_last(&mut self, env: &mut Env<'_>, conn: ConnId, peer: u32) {
+        if let Some(c) = self.sock.conn(conn) {
+            c.rx().look_now();
+        }
         for _ in 0..SLOTS.div_ceil(BATCH) {
             if self.drain(env, conn, peer, BATCH) < BATCH {
                 return;

@@ -157,11 +157,18 @@ impl EpState {
     /// What was waited for is there: most likely it is answered next.
     #[inline(always)]
     pub(super) fn expect_answer(&mut self, Live { conn, peer, empty }: Live) {
-        if empty > 0
-            && self.sock.conn(conn).is_some_and(|c| c.rx().ready())
-            && let Some(p) = self.peers.get(peer as usize)
-            && let Some(c) = p.tx.and_then(|tx| self.sock.conn(tx))
-        {
+        if empty == 0 {
+            return;
+        }
+        let Some(tx) = self.peers.get(peer as usize).and_then(|p| p.tx) else {
+            return;
+        };
+        let Some(c) = self.sock.conn(conn) else { return };
+        if tx == conn && c.tx().answered_last() || !c.rx().ready() {
+            return;
+        }
+        let tx = if tx == conn { tx } else { self.meet(peer, tx, conn) };
+        if let Some(c) = self.sock.conn(tx) {
             c.tx().will_push();
         }
     }
@@ -178,7 +185,7 @@ impl EpState {
         let Some(c) = self.sock.conn(conn) else {
             return Look::Empty;
         };
-        c.rx().take_line(Taker {
+        c.take_line(Taker {
             cfg: &self.cfg,
             tagged: &mut self.tagged,
             msg: &mut self.msg,

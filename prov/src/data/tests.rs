@@ -120,7 +120,12 @@ impl Stage {
 
     /// A peer, and its number in the address vector.
     fn peer(&self) -> (Peer<'_>, u64) {
-        let sock = Endpoint::bind(&self.domain.shared.fabric.node, 0, Exports::default()).unwrap();
+        self.peer_on(0)
+    }
+
+    /// The same on a port of our choice; 0: on any, higher than ours.
+    fn peer_on(&self, port: u16) -> (Peer<'_>, u64) {
+        let sock = Endpoint::bind(&self.domain.shared.fabric.node, port, Exports::default()).unwrap();
         let mut st = self.domain.shared.gate.lock();
         let av = st.avs.get_mut(self.av).unwrap();
         let number = av.insert(sock.id(), [0; crate::addr::ADDR_LEN], None).unwrap();
@@ -180,10 +185,14 @@ impl Peer<'_> {
     }
 
     fn event(&mut self) -> LinkEvent {
+        self.event_of(|_| true)
+    }
+
+    fn event_of(&mut self, wanted: impl Fn(&LinkEvent) -> bool) -> LinkEvent {
         let mut events = Vec::new();
         self.stage.until(|| {
             self.sock.poll_links(&mut events);
-            events.pop()
+            events.drain(..).find(&wanted)
         })
     }
 
@@ -705,4 +714,42 @@ fn peers_that_say_that_they_copy_hold_a_close_up_once_for_all() {
         took >= WITHDRAW_NS && took < u64::from(PEERS) * WITHDRAW_NS / 2,
         "{took}"
     );
+}
+
+/// Where both sides opened a connection, the one with the higher port changes over to the other's, and nothing is lost or overtaken.
+#[test]
+fn two_connections_become_one() {
+    const ROUNDS: u64 = 200;
+    let stage = Stage::new();
+    let ours = stage.with(|e| e.sock.id());
+    let mut peers: Vec<_> = [0, 2011, 0, 2012].map(|port| stage.peer_on(port)).into();
+    let mut lowers = 0;
+    for (peer, number) in &mut peers {
+        let number = *number;
+        stage.send(number, 8);
+        let conn = peer.sock.connect(ours).unwrap();
+        let LinkEvent::Accepted(theirs, _) = peer.event_of(|e| matches!(e, LinkEvent::Accepted(..))) else {
+            panic!("not accepted")
+        };
+        assert_eq!(peer.hear(theirs).2, 0);
+        let mut over = [0_u64; 2];
+        for round in 0..ROUNDS {
+            stage.recv(fi::FI_ADDR_UNSPEC, 8, 7, 0);
+            peer.say(conn, wire::EAGER | wire::INLINE, &[round], b"");
+            stage.until(|| {
+                stage
+                    .came()
+                    .filter(|came| matches!(came, Came::Done(c) if c.context == 7))
+            });
+            stage.send(number, 16);
+            let at = stage.until(|| [theirs, conn].iter().position(|c| peer.try_hear(*c).is_some()));
+            over[at] += 1;
+            assert!(at == 1 || over[1] == 0, "back again");
+        }
+        let lower = peer.sock.id() < ours;
+        assert_eq!(over[1] > ROUNDS / 2, lower, "{over:?}");
+        assert!(lower || over[1] == 0, "{over:?}");
+        lowers += u32::from(lower);
+    }
+    assert_eq!(lowers, 2);
 }

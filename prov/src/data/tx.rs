@@ -169,13 +169,12 @@ impl EpState {
         };
         let kind = wire::EAGER | wire::INLINE;
         let pushed = match (a.tag, a.data) {
-            (Some(tag), None) => conn.tx().push_words(kind | wire::TAGGED, [tag, 0], 1, payload),
+            (Some(tag), None) => conn.push_words(kind | wire::TAGGED, [tag, 0], 1, payload),
             (Some(tag), Some(data)) => {
-                conn.tx()
-                    .push_words(kind | wire::TAGGED | wire::DATA, [tag, data], 2, payload)
+                conn.push_words(kind | wire::TAGGED | wire::DATA, [tag, data], 2, payload)
             }
-            (None, None) => conn.tx().push_words(kind, [0, 0], 0, payload),
-            (None, Some(data)) => conn.tx().push_words(kind | wire::DATA, [data, 0], 1, payload),
+            (None, None) => conn.push_words(kind, [0, 0], 0, payload),
+            (None, Some(data)) => conn.push_words(kind | wire::DATA, [data, 0], 1, payload),
         };
         if pushed.is_err() {
             return false;

@@ -42,7 +42,7 @@ mod models {
     use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering};
     use loom::thread::{spawn, yield_now};
     use scif_ring::keytable::KeyEntry;
-    use scif_ring::model::{bell, claim, direction, keys, mark, mark_without_fence};
+    use scif_ring::model::{bell, claim, connection, direction, keys, mark, mark_without_fence};
     use scif_ring::spsc::{Line, Look};
     use scif_ring::{PushError, Share, StreamTx, publish_fence, sleeper_fence};
     use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -78,6 +78,8 @@ mod models {
     const MODELS: &[Model] = &[
         model("ring_heads", 3, ring_heads),
         model("ring_lines", 3, ring_lines),
+        model("ring_answers", 3, || ring_answers(false)),
+        broken("ring_answers_need_the_one_before_taken", || ring_answers(true)),
         model("ring_bodies", 3, ring_bodies),
         model("ring_full_then_flushed", 3, ring_full_then_flushed),
         model("idle_and_push", 3, || idle_and_push(false)),
@@ -268,6 +270,58 @@ mod models {
             }
         }
         assert_eq!(rx.take_line(|_, _: &Line<'_>| true), Look::Empty);
+        t.join().unwrap();
+    }
+
+    /// Two sides answer each other, in the line of answers and in slots: all comes in order, and no half is written while it is
+    /// read. `over`: one side does not wait until its answer was taken.
+    fn ring_answers(over: bool) {
+        const N: u8 = 2;
+        let [(mut a_tx, mut a_rx), (mut b_tx, mut b_rx)] = connection::<4, 256>();
+        let nothing = scif_ring::Mem::empty();
+        b_tx.push_head(0, &[0; 8]).unwrap();
+        b_tx.push_head(1, &[1; 8]).unwrap();
+        let t = spawn(move || {
+            for i in 0..N {
+                while b_rx.take_line(|kind, line: &Line<'_>| {
+                    assert_eq!((kind, line.word(0)), (i, u64::from(i)));
+                    true
+                }) != Look::Taken
+                {
+                    match b_rx.peek().unwrap() {
+                        Some(record) => {
+                            assert_eq!(record.kind, i);
+                            b_rx.advance();
+                            break;
+                        }
+                        None => yield_now(),
+                    }
+                }
+                b_tx.will_answer(b_rx.said());
+            }
+            assert!(b_tx.answer_words(2, [2, 0], 1, &nothing, b_rx.answers_taken()));
+        });
+        let mut answers = 0;
+        for i in 0..N {
+            assert!(a_rx.peek().unwrap().is_some_and(|record| record.kind == i));
+            a_rx.advance();
+            a_tx.will_answer(None);
+            if over {
+                a_tx.forget_answer();
+            }
+            let words = [u64::from(i), 0];
+            if a_tx.answer_words(i, words, 1, &nothing, a_rx.answers_taken()) {
+                answers += 1;
+            } else {
+                a_tx.push_words(i, words, 1, &nothing).unwrap();
+            }
+        }
+        assert!(over || answers == 1);
+        while a_rx.take_line(|kind, line: &Line<'_>| (kind, line.word(0)) == (2, 2)) != Look::Taken {
+            yield_now();
+        }
+        a_tx.will_answer(a_rx.said());
+        assert!(a_tx.answer_words(3, [3, 0], 1, &nothing, a_rx.answers_taken()));
         t.join().unwrap();
     }
 

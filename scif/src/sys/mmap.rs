@@ -18,7 +18,7 @@ use std::sync::{Mutex, PoisonError};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 use scif_ring::{
-    BELL_BYTES, Bell, BellHandle, CLAIM_BLOCKS, CLAIM_BYTES, Claim, Consumer, DIRECTION_BYTES,
+    ANSWER_BYTES, BELL_BYTES, Bell, BellHandle, CLAIM_BLOCKS, CLAIM_BYTES, Claim, Consumer, DIRECTION_BYTES,
     KEYTABLE_BYTES, KeyReader, KeyTable, MARK_BYTES, Mark, Mem, Producer,
 };
 
@@ -164,18 +164,37 @@ impl Mapping {
         Ok(unsafe { Mem::new(at, len) })
     }
 
-    /// The producing end of the direction at `offset`. The caller makes one per direction.
-    pub(crate) fn producer(&self, offset: usize) -> Result<Producer, OutOfRange> {
+    /// The producing end of the direction at `offset`, with half number `half` of the line of answers at `answers`. The caller makes
+    /// one per direction.
+    pub(crate) fn producer(
+        &self,
+        offset: usize,
+        answers: usize,
+        half: usize,
+    ) -> Result<Producer, OutOfRange> {
         let at = self.at(offset, DIRECTION_BYTES, PAGE, true)?;
+        let line = self.at(answers, ANSWER_BYTES, ANSWER_BYTES, true)?;
         // SAFETY: `at` checked range, alignment and writability; the range outlives the view (module invariant).
-        unsafe { Producer::new(at, DIRECTION_BYTES) }.map_err(|_| OutOfRange)
+        let mut tx = unsafe { Producer::new(at, DIRECTION_BYTES) }.map_err(|_| OutOfRange)?;
+        // SAFETY: as above; a connection has one producer for each half.
+        unsafe { tx.answer_in(line, half != 0) };
+        Ok(tx)
     }
 
-    /// The consuming end of the direction at `offset`. The caller makes one per direction.
-    pub(crate) fn consumer(&self, offset: usize) -> Result<Consumer, OutOfRange> {
+    /// The consuming end of the direction at `offset`, whose producer answers in half number `half`. The caller makes one per direction.
+    pub(crate) fn consumer(
+        &self,
+        offset: usize,
+        answers: usize,
+        half: usize,
+    ) -> Result<Consumer, OutOfRange> {
         let at = self.at(offset, DIRECTION_BYTES, PAGE, true)?;
+        let line = self.at(answers, ANSWER_BYTES, ANSWER_BYTES, true)?;
         // SAFETY: as in `producer`.
-        unsafe { Consumer::new(at, DIRECTION_BYTES) }.map_err(|_| OutOfRange)
+        let mut rx = unsafe { Consumer::new(at, DIRECTION_BYTES) }.map_err(|_| OutOfRange)?;
+        // SAFETY: as in `producer`.
+        unsafe { rx.answers_in(line, half != 0) };
+        Ok(rx)
     }
 
     /// The owner's view of the bell that fills this mapping.
@@ -266,10 +285,12 @@ mod tests {
     #[test]
     fn views_outside_are_refused() {
         let map = Mapping::anonymous(2 * DIRECTION_BYTES).unwrap();
-        assert!(map.producer(0).is_ok());
-        assert!(map.consumer(DIRECTION_BYTES).is_ok());
-        assert!(map.producer(DIRECTION_BYTES + PAGE).is_err());
-        assert!(map.producer(64).is_err());
+        assert!(map.producer(0, DIRECTION_BYTES, 0).is_ok());
+        assert!(map.consumer(DIRECTION_BYTES, 0, 1).is_ok());
+        assert!(map.producer(DIRECTION_BYTES + PAGE, 0, 0).is_err());
+        assert!(map.producer(64, 0, 0).is_err());
+        assert!(map.producer(0, 2 * DIRECTION_BYTES, 0).is_err());
+        assert!(map.consumer(0, 64, 0).is_err());
         assert!(map.mark(64).is_err());
         assert!(map.claims(usize::MAX - 3).is_err());
         assert!(map.claims(2 * DIRECTION_BYTES - CLAIM_BYTES).is_err());

@@ -173,6 +173,11 @@ pub(crate) trait Link: Debug + Send {
     /// Makes the peer's `wait_fd` readable.
     fn wake(&mut self);
 
+    /// Whether the peer itself takes what is pushed, and not somebody here who passes it on.
+    fn is_direct(&self) -> bool {
+        true
+    }
+
     /// Asks the peer for what its windows lie in. It need not answer.
     fn ask(&mut self) {}
 

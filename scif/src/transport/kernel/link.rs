@@ -329,6 +329,10 @@ impl KernelLink {
 }
 
 impl Link for KernelLink {
+    fn is_direct(&self) -> bool {
+        false
+    }
+
     fn pump(&mut self) -> Option<Signal> {
         let stream = self.stream.as_ref()?;
         match &mut self.stage {

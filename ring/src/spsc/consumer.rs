@@ -1,0 +1,402 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! The side that takes.
+
+#![expect(unsafe_code, reason = "reads records out of raw shared memory")]
+
+use core::fmt;
+
+#[cfg(not(loom))]
+use super::Consumer;
+use super::{Line, LineTaker, Look, Record};
+use crate::answer::{Answers, Found, Taken, reaches};
+use crate::copy::{self, Mem};
+use crate::error::Corrupt;
+#[cfg(not(loom))]
+use crate::error::LayoutError;
+#[cfg(not(loom))]
+use crate::layout::AnswerLine;
+use crate::layout::{ANSWER_MAX, HEAD_MAX, LAYOUT, Region, body_end, body_start, next_stamp};
+use crate::pace::Pace;
+use crate::sync::Ordering;
+
+/// The side that takes. Dropping it does nothing.
+pub struct ConsumerOf<const SLOTS: usize, const DATA: usize> {
+    region: Region,
+    /// Records taken.
+    next: u64,
+    /// Position after the last body taken.
+    data: u64,
+    /// What `data` becomes when the record last seen is freed.
+    data_after: u64,
+    /// `next` and `data` as the producer was told.
+    told: u64,
+    data_told: u64,
+    /// 1 while a record that was seen is not freed.
+    step: u64,
+    /// Of the lap `next` is in.
+    stamp: u16,
+    /// The producer's half of the line of answers.
+    answers: Option<Answers>,
+    /// The record last seen is there.
+    in_answers: bool,
+    /// How many were taken there, and the records up to the last of them.
+    answers_taken: u64,
+    answered: u64,
+    /// What the answer last taken said.
+    said: Option<Taken>,
+    pace: Pace,
+    #[cfg(loom)]
+    body_seen: Option<(u64, usize)>,
+}
+
+// SAFETY: the pointers name shared memory that is not tied to a thread; the contract of `new` makes this
+// the only consumer.
+unsafe impl<const SLOTS: usize, const DATA: usize> Send for ConsumerOf<SLOTS, DATA> {}
+
+#[cfg(not(loom))]
+impl Consumer {
+    /// The consumer of the direction laid over `base`.
+    ///
+    /// # Errors
+    ///
+    /// The region is too short or misaligned.
+    ///
+    /// # Safety
+    ///
+    /// `base..base + len` is mapped readable and writable for the life of the value, was zeroed when
+    /// created, and this is the only consumer ever made over it.
+    pub unsafe fn new(base: *mut u8, len: usize) -> Result<Consumer, LayoutError> {
+        // SAFETY: the caller's contract is the one of `Region::new`.
+        let region = unsafe { Region::new(base, len) }?;
+        Ok(ConsumerOf::over(region))
+    }
+
+    /// Answers are in the first or `second` half of `line`.
+    ///
+    /// # Safety
+    ///
+    /// As for [`new`](Self::new), of `ANSWER_BYTES` bytes aligned to that; it is the half of the producer of this direction.
+    pub unsafe fn answers_in(&mut self, line: *mut u8, second: bool) {
+        // SAFETY: the caller's contract.
+        self.answered_by(unsafe { Answers::new(line.cast::<AnswerLine>(), second) });
+    }
+}
+
+impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
+    const BODY: usize = DATA / 4;
+
+    pub(crate) fn over(region: Region) -> Self {
+        ConsumerOf {
+            region,
+            next: 0,
+            data: 0,
+            data_after: 0,
+            told: 0,
+            data_told: 0,
+            step: 0,
+            stamp: 1,
+            answers: None,
+            in_answers: false,
+            answers_taken: 0,
+            answered: 0,
+            said: None,
+            pace: Pace::default(),
+            #[cfg(loom)]
+            body_seen: None,
+        }
+    }
+
+    pub(crate) fn answered_by(&mut self, answers: Answers) {
+        self.answers = Some(answers);
+    }
+
+    /// Whether a record is published, for loops that mostly find nothing. What it is, `peek` finds out. For a moment after
+    /// [`answered`](Self::answered) nobody looks, unless [`look_now`](Self::look_now) was said.
+    #[inline(always)]
+    pub fn ready(&mut self) -> bool {
+        if self.pace.is_early() {
+            return false;
+        }
+        let slot = self.region.slot::<SLOTS>(self.next);
+        // SYNC POINT: pairs with `ProducerOf::publish`; `peek` loads again, with Acquire.
+        let [s0, s1, ..] = slot.word.load(Ordering::Relaxed).to_le_bytes();
+        u16::from_le_bytes([s0, s1]) == self.stamp || self.find_answer().is_some()
+    }
+
+    #[inline(always)]
+    fn find_answer(&self) -> Option<(Answers, Found)> {
+        let answers = self.answers.filter(|_| reaches(self.answered, self.next))?;
+        Some((answers, answers.find(self.next)?))
+    }
+
+    /// An answer was just published to the producer, whose next record is not looked for before it can be here.
+    #[inline(always)]
+    pub fn answered(&mut self) {
+        self.pace.begin();
+    }
+
+    /// Who is about to sleep looks now.
+    #[inline]
+    pub fn look_now(&mut self) {
+        self.pace.stop();
+    }
+
+    /// How many answers were taken.
+    #[inline(always)]
+    pub const fn answers_taken(&self) -> u64 {
+        self.answers_taken
+    }
+
+    /// What the answer taken last said of our own ones, once.
+    #[inline(always)]
+    pub fn said(&mut self) -> Option<Taken> {
+        self.said.take()
+    }
+
+    /// The next record, if one is published; the same one until [`advance`](Self::advance).
+    ///
+    /// # Errors
+    ///
+    /// The producer wrote what ours never writes.
+    #[inline]
+    pub fn peek(&mut self) -> Result<Option<Record>, Corrupt> {
+        let slot = self.region.slot::<SLOTS>(self.next);
+        // SYNC POINT: pairs with `ProducerOf::publish`. Loaded once: what is checked below is what is used.
+        let [s0, s1, kind, head_len, b0, b1, b2, b3] = slot.word.load(Ordering::Acquire).to_le_bytes();
+        if u16::from_le_bytes([s0, s1]) != self.stamp {
+            return self.peek_answer();
+        }
+        if self.next == 0 {
+            self.check_layout()?;
+        }
+        let body_len = u32::from_le_bytes([b0, b1, b2, b3]);
+        if usize::from(head_len) > HEAD_MAX {
+            return Err(Corrupt::HeadLen(head_len));
+        }
+        let mut body = Mem::empty();
+        let mut after = self.data;
+        if body_len != 0 {
+            let len = body_len as usize;
+            if len > Self::BODY {
+                return Err(Corrupt::BodyLen(body_len));
+            }
+            let start = body_start(self.data, len, DATA);
+            after = body_end(start, len);
+            self.region.area.touch::<DATA>(start, len, false);
+            #[cfg(loom)]
+            {
+                self.body_seen = Some((start, len));
+            }
+            body = self.region.area.body::<DATA>(start, len);
+        }
+        let mut head = [0; HEAD_MAX];
+        slot.head.with(|p| {
+            // SAFETY: p is the head of a slot: HEAD_MAX readable bytes, apart from the local copy.
+            unsafe { head.as_mut_ptr().copy_from_nonoverlapping(p.cast(), HEAD_MAX) }
+        });
+        copy::settle();
+        self.data_after = after;
+        self.in_answers = false;
+        self.step = 1;
+        Ok(Some(Record {
+            kind,
+            head_len,
+            head,
+            body,
+        }))
+    }
+
+    fn peek_answer(&mut self) -> Result<Option<Record>, Corrupt> {
+        let Some((answers, Found { kind, len, .. })) = self.find_answer() else {
+            return Ok(None);
+        };
+        if self.next == 0 {
+            self.check_layout()?;
+        }
+        if usize::from(len) > ANSWER_MAX {
+            return Err(Corrupt::HeadLen(len));
+        }
+        let mut head = [0; HEAD_MAX];
+        answers.half().head.with(|p| {
+            // SAFETY: p is the head of a half: ANSWER_MAX readable bytes, apart from the local copy.
+            unsafe { head.as_mut_ptr().copy_from_nonoverlapping(p.cast(), ANSWER_MAX) }
+        });
+        copy::settle();
+        self.data_after = self.data;
+        self.in_answers = true;
+        self.step = 1;
+        Ok(Some(Record {
+            kind,
+            head_len: len,
+            head,
+            body: Mem::empty(),
+        }))
+    }
+
+    /// The hot case of [`peek`](Self::peek) and [`advance`](Self::advance) in one: a record without a body is shown to `taker`,
+    /// its kind and its head in place, and freed if that says that it took it. Whatever is out of the ordinary is left
+    /// to `peek`.
+    #[inline(always)]
+    pub fn take_line(&mut self, taker: impl LineTaker) -> Look {
+        if self.pace.is_early() {
+            return Look::Empty;
+        }
+        let slot = self.region.slot::<SLOTS>(self.next);
+        // SYNC POINT: pairs with `ProducerOf::publish`. Loaded once: what is checked below is what is used.
+        let word = slot.word.load(Ordering::Acquire);
+        let [s0, s1, kind, head_len, ..] = word.to_le_bytes();
+        if u16::from_le_bytes([s0, s1]) != self.stamp {
+            return self.take_answer(taker);
+        }
+        let len = usize::from(head_len);
+        if word >> 32 != 0 || len > HEAD_MAX || self.next == 0 {
+            return Look::Other;
+        }
+        // In use until it was taken: a producer that already writes there is found out in the model.
+        let line = Line {
+            head: slot.head.with(|p| p.cast()),
+            len,
+            _lent: core::marker::PhantomData,
+        };
+        let taken = taker.take(kind, &line);
+        #[cfg(loom)]
+        slot.head.with(|_| ());
+        if !taken {
+            return Look::Other;
+        }
+        self.took(false)
+    }
+
+    /// The same for a record in the line of answers.
+    #[inline(always)]
+    fn take_answer(&mut self, taker: impl LineTaker) -> Look {
+        let Some((answers, found)) = self.find_answer() else {
+            return Look::Empty;
+        };
+        let len = usize::from(found.len);
+        if len > ANSWER_MAX || self.next == 0 {
+            return Look::Other;
+        }
+        let line = Line {
+            head: answers.half().head.with(|p| p.cast()),
+            len,
+            _lent: core::marker::PhantomData,
+        };
+        let taken = taker.take(found.kind, &line);
+        #[cfg(loom)]
+        answers.half().head.with(|_| ());
+        if !taken {
+            return Look::Other;
+        }
+        self.said = Some(found.taken);
+        self.took(true)
+    }
+
+    #[inline(always)]
+    fn took(&mut self, in_answers: bool) -> Look {
+        copy::settle();
+        self.in_answers = in_answers;
+        self.step = 1;
+        self.data_after = self.data;
+        self.advance();
+        Look::Taken
+    }
+
+    /// Frees the record last seen, if one was; its body must not be read after that. The producer is told
+    /// each quarter of the ring, or at [`flush`](Self::flush).
+    #[inline(always)]
+    pub fn advance(&mut self) {
+        // In use until now: a producer that already writes there is found out.
+        #[cfg(loom)]
+        if let Some((start, len)) = self.body_seen.take() {
+            self.region.area.touch::<DATA>(start, len, false);
+        }
+        let step = core::mem::take(&mut self.step);
+        if step != 0 {
+            self.pace.end();
+            if self.in_answers {
+                self.answers_taken += 1;
+                self.answered = self.next + 1;
+            } else {
+                self.take_back();
+            }
+        }
+        self.next += step;
+        self.data = self.data_after;
+        if step != 0 && self.next & (SLOTS as u64 - 1) == 0 {
+            self.stamp = next_stamp(self.stamp);
+        }
+        if self.next - self.told >= SLOTS as u64 / 4 || self.data - self.data_told >= DATA as u64 / 4 {
+            self.flush();
+        }
+    }
+
+    /// Writes into the lines of the record that is freed. A line that both cores hold the producer could not write before this core
+    /// has answered that it let go, and its stores wait in line for that, 150 ns each between far cores; one that this core alone
+    /// holds it fetches ahead, many at a time.
+    #[inline(always)]
+    fn take_back(&mut self) {
+        // SYNC POINT: `flush` puts this before the producer's next store to it; until then only we look. No lap is stamped 0.
+        self.region
+            .slot::<SLOTS>(self.next)
+            .word
+            .store(0, Ordering::Relaxed);
+        if self.data_after != self.data {
+            self.region.area.take_back::<DATA>(self.data, self.data_after);
+        }
+    }
+
+    /// Tells the producer all that was freed. Called when the ring has been empty for a while.
+    #[inline(never)]
+    pub fn flush(&mut self) {
+        if self.told == self.next {
+            return;
+        }
+        let line = &self.region.lines().consumer;
+        // SYNC POINT: pairs with `ProducerOf::refresh`: our reads of the bodies and our writes to their lines end
+        // before they may be overwritten.
+        line.consumed_data.store(self.data, Ordering::Release);
+        // SYNC POINT: as above, for the slots.
+        line.consumed.store(self.next, Ordering::Release);
+        self.told = self.next;
+        self.data_told = self.data;
+    }
+
+    /// Asks the producer to ring the bell, or no more. After asking, the caller runs `sleeper_fence` (or
+    /// membarrier) and looks at the ring once more.
+    #[inline]
+    pub fn set_idle(&mut self, idle: bool) {
+        // SYNC POINT: pairs with `ProducerOf::consumer_idle`; ordered by the fences named there.
+        self.region
+            .lines()
+            .consumer
+            .idle
+            .store(u32::from(idle), Ordering::Relaxed);
+    }
+
+    /// Records freed so far.
+    #[inline]
+    pub const fn consumed(&self) -> u64 {
+        self.next
+    }
+
+    /// Looked at once, with the first record.
+    #[cold]
+    fn check_layout(&self) -> Result<(), Corrupt> {
+        // SYNC POINT: pairs with `ProducerOf::over`, through the publication of the first record.
+        match self.region.lines().producer.layout.load(Ordering::Relaxed) {
+            LAYOUT => Ok(()),
+            other => Err(Corrupt::Layout(other)),
+        }
+    }
+}
+
+impl<const SLOTS: usize, const DATA: usize> fmt::Debug for ConsumerOf<SLOTS, DATA> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Consumer")
+            .field("next", &self.next)
+            .field("told", &self.told)
+            .field("data", &self.data)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,437 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! The side that publishes.
+
+#![expect(unsafe_code, reason = "writes records into raw shared memory")]
+
+use core::fmt;
+
+#[cfg(not(loom))]
+use super::Producer;
+use crate::answer::{Answers, Taken, reaches};
+use crate::bypass::Bypass;
+use crate::copy::{self, Mem};
+#[cfg(not(loom))]
+use crate::error::LayoutError;
+use crate::error::PushError;
+#[cfg(not(loom))]
+use crate::layout::AnswerLine;
+use crate::layout::{ANSWER_MAX, HEAD_MAX, LAYOUT, Region, body_end, body_start, next_stamp};
+use crate::sync::Ordering;
+
+/// The side that publishes. Dropping it does nothing.
+pub struct ProducerOf<const SLOTS: usize, const DATA: usize> {
+    region: Region,
+    /// Records published.
+    produced: u64,
+    /// `produced` may grow to this before the consumer's counter must be looked at again.
+    limit: u64,
+    /// Position after the last body.
+    data: u64,
+    /// The consumer's data counter when last looked at.
+    data_seen: u64,
+    bypass: Bypass,
+    /// Of the lap `produced` is in.
+    stamp: u16,
+    /// Our half of the line of answers.
+    answers: Option<Answers>,
+    /// The next record may go there.
+    answers_next: bool,
+    /// How many were published there; records up to the last of them; and whether the consumer's own answers say that it took it.
+    answers_made: u64,
+    answered: u64,
+    answer_taken: bool,
+}
+
+// SAFETY: the pointers name shared memory that is not tied to a thread; the contract of `new` makes this
+// the only producer.
+unsafe impl<const SLOTS: usize, const DATA: usize> Send for ProducerOf<SLOTS, DATA> {}
+
+#[cfg(not(loom))]
+impl Producer {
+    /// The producer of the direction laid over `base`.
+    ///
+    /// # Errors
+    ///
+    /// The region is too short or misaligned.
+    ///
+    /// # Safety
+    ///
+    /// `base..base + len` is mapped readable and writable for the life of the value, was zeroed when
+    /// created, and this is the only producer ever made over it.
+    pub unsafe fn new(base: *mut u8, len: usize) -> Result<Producer, LayoutError> {
+        // SAFETY: the caller's contract is the one of `Region::new`.
+        let region = unsafe { Region::new(base, len) }?;
+        Ok(ProducerOf::over(region))
+    }
+
+    /// Answers go into the first or `second` half of `line`.
+    ///
+    /// # Safety
+    ///
+    /// As for [`new`](Self::new), of `ANSWER_BYTES` bytes aligned to that; each of the two producers of a connection has a half of its own.
+    pub unsafe fn answer_in(&mut self, line: *mut u8, second: bool) {
+        // SAFETY: the caller's contract.
+        self.answer_by(unsafe { Answers::new(line.cast::<AnswerLine>(), second) });
+    }
+}
+
+impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
+    /// A quarter of the area: with a quarter not yet given back and the worst skip, such a body still finds
+    /// room.
+    const BODY: usize = DATA / 4;
+
+    pub(crate) fn over(region: Region) -> Self {
+        // Ordered by the first publication. SYNC POINT: pairs with `ConsumerOf::check_layout`.
+        region.lines().producer.layout.store(LAYOUT, Ordering::Relaxed);
+        ProducerOf {
+            region,
+            produced: 0,
+            limit: SLOTS as u64,
+            data: 0,
+            data_seen: 0,
+            stamp: 1,
+            bypass: Bypass::new(),
+            answers: None,
+            answers_next: false,
+            answers_made: 0,
+            answered: 0,
+            answer_taken: true,
+        }
+    }
+
+    pub(crate) fn answer_by(&mut self, answers: Answers) {
+        self.answers = Some(answers);
+    }
+
+    /// A record is about to be pushed, in about the time a line takes from one core to another: an answer to what has just come.
+    /// The consumer has looked at the slot and holds its line, which has to be taken from it before anything can be
+    /// written; so it is asked for now, while the application makes up its answer. Much earlier would be as bad as late,
+    /// since the consumer goes on looking.
+    #[inline(always)]
+    pub fn will_push(&self) {
+        copy::will_write(self.region.slot::<SLOTS>(self.produced));
+    }
+
+    /// Whether the last record was an answer: then the next may well be another, and no slot has to be asked for.
+    #[inline(always)]
+    pub const fn answered_last(&self) -> bool {
+        self.produced != 0 && self.answered == self.produced
+    }
+
+    /// A record of the consumer's was taken: what is pushed next may answer it. If it was an answer itself, it `said` how many answers
+    /// the consumer had taken.
+    #[inline(always)]
+    pub fn will_answer(&mut self, said: Option<Taken>) {
+        self.answers_next = self.answers.is_some();
+        self.answer_taken |= said.is_some_and(|said| said.is(self.answers_made));
+    }
+
+    /// As if the consumer had taken the last answer: to show that a model notices.
+    #[cfg(loom)]
+    pub fn forget_answer(&mut self) {
+        self.answer_taken = true;
+    }
+
+    /// Publishes a record as `push_words` does, in the line of answers: the first after `will_answer`, if it is that short and the
+    /// consumer has taken the one before it. False: nothing was done. `taken`: how many answers of the consumer's own were taken
+    /// here.
+    #[inline(always)]
+    pub fn answer_words(
+        &mut self,
+        kind: u8,
+        words: [u64; 2],
+        count: usize,
+        payload: &Mem,
+        taken: u64,
+    ) -> bool {
+        let len = count.min(2) * 8 + payload.len();
+        let Some(answers) = self.answers.filter(|_| self.answers_next && len <= ANSWER_MAX) else {
+            return false;
+        };
+        let free = self.answer_taken || self.answered <= self.limit - SLOTS as u64;
+        if !free || !reaches(self.answered, self.produced) || !self.has_slot() {
+            return false;
+        }
+        // SAFETY: p is the head of a half: three aligned words; the length was checked.
+        let fill = |p| unsafe { fill_words(p, words, count, payload) };
+        answers.publish(self.produced, kind, len, taken, fill);
+        self.count();
+        self.answers_made += 1;
+        self.answered = self.produced;
+        self.answer_taken = false;
+        true
+    }
+
+    /// Publishes a record: `head`, and `len` bytes of `body` from `off` on.
+    ///
+    /// # Errors
+    ///
+    /// `Full` if there is no room now, `TooLong` if there never is or `body` has not so many bytes.
+    #[inline]
+    pub fn push(
+        &mut self,
+        kind: u8,
+        head: &[u8],
+        body: &[Mem],
+        off: usize,
+        len: usize,
+    ) -> Result<(), PushError> {
+        if len == 0 {
+            return self.push_head(kind, head);
+        }
+        if head.len() > HEAD_MAX || len > Self::BODY {
+            return Err(PushError::TooLong);
+        }
+        let start = body_start(self.data, len, DATA);
+        let end = body_end(start, len);
+        if !self.has_slot() || !self.has_data(end) {
+            return Err(PushError::Full);
+        }
+        self.region.area.touch::<DATA>(start, len, true);
+        let to = self.region.area.body::<DATA>(start, len);
+        let copied = self
+            .bypass
+            .write(len, |past| copy::copy_iov_to(&to, body, off, len, past));
+        if copied != len {
+            return Err(PushError::TooLong);
+        }
+        self.data = end;
+        self.publish(kind, head.len(), len, |p| {
+            // SAFETY: p is the head of a slot, HEAD_MAX bytes, which no slice overlaps; the length was
+            // checked.
+            unsafe { copy::copy_apart(p, head.as_ptr(), head.len()) }
+        });
+        Ok(())
+    }
+
+    /// Publishes a record whose head is the first `count` of `words` and then the bytes of `payload`: the hot case, without a
+    /// copy on the way. A copy would be loaded in other pieces than it was stored in, and such a load waits for every earlier
+    /// store, those of the last record's line included.
+    ///
+    /// # Errors
+    ///
+    /// `Full` if there is no room now, `TooLong` if words and payload do not fit a head.
+    #[inline(always)]
+    pub fn push_words(
+        &mut self,
+        kind: u8,
+        words: [u64; 2],
+        count: usize,
+        payload: &Mem,
+    ) -> Result<(), PushError> {
+        let at = count.min(2) * 8;
+        if payload.len() > HEAD_MAX - at {
+            return Err(PushError::TooLong);
+        }
+        if !self.has_slot() {
+            return Err(PushError::Full);
+        }
+        self.publish(kind, at + payload.len(), 0, |p| {
+            // SAFETY: p is the head of a slot: seven aligned words; the length was checked.
+            unsafe { fill_words(p, words, count, payload) }
+        });
+        Ok(())
+    }
+
+    /// As [`push`](Self::push), with a body of bytes that are ours.
+    ///
+    /// # Errors
+    ///
+    /// `Full` if there is no room now, `TooLong` if there never is.
+    #[inline]
+    pub fn push_slice(&mut self, kind: u8, head: &[u8], body: &[u8]) -> Result<(), PushError> {
+        if body.is_empty() {
+            return self.push_head(kind, head);
+        }
+        if head.len() > HEAD_MAX || body.len() > Self::BODY {
+            return Err(PushError::TooLong);
+        }
+        let start = body_start(self.data, body.len(), DATA);
+        let end = body_end(start, body.len());
+        if !self.has_slot() || !self.has_data(end) {
+            return Err(PushError::Full);
+        }
+        self.region.area.touch::<DATA>(start, body.len(), true);
+        let to = self.region.area.body::<DATA>(start, body.len());
+        self.bypass
+            .write(body.len(), |past| copy::copy_slice_to(&to, body, past));
+        self.data = end;
+        self.publish(kind, head.len(), body.len(), |p| {
+            // SAFETY: p is the head of a slot, HEAD_MAX bytes, which no slice overlaps; the length was
+            // checked.
+            unsafe { copy::copy_apart(p, head.as_ptr(), head.len()) }
+        });
+        Ok(())
+    }
+
+    /// Publishes a record that is only a head: the hot case.
+    ///
+    /// # Errors
+    ///
+    /// `Full` if there is no room now, `TooLong` if `head` is.
+    #[inline]
+    pub fn push_head(&mut self, kind: u8, head: &[u8]) -> Result<(), PushError> {
+        if head.len() > HEAD_MAX {
+            return Err(PushError::TooLong);
+        }
+        if !self.has_slot() {
+            return Err(PushError::Full);
+        }
+        self.publish(kind, head.len(), 0, |p| {
+            // SAFETY: p is the head of a slot, HEAD_MAX bytes, which no slice overlaps; the length was
+            // checked.
+            unsafe { copy::copy_apart(p, head.as_ptr(), head.len()) }
+        });
+        Ok(())
+    }
+
+    /// Publishes a record that is only a head of `head_len` bytes, written by `fill` into zeroed bytes.
+    /// `fill` runs only if there is room.
+    ///
+    /// # Errors
+    ///
+    /// `Full` if there is no room now, `TooLong` if `head_len` is.
+    #[inline]
+    pub fn push_with(
+        &mut self,
+        kind: u8,
+        head_len: usize,
+        fill: impl FnOnce(&mut [u8; HEAD_MAX]),
+    ) -> Result<(), PushError> {
+        if head_len > HEAD_MAX {
+            return Err(PushError::TooLong);
+        }
+        if !self.has_slot() {
+            return Err(PushError::Full);
+        }
+        let mut head = [0; HEAD_MAX];
+        fill(&mut head);
+        self.publish(kind, head_len, 0, |p| {
+            let words = head.as_chunks::<8>().0;
+            for (i, word) in words.iter().enumerate().take(head_len.div_ceil(8)) {
+                // Word by word, so that a head whose fields are known stays in registers on its way.
+                // SAFETY: i < 7, and p is the head of a slot, seven aligned words.
+                unsafe { p.cast::<u64>().wrapping_add(i).write(u64::from_ne_bytes(*word)) };
+            }
+        });
+        Ok(())
+    }
+
+    /// Whether a record with a body of `body_len` bytes would find room now.
+    pub fn room(&mut self, body_len: usize) -> bool {
+        body_len <= Self::BODY
+            && self.has_slot()
+            && (body_len == 0 || self.has_data(body_end(body_start(self.data, body_len, DATA), body_len)))
+    }
+
+    /// Whether the consumer has taken every record, as far as it has said so (see [`ConsumerOf::flush`]).
+    pub fn all_consumed(&mut self) -> bool {
+        self.refresh();
+        self.limit == self.produced + SLOTS as u64
+    }
+
+    /// Whether the consumer asked for its bell; looked at after a push and `publish_fence`.
+    #[inline]
+    pub fn consumer_idle(&self) -> bool {
+        // SYNC POINT: pairs with `ConsumerOf::set_idle`; the order comes from `publish_fence` here and
+        // `sleeper_fence` or membarrier there.
+        self.region.lines().consumer.idle.load(Ordering::Relaxed) != 0
+    }
+
+    /// Records published so far.
+    #[inline]
+    pub const fn produced(&self) -> u64 {
+        self.produced
+    }
+
+    #[inline(always)]
+    fn has_slot(&mut self) -> bool {
+        self.produced != self.limit || self.has_slot_after_refresh()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn has_slot_after_refresh(&mut self) -> bool {
+        self.refresh();
+        self.produced != self.limit
+    }
+
+    #[inline(always)]
+    fn has_data(&mut self, end: u64) -> bool {
+        end - self.data_seen <= DATA as u64 || self.has_data_after_refresh(end)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn has_data_after_refresh(&mut self, end: u64) -> bool {
+        self.refresh();
+        end - self.data_seen <= DATA as u64
+    }
+
+    /// Looks at the consumer's counters. One that goes back or past what was produced is not believed.
+    fn refresh(&mut self) {
+        let line = &self.region.lines().consumer;
+        // SYNC POINT: pairs with `ConsumerOf::flush`: what the consumer gave back it no longer reads or writes.
+        let consumed = line.consumed.load(Ordering::Acquire);
+        // SYNC POINT: as above, for the bodies.
+        let data = line.consumed_data.load(Ordering::Acquire);
+        let consumed_seen = self.limit - SLOTS as u64;
+        if (consumed_seen..=self.produced).contains(&consumed) {
+            self.limit = consumed + SLOTS as u64;
+        }
+        if (self.data_seen..=self.data).contains(&data) {
+            self.data_seen = data;
+        }
+    }
+
+    /// Fills the next slot, which is known to be free, and publishes it.
+    #[inline(always)]
+    fn publish(&mut self, kind: u8, head_len: usize, body_len: usize, fill: impl FnOnce(*mut u8)) {
+        let slot = self.region.slot::<SLOTS>(self.produced);
+        slot.head.with_mut(|p| fill(p.cast()));
+        let word =
+            u64::from(self.stamp) | u64::from(kind) << 16 | (head_len as u64) << 24 | (body_len as u64) << 32;
+        // SYNC POINT: pairs with `ConsumerOf::peek`: head and body are there before the word is.
+        slot.word.store(word, Ordering::Release);
+        self.count();
+    }
+
+    /// One more record is published.
+    #[inline(always)]
+    fn count(&mut self) {
+        self.answers_next = false;
+        self.produced += 1;
+        if self.produced & (SLOTS as u64 - 1) == 0 {
+            self.stamp = next_stamp(self.stamp);
+        }
+    }
+}
+
+impl<const SLOTS: usize, const DATA: usize> fmt::Debug for ProducerOf<SLOTS, DATA> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Producer")
+            .field("produced", &self.produced)
+            .field("limit", &self.limit)
+            .field("data", &self.data)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Writes the first `count` of `words` and then the payload.
+///
+/// # Safety
+///
+/// `p` is aligned for words, has room for all of that, and no user buffer overlaps it.
+#[inline(always)]
+unsafe fn fill_words(p: *mut u8, words: [u64; 2], count: usize, payload: &Mem) {
+    if count > 0 {
+        // SAFETY: the caller's contract.
+        unsafe { p.cast::<u64>().write(words[0]) };
+    }
+    if count > 1 {
+        // SAFETY: as above.
+        unsafe { p.cast::<u64>().wrapping_add(1).write(words[1]) };
+    }
+    // SAFETY: as above.
+    unsafe { copy::copy_apart(p.wrapping_add(count.min(2) * 8), payload.as_ptr(), payload.len()) };
+}

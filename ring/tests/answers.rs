@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Answers in the line of a connection: their place in the order of the ring, when a half is free again, and peers that lie.
+
+#![expect(
+    unsafe_code,
+    clippy::cast_possible_truncation,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "lays rings over its own memory and names its own buffers; it says what it counted"
+)]
+
+mod memory;
+
+use memory::Guarded;
+use scif_ring::spsc::{Line, Look};
+use scif_ring::{ANSWER_BYTES, Consumer, DIRECTION_BYTES, Mem, Producer, PushError};
+
+const LINE: usize = 2 * DIRECTION_BYTES;
+const ROUNDS: u64 = if cfg!(miri) { 500 } else { 200_000 };
+
+/// One end of a connection, which counts what it sends and expects.
+struct Side {
+    tx: Producer,
+    rx: Consumer,
+    sent: u64,
+    seen: u64,
+    answers: u64,
+}
+
+fn memory() -> Guarded {
+    Guarded::new(LINE + ANSWER_BYTES)
+}
+
+/// Both ends, each of which has taken its first record, which is looked at more closely; to be dropped before the memory.
+fn sides(memory: &Guarded) -> [Side; 2] {
+    let mut sides = fresh(memory);
+    for turn in 0..2 {
+        assert_eq!(sides[turn].send(), Some(false), "nothing has come");
+        assert!(sides[1 - turn].take());
+    }
+    sides
+}
+
+fn fresh(memory: &Guarded) -> [Side; 2] {
+    [0, 1].map(|mine: usize| {
+        let at = |which: usize| memory.base().wrapping_add(which * DIRECTION_BYTES);
+        let line = memory.base().wrapping_add(LINE);
+        // SAFETY: aligned and zeroed; every test drops the ends before the memory, and makes them once.
+        let mut tx = unsafe { Producer::new(at(mine), DIRECTION_BYTES) }.unwrap();
+        // SAFETY: as above.
+        let mut rx = unsafe { Consumer::new(at(1 - mine), DIRECTION_BYTES) }.unwrap();
+        // SAFETY: as above; each producer has its half.
+        unsafe { tx.answer_in(line, mine == 1) };
+        // SAFETY: as above.
+        unsafe { rx.answers_in(line, mine == 0) };
+        Side {
+            tx,
+            rx,
+            sent: 0,
+            seen: 0,
+            answers: 0,
+        }
+    })
+}
+
+impl Side {
+    /// Sends the next number as a tag with a short payload; whether it went into the line of answers. `None`: there is no room.
+    fn send(&mut self) -> Option<bool> {
+        let n = self.sent;
+        let mut bytes = [n as u8; 8];
+        // SAFETY: the bytes outlive the calls, which are the only use.
+        let payload = unsafe { Mem::new(bytes.as_mut_ptr(), n as usize % 9) };
+        let words = [n, 0];
+        let answered = self
+            .tx
+            .answer_words(n as u8, words, 1, &payload, self.rx.answers_taken());
+        if answered {
+            self.rx.answered();
+            self.answers += 1;
+        } else {
+            match self.tx.push_words(n as u8, words, 1, &payload) {
+                Ok(()) => {}
+                Err(PushError::Full) => return None,
+                Err(e) => panic!("{e:?}"),
+            }
+        }
+        self.sent += 1;
+        Some(answered)
+    }
+
+    /// A longer one, which never goes there.
+    fn send_long(&mut self) -> bool {
+        let n = self.sent;
+        let pushed = self.tx.push_slice(n as u8, &n.to_le_bytes(), &[n as u8; 100]);
+        self.sent += u64::from(pushed.is_ok());
+        pushed.is_ok()
+    }
+
+    fn check(&mut self, kind: u8, number: u64, payload: &[u8]) {
+        assert_eq!((kind, number), (self.seen as u8, self.seen), "out of order");
+        assert!(payload.iter().all(|b| *b == self.seen as u8), "another's bytes");
+        self.seen += 1;
+    }
+
+    /// Takes the next record in its place, if it has no body. False: there is none.
+    fn take(&mut self) -> bool {
+        self.rx.look_now();
+        let mut got = None;
+        let look = self.rx.take_line(|kind, line: &Line<'_>| {
+            got = Some((kind, line.word(0), line.len() - 8, line.word(1)));
+            true
+        });
+        match look {
+            Look::Taken => {
+                let (kind, number, len, payload) = got.unwrap();
+                // The line gives whole words; a part of one is copied.
+                let whole = payload.to_le_bytes();
+                self.check(kind, number, if len == 8 { &whole } else { &[] });
+                self.tx.will_answer(self.rx.said());
+                true
+            }
+            Look::Other => self.take_copy(),
+            Look::Empty => false,
+        }
+    }
+
+    /// Takes the next record as a copy.
+    fn take_copy(&mut self) -> bool {
+        let Some(record) = self.rx.peek().unwrap() else {
+            return false;
+        };
+        let number = u64::from_le_bytes(*record.head().first_chunk().unwrap());
+        let mut body = [0; 100];
+        let n = record.body.copy_to_slice(&mut body);
+        let (kind, tail) = (record.kind, record.head()[8..].to_vec());
+        self.check(kind, number, &tail);
+        assert!(body[..n].iter().all(|b| *b == kind));
+        self.rx.advance();
+        true
+    }
+}
+
+fn random(seed: &mut u64) -> u64 {
+    *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+    *seed >> 33
+}
+
+#[test]
+fn answers_keep_their_place() {
+    let memory = memory();
+    let mut sides = sides(&memory);
+    let mut seed = 7;
+    for _ in 0..ROUNDS {
+        let dice = random(&mut seed);
+        let [a, b] = &mut sides;
+        let (side, other) = if dice.is_multiple_of(2) { (a, b) } else { (b, a) };
+        match dice / 2 % 16 {
+            0..6 => {
+                side.send();
+            }
+            6 => {
+                side.send_long();
+            }
+            7 => {
+                side.take_copy();
+            }
+            8 => side.rx.flush(),
+            9 => while side.take() {},
+            _ => {
+                side.take();
+            }
+        }
+        assert!(side.seen <= other.sent && other.seen <= side.sent);
+    }
+    for turn in 0..2 {
+        while sides[turn].take() {}
+        assert_eq!(sides[turn].seen, sides[1 - turn].sent, "something was lost");
+    }
+    for side in &sides {
+        assert!(
+            side.answers > side.sent / 100,
+            "{} of {}",
+            side.answers,
+            side.sent
+        );
+        println!("{} records, {} of them answers", side.sent, side.answers);
+    }
+    memory.check();
+}
+
+#[test]
+fn a_game_of_answers_takes_no_slot() {
+    let memory = memory();
+    let [mut a, mut b] = sides(&memory);
+    assert_eq!(a.send(), Some(false), "nothing has come");
+    for _ in 0..1000 {
+        assert!(b.take());
+        assert_eq!(b.send(), Some(true));
+        assert!(a.take());
+        assert_eq!(a.send(), Some(true));
+    }
+    assert_eq!(a.send(), Some(false), "one for each that came");
+}
+
+#[test]
+fn a_half_is_free_when_its_answer_was_taken() {
+    let memory = memory();
+    let [mut a, mut b] = sides(&memory);
+    b.send();
+    b.send();
+    assert!(a.take());
+    assert_eq!(a.send(), Some(true));
+    assert!(a.take());
+    assert_eq!(a.send(), Some(false), "the one before lies there");
+    assert!(b.take() && b.take());
+    // What was taken long ago is known from the counters too.
+    b.rx.flush();
+    b.send_long();
+    b.send_long();
+    assert!(a.take() && a.tx.all_consumed());
+    assert_eq!(a.seen, 4);
+    b.tx.will_push();
+    a.tx.will_answer(None);
+    assert_eq!(a.send(), Some(true));
+    assert!(a.take() && b.take());
+}
+
+/// An answer that was left before a thousand others must not free the half of one that was not taken.
+#[test]
+fn a_count_of_long_ago_frees_nothing() {
+    let memory = memory();
+    let [mut a, mut b] = sides(&memory);
+    a.send();
+    assert!(b.take());
+    // Two by their slots, then the answer, which says that no answer of a's was taken.
+    b.send_long();
+    b.send_long();
+    assert_eq!(b.send(), Some(false), "what was pushed first was no answer");
+    a.send();
+    assert!(b.take());
+    assert_eq!(b.send(), Some(true));
+    for _ in 0..3000 {
+        a.send();
+        assert!(b.take());
+    }
+    assert!(a.take());
+    a.tx.will_answer(None);
+    assert_eq!(a.send(), Some(true), "its first, not taken yet");
+    while a.take() {}
+    assert_eq!(a.seen, 5);
+    assert_eq!(a.send(), Some(false));
+    assert!(b.take() && b.take());
+    assert_eq!(b.seen, a.sent);
+}
+
+#[test]
+fn answers_between_threads() {
+    let memory = memory();
+    let [mut a, mut b] = sides(&memory);
+    let wait = |side: &mut Side| {
+        while !side.take() {
+            std::thread::yield_now();
+        }
+    };
+    let (rounds, each) = (ROUNDS / 4, 50);
+    std::thread::scope(|s| {
+        s.spawn(move || {
+            for round in 1..=rounds {
+                while a.send().is_none() {
+                    std::thread::yield_now();
+                }
+                if round.is_multiple_of(each) {
+                    while !a.send_long() {
+                        std::thread::yield_now();
+                    }
+                    wait(&mut a);
+                }
+                wait(&mut a);
+            }
+            println!("{} records, {} of them answers", a.sent, a.answers);
+            assert!(a.answers > a.sent / 2);
+        });
+        s.spawn(move || {
+            for _ in 0..rounds + rounds / each {
+                wait(&mut b);
+                while b.send().is_none() {
+                    std::thread::yield_now();
+                }
+            }
+        });
+    });
+    memory.check();
+}
+
+/// Whatever a peer writes into the line: what comes of it is a wrong record or none, and nothing beside the memory.
+#[test]
+fn a_line_full_of_lies_is_harmless() {
+    let memory = memory();
+    let [mut a, mut b] = sides(&memory);
+    let (mut seed, mut corrupt, mut taken) = (1, 0_u32, 0_u32);
+    b.send();
+    for round in 0..ROUNDS {
+        for at in 0..64 {
+            if random(&mut seed).is_multiple_of(4) {
+                memory.scribble(LINE + at, random(&mut seed) as u8);
+            }
+        }
+        // Most numbers are not the one that is waited for: this one is.
+        if round.is_multiple_of(3) {
+            for (at, byte) in (a.rx.consumed() + 1).to_le_bytes().iter().take(5).enumerate() {
+                memory.scribble(LINE + 32 + at, *byte);
+            }
+        }
+        a.rx.look_now();
+        let look = a.rx.take_line(|_, line: &Line<'_>| {
+            let mut bytes = [0_u8; 64];
+            // SAFETY: the bytes outlive the copy, which is the only use.
+            let to = unsafe { Mem::new(bytes.as_mut_ptr(), 64) };
+            assert!(line.len() <= 24 && line.copy_tail(1, &to) <= 16);
+            true
+        });
+        match look {
+            Look::Taken => {
+                taken += 1;
+                a.tx.will_answer(a.rx.said());
+                a.send();
+            }
+            Look::Other => match a.rx.peek() {
+                Ok(Some(record)) => {
+                    assert!(record.head().len() <= 56);
+                    a.rx.advance();
+                }
+                Ok(None) => {}
+                Err(_) => corrupt += 1,
+            },
+            Look::Empty => {}
+        }
+    }
+    assert!(corrupt > 0 && taken > 0);
+    println!("{taken} records, {corrupt} refused");
+    memory.check();
+}

@@ -361,8 +361,8 @@ fn unfit_regions_are_refused() {
 /// Hot structs: what a connection costs in the private memory of each side.
 #[test]
 fn sizes_of_hot_structs() {
-    assert_eq!(size_of::<scif_ring::Producer>(), 64);
-    assert_eq!(size_of::<scif_ring::Consumer>(), 80);
+    assert_eq!(size_of::<scif_ring::Producer>(), 104);
+    assert_eq!(size_of::<scif_ring::Consumer>(), 152);
     assert_eq!(size_of::<Record>(), 80);
     assert_eq!(size_of::<Mem>(), 16);
     assert_eq!(size_of::<scif_ring::Claim>(), 8);

@@ -243,6 +243,10 @@ impl<const SLOTS: usize> KeyReaderOf<SLOTS> {
     }
 
     /// Looks up a key: its slot, the generation of what was found, and a consistent copy.
+    ///
+    /// Inlined, as `look` is, so that the copy stays in registers: stored by words and loaded in larger pieces, it would have to wait for the
+    /// stores.
+    #[inline(always)]
     pub fn find(&self, key: u64) -> Option<(u32, u64, KeyEntry)> {
         Table::<SLOTS>::probe(key).find_map(|at| {
             let (generation, entry) = self.look(at, key)?;
@@ -251,7 +255,7 @@ impl<const SLOTS: usize> KeyReaderOf<SLOTS> {
     }
 
     /// The entry in one slot, if it is for `key`.
-    #[inline]
+    #[inline(always)]
     fn look(&self, at: usize, key: u64) -> Option<(u64, KeyEntry)> {
         let slot = self.table.slot(at);
         for _ in 0..TRIES {

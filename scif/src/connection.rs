@@ -423,7 +423,7 @@ impl Connection {
     }
 
     /// A range of the memory behind a key as memory of ours, where its pages lie in a window that is mapped here.
-    #[inline]
+    #[inline(always)]
     pub fn window(&mut self, entry: &KeyEntry, remote: &RemoteMem) -> Option<Mem> {
         if entry.window == 0 {
             return None;

@@ -83,6 +83,7 @@ fn right(write: bool) -> u64 {
 }
 
 /// Where one segment of an operation lies in the memory of the target, if its key permits what is `needed`.
+#[inline(always)]
 pub(super) fn place(entry: &KeyEntry, segment: &RmaIov, needed: u64) -> Result<RemoteMem, Errno> {
     if entry.access & needed != needed {
         return Err(fi::FI_EACCES);

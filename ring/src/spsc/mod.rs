@@ -81,7 +81,7 @@ impl Line<'_> {
         if at.saturating_mul(8).saturating_add(8) > self.len {
             return 0;
         }
-        // SAFETY: the word lies in the head of a slot, seven aligned words. Volatile: one load, whatever the caller does.
+        // SAFETY: the word lies within `len` bytes of the head of a slot or of an answer, aligned words. Volatile: one load, whatever the caller does.
         unsafe { self.head.wrapping_add(at).read_volatile() }
     }
 

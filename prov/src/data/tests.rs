@@ -722,7 +722,9 @@ fn two_connections_become_one() {
     const ROUNDS: u64 = 200;
     let stage = Stage::new();
     let ours = stage.with(|e| e.sock.id());
-    let mut peers: Vec<_> = [0, 2011, 0, 2012].map(|port| stage.peer_on(port)).into();
+    // Lower ports than any that is given out, and not those of another run of this test.
+    let low = 1100 + 2 * u16::try_from(std::process::id() % 450).unwrap();
+    let mut peers: Vec<_> = [0, low, 0, low + 1].map(|port| stage.peer_on(port)).into();
     let mut lowers = 0;
     for (peer, number) in &mut peers {
         let number = *number;

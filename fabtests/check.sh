@@ -70,6 +70,10 @@ lists_provider() { # LIBRARY_DIRECTORY
     shows "provider: $PROVIDER\$" env LD_LIBRARY_PATH="$1" FI_PROVIDER_PATH="$PROVIDER_DIR" timeout 20 fi_info -p "$PROVIDER"
 }
 
+lists_settings() { # LIBRARY_DIRECTORY
+    shows '^# FI_SCIF_STATS' env LD_LIBRARY_PATH="$1" FI_PROVIDER_PATH="$PROVIDER_DIR" timeout 20 fi_info -e
+}
+
 conformance() { # LIBRARY_DIRECTORY [WRAPPER...]
     FI_PROVIDER_PATH=$PROVIDER_DIR "${@:2}" timeout -k 10 1500 "$TARGET/release/conformance" --lib "$1/libfabric.so.1" --prov "$PROVIDER"
 }
@@ -110,7 +114,7 @@ scif_conformance() { # VARIABLE=VALUE...
 # As README says, in the sources themselves; of a copy, and up to what would be run.
 in_the_sources() (
     rm -rf "$BUILD/in-tree" && mkdir -p "$BUILD/in-tree" && cd "$ROOT" &&
-        git ls-files -z | xargs -0 cp --parents -t "$BUILD/in-tree" && cd "$BUILD/in-tree" &&
+        find . \( -path ./target -o -path ./build -o -path ./.git \) -prune -o -type f -print0 | xargs -0 cp --parents -t "$BUILD/in-tree" && cd "$BUILD/in-tree" &&
         autoconf && ./configure && make -n install >steps && grep -q 'cargo.* build' steps && grep -q 'libscif-fi.so' steps
 )
 # As a packager does it: configured and built outside the sources, installed below a directory of its own.
@@ -208,6 +212,8 @@ gate_end
 gate "libfabric loads it"
 case_of "fi_info -p $PROVIDER, Debian's libfabric" fi_info-debian lists_provider "$debian"
 case_of "fi_info -p $PROVIDER, the libfabric of the mpich wheel" fi_info-wheel lists_provider "$wheel"
+case_of "fi_info -e shows what can be set, Debian's libfabric" fi_info-e-debian lists_settings "$debian"
+case_of "fi_info -e shows what can be set, the libfabric of the mpich wheel" fi_info-e-wheel lists_settings "$wheel"
 gate_end
 
 for lib in debian wheel; do
@@ -271,5 +277,9 @@ gate "libkofi: C programs"
 cases_of "symbols, header, registry, bridge, example, tools" kofi fabtests/kofi/check.sh
 gate_end
 
+if [ "$(id -u)" = 0 ] && [ -n "$ORDINARY" ]; then
+    printf '\nnot tried here: an ordinary user (%s)\n' "$ORDINARY"
+fi
+[ -n "$SMALL_SHM" ] || printf '\nnot tried here: a small /dev/shm (no mount is permitted)\n'
 printf '\n%d seconds\n' $((SECONDS - started))
 verdict

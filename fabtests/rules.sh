@@ -27,11 +27,14 @@ rule() {
     fi
 }
 
-# Lines of the files read from stdin that match, without comments and without what stands behind one.
+# Lines of the files read from stdin that match, without comments and without what stands behind one; with 1 behind the
+# pattern, without items that are for tests alone either.
 code_lines() {
     xargs -r awk -v pattern="$1" '
-        FNR == 1 { tests = 0 }
-        /^#\[cfg\((all\()?test/ { tests = 1 }
+        FNR == 1 { tests = next_is = 0 }
+        next_is && !/^#\[/ { next_is = 0; tests = /\{$/ }
+        /^#\[cfg\((all\()?test/ { next_is = 1 }
+        tests && /^}/ { tests = 0 }
         { line = $0; sub(/\/\/.*/, "", line); gsub(/"([^"\\]|\\.)*"/, "\"\"", line) }
         line ~ pattern && !(tests && skip_tests) { print FILENAME ":" FNR ": " $0 }' skip_tests="${2:-0}"
 }
@@ -50,7 +53,7 @@ sources() {
     # Types and constants of rustix may be named elsewhere; hostile.rs is a peer made for tests; scifdev stands in for system
     # calls, and for the rest of them calls the system.
     files .rs | grep -v '/tests\.rs$' | outside '[a-z]+/tests/|examples/|scif/src/sys/|scif/src/transport/(kernel/|soft/hostile\.rs)|scifdev/src/|fabtests/|libscif/conformance/' |
-        code_lines 'rustix::[a-z_]+::[a-z_]+[(]|libc::(syscall|mmap|munmap|socket|bind|connect|accept|sendmsg|recvmsg|poll|epoll|ioctl|fork|kill|open|read|write|close|fcntl|prctl|memfd|process_vm)[a-z_0-9]*[(]' 1 |
+        code_lines 'rustix::[a-z_]+::[a-z_]+[(]|use rustix::([a-z_]+::)*[a-z_]+( as .*)?;|use rustix::.*[{,] *[a-z_]+ *[,}]|libc::(syscall|mmap|munmap|socket|bind|connect|accept|sendmsg|recvmsg|poll|epoll|ioctl|fork|kill|open|read|write|close|fcntl|prctl|memfd|process_vm)[a-z_0-9]*[(]' 1 |
         rule "system calls stay in scif/src/sys"
     files .rs | outside 'scif/src/config\.rs|prov/src/env\.rs|libkofi/src/param\.rs|fabtests/|libscif/conformance/|[a-z]+/tests/|([a-z]+/)?build\.rs' |
         code_lines 'env::(var|vars|var_os)|getenv' 1 | rule "the environment is read in scif/src/config.rs, prov/src/env.rs and libkofi/src/param.rs"

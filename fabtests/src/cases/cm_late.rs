@@ -18,6 +18,7 @@ pub(crate) const CASES: &[Case] = &[
     case("cm/posted_after_the_end", 2, posted_after),
     case("cm/end_of_the_first_is_read_last", 2, |r| end_is_last(r, 0)),
     case("cm/end_of_the_second_is_read_last", 2, |r| end_is_last(r, 1)),
+    case("cm/events_name_what_is_left", 2, named_by_what_is_left),
 ];
 
 /// However often somebody calls and hangs up, the requests that wait to be answered have a bound; once they are answered, others
@@ -222,4 +223,26 @@ fn end_is_last(rank: &Rank, ending: usize) -> Outcome {
         rank.barrier(&mut || Ok(()))?;
     }
     rank.barrier(&mut || Ok(()))
+}
+
+/// An endpoint that was closed is not named by an event, while an alias of it lives on: the alias is.
+fn named_by_what_is_left(rank: &Rank) -> Outcome {
+    let bare = bare(rank)?;
+    if rank.index == 0 {
+        let pep = bare.listening()?;
+        bare.exchange(&pep.name()?)?;
+        let line = bare.answer(&pep)?;
+        line.greet()?;
+        bare.barrier()?;
+        drop(line);
+        return bare.barrier();
+    }
+    let names = bare.exchange(&[])?;
+    let line = bare.call(first(&names)?)?;
+    line.greet()?;
+    let alias = line.ep.alias(sys::FI_TRANSMIT)?;
+    line.ep.close()?;
+    bare.barrier()?;
+    bare.expect(sys::FI_SHUTDOWN, alias.address()?)?;
+    bare.barrier()
 }

@@ -24,6 +24,10 @@ pub(crate) const CASES: &[Case] = &[
     case("kinds/more_datagrams_than_are_kept", 2, more_than_kept),
     case("kinds/prefix_when_named", 1, named),
     case("kinds/prefix_does_not_fit", 1, too_short),
+    case("kinds/prefix_of_each_message", 1, |r| one_each(r, 0)),
+    case("kinds/prefix_of_each_message_triggered", 1, |r| {
+        one_each(r, sys::FI_TRIGGER)
+    }),
 ];
 
 fn ask(ep_type: u32, prefix: bool) -> Ask {
@@ -220,5 +224,22 @@ fn too_short(rank: &Rank) -> Outcome {
         rig.ep.inject(whole, rig.to(0)).is_ok(),
         "the prefix does not count"
     );
+    Ok(())
+}
+
+/// A buffer of many messages has no room for the prefix of each.
+fn one_each(rank: &Rank, caps: u64) -> Outcome {
+    let ask = ask(sys::FI_EP_RDM, true).with(|ask| ask.hints.caps |= caps);
+    let rig = Rig::open(rank, &ask)?;
+    let buf = Buf::new(4096);
+    check_eq!(
+        rig.inbox
+            .recvmsg(&[buf], sys::FI_ADDR_UNSPEC, 1, sys::FI_MULTI_RECV),
+        Err(Errno::EOPNOTSUPP)
+    );
+    rig.ep.set_op_flags(sys::FI_RECV | sys::FI_MULTI_RECV)?;
+    check_eq!(rig.ep.recv(buf, sys::FI_ADDR_UNSPEC, 1), Err(Errno::EOPNOTSUPP));
+    rig.ep.set_op_flags(sys::FI_RECV)?;
+    check_eq!(rig.ep.recv(buf, sys::FI_ADDR_UNSPEC, 1), Ok(()));
     Ok(())
 }

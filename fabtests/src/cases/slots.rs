@@ -5,21 +5,22 @@
 //! A state is made and walked in a forked child, so that a crash or a hang has the name of the call that did it. Not here:
 //! bindings and closing, which are in `slots_order`.
 
+use std::ffi::c_int;
 use std::fs::File;
 use std::io::{Read, Seek};
 use std::sync::Arc;
 
 use libfabric_sys as sys;
 use rustix::fs::{MemfdFlags, memfd_create};
-use scif_fabtests::check;
 use scif_fabtests::fi::{
     Answer, Av, Buf, Cntr, CntrAttr, Cq, CqAttr, Domain, Ep, Eq, EqAttr, Fabric, Fid, Info, Mr, MrAsk, Pep,
     Request, Slot, Stx, Tables,
 };
 use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, confine};
 use scif_fabtests::rig::{Ask, load, offers};
+use scif_fabtests::{check, check_eq};
 
-use super::slots_answers::{FINE, INVAL, NOSYS, answers};
+use super::slots_answers::{FINE, INVAL, NOAV, NODATA, NOSYS, answers};
 
 pub(crate) const CASES: &[Case] = &[
     case("slots/fabric_and_domain", 1, |r| scenes(r, &[FABRIC, DOMAIN])),
@@ -107,7 +108,10 @@ const CONNECTED: &[Scene] = &[
     scene('m', "an enabled connected endpoint", |r| {
         enabled_ep(r, MSG, false)
     }),
-    scene('s', "an endpoint that was shut down", shut_down),
+    scene('s', "an endpoint that was shut down", |r| shut_down(r, false)),
+    scene('s', "an endpoint whose peer was shut down", |r| {
+        shut_down(r, true)
+    }),
     scene('H', "the handle of a request", handle),
     scene('p', "a passive endpoint", |r| {
         let bench = bench(r, MSG)?;
@@ -326,8 +330,8 @@ fn alias(rank: &Rank) -> Outcome<Subject> {
 /// How long an event may take before a case gives up. Nothing is timed with it.
 const PATIENCE_MS: i32 = 20_000;
 
-/// Two endpoints of one process, connected with each other, of which this one was shut down.
-fn shut_down(rank: &Rank) -> Outcome<Subject> {
+/// One of two endpoints of one process, connected with each other: the one that was shut down, or the one that was told.
+fn shut_down(rank: &Rank, told: bool) -> Outcome<Subject> {
     let bench = bench(rank, MSG)?;
     let (cq, eq) = (
         bench.cq(sys::FI_CQ_FORMAT_TAGGED)?,
@@ -349,6 +353,11 @@ fn shut_down(rank: &Rank) -> Outcome<Subject> {
         eq.sread_cm(&bench.info, 0, PATIENCE_MS)?;
     }
     caller.shutdown(0)?;
+    if told {
+        let event = eq.sread_cm(&bench.info, 0, PATIENCE_MS)?;
+        check_eq!((event.event, event.fid), (sys::FI_SHUTDOWN, answerer.address()?));
+        return bench.subject(answerer);
+    }
     bench.subject(caller)
 }
 
@@ -455,12 +464,18 @@ fn judge(scene: &Scene, slot: &str, with: With, answer: Answer) -> Result<(), St
                 Err(format!("{code}"))
             };
         }
-        // Without their argument commands do nothing, but for those that have none.
+        // Without their argument commands do nothing, but for those that have none. What is not there is told before what
+        // is missing.
         With::Number(command) if slot == "base.control" => {
-            let done =
-                [sys::FI_ENABLE, sys::FI_REFRESH, sys::FI_UNMAP_KEY].map(|c| c.unsigned_abs() as usize);
-            let fine = code != FINE || done.contains(&command);
-            return if fine { Ok(()) } else { Err("done".into()) };
+            let is = |named: c_int| named.unsigned_abs() as usize == command;
+            let fine = match code {
+                INVAL | NOSYS => true,
+                FINE => is(sys::FI_ENABLE) || is(sys::FI_REFRESH) || is(sys::FI_UNMAP_KEY),
+                NOAV => is(sys::FI_ENABLE),
+                NODATA => is(sys::FI_GETWAIT),
+                _ => false,
+            };
+            return if fine { Ok(()) } else { Err(format!("{code}")) };
         }
         With::Number(number) => {
             let row = answers(slot, scene.letter)

@@ -20,6 +20,8 @@ const TOOSMALL: i64 = -257;
 const BADSTATE: i64 = -258;
 const AVAIL: i64 = -259;
 const BADFLAGS: i64 = -260;
+pub(super) const NOAV: i64 = -263;
+pub(super) const NODATA: i64 = -61;
 const NOEQ: i64 = -261;
 
 /// The answers to 0, 1 and all ones.

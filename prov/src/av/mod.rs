@@ -111,7 +111,7 @@ pub(crate) unsafe extern "C" fn open(
 unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
     entry::guard_int(|| {
         // SAFETY: a vector of ours that nobody closes meanwhile, by the contract of fi_close.
-        let retired = unsafe { entry::own::<Av, _>(fid) }?.retire();
+        let retired = unsafe { entry::own::<Av, _>(fid) }?.retire(fid.addr());
         entry::told(Subsys::Av, format_args!("fi_close of an address vector"), retired)?;
         // SAFETY: made by `open`; nobody uses it after fi_close.
         drop(unsafe { entry::take::<Av, _>(fid) }?);
@@ -427,7 +427,8 @@ impl Av {
         self.index
     }
 
-    fn retire(&self) -> Result<(), Errno> {
+    /// Ends the vector at `fid`, and events that name it.
+    fn retire(&self, fid: usize) -> Result<(), Errno> {
         let mut st = self.dom.gate.lock();
         let state = st.avs.get(self.index).ok_or(fi::FI_EINVAL)?;
         if state.endpoints != 0 || state.sets != 0 {
@@ -437,6 +438,9 @@ impl Av {
         drop(st);
         // Leaving a shared one takes a moment.
         drop(gone);
+        if let Some(eq) = self.eq.get() {
+            eq.purge_fid(fid);
+        }
         Ok(())
     }
 
@@ -538,6 +542,8 @@ fn named(node: Option<&CStr>, n: usize, service: &CStr, s: usize) -> Option<Byte
             let ip = Ipv4Addr::from_bits(first.to_bits().checked_add(u32::try_from(n).ok()?)?);
             (ip, resolve::resolve(None, Some(&service), false)?.1)
         }
+        // Nothing to count up.
+        (None, _) if n > 0 => return None,
         (Some(node), None) if n > 0 => resolve::resolve(Some(&count_up(node, n)?), Some(&service), false)?,
         (node, _) => resolve::resolve(node, Some(&service), false)?,
     };

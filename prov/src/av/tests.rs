@@ -185,6 +185,8 @@ fn symmetric_names() {
     assert_eq!(of(1, 0), at(2, 5000));
     assert_eq!(named(Some(c"127.0.0.1"), 0, c"no-such-service", 0), None);
     assert_eq!(named(Some(c"255.255.255.255"), 1, c"5000", 0), None);
+    // Without a node there is none to count from.
+    assert_eq!(named(None, 1, c"5000", 0), None);
     let default = named(None, 0, c"5000", 0).and_then(|b| Addr::from_bytes(&b));
     assert_eq!(default, at(1, 5000));
 }

@@ -58,8 +58,8 @@ struct Core {
     /// `FI_COMPLETION` when every transmit (receive) completes, because the queue was not bound selectively; else 0.
     tx_always: Count,
     rx_always: Count,
-    /// Endpoint and aliases that C has not closed; changed under the gate.
-    handles: Count,
+    /// Addresses of the endpoint and its aliases that C has not closed; empty as long as there never was an alias.
+    handles: Mutex<Vec<usize>>,
     limits: opt::Limits,
     /// The connection request that a connected endpoint was opened for.
     request: Mutex<Option<Request>>,
@@ -159,7 +159,7 @@ unsafe extern "C" fn close<H: Handle + Made>(fid: *mut fid) -> c_int {
         unsafe { own::<H, _>(fid) }?;
         // SAFETY: C does not use it any more; `open` or `alias` gave it.
         let ep = unsafe { entry::take::<H, _>(fid) }?;
-        ep.ep().core.release();
+        ep.ep().core.release(fid.addr());
         Ok(())
     })
 }
@@ -216,9 +216,10 @@ unsafe extern "C" fn control<H: Handle + Made>(fid: *mut fid, command: c_int, ar
                 if alias.fid.is_null() {
                     return Err(fi::FI_EINVAL);
                 }
-                let made = ep.alias(alias.flags)?;
+                let made = entry::give::<Ep, fid>(ep.alias(alias.flags)?);
+                ep.core.add_handle(fid.addr(), made.addr());
                 // SAFETY: not null; room for the new object.
-                unsafe { entry::put(alias.fid, entry::give::<Ep, fid>(made)) }
+                unsafe { entry::put(alias.fid, made) }
             }
             _ => Err(fi::FI_ENOSYS),
         }
@@ -411,10 +412,10 @@ pub(crate) unsafe extern "C" fn open(
         let origin = match ep_attr.type_ {
             // Its event queue moves it along, in any thread.
             fi::FI_EP_RDM if info.caps & fi::FI_COLLECTIVE != 0 && domain.shared.gate.is_elided() => {
-                return Err(fi::FI_EINVAL);
+                return one_thread("collectives");
             }
             fi::FI_EP_RDM | fi::FI_EP_DGRAM => None,
-            fi::FI_EP_MSG if domain.shared.gate.is_elided() => return Err(fi::FI_EINVAL),
+            fi::FI_EP_MSG if domain.shared.gate.is_elided() => return one_thread("connected endpoints"),
             fi::FI_EP_MSG => {
                 // SAFETY: null or an open object, by the contract of fi_endpoint.
                 Some(unsafe { cm::Origin::of(info.handle) }?)
@@ -452,6 +453,17 @@ pub(crate) unsafe extern "C" fn open(
         // SAFETY: not null; room for the new object.
         unsafe { entry::put(ep, entry::give(new)) }
     })
+}
+
+/// Refuses an endpoint whose event queue moves it along, in a domain that was opened for one thread at a time.
+fn one_thread(what: &str) -> Result<(), Errno> {
+    entry::refused(
+        Subsys::EpCtrl,
+        format_args!(
+            "fi_endpoint: {what} need a domain for more than one thread: open it with what fi_getinfo gives for them"
+        ),
+        fi::FI_EINVAL,
+    )
 }
 
 impl Ep {
@@ -596,9 +608,6 @@ impl Ep {
             rx_op_flags: Count::new(self.rx_op_flags.get_relaxed()),
         });
         alias.set_op_flags(flags)?;
-        let inside = self.core.dom.gate.lock();
-        self.core.handles.add_relaxed(1);
-        drop(inside);
         Ok(alias)
     }
 }
@@ -613,7 +622,7 @@ impl Core {
             inject_size,
             tx_always: Count::new(0),
             rx_always: Count::new(0),
-            handles: Count::new(1),
+            handles: Mutex::new(Vec::new()),
             limits: opt::Limits::new(inject_size),
             request: Mutex::new(None),
             stx: Mutex::new(None),
@@ -630,12 +639,30 @@ impl Core {
         self.idx.get_relaxed() as u32
     }
 
-    /// One handle less; with the last one the endpoint goes, and events that name it.
-    fn release(&self) {
+    /// The endpoint at `known` has an alias at `new`.
+    fn add_handle(&self, known: usize, new: usize) {
+        let mut handles = self.handles();
+        if handles.is_empty() {
+            handles.push(known);
+        }
+        handles.push(new);
+    }
+
+    /// One handle less, that at `gone`, and with it the events that name it; with the last one the endpoint goes. Events to
+    /// come name one that is left.
+    fn release(&self, gone: usize) {
         let mut st = self.dom.gate.lock();
-        let left = self.handles.get_relaxed().saturating_sub(1);
-        self.handles.set_relaxed(left);
-        if left > 0 {
+        let mut handles = self.handles();
+        handles.retain(|of| *of != gone);
+        let left = handles.first().copied();
+        drop(handles);
+        if let Some(left) = left {
+            if let Some(ep) = st.eps.get_mut(self.idx()).filter(|ep| ep.fid == gone) {
+                ep.fid = left;
+                if let Some(eq) = &ep.eq {
+                    eq.purge_fid(gone);
+                }
+            }
             return;
         }
         let mut av = None;
@@ -652,6 +679,10 @@ impl Core {
         // Unanswered, it is refused.
         drop(request);
         drop(self.stx().take());
+    }
+
+    fn handles(&self) -> MutexGuard<'_, Vec<usize>> {
+        self.handles.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The shared transmit context it is bound to.

@@ -47,6 +47,14 @@ pub(super) fn message(ep: &Ep, iov: &[Mem]) -> Result<Buffers, Errno> {
     }
 }
 
+/// What of a receive does not go with prefixes: each of the messages of one buffer would need one of its own.
+pub(super) fn check_recv(args: &RecvArgs<'_>) -> Result<(), Errno> {
+    if args.flags & fi::FI_MULTI_RECV != 0 {
+        return Err(fi::FI_EOPNOTSUPP);
+    }
+    Ok(())
+}
+
 impl Made for Prefixed {
     fn maker(&self) -> Maker {
         self.0.maker()
@@ -79,10 +87,7 @@ impl Receiver for Prefixed {
     }
 
     fn recv(&self, args: &RecvArgs<'_>) -> Result<isize, Errno> {
-        if args.flags & fi::FI_MULTI_RECV != 0 {
-            // Each of the messages would need a prefix of its own.
-            return Err(fi::FI_EOPNOTSUPP);
-        }
+        check_recv(args)?;
         if args.flags & (fi::FI_PEEK | fi::FI_DISCARD) != 0 {
             return self.0.recv(args);
         }

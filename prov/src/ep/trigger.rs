@@ -165,6 +165,9 @@ impl Receiver for Triggered {
         if args.flags & fi::FI_TRIGGER != 0 {
             return self.later(args.context)?.recv(args);
         }
+        if self.0.core.prefixed {
+            prefix::check_recv(args)?;
+        }
         let posted = if args.flags & (fi::FI_PEEK | fi::FI_DISCARD) == 0 {
             let iov = prefix::message(&self.0, args.iov)?;
             self.0.recv(&RecvArgs {
@@ -274,14 +277,11 @@ impl Receiver for Later<'_> {
     }
 
     fn recv(&self, args: &RecvArgs<'_>) -> Result<isize, Errno> {
-        let many = args.flags & fi::FI_MULTI_RECV != 0;
-        let prefixed = self.ep.core.prefixed;
-        if many && (args.iov.len() != 1 || prefixed) {
-            return Err(if prefixed {
-                fi::FI_EOPNOTSUPP
-            } else {
-                fi::FI_EINVAL
-            });
+        if self.ep.core.prefixed {
+            prefix::check_recv(args)?;
+        }
+        if args.flags & fi::FI_MULTI_RECV != 0 && args.iov.len() != 1 {
+            return Err(fi::FI_EINVAL);
         }
         let action = Action::Recv {
             iov: Iov::new(prefix::message(self.ep, args.iov)?.as_slice()),

@@ -249,7 +249,7 @@ unsafe fn register(fid: *mut fi::fid, request: &Request<'_>, mr: *mut *mut fi::f
 unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
     entry::guard_int(|| {
         // SAFETY: a region of ours that nobody closes meanwhile, by the contract of fi_close.
-        unsafe { entry::own::<Mr, _>(fid) }?.retire()?;
+        unsafe { entry::own::<Mr, _>(fid) }?.retire(fid.addr())?;
         // SAFETY: made by `register`; nobody uses it after fi_close.
         drop(unsafe { entry::take::<Mr, _>(fid) }?);
         Ok(())
@@ -399,8 +399,15 @@ impl Mr {
         Ok(mr)
     }
 
-    fn retire(&self) -> Result<(), Errno> {
-        let left = self.dom.gate.lock().mrs.remove(self.index)?;
+    /// Ends the region at `fid`, and the event that names it.
+    fn retire(&self, fid: usize) -> Result<(), Errno> {
+        let mut st = self.dom.gate.lock();
+        let left = st.mrs.remove(self.index)?;
+        let events = st.mr_events.clone();
+        drop(st);
+        if let Some(eq) = events {
+            eq.purge_fid(fid);
+        }
         wait_until_left(&self.dom, left.slot, env::env().mr_close_timeout_ns);
         left.settle();
         Ok(())

@@ -174,7 +174,9 @@ impl Mapping {
     ) -> Result<Producer, OutOfRange> {
         let at = self.at(offset, DIRECTION_BYTES, PAGE, true)?;
         let line = self.at(answers, ANSWER_BYTES, ANSWER_BYTES, true)?;
-        // SAFETY: `at` checked range, alignment and writability; the range outlives the view (module invariant).
+        // SAFETY: `at` checked range, alignment and writability; the range outlives the view (module invariant). The one
+        // caller, `Views::new`, makes one producer and one consumer per connection, of different directions. What a peer
+        // wrote there instead of zeros is checked like all else it writes.
         let mut tx = unsafe { Producer::new(at, DIRECTION_BYTES) }.map_err(|_| OutOfRange)?;
         // SAFETY: as above; a connection has one producer for each half.
         unsafe { tx.answer_in(line, half != 0) };

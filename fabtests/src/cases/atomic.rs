@@ -5,9 +5,9 @@
 use std::time::{Duration, Instant};
 
 use libfabric_sys as sys;
-use scif_fabtests::fi::{AtomicKind, AtomicTarget, Buf, Errno, Ioc, Result, RmaIoc};
+use scif_fabtests::fi::{AtomicKind, AtomicTarget, Buf, Errno, Ioc, Result, RmaIoc, version};
 use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
-use scif_fabtests::rig::{Ask, Remote, Rig};
+use scif_fabtests::rig::{Ask, Remote, Rig, needs_library};
 use scif_fabtests::{check, check_eq};
 
 use super::numbers::{OPS, TYPES, after, defined, encode, same, size};
@@ -26,6 +26,7 @@ pub(crate) const CASES: &[Case] = &[
     case("atomic/misaligned", 2, misaligned),
     case("atomic/valid", 1, valid),
     case("atomic/undefined_ops", 2, undefined_ops),
+    case("atomic/difference", 2, difference),
     case("atomic/most_elements", 2, most_elements),
     case("atomic/itself", 1, itself),
     case("atomic/remote_pieces", 2, remote_pieces),
@@ -341,6 +342,41 @@ fn undefined_ops(rank: &Rank) -> Outcome {
     } else {
         hear(&rig)?;
         check!(mine.bytes().iter().all(|&byte| byte == 0));
+    }
+    rig.barrier()
+}
+
+/// `FI_DIFF`, which came later than the others: every type in every call that takes an operand and nothing to compare with.
+fn difference(rank: &Rank) -> Outcome {
+    needs_library(rank, version(2, 0), "FI_DIFF")?;
+    if rank.target.prov != "scif" {
+        return Err(Fail::NotRun("operations of another provider".into()));
+    }
+    let rig = Rig::open(
+        rank,
+        &ask().with(|ask| ask.hints.tx.op_flags = sys::FI_DELIVERY_COMPLETE),
+    )?;
+    let mine = Buf::new(4096);
+    let (_mr, remotes) = rig.share(mine, REMOTE)?;
+    if rank.index == 0 {
+        let (at, op) = (from(&remotes, 1, 64)?, sys::FI_DIFF);
+        for &(datatype, name, element) in TYPES {
+            for (kind, flags) in [(AtomicKind::Write, 0), (AtomicKind::Fetch, sys::FI_FETCH_ATOMIC)] {
+                let most = rig.ep.atomic_valid(kind, datatype, op)?;
+                let query = rig.domain.query_atomic(datatype, op, flags);
+                check_eq!(query, Ok((most, element)), "{kind:?} {name}");
+                for form in [Form::Base, Form::Vector, Form::Msg(0)] {
+                    one_op(&rig, form, kind, at, datatype, op)
+                        .map_err(|fail| fail.with(format_args!("{form:?} {kind:?} {name}")))?;
+                }
+            }
+            one_op(&rig, Form::Inject, AtomicKind::Write, at, datatype, op)
+                .map_err(|fail| fail.with(name))?;
+            let compare = rig.ep.atomic_valid(AtomicKind::Compare, datatype, op);
+            check_eq!(compare, Err(Errno::EOPNOTSUPP), "{name}");
+            let query = rig.domain.query_atomic(datatype, op, sys::FI_COMPARE_ATOMIC);
+            check_eq!(query, Err(Errno::EOPNOTSUPP), "{name}");
+        }
     }
     rig.barrier()
 }

@@ -25,6 +25,7 @@ pub(crate) const CASES: &[Case] = &[
     case("cm/passive_names", 1, passive_names),
     case("cm/port_of_a_passive_endpoint", 2, reuse),
     case("cm/port_is_not_lost", 1, kept_port),
+    case("cm/backlog", 2, backlog),
     case("cm/states", 2, states),
     case("cm/many_connections", 2, many),
     case("cm/unread_requests", 2, unread),
@@ -572,6 +573,58 @@ fn states(rank: &Rank) -> Outcome {
     check_eq!(line.ep.connect(&line.ep.peer()?, &[]), Err(Errno::EISCONN));
     line.greet()?;
     check_eq!(bare.eq.close(), Err(Errno::EBUSY));
+    bare.barrier()
+}
+
+/// A backlog can be asked for, and bounds nothing: more callers than that wait for an answer.
+fn backlog(rank: &Rank) -> Outcome {
+    const CALLERS: usize = 5;
+    let bare = bare(rank)?;
+    if rank.target.prov != "scif" {
+        return Err(Fail::NotRun("the backlog is a provider's own choice".into()));
+    }
+    if rank.index == 0 {
+        let pep = Pep::open(&bare.fabric, &bare.info)?;
+        pep.attach(&bare.eq)?;
+        for count in [0, i32::MAX, 1] {
+            check_eq!(pep.set_backlog(count), Ok(()), "{count}");
+        }
+        for count in [-1, i32::MIN] {
+            check_eq!(pep.set_backlog(count), Err(Errno::EINVAL), "{count}");
+        }
+        check_eq!(pep.control_null(sys::FI_BACKLOG), Err(Errno::EINVAL));
+        check_eq!(pep.control_null(12_345), Err(Errno::ENOSYS));
+        pep.listen()?;
+        bare.exchange(&pep.name()?)?;
+        bare.barrier()?;
+        let requests: Vec<_> = (0..CALLERS).map(|_| bare.request(&pep)).collect::<Outcome<_>>()?;
+        let mut lines = Vec::new();
+        for (info, _) in &requests {
+            let line = bare.line(info)?;
+            line.ep.accept(&[])?;
+            bare.expect(sys::FI_CONNECTED, line.ep.address()?)?;
+            lines.push(line);
+        }
+        return bare.barrier();
+    }
+    let names = bare.exchange(&[])?;
+    let mut lines = Vec::new();
+    for _ in 0..CALLERS {
+        let line = bare.line(&bare.info)?;
+        line.ep.connect(first(&names)?, &[])?;
+        lines.push(line);
+    }
+    bare.barrier()?;
+    let mut waiting = lines
+        .iter()
+        .map(|line| line.ep.address())
+        .collect::<Result<Vec<_>, _>>()?;
+    while !waiting.is_empty() {
+        let event = bare.event()?;
+        check_eq!(event.event, sys::FI_CONNECTED);
+        check!(waiting.contains(&event.fid), "connected twice, or nobody's");
+        waiting.retain(|fid| *fid != event.fid);
+    }
     bare.barrier()
 }
 

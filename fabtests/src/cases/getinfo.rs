@@ -19,6 +19,7 @@ pub(crate) const CASES: &[Case] = &[
     case("getinfo/names", 1, names),
     case("getinfo/limits", 1, limits),
     case("getinfo/nodes_and_services", 1, nodes),
+    case("getinfo/numeric_hosts", 1, numeric_hosts),
     case("getinfo/formats", 1, formats),
     case("getinfo/offer_as_hints", 1, offer_as_hints),
     case("getinfo/mpi_libraries", 1, mpi_libraries),
@@ -383,6 +384,43 @@ fn nodes(rank: &Rank) -> Outcome {
         Some(Errno::ENODATA)
     );
     check!(ask(Some("127.0.0.1"), Some("no such service"), 0).is_err());
+    Ok(())
+}
+
+/// With `FI_NUMERICHOST` a name is no address, whatever it stands for.
+fn numeric_hosts(rank: &Rank) -> Outcome {
+    let asker = asker(rank)?;
+    let mut hints = Hints {
+        ep_type: sys::FI_EP_RDM,
+        caps: sys::FI_MSG,
+        ..Hints::default()
+    };
+    hints.prov = Some(rank.target.prov.clone());
+    let (lib, version) = (asker.lib, asker.lib.version());
+    let ask = |node, service, flags| -> Result<Info, Errno> {
+        let list = lib.getinfo(version, node, service, flags, Some(&hints))?;
+        list.into_iter().next().ok_or(Errno::EOTHER)
+    };
+    let place = [9_228_u16.to_be_bytes().as_slice(), &[127, 0, 0, 1]].concat();
+    for side in [0, sys::FI_SOURCE] {
+        for service in [None, Some("9228")] {
+            let named = ask(Some("127.0.0.1"), service, side | sys::FI_NUMERICHOST)?;
+            let addr = if side == 0 {
+                named.dest_addr()
+            } else {
+                named.src_addr()
+            };
+            check_eq!(addr.get(4..8), place.get(2..));
+            check!(service.is_none() || addr.get(2..8) == Some(place.as_slice()));
+            // This name does resolve.
+            ask(Some("localhost"), service, side)?;
+            for node in ["localhost", "::1", ""] {
+                let found = ask(Some(node), service, side | sys::FI_NUMERICHOST);
+                check_eq!(found.err(), Some(Errno::ENODATA), "{node:?}, side {side:#x}");
+            }
+        }
+        ask(None, Some("9228"), side | sys::FI_NUMERICHOST)?;
+    }
     Ok(())
 }
 

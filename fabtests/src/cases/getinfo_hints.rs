@@ -7,6 +7,7 @@
 use libfabric_sys as sys;
 use scif_fabtests::fi::{Domain, Ep, Errno, Fabric, Fid, Hints, Info, version};
 use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
+use scif_fabtests::rig::needs_library;
 use scif_fabtests::{check, check_eq};
 
 use super::getinfo::{Asker, asker, ours};
@@ -22,6 +23,8 @@ pub(crate) const CASES: &[Case] = &[
     case("getinfo/modes_of_old", 1, old_modes),
     case("getinfo/open_objects", 1, open_objects),
     case("getinfo/shared_and_many_contexts", 1, contexts),
+    case("getinfo/formats_of_others", 1, other_formats),
+    case("getinfo/any_format_of_the_internet", 1, any_internet),
 ];
 
 const TYPES: [u32; 3] = [sys::FI_EP_RDM, sys::FI_EP_MSG, sys::FI_EP_DGRAM];
@@ -273,5 +276,38 @@ fn contexts(rank: &Rank) -> Outcome {
         hints.caps = sys::FI_MSG | sys::FI_TRIGGER;
         hints.tx_ctx_cnt = 2;
     })?;
+    Ok(())
+}
+
+/// Addresses that are text, or longer ones, are had by no type of endpoint.
+fn other_formats(rank: &Rank) -> Outcome {
+    let asker = asker(rank)?;
+    for ep_type in TYPES {
+        for (what, format) in [
+            ("addresses as text", sys::FI_ADDR_STR),
+            ("addresses of IPv6", sys::FI_SOCKADDR_IN6),
+        ] {
+            asker.none(what, |hints| {
+                hints.ep_type = ep_type;
+                hints.addr_format = format;
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// Who takes addresses of either version of IP gets those there are.
+fn any_internet(rank: &Rank) -> Outcome {
+    needs_library(rank, version(2, 3), "a format for both versions of IP")?;
+    let asker = asker(rank)?;
+    for ep_type in TYPES {
+        let info = asker.one(|hints| {
+            hints.ep_type = ep_type;
+            hints.addr_format = sys::FI_SOCKADDR_IP;
+        })?;
+        check_eq!(info.ep().type_, ep_type);
+        check_eq!(info.addr_format(), sys::FI_SOCKADDR_IN);
+        check_eq!(info.src_addr().len(), 16);
+    }
     Ok(())
 }

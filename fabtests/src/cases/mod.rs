@@ -63,6 +63,7 @@ mod threads;
 mod through_the_ring;
 mod trigger;
 mod wait;
+mod wait_objects;
 mod work;
 
 use scif_fabtests::harness::Case;
@@ -117,6 +118,7 @@ const AREAS: &[&[Case]] = &[
     over_setups::PREFIX_CONNECTED,
     over_setups::PREFIX_DATAGRAM,
     wait::CASES,
+    wait_objects::CASES,
     signals::CASES,
     sets::CASES,
     bad_input::CASES,

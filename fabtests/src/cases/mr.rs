@@ -2,11 +2,12 @@
 //! Memory regions as objects: keys, limits, closing. Mirrors fi_mr(3). What one does with them is in `rma`.
 
 use std::collections::BTreeSet;
+use std::os::fd::AsFd;
 
 use libfabric_sys as sys;
-use scif_fabtests::fi::{Buf, Errno, Fid, Mr, MrAsk};
+use scif_fabtests::fi::{Buf, Domain, Eq, EqAttr, Errno, Fid, Mr, MrAsk, version};
 use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
-use scif_fabtests::rig::Rig;
+use scif_fabtests::rig::{Rig, needs_library};
 use scif_fabtests::{check, check_eq};
 
 use super::rma::{REMOTE, announce, ask, from, hear};
@@ -23,6 +24,10 @@ pub(crate) const CASES: &[Case] = &[
     case("mr/busy_domain", 1, busy_domain),
     case("mr/raw_keys", 2, raw_keys),
     case("mr/refresh", 2, refresh),
+    case("mr/events_of_registrations", 1, events),
+    case("mr/memory_of_devices", 1, devices),
+    case("mr/part_of_a_region", 2, part),
+    case("mr/part_outside_its_region", 1, outside),
 ];
 
 fn user_keys(rig: &Rig<'_>) -> bool {
@@ -240,7 +245,7 @@ fn same_memory(rank: &Rank) -> Outcome {
 
 fn busy_domain(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
-    let domain = scif_fabtests::fi::Domain::open(&rig.fabric, &rig.info)?;
+    let domain = Domain::open(&rig.fabric, &rig.info)?;
     let mr = Mr::reg(&domain, Buf::new(64), with_key(1))?;
     check_eq!(domain.close(), Err(Errno::EBUSY));
     drop(mr);
@@ -307,5 +312,168 @@ fn refresh(rank: &Rank) -> Outcome {
         check_eq!(back.differs(LEN, seed), None);
         rig.barrier()?;
     }
+    Ok(())
+}
+
+/// Only this provider makes these promises.
+fn rig_of_ours(rank: &Rank) -> Outcome<Rig<'_>> {
+    if rank.target.prov == "scif" {
+        Rig::open(rank, &ask())
+    } else {
+        Err(Fail::NotRun("answers of another provider".into()))
+    }
+}
+
+/// A domain with an event queue for its registrations tells of each that succeeds, whichever call it was.
+fn events(rank: &Rank) -> Outcome {
+    const PATIENCE_MS: i32 = 20_000;
+    const CONTEXT: usize = 0x77;
+    let rig = rig_of_ours(rank)?;
+    let attr = EqAttr {
+        wait_obj: sys::FI_WAIT_UNSPEC,
+        ..EqAttr::default()
+    };
+    let (eq, silent) = (Eq::open(&rig.fabric, attr)?, Eq::open(&rig.fabric, attr)?);
+    let domain = Domain::open(&rig.fabric, &rig.info)?;
+    for flags in [sys::FI_SEND, sys::FI_REG_MR | sys::FI_SEND, 1 << 50] {
+        let bound = domain.bind(eq.as_ref(), flags);
+        check_eq!(bound, Err(Errno::EBADFLAGS), "flags {flags:#x}");
+    }
+    // None of these has bound it.
+    check_eq!(domain.bind(eq.as_ref(), sys::FI_REG_MR), Ok(()));
+    for again in [&eq, &silent] {
+        for flags in [0, sys::FI_REG_MR] {
+            let bound = domain.bind(again.as_ref(), flags);
+            check_eq!(bound, Err(Errno::EINVAL), "flags {flags:#x}");
+        }
+    }
+    let buf = Buf::new(4096);
+    let regions = [
+        (Mr::reg(&domain, buf, with_key(1))?, 0),
+        (Mr::regattr(&domain, &[buf], with_key(2), CONTEXT)?, CONTEXT),
+        (Mr::regv(&domain, &[buf], with_key(3))?, 0),
+    ];
+    check_eq!(
+        Mr::reg(&domain, buf, with_key(2)).err(),
+        Some(Errno::ENOKEY),
+        "refused"
+    );
+    for (mr, context) in &regions {
+        let event = eq.sread(PATIENCE_MS, 0)?;
+        check_eq!((event.event, event.fid), (sys::FI_MR_COMPLETE, mr.address()?));
+        check_eq!((event.context, event.data), (*context, 0));
+        check_eq!(event.len, size_of::<sys::fi_eq_entry>());
+    }
+    check_eq!(eq.read(0), Err(Errno::EAGAIN), "no more than that");
+    // Without the flag there are no such events.
+    let other = Domain::open(&rig.fabric, &rig.info)?;
+    check_eq!(other.bind(silent.as_ref(), 0), Ok(()));
+    drop(Mr::reg(&other, buf, with_key(1))?);
+    check_eq!(silent.read(0), Err(Errno::EAGAIN));
+    check_eq!(eq.close(), Err(Errno::EBUSY), "the domain has it");
+    drop(regions);
+    check_eq!((domain.close(), other.close()), (Ok(()), Ok(())));
+    check_eq!((eq.close(), silent.close()), (Ok(()), Ok(())));
+    Ok(())
+}
+
+/// Memory of devices cannot be registered, and only one call knows how to ask for it.
+fn devices(rank: &Rank) -> Outcome {
+    needs_library(rank, version(1, 20), "memory of devices by descriptor")?;
+    let rig = rig_of_ours(rank)?;
+    let (buf, file) = (Buf::new(4096), std::fs::File::open("/dev/zero")?);
+    check_eq!(
+        Mr::regattr_dmabuf(&rig.domain, file.as_fd(), buf, with_key(1)).err(),
+        Some(Errno::EOPNOTSUPP)
+    );
+    let flagged = MrAsk {
+        flags: sys::FI_MR_DMABUF,
+        ..with_key(1)
+    };
+    check_eq!(Mr::reg(&rig.domain, buf, flagged).err(), Some(Errno::EBADFLAGS));
+    check_eq!(
+        Mr::regv(&rig.domain, &[buf], flagged).err(),
+        Some(Errno::EBADFLAGS)
+    );
+    // The key is free.
+    Mr::reg(&rig.domain, buf, with_key(1))?;
+    Ok(())
+}
+
+/// A part of a region has a key of its own, and keeps the region open.
+fn part(rank: &Rank) -> Outcome {
+    const LEN: usize = 1024;
+    needs_library(rank, version(2, 0), "parts of regions")?;
+    let rig = rig_of_ours(rank)?;
+    let whole = Buf::new(4 * LEN);
+    let (base, _) = rig.register(whole, sys::FI_REMOTE_READ)?;
+    let sub = |at: usize| -> Outcome<_> {
+        let ask = with_key(rig.fresh_key());
+        let mr = Mr::regattr_within(&rig.domain, &[whole.sub(at * LEN, LEN)], ask, base.as_ref())?;
+        check_eq!(mr.key()?, ask.key);
+        Ok(mr)
+    };
+    let (inside, last) = (sub(1)?, sub(3)?);
+    check_eq!(base.close(), Err(Errno::EBUSY), "two parts");
+    let remotes = rig.exchange_remote(rig.ready_region(&inside, whole.sub(LEN, LEN))?)?;
+    let at = from(&remotes, rank.peer(), 0)?;
+    let mine = Buf::pattern(LEN, rank.index as u64);
+    rig.post(|| rig.ep.write(mine, rig.peer(), at.addr, at.key, 1))?;
+    rig.sent(1)?;
+    announce(&rig, rig.peer())?;
+    hear(&rig)?;
+    let theirs = rank.peer() as u64;
+    check_eq!(whole.sub(LEN, LEN).differs(LEN, theirs), None);
+    let back = Buf::new(LEN);
+    rig.post(|| rig.ep.read(back, rig.peer(), at.addr, at.key, 2))?;
+    rig.sent(2)?;
+    check_eq!(back.differs(LEN, rank.index as u64), None);
+    // Not a byte beyond it, although the region goes on.
+    let error = rig.failure(&rig.tx, 3, || {
+        rig.ep
+            .read(Buf::new(8), rig.peer(), at.addr + LEN as u64 - 4, at.key, 3)
+    })?;
+    check_eq!(error, Errno::EACCES);
+    rig.barrier()?;
+    check_eq!(inside.close(), Ok(()));
+    check_eq!(base.close(), Err(Errno::EBUSY), "one part");
+    check_eq!(last.close(), Ok(()));
+    check_eq!(base.close(), Ok(()));
+    rig.barrier()
+}
+
+/// What is not in the region, or in a region of another domain, is no part of it.
+fn outside(rank: &Rank) -> Outcome {
+    const LEN: usize = 1024;
+    needs_library(rank, version(2, 0), "parts of regions")?;
+    let rig = rig_of_ours(rank)?;
+    let all = Buf::new(8 * LEN);
+    let pieces = [all.sub(LEN, 2 * LEN), all.sub(4 * LEN, 2 * LEN)];
+    let base = Mr::regv(&rig.domain, &pieces, with_key(1))?;
+    let within = |bufs: &[Buf]| Mr::regattr_within(&rig.domain, bufs, with_key(2), base.as_ref());
+    for (at, len) in [
+        (0, LEN),
+        (LEN - 1, 2),
+        (3 * LEN - 1, 2),
+        (3 * LEN, LEN),
+        (2 * LEN, 3 * LEN),
+        (6 * LEN, 1),
+        (0, 8 * LEN),
+    ] {
+        let refused = within(&[all.sub(at, len)]).err();
+        check_eq!(refused, Some(Errno::EINVAL), "{len} B at {at}");
+    }
+    let half = within(&[pieces[0], all.sub(0, 1)]).err();
+    check_eq!(half, Some(Errno::EINVAL), "one of two pieces");
+    let elsewhere = Domain::open(&rig.fabric, &rig.info)?;
+    let inside = [all.sub(LEN, LEN)];
+    let foreign = Mr::regattr_within(&elsewhere, &inside, with_key(2), base.as_ref());
+    check_eq!(foreign.err(), Some(Errno::EINVAL), "another domain");
+    // What was refused holds nothing.
+    let all_of_it = within(&pieces)?;
+    check_eq!(base.close(), Err(Errno::EBUSY));
+    drop(all_of_it);
+    check_eq!(base.close(), Ok(()));
+    check_eq!(elsewhere.close(), Ok(()));
     Ok(())
 }

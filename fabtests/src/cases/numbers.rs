@@ -26,7 +26,7 @@ pub(crate) const TYPES: &[(u32, &str, usize)] = &[
     (sys::FI_UINT128, "uint128", 16),
 ];
 
-/// Every operation that libfabric 1.17 has.
+/// Every operation that libfabric 1.17 has; since 2.0 there is `FI_DIFF` as well.
 pub(crate) const OPS: &[(u32, &str)] = &[
     (sys::FI_MIN, "min"),
     (sys::FI_MAX, "max"),
@@ -68,8 +68,8 @@ pub(crate) fn defined(kind: AtomicKind, op: u32, datatype: u32) -> bool {
         sys::FI_MIN | sys::FI_MAX | sys::FI_CSWAP_LE | sys::FI_CSWAP_LT | sys::FI_CSWAP_GE | sys::FI_CSWAP_GT
     );
     let family = match kind {
-        AtomicKind::Write => op <= sys::FI_BXOR || op == sys::FI_ATOMIC_WRITE,
-        AtomicKind::Fetch => op <= sys::FI_ATOMIC_WRITE,
+        AtomicKind::Write => op <= sys::FI_BXOR || matches!(op, sys::FI_ATOMIC_WRITE | sys::FI_DIFF),
+        AtomicKind::Fetch => op <= sys::FI_ATOMIC_WRITE || op == sys::FI_DIFF,
         AtomicKind::Compare => (sys::FI_CSWAP..=sys::FI_MSWAP).contains(&op),
     };
     family && !(bitwise && (is_complex(datatype) || is_real(datatype))) && !(ordered && is_complex(datatype))
@@ -179,6 +179,7 @@ fn ordered<T: PartialOrd + Copy>(op: u32, t: T, o: T, c: T, zero: T, truth: impl
 
 trait Whole: Copy + PartialOrd + From<bool> {
     fn sum(self, other: Self) -> Self;
+    fn difference(self, other: Self) -> Self;
     fn product(self, other: Self) -> Self;
     fn bits(self) -> u128;
     fn of(bits: u128) -> Self;
@@ -187,6 +188,9 @@ trait Whole: Copy + PartialOrd + From<bool> {
 impl Whole for i128 {
     fn sum(self, other: i128) -> i128 {
         self.wrapping_add(other)
+    }
+    fn difference(self, other: i128) -> i128 {
+        self.wrapping_sub(other)
     }
     fn product(self, other: i128) -> i128 {
         self.wrapping_mul(other)
@@ -203,6 +207,9 @@ impl Whole for u128 {
     fn sum(self, other: u128) -> u128 {
         self.wrapping_add(other)
     }
+    fn difference(self, other: u128) -> u128 {
+        self.wrapping_sub(other)
+    }
     fn product(self, other: u128) -> u128 {
         self.wrapping_mul(other)
     }
@@ -217,6 +224,7 @@ impl Whole for u128 {
 fn whole<T: Whole>(op: u32, t: T, o: T, c: T) -> T {
     match op {
         sys::FI_SUM => t.sum(o),
+        sys::FI_DIFF => t.difference(o),
         sys::FI_PROD => t.product(o),
         sys::FI_BOR => T::of(t.bits() | o.bits()),
         sys::FI_BAND => T::of(t.bits() & o.bits()),
@@ -229,6 +237,7 @@ fn whole<T: Whole>(op: u32, t: T, o: T, c: T) -> T {
 fn real(op: u32, t: f64, o: f64, c: f64) -> f64 {
     match op {
         sys::FI_SUM => t + o,
+        sys::FI_DIFF => t - o,
         sys::FI_PROD => t * o,
         _ => ordered(op, t, o, c, 0.0, |truth| if truth { 1.0 } else { 0.0 }).unwrap_or(t),
     }
@@ -249,6 +258,7 @@ fn complex(op: u32, datatype: u32, target: &[u8], operand: &[u8], compare: &[u8]
     let some = |value: (f64, f64)| value != (0.0, 0.0);
     let (re, im) = match op {
         sys::FI_SUM => (t.0 + o.0, t.1 + o.1),
+        sys::FI_DIFF => (t.0 - o.0, t.1 - o.1),
         sys::FI_PROD => (t.0 * o.0 - t.1 * o.1, t.0 * o.1 + t.1 * o.0),
         sys::FI_LOR => truth(some(t) || some(o)),
         sys::FI_LAND => truth(some(t) && some(o)),
@@ -340,6 +350,7 @@ mod tests {
         let e = |v| encode(sys::FI_INT16, v);
         let run = |op, t, o, c| after(op, sys::FI_INT16, &e(t), &e(o), &e(c));
         assert_eq!(run(sys::FI_SUM, 5, -7, 0), e(-2));
+        assert_eq!(run(sys::FI_DIFF, 5, 7, 0), e(-2));
         assert_eq!(run(sys::FI_MIN, 5, -7, 0), e(-7));
         assert_eq!(run(sys::FI_CSWAP_LT, 5, 9, 4), e(9));
         assert_eq!(run(sys::FI_CSWAP_LT, 5, 9, 5), e(5));

@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use libfabric_sys as sys;
 use scif_fabtests::fi::{
-    Av, AvAttr, Buf, Cntr, CntrAttr, Cq, CqAttr, Domain, Ep, Eq, EqAttr, Errno, Fid, Mr, MrAsk,
+    Av, AvAttr, Buf, Cntr, CntrAttr, Cq, CqAttr, Domain, Ep, Eq, EqAttr, Errno, Fid, Mr, MrAsk, version,
 };
 use scif_fabtests::harness::case::Context;
 use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
-use scif_fabtests::rig::{Ask, Rig};
+use scif_fabtests::rig::{Ask, Rig, needs_library};
 use scif_fabtests::{check, check_eq};
 
 pub(crate) const CASES: &[Case] = &[
@@ -21,6 +21,7 @@ pub(crate) const CASES: &[Case] = &[
     case("open/queues", 1, queues),
     case("open/event_queues", 1, event_queues),
     case("open/counters", 1, counters),
+    case("open/counter_of_bytes", 1, counter_of_bytes),
     case("open/regions", 1, regions),
 ];
 
@@ -220,6 +221,30 @@ fn counters(rank: &Rank) -> Outcome {
         open(sys::FI_CNTR_EVENTS_COMP, sys::FI_WAIT_NONE, 1 << 50).is_err(),
         "an unknown flag"
     );
+    Ok(())
+}
+
+/// Counters count operations, not bytes.
+fn counter_of_bytes(rank: &Rank) -> Outcome {
+    needs_library(rank, version(1, 21), "counters of bytes")?;
+    let rig = rig(rank)?;
+    let open = |events, wait_obj| {
+        let attr = CntrAttr {
+            events,
+            wait_obj,
+            flags: 0,
+        };
+        Cntr::open(&rig.domain, attr).map(drop)
+    };
+    for wait_obj in [sys::FI_WAIT_NONE, sys::FI_WAIT_UNSPEC, sys::FI_WAIT_FD] {
+        let bytes = open(sys::FI_CNTR_EVENTS_BYTES, wait_obj);
+        check_eq!(bytes, Err(Errno::ENOSYS), "object {wait_obj}");
+        check_eq!(
+            open(sys::FI_CNTR_EVENTS_COMP, wait_obj),
+            Ok(()),
+            "object {wait_obj}"
+        );
+    }
     Ok(())
 }
 

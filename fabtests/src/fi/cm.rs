@@ -122,6 +122,18 @@ impl Pep {
         Errno::check_int(unsafe { (cm.listen)(pep) }).map(drop)
     }
 
+    /// `fi_control` with `FI_BACKLOG`.
+    ///
+    /// # Errors
+    /// The call's.
+    pub fn set_backlog(&self, count: i32) -> Result {
+        let fid = self.raw_fid()?;
+        let control = self.base_ops()?.control;
+        let mut count = count;
+        // SAFETY: the endpoint is open; the argument of this command is an int, which lives during the call.
+        Errno::check_int(unsafe { control(fid, sys::FI_BACKLOG, (&raw mut count).cast()) }).map(drop)
+    }
+
     /// `fi_getname`.
     ///
     /// # Errors

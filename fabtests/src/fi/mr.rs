@@ -2,6 +2,7 @@
 //! Memory regions (fi_mr(3)).
 #![expect(unsafe_code, reason = "operations are C functions behind pointers")]
 
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 use std::sync::Arc;
 
@@ -105,24 +106,32 @@ impl Mr {
         let (fid, ops) = mr_ops(domain)?;
         let iov = iovecs(bufs);
         let attr = sys::fi_mr_attr {
-            mr_iov: iov.as_ptr(),
-            iov_count: iov.len(),
-            access: ask.access,
-            offset: 0,
-            requested_key: ask.key,
             context: ptr::without_provenance_mut(context),
-            auth_key_size: 0,
-            auth_key: ptr::null_mut(),
-            iface: sys::FI_HMEM_SYSTEM,
-            device: sys::fi_mr_device { reserved: 0 },
-            hmem_data: ptr::null_mut(),
-            page_size: 0,
             base_mr,
-            sub_mr_cnt: 0,
+            ..attributes(iov.as_ptr(), iov.len(), ask)
         };
         let mut mr = ptr::null_mut();
         // SAFETY: as in `reg`; the attributes and what they point to live during the call.
         let code = unsafe { (ops.regattr)(fid, &raw const attr, ask.flags, &raw mut mr) };
+        Mr::adopt(domain, code, mr)
+    }
+
+    /// `fi_mr_regattr` with `FI_MR_DMABUF`: memory of a device, of which there is this descriptor.
+    ///
+    /// # Errors
+    /// The call's.
+    pub fn regattr_dmabuf(domain: &Arc<Domain>, fd: BorrowedFd<'_>, buf: Buf, ask: MrAsk) -> Result<Arc<Mr>> {
+        let (raw, ops) = mr_ops(domain)?;
+        let dmabuf = sys::fi_mr_dmabuf {
+            fd: fd.as_raw_fd(),
+            offset: 0,
+            len: buf.len(),
+            base_addr: buf.ptr().cast(),
+        };
+        let attr = attributes((&raw const dmabuf).cast(), 1, ask);
+        let mut mr = ptr::null_mut();
+        // SAFETY: as in `regattr_in`; with this flag the attributes lead to a `struct fi_mr_dmabuf` in place of the pieces.
+        let code = unsafe { (ops.regattr)(raw, &raw const attr, ask.flags | sys::FI_MR_DMABUF, &raw mut mr) };
         Mr::adopt(domain, code, mr)
     }
 
@@ -144,6 +153,14 @@ impl Mr {
         let mr = self.object.raw()?;
         // SAFETY: the region is open.
         Ok(unsafe { (*mr).key })
+    }
+
+    /// Its address, as events tell it.
+    ///
+    /// # Errors
+    /// `EBADF` after a close.
+    pub fn address(&self) -> Result<usize> {
+        Ok(self.object.raw()?.addr())
     }
 
     /// `fi_mr_desc`, as a number.
@@ -228,6 +245,26 @@ impl Mr {
     /// The call's.
     pub fn enable(&self) -> Result {
         self.control_null(sys::FI_ENABLE)
+    }
+}
+
+/// What `fi_mr_regattr` takes for memory of the host.
+fn attributes(mr_iov: *const sys::iovec, iov_count: usize, ask: MrAsk) -> sys::fi_mr_attr {
+    sys::fi_mr_attr {
+        mr_iov,
+        iov_count,
+        access: ask.access,
+        offset: 0,
+        requested_key: ask.key,
+        context: ptr::null_mut(),
+        auth_key_size: 0,
+        auth_key: ptr::null_mut(),
+        iface: sys::FI_HMEM_SYSTEM,
+        device: sys::fi_mr_device { reserved: 0 },
+        hmem_data: ptr::null_mut(),
+        page_size: 0,
+        base_mr: ptr::null(),
+        sub_mr_cnt: 0,
     }
 }
 

@@ -132,6 +132,53 @@ pub trait Fid {
         Ok(unsafe { BorrowedFd::borrow_raw(fd) })
     }
 
+    /// The kind of wait object it has (`FI_GETWAITOBJ`).
+    ///
+    /// # Errors
+    /// The call's.
+    fn wait_obj(&self) -> Result<u32> {
+        let fid = self.raw_fid()?;
+        let control = self.base_ops()?.control;
+        let mut kind: sys::fi_wait_obj = u32::MAX;
+        // SAFETY: the object is open; the argument of this command is an enum, which lives during the call.
+        let code = unsafe { control(fid, sys::FI_GETWAITOBJ, (&raw mut kind).cast()) };
+        Errno::check_int(code)?;
+        Ok(kind)
+    }
+
+    /// The descriptors to poll, and for which events (`FI_GETWAIT` of an object with `FI_WAIT_POLLFD`), with room for `room`.
+    ///
+    /// # Errors
+    /// The call's, with the number of descriptors it says there are; `EBADF` for a number that is no descriptor.
+    fn wait_list(&self, room: usize) -> std::result::Result<Vec<(BorrowedFd<'_>, i16)>, (Errno, usize)> {
+        let fid = self.raw_fid().map_err(|e| (e, 0))?;
+        let control = self.base_ops().map_err(|e| (e, 0))?.control;
+        let free = libc::pollfd {
+            fd: -1,
+            events: 0,
+            revents: 0,
+        };
+        let mut list = vec![free; room];
+        let mut arg = sys::fi_wait_pollfd {
+            change_index: 0,
+            nfds: room,
+            fd: list.as_mut_ptr(),
+        };
+        // SAFETY: the object is open; the argument and its list, which has as many elements as it says, live during the call.
+        let code = unsafe { control(fid, sys::FI_GETWAIT, (&raw mut arg).cast()) };
+        Errno::check_int(code).map_err(|e| (e, arg.nfds))?;
+        let told = list.get(..arg.nfds).ok_or((Errno::EOTHER, arg.nfds))?;
+        if told.iter().any(|entry| entry.fd < 0) {
+            return Err((Errno::EBADF, arg.nfds));
+        }
+        let borrow = |entry: &libc::pollfd| {
+            // SAFETY: the provider keeps the descriptor open as long as the object, which is borrowed.
+            let fd = unsafe { BorrowedFd::borrow_raw(entry.fd) };
+            (fd, entry.events)
+        };
+        Ok(told.iter().map(borrow).collect())
+    }
+
     /// `fi_ops_open` of a name nobody has.
     ///
     /// # Errors

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Wait objects as objects have them: which kind, and the list of descriptors of `FI_WAIT_POLLFD`. Mirrors fi_poll(3),
+//! fi_cq(3), fi_cntr(3), fi_eq(3).
+//!
+//! Not here: the descriptor of `FI_WAIT_FD`, nor sleeping in a call (`wait`, `eq`, `sets`).
+
+use std::sync::Arc;
+
+use libfabric_sys as sys;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use scif_fabtests::fi::{Buf, Cntr, CntrAttr, Cq, CqAttr, Ep, Eq, EqAttr, Errno, Fid, WaitSet};
+use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
+use scif_fabtests::rig::{Ask, Rig, supported};
+use scif_fabtests::{check, check_eq};
+
+pub(crate) const CASES: &[Case] = &[
+    case("waitobj/kinds", 1, kinds),
+    case("waitobj/nothing_to_poll", 1, nothing_to_poll),
+    case("waitobj/room_for_the_list", 1, room),
+    case("waitobj/list_tells_of_changes", 1, changes),
+    case("waitobj/list_tells_of_messages", 2, messages),
+];
+
+/// How long a descriptor may take to tell of what has happened. Nothing is timed with it.
+const PATIENCE_MS: i64 = 20_000;
+
+type Open = (&'static str, Arc<dyn Fid>);
+
+fn rig(rank: &Rank, wait_obj: u32) -> Outcome<Rig<'_>> {
+    if rank.target.prov == "scif" {
+        Rig::open(rank, &Ask::messages(false).with(|ask| ask.wait_obj = wait_obj))
+    } else {
+        Err(Fail::NotRun("answers of another provider".into()))
+    }
+}
+
+fn counter(rig: &Rig<'_>, wait_obj: u32) -> Outcome<Arc<Cntr>> {
+    let attr = CntrAttr {
+        wait_obj,
+        ..CntrAttr::default()
+    };
+    Ok(Cntr::open(&rig.domain, attr)?)
+}
+
+fn event_queue(rig: &Rig<'_>, wait_obj: u32) -> Outcome<Arc<Eq>> {
+    let attr = EqAttr {
+        wait_obj,
+        flags: sys::FI_WRITE,
+        ..EqAttr::default()
+    };
+    Ok(Eq::open(&rig.fabric, attr)?)
+}
+
+fn wait_set(rig: &Rig<'_>, wait_obj: u32) -> Outcome<WaitSet> {
+    supported("fi_wait_open", WaitSet::open(&rig.fabric, wait_obj, 0))
+}
+
+/// One of everything that can be opened with this wait object.
+fn everything(rig: &Rig<'_>, wait_obj: u32) -> Outcome<Vec<Open>> {
+    let attr = CqAttr {
+        wait_obj,
+        ..CqAttr::default()
+    };
+    let mut all: Vec<Open> = vec![
+        ("completion queue", Cq::open(&rig.domain, attr)?),
+        ("counter", counter(rig, wait_obj)?),
+        ("event queue", event_queue(rig, wait_obj)?),
+    ];
+    if wait_obj != sys::FI_WAIT_NONE {
+        all.push(("wait set", Arc::new(wait_set(rig, wait_obj)?)));
+    }
+    Ok(all)
+}
+
+/// Each says the kind it was opened with, and a kind that can be used where it was the provider's to choose.
+fn kinds(rank: &Rank) -> Outcome {
+    let rig = rig(rank, sys::FI_WAIT_NONE)?;
+    for (opened, told) in [
+        (sys::FI_WAIT_NONE, sys::FI_WAIT_NONE),
+        (sys::FI_WAIT_UNSPEC, sys::FI_WAIT_FD),
+        (sys::FI_WAIT_FD, sys::FI_WAIT_FD),
+        (sys::FI_WAIT_POLLFD, sys::FI_WAIT_POLLFD),
+        (sys::FI_WAIT_YIELD, sys::FI_WAIT_YIELD),
+    ] {
+        for (what, object) in everything(&rig, opened)? {
+            check_eq!(object.wait_obj(), Ok(told), "{what} with {opened}");
+            check!(
+                object.control_null(sys::FI_GETWAITOBJ).is_err(),
+                "{what}: no place"
+            );
+            if told == sys::FI_WAIT_FD {
+                check!(object.wait_fd().is_ok(), "{what} with {opened} has no descriptor");
+            }
+        }
+    }
+    let set = wait_set(&rig, sys::FI_WAIT_FD)?;
+    let members: [Open; 3] = [
+        ("completion queue", set.cq(&rig.domain)?),
+        ("counter", set.cntr(&rig.domain)?),
+        ("event queue", set.eq()?),
+    ];
+    for (what, member) in &members {
+        check_eq!(member.wait_obj(), Ok(sys::FI_WAIT_SET), "{what}");
+    }
+    check_eq!(set.wait_obj(), Ok(sys::FI_WAIT_FD), "with members");
+    Ok(())
+}
+
+fn nothing_to_poll(rank: &Rank) -> Outcome {
+    let rig = rig(rank, sys::FI_WAIT_NONE)?;
+    for wait_obj in [sys::FI_WAIT_NONE, sys::FI_WAIT_YIELD] {
+        for (what, object) in everything(&rig, wait_obj)? {
+            let fd = object.wait_fd().map(drop);
+            check_eq!(fd, Err(Errno::ENODATA), "{what} with {wait_obj}");
+        }
+    }
+    Ok(())
+}
+
+/// A list without room is told how much it takes; one with more than that has the one descriptor there is.
+fn room(rank: &Rank) -> Outcome {
+    let rig = rig(rank, sys::FI_WAIT_NONE)?;
+    for (what, object) in everything(&rig, sys::FI_WAIT_POLLFD)? {
+        let none = object.wait_list(0).map(drop);
+        check_eq!(none, Err((Errno::ETOOSMALL, 1)), "{what}");
+        check!(object.control_null(sys::FI_GETWAIT).is_err(), "{what}: no list");
+        for room in [1, 7] {
+            let list = object.wait_list(room).map_err(|(e, _)| e)?;
+            let events: Vec<i16> = list.iter().map(|(_, events)| *events).collect();
+            check_eq!(events, [libc::POLLIN], "{what}, room for {room}");
+        }
+    }
+    Ok(())
+}
+
+/// Whether a descriptor of the list becomes readable in this time.
+fn readable(object: &dyn Fid, millis: i64) -> Outcome<bool> {
+    let list = object.wait_list(1).map_err(|(e, _)| e)?;
+    let fds = list
+        .iter()
+        .map(|(fd, _)| PollFd::from_borrowed_fd(*fd, PollFlags::IN));
+    let limit = Timespec {
+        tv_sec: millis / 1000,
+        tv_nsec: millis % 1000 * 1_000_000,
+    };
+    Ok(poll(&mut fds.collect::<Vec<_>>(), Some(&limit))? > 0)
+}
+
+/// The descriptor of a list is readable when and only when there is something, once `fi_trywait` allowed to sleep.
+fn changes(rank: &Rank) -> Outcome {
+    let rig = rig(rank, sys::FI_WAIT_NONE)?;
+    let eq = event_queue(&rig, sys::FI_WAIT_POLLFD)?;
+    let cntr = counter(&rig, sys::FI_WAIT_POLLFD)?;
+    let set = wait_set(&rig, sys::FI_WAIT_POLLFD)?;
+    let member = set.cntr(&rig.domain)?;
+    let around = |what: &str, object: &dyn Fid, change: &dyn Fn() -> Outcome, take: &dyn Fn() -> Outcome| {
+        for _ in 0..10 {
+            check_eq!(rig.fabric.trywait(&[object]), Ok(()), "{what}");
+            check!(
+                !readable(object, 1)?,
+                "{what}: readable, and nothing has happened"
+            );
+            change()?;
+            check!(readable(object, PATIENCE_MS)?, "{what}: nothing woke the sleeper");
+            check_eq!(rig.fabric.trywait(&[object]), Err(Errno::EAGAIN), "{what}");
+            take()?;
+        }
+        Ok(())
+    };
+    let write = || Ok(eq.write(sys::FI_NOTIFY, 1, 2).map(drop)?);
+    around("event queue", &*eq, &write, &|| Ok(eq.read(0).map(drop)?))?;
+    around("counter", &*cntr, &|| Ok(cntr.add(1)?), &|| {
+        Ok(cntr.read().map(drop)?)
+    })?;
+    around("wait set", &set, &|| Ok(member.add(1)?), &|| {
+        Ok(member.read().map(drop)?)
+    })
+}
+
+/// A sleeper on the list of a queue, and of a counter, is woken by what another process sends.
+fn messages(rank: &Rank) -> Outcome {
+    const ROUNDS: usize = 200;
+    let rig = rig(rank, sys::FI_WAIT_POLLFD)?;
+    // A second endpoint, whose receives are counted.
+    let cntr = counter(&rig, sys::FI_WAIT_POLLFD)?;
+    let cq = Cq::open(&rig.domain, CqAttr::default())?;
+    let counted = Ep::open(&rig.domain, &rig.info)?;
+    counted.attach(&cq, sys::FI_TRANSMIT | sys::FI_RECV)?;
+    counted.attach(&cntr, sys::FI_RECV)?;
+    counted.attach(&rig.av, 0)?;
+    counted.enable()?;
+    let names = rig.exchange(&counted.name()?)?;
+    let name = names
+        .get(rank.peer())
+        .ok_or_else(|| Fail::here("nothing heard"))?;
+    let second = rig.av.insert(name)?;
+    if rank.index == 0 {
+        for round in 0..ROUNDS {
+            rig.post(|| rig.ep.recv(Buf::new(8), sys::FI_ADDR_UNSPEC, round))?;
+            for to in [rig.peer(), second] {
+                rig.post(|| rig.ep.send(Buf::new(8), to, 1))?;
+                rig.sent(1)?;
+            }
+            rig.received(round)?;
+        }
+        return rig.barrier();
+    }
+    let sleep = |object: &dyn Fid| -> Outcome {
+        match rig.fabric.trywait(&[object]) {
+            Ok(()) => check!(readable(object, PATIENCE_MS)?, "nothing woke the sleeper"),
+            Err(Errno::EAGAIN) => {}
+            Err(e) => return Err(e.into()),
+        }
+        Ok(())
+    };
+    rank.step("sleeping on lists of descriptors");
+    for round in 0..ROUNDS {
+        rig.post(|| rig.ep.recv(Buf::new(8), sys::FI_ADDR_UNSPEC, round))?;
+        rig.post(|| counted.recv(Buf::new(8), sys::FI_ADDR_UNSPEC, round))?;
+        let entry = loop {
+            match rig.rx.take() {
+                Some(done) => break done.map_err(|error| Fail::here(format_args!("{error:?}")))?,
+                None => sleep(rig.rx.cq.as_ref())?,
+            }
+            rig.pump()?;
+        };
+        check_eq!(entry.context, round);
+        while cntr.read()? <= round as u64 {
+            sleep(&*cntr)?;
+        }
+        rig.post(|| rig.ep.send(Buf::new(8), rig.peer(), 2))?;
+        rig.sent(2)?;
+    }
+    rig.barrier()
+}

@@ -149,7 +149,8 @@ pub trait Fid {
     /// The descriptors to poll, and for which events (`FI_GETWAIT` of an object with `FI_WAIT_POLLFD`), with room for `room`.
     ///
     /// # Errors
-    /// The call's, with the number of descriptors it says there are; `EBADF` for a number that is no descriptor.
+    /// The call's, with the number of descriptors it says there are; `EBADF` for a number that is no descriptor, and for a list
+    /// without the number of its changes.
     fn wait_list(&self, room: usize) -> std::result::Result<Vec<(BorrowedFd<'_>, i16)>, (Errno, usize)> {
         let fid = self.raw_fid().map_err(|e| (e, 0))?;
         let control = self.base_ops().map_err(|e| (e, 0))?.control;
@@ -159,8 +160,9 @@ pub trait Fid {
             revents: 0,
         };
         let mut list = vec![free; room];
+        const UNTOLD: u64 = 99;
         let mut arg = sys::fi_wait_pollfd {
-            change_index: 0,
+            change_index: UNTOLD,
             nfds: room,
             fd: list.as_mut_ptr(),
         };
@@ -168,7 +170,7 @@ pub trait Fid {
         let code = unsafe { control(fid, sys::FI_GETWAIT, (&raw mut arg).cast()) };
         Errno::check_int(code).map_err(|e| (e, arg.nfds))?;
         let told = list.get(..arg.nfds).ok_or((Errno::EOTHER, arg.nfds))?;
-        if told.iter().any(|entry| entry.fd < 0) {
+        if arg.change_index == UNTOLD || told.iter().any(|entry| entry.fd < 0) {
             return Err((Errno::EBADF, arg.nfds));
         }
         let borrow = |entry: &libc::pollfd| {

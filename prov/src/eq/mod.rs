@@ -22,8 +22,8 @@ use scif::Maker;
 use crate::entry::{self, Errno};
 use crate::fabric::Fabric;
 use crate::log::Subsys;
-use crate::wait::WaitObj;
 use crate::wait::set::{Member, SetShared, wait_object};
+use crate::wait::{WaitObj, poll_list};
 use queue::Event;
 
 pub(crate) use queue::{EqError, EqShared, Source};
@@ -147,19 +147,7 @@ unsafe extern "C" fn control(fid: *mut fi::fid, command: c_int, arg: *mut c_void
             fi::FI_GETWAITOBJ => unsafe { entry::put(arg.cast(), eq.shared.obj.to_c()) },
             fi::FI_GETWAIT if eq.shared.obj == WaitObj::PollFd => {
                 // SAFETY: null or a list as FI_GETWAIT takes it for FI_WAIT_POLLFD.
-                let list = unsafe { arg.cast::<fi::fi_wait_pollfd>().as_mut() }.ok_or(fi::FI_EINVAL)?;
-                let room = list.nfds;
-                list.nfds = 1;
-                if room < 1 {
-                    return Err(fi::FI_ETOOSMALL);
-                }
-                let fd = libc::pollfd {
-                    fd: eq.shared.raw_fd()?,
-                    events: libc::POLLIN,
-                    revents: 0,
-                };
-                // SAFETY: room for one entry, as nfds said.
-                unsafe { entry::put(list.fd, fd) }
+                unsafe { poll_list(eq.shared.raw_fd()?, arg.cast()) }
             }
             // SAFETY: room for a descriptor, by the contract of FI_GETWAIT.
             fi::FI_GETWAIT => unsafe { entry::put(arg.cast(), eq.shared.raw_fd()?) },

@@ -22,8 +22,8 @@ use crate::domain::{DomainShared, DomainState};
 use crate::entry::{self, Errno};
 use crate::slab::Slab;
 
-pub(crate) use seats::{WaitObj, Waits, control};
-use seats::{poll_list, watch};
+use seats::watch;
+pub(crate) use seats::{WaitObj, Waits, control, poll_list};
 
 /// How long a blocking call polls before it sleeps: about what falling asleep and waking up costs.
 const SPIN_NS: u64 = 20_000;

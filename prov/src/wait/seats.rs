@@ -267,7 +267,7 @@ pub(crate) unsafe fn control(waits: &Waits, command: c_int, arg: *mut c_void) ->
 
 /// # Safety
 /// `list` is null or a `struct fi_wait_pollfd` with room for as many descriptors as it says.
-pub(super) unsafe fn poll_list(fd: c_int, list: *mut fi::fi_wait_pollfd) -> Result<(), Errno> {
+pub(crate) unsafe fn poll_list(fd: c_int, list: *mut fi::fi_wait_pollfd) -> Result<(), Errno> {
     // SAFETY: the caller's contract.
     let list = unsafe { list.as_mut() }.ok_or(fi::FI_EINVAL)?;
     let room = std::mem::replace(&mut list.nfds, 1);

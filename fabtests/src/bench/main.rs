@@ -106,7 +106,8 @@ fn measure(options: &Options) -> Outcome {
     for remark in &report.remarks {
         text.push_str(&format!("{remark}\n"));
     }
-    text.push_str(&targets::judge(&report));
+    let (aims, missed) = targets::judge(&report);
+    text.push_str(&aims);
     say(&text);
     if let Some(dir) = &options.out {
         std::fs::create_dir_all(dir)?;
@@ -120,6 +121,11 @@ fn measure(options: &Options) -> Outcome {
     }
     if report.rows.is_empty() {
         return Err(Fail::Failed("nothing could be measured".into()));
+    }
+    if options.judge && (missed > 0 || aims.is_empty()) {
+        return Err(Fail::Failed(format!(
+            "{missed} aims do not hold or were not measured"
+        )));
     }
     Ok(())
 }

@@ -42,6 +42,9 @@ pub(crate) struct Options {
     /// Fewer sizes, fewer samples, no idle peers: less than a minute
     #[arg(long)]
     quick: bool,
+    /// Fail when an aim does not hold or was not measured
+    #[arg(long)]
+    pub(crate) judge: bool,
     /// About how long the tests may take
     #[arg(long)]
     seconds: Option<u64>,

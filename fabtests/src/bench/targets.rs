@@ -109,11 +109,12 @@ pub(crate) fn judged(test: Test, size: usize) -> bool {
         .any(|aim| aim.test == test.word() && aim.size == size)
 }
 
-/// The lines; empty where nothing of it was measured.
-pub(crate) fn judge(report: &Report<'_>) -> String {
+/// The lines, and how many of the aims do not hold or were not measured; empty where nothing of it was measured.
+pub(crate) fn judge(report: &Report<'_>) -> (String, usize) {
     let Some(ours) = report.subjects.iter().position(|subject| subject.label == "scif") else {
-        return String::new();
+        return (String::new(), 0);
     };
+    let mut missed = 0;
     let mut out = format!("\n{:<54} {:>10} {:>10}  \n", "aim", "value", "target");
     for aim in aims() {
         let label = match aim.against {
@@ -136,6 +137,7 @@ pub(crate) fn judge(report: &Report<'_>) -> String {
         let sign = if aim.least { ">=" } else { "<=" };
         let target = format!("{sign} {}", aim.bound);
         let (Some(mine), Some(other)) = (mine, other) else {
+            missed += 1;
             let _ = writeln!(out, "{:<54} {:>10} {target:>10}  not measured", aim.what, "-");
             continue;
         };
@@ -149,6 +151,9 @@ pub(crate) fn judge(report: &Report<'_>) -> String {
         } else {
             value <= aim.bound
         };
+        if !holds || mine.inside {
+            missed += 1;
+        }
         let verdict = match holds {
             // The aims are of targets that do something else meanwhile.
             _ if mine.inside => "does not hold: the target had to call the library",
@@ -167,5 +172,5 @@ pub(crate) fn judge(report: &Report<'_>) -> String {
             aim.what
         );
     }
-    out
+    (out, missed)
 }

@@ -5,7 +5,7 @@ use crate::Case;
 use crate::api::Api;
 use crate::rig::{
     BLOCK, ERR, IN, OUT, PORT, Process, apart, become_nobody, dup, dup_to, is_cloexec, limit_descriptors,
-    loopback, plain_close, set_env, set_nonblocking, two, until, waits_in,
+    loopback, plain_close, raw_poll, set_env, set_nonblocking, two, until, waits_in,
 };
 use libc::{
     EACCES, EAGAIN, EBADF, ECONNREFUSED, EFAULT, EINPROGRESS, EINVAL, EISCONN, ENODEV, ENOTCONN, ENOTTY,
@@ -253,6 +253,58 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(api.bind(opener, 0), Err(EINVAL), "bound again");
         assert_eq!(api.accept(listener, 0), Err(EAGAIN), "who gave up is skipped");
         assert_eq!(api.poll(listener, IN, 0), 0);
+    }),
+    ("nobody_accepts_in_time_and_nobody_waits", |api| {
+        set_env("SCIF_CONNECT_TIMEOUT_MS", "400");
+        let listener = api.open();
+        let port: u16 = api.bind(listener, 0).unwrap().try_into().unwrap();
+        api.listen(listener, 2).unwrap();
+        let opener = api.open();
+        let own = api.bind(opener, 0).unwrap();
+        set_nonblocking(opener, true);
+        for round in 0..2 {
+            let begin = std::time::Instant::now();
+            assert_eq!(api.connect(opener, 0, port), Err(EINPROGRESS), "round {round}");
+            assert_eq!(raw_poll(opener, OUT, 20_000), OUT, "its descriptor says so");
+            assert!(begin.elapsed() >= std::time::Duration::from_millis(400));
+            assert_eq!(api.poll(opener, IN | OUT, 0), OUT);
+            assert_eq!(api.connect(opener, 0, port), Err(ECONNREFUSED));
+            assert_eq!(api.poll(opener, IN | OUT, 0), ERR, "collected once");
+            assert_eq!(api.accept(listener, 0), Err(EAGAIN), "who gave up is skipped");
+        }
+        assert_eq!(api.connect(opener, 0, port), Err(EINPROGRESS));
+        let (_, accepted) = api.accept(listener, BLOCK).unwrap();
+        assert_eq!(api.poll(opener, OUT, -1), OUT);
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        assert_eq!(api.connect(opener, 0, port), Ok(own), "what was accepted stays");
+        assert_eq!(api.send(opener, b"x", 0), Ok(1));
+        assert_eq!(api.recv(accepted, &mut [0], BLOCK), Ok(1));
+    }),
+    ("nobody_accepts_in_time_in_any_order", |api| {
+        set_env("SCIF_CONNECT_TIMEOUT_MS", "800");
+        let listener = api.open();
+        let port: u16 = api.bind(listener, 0).unwrap().try_into().unwrap();
+        api.listen(listener, 64).unwrap();
+        let openers: Vec<i32> = (0..32)
+            .map(|_| {
+                let epd = api.open();
+                set_nonblocking(epd, true);
+                assert_eq!(api.connect(epd, 0, port), Err(EINPROGRESS));
+                std::thread::sleep(std::time::Duration::from_millis(1));
+                epd
+            })
+            .collect();
+        // What is closed or accepted meanwhile is not waited for any more.
+        let (kept, closed) = (openers[0], openers[5]);
+        api.accept(listener, 0).unwrap();
+        api.close(closed).unwrap();
+        for &opener in openers.iter().filter(|&&epd| epd != closed) {
+            assert_eq!(api.poll(opener, OUT, 20_000), OUT);
+            let answer = api.connect(opener, 0, port).map(|_| ());
+            let expected = if opener == kept { Ok(()) } else { Err(ECONNREFUSED) };
+            assert_eq!(answer, expected);
+        }
+        assert_eq!(api.accept(listener, 0), Err(EAGAIN));
     }),
     ("requests_of_the_dead_are_skipped", |api| {
         apart(

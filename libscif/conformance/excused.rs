@@ -27,6 +27,10 @@ const OF_A_DRIVER: &[(&str, &str)] = &[
         "a driver's limit is 30 s and is not set",
     ),
     (
+        "holders/a_connect_is_given_up_",
+        "a driver's limit is 30 s and is not set",
+    ),
+    (
         "connections/closing_a_listener_",
         "mainline: accepted endpoints hold the port",
     ),

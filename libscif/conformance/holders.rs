@@ -142,6 +142,24 @@ pub(crate) const CASES: &[Case] = &[
             );
         },
     ),
+    ("a_connect_is_given_up_in_time_by_an_heir", |api| {
+        set_env("SCIF_CONNECT_TIMEOUT_MS", "400");
+        let listener = api.open();
+        let port: u16 = api.bind(listener, 0).unwrap().try_into().unwrap();
+        api.listen(listener, 4).unwrap();
+        let epd = api.open();
+        set_nonblocking(epd, true);
+        let (mine, theirs) = Cue::pair();
+        let child = sleeps(|| {
+            assert_eq!(api.connect(epd, 0, port), Err(EINPROGRESS));
+            theirs.tell();
+        });
+        mine.wait();
+        kill(child);
+        assert_eq!(raw_poll(epd, OUT, 20_000), OUT);
+        assert_eq!(api.connect(epd, 0, port), Err(ECONNREFUSED));
+        assert_eq!(api.accept(listener, 0).map(|_| ()), Err(libc::EAGAIN));
+    }),
     ("a_child_connects_and_the_parent_uses_it", |api| {
         meets(
             api,

@@ -175,7 +175,9 @@ impl Inner {
         *take(&epd.pending) = Some(pending);
         epd.leave();
         if nonblocking {
+            epd.holder.set_deadline(self.connect_deadline());
             epd.holder.set_asynchronous(Async::Running);
+            self.limit_connect(epd);
         }
         // They wait for the control lock: however this process ends, they have heard.
         self.tell_holders(epd);
@@ -246,8 +248,13 @@ impl Inner {
         })
     }
 
+    /// When a connect that begins now is given up.
+    fn connect_deadline(&self) -> u64 {
+        now_ns().saturating_add(self.config.connect_timeout_ms.saturating_mul(1_000_000))
+    }
+
     fn wait_accepted(&self, epd: &Epd) -> Result<u16> {
-        let deadline = now_ns().saturating_add(self.config.connect_timeout_ms.saturating_mul(1_000_000));
+        let deadline = self.connect_deadline();
         loop {
             let event = epd.holder.event();
             match epd.holder.state() {
@@ -287,11 +294,32 @@ impl Inner {
         self.drop_pending(epd);
         epd.leave();
         if epd.holder.asynchronous() == Async::Running {
+            self.unlimit_connect(epd);
             epd.holder.set_asynchronous(Async::Refused);
             descriptor::show_space(&epd.bell);
             epd.holder.happened();
         } else {
             epd.holder.enter(State::Bound);
+        }
+    }
+
+    /// The time of an asynchronous connect may be over: called by the service thread.
+    pub(crate) fn connect_is_due(&self, epd: &Arc<Epd>) {
+        let _held = epd.holder.control.lock();
+        let due = || {
+            epd.holder.asynchronous() == Async::Running
+                && epd.holder.state() == State::Connecting
+                && epd.holder.deadline() <= now_ns()
+        };
+        if !due() {
+            return;
+        }
+        // Another holder may have made a request, or have died with its answer.
+        if let Err(failure) = self.inherit_held(epd) {
+            log::warn!("what another holder of an endpoint got cannot be used here: {failure}");
+        }
+        if due() {
+            self.give_up(epd);
         }
     }
 

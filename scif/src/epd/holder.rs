@@ -7,7 +7,7 @@
 //! | offset | what |
 //! |---|---|
 //! | 0, 64, 128 | locks: control, sending, receiving; the last word of each: a holder died inside and left work |
-//! | 256 | state; 260 event, on which connect and accept sleep; 264 port; 268 peer; 272 the asynchronous connect; 276 whether the descriptor was made to hang up (1), or was found closed then (2); 280 what holders have left each other so far, 284 the number of what counts (`vault`); 288 whether the peer was late once in making the descriptor show something |
+//! | 256 | state; 260 event, on which connect and accept sleep; 264 port; 268 peer; 272 the asynchronous connect; 276 whether the descriptor was made to hang up (1), or was found closed then (2); 280 what holders have left each other so far, 284 the number of what counts (`vault`); 288 whether the peer was late once in making the descriptor show something; 296 when an asynchronous connect is given up |
 //! | 320, 328 | the stream out: bytes published, the peer's position as last seen |
 //! | 384 | the stream in: bytes taken |
 
@@ -51,6 +51,7 @@ pub(crate) struct Holder {
     pub(crate) leaving: Word32,
     pub(crate) left: Word32,
     late: Word32,
+    deadline: Word64,
     pub(crate) sent: Word64,
     pub(crate) sent_seen: Word64,
     pub(crate) received: Word64,
@@ -75,6 +76,7 @@ impl Holder {
             leaving: map.word32(280)?,
             left: map.word32(284)?,
             late: map.word32(288)?,
+            deadline: map.word64(296)?,
             sent: map.word64(320)?,
             sent_seen: map.word64(328)?,
             received: map.word64(384)?,
@@ -163,6 +165,15 @@ impl Holder {
 
     pub(crate) fn set_asynchronous(&self, to: Async) {
         self.asynchronous.set(to as u32);
+    }
+
+    /// When an asynchronous connect is given up, on the clock that all holders share.
+    pub(crate) fn deadline(&self) -> u64 {
+        self.deadline.get()
+    }
+
+    pub(crate) fn set_deadline(&self, at: u64) {
+        self.deadline.set(at);
     }
 
     /// Whether the peer was late once in making the descriptor show what it said it would: it may yet, when nothing is there.

@@ -4,7 +4,8 @@
 //! Not about what an endpoint does. A number is looked up in a table, without a system call; one that is not there
 //! (inherited, or made by dup) is identified once by fstat. The thread, made with the first endpoint and again in a
 //! forked child, sleeps in epoll: it turns the last close of a descriptor into the end of its endpoint, the peer's end
-//! into a disconnect, an answer into a connection and a request into readability. It is on the way of no message.
+//! into a disconnect, an answer into a connection and a request into readability, and it gives up asynchronous connects
+//! that nobody accepts in time. It is on the way of no message.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd, RawFd};
@@ -22,6 +23,7 @@ use scif_ring::counter::Count;
 
 use crate::config::Config;
 use crate::sys::epoll::{self, Epoll};
+use crate::sys::time::now_ns;
 use crate::sys::{descriptor, fork, pages, process, thread};
 use crate::transport::soft::names::Names;
 use crate::window::Workers;
@@ -45,6 +47,10 @@ pub(crate) struct Service {
     epoll: Arc<Epoll>,
     pub(crate) watched: BTreeMap<u64, Arc<Epd>>,
     next_token: u64,
+    /// When asynchronous connects are given up, and the tokens of their endpoints.
+    deadlines: BTreeSet<(u64, u64)>,
+    /// When the thread wakes in any case.
+    wakes: u64,
     /// Of the process whose thread watches.
     generation: u64,
 }
@@ -65,7 +71,8 @@ pub(crate) struct Inner {
     unmoved: Once,
     presence: Mutex<OwnedFd>,
     stats: Stats,
-    /// Signalled to all relatives by a forked child that begins to use what it inherited.
+    /// Signalled to all relatives by a forked child that begins to use what it inherited; and to the thread here, to look
+    /// at the deadlines again.
     pub(crate) family: OwnedFd,
     /// Forks behind the process that was served last.
     served: Count,
@@ -100,6 +107,8 @@ impl Inner {
                 epoll: Arc::new(Epoll::new()?),
                 watched: BTreeMap::new(),
                 next_token: 0,
+                deadlines: BTreeSet::new(),
+                wakes: 0,
                 generation: fork::generation(),
             }),
             workers: Arc::default(),
@@ -200,6 +209,24 @@ impl Inner {
     pub(crate) fn unwatch(&self, socket: impl AsFd) {
         let epoll = Arc::clone(&take(&self.service).epoll);
         epoll.remove(socket);
+    }
+
+    /// Has the service thread give up the asynchronous connect of an endpoint in time. The caller has the control lock.
+    pub(crate) fn limit_connect(&self, epd: &Epd) {
+        let deadline = epd.holder.deadline();
+        let mut service = take(&self.service);
+        service.deadlines.insert((deadline, epd.token));
+        if deadline < service.wakes {
+            // It sleeps for longer; later deadlines need not wake it once more.
+            service.wakes = deadline;
+            epoll::signal(&self.family);
+        }
+    }
+
+    /// It has ended. The caller has the control lock.
+    pub(crate) fn unlimit_connect(&self, epd: &Epd) {
+        let at = (epd.holder.deadline(), epd.token);
+        take(&self.service).deadlines.remove(&at);
     }
 
     /// A new endpoint, known to nobody yet, and its descriptor.
@@ -409,9 +436,10 @@ impl Inner {
     fn serve(self: &Arc<Self>, epoll: &Epoll) {
         loop {
             let mut ready = Vec::new();
-            let limit = {
+            let (related, limit) = {
                 let _busy = fork::busy();
-                self.has_relatives().then_some(RELATIVES_NS)
+                let related = self.has_relatives();
+                (related, self.nap(related.then_some(RELATIVES_NS)))
             };
             if let Err(errno) = epoll.wait(limit, |token| ready.push(token)) {
                 log::warn!("connections are not watched any more: epoll_wait {errno}");
@@ -419,7 +447,7 @@ impl Inner {
             }
             // A child forked in between would find our locks taken for ever.
             let _busy = fork::busy();
-            if limit.is_some() {
+            if related {
                 self.bury_relatives();
             }
             for token in ready {
@@ -439,7 +467,40 @@ impl Inner {
                     _ => self.linked(epoll, &epd),
                 }
             }
+            // Last: an answer that has come in time counts.
+            self.give_up_due();
         }
+    }
+
+    /// How long the thread may sleep: until the first deadline, and for no longer than `most`.
+    fn nap(&self, most: Option<u64>) -> Option<u64> {
+        let mut service = take(&self.service);
+        let due = service.deadlines.first().map(|&(deadline, _)| deadline);
+        if due.is_none() && most.is_none() {
+            service.wakes = u64::MAX;
+            return None;
+        }
+        let now = now_ns();
+        let end = most.map_or(u64::MAX, |most| now.saturating_add(most));
+        service.wakes = due.map_or(end, |due| due.min(end));
+        Some(service.wakes.saturating_sub(now))
+    }
+
+    /// Gives up the connects that nobody has accepted in time.
+    fn give_up_due(&self) {
+        let mut due = Vec::new();
+        {
+            let mut service = take(&self.service);
+            if service.deadlines.is_empty() {
+                return;
+            }
+            let now = now_ns();
+            while let Some(&first) = service.deadlines.first().filter(|(deadline, _)| *deadline <= now) {
+                service.deadlines.remove(&first);
+                due.extend(service.watched.get(&first.1).cloned());
+            }
+        }
+        due.iter().for_each(|epd| self.connect_is_due(epd));
     }
 
     /// Whether other processes use endpoints of this one, or did and were not buried.

@@ -273,6 +273,9 @@ impl Inner {
                     let pending = pending_of(vault, left, fds)?;
                     self.watch(epd, Kind::Link, &pending.socket)?;
                     *take(&epd.pending) = Some(pending);
+                    if epd.holder.asynchronous() == Async::Running {
+                        self.limit_connect(epd);
+                    }
                     found = true;
                 }
             }
@@ -309,6 +312,7 @@ impl Inner {
     /// The request was accepted, and the link is there. The caller has the control lock.
     pub(crate) fn connected(&self, epd: &Epd) {
         if epd.holder.asynchronous() == Async::Running {
+            self.unlimit_connect(epd);
             epd.holder.set_asynchronous(Async::Done);
         }
         if let Some(link) = epd.link().filter(|_| epd.holder.asynchronous() == Async::None) {

@@ -265,7 +265,11 @@ impl Api {
         entry.revents
     }
     pub(crate) fn poll_null(&self, count: c_uint) -> Answer<c_int> {
-        call!(self.scif_poll(std::ptr::null_mut(), count, 0))
+        self.poll_at(0, count)
+    }
+    /// An array at an address of any kind.
+    pub(crate) fn poll_at(&self, at: usize, count: c_uint) -> Answer<c_int> {
+        call!(self.scif_poll(std::ptr::with_exposed_provenance_mut(at), count, 0))
     }
     pub(crate) fn poll_all(&self, entries: &mut [libc::pollfd], timeout: c_long) -> Answer<c_int> {
         call!(self.scif_poll(entries.as_mut_ptr(), entries.len().try_into().unwrap(), timeout))

@@ -405,6 +405,29 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(raw_poll(b, IN | OUT, 0), OUT | HUP);
         assert_eq!(ppoll_bits(b, IN, 0), HUP);
     }),
+    ("a_poll_of_what_is_not_there_is_an_error", |_| {
+        open();
+        let readonly = pages(1);
+        protect(readonly, PAGE, libc::PROT_READ);
+        for (at, n, errno) in [
+            (0, 1, EFAULT),
+            (64, 1, EFAULT),
+            (readonly, 1, EFAULT),
+            (64, u32::MAX.into(), EINVAL),
+        ] {
+            let place = std::ptr::with_exposed_provenance_mut(at);
+            // SAFETY: nothing is there that could be changed: the call says so.
+            let rc = unsafe { libc::poll(place, n, 0) };
+            assert_eq!(answer(rc), Err(errno), "poll of {n} at {at:#x}");
+            let time = libc::timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            };
+            // SAFETY: as above; a live time, no mask.
+            let rc = unsafe { libc::ppoll(place, n, &raw const time, std::ptr::null()) };
+            assert_eq!(answer(rc), Err(errno), "ppoll of {n} at {at:#x}");
+        }
+    }),
     ("signals_end_a_poll_and_a_mask_holds_them_up", |_| {
         let (_a, b, _) = connection();
         crate::rig::signals(2000, true);

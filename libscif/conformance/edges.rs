@@ -5,7 +5,7 @@
 use crate::Case;
 use crate::rig::{
     BLOCK, ERR, FIXED, HUP, IN, OUT, PAGE, PORT, Process, RW, SYNC, descriptors, fill, holds, is_mapped,
-    limit_descriptors, loopback, no_signals, pages, set_nonblocking, signals, two, until,
+    limit_descriptors, loopback, no_signals, pages, protect, set_nonblocking, signals, two, until,
 };
 use libc::{
     EADDRINUSE, EBADF, ECONNREFUSED, ECONNRESET, EFAULT, EINVAL, EISCONN, EMFILE, ENODEV, ENOTCONN, ENXIO,
@@ -185,6 +185,14 @@ pub(crate) const CASES: &[Case] = &[
     ("poll_looks_at_its_arguments", |api| {
         assert_eq!(api.poll_null(1), Err(EFAULT));
         assert_eq!(api.poll_null(0), Ok(0));
+        assert_eq!(api.poll_null(u32::MAX), Err(EINVAL), "the number first");
+        let readonly = pages(1);
+        protect(readonly, PAGE, libc::PROT_READ);
+        for (at, what) in [(64, "nothing is there"), (readonly, "nothing can be written")] {
+            assert_eq!(api.poll_at(at, 1), Err(EFAULT), "{what}");
+            assert_eq!(api.poll_at(at, 0), Ok(0), "nothing is looked at");
+            assert_eq!(api.poll_at(at, u32::MAX), Err(EINVAL));
+        }
         limit_descriptors(64);
         let mut entries = vec![
             libc::pollfd {

@@ -8,7 +8,7 @@
 
 use libc::{c_int, c_long, c_short, c_uint, c_void};
 use scif::PortId;
-use scif::epd::{Failure, PollFd};
+use scif::epd::{Failure, PollFd, check_entries};
 
 use crate::entry::{count, guard, length, memory};
 
@@ -157,16 +157,18 @@ unsafe extern "C" fn scif_recv(epd: c_int, msg: *mut c_void, len: c_int, flags: 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn scif_poll(epds: *mut ScifPollEpd, nepds: c_uint, timeout: c_long) -> c_int {
     guard(-1, |endpoints| {
-        if epds.is_null() && nepds > 0 {
-            return Err(Failure::BadAddress);
-        }
         let mut none = [];
         let entries: &mut [PollFd] = if nepds == 0 {
             &mut none
         } else {
+            check_entries(epds.expose_provenance(), nepds)?;
+            // Even if a program has mapped something there.
+            if epds.is_null() {
+                return Err(Failure::BadAddress);
+            }
             let n = usize::try_from(nepds).map_err(|_| Failure::Invalid)?;
-            // SAFETY: not null; the caller says that nepds entries are there, which are laid out as struct pollfd (tested
-            // above) and nobody else's during the call.
+            // SAFETY: not null; the system has just read and written nepds entries there, which are laid out as struct
+            // pollfd (tested above); the caller says that they are nobody else's during the call.
             unsafe { std::slice::from_raw_parts_mut(epds.cast::<PollFd>(), n) }
         };
         // As poll(2) gets it: cut to an int.

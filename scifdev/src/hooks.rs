@@ -267,16 +267,29 @@ unsafe extern "C" fn dup3(fd: c_int, number: c_int, flags: c_int) -> c_int {
     copied(fd, unsafe { real::dup3(fd, number, flags) })
 }
 
+/// Whether the system takes an array to be polled: it says why not, where it is given the call then.
+fn is_there(entries: *mut pollfd, n: u32) -> bool {
+    // SAFETY: the program names it for a poll; the system finds out what is there, and writes the bits of entries only.
+    let rc = unsafe { real::poll(entries, n.into(), 0) };
+    rc >= 0 || real::errno() == libc::EINTR
+}
+
 /// The entries of a poll, and the endpoints if one of them is.
 ///
 /// # Safety
-/// `entries` is an array of `n` that is the caller's alone during the call.
+/// `entries` names an array of `n` that, if there is one, is the caller's alone during the call.
 unsafe fn polled<'a>(entries: *mut pollfd, n: nfds_t) -> Option<(&'static Endpoints, &'a mut [pollfd])> {
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the kernel's number is an unsigned int"
+    )]
+    let n = n as u32;
     let endpoints = ours::endpoints().filter(|_| !ours::is_inside() && !entries.is_null() && n > 0)?;
-    let n = usize::try_from(n)
-        .ok()
-        .filter(|&n| n <= isize::MAX as usize / size_of::<pollfd>())?;
-    // SAFETY: not NULL; the rest is the caller's contract.
+    if !is_there(entries, n) {
+        return None;
+    }
+    let n = usize::try_from(n).ok()?;
+    // SAFETY: not NULL, and the system has just read and written `n` entries there; the rest is the caller's contract.
     let entries = unsafe { std::slice::from_raw_parts_mut(entries, n) };
     entries
         .iter()

@@ -42,6 +42,7 @@ pub use libc::pollfd as PollFd;
 pub(crate) use link::Link;
 pub use loss::{Answers, LostNode, ping, restore};
 pub use memory::Pages;
+pub use poll::check_entries;
 pub(crate) use registry::Inner;
 pub(crate) use wire::Packet;
 

@@ -7,6 +7,8 @@
 
 use std::sync::Arc;
 
+use rustix::io::Errno;
+
 use super::endpoint::{Epd, take};
 use super::failure::{Failure, Result};
 use super::holder::Async;
@@ -50,6 +52,23 @@ fn correct(epd: &Epd, fd: i32) {
     }
 }
 
+/// Whether an array that a program names to `scif_poll` can be looked at.
+///
+/// # Errors
+/// [`Failure::Invalid`] for more entries than there may be descriptors, [`Failure::BadAddress`].
+pub fn check_entries(at: usize, n: u32) -> Result<()> {
+    descriptor::check_polled(at, n).map_err(failure)
+}
+
+/// What poll(2) said.
+fn failure(errno: Errno) -> Failure {
+    match errno {
+        Errno::INVAL => Failure::Invalid,
+        Errno::FAULT => Failure::BadAddress,
+        other => other.into(),
+    }
+}
+
 impl Inner {
     /// Another holder may have got it a port or a peer.
     fn look_again(&self, epd: &Arc<Epd>) {
@@ -75,10 +94,7 @@ impl Inner {
             .map(|ms| now_ns().saturating_add(ms * 1_000_000));
         let mut wait_ms = 0;
         loop {
-            descriptor::poll_raw(entries, wait_ms).map_err(|errno| match errno {
-                rustix::io::Errno::INVAL => Failure::Invalid,
-                other => other.into(),
-            })?;
+            descriptor::poll_raw(entries, wait_ms).map_err(failure)?;
             let mut ready = 0;
             let mut misleading = false;
             for (entry, endpoint) in entries.iter_mut().zip(&endpoints) {

@@ -220,6 +220,21 @@ pub(crate) fn poll_raw(entries: &mut [libc::pollfd], timeout_ms: i32) -> Result<
     usize::try_from(rc).map_err(|_| super::process::last_errno())
 }
 
+/// Whether poll(2) takes an array of the program's: EINVAL for more entries than there may be descriptors, EFAULT for memory
+/// that is not there or not to be written.
+pub(crate) fn check_polled(at: usize, n: u32) -> Result<(), Errno> {
+    let place = std::ptr::with_exposed_provenance_mut(at);
+    // SAFETY: the program names it for a poll; the kernel finds out what is there, and writes the bits of entries only.
+    if unsafe { libc::poll(place, n.into(), 0) } >= 0 {
+        return Ok(());
+    }
+    match super::process::last_errno() {
+        // The array was read: nothing has waited yet that a signal could end.
+        Errno::INTR => Ok(()),
+        errno => Err(errno),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -259,6 +274,20 @@ mod tests {
         assert!(!is_closed(&b, true));
         drop(copy);
         assert!(is_closed(&b, true));
+    }
+
+    #[test]
+    fn an_array_to_be_polled_is_looked_at_by_the_system() {
+        let mut entry = libc::pollfd {
+            fd: -1,
+            events: 0,
+            revents: 7,
+        };
+        let at = (&raw mut entry).expose_provenance();
+        assert_eq!(check_polled(at, 1), Ok(()));
+        assert_eq!(check_polled(at, u32::MAX), Err(Errno::INVAL));
+        assert_eq!(check_polled(64, 1), Err(Errno::FAULT));
+        assert_eq!(check_polled(64, 0), Ok(()));
     }
 
     #[test]

@@ -228,6 +228,9 @@ impl Api {
         let mut mark = 0;
         call!(self.scif_fence_mark(epd, flags, &raw mut mark)).map(|_| mark)
     }
+    pub(crate) fn fence_mark_null(&self, epd: c_int, flags: c_int) -> Answer<c_int> {
+        call!(self.scif_fence_mark(epd, flags, std::ptr::null_mut()))
+    }
     pub(crate) fn fence_wait(&self, epd: c_int, mark: c_int) -> Answer<c_int> {
         call!(self.scif_fence_wait(epd, mark))
     }

@@ -6,7 +6,7 @@ use crate::api::Api;
 use crate::rig::{
     FIXED, PAGE, RW, fill, holds, loopback, no_signals, pages, peek64, poke64, signals, two, until,
 };
-use libc::{EINVAL, ENXIO, EPERM};
+use libc::{EFAULT, EINVAL, ENXIO, EPERM};
 
 const SELF: i32 = 1;
 const PEER: i32 = 2;
@@ -33,7 +33,9 @@ pub(crate) const CASES: &[Case] = &[
         window(api, b, 1, WORDS, RW);
         for flags in [0, 3, 4, 8] {
             assert_eq!(api.fence_mark(a, flags), Err(EINVAL));
+            assert_eq!(api.fence_mark_null(a, flags), Err(EINVAL), "the flags first");
         }
+        assert_eq!(api.fence_mark_null(a, SELF), Err(EFAULT));
         assert!(api.fence_mark(a, SELF).unwrap() >= 0);
         assert!(api.fence_mark(a, PEER).unwrap() < 0);
         assert_eq!(api.fence_wait(a, 0x7000_0000), Err(EINVAL), "no such mark");

@@ -188,7 +188,7 @@ int scif_vwriteto(scif_epd_t epd, void *addr, size_t len, off_t roffset, int rma
 
 /*
  * Marks the RMAs that this side (SCIF_FENCE_INIT_SELF) or the peer (SCIF_FENCE_INIT_PEER) has begun over the connection.
- * EINVAL: not exactly one of the two, mark is NULL. ENOTCONN, ECONNRESET, EBADF, ENOTTY.
+ * EINVAL: not exactly one of the two. EFAULT: mark is NULL. ENOTCONN, ECONNRESET, EBADF, ENOTTY.
  */
 int scif_fence_mark(scif_epd_t epd, int flags, int *mark);
 

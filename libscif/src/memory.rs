@@ -150,10 +150,11 @@ fn side(flags: c_int) -> Result<FenceSide, Failure> {
 unsafe extern "C" fn scif_fence_mark(epd: c_int, flags: c_int, mark: *mut c_int) -> c_int {
     guard(-1, |endpoints| {
         endpoints.usable(epd)?;
+        let side = side(flags)?;
         if mark.is_null() {
-            return Err(Failure::Invalid);
+            return Err(Failure::BadAddress);
         }
-        let number = endpoints.fence_mark(epd, side(flags)?)?;
+        let number = endpoints.fence_mark(epd, side)?;
         // SAFETY: not null; the caller says it is room for an int.
         unsafe { mark.write_unaligned(number) };
         Ok(0)

@@ -101,7 +101,7 @@ pub(crate) fn send(epd: &Epd, fd: RawFd, src: &Mem, wait: bool, spin_ns: u64) ->
         }
     };
     if link.tx.looks_full() && !epd.over(link) {
-        settle_space(epd, link, fd)?;
+        settled(done, settle_space(epd, link, fd))?;
     }
     partial(done, outcome)
 }
@@ -157,8 +157,13 @@ pub(crate) fn receive(epd: &Epd, fd: RawFd, dst: &Mem, wait: bool, spin_ns: u64)
     } else if !wait {
         epd.verify(fd)?;
     }
-    settle_data(epd, link, fd)?;
+    settled(done, settle_data(epd, link, fd))?;
     partial(done, outcome)
+}
+
+/// A number that has become another's cannot show anything: only who has moved nothing may try again with what it is now.
+fn settled(done: usize, outcome: Result<()>) -> Result<()> {
+    if done == 0 { outcome } else { Ok(()) }
 }
 
 /// What was moved counts more than why no more was.
@@ -328,6 +333,7 @@ pub(crate) fn show_data(epd: &Epd, link: &Link) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::epd::Endpoints;
     use crate::epd::kernel_mode::tests::{connected, endpoints};
 
     /// A peer says that it makes the descriptor show something, and does so after one holder has given up waiting for that:
@@ -359,6 +365,43 @@ mod tests {
         link.tx.data().rang();
         rustix::io::write(&go, &[1]).unwrap();
         assert_eq!(child.result(), 1);
+    }
+
+    /// Two connections, and the number of the first one's acceptor made that of the second one's, which the library has not noticed.
+    fn renamed(name: &str) -> (Endpoints, [RawFd; 4]) {
+        let scif = endpoints(name, 0);
+        let (a, b) = connected(&scif, &scif);
+        let (c, d) = connected(&scif, &scif);
+        let kept = scif.open().unwrap();
+        descriptor::replace(a, kept).unwrap();
+        descriptor::replace(c, a).unwrap();
+        (scif, [a, b, c, d])
+    }
+
+    #[test]
+    fn what_was_received_counts_though_the_number_has_become_anothers() {
+        let (scif, [a, b, c, d]) = renamed("received");
+        // Otherwise it may not have to say that nothing is left.
+        scif.0.get(a).unwrap().holder.set_peer_late();
+        assert_eq!(scif.send_bytes(b, b"mine", false), Ok(4));
+        assert_eq!(scif.send_bytes(d, b"your", false), Ok(4));
+        let mut bytes = [0; 4];
+        assert_eq!(scif.receive_bytes(a, &mut bytes, false), Ok(4));
+        assert_eq!(&bytes, b"mine");
+        assert_eq!(scif.receive_bytes(c, &mut bytes, false), Ok(4));
+        assert_eq!(&bytes, b"your");
+    }
+
+    #[test]
+    fn what_was_sent_counts_though_the_number_has_become_anothers() {
+        let (scif, [a, b, _c, d]) = renamed("sent");
+        assert_eq!(scif.send_bytes(a, &[1; 5000], false), Ok(4095));
+        let mut bytes = [0; 5000];
+        assert_eq!(scif.receive_bytes(d, &mut bytes, false), Ok(0), "sent once");
+        // Nothing fits: then it is tried with what the number is now.
+        assert_eq!(scif.send_bytes(a, b"more", false), Ok(4));
+        assert_eq!(scif.receive_bytes(d, &mut bytes, false), Ok(4));
+        assert_eq!(scif.receive_bytes(b, &mut bytes, false), Ok(4095));
     }
 
     /// A holder is killed between saying that it makes the peer's descriptor show something and doing so: whoever sends next

@@ -2,13 +2,14 @@
 //! What the library costs beside what the machine costs: each figure with its reference, measured in turns, medians.
 //!
 //! `scif-conformance --bench`. Not about promises: nothing here passes or fails. Two processes, each kept on a processor
-//! of its own where there are two; how far apart these are, the raw figures say.
-#![expect(
-    unsafe_code,
-    reason = "memcpy, affinity, and words that another process changes"
-)]
+//! of its own, the first two that this one may run on. How far apart these are changes on virtual machines, and every figure
+//! with it: the round trip of a line is measured before and after each pair, and printed beside it.
+#![expect(unsafe_code, reason = "memcpy, affinity, epoll")]
 #![expect(clippy::cast_precision_loss, reason = "nanoseconds and ratios are printed")]
 
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
 use std::sync::OnceLock;
 use std::time::Instant;
 
@@ -18,18 +19,46 @@ use crate::rig::{BLOCK, Cue, FIXED, PAGE, Process, RW, SYNC, map, pages, peek64,
 const PORT: u16 = 2050;
 const PAIRS: usize = 21;
 const TRIPS: u64 = 20_000;
+/// Where both sides sleep on the way.
+const SLEEPING_TRIPS: u64 = 2000;
+/// Of a probe, how far apart the processors are: the median of so many batches of so many trips.
+const BATCHES: usize = 5;
+const PROBE_TRIPS: u64 = 100;
 const BIG: usize = 16 << 20;
 const WINDOW: i64 = 0x1000_0000;
 const LINE: usize = 128;
+
+/// The first two processors this process may run on.
+fn two_cpus() -> [usize; 2] {
+    // SAFETY: all zeroes is an empty set.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: a live set of the size said.
+    let rc = unsafe { libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) };
+    assert_eq!(rc, 0, "sched_getaffinity: {}", std::io::Error::last_os_error());
+    let allowed = (0..libc::CPU_SETSIZE as usize).filter(|&cpu| {
+        // SAFETY: a live set, and a number below its size.
+        unsafe { libc::CPU_ISSET(cpu, &set) }
+    });
+    let [first, second] = *allowed.take(2).collect::<Vec<_>>() else {
+        panic!("two processors are needed, and this process may run on one");
+    };
+    [first, second]
+}
 
 /// Keeps this thread on one processor.
 fn pin(cpu: usize) {
     // SAFETY: all zeroes is an empty set.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: a live set, and a small number.
+    // SAFETY: a live set, and a number that came from one.
     unsafe { libc::CPU_SET(cpu, &mut set) };
-    // SAFETY: a live set of the size said. Refused where there is one processor: then all share it.
-    unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) };
+    // SAFETY: a live set of the size said.
+    let rc = unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) };
+    assert_eq!(
+        rc,
+        0,
+        "sched_setaffinity to {cpu}: {}",
+        std::io::Error::last_os_error()
+    );
 }
 
 fn relax() {
@@ -53,17 +82,72 @@ fn echo(at: usize) {
     }
 }
 
-/// Nanoseconds of a round trip over two words.
-fn words(at: usize, from: &mut u64) -> f64 {
+/// Nanoseconds of one of `trips` round trips.
+fn timed(trips: u64, mut trip: impl FnMut()) -> f64 {
     let begin = Instant::now();
-    for _ in 0..TRIPS {
-        *from += 1;
-        poke64(at, *from);
-        while peek64(at + LINE) != *from {
+    for _ in 0..trips {
+        trip();
+    }
+    begin.elapsed().as_nanos() as f64 / trips as f64
+}
+
+/// The same, over two words that are 0.
+fn words(at: usize, trips: u64) -> f64 {
+    let mut n = 0;
+    let mut trip = || {
+        n += 1;
+        poke64(at, n);
+        while peek64(at + LINE) != n {
             relax();
         }
+    };
+    // The other may be on its way still.
+    trip();
+    timed(trips, trip)
+}
+
+/// Descriptors that one thread sleeps on until there is something to read.
+struct Sleeper(i32);
+
+impl Sleeper {
+    fn on(fd: i32) -> Sleeper {
+        // SAFETY: makes a descriptor.
+        let epoll = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+        let mut event = libc::epoll_event {
+            events: libc::EPOLLIN as u32,
+            u64: 0,
+        };
+        // SAFETY: two descriptors and a live event.
+        let rc = unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, fd, &raw mut event) };
+        assert_eq!(rc, 0, "epoll: {}", std::io::Error::last_os_error());
+        Sleeper(epoll)
     }
-    begin.elapsed().as_nanos() as f64 / TRIPS as f64
+
+    fn sleep(&self) {
+        let mut event = libc::epoll_event { events: 0, u64: 0 };
+        // SAFETY: room for one event.
+        let n = unsafe { libc::epoll_wait(self.0, &raw mut event, 1, -1) };
+        assert_eq!(n, 1);
+    }
+}
+
+/// One message by calls that do not wait, and sleep in epoll.
+fn send_now(api: &Api, epd: i32, bytes: &[u8; 8]) {
+    assert_eq!(api.send(epd, bytes, 0), Ok(8), "there is room");
+}
+
+fn receive_asleep(api: &Api, epd: i32, sleeper: &Sleeper, bytes: &mut [u8; 8]) {
+    let mut done = 0;
+    while done < bytes.len() {
+        sleeper.sleep();
+        done += api.recv(epd, &mut bytes[done..], 0).unwrap() as usize;
+    }
+}
+
+/// The same through a socket.
+fn read_asleep(mut socket: &UnixStream, sleeper: &Sleeper, bytes: &mut [u8; 8]) {
+    sleeper.sleep();
+    socket.read_exact(bytes).unwrap();
 }
 
 fn median(mut of: Vec<f64>) -> f64 {
@@ -71,19 +155,86 @@ fn median(mut of: Vec<f64>) -> f64 {
     of.get(of.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// Prints the medians of two figures taken in turns, and of their ratios.
-fn compare(what: &str, unit: &str, aim: &str, mut each: impl FnMut() -> (f64, f64)) {
-    each();
-    let pairs: Vec<(f64, f64)> = (0..PAIRS).map(|_| each()).collect();
-    let ours = median(pairs.iter().map(|p| p.0).collect());
-    let reference = median(pairs.iter().map(|p| p.1).collect());
-    let ratio = median(pairs.iter().map(|p| p.0 / p.1).collect());
-    println!("{what:52} {ours:10.1} {reference:10.1} {unit:5} {ratio:6.3}  {aim}");
+/// What the peer does next.
+#[derive(Clone, Copy)]
+#[repr(u64)]
+enum Task {
+    /// Answers over its window, or over the raw words, until told to end.
+    Window = 1,
+    Raw,
+    /// Answers messages by calls that wait, by calls that do not, and through a socket.
+    Blocking,
+    Asleep,
+    Socket,
 }
 
-/// The peer: answers over the raw words, over its window, over messages, then sleeps.
-fn peer(api: &Api, raw: usize, cue: &Cue) {
-    pin(1);
+/// Where the number of the task lies, in the page of the raw words.
+const TASK: usize = 2 * LINE;
+
+/// The other process, which sleeps while it has nothing to do.
+struct Peer<'a> {
+    raw: usize,
+    cue: &'a Cue,
+}
+
+impl Peer<'_> {
+    /// Runs `part` while the other does its part.
+    fn with<T>(&self, task: Task, part: impl FnOnce() -> T) -> T {
+        poke64(self.raw + TASK, task as u64);
+        self.cue.tell();
+        self.cue.wait();
+        let done = part();
+        self.cue.wait();
+        done
+    }
+
+    /// Nanoseconds of a round trip over the words at `at`, which the other answers by `task`.
+    fn words(&self, task: Task, at: usize, trips: u64) -> f64 {
+        reset(at);
+        self.with(task, || {
+            let ns = words(at, trips);
+            poke64(at, u64::MAX);
+            ns
+        })
+    }
+
+    fn raw_words(&self) -> f64 {
+        self.words(Task::Raw, self.raw, TRIPS)
+    }
+
+    /// How far apart the two processors are now: the round trip of a line.
+    fn probe(&self) -> f64 {
+        let batch = || self.words(Task::Raw, self.raw, PROBE_TRIPS);
+        median((0..BATCHES).map(|_| batch()).collect())
+    }
+
+    /// Prints the medians of two figures taken in turns, and of their ratios; and the least, the median and the most of the
+    /// probes around them.
+    fn compare(&self, what: &str, unit: &str, aim: &str, mut each: impl FnMut() -> (f64, f64)) {
+        each();
+        let mut probes = vec![self.probe()];
+        let pairs: Vec<(f64, f64)> = (0..PAIRS)
+            .map(|_| {
+                let pair = each();
+                probes.push(self.probe());
+                pair
+            })
+            .collect();
+        let ours = median(pairs.iter().map(|p| p.0).collect());
+        let reference = median(pairs.iter().map(|p| p.1).collect());
+        let ratio = median(pairs.iter().map(|p| p.0 / p.1).collect());
+        probes.sort_by(f64::total_cmp);
+        let (least, most) = (probes[0], probes[probes.len() - 1]);
+        println!(
+            "{what:56} {ours:10.1} {reference:10.1} {unit:5} {ratio:6.3}  {aim:8} {:4.0} ({least:.0} to {most:.0})",
+            median(probes)
+        );
+    }
+}
+
+/// The peer: does one task after the other, until it is killed.
+fn peer(api: &Api, raw: usize, cue: &Cue, socket: &UnixStream, cpu: usize) {
+    pin(cpu);
     cue.wait();
     let epd = api.open();
     api.connect(epd, 0, PORT).unwrap();
@@ -95,27 +246,37 @@ fn peer(api: &Api, raw: usize, cue: &Cue) {
         poke64(at + i, 0);
     }
     api.register(epd, at, BIG, WINDOW, RW, FIXED).unwrap();
+    let (on_endpoint, on_socket) = (Sleeper::on(epd), Sleeper::on(socket.as_raw_fd()));
     cue.tell();
-    for _ in 0..=PAIRS {
-        echo(at);
-        cue.tell();
+    loop {
         cue.wait();
-        echo(raw);
         cue.tell();
-        cue.wait();
-    }
-    for _ in 0..=PAIRS {
-        let mut byte = [0; 8];
-        for _ in 0..TRIPS {
-            api.recv(epd, &mut byte, BLOCK).unwrap();
-            api.send(epd, &byte, BLOCK).unwrap();
+        let mut bytes = [0; 8];
+        match peek64(raw + TASK) {
+            task if task == Task::Window as u64 => echo(at),
+            task if task == Task::Raw as u64 => echo(raw),
+            task if task == Task::Blocking as u64 => {
+                for _ in 0..TRIPS {
+                    api.recv(epd, &mut bytes, BLOCK).unwrap();
+                    api.send(epd, &bytes, BLOCK).unwrap();
+                }
+            }
+            task if task == Task::Asleep as u64 => {
+                for _ in 0..SLEEPING_TRIPS {
+                    receive_asleep(api, epd, &on_endpoint, &mut bytes);
+                    send_now(api, epd, &bytes);
+                }
+            }
+            task if task == Task::Socket as u64 => {
+                for _ in 0..SLEEPING_TRIPS {
+                    read_asleep(socket, &on_socket, &mut bytes);
+                    (&*socket).write_all(&bytes).unwrap();
+                }
+            }
+            other => panic!("no task: {other}"),
         }
-        echo(raw);
         cue.tell();
-        cue.wait();
     }
-    // Asleep from now on.
-    cue.wait();
 }
 
 /// Turns of a loop of arithmetic that take about two milliseconds; how long they took, in nanoseconds.
@@ -157,8 +318,10 @@ pub(crate) fn run(api: impl Fn() -> Api) {
         libc::MAP_SHARED | libc::MAP_ANONYMOUS,
         libc::PROT_READ | libc::PROT_WRITE,
     );
+    let [here, there] = two_cpus();
     let (mine, theirs) = Cue::pair();
-    let other = Process::start(|| peer(&api(), raw, &theirs));
+    let (socket, far_socket) = UnixStream::pair().unwrap();
+    let other = Process::start(|| peer(&api(), raw, &theirs, &far_socket, there));
     let api = api();
     let listener = api.open();
     api.bind(listener, PORT).unwrap();
@@ -179,68 +342,71 @@ pub(crate) fn run(api: impl Fn() -> Api) {
     for i in (0..PAGE).step_by(8) {
         poke64(far + i, 0);
     }
-    pin(0);
-    measure(&api, epd, &Places { raw, near, far }, &mine);
-    mine.tell();
-    other.wait();
+    pin(here);
+    println!("on processors {here} and {there}");
+    let peer = Peer { raw, cue: &mine };
+    measure(&api, epd, &Places { near, far, socket }, &peer);
+    other.kill();
+    other.end();
 }
 
 struct Places {
-    raw: usize,
     near: usize,
     far: usize,
+    socket: UnixStream,
 }
 
-fn measure(api: &Api, epd: i32, at: &Places, peer: &Cue) {
+fn measure(api: &Api, epd: i32, at: &Places, peer: &Peer<'_>) {
     println!(
-        "{:52} {:>10} {:>10} {:5} {:>6}",
-        "", "scif", "reference", "", "ratio"
+        "{:56} {:>10} {:>10} {:5} {:>6}  {:8} line, ns",
+        "", "scif", "reference", "", "ratio", "aim"
     );
-    let (mut n, mut m) = (0, 0);
-    compare(
+    peer.compare(
         "8 bytes there and back through scif_mmap, raw",
         "ns",
         "<= 1.1",
-        || {
-            let ours = words(at.far, &mut n);
-            poke64(at.far, u64::MAX);
-            peer.wait();
-            reset(at.far);
-            n = 0;
-            peer.tell();
-            let raw = words(at.raw, &mut m);
-            poke64(at.raw, u64::MAX);
-            peer.wait();
-            reset(at.raw);
-            m = 0;
-            peer.tell();
-            (ours, raw)
-        },
+        || (peer.words(Task::Window, at.far, TRIPS), peer.raw_words()),
     );
-    compare(
+    peer.compare(
         "8 bytes there and back by blocking send, recv, raw",
         "ns",
         "<= 2",
         || {
             let mut bytes = [7; 8];
-            let begin = Instant::now();
-            for _ in 0..TRIPS {
-                api.send(epd, &bytes, BLOCK).unwrap();
-                api.recv(epd, &mut bytes, BLOCK).unwrap();
-            }
-            let ours = begin.elapsed().as_nanos() as f64 / TRIPS as f64;
-            let raw = words(at.raw, &mut m);
-            poke64(at.raw, u64::MAX);
-            peer.wait();
-            reset(at.raw);
-            m = 0;
-            peer.tell();
+            let ours = peer.with(Task::Blocking, || {
+                timed(TRIPS, || {
+                    api.send(epd, &bytes, BLOCK).unwrap();
+                    api.recv(epd, &mut bytes, BLOCK).unwrap();
+                })
+            });
+            (ours, peer.raw_words())
+        },
+    );
+    let (on_endpoint, on_socket) = (Sleeper::on(epd), Sleeper::on(at.socket.as_raw_fd()));
+    peer.compare(
+        "8 bytes there and back non-blocking, epoll; a socketpair",
+        "ns",
+        "",
+        || {
+            let mut bytes = [7; 8];
+            let ours = peer.with(Task::Asleep, || {
+                timed(SLEEPING_TRIPS, || {
+                    send_now(api, epd, &bytes);
+                    receive_asleep(api, epd, &on_endpoint, &mut bytes);
+                })
+            });
+            let raw = peer.with(Task::Socket, || {
+                timed(SLEEPING_TRIPS, || {
+                    (&at.socket).write_all(&bytes).unwrap();
+                    read_asleep(&at.socket, &on_socket, &mut bytes);
+                })
+            });
             (ours, raw)
         },
     );
     for (len, turns) in [(1usize << 20, 40), (16 << 20, 3)] {
         let what = format!("scif_writeto SYNC of {} MiB, memcpy (bandwidth)", len >> 20);
-        compare(&what, "MB/s", ">= 0.95", || {
+        peer.compare(&what, "MB/s", ">= 0.95", || {
             let rate = |begin: Instant| (len * turns) as f64 / 1e6 / begin.elapsed().as_secs_f64();
             let begin = Instant::now();
             for _ in 0..turns {
@@ -259,7 +425,7 @@ fn measure(api: &Api, epd: i32, at: &Places, peer: &Cue) {
         let mark = api.fence_mark(epd, 1).unwrap();
         api.fence_wait(epd, mark).unwrap();
     };
-    compare("the call of a 4 MiB write, and with SYNC", "us", "<= 0.1", || {
+    peer.compare("the call of a 4 MiB write, and with SYNC", "us", "<= 0.1", || {
         let begin = Instant::now();
         api.writeto(epd, WINDOW, LEN, WINDOW, 0).unwrap();
         let ours = begin.elapsed().as_nanos() as f64 / 1e3;
@@ -268,7 +434,7 @@ fn measure(api: &Api, epd: i32, at: &Places, peer: &Cue) {
         api.writeto(epd, WINDOW, LEN, WINDOW, SYNC).unwrap();
         (ours, begin.elapsed().as_nanos() as f64 / 1e3)
     });
-    compare(
+    peer.compare(
         "computing beside 4 MiB writes, and alone",
         "us",
         "<= 1.15",

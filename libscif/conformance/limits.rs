@@ -82,6 +82,31 @@ pub(crate) const CASES: &[Case] = &[
         }
         writer.end();
     }),
+    (
+        "without_userfaultfd_pages_that_could_not_go_back_register_again",
+        |api| {
+            let ((a, b), (c, d)) = (loopback(api), loopback(api));
+            deny_userfaultfd();
+            let (at, seen) = (pages(4), pages(4));
+            fill(at, 4 * PAGE, 1);
+            assert_eq!(api.register(a, at, 4 * PAGE, 0x10000, RW, FIXED), Ok(0x10000));
+            let writer = Writer::start(pages(1), 1);
+            api.close(a).unwrap();
+            api.close(b).unwrap();
+            assert!(holds(at, 4 * PAGE, 1));
+            assert_eq!(api.register(c, at, 4 * PAGE, 0x10000, RW, FIXED), Ok(0x10000));
+            assert_eq!(api.vreadfrom(d, seen, 4 * PAGE, 0x10000, SYNC), Ok(0));
+            assert!(holds(seen, 4 * PAGE, 1));
+            assert_eq!(api.unregister(c, 0x10000, 4 * PAGE), Ok(0));
+            writer.end();
+            until("nobody is left who could lose a store", || {
+                assert_eq!(api.register(c, at, 4 * PAGE, 0x10000, RW, FIXED), Ok(0x10000));
+                let mapped = api.mmap(d, 0, 4 * PAGE, RW, 0, 0x10000);
+                assert!(mapped.is_err() || mapped.is_ok_and(|mapped| holds(mapped, 4 * PAGE, 1)));
+                mapped.is_ok() || api.unregister(c, 0x10000, 4 * PAGE) != Ok(0)
+            });
+        },
+    ),
     ("without_userfaultfd_the_strict_do_not_register", |api| {
         set_env("SCIF_WINDOW_STRICT", "1");
         let (a, b) = loopback(api);

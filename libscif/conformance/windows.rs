@@ -4,7 +4,8 @@
 use crate::Case;
 use crate::api::Api;
 use crate::rig::{
-    FIXED, PAGE, RW, SYNC, fill, holds, loopback, map, pages, peek, poke, protect, two, unmap, until,
+    BLOCK, FIXED, PAGE, PORT, RW, SYNC, apart, descriptors, fill, holds, loopback, map, pages, peek, poke,
+    protect, two, unmap, until,
 };
 use libc::{EADDRINUSE, EFAULT, EINVAL, ENOMEM, ENXIO, EPERM};
 
@@ -427,6 +428,89 @@ pub(crate) const CASES: &[Case] = &[
         for writer in writers {
             writer.join().unwrap();
         }
+    }),
+    ("a_buffer_is_registered_again_after_its_connection", |api| {
+        apart(
+            |cue| {
+                let listener = api.open();
+                api.bind(listener, PORT).unwrap();
+                api.listen(listener, 1).unwrap();
+                cue.tell();
+                let (_, epd) = api.accept(listener, BLOCK).unwrap();
+                let at = window(api, epd, 4, 0x10000, RW, 1);
+                cue.tell();
+                cue.wait();
+                assert_eq!(api.close(epd), Ok(0));
+                let (c, d) = loopback(api);
+                let seen = pages(4);
+                for round in 2..4 {
+                    assert_eq!(
+                        api.register(c, at, LEN, 0x10000, RW, FIXED),
+                        Ok(0x10000),
+                        "while the old peer maps it"
+                    );
+                    fill(seen, LEN, round);
+                    assert_eq!(api.vwriteto(d, seen, LEN, 0x10000, SYNC), Ok(0));
+                    assert!(holds(at, LEN, round));
+                    assert_eq!(api.unregister(c, 0x10000, LEN), Ok(0));
+                }
+                cue.tell();
+                cue.wait();
+                assert_eq!(api.register(c, at, LEN, 0x10000, RW, FIXED), Ok(0x10000));
+                let mapped = api.mmap(d, 0, LEN, RW, 0, 0x10000).unwrap();
+                assert!(holds(mapped, LEN, 3));
+                poke(mapped + PAGE, 99);
+                assert_eq!(peek(at + PAGE), 99, "a window like any other");
+                assert_eq!(api.munmap(mapped, LEN), Ok(0));
+                assert_eq!(api.close(c), Ok(0));
+                crate::rig::dont_need(at, LEN);
+                assert_eq!(peek(at + PAGE), 0, "private again");
+            },
+            |cue| {
+                cue.wait();
+                let epd = api.open();
+                api.connect(epd, 0, PORT).unwrap();
+                cue.wait();
+                let at = api.mmap(epd, 0, LEN, RW, 0, 0x10000).unwrap();
+                cue.tell();
+                cue.wait();
+                assert!(holds(at, LEN, 3), "still the same pages");
+                unmap(at, LEN);
+                assert_eq!(api.close(epd), Ok(0));
+                cue.tell();
+            },
+        );
+    }),
+    ("connections_closed_while_mapped_leave_nothing", |api| {
+        let (c, _d) = loopback(api);
+        let at = pages(1);
+        let before = descriptors();
+        // Their owner's pages go first, or the peer's mapping of them does.
+        for owner_first in [true, false] {
+            let peers: Vec<(i32, usize)> = (0..20)
+                .map(|_| {
+                    let (a, b) = loopback(api);
+                    let own = window(api, a, 1, 0x10000, RW, 1);
+                    let mapped = api.mmap(b, 0, PAGE, RW, 0, 0x10000).unwrap();
+                    assert_eq!(api.close(a), Ok(0));
+                    if owner_first {
+                        unmap(own, PAGE);
+                    }
+                    (b, mapped)
+                })
+                .collect();
+            for (b, mapped) in peers {
+                unmap(mapped, PAGE);
+                assert_eq!(api.close(b), Ok(0));
+            }
+            until("all are closed", || {
+                assert_eq!(api.register(c, at, PAGE, 0x10000, RW, FIXED), Ok(0x10000));
+                assert_eq!(api.unregister(c, 0x10000, PAGE), Ok(0));
+                descriptors() <= before
+            });
+        }
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        assert!(!maps.contains("scif:arena"), "{maps}");
     }),
     ("close_gives_the_pages_back", |api| {
         let (a, _b) = loopback(api);

@@ -26,7 +26,7 @@ use crate::sys::epoll::{self, Epoll};
 use crate::sys::time::now_ns;
 use crate::sys::{descriptor, fork, pages, process, thread};
 use crate::transport::soft::names::Names;
-use crate::window::Workers;
+use crate::window::{EndedArenas, Workers};
 
 /// What the service thread watches of an endpoint.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -67,6 +67,7 @@ pub(crate) struct Inner {
     table: &'static Table,
     pub(crate) service: Mutex<Service>,
     pub(crate) workers: Arc<Workers>,
+    pub(crate) ended_arenas: EndedArenas,
     /// Whether it was said that pages stay where they are.
     unmoved: Once,
     presence: Mutex<OwnedFd>,
@@ -112,6 +113,7 @@ impl Inner {
                 generation: fork::generation(),
             }),
             workers: Arc::default(),
+            ended_arenas: EndedArenas::default(),
             unmoved: Once::new(),
             presence: Mutex::new(presence),
             stats: Stats::new(config.node)?,
@@ -177,6 +179,7 @@ impl Inner {
                     .add(&pending.socket, token << 2 | Kind::Link as u64)?;
             }
         }
+        self.ended_arenas.forget_all();
         service.epoll.add_news(&self.family, FAMILY)?;
         self.start(&service)?;
         self.served.set(fork::generation());
@@ -375,6 +378,9 @@ impl Inner {
         if let Some(epd) = epd.filter(|epd| epd.is_closed()) {
             self.end(&epd);
             epd.wait_ended();
+            // With it may go what referred to the arena of an endpoint that ended before.
+            drop(epd);
+            self.ended_arenas.move_back(self.workers.threads());
         }
         Ok(())
     }
@@ -398,6 +404,10 @@ impl Inner {
         self.end_windows(epd);
         epd.end();
         self.kernel_mode.ended(epd.token);
+        if let Some(link) = epd.link() {
+            self.ended_arenas.keep(&link.own);
+        }
+        // Not before: one list or the other says whose its pages are.
         take(&self.service).watched.remove(&epd.token);
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         for slot in table.iter_mut() {
@@ -407,13 +417,14 @@ impl Inner {
         }
     }
 
-    /// Whether an area is an arena of this process, rather than one of a peer.
-    pub(crate) fn is_own_arena(&self, area: &pages::Area) -> bool {
-        let service = take(&self.service);
-        service.watched.values().any(|epd| {
+    /// Whether a file is an arena of this process, rather than one of a peer.
+    pub(crate) fn is_own_arena(&self, file: pages::FileId) -> bool {
+        let is_of = |epd: &Arc<Epd>| {
             epd.link()
-                .is_some_and(|link| pages::file_id(link.own.arena()) == Ok(area.file))
-        })
+                .is_some_and(|link| pages::file_id(link.own.arena()) == Ok(file))
+        };
+        let watched = take(&self.service).watched.values().any(is_of);
+        watched || self.ended_arenas.has(file)
     }
 
     /// Says once why windows cannot be mapped by peers.

@@ -7,6 +7,7 @@
 
 mod copies;
 mod dma;
+mod ended;
 mod fence;
 pub(crate) mod holders;
 mod map;
@@ -18,6 +19,7 @@ pub(crate) mod table;
 mod watcher;
 
 pub(crate) use dma::Workers;
+pub(crate) use ended::EndedArenas;
 pub use fence::{FenceSide, Signal};
 pub(crate) use register::is_movable;
 pub(crate) use rma::{Near, Way};

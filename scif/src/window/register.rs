@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::table::{OFFSET_MAX, Place, Window};
 use crate::epd::{Epd, Failure, Inner, Link, Packet, Result};
-use crate::sys::pages::{self, Area, PAGE, StoreGuard};
+use crate::sys::pages::{self, Area, FileId, PAGE, StoreGuard};
 use crate::sys::time::now_ns;
 use crate::sys::{descriptor, fork, process};
 
@@ -65,6 +65,8 @@ impl Inner {
             return Err(Failure::Invalid);
         }
         let link = epd.connected()?;
+        // What can be private again can be mapped as part of the new window.
+        self.ended_arenas.move_back(self.workers.threads());
         let _held = epd.holder.control.lock();
         let table = &link.own.table;
         if size > OFFSET_MAX {
@@ -123,15 +125,33 @@ impl Inner {
         Ok(())
     }
 
+    /// What lies at the addresses, of which none is a peer's; `arena` is that of the endpoint.
+    fn areas_of_own(&self, arena: FileId, addr: usize, end: usize) -> Result<Vec<Area>> {
+        let mut refused = None;
+        loop {
+            let areas = pages::areas(addr, end).map_err(|_| Failure::NoMemory)?;
+            let is_of_peer = |area: &&Area| {
+                area.name.starts_with("/memfd:scif:arena")
+                    && area.file != arena
+                    && !self.is_own_arena(area.file)
+            };
+            match areas.iter().find(is_of_peer).map(|area| area.file) {
+                None => return Ok(areas),
+                file if file == refused => return Err(Failure::BadAddress),
+                // Or an endpoint ended meanwhile, and its pages are back: then they are not there a second time.
+                file => refused = file,
+            }
+        }
+    }
+
     /// Finds or makes the places of the pages at `addr`.
     fn find_place(&self, link: &Link, addr: usize, len: usize) -> Result<Vec<(Place, u64)>> {
         let end = addr.checked_add(len).ok_or(Failure::BadAddress)?;
-        let areas = pages::areas(addr, end).map_err(|_| Failure::NoMemory)?;
         let arena = pages::file_id(link.own.arena())?;
+        let areas = self.areas_of_own(arena, addr, end)?;
         let mut reached = addr;
         for area in &areas {
-            let is_arena = area.name.starts_with("/memfd:scif:arena") && area.file != arena;
-            if area.begin > reached || !(area.read || area.write) || (is_arena && !self.is_own_arena(area)) {
+            if area.begin > reached || !(area.read || area.write) {
                 return Err(Failure::BadAddress);
             }
             reached = area.end;

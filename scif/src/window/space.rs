@@ -33,7 +33,7 @@ pub(crate) struct OwnBook {
 pub(crate) struct OwnSpace {
     pub(crate) table: Arc<OwnTable>,
     table_fd: Arc<OwnedFd>,
-    arena: OwnedFd,
+    arena: Arc<OwnedFd>,
     inode: u64,
     /// Whether the kernel counts who has the arena.
     counted: Flag,
@@ -77,7 +77,7 @@ impl OwnSpace {
         OwnSpace {
             table: book.table,
             table_fd: book.fd,
-            arena,
+            arena: Arc::new(arena),
             inode: book.inode,
             counted: Flag::new(counted),
         }
@@ -98,7 +98,7 @@ impl OwnSpace {
     /// What the peer is to be given: the table and the arena. The arena is opened anew and locked as shared, which it is
     /// until the last descriptor and mapping made of that are gone.
     pub(crate) fn show(&self) -> Result<(BorrowedFd<'_>, OwnedFd)> {
-        let arena = match memfd::reopen_shared(&self.arena) {
+        let arena = match memfd::reopen_shared(&*self.arena) {
             Ok(arena) => {
                 self.counted.set(true);
                 arena
@@ -113,7 +113,13 @@ impl OwnSpace {
 
     /// Whether a peer has the arena, or a mapping of it.
     pub(crate) fn is_arena_referred_to(&self) -> bool {
-        !self.counted.get() || memfd::is_shared(&self.arena)
+        !self.counted.get() || memfd::is_shared(&*self.arena)
+    }
+
+    /// The arena, if any of it was ever given out, for after the end of the endpoint.
+    pub(crate) fn used_arena(&self) -> Option<(Arc<OwnedFd>, bool)> {
+        let used = self.table.has_given().unwrap_or(true);
+        used.then(|| (Arc::clone(&self.arena), self.counted.get()))
     }
 
     /// Of the table.

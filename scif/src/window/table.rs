@@ -374,6 +374,11 @@ impl OwnTable {
         if fits { Ok(at) } else { Err(Failure::NoMemory) }
     }
 
+    /// Whether any of the arena was ever given out.
+    pub(crate) fn has_given(&self) -> Result<bool> {
+        Ok(self.0.front(GIVEN)?.get() != 0)
+    }
+
     /// A window of the peer gets mapped.
     pub(crate) fn map_one(&self) -> Result<()> {
         self.0.front(MAPPED)?.add(1);

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Arenas of endpoints that have ended while pages of the program still lie in them: a peer maps some, another holder
+//! registered them, or there was no safe way back.
+//!
+//! Not about endpoints that live, which see to their pages themselves (`register`). The list is this process's own: a
+//! forked child has copies of the pages, and none of them in an arena.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex};
+
+use super::space::OwnSpace;
+use crate::epd::take;
+use crate::sys::memfd;
+use crate::sys::pages::{self, Area, FileId, StoreGuard};
+
+#[derive(Debug)]
+struct Arena {
+    fd: Arc<OwnedFd>,
+    file: FileId,
+    /// Whether the kernel counts who has it.
+    counted: bool,
+}
+
+/// See the head of the file.
+#[derive(Debug, Default)]
+pub(crate) struct EndedArenas(Mutex<Vec<Arena>>);
+
+impl EndedArenas {
+    /// An endpoint ends: keeps its arena if the program has pages there, and forgets those where it has none any more.
+    pub(crate) fn keep(&self, own: &OwnSpace) {
+        let Some((fd, counted)) = own.used_arena() else {
+            return;
+        };
+        let Ok(file) = pages::file_id(&*fd) else { return };
+        let mut arenas = take(&self.0);
+        arenas.push(Arena { fd, file, counted });
+        if let Ok(areas) = pages::areas_of_program() {
+            arenas.retain(|arena| areas.iter().any(|area| arena.is_shown_by(area)));
+        }
+    }
+
+    pub(crate) fn has(&self, file: FileId) -> bool {
+        take(&self.0).iter().any(|arena| arena.file == file)
+    }
+
+    /// In a forked child: nothing lies there.
+    pub(crate) fn forget_all(&self) {
+        let gone = std::mem::take(&mut *take(&self.0));
+        drop(gone);
+    }
+
+    /// Moves pages back that no peer has any more. An arena is forgotten when all of its are back, not before: whoever
+    /// finds pages in it finds it here.
+    pub(crate) fn move_back(&self, workers: usize) {
+        // Held all along: two that move the same pages would lose stores.
+        let mut arenas = take(&self.0);
+        if arenas.iter().all(Arena::is_referred_to) {
+            return;
+        }
+        let guard = StoreGuard::new();
+        let alone = pages::threads() <= 1 + workers;
+        if !alone && guard.is_none() {
+            return;
+        }
+        let Ok(areas) = pages::areas_of_program() else {
+            return;
+        };
+        let guard = guard.as_ref().filter(|_| !alone);
+        arenas.retain(|arena| arena.is_referred_to() || !arena.moves_back(&areas, guard));
+    }
+}
+
+impl Arena {
+    fn is_shown_by(&self, area: &Area) -> bool {
+        area.shared && area.file == self.file
+    }
+
+    /// Whether a peer has it, or a mapping of it.
+    fn is_referred_to(&self) -> bool {
+        !self.counted || memfd::is_shared(&*self.fd)
+    }
+
+    /// Whether none of its pages are left here. Its memory goes with the last who has it.
+    fn moves_back(&self, areas: &[Area], guard: Option<&StoreGuard>) -> bool {
+        let mut all_moved = true;
+        for area in areas.iter().filter(|area| self.is_shown_by(area)) {
+            let moved = pages::move_back(area, area.begin, area.end, guard, Some(self.fd.as_fd()));
+            if let Err(errno) = moved {
+                log::debug!("pages of a window stay where they are: {area:?}: {errno}");
+                all_moved = false;
+            }
+        }
+        all_moved
+    }
+}

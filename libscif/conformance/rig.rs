@@ -593,6 +593,21 @@ pub(crate) fn map_file(len: usize, path: Option<&str>, flags: i32) -> usize {
     at.expose_provenance()
 }
 
+/// Private memory of a file in place of what is there; the file ends after its first `in_file` bytes.
+pub(crate) fn map_file_over(at: usize, len: usize, in_file: usize) {
+    // SAFETY: a C string; makes a descriptor.
+    let fd = unsafe { libc::memfd_create(c"conformance".as_ptr(), 0) };
+    assert!(fd >= 0);
+    // SAFETY: a descriptor of the test.
+    assert_eq!(unsafe { libc::ftruncate(fd, in_file as i64) }, 0);
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_FIXED;
+    // SAFETY: a range of the test.
+    let got = unsafe { libc::mmap(std::ptr::with_exposed_provenance_mut(at), len, prot, flags, fd, 0) };
+    assert_ne!(got, libc::MAP_FAILED);
+    plain_close(fd);
+}
+
 /// Huge pages, if this machine has any to give.
 pub(crate) fn huge_pages(len: usize) -> Option<usize> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_HUGETLB;

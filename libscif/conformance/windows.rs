@@ -512,6 +512,48 @@ pub(crate) const CASES: &[Case] = &[
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
         assert!(!maps.contains("scif:arena"), "{maps}");
     }),
+    ("a_register_that_fails_leaves_memory_as_it_was", |api| {
+        let (a, b) = loopback(api);
+        // Several areas, the last of which ends before its addresses do, after several pieces.
+        let (head, body) = (LEN, (5 << 20) + PAGE);
+        let there = head + body;
+        let len = there + 2 * PAGE;
+        for with_window in [false, true] {
+            let at = pages(len / PAGE);
+            crate::rig::map_file_over(at + head, len - head, body);
+            fill(at, there, 1);
+            if with_window {
+                assert_eq!(api.register(a, at, PAGE, 0x10000, RW, FIXED), Ok(0x10000));
+            }
+            assert_eq!(api.register(a, at, len, 0x100_0000, RW, FIXED), Err(EFAULT));
+            assert_eq!(api.register(a, at, len, 0, RW, 0), Err(EFAULT));
+            assert_eq!(api.unregister(a, 0x100_0000, len), Err(ENXIO));
+            assert_eq!(api.vwriteto(b, at, 8, 0x100_0000, SYNC), Err(ENXIO));
+            assert!(holds(at, there, 1));
+            let kept = if with_window { PAGE } else { 0 };
+            if with_window {
+                let mapped = api.mmap(b, 0, PAGE, RW, 0, 0x10000).unwrap();
+                poke(mapped, 99);
+                assert_eq!(peek(at), 99, "the window there was before is one still");
+            }
+            crate::rig::dont_need(at + kept, there - kept);
+            assert!(
+                (kept..there).step_by(PAGE).all(|i| peek(at + i) == 0),
+                "private still"
+            );
+            fill(at + kept, there - kept, 2);
+            let offset = 0x200_0000;
+            assert_eq!(
+                api.register(a, at + kept, there - kept, offset, RW, FIXED),
+                Ok(offset),
+                "what is there can be registered"
+            );
+            let mapped = api.mmap(b, 0, there - kept, RW, 0, offset).unwrap();
+            assert!(holds(mapped, there - kept, 2));
+            assert_eq!(api.munmap(mapped, there - kept), Ok(0));
+            assert_eq!(api.unregister(a, offset, there - kept), Ok(0));
+        }
+    }),
     ("close_gives_the_pages_back", |api| {
         let (a, _b) = loopback(api);
         let at = window(api, a, 4, 0x10000, RW, 1);

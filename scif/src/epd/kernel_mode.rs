@@ -215,6 +215,14 @@ impl Endpoints {
         memfd::seal(&fd, memfd::FIXED_SIZE)?;
         let map = Mapping::shared(&fd, len, true)?;
         let service = self.0.workers.threads();
+        // Moves back what has moved, when the rest does not: after the guard is gone, which comes later.
+        let pin = Arc::new(Pin {
+            map,
+            fd,
+            len,
+            prot,
+            service,
+        });
         let guard = StoreGuard::new();
         let alone = pages::threads() <= 1 + service;
         if !alone && guard.is_none() {
@@ -225,20 +233,12 @@ impl Endpoints {
             let (begin, end) = (area.begin.max(addr), area.end.min(end));
             let guard = guard.as_ref().filter(|_| !alone);
             let at = (begin - addr) as u64;
-            pages::move_in(area, begin, end, std::os::fd::AsFd::as_fd(&fd), at, guard).map_err(|errno| {
-                match errno {
-                    Errno::FAULT => Failure::BadAddress,
-                    _ => Failure::NoMemory,
-                }
+            pages::move_in(area, begin, end, pin.fd.as_fd(), at, guard).map_err(|errno| match errno {
+                Errno::FAULT => Failure::BadAddress,
+                _ => Failure::NoMemory,
             })?;
         }
-        Ok(PinnedPages(Arc::new(Pin {
-            map,
-            fd,
-            len,
-            prot,
-            service,
-        })))
+        Ok(PinnedPages(pin))
     }
 
     /// `scif_unpin_pages`: frees the handle. The pages stay as long as a window stands for them.

@@ -327,7 +327,8 @@ fn pointer(at: usize) -> *mut c_void {
 }
 
 /// Moves the private pages at `begin..end`, which lie in `area`, to `offset` of a memfd mapped there instead. With
-/// `guard` other threads may store meanwhile; without, nobody else may run.
+/// `guard` other threads may store meanwhile; without, nobody else may run. After an error some may have moved: the caller
+/// drops the guard, for which stores to others may wait, and moves back what shows the memfd.
 pub(crate) fn move_in(
     area: &Area,
     begin: usize,

@@ -88,20 +88,45 @@ impl Inner {
             self.count_as_locked(size)?;
         }
         let serial = table.next_serial()?;
-        let mut next = at;
-        for (place, len) in self.find_place(link, addr, len)? {
-            table.insert(Window {
-                offset: next,
-                len,
-                place,
-                read: prot & READ != 0,
-                write: prot & WRITE != 0,
-                deleted: false,
-                serial,
-            })?;
-            next += len;
+        let mut taken = Vec::new();
+        let made = self.find_place(link, addr, len, &mut taken).and_then(|places| {
+            let mut next = at;
+            places.into_iter().try_for_each(|(place, len)| {
+                let offset = next;
+                next += len;
+                table.insert(Window {
+                    offset,
+                    len,
+                    place,
+                    read: prot & READ != 0,
+                    write: prot & WRITE != 0,
+                    deleted: false,
+                    serial,
+                })
+            })
+        });
+        match made {
+            Ok(()) => Ok(at.cast_signed()),
+            Err(failure) => {
+                if let Err(also) = self.undo(epd, link, at, size, taken) {
+                    log::debug!("pages of a window that was not made stay where they are: {also}");
+                }
+                Err(failure)
+            }
         }
-        Ok(at.cast_signed())
+    }
+
+    /// Registering has failed half-way: what it made of windows at these offsets goes, and what it has
+    /// `taken` of the arena for pages, whether they came or not. The caller has the control lock.
+    fn undo(&self, epd: &Epd, link: &Link, at: u64, size: u64, taken: Vec<(u64, u64)>) -> Result<()> {
+        let table = &link.own.table;
+        if table.touches(at, size)? {
+            table.delete(at, size)?;
+            self.retire(epd, link)?;
+        }
+        // A window of it that the peer mapped at once keeps its pages.
+        let kept = table.all()?.iter().filter_map(Window::in_arena).collect();
+        Self::move_back(link, &without(taken, kept), self.workers.threads())
     }
 
     /// Refuses what would be more than this process may lock, with all windows of its endpoints, each for itself as a
@@ -144,8 +169,15 @@ impl Inner {
         }
     }
 
-    /// Finds or makes the places of the pages at `addr`.
-    fn find_place(&self, link: &Link, addr: usize, len: usize) -> Result<Vec<(Place, u64)>> {
+    /// Finds or makes the places of the pages at `addr`. What it takes of the arena it adds to `taken`, also when it fails:
+    /// pages may lie there then.
+    fn find_place(
+        &self,
+        link: &Link,
+        addr: usize,
+        len: usize,
+        taken: &mut Vec<(u64, u64)>,
+    ) -> Result<Vec<(Place, u64)>> {
         let end = addr.checked_add(len).ok_or(Failure::BadAddress)?;
         let arena = pages::file_id(link.own.arena())?;
         let areas = self.areas_of_own(arena, addr, end)?;
@@ -177,6 +209,7 @@ impl Inner {
                 self.in_place(begin)
             } else if alone || guard.is_some() {
                 let at = link.own.table.take_arena(size)?;
+                taken.push((at, at + size));
                 let guard = guard.as_ref().filter(|_| !alone);
                 pages::move_in(area, begin, end, link.own.arena(), at, guard).map_err(
                     |errno| match errno {
@@ -274,10 +307,7 @@ impl Inner {
         epd.windows.forget(&gone);
         let (gone_ranges, kept_ranges): (Vec<_>, Vec<_>) = all
             .iter()
-            .filter_map(|window| match window.place {
-                Place::Arena(at) => Some((is_gone(window), (at, at + window.len))),
-                Place::InPlace { .. } => None,
-            })
+            .filter_map(|window| Some((is_gone(window), window.in_arena()?)))
             .partition(|(gone, _)| *gone);
         let ranges = |of: Vec<(bool, (u64, u64))>| of.into_iter().map(|(_, range)| range).collect();
         let free = without(ranges(gone_ranges), ranges(kept_ranges));

@@ -82,6 +82,14 @@ impl Window {
         self.offset.saturating_add(self.len)
     }
 
+    /// What it has of the arena.
+    pub(crate) fn in_arena(&self) -> Option<(u64, u64)> {
+        match self.place {
+            Place::Arena(at) => Some((at, at.saturating_add(self.len))),
+            Place::InPlace { .. } => None,
+        }
+    }
+
     fn encode(&self) -> [u64; ENTRY_WORDS] {
         let (place, kind, pid) = match self.place {
             Place::Arena(at) => (at, 0u64, 0u32),

@@ -83,6 +83,10 @@ const OF_A_DRIVER: &[(&str, &str)] = &[
         "timers/a_fence_ends_",
         "on one node every RMA is done when it returns",
     ),
+    (
+        "rma/a_crash_with_rma_in_flight_",
+        "on one node every RMA is done when it returns",
+    ),
     ("limits/", "a driver has its own"),
     (
         "holders/an_answer_that_was_heard_",

@@ -56,6 +56,11 @@ pub(crate) fn ask() -> Ask {
     })
 }
 
+/// Each operation is complete when it has changed the target.
+fn delivered() -> Ask {
+    ask().with(|ask| ask.hints.tx.op_flags = sys::FI_DELIVERY_COMPLETE)
+}
+
 /// The buffers of one operation.
 struct Args {
     operand: Buf,
@@ -125,10 +130,7 @@ fn run(rig: &Rig<'_>, form: Form, kind: AtomicKind, at: &AtomicTarget, args: &Ar
 
 /// Rank 0 performs every defined operation on rank 1's memory and compares with what it must have done.
 fn every_op(rank: &Rank, form: Form) -> Outcome {
-    let rig = Rig::open(
-        rank,
-        &ask().with(|ask| ask.hints.tx.op_flags = sys::FI_DELIVERY_COMPLETE),
-    )?;
+    let rig = Rig::open(rank, &delivered())?;
     let mine = Buf::new(4096);
     let (_mr, remotes) = rig.share(mine, REMOTE)?;
     if rank.index == 0 {
@@ -236,10 +238,7 @@ fn one_op(rig: &Rig<'_>, form: Form, kind: AtomicKind, at: Remote, datatype: u32
 
 /// Elements that do not lie where their type wants them.
 fn misaligned(rank: &Rank) -> Outcome {
-    let rig = Rig::open(
-        rank,
-        &ask().with(|ask| ask.hints.tx.op_flags = sys::FI_DELIVERY_COMPLETE),
-    )?;
+    let rig = Rig::open(rank, &delivered())?;
     let mine = Buf::new(4096);
     let (_mr, remotes) = rig.share(mine, REMOTE)?;
     if rank.index == 0 {
@@ -352,10 +351,7 @@ fn difference(rank: &Rank) -> Outcome {
     if rank.target.prov != "scif" {
         return Err(Fail::NotRun("operations of another provider".into()));
     }
-    let rig = Rig::open(
-        rank,
-        &ask().with(|ask| ask.hints.tx.op_flags = sys::FI_DELIVERY_COMPLETE),
-    )?;
+    let rig = Rig::open(rank, &delivered())?;
     let mine = Buf::new(4096);
     let (_mr, remotes) = rig.share(mine, REMOTE)?;
     if rank.index == 0 {
@@ -383,10 +379,7 @@ fn difference(rank: &Rank) -> Outcome {
 
 /// As many elements as the provider says, and not one more.
 fn most_elements(rank: &Rank) -> Outcome {
-    let rig = Rig::open(
-        rank,
-        &ask().with(|ask| ask.hints.tx.op_flags = sys::FI_DELIVERY_COMPLETE),
-    )?;
+    let rig = Rig::open(rank, &delivered())?;
     let room = 1 << 20;
     let mine = Buf::new(room);
     let (_mr, remotes) = rig.share(mine, REMOTE)?;

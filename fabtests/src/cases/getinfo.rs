@@ -113,14 +113,19 @@ fn null_hints(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-fn versions(rank: &Rank) -> Outcome {
-    let asker = asker(rank)?;
-    let mut hints = Hints {
+/// What somebody asks who wants messages of this provider.
+fn messages(rank: &Rank) -> Hints {
+    Hints {
         ep_type: sys::FI_EP_RDM,
         caps: sys::FI_MSG,
+        prov: Some(rank.target.prov.clone()),
         ..Hints::default()
-    };
-    hints.prov = Some(rank.target.prov.clone());
+    }
+}
+
+fn versions(rank: &Rank) -> Outcome {
+    let asker = asker(rank)?;
+    let hints = messages(rank);
     for minor in [0, 1, 4, 5, 9, 12, 17] {
         let list = asker
             .lib
@@ -356,12 +361,7 @@ fn limits(rank: &Rank) -> Outcome {
 
 fn nodes(rank: &Rank) -> Outcome {
     let asker = asker(rank)?;
-    let mut hints = Hints {
-        ep_type: sys::FI_EP_RDM,
-        caps: sys::FI_MSG,
-        ..Hints::default()
-    };
-    hints.prov = Some(rank.target.prov.clone());
+    let hints = messages(rank);
     let (lib, version) = (asker.lib, asker.lib.version());
     let ask = |node, service, flags| lib.getinfo(version, node, service, flags, Some(&hints));
     let first = |list: Vec<Info>| list.into_iter().next().ok_or_else(|| Fail::here("an empty list"));
@@ -390,12 +390,7 @@ fn nodes(rank: &Rank) -> Outcome {
 /// With `FI_NUMERICHOST` a name is no address, whatever it stands for.
 fn numeric_hosts(rank: &Rank) -> Outcome {
     let asker = asker(rank)?;
-    let mut hints = Hints {
-        ep_type: sys::FI_EP_RDM,
-        caps: sys::FI_MSG,
-        ..Hints::default()
-    };
-    hints.prov = Some(rank.target.prov.clone());
+    let hints = messages(rank);
     let (lib, version) = (asker.lib, asker.lib.version());
     let ask = |node, service, flags| -> Result<Info, Errno> {
         let list = lib.getinfo(version, node, service, flags, Some(&hints))?;

@@ -11,6 +11,7 @@ pub(super) const INVAL: i64 = -22;
 pub(super) const NOSYS: i64 = -38;
 const AGAIN: i64 = -11;
 const FAULT: i64 = -14;
+pub(super) const NODATA: i64 = -61;
 const NOOPTION: i64 = -92;
 const NOTSUPP: i64 = -95;
 const NOTCONN: i64 = -107;
@@ -20,9 +21,8 @@ const TOOSMALL: i64 = -257;
 const BADSTATE: i64 = -258;
 const AVAIL: i64 = -259;
 const BADFLAGS: i64 = -260;
-pub(super) const NOAV: i64 = -263;
-pub(super) const NODATA: i64 = -61;
 const NOEQ: i64 = -261;
+pub(super) const NOAV: i64 = -263;
 
 /// The answers to 0, 1 and all ones.
 type Three = [i64; 3];

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use libfabric_sys as fi;
 use scif::{Config, Maker, Node, TransportKind};
+use scif_ring::counter::Count;
 
 use crate::attr::NAME;
 use crate::cntr::Cntr;
@@ -76,11 +77,7 @@ pub(crate) unsafe extern "C" fn open(
         {
             return Err(fi::FI_EINVAL);
         }
-        let shared = Arc::new(FabricShared {
-            api_version: attr.api_version,
-            node: open_node()?,
-            maker: Maker::here(),
-        });
+        let shared = FabricShared::new(attr.api_version, open_node()?);
         let head = fi::fid {
             fclass: fi::FI_CLASS_FABRIC,
             context,
@@ -194,6 +191,19 @@ pub(crate) struct FabricShared {
     pub(crate) api_version: u32,
     pub(crate) node: Arc<Node>,
     pub(crate) maker: Maker,
+    /// The address of the queue that was last found empty for long.
+    pub(crate) waited_at: Count,
+}
+
+impl FabricShared {
+    pub(crate) fn new(api_version: u32, node: Arc<Node>) -> Arc<FabricShared> {
+        Arc::new(FabricShared {
+            api_version,
+            node,
+            maker: Maker::here(),
+            waited_at: Count::new(0),
+        })
+    }
 }
 
 /// The SCIF node of this process, as the environment describes it.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use libfabric_sys as sys;
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use scif_fabtests::fi::{Buf, Entry, Errno, Fid};
 use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
 use scif_fabtests::rig::{Ask, Rig};
@@ -33,6 +34,7 @@ pub(crate) const CASES: &[Case] = &[
     case("wait/threshold", 2, threshold),
     case("wait/several_queues", 2, several_queues),
     case("wait/many_senders", 4, many_senders),
+    case("wait/reading_in_a_crowd", 6, crowd),
     case("wait/sleeping_target", 2, sleeping_target),
     case("wait/trywait_sees_what_is_there", 1, trywait_pending),
 ];
@@ -42,6 +44,8 @@ enum How {
     Sread,
     Sreadfrom,
     Poll,
+    /// As programs wait that never sleep.
+    Read,
 }
 
 fn ask(wait_obj: u32) -> Ask {
@@ -58,6 +62,7 @@ fn sleep(rig: &Rig<'_>, how: How) -> Outcome<Vec<Entry>> {
         let read = match how {
             How::Sread => cq.sread(16, 0, -1),
             How::Sreadfrom => cq.sreadfrom(16, -1),
+            How::Read => cq.read(16),
             How::Poll => {
                 match rig.fabric.trywait(&[cq.as_ref()]) {
                     Ok(()) => {
@@ -120,6 +125,38 @@ fn signal(rank: &Rank) -> Outcome {
         check_eq!(read, Err(Errno::EAGAIN));
     }
     Ok(())
+}
+
+/// Six ranks on one processor, of which two talk while the others wait for long.
+fn crowd(rank: &Rank) -> Outcome {
+    const ROUNDS: u64 = 2000;
+    let allowed = sched_getaffinity(None)?;
+    let mut one = CpuSet::new();
+    one.set((0..CpuSet::MAX_CPU).find(|&cpu| allowed.is_set(cpu)).unwrap_or(0));
+    sched_setaffinity(None, &one)?;
+    let rig = Rig::open(rank, &ask(sys::FI_WAIT_NONE))?;
+    let buf = Buf::new(64);
+    for other in (1..rank.count).filter(|&other| rank.index == 0 || rank.index == other) {
+        let peer = rig.to(if rank.index == 0 { other } else { 0 });
+        for round in 0..ROUNDS {
+            let sends = (round % 2 == 0) == (rank.index == 0);
+            if sends {
+                buf.store_u64(0, round);
+                rig.post(|| rig.ep.send(buf, peer, 2))?;
+            } else {
+                rig.post(|| rig.ep.recv(buf, sys::FI_ADDR_UNSPEC, 1))?;
+            }
+            let entries = drained(&rig, How::Read)?;
+            check!(
+                entries.len() == 1
+                    && entries
+                        .iter()
+                        .all(|entry| entry.context == if sends { 2 } else { 1 })
+            );
+            check_eq!(buf.load_u64(0), round);
+        }
+    }
+    rig.barrier()
 }
 
 /// Both sides sleep in every turn, with pauses that vary so that falling asleep and waking race.

@@ -10,6 +10,7 @@
 //!
 //! Mirrors `struct fi_ops_cq` of `rdma/fi_eq.h`; fi_cq(3).
 
+mod crowd;
 mod handover;
 mod queue;
 #[cfg(test)]
@@ -21,7 +22,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use libfabric_sys as fi;
-use scif::{Maker, Waiter, cpu_relax_or_yield};
+use scif::{Maker, Waiter, cpu_relax_or_yield, now_ns};
 use scif_ring::counter::Flag;
 
 use crate::data::{self, Deliver, Queued, deferred};
@@ -522,7 +523,44 @@ impl Cq {
             cq.empty_polls
         };
         if empty > EMPTY_READS {
-            cpu_relax_or_yield(empty);
+            return self.offer_processor(empty, out);
+        }
+        Err(fi::FI_EAGAIN)
+    }
+
+    /// The queue is empty for long: lets others run, and sleeps a little where there are more of them than processors.
+    #[cold]
+    fn offer_processor(&self, empty: u32, out: &Entries) -> Result<isize, Errno> {
+        let here = ptr::from_ref(self).addr() as u64;
+        // Who looks at several in turn must not sleep at one.
+        let again = self.dom.fabric.waited_at.swap(here) == here;
+        let begin = now_ns();
+        cpu_relax_or_yield(empty);
+        let end = now_ns();
+        let first = empty == EMPTY_READS + 1;
+        let mut guard = self.dom.gate.lock();
+        let cq = guard.cqs.get_mut(self.index).ok_or(fi::FI_EINVAL)?;
+        // Who asks for no entry waits for something else.
+        if !cq.crowd.yielded(first, begin, end) || !again || out.count == 0 {
+            return Err(fi::FI_EAGAIN);
+        }
+        drop(guard);
+        let look = |st: &mut DomainState| {
+            let cq = st.cqs.get_mut(self.index)?;
+            let found = self.hand_out(cq, out)?;
+            cq.crowd.napped(true);
+            Some(found)
+        };
+        let slept = wait::nap_for(&self.dom, self.target(), crowd::NAP_NS, look);
+        if let Ok(Some(found)) = slept {
+            return found;
+        }
+        let mut guard = self.dom.gate.lock();
+        let cq = guard.cqs.get_mut(self.index).ok_or(fi::FI_EINVAL)?;
+        match slept {
+            // Descriptors are short. Nobody asked for this sleep.
+            Err(_) => cq.crowd.give_up(),
+            Ok(_) => cq.crowd.napped(false),
         }
         Err(fi::FI_EAGAIN)
     }

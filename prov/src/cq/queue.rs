@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 
 use libfabric_sys as fi;
 
+use super::crowd::Crowd;
 use crate::peer::Held;
 use crate::wait::Waits;
 
@@ -90,6 +91,7 @@ pub(crate) struct CqState {
     looked: u64,
     /// Reads in a row that found nothing.
     pub(crate) empty_polls: u32,
+    pub(super) crowd: Crowd,
     /// Error data handed to the application, its own until it reads again.
     pub(crate) lent: Vec<u8>,
     pub(crate) waits: Waits,
@@ -111,6 +113,7 @@ impl CqState {
             popped: 0,
             looked: 0,
             empty_polls: 0,
+            crowd: Crowd::new(),
             lent: Vec::new(),
             waits,
             receives: None,

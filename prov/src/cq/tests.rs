@@ -257,6 +257,36 @@ fn a_polled_descriptor_tells_of_entries_from_elsewhere() {
 }
 
 #[test]
+fn naps_end_with_what_comes_and_leave_no_wait_object() {
+    let rig = Rig::new(V2_0, attr(fi::FI_CQ_FORMAT_CONTEXT, fi::FI_WAIT_NONE));
+    let (domain, index) = (&rig.domain.shared, rig.index);
+    let look = |st: &mut DomainState| {
+        let cq = st.cqs.get_mut(index)?;
+        (cq.drain(1, |_, _| ()) > 0).then_some(())
+    };
+    let nap = |ns| wait::nap_for(domain, Target::Cq(index), ns, look);
+    assert_eq!(nap(1_000_000), Ok(None));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(20));
+            let mut st = domain.gate.lock();
+            st.cqs.get_mut(index).unwrap().success(completion(1));
+        });
+        assert_eq!(nap(20_000_000_000), Ok(Some(())));
+    });
+    rig.state(|q| q.success(completion(2)));
+    assert_eq!(nap(0), Ok(Some(())));
+    let mut fd: c_int = -1;
+    // SAFETY: an open queue, and room for a descriptor.
+    let status = unsafe { control(rig.cq.cast(), fi::FI_GETWAIT, (&raw mut fd).cast()) };
+    assert_eq!(status, -fi::FI_ENODATA);
+    // SAFETY: an open queue.
+    let cq = unsafe { entry::object::<Cq, _>(rig.cq) }.unwrap();
+    assert_eq!(cq.try_wait(), Err(fi::FI_EINVAL));
+    assert_eq!(rig.sread(0), -(fi::FI_ENOSYS as isize));
+}
+
+#[test]
 fn wait_objects_that_are_not_offered() {
     let domain = Domain::for_test(V2_0, &fi::fi_domain_attr::default());
     let open = |attr: &fi::fi_cq_attr| Cq::open(&domain.shared, attr, None, ptr::null_mut()).map(|_| ());

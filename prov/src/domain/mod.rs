@@ -470,11 +470,7 @@ impl Domain {
     /// A domain of a fabric of its own, for an application of interface version `api`.
     pub(crate) fn for_test(api: u32, attr: &fi::fi_domain_attr) -> Box<Domain> {
         let node = crate::fabric::open_node().unwrap();
-        let fabric = Arc::new(FabricShared {
-            api_version: api,
-            node,
-            maker: Maker::here(),
-        });
+        let fabric = FabricShared::new(api, node);
         Domain::open(
             &fabric,
             (fi::FI_MSG | fi::FI_RMA, false),

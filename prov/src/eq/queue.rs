@@ -422,11 +422,7 @@ mod tests {
 
     fn queue(wait_obj: u32, flags: u64) -> EqShared {
         let node = Node::open(Config::default(), TransportKind::Local).unwrap();
-        let fabric = Arc::new(FabricShared {
-            api_version: fi::fi_version(1, 17),
-            node,
-            maker: Maker::here(),
-        });
+        let fabric = FabricShared::new(fi::fi_version(1, 17), node);
         EqShared::new(
             fabric,
             &fi::fi_eq_attr {

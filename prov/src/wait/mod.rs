@@ -311,7 +311,7 @@ pub(crate) fn try_wait(
 ) -> Result<(), Errno> {
     let mut guard = dom.gate.lock();
     let st = &mut *guard;
-    if waits(st, target).is_none_or(|w| w.seats.is_empty()) {
+    if waits(st, target).is_none_or(|w| w.waiter().is_none()) {
         return Err(fi::FI_EINVAL);
     }
     disarm_fd(st, target);
@@ -390,6 +390,28 @@ pub(crate) fn block<R>(
         spin_until = now_ns() + SPIN_NS;
         polls = 0;
     }
+}
+
+/// A sleep of at most `ns` in a call that need not wait, until `done` gives something; none while something is outstanding
+/// that nobody rings for.
+///
+/// # Errors
+/// The system's, when there is no descriptor to sleep on.
+pub(crate) fn nap_for<R>(
+    dom: &DomainShared,
+    target: Target,
+    ns: u64,
+    mut done: impl FnMut(&mut DomainState) -> Option<R>,
+) -> Result<Option<R>, Errno> {
+    if must_poll(&mut dom.gate.lock(), target) {
+        return Ok(None);
+    }
+    if let Nap::Done(result) = nap(dom, target, Some(ns), &mut done)? {
+        return Ok(Some(result));
+    }
+    let mut guard = dom.gate.lock();
+    progress_all(&mut guard, target);
+    Ok(done(&mut guard))
 }
 
 /// How one sleep of [`block`] ended.

@@ -161,9 +161,10 @@ impl Waits {
         self.fd_armed
     }
 
-    /// The waiter whose descriptor the application may poll.
+    /// The waiter whose descriptor the application may poll. A seat that is there for naps is none of its business.
     pub(crate) fn waiter(&self) -> Option<&Arc<Waiter>> {
-        self.seats.first().map(|s| &s.waiter)
+        let first = self.seats.first().filter(|_| self.obj.sleeps());
+        first.map(|s| &s.waiter)
     }
 
     /// The descriptor of `FI_GETWAIT`.

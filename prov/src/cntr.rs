@@ -334,6 +334,7 @@ impl Cntr {
 
     fn read(&self) -> (u64, u64) {
         let mut st = self.dom.gate.lock();
+        st.last_read = self.target();
         if st.cntrs.get(self.index).is_some_and(|c| c.waits.fd_is_armed()) {
             wait::disarm_fd(&mut st, self.target());
         }

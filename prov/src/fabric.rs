@@ -191,8 +191,8 @@ pub(crate) struct FabricShared {
     pub(crate) api_version: u32,
     pub(crate) node: Arc<Node>,
     pub(crate) maker: Maker,
-    /// The address of the queue that was last found empty for long.
-    pub(crate) waited_at: Count,
+    /// How many domains are open.
+    pub(crate) domains: Count,
 }
 
 impl FabricShared {
@@ -201,7 +201,7 @@ impl FabricShared {
             api_version,
             node,
             maker: Maker::here(),
-            waited_at: Count::new(0),
+            domains: Count::new(0),
         })
     }
 }

@@ -50,6 +50,7 @@ pub use memory::{Access, AccessError, PeerMemory, RemoteMem};
 pub use migrate::{Arrival, Movable, Unmoved};
 pub use node::{Node, TransportKind};
 pub use sys::fork::Maker;
+pub use sys::pages::threads;
 pub use sys::time::{cpu_relax_or_yield, now_ns};
 pub use transport::kernel::{Device, Driver, abi};
 pub use waiter::{Waiter, Woken};

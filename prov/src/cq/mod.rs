@@ -22,7 +22,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use libfabric_sys as fi;
-use scif::{Maker, Waiter, cpu_relax_or_yield, now_ns};
+use scif::{Maker, Waiter, cpu_relax_or_yield, now_ns, threads};
 use scif_ring::counter::Flag;
 
 use crate::data::{self, Deliver, Queued, deferred};
@@ -32,8 +32,9 @@ use crate::log::Subsys;
 use crate::peer::PeerCq;
 use crate::slab::Slab;
 use crate::wait::set::{SetMember, wait_object};
-use crate::wait::{self, Target, WaitObj, Waits};
+use crate::wait::{self, Slept, Target, WaitObj, Waits};
 
+use crowd::Ended;
 use handover::Owner;
 pub(crate) use queue::{Completion, CqError, CqState, Format};
 
@@ -489,6 +490,10 @@ impl Cq {
             let mut guard = self.dom.gate.lock();
             let st = &mut *guard;
             let cq = st.cqs.get_mut(self.index).ok_or(fi::FI_EINVAL)?;
+            if st.last_read != self.target() {
+                st.last_read = self.target();
+                cq.crowd.start_over();
+            }
             if cq.is_empty()
                 && let [ep] = *cq.waits.endpoints()
             {
@@ -520,6 +525,9 @@ impl Cq {
                 return found;
             }
             cq.empty_polls = cq.empty_polls.saturating_add(1);
+            if cq.empty_polls == EMPTY_READS {
+                cq.crowd.new_wait();
+            }
             cq.empty_polls
         };
         if empty > EMPTY_READS {
@@ -531,38 +539,41 @@ impl Cq {
     /// The queue is empty for long: lets others run, and sleeps a little where there are more of them than processors.
     #[cold]
     fn offer_processor(&self, empty: u32, out: &Entries) -> Result<isize, Errno> {
-        let here = ptr::from_ref(self).addr() as u64;
-        // Who looks at several in turn must not sleep at one.
-        let again = self.dom.fabric.waited_at.swap(here) == here;
         let begin = now_ns();
         cpu_relax_or_yield(empty);
         let end = now_ns();
-        let first = empty == EMPTY_READS + 1;
-        let mut guard = self.dom.gate.lock();
-        let cq = guard.cqs.get_mut(self.index).ok_or(fi::FI_EINVAL)?;
-        // Who asks for no entry waits for something else.
-        if !cq.crowd.yielded(first, begin, end) || !again || out.count == 0 {
+        let is_time = |st: &mut DomainState| {
+            let cq = st.cqs.get_mut(self.index)?;
+            // Who asks for no entry waits for something else; who waits for a descriptor sleeps on that.
+            let may = out.count > 0 && !self.obj.sleeps();
+            Some(may && cq.crowd.yielded(begin, end))
+        };
+        if !is_time(&mut self.dom.gate.lock()).ok_or(fi::FI_EINVAL)? || !self.is_all_there_is() {
             return Err(fi::FI_EAGAIN);
         }
-        drop(guard);
-        let look = |st: &mut DomainState| {
-            let cq = st.cqs.get_mut(self.index)?;
-            let found = self.hand_out(cq, out)?;
-            cq.crowd.napped(true);
-            Some(found)
-        };
-        let slept = wait::nap_for(&self.dom, self.target(), crowd::NAP_NS, look);
-        if let Ok(Some(found)) = slept {
-            return found;
-        }
+        let slept = wait::nap_for(&self.dom, self.target(), crowd::NAP_NS, |st| {
+            self.hand_out(st.cqs.get_mut(self.index)?, out)
+        });
         let mut guard = self.dom.gate.lock();
         let cq = guard.cqs.get_mut(self.index).ok_or(fi::FI_EINVAL)?;
-        match slept {
-            // Descriptors are short. Nobody asked for this sleep.
-            Err(_) => cq.crowd.give_up(),
-            Ok(_) => cq.crowd.napped(false),
-        }
-        Err(fi::FI_EAGAIN)
+        // Descriptors are short: nobody asked for this sleep.
+        let Ok((found, slept)) = slept else {
+            cq.crowd.give_up();
+            return Err(fi::FI_EAGAIN);
+        };
+        let ended = match (&found, slept) {
+            (Some(_), Slept::Some) => Ended::ByNews,
+            (None, Slept::Whole) => Ended::ByTime,
+            _ => Ended::Otherwise,
+        };
+        cq.crowd.napped(ended, now_ns());
+        found.unwrap_or(Err(fi::FI_EAGAIN))
+    }
+
+    /// Whether nothing else of ours is kept waiting by a reader that sleeps: another domain, or a thread that must stay out of
+    /// this one during the call.
+    fn is_all_there_is(&self) -> bool {
+        self.dom.fabric.domains.get_relaxed() == 1 && (!self.dom.gate.is_elided() || threads() == 1)
     }
 
     /// What a read returns now; `None` when there is nothing.

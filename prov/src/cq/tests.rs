@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use scif::{Endpoint, Exports};
+use scif::{Endpoint, Exports, PortId};
 use scif_ring::copy::Mem;
 
 use super::*;
@@ -265,17 +265,17 @@ fn naps_end_with_what_comes_and_leave_no_wait_object() {
         (cq.drain(1, |_, _| ()) > 0).then_some(())
     };
     let nap = |ns| wait::nap_for(domain, Target::Cq(index), ns, look);
-    assert_eq!(nap(1_000_000), Ok(None));
+    assert_eq!(nap(1_000_000), Ok((None, Slept::Whole)));
     std::thread::scope(|scope| {
         scope.spawn(|| {
             std::thread::sleep(Duration::from_millis(20));
             let mut st = domain.gate.lock();
             st.cqs.get_mut(index).unwrap().success(completion(1));
         });
-        assert_eq!(nap(20_000_000_000), Ok(Some(())));
+        assert_eq!(nap(20_000_000_000), Ok((Some(()), Slept::Some)));
     });
     rig.state(|q| q.success(completion(2)));
-    assert_eq!(nap(0), Ok(Some(())));
+    assert_eq!(nap(0), Ok((Some(()), Slept::Not)));
     let mut fd: c_int = -1;
     // SAFETY: an open queue, and room for a descriptor.
     let status = unsafe { control(rig.cq.cast(), fi::FI_GETWAIT, (&raw mut fd).cast()) };
@@ -306,9 +306,8 @@ fn wait_objects_that_are_not_offered() {
     assert_eq!(status, -fi::FI_ENODATA);
 }
 
-#[test]
-fn completions_read_straight_from_a_ring_end_a_row_of_empty_reads() {
-    let rig = Rig::new(V2_0, attr(fi::FI_CQ_FORMAT_CONTEXT, fi::FI_WAIT_NONE));
+/// An endpoint that receives into the queue of a rig, and a peer of it.
+fn receiver(rig: &Rig) -> (u32, PortId, Endpoint) {
     let domain = &rig.domain.shared;
     let bind = || Endpoint::bind(&domain.fabric.node, 0, Exports::default()).unwrap();
     let cfg = EpConfig {
@@ -317,30 +316,76 @@ fn completions_read_straight_from_a_ring_end_a_row_of_empty_reads() {
         rx_cq: Some(rig.index),
         ..EpConfig::default()
     };
-    let mut peer = bind();
+    let peer = bind();
     let sock = bind();
     let to = sock.id();
     let ep = domain.add_ep(EpState::new(cfg, sock)).unwrap();
-    {
-        let mut st = domain.gate.lock();
-        wait::bind_ep(&mut st, Target::Cq(rig.index), ep).unwrap();
-        domain.enable_ep(&mut st, ep).unwrap();
+    let mut st = domain.gate.lock();
+    wait::bind_ep(&mut st, Target::Cq(rig.index), ep).unwrap();
+    domain.enable_ep(&mut st, ep).unwrap();
+    (ep, to, peer)
+}
+
+/// Posts a receive of eight bytes.
+fn post(domain: &DomainShared, ep: u32, context: usize) {
+    let buffer = vec![0u8; 8].leak();
+    // SAFETY: leaked, and reached through this description only.
+    let iov = [unsafe { Mem::new(buffer.as_mut_ptr(), buffer.len()) }];
+    let args = RecvArgs {
+        iov: &iov,
+        src: fi::FI_ADDR_UNSPEC,
+        tag: None,
+        context,
+        flags: fi::FI_COMPLETION,
+    };
+    data::recv(&mut domain.gate.lock(), ep, &args).unwrap();
+}
+
+#[test]
+fn a_nap_ends_with_a_message() {
+    let rig = Rig::new(V2_0, attr(fi::FI_CQ_FORMAT_CONTEXT, fi::FI_WAIT_NONE));
+    let (domain, index) = (&rig.domain.shared, rig.index);
+    let (ep, to, mut peer) = receiver(&rig);
+    let conn = peer.connect(to).unwrap();
+    for round in 0..8 {
+        post(domain, ep, round);
+        let sender = &mut peer;
+        let found = std::thread::scope(|scope| {
+            scope.spawn(move || {
+                std::thread::sleep(Duration::from_millis(20));
+                let conn = sender.conn(conn).unwrap();
+                conn.tx().push_head(wire::EAGER | wire::INLINE, &[1; 8]).unwrap();
+                conn.notify();
+            });
+            let begin = Instant::now();
+            loop {
+                let look = |st: &mut DomainState| {
+                    let cq = st.cqs.get_mut(index)?;
+                    (cq.drain(1, |_, c| assert_eq!(c.context, round)) > 0).then_some(())
+                };
+                match wait::nap_for(domain, Target::Cq(index), 20_000_000_000, look).unwrap() {
+                    (Some(()), slept) => break slept,
+                    // Woken by something else, as by the connection's beginning.
+                    (None, slept) => assert_ne!(slept, Slept::Whole),
+                }
+                assert!(begin.elapsed() < Duration::from_secs(20), "woken in vain");
+            }
+        });
+        assert_eq!(found, Slept::Some, "round {round}");
     }
+    domain.close_ep(ep, None);
+}
+
+#[test]
+fn completions_read_straight_from_a_ring_end_a_row_of_empty_reads() {
+    let rig = Rig::new(V2_0, attr(fi::FI_CQ_FORMAT_CONTEXT, fi::FI_WAIT_NONE));
+    let domain = &rig.domain.shared;
+    let (ep, to, mut peer) = receiver(&rig);
     let conn = peer.connect(to).unwrap();
     let begin = Instant::now();
     // Which poll finds a message decides about its way; the first record of a ring never takes the short one.
     for round in 0..32 {
-        let buffer = vec![0u8; 8].leak();
-        // SAFETY: leaked, and reached through this description only.
-        let iov = [unsafe { Mem::new(buffer.as_mut_ptr(), buffer.len()) }];
-        let args = RecvArgs {
-            iov: &iov,
-            src: fi::FI_ADDR_UNSPEC,
-            tag: None,
-            context: round,
-            flags: fi::FI_COMPLETION,
-        };
-        data::recv(&mut domain.gate.lock(), ep, &args).unwrap();
+        post(domain, ep, round);
         let mut context = [usize::MAX];
         assert_eq!(rig.read(&mut context), -(fi::FI_EAGAIN as isize));
         assert!(rig.state(|q| q.empty_polls) > 0);

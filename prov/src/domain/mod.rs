@@ -69,6 +69,8 @@ pub(crate) struct DomainState {
     pub(crate) mr_events: Option<Arc<EqShared>>,
     /// Held while the domain is open, so that it cannot be closed.
     eq: Option<Arc<EqShared>>,
+    /// The queue or counter that was read last.
+    pub(crate) last_read: Target,
 }
 
 impl DomainState {
@@ -91,6 +93,7 @@ impl DomainState {
             auto_armed: Vec::new(),
             mr_events: None,
             eq: None,
+            last_read: Target::Cq(0),
         }
     }
 
@@ -300,6 +303,7 @@ impl Domain {
         if let Some(auto) = &shared.auto {
             auto.start(&shared)?;
         }
+        fabric.domains.add_relaxed(1);
         Ok(Box::new(Domain {
             fid: fi::fid_domain {
                 fid: fi::fid {
@@ -365,6 +369,7 @@ impl DomainShared {
         if let Some(auto) = &self.auto {
             auto.stop();
         }
+        self.fabric.domains.sub(1);
         Ok(())
     }
 

@@ -163,7 +163,11 @@ pub(crate) fn watch_ep(st: &mut DomainState, ep: u32) -> Result<(), Errno> {
         for seat in &waits.seats {
             // Left from an enabling that failed half-way.
             seat.waiter.remove(endpoint.sock.wait_fd());
-            watch(&seat.waiter, endpoint.sock.wait_fd())?;
+            let watched = watch(&seat.waiter, endpoint.sock.wait_fd());
+            // A nap is over soon, also where nothing can end it.
+            if waits.obj.sleeps() {
+                watched?;
+            }
         }
     }
     Ok(())
@@ -384,7 +388,7 @@ pub(crate) fn block<R>(
                 progress_all(&mut guard, target);
                 return Ok(done(&mut guard));
             }
-            Nap::Over => {}
+            Nap::Busy | Nap::Woken | Nap::Late => {}
         }
         // Woken: what woke us is often the first of several.
         spin_until = now_ns() + SPIN_NS;
@@ -392,8 +396,19 @@ pub(crate) fn block<R>(
     }
 }
 
-/// A sleep of at most `ns` in a call that need not wait, until `done` gives something; none while something is outstanding
-/// that nobody rings for.
+/// How long a short sleep took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Slept {
+    /// There was none.
+    Not,
+    /// Somebody ended it.
+    Some,
+    /// As long as it could.
+    Whole,
+}
+
+/// A sleep of at most `ns` in a call that need not wait, until `done` gives something; none while a ring is full, a connection
+/// is being made, or something is left to do.
 ///
 /// # Errors
 /// The system's, when there is no descriptor to sleep on.
@@ -402,28 +417,34 @@ pub(crate) fn nap_for<R>(
     target: Target,
     ns: u64,
     mut done: impl FnMut(&mut DomainState) -> Option<R>,
-) -> Result<Option<R>, Errno> {
+) -> Result<(Option<R>, Slept), Errno> {
     if must_poll(&mut dom.gate.lock(), target) {
-        return Ok(None);
+        return Ok((None, Slept::Not));
     }
-    if let Nap::Done(result) = nap(dom, target, Some(ns), &mut done)? {
-        return Ok(Some(result));
-    }
+    let slept = match nap(dom, target, Some(ns), &mut done)? {
+        Nap::Done(result) => return Ok((Some(result), Slept::Not)),
+        Nap::Busy => return Ok((None, Slept::Not)),
+        Nap::Woken | Nap::Interrupted => Slept::Some,
+        Nap::Late => Slept::Whole,
+    };
     let mut guard = dom.gate.lock();
     progress_all(&mut guard, target);
-    Ok(done(&mut guard))
+    Ok((done(&mut guard), slept))
 }
 
-/// How one sleep of [`block`] ended.
+/// How one sleep ended.
 enum Nap<R> {
+    /// Before it began.
     Done(R),
+    /// The same: there is something left to do.
+    Busy,
     /// By a signal that the program handles.
     Interrupted,
-    /// By a wake-up, or by time.
-    Over,
+    Woken,
+    Late,
 }
 
-/// One sleep of [`block`].
+/// One sleep: armed, after one more look.
 fn nap<R>(
     dom: &DomainShared,
     target: Target,
@@ -443,7 +464,7 @@ fn nap<R>(
         }
         if has_more(st, target) {
             leave(st, target, seat);
-            return Ok(Nap::Over);
+            return Ok(Nap::Busy);
         }
         let mut timer = false;
         each_ep(st, target, |st, ep| timer |= data::wants_timer(st, ep));
@@ -458,7 +479,8 @@ fn nap<R>(
     leave(&mut dom.gate.lock(), target, seat);
     match (slept.map_err(|e| entry::errno(&e))?, target) {
         (Woken::Interrupted, Target::Cq(_)) => Ok(Nap::Interrupted),
-        _ => Ok(Nap::Over),
+        (Woken::Late, _) => Ok(Nap::Late),
+        _ => Ok(Nap::Woken),
     }
 }
 

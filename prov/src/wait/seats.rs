@@ -57,7 +57,7 @@ impl WaitObj {
         }
     }
 
-    pub(super) fn sleeps(self) -> bool {
+    pub(crate) fn sleeps(self) -> bool {
         !matches!(self, WaitObj::None | WaitObj::Yield)
     }
 }

@@ -256,8 +256,9 @@ fn query(maps: &std::fs::File, begin: usize, end: usize) -> Option<Vec<Area>> {
     Some(areas)
 }
 
-/// Threads of this process.
-pub(crate) fn threads() -> usize {
+/// Threads of this process; more than there can be where the system does not say.
+#[must_use]
+pub fn threads() -> usize {
     std::fs::read_dir("/proc/self/task").map_or(usize::MAX, Iterator::count)
 }
 

@@ -1,181 +1,19 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The device itself, called as a program does that has no library: numbers and bytes as the drivers' headers make them,
-//! written down here once more, so that what the library sends and what the other side takes are not only alike.
+//! The device itself, called as a program does that has no library.
 //!
+//! Not about what a driver was measured to answer (`driver_rows`), whether or not that is as it should be.
 //! Runs with `SCIF_TRANSPORT=kernel` only, over a driver or over `libscifdev.so`.
 #![expect(unsafe_code, reason = "ioctls")]
 
-use std::ffi::{CString, c_void};
+use std::ffi::CString;
 
 use crate::Case;
+use crate::ioctl::*;
 use crate::rig::{
-    BLOCK, ERR, FIXED, HUP, IN, OUT, PAGE, Process, RW, dup, fill, holds, is_cloexec, on_driver, pages,
-    peek64, plain_close, poke64, protect, raw_poll, set_nonblocking, unmap, until,
+    BLOCK, ERR, FIXED, HUP, IN, OUT, PAGE, Process, dup, fill, holds, is_cloexec, pages, peek64, plain_close,
+    poke64, protect, raw_poll, set_nonblocking, unmap, until,
 };
 use libc::{EFAULT, EINPROGRESS, EINVAL, ENOENT, ENOTCONN};
-
-/// Bytes of an argument: words of 8, as all arguments are aligned.
-type Words = [u64; 5];
-
-/// The numbers by their low byte: of mainline Linux and MPSS 4, and of MPSS 3.
-const NUMBERS: [(u32, u32); 18] = [
-    (0, 0),
-    (0xc008_7301, 0xc008_7301),
-    (0x4004_7302, 0x4004_7302),
-    (0xc008_7303, 0xc008_7303),
-    (0xc010_7304, 0xc008_7304),
-    (0xc008_7305, 0xc008_7305),
-    (0xc018_7306, 0xc008_7306),
-    (0xc018_7307, 0xc008_7307),
-    (0xc028_7308, 0xc008_7308),
-    (0xc010_7309, 0xc008_7309),
-    (0xc028_730a, 0xc008_730a),
-    (0xc028_730b, 0xc008_730b),
-    (0xc028_730c, 0xc008_730c),
-    (0xc028_730d, 0xc008_730d),
-    (0xc018_730e, 0xc008_730e),
-    (0xc010_730f, 0xc008_730f),
-    (0xc004_7310, 0xc004_7310),
-    (0xc028_7311, 0xc008_7311),
-];
-const BIND: usize = 1;
-const LISTEN: usize = 2;
-const CONNECT: usize = 3;
-const ACCEPTREQ: usize = 4;
-const ACCEPTREG: usize = 5;
-const SEND: usize = 6;
-const RECV: usize = 7;
-const REG: usize = 8;
-const UNREG: usize = 9;
-const READFROM: usize = 10;
-const WRITETO: usize = 11;
-const VREADFROM: usize = 12;
-const VWRITETO: usize = 13;
-const GET_NODEIDS: usize = 14;
-const FENCE_MARK: usize = 15;
-const FENCE_WAIT: usize = 16;
-const FENCE_SIGNAL: usize = 17;
-const GET_VERSION: u32 = 0x7317;
-
-fn path() -> String {
-    std::env::var("SCIF_DEVICE").unwrap_or_else(|_| "/dev/scif".to_owned())
-}
-
-/// Whether it is the device of MPSS 3.
-fn is_old() -> bool {
-    path() == "/dev/mic/scif"
-}
-
-fn open_with(flags: i32) -> i32 {
-    let path = CString::new(path()).unwrap();
-    // SAFETY: a C string.
-    let fd = unsafe { libc::open(path.as_ptr(), libc::O_RDWR | flags) };
-    assert!(fd >= 0, "{}", std::io::Error::last_os_error());
-    fd
-}
-
-fn open() -> i32 {
-    open_with(0)
-}
-
-fn answer(rc: i32) -> Result<i32, i32> {
-    if rc < 0 {
-        Err(std::io::Error::last_os_error().raw_os_error().unwrap_or(0))
-    } else {
-        Ok(rc)
-    }
-}
-
-/// Any number, with any argument.
-fn raw(fd: i32, number: u32, argument: usize) -> Result<i32, i32> {
-    let argument: *mut c_void = std::ptr::with_exposed_provenance_mut(argument);
-    // SAFETY: an argument of the length the number says, or one that is wrong on purpose.
-    answer(unsafe { libc::ioctl(fd, number.into(), argument) })
-}
-
-fn number(call: usize) -> u32 {
-    if is_old() {
-        NUMBERS[call].1
-    } else {
-        NUMBERS[call].0
-    }
-}
-
-/// A call with a structure; what is in it afterwards.
-fn ask(fd: i32, call: usize, mut words: Words) -> Result<Words, i32> {
-    raw(fd, number(call), words.as_mut_ptr().expose_provenance())?;
-    Ok(words)
-}
-
-/// A call with a number.
-fn tell(fd: i32, call: usize, value: usize) -> Result<i32, i32> {
-    raw(fd, number(call), value)
-}
-
-/// Two 32-bit numbers, the lower address first.
-fn two32(low: u32, high: u32) -> u64 {
-    u64::from(low) | u64::from(high) << 32
-}
-
-fn low(word: u64) -> u32 {
-    (word & 0xffff_ffff) as u32
-}
-
-fn bind(fd: i32) -> u32 {
-    low(ask(fd, BIND, [0; 5]).unwrap()[0])
-}
-
-fn message(fd: i32, call: usize, bytes: &mut [u8], flags: u32) -> Result<u32, i32> {
-    let at = bytes.as_mut_ptr().expose_provenance() as u64;
-    let words = [at, two32(bytes.len() as u32, flags), 0xffff_ffff, 0, 0];
-    ask(fd, call, words).map(|words| low(words[2]))
-}
-
-fn send(fd: i32, bytes: &[u8], flags: u32) -> Result<u32, i32> {
-    message(fd, SEND, &mut bytes.to_vec(), flags)
-}
-
-/// A connection, made by hand: acceptor, opener, and where the opener is.
-fn connection() -> (i32, i32, u32) {
-    let (listener, opener) = (open(), open());
-    let port = bind(listener);
-    tell(listener, LISTEN, 4).unwrap();
-    let from = bind(opener);
-    set_nonblocking(opener, true);
-    let request = [u64::from(port) << 48, 0, 0, 0, 0];
-    assert_eq!(ask(opener, CONNECT, request), Err(EINPROGRESS));
-    let acceptor = open();
-    let accepted = ask(listener, ACCEPTREQ, [two32(1, 0), 0, 0, 0, 0]).unwrap();
-    let peer = accepted[0] >> 32;
-    assert_eq!(peer >> 16, u64::from(from), "where the peer is");
-    ask(acceptor, ACCEPTREG, [accepted[1], 0, 0, 0, 0]).unwrap();
-    assert_eq!(raw_poll(opener, OUT, -1), OUT);
-    let connected = ask(opener, CONNECT, request).unwrap();
-    assert_eq!(connected[0] >> 16 & 0xffff, u64::from(from), "our own port");
-    set_nonblocking(opener, false);
-    plain_close(listener);
-    (acceptor, opener, from)
-}
-
-fn register(fd: i32, at: usize, len: usize, offset: i64, flags: u32) -> Result<i64, i32> {
-    let words = [at as u64, len as u64, offset as u64, two32(RW as u32, flags), 99];
-    ask(fd, REG, words).map(|words| words[4] as i64)
-}
-
-fn copy(fd: i32, call: usize, near: u64, len: usize, far: u64, flags: u32) -> Result<(), i32> {
-    let (offset, addr) = if call < VREADFROM { (near, 0) } else { (0, near) };
-    ask(fd, call, [offset, len as u64, far, addr, flags.into()]).map(drop)
-}
-
-fn map(fd: i32, len: usize, offset: i64) -> Result<usize, i32> {
-    let prot = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: the kernel, or who stands in for it, picks a free range.
-    let at = unsafe { libc::mmap(std::ptr::null_mut(), len, prot, libc::MAP_SHARED, fd, offset) };
-    if at == libc::MAP_FAILED {
-        return Err(answer(-1).unwrap_err());
-    }
-    Ok(at.expose_provenance())
-}
 
 fn selected(fd: i32) -> (bool, bool) {
     // SAFETY: all zeroes is an empty set.
@@ -280,7 +118,7 @@ pub(crate) const CASES: &[Case] = &[
     ("a_cookie_nobody_gave_is_enoent", |_| {
         let fd = open();
         for cookie in [0, 3, u64::MAX, 0x5c1f_0000_0000 | 3] {
-            assert_eq!(ask(fd, ACCEPTREG, [cookie, 0, 0, 0, 0]), Err(ENOENT));
+            assert_eq!(put_accepted(fd, cookie), Err(ENOENT));
         }
     }),
     ("messages_by_hand", |_| {
@@ -305,10 +143,9 @@ pub(crate) const CASES: &[Case] = &[
         let (a, b, _) = connection();
         let (near, far) = (pages(2), pages(2));
         fill(near, 2 * PAGE, 3);
-        assert_eq!(register(a, near, 2 * PAGE, 0x10000, FIXED as u32), Ok(0x10000));
+        assert_eq!(register(a, near, 2 * PAGE, 0x10000, FIXED), Ok(0x10000));
         let at = register(b, far, 2 * PAGE, 0, 0).unwrap();
         assert!(at > 0x10000 && at % PAGE as i64 == 0);
-        assert_eq!(register(b, far, PAGE, 1, FIXED as u32), Err(EINVAL));
         assert_eq!(copy(a, WRITETO, 0x10000, 2 * PAGE, at as u64, 4), Ok(()));
         assert!(holds(far, 2 * PAGE, 3));
         let memory = pages(2);
@@ -319,58 +156,33 @@ pub(crate) const CASES: &[Case] = &[
         assert!(holds(far, 2 * PAGE, 4));
         assert_eq!(copy(a, READFROM, 0x10000, 2 * PAGE, at as u64, 4), Ok(()));
         assert!(holds(near, 2 * PAGE, 4));
-        assert_eq!(copy(a, WRITETO, 0x90000, 8, at as u64, 4), Err(libc::ENXIO));
         let mapped = map(a, 2 * PAGE, at).unwrap();
         assert!(holds(mapped, 2 * PAGE, 4));
         poke64(mapped + PAGE, 77);
         assert_eq!(peek64(far + PAGE), 77);
-        assert_eq!(map(a, PAGE, 0x90000), Err(libc::ENXIO));
         unmap(mapped, 2 * PAGE);
-        assert_eq!(ask(a, UNREG, [0x10000, PAGE as u64, 0, 0, 0]), Err(libc::ENXIO));
-        assert!(ask(a, UNREG, [0x10000, 2 * PAGE as u64, 0, 0, 0]).is_ok());
+        assert_eq!(unregister(a, 0x10000, 2 * PAGE), Ok(()));
     }),
     ("fences_by_hand", |_| {
         let (a, b, _) = connection();
         let (near, far) = (pages(1), pages(1));
-        register(a, near, PAGE, 0x1000, FIXED as u32).unwrap();
-        register(b, far, PAGE, 0x2000, FIXED as u32).unwrap();
+        register(a, near, PAGE, 0x1000, FIXED).unwrap();
+        register(b, far, PAGE, 0x2000, FIXED).unwrap();
         for side in [1, 2] {
-            let mut mark = 0u32;
-            let to = (&raw mut mark).expose_provenance() as u64;
-            ask(a, FENCE_MARK, [side, to, 0, 0, 0]).unwrap();
-            assert_eq!(tell(a, FENCE_WAIT, mark as usize), Ok(0));
+            assert_eq!(wait(a, mark(a, side).unwrap()), Ok(0));
         }
         assert_eq!(
             ask(a, FENCE_MARK, [3, 0, 0, 0, 0]),
             Err(EINVAL),
             "the flags first"
         );
-        ask(a, FENCE_SIGNAL, [0x1000, 5, 0x2008, 6, 0x31]).unwrap();
+        signal(a, (0x1000, 5), (0x2008, 6), 0x31).unwrap();
         until("both", || (peek64(near), peek64(far + 8)) == (5, 6));
-        assert_eq!(ask(a, FENCE_SIGNAL, [0x1000, 5, 0x2008, 6, 1]), Err(EINVAL));
     }),
     ("nodes_by_hand", |_| {
         let fd = open();
-        let (mut nodes, mut own) = ([u16::MAX; 4], u16::MAX);
-        let (list, me) = (
-            nodes.as_mut_ptr().expose_provenance() as u64,
-            (&raw mut own).expose_provenance() as u64,
-        );
-        let words = if is_old() {
-            [list, 4, me, 0, 0]
-        } else {
-            [list, me, 4, 0, 0]
-        };
-        let words = ask(fd, GET_NODEIDS, words).unwrap();
-        let n = low(words[if is_old() { 1 } else { 2 }]);
-        // SAFETY: live, and written by the call.
-        let own = unsafe { (&raw const own).read_volatile() };
-        assert!(n >= 1 && own != u16::MAX);
-        if !on_driver() {
-            // SAFETY: as above.
-            let first = unsafe { nodes.as_ptr().read_volatile() };
-            assert_eq!((n, first), (1, own), "mainline's driver leaves the last one out");
-        }
+        let nodes = nodes(fd).unwrap();
+        assert!(nodes.online >= 1 && nodes.own != u16::MAX);
     }),
     ("poll_ppoll_and_select_have_the_exact_bits", |_| {
         let fd = open();
@@ -382,7 +194,7 @@ pub(crate) const CASES: &[Case] = &[
             assert_eq!(ppoll_bits(fd, IN | OUT, 50), ERR);
             assert_eq!(selected(fd), (true, true), "an error is both");
         }
-        tell(fd, LISTEN, 1).unwrap();
+        listen(fd, 1).unwrap();
         assert_eq!(raw_poll(fd, IN | OUT, 0), 0);
         assert_eq!(selected(fd), (false, false));
         let (a, b, _) = connection();
@@ -482,16 +294,15 @@ pub(crate) const CASES: &[Case] = &[
     ("a_listener_takes_what_nobody_registered_with_it", |_| {
         let (listener, opener) = (open(), open());
         let port = bind(listener);
-        tell(listener, LISTEN, 4).unwrap();
+        listen(listener, 4).unwrap();
         bind(opener);
         set_nonblocking(opener, true);
-        let request = [u64::from(port) << 48, 0, 0, 0, 0];
-        assert_eq!(ask(opener, CONNECT, request), Err(EINPROGRESS));
-        let accepted = ask(listener, ACCEPTREQ, [1, 0, 0, 0, 0]).unwrap();
+        assert_eq!(connect(opener, port), Err(EINPROGRESS));
+        let (_, cookie) = accept_request(listener, BLOCK as u32).unwrap();
         assert_eq!(raw_poll(opener, OUT, -1), OUT);
-        ask(opener, CONNECT, request).unwrap();
+        connect(opener, port).unwrap();
         plain_close(listener);
         until("it is gone", || raw_poll(opener, 0, 0) & HUP == HUP);
-        assert_eq!(ask(open(), ACCEPTREG, [accepted[1], 0, 0, 0, 0]), Err(ENOENT));
+        assert_eq!(put_accepted(open(), cookie), Err(ENOENT));
     }),
 ];

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! The suite of `scif.h`: what its calls promise, asked of the built library by C's own names, in several processes.
 //!
-//! `scif-conformance --lib PATH [FILTER]`; with `SCIF_TRANSPORT=kernel` over a device, and of that device. Each case runs in a process of its own, in a domain of its own, under a
-//! watchdog. The last line counts.
+//! `scif-conformance --lib PATH [FILTER]`; with `SCIF_TRANSPORT=kernel` over a device, and of that device: `--who` says whose
+//! it is. Each case runs in a process of its own, in a domain of its own, under a watchdog. The last line counts.
 #![expect(clippy::unwrap_used, reason = "a case says what it expects by unwrapping it")]
 #![expect(clippy::panic, reason = "as above")]
 #![expect(clippy::print_stdout, reason = "a program")]
@@ -17,13 +17,17 @@ mod api;
 mod bench;
 mod connections;
 mod device;
+mod driver_rows;
+mod driver_windows;
 mod edges;
 mod excused;
 mod fences;
 mod forks;
 mod holders;
+mod ioctl;
 mod life;
 mod limits;
+mod measured;
 mod memory;
 mod messages;
 mod nodes;
@@ -35,41 +39,61 @@ mod shown;
 mod timers;
 mod windows;
 
+use std::process::ExitCode;
+use std::time::Duration;
+
 use api::Api;
+use measured::{Row, Who, is_online, who};
 use rig::{Process, on_device, on_driver, set_env};
 
 /// A case: its name and what it does.
 pub(crate) type Case = (&'static str, fn(&Api));
 
 /// How long a case may take before it counts as hanging.
-const WATCHDOG: std::time::Duration = std::time::Duration::from_secs(120);
+const WATCHDOG: Duration = Duration::from_secs(120);
+/// The group of cases that needs a device.
+const DEVICE: &str = "device";
 
-fn main() -> std::process::ExitCode {
+fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
     let (mut library, mut filter) = (None, String::new());
-    let (mut bench, mut cycles) = (false, life::CYCLES);
+    let (mut bench, mut cycles, mut ask_who) = (false, life::CYCLES, false);
     while let Some(arg) = args.next() {
         if arg == "--lib" {
             library = args.next();
         } else if arg == "--bench" {
             bench = true;
+        } else if arg == "--who" {
+            ask_who = true;
         } else if arg == "--cycles" {
             cycles = args.next().and_then(|n| n.parse().ok()).unwrap_or(cycles);
         } else {
             filter = arg;
         }
     }
-    let Some(library) = library else {
-        println!("usage: scif-conformance --lib PATH [--bench] [--cycles N] [FILTER]");
-        return std::process::ExitCode::from(2);
-    };
     // What is tested is not left to what the machine has.
     if !on_device() {
         set_env("SCIF_TRANSPORT", "soft");
     }
+    if on_device() {
+        // Before there are threads.
+        let online = if is_online() {
+            ""
+        } else {
+            ", where no node is online"
+        };
+        println!("over {}, {}{online}", who(), ioctl::path());
+    }
+    if ask_who {
+        return ExitCode::SUCCESS;
+    }
+    let Some(library) = library else {
+        println!("usage: scif-conformance --who | --lib PATH [--bench] [--cycles N] [FILTER]");
+        return ExitCode::from(2);
+    };
     if bench {
         bench::run(|| Api::open_library(&library));
-        return std::process::ExitCode::SUCCESS;
+        return ExitCode::SUCCESS;
     }
     set_env("SCIF_CONFORMANCE_CYCLES", &cycles.to_string());
     let groups: &[(&str, &[Case])] = &[
@@ -83,65 +107,134 @@ fn main() -> std::process::ExitCode {
         ("holders", holders::CASES),
         ("life", life::CASES),
         ("nodes", nodes::CASES),
-        ("device", if on_device() { device::CASES } else { &[] }),
+        (DEVICE, device::CASES),
         ("shown", shown::CASES),
         ("edges", edges::CASES),
         ("memory", memory::CASES),
         ("timers", timers::CASES),
         ("limits", limits::CASES),
     ];
-    let driver = on_driver();
-    if driver {
-        println!("over the driver of this system");
-    }
     let base = std::env::var("SCIF_DOMAIN").unwrap_or_else(|_| "conformance".to_owned());
-    let base: String = base.chars().take(16).collect();
-    let (mut passed, mut failed, mut excused) = (0, 0, 0);
+    let suite = Suite {
+        library,
+        filter,
+        base: base.chars().take(16).collect(),
+        watchdog: WATCHDOG + Duration::from_millis(100 * cycles),
+    };
+    let mut sum = Sum::default();
     for (group, cases) in groups {
+        if *group == DEVICE && !on_device() {
+            continue;
+        }
         for (name, case) in *cases {
             let full = format!("{group}/{name}");
-            if !full.contains(&filter) {
-                continue;
-            }
-            if let Some(reason) = excused::reason(&full).filter(|_| driver) {
-                excused += 1;
-                println!("not asked {full}: {reason}");
-                continue;
-            }
-            let process = Process::start(|| {
-                rig::begin_case();
-                set_env("SCIF_DOMAIN", &format!("{base}-{}", std::process::id()));
-                case(&Api::open_library(&library));
+            let excuse = excused::reason(&full).filter(|_| on_driver());
+            suite.ask(&mut sum, &full, excuse, || {
+                case(&Api::open_library(&suite.library))
             });
-            match process.end_within(WATCHDOG + std::time::Duration::from_millis(100 * cycles)) {
-                0 => {
-                    passed += 1;
-                    println!("ok   {full}");
-                }
-                status if status == -rig::SIDE_FAILED => {
-                    failed += 1;
-                    println!("FAIL {full} (another process of it failed)");
-                }
-                status => {
-                    failed += 1;
-                    println!("FAIL {full} (status {status})");
-                }
-            }
         }
     }
-    if driver {
-        println!("{excused} not asked of a driver");
+    if on_device() {
+        suite.ask_rows(&mut sum);
     }
-    let names: Vec<String> = groups
+    if on_driver() {
+        println!("{} not asked of a driver", sum.excused);
+    }
+    let names = groups
         .iter()
         .flat_map(|(group, cases)| cases.iter().map(move |(name, _)| format!("{group}/{name}")))
-        .collect();
-    let rows = rows::count(&names);
+        .chain(driver_rows::rows().map(Row::full_name));
+    let rows = rows::count(&names.collect::<Vec<_>>());
     for wrong in &rows.wrong {
         println!("FAIL rows.txt: {wrong}");
-        failed += 1;
+        sum.failed += 1;
     }
-    println!("rows tested {}, excused {}", rows.tested, rows.excused);
-    println!("{passed} passed; {failed} failed");
-    std::process::ExitCode::from(u8::from(failed > 0 || passed == 0))
+    if on_device() {
+        println!(
+            "rows tested {}, excused {}",
+            rows.tested + rows.of_a_device,
+            rows.excused
+        );
+    } else {
+        println!(
+            "rows tested {}, excused {}, of a device alone {}",
+            rows.tested, rows.excused, rows.of_a_device
+        );
+    }
+    println!("{} passed; {} failed", sum.passed, sum.failed);
+    ExitCode::from(u8::from(sum.failed > 0 || sum.passed == 0))
+}
+
+/// How a run went.
+#[derive(Default)]
+struct Sum {
+    passed: usize,
+    failed: usize,
+    excused: usize,
+}
+
+/// What each case of a run stands on.
+struct Suite {
+    library: String,
+    filter: String,
+    base: String,
+    watchdog: Duration,
+}
+
+impl Suite {
+    /// Runs a case in a process of its own, if it is asked for; whether it passed.
+    fn ask(&self, sum: &mut Sum, full: &str, excuse: Option<&str>, case: impl FnOnce()) -> bool {
+        if !full.contains(&self.filter) {
+            return false;
+        }
+        if let Some(reason) = excuse {
+            sum.excused += 1;
+            println!("not asked {full}: {reason}");
+            return false;
+        }
+        let process = Process::start(|| {
+            rig::begin_case();
+            set_env("SCIF_DOMAIN", &format!("{}-{}", self.base, std::process::id()));
+            case();
+        });
+        let status = process.end_within(self.watchdog);
+        match status {
+            0 => println!("ok   {full}"),
+            status if status == -rig::SIDE_FAILED => {
+                println!("FAIL {full} (another process of it failed)");
+            }
+            status => println!("FAIL {full} (status {status})"),
+        }
+        if status == 0 {
+            sum.passed += 1;
+        } else {
+            sum.failed += 1;
+        }
+        status == 0
+    }
+
+    /// Asks the device for all that a driver was measured to answer, and says how much was held to the driver's answers.
+    fn ask_rows(&self, sum: &mut Sum) {
+        let who = who();
+        if who == Who::Mpss {
+            sum.excused += driver_rows::rows().count();
+            println!("not asked driver/: it was mainline's driver that was measured");
+            return;
+        }
+        let (mut own, mut other) = (0, 0);
+        for row in driver_rows::rows() {
+            let passed = self.ask(sum, &row.full_name(), None, || {
+                let wrong = row.judge(&(row.ask)(who), who);
+                assert!(wrong.is_empty(), "{}", wrong.join("; "));
+            });
+            match (passed, row.is_drivers_own(who)) {
+                (true, true) => own += 1,
+                (true, false) => other += 1,
+                (false, _) => {}
+            }
+        }
+        println!(
+            "of {who}: {own} rows as mainline's driver answers, {other} as only what stands in for it does"
+        );
+    }
 }

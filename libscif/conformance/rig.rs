@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::api::Api;
+use crate::measured::who;
 
 pub(crate) const IN: i16 = libc::POLLIN;
 pub(crate) const OUT: i16 = libc::POLLOUT;
@@ -55,8 +56,7 @@ pub(crate) fn on_device() -> bool {
 
 /// Whether that device is a driver's: then all processes are on one node, the host's.
 pub(crate) fn on_driver() -> bool {
-    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-    on_device() && !maps.contains("libscifdev")
+    on_device() && who().is_driver()
 }
 
 /// A node of the cases, as it is here.

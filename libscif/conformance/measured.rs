@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Who answers at the device, and whether it answers as it is known to: a driver of mainline Linux as one of 4.19 was
+//! measured to on one node, without hardware; `libscifdev.so`, which stands in for a driver, in the same way, but for what
+//! is a defect there, which has an answer and a reason of its own.
+//!
+//! Not about what is asked (`driver_rows`).
+
+use std::fmt;
+use std::os::unix::net::UnixDatagram;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use libc::EINVAL;
+
+use crate::ioctl::{self, GET_VERSION};
+use crate::rig::{Process, set_env};
+
+/// Who answers.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Who {
+    /// A driver of mainline Linux.
+    Mainline,
+    /// One of MPSS, which was not measured.
+    Mpss,
+    /// `libscifdev.so`, as mainline's driver or as that of MPSS 3.
+    StandIn,
+    OldStandIn,
+}
+
+const ALL: [Who; 4] = [Who::Mainline, Who::Mpss, Who::StandIn, Who::OldStandIn];
+
+impl Who {
+    pub(crate) fn is_driver(self) -> bool {
+        matches!(self, Who::Mainline | Who::Mpss)
+    }
+}
+
+impl fmt::Display for Who {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Who::Mainline => "a driver of mainline Linux",
+            Who::Mpss => "a driver of MPSS",
+            Who::StandIn => "libscifdev.so, which stands in for mainline's driver",
+            Who::OldStandIn => "libscifdev.so, which stands in for the driver of MPSS 3",
+        })
+    }
+}
+
+/// Found out once, before there are other threads.
+static WHO: OnceLock<(Who, bool)> = OnceLock::new();
+
+/// Asks the device, in a process of its own, as what has opened it stays a node. A driver is a character device; what
+/// stands in for one gives sockets, whatever `stat` says of the name, and wherever it was loaded from.
+fn find_out() -> (Who, bool) {
+    let (mine, theirs) = UnixDatagram::pair().unwrap();
+    let asked = Process::start(|| {
+        set_env("SCIF_DOMAIN", &format!("conformance-{}", std::process::id()));
+        let fd = ioctl::open();
+        let version = ioctl::raw(fd, GET_VERSION, 0);
+        let who = match (ioctl::device_number(fd), version) {
+            (None, Ok(1)) => Who::OldStandIn,
+            (None, _) => Who::StandIn,
+            (Some(_), Ok(_)) => Who::Mpss,
+            (Some(_), Err(errno)) => {
+                assert_eq!(errno, EINVAL, "no driver of SCIF");
+                ioctl::bind(fd);
+                // Of MPSS 4 it is said that it refuses a backlog of 0.
+                match ioctl::listen(fd, 0) {
+                    Err(EINVAL) => Who::Mpss,
+                    _ => Who::Mainline,
+                }
+            }
+        };
+        let online = ioctl::nodes(fd).is_ok_and(|nodes| nodes.online > 0);
+        let place = ALL.iter().position(|&one| one == who).unwrap();
+        mine.send(&[place as u8, u8::from(online)]).unwrap();
+    });
+    asked.wait();
+    theirs.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+    let mut said = [0; 2];
+    theirs.recv(&mut said).unwrap();
+    (ALL[usize::from(said[0])], said[1] != 0)
+}
+
+/// Who answers at the device.
+pub(crate) fn who() -> Who {
+    WHO.get_or_init(find_out).0
+}
+
+/// Whether a node is online there: mainline's driver opens on every machine, and without a card connects nobody.
+pub(crate) fn is_online() -> bool {
+    WHO.get_or_init(find_out).1
+}
+
+/// One answer of a row: to what, and what mainline's driver said.
+pub(crate) struct Answer {
+    pub(crate) what: &'static str,
+    pub(crate) driver: &'static str,
+    /// What the stand-in says instead, why, and whether only as the driver of MPSS 3.
+    pub(crate) instead: Option<Instead>,
+}
+
+pub(crate) struct Instead {
+    pub(crate) said: &'static str,
+    pub(crate) why: &'static str,
+    of_mpss3: bool,
+}
+
+/// The stand-in answers as the driver does.
+pub(crate) const fn same(what: &'static str, driver: &'static str) -> Answer {
+    Answer {
+        what,
+        driver,
+        instead: None,
+    }
+}
+
+const fn instead(
+    what: &'static str,
+    driver: &'static str,
+    said: &'static str,
+    why: &'static str,
+    of_mpss3: bool,
+) -> Answer {
+    let instead = Some(Instead { said, why, of_mpss3 });
+    Answer {
+        what,
+        driver,
+        instead,
+    }
+}
+
+/// The stand-in answers otherwise.
+pub(crate) const fn other(
+    what: &'static str,
+    driver: &'static str,
+    said: &'static str,
+    why: &'static str,
+) -> Answer {
+    instead(what, driver, said, why, false)
+}
+
+/// The stand-in answers otherwise where the program opens the device of MPSS 3.
+pub(crate) const fn other_of_mpss3(
+    what: &'static str,
+    driver: &'static str,
+    said: &'static str,
+    why: &'static str,
+) -> Answer {
+    instead(what, driver, said, why, true)
+}
+
+impl Answer {
+    /// What stands in for the driver says, and why, where it is not what the driver says.
+    fn instead(&self, who: Who) -> Option<&Instead> {
+        self.instead.as_ref().filter(|instead| match who {
+            Who::Mainline | Who::Mpss => false,
+            Who::StandIn => !instead.of_mpss3,
+            Who::OldStandIn => true,
+        })
+    }
+
+    fn expected(&self, who: Who) -> &'static str {
+        self.instead(who).map_or(self.driver, |instead| instead.said)
+    }
+}
+
+/// A row of what was measured: its name, what asks, and the answers in the order in which they come.
+pub(crate) struct Row {
+    pub(crate) name: &'static str,
+    pub(crate) ask: fn(Who) -> Vec<String>,
+    pub(crate) answers: &'static [Answer],
+}
+
+impl Row {
+    /// As cases are named.
+    pub(crate) fn full_name(&self) -> String {
+        format!("driver/{}", self.name)
+    }
+
+    /// Whether all that is expected is the driver's own answer.
+    pub(crate) fn is_drivers_own(&self, who: Who) -> bool {
+        self.answers.iter().all(|answer| answer.instead(who).is_none())
+    }
+
+    /// The answers of what stands in for the driver that are not the driver's.
+    pub(crate) fn otherwise(&self) -> impl Iterator<Item = (&Answer, &Instead)> {
+        self.answers
+            .iter()
+            .filter_map(|answer| Some((answer, answer.instead.as_ref()?)))
+    }
+
+    /// Holds what was heard against what is expected; what is wrong.
+    pub(crate) fn judge(&self, heard: &[String], who: Who) -> Vec<String> {
+        if heard.len() != self.answers.len() {
+            return vec![format!(
+                "{} answers to {} questions",
+                heard.len(),
+                self.answers.len()
+            )];
+        }
+        let pairs = self.answers.iter().zip(heard);
+        pairs
+            .filter(|(answer, heard)| answer.expected(who) != heard.as_str())
+            .map(|(answer, heard)| {
+                let own = match answer.instead(who) {
+                    Some(instead) => format!("{}, for: {}", instead.said, instead.why),
+                    None => format!("{}, as mainline's driver of 4.19", answer.driver),
+                };
+                format!("{}: {heard} instead of {own}", answer.what)
+            })
+            .collect()
+    }
+}
+
+/// Errors by their names, as far as a driver was heard to say them.
+const ERRORS: [(i32, &str); 17] = [
+    (libc::EPERM, "EPERM"),
+    (libc::ENOENT, "ENOENT"),
+    (libc::ENXIO, "ENXIO"),
+    (libc::EAGAIN, "EAGAIN"),
+    (libc::ENOMEM, "ENOMEM"),
+    (libc::EACCES, "EACCES"),
+    (libc::EFAULT, "EFAULT"),
+    (libc::ENODEV, "ENODEV"),
+    (libc::EINVAL, "EINVAL"),
+    (libc::ENOTTY, "ENOTTY"),
+    (libc::EADDRINUSE, "EADDRINUSE"),
+    (libc::EOPNOTSUPP, "EOPNOTSUPP"),
+    (libc::ECONNRESET, "ECONNRESET"),
+    (libc::EISCONN, "EISCONN"),
+    (libc::ENOTCONN, "ENOTCONN"),
+    (libc::ECONNREFUSED, "ECONNREFUSED"),
+    (libc::EINPROGRESS, "EINPROGRESS"),
+];
+
+/// An answer as it is compared: its value, or its error's name.
+pub(crate) fn said<T: ToString>(answer: Result<T, i32>) -> String {
+    match answer {
+        Ok(value) => value.to_string(),
+        Err(errno) => ERRORS
+            .iter()
+            .find(|(number, _)| *number == errno)
+            .map_or_else(|| format!("errno {errno}"), |(_, name)| (*name).to_owned()),
+    }
+}
+
+/// The same of a call that has nothing to say: "ok", or its error's name.
+pub(crate) fn done<T>(answer: Result<T, i32>) -> String {
+    said(answer.map(|_| "ok"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROW: Row = Row {
+        name: "a_row",
+        ask: |_| Vec::new(),
+        answers: &[
+            same("of both", "ENXIO"),
+            other("of a defect", "0", "EADDRINUSE", "a defect"),
+            other_of_mpss3("of an age", "EINVAL", "1", "of MPSS 3"),
+        ],
+    };
+
+    fn wrong(heard: [&str; 3], who: Who) -> usize {
+        ROW.judge(&heard.map(str::to_owned), who).len()
+    }
+
+    #[test]
+    fn each_is_held_to_its_own_answers() {
+        let of = [
+            (Who::Mainline, ["ENXIO", "0", "EINVAL"]),
+            (Who::StandIn, ["ENXIO", "EADDRINUSE", "EINVAL"]),
+            (Who::OldStandIn, ["ENXIO", "EADDRINUSE", "1"]),
+        ];
+        for (who, right) in of {
+            for (other, heard) in of {
+                let same = right.iter().zip(heard).filter(|(one, other)| **one == *other);
+                assert_eq!(wrong(heard, who), 3 - same.count(), "{who:?} as {other:?}");
+            }
+        }
+        assert_eq!(wrong(["EPERM", "0", "EINVAL"], Who::Mainline), 1);
+        assert_eq!(wrong(["EPERM", "EADDRINUSE", "EINVAL"], Who::StandIn), 1);
+    }
+
+    #[test]
+    fn a_driver_that_is_mended_is_noticed() {
+        let heard = ["ENXIO", "EADDRINUSE", "EINVAL"].map(str::to_owned);
+        assert_eq!(
+            ROW.judge(&heard, Who::Mainline),
+            ["of a defect: EADDRINUSE instead of 0, as mainline's driver of 4.19"]
+        );
+        let heard = ["ENXIO", "0", "EINVAL"].map(str::to_owned);
+        assert_eq!(
+            ROW.judge(&heard, Who::StandIn),
+            ["of a defect: 0 instead of EADDRINUSE, for: a defect"]
+        );
+    }
+
+    #[test]
+    fn an_answer_too_many_or_too_few_is_wrong() {
+        assert_eq!(ROW.judge(&[], Who::Mainline), ["0 answers to 3 questions"]);
+        let heard = ["ENXIO", "0", "EINVAL", "0"].map(str::to_owned);
+        assert_eq!(ROW.judge(&heard, Who::Mainline), ["4 answers to 3 questions"]);
+    }
+
+    #[test]
+    fn rows_count_as_whose_they_are() {
+        assert!(ROW.is_drivers_own(Who::Mainline));
+        assert!(!ROW.is_drivers_own(Who::StandIn));
+        const OF_AN_AGE: &[Answer] = &[other_of_mpss3("of an age", "EINVAL", "1", "of MPSS 3")];
+        let row = Row {
+            answers: OF_AN_AGE,
+            ..ROW
+        };
+        assert!(row.is_drivers_own(Who::StandIn) && !row.is_drivers_own(Who::OldStandIn));
+    }
+
+    #[test]
+    fn answers_have_names() {
+        assert_eq!(said(Ok(4095)), "4095");
+        assert_eq!(said::<i32>(Err(libc::ENXIO)), "ENXIO");
+        assert_eq!(said::<i32>(Err(0)), "errno 0");
+        assert_eq!(done(Ok(4095)), "ok");
+        for (i, (number, _)) in ERRORS.iter().enumerate() {
+            assert!(!ERRORS[..i].iter().any(|(other, _)| other == number));
+        }
+    }
+}

@@ -152,7 +152,7 @@ const ROWS: &[Row] = &[
         answers: &[same("connect", "ENODEV")],
     },
     Row {
-        // The driver loses a port by it.
+        // The driver loses a port by it. One before 4.19 is said to bind, as all others do.
         name: "connect_without_bind",
         ask: |_| {
             let (nobody, fd) = (open(), open());

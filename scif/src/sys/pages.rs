@@ -1,318 +1,32 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The program's own pages: what lies at an address, moving pages into a memfd and back without losing a store, and
-//! mapping what a peer shows at an address of the program's choice. See `proc_pid_maps(5)`, `userfaultfd(2)`, `mmap(2)`.
+//! The program's own pages: moving pages into a memfd and back without losing a store, and mapping what a peer shows at an
+//! address of the program's choice. See `userfaultfd(2)`, `mmap(2)`.
 //!
-//! Not about why pages are moved.
+//! Not about why pages are moved, nor about what lies at an address (`maps`).
 #![expect(unsafe_code, reason = "maps over memory of the program, as the program asks")]
 
 use std::ffi::c_void;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::ptr::null_mut;
 
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MremapFlags, ProtFlags};
 
-use super::process::{self, last_errno};
+pub(crate) use super::guard::StoreGuard;
+use super::maps::ask;
+pub(crate) use super::maps::{Area, FileId, areas, areas_of, areas_of_program, file_id};
+use super::process::last_errno;
 
 /// Pages are moved in pieces of so many bytes: while one moves it is there twice.
 const PIECE: usize = 2 << 20;
 /// Unit of registration.
 pub(crate) const PAGE: usize = 4096;
 
-/// A run of addresses as the kernel lists it.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct Area {
-    pub(crate) begin: usize,
-    pub(crate) end: usize,
-    pub(crate) read: bool,
-    pub(crate) write: bool,
-    pub(crate) exec: bool,
-    pub(crate) shared: bool,
-    /// Of `begin` in the file.
-    pub(crate) offset: u64,
-    pub(crate) file: FileId,
-    pub(crate) name: String,
-}
-
-/// Which file is mapped; inode 0: none.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(crate) struct FileId {
-    pub(crate) major: u32,
-    pub(crate) minor: u32,
-    pub(crate) ino: u64,
-}
-
-pub(crate) fn file_id(fd: impl AsFd) -> Result<FileId, Errno> {
-    let stat = rustix::fs::fstat(fd)?;
-    Ok(FileId {
-        major: rustix::fs::major(stat.st_dev),
-        minor: rustix::fs::minor(stat.st_dev),
-        ino: stat.st_ino,
-    })
-}
-
-pub(super) fn parse(line: &str) -> Option<Area> {
-    let mut parts = line.splitn(6, ' ');
-    let (begin, end) = parts.next()?.split_once('-')?;
-    let perms = parts.next()?.as_bytes();
-    let offset = u64::from_str_radix(parts.next()?, 16).ok()?;
-    let (major, minor) = parts.next()?.split_once(':')?;
-    let ino = parts.next()?.parse().ok()?;
-    Some(Area {
-        begin: usize::from_str_radix(begin, 16).ok()?,
-        end: usize::from_str_radix(end, 16).ok()?,
-        read: perms.first() == Some(&b'r'),
-        write: perms.get(1) == Some(&b'w'),
-        exec: perms.get(2) == Some(&b'x'),
-        shared: perms.get(3) == Some(&b's'),
-        offset,
-        file: FileId {
-            major: u32::from_str_radix(major, 16).ok()?,
-            minor: u32::from_str_radix(minor, 16).ok()?,
-            ino,
-        },
-        name: parts.next().unwrap_or("").trim_start().to_owned(),
-    })
-}
-
-impl Area {
-    /// What its offsets are ahead of its addresses.
-    pub(crate) fn origin(&self) -> u64 {
-        self.offset.wrapping_sub(self.begin as u64)
-    }
-
-    /// The end of it, in the file.
-    pub(crate) fn last_offset(&self) -> u64 {
-        self.offset.saturating_add((self.end - self.begin) as u64)
-    }
-
-    /// Where an offset of the file is that lies in it.
-    pub(crate) fn place(&self, offset: u64) -> usize {
-        usize::try_from(offset.saturating_sub(self.offset)).map_or(self.end, |n| self.end.min(self.begin + n))
-    }
-
-    /// The part of it between two addresses.
-    pub(crate) fn between(&self, begin: usize, end: usize) -> Area {
-        let begin = begin.max(self.begin);
-        Area {
-            begin,
-            end: end.min(self.end),
-            offset: self.offset + (begin - self.begin) as u64,
-            ..self.clone()
-        }
-    }
-
-    /// Whether it shows anything of a range of a file.
-    pub(crate) fn shows(&self, file: FileId, from: u64, to: u64) -> bool {
-        self.shared && self.file == file && self.offset < to && self.last_offset() > from
-    }
-}
-
-/// What is mapped now between two addresses, in their order; whole areas.
-pub(crate) fn areas(begin: usize, end: usize) -> std::io::Result<Vec<Area>> {
-    let maps = std::fs::File::open("/proc/self/maps")?;
-    if end != usize::MAX
-        && let Some(areas) = query(&maps, begin, end)
-    {
-        return Ok(areas);
-    }
-    parse_all(maps, begin, end)
-}
-
-/// What is mapped now, but for what the library has mapped for copying.
-pub(crate) fn areas_of_program() -> std::io::Result<Vec<Area>> {
-    super::mmap::with_parts(|parts| {
-        let mut out = Vec::new();
-        for area in areas(0, usize::MAX)? {
-            let mut begin = area.begin;
-            // Also one that begins before it and reaches into it.
-            let before = parts.range(..begin).next_back();
-            for (&from, &to) in before.into_iter().chain(parts.range(area.begin..area.end)) {
-                if from > begin {
-                    out.push(area.between(begin, from));
-                }
-                begin = begin.max(to);
-            }
-            if begin < area.end {
-                out.push(area.between(begin, area.end));
-            }
-        }
-        Ok(out)
-    })
-}
-
-/// What is mapped now in another process: nothing in one that has ended. `None`: that is not to be seen.
-pub(crate) fn areas_of(pid: i32) -> Option<Vec<Area>> {
-    let maps = std::fs::File::open(format!("/proc/{pid}/maps"));
-    match maps.and_then(|maps| parse_all(maps, 0, usize::MAX)) {
-        Ok(areas) => Some(areas),
-        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Some(Vec::new()),
-        // With hidepid the file is missing for the living as well.
-        Err(error)
-            if error.raw_os_error() == Some(libc::ENOENT) && process::look(pid) == process::Sight::Gone =>
-        {
-            Some(Vec::new())
-        }
-        Err(_) => None,
-    }
-}
-
-fn parse_all(mut maps: std::fs::File, begin: usize, end: usize) -> std::io::Result<Vec<Area>> {
-    let mut text = Vec::new();
-    std::io::Read::read_to_end(&mut maps, &mut text)?;
-    Ok(String::from_utf8_lossy(&text)
-        .lines()
-        .filter_map(parse)
-        .filter(|area| area.begin < end && area.end > begin)
-        .collect())
-}
-
-/// `struct procmap_query` of `linux/fs.h`.
-#[repr(C)]
-#[derive(Debug, Default)]
-struct Query {
-    size: u64,
-    flags: u64,
-    addr: u64,
-    start: u64,
-    end: u64,
-    vma_flags: u64,
-    page_size: u64,
-    offset: u64,
-    inode: u64,
-    major: u32,
-    minor: u32,
-    name_size: u32,
-    build_id_size: u32,
-    name_addr: u64,
-    build_id_addr: u64,
-}
-
-const _: () = assert!(size_of::<Query>() == 104);
-const PROCMAP_QUERY: libc::c_ulong = 0xc068_6611;
-const COVERING_OR_NEXT: u64 = 0x10;
-const NAME_BYTES: usize = 256;
-
-impl Query {
-    fn file(&self) -> FileId {
-        FileId {
-            major: self.major,
-            minor: self.minor,
-            ino: self.inode,
-        }
-    }
-}
-
-/// Asks for the area at an address, or the next one. Allocates nothing.
-fn ask(maps: &std::fs::File, at: usize, name: &mut [u8]) -> Result<Query, Errno> {
-    use std::os::fd::AsRawFd;
-    let mut q = Query {
-        size: size_of::<Query>() as u64,
-        flags: COVERING_OR_NEXT,
-        addr: at as u64,
-        name_size: u32::try_from(name.len()).unwrap_or(0),
-        name_addr: if name.is_empty() {
-            0
-        } else {
-            name.as_mut_ptr().expose_provenance() as u64
-        },
-        ..Query::default()
-    };
-    // SAFETY: `q` is a live structure of the size it says, and `name` room for as many bytes as it says.
-    let rc = unsafe { libc::ioctl(maps.as_raw_fd(), PROCMAP_QUERY, &raw mut q) };
-    if rc == 0 { Ok(q) } else { Err(last_errno()) }
-}
-
-/// Asks for each area by address, whose cost does not grow with what else is mapped. `None`: the kernel is older than
-/// Linux 6.11, or a name is too long.
-fn query(maps: &std::fs::File, begin: usize, end: usize) -> Option<Vec<Area>> {
-    let mut areas = Vec::new();
-    let mut at = begin;
-    while at < end {
-        let mut name = [0u8; NAME_BYTES];
-        let q = match ask(maps, at, &mut name) {
-            Ok(q) => q,
-            Err(errno) => return (errno == Errno::NOENT).then_some(areas),
-        };
-        let (from, to) = (usize::try_from(q.start).ok()?, usize::try_from(q.end).ok()?);
-        if from >= end {
-            break;
-        }
-        let len = usize::try_from(q.name_size).ok()?.saturating_sub(1);
-        areas.push(Area {
-            begin: from,
-            end: to,
-            read: q.vma_flags & 1 != 0,
-            write: q.vma_flags & 2 != 0,
-            exec: q.vma_flags & 4 != 0,
-            shared: q.vma_flags & 8 != 0,
-            offset: q.offset,
-            file: q.file(),
-            name: String::from_utf8_lossy(name.get(..len)?).into_owned(),
-        });
-        at = to;
-    }
-    Some(areas)
-}
-
 /// Threads of this process; more than there can be where the system does not say.
 #[must_use]
 pub fn threads() -> usize {
     std::fs::read_dir("/proc/self/task").map_or(usize::MAX, Iterator::count)
-}
-
-const UFFD_API: u64 = 0xAA;
-const FEATURE_WP: u64 = 1;
-const FEATURE_WP_SHMEM: u64 = 1 << 12;
-const REGISTER_MODE_WP: u64 = 2;
-const WRITEPROTECT_MODE_WP: u64 = 1;
-const USER_MODE_ONLY: libc::c_int = 1;
-const IOCTL_API: libc::c_ulong = 0xc018_aa3f;
-const IOCTL_REGISTER: libc::c_ulong = 0xc020_aa00;
-const IOCTL_WAKE: libc::c_ulong = 0x8010_aa02;
-const IOCTL_WRITEPROTECT: libc::c_ulong = 0xc018_aa06;
-
-/// Holds up the stores of other threads to a range while its pages move.
-#[derive(Debug)]
-pub(crate) struct StoreGuard(OwnedFd);
-
-impl StoreGuard {
-    /// `None`: the kernel, a limit or a filter refuses.
-    pub(crate) fn new() -> Option<StoreGuard> {
-        let open = |flags: libc::c_int| {
-            // SAFETY: makes a descriptor; no memory is touched.
-            let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, flags | libc::O_CLOEXEC) };
-            i32::try_from(fd).ok().filter(|&fd| fd >= 0)
-        };
-        // Without the flag also stores by the kernel (a read into the range) are held up; that needs privilege.
-        let fd = open(0).or_else(|| open(USER_MODE_ONLY))?;
-        // SAFETY: just made, and nobody else's.
-        let fd = unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(fd) };
-        let guard = StoreGuard(fd);
-        let mut api = [UFFD_API, FEATURE_WP | FEATURE_WP_SHMEM, 0];
-        guard.control(IOCTL_API, &mut api).ok()?;
-        Some(guard)
-    }
-
-    fn control<const N: usize>(&self, request: libc::c_ulong, argument: &mut [u64; N]) -> Result<(), Errno> {
-        use std::os::fd::AsRawFd;
-        // SAFETY: `argument` is live and has the size that is coded into `request` (tested by use: the kernel checks).
-        let rc = unsafe { libc::ioctl(self.0.as_raw_fd(), request, argument.as_mut_ptr()) };
-        if rc == 0 { Ok(()) } else { Err(last_errno()) }
-    }
-
-    /// From now on stores to the range wait. Every page of it must be there.
-    fn hold(&self, at: usize, len: usize) -> Result<(), Errno> {
-        let (at, len) = (at as u64, len as u64);
-        self.control(IOCTL_REGISTER, &mut [at, len, REGISTER_MODE_WP, 0])?;
-        self.control(IOCTL_WRITEPROTECT, &mut [at, len, WRITEPROTECT_MODE_WP])
-    }
-
-    /// The stores that waited go on, to what is there now.
-    fn let_go(&self, at: usize, len: usize) {
-        let _ = self.control(IOCTL_WAKE, &mut [at as u64, len as u64]);
-    }
 }
 
 fn protection(area: &Area) -> ProtFlags {
@@ -657,6 +371,7 @@ mod tests {
     use super::*;
     use crate::sys::memfd;
     use scif_ring::counter::Flag;
+    use std::os::fd::AsFd;
     use std::sync::Arc;
 
     const LEN: usize = 3 << 20;
@@ -677,41 +392,6 @@ mod tests {
     fn word(at: usize) -> scif_ring::Mem {
         // SAFETY: within the buffer of the test, which stays mapped.
         unsafe { scif_ring::Mem::new(pointer(at).cast(), 8) }
-    }
-
-    #[test]
-    fn lines_of_maps_are_understood() {
-        let area = parse("7f00-8f00 rw-s 00001000 00:01 1034 /memfd:scif:arena (deleted)").unwrap();
-        assert_eq!(
-            (area.begin, area.end, area.offset, area.file.ino),
-            (0x7f00, 0x8f00, 0x1000, 1034)
-        );
-        assert!(area.read && area.write && area.shared && !area.exec);
-        assert_eq!(area.name, "/memfd:scif:arena (deleted)");
-        assert_eq!(
-            parse("00400000-00452000 r-xp 00000000 08:02 0").map(|a| a.name),
-            Some(String::new())
-        );
-        assert_eq!(parse("nonsense"), None);
-    }
-
-    #[test]
-    fn areas_by_address_are_those_of_the_list() {
-        let at = buffer();
-        unmap(at + PAGE, PAGE).unwrap();
-        let maps = || std::fs::File::open("/proc/self/maps").unwrap();
-        let listed = parse_all(maps(), at, at + LEN).unwrap();
-        assert_eq!(listed.len(), 2, "with a hole");
-        match query(&maps(), at, at + LEN) {
-            Some(asked) => assert_eq!(asked, listed),
-            None => println!("skipped: no PROCMAP_QUERY"),
-        }
-        assert!(listed.iter().all(|area| {
-            areas_of(super::super::process::pid())
-                .unwrap()
-                .iter()
-                .any(|other| other.begin <= area.begin && other.end >= area.end)
-        }));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //!
 //! Not about moving them (`pages`).
 
-use super::pages;
+use super::maps;
 
 /// What an area may be whose pages are moved: readable and writable memory without anything asked of the kernel that
 /// other pages would not have. Not among them, for example: locked, huge pages wanted, not copied by fork, watched.
@@ -33,7 +33,7 @@ fn is_plain_in(text: &str, begin: usize, end: usize, apart: usize) -> bool {
                 return false;
             }
         } else if line.starts_with(|c: char| c.is_ascii_digit() || ('a'..='f').contains(&c)) {
-            let Some(area) = pages::parse(line) else {
+            let Some(area) = maps::parse(line) else {
                 return false;
             };
             inside = area.begin < end && area.end > begin;

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Holding up stores of other threads to a range, by write protection. See `userfaultfd(2)`.
+//!
+//! Not about what happens to the range meanwhile (`pages`).
+#![expect(
+    unsafe_code,
+    reason = "userfaultfd is a call and ioctls without names in a library"
+)]
+
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+
+use super::process::last_errno;
+
+const UFFD_API: u64 = 0xAA;
+const FEATURE_WP: u64 = 1;
+const FEATURE_WP_SHMEM: u64 = 1 << 12;
+const REGISTER_MODE_WP: u64 = 2;
+const WRITEPROTECT_MODE_WP: u64 = 1;
+const USER_MODE_ONLY: libc::c_int = 1;
+const IOCTL_API: libc::c_ulong = 0xc018_aa3f;
+const IOCTL_REGISTER: libc::c_ulong = 0xc020_aa00;
+const IOCTL_WAKE: libc::c_ulong = 0x8010_aa02;
+const IOCTL_WRITEPROTECT: libc::c_ulong = 0xc018_aa06;
+
+/// Holds up the stores of other threads to a range while its pages move.
+#[derive(Debug)]
+pub(crate) struct StoreGuard(OwnedFd);
+
+impl StoreGuard {
+    /// `None`: the kernel, a limit or a filter refuses.
+    pub(crate) fn new() -> Option<StoreGuard> {
+        let open = |flags: libc::c_int| {
+            // SAFETY: makes a descriptor; no memory is touched.
+            let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, flags | libc::O_CLOEXEC) };
+            i32::try_from(fd).ok().filter(|&fd| fd >= 0)
+        };
+        // Without the flag also stores by the kernel (a read into the range) are held up; that needs privilege.
+        let fd = open(0).or_else(|| open(USER_MODE_ONLY))?;
+        // SAFETY: just made, and nobody else's.
+        let fd = unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(fd) };
+        let guard = StoreGuard(fd);
+        let mut api = [UFFD_API, FEATURE_WP | FEATURE_WP_SHMEM, 0];
+        guard.control(IOCTL_API, &mut api).ok()?;
+        Some(guard)
+    }
+
+    fn control<const N: usize>(&self, request: libc::c_ulong, argument: &mut [u64; N]) -> Result<(), Errno> {
+        use std::os::fd::AsRawFd;
+        // SAFETY: `argument` is live and has the size that is coded into `request` (tested by use: the kernel checks).
+        let rc = unsafe { libc::ioctl(self.0.as_raw_fd(), request, argument.as_mut_ptr()) };
+        if rc == 0 { Ok(()) } else { Err(last_errno()) }
+    }
+
+    /// From now on stores to the range wait. Every page of it must be there.
+    pub(super) fn hold(&self, at: usize, len: usize) -> Result<(), Errno> {
+        let (at, len) = (at as u64, len as u64);
+        self.control(IOCTL_REGISTER, &mut [at, len, REGISTER_MODE_WP, 0])?;
+        self.control(IOCTL_WRITEPROTECT, &mut [at, len, WRITEPROTECT_MODE_WP])
+    }
+
+    /// The stores that waited go on, to what is there now.
+    pub(super) fn let_go(&self, at: usize, len: usize) {
+        let _ = self.control(IOCTL_WAKE, &mut [at as u64, len as u64]);
+    }
+}

@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! What lies at the addresses of a process. See `proc_pid_maps(5)`.
+//!
+//! Not about what is done with it (`pages`).
+#![expect(unsafe_code, reason = "asks by an ioctl")]
+
+use std::os::fd::AsFd;
+
+use rustix::io::Errno;
+
+use super::process::{self, last_errno};
+
+/// A run of addresses as the kernel lists it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Area {
+    pub(crate) begin: usize,
+    pub(crate) end: usize,
+    pub(crate) read: bool,
+    pub(crate) write: bool,
+    pub(crate) exec: bool,
+    pub(crate) shared: bool,
+    /// Of `begin` in the file.
+    pub(crate) offset: u64,
+    pub(crate) file: FileId,
+    pub(crate) name: String,
+}
+
+/// Which file is mapped; inode 0: none.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct FileId {
+    pub(crate) major: u32,
+    pub(crate) minor: u32,
+    pub(crate) ino: u64,
+}
+
+pub(crate) fn file_id(fd: impl AsFd) -> Result<FileId, Errno> {
+    let stat = rustix::fs::fstat(fd)?;
+    Ok(FileId {
+        major: rustix::fs::major(stat.st_dev),
+        minor: rustix::fs::minor(stat.st_dev),
+        ino: stat.st_ino,
+    })
+}
+
+pub(super) fn parse(line: &str) -> Option<Area> {
+    let mut parts = line.splitn(6, ' ');
+    let (begin, end) = parts.next()?.split_once('-')?;
+    let perms = parts.next()?.as_bytes();
+    let offset = u64::from_str_radix(parts.next()?, 16).ok()?;
+    let (major, minor) = parts.next()?.split_once(':')?;
+    let ino = parts.next()?.parse().ok()?;
+    Some(Area {
+        begin: usize::from_str_radix(begin, 16).ok()?,
+        end: usize::from_str_radix(end, 16).ok()?,
+        read: perms.first() == Some(&b'r'),
+        write: perms.get(1) == Some(&b'w'),
+        exec: perms.get(2) == Some(&b'x'),
+        shared: perms.get(3) == Some(&b's'),
+        offset,
+        file: FileId {
+            major: u32::from_str_radix(major, 16).ok()?,
+            minor: u32::from_str_radix(minor, 16).ok()?,
+            ino,
+        },
+        name: parts.next().unwrap_or("").trim_start().to_owned(),
+    })
+}
+
+impl Area {
+    /// What its offsets are ahead of its addresses.
+    pub(crate) fn origin(&self) -> u64 {
+        self.offset.wrapping_sub(self.begin as u64)
+    }
+
+    /// The end of it, in the file.
+    pub(crate) fn last_offset(&self) -> u64 {
+        self.offset.saturating_add((self.end - self.begin) as u64)
+    }
+
+    /// Where an offset of the file is that lies in it.
+    pub(crate) fn place(&self, offset: u64) -> usize {
+        usize::try_from(offset.saturating_sub(self.offset)).map_or(self.end, |n| self.end.min(self.begin + n))
+    }
+
+    /// The part of it between two addresses.
+    pub(crate) fn between(&self, begin: usize, end: usize) -> Area {
+        let begin = begin.max(self.begin);
+        Area {
+            begin,
+            end: end.min(self.end),
+            offset: self.offset + (begin - self.begin) as u64,
+            ..self.clone()
+        }
+    }
+
+    /// Whether it shows anything of a range of a file.
+    pub(crate) fn shows(&self, file: FileId, from: u64, to: u64) -> bool {
+        self.shared && self.file == file && self.offset < to && self.last_offset() > from
+    }
+}
+
+/// What is mapped now between two addresses, in their order; whole areas.
+pub(crate) fn areas(begin: usize, end: usize) -> std::io::Result<Vec<Area>> {
+    let maps = std::fs::File::open("/proc/self/maps")?;
+    if end != usize::MAX
+        && let Some(areas) = query(&maps, begin, end)
+    {
+        return Ok(areas);
+    }
+    parse_all(maps, begin, end)
+}
+
+/// What is mapped now, but for what the library has mapped for copying.
+pub(crate) fn areas_of_program() -> std::io::Result<Vec<Area>> {
+    super::mmap::with_parts(|parts| {
+        let mut out = Vec::new();
+        for area in areas(0, usize::MAX)? {
+            let mut begin = area.begin;
+            // Also one that begins before it and reaches into it.
+            let before = parts.range(..begin).next_back();
+            for (&from, &to) in before.into_iter().chain(parts.range(area.begin..area.end)) {
+                if from > begin {
+                    out.push(area.between(begin, from));
+                }
+                begin = begin.max(to);
+            }
+            if begin < area.end {
+                out.push(area.between(begin, area.end));
+            }
+        }
+        Ok(out)
+    })
+}
+
+/// What is mapped now in another process: nothing in one that has ended. `None`: that is not to be seen.
+pub(crate) fn areas_of(pid: i32) -> Option<Vec<Area>> {
+    let maps = std::fs::File::open(format!("/proc/{pid}/maps"));
+    match maps.and_then(|maps| parse_all(maps, 0, usize::MAX)) {
+        Ok(areas) => Some(areas),
+        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Some(Vec::new()),
+        // With hidepid the file is missing for the living as well.
+        Err(error)
+            if error.raw_os_error() == Some(libc::ENOENT) && process::look(pid) == process::Sight::Gone =>
+        {
+            Some(Vec::new())
+        }
+        Err(_) => None,
+    }
+}
+
+fn parse_all(mut maps: std::fs::File, begin: usize, end: usize) -> std::io::Result<Vec<Area>> {
+    let mut text = Vec::new();
+    std::io::Read::read_to_end(&mut maps, &mut text)?;
+    Ok(String::from_utf8_lossy(&text)
+        .lines()
+        .filter_map(parse)
+        .filter(|area| area.begin < end && area.end > begin)
+        .collect())
+}
+
+/// `struct procmap_query` of `linux/fs.h`.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub(super) struct Query {
+    size: u64,
+    flags: u64,
+    addr: u64,
+    pub(super) start: u64,
+    pub(super) end: u64,
+    pub(super) vma_flags: u64,
+    page_size: u64,
+    pub(super) offset: u64,
+    inode: u64,
+    major: u32,
+    minor: u32,
+    name_size: u32,
+    build_id_size: u32,
+    name_addr: u64,
+    build_id_addr: u64,
+}
+
+const _: () = assert!(size_of::<Query>() == 104);
+const PROCMAP_QUERY: libc::c_ulong = 0xc068_6611;
+const COVERING_OR_NEXT: u64 = 0x10;
+const NAME_BYTES: usize = 256;
+
+impl Query {
+    pub(super) fn file(&self) -> FileId {
+        FileId {
+            major: self.major,
+            minor: self.minor,
+            ino: self.inode,
+        }
+    }
+}
+
+/// Asks for the area at an address, or the next one. Allocates nothing.
+pub(super) fn ask(maps: &std::fs::File, at: usize, name: &mut [u8]) -> Result<Query, Errno> {
+    use std::os::fd::AsRawFd;
+    let mut q = Query {
+        size: size_of::<Query>() as u64,
+        flags: COVERING_OR_NEXT,
+        addr: at as u64,
+        name_size: u32::try_from(name.len()).unwrap_or(0),
+        name_addr: if name.is_empty() {
+            0
+        } else {
+            name.as_mut_ptr().expose_provenance() as u64
+        },
+        ..Query::default()
+    };
+    // SAFETY: `q` is a live structure of the size it says, and `name` room for as many bytes as it says.
+    let rc = unsafe { libc::ioctl(maps.as_raw_fd(), PROCMAP_QUERY, &raw mut q) };
+    if rc == 0 { Ok(q) } else { Err(last_errno()) }
+}
+
+/// Asks for each area by address, whose cost does not grow with what else is mapped. `None`: the kernel is older than
+/// Linux 6.11, or a name is too long.
+fn query(maps: &std::fs::File, begin: usize, end: usize) -> Option<Vec<Area>> {
+    let mut areas = Vec::new();
+    let mut at = begin;
+    while at < end {
+        let mut name = [0u8; NAME_BYTES];
+        let q = match ask(maps, at, &mut name) {
+            Ok(q) => q,
+            Err(errno) => return (errno == Errno::NOENT).then_some(areas),
+        };
+        let (from, to) = (usize::try_from(q.start).ok()?, usize::try_from(q.end).ok()?);
+        if from >= end {
+            break;
+        }
+        let len = usize::try_from(q.name_size).ok()?.saturating_sub(1);
+        areas.push(Area {
+            begin: from,
+            end: to,
+            read: q.vma_flags & 1 != 0,
+            write: q.vma_flags & 2 != 0,
+            exec: q.vma_flags & 4 != 0,
+            shared: q.vma_flags & 8 != 0,
+            offset: q.offset,
+            file: q.file(),
+            name: String::from_utf8_lossy(name.get(..len)?).into_owned(),
+        });
+        at = to;
+    }
+    Some(areas)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::mm::{MapFlags, ProtFlags};
+
+    const PAGE: usize = 4096;
+    const LEN: usize = 16 * PAGE;
+
+    #[test]
+    fn lines_of_maps_are_understood() {
+        let area = parse("7f00-8f00 rw-s 00001000 00:01 1034 /memfd:scif:arena (deleted)").unwrap();
+        assert_eq!(
+            (area.begin, area.end, area.offset, area.file.ino),
+            (0x7f00, 0x8f00, 0x1000, 1034)
+        );
+        assert!(area.read && area.write && area.shared && !area.exec);
+        assert_eq!(area.name, "/memfd:scif:arena (deleted)");
+        assert_eq!(
+            parse("00400000-00452000 r-xp 00000000 08:02 0").map(|a| a.name),
+            Some(String::new())
+        );
+        assert_eq!(parse("nonsense"), None);
+    }
+
+    #[test]
+    fn areas_by_address_are_those_of_the_list() {
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: the kernel picks a range nobody uses.
+        let at = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), LEN, prot, MapFlags::PRIVATE) };
+        let at = at.unwrap().expose_provenance();
+        super::super::pages::unmap(at + PAGE, PAGE).unwrap();
+        let maps = || std::fs::File::open("/proc/self/maps").unwrap();
+        let listed = parse_all(maps(), at, at + LEN).unwrap();
+        assert_eq!(listed.len(), 2, "with a hole");
+        match query(&maps(), at, at + LEN) {
+            Some(asked) => assert_eq!(asked, listed),
+            None => println!("skipped: no PROCMAP_QUERY"),
+        }
+        assert!(listed.iter().all(|area| {
+            areas_of(process::pid())
+                .unwrap()
+                .iter()
+                .any(|other| other.begin <= area.begin && other.end >= area.end)
+        }));
+    }
+}

@@ -5,8 +5,8 @@ use crate::Case;
 use crate::api::Api;
 use crate::rig::{
     BLOCK, Cue, FIXED, PAGE, PORT, Process, RW, SYNC, apart, crash, dont_need, fill, holds, huge_pages,
-    leave, loopback, map, map_file, map_over, node, pages, peek, plain_close, poke, protect, set_env, two,
-    unmap, until, wants_huge_pages,
+    leave, loopback, map, map_file, map_over, node, pages, peek, plain_close, poke, protect, set_env,
+    step_aside, two, unmap, until, wants_huge_pages,
 };
 use libc::{EADDRINUSE, ECONNRESET, ENOMEM, ENXIO};
 
@@ -168,7 +168,7 @@ pub(crate) const CASES: &[Case] = &[
     }),
     ("huge_pages_of_the_pool_stay", |api| match huge_pages(HUGE) {
         Some(at) => stays(api, at, HUGE),
-        None => println!("no huge pages here"),
+        None => step_aside("no huge pages in the pool"),
     }),
     ("shared_memory_of_every_kind_stays", |api| {
         stays(api, map(LEN, libc::MAP_SHARED | libc::MAP_ANONYMOUS, 3), LEN);

@@ -14,7 +14,10 @@ use std::sync::OnceLock;
 use std::time::Instant;
 
 use crate::api::Api;
-use crate::rig::{BLOCK, Cue, FIXED, PAGE, Process, RW, SYNC, map, pages, peek64, poke64, set_env};
+use crate::rig::{
+    BLOCK, Cue, FIXED, PAGE, Process, RW, SYNC, map, of_kind, pages, peek64, poke64, set_env,
+    wants_huge_pages,
+};
 
 const PORT: u16 = 2050;
 const PAIRS: usize = 21;
@@ -296,6 +299,55 @@ fn reset(at: usize) {
     poke64(at + LINE, 0);
 }
 
+/// Nanoseconds of a load from memory, each of a place that the one before says.
+fn random_load(at: usize, len: usize, loads: u64) -> f64 {
+    let mut n = 1u64;
+    timed(loads, || {
+        n = n
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        // What is read is 0: the next place waits for it all the same.
+        n = n.wrapping_add(peek64(at + (n >> 32) as usize % (len / 64) * 64));
+    })
+}
+
+/// What loads from memory of large pages cost while it is registered and afterwards, beside what they cost from memory of the
+/// same kind that never is.
+fn large_pages(api: &Api, epd: i32, peer: &Peer<'_>) {
+    const LEN: usize = 64 << 20;
+    const LARGE: usize = 2 << 20;
+    const LOADS: u64 = 1_000_000;
+    const AT: i64 = 0x8000_0000;
+    let [at, other] = [(); 2].map(|()| {
+        let at = pages((LEN + LARGE) / PAGE).next_multiple_of(LARGE);
+        wants_huge_pages(at, LEN);
+        (0..LEN).step_by(PAGE).for_each(|i| poke64(at + i, 0));
+        at
+    });
+    let large = || (of_kind(at, LEN, "AnonHugePages") + of_kind(at, LEN, "ShmemPmdMapped")) >> 20;
+    let register = || api.register(epd, at, LEN, AT, RW, FIXED).unwrap();
+    let unregister = || api.unregister(epd, AT, LEN).unwrap();
+    let load = |at| random_load(at, LEN, LOADS);
+    let before = large();
+    register();
+    let registered = large();
+    unregister();
+    let after = large();
+    println!("MiB of 64 on large pages: {before} before, {registered} while registered, {after} afterwards");
+    let aim = "<= 1.05";
+    peer.compare("a load from 64 MiB while registered, never", "ns", aim, || {
+        register();
+        let loads = (load(at), load(other));
+        unregister();
+        loads
+    });
+    peer.compare("a load from 64 MiB after unregistering, never", "ns", aim, || {
+        register();
+        unregister();
+        (load(at), load(other))
+    });
+}
+
 fn copy(to: usize, from: usize, len: usize) {
     // SAFETY: mapped memory of the benchmark, which does not overlap.
     unsafe {
@@ -448,4 +500,5 @@ fn measure(api: &Api, epd: i32, at: &Places, peer: &Peer<'_>) {
             (beside / 1e3, compute(TURNS) / 1e3)
         },
     );
+    large_pages(api, epd, peer);
 }

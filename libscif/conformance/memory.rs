@@ -4,11 +4,13 @@
 use crate::Case;
 use crate::api::Api;
 use crate::rig::{
-    BLOCK, Cue, FIXED, PAGE, PORT, Process, RW, SYNC, apart, crash, dont_need, fill, holds, huge_pages,
-    leave, loopback, map, map_file, map_over, node, pages, peek, plain_close, poke, protect, set_env,
-    step_aside, two, unmap, until, wants_huge_pages,
+    BLOCK, Cue, FIXED, PAGE, PORT, Process, RW, SYNC, apart, crash, deny_collapsing, dont_need, fill, holds,
+    huge_pages, leave, lies_in_an_arena, loopback, map, map_file, map_over, node, of_kind, pages, peek,
+    peek64, plain_close, poke, poke64, protect, said_of, set_env, step_aside, two, unmap, until,
+    wants_huge_pages, wants_no_huge_pages,
 };
 use libc::{EADDRINUSE, ECONNRESET, ENOMEM, ENXIO};
+use std::sync::{Arc, Mutex};
 
 const N: usize = 4;
 const LEN: usize = N * PAGE;
@@ -159,7 +161,174 @@ fn outlives(api: &Api, go: impl FnOnce(i32), rma: i32) {
     unmap(at, LEN);
 }
 
+/// Memory of whole huge pages that holds what `fill` writes with the seed 1, if the system gives such.
+fn large_pages(n: usize) -> usize {
+    let len = n * HUGE;
+    let at = pages((len + HUGE) / PAGE).next_multiple_of(HUGE);
+    wants_huge_pages(at, len);
+    fill(at, len, 1);
+    if of_kind(at, len, "AnonHugePages") < len {
+        step_aside("no transparent huge pages");
+    }
+    at
+}
+
+/// Whether the areas of a range have so many huge pages of a kind, and are still to have them.
+fn are_large(at: usize, len: usize, kind: &str, n: usize) -> bool {
+    let wanted = said_of(at, len, "VmFlags")
+        .iter()
+        .all(|flags| flags.contains(" hg"));
+    wanted && of_kind(at, len, kind) >= n * HUGE
+}
+
+const OF_FILES: &str = "ShmemPmdMapped";
+const PRIVATE: &str = "AnonHugePages";
+
 pub(crate) const CASES: &[Case] = &[
+    ("large_pages_stay_large", |api| {
+        two(
+            api,
+            |epd, cue| {
+                let all = large_pages(5);
+                // Three of them, and a page of the one before and of the one behind.
+                let (at, len) = (all + HUGE - PAGE, 3 * HUGE + 2 * PAGE);
+                fill(at, len, 1);
+                assert_eq!(api.register(epd, at, len, AT, RW, FIXED), Ok(AT));
+                assert!(are_large(at, len, OF_FILES, 3));
+                assert!(holds(at, len, 1));
+                Process::start(|| {
+                    assert!(are_large(at, len, PRIVATE, 3), "a child's copies");
+                    assert!(holds(at, len, 1));
+                })
+                .wait();
+                cue.tell();
+                cue.wait();
+                assert!(holds(at, len, 3), "the peer's stores");
+                assert!(are_large(at, len, OF_FILES, 3), "whatever the peer does");
+                assert_eq!(api.unregister(epd, AT, len), Ok(0));
+                assert!(are_large(at, len, PRIVATE, 3));
+                assert!(holds(at, len, 3) && !lies_in_an_arena(at, len));
+                // Again, and as the connection ends.
+                assert_eq!(api.register(epd, at, len, AT, 1, FIXED), Ok(AT));
+                assert!(are_large(at, len, OF_FILES, 3));
+                assert_eq!(api.close(epd), Ok(0));
+                assert!(are_large(at, len, PRIVATE, 3));
+                assert!(holds(at, len, 3) && !lies_in_an_arena(at, len));
+                cue.tell();
+            },
+            |epd, cue| {
+                cue.wait();
+                let len = 3 * HUGE + 2 * PAGE;
+                let at = api.mmap(epd, 0, len, RW, 0, AT).unwrap();
+                assert!(holds(at, len, 1));
+                assert!(of_kind(at, len, OF_FILES) >= 3 * HUGE, "the mapping");
+                let seen = pages(len / PAGE);
+                assert_eq!(api.vreadfrom(epd, seen, len, AT, SYNC), Ok(0));
+                assert!(holds(seen, len, 1));
+                fill(seen, len, 3);
+                assert_eq!(api.vwriteto(epd, seen, len, AT, SYNC), Ok(0));
+                assert!(holds(at, len, 3));
+                assert!(
+                    of_kind(0, usize::MAX, OF_FILES) >= 6 * HUGE,
+                    "the library's own mapping"
+                );
+                assert_eq!(api.munmap(at, len), Ok(0));
+                cue.tell();
+                cue.wait();
+            },
+        );
+    }),
+    ("large_pages_stay_large_under_stores", |api| {
+        let (a, b) = loopback(api);
+        let at = large_pages(4);
+        let stop = Arc::new(Mutex::new(false));
+        let writers: Vec<_> = (1..3)
+            .map(|who| {
+                let (stop, mine) = (Arc::clone(&stop), at + who * 8);
+                let places = (mine..mine + 4 * HUGE).step_by(PAGE);
+                places.clone().for_each(|place| poke64(place, 0));
+                std::thread::spawn(move || {
+                    let mut n = 0;
+                    while !*stop.lock().unwrap() {
+                        for place in places.clone() {
+                            assert_eq!(peek64(place), n, "a store was lost");
+                            poke64(place, n + 1);
+                        }
+                        n += 1;
+                    }
+                })
+            })
+            .collect();
+        for _ in 0..10 {
+            assert_eq!(api.register(a, at, 4 * HUGE, AT, RW, FIXED), Ok(AT));
+            assert!(are_large(at, 4 * HUGE, OF_FILES, 4));
+            let mapped = api.mmap(b, 0, 4 * HUGE, RW, 0, AT).unwrap();
+            assert_eq!(peek(mapped + 7), peek(at + 7));
+            assert_eq!(api.munmap(mapped, 4 * HUGE), Ok(0));
+            assert_eq!(api.unregister(a, AT, 4 * HUGE), Ok(0));
+            assert!(are_large(at, 4 * HUGE, PRIVATE, 4));
+        }
+        *stop.lock().unwrap() = true;
+        for writer in writers {
+            writer.join().unwrap();
+        }
+    }),
+    ("large_pages_are_wanted_as_before", |api| {
+        let (a, _b) = loopback(api);
+        let len = 2 * HUGE;
+        let all = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled")
+            .is_ok_and(|modes| modes.contains("[always]"));
+        // Where all memory gets them it matters who does not want them, elsewhere who wants them.
+        let advice = [
+            (" hg", wants_huge_pages as fn(usize, usize)),
+            (" nh", wants_no_huge_pages),
+        ];
+        for (flag, ask) in advice.into_iter().filter(|(flag, _)| all || *flag == " hg") {
+            let at = pages((len + HUGE) / PAGE).next_multiple_of(HUGE);
+            ask(at, len);
+            fill(at, len, 1);
+            let says = || {
+                said_of(at, len, "VmFlags")
+                    .iter()
+                    .all(|flags| flags.contains(flag))
+            };
+            if !says() || (flag == " hg" && of_kind(at, len, PRIVATE) == 0) {
+                step_aside("no transparent huge pages");
+            }
+            assert_eq!(api.register(a, at, len, AT, RW, FIXED), Ok(AT));
+            assert!(says(), "while it is registered");
+            assert_eq!(api.unregister(a, AT, len), Ok(0));
+            assert!(says(), "afterwards");
+            assert!(holds(at, len, 1));
+        }
+        // With a child that has them too.
+        let at = large_pages(2);
+        let (_mine, childs) = Cue::pair();
+        let child = Process::start(|| childs.wait());
+        assert_eq!(api.register(a, at, len, AT, RW, FIXED), Ok(AT));
+        assert!(are_large(at, len, OF_FILES, 2));
+        assert_eq!(api.unregister(a, AT, len), Ok(0));
+        assert!(are_large(at, len, PRIVATE, 2));
+        child.kill();
+        child.end();
+        if !all {
+            let at = pages((len + HUGE) / PAGE).next_multiple_of(HUGE);
+            fill(at, len, 1);
+            assert_eq!(api.register(a, at, len, AT, RW, FIXED), Ok(AT));
+            assert_eq!(api.unregister(a, AT, len), Ok(0));
+            assert!(
+                !said_of(at, len, "VmFlags")
+                    .iter()
+                    .any(|flags| flags.contains(" hg"))
+            );
+        }
+    }),
+    ("large_pages_that_the_system_has_not_are_small_ones", |api| {
+        let at = large_pages(2);
+        deny_collapsing();
+        maps(api, at, 2 * HUGE);
+        assert!(are_large(at, 2 * HUGE, PRIVATE, 2), "once they are private again");
+    }),
     ("transparent_huge_pages_move_and_are_mapped", |api| {
         let len = 2 * HUGE;
         let at = pages((len + HUGE) / PAGE).next_multiple_of(HUGE);

@@ -634,14 +634,67 @@ pub(crate) fn huge_pages(len: usize) -> Option<usize> {
 
 /// MADV_HUGEPAGE
 pub(crate) fn wants_huge_pages(at: usize, len: usize) {
+    let place = std::ptr::with_exposed_provenance_mut(at);
     // SAFETY: a range of the test; EINVAL from a kernel without them, which changes nothing.
-    unsafe {
-        libc::madvise(
-            std::ptr::with_exposed_provenance_mut(at),
-            len,
-            libc::MADV_HUGEPAGE,
-        )
-    };
+    unsafe { libc::madvise(place, len, libc::MADV_HUGEPAGE) };
+}
+
+/// MADV_NOHUGEPAGE
+pub(crate) fn wants_no_huge_pages(at: usize, len: usize) {
+    let place = std::ptr::with_exposed_provenance_mut(at);
+    // SAFETY: as in `wants_huge_pages`.
+    unsafe { libc::madvise(place, len, libc::MADV_NOHUGEPAGE) };
+}
+
+/// How many bytes of the areas that touch a range are of a kind, by its name in `/proc/self/smaps`.
+pub(crate) fn of_kind(at: usize, len: usize, kind: &str) -> usize {
+    let sizes = said_of(at, len, kind);
+    sizes
+        .iter()
+        .map(|size| size.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10)
+        .sum()
+}
+
+/// What `/proc/self/smaps` says under a name of each area that touches a range.
+pub(crate) fn said_of(at: usize, len: usize, name: &str) -> Vec<String> {
+    let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let mut touches = false;
+    let mut said = Vec::new();
+    for line in smaps.lines() {
+        let (first, rest) = line.split_once([' ', ':']).unwrap();
+        if let Some((from, to)) = first.split_once('-') {
+            let [from, to] = [from, to].map(|n| usize::from_str_radix(n, 16).unwrap());
+            touches = from < at.saturating_add(len) && to > at;
+        } else if touches && first == name {
+            said.push(rest.to_owned());
+        }
+    }
+    said
+}
+
+/// Whether pages lie in memory of the library's that its peers can map.
+pub(crate) fn lies_in_an_arena(at: usize, len: usize) -> bool {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    maps.lines()
+        .filter(|line| line.contains("scif:arena"))
+        .filter_map(|line| line.split_once(' ')?.0.split_once('-'))
+        .map(|(from, to)| [from, to].map(|n| usize::from_str_radix(n, 16).unwrap()))
+        .any(|[from, to]| from < at + len && to > at)
+}
+
+/// From here on madvise(2) with MADV_COLLAPSE is EINVAL for this process, as before Linux 6.1.
+pub(crate) fn deny_collapsing() {
+    // Of `seccomp_data`: the third argument.
+    const ADVICE: u32 = 16 + 2 * 8;
+    let denied = libc::SECCOMP_RET_ERRNO | libc::EINVAL.unsigned_abs();
+    filter(&mut [
+        step(LOAD, 0, 0),
+        step(UNLESS, 3, libc::SYS_madvise as u32),
+        step(LOAD, 0, ADVICE),
+        step(UNLESS, 1, libc::MADV_COLLAPSE as u32),
+        step(ANSWER, 0, denied),
+        step(ANSWER, 0, libc::SECCOMP_RET_ALLOW),
+    ]);
 }
 
 /// Whether anything is mapped at an address.

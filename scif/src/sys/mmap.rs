@@ -22,7 +22,7 @@ use scif_ring::{
     KEYTABLE_BYTES, KeyReader, KeyTable, MARK_BYTES, Mark, Mem, Producer,
 };
 
-use super::fork;
+use super::{fork, large};
 
 const PAGE: usize = 4096;
 
@@ -77,8 +77,13 @@ impl Mapping {
         prot.set(ProtFlags::WRITE, writable);
         let _section = fork::section();
         let mut parts = PARTS.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: without MAP_FIXED the kernel picks a range nobody uses.
-        let at = unsafe { mmap(null_mut(), len, prot, MapFlags::SHARED, fd, offset) }?;
+        let place = large::reserve(len, offset)?;
+        let flags = MapFlags::SHARED | MapFlags::FIXED;
+        // SAFETY: replaces what was just reserved, which nobody else knows.
+        let at = unsafe { mmap(place, len, prot, flags, fd, offset) }.inspect_err(|_| {
+            // SAFETY: as above.
+            let _ = unsafe { munmap(place, len) };
+        })?;
         for advice in [
             rustix::mm::Advice::LinuxDontFork,
             rustix::mm::Advice::LinuxDontDump,

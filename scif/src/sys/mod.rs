@@ -10,6 +10,7 @@ pub(crate) mod file;
 pub(crate) mod fork;
 pub(crate) mod futex;
 mod guard;
+pub(crate) mod large;
 pub(crate) mod lock;
 mod maps;
 pub(crate) mod membarrier;

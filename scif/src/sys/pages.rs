@@ -7,19 +7,17 @@
 
 use std::ffi::c_void;
 use std::os::fd::BorrowedFd;
-use std::ptr::null_mut;
 
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MremapFlags, ProtFlags};
 
 pub(crate) use super::guard::StoreGuard;
+use super::large::{self, LARGE, Wanted};
 use super::maps::ask;
 pub(crate) use super::maps::{Area, FileId, areas, areas_of, areas_of_program, file_id};
 use super::process::last_errno;
 
-/// Pages are moved in pieces of so many bytes: while one moves it is there twice.
-const PIECE: usize = 2 << 20;
 /// Unit of registration.
 pub(crate) const PAGE: usize = 4096;
 
@@ -41,6 +39,20 @@ fn pointer(at: usize) -> *mut c_void {
     std::ptr::with_exposed_provenance_mut(at)
 }
 
+/// What kind of pages those at `begin..end` in `area` are to have when they move.
+pub(crate) fn wanted(area: &Area, begin: usize, end: usize) -> Wanted {
+    if !large::holds(begin, end) {
+        return Wanted::Any;
+    }
+    // Large pages shared with a forked child become small ones by the first store.
+    if large::are_there(begin, end) == Some(true) {
+        return Wanted::Large;
+    }
+    // And of what is not there yet nobody knows.
+    populate(area, begin, end - begin);
+    Wanted::at(begin, end, area.write && area.file.ino == 0)
+}
+
 /// Moves the private pages at `begin..end`, which lie in `area`, to `offset` of a memfd mapped there instead. With
 /// `guard` other threads may store meanwhile; without, nobody else may run. After an error some may have moved: the caller
 /// drops the guard, for which stores to others may wait, and moves back what shows the memfd.
@@ -57,16 +69,12 @@ pub(crate) fn move_in(
         let _section = super::fork::section();
         super::fork::moved();
     }
+    let wanted = Wanted::of(offset);
     let mut at = begin;
     while at < end {
-        let len = PIECE.min(end - at);
+        let len = piece(at, end);
         let to = offset + (at - begin) as u64;
-        if area.write {
-            // Pages that are not there yet could not be held. EINVAL before Linux 5.14: then they are touched by
-            // nobody, and the guard says whether that is safe.
-            // SAFETY: keeps what the pages hold.
-            let _ = unsafe { rustix::mm::madvise(pointer(at), len, Advice::LinuxPopulateWrite) };
-        }
+        populate(area, at, len);
         let held = guard.filter(|_| area.write);
         if let Some(guard) = held {
             guard.hold(at, len)?;
@@ -90,9 +98,26 @@ pub(crate) fn move_in(
             guard.let_go(at, len);
         }
         moved?;
+        wanted.say(at, len);
         at += len;
     }
+    // Whatever others store meanwhile the kernel keeps.
+    wanted.make(begin, end - begin);
     Ok(())
+}
+
+/// Pages move in pieces: while one moves it is there twice. None has a part of a large page and something else.
+fn piece(at: usize, end: usize) -> usize {
+    (LARGE - at % LARGE).min(end - at)
+}
+
+/// Brings pages in, where they may be written: those that are not there yet could not be held. EINVAL before Linux 5.14:
+/// then they are touched by nobody, and the guard says whether that is safe.
+fn populate(area: &Area, at: usize, len: usize) {
+    if area.write {
+        // SAFETY: keeps what the pages hold.
+        let _ = unsafe { rustix::mm::madvise(pointer(at), len, Advice::LinuxPopulateWrite) };
+    }
 }
 
 /// Names of the memfds that pages are moved into: for connections of `scif.h`, and for domains of the provider.
@@ -207,19 +232,13 @@ pub(crate) fn move_back(
     guard: Option<&StoreGuard>,
     file: Option<BorrowedFd<'_>>,
 ) -> Result<(), Errno> {
+    let wanted = Wanted::of(area.offset);
     // All in one, so that the pieces become one area again.
-    // SAFETY: without MAP_FIXED the kernel picks a range nobody uses.
-    let all = unsafe {
-        rustix::mm::mmap_anonymous(
-            null_mut(),
-            end - begin,
-            ProtFlags::READ | ProtFlags::WRITE,
-            MapFlags::PRIVATE,
-        )
-    }?;
+    let all = large::fresh(end - begin, begin as u64)?;
+    wanted.say(all.expose_provenance(), end - begin);
     let mut at = begin;
     while at < end {
-        let len = PIECE.min(end - at);
+        let len = piece(at, end);
         let fresh = all.wrapping_byte_add(at - begin);
         let held = guard.filter(|_| area.write);
         let mut moved = held.map_or(Ok(()), |guard| guard.hold(at, len));
@@ -259,6 +278,8 @@ pub(crate) fn move_back(
         moved?;
         at += len;
     }
+    // Most are large since their first byte: then this changes nothing.
+    wanted.make(begin, end - begin);
     Ok(())
 }
 
@@ -316,8 +337,11 @@ pub(crate) fn discard(fd: BorrowedFd<'_>, offset: u64, len: u64) {
 }
 
 /// Reserves `len` bytes of addresses for the program: at `hint` if nobody is there, or, as it asked for with MAP_FIXED,
-/// exactly there in place of whatever is.
-pub(crate) fn reserve_for_program(hint: usize, len: usize, fixed: bool) -> Result<usize, Errno> {
+/// exactly there in place of whatever is. Without a hint they lie as `like` does, so that large pages can be mapped.
+pub(crate) fn reserve_for_program(hint: usize, len: usize, fixed: bool, like: u64) -> Result<usize, Errno> {
+    if hint == 0 && !fixed {
+        return Ok(large::reserve(len, like)?.expose_provenance());
+    }
     let mut flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
     flags.set(MapFlags::FIXED, fixed);
     // SAFETY: the program gives up what it names with MAP_FIXED; else the kernel picks a range nobody uses.
@@ -372,6 +396,7 @@ mod tests {
     use crate::sys::memfd;
     use scif_ring::counter::Flag;
     use std::os::fd::AsFd;
+    use std::ptr::null_mut;
     use std::sync::Arc;
 
     const LEN: usize = 3 << 20;

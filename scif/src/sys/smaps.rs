@@ -3,6 +3,9 @@
 //!
 //! Not about moving them (`pages`).
 
+use std::io::BufRead;
+
+use super::large::Wanted;
 use super::maps;
 
 /// What an area may be whose pages are moved: readable and writable memory without anything asked of the kernel that
@@ -54,6 +57,39 @@ fn is_plain_in(text: &str, begin: usize, end: usize, apart: usize) -> bool {
     reached >= end
 }
 
+/// What kind of pages the first area of some addresses has or is to have. No further look is taken than at the areas up to
+/// there, which costs time for each of their pages.
+pub(super) fn wanted(begin: usize, end: usize) -> Wanted {
+    std::fs::File::open("/proc/self/smaps").map_or(Wanted::Any, |smaps| {
+        wanted_in(std::io::BufReader::new(smaps), begin, end)
+    })
+}
+
+fn wanted_in(smaps: impl BufRead, begin: usize, end: usize) -> Wanted {
+    let (mut inside, mut any) = (false, false);
+    for line in smaps.split(b'\n').map_while(Result::ok) {
+        let line = String::from_utf8_lossy(&line);
+        if let Some(flags) = line.strip_prefix("VmFlags:") {
+            if inside {
+                let has = |flag| flags.split_whitespace().any(|f| f == flag);
+                return match (any || has("hg"), has("nh")) {
+                    (true, _) => Wanted::Large,
+                    (false, true) => Wanted::Small,
+                    (false, false) => Wanted::Any,
+                };
+            }
+        } else if let Some(area) = maps::parse(&line) {
+            inside = area.begin < end && area.end > begin;
+            if area.begin >= end {
+                break;
+            }
+        } else if inside && let Some(size) = line.strip_prefix("AnonHugePages:") {
+            any = size.split_whitespace().next() != Some("0");
+        }
+    }
+    Wanted::Any
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -92,5 +128,15 @@ VmFlags: rd wr mr mw me dc ac \n";
         assert!(!plain(0x10000, 0x11000), "not for children");
         assert!(!plain(0x13000, 0x15000), "nothing there");
         assert!(!is_plain_in(LIST, base, base + 0x1000, base + 0x3000), "ours");
+    }
+    #[test]
+    fn pages_are_wanted_by_area() {
+        let base = 0x7f00_0000_0000;
+        let wanted = |list: &str, from: usize| wanted_in(list.as_bytes(), base + from, base + from + 0x1000);
+        assert_eq!([0, 0x8000, 0x20000].map(|at| wanted(LIST, at)), [Wanted::Any; 3]);
+        assert_eq!(wanted(LIST, 0xc000), Wanted::Large, "there are some");
+        for (flag, what) in [("hg", Wanted::Large), ("nh", Wanted::Small)] {
+            assert_eq!(wanted(&LIST.replace("dc", flag), 0x11000), what);
+        }
     }
 }

@@ -39,7 +39,7 @@ impl Inner {
                 Place::InPlace { .. } => Err(Failure::NoMemory),
             })
             .collect::<Result<_>>()?;
-        let base = pages::reserve_for_program(addr, size, fixed)?;
+        let base = pages::reserve_for_program(addr, size, fixed, origin(&pieces))?;
         let mut next = base;
         let mut parts = Vec::with_capacity(pieces.len());
         for (at, len) in pieces {
@@ -60,4 +60,16 @@ impl Inner {
         drop(copying);
         Ok(base)
     }
+}
+
+/// Where in the arena the mapping would begin if all of it were one with the largest piece: at addresses that lie so large
+/// pages are mapped as such.
+fn origin(pieces: &[(u64, usize)]) -> u64 {
+    let mut before = 0u64;
+    let mut largest = (0, 0);
+    for &(at, len) in pieces {
+        largest = largest.max((len, at.wrapping_sub(before)));
+        before += len as u64;
+    }
+    largest.1
 }

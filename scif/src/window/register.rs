@@ -208,7 +208,8 @@ impl Inner {
             } else if !is_movable(area) || (begin..end).contains(&stack) {
                 self.in_place(begin)
             } else if alone || guard.is_some() {
-                let at = link.own.table.take_arena(size)?;
+                let wanted = pages::wanted(area, begin, end);
+                let at = link.own.table.take_arena(wanted, begin, size)?;
                 taken.push((at, at + size));
                 let guard = guard.as_ref().filter(|_| !alone);
                 pages::move_in(area, begin, end, link.own.arena(), at, guard).map_err(

@@ -19,6 +19,7 @@ use scif_ring::{Word64, Words, full_fence};
 
 use super::holders::{Copying, HOLDER_WORDS, HOLDERS_MAX, Holders, Own};
 use crate::epd::{Failure, Result};
+use crate::sys::large::{self, Wanted};
 use crate::sys::mmap::Mapping;
 
 /// Most windows of one endpoint.
@@ -27,8 +28,9 @@ pub(crate) const ENTRY_WORDS: usize = 5;
 pub(crate) const ENTRIES: usize = 4096;
 /// Bytes of a table.
 pub(crate) const TABLE_BYTES: usize = ENTRIES + WINDOWS_MAX * ENTRY_WORDS * 8;
-/// Bytes of an arena; sparse. No part is given out twice, so that it has to last: for three years at 10 GB a second.
-pub(crate) const ARENA_BYTES: usize = 1 << 60;
+/// Bytes of an arena, which has rooms; sparse. No part is given out twice, so that it has to last: for three years at 10 GB a
+/// second.
+pub(crate) const ARENA_BYTES: usize = 3 << 60;
 /// How often a reader that is disturbed reads again.
 const TRIES: u32 = 1_000_000;
 
@@ -375,11 +377,24 @@ impl OwnTable {
         Ok(count.saturating_add(windows) <= WINDOWS_MAX)
     }
 
-    /// A fresh range of the arena.
-    pub(crate) fn take_arena(&self, len: u64) -> Result<u64> {
-        let at = self.0.front(GIVEN)?.add(len);
-        let fits = at.checked_add(len).is_some_and(|end| end <= ARENA_BYTES as u64);
-        if fits { Ok(at) } else { Err(Failure::NoMemory) }
+    /// A fresh range of the arena, in the room of the kind of pages that is wanted, for what lies at `addr`: if it has whole
+    /// large pages they can be such in the arena too.
+    pub(crate) fn take_arena(&self, wanted: Wanted, addr: usize, len: u64) -> Result<u64> {
+        let given = self.0.front(GIVEN)?;
+        loop {
+            let before = given.get();
+            let at = match wanted {
+                Wanted::Large => large::next_like(before, addr as u64),
+                Wanted::Any | Wanted::Small => Some(before),
+            };
+            let (at, end) = at
+                .and_then(|at| Some((at, at.checked_add(len)?)))
+                .filter(|&(_, end)| end <= large::ROOM_BYTES)
+                .ok_or(Failure::NoMemory)?;
+            if given.change(before, end) {
+                return Ok(wanted.room() + at);
+            }
+        }
     }
 
     /// Whether any of the arena was ever given out.
@@ -592,9 +607,28 @@ mod tests {
         let table = table();
         let large = 1 << 40;
         for i in 0..10_000 {
-            assert_eq!(table.take_arena(large), Ok(i * large));
+            assert_eq!(table.take_arena(Wanted::Any, 0, large), Ok(i * large));
         }
-        assert_eq!(table.take_arena(ARENA_BYTES as u64), Err(Failure::NoMemory));
+        let room = large::ROOM_BYTES;
+        assert_eq!(table.take_arena(Wanted::Any, 0, room), Err(Failure::NoMemory));
+    }
+
+    #[test]
+    fn large_pages_lie_in_an_arena_as_in_memory() {
+        let table = table();
+        let large = large::LARGE as u64;
+        let take = |wanted: Wanted, addr, len| table.take_arena(wanted, addr, len).unwrap() - wanted.room();
+        assert_eq!(take(Wanted::Any, large::LARGE, PAGE), 0);
+        assert_eq!(take(Wanted::Large, 5 * large::LARGE, 2 * large), large);
+        assert_eq!(take(Wanted::Small, large::LARGE - 4096, large), 3 * large);
+        assert_eq!(
+            take(Wanted::Large, large::LARGE - 4096, large + PAGE),
+            5 * large - PAGE
+        );
+        assert_eq!(
+            table.take_arena(Wanted::Small, 0, ARENA_BYTES as u64 / 3),
+            Err(Failure::NoMemory)
+        );
     }
 
     #[test]
@@ -602,7 +636,7 @@ mod tests {
         let table = table();
         table.insert(window(0x1000, 1, 3)).unwrap();
         let len = table.entries.get(1).unwrap();
-        for bad in [0, 1, u64::MAX, 1 << 61] {
+        for bad in [0, 1, u64::MAX, 1 << 62] {
             len.set(bad);
             assert_eq!(table.runs(0x1000, 8, true, false), Err(Failure::NoWindow));
         }

@@ -63,6 +63,7 @@ const OF_A_DRIVER: &[(&str, &str)] = &[
         "all pages of a driver's windows can be mapped",
     ),
     ("memory/large_pages_", "a driver pins pages and moves none"),
+    ("memory/pages_in_use_", "a driver pins pages and moves none"),
     (
         "memory/shared_memory_",
         "all pages of a driver's windows can be mapped",

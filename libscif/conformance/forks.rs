@@ -224,6 +224,38 @@ pub(crate) const CASES: &[Case] = &[
             thread.join().unwrap();
         }
     }),
+    ("a_fork_finds_no_lock_of_who_moves_pages_back", |api| {
+        let (a, b) = loopback(api);
+        let pairs: Vec<_> = (0..100).map(|_| loopback(api)).collect();
+        let moving = {
+            let api = *api;
+            std::thread::spawn(move || {
+                for (c, d) in pairs {
+                    let at = pages(64);
+                    fill(at, 64 * PAGE, 1);
+                    api.register(c, at, 64 * PAGE, 0x10000, RW, FIXED).unwrap();
+                    // Where they are: they go back after the end of their endpoint.
+                    let offset = api.register(b, at + PAGE, PAGE, 0, RW, 0).unwrap();
+                    let mapped = api.mmap(d, 0, PAGE, RW, 0, 0x10000).unwrap();
+                    api.close(c).unwrap();
+                    crate::rig::unmap(mapped, PAGE);
+                    api.close(d).unwrap();
+                    api.unregister(b, offset, PAGE).unwrap();
+                    assert!(holds(at, 64 * PAGE, 1));
+                    crate::rig::unmap(at, 64 * PAGE);
+                }
+            })
+        };
+        while !moving.is_finished() {
+            Process::start(|| {
+                let at = pages(1);
+                let offset = api.register(a, at, PAGE, 0, RW, 0).unwrap();
+                api.unregister(a, offset, PAGE).unwrap();
+            })
+            .wait();
+        }
+        moving.join().unwrap();
+    }),
     ("marks_count_what_every_holder_has_begun", |api| {
         const N: usize = 64 << 20;
         let (a, b) = loopback(api);

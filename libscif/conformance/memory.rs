@@ -329,6 +329,44 @@ pub(crate) const CASES: &[Case] = &[
         maps(api, at, 2 * HUGE);
         assert!(are_large(at, 2 * HUGE, PRIVATE, 2), "once they are private again");
     }),
+    ("pages_in_use_where_they_are_stay_there", |api| {
+        // The connection that they lie with ends, or only its window.
+        for closes in [true, false] {
+            for plain in [false, true] {
+                let ((a, b), (c, d)) = (loopback(api), loopback(api));
+                let at = pages(N);
+                fill(at, LEN, 1);
+                assert_eq!(api.register(a, at, LEN, AT, RW, FIXED), Ok(AT));
+                // Two of its pages, over another connection.
+                let (used, half) = (at + PAGE, LEN / 2);
+                assert_eq!(api.register(c, used, half, AT, RW, FIXED), Ok(AT));
+                if closes {
+                    api.close(a).unwrap();
+                    api.close(b).unwrap();
+                } else {
+                    assert_eq!(api.unregister(a, AT, LEN), Ok(0));
+                }
+                assert!(lies_in_an_arena(used, half), "its peer may be at them");
+                assert!(!lies_in_an_arena(at, PAGE), "nobody is at the others");
+                assert!(!lies_in_an_arena(used + half, PAGE));
+                assert!(holds(at, LEN, 1));
+                let seen = pages(2);
+                fill(seen, half, 5);
+                assert_eq!(api.vwriteto(d, seen, half, AT, SYNC), Ok(0));
+                assert!(holds(used, half, 5));
+                if plain {
+                    plain_close(c);
+                } else {
+                    assert_eq!(api.unregister(c, AT, half), Ok(0));
+                    assert!(!lies_in_an_arena(at, LEN), "nobody is at them any more");
+                }
+                until("they are private again", || !lies_in_an_arena(at, LEN));
+                assert!(holds(used, half, 5));
+                dont_need(at, LEN);
+                assert_eq!(peek(used), 0);
+            }
+        }
+    }),
     ("transparent_huge_pages_move_and_are_mapped", |api| {
         let len = 2 * HUGE;
         let at = pages((len + HUGE) / PAGE).next_multiple_of(HUGE);

@@ -38,7 +38,10 @@ impl Endpoints {
         descriptor::replace(from, to)?;
         self.0.enter(to, new)?;
         self.0.close(from)?;
-        self.0.end_if_closed(&old);
+        if self.0.end_if_closed(&old) {
+            drop(old);
+            self.0.take_back();
+        }
         Ok(())
     }
 

@@ -19,7 +19,7 @@ use super::nodes;
 use super::stat::Stats;
 use super::state::State;
 use rustix::io::Errno;
-use scif_ring::counter::Count;
+use scif_ring::counter::{Count, Flag};
 
 use crate::config::Config;
 use crate::sys::epoll::{self, Epoll};
@@ -68,6 +68,12 @@ pub(crate) struct Inner {
     pub(crate) service: Mutex<Service>,
     pub(crate) workers: Arc<Workers>,
     pub(crate) ended_arenas: EndedArenas,
+    /// Held while pages move back, and while windows are made of pages that stay where they are.
+    pub(crate) moving: Mutex<()>,
+    /// Whether a window was ever made of such.
+    pub(crate) in_place: Flag,
+    /// Whether an endpoint has pages that are to move back later.
+    pub(crate) left_pages: Flag,
     /// Whether it was said that pages stay where they are.
     unmoved: Once,
     presence: Mutex<OwnedFd>,
@@ -114,6 +120,9 @@ impl Inner {
             }),
             workers: Arc::default(),
             ended_arenas: EndedArenas::default(),
+            moving: Mutex::default(),
+            in_place: Flag::new(false),
+            left_pages: Flag::new(false),
             unmoved: Once::new(),
             presence: Mutex::new(presence),
             stats: Stats::new(config.node)?,
@@ -378,17 +387,20 @@ impl Inner {
         if let Some(epd) = epd.filter(|epd| epd.is_closed()) {
             self.end(&epd);
             epd.wait_ended();
-            // With it may go what referred to the arena of an endpoint that ended before.
+            // With it may go what referred to the arena of an endpoint that ended before, or used pages where they are.
             drop(epd);
-            self.ended_arenas.move_back(self.workers.threads());
+            self.take_back();
         }
         Ok(())
     }
 
-    pub(crate) fn end_if_closed(&self, epd: &Arc<Epd>) {
-        if epd.is_closed() {
+    /// Whether it is; then `take_back` may find something.
+    pub(crate) fn end_if_closed(&self, epd: &Arc<Epd>) -> bool {
+        let closed = epd.is_closed();
+        if closed {
             self.end(epd);
         }
+        closed
     }
 
     fn end(&self, epd: &Arc<Epd>) {
@@ -461,6 +473,7 @@ impl Inner {
             if related {
                 self.bury_relatives();
             }
+            let mut ended = false;
             for token in ready {
                 if token == Kind::Question as u64 {
                     self.asked(&take(&self.presence));
@@ -473,10 +486,13 @@ impl Inner {
                 let epd = take(&self.service).watched.get(&(token >> 2)).cloned();
                 let Some(epd) = epd else { continue };
                 match token & 3 {
-                    kind if kind == Kind::Descriptor as u64 => self.end_if_closed(&epd),
+                    kind if kind == Kind::Descriptor as u64 => ended |= self.end_if_closed(&epd),
                     kind if kind == Kind::Listener as u64 => Self::requested(&epd),
-                    _ => self.linked(epoll, &epd),
+                    _ => ended |= self.linked(epoll, &epd),
                 }
+            }
+            if ended {
+                self.take_back();
             }
             // Last: an answer that has come in time counts.
             self.give_up_due();
@@ -552,19 +568,19 @@ impl Inner {
         epd.holder.happened();
     }
 
-    /// The socket of a connection, or of a request, has news.
-    fn linked(&self, epoll: &Epoll, epd: &Arc<Epd>) {
+    /// The socket of a connection, or of a request, has news; whether the endpoint has ended with that.
+    fn linked(&self, epoll: &Epoll, epd: &Arc<Epd>) -> bool {
         let Some(link) = epd.link() else {
             self.answered(epd);
-            return;
+            return false;
         };
         while let Some(heard) = link.hear() {
             if !heard.is_some_and(|packet| self.take_packet(epd, link, packet)) {
                 epoll.remove(link.socket());
                 epd.disconnect();
-                self.end_if_closed(epd);
-                break;
+                return self.end_if_closed(epd);
             }
         }
+        false
     }
 }

@@ -232,6 +232,28 @@ pub(crate) fn move_back(
     guard: Option<&StoreGuard>,
     file: Option<BorrowedFd<'_>>,
 ) -> Result<(), Errno> {
+    move_each_back(area, begin, end, guard, file, false)
+}
+
+/// The same, of pages that nobody else has: each piece is freed in the memfd as soon as it has moved.
+pub(crate) fn move_back_and_free(
+    area: &Area,
+    begin: usize,
+    end: usize,
+    guard: Option<&StoreGuard>,
+    file: BorrowedFd<'_>,
+) -> Result<(), Errno> {
+    move_each_back(area, begin, end, guard, Some(file), true)
+}
+
+fn move_each_back(
+    area: &Area,
+    begin: usize,
+    end: usize,
+    guard: Option<&StoreGuard>,
+    file: Option<BorrowedFd<'_>>,
+    frees: bool,
+) -> Result<(), Errno> {
     let wanted = Wanted::of(area.offset);
     // All in one, so that the pieces become one area again.
     let all = large::fresh(end - begin, begin as u64)?;
@@ -276,6 +298,9 @@ pub(crate) fn move_back(
             let _ = unsafe { rustix::mm::munmap(fresh, end - at) };
         }
         moved?;
+        if let Some(file) = file.filter(|_| frees) {
+            discard(file, area.offset + (at - area.begin) as u64, len as u64);
+        }
         at += len;
     }
     // Most are large since their first byte: then this changes nothing.
@@ -432,7 +457,12 @@ mod tests {
         let mut bytes = [0u8; 8];
         rustix::io::pread(&fd, &mut bytes, 8192 + PAGE as u64).unwrap();
         assert_eq!(u64::from_ne_bytes(bytes), 77);
-        move_back(&moved, at, at + LEN, None, None).unwrap();
+        move_back_and_free(&moved, at, at + LEN, None, fd.as_fd()).unwrap();
+        assert_eq!(
+            rustix::fs::fstat(&fd).unwrap().st_blocks,
+            0,
+            "nothing is there twice"
+        );
         let back = areas(at, at + LEN).unwrap().remove(0);
         assert!(!back.shared && back.file == FileId::default());
         assert_eq!(scif_ring::rmw::load(&word(at)), Some(78u64));

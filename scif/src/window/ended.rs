@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Arenas of endpoints that have ended while pages of the program still lie in them: a peer maps some, another holder
-//! registered them, or there was no safe way back.
+//! registered them, a window of another connection has them where they are, or there was no safe way back.
 //!
 //! Not about endpoints that live, which see to their pages themselves (`register`). The list is this process's own: a
 //! forked child has copies of the pages, and none of them in an arena.
@@ -8,10 +8,11 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 
+use super::back::Mover;
 use super::space::OwnSpace;
-use crate::epd::take;
+use crate::epd::{Inner, take};
 use crate::sys::memfd;
-use crate::sys::pages::{self, Area, FileId, StoreGuard};
+use crate::sys::pages::{self, Area, FileId};
 
 #[derive(Debug)]
 struct Arena {
@@ -49,24 +50,24 @@ impl EndedArenas {
         drop(gone);
     }
 
-    /// Moves pages back that no peer has any more. An arena is forgotten when all of its are back, not before: whoever
-    /// finds pages in it finds it here.
-    pub(crate) fn move_back(&self, workers: usize) {
+    /// Moves pages back that no peer has any more, and no window where they are. An arena is forgotten when all of its are
+    /// back, not before: whoever finds pages in it finds it here.
+    pub(crate) fn move_back(&self, inner: &Inner) {
         // Held all along: two that move the same pages would lose stores.
         let mut arenas = take(&self.0);
         if arenas.iter().all(Arena::is_referred_to) {
             return;
         }
-        let guard = StoreGuard::new();
-        let alone = pages::threads() <= 1 + workers;
-        if !alone && guard.is_none() {
+        let mover = Mover::new(inner.workers.threads());
+        if !mover.may_move() {
             return;
         }
         let Ok(areas) = pages::areas_of_program() else {
             return;
         };
-        let guard = guard.as_ref().filter(|_| !alone);
-        arenas.retain(|arena| arena.is_referred_to() || !arena.moves_back(&areas, guard));
+        let _moving = take(&inner.moving);
+        let used = inner.used_in_place();
+        arenas.retain(|arena| arena.is_referred_to() || !arena.moves_back(&areas, &mover, &used));
     }
 }
 
@@ -81,14 +82,12 @@ impl Arena {
     }
 
     /// Whether none of its pages are left here. Its memory goes with the last who has it.
-    fn moves_back(&self, areas: &[Area], guard: Option<&StoreGuard>) -> bool {
+    fn moves_back(&self, areas: &[Area], mover: &Mover, used: &[(u64, u64)]) -> bool {
         let mut all_moved = true;
         for area in areas.iter().filter(|area| self.is_shown_by(area)) {
-            let moved = pages::move_back(area, area.begin, area.end, guard, Some(self.fd.as_fd()));
-            if let Err(errno) = moved {
-                log::debug!("pages of a window stay where they are: {area:?}: {errno}");
-                all_moved = false;
-            }
+            all_moved &= mover
+                .back(area, (0, u64::MAX), used, self.fd.as_fd(), false)
+                .is_empty();
         }
         all_moved
     }

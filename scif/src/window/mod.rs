@@ -5,6 +5,7 @@
 //! table; the peer looks entries up by itself and maps the arena, so nothing but the deletion of a window takes both
 //! sides. Source: registration, mapping, RMA and fences of `scif.h`.
 
+mod back;
 mod copies;
 mod dma;
 mod ended;

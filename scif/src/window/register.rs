@@ -5,14 +5,14 @@
 //! ours. Private pages are moved into the arena of the connection, in which they stay while a window or a mapping of the
 //! peer needs them, and then move back; others are used where they are. Source: `scif_register`, `scif_unregister`.
 
-use std::os::fd::AsFd;
 use std::sync::Arc;
 
+use super::back::{Mover, without};
 use super::table::{OFFSET_MAX, Place, Window};
-use crate::epd::{Epd, Failure, Inner, Link, Packet, Result};
-use crate::sys::pages::{self, Area, FileId, PAGE, StoreGuard};
+use crate::epd::{Epd, Failure, Inner, Link, Packet, Result, take};
+use crate::sys::pages::{self, Area, FileId, PAGE};
 use crate::sys::time::now_ns;
-use crate::sys::{descriptor, fork, process};
+use crate::sys::{descriptor, process};
 
 const MAP_FIXED: i32 = 0x10;
 const READ: i32 = 1;
@@ -66,7 +66,7 @@ impl Inner {
         }
         let link = epd.connected()?;
         // What can be private again can be mapped as part of the new window.
-        self.ended_arenas.move_back(self.workers.threads());
+        self.take_back();
         let _held = epd.holder.control.lock();
         let table = &link.own.table;
         if size > OFFSET_MAX {
@@ -90,6 +90,13 @@ impl Inner {
         let serial = table.next_serial()?;
         let mut taken = Vec::new();
         let made = self.find_place(link, addr, len, &mut taken).and_then(|places| {
+            let in_place = |(place, _): &(Place, u64)| matches!(place, Place::InPlace { .. });
+            // Pages that move back just now are there when the window is.
+            let _moving = places.iter().any(in_place).then(|| {
+                epd.windows.set_in_place();
+                self.in_place.set(true);
+                take(&self.moving)
+            });
             let mut next = at;
             places.into_iter().try_for_each(|(place, len)| {
                 let offset = next;
@@ -126,7 +133,7 @@ impl Inner {
         }
         // A window of it that the peer mapped at once keeps its pages.
         let kept = table.all()?.iter().filter_map(Window::in_arena).collect();
-        Self::move_back(link, &without(taken, kept), self.workers.threads())
+        self.move_back(epd, link, &without(taken, kept))
     }
 
     /// Refuses what would be more than this process may lock, with all windows of its endpoints, each for itself as a
@@ -197,33 +204,36 @@ impl Inner {
         }
         let here = 0u8;
         let stack = (&raw const here).addr();
-        let guard = StoreGuard::new();
-        let alone = pages::threads() <= 1 + self.workers.threads();
+        let mover = Mover::new(self.workers.threads());
+        let used = self.used_in_place();
+        let is_used = |begin: usize, end: usize| {
+            let (begin, end) = (begin as u64, end as u64);
+            used.iter().any(|&(from, to)| from < end && to > begin)
+        };
         let mut places = Vec::with_capacity(areas.len());
         for area in &areas {
             let (begin, end) = (area.begin.max(addr), area.end.min(end));
             let size = (end - begin) as u64;
             let place = if area.shared && area.file == arena {
                 Place::Arena(area.offset + (begin - area.begin) as u64)
-            } else if !is_movable(area) || (begin..end).contains(&stack) {
-                self.in_place(begin)
-            } else if alone || guard.is_some() {
+            } else if !is_movable(area) || (begin..end).contains(&stack) || is_used(begin, end) {
+                self.stay_in_place(begin)
+            } else if mover.may_move() {
                 let wanted = pages::wanted(area, begin, end);
                 let at = link.own.table.take_arena(wanted, begin, size)?;
                 taken.push((at, at + size));
-                let guard = guard.as_ref().filter(|_| !alone);
-                pages::move_in(area, begin, end, link.own.arena(), at, guard).map_err(
-                    |errno| match errno {
+                pages::move_in(area, begin, end, link.own.arena(), at, mover.guard()).map_err(|errno| {
+                    match errno {
                         rustix::io::Errno::FAULT => Failure::BadAddress,
                         _ => Failure::NoMemory,
-                    },
-                )?;
+                    }
+                })?;
                 Place::Arena(at)
             } else if self.config.window_strict {
                 return Err(Failure::NoMemory);
             } else {
                 self.say_once_unmoved();
-                self.in_place(begin)
+                self.stay_in_place(begin)
             };
             places.push((place, size));
         }
@@ -231,7 +241,7 @@ impl Inner {
     }
 
     /// Pages that stay where they are: peers reach them by `process_vm_*`.
-    fn in_place(&self, addr: usize) -> Place {
+    fn stay_in_place(&self, addr: usize) -> Place {
         if self.config.ptracer && process::yama_scope() == 1 {
             // Refused: then their RMAs say so.
             let _ = process::allow_any_ptracer();
@@ -250,7 +260,7 @@ impl Inner {
             return Err(Failure::Invalid);
         }
         let link = epd.connected()?;
-        let _held = epd.holder.control.lock();
+        let held = epd.holder.control.lock();
         let table = &link.own.table;
         let runs = table.runs(at, size, false, false)?;
         let whole = runs.iter().all(|run| run.skip == 0 && run.len == run.window.len);
@@ -266,7 +276,11 @@ impl Inner {
             return Err(Failure::NoWindow);
         }
         table.delete(at, size)?;
-        self.retire(epd, link)
+        self.retire(epd, link)?;
+        drop(held);
+        // It may have had pages of another connection where they were.
+        self.take_back();
+        Ok(())
     }
 
     /// Windows that no RMA can find any more: waits for those that had, then gives the pages back unless the peer maps
@@ -313,7 +327,7 @@ impl Inner {
         let ranges = |of: Vec<(bool, (u64, u64))>| of.into_iter().map(|(_, range)| range).collect();
         let free = without(ranges(gone_ranges), ranges(kept_ranges));
         // Before the places are forgotten: a holder that dies in between leaves them to the next one.
-        Self::move_back(link, &free, self.workers.threads())?;
+        self.move_back(epd, link, &free)?;
         link.own.table.forget(is_gone)
     }
 
@@ -391,64 +405,6 @@ impl Inner {
         }
     }
 
-    /// Moves the pages of ranges of the arena back to wherever the program has them.
-    fn move_back(link: &Link, ranges: &[(u64, u64)], workers: usize) -> Result<()> {
-        let arena = pages::file_id(link.own.arena())?;
-        let guard = StoreGuard::new();
-        let alone = pages::threads() <= 1 + workers;
-        let areas = pages::areas_of_program().map_err(|_| Failure::NoMemory)?;
-        let here: Vec<&Area> = areas
-            .iter()
-            .filter(|area| area.shared && area.file == arena)
-            .collect();
-        let others: Vec<Option<Vec<Area>>> = link
-            .own
-            .table
-            .holders
-            .others()
-            .into_iter()
-            .map(pages::areas_of)
-            .collect();
-        for &(from, to) in ranges {
-            // A child forked before the pages are back and freed would copy nothing but holes.
-            let _section = fork::section();
-            let mut all_moved = true;
-            for area in &here {
-                let (first, last) = (from.max(area.offset), to.min(area.last_offset()));
-                if first >= last {
-                    continue;
-                }
-                let (begin, end) = (area.place(first), area.place(last));
-                // Without a guard other threads could lose stores: then the pages stay where they are.
-                let moved = (alone || guard.is_some())
-                    && match pages::move_back(
-                        area,
-                        begin,
-                        end,
-                        guard.as_ref().filter(|_| !alone),
-                        Some(link.own.arena()),
-                    ) {
-                        Ok(()) => true,
-                        Err(errno) => {
-                            log::debug!("pages of a window stay where they are: {area:?}: {errno}");
-                            false
-                        }
-                    };
-                all_moved &= moved;
-            }
-            // Another holder may have the same pages, as memory of its own.
-            let elsewhere = others.iter().any(|areas| {
-                areas
-                    .as_ref()
-                    .is_none_or(|areas| areas.iter().any(|area| area.shows(arena, from, to)))
-            });
-            if all_moved && !elsewhere {
-                pages::discard(link.own.arena().as_fd(), from, to - from);
-            }
-        }
-        Ok(())
-    }
-
     /// The endpoint ends: all its windows do.
     pub(crate) fn end_windows(&self, epd: &Epd) {
         let Some(link) = epd.link() else { return };
@@ -460,88 +416,6 @@ impl Inner {
             .and_then(|()| self.retire(epd, link));
         if let Err(failure) = deleted {
             log::debug!("windows of a closed endpoint: {failure}");
-        }
-    }
-}
-
-/// What of some ranges is in none of the others, in order and joined where it touches.
-fn without(mut of: Vec<(u64, u64)>, mut others: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
-    of.sort_unstable();
-    others.sort_unstable();
-    let mut joined: Vec<(u64, u64)> = Vec::new();
-    for (begin, end) in of {
-        match joined.last_mut() {
-            Some((_, last)) if *last >= begin => *last = end.max(*last),
-            _ => joined.push((begin, end)),
-        }
-    }
-    let mut out = Vec::new();
-    let mut others = others.into_iter().peekable();
-    // An end of the others that reached into a later range.
-    let mut reached = 0;
-    for (mut begin, end) in joined {
-        while let Some(&(from, to)) = others.peek() {
-            if from >= end {
-                break;
-            }
-            begin = begin.max(reached);
-            if from > begin {
-                out.push((begin, from));
-            }
-            reached = reached.max(to);
-            others.next();
-        }
-        begin = begin.max(reached);
-        if begin < end {
-            out.push((begin, end));
-        }
-    }
-    out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ranges_without_others_are_what_no_other_has() {
-        assert_eq!(without(vec![(10, 20), (0, 10)], vec![]), [(0, 20)]);
-        assert_eq!(
-            without(vec![(0, 10), (20, 30)], vec![(5, 25)]),
-            [(0, 5), (25, 30)]
-        );
-        assert_eq!(without(vec![(0, 10)], vec![(0, 10)]), []);
-        assert_eq!(
-            without(vec![(5, 10)], vec![(0, 6), (8, 9), (10, 90)]),
-            [(6, 8), (9, 10)]
-        );
-        assert_eq!(without(vec![(0, 4), (6, 9)], vec![(0, 7), (1, 2)]), [(7, 9)]);
-        for seed in 0..2000u64 {
-            let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-            let mut next = |n: u64| {
-                state ^= state << 13;
-                state ^= state >> 7;
-                state ^= state << 17;
-                state % n
-            };
-            let mut some = |n: u64| -> Vec<(u64, u64)> {
-                (0..next(n))
-                    .map(|_| {
-                        let at = next(40);
-                        (at, at + 1 + next(9))
-                    })
-                    .collect()
-            };
-            let (of, others) = (some(6), some(6));
-            let out = without(of.clone(), others.clone());
-            let has = |list: &[(u64, u64)], n: u64| list.iter().any(|&(b, e)| (b..e).contains(&n));
-            for n in 0..60 {
-                assert_eq!(
-                    has(&out, n),
-                    has(&of, n) && !has(&others, n),
-                    "{of:?} {others:?} {out:?}"
-                );
-            }
         }
     }
 }

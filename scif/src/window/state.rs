@@ -27,6 +27,10 @@ struct Known {
     mapped: Vec<Part>,
     /// What the peer answered to `AskMapped`.
     answers: BTreeMap<u32, bool>,
+    /// Whether this process ever registered pages that stayed where they are.
+    in_place: bool,
+    /// Ranges of the own arena, in no window, whose pages could not move back yet.
+    left: Vec<(u64, u64)>,
 }
 
 /// A part of the peer's arena that was mapped for the program.
@@ -95,7 +99,31 @@ impl WindowState {
         }
     }
 
-    /// In a forked child: the parent's mappings are not there.
+    /// From now on a window may have pages of this process where they are.
+    pub(crate) fn set_in_place(&self) {
+        take(&self.0).in_place = true;
+    }
+
+    /// Whether a window may have pages of this process where they are.
+    pub(crate) fn has_in_place(&self) -> bool {
+        take(&self.0).in_place
+    }
+
+    /// Pages in ranges of the own arena, which are in no window, are still to move back.
+    pub(crate) fn leave(&self, ranges: Vec<(u64, u64)>) {
+        take(&self.0).left.extend(ranges);
+    }
+
+    pub(crate) fn has_left(&self) -> bool {
+        !take(&self.0).left.is_empty()
+    }
+
+    /// What was left, for who tries again.
+    pub(crate) fn take_left(&self) -> Vec<(u64, u64)> {
+        std::mem::take(&mut take(&self.0).left)
+    }
+
+    /// In a forked child: the parent's mappings are not there, and nothing lies in an arena.
     pub(crate) fn forget_all(&self) {
         let gone = std::mem::take(&mut *take(&self.0));
         drop(gone);

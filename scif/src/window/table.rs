@@ -92,6 +92,14 @@ impl Window {
         }
     }
 
+    /// At which addresses of a process it has pages where they are.
+    pub(crate) fn in_place(&self, process: i32) -> Option<(u64, u64)> {
+        match self.place {
+            Place::InPlace { addr, pid } if pid == process => Some((addr, addr.saturating_add(self.len))),
+            Place::InPlace { .. } | Place::Arena(_) => None,
+        }
+    }
+
     fn encode(&self) -> [u64; ENTRY_WORDS] {
         let (place, kind, pid) = match self.place {
             Place::Arena(at) => (at, 0u64, 0u32),

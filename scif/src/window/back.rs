@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Moving pages of windows back to private memory, and when that has to wait: while a window of another connection has them
+//! where they are, whose peer stores by `process_vm_*`. No guard holds that up.
+//!
+//! Not about which windows are gone (`register`). What stays is tried again when a window goes, and before one is made. Windows
+//! of another copy of the library in this process are not known.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use super::table::Window;
+use crate::epd::{Epd, Failure, Inner, Link, Result, take};
+use crate::sys::pages::{self, Area, StoreGuard};
+use crate::sys::process;
+
+/// Whether pages may move now, and how.
+#[derive(Debug)]
+pub(super) struct Mover {
+    guard: Option<StoreGuard>,
+    alone: bool,
+}
+
+impl Mover {
+    /// `workers`: threads besides those of the program.
+    pub(super) fn new(workers: usize) -> Mover {
+        Mover {
+            guard: StoreGuard::new(),
+            alone: pages::threads() <= 1 + workers,
+        }
+    }
+
+    /// Without a guard other threads could lose stores.
+    pub(super) fn may_move(&self) -> bool {
+        self.alone || self.guard.is_some()
+    }
+
+    /// What holds up the stores of others, if there are others.
+    pub(super) fn guard(&self) -> Option<&StoreGuard> {
+        self.guard.as_ref().filter(|_| !self.alone)
+    }
+
+    /// Moves back what an area shows of a range of the file, but for addresses that are `used`; which parts of the file stay.
+    /// Those that move are freed if the area alone shows the range, as `sole` says.
+    pub(super) fn back(
+        &self,
+        area: &Area,
+        range: (u64, u64),
+        used: &[(u64, u64)],
+        file: BorrowedFd<'_>,
+        sole: bool,
+    ) -> Vec<(u64, u64)> {
+        let (first, last) = (range.0.max(area.offset), range.1.min(area.last_offset()));
+        if first >= last {
+            return Vec::new();
+        }
+        if !self.may_move() {
+            return vec![(first, last)];
+        }
+        let all = (area.place(first) as u64, area.place(last) as u64);
+        let mut moved = without(vec![all], used.to_vec());
+        moved.retain(|&(begin, end)| {
+            let (Ok(from), Ok(to)) = (usize::try_from(begin), usize::try_from(end)) else {
+                return false;
+            };
+            let moved = if sole {
+                pages::move_back_and_free(area, from, to, self.guard(), file)
+            } else {
+                pages::move_back(area, from, to, self.guard(), Some(file))
+            };
+            moved
+                .inspect_err(|errno| log::debug!("pages of a window stay where they are: {area:?}: {errno}"))
+                .is_ok()
+        });
+        let stay = without(vec![all], moved).into_iter();
+        stay.map(|(begin, end)| (begin.wrapping_add(area.origin()), end.wrapping_add(area.origin())))
+            .collect()
+    }
+}
+
+impl Inner {
+    /// Which addresses of this process windows have where they are. The caller has `moving`, or only wants to know.
+    pub(super) fn used_in_place(&self) -> Vec<(u64, u64)> {
+        let mut used = Vec::new();
+        if !self.in_place.get() {
+            return used;
+        }
+        let pid = process::pid();
+        for epd in self.every() {
+            let Some(link) = epd.link().filter(|_| epd.windows.has_in_place()) else {
+                continue;
+            };
+            match link.own.table.all() {
+                // Deleted ones too: an RMA that found it may be at it still.
+                Ok(windows) => used.extend(windows.iter().filter_map(|window| window.in_place(pid))),
+                Err(_) => return vec![(0, u64::MAX)],
+            }
+        }
+        used
+    }
+
+    /// Moves the pages of ranges of the arena back to wherever the program has them, and frees them there. What has to stay is
+    /// tried again. The caller has the control lock.
+    pub(super) fn move_back(&self, epd: &Epd, link: &Link, ranges: &[(u64, u64)]) -> Result<()> {
+        let arena = pages::file_id(link.own.arena())?;
+        let mover = Mover::new(self.workers.threads());
+        let areas = pages::areas_of_program().map_err(|_| Failure::NoMemory)?;
+        let here: Vec<&Area> = areas
+            .iter()
+            .filter(|area| area.shared && area.file == arena)
+            .collect();
+        let others: Vec<Option<Vec<Area>>> = link
+            .own
+            .table
+            .holders
+            .others()
+            .into_iter()
+            .map(pages::areas_of)
+            .collect();
+        let mut left = Vec::new();
+        for &range in ranges {
+            // A child forked before the pages are back and freed would copy nothing but holes; and a window that needs them
+            // where they are is seen, or is made when they are there.
+            let _moving = take(&self.moving);
+            let used = self.used_in_place();
+            // Another holder may have the same pages, as memory of its own.
+            let elsewhere = |(from, to): (u64, u64)| {
+                others.iter().any(|areas| {
+                    areas
+                        .as_ref()
+                        .is_none_or(|areas| areas.iter().any(|area| area.shows(arena, from, to)))
+                })
+            };
+            let there: Vec<&Area> = here
+                .iter()
+                .filter(|area| area.shows(arena, range.0, range.1))
+                .copied()
+                .collect();
+            let sole = there.len() == 1 && !elsewhere(range);
+            let stay: Vec<(u64, u64)> = there
+                .iter()
+                .flat_map(|area| mover.back(area, range, &used, link.own.arena(), sole))
+                .collect();
+            for freed in without(vec![range], stay.clone()) {
+                if !elsewhere(freed) {
+                    pages::discard(link.own.arena().as_fd(), freed.0, freed.1 - freed.0);
+                }
+            }
+            left.extend(stay);
+        }
+        if !left.is_empty() {
+            epd.windows.leave(left);
+            self.left_pages.set(true);
+        }
+        Ok(())
+    }
+
+    /// Moves back what had to stay and need not any more. The caller has no lock.
+    pub(crate) fn take_back(&self) {
+        self.ended_arenas.move_back(self);
+        if !self.left_pages.get() || !Mover::new(self.workers.threads()).may_move() {
+            return;
+        }
+        self.left_pages.set(false);
+        for epd in self.every() {
+            let Some(link) = epd.link().filter(|_| epd.windows.has_left()) else {
+                continue;
+            };
+            let _held = epd.holder.control.lock();
+            if let Err(failure) = self.move_left(&epd, link) {
+                log::debug!("pages of a window stay where they are: {failure}");
+            }
+        }
+    }
+
+    fn move_left(&self, epd: &Epd, link: &Link) -> Result<()> {
+        // Some may be part of a window again.
+        let windows = link.own.table.all()?;
+        let kept = windows.iter().filter_map(Window::in_arena).collect();
+        let left = without(epd.windows.take_left(), kept);
+        self.move_back(epd, link, &left).inspect_err(|_| {
+            epd.windows.leave(left);
+            self.left_pages.set(true);
+        })
+    }
+}
+
+/// What of some ranges is in none of the others, in order and joined where it touches.
+pub(super) fn without(mut of: Vec<(u64, u64)>, mut others: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
+    of.sort_unstable();
+    others.sort_unstable();
+    let mut joined: Vec<(u64, u64)> = Vec::new();
+    for (begin, end) in of {
+        match joined.last_mut() {
+            Some((_, last)) if *last >= begin => *last = end.max(*last),
+            _ => joined.push((begin, end)),
+        }
+    }
+    let mut out = Vec::new();
+    let mut others = others.into_iter().peekable();
+    // An end of the others that reached into a later range.
+    let mut reached = 0;
+    for (mut begin, end) in joined {
+        while let Some(&(from, to)) = others.peek() {
+            if from >= end {
+                break;
+            }
+            begin = begin.max(reached);
+            if from > begin {
+                out.push((begin, from));
+            }
+            reached = reached.max(to);
+            others.next();
+        }
+        begin = begin.max(reached);
+        if begin < end {
+            out.push((begin, end));
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_without_others_are_what_no_other_has() {
+        assert_eq!(without(vec![(10, 20), (0, 10)], vec![]), [(0, 20)]);
+        assert_eq!(
+            without(vec![(0, 10), (20, 30)], vec![(5, 25)]),
+            [(0, 5), (25, 30)]
+        );
+        assert_eq!(without(vec![(0, 10)], vec![(0, 10)]), []);
+        assert_eq!(
+            without(vec![(5, 10)], vec![(0, 6), (8, 9), (10, 90)]),
+            [(6, 8), (9, 10)]
+        );
+        assert_eq!(without(vec![(0, 4), (6, 9)], vec![(0, 7), (1, 2)]), [(7, 9)]);
+        for seed in 0..2000u64 {
+            let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+            let mut next = |n: u64| {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                state % n
+            };
+            let mut some = |n: u64| -> Vec<(u64, u64)> {
+                (0..next(n))
+                    .map(|_| {
+                        let at = next(40);
+                        (at, at + 1 + next(9))
+                    })
+                    .collect()
+            };
+            let (of, others) = (some(6), some(6));
+            let out = without(of.clone(), others.clone());
+            let has = |list: &[(u64, u64)], n: u64| list.iter().any(|&(b, e)| (b..e).contains(&n));
+            for n in 0..60 {
+                assert_eq!(
+                    has(&out, n),
+                    has(&of, n) && !has(&others, n),
+                    "{of:?} {others:?} {out:?}"
+                );
+            }
+        }
+    }
+}

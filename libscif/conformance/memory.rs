@@ -10,7 +10,8 @@ use crate::rig::{
     wants_huge_pages, wants_no_huge_pages,
 };
 use libc::{EADDRINUSE, ECONNRESET, ENOMEM, ENXIO};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
+use std::time::{Duration, Instant};
 
 const N: usize = 4;
 const LEN: usize = N * PAGE;
@@ -328,6 +329,67 @@ pub(crate) const CASES: &[Case] = &[
         deny_collapsing();
         maps(api, at, 2 * HUGE);
         assert!(are_large(at, 2 * HUGE, PRIVATE, 2), "once they are private again");
+        let (a, _b) = loopback(api);
+        assert_eq!(api.register(a, at, 2 * HUGE, AT, RW, FIXED), Ok(AT));
+        let given = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/shmem_enabled").unwrap();
+        if given.contains("[never]") || given.contains("[deny]") {
+            assert!(
+                are_large(at, 2 * HUGE, OF_FILES, 0),
+                "refused, and there all the same"
+            );
+        }
+    }),
+    ("stores_beside_a_plain_close_are_kept", |api| {
+        // The library's thread moves the pages back, beside the only one of the program.
+        let len = 32 << 20;
+        for _ in 0..3 {
+            let (a, b) = loopback(api);
+            let at = map(len, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, 3);
+            let places = (at..at + len).step_by(PAGE);
+            places.clone().for_each(|place| poke64(place, 0));
+            assert_eq!(api.register(a, at, len, AT, RW, FIXED), Ok(AT));
+            plain_close(a);
+            let mut n = 0;
+            let begin = Instant::now();
+            while lies_in_an_arena(at, len) || begin.elapsed() < Duration::from_millis(200) {
+                for place in places.clone() {
+                    assert_eq!(peek64(place), n, "a store was lost");
+                    poke64(place, n + 1);
+                }
+                n += 1;
+                assert!(begin.elapsed() < Duration::from_secs(30), "they do not move back");
+            }
+            api.close(b).unwrap();
+            unmap(at, len);
+        }
+    }),
+    ("two_that_register_the_same_pages_have_the_same", |api| {
+        let (len, buffer) = (256 * PAGE, pages(256));
+        for round in 0..60 {
+            let ((a, b), (c, d)) = (loopback(api), loopback(api));
+            let at = map(len, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, 3);
+            fill(at, len, 1);
+            let together = Barrier::new(2);
+            std::thread::scope(|scope| {
+                for epd in [a, c] {
+                    let together = &together;
+                    scope.spawn(move || {
+                        together.wait();
+                        assert_eq!(api.register(epd, at, len, AT, RW, FIXED), Ok(AT), "round {round}");
+                    });
+                }
+            });
+            fill(at, len, 7);
+            for peer in [b, d] {
+                fill(buffer, len, 0);
+                assert_eq!(api.vreadfrom(peer, buffer, len, AT, SYNC), Ok(0));
+                assert!(holds(buffer, len, 7), "round {round}: a window of something else");
+            }
+            for epd in [a, b, c, d] {
+                api.close(epd).unwrap();
+            }
+            unmap(at, len);
+        }
     }),
     ("pages_in_use_where_they_are_stay_there", |api| {
         // The connection that they lie with ends, or only its window.

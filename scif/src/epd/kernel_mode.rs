@@ -61,7 +61,7 @@ impl Drop for Pin {
             return;
         };
         let guard = StoreGuard::new();
-        let alone = pages::threads() <= 1 + self.service;
+        let alone = !thread::is_ours() && pages::threads() <= 1 + self.service;
         if !alone && guard.is_none() {
             return;
         }
@@ -224,7 +224,7 @@ impl Endpoints {
             service,
         });
         let guard = StoreGuard::new();
-        let alone = pages::threads() <= 1 + service;
+        let alone = !thread::is_ours() && pages::threads() <= 1 + service;
         if !alone && guard.is_none() {
             self.0.say_once_unmoved();
             return Err(Failure::NoMemory);

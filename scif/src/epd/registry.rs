@@ -26,7 +26,7 @@ use crate::sys::epoll::{self, Epoll};
 use crate::sys::time::now_ns;
 use crate::sys::{descriptor, fork, pages, process, thread};
 use crate::transport::soft::names::Names;
-use crate::window::{EndedArenas, Workers};
+use crate::window::{EndedArenas, NEVER, Workers};
 
 /// What the service thread watches of an endpoint.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -74,6 +74,9 @@ pub(crate) struct Inner {
     pub(crate) in_place: Flag,
     /// Whether an endpoint has pages that are to move back later.
     pub(crate) left_pages: Flag,
+    /// How many windows of such have gone, at least; and how many had when those pages were tried last.
+    pub(crate) gone_in_place: Count,
+    pub(crate) tried_back: Count,
     /// Whether it was said that pages stay where they are.
     unmoved: Once,
     presence: Mutex<OwnedFd>,
@@ -123,6 +126,8 @@ impl Inner {
             moving: Mutex::default(),
             in_place: Flag::new(false),
             left_pages: Flag::new(false),
+            gone_in_place: Count::new(0),
+            tried_back: Count::new(NEVER),
             unmoved: Once::new(),
             presence: Mutex::new(presence),
             stats: Stats::new(config.node)?,
@@ -418,6 +423,9 @@ impl Inner {
         self.kernel_mode.ended(epd.token);
         if let Some(link) = epd.link() {
             self.ended_arenas.keep(&link.own);
+        }
+        if epd.windows.has_in_place() {
+            self.gone_in_place.add(1);
         }
         // Not before: one list or the other says whose its pages are.
         take(&self.service).watched.remove(&epd.token);

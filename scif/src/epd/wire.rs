@@ -5,7 +5,7 @@
 //! arguments. A provider's endpoint
 //! that connects here, or is connected to, finds another magic and is turned away.
 
-const MAGIC: [u8; 8] = *b"SCIFepd2";
+const MAGIC: [u8; 8] = *b"SCIFepd3";
 
 /// Bytes of a packet.
 pub(crate) const PACKET: usize = 32;

@@ -66,7 +66,7 @@ impl Wanted {
         match are_there(begin, end) {
             Some(true) => Wanted::Large,
             // What the program has said is not to be had so; that it wants none matters where all get some.
-            Some(false) if was_written && all_get_large() && refuses_large(begin) => Wanted::Small,
+            Some(false) if was_written && all_get_large() && refuses_large(begin, end) => Wanted::Small,
             Some(false) => Wanted::Any,
             None => smaps::wanted(begin, end),
         }
@@ -168,7 +168,11 @@ fn all_get_large() -> bool {
 }
 
 /// Whether private memory of no file, which has room for a large page and was written, is to have none, while other may.
-fn refuses_large(at: usize) -> bool {
+fn refuses_large(begin: usize, end: usize) -> bool {
+    // Elsewhere in it the kernel finds no room for one.
+    let Some((at, _)) = within(begin, end) else {
+        return false;
+    };
     // Of one page none can be made: only whether that may be tried is said.
     let is_refused = |at| collapse(at, 4096) == Err(Errno::INVAL);
     is_refused(at)
@@ -266,7 +270,9 @@ mod tests {
                         any,
                         said == Wanted::Large || (all_get_large() && said == Wanted::Any)
                     );
-                    assert_eq!(refuses_large(at), said == Wanted::Small);
+                    for from in [at, at + 4096, at + LARGE / 2] {
+                        assert_eq!(refuses_large(from, at + len), said == Wanted::Small, "{from:x}");
+                    }
                     if !all_get_large() {
                         assert_eq!(Wanted::at(at, at + len, true), wanted);
                     }

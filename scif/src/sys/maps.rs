@@ -10,6 +10,9 @@ use rustix::io::Errno;
 
 use super::process::{self, last_errno};
 
+/// How often the list is read again that changes while it is.
+const TRIES: u32 = 100;
+
 /// A run of addresses as the kernel lists it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Area {
@@ -100,7 +103,22 @@ impl Area {
 }
 
 /// What is mapped now between two addresses, in their order; whole areas.
+///
+/// # Errors
+/// The system's. EAGAIN: others map and unmap all the time.
 pub(crate) fn areas(begin: usize, end: usize) -> std::io::Result<Vec<Area>> {
+    for _ in 0..TRIES {
+        let areas = look(begin, end)?;
+        // The kernel tells of one after the other: two may have become one meanwhile.
+        let apart = |pair: &[Area]| matches!(pair, [one, next] if one.end <= next.begin);
+        if areas.windows(2).all(apart) {
+            return Ok(areas);
+        }
+    }
+    Err(Errno::AGAIN.into())
+}
+
+fn look(begin: usize, end: usize) -> std::io::Result<Vec<Area>> {
     let maps = std::fs::File::open("/proc/self/maps")?;
     if end != usize::MAX
         && let Some(areas) = query(&maps, begin, end)

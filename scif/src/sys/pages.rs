@@ -7,6 +7,7 @@
 
 use std::ffi::c_void;
 use std::os::fd::BorrowedFd;
+use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
@@ -18,6 +19,8 @@ use super::maps::ask;
 pub(crate) use super::maps::{Area, FileId, areas, areas_of, areas_of_program, file_id};
 use super::process::last_errno;
 
+/// Held while a piece moves in: two that copy the same pages would each show their own.
+static MOVING: Mutex<()> = Mutex::new(());
 /// Unit of registration.
 pub(crate) const PAGE: usize = 4096;
 
@@ -55,7 +58,8 @@ pub(crate) fn wanted(area: &Area, begin: usize, end: usize) -> Wanted {
 
 /// Moves the private pages at `begin..end`, which lie in `area`, to `offset` of a memfd mapped there instead. With
 /// `guard` other threads may store meanwhile; without, nobody else may run. After an error some may have moved: the caller
-/// drops the guard, for which stores to others may wait, and moves back what shows the memfd.
+/// drops the guard, for which stores to others may wait, and moves back what shows the memfd. ESTALE: they are not what `area`
+/// says any more, as when another thread has moved them.
 pub(crate) fn move_in(
     area: &Area,
     begin: usize,
@@ -74,6 +78,11 @@ pub(crate) fn move_in(
     while at < end {
         let len = piece(at, end);
         let to = offset + (at - begin) as u64;
+        let _section = super::fork::section();
+        let _moving = MOVING.lock().unwrap_or_else(PoisonError::into_inner);
+        if !is_private(area, at, at + len) {
+            return Err(Errno::STALE);
+        }
         populate(area, at, len);
         let held = guard.filter(|_| area.write);
         if let Some(guard) = held {
@@ -104,6 +113,12 @@ pub(crate) fn move_in(
     // Whatever others store meanwhile the kernel keeps.
     wanted.make(begin, end - begin);
     Ok(())
+}
+
+/// Whether there are private pages still, those of `area` or others that have taken their place.
+fn is_private(area: &Area, begin: usize, end: usize) -> bool {
+    let is_like = |now: &Area| !now.shared && now.file == area.file;
+    areas(begin, end).is_ok_and(|areas| !areas.is_empty() && areas.iter().all(is_like))
 }
 
 /// Pages move in pieces: while one moves it is there twice. None has a part of a large page and something else.

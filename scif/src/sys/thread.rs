@@ -3,6 +3,7 @@
 //! that leaves by `exit`. See `pthread_sigmask(3)`, `atexit(3)`.
 #![expect(unsafe_code, reason = "signal masks, atexit")]
 
+use std::cell::Cell;
 use std::mem::MaybeUninit;
 use std::thread::JoinHandle;
 
@@ -21,8 +22,20 @@ pub(crate) fn spawn_joined(
         std::thread::Builder::new()
             .name(name.to_owned())
             .stack_size(256 << 10)
-            .spawn(run)
+            .spawn(|| {
+                OURS.set(true);
+                run();
+            })
     })
+}
+
+thread_local! {
+    static OURS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this thread is the library's, beside which those of the program run.
+pub(crate) fn is_ours() -> bool {
+    OURS.get()
 }
 
 /// Runs something in this thread while every signal is blocked for it.

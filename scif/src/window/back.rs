@@ -10,7 +10,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 use super::table::Window;
 use crate::epd::{Epd, Failure, Inner, Link, Result, take};
 use crate::sys::pages::{self, Area, StoreGuard};
-use crate::sys::process;
+use crate::sys::{process, thread};
+
+/// Of `Inner::tried_back`: what is left has not been tried since.
+pub(crate) const NEVER: u64 = u64::MAX;
 
 /// Whether pages may move now, and how.
 #[derive(Debug)]
@@ -24,7 +27,8 @@ impl Mover {
     pub(super) fn new(workers: usize) -> Mover {
         Mover {
             guard: StoreGuard::new(),
-            alone: pages::threads() <= 1 + workers,
+            // A thread of ours runs beside the program's.
+            alone: !thread::is_ours() && pages::threads() <= 1 + workers,
         }
     }
 
@@ -134,10 +138,14 @@ impl Inner {
                 .filter(|area| area.shows(arena, range.0, range.1))
                 .copied()
                 .collect();
-            let sole = there.len() == 1 && !elsewhere(range);
             let stay: Vec<(u64, u64)> = there
                 .iter()
-                .flat_map(|area| mover.back(area, range, &used, link.own.arena(), sole))
+                .flat_map(|area| {
+                    let (first, last) = (range.0.max(area.offset), range.1.min(area.last_offset()));
+                    let shown = there.iter().filter(|area| area.shows(arena, first, last)).count();
+                    let sole = shown == 1 && !elsewhere((first, last));
+                    mover.back(area, range, &used, link.own.arena(), sole)
+                })
                 .collect();
             for freed in without(vec![range], stay.clone()) {
                 if !elsewhere(freed) {
@@ -149,16 +157,25 @@ impl Inner {
         if !left.is_empty() {
             epd.windows.leave(left);
             self.left_pages.set(true);
+            if !mover.may_move() {
+                self.tried_back.set(NEVER);
+            }
         }
         Ok(())
     }
 
     /// Moves back what had to stay and need not any more. The caller has no lock.
     pub(crate) fn take_back(&self) {
-        self.ended_arenas.move_back(self);
-        if !self.left_pages.get() || !Mover::new(self.workers.threads()).may_move() {
+        // What stays for a window stays until one has gone.
+        let gone = self.gone_in_place.get();
+        self.ended_arenas.move_back(self, gone);
+        if !self.left_pages.get()
+            || self.tried_back.get() == gone
+            || !Mover::new(self.workers.threads()).may_move()
+        {
             return;
         }
+        self.tried_back.set(gone);
         self.left_pages.set(false);
         for epd in self.every() {
             let Some(link) = epd.link().filter(|_| epd.windows.has_left()) else {

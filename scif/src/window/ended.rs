@@ -20,6 +20,8 @@ struct Arena {
     file: FileId,
     /// Whether the kernel counts who has it.
     counted: bool,
+    /// How many windows had gone that had pages where they are, when those of others kept it last.
+    kept: Option<u64>,
 }
 
 /// See the head of the file.
@@ -34,7 +36,12 @@ impl EndedArenas {
         };
         let Ok(file) = pages::file_id(&*fd) else { return };
         let mut arenas = take(&self.0);
-        arenas.push(Arena { fd, file, counted });
+        arenas.push(Arena {
+            fd,
+            file,
+            counted,
+            kept: None,
+        });
         if let Ok(areas) = pages::areas_of_program() {
             arenas.retain(|arena| areas.iter().any(|area| arena.is_shown_by(area)));
         }
@@ -51,11 +58,12 @@ impl EndedArenas {
     }
 
     /// Moves pages back that no peer has any more, and no window where they are. An arena is forgotten when all of its are
-    /// back, not before: whoever finds pages in it finds it here.
-    pub(crate) fn move_back(&self, inner: &Inner) {
+    /// back, not before: whoever finds pages in it finds it here. `gone`: how many of such windows have gone.
+    pub(crate) fn move_back(&self, inner: &Inner, gone: u64) {
         // Held all along: two that move the same pages would lose stores.
         let mut arenas = take(&self.0);
-        if arenas.iter().all(Arena::is_referred_to) {
+        let stays = |arena: &Arena| arena.kept == Some(gone) || arena.is_referred_to();
+        if arenas.iter().all(stays) {
             return;
         }
         let mover = Mover::new(inner.workers.threads());
@@ -67,7 +75,14 @@ impl EndedArenas {
         };
         let _moving = take(&inner.moving);
         let used = inner.used_in_place();
-        arenas.retain(|arena| arena.is_referred_to() || !arena.moves_back(&areas, &mover, &used));
+        arenas.retain_mut(|arena| {
+            if stays(arena) {
+                return true;
+            }
+            let all_moved = arena.moves_back(&areas, &mover, &used);
+            arena.kept = (!used.is_empty()).then_some(gone);
+            !all_moved
+        });
     }
 }
 

@@ -21,6 +21,8 @@ const WRITE: i32 = 2;
 const ANSWER_NS: u64 = 1_000_000_000;
 /// After so long it is looked whether a holder that copies has died.
 const DEATH_NS: u64 = 5_000_000;
+/// How often a register begins again when others register the same pages.
+const TRIES: u32 = 64;
 /// How long RMAs on a deleted window may take.
 const REST_NS: u64 = 30_000_000_000;
 
@@ -89,7 +91,18 @@ impl Inner {
         }
         let serial = table.next_serial()?;
         let mut taken = Vec::new();
-        let made = self.find_place(link, addr, len, &mut taken).and_then(|places| {
+        let mut found = self.find_place(link, addr, len, &mut taken);
+        for _ in 0..TRIES {
+            if found != Err(Failure::Again) {
+                break;
+            }
+            self.undo(epd, link, at, size, std::mem::take(&mut taken))?;
+            found = self.find_place(link, addr, len, &mut taken);
+        }
+        if found == Err(Failure::Again) {
+            found = Err(Failure::NoMemory);
+        }
+        let made = found.and_then(|places| {
             let in_place = |(place, _): &(Place, u64)| matches!(place, Place::InPlace { .. });
             // Pages that move back just now are there when the window is.
             let _moving = places.iter().any(in_place).then(|| {
@@ -176,7 +189,7 @@ impl Inner {
         }
     }
 
-    /// Finds or makes the places of the pages at `addr`. What it takes of the arena it adds to `taken`, also when it fails:
+    /// Finds or makes the places of the pages at `addr`; `Again` if another thread has moved some meanwhile. What it takes of the arena it adds to `taken`, also when it fails:
     /// pages may lie there then.
     fn find_place(
         &self,
@@ -225,6 +238,7 @@ impl Inner {
                 pages::move_in(area, begin, end, link.own.arena(), at, mover.guard()).map_err(|errno| {
                     match errno {
                         rustix::io::Errno::FAULT => Failure::BadAddress,
+                        rustix::io::Errno::STALE => Failure::Again,
                         _ => Failure::NoMemory,
                     }
                 })?;
@@ -328,7 +342,14 @@ impl Inner {
         let free = without(ranges(gone_ranges), ranges(kept_ranges));
         // Before the places are forgotten: a holder that dies in between leaves them to the next one.
         self.move_back(epd, link, &free)?;
-        link.own.table.forget(is_gone)
+        link.own.table.forget(is_gone)?;
+        if gone
+            .iter()
+            .any(|window| matches!(window.place, Place::InPlace { .. }))
+        {
+            self.gone_in_place.add(1);
+        }
+        Ok(())
     }
 
     /// Asks the peer whether it maps a window.

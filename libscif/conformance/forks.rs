@@ -224,6 +224,41 @@ pub(crate) const CASES: &[Case] = &[
             thread.join().unwrap();
         }
     }),
+    ("who_connects_while_others_fork_has_the_connection", |api| {
+        let (shared, _peer) = loopback(api);
+        let connecting = {
+            let api = *api;
+            std::thread::spawn(move || {
+                for round in 0..200u8 {
+                    let (a, b) = loopback(&api);
+                    let at = pages(1);
+                    fill(at, PAGE, round);
+                    assert_eq!(api.register(a, at, PAGE, 0x10000, RW, FIXED), Ok(0x10000));
+                    let mapped = api.mmap(b, 0, PAGE, RW, 0, 0x10000).unwrap();
+                    assert!(holds(mapped, PAGE, round));
+                    assert_eq!(api.send(b, &[round], BLOCK), Ok(1));
+                    let mut byte = [0];
+                    assert_eq!(api.recv(a, &mut byte, BLOCK), Ok(1));
+                    assert_eq!(byte, [round]);
+                    crate::rig::unmap(mapped, PAGE);
+                    api.close(b).unwrap();
+                    api.close(a).unwrap();
+                    crate::rig::unmap(at, PAGE);
+                }
+            })
+        };
+        while !connecting.is_finished() {
+            // Uses the library: from then on it hears what comes for all that it inherited.
+            Process::start(|| {
+                for _ in 0..20 {
+                    assert_eq!(api.poll(shared, crate::rig::OUT, 10_000), crate::rig::OUT);
+                    std::thread::sleep(Duration::from_micros(100));
+                }
+            })
+            .wait();
+        }
+        connecting.join().unwrap();
+    }),
     ("a_fork_finds_no_lock_of_who_moves_pages_back", |api| {
         let (a, b) = loopback(api);
         let pairs: Vec<_> = (0..100).map(|_| loopback(api)).collect();

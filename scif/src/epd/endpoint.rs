@@ -138,6 +138,8 @@ impl Epd {
     /// The connection is made.
     pub(crate) fn set_link(&self, link: Link) {
         self.holder.record.set_link(link.peer_pid, link.own.inode());
+        // A child forked in between would find it half set, for ever.
+        let _section = fork::section();
         // There is only ever one: the state passes through `Connecting` once.
         let _ = self.link.set(link);
     }

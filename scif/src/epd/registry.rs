@@ -186,8 +186,8 @@ impl Inner {
             if let Some(link) = epd.link() {
                 service.epoll.add(link.socket(), token << 2 | Kind::Link as u64)?;
                 link.own.table.take_place();
-            } else if let Some(pending) = take(&epd.pending).as_ref() {
-                // However its parent ends, the answer is heard here too.
+            } else if let Some(pending) = take(&epd.pending).as_ref().filter(|_| epd.vault().is_some()) {
+                // However its parent ends, the answer is heard here too; but never one that could not be left to the parent.
                 service
                     .epoll
                     .add(&pending.socket, token << 2 | Kind::Link as u64)?;
@@ -259,11 +259,17 @@ impl Inner {
     /// Hands an endpoint to the program.
     pub(crate) fn hand_out(&self, epd: Arc<Epd>, a: OwnedFd) -> Result<RawFd> {
         {
-            let mut service = take(&self.service);
-            service
-                .epoll
-                .add_hangup(&epd.bell, epd.token << 2 | Kind::Descriptor as u64)?;
-            service.watched.insert(epd.token, Arc::clone(&epd));
+            let _section = fork::section();
+            {
+                let mut service = take(&self.service);
+                service
+                    .epoll
+                    .add_hangup(&epd.bell, epd.token << 2 | Kind::Descriptor as u64)?;
+                service.watched.insert(epd.token, Arc::clone(&epd));
+            }
+            if fork::is_preparing() {
+                epd.prepare();
+            }
         }
         let fd = descriptor::release(a);
         match self.enter(fd, epd) {

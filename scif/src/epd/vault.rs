@@ -100,8 +100,9 @@ impl Epd {
         self.vault.get()
     }
 
-    /// What of it a child that is forked now would have no part in later gets a vault. The caller holds nothing.
-    fn prepare(&self) {
+    /// What of it a child that is forked now would have no part in later gets a vault. The caller holds nothing that
+    /// a holder of its control lock waits for.
+    pub(crate) fn prepare(&self) {
         let may_change = |state| matches!(state, State::Unbound | State::Bound | State::Connecting);
         if self.vault().is_some() || !may_change(self.holder.state()) {
             return;

@@ -78,6 +78,8 @@ static GATE: RwLock<()> = RwLock::new(());
 static HOLDS: Mutex<Vec<Hold>> = Mutex::new(Vec::new());
 /// What is done before a fork, while other threads go on.
 static PREPARE: Mutex<Vec<Prepare>> = Mutex::new(Vec::new());
+/// Whether a fork is being prepared.
+static PREPARING: Flag = Flag::new(false);
 /// Whether pages of the program were moved into a memfd.
 static MOVED: Flag = Flag::new(false);
 static FORKS: Count = Count::new(0);
@@ -145,6 +147,12 @@ pub(crate) fn prepare_to_fork(prepare: impl Fn() + Send + 'static) {
     all.push(Box::new(prepare));
 }
 
+/// Whether a thread prepares to fork and may have seen already what there is: what comes now has to be prepared by who makes
+/// it, in the section in which others come to know it. To be asked after that.
+pub(crate) fn is_preparing() -> bool {
+    PREPARING.get()
+}
+
 /// Pages of the program are in a memfd from now on.
 pub(crate) fn moved() {
     MOVED.set(true);
@@ -167,9 +175,13 @@ pub(crate) fn has_relatives() -> bool {
 extern "C" fn before_fork() {
     // Held until after the fork, so that a child does not find it taken by another thread.
     let prepare = PREPARE.lock().unwrap_or_else(PoisonError::into_inner);
+    // Before anybody looks what there is.
+    PREPARING.set(true);
     prepare.iter().for_each(|prepare| prepare());
     let quiet = busy();
     let gate = GATE.write().unwrap_or_else(PoisonError::into_inner);
+    // Nobody is in a section now: what comes, comes after the fork.
+    PREPARING.set(false);
     let holds = HOLDS.lock().unwrap_or_else(PoisonError::into_inner);
     let holds = holds.iter().map(|hold| hold()).collect();
     let copied = if MOVED.get() {

@@ -8,9 +8,9 @@ use crate::Case;
 use crate::api::Api;
 use crate::rig::{
     BLOCK, Cue, FIXED, HUP, IN, OUT, PAGE, PORT, Process, RW, SYNC, descriptors, die_dropping_a_packet, fill,
-    holds, node, outlive_parent, pages, peek, poke, raw_poll, set_env, set_nonblocking, two, until,
+    holds, node, outlive_parent, pages, peek, poke, raw_poll, set_env, set_nonblocking, two, until, waits_in,
 };
-use libc::{ECONNREFUSED, ECONNRESET, EINPROGRESS, EISCONN};
+use libc::{ECONNREFUSED, ECONNRESET, EINPROGRESS, EINVAL, EISCONN};
 
 /// A listener on node 1 in this process; `client` runs on node 2, with an endpoint that is not connected.
 fn meets(api: &Api, server: impl FnOnce(i32, &Cue), client: impl FnOnce(i32, &Cue)) {
@@ -158,6 +158,45 @@ pub(crate) const CASES: &[Case] = &[
         kill(child);
         assert_eq!(raw_poll(epd, OUT, 20_000), OUT);
         assert_eq!(api.connect(epd, 0, port), Err(ECONNREFUSED));
+        assert_eq!(api.accept(listener, 0).map(|_| ()), Err(libc::EAGAIN));
+    }),
+    ("a_connect_is_given_up_in_time_when_its_caller_is_dead", |api| {
+        set_env("SCIF_CONNECT_TIMEOUT_MS", "400");
+        let listener = api.open();
+        let port: u16 = api.bind(listener, 0).unwrap().try_into().unwrap();
+        api.listen(listener, 4).unwrap();
+        // Bound, not being connected any more.
+        let given_up = |epd| until("it is given up", || api.bind(epd, 0) == Err(EINVAL));
+        let waits = |epd| {
+            let api = *api;
+            drop(waits_in(move || api.connect(epd, 0, port)));
+        };
+        let (mine, theirs) = Cue::pair();
+        let epd = api.open();
+        let child = sleeps(|| {
+            waits(epd);
+            theirs.tell();
+        });
+        mine.wait();
+        kill(child);
+        assert_eq!(api.bind(epd, 0), Err(EISCONN));
+        given_up(epd);
+        // Forked while it waits.
+        let child = sleeps(|| {
+            let own = api.open();
+            waits(own);
+            Process::start(|| {
+                outlive_parent();
+                theirs.tell();
+                theirs.wait();
+                given_up(own);
+                theirs.tell();
+            });
+        });
+        mine.wait();
+        kill(child);
+        mine.tell();
+        mine.wait();
         assert_eq!(api.accept(listener, 0).map(|_| ()), Err(libc::EAGAIN));
     }),
     ("a_child_connects_and_the_parent_uses_it", |api| {

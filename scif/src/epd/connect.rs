@@ -174,8 +174,9 @@ impl Inner {
         self.watch(epd, Kind::Link, &pending.socket)?;
         *take(&epd.pending) = Some(pending);
         epd.leave();
+        let deadline = self.connect_deadline();
+        epd.holder.set_deadline(deadline);
         if nonblocking {
-            epd.holder.set_deadline(self.connect_deadline());
             epd.holder.set_asynchronous(Async::Running);
             self.limit_connect(epd);
         }
@@ -186,7 +187,7 @@ impl Inner {
         if nonblocking {
             Err(Failure::InProgress)
         } else {
-            self.wait_accepted(epd)
+            self.wait_accepted(epd, deadline)
         }
     }
 
@@ -253,20 +254,22 @@ impl Inner {
         now_ns().saturating_add(self.config.connect_timeout_ms.saturating_mul(1_000_000))
     }
 
-    fn wait_accepted(&self, epd: &Epd) -> Result<u16> {
-        let deadline = self.connect_deadline();
+    /// Waits for the answer to the request that is given up at `deadline`.
+    fn wait_accepted(&self, epd: &Epd, deadline: u64) -> Result<u16> {
         loop {
             let event = epd.holder.event();
             match epd.holder.state() {
                 State::Connected | State::Disconnected => return Ok(epd.holder.port()),
                 State::Bound => return Err(self.refused(epd)),
                 State::Closing => return Err(Failure::Interrupted),
+                // Another holder gave it up, and asks anew.
+                State::Connecting if epd.holder.deadline() != deadline => return Err(self.refused(epd)),
                 State::Unbound | State::Listening | State::Connecting => {}
             }
             let left = deadline.saturating_sub(now_ns());
             if left == 0 {
                 let _held = epd.holder.control.lock();
-                if epd.holder.state() == State::Connecting {
+                if epd.holder.state() == State::Connecting && epd.holder.deadline() == deadline {
                     self.give_up(epd);
                 }
                 continue;
@@ -303,11 +306,11 @@ impl Inner {
         }
     }
 
-    /// The time of an asynchronous connect may be over: called by the service thread.
+    /// The time of a connect may be over: called by the service thread.
     pub(crate) fn connect_is_due(&self, epd: &Arc<Epd>) {
         let _held = epd.holder.control.lock();
         let due = || {
-            epd.holder.asynchronous() == Async::Running
+            epd.holder.asynchronous() != Async::Refused
                 && epd.holder.state() == State::Connecting
                 && epd.holder.deadline() <= now_ns()
         };

@@ -7,7 +7,7 @@
 //! | offset | what |
 //! |---|---|
 //! | 0, 64, 128 | locks: control, sending, receiving; the last word of each: a holder died inside and left work |
-//! | 256 | state; 260 event, on which connect and accept sleep; 264 port; 268 peer; 272 the asynchronous connect; 276 whether the descriptor was made to hang up (1), or was found closed then (2); 280 what holders have left each other so far, 284 the number of what counts (`vault`); 288 whether the peer was late once in making the descriptor show something; 296 when an asynchronous connect is given up |
+//! | 256 | state; 260 event, on which connect and accept sleep; 264 port; 268 peer; 272 the asynchronous connect; 276 whether the descriptor was made to hang up (1), or was found closed then (2); 280 what holders have left each other so far, 284 the number of what counts (`vault`); 288 whether the peer was late once in making the descriptor show something; 296 when a connect is given up |
 //! | 320, 328 | the stream out: bytes published, the peer's position as last seen |
 //! | 384 | the stream in: bytes taken |
 
@@ -167,7 +167,7 @@ impl Holder {
         self.asynchronous.set(to as u32);
     }
 
-    /// When an asynchronous connect is given up, on the clock that all holders share.
+    /// When a connect is given up, on the clock that all holders share.
     pub(crate) fn deadline(&self) -> u64 {
         self.deadline.get()
     }

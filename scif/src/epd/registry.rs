@@ -4,8 +4,8 @@
 //! Not about what an endpoint does. A number is looked up in a table, without a system call; one that is not there
 //! (inherited, or made by dup) is identified once by fstat. The thread, made with the first endpoint and again in a
 //! forked child, sleeps in epoll: it turns the last close of a descriptor into the end of its endpoint, the peer's end
-//! into a disconnect, an answer into a connection and a request into readability, and it gives up asynchronous connects
-//! that nobody accepts in time. It is on the way of no message.
+//! into a disconnect, an answer into a connection and a request into readability, and it gives up connects that nobody
+//! accepts in time and no thread here waits for. It is on the way of no message.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd, RawFd};
@@ -47,7 +47,7 @@ pub(crate) struct Service {
     epoll: Arc<Epoll>,
     pub(crate) watched: BTreeMap<u64, Arc<Epd>>,
     next_token: u64,
-    /// When asynchronous connects are given up, and the tokens of their endpoints.
+    /// When connects are given up for which no thread here waits, and the tokens of their endpoints.
     deadlines: BTreeSet<(u64, u64)>,
     /// When the thread wakes in any case.
     wakes: u64,
@@ -169,6 +169,7 @@ impl Inner {
         *presence = nodes::appear(&self.domain, self.config.node)?;
         service.epoll.add(&*presence, Kind::Question as u64)?;
         drop(presence);
+        let mut deadlines = BTreeSet::new();
         for (&token, epd) in &service.watched {
             service
                 .epoll
@@ -187,12 +188,15 @@ impl Inner {
                 service.epoll.add(link.socket(), token << 2 | Kind::Link as u64)?;
                 link.own.table.take_place();
             } else if let Some(pending) = take(&epd.pending).as_ref().filter(|_| epd.vault().is_some()) {
-                // However its parent ends, the answer is heard here too; but never one that could not be left to the parent.
+                // However its parent ends, the answer is heard here too, or the connect given up. But never an answer that
+                // could not be left to the parent.
                 service
                     .epoll
                     .add(&pending.socket, token << 2 | Kind::Link as u64)?;
+                deadlines.insert((epd.holder.deadline(), token));
             }
         }
+        service.deadlines = deadlines;
         self.ended_arenas.forget_all();
         service.epoll.add_news(&self.family, FAMILY)?;
         self.start(&service)?;
@@ -228,7 +232,7 @@ impl Inner {
         epoll.remove(socket);
     }
 
-    /// Has the service thread give up the asynchronous connect of an endpoint in time. The caller has the control lock.
+    /// Has the service thread give up the connect of an endpoint in time. The caller has the control lock.
     pub(crate) fn limit_connect(&self, epd: &Epd) {
         let deadline = epd.holder.deadline();
         let mut service = take(&self.service);

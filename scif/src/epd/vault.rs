@@ -274,9 +274,8 @@ impl Inner {
                     let pending = pending_of(vault, left, fds)?;
                     self.watch(epd, Kind::Link, &pending.socket)?;
                     *take(&epd.pending) = Some(pending);
-                    if epd.holder.asynchronous() == Async::Running {
-                        self.limit_connect(epd);
-                    }
+                    // Who waits for the answer may die, whether inside a call or not.
+                    self.limit_connect(epd);
                     found = true;
                 }
             }

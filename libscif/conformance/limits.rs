@@ -3,8 +3,8 @@
 
 use crate::Case;
 use crate::rig::{
-    FIXED, PAGE, RW, SYNC, deny_userfaultfd, descriptors, fill, holds, limit_descriptors, limit_locked,
-    loopback, pages, pattern, peek, peek64, poke, poke64, set_env, until,
+    FIXED, PAGE, PORT, RW, SYNC, deny_userfaultfd, descriptors, fill, holds, limit_descriptors, limit_files,
+    limit_locked, loopback, node, pages, pattern, peek, peek64, poke, poke64, set_env, until,
 };
 use libc::{EINVAL, ENOMEM};
 use std::sync::{Arc, Mutex};
@@ -39,6 +39,17 @@ impl Writer {
 }
 
 pub(crate) const CASES: &[Case] = &[
+    ("a_limit_of_file_sizes_is_an_answer", |api| {
+        let (listener, caller) = (api.open(), api.open());
+        api.bind(listener, PORT).unwrap();
+        api.listen(listener, 1).unwrap();
+        // Windows lie in files that are larger than any memory, and mostly holes.
+        limit_files(100 << 30);
+        assert_eq!(api.connect(caller, node(0), PORT), Err(ENOMEM));
+        limit_files(u64::MAX);
+        api.close(listener).unwrap();
+        loopback(api);
+    }),
     ("without_userfaultfd_one_thread_registers_as_ever", |api| {
         let (a, b) = loopback(api);
         deny_userfaultfd();

@@ -506,6 +506,20 @@ pub(crate) fn limit_descriptors(most: u64) {
     assert_eq!(rc, 0);
 }
 
+/// Sets the soft limit of the size of files; all they may have lifts it.
+pub(crate) fn limit_files(most: u64) {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: one live limit.
+    let known = unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) };
+    limit.rlim_cur = most.min(limit.rlim_max);
+    // SAFETY: one live limit.
+    let set = unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) };
+    assert_eq!((known, set), (0, 0));
+}
+
 /// The most bytes this process may lock from now on, also if it is privileged.
 pub(crate) fn limit_locked(most: u64) {
     const CAP_IPC_LOCK: u32 = 14;

@@ -434,9 +434,6 @@ impl Inner {
         if let Some(link) = epd.link() {
             self.ended_arenas.keep(&link.own);
         }
-        if epd.windows.has_in_place() {
-            self.gone_in_place.add(1);
-        }
         // Not before: one list or the other says whose its pages are.
         take(&self.service).watched.remove(&epd.token);
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
@@ -444,6 +441,10 @@ impl Inner {
             if slot.as_ref().is_some_and(|other| Arc::ptr_eq(other, epd)) {
                 *slot = None;
             }
+        }
+        // Nor this: until then its windows are seen.
+        if epd.windows.has_in_place() {
+            self.gone_in_place.add(1);
         }
     }
 

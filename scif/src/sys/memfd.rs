@@ -21,12 +21,12 @@ pub(crate) enum Unfit {
 /// A sparse memfd of `len` bytes, zeroed, not sealed yet.
 ///
 /// # Errors
-/// EFBIG, of RLIMIT_FSIZE: SIGXFSZ would end the program. Others of memfd_create.
+/// ENOMEM: more than RLIMIT_FSIZE, where SIGXFSZ would end the program. Others of memfd_create.
 pub(crate) fn create(name: &str, len: usize) -> Result<OwnedFd, Errno> {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
     if limit.is_some_and(|limit| limit < len as u64) {
         log::warn!("no file of {len} bytes, most of them never there: the limit is {limit:?} (ulimit -f)");
-        return Err(Errno::FBIG);
+        return Err(Errno::NOMEM);
     }
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     // NOEXEC_SEAL is unknown before Linux 6.3.

@@ -143,7 +143,7 @@ pub(crate) const CASES: &[Case] = &[
         },
     ),
     ("a_connect_is_given_up_in_time_by_an_heir", |api| {
-        set_env("SCIF_CONNECT_TIMEOUT_MS", "400");
+        set_env("SCIF_CONNECT_TIMEOUT_MS", "1500");
         let listener = api.open();
         let port: u16 = api.bind(listener, 0).unwrap().try_into().unwrap();
         api.listen(listener, 4).unwrap();

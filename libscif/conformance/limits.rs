@@ -48,7 +48,12 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(api.connect(caller, node(0), PORT), Err(ENOMEM));
         limit_files(u64::MAX);
         api.close(listener).unwrap();
-        loopback(api);
+        let (a, _b) = loopback(api);
+        limit_files(64 << 10);
+        let at = pages(256);
+        fill(at, 256 * PAGE, 1);
+        assert_eq!(api.register(a, at, 256 * PAGE, 0, RW, 0), Err(ENOMEM));
+        assert!(holds(at, 256 * PAGE, 1));
     }),
     ("without_userfaultfd_one_thread_registers_as_ever", |api| {
         let (a, b) = loopback(api);

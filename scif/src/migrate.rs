@@ -309,7 +309,9 @@ impl Movable {
             let moved = areas.iter().try_for_each(|area| {
                 let (begin, end) = (area.begin.max(run.begin), area.end.min(run.end));
                 let offset = at + (begin - run.begin) as u64;
-                thread::quietly(|| pages::move_in(area, begin, end, arena.fd(), offset, Some(&guard)))
+                thread::quietly(|| {
+                    pages::move_in(area, begin, end, arena.fd(), offset, Some(&guard), pages::freely)
+                })
             });
             drop(guard);
             places.windows.push(window);

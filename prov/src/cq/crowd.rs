@@ -106,7 +106,7 @@ impl Crowd {
         };
     }
 
-    /// There is nothing to sleep on, in this wait.
+    /// Nobody naps in this wait: there is nothing to sleep on, or somebody would be kept waiting.
     pub(super) fn give_up(&mut self) {
         self.credit = 0;
     }

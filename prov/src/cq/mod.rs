@@ -539,17 +539,24 @@ impl Cq {
     /// The queue is empty for long: lets others run, and sleeps a little where there are more of them than processors.
     #[cold]
     fn offer_processor(&self, empty: u32, out: &Entries) -> Result<isize, Errno> {
+        // Who asks for no entry waits for something else; who waits for a descriptor sleeps on that.
+        if out.count == 0 || self.obj.sleeps() {
+            cpu_relax_or_yield(empty);
+            return Err(fi::FI_EAGAIN);
+        }
         let begin = now_ns();
         cpu_relax_or_yield(empty);
         let end = now_ns();
-        let is_time = |st: &mut DomainState| {
-            let cq = st.cqs.get_mut(self.index)?;
-            // Who asks for no entry waits for something else; who waits for a descriptor sleeps on that.
-            let may = out.count > 0 && !self.obj.sleeps();
-            Some(may && cq.crowd.yielded(begin, end))
-        };
-        if !is_time(&mut self.dom.gate.lock()).ok_or(fi::FI_EINVAL)? || !self.is_all_there_is() {
-            return Err(fi::FI_EAGAIN);
+        {
+            let mut guard = self.dom.gate.lock();
+            let cq = guard.cqs.get_mut(self.index).ok_or(fi::FI_EINVAL)?;
+            if !cq.crowd.yielded(begin, end) {
+                return Err(fi::FI_EAGAIN);
+            }
+            if !self.is_all_there_is() {
+                cq.crowd.give_up();
+                return Err(fi::FI_EAGAIN);
+            }
         }
         let slept = wait::nap_for(&self.dom, self.target(), crowd::NAP_NS, |st| {
             self.hand_out(st.cqs.get_mut(self.index)?, out)

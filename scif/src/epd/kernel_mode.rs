@@ -233,7 +233,10 @@ impl Endpoints {
             let (begin, end) = (area.begin.max(addr), area.end.min(end));
             let guard = guard.as_ref().filter(|_| !alone);
             let at = (begin - addr) as u64;
-            pages::move_in(area, begin, end, pin.fd.as_fd(), at, guard).map_err(|errno| match errno {
+            pages::move_in(area, begin, end, pin.fd.as_fd(), at, guard, |from, to| {
+                self.0.hold_piece(from, to)
+            })
+            .map_err(|errno| match errno {
                 Errno::FAULT => Failure::BadAddress,
                 _ => Failure::NoMemory,
             })?;

@@ -26,7 +26,7 @@ use crate::sys::epoll::{self, Epoll};
 use crate::sys::time::now_ns;
 use crate::sys::{descriptor, fork, pages, process, thread};
 use crate::transport::soft::names::Names;
-use crate::window::{EndedArenas, NEVER, Workers};
+use crate::window::{EndedArenas, TriedBack, Workers};
 
 /// What the service thread watches of an endpoint.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -74,9 +74,9 @@ pub(crate) struct Inner {
     pub(crate) in_place: Flag,
     /// Whether an endpoint has pages that are to move back later.
     pub(crate) left_pages: Flag,
-    /// How many windows of such have gone, at least; and how many had when those pages were tried last.
+    /// How many windows of such have gone, at least.
     pub(crate) gone_in_place: Count,
-    pub(crate) tried_back: Count,
+    pub(crate) tried_back: Mutex<TriedBack>,
     /// Whether it was said that pages stay where they are.
     unmoved: Once,
     presence: Mutex<OwnedFd>,
@@ -127,7 +127,7 @@ impl Inner {
             in_place: Flag::new(false),
             left_pages: Flag::new(false),
             gone_in_place: Count::new(0),
-            tried_back: Count::new(NEVER),
+            tried_back: Mutex::default(),
             unmoved: Once::new(),
             presence: Mutex::new(presence),
             stats: Stats::new(config.node)?,
@@ -442,6 +442,7 @@ impl Inner {
                 *slot = None;
             }
         }
+        drop(table);
         // Nor this: until then its windows are seen.
         if epd.windows.has_in_place() {
             self.gone_in_place.add(1);

@@ -11,6 +11,7 @@
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
@@ -21,8 +22,9 @@ use super::smaps;
 
 /// Bytes of a large page, and what its place is a multiple of, in memory as in a file.
 pub(crate) const LARGE: usize = 2 << 20;
-/// How often the kernel is asked again when something was in its way.
-const TRIES: usize = 3;
+/// How often the kernel is asked again when something was in its way, as another thread's access may be; and how long after.
+const TRIES: usize = 30;
+const PAUSE: Duration = Duration::from_micros(100);
 
 /// The whole large pages that fit between two addresses, if one does: where they begin and end.
 fn within(begin: usize, end: usize) -> Option<(usize, usize)> {
@@ -199,6 +201,7 @@ fn collapse(at: usize, len: usize) -> Result<(), Errno> {
         if tries == 0 || ![Errno::AGAIN, Errno::BUSY].contains(&errno) {
             return Err(errno);
         }
+        std::thread::sleep(PAUSE);
     }
 }
 

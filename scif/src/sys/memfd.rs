@@ -23,9 +23,7 @@ pub(crate) enum Unfit {
 /// # Errors
 /// ENOMEM: more than RLIMIT_FSIZE, where SIGXFSZ would end the program. Others of memfd_create.
 pub(crate) fn create(name: &str, len: usize) -> Result<OwnedFd, Errno> {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
-    if limit.is_some_and(|limit| limit < len as u64) {
-        log::warn!("no file of {len} bytes, most of them never there: the limit is {limit:?} (ulimit -f)");
+    if !may_reach(len as u64) {
         return Err(Errno::NOMEM);
     }
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
@@ -36,6 +34,16 @@ pub(crate) fn create(name: &str, len: usize) -> Result<OwnedFd, Errno> {
     };
     rustix::fs::ftruncate(&fd, len as u64)?;
     Ok(fd)
+}
+
+/// Whether files may have so many bytes: else writing the last one ends the program, by SIGXFSZ.
+pub(crate) fn may_reach(len: u64) -> bool {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
+    let may = limit.is_none_or(|limit| limit >= len);
+    if !may {
+        log::warn!("no file of {len} bytes, most of them never there: the limit is {limit:?} (ulimit -f)");
+    }
+    may
 }
 
 /// Adds `seals` and forbids any further one.

@@ -17,6 +17,7 @@ pub(crate) use super::guard::StoreGuard;
 use super::large::{self, LARGE, Wanted};
 use super::maps::ask;
 pub(crate) use super::maps::{Area, FileId, areas, areas_of, areas_of_program, file_id};
+use super::memfd;
 use super::process::last_errno;
 
 /// Held while a piece moves in: two that copy the same pages would each show their own.
@@ -59,15 +60,20 @@ pub(crate) fn wanted(area: &Area, begin: usize, end: usize) -> Wanted {
 /// Moves the private pages at `begin..end`, which lie in `area`, to `offset` of a memfd mapped there instead. With
 /// `guard` other threads may store meanwhile; without, nobody else may run. After an error some may have moved: the caller
 /// drops the guard, for which stores to others may wait, and moves back what shows the memfd. ESTALE: they are not what `area`
-/// says any more, as when another thread has moved them.
-pub(crate) fn move_in(
+/// says any more, as when another thread has moved them, or `hold` gives nothing for some, which it is asked for each piece and
+/// whose answer lives until that has moved. ENOMEM also where the limit of file sizes is in the way.
+pub(crate) fn move_in<H>(
     area: &Area,
     begin: usize,
     end: usize,
     fd: BorrowedFd<'_>,
     offset: u64,
     guard: Option<&StoreGuard>,
+    hold: impl Fn(usize, usize) -> Option<H>,
 ) -> Result<(), Errno> {
+    if !memfd::may_reach(offset.saturating_add((end - begin) as u64)) {
+        return Err(Errno::NOMEM);
+    }
     {
         // Not between the look of a thread that forks and its fork: the child would not know that it has to copy.
         let _section = super::fork::section();
@@ -79,6 +85,7 @@ pub(crate) fn move_in(
         let len = piece(at, end);
         let to = offset + (at - begin) as u64;
         let _section = super::fork::section();
+        let _held = hold(at, at + len).ok_or(Errno::STALE)?;
         let _moving = MOVING.lock().unwrap_or_else(PoisonError::into_inner);
         if !is_private(area, at, at + len) {
             return Err(Errno::STALE);
@@ -113,6 +120,11 @@ pub(crate) fn move_in(
     // Whatever others store meanwhile the kernel keeps.
     wanted.make(begin, end - begin);
     Ok(())
+}
+
+/// For [`move_in`]: nobody else has a say.
+pub(crate) fn freely(_begin: usize, _end: usize) -> Option<()> {
+    Some(())
 }
 
 /// Whether there are private pages still, those of `area` or others that have taken their place.
@@ -433,7 +445,6 @@ pub(crate) fn unmap(at: usize, len: usize) -> Result<(), Errno> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::memfd;
     use scif_ring::counter::Flag;
     use std::os::fd::AsFd;
     use std::ptr::null_mut;
@@ -465,7 +476,7 @@ mod tests {
         let fd = memfd::create("scif-test", 1 << 30).unwrap();
         scif_ring::rmw::store(&word(at + PAGE), 77u64).unwrap();
         let area = areas(at, at + LEN).unwrap().remove(0);
-        move_in(&area, at, at + LEN, fd.as_fd(), 8192, None).unwrap();
+        move_in(&area, at, at + LEN, fd.as_fd(), 8192, None, freely).unwrap();
         let moved = areas(at, at + LEN).unwrap().remove(0);
         assert!(moved.shared && moved.file == file_id(&fd).unwrap());
         scif_ring::rmw::store(&word(at), 78u64).unwrap();
@@ -488,7 +499,7 @@ mod tests {
         let at = buffer();
         let fd = memfd::create("scif-test", 1 << 30).unwrap();
         let area = areas(at, at + LEN).unwrap().remove(0);
-        move_in(&area, at, at + LEN, fd.as_fd(), 0, None).unwrap();
+        move_in(&area, at, at + LEN, fd.as_fd(), 0, None, freely).unwrap();
         let moved = areas(at, at + LEN).unwrap().remove(0);
         unmap(at + PAGE, PAGE).unwrap();
         assert_eq!(
@@ -533,7 +544,16 @@ mod tests {
         };
         for round in 0..20u64 {
             let area = areas(at, at + LEN).unwrap().remove(0);
-            move_in(&area, at, at + LEN, fd.as_fd(), round * LEN as u64, Some(&guard)).unwrap();
+            move_in(
+                &area,
+                at,
+                at + LEN,
+                fd.as_fd(),
+                round * LEN as u64,
+                Some(&guard),
+                freely,
+            )
+            .unwrap();
             let area = areas(at, at + LEN).unwrap().remove(0);
             move_back(&area, at, at + LEN, Some(&guard), Some(fd.as_fd())).unwrap();
         }

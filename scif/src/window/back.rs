@@ -10,10 +10,34 @@ use std::os::fd::{AsFd, BorrowedFd};
 use super::table::Window;
 use crate::epd::{Epd, Failure, Inner, Link, Result, take};
 use crate::sys::pages::{self, Area, StoreGuard};
+use crate::sys::time::now_ns;
 use crate::sys::{process, thread};
 
-/// Of `Inner::tried_back`: what is left has not been tried since.
-pub(crate) const NEVER: u64 = u64::MAX;
+/// What stays for a window stays until one has gone. That may be one of a relative, or something else was in the way: then it is
+/// tried again after so long.
+const AGAIN_NS: u64 = 50_000_000;
+
+/// How many windows of this process had gone that had pages where they are, and the time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tries {
+    gone: u64,
+    now: u64,
+}
+
+/// When pages were tried last that had to stay.
+#[derive(Debug, Default)]
+pub(crate) struct TriedBack(Option<Tries>);
+
+impl TriedBack {
+    pub(super) fn is_due(&self, now: Tries) -> bool {
+        self.0
+            .is_none_or(|last| last.gone != now.gone || now.now.saturating_sub(last.now) >= AGAIN_NS)
+    }
+
+    pub(super) fn have(&mut self, now: Tries) {
+        self.0 = Some(now);
+    }
+}
 
 /// Whether pages may move now, and how.
 #[derive(Debug)]
@@ -101,6 +125,17 @@ impl Inner {
         used
     }
 
+    /// Keeps windows from having pages where they are, if none has these: for who moves them.
+    pub(crate) fn hold_piece(&self, begin: usize, end: usize) -> Option<impl Sized + '_> {
+        let held = take(&self.moving);
+        let (begin, end) = (begin as u64, end as u64);
+        let is_used = self
+            .used_in_place()
+            .iter()
+            .any(|&(from, to)| from < end && to > begin);
+        (!is_used).then_some(held)
+    }
+
     /// Moves the pages of ranges of the arena back to wherever the program has them, and frees them there. What has to stay is
     /// tried again. The caller has the control lock.
     pub(super) fn move_back(&self, epd: &Epd, link: &Link, ranges: &[(u64, u64)]) -> Result<()> {
@@ -157,25 +192,24 @@ impl Inner {
         if !left.is_empty() {
             epd.windows.leave(left);
             self.left_pages.set(true);
-            if !mover.may_move() {
-                self.tried_back.set(NEVER);
-            }
         }
         Ok(())
     }
 
     /// Moves back what had to stay and need not any more. The caller has no lock.
     pub(crate) fn take_back(&self) {
-        // What stays for a window stays until one has gone.
-        let gone = self.gone_in_place.get();
-        self.ended_arenas.move_back(self, gone);
-        if !self.left_pages.get()
-            || self.tried_back.get() == gone
-            || !Mover::new(self.workers.threads()).may_move()
-        {
+        let tries = Tries {
+            gone: self.gone_in_place.get(),
+            now: now_ns(),
+        };
+        self.ended_arenas.move_back(self, tries);
+        if !self.left_pages.get() || !take(&self.tried_back).is_due(tries) {
             return;
         }
-        self.tried_back.set(gone);
+        if !Mover::new(self.workers.threads()).may_move() {
+            return;
+        }
+        take(&self.tried_back).have(tries);
         self.left_pages.set(false);
         for epd in self.every() {
             let Some(link) = epd.link().filter(|_| epd.windows.has_left()) else {

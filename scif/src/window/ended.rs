@@ -8,7 +8,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 
-use super::back::Mover;
+use super::back::{Mover, TriedBack, Tries};
 use super::space::OwnSpace;
 use crate::epd::{Inner, take};
 use crate::sys::memfd;
@@ -20,8 +20,7 @@ struct Arena {
     file: FileId,
     /// Whether the kernel counts who has it.
     counted: bool,
-    /// How many windows had gone that had pages where they are, when those of others kept it last.
-    kept: Option<u64>,
+    tried: TriedBack,
 }
 
 /// See the head of the file.
@@ -40,7 +39,7 @@ impl EndedArenas {
             fd,
             file,
             counted,
-            kept: None,
+            tried: TriedBack::default(),
         });
         if let Ok(areas) = pages::areas_of_program() {
             arenas.retain(|arena| areas.iter().any(|area| arena.is_shown_by(area)));
@@ -58,11 +57,11 @@ impl EndedArenas {
     }
 
     /// Moves pages back that no peer has any more, and no window where they are. An arena is forgotten when all of its are
-    /// back, not before: whoever finds pages in it finds it here. `gone`: how many of such windows have gone.
-    pub(crate) fn move_back(&self, inner: &Inner, gone: u64) {
+    /// back, not before: whoever finds pages in it finds it here.
+    pub(super) fn move_back(&self, inner: &Inner, now: Tries) {
         // Held all along: two that move the same pages would lose stores.
         let mut arenas = take(&self.0);
-        let stays = |arena: &Arena| arena.kept == Some(gone) || arena.is_referred_to();
+        let stays = |arena: &Arena| !arena.tried.is_due(now) || arena.is_referred_to();
         if arenas.iter().all(stays) {
             return;
         }
@@ -80,7 +79,7 @@ impl EndedArenas {
                 return true;
             }
             let all_moved = arena.moves_back(&areas, &mover, &used);
-            arena.kept = (!used.is_empty()).then_some(gone);
+            arena.tried.have(now);
             !all_moved
         });
     }

@@ -19,9 +19,9 @@ use super::failure::{Failure, Result};
 use super::memory::Pages;
 use super::registry::Inner;
 use crate::sys::mmap::Mapping;
-use crate::sys::pages::{self, PAGE, StoreGuard};
+use crate::sys::pages::{self, PAGE};
 use crate::sys::{fork, memfd, thread};
-use crate::window::is_movable;
+use crate::window::{Mover, is_movable};
 
 /// How often somebody looks which nodes there are, while anybody wants to know.
 const LOOK: Duration = Duration::from_millis(100);
@@ -60,18 +60,16 @@ impl Drop for Pin {
         let Ok(file) = pages::file_id(&self.fd) else {
             return;
         };
-        let guard = StoreGuard::new();
-        let alone = !thread::is_ours() && pages::threads() <= 1 + self.service;
-        if !alone && guard.is_none() {
+        let mover = Mover::new(self.service);
+        if !mover.may_move() {
             return;
         }
         let own = self.map.address();
         for area in pages::areas(0, usize::MAX).unwrap_or_default() {
             if area.shared && area.file == file && area.begin != own {
                 // What does not go back stays shared with nobody.
-                let guard = guard.as_ref().filter(|_| !alone);
                 let file = Some(self.fd.as_fd());
-                let _ = pages::move_back(&area, area.begin, area.end, guard, file);
+                let _ = pages::move_back(&area, area.begin, area.end, mover.guard(), file);
             }
         }
     }
@@ -223,22 +221,20 @@ impl Endpoints {
             prot,
             service,
         });
-        let guard = StoreGuard::new();
-        let alone = !thread::is_ours() && pages::threads() <= 1 + service;
-        if !alone && guard.is_none() {
+        let mover = Mover::new(service);
+        if !mover.may_move() {
             self.0.say_once_unmoved();
             return Err(Failure::NoMemory);
         }
         for area in &areas {
             let (begin, end) = (area.begin.max(addr), area.end.min(end));
-            let guard = guard.as_ref().filter(|_| !alone);
             let at = (begin - addr) as u64;
-            pages::move_in(area, begin, end, pin.fd.as_fd(), at, guard, |from, to| {
-                self.0.hold_piece(from, to)
-            })
-            .map_err(|errno| match errno {
-                Errno::FAULT => Failure::BadAddress,
-                _ => Failure::NoMemory,
+            let hold = |from, to| self.0.hold_piece(from, to);
+            pages::move_in(area, begin, end, pin.fd.as_fd(), at, mover.guard(), hold).map_err(|errno| {
+                match errno {
+                    Errno::FAULT => Failure::BadAddress,
+                    _ => Failure::NoMemory,
+                }
             })?;
         }
         Ok(PinnedPages(pin))

@@ -41,14 +41,14 @@ impl TriedBack {
 
 /// Whether pages may move now, and how.
 #[derive(Debug)]
-pub(super) struct Mover {
+pub(crate) struct Mover {
     guard: Option<StoreGuard>,
     alone: bool,
 }
 
 impl Mover {
     /// `workers`: threads besides those of the program.
-    pub(super) fn new(workers: usize) -> Mover {
+    pub(crate) fn new(workers: usize) -> Mover {
         Mover {
             guard: StoreGuard::new(),
             // A thread of ours runs beside the program's.
@@ -57,12 +57,12 @@ impl Mover {
     }
 
     /// Without a guard other threads could lose stores.
-    pub(super) fn may_move(&self) -> bool {
+    pub(crate) fn may_move(&self) -> bool {
         self.alone || self.guard.is_some()
     }
 
     /// What holds up the stores of others, if there are others.
-    pub(super) fn guard(&self) -> Option<&StoreGuard> {
+    pub(crate) fn guard(&self) -> Option<&StoreGuard> {
         self.guard.as_ref().filter(|_| !self.alone)
     }
 

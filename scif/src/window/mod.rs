@@ -19,7 +19,7 @@ mod state;
 pub(crate) mod table;
 mod watcher;
 
-pub(crate) use back::TriedBack;
+pub(crate) use back::{Mover, TriedBack};
 pub(crate) use dma::Workers;
 pub(crate) use ended::EndedArenas;
 pub use fence::{FenceSide, Signal};

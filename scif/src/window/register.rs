@@ -235,20 +235,14 @@ impl Inner {
                 let wanted = pages::wanted(area, begin, end);
                 let at = link.own.table.take_arena(wanted, begin, size)?;
                 taken.push((at, at + size));
-                pages::move_in(
-                    area,
-                    begin,
-                    end,
-                    link.own.arena(),
-                    at,
-                    mover.guard(),
-                    |from, to| self.hold_piece(from, to),
-                )
-                .map_err(|errno| match errno {
-                    rustix::io::Errno::FAULT => Failure::BadAddress,
-                    rustix::io::Errno::STALE => Failure::Again,
-                    _ => Failure::NoMemory,
-                })?;
+                let hold = |from, to| self.hold_piece(from, to);
+                pages::move_in(area, begin, end, link.own.arena(), at, mover.guard(), hold).map_err(
+                    |errno| match errno {
+                        rustix::io::Errno::FAULT => Failure::BadAddress,
+                        rustix::io::Errno::STALE => Failure::Again,
+                        _ => Failure::NoMemory,
+                    },
+                )?;
                 Place::Arena(at)
             } else if self.config.window_strict {
                 return Err(Failure::NoMemory);

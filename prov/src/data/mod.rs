@@ -243,6 +243,8 @@ pub(crate) struct EpState {
     live: Vec<Live>,
     resting: Vec<Live>,
     resting_next: usize,
+    /// Looks until each of them was looked at since the last one came.
+    not_swept: usize,
     msg: Queue,
     tagged: Queue,
     multis: Slab<Multi>,
@@ -311,6 +313,7 @@ impl EpState {
             live: Vec::new(),
             resting: Vec::new(),
             resting_next: 0,
+            not_swept: 0,
             msg: Queue::new(),
             tagged: Queue::new(),
             multis: Slab::new(),

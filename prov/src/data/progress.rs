@@ -2,7 +2,7 @@
 //! The polling loop of an endpoint: rings first, then what is half done, then now and then the links and the lives behind them.
 //!
 //! Rings of peers that talk are looked at in every poll. A ring silent for long goes to rest: its peer rings the endpoint's
-//! bell before it expects to be read, and every few empty polls also look at one resting ring, so that a lost bell delays a
+//! bell before it expects to be read, and now and then a poll also looks at one resting ring, so that a lost bell delays a
 //! message and never loses it.
 
 use libfabric_sys as fi;
@@ -30,13 +30,16 @@ const REST_AFTER: u32 = 1024;
 /// The same when few are live while others rest.
 const REST_AFTER_LONG: u32 = 65_536;
 /// So few live rings do not rest soon: looking at them costs less than waking them.
-const LIVE_ALWAYS: usize = 8;
+pub(super) const LIVE_ALWAYS: usize = 8;
 /// So few live rings are looked at twice, with a pause between, in a poll that would be empty.
 const TWICE_MOST: usize = 4;
 /// Polls between two looks at the clock.
 pub(super) const CLOCK_EVERY: u32 = 8;
-/// Polls between two looks at a resting ring, a multiple of the above: a lost bell costs as many for each such ring.
-const SWEEP_EVERY: u32 = 64;
+/// Polls between two looks at a resting ring, a multiple of the above: a lost bell costs as many for each such ring. The few while
+/// one of them may have gone to rest just before its peer saw that, the many from then on: the line looked at is hardly ever in the
+/// cache, and only a peer that means harm erases bells.
+pub(super) const SWEEP_EVERY: u32 = 64;
+pub(super) const SWEEP_SELDOM: u32 = 1024;
 /// Time between two looks at the sockets.
 const LINKS_NS: u64 = 20_000;
 /// Time between two looks at the processes we wait for.
@@ -215,6 +218,7 @@ impl EpState {
         }
         let live = self.live.swap_remove(at);
         self.resting.push(live);
+        self.not_swept = self.resting.len();
         true
     }
 
@@ -316,6 +320,7 @@ impl EpState {
 
     /// Looks at one resting ring, in turn.
     fn sweep(&mut self) {
+        self.not_swept = self.not_swept.saturating_sub(1);
         if self.resting.is_empty() {
             return;
         }
@@ -364,8 +369,12 @@ impl EpState {
     }
 
     fn housekeeping(&mut self, env: &mut Env<'_>) {
-        // Its line is hardly ever in the cache.
-        if self.polls.is_multiple_of(SWEEP_EVERY) {
+        let every = if self.not_swept > 0 {
+            SWEEP_EVERY
+        } else {
+            SWEEP_SELDOM
+        };
+        if self.polls.is_multiple_of(every) {
             self.sweep();
         }
         let now = scif::now_ns();

@@ -8,6 +8,7 @@
 
 mod atomic_line;
 mod coll;
+mod rest;
 
 use std::time::Instant;
 

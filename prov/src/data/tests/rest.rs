@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Tests: rings at rest, and bells that are lost.
+
+use libfabric_sys as fi;
+
+use super::super::progress::{LIVE_ALWAYS, SWEEP_EVERY, SWEEP_SELDOM};
+use super::super::wire;
+use super::Stage;
+
+#[test]
+fn a_lost_bell_delays_a_message_and_loses_none() {
+    /// So many more than are always looked at.
+    const TOO_MANY: usize = 4;
+    let stage = Stage::new();
+    let mut peers: Vec<_> = (0..LIVE_ALWAYS + TOO_MANY)
+        .map(|_| {
+            let (mut peer, _) = stage.peer();
+            let conn = peer.connect();
+            (peer, conn)
+        })
+        .collect();
+    let at_rest = || {
+        let ids = stage.with(|e| {
+            let peers = e.resting.iter().filter_map(|l| e.peers.get(l.peer as usize));
+            peers.map(|p| p.id).collect::<Vec<_>>()
+        });
+        (!ids.is_empty()).then_some(ids)
+    };
+    stage.until(at_rest);
+    // First just after one came to rest, then when each was looked at since.
+    for every in [SWEEP_EVERY, SWEEP_SELDOM] {
+        let ids = at_rest().unwrap();
+        assert_eq!(stage.with(|e| e.not_swept > 0), every == SWEEP_EVERY);
+        let (peer, conn) = peers
+            .iter_mut()
+            .find(|(p, _)| ids.contains(&p.sock.id()))
+            .unwrap();
+        let tx = peer.sock.conn(*conn).unwrap().tx();
+        tx.push_slice(wire::EAGER, &[], b"without a bell").unwrap();
+        stage.recv(fi::FI_ADDR_UNSPEC, 64, 0x600d, 0);
+        let most = every as usize * (TOO_MANY + 1);
+        let polls = (1..=most).find(|_| {
+            stage.poll();
+            stage.came().is_some()
+        });
+        assert!(polls.is_some(), "not within {most} polls");
+        // The one that was woken sends another to rest.
+        stage.until(|| stage.with(|e| (e.live.len() <= LIVE_ALWAYS && e.not_swept == 0).then_some(())));
+    }
+}

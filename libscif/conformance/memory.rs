@@ -391,6 +391,31 @@ pub(crate) const CASES: &[Case] = &[
             unmap(at, len);
         }
     }),
+    (
+        "memory_that_an_rma_still_stores_to_can_be_registered_and_given_back",
+        |api| {
+            let (n, (a, b), (c, d)) = (1024, loopback(api), loopback(api));
+            let (from, at) = (pages(n), pages(n));
+            let len = n * PAGE;
+            assert_eq!(api.register(b, from, len, AT, RW, FIXED), Ok(AT));
+            for round in 0..40u8 {
+                fill(from, len, round);
+                assert_eq!(api.vreadfrom(a, at, len, AT, 0), Ok(0));
+                let mark = api.fence_mark(a, 1).unwrap();
+                // Now its pages move there, and the next time back.
+                if round % 2 == 0 {
+                    assert_eq!(api.register(c, at, len, AT, RW, FIXED), Ok(AT));
+                } else {
+                    assert_eq!(api.unregister(c, AT, len), Ok(0));
+                }
+                assert_eq!(api.fence_wait(a, mark), Ok(0));
+                assert!(holds(at, len, round), "round {round}: bytes are lost");
+            }
+            for epd in [a, b, c, d] {
+                api.close(epd).unwrap();
+            }
+        },
+    ),
     ("pages_in_use_where_they_are_stay_there", |api| {
         // The connection that they lie with ends, or only its window.
         for closes in [true, false] {

@@ -26,7 +26,7 @@ use crate::sys::epoll::{self, Epoll};
 use crate::sys::time::now_ns;
 use crate::sys::{descriptor, fork, pages, process, thread};
 use crate::transport::soft::names::Names;
-use crate::window::{EndedArenas, TriedBack, Workers};
+use crate::window::{EndedArenas, Targets, TriedBack, Workers};
 
 /// What the service thread watches of an endpoint.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -70,6 +70,7 @@ pub(crate) struct Inner {
     pub(crate) ended_arenas: EndedArenas,
     /// Held while pages move back, and while windows are made of pages that stay where they are.
     pub(crate) moving: Mutex<()>,
+    pub(crate) targets: Arc<Targets>,
     /// Whether a window was ever made of such.
     pub(crate) in_place: Flag,
     /// Whether an endpoint has pages that are to move back later.
@@ -124,6 +125,7 @@ impl Inner {
             workers: Arc::default(),
             ended_arenas: EndedArenas::default(),
             moving: Mutex::default(),
+            targets: Arc::default(),
             in_place: Flag::new(false),
             left_pages: Flag::new(false),
             gone_in_place: Count::new(0),

@@ -105,9 +105,10 @@ impl Mover {
 }
 
 impl Inner {
-    /// Which addresses of this process windows have where they are. The caller has `moving`, or only wants to know.
+    /// Which addresses of this process windows have where they are, or RMAs store to. The caller has `moving`, or only wants to
+    /// know.
     pub(super) fn used_in_place(&self) -> Vec<(u64, u64)> {
-        let mut used = Vec::new();
+        let mut used = self.targets.ranges();
         if !self.in_place.get() {
             return used;
         }
@@ -125,7 +126,7 @@ impl Inner {
         used
     }
 
-    /// Keeps windows from having pages where they are, if none has these: for who moves them.
+    /// Keeps windows from having pages where they are and RMAs from storing there, if none does to these: for who moves them.
     pub(crate) fn hold_piece(&self, begin: usize, end: usize) -> Option<impl Sized + '_> {
         let held = take(&self.moving);
         let (begin, end) = (begin as u64, end as u64);

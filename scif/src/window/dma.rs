@@ -13,6 +13,7 @@ use std::time::Duration;
 use scif_ring::counter::{Count, Flag};
 
 use super::copies::{self, Spot};
+use super::targets::Target;
 use super::watcher::Watcher;
 use crate::epd::{Epd, Failure, Link, Result, take};
 use crate::sys::time::{cpu_relax_or_yield, now_ns};
@@ -25,7 +26,11 @@ const LINGER_NS: u64 = 200_000;
 
 /// What is left to a worker.
 enum Work {
-    Copy { pairs: Vec<(Spot, Spot)>, ordered: bool },
+    Copy {
+        pairs: Vec<(Spot, Spot)>,
+        ordered: bool,
+        target: Option<Target>,
+    },
     Store(Vec<(Spot, u64)>),
 }
 
@@ -79,7 +84,7 @@ impl std::fmt::Debug for Workers {
 fn do_job(job: &Job) {
     let Some(link) = job.epd.link() else { return };
     let done = match &job.work {
-        Work::Copy { pairs, ordered } => copies::copy(pairs, *ordered),
+        Work::Copy { pairs, ordered, .. } => copies::copy(pairs, *ordered),
         Work::Store(stores) => {
             // Our own before it are finished; those of other holders may not be.
             link.wait_for(false, job.ticket - 1);
@@ -248,9 +253,23 @@ impl Workers {
         count: u64,
         pairs: Vec<(Spot, Spot)>,
         ordered: bool,
+        target: Option<Target>,
     ) -> Result<()> {
-        match self.give(epd, link, count, Work::Copy { pairs, ordered })? {
-            Some(Work::Copy { pairs, ordered }) => copies::copy(&pairs, ordered),
+        let work = Work::Copy {
+            pairs,
+            ordered,
+            target,
+        };
+        match self.give(epd, link, count, work)? {
+            Some(Work::Copy {
+                pairs,
+                ordered,
+                target,
+            }) => {
+                let copied = copies::copy(&pairs, ordered);
+                drop(target);
+                copied
+            }
             _ => Ok(()),
         }
     }

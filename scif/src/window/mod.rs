@@ -17,6 +17,7 @@ mod rma;
 pub(crate) mod space;
 mod state;
 pub(crate) mod table;
+mod targets;
 mod watcher;
 
 pub(crate) use back::{Mover, TriedBack};
@@ -26,3 +27,4 @@ pub use fence::{FenceSide, Signal};
 pub(crate) use register::is_movable;
 pub(crate) use rma::{Near, Way};
 pub(crate) use state::WindowState;
+pub(crate) use targets::Targets;

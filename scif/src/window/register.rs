@@ -67,6 +67,7 @@ impl Inner {
             return Err(Failure::Invalid);
         }
         let link = epd.connected()?;
+        self.wait_for_targets(addr, len);
         // What can be private again can be mapped as part of the new window.
         self.take_back();
         let _held = epd.holder.control.lock();

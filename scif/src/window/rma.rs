@@ -89,6 +89,10 @@ impl Inner {
             return Err(Failure::Invalid);
         }
         let size = len as u64;
+        let target = match near {
+            Near::Memory(addr) if way == Way::Read => Some(self.target(addr, len)),
+            _ => None,
+        };
         let copying = link.own.table.copying()?;
         let near_spots = match near {
             Near::Window(offset) => {
@@ -125,12 +129,12 @@ impl Inner {
             }
             let queued = self
                 .workers
-                .queue(epd, link, self.config.dma_channels, pairs, ordered);
+                .queue(epd, link, self.config.dma_channels, pairs, ordered, target);
             drop(copying);
             return queued;
         }
         copies::copy(&pairs, ordered)?;
-        drop(copying);
+        drop((copying, target));
         if flags & SYNC != 0 {
             self.wait_own(epd, link)
         } else {

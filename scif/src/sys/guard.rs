@@ -21,6 +21,7 @@ const WRITEPROTECT_MODE_WP: u64 = 1;
 const USER_MODE_ONLY: libc::c_int = 1;
 const IOCTL_API: libc::c_ulong = 0xc018_aa3f;
 const IOCTL_REGISTER: libc::c_ulong = 0xc020_aa00;
+const IOCTL_UNREGISTER: libc::c_ulong = 0x8010_aa01;
 const IOCTL_WAKE: libc::c_ulong = 0x8010_aa02;
 const IOCTL_WRITEPROTECT: libc::c_ulong = 0xc018_aa06;
 
@@ -55,13 +56,20 @@ impl StoreGuard {
 
     /// From now on stores to the range wait. Every page of it must be there.
     pub(super) fn hold(&self, at: usize, len: usize) -> Result<(), Errno> {
-        let (at, len) = (at as u64, len as u64);
-        self.control(IOCTL_REGISTER, &mut [at, len, REGISTER_MODE_WP, 0])?;
-        self.control(IOCTL_WRITEPROTECT, &mut [at, len, WRITEPROTECT_MODE_WP])
+        let mut register = [at as u64, len as u64, REGISTER_MODE_WP, 0];
+        self.control(IOCTL_REGISTER, &mut register)?;
+        let mut protect = [at as u64, len as u64, WRITEPROTECT_MODE_WP];
+        self.control(IOCTL_WRITEPROTECT, &mut protect)
+            .inspect_err(|_| self.let_go(at, len, false))
     }
 
-    /// The stores that waited go on, to what is there now.
-    pub(super) fn let_go(&self, at: usize, len: usize) {
-        let _ = self.control(IOCTL_WAKE, &mut [at as u64, len as u64]);
+    /// The stores that waited go on, to what is there now: other pages, if those that were held are `replaced`.
+    pub(super) fn let_go(&self, at: usize, len: usize, replaced: bool) {
+        let mut range = [at as u64, len as u64];
+        if !replaced {
+            // Or they would wait again until the guard is gone, and this thread perhaps for a lock of theirs.
+            let _ = self.control(IOCTL_UNREGISTER, &mut range);
+        }
+        let _ = self.control(IOCTL_WAKE, &mut range);
     }
 }

@@ -111,7 +111,7 @@ pub(crate) fn move_in<H>(
             .map(drop)
         });
         if let Some(guard) = held {
-            guard.let_go(at, len);
+            guard.let_go(at, len, moved.is_ok());
         }
         moved?;
         wanted.say(at, len);
@@ -318,7 +318,7 @@ fn move_each_back(
             moved = unsafe { rustix::mm::mremap_fixed(fresh, len, len, flags, pointer(at)) }.map(drop);
         }
         if let Some(guard) = held {
-            guard.let_go(at, len);
+            guard.let_go(at, len, moved.is_ok());
         }
         if moved.is_err() {
             // SAFETY: from `fresh` on it is ours and was not moved.
@@ -515,6 +515,41 @@ mod tests {
             move_back(&moved, at, at + LEN, None, Some(fd.as_fd())),
             Err(Errno::STALE)
         );
+    }
+
+    #[test]
+    fn stores_go_on_where_pages_cannot_move() {
+        let Some(guard) = StoreGuard::new() else {
+            println!("skipped: userfaultfd is refused");
+            return;
+        };
+        let at = buffer();
+        let stored = |n: u64| {
+            let done = Arc::new(Flag::new(false));
+            let (end, says) = (crate::now_ns() + 10_000_000_000, Arc::clone(&done));
+            std::thread::spawn(move || {
+                scif_ring::rmw::store(&word(at), n).unwrap();
+                says.set(true);
+            });
+            while !done.get() && crate::now_ns() < end {
+                std::thread::yield_now();
+            }
+            done.get()
+        };
+        let fd = memfd::create("scif-test", LEN).unwrap();
+        let area = areas(at, at + LEN).unwrap().remove(0);
+        let full = memfd::create("scif-test", LEN).unwrap();
+        memfd::seal(&full, rustix::fs::SealFlags::WRITE).unwrap();
+        let moved = move_in(&area, at, at + LEN, full.as_fd(), 0, Some(&guard), freely);
+        assert_eq!(moved, Err(Errno::PERM));
+        assert!(stored(1), "the pages stay as they were");
+        move_in(&area, at, at + LEN, fd.as_fd(), 0, Some(&guard), freely).unwrap();
+        let area = areas(at, at + LEN).unwrap().remove(0);
+        let empty = memfd::create("scif-test", 0).unwrap();
+        let moved = move_back(&area, at, at + LEN, Some(&guard), Some(empty.as_fd()));
+        assert_eq!(moved, Err(Errno::FAULT));
+        assert!(stored(2), "the pages stay shared");
+        assert_eq!(scif_ring::rmw::load(&word(at)), Some(2u64));
     }
 
     #[test]

@@ -130,6 +130,18 @@ pub(crate) fn raise_nofile() -> Option<(u64, u64)> {
         .map(|()| (soft, hard))
 }
 
+/// Sets the soft limit of open descriptors; what it was.
+#[cfg(test)]
+pub(crate) fn limit_nofile(limit: u64) -> u64 {
+    let before = rustix::process::getrlimit(Resource::Nofile);
+    let limited = Rlimit {
+        current: Some(limit),
+        ..before
+    };
+    rustix::process::setrlimit(Resource::Nofile, limited).unwrap();
+    before.current.unwrap()
+}
+
 /// The soft limit of open descriptors.
 pub(crate) fn nofile() -> u64 {
     rustix::process::getrlimit(Resource::Nofile)

@@ -223,7 +223,8 @@ impl Inner {
         }
     }
 
-    fn move_left(&self, epd: &Epd, link: &Link) -> Result<()> {
+    /// What had to stay. The caller has the control lock.
+    pub(super) fn move_left(&self, epd: &Epd, link: &Link) -> Result<()> {
         // Some may be part of a window again.
         let windows = link.own.table.all()?;
         let kept = windows.iter().filter_map(Window::in_arena).collect();

@@ -140,14 +140,16 @@ impl Inner {
     /// Registering has failed half-way: what it made of windows at these offsets goes, and what it has
     /// `taken` of the arena for pages, whether they came or not. The caller has the control lock.
     fn undo(&self, epd: &Epd, link: &Link, at: u64, size: u64, taken: Vec<(u64, u64)>) -> Result<()> {
+        // Whatever fails now is tried again.
+        epd.windows.leave(taken);
+        self.left_pages.set(true);
         let table = &link.own.table;
         if table.touches(at, size)? {
             table.delete(at, size)?;
             self.retire(epd, link)?;
         }
         // A window of it that the peer mapped at once keeps its pages.
-        let kept = table.all()?.iter().filter_map(Window::in_arena).collect();
-        self.move_back(epd, link, &without(taken, kept))
+        self.move_left(epd, link)
     }
 
     /// Refuses what would be more than this process may lock, with all windows of its endpoints, each for itself as a
@@ -440,5 +442,40 @@ impl Inner {
         if let Err(failure) = deleted {
             log::debug!("windows of a closed endpoint: {failure}");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::epd::{Pages, connected, endpoints};
+    use crate::sys::fork;
+
+    /// In a child, whose limit of descriptors is nobody else's.
+    #[test]
+    fn pages_of_a_window_that_was_not_made_go_back_when_they_can() {
+        let scif = endpoints("undone", 0);
+        let (a, _b) = connected(&scif, &scif);
+        let memory = Pages::new(PAGE).unwrap();
+        let is_shared = || pages::areas(memory.addr(), memory.addr() + PAGE).unwrap()[0].shared;
+        let child = fork::in_child(|| {
+            let epd = scif.0.get(a).unwrap();
+            let link = epd.link().unwrap();
+            let mut taken = Vec::new();
+            let failed = {
+                let _held = epd.holder.control.lock();
+                scif.0
+                    .find_place(link, memory.addr(), PAGE, &mut taken)
+                    .unwrap();
+                let limit = process::limit_nofile(0);
+                let undone = scif.0.undo(&epd, link, 0, PAGE as u64, taken);
+                process::limit_nofile(limit);
+                undone.is_err()
+            };
+            let stayed = is_shared();
+            scif.0.take_back();
+            i32::from(failed && stayed && !is_shared())
+        });
+        assert_eq!(child.result(), 1);
     }
 }

@@ -20,7 +20,8 @@ use super::memory::Pages;
 use super::registry::Inner;
 use crate::sys::mmap::Mapping;
 use crate::sys::pages::{self, PAGE};
-use crate::sys::{fork, memfd, thread};
+use crate::sys::fork::{self, Maker};
+use crate::sys::{memfd, thread};
 use crate::window::{Mover, is_movable};
 
 /// How often somebody looks which nodes there are, while anybody wants to know.
@@ -39,14 +40,16 @@ pub enum NodeEvent {
 
 type Handler = Arc<dyn Fn(NodeEvent) + Send + Sync>;
 
-/// Pages under a handle: the process may unmap them, or map something else there; the handle stands for the same pages.
+/// Pages under a handle: the process may unmap them, or map something else there; the handle stands for the same pages. A forked
+/// child has copies of them and no use of the handle.
 #[derive(Debug)]
 pub struct PinnedPages(Arc<Pin>);
 
 #[derive(Debug)]
 struct Pin {
-    /// The library's own mapping of them.
+    /// The library's own mapping of them, which a forked child does not have.
     map: Mapping,
+    maker: Maker,
     fd: OwnedFd,
     len: usize,
     prot: i32,
@@ -64,9 +67,8 @@ impl Drop for Pin {
         if !mover.may_move() {
             return;
         }
-        let own = self.map.address();
-        for area in pages::areas(0, usize::MAX).unwrap_or_default() {
-            if area.shared && area.file == file && area.begin != own {
+        for area in pages::areas_of_program().unwrap_or_default() {
+            if area.shared && area.file == file {
                 // What does not go back stays shared with nobody.
                 let file = Some(self.fd.as_fd());
                 let _ = pages::move_back(&area, area.begin, area.end, mover.guard(), file);
@@ -209,13 +211,14 @@ impl Endpoints {
         if reached < end {
             return Err(Failure::BadAddress);
         }
-        let fd = memfd::create("scif:pinned", len)?;
+        let fd = memfd::create(pages::PINNED_NAME, len)?;
         memfd::seal(&fd, memfd::FIXED_SIZE)?;
-        let map = Mapping::shared(&fd, len, true)?;
+        let map = Mapping::part(&fd, 0, len, true)?;
         let service = self.0.workers.threads();
         // Moves back what has moved, when the rest does not: after the guard is gone, which comes later.
         let pin = Arc::new(Pin {
             map,
+            maker: Maker::here(),
             fd,
             len,
             prot,
@@ -248,7 +251,7 @@ impl Endpoints {
     /// `scif_register_pinned_pages`; the offset. The peer's RMA works on these windows, its mmap gives ENOMEM.
     ///
     /// # Errors
-    /// As [`Endpoints::register`].
+    /// As [`Endpoints::register`]; [`Failure::BadAddress`] in a forked child of who pinned them.
     pub fn register_pinned_pages(
         &self,
         fd: RawFd,
@@ -257,6 +260,9 @@ impl Endpoints {
         flags: i32,
     ) -> Result<i64> {
         let pin = &pages.0;
+        if pin.maker.is_ancestor() {
+            return Err(Failure::BadAddress);
+        }
         self.0.with(fd, |epd| {
             let at = self
                 .0
@@ -390,6 +396,10 @@ pub(super) mod tests {
         (accepted, opener)
     }
 
+    fn is_shared(memory: &Pages) -> bool {
+        pages::areas(memory.addr(), memory.addr() + 1).unwrap()[0].shared
+    }
+
     #[test]
     fn pinned_pages_serve_several_windows_whatever_becomes_of_the_memory() {
         let scif = endpoints("pin", 0);
@@ -456,12 +466,32 @@ pub(super) mod tests {
         let memory = Pages::new(PAGE).unwrap();
         memory.write(0, b"kept").unwrap();
         let pinned = scif.pin_pages(memory.addr(), PAGE, 3, 0).unwrap();
-        let area = |addr: usize| pages::areas(addr, addr + PAGE).unwrap().remove(0);
-        assert!(area(memory.addr()).shared);
+        assert!(is_shared(&memory));
         scif.unpin_pages(pinned);
-        assert!(!area(memory.addr()).shared);
+        assert!(!is_shared(&memory));
         let mut bytes = [0; 4];
         memory.read(0, &mut bytes).unwrap();
+        assert_eq!(&bytes, b"kept");
+    }
+
+    #[test]
+    fn a_forked_child_has_copies_of_pinned_pages() {
+        let scif = endpoints("pin-fork", 0);
+        let (a, b) = connected(&scif, &scif);
+        let memory = Pages::new(PAGE).unwrap();
+        memory.write(0, b"kept").unwrap();
+        let pinned = scif.pin_pages(memory.addr(), PAGE, 3, 0).unwrap();
+        let child = fork::in_child(|| {
+            let copied = !is_shared(&memory) && memory.load(0) == Ok(u64::from(u32::from_ne_bytes(*b"kept")));
+            let refused = scif.register_pinned_pages(a, &pinned, 0x1000, FIXED) == Err(Failure::BadAddress);
+            i32::from(copied && refused && memory.write(0, b"lost").is_ok())
+        });
+        assert_eq!(child.result(), 1);
+        assert_eq!(scif.register_pinned_pages(a, &pinned, 0x1000, FIXED), Ok(0x1000));
+        let mut bytes = [0; 4];
+        let seen = Pages::new(PAGE).unwrap();
+        scif.read_to_memory(b, seen.addr(), PAGE, 0x1000, SYNC).unwrap();
+        seen.read(0, &mut bytes).unwrap();
         assert_eq!(&bytes, b"kept");
     }
 

@@ -147,15 +147,16 @@ fn populate(area: &Area, at: usize, len: usize) {
     }
 }
 
-/// Names of the memfds that pages are moved into: for connections of `scif.h`, and for domains of the provider.
+/// Names of the memfds that pages are moved into: for connections of `scif.h`, for domains of the provider, and for pinned pages.
 pub(crate) const ARENA_NAME: &str = "scif:arena";
 pub(crate) const WINDOW_NAME: &str = "scif:moved";
+pub(crate) const PINNED_NAME: &str = "scif:pinned";
 
-/// In a forked child, before the program runs there: what a fork shares of windows becomes memory of the child's own, with
-/// what the parent had there. What the library itself maps, and mappings of peers, a child does not have.
+/// In a forked child, before the program runs there: what a fork shares of windows and pinned pages becomes memory of the child's
+/// own, with what the parent had there. What the library itself maps, and mappings of peers, a child does not have.
 pub(crate) fn make_own_copies() {
     // Nothing ever takes a memfd's name away, nor adds to it.
-    let names = [ARENA_NAME, WINDOW_NAME].map(|name| format!("/memfd:{name} (deleted)"));
+    let names = [ARENA_NAME, WINDOW_NAME, PINNED_NAME].map(|name| format!("/memfd:{name} (deleted)"));
     for area in areas(0, usize::MAX).unwrap_or_default() {
         if !area.shared || !names.contains(&area.name) {
             continue;

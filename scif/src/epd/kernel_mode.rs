@@ -482,7 +482,8 @@ pub(super) mod tests {
         memory.write(0, b"kept").unwrap();
         let pinned = scif.pin_pages(memory.addr(), PAGE, 3, 0).unwrap();
         let child = fork::in_child(|| {
-            let copied = !is_shared(&memory) && memory.load(0) == Ok(u64::from(u32::from_ne_bytes(*b"kept")));
+            let mut bytes = [0; 4];
+            let copied = memory.read(0, &mut bytes).is_ok() && &bytes == b"kept" && !is_shared(&memory);
             let refused = scif.register_pinned_pages(a, &pinned, 0x1000, FIXED) == Err(Failure::BadAddress);
             i32::from(copied && refused && memory.write(0, b"lost").is_ok())
         });

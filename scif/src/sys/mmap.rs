@@ -22,7 +22,8 @@ use scif_ring::{
     KEYTABLE_BYTES, KeyReader, KeyTable, MARK_BYTES, Mark, Mem, Producer,
 };
 
-use super::{fork, large};
+use super::fork::{self, Maker};
+use super::large;
 
 const PAGE: usize = 4096;
 
@@ -32,8 +33,8 @@ pub(crate) struct Mapping {
     base: NonNull<u8>,
     len: usize,
     writable: bool,
-    /// Whether it is in `PARTS`.
-    part: bool,
+    /// Whose it is in `PARTS`, if it is there.
+    part: Option<Maker>,
 }
 
 /// Where parts of memfds are mapped that the program may have mapped as well: begin and end. A forked child has none.
@@ -94,7 +95,7 @@ impl Mapping {
         let mut map = Mapping::own(at.cast(), len, writable)?;
         let begin = map.base.addr().get();
         parts.insert(begin, begin + len);
-        map.part = true;
+        map.part = Some(Maker::here());
         Ok(map)
     }
 
@@ -126,7 +127,7 @@ impl Mapping {
             base,
             len,
             writable,
-            part: false,
+            part: None,
         })
     }
 
@@ -269,15 +270,16 @@ impl Claims {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        let _section = self.part.then(fork::section);
+        if self.part.is_some_and(Maker::is_ancestor) {
+            // A forked child's copy of what is not here: another may be by now.
+            return;
+        }
+        let _section = self.part.map(|_| fork::section());
         let mut parts = self
             .part
-            .then(|| PARTS.lock().unwrap_or_else(PoisonError::into_inner));
-        if let Some(parts) = &mut parts
-            && parts.remove(&self.base.addr().get()).is_none()
-        {
-            // A forked child's copy of what is not here.
-            return;
+            .map(|_| PARTS.lock().unwrap_or_else(PoisonError::into_inner));
+        if let Some(parts) = &mut parts {
+            parts.remove(&self.base.addr().get());
         }
         // SAFETY: the range is ours since `own`, and every view of it is gone (module invariant).
         let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.len) };

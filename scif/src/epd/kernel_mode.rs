@@ -22,7 +22,7 @@ use crate::sys::mmap::Mapping;
 use crate::sys::pages::{self, PAGE};
 use crate::sys::fork::{self, Maker};
 use crate::sys::{memfd, thread};
-use crate::window::{Mover, is_movable};
+use crate::window::is_movable;
 
 /// How often somebody looks which nodes there are, while anybody wants to know.
 const LOOK: Duration = Duration::from_millis(100);
@@ -53,8 +53,7 @@ struct Pin {
     fd: OwnedFd,
     len: usize,
     prot: i32,
-    /// Threads besides those of the program.
-    service: usize,
+    inner: Weak<Inner>,
 }
 
 impl Drop for Pin {
@@ -63,7 +62,9 @@ impl Drop for Pin {
         let Ok(file) = pages::file_id(&self.fd) else {
             return;
         };
-        let mover = Mover::new(self.service);
+        let Some(mover) = self.inner.upgrade().map(|inner| inner.mover()) else {
+            return;
+        };
         if !mover.may_move() {
             return;
         }
@@ -197,6 +198,8 @@ impl Endpoints {
             return Err(Failure::Invalid);
         }
         let end = addr.checked_add(len).ok_or(Failure::BadAddress)?;
+        // A forked child starts its thread first, so that it is counted.
+        self.0.in_this_process()?;
         let areas = pages::areas(addr, end).map_err(|_| Failure::NoMemory)?;
         let mut reached = addr;
         for area in &areas {
@@ -214,7 +217,6 @@ impl Endpoints {
         let fd = memfd::create(pages::PINNED_NAME, len)?;
         memfd::seal(&fd, memfd::FIXED_SIZE)?;
         let map = Mapping::part(&fd, 0, len, true)?;
-        let service = self.0.workers.threads();
         // Moves back what has moved, when the rest does not: after the guard is gone, which comes later.
         let pin = Arc::new(Pin {
             map,
@@ -222,9 +224,9 @@ impl Endpoints {
             fd,
             len,
             prot,
-            service,
+            inner: Arc::downgrade(&self.0),
         });
-        let mover = Mover::new(service);
+        let mover = self.0.mover();
         if !mover.may_move() {
             self.0.say_once_unmoved();
             return Err(Failure::NoMemory);
@@ -365,9 +367,12 @@ impl Endpoints {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use std::os::fd::AsRawFd;
+
     use super::*;
     use crate::addr::PortId;
     use crate::config::Config;
+    use crate::sys::process;
 
     const FIXED: i32 = 0x10;
     const SYNC: i32 = 4;
@@ -494,6 +499,34 @@ pub(super) mod tests {
         scif.read_to_memory(b, seen.addr(), PAGE, 0x1000, SYNC).unwrap();
         seen.read(0, &mut bytes).unwrap();
         assert_eq!(&bytes, b"kept");
+    }
+
+    #[test]
+    fn a_forked_child_that_pins_is_served() {
+        let scif = endpoints("pin-first", 0);
+        let memory = Pages::new(PAGE).unwrap();
+        let child = fork::in_child(|| {
+            let alone = !scif.0.started_here() && pages::threads() == 1;
+            let pinned = scif.pin_pages(memory.addr(), PAGE, 3, 0).is_ok();
+            // This thread, and the one that serves.
+            i32::from(alone && pinned && scif.0.started_here() && pages::threads() == 2)
+        });
+        assert_eq!(child.result(), 1);
+    }
+
+    #[test]
+    fn a_forked_child_is_served_as_soon_as_it_can_be() {
+        let scif = endpoints("starved", 0);
+        let child = fork::in_child(|| {
+            // One more descriptor: enough to begin.
+            let next = std::fs::File::open("/dev/null").unwrap().as_raw_fd();
+            let before = process::limit_nofile(u64::from(next.cast_unsigned()) + 1);
+            let failed = scif.open().is_err() && scif.open().is_err();
+            process::limit_nofile(before);
+            let opened = scif.open().is_ok();
+            i32::from(failed && opened && pages::threads() == 2)
+        });
+        assert_eq!(child.result(), 1);
     }
 
     #[test]

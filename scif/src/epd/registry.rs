@@ -165,7 +165,6 @@ impl Inner {
             return Ok(());
         }
         service.epoll = Arc::new(Epoll::new()?);
-        service.generation = fork::generation();
         // Under its own name: the parent's goes with the parent.
         let mut presence = take(&self.presence);
         *presence = nodes::appear(&self.domain, self.config.node)?;
@@ -202,6 +201,8 @@ impl Inner {
         self.ended_arenas.forget_all();
         service.epoll.add_news(&self.family, FAMILY)?;
         self.start(&service)?;
+        // Not before: what failed is done again.
+        service.generation = fork::generation();
         self.served.set(fork::generation());
         drop(service);
         epoll::signal(&self.family);
@@ -309,7 +310,7 @@ impl Inner {
     }
 
     #[inline]
-    fn in_this_process(self: &Arc<Self>) -> Result<()> {
+    pub(super) fn in_this_process(self: &Arc<Self>) -> Result<()> {
         // Cheap: a word that changes in a forked child.
         if self.started_here() {
             Ok(())
@@ -318,8 +319,9 @@ impl Inner {
         }
     }
 
+    /// Whether the thread that serves this process was started.
     #[inline]
-    fn started_here(&self) -> bool {
+    pub(crate) fn started_here(&self) -> bool {
         self.served.get() == fork::generation()
     }
 

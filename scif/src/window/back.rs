@@ -47,12 +47,12 @@ pub(crate) struct Mover {
 }
 
 impl Mover {
-    /// `workers`: threads besides those of the program.
-    pub(crate) fn new(workers: usize) -> Mover {
+    /// `ours`: threads besides those of the program.
+    fn new(ours: usize) -> Mover {
         Mover {
             guard: StoreGuard::new(),
             // A thread of ours runs beside the program's.
-            alone: !thread::is_ours() && pages::threads() <= 1 + workers,
+            alone: !thread::is_ours() && pages::threads() <= 1 + ours,
         }
     }
 
@@ -105,6 +105,12 @@ impl Mover {
 }
 
 impl Inner {
+    /// Whether pages may move now, and how.
+    pub(crate) fn mover(&self) -> Mover {
+        // A forked child that has called nothing yet has no service thread.
+        Mover::new(self.workers.threads() + usize::from(self.started_here()))
+    }
+
     /// Which addresses of this process windows have where they are, or RMAs store to. The caller has `moving`, or only wants to
     /// know.
     pub(super) fn used_in_place(&self) -> Vec<(u64, u64)> {
@@ -141,7 +147,7 @@ impl Inner {
     /// tried again. The caller has the control lock.
     pub(super) fn move_back(&self, epd: &Epd, link: &Link, ranges: &[(u64, u64)]) -> Result<()> {
         let arena = pages::file_id(link.own.arena())?;
-        let mover = Mover::new(self.workers.threads());
+        let mover = self.mover();
         let areas = pages::areas_of_program().map_err(|_| Failure::NoMemory)?;
         let here: Vec<&Area> = areas
             .iter()
@@ -207,7 +213,7 @@ impl Inner {
         if !self.left_pages.get() || !take(&self.tried_back).is_due(tries) {
             return;
         }
-        if !Mover::new(self.workers.threads()).may_move() {
+        if !self.mover().may_move() {
             return;
         }
         take(&self.tried_back).have(tries);

@@ -160,7 +160,7 @@ impl Channel {
 }
 
 impl Workers {
-    /// How many threads of this process are ours.
+    /// How many threads of this process are ours, but for the service thread.
     pub(crate) fn threads(&self) -> usize {
         let here = fork::generation();
         let channels = take(&self.channels);
@@ -170,8 +170,7 @@ impl Workers {
             0
         };
         let watcher = take(&self.watcher).as_ref().is_some_and(|(g, _)| *g == here);
-        // The service thread besides.
-        1 + copiers + usize::from(watcher)
+        copiers + usize::from(watcher)
     }
 
     /// The channel of an endpoint, started if it is not.

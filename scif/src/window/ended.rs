@@ -65,7 +65,7 @@ impl EndedArenas {
         if arenas.iter().all(stays) {
             return;
         }
-        let mover = Mover::new(inner.workers.threads());
+        let mover = inner.mover();
         if !mover.may_move() {
             return;
         }

@@ -20,7 +20,7 @@ pub(crate) mod table;
 mod targets;
 mod watcher;
 
-pub(crate) use back::{Mover, TriedBack};
+pub(crate) use back::TriedBack;
 pub(crate) use dma::Workers;
 pub(crate) use ended::EndedArenas;
 pub use fence::{FenceSide, Signal};

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use super::back::{Mover, without};
+use super::back::without;
 use super::table::{OFFSET_MAX, Place, Window};
 use crate::epd::{Epd, Failure, Inner, Link, Packet, Result, take};
 use crate::sys::pages::{self, Area, FileId, PAGE};
@@ -220,7 +220,7 @@ impl Inner {
         }
         let here = 0u8;
         let stack = (&raw const here).addr();
-        let mover = Mover::new(self.workers.threads());
+        let mover = self.mover();
         let used = self.used_in_place();
         let is_used = |begin: usize, end: usize| {
             let (begin, end) = (begin as u64, end as u64);

@@ -14,15 +14,17 @@ use std::time::Duration;
 use rustix::io::Errno;
 
 use super::Endpoints;
-use super::endpoint::take;
+use super::endpoint::{Epd, take};
 use super::failure::{Failure, Result};
+use super::link::Link;
 use super::memory::Pages;
 use super::registry::Inner;
 use crate::sys::mmap::Mapping;
 use crate::sys::pages::{self, PAGE};
 use crate::sys::fork::{self, Maker};
-use crate::sys::{memfd, thread};
+use crate::sys::{memfd, process, thread};
 use crate::window::is_movable;
+use crate::window::table::Window;
 
 /// How often somebody looks which nodes there are, while anybody wants to know.
 const LOOK: Duration = Duration::from_millis(100);
@@ -152,6 +154,23 @@ impl KernelMode {
         }
     }
 
+    /// A window was made of pinned pages.
+    fn registered(&self, epd: &Epd, offset: i64, pin: &Arc<Pin>) {
+        let begins = |window: Window| window.in_place(process::pid()).map(|(begin, _)| begin);
+        let is_other = |window: Option<Window>| window.and_then(begins) != Some(pin.map.address() as u64);
+        let mut pinned = take(&self.pinned);
+        // Whoever deletes it looks here afterwards, or has already.
+        let at = |link: &Link| link.own.table.at(offset.cast_unsigned());
+        if !epd.link().is_some_and(|link| at(link).is_ok_and(is_other)) {
+            pinned.push(Pinned {
+                token: epd.token,
+                offset,
+                len: pin.len,
+                _pin: Arc::clone(pin),
+            });
+        }
+    }
+
     /// An endpoint has ended.
     pub(crate) fn ended(&self, token: u64) {
         take(&self.pinned).retain(|pinned| pinned.token != token);
@@ -269,12 +288,7 @@ impl Endpoints {
             let at = self
                 .0
                 .register(epd, pin.map.address(), pin.len, offset, pin.prot, flags)?;
-            take(&self.0.kernel_mode.pinned).push(Pinned {
-                token: epd.token,
-                offset: at,
-                len: pin.len,
-                _pin: Arc::clone(pin),
-            });
+            self.0.kernel_mode.registered(epd, at, pin);
             Ok(at)
         })
     }
@@ -372,7 +386,6 @@ pub(super) mod tests {
     use super::*;
     use crate::addr::PortId;
     use crate::config::Config;
-    use crate::sys::process;
 
     const FIXED: i32 = 0x10;
     const SYNC: i32 = 4;
@@ -463,6 +476,22 @@ pub(super) mod tests {
             assert!(crate::now_ns() < end, "something is still pinned");
             std::thread::yield_now();
         }
+    }
+
+    #[test]
+    fn a_window_that_has_gone_already_holds_no_pinned_pages() {
+        let scif = endpoints("pin-late", 0);
+        let (a, _b) = connected(&scif, &scif);
+        let memory = Pages::new(PAGE).unwrap();
+        let pinned = scif.pin_pages(memory.addr(), PAGE, 3, 0).unwrap();
+        assert_eq!(scif.register_pinned_pages(a, &pinned, 0x1000, FIXED), Ok(0x1000));
+        let held = || take(&scif.0.kernel_mode.pinned).len();
+        assert_eq!(held(), 1);
+        scif.unregister(a, 0x1000, PAGE).unwrap();
+        let epd = scif.0.get(a).unwrap();
+        // As if another thread had been faster.
+        scif.0.kernel_mode.registered(&epd, 0x1000, &pinned.0);
+        assert_eq!(held(), 0);
     }
 
     #[test]

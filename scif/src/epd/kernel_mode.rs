@@ -52,30 +52,19 @@ struct Pin {
     /// The library's own mapping of them, which a forked child does not have.
     map: Mapping,
     maker: Maker,
-    fd: OwnedFd,
+    fd: Arc<OwnedFd>,
     len: usize,
     prot: i32,
     inner: Weak<Inner>,
 }
 
 impl Drop for Pin {
-    /// Nobody needs them together any more: wherever the process has them they are its private memory again.
+    /// Nobody needs them together any more: wherever the process has them they are its private memory again, as soon as no window
+    /// of another connection has them where they are. The caller has no lock.
     fn drop(&mut self) {
-        let Ok(file) = pages::file_id(&self.fd) else {
-            return;
-        };
-        let Some(mover) = self.inner.upgrade().map(|inner| inner.mover()) else {
-            return;
-        };
-        if !mover.may_move() {
-            return;
-        }
-        for area in pages::areas_of_program().unwrap_or_default() {
-            if area.shared && area.file == file {
-                // What does not go back stays shared with nobody.
-                let file = Some(self.fd.as_fd());
-                let _ = pages::move_back(&area, area.begin, area.end, mover.guard(), file);
-            }
+        if let Some(inner) = self.inner.upgrade().filter(|_| !self.maker.is_ancestor()) {
+            inner.ended_arenas.keep_pinned(&self.fd);
+            inner.take_back();
         }
     }
 }
@@ -173,7 +162,13 @@ impl KernelMode {
 
     /// An endpoint has ended.
     pub(crate) fn ended(&self, token: u64) {
-        take(&self.pinned).retain(|pinned| pinned.token != token);
+        self.take_out(|pinned| pinned.token == token);
+    }
+
+    /// Forgets some; the pages go when the list is not locked any more.
+    fn take_out(&self, gone: impl Fn(&Pinned) -> bool) {
+        let out: Vec<Pinned> = take(&self.pinned).extract_if(.., |pinned| gone(pinned)).collect();
+        drop(out);
     }
 
     fn look(&self, now: &BTreeSet<u16>) {
@@ -240,7 +235,7 @@ impl Endpoints {
         let pin = Arc::new(Pin {
             map,
             maker: Maker::here(),
-            fd,
+            fd: Arc::new(fd),
             len,
             prot,
             inner: Arc::downgrade(&self.0),
@@ -366,15 +361,14 @@ impl Endpoints {
 
     /// Windows are deleted: their pages may go.
     pub(super) fn forget_pinned(&self, fd: RawFd, offset: i64, len: usize) {
-        let mut pinned = take(&self.0.kernel_mode.pinned);
-        if pinned.is_empty() {
+        if take(&self.0.kernel_mode.pinned).is_empty() {
             return;
         }
         let Ok(epd) = self.0.get(fd) else { return };
         let end = i64::try_from(len).map_or(i64::MAX, |len| offset.saturating_add(len));
-        pinned.retain(|one| {
+        self.0.kernel_mode.take_out(|one| {
             let last = i64::try_from(one.len).map_or(i64::MAX, |len| one.offset.saturating_add(len));
-            one.token != epd.token || one.offset < offset || last > end
+            one.token == epd.token && one.offset >= offset && last <= end
         });
     }
 }
@@ -506,6 +500,19 @@ pub(super) mod tests {
         let mut bytes = [0; 4];
         memory.read(0, &mut bytes).unwrap();
         assert_eq!(&bytes, b"kept");
+    }
+
+    #[test]
+    fn unpinned_memory_stays_for_a_window_that_has_it_where_it_is() {
+        let scif = endpoints("unpin-late", 0);
+        let (a, _b) = connected(&scif, &scif);
+        let memory = Pages::new(PAGE).unwrap();
+        let pinned = scif.pin_pages(memory.addr(), PAGE, 3, 0).unwrap();
+        scif.register(a, memory.addr(), PAGE, 0x1000, 3, FIXED).unwrap();
+        scif.unpin_pages(pinned);
+        assert!(is_shared(&memory));
+        scif.unregister(a, 0x1000, PAGE).unwrap();
+        assert!(!is_shared(&memory));
     }
 
     #[test]

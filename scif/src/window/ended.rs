@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Arenas of endpoints that have ended while pages of the program still lie in them: a peer maps some, another holder
-//! registered them, a window of another connection has them where they are, or there was no safe way back.
+//! registered them, a window of another connection has them where they are, or there was no safe way back. And what was pinned and
+//! is not any more.
 //!
 //! Not about endpoints that live, which see to their pages themselves (`register`). The list is this process's own: a
 //! forked child has copies of the pages, and none of them in an arena.
@@ -30,9 +31,17 @@ pub(crate) struct EndedArenas(Mutex<Vec<Arena>>);
 impl EndedArenas {
     /// An endpoint ends: keeps its arena if the program has pages there, and forgets those where it has none any more.
     pub(crate) fn keep(&self, own: &OwnSpace) {
-        let Some((fd, counted)) = own.used_arena() else {
-            return;
-        };
+        if let Some((fd, counted)) = own.used_arena() {
+            self.enter(fd, counted);
+        }
+    }
+
+    /// The same of pages that were pinned, of which no peer has anything.
+    pub(crate) fn keep_pinned(&self, fd: &Arc<OwnedFd>) {
+        self.enter(Arc::clone(fd), true);
+    }
+
+    fn enter(&self, fd: Arc<OwnedFd>, counted: bool) {
         let Ok(file) = pages::file_id(&*fd) else { return };
         let mut arenas = take(&self.0);
         arenas.push(Arena {

@@ -37,9 +37,9 @@ use state::State;
 pub use crate::window::{FenceSide, Signal};
 pub(crate) use endpoint::{Epd, take};
 pub use failure::{Failure, Result};
-pub use kernel_mode::{NodeEvent, PeerPages, PinnedPages};
 #[cfg(test)]
 pub(crate) use kernel_mode::tests::{connected, endpoints};
+pub use kernel_mode::{NodeEvent, PeerPages, PinnedPages};
 pub use libc::pollfd as PollFd;
 pub(crate) use link::Link;
 pub use loss::{Answers, LostNode, ping, restore};

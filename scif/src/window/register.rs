@@ -464,9 +464,7 @@ mod tests {
             let mut taken = Vec::new();
             let failed = {
                 let _held = epd.holder.control.lock();
-                scif.0
-                    .find_place(link, memory.addr(), PAGE, &mut taken)
-                    .unwrap();
+                scif.0.find_place(link, memory.addr(), PAGE, &mut taken).unwrap();
                 let limit = process::limit_nofile(0);
                 let undone = scif.0.undo(&epd, link, 0, PAGE as u64, taken);
                 process::limit_nofile(limit);

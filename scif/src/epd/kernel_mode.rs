@@ -214,6 +214,7 @@ impl Endpoints {
         let end = addr.checked_add(len).ok_or(Failure::BadAddress)?;
         // A forked child starts its thread first, so that it is counted.
         self.0.in_this_process()?;
+        self.0.wait_for_targets(addr, len);
         let areas = pages::areas(addr, end).map_err(|_| Failure::NoMemory)?;
         let mut reached = addr;
         for area in &areas {

@@ -84,7 +84,7 @@ impl Inner {
     }
 
     /// Until none stores to so much memory, whose pages can move then. If that takes too long they stay.
-    pub(super) fn wait_for_targets(&self, addr: usize, len: usize) {
+    pub(crate) fn wait_for_targets(&self, addr: usize, len: usize) {
         let wanted = Range::here(addr as u64, len as u64);
         let begin = now_ns();
         while take(&self.targets.0).iter().any(|range| range.touches(&wanted))

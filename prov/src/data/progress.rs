@@ -311,6 +311,10 @@ impl EpState {
 
     fn wake(&mut self, at: usize) {
         let mut live = self.resting.swap_remove(at);
+        if self.not_swept > 0 {
+            // The last one has another place now.
+            self.not_swept = self.resting.len();
+        }
         live.empty = 0;
         if let Some(c) = self.sock.conn(live.conn) {
             c.rx().set_idle(false);

@@ -215,6 +215,8 @@ impl Endpoints {
         // A forked child starts its thread first, so that it is counted.
         self.0.in_this_process()?;
         self.0.wait_for_targets(addr, len);
+        // What is shared still from before could not be pinned.
+        self.0.take_back();
         let areas = pages::areas(addr, end).map_err(|_| Failure::NoMemory)?;
         let mut reached = addr;
         for area in &areas {

@@ -292,6 +292,7 @@ fn move_each_back(
         let fresh = all.wrapping_byte_add(at - begin);
         let held = guard.filter(|_| area.write);
         let mut moved = held.map_or(Ok(()), |guard| guard.hold(at, len));
+        let held = held.filter(|_| moved.is_ok());
         if moved.is_ok() {
             moved = if let Some(file) = file {
                 copy_in(file, area.offset + (at - area.begin) as u64, fresh, len)

@@ -216,7 +216,10 @@ impl Inner {
         if !self.mover().may_move() {
             return;
         }
-        take(&self.tried_back).have(tries);
+        // What stays for an RMA need not for long.
+        if !self.targets.any() {
+            take(&self.tried_back).have(tries);
+        }
         self.left_pages.set(false);
         for epd in self.every() {
             let Some(link) = epd.link().filter(|_| epd.windows.has_left()) else {

@@ -81,14 +81,23 @@ impl std::fmt::Debug for Workers {
     }
 }
 
-fn do_job(job: &Job) {
+fn do_job(job: Job) {
     let Some(link) = job.epd.link() else { return };
-    let done = match &job.work {
-        Work::Copy { pairs, ordered, .. } => copies::copy(pairs, *ordered),
+    let done = match job.work {
+        Work::Copy {
+            pairs,
+            ordered,
+            target,
+        } => {
+            let copied = copies::copy(&pairs, ordered);
+            // Before a fence says so: the pages may move then.
+            drop(target);
+            copied
+        }
         Work::Store(stores) => {
             // Our own before it are finished; those of other holders may not be.
             link.wait_for(false, job.ticket - 1);
-            store_all(stores)
+            store_all(&stores)
         }
     };
     match done {
@@ -124,7 +133,7 @@ impl Channel {
                 job
             };
             match job {
-                Some(job) => do_job(&job),
+                Some(job) => do_job(job),
                 None => self.rest(seen),
             }
         }

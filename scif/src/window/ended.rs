@@ -83,12 +83,15 @@ impl EndedArenas {
         };
         let _moving = take(&inner.moving);
         let used = inner.used_in_place();
+        let counts = !inner.targets.any();
         arenas.retain_mut(|arena| {
             if stays(arena) {
                 return true;
             }
             let all_moved = arena.moves_back(&areas, &mover, &used);
-            arena.tried.have(now);
+            if counts {
+                arena.tried.have(now);
+            }
             !all_moved
         });
     }

@@ -15,32 +15,61 @@ const PAUSE: Duration = Duration::from_micros(20);
 /// The longest wait for RMAs to end.
 const PATIENCE_NS: u64 = 30_000_000_000;
 
-/// From an address up to another, in the process of so many forks.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug)]
 struct Range {
     begin: u64,
     end: u64,
+    /// The process that is of so many forks.
     generation: u64,
+    /// So many came before it.
+    number: u64,
+}
+
+#[derive(Debug, Default)]
+struct All {
+    now: Vec<Range>,
+    /// How many there ever were.
+    count: u64,
 }
 
 /// See the head of the file.
 #[derive(Debug, Default)]
-pub(crate) struct Targets(Mutex<Vec<Range>>);
+pub(crate) struct Targets(Mutex<All>);
 
 /// One of them, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Target {
     all: Arc<Targets>,
-    range: Range,
+    number: u64,
+}
+
+impl Range {
+    fn here(begin: u64, len: u64, number: u64) -> Range {
+        Range {
+            begin,
+            end: begin.saturating_add(len),
+            generation: fork::generation(),
+            number,
+        }
+    }
+
+    fn is_before_and_in(&self, other: &Range) -> bool {
+        self.number < other.number
+            && self.generation == other.generation
+            && self.begin < other.end
+            && self.end > other.begin
+    }
 }
 
 impl Targets {
     fn add(self: &Arc<Self>, begin: u64, len: u64) -> Target {
-        let range = Range::here(begin, len);
-        take(&self.0).push(range);
+        let mut all = take(&self.0);
+        let number = all.count;
+        all.count += 1;
+        all.now.push(Range::here(begin, len, number));
         Target {
             all: Arc::clone(self),
-            range,
+            number,
         }
     }
 
@@ -48,31 +77,28 @@ impl Targets {
     pub(super) fn ranges(&self) -> Vec<(u64, u64)> {
         let here = fork::generation();
         let all = take(&self.0);
-        let mine = all.iter().filter(|range| range.generation == here);
+        let mine = all.now.iter().filter(|range| range.generation == here);
         mine.map(|range| (range.begin, range.end)).collect()
     }
-}
 
-impl Range {
-    fn here(begin: u64, len: u64) -> Range {
-        Range {
-            begin,
-            end: begin.saturating_add(len),
-            generation: fork::generation(),
-        }
+    pub(super) fn any(&self) -> bool {
+        !self.ranges().is_empty()
     }
 
-    fn touches(&self, other: &Range) -> bool {
-        self.generation == other.generation && self.begin < other.end && self.end > other.begin
+    /// What stands for memory in [`Targets::has_in`]: only those that are there now count.
+    fn wanted(&self, begin: u64, len: u64) -> Range {
+        Range::here(begin, len, take(&self.0).count)
+    }
+
+    fn has_in(&self, wanted: &Range) -> bool {
+        let all = take(&self.0);
+        all.now.iter().any(|range| range.is_before_and_in(wanted))
     }
 }
 
 impl Drop for Target {
     fn drop(&mut self) {
-        let mut all = take(&self.all.0);
-        if let Some(at) = all.iter().position(|range| *range == self.range) {
-            all.swap_remove(at);
-        }
+        take(&self.all.0).now.retain(|range| range.number != self.number);
     }
 }
 
@@ -83,13 +109,12 @@ impl Inner {
         self.targets.add(addr as u64, len as u64)
     }
 
-    /// Until none stores to so much memory, whose pages can move then. If that takes too long they stay.
+    /// Until none of those that are there stores to so much memory, whose pages can move then. If that takes too long, or others
+    /// come, they stay.
     pub(crate) fn wait_for_targets(&self, addr: usize, len: usize) {
-        let wanted = Range::here(addr as u64, len as u64);
+        let wanted = self.targets.wanted(addr as u64, len as u64);
         let begin = now_ns();
-        while take(&self.targets.0).iter().any(|range| range.touches(&wanted))
-            && now_ns() - begin < PATIENCE_NS
-        {
+        while self.targets.has_in(&wanted) && now_ns() - begin < PATIENCE_NS {
             std::thread::sleep(PAUSE);
         }
     }
@@ -102,22 +127,20 @@ mod tests {
     #[test]
     fn targets_are_there_until_they_are_dropped() {
         let all = Arc::new(Targets::default());
-        let (first, second, again) = (
-            all.add(0x1000, 0x10),
-            all.add(u64::MAX - 1, 9),
-            all.add(0x1000, 0x10),
-        );
+        let early = all.wanted(0, u64::MAX);
+        let first = all.add(0x1000, 0x10);
+        let second = all.add(u64::MAX - 1, 9);
+        let again = all.add(0x1000, 0x10);
+        assert!(!all.has_in(&early), "they came later");
         drop(first);
-        assert_eq!(all.ranges(), [(0x1000, 0x1010), (u64::MAX - 1, u64::MAX)]);
+        let mut ranges = all.ranges();
+        ranges.sort_unstable();
+        assert_eq!(ranges, [(0x1000, 0x1010), (u64::MAX - 1, u64::MAX)]);
         drop(again);
-        assert_eq!(all.ranges(), [(u64::MAX - 1, u64::MAX)]);
-        let touches = |begin, len| {
-            take(&all.0)
-                .iter()
-                .any(|range| range.touches(&Range::here(begin, len)))
-        };
-        assert!(touches(u64::MAX - 8, 9) && !touches(u64::MAX - 8, 7));
+        assert!(all.has_in(&all.wanted(u64::MAX - 8, 9)));
+        assert!(!all.has_in(&all.wanted(u64::MAX - 8, 7)));
+        assert!(all.any());
         drop(second);
-        assert!(all.ranges().is_empty());
+        assert!(!all.any());
     }
 }

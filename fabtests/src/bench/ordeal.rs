@@ -23,7 +23,7 @@ pub(crate) struct IdleCost {
     /// Some of these were taken with the processors near, or while others ran.
     pub(crate) near: bool,
     pub(crate) noisy: bool,
-    /// Resident bytes and descriptors the peers added to the process, each.
+    /// Resident bytes the peers added to the process, each, and descriptors the second half of them did.
     pub(crate) bytes_each: f64,
     pub(crate) fds_each: f64,
 }
@@ -69,30 +69,40 @@ pub(crate) fn idle(
     let warm = latency(&popular, 1000, 0)?.unwrap_or_default();
     latency(&lonely, 1000, 0)?;
     let count = (30_000_000 * 1000 / warm.ns.max(1)).clamp(100, 1 << 24);
-    popular.tell(0, &Order::Weigh)?;
-    let before = numbers(Some(popular.answer(0, PATIENCE)?))?;
+    let weigh = || -> Result<Vec<u64>, Trouble> {
+        popular.tell(0, &Order::Weigh)?;
+        numbers(Some(popular.answer(0, PATIENCE)?))
+    };
+    let before = weigh()?;
     popular.tell(0, &Order::Name)?;
     let Reply::Bytes(name) = popular.answer(0, PATIENCE)? else {
         return Err(Trouble::Broken("an odd answer to the question for a name".into()));
     };
-    popular.tell(0, &Order::Adopt(peers))?;
     let mut homes = Vec::new();
-    for home in 0..HOMES {
-        let share = peers / HOMES + u64::from(home < peers % HOMES);
-        let pair = Pair::start(subject, &[None])?;
-        pair.tell(0, &Order::Visit(share, name.clone()))?;
-        homes.push(pair);
-    }
-    for home in &homes {
-        home.answer(0, PATIENCE)?;
-    }
-    popular.answer(0, PATIENCE)?;
-    popular.tell(0, &Order::Weigh)?;
-    let after = numbers(Some(popular.answer(0, PATIENCE)?))?;
+    let mut invite = |guests: u64| -> Result<Vec<u64>, Trouble> {
+        popular.tell(0, &Order::Adopt(guests))?;
+        let there = homes.len();
+        for home in 0..HOMES / 2 {
+            let share = guests / (HOMES / 2) + u64::from(home < guests % (HOMES / 2));
+            let pair = Pair::start(subject, &[None])?;
+            pair.tell(0, &Order::Visit(share, name.clone()))?;
+            homes.push(pair);
+        }
+        for home in homes.iter().skip(there) {
+            home.answer(0, PATIENCE)?;
+        }
+        popular.answer(0, PATIENCE)?;
+        weigh()
+    };
+    // In two halves: what the endpoint itself needs among many it has after the first.
+    let half = peers / 2;
+    let (between, after) = (invite(half)?, invite(peers - half)?);
     let mut cost = IdleCost::default();
-    if let ([bytes, fds], [bytes_after, fds_after]) = (before.as_slice(), after.as_slice()) {
+    if let ([bytes, _], [_, fds], [bytes_after, fds_after]) =
+        (before.as_slice(), between.as_slice(), after.as_slice())
+    {
         cost.bytes_each = ratio(bytes_after.saturating_sub(*bytes), peers);
-        cost.fds_each = ratio(fds_after.saturating_sub(*fds), peers);
+        cost.fds_each = ratio(fds_after.saturating_sub(*fds), peers - half);
     }
     for round in 0..20 * samples {
         if cost.with.len().min(cost.without.len()) >= samples {

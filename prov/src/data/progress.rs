@@ -309,12 +309,17 @@ impl EpState {
         }
     }
 
-    fn wake(&mut self, at: usize) {
-        let mut live = self.resting.swap_remove(at);
+    fn take_resting(&mut self, at: usize) -> Live {
+        let taken = self.resting.swap_remove(at);
         if self.not_swept > 0 {
             // The last one has another place now.
             self.not_swept = self.resting.len();
         }
+        taken
+    }
+
+    fn wake(&mut self, at: usize) {
+        let mut live = self.take_resting(at);
         live.empty = 0;
         if let Some(c) = self.sock.conn(live.conn) {
             c.rx().set_idle(false);
@@ -536,10 +541,8 @@ impl EpState {
             .position(|l| l.conn == conn)
             .map(|at| self.live.swap_remove(at))
             .or_else(|| {
-                self.resting
-                    .iter()
-                    .position(|l| l.conn == conn)
-                    .map(|at| self.resting.swap_remove(at))
+                let at = self.resting.iter().position(|l| l.conn == conn)?;
+                Some(self.take_resting(at))
             });
         let Some(Live { peer, .. }) = found else {
             self.sock.close_conn(conn, CloseHow::Reset);

@@ -7,10 +7,30 @@ use super::super::progress::{LIVE_ALWAYS, SWEEP_EVERY, SWEEP_SELDOM};
 use super::super::wire;
 use super::Stage;
 
+/// So many more than are always looked at.
+const TOO_MANY: usize = 4;
+
+#[test]
+fn each_ring_at_rest_is_looked_at_also_where_one_of_them_ends() {
+    let stage = Stage::new();
+    let mut peers: Vec<_> = (0..LIVE_ALWAYS + TOO_MANY)
+        .map(|_| {
+            let (mut peer, _) = stage.peer();
+            peer.connect();
+            peer
+        })
+        .collect();
+    let not_swept = || stage.with(|e| (e.resting.len(), e.not_swept));
+    // In the middle of a round.
+    stage.until(|| matches!(not_swept(), (TOO_MANY, 1)).then_some(()));
+    let ended = stage.with(|e| e.peers.get(e.resting.first()?.peer as usize).map(|p| p.id));
+    peers.retain(|peer| Some(peer.sock.id()) != ended);
+    let (left, round) = stage.until(|| Some(not_swept()).filter(|&(resting, _)| resting < TOO_MANY));
+    assert_eq!(left, round, "the last one has another place");
+}
+
 #[test]
 fn a_lost_bell_delays_a_message_and_loses_none() {
-    /// So many more than are always looked at.
-    const TOO_MANY: usize = 4;
     let stage = Stage::new();
     let mut peers: Vec<_> = (0..LIVE_ALWAYS + TOO_MANY)
         .map(|_| {

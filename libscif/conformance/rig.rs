@@ -3,7 +3,7 @@
 #![expect(unsafe_code, reason = "fork, mmap and signals")]
 
 use std::os::unix::net::UnixDatagram;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -446,11 +446,33 @@ extern "C" fn nothing(_signal: libc::c_int) {}
 
 /// A signal every so often, in this thread, with or without SA_RESTART.
 pub(crate) fn signals(every_us: i64, restart: bool) {
+    handle(nothing as *const () as usize, every_us, restart);
+}
+
+static COUNTED: Mutex<[usize; 2]> = Mutex::new([0; 2]);
+
+extern "C" fn count(_signal: libc::c_int) {
+    // Nobody else locks it while there are signals.
+    let words = COUNTED.try_lock().map_or([0; 2], |words| *words);
+    for at in words.into_iter().filter(|&at| at != 0) {
+        poke64(at, peek64(at) + 1);
+    }
+}
+
+/// The same, each of which is counted in two words.
+pub(crate) fn count_signals(every_us: i64, words: Option<[usize; 2]>) {
+    if let Some(words) = words {
+        *COUNTED.lock().unwrap() = words;
+    }
+    handle(count as *const () as usize, every_us, true);
+}
+
+fn handle(handler: usize, every_us: i64, restart: bool) {
     // SAFETY: all zeroes is a valid sigaction.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-    action.sa_sigaction = nothing as *const () as usize;
+    action.sa_sigaction = handler;
     action.sa_flags = if restart { libc::SA_RESTART } else { 0 };
-    // SAFETY: a live sigaction with a handler that does nothing.
+    // SAFETY: a live sigaction with a handler of ours.
     let rc = unsafe { libc::sigaction(libc::SIGALRM, &raw const action, std::ptr::null_mut()) };
     assert_eq!(rc, 0);
     let time = libc::timeval {

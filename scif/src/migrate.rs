@@ -20,7 +20,7 @@ use crate::keys::SharedKeys;
 use crate::sys::fork::{self, PrivateFd};
 use crate::sys::memfd::{self, FIXED_SIZE};
 use crate::sys::pages::{self, FileId, PAGE, StoreGuard};
-use crate::sys::{smaps, thread};
+use crate::sys::smaps;
 
 /// Bytes of an arena: addresses, not memory.
 pub(crate) const ARENA_BYTES: usize = 64 << 30;
@@ -196,8 +196,7 @@ impl Window {
                     area.place(to.min(area.last_offset())),
                 );
                 let fd = Some(self.arena.fd());
-                let moved = thread::quietly(|| pages::move_back(area, begin, end, Some(&guard), fd));
-                if let Err(errno) = moved {
+                if let Err(errno) = pages::move_back(area, begin, end, Some(&guard), fd) {
                     log::debug!("pages of a window stay where they are: {errno}");
                     return false;
                 }
@@ -309,9 +308,7 @@ impl Movable {
             let moved = areas.iter().try_for_each(|area| {
                 let (begin, end) = (area.begin.max(run.begin), area.end.min(run.end));
                 let offset = at + (begin - run.begin) as u64;
-                thread::quietly(|| {
-                    pages::move_in(area, begin, end, arena.fd(), offset, Some(&guard), pages::freely)
-                })
+                pages::move_in(area, begin, end, arena.fd(), offset, Some(&guard), pages::freely)
             });
             drop(guard);
             places.windows.push(window);

@@ -27,7 +27,10 @@ const IOCTL_WRITEPROTECT: libc::c_ulong = 0xc018_aa06;
 
 /// Holds up the stores of other threads to a range while its pages move.
 #[derive(Debug)]
-pub(crate) struct StoreGuard(OwnedFd);
+pub(crate) struct StoreGuard {
+    fd: OwnedFd,
+    needed: bool,
+}
 
 impl StoreGuard {
     /// `None`: the kernel, a limit or a filter refuses.
@@ -41,21 +44,37 @@ impl StoreGuard {
         let fd = open(0).or_else(|| open(USER_MODE_ONLY))?;
         // SAFETY: just made, and nobody else's.
         let fd = unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(fd) };
-        let guard = StoreGuard(fd);
+        let guard = StoreGuard { fd, needed: true };
         let mut api = [UFFD_API, FEATURE_WP | FEATURE_WP_SHMEM, 0];
         guard.control(IOCTL_API, &mut api).ok()?;
         Some(guard)
     }
 
+    /// Where no thread of the program's could store, and those of the library hardly ever do: what cannot be held moves as well.
+    pub(crate) fn not_needed(self) -> StoreGuard {
+        StoreGuard {
+            needed: false,
+            ..self
+        }
+    }
+
     fn control<const N: usize>(&self, request: libc::c_ulong, argument: &mut [u64; N]) -> Result<(), Errno> {
         use std::os::fd::AsRawFd;
         // SAFETY: `argument` is live and has the size that is coded into `request` (tested by use: the kernel checks).
-        let rc = unsafe { libc::ioctl(self.0.as_raw_fd(), request, argument.as_mut_ptr()) };
+        let rc = unsafe { libc::ioctl(self.fd.as_raw_fd(), request, argument.as_mut_ptr()) };
         if rc == 0 { Ok(()) } else { Err(last_errno()) }
     }
 
-    /// From now on stores to the range wait. Every page of it must be there.
-    pub(super) fn hold(&self, at: usize, len: usize) -> Result<(), Errno> {
+    /// From now on stores to the range wait, until it is let go. Every page of it must be there. `None`: they do not, and need not.
+    pub(super) fn hold(&self, at: usize, len: usize) -> Result<Option<&StoreGuard>, Errno> {
+        match self.protect(at, len) {
+            Ok(()) => Ok(Some(self)),
+            Err(_) if !self.needed => Ok(None),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    fn protect(&self, at: usize, len: usize) -> Result<(), Errno> {
         let mut register = [at as u64, len as u64, REGISTER_MODE_WP, 0];
         self.control(IOCTL_REGISTER, &mut register)?;
         let mut protect = [at as u64, len as u64, WRITEPROTECT_MODE_WP];

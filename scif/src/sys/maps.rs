@@ -12,6 +12,8 @@ use super::process::{self, last_errno};
 
 /// How often the list is read again that changes while it is.
 const TRIES: u32 = 100;
+/// Bytes of the list that are looked at together where nothing is allocated; all but the name of an area are fewer.
+const LINES: usize = 1024;
 
 /// A run of addresses as the kernel lists it.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -46,13 +48,20 @@ pub(crate) fn file_id(fd: impl AsFd) -> Result<FileId, Errno> {
 }
 
 pub(super) fn parse(line: &str) -> Option<Area> {
+    let (area, name) = parse_apart(line)?;
+    let name = name.to_owned();
+    Some(Area { name, ..area })
+}
+
+/// The area without its name, and that. Allocates nothing.
+fn parse_apart(line: &str) -> Option<(Area, &str)> {
     let mut parts = line.splitn(6, ' ');
     let (begin, end) = parts.next()?.split_once('-')?;
     let perms = parts.next()?.as_bytes();
     let offset = u64::from_str_radix(parts.next()?, 16).ok()?;
     let (major, minor) = parts.next()?.split_once(':')?;
     let ino = parts.next()?.parse().ok()?;
-    Some(Area {
+    let area = Area {
         begin: usize::from_str_radix(begin, 16).ok()?,
         end: usize::from_str_radix(end, 16).ok()?,
         read: perms.first() == Some(&b'r'),
@@ -65,8 +74,9 @@ pub(super) fn parse(line: &str) -> Option<Area> {
             minor: u32::from_str_radix(minor, 16).ok()?,
             ino,
         },
-        name: parts.next().unwrap_or("").trim_start().to_owned(),
-    })
+        name: String::new(),
+    };
+    Some((area, parts.next().unwrap_or("").trim_start()))
 }
 
 impl Area {
@@ -174,6 +184,49 @@ fn parse_all(mut maps: std::fs::File, begin: usize, end: usize) -> std::io::Resu
         .filter_map(parse)
         .filter(|area| area.begin < end && area.end > begin)
         .collect())
+}
+
+/// Reads the list from where it is and allocates nothing: areas have no names.
+pub(super) fn each_area(mut maps: impl std::io::Read, mut see: impl FnMut(&Area)) -> std::io::Result<()> {
+    let mut buffer = [0u8; LINES];
+    let mut filled = 0;
+    let mut tell = |line: &[u8]| {
+        let text = line.utf8_chunks().next().map_or("", |chunk| chunk.valid());
+        if let Some((area, _)) = parse_apart(text) {
+            see(&area);
+        }
+    };
+    // Whether what comes is the end of a line that was told already.
+    let mut told = false;
+    loop {
+        let room = buffer.get_mut(filled..).unwrap_or_default();
+        let n = maps.read(room)?;
+        filled += n;
+        let mut rest = buffer.get(..filled).unwrap_or_default();
+        while let Some(at) = rest.iter().position(|&byte| byte == b'\n') {
+            let (line, next) = rest.split_at(at + 1);
+            if !told {
+                tell(line);
+            }
+            told = false;
+            rest = next;
+        }
+        if rest.len() == LINES {
+            // What does not fit is the end of a name.
+            if !told {
+                tell(rest);
+            }
+            told = true;
+            filled = 0;
+        } else {
+            let left = rest.len();
+            buffer.copy_within(filled - left..filled, 0);
+            filled = left;
+        }
+        if n == 0 {
+            return Ok(());
+        }
+    }
 }
 
 /// `struct procmap_query` of `linux/fs.h`.
@@ -288,6 +341,36 @@ mod tests {
         assert_eq!(parse("nonsense"), None);
     }
 
+    /// As the kernel gives it: so many bytes at once.
+    struct InParts<'a>(&'a [u8], usize);
+
+    impl std::io::Read for InParts<'_> {
+        fn read(&mut self, room: &mut [u8]) -> std::io::Result<usize> {
+            let n = self.1.min(room.len());
+            self.0.read(room.get_mut(..n).unwrap())
+        }
+    }
+
+    #[test]
+    fn lines_of_any_length_are_read_in_parts_of_any_length() {
+        let names = [0, 30, 900, LINES, 2 * LINES, 5000, 1].map(|n| "\u{e9}n".repeat(n / 3));
+        let mut text = String::new();
+        for (at, name) in names.iter().enumerate() {
+            text += &format!("{at}0000-{at}8000 rw-s 0000{at}000 00:01 {at} /{name}\n");
+        }
+        let wanted: Vec<Area> = text.lines().filter_map(parse).collect();
+        assert_eq!(wanted.len(), names.len());
+        for part in [1, 7, 100, LINES - 1, LINES, 4096] {
+            let mut seen = Vec::new();
+            each_area(InParts(text.as_bytes(), part), |area| seen.push(area.clone())).unwrap();
+            let nameless = wanted.iter().map(|area| Area {
+                name: String::new(),
+                ..area.clone()
+            });
+            assert!(nameless.eq(seen), "in parts of {part}");
+        }
+    }
+
     #[test]
     fn areas_by_address_are_those_of_the_list() {
         let prot = ProtFlags::READ | ProtFlags::WRITE;
@@ -302,6 +385,10 @@ mod tests {
             Some(asked) => assert_eq!(asked, listed),
             None => println!("skipped: no PROCMAP_QUERY"),
         }
+        let mut seen = Vec::new();
+        each_area(&maps(), |area| seen.push(area.clone())).unwrap();
+        seen.retain(|area| area.begin < at + LEN && area.end > at);
+        assert_eq!(seen, listed);
         assert!(listed.iter().all(|area| {
             areas_of(process::pid())
                 .unwrap()

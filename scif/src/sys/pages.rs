@@ -15,10 +15,11 @@ use rustix::mm::{Advice, MapFlags, MremapFlags, ProtFlags};
 
 pub(crate) use super::guard::StoreGuard;
 use super::large::{self, LARGE, Wanted};
-use super::maps::ask;
 pub(crate) use super::maps::{Area, FileId, areas, areas_of, areas_of_program, file_id};
+use super::maps::{ask, each_area};
 use super::memfd;
 use super::process::last_errno;
+use super::thread::quietly;
 
 /// Held while a piece moves in: two that copy the same pages would each show their own.
 static MOVING: Mutex<()> = Mutex::new(());
@@ -91,35 +92,41 @@ pub(crate) fn move_in<H>(
             return Err(Errno::STALE);
         }
         populate(area, at, len);
-        let held = guard.filter(|_| area.write);
-        if let Some(guard) = held {
-            guard.hold(at, len)?;
-        }
-        let moved = copy_out(at, len, fd, to).and_then(|()| {
+        while_held(area, at, len, guard, || {
+            copy_out(at, len, fd, to)?;
+            let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::POPULATE;
             // SAFETY: replaces the program's pages by shared ones with the same bytes, protection and address; stores
             // of others are held up or impossible (this function's contract).
-            unsafe {
-                rustix::mm::mmap(
-                    pointer(at),
-                    len,
-                    protection(area),
-                    MapFlags::SHARED | MapFlags::FIXED | MapFlags::POPULATE,
-                    fd,
-                    to,
-                )
-            }
-            .map(drop)
-        });
-        if let Some(guard) = held {
-            guard.let_go(at, len, moved.is_ok());
-        }
-        moved?;
+            unsafe { rustix::mm::mmap(pointer(at), len, protection(area), flags, fd, to) }.map(drop)
+        })?;
         wanted.say(at, len);
         at += len;
     }
     // Whatever others store meanwhile the kernel keeps.
     wanted.make(begin, end - begin);
     Ok(())
+}
+
+/// Replaces a piece of an area while nobody stores to it: not others, if there is a guard, nor a signal handler of this thread,
+/// which would wait for this thread itself, or whose store would be lost.
+fn while_held(
+    area: &Area,
+    at: usize,
+    len: usize,
+    guard: Option<&StoreGuard>,
+    replace: impl FnOnce() -> Result<(), Errno>,
+) -> Result<(), Errno> {
+    quietly(|| {
+        let held = match guard.filter(|_| area.write) {
+            Some(guard) => guard.hold(at, len)?,
+            None => None,
+        };
+        let replaced = replace();
+        if let Some(guard) = held {
+            guard.let_go(at, len, replaced.is_ok());
+        }
+        replaced
+    })
 }
 
 /// For [`move_in`]: nobody else has a say.
@@ -213,8 +220,8 @@ fn copy_in(fd: BorrowedFd<'_>, mut offset: u64, to: *mut c_void, len: usize) -> 
 
 /// Whether `begin..end` still shows the part of the file that it did as part of `area`.
 ///
-/// Stores to the range are held up meanwhile, of threads that may hold the allocator's locks too: where the kernel can be asked
-/// by address nothing is allocated.
+/// Stores to the range are held up meanwhile, of threads that may hold the allocator's locks too, and what the allocator would
+/// store to it would be lost: nothing is allocated.
 fn is_still(area: &Area, begin: usize, end: usize) -> bool {
     let Ok(maps) = std::fs::File::open("/proc/self/maps") else {
         return false;
@@ -222,7 +229,7 @@ fn is_still(area: &Area, begin: usize, end: usize) -> bool {
     let mut at = begin;
     while at < end {
         let Ok(q) = ask(&maps, at, &mut []) else {
-            return is_listed(area, begin, end);
+            return is_listed(&maps, area, begin, end);
         };
         let same = q.vma_flags & 8 != 0
             && q.file() == area.file
@@ -237,17 +244,18 @@ fn is_still(area: &Area, begin: usize, end: usize) -> bool {
 }
 
 /// The same by the list of areas.
-fn is_listed(area: &Area, begin: usize, end: usize) -> bool {
-    let there = areas(begin, end).unwrap_or_default();
-    let covered: usize = there
-        .iter()
-        .filter(|a| a.shared && a.file == area.file && a.origin() == area.origin())
-        .map(|a| a.end.min(end) - a.begin.max(begin))
-        .sum();
-    covered == end - begin
+fn is_listed(maps: &std::fs::File, area: &Area, begin: usize, end: usize) -> bool {
+    let mut at = begin;
+    let read = each_area(maps, |now| {
+        let same = now.shared && now.file == area.file && now.origin() == area.origin();
+        if same && (now.begin..now.end).contains(&at) {
+            at = now.end;
+        }
+    });
+    read.is_ok() && at >= end
 }
 
-/// Moves pages of a memfd that are mapped at `begin..end`, in `area`, back to private memory. With `file`, that memfd, the
+/// Moves whole pages of a memfd that are mapped at `begin..end`, in `area`, back to private memory. With `file`, that memfd, the
 /// bytes come from there: another thread of the program may unmap the range at any time, and a load from it would be the
 /// program's end. Without, nobody else may run.
 ///
@@ -282,6 +290,10 @@ fn move_each_back(
     file: Option<BorrowedFd<'_>>,
     frees: bool,
 ) -> Result<(), Errno> {
+    if !begin.is_multiple_of(PAGE) || !end.is_multiple_of(PAGE) {
+        // mremap(2) would round up.
+        return Err(Errno::INVAL);
+    }
     let wanted = Wanted::of(area.offset);
     // All in one, so that the pieces become one area again.
     let all = large::fresh(end - begin, begin as u64)?;
@@ -290,38 +302,27 @@ fn move_each_back(
     while at < end {
         let len = piece(at, end);
         let fresh = all.wrapping_byte_add(at - begin);
-        let held = guard.filter(|_| area.write);
-        let mut moved = held.map_or(Ok(()), |guard| guard.hold(at, len));
-        let held = held.filter(|_| moved.is_ok());
-        if moved.is_ok() {
-            moved = if let Some(file) = file {
-                copy_in(file, area.offset + (at - area.begin) as u64, fresh, len)
+        let moved = while_held(area, at, len, guard, || {
+            if let Some(file) = file {
+                copy_in(file, area.offset + (at - area.begin) as u64, fresh, len)?;
             } else if area.read {
                 // SAFETY: `fresh` is len bytes of ours; the range is mapped readable, as the kernel has just said, and
                 // nobody else runs who could unmap it.
                 unsafe { pointer(at).cast::<u8>().copy_to_nonoverlapping(fresh.cast(), len) };
-                Ok(())
             } else {
-                Err(Errno::ACCESS)
-            };
-        }
-        if moved.is_ok() {
+                return Err(Errno::ACCESS);
+            }
             // SAFETY: `fresh` is ours; this gives it the protection of what it replaces.
-            moved = unsafe { rustix::mm::mprotect(fresh, len, mprotect_flags(area)) };
-        }
-        // Without a file nobody else runs, and to look would be to allocate, perhaps from the very pages just copied.
-        if moved.is_ok() && file.is_some() && !is_still(area, at, at + len) {
-            moved = Err(Errno::STALE);
-        }
-        if moved.is_ok() {
+            unsafe { rustix::mm::mprotect(fresh, len, mprotect_flags(area)) }?;
+            // Without a file nobody else runs.
+            if file.is_some() && !is_still(area, at, at + len) {
+                return Err(Errno::STALE);
+            }
             let flags = MremapFlags::MAYMOVE;
             // SAFETY: replaces the shared pages by private ones with the same bytes and protection at the same address;
             // stores of others are held up or impossible (this function's contract).
-            moved = unsafe { rustix::mm::mremap_fixed(fresh, len, len, flags, pointer(at)) }.map(drop);
-        }
-        if let Some(guard) = held {
-            guard.let_go(at, len, moved.is_ok());
-        }
+            unsafe { rustix::mm::mremap_fixed(fresh, len, len, flags, pointer(at)) }.map(drop)
+        });
         if moved.is_err() {
             // SAFETY: from `fresh` on it is ours and was not moved.
             let _ = unsafe { rustix::mm::munmap(fresh, end - at) };
@@ -503,10 +504,18 @@ mod tests {
         let area = areas(at, at + LEN).unwrap().remove(0);
         move_in(&area, at, at + LEN, fd.as_fd(), 0, None, freely).unwrap();
         let moved = areas(at, at + LEN).unwrap().remove(0);
+        let maps = || std::fs::File::open("/proc/self/maps").unwrap();
+        assert!(is_still(&moved, at, at + LEN) && is_listed(&maps(), &moved, at, at + LEN));
         unmap(at + PAGE, PAGE).unwrap();
+        assert!(!is_still(&moved, at, at + LEN) && !is_listed(&maps(), &moved, at, at + LEN));
+        assert!(is_listed(&maps(), &moved, at + 2 * PAGE, at + LEN));
         assert_eq!(
             move_back(&moved, at, at + LEN, None, Some(fd.as_fd())),
             Err(Errno::STALE)
+        );
+        assert_eq!(
+            move_back(&moved, at, at + 100, None, Some(fd.as_fd())),
+            Err(Errno::INVAL)
         );
         let left = areas(at, at + LEN).unwrap();
         assert!(!left.iter().any(|a| a.begin <= at + PAGE && a.end > at + PAGE));

@@ -4,10 +4,10 @@
 use crate::Case;
 use crate::api::Api;
 use crate::rig::{
-    BLOCK, Cue, FIXED, PAGE, PORT, Process, RW, SYNC, apart, crash, deny_collapsing, dont_need, fill, holds,
-    huge_pages, leave, lies_in_an_arena, loopback, map, map_file, map_over, node, of_kind, pages, peek,
-    peek64, plain_close, poke, poke64, protect, said_of, set_env, step_aside, two, unmap, until,
-    wants_huge_pages, wants_no_huge_pages,
+    BLOCK, Cue, FIXED, PAGE, PORT, Process, RW, SYNC, apart, count_signals, crash, deny_collapsing,
+    dont_need, fill, holds, huge_pages, leave, lies_in_an_arena, loopback, map, map_file, map_over, node,
+    of_kind, pages, peek, peek64, plain_close, poke, poke64, protect, said_of, set_env, step_aside, two,
+    unmap, until, wants_huge_pages, wants_no_huge_pages,
 };
 use libc::{EADDRINUSE, ECONNRESET, ENOMEM, ENXIO};
 use std::sync::{Arc, Barrier, Mutex};
@@ -399,8 +399,13 @@ pub(crate) const CASES: &[Case] = &[
             let len = n * PAGE;
             assert_eq!(api.register(b, from, len, AT, RW, FIXED), Ok(AT));
             for round in 0..40u8 {
+                // Whole pages, or parts of the first and the last, where others are the program's.
+                let beside = if round % 4 < 2 { 0 } else { 100 };
+                let (to, part) = (at + beside, len - 2 * beside);
                 fill(from, len, round);
-                assert_eq!(api.vreadfrom(a, at, len, AT, 0), Ok(0));
+                fill(at, beside, !round);
+                fill(to + part, beside, !round);
+                assert_eq!(api.vreadfrom(a, to, part, AT, 0), Ok(0));
                 let mark = api.fence_mark(a, 1).unwrap();
                 // Now its pages move there, and the next time back.
                 if round % 2 == 0 {
@@ -409,7 +414,9 @@ pub(crate) const CASES: &[Case] = &[
                     assert_eq!(api.unregister(c, AT, len), Ok(0));
                 }
                 assert_eq!(api.fence_wait(a, mark), Ok(0));
-                assert!(holds(at, len, round), "round {round}: bytes are lost");
+                assert!(holds(to, part, round), "round {round}: bytes are lost");
+                let kept = holds(at, beside, !round) && holds(to + part, beside, !round);
+                assert!(kept, "round {round}: the program's are lost");
             }
             // What a fence says is done holds up nothing.
             for _ in 0..20 {
@@ -425,6 +432,21 @@ pub(crate) const CASES: &[Case] = &[
             }
         },
     ),
+    ("a_signal_handler_may_store_to_what_is_registered", |api| {
+        let (len, (a, b)) = (2 * HUGE, loopback(api));
+        let (at, beside) = (pages(len / PAGE), pages(1));
+        count_signals(50, Some([at, beside]));
+        for _ in 0..100 {
+            assert_eq!(api.register(a, at, len, AT, RW, FIXED), Ok(AT));
+            assert_eq!(api.unregister(a, AT, len), Ok(0));
+        }
+        count_signals(0, None);
+        assert_ne!(peek64(beside), 0, "no signal came");
+        assert_eq!(peek64(at), peek64(beside), "stores are lost");
+        for epd in [a, b] {
+            api.close(epd).unwrap();
+        }
+    }),
     ("pages_in_use_where_they_are_stay_there", |api| {
         // The connection that they lie with ends, or only its window.
         for closes in [true, false] {

@@ -23,8 +23,8 @@ use crate::sys::fork::{self, Maker};
 use crate::sys::mmap::Mapping;
 use crate::sys::pages::{self, PAGE};
 use crate::sys::{memfd, process, thread};
-use crate::window::is_movable;
 use crate::window::table::Window;
+use crate::window::{TRIES, is_movable};
 
 /// How often somebody looks which nodes there are, while anybody wants to know.
 const LOOK: Duration = Duration::from_millis(100);
@@ -201,11 +201,13 @@ fn watch(inner: &Weak<Inner>) {
 
 impl Endpoints {
     /// `scif_pin_pages`: a handle for the pages at `addr`, of which any number of windows can be made. `prot` is what
-    /// windows of them allow; `flags` are none: there are no addresses of a kernel here. Does not block.
+    /// windows of them allow; `flags` are none: there are no addresses of a kernel here. Blocks while RMAs of this process that
+    /// are under way store there.
     ///
     /// # Errors
     /// [`Failure::Invalid`]: flags, protection, or no whole pages. [`Failure::BadAddress`]: no memory there.
-    /// [`Failure::NoMemory`]: pages that cannot be moved into shared memory, such as those of a file that is shared.
+    /// [`Failure::NoMemory`]: pages that cannot be moved into shared memory, such as those of a file that is shared, or those
+    /// to which RMAs store without a pause.
     pub fn pin_pages(&self, addr: usize, len: usize, prot: i32, flags: i32) -> Result<PinnedPages> {
         let whole = len != 0 && len.is_multiple_of(PAGE) && addr.is_multiple_of(PAGE);
         if flags != 0 || prot & !(READ | WRITE) != 0 || !whole {
@@ -214,6 +216,18 @@ impl Endpoints {
         let end = addr.checked_add(len).ok_or(Failure::BadAddress)?;
         // A forked child starts its thread first, so that it is counted.
         self.0.in_this_process()?;
+        for _ in 0..TRIES {
+            let pinned = self.try_pin(addr, end, prot);
+            if !matches!(pinned, Err(Failure::Again)) {
+                return pinned;
+            }
+        }
+        Err(Failure::NoMemory)
+    }
+
+    /// `Again`: another thread, or an RMA, is at the pages.
+    fn try_pin(&self, addr: usize, end: usize, prot: i32) -> Result<PinnedPages> {
+        let len = end - addr;
         self.0.wait_for_targets(addr, len);
         // What is shared still from before could not be pinned.
         self.0.take_back();
@@ -224,7 +238,12 @@ impl Endpoints {
                 return Err(Failure::BadAddress);
             }
             if !is_movable(area) {
-                return Err(Failure::NoMemory);
+                let may_come_back = self.0.is_own_arena(area.file);
+                return Err(if may_come_back {
+                    Failure::Again
+                } else {
+                    Failure::NoMemory
+                });
             }
             reached = area.end;
         }
@@ -255,6 +274,7 @@ impl Endpoints {
             pages::move_in(area, begin, end, pin.fd.as_fd(), at, mover.guard(), hold).map_err(|errno| {
                 match errno {
                     Errno::FAULT => Failure::BadAddress,
+                    Errno::STALE => Failure::Again,
                     _ => Failure::NoMemory,
                 }
             })?;

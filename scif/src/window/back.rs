@@ -49,10 +49,16 @@ pub(crate) struct Mover {
 impl Mover {
     /// `ours`: threads besides those of the program.
     fn new(ours: usize) -> Mover {
+        // A thread of ours runs beside the program's.
+        let alone = !thread::is_ours() && pages::threads() <= 1 + ours;
+        let guard = StoreGuard::new();
         Mover {
-            guard: StoreGuard::new(),
-            // A thread of ours runs beside the program's.
-            alone: !thread::is_ours() && pages::threads() <= 1 + ours,
+            guard: if alone {
+                guard.map(StoreGuard::not_needed)
+            } else {
+                guard
+            },
+            alone,
         }
     }
 
@@ -61,9 +67,10 @@ impl Mover {
         self.alone || self.guard.is_some()
     }
 
-    /// What holds up the stores of others, if there are others.
+    /// What holds up the stores of others: also where they are all ours, for what the program registers may share a page with what
+    /// the library has in its heap.
     pub(crate) fn guard(&self) -> Option<&StoreGuard> {
-        self.guard.as_ref().filter(|_| !self.alone)
+        self.guard.as_ref()
     }
 
     /// Moves back what an area shows of a range of the file, but for addresses that are `used`; which parts of the file stay.
@@ -162,6 +169,7 @@ impl Inner {
             .map(pages::areas_of)
             .collect();
         let mut left = Vec::new();
+        let mut for_rma = false;
         for &range in ranges {
             // A child forked before the pages are back and freed would copy nothing but holes; and a window that needs them
             // where they are is seen, or is made when they are there.
@@ -194,11 +202,16 @@ impl Inner {
                     pages::discard(link.own.arena().as_fd(), freed.0, freed.1 - freed.0);
                 }
             }
+            for_rma |= !stay.is_empty() && self.targets.any();
             left.extend(stay);
         }
         if !left.is_empty() {
             epd.windows.leave(left);
             self.left_pages.set(true);
+        }
+        if for_rma {
+            // That is over before long.
+            *take(&self.tried_back) = TriedBack::default();
         }
         Ok(())
     }
@@ -216,10 +229,7 @@ impl Inner {
         if !self.mover().may_move() {
             return;
         }
-        // What stays for an RMA need not for long.
-        if !self.targets.any() {
-            take(&self.tried_back).have(tries);
-        }
+        take(&self.tried_back).have(tries);
         self.left_pages.set(false);
         for epd in self.every() {
             let Some(link) = epd.link().filter(|_| epd.windows.has_left()) else {

@@ -21,8 +21,8 @@ const WRITE: i32 = 2;
 const ANSWER_NS: u64 = 1_000_000_000;
 /// After so long it is looked whether a holder that copies has died.
 const DEATH_NS: u64 = 5_000_000;
-/// How often a register begins again when others register the same pages.
-const TRIES: u32 = 64;
+/// How often a register begins again when others register the same pages, or a pin.
+pub(crate) const TRIES: u32 = 64;
 /// How long RMAs on a deleted window may take.
 const REST_NS: u64 = 30_000_000_000;
 

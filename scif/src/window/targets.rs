@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::epd::{Inner, take};
 use crate::sys::fork;
+use crate::sys::pages::PAGE;
 use crate::sys::time::now_ns;
 
 const PAUSE: Duration = Duration::from_micros(20);
@@ -44,10 +45,13 @@ pub(crate) struct Target {
 }
 
 impl Range {
+    /// Whole pages, as they move.
     fn here(begin: u64, len: u64, number: u64) -> Range {
+        let page = PAGE as u64;
+        let end = begin.saturating_add(len);
         Range {
-            begin,
-            end: begin.saturating_add(len),
+            begin: begin - begin % page,
+            end: end.checked_next_multiple_of(page).unwrap_or(u64::MAX),
             generation: fork::generation(),
             number,
         }
@@ -123,22 +127,41 @@ impl Inner {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::epd::{Pages, endpoints};
+
+    #[test]
+    fn memory_is_pinned_between_rmas_that_overlap() {
+        let scif = endpoints("pin-rma", 0);
+        let memory = Pages::new(PAGE).unwrap();
+        let first = scif.0.target(memory.addr() + 8, 8);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(20));
+                let next = scif.0.target(memory.addr() + 64, 8);
+                drop(first);
+                std::thread::sleep(Duration::from_millis(20));
+                drop(next);
+            });
+            assert!(scif.pin_pages(memory.addr(), PAGE, 3, 0).is_ok());
+        });
+    }
 
     #[test]
     fn targets_are_there_until_they_are_dropped() {
         let all = Arc::new(Targets::default());
         let early = all.wanted(0, u64::MAX);
-        let first = all.add(0x1000, 0x10);
+        let first = all.add(0x1010, 0x10);
         let second = all.add(u64::MAX - 1, 9);
-        let again = all.add(0x1000, 0x10);
+        let again = all.add(0x1ff0, 0x11);
         assert!(!all.has_in(&early), "they came later");
         drop(first);
         let mut ranges = all.ranges();
         ranges.sort_unstable();
-        assert_eq!(ranges, [(0x1000, 0x1010), (u64::MAX - 1, u64::MAX)]);
+        let last = u64::MAX - 0xfff;
+        assert_eq!(ranges, [(0x1000, 0x3000), (last, u64::MAX)], "whole pages");
         drop(again);
-        assert!(all.has_in(&all.wanted(u64::MAX - 8, 9)));
-        assert!(!all.has_in(&all.wanted(u64::MAX - 8, 7)));
+        assert!(all.has_in(&all.wanted(last - 1, 2)));
+        assert!(!all.has_in(&all.wanted(last - 8, 8)));
         assert!(all.any());
         drop(second);
         assert!(!all.any());

@@ -508,6 +508,29 @@ pub(crate) const CASES: &[Case] = &[
         let path = format!("/tmp/scif-conformance-{}", std::process::id());
         maps(api, map_file(LEN, Some(&path), libc::MAP_PRIVATE), LEN);
     }),
+    (
+        "private_memory_of_a_file_is_registered_beside_other_threads",
+        |api| {
+            let path = format!("/tmp/scif-conformance-{}", std::process::id());
+            let ends = Arc::new(Barrier::new(2));
+            let other = {
+                let ends = Arc::clone(&ends);
+                std::thread::spawn(move || {
+                    ends.wait();
+                })
+            };
+            maps(api, map_file(LEN, None, libc::MAP_PRIVATE), LEN);
+            // Where stores to a file on a disk cannot be held up it stays where it is, and cannot be mapped.
+            let ((a, b), at) = (loopback(api), map_file(LEN, Some(&path), libc::MAP_PRIVATE));
+            fill(at, LEN, 1);
+            assert_eq!(api.register(a, at, LEN, AT, RW, FIXED), Ok(AT));
+            serves(api, b, at, LEN);
+            assert_eq!(api.unregister(a, AT, LEN), Ok(0));
+            assert!(holds(at, LEN, 1));
+            ends.wait();
+            other.join().unwrap();
+        },
+    ),
     ("pages_registered_over_another_connection_serve_both", |api| {
         let ((a, b), (c, d)) = (loopback(api), loopback(api));
         let at = pages(N);

@@ -22,12 +22,16 @@ use super::registry::Inner;
 use crate::sys::fork::{self, Maker};
 use crate::sys::mmap::Mapping;
 use crate::sys::pages::{self, PAGE};
+use crate::sys::time::now_ns;
 use crate::sys::{memfd, process, thread};
+use crate::window::is_movable;
 use crate::window::table::Window;
-use crate::window::{TRIES, is_movable};
 
 /// How often somebody looks which nodes there are, while anybody wants to know.
 const LOOK: Duration = Duration::from_millis(100);
+/// How long to pin waits for pages to come back, and how often it looks.
+const PIN_NS: u64 = 1_000_000_000;
+const PAUSE: Duration = Duration::from_micros(200);
 const READ: i32 = 1;
 const WRITE: i32 = 2;
 
@@ -202,7 +206,7 @@ fn watch(inner: &Weak<Inner>) {
 impl Endpoints {
     /// `scif_pin_pages`: a handle for the pages at `addr`, of which any number of windows can be made. `prot` is what
     /// windows of them allow; `flags` are none: there are no addresses of a kernel here. Blocks while RMAs of this process that
-    /// are under way store there.
+    /// are under way store there, and until pages of windows that are gone are back.
     ///
     /// # Errors
     /// [`Failure::Invalid`]: flags, protection, or no whole pages. [`Failure::BadAddress`]: no memory there.
@@ -216,34 +220,38 @@ impl Endpoints {
         let end = addr.checked_add(len).ok_or(Failure::BadAddress)?;
         // A forked child starts its thread first, so that it is counted.
         self.0.in_this_process()?;
-        for _ in 0..TRIES {
+        let begin = now_ns();
+        loop {
             let pinned = self.try_pin(addr, end, prot);
             if !matches!(pinned, Err(Failure::Again)) {
                 return pinned;
             }
+            if now_ns() - begin > PIN_NS {
+                return Err(Failure::NoMemory);
+            }
+            std::thread::sleep(PAUSE);
         }
-        Err(Failure::NoMemory)
     }
 
-    /// `Again`: another thread, or an RMA, is at the pages.
+    /// `Again`: another thread, or an RMA, is at the pages, or they are about to be the program's own again.
     fn try_pin(&self, addr: usize, end: usize, prot: i32) -> Result<PinnedPages> {
         let len = end - addr;
         self.0.wait_for_targets(addr, len);
         // What is shared still from before could not be pinned.
         self.0.take_back();
         let areas = pages::areas(addr, end).map_err(|_| Failure::NoMemory)?;
+        let again = || {
+            let stays = self.0.lies_in_window(&areas, addr, end);
+            if stays { Failure::NoMemory } else { Failure::Again }
+        };
         let mut reached = addr;
         for area in &areas {
             if area.begin > reached || !(area.read || area.write) {
                 return Err(Failure::BadAddress);
             }
             if !is_movable(area) {
-                let may_come_back = self.0.is_own_arena(area.file);
-                return Err(if may_come_back {
-                    Failure::Again
-                } else {
-                    Failure::NoMemory
-                });
+                let own = self.0.is_own_arena(area.file);
+                return Err(if own { again() } else { Failure::NoMemory });
             }
             reached = area.end;
         }
@@ -274,7 +282,7 @@ impl Endpoints {
             pages::move_in(area, begin, end, pin.fd.as_fd(), at, mover.guard(), hold).map_err(|errno| {
                 match errno {
                     Errno::FAULT => Failure::BadAddress,
-                    Errno::STALE => Failure::Again,
+                    Errno::STALE => again(),
                     _ => Failure::NoMemory,
                 }
             })?;

@@ -11,6 +11,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
 
+use super::pages::PAGE;
 use super::process::last_errno;
 
 const UFFD_API: u64 = 0xAA;
@@ -32,30 +33,32 @@ pub(crate) struct StoreGuard {
     needed: bool,
 }
 
+fn open(flags: libc::c_int) -> Option<OwnedFd> {
+    // SAFETY: makes a descriptor; no memory is touched.
+    let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, flags | libc::O_CLOEXEC) };
+    let fd = i32::try_from(fd).ok().filter(|&fd| fd >= 0)?;
+    // SAFETY: just made, and nobody else's.
+    Some(unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(fd) })
+}
+
 impl StoreGuard {
     /// `None`: the kernel, a limit or a filter refuses.
     pub(crate) fn new() -> Option<StoreGuard> {
-        let open = |flags: libc::c_int| {
-            // SAFETY: makes a descriptor; no memory is touched.
-            let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, flags | libc::O_CLOEXEC) };
-            i32::try_from(fd).ok().filter(|&fd| fd >= 0)
-        };
         // Without the flag also stores by the kernel (a read into the range) are held up; that needs privilege.
-        let fd = open(0).or_else(|| open(USER_MODE_ONLY))?;
-        // SAFETY: just made, and nobody else's.
-        let fd = unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(fd) };
-        let guard = StoreGuard { fd, needed: true };
+        StoreGuard::of(open(0).or_else(|| open(USER_MODE_ONLY))?, true)
+    }
+
+    /// Where no thread of the program's could store, and those of the library hardly ever do: what cannot be held moves as well. Never
+    /// holds up the kernel, which might do in this thread what the program asked for before (io_uring).
+    pub(crate) fn not_needed() -> Option<StoreGuard> {
+        StoreGuard::of(open(USER_MODE_ONLY)?, false)
+    }
+
+    fn of(fd: OwnedFd, needed: bool) -> Option<StoreGuard> {
+        let guard = StoreGuard { fd, needed };
         let mut api = [UFFD_API, FEATURE_WP | FEATURE_WP_SHMEM, 0];
         guard.control(IOCTL_API, &mut api).ok()?;
         Some(guard)
-    }
-
-    /// Where no thread of the program's could store, and those of the library hardly ever do: what cannot be held moves as well.
-    pub(crate) fn not_needed(self) -> StoreGuard {
-        StoreGuard {
-            needed: false,
-            ..self
-        }
     }
 
     fn control<const N: usize>(&self, request: libc::c_ulong, argument: &mut [u64; N]) -> Result<(), Errno> {
@@ -72,6 +75,16 @@ impl StoreGuard {
             Err(_) if !self.needed => Ok(None),
             Err(errno) => Err(errno),
         }
+    }
+
+    /// Whether stores to memory like that of a page could be held up: not to that of a file on a disk.
+    pub(crate) fn can_hold(&self, at: usize) -> bool {
+        let mut register = [at as u64, PAGE as u64, REGISTER_MODE_WP, 0];
+        let can = self.control(IOCTL_REGISTER, &mut register).is_ok();
+        if can {
+            let _ = self.control(IOCTL_UNREGISTER, &mut [at as u64, PAGE as u64]);
+        }
+        can
     }
 
     fn protect(&self, at: usize, len: usize) -> Result<(), Errno> {

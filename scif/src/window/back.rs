@@ -51,20 +51,23 @@ impl Mover {
     fn new(ours: usize) -> Mover {
         // A thread of ours runs beside the program's.
         let alone = !thread::is_ours() && pages::threads() <= 1 + ours;
-        let guard = StoreGuard::new();
-        Mover {
-            guard: if alone {
-                guard.map(StoreGuard::not_needed)
-            } else {
-                guard
-            },
-            alone,
-        }
+        let guard = if alone {
+            StoreGuard::not_needed()
+        } else {
+            StoreGuard::new()
+        };
+        Mover { guard, alone }
     }
 
     /// Without a guard other threads could lose stores.
     pub(crate) fn may_move(&self) -> bool {
         self.alone || self.guard.is_some()
+    }
+
+    /// The same of the pages from `at` on in an area.
+    pub(crate) fn may_move_from(&self, area: &Area, at: usize) -> bool {
+        let can_hold = || self.guard.as_ref().is_some_and(|guard| guard.can_hold(at));
+        self.alone || (self.may_move() && (!area.write || area.file.ino == 0 || can_hold()))
     }
 
     /// What holds up the stores of others: also where they are all ours, for what the program registers may share a page with what
@@ -139,6 +142,27 @@ impl Inner {
         used
     }
 
+    /// Whether a window that is not deleted has pages of so much memory, of which these are the areas.
+    pub(crate) fn lies_in_window(&self, areas: &[Area], begin: usize, end: usize) -> bool {
+        let pid = process::pid();
+        self.every().iter().any(|epd| {
+            let Some(link) = epd.link() else { return false };
+            let (Ok(windows), Ok(arena)) = (link.own.table.all(), pages::file_id(link.own.arena())) else {
+                return true;
+            };
+            let shown = |(from, to)| {
+                areas
+                    .iter()
+                    .any(|area| area.between(begin, end).shows(arena, from, to))
+            };
+            let is_at = |(from, to)| from < end as u64 && to > begin as u64;
+            windows
+                .iter()
+                .filter(|window| !window.deleted)
+                .any(|window| window.in_arena().is_some_and(shown) || window.in_place(pid).is_some_and(is_at))
+        })
+    }
+
     /// Keeps windows from having pages where they are and RMAs from storing there, if none does to these: for who moves them.
     pub(crate) fn hold_piece(&self, begin: usize, end: usize) -> Option<impl Sized + '_> {
         let held = take(&self.moving);
@@ -174,6 +198,7 @@ impl Inner {
             // A child forked before the pages are back and freed would copy nothing but holes; and a window that needs them
             // where they are is seen, or is made when they are there.
             let _moving = take(&self.moving);
+            let has_rma = self.targets.any();
             let used = self.used_in_place();
             // Another holder may have the same pages, as memory of its own.
             let elsewhere = |(from, to): (u64, u64)| {
@@ -202,7 +227,7 @@ impl Inner {
                     pages::discard(link.own.arena().as_fd(), freed.0, freed.1 - freed.0);
                 }
             }
-            for_rma |= !stay.is_empty() && self.targets.any();
+            for_rma |= has_rma && !stay.is_empty();
             left.extend(stay);
         }
         if !left.is_empty() {

@@ -82,8 +82,9 @@ impl EndedArenas {
             return;
         };
         let _moving = take(&inner.moving);
-        let used = inner.used_in_place();
+        // What stays for an RMA need not for long.
         let counts = !inner.targets.any();
+        let used = inner.used_in_place();
         arenas.retain_mut(|arena| {
             if stays(arena) {
                 return true;

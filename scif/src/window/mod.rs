@@ -24,7 +24,7 @@ pub(crate) use back::TriedBack;
 pub(crate) use dma::Workers;
 pub(crate) use ended::EndedArenas;
 pub use fence::{FenceSide, Signal};
-pub(crate) use register::{TRIES, is_movable};
+pub(crate) use register::is_movable;
 pub(crate) use rma::{Near, Way};
 pub(crate) use state::WindowState;
 pub(crate) use targets::Targets;

@@ -21,8 +21,8 @@ const WRITE: i32 = 2;
 const ANSWER_NS: u64 = 1_000_000_000;
 /// After so long it is looked whether a holder that copies has died.
 const DEATH_NS: u64 = 5_000_000;
-/// How often a register begins again when others register the same pages, or a pin.
-pub(crate) const TRIES: u32 = 64;
+/// How often a register begins again when others register the same pages.
+const TRIES: u32 = 64;
 /// How long RMAs on a deleted window may take.
 const REST_NS: u64 = 30_000_000_000;
 
@@ -234,7 +234,7 @@ impl Inner {
                 Place::Arena(area.offset + (begin - area.begin) as u64)
             } else if !is_movable(area) || (begin..end).contains(&stack) || is_used(begin, end) {
                 self.stay_in_place(begin)
-            } else if mover.may_move() {
+            } else if mover.may_move_from(area, begin) {
                 let wanted = pages::wanted(area, begin, end);
                 let at = link.own.table.take_arena(wanted, begin, size)?;
                 taken.push((at, at + size));
@@ -250,7 +250,9 @@ impl Inner {
             } else if self.config.window_strict {
                 return Err(Failure::NoMemory);
             } else {
-                self.say_once_unmoved();
+                if !mover.may_move() {
+                    self.say_once_unmoved();
+                }
                 self.stay_in_place(begin)
             };
             places.push((place, size));

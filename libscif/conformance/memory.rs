@@ -512,23 +512,70 @@ pub(crate) const CASES: &[Case] = &[
         "private_memory_of_a_file_is_registered_beside_other_threads",
         |api| {
             let path = format!("/tmp/scif-conformance-{}", std::process::id());
-            let ends = Arc::new(Barrier::new(2));
-            let other = {
-                let ends = Arc::clone(&ends);
+            let in_memory = map_file(LEN, None, libc::MAP_PRIVATE);
+            let on_disk = map_file(LEN, Some(&path), libc::MAP_PRIVATE);
+            for at in [in_memory, on_disk] {
+                let (a, b) = loopback(api);
+                let ends = Arc::new(Mutex::new(false));
+                let word = at + LEN - 8;
+                let storing = {
+                    let ends = Arc::clone(&ends);
+                    std::thread::spawn(move || {
+                        let mut n = peek64(word);
+                        while !*ends.lock().unwrap() {
+                            n += 1;
+                            poke64(word, n);
+                            assert_eq!(peek64(word), n, "a store is lost");
+                        }
+                        n
+                    })
+                };
+                fill(at, LEN - PAGE, 1);
+                for _ in 0..200 {
+                    assert_eq!(api.register(a, at, LEN, AT, RW, FIXED), Ok(AT));
+                    assert_eq!(api.unregister(a, AT, LEN), Ok(0));
+                }
+                assert_eq!(api.register(a, at, LEN, AT, RW, FIXED), Ok(AT));
+                serves(api, b, at, LEN - PAGE);
+                // Where stores to it cannot be held up it stays where it is, and cannot be mapped.
+                match api.mmap(b, 0, LEN, RW, 0, AT) {
+                    Ok(mapped) => assert_eq!(api.munmap(mapped, LEN), Ok(0)),
+                    refused => assert_eq!((refused, at), (Err(ENOMEM), on_disk)),
+                }
+                assert_eq!(api.unregister(a, AT, LEN), Ok(0));
+                *ends.lock().unwrap() = true;
+                assert_eq!(storing.join().unwrap(), peek64(word), "a store is lost");
+                assert!(holds(at, LEN - PAGE, 1));
+            }
+        },
+    ),
+    (
+        "a_stack_goes_back_when_its_thread_is_not_the_one_that_asks",
+        |api| {
+            let (a, b) = loopback(api);
+            let (asked, asks) = (Arc::new(Barrier::new(2)), Arc::new(Mutex::new(0)));
+            let thread = {
+                let (api, asked, asks) = (*api, Arc::clone(&asked), Arc::clone(&asks));
                 std::thread::spawn(move || {
-                    ends.wait();
+                    let here = 0u8;
+                    *asks.lock().unwrap() = (&raw const here).expose_provenance();
+                    asked.wait();
+                    asked.wait();
+                    // Of the very stack that this runs on.
+                    assert_eq!(api.unregister(a, AT, LEN), Ok(0));
                 })
             };
-            maps(api, map_file(LEN, None, libc::MAP_PRIVATE), LEN);
-            // Where stores to a file on a disk cannot be held up it stays where it is, and cannot be mapped.
-            let ((a, b), at) = (loopback(api), map_file(LEN, Some(&path), libc::MAP_PRIVATE));
-            fill(at, LEN, 1);
+            asked.wait();
+            let at = *asks.lock().unwrap() / PAGE * PAGE - LEN / 2;
             assert_eq!(api.register(a, at, LEN, AT, RW, FIXED), Ok(AT));
-            serves(api, b, at, LEN);
-            assert_eq!(api.unregister(a, AT, LEN), Ok(0));
-            assert!(holds(at, LEN, 1));
-            ends.wait();
-            other.join().unwrap();
+            let seen = pages(N);
+            assert_eq!(api.vreadfrom(b, seen, LEN, AT, SYNC), Ok(0));
+            asked.wait();
+            thread.join().unwrap();
+            assert_eq!(api.vreadfrom(b, seen, PAGE, AT, SYNC), Err(ENXIO));
+            // The next that comes by takes them back.
+            let memory = pages(1);
+            assert_eq!(api.register(a, memory, PAGE, AT, RW, FIXED), Ok(AT));
         },
     ),
     ("pages_registered_over_another_connection_serve_both", |api| {

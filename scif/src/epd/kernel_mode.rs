@@ -22,16 +22,15 @@ use super::registry::Inner;
 use crate::sys::fork::{self, Maker};
 use crate::sys::mmap::Mapping;
 use crate::sys::pages::{self, PAGE};
-use crate::sys::time::now_ns;
 use crate::sys::{memfd, process, thread};
 use crate::window::is_movable;
 use crate::window::table::Window;
 
 /// How often somebody looks which nodes there are, while anybody wants to know.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long to pin waits for pages to come back, and how often it looks.
-const PIN_NS: u64 = 1_000_000_000;
-const PAUSE: Duration = Duration::from_micros(200);
+/// How often to pin is tried where pages are about to come back, and the pause between.
+const TRIES: u32 = 1000;
+const PAUSE: Duration = Duration::from_millis(1);
 const READ: i32 = 1;
 const WRITE: i32 = 2;
 
@@ -206,7 +205,7 @@ fn watch(inner: &Weak<Inner>) {
 impl Endpoints {
     /// `scif_pin_pages`: a handle for the pages at `addr`, of which any number of windows can be made. `prot` is what
     /// windows of them allow; `flags` are none: there are no addresses of a kernel here. Blocks while RMAs of this process that
-    /// are under way store there, and until pages of windows that are gone are back.
+    /// are under way store there, and for a second or so until pages of windows that are gone are back.
     ///
     /// # Errors
     /// [`Failure::Invalid`]: flags, protection, or no whole pages. [`Failure::BadAddress`]: no memory there.
@@ -220,17 +219,14 @@ impl Endpoints {
         let end = addr.checked_add(len).ok_or(Failure::BadAddress)?;
         // A forked child starts its thread first, so that it is counted.
         self.0.in_this_process()?;
-        let begin = now_ns();
-        loop {
+        for _ in 0..TRIES {
             let pinned = self.try_pin(addr, end, prot);
             if !matches!(pinned, Err(Failure::Again)) {
                 return pinned;
             }
-            if now_ns() - begin > PIN_NS {
-                return Err(Failure::NoMemory);
-            }
             std::thread::sleep(PAUSE);
         }
+        Err(Failure::NoMemory)
     }
 
     /// `Again`: another thread, or an RMA, is at the pages, or they are about to be the program's own again.

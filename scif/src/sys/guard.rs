@@ -77,8 +77,8 @@ impl StoreGuard {
         }
     }
 
-    /// Whether stores to memory like that of a page could be held up: not to that of a file on a disk.
-    pub(crate) fn can_hold(&self, at: usize) -> bool {
+    /// Whether stores to a page could be held up: not to that of a file on a disk, nor where the program does that itself.
+    pub(super) fn can_hold(&self, at: usize) -> bool {
         let mut register = [at as u64, PAGE as u64, REGISTER_MODE_WP, 0];
         let can = self.control(IOCTL_REGISTER, &mut register).is_ok();
         if can {

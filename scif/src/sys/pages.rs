@@ -23,6 +23,9 @@ use super::thread::quietly;
 
 /// Held while a piece moves in: two that copy the same pages would each show their own.
 static MOVING: Mutex<()> = Mutex::new(());
+/// Bytes of a stack behind a call that its callers use, and before it that what it calls does: more than enough.
+const CALLERS: usize = 16 << 10;
+const CALLED: usize = 64 << 10;
 /// Unit of registration.
 pub(crate) const PAGE: usize = 4096;
 
@@ -107,8 +110,23 @@ pub(crate) fn move_in<H>(
     Ok(())
 }
 
-/// Replaces a piece of an area while nobody stores to it: not others, if there is a guard, nor a signal handler of this thread,
-/// which would wait for this thread itself, or whose store would be lost.
+/// Whether stores to the private pages from `at` on can be held up.
+pub(crate) fn can_hold(guard: &StoreGuard, at: usize) -> bool {
+    // Not while another thread holds them.
+    let _section = super::fork::section();
+    let _moving = MOVING.lock().unwrap_or_else(PoisonError::into_inner);
+    guard.can_hold(at)
+}
+
+/// Whether a range of addresses has something of the stack of this thread that calls need.
+pub(crate) fn is_stack_in_use(begin: usize, end: usize) -> bool {
+    let here = 0u8;
+    let here = (&raw const here).addr();
+    begin < here.saturating_add(CALLERS) && end > here.saturating_sub(CALLED)
+}
+
+/// Replaces a piece of an area while nobody stores to it: not others, if there is a guard, nor this thread, which would wait for
+/// itself, or whose stores would be lost. EBUSY: it has to, since that is its stack. For the same reason no signal handler runs.
 fn while_held(
     area: &Area,
     at: usize,
@@ -116,6 +134,9 @@ fn while_held(
     guard: Option<&StoreGuard>,
     replace: impl FnOnce() -> Result<(), Errno>,
 ) -> Result<(), Errno> {
+    if is_stack_in_use(at, at + len) {
+        return Err(Errno::BUSY);
+    }
     quietly(|| {
         let held = match guard.filter(|_| area.write) {
             Some(guard) => guard.hold(at, len)?,

@@ -64,10 +64,10 @@ impl Mover {
         self.alone || self.guard.is_some()
     }
 
-    /// The same of the pages from `at` on in an area.
+    /// The same of the private pages from `at` on in an area.
     pub(crate) fn may_move_from(&self, area: &Area, at: usize) -> bool {
-        let can_hold = || self.guard.as_ref().is_some_and(|guard| guard.can_hold(at));
-        self.alone || (self.may_move() && (!area.write || area.file.ino == 0 || can_hold()))
+        let can_hold = |guard: &StoreGuard| !area.write || pages::can_hold(guard, at);
+        self.alone || self.guard.as_ref().is_some_and(can_hold)
     }
 
     /// What holds up the stores of others: also where they are all ours, for what the program registers may share a page with what
@@ -142,10 +142,11 @@ impl Inner {
         used
     }
 
-    /// Whether a window that is not deleted has pages of so much memory, of which these are the areas.
+    /// Whether a window has pages of so much memory, of which these are the areas, also one that is deleted but mapped by the
+    /// peer.
     pub(crate) fn lies_in_window(&self, areas: &[Area], begin: usize, end: usize) -> bool {
         let pid = process::pid();
-        self.every().iter().any(|epd| {
+        self.every().iter().filter(|epd| !epd.is_closed()).any(|epd| {
             let Some(link) = epd.link() else { return false };
             let (Ok(windows), Ok(arena)) = (link.own.table.all(), pages::file_id(link.own.arena())) else {
                 return true;
@@ -156,10 +157,10 @@ impl Inner {
                     .any(|area| area.between(begin, end).shows(arena, from, to))
             };
             let is_at = |(from, to)| from < end as u64 && to > begin as u64;
-            windows
-                .iter()
-                .filter(|window| !window.deleted)
-                .any(|window| window.in_arena().is_some_and(shown) || window.in_place(pid).is_some_and(is_at))
+            let is_one = |window: &Window| {
+                window.in_arena().is_some_and(shown) || window.in_place(pid).is_some_and(is_at)
+            };
+            windows.iter().any(is_one)
         })
     }
 

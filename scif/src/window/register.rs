@@ -218,8 +218,6 @@ impl Inner {
         if !link.own.table.has_room(areas.len())? {
             return Err(Failure::NoMemory);
         }
-        let here = 0u8;
-        let stack = (&raw const here).addr();
         let mover = self.mover();
         let used = self.used_in_place();
         let is_used = |begin: usize, end: usize| {
@@ -232,7 +230,7 @@ impl Inner {
             let size = (end - begin) as u64;
             let place = if area.shared && area.file == arena {
                 Place::Arena(area.offset + (begin - area.begin) as u64)
-            } else if !is_movable(area) || (begin..end).contains(&stack) || is_used(begin, end) {
+            } else if !is_movable(area) || pages::is_stack_in_use(begin, end) || is_used(begin, end) {
                 self.stay_in_place(begin)
             } else if mover.may_move_from(area, begin) {
                 let wanted = pages::wanted(area, begin, end);

@@ -65,7 +65,8 @@ pub(crate) fn wanted(area: &Area, begin: usize, end: usize) -> Wanted {
 /// `guard` other threads may store meanwhile; without, nobody else may run. After an error some may have moved: the caller
 /// drops the guard, for which stores to others may wait, and moves back what shows the memfd. ESTALE: they are not what `area`
 /// says any more, as when another thread has moved them, or `hold` gives nothing for some, which it is asked for each piece and
-/// whose answer lives until that has moved. ENOMEM also where the limit of file sizes is in the way.
+/// whose answer lives until that has moved. ENOMEM also where the limit of file sizes is in the way. EBUSY: that is the stack this
+/// runs on.
 pub(crate) fn move_in<H>(
     area: &Area,
     begin: usize,
@@ -75,6 +76,9 @@ pub(crate) fn move_in<H>(
     guard: Option<&StoreGuard>,
     hold: impl Fn(usize, usize) -> Option<H>,
 ) -> Result<(), Errno> {
+    if is_stack_in_use(begin, end) {
+        return Err(Errno::BUSY);
+    }
     if !memfd::may_reach(offset.saturating_add((end - begin) as u64)) {
         return Err(Errno::NOMEM);
     }
@@ -125,8 +129,8 @@ pub(crate) fn is_stack_in_use(begin: usize, end: usize) -> bool {
     begin < here.saturating_add(CALLERS) && end > here.saturating_sub(CALLED)
 }
 
-/// Replaces a piece of an area while nobody stores to it: not others, if there is a guard, nor this thread, which would wait for
-/// itself, or whose stores would be lost. EBUSY: it has to, since that is its stack. For the same reason no signal handler runs.
+/// Replaces a piece of an area while nobody stores to it: not others, if there is a guard, nor a signal handler of this thread,
+/// which would wait for this thread itself, or whose store would be lost.
 fn while_held(
     area: &Area,
     at: usize,
@@ -134,9 +138,6 @@ fn while_held(
     guard: Option<&StoreGuard>,
     replace: impl FnOnce() -> Result<(), Errno>,
 ) -> Result<(), Errno> {
-    if is_stack_in_use(at, at + len) {
-        return Err(Errno::BUSY);
-    }
     quietly(|| {
         let held = match guard.filter(|_| area.write) {
             Some(guard) => guard.hold(at, len)?,
@@ -281,7 +282,7 @@ fn is_listed(maps: &std::fs::File, area: &Area, begin: usize, end: usize) -> boo
 /// program's end. Without, nobody else may run.
 ///
 /// # Errors
-/// `ESTALE`: something else is there by now; that stays.
+/// `ESTALE`: something else is there by now; that stays. `EBUSY`: that is the stack this runs on.
 pub(crate) fn move_back(
     area: &Area,
     begin: usize,
@@ -314,6 +315,10 @@ fn move_each_back(
     if !begin.is_multiple_of(PAGE) || !end.is_multiple_of(PAGE) {
         // mremap(2) would round up.
         return Err(Errno::INVAL);
+    }
+    // But a forked child has to.
+    if file.is_some() && is_stack_in_use(begin, end) {
+        return Err(Errno::BUSY);
     }
     let wanted = Wanted::of(area.offset);
     // All in one, so that the pieces become one area again.

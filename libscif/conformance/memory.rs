@@ -241,37 +241,40 @@ pub(crate) const CASES: &[Case] = &[
     }),
     ("large_pages_stay_large_under_stores", |api| {
         let (a, b) = loopback(api);
-        let at = large_pages(4);
-        let stop = Arc::new(Mutex::new(false));
-        let writers: Vec<_> = (1..3)
-            .map(|who| {
-                let (stop, mine) = (Arc::clone(&stop), at + who * 8);
-                let places = (mine..mine + 4 * HUGE).step_by(PAGE);
-                places.clone().for_each(|place| poke64(place, 0));
-                std::thread::spawn(move || {
-                    let mut n = 0;
-                    while !*stop.lock().unwrap() {
-                        for place in places.clone() {
-                            assert_eq!(peek64(place), n, "a store was lost");
-                            poke64(place, n + 1);
+        for n in [4, 1] {
+            let len = n * HUGE;
+            let at = large_pages(n);
+            let stop = Arc::new(Mutex::new(false));
+            let writers: Vec<_> = (1..3)
+                .map(|who| {
+                    let (stop, mine) = (Arc::clone(&stop), at + who * 8);
+                    let places = (mine..mine + len).step_by(PAGE);
+                    places.clone().for_each(|place| poke64(place, 0));
+                    std::thread::spawn(move || {
+                        let mut n = 0;
+                        while !*stop.lock().unwrap() {
+                            for place in places.clone() {
+                                assert_eq!(peek64(place), n, "a store was lost");
+                                poke64(place, n + 1);
+                            }
+                            n += 1;
                         }
-                        n += 1;
-                    }
+                    })
                 })
-            })
-            .collect();
-        for _ in 0..10 {
-            assert_eq!(api.register(a, at, 4 * HUGE, AT, RW, FIXED), Ok(AT));
-            assert!(are_large(at, 4 * HUGE, OF_FILES, 4));
-            let mapped = api.mmap(b, 0, 4 * HUGE, RW, 0, AT).unwrap();
-            assert_eq!(peek(mapped + 7), peek(at + 7));
-            assert_eq!(api.munmap(mapped, 4 * HUGE), Ok(0));
-            assert_eq!(api.unregister(a, AT, 4 * HUGE), Ok(0));
-            assert!(are_large(at, 4 * HUGE, PRIVATE, 4));
-        }
-        *stop.lock().unwrap() = true;
-        for writer in writers {
-            writer.join().unwrap();
+                .collect();
+            for _ in 0..10 {
+                assert_eq!(api.register(a, at, len, AT, RW, FIXED), Ok(AT));
+                assert!(are_large(at, len, OF_FILES, n));
+                let mapped = api.mmap(b, 0, len, RW, 0, AT).unwrap();
+                assert_eq!(peek(mapped + 7), peek(at + 7));
+                assert_eq!(api.munmap(mapped, len), Ok(0));
+                assert_eq!(api.unregister(a, AT, len), Ok(0));
+                assert!(are_large(at, len, PRIVATE, n));
+            }
+            *stop.lock().unwrap() = true;
+            for writer in writers {
+                writer.join().unwrap();
+            }
         }
     }),
     ("large_pages_are_wanted_as_before", |api| {
@@ -549,35 +552,41 @@ pub(crate) const CASES: &[Case] = &[
             }
         },
     ),
-    (
-        "a_stack_goes_back_when_its_thread_is_not_the_one_that_asks",
-        |api| {
-            let (a, b) = loopback(api);
-            let (asked, asks) = (Arc::new(Barrier::new(2)), Arc::new(Mutex::new(0)));
-            let thread = {
-                let (api, asked, asks) = (*api, Arc::clone(&asked), Arc::clone(&asks));
-                std::thread::spawn(move || {
-                    let here = 0u8;
-                    *asks.lock().unwrap() = (&raw const here).expose_provenance();
-                    asked.wait();
-                    asked.wait();
-                    // Of the very stack that this runs on.
-                    assert_eq!(api.unregister(a, AT, LEN), Ok(0));
-                })
-            };
-            asked.wait();
-            let at = *asks.lock().unwrap() / PAGE * PAGE - LEN / 2;
-            assert_eq!(api.register(a, at, LEN, AT, RW, FIXED), Ok(AT));
-            let seen = pages(N);
-            assert_eq!(api.vreadfrom(b, seen, LEN, AT, SYNC), Ok(0));
-            asked.wait();
-            thread.join().unwrap();
-            assert_eq!(api.vreadfrom(b, seen, PAGE, AT, SYNC), Err(ENXIO));
-            // The next that comes by takes them back.
-            let memory = pages(1);
+    ("a_stack_goes_back_by_another_thread", |api| {
+        let (a, b) = loopback(api);
+        let (turn, stack) = (Arc::new(Barrier::new(2)), Arc::new(Mutex::new(0)));
+        let thread = {
+            let (api, turn, stack) = (*api, Arc::clone(&turn), Arc::clone(&stack));
+            std::thread::spawn(move || {
+                // Far from the top, where the thread's own data is.
+                let top = std::hint::black_box([0u8; 16 * PAGE]);
+                *stack.lock().unwrap() = (&raw const top).expose_provenance();
+                turn.wait();
+                turn.wait();
+                // Of the very stack that this runs on.
+                assert_eq!(api.unregister(a, AT, LEN), Ok(0));
+                turn.wait();
+                turn.wait();
+                assert_eq!(std::hint::black_box(&top), &[0u8; 16 * PAGE]);
+            })
+        };
+        turn.wait();
+        let at = *stack.lock().unwrap() / PAGE * PAGE + PAGE - LEN;
+        assert_eq!(api.register(a, at, LEN, AT, RW, FIXED), Ok(AT));
+        let seen = pages(N);
+        assert_eq!(api.vreadfrom(b, seen, LEN, AT, SYNC), Ok(0));
+        turn.wait();
+        turn.wait();
+        assert_eq!(api.vreadfrom(b, seen, PAGE, AT, SYNC), Err(ENXIO));
+        let memory = pages(1);
+        until("the next that comes by takes them back", || {
             assert_eq!(api.register(a, memory, PAGE, AT, RW, FIXED), Ok(AT));
-        },
-    ),
+            assert_eq!(api.unregister(a, AT, PAGE), Ok(0));
+            !lies_in_an_arena(at, LEN)
+        });
+        turn.wait();
+        thread.join().unwrap();
+    }),
     ("pages_registered_over_another_connection_serve_both", |api| {
         let ((a, b), (c, d)) = (loopback(api), loopback(api));
         let at = pages(N);

@@ -23,9 +23,10 @@ use super::thread::quietly;
 
 /// Held while a piece moves in: two that copy the same pages would each show their own.
 static MOVING: Mutex<()> = Mutex::new(());
-/// Bytes of a stack behind a call that its callers use, and before it that what it calls does: more than enough.
-const CALLERS: usize = 16 << 10;
-const CALLED: usize = 64 << 10;
+/// Bytes of a stack behind a call that who moves pages stores to meanwhile, and before it that what it calls does: more than enough. But
+/// no more behind it than a thread's data takes at the top of its stack: what is above that is the program's.
+const CALLERS: usize = 4 << 10;
+const CALLED: usize = 32 << 10;
 /// Unit of registration.
 pub(crate) const PAGE: usize = 4096;
 
@@ -122,7 +123,8 @@ pub(crate) fn can_hold(guard: &StoreGuard, at: usize) -> bool {
     guard.can_hold(at)
 }
 
-/// Whether a range of addresses has something of the stack of this thread that calls need.
+/// Whether a range of addresses has something of the stack of this thread that is used while pages move.
+#[inline(never)]
 pub(crate) fn is_stack_in_use(begin: usize, end: usize) -> bool {
     let here = 0u8;
     let here = (&raw const here).addr();
@@ -131,6 +133,7 @@ pub(crate) fn is_stack_in_use(begin: usize, end: usize) -> bool {
 
 /// Replaces a piece of an area while nobody stores to it: not others, if there is a guard, nor a signal handler of this thread,
 /// which would wait for this thread itself, or whose store would be lost.
+#[inline(never)]
 fn while_held(
     area: &Area,
     at: usize,

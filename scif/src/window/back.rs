@@ -64,9 +64,10 @@ impl Mover {
         self.alone || self.guard.is_some()
     }
 
-    /// The same of the private pages from `at` on in an area.
+    /// The same of the private pages from `at` on in an area. Anonymous ones are not asked: that would split a large page.
     pub(crate) fn may_move_from(&self, area: &Area, at: usize) -> bool {
-        let can_hold = |guard: &StoreGuard| !area.write || pages::can_hold(guard, at);
+        let is_anonymous = area.file.ino == 0;
+        let can_hold = |guard: &StoreGuard| !area.write || is_anonymous || pages::can_hold(guard, at);
         self.alone || self.guard.as_ref().is_some_and(can_hold)
     }
 

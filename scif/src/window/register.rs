@@ -7,6 +7,8 @@
 
 use std::sync::Arc;
 
+use rustix::io::Errno;
+
 use super::back::without;
 use super::table::{OFFSET_MAX, Place, Window};
 use crate::epd::{Epd, Failure, Inner, Link, Packet, Result, take};
@@ -237,14 +239,14 @@ impl Inner {
                 let at = link.own.table.take_arena(wanted, begin, size)?;
                 taken.push((at, at + size));
                 let hold = |from, to| self.hold_piece(from, to);
-                pages::move_in(area, begin, end, link.own.arena(), at, mover.guard(), hold).map_err(
-                    |errno| match errno {
-                        rustix::io::Errno::FAULT => Failure::BadAddress,
-                        rustix::io::Errno::STALE => Failure::Again,
-                        _ => Failure::NoMemory,
-                    },
-                )?;
-                Place::Arena(at)
+                match pages::move_in(area, begin, end, link.own.arena(), at, mover.guard(), hold) {
+                    Ok(()) => Place::Arena(at),
+                    // None has moved.
+                    Err(Errno::BUSY) => self.stay_in_place(begin),
+                    Err(Errno::FAULT) => return Err(Failure::BadAddress),
+                    Err(Errno::STALE) => return Err(Failure::Again),
+                    Err(_) => return Err(Failure::NoMemory),
+                }
             } else if self.config.window_strict {
                 return Err(Failure::NoMemory);
             } else {

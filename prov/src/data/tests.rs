@@ -56,6 +56,11 @@ impl Stage {
     }
 
     fn like(change: impl FnOnce(&mut EpConfig)) -> Stage {
+        Stage::on(0, change)
+    }
+
+    /// The endpoint under test on a port of our choice; 0: on any. See [`Stage::peer_on`].
+    fn on(port: u16, change: impl FnOnce(&mut EpConfig)) -> Stage {
         let domain = Domain::for_test(fi::fi_version(2, 0), &fi::fi_domain_attr::default());
         let mut st = domain.shared.gate.lock();
         let cq = st.cqs.insert(CqState::new(64, Waits::none())).unwrap();
@@ -77,7 +82,7 @@ impl Stage {
         let exports = Exports {
             keys: domain.shared.keys.clone(),
         };
-        let sock = Endpoint::bind(&domain.shared.fabric.node, 0, exports).unwrap();
+        let sock = Endpoint::bind(&domain.shared.fabric.node, port, exports).unwrap();
         let ep = domain.shared.add_ep(EpState::new(cfg, sock)).unwrap();
         domain
             .shared
@@ -124,7 +129,8 @@ impl Stage {
         self.peer_on(0)
     }
 
-    /// The same on a port of our choice; 0: on any, higher than ours.
+    /// The same on a port of our choice; 0: on any. Those below [`scif::DYNAMIC_PORTS`] are lower than any that is given out,
+    /// and nobody's: no other process is in the tests' domain, and no two tests choose the same.
     fn peer_on(&self, port: u16) -> (Peer<'_>, u64) {
         let sock = Endpoint::bind(&self.domain.shared.fabric.node, port, Exports::default()).unwrap();
         let mut st = self.domain.shared.gate.lock();
@@ -623,8 +629,8 @@ fn a_buffer_for_many_takes_what_came_before_its_sender_died() {
 fn a_peer_that_comes_back_is_answered_over_its_new_connection() {
     let stage = Stage::new();
     stage.region(4096);
-    // Between two lives it is free: not one that is given out just then, nor that of another run of this test.
-    let port = 2100 + u16::try_from(std::process::id() % 900).unwrap();
+    // Between two lives it is free, and must not be given out.
+    let port = 1;
     let (mut peer, _) = stage.peer_on(port);
     for life in 0..20 {
         let conn = peer.connect();
@@ -722,11 +728,9 @@ fn peers_that_say_that_they_copy_hold_a_close_up_once_for_all() {
 #[test]
 fn two_connections_become_one() {
     const ROUNDS: u64 = 200;
-    let stage = Stage::new();
+    let stage = Stage::on(4, |_| {});
     let ours = stage.with(|e| e.sock.id());
-    // Lower ports than any that is given out, and not those of another run of this test.
-    let low = 1100 + 2 * u16::try_from(std::process::id() % 450).unwrap();
-    let mut peers: Vec<_> = [0, low, 0, low + 1].map(|port| stage.peer_on(port)).into();
+    let mut peers: Vec<_> = [0, 2, 0, 3].map(|port| stage.peer_on(port)).into();
     let mut lowers = 0;
     for (peer, number) in &mut peers {
         let number = *number;

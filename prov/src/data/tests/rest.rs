@@ -2,29 +2,36 @@
 //! Tests: rings at rest, and bells that are lost.
 
 use libfabric_sys as fi;
+use scif::ConnId;
 
 use super::super::progress::{LIVE_ALWAYS, SWEEP_EVERY, SWEEP_SELDOM};
 use super::super::wire;
-use super::Stage;
+use super::{Peer, Stage};
 
 /// So many more than are always looked at.
 const TOO_MANY: usize = 4;
 
+/// Peers of whom some come to rest, and the connection of each.
+fn crowd(stage: &Stage) -> Vec<(Peer<'_>, ConnId)> {
+    let connected = || {
+        let (mut peer, _) = stage.peer();
+        let conn = peer.connect();
+        (peer, conn)
+    };
+    std::iter::repeat_with(connected)
+        .take(LIVE_ALWAYS + TOO_MANY)
+        .collect()
+}
+
 #[test]
 fn each_ring_at_rest_is_looked_at_also_where_one_of_them_ends() {
     let stage = Stage::new();
-    let mut peers: Vec<_> = (0..LIVE_ALWAYS + TOO_MANY)
-        .map(|_| {
-            let (mut peer, _) = stage.peer();
-            peer.connect();
-            peer
-        })
-        .collect();
+    let mut peers = crowd(&stage);
     let not_swept = || stage.with(|e| (e.resting.len(), e.not_swept));
     // In the middle of a round.
     stage.until(|| matches!(not_swept(), (TOO_MANY, 1)).then_some(()));
     let ended = stage.with(|e| e.peers.get(e.resting.first()?.peer as usize).map(|p| p.id));
-    peers.retain(|peer| Some(peer.sock.id()) != ended);
+    peers.retain(|(peer, _)| Some(peer.sock.id()) != ended);
     let (left, round) = stage.until(|| Some(not_swept()).filter(|&(resting, _)| resting < TOO_MANY));
     assert_eq!(left, round, "the last one has another place");
 }
@@ -32,13 +39,7 @@ fn each_ring_at_rest_is_looked_at_also_where_one_of_them_ends() {
 #[test]
 fn a_lost_bell_delays_a_message_and_loses_none() {
     let stage = Stage::new();
-    let mut peers: Vec<_> = (0..LIVE_ALWAYS + TOO_MANY)
-        .map(|_| {
-            let (mut peer, _) = stage.peer();
-            let conn = peer.connect();
-            (peer, conn)
-        })
-        .collect();
+    let mut peers = crowd(&stage);
     let at_rest = || {
         let ids = stage.with(|e| {
             let peers = e.resting.iter().filter_map(|l| e.peers.get(l.peer as usize));

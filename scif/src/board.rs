@@ -140,6 +140,7 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::node::TransportKind;
+    use crate::sys::children;
 
     fn node(runtime_dir: Option<std::path::PathBuf>) -> Arc<Node> {
         let config = Config {
@@ -158,6 +159,7 @@ mod tests {
     fn holders_see_the_same_words_until_the_last_leaves() {
         let dir = std::env::temp_dir().join(format!("scif-board-{}", std::process::id()));
         std::fs::create_dir(&dir).unwrap();
+        let _alone = children::none();
         for node in [node(None), node(Some(dir.clone()))] {
             let none = rustix::io::Errno::NOENT.raw_os_error();
             assert_eq!(errno(Board::open_to_read(&node, "a/b", 512)), Some(none));

@@ -86,12 +86,13 @@ impl Life {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::children;
 
     #[test]
     fn ends_with_the_process() {
         let mut me = Life::of(process::pid());
         assert!(me.alive() && me.start().is_some());
-        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let mut child = children::spawn(std::process::Command::new("sleep").arg("60"));
         let mut life = Life::of(child.id().cast_signed());
         assert!(life.alive());
         child.kill().unwrap();
@@ -101,7 +102,7 @@ mod tests {
         }
         child.wait().unwrap();
         assert!(!life.alive());
-        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let mut child = children::spawn(std::process::Command::new("sleep").arg("60"));
         let mut life = Life::of(child.id().cast_signed());
         child.kill().unwrap();
         child.wait().unwrap();

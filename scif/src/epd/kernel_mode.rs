@@ -407,6 +407,7 @@ pub(super) mod tests {
     use super::*;
     use crate::addr::PortId;
     use crate::config::Config;
+    use crate::sys::children;
 
     const FIXED: i32 = 0x10;
     const SYNC: i32 = 4;
@@ -549,7 +550,7 @@ pub(super) mod tests {
         let memory = Pages::new(PAGE).unwrap();
         memory.write(0, b"kept").unwrap();
         let pinned = scif.pin_pages(memory.addr(), PAGE, 3, 0).unwrap();
-        let child = fork::in_child(|| {
+        let child = children::in_child(|| {
             let mut bytes = [0; 4];
             let copied = memory.read(0, &mut bytes).is_ok() && &bytes == b"kept" && !is_shared(&memory);
             let refused = scif.register_pinned_pages(a, &pinned, 0x1000, FIXED) == Err(Failure::BadAddress);
@@ -568,7 +569,7 @@ pub(super) mod tests {
     fn a_forked_child_that_pins_is_served() {
         let scif = endpoints("pin-first", 0);
         let memory = Pages::new(PAGE).unwrap();
-        let child = fork::in_child(|| {
+        let child = children::in_child(|| {
             let alone = !scif.0.started_here() && pages::threads() == 1;
             let pinned = scif.pin_pages(memory.addr(), PAGE, 3, 0).is_ok();
             // This thread, and the one that serves.
@@ -580,7 +581,7 @@ pub(super) mod tests {
     #[test]
     fn a_forked_child_is_served_as_soon_as_it_can_be() {
         let scif = endpoints("starved", 0);
-        let child = fork::in_child(|| {
+        let child = children::in_child(|| {
             // One more descriptor: enough to begin.
             let next = std::fs::File::open("/dev/null").unwrap().as_raw_fd();
             let before = process::limit_nofile(u64::from(next.cast_unsigned()) + 1);

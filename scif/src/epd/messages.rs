@@ -335,6 +335,7 @@ mod tests {
     use super::*;
     use crate::epd::Endpoints;
     use crate::epd::kernel_mode::tests::{connected, endpoints};
+    use crate::sys::children;
 
     /// A peer says that it makes the descriptor show something, and does so after one holder has given up waiting for that:
     /// another one, who knows nothing of it, finds nothing there and hides it.
@@ -344,7 +345,7 @@ mod tests {
         let (a, b) = connected(&scif, &scif);
         let shows = || descriptor::shows_data(a);
         let (wait, go) = rustix::pipe::pipe().unwrap();
-        let child = fork::in_child(|| {
+        let child = children::in_child(|| {
             let mut byte = [0];
             let started = rustix::io::read(&wait, &mut byte) == Ok(1);
             let shown = shows();
@@ -411,7 +412,7 @@ mod tests {
         for by_sending in [true, false] {
             let scif = endpoints("killed", 0);
             let (a, b) = connected(&scif, &scif);
-            let killed = fork::in_child(|| {
+            let killed = children::in_child(|| {
                 let sender = scif.0.get(b).unwrap();
                 let link = sender.link().unwrap();
                 let held = sender.holder.sending.lock();

@@ -66,6 +66,7 @@ mod tests {
 
     #[test]
     fn an_accepted_endpoint_is_put_in_its_place() {
+        let _alone = crate::sys::children::none();
         let config = Config {
             domain: Some(format!("numbers-{}", crate::sys::process::pid())),
             ..Config::default()
@@ -81,7 +82,8 @@ mod tests {
             scope.spawn(|| endpoints.connect(opener, PortId { node: 0, port }).unwrap());
             let (_, accepted) = endpoints.accept(listener, true).unwrap();
             endpoints.replace(accepted, place).unwrap();
-            assert_eq!(endpoints.label(accepted), Err(Failure::BadDescriptor));
+            // The number is nobody's, or that of what another test has opened since.
+            assert!(endpoints.label(accepted).is_err());
         });
         assert_eq!(endpoints.label(place), Ok(0), "another endpoint");
         assert_eq!(endpoints.usable(place), Ok(()));

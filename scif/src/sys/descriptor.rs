@@ -238,6 +238,7 @@ pub(crate) fn check_polled(at: usize, n: u32) -> Result<(), Errno> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::children;
     use std::os::fd::AsRawFd;
 
     fn bits(fd: RawFd) -> i16 {
@@ -252,6 +253,7 @@ mod tests {
 
     #[test]
     fn every_readiness_can_be_shown_and_hidden() {
+        let _alone = children::none();
         let (a, b) = pair(true).unwrap();
         let raw = a.as_raw_fd();
         assert_eq!(bits(raw), libc::POLLOUT);
@@ -302,6 +304,7 @@ mod tests {
 
     #[test]
     fn the_last_close_hangs_b_up() {
+        let _alone = children::none();
         let (a, b) = pair(true).unwrap();
         let raw = release(a);
         close(raw).unwrap();

@@ -329,39 +329,6 @@ impl Drop for PrivateFd {
     }
 }
 
-/// A forked child, for tests.
-#[cfg(test)]
-pub(crate) struct Child(libc::pid_t);
-
-/// Forks a child that makes `calls` and ends with what they give: 0 to 255.
-#[cfg(test)]
-pub(crate) fn in_child(calls: impl FnOnce() -> i32) -> Child {
-    // SAFETY: the child makes the calls that are tested, and never returns from here.
-    match unsafe { libc::fork() } {
-        0 => {
-            let code = calls();
-            // SAFETY: _exit(2) runs nothing of the parent's in the child.
-            unsafe { libc::_exit(code) }
-        }
-        pid => Child(pid),
-    }
-}
-
-#[cfg(test)]
-impl Child {
-    /// What it gave; -1 if it was killed, or there is none.
-    pub(crate) fn result(self) -> i32 {
-        let mut status = 0;
-        // SAFETY: `status` is room for the answer.
-        let ended = unsafe { libc::waitpid(self.0, &raw mut status, 0) };
-        if self.0 > 0 && ended == self.0 && libc::WIFEXITED(status) {
-            libc::WEXITSTATUS(status)
-        } else {
-            -1
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::fd::FromRawFd;

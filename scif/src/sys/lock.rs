@@ -149,7 +149,7 @@ mod tests {
         // SAFETY: as above; the child has a copy of the value and the same memory.
         let lock = unsafe { SharedLock::make(at) };
         assert!(!lock.lock().owner_died());
-        let child = crate::sys::fork::in_child(|| {
+        let child = crate::sys::children::in_child(|| {
             let _ = std::mem::ManuallyDrop::new(lock.lock());
             7
         });

@@ -210,10 +210,10 @@ mod tests {
 
     #[test]
     fn the_network_namespace_is_that_of_every_process_in_it() {
-        let seen = std::process::Command::new("stat")
-            .args(["-L", "-c", "%d %i", "/proc/self/ns/net"])
-            .output()
-            .unwrap();
+        let mut stat = std::process::Command::new("stat");
+        stat.args(["-L", "-c", "%d %i", "/proc/self/ns/net"])
+            .stdout(std::process::Stdio::piped());
+        let seen = crate::sys::children::spawn(&mut stat).wait_with_output().unwrap();
         let (device, inode) = network_namespace();
         if (device, inode) != (0, 0) {
             assert_eq!(
@@ -257,7 +257,7 @@ mod tests {
 
     #[test]
     fn ended_processes_are_noticed() {
-        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let mut child = crate::sys::children::spawn(&mut std::process::Command::new("true"));
         let id = child.id().cast_signed();
         let start = std::time::Instant::now();
         // Unreaped it is a zombie.

@@ -254,7 +254,7 @@ mod tests {
             copy(me, Direction::Read, &[mem(&mut buf)], &lists),
             Err(AccessError::Short(4096))
         );
-        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let mut child = crate::sys::children::spawn(&mut std::process::Command::new("true"));
         child.wait().unwrap();
         let gone = child.id().cast_signed();
         assert_eq!(

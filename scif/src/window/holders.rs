@@ -259,6 +259,7 @@ impl Drop for Copying {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::children;
     use crate::sys::mmap::Mapping;
 
     fn holders(map: &Mapping) -> Holders {
@@ -276,7 +277,7 @@ mod tests {
         let own = Own::default();
         let first = own.queue(&all).unwrap().unwrap();
         // A second holder: some process that lives.
-        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let mut child = children::spawn(std::process::Command::new("sleep").arg("60"));
         let Sight::Seen(stat) = process::look(child.id().cast_signed()) else {
             panic!("cannot see a child")
         };

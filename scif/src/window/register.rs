@@ -451,7 +451,7 @@ impl Inner {
 mod tests {
     use super::*;
     use crate::epd::{Pages, connected, endpoints};
-    use crate::sys::fork;
+    use crate::sys::children;
 
     /// In a child, whose limit of descriptors is nobody else's.
     #[test]
@@ -460,7 +460,7 @@ mod tests {
         let (a, _b) = connected(&scif, &scif);
         let memory = Pages::new(PAGE).unwrap();
         let is_shared = || pages::areas(memory.addr(), memory.addr() + PAGE).unwrap()[0].shared;
-        let child = fork::in_child(|| {
+        let child = children::in_child(|| {
             let epd = scif.0.get(a).unwrap();
             let link = epd.link().unwrap();
             let mut taken = Vec::new();

@@ -22,6 +22,7 @@ use crate::memory::RemoteMem;
 use crate::migrate::ARENA_BYTES;
 use crate::node::{Node, TransportKind};
 use crate::segment::{SEGMENT_BYTES, write_header};
+use crate::sys::children;
 use crate::sys::fork::PrivateFd;
 use crate::sys::memfd::{self, FIXED_SIZE};
 use crate::sys::mmap::Mapping;
@@ -473,6 +474,8 @@ fn bad_answers_end_a_connection() {
     ];
     let count = cases.len();
     for (what, bytes, fds, expected) in cases {
+        // Nobody else has the listener, so that its name is free at the end.
+        let _alone = children::none();
         let listener = unix::socket().unwrap();
         stage.names.bind_listener(&listener, FAKE, 4).unwrap();
         let mut victim = stage.victim();
@@ -494,6 +497,7 @@ fn bad_answers_end_a_connection() {
 
 #[test]
 fn a_listener_that_hangs_up_refuses() {
+    let _alone = children::none();
     let stage = Stage::new("hangup");
     let listener = unix::socket().unwrap();
     stage.names.bind_listener(&listener, FAKE, 0).unwrap();

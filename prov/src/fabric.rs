@@ -214,6 +214,9 @@ pub(crate) fn open_node() -> Result<Arc<Node>, Errno> {
     let config = Config::from_env();
     let config = Config {
         ptracer: config.ptracer && env::env().ptracer,
+        // Endpoints of a test meet those of this process only.
+        #[cfg(test)]
+        domain: Some(format!("test-{}", std::process::id())),
         ..config
     };
     let node = Node::open(config, env::env().transport).map_err(|error| failed(&error))?;

@@ -6,9 +6,14 @@
 //! is there. What is read may change meanwhile; each number is right by itself.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
+use std::fs::{self, DirEntry, File};
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 
 use crate::addr::PortId;
 use crate::config::Config;
@@ -192,15 +197,33 @@ struct Descriptors {
     sockets: BTreeMap<u64, Vec<i32>>,
 }
 
+/// What `entry` of a process's descriptors leads to, if it still is `target`; does not wait for what it has become.
+fn opened(entry: &DirEntry, target: &Path) -> io::Result<Option<File>> {
+    let nonblock = OFlags::NONBLOCK.bits().cast_signed();
+    match File::options()
+        .read(true)
+        .custom_flags(nonblock)
+        .open(entry.path())
+    {
+        Ok(file) => {
+            let now = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
+            Ok((now == target).then_some(file))
+        }
+        // Closed meanwhile, or a socket now.
+        Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::NOENT | Errno::NXIO)) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 fn descriptors(pid: i32) -> io::Result<Descriptors> {
     let mut found = Descriptors::default();
     for entry in fs::read_dir(format!("/proc/{pid}/fd"))? {
         // Closed meanwhile: not there.
         let Ok(entry) = entry else { continue };
-        let Ok(target) = fs::read_link(entry.path()) else {
+        let Ok(link) = fs::read_link(entry.path()) else {
             continue;
         };
-        let target = target.to_string_lossy();
+        let target = link.to_string_lossy();
         let is =
             |name: &str| target.starts_with(&format!("/memfd:{name} ")) || target == format!("/memfd:{name}");
         if let Some(inode) = target
@@ -212,9 +235,11 @@ fn descriptors(pid: i32) -> io::Result<Descriptors> {
                 found.sockets.entry(inode).or_default().push(number);
             }
         } else if is(NAME) {
-            found.stats.push(File::open(entry.path())?);
+            found.stats.extend(opened(&entry, &link)?);
         } else if is("scif:windows") {
-            let file = File::open(entry.path())?;
+            let Some(file) = opened(&entry, &link)? else {
+                continue;
+            };
             found.tables.insert(file.metadata()?.ino(), file);
         }
     }
@@ -229,7 +254,12 @@ fn endpoints(pid: i32) -> io::Result<Vec<Endpoint>> {
     let mut all = Vec::new();
     for file in &found.stats {
         let mut front = [0; 64];
-        file.read_exact_at(&mut front, 0)?;
+        match file.read_exact_at(&mut front, 0) {
+            // It only begins: what it is comes last.
+            Err(end) if end.kind() == io::ErrorKind::UnexpectedEof => continue,
+            Ok(()) if u64_at(&front, 0) == 0 => continue,
+            read => read?,
+        }
         if u64_at(&front, 0) != MAGIC || u32_at(&front, 8) != VERSION {
             return Err(io::Error::other("of another version"));
         }
@@ -338,9 +368,13 @@ fn merge(windows: impl Iterator<Item = Window>) -> Vec<Registered> {
 mod tests {
     use super::*;
     use crate::epd::Endpoints;
+    use crate::sys::memfd;
+    use scif_ring::counter::Flag;
 
     #[test]
     fn what_is_opened_is_seen_and_what_is_closed_is_not() {
+        // A child would hold what is closed.
+        let _alone = crate::sys::children::none();
         let config = Config {
             domain: Some(format!("look-{}", process::pid())),
             node: 5,
@@ -355,18 +389,39 @@ mod tests {
         assert_eq!((nodes[0].node, nodes[0].lost), (5, false));
         assert_eq!(nodes[0].processes, [process::pid()]);
         assert!(nodes[0].ports.contains(&port));
-        let seen = |fd: i32| {
+        // The only one of this node: those of other tests are in this process too.
+        let seen = || {
             let all = processes(&config).unwrap();
-            all[0].endpoints.iter().find(|e| e.descriptors == [fd]).cloned()
+            all[0].endpoints.iter().find(|e| e.own.node == 5).cloned()
         };
-        let listener = seen(fd).unwrap();
+        let listener = seen().unwrap();
         assert_eq!(
             (listener.state, listener.own),
             ("LISTENING", PortId { node: 5, port })
         );
+        assert_eq!(listener.descriptors, [fd]);
         assert_eq!(listener.peer, None);
         endpoints.close(fd).unwrap();
-        assert_eq!(seen(fd), None);
+        assert_eq!(seen(), None);
+    }
+
+    #[test]
+    fn descriptors_come_and_go_while_one_looks() {
+        let _that_begin = [0, 4096].map(|len| memfd::create(NAME, len).unwrap());
+        let end = Flag::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !end.get() {
+                    drop(memfd::create("scif:windows", 4096).unwrap());
+                    drop(rustix::pipe::pipe().unwrap());
+                }
+            });
+            let looks: Vec<_> = (0..2000).map(|_| endpoints(process::pid()).map(drop)).collect();
+            end.set(true);
+            for look in looks {
+                look.unwrap();
+            }
+        });
     }
 
     #[test]

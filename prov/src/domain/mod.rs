@@ -472,14 +472,9 @@ impl DomainShared {
 
 #[cfg(test)]
 impl Domain {
-    /// A domain of a fabric of its own, for an application of interface version `api`; its endpoints meet those of this
-    /// process only.
+    /// A domain of a fabric of its own, for an application of interface version `api`.
     pub(crate) fn for_test(api: u32, attr: &fi::fi_domain_attr) -> Box<Domain> {
-        let config = scif::Config {
-            domain: Some(format!("test-{}", std::process::id())),
-            ..scif::Config::from_env()
-        };
-        let node = scif::Node::open(config, crate::env::env().transport).unwrap();
+        let node = crate::fabric::open_node().unwrap();
         let fabric = FabricShared::new(api, node);
         Domain::open(
             &fabric,

@@ -374,8 +374,10 @@ mod tests {
     #[test]
     fn areas_by_address_are_those_of_the_list() {
         let prot = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: the kernel picks a range nobody uses.
-        let at = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), LEN, prot, MapFlags::PRIVATE) };
+        // Far from all that the kernel places by itself, so that the hole stays one whatever other tests map.
+        let far = std::ptr::with_exposed_provenance_mut(80 << 30);
+        // SAFETY: the kernel picks a range nobody uses, there or elsewhere.
+        let at = unsafe { rustix::mm::mmap_anonymous(far, LEN, prot, MapFlags::PRIVATE) };
         let at = at.unwrap().expose_provenance();
         super::super::pages::unmap(at + PAGE, PAGE).unwrap();
         let maps = || std::fs::File::open("/proc/self/maps").unwrap();

@@ -479,16 +479,20 @@ mod tests {
     use super::*;
     use scif_ring::counter::Flag;
     use std::os::fd::AsFd;
-    use std::ptr::null_mut;
     use std::sync::Arc;
 
     const LEN: usize = 3 << 20;
 
     fn buffer() -> usize {
-        // SAFETY: the kernel picks a range nobody uses.
+        buffer_near(0)
+    }
+
+    /// Far from all that the kernel places by itself: what is unmapped there stays a hole, whatever other tests map.
+    fn buffer_near(hint: usize) -> usize {
+        // SAFETY: the kernel picks a range nobody uses, there or elsewhere.
         let at = unsafe {
             rustix::mm::mmap_anonymous(
-                null_mut(),
+                pointer(hint),
                 LEN,
                 ProtFlags::READ | ProtFlags::WRITE,
                 MapFlags::PRIVATE,
@@ -528,7 +532,7 @@ mod tests {
 
     #[test]
     fn what_is_not_there_any_more_is_not_moved_back() {
-        let at = buffer();
+        let at = buffer_near(64 << 30);
         let fd = memfd::create("scif-test", 1 << 30).unwrap();
         let area = areas(at, at + LEN).unwrap().remove(0);
         move_in(&area, at, at + LEN, fd.as_fd(), 0, None, freely).unwrap();

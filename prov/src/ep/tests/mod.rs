@@ -6,12 +6,13 @@
 mod transfer;
 
 use std::ffi::c_int;
+use std::net::Ipv4Addr;
 use std::ptr::{null, null_mut};
 
 use libfabric_sys as fi;
 use libfabric_sys::{fid, fid_ep};
 
-use crate::addr::ADDR_LEN;
+use crate::addr::{ADDR_LEN, Addr};
 use crate::atomic_ops::MAX_ATOMIC_BYTES;
 use crate::attr::{self, INJECT_SIZE};
 
@@ -319,7 +320,10 @@ fn names_have_a_length_a_port_and_one_owner() {
     assert_eq!((len, short), (ADDR_LEN, [0; 4]));
 
     // A second endpoint may not have the first one's name, but another one, and the first one's when that is gone.
-    let mut taken = name(ep);
+    // Its port is given out to nobody else once it is free.
+    let mut taken = Addr::this_host(Ipv4Addr::LOCALHOST, 6).to_bytes();
+    assert_eq!(call!(ep, cm.setname(taken.as_mut_ptr().cast(), ADDR_LEN)), 0);
+    taken = name(ep);
     let other = rig.bound(BOTH);
     let own = name(other);
     assert_ne!(own, taken);

@@ -561,14 +561,21 @@ fn two_domains(rank: &Rank) -> Outcome {
                 put(&rig, from(&remotes, 1, PAGE)?, round)?;
                 put(&other, from(&remotes2, 1, 2 * PAGE)?, round)?;
             }
-            announce(&rig, rig.peer())
+            announce(&rig, rig.peer())?;
+            announce(&other, other.peer())
         } else {
-            rig.post(|| rig.ep.recv(Buf::NULL, sys::FI_ADDR_UNSPEC, 0x22))?;
+            // Each one's atomics are taken in before what it says after them, and not before what the other says.
+            let both = [&rig, &other];
+            for one in both {
+                one.post(|| one.ep.recv(Buf::NULL, sys::FI_ADDR_UNSPEC, 0x22))?;
+            }
+            let mut said = 0;
             rig.wait("the other side", || {
                 other.pump()?;
                 memory.add_u64(0, 1);
                 memory.add_u64(0, u64::MAX);
-                Ok(rig.rx.take().map(drop))
+                said += both.iter().filter(|one| one.rx.take().is_some()).count();
+                Ok((said == both.len()).then_some(()))
             })
         }
     };
@@ -592,12 +599,12 @@ fn two_domains(rank: &Rank) -> Outcome {
             other.post(|| other.ep.atomic(&place, one()))?;
             other.sent(3)?;
         }
-        announce(&rig, rig.peer())?;
+        announce(&other, other.peer())?;
     } else {
-        rig.post(|| rig.ep.recv(Buf::NULL, sys::FI_ADDR_UNSPEC, 0x22))?;
-        rig.wait("the other side", || {
-            other.pump()?;
-            Ok(rig.rx.take().map(drop))
+        other.post(|| other.ep.recv(Buf::NULL, sys::FI_ADDR_UNSPEC, 0x22))?;
+        other.wait("the other side", || {
+            rig.pump()?;
+            Ok(other.rx.take().map(drop))
         })?;
         check_eq!(memory.load_u64(0), 5000);
         // The last one moves it back.

@@ -281,7 +281,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(api.recv(accepted, &mut [0], BLOCK), Ok(1));
     }),
     ("nobody_accepts_in_time_in_any_order", |api| {
-        set_env("SCIF_CONNECT_TIMEOUT_MS", "800");
+        set_env("SCIF_CONNECT_TIMEOUT_MS", "2000");
         let listener = api.open();
         let port: u16 = api.bind(listener, 0).unwrap().try_into().unwrap();
         api.listen(listener, 64).unwrap();

@@ -266,14 +266,19 @@ fn naps_end_with_what_comes_and_leave_no_wait_object() {
     };
     let nap = |ns| wait::nap_for(domain, Target::Cq(index), ns, look);
     assert_eq!(nap(1_000_000), Ok((None, Slept::Whole)));
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            std::thread::sleep(Duration::from_millis(20));
-            let mut st = domain.gate.lock();
-            st.cqs.get_mut(index).unwrap().success(completion(1));
-        });
-        assert_eq!(nap(20_000_000_000), Ok((Some(()), Slept::Some)));
-    });
+    let woken = || {
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(20));
+                let mut st = domain.gate.lock();
+                st.cqs.get_mut(index).unwrap().success(completion(1));
+            });
+            nap(20_000_000_000)
+        })
+    };
+    // Whoever is kept from its processor for so long comes too late to sleep.
+    let slept = std::iter::repeat_with(woken).find(|slept| *slept != Ok((Some(()), Slept::Not)));
+    assert_eq!(slept, Some(Ok((Some(()), Slept::Some))));
     rig.state(|q| q.success(completion(2)));
     assert_eq!(nap(0), Ok((Some(()), Slept::Not)));
     let mut fd: c_int = -1;
@@ -347,6 +352,7 @@ fn a_nap_ends_with_a_message() {
     let (domain, index) = (&rig.domain.shared, rig.index);
     let (ep, to, mut peer) = receiver(&rig);
     let conn = peer.connect(to).unwrap();
+    let mut naps = 0;
     for round in 0..8 {
         post(domain, ep, round);
         let sender = &mut peer;
@@ -371,8 +377,10 @@ fn a_nap_ends_with_a_message() {
                 assert!(begin.elapsed() < Duration::from_secs(20), "woken in vain");
             }
         });
-        assert_eq!(found, Slept::Some, "round {round}");
+        assert_ne!(found, Slept::Whole, "round {round}");
+        naps += u32::from(found == Slept::Some);
     }
+    assert!(naps > 0);
     domain.close_ep(ep, None);
 }
 

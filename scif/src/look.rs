@@ -13,7 +13,6 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use rustix::fs::OFlags;
-use rustix::io::Errno;
 
 use crate::addr::PortId;
 use crate::config::Config;
@@ -199,19 +198,21 @@ struct Descriptors {
 
 /// What `entry` of a process's descriptors leads to, if it still is `target`; does not wait for what it has become.
 fn opened(entry: &DirEntry, target: &Path) -> io::Result<Option<File>> {
-    let nonblock = OFlags::NONBLOCK.bits().cast_signed();
+    let only_look = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
     match File::options()
         .read(true)
-        .custom_flags(nonblock)
+        .custom_flags(only_look)
         .open(entry.path())
     {
         Ok(file) => {
             let now = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
             Ok((now == target).then_some(file))
         }
-        // Closed meanwhile, or a socket now.
-        Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::NOENT | Errno::NXIO)) => Ok(None),
-        Err(error) => Err(error),
+        // Of what it was, unless it has become something else.
+        Err(error) => match fs::read_link(entry.path()) {
+            Ok(now) if now == target => Err(error),
+            _ => Ok(None),
+        },
     }
 }
 

@@ -574,7 +574,10 @@ fn two_domains(rank: &Rank) -> Outcome {
                 other.pump()?;
                 memory.add_u64(0, 1);
                 memory.add_u64(0, u64::MAX);
-                said += both.iter().filter(|one| one.rx.take().is_some()).count();
+                for done in both.iter().filter_map(|one| one.rx.take()) {
+                    done.map_err(|e| Fail::here(format_args!("{e:?}")))?;
+                    said += 1;
+                }
                 Ok((said == both.len()).then_some(()))
             })
         }

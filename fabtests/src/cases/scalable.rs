@@ -9,7 +9,7 @@ use scif_fabtests::fi::{
     Errno, Fabric, Fid, Info, Ioc, Mr, MrAsk, rx_addr,
 };
 use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case};
-use scif_fabtests::rig::{Ask, Rig, load, offers, supported};
+use scif_fabtests::rig::{Ask, RINGFUL, Rig, load, offers, supported};
 use scif_fabtests::{check, check_eq};
 
 pub(crate) const CASES: &[Case] = &[
@@ -145,7 +145,7 @@ impl Sep {
 
     fn barrier(&self, rank: &Rank) -> Outcome {
         rank.barrier(&mut || self.pump())?;
-        self.pump()
+        (0..RINGFUL).try_for_each(|_| self.pump())
     }
 
     /// Everybody's address, in rank order.

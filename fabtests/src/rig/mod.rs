@@ -27,7 +27,7 @@ use crate::harness::{Fail, Outcome, Rank};
 /// Silence after which a wait tells the parent where it is.
 const SILENCE: Duration = Duration::from_secs(2);
 /// So many polls take what one ring of the provider can hold.
-const RINGFUL: usize = 8;
+pub const RINGFUL: usize = 8;
 
 /// The usual set-up.
 pub struct Rig<'r> {

@@ -38,6 +38,7 @@ pub(crate) fn in_child(calls: impl FnOnce() -> i32) -> Child {
     let mut alive = alive();
     // SAFETY: the child makes the calls that are tested, and never returns from here.
     let pid = unsafe { libc::fork() };
+    assert!(pid >= 0, "no child could be made");
     *alive += 1;
     drop(alive);
     if pid == 0 {
@@ -50,20 +51,28 @@ pub(crate) fn in_child(calls: impl FnOnce() -> i32) -> Child {
 
 impl Child {
     /// What it gave; -1 if it was killed, or there is none.
-    pub(crate) fn result(self) -> i32 {
+    pub(crate) fn result(mut self) -> i32 {
+        self.wait()
+    }
+
+    fn wait(&mut self) -> i32 {
         let mut status = 0;
         // SAFETY: `status` is room for the answer.
         let ended = unsafe { libc::waitpid(self.0, &raw mut status, 0) };
-        if self.0 > 0 && ended == self.0 && libc::WIFEXITED(status) {
-            libc::WEXITSTATUS(status)
-        } else {
-            -1
-        }
+        let exited = ended == self.0 && libc::WIFEXITED(status);
+        self.0 = 0;
+        if exited { libc::WEXITSTATUS(status) } else { -1 }
     }
 }
 
 impl Drop for Child {
+    /// Whatever is left of it when its test has failed ends here.
     fn drop(&mut self) {
+        if self.0 > 0 {
+            // SAFETY: a child that was not waited for, so the number is still its own.
+            unsafe { libc::kill(self.0, libc::SIGKILL) };
+            self.wait();
+        }
         *alive() -= 1;
         ENDED.notify_all();
     }

@@ -53,7 +53,7 @@ PYTHON
 documented() {
     local word help missing=0
     help=$("$tool" --help)
-    for word in nodes endpoints connections windows ping bw 'node lose' 'node restore' json live count max serve progress; do
+    for word in nodes endpoints connections windows ping bw 'node lose' 'node restore' json live count all max serve progress; do
         grep -q -- "${word//-/\\-}" "$page" || { echo "not in scifctl.1: $word" && missing=1; }
         grep -q -- "$word" <<<"$help" || { echo "not in --help: $word" && missing=1; }
     done
@@ -106,6 +106,8 @@ case_of "connections: counters of messages, RMA and mappings" during \
     "any(c['pid'] == $client and c['sent'] > 0 and c['writes']['bytes'] > 0 and c['mapped'] == 1 for c in d['connections'])" connections
 case_of "windows" during \
     "{(w['node'], w['offset'], w['bytes'], w['write'], w['mappable']) for w in d['windows']} >= {(1, 0, 16777216, True, True), (3, 0, 16777216, True, True)}" windows
+case_of "windows: a line an endpoint, and the total" says "^ *$client +1:[0-9]+ +3:[0-9]+ +1 +16M +1 +1$" "$tool" windows
+case_of "windows --all: a line a window" says "^ *$client +1:[0-9]+ +3:[0-9]+ +0x0 +16M +rw +yes$" "$tool" windows --all
 kill -CONT "$client"
 case_of "bw to somebody: ends well" wait "$client"
 client=

@@ -36,6 +36,8 @@ pub(crate) enum Command {
 pub(crate) struct Args {
     pub(crate) command: Command,
     pub(crate) json: bool,
+    /// Lists each window instead of a summary.
+    pub(crate) all: bool,
     /// Seconds between two looks.
     pub(crate) live: Option<f64>,
     pub(crate) count: Option<u64>,
@@ -65,6 +67,7 @@ impl Args {
         let mut args = Args {
             command: Command::Help,
             json: false,
+            all: false,
             live: None,
             count: None,
             node: None,
@@ -87,6 +90,7 @@ impl Args {
                 ("help", None) => help = true,
                 ("version", None) => version = true,
                 ("json", None) => args.json = true,
+                ("all", None) => args.all = true,
                 ("progress", None) => args.progress = true,
                 ("live", None) => args.live = Some(1.0),
                 ("live", value) => args.live = Some(number("the interval", value)?),
@@ -107,7 +111,7 @@ impl Args {
             ["nodes"] => (Command::Show(What::Nodes), SHOWING),
             ["endpoints"] => (Command::Show(What::Endpoints), SHOWING),
             ["connections"] => (Command::Show(What::Connections), SHOWING),
-            ["windows"] => (Command::Show(What::Windows), SHOWING),
+            ["windows"] => (Command::Show(What::Windows), SHOWING_WINDOWS),
             ["ping", node] => (Command::Ping(number("NODE", Some(node))?), &["count", "json"]),
             ["bw"] if serve.is_some() => (Command::Serve(serve.unwrap_or(0)), &["serve"]),
             ["bw"] => (Command::Bandwidth(None), MEASURING),
@@ -135,6 +139,7 @@ impl Args {
 }
 
 const SHOWING: &[&str] = &["json", "live", "count", "node"];
+const SHOWING_WINDOWS: &[&str] = &["json", "live", "count", "node", "all"];
 const MEASURING: &[&str] = &["json", "max", "progress"];
 
 #[cfg(test)]
@@ -157,6 +162,7 @@ mod tests {
         assert_eq!(command("bw --serve=2050"), Command::Serve(2050));
         assert_eq!(command("node lose 2"), Command::Lose(2));
         assert_eq!(command("nodes --help"), Command::Help);
+        assert!(parse("windows --all").unwrap().all);
         let live = parse("windows --live=0.5 --count=3 --node=7").unwrap();
         assert_eq!((live.live, live.count, live.node), (Some(0.5), Some(3), Some(7)));
     }
@@ -176,6 +182,7 @@ mod tests {
             "node lose",
             "node lose 1 2",
             "nodes --wide",
+            "nodes --all",
             "node lose 1 --json",
         ] {
             assert!(parse(line).is_none(), "{line}");

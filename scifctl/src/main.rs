@@ -9,6 +9,7 @@ mod bandwidth;
 mod json;
 mod node;
 mod show;
+mod summary;
 mod table;
 
 use std::io::{self, Write};
@@ -24,11 +25,12 @@ What there is; disturbs nobody:
   nodes          nodes, their processes and ports
   endpoints      endpoints of every process, with their counters
   connections    those that are connected, or were
-  windows        registered memory
+  windows        registered memory, a line an endpoint
     --json         as JSON, one document a line
     --live[=S]     again every S seconds (1), with rates where there are any
     --count=N      so many times, with --live
     --node=N       of this node only
+    --all          with windows: a line each
 
 What works:
   ping NODE      asks the processes of a node whether they answer

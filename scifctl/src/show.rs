@@ -14,6 +14,7 @@ use scif::look::{self, Endpoint, Node, Process, Registered};
 use crate::Result;
 use crate::args::{Args, What};
 use crate::json::{self, Object};
+use crate::summary;
 use crate::table::{bytes, columns};
 
 /// To the upper left corner, and everything below erased.
@@ -132,7 +133,7 @@ pub(crate) fn show(config: &Config, what: What, args: &Args) -> Result<()> {
         let text = if args.json {
             format!("{}\n", document(what, &seen, rates.as_ref()))
         } else {
-            tables(what, &seen, rates.as_ref(), args.live.is_some())
+            tables(what, &seen, rates.as_ref(), args)
         };
         if clear {
             out.write_all(CLEAR.as_bytes())?;
@@ -159,7 +160,8 @@ fn pair((count, n): (u64, u64)) -> String {
     format!("{count}/{}", bytes(n))
 }
 
-fn peer(endpoint: &Endpoint) -> (String, String) {
+/// Node and port of the peer, and its process id; a dash for each that is not known.
+pub(crate) fn peer(endpoint: &Endpoint) -> (String, String) {
     endpoint.peer.map_or_else(
         || ("-".to_owned(), "-".to_owned()),
         |(id, pid)| {
@@ -171,7 +173,8 @@ fn peer(endpoint: &Endpoint) -> (String, String) {
     )
 }
 
-fn own(endpoint: &Endpoint) -> String {
+/// Node and port of the endpoint; a dash for the port of an unbound one.
+pub(crate) fn own(endpoint: &Endpoint) -> String {
     if endpoint.own.port == 0 {
         format!("{}:-", endpoint.own.node)
     } else {
@@ -179,12 +182,14 @@ fn own(endpoint: &Endpoint) -> String {
     }
 }
 
-fn tables(what: What, seen: &Seen, rates: Option<&Rates>, live: bool) -> String {
+fn tables(what: What, seen: &Seen, rates: Option<&Rates>, args: &Args) -> String {
+    let (live, all) = (args.live.is_some(), args.all);
     let mut text = match what {
         What::Nodes => node_table(seen),
         What::Endpoints => endpoint_table(seen),
         What::Connections => connection_table(seen, rates, live),
-        What::Windows => window_table(seen),
+        What::Windows if all => window_table(seen),
+        What::Windows => summary::of_windows(&seen.processes),
     };
     for process in &seen.processes {
         if let Some(why) = &process.denied {
@@ -277,6 +282,7 @@ fn connection_table(seen: &Seen, rates: Option<&Rates>, live: bool) -> String {
     columns(&head, &rows)
 }
 
+/// One row a window: `windows --all`.
 fn window_table(seen: &Seen) -> String {
     let rows: Vec<Vec<String>> = seen
         .windows()

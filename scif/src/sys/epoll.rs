@@ -3,7 +3,7 @@
 //! See `epoll(7)`, `eventfd(2)`.
 #![expect(
     unsafe_code,
-    reason = "epoll_wait by hand: checkers of memory complain of an argument that rustix leaves to chance"
+    reason = "epoll by hand: a stand-in for the device sees the calls, and checkers of memory no argument left to chance"
 )]
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -25,46 +25,50 @@ impl Epoll {
         Ok(Epoll(PrivateFd::new(epoll::create(epoll::CreateFlags::CLOEXEC)?)))
     }
 
+    /// epoll_ctl(2) through the C library, where a preloaded stand-in for the device sees it.
+    fn control(&self, op: i32, fd: impl AsFd, events: i32, token: u64) -> Result<(), Errno> {
+        let mut event = libc::epoll_event {
+            events: events.cast_unsigned(),
+            u64: token,
+        };
+        let (set, fd) = (self.0.as_fd().as_raw_fd(), fd.as_fd().as_raw_fd());
+        // SAFETY: both descriptors are borrowed for the call, and `event` is live.
+        match unsafe { libc::epoll_ctl(set, op, fd, &raw mut event) } {
+            0 => Ok(()),
+            _ => Err(super::process::last_errno()),
+        }
+    }
+
     pub(crate) fn add(&self, fd: impl AsFd, token: u64) -> Result<(), Errno> {
-        let data = epoll::EventData::new_u64(token);
-        epoll::add(self.0.as_fd(), fd, data, epoll::EventFlags::IN)
+        self.control(libc::EPOLL_CTL_ADD, fd, libc::EPOLLIN, token)
     }
 
     /// Reports a descriptor also while there is room to write.
     pub(crate) fn add_with_room(&self, fd: impl AsFd, token: u64) -> Result<(), Errno> {
-        let data = epoll::EventData::new_u64(token);
-        let events = epoll::EventFlags::IN | epoll::EventFlags::OUT;
-        epoll::add(self.0.as_fd(), fd, data, events)
+        let events = libc::EPOLLIN | libc::EPOLLOUT;
+        self.control(libc::EPOLL_CTL_ADD, fd, events, token)
     }
 
     /// Reports a descriptor that is in already under this token from now on, also for room if `room`.
     pub(crate) fn change(&self, fd: impl AsFd, token: u64, room: bool) -> Result<(), Errno> {
-        let data = epoll::EventData::new_u64(token);
-        let mut events = epoll::EventFlags::IN;
-        events.set(epoll::EventFlags::OUT, room);
-        epoll::modify(self.0.as_fd(), fd, data, events)
+        let events = libc::EPOLLIN | if room { libc::EPOLLOUT } else { 0 };
+        self.control(libc::EPOLL_CTL_MOD, fd, events, token)
     }
 
     /// Reports a descriptor's end, whatever there is to read; each change of it once.
     pub(crate) fn add_hangup(&self, fd: impl AsFd, token: u64) -> Result<(), Errno> {
-        let data = epoll::EventData::new_u64(token);
-        epoll::add(self.0.as_fd(), fd, data, epoll::EventFlags::ET)
+        self.control(libc::EPOLL_CTL_ADD, fd, libc::EPOLLET, token)
     }
 
     /// Reports a descriptor once each time something new is to be read.
     pub(crate) fn add_news(&self, fd: impl AsFd, token: u64) -> Result<(), Errno> {
-        let data = epoll::EventData::new_u64(token);
-        epoll::add(
-            self.0.as_fd(),
-            fd,
-            data,
-            epoll::EventFlags::IN | epoll::EventFlags::ET,
-        )
+        let events = libc::EPOLLIN | libc::EPOLLET;
+        self.control(libc::EPOLL_CTL_ADD, fd, events, token)
     }
 
     /// Takes a descriptor out; that it was not in is no error.
     pub(crate) fn remove(&self, fd: impl AsFd) {
-        let _ = epoll::delete(self.0.as_fd(), fd);
+        let _ = self.control(libc::EPOLL_CTL_DEL, fd, 0, 0);
     }
 
     /// Waits at most `timeout_ns` (`None`: for ever) and hands the token of each ready descriptor to `each`.

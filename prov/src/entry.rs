@@ -165,9 +165,9 @@ pub(crate) fn told<T>(
         let text = unsafe { CStr::from_ptr(text) };
         let text = text.to_string_lossy();
         if *errno == fi::FI_ENOPROTOOPT {
-            crate::log::info(subsys, format_args!("{what}: {text}"));
+            crate::log::info_about_call(subsys, format_args!("{what}: {text}"));
         } else {
-            crate::log::warn(subsys, format_args!("{what}: {text}"));
+            crate::log::warn_about_call(subsys, format_args!("{what}: {text}"));
         }
     }
     result
@@ -180,7 +180,7 @@ pub(crate) fn refused<T>(
     what: fmt::Arguments<'_>,
     errno: Errno,
 ) -> Result<T, Errno> {
-    crate::log::warn(subsys, what);
+    crate::log::warn_about_call(subsys, what);
     Err(errno)
 }
 

@@ -4,6 +4,11 @@
 //! `FI_LOG_LEVEL`, `FI_LOG_PROV` and `FI_LOG_SUBSYS` choose what is printed. Without a host there is no log. Nothing on
 //! the data path logs, but for what is said once.
 //!
+//! No line can flood. [`warn`] and [`info`] are for what cannot repeat without end: once for each object, or once for each
+//! cause (`scif::logging::OnceEach`). A line that a peer can cause goes through [`warn_about_peer`] or [`info_about_peer`],
+//! one about a refused call through [`warn_about_call`]: a limited number a second, shared with the engine's lines. The
+//! suppressed ones are counted and reported by one line.
+//!
 //! Mirrors `rdma/providers/fi_log.h`.
 
 use std::collections::HashSet;
@@ -15,6 +20,7 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use libfabric_sys as fi;
+use scif::logging::{Budget, CALLS, PEERS};
 use scif::{AccessError, PortId};
 
 use crate::host;
@@ -76,6 +82,44 @@ pub(crate) fn info(subsys: Subsys, text: fmt::Arguments<'_>) {
     say(fi::FI_LOG_INFO, subsys, text, Location::caller());
 }
 
+/// Logs at warn what a peer can cause: at most 10 lines a second.
+#[track_caller]
+#[cold]
+pub(crate) fn warn_about_peer(subsys: Subsys, text: fmt::Arguments<'_>) {
+    say_within(&PEERS, fi::FI_LOG_WARN, subsys, text, Location::caller());
+}
+
+/// Logs at info what a peer can cause: from the same 10 lines a second as [`warn_about_peer`].
+#[track_caller]
+#[cold]
+pub(crate) fn info_about_peer(subsys: Subsys, text: fmt::Arguments<'_>) {
+    say_within(&PEERS, fi::FI_LOG_INFO, subsys, text, Location::caller());
+}
+
+/// Logs at warn why a call of the program is refused: the first 64 lines, then at most 10 a second.
+#[track_caller]
+#[cold]
+pub(crate) fn warn_about_call(subsys: Subsys, text: fmt::Arguments<'_>) {
+    say_within(&CALLS, fi::FI_LOG_WARN, subsys, text, Location::caller());
+}
+
+/// Logs at info why a call of the program is refused: from the same budget as [`warn_about_call`].
+#[track_caller]
+#[cold]
+pub(crate) fn info_about_call(subsys: Subsys, text: fmt::Arguments<'_>) {
+    say_within(&CALLS, fi::FI_LOG_INFO, subsys, text, Location::caller());
+}
+
+/// Reports the lines that were suppressed and that no later line has reported: at the end of a domain.
+#[track_caller]
+#[cold]
+pub(crate) fn settle() {
+    let place = Location::caller();
+    for budget in [&PEERS, &CALLS] {
+        budget.settle(|report| say(fi::FI_LOG_WARN, Subsys::Core, report, place));
+    }
+}
+
 /// A peer's memory cannot be reached directly for an operation, which goes through the ring. Said once per peer process
 /// and cause.
 #[cold]
@@ -130,6 +174,14 @@ pub(crate) fn stats_line(line: &str) {
 
 fn say(level: u32, subsys: Subsys, text: fmt::Arguments<'_>, place: &Location<'_>) {
     if host::log_enabled(level, subsys.number()) {
+        send(level, subsys, text, place.file(), place.line());
+    }
+}
+
+fn say_within(budget: &Budget, level: u32, subsys: Subsys, text: fmt::Arguments<'_>, place: &Location<'_>) {
+    if host::log_enabled(level, subsys.number())
+        && budget.allows(|report| say(fi::FI_LOG_WARN, Subsys::Core, report, place))
+    {
         send(level, subsys, text, place.file(), place.line());
     }
 }

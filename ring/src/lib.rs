@@ -17,6 +17,7 @@ mod error;
 pub mod gate;
 pub mod keytable;
 pub mod layout;
+pub mod limiter;
 #[cfg(loom)]
 pub mod model;
 mod pace;
@@ -39,6 +40,7 @@ pub use layout::{
     ANSWER_BYTES, BELL_BITS, BELL_BYTES, BODY_MAX, CLAIM_BLOCKS, CLAIM_BYTES, DATA, DIRECTION_BYTES,
     HEAD_MAX, KEY_SLOTS, KEYTABLE_BYTES, MARK_BYTES, PART, SLOTS,
 };
+pub use limiter::Limiter;
 pub use short::SHORT;
 pub use spsc::{Consumer, Producer, Record};
 pub use stream::{STREAM_BYTES, STREAM_ROOM, StreamRx, StreamTx};

@@ -24,6 +24,7 @@ pub mod epd;
 mod error;
 mod keys;
 mod life;
+pub mod logging;
 pub mod look;
 mod memory;
 mod migrate;

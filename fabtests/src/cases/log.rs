@@ -2,6 +2,8 @@
 //! What fails on the way to an endpoint says why, in one line of libfabric's log. Mirrors fi_errno(3) and the variables
 //! `FI_LOG_*` of fabric(7).
 
+use std::time::{Duration, Instant};
+
 use libfabric_sys as sys;
 use scif_fabtests::fi::Buf;
 use scif_fabtests::fi::version;
@@ -15,6 +17,7 @@ use super::slots::{Bench, bench};
 pub(crate) const CASES: &[Case] = &[
     case("log/one_line_says_why", 1, one_line).under(&[("FI_LOG_LEVEL", "warn")]),
     case("log/options_that_are_not_there", 1, |r| options(r, false)).under(&[("FI_LOG_LEVEL", "warn")]),
+    case("log/refused_calls_do_not_flood", 1, refused_in_a_loop).under(&[("FI_LOG_LEVEL", "warn")]),
     case("log/options_for_who_wants_to_know", 1, |r| options(r, true)).under(&[("FI_LOG_LEVEL", "info")]),
 ];
 
@@ -272,4 +275,40 @@ fn options(rank: &Rank, told: bool) -> Outcome {
     check_eq!(set, Err(Errno::ENOPROTOOPT));
     check_eq!(text.contains("fi_setopt of option 4321"), told, "{text}");
     Ok(())
+}
+
+/// A program that repeats a refused call gets a limited number of lines, and one that counts the others.
+fn refused_in_a_loop(rank: &Rank) -> Outcome {
+    const CALLS: usize = 2000;
+    const FIRST: usize = 64;
+    if rank.target.prov != "scif" {
+        return Err(Fail::NotRun("the log of another provider".into()));
+    }
+    let bench = bench(rank, sys::FI_EP_MSG)?;
+    let ep = Ep::open(&bench.domain, &bench.info)?;
+    let begin = Instant::now();
+    let (answers, text) = confine::stderr_of(|| {
+        let answers: Vec<_> = (0..CALLS).map(|_| ep.shutdown(7)).collect();
+        // The next line that is allowed comes behind the report.
+        std::thread::sleep(Duration::from_millis(500));
+        (answers, ep.shutdown(7))
+    })?;
+    let seconds = usize::try_from(begin.elapsed().as_secs()).map_err(Fail::here)? + 1;
+    check_eq!(answers.1, Err(Errno::EBADFLAGS));
+    check!(answers.0.iter().all(|answer| *answer == Err(Errno::EBADFLAGS)));
+    let lines = text.lines().filter(|line| line.contains("fi_shutdown")).count();
+    let reports = text
+        .lines()
+        .filter(|line| line.contains("similar lines suppressed"));
+    let counted: usize = reports.clone().filter_map(count_before_similar).sum();
+    check!((1..=FIRST + 10 * seconds).contains(&lines), "{lines} lines");
+    check!(reports.count() > 0, "{text}");
+    check_eq!(lines + counted, CALLS + 1, "{text}");
+    Ok(())
+}
+
+/// The number of lines that a report says were suppressed.
+fn count_before_similar(line: &str) -> Option<usize> {
+    let (before, _) = line.split_once(" similar lines suppressed")?;
+    before.split_whitespace().last()?.parse().ok()
 }

@@ -16,6 +16,7 @@ use super::peer::Peer;
 use super::quick::Queued;
 use super::{Env, EpState, Errno, Live};
 use crate::eq::EqError;
+use crate::log::{Subsys, info_about_peer, warn_about_peer};
 
 /// Records taken from one ring before the next one's turn.
 pub(crate) const BATCH: usize = 32;
@@ -269,7 +270,10 @@ impl EpState {
             .peers
             .get(peer as usize)
             .map_or(PortId { node: 0, port: 0 }, |p| p.id);
-        log::warn!(target: "ep_data", "peer {}:{} wrote garbage into its ring; connection reset", port.node, port.port);
+        warn_about_peer(
+            Subsys::EpData,
+            format_args!("peer {port} wrote garbage into its ring; connection reset"),
+        );
         self.lose(env, conn, Reason::Corrupt);
     }
 
@@ -280,10 +284,12 @@ impl EpState {
         for conn in inside {
             if let Some(c) = self.sock.conn(conn) {
                 let (port, pid) = (c.peer(), c.peer_pid());
-                log::warn!(
-                    target: "ep_data",
-                    "process {pid} at {port} stays inside a memory region that is being closed; its connection is reset. \
-                     Stopped in the middle of a copy, it will finish that copy when it is continued"
+                warn_about_peer(
+                    Subsys::EpData,
+                    format_args!(
+                        "process {pid} at {port} stays inside a memory region that is being closed; its connection is \
+                         reset. Stopped in the middle of a copy, it will finish that copy when it is continued"
+                    ),
                 );
             }
             self.lose(env, conn, Reason::Reset);
@@ -705,7 +711,7 @@ impl EpState {
             .get(self.cfg.av)
             .and_then(|av| av.find(id))
             .unwrap_or(fi::FI_ADDR_NOTAVAIL);
-        log::info!(target: "ep_ctrl", "peer {}:{} died", id.node, id.port);
+        info_about_peer(Subsys::EpCtrl, format_args!("peer {id} died"));
         if let Some(eq) = &self.eq {
             eq.push_error(EqError {
                 fid: self.fid,

@@ -22,6 +22,7 @@ use super::{Env, EpState, Errno, RecvArgs, split};
 use crate::av::AvState;
 use crate::domain::DomainState;
 use crate::ep::opt::MIN_MULTI_RECV;
+use crate::log::{Subsys, warn_about_peer};
 use crate::peer::{Asked, Held, PeerSrx, Place};
 use crate::slab::Slab;
 
@@ -433,7 +434,10 @@ impl EpState {
                 None
             }
             Err(err) => {
-                log::warn!(target: "ep_data", "the owner of the receive context takes no message: error {err}");
+                warn_about_peer(
+                    Subsys::EpData,
+                    format_args!("the owner of the receive context takes no message: error {err}"),
+                );
                 None
             }
         }
@@ -471,7 +475,10 @@ impl EpState {
             .ok_or(fi::FI_ENOMEM)
             .and_then(|number| held.queue(tagged, data, number));
         if let Err(err) = queued {
-            log::warn!(target: "ep_data", "the owner of the receive context keeps no message: error {err}");
+            warn_about_peer(
+                Subsys::EpData,
+                format_args!("the owner of the receive context keeps no message: error {err}"),
+            );
             let lost = number.and_then(|number| state.unexpected.remove(number));
             if let Some(message) = lost.and_then(|lost| lost.message) {
                 self.drop_payload(&message);

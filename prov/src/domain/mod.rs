@@ -208,6 +208,7 @@ unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
         unsafe { entry::own::<Domain, _>(fid) }?.shared.retire()?;
         // SAFETY: made by `open`; nobody uses it after fi_close.
         drop(unsafe { entry::take::<Domain, _>(fid) }?);
+        crate::log::settle();
         Ok(())
     })
 }

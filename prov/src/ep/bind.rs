@@ -66,7 +66,7 @@ impl Core {
             return Err(fi::FI_EBADFLAGS);
         }
         if self.prefixed {
-            crate::log::warn(
+            crate::log::warn_about_call(
                 Subsys::EpCtrl,
                 format_args!(
                     "an endpoint with message prefixes (FI_MSG_PREFIX) cannot draw from a shared receive context: \

@@ -36,7 +36,7 @@ pub(crate) fn wanted(fabric: &FabricShared, src: &[u8]) -> Result<PortId, Errno>
         });
     }
     let id = addr::decode(src, reader).map_err(|e| {
-        log::warn(
+        log::warn_about_call(
             log::Subsys::EpCtrl,
             format_args!("an endpoint cannot have this address: {e}"),
         );
@@ -48,7 +48,7 @@ pub(crate) fn wanted(fabric: &FabricShared, src: &[u8]) -> Result<PortId, Errno>
     if id.node == reader.node {
         return Ok(id);
     }
-    log::warn(
+    log::warn_about_call(
         log::Subsys::EpCtrl,
         format_args!(
             "an endpoint of node {} cannot have an address of node {}",

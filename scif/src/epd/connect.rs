@@ -19,6 +19,7 @@ use super::registry::{Inner, Kind};
 use super::state::State;
 use super::wire::{HELLO_FDS, PACKET, Packet, WELCOME_FDS};
 use crate::addr::{DYNAMIC_PORTS, PortId};
+use crate::logging::{warn_about_call, warn_about_peer};
 use crate::segment::Side;
 use crate::sys::mmap::Mapping;
 use crate::sys::time::now_ns;
@@ -219,7 +220,7 @@ impl Inner {
         }
         let who = unix::credentials(&socket)?;
         if !self.admits(who.uid) {
-            log::warn!("{dst} belongs to user {}, who is not allowed", who.uid);
+            warn_about_call!("{dst} belongs to user {}, who is not allowed", who.uid);
             return Err(Failure::Refused);
         }
         let (segment, segment_fd) = new_segment()?;
@@ -319,7 +320,7 @@ impl Inner {
         }
         // Another holder may have made a request, or have died with its answer.
         if let Err(failure) = self.inherit_held(epd) {
-            log::warn!("what another holder of an endpoint got cannot be used here: {failure}");
+            warn_about_peer!("what another holder of an endpoint got cannot be used here: {failure}");
         }
         if due() {
             self.give_up(epd);
@@ -339,7 +340,7 @@ impl Inner {
             // Another holder has heard the answer, or has given up.
             self.drop_pending(epd);
             if let Err(failure) = self.inherit_held(epd) {
-                log::warn!("what another holder of an endpoint got cannot be used here: {failure}");
+                warn_about_peer!("what another holder of an endpoint got cannot be used here: {failure}");
             }
             return;
         }

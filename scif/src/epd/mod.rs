@@ -30,6 +30,7 @@ use scif_ring::Mem;
 
 use crate::addr::PortId;
 use crate::config::Config;
+use crate::logging;
 use crate::sys::pages;
 use crate::window::{Near, Way};
 use state::State;
@@ -80,7 +81,9 @@ impl Endpoints {
         if self.has_pages_out(fd) {
             return Err(Failure::Invalid);
         }
-        self.0.close(fd)
+        self.0.close(fd)?;
+        logging::settle();
+        Ok(())
     }
 
     /// `scif_bind`; the port.

@@ -22,6 +22,7 @@ use super::link::{Link, Parts, adopt_segment};
 use super::registry::{Inner, Kind};
 use super::state::State;
 use super::wire::{LEFT, Left, What};
+use crate::logging::warn_about_peer;
 use crate::segment::Side;
 use crate::sys::{descriptor, epoll, fork, unix};
 use crate::window::space::{OwnBook, OwnSpace, PeerSpace};
@@ -52,7 +53,7 @@ impl Vault {
         left.number = holder.leaving.add(1).wrapping_add(1);
         if let Err(errno) = unix::send(&self.to, &left.encode(), fds) {
             // A limit of descriptors in flight: the others do without.
-            log::warn!("other holders of an endpoint cannot use what it gets: {errno}");
+            warn_about_peer!("other holders of an endpoint cannot use what it gets: {errno}");
         }
         holder.left.set(left.number);
         self.skip_to(left.number);
@@ -84,7 +85,7 @@ impl Vault {
             let left = Left::decode(bytes)?;
             if left.number == number {
                 if received.cut {
-                    log::warn!("no descriptors are left for what another holder of an endpoint got");
+                    warn_about_peer!("no descriptors are left for what another holder of an endpoint got");
                     return None;
                 }
                 return Some((left, received.fds));
@@ -119,7 +120,9 @@ impl Epd {
                 self.leave();
             }
             Err(failure) => {
-                log::warn!("an endpoint will be shared with a forked child as it is now only: {failure}");
+                warn_about_peer!(
+                    "an endpoint will be shared with a forked child as it is now only: {failure}"
+                );
             }
         }
     }
@@ -233,7 +236,7 @@ impl Inner {
         match self.inherit_held(epd) {
             Ok(found) => found,
             Err(failure) => {
-                log::warn!("what another holder of an endpoint got cannot be used here: {failure}");
+                warn_about_peer!("what another holder of an endpoint got cannot be used here: {failure}");
                 false
             }
         }

@@ -41,7 +41,9 @@ pub(crate) fn may_reach(len: u64) -> bool {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
     let may = limit.is_none_or(|limit| limit >= len);
     if !may {
-        log::warn!("no file of {len} bytes, most of them never there: the limit is {limit:?} (ulimit -f)");
+        crate::logging::warn_about_call!(
+            "no file of {len} bytes, most of them never there: the limit is {limit:?} (ulimit -f)"
+        );
     }
     may
 }

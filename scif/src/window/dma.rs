@@ -16,6 +16,7 @@ use super::copies::{self, Spot};
 use super::targets::Target;
 use super::watcher::Watcher;
 use crate::epd::{Epd, Failure, Link, Result, take};
+use crate::logging::warn_about_peer;
 use crate::sys::time::{cpu_relax_or_yield, now_ns};
 use crate::sys::{fork, thread};
 
@@ -103,14 +104,14 @@ fn do_job(job: Job) {
     match done {
         Ok(()) => {}
         Err(Failure::BadAddress) => {
-            log::warn!(
+            warn_about_peer!(
                 "an RMA was not done: the program unmapped or protected its memory before a fence said so"
             );
         }
-        Err(failure) => log::warn!("an RMA was not done: {failure}"),
+        Err(failure) => warn_about_peer!("an RMA was not done: {failure}"),
     }
     if let Err(failure) = link.own.table.finish(job.ticket) {
-        log::warn!("an RMA does not count as done: {failure}");
+        warn_about_peer!("an RMA does not count as done: {failure}");
     }
     link.tell_finished();
 }

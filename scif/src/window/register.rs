@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use super::back::without;
 use super::table::{OFFSET_MAX, Place, Window};
 use crate::epd::{Epd, Failure, Inner, Link, Packet, Result, take};
+use crate::logging::warn_about_peer;
 use crate::sys::pages::{self, Area, FileId, PAGE};
 use crate::sys::time::now_ns;
 use crate::sys::{descriptor, process};
@@ -319,7 +320,7 @@ impl Inner {
                 break;
             }
             if long > REST_NS {
-                log::warn!("RMAs on a window that is deleted do not end");
+                warn_about_peer!("RMAs on a window that is deleted do not end");
                 break;
             }
             std::thread::sleep(std::time::Duration::from_micros(20));

@@ -11,6 +11,7 @@ use scif_ring::Word32;
 use super::copies::Spot;
 use super::dma::store_all;
 use crate::epd::{Epd, Failure, Result, take};
+use crate::logging::warn_about_peer;
 use crate::sys::mmap::Mapping;
 use crate::sys::{futex, thread};
 
@@ -68,7 +69,7 @@ impl Watcher {
             let (due, left) = self.look();
             for entry in due {
                 if let Err(failure) = store_all(&entry.stores) {
-                    log::warn!("a fence did not signal: {failure}");
+                    warn_about_peer!("a fence did not signal: {failure}");
                 }
             }
             futex::wait_any(&words, (left != 0).then_some(LOOK_NS));

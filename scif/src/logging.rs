@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Log lines that cannot flood: each cause once in a process, and a limited number of lines that others can cause.
+//!
+//! Three kinds of lines, by what can repeat them:
+//!
+//! - A property of the system or of the settings, such as a system call that is denied: once for each cause and process,
+//!   with a static [`OnceEach`] (or `std::sync::Once` where there is one cause only).
+//! - A peer: within [`PEERS`], by [`warn_about_peer!`] here and by the functions of the same name of the provider's log.
+//! - The program itself, such as a refused call in a loop: within [`CALLS`].
+//!
+//! Suppressed lines are counted, and one line reports them. Lines at debug and trace are not limited. Nothing here stands on
+//! a path that a message takes: the clock is read only when a line would be printed.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+
+use scif_ring::Limiter;
+
+use crate::sys::time::now_ns;
+
+/// Causes that have been logged in this process.
+#[derive(Debug)]
+pub struct OnceEach<C> {
+    said: Mutex<BTreeSet<C>>,
+    most: usize,
+}
+
+impl<C: Ord> OnceEach<C> {
+    /// Returns an empty set that takes at most `most` causes; later ones are not logged, so that a peer cannot make it grow.
+    #[must_use]
+    pub const fn new(most: usize) -> OnceEach<C> {
+        OnceEach {
+            said: Mutex::new(BTreeSet::new()),
+            most,
+        }
+    }
+
+    /// Returns true for the first call with `cause`, which is to log it.
+    pub fn first(&self, cause: C) -> bool {
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        said.len() < self.most && said.insert(cause)
+    }
+}
+
+/// Limit shared by all log lines of one kind of origin in this process.
+#[derive(Debug)]
+pub struct Budget {
+    limiter: Limiter,
+    rate: &'static str,
+}
+
+/// Lines that peers can cause: at most 10 in any second, over all peers.
+pub static PEERS: Budget = Budget {
+    limiter: Limiter::new(5, 200_000_000),
+    rate: "peers cause at most 10 lines a second here",
+};
+
+/// Lines about calls of the program that are refused: the first 64 at once, then 10 a second.
+pub static CALLS: Budget = Budget {
+    limiter: Limiter::new(64, 100_000_000),
+    rate: "refused calls cause at most 10 lines a second here",
+};
+
+impl Budget {
+    /// Returns whether one more line may be logged now. `report` logs the line about suppressed ones, which comes before it.
+    ///
+    /// For lines that would be printed only: others must not use the budget up.
+    #[cold]
+    pub fn allows(&self, report: impl FnOnce(fmt::Arguments<'_>)) -> bool {
+        let Some(suppressed) = self.limiter.grant(now_ns()) else {
+            return false;
+        };
+        self.report(suppressed, report);
+        true
+    }
+
+    /// Reports the suppressed lines that no later line has reported. For the end of an object of the program's.
+    #[cold]
+    pub fn settle(&self, report: impl FnOnce(fmt::Arguments<'_>)) {
+        self.report(self.limiter.take_suppressed(), report);
+    }
+
+    fn report(&self, suppressed: u64, report: impl FnOnce(fmt::Arguments<'_>)) {
+        if suppressed > 0 {
+            report(format_args!(
+                "{suppressed} similar lines suppressed: {}",
+                self.rate
+            ));
+        }
+    }
+}
+
+/// Reports the lines of the engine that were suppressed and that no later line has reported: at the end of an endpoint.
+pub(crate) fn settle() {
+    for budget in [&PEERS, &CALLS] {
+        budget.settle(|report| log::warn!("{report}"));
+    }
+}
+
+/// Logs a line at warn within a budget.
+macro_rules! warn_within {
+    ($budget:ident, $($arg:tt)+) => {
+        if log::log_enabled!(log::Level::Warn)
+            && $crate::logging::$budget.allows(|report| log::warn!("{report}"))
+        {
+            log::warn!($($arg)+);
+        }
+    };
+}
+
+/// Logs a line at warn that a peer, or another holder of an endpoint, can cause.
+macro_rules! warn_about_peer {
+    ($($arg:tt)+) => { $crate::logging::warn_within!(PEERS, $($arg)+) };
+}
+
+/// Logs a line at warn that the program can cause by a call.
+macro_rules! warn_about_call {
+    ($($arg:tt)+) => { $crate::logging::warn_within!(CALLS, $($arg)+) };
+}
+pub(crate) use {warn_about_call, warn_about_peer, warn_within};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_cause_is_logged_once_and_their_number_is_limited() {
+        static SAID: OnceEach<(i32, &str)> = OnceEach::new(3);
+        assert!(SAID.first((1, "a")) && SAID.first((2, "a")));
+        assert!(!SAID.first((1, "a")) && SAID.first((1, "b")));
+        assert!(!SAID.first((9, "beyond the limit")) && !SAID.first((2, "a")));
+    }
+
+    #[test]
+    fn a_report_comes_before_the_line_that_is_allowed() {
+        let budget = Budget {
+            limiter: Limiter::new(2, 1_000_000),
+            rate: "a test",
+        };
+        let mut reports = Vec::new();
+        let mut suppressed = 0;
+        while reports.is_empty() {
+            if !budget.allows(|report| reports.push(report.to_string())) {
+                suppressed += 1;
+            }
+        }
+        assert_eq!(
+            reports,
+            [format!("{suppressed} similar lines suppressed: a test")]
+        );
+        while budget.allows(|_| ()) {}
+        budget.settle(|report| reports.push(report.to_string()));
+        budget.settle(|report| reports.push(report.to_string()));
+        assert_eq!(reports.len(), 2);
+    }
+}

@@ -111,19 +111,6 @@ unit_tests() { timeout -k 10 1500 "${CARGO[@]}" test --workspace --locked --no-f
 scif_conformance() { # VARIABLE=VALUE...
     env SCIF_DOMAIN=check SCIF_TRANSPORT=soft "$@" timeout -k 10 1200 "$TARGET/release/scif-conformance" --lib "$ROOT/build/lib/libscif.so.0"
 }
-# As README says, in the sources themselves; of a copy, and up to what would be run.
-in_the_sources() (
-    rm -rf "$BUILD/in-tree" && mkdir -p "$BUILD/in-tree" && cd "$ROOT" &&
-        find . \( -path ./target -o -path ./build -o -path ./.git \) -prune -o -type f -print0 | xargs -0 cp --parents -t "$BUILD/in-tree" && cd "$BUILD/in-tree" &&
-        autoconf && ./configure && make -n install >steps && grep -q 'cargo.* build' steps && grep -q 'libscif-fi.so' steps
-)
-# As a packager does it: configured and built outside the sources, installed below a directory of its own.
-# Apart, for it goes elsewhere.
-installed() (
-    rm -rf "$BUILD/dest" && mkdir -p "$BUILD/install" && cd "$BUILD/install" &&
-        autoconf -o configure "$ROOT/configure.ac" && ./configure --srcdir="$ROOT" --prefix=/usr/local &&
-        make install DESTDIR="$BUILD/dest"
-)
 loom_tests() {
     RUSTFLAGS='--cfg loom' CARGO_TARGET_DIR="$TARGET/loom" \
         timeout -k 10 1200 "${CARGO[@]}" test -p "$1" --release --locked --test loom
@@ -172,8 +159,7 @@ grep -h ' schedules$' "$LOGS/loom-kofi.log"
 gate_end
 
 gate "the installation, and the examples against it"
-case_of "autoconf, configure, make -n install" in-tree in_the_sources
-case_of "configure, make install DESTDIR=build/dest" install installed
+cases_of "configure, install, install-strip, uninstall, --disable-provider" install fabtests/install.sh "$BUILD"
 case_of "cargo build --examples" examples "${CARGO[@]}" build --release --locked -p scif --examples
 cases_of "examples in C, C++ and Rust, memcheck" scif-examples examples/run.sh "$BUILD/dest/usr/local/lib/pkgconfig" "$TARGET/release/examples"
 gate_end

@@ -42,7 +42,7 @@ only_below() {
 }
 
 lists_scif() { # PROVIDER_DIRECTORY
-    FI_PROVIDER_PATH=$1 FI_PROVIDER=scif timeout 20 fi_info -p scif | grep -q 'provider: scif'
+    FI_PROVIDER_PATH=$1 FI_PROVIDER=scif timeout 20 fi_info -p scif >"$build/info" && grep -q 'provider: scif' "$build/info"
 }
 
 has() { # DIRECTORY FILE...

@@ -26,6 +26,8 @@ pub(crate) const CASES: &[Case] = &[
     case("cntr/errors", 2, errors),
     case("cntr/wait_ends_with_an_error", 2, wait_error),
     case("cntr/busy_close", 1, busy_close),
+    case("cntr/bound_after_enable", 2, bound_late),
+    case("cntr/bound_while_waited_for", 2, bound_while_waited_for),
 ];
 
 fn open(rig: &Rig<'_>, wait_obj: u32) -> Outcome<Arc<Cntr>> {
@@ -157,6 +159,71 @@ fn messages(rank: &Rank) -> Outcome {
     };
     check_eq!((rig.counter(bit)?.read()?, rig.counter(other)?.read()?), (9, 0));
     Ok(())
+}
+
+/// An enabled endpoint takes a counter for each direction that has none: OpenSHMEM binds its counters then.
+fn bound_late(rank: &Rank) -> Outcome {
+    let rig = Rig::open(rank, &Ask::caps(sys::FI_RMA | sys::FI_MSG))?;
+    let (messages, accesses) = (open(&rig, sys::FI_WAIT_UNSPEC)?, open(&rig, sys::FI_WAIT_UNSPEC)?);
+    rig.ep.attach(&messages, sys::FI_SEND | sys::FI_RECV)?;
+    rig.ep.attach(&accesses, sys::FI_READ)?;
+    rig.ep.attach(&accesses, sys::FI_WRITE)?;
+    for (cntr, taken) in [(&messages, sys::FI_READ), (&accesses, sys::FI_SEND)] {
+        check_eq!(
+            rig.ep.bind(cntr.as_ref(), taken),
+            Err(Errno::EINVAL),
+            "{taken:#x}"
+        );
+    }
+    let (_mr, remotes) = rig.share(Buf::new(64), REMOTE)?;
+    if rank.index == 0 {
+        rig.post(|| rig.ep.send(Buf::new(8), rig.peer(), 1))?;
+        rig.post(|| rig.ep.inject(Buf::new(8), rig.peer()))?;
+        rig.wait("the sends", || Ok((messages.read()? == 2).then_some(())))?;
+        let at = from(&remotes, 1, 0)?;
+        rig.post(|| rig.ep.write(Buf::new(8), rig.peer(), at.addr, at.key, 2))?;
+        rig.post(|| rig.ep.read(Buf::new(8), rig.peer(), at.addr, at.key, 3))?;
+        rig.wait("the accesses", || Ok((accesses.read()? == 2).then_some(())))?;
+    } else {
+        for context in 0..2 {
+            rig.post(|| rig.ep.recv(Buf::new(8), sys::FI_ADDR_UNSPEC, context))?;
+        }
+        rig.wait("the receives", || Ok((messages.read()? == 2).then_some(())))?;
+    }
+    rig.barrier()?;
+    check_eq!((messages.readerr()?, accesses.readerr()?), (0, 0));
+    Ok(())
+}
+
+/// A thread sleeps on a counter before an endpoint feeds it, and is woken by what arrives there.
+fn bound_while_waited_for(rank: &Rank) -> Outcome {
+    let ask = Ask::messages(false).with(|ask| ask.hints.threading = sys::FI_THREAD_SAFE);
+    let rig = Rig::open(rank, &ask)?;
+    if rank.index == 0 {
+        rig.barrier()?;
+        rig.post(|| rig.ep.send(Buf::new(8), rig.peer(), 1))?;
+        rig.sent(1)?;
+    } else {
+        let cntr = open(&rig, sys::FI_WAIT_UNSPEC)?;
+        std::thread::scope(|scope| {
+            let sleeper = scope.spawn(|| cntr.wait(1, -1));
+            // Long enough to be asleep by then most of the time.
+            std::thread::sleep(Duration::from_millis(30));
+            rig.post(|| rig.ep.recv(Buf::new(8), sys::FI_ADDR_UNSPEC, 1))?;
+            let attached = rig.ep.attach(&cntr, sys::FI_RECV);
+            if attached.is_err() {
+                cntr.add(1)?;
+            }
+            attached?;
+            rank.barrier(&mut || Ok(()))?;
+            check_eq!(
+                sleeper.join().map_err(|_| Fail::here("the sleeper panicked"))?,
+                Ok(())
+            );
+            Ok(())
+        })?;
+    }
+    rig.barrier()
 }
 
 /// Counters can stand in for queues.

@@ -140,7 +140,8 @@ impl Core {
         if flags & !CNTR_FLAGS != 0 {
             return Err(fi::FI_EBADFLAGS);
         }
-        self.while_disabled(cntr.domain(), |st, idx| {
+        // Allowed after fi_enable as well, as other providers do: OpenSHMEM binds its counters then.
+        self.change(cntr.domain(), |st, idx| {
             if counters(config(st, idx)?).any(|(flag, place)| flags & flag != 0 && place.is_some()) {
                 return Err(fi::FI_EINVAL);
             }
@@ -197,8 +198,22 @@ impl Core {
         })
     }
 
-    /// Changes a binding to an object of `dom` under the gate.
+    /// Changes a binding to an object of `dom` under the gate, unless the endpoint is enabled.
     fn while_disabled(
+        &self,
+        dom: &Arc<DomainShared>,
+        change: impl FnOnce(&mut DomainState, u32) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        self.change(dom, |st, idx| {
+            if st.eps.get(idx).ok_or(fi::FI_EINVAL)?.enabled {
+                return Err(fi::FI_EOPBADSTATE);
+            }
+            change(st, idx)
+        })
+    }
+
+    /// Changes a binding to an object of `dom` under the gate.
+    fn change(
         &self,
         dom: &Arc<DomainShared>,
         change: impl FnOnce(&mut DomainState, u32) -> Result<(), Errno>,
@@ -206,12 +221,7 @@ impl Core {
         if !Arc::ptr_eq(dom, &self.dom) {
             return Err(fi::FI_EDOMAIN);
         }
-        let mut st = self.dom.gate.lock();
-        let idx = self.idx();
-        if st.eps.get(idx).ok_or(fi::FI_EINVAL)?.enabled {
-            return Err(fi::FI_EOPBADSTATE);
-        }
-        change(&mut st, idx)
+        change(&mut self.dom.gate.lock(), self.idx())
     }
 
     /// Lets operations in; of an enabled endpoint no error.

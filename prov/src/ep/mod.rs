@@ -168,7 +168,8 @@ unsafe extern "C" fn close<H: Handle + Made>(fid: *mut fid) -> c_int {
 ///
 /// # Errors
 /// `-FI_EINVAL` for objects that are not bound to endpoints or a place that is taken, `-FI_EBADFLAGS` for flags that do
-/// not go with the object, `-FI_EDOMAIN` for an object of another domain, `-FI_EOPBADSTATE` once enabled.
+/// not go with the object, `-FI_EDOMAIN` for an object of another domain, `-FI_EOPBADSTATE` once enabled for anything but a
+/// counter.
 unsafe extern "C" fn bind<H: Handle + Made>(fid: *mut fid, bfid: *mut fid, flags: u64) -> c_int {
     guard_int(|| {
         // SAFETY: C passes an open endpoint.

@@ -133,19 +133,24 @@ fn split(st: &mut DomainState, target: Target) -> Option<(&Slab<EpState>, &mut W
     Some((eps, waits))
 }
 
-/// Lets endpoint `ep`, which is not enabled yet, feed `target`; a second time is no error.
+/// Lets endpoint `ep` feed `target`; a second time is no error. An enabled endpoint wakes sleepers of `target` at once, another
+/// one from [`watch_ep`] on.
 ///
 /// # Errors
-/// `FI_EINVAL`: no such object.
+/// `FI_EINVAL`: no such object. The system's, when the descriptor of an enabled endpoint cannot be watched.
 pub(crate) fn bind_ep(st: &mut DomainState, target: Target, ep: u32) -> Result<(), Errno> {
     let (eps, waits) = split(st, target).ok_or(fi::FI_EINVAL)?;
-    eps.get(ep).ok_or(fi::FI_EINVAL)?;
+    let enabled = eps.get(ep).ok_or(fi::FI_EINVAL)?.enabled;
     if waits.eps.contains(&ep) {
         return Ok(());
     }
     waits.eps.push(ep);
     if waits.watched {
         arm_ep(st, ep);
+    }
+    if enabled && let Err(err) = watch_ep(st, ep) {
+        unbind_ep(st, target, ep);
+        return Err(err);
     }
     Ok(())
 }
@@ -192,12 +197,11 @@ pub(crate) fn widen(st: &mut DomainState, cntr: u32) -> Result<(), Errno> {
     let target = Target::Cntr(cntr);
     let before = waits(st, target).ok_or(fi::FI_EINVAL)?.eps.clone();
     for ep in 0..st.eps.bound() {
-        let Some(enabled) = st.eps.get(ep).map(|e| e.enabled) else {
+        if st.eps.get(ep).is_none() {
             continue;
-        };
-        let bound = bind_ep(st, target, ep).and_then(|()| if enabled { watch_ep(st, ep) } else { Ok(()) });
-        if let Err(err) = bound {
-            for added in (0..=ep).filter(|ep| !before.contains(ep)) {
+        }
+        if let Err(err) = bind_ep(st, target, ep) {
+            for added in (0..ep).filter(|ep| !before.contains(ep)) {
                 unbind_ep(st, target, added);
             }
             return Err(err);

@@ -43,12 +43,16 @@ const fn number(s: &str) -> u32 {
     }
 }
 
-/// `FI_PROTO_*` of the RDM endpoint: the upper half of the numbers is the providers' own.
-pub(crate) const PROTO_SCIF_RDM: u32 = 1 << 31 | 0x5343;
-/// The same of the connected endpoint.
-pub(crate) const PROTO_SCIF_MSG: u32 = 1 << 31 | 0x534d;
-/// The same of the datagram endpoint.
-pub(crate) const PROTO_SCIF_DGRAM: u32 = 1 << 31 | 0x5344;
+/// `FI_PROTO_*` number of the RDM endpoint: "SCI" and the type of the endpoint in ASCII.
+///
+/// fi_endpoint(3) marks a provider's own numbers by bit 31. A program that keeps protocols as `int`, as Mercury does, takes a
+/// negative one for "unspecified". Hence bit 31 stays clear, and the numbers keep far above those that libfabric assigns
+/// one after the other.
+pub(crate) const PROTO_SCIF_RDM: u32 = u32::from_be_bytes(*b"SCIR");
+/// `FI_PROTO_*` number of the connected endpoint.
+pub(crate) const PROTO_SCIF_MSG: u32 = u32::from_be_bytes(*b"SCIM");
+/// `FI_PROTO_*` number of the datagram endpoint.
+pub(crate) const PROTO_SCIF_DGRAM: u32 = u32::from_be_bytes(*b"SCID");
 /// Raised when endpoints of two releases no longer understand each other.
 pub(crate) const PROTO_VERSION: u32 = 1;
 
@@ -245,6 +249,13 @@ mod tests {
                 DOMAIN_CAPS
             );
             assert_eq!(offer.msg_order & offer.msg_order_priced, 0);
+        }
+    }
+
+    #[test]
+    fn protocol_numbers_are_positive_and_not_libfabrics() {
+        for offer in OFFERS {
+            assert!(offer.protocol.cast_signed() > 1 << 16, "{:#x}", offer.protocol);
         }
     }
 

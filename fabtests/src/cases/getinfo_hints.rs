@@ -143,6 +143,10 @@ fn parts(rank: &Rank) -> Outcome {
     let info = asker.one(|_| {})?;
     let (release, protocol) = (info.prov_version(), info.ep().protocol_version);
     check!(release > 0 && protocol > 0);
+    // A program may keep it as an int, and take what is not positive for "unspecified".
+    for info in asker.ask(|_| {})? {
+        check!(info.ep().protocol.cast_signed() > 0, "{:#x}", info.ep().protocol);
+    }
     asker.one(|hints| (hints.prov_version, hints.protocol_version) = (release, protocol))?;
     asker.none("another release", |hints| hints.prov_version = release + 1)?;
     asker.none("another protocol", |hints| hints.protocol_version = protocol + 1)?;

@@ -286,6 +286,7 @@ fn op_flags(rank: &Rank) -> Outcome {
         sys::FI_TRANSMIT_COMPLETE,
         sys::FI_DELIVERY_COMPLETE,
         sys::FI_DELIVERY_COMPLETE | sys::FI_COMPLETION,
+        sys::FI_MATCH_COMPLETE,
     ] {
         let info = asker.one(|hints| hints.tx.op_flags = flags)?;
         check_eq!(info.tx().op_flags & flags, flags);

@@ -31,6 +31,7 @@ mod kinds;
 mod leaks;
 mod log;
 mod many_peers;
+mod match_complete;
 mod meeting;
 mod migrate;
 mod mr;
@@ -80,6 +81,7 @@ const AREAS: &[&[Case]] = &[
     msg::CASES,
     tagged::CASES,
     peek::CASES,
+    match_complete::CASES,
     peer::CASES,
     peer_sources::CASES,
     multi_recv::CASES,

@@ -39,6 +39,9 @@ pub(crate) const CASES: &[Case] = &[
     case("msg/delivery_complete", 2, |r| {
         sizes(r, Way::Flags(sys::FI_DELIVERY_COMPLETE), Into::Recv)
     }),
+    case("msg/match_complete", 2, |r| {
+        sizes(r, Way::Flags(sys::FI_MATCH_COMPLETE), Into::Recv)
+    }),
     case("msg/fence", 2, fence),
     case("msg/delivery_waits_for_the_receive", 2, delivery_waits),
     case("msg/op_flags_inject", 2, op_flags_inject),
@@ -62,7 +65,11 @@ pub(crate) const CASES: &[Case] = &[
 fn sizes(rank: &Rank, way: Way, into: Into) -> Outcome {
     let flags = match way {
         Way::Flags(flags) => {
-            flags & (sys::FI_INJECT_COMPLETE | sys::FI_TRANSMIT_COMPLETE | sys::FI_DELIVERY_COMPLETE)
+            const LEVELS: u64 = sys::FI_INJECT_COMPLETE
+                | sys::FI_TRANSMIT_COMPLETE
+                | sys::FI_DELIVERY_COMPLETE
+                | sys::FI_MATCH_COMPLETE;
+            flags & LEVELS
         }
         _ => 0,
     };

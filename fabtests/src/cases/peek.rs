@@ -64,7 +64,7 @@ pub(super) fn find(rig: &Rig<'_>, tag: u64, flags: u64, context: Buf) -> Outcome
     }
 }
 
-fn take(rig: &Rig<'_>, buf: Buf, flags: u64, context: Buf) -> Outcome<Entry> {
+pub(crate) fn take(rig: &Rig<'_>, buf: Buf, flags: u64, context: Buf) -> Outcome<Entry> {
     let flags = flags | sys::FI_CLAIM | sys::FI_COMPLETION;
     rig.post(|| {
         rig.inbox

@@ -29,6 +29,9 @@ pub(crate) const CASES: &[Case] = &[
     case("tagged/delivery_complete", 2, |r| {
         sizes(r, Way::Flags(sys::FI_DELIVERY_COMPLETE), Into::Recv)
     }),
+    case("tagged/match_complete", 2, |r| {
+        sizes(r, Way::Flags(sys::FI_MATCH_COMPLETE), Into::Recv)
+    }),
     case("tagged/transmit_complete", 2, |r| {
         sizes(r, Way::Flags(sys::FI_TRANSMIT_COMPLETE), Into::Recv)
     }),
@@ -51,7 +54,9 @@ fn ask() -> Ask {
 
 fn sizes(rank: &Rank, way: Way, into: Into) -> Outcome {
     let flags = match way {
-        Way::Flags(flags) => flags & (sys::FI_TRANSMIT_COMPLETE | sys::FI_DELIVERY_COMPLETE),
+        Way::Flags(flags) => {
+            flags & (sys::FI_TRANSMIT_COMPLETE | sys::FI_DELIVERY_COMPLETE | sys::FI_MATCH_COMPLETE)
+        }
         _ => 0,
     };
     let rig = Rig::open(rank, &ask().with(|ask| ask.hints.tx.op_flags = flags))?;

@@ -17,7 +17,7 @@ use super::peer::{Peer, gather_into};
 use super::rma::place;
 use super::rx::Nonsense;
 use super::wire::{self, AtomicWord, Head, Words};
-use super::{AtomicArgs, AtomicKind, Env, EpState, Errno, RmaIov};
+use super::{AWAITS_TARGET, AtomicArgs, AtomicKind, Env, EpState, Errno, RmaIov};
 
 /// Bytes of an operand.
 const OPERAND: usize = 8;
@@ -55,7 +55,7 @@ impl EpState {
         };
         let needed = rights(a.op, a.kind != AtomicKind::Write);
         let at_once = a.kind == AtomicKind::Write
-            && a.flags & fi::FI_DELIVERY_COMPLETE == 0
+            && a.flags & AWAITS_TARGET == 0
             && self.permitted(conn, segment, needed);
         let (Some(c), Some(p)) = (self.sock.conn(conn), self.peers.get_mut(peer as usize)) else {
             return false;

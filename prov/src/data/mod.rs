@@ -137,6 +137,10 @@ impl EpConfig {
     }
 }
 
+/// Completion levels that wait for the target: the message has met its receive and lies in its buffer, or was discarded; the
+/// access is done. For a message `FI_DELIVERY_COMPLETE` asks for less, and gets as much.
+const AWAITS_TARGET: u64 = fi::FI_DELIVERY_COMPLETE | fi::FI_MATCH_COMPLETE;
+
 /// One message to send. `flags` are final: `FI_COMPLETION` asks for a success completion, `FI_INJECT` says that the buffer
 /// is reusable when the call returns.
 #[derive(Debug)]

@@ -19,7 +19,7 @@ use super::peer::{MESSAGES_MAX, Peer, gather, gather_into};
 use super::rendezvous::BOTH_SIDES_MIN;
 use super::rma::RmaOp;
 use super::wire;
-use super::{Env, EpState, Errno, SendArgs};
+use super::{AWAITS_TARGET, Env, EpState, Errno, SendArgs};
 
 /// Bytes of datagrams kept for receivers that have not taken them; further ones are complete when they are taken.
 const KEPT_MAX: usize = 64 << 20;
@@ -158,7 +158,7 @@ impl EpState {
     #[inline(always)]
     fn send_small(&mut self, env: &mut Env<'_>, peer: u32, a: &SendArgs<'_>) -> bool {
         let [payload] = a.iov else { return false };
-        if a.flags & (fi::FI_FENCE | fi::FI_DELIVERY_COMPLETE | NOTED) != 0 || payload.len() > HEAD_MAX {
+        if a.flags & (fi::FI_FENCE | AWAITS_TARGET | NOTED) != 0 || payload.len() > HEAD_MAX {
             return false;
         }
         let Some(p) = self.peers.get(peer as usize) else {
@@ -239,7 +239,7 @@ impl EpState {
 
     /// Whether a completion or a counter of ours needs to know when the target has placed the payload.
     fn wants_ack(&self, flags: u64) -> bool {
-        flags & fi::FI_DELIVERY_COMPLETE != 0
+        flags & AWAITS_TARGET != 0
             && (flags & (fi::FI_COMPLETION | NOTED) != 0 || self.cfg.cntr_send.is_some())
     }
 
@@ -355,7 +355,7 @@ impl EpState {
             return Tried::Later;
         };
         let keeps = self.cfg.datagram
-            && flags & fi::FI_DELIVERY_COMPLETE == 0
+            && flags & AWAITS_TARGET == 0
             && self.ops.kept().saturating_add(len) <= KEPT_MAX;
         let mut list = Vec::new();
         if iov.len() > 1 && !keeps {

@@ -20,7 +20,8 @@ use crate::data::{self, AtomicArgs, RecvArgs, RmaArgs, RmaIov, SendArgs};
 use crate::entry::{self, Errno};
 
 /// When an operation counts as complete.
-const LEVELS: u64 = fi::FI_INJECT_COMPLETE | fi::FI_TRANSMIT_COMPLETE | fi::FI_DELIVERY_COMPLETE;
+const LEVELS: u64 =
+    fi::FI_INJECT_COMPLETE | fi::FI_TRANSMIT_COMPLETE | fi::FI_DELIVERY_COMPLETE | fi::FI_MATCH_COMPLETE;
 /// Classes of operations and directions: true of the call anyway, so programs may name them.
 pub(super) const CLASSES: u64 = fi::FI_MSG
     | fi::FI_RMA

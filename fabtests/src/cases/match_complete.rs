@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! `FI_MATCH_COMPLETE`: a send completes once the target has matched or discarded its message, not before. Mirrors fi_cq(3) and
+//! fi_tagged(3).
+//!
+//! Sizes and data of such messages are the business of `msg` and `tagged`.
+
+use std::time::Duration;
+
+use libfabric_sys as sys;
+use scif_fabtests::fi::{Buf, Errno};
+use scif_fabtests::harness::{Case, Outcome, Rank, case, confine};
+use scif_fabtests::rig::{Ask, Rig};
+use scif_fabtests::{check, check_eq};
+
+use super::forms::{self, Letter, Way};
+use super::peek;
+
+pub(crate) const CASES: &[Case] = &[
+    case("match/waits_for_the_receive", 2, waits),
+    case("match/waits_for_the_discard", 2, discarded),
+    case("match/to_itself", 1, to_itself),
+    case("match/counters", 2, counters),
+    case("match/peer_dies", 2, peer_dies),
+];
+
+/// Inline in a record, beside it, and two that the receiver fetches.
+const SIZES: [usize; 4] = [8, 4096, 65_536, 1 << 20];
+/// Time in which a completion that comes too early shows.
+const SILENCE: Duration = Duration::from_millis(20);
+
+/// By the flags of the endpoint, by those of the call, and by those that MPICH sends with.
+const WAYS: [Way; 3] = [
+    Way::Send,
+    Way::Flags(sys::FI_MATCH_COMPLETE),
+    Way::Flags(sys::FI_MATCH_COMPLETE | sys::FI_DELIVERY_COMPLETE),
+];
+
+fn ask() -> Ask {
+    Ask::caps(sys::FI_MSG | sys::FI_TAGGED).with(|ask| ask.hints.tx.op_flags = sys::FI_MATCH_COMPLETE)
+}
+
+/// Sends `buf` from `rig`, with `context`.
+fn send(rig: &Rig<'_>, way: Way, tag: Option<u64>, buf: Buf, dest: u64, context: usize) -> Outcome {
+    let letter = Letter {
+        buf,
+        dest,
+        tag,
+        context,
+        data: 0,
+    };
+    rig.post(|| forms::send(rig, way, &letter))
+}
+
+/// Posts a receive for what [`send`] sent.
+fn receive(rig: &Rig<'_>, tag: Option<u64>, buf: Buf, context: usize) -> Outcome {
+    rig.post(|| match tag {
+        Some(tag) => rig.inbox.trecv(buf, sys::FI_ADDR_UNSPEC, tag, 0, context),
+        None => rig.inbox.recv(buf, sys::FI_ADDR_UNSPEC, context),
+    })
+}
+
+fn waits(rank: &Rank) -> Outcome {
+    let rig = Rig::open(rank, &ask())?;
+    for way in WAYS {
+        for tag in [None, Some(7)] {
+            for size in SIZES {
+                if rank.index == 0 {
+                    send(&rig, way, tag, Buf::pattern(size, 1), rig.peer(), 1)?;
+                    rig.silence(SILENCE)?;
+                    rig.barrier()?;
+                    rig.sent(1)?;
+                } else {
+                    rig.barrier()?;
+                    let buf = Buf::new(size);
+                    receive(&rig, tag, buf, 2)?;
+                    rig.received(2)?;
+                    forms::check_bytes(&buf, size, 1, 0)?;
+                }
+                rig.barrier()?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A message that was looked at waits on, also when it was claimed; a message that was discarded is done.
+fn discarded(rank: &Rank) -> Outcome {
+    let rig = Rig::open(rank, &ask())?;
+    for way in WAYS {
+        for size in SIZES {
+            if rank.index == 0 {
+                for tag in [1, 2] {
+                    send(&rig, way, Some(tag), Buf::pattern(size, tag), rig.peer(), 1)?;
+                }
+                rig.barrier()?;
+                rig.silence(SILENCE)?;
+                rig.barrier()?;
+                rig.sent(1)?;
+                rig.sent(1)?;
+            } else {
+                let (looked_at, claimed) = (peek::context(), peek::context());
+                peek::find(&rig, 1, 0, looked_at)?;
+                peek::find(&rig, 2, sys::FI_CLAIM, claimed)?;
+                rig.barrier()?;
+                rig.barrier()?;
+                peek::find(&rig, 1, sys::FI_DISCARD, looked_at)?;
+                let buf = Buf::new(size);
+                check_eq!(peek::take(&rig, buf, 0, claimed)?.len, size);
+                forms::check_bytes(&buf, size, 2, 0)?;
+            }
+            rig.barrier()?;
+        }
+    }
+    Ok(())
+}
+
+fn to_itself(rank: &Rank) -> Outcome {
+    let rig = Rig::open(rank, &ask())?;
+    for way in WAYS {
+        for size in SIZES {
+            send(&rig, way, Some(3), Buf::pattern(size, 3), rig.to(0), 1)?;
+            rig.silence(SILENCE)?;
+            let buf = Buf::new(size);
+            receive(&rig, Some(3), buf, 2)?;
+            rig.received(2)?;
+            rig.sent(1)?;
+            forms::check_bytes(&buf, size, 3, 0)?;
+        }
+    }
+    Ok(())
+}
+
+/// Counters count such sends when they complete, without a completion in the queue as well.
+fn counters(rank: &Rank) -> Outcome {
+    let rig = Rig::open(
+        rank,
+        &ask().with(|ask| {
+            ask.selective = true;
+            ask.counters = sys::FI_SEND;
+        }),
+    )?;
+    for (done, size) in (0..).zip(SIZES) {
+        if rank.index == 0 {
+            send(&rig, Way::Send, Some(4), Buf::pattern(size, 1), rig.peer(), 1)?;
+            rig.silence(SILENCE)?;
+            check_eq!(rig.counter(sys::FI_SEND)?.read()?, done);
+            rig.barrier()?;
+            rig.counted(sys::FI_SEND, done + 1)?;
+        } else {
+            rig.barrier()?;
+            let flags = sys::FI_COMPLETION;
+            let buf = Buf::new(size);
+            rig.post(|| rig.inbox.trecvmsg(&[buf], sys::FI_ADDR_UNSPEC, 4, 0, 2, flags))?;
+            rig.received(2)?;
+        }
+        rig.barrier()?;
+    }
+    Ok(())
+}
+
+/// A peer dies with messages that it has not asked for: their sends fail.
+fn peer_dies(rank: &Rank) -> Outcome {
+    let rig = Rig::open(rank, &ask())?;
+    if rank.index == 1 {
+        // The messages have come when the last of them has.
+        receive(&rig, Some(9), Buf::new(8), 9)?;
+        rig.received(9)?;
+        rank.expect_death()?;
+        rig.barrier()?;
+        return confine::die();
+    }
+    for (context, size) in SIZES.into_iter().enumerate() {
+        send(
+            &rig,
+            Way::Send,
+            Some(8),
+            Buf::pattern(size, 1),
+            rig.to(1),
+            context,
+        )?;
+    }
+    send(&rig, Way::Send, Some(9), Buf::new(8), rig.to(1), 9)?;
+    rig.sent(9)?;
+    rig.barrier()?;
+    rank.kill(1)?;
+    let mut failed = Vec::new();
+    for _ in SIZES {
+        let error = rig.next_error(&rig.tx)?;
+        check!(
+            matches!(
+                error.err,
+                Errno::ECONNRESET | Errno::EHOSTUNREACH | Errno::ENOTCONN
+            ),
+            "{error:?}"
+        );
+        failed.push(error.context);
+    }
+    failed.sort_unstable();
+    check_eq!(failed, [0, 1, 2, 3]);
+    Ok(())
+}

@@ -171,6 +171,7 @@ gate_end
 gate "conformance of libscif"
 cases_of "scif-conformance" scif-conformance scif_conformance
 cases_of "scif-conformance, every number looked up" scif-conformance-strict scif_conformance SCIF_STRICT_FD=1
+cases_of "programs in C and C++" scif-conformance-c libscif/conformance/c/run.sh "$ROOT/build/lib"
 gate_end
 
 gate "both sides of the driver's ioctls"

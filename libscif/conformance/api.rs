@@ -64,12 +64,26 @@ api! {
 #[derive(Clone, Copy)]
 pub(crate) struct Api(Table);
 
-fn answer<T: PartialEq>(value: T, failed: &T) -> Answer<T> {
+/// Value of errno before every call; a call that succeeds leaves it so.
+pub(crate) const ERRNO: i32 = 4711;
+
+fn errno() -> *mut i32 {
+    // SAFETY: no argument; returns the address of this thread's errno.
+    unsafe { libc::__errno_location() }
+}
+
+/// Makes a C call with errno set, and asserts that success leaves errno as it was.
+pub(crate) fn called<T: PartialEq + std::fmt::Debug>(failed: &T, call: impl FnOnce() -> T) -> Answer<T> {
+    // SAFETY: this thread's errno, which is valid as long as the thread runs.
+    unsafe { errno().write(ERRNO) };
+    let value = call();
+    // SAFETY: as above.
+    let after = unsafe { errno().read() };
     if value == *failed {
-        Err(std::io::Error::last_os_error().raw_os_error().unwrap_or(0))
-    } else {
-        Ok(value)
+        return Err(after);
     }
+    assert_eq!(after, ERRNO, "errno after a call that succeeded with {value:?}");
+    Ok(value)
 }
 
 // SAFETY of every call below: the signature is the one of `scif.h`; pointers come from live references of the length that
@@ -77,8 +91,7 @@ fn answer<T: PartialEq>(value: T, failed: &T) -> Answer<T> {
 macro_rules! call {
     ($self:ident.$f:ident($($arg:expr),*)) => {{
         // SAFETY: see above.
-        let value = unsafe { ($self.0.$f)($($arg),*) };
-        answer(value, &-1)
+        called(&-1, || unsafe { ($self.0.$f)($($arg),*) })
     }};
 }
 
@@ -175,18 +188,10 @@ impl Api {
         flags: c_int,
         offset: i64,
     ) -> Answer<usize> {
+        let place: *mut c_void = std::ptr::with_exposed_provenance_mut(at);
         // SAFETY: see above; MAP_FIXED is only used over memory of the test.
-        let place = unsafe {
-            (self.0.scif_mmap)(
-                std::ptr::with_exposed_provenance_mut(at),
-                len,
-                prot,
-                flags,
-                epd,
-                offset,
-            )
-        };
-        answer(place.expose_provenance(), &usize::MAX)
+        let map = || unsafe { (self.0.scif_mmap)(place, len, prot, flags, epd, offset) }.expose_provenance();
+        called(&usize::MAX, map)
     }
     pub(crate) fn munmap(&self, at: usize, len: usize) -> Answer<c_int> {
         call!(self.scif_munmap(std::ptr::with_exposed_provenance_mut(at), len))
@@ -254,8 +259,7 @@ impl Api {
         call!(self.scif_get_nodeIDs(std::ptr::null_mut(), 4, std::ptr::null_mut()))
     }
     pub(crate) fn fd(&self, epd: c_int) -> c_int {
-        // SAFETY: see above.
-        unsafe { (self.0.scif_get_fd)(epd) }
+        call!(self.scif_get_fd(epd)).unwrap()
     }
     /// The bits of one endpoint.
     pub(crate) fn poll(&self, epd: c_int, events: i16, timeout: c_long) -> i16 {

@@ -8,6 +8,7 @@
 use std::ffi::CString;
 
 use crate::Case;
+use crate::api::called;
 use crate::ioctl::*;
 use crate::rig::{
     BLOCK, ERR, FIXED, HUP, IN, OUT, PAGE, Process, dup, fill, holds, is_cloexec, pages, peek64, plain_close,
@@ -27,7 +28,8 @@ fn selected(fd: i32) -> (bool, bool) {
     };
     let none = std::ptr::null_mut();
     // SAFETY: live sets and a time.
-    let n = unsafe { libc::select(fd + 1, &raw mut read, &raw mut write, none, &raw mut zero) };
+    let select = || unsafe { libc::select(fd + 1, &raw mut read, &raw mut write, none, &raw mut zero) };
+    let n = called(&-1, select).unwrap();
     // SAFETY: a live set.
     let r = unsafe { libc::FD_ISSET(fd, &raw const read) };
     // SAFETY: a live set.
@@ -64,7 +66,8 @@ fn ppoll_bits(fd: i32, events: i16, timeout_ms: i64) -> i16 {
         tv_nsec: timeout_ms * 1_000_000,
     };
     // SAFETY: one live entry, a live time, no mask.
-    unsafe { libc::ppoll(&raw mut entry, 1, &raw const time, std::ptr::null()) };
+    let poll = || unsafe { libc::ppoll(&raw mut entry, 1, &raw const time, std::ptr::null()) };
+    called(&-1, poll).unwrap();
     entry.revents
 }
 
@@ -229,15 +232,17 @@ pub(crate) const CASES: &[Case] = &[
         ] {
             let place = std::ptr::with_exposed_provenance_mut(at);
             // SAFETY: nothing is there that could be changed: the call says so.
-            let rc = unsafe { libc::poll(place, n, 0) };
-            assert_eq!(answer(rc), Err(errno), "poll of {n} at {at:#x}");
+            let rc = called(&-1, || unsafe { libc::poll(place, n, 0) });
+            assert_eq!(rc, Err(errno), "poll of {n} at {at:#x}");
             let time = libc::timespec {
                 tv_sec: 0,
                 tv_nsec: 0,
             };
             // SAFETY: as above; a live time, no mask.
-            let rc = unsafe { libc::ppoll(place, n, &raw const time, std::ptr::null()) };
-            assert_eq!(answer(rc), Err(errno), "ppoll of {n} at {at:#x}");
+            let rc = called(&-1, || unsafe {
+                libc::ppoll(place, n, &raw const time, std::ptr::null())
+            });
+            assert_eq!(rc, Err(errno), "ppoll of {n} at {at:#x}");
         }
     }),
     ("signals_end_a_poll_and_a_mask_holds_them_up", |_| {
@@ -249,8 +254,10 @@ pub(crate) const CASES: &[Case] = &[
             revents: 0,
         };
         // SAFETY: one live entry; no time, no mask.
-        let rc = unsafe { libc::ppoll(&raw mut entry, 1, std::ptr::null(), std::ptr::null()) };
-        assert_eq!(answer(rc), Err(libc::EINTR));
+        let rc = called(&-1, || unsafe {
+            libc::ppoll(&raw mut entry, 1, std::ptr::null(), std::ptr::null())
+        });
+        assert_eq!(rc, Err(libc::EINTR));
         // SAFETY: all zeroes is a set of signals.
         let mut mask: libc::sigset_t = unsafe { std::mem::zeroed() };
         // SAFETY: a live set.
@@ -260,8 +267,10 @@ pub(crate) const CASES: &[Case] = &[
             tv_nsec: 30_000_000,
         };
         // SAFETY: one live entry, a time and a mask.
-        let rc = unsafe { libc::ppoll(&raw mut entry, 1, &raw const time, &raw const mask) };
-        assert_eq!(answer(rc), Ok(0), "they wait");
+        let rc = called(&-1, || unsafe {
+            libc::ppoll(&raw mut entry, 1, &raw const time, &raw const mask)
+        });
+        assert_eq!(rc, Ok(0), "they wait");
         crate::rig::no_signals();
     }),
     ("descriptors_are_as_they_were_opened", |_| {

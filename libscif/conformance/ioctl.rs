@@ -5,6 +5,7 @@
 
 use std::ffi::{CString, c_void};
 
+use crate::api::called;
 use crate::rig::{BLOCK, OUT, RW, plain_close, raw_poll, set_nonblocking};
 use libc::EINPROGRESS;
 
@@ -63,28 +64,18 @@ pub(crate) fn is_old() -> bool {
 pub(crate) fn open_with(flags: i32) -> i32 {
     let path = CString::new(path()).unwrap();
     // SAFETY: a C string.
-    let fd = unsafe { libc::open(path.as_ptr(), libc::O_RDWR | flags) };
-    assert!(fd >= 0, "{}", std::io::Error::last_os_error());
-    fd
+    called(&-1, || unsafe { libc::open(path.as_ptr(), libc::O_RDWR | flags) }).unwrap()
 }
 
 pub(crate) fn open() -> i32 {
     open_with(0)
 }
 
-pub(crate) fn answer(rc: i32) -> Result<i32, i32> {
-    if rc < 0 {
-        Err(std::io::Error::last_os_error().raw_os_error().unwrap_or(0))
-    } else {
-        Ok(rc)
-    }
-}
-
 /// Any number, with any argument.
 pub(crate) fn raw(fd: i32, number: u32, argument: usize) -> Result<i32, i32> {
     let argument: *mut c_void = std::ptr::with_exposed_provenance_mut(argument);
     // SAFETY: an argument of the length the number says, or one that is wrong on purpose.
-    answer(unsafe { libc::ioctl(fd, number.into(), argument) })
+    called(&-1, || unsafe { libc::ioctl(fd, number.into(), argument) })
 }
 
 pub(crate) fn number(call: usize) -> u32 {
@@ -243,11 +234,8 @@ pub(crate) fn copy(fd: i32, call: usize, near: u64, len: usize, far: u64, flags:
 
 pub(crate) fn map_for(fd: i32, len: usize, offset: i64, prot: i32, flags: i32) -> Result<usize, i32> {
     // SAFETY: the kernel, or who stands in for it, picks a free range.
-    let at = unsafe { libc::mmap(std::ptr::null_mut(), len, prot, flags, fd, offset) };
-    if at == libc::MAP_FAILED {
-        return Err(answer(-1).unwrap_err());
-    }
-    Ok(at.expose_provenance())
+    let map = || unsafe { libc::mmap(std::ptr::null_mut(), len, prot, flags, fd, offset) };
+    called(&libc::MAP_FAILED, map).map(<*mut c_void>::expose_provenance)
 }
 
 pub(crate) fn map(fd: i32, len: usize, offset: i64) -> Result<usize, i32> {

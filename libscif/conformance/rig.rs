@@ -7,7 +7,7 @@ use std::sync::{Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::api::Api;
+use crate::api::{Api, called};
 use crate::measured::who;
 
 pub(crate) const IN: i16 = libc::POLLIN;
@@ -413,21 +413,19 @@ pub(crate) fn is_cloexec(fd: i32) -> bool {
 
 pub(crate) fn dup(fd: i32) -> i32 {
     // SAFETY: makes a descriptor.
-    let copy = unsafe { libc::dup(fd) };
-    assert!(copy >= 0);
-    copy
+    called(&-1, || unsafe { libc::dup(fd) }).unwrap()
 }
 
 /// Makes a number another descriptor's.
 pub(crate) fn dup_to(fd: i32, number: i32) {
     // SAFETY: the number is one the test does not use any more.
-    assert_eq!(unsafe { libc::dup2(fd, number) }, number);
+    assert_eq!(called(&-1, || unsafe { libc::dup2(fd, number) }), Ok(number));
 }
 
 /// close(2), not the library's.
 pub(crate) fn plain_close(fd: i32) {
     // SAFETY: a descriptor of the test.
-    assert_eq!(unsafe { libc::close(fd) }, 0);
+    assert_eq!(called(&-1, || unsafe { libc::close(fd) }), Ok(0));
 }
 
 /// poll(2), not the library's: the bits of one descriptor.
@@ -438,7 +436,7 @@ pub(crate) fn raw_poll(fd: i32, events: i16, timeout_ms: i32) -> i16 {
         revents: 0,
     };
     // SAFETY: one live entry.
-    unsafe { libc::poll(&raw mut entry, 1, timeout_ms) };
+    let _ = called(&-1, || unsafe { libc::poll(&raw mut entry, 1, timeout_ms) });
     entry.revents
 }
 

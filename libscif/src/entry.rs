@@ -52,18 +52,20 @@ fn endpoints() -> Result<&'static Backend> {
     Ok(ENDPOINTS.get_or_init(|| made))
 }
 
-/// Runs a call; its result, or `failed` with errno set.
+/// Runs a call. Returns its result with errno as it was before, or `failed` with errno set.
 pub(crate) fn guard<T>(failed: T, call: impl FnOnce(&Backend) -> Result<T>) -> T {
-    let number = match catch_unwind(AssertUnwindSafe(|| endpoints().and_then(call))) {
-        Ok(Ok(value)) => return value,
-        Ok(Err(failure)) => failure.raw_os_error(),
-        Err(_) => libc::EIO,
-    };
-    // SAFETY: no argument; the address is that of this thread's errno.
-    let place = unsafe { libc::__errno_location() };
+    // SAFETY: takes no argument and returns the address of this thread's errno.
+    let errno = unsafe { libc::__errno_location() };
     // SAFETY: as above: valid for this thread as long as it runs.
-    unsafe { *place = number };
-    failed
+    let before = unsafe { *errno };
+    let (value, number) = match catch_unwind(AssertUnwindSafe(|| endpoints().and_then(call))) {
+        Ok(Ok(value)) => (value, before),
+        Ok(Err(failure)) => (failed, failure.raw_os_error()),
+        Err(_) => (failed, libc::EIO),
+    };
+    // SAFETY: as above.
+    unsafe { *errno = number };
+    value
 }
 
 /// Memory the program names, to be copied from or to.

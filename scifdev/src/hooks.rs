@@ -269,9 +269,11 @@ unsafe extern "C" fn dup3(fd: c_int, number: c_int, flags: c_int) -> c_int {
 
 /// Whether the system takes an array to be polled: it says why not, where it is given the call then.
 fn is_there(entries: *mut pollfd, n: u32) -> bool {
-    // SAFETY: the program names it for a poll; the system finds out what is there, and writes the bits of entries only.
-    let rc = unsafe { real::poll(entries, n.into(), 0) };
-    rc >= 0 || real::errno() == libc::EINTR
+    real::keep_errno(|| {
+        // SAFETY: the program names it for a poll; the system finds out what is there, and writes the bits of entries only.
+        let rc = unsafe { real::poll(entries, n.into(), 0) };
+        rc >= 0 || real::errno() == libc::EINTR
+    })
 }
 
 /// The entries of a poll, and the endpoints if one of them is.

@@ -18,6 +18,8 @@ use scif::abi::Encoding;
 use scif::epd::{Endpoints, Failure, Result};
 use scif_ring::counter::{Count, Flag};
 
+use crate::real;
+
 /// Numbers that are marked; higher ones are known by the engine alone.
 const NUMBERS: usize = 1 << 20;
 
@@ -59,10 +61,10 @@ pub(crate) fn is_inside() -> bool {
     INSIDE.get()
 }
 
-/// Runs a part of the engine. No panic leaves it.
+/// Runs a part of the engine. No panic leaves it, and errno stays as it was.
 pub(crate) fn inside<T>(call: impl FnOnce() -> Result<T>) -> Result<T> {
     let outer = INSIDE.replace(true);
-    let done = catch_unwind(AssertUnwindSafe(call));
+    let done = real::keep_errno(|| catch_unwind(AssertUnwindSafe(call)));
     INSIDE.set(outer);
     done.unwrap_or(Err(Failure::Broken))
 }

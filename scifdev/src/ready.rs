@@ -40,7 +40,7 @@ pub(crate) fn wait(
             tv_nsec: i64::from(left.subsec_nanos()),
         });
         if shown {
-            std::thread::sleep(CORRECTING);
+            real::keep_errno(|| std::thread::sleep(CORRECTING));
         }
         let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
         let n = nfds_t::try_from(entries.len()).map_err(|_| Failure::Invalid)?;

@@ -89,3 +89,11 @@ pub(crate) fn set_errno(number: c_int) {
     // SAFETY: as in `errno`.
     unsafe { *place = number };
 }
+
+/// Runs a call that may change errno; errno stays as it was.
+pub(crate) fn keep_errno<T>(call: impl FnOnce() -> T) -> T {
+    let before = errno();
+    let value = call();
+    set_errno(before);
+    value
+}

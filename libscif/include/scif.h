@@ -7,15 +7,19 @@
  * their environment; without it every process is on node 0.
  *
  * Every function that can fail returns -1 (or the value named with it) and sets errno. Functions may be called by any
- * number of threads. README.md of the library says where the documents and drivers of SCIF disagree and what is done here.
+ * number of threads. A function that succeeds leaves errno as it was. README.md of the library says where the documents and
+ * drivers of SCIF disagree and what is done here.
  */
 #ifndef SCIF_H
 #define SCIF_H
 
+#include <errno.h>
 #include <poll.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/select.h>
 #include <sys/types.h>
+#include <unistd.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -34,6 +38,9 @@ struct scif_portID {
 	uint16_t port;
 };
 typedef struct scif_portID scif_portID_t;
+/* Older names, of the header of MPSS 3. */
+#define portID scif_portID
+typedef struct scif_portID portID_t;
 
 /* One entry of scif_poll; the same as struct pollfd. */
 struct scif_pollepd {
@@ -51,6 +58,107 @@ struct scif_pollepd {
 /* Ports below this one need CAP_SYS_ADMIN; those up to SCIF_PORT_RSVD are never given out for port 0. */
 #define SCIF_ADMIN_PORT_END 1024
 #define SCIF_PORT_RSVD 1088
+
+/* Ports reserved for services of MPSS. Nothing listens there without MPSS, and any program may use them. */
+/* Offload (COI) */
+#define SCIF_COI_PORT_0 40
+#define SCIF_COI_PORT_1 41
+#define SCIF_COI_PORT_2 42
+#define SCIF_COI_PORT_3 43
+#define SCIF_COI_PORT_4 44
+#define SCIF_COI_PORT_5 45
+#define SCIF_COI_PORT_6 46
+#define SCIF_COI_PORT_7 47
+#define SCIF_COI_PORT_8 48
+#define SCIF_COI_PORT_9 49
+/* InfiniBand (OFED) */
+#define SCIF_OFED_PORT_0 60
+#define SCIF_OFED_PORT_1 61
+#define SCIF_OFED_PORT_2 62
+#define SCIF_OFED_PORT_3 63
+#define SCIF_OFED_PORT_4 64
+#define SCIF_OFED_PORT_5 65
+#define SCIF_OFED_PORT_6 66
+#define SCIF_OFED_PORT_7 67
+#define SCIF_OFED_PORT_8 68
+#define SCIF_OFED_PORT_9 69
+/* Network device */
+#define SCIF_NETDEV_PORT_0 80
+#define SCIF_NETDEV_PORT_1 81
+#define SCIF_NETDEV_PORT_2 82
+#define SCIF_NETDEV_PORT_3 83
+#define SCIF_NETDEV_PORT_4 84
+#define SCIF_NETDEV_PORT_5 85
+#define SCIF_NETDEV_PORT_6 86
+#define SCIF_NETDEV_PORT_7 87
+#define SCIF_NETDEV_PORT_8 88
+#define SCIF_NETDEV_PORT_9 89
+/* Reliability (RAS) */
+#define SCIF_RAS_PORT_0 100
+#define SCIF_RAS_PORT_1 101
+#define SCIF_RAS_PORT_2 102
+#define SCIF_RAS_PORT_3 103
+#define SCIF_RAS_PORT_4 104
+#define SCIF_RAS_PORT_5 105
+#define SCIF_RAS_PORT_6 106
+#define SCIF_RAS_PORT_7 107
+#define SCIF_RAS_PORT_8 108
+#define SCIF_RAS_PORT_9 109
+/* Power management */
+#define SCIF_PM_PORT_0 120
+#define SCIF_PM_PORT_1 121
+#define SCIF_PM_PORT_2 122
+#define SCIF_PM_PORT_3 123
+#define SCIF_PM_PORT_4 124
+#define SCIF_PM_PORT_5 125
+#define SCIF_PM_PORT_6 126
+#define SCIF_PM_PORT_7 127
+#define SCIF_PM_PORT_8 128
+#define SCIF_PM_PORT_9 129
+/* Board tools */
+#define SCIF_BT_PORT_0 130
+#define SCIF_BT_PORT_1 131
+#define SCIF_BT_PORT_2 132
+#define SCIF_BT_PORT_3 133
+#define SCIF_BT_PORT_4 134
+#define SCIF_BT_PORT_5 135
+#define SCIF_BT_PORT_6 136
+#define SCIF_BT_PORT_7 137
+#define SCIF_BT_PORT_8 138
+#define SCIF_BT_PORT_9 139
+/* Boot and configuration of cards */
+#define MPSSD_MONRECV 160
+#define MIC_NOTIFY 161
+#define MPSSD_CRED 162
+#define MPSSD_MONSEND 163
+#define MPSSD_MICCTRL 164
+#define MPSSD_RESV5 165
+#define MPSSD_RESV6 166
+#define MPSSD_RESV7 167
+#define MPSSD_RESV8 168
+#define MPSSD_RESV9 169
+/* Shared virtual memory (MYO) */
+#define SCIF_MYO_PORT_0 1025
+#define SCIF_MYO_PORT_1 1026
+#define SCIF_MYO_PORT_2 1027
+#define SCIF_MYO_PORT_3 1028
+#define SCIF_MYO_PORT_4 1029
+#define SCIF_MYO_PORT_5 1030
+#define SCIF_MYO_PORT_6 1031
+#define SCIF_MYO_PORT_7 1032
+#define SCIF_MYO_PORT_8 1033
+#define SCIF_MYO_PORT_9 1034
+/* Software tools (SSG) */
+#define SCIF_ST_PORT_0 1044
+#define SCIF_ST_PORT_1 1045
+#define SCIF_ST_PORT_2 1046
+#define SCIF_ST_PORT_3 1047
+#define SCIF_ST_PORT_4 1048
+#define SCIF_ST_PORT_5 1049
+#define SCIF_ST_PORT_6 1050
+#define SCIF_ST_PORT_7 1051
+#define SCIF_ST_PORT_8 1052
+#define SCIF_ST_PORT_9 1053
 
 /* Flags of scif_accept, scif_send, scif_recv. */
 #define SCIF_ACCEPT_SYNC 1
@@ -113,8 +221,8 @@ int scif_listen(scif_epd_t epd, int backlog);
  * Connects to a listening endpoint, and returns the local port once the peer has accepted; an endpoint that is not
  * bound is bound first. With O_NONBLOCK on the descriptor it returns -1 with EINPROGRESS; when the descriptor is
  * writable the next call gives the result, once.
- * ECONNREFUSED: nobody listens there, there is no room, or nobody accepted within 30 seconds; the endpoint is bound and
- * may connect again. ENODEV: no such node. EINVAL: dst is NULL, or the endpoint is disconnected. EISCONN: connected or
+ * ECONNREFUSED: nobody listens there yet, there is no room, or nobody accepted within 30 seconds; the endpoint is bound and
+ * may connect again. ENODEV: the node is lost, or has a number above 128 and no process. EINVAL: dst is NULL, or the endpoint is disconnected. EISCONN: connected or
  * connecting. EOPNOTSUPP: listening. EINPROGRESS. ENOSPC, ENOMEM, EBADF, ENOTTY.
  */
 int scif_connect(scif_epd_t epd, struct scif_portID *dst);

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Opening, binding, listening, connecting, accepting, nodes: states, ports and errors.
 
+use std::time::Duration;
+
 use crate::Case;
 use crate::api::Api;
 use crate::rig::{
     BLOCK, ERR, IN, OUT, PORT, Process, apart, become_nobody, dup, dup_to, is_cloexec, limit_descriptors,
-    loopback, plain_close, raw_poll, set_env, set_nonblocking, two, until, waits_in,
+    loopback, node, plain_close, raw_poll, set_env, set_nonblocking, two, until, waits_in,
 };
 use libc::{
     EACCES, EAGAIN, EBADF, ECONNREFUSED, EFAULT, EINPROGRESS, EINVAL, EISCONN, ENODEV, ENOTCONN, ENOTTY,
@@ -145,7 +147,7 @@ pub(crate) const CASES: &[Case] = &[
     }),
     ("connect_says_who_is_not_there", |api| {
         let epd = api.open();
-        assert_eq!(api.connect(epd, 77, PORT), Err(ENODEV), "no such node");
+        assert_eq!(api.connect(epd, 777, PORT), Err(ENODEV), "no such node");
         assert_eq!(api.connect(epd, 0, PORT), Err(ECONNREFUSED), "no listener");
         assert_eq!(api.bind(epd, 0), Err(EINVAL), "bound by the attempt, and still");
         assert_eq!(api.connect(epd, 0, 0), Err(ECONNREFUSED), "nobody is at port 0");
@@ -164,9 +166,42 @@ pub(crate) const CASES: &[Case] = &[
             "no backlog, no room"
         );
         assert_eq!(
-            api.connect(bound, 77, 1),
+            api.connect(bound, 777, 1),
             Err(ENODEV),
             "the node before the state"
+        );
+    }),
+    ("a_peer_that_starts_late_refuses_until_it_listens", |api| {
+        apart(
+            |cue| {
+                set_env("SCIF_NODE", "2");
+                let epd = api.open();
+                for _ in 0..3 {
+                    assert_eq!(api.connect(epd, node(1), PORT), Err(ECONNREFUSED), "nobody yet");
+                }
+                let port = api.bind(epd, 0);
+                assert_eq!(port, Err(EINVAL), "bound by the first attempt");
+                cue.tell();
+                let mut connected = Err(ECONNREFUSED);
+                until("the other has started", || {
+                    connected = api.connect(epd, node(1), PORT);
+                    connected != Err(ECONNREFUSED)
+                });
+                assert!(connected.unwrap() > 1088);
+                assert_eq!(api.send(epd, b"late", BLOCK), Ok(4));
+                cue.wait();
+            },
+            |cue| {
+                cue.wait();
+                set_env("SCIF_NODE", "1");
+                let listener = api.open();
+                api.bind(listener, PORT).unwrap();
+                std::thread::sleep(Duration::from_millis(20));
+                api.listen(listener, 1).unwrap();
+                let (_, epd) = api.accept(listener, BLOCK).unwrap();
+                assert_eq!(api.recv(epd, &mut [0; 4], BLOCK), Ok(4));
+                cue.tell();
+            },
         );
     }),
     ("connect_returns_the_port_bound_before", |api| {
@@ -179,7 +214,7 @@ pub(crate) const CASES: &[Case] = &[
             |_, cue| {
                 let epd = api.open();
                 assert_eq!(api.bind(epd, 4321), Ok(4321));
-                assert_eq!(api.connect(epd, 9, 1), Err(ENODEV));
+                assert_eq!(api.connect(epd, 999, 1), Err(ENODEV));
                 cue.tell();
             },
         );
@@ -419,7 +454,7 @@ pub(crate) const CASES: &[Case] = &[
                 cue.tell();
                 until("the other node is gone", || api.nodes(8).0 == Ok(1));
                 let epd = api.open();
-                assert_eq!(api.connect(epd, 2, PORT), Err(ENODEV));
+                assert_eq!(api.connect(epd, 2, PORT), Err(ECONNREFUSED), "it may come back");
             },
             |_, cue| {
                 assert_eq!(api.nodes(8).2, 2);

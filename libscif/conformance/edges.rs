@@ -334,10 +334,10 @@ pub(crate) const CASES: &[Case] = &[
     }),
     ("connecting_needs_a_node_before_anything_else", |api| {
         let (a, _b) = loopback(api);
-        assert_eq!(api.connect(a, 99, PORT), Err(ENODEV));
+        assert_eq!(api.connect(a, 999, PORT), Err(ENODEV));
         let closed = api.open();
         api.close(closed).unwrap();
-        assert_eq!(api.connect(closed, 99, PORT), Err(EBADF));
+        assert_eq!(api.connect(closed, 999, PORT), Err(EBADF));
     }),
     ("lengths_and_flags_come_before_the_state", |api| {
         let epd = api.open();

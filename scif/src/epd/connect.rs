@@ -31,6 +31,9 @@ const ADMIN_PORT_END: u16 = 1024;
 /// How long an acceptor waits for the first word of an opener that has connected.
 const HELLO_MS: i32 = 3000;
 
+/// Number of nodes that exist without a process of theirs: the most that mainline's driver has. A connect to one of them is
+/// refused, so that a program may try until the other one has started.
+const NODES: u16 = 129;
 /// How often a node is looked for before it counts as not there.
 const LISTS: u32 = 3;
 
@@ -120,12 +123,12 @@ impl Inner {
         Ok(())
     }
 
-    /// Whether a node is online. One's own always is.
-    fn is_online(&self, node: u16) -> bool {
+    /// Returns whether a node that is not lost exists, as a card does whether or not a program runs on it.
+    fn exists(&self, node: u16) -> bool {
         let trusted = |uid| uid == self.uid || uid == 0;
         let listed = || nodes::online(&self.domain, trusted).is_ok_and(|nodes| nodes.contains(&node));
         // A list of names that come and go may lack one that stays.
-        node == self.config.node || (0..LISTS).any(|_| listed())
+        node < NODES || node == self.config.node || (0..LISTS).any(|_| listed())
     }
 
     /// Connects to `dst`; the local port.
@@ -153,14 +156,14 @@ impl Inner {
         }
         let state = epd.state();
         if let Err(failure) = state.may_connect() {
-            return Err(if self.is_online(dst.node) {
+            return Err(if self.exists(dst.node) {
                 failure
             } else {
                 Failure::NoNode
             });
         }
         if state == State::Unbound {
-            if !self.is_online(dst.node) {
+            if !self.exists(dst.node) {
                 return Err(Failure::NoNode);
             }
             self.give_port(epd, 0)?;
@@ -210,7 +213,7 @@ impl Inner {
         match unix::connect(&socket, &self.names.listener(dst)?) {
             Ok(()) => {}
             Err(Errno::CONNREFUSED | Errno::AGAIN | Errno::NOENT) => {
-                return Err(if self.is_online(dst.node) {
+                return Err(if self.exists(dst.node) {
                     Failure::Refused
                 } else {
                     Failure::NoNode

@@ -43,6 +43,10 @@ const OF_A_DRIVER: &[(&str, &str)] = &[
         "MPSS 3: from 0x4000000000000000 up",
     ),
     (
+        "windows/a_suggested_offset_",
+        "drivers choose an offset themselves",
+    ),
+    (
         "windows/a_taken_offset_",
         "mainline: succeeds, at the same or a wrong place",
     ),

@@ -56,18 +56,46 @@ pub(crate) const CASES: &[Case] = &[
     ("offsets_are_given_from_the_top", |api| {
         let (a, _b) = loopback(api);
         let at = pages(4);
+        assert_eq!(api.register(a, at, PAGE, 0, RW, 0), Ok(0x7fff_ffff_ffff_e000));
         assert_eq!(
-            api.register(a, at, PAGE, 0x50000, RW, 0),
-            Ok(0x7fff_ffff_ffff_e000)
-        );
-        assert_eq!(
-            api.register(a, at + PAGE, 2 * PAGE, 0, RW, 0),
+            api.register(a, at + PAGE, 2 * PAGE, -0x5000, RW, 0),
             Ok(0x7fff_ffff_ffff_c000)
         );
         assert_eq!(
             api.register(a, at + 3 * PAGE, PAGE, 0, RW, 0),
             Ok(0x7fff_ffff_ffff_b000)
         );
+    }),
+    ("a_suggested_offset_is_where_the_window_is_or_near", |api| {
+        let (a, b) = loopback(api);
+        let at = pages(6);
+        let suggest =
+            |page: usize, n: usize, offset| api.register(a, at + page * PAGE, n * PAGE, offset, RW, 0);
+        assert_eq!(suggest(0, 1, 0x50000), Ok(0x50000));
+        assert_eq!(suggest(1, 2, 0x50000), Ok(0x51000), "the nearest that is free");
+        assert_eq!(suggest(3, 1, 0x50000), Ok(0x4f000));
+        assert_eq!(suggest(4, 1, 0x60123), Ok(0x60000), "of whole pages");
+        assert_eq!(api.unregister(a, 0x50000, PAGE), Ok(0));
+        assert_eq!(suggest(0, 1, 0x50000), Ok(0x50000), "free again");
+        let held = api.mmap(b, 0, PAGE, RW, 0, 0x60000).unwrap();
+        assert_eq!(api.unregister(a, 0x60000, PAGE), Ok(0));
+        assert_eq!(suggest(5, 1, 0x60000), Ok(0x5f000), "mapped, and not free yet");
+        api.munmap(held, PAGE).unwrap();
+        fill(at, PAGE, 5);
+        let to = pages(1);
+        assert_eq!(api.vreadfrom(b, to, PAGE, 0x50000, SYNC), Ok(0));
+        assert!(holds(to, PAGE, 5));
+    }),
+    ("a_suggested_address_is_where_the_mapping_is", |api| {
+        let (a, b) = loopback(api);
+        window(api, a, 1, 0x10000, RW, 1);
+        let free = pages(3);
+        unmap(free, 3 * PAGE);
+        let mapped = api.mmap(b, free + PAGE, PAGE, RW, 0, 0x10000).unwrap();
+        assert_eq!(mapped, free + PAGE);
+        let other = api.mmap(b, free + PAGE, PAGE, RW, 0, 0x10000).unwrap();
+        assert_ne!(other, mapped, "nothing is replaced");
+        assert!(holds(other, PAGE, 1) && holds(mapped, PAGE, 1));
     }),
     ("a_taken_offset_is_refused", |api| {
         let (a, _b) = loopback(api);

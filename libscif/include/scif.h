@@ -252,7 +252,7 @@ int scif_recv(scif_epd_t epd, void *msg, int len, int flags);
 
 /*
  * Registers the pages at addr as a window of the endpoint's registered address space and returns its offset: the given
- * one with SCIF_MAP_FIXED, else one chosen here. addr, len and a fixed offset are multiples of 4096. The window stands
+ * one with SCIF_MAP_FIXED; else the free one nearest to it if it is above 0, or one chosen here. addr, len and a fixed offset are multiples of 4096. The window stands
  * for these pages, also when they are unmapped here. SCIF_REGISTER_FAILED on failure.
  * EINVAL: an argument. EADDRINUSE: another window is there. EFAULT: no memory there, or memory that is itself a mapping
  * of a peer's window. ENOMEM. ENOTCONN, ECONNRESET, EBADF, ENOTTY.
@@ -268,7 +268,8 @@ off_t scif_register(scif_epd_t epd, void *addr, size_t len, off_t offset, int pr
 int scif_unregister(scif_epd_t epd, off_t offset, size_t len);
 
 /*
- * Maps a range of the peer's registered address space, as mmap(2) with MAP_SHARED; not inherited by fork. The mapping
+ * Maps a range of the peer's registered address space, as mmap(2) with MAP_SHARED; not inherited by fork. Without
+ * SCIF_MAP_FIXED addr is a suggestion. The mapping
  * outlives the window, the connection and the peer. SCIF_MMAP_FAILED on failure.
  * EINVAL: len 0, or offset not a multiple of 4096. ENXIO: not within windows. EPERM: a window does not allow it. ENOMEM:
  * no addresses, or pages that could not be moved when they were registered. ENOTCONN, ECONNRESET, EBADF, ENOTTY.

@@ -78,17 +78,10 @@ impl Inner {
         if size > OFFSET_MAX {
             return Err(Failure::NoMemory);
         }
-        let at = if fixed {
-            let at = offset.cast_unsigned();
-            if table.touches(at, size)? {
-                self.sweep(epd, link)?;
-                if table.touches(at, size)? {
-                    return Err(Failure::InUse);
-                }
-            }
-            at
-        } else {
-            table.free(size)?
+        let wanted = u64::try_from(offset).ok().filter(|&at| fixed || at > 0);
+        let at = match wanted {
+            Some(at) => self.place_at(epd, link, at, size, fixed)?,
+            None => table.free(size)?,
         };
         if self.config.memlock {
             self.count_as_locked(size)?;
@@ -138,6 +131,21 @@ impl Inner {
                 Err(failure)
             }
         }
+    }
+
+    /// Returns the offset of a window for which the program named one: that one if `fixed`, else the free one nearest to it.
+    /// The caller has the control lock.
+    fn place_at(&self, epd: &Epd, link: &Link, at: u64, size: u64, fixed: bool) -> Result<u64> {
+        let table = &link.own.table;
+        let at = at - at % PAGE as u64;
+        if table.touches(at, size)? {
+            // Some of it may be free again.
+            self.sweep(epd, link)?;
+            if fixed && table.touches(at, size)? {
+                return Err(Failure::InUse);
+            }
+        }
+        if fixed { Ok(at) } else { table.free_near(at, size) }
     }
 
     /// Registering has failed half-way: what it made of windows at these offsets goes, and what it has

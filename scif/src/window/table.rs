@@ -514,6 +514,26 @@ impl OwnTable {
         ceiling.checked_sub(len).ok_or(Failure::NoMemory)
     }
 
+    /// Returns the start of the free range of `len` bytes that is nearest to `offset`, a multiple of the page size. Only the
+    /// writer asks.
+    pub(crate) fn free_near(&self, offset: u64, len: u64) -> Result<u64> {
+        let end = OFFSET_MAX + 1 - PAGE;
+        let count = usize::try_from(self.0.front(COUNT)?.get_relaxed()).map_or(0, |n| n.min(WINDOWS_MAX));
+        let mut nearest = None;
+        let mut begin = 0;
+        for window in (0..count).filter_map(|i| self.0.entry(i)).map(Some).chain([None]) {
+            let last = window.map_or(end, |window| window.offset).checked_sub(len);
+            if let Some(last) = last.filter(|&last| last >= begin) {
+                let at = offset.clamp(begin, last);
+                if nearest.is_none_or(|other| at.abs_diff(offset) < offset.abs_diff(other)) {
+                    nearest = Some(at);
+                }
+            }
+            begin = window.map_or(end, |window| window.end().max(begin));
+        }
+        nearest.ok_or(Failure::NoMemory)
+    }
+
     #[cfg(test)]
     fn len(&self) -> usize {
         self.0.all().unwrap().len()
@@ -608,6 +628,29 @@ mod tests {
             0x7fff_ffff_ffff_d000,
             "what is free again"
         );
+    }
+
+    #[test]
+    fn a_suggested_offset_is_taken_or_the_nearest_free_one() {
+        let table = table();
+        let give = |offset: u64, pages: u64| {
+            let at = table.free_near(offset, pages * PAGE).unwrap();
+            table.insert(window(at, pages, 3)).unwrap();
+            at
+        };
+        assert_eq!(give(0x50000, 1), 0x50000);
+        assert_eq!(give(0x50000, 2), 0x51000, "nearer than below");
+        assert_eq!(give(0x50000, 1), 0x4f000, "nearer than above");
+        assert_eq!(give(0x52000, 1), 0x53000);
+        assert_eq!(give(0x1000, 1), 0x1000);
+        assert_eq!(give(0x1000, 1), 0, "the first of two as near");
+        let top = 0x7fff_ffff_ffff_f000;
+        assert_eq!(give(top, 1), top - PAGE, "the last page is never given out");
+        assert_eq!(give(top, 2), top - 3 * PAGE);
+        let room = top - 3 * PAGE - 0x54000;
+        assert_eq!(table.free_near(0, room + PAGE), Err(Failure::NoMemory));
+        assert_eq!(table.free_near(0, room), Ok(0x54000), "the only gap as long");
+        assert_eq!(table.free_near(0, u64::MAX), Err(Failure::NoMemory));
     }
 
     #[test]

@@ -298,6 +298,7 @@ impl Drop for Endpoint {
         for connection in self.conns.iter_mut() {
             connection.close(how);
         }
+        self.port.close(how);
     }
 }
 

@@ -18,6 +18,7 @@ mod coll_death;
 mod coll_sets;
 mod cq;
 mod death;
+mod death_unaccepted;
 mod denied;
 mod ep;
 mod eq;
@@ -138,6 +139,7 @@ const AREAS: &[&[Case]] = &[
     through_the_ring::CASES,
     many_peers::CASES,
     death::CASES,
+    death_unaccepted::CASES,
     coll_death::CASES,
     closing::CASES,
     restart::CASES,

@@ -28,6 +28,10 @@ pub(super) const CASES: &[Case] = &[
         run: listener_that_never_looked,
     },
     Case {
+        name: "a listener that died before it looked",
+        run: listener_that_died,
+    },
+    Case {
         name: "an opener that died before acceptance",
         run: opener_that_died,
     },
@@ -91,6 +95,15 @@ fn listener_that_never_looked(bed: &dyn Bed) -> Outcome {
     say(&mut a, ab, 1, b"hello?")?;
     drop(b);
     ensure!(closed(&mut a, ab)? == Reason::Refused(Refusal::Closed));
+    Ok(())
+}
+
+fn listener_that_died(bed: &dyn Bed) -> Outcome {
+    let (mut a, b) = (bind(&bed.node()?)?, bind(&bed.node()?)?);
+    let ab = a.connect(b.id())?;
+    say(&mut a, ab, 1, b"hello?")?;
+    b.abandon();
+    ensure!(closed(&mut a, ab)? == Reason::Died);
     Ok(())
 }
 

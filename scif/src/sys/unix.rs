@@ -53,6 +53,11 @@ pub(crate) fn listen(fd: impl AsFd, backlog: i32) -> Result<(), Errno> {
     rustix::net::listen(fd, backlog)
 }
 
+/// Refuses every later caller of a listener; those that wait already can still be accepted.
+pub(crate) fn stop_listening(fd: impl AsFd) -> Result<(), Errno> {
+    rustix::net::shutdown(fd, rustix::net::Shutdown::Read)
+}
+
 pub(crate) fn connect(fd: impl AsFd, addr: &SocketAddrUnix) -> Result<(), Errno> {
     rustix::net::connect(fd, addr)
 }

@@ -166,6 +166,7 @@ impl Transport for Local {
             door,
             epoll,
             requests: VecDeque::new(),
+            closed: false,
         }))
     }
 
@@ -181,6 +182,7 @@ struct LocalPort {
     door: Arc<Door>,
     epoll: Epoll,
     requests: VecDeque<Request>,
+    closed: bool,
 }
 
 impl LocalPort {
@@ -281,17 +283,27 @@ impl Port for LocalPort {
     fn wait_fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
+
+    fn close(&mut self, how: Farewell) {
+        if self.closed {
+            return;
+        }
+        self.closed = true;
+        lock(&self.local.doors).remove(&self.id.port);
+        let reason = match how {
+            Farewell::Silent => Reason::Died,
+            Farewell::Bye | Farewell::Reset => Reason::Refused(Refusal::Closed),
+        };
+        let waiting = std::mem::take(&mut lock(&self.door.inbox).requests);
+        for request in self.requests.drain(..).chain(waiting) {
+            request.pipe.post(Side::Opener, Signal::Closed(reason));
+        }
+    }
 }
 
 impl Drop for LocalPort {
     fn drop(&mut self) {
-        lock(&self.local.doors).remove(&self.id.port);
-        let waiting = std::mem::take(&mut lock(&self.door.inbox).requests);
-        for request in self.requests.drain(..).chain(waiting) {
-            request
-                .pipe
-                .post(Side::Opener, Signal::Closed(Reason::Refused(Refusal::Closed)));
-        }
+        self.close(Farewell::Silent);
     }
 }
 

@@ -99,6 +99,9 @@ pub(crate) trait Port: Debug + Send {
 
     /// Readable when `poll` would find something.
     fn wait_fd(&self) -> BorrowedFd<'_>;
+
+    /// Stops listening. Unless `how` is silent, callers that were not accepted hear that the listener has closed.
+    fn close(&mut self, how: Farewell);
 }
 
 /// A connection as either side has it at first.

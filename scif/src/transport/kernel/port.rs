@@ -25,7 +25,7 @@ use crate::segment::{SEGMENT_BYTES, Side, write_header};
 use crate::sys::epoll::Epoll;
 use crate::sys::mmap::Mapping;
 use crate::sys::time::now_ns;
-use crate::transport::{Opened, Port, Shown, Transport, Writers, conn_of, token};
+use crate::transport::{Farewell, Opened, Port, Shown, Transport, Writers, conn_of, token};
 
 /// Requests the driver lets wait: as many as the least of them.
 const BACKLOG: i32 = 1024;
@@ -286,10 +286,12 @@ impl Port for KernelPort {
     fn wait_fd(&self) -> BorrowedFd<'_> {
         self.desk.epoll.as_fd()
     }
-}
 
-impl Drop for KernelPort {
-    fn drop(&mut self) {
+    fn close(&mut self, how: Farewell) {
+        self.near.close(how);
+        if how == Farewell::Silent {
+            return;
+        }
         let closed = Greeting::no(Refusal::Closed).encode();
         let mute = self.mute.iter().map(|mute| &mute.stream);
         for stream in mute.chain(self.guests.iter().map(|(stream, _)| stream)) {

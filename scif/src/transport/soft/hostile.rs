@@ -495,8 +495,9 @@ fn bad_answers_end_a_connection() {
     println!("{count} answers judged");
 }
 
+/// A listener that closes in order says so, thus silence is death: also of a process that `/proc` still shows alive.
 #[test]
-fn a_listener_that_hangs_up_refuses() {
+fn a_listener_that_hangs_up_without_a_word_has_died() {
     let _alone = children::none();
     let stage = Stage::new("hangup");
     let listener = unix::socket().unwrap();
@@ -508,7 +509,7 @@ fn a_listener_that_hangs_up_refuses() {
     drop(listener);
     assert_eq!(
         wait_for(&mut victim, |_| true),
-        LinkEvent::Closed(id, Reason::Refused(Refusal::Closed))
+        LinkEvent::Closed(id, Reason::Died)
     );
 }
 

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use super::wire::{self, Greeting, PACKET_MAX, Packet};
 use super::{Soft, handshake};
-use crate::error::{Reason, Refusal};
+use crate::error::Reason;
 use crate::life::Life;
 use crate::segment::Side;
 use crate::sys::epoll::Epoll;
@@ -100,15 +100,10 @@ impl SoftLink {
         Some(Signal::Closed(reason))
     }
 
-    /// The peer's end is closed and said nothing.
+    /// Handles an end of file without a goodbye. A listener that closes in order refuses its callers first, so silence is
+    /// death, whatever `/proc` says: the sockets of a dying process close before it is a zombie.
     fn broken_off(&mut self) -> Option<Signal> {
-        let unheard = self.side == Side::Opener && !self.answered;
-        let alive = Life::of(self.peer_pid).alive();
-        self.closed(if unheard && alive {
-            Reason::Refused(Refusal::Closed)
-        } else {
-            Reason::Died
-        })
+        self.closed(Reason::Died)
     }
 
     /// Answers a peer that wants to map what our windows lie in. If there is no room for the answer now it asks again.

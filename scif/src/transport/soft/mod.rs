@@ -15,6 +15,7 @@ mod hostile;
 mod link;
 pub(crate) mod names;
 mod port;
+mod spare;
 pub(crate) mod wire;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -33,6 +34,7 @@ use crate::sys::process;
 use crate::transport::{Hold, Init, Port, Shared, Shown, Transport, Writers};
 use names::Names;
 use port::SoftPort;
+use spare::Spare;
 
 /// The part of a node that its soft ports share.
 #[derive(Debug)]
@@ -47,6 +49,7 @@ pub(crate) struct Soft {
     /// When this process started; 0 if it cannot tell.
     start: u64,
     raised: Once,
+    spare: Spare,
 }
 
 impl Soft {
@@ -65,6 +68,7 @@ impl Soft {
             nonce: Box::new(RandomState::new().build_hasher().finish() | 1),
             start: Life::of(process::pid()).start().unwrap_or(0),
             raised: Once::new(),
+            spare: Spare::new(),
         })
     }
 

@@ -22,7 +22,7 @@ use crate::sys::epoll::Epoll;
 use crate::sys::fork::PrivateFd;
 use crate::sys::time::now_ns;
 use crate::sys::{process, unix};
-use crate::transport::{Opened, Port, Shown, Transport, Writers, conn_of, token};
+use crate::transport::{Farewell, Opened, Port, Shown, Transport, Writers, conn_of, token};
 
 /// Requests taken from the listener per call.
 const REQUESTS_PER_CALL: usize = 64;
@@ -163,7 +163,7 @@ impl SoftPort {
             if let Some(mute) = self.hear(mute) {
                 self.mute.push_back(mute);
                 if self.mute.len() > MUTE_MAX {
-                    self.mute.pop_front();
+                    self.drop_mute();
                 }
             }
         }
@@ -246,6 +246,23 @@ impl SoftPort {
     fn make_room(&self, recent: &impl AsFd) {
         if process::descriptors_short(recent, SPARE_FDS) {
             self.soft.raise_nofile();
+        }
+    }
+
+    /// Refuses the callers whose sockets are held here already.
+    fn refuse_heard(&mut self, reason: Reason) {
+        for mute in self.mute.drain(..) {
+            refuse(&mute.socket, reason);
+        }
+        for guest in self.guests.drain(..) {
+            refuse(&guest.socket, reason);
+        }
+    }
+
+    /// Gives up the oldest caller that has said nothing.
+    fn drop_mute(&mut self) {
+        if let Some(mute) = self.mute.pop_front() {
+            refuse(&mute.socket, Reason::Refused(Refusal::Resources));
         }
     }
 
@@ -414,7 +431,7 @@ impl Port for SoftPort {
             .front()
             .is_some_and(|mute| now_ns().saturating_sub(mute.since_ns) > MUTE_NS)
         {
-            self.mute.pop_front();
+            self.drop_mute();
         }
     }
 
@@ -440,6 +457,23 @@ impl Port for SoftPort {
 
     fn wait_fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
+    }
+
+    fn close(&mut self, how: Farewell) {
+        // Shutting down the listener in a forked child would do so in the parent as well.
+        if how == Farewell::Silent || self.listener.is_inherited() {
+            return;
+        }
+        if let Err(errno) = unix::stop_listening(&self.listener) {
+            log::debug!("shutdown of the listener at {}: {errno}", self.id);
+        }
+        self.refuse_heard(Reason::Refused(Refusal::Closed));
+        // No caller is added to those that wait.
+        while self
+            .soft
+            .spare
+            .refuse_next(&self.listener, Reason::Refused(Refusal::Closed))
+        {}
     }
 }
 

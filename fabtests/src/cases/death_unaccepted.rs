@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! A peer is killed before it has accepted the survivor's connection: everything under way with it still ends with an
+//! error and an event.
+//!
+//! Rank 0 survives. The others do not poll, or have no descriptor for a caller, and die one after the other.
+
+use std::fs::File;
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use libfabric_sys as sys;
+use rustix::fs::{MemfdFlags, memfd_create};
+use scif_fabtests::fi::{Buf, Errno};
+use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, confine};
+use scif_fabtests::rig::{Ask, Rig};
+use scif_fabtests::{check, check_eq};
+
+const VICTIMS: usize = 8;
+const LARGE: usize = 4 << 20;
+
+pub(crate) const CASES: &[Case] = &[
+    case("death/unaccepted_busy", VICTIMS + 1, |r| {
+        unaccepted(r, Victim::Busy)
+    }),
+    case("death/unaccepted_without_descriptors", VICTIMS + 1, |r| {
+        unaccepted(r, Victim::WithoutDescriptors)
+    }),
+];
+
+/// Reason for which a victim does not accept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Victim {
+    Busy,
+    WithoutDescriptors,
+}
+
+fn unaccepted(rank: &Rank, victim: Victim) -> Outcome {
+    let ask = Ask::caps(sys::FI_MSG | sys::FI_TAGGED | sys::FI_DIRECTED_RECV).with(|ask| ask.eq = true);
+    // The kernel takes long to free these, in between the end of the listener and that of the process.
+    let _lower = (rank.index != 0).then(slow_to_close).transpose()?;
+    let rig = Rig::open(rank, &ask)?;
+    if rank.index == 0 {
+        return survivor(&rig);
+    }
+    let _higher = slow_to_close()?;
+    let patience = Duration::from_millis(20) * u32::try_from(rank.index).map_err(Fail::here)?;
+    rank.expect_death()?;
+    if victim == Victim::Busy {
+        rank.barrier(&mut || Ok(()))?;
+        // The survivor polls by then.
+        std::thread::sleep(patience);
+        return confine::die();
+    }
+    confine::without_more_files(|| {
+        rank.barrier(&mut || Ok(()))?;
+        let until = Instant::now() + patience;
+        while Instant::now() < until {
+            rig.pump()?;
+        }
+        confine::die()
+    })?
+}
+
+/// A descriptor that takes the kernel milliseconds to close: memory of this process alone.
+fn slow_to_close() -> Outcome<File> {
+    let mut file = File::from(memfd_create("slow", MemfdFlags::CLOEXEC)?);
+    let block = vec![1; 1 << 20];
+    for _ in 0..24 {
+        file.write_all(&block)?;
+    }
+    Ok(file)
+}
+
+fn survivor(rig: &Rig<'_>) -> Outcome {
+    for victim in 1..=VICTIMS {
+        rig.post(|| rig.ep.trecv(Buf::new(8), rig.to(victim), 1, 0, victim))?;
+        rig.post(|| rig.ep.tsend(Buf::new(8), rig.to(victim), 1, 0x10 + victim))?;
+        rig.post(|| rig.ep.tsend(Buf::new(LARGE), rig.to(victim), 1, 0x20 + victim))?;
+    }
+    rig.rank.barrier(&mut || Ok(()))?;
+    let mut open = 3 * VICTIMS;
+    rig.wait("the end of everything under way", || {
+        while let Some(ended) = rig.tx.take().or_else(|| rig.rx.take()) {
+            match ended {
+                Ok(entry) => check_eq!(entry.context & !0xf, 0x10, "a success"),
+                Err(error) => check_eq!(error.err, Errno::ECONNRESET, "{error:?}"),
+            }
+            open -= 1;
+        }
+        Ok((open == 0).then_some(()))
+    })?;
+    let eq = rig.eq.as_ref().ok_or_else(|| Fail::here("no event queue"))?;
+    let mut named = Vec::new();
+    rig.wait("an event for each", || {
+        match eq.read(0) {
+            Err(Errno::EAGAIN) => {}
+            Err(Errno::EAVAIL) => {
+                let error = eq.readerr()?;
+                check!(!error.err_data.is_empty(), "{error:?}");
+                named.push(error.data);
+            }
+            other => return Err(Fail::here(format_args!("{other:?}"))),
+        }
+        Ok((named.len() == VICTIMS).then_some(()))
+    })?;
+    named.sort_unstable();
+    let mut dead: Vec<u64> = (1..=VICTIMS).map(|victim| rig.to(victim)).collect();
+    dead.sort_unstable();
+    check_eq!(named, dead);
+    Ok(())
+}

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! A descriptor held in reserve, so that a process without any other can still tell its callers so.
+//!
+//! Not about whom to refuse, nor when (`port`). See "The special problem of accept()ing when you can't" in libev's manual.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Mutex, PoisonError};
+
+use rustix::io::Errno;
+
+use super::link::refuse;
+use crate::error::Reason;
+use crate::sys::fork::PrivateFd;
+use crate::sys::unix;
+
+/// One descriptor number of this process, given up for the time of one refusal.
+#[derive(Debug)]
+pub(super) struct Spare(Mutex<Option<PrivateFd>>);
+
+impl Spare {
+    /// Takes a descriptor; none if the process has none.
+    pub(super) fn new() -> Spare {
+        Spare(Mutex::new(reserve()))
+    }
+
+    /// Accepts the next caller of `listener` and refuses it. Returns false when no caller waits, or none can be accepted.
+    pub(super) fn refuse_next(&self, listener: impl AsFd, reason: Reason) -> bool {
+        match accept(&listener) {
+            Ok(socket) => {
+                refuse(&socket, reason);
+                return true;
+            }
+            Err(Errno::MFILE | Errno::NFILE) => {}
+            Err(_) => return false,
+        }
+        let mut spare = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(spare.take());
+        let accepted = accept(&listener);
+        if let Ok(socket) = &accepted {
+            refuse(socket, reason);
+        }
+        let refused = accepted.is_ok();
+        // The number of the socket becomes the spare one again.
+        drop(accepted);
+        *spare = reserve();
+        refused
+    }
+}
+
+fn reserve() -> Option<PrivateFd> {
+    unix::socket().ok().map(PrivateFd::new)
+}
+
+/// The next caller that has not gone meanwhile.
+fn accept(listener: &impl AsFd) -> Result<OwnedFd, Errno> {
+    loop {
+        match unix::accept(listener) {
+            Err(Errno::CONNABORTED | Errno::INTR) => {}
+            other => return other,
+        }
+    }
+}

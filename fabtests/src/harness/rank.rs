@@ -187,6 +187,32 @@ impl Rank {
         1 - self.index.min(1)
     }
 
+    /// Sends bytes to a parent that is no driver of cases.
+    ///
+    /// # Errors
+    /// When the parent has gone.
+    pub fn tell(&self, bytes: &[u8]) -> Outcome {
+        Ok(Say::Exchange(bytes.to_vec()).send(&self.control)?)
+    }
+
+    /// Takes the next message of such a parent, if there is one.
+    ///
+    /// # Errors
+    /// When the parent has gone.
+    pub fn hear(&self) -> Outcome<Option<Vec<Vec<u8>>>> {
+        let mut fds = [PollFd::new(&self.control, PollFlags::IN)];
+        match poll(&mut fds, Some(&Timespec::default())) {
+            Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(None),
+            Ok(_) => {}
+            Err(e) => return Err(e.into()),
+        }
+        match Answer::recv(&self.control)? {
+            Some(Answer::Parts(parts)) => Ok(Some(parts)),
+            Some(Answer::Go) => Ok(None),
+            None => Err(Fail::here("the parent has gone")),
+        }
+    }
+
     /// Reports how the case ended here.
     pub fn report(&self, outcome: &Outcome) {
         let word = match outcome {

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! State that one rank of the storm keeps of one peer, and names as text.
+
+use std::sync::Arc;
+
+use scif_fabtests::fi::{Buf, Ep};
+
+use super::payload::{Head, RankId, SEQUENCES};
+
+/// Messages of each class under way in one direction; the last are acknowledgements.
+pub(crate) const WINDOW: [usize; 4] = [4, 2, 1, 7];
+
+/// Kind of an operation under way; RMA names the bytes that it writes or expects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OpKind {
+    Send,
+    /// A receive, with the sequence number of the message it is to add_peer.
+    Recv(u16),
+    Write(Head),
+    Read(Head),
+    Atomic,
+}
+
+/// One operation under way.
+pub(crate) struct Op {
+    pub(crate) peer: RankId,
+    pub(crate) kind: OpKind,
+    pub(crate) class: usize,
+    pub(crate) buf: Buf,
+    pub(crate) posted: u64,
+}
+
+/// What one peer is to this rank.
+pub(crate) struct Link {
+    pub(crate) ep: Option<Arc<Ep>>,
+    pub(crate) addr: u64,
+    pub(crate) name: Vec<u8>,
+    pub(crate) remote: Option<(u64, u64)>,
+    pub(crate) ready: bool,
+    pub(crate) broken: bool,
+    pub(crate) gone: Option<u64>,
+    /// Sequence numbers out and in, free places for messages out, receives posted, of each class.
+    pub(crate) out: [u16; 4],
+    pub(crate) next: [u16; 4],
+    pub(crate) credit: [usize; 4],
+    pub(crate) posted: [usize; 4],
+    pub(crate) acks: Vec<u8>,
+    /// Messages have come in.
+    pub(crate) started: bool,
+    /// A receive took a message of another incarnation at the same address: numbers do not fit any more.
+    pub(crate) readdressed: bool,
+    /// The write whose bytes are to be read back.
+    pub(crate) written: Option<Head>,
+    pub(crate) busy: bool,
+    pub(crate) counting: bool,
+    pub(crate) counted: Option<u64>,
+    pub(crate) open: usize,
+}
+
+impl Link {
+    pub(crate) fn new() -> Link {
+        Link {
+            ep: None,
+            addr: 0,
+            name: Vec::new(),
+            remote: None,
+            ready: false,
+            broken: false,
+            gone: None,
+            out: [0; 4],
+            next: [0; 4],
+            credit: WINDOW,
+            posted: [0; 4],
+            acks: Vec::new(),
+            started: false,
+            readdressed: false,
+            written: None,
+            busy: false,
+            counting: false,
+            counted: None,
+            open: 0,
+        }
+    }
+
+    pub(crate) fn is(&self, fid: usize) -> bool {
+        self.ep.as_ref().is_some_and(|ep| ep.address() == Ok(fid))
+    }
+
+    pub(crate) fn count_in(&mut self, class: usize) {
+        if let (Some(next), Some(posted)) = (self.next.get_mut(class), self.posted.get_mut(class)) {
+            *next = (*next + 1) % SEQUENCES;
+            *posted += 1;
+        }
+    }
+
+    pub(crate) fn count_out(&mut self, class: usize) {
+        if let (Some(seq), Some(credit)) = (self.out.get_mut(class), self.credit.get_mut(class)) {
+            *seq = (*seq + 1) % SEQUENCES;
+            *credit -= 1;
+        }
+    }
+}
+
+/// Text of bytes.
+pub(crate) fn to_hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Bytes of [`to_hex`].
+pub(crate) fn from_hex(text: &str) -> Vec<u8> {
+    let digits: Vec<u8> = text
+        .bytes()
+        .filter_map(|c| char::from(c).to_digit(16))
+        .filter_map(|d| u8::try_from(d).ok())
+        .collect();
+    digits
+        .chunks_exact(2)
+        .map(|pair| pair.iter().fold(0, |byte, digit| byte << 4 | digit))
+        .collect()
+}

@@ -1,0 +1,395 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Parent of the storm: starts the ranks, kills and stops them at random, replaces the dead, and judges every failure that
+//! the survivors report.
+//!
+//! Rank 0 is stopped but never killed: its descriptors, mappings and memory are what must not grow.
+
+mod report;
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::process::{Pid, Signal, kill_process};
+use scif_fabtests::harness::control::{Answer, pair};
+use scif_fabtests::harness::leftovers::Before;
+use scif_fabtests::harness::{Fail, Outcome, Rng};
+
+use super::judge::Judge;
+use super::net::{Kind, RANKS};
+use super::payload::RankId;
+use super::schedule::{Schedule, Usage, growth};
+use super::{Args, now};
+
+/// Silence after which a rank that is not stopped counts as hanging.
+const SILENCE: Duration = Duration::from_secs(15);
+/// Longest time for the operations under way at the end, and for the exit of a rank.
+const ENDING: Duration = Duration::from_secs(30);
+/// Settings of the provider that a life may have.
+const SETTINGS: [Option<(&str, &str)>; 6] = [
+    None,
+    None,
+    None,
+    Some(("FI_SCIF_MR_MIGRATE", "auto")),
+    Some(("FI_SCIF_PROCESS_VM", "0")),
+    Some(("FI_SCIF_BOTH_SIDES", "0")),
+];
+
+struct Process {
+    who: RankId,
+    child: Child,
+    control: OwnedFd,
+    output: File,
+    /// Words that introduce it to others, once it has said its name.
+    intro: Option<String>,
+    heard: Instant,
+    /// Time at which it was stopped, and at which it is to go on.
+    stopped: Option<(u64, Instant)>,
+    setting: Option<(&'static str, &'static str)>,
+    killed_at: Instant,
+    drained: bool,
+}
+
+/// One run.
+pub(crate) struct Parent<'a> {
+    args: &'a Args,
+    domain: String,
+    rng: Rng,
+    schedule: Schedule,
+    judge: Judge,
+    ranks: Vec<Process>,
+    names: std::collections::HashMap<RankId, String>,
+    group: u64,
+    group_open: Vec<RankId>,
+    next_group: Instant,
+    next_stop: Instant,
+    pids: Vec<u32>,
+    kills: u64,
+    stops: u64,
+    odd: u64,
+    groups: u64,
+    done: [u64; 6],
+    held: Vec<Usage>,
+}
+
+/// Runs the storm; the number of kills.
+pub(crate) fn run(args: &Args) -> Outcome<u64> {
+    let before = Before::look();
+    let now = Instant::now();
+    let mut parent = Parent {
+        args,
+        domain: format!("storm-{}", std::process::id()),
+        rng: Rng::new(args.seed),
+        schedule: Schedule::new(args.seed),
+        judge: Judge::default(),
+        ranks: Vec::new(),
+        names: std::collections::HashMap::new(),
+        group: 0,
+        group_open: Vec::new(),
+        next_group: now,
+        next_stop: now,
+        pids: Vec::new(),
+        kills: 0,
+        stops: 0,
+        odd: 0,
+        groups: 0,
+        done: [0; 6],
+        held: Vec::new(),
+    };
+    let outcome = parent.storm().map_err(|fail| {
+        let others = parent.other_failures();
+        fail.with(parent.where_all_are() + &others)
+    });
+    for rank in &mut parent.ranks {
+        // Those that have ended in order are gone already.
+        let _ = rank.child.kill();
+        let _ = rank.child.wait();
+    }
+    parent.tell_results();
+    outcome?;
+    let left = before.compare("scif", &parent.pids);
+    let sockets = std::fs::read_to_string("/proc/net/unix")?;
+    let sockets = sockets.lines().filter(|line| line.contains(&parent.domain));
+    let left: Vec<String> = left.into_iter().chain(sockets.map(str::to_owned)).collect();
+    if !left.is_empty() {
+        return Err(Fail::here(left.join("\n    ")));
+    }
+    if let Some(complaint) = growth(&parent.held) {
+        return Err(Fail::here(complaint));
+    }
+    if parent.judge.latencies.is_empty() {
+        return Err(Fail::here("no operation failed: nothing was tested"));
+    }
+    if let Some(bound) = args.p999_ms {
+        parent.judge.latencies.sort_unstable();
+        let at = parent.judge.latencies.len() * 999 / 1000;
+        let found = parent.judge.latencies.get(at).copied().unwrap_or(0) / 1_000_000;
+        if found > bound {
+            return Err(Fail::here(format_args!("p99.9 is {found} ms, more than {bound}")));
+        }
+    }
+    Ok(parent.kills)
+}
+
+impl Parent<'_> {
+    fn storm(&mut self) -> Outcome {
+        for slot in 0..RANKS {
+            let slot = u8::try_from(slot).map_err(Fail::here)?;
+            self.spawn(RankId { slot, life: 0 })?;
+        }
+        let begin = Instant::now();
+        let limit = Duration::from_secs(self.args.seconds);
+        let over = |parent: &Parent<'_>| match parent.args.kills {
+            Some(kills) => parent.kills >= kills,
+            None => begin.elapsed() >= limit,
+        };
+        while !over(self) {
+            self.inject_faults()?;
+            self.start_group()?;
+            self.step()?;
+        }
+        self.end()
+    }
+
+    /// Lets what is under way end, and all ranks exit.
+    fn end(&mut self) -> Outcome {
+        for rank in &mut self.ranks {
+            rank.stopped = rank.stopped.map(|(from, _)| (from, Instant::now()));
+        }
+        self.resume()?;
+        self.wait_for("the last ranks", |parent| {
+            parent.ranks.iter().all(|rank| rank.intro.is_some())
+        })?;
+        self.judge.superseded(self.group, now());
+        for word in ["group 0", "drain"] {
+            for rank in &mut self.ranks {
+                rank.drained = false;
+                tell(rank, word);
+            }
+        }
+        self.wait_for("the operations under way", |parent| {
+            parent.ranks.iter().all(|rank| rank.drained)
+        })?;
+        for rank in &self.ranks {
+            tell(rank, "quit");
+        }
+        let begin = Instant::now();
+        for rank in &mut self.ranks {
+            loop {
+                match rank.child.try_wait()? {
+                    Some(status) if status.success() => break,
+                    Some(status) => {
+                        return Err(Fail::here(format_args!("rank {} ended: {status}", rank.who)));
+                    }
+                    None if begin.elapsed() > ENDING => {
+                        return Err(Fail::here(format_args!("rank {} does not exit", rank.who)));
+                    }
+                    // Reports that nobody reads must not keep it.
+                    None => std::thread::sleep(Duration::from_millis(2)),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn wait_for(&mut self, what: &str, so: impl Fn(&Parent<'_>) -> bool) -> Outcome {
+        let begin = Instant::now();
+        while !so(self) {
+            if begin.elapsed() > ENDING {
+                return Err(Fail::here(format_args!(
+                    "waited {} s for {what}",
+                    ENDING.as_secs()
+                )));
+            }
+            self.step()?;
+        }
+        Ok(())
+    }
+
+    fn spawn(&mut self, who: RankId) -> Outcome {
+        let (control, theirs) = pair()?;
+        let output = File::from(memfd_create("storm-output", MemfdFlags::CLOEXEC)?);
+        let mut command = Command::new("/proc/self/exe");
+        let setting = self.rng.pick(&SETTINGS).flatten();
+        command.envs(setting);
+        let child = command
+            .env("SCIF_DOMAIN", &self.domain)
+            .args(self.args.of_rank(who))
+            .stdin(Stdio::from(theirs))
+            .stdout(output.try_clone()?)
+            .stderr(output.try_clone()?)
+            .process_group(0)
+            .spawn()?;
+        self.pids.push(child.id());
+        let process = Process {
+            who,
+            child,
+            control,
+            output,
+            intro: None,
+            heard: Instant::now(),
+            stopped: None,
+            setting,
+            killed_at: Instant::now() + self.schedule.life(),
+            drained: false,
+        };
+        match self.ranks.get_mut(usize::from(who.slot)) {
+            Some(place) => *place = process,
+            None => self.ranks.push(process),
+        }
+        let names: Vec<String> = self.ranks.iter().filter_map(|rank| rank.intro.clone()).collect();
+        if let Some(rank) = self.ranks.get(usize::from(who.slot)) {
+            names.iter().for_each(|intro| tell(rank, intro));
+        }
+        Ok(())
+    }
+
+    /// Kills those whose time has come, and stops one now and then.
+    fn inject_faults(&mut self) -> Outcome {
+        let time = Instant::now();
+        for slot in 1..self.ranks.len() {
+            if self.ranks.get(slot).is_some_and(|rank| rank.killed_at <= time) {
+                self.kill(slot)?;
+            }
+        }
+        if time >= self.next_stop {
+            self.next_stop = time + self.schedule.calm();
+            let (slot, length, dies) = self.schedule.stop(RANKS);
+            if let Some(rank) = self.ranks.get_mut(slot).filter(|rank| rank.stopped.is_none()) {
+                let at = now();
+                signal(&rank.child, Signal::STOP)?;
+                rank.stopped = Some((at, time + length));
+                if dies && slot > 0 {
+                    rank.killed_at = time + length / 2;
+                }
+                self.stops += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn kill(&mut self, slot: usize) -> Outcome {
+        let Some(rank) = self.ranks.get_mut(slot) else {
+            return Ok(());
+        };
+        let who = rank.who;
+        self.judge.died(who, now());
+        rank.child.kill()?;
+        rank.child.wait()?;
+        rank.intro = None;
+        self.kills += 1;
+        self.group_open.retain(|open| *open != who);
+        let word = format!("gone {who}");
+        for rank in self.ranks.iter().filter(|rank| rank.who != who) {
+            tell(rank, &word);
+        }
+        self.spawn(RankId {
+            slot: who.slot,
+            life: who
+                .life
+                .checked_add(1)
+                .ok_or_else(|| Fail::here("too many lives"))?,
+        })
+    }
+
+    fn resume(&mut self) -> Outcome {
+        for rank in &mut self.ranks {
+            let Some((from, until)) = rank.stopped else {
+                continue;
+            };
+            if until <= Instant::now() {
+                signal(&rank.child, Signal::CONT)?;
+                rank.stopped = None;
+                rank.heard = Instant::now();
+                self.judge.stopped(rank.who, from, now());
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins a group where the last one has ended at all its living members, or has lived long enough.
+    fn start_group(&mut self) -> Outcome {
+        let ready = Instant::now() >= self.next_group && self.group_open.is_empty();
+        if self.args.kind != Kind::Rdm || !ready {
+            return Ok(());
+        }
+        let rng = &mut self.rng;
+        let members: Vec<RankId> = self
+            .ranks
+            .iter()
+            .filter(|rank| rank.intro.is_some() && !rng.one_in(4))
+            .map(|rank| rank.who)
+            .collect();
+        self.next_group = Instant::now() + Duration::from_millis(200 + self.rng.below(600) as u64);
+        if members.len() < 2 {
+            return Ok(());
+        }
+        self.judge.superseded(self.group, now());
+        self.group += 1;
+        self.groups += 1;
+        self.judge.group(self.group, members.clone());
+        let list: Vec<String> = members.iter().map(RankId::to_string).collect();
+        let word = format!("group {} {}", self.group, list.join(" "));
+        for rank in self.ranks.iter().filter(|rank| members.contains(&rank.who)) {
+            tell(rank, &word);
+        }
+        self.group_open = members;
+        Ok(())
+    }
+
+    /// Hears what the ranks have to say, and looks after them.
+    fn step(&mut self) -> Outcome {
+        self.resume()?;
+        let mut fds: Vec<PollFd<'_>> = self
+            .ranks
+            .iter()
+            .map(|rank| PollFd::new(&rank.control, PollFlags::IN))
+            .collect();
+        let timeout = Timespec {
+            tv_sec: 0,
+            tv_nsec: 1_000_000,
+        };
+        match poll(&mut fds, Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+        let ready: Vec<usize> = fds
+            .iter()
+            .enumerate()
+            .filter(|(_, fd)| fd.revents().contains(PollFlags::IN))
+            .map(|(slot, _)| slot)
+            .collect();
+        for slot in ready {
+            self.receive(slot)?;
+        }
+        for rank in &mut self.ranks {
+            if let Some(status) = rank.child.try_wait()? {
+                return Err(Fail::here(format_args!(
+                    "rank {} ended by itself: {status}",
+                    rank.who
+                )));
+            }
+            if rank.stopped.is_none() && rank.heard.elapsed() > SILENCE {
+                return Err(Fail::here(format_args!("rank {} hangs", rank.who)));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn tell(rank: &Process, word: &str) {
+    // A rank that has gone hears nothing; its status says so.
+    let _ = Answer::Parts(vec![word.as_bytes().to_vec()]).send(&rank.control);
+}
+
+fn signal(child: &Child, signal: Signal) -> Outcome {
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    Ok(kill_process(
+        pid.ok_or_else(|| Fail::here("a process number"))?,
+        signal,
+    )?)
+}

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Reports: those of the ranks, which the parent judges, and its own.
+
+use std::io::{Read, Seek};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use scif_fabtests::harness::control::Say;
+use scif_fabtests::harness::{Fail, Outcome};
+
+use super::{Parent, tell};
+use crate::judge::{Failed, distribution};
+use crate::payload::RankId;
+use crate::say;
+use crate::schedule::Usage;
+
+impl Parent<'_> {
+    pub(super) fn receive(&mut self, slot: usize) -> Outcome {
+        let Some(rank) = self.ranks.get_mut(slot) else {
+            return Ok(());
+        };
+        let who = rank.who;
+        rank.heard = Instant::now();
+        match Say::recv(&rank.control) {
+            Ok(Some(Say::Exchange(bytes))) => {
+                let text = String::from_utf8_lossy(&bytes).into_owned();
+                text.lines().try_for_each(|line| {
+                    let words: Vec<&str> = line.split(' ').collect();
+                    let judged = self.take(slot, who, &words);
+                    judged.map_err(|why| Fail::here(format_args!("{why}; rank {who} said: {line}")))
+                })
+            }
+            Ok(Some(Say::Failed(why) | Say::NotRun(why) | Say::NotHere(why))) => {
+                Err(Fail::here(format_args!("rank {who}: {why}")))
+            }
+            // The end of a rank is seen by its status.
+            Ok(_) | Err(rustix::io::Errno::CONNRESET) => Ok(()),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// One line of a rank.
+    pub(super) fn take(&mut self, slot: usize, who: RankId, words: &[&str]) -> Result<(), String> {
+        let number = |at: usize| {
+            words
+                .get(at)
+                .unwrap_or(&"")
+                .parse::<u64>()
+                .map_err(|e| e.to_string())
+        };
+        let peer = |at: usize| {
+            words
+                .get(at)
+                .unwrap_or(&"")
+                .parse::<RankId>()
+                .map_err(|e| e.to_string())
+        };
+        match words.first() {
+            Some(&"name") => {
+                let intro = format!("peer {who} {}", words.get(1..).unwrap_or_default().join(" "));
+                for other in self.ranks.iter().filter(|other| other.who != who) {
+                    tell(other, &intro);
+                }
+                self.names.insert(who, words.get(3).unwrap_or(&"").to_string());
+                if let Some(rank) = self.ranks.get_mut(slot) {
+                    rank.intro = Some(intro);
+                }
+                Ok(())
+            }
+            Some(&"err") => {
+                let failed = Failed {
+                    at: who,
+                    posted: number(3)?,
+                    ended: number(4)?,
+                };
+                self.judge.error(failed, peer(2)?)
+            }
+            Some(&"gerr") => {
+                let failed = Failed {
+                    at: who,
+                    posted: number(2)?,
+                    ended: number(3)?,
+                };
+                if number(1)? == self.group {
+                    self.group_open.retain(|open| *open != who);
+                }
+                self.judge.group_error(failed, number(1)?)
+            }
+            // Joined, or not to be joined any more. Where a member has died, a later group waits for the errors of all.
+            Some(&"gjoin" | &"gskip") => {
+                let number = number(1)?;
+                let over = words.first() == Some(&"gskip") || !self.judge.group_is_broken(number);
+                if number == self.group && over {
+                    self.group_open.retain(|open| *open != who);
+                }
+                Ok(())
+            }
+            Some(&"odd") => {
+                // A message under the address of another incarnation: right if that address was used again.
+                let [expected, from, to] = [peer(1)?, peer(2)?, peer(3)?];
+                let same = |a: RankId, b: RankId| a == b || self.names.get(&a) == self.names.get(&b);
+                self.odd += 1;
+                if same(expected, from) && same(who, to) {
+                    Ok(())
+                } else {
+                    Err("a message for another".into())
+                }
+            }
+            Some(&"beat") => {
+                if let Some(rank) = self.ranks.get_mut(slot) {
+                    rank.drained = number(1)? == 1;
+                }
+                if slot == 0 {
+                    self.held.push(Usage {
+                        descriptors: number(2)?,
+                        mappings: number(3)?,
+                        resident_kib: number(4)?,
+                    });
+                    for (at, done) in self.done.iter_mut().enumerate() {
+                        *done = number(5 + at)?;
+                    }
+                }
+                Ok(())
+            }
+            _ => Err("an odd line".into()),
+        }
+    }
+
+    pub(super) fn tell_results(&self) {
+        let [sends, receives, writes, reads, atomics, collectives] = self.done;
+        say(&format!(
+            "     {} kills, {} stops, {} groups; rank 0: {sends} sends, {receives} receives, {writes} writes, {reads} reads, \
+             {atomics} atomics, {collectives} collectives; {} messages for a reused address",
+            self.kills, self.stops, self.groups, self.odd
+        ));
+        say(&format!(
+            "     with the dead: {}",
+            distribution(&self.judge.latencies)
+        ));
+        if !self.judge.group_latencies.is_empty() {
+            say(&format!(
+                "     collectives: {}",
+                distribution(&self.judge.group_latencies)
+            ));
+        }
+        if let (Some(first), Some(last)) = (self.held.first(), self.held.last()) {
+            say(&format!("     rank 0 holds {first}, in the end {last}"));
+        }
+    }
+
+    /// Complaints of ranks in the moment after a failure: the first that was heard may be their consequence.
+    pub(super) fn other_failures(&mut self) -> String {
+        std::thread::sleep(Duration::from_millis(300));
+        let mut text = String::new();
+        for rank in &self.ranks {
+            let mut fds = [PollFd::new(&rank.control, PollFlags::IN)];
+            while poll(&mut fds, Some(&Timespec::default())) == Ok(1) {
+                match Say::recv(&rank.control) {
+                    Ok(Some(Say::Failed(why))) => text.push_str(&format!("rank {}: {why}\n", rank.who)),
+                    Ok(Some(_)) => {}
+                    _ => break,
+                }
+            }
+        }
+        text
+    }
+
+    /// State of all ranks, for the report of a failure.
+    pub(super) fn where_all_are(&mut self) -> String {
+        let mut text = String::new();
+        for rank in &mut self.ranks {
+            let pid = rank.child.id();
+            let read =
+                |what: &str| std::fs::read_to_string(format!("/proc/{pid}/{what}")).unwrap_or_default();
+            let status = read("status");
+            let state = status
+                .lines()
+                .find(|line| line.starts_with("State"))
+                .unwrap_or("ended");
+            let mut output = String::new();
+            let _ = rank
+                .output
+                .rewind()
+                .and_then(|()| rank.output.read_to_string(&mut output));
+            let tail: Vec<&str> = output.lines().rev().take(12).collect();
+            let tail: Vec<&str> = tail.into_iter().rev().collect();
+            text.push_str(&format!(
+                "rank {} {:?} {state} {}, silent for {} ms\n    {}\n",
+                rank.who,
+                rank.setting,
+                read("wchan"),
+                rank.heard.elapsed().as_millis(),
+                tail.join("\n    ")
+            ));
+        }
+        text
+    }
+}

@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! One rank of the storm: posts operations of all kinds at random to all peers, checks every byte, and tells the parent of
+//! every operation that failed.
+//!
+//! The rank never decides whether a failure was right: the parent knows who died and when. What it decides is that no
+//! operation with a dead peer stays open, and that no byte is wrong.
+
+mod traffic;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use libfabric_sys as sys;
+use scif_fabtests::check;
+use scif_fabtests::fi::{Buf, Errno};
+use scif_fabtests::harness::confine::Holdings;
+use scif_fabtests::harness::{Fail, Outcome, Rank, Rng};
+
+use super::coll::{Group, Rooms};
+use super::links::{Link, Op, OpKind, WINDOW, from_hex, to_hex};
+use super::net::{Kind, Net, RANKS};
+use super::now;
+use super::payload::{RankId, SIZES};
+
+/// Nanoseconds after which an operation with a peer that is known to be dead counts as hanging.
+const HANG_NS: u64 = 10_000_000_000;
+/// Nanoseconds between two reports of this rank's holdings.
+const BEAT_NS: u64 = 500_000_000;
+/// Longest sleep in a wait, so that the parent is heard.
+const NAP_MS: i32 = 20;
+
+/// How a rank waits for completions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wait {
+    Poll,
+    Queue,
+    Counter,
+}
+
+/// One rank.
+pub(crate) struct Storm<'r> {
+    rank: &'r Rank,
+    me: RankId,
+    net: Net,
+    rng: Rng,
+    wait: Wait,
+    links: HashMap<RankId, Link>,
+    ops: Vec<Option<Op>>,
+    free: Vec<usize>,
+    rooms: [Vec<Buf>; 3],
+    group: Option<Group>,
+    group_rooms: Rooms,
+    own_addr: u64,
+    /// Operand of every atomic: 1.
+    one: Buf,
+    report: String,
+    draining: bool,
+    done: [u64; 6],
+    beat: u64,
+}
+
+/// Runs until the parent says that it is over.
+pub(crate) fn run(rank: &Rank, kind: Kind) -> Outcome {
+    let me = RankId {
+        slot: u8::try_from(rank.index).map_err(Fail::here)?,
+        life: u16::try_from(rank.life).map_err(Fail::here)?,
+    };
+    let mut rng = Rng::new(rank.target.seed ^ u64::from(me.life) << 8 ^ u64::from(me.slot));
+    let wait = rng.pick(&[Wait::Poll, Wait::Queue, Wait::Counter]);
+    let auto = kind != Kind::Msg && rng.one_in(4);
+    let net = Net::open(rank, kind, me, auto)?;
+    let name = net.name()?;
+    let own_addr = net.av.as_ref().map_or(Ok(0), |av| av.insert(&name))?;
+    let mut storm = Storm {
+        rank,
+        me,
+        rng,
+        wait: wait.unwrap_or(Wait::Poll),
+        links: HashMap::new(),
+        ops: Vec::new(),
+        free: Vec::new(),
+        rooms: [Vec::new(), Vec::new(), Vec::new()],
+        group: None,
+        group_rooms: Rooms::new(),
+        own_addr,
+        one: Buf::of(&1_u64.to_ne_bytes()),
+        report: String::new(),
+        draining: false,
+        done: [0; 6],
+        beat: 0,
+        net,
+    };
+    if me.life == 0 && me.slot == 0 {
+        storm.take_all_rooms();
+    }
+    let (key, base) = storm.net.remote.unwrap_or((0, 0));
+    rank.tell(format!("name {key} {base} {}", to_hex(&name)).as_bytes())?;
+    while !storm.step()? {}
+    Ok(())
+}
+
+impl Storm<'_> {
+    /// Takes as many buffers as are ever needed: the survivor's memory is not to grow by them.
+    fn take_all_rooms(&mut self) {
+        for (class, size) in SIZES.into_iter().enumerate() {
+            let most = RANKS * (2 * WINDOW.get(class).copied().unwrap_or(0) + 4) + 64 / size.min(64);
+            for _ in 0..most {
+                let buf = Buf::new(size);
+                buf.fill(1);
+                self.give_room(class, buf);
+            }
+        }
+    }
+
+    fn room(&mut self, class: usize) -> Buf {
+        let class = class % SIZES.len();
+        let kept = self.rooms.get_mut(class).and_then(Vec::pop);
+        kept.unwrap_or_else(|| Buf::new(SIZES.get(class).copied().unwrap_or(8)))
+    }
+
+    fn give_room(&mut self, class: usize, buf: Buf) {
+        if let Some(rooms) = self.rooms.get_mut(class % SIZES.len()) {
+            rooms.push(buf);
+        }
+    }
+
+    /// One step of the loop; true when the parent has said that it is over.
+    fn step(&mut self) -> Outcome<bool> {
+        while let Some(parts) = self.rank.hear()? {
+            for part in parts {
+                let text = String::from_utf8_lossy(&part).into_owned();
+                if text == "quit" {
+                    return Ok(true);
+                }
+                self.handle_message(&text)?;
+            }
+        }
+        let mut busy = self.progress()?;
+        self.events()?;
+        let all: Vec<RankId> = self.links.keys().copied().collect();
+        for who in all {
+            busy |= self.serve(who)?;
+        }
+        if let Some(group) = &mut self.group {
+            busy |= group.drive(&self.net, &self.group_rooms, &mut self.report)?;
+        }
+        self.beat()?;
+        if !busy {
+            self.rest()?;
+        }
+        Ok(false)
+    }
+
+    /// Waits for something to happen.
+    fn rest(&mut self) -> Outcome {
+        let ended = match self.wait {
+            Wait::Queue if !self.rng.one_in(8) => self
+                .net
+                .cq
+                .sread(1, 0, NAP_MS)
+                .map(|entries| entries.into_iter().try_for_each(|entry| self.completed(entry))),
+            Wait::Counter if !self.rng.one_in(8) => {
+                let seen = self.net.cntr.read()?;
+                self.net.cntr.wait(seen + 1, NAP_MS).map(Ok)
+            }
+            _ => {
+                std::thread::yield_now();
+                return Ok(());
+            }
+        };
+        match ended {
+            Ok(outcome) => outcome,
+            Err(Errno::EAGAIN | Errno::EAVAIL | Errno::ETIMEDOUT) => Ok(()),
+            Err(e) => Err(Fail::here(format_args!("a wait: {e}"))),
+        }
+    }
+
+    /// One word of the parent.
+    fn handle_message(&mut self, text: &str) -> Outcome {
+        let words: Vec<&str> = text.split(' ').collect();
+        let who = |at: usize| words.get(at).unwrap_or(&"").parse::<RankId>().map_err(Fail::here);
+        let number = |at: usize| words.get(at).unwrap_or(&"").parse::<u64>().map_err(Fail::here);
+        match words.first() {
+            Some(&"peer") => {
+                let name = from_hex(words.get(4).unwrap_or(&""));
+                self.add_peer(who(1)?, (number(2)?, number(3)?), name)
+            }
+            Some(&"gone") => {
+                if let Some(link) = self.links.get_mut(&who(1)?) {
+                    link.gone = Some(now());
+                }
+                Ok(())
+            }
+            Some(&"group") => {
+                self.group = None;
+                let members = (2..words.len()).map(who).collect::<Outcome<Vec<RankId>>>()?;
+                self.join(number(1)?, members)
+            }
+            Some(&"drain") => {
+                self.draining = true;
+                Ok(())
+            }
+            _ => Err(Fail::here(format_args!("the parent said {text}"))),
+        }
+    }
+
+    /// Another rank is there: what it may send is awaited from now on, before anything was sent to it.
+    fn add_peer(&mut self, who: RankId, remote: (u64, u64), name: Vec<u8>) -> Outcome {
+        let mut link = self.links.remove(&who).unwrap_or_else(Link::new);
+        link.remote = Some(remote);
+        if let (Some(av), Some(ep)) = (&self.net.av, &self.net.ep) {
+            link.addr = av.insert(&name)?;
+            link.ep = Some(Arc::clone(ep));
+            link.ready = true;
+        } else if who.slot > self.me.slot {
+            let ep = self.net.endpoint(&self.net.info)?;
+            match ep.connect(&name, self.me.to_string().as_bytes()) {
+                Ok(()) => link.ep = Some(ep),
+                Err(e) => self.fail_link(&mut link, who, 'c', now(), e),
+            }
+        }
+        link.name = name;
+        self.links.insert(who, link);
+        Ok(())
+    }
+
+    fn join(&mut self, number: u64, members: Vec<RankId>) -> Outcome {
+        if number == 0 {
+            return Ok(());
+        }
+        let addr = |who: &RankId| {
+            if *who == self.me {
+                return Some(self.own_addr);
+            }
+            let link = self.links.get(who).filter(|link| link.gone.is_none())?;
+            Some(link.addr)
+        };
+        match members.iter().map(addr).collect::<Option<Vec<u64>>>() {
+            Some(addrs) => self.group = Some(Group::join(&self.net, number, members, &addrs)?),
+            None => self.report.push_str(&format!("gskip {number}\n")),
+        }
+        Ok(())
+    }
+
+    /// Events of connections and groups.
+    fn events(&mut self) -> Outcome {
+        loop {
+            match self.net.eq.sread_cm(&self.net.info, 64, 0) {
+                Err(Errno::EAGAIN | Errno::ETIMEDOUT) => return Ok(()),
+                Err(Errno::EAVAIL) => {
+                    let error = self.net.eq.readerr()?;
+                    if let Some(group) = self.group.as_mut().filter(|group| group.is(error.fid)) {
+                        group.refused(&error, &mut self.report);
+                    } else if self.net.kind == Kind::Msg {
+                        self.hung_up(error.fid, Errno(error.err));
+                    }
+                }
+                Err(e) => return Err(Fail::here(format_args!("the event queue: {e}"))),
+                Ok(event) if event.event == sys::FI_CONNREQ => {
+                    let text = String::from_utf8_lossy(&event.data).into_owned();
+                    let who: RankId = text.parse().map_err(Fail::here)?;
+                    let info = event.info.ok_or_else(|| Fail::here("no info"))?;
+                    let mut link = self.links.remove(&who).unwrap_or_else(Link::new);
+                    let ep = self.net.endpoint(&info)?;
+                    match ep.accept(&[]) {
+                        Ok(()) => link.ep = Some(ep),
+                        Err(e) => self.fail_link(&mut link, who, 'c', now(), e),
+                    }
+                    self.links.insert(who, link);
+                }
+                Ok(event) if event.event == sys::FI_CONNECTED => {
+                    let of_it = |link: &&mut Link| link.is(event.fid);
+                    if let Some(link) = self.links.values_mut().find(of_it) {
+                        link.ready = true;
+                    }
+                }
+                Ok(event) if event.event == sys::FI_SHUTDOWN => self.hung_up(event.fid, Errno::ESHUTDOWN),
+                Ok(event) if event.event == sys::FI_JOIN_COMPLETE => {
+                    if let Some(group) = self.group.as_mut().filter(|group| group.is(event.fid)) {
+                        group.is_joined();
+                        self.report.push_str(&format!("gjoin {}\n", group.number));
+                    }
+                }
+                Ok(event) => return Err(Fail::here(format_args!("event {}", event.event))),
+            }
+        }
+    }
+
+    /// A connection has ended.
+    fn hung_up(&mut self, fid: usize, why: Errno) {
+        let found = self.links.iter().find(|(_, link)| link.is(fid));
+        let Some(who) = found.map(|(who, _)| *who) else {
+            return;
+        };
+        if let Some(mut link) = self.links.remove(&who) {
+            if !self.draining {
+                self.fail_link(&mut link, who, 'h', now(), why);
+            }
+            link.broken = true;
+            self.links.insert(who, link);
+        }
+    }
+
+    fn fail_link(&mut self, link: &mut Link, who: RankId, kind: char, posted: u64, err: Errno) {
+        link.broken = true;
+        self.report
+            .push_str(&format!("err {kind} {who} {posted} {} {err}\n", now()));
+    }
+
+    /// Tells the parent what there is to tell.
+    fn beat(&mut self) -> Outcome {
+        if let Some(group) = &self.group {
+            let gone = |who: &RankId| self.links.get(who).is_some_and(|link| link.gone.is_some());
+            let since = group.open.filter(|_| group.members.iter().any(gone));
+            let hangs = since.is_some_and(|since| now() - since > HANG_NS + HANG_NS / 2);
+            check!(
+                !hangs,
+                "an operation of group {} waits for the dead",
+                group.number
+            );
+        }
+        if !self.report.is_empty() {
+            self.rank.tell(self.report.as_bytes())?;
+            self.report.clear();
+        }
+        if now() - self.beat < BEAT_NS {
+            return Ok(());
+        }
+        self.beat = now();
+        let sends = self
+            .ops
+            .iter()
+            .flatten()
+            .filter(|op| !matches!(op.kind, OpKind::Recv(_)))
+            .count();
+        let held = Holdings::now()?;
+        let status = std::fs::read_to_string("/proc/self/status")?;
+        let rss = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let rss = rss.and_then(|text| text.split_whitespace().next()).unwrap_or("0");
+        let maps = std::fs::read_to_string("/proc/self/maps")?.lines().count();
+        let drained = u8::from(self.draining && sends == 0);
+        let done: Vec<String> = self.done.iter().map(u64::to_string).collect();
+        let text = format!(
+            "beat {drained} {} {maps} {rss} {}\n",
+            held.descriptors,
+            done.join(" ")
+        );
+        self.rank.tell(text.as_bytes())
+    }
+}

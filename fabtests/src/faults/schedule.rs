@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Random times of the storm, all of them from one seed, and the verdict on what a survivor holds.
+
+use std::fmt;
+use std::time::Duration;
+
+use scif_fabtests::harness::Rng;
+
+/// Source of the lives and stops of one run.
+#[derive(Debug)]
+pub(crate) struct Schedule {
+    rng: Rng,
+}
+
+impl Schedule {
+    pub(crate) fn new(seed: u64) -> Schedule {
+        Schedule {
+            rng: Rng::new(seed.wrapping_mul(3)),
+        }
+    }
+
+    fn ms(&mut self, least: usize, range: usize) -> Duration {
+        let us = self.rng.below(range * 1000);
+        Duration::from_millis(least as u64) + Duration::from_micros(us as u64)
+    }
+
+    /// Time from the start of a rank to its death: one in four dies while it starts or connects.
+    pub(crate) fn life(&mut self) -> Duration {
+        if self.rng.one_in(4) {
+            self.ms(0, 60)
+        } else {
+            self.ms(60, 400)
+        }
+    }
+
+    /// Time between two stops.
+    pub(crate) fn calm(&mut self) -> Duration {
+        self.ms(20, 300)
+    }
+
+    /// A rank to stop, for how long, and whether it is killed meanwhile.
+    pub(crate) fn stop(&mut self, ranks: usize) -> (usize, Duration, bool) {
+        let length = if self.rng.one_in(8) {
+            self.ms(100, 300)
+        } else {
+            self.ms(1, 60)
+        };
+        (self.rng.below(ranks), length, self.rng.one_in(3))
+    }
+}
+
+/// What a process holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Usage {
+    pub(crate) descriptors: u64,
+    pub(crate) mappings: u64,
+    pub(crate) resident_kib: u64,
+}
+
+impl fmt::Display for Usage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} descriptors, {} mappings, {} KiB resident",
+            self.descriptors, self.mappings, self.resident_kib
+        )
+    }
+}
+
+/// Growth that noise explains: descriptors and mappings of a few peers more, an arena of the allocator.
+const SPARE: Usage = Usage {
+    descriptors: 12,
+    mappings: 40,
+    resident_kib: 4096,
+};
+
+/// Complaint where the median of the last third of a series is above that of the middle third.
+pub(crate) fn growth(series: &[Usage]) -> Option<String> {
+    let third = series.len() / 3;
+    let (early, late) = (series.get(third..2 * third)?, series.get(2 * third..)?);
+    if third < 3 {
+        return None;
+    }
+    let by = |of: fn(&Usage) -> u64, spare: u64, what: &str| {
+        let median = |part: &[Usage]| {
+            let mut values: Vec<u64> = part.iter().map(of).collect();
+            values.sort_unstable();
+            values.get(values.len() / 2).copied()
+        };
+        let (before, after) = (median(early)?, median(late)?);
+        (after > before + spare).then(|| format!("{what} grow from {before} to {after}"))
+    };
+    by(|usage| usage.descriptors, SPARE.descriptors, "descriptors")
+        .or_else(|| by(|usage| usage.mappings, SPARE.mappings, "mappings"))
+        .or_else(|| by(|usage| usage.resident_kib, SPARE.resident_kib, "resident KiB"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_seed_is_one_storm() {
+        let of = |seed| {
+            let mut schedule = Schedule::new(seed);
+            (0..100)
+                .map(|_| (schedule.life(), schedule.calm(), schedule.stop(6)))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(of(5), of(5));
+        assert_ne!(of(5), of(6));
+        assert!(of(5).iter().all(|(_, _, (slot, ..))| *slot < 6));
+    }
+
+    #[test]
+    fn growth_is_told_from_noise() {
+        let series = |each: u64| -> Vec<Usage> {
+            (0..90)
+                .map(|n| Usage {
+                    descriptors: 30 + n % 10 + n * each,
+                    mappings: 100 + n % 7,
+                    resident_kib: 9000 + n % 100,
+                })
+                .collect()
+        };
+        assert_eq!(growth(&series(0)), None);
+        assert!(growth(&series(1)).is_some_and(|why| why.starts_with("descriptors")));
+        assert_eq!(growth(&[]), None);
+    }
+}

@@ -28,7 +28,8 @@ fn open(rig: &Rig<'_>) -> Outcome<Arc<Cntr>> {
     supported("fi_cntr_open", Cntr::open(&rig.domain, attr))
 }
 
-/// A counter of reads counts no writes, one of writes no reads, and one of both counts both.
+/// A counter of reads counts no writes, one of writes no reads. An atomic that brings something back is both, unless it only
+/// reads: OpenSHMEM waits for swaps with a counter of writes. A counter of both counts each access once.
 fn each_way(rank: &Rank) -> Outcome {
     const LEN: usize = 200_000;
     let rig = Rig::open(rank, &ask())?;
@@ -81,17 +82,23 @@ fn each_way(rank: &Rank) -> Outcome {
                 };
                 rig.post(|| rig.ep.fetch_atomic(&place, many, Buf::new(8 * count)))?;
                 rig.sent(1)?;
+                let look = AtomicTarget {
+                    op: sys::FI_ATOMIC_READ,
+                    ..place
+                };
+                rig.post(|| rig.ep.fetch_atomic(&look, many, Buf::new(8 * count)))?;
+                rig.sent(1)?;
             }
         }
     } else {
-        // Three reads and two fetching atomics, three writes and an atomic; `both` was the last.
-        rig.wait("the counters", || Ok((both.read()? >= 9).then_some(())))?;
-        check_eq!((read.read()?, write.read()?), (5, 4));
-        check_eq!((apart.0.read()?, apart.1.read()?), (5, 4));
+        // Three reads, three writes, an atomic, two that fetch and two that only read; `both` was the last.
+        rig.wait("the counters", || Ok((both.read()? >= 11).then_some(())))?;
+        check_eq!((read.read()?, write.read()?), (7, 6));
+        check_eq!((apart.0.read()?, apart.1.read()?), (7, 6));
     }
     rig.barrier()?;
     if rank.index == 1 {
-        check_eq!((both.read()?, both.readerr()?), (9, 0));
+        check_eq!((both.read()?, both.readerr()?), (11, 0));
     }
     rig.barrier()
 }

@@ -12,7 +12,7 @@ use super::peer::gather;
 use super::rx::{Nonsense, scatter};
 use super::tx::{Label, Tried, TxOp};
 use super::wire::{self, AtomicWord, Head, Words};
-use super::{AtomicArgs, AtomicKind, Env, EpState, Errno};
+use super::{AtomicArgs, AtomicKind, Effect, Env, EpState, Errno};
 
 /// Bytes of one segment in the record's body: address, length, key.
 pub(super) const SEGMENT: usize = 24;
@@ -187,8 +187,8 @@ impl EpState {
             self.answer(peer, wire::ATOMIC_REPLY, Head::new().word(id).word(0), &result);
         }
         if err == 0 {
-            let read = kind != AtomicKind::Write;
-            self.rma_event(env, peer, read, word.has_data.then_some(data), len, key);
+            let effect = Effect::of_atomic(kind != AtomicKind::Write, u32::from(word.op));
+            self.rma_event(env, peer, effect, word.has_data.then_some(data), len, key);
         }
         Ok(())
     }

@@ -14,7 +14,7 @@ use super::peer::gather_into;
 use super::rma::place;
 use super::rx::scatter;
 use super::wire::{self, Head};
-use super::{AtomicArgs, AtomicKind, Env, EpState, RmaIov};
+use super::{AtomicArgs, AtomicKind, Effect, Env, EpState, RmaIov};
 
 /// Widest operand with atomic instructions.
 const WIDEST: usize = 8;
@@ -109,9 +109,12 @@ impl EpState {
             return false;
         };
         let len = op.segment.len;
-        let read = op.what == What::AtomicFetch;
         if op.data.is_some() || at.notify {
-            let mut flags = if read { wire::F_READ } else { 0 };
+            let mut flags = match Effect::of_atomic(op.what == What::AtomicFetch, op.op) {
+                Effect::Write => 0,
+                Effect::Read => wire::F_READ,
+                Effect::ReadWrite => wire::F_READ | wire::F_MODIFY,
+            };
             if op.data.is_some() {
                 flags |= wire::F_DATA;
             }

@@ -17,7 +17,7 @@ use super::peer::{Peer, gather_into};
 use super::rma::place;
 use super::rx::Nonsense;
 use super::wire::{self, AtomicWord, Head, Words};
-use super::{AWAITS_TARGET, AtomicArgs, AtomicKind, Env, EpState, Errno, RmaIov};
+use super::{AWAITS_TARGET, AtomicArgs, AtomicKind, Effect, Env, EpState, Errno, RmaIov};
 
 /// Bytes of an operand.
 const OPERAND: usize = 8;
@@ -150,9 +150,9 @@ impl EpState {
         }
         match done {
             Ok(()) => {
-                let read = kind != AtomicKind::Write;
+                let effect = Effect::of_atomic(kind != AtomicKind::Write, u32::from(word.op));
                 let data = word.has_data.then_some(data);
-                self.rma_event(env, peer, read, data, usize::from(word.len), key);
+                self.rma_event(env, peer, effect, data, usize::from(word.len), key);
             }
             // Its initiator found the key in our table; the region has been closed since.
             Err(err) => {

@@ -189,6 +189,35 @@ pub(crate) enum AtomicKind {
     Compare,
 }
 
+/// Effect of an access on the memory of its target, by which the target counts it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effect {
+    Read,
+    Write,
+    /// An atomic that brings the old value back and may store another one.
+    ReadWrite,
+}
+
+impl Effect {
+    /// The effect of an atomic with operation `op` that brings the old value back, or does not.
+    fn of_atomic(fetches: bool, op: u32) -> Effect {
+        match (fetches, op) {
+            (false, _) => Effect::Write,
+            (true, fi::FI_ATOMIC_READ) => Effect::Read,
+            (true, _) => Effect::ReadWrite,
+        }
+    }
+
+    /// Counters that count the access, of those of an object: each of them once.
+    fn counters(self, read: Option<u32>, write: Option<u32>) -> [Option<u32>; 2] {
+        match self {
+            Effect::Read => [read, None],
+            Effect::Write => [None, write],
+            Effect::ReadWrite => [read, write.filter(|_| read != write)],
+        }
+    }
+}
+
 /// One atomic; all lengths in bytes, all lists of the same total length.
 #[derive(Debug)]
 pub(crate) struct AtomicArgs<'a> {

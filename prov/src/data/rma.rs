@@ -18,7 +18,7 @@ use super::rx::{Nonsense, sub_iov};
 use super::streams::OutStream;
 use super::tx::{Kept, Label, Source, Tried, TxOp};
 use super::wire::{self, Head, Words};
-use super::{Env, EpState, Errno, RmaArgs, RmaIov};
+use super::{Effect, Env, EpState, Errno, RmaArgs, RmaIov};
 use crate::cq::Completion;
 
 /// Largest read asked for in one record: bounds the snapshot the target takes.
@@ -498,7 +498,7 @@ impl EpState {
                 self.rma_event(
                     env,
                     peer,
-                    false,
+                    Effect::Write,
                     data,
                     usize::try_from(total).unwrap_or(usize::MAX),
                     key,
@@ -538,7 +538,14 @@ impl EpState {
                 }
                 self.make_busy(peer);
                 if flags & wire::F_LAST != 0 {
-                    self.rma_event(env, peer, true, None, usize::try_from(len).unwrap_or(0), key);
+                    self.rma_event(
+                        env,
+                        peer,
+                        Effect::Read,
+                        None,
+                        usize::try_from(len).unwrap_or(0),
+                        key,
+                    );
                 }
             }
             Err(err) => {
@@ -574,19 +581,16 @@ impl EpState {
         &mut self,
         env: &mut Env<'_>,
         peer: u32,
-        read: bool,
+        effect: Effect,
         data: Option<u64>,
         len: usize,
         key: u64,
     ) {
         env.mrs.used(key);
         if self.cfg.rma_event {
-            let cntr = if read {
-                self.cfg.cntr_remote_read
-            } else {
-                self.cfg.cntr_remote_write
-            };
-            for cntr in [cntr, env.mrs.cntr_of(key, read)].into_iter().flatten() {
+            let own = effect.counters(self.cfg.cntr_remote_read, self.cfg.cntr_remote_write);
+            let (read, write) = (env.mrs.cntr_of(key, true), env.mrs.cntr_of(key, false));
+            for cntr in own.into_iter().chain(effect.counters(read, write)).flatten() {
                 if let Some(cntr) = env.cntrs.get_mut(cntr) {
                     cntr.add(1);
                 }
@@ -595,10 +599,10 @@ impl EpState {
         let Some(data) = data else { return };
         let src = self.source_of(env, peer);
         if let Some(cq) = self.cfg.rx_cq.and_then(|c| env.cqs.get_mut(c)) {
-            let kind = if read {
-                fi::FI_REMOTE_READ
-            } else {
+            let kind = if effect == Effect::Write {
                 fi::FI_REMOTE_WRITE
+            } else {
+                fi::FI_REMOTE_READ
             };
             let flags = fi::FI_RMA | kind | fi::FI_REMOTE_CQ_DATA;
             cq.success(Completion {

@@ -14,7 +14,7 @@ use super::matching::{ANY, Arrived, Payload, Posted};
 use super::multi::{Many, Multi};
 use super::rendezvous::Rts;
 use super::wire::{self, Head, Words};
-use super::{Env, EpState, Errno, RecvArgs};
+use super::{Effect, Env, EpState, Errno, RecvArgs};
 use crate::cq::{Completion, CqError};
 use crate::peer::Held;
 use scif::ConnId;
@@ -93,11 +93,15 @@ impl EpState {
             wire::RMA_EVENT => {
                 let (flags, data, len, key) = (words.word(), words.word(), words.word(), words.word());
                 let data = (flags & wire::F_DATA != 0).then_some(data);
-                let read = flags & wire::F_READ != 0;
+                let effect = match (flags & wire::F_READ != 0, flags & wire::F_MODIFY != 0) {
+                    (false, _) => Effect::Write,
+                    (true, false) => Effect::Read,
+                    (true, true) => Effect::ReadWrite,
+                };
                 self.rma_event(
                     env,
                     peer,
-                    read,
+                    effect,
                     data,
                     usize::try_from(len).unwrap_or(usize::MAX),
                     key,

@@ -82,6 +82,8 @@ pub(crate) const F_LAST: u64 = 1;
 pub(crate) const F_DATA: u64 = 2;
 /// Flags of [`RMA_EVENT`]: the operation was a read.
 pub(crate) const F_READ: u64 = 4;
+/// Flags of [`RMA_EVENT`]: the operation, which was a read, may have stored something as well.
+pub(crate) const F_MODIFY: u64 = 8;
 
 /// Builds a head from 64-bit words.
 #[derive(Debug)]

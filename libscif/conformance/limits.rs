@@ -3,10 +3,11 @@
 
 use crate::Case;
 use crate::rig::{
-    FIXED, PAGE, PORT, RW, SYNC, deny_userfaultfd, descriptors, fill, holds, limit_descriptors, limit_files,
-    limit_locked, loopback, node, pages, pattern, peek, peek64, poke, poke64, set_env, until,
+    BLOCK, FIXED, PAGE, PORT, Process, RW, SYNC, become_nobody, deny_userfaultfd, descriptors, fill, holds,
+    is_root, limit_descriptors, limit_files, limit_locked, loopback, node, pages, pattern, peek, peek64,
+    poke, poke64, set_env, until,
 };
-use libc::{EINVAL, ENOMEM};
+use libc::{EINVAL, EIO, ENOMEM};
 use std::sync::{Arc, Mutex};
 
 /// A thread that counts up in the first word of each page and finds every number it wrote, until told to stop.
@@ -97,6 +98,37 @@ pub(crate) const CASES: &[Case] = &[
             assert_eq!(api.unregister(a, 0x10000, N * PAGE), Ok(0));
         }
         writer.end();
+    }),
+    ("windows_in_place_of_another_user_are_not_accessed", |api| {
+        set_env("SCIF_ALLOW_UIDS", "0,65534");
+        let other = Process::start(|| {
+            if !become_nobody() {
+                return;
+            }
+            deny_userfaultfd();
+            let writer = Writer::start(pages(1), 1);
+            let (epd, at) = (api.open(), pages(1));
+            fill(at, PAGE, 1);
+            until("the listener", || api.connect(epd, node(0), PORT).is_ok());
+            assert_eq!(api.register(epd, at, PAGE, 0x10000, RW, FIXED), Ok(0x10000));
+            assert_eq!(api.send(epd, b"x", BLOCK), Ok(1));
+            assert_eq!(api.recv(epd, &mut [0], BLOCK), Ok(1));
+            assert!(holds(at, PAGE, 1), "written to by another user's process");
+            writer.end();
+        });
+        if is_root() {
+            let listener = api.open();
+            api.bind(listener, PORT).unwrap();
+            api.listen(listener, 1).unwrap();
+            let (_, epd) = api.accept(listener, BLOCK).unwrap();
+            assert_eq!(api.recv(epd, &mut [0], BLOCK), Ok(1));
+            let here = pages(1);
+            assert_eq!(api.vreadfrom(epd, here, 8, 0x10000, SYNC), Err(EIO));
+            assert_eq!(api.vwriteto(epd, here, 8, 0x10000, SYNC), Err(EIO));
+            assert_eq!(peek64(here), 0);
+            api.send(epd, b"x", BLOCK).unwrap();
+        }
+        assert_eq!(other.end(), 0);
     }),
     (
         "without_userfaultfd_pages_that_could_not_go_back_register_again",

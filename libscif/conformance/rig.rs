@@ -745,6 +745,12 @@ pub(crate) fn is_mapped(at: usize) -> bool {
         .any(|(from, to)| (from..to).contains(&at))
 }
 
+/// Whether this process could become an ordinary user.
+pub(crate) fn is_root() -> bool {
+    // SAFETY: no argument.
+    unsafe { libc::geteuid() == 0 }
+}
+
 /// Becomes an ordinary user; false if this process is none that can.
 pub(crate) fn become_nobody() -> bool {
     // SAFETY: changes this process's user.

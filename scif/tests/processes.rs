@@ -616,7 +616,16 @@ fn other_users_are_refused_unless_configured() {
     let (_helper, words) = std::thread::scope(|scope| {
         let helper = scope.spawn(|| knock(port, "0"));
         let event = next_event(&mut endpoint);
-        assert!(matches!(event, LinkEvent::Accepted(..)), "{event:?}");
+        let LinkEvent::Accepted(id, _) = event else {
+            panic!("not accepted: {event:?}")
+        };
+        let conn = endpoint.conn(id).unwrap();
+        assert!(conn.peer_pid() > 0, "a peer that could be found by its pid");
+        assert_eq!(
+            conn.memory().access(),
+            Access::None,
+            "root must not touch the memory of another user, which may be a setuid program by now"
+        );
         helper.join().unwrap()
     });
     assert_eq!(

@@ -5,8 +5,8 @@
 use libfabric_sys as sys;
 use scif_fabtests::check_eq;
 use scif_fabtests::fi::{AtomicTarget, Buf, Ioc};
-use scif_fabtests::harness::{Case, Outcome, Rank, case, confine};
-use scif_fabtests::rig::Rig;
+use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, confine};
+use scif_fabtests::rig::{Rig, load, offers};
 
 use super::atomic::ask;
 use super::forms::{self, Into, Meeting, Way};
@@ -30,6 +30,8 @@ pub(crate) const CASES: &[Case] = &[
         process_vm(r, |_| true, true)
     }),
     case("denied/process_vm_under_way", 2, under_way),
+    case("denied/memory_of_another_user", 2, another_user)
+        .under(&[("SCIF_ALLOW_UIDS", "0,65534"), ("SCIF_DOMAIN", "users")]),
 ];
 
 fn process_vm(rank: &Rank, denied: fn(&Rank) -> bool, later: bool) -> Outcome {
@@ -46,6 +48,19 @@ fn process_vm(rank: &Rank, denied: fn(&Rank) -> bool, later: bool) -> Outcome {
         }
         rig.barrier()?;
     }
+    work(&rig, memory, &remotes)
+}
+
+/// Peers of different users reach no memory of each other, whatever rights one of them has.
+fn another_user(rank: &Rank) -> Outcome {
+    // The libraries may lie where an ordinary user finds nothing.
+    offers(rank, load(rank)?, &ask().hints)?;
+    if rank.index == 1 && !confine::become_nobody() {
+        return Err(Fail::NotHere("another user: this one cannot change to it".into()));
+    }
+    let rig = Rig::open(rank, &ask())?;
+    let memory = Buf::new(5 << 20);
+    let (_mr, remotes) = rig.share(memory, REMOTE)?;
     work(&rig, memory, &remotes)
 }
 

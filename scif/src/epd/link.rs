@@ -120,6 +120,11 @@ impl Link {
         })
     }
 
+    /// The user of the process at the other end, as of when the connection was made.
+    pub(crate) fn peer_uid(&self) -> Result<u32> {
+        Ok(unix::credentials(&self.socket)?.uid)
+    }
+
     /// The descriptor takes writing from the beginning: said once, by whoever makes the connection.
     pub(crate) fn begins(&self) {
         self.tx.space().rung();

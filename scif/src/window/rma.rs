@@ -10,7 +10,11 @@ use std::sync::Arc;
 use super::copies::{self, Spot};
 use super::table::{Place, Run};
 use crate::epd::{Epd, Failure, Inner, Link, Result};
+use crate::logging::OnceEach;
 use crate::sys::{pages, process};
+
+/// Users for whose windows the reason of a failed RMA was said.
+static OTHER_USERS: OnceEach<u32> = OnceEach::new(16);
 
 const USECPU: i32 = 1;
 const SYNC: i32 = 4;
@@ -65,8 +69,19 @@ pub(crate) fn spots(epd: &Epd, link: &Link, of_peer: bool, runs: &[Run]) -> Resu
 }
 
 /// The process a peer says a window is of: the one connected, or one that shares the endpoint with it and is the same
-/// user's as we are. Anything else could make us write where the peer may not.
+/// user's as we are. Anything else could make us write where the peer may not. Another user's peer is believed nothing: it
+/// could name any process of ours, or run a setuid program under its own pid.
 fn believed(link: &Link, pid: i32) -> Result<i32> {
+    let uid = link.peer_uid()?;
+    if uid != process::uid() {
+        if OTHER_USERS.first(uid) {
+            log::warn!(
+                "RMA on a window of user {uid} fails with EIO: its memory stayed where it was registered, where only processes of \
+                 one user reach it; register memory of malloc or mmap there, or run both as one user"
+            );
+        }
+        return Err(Failure::Broken);
+    }
     let holders = &link.peer.table.holders;
     let same = pid == link.peer_pid
         || (holders.has(pid) && holders.has(link.peer_pid) && process::owner(pid) == Some(process::uid()));

@@ -3,7 +3,7 @@
 //!
 //! Not about when they are sent. Nothing in a greeting is believed: identity comes from the socket, descriptors must
 //! be memfds sealed and sized as agreed, numbers must be in range, and the peer's memory is used only if its secret
-//! can be read there.
+//! can be read there and its user is ours.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -17,6 +17,7 @@ use super::wire::{Greeting, KEYS, MEMBARRIER};
 use crate::connection::ConnId;
 use crate::error::{Reason, Refusal};
 use crate::life::Life;
+use crate::logging::OnceEach;
 use crate::memory::{Access, PeerMemory};
 use crate::migrate::ARENA_BYTES;
 use crate::segment::{SEGMENT_BYTES, check_header};
@@ -27,6 +28,9 @@ use crate::transport::{Remote, Shared, Shown};
 
 /// Keys are also sealed against every writer but the mapping their owner has.
 pub(super) const KEYS_SEALED: SealFlags = FIXED_SIZE.union(SealFlags::FUTURE_WRITE);
+
+/// Users whose peers were said to have no direct copies.
+static OTHER_USERS: OnceEach<u32> = OnceEach::new(16);
 
 /// What we say to a peer, for the connection we call `id`.
 pub(super) fn greeting(soft: &Soft, shown: &Shown, welcome: bool, id: ConnId) -> Greeting {
@@ -82,12 +86,13 @@ pub(super) fn map_arena(fd: &OwnedFd) -> Result<Mapping, Reason> {
     Ok(map)
 }
 
-/// What a peer shows with its greeting; `fds` without the segment.
+/// What a peer shows with its greeting; `fds` without the segment. `uid` is its user, as the kernel says.
 pub(super) fn remote(
     soft: &Soft,
     greeting: &Greeting,
     fds: &[OwnedFd],
     life: &Life,
+    uid: u32,
 ) -> Result<Remote, Reason> {
     let wants_keys = greeting.flags & KEYS != 0;
     let (bell, keys) = match (fds, wants_keys) {
@@ -113,14 +118,28 @@ pub(super) fn remote(
         bell,
         bell_bit: greeting.bell_bit,
         keys,
-        memory: reach(soft, greeting, life),
+        memory: reach(soft, greeting, life, uid),
         asymmetric: membarrier::register() && greeting.flags & MEMBARRIER != 0,
     })
 }
 
 /// The best way to the memory of the process that the kernel says is at the other end.
-fn reach(soft: &Soft, greeting: &Greeting, life: &Life) -> PeerMemory {
-    let memory = PeerMemory::probe(life.pid(), greeting.nonce_addr, greeting.nonce);
+///
+/// Memory of another user's process is never accessed by its pid. The pid and the start time survive an exec, so such a peer
+/// could have a privileged process write into a setuid program. Where the user is ours the kernel refuses that, unless this
+/// process may trace every other; then the peers of its user have the same rights.
+fn reach(soft: &Soft, greeting: &Greeting, life: &Life, uid: u32) -> PeerMemory {
+    let memory = if uid == soft.uid {
+        PeerMemory::probe(life.pid(), greeting.nonce_addr, greeting.nonce)
+    } else {
+        if OTHER_USERS.first(uid) {
+            log::info!(
+                "large messages to and from user {uid} go through the ring: processes of different users never copy \
+                 from memory to memory"
+            );
+        }
+        PeerMemory::none()
+    };
     // Same pid, same start, and the nonce is here: this very process. The pid alone would do where the kernel vouches for
     // it; one in user space (gVisor) names the asking process as the peer of every socket.
     let same = life.pid() == process::pid() && life.start().is_some_and(|start| start == soft.start);

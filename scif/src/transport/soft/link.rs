@@ -15,7 +15,7 @@ use crate::life::Life;
 use crate::segment::Side;
 use crate::sys::epoll::Epoll;
 use crate::sys::fork::PrivateFd;
-use crate::sys::unix;
+use crate::sys::unix::{self, Credentials};
 use crate::transport::{Farewell, Link, Shown, Signal};
 
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub(super) struct SoftLink {
     answered: bool,
     /// The answer that could not be sent yet: too many descriptors in flight.
     welcome: Option<Greeting>,
-    peer_pid: i32,
+    peer: Credentials,
     /// How many questions for its arena the peer has yet to answer.
     asked: u32,
     /// How often it got ours.
@@ -45,7 +45,7 @@ impl SoftLink {
         epoll: Arc<Epoll>,
         soft: Arc<Soft>,
         shown: Arc<Shown>,
-        peer_pid: i32,
+        peer: Credentials,
         welcome: Option<Greeting>,
     ) -> SoftLink {
         let side = if welcome.is_some() {
@@ -61,7 +61,7 @@ impl SoftLink {
             side,
             answered: false,
             welcome,
-            peer_pid,
+            peer,
             asked: 0,
             given: 0,
         };
@@ -138,7 +138,8 @@ impl SoftLink {
             return self.closed(Reason::Corrupt);
         }
         self.answered = true;
-        match handshake::remote(&self.soft, greeting, fds, &Life::of(self.peer_pid)) {
+        let life = Life::of(self.peer.pid);
+        match handshake::remote(&self.soft, greeting, fds, &life, self.peer.uid) {
             Ok(remote) => Some(Signal::Up(Box::new(remote))),
             Err(reason) => self.closed(reason),
         }

@@ -20,8 +20,9 @@ use crate::life::Life;
 use crate::segment::{SEGMENT_BYTES, Side, write_header};
 use crate::sys::epoll::Epoll;
 use crate::sys::fork::PrivateFd;
+use crate::sys::process;
 use crate::sys::time::now_ns;
-use crate::sys::{process, unix};
+use crate::sys::unix::{self, Credentials};
 use crate::transport::{Farewell, Opened, Port, Shown, Transport, Writers, conn_of, token};
 
 /// Requests taken from the listener per call.
@@ -50,7 +51,7 @@ struct Mute {
     serial: u32,
     socket: PrivateFd,
     from: PortId,
-    pid: i32,
+    who: Credentials,
     since_ns: u64,
 }
 
@@ -59,7 +60,7 @@ struct Mute {
 struct Guest {
     socket: PrivateFd,
     from: PortId,
-    pid: i32,
+    who: Credentials,
     hello: Greeting,
     fds: Vec<OwnedFd>,
 }
@@ -157,7 +158,7 @@ impl SoftPort {
                 serial: self.mute_serial,
                 socket,
                 from,
-                pid: who.pid,
+                who,
                 since_ns: now_ns(),
             };
             if let Some(mute) = self.hear(mute) {
@@ -218,12 +219,12 @@ impl SoftPort {
         match packet {
             Some(Ok(Packet::Hello(hello))) if !received.cut && received.fds.len() == hello.fds() => {
                 let Mute {
-                    socket, from, pid, ..
+                    socket, from, who, ..
                 } = mute;
                 self.guests.push_back(Guest {
                     socket,
                     from,
-                    pid,
+                    who,
                     hello,
                     fds: received.fds,
                 });
@@ -280,7 +281,7 @@ impl SoftPort {
         let Guest {
             socket,
             from,
-            pid,
+            who,
             hello,
             fds,
         } = guest;
@@ -289,8 +290,8 @@ impl SoftPort {
                 return Err(Reason::Corrupt);
             };
             let segment = handshake::map_segment(segment)?;
-            let life = Life::of(pid);
-            let remote = handshake::remote(&self.soft, &hello, rest, &life)?;
+            let life = Life::of(who.pid);
+            let remote = handshake::remote(&self.soft, &hello, rest, &life, who.uid)?;
             self.epoll
                 .add(&socket, token(CONN, id))
                 .map_err(|_| Reason::Refused(Refusal::Resources))?;
@@ -303,7 +304,7 @@ impl SoftPort {
             Arc::clone(&self.soft),
             Arc::clone(&self.shown),
         );
-        let link = SoftLink::new(socket, epoll, soft, shown, pid, Some(welcome));
+        let link = SoftLink::new(socket, epoll, soft, shown, who, Some(welcome));
         Ok(Opened {
             peer: from,
             side: Side::Acceptor,
@@ -394,7 +395,7 @@ impl Port for SoftPort {
             Arc::clone(&self.soft),
             Arc::clone(&self.shown),
         );
-        let link = SoftLink::new(socket, epoll, soft, shown, who.pid, None);
+        let link = SoftLink::new(socket, epoll, soft, shown, who, None);
         let life = Life::of(who.pid);
         let segment = segment.map;
         Ok(Opened {

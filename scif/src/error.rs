@@ -35,6 +35,8 @@ pub enum Error {
     Again,
     /// Nobody listens there.
     Refused(PortId),
+    /// A listener there has not accepted for a while, and may never: try again from progress.
+    Unanswered(PortId),
     /// Somebody listens there whom we may not talk to.
     Denied {
         /// Where.
@@ -68,6 +70,7 @@ impl Error {
             | Error::NoPorts
             | Error::Again
             | Error::Refused(_)
+            | Error::Unanswered(_)
             | Error::Denied { .. }
             | Error::Os { .. } => Scope::Call,
             Error::Forked => Scope::Endpoint,
@@ -84,6 +87,7 @@ impl Error {
             | Error::NoPorts
             | Error::Again
             | Error::Refused(_)
+            | Error::Unanswered(_)
             | Error::Denied { .. }
             | Error::Config(_)
             | Error::Forked => None,
@@ -98,6 +102,7 @@ impl fmt::Display for Error {
             Error::NoPorts => f.write_str("no dynamic port is free"),
             Error::Again => f.write_str("the peer cannot take a connection now"),
             Error::Refused(id) => write!(f, "nobody listens at {id}"),
+            Error::Unanswered(id) => write!(f, "who listens at {id} does not accept"),
             Error::Denied { port, uid } => write!(f, "{port} belongs to user {uid}, who is not allowed"),
             Error::Config(why) => f.write_str(why),
             Error::Forked => f.write_str("not usable in a forked child"),
@@ -173,6 +178,7 @@ mod tests {
             Error::NoPorts,
             Error::Again,
             Error::Refused(id),
+            Error::Unanswered(id),
             Error::Denied { port: id, uid: 3 },
             Error::Config("why".to_owned()),
             Error::Forked,

@@ -241,7 +241,7 @@ impl EpState {
                     say(conn, wire::CM_REQUEST, cm.number, &data);
                 }
             }
-            Err(Error::Again) => {}
+            Err(Error::Again | Error::Unanswered(_)) => {}
             Err(error) => {
                 log::debug!(target: "ep_ctrl", "connect to port {}: {error}", cm.to);
                 self.cm_failed(env, entry::errno(&error), Vec::new());
@@ -265,7 +265,7 @@ impl EpState {
                     call.taken();
                 }
             }
-            Err(Error::Again) => {}
+            Err(Error::Again | Error::Unanswered(_)) => {}
             Err(error) => {
                 log::debug!(target: "ep_ctrl", "connect to port {to}: {error}");
                 self.cm_failed(env, entry::errno(&error), Vec::new());

@@ -140,7 +140,9 @@ impl From<Error> for Failure {
         match error {
             Error::PortInUse(_) => Failure::Invalid,
             Error::NoPorts => Failure::NoPorts,
-            Error::Again | Error::Refused(_) | Error::Denied { .. } => Failure::Refused,
+            Error::Again | Error::Refused(_) | Error::Unanswered(_) | Error::Denied { .. } => {
+                Failure::Refused
+            }
             Error::Config(_) => Failure::Os(Errno::NXIO),
             Error::Forked => Failure::Broken,
             Error::Os { errno, .. } => errno.into(),

@@ -42,6 +42,7 @@ pub(crate) const CASES: &[Case] = &[
     case("msg/match_complete", 2, |r| {
         sizes(r, Way::Flags(sys::FI_MATCH_COMPLETE), Into::Recv)
     }),
+    case("msg/sender_makes_no_more_calls", 2, sender_makes_no_more_calls),
     case("msg/fence", 2, fence),
     case("msg/delivery_waits_for_the_receive", 2, delivery_waits),
     case("msg/op_flags_inject", 2, op_flags_inject),
@@ -85,6 +86,49 @@ fn fence(rank: &Rank) -> Outcome {
         Into::Recv,
         false,
     )
+}
+
+/// Once a send has completed, its message arrives though its sender never calls libfabric again; so does an injected one.
+fn sender_makes_no_more_calls(rank: &Rank) -> Outcome {
+    const COUNT: u8 = 2;
+    let rig = Rig::open(rank, &Ask::messages(false))?;
+    let silent = || rank.barrier(&mut || Ok(()));
+    for size in [8, 4096, 16_384, 65_536, 1 << 20] {
+        for inject in [false, true] {
+            let short = size <= rig.info.tx().inject_size;
+            if inject && !short {
+                continue;
+            }
+            if rank.index == 0 {
+                for i in 0..COUNT {
+                    let buf = Buf::pattern(size, i.into());
+                    if inject {
+                        rig.post(|| rig.ep.inject(buf, rig.peer()))?;
+                    } else {
+                        rig.post(|| rig.ep.send(buf, rig.peer(), 1))?;
+                        rig.sent(1)?;
+                    }
+                }
+                silent()?;
+            } else {
+                // Short messages are complete before the receiver looks.
+                if short {
+                    silent()?;
+                }
+                for i in 0..COUNT {
+                    let buf = Buf::new(size);
+                    rig.post(|| rig.inbox.recv(buf, sys::FI_ADDR_UNSPEC, 2))?;
+                    rig.received(2)?;
+                    forms::check_bytes(&buf, size, i.into(), 0)?;
+                }
+                if !short {
+                    silent()?;
+                }
+            }
+            silent()?;
+        }
+    }
+    Ok(())
 }
 
 /// With `FI_DELIVERY_COMPLETE` a message nobody has asked for yet is not complete.

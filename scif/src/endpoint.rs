@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! A bound, listening endpoint: it opens and accepts connections, notices their ends, and sleeps and wakes.
 //!
-//! Not about the records in the rings. Used by one thread at a time; nothing here blocks, but over a driver connecting and
-//! closing wait for the driver, and for the peer to take what was sent, each with a limit.
+//! Not about the records in the rings. Used by one thread at a time; nothing here blocks, but over a driver closing waits for
+//! the peers to take what was sent, for at most a second or two.
 //! Mirrors `scif_bind`, `scif_listen`, `scif_connect`, `scif_accept` and `scif_close` of `scif.h`.
 
 use std::os::fd::BorrowedFd;
@@ -106,7 +106,8 @@ impl Endpoint {
     /// Starts a connection, into which records can be pushed at once.
     ///
     /// # Errors
-    /// [`Error::Again`] when the peer cannot take it now, [`Error::Refused`] when nobody listens there,
+    /// [`Error::Again`] when the peer cannot take it now or has not answered yet, [`Error::Unanswered`] once that takes long,
+    /// [`Error::Refused`] when nobody listens there,
     /// [`Error::Denied`] when another user does, [`Error::Forked`], or what the system says.
     pub fn connect(&mut self, dst: PortId) -> Result<ConnId> {
         if self.forked() {

@@ -114,13 +114,6 @@ pub(crate) fn take_back(fd: RawFd) {
     drop(unsafe { OwnedFd::from_raw_fd(fd) });
 }
 
-/// Not blocking, and closed by exec.
-pub(crate) fn make_private(fd: impl AsFd) -> Result<(), Errno> {
-    let status = rustix::fs::fcntl_getfl(&fd)?;
-    rustix::fs::fcntl_setfl(&fd, status | rustix::fs::OFlags::NONBLOCK)?;
-    rustix::io::fcntl_setfd(&fd, rustix::io::FdFlags::CLOEXEC)
-}
-
 /// Whether the program set O_NONBLOCK.
 pub(crate) fn is_nonblocking(fd: RawFd) -> Result<bool, Errno> {
     with_number(fd, |fd| {

@@ -43,18 +43,6 @@ impl Epoll {
         self.control(libc::EPOLL_CTL_ADD, fd, libc::EPOLLIN, token)
     }
 
-    /// Reports a descriptor also while there is room to write.
-    pub(crate) fn add_with_room(&self, fd: impl AsFd, token: u64) -> Result<(), Errno> {
-        let events = libc::EPOLLIN | libc::EPOLLOUT;
-        self.control(libc::EPOLL_CTL_ADD, fd, events, token)
-    }
-
-    /// Reports a descriptor that is in already under this token from now on, also for room if `room`.
-    pub(crate) fn change(&self, fd: impl AsFd, token: u64, room: bool) -> Result<(), Errno> {
-        let events = libc::EPOLLIN | if room { libc::EPOLLOUT } else { 0 };
-        self.control(libc::EPOLL_CTL_MOD, fd, events, token)
-    }
-
     /// Reports a descriptor's end, whatever there is to read; each change of it once.
     pub(crate) fn add_hangup(&self, fd: impl AsFd, token: u64) -> Result<(), Errno> {
         self.control(libc::EPOLL_CTL_ADD, fd, libc::EPOLLET, token)

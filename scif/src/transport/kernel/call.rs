@@ -30,12 +30,6 @@ pub(super) fn open(path: &CStr, cloexec: bool) -> Result<OwnedFd, Errno> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// A descriptor that a call gave.
-pub(super) fn adopt(fd: RawFd) -> OwnedFd {
-    // SAFETY: the callers have it from `release`, and nobody else has it.
-    unsafe { OwnedFd::from_raw_fd(fd) }
-}
-
 /// The structure a call takes, whatever the encoding.
 ///
 /// # Safety

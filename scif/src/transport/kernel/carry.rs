@@ -8,9 +8,11 @@
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use rustix::io::Errno;
+use scif_ring::Count;
 
 use super::Device;
 use super::port::KernelPort;
+use super::sender::Sender;
 use crate::addr::network_hash;
 use crate::config::Config;
 use crate::error::{Error, Result};
@@ -25,6 +27,10 @@ pub(crate) struct Kernel {
     pub(super) node: u16,
     /// Where endpoints of this process meet.
     pub(super) near: Arc<Local>,
+    /// Calls under way: connections that threads are making.
+    pub(super) calls: Arc<Count>,
+    /// The thread that sends, while a port has it.
+    sender: Mutex<Weak<Sender>>,
     host_hash: u32,
 }
 
@@ -83,8 +89,21 @@ impl Kernel {
             device: Arc::new(device),
             node,
             near: near(node, host_hash),
+            calls: Arc::new(Count::new(0)),
+            sender: Mutex::new(Weak::new()),
             host_hash,
         })
+    }
+
+    /// The thread that sends for all ports of the node.
+    pub(super) fn sender(&self) -> Result<Arc<Sender>> {
+        let mut sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(running) = sender.upgrade() {
+            return Ok(running);
+        }
+        let started = Sender::start()?;
+        *sender = Arc::downgrade(&started);
+        Ok(started)
     }
 
     /// Which node this is, as the driver says.

@@ -1,33 +1,38 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! One connection over a driver: an endpoint of it, the greeting at its beginning, and the relay between its stream and the
-//! rings.
+//! One connection over a driver: an endpoint of it, the greeting at its beginning, and its records in both directions.
 //!
-//! Not about finding who calls (`port`). The driver says that a peer is gone: its process, its node, or only this
-//! connection. `scif_connect` without waiting, `scif_send`, `scif_recv` and `scif_close` of `scif.h`.
+//! Not about making it (`calls`, `reception`) nor about what the driver has no room for (`sender`). The driver says that a
+//! peer is gone: its process, its node, or only this connection. `scif_connect`, `scif_send`, `scif_recv` and `scif_close` of
+//! `scif.h`.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::fmt;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
+use scif_ring::Flag;
 
-use super::relay::{GREETING, Greeting, Heard, Relay, Said};
+use super::relay::{GREETING, Greeting, Heard, Incoming, Said, relay};
+use super::sender::{Lingering, Outlet, Sender, Wire};
 use super::{Device, call};
 use crate::addr::PortId;
+use crate::connection::ConnId;
 use crate::epd::Failure;
-use crate::error::{Error, Reason, Refusal};
+use crate::error::{Error, Reason, Result};
 use crate::memory::PeerMemory;
 use crate::segment::Side;
-use crate::sys::epoll::Epoll;
-use crate::sys::fork::PrivateFd;
+use crate::sys::epoll::{Epoll, Event};
+use crate::sys::fork::{self, PrivateFd};
 use crate::sys::mmap::{Mapping, OutOfRange};
-use crate::sys::time::now_ns;
-use crate::sys::{descriptor, slice};
-use crate::transport::{Farewell, Link, Remote, Signal};
+use crate::sys::slice;
+use crate::transport::{Farewell, Link, Remote, Signal, conn_of, token};
 
-/// How long an end in order waits until everything is sent: whoever closes holds others up meanwhile.
-const FAREWELL_NS: u64 = 1_000_000_000;
+/// Kind of an epoll token that names a connection.
+pub(super) const CONN: u64 = 0;
+/// Kind of the one that names the desk's event.
+pub(super) const NEWS: u64 = 1;
 
-/// An endpoint of the driver, not blocking; a forked child does not have it.
+/// An endpoint of the driver; a forked child does not have it.
 #[derive(Debug)]
 pub(super) struct Stream {
     device: Arc<Device>,
@@ -36,65 +41,55 @@ pub(super) struct Stream {
 
 impl Stream {
     /// A new endpoint.
-    pub(super) fn open(device: &Arc<Device>) -> Result<Stream, Failure> {
-        Stream::own(device, call::open(device.path(), true)?)
-    }
-
-    fn own(device: &Arc<Device>, fd: OwnedFd) -> Result<Stream, Failure> {
-        descriptor::make_private(&fd)?;
+    pub(super) fn open(device: &Arc<Device>) -> std::result::Result<Stream, Failure> {
+        // A child forked in between would keep the endpoint.
+        let _section = fork::section();
+        let fd = call::open(device.path(), true)?;
         Ok(Stream {
             device: Arc::clone(device),
             fd: Some(PrivateFd::new(fd)),
         })
     }
 
-    fn raw(&self) -> i32 {
-        self.as_fd().as_raw_fd()
+    /// A new endpoint of the same device.
+    pub(super) fn another(&self) -> std::result::Result<Stream, Failure> {
+        Stream::open(&self.device)
+    }
+
+    /// Whether this is a forked child's copy.
+    fn is_inherited(&self) -> bool {
+        self.fd.as_ref().is_some_and(PrivateFd::is_inherited)
     }
 
     /// Takes a port and listens; the port.
-    pub(super) fn listen(&self, port: u16, backlog: i32) -> Result<u16, Failure> {
+    pub(super) fn listen(&self, port: u16, backlog: i32) -> std::result::Result<u16, Failure> {
         let port = self.device.bind(self.raw(), port)?;
         self.device.listen(self.raw(), backlog)?;
         Ok(port)
     }
 
-    /// The next who calls, and by which endpoint; `None`: nobody.
-    pub(super) fn accept(&self) -> Result<Option<(PortId, Stream)>, Failure> {
-        match self.device.accept(self.raw(), false) {
-            Ok((peer, fd)) => Ok(Some((peer, Stream::own(&self.device, call::adopt(fd))?))),
-            Err(failure) if errno(&failure) == Errno::AGAIN => Ok(None),
-            Err(failure) => Err(failure),
-        }
+    /// Makes `new` the connection of the next caller; the caller. The driver waits for that one's answer.
+    pub(super) fn accept(&self, new: &Stream) -> std::result::Result<PortId, Failure> {
+        self.device.accept_into(self.raw(), new.raw(), false)
     }
 
-    /// Calls, or hears what came of that: true when it is connected.
-    pub(super) fn connect(&self, dst: PortId) -> Result<bool, Failure> {
-        match self.device.connect(self.raw(), dst) {
-            Ok(_) => Ok(true),
-            Err(failure) => match errno(&failure) {
-                Errno::INPROGRESS | Errno::INTR => Ok(false),
-                _ => Err(failure),
-            },
-        }
+    /// Connects. The driver blocks the thread for up to 30 s.
+    pub(super) fn connect(&self, dst: PortId) -> std::result::Result<(), Failure> {
+        self.device.connect(self.raw(), dst).map(drop)
     }
 
-    /// Waits for room, or for what came of a call.
-    pub(super) fn wait_room(&self, limit_ms: i32) {
-        let mut entry = [libc::pollfd {
-            fd: self.raw(),
-            events: libc::POLLOUT,
-            revents: 0,
-        }];
-        let _ = self.device.poll(&mut entry, limit_ms);
+    pub(super) fn receive(&self, to: &mut [u8]) -> std::result::Result<usize, Failure> {
+        slice::with_bytes_mut(to, |mem| self.device.receive(self.raw(), mem, false))
     }
+}
 
-    pub(super) fn send(&self, bytes: &[u8]) -> Result<usize, Failure> {
+impl Wire for Stream {
+    fn send(&self, bytes: &[u8]) -> std::result::Result<usize, Failure> {
         slice::with_bytes(bytes, |mem| self.device.send(self.raw(), mem, false))
     }
 
-    pub(super) fn receive(&self, to: &mut [u8]) -> Result<usize, Failure> {
-        slice::with_bytes_mut(to, |mem| self.device.receive(self.raw(), mem, false))
+    fn raw(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
     }
 }
 
@@ -111,27 +106,9 @@ impl Drop for Stream {
     }
 }
 
-/// Milliseconds until then, 0 once it is past.
-fn left_ms(end: u64) -> i32 {
-    let left = end.saturating_sub(now_ns()).div_ceil(1_000_000);
-    i32::try_from(left).unwrap_or(i32::MAX)
-}
-
 /// The number behind a failure.
 pub(super) fn errno(failure: &Failure) -> Errno {
     Errno::from_raw_os_error(failure.raw_os_error())
-}
-
-/// What a call that failed says of whom it was made to.
-pub(super) fn refused(failure: &Failure, dst: PortId) -> Error {
-    match errno(failure) {
-        Errno::CONNREFUSED | Errno::NODEV | Errno::TIMEDOUT => Error::Refused(dst),
-        Errno::NOSPC => Error::NoPorts,
-        errno => Error::Os {
-            call: "scif_connect",
-            errno,
-        },
-    }
 }
 
 /// A greeting as far as it has come.
@@ -143,7 +120,7 @@ pub(super) struct Arriving {
 
 impl Arriving {
     /// What it says, once it is all there.
-    pub(super) fn hear(&mut self, stream: &Stream) -> Result<Option<Said>, Reason> {
+    pub(super) fn hear(&mut self, stream: &Stream) -> std::result::Result<Option<Said>, Reason> {
         while let Some(rest) = self.bytes.get_mut(self.have..).filter(|rest| !rest.is_empty()) {
             match stream.receive(rest) {
                 Ok(0) | Err(Failure::Interrupted) => return Ok(None),
@@ -155,26 +132,75 @@ impl Arriving {
     }
 }
 
-#[derive(Debug)]
-enum Stage {
-    /// Called; the driver has not said yet whether it is taken.
-    Calling(PortId),
-    /// Connected; the peer's endpoint has not looked yet.
-    Greeted(Arriving),
-    Up,
-}
-
-/// What the links of a port have in common.
+/// What the links of a port have in common with each other and with its threads.
 #[derive(Debug)]
 pub(super) struct Desk {
+    /// Set that the owner waits for. A connection is in it from its beginning to its end, for input alone: a driver joins the
+    /// queue of those that wait for input when a descriptor is added, and no other later.
     pub(super) epoll: Epoll,
-    /// Where the port listens.
-    pub(super) port: u16,
     /// A bell whose owner always sleeps: whoever pushes is to tell the link, which sends.
-    pub(super) bell: Arc<Mapping>,
+    bell: Arc<Mapping>,
+    /// In the set: readable while there is news that no connection's descriptor shows.
+    event: Event,
+    /// Connections to be looked at.
+    news: Mutex<Vec<ConnId>>,
+    pub(super) sender: Arc<Sender>,
+    pub(super) lingering: Arc<Lingering>,
+    warned: Flag,
 }
 
 impl Desk {
+    pub(super) fn new(bell: Arc<Mapping>, sender: Arc<Sender>) -> Result<Desk> {
+        let epoll = Epoll::new().map_err(Error::os("epoll_create"))?;
+        let event = Event::new().map_err(Error::os("eventfd"))?;
+        let none = ConnId {
+            index: 0,
+            generation: 0,
+        };
+        epoll
+            .add(&event, token(NEWS, none))
+            .map_err(Error::os("epoll_ctl"))?;
+        Ok(Desk {
+            epoll,
+            bell,
+            event,
+            news: Mutex::default(),
+            sender,
+            lingering: Arc::default(),
+            warned: Flag::new(false),
+        })
+    }
+
+    fn news(&self) -> MutexGuard<'_, Vec<ConnId>> {
+        self.news.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Wakes the owner.
+    pub(super) fn signal(&self) {
+        self.event.signal();
+    }
+
+    /// Has the owner look at a connection.
+    fn post(&self, id: ConnId) {
+        self.news().push(id);
+        self.signal();
+    }
+
+    /// Takes the connections to be looked at.
+    pub(super) fn take_news(&self, ready: &mut Vec<ConnId>) {
+        self.event.drain();
+        ready.append(&mut self.news());
+    }
+
+    /// Warns the first time.
+    pub(super) fn warn_once(&self, text: fmt::Arguments<'_>) {
+        if self.warned.swap(true) {
+            log::debug!("{text}");
+        } else {
+            log::warn!("{text}");
+        }
+    }
+
     pub(super) fn remote(&self) -> Remote {
         Remote {
             bell: Arc::clone(&self.bell),
@@ -187,143 +213,98 @@ impl Desk {
 }
 
 #[derive(Debug)]
+enum Stage {
+    /// The peer's endpoint has not looked yet.
+    Greeted(Arriving),
+    Up,
+}
+
+/// What a link has until its end.
+#[derive(Debug)]
+struct Ends {
+    stream: Arc<Stream>,
+    outlet: Arc<Outlet>,
+}
+
+#[derive(Debug)]
 pub(super) struct KernelLink {
     /// `None`: ended.
-    stream: Option<Stream>,
+    ends: Option<Ends>,
     stage: Stage,
-    relay: Relay,
+    incoming: Incoming,
     desk: Arc<Desk>,
-    token: u64,
-    /// Whether the set also waits for room.
-    wants_room: bool,
+    id: ConnId,
 }
 
 impl KernelLink {
-    /// Of who called `dst`; `connected`: and was heard.
-    pub(super) fn opener(
+    /// The link of whoever called (`Side::Opener`) and has sent the hello, or was called and has sent the welcome.
+    pub(super) fn new(
         desk: &Arc<Desk>,
         stream: Stream,
         segment: &Arc<Mapping>,
         token: u64,
-        dst: PortId,
-        connected: bool,
-    ) -> Result<KernelLink, OutOfRange> {
-        let mut link = KernelLink {
-            stage: Stage::Calling(dst),
-            relay: Relay::new(Arc::clone(segment), Side::Opener)?,
-            stream: Some(stream),
-            desk: Arc::clone(desk),
-            token,
-            wants_room: true,
-        };
-        if connected {
-            link.greet();
-        }
-        Ok(link)
-    }
-
-    /// Of who was called and has read the hello.
-    pub(super) fn acceptor(
-        desk: &Arc<Desk>,
-        stream: Stream,
-        segment: &Arc<Mapping>,
-        token: u64,
-    ) -> Result<KernelLink, OutOfRange> {
+        peer: PortId,
+        side: Side,
+    ) -> std::result::Result<KernelLink, OutOfRange> {
+        let (outgoing, incoming) = relay(segment, side)?;
+        let stream = Arc::new(stream);
+        let wire = Arc::clone(&stream) as Arc<dyn Wire>;
+        let id = conn_of(token);
+        let owner = Arc::clone(desk);
+        let notify = move || owner.post(id);
         Ok(KernelLink {
-            stage: Stage::Up,
-            relay: Relay::new(Arc::clone(segment), Side::Acceptor)?,
-            stream: Some(stream),
+            ends: Some(Ends {
+                outlet: Outlet::new(wire, peer, outgoing, &desk.sender, &desk.lingering, notify),
+                stream,
+            }),
+            stage: match side {
+                Side::Opener => Stage::Greeted(Arriving::default()),
+                Side::Acceptor => Stage::Up,
+            },
+            incoming,
             desk: Arc::clone(desk),
-            token,
-            wants_room: false,
+            id,
         })
     }
 
-    /// The first bytes find an empty queue; if not even that, the end is heard by receiving.
-    fn greet(&mut self) {
-        if let Some(stream) = &self.stream {
-            let greeting = Greeting::hello(self.desk.port).encode();
-            while matches!(stream.send(&greeting), Err(Failure::Interrupted)) {}
-        }
-        self.stage = Stage::Greeted(Arriving::default());
-        self.want_room(false);
-    }
-
-    fn want_room(&mut self, wanted: bool) {
-        if self.wants_room != wanted
-            && let Some(stream) = &self.stream
-        {
-            self.wants_room = wanted;
-            if let Err(errno) = self.desk.epoll.change(stream, self.token, wanted) {
-                log::debug!("epoll_ctl: {errno}");
-            }
-        }
-    }
-
-    /// A look at the link is due when the stream has room again; at once, where records wait for room in our own ring, of
-    /// which no descriptor tells.
-    fn watch_room(&mut self, done: bool) {
-        self.want_room(!done || self.relay.is_full());
-    }
-
     fn closed(&mut self, reason: Reason) -> Signal {
-        if reason == Reason::Corrupt {
-            self.relay.end(false);
-            self.flush();
+        if reason == Reason::Corrupt
+            && let Some(ends) = &self.ends
+        {
+            ends.outlet.reset();
         }
         self.leave();
         Signal::Closed(reason)
     }
 
+    /// Gives the stream to the thread, which closes it once everything is sent: closing waits for the driver.
     fn leave(&mut self) {
-        if let Some(stream) = self.stream.take() {
-            self.desk.epoll.remove(&stream);
-        }
-    }
-
-    /// Sends what there is room for. True: all of it, or there is nobody any more.
-    fn flush(&mut self) -> bool {
-        let Some(stream) = &self.stream else { return true };
-        let done = self.relay.flush(|bytes| match stream.send(bytes) {
-            Err(Failure::Interrupted) => Ok(0),
-            sent => sent,
-        });
-        // That the peer is gone is heard by receiving.
-        let done = done.unwrap_or(true);
-        self.watch_room(done);
-        done
-    }
-
-    fn collect(&mut self, dst: PortId) -> Option<Signal> {
-        match self.stream.as_ref()?.connect(dst) {
-            Ok(false) => None,
-            Ok(true) => {
-                self.greet();
-                self.pump()
-            }
-            Err(failure) => {
-                log::debug!("connecting to {dst}: {failure}");
-                Some(self.closed(match refused(&failure, dst) {
-                    Error::Refused(_) => Reason::Refused(Refusal::Closed),
-                    _ => Reason::Refused(Refusal::Resources),
-                }))
-            }
+        if let Some(ends) = self.ends.take() {
+            self.desk.epoll.remove(&ends.stream);
+            self.desk.sender.dispose(ends);
         }
     }
 
     fn hear(&mut self) -> Option<Signal> {
-        let done = self.flush();
-        let stream = self.stream.as_ref()?;
-        let heard = self.relay.hear(|to| match stream.receive(to) {
+        let stream = &self.ends.as_ref()?.stream;
+        let heard = self.incoming.hear(|to| match stream.receive(to) {
             Err(Failure::Interrupted) => Ok(0),
             got => got,
         });
-        self.watch_room(done);
+        if self.incoming.is_full() {
+            // No descriptor tells that the ring has room again.
+            self.desk.post(self.id);
+        }
         match heard {
             Ok(Heard::Nothing) => None,
             Ok(Heard::Records) => Some(Signal::Wake),
             Ok(Heard::End(reason)) => Some(self.closed(reason)),
-            Err(_) => Some(self.closed(Reason::Died)),
+            Err(failure) => {
+                if errno(&failure) != Errno::CONNRESET {
+                    log::debug!("scif_recv: {failure}");
+                }
+                Some(self.closed(Reason::Died))
+            }
         }
     }
 }
@@ -334,12 +315,13 @@ impl Link for KernelLink {
     }
 
     fn pump(&mut self) -> Option<Signal> {
-        let stream = self.stream.as_ref()?;
+        let Ends { stream, outlet } = self.ends.as_ref()?;
+        // What is pushed early follows our hello, whatever the answer to that.
+        outlet.flush();
+        if outlet.failure().is_some() {
+            return Some(self.closed(Reason::Died));
+        }
         match &mut self.stage {
-            Stage::Calling(dst) => {
-                let dst = *dst;
-                self.collect(dst)
-            }
             Stage::Greeted(arriving) => match arriving.hear(stream) {
                 Ok(None) => None,
                 Ok(Some(Said::Welcome)) => {
@@ -354,73 +336,27 @@ impl Link for KernelLink {
     }
 
     fn unsent(&self) -> bool {
-        // What came of a call is asked for: not every driver's descriptor shows it in every set.
-        matches!(self.stage, Stage::Calling(_)) && self.stream.is_some()
+        false
     }
 
     fn wake(&mut self) {
-        if matches!(self.stage, Stage::Up) {
-            self.flush();
+        if let Some(ends) = &self.ends {
+            ends.outlet.flush();
         }
     }
 
     fn close(&mut self, how: Farewell) {
+        let Some(ends) = &self.ends else { return };
         match how {
-            Farewell::Bye => {
-                let end = now_ns() + FAREWELL_NS;
-                if self.is_greeted_by(end) && self.flush_all(end) {
-                    self.relay.end(true);
-                    self.flush_all(end);
-                }
+            Farewell::Bye => ends.outlet.close(),
+            Farewell::Reset => ends.outlet.reset(),
+            // A forked child, which has neither the threads nor the descriptors of its parent, takes no lock.
+            Farewell::Silent if ends.stream.is_inherited() => {
+                self.ends = None;
+                return;
             }
-            Farewell::Reset if matches!(self.stage, Stage::Up) => {
-                self.relay.end(false);
-                self.flush();
-            }
-            Farewell::Reset | Farewell::Silent => {}
+            Farewell::Silent => ends.outlet.abandon(),
         }
         self.leave();
-    }
-}
-
-impl KernelLink {
-    /// Whether what was pushed may be sent: behind our greeting, whatever the answer. A call that carries nothing is not
-    /// waited for.
-    fn is_greeted_by(&mut self, end: u64) -> bool {
-        while let Stage::Calling(dst) = self.stage {
-            let Some(stream) = self.stream.as_ref().filter(|_| self.relay.has_records()) else {
-                return false;
-            };
-            match stream.connect(dst) {
-                Ok(true) => self.greet(),
-                Ok(false) => {
-                    let left = left_ms(end);
-                    if left == 0 {
-                        log::debug!("{dst} did not answer before the end, and gets nothing");
-                        return false;
-                    }
-                    stream.wait_room(left);
-                }
-                Err(failure) => {
-                    log::debug!("connecting to {dst}: {failure}");
-                    return false;
-                }
-            }
-        }
-        self.stream.is_some()
-    }
-
-    /// Sends everything, if the peer takes it until `end`. True: it has, or there is nobody any more.
-    fn flush_all(&mut self, end: u64) -> bool {
-        while !self.flush() {
-            let Some(stream) = &self.stream else { return true };
-            let left = left_ms(end);
-            if left == 0 {
-                log::debug!("a peer did not take the last of what was sent to it");
-                return false;
-            }
-            stream.wait_room(left);
-        }
-        true
     }
 }

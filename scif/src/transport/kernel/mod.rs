@@ -17,10 +17,13 @@
 
 pub mod abi;
 mod call;
+mod calls;
 mod carry;
 mod link;
 mod port;
+mod reception;
 mod relay;
+mod sender;
 
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -195,6 +198,15 @@ impl Device {
         // First: a request that was answered cannot be put back when there is no descriptor left. Not close-on-exec,
         // as in the drivers' library.
         let new = call::open(&self.path, false)?;
+        let peer = self.accept_into(fd, new.as_raw_fd(), wait)?;
+        Ok((peer, descriptor::release(new)))
+    }
+
+    /// The same for an endpoint that is there already, and becomes the new one.
+    ///
+    /// # Errors
+    /// The driver's.
+    fn accept_into(&self, fd: RawFd, new: RawFd, wait: bool) -> Result<PortId> {
         let mut accept = abi::Accept {
             flags: if wait { abi::ACCEPT_SYNC } else { 0 },
             ..abi::Accept::default()
@@ -203,12 +215,11 @@ impl Device {
         let mut cookie = abi::Cookie {
             cookie: accept.cookie,
         };
-        self.ask(new.as_raw_fd(), Call::AcceptReg, &mut cookie)?;
-        let peer = PortId {
+        self.ask(new, Call::AcceptReg, &mut cookie)?;
+        Ok(PortId {
             node: accept.peer.node,
             port: accept.peer.port,
-        };
-        Ok((peer, descriptor::release(new)))
+        })
     }
 
     /// `scif_send`; how many bytes.

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use scif_ring::layout::{BODY_MAX, HEAD_MAX, LAYOUT};
 use scif_ring::spsc::PushError;
+use scif_ring::{Consumer, Producer};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::error::{Reason, Refusal};
@@ -130,41 +131,57 @@ pub(super) enum Heard {
     End(Reason),
 }
 
-/// One side's relay.
+/// Outgoing half of a connection's relay: from the ring that the endpoint fills to the stream.
 #[derive(Debug)]
-pub(super) struct Relay {
-    /// The ends that the endpoint does not hold.
-    views: Views,
-    out: Vec<u8>,
-    /// How much of `out` is on its way.
+pub(super) struct Outgoing {
+    ring: Consumer,
+    bytes: Vec<u8>,
+    /// Number of `bytes` that the stream has taken.
     sent: usize,
-    input: Vec<u8>,
-    /// What of `input` was used.
-    used: usize,
-    /// The ring had no room for what has come.
-    full: bool,
+    /// Last, so that it outlives the view.
+    _segment: Arc<Mapping>,
 }
 
-impl Relay {
-    /// For the rings of `segment`, of which the endpoint has the ends of `side`.
-    pub(super) fn new(segment: Arc<Mapping>, side: Side) -> Result<Relay, OutOfRange> {
-        Ok(Relay {
-            views: Views::new(segment, side.other())?,
-            out: Vec::new(),
-            sent: 0,
-            input: Vec::new(),
-            used: 0,
-            full: false,
-        })
-    }
+/// Incoming half of a connection's relay: from the stream to the ring that the endpoint reads.
+#[derive(Debug)]
+pub(super) struct Incoming {
+    ring: Producer,
+    bytes: Vec<u8>,
+    /// Number of `bytes` that were pushed.
+    used: usize,
+    /// The ring had no room for a record that has arrived.
+    full: bool,
+    /// Last, so that it outlives the view.
+    _segment: Arc<Mapping>,
+}
 
-    /// Sends what the endpoint has pushed: true when nothing is left. `send` takes some of the bytes, none when there is no
-    /// room.
+/// Both halves of the relay of the rings of `segment`, of which the endpoint has the ends of `side`.
+pub(super) fn relay(segment: &Arc<Mapping>, side: Side) -> Result<(Outgoing, Incoming), OutOfRange> {
+    let Views { tx, rx, .. } = Views::new(Arc::clone(segment), side.other())?;
+    let outgoing = Outgoing {
+        ring: rx,
+        bytes: Vec::new(),
+        sent: 0,
+        _segment: Arc::clone(segment),
+    };
+    let incoming = Incoming {
+        ring: tx,
+        bytes: Vec::new(),
+        used: 0,
+        full: false,
+        _segment: Arc::clone(segment),
+    };
+    Ok((outgoing, incoming))
+}
+
+impl Outgoing {
+    /// Sends the records that the endpoint has pushed: true when nothing is left. `send` takes some of the bytes, none
+    /// when there is no room.
     pub(super) fn flush<E>(&mut self, mut send: impl FnMut(&[u8]) -> Result<usize, E>) -> Result<bool, E> {
         loop {
-            let rest = self.out.get(self.sent..).unwrap_or_default();
+            let rest = self.bytes.get(self.sent..).unwrap_or_default();
             if rest.is_empty() {
-                self.out.clear();
+                self.bytes.clear();
                 self.sent = 0;
                 if !self.gather() {
                     return Ok(true);
@@ -178,41 +195,38 @@ impl Relay {
         }
     }
 
-    /// Whether the endpoint has pushed what was not sent.
-    pub(super) fn has_records(&mut self) -> bool {
-        self.sent < self.out.len() || matches!(self.views.rx.peek(), Ok(Some(_)))
-    }
-
     /// Takes records out of the ring, a queueful. False: there is none.
     fn gather(&mut self) -> bool {
         // Our own endpoint pushes there, so nothing but records is found.
-        while self.out.len() < QUEUE
-            && let Ok(Some(record)) = self.views.rx.peek()
+        while self.bytes.len() < QUEUE
+            && let Ok(Some(record)) = self.ring.peek()
         {
             let body = record.body.len();
             #[expect(clippy::cast_possible_truncation, reason = "at most BODY_MAX")]
             let [b0, b1, b2, b3] = (body as u32).to_le_bytes();
-            self.out
+            self.bytes
                 .extend([RECORD, record.kind, record.head_len, 0, b0, b1, b2, b3]);
-            self.out.extend(record.head());
-            let at = self.out.len();
-            self.out.resize(at + body, 0);
-            if let Some(to) = self.out.get_mut(at..) {
+            self.bytes.extend(record.head());
+            let at = self.bytes.len();
+            self.bytes.resize(at + body, 0);
+            if let Some(to) = self.bytes.get_mut(at..) {
                 record.body.copy_to_slice(to);
             }
-            self.views.rx.advance();
+            self.ring.advance();
         }
-        self.views.rx.flush();
-        !self.out.is_empty()
+        self.ring.flush();
+        !self.bytes.is_empty()
     }
 
     /// Puts a last frame behind what is on its way.
     pub(super) fn end(&mut self, orderly: bool) {
         let mut frame = [0; FRAME];
         frame[0] = if orderly { BYE } else { RESET };
-        self.out.extend(frame);
+        self.bytes.extend(frame);
     }
+}
 
+impl Incoming {
     /// Takes what has come and pushes the records of it. `receive` fills some of the bytes, none when nothing is there.
     pub(super) fn hear<E>(
         &mut self,
@@ -231,15 +245,15 @@ impl Relay {
                 Next::End(_) if heard == Heard::Records => return Ok(heard),
                 Next::End(reason) => return Ok(Heard::End(reason)),
                 Next::Short => {
-                    self.input.drain(..self.used);
+                    self.bytes.drain(..self.used);
                     self.used = 0;
-                    let have = self.input.len();
-                    self.input.resize(have + QUEUE, 0);
-                    let got = match self.input.get_mut(have..).map(&mut receive) {
+                    let have = self.bytes.len();
+                    self.bytes.resize(have + QUEUE, 0);
+                    let got = match self.bytes.get_mut(have..).map(&mut receive) {
                         Some(got) => got,
                         None => Ok(0),
                     };
-                    self.input
+                    self.bytes
                         .truncate(have + got.as_ref().map_or(0, |got| (*got).min(QUEUE)));
                     match got {
                         Ok(1..) => {}
@@ -260,7 +274,7 @@ impl Relay {
     }
 
     fn next_frame(&mut self) -> Next {
-        let frame = self.input.get(self.used..).unwrap_or_default();
+        let frame = self.bytes.get(self.used..).unwrap_or_default();
         let Some((&[what, kind, head_len, _, b0, b1, b2, b3], rest)) = frame.split_first_chunk::<FRAME>()
         else {
             return Next::Short;
@@ -282,7 +296,7 @@ impl Relay {
         let Some(body) = rest.get(..body_len) else {
             return Next::Short;
         };
-        match self.views.tx.push_slice(kind, head, body) {
+        match self.ring.push_slice(kind, head, body) {
             Ok(()) => {
                 self.used += FRAME + head_len + body_len;
                 Next::Pushed
@@ -336,10 +350,11 @@ mod tests {
     }
 
     /// A side: the endpoint's ends and the relay's.
-    fn side(side: Side) -> (Views, Relay) {
+    fn side(side: Side) -> (Views, Outgoing, Incoming) {
         let map = Arc::new(Mapping::anonymous(SEGMENT_BYTES).unwrap());
         let views = Views::new(Arc::clone(&map), side).unwrap();
-        (views, Relay::new(map, side).unwrap())
+        let (outgoing, incoming) = relay(&map, side).unwrap();
+        (views, outgoing, incoming)
     }
 
     fn body_of(mem: &Mem) -> Vec<u8> {
@@ -350,7 +365,7 @@ mod tests {
 
     #[test]
     fn records_of_every_size_come_in_order_through_a_small_queue() {
-        let ((mut a, mut from_a), (mut b, mut to_b)) = (side(Side::Opener), side(Side::Acceptor));
+        let ((mut a, mut from_a, _), (mut b, _, mut to_b)) = (side(Side::Opener), side(Side::Acceptor));
         let mut queue = Queue::default();
         let sizes = [0, 1, 8, 55, 4000, 4095, 5000, BODY_MAX - 1, BODY_MAX];
         let sent: Vec<(u8, Vec<u8>, Vec<u8>)> = (0..4000usize)
@@ -395,7 +410,7 @@ mod tests {
 
     #[test]
     fn an_end_comes_after_what_went_before() {
-        let ((mut a, mut from_a), (_b, mut to_b)) = (side(Side::Opener), side(Side::Acceptor));
+        let ((mut a, mut from_a, _), (_b, _, mut to_b)) = (side(Side::Opener), side(Side::Acceptor));
         let mut queue = Queue::default();
         a.tx.push_head(1, b"last").unwrap();
         from_a.flush(|bytes| queue.send(bytes)).unwrap();
@@ -403,11 +418,8 @@ mod tests {
         from_a.flush(|bytes| queue.send(bytes)).unwrap();
         assert_eq!(to_b.hear(|to| queue.receive(to)), Ok(Heard::Records));
         assert_eq!(to_b.hear(|to| queue.receive(to)), Ok(Heard::End(Reason::Reset)));
-        assert!(!from_a.has_records());
-        a.tx.push_head(1, b"later").unwrap();
-        assert!(from_a.has_records());
         let gone: Result<usize, &str> = Err("reset");
-        let (_c, mut to_c) = side(Side::Acceptor);
+        let (_c, _, mut to_c) = side(Side::Acceptor);
         assert_eq!(to_c.hear(|_| gone), Err("reset"));
     }
 
@@ -419,7 +431,7 @@ mod tests {
             [RECORD, 1, 0, 0, 1, 0x40, 0, 0],
             [RECORD, 1, 0, 0, 0xff, 0xff, 0xff, 0xff],
         ] {
-            let (_b, mut to_b) = side(Side::Acceptor);
+            let (_b, _, mut to_b) = side(Side::Acceptor);
             let mut queue = Queue(frame.into());
             assert_eq!(to_b.hear(|to| queue.receive(to)), Ok(Heard::End(Reason::Corrupt)));
         }

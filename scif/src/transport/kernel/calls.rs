@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Connecting over a driver: a thread for each call, since the driver holds its caller for up to 30 s.
+//!
+//! Calls that do not block would not help. The driver makes all of those in one work item of the system, and collecting or
+//! closing one waits for whichever comes next.
+//!
+//! Not about the connection once it is made (`link`). A call is asked about again and again until it is answered; a call that
+//! nobody asks about any more ends when the driver answers it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use scif_ring::Count;
+
+use super::sender::Sender;
+use crate::addr::PortId;
+use crate::epd::Failure;
+use crate::error::{Error, Result};
+use crate::sys::thread;
+use crate::sys::time::now_ns;
+
+/// Calls under way at a time, each with a thread. Listeners that never accept hold these for 30 s; more calls have to wait.
+const CALLS_MAX: u64 = 64;
+/// Time for which the caller itself waits for the answer, once a call: that of a listener that accepts at once.
+const FIRST_WAIT: Duration = Duration::from_millis(1);
+/// Nanoseconds after which a call counts as unanswered. A listener accepts at once even where its process computes.
+const UNANSWERED_NS: u64 = 250_000_000;
+/// Nanoseconds between a refusal and the next call there.
+const REFUSED_PAUSE_NS: u64 = 1_000_000;
+/// Nanoseconds for which an answer is kept that nobody asks for.
+const UNCLAIMED_NS: u64 = 5_000_000_000;
+
+/// Answer of the driver, and its time in nanoseconds.
+type Answer<T> = Option<(u64, std::result::Result<T, Failure>)>;
+
+#[derive(Debug)]
+struct Outcome<T> {
+    answer: Mutex<Answer<T>>,
+    answered: Condvar,
+}
+
+impl<T> Outcome<T> {
+    fn lock(&self) -> MutexGuard<'_, Answer<T>> {
+        self.answer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[derive(Debug)]
+struct Call<T> {
+    since_ns: u64,
+    outcome: Arc<Outcome<T>>,
+}
+
+/// Calls of one port: where it called and what came of that.
+#[derive(Debug)]
+pub(super) struct Calls<T: Send + 'static> {
+    open: HashMap<PortId, Call<T>>,
+    /// Calls under way of all ports of the node.
+    under_way: Arc<Count>,
+    sender: Arc<Sender>,
+}
+
+/// Ends the count of a call, however its thread ends.
+struct UnderWay(Arc<Count>);
+
+impl UnderWay {
+    fn begin(count: &Arc<Count>) -> Option<UnderWay> {
+        let begun = UnderWay(Arc::clone(count));
+        // Counted until it is dropped.
+        (count.add(1) < CALLS_MAX).then_some(begun)
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.sub(1);
+    }
+}
+
+impl<T: Send + 'static> Calls<T> {
+    pub(super) fn new(under_way: &Arc<Count>, sender: &Arc<Sender>) -> Calls<T> {
+        Calls {
+            open: HashMap::new(),
+            under_way: Arc::clone(under_way),
+            sender: Arc::clone(sender),
+        }
+    }
+
+    /// Takes the connection to `dst` once the call there is answered; starts the call if there is none. `prepare` makes the
+    /// call, which blocks; `notify` runs after the answer is there.
+    ///
+    /// # Errors
+    /// [`Error::Again`] soon after the call, [`Error::Unanswered`] later; the driver's answer; what `prepare` says.
+    pub(super) fn ask<C>(
+        &mut self,
+        dst: PortId,
+        prepare: impl FnOnce() -> Result<C>,
+        notify: impl FnOnce() + Send + 'static,
+    ) -> Result<T>
+    where
+        C: FnOnce() -> std::result::Result<T, Failure> + Send + 'static,
+    {
+        let now = now_ns();
+        let Some(call) = self.open.get(&dst) else {
+            return self.start(dst, prepare()?, notify);
+        };
+        let outcome = Arc::clone(&call.outcome);
+        let mut answer = outcome.lock();
+        match &*answer {
+            None if now.saturating_sub(call.since_ns) < UNANSWERED_NS => return Err(Error::Again),
+            None => return Err(Error::Unanswered(dst)),
+            Some((at, Err(failure))) if now.saturating_sub(*at) < REFUSED_PAUSE_NS => {
+                return Err(refused(failure, dst));
+            }
+            Some(_) => {}
+        }
+        self.open.remove(&dst);
+        match answer.take() {
+            Some((_, Ok(connected))) => Ok(connected),
+            _ => self.start(dst, prepare()?, notify),
+        }
+    }
+
+    fn start(
+        &mut self,
+        dst: PortId,
+        call: impl FnOnce() -> std::result::Result<T, Failure> + Send + 'static,
+        notify: impl FnOnce() + Send + 'static,
+    ) -> Result<T> {
+        let Some(under_way) = UnderWay::begin(&self.under_way) else {
+            return Err(Error::Again);
+        };
+        let outcome = Arc::new(Outcome {
+            answer: Mutex::new(None),
+            answered: Condvar::new(),
+        });
+        let to_tell = Arc::clone(&outcome);
+        thread::spawn_quiet("scif-connect", move || {
+            let answer = call();
+            drop(under_way);
+            *to_tell.lock() = Some((now_ns(), answer));
+            to_tell.answered.notify_all();
+            notify();
+        })
+        .map_err(|error| Error::Os {
+            call: "starting a thread that connects",
+            errno: Errno::from_io_error(&error).unwrap_or(Errno::AGAIN),
+        })?;
+        let (mut answer, _) = outcome
+            .answered
+            .wait_timeout_while(outcome.lock(), FIRST_WAIT, |answer| answer.is_none())
+            .unwrap_or_else(PoisonError::into_inner);
+        let told = match &mut *answer {
+            Some((_, Ok(_))) => match answer.take() {
+                Some((_, Ok(connected))) => return Ok(connected),
+                _ => Error::Again,
+            },
+            Some((_, Err(failure))) => refused(failure, dst),
+            None => Error::Again,
+        };
+        drop(answer);
+        let since_ns = now_ns();
+        self.open.insert(dst, Call { since_ns, outcome });
+        Err(told)
+    }
+
+    /// Forgets answers that nobody asks for.
+    pub(super) fn sweep(&mut self) {
+        if self.open.is_empty() {
+            return;
+        }
+        let now = now_ns();
+        let sender = &self.sender;
+        self.open.retain(|_, call| {
+            let kept = call
+                .outcome
+                .lock()
+                .as_ref()
+                .is_none_or(|(at, _)| now.saturating_sub(*at) < UNCLAIMED_NS);
+            if !kept {
+                sender.dispose(Arc::clone(&call.outcome));
+            }
+            kept
+        });
+    }
+
+    /// Leaves all calls to their threads.
+    pub(super) fn abandon(&mut self) {
+        for (_, call) in self.open.drain() {
+            self.sender.dispose(call);
+        }
+    }
+}
+
+/// Meaning of a call's failure for the peer at `dst`.
+fn refused(failure: &Failure, dst: PortId) -> Error {
+    match Errno::from_raw_os_error(failure.raw_os_error()) {
+        Errno::CONNREFUSED | Errno::NODEV | Errno::TIMEDOUT => Error::Refused(dst),
+        Errno::NOSPC => Error::NoPorts,
+        errno => Error::Os {
+            call: "scif_connect",
+            errno,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    const DST: PortId = PortId { node: 1, port: 7 };
+
+    fn calls() -> Calls<u32> {
+        Calls::new(&Arc::new(Count::new(0)), &Sender::start().unwrap())
+    }
+
+    /// Asks until the answer is there, for at most 10 s.
+    fn ask_until_answered(calls: &mut Calls<u32>) -> Result<u32> {
+        let end = now_ns() + 10_000_000_000;
+        loop {
+            let asked = calls.ask(DST, || -> Result<fn() -> _> { Err(Error::Forked) }, || ());
+            match asked {
+                Err(Error::Again | Error::Unanswered(_)) if now_ns() < end => std::thread::yield_now(),
+                told => return told,
+            }
+        }
+    }
+
+    #[test]
+    fn a_call_that_is_not_answered_holds_nobody() {
+        let mut calls = calls();
+        let (answer, driver) = mpsc::channel::<std::result::Result<u32, Failure>>();
+        let (told, news) = mpsc::channel();
+        let begun = now_ns();
+        let call = move || driver.recv().unwrap_or(Err(Failure::Refused));
+        let asked = calls.ask(DST, || Ok(call), move || told.send(()).unwrap());
+        assert_eq!(asked, Err(Error::Again));
+        assert!(now_ns() - begun < 10_000_000_000, "not the 30 s of a driver");
+        let other = PortId { node: 1, port: 8 };
+        let quick = ask_other(&mut calls, other);
+        assert_eq!(quick, Ok(8), "another call is not held up");
+        answer.send(Ok(7)).unwrap();
+        news.recv().unwrap();
+        assert_eq!(ask_until_answered(&mut calls), Ok(7));
+        assert_eq!(calls.under_way.get(), 0);
+        assert!(calls.open.is_empty());
+    }
+
+    fn ask_other(calls: &mut Calls<u32>, dst: PortId) -> Result<u32> {
+        let end = now_ns() + 10_000_000_000;
+        loop {
+            match calls.ask(dst, || Ok(|| Ok(8)), || ()) {
+                Err(Error::Again | Error::Unanswered(_)) if now_ns() < end => std::thread::yield_now(),
+                told => return told,
+            }
+        }
+    }
+
+    #[test]
+    fn a_refusal_is_told_and_then_tried_again() {
+        let mut calls = calls();
+        let refuse = || Ok(|| Err(Failure::Refused));
+        let mut asked = calls.ask(DST, refuse, || ());
+        let end = now_ns() + 10_000_000_000;
+        while matches!(asked, Err(Error::Again | Error::Unanswered(_))) && now_ns() < end {
+            asked = calls.ask(DST, refuse, || ());
+        }
+        assert_eq!(asked, Err(Error::Refused(DST)));
+        while calls.ask(DST, || -> Result<fn() -> _> { Err(Error::Forked) }, || ())
+            == Err(Error::Refused(DST))
+        {
+            assert!(now_ns() < end, "a new call is made soon");
+        }
+        assert!(calls.open.is_empty());
+    }
+
+    #[test]
+    fn calls_have_a_limit_and_leave_it() {
+        let mut calls = calls();
+        let (gate, wait) = mpsc::channel::<()>();
+        let wait = Arc::new(Mutex::new(wait));
+        let port = |i: u64| PortId {
+            node: 1,
+            port: u16::try_from(i).unwrap() + 1,
+        };
+        let blocked = |wait: &Arc<Mutex<mpsc::Receiver<()>>>| {
+            let wait = Arc::clone(wait);
+            move || {
+                let _ = wait.lock().map(|wait| wait.recv());
+                Ok(1)
+            }
+        };
+        for i in 0..CALLS_MAX {
+            assert_eq!(
+                calls.ask(port(i), || Ok(blocked(&wait)), || ()),
+                Err(Error::Again)
+            );
+        }
+        assert_eq!(calls.open.len() as u64, CALLS_MAX);
+        assert_eq!(
+            calls.ask(port(CALLS_MAX), || Ok(blocked(&wait)), || ()),
+            Err(Error::Again),
+            "one too many"
+        );
+        assert_eq!(calls.open.len() as u64, CALLS_MAX);
+        calls.abandon();
+        let under_way = Arc::clone(&calls.under_way);
+        drop(calls);
+        drop(gate);
+        let end = now_ns() + 10_000_000_000;
+        while under_way.get() > 0 && now_ns() < end {
+            std::thread::yield_now();
+        }
+        assert_eq!(under_way.get(), 0);
+    }
+}

@@ -1,0 +1,642 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Sending over a driver: the outgoing half of each connection, and the thread that sends what the driver had no room for.
+//!
+//! An operation completes once its record is in the ring, and its process may never call the library again. Whoever pushes
+//! sends what fits the driver's queue; the thread waits for room and sends the rest. It also closes descriptors, since
+//! closing waits for the driver.
+//!
+//! Not about connecting (`calls`, `reception`) nor about receiving (`link`).
+
+use std::any::Any;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use scif_ring::{Count, Flag};
+
+use super::link::errno;
+use super::relay::Outgoing;
+use crate::addr::PortId;
+use crate::epd::Failure;
+use crate::error::{Error, Result};
+use crate::sys::epoll::Event;
+use crate::sys::time::now_ns;
+use crate::sys::{descriptor, thread};
+
+/// Nanoseconds for which a connection that this side has closed waits for its peer to take the last bytes. Beyond it they
+/// are lost.
+const LINGER_NS: u64 = 60_000_000_000;
+/// Milliseconds between two looks at connections that linger.
+const LINGER_CHECK_MS: i32 = 1000;
+/// Pause after a round in which descriptors claimed room and took nothing: a peer's end that the driver is about to report.
+const NO_ROOM_PAUSE: Duration = Duration::from_millis(1);
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// One end of a stream of bytes, as far as sending needs it.
+pub(super) trait Wire: std::fmt::Debug + Send + Sync {
+    /// Sends without waiting: the number of bytes taken, 0 when there is no room.
+    fn send(&self, bytes: &[u8]) -> std::result::Result<usize, Failure>;
+
+    /// The descriptor to wait on for room.
+    fn raw(&self) -> RawFd;
+}
+
+/// Connections of one port that were closed before all was sent.
+#[derive(Debug, Default)]
+pub(super) struct Lingering {
+    over: Mutex<Vec<Arc<Flag>>>,
+    changed: Condvar,
+}
+
+impl Lingering {
+    fn add(&self, over: &Arc<Flag>) {
+        let mut all = lock(&self.over);
+        all.retain(|over| !over.get());
+        all.push(Arc::clone(over));
+    }
+
+    fn notify(&self) {
+        // Locked, so that a waiter either has not looked yet or sleeps already.
+        let _all = lock(&self.over);
+        self.changed.notify_all();
+    }
+
+    /// Waits until all is sent or lost, for at most `limit`: whether it is.
+    pub(super) fn wait(&self, limit: Duration) -> bool {
+        let (mut all, _) = self
+            .changed
+            .wait_timeout_while(lock(&self.over), limit, |all| !all.iter().all(|over| over.get()))
+            .unwrap_or_else(PoisonError::into_inner);
+        all.retain(|over| !over.get());
+        all.is_empty()
+    }
+}
+
+/// State of an outlet that its owner and the thread take turns with.
+#[derive(Debug)]
+struct Out {
+    records: Outgoing,
+    /// The closing frame is behind the records.
+    ended: bool,
+    /// The thread has it.
+    handed: bool,
+    /// The driver has taken bytes since this was cleared.
+    moved: bool,
+}
+
+/// Result of one attempt to send.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Flushed {
+    /// Nothing is left, or somebody else sends right now.
+    Done,
+    /// No room; the thread has it already.
+    Blocked,
+    /// The caller has to give it to the thread.
+    HandOver,
+}
+
+/// A call back to the owner.
+struct Notify(Box<dyn Fn() + Send + Sync>);
+
+impl std::fmt::Debug for Notify {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Notify")
+    }
+}
+
+/// Outgoing half of one connection.
+#[derive(Debug)]
+pub(super) struct Outlet {
+    wire: Arc<dyn Wire>,
+    peer: PortId,
+    out: Mutex<Out>,
+    /// Somebody wants to send and found `out` locked: the holder looks again after unlocking.
+    wanted: Flag,
+    /// The owner has closed it in order: a last frame follows the records.
+    closing: Flag,
+    /// Time of that, in nanoseconds.
+    closed_ns: Count,
+    /// Nothing will be sent any more.
+    over: Arc<Flag>,
+    /// Error number of the failure that ends the connection; 0: none.
+    failed: Count,
+    /// Has the owner look at the failure.
+    notify: Notify,
+    lingering: Arc<Lingering>,
+    sender: Arc<Sender>,
+}
+
+impl Outlet {
+    pub(super) fn new(
+        wire: Arc<dyn Wire>,
+        peer: PortId,
+        records: Outgoing,
+        sender: &Arc<Sender>,
+        lingering: &Arc<Lingering>,
+        notify: impl Fn() + Send + Sync + 'static,
+    ) -> Arc<Outlet> {
+        Arc::new(Outlet {
+            wire,
+            peer,
+            out: Mutex::new(Out {
+                records,
+                ended: false,
+                handed: false,
+                moved: false,
+            }),
+            wanted: Flag::new(false),
+            closing: Flag::new(false),
+            closed_ns: Count::new(0),
+            over: Arc::new(Flag::new(false)),
+            failed: Count::new(0),
+            notify: Notify(Box::new(notify)),
+            lingering: Arc::clone(lingering),
+            sender: Arc::clone(sender),
+        })
+    }
+
+    /// Sends what there is room for; the thread sends the rest. Never waits.
+    pub(super) fn flush(self: &Arc<Self>) {
+        if self.try_flush() == Flushed::HandOver {
+            self.sender.take(Arc::clone(self));
+        }
+    }
+
+    /// Closes it in order: the last frame follows what the endpoint has pushed.
+    pub(super) fn close(self: &Arc<Self>) {
+        self.closed_ns.set(now_ns());
+        self.closing.set(true);
+        self.flush();
+        if !self.over.get() {
+            self.lingering.add(&self.over);
+        }
+    }
+
+    /// Says that the connection is reset, if there is room for that, and sends nothing after it.
+    pub(super) fn reset(&self) {
+        if let Ok(mut out) = self.out.try_lock()
+            && !self.over.get()
+        {
+            out.records.end(false);
+            let _ = out.records.flush(|bytes| self.wire.send(bytes));
+        }
+        self.over.set(true);
+    }
+
+    /// Sends nothing more.
+    pub(super) fn abandon(&self) {
+        self.over.set(true);
+    }
+
+    /// The failure that ends the connection. A peer that has closed is none: what it sent before is received first.
+    pub(super) fn failure(&self) -> Option<Errno> {
+        match self.failed.get() {
+            0 => None,
+            number => i32::try_from(number).ok().map(Errno::from_raw_os_error),
+        }
+    }
+
+    fn try_flush(&self) -> Flushed {
+        let mut result = Flushed::Done;
+        loop {
+            // Both sides exchange the flag, so one of them sees the other: either the holder of the lock looks again, or its
+            // unlocking is seen here.
+            self.wanted.swap(true);
+            let mut out = match self.out.try_lock() {
+                Ok(out) => out,
+                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+                Err(TryLockError::WouldBlock) => return result,
+            };
+            self.wanted.swap(false);
+            let done = self.send(&mut out);
+            if !done && !out.handed {
+                out.handed = true;
+                result = Flushed::HandOver;
+            } else if !done && result == Flushed::Done {
+                result = Flushed::Blocked;
+            }
+            drop(out);
+            if !self.wanted.swap(false) {
+                return result;
+            }
+        }
+    }
+
+    /// Sends until nothing is left, no room is left (false), or the connection has failed.
+    fn send(&self, out: &mut Out) -> bool {
+        if self.over.get() {
+            return true;
+        }
+        loop {
+            let Out { records, moved, .. } = &mut *out;
+            let sent = records.flush(|bytes| match self.wire.send(bytes) {
+                Err(Failure::Interrupted) => Ok(0),
+                Ok(n) => {
+                    *moved |= n > 0;
+                    Ok(n)
+                }
+                failed => failed,
+            });
+            match sent {
+                Ok(false) => return false,
+                Ok(true) if !self.closing.get() => return true,
+                Ok(true) if !out.ended => {
+                    out.ended = true;
+                    out.records.end(true);
+                }
+                Ok(true) => break,
+                Err(failure) => {
+                    self.fail(errno(&failure));
+                    break;
+                }
+            }
+        }
+        self.finish();
+        true
+    }
+
+    /// Bytes that a failed call was given may have arrived, so they are never sent again.
+    fn fail(&self, errno: Errno) {
+        match errno {
+            // The peer is gone, which receiving finds after the last of its bytes.
+            Errno::CONNRESET | Errno::NOTCONN => {}
+            _ => {
+                log::warn!(
+                    "scif_send to {}: {errno}; the connection is ended, and what was sent on it may be lost. Look \
+                     for a node that is down or overloaded (dmesg)",
+                    self.peer
+                );
+                self.failed.set(u64::from(errno.raw_os_error().unsigned_abs()));
+                self.notify.0();
+            }
+        }
+    }
+
+    fn finish(&self) {
+        self.over.set(true);
+        if self.closing.get() {
+            self.lingering.notify();
+        }
+    }
+
+    /// The thread's turn, after the descriptor was reported: whether it stays with the thread, and whether bytes were taken.
+    fn resume(&self) -> (bool, bool) {
+        {
+            let mut out = lock(&self.out);
+            out.handed = false;
+            out.moved = false;
+        }
+        let stays = self.try_flush() == Flushed::HandOver;
+        let moved = !stays || lock(&self.out).moved;
+        (stays, moved)
+    }
+
+    /// Gives up a closed connection whose peer takes nothing: whether it was.
+    fn expire(&self, now: u64) -> bool {
+        let expired =
+            self.closing.get() && !self.over.get() && now.saturating_sub(self.closed_ns.get()) > LINGER_NS;
+        if expired {
+            log::warn!(
+                "{} has not taken what was sent to it within {} s after the connection was closed; it is lost",
+                self.peer,
+                LINGER_NS / 1_000_000_000
+            );
+            self.finish();
+        }
+        expired
+    }
+}
+
+/// The thread, as those that give it work see it.
+#[derive(Debug)]
+pub(super) struct Sender {
+    shared: Arc<Inbox>,
+}
+
+#[derive(Debug)]
+struct Inbox {
+    /// Readable while there is something new.
+    event: Event,
+    blocked: Mutex<Vec<Arc<Outlet>>>,
+    /// Things whose dropping waits for the driver.
+    dropped: Mutex<Vec<Box<dyn Any + Send>>>,
+    /// The last user is gone.
+    unused: Flag,
+}
+
+impl Sender {
+    /// Starts the thread. It ends once the last user is gone and everything is sent.
+    pub(super) fn start() -> Result<Arc<Sender>> {
+        let shared = Arc::new(Inbox {
+            event: Event::new().map_err(Error::os("eventfd"))?,
+            blocked: Mutex::default(),
+            dropped: Mutex::default(),
+            unused: Flag::new(false),
+        });
+        let inbox = Arc::clone(&shared);
+        thread::spawn_quiet("scif-send", move || inbox.run()).map_err(|error| Error::Os {
+            call: "starting a thread that sends",
+            errno: Errno::from_io_error(&error).unwrap_or(Errno::AGAIN),
+        })?;
+        Ok(Arc::new(Sender { shared }))
+    }
+
+    fn take(&self, outlet: Arc<Outlet>) {
+        lock(&self.shared.blocked).push(outlet);
+        self.shared.event.signal();
+    }
+
+    /// Drops something in the thread.
+    pub(super) fn dispose(&self, thing: impl Any + Send) {
+        lock(&self.shared.dropped).push(Box::new(thing));
+        self.shared.event.signal();
+    }
+}
+
+impl Drop for Sender {
+    fn drop(&mut self) {
+        self.shared.unused.set(true);
+        self.shared.event.signal();
+    }
+}
+
+impl Inbox {
+    fn run(&self) {
+        let mut blocked: Vec<Arc<Outlet>> = Vec::new();
+        let mut entries = Vec::new();
+        loop {
+            // Before the lists are taken: what comes later signals again.
+            let unused = self.unused.get();
+            drop(std::mem::take(&mut *lock(&self.dropped)));
+            blocked.append(&mut lock(&self.blocked));
+            if unused && blocked.is_empty() {
+                return;
+            }
+            self.wait(&blocked, &mut entries);
+            self.event.drain();
+            send_ready(&mut blocked, &entries);
+        }
+    }
+
+    /// Waits for room at one of them, or for something new.
+    fn wait(&self, blocked: &[Arc<Outlet>], entries: &mut Vec<libc::pollfd>) {
+        let entry = |fd, events| libc::pollfd {
+            fd,
+            events,
+            revents: 0,
+        };
+        entries.clear();
+        entries.push(entry(self.event.as_fd().as_raw_fd(), libc::POLLIN));
+        entries.extend(
+            blocked
+                .iter()
+                .map(|outlet| entry(outlet.wire.raw(), libc::POLLOUT)),
+        );
+        let limit = if blocked.iter().any(|outlet| outlet.closing.get()) {
+            LINGER_CHECK_MS
+        } else {
+            -1
+        };
+        // poll(2) and no epoll set: a driver has a queue of waiters for each direction, and only a new look joins them.
+        if let Err(errno) = descriptor::poll_raw(entries, limit) {
+            log::debug!("poll: {errno}");
+        }
+    }
+}
+
+/// Sends on those that have room, and keeps those that have more to send.
+fn send_ready(blocked: &mut Vec<Arc<Outlet>>, entries: &[libc::pollfd]) {
+    let now = now_ns();
+    let (mut ready, mut moved) = (false, false);
+    // The first entry is the event.
+    let mut entries = entries.iter().skip(1);
+    blocked.retain(|outlet| {
+        let reported = entries.next().is_some_and(|entry| entry.revents != 0);
+        if outlet.expire(now) {
+            return false;
+        }
+        if !reported {
+            return !outlet.over.get();
+        }
+        let (stays, took) = outlet.resume();
+        ready = true;
+        moved |= took;
+        stays
+    });
+    if ready && !moved {
+        std::thread::sleep(NO_ROOM_PAUSE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
+
+    use rustix::net::SendFlags;
+    use scif_ring::layout::BODY_MAX;
+
+    use super::*;
+    use crate::segment::{SEGMENT_BYTES, Side, Views};
+    use crate::sys::mmap::Mapping;
+    use crate::sys::time::cpu_relax_or_yield;
+    use crate::transport::kernel::relay::relay;
+
+    const PEER: PortId = PortId { node: 1, port: 7 };
+    /// Bytes of a frame before its head, and of the last frame.
+    const FRAME: usize = 8;
+    const LIMIT: Duration = Duration::from_secs(10);
+
+    /// A stream with a short queue.
+    #[derive(Debug)]
+    struct Socket(OwnedFd);
+
+    impl Wire for Socket {
+        fn send(&self, bytes: &[u8]) -> std::result::Result<usize, Failure> {
+            match rustix::net::send(&self.0, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+                Err(Errno::AGAIN) => Ok(0),
+                Err(Errno::PIPE) => Err(Failure::Reset),
+                sent => Ok(sent?),
+            }
+        }
+
+        fn raw(&self) -> RawFd {
+            self.0.as_raw_fd()
+        }
+    }
+
+    fn socket() -> (Arc<Socket>, UnixStream) {
+        let (a, b) = UnixStream::pair().unwrap();
+        rustix::net::sockopt::set_socket_send_buffer_size(&a, 4096).unwrap();
+        b.set_read_timeout(Some(LIMIT)).unwrap();
+        (Arc::new(Socket(a.into())), b)
+    }
+
+    /// An endpoint's end of a connection, and the outlet behind it.
+    fn outlet(
+        wire: Arc<dyn Wire>,
+        sender: &Arc<Sender>,
+        notify: impl Fn() + Send + Sync + 'static,
+    ) -> (Views, Arc<Outlet>) {
+        let map = Arc::new(Mapping::anonymous(SEGMENT_BYTES).unwrap());
+        let views = Views::new(Arc::clone(&map), Side::Opener).unwrap();
+        let (outgoing, _) = relay(&map, Side::Opener).unwrap();
+        let outlet = Outlet::new(wire, PEER, outgoing, sender, &Arc::default(), notify);
+        (views, outlet)
+    }
+
+    #[test]
+    fn records_without_room_leave_without_another_call() {
+        let sender = Sender::start().unwrap();
+        let (wire, mut peer) = socket();
+        let (mut views, outlet) = outlet(wire, &sender, || ());
+        views.tx.push_slice(1, &[], &[5; BODY_MAX]).unwrap();
+        outlet.flush();
+        let mut got = vec![0; FRAME + BODY_MAX];
+        peer.read_exact(&mut got).unwrap();
+        assert!(got.iter().skip(FRAME).all(|byte| *byte == 5));
+    }
+
+    #[test]
+    fn records_pushed_meanwhile_keep_their_order() {
+        const COUNT: u32 = 2000;
+        let sender = Sender::start().unwrap();
+        let (wire, mut peer) = socket();
+        let (mut views, outlet) = outlet(wire, &sender, || ());
+        let reader = std::thread::spawn(move || {
+            for i in 0..COUNT {
+                let mut frame = [0; FRAME + 1500];
+                peer.read_exact(&mut frame).unwrap();
+                assert!(frame[FRAME..].iter().all(|byte| *byte == i.to_le_bytes()[0]));
+            }
+            peer
+        });
+        let end = now_ns() + 60_000_000_000;
+        for i in 0..COUNT {
+            while views.tx.push_slice(1, &[], &[i.to_le_bytes()[0]; 1500]).is_err() {
+                assert!(now_ns() < end);
+                outlet.flush();
+                std::thread::yield_now();
+            }
+            outlet.flush();
+        }
+        let mut peer = reader.join().unwrap();
+        outlet.close();
+        drop((outlet, views));
+        let mut rest = Vec::new();
+        peer.read_to_end(&mut rest).unwrap();
+        assert_eq!(rest.len(), FRAME, "the last frame and nothing else");
+    }
+
+    #[test]
+    fn a_record_pushed_while_another_thread_sends_is_not_forgotten() {
+        const ROUNDS: u64 = 10_000;
+        let sender = Sender::start().unwrap();
+        let (wire, mut peer) = socket();
+        let (mut views, outlet) = outlet(wire, &sender, || ());
+        let (begin, done) = (Arc::new(Count::new(0)), Arc::new(Count::new(0)));
+        let other = {
+            let (outlet, begin, done) = (Arc::clone(&outlet), Arc::clone(&begin), Arc::clone(&done));
+            std::thread::spawn(move || {
+                for i in 0..ROUNDS {
+                    let mut polls = 0;
+                    while begin.get() <= i {
+                        cpu_relax_or_yield(polls);
+                        polls += 1;
+                    }
+                    outlet.flush();
+                    done.set(i + 1);
+                }
+            })
+        };
+        for i in 0..ROUNDS {
+            begin.set(i + 1);
+            // A little later each time, up to the time that sending takes.
+            for _ in 0..i % 100 {
+                std::hint::spin_loop();
+            }
+            views.tx.push_head(1, b"news").unwrap();
+            outlet.flush();
+            while done.get() <= i {
+                std::thread::yield_now();
+            }
+            peer.read_exact(&mut [0; FRAME + 4]).unwrap();
+        }
+        other.join().unwrap();
+    }
+
+    #[test]
+    fn a_closed_connection_is_sent_to_its_end() {
+        let sender = Sender::start().unwrap();
+        let (wire, mut peer) = socket();
+        let (mut views, outlet) = outlet(wire, &sender, || ());
+        views.tx.push_slice(1, &[], &[5; BODY_MAX]).unwrap();
+        outlet.close();
+        let lingering = Arc::clone(&outlet.lingering);
+        assert!(!lingering.wait(Duration::ZERO));
+        sender.dispose((outlet, views));
+        let mut got = Vec::new();
+        peer.read_to_end(&mut got).unwrap();
+        assert_eq!(got.len(), FRAME + BODY_MAX + FRAME);
+        assert!(lingering.wait(LIMIT));
+    }
+
+    /// A driver that fails after it has taken the bytes.
+    #[derive(Debug)]
+    struct Failing(Mutex<Vec<u8>>, Failure);
+
+    impl Wire for Failing {
+        fn send(&self, bytes: &[u8]) -> std::result::Result<usize, Failure> {
+            lock(&self.0).extend(bytes);
+            Err(self.1)
+        }
+
+        fn raw(&self) -> RawFd {
+            -1
+        }
+    }
+
+    #[test]
+    fn a_failed_send_ends_the_connection_and_is_not_repeated() {
+        for (failure, told) in [
+            (Failure::NoNode, Some(Errno::NODEV)),
+            (Failure::NoMemory, Some(Errno::NOMEM)),
+            (Failure::Reset, None),
+            (Failure::NotConnected, None),
+        ] {
+            let sender = Sender::start().unwrap();
+            let wire = Arc::new(Failing(Mutex::default(), failure));
+            let notified = Arc::new(Count::new(0));
+            let count = Arc::clone(&notified);
+            let (mut views, outlet) = outlet(Arc::clone(&wire) as Arc<dyn Wire>, &sender, move || {
+                count.add(1);
+            });
+            views.tx.push_head(1, b"once").unwrap();
+            outlet.flush();
+            assert_eq!(outlet.failure(), told);
+            assert_eq!(notified.get(), u64::from(told.is_some()));
+            views.tx.push_head(1, b"later").unwrap();
+            outlet.flush();
+            outlet.close();
+            assert_eq!(lock(&wire.0).len(), FRAME + 4, "{failure}: sent once");
+            assert!(outlet.lingering.wait(Duration::ZERO), "nothing is waited for");
+        }
+    }
+
+    #[test]
+    fn the_thread_ends_with_its_last_user() {
+        let sender = Sender::start().unwrap();
+        let shared = Arc::downgrade(&sender.shared);
+        drop(sender);
+        let end = now_ns() + 10_000_000_000;
+        while shared.strong_count() > 0 {
+            assert!(now_ns() < end);
+            std::thread::yield_now();
+        }
+    }
+}

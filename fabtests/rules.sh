@@ -127,7 +127,7 @@ scif_library() { # DIRECTORY of libscif.so
 }
 
 # Names the stand-in for the device takes of the C library.
-DEVICE_NAMES='close dup dup2 dup3 ioctl mmap mmap64 open open64 openat openat64 poll ppoll pselect select
+DEVICE_NAMES='close dup dup2 dup3 epoll_ctl epoll_pwait epoll_pwait2 epoll_wait ioctl mmap mmap64 open open64 openat openat64 poll ppoll pselect select
 __open_2 __open64_2 __openat_2 __openat64_2 __poll_chk __ppoll_chk'
 
 device_library() { # FILE

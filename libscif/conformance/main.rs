@@ -38,6 +38,7 @@ mod rma;
 mod rows;
 mod shown;
 mod timers;
+mod traps;
 mod windows;
 
 use std::process::ExitCode;
@@ -45,7 +46,7 @@ use std::time::Duration;
 
 use api::Api;
 use measured::{Row, Who, is_online, who};
-use rig::{Process, on_device, on_driver, set_env};
+use rig::{Process, has_traps, on_device, on_driver, set_env};
 
 /// A case: its name and what it does.
 pub(crate) type Case = (&'static str, fn(&Api));
@@ -54,6 +55,8 @@ pub(crate) type Case = (&'static str, fn(&Api));
 const WATCHDOG: Duration = Duration::from_secs(120);
 /// The group of cases that needs a device.
 const DEVICE: &str = "device";
+/// The group of cases that needs mainline's driver, or its traps.
+const TRAPS: &str = "traps";
 
 fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
@@ -109,6 +112,7 @@ fn main() -> ExitCode {
         ("life", life::CASES),
         ("nodes", nodes::CASES),
         (DEVICE, device::CASES),
+        (TRAPS, traps::CASES),
         ("shown", shown::CASES),
         ("edges", edges::CASES),
         ("memory", memory::CASES),
@@ -124,7 +128,7 @@ fn main() -> ExitCode {
     };
     let mut sum = Sum::default();
     for (group, cases) in groups {
-        if *group == DEVICE && !on_device() {
+        if (*group == DEVICE && !on_device()) || (*group == TRAPS && !has_traps()) {
             continue;
         }
         for (name, case) in *cases {

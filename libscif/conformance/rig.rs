@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::api::{Api, called};
-use crate::measured::who;
+use crate::measured::{Who, who};
 
 pub(crate) const IN: i16 = libc::POLLIN;
 pub(crate) const OUT: i16 = libc::POLLOUT;
@@ -57,6 +57,12 @@ pub(crate) fn on_device() -> bool {
 /// Whether that device is a driver's: then all processes are on one node, the host's.
 pub(crate) fn on_driver() -> bool {
     on_device() && who().is_driver()
+}
+
+/// Whether the device has the traps of mainline's driver.
+pub(crate) fn has_traps() -> bool {
+    let stands_in = || std::env::var("SCIF_DEVICE_TRAPS").is_ok_and(|traps| traps == "1");
+    on_device() && (who() == Who::Mainline || (!who().is_driver() && stands_in()))
 }
 
 /// A node of the cases, as it is here.

@@ -45,6 +45,11 @@ pub struct Config {
     pub carrier: Carrier,
     /// Where the driver is (`SCIF_DEVICE`); `None`: at one of the usual places.
     pub device: Option<PathBuf>,
+    /// Whether `libscifdev.so` has the traps of mainline's driver as well (`SCIF_DEVICE_TRAPS`).
+    pub device_traps: bool,
+    /// With the traps: each n-th send of the process finds the queue of its node full for 3 s, and fails with ENODEV
+    /// though its bytes are on their way; 0: none does (`SCIF_DEVICE_STALL`).
+    pub device_stall: u64,
     /// From how many bytes on an RMA that need not wait is left to the DMA thread (`SCIF_DMA_MIN`).
     pub dma_min: u64,
     /// Whether the loss of a node kills the processes that have mapped memory of it (`SCIF_NODE_LOST`).
@@ -71,6 +76,8 @@ impl Default for Config {
             log: log::LevelFilter::Warn,
             carrier: Carrier::Auto,
             device: None,
+            device_traps: false,
+            device_stall: 0,
             dma_min: 256 << 10,
             node_lost_kill: false,
             dma_channels: 1,
@@ -136,6 +143,11 @@ impl Config {
             &mut config.window_strict,
         );
         switch("SCIF_MEMLOCK", lookup("SCIF_MEMLOCK"), &mut config.memlock);
+        switch(
+            "SCIF_DEVICE_TRAPS",
+            lookup("SCIF_DEVICE_TRAPS"),
+            &mut config.device_traps,
+        );
         if let Some(value) = lookup("SCIF_LOG") {
             match value.parse() {
                 Ok(level) => config.log = level,
@@ -153,6 +165,11 @@ impl Config {
             "SCIF_CONNECT_TIMEOUT_MS",
             lookup("SCIF_CONNECT_TIMEOUT_MS"),
             &mut config.connect_timeout_ms,
+        );
+        number(
+            "SCIF_DEVICE_STALL",
+            lookup("SCIF_DEVICE_STALL"),
+            &mut config.device_stall,
         );
         number("SCIF_DMA_MIN", lookup("SCIF_DMA_MIN"), &mut config.dma_min);
         number(

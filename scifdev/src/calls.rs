@@ -4,13 +4,16 @@
 //! Not about which descriptors are endpoints. Source: `scif_fdioctl` of the drivers.
 
 use std::os::fd::RawFd;
+use std::time::Duration;
 
 use scif::PortId;
 use scif::abi::{self, Call, Encoding};
 use scif::epd::{Endpoints, Failure, FenceSide, Result, Signal};
 
+use scif_ring::counter::Count;
+
 use crate::memory::InOut;
-use crate::{memory, ours, real};
+use crate::{memory, ours, real, sets};
 
 /// Most bytes that one call moves which does not wait: the room of a queue.
 const QUEUE: usize = 4095;
@@ -80,7 +83,9 @@ fn connect(endpoints: &Endpoints, fd: RawFd, argument: usize) -> Result<()> {
         node: connect.peer.node,
         port: connect.peer.port,
     };
-    connect.own.port = endpoints.connect(fd, dst)?;
+    let connected = endpoints.connect(fd, dst);
+    sets::settle(endpoints, fd, false);
+    connect.own.port = connected?;
     connect.own.node = endpoints.node();
     argument.put(connect);
     Ok(())
@@ -92,7 +97,9 @@ fn accept(endpoints: &Endpoints, fd: RawFd, argument: usize) -> Result<()> {
     if accept.flags & !abi::ACCEPT_SYNC != 0 {
         return Err(Failure::Invalid);
     }
-    let (peer, accepted) = endpoints.accept(fd, accept.flags != 0)?;
+    let taken = endpoints.accept(fd, accept.flags != 0);
+    sets::settle(endpoints, fd, false);
+    let (peer, accepted) = taken?;
     // Nobody's yet: a program that is run meanwhile has no use for it.
     real::set_cloexec(accepted, true);
     accept.cookie = match ours::keep(endpoints, accepted, fd) {
@@ -114,6 +121,7 @@ fn accept(endpoints: &Endpoints, fd: RawFd, argument: usize) -> Result<()> {
 fn put_accepted(endpoints: &Endpoints, fd: RawFd, encoding: Encoding, argument: usize) -> Result<()> {
     let cookie: u64 = memory::get(argument)?;
     let accepted = ours::take_kept(cookie).ok_or(Failure::Os(rustix::io::Errno::NOENT))?;
+    sets::forget(fd);
     endpoints.replace(accepted, fd)?;
     endpoints.set_label(fd, ours::label(encoding))
 }
@@ -139,12 +147,37 @@ fn message(endpoints: &Endpoints, fd: RawFd, call: Call, argument: usize) -> Res
             if buffer.is_err() {
                 endpoints.usable(fd)?;
             }
-            endpoints.send(fd, &buffer?, wait)?
+            let sent = endpoints.send(fd, &buffer?, wait)?;
+            if sent != 0 {
+                stall(endpoints)?;
+            }
+            sent
         };
+        sets::settle(endpoints, fd, moved < len);
         msg.out_len = i32::try_from(moved).map_err(|_| Failure::Broken)?;
     }
     argument.put(msg);
     Ok(())
+}
+
+/// Time for which mainline's driver waits for room in the queue of a node.
+const STALL: Duration = Duration::from_secs(3);
+/// Sends of this process that moved bytes.
+static SENDS: Count = Count::new(0);
+
+/// The driver tells the peer's node of a send through the queue of that node, after the bytes are in the queue of the
+/// connection.
+///
+/// # Errors
+/// ENODEV where that is to be full.
+fn stall(endpoints: &Endpoints) -> Result<()> {
+    let config = endpoints.config();
+    let nth = config.device_stall;
+    if !config.device_traps || nth == 0 || !(SENDS.add(1) + 1).is_multiple_of(nth) {
+        return Ok(());
+    }
+    std::thread::sleep(STALL);
+    Err(Failure::NoNode)
 }
 
 fn register(endpoints: &Endpoints, fd: RawFd, argument: usize) -> Result<()> {

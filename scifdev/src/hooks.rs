@@ -12,12 +12,12 @@
 use std::ffi::{CStr, c_char, c_int, c_long, c_ulong, c_void};
 use std::time::Duration;
 
-use libc::{fd_set, mode_t, nfds_t, off_t, pollfd, sigset_t, size_t, timespec, timeval};
+use libc::{epoll_event, fd_set, mode_t, nfds_t, off_t, pollfd, sigset_t, size_t, timespec, timeval};
 use scif::abi::{self, Encoding};
 use scif::epd::{Endpoints, Failure, Result};
 
 use crate::ours::{self, inside};
-use crate::{calls, ready, real};
+use crate::{calls, ready, real, sets};
 
 /// What a call returns: its value, or -1 with errno set.
 fn answer(done: Result<c_int>) -> c_int {
@@ -214,6 +214,7 @@ maps!(mmap, mmap64);
 // SAFETY: the name is the C library's, and this is what it names.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn close(fd: c_int) -> c_int {
+    sets::forget(fd);
     match served(fd) {
         Some(endpoints) => {
             ours::mark(fd, false);
@@ -231,6 +232,7 @@ unsafe extern "C" fn close(fd: c_int) -> c_int {
 fn copied(from: c_int, to: c_int) -> c_int {
     if to >= 0 && from != to && !ours::is_inside() {
         let ours = ours::is_marked(from);
+        sets::forget(to);
         if (ours::mark(to, ours) || ours)
             && let Some(endpoints) = ours::endpoints()
         {
@@ -446,5 +448,111 @@ unsafe extern "C" fn pselect(
         }
         // SAFETY: the caller's arguments, as they came.
         None => unsafe { real::pselect(n, read, write, except, timeout, mask) },
+    }
+}
+
+/// The endpoints, if they have the driver's traps and a call about this number is for them.
+fn trapped(fd: c_int) -> Option<&'static Endpoints> {
+    served(fd).filter(|endpoints| endpoints.config().device_traps)
+}
+
+/// epoll_ctl(2)
+// SAFETY: the name is the C library's, and this is what it names.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn epoll_ctl(set: c_int, op: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
+    match trapped(fd) {
+        Some(endpoints) => {
+            // SAFETY: the program names it for this call.
+            let event = (!event.is_null()).then(|| unsafe { event.read_unaligned() });
+            answer(real::keep_errno(|| sets::change(endpoints, set, op, fd, event)).map(|()| 0))
+        }
+        // SAFETY: the caller's arguments, as they came.
+        None => unsafe { real::epoll_ctl(set, op, fd, event) },
+    }
+}
+
+/// Waits for a set that has endpoints with the driver's traps; `None`: it is no such set.
+///
+/// # Safety
+/// `events` has room for `n`, `mask` is NULL or a mask.
+unsafe fn set_waited(
+    set: c_int,
+    events: *mut epoll_event,
+    n: c_int,
+    timeout: c_int,
+    mask: *const sigset_t,
+) -> Option<c_int> {
+    let endpoints = ours::endpoints().filter(|_| !ours::is_inside() && sets::is_set(set))?;
+    let room = usize::try_from(n).ok().filter(|n| *n > 0 && !events.is_null())?;
+    Some(count(sets::wait(endpoints, set, room, timeout, mask).map(
+        |found| {
+            for (i, event) in found.iter().enumerate() {
+                // SAFETY: not NULL, and no more than `room` were found; the rest is the caller's contract.
+                unsafe { events.wrapping_add(i).write_unaligned(*event) };
+            }
+            found.len()
+        },
+    )))
+}
+
+/// epoll_wait(2)
+// SAFETY: the name is the C library's, and this is what it names.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn epoll_wait(set: c_int, events: *mut epoll_event, n: c_int, timeout: c_int) -> c_int {
+    // SAFETY: the caller says so.
+    match unsafe { set_waited(set, events, n, timeout, std::ptr::null()) } {
+        Some(count) => count,
+        // SAFETY: the caller's arguments, as they came.
+        None => unsafe { real::epoll_wait(set, events, n, timeout) },
+    }
+}
+
+/// epoll_pwait(2)
+// SAFETY: the name is the C library's, and this is what it names.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn epoll_pwait(
+    set: c_int,
+    events: *mut epoll_event,
+    n: c_int,
+    timeout: c_int,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the caller says so.
+    match unsafe { set_waited(set, events, n, timeout, mask) } {
+        Some(count) => count,
+        // SAFETY: the caller's arguments, as they came.
+        None => unsafe { real::epoll_pwait(set, events, n, timeout, mask) },
+    }
+}
+
+/// epoll_pwait2(2)
+// SAFETY: the name is the C library's, and this is what it names.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn epoll_pwait2(
+    set: c_int,
+    events: *mut epoll_event,
+    n: c_int,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the caller says so.
+    let limit = unsafe { limit(timeout) };
+    let ms = limit.map(|limit| {
+        limit.map_or(-1, |limit| {
+            limit
+                .as_nanos()
+                .div_ceil(1_000_000)
+                .try_into()
+                .unwrap_or(c_int::MAX)
+        })
+    });
+    match ms {
+        // SAFETY: the caller says so.
+        Ok(ms) => match unsafe { set_waited(set, events, n, ms, mask) } {
+            Some(count) => count,
+            // SAFETY: the caller's arguments, as they came.
+            None => unsafe { real::epoll_pwait2(set, events, n, timeout, mask) },
+        },
+        Err(failure) => answer(Err(failure)),
     }
 }

@@ -13,3 +13,4 @@ mod memory;
 mod ours;
 mod ready;
 mod real;
+mod sets;

@@ -26,6 +26,9 @@ const NUMBERS: usize = 1 << 20;
 static ENDPOINTS: OnceLock<Endpoints> = OnceLock::new();
 static MAKING: Mutex<()> = Mutex::new(());
 static OURS: [Flag; NUMBERS] = [const { Flag::new(false) }; NUMBERS];
+/// Sets of epoll(7) with endpoints in them, and whether there ever was one.
+static SETS: [Flag; NUMBERS] = [const { Flag::new(false) }; NUMBERS];
+static HAS_SETS: Flag = Flag::new(false);
 /// Accepted, and not yet put where the program wants them.
 static WAITING: [Flag; NUMBERS] = [const { Flag::new(false) }; NUMBERS];
 /// How many those are, and one more than the highest of them ever.
@@ -103,6 +106,24 @@ pub(crate) fn is_marked(fd: RawFd) -> bool {
 /// Marks a number; whether it was.
 pub(crate) fn mark(fd: RawFd, ours: bool) -> bool {
     flag(&OURS, fd).is_some_and(|flag| flag.swap(ours))
+}
+
+/// Marks a number as a set that has endpoints in it, or no longer; whether it was.
+pub(crate) fn mark_set(fd: RawFd, set: bool) -> bool {
+    if set {
+        HAS_SETS.set(true);
+    }
+    HAS_SETS.get() && flag(&SETS, fd).is_some_and(|flag| flag.swap(set))
+}
+
+/// Whether a number is marked as such a set.
+pub(crate) fn is_set(fd: RawFd) -> bool {
+    HAS_SETS.get() && flag(&SETS, fd).is_some_and(Flag::get)
+}
+
+/// Whether there ever was such a set.
+pub(crate) fn has_sets() -> bool {
+    HAS_SETS.get()
 }
 
 const ENCODING: u64 = 0xff;

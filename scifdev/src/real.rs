@@ -6,7 +6,7 @@
 use std::ffi::{CStr, c_char, c_int, c_ulong, c_void};
 use std::sync::OnceLock;
 
-use libc::{fd_set, mode_t, nfds_t, off_t, pollfd, sigset_t, size_t, timespec, timeval};
+use libc::{epoll_event, fd_set, mode_t, nfds_t, off_t, pollfd, sigset_t, size_t, timespec, timeval};
 
 fn find(at: &OnceLock<usize>, name: &CStr) -> *mut c_void {
     std::ptr::with_exposed_provenance_mut(*at.get_or_init(|| {
@@ -58,6 +58,10 @@ next! {
     poll(entries: *mut pollfd, n: nfds_t, timeout: c_int) -> c_int, -1;
     ppoll(entries: *mut pollfd, n: nfds_t, timeout: *const timespec, mask: *const sigset_t) -> c_int, -1;
     select(n: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *mut timeval) -> c_int, -1;
+    epoll_ctl(set: c_int, op: c_int, fd: c_int, event: *mut epoll_event) -> c_int, -1;
+    epoll_wait(set: c_int, events: *mut epoll_event, n: c_int, timeout: c_int) -> c_int, -1;
+    epoll_pwait(set: c_int, events: *mut epoll_event, n: c_int, timeout: c_int, mask: *const sigset_t) -> c_int, -1;
+    epoll_pwait2(set: c_int, events: *mut epoll_event, n: c_int, timeout: *const timespec, mask: *const sigset_t) -> c_int, -1;
     pselect(n: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *const timespec, mask: *const sigset_t) -> c_int, -1;
 }
 

@@ -45,7 +45,7 @@ pub use libc::pollfd as PollFd;
 pub(crate) use link::Link;
 pub use loss::{Answers, LostNode, ping, restore};
 pub use memory::Pages;
-pub use poll::check_entries;
+pub use poll::{WaitsFor, check_entries};
 pub(crate) use registry::Inner;
 pub(crate) use wire::Packet;
 
@@ -54,6 +54,12 @@ pub(crate) use wire::Packet;
 pub struct Endpoints(pub(crate) Arc<Inner>);
 
 impl Endpoints {
+    /// Settings in force.
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        &self.0.config
+    }
+
     /// Takes part in the node the settings name, until the process ends; starts the service thread.
     ///
     /// # Errors
@@ -146,6 +152,14 @@ impl Endpoints {
     /// [`Failure::Interrupted`], [`Failure::Invalid`] for more entries than there may be descriptors.
     pub fn poll(&self, entries: &mut [PollFd], timeout_ms: i32) -> Result<usize> {
         self.0.poll(entries, timeout_ms)
+    }
+
+    /// The wait queue at which mainline's driver would put a caller of poll(2) on this endpoint.
+    ///
+    /// # Errors
+    /// [`Failure::BadDescriptor`], [`Failure::NotAnEndpoint`].
+    pub fn waits_for(&self, fd: RawFd) -> Result<WaitsFor> {
+        self.0.with(fd, |epd| Ok(poll::waits_for(epd)))
     }
 
     /// The nodes that are online, in ascending order, and our own.

@@ -25,6 +25,31 @@ const OUT: i16 = libc::POLLOUT;
 const ERR: i16 = libc::POLLERR;
 const HUP: i16 = libc::POLLHUP;
 
+/// Wait queue of mainline's driver at which its poll operation puts a caller.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum WaitsFor {
+    /// None: the endpoint has an error to show and no queue.
+    Nothing,
+    /// The result of a connect that returned EINPROGRESS and was not collected.
+    Connect,
+    /// A connection request.
+    Request,
+    /// Bytes to receive, or room to send.
+    Messages,
+}
+
+/// Returns the queue of an endpoint's present state.
+pub(crate) fn waits_for(epd: &Epd) -> WaitsFor {
+    match (epd.holder.asynchronous(), epd.holder.state()) {
+        (Async::Running | Async::Done | Async::Refused, _) => WaitsFor::Connect,
+        (Async::None, State::Listening) => WaitsFor::Request,
+        (Async::None, State::Connected | State::Disconnected) => WaitsFor::Messages,
+        (Async::None, State::Unbound | State::Bound | State::Connecting | State::Closing) => {
+            WaitsFor::Nothing
+        }
+    }
+}
+
 /// What is so with an endpoint, of what was asked for.
 fn bits(epd: &Epd, events: i16) -> i16 {
     let all = match (epd.holder.asynchronous(), epd.holder.state()) {

@@ -1,0 +1,431 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! epoll(7) with the wait queues of mainline's driver (`SCIF_DEVICE_TRAPS`).
+//!
+//! The driver has one queue for a connect under way, one for requests, one for bytes and one for room. `EPOLL_CTL_ADD`
+//! queues at those of that moment, by the state of the endpoint and the events asked for; `EPOLL_CTL_MOD` never queues.
+//! A set learns of a change only by a queue it is in, or while its list of ready descriptors still has the endpoint: each
+//! `epoll_wait` asks those anew, and drops the ones that are not ready.
+//!
+//! Endpoints of a set are in a second set below it, with the events their queues tell of. So other waiters for the
+//! outer set (a set around it, poll by a raw system call) are woken as the driver would wake them. The list of ready
+//! endpoints is kept here. Not about poll(2) and select(2), which queue anew on each call.
+#![expect(
+    unsafe_code,
+    reason = "epoll calls of the C library, with numbers of the program"
+)]
+
+use std::collections::BTreeMap;
+use std::ffi::c_int;
+use std::os::fd::RawFd;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use libc::{epoll_event, sigset_t};
+use scif::epd::{Endpoints, Failure, PollFd, Result, WaitsFor};
+
+use crate::{ours, real};
+
+const IN: u32 = libc::EPOLLIN.cast_unsigned();
+const OUT: u32 = libc::EPOLLOUT.cast_unsigned();
+const ALWAYS: u32 = (libc::EPOLLERR | libc::EPOLLHUP).cast_unsigned();
+const EDGE: u32 = libc::EPOLLET.cast_unsigned();
+const ONCE: u32 = libc::EPOLLONESHOT.cast_unsigned();
+/// Bits that say how to report rather than what.
+const HOW: u32 = EDGE | ONCE | (libc::EPOLLWAKEUP | libc::EPOLLEXCLUSIVE).cast_unsigned();
+/// Name of the inner set in the outer one; no address and no number by accident.
+const INNER: u64 = 0x5c1f_dead_e770_15e7;
+/// Events taken from the system per call.
+const EVENTS_PER_CALL: usize = 64;
+/// Pause after a descriptor showed what is not so: its peer is about to correct it.
+const CORRECTING: Duration = Duration::from_micros(100);
+
+/// Queues at which a registration waits.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+struct Queues {
+    connect: bool,
+    request: bool,
+    data: bool,
+    room: bool,
+}
+
+impl Queues {
+    /// Queues that the driver's poll operation finds in this state for these events.
+    fn of(state: WaitsFor, events: u32) -> Queues {
+        let mut queues = Queues::default();
+        match state {
+            WaitsFor::Nothing => {}
+            WaitsFor::Connect => queues.connect = true,
+            WaitsFor::Request => queues.request = true,
+            WaitsFor::Messages => {
+                queues.data = events & IN != 0;
+                queues.room = events & OUT != 0;
+            }
+        }
+        queues
+    }
+
+    /// Events of the descriptor by which these queues are woken; `None`: by nothing that may come.
+    fn wakers(self, state: WaitsFor, events: u32) -> Option<u32> {
+        let mut wakers = 0;
+        if self.data || self.request {
+            wakers |= events & IN;
+        }
+        if self.room {
+            wakers |= events & OUT;
+        }
+        let connecting = self.connect && state == WaitsFor::Connect;
+        if connecting {
+            wakers |= events & OUT;
+        }
+        (self.data || self.request || self.room || connecting).then_some(wakers)
+    }
+}
+
+/// A registration.
+#[derive(Clone, Copy, Debug)]
+struct Interest {
+    events: u32,
+    data: u64,
+    queues: Queues,
+    /// On the list of those that may be ready.
+    listed: bool,
+    /// With which events the inner set has it.
+    real: Option<u32>,
+}
+
+impl Interest {
+    fn wanted(&self) -> u32 {
+        self.events & !HOW
+    }
+
+    /// Whether it has reported once and was not changed since (`EPOLLONESHOT`).
+    fn is_spent(&self) -> bool {
+        self.events & ONCE != 0 && self.wanted() == 0
+    }
+
+    /// Events with which the inner set should have it.
+    fn due(&self, state: WaitsFor) -> Option<u32> {
+        if self.is_spent() {
+            return None;
+        }
+        let how = self.events & EDGE;
+        if self.listed && self.events & EDGE == 0 {
+            return Some(self.wanted());
+        }
+        self.queues
+            .wakers(state, self.wanted())
+            .map(|wakers| wakers | how)
+    }
+}
+
+#[derive(Debug)]
+struct Set {
+    inner: RawFd,
+    /// Of the process that made it.
+    pid: u32,
+    interests: BTreeMap<RawFd, Interest>,
+}
+
+static SETS: Mutex<BTreeMap<RawFd, Set>> = Mutex::new(BTreeMap::new());
+
+fn sets() -> MutexGuard<'static, BTreeMap<RawFd, Set>> {
+    SETS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn failed() -> Failure {
+    Failure::Os(rustix::io::Errno::from_raw_os_error(real::errno()))
+}
+
+fn control(set: RawFd, op: c_int, fd: RawFd, events: u32, data: u64) -> Result<()> {
+    let mut event = epoll_event { events, u64: data };
+    // SAFETY: a live event; wrong numbers are errors.
+    let rc = unsafe { real::epoll_ctl(set, op, fd, &raw mut event) };
+    if rc == 0 { Ok(()) } else { Err(failed()) }
+}
+
+/// Exact bits of an endpoint, of those asked for.
+fn ready(endpoints: &Endpoints, fd: RawFd, wanted: u32) -> u32 {
+    #[expect(clippy::cast_possible_truncation, reason = "poll's bits are epoll's low ones")]
+    let events = wanted as i16;
+    let mut entry = [PollFd {
+        fd,
+        events,
+        revents: 0,
+    }];
+    match ours::inside(|| endpoints.poll(&mut entry, 0)) {
+        Ok(_) => entry
+            .iter()
+            .map(|entry| u32::from(entry.revents.cast_unsigned()))
+            .sum(),
+        Err(_) => ALWAYS & libc::EPOLLERR.cast_unsigned(),
+    }
+}
+
+fn state(endpoints: &Endpoints, fd: RawFd) -> WaitsFor {
+    ours::inside(|| endpoints.waits_for(fd)).unwrap_or(WaitsFor::Nothing)
+}
+
+impl Set {
+    fn new(outer: RawFd) -> Result<Set> {
+        // SAFETY: no memory is named.
+        let inner = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+        if inner < 0 {
+            return Err(failed());
+        }
+        let set = Set {
+            inner,
+            pid: std::process::id(),
+            interests: BTreeMap::new(),
+        };
+        control(outer, libc::EPOLL_CTL_ADD, inner, IN, INNER)?;
+        Ok(set)
+    }
+
+    /// Whether the outer set's number still is the set this was made for.
+    fn is_of(&self, outer: RawFd) -> bool {
+        control(outer, libc::EPOLL_CTL_MOD, self.inner, IN, INNER).is_ok()
+    }
+
+    /// Makes the inner set have a registration as it should.
+    fn realize(&mut self, endpoints: &Endpoints, fd: RawFd, again: bool) -> Result<()> {
+        let inner = self.inner;
+        let Some(interest) = self.interests.get_mut(&fd) else {
+            return Ok(());
+        };
+        let due = interest.due(state(endpoints, fd));
+        let name = u64::from(fd.cast_unsigned());
+        match (interest.real, due) {
+            (None, Some(events)) => control(inner, libc::EPOLL_CTL_ADD, fd, events, name)?,
+            (Some(_), None) => control(inner, libc::EPOLL_CTL_DEL, fd, 0, 0)?,
+            (Some(is), Some(events)) if is != events || again => {
+                control(inner, libc::EPOLL_CTL_MOD, fd, events, name)?;
+            }
+            (Some(_), Some(_)) | (None, None) => {}
+        }
+        interest.real = due;
+        Ok(())
+    }
+
+    /// What the endpoints of the set report, at most `room`; and whether one was woken without reason.
+    fn collect(&mut self, endpoints: &Endpoints, room: usize) -> Result<(Vec<epoll_event>, bool)> {
+        for woken in waited(self.inner, EVENTS_PER_CALL, 0, std::ptr::null())? {
+            #[expect(clippy::cast_possible_truncation, reason = "a descriptor's number")]
+            let fd = (woken.u64 as u32).cast_signed();
+            if let Some(interest) = self.interests.get_mut(&fd) {
+                interest.listed = true;
+            }
+        }
+        let listed = self.interests.iter().filter(|(_, interest)| interest.listed);
+        let listed: Vec<RawFd> = listed.map(|(fd, _)| *fd).collect();
+        let mut events = Vec::new();
+        let mut misleading = false;
+        for fd in listed {
+            if events.len() == room {
+                break;
+            }
+            match self.ask(endpoints, fd) {
+                Some(event) => events.push(event),
+                None => misleading = true,
+            }
+        }
+        misleading &= events.is_empty();
+        Ok((events, misleading))
+    }
+
+    /// Asks a registration whether it is ready, and keeps or drops it; what it reports.
+    fn ask(&mut self, endpoints: &Endpoints, fd: RawFd) -> Option<epoll_event> {
+        let interest = self.interests.get_mut(&fd)?;
+        if interest.is_spent() {
+            return None;
+        }
+        let events = ready(endpoints, fd, interest.wanted()) & (interest.wanted() | ALWAYS);
+        interest.listed = events != 0 && interest.events & (EDGE | ONCE) == 0;
+        let data = interest.data;
+        if events != 0 && interest.events & ONCE != 0 {
+            interest.events &= HOW;
+        }
+        let _ = self.realize(endpoints, fd, false);
+        (events != 0).then_some(epoll_event { events, u64: data })
+    }
+}
+
+impl Drop for Set {
+    fn drop(&mut self) {
+        // SAFETY: the number is this set's own.
+        unsafe { real::close(self.inner) };
+    }
+}
+
+/// epoll_ctl(2) on an endpoint.
+///
+/// # Errors
+/// Those of epoll_ctl(2).
+pub(crate) fn change(
+    endpoints: &Endpoints,
+    outer: RawFd,
+    op: c_int,
+    fd: RawFd,
+    event: Option<epoll_event>,
+) -> Result<()> {
+    let mut sets = sets();
+    if sets.get(&outer).is_some_and(|set| !set.is_of(outer)) {
+        sets.remove(&outer);
+    }
+    let known = sets
+        .get(&outer)
+        .is_some_and(|set| set.interests.contains_key(&fd));
+    let exists = |errno| Err(Failure::Os(errno));
+    match (op, event) {
+        (libc::EPOLL_CTL_ADD, Some(_)) if known => return exists(rustix::io::Errno::EXIST),
+        (libc::EPOLL_CTL_MOD | libc::EPOLL_CTL_DEL, _) if !known => return exists(rustix::io::Errno::NOENT),
+        (libc::EPOLL_CTL_DEL, _) => {
+            if let Some(set) = sets.get_mut(&outer)
+                && set.interests.remove(&fd).is_some_and(|was| was.real.is_some())
+            {
+                control(set.inner, libc::EPOLL_CTL_DEL, fd, 0, 0)?;
+            }
+            return Ok(());
+        }
+        (libc::EPOLL_CTL_ADD | libc::EPOLL_CTL_MOD, Some(_)) => {}
+        (libc::EPOLL_CTL_ADD | libc::EPOLL_CTL_MOD, None) => return Err(Failure::BadAddress),
+        _ => return Err(Failure::Invalid),
+    }
+    let Some(event) = event else {
+        return Err(Failure::BadAddress);
+    };
+    if !known && !sets.contains_key(&outer) {
+        sets.insert(outer, Set::new(outer)?);
+        ours::mark_set(outer, true);
+    }
+    let Some(set) = sets.get_mut(&outer) else {
+        return Err(Failure::Broken);
+    };
+    let queues = match set.interests.get(&fd) {
+        Some(interest) => interest.queues,
+        None => Queues::of(state(endpoints, fd), event.events),
+    };
+    let real = set.interests.get(&fd).and_then(|interest| interest.real);
+    let mut interest = Interest {
+        events: event.events,
+        data: event.u64,
+        queues,
+        listed: false,
+        real,
+    };
+    interest.listed = ready(endpoints, fd, interest.wanted()) & (interest.wanted() | ALWAYS) != 0;
+    set.interests.insert(fd, interest);
+    let done = set.realize(endpoints, fd, true);
+    if done.is_err() && !known {
+        set.interests.remove(&fd);
+    }
+    done
+}
+
+/// A call on an endpoint is over that may have left it without bytes, room or a result: lists drop it as if somebody had
+/// just asked. `short`: it moved less than was asked for, so that an edge after it counts.
+pub(crate) fn settle(endpoints: &Endpoints, fd: RawFd, short: bool) {
+    if !ours::has_sets() {
+        return;
+    }
+    for set in sets().values_mut() {
+        let Some(interest) = set.interests.get_mut(&fd) else {
+            continue;
+        };
+        let edge = interest.events & EDGE != 0;
+        if interest.listed && !edge {
+            let wanted = interest.wanted();
+            interest.listed = ready(endpoints, fd, wanted) & (wanted | ALWAYS) != 0;
+        }
+        let _ = set.realize(endpoints, fd, edge && short);
+    }
+}
+
+/// A number is closed, or made another's. No lock is taken for one that is neither an endpoint nor a set: threads of
+/// the engine close theirs while they hold locks that [`ready`] takes.
+pub(crate) fn forget(fd: RawFd) {
+    let is_set = ours::mark_set(fd, false);
+    let in_sets = ours::has_sets() && ours::is_marked(fd);
+    if !is_set && !in_sets {
+        return;
+    }
+    let mut sets = sets();
+    if is_set {
+        sets.remove(&fd);
+    }
+    for set in sets.values_mut() {
+        set.interests.remove(&fd);
+    }
+}
+
+/// Whether a number is a set with endpoints in it.
+pub(crate) fn is_set(outer: RawFd) -> bool {
+    if !ours::is_set(outer) {
+        return false;
+    }
+    let mut sets = sets();
+    let here = std::process::id();
+    match sets.get_mut(&outer) {
+        Some(set) if set.pid == here => true,
+        Some(set) if set.is_of(outer) => {
+            set.pid = here;
+            true
+        }
+        _ => {
+            sets.remove(&outer);
+            ours::mark_set(outer, false);
+            false
+        }
+    }
+}
+
+/// Events of the system.
+fn waited(set: RawFd, room: usize, timeout_ms: c_int, mask: *const sigset_t) -> Result<Vec<epoll_event>> {
+    if room == 0 {
+        return Ok(Vec::new());
+    }
+    let mut events = vec![epoll_event { events: 0, u64: 0 }; room.min(EVENTS_PER_CALL)];
+    let n = c_int::try_from(events.len()).map_err(|_| Failure::Invalid)?;
+    // SAFETY: room for `n` events; the mask is the program's or NULL.
+    let rc = unsafe { real::epoll_pwait(set, events.as_mut_ptr(), n, timeout_ms, mask) };
+    let count = usize::try_from(rc).map_err(|_| failed())?;
+    events.truncate(count);
+    Ok(events)
+}
+
+/// epoll_wait(2) on a set with endpoints, at most `room` events.
+///
+/// # Errors
+/// Those of epoll_wait(2).
+pub(crate) fn wait(
+    endpoints: &Endpoints,
+    outer: RawFd,
+    room: usize,
+    timeout_ms: c_int,
+    mask: *const sigset_t,
+) -> Result<Vec<epoll_event>> {
+    let end = u64::try_from(timeout_ms)
+        .ok()
+        .map(|ms| Instant::now() + Duration::from_millis(ms));
+    loop {
+        let (mut events, misleading) = match sets().get_mut(&outer) {
+            Some(set) => set.collect(endpoints, room)?,
+            None => (Vec::new(), false),
+        };
+        let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+        let left = left.map_or(-1, |left| {
+            c_int::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(c_int::MAX)
+        });
+        if misleading {
+            std::thread::sleep(CORRECTING);
+        }
+        let time = if events.is_empty() { left } else { 0 };
+        match waited(outer, room.saturating_sub(events.len()), time, mask) {
+            Ok(others) => events.extend(others.into_iter().filter(|event| event.u64 != INNER)),
+            Err(_) if !events.is_empty() => {}
+            Err(failure) => return Err(failure),
+        }
+        if !events.is_empty() || left == 0 {
+            return Ok(events);
+        }
+    }
+}

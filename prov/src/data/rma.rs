@@ -517,7 +517,8 @@ impl EpState {
     ) -> Result<(), Nonsense> {
         let (key, addr, id) = (words.word(), words.word(), words.word());
         let (offset, len, flags) = (words.word(), words.word(), words.word());
-        if len > READ_PIECE as u64 {
+        // The pieces of the answer are numbered from `offset` on.
+        if len > READ_PIECE as u64 || offset.checked_add(len).is_none() {
             return Err(Nonsense);
         }
         let mut from = Vec::new();

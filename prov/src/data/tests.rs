@@ -257,7 +257,7 @@ fn nonsense_ends_the_connection_it_came_over_and_no_other() {
     let (mut honest, _) = stage.peer();
     let good = honest.connect();
     let word = |len: u64, block: u64| [1, len, 4096, block];
-    let cases: [(&str, u8, &[u64], &[u8]); 9] = [
+    let cases: [(&str, u8, &[u64], &[u8]); 10] = [
         ("an unknown kind", 0x7f, &[], b""),
         ("kind 0", 0, &[], b""),
         ("a message longer than memory", wire::RTS, &word(u64::MAX, 0), b""),
@@ -273,6 +273,12 @@ fn nonsense_ends_the_connection_it_came_over_and_no_other() {
             "a read of too much at once",
             wire::READ,
             &[5, 0, 1, 0, 1 << 30, 0],
+            b"",
+        ),
+        (
+            "a read whose answer ends beyond the last offset",
+            wire::READ,
+            &[5, 0, 1, u64::MAX - 2000, 4096, 0],
             b"",
         ),
         ("an atomic without operands", wire::ATOMIC, &[1, 0, u64::MAX], b""),

@@ -229,7 +229,7 @@ fn ask_all(domain: &str, question: Packet, limit: Duration) -> Answers {
         }
         match heard {
             Some(n) => {
-                answers.ended += n;
+                answers.ended = answers.ended.saturating_add(n);
                 answers.answered.push(presence.pid);
             }
             None => answers.silent.push(presence.pid),

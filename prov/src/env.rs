@@ -40,6 +40,8 @@ pub(crate) struct Env {
     pub(crate) migrate: bool,
     /// What carries connections.
     pub(crate) transport: TransportKind,
+    /// Bytes of messages without a receive that the process keeps.
+    pub(crate) unexpected_max: usize,
 }
 
 /// What a parameter may be set to, and the field it sets.
@@ -51,6 +53,8 @@ enum Kind {
     Transport(fn(&mut Env) -> &mut TransportKind),
     /// A number of bytes, with K, M or G for powers of 1024.
     Size(fn(&mut Env) -> &mut usize),
+    /// The same, or `auto`: a quarter of the memory that the process may have.
+    Memory(fn(&mut Env) -> &mut usize),
     /// A number of seconds or milliseconds, with its unit.
     Time(fn(&mut Env) -> &mut u64),
 }
@@ -103,6 +107,14 @@ static TABLE: &[Param] = &[
         kind: Kind::Bool(|env| &mut env.both_sides),
         default: "1",
         help: "Let sender and receiver both copy parts of a large message while both wait for it",
+    },
+    Param {
+        name: c"unexpected_max",
+        kind: Kind::Memory(|env| &mut env.unexpected_max),
+        default: "auto",
+        help: "Bytes of messages that came before their receives and are kept by the process; one peer may have half of them. \
+               Beyond, the connection of the peer that has the most is reset with FI_ENOMEM. 'auto' is a quarter of the \
+               memory that the process may have",
     },
     Param {
         name: c"connect_timeout",
@@ -166,7 +178,9 @@ enum Said {
 fn ask(param: &Param) -> Said {
     let kind = match param.kind {
         Kind::Bool(_) => FI_PARAM_BOOL,
-        Kind::Choice(..) | Kind::Transport(_) | Kind::Size(_) | Kind::Time(_) => FI_PARAM_STRING,
+        Kind::Choice(..) | Kind::Transport(_) | Kind::Size(_) | Kind::Memory(_) | Kind::Time(_) => {
+            FI_PARAM_STRING
+        }
     };
     let help = CString::new(format!("{} (default: {})", param.help, param.default)).unwrap_or_default();
     said(host::param(param.name, kind, &help), || {
@@ -200,6 +214,7 @@ fn read(ask: impl Fn(&Param) -> Said, complain: impl Fn(&str, &str, &str)) -> En
         mr_close_timeout_ns: 0,
         migrate: false,
         transport: TransportKind::Soft,
+        unexpected_max: 0,
     };
     for param in TABLE {
         let set = set(param, &mut env, param.default);
@@ -237,6 +252,12 @@ fn set(param: &Param, env: &mut Env, text: &str) -> Result<(), String> {
         Kind::Size(field) => {
             *field(env) = parse_size(text).ok_or("a number of bytes such as 16384 or 16K")?
         }
+        Kind::Memory(field) => {
+            *field(env) = match text {
+                _ if text.eq_ignore_ascii_case("auto") => auto_memory(),
+                _ => parse_size(text).ok_or("'auto' or a number of bytes such as 1G")?,
+            }
+        }
         Kind::Time(field) => *field(env) = parse_time(text).ok_or("a time such as 3s or 200ms")?,
     }
     Ok(())
@@ -267,6 +288,11 @@ fn parse_size(text: &str) -> Option<usize> {
         _ => (text, 1),
     };
     digits.parse::<usize>().ok()?.checked_mul(unit)
+}
+
+/// A quarter: programs with so many messages without receives do not end well anyway, and three quarters stay theirs.
+fn auto_memory() -> usize {
+    usize::try_from(scif::memory_limit() / 4).unwrap_or(usize::MAX)
 }
 
 fn parse_time(text: &str) -> Option<u64> {
@@ -349,10 +375,12 @@ mod tests {
             ("mr_close_timeout", "2 s"),
             ("transport", "Kernel"),
             ("mr_migrate", "Auto"),
+            ("unexpected_max", "64M"),
         ]);
         assert!(complaints.is_empty());
         assert!(env.migrate && env.stats && !env.ptracer && env.peer_death_any);
         assert_eq!((env.eager_size, env.transport), (2048, TransportKind::Kernel));
+        assert_eq!(env.unexpected_max, 64 << 20);
         assert_eq!(
             (env.connect_timeout_ns, env.mr_close_timeout_ns),
             (200_000_000, 2_000_000_000)

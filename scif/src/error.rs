@@ -138,6 +138,8 @@ pub enum Reason {
     Corrupt,
     /// The peer's user is not allowed here, or ours not there.
     Denied,
+    /// This side ended it: it cannot keep as much as the peer sends.
+    Exhausted,
 }
 
 /// Why a connection was not accepted.
@@ -162,6 +164,7 @@ impl fmt::Display for Reason {
             Reason::Refused(Refusal::Resources) => "the peer is out of descriptors or memory",
             Reason::Corrupt => "the peer broke the protocol",
             Reason::Denied => "the users of both sides may not talk to each other",
+            Reason::Exhausted => "the peer sends more than can be kept here",
         })
     }
 }

@@ -52,6 +52,7 @@ pub use migrate::{Arrival, Movable, Unmoved};
 pub use node::{Node, TransportKind};
 pub use sys::fork::Maker;
 pub use sys::pages::threads;
+pub use sys::process::memory_limit;
 pub use sys::time::{cpu_relax_or_yield, now_ns};
 pub use transport::kernel::{Device, Driver, abi};
 pub use waiter::{Waiter, Woken};

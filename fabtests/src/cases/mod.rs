@@ -23,6 +23,7 @@ mod denied;
 mod ep;
 mod eq;
 mod fence;
+mod flood;
 mod fork;
 mod forms;
 mod getinfo;
@@ -140,6 +141,7 @@ const AREAS: &[&[Case]] = &[
     many_peers::CASES,
     death::CASES,
     death_unaccepted::CASES,
+    flood::CASES,
     coll_death::CASES,
     closing::CASES,
     restart::CASES,

@@ -261,22 +261,38 @@ pub fn without_more_files<T>(calls: impl FnOnce() -> T) -> Outcome<T> {
 pub fn without_more_memory<T>(calls: impl FnOnce() -> T) -> Outcome<T> {
     /// What the allocator may still take, in one step of its own.
     const SPARE: u64 = 160 << 10;
-    let status = std::fs::read_to_string("/proc/self/status")?;
-    let size = status.lines().find_map(|line| line.strip_prefix("VmSize:"));
-    let kib: u64 = size
-        .and_then(|size| size.split_whitespace().next())
-        .ok_or_else(|| Fail::here("no size in /proc/self/status"))?
-        .parse()
-        .map_err(Fail::here)?;
+    with_memory(SPARE, calls)
+}
+
+/// Makes `calls` while this process can map `spare` bytes more.
+///
+/// # Errors
+/// Those of `setrlimit(2)`, and when `/proc/self/status` cannot be read.
+pub fn with_memory<T>(spare: u64, calls: impl FnOnce() -> T) -> Outcome<T> {
     let before = getrlimit(Resource::As);
     let now = Rlimit {
-        current: Some((kib << 10) + SPARE),
+        current: Some(memory("VmSize:")? + spare),
         maximum: before.maximum,
     };
     setrlimit(Resource::As, now)?;
     let out = calls();
     setrlimit(Resource::As, before)?;
     Ok(out)
+}
+
+/// Bytes that a line of `/proc/self/status` gives.
+///
+/// # Errors
+/// When it cannot be read, or has no such line.
+pub fn memory(line: &str) -> Outcome<u64> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let size = status.lines().find_map(|l| l.strip_prefix(line));
+    let kib: u64 = size
+        .and_then(|size| size.split_whitespace().next())
+        .ok_or_else(|| Fail::here(format_args!("no {line} in /proc/self/status")))?
+        .parse()
+        .map_err(Fail::here)?;
+    Ok(kib << 10)
 }
 
 /// Sends SIGKILL to this very process.

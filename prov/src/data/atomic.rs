@@ -8,8 +8,8 @@ use scif_ring::copy::Mem;
 
 use super::iov::Iov;
 use super::ops::{Asked, OutOp, What};
-use super::peer::gather;
-use super::rx::{Nonsense, scatter};
+use super::peer::{bytes_of, gather, zeros};
+use super::rx::{Nonsense, RecordError, scatter};
 use super::tx::{Label, Tried, TxOp};
 use super::wire::{self, AtomicWord, Head, Words};
 use super::{AtomicArgs, AtomicKind, Effect, Env, EpState, Errno};
@@ -160,11 +160,10 @@ impl EpState {
         peer: u32,
         words: &mut Words<'_>,
         body: Mem,
-    ) -> Result<(), Nonsense> {
+    ) -> Result<(), RecordError> {
         let (id, data) = (words.word(), words.word());
         let word = AtomicWord::unpack(words.word());
-        let mut bytes = vec![0; body.len()];
-        body.copy_to_slice(&mut bytes);
+        let bytes = bytes_of(&body).ok_or(RecordError::NoMemory)?;
         let len = usize::from(word.len);
         let (list, operands) = bytes
             .split_at_checked(usize::from(word.segments) * SEGMENT)
@@ -172,9 +171,9 @@ impl EpState {
         let (operand, compare) = operands.split_at_checked(len).ok_or(Nonsense)?;
         let kind = word.kind().ok_or(Nonsense)?;
         if kind == AtomicKind::Compare && compare.len() != len {
-            return Err(Nonsense);
+            return Err(RecordError::Nonsense);
         }
-        let mut result = vec![0; len];
+        let mut result = zeros(len).ok_or(RecordError::NoMemory)?;
         let (err, key) = execute(env, word, kind, list, operand, compare, &mut result);
         if err != 0 || kind == AtomicKind::Write {
             self.answer(

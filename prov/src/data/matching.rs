@@ -6,6 +6,7 @@
 
 use super::iov::Iov;
 use super::multi::Many;
+use super::unexpected::Charge;
 
 /// Any source: no directed receive, or `FI_ADDR_UNSPEC`.
 pub(crate) const ANY: u32 = u32::MAX;
@@ -142,6 +143,23 @@ impl<T> List<T> {
         self.entry(wanted).map(|(at, _)| at)
     }
 
+    /// Makes sure that the next entry has a place. False: there is no memory for it.
+    pub(crate) fn reserve(&mut self) -> bool {
+        self.free != NIL || self.nodes.try_reserve(1).is_ok()
+    }
+
+    /// Drops every entry that `keep` refuses.
+    pub(crate) fn retain(&mut self, mut keep: impl FnMut(&T) -> bool) {
+        let mut at = self.head;
+        while let Some(node) = self.node(at) {
+            let next = node.next;
+            if node.value.as_ref().is_some_and(|value| !keep(value)) {
+                self.forget(at);
+            }
+            at = next;
+        }
+    }
+
     /// Removes every entry that `wanted` accepts, oldest first.
     pub(crate) fn extract(&mut self, mut wanted: impl FnMut(&T) -> bool) -> Vec<T> {
         let mut out = Vec::new();
@@ -191,6 +209,8 @@ pub(crate) struct Arrived {
     /// Operation number the sender wants acknowledged.
     pub ack: Option<u64>,
     pub payload: Payload,
+    /// Memory it counts for while it waits.
+    pub charge: Charge,
 }
 
 /// One class of messages: tagged or untagged.

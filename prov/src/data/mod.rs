@@ -9,6 +9,7 @@
 //! * `tx`: messages out, and operations that wait for room
 //! * `rx`, `matching`, `peek`: messages in, and the receives they meet
 //! * `multi`: buffers of many messages
+//! * `unexpected`: how much is kept of messages before their receives
 //! * `shared`: receives that several endpoints draw from
 //! * `group`: scalable endpoints as sources of messages
 //! * `rendezvous`, `streams`: large messages, copied once, by either side or both, or through the ring
@@ -49,6 +50,7 @@ mod streams;
 #[cfg(test)]
 mod tests;
 mod tx;
+mod unexpected;
 pub(crate) mod wire;
 
 use std::collections::{HashMap, VecDeque};
@@ -310,6 +312,7 @@ pub(crate) struct EpState {
     catching_up: u32,
     /// Messages received that had waited, since the rings were read that way.
     late: usize,
+    limits: unexpected::Limits,
     /// It is being closed, and its rings are not read any more.
     deaf: bool,
     /// Somebody is about to sleep on us, or sleeps.
@@ -366,6 +369,7 @@ impl EpState {
             settled: false,
             catching_up: 0,
             late: 0,
+            limits: unexpected::Limits::new(crate::env::env().unexpected_max),
             peeked: false,
             more: false,
             deaf: false,

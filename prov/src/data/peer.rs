@@ -6,9 +6,11 @@
 
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 
 use libfabric_sys as fi;
 use scif::{ConnId, Error, PortId};
+use scif_ring::Count;
 use scif_ring::copy::Mem;
 
 use super::atomic_line::Done;
@@ -78,6 +80,8 @@ pub(crate) struct Peer {
     pub read_bytes: u64,
     /// Bytes of answers to its requests that wait for room.
     pub owed: usize,
+    /// Bytes of its messages that have met no receive, once there were any (`unexpected`).
+    pub unexpected: Option<Arc<Count>>,
     /// It is so far ahead in a group that nothing more is read of it until we have caught up.
     pub ahead: bool,
     pub was_up: bool,
@@ -117,6 +121,7 @@ impl Peer {
             done: Done::default(),
             read_bytes: 0,
             owed: 0,
+            unexpected: None,
             ahead: false,
             was_up: false,
             streamed: false,
@@ -145,10 +150,15 @@ impl Peer {
         self.owed > OWED_MAX || self.ahead
     }
 
-    /// Queues what a `READ` asked for.
-    pub(crate) fn answer_read(&mut self, stream: OutStream) {
-        self.owed += ANSWER_BYTES + stream.kept();
-        self.streams.push_back(stream);
+    /// Queues what a `READ` asked for. False: there is no memory for it.
+    #[must_use]
+    pub(crate) fn answer_read(&mut self, stream: OutStream) -> bool {
+        let room = self.streams.try_reserve(1).is_ok();
+        if room {
+            self.owed = self.owed.saturating_add(ANSWER_BYTES + stream.kept());
+            self.streams.push_back(stream);
+        }
+        room
     }
 
     /// The first stream is done.
@@ -352,12 +362,15 @@ impl EpState {
             c.notify();
             return;
         }
+        let Some(body) = copy_of(body).filter(|_| p.control.try_reserve(1).is_ok()) else {
+            return self.exhaust(peer);
+        };
         let owed = if requested { ANSWER_BYTES + body.len() } else { 0 };
-        p.owed += owed;
+        p.owed = p.owed.saturating_add(owed);
         p.control.push_back(Control {
             kind,
             head,
-            body: body.to_vec(),
+            body,
             owed,
         });
         self.make_busy(peer);
@@ -410,7 +423,30 @@ pub(crate) fn gather(iov: &[Mem]) -> Vec<u8> {
     out
 }
 
-/// The same, as far as they fit into `out`.
+/// A vector of `len` zeros; `None` where there is no memory for it. For lengths that a peer chooses.
+pub(crate) fn zeros(len: usize) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(len).ok()?;
+    bytes.resize(len, 0);
+    Some(bytes)
+}
+
+/// A copy of `bytes`; `None` where there is no memory for it.
+pub(crate) fn copy_of(bytes: &[u8]) -> Option<Vec<u8>> {
+    let mut copy = Vec::new();
+    copy.try_reserve_exact(bytes.len()).ok()?;
+    copy.extend_from_slice(bytes);
+    Some(copy)
+}
+
+/// The bytes of one piece of memory as a vector; `None` where there is no memory for it.
+pub(crate) fn bytes_of(mem: &Mem) -> Option<Vec<u8>> {
+    let mut bytes = zeros(mem.len())?;
+    mem.copy_to_slice(&mut bytes);
+    Some(bytes)
+}
+
+/// [`gather`] as far as they fit into `out`.
 pub(crate) fn gather_into(iov: &[Mem], out: &mut [u8]) {
     let mut at = 0;
     for piece in iov {

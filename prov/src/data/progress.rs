@@ -14,6 +14,7 @@ use scif_ring::spsc::Look;
 use super::matching::{ANY, Payload};
 use super::peer::Peer;
 use super::quick::Queued;
+use super::rx::RecordError;
 use super::{Env, EpState, Errno, Live};
 use crate::eq::EqError;
 use crate::log::{Subsys, info_about_peer, warn_about_peer};
@@ -250,14 +251,19 @@ impl EpState {
         };
         match c.rx().peek() {
             Ok(None) => return false,
-            Ok(Some(record)) => {
-                if self.on_record(env, conn, peer, &record).is_ok() {
+            Ok(Some(record)) => match self.on_record(env, conn, peer, &record) {
+                Ok(()) => {
                     if let Some(c) = self.sock.conn(conn) {
                         c.rx().advance();
                     }
                     return true;
                 }
-            }
+                Err(RecordError::NoMemory) => {
+                    self.end_for_memory(env, conn, peer);
+                    return false;
+                }
+                Err(RecordError::Nonsense) => {}
+            },
             Err(_) => {}
         }
         self.corrupt(env, conn, peer);
@@ -392,6 +398,7 @@ impl EpState {
         if self.polls.is_multiple_of(every) {
             self.sweep();
         }
+        self.end_exhausted(env);
         let now = scif::now_ns();
         if now.saturating_sub(self.last_links_ns) >= LINKS_NS {
             self.last_links_ns = now;
@@ -554,7 +561,7 @@ impl EpState {
             self.sock.close_conn(conn, CloseHow::Reset);
             return;
         };
-        if !matches!(reason, Reason::Corrupt) {
+        if !matches!(reason, Reason::Corrupt | Reason::Exhausted) {
             self.drain_last(env, conn, peer);
         }
         let process = self.sock.conn(conn).map(|c| c.peer_process());
@@ -565,7 +572,7 @@ impl EpState {
                 // A listener that closed says so on its own connections, or they are those of its next life.
                 Reason::Refused(Refusal::Closed) => false,
                 // Answers to what came over its own may have been lost with it.
-                Reason::Reset | Reason::Corrupt => true,
+                Reason::Reset | Reason::Corrupt | Reason::Exhausted => true,
                 _ => self.sock.conn(conn).is_some_and(|c| !c.was_up()),
             };
         if matches!(reason, Reason::Orderly | Reason::Died) {
@@ -576,8 +583,12 @@ impl EpState {
         self.write_errors.remove(&conn);
         // A listener that hangs up is being closed in order as well.
         let died = !matches!(reason, Reason::Orderly | Reason::Refused(Refusal::Closed));
+        let lost = match reason {
+            Reason::Exhausted => fi::FI_ENOMEM,
+            _ => fi::FI_ECONNRESET,
+        };
         self.take_back_announced(conn);
-        self.fail_incoming(env, conn, fi::FI_ECONNRESET);
+        self.fail_incoming(env, conn, lost);
         let how = if died { CloseHow::Reset } else { CloseHow::Orderly };
         self.sock.close_conn(conn, how);
         let Some(p) = self.peers.get_mut(peer as usize) else {
@@ -599,7 +610,7 @@ impl EpState {
             } else if matches!(reason, Reason::Refused(_)) && !p.was_up {
                 fi::FI_ECONNREFUSED
             } else {
-                fi::FI_ECONNRESET
+                lost
             };
             for op in self.ops.of_peer(peer) {
                 self.finish_op(env, peer, op, err);
@@ -613,12 +624,13 @@ impl EpState {
         } else if hindered.is_some() {
             // Nothing is known of it that was not known before.
         } else if gone && died {
-            self.bury(env, peer, id, fi::FI_ECONNRESET);
+            self.bury(env, peer, id, lost);
         } else if let Some(p) = self.peers.get_mut(peer as usize) {
             p.left = gone;
         }
         if gone {
             self.coll_lost(env, peer);
+            self.departed(env, peer, died);
         }
         if unheard {
             self.start_over(env, &twins);
@@ -701,8 +713,8 @@ impl EpState {
                 self.fail_posted(env, tagged, posted, err);
             }
             // Announced messages whose payload went with their sender can never be received.
-            self.queue(tagged).unexpected.extract(
-                |m| matches!(&m.payload, Payload::There(rts) if m.peer == peer && !left.contains(&rts.conn())),
+            self.queue(tagged).unexpected.retain(
+                |m| !matches!(&m.payload, Payload::There(rts) if m.peer == peer && !left.contains(&rts.conn())),
             );
         }
         self.bury_shared(env, id, any, err);

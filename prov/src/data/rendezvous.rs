@@ -15,7 +15,7 @@ use scif_ring::copy::Mem;
 use super::iov::Iov;
 use super::ops::Asked;
 use super::route::Way;
-use super::rx::{Arrival, Target, sub_iov};
+use super::rx::{Arrival, RecordError, Target, sub_iov};
 use super::wire::{self, Head, Words};
 use super::{Env, EpState, Stats};
 
@@ -37,6 +37,8 @@ pub(super) const WITHDRAW_NS: u64 = 100_000_000;
 const SILENCE_NS: u64 = 100_000;
 /// Pieces of an announced scatter list.
 const REMOTE_MAX: usize = 64;
+/// Bytes of one of them in a record: address and length.
+const PIECE_BYTES: usize = 16;
 
 /// An announced message: where its payload is in the sender.
 #[derive(Debug)]
@@ -56,24 +58,24 @@ enum Pieces {
 
 impl Rts {
     /// Reads {op, len, addr, block and generation} and the list of pieces, if there is one.
-    pub(crate) fn decode(conn: ConnId, words: &mut Words<'_>, body: Mem) -> Option<Rts> {
+    pub(crate) fn decode(conn: ConnId, words: &mut Words<'_>, body: Mem) -> Result<Rts, RecordError> {
         let (op, len, addr, misc) = (words.word(), words.word(), words.word(), words.word());
         if len > isize::MAX as u64 {
-            return None;
+            return Err(RecordError::Nonsense);
         }
         let block = match usize::from(misc.to_le_bytes()[0]) {
             0 => None,
             n if n <= scif_ring::CLAIM_BLOCKS => {
                 Some((n - 1, u32::try_from(misc >> 16 & 0xffff).unwrap_or(0)))
             }
-            _ => return None,
+            _ => return Err(RecordError::Nonsense),
         };
         let pieces = if body.is_empty() {
             Pieces::One(RemoteMem { addr, len })
         } else {
             Pieces::Many(Rts::list(body, len)?)
         };
-        Some(Rts {
+        Ok(Rts {
             conn,
             op,
             len,
@@ -83,25 +85,41 @@ impl Rts {
     }
 
     /// A scatter list of `len` bytes.
-    fn list(body: Mem, len: u64) -> Option<Vec<RemoteMem>> {
-        if !body.len().is_multiple_of(16) || body.len() / 16 > REMOTE_MAX {
-            return None;
+    fn list(body: Mem, len: u64) -> Result<Vec<RemoteMem>, RecordError> {
+        if !body.len().is_multiple_of(PIECE_BYTES) || body.len() / PIECE_BYTES > REMOTE_MAX {
+            return Err(RecordError::Nonsense);
         }
-        let mut bytes = vec![0; body.len()];
-        body.copy_to_slice(&mut bytes);
-        let (pairs, _) = bytes.as_chunks::<16>();
-        let mut pieces = Vec::with_capacity(pairs.len());
+        let mut room = [0; REMOTE_MAX * PIECE_BYTES];
+        let bytes = room.get_mut(..body.len()).ok_or(RecordError::Nonsense)?;
+        body.copy_to_slice(bytes);
+        let (pairs, _) = bytes.as_chunks::<PIECE_BYTES>();
+        let mut pieces = Vec::new();
+        pieces
+            .try_reserve_exact(pairs.len())
+            .map_err(|_| RecordError::NoMemory)?;
         let mut sum = 0u64;
         for pair in pairs {
             let (a, l) = pair.split_at(8);
             let word = |b: &[u8]| b.first_chunk::<8>().map_or(0, |w| u64::from_ne_bytes(*w));
-            sum = sum.checked_add(word(l))?;
+            sum = sum.checked_add(word(l)).ok_or(RecordError::Nonsense)?;
             pieces.push(RemoteMem {
                 addr: word(a),
                 len: word(l),
             });
         }
-        (sum == len).then_some(pieces)
+        if sum == len {
+            Ok(pieces)
+        } else {
+            Err(RecordError::Nonsense)
+        }
+    }
+
+    /// Bytes it takes beside itself.
+    pub(super) fn kept(&self) -> usize {
+        match &self.pieces {
+            Pieces::One(_) => 0,
+            Pieces::Many(list) => list.len() * PIECE_BYTES,
+        }
     }
 
     pub(crate) fn len(&self) -> usize {

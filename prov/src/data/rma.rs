@@ -13,8 +13,8 @@ use scif_ring::keytable::KeyEntry;
 
 use super::iov::Iov;
 use super::ops::{Asked, OutOp, What};
-use super::peer::gather;
-use super::rx::{Nonsense, sub_iov};
+use super::peer::{gather_into, zeros};
+use super::rx::{Nonsense, RecordError, sub_iov};
 use super::streams::OutStream;
 use super::tx::{Kept, Label, Source, Tried, TxOp};
 use super::wire::{self, Head, Words};
@@ -514,24 +514,27 @@ impl EpState {
         env: &mut Env<'_>,
         peer: u32,
         words: &mut Words<'_>,
-    ) -> Result<(), Nonsense> {
+    ) -> Result<(), RecordError> {
         let (key, addr, id) = (words.word(), words.word(), words.word());
         let (offset, len, flags) = (words.word(), words.word(), words.word());
         // The pieces of the answer are numbered from `offset` on.
         if len > READ_PIECE as u64 || offset.checked_add(len).is_none() {
-            return Err(Nonsense);
+            return Err(RecordError::Nonsense);
         }
         let mut from = Vec::new();
         match env.mrs.check(key, addr, len, fi::FI_REMOTE_READ, &mut from) {
             Ok(()) => {
-                let bytes = gather(&from).into_boxed_slice();
-                if let Some(p) = self.peers.get_mut(peer as usize) {
-                    p.answer_read(OutStream::Read {
+                let mut bytes = zeros(total_len(&from)).ok_or(RecordError::NoMemory)?;
+                gather_into(&from, &mut bytes);
+                if let Some(p) = self.peers.get_mut(peer as usize)
+                    && !p.answer_read(OutStream::Read {
                         op: id,
                         offset,
-                        bytes,
+                        bytes: bytes.into_boxed_slice(),
                         done: 0,
-                    });
+                    })
+                {
+                    return Err(RecordError::NoMemory);
                 }
                 let conn = self.peers.get(peer as usize).and_then(|p| p.tx);
                 if let Some(conn) = conn {

@@ -12,6 +12,7 @@ use super::deferred::NOTED;
 use super::iov::Iov;
 use super::matching::{ANY, Arrived, Payload, Posted};
 use super::multi::{Many, Multi};
+use super::peer::{bytes_of, copy_of};
 use super::rendezvous::Rts;
 use super::wire::{self, Head, Words};
 use super::{Effect, Env, EpState, Errno, RecvArgs};
@@ -45,6 +46,21 @@ pub(crate) struct Arrival {
 #[derive(Debug)]
 pub(crate) struct Nonsense;
 
+/// Reason to end the connection that a record came over.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum RecordError {
+    /// No correct peer sends it.
+    Nonsense,
+    /// There is no memory for what it asks to be kept.
+    NoMemory,
+}
+
+impl From<Nonsense> for RecordError {
+    fn from(Nonsense: Nonsense) -> RecordError {
+        RecordError::Nonsense
+    }
+}
+
 impl EpState {
     /// Acts on one record of `peer`'s ring.
     pub(crate) fn on_record(
@@ -53,10 +69,9 @@ impl EpState {
         conn: ConnId,
         peer: u32,
         record: &Record,
-    ) -> Result<(), Nonsense> {
+    ) -> Result<(), RecordError> {
         if record.kind & 0xf0 == wire::EAGER {
-            self.on_eager(env, peer, record);
-            return Ok(());
+            return self.on_eager(env, peer, record);
         }
         let mut words = Words::new(&record.head, record.head_len);
         match record.kind {
@@ -66,12 +81,12 @@ impl EpState {
                 self.on_ack(env, peer, id, status, bytes);
                 Ok(())
             }
-            wire::CTS => self.on_cts(peer, &mut words),
+            wire::CTS => Ok(self.on_cts(peer, &mut words)?),
             wire::STREAM => {
                 let (receive, offset) = (words.word(), words.word());
-                self.on_stream(env, peer, receive, offset, record.body)
+                Ok(self.on_stream(env, peer, receive, offset, record.body)?)
             }
-            wire::WRITE => self.on_write(env, conn, peer, &mut words, record.body),
+            wire::WRITE => Ok(self.on_write(env, conn, peer, &mut words, record.body)?),
             wire::READ => self.on_read(env, peer, &mut words),
             wire::READ_DATA => {
                 let (id, offset) = (words.word(), words.word());
@@ -84,7 +99,7 @@ impl EpState {
                 self.on_atomic_reply(env, peer, id, status, (old, record.body));
                 Ok(())
             }
-            wire::ATOMIC_LINE => self.on_atomic_line(env, peer, &mut words),
+            wire::ATOMIC_LINE => Ok(self.on_atomic_line(env, peer, &mut words)?),
             wire::DONE => {
                 let (stamp, count) = (words.word(), words.word());
                 self.on_done(peer, stamp, count);
@@ -114,17 +129,14 @@ impl EpState {
                 Ok(())
             }
             wire::COLL_JOIN..=wire::COLL_ABORT => {
-                match self.on_coll(env, peer, record.kind, &mut words, record.body) {
-                    true => Ok(()),
-                    false => Err(Nonsense),
-                }
+                self.on_coll(env, peer, record.kind, &mut words, record.body)
             }
-            _ => Err(Nonsense),
+            _ => Err(RecordError::Nonsense),
         }
     }
 
     #[inline]
-    fn on_eager(&mut self, env: &mut Env<'_>, peer: u32, record: &Record) {
+    fn on_eager(&mut self, env: &mut Env<'_>, peer: u32, record: &Record) -> Result<(), RecordError> {
         let kind = record.kind;
         let mut words = Words::new(&record.head, record.head_len);
         let tagged = kind & wire::TAGGED != 0;
@@ -152,14 +164,13 @@ impl EpState {
                 self.complete_recv(env, &target, &arrival, copied.min(target.room), 0);
             }
             None => {
-                let bytes = if is_inline {
-                    inline.to_vec()
-                } else {
-                    let mut bytes = vec![0; len];
-                    record.body.copy_to_slice(&mut bytes);
-                    bytes
-                };
-                self.stats.unexpected += 1;
+                let (bytes, charge) = self.keep_bytes(env, peer, len, || {
+                    if is_inline {
+                        copy_of(inline)
+                    } else {
+                        bytes_of(&record.body)
+                    }
+                })?;
                 let payload = Payload::Here(bytes);
                 self.keep(
                     env,
@@ -171,10 +182,12 @@ impl EpState {
                         len,
                         ack,
                         payload,
+                        charge,
                     },
-                );
+                )?;
             }
         }
+        Ok(())
     }
 
     fn on_rts(
@@ -183,18 +196,18 @@ impl EpState {
         conn: ConnId,
         peer: u32,
         record: &Record,
-    ) -> Result<(), Nonsense> {
+    ) -> Result<(), RecordError> {
         let kind = record.kind;
         let mut words = Words::new(&record.head, record.head_len);
         let tagged = kind & wire::TAGGED != 0;
         let tag = if tagged { words.word() } else { 0 };
         let data = (kind & wire::DATA != 0).then(|| words.word());
-        let rts = Rts::decode(conn, &mut words, record.body).ok_or(Nonsense)?;
+        let rts = Rts::decode(conn, &mut words, record.body)?;
         let len = rts.len();
         match self.take_target(env, tagged, peer, tag, len) {
             Some(target) => self.start_incoming(env, target, Arrival { peer, tag, data, len }, rts),
             None => {
-                self.stats.unexpected += 1;
+                let ((), charge) = self.keep_bytes(env, peer, rts.kept(), || Some(()))?;
                 let payload = Payload::There(rts);
                 self.keep(
                     env,
@@ -206,8 +219,9 @@ impl EpState {
                         len,
                         ack: None,
                         payload,
+                        charge,
                     },
-                );
+                )?;
             }
         }
         Ok(())

@@ -17,7 +17,7 @@ use scif_ring::copy::total_len;
 use super::iov::Iov;
 use super::matching::{ANY, Arrived, List, Posted};
 use super::multi::{Many, Multi};
-use super::rx::Target;
+use super::rx::{RecordError, Target};
 use super::{Env, EpState, Errno, RecvArgs, split};
 use crate::av::AvState;
 use crate::domain::DomainState;
@@ -82,8 +82,15 @@ impl SrxState {
 
     /// The endpoint at `port` is closed.
     pub(crate) fn forget(&mut self, port: Option<PortId>) {
+        if let Some(port) = port {
+            self.forget_messages(port, |_| true);
+        }
+    }
+
+    /// Drops the messages at the endpoint at `port` that `dropped` accepts.
+    pub(super) fn forget_messages(&mut self, port: PortId, dropped: impl Fn(&Arrived) -> bool) {
         for (_, waiting) in self.unexpected.iter_mut() {
-            if Some(waiting.port) == port {
+            if waiting.port == port && waiting.message.as_ref().is_some_and(&dropped) {
                 waiting.message = None;
             }
         }
@@ -457,13 +464,23 @@ impl EpState {
     }
 
     /// Keeps a message that met no receive.
-    pub(super) fn keep(&mut self, env: &mut Env<'_>, tagged: bool, message: Arrived) {
+    pub(super) fn keep(
+        &mut self,
+        env: &mut Env<'_>,
+        tagged: bool,
+        message: Arrived,
+    ) -> Result<(), RecordError> {
+        self.stats.unexpected += 1;
         let Some(held) = self.unmatched.take() else {
-            self.queue(tagged).unexpected.push_back(message);
-            return;
+            let list = &mut self.queue(tagged).unexpected;
+            if !list.reserve() {
+                return Err(RecordError::NoMemory);
+            }
+            list.push_back(message);
+            return Ok(());
         };
         let Some(state) = self.cfg.srx.and_then(|srx| env.srxs.get_mut(srx)) else {
-            return;
+            return Ok(());
         };
         let data = message.data;
         let number = state.unexpected.insert(Unexpected {
@@ -485,6 +502,7 @@ impl EpState {
             }
             held.free();
         }
+        Ok(())
     }
 
     /// A receive of another provider's has ended: it goes back when its completion has been delivered.

@@ -9,6 +9,7 @@
 mod atomic_line;
 mod coll;
 mod rest;
+mod unexpected;
 
 use std::time::Instant;
 

@@ -130,6 +130,21 @@ pub(crate) fn raise_nofile() -> Option<(u64, u64)> {
         .map(|()| (soft, hard))
 }
 
+/// Bytes of memory that this process may have at most: the least of what the host has, the control group of the container, and
+/// RLIMIT_AS and RLIMIT_DATA.
+#[must_use]
+pub fn memory_limit() -> u64 {
+    let info = rustix::system::sysinfo();
+    let host = info.totalram.saturating_mul(u64::from(info.mem_unit).max(1));
+    let group = fs::read_to_string("/sys/fs/cgroup/memory.max").ok();
+    let limits = [Resource::As, Resource::Data].map(|what| rustix::process::getrlimit(what).current);
+    limits
+        .into_iter()
+        .flatten()
+        .chain(group.and_then(|text| text.trim().parse().ok()))
+        .fold(host, u64::min)
+}
+
 /// Sets the soft limit of open descriptors; what it was.
 #[cfg(test)]
 pub(crate) fn limit_nofile(limit: u64) -> u64 {

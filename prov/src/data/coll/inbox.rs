@@ -55,6 +55,8 @@ pub(super) enum Put {
     },
     /// It makes no sense.
     Nonsense,
+    /// There is no memory for it.
+    NoMemory,
 }
 
 #[derive(Debug, Default)]
@@ -84,16 +86,22 @@ impl Inbox {
         let load = self.loads.entry(key.peer).or_default();
         let messages = self.waiting.entry(key).or_default();
         if !begun {
+            if messages.try_reserve(1).is_err() {
+                return Put::NoMemory;
+            }
             load.messages += 1;
             messages.push_back(Message {
                 len,
                 bytes: Vec::new(),
             });
         }
-        load.bytes += body.len();
         let Some(message) = messages.back_mut() else {
             return Put::Nonsense;
         };
+        if message.bytes.try_reserve(body.len()).is_err() {
+            return Put::NoMemory;
+        }
+        load.bytes += body.len();
         message.bytes.resize(at + body.len(), 0);
         if let Some(place) = message.bytes.get_mut(at..) {
             body.copy_to_slice(place);

@@ -28,6 +28,7 @@ use scif_ring::layout::BODY_MAX;
 
 use super::matching::ANY;
 use super::ops::What;
+use super::rx::RecordError;
 use super::tx::{Tried, TxOp};
 use super::wire::{self, Head, Words};
 use super::{Env, EpState, Errno, split};
@@ -625,7 +626,7 @@ impl EpState {
         self.defer(peer, TxOp::Coll(Out::Note { kind, head, group }));
     }
 
-    /// Acts on a record of a member. False: it makes no sense.
+    /// Acts on a record of a member.
     pub(super) fn on_coll(
         &mut self,
         env: &mut Env<'_>,
@@ -633,7 +634,7 @@ impl EpState {
         kind: u8,
         words: &mut Words<'_>,
         body: Mem,
-    ) -> bool {
+    ) -> Result<(), RecordError> {
         if self.coll.is_none() {
             if kind == wire::COLL_JOIN {
                 words.word();
@@ -642,34 +643,42 @@ impl EpState {
                     .word(fi::FI_EOPNOTSUPP.unsigned_abs().into());
                 self.answer(peer, wire::COLL_REFUSE, head, &[]);
             }
-            return true;
+            return Ok(());
         }
-        match kind {
-            wire::COLL_DATA => self.on_coll_data(env, peer, words, body),
+        let sane = match kind {
+            wire::COLL_DATA => self.on_coll_data(env, peer, words, body)?,
             wire::COLL_ABORT => {
                 let (id, err, tell) = (words.word(), words.word(), words.word() != 0);
                 self.on_abort(env, peer, id, error_of(err), tell)
             }
             _ => self.on_join(env, peer, kind, words),
-        }
+        };
+        sane.then_some(()).ok_or(RecordError::Nonsense)
     }
 
-    fn on_coll_data(&mut self, env: &mut Env<'_>, peer: u32, words: &mut Words<'_>, body: Mem) -> bool {
+    /// False: it makes no sense.
+    fn on_coll_data(
+        &mut self,
+        env: &mut Env<'_>,
+        peer: u32,
+        words: &mut Words<'_>,
+        body: Mem,
+    ) -> Result<bool, RecordError> {
         let Some(coll) = self.coll.as_mut() else {
-            return true;
+            return Ok(true);
         };
         let (id, seq, len, offset) = (words.word(), words.word(), words.word(), words.word());
         let (Ok(len), Ok(offset)) = (usize::try_from(len), usize::try_from(offset)) else {
-            return false;
+            return Ok(false);
         };
         let addr = coll.by_id.get(&id).copied();
         let group = addr.and_then(|addr| coll.groups.get(&addr));
         if group.is_some_and(|g| g.broken.is_some() || g.rank_of(peer).is_none()) {
-            return true;
+            return Ok(true);
         }
         // Of a group that we have left, or never had: nobody will ask for it.
         if group.is_none() && !coll.may_begin_with(peer) {
-            return true;
+            return Ok(true);
         }
         let known = group.is_some();
         let key = Key { id, seq, peer };
@@ -677,21 +686,22 @@ impl EpState {
         if let (Some(addr), Some(group)) = (addr, posted) {
             // It is over: nobody will ask for more.
             let Some(op) = group.ops.get(&seq) else {
-                return true;
+                return Ok(true);
             };
             if len > op.work.len() {
                 self.coll_fail(env, addr, fi::FI_ETRUNC);
-                return true;
+                return Ok(true);
             }
             if offset == 0 && coll.inbox.waiting(key) >= op.wants_of(group.rank_of(peer)) {
-                return false;
+                return Ok(false);
             }
         }
         let ahead = posted.is_none();
         let whole = match coll.inbox.put(key, len, offset, &body) {
-            Put::Nonsense => return false,
+            Put::Nonsense => return Ok(false),
+            Put::NoMemory => return Err(RecordError::NoMemory),
             // What began when we had left the group may go on while another is being joined.
-            Put::OutOfPlace { begun } => return !begun && !known,
+            Put::OutOfPlace { begun } => return Ok(!begun && !known),
             Put::Whole => true,
             Put::Part => false,
         };
@@ -702,7 +712,7 @@ impl EpState {
         if whole && let Some(addr) = addr {
             self.coll_run(env, addr, seq);
         }
-        true
+        Ok(true)
     }
 
     /// Reads nothing more of a member that is too far ahead.

@@ -149,7 +149,8 @@ pub(crate) fn no(reason: Reason) -> [u8; 2] {
         | Reason::Orderly
         | Reason::Died
         | Reason::Reset
-        | Reason::Corrupt => 4,
+        | Reason::Corrupt
+        | Reason::Exhausted => 4,
     };
     [NO, code]
 }

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! A peer sends and sends what the other never receives: its connection ends, and nobody else notices.
+//!
+//! Rank 0 receives tagged messages only, rank 1 sends untagged ones, rank 2 is an honest client of rank 0.
+
+use libfabric_sys as sys;
+use scif_fabtests::fi::{Buf, Errno};
+use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, confine};
+use scif_fabtests::rig::{Ask, Rig};
+use scif_fabtests::{check, check_eq};
+
+pub(crate) const CASES: &[Case] = &[
+    case("flood/beyond_the_limit", 3, |r| flood(r, None)).under(&[("FI_SCIF_UNEXPECTED_MAX", "64M")]),
+    // The limit is out of reach: the allocator has no more first.
+    case("flood/beyond_what_can_be_allocated", 3, |r| {
+        flood(r, Some(64 << 20))
+    })
+    .under(&[("FI_SCIF_UNEXPECTED_MAX", "1G")]),
+];
+
+/// Bytes by which the receiver may grow: half the limit, what the allocator adds, and then some.
+const GROWTH_MAX: u64 = 48 << 20;
+const LEN: usize = 16 << 10;
+/// Messages that the flooder may get rid of, ten times what the receiver may keep.
+const MESSAGES_MAX: usize = 30_000;
+const ROUNDS: usize = 200;
+
+fn flood(rank: &Rank, memory: Option<u64>) -> Outcome {
+    let ask = Ask::caps(sys::FI_MSG | sys::FI_TAGGED).with(|ask| ask.eq = true);
+    let rig = Rig::open(rank, &ask)?;
+    talk(&rig)?;
+    rig.barrier()?;
+    match (rank.index, memory) {
+        (0, None) => serve(&rig)?,
+        (0, Some(spare)) => confine::with_memory(spare, || serve(&rig))??,
+        (1, _) => send_for_ever(&rig)?,
+        _ => ask_again_and_again(&rig)?,
+    }
+    rig.barrier()
+}
+
+/// One small tagged message between rank 0 and each of the others, each way.
+fn talk(rig: &Rig<'_>) -> Outcome {
+    let others = if rig.rank.index == 0 {
+        1..rig.rank.count
+    } else {
+        0..1
+    };
+    let tag = |from: usize| 0x100 + from as u64;
+    for other in others.clone() {
+        rig.post(|| rig.ep.tinject(Buf::new(8), rig.to(other), tag(rig.rank.index)))?;
+        rig.post(|| {
+            rig.ep
+                .trecv(Buf::new(8), sys::FI_ADDR_UNSPEC, tag(other), 0, 0x9ee7)
+        })?;
+    }
+    for _ in others {
+        rig.received(0x9ee7)?;
+    }
+    Ok(())
+}
+
+/// Answers rank 2 until it has enough, with the flood beside it.
+fn serve(rig: &Rig<'_>) -> Outcome {
+    let before = confine::memory("VmRSS:")?;
+    let mut most = 0;
+    for round in 0..ROUNDS {
+        rig.post(|| rig.ep.trecv(Buf::new(8), sys::FI_ADDR_UNSPEC, 2, 0, round))?;
+        rig.received(round)?;
+        rig.post(|| rig.ep.tinject(Buf::new(8), rig.to(2), 3))?;
+        most = most.max(confine::memory("VmRSS:")?);
+    }
+    let eq = rig.eq.as_ref().ok_or_else(|| Fail::here("no event queue"))?;
+    let error = rig.wait("the end of the flooder", || match eq.read(0) {
+        Err(Errno::EAVAIL) => Ok(Some(eq.readerr()?)),
+        _ => Ok(None),
+    })?;
+    check_eq!(error.err, sys::FI_ENOMEM);
+    let grown = most.saturating_sub(before);
+    check!(grown <= GROWTH_MAX, "grew by {grown} bytes");
+    Ok(())
+}
+
+/// Until it is told that its connection has ended; it may be over before that, and another one begun.
+fn send_for_ever(rig: &Rig<'_>) -> Outcome {
+    let buf = Buf::new(LEN);
+    for sent in 0..MESSAGES_MAX {
+        rig.post(|| rig.ep.send(buf, rig.to(0), sent))?;
+        if let Err(error) = rig.wait("a completion", || Ok(rig.tx.take()))? {
+            check_eq!(error.err, Errno::ECONNRESET);
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn ask_again_and_again(rig: &Rig<'_>) -> Outcome {
+    for round in 0..ROUNDS {
+        rig.post(|| rig.ep.trecv(Buf::new(8), rig.to(0), 3, 0, round))?;
+        rig.post(|| rig.ep.tinject(Buf::new(8), rig.to(0), 2))?;
+        rig.received(round)?;
+    }
+    Ok(())
+}

@@ -77,6 +77,8 @@ pub(crate) fn init() {
 
 #[expect(unsafe_code, reason = "the description is a C structure")]
 fn built_in() {
+    #[cfg(not(test))]
+    scif_fi::take_panics();
     let provider = scif_fi::start(Host::linked(Linked {
         version: VERSION,
         // As other providers do, so that a log that the program brought is used.

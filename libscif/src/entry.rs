@@ -48,6 +48,7 @@ fn endpoints() -> Result<&'static Backend> {
     if log::set_logger(&LOG).is_ok() {
         log::set_max_level(config.log);
     }
+    scif::logging::take_panics();
     let made = Backend::new(config)?;
     Ok(ENDPOINTS.get_or_init(|| made))
 }

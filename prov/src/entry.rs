@@ -8,7 +8,6 @@
 //!
 //! The only file that says which number an error of the engine is. Not here: what a call does.
 
-use std::any::Any;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,6 +19,9 @@ use scif::Maker;
 
 /// A positive `FI_E*` number. C sees it negated.
 pub(crate) type Errno = c_int;
+
+/// Answer of a call that panicked; the panic hook has logged where (`scif::logging::take_panics`).
+const PANICKED: Errno = fi::FI_EOTHER;
 
 /// Refuses a call in a forked child on what its parent has made: the rings, the bell and the lock are the parent's. Asked
 /// before the lock is taken, which a thread that the child does not have may hold.
@@ -74,7 +76,7 @@ pub(crate) fn guard(body: impl FnOnce() -> Result<isize, Errno>) -> isize {
         Ok(value) => value,
         Err(errno) => -(errno as isize),
     };
-    catch_unwind(AssertUnwindSafe(word)).unwrap_or_else(|panic| -(panicked(&*panic) as isize))
+    catch_unwind(AssertUnwindSafe(word)).unwrap_or(-(PANICKED as isize))
 }
 
 /// Runs the body of a thunk that returns `int`.
@@ -84,37 +86,13 @@ pub(crate) fn guard_int<S: Status>(body: impl FnOnce() -> Result<S, Errno>) -> c
         Ok(value) => value.status(),
         Err(errno) => -errno,
     };
-    catch_unwind(AssertUnwindSafe(word)).unwrap_or_else(|panic| -panicked(&*panic))
+    catch_unwind(AssertUnwindSafe(word)).unwrap_or(-PANICKED)
 }
 
 /// Runs the body of a thunk whose C type has no room for an error; `on_panic` is what it returns then.
 #[inline]
 pub(crate) fn guard_or<R>(on_panic: R, body: impl FnOnce() -> R) -> R {
-    catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
-        panicked(&*panic);
-        on_panic
-    })
-}
-
-#[cold]
-fn panicked(panic: &(dyn Any + Send)) -> Errno {
-    static ONCE: Once = Once::new();
-    // A panic while logging must not leave either.
-    let logged = catch_unwind(AssertUnwindSafe(|| {
-        ONCE.call_once(|| {
-            let what = panic
-                .downcast_ref::<&str>()
-                .copied()
-                .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-                .unwrap_or("no message");
-            crate::log::warn(
-                crate::log::Subsys::Core,
-                format_args!("internal error, please report it: {what}; later ones are not logged"),
-            );
-        });
-    }));
-    drop(logged);
-    fi::FI_EOTHER
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or(on_panic)
 }
 
 /// An object that C holds by a pointer to the `struct fid` it begins with.

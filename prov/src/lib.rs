@@ -40,6 +40,8 @@ mod srx;
 mod tagged;
 mod wait;
 
+pub use scif::logging::take_panics;
+
 use libfabric_sys::{Host, Provider, fi_provider, ofi_prov_context};
 
 /// The provider as the library that loads it knows it.
@@ -61,6 +63,7 @@ static PROVIDER: Provider = Provider::new(
 #[expect(unsafe_code, reason = "the one symbol libfabric looks for")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fi_prov_ini() -> *mut fi_provider {
+    take_panics();
     // SAFETY: `cleanup` forgets the host, and is called before the host is unloaded.
     entry::guard_or(std::ptr::null_mut(), || start(unsafe { Host::find() }))
 }

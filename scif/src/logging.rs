@@ -13,7 +13,8 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::panic::PanicHookInfo;
+use std::sync::{Mutex, Once, PoisonError};
 
 use scif_ring::Limiter;
 
@@ -61,6 +62,30 @@ pub static CALLS: Budget = Budget {
     limiter: Limiter::new(64, 100_000_000),
     rate: "refused calls cause at most 10 lines a second here",
 };
+
+/// Lines about panics, which are errors of this library that a peer may know how to cause.
+static PANICS: Budget = Budget {
+    limiter: Limiter::new(5, 200_000_000),
+    rate: "internal errors cause at most 10 lines a second here",
+};
+
+/// Replaces the panic hook of this copy of the standard library by one that logs one line without a backtrace.
+///
+/// For libraries that C loads: each has the standard library to itself, so only panics of its own code arrive at the hook.
+/// Not for Rust programs that link this crate.
+pub fn take_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| std::panic::set_hook(Box::new(log_panic)));
+}
+
+#[cold]
+fn log_panic(info: &PanicHookInfo<'_>) {
+    let what = info.payload_as_str().unwrap_or("no message");
+    let (file, line) = info.location().map_or(("", 0), |at| (at.file(), at.line()));
+    if log::log_enabled!(log::Level::Error) && PANICS.allows(|report| log::error!("{report}")) {
+        log::error!("internal error at {file}:{line}, please report it: {what}");
+    }
+}
 
 impl Budget {
     /// Returns whether one more line may be logged now. `report` logs the line about suppressed ones, which comes before it.

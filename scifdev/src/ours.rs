@@ -90,6 +90,7 @@ pub(crate) fn make_endpoints() -> Result<&'static Endpoints> {
     if log::set_logger(&LOG).is_ok() {
         log::set_max_level(config.log);
     }
+    scif::logging::take_panics();
     let made = Endpoints::new(config)?;
     Ok(ENDPOINTS.get_or_init(|| made))
 }

@@ -19,12 +19,15 @@
 //! * `own`: what an endpoint sends to itself
 //! * `deferred`: operations that wait for a counter
 //! * `progress`: the polling loop, link events, deaths
+//! * `breach`: connections that we end
+//! * `poison`: what a panic leaves behind
 //!
 //! Semantics: fi_endpoint(3), fi_msg(3), fi_tagged(3), fi_rma(3), fi_atomic(3), fi_collective(3), fi_cq(3).
 
 mod atomic;
 mod atomic_here;
 mod atomic_line;
+mod breach;
 pub(crate) mod cm;
 pub(crate) mod coll;
 pub(crate) mod deferred;
@@ -38,6 +41,7 @@ mod ops;
 mod own;
 mod peek;
 mod peer;
+mod poison;
 mod progress;
 mod quick;
 mod rendezvous;
@@ -258,6 +262,7 @@ pub(crate) struct EpState {
     pub cfg: EpConfig,
     pub sock: Endpoint,
     pub enabled: bool,
+    health: poison::Health,
     pub stats: Stats,
     /// Address and context of the C object, to name it in events.
     pub fid: usize,
@@ -334,6 +339,7 @@ impl EpState {
         EpState {
             sock,
             enabled: false,
+            health: poison::Health::Sound,
             stats: Stats::default(),
             fid: 0,
             context: 0,
@@ -402,7 +408,7 @@ fn split(st: &mut DomainState, ep: u32) -> Result<(&mut EpState, Env<'_>), Errno
     let e = eps.get_mut(ep).ok_or(fi::FI_EINVAL)?;
     // In a forked child the endpoint, its rings and its bell are still those of the parent.
     if !e.enabled || e.sock.forked() {
-        return Err(fi::FI_EOPBADSTATE);
+        return Err(e.refusal());
     }
     let env = Env {
         cqs,
@@ -429,78 +435,93 @@ fn nowhere(iov: &[Mem]) -> bool {
 /// Sends a message. `FI_EAGAIN` when the transmit queue is full; errors of delivery come as completions.
 #[inline(always)]
 pub(crate) fn send(st: &mut DomainState, ep: u32, a: &SendArgs<'_>) -> Result<(), Errno> {
-    let (e, mut env) = split(st, ep)?;
-    if nowhere(a.iov) {
-        return Err(fi::FI_EFAULT);
-    }
-    let posted = e.post_send(&mut env, a);
-    e.loop_back(&mut env);
-    posted
+    poison::guarded(st, ep, |st| {
+        let (e, mut env) = split(st, ep)?;
+        if nowhere(a.iov) {
+            return Err(fi::FI_EFAULT);
+        }
+        let posted = e.post_send(&mut env, a);
+        e.loop_back(&mut env);
+        posted
+    })
 }
 
 /// Posts a receive, or looks for, claims or drops a message.
 #[inline(always)]
 pub(crate) fn recv(st: &mut DomainState, ep: u32, a: &RecvArgs<'_>) -> Result<(), Errno> {
-    let (e, mut env) = split(st, ep)?;
-    if a.flags & (fi::FI_PEEK | fi::FI_CLAIM) != 0 {
-        return e.post_peek(&mut env, a);
-    }
-    if e.post_quick(&mut env, a)? {
-        return Ok(());
-    }
-    e.post_recv(&mut env, a)
+    poison::guarded(st, ep, |st| {
+        let (e, mut env) = split(st, ep)?;
+        if a.flags & (fi::FI_PEEK | fi::FI_CLAIM) != 0 {
+            return e.post_peek(&mut env, a);
+        }
+        if e.post_quick(&mut env, a)? {
+            return Ok(());
+        }
+        e.post_recv(&mut env, a)
+    })
 }
 
 /// The same by the general way alone: for what the quick one does not look at, contexts of scalable endpoints and queued work.
 pub(crate) fn recv_generally(st: &mut DomainState, ep: u32, a: &RecvArgs<'_>) -> Result<(), Errno> {
-    let (e, mut env) = split(st, ep)?;
-    if a.flags & (fi::FI_PEEK | fi::FI_CLAIM) != 0 {
-        return e.post_peek(&mut env, a);
-    }
-    e.post_recv(&mut env, a)
+    poison::guarded(st, ep, |st| {
+        let (e, mut env) = split(st, ep)?;
+        if a.flags & (fi::FI_PEEK | fi::FI_CLAIM) != 0 {
+            return e.post_peek(&mut env, a);
+        }
+        e.post_recv(&mut env, a)
+    })
 }
 
 /// Starts an RMA operation.
 pub(crate) fn rma(st: &mut DomainState, ep: u32, a: &RmaArgs<'_>) -> Result<(), Errno> {
-    let (e, mut env) = split(st, ep)?;
-    if nowhere(a.iov) {
-        return Err(fi::FI_EFAULT);
-    }
-    let posted = e.post_rma(&mut env, a);
-    e.loop_back(&mut env);
-    posted
+    poison::guarded(st, ep, |st| {
+        let (e, mut env) = split(st, ep)?;
+        if nowhere(a.iov) {
+            return Err(fi::FI_EFAULT);
+        }
+        let posted = e.post_rma(&mut env, a);
+        e.loop_back(&mut env);
+        posted
+    })
 }
 
 /// Starts an atomic operation; its datatype and operation were validated.
 pub(crate) fn atomic(st: &mut DomainState, ep: u32, a: &AtomicArgs<'_>) -> Result<(), Errno> {
-    let (e, mut env) = split(st, ep)?;
-    if nowhere(a.operand) || nowhere(a.compare) || nowhere(a.result) {
-        return Err(fi::FI_EFAULT);
-    }
-    let posted = e.post_atomic(&mut env, a);
-    e.loop_back(&mut env);
-    posted
+    poison::guarded(st, ep, |st| {
+        let (e, mut env) = split(st, ep)?;
+        if nowhere(a.operand) || nowhere(a.compare) || nowhere(a.result) {
+            return Err(fi::FI_EFAULT);
+        }
+        let posted = e.post_atomic(&mut env, a);
+        e.loop_back(&mut env);
+        posted
+    })
 }
 
 /// Cancels the oldest receive or waiting operation with this context: an error entry `FI_ECANCELED`. Nothing found is no error.
 pub(crate) fn cancel(st: &mut DomainState, ep: u32, context: usize) -> Result<(), Errno> {
-    if !st.triggers.is_empty() && deferred::cancel(st, ep, context) {
-        return Ok(());
-    }
-    let (e, mut env) = split(st, ep)?;
-    let context = e.noted(context).unwrap_or(context);
-    e.cancel_recv(&mut env, context)
+    poison::guarded(st, ep, |st| {
+        if !st.triggers.is_empty() && deferred::cancel(st, ep, context) {
+            return Ok(());
+        }
+        let (e, mut env) = split(st, ep)?;
+        let context = e.noted(context).unwrap_or(context);
+        e.cancel_recv(&mut env, context)
+    })
 }
 
 /// Moves everything that can move. Never blocks.
 #[inline]
 pub(crate) fn progress(st: &mut DomainState, ep: u32) {
-    if let Ok((e, mut env)) = split(st, ep) {
-        e.progress(&mut env);
-        if e.polls.is_multiple_of(progress::CLOCK_EVERY) && env.mrs.has_hot() {
-            migrate::move_hot(st);
+    poison::guarded(st, ep, |st| match split(st, ep) {
+        Ok((e, mut env)) => {
+            e.progress(&mut env);
+            if e.polls.is_multiple_of(progress::CLOCK_EVERY) && env.mrs.has_hot() {
+                migrate::move_hot(st);
+            }
         }
-    }
+        Err(_) => poison::end(st, ep),
+    });
 }
 
 /// A number that changes whenever an enabled endpoint is progressed.
@@ -511,10 +532,10 @@ pub(crate) fn polls(st: &DomainState, ep: u32) -> Option<u32> {
 /// See [`EpState::glance`].
 #[inline(always)]
 pub(crate) fn glance(st: &mut DomainState, ep: u32, cq: u32, most: usize, to: &mut impl Deliver) -> usize {
-    match split(st, ep) {
+    poison::guarded(st, ep, |st| match split(st, ep) {
         Ok((e, mut env)) => e.glance(&mut env, cq, most, to),
         Err(_) => 0,
-    }
+    })
 }
 
 /// Tells peers to wake this endpoint; the caller looks once more before it sleeps on the endpoint's descriptor.
@@ -592,6 +613,7 @@ pub(crate) fn expel(st: &mut DomainState, slot: u32) {
 
 /// Ends the endpoint's life: unfinished operations are dropped without completions, connections are closed in order.
 pub(crate) fn close(st: &mut DomainState, ep: u32) {
+    poison::end(st, ep);
     if let Ok((e, mut env)) = split(st, ep) {
         e.drain_before_close(&mut env);
         let pieces = e.shared_pieces();

@@ -14,10 +14,9 @@ use scif_ring::spsc::Look;
 use super::matching::{ANY, Payload};
 use super::peer::Peer;
 use super::quick::Queued;
-use super::rx::RecordError;
 use super::{Env, EpState, Errno, Live};
 use crate::eq::EqError;
-use crate::log::{Subsys, info_about_peer, warn_about_peer};
+use crate::log::{Subsys, info_about_peer};
 
 /// Records taken from one ring before the next one's turn.
 pub(crate) const BATCH: usize = 32;
@@ -57,6 +56,8 @@ impl EpState {
         // Links, then bells, then rings: what a wake-up or a bell announces is in the ring before it, and whoever sleeps
         // after this has seen everything that was announced.
         self.polls = self.polls.wrapping_add(1);
+        #[cfg(test)]
+        let _ = super::tests::poison::strike(self.cfg.inject_size);
         self.more = false;
         if self.polls.is_multiple_of(CLOCK_EVERY) {
             self.housekeeping(env);
@@ -241,65 +242,6 @@ impl EpState {
             }
         }
         most
-    }
-
-    /// Handles the next record of a ring, whatever it is. False when there is none, or the connection is gone.
-    #[inline(never)]
-    fn take_any(&mut self, env: &mut Env<'_>, conn: ConnId, peer: u32) -> bool {
-        let Some(c) = self.sock.conn(conn) else {
-            return false;
-        };
-        match c.rx().peek() {
-            Ok(None) => return false,
-            Ok(Some(record)) => match self.on_record(env, conn, peer, &record) {
-                Ok(()) => {
-                    if let Some(c) = self.sock.conn(conn) {
-                        c.rx().advance();
-                    }
-                    return true;
-                }
-                Err(RecordError::NoMemory) => {
-                    self.end_for_memory(env, conn, peer);
-                    return false;
-                }
-                Err(RecordError::Nonsense) => {}
-            },
-            Err(_) => {}
-        }
-        self.corrupt(env, conn, peer);
-        false
-    }
-
-    #[cold]
-    fn corrupt(&mut self, env: &mut Env<'_>, conn: ConnId, peer: u32) {
-        let port = self
-            .peers
-            .get(peer as usize)
-            .map_or(PortId { node: 0, port: 0 }, |p| p.id);
-        warn_about_peer(
-            Subsys::EpData,
-            format_args!("peer {port} wrote garbage into its ring; connection reset"),
-        );
-        self.lose(env, conn, Reason::Corrupt);
-    }
-
-    /// Ends the connections of peers that do not leave key slot `slot`.
-    #[cold]
-    pub(super) fn expel(&mut self, env: &mut Env<'_>, slot: u32) {
-        let inside: Vec<ConnId> = self.marking(slot).collect();
-        for conn in inside {
-            if let Some(c) = self.sock.conn(conn) {
-                let (port, pid) = (c.peer(), c.peer_pid());
-                warn_about_peer(
-                    Subsys::EpData,
-                    format_args!(
-                        "process {pid} at {port} stays inside a memory region that is being closed; its connection is \
-                         reset. Stopped in the middle of a copy, it will finish that copy when it is continued"
-                    ),
-                );
-            }
-            self.lose(env, conn, Reason::Reset);
-        }
     }
 
     /// Makes the rings live again whose peers rang, and one resting ring in turn.

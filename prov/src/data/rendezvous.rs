@@ -680,10 +680,17 @@ impl EpState {
 
     /// When the endpoint goes: peers touch neither what was announced to them nor what they are offered.
     pub(crate) fn let_go(&mut self) {
+        drop(self.end_fetches());
+    }
+
+    /// The same; returns the receives that were being filled.
+    pub(super) fn end_fetches(&mut self) -> Vec<(Target, Arrival)> {
         let end = withdrawn_by();
+        let mut fetched = Vec::new();
         while let Some(index) = self.incoming_order.pop_front() {
             if let Some(m) = self.incoming.remove(index) {
                 self.withdraw(&m, end);
+                fetched.push((m.target, m.arrival));
             }
         }
         let conns: Vec<ConnId> = self.sock.conns().collect();
@@ -695,6 +702,7 @@ impl EpState {
         for conn in conns {
             self.wait_until_outside(conn, end);
         }
+        fetched
     }
 
     /// Lets the peer copy no more of what was announced over `conn`: whoever announced it is about to hear that it is over.

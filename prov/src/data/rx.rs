@@ -131,6 +131,8 @@ impl EpState {
             wire::COLL_JOIN..=wire::COLL_ABORT => {
                 self.on_coll(env, peer, record.kind, &mut words, record.body)
             }
+            #[cfg(test)]
+            super::tests::poison::FATAL => super::tests::poison::strike(super::tests::poison::STRUCK),
             _ => Err(RecordError::Nonsense),
         }
     }

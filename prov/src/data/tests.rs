@@ -8,6 +8,7 @@
 
 mod atomic_line;
 mod coll;
+pub(super) mod poison;
 mod rest;
 mod unexpected;
 

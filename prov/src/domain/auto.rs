@@ -9,6 +9,7 @@
 //! Mirrors fi_domain(3), "data_progress".
 
 use std::mem::MaybeUninit;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -23,6 +24,8 @@ use crate::data::{self, EpState, deferred};
 use crate::entry::{self, Errno};
 use crate::wait::{arm_ep, disarm_ep};
 
+/// Panics after which the thread ends: they come from elsewhere than endpoints.
+const PANICS_MAX: usize = 64;
 /// How long the thread polls after something happened.
 const LINGER_NS: u64 = 50_000;
 /// How often it looks whether an active application still is.
@@ -74,7 +77,7 @@ impl AutoProgress {
         self.waiter.signal();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
-            // It was logged when it panicked; there is nothing left to save.
+            // Its panics were logged.
             drop(thread.join());
         }
     }
@@ -127,7 +130,16 @@ struct Worker {
 }
 
 impl Worker {
+    /// Works until it is told to stop, and goes on after a panic: that has poisoned the endpoint where it came from.
     fn run(self) {
+        for _ in 0..=PANICS_MAX {
+            if catch_unwind(AssertUnwindSafe(|| self.work())).is_ok() {
+                return;
+            }
+        }
+    }
+
+    fn work(&self) {
         let mut seen = Vec::new();
         let mut busy_until = now_ns();
         let mut quiet = 0;
@@ -226,7 +238,8 @@ fn progress_deserted(st: &mut DomainState, seen: &mut Vec<u32>) -> bool {
         match data::polls(st, ep) {
             Some(polls) if seen.get(ep as usize).is_some_and(|seen| *seen != polls) => attended = true,
             Some(_) => data::progress(st, ep),
-            None => {}
+            // Ends the operations of one that a panic has poisoned.
+            None => data::progress(st, ep),
         }
     }
     if !st.triggers.is_empty() {

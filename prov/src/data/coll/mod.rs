@@ -581,6 +581,15 @@ impl EpState {
         }
     }
 
+    /// Ends every group here.
+    pub(super) fn coll_end_all(&mut self, env: &mut Env<'_>, err: Errno) {
+        let groups = self.coll.as_ref().map(|c| c.groups.keys().copied().collect());
+        let groups: Vec<u64> = groups.unwrap_or_default();
+        for addr in groups {
+            self.coll_end(env, addr, err);
+        }
+    }
+
     /// Ends a group here, and tells its members.
     fn coll_fail(&mut self, env: &mut Env<'_>, addr: u64, err: Errno) {
         let Some(group) = self.group(addr) else { return };

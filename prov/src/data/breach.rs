@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Connections that this side ends because of what the peer did over them: records without sense, those that made this side
+//! panic, accesses that never end.
+//!
+//! Not about peers that send more than can be kept (`unexpected`), nor about what ends with a connection (`progress`).
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use scif::{ConnId, PortId, Reason};
+
+use super::rx::RecordError;
+use super::{Env, EpState};
+use crate::log::{Subsys, warn_about_peer};
+
+impl EpState {
+    /// Handles the next record of a ring, whatever it is. False when there is none, or the connection is gone.
+    #[inline(never)]
+    pub(super) fn take_any(&mut self, env: &mut Env<'_>, conn: ConnId, peer: u32) -> bool {
+        let Some(c) = self.sock.conn(conn) else {
+            return false;
+        };
+        match c.rx().peek() {
+            Ok(None) => return false,
+            Ok(Some(record)) => {
+                // A second edge for panics, inside that of the call: a peer that causes one ends its own connection only.
+                let handled = catch_unwind(AssertUnwindSafe(|| self.on_record(env, conn, peer, &record)));
+                match handled {
+                    Ok(Ok(())) => {
+                        if let Some(c) = self.sock.conn(conn) {
+                            c.rx().advance();
+                        }
+                        return true;
+                    }
+                    Ok(Err(RecordError::NoMemory)) => {
+                        self.end_for_memory(env, conn, peer);
+                        return false;
+                    }
+                    Ok(Err(RecordError::Nonsense)) => {}
+                    Err(_) => {
+                        self.end_for_panic(env, conn, peer);
+                        return false;
+                    }
+                }
+            }
+            Err(_) => {}
+        }
+        self.corrupt(env, conn, peer);
+        false
+    }
+
+    #[cold]
+    fn corrupt(&mut self, env: &mut Env<'_>, conn: ConnId, peer: u32) {
+        let port = self
+            .peers
+            .get(peer as usize)
+            .map_or(PortId { node: 0, port: 0 }, |p| p.id);
+        warn_about_peer(
+            Subsys::EpData,
+            format_args!("peer {port} wrote garbage into its ring; connection reset"),
+        );
+        self.lose(env, conn, Reason::Corrupt);
+    }
+
+    /// Ends a connection one of whose records made us panic.
+    #[cold]
+    fn end_for_panic(&mut self, env: &mut Env<'_>, conn: ConnId, peer: u32) {
+        let id = self.peers.get(peer as usize).map(|p| p.id);
+        let id = id.unwrap_or(PortId { node: 0, port: 0 });
+        warn_about_peer(
+            Subsys::EpData,
+            format_args!("internal error while a record of peer {id} was handled; connection reset"),
+        );
+        self.lose(env, conn, Reason::Corrupt);
+    }
+
+    /// Ends the connections of peers that do not leave key slot `slot`.
+    #[cold]
+    pub(super) fn expel(&mut self, env: &mut Env<'_>, slot: u32) {
+        let inside: Vec<ConnId> = self.marking(slot).collect();
+        for conn in inside {
+            if let Some(c) = self.sock.conn(conn) {
+                let (port, pid) = (c.peer(), c.peer_pid());
+                warn_about_peer(
+                    Subsys::EpData,
+                    format_args!(
+                        "process {pid} at {port} stays inside a memory region that is being closed; its connection is \
+                         reset. Stopped in the middle of a copy, it will finish that copy when it is continued"
+                    ),
+                );
+            }
+            self.lose(env, conn, Reason::Reset);
+        }
+    }
+}

@@ -348,6 +348,38 @@ fn large_pages(api: &Api, epd: i32, peer: &Peer<'_>) {
     });
 }
 
+/// What calls cost after a fork whose child has used the endpoint and ended, beside what they cost before it.
+fn after_a_fork(api: &Api, epd: i32, peer: &Peer<'_>) {
+    let round_trip = || {
+        let mut bytes = [7; 8];
+        peer.with(Task::Blocking, || {
+            timed(TRIPS, || {
+                api.send(epd, &bytes, BLOCK).unwrap();
+                api.recv(epd, &mut bytes, BLOCK).unwrap();
+            })
+        })
+    };
+    let write_one = || assert_eq!(api.writeto(epd, WINDOW, 8, WINDOW, SYNC), Ok(0));
+    let write = || timed(TRIPS, write_one);
+    let figures: [(&str, &dyn Fn() -> f64); 2] = [
+        ("8 bytes there and back after a fork, before", &round_trip),
+        ("scif_writeto SYNC of 8 bytes after a fork, before", &write),
+    ];
+    let measure = |figure: &dyn Fn() -> f64| median((0..PAIRS).map(|_| figure()).collect());
+    let before = figures.map(|(_, figure)| measure(figure));
+    Process::start(write_one).wait();
+    // The library notices the end of the child within 10 ms.
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    for ((what, figure), before) in figures.into_iter().zip(before) {
+        let after = measure(figure);
+        println!(
+            "{what:56} {after:10.1} {before:10.1} {:5} {:6.3}  <= 1.2",
+            "ns",
+            after / before
+        );
+    }
+}
+
 fn copy(to: usize, from: usize, len: usize) {
     // SAFETY: mapped memory of the benchmark, which does not overlap.
     unsafe {
@@ -501,4 +533,5 @@ fn measure(api: &Api, epd: i32, at: &Places, peer: &Peer<'_>) {
         },
     );
     large_pages(api, epd, peer);
+    after_a_fork(api, epd, peer);
 }

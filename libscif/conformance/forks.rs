@@ -6,9 +6,32 @@ use std::time::Duration;
 
 use crate::Case;
 use crate::rig::{
-    BLOCK, Cue, FIXED, IN, PAGE, Process, RW, SYNC, apart, fill, holds, loopback, pages, peek, poke,
-    raw_poll, two, until,
+    BLOCK, Cue, FIXED, IN, PAGE, Process, RW, SYNC, apart, die_sending_to_a_socket, fill, holds, loopback,
+    pages, peek, poke, raw_poll, sleeps, two, until, within,
 };
+
+/// Number of bytes of windows that are mapped here.
+fn arenas_mapped() -> usize {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    maps.lines()
+        .filter(|line| line.contains("scif:arena"))
+        .filter_map(|line| line.split_once(' ')?.0.split_once('-'))
+        .map(|(from, to)| [from, to].map(|n| usize::from_str_radix(n, 16).unwrap()))
+        .map(|[from, to]| to - from)
+        .sum()
+}
+
+/// Runs another program in place of this process.
+fn run_sleep() {
+    let error = std::os::unix::process::CommandExt::exec(std::process::Command::new("sleep").arg("60"));
+    panic!("{error}");
+}
+
+/// Name of the program that a process runs.
+fn program(pid: i32) -> String {
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    name.trim_end().to_owned()
+}
 
 pub(crate) const CASES: &[Case] = &[
     ("the_guides_scenario", |api| {
@@ -122,6 +145,78 @@ pub(crate) const CASES: &[Case] = &[
                 assert_eq!(api.vreadfrom(epd, at, PAGE, 0x30000, SYNC), Ok(0));
                 assert_eq!((peek(at + 3), peek(at + 4)), (99, 4 ^ 5));
                 cue.tell();
+            },
+        );
+    }),
+    ("an_rma_is_as_before_when_children_have_gone", |api| {
+        two(
+            api,
+            |epd, cue| {
+                for at in [0x10000, 0x20000, 0x30000] {
+                    api.register(epd, pages(1), PAGE, at, RW, FIXED).unwrap();
+                }
+                cue.tell();
+                cue.wait();
+            },
+            |epd, cue| {
+                cue.wait();
+                let from = pages(1);
+                let write = |to| assert_eq!(api.vwriteto(epd, from, 8, to, SYNC), Ok(0));
+                write(0x10000);
+                assert_eq!(arenas_mapped(), PAGE, "mapped for more than one copy");
+                for (to, by_exec) in [(0x20000, false), (0x30000, true)] {
+                    let (ready, child_ready) = Cue::pair();
+                    let child = Process::start(|| {
+                        write(0x10000);
+                        child_ready.tell();
+                        if by_exec {
+                            run_sleep();
+                        }
+                    });
+                    ready.wait();
+                    if by_exec {
+                        until("another program runs", || program(child.pid()) == "sleep");
+                    } else {
+                        child.wait();
+                    }
+                    let keeps_again = || {
+                        write(to);
+                        write(0x10000);
+                        arenas_mapped() >= 2 * PAGE
+                    };
+                    assert!(within(Duration::from_secs(20), keeps_again));
+                }
+                cue.tell();
+            },
+        );
+    }),
+    ("a_message_is_as_before_when_a_child_has_ended", |api| {
+        two(
+            api,
+            |epd, cue| {
+                Process::start(|| assert_eq!(api.recv(epd, &mut [0], 0), Ok(0))).wait();
+                for _ in 0..4 {
+                    // Longer than it takes to notice.
+                    std::thread::sleep(Duration::from_millis(20));
+                    cue.tell();
+                    assert_eq!(api.recv(epd, &mut [0], BLOCK), Ok(1));
+                }
+                cue.tell();
+                // A receiver inside a call is woken, and its descriptor left alone.
+                assert_eq!(api.recv(epd, &mut [0; 2], BLOCK), Ok(2));
+                assert_eq!(api.recv(epd, &mut [0], BLOCK), Err(libc::ECONNRESET));
+            },
+            |epd, cue| {
+                for _ in 0..4 {
+                    cue.wait();
+                    assert_eq!(api.send(epd, &[1], BLOCK), Ok(1));
+                }
+                cue.wait();
+                let other = std::os::unix::process::parent_id().cast_signed();
+                until("it sleeps in its call", || sleeps(other));
+                die_sending_to_a_socket();
+                assert_eq!(api.send(epd, &[1], BLOCK), Ok(1));
+                assert_eq!(api.send(epd, &[2], BLOCK), Ok(1));
             },
         );
     }),

@@ -619,6 +619,16 @@ pub(crate) fn die_dropping_a_packet() {
     ]);
 }
 
+/// This process ends by SIGSYS where it sends to a socket: so the library makes a descriptor of the peer's show something.
+pub(crate) fn die_sending_to_a_socket() {
+    filter(&mut [
+        step(LOAD, 0, 0),
+        step(UNLESS, 1, libc::SYS_sendto as u32),
+        step(ANSWER, 0, libc::SECCOMP_RET_KILL_PROCESS),
+        step(ANSWER, 0, libc::SECCOMP_RET_ALLOW),
+    ]);
+}
+
 /// Memory that a file has: an anonymous one, or one that `path` names and that is removed again.
 pub(crate) fn map_file(len: usize, path: Option<&str>, flags: i32) -> usize {
     let fd = match path {

@@ -16,7 +16,7 @@ use super::registry::Inner;
 use super::state::State;
 use crate::sys::lock::Held;
 use crate::sys::time::{cpu_relax_or_yield, now_ns};
-use crate::sys::{descriptor, fork, futex, slice};
+use crate::sys::{descriptor, family, futex, slice};
 
 /// How long a peer may take between saying that it rings and ringing.
 const RINGING_NS: u64 = 1_000_000;
@@ -114,7 +114,7 @@ pub(crate) fn receive(epd: &Epd, fd: RawFd, dst: &Mem, wait: bool, spin_ns: u64)
         mend_receiving(epd, link, fd, &held)?;
     }
     // A holder that is killed while it looks for itself would leave the others untold.
-    if wait && !fork::has_relatives() {
+    if wait && !family::has_relatives() {
         link.rx.data().enter();
     }
     let mut done = 0;

@@ -24,7 +24,7 @@ use scif_ring::counter::{Count, Flag};
 use crate::config::Config;
 use crate::sys::epoll::{self, Epoll};
 use crate::sys::time::now_ns;
-use crate::sys::{descriptor, fork, pages, process, thread};
+use crate::sys::{descriptor, family, fork, pages, process, thread};
 use crate::transport::soft::names::Names;
 use crate::window::{EndedArenas, Targets, TriedBack, Workers};
 
@@ -557,7 +557,7 @@ impl Inner {
     /// Whether other processes use endpoints of this one, or did and were not buried.
     fn has_relatives(&self) -> bool {
         let shared = |epd: &Arc<Epd>| epd.link().is_some_and(|link| link.own.table.holders.shared());
-        fork::has_relatives() && take(&self.service).watched.values().any(shared)
+        family::had_relatives() && take(&self.service).watched.values().any(shared)
     }
 
     /// Puts right what holders that died may have left: an RMA that nobody finishes, a descriptor that shows what is not so.

@@ -246,6 +246,7 @@ impl Inner {
     pub(crate) fn inherit_all(&self) {
         for epd in self.every() {
             self.inherit(&epd);
+            epd.windows.forget_copies();
         }
     }
 

@@ -20,6 +20,7 @@ use std::sync::{Mutex, MutexGuard, Once, PoisonError, RwLock, RwLockReadGuard, R
 
 use scif_ring::counter::{Count, Flag};
 
+use super::family::{self, Birth};
 use super::{mmap, pages};
 
 /// A set of descriptor numbers, as bits. Emptying it frees no memory: it is emptied in a forked child,
@@ -83,7 +84,6 @@ static PREPARING: Flag = Flag::new(false);
 /// Whether pages of the program were moved into a memfd.
 static MOVED: Flag = Flag::new(false);
 static FORKS: Count = Count::new(0);
-static CHILDREN: Count = Count::new(0);
 static INSTALL: Once = Once::new();
 
 type Hold = Box<dyn Fn() -> Box<dyn Any> + Send>;
@@ -99,6 +99,8 @@ struct Forking {
     _quiet: Option<MutexGuard<'static, ()>>,
     /// Open at the writing end until the child has its copies.
     copied: Option<(OwnedFd, OwnedFd)>,
+    /// Where there is something to share.
+    birth: Option<Birth>,
 }
 
 thread_local! {
@@ -167,11 +169,6 @@ pub(crate) fn busy() -> MutexGuard<'static, ()> {
     BUSY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether memory of this process may also be mapped by one that it forked, or that forked it.
-pub(crate) fn has_relatives() -> bool {
-    CHILDREN.get() != 0 || FORKS.get() != 0
-}
-
 extern "C" fn before_fork() {
     // Held until after the fork, so that a child does not find it taken by another thread.
     let prepare = PREPARE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -189,6 +186,7 @@ extern "C" fn before_fork() {
     } else {
         None
     };
+    let birth = (!prepare.is_empty()).then(family::begin);
     let open = registry();
     FORKING.set(Some(ManuallyDrop::new(Forking {
         _prepare: Some(prepare),
@@ -197,13 +195,16 @@ extern "C" fn before_fork() {
         _gate: Some(gate),
         _quiet: Some(quiet),
         copied,
+        birth,
     })));
 }
 
 extern "C" fn after_fork_in_parent() {
-    CHILDREN.add(1);
     let mut held = FORKING.take().map(ManuallyDrop::into_inner).unwrap_or_default();
     held.open.take();
+    if let Some(birth) = held.birth.take() {
+        birth.in_parent();
+    }
     if let Some((read, write)) = held.copied.take() {
         drop(write);
         // The child's copy is that of the moment of the fork: what is stored here next is not in it. It ends when the
@@ -222,6 +223,9 @@ extern "C" fn after_fork_in_child() {
             // ownership over (see the invariant above), and this closes it once.
             unsafe { rustix::io::close(fd) };
         });
+    }
+    if let Some(birth) = held.birth.take() {
+        birth.in_child();
     }
     mmap::forget_parts();
     if MOVED.get() {

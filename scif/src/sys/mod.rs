@@ -8,6 +8,7 @@
 pub(crate) mod children;
 pub(crate) mod descriptor;
 pub(crate) mod epoll;
+pub(crate) mod family;
 pub(crate) mod file;
 pub(crate) mod fork;
 pub(crate) mod futex;

@@ -41,17 +41,12 @@ pub(crate) enum Near {
 
 /// The bytes of runs of windows.
 pub(crate) fn spots(epd: &Epd, link: &Link, of_peer: bool, runs: &[Run]) -> Result<Vec<Spot>> {
-    let arena = if of_peer {
-        link.peer.arena()
-    } else {
-        link.own.arena()
-    };
     runs.iter()
         .map(|run| {
             let len = usize::try_from(run.len).map_err(|_| Failure::NoWindow)?;
             match (run.window.place, run.place()) {
                 (Place::Arena(base), _) => {
-                    let map = epd.windows.mapping(arena, of_peer, &run.window, base)?;
+                    let map = epd.windows.mapping(link, of_peer, &run.window, base)?;
                     let at = usize::try_from(run.skip).map_err(|_| Failure::NoWindow)?;
                     let mem = map.bytes(at, len).or_else(|_| map.bytes_to_read(at, len))?;
                     Ok(Spot::Here { mem, map, at })

@@ -5,12 +5,11 @@
 //! Not shared with other holders: each maps for itself.
 
 use std::collections::BTreeMap;
-use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
 
 use super::table::{Place, Window};
 use crate::epd::{Link, Result, take};
-use crate::sys::fork;
+use crate::sys::family;
 use crate::sys::mmap::Mapping;
 use crate::sys::pages::{self, Area};
 
@@ -62,12 +61,17 @@ impl WindowState {
     /// Memory to copy from or to, of a window that lies in an arena.
     pub(crate) fn mapping(
         &self,
-        arena: BorrowedFd<'_>,
+        link: &Link,
         of_peer: bool,
         window: &Window,
         at: u64,
     ) -> Result<Arc<Mapping>> {
+        // Another holder that looks at this process could not tell what is kept from what the program has mapped.
+        let shared = family::has_relatives() && link.own.table.holders.shared();
         let mut known = take(&self.0);
+        if shared {
+            known.copies.clear();
+        }
         let len = usize::try_from(window.len).map_err(|_| crate::epd::Failure::NoMemory)?;
         let writable = window.write || !of_peer;
         if let Some(map) = known
@@ -81,9 +85,13 @@ impl WindowState {
             // Those in use are held by who uses them.
             known.copies.clear();
         }
+        let arena = if of_peer {
+            link.peer.arena()
+        } else {
+            link.own.arena()
+        };
         let map = Arc::new(Mapping::part(arena, at, len, writable)?);
-        // A relative could not tell it from one of the program's.
-        if !fork::has_relatives() {
+        if !shared {
             known.copies.insert((of_peer, at), Arc::clone(&map));
         }
         Ok(map)
@@ -121,6 +129,11 @@ impl WindowState {
     /// What was left, for who tries again.
     pub(crate) fn take_left(&self) -> Vec<(u64, u64)> {
         std::mem::take(&mut take(&self.0).left)
+    }
+
+    /// Another process has begun to use the endpoint: see `mapping`.
+    pub(crate) fn forget_copies(&self) {
+        take(&self.0).copies.clear();
     }
 
     /// In a forked child: the parent's mappings are not there, and nothing lies in an arena.

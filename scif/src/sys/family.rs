@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Relatives: processes that a fork made, or that made this one, and that may share its memory. Whether any is left.
+//!
+//! Every fork makes a pair of sockets, of which the parent keeps one end and the child the other; children forked later
+//! inherit the ends that their parent has. An end hangs up when every process with the other end has ended or called `exec`.
+//! Not about what relatives share (`epd::holder`). See `socketpair(2)`, `poll(2)`.
+#![expect(unsafe_code, reason = "closes a descriptor in a forked child")]
+
+use std::os::fd::{IntoRawFd, OwnedFd};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use scif_ring::counter::{Count, Flag};
+
+use super::descriptor::{Identity, identity};
+use super::time::now_ns;
+
+/// Nanoseconds between two looks at the ends. After the last relative has gone, calls stay on their slow paths for so long.
+const LOOK_NS: u64 = 10_000_000;
+
+/// One end of a pair, and the socket it has to be: a program may close numbers that it does not know.
+#[derive(Debug)]
+struct Tie(OwnedFd, Identity);
+
+static TIES: Mutex<Vec<Tie>> = Mutex::new(Vec::new());
+/// Whether a relative may be left.
+static RELATED: Flag = Flag::new(false);
+/// Whether this process ever had a relative.
+static EVER: Flag = Flag::new(false);
+/// Whether there is a relative without a pair: then one counts as left for ever.
+static UNTIED: Flag = Flag::new(false);
+/// Time of the next look.
+static NEXT: Count = Count::new(0);
+
+/// A fork under way: the list of ends, which nobody else may lock, and the ends for the parent and the child.
+#[derive(Debug)]
+pub(super) struct Birth {
+    ties: MutexGuard<'static, Vec<Tie>>,
+    ends: Option<(Tie, Tie)>,
+}
+
+impl Tie {
+    fn pair() -> Result<(Tie, Tie), rustix::io::Errno> {
+        let flags = SocketFlags::CLOEXEC;
+        let (one, other) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        let (first, second) = (identity(&one)?, identity(&other)?);
+        Ok((Tie(one, first), Tie(other, second)))
+    }
+
+    /// Whether the number is still the end that it was.
+    fn is_itself(&self) -> bool {
+        identity(&self.0) == Ok(self.1)
+    }
+
+    /// Whether a process with the other end is left; false also if the program has closed this one.
+    fn holds(&self) -> bool {
+        let mut entry = [PollFd::new(&self.0, PollFlags::empty())];
+        let now = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        let polled = poll(&mut entry, Some(&now));
+        let [entry] = entry;
+        polled.is_err() || (entry.revents().is_empty() && self.is_itself())
+    }
+
+    /// Closes the end, unless its number has become another's.
+    fn let_go(self) {
+        if self.is_itself() {
+            // By the kernel's own call: in a forked child a library put before the C library's may still hold its locks.
+            // SAFETY: this value owns the number, which is the socket it was made for, and gives it up.
+            unsafe { rustix::io::close(self.0.into_raw_fd()) };
+        } else {
+            let _closed_by_the_program = self.0.into_raw_fd();
+        }
+    }
+}
+
+/// Drops the ends whose other ends are gone.
+fn sweep(ties: &mut Vec<Tie>) {
+    let mut i = 0;
+    while let Some(tie) = ties.get(i) {
+        if tie.holds() {
+            i += 1;
+        } else {
+            ties.swap_remove(i).let_go();
+        }
+    }
+}
+
+/// Prepares for a fork. The caller is the thread that forks, and gives the value to both processes.
+pub(super) fn begin() -> Birth {
+    let mut ties = TIES.lock().unwrap_or_else(PoisonError::into_inner);
+    sweep(&mut ties);
+    RELATED.set(true);
+    EVER.set(true);
+    let ends = Tie::pair().inspect_err(|_| UNTIED.set(true)).ok();
+    // Memory is made ready before the fork.
+    ties.reserve(1);
+    Birth { ties, ends }
+}
+
+impl Birth {
+    pub(super) fn in_parent(mut self) {
+        if let Some((mine, childs)) = self.ends.take() {
+            self.ties.push(mine);
+            childs.let_go();
+        }
+    }
+
+    pub(super) fn in_child(mut self) {
+        if let Some((parents, mine)) = self.ends.take() {
+            self.ties.push(mine);
+            parents.let_go();
+        }
+    }
+}
+
+/// Whether memory of this process may also be mapped by one that it forked, or that forked it. Notices within [`LOOK_NS`] that
+/// the last of them has ended or called `exec`.
+#[inline]
+pub(crate) fn has_relatives() -> bool {
+    RELATED.get() && look()
+}
+
+/// Whether this process ever had relatives, which may have left something undone.
+pub(crate) fn had_relatives() -> bool {
+    EVER.get()
+}
+
+#[cold]
+fn look() -> bool {
+    let now = now_ns();
+    if UNTIED.get() || now < NEXT.get() {
+        return true;
+    }
+    let mut ties = match TIES.try_lock() {
+        Ok(ties) => ties,
+        Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+        // A fork is under way, or another thread looks.
+        Err(TryLockError::WouldBlock) => return true,
+    };
+    NEXT.set(now.saturating_add(LOOK_NS));
+    sweep(&mut ties);
+    // With the lock, so that a fork that begins now says otherwise afterwards.
+    RELATED.set(!ties.is_empty());
+    !ties.is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::{AsFd, AsRawFd, FromRawFd};
+
+    #[test]
+    fn an_end_holds_until_the_other_is_closed_everywhere() {
+        // A child of another test would have copies.
+        let _alone = crate::sys::children::none();
+        let (mine, other) = Tie::pair().unwrap();
+        let copy = Tie(other.0.try_clone().unwrap(), other.1);
+        let mut ties = vec![mine];
+        drop(other.0);
+        sweep(&mut ties);
+        assert_eq!(ties.len(), 1);
+        copy.let_go();
+        sweep(&mut ties);
+        assert!(ties.is_empty());
+    }
+
+    #[test]
+    fn a_number_that_has_become_anothers_is_left_alone() {
+        let _alone = crate::sys::children::none();
+        let (mine, _other) = Tie::pair().unwrap();
+        let number = mine.0.as_raw_fd();
+        let file = std::fs::File::open("/dev/null").unwrap();
+        // SAFETY: a number of the test, which `mine` goes on to name.
+        assert_eq!(unsafe { libc::dup2(file.as_raw_fd(), number) }, number);
+        let mut ties = vec![mine];
+        sweep(&mut ties);
+        assert!(ties.is_empty(), "it tells of nobody");
+        // SAFETY: nobody has closed it: the number is ours to own.
+        let still = unsafe { OwnedFd::from_raw_fd(number) };
+        assert!(rustix::io::fcntl_getfd(still.as_fd()).is_ok());
+    }
+}

@@ -52,6 +52,19 @@ pub(crate) fn quietly<T>(run: impl FnOnce() -> T) -> T {
     done
 }
 
+/// Whether a thread of this process with this name sleeps in accept4.
+#[cfg(test)]
+pub(crate) fn sleeps_in_accept(name: &str) -> bool {
+    let accept4 = format!("{} ", libc::SYS_accept4);
+    std::fs::read_dir("/proc/self/task")
+        .unwrap()
+        .flatten()
+        .any(|task| {
+            let read = |file: &str| std::fs::read_to_string(task.path().join(file)).unwrap_or_default();
+            read("comm").trim() == name && read("syscall").starts_with(&accept4)
+        })
+}
+
 type AtExit = Box<dyn Fn() + Send>;
 static AT_EXIT: std::sync::Mutex<Vec<AtExit>> = std::sync::Mutex::new(Vec::new());
 

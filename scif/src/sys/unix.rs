@@ -73,6 +73,21 @@ pub(crate) fn accept(fd: impl AsFd) -> Result<OwnedFd, Errno> {
     rustix::net::accept_with(fd, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
 }
 
+/// Whether it is a Unix socket that listens.
+pub(crate) fn is_listener(fd: impl AsFd) -> bool {
+    let fd = fd.as_fd();
+    rustix::net::sockopt::socket_domain(fd) == Ok(AddressFamily::UNIX)
+        && rustix::net::sockopt::socket_acceptconn(fd) == Ok(true)
+}
+
+/// Sets whether calls on a socket wait. That belongs to the description, which every process with a copy shares.
+pub(crate) fn set_waiting(fd: impl AsFd, waiting: bool) -> Result<(), Errno> {
+    let fd = fd.as_fd();
+    let mut flags = rustix::fs::fcntl_getfl(fd)?;
+    flags.set(rustix::fs::OFlags::NONBLOCK, !waiting);
+    rustix::fs::fcntl_setfl(fd, flags)
+}
+
 /// The name the other end is bound to.
 pub(crate) fn peer_name(fd: impl AsFd) -> Option<SocketAddrUnix> {
     SocketAddrUnix::try_from(rustix::net::getpeername(fd).ok()??).ok()

@@ -13,13 +13,16 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::io::Errno;
+use rustix::net::SocketAddrUnix;
 use scif_ring::Flag;
 
 use super::Soft;
 use crate::error::{Error, Result};
+use crate::logging::warn_about_peer;
 use crate::sys::fork::{Maker, PrivateFd};
 use crate::sys::memfd::{self, FIXED_SIZE};
 use crate::sys::mmap::Mapping;
+use crate::sys::time::now_ns;
 use crate::sys::{file, thread, unix};
 use crate::transport::{Hold, Init};
 use crate::waiter::Waiter;
@@ -32,6 +35,11 @@ const ANSWER_NS: u64 = 1_000_000_000;
 const TRIES: u32 = 10;
 const LOCK_TRIES: u32 = 5000;
 const PAUSE: Duration = Duration::from_millis(1);
+/// How long a holder that closes the board waits for its thread by itself, before it calls to end a sleep in `accept`.
+const END_QUIET_NS: u64 = 5_000_000;
+/// How long it waits at all. Then the thread is left behind, with the listener; it ends with the next caller.
+const END_NS: u64 = 200_000_000;
+const END_PAUSE: Duration = Duration::from_micros(50);
 
 /// What is shown to whoever connects.
 #[derive(Debug)]
@@ -50,6 +58,7 @@ struct SoftBoard {
     /// The memory once more: locks of one descriptor and its copies do not exclude each other.
     own: PrivateFd,
     name: String,
+    addr: SocketAddrUnix,
     maker: Maker,
     shown: Option<Arc<Shown>>,
     service: Option<JoinHandle<()>>,
@@ -62,6 +71,7 @@ struct Found {
 }
 
 pub(super) fn open(soft: Arc<Soft>, name: &str, len: usize, make: Option<Init<'_>>) -> Result<Box<dyn Hold>> {
+    let addr = soft.names.board(name)?;
     let found = find(&soft, name, len, make)?;
     memfd::check(&found.memory, len, FIXED_SIZE).map_err(|_| strange())?;
     let map = Mapping::shared(&found.memory, len, make.is_some()).map_err(Error::os("mmap"))?;
@@ -86,6 +96,7 @@ pub(super) fn open(soft: Arc<Soft>, name: &str, len: usize, make: Option<Init<'_
         map,
         own: PrivateFd::new(own),
         name: name.to_owned(),
+        addr,
         maker: Maker::here(),
         shown: Some(shown),
         service: Some(service),
@@ -165,7 +176,9 @@ fn ask(soft: &Soft, socket: &OwnedFd) -> Result<Option<Found>> {
     }
     let mut fds = answer.fds.into_iter();
     match (bytes.get(..answer.bytes), fds.next(), fds.next()) {
-        (Some(said), Some(memory), Some(listener)) if said == HERE && !answer.cut => {
+        (Some(said), Some(memory), Some(listener))
+            if said == HERE && !answer.cut && unix::is_listener(&listener) =>
+        {
             Ok(Some(Found { memory, listener }))
         }
         _ => Err(strange()),
@@ -187,6 +200,9 @@ impl Shown {
     /// Answers whoever connects, until told to stop.
     fn serve(&self) {
         while self.waiter.wait(None).is_ok() && !self.stop.get() {
+            // Every holder can change that for all. Whoever does it between the two calls holds this thread up, and no more:
+            // nobody waits for it without an end.
+            let _ = unix::set_waiting(&self.listener, false);
             match unix::accept(&self.listener) {
                 Ok(caller) => self.answer(&caller),
                 // Another holder was quicker.
@@ -195,6 +211,31 @@ impl Shown {
                 Err(_) => std::thread::sleep(PAUSE),
             }
         }
+    }
+
+    /// Waits for the thread, which was told to stop, within a bound.
+    fn end(&self, service: JoinHandle<()>, addr: &SocketAddrUnix) {
+        let begin = now_ns();
+        while !service.is_finished() {
+            let waited = now_ns() - begin;
+            if waited > END_NS {
+                warn_about_peer!(
+                    "a holder of {addr:?} makes accept wait and takes every caller: thread scif-board is left behind, and the \
+                     name stays taken until that holder is gone"
+                );
+                return;
+            }
+            if waited > END_QUIET_NS {
+                let _ = unix::set_waiting(&self.listener, false);
+                if let Ok(caller) = unix::socket() {
+                    // Any holder may take it; then the next one is tried.
+                    let _ = unix::connect(&caller, addr);
+                }
+                std::thread::sleep(PAUSE);
+            }
+            std::thread::sleep(END_PAUSE);
+        }
+        let _ = service.join();
     }
 
     fn answer(&self, caller: &OwnedFd) {
@@ -242,11 +283,82 @@ impl Drop for SoftBoard {
         shown.stop.set(true);
         shown.waiter.signal();
         if let Some(service) = self.service.take() {
-            let _ = service.join();
+            shown.end(service, &self.addr);
         }
         let soft = Arc::clone(&shown.soft);
         // With the socket goes the name, unless others hold it.
         drop(shown);
         soft.names.tidy_board(&self.name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Instant;
+
+    use super::*;
+    use crate::config::Config;
+
+    fn fill(_: &Mapping) -> Result<()> {
+        Ok(())
+    }
+
+    /// Takes every caller of `listener`, until that is stopped, and makes accept wait for all its holders.
+    fn take_callers(listener: &OwnedFd) {
+        loop {
+            let _ = unix::set_waiting(listener, true);
+            match unix::accept(listener) {
+                Ok(_) | Err(Errno::AGAIN) => {}
+                Err(_) => return,
+            }
+        }
+    }
+
+    #[test]
+    fn a_holder_that_makes_accept_wait_does_not_hold_up_a_close() {
+        let config = Config {
+            domain: Some(format!("board-held-{}", std::process::id())),
+            ..Config::default()
+        };
+        let soft = Arc::new(Soft::open(config).unwrap());
+        let held = create(&soft, "held", 64, &fill).unwrap();
+        let victim = std::thread::scope(|scope| {
+            let opened = scope.spawn(|| open(Arc::clone(&soft), "held", 64, Some(&fill)));
+            let caller = loop {
+                match unix::accept(&held.listener) {
+                    Ok(caller) => break caller,
+                    Err(_) => std::thread::yield_now(),
+                }
+            };
+            unix::send(&caller, HERE, &[held.memory.as_fd(), held.listener.as_fd()]).unwrap();
+            opened.join().unwrap().unwrap()
+        });
+        let addr = soft.names.board("held").unwrap();
+        let listener = Arc::new(held.listener);
+        let thief = {
+            let listener = Arc::clone(&listener);
+            std::thread::spawn(move || take_callers(&listener))
+        };
+        let begin = Instant::now();
+        let mut callers = Vec::new();
+        while !thread::sleeps_in_accept("scif-board") {
+            assert!(begin.elapsed().as_secs() < 60, "the thread was never held up");
+            let caller = unix::socket().unwrap();
+            let _ = unix::connect(&caller, &addr);
+            callers.push(caller);
+            std::thread::sleep(END_PAUSE);
+        }
+        drop(callers);
+        let (told, ended) = mpsc::channel();
+        std::thread::spawn(move || {
+            drop(victim);
+            told.send(())
+        });
+        let ended = ended.recv_timeout(Duration::from_secs(20));
+        // Lets go of all that sleep on it.
+        unix::stop_listening(&*listener).unwrap();
+        thief.join().unwrap();
+        assert_eq!(ended, Ok(()), "the close waits for a thread that is held up");
     }
 }

@@ -31,8 +31,8 @@ impl fmt::Display for PortId {
 }
 
 /// 32 bits that are the same for two processes exactly if they can reach each other's endpoints by number: this
-/// boot of this host, and the network namespace or the directory that holds the sockets. Never 0.
-pub(crate) fn host_hash(runtime_dir: Option<&Path>, domain: Option<&str>) -> Result<u32, Errno> {
+/// boot of this host, the network namespace or the directory that holds the sockets, and the domain. Never 0.
+pub(crate) fn host_hash(runtime_dir: Option<&Path>, domain: &str) -> Result<u32, Errno> {
     let (device, inode) = match runtime_dir {
         Some(dir) => process::file_id(dir)?,
         None => process::network_namespace(),
@@ -41,7 +41,7 @@ pub(crate) fn host_hash(runtime_dir: Option<&Path>, domain: Option<&str>) -> Res
     bytes.push(u8::from(runtime_dir.is_some()));
     bytes.extend(device.to_le_bytes());
     bytes.extend(inode.to_le_bytes());
-    bytes.extend(domain.unwrap_or_default().as_bytes());
+    bytes.extend(domain.as_bytes());
     Ok(fold(&bytes))
 }
 
@@ -67,18 +67,18 @@ mod tests {
 
     #[test]
     fn hash_is_stable_and_tells_places_apart() {
-        let here = host_hash(None, None).unwrap();
+        let here = host_hash(None, "0").unwrap();
         assert_ne!(here, 0);
-        assert_eq!(here, host_hash(None, None).unwrap());
-        assert_ne!(here, host_hash(Some(Path::new("/")), None).unwrap());
-        assert_ne!(here, host_hash(None, Some("x")).unwrap());
+        assert_eq!(here, host_hash(None, "0").unwrap());
+        assert_ne!(here, host_hash(Some(Path::new("/")), "0").unwrap());
+        assert_ne!(here, host_hash(None, "x").unwrap());
         assert_ne!(here, network_hash(None));
         assert_ne!(network_hash(Some("x")), network_hash(None));
         assert_ne!(
-            host_hash(Some(Path::new("/")), None).unwrap(),
-            host_hash(Some(Path::new("/proc")), None).unwrap()
+            host_hash(Some(Path::new("/")), "0").unwrap(),
+            host_hash(Some(Path::new("/proc")), "0").unwrap()
         );
-        assert!(host_hash(Some(Path::new("/does/not/exist")), None).is_err());
+        assert!(host_hash(Some(Path::new("/does/not/exist")), "0").is_err());
     }
 
     #[test]

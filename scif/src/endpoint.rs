@@ -121,6 +121,12 @@ impl Endpoint {
         Ok(id)
     }
 
+    /// Returns what to check when nobody listens at `port`, for a line of the log.
+    #[must_use]
+    pub fn whereabouts(&self, port: PortId) -> String {
+        self.port.whereabouts(port)
+    }
+
     /// Accepts what waits, finishes handshakes, notices ends and takes wake-ups; appends what happened.
     pub fn poll_links(&mut self, out: &mut Vec<LinkEvent>) {
         if self.forked() {

@@ -4,8 +4,10 @@
 //! Not about which ranges may be touched (the key table says) nor about what to do when no way works (the ring).
 //! The way is probed once when the connection comes up and given up for good by [`PeerMemory::deny`].
 
+use rustix::io::Errno;
 use scif_ring::Mem;
 
+use crate::denial::Denial;
 use crate::sys::process_vm::{self, Direction};
 
 /// A range of the peer's address space.
@@ -60,6 +62,7 @@ pub enum AccessError {
 pub struct PeerMemory {
     access: Access,
     pid: i32,
+    denial: Option<Denial>,
 }
 
 impl PeerMemory {
@@ -68,6 +71,7 @@ impl PeerMemory {
         PeerMemory {
             access: Access::None,
             pid: 0,
+            denial: None,
         }
     }
 
@@ -76,20 +80,45 @@ impl PeerMemory {
         PeerMemory {
             access: Access::Mapped,
             pid: 0,
+            denial: None,
+        }
+    }
+
+    /// Of a process of another user: no way but the ring.
+    pub(crate) fn of_user(pid: i32, uid: u32) -> PeerMemory {
+        PeerMemory {
+            access: Access::None,
+            pid,
+            denial: Some(Denial::of_user(pid, uid)),
         }
     }
 
     /// Of process `pid`, if its 8 bytes at `addr` can be read and hold `nonce`: which also proves that the pid
     /// is the one who told us the nonce.
     pub(crate) fn probe(pid: i32, addr: u64, nonce: u64) -> PeerMemory {
-        if pid > 0 && process_vm::read_u64(pid, addr) == Some(nonce) {
-            PeerMemory {
-                access: Access::ProcessVm,
-                pid,
+        let errno = match process_vm::read_u64(pid, addr) {
+            Ok(read) if pid > 0 && read == nonce => {
+                return PeerMemory {
+                    access: Access::ProcessVm,
+                    pid,
+                    denial: None,
+                };
             }
-        } else {
-            PeerMemory::none()
+            Ok(_) => Errno::FAULT,
+            Err(errno) => errno,
+        };
+        PeerMemory {
+            access: Access::None,
+            pid,
+            // A number that was there and is not any more: the peer has died, which its socket tells.
+            denial: (pid <= 0 || errno != Errno::SRCH).then(|| Denial::explain(pid, errno)),
         }
+    }
+
+    /// Why the kernel denies direct copies, where it does.
+    #[must_use]
+    pub fn denial(&self) -> Option<&Denial> {
+        self.denial.as_ref()
     }
 
     /// The best way that still works.
@@ -132,25 +161,33 @@ impl PeerMemory {
         (self.access == Access::Mapped).then(|| process_vm::own(remote))
     }
 
-    /// Gives the direct way up for this peer.
+    /// Gives the direct way up for this peer, which the kernel has denied on the way.
     pub fn deny(&mut self) {
         self.access = Access::None;
+        self.denial = Some(Denial::explain(self.pid, Errno::PERM));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::denial::DenialCause;
 
     #[test]
     fn probe_wants_the_nonce() {
         let cell = Box::new(0x1234_5678_9abc_def0_u64);
         let addr = (&raw const *cell).expose_provenance() as u64;
         let me = crate::sys::process::pid();
-        assert_eq!(PeerMemory::probe(me, addr, *cell).access(), Access::ProcessVm);
+        let reached = PeerMemory::probe(me, addr, *cell);
+        assert_eq!((reached.access(), reached.denial()), (Access::ProcessVm, None));
         assert_eq!(PeerMemory::probe(me, addr, 1).access(), Access::None);
         assert_eq!(PeerMemory::probe(me, 16, 1).access(), Access::None);
-        assert_eq!(PeerMemory::probe(0, addr, *cell).access(), Access::None);
+        let unseen = PeerMemory::probe(0, addr, *cell);
+        assert_eq!(unseen.access(), Access::None);
+        assert_eq!(
+            unseen.denial().map(Denial::cause),
+            Some(DenialCause::PidNamespace)
+        );
         let mut memory = PeerMemory::own();
         memory.deny();
         assert_eq!(memory.read(&[], &[]), Err(AccessError::Denied));

@@ -7,6 +7,7 @@ use std::sync::{Arc, Once};
 
 use crate::config::Config;
 use crate::error::Result;
+use crate::sys::process;
 use crate::transport::Transport;
 use crate::transport::kernel::Kernel;
 use crate::transport::local::Local;
@@ -88,6 +89,18 @@ impl Node {
     #[must_use]
     pub fn host_hash(&self) -> u32 {
         self.transport.host_hash()
+    }
+
+    /// Returns the settings that decide which processes this one can meet, for a line of the log.
+    #[must_use]
+    pub fn settings(&self) -> String {
+        self.transport.settings()
+    }
+
+    /// Returns the number of the user this process runs as.
+    #[must_use]
+    pub fn user() -> u32 {
+        process::uid()
     }
 
     pub(crate) fn transport(&self) -> &dyn Transport {

@@ -24,6 +24,7 @@ use crate::segment::Side;
 use crate::sys::mmap::Mapping;
 use crate::sys::time::now_ns;
 use crate::sys::{descriptor, process, unix};
+use crate::transport::soft::whereabouts::warn_of_user;
 use crate::window::space::{OwnSpace, PeerSpace};
 
 /// Ports below this one need CAP_SYS_ADMIN.
@@ -459,6 +460,9 @@ impl Inner {
         };
         let admin = (1..ADMIN_PORT_END).contains(&from.port);
         let trusted = self.admits(who.uid) && !(admin && who.uid != 0 && who.uid != self.uid);
+        if !self.admits(who.uid) {
+            warn_of_user(who.uid, self.id(listener.holder.port()));
+        }
         if !trusted || self.is_lost(from.node) {
             let _ = unix::send(&socket, &Packet::Refuse.encode(), &[]);
             return Ok(None);

@@ -32,6 +32,7 @@ use crate::addr::PortId;
 use crate::config::Config;
 use crate::logging;
 use crate::sys::pages;
+use crate::transport::soft::whereabouts::warn_of_silence;
 use crate::window::{Near, Way};
 use state::State;
 
@@ -113,7 +114,11 @@ impl Endpoints {
     /// # Errors
     /// [`Failure::NoNode`], then by state, then [`Failure::Refused`], [`Failure::InProgress`], [`Failure::NoPorts`].
     pub fn connect(&self, fd: RawFd, dst: PortId) -> Result<u16> {
-        self.0.with(fd, |epd| self.0.connect(epd, fd, dst))
+        let connected = self.0.with(fd, |epd| self.0.connect(epd, fd, dst));
+        if let Err(Failure::Refused | Failure::NoNode) = &connected {
+            warn_of_silence(&self.0.names, dst);
+        }
+        connected
     }
 
     /// `scif_accept`; the peer, and the new endpoint. Blocks if `wait`.

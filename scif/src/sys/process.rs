@@ -2,6 +2,7 @@
 //! This process and others, as the kernel describes them: who runs, since when, what we may do, what this
 //! host is. See `proc(5)`, `prctl(2)`, `getrlimit(2)`.
 
+use std::fmt;
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
@@ -38,6 +39,12 @@ pub(crate) fn owner(pid: i32) -> Option<u32> {
     rustix::fs::stat(format!("/proc/{pid}"))
         .ok()
         .map(|stat| stat.st_uid)
+}
+
+/// Whether a process is known to be in another user namespace than this one.
+pub(crate) fn in_other_user_namespace(pid: i32) -> bool {
+    let of = |who: &dyn fmt::Display| file_id(Path::new(&format!("/proc/{who}/ns/user")));
+    matches!((of(&"self"), of(&pid)), (Ok(ours), Ok(theirs)) if ours != theirs)
 }
 
 pub(crate) fn uid() -> u32 {

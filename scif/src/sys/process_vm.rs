@@ -148,13 +148,34 @@ fn classify(errno: Errno, done: usize) -> AccessError {
     }
 }
 
-/// The 8 bytes at `addr` of process `pid`.
-pub(crate) fn read_u64(pid: i32, addr: u64) -> Option<u64> {
+/// Reads the 8 bytes at `addr` of process `pid`.
+///
+/// # Errors
+/// Those of the call; EFAULT also where fewer bytes are there.
+pub(crate) fn read_u64(pid: i32, addr: u64) -> Result<u64, Errno> {
     let mut value = 0u64;
-    // SAFETY: `value` lives until the last use of the view, which is the next call; nothing else touches it then.
-    let local = unsafe { Mem::new((&raw mut value).cast(), size_of::<u64>()) };
-    copy(pid, Direction::Read, &[local], &[RemoteMem { addr, len: 8 }]).ok()?;
-    Some(value)
+    let local = libc::iovec {
+        iov_base: (&raw mut value).cast(),
+        iov_len: size_of::<u64>(),
+    };
+    let remote = libc::iovec {
+        iov_base: std::ptr::without_provenance_mut(RemoteMem { addr, len: 8 }.address()),
+        iov_len: size_of::<u64>(),
+    };
+    // SAFETY: `value` has room for the bytes and lives until the call returns; the kernel checks the other address.
+    match unsafe { libc::process_vm_readv(pid, &raw const local, 1, &raw const remote, 1, 0) } {
+        8 => Ok(value),
+        -1 => Err(super::process::last_errno()),
+        _ => Err(Errno::FAULT),
+    }
+}
+
+/// Returns the error with which the kernel denies the call even for the caller's own memory, as a seccomp filter does.
+pub(crate) fn denied_to_all() -> Option<Errno> {
+    // SAFETY: of this process, with two lists of no length.
+    let moved =
+        unsafe { libc::process_vm_readv(super::process::pid(), std::ptr::null(), 0, std::ptr::null(), 0, 0) };
+    (moved < 0).then(super::process::last_errno)
 }
 
 /// The same within this very process, as a plain copy.
@@ -261,11 +282,11 @@ mod tests {
             copy(gone, Direction::Read, &[mem(&mut buf)], &[remote(&good)]),
             Err(AccessError::Gone)
         );
-        assert_eq!(read_u64(me, 8), None);
+        assert_eq!(read_u64(me, 8), Err(Errno::FAULT));
         let value = Box::new(77u64);
         assert_eq!(
             read_u64(me, (&raw const *value).expose_provenance() as u64),
-            Some(77)
+            Ok(77)
         );
     }
 

@@ -105,7 +105,8 @@ impl Pipe {
 
 impl Local {
     pub(crate) fn open(config: &Config) -> Result<Local> {
-        let host_hash = host_hash(None, config.domain.as_deref()).map_err(Error::os("stat"))?;
+        let host_hash =
+            host_hash(None, config.domain.as_deref().unwrap_or_default()).map_err(Error::os("stat"))?;
         Ok(Local::of(config.node, host_hash))
     }
 
@@ -172,6 +173,10 @@ impl Transport for Local {
 
     fn host_hash(&self) -> u32 {
         self.host_hash
+    }
+
+    fn settings(&self) -> String {
+        format!("node {} of process {}", self.node, std::process::id())
     }
 }
 
@@ -278,6 +283,10 @@ impl Port for LocalPort {
         let doors = lock(&self.local.doors);
         let door = doors.get(&port.port).filter(|_| port.node == self.id.node)?;
         door.upgrade().map(|_| process::pid())
+    }
+
+    fn whereabouts(&self, port: PortId) -> String {
+        format!("Only endpoints of this process can have {port}")
     }
 
     fn wait_fd(&self) -> BorrowedFd<'_> {

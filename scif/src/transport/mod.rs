@@ -78,6 +78,9 @@ pub(crate) trait Transport: Debug + Send + Sync {
 
     /// Tells of this host and of whatever else decides who reaches whom by number.
     fn host_hash(&self) -> u32;
+
+    /// Returns the settings that decide which processes this one can meet, for a line of the log.
+    fn settings(&self) -> String;
 }
 
 /// A bound, listening port. Connections are told apart by the ids the endpoint gives them.
@@ -96,6 +99,9 @@ pub(crate) trait Port: Debug + Send {
 
     /// Who listens at `port` now; 0 for a process that cannot be seen from here.
     fn listener(&mut self, port: PortId) -> Option<i32>;
+
+    /// Returns what to check when nobody listens at `port`, for a line of the log.
+    fn whereabouts(&self, port: PortId) -> String;
 
     /// Readable when `poll` would find something.
     fn wait_fd(&self) -> BorrowedFd<'_>;

@@ -86,7 +86,11 @@ pub(crate) fn pairs(dst: &[Spot], src: &[Spot]) -> Result<Vec<(Spot, Spot)>> {
 fn failed(error: AccessError, pid: i32) -> Failure {
     match error {
         AccessError::Fault | AccessError::Short(_) if pid == process::pid() => Failure::BadAddress,
-        AccessError::Fault | AccessError::Short(_) | AccessError::Denied => Failure::Broken,
+        AccessError::Denied => {
+            crate::denial::warn_of_window(pid);
+            Failure::Broken
+        }
+        AccessError::Fault | AccessError::Short(_) => Failure::Broken,
         AccessError::Gone => Failure::Reset,
     }
 }

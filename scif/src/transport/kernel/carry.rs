@@ -124,6 +124,14 @@ impl Transport for Kernel {
     fn host_hash(&self) -> u32 {
         self.host_hash
     }
+
+    fn settings(&self) -> String {
+        format!(
+            "the SCIF driver at {}, as node {}",
+            self.device.path().to_string_lossy(),
+            self.node
+        )
+    }
 }
 
 #[cfg(test)]

@@ -204,6 +204,14 @@ impl Port for KernelPort {
         self.near.listener(port)
     }
 
+    fn whereabouts(&self, port: PortId) -> String {
+        format!(
+            "This process uses {}. Check that the peer runs, with FI_SCIF_TRANSPORT=kernel, and that node {} is online",
+            self.kernel.settings(),
+            port.node
+        )
+    }
+
     fn wait_fd(&self) -> BorrowedFd<'_> {
         self.desk.epoll.as_fd()
     }

@@ -17,7 +17,6 @@ use super::wire::{Greeting, KEYS, MEMBARRIER};
 use crate::connection::ConnId;
 use crate::error::{Reason, Refusal};
 use crate::life::Life;
-use crate::logging::OnceEach;
 use crate::memory::{Access, PeerMemory};
 use crate::migrate::ARENA_BYTES;
 use crate::segment::{SEGMENT_BYTES, check_header};
@@ -28,9 +27,6 @@ use crate::transport::{Remote, Shared, Shown};
 
 /// Keys are also sealed against every writer but the mapping their owner has.
 pub(super) const KEYS_SEALED: SealFlags = FIXED_SIZE.union(SealFlags::FUTURE_WRITE);
-
-/// Users whose peers were said to have no direct copies.
-static OTHER_USERS: OnceEach<u32> = OnceEach::new(16);
 
 /// What we say to a peer, for the connection we call `id`.
 pub(super) fn greeting(soft: &Soft, shown: &Shown, welcome: bool, id: ConnId) -> Greeting {
@@ -132,13 +128,7 @@ fn reach(soft: &Soft, greeting: &Greeting, life: &Life, uid: u32) -> PeerMemory 
     let memory = if uid == soft.uid {
         PeerMemory::probe(life.pid(), greeting.nonce_addr, greeting.nonce)
     } else {
-        if OTHER_USERS.first(uid) {
-            log::info!(
-                "large messages to and from user {uid} go through the ring: processes of different users never copy \
-                 from memory to memory"
-            );
-        }
-        PeerMemory::none()
+        PeerMemory::of_user(life.pid(), uid)
     };
     // Same pid, same start, and the nonce is here: this very process. The pid alone would do where the kernel vouches for
     // it; one in user space (gVisor) names the asking process as the peer of every socket.

@@ -16,6 +16,7 @@ mod link;
 pub(crate) mod names;
 mod port;
 mod spare;
+pub(crate) mod whereabouts;
 pub(crate) mod wire;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -57,7 +58,7 @@ impl Soft {
         let dir = config.runtime_dir.as_deref();
         let uid = process::uid();
         let names = Names::new(dir, config.domain.as_deref(), uid)?;
-        let host_hash = host_hash(dir, config.domain.as_deref()).map_err(Error::os("stat"))?;
+        let host_hash = host_hash(dir, names.domain()).map_err(Error::os("stat"))?;
         allow_readers(config.ptracer);
         Ok(Soft {
             node: config.node,
@@ -156,5 +157,9 @@ impl Transport for Soft {
 
     fn host_hash(&self) -> u32 {
         self.host_hash
+    }
+
+    fn settings(&self) -> String {
+        self.names.settings()
     }
 }

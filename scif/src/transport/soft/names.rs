@@ -74,6 +74,12 @@ impl Names {
         })
     }
 
+    pub(crate) fn domain(&self) -> &str {
+        match self {
+            Names::Abstract { domain } | Names::Dir { domain, .. } => domain,
+        }
+    }
+
     fn listener_path(dir: &Path, domain: &str, id: PortId) -> PathBuf {
         dir.join(format!("{domain}.{}.{}", id.node, id.port))
     }

@@ -11,6 +11,7 @@ use rustix::io::Errno;
 
 use super::link::{SoftLink, refuse};
 use super::names::SocketFile;
+use super::whereabouts::warn_of_user;
 use super::wire::{self, Garbled, Greeting, PACKET_MAX, Packet};
 use super::{Soft, handshake};
 use crate::addr::{DYNAMIC_PORTS, PortId};
@@ -143,7 +144,7 @@ impl SoftPort {
                 continue;
             };
             if !self.soft.admits(who.uid) {
-                log::debug!("user {} refused at {}", who.uid, self.id);
+                warn_of_user(who.uid, self.id);
                 refuse(&socket, Reason::Denied);
                 continue;
             }
@@ -454,6 +455,10 @@ impl Port for SoftPort {
         let socket = self.soft.with_descriptor(unix::socket).ok()?;
         unix::connect(&socket, &addr).ok()?;
         unix::credentials(&socket).ok().map(|who| who.pid)
+    }
+
+    fn whereabouts(&self, port: PortId) -> String {
+        self.soft.names.whereabouts(port)
     }
 
     fn wait_fd(&self) -> BorrowedFd<'_> {

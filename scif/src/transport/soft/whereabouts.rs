@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Explanation of a port without a listener: settings of this process, and listeners of the same number that it cannot meet.
+//!
+//! The kernel lists the Unix sockets of a network namespace, those of other domains, directories and users among them. Not
+//! on the path of any connection that succeeds.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use super::names::Names;
+use crate::addr::PortId;
+use crate::logging::OnceEach;
+use crate::sys::process;
+use crate::sys::time::now_ns;
+
+/// Bound Unix sockets, one a line: the flags in the fourth column, the name in the last.
+const LIST: &str = "/proc/net/unix";
+/// Flags of a socket that listens, `__SO_ACCEPTCON`.
+const LISTENS: &str = "00010000";
+/// Number of listeners named in one line of the log.
+const NAMED_MAX: usize = 4;
+/// Time in nanoseconds for which connects to one port fail before that is logged: processes start at different times.
+const PATIENCE_NS: u64 = 2_000_000_000;
+/// Number of ports that are remembered, and told, in a process.
+const PORTS_MAX: usize = 8;
+
+/// Ports at which connects found no listener.
+#[derive(Debug, Default)]
+pub(crate) struct Refusals(Mutex<BTreeMap<PortId, Refusal>>);
+
+#[derive(Clone, Copy, Debug)]
+struct Refusal {
+    since_ns: u64,
+    told: bool,
+}
+
+impl Refusals {
+    /// Notes a connect that found no listener. Returns, once for each port, the seconds for which that has gone on, when it
+    /// is time to log it.
+    pub(crate) fn note(&self, id: PortId, now_ns: u64) -> Option<u64> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= PORTS_MAX && !known.contains_key(&id) {
+            return None;
+        }
+        let refusal = known.entry(id).or_insert(Refusal {
+            since_ns: now_ns,
+            told: false,
+        });
+        let for_ns = now_ns.saturating_sub(refusal.since_ns);
+        if refusal.told || for_ns < PATIENCE_NS {
+            return None;
+        }
+        refusal.told = true;
+        Some(for_ns / 1_000_000_000)
+    }
+}
+
+/// Notes a connect that was refused; logs, once for each port, that nobody listens there when that has gone on for a while.
+pub(crate) fn warn_of_silence(names: &Names, id: PortId) {
+    static REFUSALS: Refusals = Refusals(Mutex::new(BTreeMap::new()));
+    if let Some(seconds) = REFUSALS.note(id, now_ns()) {
+        log::warn!(
+            "nobody has listened at {id} (node:port) for {seconds} s, connects are refused. {}",
+            names.whereabouts(id)
+        );
+    }
+}
+
+/// Logs, once for each user, that this process lets no connection of that user in.
+pub(crate) fn warn_of_user(uid: u32, at: PortId) {
+    static SAID: OnceEach<u32> = OnceEach::new(8);
+    if SAID.first(uid) {
+        log::warn!(
+            "a connection of user {uid} to {at} was refused, this process runs as user {}: set SCIF_ALLOW_UIDS={uid} here, and \
+             to the number of this user there, or run both as one user",
+            process::uid()
+        );
+    }
+}
+
+/// Settings under which an endpoint listens, as far as its name shows.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+struct Place {
+    dir: Option<String>,
+    domain: String,
+}
+
+impl Place {
+    fn of(names: &Names) -> Place {
+        let (dir, domain) = match names {
+            Names::Abstract { domain } => (None, domain),
+            Names::Dir { dir, domain } => (Some(dir.display().to_string()), domain),
+        };
+        Place {
+            dir,
+            domain: domain.clone(),
+        }
+    }
+
+    /// Returns the place of a listener at `id` that a line of the list shows.
+    fn of_line(line: &str, id: PortId) -> Option<Place> {
+        let mut fields = line.split_ascii_whitespace();
+        if fields.nth(3)? != LISTENS {
+            return None;
+        }
+        let name = fields.nth(3)?;
+        if let Some(name) = name.strip_prefix("@scif/") {
+            let domain = name.strip_suffix(&format!("/{}/{}", id.node, id.port))?;
+            return (!domain.contains('/')).then(|| Place {
+                dir: None,
+                domain: domain.to_owned(),
+            });
+        }
+        let path = Path::new(name.strip_suffix(&format!(".{}.{}", id.node, id.port))?);
+        Some(Place {
+            dir: Some(path.parent()?.to_str()?.to_owned()),
+            domain: path.file_name()?.to_str()?.to_owned(),
+        })
+    }
+
+    fn describe(&self, text: &mut String) {
+        // Writing to a string does not fail.
+        let _ = match self.domain.parse::<u32>() {
+            Ok(uid) => write!(text, "SCIF_DOMAIN unset by user {uid}"),
+            Err(_) => write!(text, "SCIF_DOMAIN={}", self.domain),
+        };
+        let _ = match &self.dir {
+            Some(dir) => write!(text, " and SCIF_RUNTIME_DIR={dir}"),
+            None => write!(text, " and SCIF_RUNTIME_DIR unset"),
+        };
+    }
+}
+
+impl Names {
+    /// Returns the settings that decide which processes this one can meet, for a line of the log.
+    pub(crate) fn settings(&self) -> String {
+        let mut text = String::new();
+        Place::of(self).describe(&mut text);
+        text
+    }
+
+    /// Returns what to check when nobody listens at `id`.
+    pub(crate) fn whereabouts(&self, id: PortId) -> String {
+        let list = std::fs::read(LIST).unwrap_or_default();
+        self.whereabouts_in(&String::from_utf8_lossy(&list), id)
+    }
+
+    fn whereabouts_in(&self, list: &str, id: PortId) -> String {
+        let own = Place::of(self);
+        let others: BTreeSet<Place> = list
+            .lines()
+            .filter_map(|line| Place::of_line(line, id))
+            .filter(|place| *place != own)
+            .collect();
+        let mut text = format!("This process (user {}) has ", process::uid());
+        own.describe(&mut text);
+        if others.is_empty() {
+            text.push_str(
+                ". Check that the peer runs, on this host and in this network namespace, and with the same SCIF_DOMAIN, \
+                 SCIF_RUNTIME_DIR and user",
+            );
+            return text;
+        }
+        text.push_str("; an endpoint with that port has ");
+        for (at, place) in others.iter().take(NAMED_MAX).enumerate() {
+            text.push_str(if at > 0 { ", another " } else { "" });
+            place.describe(&mut text);
+        }
+        text.push_str(
+            ". Set SCIF_DOMAIN and SCIF_RUNTIME_DIR alike in both; processes of two users also need SCIF_ALLOW_UIDS",
+        );
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: PortId = PortId { node: 3, port: 77 };
+
+    fn names(dir: Option<&Path>, domain: &str) -> Names {
+        Names::new(dir, Some(domain), 5).unwrap()
+    }
+
+    #[test]
+    fn listeners_of_other_places_are_named() {
+        let list = "Num RefCount Protocol Flags Type St Inode Path\n\
+                    0: 00000002 00000000 00010000 0005 01 11 @scif/job/3/77\n\
+                    0: 00000002 00000000 00010000 0005 01 12 @scif/1000/3/77\n\
+                    0: 00000002 00000000 00000000 0005 03 13 @scif/connected/3/77\n\
+                    0: 00000002 00000000 00010000 0005 01 14 @scif/third/3/78\n\
+                    0: 00000002 00000000 00010000 0005 01 15 @scif/a/b/3/77\n\
+                    0: 00000002 00000000 00010000 0005 01 16 /run/x/job.3.77\n\
+                    0: 00000002 00000000 00010000 0005 01 17\n";
+        let text = names(None, "mine").whereabouts_in(list, ID);
+        for part in [
+            "has SCIF_DOMAIN=mine and SCIF_RUNTIME_DIR unset",
+            "SCIF_DOMAIN=job and SCIF_RUNTIME_DIR unset",
+            "SCIF_DOMAIN unset by user 1000",
+            "SCIF_DOMAIN=job and SCIF_RUNTIME_DIR=/run/x",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        for part in ["connected", "third", "a/b"] {
+            assert!(!text.contains(part), "{part}: {text}");
+        }
+        let text = names(Some(&std::env::temp_dir()), "job").whereabouts_in(list, ID);
+        assert!(text.contains("another SCIF_DOMAIN=job and SCIF_RUNTIME_DIR unset"));
+    }
+
+    #[test]
+    fn without_any_listener_the_settings_are_to_be_checked() {
+        let own = "0: 00000002 00000000 00010000 0005 01 11 @scif/mine/3/77\n";
+        for list in ["", own] {
+            let text = names(None, "mine").whereabouts_in(list, ID);
+            for part in [
+                "SCIF_DOMAIN=mine",
+                "network namespace",
+                "SCIF_RUNTIME_DIR",
+                "user",
+            ] {
+                assert!(text.contains(part), "{part}: {text}");
+            }
+        }
+        assert!(
+            names(None, "0")
+                .settings()
+                .contains("SCIF_DOMAIN unset by user 0")
+        );
+    }
+
+    #[test]
+    fn a_port_is_told_once_and_after_some_seconds() {
+        const S: u64 = 1_000_000_000;
+        let refusals = Refusals::default();
+        let told: Vec<_> = (0..60)
+            .filter_map(|tenth| refusals.note(ID, S * 5 + tenth * S / 10))
+            .collect();
+        assert_eq!(told, [2]);
+        for port in 0..100 {
+            assert_eq!(refusals.note(PortId { node: 0, port }, 50 * S), None);
+        }
+        let later = (0..100).filter_map(|port| refusals.note(PortId { node: 0, port }, 90 * S));
+        assert_eq!(later.count(), PORTS_MAX - 1);
+    }
+}

@@ -109,16 +109,16 @@ impl fmt::Display for AddrError {
             AddrError::Malformed => write!(f, "the address is not a struct sockaddr_in"),
             AddrError::OtherHost(a) => write!(
                 f,
-                "{a} belongs to another host, network namespace or SCIF_RUNTIME_DIR; a job over scif lives on one \
-                 host: choose another provider (FI_PROVIDER) for jobs that span hosts, or set the same \
-                 SCIF_RUNTIME_DIR in containers that share one"
+                "the endpoint at {a} cannot be reached from here: it is on another host or in another network namespace, or its \
+                 process has another SCIF_DOMAIN, SCIF_RUNTIME_DIR or, without SCIF_DOMAIN, another user; set SCIF_DOMAIN and \
+                 SCIF_RUNTIME_DIR alike in all processes of a job (containers of one host share a directory), and choose another \
+                 provider (FI_PROVIDER) for jobs that span hosts"
             ),
-            AddrError::OtherIp(ip) => {
-                write!(
-                    f,
-                    "{ip} is not an address of this host; a job over scif lives on one host: choose another provider (FI_PROVIDER) for jobs that span hosts"
-                )
-            }
+            AddrError::OtherIp(ip) => write!(
+                f,
+                "{ip} is not an address of this host: jobs over scif live on one host, choose another provider (FI_PROVIDER) \
+                 for those that span hosts"
+            ),
         }
     }
 }

@@ -11,17 +11,16 @@
 //!
 //! Mirrors `rdma/providers/fi_log.h`.
 
-use std::collections::HashSet;
 use std::ffi::{CString, OsStr, c_int};
 use std::fmt;
 use std::io::Write;
 use std::panic::Location;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Once;
 
 use libfabric_sys as fi;
-use scif::logging::{Budget, CALLS, PEERS};
-use scif::{AccessError, PortId};
+use scif::logging::{Budget, CALLS, OnceEach, PEERS};
+use scif::{AccessError, Denial, DenialCause, Node, PortId};
 
 use crate::host;
 
@@ -120,44 +119,87 @@ pub(crate) fn settle() {
     }
 }
 
-/// A peer's memory cannot be reached directly for an operation, which goes through the ring. Said once per peer process
-/// and cause.
+/// Logs at warn that the kernel denies direct copies with a peer, whose data goes through the ring. Once for each cause.
+#[cold]
+pub(crate) fn no_direct_copy(peer: PortId, denial: &Denial) {
+    static SAID: OnceEach<DenialCause> = OnceEach::new(16);
+    if SAID.first(denial.cause()) {
+        warn(
+            Subsys::EpData,
+            format_args!(
+                "no direct copy with {peer}: its large messages and RMA go through the ring, in two copies instead of one, and \
+                 slower. {denial}"
+            ),
+        );
+    }
+}
+
+/// Logs at info that one direct copy has failed and its data goes through the ring. Once for each cause.
 #[cold]
 pub(crate) fn fall_back(peer: PortId, pid: c_int, error: &AccessError) {
-    static SAID: Mutex<Option<HashSet<(c_int, &'static str)>>> = Mutex::new(None);
-    let (cause, advice) = match error {
-        AccessError::Denied => (
-            "permission denied",
-            "; all further data to and from it too (see kernel.yama.ptrace_scope, FI_SCIF_PTRACER)",
-        ),
-        AccessError::Fault => ("bad address", ""),
-        AccessError::Gone => ("no such process", ""),
-        AccessError::Short(_) => ("short copy", ""),
+    static SAID: OnceEach<&str> = OnceEach::new(4);
+    let cause = match error {
+        // Told with its cause, by `no_direct_copy`.
+        AccessError::Denied => return,
+        AccessError::Fault => "bad address",
+        AccessError::Gone => "no such process",
+        AccessError::Short(_) => "short copy",
     };
-    let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
-    if said.get_or_insert_default().insert((pid, cause)) {
-        let text = format_args!(
-            "no direct copy with process {pid} at {peer}, {cause}: data goes through the ring{advice}"
+    if SAID.first(cause) {
+        info(
+            Subsys::EpData,
+            format_args!(
+                "a direct copy with process {pid} at {peer} failed, {cause}: its data goes through the ring"
+            ),
         );
-        match error {
-            AccessError::Denied => warn(Subsys::EpData, text),
-            AccessError::Fault | AccessError::Gone | AccessError::Short(_) => info(Subsys::EpData, text),
-        }
     }
+}
+
+/// Logs at warn that nobody listens at a port, after `waited_ns` of tries. Once for each port, and for a few ports only.
+/// `whereabouts` says what to check.
+#[cold]
+pub(crate) fn nobody_listens(peer: PortId, waited_ns: u64, whereabouts: impl FnOnce() -> String) {
+    static SAID: OnceEach<PortId> = OnceEach::new(4);
+    if !host::log_enabled(fi::FI_LOG_WARN, Subsys::EpCtrl.number()) || !SAID.first(peer) {
+        return;
+    }
+    let waited = waited_ns / 1_000_000;
+    let text = whereabouts();
+    warn(
+        Subsys::EpCtrl,
+        format_args!(
+            "nobody listens at {peer} (node:port), after {waited} ms of tries: what is sent to it fails with FI_ECONNREFUSED \
+             at the end of FI_SCIF_CONNECT_TIMEOUT. {text}"
+        ),
+    );
+}
+
+/// Logs at warn why an address leads to no endpoint here. Once in a process.
+#[cold]
+pub(crate) fn foreign_address(why: &dyn fmt::Display, node: &Node) {
+    static SAID: Once = Once::new();
+    SAID.call_once(|| {
+        let settings = node.settings();
+        warn(
+            Subsys::Av,
+            format_args!("{why}. This process (user {}) has {settings}", Node::user()),
+        );
+    });
 }
 
 /// Something here, and not the peer, keeps us from connecting to it. Said once per cause.
 #[cold]
 pub(crate) fn hindered(peer: PortId, why: &dyn fmt::Display, errno: c_int) {
-    static SAID: Mutex<Option<HashSet<c_int>>> = Mutex::new(None);
+    static SAID: OnceEach<c_int> = OnceEach::new(16);
     let advice = match errno {
         fi::FI_EMFILE => "; raise the limit of open files (ulimit -n)",
         fi::FI_ENOMEM | fi::FI_ENOSPC | fi::FI_ENOBUFS => "; memory is short here, or a limit of it reached",
-        fi::FI_EACCES => "; see SCIF_ALLOW_UIDS",
+        fi::FI_EACCES => {
+            "; run both as one user, or set SCIF_ALLOW_UIDS in both, each to the number of the other's user"
+        }
         _ => "",
     };
-    let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
-    if said.get_or_insert_default().insert(errno) {
+    if SAID.first(errno) {
         let text = format_args!(
             "no connection to {peer}: {why}{advice}. What is sent to it fails if that lasts (FI_SCIF_CONNECT_TIMEOUT)"
         );

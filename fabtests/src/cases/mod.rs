@@ -19,6 +19,7 @@ mod coll_sets;
 mod cq;
 mod death;
 mod death_unaccepted;
+mod degraded;
 mod denied;
 mod ep;
 mod eq;
@@ -137,6 +138,7 @@ const AREAS: &[&[Case]] = &[
     threads::CASES,
     progress_auto::CASES,
     denied::CASES,
+    degraded::CASES,
     through_the_ring::CASES,
     many_peers::CASES,
     death::CASES,

@@ -32,6 +32,58 @@ pub fn become_nobody() -> bool {
     unsafe { libc::setuid(65534) == 0 }
 }
 
+/// From here on this process sees `kernel.yama.ptrace_scope` with this value, and gets what Yama answers who may not: EPERM
+/// from `process_vm_*(2)` on every process but itself. For systems without Yama as well.
+///
+/// # Errors
+/// `NotHere` where this process may not mount; when the kernel refuses the filter.
+pub fn pretend_yama(scope: u32) -> Outcome {
+    const KERNEL: &str = "/proc/sys/kernel";
+    let boot = format!("{KERNEL}/random/boot_id");
+    let boot_id = std::fs::read(&boot).unwrap_or_default();
+    unshare(libc::CLONE_NEWNS, "mounting")?;
+    let private = rustix::mount::MountPropagationFlags::PRIVATE | rustix::mount::MountPropagationFlags::REC;
+    rustix::mount::mount_change("/", private)?;
+    rustix::mount::mount("none", KERNEL, "tmpfs", rustix::mount::MountFlags::empty(), None)?;
+    for dir in ["random", "yama"] {
+        std::fs::create_dir(format!("{KERNEL}/{dir}"))?;
+    }
+    std::fs::write(boot, boot_id)?;
+    std::fs::write(format!("{KERNEL}/yama/ptrace_scope"), format!("{scope}\n"))?;
+    seccomp::deny_on_others(&[libc::SYS_process_vm_readv, libc::SYS_process_vm_writev])
+}
+
+/// From here on this thread, and whatever it starts, is in a network namespace of its own.
+///
+/// # Errors
+/// `NotHere` where this process may not.
+pub fn leave_network() -> Outcome {
+    unshare(libc::CLONE_NEWNET, "another network namespace")
+}
+
+fn unshare(flags: libc::c_int, what: &str) -> Outcome {
+    // SAFETY: changes what this thread has of the system, and no memory.
+    if unsafe { libc::unshare(flags) } == 0 {
+        return Ok(());
+    }
+    match std::io::Error::last_os_error() {
+        error if error.raw_os_error() == Some(libc::EPERM) => {
+            Err(Fail::NotHere(format!("{what} is not permitted")))
+        }
+        error => Err(error.into()),
+    }
+}
+
+/// Sets a variable of this process's environment.
+///
+/// # Errors
+/// None; as others that take something away.
+pub fn set_env(name: &str, value: &str) -> Outcome {
+    // SAFETY: a case calls it before anything starts a thread that reads the environment.
+    unsafe { std::env::set_var(name, value) };
+    Ok(())
+}
+
 /// Whether the system lets this process call `process_vm_readv(2)`.
 #[must_use]
 pub fn may_call_process_vm() -> bool {

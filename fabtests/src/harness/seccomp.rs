@@ -57,11 +57,28 @@ const fn skip_unless(k: u32, jf: u8) -> libc::sock_filter {
     }
 }
 
-/// Installs a filter that answers the calls with `verdict` and lets all others pass.
-fn install(calls: &[libc::c_long], verdict: u32, flags: libc::c_ulong) -> Outcome<libc::c_long> {
-    let mut filter = vec![stmt(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0)];
+/// Installs a filter that answers the calls with `verdict` and lets all others pass, and those whose first argument is
+/// `spared`.
+fn install(
+    calls: &[libc::c_long],
+    spared: Option<u32>,
+    verdict: u32,
+    flags: libc::c_ulong,
+) -> Outcome<libc::c_long> {
+    /// Where the lower half of the first argument stands in `struct seccomp_data`.
+    const FIRST_ARGUMENT: u32 = if cfg!(target_endian = "little") { 16 } else { 20 };
+    let load = |at| stmt(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, at);
+    let mut filter = vec![load(0)];
     for &call in calls {
-        filter.push(skip_unless(u32::try_from(call).map_err(Fail::here)?, 1));
+        let call = u32::try_from(call).map_err(Fail::here)?;
+        if let Some(spared) = spared {
+            filter.push(skip_unless(call, 4));
+            filter.push(load(FIRST_ARGUMENT));
+            filter.push(skip_unless(spared, 1));
+            filter.push(stmt(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW));
+        } else {
+            filter.push(skip_unless(call, 1));
+        }
         filter.push(stmt(libc::BPF_RET | libc::BPF_K, verdict));
     }
     filter.push(stmt(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW));
@@ -104,7 +121,22 @@ fn install(calls: &[libc::c_long], verdict: u32, flags: libc::c_ulong) -> Outcom
 /// When the kernel refuses the filter.
 pub fn deny(calls: &[libc::c_long]) -> Outcome {
     let verdict = libc::SECCOMP_RET_ERRNO | libc::EPERM.unsigned_abs();
-    install(calls, verdict, libc::SECCOMP_FILTER_FLAG_TSYNC)?;
+    install(calls, None, verdict, libc::SECCOMP_FILTER_FLAG_TSYNC)?;
+    Ok(())
+}
+
+/// As [`deny`], but for calls whose first argument is the number of this process.
+///
+/// # Errors
+/// When the kernel refuses the filter.
+pub fn deny_on_others(calls: &[libc::c_long]) -> Outcome {
+    let verdict = libc::SECCOMP_RET_ERRNO | libc::EPERM.unsigned_abs();
+    install(
+        calls,
+        Some(std::process::id()),
+        verdict,
+        libc::SECCOMP_FILTER_FLAG_TSYNC,
+    )?;
     Ok(())
 }
 
@@ -115,6 +147,7 @@ pub fn deny(calls: &[libc::c_long]) -> Outcome {
 pub fn supervise(calls: &[libc::c_long]) -> Outcome<Questions> {
     let fd = install(
         calls,
+        None,
         libc::SECCOMP_RET_USER_NOTIF,
         libc::SECCOMP_FILTER_FLAG_NEW_LISTENER,
     )?;

@@ -17,7 +17,7 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
 use std::ptr;
-use std::sync::{Arc, Once, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 use libfabric_sys as fi;
 use scif::Maker;
@@ -499,14 +499,11 @@ impl Av {
 
     fn insert_one(&self, bytes: Option<Bytes>, user: Option<u64>) -> Result<u64, Errno> {
         let bytes = bytes.ok_or(fi::FI_EADDRNOTAVAIL)?;
-        let id = addr::decode(&bytes, self.reader).map_err(|why| {
-            static ONCE: Once = Once::new();
-            match why {
-                AddrError::Malformed => fi::FI_EINVAL,
-                AddrError::OtherHost(_) | AddrError::OtherIp(_) => {
-                    ONCE.call_once(|| log::warn(Subsys::Av, format_args!("{why}")));
-                    fi::FI_EHOSTUNREACH
-                }
+        let id = addr::decode(&bytes, self.reader).map_err(|why| match why {
+            AddrError::Malformed => fi::FI_EINVAL,
+            AddrError::OtherHost(_) | AddrError::OtherIp(_) => {
+                log::foreign_address(&why, &self.dom.fabric.node);
+                fi::FI_EHOSTUNREACH
             }
         })?;
         let mut st = self.dom.gate.lock();

@@ -243,7 +243,7 @@ impl EpState {
             }
             Err(Error::Again | Error::Unanswered(_)) => {}
             Err(error) => {
-                log::debug!(target: "ep_ctrl", "connect to port {}: {error}", cm.to);
+                self.cm_unreachable(&error);
                 self.cm_failed(env, entry::errno(&error), Vec::new());
             }
         }
@@ -267,8 +267,20 @@ impl EpState {
             }
             Err(Error::Again | Error::Unanswered(_)) => {}
             Err(error) => {
-                log::debug!(target: "ep_ctrl", "connect to port {to}: {error}");
+                self.cm_unreachable(&error);
                 self.cm_failed(env, entry::errno(&error), Vec::new());
+            }
+        }
+    }
+
+    /// Logs why the other side of a connection cannot be reached. Once for each cause.
+    #[cold]
+    fn cm_unreachable(&self, error: &Error) {
+        match error {
+            Error::Refused(id) => self.nobody_listens(*id, 0),
+            error => {
+                let to = self.cm.as_ref().map(|cm| cm.to).unwrap_or_default();
+                crate::log::hindered(to, error, entry::errno(error));
             }
         }
     }
@@ -287,6 +299,7 @@ impl EpState {
         if let Some(cm) = &mut self.cm {
             cm.peer = peer;
         }
+        self.note_access(id, peer);
     }
 
     /// Somebody connected to a connected endpoint: whoever names our request is the peer.

@@ -9,7 +9,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use libfabric_sys as fi;
-use scif::{ConnId, Error, PortId};
+use scif::{ConnId, Connection, Error, PortId};
 use scif_ring::Count;
 use scif_ring::copy::Mem;
 
@@ -18,6 +18,7 @@ use super::matching::ANY;
 use super::meet;
 use super::migrate::Uses;
 use super::route::Routes;
+use super::stats::Stats;
 use super::streams::OutStream;
 use super::tx::TxOp;
 use super::wire::Head;
@@ -30,6 +31,8 @@ use crate::slab::Slab;
 const RECONNECT_NS: u64 = 50_000_000;
 /// Pause between two tries.
 const RETRY_NS: u64 = 50_000;
+/// Time of tries, in nanoseconds, after which a port without a listener is logged: processes start at different times.
+const NOTICE_NS: u64 = 2_000_000_000;
 /// Every claim block of a connection is free.
 const ALL_BLOCKS: u64 = u64::MAX;
 const _: () = assert!(scif_ring::CLAIM_BLOCKS == 64);
@@ -87,6 +90,8 @@ pub(crate) struct Peer {
     pub was_up: bool,
     /// It asked for a payload through the ring because it cannot reach our memory.
     pub streamed: bool,
+    /// The kernel has denied direct copies with it.
+    pub no_direct: bool,
     /// It died, and nothing of it was seen since: what is directed to it fails.
     pub dead: bool,
     /// It closed in order, and nothing of it was seen since: what is sent to it fails, but receives wait for its return.
@@ -125,6 +130,7 @@ impl Peer {
             ahead: false,
             was_up: false,
             streamed: false,
+            no_direct: false,
             dead: false,
             left: false,
             refused_since_ns: 0,
@@ -203,7 +209,33 @@ impl Peer {
     }
 }
 
+/// Whether the kernel denies direct copies over a connection, and the user wants them.
+pub(super) fn is_denied(conn: &Connection) -> bool {
+    crate::env::env().process_vm && conn.memory().denial().is_some()
+}
+
+/// Logs and counts that the kernel denies direct copies over a connection, unless the user wants none.
+#[cold]
+pub(super) fn note_denial(conn: &Connection, peer: Option<&mut Peer>, stats: &mut Stats) {
+    let Some(denial) = conn.memory().denial().filter(|_| is_denied(conn)) else {
+        return;
+    };
+    crate::log::no_direct_copy(conn.peer(), denial);
+    if let Some(peer) = peer
+        && !std::mem::replace(&mut peer.no_direct, true)
+    {
+        stats.no_direct += 1;
+    }
+}
+
 impl EpState {
+    /// Notes of a connection that is up whether direct copies are denied over it.
+    pub(super) fn note_access(&mut self, conn: ConnId, peer: u32) {
+        if let Some(c) = self.sock.conn(conn) {
+            note_denial(c, self.peers.get_mut(peer as usize), &mut self.stats);
+        }
+    }
+
     /// The peer number of a port, new or known.
     pub(crate) fn peer_at(&mut self, id: PortId) -> u32 {
         if let Some(known) = self.by_port.get(&id) {
@@ -303,14 +335,24 @@ impl EpState {
                     }
                 }
                 p.hindered = hindered;
+                let (id, waited) = (p.id, now - p.refused_since_ns);
+                if hindered == 0 && !p.was_up && waited > NOTICE_NS {
+                    self.nobody_listens(id, waited);
+                }
                 None
             }
         }
     }
 
+    /// Logs, once for a port, that connects to it find no listener.
+    #[cold]
+    pub(super) fn nobody_listens(&self, id: PortId, waited_ns: u64) {
+        crate::log::nobody_listens(id, waited_ns, || self.sock.whereabouts(id));
+    }
+
     /// What operations to `peer` shall fail with since connecting to it has failed for so long, and whether it is gone: else it is
     /// there, and we cannot get there.
-    pub(crate) fn connect_expired(&self, peer: u32, now_ns: u64) -> Option<(Errno, bool)> {
+    fn connect_expired(&self, peer: u32, now_ns: u64) -> Option<(Errno, bool)> {
         self.peers.get(peer as usize).and_then(|p| {
             let first = crate::env::env().connect_timeout_ns;
             let limit = if p.was_up && p.hindered == 0 {
@@ -327,6 +369,30 @@ impl EpState {
                 why => (why, false),
             })
         })
+    }
+
+    /// Fails what waits for connections that have found no listener for too long.
+    pub(super) fn expire_connects(&mut self, env: &mut Env<'_>, now: u64) {
+        let mut at = 0;
+        while let Some(peer) = self.busy.get(at).copied() {
+            at += 1;
+            if let Some((err, gone)) = self.connect_expired(peer, now) {
+                let Some(p) = self.peers.get_mut(peer as usize) else {
+                    continue;
+                };
+                let waited = now.saturating_sub(p.refused_since_ns);
+                p.reset_connection();
+                let (id, left, met) = (p.id, p.left, p.was_up);
+                if gone && !met {
+                    self.nobody_listens(id, waited);
+                }
+                self.fail_pending(env, peer, err);
+                if gone && !left {
+                    self.bury(env, peer, id, err);
+                }
+                self.coll_lost(env, peer);
+            }
+        }
     }
 
     /// Puts `peer` on the list that progress looks at.

@@ -426,6 +426,7 @@ impl EpState {
         if self.own == Some(peer) {
             self.own_rx = Some(conn);
         }
+        self.note_access(conn, peer);
         if let Some(p) = self.peers.get_mut(peer as usize) {
             p.was_up = true;
             p.dead = false;
@@ -480,9 +481,11 @@ impl EpState {
             .chain(&self.resting)
             .find(|l| l.conn == conn)
             .map(|l| l.peer);
-        if let Some(p) = peer.and_then(|p| self.peers.get_mut(p as usize)) {
+        let Some(peer) = peer else { return };
+        if let Some(p) = self.peers.get_mut(peer as usize) {
             p.was_up = true;
         }
+        self.note_access(conn, peer);
     }
 
     /// Ends a connection: what its ring still holds is received, what it carried fails.
@@ -632,11 +635,13 @@ impl EpState {
     }
 
     /// A peer died: receives directed to it end with an error; all of them if so configured. The event queue hears its address.
-    fn bury(&mut self, env: &mut Env<'_>, peer: u32, id: PortId, err: Errno) {
+    pub(super) fn bury(&mut self, env: &mut Env<'_>, peer: u32, id: PortId, err: Errno) {
         let left: Vec<ConnId> = self.conns_of(peer).collect();
+        let mut met = false;
         if let Some(p) = self.peers.get_mut(peer as usize) {
             // Unless it has come back already.
             p.dead = left.is_empty();
+            met = p.was_up;
         }
         let source = self.known_as(env, peer);
         if source != peer
@@ -665,7 +670,9 @@ impl EpState {
             .get(self.cfg.av)
             .and_then(|av| av.find(id))
             .unwrap_or(fi::FI_ADDR_NOTAVAIL);
-        info_about_peer(Subsys::EpCtrl, format_args!("peer {id} died"));
+        if met {
+            info_about_peer(Subsys::EpCtrl, format_args!("peer {id} died"));
+        }
         if let Some(eq) = &self.eq {
             eq.push_error(EqError {
                 fid: self.fid,
@@ -675,25 +682,6 @@ impl EpState {
                 prov_errno: -err,
                 err_data: self.name_of(id),
             });
-        }
-    }
-
-    fn expire_connects(&mut self, env: &mut Env<'_>, now: u64) {
-        let mut at = 0;
-        while let Some(peer) = self.busy.get(at).copied() {
-            at += 1;
-            if let Some((err, gone)) = self.connect_expired(peer, now) {
-                let Some(p) = self.peers.get_mut(peer as usize) else {
-                    continue;
-                };
-                p.reset_connection();
-                let (id, left) = (p.id, p.left);
-                self.fail_pending(env, peer, err);
-                if gone && !left {
-                    self.bury(env, peer, id, err);
-                }
-                self.coll_lost(env, peer);
-            }
         }
     }
 

@@ -14,6 +14,7 @@ use scif_ring::copy::Mem;
 
 use super::iov::Iov;
 use super::ops::Asked;
+use super::peer::{is_denied, note_denial};
 use super::route::Way;
 use super::rx::{Arrival, RecordError, Target, sub_iov};
 use super::wire::{self, Head, Words};
@@ -342,7 +343,8 @@ impl Incoming {
 impl EpState {
     pub(crate) fn start_incoming(&mut self, env: &mut Env<'_>, target: Target, arrival: Arrival, rts: Rts) {
         let want = target.room.min(arrival.len);
-        let access = match self.sock.conn(rts.conn()) {
+        let conn = rts.conn();
+        let access = match self.sock.conn(conn) {
             Some(c) if crate::env::env().process_vm || c.memory().access() == Access::Mapped => {
                 c.memory().access()
             }
@@ -398,6 +400,8 @@ impl EpState {
         };
         self.incoming_order.push_back(index);
         if stream {
+            let denied = refused && self.sock.conn(conn).is_some_and(|c| is_denied(c));
+            self.stats.fallbacks += u64::from(denied);
             self.ask_for_stream(index, refused);
         }
     }
@@ -538,9 +542,12 @@ impl EpState {
             Some(AccessError::Gone) => Step::Failed(fi::FI_ECONNRESET),
             Some(error) => {
                 self.stats.fallbacks += 1;
-                crate::log::fall_back(conn.peer(), conn.peer_pid(), &error);
                 if matches!(error, AccessError::Denied) {
                     conn.memory_mut().deny();
+                    let peer = self.peers.get_mut(m.arrival.peer as usize);
+                    note_denial(conn, peer, &mut self.stats);
+                } else {
+                    crate::log::fall_back(conn.peer(), conn.peer_pid(), &error);
                 }
                 if let How::Shared { block, .. } = m.how {
                     conn.rx_claim(block).close();
@@ -592,7 +599,8 @@ impl EpState {
         let (Some((block, generation)), Some(from)) = (op.block, op.iov.contiguous()) else {
             return true;
         };
-        let Some(p) = self.peers.get(op.peer as usize) else {
+        let to = op.peer;
+        let Some(p) = self.peers.get(to as usize) else {
             return true;
         };
         let Some(conn) = p.tx.and_then(|c| self.sock.conn(c)) else {
@@ -641,6 +649,7 @@ impl EpState {
                     conn.notify();
                     if matches!(error, AccessError::Denied) {
                         conn.memory_mut().deny();
+                        note_denial(conn, self.peers.get_mut(to as usize), &mut self.stats);
                     }
                     return true;
                 }

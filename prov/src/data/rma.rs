@@ -13,7 +13,7 @@ use scif_ring::keytable::KeyEntry;
 
 use super::iov::Iov;
 use super::ops::{Asked, OutOp, What};
-use super::peer::{gather_into, zeros};
+use super::peer::{gather_into, is_denied, note_denial, zeros};
 use super::rx::{Nonsense, RecordError, sub_iov};
 use super::streams::OutStream;
 use super::tx::{Kept, Label, Source, Tried, TxOp};
@@ -176,7 +176,10 @@ impl EpState {
                         self.tx_complete(env, op.what(), op.context, op.flags, 0, op.len, err);
                         return Tried::Sent;
                     }
-                    Err(NotDirect::Ring) => {}
+                    Err(NotDirect::Ring) => {
+                        let denied = self.sock.conn(conn).is_some_and(|c| is_denied(c));
+                        self.stats.fallbacks += u64::from(denied);
+                    }
                 }
             }
             op.through_ring = true;
@@ -365,12 +368,14 @@ impl EpState {
             match done {
                 Ok(()) => {}
                 Err(AccessError::Gone) => return Err(NotDirect::Failed(fi::FI_ECONNRESET)),
+                Err(AccessError::Denied) => {
+                    c.memory_mut().deny();
+                    note_denial(c, self.peers.get_mut(peer as usize), &mut self.stats);
+                    return Err(NotDirect::Ring);
+                }
                 Err(error) => {
                     self.stats.fallbacks += 1;
                     crate::log::fall_back(c.peer(), c.peer_pid(), &error);
-                    if matches!(error, AccessError::Denied) {
-                        c.memory_mut().deny();
-                    }
                     return Err(NotDirect::Ring);
                 }
             }

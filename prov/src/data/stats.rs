@@ -36,8 +36,11 @@ pub(crate) struct Stats {
     /// RMA and atomics initiated.
     pub rma: Path,
     pub atomics: Path,
-    /// Direct accesses the kernel refused, sent to the ring instead.
+    /// Messages and RMA that would have been copied directly and went through the ring, since the kernel denies it for
+    /// their peer or has refused this copy.
     pub fallbacks: u64,
+    /// Peers with which the kernel has denied direct copies.
+    pub no_direct: u64,
     /// Messages that came before their receive.
     pub unexpected: u64,
 }
@@ -47,7 +50,7 @@ impl Stats {
     pub(crate) fn line(&self, endpoint: &str, peers: usize) -> String {
         let p = |name: &str, path: &Path| format!(" {name} {}/{}", path.ops, path.bytes);
         format!(
-            "scif: endpoint {endpoint} peers {peers}{}{}{}{}{}{}{}{}{} unexpected {} fallbacks {} (operations/bytes)",
+            "scif: endpoint {endpoint} peers {peers}{}{}{}{}{}{}{}{}{} unexpected {} fallbacks {} no_direct {} (operations/bytes)",
             p("sent", &self.sent),
             p("received", &self.received),
             p("inline", &self.inline),
@@ -59,6 +62,7 @@ impl Stats {
             p("atomics", &self.atomics),
             self.unexpected,
             self.fallbacks,
+            self.no_direct,
         )
     }
 }

@@ -31,6 +31,14 @@ pub(super) struct Hints<'a> {
     pub(super) domain_name: Option<&'a CStr>,
     pub(super) fabric: Option<fi_fabric_attr>,
     pub(super) fabric_name: Option<&'a CStr>,
+    pub(super) prov_name: Option<&'a CStr>,
+}
+
+impl Hints<'_> {
+    /// Whether the program asks for this provider by its name.
+    pub(super) fn names_provider(&self) -> bool {
+        self.prov_name.is_some_and(|name| name == crate::attr::NAME)
+    }
 }
 
 impl Default for Hints<'_> {
@@ -49,6 +57,7 @@ impl Default for Hints<'_> {
             domain_name: None,
             fabric: None,
             fabric_name: None,
+            prov_name: None,
         }
     }
 }
@@ -102,6 +111,8 @@ pub(super) unsafe fn read<'a>(info: *const fi_info, host: u32) -> Option<Hints<'
         fabric,
         // SAFETY: null or a string.
         fabric_name: fabric.and_then(|f| unsafe { string(f.name) }),
+        // SAFETY: null or a string.
+        prov_name: fabric.and_then(|f| unsafe { string(f.prov_name) }),
     })
 }
 

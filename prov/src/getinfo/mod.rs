@@ -18,7 +18,7 @@ use std::net::Ipv4Addr;
 
 use libfabric_sys::{FI_EINVAL, FI_ENODATA, FI_ENOMEM, FI_NUMERICHOST, FI_SOURCE, fi_info};
 
-use crate::addr::{Addr, Reader};
+use crate::addr::{Addr, AddrError, Reader};
 use crate::attr::OFFERS;
 use crate::entry::{Errno, guard_int, put, string};
 use crate::log::{Subsys, info};
@@ -125,30 +125,35 @@ fn addresses(request: &Request<'_>) -> Result<Addrs, Errno> {
             dest = named
         }
     }
+    let named = hints.is_some_and(Hints::names_provider);
     for addr in [source, dest].into_iter().flatten() {
-        reachable(addr)?;
+        reachable(addr, named)?;
     }
     let ip = dest.map_or(Ipv4Addr::LOCALHOST, |addr| addr.ip);
     Ok((source.unwrap_or(Addr::this_host(ip, 0)), dest))
 }
 
-/// Whether an address leads to this host; the SCIF node's identity is asked for only when the address has one.
-fn reachable(addr: Addr) -> Result<(), Errno> {
-    let reader = if addr.host == 0 {
-        Reader { node: 0, host: 0 }
-    } else {
-        let node = crate::fabric::open_node().inspect_err(|_| {
-            info(Subsys::Core, format_args!("no SCIF node to compare {addr} with"));
-        });
-        Reader::of(&*node.map_err(|_| FI_ENODATA)?)
-    };
-    match addr.port_id(reader, resolve::is_local) {
-        Ok(_) => Ok(()),
-        Err(why) => {
-            info(Subsys::Core, format_args!("{why}"));
-            Err(FI_ENODATA)
-        }
+/// Whether an address leads to this host. An address with the identity of a host comes from an endpoint of this provider; a
+/// bare one may be meant for others, unless the hints name (`named`) this provider.
+fn reachable(addr: Addr, named: bool) -> Result<(), Errno> {
+    let bare = Reader { node: 0, host: 0 };
+    if addr.host == 0 && addr.port_id(bare, resolve::is_local).is_ok() {
+        return Ok(());
     }
+    if addr.host == 0 && !named {
+        info(Subsys::Core, format_args!("{}", AddrError::OtherIp(addr.ip)));
+        return Err(FI_ENODATA);
+    }
+    let node = crate::fabric::open_node().map_err(|_| {
+        info(Subsys::Core, format_args!("no SCIF node to compare {addr} with"));
+        FI_ENODATA
+    })?;
+    addr.port_id(Reader::of(&node), resolve::is_local)
+        .map(drop)
+        .map_err(|why| {
+            crate::log::foreign_address(&why, &node);
+            FI_ENODATA
+        })
 }
 
 #[cfg(test)]

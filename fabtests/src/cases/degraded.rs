@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Nothing degrades silently: each slower path, and each peer that cannot be met, has one line at warn in libfabric's log, with
+//! the cause and the remedy, once in a process.
+
+use scif_fabtests::fi::{Buf, Errno};
+use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, confine};
+use scif_fabtests::rig::{Ask, Rig, load, offers};
+use scif_fabtests::{check, check_eq};
+
+use super::atomic;
+use super::forms::{self, Into, Meeting, Way};
+use super::rma::{REMOTE, announce, from, hear};
+
+const WARN: &[(&str, &str)] = &[("FI_LOG_LEVEL", "warn"), ("FI_SCIF_STATS", "1")];
+const SOON: &[(&str, &str)] = &[
+    ("FI_LOG_LEVEL", "info"),
+    ("FI_SCIF_CONNECT_TIMEOUT", "200ms"),
+    ("SCIF_DOMAIN", "degraded"),
+];
+
+const USERS: &[(&str, &str)] = &[
+    ("FI_LOG_LEVEL", "warn"),
+    ("FI_SCIF_STATS", "1"),
+    ("SCIF_DOMAIN", "degraded"),
+    ("SCIF_ALLOW_UIDS", "0,65534"),
+];
+/// What is tried, and its answer.
+const DENIED: &str = "process_vm_readv of process";
+
+pub(crate) const CASES: &[Case] = &[
+    case("degraded/process_vm_by_seccomp", 2, |r| {
+        process_vm(
+            r,
+            confine::deny_process_vm,
+            &[DENIED, "seccomp", "--cap-add=SYS_PTRACE"],
+        )
+    })
+    .under(WARN),
+    case("degraded/process_vm_by_yama_scope_1", 2, |r| {
+        let words = [DENIED, "/proc/sys/kernel/yama/ptrace_scope is 1", "SCIF_PTRACER"];
+        process_vm(r, || confine::pretend_yama(1), &words)
+    })
+    .under(WARN),
+    case("degraded/process_vm_by_yama_scope_2", 2, |r| {
+        let words = [
+            DENIED,
+            "/proc/sys/kernel/yama/ptrace_scope is 2",
+            "CAP_SYS_PTRACE",
+        ];
+        process_vm(r, || confine::pretend_yama(2), &words)
+    })
+    .under(WARN),
+    case("degraded/peer_of_another_user_that_is_allowed", 2, |r| {
+        let change = || if r.index == 1 { become_nobody() } else { Ok(()) };
+        process_vm(
+            r,
+            change,
+            &["belongs to user", "different users", "run both as one user"],
+        )
+    })
+    .under(USERS),
+    case("degraded/process_vm_on_the_way", 2, process_vm_later).under(WARN),
+    case("degraded/peer_in_another_domain", 2, |r| {
+        foreign(r, || confine::set_env("SCIF_DOMAIN", "elsewhere"))
+    })
+    .under(WARN),
+    case("degraded/peer_with_another_runtime_dir", 2, |r| {
+        foreign(r, || confine::set_env("SCIF_RUNTIME_DIR", "/tmp"))
+    })
+    .under(WARN),
+    case("degraded/peer_in_another_network_namespace", 2, |r| {
+        foreign(r, confine::leave_network)
+    })
+    .under(WARN),
+    case("degraded/peer_of_another_user", 2, |r| foreign(r, become_nobody)).under(WARN),
+    case("degraded/peer_of_another_user_in_the_same_domain", 2, other_user).under(SOON),
+    case("degraded/nobody_listens", 2, |r| {
+        nobody_listens(r, || Ok(()), &["network namespace"])
+    })
+    .under(SOON),
+    case("degraded/listener_in_another_domain", 2, |r| {
+        let words = ["SCIF_DOMAIN=elsewhere and SCIF_RUNTIME_DIR unset. Set"];
+        nobody_listens(r, || confine::set_env("SCIF_DOMAIN", "elsewhere"), &words)
+    })
+    .under(SOON),
+    case("degraded/listener_with_a_runtime_dir", 2, |r| {
+        nobody_listens(
+            r,
+            || confine::set_env("SCIF_RUNTIME_DIR", "/tmp"),
+            &["SCIF_RUNTIME_DIR=/tmp. Set"],
+        )
+    })
+    .under(SOON),
+];
+
+/// Loads the provider while nothing is denied yet.
+fn loaded(rank: &Rank) -> Outcome {
+    if rank.target.prov != "scif" {
+        return Err(Fail::NotRun("the log of another provider".into()));
+    }
+    offers(rank, load(rank)?, &Ask::messages(false).hints).map(drop)
+}
+
+fn become_nobody() -> Outcome {
+    if confine::become_nobody() {
+        return Ok(());
+    }
+    Err(Fail::NotHere("another user is not permitted".into()))
+}
+
+/// The lines that hold all of these words.
+fn with<'a>(text: &'a str, words: &[&str]) -> Vec<&'a str> {
+    text.lines()
+        .filter(|line| words.iter().all(|word| line.contains(word)))
+        .collect()
+}
+
+/// A large message and an RMA, in both directions, by two endpoints one after the other.
+fn work(rank: &Rank, mut between: impl FnMut() -> Outcome) -> Outcome {
+    for _ in 0..2 {
+        let rig = Rig::open(rank, &atomic::ask())?;
+        let memory = Buf::new(1 << 20);
+        let (_mr, remotes) = rig.share(memory, REMOTE)?;
+        for _ in 0..2 {
+            forms::one_message(
+                &rig,
+                Way::Send,
+                Into::Recv,
+                false,
+                memory.len(),
+                Meeting::Expected,
+            )?;
+            let at = from(&remotes, rank.peer(), 0)?;
+            rig.post(|| {
+                rig.ep
+                    .write(Buf::pattern(memory.len(), 6), rig.peer(), at.addr, at.key, 1)
+            })?;
+            rig.sent(1)?;
+            announce(&rig, rig.peer())?;
+            hear(&rig)?;
+            check_eq!(memory.differs(memory.len(), 6), None);
+            rig.barrier()?;
+            between()?;
+            rig.barrier()?;
+        }
+    }
+    Ok(())
+}
+
+/// What is denied from the start has one line, and the counters of each endpoint show it.
+fn process_vm(rank: &Rank, deny: impl FnOnce() -> Outcome, words: &[&str]) -> Outcome {
+    loaded(rank)?;
+    deny()?;
+    let (done, text) = confine::stderr_of(|| work(rank, || Ok(())))?;
+    done?;
+    let told = with(&text, &["no direct copy with"]);
+    check_eq!(told.len(), 1, "{text}");
+    check_eq!(with(&text, words), told, "{text}");
+    check_eq!(with(&text, &["no_direct 1 "]).len(), 2, "{text}");
+    check_eq!(with(&text, &["fallbacks 0 "]).len(), 0, "{text}");
+    Ok(())
+}
+
+/// What is denied on the way has one line as well.
+fn process_vm_later(rank: &Rank) -> Outcome {
+    loaded(rank)?;
+    let mut denied = !confine::may_call_process_vm();
+    if denied {
+        return Err(Fail::NotHere("process_vm is denied from the start".into()));
+    }
+    let (done, text) = confine::stderr_of(|| {
+        work(rank, || {
+            if !std::mem::replace(&mut denied, true) {
+                confine::deny_process_vm()?;
+            }
+            Ok(())
+        })
+    })?;
+    done?;
+    check_eq!(
+        with(&text, &["no direct copy with", "seccomp"]).len(),
+        1,
+        "{text}"
+    );
+    check_eq!(with(&text, &["no_direct 1 "]).len(), 2, "{text}");
+    Ok(())
+}
+
+/// The address of a peer that cannot be met says so where it is inserted, and where it is asked for.
+fn foreign(rank: &Rank, leave: impl FnOnce() -> Outcome) -> Outcome {
+    loaded(rank)?;
+    let other = rank.index == 1;
+    let (done, text) = confine::stderr_of(|| {
+        if other {
+            leave()?;
+        }
+        let rig = Rig::open_alone(rank, &Ask::messages(false))?;
+        let names = rig.exchange(&rig.ep.name()?)?;
+        let name = names
+            .get(rank.peer())
+            .ok_or_else(|| Fail::here("the other said nothing"))?;
+        for _ in 0..2 {
+            check_eq!(rig.av.insert(name), Err(Errno::EADDRNOTAVAIL));
+            let mut hints = Ask::messages(false).hints;
+            hints.prov = Some(rank.target.prov.clone());
+            hints.dest_addr = name.clone();
+            let found = rig.lib.getinfo(rig.lib.version(), None, None, 0, Some(&hints));
+            check_eq!(found.map(|list| list.len()), Err(Errno::ENODATA));
+        }
+        rig.barrier()
+    })?;
+    done?;
+    let words = [
+        "cannot be reached",
+        "SCIF_DOMAIN",
+        "SCIF_RUNTIME_DIR",
+        "network namespace",
+        "user",
+    ];
+    check_eq!(with(&text, &words).len(), 1, "{text}");
+    check_eq!(
+        text.lines()
+            .filter(|line| line.contains("cannot be reached"))
+            .count(),
+        1,
+        "{text}"
+    );
+    Ok(())
+}
+
+/// A peer of another user that has the same SCIF_DOMAIN is there and refuses: both sides say what to set.
+fn other_user(rank: &Rank) -> Outcome {
+    loaded(rank)?;
+    let (done, text) = confine::stderr_of(|| {
+        if rank.index == 1 {
+            become_nobody()?;
+        }
+        let rig = Rig::open(rank, &Ask::messages(false))?;
+        if rank.index == 0 {
+            for size in [8, 100_000] {
+                let error = rig.failure(&rig.tx, 3, || rig.ep.send(Buf::new(size), rig.peer(), 3))?;
+                check_eq!(error, Errno::EACCES);
+            }
+        }
+        rig.barrier()
+    })?;
+    done?;
+    check_eq!(with(&text, &["user", "SCIF_ALLOW_UIDS"]).len(), 1, "{text}");
+    Ok(())
+}
+
+/// An address without a host, as a user types it, at whose port nobody listens whom this process can meet.
+fn nobody_listens(rank: &Rank, leave: impl FnOnce() -> Outcome, words: &[&str]) -> Outcome {
+    loaded(rank)?;
+    if rank.index == 1 {
+        leave()?;
+        let rig = Rig::open_alone(rank, &Ask::messages(false))?;
+        let name = rig.ep.name()?;
+        if words == ["network namespace"] {
+            drop(rig);
+            rank.exchange(&name, &mut || Ok(()))?;
+            return rank.barrier(&mut || Ok(()));
+        }
+        rig.exchange(&name)?;
+        return rig.barrier();
+    }
+    let rig = Rig::open_alone(rank, &Ask::messages(false))?;
+    let names = rig.exchange(&[])?;
+    let mut name = names.get(1).cloned().unwrap_or_default();
+    check_eq!(name.len(), size_of::<libc::sockaddr_in>());
+    if let Some(zero) = name.get_mut(8..) {
+        zero.fill(0);
+    }
+    let port = name
+        .get(2..4)
+        .and_then(|port| port.try_into().ok())
+        .map_or(0, u16::from_be_bytes);
+    let (done, text) = confine::stderr_of(|| {
+        let to = rig.av.insert(&name)?;
+        for size in [8, 100_000] {
+            let error = rig.failure(&rig.tx, 3, || rig.ep.send(Buf::new(size), to, 3))?;
+            check_eq!(error, Errno::ECONNREFUSED);
+        }
+        Ok(())
+    })?;
+    done?;
+    let told = with(
+        &text,
+        &[&format!("nobody listens at 0:{port} "), "SCIF_DOMAIN=degraded"],
+    );
+    check_eq!(told.len(), 1, "{text}");
+    check_eq!(with(&text, words), told, "{text}");
+    check!(!text.contains(" died"), "{text}");
+    rig.barrier()
+}

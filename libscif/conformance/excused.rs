@@ -76,6 +76,7 @@ const OF_A_DRIVER: &[(&str, &str)] = &[
         "memory/pages_registered_",
         "all pages of a driver's windows can be mapped",
     ),
+    ("lent/", "a driver pins pages and lends none"),
     ("memory/pages_come_back_", "a driver pins pages and moves none"),
     (
         "memory/an_offset_is_free_",

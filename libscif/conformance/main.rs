@@ -26,6 +26,7 @@ mod fences;
 mod forks;
 mod holders;
 mod ioctl;
+mod lent;
 mod life;
 mod limits;
 mod measured;
@@ -116,6 +117,7 @@ fn main() -> ExitCode {
         ("shown", shown::CASES),
         ("edges", edges::CASES),
         ("memory", memory::CASES),
+        ("lent", lent::CASES),
         ("timers", timers::CASES),
         ("limits", limits::CASES),
     ];

@@ -299,7 +299,7 @@ impl Inner {
         epd.disconnect();
         link.cut();
         let kill = self.config.node_lost_kill;
-        (was_connected, epd.windows.lose_mappings(link, !kill))
+        (was_connected, epd.windows.lose_mappings(!kill))
     }
 
     /// All endpoints of this process.

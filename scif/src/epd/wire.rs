@@ -26,8 +26,8 @@ pub(crate) enum Packet {
     Refuse,
     /// Everything was said.
     Bye,
-    /// Do you still map anything of this range of my arena, in which the window of this serial number is? Answered by
-    /// `Mapped`.
+    /// Do you still map anything of this range of my arena, in which the window of this serial number is? With length 0:
+    /// of what that window has of other arenas of mine? Answered by `Mapped`.
     AskMapped { serial: u32, at: u64, len: u64 },
     /// Whether it is.
     Mapped { serial: u32, mapped: bool },

@@ -80,6 +80,11 @@ fn parse_apart(line: &str) -> Option<(Area, &str)> {
 }
 
 impl Area {
+    /// Whether it shows an arena of a connection of `scif.h`.
+    pub(crate) fn is_of_arena(&self) -> bool {
+        self.shared && self.name.starts_with("/memfd:scif:arena")
+    }
+
     /// What its offsets are ahead of its addresses.
     pub(crate) fn origin(&self) -> u64 {
         self.offset.wrapping_sub(self.begin as u64)

@@ -7,6 +7,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::{FlockOperation, MemfdFlags, SealFlags};
 use rustix::io::Errno;
 
+use super::maps::{FileId, file_id};
+
 /// No one can change the size any more: what is mapped stays backed.
 pub(crate) const FIXED_SIZE: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
 
@@ -77,6 +79,44 @@ pub(crate) fn reopen_shared(fd: impl AsFd) -> Result<OwnedFd, Errno> {
     let again = rustix::fs::open(path, flags, rustix::fs::Mode::empty())?;
     rustix::fs::flock(&again, FlockOperation::NonBlockingLockShared)?;
     Ok(again)
+}
+
+/// Opens the memfd behind a file that a process has mapped, by a descriptor of that process, and locks it as
+/// [`reopen_shared`] does. The caller has to check what it is.
+///
+/// # Errors
+/// ENOENT: the process has no descriptor of it. EACCES: it may not be looked at.
+pub(crate) fn open_shared_of(pid: i32, file: FileId, write: bool) -> Result<OwnedFd, Errno> {
+    let access = if write {
+        rustix::fs::OFlags::RDWR
+    } else {
+        rustix::fs::OFlags::RDONLY
+    };
+    for entry in rustix::fs::Dir::new(rustix::fs::open(
+        format!("/proc/{pid}/fd"),
+        rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC,
+        rustix::fs::Mode::empty(),
+    )?)? {
+        let path = format!("/proc/{pid}/fd/{}", entry?.file_name().to_string_lossy());
+        // Only of memfds, for to ask of other files may take long.
+        let is_memfd = rustix::fs::readlink(&path, Vec::new())
+            .is_ok_and(|target| target.as_bytes().starts_with(b"/memfd:"));
+        if !is_memfd {
+            continue;
+        }
+        let Ok(fd) = rustix::fs::open(
+            &path,
+            access | rustix::fs::OFlags::CLOEXEC,
+            rustix::fs::Mode::empty(),
+        ) else {
+            continue;
+        };
+        if file_id(&fd) == Ok(file) {
+            rustix::fs::flock(&fd, FlockOperation::NonBlockingLockShared)?;
+            return Ok(fd);
+        }
+    }
+    Err(Errno::NOENT)
 }
 
 /// Whether something made by `reopen_shared` is left of a memfd.

@@ -210,27 +210,32 @@ impl Inner {
                         .is_none_or(|areas| areas.iter().any(|area| area.shows(arena, from, to)))
                 })
             };
-            let there: Vec<&Area> = here
-                .iter()
-                .filter(|area| area.shows(arena, range.0, range.1))
-                .copied()
-                .collect();
-            let stay: Vec<(u64, u64)> = there
-                .iter()
-                .flat_map(|area| {
-                    let (first, last) = (range.0.max(area.offset), range.1.min(area.last_offset()));
-                    let shown = there.iter().filter(|area| area.shows(arena, first, last)).count();
-                    let sole = shown == 1 && !elsewhere((first, last));
-                    mover.back(area, range, &used, link.own.arena(), sole)
-                })
-                .collect();
-            for freed in without(vec![range], stay.clone()) {
-                if !elsewhere(freed) {
-                    pages::discard(link.own.arena().as_fd(), freed.0, freed.1 - freed.0);
+            // What a window of another connection has, or its peer maps, stays in the arena.
+            let lent = epd.windows.lent_of(range);
+            for range in without(vec![range], lent.clone()) {
+                let there: Vec<&Area> = here
+                    .iter()
+                    .filter(|area| area.shows(arena, range.0, range.1))
+                    .copied()
+                    .collect();
+                let stay: Vec<(u64, u64)> = there
+                    .iter()
+                    .flat_map(|area| {
+                        let (first, last) = (range.0.max(area.offset), range.1.min(area.last_offset()));
+                        let shown = there.iter().filter(|area| area.shows(arena, first, last)).count();
+                        let sole = shown == 1 && !elsewhere((first, last));
+                        mover.back(area, range, &used, link.own.arena(), sole)
+                    })
+                    .collect();
+                for freed in without(vec![range], stay.clone()) {
+                    if !elsewhere(freed) {
+                        pages::discard(link.own.arena().as_fd(), freed.0, freed.1 - freed.0);
+                    }
                 }
+                for_rma |= has_rma && !stay.is_empty();
+                left.extend(stay);
             }
-            for_rma |= has_rma && !stay.is_empty();
-            left.extend(stay);
+            left.extend(lent);
         }
         if !left.is_empty() {
             epd.windows.leave(left);

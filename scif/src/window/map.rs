@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Mapping windows of the peer into the program. Source: `scif_mmap`.
 
+use std::os::fd::{AsFd, OwnedFd};
+
+use super::rma::believed;
 use super::state::Part;
-use super::table::Place;
-use crate::epd::{Epd, Failure, Inner, Result};
-use crate::sys::pages::{self, PAGE};
+use super::table::{ARENA_BYTES, Place, Run};
+use crate::epd::{Epd, Failure, Inner, Link, Result};
+use crate::sys::memfd::{self, FIXED_SIZE};
+use crate::sys::pages::{self, FileId, PAGE};
 
 const MAP_FIXED: i32 = 0x10;
 const READ: i32 = 1;
@@ -32,27 +36,28 @@ impl Inner {
         let copying = link.own.table.copying()?;
         let at = u64::try_from(offset).map_err(|_| Failure::NoWindow)?;
         let runs = link.peer.table.runs(at, size as u64, read, write)?;
-        let pieces: Vec<(u64, usize)> = runs
-            .iter()
-            .map(|run| match run.place() {
-                Place::Arena(at) => Ok((at, usize::try_from(run.len).map_err(|_| Failure::NoMemory)?)),
-                Place::InPlace { .. } => Err(Failure::NoMemory),
-            })
-            .collect::<Result<_>>()?;
+        let pieces = pieces(link, &runs, write)?;
+        let peers = pages::file_id(link.peer.arena())?;
         let base = pages::reserve_for_program(addr, size, fixed, origin(&pieces))?;
         let mut next = base;
         let mut parts = Vec::with_capacity(pieces.len());
-        for (at, len) in pieces {
-            if let Err(errno) = pages::map_for_program(next, len, read, write, link.peer.arena(), at) {
+        for piece in pieces {
+            let (fd, arena) = match &piece.lent {
+                Some((fd, arena)) => (fd.as_fd(), *arena),
+                None => (link.peer.arena(), peers),
+            };
+            if let Err(errno) = pages::map_for_program(next, piece.len, read, write, fd, piece.at) {
                 let _ = pages::unmap(base, size);
                 return Err(errno.into());
             }
             parts.push(Part {
                 begin: next,
-                len,
-                from: at,
+                len: piece.len,
+                from: piece.at,
+                arena,
+                serial: piece.serial,
             });
-            next += len;
+            next += piece.len;
         }
         epd.windows.map(&parts);
         link.own.table.map_one()?;
@@ -62,14 +67,79 @@ impl Inner {
     }
 }
 
+/// A part of a mapping to be made.
+#[derive(Debug)]
+struct Piece {
+    /// In the arena.
+    at: u64,
+    len: usize,
+    serial: u32,
+    /// The arena of another connection of the peer's process; none: that of this one.
+    lent: Option<(OwnedFd, FileId)>,
+}
+
+/// The parts that runs of windows are mapped by.
+fn pieces(link: &Link, runs: &[Run], write: bool) -> Result<Vec<Piece>> {
+    let mut pieces = Vec::with_capacity(runs.len());
+    for run in runs {
+        let serial = run.window.serial;
+        match run.place() {
+            Place::Arena(at) => pieces.push(Piece {
+                at,
+                len: usize::try_from(run.len).map_err(|_| Failure::NoMemory)?,
+                serial,
+                lent: None,
+            }),
+            Place::InPlace { addr, pid } => {
+                let pid = believed(link, pid).map_err(|_| Failure::NoMemory)?;
+                lent_pieces(pid, (addr, run.len), serial, write, &mut pieces).ok_or(Failure::NoMemory)?;
+            }
+        }
+    }
+    Ok(pieces)
+}
+
+/// The parts by which memory of a process of the peer's is mapped that lies in arenas of its other connections. `None`: it lies
+/// elsewhere, or that process may not be looked at.
+fn lent_pieces(
+    pid: i32,
+    (addr, len): (u64, u64),
+    serial: u32,
+    write: bool,
+    pieces: &mut Vec<Piece>,
+) -> Option<()> {
+    let mut at = usize::try_from(addr).ok()?;
+    let end = at.checked_add(usize::try_from(len).ok()?)?;
+    for area in pages::areas_of(pid)? {
+        if area.end <= at || area.begin >= end {
+            continue;
+        }
+        if area.begin > at || !area.is_of_arena() {
+            return None;
+        }
+        let area = area.between(at, end);
+        let arena = memfd::open_shared_of(pid, area.file, write).ok()?;
+        // What another process says is an arena may be anything.
+        memfd::check(&arena, ARENA_BYTES, FIXED_SIZE).ok()?;
+        at = area.end;
+        pieces.push(Piece {
+            at: area.offset,
+            len: area.end - area.begin,
+            serial,
+            lent: Some((arena, area.file)),
+        });
+    }
+    (at == end).then_some(())
+}
+
 /// Where in the arena the mapping would begin if all of it were one with the largest piece: at addresses that lie so large
 /// pages are mapped as such.
-fn origin(pieces: &[(u64, usize)]) -> u64 {
+fn origin(pieces: &[Piece]) -> u64 {
     let mut before = 0u64;
     let mut largest = (0, 0);
-    for &(at, len) in pieces {
-        largest = largest.max((len, at.wrapping_sub(before)));
-        before += len as u64;
+    for piece in pieces {
+        largest = largest.max((piece.len, piece.at.wrapping_sub(before)));
+        before += piece.len as u64;
     }
     largest.1
 }

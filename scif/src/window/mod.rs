@@ -11,6 +11,7 @@ mod dma;
 mod ended;
 mod fence;
 pub(crate) mod holders;
+mod loans;
 mod map;
 mod register;
 mod rma;

@@ -47,6 +47,13 @@ pub(crate) fn is_movable(area: &Area) -> bool {
     !area.shared && !special.iter().any(|name| area.name.starts_with(name)) && !area.name.contains("huge")
 }
 
+/// Pages of a new window that lie in the arena of another connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lent {
+    pub(super) arena: FileId,
+    pub(super) range: (u64, u64),
+}
+
 impl Inner {
     /// `scif_register`; the offset.
     pub(crate) fn register(
@@ -87,14 +94,15 @@ impl Inner {
             self.count_as_locked(size)?;
         }
         let serial = table.next_serial()?;
-        let mut taken = Vec::new();
-        let mut found = self.find_place(link, addr, len, &mut taken);
+        let (mut taken, mut lent) = (Vec::new(), Vec::new());
+        let mut found = self.find_place(link, addr, len, &mut taken, &mut lent);
         for _ in 0..TRIES {
             if found != Err(Failure::Again) {
                 break;
             }
             self.undo(epd, link, at, size, std::mem::take(&mut taken))?;
-            found = self.find_place(link, addr, len, &mut taken);
+            lent.clear();
+            found = self.find_place(link, addr, len, &mut taken, &mut lent);
         }
         if found == Err(Failure::Again) {
             found = Err(Failure::NoMemory);
@@ -107,6 +115,7 @@ impl Inner {
                 self.in_place.set(true);
                 take(&self.moving)
             });
+            self.borrow(epd, serial, &lent);
             let mut next = at;
             places.into_iter().try_for_each(|(place, len)| {
                 let offset = next;
@@ -125,6 +134,7 @@ impl Inner {
         match made {
             Ok(()) => Ok(at.cast_signed()),
             Err(failure) => {
+                epd.windows.end_loans(serial);
                 if let Err(also) = self.undo(epd, link, at, size, taken) {
                     log::debug!("pages of a window that was not made stay where they are: {also}");
                 }
@@ -204,13 +214,14 @@ impl Inner {
     }
 
     /// Finds or makes the places of the pages at `addr`; `Again` if another thread has moved some meanwhile. What it takes of the arena it adds to `taken`, also when it fails:
-    /// pages may lie there then.
+    /// pages may lie there then. What lies in the arena of another connection it adds to `lent`.
     fn find_place(
         &self,
         link: &Link,
         addr: usize,
         len: usize,
         taken: &mut Vec<(u64, u64)>,
+        lent: &mut Vec<Lent>,
     ) -> Result<Vec<(Place, u64)>> {
         let end = addr.checked_add(len).ok_or(Failure::BadAddress)?;
         let arena = pages::file_id(link.own.arena())?;
@@ -241,6 +252,13 @@ impl Inner {
             let size = (end - begin) as u64;
             let place = if area.shared && area.file == arena {
                 Place::Arena(area.offset + (begin - area.begin) as u64)
+            } else if area.is_of_arena() {
+                let part = area.between(begin, end);
+                lent.push(Lent {
+                    arena: area.file,
+                    range: (part.offset, part.last_offset()),
+                });
+                self.stay_in_place(begin)
             } else if !is_movable(area) || pages::is_stack_in_use(begin, end) || is_used(begin, end) {
                 self.stay_in_place(begin)
             } else if mover.may_move_from(area, begin) {
@@ -349,6 +367,7 @@ impl Inner {
         }
         let is_gone = |window: &Window| gone.binary_search_by_key(&window.offset, |w| w.offset).is_ok();
         epd.windows.forget(&gone);
+        epd.windows.give_back(&gone);
         let (gone_ranges, kept_ranges): (Vec<_>, Vec<_>) = all
             .iter()
             .filter_map(|window| Some((is_gone(window), window.in_arena()?)))
@@ -369,12 +388,15 @@ impl Inner {
 
     /// Asks the peer whether it maps a window.
     fn is_mapped(&self, epd: &Epd, link: &Link, window: &Window) -> bool {
-        let Place::Arena(at) = window.place else {
-            return false;
+        // The peer knows what was lent by the window it belongs to.
+        let (at, len) = match window.place {
+            Place::Arena(at) => (at, window.len),
+            Place::InPlace { .. } if epd.windows.has_borrowed(window.serial) => (u64::MAX, 0),
+            Place::InPlace { .. } => return false,
         };
         if epd.over(link) {
             // Nobody to ask: its mappings outlive the connection, but not its processes.
-            return link.own.is_arena_referred_to();
+            return len == 0 || link.own.is_arena_referred_to();
         }
         if link.peer_pid == process::pid()
             && let Some(peer) = self.peer_here(link)
@@ -382,12 +404,12 @@ impl Inner {
             // Its questions are answered by the service thread, which this may be.
             return peer
                 .link()
-                .is_none_or(|back| peer.windows.maps(back, at, window.len));
+                .is_none_or(|back| still_maps(&peer, back, window.serial, at, len));
         }
         link.say(Packet::AskMapped {
             serial: window.serial,
             at,
-            len: window.len,
+            len,
         });
         let begin = now_ns();
         loop {
@@ -419,7 +441,7 @@ impl Inner {
     pub(crate) fn take_packet(&self, epd: &Epd, link: &Link, packet: Packet) -> bool {
         match packet {
             Packet::AskMapped { serial, at, len } => {
-                let mapped = epd.windows.maps(link, at, len);
+                let mapped = still_maps(epd, link, serial, at, len);
                 link.say(Packet::Mapped { serial, mapped });
                 true
             }
@@ -456,6 +478,15 @@ impl Inner {
     }
 }
 
+/// Whether this side maps what the peer asks about: a range of its arena, or with no length what its window was lent.
+fn still_maps(epd: &Epd, link: &Link, serial: u32, at: u64, len: u64) -> bool {
+    if len == 0 {
+        epd.windows.maps_lent(link, serial)
+    } else {
+        epd.windows.maps(link, at, len)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -475,7 +506,9 @@ mod tests {
             let mut taken = Vec::new();
             let failed = {
                 let _held = epd.holder.control.lock();
-                scif.0.find_place(link, memory.addr(), PAGE, &mut taken).unwrap();
+                scif.0
+                    .find_place(link, memory.addr(), PAGE, &mut taken, &mut Vec::new())
+                    .unwrap();
                 let limit = process::limit_nofile(0);
                 let undone = scif.0.undo(&epd, link, 0, PAGE as u64, taken);
                 process::limit_nofile(limit);

@@ -66,7 +66,7 @@ pub(crate) fn spots(epd: &Epd, link: &Link, of_peer: bool, runs: &[Run]) -> Resu
 /// The process a peer says a window is of: the one connected, or one that shares the endpoint with it and is the same
 /// user's as we are. Anything else could make us write where the peer may not. Another user's peer is believed nothing: it
 /// could name any process of ours, or run a setuid program under its own pid.
-fn believed(link: &Link, pid: i32) -> Result<i32> {
+pub(super) fn believed(link: &Link, pid: i32) -> Result<i32> {
     let uid = link.peer_uid()?;
     if uid != process::uid() {
         if OTHER_USERS.first(uid) {

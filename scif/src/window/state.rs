@@ -7,11 +7,12 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
+use super::loans::Loan;
 use super::table::{Place, Window};
 use crate::epd::{Link, Result, take};
 use crate::sys::family;
 use crate::sys::mmap::Mapping;
-use crate::sys::pages::{self, Area};
+use crate::sys::pages::{self, Area, FileId};
 
 /// Mappings for copying that are kept though their windows may be gone.
 const KEPT: usize = 256;
@@ -30,9 +31,12 @@ struct Known {
     in_place: bool,
     /// Ranges of the own arena, in no window, whose pages could not move back yet.
     left: Vec<(u64, u64)>,
+    /// What windows of other connections have of the own arena, and what own windows have of the arenas of others.
+    lent: Vec<Arc<Loan>>,
+    borrowed: Vec<Arc<Loan>>,
 }
 
-/// A part of the peer's arena that was mapped for the program.
+/// A part of an arena of the peer's process that was mapped for the program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Part {
     /// Where.
@@ -40,6 +44,9 @@ pub(crate) struct Part {
     pub(crate) len: usize,
     /// Of the arena.
     pub(crate) from: u64,
+    pub(crate) arena: FileId,
+    /// Serial number of the window.
+    pub(crate) serial: u32,
 }
 
 impl Part {
@@ -159,11 +166,33 @@ impl WindowState {
     /// says, since it may have unmapped it by any means.
     pub(crate) fn maps(&self, link: &Link, at: u64, len: u64) -> bool {
         let end = at.saturating_add(len);
+        let Ok(arena) = pages::file_id(link.peer.arena()) else {
+            return true;
+        };
+        self.maps_any(
+            link,
+            |part| part.arena == arena && part.touches(at, end),
+            |area| area.shows(arena, at, end),
+        )
+    }
+
+    /// Whether the program still maps pages of a window of the peer that lie in the arena of another connection.
+    pub(crate) fn maps_lent(&self, link: &Link, serial: u32) -> bool {
+        let arena = pages::file_id(link.peer.arena());
+        self.maps_any(
+            link,
+            |part| Ok(part.arena) != arena && part.serial == serial,
+            // Of another holder it is not known which window that is.
+            Area::is_of_arena,
+        )
+    }
+
+    /// Whether one of the parts of which `is_asked` says so is still mapped here, or another holder maps what `shows` it.
+    fn maps_any(&self, link: &Link, is_asked: impl Fn(&Part) -> bool, shows: impl Fn(&Area) -> bool) -> bool {
         let mut known = take(&self.0);
         // Thousands of others are not asked about.
-        let (mine, others): (Vec<Part>, Vec<Part>) =
-            known.mapped.iter().partition(|part| part.touches(at, end));
-        let (Ok(arena), Some(areas)) = (pages::file_id(link.peer.arena()), mappings(&mine, link)) else {
+        let (mine, others): (Vec<Part>, Vec<Part>) = known.mapped.iter().partition(|part| is_asked(part));
+        let Some(areas) = mappings(&mine) else {
             return true;
         };
         known.mapped = others;
@@ -173,19 +202,48 @@ impl WindowState {
                 .any(|area| area.begin < part.end() && area.end > part.begin)
         }));
         drop(known);
-        let shows = |area: &Area| area.shows(arena, at, end);
         // What other holders have mapped for copying they do not keep.
         let others = || link.own.table.holders.others().into_iter().map(pages::areas_of);
-        areas.iter().any(shows) || others().any(|areas| areas.is_none_or(|areas| areas.iter().any(shows)))
+        areas.iter().any(&shows) || others().any(|areas| areas.is_none_or(|areas| areas.iter().any(&shows)))
+    }
+
+    /// Keeps what a window of another connection has of the own arena.
+    pub(super) fn lend(&self, loan: Arc<Loan>) {
+        take(&self.0).lent.push(loan);
+    }
+
+    /// Remembers what an own window has of the arena of another connection.
+    pub(super) fn borrow(&self, loan: Arc<Loan>) {
+        take(&self.0).borrowed.push(loan);
+    }
+
+    /// Whether an own window has pages of the arena of another connection.
+    pub(super) fn has_borrowed(&self, serial: u32) -> bool {
+        take(&self.0).borrowed.iter().any(|loan| loan.is_of(serial))
+    }
+
+    /// Ends what an own window has borrowed.
+    pub(super) fn end_loans(&self, serial: u32) {
+        let mut known = take(&self.0);
+        for loan in known.borrowed.extract_if(.., |loan| loan.is_of(serial)) {
+            loan.end();
+        }
+    }
+
+    /// The parts of a range of the own arena that are lent.
+    pub(super) fn lent_of(&self, range: (u64, u64)) -> Vec<(u64, u64)> {
+        let mut known = take(&self.0);
+        known.lent.retain(|loan| !loan.has_ended());
+        known.lent.iter().filter_map(|loan| loan.part_of(range)).collect()
     }
 
     /// The pages of the peer are lost: whatever of them the program has mapped becomes memory that is not there, if
     /// `replace`. Whether there was any.
-    pub(crate) fn lose_mappings(&self, link: &Link, replace: bool) -> bool {
+    pub(crate) fn lose_mappings(&self, replace: bool) -> bool {
         let mut known = take(&self.0);
         let mapped = std::mem::take(&mut known.mapped);
         let mut found = false;
-        for area in mappings(&mapped, link).unwrap_or_default() {
+        for area in mappings(&mapped).unwrap_or_default() {
             found = true;
             if replace && let Err(errno) = pages::make_absent(&area) {
                 log::warn!("a mapping of a lost node stays: mmap {errno}");
@@ -208,13 +266,9 @@ impl WindowState {
     }
 }
 
-/// What there is now of the peer's arena at some addresses; `None`: that cannot be told. Elsewhere the program's own windows
-/// may be, if the peer is this process.
-fn mappings(at: &[Part], link: &Link) -> Option<Vec<Area>> {
-    if at.is_empty() {
-        return Some(Vec::new());
-    }
-    let arena = pages::file_id(link.peer.arena()).ok()?;
+/// What there is now of the arenas of the peer's process where parts of them were mapped; `None`: that cannot be told. Elsewhere
+/// the program's own windows may be, if the peer is this process.
+fn mappings(at: &[Part]) -> Option<Vec<Area>> {
     let mut out = Vec::new();
     for part in at {
         let (begin, end) = (part.begin, part.end());
@@ -222,7 +276,7 @@ fn mappings(at: &[Part], link: &Link) -> Option<Vec<Area>> {
         out.extend(
             there
                 .iter()
-                .filter(|area| area.shared && area.file == arena)
+                .filter(|area| area.shared && area.file == part.arena)
                 .map(|area| area.between(begin, end)),
         );
     }

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Loans: pages that lie in the arena of one connection and are in a window of another.
+//!
+//! The peer of the other connection maps them by the arena that the owner's process has open, if the system lets it. A loan ends
+//! when its window is gone and the peer maps none of it; until then the lender keeps the pages where they are. One whose
+//! connection ended before that lasts as long as the lender's.
+
+use std::sync::Arc;
+
+use scif_ring::counter::Flag;
+
+use super::register::Lent;
+use super::state::WindowState;
+use super::table::{Place, Window};
+use crate::epd::{Epd, Inner};
+use crate::sys::pages;
+
+/// Pages lent to one window.
+#[derive(Debug)]
+pub(super) struct Loan {
+    /// Of the lender's arena.
+    range: (u64, u64),
+    /// Serial number of the borrower's window.
+    serial: u32,
+    ended: Flag,
+}
+
+impl Loan {
+    pub(super) fn is_of(&self, serial: u32) -> bool {
+        self.serial == serial
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended.get()
+    }
+
+    pub(super) fn end(&self) {
+        self.ended.set(true);
+    }
+
+    /// Its part of a range of the lender's arena.
+    pub(super) fn part_of(&self, (begin, end): (u64, u64)) -> Option<(u64, u64)> {
+        let part = (begin.max(self.range.0), end.min(self.range.1));
+        (part.0 < part.1).then_some(part)
+    }
+}
+
+impl Inner {
+    /// Notes what a new window of `borrower` has of the arenas of other connections.
+    pub(super) fn borrow(&self, borrower: &Epd, serial: u32, lent: &[Lent]) {
+        for lent in lent {
+            let loan = Arc::new(Loan {
+                range: lent.range,
+                serial,
+                ended: Flag::new(false),
+            });
+            let lends = |epd: &Arc<Epd>| {
+                epd.link()
+                    .is_some_and(|link| pages::file_id(link.own.arena()) == Ok(lent.arena))
+            };
+            // An arena whose connection has ended counts its references.
+            if let Some(lender) = self.every().into_iter().find(lends) {
+                lender.windows.lend(Arc::clone(&loan));
+            }
+            borrower.windows.borrow(loan);
+        }
+    }
+}
+
+impl WindowState {
+    /// Ends the loans of windows that are gone.
+    pub(super) fn give_back(&self, gone: &[&Window]) {
+        for window in gone {
+            if matches!(window.place, Place::InPlace { .. }) {
+                self.end_loans(window.serial);
+            }
+        }
+    }
+}

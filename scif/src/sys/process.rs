@@ -77,7 +77,11 @@ pub(crate) fn last_errno() -> Errno {
         .map_or(Errno::IO, Errno::from_raw_os_error)
 }
 
+/// State of a process. A number that no process has, as a peer may have stored it, is that of one that is gone.
 pub(crate) fn look(pid: i32) -> Sight {
+    if pid <= 0 {
+        return Sight::Gone;
+    }
     match fs::read(format!("/proc/{pid}/stat")) {
         Ok(text) => parse_stat(&text).map_or(Sight::Hidden, Sight::Seen),
         Err(e) if e.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => Sight::Gone,
@@ -228,6 +232,14 @@ mod tests {
         assert_eq!(own_word(addr), Some(*word));
         assert_eq!(own_word(16), None);
         assert_eq!(own_word(u64::MAX - 3), None);
+    }
+
+    #[test]
+    fn numbers_of_no_process_are_gone() {
+        for pid in [0, -1, -5, i32::MIN] {
+            assert_eq!(look(pid), Sight::Gone, "{pid}");
+        }
+        assert!(matches!(look(pid()), Sight::Seen(_)));
     }
 
     #[test]

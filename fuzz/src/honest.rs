@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Honest client of a victim of libfabric: round trips without an end, each checked and timed.
+
+use std::time::{Duration, Instant};
+
+use libfabric_sys as sys;
+use scif_fabtests::check_eq;
+use scif_fabtests::fi::Buf;
+use scif_fabtests::harness::{Outcome, Rank};
+use scif_fabtests::rig::{Ask, Rig};
+
+use crate::victim::{HONEST, from_hex, msg_line, port_of, to_hex};
+use crate::{Args, Target};
+
+/// Sizes of the messages, taken in turn.
+const SIZES: [usize; 5] = [8, 64, 8, 4096, 40_000];
+
+/// Times of round trips, told to the parent.
+pub(crate) struct Pulse<'r> {
+    rank: &'r Rank,
+    last: Instant,
+    told: Instant,
+    worst: Duration,
+    count: u64,
+}
+
+impl<'r> Pulse<'r> {
+    pub(crate) fn new(rank: &'r Rank) -> Pulse<'r> {
+        Pulse {
+            rank,
+            last: Instant::now(),
+            told: Instant::now(),
+            worst: Duration::ZERO,
+            count: 0,
+        }
+    }
+
+    /// Counts one round trip; true when the parent has said that it is over.
+    pub(crate) fn beat(&mut self) -> Outcome<bool> {
+        let now = Instant::now();
+        self.worst = self.worst.max(now - self.last);
+        self.last = now;
+        self.count += 1;
+        if now - self.told > Duration::from_millis(100) {
+            self.told = now;
+            let text = format!("pulse {} {}", self.count, self.worst.as_micros());
+            self.worst = Duration::ZERO;
+            self.rank.tell(text.as_bytes())?;
+            return Ok(self.rank.hear()?.is_some());
+        }
+        Ok(false)
+    }
+}
+
+/// What a victim and its honest client ask of their endpoints.
+pub(crate) fn ask(args: &Args) -> Ask {
+    let mut caps = sys::FI_MSG | sys::FI_TAGGED;
+    if args.target != Target::Msg {
+        caps |= sys::FI_DIRECTED_RECV;
+    }
+    if args.target != Target::Dgram {
+        caps |= sys::FI_RMA | sys::FI_ATOMIC | sys::FI_MULTI_RECV;
+    }
+    if args.target == Target::Rdm {
+        caps |= sys::FI_COLLECTIVE;
+    }
+    Ask::caps(caps).with(|ask| {
+        ask.hints.ep_type = match args.target {
+            Target::Msg => sys::FI_EP_MSG,
+            Target::Dgram => sys::FI_EP_DGRAM,
+            _ => sys::FI_EP_RDM,
+        };
+        ask.one_cq = true;
+        ask.eq = true;
+        ask.wait_obj = sys::FI_WAIT_UNSPEC;
+        if args.auto {
+            ask.hints.data_progress = sys::FI_PROGRESS_AUTO;
+        }
+    })
+}
+
+pub(crate) fn run(rank: &Rank, args: &Args) -> Outcome {
+    let ask = ask(args);
+    let name = from_hex(&args.victim);
+    let rig = Rig::open_alone(rank, &ask)?;
+    let victim = if args.target == Target::Msg {
+        msg_line(&rig, &name)?;
+        0
+    } else {
+        let own = rig.ep.name()?;
+        rank.tell(format!("honest {} {}", port_of(&own), to_hex(&own)).as_bytes())?;
+        rig.av.insert(&name)?
+    };
+    // The victim waits for this very address before it answers.
+    let mut pulse = Pulse::new(rank);
+    let bufs: Vec<(Buf, Buf)> = SIZES
+        .iter()
+        .map(|size| (Buf::new(*size), Buf::new(*size)))
+        .collect();
+    for (n, (out, back)) in (0_u64..).zip(bufs.iter().cycle()) {
+        out.fill_pattern(n);
+        rig.post(|| rig.ep.trecv(*back, victim, HONEST | 1, 0, 1))?;
+        rig.post(|| rig.ep.tsend(*out, victim, HONEST, 2))?;
+        let (mut sent, mut received) = (false, false);
+        while !(sent && received) {
+            let entry = rig.next(&rig.tx)?;
+            sent |= entry.context == 2;
+            received |= entry.context == 1;
+        }
+        check_eq!(back.differs(back.len(), n), None, "round trip {n}");
+        if pulse.beat()? {
+            break;
+        }
+    }
+    Ok(())
+}

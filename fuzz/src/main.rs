@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! `fuzz`: a victim, its honest client, and attackers that speak the protocol and lie.
+//!
+//! The victim is a process of libfabric with the provider, or of `scif.h`; in a build with debug assertions and overflow
+//! checks. The run fails when it dies, panics, holds too much memory, or lets its honest client wait.
+
+mod attacker;
+mod calls;
+mod handshake;
+mod honest;
+mod mutate;
+mod parent;
+mod scribble;
+mod victim;
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, ValueEnum};
+use scif_fabtests::harness::Rank;
+use scif_fabtests::harness::rank::Target as Subject;
+
+/// What is attacked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Target {
+    /// A reliable endpoint of the provider.
+    Rdm,
+    /// A passive endpoint of the provider, and connected ones.
+    Msg,
+    /// A datagram endpoint of the provider.
+    Dgram,
+    /// An endpoint of `scif.h`.
+    Scif,
+}
+
+/// Part a process plays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Role {
+    Victim,
+    Honest,
+    Attacker,
+}
+
+/// Hostile peers against the provider or scif.h.
+#[derive(Debug, Clone, Parser)]
+#[command(version, about)]
+pub(crate) struct Args {
+    /// The libfabric to load
+    #[arg(long, default_value = "libfabric.so.1")]
+    pub(crate) lib: PathBuf,
+    /// What is attacked
+    #[arg(long, value_enum, default_value = "rdm")]
+    pub(crate) target: Target,
+    /// How long it lasts
+    #[arg(long, default_value_t = 10)]
+    pub(crate) seconds: u64,
+    /// How many attack at a time
+    #[arg(long, default_value_t = 1)]
+    pub(crate) attackers: usize,
+    /// Ends after this many records, however long that takes
+    #[arg(long)]
+    pub(crate) records: Option<u64>,
+    /// The victim sleeps in fi_cq_sread
+    #[arg(long)]
+    pub(crate) sleep: bool,
+    /// The victim asks for automatic progress
+    #[arg(long)]
+    pub(crate) auto: bool,
+    /// Longest time in milliseconds that the honest client may wait for one answer
+    #[arg(long, default_value_t = 1000)]
+    pub(crate) stall_ms: u64,
+    /// Most MiB that the victim may grow by
+    #[arg(long, default_value_t = 256)]
+    pub(crate) grow_mib: u64,
+    /// The seed; FAULTS_SEED does the same
+    #[arg(long, env = "FAULTS_SEED", default_value_t = 1)]
+    pub(crate) seed: u64,
+    #[arg(long, hide = true, value_enum)]
+    pub(crate) role: Option<Role>,
+    #[arg(long, hide = true, default_value_t = 0)]
+    pub(crate) index: usize,
+    #[arg(long, hide = true, default_value_t = 0, overrides_with = "life")]
+    pub(crate) life: u32,
+    #[arg(long, hide = true, default_value_t = 0)]
+    pub(crate) port: u16,
+    #[arg(long, hide = true, default_value_t = 0)]
+    pub(crate) key: u64,
+    #[arg(long, hide = true, default_value_t = 0)]
+    pub(crate) base: u64,
+    #[arg(long, hide = true, default_value_t = 0)]
+    pub(crate) len: u64,
+    #[arg(long, hide = true, default_value = "")]
+    pub(crate) victim: String,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let Some(role) = args.role else {
+        return parent::run(&args);
+    };
+    let subject = Subject {
+        lib: args.lib.clone(),
+        prov: "scif".to_owned(),
+        seed: args.seed,
+        wrap: Vec::new(),
+    };
+    let Ok(rank) = Rank::from_stdin(args.index, 2 + args.attackers, args.life, subject) else {
+        return ExitCode::FAILURE;
+    };
+    let outcome = match (role, args.target) {
+        (Role::Attacker, _) => attacker::run(&rank, &args),
+        (Role::Victim, Target::Scif) => calls::victim(&rank),
+        (Role::Victim, _) => victim::run(&rank, &args),
+        (Role::Honest, Target::Scif) => calls::honest(&rank, &args),
+        (Role::Honest, _) => honest::run(&rank, &args),
+    };
+    rank.report(&outcome);
+    ExitCode::from(u8::from(outcome.is_err()))
+}
+
+pub(crate) fn say(line: &str) {
+    // Where nobody reads any more, the exit code still says how it went.
+    let _ = writeln!(std::io::stdout().lock(), "{line}");
+}

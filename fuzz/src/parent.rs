@@ -1,0 +1,398 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Parent of a run: starts victim, honest client and attackers, replaces the attackers now and then by killing them, and
+//! judges what became of the other two.
+
+use std::fs::File;
+use std::io::{Read, Seek};
+use std::os::fd::OwnedFd;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{MemfdFlags, memfd_create};
+use scif_fabtests::harness::control::{Answer, Say, pair};
+use scif_fabtests::harness::{Fail, Outcome, Rng};
+
+use crate::{Args, Role, Target, say};
+
+/// Longest time until the victim has started and its client was served.
+const START: Duration = Duration::from_secs(30);
+/// Lines of its log that a victim may print each second, and once.
+const LINES_EACH: u64 = 10;
+const LINES_ONCE: u64 = 100;
+
+struct Process {
+    child: Child,
+    control: OwnedFd,
+    output: File,
+    errors: File,
+}
+
+struct Run<'a> {
+    args: Args,
+    given: &'a Args,
+    domain: String,
+    rng: Rng,
+    victim: Option<Process>,
+    honest: Option<Process>,
+    attackers: Vec<(Process, Instant)>,
+    life: u32,
+    counts: [u64; 5],
+    pulses: u64,
+    worst_us: u64,
+    heard: Instant,
+    attacker_ends: u64,
+    resident_kib: (u64, u64),
+}
+
+pub(crate) fn run(args: &Args) -> ExitCode {
+    let what = format!(
+        "{:?} under {} attackers{}{}",
+        args.target,
+        args.attackers,
+        if args.sleep { ", asleep" } else { "" },
+        if args.auto { ", automatic progress" } else { "" }
+    )
+    .to_lowercase();
+    say(&format!("fuzz of {what}, seed {}", args.seed));
+    let mut run = Run {
+        args: args.clone(),
+        given: args,
+        domain: format!("fuzz-{}", std::process::id()),
+        rng: Rng::new(args.seed),
+        victim: None,
+        honest: None,
+        attackers: Vec::new(),
+        life: 0,
+        counts: [0; 5],
+        pulses: 0,
+        worst_us: 0,
+        heard: Instant::now(),
+        attacker_ends: 0,
+        resident_kib: (0, 0),
+    };
+    let began = Instant::now();
+    let mut outcome = run.attack();
+    let last = run.last_records();
+    for (attacker, _) in &mut run.attackers {
+        let _ = attacker.child.kill();
+        let _ = attacker.child.wait();
+    }
+    if outcome.is_ok() {
+        outcome = run.judge(began.elapsed());
+    }
+    for process in [&mut run.honest, &mut run.victim].into_iter().flatten() {
+        let _ = process.child.kill();
+        let _ = process.child.wait();
+    }
+    let [records, words, handshakes, packets, connections] = run.counts;
+    say(&format!(
+        "     {records} records, {words} words, {handshakes} handshakes, {packets} packets, {connections} connections; \
+         {} round trips, longest {} ms; victim {} KiB, then {} KiB; {} attackers ended by themselves",
+        run.pulses,
+        run.worst_us / 1000,
+        run.resident_kib.0,
+        run.resident_kib.1,
+        run.attacker_ends
+    ));
+    let (passed, failed) = match outcome {
+        Ok(()) if records > 0 && run.pulses > 0 => (records + handshakes, 0),
+        Ok(()) => (0, 1),
+        Err(Fail::Failed(why) | Fail::NotRun(why) | Fail::NotHere(why)) => {
+            say(&format!(
+                "FAIL     fuzz of {what}, seed {}\n    {why}\n{last}",
+                args.seed
+            ));
+            (0, 1)
+        }
+    };
+    say(&format!("fuzz of {what}: {passed} passed, {failed} failed"));
+    ExitCode::from(u8::from(failed > 0))
+}
+
+impl Run<'_> {
+    fn spawn(&mut self, role: Role, index: usize) -> Outcome<Process> {
+        let (control, theirs) = pair()?;
+        let file = |name: &str| memfd_create(name, MemfdFlags::CLOEXEC).map(File::from);
+        let (output, errors) = (file("fuzz-output")?, file("fuzz-errors")?);
+        let a = &self.args;
+        let mut command = Command::new("/proc/self/exe");
+        command
+            .env("SCIF_DOMAIN", &self.domain)
+            .env("SCIF_TRANSPORT", "soft")
+            .arg("--lib")
+            .arg(&a.lib);
+        if role == Role::Victim {
+            command.env("FI_LOG_LEVEL", "warn");
+        } else {
+            command.env("SCIF_LOG", "off");
+        }
+        let mut option = |name: &str, value: String| {
+            command.arg(format!("--{name}")).arg(value);
+        };
+        option("target", format!("{:?}", a.target).to_lowercase());
+        option("role", format!("{role:?}").to_lowercase());
+        option("seed", a.seed.to_string());
+        option("index", index.to_string());
+        option("life", self.life.to_string());
+        option("attackers", a.attackers.to_string());
+        option("port", a.port.to_string());
+        option("key", a.key.to_string());
+        option("base", a.base.to_string());
+        option("len", a.len.to_string());
+        option("victim", a.victim.clone());
+        if a.sleep && role == Role::Victim {
+            command.arg("--sleep");
+        }
+        if a.auto && role == Role::Victim {
+            command.arg("--auto");
+        }
+        self.life += 1;
+        let child = command
+            .stdin(Stdio::from(theirs))
+            .stdout(output.try_clone()?)
+            .stderr(errors.try_clone()?)
+            .spawn()?;
+        Ok(Process {
+            child,
+            control,
+            output,
+            errors,
+        })
+    }
+
+    fn attack(&mut self) -> Outcome {
+        self.victim = Some(self.spawn(Role::Victim, 0)?);
+        self.until("the victim's name", |run| !run.args.victim.is_empty())?;
+        self.honest = Some(self.spawn(Role::Honest, 1)?);
+        self.until("the first answer", |run| run.pulses > 0)?;
+        self.worst_us = 0;
+        self.resident_kib.0 = self.resident();
+        for index in 0..self.given.attackers {
+            let attacker = self.spawn(Role::Attacker, 2 + index)?;
+            let end = self.lifetime();
+            self.attackers.push((attacker, end));
+        }
+        let begin = Instant::now();
+        let over = |run: &Run<'_>| match run.given.records {
+            Some(records) => run.counts.first() >= Some(&records),
+            None => begin.elapsed() >= Duration::from_secs(run.given.seconds),
+        };
+        while !over(self) {
+            self.turn()?;
+            for at in 0..self.attackers.len() {
+                self.look_after(at)?;
+            }
+        }
+        self.resident_kib.1 = self.resident();
+        Ok(())
+    }
+
+    fn lifetime(&mut self) -> Instant {
+        Instant::now() + Duration::from_millis(500 + self.rng.below(3000) as u64)
+    }
+
+    /// Kills an attacker whose time has come, and replaces one that has ended.
+    fn look_after(&mut self, at: usize) -> Outcome {
+        let Some((attacker, end)) = self.attackers.get_mut(at) else {
+            return Ok(());
+        };
+        let ended = attacker.child.try_wait()?;
+        if ended.is_none() && Instant::now() < *end {
+            return Ok(());
+        }
+        let _ = attacker.child.kill();
+        attacker.child.wait()?;
+        if let Some(status) = ended {
+            self.attacker_ends += 1;
+            let mut why = text_of(&mut attacker.errors);
+            while let Ok(Some(word)) = Say::recv(&attacker.control) {
+                if !matches!(word, Say::Exchange(_)) {
+                    why.push_str(&format!("{word:?}"));
+                }
+            }
+            if self.attacker_ends <= 3 {
+                say(&format!("     an attacker ended: {status} {}", why.trim()));
+            }
+        }
+        let (fresh, end) = (self.spawn(Role::Attacker, 2 + at)?, self.lifetime());
+        if let Some(place) = self.attackers.get_mut(at) {
+            *place = (fresh, end);
+        }
+        Ok(())
+    }
+
+    fn until(&mut self, what: &str, so: impl Fn(&Run<'_>) -> bool) -> Outcome {
+        let begin = Instant::now();
+        while !so(self) {
+            if begin.elapsed() > START {
+                return Err(Fail::here(format_args!("{what} did not come: {}", self.errors())));
+            }
+            self.turn()?;
+        }
+        self.heard = Instant::now();
+        Ok(())
+    }
+
+    /// Hears everybody, and looks whether victim and client live.
+    fn turn(&mut self) -> Outcome {
+        let all = [&self.victim, &self.honest].into_iter().flatten();
+        let all: Vec<&OwnedFd> = all
+            .chain(self.attackers.iter().map(|(attacker, _)| attacker))
+            .map(|p| &p.control)
+            .collect();
+        let mut fds: Vec<PollFd<'_>> = all.iter().map(|fd| PollFd::new(*fd, PollFlags::IN)).collect();
+        let timeout = Timespec {
+            tv_sec: 0,
+            tv_nsec: 20_000_000,
+        };
+        match poll(&mut fds, Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+        let mut said = Vec::new();
+        for (at, fd) in fds.iter().enumerate() {
+            if let (true, Some(control)) = (fd.revents().contains(PollFlags::IN), all.get(at)) {
+                match Say::recv(control) {
+                    Ok(Some(Say::Exchange(bytes))) => said.push(String::from_utf8_lossy(&bytes).into_owned()),
+                    Ok(Some(Say::Failed(why) | Say::NotRun(why) | Say::NotHere(why))) if at < 2 => {
+                        let who = if at == 0 { "victim" } else { "honest client" };
+                        return Err(Fail::here(format_args!("{who}: {why}\n{}", self.errors())));
+                    }
+                    Ok(Some(word)) if self.attacker_ends < 3 => say(&format!("     an attacker: {word:?}")),
+                    _ => {}
+                }
+            }
+        }
+        for text in said {
+            self.take(&text)?;
+        }
+        let mut ended = None;
+        for (who, process) in [("victim", &mut self.victim), ("honest client", &mut self.honest)] {
+            if let Some(status) = process
+                .as_mut()
+                .map(|p| p.child.try_wait())
+                .transpose()?
+                .flatten()
+            {
+                ended.get_or_insert((who, status));
+            }
+        }
+        if let Some((who, status)) = ended {
+            return Err(Fail::here(format_args!(
+                "the {who} ended: {status}\n{}",
+                self.errors()
+            )));
+        }
+        let silent = self.honest.is_some()
+            && self.pulses > 0
+            && self.heard.elapsed() > Duration::from_millis(10 * self.given.stall_ms);
+        if silent {
+            return Err(Fail::here(format_args!(
+                "the honest client hangs\n{}",
+                self.errors()
+            )));
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, text: &str) -> Outcome {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let number = |at: usize| {
+            words
+                .get(at)
+                .and_then(|word| word.parse::<u64>().ok())
+                .unwrap_or(0)
+        };
+        match words.first() {
+            Some(&"victim") => {
+                self.args.port = u16::try_from(number(1)).map_err(Fail::here)?;
+                (self.args.key, self.args.base, self.args.len) = (number(2), number(3), number(4));
+                self.args.victim = words.get(5).unwrap_or(&"").to_string();
+            }
+            Some(&"honest") => {
+                if let Some(victim) = &self.victim {
+                    let word = format!("honest {}", words.get(2).unwrap_or(&""));
+                    Answer::Parts(vec![word.into_bytes()]).send(&victim.control)?;
+                }
+            }
+            Some(&"pulse") => {
+                self.heard = Instant::now();
+                self.pulses = number(1);
+                self.worst_us = self.worst_us.max(number(2));
+            }
+            _ => {
+                for (what, sum) in self.counts.iter_mut().enumerate() {
+                    *sum += number(what);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn resident(&self) -> u64 {
+        let Some(victim) = &self.victim else { return 0 };
+        let status =
+            std::fs::read_to_string(format!("/proc/{}/status", victim.child.id())).unwrap_or_default();
+        let rss = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        rss.and_then(|text| text.split_whitespace().next()?.parse().ok())
+            .unwrap_or(0)
+    }
+
+    /// The end of what the victim and its client have printed.
+    fn errors(&mut self) -> String {
+        let mut text = String::new();
+        for process in [&mut self.victim, &mut self.honest].into_iter().flatten() {
+            let errors = text_of(&mut process.errors);
+            let lines: Vec<&str> = errors.lines().collect();
+            text.push_str(
+                &lines
+                    .get(lines.len().saturating_sub(25)..)
+                    .unwrap_or_default()
+                    .join("\n"),
+            );
+            text.push('\n');
+        }
+        text
+    }
+
+    fn last_records(&mut self) -> String {
+        let text = |(attacker, _): &mut (Process, _)| text_of(&mut attacker.output);
+        self.attackers.iter_mut().map(text).collect()
+    }
+
+    /// Judges a run to whose end all lived.
+    fn judge(&mut self, took: Duration) -> Outcome {
+        let victim = self.victim.as_mut().ok_or_else(|| Fail::here("no victim"))?;
+        let errors = text_of(&mut victim.errors);
+        if let Some(line) = errors.lines().find(|line| line.contains("panicked")) {
+            let all = errors.lines().filter(|line| line.contains("panicked")).count();
+            return Err(Fail::here(format_args!("{all} panics: {line}")));
+        }
+        let lines = errors.lines().count() as u64;
+        if lines > LINES_ONCE + LINES_EACH * took.as_secs() {
+            let last: Vec<&str> = errors.lines().rev().take(3).collect();
+            return Err(Fail::here(format_args!(
+                "{lines} lines of log, such as\n{}",
+                last.join("\n")
+            )));
+        }
+        if self.worst_us > 1000 * self.given.stall_ms {
+            return Err(Fail::here(format_args!(
+                "the honest client waited {} ms",
+                self.worst_us / 1000
+            )));
+        }
+        let grown = self.resident_kib.1.saturating_sub(self.resident_kib.0) >> 10;
+        if grown > self.given.grow_mib && self.given.target != Target::Scif {
+            return Err(Fail::here(format_args!("the victim grew by {grown} MiB")));
+        }
+        Ok(())
+    }
+}
+
+fn text_of(file: &mut File) -> String {
+    let mut bytes = Vec::new();
+    let _ = file.rewind().and_then(|()| file.read_to_end(&mut bytes));
+    String::from_utf8_lossy(&bytes).into_owned()
+}

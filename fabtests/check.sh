@@ -273,6 +273,11 @@ cases_of "conformance, no capabilities, 1024 descriptors" conformance-kofi-nobod
     timeout -k 10 1500 ./conformance --lib ./libfabric.so.1 --prov "$PROVIDER"
 gate_end
 
+gate "faults: kill, stop, fuzz"
+cases_of "30 seconds of them" faults env FAULTS=30 FAULTS_STALL_MS=10000 fabtests/faults.sh "$wheel/libfabric.so.1"
+grep -hE '^(FAULTS_SEED=|     )' "$LOGS/faults.log"
+gate_end
+
 gate "libkofi: C programs"
 cases_of "symbols, header, registry, bridge, example, tools" kofi fabtests/kofi/check.sh
 gate_end

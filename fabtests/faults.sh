@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # Kill, stop and fuzz runs. FAULTS: seconds for all of them (120); KILLS: kills of the first storm, however long they take;
-# FAULTS_SEED: the seed (drawn, and printed). `faults.sh LIBRARY` takes what is built; without one it builds first.
+# FAULTS_SEED: the seed (drawn, and printed); FAULTS_STALL_MS: the longest wait of an honest client (1000). `faults.sh LIBRARY` takes what is built; without one it builds first.
 set -u -o pipefail
 . "$(dirname "$0")/mpi/setup.sh"
 . "$(dirname "$0")/mpi/stacks.sh"
@@ -16,18 +16,44 @@ if [ $# = 0 ]; then
 fi
 library=${1:-$(wheel_libfabric)/libfabric.so.1}
 seconds=${FAULTS:-120}
-export FAULTS_SEED=${FAULTS_SEED:-$((RANDOM * 32768 + RANDOM))} FI_PROVIDER_PATH=$PROVIDER_DIR
+export FAULTS_SEED=${FAULTS_SEED:-$((RANDOM * 32768 + RANDOM))}
 echo "FAULTS_SEED=$FAULTS_SEED, $seconds s"
 
+# A part of all seconds, at least one.
+part() { echo $((seconds * $1 / 100 + 1)); }
+
 storm() { # KIND PERCENT [OPTION...]
-    timeout -k 10 $((seconds * 10 + 600)) "$TARGET/release/faults" --lib "$library" --prov "$PROVIDER" \
-        --kind "$1" --seconds $((seconds * $2 / 100 + 1)) "${@:3}"
+    FI_PROVIDER_PATH=$PROVIDER_DIR timeout -k 10 $((seconds * 10 + 900)) "$TARGET/release/faults" --lib "$library" --prov "$PROVIDER" \
+        --kind "$1" --seconds "$(part "$2")" "${@:3}"
+}
+
+# Victims have debug assertions and overflow checks.
+checked_build() {
+    (cd "$ROOT" && "${CARGO[@]}" build --profile checked --locked -p scif-fi -p scif-fuzz) &&
+        install -D -m 755 "$TARGET/checked/libscif_fi.so" "$BUILD/checked/libscif-fi.so"
+}
+
+fuzz() { # PERCENT [VARIABLE=VALUE...] [OPTION...]
+    local percent=$1 settings=()
+    shift
+    while [[ ${1:-} == *=* ]]; do settings+=("$1") && shift; done
+    FI_PROVIDER_PATH=$BUILD/checked timeout -k 10 $((seconds * 10 + 900)) env "${settings[@]}" "$TARGET/checked/fuzz" --lib "$library" \
+        --seconds "$(part "$percent")" --stall-ms "${FAULTS_STALL_MS:-1000}" "$@"
 }
 
 gate "faults: kill, stop, fuzz"
-cases_of "kills among reliable endpoints" faults-rdm storm rdm 35 ${KILLS:+--kills "$KILLS"}
-cases_of "kills among connected endpoints" faults-msg storm msg 20
-cases_of "kills among datagram endpoints" faults-dgram storm dgram 10
-grep -h '^     ' "$LOGS"/faults-{rdm,msg,dgram}.log
+cases_of "kills among reliable endpoints" faults-rdm storm rdm 20 ${KILLS:+--kills "$KILLS"}
+cases_of "kills among connected endpoints" faults-msg storm msg 12
+cases_of "kills among datagram endpoints" faults-dgram storm dgram 8
+case_of "checked build" faults-build checked_build
+cases_of "hostile peers of a reliable endpoint" faults-fuzz fuzz 8
+cases_of "two at a time, of one that sleeps" faults-fuzz-sleep fuzz 8 --attackers 2 --sleep
+cases_of "of one with automatic progress" faults-fuzz-auto fuzz 7 --auto
+cases_of "of one whose memory moves" faults-fuzz-migrate fuzz 7 FI_SCIF_MR_MIGRATE=auto
+cases_of "of one without process_vm" faults-fuzz-ring fuzz 6 FI_SCIF_PROCESS_VM=0
+cases_of "of connected endpoints" faults-fuzz-msg fuzz 8 --target msg
+cases_of "of a datagram endpoint" faults-fuzz-dgram fuzz 6 --target dgram
+cases_of "of scif.h" faults-fuzz-scif fuzz 10 --target scif
+grep -h '^     ' "$LOGS"/faults-{rdm,msg,dgram,fuzz*}.log
 gate_end
 verdict

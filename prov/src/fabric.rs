@@ -214,6 +214,7 @@ pub(crate) fn open_node() -> Result<Arc<Node>, Errno> {
     let config = Config::from_env();
     let config = Config {
         ptracer: config.ptracer && env::env().ptracer,
+        refuse_after_ms: env::env().connect_timeout_ns / 1_000_000,
         // Endpoints of a test meet those of this process only.
         #[cfg(test)]
         domain: Some(format!("test-{}", std::process::id())),

@@ -31,6 +31,8 @@ pub struct Config {
     pub allow_uids: Vec<u32>,
     /// Whether `scif.h` looks on every call whether a number still is the endpoint it was (`SCIF_STRICT_FD`).
     pub strict_fd: bool,
+    /// How long a listener without descriptors lets its callers wait before it refuses them, in milliseconds.
+    pub refuse_after_ms: u64,
     /// How long a blocking call of `scif.h` looks before it sleeps, in microseconds (`SCIF_SPIN_US`).
     pub spin_us: u64,
     /// How long `scif_connect` waits to be accepted, in milliseconds (`SCIF_CONNECT_TIMEOUT_MS`).
@@ -69,6 +71,7 @@ impl Default for Config {
             ptracer: true,
             allow_uids: Vec::new(),
             strict_fd: false,
+            refuse_after_ms: 3000,
             spin_us: 20,
             connect_timeout_ms: 30_000,
             window_strict: false,

@@ -271,6 +271,13 @@ impl Endpoint {
         self.port.wait_fd()
     }
 
+    /// Whether callers wait for a descriptor of this process: `poll_links` is to be called now and then, though `wait_fd` is
+    /// not readable.
+    #[must_use]
+    pub fn has_parked_callers(&self) -> bool {
+        self.port.is_parked()
+    }
+
     /// Before a sleep: peers that publish from now on wake us. Then look at the rings once more, and sleep on
     /// `wait_fd` if they are empty.
     pub fn arm(&mut self) {

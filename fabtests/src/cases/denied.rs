@@ -4,9 +4,9 @@
 
 use libfabric_sys as sys;
 use scif_fabtests::check_eq;
-use scif_fabtests::fi::{AtomicTarget, Buf, Ioc};
+use scif_fabtests::fi::{AtomicTarget, Buf, Errno, Ioc};
 use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, confine};
-use scif_fabtests::rig::{Rig, load, offers};
+use scif_fabtests::rig::{Ask, Rig, load, offers};
 
 use super::atomic::ask;
 use super::forms::{self, Into, Meeting, Way};
@@ -30,9 +30,64 @@ pub(crate) const CASES: &[Case] = &[
         process_vm(r, |_| true, true)
     }),
     case("denied/process_vm_under_way", 2, under_way),
+    case("denied/descriptors_of_the_server", 2, |r| {
+        server_without_descriptors(r, 0)
+    })
+    .under(SERVER),
+    case("denied/most_descriptors_of_the_server", 2, |r| {
+        server_without_descriptors(r, 4)
+    })
+    .under(SERVER),
     case("denied/memory_of_another_user", 2, another_user)
         .under(&[("SCIF_ALLOW_UIDS", "0,65534"), ("SCIF_DOMAIN", "users")]),
 ];
+
+const SERVER: &[(&str, &str)] = &[("FI_SCIF_CONNECT_TIMEOUT", "300ms"), ("FI_LOG_LEVEL", "warn")];
+
+/// A server that has no descriptors for a caller refuses it in the end. Both say why, and both go on.
+fn server_without_descriptors(rank: &Rank, left: usize) -> Outcome {
+    if rank.target.prov != "scif" {
+        return Err(Fail::NotRun("a setting of another provider".into()));
+    }
+    let ask = Ask::caps(sys::FI_MSG | sys::FI_TAGGED | sys::FI_DIRECTED_RECV).with(|ask| ask.eq = true);
+    let rig = Rig::open(rank, &ask)?;
+    let (outcome, text) = confine::stderr_of(|| {
+        if rank.index == 0 {
+            rig.barrier()?;
+            refused(&rig)?;
+            return rig.barrier();
+        }
+        confine::with_files_left(left, || {
+            rig.barrier()?;
+            rank.step("serving without descriptors");
+            rig.barrier()
+        })?
+    })?;
+    outcome?;
+    let why = if rank.index == 0 {
+        "the peer is out of descriptors"
+    } else {
+        "without descriptors for its callers"
+    };
+    check_eq!(text.matches(why).count(), 1, "{text}");
+    rig.barrier()?;
+    forms::one_message(&rig, Way::Send, Into::Recv, false, 100, Meeting::Expected)
+}
+
+fn refused(rig: &Rig<'_>) -> Outcome {
+    rig.post(|| rig.ep.trecv(Buf::new(8), rig.peer(), 1, 0, 1))?;
+    rig.post(|| rig.ep.tsend(Buf::new(8), rig.peer(), 1, 2))?;
+    rig.post(|| rig.ep.tsend(Buf::new(1 << 20), rig.peer(), 1, 3))?;
+    check_eq!(rig.sent(2)?.context, 2, "the short message was in the ring");
+    for (queue, context) in [(&rig.tx, 3), (&rig.rx, 1)] {
+        let error = rig.next_error(queue)?;
+        check_eq!((error.context, error.err), (context, Errno::ECONNREFUSED));
+    }
+    let eq = rig.eq.as_ref().ok_or_else(|| Fail::here("no event queue"))?;
+    check_eq!(eq.read(0), Err(Errno::EAVAIL));
+    check_eq!(eq.readerr()?.data, rig.peer());
+    Ok(())
+}
 
 fn process_vm(rank: &Rank, denied: fn(&Rank) -> bool, later: bool) -> Outcome {
     if denied(rank) && !later {

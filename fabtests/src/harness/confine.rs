@@ -283,6 +283,14 @@ pub fn limit_open_files(soft: u64) -> Outcome {
 /// # Errors
 /// Those of `setrlimit(2)`, and when `/proc/self/fd` cannot be read.
 pub fn without_more_files<T>(calls: impl FnOnce() -> T) -> Outcome<T> {
+    with_files_left(0, calls)
+}
+
+/// As [`without_more_files`], where this process can open `left` descriptors.
+///
+/// # Errors
+/// Those of it.
+pub fn with_files_left<T>(left: usize, calls: impl FnOnce() -> T) -> Outcome<T> {
     const AFTERWARDS: u64 = 32;
     let open = std::fs::read_dir("/proc/self/fd")?.flatten();
     let most = open
@@ -301,6 +309,7 @@ pub fn without_more_files<T>(calls: impl FnOnce() -> T) -> Outcome<T> {
     while let Ok(fd) = rustix::io::dup(std::io::stdin()) {
         held.push(fd);
     }
+    held.truncate(held.len().saturating_sub(left));
     let out = calls();
     drop(held);
     Ok(out)

@@ -42,6 +42,7 @@ mod own;
 mod parting;
 mod peek;
 mod peer;
+mod peer_failure;
 mod poison;
 mod progress;
 mod quick;
@@ -587,6 +588,7 @@ pub(crate) fn wants_timer(st: &DomainState, ep: u32) -> bool {
             || !e.incoming_order.is_empty()
             || !e.busy.is_empty()
             || e.directed > 0
+            || e.sock.has_parked_callers()
             || e.is_collecting()
     })
 }
@@ -594,6 +596,11 @@ pub(crate) fn wants_timer(st: &DomainState, ep: u32) -> bool {
 /// Whether something waits that only looking again moves: room in a ring, a connection to try again.
 pub(crate) fn wants_poll(st: &DomainState, ep: u32) -> bool {
     st.eps.get(ep).is_some_and(|e| !e.busy.is_empty())
+}
+
+/// Whether callers wait for a descriptor, for whom only looking again does something.
+pub(crate) fn has_parked_callers(st: &DomainState, ep: u32) -> bool {
+    st.eps.get(ep).is_some_and(|e| e.sock.has_parked_callers())
 }
 
 /// Whether the last poll left something that the next one can do: not the moment to sleep.

@@ -11,12 +11,9 @@ use scif_ring::BELL_BITS;
 use scif_ring::layout::SLOTS;
 use scif_ring::spsc::Look;
 
-use super::matching::{ANY, Payload};
 use super::peer::Peer;
 use super::quick::Queued;
-use super::{Env, EpState, Errno, Live};
-use crate::eq::EqError;
-use crate::log::{Subsys, info_about_peer};
+use super::{Env, EpState, Live};
 
 /// Records taken from one ring before the next one's turn.
 pub(crate) const BATCH: usize = 32;
@@ -567,8 +564,11 @@ impl EpState {
         let gone = twins.is_empty();
         if self.cm.is_some() {
             self.cm_ended(env, died);
-        } else if hindered.is_some() {
-            // Nothing is known of it that was not known before.
+        } else if let Some(err) = hindered {
+            if gone {
+                // It lives, and has read nothing of what was sent: no answer will come.
+                self.fail_receives_from(env, peer, id, false, err);
+            }
         } else if gone && died {
             self.bury(env, peer, id, lost);
         } else if let Some(p) = self.peers.get_mut(peer as usize) {
@@ -633,57 +633,6 @@ impl EpState {
         let mut conns: Vec<ConnId> = self.conns_of(peer).collect();
         conns.retain(|id| self.sock.conn(*id).map(|c| c.peer_process()) == process);
         conns
-    }
-
-    /// A peer died: receives directed to it end with an error; all of them if so configured. The event queue hears its address.
-    pub(super) fn bury(&mut self, env: &mut Env<'_>, peer: u32, id: PortId, err: Errno) {
-        let left: Vec<ConnId> = self.conns_of(peer).collect();
-        let mut met = false;
-        if let Some(p) = self.peers.get_mut(peer as usize) {
-            // Unless it has come back already.
-            p.dead = left.is_empty();
-            met = p.was_up;
-        }
-        let source = self.known_as(env, peer);
-        if source != peer
-            && left.is_empty()
-            && let Some(p) = self.peers.get_mut(source as usize)
-        {
-            p.dead = true;
-        }
-        let any = crate::env::env().peer_death_any;
-        for tagged in [true, false] {
-            let dead = self
-                .queue(tagged)
-                .posted
-                .extract(|p| p.src == source || (any && p.src == ANY));
-            for posted in dead {
-                self.fail_posted(env, tagged, posted, err);
-            }
-            // Announced messages whose payload went with their sender can never be received.
-            self.queue(tagged).unexpected.retain(
-                |m| !matches!(&m.payload, Payload::There(rts) if m.peer == peer && !left.contains(&rts.conn())),
-            );
-        }
-        self.bury_shared(env, id, any, err);
-        let addr = env
-            .avs
-            .get(self.cfg.av)
-            .and_then(|av| av.find(id))
-            .unwrap_or(fi::FI_ADDR_NOTAVAIL);
-        if met {
-            info_about_peer(Subsys::EpCtrl, format_args!("peer {id} died"));
-        }
-        if let Some(eq) = &self.eq {
-            eq.push_error(EqError {
-                fid: self.fid,
-                context: self.context,
-                data: addr,
-                err,
-                prov_errno: -err,
-                err_data: self.name_of(id),
-            });
-        }
     }
 
     /// The second proof of life: the processes we wait for, a few at a time.

@@ -324,10 +324,13 @@ pub(crate) fn try_wait(
     }
     disarm_fd(st, target);
     progress_all(st, target);
-    if !pending(st) && !must_poll(st, target) && !has_more(st, target) {
+    let idle = |st: &mut DomainState| {
+        !pending(st) && !must_poll(st, target) && !has_more(st, target) && !has_parked_callers(st, target)
+    };
+    if idle(st) {
         arm_fd(st, target);
         progress_all(st, target);
-        if !pending(st) && !must_poll(st, target) && !has_more(st, target) {
+        if idle(st) {
             return Ok(());
         }
         disarm_fd(st, target);
@@ -340,6 +343,14 @@ fn must_poll(st: &mut DomainState, target: Target) -> bool {
     let mut must = false;
     each_ep(st, target, |st, ep| must |= data::wants_poll(st, ep));
     must
+}
+
+/// Whether a caller waits for a descriptor at an endpoint that feeds `target`. Such a wait ends within
+/// `FI_SCIF_CONNECT_TIMEOUT`.
+fn has_parked_callers(st: &mut DomainState, target: Target) -> bool {
+    let mut parked = false;
+    each_ep(st, target, |st, ep| parked |= data::has_parked_callers(st, ep));
+    parked
 }
 
 /// Whether the last progress stopped early: what is left is in our hands, and no peer rings for it.

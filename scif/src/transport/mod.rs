@@ -106,6 +106,11 @@ pub(crate) trait Port: Debug + Send {
     /// Readable when `poll` would find something.
     fn wait_fd(&self) -> BorrowedFd<'_>;
 
+    /// Whether callers wait for a descriptor, so that `poll` has something to do later though nothing arrives.
+    fn is_parked(&self) -> bool {
+        false
+    }
+
     /// Stops listening. Unless `how` is silent, callers that were not accepted hear that the listener has closed.
     fn close(&mut self, how: Farewell);
 }

@@ -51,6 +51,8 @@ pub(crate) struct Soft {
     start: u64,
     raised: Once,
     spare: Spare,
+    /// How long a listener may be out of descriptors before it refuses its callers.
+    refuse_after_ns: u64,
 }
 
 impl Soft {
@@ -70,6 +72,7 @@ impl Soft {
             start: Life::of(process::pid()).start().unwrap_or(0),
             raised: Once::new(),
             spare: Spare::new(),
+            refuse_after_ns: config.refuse_after_ms.saturating_mul(1_000_000),
         })
     }
 

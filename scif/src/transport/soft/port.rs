@@ -18,6 +18,7 @@ use crate::addr::{DYNAMIC_PORTS, PortId};
 use crate::connection::ConnId;
 use crate::error::{Error, Reason, Refusal, Result};
 use crate::life::Life;
+use crate::logging::warn_about_peer;
 use crate::segment::{SEGMENT_BYTES, Side, write_header};
 use crate::sys::epoll::Epoll;
 use crate::sys::fork::PrivateFd;
@@ -84,6 +85,15 @@ pub(super) struct SoftPort {
     tokens: Vec<u64>,
     /// Since when the listener is not waited for: it would keep sleepers awake with requests that nothing can take.
     parked_ns: Option<u64>,
+    /// Start of a lack of descriptors that has not ended, and whether callers are refused because of it.
+    short: Option<Short>,
+}
+
+/// A lack of descriptors at a listener.
+#[derive(Clone, Copy, Debug)]
+struct Short {
+    since_ns: u64,
+    refusing: bool,
 }
 
 impl SoftPort {
@@ -119,6 +129,7 @@ impl SoftPort {
             mute_serial: 0,
             tokens: Vec::new(),
             parked_ns: None,
+            short: None,
         })
     }
 
@@ -171,12 +182,43 @@ impl SoftPort {
         }
     }
 
-    /// No descriptor is left for what waits: looks again in a while, and until then lets sleepers sleep.
+    /// No descriptor is left for what waits: looks again in a while, and until then lets sleepers sleep. Once the lack has
+    /// lasted too long, refuses who waits: a caller would wait for ever, and could not tell why.
     fn park(&mut self) {
         log::debug!("connections to {} have to wait for descriptors", self.id);
         self.requests_left = 0;
         self.epoll.remove(&self.listener);
-        self.parked_ns = Some(now_ns());
+        let now = now_ns();
+        self.parked_ns = Some(now);
+        let short = self.short.get_or_insert(Short {
+            since_ns: now,
+            refusing: false,
+        });
+        let lasted_ns = now.saturating_sub(short.since_ns);
+        if lasted_ns <= self.soft.refuse_after_ns {
+            return;
+        }
+        if !std::mem::replace(&mut short.refusing, true) {
+            warn_about_peer!(
+                "{} has been without descriptors for its callers for {} s and refuses them until some are closed; the limit of open \
+                 files is {}: raise it before the start (ulimit -Hn)",
+                self.id,
+                lasted_ns / 1_000_000_000,
+                process::nofile()
+            );
+        }
+        let reason = Reason::Refused(Refusal::Resources);
+        self.refuse_heard(reason);
+        for _ in 0..REQUESTS_PER_CALL {
+            if !self.soft.spare.refuse_next(&self.listener, reason) {
+                break;
+            }
+        }
+    }
+
+    /// Whether callers that find no descriptor are refused by now.
+    fn is_refusing(&self) -> bool {
+        self.short.is_some_and(|short| short.refusing)
     }
 
     fn unpark(&mut self) {
@@ -198,8 +240,13 @@ impl SoftPort {
             mute.since_ns = now_ns();
             self.epoll.remove(&mute.socket);
             self.park();
+            if self.is_refusing() {
+                refuse(&mute.socket, Reason::Refused(Refusal::Resources));
+                return None;
+            }
             return Some(mute);
         }
+        self.short = None;
         let mut buffer = [0u8; PACKET_MAX];
         let received = match unix::receive(&mute.socket, &mut buffer) {
             Err(Errno::AGAIN | Errno::INTR) => {
@@ -410,12 +457,12 @@ impl Port for SoftPort {
     }
 
     fn poll(&mut self, ready: &mut Vec<ConnId>) {
-        if self
-            .parked_ns
-            .is_some_and(|since| now_ns().saturating_sub(since) > PARKED_NS)
-        {
+        let parked_for = self.parked_ns.map(|since| now_ns().saturating_sub(since));
+        let unparked = parked_for.is_some_and(|time| time > PARKED_NS);
+        if unparked {
             self.unpark();
         }
+        let mut called = false;
         let mut tokens = std::mem::take(&mut self.tokens);
         if let Err(errno) = self.epoll.wait(Some(0), |token| tokens.push(token)) {
             log::debug!("epoll_wait at {}: {errno}", self.id);
@@ -423,11 +470,18 @@ impl Port for SoftPort {
         for token in tokens.drain(..) {
             match token >> 62 {
                 CONN => ready.push(conn_of(token)),
-                LISTENER => self.requests_left = REQUESTS_PER_CALL,
+                LISTENER => {
+                    called = true;
+                    self.requests_left = REQUESTS_PER_CALL;
+                }
                 _ => self.hear_mute(conn_of(token).index),
             }
         }
         self.tokens = tokens;
+        if unparked && !called && self.mute.is_empty() {
+            // No caller waits: the next lack has its own time.
+            self.short = None;
+        }
         while self
             .mute
             .front()
@@ -463,6 +517,10 @@ impl Port for SoftPort {
 
     fn wait_fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
+    }
+
+    fn is_parked(&self) -> bool {
+        self.parked_ns.is_some()
     }
 
     fn close(&mut self, how: Farewell) {

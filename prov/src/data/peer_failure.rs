@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! The end of a peer: receives that name it fail, and the event queue hears of it.
+//!
+//! Not about the end of one connection, nor about operations under way on it (`progress`).
+
+use libfabric_sys as fi;
+use scif::{ConnId, PortId};
+
+use super::matching::{ANY, Payload};
+use super::{Env, EpState, Errno};
+use crate::eq::EqError;
+use crate::log::{Subsys, info_about_peer};
+
+impl EpState {
+    /// A peer died: receives directed to it end with an error; all of them if so configured. The event queue hears its address.
+    pub(super) fn bury(&mut self, env: &mut Env<'_>, peer: u32, id: PortId, err: Errno) {
+        let left: Vec<ConnId> = self.conns_of(peer).collect();
+        let mut met = false;
+        if let Some(p) = self.peers.get_mut(peer as usize) {
+            // Unless it has come back already.
+            p.dead = left.is_empty();
+            met = p.was_up;
+        }
+        let source = self.known_as(env, peer);
+        if source != peer
+            && left.is_empty()
+            && let Some(p) = self.peers.get_mut(source as usize)
+        {
+            p.dead = true;
+        }
+        if met {
+            info_about_peer(Subsys::EpCtrl, format_args!("peer {id} died"));
+        }
+        self.fail_receives_from(env, peer, id, crate::env::env().peer_death_any, err);
+    }
+
+    /// Fails the receives directed to a peer, or all of them if `any`, and reports its address to the event queue.
+    pub(super) fn fail_receives_from(
+        &mut self,
+        env: &mut Env<'_>,
+        peer: u32,
+        id: PortId,
+        any: bool,
+        err: Errno,
+    ) {
+        let left: Vec<ConnId> = self.conns_of(peer).collect();
+        let source = self.known_as(env, peer);
+        for tagged in [true, false] {
+            let dead = self
+                .queue(tagged)
+                .posted
+                .extract(|p| p.src == source || (any && p.src == ANY));
+            for posted in dead {
+                self.fail_posted(env, tagged, posted, err);
+            }
+            // Announced messages whose payload went with their sender can never be received.
+            self.queue(tagged).unexpected.retain(
+                |m| !matches!(&m.payload, Payload::There(rts) if m.peer == peer && !left.contains(&rts.conn())),
+            );
+        }
+        self.bury_shared(env, id, any, err);
+        let addr = env
+            .avs
+            .get(self.cfg.av)
+            .and_then(|av| av.find(id))
+            .unwrap_or(fi::FI_ADDR_NOTAVAIL);
+        if let Some(eq) = &self.eq {
+            eq.push_error(EqError {
+                fid: self.fid,
+                context: self.context,
+                data: addr,
+                err,
+                prov_errno: -err,
+                err_data: self.name_of(id),
+            });
+        }
+    }
+}

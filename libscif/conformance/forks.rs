@@ -257,6 +257,49 @@ pub(crate) const CASES: &[Case] = &[
         });
         assert_eq!(gone.end(), -libc::SIGSEGV);
     }),
+    ("pages_kept_from_children_stay_so", |api| {
+        let (a, b) = loopback(api);
+        // In the middle of other memory, at its end, and all of it; in one piece, and in several.
+        for (of, first, n) in [(8, 2, 4), (8, 7, 1), (3, 0, 3), (1, 0, 1), (1100, 30, 1050)] {
+            let all = pages(of + 2) + PAGE;
+            crate::rig::protect(all - PAGE, PAGE, libc::PROT_NONE);
+            crate::rig::protect(all + of * PAGE, PAGE, libc::PROT_NONE);
+            fill(all, of * PAGE, 1);
+            let at = all + first * PAGE;
+            crate::rig::dont_fork(at, n * PAGE);
+            let child_has = |page: usize| {
+                let child = Process::start(|| {
+                    peek(all + page * PAGE);
+                });
+                match child.end() {
+                    0 => true,
+                    how => {
+                        assert_eq!(how, -libc::SIGSEGV);
+                        false
+                    }
+                }
+            };
+            let check = |when: &str| {
+                assert!(
+                    !child_has(first) && !child_has(first + n - 1),
+                    "{n} of {of} {when}"
+                );
+                for other in [first.checked_sub(1), Some(first + n).filter(|&page| page < of)] {
+                    assert!(other.is_none_or(child_has), "{n} of {of} {when}: the others");
+                }
+                assert!(holds(all, of * PAGE, 1));
+            };
+            check("before");
+            assert_eq!(api.register(a, at, n * PAGE, 0x100000, RW, FIXED), Ok(0x100000));
+            check("while registered");
+            assert!(
+                api.mmap(b, 0, n * PAGE, RW, 0, 0x100000)
+                    .is_ok_and(|mapped| api.munmap(mapped, n * PAGE) == Ok(0))
+            );
+            assert_eq!(api.unregister(a, 0x100000, n * PAGE), Ok(0));
+            check("afterwards");
+        }
+    }),
     ("a_fork_waits_for_no_thread_and_finds_no_lock", |api| {
         let (a, b) = loopback(api);
         let stop = std::sync::Arc::new(std::sync::Mutex::new(false));

@@ -7,6 +7,7 @@
 #[cfg(test)]
 pub(crate) mod children;
 pub(crate) mod descriptor;
+mod dontfork;
 pub(crate) mod epoll;
 pub(crate) mod family;
 pub(crate) mod file;

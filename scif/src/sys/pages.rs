@@ -17,9 +17,9 @@ pub(crate) use super::guard::StoreGuard;
 use super::large::{self, LARGE, Wanted};
 pub(crate) use super::maps::{Area, FileId, areas, areas_of, areas_of_program, file_id};
 use super::maps::{ask, each_area};
-use super::memfd;
 use super::process::last_errno;
 use super::thread::quietly;
+use super::{dontfork, memfd};
 
 /// Held while a piece moves in: two that copy the same pages would each show their own.
 static MOVING: Mutex<()> = Mutex::new(());
@@ -89,6 +89,7 @@ pub(crate) fn move_in<H>(
         super::fork::moved();
     }
     let wanted = Wanted::of(offset);
+    let is_childless = dontfork::is_set(begin);
     let mut at = begin;
     while at < end {
         let len = piece(at, end);
@@ -105,7 +106,11 @@ pub(crate) fn move_in<H>(
             let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::POPULATE;
             // SAFETY: replaces the program's pages by shared ones with the same bytes, protection and address; stores
             // of others are held up or impossible (this function's contract).
-            unsafe { rustix::mm::mmap(pointer(at), len, protection(area), flags, fd, to) }.map(drop)
+            unsafe { rustix::mm::mmap(pointer(at), len, protection(area), flags, fd, to) }?;
+            if is_childless {
+                dontfork::set(at, len);
+            }
+            Ok(())
         })?;
         wanted.say(at, len);
         at += len;
@@ -327,6 +332,10 @@ fn move_each_back(
     // All in one, so that the pieces become one area again.
     let all = large::fresh(end - begin, begin as u64)?;
     wanted.say(all.expose_provenance(), end - begin);
+    // A forked child has no pages that are kept from it.
+    if file.is_some() && dontfork::is_set(begin) {
+        dontfork::set(all.expose_provenance(), end - begin);
+    }
     let mut at = begin;
     while at < end {
         let len = piece(at, end);

@@ -57,6 +57,29 @@ fn is_plain_in(text: &str, begin: usize, end: usize, apart: usize) -> bool {
     reached >= end
 }
 
+/// Whether the area at an address is kept from forked children. Costs time for each page before it.
+pub(super) fn is_kept_from_children(at: usize) -> bool {
+    std::fs::File::open("/proc/self/smaps").is_ok_and(|smaps| is_kept_in(std::io::BufReader::new(smaps), at))
+}
+
+fn is_kept_in(smaps: impl BufRead, at: usize) -> bool {
+    let mut inside = false;
+    for line in smaps.split(b'\n').map_while(Result::ok) {
+        let line = String::from_utf8_lossy(&line);
+        if let Some(flags) = line.strip_prefix("VmFlags:") {
+            if inside {
+                return flags.split_whitespace().any(|flag| flag == "dc");
+            }
+        } else if let Some(area) = maps::parse(&line) {
+            inside = (area.begin..area.end).contains(&at);
+            if area.begin > at {
+                break;
+            }
+        }
+    }
+    false
+}
+
 /// What kind of pages the first area of some addresses has or is to have. No further look is taken than at the areas up to
 /// there, which costs time for each of their pages.
 pub(super) fn wanted(begin: usize, end: usize) -> Wanted {
@@ -129,6 +152,17 @@ VmFlags: rd wr mr mw me dc ac \n";
         assert!(!plain(0x13000, 0x15000), "nothing there");
         assert!(!is_plain_in(LIST, base, base + 0x1000, base + 0x3000), "ours");
     }
+
+    #[test]
+    fn areas_are_kept_from_children_that_say_so() {
+        let base = 0x7f00_0000_0000;
+        let kept = |from: usize| is_kept_in(LIST.as_bytes(), base + from);
+        assert_eq!(
+            [0, 0xc000, 0x10000, 0x13fff, 0x14000].map(kept),
+            [false, false, true, true, false]
+        );
+    }
+
     #[test]
     fn pages_are_wanted_by_area() {
         let base = 0x7f00_0000_0000;

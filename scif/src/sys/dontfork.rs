@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! MADV_DONTFORK of the program's pages: found, and said of what takes their place. See `madvise(2)`.
+//!
+//! The kernel tells it in `/proc/self/smaps` only, which takes time for every page of the process. Advice about one page of an
+//! area takes it out of that if it changes something; so the opposite advice is given, looked at and taken back.
+//! Not about moving pages (`pages`).
+#![expect(unsafe_code, reason = "gives advice about memory of the program")]
+
+use std::ffi::c_void;
+
+use rustix::mm::{Advice, MremapFlags};
+
+use super::maps::{Area, areas};
+use super::pages::PAGE;
+use super::{fork, smaps};
+
+fn pointer(at: usize) -> *mut c_void {
+    std::ptr::with_exposed_provenance_mut(at)
+}
+
+/// Keeps memory from forked children.
+pub(super) fn set(at: usize, len: usize) {
+    // SAFETY: changes no byte.
+    let _ = unsafe { rustix::mm::madvise(pointer(at), len, Advice::LinuxDontFork) };
+}
+
+/// Whether the page at `at` is kept from forked children, and with it its area. False if nothing is there.
+pub(super) fn is_set(at: usize) -> bool {
+    // A child forked meanwhile would have a page that it is not to have.
+    let _section = fork::section();
+    let Some(area) = area_of(at) else { return false };
+    let neighbours = [at.checked_add(PAGE), at.checked_sub(PAGE)];
+    let inside = |page: &usize| (area.begin..area.end).contains(page);
+    match neighbours.into_iter().flatten().find(inside) {
+        Some(neighbour) => is_set_beside(at, neighbour),
+        None if area.shared => is_set_of_copy(at),
+        None => smaps::is_kept_from_children(at),
+    }
+}
+
+fn area_of(at: usize) -> Option<Area> {
+    areas(at, at.checked_add(PAGE)?).ok()?.pop()
+}
+
+/// The same of a page that is in one area with a neighbour.
+fn is_set_beside(at: usize, neighbour: usize) -> bool {
+    let are_one = || area_of(at).is_some_and(|area| (area.begin..area.end).contains(&neighbour));
+    // SAFETY: changes no byte.
+    if unsafe { rustix::mm::madvise(pointer(at), PAGE, Advice::LinuxDoFork) }.is_err() || are_one() {
+        return false;
+    }
+    set(at, PAGE);
+    // Else the program changes what is there just now.
+    are_one() || smaps::is_kept_from_children(neighbour)
+}
+
+/// The same of one shared page, of which a second mapping is made that is longer.
+fn is_set_of_copy(at: usize) -> bool {
+    // SAFETY: of nothing at the old place, which stays as it is; at the new one nobody uses it.
+    let copy = unsafe { rustix::mm::mremap(pointer(at), 0, 2 * PAGE, MremapFlags::MAYMOVE) };
+    copy.is_ok_and(|copy| {
+        let begin = copy.expose_provenance();
+        let is_set = is_set_beside(begin, begin + PAGE);
+        // SAFETY: just made, and nobody else knows it.
+        let _ = unsafe { rustix::mm::munmap(copy, 2 * PAGE) };
+        is_set
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::mm::{MapFlags, ProtFlags};
+
+    /// Pages between two that cannot be touched, so that they are an area of their own.
+    fn alone(pages: usize, shared: bool) -> usize {
+        let all = (pages + 2) * PAGE;
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: the kernel picks a range nobody uses.
+        let at = unsafe {
+            rustix::mm::mmap_anonymous(std::ptr::null_mut(), all, ProtFlags::empty(), MapFlags::PRIVATE)
+        };
+        let at = at.unwrap().wrapping_byte_add(PAGE);
+        let fd = super::super::memfd::create("scif-test", all).unwrap();
+        let fixed = MapFlags::FIXED;
+        // SAFETY: in the range just mapped.
+        let made = unsafe {
+            if shared {
+                rustix::mm::mmap(at, pages * PAGE, prot, fixed | MapFlags::SHARED, &fd, 0)
+            } else {
+                rustix::mm::mmap_anonymous(at, pages * PAGE, prot, fixed | MapFlags::PRIVATE)
+            }
+        };
+        made.unwrap().expose_provenance()
+    }
+
+    #[test]
+    fn the_mark_is_found_in_the_middle_of_other_memory() {
+        let at = alone(8, false);
+        set(at + 2 * PAGE, 3 * PAGE);
+        for _ in 0..2 {
+            let marked: Vec<bool> = (0..8).map(|page| is_set(at + page * PAGE)).collect();
+            assert_eq!(marked, [false, false, true, true, true, false, false, false]);
+        }
+        assert_eq!(areas(at, at + 8 * PAGE).unwrap().len(), 3);
+        super::super::pages::unmap(at - PAGE, 10 * PAGE).unwrap();
+        assert!(!is_set(at), "nothing is there");
+    }
+
+    #[test]
+    fn the_mark_is_found_and_left_as_it_is() {
+        for shared in [false, true] {
+            for pages in [1, 2, 9] {
+                let at = alone(pages, shared);
+                let look = |page: usize| {
+                    let there = areas(at, at + pages * PAGE).unwrap();
+                    assert_eq!(there.len(), 1, "{there:?}");
+                    is_set(at + page * PAGE)
+                };
+                for page in [0, pages / 2, pages - 1] {
+                    assert!(!look(page), "{pages} pages, shared {shared}");
+                }
+                set(at, pages * PAGE);
+                for page in [0, pages / 2, pages - 1] {
+                    assert!(look(page), "{pages} pages, shared {shared}");
+                }
+                assert!(smaps::is_kept_from_children(at));
+                super::super::pages::unmap(at - PAGE, (pages + 2) * PAGE).unwrap();
+            }
+        }
+    }
+}

@@ -276,7 +276,7 @@ int scif_unregister(scif_epd_t epd, off_t offset, size_t len);
  */
 void *scif_mmap(void *addr, size_t len, int prot_flags, int map_flags, scif_epd_t epd, off_t offset);
 
-/* Removes mappings, as munmap(2). */
+/* Removes mappings, as munmap(2). Where one replaced a part of malloc's or other private memory, there is such memory again. */
 int scif_munmap(void *addr, size_t len);
 
 /*

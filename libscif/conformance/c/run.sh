@@ -37,6 +37,9 @@ case_of "mpss.c, C++17, -Wall -Wextra -Werror" compiled "${CXX:-c++}" c++ c++17 
 for program in mpss mpss99 mpss17; do
     case_of "names and values of MPSS's header, $program" soft names $program
 done
+case_of "heap.c, C11, -Wall -Wextra -Werror" compiled "${CC:-cc}" c c11 heap.c heap
+# Without a device alone: what a driver maps the C library unmaps.
+case_of "malloc gets a buffer back over which a window was mapped" soft heap heap
 case_of "errno.c, C11, -Wall -Wextra -Werror" compiled "${CC:-cc}" c c11 errno.c errno
 case_of "errno after every call that succeeds" soft plain errno
 case_of "errno after every call that succeeds, every number looked up" soft strict errno SCIF_STRICT_FD=1

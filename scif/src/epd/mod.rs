@@ -31,7 +31,6 @@ use scif_ring::Mem;
 use crate::addr::PortId;
 use crate::config::Config;
 use crate::logging;
-use crate::sys::pages;
 use crate::transport::soft::whereabouts::warn_of_silence;
 use crate::window::{Near, Way};
 use state::State;
@@ -238,12 +237,13 @@ impl Endpoints {
             .with(fd, |epd| self.0.map(epd, addr, len, offset, prot, flags))
     }
 
-    /// `scif_munmap`: munmap(2), which takes parts of what [`map`](Self::map) gave as well.
+    /// `scif_munmap`: munmap(2), which takes parts of what [`map`](Self::map) gave as well. Where that replaced a part of the
+    /// program's memory there is private memory afterwards.
     ///
     /// # Errors
     /// [`Failure::Invalid`] for what is no range of whole pages, [`Failure::NoMemory`] for more mappings than there can be.
     pub fn unmap(&self, addr: usize, len: usize) -> Result<()> {
-        pages::unmap(addr, len).map_err(|error| match error {
+        self.0.filled.unmap(addr, len).map_err(|error| match error {
             Errno::NOMEM => Failure::NoMemory,
             _ => Failure::Invalid,
         })

@@ -26,7 +26,7 @@ use crate::sys::epoll::{self, Epoll};
 use crate::sys::time::now_ns;
 use crate::sys::{descriptor, family, fork, pages, process, thread};
 use crate::transport::soft::names::Names;
-use crate::window::{EndedArenas, Targets, TriedBack, Workers};
+use crate::window::{EndedArenas, Filled, Targets, TriedBack, Workers};
 
 /// What the service thread watches of an endpoint.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -71,6 +71,7 @@ pub(crate) struct Inner {
     /// Held while pages move back, and while windows are made of pages that stay where they are.
     pub(crate) moving: Mutex<()>,
     pub(crate) targets: Arc<Targets>,
+    pub(crate) filled: Filled,
     /// Whether a window was ever made of such.
     pub(crate) in_place: Flag,
     /// Whether an endpoint has pages that are to move back later.
@@ -126,6 +127,7 @@ impl Inner {
             ended_arenas: EndedArenas::default(),
             moving: Mutex::default(),
             targets: Arc::default(),
+            filled: Filled::default(),
             in_place: Flag::new(false),
             left_pages: Flag::new(false),
             gone_in_place: Count::new(0),

@@ -429,6 +429,34 @@ pub(crate) fn discard(fd: BorrowedFd<'_>, offset: u64, len: u64) {
     }
 }
 
+/// Whether a range lies within private memory that may be written and goes on before and behind it, as what an allocator gives
+/// out does. Pages of that may have moved into an arena.
+pub(crate) fn is_within_memory(begin: usize, end: usize) -> bool {
+    let (Some(before), Some(behind)) = (begin.checked_sub(PAGE), end.checked_add(PAGE)) else {
+        return false;
+    };
+    let is_memory = |area: &Area| {
+        let is_private = !area.shared && area.file.ino == 0 && !area.name.starts_with("[stack");
+        area.write && (is_private || area.is_of_arena())
+    };
+    let mut reached = before;
+    for area in areas(before, behind).unwrap_or_default() {
+        if area.begin > reached || !is_memory(&area) {
+            return false;
+        }
+        reached = area.end;
+    }
+    reached >= behind
+}
+
+/// Puts new private memory in place of what the program gives up.
+pub(crate) fn put_private(begin: usize, len: usize) -> Result<(), Errno> {
+    let flags = MapFlags::PRIVATE | MapFlags::FIXED;
+    let prot = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: the program says that it uses nothing of what is there.
+    unsafe { rustix::mm::mmap_anonymous(pointer(begin), len, prot, flags) }.map(drop)
+}
+
 /// Reserves `len` bytes of addresses for the program: at `hint` if nobody is there, or, as it asked for with MAP_FIXED,
 /// exactly there in place of whatever is. Without a hint they lie as `like` does, so that large pages can be mapped.
 pub(crate) fn reserve_for_program(hint: usize, len: usize, fixed: bool, like: u64) -> Result<usize, Errno> {

@@ -38,6 +38,10 @@ impl Inner {
         let runs = link.peer.table.runs(at, size as u64, read, write)?;
         let pieces = pieces(link, &runs, write)?;
         let peers = pages::file_id(link.peer.arena())?;
+        let fills = fixed
+            && addr
+                .checked_add(size)
+                .is_some_and(|end| pages::is_within_memory(addr, end));
         let base = pages::reserve_for_program(addr, size, fixed, origin(&pieces))?;
         let mut next = base;
         let mut parts = Vec::with_capacity(pieces.len());
@@ -60,6 +64,9 @@ impl Inner {
             next += piece.len;
         }
         epd.windows.map(&parts);
+        if fills {
+            self.filled.enter(base, base + size);
+        }
         link.own.table.map_one()?;
         epd.holder.record.mapped();
         drop(copying);

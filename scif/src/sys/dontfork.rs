@@ -83,13 +83,12 @@ mod tests {
         let at = at.unwrap().wrapping_byte_add(PAGE);
         let fd = super::super::memfd::create("scif-test", all).unwrap();
         let fixed = MapFlags::FIXED;
-        // SAFETY: in the range just mapped.
-        let made = unsafe {
-            if shared {
-                rustix::mm::mmap(at, pages * PAGE, prot, fixed | MapFlags::SHARED, &fd, 0)
-            } else {
-                rustix::mm::mmap_anonymous(at, pages * PAGE, prot, fixed | MapFlags::PRIVATE)
-            }
+        let made = if shared {
+            // SAFETY: in the range just mapped.
+            unsafe { rustix::mm::mmap(at, pages * PAGE, prot, fixed | MapFlags::SHARED, &fd, 0) }
+        } else {
+            // SAFETY: as above.
+            unsafe { rustix::mm::mmap_anonymous(at, pages * PAGE, prot, fixed | MapFlags::PRIVATE) }
         };
         made.unwrap().expose_provenance()
     }

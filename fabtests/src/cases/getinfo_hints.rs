@@ -143,6 +143,10 @@ fn parts(rank: &Rank) -> Outcome {
     let info = asker.one(|_| {})?;
     let (release, protocol) = (info.prov_version(), info.ep().protocol_version);
     check!(release > 0 && protocol > 0);
+    if rank.target.prov == "scif" {
+        let shown = format!("{}.{}.", release >> 16, release & 0xffff);
+        check!(env!("CARGO_PKG_VERSION").starts_with(&shown), "version {shown}");
+    }
     // A program may keep it as an int, and take what is not positive for "unspecified".
     for info in asker.ask(|_| {})? {
         check!(info.ep().protocol.cast_signed() > 0, "{:#x}", info.ep().protocol);

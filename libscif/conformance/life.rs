@@ -189,7 +189,7 @@ pub(crate) const CASES: &[Case] = &[
             let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
             statm.split(' ').nth(1).unwrap().parse::<u64>().unwrap()
         };
-        let cycles = std::env::var("SCIF_CONFORMANCE_CYCLES").map_or(0, |n| n.parse().unwrap());
+        let cycles = std::env::var("CONFORMANCE_CYCLES").map_or(0, |n| n.parse().unwrap());
         let run = |cycles: u64| {
             let mut closed = 0;
             for i in 1..=cycles {

@@ -100,7 +100,7 @@ fn main() -> ExitCode {
         bench::run(|| Api::open_library(&library));
         return ExitCode::SUCCESS;
     }
-    set_env("SCIF_CONFORMANCE_CYCLES", &cycles.to_string());
+    set_env("CONFORMANCE_CYCLES", &cycles.to_string());
     let groups: &[(&str, &[Case])] = &[
         ("connections", connections::CASES),
         ("messages", messages::CASES),

@@ -315,7 +315,7 @@ pub(crate) fn errno(error: &scif::Error) -> Errno {
         scif::Error::Denied { .. } => fi::FI_EACCES,
         scif::Error::Config(_) => fi::FI_EINVAL,
         scif::Error::Forked => fi::FI_EOPBADSTATE,
-        scif::Error::Os { errno, .. } => errno.raw_os_error(),
+        scif::Error::Os { errno, .. } | scif::Error::NoDriver { errno, .. } => errno.raw_os_error(),
     }
 }
 

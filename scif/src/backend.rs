@@ -37,9 +37,10 @@ impl Backend {
     /// # Errors
     /// What opening the driver said, where one is demanded; those of [`Endpoints::new`].
     pub fn new(config: Config) -> Result<Backend> {
+        config.warn();
         match config.carrier {
             Carrier::Soft => {}
-            Carrier::Kernel => return Device::open(&config).map(Backend::Kernel),
+            Carrier::Kernel => return Device::demand(&config).map(Backend::Kernel),
             Carrier::Auto => {
                 if let Some(device) = Device::open(&config).ok().filter(Device::works) {
                     return Ok(Backend::Kernel(device));

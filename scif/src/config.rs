@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! What an administrator or a test can set; the only file that reads the environment.
 
+use std::cell::RefCell;
 use std::env;
 use std::path::PathBuf;
+use std::sync::Once;
+
+use crate::spelling::unknown_settings;
 
 /// What serves the calls of `scif.h`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -93,7 +97,30 @@ impl Config {
     /// As the environment says. A value that cannot be used leaves the default and a warning.
     #[must_use]
     pub fn from_env() -> Config {
-        Config::from_lookup(|name| env::var(name).ok().filter(|value| !value.is_empty()))
+        let mut config = Config::from_lookup(|name| env::var(name).ok().filter(|value| !value.is_empty()));
+        let set = env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+        config
+            .warnings
+            .extend(unknown_settings("SCIF_", &Config::names(), set));
+        config
+    }
+
+    /// Logs what was wrong in the environment, once in a process: that is the same for all who open something.
+    pub(crate) fn warn(&self) {
+        static WARNED: Once = Once::new();
+        if !self.warnings.is_empty() {
+            WARNED.call_once(|| self.warnings.iter().for_each(|warning| log::warn!("{warning}")));
+        }
+    }
+
+    /// Returns the name of every setting: those that are looked up.
+    fn names() -> Vec<String> {
+        let names = RefCell::new(Vec::new());
+        Config::from_lookup(|name| {
+            names.borrow_mut().push(name.to_owned());
+            None
+        });
+        names.into_inner()
     }
 
     fn from_lookup(lookup: impl Fn(&str) -> Option<String>) -> Config {

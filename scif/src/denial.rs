@@ -67,6 +67,28 @@ impl Denial {
     }
 }
 
+/// Returns how copies between this process and peers of its user will be made, as far as this process alone can tell, or why
+/// they will be denied.
+pub(crate) fn prospect() -> Result<String, String> {
+    if let Some(errno) = process_vm::denied_to_all() {
+        return Err(Denial {
+            pid: process::pid(),
+            errno,
+            cause: DenialCause::Seccomp,
+        }
+        .to_string());
+    }
+    match process::yama_scope() {
+        0 => Ok("directly, by process_vm_readv".to_owned()),
+        1 => Ok(
+            "directly, by process_vm_readv, where the peer permits it (kernel.yama.ptrace_scope is 1, FI_SCIF_PTRACER)".to_owned(),
+        ),
+        scope => Ok(format!(
+            "directly, by process_vm_readv, with CAP_SYS_PTRACE only (kernel.yama.ptrace_scope is {scope})"
+        )),
+    }
+}
+
 /// Logs, once for each cause, that pages of a window that stayed in place are out of reach of this process.
 pub(crate) fn warn_of_window(pid: i32) {
     static SAID: OnceEach<DenialCause> = OnceEach::new(16);

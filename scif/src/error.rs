@@ -46,6 +46,13 @@ pub enum Error {
     },
     /// A setting that cannot be used, and why.
     Config(String),
+    /// No SCIF driver can be used.
+    NoDriver {
+        /// The devices that were tried, each with what the system said.
+        tried: String,
+        /// The more telling of these answers.
+        errno: Errno,
+    },
     /// This process is a forked child of the one that made the object.
     Forked,
     /// The operating system refused.
@@ -74,7 +81,7 @@ impl Error {
             | Error::Denied { .. }
             | Error::Os { .. } => Scope::Call,
             Error::Forked => Scope::Endpoint,
-            Error::Config(_) => Scope::Node,
+            Error::Config(_) | Error::NoDriver { .. } => Scope::Node,
         }
     }
 
@@ -82,7 +89,7 @@ impl Error {
     #[must_use]
     pub fn raw_os_error(&self) -> Option<i32> {
         match self {
-            Error::Os { errno, .. } => Some(errno.raw_os_error()),
+            Error::Os { errno, .. } | Error::NoDriver { errno, .. } => Some(errno.raw_os_error()),
             Error::PortInUse(_)
             | Error::NoPorts
             | Error::Again
@@ -105,6 +112,11 @@ impl fmt::Display for Error {
             Error::Unanswered(id) => write!(f, "who listens at {id} does not accept"),
             Error::Denied { port, uid } => write!(f, "{port} belongs to user {uid}, who is not allowed"),
             Error::Config(why) => f.write_str(why),
+            Error::NoDriver { tried, .. } => write!(
+                f,
+                "no SCIF driver, tried {tried}: load the driver, name its device (SCIF_DEVICE), or do without \
+                 (FI_SCIF_TRANSPORT=soft, SCIF_TRANSPORT=soft)"
+            ),
             Error::Forked => f.write_str("not usable in a forked child"),
             Error::Os { call, errno } => write!(f, "{call}: {errno}"),
         }
@@ -186,11 +198,16 @@ mod tests {
             Error::Config("why".to_owned()),
             Error::Forked,
             Error::os("bind")(Errno::NOMEM),
+            Error::NoDriver {
+                tried: "/dev/scif: no such file".to_owned(),
+                errno: Errno::NOENT,
+            },
         ];
         for error in all {
             assert!(!error.to_string().is_empty());
-            assert_eq!(error.raw_os_error().is_some(), matches!(error, Error::Os { .. }));
-            let lasting = matches!(error, Error::Forked | Error::Config(_));
+            let of_system = matches!(error, Error::Os { .. } | Error::NoDriver { .. });
+            assert_eq!(error.raw_os_error().is_some(), of_system);
+            let lasting = matches!(error, Error::Forked | Error::Config(_) | Error::NoDriver { .. });
             assert_eq!(error.scope() != Scope::Call, lasting);
         }
     }

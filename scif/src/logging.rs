@@ -16,6 +16,7 @@ use std::fmt;
 use std::panic::PanicHookInfo;
 use std::sync::{Mutex, Once, PoisonError};
 
+use rustix::io::Errno;
 use scif_ring::Limiter;
 
 use crate::sys::time::now_ns;
@@ -113,6 +114,19 @@ impl Budget {
                 self.rate
             ));
         }
+    }
+}
+
+/// Logs at warn, once for each call, that the system denies a call without which something does not work. Other errors, such as
+/// short memory, are left to the caller.
+#[cold]
+pub(crate) fn warn_of_denied(call: &'static str, errno: Errno, consequence: &str, remedy: &str) {
+    static SAID: OnceEach<&str> = OnceEach::new(32);
+    if matches!(errno, Errno::PERM | Errno::ACCESS | Errno::NOSYS | Errno::INVAL) && SAID.first(call) {
+        log::warn!(
+            "{call}: {errno}: {consequence}. A seccomp filter (of a container), a security module or an old kernel denies the \
+             call: {remedy}"
+        );
     }
 }
 

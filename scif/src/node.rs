@@ -3,7 +3,7 @@
 //!
 //! Not about other nodes. Cheap: one per fabric. Mirrors `scif_get_nodeIDs` of `scif.h`.
 
-use std::sync::{Arc, Once};
+use std::sync::Arc;
 
 use crate::config::Config;
 use crate::error::Result;
@@ -40,11 +40,7 @@ impl Node {
     /// # Errors
     /// [`crate::Error::Config`] for a setting that cannot be used, or what opening the driver said.
     pub fn open(config: Config, kind: TransportKind) -> Result<Arc<Node>> {
-        // They are of the environment, which is the same for every node that is opened.
-        static WARNED: Once = Once::new();
-        if !config.warnings.is_empty() {
-            WARNED.call_once(|| config.warnings.iter().for_each(|warning| log::warn!("{warning}")));
-        }
+        config.warn();
         let soft = |config: Config| -> Result<(u16, TransportKind, Arc<dyn Transport>)> {
             let id = config.node;
             let transport = Arc::new(Soft::open(config)?);
@@ -95,6 +91,18 @@ impl Node {
     #[must_use]
     pub fn settings(&self) -> String {
         self.transport.settings()
+    }
+
+    /// Returns how data can be copied between the memory of two processes of this node, or why it cannot.
+    ///
+    /// # Errors
+    /// The cause and the remedy, for a line of the log.
+    pub fn copy_path(&self) -> std::result::Result<String, String> {
+        match self.kind {
+            TransportKind::Kernel => Err("the driver carries everything".to_owned()),
+            TransportKind::Local => Ok("in memory of this process".to_owned()),
+            TransportKind::Soft | TransportKind::Auto => crate::denial::prospect(),
+        }
     }
 
     /// Returns the number of the user this process runs as.

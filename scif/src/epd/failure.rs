@@ -145,7 +145,7 @@ impl From<Error> for Failure {
             }
             Error::Config(_) => Failure::Os(Errno::NXIO),
             Error::Forked => Failure::Broken,
-            Error::Os { errno, .. } => errno.into(),
+            Error::Os { errno, .. } | Error::NoDriver { errno, .. } => errno.into(),
         }
     }
 }

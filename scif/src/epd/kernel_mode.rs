@@ -268,7 +268,6 @@ impl Endpoints {
         });
         let mover = self.0.mover();
         if !mover.may_move() {
-            self.0.say_once_unmoved();
             return Err(Failure::NoMemory);
         }
         for area in &areas {

@@ -65,9 +65,7 @@ impl Endpoints {
     /// # Errors
     /// What the system says when descriptors or threads are short.
     pub fn new(config: Config) -> Result<Endpoints> {
-        for warning in &config.warnings {
-            log::warn!("{warning}");
-        }
+        config.warn();
         Inner::new(config).map(Endpoints)
     }
 

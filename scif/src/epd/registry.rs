@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd, RawFd};
-use std::sync::{Arc, Mutex, Once, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use super::endpoint::{Epd, take};
 use super::failure::{Failure, Result};
@@ -80,7 +80,6 @@ pub(crate) struct Inner {
     pub(crate) gone_in_place: Count,
     pub(crate) tried_back: Mutex<TriedBack>,
     /// Whether it was said that pages stay where they are.
-    unmoved: Once,
     presence: Mutex<OwnedFd>,
     stats: Stats,
     /// Signalled to all relatives by a forked child that begins to use what it inherited; and to the thread here, to look
@@ -132,7 +131,6 @@ impl Inner {
             left_pages: Flag::new(false),
             gone_in_place: Count::new(0),
             tried_back: Mutex::default(),
-            unmoved: Once::new(),
             presence: Mutex::new(presence),
             stats: Stats::new(config.node)?,
             family: epoll::inherited_event()?,
@@ -463,15 +461,6 @@ impl Inner {
         };
         let watched = take(&self.service).watched.values().any(is_of);
         watched || self.ended_arenas.has(file)
-    }
-
-    /// Says once why windows cannot be mapped by peers.
-    pub(crate) fn say_once_unmoved(&self) {
-        self.unmoved.call_once(|| {
-            log::warn!(
-                "userfaultfd is refused and this process has threads: windows stay where they are, and peers cannot map them"
-            );
-        });
     }
 
     /// Nodes that are online, ours among them.

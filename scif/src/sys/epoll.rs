@@ -12,6 +12,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, p
 use rustix::io::Errno;
 
 use super::fork::PrivateFd;
+use crate::logging::warn_of_denied;
 
 /// Events taken per call; the rest is still there for the next one.
 const EVENTS_PER_WAIT: usize = 64;
@@ -22,7 +23,9 @@ pub(crate) struct Epoll(PrivateFd);
 
 impl Epoll {
     pub(crate) fn new() -> Result<Epoll, Errno> {
-        Ok(Epoll(PrivateFd::new(epoll::create(epoll::CreateFlags::CLOEXEC)?)))
+        let made = epoll::create(epoll::CreateFlags::CLOEXEC);
+        let made = made.inspect_err(|errno| denied("epoll_create1", *errno))?;
+        Ok(Epoll(PrivateFd::new(made)))
     }
 
     /// epoll_ctl(2) through the C library, where a preloaded stand-in for the device sees it.
@@ -111,7 +114,18 @@ impl AsFd for Epoll {
 
 /// An event counter that a forked child has as well. Nobody takes from it: only its news are of interest.
 pub(crate) fn inherited_event() -> Result<OwnedFd, Errno> {
-    eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+    let made = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+    made.inspect_err(|errno| denied("eventfd2", *errno))
+}
+
+fn denied(call: &'static str, errno: Errno) {
+    let consequence = "endpoints and queues cannot be opened";
+    warn_of_denied(
+        call,
+        errno,
+        consequence,
+        "permit it in the profile of the container",
+    );
 }
 
 /// News for everybody who has it.
@@ -126,10 +140,7 @@ pub(crate) struct Event(PrivateFd);
 
 impl Event {
     pub(crate) fn new() -> Result<Event, Errno> {
-        Ok(Event(PrivateFd::new(eventfd(
-            0,
-            EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK,
-        )?)))
+        inherited_event().map(|fd| Event(PrivateFd::new(fd)))
     }
 
     pub(crate) fn signal(&self) {

@@ -13,6 +13,7 @@ use rustix::io::Errno;
 
 use super::pages::PAGE;
 use super::process::last_errno;
+use crate::logging::warn_of_denied;
 
 const UFFD_API: u64 = 0xAA;
 const FEATURE_WP: u64 = 1;
@@ -45,7 +46,15 @@ impl StoreGuard {
     /// `None`: the kernel, a limit or a filter refuses.
     pub(crate) fn new() -> Option<StoreGuard> {
         // Without the flag also stores by the kernel (a read into the range) are held up; that needs privilege.
-        StoreGuard::of(open(0).or_else(|| open(USER_MODE_ONLY))?, true)
+        let fd = open(0).or_else(|| open(USER_MODE_ONLY));
+        let guard = fd.and_then(|fd| StoreGuard::of(fd, true));
+        if guard.is_none() {
+            let consequence =
+                "registered memory of a program with threads stays where it is, and peers cannot map it";
+            let remedy = "set vm.unprivileged_userfaultfd to 1, or permit it in the profile of the container";
+            warn_of_denied("userfaultfd", last_errno(), consequence, remedy);
+        }
+        guard
     }
 
     /// Where no thread of the program's could store, and those of the library hardly ever do: what cannot be held moves as well. Never

@@ -15,9 +15,15 @@ static USABLE: OnceLock<bool> = OnceLock::new();
 /// is made with the first connection and not before; later ones are a load.
 pub(crate) fn register() -> bool {
     *USABLE.get_or_init(|| {
-        membarrier_query().contains_command(MembarrierCommand::GlobalExpedited)
+        let usable = membarrier_query().contains_command(MembarrierCommand::GlobalExpedited)
             && membarrier(MembarrierCommand::RegisterGlobalExpedited).is_ok()
-            && membarrier(MembarrierCommand::GlobalExpedited).is_ok()
+            && membarrier(MembarrierCommand::GlobalExpedited).is_ok();
+        if !usable {
+            log::info!(
+                "membarrier is denied: every send has a fence of its own, which costs some nanoseconds"
+            );
+        }
+        usable
     })
 }
 

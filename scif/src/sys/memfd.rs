@@ -8,6 +8,7 @@ use rustix::fs::{FlockOperation, MemfdFlags, SealFlags};
 use rustix::io::Errno;
 
 use super::maps::{FileId, file_id};
+use crate::logging::warn_of_denied;
 
 /// No one can change the size any more: what is mapped stays backed.
 pub(crate) const FIXED_SIZE: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
@@ -31,9 +32,18 @@ pub(crate) fn create(name: &str, len: usize) -> Result<OwnedFd, Errno> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     // NOEXEC_SEAL is unknown before Linux 6.3.
     let fd = match rustix::fs::memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
-        Err(Errno::INVAL) => rustix::fs::memfd_create(name, flags)?,
-        other => other?,
-    };
+        Err(Errno::INVAL) => rustix::fs::memfd_create(name, flags),
+        other => other,
+    }
+    .inspect_err(|errno| {
+        let consequence = "there is no other shared memory, and endpoints cannot be opened";
+        warn_of_denied(
+            "memfd_create",
+            *errno,
+            consequence,
+            "permit it in the profile of the container",
+        );
+    })?;
     rustix::fs::ftruncate(&fd, len as u64)?;
     Ok(fd)
 }

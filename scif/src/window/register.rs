@@ -277,9 +277,6 @@ impl Inner {
             } else if self.config.window_strict {
                 return Err(Failure::NoMemory);
             } else {
-                if !mover.may_move() {
-                    self.say_once_unmoved();
-                }
                 self.stay_in_place(begin)
             };
             places.push((place, size));

@@ -76,7 +76,7 @@ impl Kernel {
                 errno: Errno::from_raw_os_error(failure.raw_os_error()),
             }
         };
-        let device = Device::open(config).map_err(failed("opening the SCIF driver"))?;
+        let device = Device::find(config)?;
         let (online, node) = device.nodes().map_err(failed("scif_get_nodeIDs"))?;
         if online.is_empty() {
             return Err(Error::Os {

@@ -37,6 +37,7 @@ pub(crate) use self::carry::Kernel;
 use crate::addr::PortId;
 use crate::config::Config;
 use crate::epd::{Failure, FenceSide, PollFd, Result, Signal};
+use crate::error::Error;
 use crate::sys::descriptor;
 
 /// Where drivers are found.
@@ -78,30 +79,80 @@ fn address(at: usize) -> u64 {
     at as u64
 }
 
+/// Devices that were tried, and the more telling of their failures.
+#[derive(Clone, Debug)]
+pub(crate) struct NoDevice {
+    failure: Failure,
+    tried: Vec<String>,
+}
+
+impl NoDevice {
+    fn and(mut self, path: &CStr, failure: Failure) -> NoDevice {
+        self.tried.push(format!("{}: {failure}", path.to_string_lossy()));
+        // That there is one, and not for us, says more.
+        if failure != Failure::Os(Errno::NOENT) {
+            self.failure = failure;
+        }
+        self
+    }
+}
+
+impl From<NoDevice> for Error {
+    fn from(none: NoDevice) -> Error {
+        Error::NoDriver {
+            tried: none.tried.join(", "),
+            errno: Errno::from_raw_os_error(none.failure.raw_os_error()),
+        }
+    }
+}
+
 impl Device {
     /// Finds the driver: at the device the settings name, or at the first that opens.
     ///
     /// # Errors
     /// What opening it said; ENXIO for a version nobody knows.
     pub fn open(config: &Config) -> Result<Device> {
+        Device::find(config).map_err(|none| none.failure)
+    }
+
+    /// As [`Device::open`], where nothing else will do: a failure is logged.
+    ///
+    /// # Errors
+    /// Those of [`Device::open`].
+    pub(crate) fn demand(config: &Config) -> Result<Device> {
+        Device::find(config).map_err(|none| {
+            log::warn!("{}", Error::from(none.clone()));
+            none.failure
+        })
+    }
+
+    /// # Errors
+    /// What each device said.
+    pub(crate) fn find(config: &Config) -> std::result::Result<Device, NoDevice> {
+        let mut none = NoDevice {
+            failure: Failure::Os(Errno::NOENT),
+            tried: Vec::new(),
+        };
         let named = match &config.device {
-            Some(path) => Some(CString::new(path.as_os_str().as_bytes()).map_err(|_| Failure::Invalid)?),
+            Some(path) => match CString::new(path.as_os_str().as_bytes()) {
+                Ok(path) => Some(path),
+                Err(_) => return Err(none.and(c"SCIF_DEVICE", Failure::Invalid)),
+            },
             None => None,
         };
         let paths = named.map_or_else(|| DEVICES.map(CStr::to_owned).to_vec(), |path| vec![path]);
-        let mut failed = Failure::Os(Errno::NOENT);
         for path in paths {
             match call::open(&path, true) {
                 Ok(probe) => {
-                    let driver = recognize(&probe)?;
-                    return Ok(Device { path, driver });
+                    return match recognize(&probe) {
+                        Ok(driver) => Ok(Device { path, driver }),
+                        Err(failure) => Err(none.and(&path, failure)),
+                    };
                 }
-                // The more telling: there is one, and it is not for us.
-                Err(errno) if errno != Errno::NOENT => failed = errno.into(),
-                Err(_) => {}
+                Err(errno) => none = none.and(&path, errno.into()),
             }
         }
-        Err(failed)
+        Err(none)
     }
 
     /// Which driver it is.

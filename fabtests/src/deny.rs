@@ -15,14 +15,17 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use scif_fabtests::harness::seccomp::{self, Questions};
 use scif_fabtests::harness::{Fail, Outcome};
 
-/// Runs a command whose processes get EPERM from some system calls, as in a container.
+/// Runs a command whose processes get an error from some system calls, EPERM unless said otherwise, as in a container.
 #[derive(Debug, Parser)]
 #[command(version, about)]
 struct Args {
     /// Let the command make this many of the calls first, all its processes together
     #[arg(long, value_name = "CALLS")]
     after: Option<u64>,
-    /// What is denied: process_vm, pidfd, membarrier, userfaultfd, ptrace
+    /// Answer with ENOSYS, as a system without such calls does
+    #[arg(long, conflicts_with = "after")]
+    nosys: bool,
+    /// What is denied: process_vm, pidfd, membarrier, userfaultfd, ptrace, memfd, epoll, eventfd
     #[arg(required = true, value_parser = calls)]
     what: Vec<Calls>,
     /// The command
@@ -44,7 +47,8 @@ fn main() -> ExitCode {
     let args = Args::parse();
     let calls: Vec<_> = args.what.iter().flat_map(|calls| calls.0).copied().collect();
     let ended = match args.after {
-        None => become_command(&calls, &args.command),
+        None if args.nosys => become_command(&calls, libc::ENOSYS, &args.command),
+        None => become_command(&calls, libc::EPERM, &args.command),
         Some(permits) => stand_over(calls, args.command, permits),
     };
     ended.unwrap_or_else(|fail| {
@@ -66,8 +70,8 @@ fn command(words: &[String]) -> Outcome<Command> {
     Ok(command)
 }
 
-fn become_command(calls: &[std::ffi::c_long], words: &[String]) -> Outcome<ExitCode> {
-    seccomp::deny(calls)?;
+fn become_command(calls: &[std::ffi::c_long], errno: i32, words: &[String]) -> Outcome<ExitCode> {
+    seccomp::refuse(calls, errno)?;
     Err(command(words)?.exec().into())
 }
 

@@ -20,6 +20,12 @@ pub(crate) struct Object {
     pub(crate) base: usize,
 }
 
+/// Returns the path of the file that this crate was linked into.
+#[must_use]
+pub fn own_file() -> Option<CString> {
+    Object::own().map(|object| object.path)
+}
+
 impl Object {
     /// The object that `addr` lies in.
     pub(crate) fn containing(addr: *const c_void) -> Option<Self> {

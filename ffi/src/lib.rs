@@ -40,6 +40,7 @@ mod zeroed;
 pub use atomic::*;
 pub use cm::*;
 pub use collective::*;
+pub use dl::own_file;
 pub use domain::*;
 pub use endpoint::*;
 pub use eq::*;

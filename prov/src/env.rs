@@ -151,6 +151,10 @@ static TABLE: &[Param] = &[
 pub(crate) fn env() -> &'static Env {
     static ENV: OnceLock<Env> = OnceLock::new();
     ENV.get_or_init(|| {
+        let set = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+        for unknown in scif::unknown_settings("FI_SCIF_", &names(), set) {
+            warn(Subsys::Core, format_args!("{unknown}"));
+        }
         read(ask, |name, value, wanted| {
             warn(
                 Subsys::Core,
@@ -158,6 +162,15 @@ pub(crate) fn env() -> &'static Env {
             );
         })
     })
+}
+
+/// Returns the environment's name of a parameter.
+fn variable(param: &Param) -> String {
+    format!("FI_SCIF_{}", param.name.to_string_lossy().to_ascii_uppercase())
+}
+
+fn names() -> Vec<String> {
+    TABLE.iter().map(variable).collect()
 }
 
 /// Makes the parameters known to the host and reads them.
@@ -184,8 +197,7 @@ fn ask(param: &Param) -> Said {
     };
     let help = CString::new(format!("{} (default: {})", param.help, param.default)).unwrap_or_default();
     said(host::param(param.name, kind, &help), || {
-        let name = format!("FI_SCIF_{}", param.name.to_string_lossy().to_ascii_uppercase());
-        std::env::var_os(name)
+        std::env::var_os(variable(param))
     })
 }
 

@@ -21,7 +21,7 @@ use crate::cq::Cq;
 use crate::domain::{Domain, DomainShared};
 use crate::entry::{self, Errno};
 use crate::eq::{self, Eq};
-use crate::log::{Subsys, info, warn};
+use crate::log::{Subsys, info, warn_about_call};
 use crate::wait::set::{self, WaitSet};
 use crate::{domain, env, pep};
 
@@ -77,7 +77,9 @@ pub(crate) unsafe extern "C" fn open(
         {
             return Err(fi::FI_EINVAL);
         }
-        let shared = FabricShared::new(attr.api_version, open_node()?);
+        let node = open_node()?;
+        tell(&node);
+        let shared = FabricShared::new(attr.api_version, node);
         let head = fi::fid {
             fclass: fi::FI_CLASS_FABRIC,
             context,
@@ -220,18 +222,34 @@ pub(crate) fn open_node() -> Result<Arc<Node>, Errno> {
         domain: Some(format!("test-{}", std::process::id())),
         ..config
     };
-    let node = Node::open(config, env::env().transport).map_err(|error| failed(&error))?;
-    if node.kind() == TransportKind::Kernel {
-        info(
-            Subsys::Fabric,
-            format_args!("over the SCIF driver, as node {}", node.id()),
-        );
-    }
-    Ok(node)
+    Node::open(config, env::env().transport).map_err(|error| failed(&error))
+}
+
+/// Logs at info what a fabric consists of: version, file, transport, copy path.
+fn tell(node: &Node) {
+    let file = fi::own_file().unwrap_or_default();
+    let transport = match node.kind() {
+        TransportKind::Kernel => "kernel",
+        _ => "soft",
+    };
+    let copies = match node.copy_path() {
+        Ok(_) if !env::env().process_vm => "through the ring, by FI_SCIF_PROCESS_VM".to_owned(),
+        Ok(direct) => direct,
+        Err(why) => format!("through the ring: {why}"),
+    };
+    info(
+        Subsys::Fabric,
+        format_args!(
+            "scif {} from {}; transport {transport}: {}; large messages and RMA {copies}",
+            env!("CARGO_PKG_VERSION"),
+            file.to_string_lossy(),
+            node.settings(),
+        ),
+    );
 }
 
 fn failed(error: &scif::Error) -> Errno {
-    warn(Subsys::Fabric, format_args!("cannot open the SCIF node: {error}"));
+    warn_about_call(Subsys::Fabric, format_args!("cannot open the SCIF node: {error}"));
     entry::errno(error)
 }
 

@@ -3,13 +3,13 @@
 //! the cause and the remedy, once in a process.
 
 use scif_fabtests::fi::{Buf, Errno};
-use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, confine};
+use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, confine, seccomp};
 use scif_fabtests::rig::{Ask, Rig, load, offers};
 use scif_fabtests::{check, check_eq};
 
-use super::atomic;
 use super::forms::{self, Into, Meeting, Way};
 use super::rma::{REMOTE, announce, from, hear};
+use super::{atomic, migrate};
 
 const WARN: &[(&str, &str)] = &[("FI_LOG_LEVEL", "warn"), ("FI_SCIF_STATS", "1")];
 const SOON: &[(&str, &str)] = &[
@@ -24,6 +24,14 @@ const USERS: &[(&str, &str)] = &[
     ("SCIF_DOMAIN", "degraded"),
     ("SCIF_ALLOW_UIDS", "0,65534"),
 ];
+const MIGRATE: &[(&str, &str)] = &[("FI_LOG_LEVEL", "warn"), ("FI_SCIF_MR_MIGRATE", "auto")];
+const DRIVER: &[(&str, &str)] = &[("FI_LOG_LEVEL", "warn"), ("FI_SCIF_TRANSPORT", "kernel")];
+const MISSPELT: &[(&str, &str)] = &[
+    ("FI_LOG_LEVEL", "warn"),
+    ("FI_SCIF_EAGER_SIZ", "1"),
+    ("SCIF_DOMIAN", "x"),
+];
+const INFO: &[(&str, &str)] = &[("FI_LOG_LEVEL", "info")];
 /// What is tried, and its answer.
 const DENIED: &str = "process_vm_readv of process";
 
@@ -91,6 +99,36 @@ pub(crate) const CASES: &[Case] = &[
         )
     })
     .under(SOON),
+    case("degraded/memfd_create", 1, |r| {
+        let deny = || seccomp::deny(&[libc::SYS_memfd_create]);
+        call(
+            r,
+            deny,
+            &[
+                "memfd_create: ",
+                "Operation not permitted",
+                "profile of the container",
+            ],
+        )
+    })
+    .under(WARN),
+    case("degraded/epoll_create1", 1, |r| {
+        let deny = || seccomp::refuse(&[libc::SYS_epoll_create1], libc::ENOSYS);
+        call(
+            r,
+            deny,
+            &[
+                "epoll_create1: ",
+                "Function not implemented",
+                "profile of the container",
+            ],
+        )
+    })
+    .under(WARN),
+    case("degraded/userfaultfd", 2, userfaultfd).under(MIGRATE),
+    case("degraded/no_driver", 1, no_driver).under(DRIVER),
+    case("degraded/misspelt_settings", 1, misspelt).under(MISSPELT),
+    case("degraded/what_a_fabric_consists_of", 1, fabric).under(INFO),
 ];
 
 /// Loads the provider while nothing is denied yet.
@@ -292,4 +330,82 @@ fn nobody_listens(rank: &Rank, leave: impl FnOnce() -> Outcome, words: &[&str]) 
     check_eq!(with(&text, words), told, "{text}");
     check!(!text.contains(" died"), "{text}");
     rig.barrier()
+}
+
+/// A system call without which no endpoint opens: a line names it, once for any number of tries.
+fn call(rank: &Rank, deny: impl FnOnce() -> Outcome, words: &[&str]) -> Outcome {
+    loaded(rank)?;
+    let (opened, text) = confine::stderr_of(|| -> Outcome<[bool; 2]> {
+        deny()?;
+        Ok([(); 2].map(|()| Rig::open_alone(rank, &Ask::messages(false)).is_ok()))
+    })?;
+    check_eq!(opened?, [false; 2]);
+    check_eq!(with(&text, words).len(), 1, "{text}");
+    Ok(())
+}
+
+/// Memory that shall move where the stores of other threads cannot be held up.
+fn userfaultfd(rank: &Rank) -> Outcome {
+    loaded(rank)?;
+    let (done, text) = confine::stderr_of(|| migrate::stores_cannot_be_held(rank))?;
+    done?;
+    let words = [
+        "userfaultfd: ",
+        "Operation not permitted",
+        "vm.unprivileged_userfaultfd",
+    ];
+    check_eq!(with(&text, &words).len(), rank.index, "{text}");
+    Ok(())
+}
+
+/// The driver that is asked for is not there: the devices that were tried are named.
+fn no_driver(rank: &Rank) -> Outcome {
+    const DEVICES: [&str; 2] = ["/dev/scif", "/dev/mic/scif"];
+    loaded(rank)?;
+    if DEVICES.iter().any(|device| std::path::Path::new(device).exists()) {
+        return Err(Fail::NotHere("this system has a driver".into()));
+    }
+    let (opened, text) = confine::stderr_of(|| Rig::open_alone(rank, &Ask::messages(false)).is_ok())?;
+    check!(!opened);
+    let words = DEVICES.map(|device| format!("{device}: No such file or directory"));
+    let words = [&words[0], &words[1], "SCIF_DEVICE", "FI_SCIF_TRANSPORT=soft"];
+    check_eq!(with(&text, &words).len(), 1, "{text}");
+    Ok(())
+}
+
+/// Settings that do not exist are told with the nearest one, each once.
+fn misspelt(rank: &Rank) -> Outcome {
+    let (done, text) = confine::stderr_of(|| -> Outcome {
+        loaded(rank)?;
+        for _ in 0..2 {
+            Rig::open_alone(rank, &Ask::messages(false))?;
+        }
+        Ok(())
+    })?;
+    done?;
+    for words in [
+        ["FI_SCIF_EAGER_SIZ ", " FI_SCIF_EAGER_SIZE"],
+        ["SCIF_DOMIAN ", " SCIF_DOMAIN"],
+    ] {
+        check_eq!(with(&text, &words).len(), 1, "{text}");
+    }
+    check_eq!(with(&text, &["is not a setting"]).len(), 2, "{text}");
+    Ok(())
+}
+
+/// One line says which library this is, and which ways it has.
+fn fabric(rank: &Rank) -> Outcome {
+    loaded(rank)?;
+    let (done, text) = confine::stderr_of(|| Rig::open_alone(rank, &Ask::messages(false)).map(drop))?;
+    done?;
+    let version = format!("scif {} from ", env!("CARGO_PKG_VERSION"));
+    let words = [
+        version.as_str(),
+        ".so",
+        "transport soft",
+        "SCIF_DOMAIN",
+        "process_vm_readv",
+    ];
+    check_eq!(with(&text, &words).len(), 1, "{text}");
+    Ok(())
 }

@@ -656,7 +656,7 @@ fn key_used_again(rank: &Rank) -> Outcome {
 }
 
 /// Where stores of other threads cannot be held up nothing moves, and everything works.
-fn stores_cannot_be_held(rank: &Rank) -> Outcome {
+pub(super) fn stores_cannot_be_held(rank: &Rank) -> Outcome {
     let rig = open(rank)?;
     if rank.index == 1 {
         scif_fabtests::harness::seccomp::deny(&[libc::SYS_userfaultfd])?;

@@ -26,6 +26,9 @@ pub const GROUPS: &[(&str, &[libc::c_long])] = &[
     ("membarrier", &[libc::SYS_membarrier]),
     ("userfaultfd", &[libc::SYS_userfaultfd]),
     ("ptrace", &[libc::SYS_ptrace]),
+    ("memfd", &[libc::SYS_memfd_create]),
+    ("epoll", &[libc::SYS_epoll_create1]),
+    ("eventfd", &[libc::SYS_eventfd2]),
 ];
 
 /// The calls of a group.
@@ -120,7 +123,15 @@ fn install(
 /// # Errors
 /// When the kernel refuses the filter.
 pub fn deny(calls: &[libc::c_long]) -> Outcome {
-    let verdict = libc::SECCOMP_RET_ERRNO | libc::EPERM.unsigned_abs();
+    refuse(calls, libc::EPERM)
+}
+
+/// As [`deny`], with another error: ENOSYS is what systems say that have no such calls.
+///
+/// # Errors
+/// When the kernel refuses the filter.
+pub fn refuse(calls: &[libc::c_long], errno: i32) -> Outcome {
+    let verdict = libc::SECCOMP_RET_ERRNO | errno.unsigned_abs();
     install(calls, None, verdict, libc::SECCOMP_FILTER_FLAG_TSYNC)?;
     Ok(())
 }

@@ -12,7 +12,9 @@ use libc::{EINPROGRESS, EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLET, EP
 use crate::Case;
 use crate::ioctl::*;
 use crate::measured::{Who, who};
-use crate::rig::{BLOCK, set_env, set_nonblocking, step_aside, within};
+use crate::rig::{
+    BLOCK, Cue, HUP, IN, OUT, Process, plain_close, raw_poll, set_env, set_nonblocking, step_aside, within,
+};
 
 /// Bytes that a queue takes.
 const QUEUE: usize = 4095;
@@ -20,6 +22,7 @@ const QUEUE: usize = 4095;
 const NEVER_MS: i32 = 300;
 /// Milliseconds in which one comes.
 const SOON_MS: i32 = 20_000;
+const SOON: Duration = Duration::from_millis(SOON_MS as u64);
 
 /// A set of epoll(7).
 struct Set(i32);
@@ -74,13 +77,29 @@ impl Set {
 
 /// A connect under way: listener, opener, and the port.
 fn under_way() -> (i32, i32, u32) {
-    let (listener, opener) = (open(), open());
-    let port = bind(listener);
-    listen(listener, 4).unwrap();
+    let (listener, port) = listening();
+    let opener = open();
     bind(opener);
     set_nonblocking(opener, true);
     assert_eq!(connect(opener, port), Err(EINPROGRESS));
     (listener, opener, port)
+}
+
+fn listening() -> (i32, u32) {
+    let fd = open();
+    let port = bind(fd);
+    listen(fd, 4).unwrap();
+    (fd, port)
+}
+
+/// A thread in a call that does not return for a while.
+fn waits_for_worker(
+    call: impl FnOnce() -> Result<(), i32> + Send + 'static,
+) -> std::thread::JoinHandle<Result<(), i32>> {
+    let thread = std::thread::spawn(call);
+    std::thread::sleep(Duration::from_millis(NEVER_MS as u64));
+    assert!(!thread.is_finished(), "did not wait");
+    thread
 }
 
 fn accept(listener: i32) -> i32 {
@@ -96,7 +115,7 @@ fn fill_queue(fd: i32) {
 }
 
 fn drain(fd: i32) {
-    assert!(within(Duration::from_secs(20), || {
+    assert!(within(SOON, || {
         message(fd, RECV, &mut [0; QUEUE], 0) == Ok(QUEUE as u32)
     }));
 }
@@ -149,7 +168,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(set.wait(SOON_MS), EPOLLOUT, "connected");
         connect(opener, port).unwrap();
         send(acceptor, b"data", 0).unwrap();
-        assert!(within(Duration::from_secs(20), || set.wait(0) == EPOLLIN | EPOLLOUT));
+        assert!(within(SOON, || set.wait(0) == EPOLLIN | EPOLLOUT));
         assert_eq!(message(opener, RECV, &mut [0; 8], 0), Ok(4));
         fill_queue(opener);
         assert_eq!(set.wait(0), 0, "full, and asked");
@@ -177,15 +196,15 @@ pub(crate) const CASES: &[Case] = &[
         let (acceptor, opener, _) = connection();
         let set = Set::new();
         set.change(EPOLL_CTL_ADD, opener, EPOLLIN);
-        crate::rig::plain_close(acceptor);
+        plain_close(acceptor);
         assert_ne!(set.wait(SOON_MS) & libc::EPOLLHUP, 0);
         let (listener, opener, port) = under_way();
         let set = Set::new();
         set.change(EPOLL_CTL_ADD, opener, EPOLLIN);
         let acceptor = accept(listener);
-        assert!(within(Duration::from_secs(20), || connect(opener, port).is_ok()));
+        assert!(within(SOON, || connect(opener, port).is_ok()));
         assert_eq!(set.wait(0), 0, "nothing there");
-        crate::rig::plain_close(acceptor);
+        plain_close(acceptor);
         assert_eq!(set.wait(NEVER_MS), 0, "deaf");
     }),
     ("bytes_arrive_though_their_send_failed", |_| {
@@ -200,5 +219,60 @@ pub(crate) const CASES: &[Case] = &[
         let mut bytes = [0; 16];
         assert_eq!(message(acceptor, RECV, &mut bytes, 0), Ok(11));
         assert_eq!(bytes[..11], *b"onetwothree");
+    }),
+    ("connects_are_made_one_after_the_other", |_| {
+        let (silent, first, silent_port) = under_way();
+        assert_eq!(raw_poll(silent, IN, SOON_MS), IN, "being made");
+        let other = listening();
+        // By another process: the worker is the system's.
+        let (mine, theirs) = Cue::pair();
+        let process = Process::start(|| {
+            let second = open();
+            bind(second);
+            set_nonblocking(second, true);
+            assert_eq!(connect(second, other.1), Err(EINPROGRESS));
+            theirs.tell();
+            assert!(within(SOON, || connect(second, other.1).is_ok()));
+        });
+        mine.wait();
+        assert_eq!(raw_poll(other.0, IN, NEVER_MS), 0, "not asked yet");
+        accept(silent);
+        assert_eq!(raw_poll(other.0, IN, SOON_MS), IN, "its turn");
+        accept(other.0);
+        assert!(within(SOON, || connect(first, silent_port).is_ok()));
+        process.wait();
+    }),
+    ("to_collect_a_connect_waits_for_the_next_one", |_| {
+        let (listener, first, port) = under_way();
+        accept(listener);
+        assert_eq!(raw_poll(first, OUT, SOON_MS), OUT, "connected");
+        let (silent, second, silent_port) = under_way();
+        assert_eq!(raw_poll(silent, IN, SOON_MS), IN, "being made");
+        let collecting = waits_for_worker(move || connect(first, port).map(drop));
+        accept(silent);
+        collecting.join().unwrap().unwrap();
+        connect(second, silent_port).unwrap();
+    }),
+    ("to_close_a_connect_waits_for_its_answer", |_| {
+        let (listener, opener, _) = under_way();
+        assert_eq!(raw_poll(listener, IN, SOON_MS), IN, "being made");
+        let closing = waits_for_worker(move || {
+            plain_close(opener);
+            Ok(())
+        });
+        let acceptor = accept(listener);
+        closing.join().unwrap().unwrap();
+        assert_ne!(raw_poll(acceptor, HUP, SOON_MS) & HUP, 0);
+    }),
+    ("a_request_that_was_given_up_wedges_the_accept", |_| {
+        if who() == Who::Mainline {
+            step_aside("nothing but a new start ends that on a driver");
+        }
+        set_env("SCIF_CONNECT_TIMEOUT_MS", "100");
+        let (listener, opener, port) = under_way();
+        assert_eq!(raw_poll(opener, OUT, SOON_MS), OUT, "given up");
+        assert_eq!(connect(opener, port), Err(libc::ECONNREFUSED));
+        let accepted = accept_request(listener, BLOCK as u32);
+        assert_eq!(accepted.err(), Some(libc::ENOTRECOVERABLE));
     }),
 ];

@@ -136,6 +136,9 @@ impl Inner {
     pub(crate) fn connect(self: &Arc<Self>, epd: &Arc<Epd>, fd: RawFd, dst: PortId) -> Result<u16> {
         let nonblocking = descriptor::is_nonblocking(fd)?;
         self.inherit(epd);
+        if self.config.device_traps && matches!(epd.holder.asynchronous(), Async::Done | Async::Refused) {
+            self.flush_connects();
+        }
         let held = epd.holder.control.lock();
         match epd.holder.asynchronous() {
             Async::None => {}
@@ -174,13 +177,14 @@ impl Inner {
         if self.is_lost(dst.node) {
             return Err(Failure::NoNode);
         }
-        let pending = self.request(epd, dst)?;
-        // An answer that comes at once waits for the control lock.
-        self.watch(epd, Kind::Link, &pending.socket)?;
-        *take(&epd.pending) = Some(pending);
-        epd.leave();
-        let deadline = self.connect_deadline();
-        epd.holder.set_deadline(deadline);
+        if nonblocking && self.config.device_traps {
+            self.connect_later(epd, dst)?;
+            epd.holder.set_deadline(u64::MAX);
+            epd.holder.set_asynchronous(Async::Running);
+            epd.holder.enter(State::Connecting);
+            return Err(Failure::InProgress);
+        }
+        let deadline = self.begin_connect(epd, dst)?;
         if nonblocking {
             epd.holder.set_asynchronous(Async::Running);
             self.limit_connect(epd);
@@ -194,6 +198,18 @@ impl Inner {
         } else {
             self.wait_accepted(epd, deadline)
         }
+    }
+
+    /// Sends the request, and has the answer watched; when it is given up. The caller has the control lock.
+    pub(crate) fn begin_connect(&self, epd: &Arc<Epd>, dst: PortId) -> Result<u64> {
+        let pending = self.request(epd, dst)?;
+        // An answer that comes at once waits for the control lock.
+        self.watch(epd, Kind::Link, &pending.socket)?;
+        *take(&epd.pending) = Some(pending);
+        epd.leave();
+        let deadline = self.connect_deadline();
+        epd.holder.set_deadline(deadline);
+        Ok(deadline)
     }
 
     /// What came before the program asked for the result now counts.
@@ -295,6 +311,9 @@ impl Inner {
 
     /// Ends a connect that nobody accepted. The caller has the control lock.
     pub(crate) fn give_up(&self, epd: &Epd) {
+        if let Some(pending) = take(&epd.pending).as_ref() {
+            self.leave_request(&pending.socket);
+        }
         if let Some(pending) = take(&epd.pending).as_ref().filter(|_| epd.vault().is_some()) {
             // The copies of other holders must not be accepted any more.
             descriptor::shut(&pending.socket);
@@ -470,6 +489,7 @@ impl Inner {
         let Some(fds) = hear_hello(&socket)? else {
             return Ok(None);
         };
+        self.check_request(listener, &socket, from)?;
         let [segment, table, arena, peer_bell] = fds;
         let is_bell = descriptor::is_bell(&peer_bell);
         let (true, Ok(segment), Ok(peer)) =

@@ -11,6 +11,7 @@ mod holder;
 mod kernel_mode;
 mod link;
 pub(crate) mod loss;
+mod mainline;
 mod memory;
 mod messages;
 pub(crate) mod nodes;

@@ -13,7 +13,9 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use super::endpoint::{Epd, take};
 use super::failure::{Failure, Result};
+use super::holder::Async;
 use super::kernel_mode::KernelMode;
+use super::mainline::ConnectWorker;
 use super::messages;
 use super::nodes;
 use super::stat::Stats;
@@ -88,6 +90,7 @@ pub(crate) struct Inner {
     /// Forks behind the process that was served last.
     served: Count,
     pub(crate) kernel_mode: KernelMode,
+    pub(crate) connect_worker: ConnectWorker,
 }
 
 /// The token of `family`.
@@ -136,6 +139,7 @@ impl Inner {
             family: epoll::inherited_event()?,
             served: Count::new(fork::generation()),
             kernel_mode: KernelMode::default(),
+            connect_worker: ConnectWorker::default(),
             config,
         });
         let table = inner.table;
@@ -399,7 +403,10 @@ impl Inner {
     /// Closes a number; the endpoint ends if that was its last.
     pub(crate) fn close(self: &Arc<Self>, fd: RawFd) -> Result<()> {
         let epd = self.get(fd).ok();
-        if epd.is_some() {
+        if let Some(epd) = &epd {
+            if self.config.device_traps && epd.holder.asynchronous() != Async::None {
+                self.flush_connects();
+            }
             self.forget(fd);
         }
         descriptor::close(fd)?;
@@ -433,6 +440,7 @@ impl Inner {
             return;
         }
         self.end_windows(epd);
+        self.look_for_lockup(epd);
         epd.end();
         self.kernel_mode.ended(epd.token);
         if let Some(link) = epd.link() {

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! What mainline's driver does with connects and a program may stumble over (`Config::device_traps`).
+//!
+//! Connects that return EINPROGRESS are made one at a time. The driver has one work item for all processes of a node. It
+//! sends a request, waits up to 30 s for the answer, and takes the next. Collecting a result and closing an endpoint wait
+//! until the work item has nothing left to do. Here each process has a thread while it has connects to make; a thread
+//! holds a name of the node while it waits for an answer. A process that dies gives the name up. Blocking connects are made
+//! in their caller's thread, by the driver as well.
+//!
+//! A request that was given up stays with its listener. The driver never returns from accepting it, and locks up when the
+//! listener is closed; here both are errors.
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::SocketAddrUnix;
+
+use super::endpoint::{Epd, take};
+use super::failure::{Failure, Result};
+use super::holder::Async;
+use super::registry::Inner;
+use super::state::State;
+use super::wire::{PACKET, Packet};
+use crate::addr::PortId;
+use crate::sys::fork::{self, PrivateFd};
+use crate::sys::{thread, unix};
+
+/// Pause between two tries to take the name of the node.
+const RETRY: Duration = Duration::from_millis(1);
+/// Nanoseconds after which the thread looks at the endpoint it waits for, whatever it was told.
+const LOOK_NS: u64 = 10_000_000;
+
+/// Connects of this process that wait for their turn.
+#[derive(Debug, Default)]
+pub(crate) struct ConnectWorker(Mutex<Work>);
+
+#[derive(Debug, Default)]
+struct Work {
+    waiting: VecDeque<(Arc<Epd>, PortId)>,
+    /// Whether a thread makes them, in the process of this many forks.
+    running: Option<u64>,
+}
+
+impl Inner {
+    /// Takes the name under which connects of this node are made; `None`: another process or thread has it.
+    fn connect_turn(&self) -> Result<Option<PrivateFd>> {
+        let name = format!("scif/{}/{}/connect", self.domain, self.config.node);
+        let socket = unix::socket()?;
+        match unix::bind(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?) {
+            // A forked child does not keep the name.
+            Ok(()) => Ok(Some(PrivateFd::new(socket))),
+            Err(Errno::ADDRINUSE) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Has a connect made in its turn. The caller has the control lock and has entered [`State::Connecting`].
+    ///
+    /// # Errors
+    /// [`Failure::NoMemory`] where there is no thread to be had.
+    pub(crate) fn connect_later(self: &Arc<Self>, epd: &Arc<Epd>, dst: PortId) -> Result<()> {
+        let mut work = take(&self.connect_worker.0);
+        let here = work.running == Some(fork::generation());
+        if !here {
+            // What a parent has not made yet, it makes.
+            work.waiting.clear();
+        }
+        work.waiting.push_back((Arc::clone(epd), dst));
+        if !here {
+            let inner = Arc::clone(self);
+            if thread::spawn_quiet("scif connect", move || inner.make_connects()).is_err() {
+                work.waiting.pop_back();
+                return Err(Failure::NoMemory);
+            }
+            work.running = Some(fork::generation());
+        }
+        Ok(())
+    }
+
+    fn make_connects(self: &Arc<Self>) {
+        loop {
+            let next = {
+                let _busy = fork::busy();
+                let mut work = take(&self.connect_worker.0);
+                let next = work.waiting.pop_front();
+                if next.is_none() {
+                    work.running = None;
+                }
+                next
+            };
+            let Some((epd, dst)) = next else { return };
+            let turn = loop {
+                match self.connect_turn() {
+                    Ok(None) => std::thread::sleep(RETRY),
+                    Ok(turn) => break turn,
+                    Err(failure) => {
+                        log::warn!("connects are made out of turn: the name of the node: {failure}");
+                        break None;
+                    }
+                }
+            };
+            {
+                let _busy = fork::busy();
+                self.connect_now(&epd, dst);
+            }
+            while epd.holder.asynchronous() == Async::Running && epd.holder.state() == State::Connecting {
+                let event = epd.holder.event();
+                if epd.holder.asynchronous() == Async::Running {
+                    let _ = epd.holder.wait(event, Some(LOOK_NS));
+                }
+            }
+            drop(turn);
+        }
+    }
+
+    /// Makes a connect whose turn has come, unless its endpoint was closed.
+    fn connect_now(self: &Arc<Self>, epd: &Arc<Epd>, dst: PortId) {
+        let _held = epd.holder.control.lock();
+        if epd.holder.asynchronous() != Async::Running || epd.holder.state() != State::Connecting {
+            return;
+        }
+        if let Err(failure) = self.begin_connect(epd, dst) {
+            log::debug!("connecting to {dst}: {failure}");
+            self.give_up(epd);
+        } else {
+            self.limit_connect(epd);
+        }
+    }
+
+    /// Waits until no connect of the node is being made or waits in this process, as `flush_work` does.
+    pub(crate) fn flush_connects(&self) {
+        loop {
+            let mine = take(&self.connect_worker.0).running == Some(fork::generation());
+            if !mine && !matches!(self.connect_turn(), Ok(None)) {
+                return;
+            }
+            std::thread::sleep(RETRY);
+        }
+    }
+}
+
+/// Whether the opener has said after its hello that it does not wait any more.
+fn was_given_up(socket: &OwnedFd) -> bool {
+    let mut buffer = [0; PACKET + 1];
+    let next = unix::peek(socket, &mut buffer).map_or(0, |next| next.bytes);
+    buffer.get(..next).and_then(Packet::decode) == Some(Packet::Bye)
+}
+
+impl Inner {
+    /// Leaves a request with its listener that nobody waits for any more.
+    pub(crate) fn leave_request(&self, socket: &OwnedFd) {
+        if self.config.device_traps {
+            let _ = unix::send(socket, &Packet::Bye.encode(), &[]);
+        }
+    }
+
+    /// Looks at a request whose hello was read.
+    ///
+    /// # Errors
+    /// ENOTRECOVERABLE: the driver would never return from accepting it.
+    pub(crate) fn check_request(&self, listener: &Epd, socket: &OwnedFd, from: PortId) -> Result<()> {
+        if !self.config.device_traps || !was_given_up(socket) {
+            return Ok(());
+        }
+        log::error!(
+            "accept at port {}: {from} gave up waiting; mainline's driver never returns from this call, and no signal ends it: ENOTRECOVERABLE here; let a thread always wait in accept",
+            listener.holder.port()
+        );
+        Err(Failure::Os(Errno::NOTRECOVERABLE))
+    }
+
+    /// Looks at the requests of an endpoint that ends; whether the driver would lock up, which is said.
+    pub(crate) fn look_for_lockup(&self, epd: &Epd) -> bool {
+        if !self.config.device_traps || epd.holder.state() != State::Listening {
+            return false;
+        }
+        let socket = take(&epd.port_socket);
+        let mut requests = std::iter::from_fn(|| unix::accept(socket.as_ref()?).ok());
+        let locks_up = requests.any(|request| {
+            let hello = unix::receive(&request, &mut [0; PACKET + 1]);
+            hello.is_ok() && was_given_up(&request)
+        });
+        if locks_up {
+            log::error!(
+                "close of the listener at port {}: a caller gave up waiting; mainline's driver locks up for good; let a thread always wait in accept",
+                epd.holder.port()
+            );
+        }
+        locks_up
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::epd::Endpoints;
+
+    fn endpoints(name: &str, device_traps: bool) -> Endpoints {
+        Endpoints::new(Config {
+            domain: Some(format!("{name}-{}", std::process::id())),
+            connect_timeout_ms: 50,
+            device_traps,
+            ..Config::default()
+        })
+        .unwrap()
+    }
+
+    /// A listener with a request that was given up.
+    fn left_alone(scif: &Endpoints) -> i32 {
+        let listener = scif.open().unwrap();
+        let port = scif.bind(listener, 0).unwrap();
+        scif.listen(listener, 4).unwrap();
+        let opener = scif.open().unwrap();
+        assert_eq!(
+            scif.connect(opener, PortId { node: 0, port }),
+            Err(Failure::Refused)
+        );
+        listener
+    }
+
+    #[test]
+    fn a_request_that_was_given_up_wedges_who_accepts_it() {
+        let scif = endpoints("wedge", true);
+        let listener = left_alone(&scif);
+        let wedged = Failure::Os(Errno::NOTRECOVERABLE);
+        assert_eq!(scif.accept(listener, true).err(), Some(wedged));
+        assert_eq!(scif.accept(listener, false).err(), Some(Failure::Again));
+        let scif = endpoints("no-wedge", false);
+        let listener = left_alone(&scif);
+        assert_eq!(scif.accept(listener, false).err(), Some(Failure::Again));
+    }
+
+    #[test]
+    fn a_request_that_was_given_up_wedges_the_end_of_its_listener() {
+        for traps in [true, false] {
+            let scif = endpoints(&format!("end-{traps}"), traps);
+            let listener = left_alone(&scif);
+            let epd = scif.0.get(listener).unwrap();
+            assert_eq!(scif.0.look_for_lockup(&epd), traps);
+            assert!(!scif.0.look_for_lockup(&epd), "nothing is left");
+        }
+    }
+}

@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::Case;
 use crate::api::Api;
 use crate::rig::{
-    BLOCK, ERR, IN, OUT, PORT, Process, apart, become_nobody, dup, dup_to, is_cloexec, limit_descriptors,
-    loopback, node, plain_close, raw_poll, set_env, set_nonblocking, two, until, waits_in,
+    BLOCK, ERR, IN, OUT, Process, apart, become_nobody, case_port, dup, dup_to, is_cloexec,
+    limit_descriptors, loopback, node, plain_close, raw_poll, set_env, set_nonblocking, two, until, waits_in,
 };
 use libc::{
     EACCES, EAGAIN, EBADF, ECONNREFUSED, EFAULT, EINPROGRESS, EINVAL, EISCONN, ENODEV, ENOTCONN, ENOTTY,
@@ -147,21 +147,21 @@ pub(crate) const CASES: &[Case] = &[
     }),
     ("connect_says_who_is_not_there", |api| {
         let epd = api.open();
-        assert_eq!(api.connect(epd, 777, PORT), Err(ENODEV), "no such node");
-        assert_eq!(api.connect(epd, 0, PORT), Err(ECONNREFUSED), "no listener");
+        assert_eq!(api.connect(epd, 777, case_port()), Err(ENODEV), "no such node");
+        assert_eq!(api.connect(epd, 0, case_port()), Err(ECONNREFUSED), "no listener");
         assert_eq!(api.bind(epd, 0), Err(EINVAL), "bound by the attempt, and still");
         assert_eq!(api.connect(epd, 0, 0), Err(ECONNREFUSED), "nobody is at port 0");
         assert_eq!(api.connect_null(epd), Err(EINVAL));
         let bound = api.open();
-        api.bind(bound, PORT).unwrap();
+        api.bind(bound, case_port()).unwrap();
         assert_eq!(
-            api.connect(epd, 0, PORT),
+            api.connect(epd, 0, case_port()),
             Err(ECONNREFUSED),
             "bound and not listening"
         );
         api.listen(bound, 0).unwrap();
         assert_eq!(
-            api.connect(epd, 0, PORT),
+            api.connect(epd, 0, case_port()),
             Err(ECONNREFUSED),
             "no backlog, no room"
         );
@@ -177,14 +177,18 @@ pub(crate) const CASES: &[Case] = &[
                 set_env("SCIF_NODE", "2");
                 let epd = api.open();
                 for _ in 0..3 {
-                    assert_eq!(api.connect(epd, node(1), PORT), Err(ECONNREFUSED), "nobody yet");
+                    assert_eq!(
+                        api.connect(epd, node(1), case_port()),
+                        Err(ECONNREFUSED),
+                        "nobody yet"
+                    );
                 }
                 let port = api.bind(epd, 0);
                 assert_eq!(port, Err(EINVAL), "bound by the first attempt");
                 cue.tell();
                 let mut connected = Err(ECONNREFUSED);
                 until("the other has started", || {
-                    connected = api.connect(epd, node(1), PORT);
+                    connected = api.connect(epd, node(1), case_port());
                     connected != Err(ECONNREFUSED)
                 });
                 assert!(connected.unwrap() > 1088);
@@ -195,7 +199,7 @@ pub(crate) const CASES: &[Case] = &[
                 cue.wait();
                 set_env("SCIF_NODE", "1");
                 let listener = api.open();
-                api.bind(listener, PORT).unwrap();
+                api.bind(listener, case_port()).unwrap();
                 std::thread::sleep(Duration::from_millis(20));
                 api.listen(listener, 1).unwrap();
                 let (_, epd) = api.accept(listener, BLOCK).unwrap();
@@ -345,12 +349,12 @@ pub(crate) const CASES: &[Case] = &[
         apart(
             |cue| {
                 let listener = api.open();
-                api.bind(listener, PORT).unwrap();
+                api.bind(listener, case_port()).unwrap();
                 api.listen(listener, 4).unwrap();
                 let child = Process::start(|| {
                     let epd = api.open();
                     set_nonblocking(epd, true);
-                    assert_eq!(api.connect(epd, 0, PORT), Err(EINPROGRESS));
+                    assert_eq!(api.connect(epd, 0, case_port()), Err(EINPROGRESS));
                 });
                 child.wait();
                 assert_eq!(api.accept(listener, 0), Err(EAGAIN));
@@ -362,7 +366,7 @@ pub(crate) const CASES: &[Case] = &[
             |cue| {
                 cue.wait();
                 let epd = api.open();
-                api.connect(epd, 0, PORT).unwrap();
+                api.connect(epd, 0, case_port()).unwrap();
                 assert_eq!(api.recv(epd, &mut [0; 2], BLOCK), Ok(2));
                 cue.tell();
             },
@@ -454,7 +458,11 @@ pub(crate) const CASES: &[Case] = &[
                 cue.tell();
                 until("the other node is gone", || api.nodes(8).0 == Ok(1));
                 let epd = api.open();
-                assert_eq!(api.connect(epd, 2, PORT), Err(ECONNREFUSED), "it may come back");
+                assert_eq!(
+                    api.connect(epd, 2, case_port()),
+                    Err(ECONNREFUSED),
+                    "it may come back"
+                );
             },
             |_, cue| {
                 assert_eq!(api.nodes(8).2, 2);
@@ -466,7 +474,7 @@ pub(crate) const CASES: &[Case] = &[
         apart(
             |cue| {
                 let epd = api.open();
-                api.bind(epd, PORT).unwrap();
+                api.bind(epd, case_port()).unwrap();
                 api.listen(epd, 1).unwrap();
                 cue.tell();
                 cue.wait();
@@ -475,7 +483,7 @@ pub(crate) const CASES: &[Case] = &[
                 cue.wait();
                 set_env("SCIF_DOMAIN", &format!("other-{}", std::process::id()));
                 let epd = api.open();
-                assert_eq!(api.connect(epd, 0, PORT), Err(ECONNREFUSED));
+                assert_eq!(api.connect(epd, 0, case_port()), Err(ECONNREFUSED));
                 assert_eq!(api.bind(epd, 0), Err(EINVAL));
                 cue.tell();
             },

@@ -4,7 +4,7 @@
 
 use crate::Case;
 use crate::rig::{
-    BLOCK, ERR, FIXED, HUP, IN, OUT, PAGE, PORT, Process, RW, SYNC, descriptors, fill, holds, is_mapped,
+    BLOCK, ERR, FIXED, HUP, IN, OUT, PAGE, Process, RW, SYNC, case_port, descriptors, fill, holds, is_mapped,
     limit_descriptors, loopback, no_signals, pages, protect, set_nonblocking, signals, two, until,
 };
 use libc::{
@@ -65,24 +65,24 @@ pub(crate) const CASES: &[Case] = &[
     ("a_refused_endpoint_may_try_again", |api| {
         let epd = api.open();
         let own = api.bind(epd, 0).unwrap();
-        assert_eq!(api.connect(epd, 0, PORT), Err(ECONNREFUSED));
+        assert_eq!(api.connect(epd, 0, case_port()), Err(ECONNREFUSED));
         let listener = api.open();
-        api.bind(listener, PORT).unwrap();
+        api.bind(listener, case_port()).unwrap();
         api.listen(listener, 1).unwrap();
         let accepting = {
             let api = *api;
             std::thread::spawn(move || api.accept(listener, BLOCK).unwrap())
         };
-        assert_eq!(api.connect(epd, 0, PORT), Ok(own), "under the port it had");
+        assert_eq!(api.connect(epd, 0, case_port()), Ok(own), "under the port it had");
         assert_eq!(i32::from(accepting.join().unwrap().0.port), own);
     }),
     ("accept_says_emfile", |api| {
         let listener = api.open();
-        api.bind(listener, PORT).unwrap();
+        api.bind(listener, case_port()).unwrap();
         api.listen(listener, 1).unwrap();
         let child = Process::start(|| {
             let epd = api.open();
-            let _ = api.connect(epd, 0, PORT);
+            let _ = api.connect(epd, 0, case_port());
         });
         until("a request", || api.poll(listener, IN, 0) == IN);
         limit_descriptors(descriptors() as u64 - 1);
@@ -92,7 +92,7 @@ pub(crate) const CASES: &[Case] = &[
     }),
     ("a_signal_ends_an_accept_or_is_not_seen", |api| {
         let listener = api.open();
-        api.bind(listener, PORT).unwrap();
+        api.bind(listener, case_port()).unwrap();
         api.listen(listener, 1).unwrap();
         signals(2000, false);
         assert_eq!(api.accept(listener, BLOCK).map(|_| ()), Err(libc::EINTR));
@@ -100,7 +100,7 @@ pub(crate) const CASES: &[Case] = &[
         let child = Process::start(|| {
             std::thread::sleep(std::time::Duration::from_millis(30));
             let epd = api.open();
-            api.connect(epd, 0, PORT).unwrap();
+            api.connect(epd, 0, case_port()).unwrap();
         });
         assert_eq!(api.accept(listener, BLOCK).map(|_| ()), Ok(()));
         no_signals();
@@ -334,10 +334,10 @@ pub(crate) const CASES: &[Case] = &[
     }),
     ("connecting_needs_a_node_before_anything_else", |api| {
         let (a, _b) = loopback(api);
-        assert_eq!(api.connect(a, 999, PORT), Err(ENODEV));
+        assert_eq!(api.connect(a, 999, case_port()), Err(ENODEV));
         let closed = api.open();
         api.close(closed).unwrap();
-        assert_eq!(api.connect(closed, 999, PORT), Err(EBADF));
+        assert_eq!(api.connect(closed, 999, case_port()), Err(EBADF));
     }),
     ("lengths_and_flags_come_before_the_state", |api| {
         let epd = api.open();

@@ -2,7 +2,7 @@
 //! What cannot be asked of a driver, and why: it is about this library without one, or the driver is known to answer
 //! otherwise. Begins with a case's full name, or a group's.
 //!
-//! Not about `libscifdev.so`, from which everything is asked.
+//! Not about `libscifdev.so`, from which everything is asked, unless it has the traps of mainline's driver.
 
 /// The beginnings of names, and the reasons.
 const OF_A_DRIVER: &[(&str, &str)] = &[
@@ -101,6 +101,82 @@ const OF_A_DRIVER: &[(&str, &str)] = &[
     ),
     ("connections/a_demanded_device_", "there is one"),
     ("fences/fences_look_", "on one node every mark is 0xdead"),
+    (
+        "connections/requests_of_the_dead_",
+        "mainline: to accept a request that was given up never returns",
+    ),
+    (
+        "connections/many_endpoints_share_a_listeners_port",
+        "mainline: to accept a request that was given up never returns",
+    ),
+    (
+        "holders/who_waits_to_be_accepted_is_killed",
+        "mainline: to accept a request that was given up never returns",
+    ),
+    (
+        "holders/one_holder_binds",
+        "mainline: a listener is closed when the process that accepted last closes a copy of it",
+    ),
+    (
+        "edges/accept_says_emfile",
+        "mainline: a listener closed over a request that was given up locks it up",
+    ),
+    (
+        "connections/the_backlog_is_what_was_said",
+        "mainline: connects that do not wait are made one at a time",
+    ),
+    (
+        "holders/a_child_forked_during_a_connect_",
+        "mainline: connects that do not wait are made one at a time",
+    ),
+    (
+        "edges/closing_ends_a_connect_under_way",
+        "mainline: closing waits until a connect under way is answered",
+    ),
+    (
+        "messages/signals_that_restart_are_not_seen",
+        "mainline: a signal ends a call that has moved bytes",
+    ),
+    (
+        "timers/a_send_goes_on_after_signals_that_restart",
+        "mainline: a signal ends a call that has moved bytes",
+    ),
+    (
+        "timers/a_recv_goes_on_after_signals_that_restart",
+        "mainline: a signal ends a call that has moved bytes",
+    ),
+    (
+        "windows/unregister_takes_whole_windows",
+        "mainline: takes the whole first window of a range",
+    ),
+    (
+        "windows/every_kind_of_memory",
+        "mainline: pages that cannot be written are EFAULT",
+    ),
+    (
+        "rma/plain_memory_that_is_not_there_",
+        "mainline: ENXIO for some memory that is not there",
+    ),
+    (
+        "forks/a_child_has_copies",
+        "mainline: after a fork the pinned pages are the first writer's",
+    ),
+    (
+        "forks/a_fork_waits",
+        "mainline: ENODEV where the queue of the node is full for 3 s",
+    ),
+    (
+        "edges/after_a_fork",
+        "mainline: after a fork the pinned pages are the first writer's",
+    ),
+    (
+        "edges/the_first_error_of_a_range",
+        "mmap(2) refuses the offset before a driver sees it",
+    ),
+    (
+        "memory/a_window_whose_owner_unmaps",
+        "mainline: memory of a mapped window is EFAULT in an RMA",
+    ),
     ("life/a_childs_window_", "mainline: a taken offset is not noticed"),
     ("forks/a_killed_child_", "mainline: a taken offset is not noticed"),
 ];

@@ -7,8 +7,9 @@ use std::time::Duration;
 use crate::Case;
 use crate::api::Api;
 use crate::rig::{
-    BLOCK, Cue, FIXED, HUP, IN, OUT, PAGE, PORT, Process, RW, SYNC, descriptors, die_dropping_a_packet, fill,
-    holds, node, outlive_parent, pages, peek, poke, raw_poll, set_env, set_nonblocking, two, until, waits_in,
+    BLOCK, Cue, FIXED, HUP, IN, OUT, PAGE, Process, RW, SYNC, case_port, descriptors, die_dropping_a_packet,
+    fill, holds, node, outlive_parent, pages, peek, poke, raw_poll, set_env, set_nonblocking, two, until,
+    waits_in,
 };
 use libc::{ECONNREFUSED, ECONNRESET, EINPROGRESS, EINVAL, EISCONN};
 
@@ -22,7 +23,7 @@ fn meets(api: &Api, server: impl FnOnce(i32, &Cue), client: impl FnOnce(i32, &Cu
     });
     set_env("SCIF_NODE", "1");
     let listener = api.open();
-    api.bind(listener, PORT).unwrap();
+    api.bind(listener, case_port()).unwrap();
     api.listen(listener, 4).unwrap();
     mine.tell();
     server(listener, &mine);
@@ -36,7 +37,7 @@ fn accept(api: &Api, listener: i32) -> i32 {
 }
 
 fn connect(api: &Api, epd: i32) {
-    assert!(api.connect(epd, node(1), PORT).unwrap() > 1088);
+    assert!(api.connect(epd, node(1), case_port()).unwrap() > 1088);
 }
 
 /// A child that never ends by itself.
@@ -73,7 +74,7 @@ fn leaves_to_its_heir(
     });
     set_env("SCIF_NODE", "1");
     let listener = api.open();
-    api.bind(listener, PORT).unwrap();
+    api.bind(listener, case_port()).unwrap();
     api.listen(listener, 4).unwrap();
     mine.tell();
     mine.wait();
@@ -90,7 +91,7 @@ fn leaves_to_its_heir(
 /// What a child does with an endpoint that another was connecting.
 fn inherits(api: &Api, epd: i32) {
     assert_eq!(api.poll(epd, OUT, 60_000), OUT);
-    assert!(api.connect(epd, node(1), PORT).unwrap() > 1088);
+    assert!(api.connect(epd, node(1), case_port()).unwrap() > 1088);
     let mut bytes = [0; 2];
     assert_eq!(api.recv(epd, &mut bytes, BLOCK), Ok(2));
     assert_eq!(&bytes, b"hi");
@@ -105,7 +106,7 @@ pub(crate) const CASES: &[Case] = &[
             api,
             libc::SIGKILL,
             |epd, cue| {
-                assert_eq!(api.connect(epd, node(1), PORT), Err(EINPROGRESS));
+                assert_eq!(api.connect(epd, node(1), case_port()), Err(EINPROGRESS));
                 Process::start(|| {
                     outlive_parent();
                     assert_eq!(api.poll(epd, OUT, 0), 0);
@@ -134,7 +135,7 @@ pub(crate) const CASES: &[Case] = &[
                         cue.wait();
                         inherits(api, epd);
                     });
-                    assert_eq!(api.connect(epd, node(1), PORT), Err(EINPROGRESS));
+                    assert_eq!(api.connect(epd, node(1), case_port()), Err(EINPROGRESS));
                     die_dropping_a_packet();
                     cue.tell();
                 },
@@ -235,7 +236,7 @@ pub(crate) const CASES: &[Case] = &[
                 });
                 parent.wait();
                 assert_eq!(api.poll(epd, OUT, 0), OUT);
-                assert_eq!(api.connect(epd, node(1), PORT), Err(EISCONN));
+                assert_eq!(api.connect(epd, node(1), case_port()), Err(EISCONN));
                 assert_eq!(api.bind(epd, 0), Err(EISCONN));
                 assert_eq!(api.send(epd, b"cdef", BLOCK), Ok(4));
                 cue.wait();
@@ -278,7 +279,7 @@ pub(crate) const CASES: &[Case] = &[
                 let (parent, child) = Cue::pair();
                 let process = Process::start(|| {
                     child.wait();
-                    assert_eq!(api.connect(epd, node(1), PORT), Err(EISCONN));
+                    assert_eq!(api.connect(epd, node(1), case_port()), Err(EISCONN));
                     let mut bytes = [0; 3];
                     assert_eq!(api.recv(epd, &mut bytes, BLOCK), Ok(3));
                     assert_eq!(&bytes, b"xyz");
@@ -368,7 +369,7 @@ pub(crate) const CASES: &[Case] = &[
             },
             |epd, cue| {
                 let child = Process::start(|| {
-                    let _ = api.connect(epd, node(1), PORT);
+                    let _ = api.connect(epd, node(1), case_port());
                 });
                 // Not bound any more: it is being connected.
                 until("it connects", || api.bind(epd, 0) == Err(EISCONN));
@@ -395,17 +396,17 @@ pub(crate) const CASES: &[Case] = &[
                 set_nonblocking(epd, true);
                 let (parent, child) = Cue::pair();
                 let process = sleeps(|| {
-                    assert_eq!(api.connect(epd, node(1), PORT), Err(EINPROGRESS));
+                    assert_eq!(api.connect(epd, node(1), case_port()), Err(EINPROGRESS));
                     child.tell();
                 });
                 parent.wait();
-                assert_eq!(api.connect(epd, node(1), PORT), Err(EINPROGRESS));
+                assert_eq!(api.connect(epd, node(1), case_port()), Err(EINPROGRESS));
                 assert_eq!(api.poll(epd, OUT, 0), 0);
                 cue.tell();
                 assert_eq!(api.poll(epd, OUT, 20_000), OUT);
                 assert_eq!(raw_poll(epd, OUT, 20_000), OUT);
-                assert!(api.connect(epd, node(1), PORT).unwrap() > 1088);
-                assert_eq!(api.connect(epd, node(1), PORT), Err(EISCONN));
+                assert!(api.connect(epd, node(1), case_port()).unwrap() > 1088);
+                assert_eq!(api.connect(epd, node(1), case_port()), Err(EISCONN));
                 kill(process);
                 assert_eq!(api.send(epd, b"!", BLOCK), Ok(1));
                 api.close(epd).unwrap();
@@ -427,7 +428,7 @@ pub(crate) const CASES: &[Case] = &[
             |epd, _| {
                 let (parent, child) = Cue::pair();
                 let process = sleeps(|| {
-                    assert_eq!(api.connect(epd, node(1), PORT + 1), Err(ECONNREFUSED));
+                    assert_eq!(api.connect(epd, node(1), case_port() + 1), Err(ECONNREFUSED));
                     child.tell();
                     child.wait();
                     let at = pages(1);
@@ -436,7 +437,7 @@ pub(crate) const CASES: &[Case] = &[
                     assert_eq!(api.send(epd, b"!", BLOCK), Ok(1));
                 });
                 parent.wait();
-                assert_eq!(api.connect(epd, node(1), PORT + 1), Err(ECONNREFUSED));
+                assert_eq!(api.connect(epd, node(1), case_port() + 1), Err(ECONNREFUSED));
                 connect(api, epd);
                 parent.tell();
                 assert_eq!(api.recv(epd, &mut [0], BLOCK), Ok(1));
@@ -450,7 +451,7 @@ pub(crate) const CASES: &[Case] = &[
         set_env("SCIF_NODE", "1");
         let (first, binder) = Cue::pair();
         let one = sleeps(|| {
-            assert_eq!(api.bind(shared, PORT), Ok(PORT.into()));
+            assert_eq!(api.bind(shared, case_port()), Ok(case_port().into()));
             binder.tell();
         });
         let (second, acceptor) = Cue::pair();
@@ -468,7 +469,7 @@ pub(crate) const CASES: &[Case] = &[
         second.tell();
         let connects = || {
             let epd = api.open();
-            assert!(api.connect(epd, node(0), PORT).unwrap() > 1088);
+            assert!(api.connect(epd, node(0), case_port()).unwrap() > 1088);
             let mut byte = [0];
             assert_eq!(api.recv(epd, &mut byte, BLOCK), Ok(1));
             byte[0]
@@ -485,7 +486,7 @@ pub(crate) const CASES: &[Case] = &[
     }),
     ("who_listened_is_killed_and_others_hear_requests", |api| {
         let shared = api.open();
-        assert_eq!(api.bind(shared, PORT), Ok(PORT.into()));
+        assert_eq!(api.bind(shared, case_port()), Ok(case_port().into()));
         let (parent, child) = Cue::pair();
         let listens = sleeps(|| {
             assert_eq!(api.listen(shared, 4), Ok(0));
@@ -495,7 +496,7 @@ pub(crate) const CASES: &[Case] = &[
         let connects = Process::start(|| {
             std::thread::sleep(Duration::from_millis(100));
             let epd = api.open();
-            assert!(api.connect(epd, node(0), PORT).unwrap() > 1088);
+            assert!(api.connect(epd, node(0), case_port()).unwrap() > 1088);
             assert_eq!(api.recv(epd, &mut [0], BLOCK), Ok(1));
         });
         kill(listens);
@@ -568,7 +569,7 @@ pub(crate) const CASES: &[Case] = &[
             api,
             |epd, _| {
                 let listener = api.open();
-                api.bind(listener, PORT + 1).unwrap();
+                api.bind(listener, case_port() + 1).unwrap();
                 api.listen(listener, 4).unwrap();
                 assert_eq!(api.send(epd, b"!", BLOCK), Ok(1));
                 for _ in 0..40 {
@@ -584,7 +585,7 @@ pub(crate) const CASES: &[Case] = &[
                 for round in 0..40 {
                     let shared = api.open();
                     let child = Process::start(|| {
-                        assert!(api.connect(shared, node(1), PORT + 1).unwrap() > 1088);
+                        assert!(api.connect(shared, node(1), case_port() + 1).unwrap() > 1088);
                     });
                     child.wait();
                     assert_eq!(api.send(shared, b"1", BLOCK), Ok(1));

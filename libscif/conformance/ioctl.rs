@@ -61,10 +61,14 @@ pub(crate) fn is_old() -> bool {
     path() == "/dev/mic/scif"
 }
 
-pub(crate) fn open_with(flags: i32) -> i32 {
+pub(crate) fn try_open(flags: i32) -> Result<i32, i32> {
     let path = CString::new(path()).unwrap();
     // SAFETY: a C string.
-    called(&-1, || unsafe { libc::open(path.as_ptr(), libc::O_RDWR | flags) }).unwrap()
+    called(&-1, || unsafe { libc::open(path.as_ptr(), libc::O_RDWR | flags) })
+}
+
+pub(crate) fn open_with(flags: i32) -> i32 {
+    try_open(flags).unwrap()
 }
 
 pub(crate) fn open() -> i32 {

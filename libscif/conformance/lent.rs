@@ -4,8 +4,8 @@
 use crate::Case;
 use crate::api::Api;
 use crate::rig::{
-    BLOCK, Cue, FIXED, PAGE, PORT, Process, RW, SYNC, dont_need, fill, holds, lies_in_an_arena, loopback,
-    node, pages, pattern, peek, poke, set_env, unmap, until,
+    BLOCK, Cue, FIXED, PAGE, Process, RW, SYNC, case_port, dont_need, fill, holds, lies_in_an_arena,
+    loopback, node, pages, pattern, peek, poke, set_env, unmap, until,
 };
 use libc::EADDRINUSE;
 
@@ -31,13 +31,13 @@ fn three(api: &Api, owner: impl FnOnce([i32; 2], [&Cue; 2]), peer: impl Fn(usize
             set_env("SCIF_NODE", "2");
             cue.wait();
             let epd = api.open();
-            api.connect(epd, node(1), PORT).unwrap();
+            api.connect(epd, node(1), case_port()).unwrap();
             peer(number, epd, cue);
         })
     });
     set_env("SCIF_NODE", "1");
     let listener = api.open();
-    api.bind(listener, PORT).unwrap();
+    api.bind(listener, case_port()).unwrap();
     api.listen(listener, 2).unwrap();
     let epds = [&first, &second].map(|cue| {
         cue.tell();

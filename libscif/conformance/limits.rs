@@ -3,9 +3,9 @@
 
 use crate::Case;
 use crate::rig::{
-    BLOCK, FIXED, PAGE, PORT, Process, RW, SYNC, become_nobody, deny_userfaultfd, descriptors, fill, holds,
-    is_root, limit_descriptors, limit_files, limit_locked, loopback, node, pages, pattern, peek, peek64,
-    poke, poke64, set_env, until,
+    BLOCK, FIXED, PAGE, Process, RW, SYNC, become_nobody, case_port, deny_userfaultfd, descriptors, fill,
+    holds, is_root, limit_descriptors, limit_files, limit_locked, loopback, node, pages, pattern, peek,
+    peek64, poke, poke64, set_env, until,
 };
 use libc::{EINVAL, EIO, ENOMEM};
 use std::sync::{Arc, Mutex};
@@ -42,11 +42,11 @@ impl Writer {
 pub(crate) const CASES: &[Case] = &[
     ("a_limit_of_file_sizes_is_an_answer", |api| {
         let (listener, caller) = (api.open(), api.open());
-        api.bind(listener, PORT).unwrap();
+        api.bind(listener, case_port()).unwrap();
         api.listen(listener, 1).unwrap();
         // Windows lie in files that are larger than any memory, and mostly holes.
         limit_files(100 << 30);
-        assert_eq!(api.connect(caller, node(0), PORT), Err(ENOMEM));
+        assert_eq!(api.connect(caller, node(0), case_port()), Err(ENOMEM));
         limit_files(u64::MAX);
         api.close(listener).unwrap();
         let (a, _b) = loopback(api);
@@ -109,7 +109,7 @@ pub(crate) const CASES: &[Case] = &[
             let writer = Writer::start(pages(1), 1);
             let (epd, at) = (api.open(), pages(1));
             fill(at, PAGE, 1);
-            until("the listener", || api.connect(epd, node(0), PORT).is_ok());
+            until("the listener", || api.connect(epd, node(0), case_port()).is_ok());
             assert_eq!(api.register(epd, at, PAGE, 0x10000, RW, FIXED), Ok(0x10000));
             assert_eq!(api.send(epd, b"x", BLOCK), Ok(1));
             assert_eq!(api.recv(epd, &mut [0], BLOCK), Ok(1));
@@ -118,7 +118,7 @@ pub(crate) const CASES: &[Case] = &[
         });
         if is_root() {
             let listener = api.open();
-            api.bind(listener, PORT).unwrap();
+            api.bind(listener, case_port()).unwrap();
             api.listen(listener, 1).unwrap();
             let (_, epd) = api.accept(listener, BLOCK).unwrap();
             assert_eq!(api.recv(epd, &mut [0], BLOCK), Ok(1));

@@ -47,7 +47,7 @@ use std::time::Duration;
 
 use api::Api;
 use measured::{Row, Who, is_online, who};
-use rig::{Process, has_traps, on_device, on_driver, set_env};
+use rig::{Process, has_traps, is_like_a_driver, on_device, set_env};
 
 /// A case: its name and what it does.
 pub(crate) type Case = (&'static str, fn(&Api));
@@ -82,6 +82,14 @@ fn main() -> ExitCode {
     }
     if on_device() {
         // Before there are threads.
+        if let Some(errno) = measured::no_device() {
+            let why = std::io::Error::from_raw_os_error(errno);
+            println!(
+                "no SCIF device: open {}: {why}; load a driver, name its device in SCIF_DEVICE, or preload libscifdev.so",
+                ioctl::path()
+            );
+            return ExitCode::FAILURE;
+        }
         let online = if is_online() {
             ""
         } else {
@@ -135,7 +143,7 @@ fn main() -> ExitCode {
         }
         for (name, case) in *cases {
             let full = format!("{group}/{name}");
-            let excuse = excused::reason(&full).filter(|_| on_driver());
+            let excuse = excused::reason(&full).filter(|_| is_like_a_driver());
             suite.ask(&mut sum, &full, excuse, || {
                 case(&Api::open_library(&suite.library))
             });
@@ -144,7 +152,7 @@ fn main() -> ExitCode {
     if on_device() {
         suite.ask_rows(&mut sum);
     }
-    if on_driver() {
+    if is_like_a_driver() {
         println!("{} not asked of a driver", sum.excused);
     }
     let names = groups

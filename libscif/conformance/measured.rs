@@ -47,15 +47,23 @@ impl fmt::Display for Who {
 }
 
 /// Found out once, before there are other threads.
-static WHO: OnceLock<(Who, bool)> = OnceLock::new();
+static WHO: OnceLock<Result<(Who, bool), i32>> = OnceLock::new();
+/// In place of a device's kind, before the errno of open(2).
+const NO_DEVICE: u8 = u8::MAX;
 
 /// Asks the device, in a process of its own, as what has opened it stays a node. A driver is a character device; what
 /// stands in for one gives sockets, whatever `stat` says of the name, and wherever it was loaded from.
-fn find_out() -> (Who, bool) {
+fn find_out() -> Result<(Who, bool), i32> {
     let (mine, theirs) = UnixDatagram::pair().unwrap();
     let asked = Process::start(|| {
         set_env("SCIF_DOMAIN", &format!("conformance-{}", std::process::id()));
-        let fd = ioctl::open();
+        let fd = match ioctl::try_open(0) {
+            Ok(fd) => fd,
+            Err(errno) => {
+                mine.send(&[NO_DEVICE, errno.try_into().unwrap()]).unwrap();
+                return;
+            }
+        };
         let version = ioctl::raw(fd, GET_VERSION, 0);
         let who = match (ioctl::device_number(fd), version) {
             (None, Ok(1)) => Who::OldStandIn,
@@ -79,17 +87,25 @@ fn find_out() -> (Who, bool) {
     theirs.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
     let mut said = [0; 2];
     theirs.recv(&mut said).unwrap();
-    (ALL[usize::from(said[0])], said[1] != 0)
+    match said {
+        [NO_DEVICE, errno] => Err(errno.into()),
+        [place, online] => Ok((ALL[usize::from(place)], online != 0)),
+    }
+}
+
+/// What open(2) says of the device, where there is none that can be used.
+pub(crate) fn no_device() -> Option<i32> {
+    WHO.get_or_init(find_out).err()
 }
 
 /// Who answers at the device.
 pub(crate) fn who() -> Who {
-    WHO.get_or_init(find_out).0
+    WHO.get_or_init(find_out).unwrap().0
 }
 
 /// Whether a node is online there: mainline's driver opens on every machine, and without a card connects nobody.
 pub(crate) fn is_online() -> bool {
-    WHO.get_or_init(find_out).1
+    WHO.get_or_init(find_out).unwrap().1
 }
 
 /// One answer of a row: to what, and what mainline's driver said.

@@ -4,7 +4,7 @@
 use crate::Case;
 use crate::api::Api;
 use crate::rig::{
-    BLOCK, Cue, FIXED, PAGE, PORT, Process, RW, SYNC, apart, count_signals, crash, deny_collapsing,
+    BLOCK, Cue, FIXED, PAGE, Process, RW, SYNC, apart, case_port, count_signals, crash, deny_collapsing,
     dont_need, fill, holds, huge_pages, leave, lies_in_an_arena, loopback, map, map_file, map_over, node,
     of_kind, pages, peek, peek64, plain_close, poke, poke64, protect, said_of, set_env, step_aside, two,
     unmap, until, wants_huge_pages, wants_no_huge_pages,
@@ -112,7 +112,7 @@ fn outlives(api: &Api, go: impl FnOnce(i32), rma: i32) {
         set_env("SCIF_NODE", "2");
         owners.wait();
         let epd = api.open();
-        api.connect(epd, node(1), PORT).unwrap();
+        api.connect(epd, node(1), case_port()).unwrap();
         let at = pages(N);
         fill(at, LEN, 1);
         assert_eq!(api.register(epd, at, LEN, AT, RW, FIXED), Ok(AT));
@@ -128,7 +128,7 @@ fn outlives(api: &Api, go: impl FnOnce(i32), rma: i32) {
     });
     set_env("SCIF_NODE", "1");
     let listener = api.open();
-    api.bind(listener, PORT).unwrap();
+    api.bind(listener, case_port()).unwrap();
     api.listen(listener, 1).unwrap();
     cue.tell();
     let (_, epd) = api.accept(listener, BLOCK).unwrap();
@@ -713,11 +713,11 @@ pub(crate) const CASES: &[Case] = &[
     }),
     ("closing_does_not_wait_for_a_peer_that_is_stopped", |api| {
         let listener = api.open();
-        api.bind(listener, PORT).unwrap();
+        api.bind(listener, case_port()).unwrap();
         api.listen(listener, 1).unwrap();
         let peer = Process::start(|| {
             let epd = api.open();
-            api.connect(epd, 0, PORT).unwrap();
+            api.connect(epd, 0, case_port()).unwrap();
             assert_eq!(api.recv(epd, &mut [0], BLOCK), Ok(1));
             let at = api.mmap(epd, 0, LEN, RW, 0, AT).unwrap();
             assert_eq!(api.send(epd, b"x", BLOCK), Ok(1));
@@ -740,7 +740,7 @@ pub(crate) const CASES: &[Case] = &[
         apart(
             |cue| {
                 let listener = api.open();
-                api.bind(listener, PORT).unwrap();
+                api.bind(listener, case_port()).unwrap();
                 api.listen(listener, 1).unwrap();
                 cue.tell();
                 let (_, epd) = api.accept(listener, BLOCK).unwrap();
@@ -753,7 +753,7 @@ pub(crate) const CASES: &[Case] = &[
             |cue| {
                 cue.wait();
                 let epd = api.open();
-                api.connect(epd, 0, PORT).unwrap();
+                api.connect(epd, 0, case_port()).unwrap();
                 assert_eq!(api.recv(epd, &mut [0], BLOCK), Ok(1));
                 Process::start(|| poke(api.mmap(epd, 0, PAGE, RW, 0, AT).unwrap(), 5)).wait();
                 cue.wait();

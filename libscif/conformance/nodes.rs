@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::Case;
 use crate::api::Api;
 use crate::rig::{
-    BLOCK, ERR, HUP, IN, OUT, PAGE, PORT, Process, RW, SYNC, apart, fill, holds, pages, peek, set_env,
+    BLOCK, ERR, HUP, IN, OUT, PAGE, Process, RW, SYNC, apart, case_port, fill, holds, pages, peek, set_env,
     set_nonblocking, two, until,
 };
 use libc::{ECONNREFUSED, ECONNRESET, EINVAL, EISCONN, ENODEV};
@@ -31,7 +31,7 @@ fn maps_and_loses(api: &Api, how: &str) -> i32 {
     let owner = Process::start(|| {
         set_env("SCIF_NODE", "1");
         let listener = api.open();
-        api.bind(listener, PORT).unwrap();
+        api.bind(listener, case_port()).unwrap();
         api.listen(listener, 1).unwrap();
         ready.send(b"r").unwrap();
         let (_, epd) = api.accept(listener, BLOCK).unwrap();
@@ -44,7 +44,7 @@ fn maps_and_loses(api: &Api, how: &str) -> i32 {
         set_env("SCIF_NODE_LOST", how);
         set_env("SCIF_NODE", "2");
         let epd = api.open();
-        api.connect(epd, 1, PORT).unwrap();
+        api.connect(epd, 1, case_port()).unwrap();
         api.recv(epd, &mut [0], BLOCK).unwrap();
         let at = api.mmap(epd, 0, PAGE, RW, 0, 0x1000).unwrap();
         peek(at);
@@ -91,9 +91,9 @@ pub(crate) const CASES: &[Case] = &[
                 assert_eq!(api.fence_signal(epd, 0x1000, 1, 0x1000, 1, 0x31), Err(ECONNRESET));
                 assert_eq!(api.bind(epd, 0), Err(EISCONN));
                 assert_eq!(api.listen(epd, 1), Err(EINVAL));
-                assert_eq!(api.connect(epd, 2, PORT), Err(ENODEV), "before the state");
+                assert_eq!(api.connect(epd, 2, case_port()), Err(ENODEV), "before the state");
                 let fresh = api.open();
-                assert_eq!(api.connect(fresh, 2, PORT), Err(ENODEV));
+                assert_eq!(api.connect(fresh, 2, case_port()), Err(ENODEV));
                 assert_eq!(api.poll(fresh, IN, 0), ERR);
                 assert_eq!(api.nodes(4).1[..2], [1, u16::MAX], "not online");
                 assert_eq!(api.close(epd), Ok(0));
@@ -107,7 +107,7 @@ pub(crate) const CASES: &[Case] = &[
                 assert_eq!(api.recv(epd, &mut [0; 8], BLOCK), Err(ECONNRESET), "it is woken");
                 cue.wait();
                 let fresh = api.open();
-                assert_eq!(api.connect(fresh, 1, PORT), Err(ENODEV), "nor from there");
+                assert_eq!(api.connect(fresh, 1, case_port()), Err(ENODEV), "nor from there");
                 cue.tell();
             },
         );
@@ -151,7 +151,7 @@ pub(crate) const CASES: &[Case] = &[
             |cue| {
                 set_env("SCIF_NODE", "1");
                 let listener = api.open();
-                api.bind(listener, PORT).unwrap();
+                api.bind(listener, case_port()).unwrap();
                 api.listen(listener, 4).unwrap();
                 cue.tell();
                 cue.wait();
@@ -172,12 +172,12 @@ pub(crate) const CASES: &[Case] = &[
                 cue.wait();
                 let later = api.open();
                 set_nonblocking(later, true);
-                assert_eq!(api.connect(later, 1, PORT), Err(libc::EINPROGRESS));
+                assert_eq!(api.connect(later, 1, case_port()), Err(libc::EINPROGRESS));
                 let waiting = {
                     let api = *api;
                     std::thread::spawn(move || {
                         let epd = api.open();
-                        api.connect(epd, 1, PORT)
+                        api.connect(epd, 1, case_port())
                     })
                 };
                 std::thread::sleep(Duration::from_millis(100));
@@ -185,12 +185,12 @@ pub(crate) const CASES: &[Case] = &[
                 cue.wait();
                 assert_eq!(waiting.join().unwrap(), Err(ENODEV));
                 assert_eq!(api.poll(later, OUT, -1), OUT);
-                assert_eq!(api.connect(later, 1, PORT), Err(ENODEV));
+                assert_eq!(api.connect(later, 1, case_port()), Err(ENODEV));
                 cue.tell();
                 cue.wait();
                 set_nonblocking(later, false);
                 assert!(
-                    api.connect(later, 1, PORT).is_ok(),
+                    api.connect(later, 1, case_port()).is_ok(),
                     "it is back, and so is the endpoint"
                 );
             },
@@ -207,7 +207,7 @@ pub(crate) const CASES: &[Case] = &[
                 assert_eq!(again.map(|_| ()), Err(Failure::InUse));
                 let holding = std::thread::spawn(move || lost.hold());
                 let fresh = api.open();
-                api.bind(fresh, PORT).unwrap();
+                api.bind(fresh, case_port()).unwrap();
                 api.listen(fresh, 1).unwrap();
                 restore(&Config::from_env(), 2).unwrap();
                 holding.join().unwrap().unwrap();
@@ -222,7 +222,7 @@ pub(crate) const CASES: &[Case] = &[
                 cue.tell();
                 cue.wait();
                 let fresh = api.open();
-                api.connect(fresh, 1, PORT).unwrap();
+                api.connect(fresh, 1, case_port()).unwrap();
                 assert_eq!(api.send(fresh, b"new", BLOCK), Ok(3));
                 assert_eq!(api.send(epd, b"old", BLOCK), Err(ECONNRESET));
             },
@@ -236,8 +236,8 @@ pub(crate) const CASES: &[Case] = &[
                 let (_lost, answers) = lose(7);
                 assert_eq!((answers.ended, answers.answered.len()), (0, 2), "{answers:?}");
                 let free = api.open();
-                assert_eq!(api.connect(free, 2, PORT + 1), Err(ECONNREFUSED));
-                assert_eq!(api.connect(free, 7, PORT), Err(ENODEV));
+                assert_eq!(api.connect(free, 2, case_port() + 1), Err(ECONNREFUSED));
+                assert_eq!(api.connect(free, 7, case_port()), Err(ENODEV));
                 // Then it goes.
                 assert_eq!(api.send(epd, b"ok", BLOCK), Ok(2));
                 cue.wait();

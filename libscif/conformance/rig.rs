@@ -15,7 +15,6 @@ pub(crate) const OUT: i16 = libc::POLLOUT;
 pub(crate) const ERR: i16 = libc::POLLERR;
 pub(crate) const HUP: i16 = libc::POLLHUP;
 pub(crate) const PAGE: usize = 4096;
-pub(crate) const PORT: u16 = 2050;
 pub(crate) const BLOCK: i32 = 1;
 pub(crate) const SYNC: i32 = 4;
 pub(crate) const FIXED: i32 = 0x10;
@@ -49,6 +48,16 @@ impl Cue {
     }
 }
 
+/// Port of the listeners of a case, with the 15 above it free for it. On a driver each case has others: what a process leaves
+/// behind there may hold a port for good.
+pub(crate) fn case_port() -> u16 {
+    if !is_like_a_driver() {
+        return 2050;
+    }
+    let case = CASE.get().copied().unwrap_or_else(std::process::id);
+    8192 + u16::try_from(case % 3500).unwrap() * 16
+}
+
 /// Whether the library goes through a device, a driver's or that of `libscifdev.so`; then descriptors show exactly what is.
 pub(crate) fn on_device() -> bool {
     std::env::var("SCIF_TRANSPORT").is_ok_and(|transport| transport == "kernel")
@@ -63,6 +72,11 @@ pub(crate) fn on_driver() -> bool {
 pub(crate) fn has_traps() -> bool {
     let stands_in = || std::env::var("SCIF_DEVICE_TRAPS").is_ok_and(|traps| traps == "1");
     on_device() && (who() == Who::Mainline || (!who().is_driver() && stands_in()))
+}
+
+/// Whether the device is a driver's, or has the traps of one: a case may leave it unusable.
+pub(crate) fn is_like_a_driver() -> bool {
+    on_driver() || has_traps()
 }
 
 /// A node of the cases, as it is here.
@@ -203,14 +217,14 @@ pub(crate) fn two(api: &Api, server: impl FnOnce(i32, &Cue), client: impl FnOnce
         set_env("SCIF_NODE", "2");
         cue.wait();
         let epd = api.open();
-        assert!(api.connect(epd, node(1), PORT).unwrap() > 1088);
+        assert!(api.connect(epd, node(1), case_port()).unwrap() > 1088);
         client(epd, &cue);
     });
     let cue = Cue(mine);
     drop(theirs);
     set_env("SCIF_NODE", "1");
     let listener = api.open();
-    api.bind(listener, PORT).unwrap();
+    api.bind(listener, case_port()).unwrap();
     api.listen(listener, 4).unwrap();
     cue.tell();
     let (peer, epd) = api.accept(listener, BLOCK).unwrap();

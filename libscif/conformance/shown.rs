@@ -53,7 +53,7 @@ pub(crate) const CASES: &[Case] = &[
                 assert_eq!(shown.descriptors, [epd]);
                 assert_eq!(
                     (shown.own.node, shown.own.port, shown.sent, shown.received),
-                    (1, crate::rig::PORT, 100, 7)
+                    (1, crate::rig::case_port(), 100, 7)
                 );
                 assert_eq!((shown.reads, shown.writes, shown.mapped), ((0, 0), (0, 0), 0));
                 let window = |offset, len, write| Registered {

@@ -4,8 +4,8 @@
 use crate::Case;
 use crate::api::Api;
 use crate::rig::{
-    BLOCK, FIXED, PAGE, PORT, Process, RW, fill, holds, no_signals, node, pages, pattern, set_nonblocking,
-    signals, two,
+    BLOCK, FIXED, PAGE, Process, RW, case_port, fill, holds, no_signals, node, pages, pattern,
+    set_nonblocking, signals, two,
 };
 use libc::EINTR;
 use std::time::Duration;
@@ -98,7 +98,7 @@ fn accept(api: &Api, restart: bool) {
             api,
             |_, cue| {
                 let listener = api.open();
-                api.bind(listener, PORT + 1).unwrap();
+                api.bind(listener, case_port() + 1).unwrap();
                 api.listen(listener, 1).unwrap();
                 set_nonblocking(listener, nonblock);
                 signals(EVERY_US, restart);
@@ -125,7 +125,7 @@ fn accept(api: &Api, restart: bool) {
                 cue.wait();
                 std::thread::sleep(Duration::from_millis(30));
                 let epd = api.open();
-                api.connect(epd, node(1), PORT + 1).unwrap();
+                api.connect(epd, node(1), case_port() + 1).unwrap();
                 assert_eq!(api.recv(epd, &mut [0; 4], BLOCK), Ok(4));
                 cue.tell();
             },

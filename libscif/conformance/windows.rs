@@ -4,8 +4,8 @@
 use crate::Case;
 use crate::api::Api;
 use crate::rig::{
-    BLOCK, FIXED, PAGE, PORT, RW, SYNC, apart, descriptors, fill, holds, loopback, map, pages, peek, poke,
-    protect, two, unmap, until,
+    BLOCK, FIXED, PAGE, RW, SYNC, apart, case_port, descriptors, fill, holds, loopback, map, pages, peek,
+    poke, protect, two, unmap, until,
 };
 use libc::{EADDRINUSE, EFAULT, EINVAL, ENOMEM, ENXIO, EPERM};
 
@@ -461,7 +461,7 @@ pub(crate) const CASES: &[Case] = &[
         apart(
             |cue| {
                 let listener = api.open();
-                api.bind(listener, PORT).unwrap();
+                api.bind(listener, case_port()).unwrap();
                 api.listen(listener, 1).unwrap();
                 cue.tell();
                 let (_, epd) = api.accept(listener, BLOCK).unwrap();
@@ -497,7 +497,7 @@ pub(crate) const CASES: &[Case] = &[
             |cue| {
                 cue.wait();
                 let epd = api.open();
-                api.connect(epd, 0, PORT).unwrap();
+                api.connect(epd, 0, case_port()).unwrap();
                 cue.wait();
                 let at = api.mmap(epd, 0, LEN, RW, 0, 0x10000).unwrap();
                 cue.tell();

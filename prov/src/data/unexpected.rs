@@ -223,6 +223,10 @@ impl EpState {
 
     /// The last connection with `peer` is gone. What it left stays receivable, of the dead within a bound.
     pub(super) fn departed(&mut self, env: &mut Env<'_>, peer: u32, died: bool) {
+        if self.conns_of(peer).next().is_some() {
+            // Its next incarnation is connected already and shares the load: nothing of it may be dropped.
+            return;
+        }
         // Whoever has this number next is another one.
         let left = self
             .peers

@@ -8,8 +8,8 @@ set -u -o pipefail
 . "$(dirname "$0")/gates.sh"
 cd "$ROOT" || exit 1
 
+find_cargo
 if [ $# = 0 ]; then
-    find_cargo
     need_build_packages
     need_stack mpich5
     build_release scif-fi scif-fabtests

@@ -25,11 +25,14 @@ pub fn deny_process_vm() -> Outcome {
     seccomp::deny(&[libc::SYS_process_vm_readv, libc::SYS_process_vm_writev])
 }
 
+/// User id of an ordinary user that owns nothing.
+pub const NOBODY: u32 = 65534;
+
 /// Becomes an ordinary user for good. Returns false if this process may not.
 #[must_use]
 pub fn become_nobody() -> bool {
     // SAFETY: changes the user of every thread of this process, and no memory.
-    unsafe { libc::setuid(65534) == 0 }
+    unsafe { libc::setuid(NOBODY) == 0 }
 }
 
 /// From here on this process sees `kernel.yama.ptrace_scope` with this value, and gets what Yama answers who may not: EPERM

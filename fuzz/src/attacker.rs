@@ -25,7 +25,7 @@ const KEPT: u64 = 32;
 /// Bytes of one of them as text.
 const LINE: usize = 192;
 
-/// What was sent so far.
+/// Counters of all that was sent.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) records: u64,

@@ -52,7 +52,7 @@ impl<'r> Pulse<'r> {
     }
 }
 
-/// What a victim and its honest client ask of their endpoints.
+/// Capabilities that a victim and its honest client ask for.
 pub(crate) fn ask(args: &Args) -> Ask {
     let mut caps = sys::FI_MSG | sys::FI_TAGGED;
     if args.target != Target::Msg {

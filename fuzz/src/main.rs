@@ -21,7 +21,7 @@ use clap::{Parser, ValueEnum};
 use scif_fabtests::harness::Rank;
 use scif_fabtests::harness::rank::Target as Subject;
 
-/// What is attacked.
+/// Target of an attack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Target {
     /// A reliable endpoint of the provider.

@@ -174,7 +174,7 @@ impl Mutator {
         (at % len.max(8)) & !7
     }
 
-    /// What becomes of a word of shared memory.
+    /// New value of a word of shared memory.
     pub(crate) fn change(&mut self, word: u64) -> u64 {
         match self.rng.below(8) {
             0 => word ^ 1 << self.rng.below(64),

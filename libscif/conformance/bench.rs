@@ -348,7 +348,7 @@ fn large_pages(api: &Api, epd: i32, peer: &Peer<'_>) {
     });
 }
 
-/// What calls cost after a fork whose child has used the endpoint and ended, beside what they cost before it.
+/// Cost of calls after a fork whose child has used the endpoint and ended, beside the cost before it.
 fn after_a_fork(api: &Api, epd: i32, peer: &Peer<'_>) {
     let round_trip = || {
         let mut bytes = [7; 8];

@@ -32,7 +32,7 @@ pub(crate) fn register_one(fd: i32, offset: i64, prot: i32, flags: i32) -> Resul
     register_for(fd, pages(1), PAGE, offset, prot, flags)
 }
 
-/// Why the stand-in gives other offsets.
+/// Reason for which the stand-in gives other offsets.
 const NEAR: &str = "the guide: near the offset that is named";
 
 pub(crate) const ROWS: &[Row] = &[

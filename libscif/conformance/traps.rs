@@ -49,7 +49,7 @@ impl Set {
         self.change(EPOLL_CTL_ADD, fd, events);
     }
 
-    /// What it tells of; 0: nothing in time.
+    /// Reported events; 0: none in time.
     fn wait(&self, timeout_ms: i32) -> i32 {
         let mut event = libc::epoll_event { events: 0, u64: 0 };
         // SAFETY: room for one event.

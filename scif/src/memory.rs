@@ -115,7 +115,7 @@ impl PeerMemory {
         }
     }
 
-    /// Why the kernel denies direct copies, where it does.
+    /// Reason for which the kernel denies direct copies, if it does.
     #[must_use]
     pub fn denial(&self) -> Option<&Denial> {
         self.denial.as_ref()

@@ -259,7 +259,7 @@ impl Drop for Set {
 /// epoll_ctl(2) on an endpoint.
 ///
 /// # Errors
-/// Those of epoll_ctl(2).
+/// Errors of epoll_ctl(2).
 pub(crate) fn change(
     endpoints: &Endpoints,
     outer: RawFd,
@@ -395,7 +395,7 @@ fn waited(set: RawFd, room: usize, timeout_ms: c_int, mask: *const sigset_t) -> 
 /// epoll_wait(2) on a set with endpoints, at most `room` events.
 ///
 /// # Errors
-/// Those of epoll_wait(2).
+/// Errors of epoll_wait(2).
 pub(crate) fn wait(
     endpoints: &Endpoints,
     outer: RawFd,

@@ -32,7 +32,7 @@ const MISSPELT: &[(&str, &str)] = &[
     ("SCIF_DOMIAN", "x"),
 ];
 const INFO: &[(&str, &str)] = &[("FI_LOG_LEVEL", "info")];
-/// What is tried, and its answer.
+/// An attempt, and its answer.
 const DENIED: &str = "process_vm_readv of process";
 
 pub(crate) const CASES: &[Case] = &[
@@ -192,7 +192,7 @@ fn work(rank: &Rank, mut between: impl FnMut() -> Outcome) -> Outcome {
     Ok(())
 }
 
-/// What is denied from the start has one line, and the counters of each endpoint show it.
+/// A call denied from the start has one line, and the counters of each endpoint show it.
 fn process_vm(rank: &Rank, deny: impl FnOnce() -> Outcome, words: &[&str]) -> Outcome {
     loaded(rank)?;
     deny()?;
@@ -206,7 +206,7 @@ fn process_vm(rank: &Rank, deny: impl FnOnce() -> Outcome, words: &[&str]) -> Ou
     Ok(())
 }
 
-/// What is denied on the way has one line as well.
+/// A call denied later has one line as well.
 fn process_vm_later(rank: &Rank) -> Outcome {
     loaded(rank)?;
     let mut denied = !confine::may_call_process_vm();

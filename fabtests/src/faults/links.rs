@@ -30,7 +30,7 @@ pub(crate) struct Op {
     pub(crate) posted: u64,
 }
 
-/// What one peer is to this rank.
+/// State of one peer, as this rank sees it.
 pub(crate) struct Link {
     pub(crate) ep: Option<Arc<Ep>>,
     pub(crate) addr: u64,

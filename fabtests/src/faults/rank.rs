@@ -29,7 +29,7 @@ const BEAT_NS: u64 = 500_000_000;
 /// Longest sleep in a wait, so that the parent is heard.
 const NAP_MS: i32 = 20;
 
-/// How a rank waits for completions.
+/// Manner of waiting for completions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wait {
     Poll,

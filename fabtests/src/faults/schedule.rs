@@ -49,7 +49,7 @@ impl Schedule {
     }
 }
 
-/// What a process holds.
+/// Resources that a process holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Usage {
     pub(crate) descriptors: u64,

@@ -91,7 +91,7 @@ pub(super) fn end(st: &mut DomainState, ep: u32) {
 }
 
 impl EpState {
-    /// Why a call is refused.
+    /// Reason of a refused call.
     #[cold]
     pub(super) fn refusal(&self) -> Errno {
         match self.health {

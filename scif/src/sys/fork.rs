@@ -99,7 +99,7 @@ struct Forking {
     _quiet: Option<MutexGuard<'static, ()>>,
     /// Open at the writing end until the child has its copies.
     copied: Option<(OwnedFd, OwnedFd)>,
-    /// Where there is something to share.
+    /// On condition that there is something to share.
     birth: Option<Birth>,
 }
 

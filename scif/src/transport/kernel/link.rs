@@ -132,7 +132,7 @@ impl Arriving {
     }
 }
 
-/// What the links of a port have in common with each other and with its threads.
+/// State that the links of a port share with each other and with its threads.
 #[derive(Debug)]
 pub(super) struct Desk {
     /// Set that the owner waits for. A connection is in it from its beginning to its end, for input alone: a driver joins the
@@ -219,7 +219,7 @@ enum Stage {
     Up,
 }
 
-/// What a link has until its end.
+/// Resources of a link until its end.
 #[derive(Debug)]
 struct Ends {
     stream: Arc<Stream>,

@@ -118,7 +118,7 @@ impl Device {
     /// As [`Device::open`], where nothing else will do: a failure is logged.
     ///
     /// # Errors
-    /// Those of [`Device::open`].
+    /// Errors of [`Device::open`].
     pub(crate) fn demand(config: &Config) -> Result<Device> {
         Device::find(config).map_err(|none| {
             log::warn!("{}", Error::from(none.clone()));
@@ -127,7 +127,7 @@ impl Device {
     }
 
     /// # Errors
-    /// What each device said.
+    /// Answer of each device.
     pub(crate) fn find(config: &Config) -> std::result::Result<Device, NoDevice> {
         let mut none = NoDevice {
             failure: Failure::Os(Errno::NOENT),

@@ -45,14 +45,14 @@ pub(super) struct Guest {
     pub(super) from: PortId,
 }
 
-/// What the thread and the port share.
+/// State shared by the thread and the port.
 #[derive(Debug)]
 struct Hall {
     guests: Mutex<VecDeque<Guest>>,
     /// Readable once the port closes.
     stop: Event,
     stopped: Flag,
-    /// Nobody is told.
+    /// No notification is sent.
     silent: Flag,
 }
 

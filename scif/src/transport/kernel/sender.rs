@@ -91,7 +91,7 @@ struct Out {
 /// Result of one attempt to send.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Flushed {
-    /// Nothing is left, or somebody else sends right now.
+    /// All is sent, or another thread sends right now.
     Done,
     /// No room; the thread has it already.
     Blocked,
@@ -120,7 +120,7 @@ pub(super) struct Outlet {
     closing: Flag,
     /// Time of that, in nanoseconds.
     closed_ns: Count,
-    /// Nothing will be sent any more.
+    /// Sending has ended for good.
     over: Arc<Flag>,
     /// Error number of the failure that ends the connection; 0: none.
     failed: Count,

@@ -82,7 +82,7 @@ pub(super) fn map_arena(fd: &OwnedFd) -> Result<Mapping, Reason> {
     Ok(map)
 }
 
-/// What a peer shows with its greeting; `fds` without the segment. `uid` is its user, as the kernel says.
+/// Content of a peer's greeting; `fds` without the segment. `uid` is its user, as the kernel says.
 pub(super) fn remote(
     soft: &Soft,
     greeting: &Greeting,

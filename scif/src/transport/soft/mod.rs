@@ -51,7 +51,7 @@ pub(crate) struct Soft {
     start: u64,
     raised: Once,
     spare: Spare,
-    /// How long a listener may be out of descriptors before it refuses its callers.
+    /// Time for which a listener may be out of descriptors before it refuses its callers.
     refuse_after_ns: u64,
 }
 

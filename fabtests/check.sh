@@ -75,9 +75,8 @@ lists_settings() { # LIBRARY_DIRECTORY
 }
 
 conformance() { # LIBRARY_DIRECTORY [WRAPPER...]
-    FI_PROVIDER_PATH=$PROVIDER_DIR "${@:2}" timeout -k 10 1500 "$TARGET/release/conformance" --lib "$1/libfabric.so.1" --prov "$PROVIDER" "${SKIPPED[@]}"
+    FI_PROVIDER_PATH=$PROVIDER_DIR "${@:2}" timeout -k 10 1500 "$TARGET/release/conformance" --lib "$1/libfabric.so.1" --prov "$PROVIDER"
 }
-SKIPPED=()
 
 # The provider over the driver that libscifdev.so stands in for. In a child of a fork that library keeps its parent's endpoints
 # alive, as the guide has it for SCIF: cases that kill a process and not its child are not for it.
@@ -239,11 +238,7 @@ gate_end
 
 gate "without process_vm_readv and process_vm_writev${SMALL_SHM:+, 64 MiB of /dev/shm}"
 [ -n "$SMALL_SHM" ] || echo "     /dev/shm as it is: this user may not mount another"
-# Yama's answer cannot be told from the filter's there. Under the filter, a flooder's event names the end of its connection by
-# ECONNRESET where ENOMEM is expected: a known defect.
-SKIPPED=(--skip flood/ --skip degraded/process_vm_by_yama)
 cases_of "conformance" conformance-confined conformance "$debian" confined process_vm --
-SKIPPED=()
 for stack in debian debian-btl mpich5; do
     confined_job "$stack, from the start" $stack 2 ' process_vm 0/0 ' confined process_vm --
 done

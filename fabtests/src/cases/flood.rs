@@ -3,6 +3,8 @@
 //!
 //! Rank 0 receives tagged messages only, rank 1 sends untagged ones, rank 2 is an honest client of rank 0.
 
+use std::ops::Range;
+
 use libfabric_sys as sys;
 use scif_fabtests::fi::{Buf, Errno};
 use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, confine};
@@ -10,13 +12,20 @@ use scif_fabtests::rig::{Ask, Rig};
 use scif_fabtests::{check, check_eq};
 
 pub(crate) const CASES: &[Case] = &[
-    case("flood/beyond_the_limit", 3, |r| flood(r, None)).under(&[("FI_SCIF_UNEXPECTED_MAX", "64M")]),
+    case("flood/beyond_the_limit", 3, |r| flood(r, talk, None)).under(&[("FI_SCIF_UNEXPECTED_MAX", "64M")]),
+    case("flood/beyond_the_limit_over_two_connections", 3, |r| {
+        flood(r, talk_at_once, None)
+    })
+    .under(&[("FI_SCIF_UNEXPECTED_MAX", "64M")]),
     // The limit is out of reach: the allocator has no more first.
     case("flood/beyond_what_can_be_allocated", 3, |r| {
-        flood(r, Some(64 << 20))
+        flood(r, talk, Some(64 << 20))
     })
     .under(&[("FI_SCIF_UNEXPECTED_MAX", "1G")]),
 ];
+
+/// Makes the connections between rank 0 and each of the others.
+type Talk = fn(&Rig<'_>) -> Outcome;
 
 /// Bytes by which the receiver may grow: half the limit, what the allocator adds, and then some.
 const GROWTH_MAX: u64 = 48 << 20;
@@ -25,7 +34,7 @@ const LEN: usize = 16 << 10;
 const MESSAGES_MAX: usize = 30_000;
 const ROUNDS: usize = 200;
 
-fn flood(rank: &Rank, memory: Option<u64>) -> Outcome {
+fn flood(rank: &Rank, talk: Talk, memory: Option<u64>) -> Outcome {
     let ask = Ask::caps(sys::FI_MSG | sys::FI_TAGGED).with(|ask| ask.eq = true);
     let rig = Rig::open(rank, &ask)?;
     talk(&rig)?;
@@ -40,24 +49,58 @@ fn flood(rank: &Rank, memory: Option<u64>) -> Outcome {
     rig.barrier()
 }
 
-/// One small tagged message between rank 0 and each of the others, each way.
+/// Context of the receives of the first message.
+const FIRST: usize = 0x9ee7;
+
+/// One small tagged message to rank 0 from each of the others, then one back: one connection with each.
 fn talk(rig: &Rig<'_>) -> Outcome {
-    let others = if rig.rank.index == 0 {
+    if rig.rank.index != 0 {
+        send_first(rig, 0)?;
+    }
+    for other in partners(rig) {
+        receive_first(rig, other)?;
+        if rig.rank.index == 0 {
+            send_first(rig, other)?;
+        }
+    }
+    Ok(())
+}
+
+/// One small tagged message each way, sent before either side has progressed: two connections with each.
+fn talk_at_once(rig: &Rig<'_>) -> Outcome {
+    for other in partners(rig) {
+        send_first(rig, other)?;
+    }
+    rig.barrier()?;
+    for other in partners(rig) {
+        receive_first(rig, other)?;
+    }
+    Ok(())
+}
+
+/// Every other rank for rank 0, and rank 0 for every other.
+fn partners(rig: &Rig<'_>) -> Range<usize> {
+    if rig.rank.index == 0 {
         1..rig.rank.count
     } else {
         0..1
-    };
-    let tag = |from: usize| 0x100 + from as u64;
-    for other in others.clone() {
-        rig.post(|| rig.ep.tinject(Buf::new(8), rig.to(other), tag(rig.rank.index)))?;
-        rig.post(|| {
-            rig.ep
-                .trecv(Buf::new(8), sys::FI_ADDR_UNSPEC, tag(other), 0, 0x9ee7)
-        })?;
     }
-    for _ in others {
-        rig.received(0x9ee7)?;
-    }
+}
+
+/// Tag of the first message that rank `from` sends.
+fn first_tag(from: usize) -> u64 {
+    0x100 + from as u64
+}
+
+fn send_first(rig: &Rig<'_>, to: usize) -> Outcome {
+    let tag = first_tag(rig.rank.index);
+    rig.post(|| rig.ep.tinject(Buf::new(8), rig.to(to), tag))
+}
+
+fn receive_first(rig: &Rig<'_>, from: usize) -> Outcome {
+    let tag = first_tag(from);
+    rig.post(|| rig.ep.trecv(Buf::new(8), sys::FI_ADDR_UNSPEC, tag, 0, FIRST))?;
+    rig.received(FIRST)?;
     Ok(())
 }
 

@@ -39,8 +39,12 @@ pub fn become_nobody() -> bool {
 /// from `process_vm_*(2)` on every process but itself. For systems without Yama as well.
 ///
 /// # Errors
-/// `NotHere` where this process may not mount; when the kernel refuses the filter.
+/// `NotHere` where this process may not mount, or has no `process_vm_*(2)` that Yama could deny; when the kernel refuses the
+/// filter.
 pub fn pretend_yama(scope: u32) -> Outcome {
+    if !may_call_process_vm() {
+        return Err(Fail::NotHere("process_vm is denied from the start".into()));
+    }
     const KERNEL: &str = "/proc/sys/kernel";
     let boot = format!("{KERNEL}/random/boot_id");
     let boot_id = std::fs::read(&boot).unwrap_or_default();

@@ -509,14 +509,15 @@ impl EpState {
         let process = self.sock.conn(conn).map(|c| c.peer_process());
         // Now: what is asked over the peer's other connections, heard next, is not to be answered over this one.
         let sent_on_it = self.leave_tx(conn, peer);
-        let unheard = sent_on_it
-            && match reason {
-                // A listener that closed says so on its own connections, or they are those of its next life.
-                Reason::Refused(Refusal::Closed) => false,
-                // Answers to what came over its own may have been lost with it.
-                Reason::Reset | Reason::Corrupt | Reason::Exhausted => true,
-                _ => self.sock.conn(conn).is_some_and(|c| !c.was_up()),
-            };
+        let unheard = match reason {
+            // Nothing more of the peer is read, over none of its connections.
+            Reason::Exhausted => true,
+            // A listener that closed says so on its own connections, or they are those of its next life.
+            Reason::Refused(Refusal::Closed) => false,
+            // Answers to what came over its own may have been lost with it.
+            Reason::Reset | Reason::Corrupt => sent_on_it,
+            _ => sent_on_it && self.sock.conn(conn).is_some_and(|c| !c.was_up()),
+        };
         if matches!(reason, Reason::Orderly | Reason::Died) {
             for twin in self.conns_of_process(peer, process) {
                 self.drain_last(env, twin, peer);
@@ -578,16 +579,21 @@ impl EpState {
             self.departed(env, peer, died);
         }
         if unheard {
-            self.start_over(env, &twins);
+            self.start_over(env, &twins, reason);
         }
     }
 
     /// When both sides connected at once and the peer has not accepted our connection, or it was reset, the peer has not read all of
     /// what was sent over it: messages, and answers to what came over its own, for which it would wait for ever. So that one
-    /// ends too, and both sides hear of it.
+    /// ends too, and both sides hear of it. A peer that sends more than can be kept is not read any further: its last connection
+    /// ends for the reason of the first.
     #[cold]
-    fn start_over(&mut self, env: &mut Env<'_>, twins: &[ConnId]) {
+    fn start_over(&mut self, env: &mut Env<'_>, twins: &[ConnId], reason: Reason) {
         for &twin in twins {
+            if matches!(reason, Reason::Exhausted) {
+                self.lose(env, twin, reason);
+                continue;
+            }
             // Unless the peer is closing in order, which it says there first.
             let mut links = Vec::new();
             self.sock.hear(twin, &mut links);

@@ -7,19 +7,18 @@
 use std::fs::File;
 use std::io::{Read, Seek};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::net::{RecvFlags, recv};
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::Pid;
 
-use super::control::{Answer, Say, pair};
-use super::leftovers;
+use super::control::{Answer, Say};
 use super::rank::Target;
+use super::start::{Started, end_groups, group_of, start};
 use super::{Case, Fail, Outcome};
 
 /// The longest excerpt of one rank's output in a report.
@@ -130,8 +129,6 @@ pub fn run(case: &Case, target: &Target, pids: &mut Vec<u32>) -> Outcome {
 
 impl Run<'_> {
     fn spawn(&mut self, index: usize, life: u32) -> std::io::Result<Process> {
-        let (control, theirs) = pair()?;
-        let output = File::from(memfd_create("conformance-output", MemfdFlags::CLOEXEC)?);
         let dir = self
             .dir
             .as_deref()
@@ -150,14 +147,14 @@ impl Run<'_> {
                 command
             }
         };
-        let child = command
+        command
             .envs(env)
-            .args(rank_args(self.case, self.target, index, life))
-            .stdin(Stdio::from(theirs))
-            .stdout(output.try_clone()?)
-            .stderr(output.try_clone()?)
-            .process_group(0)
-            .spawn()?;
+            .args(rank_args(self.case, self.target, index, life));
+        let Started {
+            child,
+            control,
+            output,
+        } = start(&mut command)?;
         self.pids.push(child.id());
         Ok(Process {
             child,
@@ -351,7 +348,7 @@ impl Run<'_> {
         let fresh = self.spawn(index, life)?;
         if let Some(slot) = self.ranks.get_mut(index) {
             let old = std::mem::replace(slot, fresh);
-            self.groups.extend(group_of(&old.child));
+            self.groups.extend(group_of(old.child.id()));
         }
         Ok(())
     }
@@ -447,18 +444,12 @@ impl Run<'_> {
     /// Kills what still lives and collects it.
     fn end(mut self) {
         for rank in &mut self.ranks {
-            self.groups.extend(group_of(&rank.child));
-        }
-        for &group in &self.groups {
-            // No such group: everything in it has ended, which is what is wanted.
-            let _ = kill_process_group(group, Signal::KILL);
-        }
-        for rank in &mut self.ranks {
+            self.groups.extend(group_of(rank.child.id()));
+            // Ended by itself, or killed here: either way it is collected.
+            let _ = rank.child.kill();
             let _ = rank.child.wait();
         }
-        for &group in &self.groups {
-            leftovers::reap(group);
-        }
+        end_groups(&self.groups);
         if let Some(dir) = &self.dir {
             // What cannot be removed is found when the run is over.
             let _ = std::fs::remove_dir_all(dir);
@@ -472,10 +463,6 @@ fn fresh_dir() -> std::io::Result<PathBuf> {
     let dir = std::env::temp_dir().join(name);
     std::fs::create_dir(&dir)?;
     Ok(dir)
-}
-
-fn group_of(child: &Child) -> Option<Pid> {
-    Pid::from_raw(i32::try_from(child.id()).ok()?)
 }
 
 /// True when a message of the rank waits, not only the end of its stream.

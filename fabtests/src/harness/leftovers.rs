@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::process::{Pid, WaitOptions, getuid, waitpgid};
+use rustix::process::getuid;
 
 /// The directories looked at.
 const PLACES: &[&str] = &["/dev/shm", "/tmp", "/run/shm"];
@@ -66,11 +66,6 @@ impl Before {
 fn numbers_in(name: &str) -> impl Iterator<Item = u32> {
     name.split(|c: char| !c.is_ascii_alphanumeric() && c != '-')
         .filter_map(|word| word.parse().ok())
-}
-
-/// Collects what is left of a killed group: orphans of its leader have become children of this process.
-pub fn reap(group: Pid) {
-    while let Ok(Some(_)) | Err(rustix::io::Errno::INTR) = waitpgid(group, WaitOptions::empty()) {}
 }
 
 fn listing(place: &Path) -> Vec<PathBuf> {

@@ -13,6 +13,7 @@ pub mod leftovers;
 pub mod rank;
 pub mod rng;
 pub mod seccomp;
+pub mod start;
 
 pub use case::{Case, Fail, Outcome, case};
 pub use rank::{Rank, Setup};

@@ -123,7 +123,7 @@ need_packages g++ autoconf valgrind
 need_cargo_tools
 need_stack mpich5 debian
 echo "building the provider"
-build_release scif-fi scif-fabtests libscif scifdev scifctl libkofi
+build_release scif-fi scif-fabtests scif-fuzz libscif scifdev scifctl libkofi
 logged kofi-link fabtests/kofi/check.sh link || die "libkofi cannot be linked (see $LOGS/kofi-link.log)."
 "$ROOT/libscif/link.sh" "$TARGET/release/libscif_c.a" "$ROOT/build/lib" || die "libscif does not link."
 install -m 755 "$TARGET/release/libscifdev.so" "$ROOT/build/lib/libscifdev.so"

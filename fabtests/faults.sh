@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # Kill, stop and fuzz runs. FAULTS: seconds for all of them (120); KILLS: kills of the first storm, however long they take;
-# FAULTS_SEED: the seed (drawn, and printed); FAULTS_STALL_MS: the longest wait of an honest client (1000). `faults.sh LIBRARY` takes what is built; without one it builds first.
+# FAULTS_SEED: the seed (drawn, and printed); FAULTS_STALL_MS: the longest wait of an honest client (1000).
+# `faults.sh LIBRARY` takes what is built; without one it builds first.
 set -u -o pipefail
 . "$(dirname "$0")/mpi/setup.sh"
 . "$(dirname "$0")/mpi/stacks.sh"
@@ -12,7 +13,7 @@ find_cargo
 if [ $# = 0 ]; then
     need_build_packages
     need_stack mpich5
-    build_release scif-fi scif-fabtests
+    build_release scif-fi scif-fabtests scif-fuzz
 fi
 library=${1:-$(wheel_libfabric)/libfabric.so.1}
 seconds=${FAULTS:-120}
@@ -42,18 +43,20 @@ fuzz() { # PERCENT [VARIABLE=VALUE...] [OPTION...]
 }
 
 gate "faults: kill, stop, fuzz"
-cases_of "kills among reliable endpoints" faults-rdm storm rdm 20 ${KILLS:+--kills "$KILLS"}
-cases_of "kills among connected endpoints" faults-msg storm msg 12
-cases_of "kills among datagram endpoints" faults-dgram storm dgram 8
+cases_of "kills among reliable endpoints" faults-rdm storm rdm 16 ${KILLS:+--kills "$KILLS"}
+cases_of "kills among connected endpoints" faults-msg storm msg 9
+cases_of "kills among datagram endpoints" faults-dgram storm dgram 7
+cases_of "kills among endpoints of scif.h" faults-scif storm scif 6 --rank-program "$TARGET/release/scif-rank"
+cases_of "the same with little of everything" faults-limits storm scif 4 --rank-program "$TARGET/release/scif-rank" --limits
 case_of "checked build" faults-build checked_build
-cases_of "hostile peers of a reliable endpoint" faults-fuzz fuzz 8
-cases_of "two at a time, of one that sleeps" faults-fuzz-sleep fuzz 8 --attackers 2 --sleep
+cases_of "hostile peers of a reliable endpoint" faults-fuzz fuzz 7
+cases_of "two at a time, of one that sleeps" faults-fuzz-sleep fuzz 7 --attackers 2 --sleep
 cases_of "of one with automatic progress" faults-fuzz-auto fuzz 7 --auto
 cases_of "of one whose memory moves" faults-fuzz-migrate fuzz 7 FI_SCIF_MR_MIGRATE=auto
 cases_of "of one without process_vm" faults-fuzz-ring fuzz 6 FI_SCIF_PROCESS_VM=0
 cases_of "of connected endpoints" faults-fuzz-msg fuzz 8 --target msg
 cases_of "of a datagram endpoint" faults-fuzz-dgram fuzz 6 --target dgram
-cases_of "of scif.h" faults-fuzz-scif fuzz 10 --target scif
-grep -h '^     ' "$LOGS"/faults-{rdm,msg,dgram,fuzz*}.log
+cases_of "of scif.h" faults-fuzz-scif fuzz 8 --target scif
+grep -h '^     ' "$LOGS"/faults-{rdm,msg,dgram,scif,limits,fuzz*}.log
 gate_end
 verdict

@@ -5,4 +5,5 @@
 
 pub mod fi;
 pub mod harness;
+pub mod payload;
 pub mod rig;

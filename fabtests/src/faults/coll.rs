@@ -8,7 +8,7 @@ use scif_fabtests::harness::{Fail, Outcome};
 
 use super::net::Net;
 use super::now;
-use super::payload::RankId;
+use scif_fabtests::payload::RankId;
 
 /// Least context of a group's operations; each group has its own.
 pub(crate) const CONTEXT: usize = 1 << 20;

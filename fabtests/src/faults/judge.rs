@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use super::payload::RankId;
+use scif_fabtests::payload::RankId;
 
 /// Time a survivor was stopped: from, until.
 type Stop = (u64, u64);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use scif_fabtests::fi::{Buf, Ep};
 
-use super::payload::{Head, RankId, SEQUENCES};
+use scif_fabtests::payload::{Head, RankId, SEQUENCES};
 
 /// Messages of each class under way in one direction; the last are acknowledgements.
 pub(crate) const WINDOW: [usize; 4] = [4, 2, 1, 7];

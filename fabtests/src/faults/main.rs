@@ -9,7 +9,6 @@ mod judge;
 mod links;
 mod net;
 mod parent;
-mod payload;
 mod rank;
 mod schedule;
 
@@ -23,7 +22,7 @@ use scif_fabtests::harness::rank::Target;
 use scif_fabtests::harness::{Fail, Rank};
 
 use net::{Kind, RANKS};
-use payload::RankId;
+use scif_fabtests::payload::RankId;
 
 /// Ranks of a libfabric provider under kill and stop.
 #[derive(Debug, Parser)]
@@ -44,6 +43,12 @@ pub(crate) struct Args {
     /// Ends after this many kills, however long that takes
     #[arg(long)]
     kills: Option<u64>,
+    /// Program of the ranks, in place of this one
+    #[arg(long, default_value = "/proc/self/exe")]
+    rank_program: PathBuf,
+    /// Ranks have little of everything
+    #[arg(long)]
+    limits: bool,
     /// Fail where the 99.9th percentile from death to error is longer
     #[arg(long)]
     p999_ms: Option<u64>,
@@ -73,7 +78,8 @@ impl Args {
             "--life".into(),
             who.life.to_string().into(),
         ];
-        words.to_vec()
+        let limits = self.limits.then(|| "--limits".into());
+        words.into_iter().chain(limits).collect()
     }
 }
 

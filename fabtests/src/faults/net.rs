@@ -10,7 +10,7 @@ use scif_fabtests::fi::{
 use scif_fabtests::harness::{Fail, Outcome, Rank};
 use scif_fabtests::rig::{load, offers};
 
-use super::payload::{RankId, SIZES};
+use scif_fabtests::payload::{RankId, SIZES};
 
 /// Kind of endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -21,6 +21,8 @@ pub(crate) enum Kind {
     Msg,
     /// Datagrams.
     Dgram,
+    /// None: endpoints of `scif.h`, in ranks of another program.
+    Scif,
 }
 
 /// Most ranks of a storm.
@@ -70,6 +72,7 @@ impl Net {
                 messages | memory | sys::FI_DIRECTED_RECV | sys::FI_COLLECTIVE,
             ),
             Kind::Msg => (sys::FI_EP_MSG, messages | memory),
+            Kind::Scif => return Err(Fail::here("ranks of another program")),
             Kind::Dgram => (sys::FI_EP_DGRAM, messages | sys::FI_DIRECTED_RECV),
         };
         let mut hints = Hints {

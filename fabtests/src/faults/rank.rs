@@ -20,7 +20,7 @@ use super::coll::{Group, Rooms};
 use super::links::{Link, Op, OpKind, WINDOW, from_hex, to_hex};
 use super::net::{Kind, Net, RANKS};
 use super::now;
-use super::payload::{RankId, SIZES};
+use scif_fabtests::payload::{RankId, SIZES};
 
 /// Nanoseconds after which an operation with a peer that is known to be dead counts as hanging.
 const HANG_NS: u64 = 10_000_000_000;

@@ -10,9 +10,10 @@ use scif_fabtests::harness::{Fail, Outcome};
 
 use super::{Parent, tell};
 use crate::judge::{Failed, distribution};
-use crate::payload::RankId;
+use crate::net::Kind;
 use crate::say;
 use crate::schedule::Usage;
+use scif_fabtests::payload::RankId;
 
 impl Parent<'_> {
     pub(super) fn receive(&mut self, slot: usize) -> Outcome {
@@ -127,10 +128,14 @@ impl Parent<'_> {
     }
 
     pub(super) fn tell_results(&self) {
-        let [sends, receives, writes, reads, atomics, collectives] = self.done;
+        let [sends, receives, writes, reads, fifth, sixth] = self.done;
+        let (fifths, sixths) = match self.args.kind {
+            Kind::Scif => ("fences", "forks"),
+            Kind::Rdm | Kind::Msg | Kind::Dgram => ("atomics", "collectives"),
+        };
         say(&format!(
             "     {} kills, {} stops, {} groups; rank 0: {sends} sends, {receives} receives, {writes} writes, {reads} reads, \
-             {atomics} atomics, {collectives} collectives; {} messages for a reused address",
+             {fifth} {fifths}, {sixth} {sixths}; {} messages for a reused address",
             self.kills, self.stops, self.groups, self.odd
         ));
         say(&format!(

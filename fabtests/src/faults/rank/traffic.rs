@@ -13,7 +13,7 @@ use crate::coll::CONTEXT;
 use crate::links::{Link, Op, OpKind, WINDOW};
 use crate::net::{Kind, part_of, word_of};
 use crate::now;
-use crate::payload::{ACK, Head, RankId, SEQUENCES};
+use scif_fabtests::payload::{ACK, Head, RankId, SEQUENCES};
 
 impl Storm<'_> {
     /// Everything there is to do with one peer.

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Contents of the storm's messages: one word that names sender, receiver, class and sequence number under a checksum, and a
+//! Contents of the messages of a kill storm: one word that names sender, receiver, class and sequence number under a checksum, and a
 //! pattern that follows from that word.
 //!
 //! A byte that belongs to another message, another process or another time is found by comparison with the pattern.
 
-use scif_fabtests::fi::Buf;
+use crate::fi::Buf;
 
 /// One incarnation of a rank: its place among the ranks, and the number of its predecessors there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct RankId {
-    pub(crate) slot: u8,
-    pub(crate) life: u16,
+pub struct RankId {
+    pub slot: u8,
+    pub life: u16,
 }
 
 impl std::fmt::Display for RankId {
@@ -32,19 +32,19 @@ impl std::str::FromStr for RankId {
 }
 
 /// Bytes of the messages of each class.
-pub(crate) const SIZES: [usize; 3] = [8, 64 << 10, 4 << 20];
+pub const SIZES: [usize; 3] = [8, 64 << 10, 4 << 20];
 /// Class of acknowledgements, 8 bytes each.
-pub(crate) const ACK: u8 = 3;
+pub const ACK: u8 = 3;
 /// Sequence numbers are counted modulo this number.
-pub(crate) const SEQUENCES: u16 = 1 << 14;
+pub const SEQUENCES: u16 = 1 << 14;
 
 /// First word of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Head {
-    pub(crate) from: RankId,
-    pub(crate) to: RankId,
-    pub(crate) class: u8,
-    pub(crate) seq: u16,
+pub struct Head {
+    pub from: RankId,
+    pub to: RankId,
+    pub class: u8,
+    pub seq: u16,
 }
 
 impl Head {
@@ -58,12 +58,12 @@ impl Head {
     }
 
     /// Word with a checksum of 10 bits on top.
-    pub(crate) fn pack(self) -> u64 {
+    pub fn pack(self) -> u64 {
         self.body() | checksum(self.body()) << 54
     }
 
     /// Head of a word; `None` where the checksum does not fit.
-    pub(crate) fn unpack(word: u64) -> Option<Head> {
+    pub fn unpack(word: u64) -> Option<Head> {
         let bits = |from: u32, count: u32| word >> from & ((1 << count) - 1);
         let small = |value: u64| u8::try_from(value).unwrap_or(0);
         let wide = |value: u64| u16::try_from(value).unwrap_or(0);
@@ -81,7 +81,7 @@ impl Head {
     }
 
     /// Fills a message.
-    pub(crate) fn write(self, buf: Buf) {
+    pub fn write(self, buf: Buf) {
         let word = self.pack();
         buf.store_u64(0, word);
         if buf.len() > 8 {
@@ -90,7 +90,7 @@ impl Head {
     }
 
     /// Offset of the first wrong byte behind the first word.
-    pub(crate) fn differs(self, buf: Buf, len: usize) -> Option<usize> {
+    pub fn differs(self, buf: Buf, len: usize) -> Option<usize> {
         let rest = len.checked_sub(8).filter(|rest| *rest > 0)?;
         buf.sub(8, rest).differs(rest, self.pack()).map(|at| at + 8)
     }

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! `scif-rank`: one rank of a kill storm over `scif.h`, whose parent is the program `faults`.
+//!
+//! A rank sends, receives, registers, copies, fences, forks and executes. It checks every byte and reports every call that
+//! failed. The parent knows the time of each death and judges the reports.
+
+mod line;
+
+use std::collections::HashMap;
+use std::process::ExitCode;
+
+use clap::Parser;
+use rustix::process::{Resource, Rlimit, setrlimit};
+use scif::epd::{Endpoints, Failure};
+use scif::{Config, PortId};
+use scif_fabtests::check;
+use scif_fabtests::harness::confine::{Holdings, in_child};
+use scif_fabtests::harness::rank::Target;
+use scif_fabtests::harness::{Fail, Outcome, Rank, Rng};
+use scif_fabtests::payload::RankId;
+
+use line::{Line, failed};
+
+/// Nanoseconds after which a connection with a peer that is known to be dead counts as hanging.
+const HANG_NS: u64 = 10_000_000_000;
+/// Nanoseconds between two reports of this rank's holdings.
+const BEAT_NS: u64 = 500_000_000;
+
+/// Arguments of every rank of a storm. `lib`, `prov` and `kind` are libfabric's and not used.
+#[derive(Debug, Parser)]
+struct Args {
+    #[arg(long)]
+    lib: String,
+    #[arg(long)]
+    prov: String,
+    #[arg(long)]
+    kind: String,
+    #[arg(long)]
+    seed: u64,
+    #[arg(long)]
+    rank: u8,
+    #[arg(long)]
+    life: u16,
+    /// Little of everything: descriptors, addresses, or memory that may be locked
+    #[arg(long)]
+    limits: bool,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let target = Target {
+        lib: args.lib.into(),
+        prov: args.prov,
+        seed: args.seed,
+        wrap: Vec::new(),
+    };
+    let Ok(rank) = Rank::from_stdin(args.rank.into(), 6, args.life.into(), target) else {
+        return ExitCode::FAILURE;
+    };
+    let me = RankId {
+        slot: args.rank,
+        life: args.life,
+    };
+    let outcome = Storm::open(&rank, me, args.limits).and_then(|mut storm| {
+        while !storm.turn()? {}
+        Ok(())
+    });
+    rank.report(&outcome);
+    ExitCode::from(u8::from(outcome.is_err()))
+}
+
+/// Nanoseconds of the clock that all processes share.
+pub(crate) fn now() -> u64 {
+    scif::now_ns()
+}
+
+/// One rank.
+struct Storm<'r> {
+    rank: &'r Rank,
+    scif: Endpoints,
+    me: RankId,
+    rng: Rng,
+    listener: i32,
+    lines: Vec<Line>,
+    /// Peers that died, and the time this rank was told.
+    gone: HashMap<RankId, u64>,
+    report: String,
+    draining: bool,
+    limited: bool,
+    done: [u64; 6],
+    beat: u64,
+}
+
+/// Lowers one limit of this process.
+fn limit(rng: &mut Rng) -> Outcome {
+    let (resource, least) = match rng.below(3) {
+        0 => (Resource::Nofile, 24 + rng.below(60) as u64),
+        1 => (Resource::As, (200 << 20) + ((rng.below(64) as u64) << 20)),
+        _ => (Resource::Memlock, 4096 * rng.below(20) as u64),
+    };
+    let limit = Rlimit {
+        current: Some(least),
+        maximum: Some(least),
+    };
+    Ok(setrlimit(resource, limit)?)
+}
+
+impl<'r> Storm<'r> {
+    fn open(rank: &'r Rank, me: RankId, limits: bool) -> Outcome<Storm<'r>> {
+        let mut rng = Rng::new(rank.target.seed ^ u64::from(me.life) << 8 ^ u64::from(me.slot));
+        let limited = limits && me.slot > 2;
+        if limited {
+            limit(&mut rng)?;
+        }
+        let scif = Endpoints::new(Config::from_env()).map_err(failed)?;
+        let listener = scif.open().map_err(failed)?;
+        let port = scif.bind(listener, 0).map_err(failed)?;
+        scif.listen(listener, 16).map_err(failed)?;
+        rank.tell(format!("name 0 0 {port:04x}").as_bytes())?;
+        Ok(Storm {
+            rank,
+            scif,
+            me,
+            rng,
+            listener,
+            lines: Vec::new(),
+            gone: HashMap::new(),
+            report: String::new(),
+            draining: false,
+            limited: limits,
+            done: [0; 6],
+            beat: 0,
+        })
+    }
+
+    /// Serves the parent and every connection once. Returns true when the parent has ended the run.
+    fn turn(&mut self) -> Outcome<bool> {
+        while let Some(parts) = self.rank.hear()? {
+            for part in parts {
+                let text = String::from_utf8_lossy(&part).into_owned();
+                let words: Vec<&str> = text.split(' ').collect();
+                match words.as_slice() {
+                    ["quit"] => return Ok(true),
+                    ["drain"] => self.draining = true,
+                    ["gone", who] => {
+                        self.gone.insert(who.parse().map_err(Fail::here)?, now());
+                    }
+                    ["peer", who, .., port] => {
+                        let port = u16::from_str_radix(port, 16).map_err(Fail::here)?;
+                        self.call(who.parse().map_err(Fail::here)?, port);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        match self.scif.accept(self.listener, false) {
+            Ok((_, fd)) => self.begin(fd, None, false),
+            Err(Failure::Again) => {}
+            Err(e) => check!(self.limited, "accepting: {e:?}"),
+        }
+        let mut lines = std::mem::take(&mut self.lines);
+        let mut busy = false;
+        for line in &mut lines {
+            match line.step(&self.scif, &mut self.rng, self.draining, &mut self.done)? {
+                Ok(some) => busy |= some,
+                Err(e) => {
+                    line.over = true;
+                    if let Some(who) = line.who {
+                        self.told(who, 'x', line.born, e);
+                    }
+                }
+            }
+            let gone = line.who.and_then(|who| self.gone.get(&who));
+            let hangs = gone.is_some_and(|gone| !line.over && now() - gone > HANG_NS);
+            check!(
+                !hangs,
+                "a connection with {:?} lives 10 s after its death",
+                line.who
+            );
+        }
+        for line in lines.iter().filter(|line| line.over) {
+            // The peer is gone or has hung up; the number is free in any case.
+            let _ = self.scif.close(line.fd);
+        }
+        lines.retain(|line| !line.over);
+        self.lines.append(&mut lines);
+        if self.rng.one_in(2000) && !self.draining {
+            self.fork()?;
+        }
+        self.beat()?;
+        if !busy {
+            let _ = self.scif.poll(&mut [line::entry(self.listener)], 1);
+        }
+        Ok(false)
+    }
+
+    /// Forks a child that ends at once, or runs another program.
+    fn fork(&mut self) -> Outcome {
+        if self.rng.one_in(2) {
+            check!(in_child(|| 7)? == 7, "a child's end");
+        } else if !self.limited {
+            check!(
+                std::process::Command::new("/bin/true").status()?.success(),
+                "another program"
+            );
+        }
+        if let Some(count) = self.done.get_mut(5) {
+            *count += 1;
+        }
+        Ok(())
+    }
+
+    /// Connects to a peer of a higher number. Peers of lower numbers connect to this rank.
+    fn call(&mut self, who: RankId, port: u16) {
+        if who.slot <= self.me.slot {
+            return;
+        }
+        let posted = now();
+        let Ok(fd) = self.scif.open() else { return };
+        match self.scif.connect(fd, PortId { node: 0, port }) {
+            Ok(_) => self.begin(fd, Some(who), true),
+            Err(e) => {
+                let _ = self.scif.close(fd);
+                self.told(who, 'c', posted, e);
+            }
+        }
+    }
+
+    fn begin(&mut self, fd: i32, who: Option<RankId>, opener: bool) {
+        let posted = now();
+        match Line::new(&self.scif, fd, self.me, who, opener) {
+            Ok(line) => self.lines.push(line),
+            Err(e) => {
+                let _ = self.scif.close(fd);
+                if let Some(who) = who {
+                    self.told(who, 'b', posted, e);
+                }
+            }
+        }
+    }
+
+    /// Reports a failure. Ranks under limits may refuse each other while they live, which is not reported.
+    fn told(&mut self, who: RankId, kind: char, posted: u64, error: Failure) {
+        if self.draining || (self.limited && !self.gone.contains_key(&who)) {
+            return;
+        }
+        self.report
+            .push_str(&format!("err {kind} {who} {posted} {} {error:?}\n", now()));
+    }
+
+    /// Sends failures, and from time to time counters and holdings, to the parent.
+    fn beat(&mut self) -> Outcome {
+        if !self.report.is_empty() {
+            self.rank.tell(self.report.as_bytes())?;
+            self.report.clear();
+        }
+        if now() - self.beat < BEAT_NS {
+            return Ok(());
+        }
+        self.beat = now();
+        let drained = u8::from(self.draining && self.lines.iter().all(Line::is_idle));
+        let text = match Holdings::now() {
+            Ok(held) => {
+                let status = std::fs::read_to_string("/proc/self/status")?;
+                let rss = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+                let rss = rss.and_then(|text| text.split_whitespace().next()).unwrap_or("0");
+                let maps = std::fs::read_to_string("/proc/self/maps")?.lines().count();
+                format!("{} {maps} {rss}", held.descriptors)
+            }
+            // No descriptor is left to look with.
+            Err(_) if self.limited => "0 0 0".to_owned(),
+            Err(e) => return Err(e),
+        };
+        let done: Vec<String> = self.done.iter().map(u64::to_string).collect();
+        self.rank
+            .tell(format!("beat {drained} {text} {}\n", done.join(" ")).as_bytes())
+    }
+}

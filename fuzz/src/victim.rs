@@ -191,15 +191,15 @@ impl Victim<'_> {
 
     /// An operation has ended, however that was.
     fn ended(&mut self, done: Done) -> Outcome {
-        let (context, entry) = match done {
-            Ok(entry) => (entry.context, Some(entry)),
-            Err(error) => (error.context, None),
+        let context = match &done {
+            Ok(entry) => entry.context,
+            Err(error) => error.context,
         };
-        match (context, entry) {
-            (PING, Some(entry)) => self.answer(&entry)?,
-            (PING, None) => return Err(Fail::here("the honest client's message failed")),
-            (PONG, None) => return Err(Fail::here("the answer to the honest client failed")),
-            (PONG, Some(_)) => {}
+        match (context, done) {
+            (PING, Ok(entry)) => self.answer(&entry)?,
+            (PING, Err(e)) => return Err(Fail::here(format_args!("the honest client's message: {e:?}"))),
+            (PONG, Err(e)) => return Err(Fail::here(format_args!("the answer to the honest client: {e:?}"))),
+            (PONG, Ok(_)) => {}
             (OTHER, _) => self.under_way = self.under_way.saturating_sub(1),
             (at, _) if !self.others.is_empty() && self.args.target != Target::Msg => {
                 let side = Side {

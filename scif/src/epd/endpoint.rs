@@ -45,6 +45,8 @@ pub(crate) struct Epd {
     ended: Flag,
     /// Whether all of that is done.
     over: Flag,
+    /// Whether the service thread has panicked over it and leaves it alone until its close.
+    pub(super) poisoned: Flag,
 }
 
 /// A lock of this process, taken: no other thread forks meanwhile, so that no child finds it so.
@@ -89,6 +91,7 @@ impl Epd {
             windows: WindowState::default(),
             ended: Flag::new(false),
             over: Flag::new(false),
+            poisoned: Flag::new(false),
         };
         Ok((epd, a))
     }
@@ -185,6 +188,11 @@ impl Epd {
         }
         take(&self.pending).take();
         take(&self.port_socket).take();
+        self.set_ended();
+    }
+
+    /// Lets go whoever waits for the end, which is done or has failed.
+    pub(crate) fn set_ended(&self) {
         self.over.set(true);
         self.holder.happened();
     }

@@ -285,6 +285,15 @@ impl Inner {
     }
 
     fn lose_one(&self, epd: &Arc<Epd>) -> (bool, bool) {
+        let Some(was_connected) = self.cut_off(epd) else {
+            return (false, false);
+        };
+        let kill = self.config.node_lost_kill;
+        (was_connected, epd.windows.lose_mappings(!kill))
+    }
+
+    /// Gives up a pending connect and cuts a connection. Returns whether the endpoint was connected, `None` where it never was.
+    pub(super) fn cut_off(&self, epd: &Arc<Epd>) -> Option<bool> {
         {
             let _held = epd.holder.control.lock();
             if epd.holder.state() == State::Connecting {
@@ -292,14 +301,11 @@ impl Inner {
             }
         }
         self.inherit(epd);
-        let Some(link) = epd.link() else {
-            return (false, false);
-        };
+        let link = epd.link()?;
         let was_connected = epd.holder.state() == State::Connected;
         epd.disconnect();
         link.cut();
-        let kill = self.config.node_lost_kill;
-        (was_connected, epd.windows.lose_mappings(!kill))
+        Some(was_connected)
     }
 
     /// All endpoints of this process.

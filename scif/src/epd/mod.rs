@@ -18,6 +18,7 @@ pub(crate) mod nodes;
 mod numbers;
 mod poll;
 mod registry;
+mod service;
 pub(crate) mod stat;
 pub(crate) mod state;
 mod vault;

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! The endpoints of one process: found by the number of their descriptor, and watched by one thread.
 //!
-//! Not about what an endpoint does. A number is looked up in a table, without a system call; one that is not there
-//! (inherited, or made by dup) is identified once by fstat. The thread, made with the first endpoint and again in a
-//! forked child, sleeps in epoll: it turns the last close of a descriptor into the end of its endpoint, the peer's end
-//! into a disconnect, an answer into a connection and a request into readability, and it gives up connects that nobody
-//! accepts in time and no thread here waits for. It is on the way of no message.
+//! Not about what an endpoint does, nor about the work of the thread (`service`). A number is looked up in a table, without a
+//! system call; one that is not there (inherited, or made by dup) is identified once by fstat. The thread is made with the
+//! first endpoint and again in a forked child.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd, RawFd};
@@ -16,7 +14,6 @@ use super::failure::{Failure, Result};
 use super::holder::Async;
 use super::kernel_mode::KernelMode;
 use super::mainline::ConnectWorker;
-use super::messages;
 use super::nodes;
 use super::stat::Stats;
 use super::state::State;
@@ -25,8 +22,7 @@ use scif_ring::counter::{Count, Flag};
 
 use crate::config::Config;
 use crate::sys::epoll::{self, Epoll};
-use crate::sys::time::now_ns;
-use crate::sys::{descriptor, family, fork, pages, process, thread};
+use crate::sys::{descriptor, fork, pages, process, thread};
 use crate::transport::soft::names::Names;
 use crate::window::{EndedArenas, Filled, Targets, TriedBack, Workers};
 
@@ -50,9 +46,9 @@ pub(crate) struct Service {
     pub(crate) watched: BTreeMap<u64, Arc<Epd>>,
     next_token: u64,
     /// When connects are given up for which no thread here waits, and the tokens of their endpoints.
-    deadlines: BTreeSet<(u64, u64)>,
+    pub(super) deadlines: BTreeSet<(u64, u64)>,
     /// When the thread wakes in any case.
-    wakes: u64,
+    pub(super) wakes: u64,
     /// Of the process whose thread watches.
     generation: u64,
 }
@@ -66,7 +62,7 @@ pub(crate) struct Inner {
     pub(crate) uid: u32,
     /// Counts the names of connecting sockets.
     pub(crate) sources: Mutex<u32>,
-    table: &'static Table,
+    pub(super) table: &'static Table,
     pub(crate) service: Mutex<Service>,
     pub(crate) workers: Arc<Workers>,
     pub(crate) ended_arenas: EndedArenas,
@@ -82,7 +78,7 @@ pub(crate) struct Inner {
     pub(crate) gone_in_place: Count,
     pub(crate) tried_back: Mutex<TriedBack>,
     /// Whether it was said that pages stay where they are.
-    presence: Mutex<OwnedFd>,
+    pub(super) presence: Mutex<OwnedFd>,
     stats: Stats,
     /// Signalled to all relatives by a forked child that begins to use what it inherited; and to the thread here, to look
     /// at the deadlines again.
@@ -94,10 +90,7 @@ pub(crate) struct Inner {
 }
 
 /// The token of `family`.
-const FAMILY: u64 = 1 << 2 | Kind::Question as u64;
-/// How often it is looked whether relatives live.
-const RELATIVES_NS: u64 = 100_000_000;
-
+pub(super) const FAMILY: u64 = 1 << 2 | Kind::Question as u64;
 /// Endpoints by number. For ever: whoever forks holds its lock.
 type Table = RwLock<Vec<Option<Arc<Epd>>>>;
 
@@ -439,13 +432,17 @@ impl Inner {
         if !epd.ends() {
             return;
         }
-        self.end_windows(epd);
-        self.look_for_lockup(epd);
-        epd.end();
-        self.kernel_mode.ended(epd.token);
-        if let Some(link) = epd.link() {
-            self.ended_arenas.keep(&link.own);
-        }
+        self.survive_end(epd, || {
+            #[cfg(test)]
+            super::service::tests::strike(epd, super::service::tests::Place::End);
+            self.end_windows(epd);
+            self.look_for_lockup(epd);
+            epd.end();
+            self.kernel_mode.ended(epd.token);
+            if let Some(link) = epd.link() {
+                self.ended_arenas.keep(&link.own);
+            }
+        });
         // Not before: one list or the other says whose its pages are.
         take(&self.service).watched.remove(&epd.token);
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
@@ -477,133 +474,5 @@ impl Inner {
         let mut nodes = nodes::online(&self.domain, trusted).unwrap_or_default();
         nodes.insert(self.config.node);
         Ok(nodes)
-    }
-
-    fn serve(self: &Arc<Self>, epoll: &Epoll) {
-        loop {
-            let mut ready = Vec::new();
-            let (related, limit) = {
-                let _busy = fork::busy();
-                let related = self.has_relatives();
-                (related, self.nap(related.then_some(RELATIVES_NS)))
-            };
-            if let Err(errno) = epoll.wait(limit, |token| ready.push(token)) {
-                log::warn!("connections are not watched any more: epoll_wait {errno}");
-                return;
-            }
-            // A child forked in between would find our locks taken for ever.
-            let _busy = fork::busy();
-            if related {
-                self.bury_relatives();
-            }
-            let mut ended = false;
-            for token in ready {
-                if token == Kind::Question as u64 {
-                    self.asked(&take(&self.presence));
-                    continue;
-                }
-                if token == FAMILY {
-                    self.inherit_all();
-                    continue;
-                }
-                let epd = take(&self.service).watched.get(&(token >> 2)).cloned();
-                let Some(epd) = epd else { continue };
-                match token & 3 {
-                    kind if kind == Kind::Descriptor as u64 => ended |= self.end_if_closed(&epd),
-                    kind if kind == Kind::Listener as u64 => Self::requested(&epd),
-                    _ => ended |= self.linked(epoll, &epd),
-                }
-            }
-            if ended {
-                self.take_back();
-            }
-            // Last: an answer that has come in time counts.
-            self.give_up_due();
-        }
-    }
-
-    /// How long the thread may sleep: until the first deadline, and for no longer than `most`.
-    fn nap(&self, most: Option<u64>) -> Option<u64> {
-        let mut service = take(&self.service);
-        let due = service.deadlines.first().map(|&(deadline, _)| deadline);
-        if due.is_none() && most.is_none() {
-            service.wakes = u64::MAX;
-            return None;
-        }
-        let now = now_ns();
-        let end = most.map_or(u64::MAX, |most| now.saturating_add(most));
-        service.wakes = due.map_or(end, |due| due.min(end));
-        Some(service.wakes.saturating_sub(now))
-    }
-
-    /// Gives up the connects that nobody has accepted in time.
-    fn give_up_due(&self) {
-        let mut due = Vec::new();
-        {
-            let mut service = take(&self.service);
-            if service.deadlines.is_empty() {
-                return;
-            }
-            let now = now_ns();
-            while let Some(&first) = service.deadlines.first().filter(|(deadline, _)| *deadline <= now) {
-                service.deadlines.remove(&first);
-                due.extend(service.watched.get(&first.1).cloned());
-            }
-        }
-        due.iter().for_each(|epd| self.connect_is_due(epd));
-    }
-
-    /// Whether other processes use endpoints of this one, or did and were not buried.
-    fn has_relatives(&self) -> bool {
-        let shared = |epd: &Arc<Epd>| epd.link().is_some_and(|link| link.own.table.holders.shared());
-        family::had_relatives() && take(&self.service).watched.values().any(shared)
-    }
-
-    /// Puts right what holders that died may have left: an RMA that nobody finishes, a descriptor that shows what is not so.
-    fn bury_relatives(&self) {
-        let watched: Vec<Arc<Epd>> = take(&self.service).watched.values().cloned().collect();
-        for epd in watched {
-            let Some(link) = epd.link() else { continue };
-            if !link.own.table.holders.bury() {
-                continue;
-            }
-            link.tell_finished();
-            let number = {
-                let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
-                let of =
-                    |slot: &Option<Arc<Epd>>| slot.as_ref().is_some_and(|other| Arc::ptr_eq(other, &epd));
-                table.iter().position(of)
-            };
-            if let Some(fd) = number.and_then(|fd| RawFd::try_from(fd).ok())
-                && let Err(failure) = messages::put_right(&epd, link, fd)
-            {
-                log::debug!("after the death of a holder: {failure}");
-            }
-        }
-    }
-
-    /// Requests have come.
-    fn requested(epd: &Epd) {
-        let _held = epd.holder.control.lock();
-        if take(&epd.port_socket).as_ref().is_some_and(descriptor::readable) {
-            descriptor::show_data(&epd.bell);
-        }
-        epd.holder.happened();
-    }
-
-    /// The socket of a connection, or of a request, has news; whether the endpoint has ended with that.
-    fn linked(&self, epoll: &Epoll, epd: &Arc<Epd>) -> bool {
-        let Some(link) = epd.link() else {
-            self.answered(epd);
-            return false;
-        };
-        while let Some(heard) = link.hear() {
-            if !heard.is_some_and(|packet| self.take_packet(epd, link, packet)) {
-                epoll.remove(link.socket());
-                epd.disconnect();
-                return self.end_if_closed(epd);
-            }
-        }
-        false
     }
 }

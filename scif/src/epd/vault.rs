@@ -242,14 +242,6 @@ impl Inner {
         }
     }
 
-    /// The same, of every endpoint: called by the service thread.
-    pub(crate) fn inherit_all(&self) {
-        for epd in self.every() {
-            self.inherit(&epd);
-            epd.windows.forget_copies();
-        }
-    }
-
     /// The same. The caller has the control lock.
     pub(crate) fn inherit_held(&self, epd: &Arc<Epd>) -> Result<bool> {
         let Some(vault) = epd.vault().filter(|_| epd.link().is_none()) else {

@@ -30,6 +30,7 @@ pub(crate) const CASES: &[Case] = &[
     case("peer/an_answered_request_ends_nothing", 2, answered),
     case("peer/reading_is_the_owner_s", 1, refused),
     case("peer/triggered", 1, triggered),
+    case("peer/unexpected_beyond_the_limit", 2, beyond_the_limit).under(&[("FI_SCIF_UNEXPECTED_MAX", "2M")]),
 ];
 
 pub(super) fn ask() -> Ask {
@@ -329,6 +330,30 @@ fn full_queue(rank: &Rank) -> Outcome {
     let received: Vec<_> = received.map(|w| (w.tag, w.context, w.err)).collect();
     check_eq!(received, vec![(1, 18, 0), (2, 18, 0), (3, 14, sys::FI_ETRUNC)]);
     side.until(|owner| owner.heard().freed == 3)
+}
+
+/// A sender that exceeds the limit of unexpected messages is reset. Each entry of the owner is then queued or freed.
+fn beyond_the_limit(rank: &Rank) -> Outcome {
+    const SENDS_MAX: usize = 10_000;
+    let side = side(rank)?;
+    let to = side.meet()?.get(rank.peer()).copied().unwrap_or(0);
+    if rank.index == 1 {
+        let buf = Buf::pattern(16_000, 1);
+        let failed = |w: &Written| w.err != 0;
+        let mut sends = 0;
+        while sends < SENDS_MAX && !side.owner.heard().written.iter().any(failed) {
+            side.post(|ep| ep.tsend(buf, to, 1, 1))?;
+            side.pump()?;
+            sends += 1;
+        }
+        check!(sends < SENDS_MAX, "no send failed");
+        return side.barrier();
+    }
+    side.barrier()?;
+    let heard = side.owner.heard();
+    check!(heard.freed > 0, "no entry came back");
+    check_eq!(heard.asked, heard.waiting() + heard.freed);
+    Ok(())
 }
 
 /// The owner holds no lock while an endpoint is closed: it is asked for no receive then.

@@ -312,6 +312,14 @@ impl Receive {
     }
 }
 
+impl Heard {
+    /// Number of messages that wait.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+}
+
 impl Owner {
     /// An owner of everything.
     pub fn new() -> &'static Owner {
@@ -440,9 +448,9 @@ impl Owner {
         self.heard().waiting.iter().map(sender).collect()
     }
 
-    /// How many messages wait.
+    /// Number of messages that wait.
     pub fn waiting(&self) -> usize {
-        self.heard().waiting.len()
+        self.heard().waiting()
     }
 
     /// `fi_cq_open` with `FI_PEER`.

@@ -24,18 +24,20 @@ impl EpState {
             Ok(Some(record)) => {
                 // A second edge for panics, inside that of the call: a peer that causes one ends its own connection only.
                 let handled = catch_unwind(AssertUnwindSafe(|| self.on_record(env, conn, peer, &record)));
-                match handled {
-                    Ok(Ok(())) => {
-                        if let Some(c) = self.sock.conn(conn) {
-                            c.rx().advance();
-                        }
-                        return true;
+                if matches!(handled, Ok(Ok(()))) {
+                    if let Some(c) = self.sock.conn(conn) {
+                        c.rx().advance();
                     }
+                    return true;
+                }
+                // Before anything else is received: the end of a connection drains others.
+                self.free_unmatched();
+                match handled {
                     Ok(Err(RecordError::NoMemory)) => {
                         self.end_for_memory(env, conn, peer);
                         return false;
                     }
-                    Ok(Err(RecordError::Nonsense)) => {}
+                    Ok(_) => {}
                     Err(_) => {
                         self.end_for_panic(env, conn, peer);
                         return false;

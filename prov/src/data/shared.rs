@@ -505,6 +505,14 @@ impl EpState {
         Ok(())
     }
 
+    /// Gives back the owner's entry for a message that is not kept.
+    #[cold]
+    pub(super) fn free_unmatched(&mut self) {
+        if let Some(held) = self.unmatched.take() {
+            held.free();
+        }
+    }
+
     /// A receive of another provider's has ended: it goes back when its completion has been delivered.
     #[cold]
     pub(super) fn give_back(&self, env: &mut Env<'_>, held: Held) {

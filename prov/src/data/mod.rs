@@ -53,7 +53,7 @@ pub(crate) mod shared;
 mod stats;
 mod streams;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod tx;
 mod unexpected;
 pub(crate) mod wire;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Panics on the data path, and the state they leave behind.
 //!
-//! A panic while a record is handled ends the connection it came over (`progress`). Any other one leaves an endpoint half
+//! A panic while a record is handled ends the connection it came over (`breach`). Any other one leaves an endpoint half
 //! changed: it is poisoned. Its operations end with `FI_EOTHER` in the next progress, its connections are reset, and later
 //! calls are refused, so that the same panic does not come again in every call.
 //!
@@ -94,9 +94,17 @@ impl EpState {
     /// Reason of a refused call.
     #[cold]
     pub(super) fn refusal(&self) -> Errno {
+        self.check_sound().err().unwrap_or(fi::FI_EOPBADSTATE)
+    }
+
+    /// Refuses what would let operations into an endpoint that a panic has left half changed.
+    ///
+    /// # Errors
+    /// `FI_EOTHER`: it is poisoned.
+    pub(crate) fn check_sound(&self) -> Result<(), Errno> {
         match self.health {
-            Health::Sound => fi::FI_EOPBADSTATE,
-            Health::Poisoned | Health::Ended => fi::FI_EOTHER,
+            Health::Sound => Ok(()),
+            Health::Poisoned | Health::Ended => Err(fi::FI_EOTHER),
         }
     }
 

@@ -8,7 +8,7 @@
 
 mod atomic_line;
 mod coll;
-pub(super) mod poison;
+pub(crate) mod poison;
 mod rest;
 mod unexpected;
 

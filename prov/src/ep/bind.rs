@@ -228,8 +228,8 @@ impl Core {
     ///
     /// # Errors
     ///
-    /// `FI_ENOCQ` when a direction it was opened for has neither queue nor counter, `FI_ENOAV` without address vector. The
-    /// system's, when its descriptor cannot be watched.
+    /// `FI_ENOCQ` when a direction it was opened for has neither queue nor counter, `FI_ENOAV` without address vector, `FI_EOTHER`
+    /// after an internal error of this endpoint. The system's, when its descriptor cannot be watched.
     pub(super) fn enable(self: &Arc<Core>) -> Result<(), Errno> {
         let mut st = self.dom.gate.lock();
         if let Some(place) = &self.place {
@@ -239,6 +239,7 @@ impl Core {
         if ep.enabled {
             return Ok(());
         }
+        ep.check_sound()?;
         is_complete(&ep.cfg)?;
         if ep.cfg.connected {
             self.attach(ep)?;

@@ -15,6 +15,9 @@ use libfabric_sys::{fid, fid_ep};
 use crate::addr::{ADDR_LEN, Addr};
 use crate::atomic_ops::MAX_ATOMIC_BYTES;
 use crate::attr::{self, INJECT_SIZE};
+use crate::data::tests::poison::STRUCK;
+use crate::domain::Domain;
+use crate::entry::own;
 
 /// Calls a slot of one of an object's tables: the object is the first argument.
 macro_rules! call {
@@ -211,6 +214,26 @@ fn send(ep: *mut fid_ep, dest: u64, text: &[u8]) -> isize {
 
 fn control(ep: *mut fid_ep, command: c_int, flags: &mut u64) -> c_int {
     fid_call!(ep, control(command, (&raw mut *flags).cast()))
+}
+
+#[test]
+fn a_poisoned_endpoint_is_not_enabled_again() {
+    let mut rig = Rig::new(ALL);
+    let ep = rig.enabled(BOTH);
+    // SAFETY: an open domain of ours.
+    let domain = unsafe { own::<Domain, _>(rig.domain) }.unwrap();
+    let mut st = domain.shared.gate.lock();
+    for at in 0..st.eps.bound() {
+        st.eps.get_mut(at).unwrap().cfg.inject_size = STRUCK;
+    }
+    drop(st);
+    let mut entry = fi::fi_cq_tagged_entry::default();
+    let read = call!(rig.cq, ops.read((&raw mut entry).cast(), 1));
+    assert_eq!(errno(read), fi::FI_EOTHER);
+    assert_eq!(enable(ep), -fi::FI_EOTHER);
+    assert_eq!(errno(send(ep, 0, b"too late")), fi::FI_EOTHER);
+    assert_eq!(rig.completions().len(), 0);
+    rig.close(&[ep]);
 }
 
 #[test]

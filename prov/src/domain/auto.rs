@@ -22,9 +22,10 @@ use scif_ring::counter::Flag;
 use super::{DomainShared, DomainState};
 use crate::data::{self, EpState, deferred};
 use crate::entry::{self, Errno};
+use crate::log::{Subsys, warn};
 use crate::wait::{arm_ep, disarm_ep};
 
-/// Panics after which the thread ends: they come from elsewhere than endpoints.
+/// Number of panics after which the thread ends: so many do not come from endpoints.
 const PANICS_MAX: usize = 64;
 /// How long the thread polls after something happened.
 const LINGER_NS: u64 = 50_000;
@@ -132,11 +133,18 @@ struct Worker {
 impl Worker {
     /// Works until it is told to stop, and goes on after a panic: that has poisoned the endpoint where it came from.
     fn run(self) {
-        for _ in 0..=PANICS_MAX {
+        for _ in 0..PANICS_MAX {
             if catch_unwind(AssertUnwindSafe(|| self.work())).is_ok() {
                 return;
             }
         }
+        warn(
+            Subsys::Core,
+            format_args!(
+                "automatic progress of a domain ends after {PANICS_MAX} internal errors: operations move on only while the program \
+                 makes calls. Please report it"
+            ),
+        );
     }
 
     fn work(&self) {
@@ -237,9 +245,8 @@ fn progress_deserted(st: &mut DomainState, seen: &mut Vec<u32>) -> bool {
     for ep in 0..st.eps.bound() {
         match data::polls(st, ep) {
             Some(polls) if seen.get(ep as usize).is_some_and(|seen| *seen != polls) => attended = true,
-            Some(_) => data::progress(st, ep),
-            // Ends the operations of one that a panic has poisoned.
-            None => data::progress(st, ep),
+            // Where it is not enabled, a panic may have poisoned it: this ends its operations.
+            Some(_) | None => data::progress(st, ep),
         }
     }
     if !st.triggers.is_empty() {

@@ -155,23 +155,30 @@ pub(crate) fn fall_back(peer: PortId, pid: c_int, error: &AccessError) {
     }
 }
 
-/// Logs at warn that nobody listens at a port, after `waited_ns` of tries. Once for each port, and for a few ports only.
-/// `whereabouts` says what to check.
+/// Logs at warn that nobody listens at a port, after `waited_ns` of tries, or at the only try. Once for each port, and for a few
+/// ports only. `whereabouts` says what to check.
 #[cold]
-pub(crate) fn nobody_listens(peer: PortId, waited_ns: u64, whereabouts: impl FnOnce() -> String) {
+pub(crate) fn nobody_listens(peer: PortId, waited_ns: Option<u64>, whereabouts: impl FnOnce() -> String) {
     static SAID: OnceEach<PortId> = OnceEach::new(4);
     if !host::log_enabled(fi::FI_LOG_WARN, Subsys::EpCtrl.number()) || !SAID.first(peer) {
         return;
     }
-    let waited = waited_ns / 1_000_000;
     let text = whereabouts();
-    warn(
-        Subsys::EpCtrl,
-        format_args!(
-            "nobody listens at {peer} (node:port), after {waited} ms of tries: what is sent to it fails with FI_ECONNREFUSED \
-             at the end of FI_SCIF_CONNECT_TIMEOUT. {text}"
+    match waited_ns.map(|ns| ns / 1_000_000) {
+        Some(waited) => warn(
+            Subsys::EpCtrl,
+            format_args!(
+                "nobody listens at {peer} (node:port), after {waited} ms of tries: what is sent to it fails with FI_ECONNREFUSED \
+                 at the end of FI_SCIF_CONNECT_TIMEOUT. {text}"
+            ),
         ),
-    );
+        None => warn(
+            Subsys::EpCtrl,
+            format_args!(
+                "nobody listens at {peer} (node:port): fi_connect fails with FI_ECONNREFUSED. {text}"
+            ),
+        ),
+    }
 }
 
 /// Logs at warn why an address leads to no endpoint here. Once in a process.

@@ -9,7 +9,7 @@ use scif_fabtests::{check, check_eq};
 
 use super::forms::{self, Into, Meeting, Way};
 use super::rma::{REMOTE, announce, from, hear};
-use super::{atomic, migrate};
+use super::{atomic, cm, migrate};
 
 const WARN: &[(&str, &str)] = &[("FI_LOG_LEVEL", "warn"), ("FI_SCIF_STATS", "1")];
 const SOON: &[(&str, &str)] = &[
@@ -32,6 +32,8 @@ const MISSPELT: &[(&str, &str)] = &[
     ("SCIF_DOMIAN", "x"),
 ];
 const INFO: &[(&str, &str)] = &[("FI_LOG_LEVEL", "info")];
+/// A port below those that are given out; no other case of this domain binds it.
+const UNUSED_PORT: u16 = 77;
 /// An attempt, and its answer.
 const DENIED: &str = "process_vm_readv of process";
 
@@ -87,6 +89,7 @@ pub(crate) const CASES: &[Case] = &[
         nobody_listens(r, || Ok(()), &["network namespace"])
     })
     .under(SOON),
+    case("degraded/nobody_to_connect_to", 1, nobody_to_connect_to).under(SOON),
     case("degraded/listener_in_another_domain", 2, |r| {
         let words = ["SCIF_DOMAIN=elsewhere and SCIF_RUNTIME_DIR unset. Set"];
         nobody_listens(r, || confine::set_env("SCIF_DOMAIN", "elsewhere"), &words)
@@ -337,6 +340,35 @@ fn nobody_listens(rank: &Rank, leave: impl FnOnce() -> Outcome, words: &[&str]) 
     check_eq!(with(&text, words), told, "{text}");
     check!(!text.contains(" died"), "{text}");
     rig.barrier()
+}
+
+/// A connect is refused at once, which the line does not call the end of a timeout.
+fn nobody_to_connect_to(rank: &Rank) -> Outcome {
+    loaded(rank)?;
+    let bare = cm::bare(rank)?;
+    let line = bare.line(&bare.info)?;
+    let mut name = line.ep.name()?;
+    if let Some(port) = name.get_mut(2..4) {
+        port.copy_from_slice(&UNUSED_PORT.to_be_bytes());
+    }
+    let (done, text) = confine::stderr_of(|| -> Outcome {
+        line.ep.connect(&name, &[])?;
+        let answer = bare.eq.sread_cm(&bare.info, 0, cm::PATIENCE_MS);
+        check_eq!(answer.err(), Some(Errno::EAVAIL));
+        check_eq!(Errno(bare.eq.readerr()?.err), Errno::ECONNREFUSED);
+        Ok(())
+    })?;
+    done?;
+    let words = [
+        "nobody listens at",
+        "fi_connect fails with FI_ECONNREFUSED",
+        "SCIF_DOMAIN=degraded",
+    ];
+    let told = with(&text, &["nobody listens at"]);
+    check_eq!(told.len(), 1, "{text}");
+    check_eq!(with(&text, &words), told, "{text}");
+    check!(!told.concat().contains("FI_SCIF_CONNECT_TIMEOUT"), "{text}");
+    Ok(())
 }
 
 /// A system call without which no endpoint opens: a line names it, once for any number of tries.

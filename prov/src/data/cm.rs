@@ -277,7 +277,7 @@ impl EpState {
     #[cold]
     fn cm_unreachable(&self, error: &Error) {
         match error {
-            Error::Refused(id) => self.nobody_listens(*id, 0),
+            Error::Refused(id) => self.nobody_listens(*id, None),
             error => {
                 let to = self.cm.as_ref().map(|cm| cm.to).unwrap_or_default();
                 crate::log::hindered(to, error, entry::errno(error));

@@ -337,7 +337,7 @@ impl EpState {
                 p.hindered = hindered;
                 let (id, waited) = (p.id, now - p.refused_since_ns);
                 if hindered == 0 && !p.was_up && waited > NOTICE_NS {
-                    self.nobody_listens(id, waited);
+                    self.nobody_listens(id, Some(waited));
                 }
                 None
             }
@@ -346,7 +346,7 @@ impl EpState {
 
     /// Logs, once for a port, that connects to it find no listener.
     #[cold]
-    pub(super) fn nobody_listens(&self, id: PortId, waited_ns: u64) {
+    pub(super) fn nobody_listens(&self, id: PortId, waited_ns: Option<u64>) {
         crate::log::nobody_listens(id, waited_ns, || self.sock.whereabouts(id));
     }
 
@@ -384,7 +384,7 @@ impl EpState {
                 p.reset_connection();
                 let (id, left, met) = (p.id, p.left, p.was_up);
                 if gone && !met {
-                    self.nobody_listens(id, waited);
+                    self.nobody_listens(id, Some(waited));
                 }
                 self.fail_pending(env, peer, err);
                 if gone && !left {

@@ -35,8 +35,8 @@ pub fn become_nobody() -> bool {
     unsafe { libc::setuid(NOBODY) == 0 }
 }
 
-/// From here on this process sees `kernel.yama.ptrace_scope` with this value, and gets what Yama answers who may not: EPERM
-/// from `process_vm_*(2)` on every process but itself. For systems without Yama as well.
+/// Makes this process see `kernel.yama.ptrace_scope` with this value, and get Yama's answer to an access that is not permitted:
+/// EPERM from `process_vm_*(2)` on every process but itself. For systems without Yama as well.
 ///
 /// # Errors
 /// `NotHere` where this process may not mount, or has no `process_vm_*(2)` that Yama could deny; when the kernel refuses the
@@ -50,8 +50,10 @@ pub fn pretend_yama(scope: u32) -> Outcome {
     let boot_id = std::fs::read(&boot).unwrap_or_default();
     unshare(libc::CLONE_NEWNS, "mounting")?;
     let private = rustix::mount::MountPropagationFlags::PRIVATE | rustix::mount::MountPropagationFlags::REC;
-    rustix::mount::mount_change("/", private)?;
-    rustix::mount::mount("none", KERNEL, "tmpfs", rustix::mount::MountFlags::empty(), None)?;
+    let mounted = rustix::mount::mount_change("/", private).and_then(|()| {
+        rustix::mount::mount("none", KERNEL, "tmpfs", rustix::mount::MountFlags::empty(), None)
+    });
+    permitted(mounted, "mounting")?;
     for dir in ["random", "yama"] {
         std::fs::create_dir(format!("{KERNEL}/{dir}"))?;
     }
@@ -60,7 +62,7 @@ pub fn pretend_yama(scope: u32) -> Outcome {
     seccomp::deny_on_others(&[libc::SYS_process_vm_readv, libc::SYS_process_vm_writev])
 }
 
-/// From here on this thread, and whatever it starts, is in a network namespace of its own.
+/// Moves this thread, and all that it starts later, to a network namespace of its own.
 ///
 /// # Errors
 /// `NotHere` where this process may not.
@@ -70,14 +72,27 @@ pub fn leave_network() -> Outcome {
 
 fn unshare(flags: libc::c_int, what: &str) -> Outcome {
     // SAFETY: changes what this thread has of the system, and no memory.
-    if unsafe { libc::unshare(flags) } == 0 {
-        return Ok(());
-    }
-    match std::io::Error::last_os_error() {
-        error if error.raw_os_error() == Some(libc::EPERM) => {
-            Err(Fail::NotHere(format!("{what} is not permitted")))
+    let done = match unsafe { libc::unshare(flags) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    };
+    permitted(done, what)
+}
+
+/// Turns the answers of a system that withholds namespaces and mounts, as containers do, into `NotHere`: no right to it, denied
+/// by a security module, or a limit of 0.
+fn permitted<E: Into<std::io::Error>>(done: Result<(), E>, what: &str) -> Outcome {
+    match done.map_err(Into::into) {
+        Ok(()) => Ok(()),
+        Err(error)
+            if matches!(
+                error.raw_os_error(),
+                Some(libc::EPERM | libc::EACCES | libc::ENOSPC)
+            ) =>
+        {
+            Err(Fail::NotHere(format!("{what} is not permitted: {error}")))
         }
-        error => Err(error.into()),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -25,7 +25,7 @@ struct Args {
     /// Answer with ENOSYS, as a system without such calls does
     #[arg(long, conflicts_with = "after")]
     nosys: bool,
-    /// What is denied: process_vm, pidfd, membarrier, userfaultfd, ptrace, memfd, epoll, eventfd
+    /// Groups of calls to deny: process_vm, pidfd, membarrier, userfaultfd, ptrace, memfd, epoll, eventfd
     #[arg(required = true, value_parser = calls)]
     what: Vec<Calls>,
     /// The command

@@ -53,7 +53,7 @@ enum Kind {
     Transport(fn(&mut Env) -> &mut TransportKind),
     /// A number of bytes, with K, M or G for powers of 1024.
     Size(fn(&mut Env) -> &mut usize),
-    /// The same, or `auto`: a quarter of the memory that the process may have.
+    /// A number of bytes as for [`Kind::Size`], or `auto`: a quarter of the memory that the process may have.
     Memory(fn(&mut Env) -> &mut usize),
     /// A number of seconds or milliseconds, with its unit.
     Time(fn(&mut Env) -> &mut u64),

@@ -125,7 +125,7 @@ fn serve(rig: &Rig<'_>, growth_max: u64) -> Outcome {
     Ok(())
 }
 
-/// Until it is told that its connection has ended; it may be over before that, and another one begun.
+/// Sends until a completion says that the connection has ended. By then another connection may have begun.
 fn send_for_ever(rig: &Rig<'_>) -> Outcome {
     let buf = Buf::new(LEN);
     for sent in 0..MESSAGES_MAX {

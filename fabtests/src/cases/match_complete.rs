@@ -28,7 +28,7 @@ const SIZES: [usize; 4] = [8, 4096, 65_536, 1 << 20];
 /// Time in which a completion that comes too early shows.
 const SILENCE: Duration = Duration::from_millis(20);
 
-/// By the flags of the endpoint, by those of the call, and by those that MPICH sends with.
+/// Flags of the endpoint, of the call, and those that MPICH sends with.
 const WAYS: [Way; 3] = [
     Way::Send,
     Way::Flags(sys::FI_MATCH_COMPLETE),

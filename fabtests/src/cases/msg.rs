@@ -88,7 +88,7 @@ fn fence(rank: &Rank) -> Outcome {
     )
 }
 
-/// Once a send has completed, its message arrives though its sender never calls libfabric again; so does an injected one.
+/// A message whose send has completed, or that was injected, arrives though its sender never calls libfabric again.
 fn sender_makes_no_more_calls(rank: &Rank) -> Outcome {
     const COUNT: u8 = 2;
     let rig = Rig::open(rank, &Ask::messages(false))?;

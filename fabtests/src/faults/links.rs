@@ -14,7 +14,7 @@ pub(crate) const WINDOW: [usize; 4] = [4, 2, 1, 7];
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OpKind {
     Send,
-    /// A receive, with the sequence number of the message it is to add_peer.
+    /// A receive, with the sequence number of the message that it is to meet.
     Recv(u16),
     Write(Head),
     Read(Head),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! `faults`: ranks that send, receive, access memory and join groups while they are killed and stopped at random.
 //!
-//! The same program is the parent and, started again by itself, one rank. It exits with 0 only when ranks were killed, every
+//! One program is the parent and, started again by itself, a rank. It exits with 0 only when ranks were killed, every
 //! operation with the dead ended, nothing else failed, no byte was wrong and nothing was left.
 
 mod coll;
@@ -37,7 +37,7 @@ pub(crate) struct Args {
     /// Kind of endpoint
     #[arg(long, value_enum, default_value = "rdm")]
     kind: Kind,
-    /// How long it lasts
+    /// Duration of the storm, in seconds
     #[arg(long, default_value_t = 30)]
     seconds: u64,
     /// Ends after this many kills, however long that takes

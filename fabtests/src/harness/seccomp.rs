@@ -68,7 +68,7 @@ fn install(
     verdict: u32,
     flags: libc::c_ulong,
 ) -> Outcome<libc::c_long> {
-    /// Where the lower half of the first argument stands in `struct seccomp_data`.
+    /// Offset of the lower half of the first argument in `struct seccomp_data`.
     const FIRST_ARGUMENT: u32 = if cfg!(target_endian = "little") { 16 } else { 20 };
     let load = |at| stmt(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, at);
     let mut filter = vec![load(0)];

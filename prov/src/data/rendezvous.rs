@@ -692,7 +692,7 @@ impl EpState {
         drop(self.end_fetches());
     }
 
-    /// The same; returns the receives that were being filled.
+    /// Lets go as [`EpState::let_go`] does, and returns the receives that were being filled.
     pub(super) fn end_fetches(&mut self) -> Vec<(Target, Arrival)> {
         let end = withdrawn_by();
         let mut fetched = Vec::new();

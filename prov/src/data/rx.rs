@@ -51,7 +51,7 @@ pub(crate) struct Nonsense;
 pub(crate) enum RecordError {
     /// No correct peer sends it.
     Nonsense,
-    /// There is no memory for what it asks to be kept.
+    /// No memory is left for what it asks to be kept.
     NoMemory,
 }
 

@@ -63,7 +63,7 @@ pub(super) struct Limits {
     /// Bytes that the process keeps, and twice what one peer may have.
     pub(super) max: u64,
     pub(super) process: &'static Count,
-    /// In the order in which they went.
+    /// Peers without a connection, in the order of their departure.
     departed: Vec<Departed>,
     prune_at: usize,
     /// Some peer is [`EXHAUSTED`].

@@ -360,7 +360,7 @@ impl Storm<'_> {
             }
             return Ok(());
         }
-        // Messages add_peer receives in order; large ones may be complete in another.
+        // Messages meet receives in order; large ones may complete in another order.
         if self.net.kind != Kind::Dgram && !link.readdressed {
             check_eq!(head.seq, ticket, "sequence number of {head:?}");
         }

@@ -55,7 +55,7 @@ pub(super) enum Put {
     },
     /// It makes no sense.
     Nonsense,
-    /// There is no memory for it.
+    /// No memory is left for it.
     NoMemory,
 }
 

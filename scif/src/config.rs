@@ -19,6 +19,26 @@ pub enum Carrier {
     Auto,
 }
 
+/// Beginnings of the variables that the Scientific Filesystem (SCIF) of Apptainer and Singularity containers sets. They are
+/// not misspelt settings.
+const SCIENTIFIC_FILESYSTEM: [&str; 9] = [
+    "SCIF_ALLOW_APPEND",
+    "SCIF_APP",
+    "SCIF_BASE",
+    "SCIF_DATA",
+    "SCIF_ENTRY",
+    "SCIF_MESSAGELEVEL",
+    "SCIF_PWD",
+    "SCIF_PYSHELL",
+    "SCIF_SHELL",
+];
+
+fn is_of_scientific_filesystem(name: &str) -> bool {
+    SCIENTIFIC_FILESYSTEM
+        .iter()
+        .any(|beginning| name.starts_with(beginning))
+}
+
 /// How a node behaves.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -99,10 +119,14 @@ impl Config {
     pub fn from_env() -> Config {
         let mut config = Config::from_lookup(|name| env::var(name).ok().filter(|value| !value.is_empty()));
         let set = env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+        config.warnings.extend(Config::unknown(set));
         config
-            .warnings
-            .extend(unknown_settings("SCIF_", &Config::names(), set));
-        config
+    }
+
+    /// Returns a warning for each variable of `set` that looks like a setting and is none.
+    fn unknown(set: impl Iterator<Item = String>) -> impl Iterator<Item = String> {
+        let set = set.filter(|name| !is_of_scientific_filesystem(name));
+        unknown_settings("SCIF_", &Config::names(), set)
     }
 
     /// Logs what was wrong in the environment, once in a process: that is the same for all who open something.
@@ -258,6 +282,18 @@ mod tests {
         assert_eq!(config.domain.as_deref(), Some("a-b"));
         assert_eq!(config.allow_uids, [1, 2]);
         assert!(config.warnings.is_empty());
+    }
+
+    #[test]
+    fn variables_of_the_scientific_filesystem_are_not_misspelt_settings() {
+        let set = ["SCIF_DATA", "SCIF_APPNAME_foo", "SCIF_ENTRYPOINT", "SCIF_DOMIAN"].map(str::to_owned);
+        let warnings: Vec<String> = Config::unknown(set.into_iter()).collect();
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
+        assert!(warnings[0].starts_with("SCIF_DOMIAN "));
+        assert_eq!(
+            Config::names().iter().find(|n| is_of_scientific_filesystem(n)),
+            None
+        );
     }
 
     #[test]

@@ -124,9 +124,9 @@ impl Config {
     }
 
     /// Returns a warning for each variable of `set` that looks like a setting and is none.
-    fn unknown(set: impl Iterator<Item = String>) -> impl Iterator<Item = String> {
+    fn unknown(set: impl Iterator<Item = String>) -> Vec<String> {
         let set = set.filter(|name| !is_of_scientific_filesystem(name));
-        unknown_settings("SCIF_", &Config::names(), set)
+        unknown_settings("SCIF_", &Config::names(), set).collect()
     }
 
     /// Logs what was wrong in the environment, once in a process: that is the same for all who open something.
@@ -287,7 +287,7 @@ mod tests {
     #[test]
     fn variables_of_the_scientific_filesystem_are_not_misspelt_settings() {
         let set = ["SCIF_DATA", "SCIF_APPNAME_foo", "SCIF_ENTRYPOINT", "SCIF_DOMIAN"].map(str::to_owned);
-        let warnings: Vec<String> = Config::unknown(set.into_iter()).collect();
+        let warnings = Config::unknown(set.into_iter());
         assert_eq!(warnings.len(), 1, "{warnings:?}");
         assert!(warnings[0].starts_with("SCIF_DOMIAN "));
         assert_eq!(

@@ -245,7 +245,7 @@ impl<'r> Storm<'r> {
             return;
         }
         self.report
-            .push_str(&format!("err {kind} {who} {posted} {} {error:?}\n", now()));
+            .push_str(&format!("err {kind} {who} {posted} {} 0 {error:?}\n", now()));
     }
 
     /// Sends failures, and from time to time counters and holdings, to the parent.

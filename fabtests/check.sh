@@ -82,7 +82,8 @@ conformance() { # LIBRARY_DIRECTORY [WRAPPER...]
 # alive, as the guide has it for SCIF: cases that kill a process and not its child are not for it.
 OVER_DRIVER=(msg/send msg/inject msg/delivery msg/to_itself msg/both_at_once msg/unexpected_flood msg/cancel tagged/inject tagged/ignore
     tagged/same tagged/truncation tagged/directed rma/write rma/read bad_rma/outside atomic/base atomic/inject atomic/order cq/ cntr/
-    death/sending death/receiving_64k death/writing_4m death/idle death/asleep death/by_closing av/lookup av/text ep/name)
+    death/sending death/receiving_64k death/writing_4m death/idle death/asleep death/by_closing death/unaccepted
+    meeting/closed_before av/lookup av/text ep/name)
 OVER_DRIVER_NODES=(msg/send tagged/senddata rma/write rma/read atomic/base cntr/rma death/sending_8 death/idle av/lookup)
 over_driver() { # DEVICE CASES... [OPTION...]
     env SCIF_DOMAIN=check FI_SCIF_TRANSPORT=kernel SCIF_DEVICE="$1" LD_PRELOAD="$ROOT/build/lib/libscifdev.so" FI_PROVIDER_PATH="$PROVIDER_DIR" \

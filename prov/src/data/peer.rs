@@ -186,6 +186,12 @@ impl Peer {
         self.is_quiet() && self.streams.is_empty()
     }
 
+    /// Whether a connection to it is being made that nothing has refused so far.
+    pub(super) fn is_connecting(&self) -> bool {
+        let unanswered = self.refused_since_ns == 0 || self.hindered == fi::FI_ETIMEDOUT;
+        self.tx.is_none() && self.retry_at_ns != 0 && unanswered
+    }
+
     /// Whether no message of ours is announced with a block of the transmit connection.
     pub(super) fn has_all_blocks(&self) -> bool {
         self.blocks == ALL_BLOCKS

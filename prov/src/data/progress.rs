@@ -46,6 +46,9 @@ const ALIVE_NS: u64 = 5_000_000;
 const ALIVE_AT_ONCE: usize = 8;
 /// How long a closing endpoint waits for the ring to take its last answers.
 const CLOSE_NS: u64 = 100_000_000;
+/// Most nanoseconds, below `FI_SCIF_CONNECT_TIMEOUT`, for which a closing endpoint waits for connections under way that operations
+/// wait for. Beyond it these are lost.
+const CLOSE_CONNECT_NS: u64 = 3_000_000_000;
 
 impl EpState {
     #[inline]
@@ -666,21 +669,25 @@ impl EpState {
     }
 
     /// Before the endpoint goes: answers that wait for room are given a moment, so that no peer waits for them in vain, and
-    /// datagrams that are complete here and not fetched are too, for nothing tells the program that they were not.
+    /// datagrams that are complete here and not fetched are too, for nothing tells the program that they were not. Connections
+    /// under way are waited for as well: an injected message that needs one has no completion that could fail.
     ///
     /// Where receives are another provider's nothing more is read: its lock is needed for that, and is not ours to take.
     pub(crate) fn drain_before_close(&mut self, env: &mut Env<'_>) {
         self.deaf = self.draws_from_another(env);
-        let end = scif::now_ns() + CLOSE_NS;
-        while scif::now_ns() < end {
-            let unfetched = !self.deaf && self.ops.kept() > 0;
-            let owed = self.busy.iter().any(|p| {
-                self.peers.get(*p as usize).is_some_and(|p| {
-                    p.tx.is_some()
-                        && (!p.control.is_empty() || !p.streams.is_empty() || !p.pending.is_empty())
-                })
-            });
-            if !owed && !unfetched {
+        let mut end = scif::now_ns() + CLOSE_NS;
+        let connected = scif::now_ns() + CLOSE_CONNECT_NS.min(crate::env::env().connect_timeout_ns);
+        loop {
+            let now = scif::now_ns();
+            let mut unfinished = !self.deaf && self.ops.kept() > 0;
+            for p in self.busy.iter().filter_map(|p| self.peers.get(*p as usize)) {
+                unfinished |= p.tx.is_some() && !p.is_idle();
+                if p.is_connecting() && !p.pending.is_empty() && now < connected {
+                    unfinished = true;
+                    end = now + CLOSE_NS;
+                }
+            }
+            if !unfinished || now >= end {
                 break;
             }
             self.progress(env);

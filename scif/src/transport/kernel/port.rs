@@ -114,9 +114,14 @@ impl KernelPort {
         };
         // The first bytes find an empty queue.
         while let Err(failure) = stream.send(&greeting.encode()) {
-            if failure != Failure::Interrupted {
-                self.desk.sender.dispose(stream);
-                return Err(os("scif_send", &failure));
+            match errno(&failure) {
+                Errno::INTR => {}
+                // The caller has closed already. What it sent before is still to be received.
+                Errno::CONNRESET | Errno::NOTCONN if side == Side::Acceptor => break,
+                _ => {
+                    self.desk.sender.dispose(stream);
+                    return Err(os("scif_send", &failure));
+                }
             }
         }
         self.desk

@@ -3,11 +3,11 @@
 
 use crate::Case;
 use crate::rig::{
-    BLOCK, FIXED, PAGE, Process, RW, SYNC, become_nobody, case_port, deny_userfaultfd, descriptors, fill,
-    holds, is_root, limit_descriptors, limit_files, limit_locked, loopback, node, pages, pattern, peek,
-    peek64, poke, poke64, set_env, until,
+    BLOCK, FIXED, PAGE, Process, RW, SYNC, become_nobody, case_port, deny_seal, deny_userfaultfd,
+    descriptors, fill, holds, is_root, limit_descriptors, limit_files, limit_locked, loopback, node, pages,
+    pattern, peek, peek64, poke, poke64, set_env, until,
 };
-use libc::{EINVAL, EIO, ENOMEM};
+use libc::{EINVAL, EIO, ENOMEM, ENOSYS};
 use std::sync::{Arc, Mutex};
 
 /// A thread that counts up in the first word of each page and finds every number it wrote, until told to stop.
@@ -55,6 +55,13 @@ pub(crate) const CASES: &[Case] = &[
         fill(at, 256 * PAGE, 1);
         assert_eq!(api.register(a, at, 256 * PAGE, 0, RW, 0), Err(ENOMEM));
         assert!(holds(at, 256 * PAGE, 1));
+    }),
+    ("a_kernel_without_a_seal_is_enosys", |api| {
+        let (listener, caller) = (api.open(), api.open());
+        api.bind(listener, case_port()).unwrap();
+        api.listen(listener, 1).unwrap();
+        deny_seal();
+        assert_eq!(api.connect(caller, node(0), case_port()), Err(ENOSYS));
     }),
     ("without_userfaultfd_one_thread_registers_as_ever", |api| {
         let (a, b) = loopback(api);

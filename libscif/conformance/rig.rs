@@ -745,19 +745,31 @@ pub(crate) fn lies_in_an_arena(at: usize, len: usize) -> bool {
         .any(|[from, to]| from < at + len && to > at)
 }
 
-/// From here on madvise(2) with MADV_COLLAPSE is EINVAL for this process, as before Linux 6.1.
-pub(crate) fn deny_collapsing() {
+/// From here on a system call with such a third argument is EINVAL for this process.
+fn refuse_argument(call: i64, third: u32) {
     // Of `seccomp_data`: the third argument.
-    const ADVICE: u32 = 16 + 2 * 8;
+    const THIRD: u32 = 16 + 2 * 8;
     let denied = libc::SECCOMP_RET_ERRNO | libc::EINVAL.unsigned_abs();
     filter(&mut [
         step(LOAD, 0, 0),
-        step(UNLESS, 3, libc::SYS_madvise as u32),
-        step(LOAD, 0, ADVICE),
-        step(UNLESS, 1, libc::MADV_COLLAPSE as u32),
+        step(UNLESS, 3, call as u32),
+        step(LOAD, 0, THIRD),
+        step(UNLESS, 1, third),
         step(ANSWER, 0, denied),
         step(ANSWER, 0, libc::SECCOMP_RET_ALLOW),
     ]);
+}
+
+/// madvise(2) does not know MADV_COLLAPSE any more, as before Linux 6.1.
+pub(crate) fn deny_collapsing() {
+    refuse_argument(libc::SYS_madvise, libc::MADV_COLLAPSE as u32);
+}
+
+/// fcntl(2) does not know F_SEAL_FUTURE_WRITE any more, as before Linux 5.1.
+pub(crate) fn deny_seal() {
+    let size = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
+    let seals = size | libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_SEAL;
+    refuse_argument(libc::SYS_fcntl, seals as u32);
 }
 
 /// Whether anything is mapped at an address.

@@ -2,6 +2,7 @@
 //! Nothing degrades silently: each slower path, and each peer that cannot be met, has one line at warn in libfabric's log, with
 //! the cause and the remedy, once in a process.
 
+use libfabric_sys as sys;
 use scif_fabtests::fi::{Buf, Errno};
 use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, confine, seccomp};
 use scif_fabtests::rig::{Ask, Rig, load, offers};
@@ -125,6 +126,11 @@ pub(crate) const CASES: &[Case] = &[
                 "profile of the container",
             ],
         )
+    })
+    .under(WARN),
+    case("degraded/kernel_without_a_seal", 1, |r| {
+        let deny = || seccomp::refuse_seals(libc::F_SEAL_FUTURE_WRITE);
+        call(r, deny, &["F_ADD_SEALS: ", "F_SEAL_FUTURE_WRITE", "Linux 5.1"])
     })
     .under(WARN),
     case("degraded/userfaultfd", 2, userfaultfd).under(MIGRATE),
@@ -374,9 +380,10 @@ fn nobody_to_connect_to(rank: &Rank) -> Outcome {
 /// A system call without which no endpoint opens: a line names it, once for any number of tries.
 fn call(rank: &Rank, deny: impl FnOnce() -> Outcome, words: &[&str]) -> Outcome {
     loaded(rank)?;
+    let ask = Ask::caps(sys::FI_MSG | sys::FI_RMA);
     let (opened, text) = confine::stderr_of(|| -> Outcome<[bool; 2]> {
         deny()?;
-        Ok([(); 2].map(|()| Rig::open_alone(rank, &Ask::messages(false)).is_ok()))
+        Ok([(); 2].map(|()| Rig::open_alone(rank, &ask).is_ok()))
     })?;
     check_eq!(opened?, [false; 2]);
     check_eq!(with(&text, words).len(), 1, "{text}");

@@ -60,6 +60,16 @@ const fn skip_unless(k: u32, jf: u8) -> libc::sock_filter {
     }
 }
 
+/// Instruction that loads the word at a place of `struct seccomp_data`.
+const fn load(at: u32) -> libc::sock_filter {
+    stmt(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, at)
+}
+
+/// Offset of the lower half of an argument in `struct seccomp_data`.
+const fn argument(number: u32) -> u32 {
+    16 + 8 * number + if cfg!(target_endian = "little") { 0 } else { 4 }
+}
+
 /// Installs a filter that answers the calls with `verdict` and lets all others pass, and those whose first argument is
 /// `spared`.
 fn install(
@@ -68,15 +78,12 @@ fn install(
     verdict: u32,
     flags: libc::c_ulong,
 ) -> Outcome<libc::c_long> {
-    /// Offset of the lower half of the first argument in `struct seccomp_data`.
-    const FIRST_ARGUMENT: u32 = if cfg!(target_endian = "little") { 16 } else { 20 };
-    let load = |at| stmt(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, at);
     let mut filter = vec![load(0)];
     for &call in calls {
         let call = u32::try_from(call).map_err(Fail::here)?;
         if let Some(spared) = spared {
             filter.push(skip_unless(call, 4));
-            filter.push(load(FIRST_ARGUMENT));
+            filter.push(load(argument(0)));
             filter.push(skip_unless(spared, 1));
             filter.push(stmt(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW));
         } else {
@@ -85,6 +92,10 @@ fn install(
         filter.push(stmt(libc::BPF_RET | libc::BPF_K, verdict));
     }
     filter.push(stmt(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW));
+    attach(&mut filter, flags)
+}
+
+fn attach(filter: &mut [libc::sock_filter], flags: libc::c_ulong) -> Outcome<libc::c_long> {
     rustix::thread::set_no_new_privs(true)?;
     let prog = libc::sock_fprog {
         len: u16::try_from(filter.len()).map_err(Fail::here)?,
@@ -148,6 +159,30 @@ pub fn deny_on_others(calls: &[libc::c_long]) -> Outcome {
         verdict,
         libc::SECCOMP_FILTER_FLAG_TSYNC,
     )?;
+    Ok(())
+}
+
+/// Makes fcntl(2) refuse seals with one of `seals`, as kernels do that do not know it: for this process and its children.
+///
+/// # Errors
+/// When the kernel refuses the filter.
+pub fn refuse_seals(seals: i32) -> Outcome {
+    let unless_set = |bits| libc::sock_filter {
+        jf: 1,
+        ..stmt(libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K, bits)
+    };
+    let verdict = libc::SECCOMP_RET_ERRNO | libc::EINVAL.unsigned_abs();
+    let mut filter = [
+        load(0),
+        skip_unless(u32::try_from(libc::SYS_fcntl).map_err(Fail::here)?, 5),
+        load(argument(1)),
+        skip_unless(libc::F_ADD_SEALS.unsigned_abs(), 3),
+        load(argument(2)),
+        unless_set(seals.unsigned_abs()),
+        stmt(libc::BPF_RET | libc::BPF_K, verdict),
+        stmt(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW),
+    ];
+    attach(&mut filter, libc::SECCOMP_FILTER_FLAG_TSYNC)?;
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 //! it safe to map what another process hands to us. See `memfd_create(2)`, F_ADD_SEALS in `fcntl(2)`.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Once;
 
 use rustix::fs::{FlockOperation, MemfdFlags, SealFlags};
 use rustix::io::Errno;
@@ -61,8 +62,25 @@ pub(crate) fn may_reach(len: u64) -> bool {
 }
 
 /// Adds `seals` and forbids any further one.
+///
+/// # Errors
+/// ENOSYS: the kernel has no [`SealFlags::FUTURE_WRITE`]. Others of F_ADD_SEALS.
 pub(crate) fn seal(fd: impl AsFd, seals: SealFlags) -> Result<(), Errno> {
-    rustix::fs::fcntl_add_seals(fd, seals | SealFlags::SEAL)
+    static SAID: Once = Once::new();
+    match rustix::fs::fcntl_add_seals(fd, seals | SealFlags::SEAL) {
+        Err(Errno::INVAL) if seals.contains(SealFlags::FUTURE_WRITE) => {
+            SAID.call_once(|| {
+                log::warn!(
+                    "F_ADD_SEALS: {}: this kernel has no F_SEAL_FUTURE_WRITE, without which peers could write what they \
+                     are to read only. There is no RMA, and scif_connect fails. Use Linux 5.1 or later, or a SCIF driver \
+                     (SCIF_TRANSPORT=kernel, FI_SCIF_TRANSPORT=kernel)",
+                    Errno::INVAL
+                );
+            });
+            Err(Errno::NOSYS)
+        }
+        other => other,
+    }
 }
 
 /// Whether a descriptor somebody sent us may be mapped: a memfd of exactly `len` bytes with at least `seals`.

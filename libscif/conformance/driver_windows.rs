@@ -137,6 +137,37 @@ pub(crate) const ROWS: &[Row] = &[
         answers: &[same("unmapped memory", "EFAULT")],
     },
     Row {
+        name: "register_what_cannot_be_written",
+        ask: |_| {
+            let (a, _b, _) = connection();
+            let at = pages(1);
+            protect(at, PAGE, libc::PROT_READ);
+            vec![hex(register_for(a, at, PAGE, 0x10000, RW, FIXED))]
+        },
+        answers: &[other(
+            "constant memory, for writing too",
+            "EFAULT",
+            "0x10000",
+            "a window says what peers may do, its memory what the program may",
+        )],
+    },
+    Row {
+        name: "writeto_from_what_is_mapped",
+        ask: |_| {
+            let (a, b, _) = connection();
+            window(a, 1, 0x10000, RW);
+            window(a, 1, 0x20000, RW);
+            let mapped = map(b, PAGE, 0x10000).unwrap() as u64;
+            vec![done(copy(b, VWRITETO, mapped, 8, 0x20000, 0))]
+        },
+        answers: &[other(
+            "a mapping of the peer's window as the source",
+            "EFAULT",
+            "ok",
+            "memory as any other",
+        )],
+    },
+    Row {
         name: "writeto_over_two_windows",
         ask: |_| {
             let (a, b, _) = connection();

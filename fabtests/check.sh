@@ -85,9 +85,10 @@ OVER_DRIVER=(msg/send msg/inject msg/delivery msg/to_itself msg/both_at_once msg
     death/sending death/receiving_64k death/writing_4m death/idle death/asleep death/by_closing death/unaccepted
     meeting/closed_before av/lookup av/text ep/name)
 OVER_DRIVER_NODES=(msg/send tagged/senddata rma/write rma/read atomic/base cntr/rma death/sending_8 death/idle av/lookup)
+STAND_IN=(env SCIF_DOMAIN=check FI_SCIF_TRANSPORT=kernel LD_PRELOAD="$ROOT/build/lib/libscifdev.so" FI_PROVIDER_PATH="$PROVIDER_DIR")
 over_driver() { # DEVICE CASES... [OPTION...]
-    env SCIF_DOMAIN=check FI_SCIF_TRANSPORT=kernel SCIF_DEVICE="$1" LD_PRELOAD="$ROOT/build/lib/libscifdev.so" FI_PROVIDER_PATH="$PROVIDER_DIR" \
-        timeout -k 10 600 "$TARGET/release/conformance" --lib "$debian/libfabric.so.1" --prov "$PROVIDER" --skip fork "${@:2}"
+    "${STAND_IN[@]}" SCIF_DEVICE="$1" timeout -k 10 600 "$TARGET/release/conformance" \
+        --lib "$debian/libfabric.so.1" --prov "$PROVIDER" --skip fork "${@:2}"
 }
 
 # Runs a command without what containers like to withhold: the right to some system calls, and more than 64 MiB of
@@ -200,9 +201,24 @@ done
 gate_end
 
 gate "conformance over the driver's ioctls"
-cases_of "one node, /dev/scif" conformance-driver over_driver /dev/scif "${OVER_DRIVER[@]}"
+SCIF_DEVICE_TRAPS=1 cases_of "one node, with the traps of mainline's driver, /dev/scif" conformance-driver \
+    over_driver /dev/scif "${OVER_DRIVER[@]}"
 cases_of "a node for each process, /dev/mic/scif" conformance-driver-nodes \
     over_driver /dev/mic/scif --wrap "$ROOT/fabtests/by_node.sh" "${OVER_DRIVER_NODES[@]}"
+gate_end
+
+gate "fi_pingpong over the driver's ioctls"
+for traps in 0 1; do
+    SCIF_DEVICE_TRAPS=$traps cases_of "rdm and msg, 64 B to 1 MiB, SCIF_DEVICE_TRAPS=$traps" pingpong-driver-$traps \
+        "${STAND_IN[@]}" SCIF_DEVICE=/dev/scif fabtests/pingpong.sh "rdm msg" 20 64 4096 16384 65536 1048576
+done
+gate_end
+
+gate "MPI over the driver's ioctls"
+for stack in debian debian-btl mpich5; do
+    SCIF_DEVICE_TRAPS=1 confined_job "$stack, with the traps of mainline's driver, over the stand-in" $stack 2 ' process_vm 0/0 ' \
+        "${STAND_IN[@]}" SCIF_DEVICE=/dev/scif
+done
 gate_end
 
 gate "libfabric loads it"

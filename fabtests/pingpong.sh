@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+# fi_pingpong between two processes, with data verified, over the endpoint types and sizes named: pingpong.sh "TYPE..."
+# ITERATIONS SIZE... Each pair of type and size is a case. The environment chooses the provider's transport.
+set -u -o pipefail
+
+[ $# -ge 3 ] || { echo "usage: pingpong.sh 'TYPE...' ITERATIONS SIZE..." >&2; exit 2; }
+types=$1 iterations=$2
+shift 2
+room=$(mktemp -d) || exit 1
+server=
+trap '[ -z "$server" ] || kill "$server" 2>/dev/null; rm -rf "$room"' EXIT
+
+# Whether a TCP port of this host is listened at, by the kernel's table.
+listened_at() { # PORT
+    grep -qE "^ *[0-9]+: [0-9A-F]+:$(printf %04X "$1") [0-9A-F]+:0000 0A " /proc/net/tcp /proc/net/tcp6
+}
+
+# Below the ports that the kernel hands out by itself.
+free_port() {
+    local port
+    for ((;;)); do
+        port=$((10000 + RANDOM % 20000))
+        listened_at "$port" || break
+    done
+    echo "$port"
+}
+
+pingpong() { # TYPE SIZE
+    local port tries rc
+    port=$(free_port)
+    local common=(timeout -k 5 60 fi_pingpong -p scif -e "$1" -S "$2" -I "$iterations" -c)
+    "${common[@]}" -B "$port" >"$room/server" 2>&1 &
+    server=$!
+    for ((tries = 0; tries < 600; tries++)); do
+        ! listened_at "$port" || break
+        sleep 0.05
+    done
+    "${common[@]}" -P "$port" 127.0.0.1 >"$room/client" 2>&1
+    rc=$?
+    wait "$server" || rc=$?
+    server=
+    # A line of figures: the size, in units from 1 KiB on, and the number of messages.
+    ((rc == 0)) && grep -qE "^[0-9]+[km]? +$iterations " "$room/client"
+}
+
+good=0 bad=0
+for type in $types; do
+    for size in "$@"; do
+        if pingpong "$type" "$size"; then
+            good=$((good + 1))
+        else
+            bad=$((bad + 1))
+            echo "FAIL $type, $size bytes"
+            sed 's/^/     server: /' "$room/server"
+            sed 's/^/     client: /' "$room/client"
+        fi
+    done
+done
+echo "$good passed, $bad failed"
+((bad == 0 && good > 0))

@@ -72,7 +72,7 @@ pub(crate) fn victim(rank: &Rank) -> Outcome {
                 _ => {}
             }
             if rng.one_in(4) && *honest != Some(true) {
-                disturbed(&scif, &mut rng, *fd, &pages);
+                disturbed(&scif, &mut rng, *fd, *honest, &pages);
             }
         }
         for fd in ended {
@@ -87,12 +87,13 @@ pub(crate) fn victim(rank: &Rank) -> Outcome {
     }
 }
 
-/// Calls whose outcome is the attacker's to choose; none may hang.
-fn disturbed(scif: &Endpoints, rng: &mut Rng, fd: RawFd, pages: &Pages) {
+/// Calls whose outcome is the attacker's to choose; none may hang. Bytes go only to a peer that has shown itself to be an
+/// attacker: the honest client reads nothing but its own.
+fn disturbed(scif: &Endpoints, rng: &mut Rng, fd: RawFd, honest: Option<bool>, pages: &Pages) {
     let far = WINDOW + (PAGE * rng.below(4)) as i64;
     let at = pages.addr() + 2 * PAGE;
     let _ = match rng.below(7) {
-        0 => scif.send_bytes(fd, &[7; 48], false).map(drop),
+        0 if honest == Some(false) => scif.send_bytes(fd, &[7; 48], false).map(drop),
         1 => scif.read_to_memory(fd, at, PAGE, far, 0),
         2 => scif.write_from_memory(fd, at, 64, far, 4),
         3 => scif.read_from(fd, WINDOW, 64, far, 0),

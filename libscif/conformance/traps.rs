@@ -114,6 +114,16 @@ fn fill_queue(fd: i32) {
     assert_eq!(send(fd, &[1], 0), Ok(0), "one more");
 }
 
+/// A set that had `opener` for data, and has it for room as well since its queue is full.
+fn set_without_room(opener: i32) -> Set {
+    let set = Set::new();
+    set.change(EPOLL_CTL_ADD, opener, EPOLLIN);
+    fill_queue(opener);
+    set.change(EPOLL_CTL_MOD, opener, EPOLLIN | EPOLLOUT);
+    assert_eq!(set.wait(0), 0, "full");
+    set
+}
+
 fn drain(fd: i32) {
     assert!(within(SOON, || {
         message(fd, RECV, &mut [0; QUEUE], 0) == Ok(QUEUE as u32)
@@ -138,11 +148,7 @@ pub(crate) const CASES: &[Case] = &[
     }),
     ("a_set_that_has_it_for_data_is_told_of_no_room", |_| {
         let (acceptor, opener, _) = connection();
-        let set = Set::new();
-        set.change(EPOLL_CTL_ADD, opener, EPOLLIN);
-        fill_queue(opener);
-        set.change(EPOLL_CTL_MOD, opener, EPOLLIN | EPOLLOUT);
-        assert_eq!(set.wait(0), 0, "full");
+        let set = set_without_room(opener);
         drain(acceptor);
         assert_eq!(set.wait(NEVER_MS), 0, "deaf");
         assert!(!set.is_readable(0), "to a set around it as well");
@@ -151,11 +157,7 @@ pub(crate) const CASES: &[Case] = &[
     }),
     ("a_wakeup_by_one_queue_shows_everything", |_| {
         let (acceptor, opener, _) = connection();
-        let set = Set::new();
-        set.change(EPOLL_CTL_ADD, opener, EPOLLIN);
-        fill_queue(opener);
-        set.change(EPOLL_CTL_MOD, opener, EPOLLIN | EPOLLOUT);
-        assert_eq!(set.wait(0), 0, "full");
+        let set = set_without_room(opener);
         drain(acceptor);
         send(acceptor, b"data", 0).unwrap();
         assert_eq!(set.wait(SOON_MS), EPOLLIN | EPOLLOUT);

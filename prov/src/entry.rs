@@ -15,7 +15,7 @@ use std::sync::Once;
 
 use libfabric_sys as fi;
 use libfabric_sys::fid;
-use scif::Maker;
+use scif::{Maker, keep_errno};
 
 /// A positive `FI_E*` number. C sees it negated.
 pub(crate) type Errno = c_int;
@@ -69,6 +69,8 @@ impl Status for c_int {
 }
 
 /// Runs the body of a thunk that returns `ssize_t`.
+///
+/// Does not save `errno`: the data path leaves it unchanged, and the engine's wrappers of system calls restore it.
 #[inline]
 pub(crate) fn guard(body: impl FnOnce() -> Result<isize, Errno>) -> isize {
     // One word leaves the guarded part, through memory: a pair would be stored in other pieces than it is loaded in.
@@ -79,14 +81,14 @@ pub(crate) fn guard(body: impl FnOnce() -> Result<isize, Errno>) -> isize {
     catch_unwind(AssertUnwindSafe(word)).unwrap_or(-(PANICKED as isize))
 }
 
-/// Runs the body of a thunk that returns `int`.
+/// Runs the body of a thunk that returns `int`, as [`guard`] does, and leaves `errno` as it was.
 #[inline]
 pub(crate) fn guard_int<S: Status>(body: impl FnOnce() -> Result<S, Errno>) -> c_int {
     let word = || match body() {
         Ok(value) => value.status(),
         Err(errno) => -errno,
     };
-    catch_unwind(AssertUnwindSafe(word)).unwrap_or(-PANICKED)
+    keep_errno(|| catch_unwind(AssertUnwindSafe(word)).unwrap_or(-PANICKED))
 }
 
 /// Runs the body of a thunk whose C type has no room for an error; `on_panic` is what it returns then.

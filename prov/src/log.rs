@@ -20,7 +20,7 @@ use std::sync::Once;
 
 use libfabric_sys as fi;
 use scif::logging::{Budget, CALLS, OnceEach, PEERS};
-use scif::{AccessError, Denial, DenialCause, Node, PortId};
+use scif::{AccessError, Denial, DenialCause, Node, PortId, keep_errno};
 
 use crate::host;
 
@@ -236,13 +236,16 @@ fn say_within(budget: &Budget, level: u32, subsys: Subsys, text: fmt::Arguments<
 }
 
 fn send(level: u32, subsys: Subsys, text: fmt::Arguments<'_>, file: &str, line: u32) {
-    host::log(
-        level,
-        subsys.number(),
-        &c_string(module(file)),
-        line,
-        &c_string(&text.to_string()),
-    );
+    // The host prints with the C library.
+    keep_errno(|| {
+        host::log(
+            level,
+            subsys.number(),
+            &c_string(module(file)),
+            line,
+            &c_string(&text.to_string()),
+        );
+    });
 }
 
 /// The module that a file is of.

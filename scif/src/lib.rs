@@ -54,6 +54,7 @@ pub use memory::{Access, AccessError, PeerMemory, RemoteMem};
 pub use migrate::{Arrival, Movable, Unmoved};
 pub use node::{Node, TransportKind};
 pub use spelling::unknown_settings;
+pub use sys::errno::keep_errno;
 pub use sys::fork::Maker;
 pub use sys::pages::threads;
 pub use sys::process::memory_limit;

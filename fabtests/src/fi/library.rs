@@ -7,11 +7,15 @@
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::path::Path;
 use std::ptr;
+use std::sync::OnceLock;
 
 use libfabric_sys as sys;
 
-use super::errno::{Errno, Result};
+use super::errno::{self, Errno, Result};
 use super::info::{Hints, Info};
+
+/// Set by the first fi_getinfo of this process.
+static LOADED: OnceLock<()> = OnceLock::new();
 
 type GetInfo = unsafe extern "C" fn(
     u32,
@@ -127,8 +131,16 @@ impl Lib {
         let text = |word: Option<&str>| word.map(CString::new).transpose().map_err(|_| Errno::EINVAL);
         let (node, service) = (text(node)?, text(service)?);
         let pointer = |word: &Option<CString>| word.as_ref().map_or(ptr::null(), |word| word.as_ptr());
+        // Without a name other providers are asked as well, and the first call loads them: they are free to change errno.
+        let asks_one = hints.is_some_and(|hints| !hints.prov_name().is_empty());
         let hints = hints.map_or(ptr::null(), |hints| hints.as_ptr().cast_const());
         let mut list = ptr::null_mut();
+        if LOADED.set(()).is_err() && asks_one {
+            errno::mark();
+        } else {
+            // An object that was dropped has left its marker.
+            errno::unmark();
+        }
         // SAFETY: every pointer is null or outlives the call; the library writes one pointer to `list`.
         let code = unsafe {
             (self.getinfo)(
@@ -158,6 +170,7 @@ impl Lib {
 
     pub(super) fn open_fabric(&self, info: &Info) -> Result<*mut sys::fid_fabric> {
         let mut fabric = ptr::null_mut();
+        errno::mark();
         // SAFETY: the attributes belong to a live info; the library writes one pointer to `fabric`.
         let code = unsafe { (self.fabric)(info.fabric_attr(), &raw mut fabric, ptr::null_mut()) };
         Errno::check_int(code)?;

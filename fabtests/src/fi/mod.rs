@@ -42,7 +42,7 @@ pub use collective::{AvSet, AvSetAttr, Collective, Mc};
 pub use cq::{Cq, CqAttr, CqErr, Entry};
 pub use ep::Ep;
 pub use eq::{Eq, EqAttr, EqErr, EqEvent};
-pub use errno::{Errno, Result};
+pub use errno::{Errno, Result, hold_to_errno};
 pub use fabric::{Domain, Fabric};
 pub use info::{DomainAttr, Hints, Info};
 pub use library::{Lib, version};

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 use libfabric_sys as sys;
 
-use super::errno::{Errno, Result};
+use super::errno::{self, Errno, Result};
 
 /// An open object of type `T`, a C structure that begins with `struct fid`.
 #[derive(Debug)]
@@ -41,6 +41,7 @@ impl<T> Object<T> {
         if self.closed.get().is_some() {
             Err(Errno::EBADF)
         } else {
+            errno::mark();
             Ok(self.at.as_ptr())
         }
     }

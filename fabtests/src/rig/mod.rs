@@ -21,7 +21,7 @@ pub use self::ask::Ask;
 pub use self::memory::Remote;
 pub use self::queue::{Done, Queue};
 use crate::fi::{Av, Cntr, CntrAttr, Cq, CqAttr, CqErr, Domain, Entry, Ep, Eq, EqAttr, Errno, Fabric};
-use crate::fi::{Hints, Info, Lib, Result, Stx};
+use crate::fi::{Hints, Info, Lib, Result, Stx, hold_to_errno};
 use crate::harness::{Fail, Outcome, Rank};
 
 /// Silence after which a wait tells the parent where it is.
@@ -57,6 +57,7 @@ pub struct Rig<'r> {
 /// # Errors
 /// When it cannot be loaded.
 pub fn load(rank: &Rank) -> Outcome<&'static Lib> {
+    hold_to_errno(rank.target.prov == "scif");
     Lib::open(&rank.target.lib).map_err(Fail::here)
 }
 

@@ -518,7 +518,7 @@ pub(crate) fn progress(st: &mut DomainState, ep: u32) {
         Ok((e, mut env)) => {
             e.progress(&mut env);
             if e.polls.is_multiple_of(progress::CLOCK_EVERY) && env.mrs.has_hot() {
-                migrate::move_hot(st);
+                scif::keep_errno(|| migrate::move_hot(st));
             }
         }
         Err(_) => poison::end(st, ep),

@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
 use rustix::io::Errno;
 
+use super::errno::keep_errno;
 use super::fork::PrivateFd;
 use crate::logging::warn_of_denied;
 
@@ -36,10 +37,10 @@ impl Epoll {
         };
         let (set, fd) = (self.0.as_fd().as_raw_fd(), fd.as_fd().as_raw_fd());
         // SAFETY: both descriptors are borrowed for the call, and `event` is live.
-        match unsafe { libc::epoll_ctl(set, op, fd, &raw mut event) } {
+        keep_errno(|| match unsafe { libc::epoll_ctl(set, op, fd, &raw mut event) } {
             0 => Ok(()),
             _ => Err(super::process::last_errno()),
-        }
+        })
     }
 
     pub(crate) fn add(&self, fd: impl AsFd, token: u64) -> Result<(), Errno> {
@@ -70,14 +71,15 @@ impl Epoll {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS_PER_WAIT];
         let room = i32::try_from(events.len()).unwrap_or(0);
         let raw = self.0.as_fd().as_raw_fd();
-        // SAFETY: `events` is live and has room for `room` entries; the descriptor is open as long as `self`.
-        let count = unsafe { libc::epoll_wait(raw, events.as_mut_ptr(), room, timeout) };
-        match usize::try_from(count) {
+        let waited = keep_errno(|| {
+            // SAFETY: `events` is live and has room for `room` entries; the descriptor is open as long as `self`.
+            let count = unsafe { libc::epoll_wait(raw, events.as_mut_ptr(), room, timeout) };
+            usize::try_from(count).map_err(|_| super::process::last_errno())
+        });
+        match waited {
             Ok(count) => events.iter().take(count).map(|event| event.u64).for_each(each),
-            Err(_) => match super::process::last_errno() {
-                Errno::INTR => {}
-                errno => return Err(errno),
-            },
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
         }
         Ok(())
     }

@@ -11,6 +11,7 @@
 use rustix::io::Errno;
 use scif_ring::Word32;
 
+use super::errno::keep_errno;
 use super::process::last_errno;
 
 /// Sleeps while `word` is `value`. EAGAIN: it was not. May end for no reason.
@@ -20,10 +21,12 @@ pub(crate) fn wait(word: &Word32, value: u32, timeout_ns: Option<u64>) -> Result
         tv_nsec: (ns % 1_000_000_000).cast_signed(),
     });
     let limit_at = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: the word is mapped while its handle is used (contract of `Word32::new`), and the kernel only reads it;
-    // `limit_at` is null or a live timespec.
-    let rc = unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, value, limit_at) };
-    if rc == 0 { Ok(()) } else { Err(last_errno()) }
+    keep_errno(|| {
+        // SAFETY: the word is mapped while its handle is used (contract of `Word32::new`), and the kernel only reads it;
+        // `limit_at` is null or a live timespec.
+        let rc = unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, value, limit_at) };
+        if rc == 0 { Ok(()) } else { Err(last_errno()) }
+    })
 }
 
 /// Wakes everybody who sleeps on `word`.
@@ -72,19 +75,22 @@ pub(crate) fn wait_any(words: &[(Word32, u32)], timeout_ns: Option<u64>) {
         tv_nsec: (at % 1_000_000_000).cast_signed(),
     });
     let limit_at = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: as many live entries as said, naming words that are mapped while their handles are used, and null or a live
-    // timespec.
-    let rc = unsafe {
-        libc::syscall(
-            libc::SYS_futex_waitv,
-            waiters.as_ptr(),
-            waiters.len().min(WORDS_MAX + 1),
-            0,
-            limit_at,
-            libc::CLOCK_MONOTONIC,
-        )
-    };
-    if rc < 0 && matches!(last_errno(), Errno::NOSYS | Errno::INVAL | Errno::PERM) {
+    let denied = keep_errno(|| {
+        // SAFETY: as many live entries as said, naming words that are mapped while their handles are used, and null or a live
+        // timespec.
+        let rc = unsafe {
+            libc::syscall(
+                libc::SYS_futex_waitv,
+                waiters.as_ptr(),
+                waiters.len().min(WORDS_MAX + 1),
+                0,
+                limit_at,
+                libc::CLOCK_MONOTONIC,
+            )
+        };
+        rc < 0 && matches!(last_errno(), Errno::NOSYS | Errno::INVAL | Errno::PERM)
+    });
+    if denied {
         std::thread::sleep(BRIEFLY);
     }
 }

@@ -9,6 +9,7 @@ pub(crate) mod children;
 pub(crate) mod descriptor;
 mod dontfork;
 pub(crate) mod epoll;
+pub(crate) mod errno;
 pub(crate) mod family;
 pub(crate) mod file;
 pub(crate) mod fork;

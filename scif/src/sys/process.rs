@@ -11,6 +11,8 @@ use std::path::Path;
 use rustix::io::Errno;
 use rustix::process::{PTracer, Resource, Rlimit};
 
+use super::errno::keep_errno;
+
 /// A process as `/proc/<pid>/stat` has it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Stat {
@@ -65,8 +67,10 @@ pub(crate) fn kill_self() {
 /// The 8 bytes at `addr` of this very process, by way of the kernel: an address that is not mapped is no fault.
 pub(crate) fn own_word(addr: u64) -> Option<u64> {
     let mut word = [0; 8];
-    let memory = fs::File::open("/proc/self/mem").ok()?;
-    memory.read_exact_at(&mut word, addr).ok()?;
+    keep_errno(|| {
+        let memory = fs::File::open("/proc/self/mem").ok()?;
+        memory.read_exact_at(&mut word, addr).ok()
+    })?;
     Some(u64::from_ne_bytes(word))
 }
 
@@ -82,7 +86,7 @@ pub(crate) fn look(pid: i32) -> Sight {
     if pid <= 0 {
         return Sight::Gone;
     }
-    match fs::read(format!("/proc/{pid}/stat")) {
+    match keep_errno(|| fs::read(format!("/proc/{pid}/stat"))) {
         Ok(text) => parse_stat(&text).map_or(Sight::Hidden, Sight::Seen),
         Err(e) if e.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => Sight::Gone,
         // With hidepid or without /proc the file is missing for the living as well; ourselves tell which.
@@ -113,7 +117,7 @@ fn parse_stat(text: &[u8]) -> Option<Stat> {
 
 /// How `/proc/sys/kernel/yama/ptrace_scope` restricts reading each other's memory; 0 without Yama.
 pub(crate) fn yama_scope() -> u32 {
-    fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope")
+    keep_errno(|| fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope"))
         .ok()
         .and_then(|text| text.trim().parse().ok())
         .unwrap_or(0)
@@ -147,7 +151,7 @@ pub(crate) fn raise_nofile() -> Option<(u64, u64)> {
 pub fn memory_limit() -> u64 {
     let info = rustix::system::sysinfo();
     let host = info.totalram.saturating_mul(u64::from(info.mem_unit).max(1));
-    let group = fs::read_to_string("/sys/fs/cgroup/memory.max").ok();
+    let group = keep_errno(|| fs::read_to_string("/sys/fs/cgroup/memory.max")).ok();
     let limits = [Resource::As, Resource::Data].map(|what| rustix::process::getrlimit(what).current);
     limits
         .into_iter()
@@ -197,7 +201,7 @@ pub(crate) fn descriptors_short(recent: impl AsFd, spare: u64) -> bool {
 pub(crate) fn host_ids() -> Vec<u8> {
     let mut ids = Vec::new();
     for path in ["/proc/sys/kernel/random/boot_id", "/etc/machine-id"] {
-        ids.extend(fs::read(path).unwrap_or_default());
+        ids.extend(keep_errno(|| fs::read(path)).unwrap_or_default());
         ids.push(0);
     }
     ids

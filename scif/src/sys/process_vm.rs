@@ -10,6 +10,7 @@
 use rustix::io::Errno;
 use scif_ring::{Mem, copy_iov};
 
+use super::errno::keep_errno;
 use crate::memory::{AccessError, RemoteMem};
 
 /// Elements of long lists handed to the kernel at once. Its limit is 1024.
@@ -71,11 +72,11 @@ pub(crate) fn copy(
     local: &[Mem],
     remote: &[RemoteMem],
 ) -> Result<(), AccessError> {
-    match (local.len(), remote.len()) {
+    keep_errno(|| match (local.len(), remote.len()) {
         // Most have one element each, and are not to wait until room for more is cleared.
         (1, 1) => copy_batches::<1>(pid, direction, local, remote),
         _ => copy_batches::<BATCH>(pid, direction, local, remote),
-    }
+    })
 }
 
 fn copy_batches<const N: usize>(
@@ -162,20 +163,25 @@ pub(crate) fn read_u64(pid: i32, addr: u64) -> Result<u64, Errno> {
         iov_base: std::ptr::without_provenance_mut(RemoteMem { addr, len: 8 }.address()),
         iov_len: size_of::<u64>(),
     };
-    // SAFETY: `value` has room for the bytes and lives until the call returns; the kernel checks the other address.
-    match unsafe { libc::process_vm_readv(pid, &raw const local, 1, &raw const remote, 1, 0) } {
-        8 => Ok(value),
-        -1 => Err(super::process::last_errno()),
-        _ => Err(Errno::FAULT),
-    }
+    keep_errno(|| {
+        // SAFETY: `value` has room for the bytes and lives until the call returns; the kernel checks the other address.
+        match unsafe { libc::process_vm_readv(pid, &raw const local, 1, &raw const remote, 1, 0) } {
+            8 => Ok(()),
+            -1 => Err(super::process::last_errno()),
+            _ => Err(Errno::FAULT),
+        }
+    })?;
+    Ok(value)
 }
 
 /// Returns the error with which the kernel denies the call even for the caller's own memory, as a seccomp filter does.
 pub(crate) fn denied_to_all() -> Option<Errno> {
-    // SAFETY: of this process, with two lists of no length.
-    let moved =
-        unsafe { libc::process_vm_readv(super::process::pid(), std::ptr::null(), 0, std::ptr::null(), 0, 0) };
-    (moved < 0).then(super::process::last_errno)
+    let pid = super::process::pid();
+    keep_errno(|| {
+        // SAFETY: of this process, with two lists of no length.
+        let moved = unsafe { libc::process_vm_readv(pid, std::ptr::null(), 0, std::ptr::null(), 0, 0) };
+        (moved < 0).then(super::process::last_errno)
+    })
 }
 
 /// The same within this very process, as a plain copy.

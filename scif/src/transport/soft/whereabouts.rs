@@ -12,6 +12,7 @@ use std::sync::{Mutex, PoisonError};
 use super::names::Names;
 use crate::addr::PortId;
 use crate::logging::OnceEach;
+use crate::sys::errno::keep_errno;
 use crate::sys::process;
 use crate::sys::time::now_ns;
 
@@ -143,7 +144,7 @@ impl Names {
 
     /// Returns what to check when nobody listens at `id`.
     pub(crate) fn whereabouts(&self, id: PortId) -> String {
-        let list = std::fs::read(LIST).unwrap_or_default();
+        let list = keep_errno(|| std::fs::read(LIST)).unwrap_or_default();
         self.whereabouts_in(&String::from_utf8_lossy(&list), id)
     }
 

@@ -21,6 +21,7 @@ use crate::ep::Ep;
 use crate::ep::context::TxCtx;
 use crate::ep::post::{Buffers, Ranges, Sender, buffer};
 use crate::ep::trigger::Triggered;
+use crate::reason::expected;
 
 pub(crate) static OPS: fi::fi_ops_atomic = ops::<Ep>();
 /// Those of an endpoint with triggered operations.
@@ -61,7 +62,7 @@ unsafe extern "C" fn write<S: Sender + Object>(
     op: fi_op,
     context: *mut c_void,
 ) -> isize {
-    guard(|| {
+    guard("fi_atomic", || {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { object::<S, _>(ep) }?;
         let len = bytes(AtomicKind::Write, op, datatype, count)?;
@@ -98,7 +99,7 @@ unsafe extern "C" fn writev<S: Sender + Object>(
     op: fi_op,
     context: *mut c_void,
 ) -> isize {
-    guard(|| {
+    guard("fi_atomicv", || {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { object::<S, _>(ep) }?;
         let size = bytes(AtomicKind::Write, op, datatype, 1)?;
@@ -135,7 +136,9 @@ unsafe extern "C" fn writemsg<S: Sender + Object>(
     flags: u64,
 ) -> isize {
     // SAFETY: C passes an open endpoint, and a message or null; an atomic without lists of its own.
-    guard(|| unsafe { post_msg::<S>(AtomicKind::Write, ep, msg, NO_LIST, NO_LIST, flags) })
+    guard("fi_atomicmsg", || unsafe {
+        post_msg::<S>(AtomicKind::Write, ep, msg, NO_LIST, NO_LIST, flags)
+    })
 }
 
 /// `ssize_t fi_inject_atomic(struct fid_ep *ep, const void *buf, size_t count, fi_addr_t dest_addr, uint64_t addr,
@@ -153,7 +156,7 @@ unsafe extern "C" fn inject<S: Sender + Object>(
     datatype: fi_datatype,
     op: fi_op,
 ) -> isize {
-    guard(|| {
+    guard("fi_inject_atomic", || {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { object::<S, _>(ep) }?;
         let len = bytes(AtomicKind::Write, op, datatype, count)?;
@@ -193,7 +196,7 @@ unsafe extern "C" fn readwrite<S: Sender + Object>(
     op: fi_op,
     context: *mut c_void,
 ) -> isize {
-    guard(|| {
+    guard("fi_fetch_atomic", || {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { object::<S, _>(ep) }?;
         let len = bytes(AtomicKind::Fetch, op, datatype, count)?;
@@ -236,7 +239,7 @@ unsafe extern "C" fn readwritev<S: Sender + Object>(
     op: fi_op,
     context: *mut c_void,
 ) -> isize {
-    guard(|| {
+    guard("fi_fetch_atomicv", || {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { object::<S, _>(ep) }?;
         let size = bytes(AtomicKind::Fetch, op, datatype, 1)?;
@@ -280,7 +283,9 @@ unsafe extern "C" fn readwritemsg<S: Sender + Object>(
 ) -> isize {
     let result = (resultv.cast_const(), result_count);
     // SAFETY: C passes an open endpoint, a message or null, and a list of that length.
-    guard(|| unsafe { post_msg::<S>(AtomicKind::Fetch, ep, msg, NO_LIST, result, flags) })
+    guard("fi_fetch_atomicmsg", || unsafe {
+        post_msg::<S>(AtomicKind::Fetch, ep, msg, NO_LIST, result, flags)
+    })
 }
 
 /// `ssize_t fi_compare_atomic(struct fid_ep *ep, const void *buf, size_t count, void *desc, const void *compare,
@@ -302,7 +307,7 @@ unsafe extern "C" fn compwrite<S: Sender + Object>(
     op: fi_op,
     context: *mut c_void,
 ) -> isize {
-    guard(|| {
+    guard("fi_compare_atomic", || {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { object::<S, _>(ep) }?;
         let len = bytes(AtomicKind::Compare, op, datatype, count)?;
@@ -351,7 +356,7 @@ unsafe extern "C" fn compwritev<S: Sender + Object>(
     op: fi_op,
     context: *mut c_void,
 ) -> isize {
-    guard(|| {
+    guard("fi_compare_atomicv", || {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { object::<S, _>(ep) }?;
         let size = bytes(AtomicKind::Compare, op, datatype, 1)?;
@@ -401,7 +406,9 @@ unsafe extern "C" fn compwritemsg<S: Sender + Object>(
 ) -> isize {
     let (compare, result) = ((comparev, compare_count), (resultv.cast_const(), result_count));
     // SAFETY: C passes an open endpoint, a message or null, and lists of those lengths.
-    guard(|| unsafe { post_msg::<S>(AtomicKind::Compare, ep, msg, compare, result, flags) })
+    guard("fi_compare_atomicmsg", || unsafe {
+        post_msg::<S>(AtomicKind::Compare, ep, msg, compare, result, flags)
+    })
 }
 
 /// `int fi_atomicvalid(struct fid_ep *ep, enum fi_datatype datatype, enum fi_op op, size_t *count)`
@@ -411,11 +418,16 @@ unsafe extern "C" fn writevalid<S: Object>(
     op: fi_op,
     count: *mut usize,
 ) -> c_int {
-    guard_int(|| {
+    guard_int("fi_atomicvalid", || {
         // SAFETY: C passes an open endpoint.
         unsafe { object::<S, _>(ep) }?;
         // SAFETY: null or room for a size.
-        unsafe { put(count, most(AtomicKind::Write, op, datatype)?) }
+        unsafe {
+            put(
+                count,
+                expected(fi::FI_EOPNOTSUPP, most(AtomicKind::Write, op, datatype))?,
+            )
+        }
     })
 }
 
@@ -426,11 +438,16 @@ unsafe extern "C" fn readwritevalid<S: Object>(
     op: fi_op,
     count: *mut usize,
 ) -> c_int {
-    guard_int(|| {
+    guard_int("fi_fetch_atomicvalid", || {
         // SAFETY: C passes an open endpoint.
         unsafe { object::<S, _>(ep) }?;
         // SAFETY: null or room for a size.
-        unsafe { put(count, most(AtomicKind::Fetch, op, datatype)?) }
+        unsafe {
+            put(
+                count,
+                expected(fi::FI_EOPNOTSUPP, most(AtomicKind::Fetch, op, datatype))?,
+            )
+        }
     })
 }
 
@@ -441,11 +458,16 @@ unsafe extern "C" fn compwritevalid<S: Object>(
     op: fi_op,
     count: *mut usize,
 ) -> c_int {
-    guard_int(|| {
+    guard_int("fi_compare_atomicvalid", || {
         // SAFETY: C passes an open endpoint.
         unsafe { object::<S, _>(ep) }?;
         // SAFETY: null or room for a size.
-        unsafe { put(count, most(AtomicKind::Compare, op, datatype)?) }
+        unsafe {
+            put(
+                count,
+                expected(fi::FI_EOPNOTSUPP, most(AtomicKind::Compare, op, datatype))?,
+            )
+        }
     })
 }
 

@@ -86,7 +86,7 @@ pub(crate) unsafe extern "C" fn open(
     set: *mut *mut fi::fid_av_set,
     context: *mut c_void,
 ) -> c_int {
-    entry::guard_int(|| {
+    entry::guard_int("fi_av_set", || {
         // SAFETY: a live vector, by the contract of fi_av_set.
         let av = unsafe { entry::own::<Av, _>(av) }?;
         // SAFETY: null, or attributes that stay unchanged during the call.
@@ -101,7 +101,7 @@ pub(crate) unsafe extern "C" fn open(
 }
 
 unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
-    entry::guard_int(|| {
+    entry::guard_int("fi_close of an address set", || {
         // SAFETY: a set of ours that nobody closes meanwhile, by the contract of fi_close.
         unsafe { entry::own::<AvSet, _>(fid) }?;
         // SAFETY: made by `open`; nobody uses it after fi_close.
@@ -118,23 +118,29 @@ unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
 
 unsafe extern "C" fn set_union(dst: *mut fi::fid_av_set, src: *const fi::fid_av_set) -> c_int {
     // SAFETY: live sets, by the contract of fi_av_set_union.
-    entry::guard_int(|| unsafe { with_other(dst, src, AvSetState::unite) })
+    entry::guard_int("fi_av_set_union", || unsafe {
+        with_other(dst, src, AvSetState::unite)
+    })
 }
 
 unsafe extern "C" fn intersect(dst: *mut fi::fid_av_set, src: *const fi::fid_av_set) -> c_int {
     // SAFETY: live sets, by the contract of fi_av_set_intersect.
-    entry::guard_int(|| unsafe { with_other(dst, src, |set, other| set.keep(other, true)) })
+    entry::guard_int("fi_av_set_intersect", || unsafe {
+        with_other(dst, src, |set, other| set.keep(other, true))
+    })
 }
 
 unsafe extern "C" fn diff(dst: *mut fi::fid_av_set, src: *const fi::fid_av_set) -> c_int {
     // SAFETY: live sets, by the contract of fi_av_set_diff.
-    entry::guard_int(|| unsafe { with_other(dst, src, |set, other| set.keep(other, false)) })
+    entry::guard_int("fi_av_set_diff", || unsafe {
+        with_other(dst, src, |set, other| set.keep(other, false))
+    })
 }
 
 /// # Errors
 /// `-FI_EINVAL` for an address that the vector does not have, or the set has.
 unsafe extern "C" fn insert(set: *mut fi::fid_av_set, addr: fi::fi_addr_t) -> c_int {
-    entry::guard_int(|| {
+    entry::guard_int("fi_av_set_insert", || {
         // SAFETY: a live set, by the contract of fi_av_set_insert.
         let set = unsafe { entry::own::<AvSet, _>(set) }?;
         let mut st = set.dom.gate.lock();
@@ -152,7 +158,7 @@ unsafe extern "C" fn insert(set: *mut fi::fid_av_set, addr: fi::fi_addr_t) -> c_
 /// # Errors
 /// `-FI_EINVAL` for an address that the set does not have.
 unsafe extern "C" fn remove(set: *mut fi::fid_av_set, addr: fi::fi_addr_t) -> c_int {
-    entry::guard_int(|| {
+    entry::guard_int("fi_av_set_remove", || {
         // SAFETY: a live set, by the contract of fi_av_set_remove.
         let set = unsafe { entry::own::<AvSet, _>(set) }?;
         let mut st = set.dom.gate.lock();
@@ -164,7 +170,7 @@ unsafe extern "C" fn remove(set: *mut fi::fid_av_set, addr: fi::fi_addr_t) -> c_
 }
 
 unsafe extern "C" fn addr(set: *mut fi::fid_av_set, coll_addr: *mut fi::fi_addr_t) -> c_int {
-    entry::guard_int(|| {
+    entry::guard_int("fi_av_set_addr", || {
         // SAFETY: a live set, by the contract of fi_av_set_addr.
         let set = unsafe { entry::own::<AvSet, _>(set) }?;
         let st = set.dom.gate.lock();

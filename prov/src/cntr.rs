@@ -153,7 +153,7 @@ pub(crate) unsafe extern "C" fn open(
     cntr: *mut *mut fi::fid_cntr,
     context: *mut c_void,
 ) -> c_int {
-    entry::guard_int(|| {
+    entry::guard_int("fi_cntr_open", || {
         // SAFETY: a live domain, by the contract of fi_cntr_open.
         let domain = unsafe { entry::own::<Domain, _>(domain) }?;
         // SAFETY: null (all defaults), or attributes that stay unchanged during the call.
@@ -174,7 +174,7 @@ pub(crate) unsafe extern "C" fn open(
 }
 
 unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
-    entry::guard_int(|| {
+    entry::guard_int("fi_close of a counter", || {
         // SAFETY: a counter of ours that nobody closes meanwhile, by the contract of fi_close.
         let retired = unsafe { entry::own::<Cntr, _>(fid) }?.retire();
         entry::told(Subsys::EpCtrl, format_args!("fi_close of a counter"), retired)?;
@@ -185,7 +185,7 @@ unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
 }
 
 unsafe extern "C" fn control(fid: *mut fi::fid, command: c_int, arg: *mut c_void) -> c_int {
-    entry::guard_int(|| {
+    entry::guard_int("fi_control of a counter", || {
         // SAFETY: a live counter, by the contract of fi_control.
         let cntr = unsafe { entry::own::<Cntr, _>(fid) }?;
         let guard = cntr.dom.gate.lock();
@@ -221,28 +221,38 @@ unsafe extern "C" fn readerr(cntr: *mut fi::fid_cntr) -> u64 {
 }
 
 unsafe extern "C" fn add(cntr: *mut fi::fid_cntr, value: u64) -> c_int {
-    // SAFETY: a live counter, by the contract of fi_cntr_add.
-    entry::guard_int(|| unsafe { entry::own::<Cntr, _>(cntr) }?.change(|c| c.add(value)))
+    entry::guard_int("fi_cntr_add", || {
+        // SAFETY: a live counter, by the contract of fi_cntr_add.
+        unsafe { entry::own::<Cntr, _>(cntr) }?.change(|c| c.add(value))
+    })
 }
 
 unsafe extern "C" fn set(cntr: *mut fi::fid_cntr, value: u64) -> c_int {
-    // SAFETY: a live counter, by the contract of fi_cntr_set.
-    entry::guard_int(|| unsafe { entry::own::<Cntr, _>(cntr) }?.change(|c| c.set(value)))
+    entry::guard_int("fi_cntr_set", || {
+        // SAFETY: a live counter, by the contract of fi_cntr_set.
+        unsafe { entry::own::<Cntr, _>(cntr) }?.change(|c| c.set(value))
+    })
 }
 
 unsafe extern "C" fn adderr(cntr: *mut fi::fid_cntr, value: u64) -> c_int {
-    // SAFETY: a live counter, by the contract of fi_cntr_adderr.
-    entry::guard_int(|| unsafe { entry::own::<Cntr, _>(cntr) }?.change(|c| c.add_err(value)))
+    entry::guard_int("fi_cntr_adderr", || {
+        // SAFETY: a live counter, by the contract of fi_cntr_adderr.
+        unsafe { entry::own::<Cntr, _>(cntr) }?.change(|c| c.add_err(value))
+    })
 }
 
 unsafe extern "C" fn seterr(cntr: *mut fi::fid_cntr, value: u64) -> c_int {
-    // SAFETY: a live counter, by the contract of fi_cntr_seterr.
-    entry::guard_int(|| unsafe { entry::own::<Cntr, _>(cntr) }?.change(|c| c.set_err(value)))
+    entry::guard_int("fi_cntr_seterr", || {
+        // SAFETY: a live counter, by the contract of fi_cntr_seterr.
+        unsafe { entry::own::<Cntr, _>(cntr) }?.change(|c| c.set_err(value))
+    })
 }
 
 unsafe extern "C" fn wait(cntr: *mut fi::fid_cntr, threshold: u64, timeout: c_int) -> c_int {
-    // SAFETY: a live counter, by the contract of fi_cntr_wait.
-    entry::guard_int(|| unsafe { entry::own::<Cntr, _>(cntr) }?.wait(threshold, timeout))
+    entry::guard_int("fi_cntr_wait", || {
+        // SAFETY: a live counter, by the contract of fi_cntr_wait.
+        unsafe { entry::own::<Cntr, _>(cntr) }?.wait(threshold, timeout)
+    })
 }
 
 impl Cntr {

@@ -26,6 +26,7 @@ use crate::domain::DomainShared;
 use crate::entry::{self, Errno, guard, guard_int, object};
 use crate::ep::Ep;
 use crate::ep::post::buffer;
+use crate::reason;
 
 pub(crate) static OPS: fi::fi_ops_collective = fi::fi_ops_collective {
     size: size_of::<fi::fi_ops_collective>(),
@@ -84,7 +85,7 @@ pub(crate) unsafe extern "C" fn join(
     mc: *mut *mut fi::fid_mc,
     context: *mut c_void,
 ) -> c_int {
-    guard_int(|| {
+    guard_int("fi_join_collective", || {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { object::<Ep, _>(ep) }?;
         if flags & fi::FI_COLLECTIVE == 0 {
@@ -111,7 +112,7 @@ pub(crate) unsafe extern "C" fn join(
 ///
 /// Operations that are under way end with `FI_ECANCELED`, here and with the other members.
 unsafe extern "C" fn close_mc(fid: *mut fi::fid) -> c_int {
-    guard_int(|| {
+    guard_int("fi_close of a collective group", || {
         // SAFETY: a group of ours that nobody closes meanwhile, by the contract of fi_close.
         unsafe { entry::own::<Mc, _>(fid) }?;
         // SAFETY: made by `join`; nobody uses it after fi_close.
@@ -134,13 +135,14 @@ pub(crate) unsafe extern "C" fn query(
     attr: *mut fi::fi_collective_attr,
     flags: u64,
 ) -> c_int {
-    guard_int(|| {
+    guard_int("fi_query_collective", || {
         if flags != 0 {
             return Err(fi::FI_EBADFLAGS);
         }
         // SAFETY: null, or attributes that only this call uses meanwhile.
         let attr = unsafe { attr.as_mut() }.ok_or(fi::FI_EINVAL)?;
-        let (size, count, members) = coll::query(coll, attr.datatype, attr.op)?;
+        let (size, count, members) =
+            reason::expected(fi::FI_EOPNOTSUPP, coll::query(coll, attr.datatype, attr.op))?;
         attr.datatype_attr = fi::fi_atomic_attr { count, size };
         attr.max_members = members;
         Ok(())
@@ -165,7 +167,7 @@ unsafe extern "C" fn barrier2(
         ..Call::new(Kind::Barrier, coll_addr, flags, context)
     };
     // SAFETY: C passes an open endpoint; a barrier has no buffers.
-    guard(|| unsafe { call.post(ep) })
+    guard("fi_barrier", || unsafe { call.post(ep) })
 }
 
 /// `ssize_t fi_broadcast(struct fid_ep *ep, void *buf, size_t count, void *desc, fi_addr_t coll_addr, fi_addr_t root_addr,
@@ -190,7 +192,7 @@ unsafe extern "C" fn broadcast(
         ..Call::new(Kind::Broadcast, coll_addr, flags, context)
     };
     // SAFETY: C passes an open endpoint, and a buffer of count elements that is the operation's until it completes.
-    guard(|| unsafe { call.post(ep) })
+    guard("fi_broadcast", || unsafe { call.post(ep) })
 }
 
 /// `ssize_t fi_alltoall(struct fid_ep *ep, const void *buf, size_t count, void *desc, void *result, void *result_desc,
@@ -215,7 +217,7 @@ unsafe extern "C" fn alltoall(
         ..Call::new(Kind::AllToAll, coll_addr, flags, context)
     };
     // SAFETY: C passes an open endpoint, and buffers of count elements for each member, the operation's until it completes.
-    guard(|| unsafe { call.post(ep) })
+    guard("fi_alltoall", || unsafe { call.post(ep) })
 }
 
 /// `ssize_t fi_allreduce(struct fid_ep *ep, const void *buf, size_t count, void *desc, void *result, void *result_desc,
@@ -242,7 +244,7 @@ unsafe extern "C" fn allreduce(
         ..Call::new(Kind::AllReduce, coll_addr, flags, context)
     };
     // SAFETY: C passes an open endpoint, and buffers of count elements, the operation's until it completes.
-    guard(|| unsafe { call.post(ep) })
+    guard("fi_allreduce", || unsafe { call.post(ep) })
 }
 
 /// `ssize_t fi_allgather(struct fid_ep *ep, const void *buf, size_t count, void *desc, void *result, void *result_desc,
@@ -268,7 +270,7 @@ unsafe extern "C" fn allgather(
     };
     // SAFETY: C passes an open endpoint, count elements, and room for as many of each member, the operation's until it
     // completes.
-    guard(|| unsafe { call.post(ep) })
+    guard("fi_allgather", || unsafe { call.post(ep) })
 }
 
 /// `ssize_t fi_reduce_scatter(struct fid_ep *ep, const void *buf, size_t count, void *desc, void *result,
@@ -296,7 +298,7 @@ unsafe extern "C" fn reduce_scatter(
     };
     // SAFETY: C passes an open endpoint, count elements for each member, and room for count, the operation's until it
     // completes.
-    guard(|| unsafe { call.post(ep) })
+    guard("fi_reduce_scatter", || unsafe { call.post(ep) })
 }
 
 /// `ssize_t fi_reduce(struct fid_ep *ep, const void *buf, size_t count, void *desc, void *result, void *result_desc,
@@ -326,7 +328,7 @@ unsafe extern "C" fn reduce(
     };
     // SAFETY: C passes an open endpoint, and buffers of count elements (the result at the root), the operation's until it
     // completes.
-    guard(|| unsafe { call.post(ep) })
+    guard("fi_reduce", || unsafe { call.post(ep) })
 }
 
 /// `ssize_t fi_scatter(struct fid_ep *ep, const void *buf, size_t count, void *desc, void *result, void *result_desc,
@@ -354,7 +356,7 @@ unsafe extern "C" fn scatter(
     };
     // SAFETY: C passes an open endpoint, at the root count elements for each member, and room for count, the operation's
     // until it completes.
-    guard(|| unsafe { call.post(ep) })
+    guard("fi_scatter", || unsafe { call.post(ep) })
 }
 
 /// `ssize_t fi_gather(struct fid_ep *ep, const void *buf, size_t count, void *desc, void *result, void *result_desc,
@@ -382,7 +384,7 @@ unsafe extern "C" fn gather(
     };
     // SAFETY: C passes an open endpoint, count elements, and at the root room for as many of each member, the operation's
     // until it completes.
-    guard(|| unsafe { call.post(ep) })
+    guard("fi_gather", || unsafe { call.post(ep) })
 }
 
 /// The operation that a `struct fi_msg_collective` describes: `count` is that of its first element.
@@ -397,7 +399,7 @@ unsafe extern "C" fn msg(
     result_count: usize,
     flags: u64,
 ) -> isize {
-    guard(|| {
+    guard("a collective of another provider", || {
         // SAFETY: null, or a message that stays unchanged during the call.
         let msg = unsafe { msg.as_ref() }.ok_or(fi::FI_EINVAL)?;
         let kind = Kind::from_raw(msg.coll).ok_or(fi::FI_EOPNOTSUPP)?;

@@ -17,6 +17,8 @@ use libfabric_sys as fi;
 use libfabric_sys::fid;
 use scif::{Maker, keep_errno};
 
+use crate::reason;
+
 /// A positive `FI_E*` number. C sees it negated.
 pub(crate) type Errno = c_int;
 
@@ -48,6 +50,7 @@ fn inherited() -> Errno {
             ),
         );
     });
+    reason::logged();
     fi::FI_EOPBADSTATE
 }
 
@@ -68,26 +71,37 @@ impl Status for c_int {
     }
 }
 
-/// Runs the body of a thunk that returns `ssize_t`.
+/// Runs the body of a thunk that returns `ssize_t`, and logs a refusal under the name `call`.
 ///
 /// Does not save `errno`: the data path leaves it unchanged, and the engine's wrappers of system calls restore it.
 #[inline]
-pub(crate) fn guard(body: impl FnOnce() -> Result<isize, Errno>) -> isize {
+pub(crate) fn guard(call: &'static str, body: impl FnOnce() -> Result<isize, Errno>) -> isize {
     // One word leaves the guarded part, through memory: a pair would be stored in other pieces than it is loaded in.
     let word = || match body() {
         Ok(value) => value,
-        Err(errno) => -(errno as isize),
+        Err(fi::FI_EAGAIN) => -(fi::FI_EAGAIN as isize),
+        Err(errno) => {
+            reason::log_refusal(call, errno);
+            -(errno as isize)
+        }
     };
     catch_unwind(AssertUnwindSafe(word)).unwrap_or(-(PANICKED as isize))
 }
 
 /// Runs the body of a thunk that returns `int`, as [`guard`] does, and leaves `errno` as it was.
 #[inline]
-pub(crate) fn guard_int<S: Status>(body: impl FnOnce() -> Result<S, Errno>) -> c_int {
+pub(crate) fn guard_int<S: Status>(call: &'static str, body: impl FnOnce() -> Result<S, Errno>) -> c_int {
     let word = || match body() {
-        Ok(value) => value.status(),
-        Err(errno) => -errno,
+        Ok(value) => {
+            reason::forget();
+            value.status()
+        }
+        Err(errno) => {
+            reason::log_refusal(call, errno);
+            -errno
+        }
     };
+    reason::forget();
     keep_errno(|| catch_unwind(AssertUnwindSafe(word)).unwrap_or(-PANICKED))
 }
 
@@ -124,9 +138,7 @@ pub(crate) unsafe fn object<'a, T: Object, F>(ptr: *const F) -> Result<&'a T, Er
     }
 }
 
-/// Says in the log why a call of the control path fails: `what` is the call and what it was given. What is not offered and
-/// what shall be tried again is no news, and a forked child is told once ([`made_here`]). Options that are not there are
-/// asked for by programs that can do without: those are for who wants to know.
+/// Logs why a call fails, unless that was logged inside. `what` is the call and its arguments.
 ///
 /// # Errors
 /// That of `result`.
@@ -137,18 +149,10 @@ pub(crate) fn told<T>(
     result: Result<T, Errno>,
 ) -> Result<T, Errno> {
     if let Err(errno) = &result
-        && !matches!(*errno, fi::FI_ENOSYS | fi::FI_EAGAIN | fi::FI_EOPBADSTATE)
+        && *errno != fi::FI_EAGAIN
+        && !reason::is_logged()
     {
-        // SAFETY: without a buffer the text is one that lasts until this thread's next call.
-        let text = unsafe { strerror(*errno, std::ptr::null_mut(), 0) };
-        // SAFETY: a string, as above.
-        let text = unsafe { CStr::from_ptr(text) };
-        let text = text.to_string_lossy();
-        if *errno == fi::FI_ENOPROTOOPT {
-            crate::log::info_about_call(subsys, format_args!("{what}: {text}"));
-        } else {
-            crate::log::warn_about_call(subsys, format_args!("{what}: {text}"));
-        }
+        reason::log_line(subsys, what, *errno);
     }
     result
 }
@@ -245,8 +249,18 @@ pub(crate) unsafe fn put_name(name: &[u8], addr: *mut c_void, addrlen: *mut usiz
     // SAFETY: null or valid, by the caller's contract.
     let len = unsafe { addrlen.as_mut() }.ok_or(fi::FI_EINVAL)?;
     let room = std::mem::replace(len, name.len());
-    if addr.is_null() || room < name.len() {
-        return Err(fi::FI_ETOOSMALL);
+    if addr.is_null() || room == 0 {
+        // The caller asks how long it is.
+        return reason::expected(fi::FI_ETOOSMALL, Err(fi::FI_ETOOSMALL));
+    }
+    if room < name.len() {
+        return Err(reason::because(
+            fi::FI_ETOOSMALL,
+            format_args!(
+                "an address has {} bytes, and there is room for {room}",
+                name.len()
+            ),
+        ));
     }
     // SAFETY: not null, long enough by the check above, and no part of `name`.
     unsafe { std::ptr::copy_nonoverlapping(name.as_ptr(), addr.cast::<u8>(), name.len()) };
@@ -342,6 +356,14 @@ pub(crate) unsafe fn strerror(errno: Errno, buf: *mut c_char, len: usize) -> *co
     buf
 }
 
+/// Returns the text of an error number, for the log.
+pub(crate) fn text(errno: Errno) -> String {
+    // SAFETY: without a buffer the text is one that lasts until this thread's next call.
+    let text = unsafe { strerror(errno, std::ptr::null_mut(), 0) };
+    // SAFETY: a string, as above.
+    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+}
+
 /// The texts of the numbers that are libfabric's own.
 fn own_text(errno: Errno) -> Option<&'static CStr> {
     Some(match errno {
@@ -371,17 +393,24 @@ mod tests {
 
     #[test]
     fn results_become_return_values() {
-        assert_eq!(guard(|| Ok(7)), 7);
-        assert_eq!(guard(|| Err(fi::FI_EAGAIN)), -11);
-        assert_eq!(guard_int(|| Ok(())), 0);
-        assert_eq!(guard_int(|| Ok(3)), 3);
-        assert_eq!(guard_int(|| -> Result<(), Errno> { Err(fi::FI_EINVAL) }), -22);
+        assert_eq!(guard("call", || Ok(7)), 7);
+        assert_eq!(guard("call", || Err(fi::FI_EAGAIN)), -11);
+        assert_eq!(guard("call", || Err(fi::FI_EINVAL)), -22);
+        assert_eq!(guard_int("call", || Ok(())), 0);
+        assert_eq!(guard_int("call", || Ok(3)), 3);
+        assert_eq!(
+            guard_int("call", || -> Result<(), Errno> { Err(fi::FI_EINVAL) }),
+            -22
+        );
     }
 
     #[test]
     fn a_panic_becomes_eother() {
-        assert_eq!(guard(|| panic!("on purpose")), -256);
-        assert_eq!(guard_int(|| -> Result<(), Errno> { panic!("on purpose") }), -256);
+        assert_eq!(guard("call", || panic!("on purpose")), -256);
+        assert_eq!(
+            guard_int("call", || -> Result<(), Errno> { panic!("on purpose") }),
+            -256
+        );
         assert_eq!(guard_or(9, || panic!("on purpose")), 9);
     }
 

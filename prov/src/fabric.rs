@@ -68,7 +68,7 @@ pub(crate) unsafe extern "C" fn open(
     fabric: *mut *mut fi::fid_fabric,
     context: *mut c_void,
 ) -> c_int {
-    entry::guard_int(|| {
+    entry::guard_int("fi_fabric", || {
         // SAFETY: null, or an attribute that stays unchanged during the call.
         let attr = unsafe { attr.as_ref() }.ok_or(fi::FI_EINVAL)?;
         // SAFETY: null or a string.
@@ -100,7 +100,7 @@ pub(crate) unsafe extern "C" fn open(
 /// # Errors
 /// `FI_EBUSY`: something opened on it is still open.
 unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
-    entry::guard_int(|| {
+    entry::guard_int("fi_close of a fabric", || {
         // SAFETY: a fabric of ours that nobody closes meanwhile, by the contract of fi_close.
         let fabric = unsafe { entry::own::<Fabric, _>(fid) }?;
         if Arc::strong_count(&fabric.shared) > 1 {
@@ -131,7 +131,7 @@ unsafe extern "C" fn domain2(
     flags: u64,
     context: *mut c_void,
 ) -> c_int {
-    entry::guard_int(|| {
+    entry::guard_int("fi_domain", || {
         // SAFETY: a live fabric, by the contract of fi_domain.
         let fabric = unsafe { entry::own::<Fabric, _>(of) }?;
         if dom.is_null() {
@@ -157,7 +157,7 @@ unsafe extern "C" fn domain2(
 /// # Errors
 /// `FI_EAGAIN`: one of them has something to read. `FI_EINVAL`: one of them has no descriptor.
 unsafe extern "C" fn trywait(fabric: *mut fi::fid_fabric, fids: *mut *mut fi::fid, count: c_int) -> c_int {
-    entry::guard_int(|| {
+    entry::guard_int("fi_trywait", || {
         // SAFETY: a live fabric, by the contract of fi_trywait.
         unsafe { entry::own::<Fabric, _>(fabric) }?;
         let count = usize::try_from(count).map_err(|_| fi::FI_EINVAL)?;

@@ -32,6 +32,7 @@ mod msg;
 mod peer;
 mod pep;
 mod poll;
+mod reason;
 mod resolve;
 mod rma;
 mod sep;
@@ -72,6 +73,7 @@ pub unsafe extern "C" fn fi_prov_ini() -> *mut fi_provider {
 pub fn start(host: Host) -> *mut fi_provider {
     host::enter(host);
     log::init();
+    libfabric_sys::on_unsupported(reason::log_unsupported);
     env::init();
     #[expect(unsafe_code, reason = "a field that the library reads after this call")]
     // SAFETY: this is called where `fi_prov_ini` is, before the library looks at the provider.

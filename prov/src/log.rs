@@ -22,7 +22,7 @@ use libfabric_sys as fi;
 use scif::logging::{Budget, CALLS, OnceEach, PEERS};
 use scif::{AccessError, Denial, DenialCause, Node, PortId, keep_errno};
 
-use crate::host;
+use crate::{host, reason};
 
 /// What a message is about: of `enum fi_log_subsys` what is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,13 +99,22 @@ pub(crate) fn info_about_peer(subsys: Subsys, text: fmt::Arguments<'_>) {
 #[track_caller]
 #[cold]
 pub(crate) fn warn_about_call(subsys: Subsys, text: fmt::Arguments<'_>) {
+    reason::logged();
     say_within(&CALLS, fi::FI_LOG_WARN, subsys, text, Location::caller());
+}
+
+/// Returns whether lines about refused calls may be printed. If not, no reason is formatted.
+pub(crate) fn warns_about_calls() -> bool {
+    Subsys::ALL
+        .iter()
+        .any(|subsys| host::log_enabled(fi::FI_LOG_WARN, subsys.number()))
 }
 
 /// Logs at info why a call of the program is refused: from the same budget as [`warn_about_call`].
 #[track_caller]
 #[cold]
 pub(crate) fn info_about_call(subsys: Subsys, text: fmt::Arguments<'_>) {
+    reason::logged();
     say_within(&CALLS, fi::FI_LOG_INFO, subsys, text, Location::caller());
 }
 

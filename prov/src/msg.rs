@@ -98,7 +98,7 @@ unsafe extern "C" fn recv<R: Receiver + Object>(
     src: fi_addr_t,
     context: *mut c_void,
 ) -> isize {
-    guard(|| {
+    guard("fi_recv", || {
         // SAFETY: C passes an open endpoint or context.
         let ep = unsafe { object::<R, _>(ep) }?;
         // SAFETY: the buffer is the operation's until it completes.
@@ -123,7 +123,7 @@ unsafe extern "C" fn recvv<R: Receiver + Object>(
     src: fi_addr_t,
     context: *mut c_void,
 ) -> isize {
-    guard(|| {
+    guard("fi_recvv", || {
         // SAFETY: C passes an open endpoint or context.
         let ep = unsafe { object::<R, _>(ep) }?;
         // SAFETY: the buffers are the operation's until it completes.
@@ -143,7 +143,7 @@ unsafe extern "C" fn recvv<R: Receiver + Object>(
 /// # Errors
 /// `-FI_EBADFLAGS` for unknown or contradicting flags.
 unsafe extern "C" fn recvmsg<R: Receiver + Object>(ep: *mut fid_ep, msg: *const fi_msg, flags: u64) -> isize {
-    guard(|| {
+    guard("fi_recvmsg", || {
         // SAFETY: C passes an open endpoint or context.
         let ep = unsafe { object::<R, _>(ep) }?;
         // SAFETY: null or a message of the caller's.
@@ -187,7 +187,7 @@ unsafe extern "C" fn send<S: Sender + Object>(
     dest: fi_addr_t,
     context: *mut c_void,
 ) -> isize {
-    guard(|| {
+    guard("fi_send", || {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { object::<S, _>(ep) }?;
         // SAFETY: the buffer is the operation's until it completes.
@@ -214,7 +214,7 @@ unsafe extern "C" fn sendv<S: Sender + Object>(
     dest: fi_addr_t,
     context: *mut c_void,
 ) -> isize {
-    guard(|| {
+    guard("fi_sendv", || {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { object::<S, _>(ep) }?;
         // SAFETY: the buffers are the operation's until it completes.
@@ -236,7 +236,7 @@ unsafe extern "C" fn sendv<S: Sender + Object>(
 /// # Errors
 /// `-FI_EBADFLAGS` for unknown flags.
 unsafe extern "C" fn sendmsg<S: Sender + Object>(ep: *mut fid_ep, msg: *const fi_msg, flags: u64) -> isize {
-    guard(|| {
+    guard("fi_sendmsg", || {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { object::<S, _>(ep) }?;
         // SAFETY: null or a message of the caller's.
@@ -278,7 +278,7 @@ unsafe extern "C" fn inject<S: Sender + Object>(
     len: usize,
     dest: fi_addr_t,
 ) -> isize {
-    guard(|| {
+    guard("fi_inject", || {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { object::<S, _>(ep) }?;
         // SAFETY: the buffer is read before this call returns.
@@ -306,7 +306,7 @@ unsafe extern "C" fn senddata<S: Sender + Object>(
     dest: fi_addr_t,
     context: *mut c_void,
 ) -> isize {
-    guard(|| {
+    guard("fi_senddata", || {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { object::<S, _>(ep) }?;
         // SAFETY: the buffer is the operation's until it completes.
@@ -334,7 +334,7 @@ unsafe extern "C" fn injectdata<S: Sender + Object>(
     data: u64,
     dest: fi_addr_t,
 ) -> isize {
-    guard(|| {
+    guard("fi_injectdata", || {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { object::<S, _>(ep) }?;
         // SAFETY: the buffer is read before this call returns.

@@ -380,7 +380,7 @@ unsafe fn take_ticket(entry: *mut fi::fi_peer_rx_entry) -> Option<Box<Ticket>> {
 /// `-FI_EINVAL` for an entry that does not wait, `-FI_ECONNRESET` when its endpoint is closed, `-FI_EINVAL` for more buffers than
 /// a receive takes.
 unsafe extern "C" fn start(entry: *mut fi::fi_peer_rx_entry) -> c_int {
-    entry::guard_int(|| {
+    entry::guard_int("start_msg of a peer context", || {
         // SAFETY: an entry that we queued, by the contract of fi_peer(3).
         let ticket = unsafe { take_ticket(entry) }.ok_or(fi::FI_EINVAL)?;
         let held = Held {
@@ -396,7 +396,7 @@ unsafe extern "C" fn start(entry: *mut fi::fi_peer_rx_entry) -> c_int {
 
 /// `int discard_msg(struct fi_peer_rx_entry *)`: an unexpected message is not wanted. The entry stays the owner's.
 unsafe extern "C" fn discard(entry: *mut fi::fi_peer_rx_entry) -> c_int {
-    entry::guard_int(|| {
+    entry::guard_int("discard_msg of a peer context", || {
         // SAFETY: an entry that we queued, by the contract of fi_peer(3).
         let ticket = unsafe { take_ticket(entry) }.ok_or(fi::FI_EINVAL)?;
         if let Some(dom) = ticket.srx.dom.upgrade() {

@@ -69,7 +69,7 @@ pub(crate) unsafe extern "C" fn open(
     attr: *mut fi::fi_poll_attr,
     pollset: *mut *mut fi::fid_poll,
 ) -> c_int {
-    entry::guard_int(|| {
+    entry::guard_int("fi_poll_open", || {
         // SAFETY: a live domain, by the contract of fi_poll_open.
         let domain = unsafe { entry::own::<Domain, _>(domain) }?;
         // SAFETY: null, or attributes that stay unchanged during the call.
@@ -98,7 +98,7 @@ pub(crate) unsafe extern "C" fn open(
 /// # Errors
 /// `-FI_EBUSY`: it has members.
 unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
-    entry::guard_int(|| {
+    entry::guard_int("fi_close of a poll set", || {
         // SAFETY: a set of ours that nobody closes meanwhile, by the contract of fi_close.
         let set = unsafe { entry::own::<Poll, _>(fid) }?;
         if !set.members().is_empty() {
@@ -118,7 +118,7 @@ unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
 /// # Errors
 /// `-FI_EINVAL` for what is neither queue nor counter, a member, or flags; `-FI_EDOMAIN` for an object of another domain.
 unsafe extern "C" fn poll_add(set: *mut fi::fid_poll, event_fid: *mut fi::fid, flags: u64) -> c_int {
-    entry::guard_int(|| {
+    entry::guard_int("fi_poll_add", || {
         // SAFETY: a live set, by the contract of fi_poll_add.
         let set = unsafe { entry::own::<Poll, _>(set) }?;
         // SAFETY: null or a live object, by the contract of fi_poll_add.
@@ -131,7 +131,7 @@ unsafe extern "C" fn poll_add(set: *mut fi::fid_poll, event_fid: *mut fi::fid, f
 /// # Errors
 /// As `fi_poll_add`; `-FI_EINVAL` for what is no member.
 unsafe extern "C" fn poll_del(set: *mut fi::fid_poll, event_fid: *mut fi::fid, flags: u64) -> c_int {
-    entry::guard_int(|| {
+    entry::guard_int("fi_poll_del", || {
         // SAFETY: a live set, by the contract of fi_poll_del.
         let set = unsafe { entry::own::<Poll, _>(set) }?;
         // SAFETY: null or a live object, by the contract of fi_poll_del.
@@ -143,7 +143,7 @@ unsafe extern "C" fn poll_del(set: *mut fi::fid_poll, event_fid: *mut fi::fid, f
 ///
 /// Returns how many contexts it gave: those of members that have something, at most `count`.
 unsafe extern "C" fn poll(set: *mut fi::fid_poll, context: *mut *mut c_void, count: c_int) -> c_int {
-    entry::guard_int(|| {
+    entry::guard_int("fi_poll", || {
         // SAFETY: a live set, by the contract of fi_poll.
         let set = unsafe { entry::own::<Poll, _>(set) }?;
         let count = usize::try_from(count).map_err(|_| fi::FI_EINVAL)?;

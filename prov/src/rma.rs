@@ -53,7 +53,7 @@ unsafe extern "C" fn read<S: Sender + Object>(
     key: u64,
     context: *mut c_void,
 ) -> isize {
-    guard(|| {
+    guard("fi_read", || {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { object::<S, _>(ep) }?;
         // SAFETY: the buffer is the operation's until it completes.
@@ -82,7 +82,7 @@ unsafe extern "C" fn readv<S: Sender + Object>(
     key: u64,
     context: *mut c_void,
 ) -> isize {
-    guard(|| {
+    guard("fi_readv", || {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { object::<S, _>(ep) }?;
         // SAFETY: the buffers are the operation's until it completes.
@@ -113,7 +113,7 @@ unsafe extern "C" fn readmsg<S: Sender + Object>(
     msg: *const fi_msg_rma,
     flags: u64,
 ) -> isize {
-    guard(|| {
+    guard("fi_readmsg", || {
         if flags & fi::FI_INJECT != 0 {
             return Err(fi::FI_EBADFLAGS);
         }
@@ -134,7 +134,7 @@ unsafe extern "C" fn write<S: Sender + Object>(
     key: u64,
     context: *mut c_void,
 ) -> isize {
-    guard(|| {
+    guard("fi_write", || {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { object::<S, _>(ep) }?;
         // SAFETY: the buffer is the operation's until it completes.
@@ -163,7 +163,7 @@ unsafe extern "C" fn writev<S: Sender + Object>(
     key: u64,
     context: *mut c_void,
 ) -> isize {
-    guard(|| {
+    guard("fi_writev", || {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { object::<S, _>(ep) }?;
         // SAFETY: the buffers are the operation's until it completes.
@@ -194,7 +194,7 @@ unsafe extern "C" fn writemsg<S: Sender + Object>(
     msg: *const fi_msg_rma,
     flags: u64,
 ) -> isize {
-    guard(|| {
+    guard("fi_writemsg", || {
         // SAFETY: C passes an open endpoint, and a message or null.
         unsafe { post_msg::<S>(ep, msg, flags, true) }
     })
@@ -213,7 +213,7 @@ unsafe extern "C" fn inject<S: Sender + Object>(
     addr: u64,
     key: u64,
 ) -> isize {
-    guard(|| {
+    guard("fi_inject_write", || {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { object::<S, _>(ep) }?;
         // SAFETY: the buffer is read before this call returns.
@@ -243,7 +243,7 @@ unsafe extern "C" fn writedata<S: Sender + Object>(
     key: u64,
     context: *mut c_void,
 ) -> isize {
-    guard(|| {
+    guard("fi_writedata", || {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { object::<S, _>(ep) }?;
         // SAFETY: the buffer is the operation's until it completes.
@@ -274,7 +274,7 @@ unsafe extern "C" fn injectdata<S: Sender + Object>(
     addr: u64,
     key: u64,
 ) -> isize {
-    guard(|| {
+    guard("fi_inject_writedata", || {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { object::<S, _>(ep) }?;
         // SAFETY: the buffer is read before this call returns.

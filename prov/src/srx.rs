@@ -105,7 +105,7 @@ pub(crate) unsafe extern "C" fn open_srx(
     srx: *mut *mut fid_ep,
     context: *mut c_void,
 ) -> c_int {
-    guard_int(|| {
+    guard_int("fi_srx_context", || {
         // SAFETY: C passes an open domain.
         let domain = unsafe { own::<Domain, _>(domain) }?;
         // SAFETY: null, or attributes that stay unchanged during the call.
@@ -189,7 +189,7 @@ pub(crate) unsafe extern "C" fn open_srx(
 /// # Errors
 /// `-FI_EBUSY` while an endpoint is bound to it.
 unsafe extern "C" fn close_srx(fid: *mut fid) -> c_int {
-    guard_int(|| {
+    guard_int("fi_close of a shared receive context", || {
         // SAFETY: C passes an open context.
         let srx = unsafe { own::<Srx, _>(fid) }?;
         {
@@ -207,7 +207,7 @@ unsafe extern "C" fn close_srx(fid: *mut fid) -> c_int {
 
 /// `ssize_t fi_cancel(struct fid_ep *srx, void *context)`
 unsafe extern "C" fn cancel(fid: fid_t, context: *mut c_void) -> isize {
-    guard(|| {
+    guard("fi_cancel", || {
         // SAFETY: C passes an open context.
         let srx = unsafe { own::<Srx, _>(fid) }?;
         shared::cancel(&mut srx.dom.gate.lock(), srx.index, context.expose_provenance())?;
@@ -226,7 +226,7 @@ unsafe extern "C" fn getopt(
     optval: *mut c_void,
     optlen: *mut usize,
 ) -> c_int {
-    guard_int(|| {
+    guard_int("fi_getopt", || {
         // SAFETY: C passes an open context.
         let srx = unsafe { own::<Srx, _>(fid) }?;
         is_option(level, optname)?;
@@ -248,7 +248,7 @@ unsafe extern "C" fn setopt(
     optval: *const c_void,
     optlen: usize,
 ) -> c_int {
-    guard_int(|| {
+    guard_int("fi_setopt", || {
         // SAFETY: C passes an open context.
         let srx = unsafe { own::<Srx, _>(fid) }?;
         // SAFETY: null or a value of that length.
@@ -274,7 +274,7 @@ fn is_option(level: c_int, optname: c_int) -> Result<(), Errno> {
 ///
 /// Receives are never refused.
 unsafe extern "C" fn rx_size_left(srx: *mut fid_ep) -> isize {
-    guard(|| {
+    guard("fi_rx_size_left", || {
         // SAFETY: C passes an open context.
         unsafe { own::<Srx, _>(srx) }?;
         isize::try_from(crate::attr::DEFAULT_SIZE).map_err(|_| fi::FI_EINVAL)
@@ -288,7 +288,7 @@ pub(crate) unsafe extern "C" fn open_stx(
     stx: *mut *mut fi::fid_stx,
     context: *mut c_void,
 ) -> c_int {
-    guard_int(|| {
+    guard_int("fi_stx_context", || {
         // SAFETY: C passes an open domain.
         let domain = unsafe { own::<Domain, _>(domain) }?;
         if stx.is_null() {
@@ -317,7 +317,7 @@ pub(crate) unsafe extern "C" fn open_stx(
 /// # Errors
 /// `-FI_EBUSY` while an endpoint is bound to it.
 unsafe extern "C" fn close_stx(fid: *mut fid) -> c_int {
-    guard_int(|| {
+    guard_int("fi_close of a shared transmit context", || {
         // SAFETY: C passes an open context.
         let stx = unsafe { own::<Stx, _>(fid) }?;
         if Arc::strong_count(&stx.shared) > 1 {

@@ -101,7 +101,7 @@ unsafe extern "C" fn recv<R: Receiver + Object>(
     ignore: u64,
     context: *mut c_void,
 ) -> isize {
-    guard(|| {
+    guard("fi_trecv", || {
         // SAFETY: C passes an open endpoint or context.
         let ep = unsafe { object::<R, _>(ep) }?;
         // SAFETY: the buffer is the operation's until it completes.
@@ -129,7 +129,7 @@ unsafe extern "C" fn recvv<R: Receiver + Object>(
     ignore: u64,
     context: *mut c_void,
 ) -> isize {
-    guard(|| {
+    guard("fi_trecvv", || {
         // SAFETY: C passes an open endpoint or context.
         let ep = unsafe { object::<R, _>(ep) }?;
         // SAFETY: the buffers are the operation's until it completes.
@@ -156,7 +156,7 @@ unsafe extern "C" fn recvmsg<R: Receiver + Object>(
     msg: *const fi_msg_tagged,
     flags: u64,
 ) -> isize {
-    guard(|| {
+    guard("fi_trecvmsg", || {
         // SAFETY: C passes an open endpoint or context.
         let ep = unsafe { object::<R, _>(ep) }?;
         // SAFETY: null or a message of the caller's.
@@ -205,7 +205,7 @@ unsafe extern "C" fn send<S: Sender + Object>(
     tag: u64,
     context: *mut c_void,
 ) -> isize {
-    guard(|| {
+    guard("fi_tsend", || {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { object::<S, _>(ep) }?;
         // SAFETY: the buffer is the operation's until it completes.
@@ -233,7 +233,7 @@ unsafe extern "C" fn sendv<S: Sender + Object>(
     tag: u64,
     context: *mut c_void,
 ) -> isize {
-    guard(|| {
+    guard("fi_tsendv", || {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { object::<S, _>(ep) }?;
         // SAFETY: the buffers are the operation's until it completes.
@@ -259,7 +259,7 @@ unsafe extern "C" fn sendmsg<S: Sender + Object>(
     msg: *const fi_msg_tagged,
     flags: u64,
 ) -> isize {
-    guard(|| {
+    guard("fi_tsendmsg", || {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { object::<S, _>(ep) }?;
         // SAFETY: null or a message of the caller's.
@@ -302,7 +302,7 @@ unsafe extern "C" fn inject<S: Sender + Object>(
     dest: fi_addr_t,
     tag: u64,
 ) -> isize {
-    guard(|| {
+    guard("fi_tinject", || {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { object::<S, _>(ep) }?;
         // SAFETY: the buffer is read before this call returns.
@@ -331,7 +331,7 @@ unsafe extern "C" fn senddata<S: Sender + Object>(
     tag: u64,
     context: *mut c_void,
 ) -> isize {
-    guard(|| {
+    guard("fi_tsenddata", || {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { object::<S, _>(ep) }?;
         // SAFETY: the buffer is the operation's until it completes.
@@ -361,7 +361,7 @@ unsafe extern "C" fn injectdata<S: Sender + Object>(
     dest: fi_addr_t,
     tag: u64,
 ) -> isize {
-    guard(|| {
+    guard("fi_tinjectdata", || {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { object::<S, _>(ep) }?;
         // SAFETY: the buffer is read before this call returns.

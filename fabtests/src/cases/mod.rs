@@ -61,6 +61,7 @@ mod signals;
 mod slots;
 mod slots_answers;
 mod slots_kinds;
+mod slots_log;
 mod slots_order;
 mod tagged;
 mod threads;
@@ -129,6 +130,7 @@ const AREAS: &[&[Case]] = &[
     bad_input::CASES,
     slots::CASES,
     slots_kinds::CASES,
+    slots_log::CASES,
     slots_order::CASES,
     leaks::CASES,
     log::CASES,

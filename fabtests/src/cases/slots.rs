@@ -32,7 +32,7 @@ pub(crate) const CASES: &[Case] = &[
 
 /// An object in some state.
 pub(super) struct Subject {
-    object: Arc<dyn Fid>,
+    pub(super) object: Arc<dyn Fid>,
     /// An open object of another class.
     stranger: Arc<dyn Fid>,
     _bench: Bench,
@@ -61,8 +61,8 @@ pub(super) struct Bench {
 #[derive(Clone, Copy)]
 pub(super) struct Scene {
     letter: char,
-    name: &'static str,
-    make: fn(&Rank) -> Outcome<Subject>,
+    pub(super) name: &'static str,
+    pub(super) make: fn(&Rank) -> Outcome<Subject>,
 }
 
 pub(super) const fn scene(letter: char, name: &'static str, make: fn(&Rank) -> Outcome<Subject>) -> Scene {
@@ -73,17 +73,17 @@ const RDM: u32 = sys::FI_EP_RDM;
 const DGRAM: u32 = sys::FI_EP_DGRAM;
 const MSG: u32 = sys::FI_EP_MSG;
 
-const FABRIC: Scene = scene('f', "a fabric", |r| {
+pub(super) const FABRIC: Scene = scene('f', "a fabric", |r| {
     let bench = bench(r, RDM)?;
     let fabric = Arc::clone(&bench.fabric);
     bench.subject(fabric)
 });
-const DOMAIN: Scene = scene('d', "a domain", |r| {
+pub(super) const DOMAIN: Scene = scene('d', "a domain", |r| {
     let bench = bench(r, RDM)?;
     let domain = Arc::clone(&bench.domain);
     bench.subject(domain)
 });
-const ENDPOINTS: &[Scene] = &[
+pub(super) const ENDPOINTS: &[Scene] = &[
     scene('N', "a new endpoint", |r| new_ep(r, RDM)),
     scene('e', "an enabled endpoint", |r| enabled_ep(r, RDM, false)),
     scene('w', "an endpoint that knows itself", |r| enabled_ep(r, RDM, true)),
@@ -103,7 +103,7 @@ const ENDPOINTS: &[Scene] = &[
         bench.subject(stx)
     }),
 ];
-const CONNECTED: &[Scene] = &[
+pub(super) const CONNECTED: &[Scene] = &[
     scene('M', "a new connected endpoint", |r| new_ep(r, MSG)),
     scene('m', "an enabled connected endpoint", |r| {
         enabled_ep(r, MSG, false)
@@ -126,7 +126,7 @@ const CONNECTED: &[Scene] = &[
         bench.subject(pep)
     }),
 ];
-const QUEUES: &[Scene] = &[
+pub(super) const QUEUES: &[Scene] = &[
     scene('c', "a queue of contexts", |r| {
         cq(r, sys::FI_CQ_FORMAT_CONTEXT, None)
     }),
@@ -154,7 +154,7 @@ const QUEUES: &[Scene] = &[
     }),
     scene('R', "an event queue with a request", requested),
 ];
-const OTHERS: &[Scene] = &[
+pub(super) const OTHERS: &[Scene] = &[
     scene('a', "an address vector", |r| {
         let bench = bench(r, RDM)?;
         let av = Av::open(&bench.domain, sys::FI_AV_UNSPEC, 1)?;

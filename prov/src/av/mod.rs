@@ -87,7 +87,7 @@ pub(crate) unsafe extern "C" fn open(
     av: *mut *mut fi::fid_av,
     context: *mut c_void,
 ) -> c_int {
-    entry::guard_int(|| {
+    entry::guard_int("fi_av_open", || {
         // SAFETY: a live domain, by the contract of fi_av_open.
         let domain = unsafe { entry::own::<Domain, _>(domain) }?;
         // SAFETY: null, or attributes that only this call uses meanwhile: type is written back.
@@ -109,7 +109,7 @@ pub(crate) unsafe extern "C" fn open(
 }
 
 unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
-    entry::guard_int(|| {
+    entry::guard_int("fi_close of an address vector", || {
         // SAFETY: a vector of ours that nobody closes meanwhile, by the contract of fi_close.
         let retired = unsafe { entry::own::<Av, _>(fid) }?.retire(fid.addr());
         entry::told(Subsys::Av, format_args!("fi_close of an address vector"), retired)?;
@@ -120,7 +120,7 @@ unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
 }
 
 unsafe extern "C" fn bind(fid: *mut fi::fid, other: *mut fi::fid, flags: u64) -> c_int {
-    entry::guard_int(|| {
+    entry::guard_int("fi_av_bind", || {
         // SAFETY: a live vector, by the contract of fi_av_bind.
         let av = unsafe { entry::own::<Av, _>(fid) }?;
         // SAFETY: a live event queue or null, by the contract of fi_av_bind; other classes are refused.
@@ -137,7 +137,7 @@ unsafe extern "C" fn insert(
     flags: u64,
     context: *mut c_void,
 ) -> c_int {
-    entry::guard_int(|| {
+    entry::guard_int("fi_av_insert", || {
         // SAFETY: a live vector, by the contract of fi_av_insert.
         let av = unsafe { entry::own::<Av, _>(av) }?;
         // SAFETY: count addresses of this format, by the contract of fi_av_insert.
@@ -170,7 +170,7 @@ unsafe extern "C" fn insertsym(
     flags: u64,
     context: *mut c_void,
 ) -> c_int {
-    entry::guard_int(|| {
+    entry::guard_int("fi_av_insertsym", || {
         // SAFETY: a live vector, by the contract of fi_av_insertsym.
         let av = unsafe { entry::own::<Av, _>(av) }?;
         // SAFETY: null or a string, by the contract of fi_av_insertsym.
@@ -191,7 +191,7 @@ unsafe extern "C" fn remove(
     count: usize,
     flags: u64,
 ) -> c_int {
-    entry::guard_int(|| {
+    entry::guard_int("fi_av_remove", || {
         // SAFETY: a live vector, by the contract of fi_av_remove.
         let av = unsafe { entry::own::<Av, _>(av) }?;
         // SAFETY: count addresses, by the contract of fi_av_remove.
@@ -206,7 +206,7 @@ unsafe extern "C" fn lookup(
     addr: *mut c_void,
     addrlen: *mut usize,
 ) -> c_int {
-    entry::guard_int(|| {
+    entry::guard_int("fi_av_lookup", || {
         // SAFETY: a live vector, by the contract of fi_av_lookup.
         let av = unsafe { entry::own::<Av, _>(av) }?;
         let bytes = av
@@ -270,7 +270,7 @@ unsafe extern "C" fn set_user_id(
     user_id: fi::fi_addr_t,
     flags: u64,
 ) -> c_int {
-    entry::guard_int(|| {
+    entry::guard_int("fi_av_set_user_id", || {
         // SAFETY: a live vector, by the contract of fi_av_set_user_id.
         let av = unsafe { entry::own::<Av, _>(av) }?;
         if flags != 0 {

@@ -111,7 +111,7 @@ pub(crate) unsafe extern "C" fn open(
     cq: *mut *mut fi::fid_cq,
     context: *mut c_void,
 ) -> c_int {
-    entry::guard_int(|| {
+    entry::guard_int("fi_cq_open", || {
         // SAFETY: a live domain, by the contract of fi_cq_open.
         let domain = unsafe { entry::own::<Domain, _>(domain) }?;
         // SAFETY: null, or attributes that stay unchanged during the call.
@@ -138,7 +138,7 @@ pub(crate) unsafe extern "C" fn open(
 }
 
 unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
-    entry::guard_int(|| {
+    entry::guard_int("fi_close of a completion queue", || {
         // SAFETY: a queue of ours that nobody closes meanwhile, by the contract of fi_close.
         let retired = unsafe { entry::own::<Cq, _>(fid) }?.retire();
         entry::told(
@@ -153,7 +153,7 @@ unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
 }
 
 unsafe extern "C" fn control(fid: *mut fi::fid, command: c_int, arg: *mut c_void) -> c_int {
-    entry::guard_int(|| {
+    entry::guard_int("fi_control of a completion queue", || {
         // SAFETY: a live queue, by the contract of fi_control.
         let cq = unsafe { entry::own::<Cq, _>(fid) }?;
         let guard = cq.dom.gate.lock();
@@ -164,7 +164,7 @@ unsafe extern "C" fn control(fid: *mut fi::fid, command: c_int, arg: *mut c_void
 }
 
 unsafe extern "C" fn read(cq: *mut fi::fid_cq, buf: *mut c_void, count: usize) -> isize {
-    entry::guard(|| {
+    entry::guard("fi_cq_read", || {
         // SAFETY: a live queue, by the contract of fi_cq_read.
         let cq = unsafe { entry::object::<Cq, _>(cq) }?;
         // SAFETY: room for count entries of the queue's format.
@@ -177,7 +177,7 @@ unsafe extern "C" fn read(cq: *mut fi::fid_cq, buf: *mut c_void, count: usize) -
 /// # Errors
 /// `-FI_ENOSYS` for a call that wants entries, `-FI_EAGAIN` when nothing completed.
 unsafe extern "C" fn read_peer(cq: *mut fi::fid_cq, buf: *mut c_void, count: usize) -> isize {
-    entry::guard(|| {
+    entry::guard("fi_cq_read of a queue of another provider", || {
         // SAFETY: a live queue, by the contract of fi_cq_read.
         let cq = unsafe { entry::object::<Cq, _>(cq) }?;
         let owner = cq.owner.as_ref().ok_or(fi::FI_EINVAL)?;
@@ -194,7 +194,7 @@ unsafe extern "C" fn readfrom(
     count: usize,
     src_addr: *mut fi::fi_addr_t,
 ) -> isize {
-    entry::guard(|| {
+    entry::guard("fi_cq_readfrom", || {
         // SAFETY: a live queue, by the contract of fi_cq_readfrom.
         let cq = unsafe { entry::object::<Cq, _>(cq) }?;
         // SAFETY: room for count entries of the queue's format, and for count addresses.
@@ -213,7 +213,7 @@ unsafe extern "C" fn readfrom_and_run(
     count: usize,
     src_addr: *mut fi::fi_addr_t,
 ) -> isize {
-    entry::guard(|| {
+    entry::guard("fi_cq_readfrom", || {
         // SAFETY: a live queue, by the contract of fi_cq_readfrom.
         let cq = unsafe { entry::own::<Cq, _>(cq) }?;
         // SAFETY: room for count entries of the queue's format, and for count addresses.
@@ -230,7 +230,7 @@ unsafe extern "C" fn sread(
     cond: *const c_void,
     timeout: c_int,
 ) -> isize {
-    entry::guard(|| {
+    entry::guard("fi_cq_sread", || {
         // SAFETY: a live queue, by the contract of fi_cq_sread.
         let cq = unsafe { entry::object::<Cq, _>(cq) }?;
         // SAFETY: room for count entries of the queue's format.
@@ -250,7 +250,7 @@ unsafe extern "C" fn sreadfrom(
     cond: *const c_void,
     timeout: c_int,
 ) -> isize {
-    entry::guard(|| {
+    entry::guard("fi_cq_sreadfrom", || {
         // SAFETY: a live queue, by the contract of fi_cq_sreadfrom.
         let cq = unsafe { entry::object::<Cq, _>(cq) }?;
         // SAFETY: room for count entries of the queue's format, and for count addresses.
@@ -264,7 +264,7 @@ unsafe extern "C" fn sreadfrom(
 
 /// Only the fields that the application's interface version knows are read and written.
 unsafe extern "C" fn readerr(cq: *mut fi::fid_cq, buf: *mut fi::fi_cq_err_entry, _flags: u64) -> isize {
-    entry::guard(|| {
+    entry::guard("fi_cq_readerr", || {
         // SAFETY: a live queue, by the contract of fi_cq_readerr.
         let cq = unsafe { entry::object::<Cq, _>(cq) }?;
         if buf.is_null() {
@@ -293,7 +293,7 @@ unsafe extern "C" fn readerr(cq: *mut fi::fid_cq, buf: *mut fi::fi_cq_err_entry,
 }
 
 unsafe extern "C" fn signal(cq: *mut fi::fid_cq) -> c_int {
-    entry::guard_int(|| {
+    entry::guard_int("fi_cq_signal", || {
         // SAFETY: a live queue, by the contract of fi_cq_signal.
         unsafe { entry::object::<Cq, _>(cq) }?.signal()
     })

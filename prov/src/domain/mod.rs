@@ -34,6 +34,7 @@ use crate::fabric::FabricShared;
 use crate::log::Subsys;
 use crate::mr::{self, MrTable};
 use crate::poll;
+use crate::reason;
 use crate::sep;
 use crate::slab::Slab;
 use crate::srx;
@@ -203,7 +204,7 @@ pub(crate) unsafe fn open(
 }
 
 unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
-    entry::guard_int(|| {
+    entry::guard_int("fi_close of a domain", || {
         // SAFETY: a domain of ours that nobody closes meanwhile, by the contract of fi_close.
         unsafe { entry::own::<Domain, _>(fid) }?.shared.retire()?;
         // SAFETY: made by `open`; nobody uses it after fi_close.
@@ -214,7 +215,7 @@ unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
 }
 
 unsafe extern "C" fn bind(fid: *mut fi::fid, other: *mut fi::fid, flags: u64) -> c_int {
-    entry::guard_int(|| {
+    entry::guard_int("fi_domain_bind", || {
         // SAFETY: a live domain, by the contract of fi_domain_bind.
         let domain = unsafe { entry::own::<Domain, _>(fid) }?;
         // SAFETY: a live event queue or null, by the contract of fi_domain_bind; other classes are refused.
@@ -224,7 +225,7 @@ unsafe extern "C" fn bind(fid: *mut fi::fid, other: *mut fi::fid, flags: u64) ->
 }
 
 unsafe extern "C" fn control(fid: *mut fi::fid, command: c_int, arg: *mut c_void) -> c_int {
-    entry::guard_int(|| {
+    entry::guard_int("fi_control of a domain", || {
         // SAFETY: a live domain, by the contract of fi_control.
         let domain = unsafe { entry::own::<Domain, _>(fid) }?;
         match command {
@@ -249,8 +250,8 @@ unsafe extern "C" fn query_atomic(
     attr: *mut fi::fi_atomic_attr,
     flags: u64,
 ) -> c_int {
-    entry::guard_int(|| {
-        let (size, count) = atomic_ops::query(datatype, op, flags)?;
+    entry::guard_int("fi_query_atomic", || {
+        let (size, count) = reason::expected(fi::FI_EOPNOTSUPP, atomic_ops::query(datatype, op, flags))?;
         // SAFETY: null or room for the result, by the contract of fi_query_atomic.
         unsafe { entry::put(attr, fi::fi_atomic_attr { count, size }) }
     })

@@ -79,7 +79,7 @@ unsafe extern "C" fn connect(
     param: *const c_void,
     paramlen: usize,
 ) -> c_int {
-    guard_int(|| {
+    guard_int("fi_connect", || {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { own::<Ep, _>(ep) }?;
         // SAFETY: null, or an address of the format of this provider.
@@ -108,7 +108,7 @@ unsafe extern "C" fn connect(
 /// `-FI_EINVAL` for too much data, `-FI_EOPBADSTATE` for an endpoint that was not opened for a request or whose request was
 /// answered; and what enabling says.
 unsafe extern "C" fn accept(ep: *mut fid_ep, param: *const c_void, paramlen: usize) -> c_int {
-    guard_int(|| {
+    guard_int("fi_accept", || {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { own::<Ep, _>(ep) }?;
         // SAFETY: null or data of that length.
@@ -126,7 +126,7 @@ unsafe extern "C" fn accept(ep: *mut fid_ep, param: *const c_void, paramlen: usi
 /// # Errors
 /// `-FI_EBADFLAGS` for any flag, `-FI_ENOTCONN` before it was connected, `-FI_EOPBADSTATE` before it was enabled.
 unsafe extern "C" fn shutdown(ep: *mut fid_ep, flags: u64) -> c_int {
-    guard_int(|| {
+    guard_int("fi_shutdown", || {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { own::<Ep, _>(ep) }?;
         let what = format_args!("fi_shutdown with flags {flags:#x}");
@@ -144,7 +144,7 @@ unsafe extern "C" fn shutdown(ep: *mut fid_ep, flags: u64) -> c_int {
 /// # Errors
 /// `-FI_ENOTCONN` while it is not connected, `-FI_ETOOSMALL` when the address does not fit; `*addrlen` is its length then.
 unsafe extern "C" fn getpeer(ep: *mut fid_ep, addr: *mut c_void, addrlen: *mut usize) -> c_int {
-    guard_int(|| {
+    guard_int("fi_getpeer", || {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { own::<Ep, _>(ep) }?;
         let core = &ep.core;

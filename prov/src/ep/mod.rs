@@ -154,7 +154,7 @@ static NO_COLLECTIVE: fi::fi_ops_collective = fi::FI_OPS_COLLECTIVE_NOSYS;
 ///
 /// Of an endpoint with aliases only the last close releases anything.
 unsafe extern "C" fn close<H: Handle + Made>(fid: *mut fid) -> c_int {
-    guard_int(|| {
+    guard_int("fi_close of an endpoint", || {
         // SAFETY: C passes an open endpoint.
         unsafe { own::<H, _>(fid) }?;
         // SAFETY: C does not use it any more; `open` or `alias` gave it.
@@ -171,7 +171,7 @@ unsafe extern "C" fn close<H: Handle + Made>(fid: *mut fid) -> c_int {
 /// not go with the object, `-FI_EDOMAIN` for an object of another domain, `-FI_EOPBADSTATE` once enabled for anything but a
 /// counter.
 unsafe extern "C" fn bind<H: Handle + Made>(fid: *mut fid, bfid: *mut fid, flags: u64) -> c_int {
-    guard_int(|| {
+    guard_int("fi_ep_bind", || {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { own::<H, _>(fid) }?.ep();
         let owner = bind::Owner {
@@ -195,7 +195,7 @@ unsafe extern "C" fn bind<H: Handle + Made>(fid: *mut fid, bfid: *mut fid, flags
 /// # Errors
 /// `-FI_ENOSYS` for commands that are not an endpoint's; see [`Core::enable`] for `FI_ENABLE`.
 unsafe extern "C" fn control<H: Handle + Made>(fid: *mut fid, command: c_int, arg: *mut c_void) -> c_int {
-    guard_int(|| {
+    guard_int("fi_control of an endpoint", || {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { own::<H, _>(fid) }?.ep();
         match command {
@@ -229,7 +229,7 @@ unsafe extern "C" fn control<H: Handle + Made>(fid: *mut fid, command: c_int, ar
 
 /// `ssize_t fi_cancel(struct fid_ep *ep, void *context)`
 unsafe extern "C" fn cancel<H: Handle + Made>(fid: fid_t, context: *mut c_void) -> isize {
-    guard(|| {
+    guard("fi_cancel", || {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { own::<H, _>(fid) }?.ep();
         data::cancel(
@@ -252,7 +252,7 @@ unsafe extern "C" fn getopt<H: Handle + Made>(
     optval: *mut c_void,
     optlen: *mut usize,
 ) -> c_int {
-    guard_int(|| {
+    guard_int("fi_getopt", || {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { own::<H, _>(fid) }?.ep();
         let value = ep.core.option(level, optname);
@@ -277,7 +277,7 @@ unsafe extern "C" fn setopt<H: Handle + Made>(
     optval: *const c_void,
     optlen: usize,
 ) -> c_int {
-    guard_int(|| {
+    guard_int("fi_setopt", || {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { own::<H, _>(fid) }?.ep();
         // SAFETY: null or a value of that length.
@@ -298,7 +298,7 @@ unsafe extern "C" fn setopt<H: Handle + Made>(
 /// Receives are never refused, so the size asked for always fits. Its sister for transmits is not supported: how many fit
 /// depends on whom they are for.
 unsafe extern "C" fn rx_size_left<H: Handle + Made>(ep: *mut fid_ep) -> isize {
-    guard(|| {
+    guard("fi_rx_size_left", || {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { own::<H, _>(ep) }?.ep();
         let st = ep.core.dom.gate.lock();
@@ -317,7 +317,7 @@ unsafe extern "C" fn rx_size_left<H: Handle + Made>(ep: *mut fid_ep) -> isize {
 /// `-FI_EINVAL` for bytes that are no address, `-FI_EADDRNOTAVAIL` for one of another host, `-FI_EADDRINUSE` for one that
 /// is taken, `-FI_EOPBADSTATE` once enabled.
 unsafe extern "C" fn setname(fid: fid_t, addr: *mut c_void, addrlen: usize) -> c_int {
-    guard_int(|| {
+    guard_int("fi_setname", || {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { own::<Ep, _>(fid) }?;
         // SAFETY: null or an address of that length.
@@ -331,7 +331,7 @@ unsafe extern "C" fn setname(fid: fid_t, addr: *mut c_void, addrlen: usize) -> c
 /// # Errors
 /// `-FI_ETOOSMALL` when the address does not fit; `*addrlen` is its length all the same.
 unsafe extern "C" fn getname(fid: fid_t, addr: *mut c_void, addrlen: *mut usize) -> c_int {
-    guard_int(|| {
+    guard_int("fi_getname", || {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { own::<Ep, _>(fid) }?;
         let name = ep.core.name()?;
@@ -394,7 +394,7 @@ pub(crate) unsafe extern "C" fn open(
     ep: *mut *mut fid_ep,
     context: *mut c_void,
 ) -> c_int {
-    guard_int(|| {
+    guard_int("fi_endpoint", || {
         // SAFETY: C passes an open domain.
         let domain = unsafe { own::<Domain, _>(domain) }?;
         // SAFETY: null or an info of the library's.

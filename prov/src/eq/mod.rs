@@ -73,7 +73,7 @@ pub(crate) unsafe extern "C" fn open(
     eq: *mut *mut fi::fid_eq,
     context: *mut c_void,
 ) -> c_int {
-    entry::guard_int(|| {
+    entry::guard_int("fi_eq_open", || {
         // SAFETY: a live fabric, by the contract of fi_eq_open.
         let fabric = unsafe { entry::own::<Fabric, _>(fabric) }?;
         // SAFETY: null, or attributes that stay unchanged during the call.
@@ -120,7 +120,7 @@ pub(crate) unsafe extern "C" fn open(
 /// # Errors
 /// `FI_EBUSY`: something still reports through this queue.
 unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
-    entry::guard_int(|| {
+    entry::guard_int("fi_close of an event queue", || {
         // SAFETY: a queue of ours that nobody closes meanwhile, by the contract of fi_close.
         let eq = unsafe { entry::own::<Eq, _>(fid) }?;
         let unbound = || Arc::strong_count(&eq.shared) == 1;
@@ -139,7 +139,7 @@ unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
 }
 
 unsafe extern "C" fn control(fid: *mut fi::fid, command: c_int, arg: *mut c_void) -> c_int {
-    entry::guard_int(|| {
+    entry::guard_int("fi_control of an event queue", || {
         // SAFETY: a live queue, by the contract of fi_control.
         let eq = unsafe { entry::own::<Eq, _>(fid) }?;
         match command {
@@ -163,7 +163,7 @@ unsafe extern "C" fn read(
     len: usize,
     flags: u64,
 ) -> isize {
-    entry::guard(|| {
+    entry::guard("fi_eq_read", || {
         // SAFETY: a live queue, by the contract of fi_eq_read.
         let eq = unsafe { entry::own::<Eq, _>(eq) }?;
         takes(event, buf, len)?;
@@ -182,7 +182,7 @@ unsafe extern "C" fn sread(
     timeout: c_int,
     flags: u64,
 ) -> isize {
-    entry::guard(|| {
+    entry::guard("fi_eq_sread", || {
         // SAFETY: a live queue, by the contract of fi_eq_sread.
         let eq = unsafe { entry::own::<Eq, _>(eq) }?;
         takes(event, buf, len)?;
@@ -218,7 +218,7 @@ unsafe fn deliver(found: &Event, event: *mut u32, buf: *mut c_void) -> Result<is
 unsafe extern "C" fn readerr(eq: *mut fi::fid_eq, buf: *mut fi::fi_eq_err_entry, flags: u64) -> isize {
     /// What a caller from before 1.5 has: no size of the data behind the pointer to it.
     const OLD_LEN: usize = offset_of!(fi::fi_eq_err_entry, err_data_size);
-    entry::guard(|| {
+    entry::guard("fi_eq_readerr", || {
         // SAFETY: a live queue, by the contract of fi_eq_readerr.
         let eq = unsafe { entry::own::<Eq, _>(eq) }?;
         if buf.is_null() {
@@ -273,7 +273,7 @@ unsafe extern "C" fn write(
     len: usize,
     _flags: u64,
 ) -> isize {
-    entry::guard(|| {
+    entry::guard("fi_eq_write", || {
         // SAFETY: a live queue, by the contract of fi_eq_write.
         let eq = unsafe { entry::own::<Eq, _>(eq) }?;
         // SAFETY: len bytes that stay unchanged during the call.

@@ -22,7 +22,7 @@ use crate::addr::{Addr, AddrError, Reader};
 use crate::attr::OFFERS;
 use crate::entry::{Errno, guard_int, put, string};
 use crate::log::{Subsys, info};
-use crate::{host, resolve};
+use crate::{host, reason, resolve};
 use hints::Hints;
 pub(crate) use owned::OwnedInfo;
 use shape::Info;
@@ -37,7 +37,7 @@ pub(crate) unsafe extern "C" fn getinfo(
     hints: *const fi_info,
     info: *mut *mut fi_info,
 ) -> c_int {
-    guard_int(|| {
+    guard_int("fi_getinfo", || {
         let host = host::version();
         // SAFETY: null or a string, by the contract of fi_getinfo.
         let node = unsafe { string(node) };
@@ -45,14 +45,16 @@ pub(crate) unsafe extern "C" fn getinfo(
         let service = unsafe { string(service) };
         // SAFETY: null or an info as the host library lays it out, by the contract of fi_getinfo.
         let hints = unsafe { hints::read(hints, host) };
-        let infos = answer(&Request {
+        let request = Request {
             version,
             host,
             node,
             service,
             flags,
             hints,
-        })?;
+        };
+        // Every provider is asked whatever a program wants: most have nothing for it.
+        let infos = reason::expected(FI_ENODATA, answer(&request))?;
         let list = alloc::list(&infos).ok_or(FI_ENOMEM)?;
         // SAFETY: the caller's place for the result.
         unsafe { put(info, list) }.inspect_err(|_| alloc::free(list))

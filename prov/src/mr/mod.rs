@@ -119,7 +119,7 @@ unsafe extern "C" fn reg(
     mr: *mut *mut fi::fid_mr,
     context: *mut c_void,
 ) -> c_int {
-    entry::guard_int(|| {
+    entry::guard_int("fi_mr_reg", || {
         let iov = [fi::iovec {
             iov_base: buf.cast_mut(),
             iov_len: len,
@@ -149,7 +149,7 @@ unsafe extern "C" fn regv(
     mr: *mut *mut fi::fid_mr,
     context: *mut c_void,
 ) -> c_int {
-    entry::guard_int(|| {
+    entry::guard_int("fi_mr_regv", || {
         let request = Request {
             // SAFETY: count elements, by the contract of fi_mr_regv.
             iov: unsafe { pieces(iov, count) },
@@ -172,7 +172,7 @@ unsafe extern "C" fn regattr(
     flags: u64,
     mr: *mut *mut fi::fid_mr,
 ) -> c_int {
-    entry::guard_int(|| {
+    entry::guard_int("fi_mr_regattr", || {
         // SAFETY: a live domain, by the contract of fi_mr_regattr.
         let domain = unsafe { entry::own::<Domain, _>(fid) }?;
         if attr.is_null() {
@@ -247,7 +247,7 @@ unsafe fn register(fid: *mut fi::fid, request: &Request<'_>, mr: *mut *mut fi::f
 }
 
 unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
-    entry::guard_int(|| {
+    entry::guard_int("fi_close of a memory region", || {
         // SAFETY: a region of ours that nobody closes meanwhile, by the contract of fi_close.
         unsafe { entry::own::<Mr, _>(fid) }?.retire(fid.addr())?;
         // SAFETY: made by `register`; nobody uses it after fi_close.
@@ -257,7 +257,7 @@ unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
 }
 
 unsafe extern "C" fn bind(fid: *mut fi::fid, other: *mut fi::fid, flags: u64) -> c_int {
-    entry::guard_int(|| {
+    entry::guard_int("fi_mr_bind", || {
         // SAFETY: a live region, by the contract of fi_mr_bind.
         let mr = unsafe { entry::own::<Mr, _>(fid) }?;
         // SAFETY: null or a live object, by the contract of fi_mr_bind.
@@ -279,7 +279,7 @@ unsafe extern "C" fn bind(fid: *mut fi::fid, other: *mut fi::fid, flags: u64) ->
 }
 
 unsafe extern "C" fn control(fid: *mut fi::fid, command: c_int, arg: *mut c_void) -> c_int {
-    entry::guard_int(|| {
+    entry::guard_int("fi_control of a memory region", || {
         // SAFETY: a live region, by the contract of fi_control.
         let mr = unsafe { entry::own::<Mr, _>(fid) }?;
         match command {

@@ -94,7 +94,7 @@ pub(crate) unsafe extern "C" fn open(
     pep: *mut *mut fi::fid_pep,
     context: *mut c_void,
 ) -> c_int {
-    guard_int(|| {
+    guard_int("fi_passive_ep", || {
         // SAFETY: a live fabric, by the contract of fi_passive_ep.
         let fabric = unsafe { own::<Fabric, _>(fabric) }?;
         // SAFETY: null, or an info that stays unchanged during the call.
@@ -133,7 +133,7 @@ pub(crate) unsafe extern "C" fn open(
 ///
 /// Requests that were read and not answered can be answered still.
 unsafe extern "C" fn close(fid: *mut fid) -> c_int {
-    guard_int(|| {
+    guard_int("fi_close of a passive endpoint", || {
         // SAFETY: C passes an open passive endpoint.
         unsafe { own::<Pep, _>(fid) }?;
         // SAFETY: C does not use it any more; `open` gave it.
@@ -148,7 +148,7 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
 /// # Errors
 /// `-FI_EINVAL` for anything but an event queue or a second one, `-FI_EBADFLAGS` for any flag.
 unsafe extern "C" fn bind(fid: *mut fid, bfid: *mut fid, flags: u64) -> c_int {
-    guard_int(|| {
+    guard_int("fi_pep_bind", || {
         // SAFETY: C passes an open passive endpoint.
         let pep = unsafe { own::<Pep, _>(fid) }?;
         // SAFETY: C passes null or an open object; other classes are refused.
@@ -167,7 +167,7 @@ unsafe extern "C" fn bind(fid: *mut fid, bfid: *mut fid, flags: u64) -> c_int {
 /// # Errors
 /// `-FI_EINVAL` for a backlog that is no number of connections, `-FI_ENOSYS` for other commands.
 unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) -> c_int {
-    guard_int(|| {
+    guard_int("fi_control of a passive endpoint", || {
         // SAFETY: C passes an open passive endpoint.
         unsafe { own::<Pep, _>(fid) }?;
         match command {
@@ -195,7 +195,7 @@ unsafe extern "C" fn getopt(
     optval: *mut c_void,
     optlen: *mut usize,
 ) -> c_int {
-    guard_int(|| {
+    guard_int("fi_getopt", || {
         // SAFETY: C passes an open passive endpoint.
         unsafe { own::<Pep, _>(fid) }?;
         let put = if level != fi::FI_OPT_ENDPOINT || optname != fi::FI_OPT_CM_DATA_SIZE {
@@ -220,7 +220,7 @@ unsafe extern "C" fn setopt(
     _optval: *const c_void,
     _optlen: usize,
 ) -> c_int {
-    guard_int(|| {
+    guard_int("fi_setopt", || {
         // SAFETY: C passes an open passive endpoint.
         unsafe { own::<Pep, _>(fid) }?;
         let what = format_args!("fi_setopt of option {optname} at level {level}");
@@ -234,7 +234,7 @@ unsafe extern "C" fn setopt(
 /// `-FI_EINVAL` for bytes that are no address, `-FI_EADDRNOTAVAIL` for one of another host, `-FI_EADDRINUSE` for one that
 /// is taken, `-FI_EOPBADSTATE` once it listens.
 unsafe extern "C" fn setname(fid: fid_t, addr: *mut c_void, addrlen: usize) -> c_int {
-    guard_int(|| {
+    guard_int("fi_setname", || {
         // SAFETY: C passes an open passive endpoint.
         let pep = unsafe { own::<Pep, _>(fid) }?;
         // SAFETY: null or an address of that length.
@@ -248,7 +248,7 @@ unsafe extern "C" fn setname(fid: fid_t, addr: *mut c_void, addrlen: usize) -> c
 /// # Errors
 /// `-FI_ETOOSMALL` when the address does not fit; `*addrlen` is its length all the same.
 unsafe extern "C" fn getname(fid: fid_t, addr: *mut c_void, addrlen: *mut usize) -> c_int {
-    guard_int(|| {
+    guard_int("fi_getname", || {
         // SAFETY: C passes an open passive endpoint.
         let pep = unsafe { own::<Pep, _>(fid) }?;
         let name = pep.shared.name()?;
@@ -262,7 +262,7 @@ unsafe extern "C" fn getname(fid: fid_t, addr: *mut c_void, addrlen: *mut usize)
 /// # Errors
 /// `-FI_ENOEQ` without an event queue.
 unsafe extern "C" fn listen(pep: *mut fi::fid_pep) -> c_int {
-    guard_int(|| {
+    guard_int("fi_listen", || {
         // SAFETY: C passes an open passive endpoint.
         let pep = unsafe { own::<Pep, _>(pep) }?;
         entry::told(Subsys::EpCtrl, format_args!("fi_listen"), pep.shared.listen())
@@ -282,7 +282,7 @@ unsafe extern "C" fn reject(
     param: *const c_void,
     paramlen: usize,
 ) -> c_int {
-    guard_int(|| {
+    guard_int("fi_reject", || {
         // SAFETY: C passes an open passive endpoint.
         unsafe { own::<Pep, _>(pep) }?;
         // SAFETY: null or data of that length.

@@ -129,7 +129,7 @@ pub(crate) unsafe extern "C" fn open(
     sep: *mut *mut fid_ep,
     context: *mut c_void,
 ) -> c_int {
-    guard_int(|| {
+    guard_int("fi_scalable_ep", || {
         // SAFETY: C passes an open domain.
         let domain = unsafe { own::<Domain, _>(domain) }?;
         // SAFETY: null or an info of the library's.
@@ -165,7 +165,7 @@ pub(crate) unsafe extern "C" fn open(
 /// # Errors
 /// `-FI_EBUSY` while one of its contexts is open.
 unsafe extern "C" fn close(fid: *mut fid) -> c_int {
-    guard_int(|| {
+    guard_int("fi_close of a scalable endpoint", || {
         // SAFETY: C passes an open scalable endpoint.
         unsafe { own::<Sep, _>(fid) }?.shared.retire()?;
         // SAFETY: made by `open`; C does not use it any more.
@@ -180,7 +180,7 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
 /// `-FI_EINVAL` for objects that are its contexts' or no endpoint's, or a place that is taken, `-FI_EBADFLAGS` for flags,
 /// `-FI_EDOMAIN` for an object of another domain, `-FI_EOPBADSTATE` once enabled.
 unsafe extern "C" fn bind(fid: *mut fid, bfid: *mut fid, flags: u64) -> c_int {
-    guard_int(|| {
+    guard_int("fi_scalable_ep_bind", || {
         // SAFETY: C passes an open scalable endpoint.
         let sep = unsafe { own::<Sep, _>(fid) }?;
         if flags != 0 {
@@ -202,7 +202,7 @@ unsafe extern "C" fn bind(fid: *mut fid, bfid: *mut fid, flags: u64) -> c_int {
 /// # Errors
 /// `-FI_ENOSYS` for other commands than `FI_ENABLE`; `-FI_ENOAV` without an address vector.
 unsafe extern "C" fn control(fid: *mut fid, command: c_int, _arg: *mut c_void) -> c_int {
-    guard_int(|| {
+    guard_int("fi_control of a scalable endpoint", || {
         // SAFETY: C passes an open scalable endpoint.
         let sep = unsafe { own::<Sep, _>(fid) }?;
         match command {
@@ -230,7 +230,7 @@ unsafe extern "C" fn tx_ctx(
     tx_ep: *mut *mut fid_ep,
     context: *mut c_void,
 ) -> c_int {
-    guard_int(|| {
+    guard_int("fi_tx_context", || {
         // SAFETY: C passes an open scalable endpoint.
         let sep = unsafe { own::<Sep, _>(sep) }?;
         // SAFETY: null, or attributes that stay unchanged during the call.
@@ -252,7 +252,7 @@ unsafe extern "C" fn rx_ctx(
     rx_ep: *mut *mut fid_ep,
     context: *mut c_void,
 ) -> c_int {
-    guard_int(|| {
+    guard_int("fi_rx_context", || {
         // SAFETY: C passes an open scalable endpoint.
         let sep = unsafe { own::<Sep, _>(sep) }?;
         // SAFETY: null, or attributes that stay unchanged during the call.
@@ -268,7 +268,7 @@ unsafe extern "C" fn rx_ctx(
 /// # Errors
 /// Those of `fi_scalable_ep` for a source address; `-FI_EOPBADSTATE` once enabled or when a context was opened.
 unsafe extern "C" fn setname(fid: fid_t, addr: *mut c_void, addrlen: usize) -> c_int {
-    guard_int(|| {
+    guard_int("fi_setname", || {
         // SAFETY: C passes an open scalable endpoint.
         let sep = unsafe { own::<Sep, _>(fid) }?;
         // SAFETY: null or an address of that length.
@@ -282,7 +282,7 @@ unsafe extern "C" fn setname(fid: fid_t, addr: *mut c_void, addrlen: usize) -> c
 /// # Errors
 /// `-FI_ETOOSMALL` when the address does not fit; `*addrlen` is its length all the same.
 unsafe extern "C" fn getname(fid: fid_t, addr: *mut c_void, addrlen: *mut usize) -> c_int {
-    guard_int(|| {
+    guard_int("fi_getname", || {
         // SAFETY: C passes an open scalable endpoint.
         let sep = unsafe { own::<Sep, _>(fid) }?;
         let name = sep.shared.name();

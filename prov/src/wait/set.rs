@@ -93,7 +93,7 @@ pub(crate) unsafe extern "C" fn open(
     attr: *mut fi::fi_wait_attr,
     waitset: *mut *mut fi::fid_wait,
 ) -> c_int {
-    entry::guard_int(|| {
+    entry::guard_int("fi_wait_open", || {
         // SAFETY: a live fabric, by the contract of fi_wait_open.
         let fabric = unsafe { entry::own::<Fabric, _>(fabric) }?;
         // SAFETY: null, or attributes that stay unchanged during the call.
@@ -128,7 +128,7 @@ pub(crate) unsafe extern "C" fn open(
 /// # Errors
 /// `-FI_EBUSY`: something that was opened with it is still open.
 unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
-    entry::guard_int(|| {
+    entry::guard_int("fi_close of a wait set", || {
         // SAFETY: a set of ours that nobody closes meanwhile, by the contract of fi_close.
         let set = unsafe { entry::own::<WaitSet, _>(fid) }?;
         if Arc::strong_count(&set.shared) > 1 {
@@ -141,7 +141,7 @@ unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
 }
 
 unsafe extern "C" fn control(fid: *mut fi::fid, command: c_int, arg: *mut c_void) -> c_int {
-    entry::guard_int(|| {
+    entry::guard_int("fi_control of a wait set", || {
         // SAFETY: a live set, by the contract of fi_control.
         let set = &unsafe { entry::own::<WaitSet, _>(fid) }?.shared;
         let fd = set.waiter.fd().as_raw_fd();
@@ -165,8 +165,10 @@ unsafe extern "C" fn control(fid: *mut fi::fid, command: c_int, arg: *mut c_void
 /// # Errors
 /// `-FI_ETIMEDOUT`.
 unsafe extern "C" fn wait(set: *mut fi::fid_wait, timeout: c_int) -> c_int {
-    // SAFETY: a live set, by the contract of fi_wait.
-    entry::guard_int(|| unsafe { entry::own::<WaitSet, _>(set) }?.shared.wait(timeout))
+    entry::guard_int("fi_wait", || {
+        // SAFETY: a live set, by the contract of fi_wait.
+        unsafe { entry::own::<WaitSet, _>(set) }?.shared.wait(timeout)
+    })
 }
 
 /// The wait object that attributes ask for, and its set where it is one.

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use libfabric_sys as sys;
 use scif_fabtests::fi::Buf;
 use scif_fabtests::fi::version;
-use scif_fabtests::fi::{Av, Cntr, CntrAttr, Cq, CqAttr, Ep, Eq, EqAttr, Errno, Fid, Mr, MrAsk, Pep, Result};
+use scif_fabtests::fi::{
+    Av, Cntr, CntrAttr, Cq, CqAttr, Domain, Ep, Eq, EqAttr, Errno, Fid, Mr, MrAsk, Pep, Result,
+};
 use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, confine};
 use scif_fabtests::rig::load;
 use scif_fabtests::{check, check_eq};
@@ -228,6 +230,72 @@ const WRONG: &[Wrong] = &[
         Errno::ENOEQ,
         &["fi_listen", "no event queue"],
     ),
+    (
+        |b| bound(b)?[0].bind(&*bound(b)?[2], sys::FI_TRANSMIT),
+        Errno::EINVAL,
+        &["fi_ep_bind", "has a completion queue for this direction already"],
+    ),
+    (
+        |b| {
+            let other = Domain::open(&b.fabric, &b.info)?;
+            let av = Av::open(&other, sys::FI_AV_UNSPEC, 1)?;
+            Ep::open(&b.domain, &b.info)?.bind(&*av, 0)
+        },
+        Errno::EDOMAIN,
+        &["fi_ep_bind", "different domains"],
+    ),
+    (
+        |b| {
+            let ep = Ep::open(&b.domain, &b.info)?;
+            let (cq, eq) = (
+                Cq::open(&b.domain, CqAttr::default())?,
+                Eq::open(&b.fabric, EqAttr::default())?,
+            );
+            ep.bind(&*cq, sys::FI_TRANSMIT | sys::FI_RECV)?;
+            ep.bind(&*eq, 0)?;
+            ep.enable()?;
+            let late = ep.bind(&*Av::open(&b.domain, sys::FI_AV_UNSPEC, 1)?, 0);
+            ep.close().and(late)
+        },
+        Errno::EOPBADSTATE,
+        &["fi_ep_bind", "the endpoint is enabled, and takes counters only"],
+    ),
+    (
+        |b| Ep::open(&b.domain, &b.info)?.send(Buf::new(8), 0, 1),
+        Errno::EOPBADSTATE,
+        &["fi_send", "not enabled"],
+    ),
+    (
+        |b| Ep::open(&b.domain, &b.info)?.inject(Buf::new(1 << 20), 0),
+        Errno::EINVAL,
+        &["fi_inject", "1048576 bytes", "inject_size"],
+    ),
+    (
+        |b| {
+            let ep = Ep::open(&b.domain, &b.info)?;
+            ep.sendmsg(&[Buf::new(8)], 0, 1, 0, sys::FI_COMMIT_COMPLETE)
+        },
+        Errno::EBADFLAGS,
+        &["fi_sendmsg", "0x40000000", "no persistent memory"],
+    ),
+    (
+        |b| {
+            let ep = Ep::open(&b.domain, &b.info)?;
+            ep.recvmsg(&[Buf::new(8)], 0, 1, sys::FI_DISCARD)
+        },
+        Errno::EBADFLAGS,
+        &["fi_recvmsg", "contradict"],
+    ),
+    (
+        |b| b.fabric.bind(&*b.domain, 0),
+        Errno::ENOSYS,
+        &["bind", "no such call"],
+    ),
+    (
+        |b| b.fabric.control_null(4321),
+        Errno::ENOSYS,
+        &["fi_control", "not implemented"],
+    ),
 ];
 
 /// Attributes have this field since 2.0.
@@ -274,6 +342,9 @@ fn options(rank: &Rank, told: bool) -> Outcome {
     let (set, text) = confine::stderr_of(|| ep.setopt(NONE, 1))?;
     check_eq!(set, Err(Errno::ENOPROTOOPT));
     check_eq!(text.contains("fi_setopt of option 4321"), told, "{text}");
+    let (opened, text) = confine::stderr_of(|| ep.ops_open(c"nobody"))?;
+    check_eq!(opened, Err(Errno::ENOSYS));
+    check_eq!(text.contains("fi_open_ops"), told, "{text}");
     Ok(())
 }
 

@@ -214,7 +214,11 @@ pub(crate) fn run(st: &mut DomainState) {
                 held.push(place);
                 st.triggers.waiting.entry(place).or_default().insert(turn, work);
             }
-            Err(err) => fail(st, &work, err),
+            Err(err) => {
+                fail(st, &work, err);
+                // The completion tells of it: it is not the reason of a later call on this thread.
+                crate::reason::forget();
+            }
         }
     }
 }

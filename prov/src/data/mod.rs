@@ -70,6 +70,7 @@ use crate::cntr::CntrState;
 use crate::cq::CqState;
 use crate::domain::DomainState;
 use crate::mr::MrTable;
+use crate::reason::because;
 use crate::slab::Slab;
 
 use matching::{Arrived, Queue};
@@ -421,6 +422,31 @@ fn split(st: &mut DomainState, ep: u32) -> Result<(&mut EpState, Env<'_>), Errno
     Ok((e, env))
 }
 
+/// Returns the parts that a call on endpoint `ep` works on, as [`split`] does.
+///
+/// # Errors
+/// Those of [`split`], with the reason.
+#[inline(always)]
+fn usable(st: &mut DomainState, ep: u32) -> Result<(&mut EpState, Env<'_>), Errno> {
+    split(st, ep).map_err(not_usable)
+}
+
+#[cold]
+fn not_usable(errno: Errno) -> Errno {
+    match errno {
+        fi::FI_EOPBADSTATE => because(errno, format_args!("the endpoint is not enabled (fi_enable)")),
+        _ => errno,
+    }
+}
+
+#[cold]
+fn in_no_memory() -> Errno {
+    because(
+        fi::FI_EFAULT,
+        format_args!("a buffer lies in the first {LOWEST} bytes of memory"),
+    )
+}
+
 /// Nothing is ever mapped in the lowest page (`vm.mmap_min_addr`).
 const LOWEST: usize = 4096;
 
@@ -437,9 +463,9 @@ fn nowhere(iov: &[Mem]) -> bool {
 #[inline(always)]
 pub(crate) fn send(st: &mut DomainState, ep: u32, a: &SendArgs<'_>) -> Result<(), Errno> {
     poison::guarded(st, ep, |st| {
-        let (e, mut env) = split(st, ep)?;
+        let (e, mut env) = usable(st, ep)?;
         if nowhere(a.iov) {
-            return Err(fi::FI_EFAULT);
+            return Err(in_no_memory());
         }
         let posted = e.post_send(&mut env, a);
         e.loop_back(&mut env);
@@ -451,7 +477,7 @@ pub(crate) fn send(st: &mut DomainState, ep: u32, a: &SendArgs<'_>) -> Result<()
 #[inline(always)]
 pub(crate) fn recv(st: &mut DomainState, ep: u32, a: &RecvArgs<'_>) -> Result<(), Errno> {
     poison::guarded(st, ep, |st| {
-        let (e, mut env) = split(st, ep)?;
+        let (e, mut env) = usable(st, ep)?;
         if a.flags & (fi::FI_PEEK | fi::FI_CLAIM) != 0 {
             return e.post_peek(&mut env, a);
         }
@@ -465,7 +491,7 @@ pub(crate) fn recv(st: &mut DomainState, ep: u32, a: &RecvArgs<'_>) -> Result<()
 /// The same by the general way alone: for what the quick one does not look at, contexts of scalable endpoints and queued work.
 pub(crate) fn recv_generally(st: &mut DomainState, ep: u32, a: &RecvArgs<'_>) -> Result<(), Errno> {
     poison::guarded(st, ep, |st| {
-        let (e, mut env) = split(st, ep)?;
+        let (e, mut env) = usable(st, ep)?;
         if a.flags & (fi::FI_PEEK | fi::FI_CLAIM) != 0 {
             return e.post_peek(&mut env, a);
         }
@@ -476,9 +502,9 @@ pub(crate) fn recv_generally(st: &mut DomainState, ep: u32, a: &RecvArgs<'_>) ->
 /// Starts an RMA operation.
 pub(crate) fn rma(st: &mut DomainState, ep: u32, a: &RmaArgs<'_>) -> Result<(), Errno> {
     poison::guarded(st, ep, |st| {
-        let (e, mut env) = split(st, ep)?;
+        let (e, mut env) = usable(st, ep)?;
         if nowhere(a.iov) {
-            return Err(fi::FI_EFAULT);
+            return Err(in_no_memory());
         }
         let posted = e.post_rma(&mut env, a);
         e.loop_back(&mut env);
@@ -489,9 +515,9 @@ pub(crate) fn rma(st: &mut DomainState, ep: u32, a: &RmaArgs<'_>) -> Result<(), 
 /// Starts an atomic operation; its datatype and operation were validated.
 pub(crate) fn atomic(st: &mut DomainState, ep: u32, a: &AtomicArgs<'_>) -> Result<(), Errno> {
     poison::guarded(st, ep, |st| {
-        let (e, mut env) = split(st, ep)?;
+        let (e, mut env) = usable(st, ep)?;
         if nowhere(a.operand) || nowhere(a.compare) || nowhere(a.result) {
-            return Err(fi::FI_EFAULT);
+            return Err(in_no_memory());
         }
         let posted = e.post_atomic(&mut env, a);
         e.loop_back(&mut env);
@@ -505,7 +531,7 @@ pub(crate) fn cancel(st: &mut DomainState, ep: u32, context: usize) -> Result<()
         if !st.triggers.is_empty() && deferred::cancel(st, ep, context) {
             return Ok(());
         }
-        let (e, mut env) = split(st, ep)?;
+        let (e, mut env) = usable(st, ep)?;
         let context = e.noted(context).unwrap_or(context);
         e.cancel_recv(&mut env, context)
     })

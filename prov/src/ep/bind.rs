@@ -17,7 +17,7 @@ use crate::data::EpConfig;
 use crate::domain::{DomainShared, DomainState};
 use crate::entry::{Errno, class_of, object};
 use crate::eq::Eq;
-use crate::log::Subsys;
+use crate::reason::because;
 use crate::sep::Way;
 use crate::srx::{Srx, Stx};
 
@@ -43,7 +43,12 @@ impl Core {
         match unsafe { class_of(bfid) }? {
             // What a context has besides completions is its endpoint's.
             class if self.place.is_some() && !matches!(class, fi::FI_CLASS_CQ | fi::FI_CLASS_CNTR) => {
-                Err(fi::FI_EINVAL)
+                Err(because(
+                    fi::FI_EINVAL,
+                    format_args!(
+                        "a context of a scalable endpoint takes completion queues and counters only"
+                    ),
+                ))
             }
             // SAFETY: an open object, by the caller's contract.
             fi::FI_CLASS_CQ => self.bind_cq(unsafe { object::<Cq, _>(bfid) }?, flags),
@@ -57,28 +62,28 @@ impl Core {
             fi::FI_CLASS_SRX_CTX => self.bind_srx(unsafe { object::<Srx, _>(bfid) }?, flags),
             // SAFETY: an open object, by the caller's contract.
             fi::FI_CLASS_STX_CTX => self.bind_stx(unsafe { object::<Stx, _>(bfid) }?, flags),
-            _ => Err(fi::FI_EINVAL),
+            _ => Err(because(
+                fi::FI_EINVAL,
+                format_args!("objects of this class are not bound to endpoints"),
+            )),
         }
     }
 
     fn bind_srx(&self, srx: &Srx, flags: u64) -> Result<(), Errno> {
-        if flags != 0 {
-            return Err(fi::FI_EBADFLAGS);
-        }
+        no_flags(flags)?;
         if self.prefixed {
-            crate::log::warn_about_call(
-                Subsys::EpCtrl,
+            return Err(because(
+                fi::FI_EINVAL,
                 format_args!(
                     "an endpoint with message prefixes (FI_MSG_PREFIX) cannot draw from a shared receive context: \
                      its receives leave no room for them; fi_getinfo grants no prefixes to hints whose rx_ctx_cnt is \
                      FI_SHARED_CONTEXT"
                 ),
-            );
-            return Err(fi::FI_EINVAL);
+            ));
         }
         self.while_disabled(srx.domain(), |st, idx| {
             if config(st, idx)?.srx.is_some() {
-                return Err(fi::FI_EINVAL);
+                return Err(taken("a shared receive context"));
             }
             let state = st.srxs.get_mut(srx.index()).ok_or(fi::FI_EINVAL)?;
             state.eps.push(idx);
@@ -91,13 +96,11 @@ impl Core {
     }
 
     fn bind_stx(&self, stx: &Stx, flags: u64) -> Result<(), Errno> {
-        if flags != 0 {
-            return Err(fi::FI_EBADFLAGS);
-        }
+        no_flags(flags)?;
         self.while_disabled(&stx.shared.dom, |_, _| {
             let mut place = self.stx();
             if place.is_some() {
-                return Err(fi::FI_EINVAL);
+                return Err(taken("a shared transmit context"));
             }
             *place = Some(Arc::clone(&stx.shared));
             Ok(())
@@ -105,14 +108,18 @@ impl Core {
     }
 
     fn bind_cq(&self, cq: &Cq, flags: u64) -> Result<(), Errno> {
-        if flags & !CQ_FLAGS != 0 || self.goes_against(flags) {
-            return Err(fi::FI_EBADFLAGS);
+        only(flags, CQ_FLAGS, "a completion queue")?;
+        if self.goes_against(flags) {
+            return Err(because(
+                fi::FI_EBADFLAGS,
+                format_args!("a context of one direction has no completions of the other"),
+            ));
         }
         let (tx, rx) = (flags & fi::FI_TRANSMIT != 0, flags & fi::FI_RECV != 0);
         self.while_disabled(cq.domain(), |st, idx| {
             let cfg = config(st, idx)?;
             if (tx && cfg.tx_cq.is_some()) || (rx && cfg.rx_cq.is_some()) {
-                return Err(fi::FI_EINVAL);
+                return Err(taken("a completion queue for this direction"));
             }
             if tx || rx {
                 self.dom.bind_cq(st, idx, cq.index())?;
@@ -137,13 +144,11 @@ impl Core {
     }
 
     fn bind_cntr(&self, cntr: &Cntr, flags: u64) -> Result<(), Errno> {
-        if flags & !CNTR_FLAGS != 0 {
-            return Err(fi::FI_EBADFLAGS);
-        }
+        only(flags, CNTR_FLAGS, "a counter")?;
         // Allowed after fi_enable as well, as other providers do: OpenSHMEM binds its counters then.
         self.change(cntr.domain(), |st, idx| {
             if counters(config(st, idx)?).any(|(flag, place)| flags & flag != 0 && place.is_some()) {
-                return Err(fi::FI_EINVAL);
+                return Err(taken("a counter for this direction"));
             }
             if flags != 0 {
                 self.dom.bind_cntr(st, idx, cntr.index())?;
@@ -159,14 +164,12 @@ impl Core {
     }
 
     fn bind_av(&self, av: &Av, flags: u64) -> Result<(), Errno> {
-        if flags != 0 {
-            return Err(fi::FI_EBADFLAGS);
-        }
+        no_flags(flags)?;
         self.while_disabled(av.domain(), |st, idx| {
             let DomainState { eps, avs, .. } = st;
             let ep = eps.get_mut(idx).ok_or(fi::FI_EINVAL)?;
             if ep.cfg.av != u32::MAX {
-                return Err(fi::FI_EINVAL);
+                return Err(taken("an address vector"));
             }
             avs.get_mut(av.index()).ok_or(fi::FI_EINVAL)?.endpoints += 1;
             ep.cfg.av = av.index();
@@ -175,13 +178,11 @@ impl Core {
     }
 
     fn bind_eq(&self, eq: &Eq, flags: u64, owner: Owner) -> Result<(), Errno> {
-        if flags != 0 {
-            return Err(fi::FI_EBADFLAGS);
-        }
+        no_flags(flags)?;
         self.while_disabled(&self.dom, |st, idx| {
             let ep = st.eps.get_mut(idx).ok_or(fi::FI_EINVAL)?;
             if ep.eq.is_some() {
-                return Err(fi::FI_EINVAL);
+                return Err(taken("an event queue"));
             }
             ep.eq = Some(Arc::clone(eq.shared()));
             ep.fid = owner.fid;
@@ -206,7 +207,10 @@ impl Core {
     ) -> Result<(), Errno> {
         self.change(dom, |st, idx| {
             if st.eps.get(idx).ok_or(fi::FI_EINVAL)?.enabled {
-                return Err(fi::FI_EOPBADSTATE);
+                return Err(because(
+                    fi::FI_EOPBADSTATE,
+                    format_args!("the endpoint is enabled, and takes counters only"),
+                ));
             }
             change(st, idx)
         })
@@ -219,7 +223,10 @@ impl Core {
         change: impl FnOnce(&mut DomainState, u32) -> Result<(), Errno>,
     ) -> Result<(), Errno> {
         if !Arc::ptr_eq(dom, &self.dom) {
-            return Err(fi::FI_EDOMAIN);
+            return Err(because(
+                fi::FI_EDOMAIN,
+                format_args!("the endpoint and the object were opened in different domains"),
+            ));
         }
         change(&mut self.dom.gate.lock(), self.idx())
     }
@@ -276,6 +283,25 @@ impl Core {
     }
 }
 
+fn no_flags(flags: u64) -> Result<(), Errno> {
+    only(flags, 0, "an object of this class")
+}
+
+/// Refuses flags that binding `what` does not take.
+fn only(flags: u64, allowed: u64, what: &str) -> Result<(), Errno> {
+    match flags & !allowed {
+        0 => Ok(()),
+        wrong => Err(because(
+            fi::FI_EBADFLAGS,
+            format_args!("{what} is not bound with flags {wrong:#x}"),
+        )),
+    }
+}
+
+fn taken(what: &str) -> Errno {
+    because(fi::FI_EINVAL, format_args!("the endpoint has {what} already"))
+}
+
 fn config(st: &mut DomainState, idx: u32) -> Result<&mut EpConfig, Errno> {
     st.eps.get_mut(idx).map(|ep| &mut ep.cfg).ok_or(fi::FI_EINVAL)
 }
@@ -305,8 +331,17 @@ fn is_complete(cfg: &EpConfig) -> Result<(), Errno> {
     let transmits = has(messages, fi::FI_SEND, both) || has(accesses, started, all);
     let tx = cfg.tx_cq.or(cfg.cntr_send).or(cfg.cntr_read).or(cfg.cntr_write);
     let rx = cfg.rx_cq.or(cfg.cntr_recv);
-    if (transmits && tx.is_none()) || (has(messages, fi::FI_RECV, both) && rx.is_none()) {
-        return Err(fi::FI_ENOCQ);
+    let missing = match (
+        transmits && tx.is_none(),
+        has(messages, fi::FI_RECV, both) && rx.is_none(),
+    ) {
+        (true, _) => Some("transmits (FI_TRANSMIT)"),
+        (_, true) => Some("receives (FI_RECV)"),
+        _ => None,
+    };
+    if let Some(direction) = missing {
+        let why = format_args!("neither a completion queue nor a counter is bound for {direction}");
+        return Err(because(fi::FI_ENOCQ, why));
     }
     if cfg.av == u32::MAX && !cfg.connected {
         return Err(fi::FI_ENOAV);

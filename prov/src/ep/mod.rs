@@ -503,6 +503,10 @@ impl Ep {
             },
             ..EpConfig::default()
         };
+        if tx.op_flags & (fi::FI_COMMIT_COMPLETE | fi::FI_MULTICAST) != 0 {
+            // Sends would silently mean less.
+            return Err(post::bad_flags(tx.op_flags, TX_OP_FLAGS));
+        }
         let prefixed = cfg.prefix != 0;
         let triggers = caps & fi::FI_TRIGGER != 0;
         if triggers && !dom.triggers {
@@ -594,7 +598,7 @@ impl Ep {
         };
         let flags = flags & !(fi::FI_TRANSMIT | fi::FI_RECV);
         if flags & !allowed != 0 {
-            return Err(fi::FI_EBADFLAGS);
+            return Err(post::bad_flags(flags, allowed));
         }
         place.set_relaxed(flags);
         Ok(())

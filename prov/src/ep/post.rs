@@ -18,6 +18,7 @@ use super::{Ep, Handle};
 use crate::attr::{IOV_LIMIT, RMA_IOV_LIMIT};
 use crate::data::{self, AtomicArgs, RecvArgs, RmaArgs, RmaIov, SendArgs};
 use crate::entry::{self, Errno};
+use crate::reason::because;
 
 /// When an operation counts as complete.
 const LEVELS: u64 =
@@ -308,7 +309,7 @@ pub(crate) trait Receiver {
         let alone = flags & fi::FI_DISCARD != 0 && !probe;
         let both = flags & fi::FI_MULTI_RECV != 0 && probe;
         if flags & !(RX_MSG_FLAGS | CLASSES) != 0 || alone || both {
-            return Err(fi::FI_EBADFLAGS);
+            return Err(bad_flags(flags, RX_MSG_FLAGS));
         }
         Ok((flags & RX_MSG_FLAGS) | self.rx_always())
     }
@@ -327,9 +328,19 @@ pub(crate) fn check_recv(args: &RecvArgs<'_>) -> Result<(), Errno> {
     let nameless = args.flags & fi::FI_CLAIM != 0 && args.context == 0;
     let scattered = args.flags & fi::FI_MULTI_RECV != 0 && args.iov.len() != 1;
     if nameless || scattered {
-        return Err(fi::FI_EINVAL);
+        return Err(unfit_recv(nameless));
     }
     Ok(())
+}
+
+#[cold]
+fn unfit_recv(nameless: bool) -> Errno {
+    let why = if nameless {
+        "a claimed message is named by its context, which is null"
+    } else {
+        "a buffer for many messages is one buffer, not a list"
+    };
+    because(fi::FI_EINVAL, format_args!("{why}"))
 }
 
 impl Receiver for Ep {
@@ -352,7 +363,30 @@ impl Receiver for Ep {
     }
 }
 
+/// Returns the error for `flags` of a call that takes only `known` ones and [`CLASSES`], with the wrong flags as its reason.
+#[cold]
+pub(super) fn bad_flags(flags: u64, known: u64) -> Errno {
+    let wrong = flags & !(known | CLASSES);
+    let why = if wrong == 0 {
+        format_args!("flags {flags:#x} contradict each other")
+    } else if wrong & fi::FI_COMMIT_COMPLETE != 0 {
+        format_args!("flags {wrong:#x}: there is no persistent memory for FI_COMMIT_COMPLETE")
+    } else {
+        format_args!("flags {wrong:#x} are not supported in this call")
+    };
+    because(fi::FI_EBADFLAGS, why)
+}
+
 impl Ep {
+    #[cold]
+    fn too_long_to_inject(&self, len: usize) -> Errno {
+        let most = self.core.inject_size;
+        because(
+            fi::FI_EINVAL,
+            format_args!("{len} bytes cannot be injected, at most {most} can (inject_size of fi_tx_attr)"),
+        )
+    }
+
     /// Flags of plain transmit calls.
     #[inline]
     pub(crate) fn tx_flags(&self) -> u64 {
@@ -373,7 +407,7 @@ impl Ep {
     #[inline]
     pub(crate) fn tx_msg_flags(&self, flags: u64) -> Result<u64, Errno> {
         if flags & !(TX_MSG_FLAGS | CLASSES) != 0 {
-            return Err(fi::FI_EBADFLAGS);
+            return Err(bad_flags(flags, TX_MSG_FLAGS));
         }
         Ok((flags & TX_MSG_FLAGS) | self.core.tx_always.get_relaxed())
     }
@@ -382,7 +416,7 @@ impl Ep {
     #[inline]
     pub(super) fn check_inject(&self, flags: u64, iov: &[Mem]) -> Result<(), Errno> {
         if flags & fi::FI_INJECT != 0 && total_len(iov) > self.core.inject_size {
-            return Err(fi::FI_EINVAL);
+            return Err(self.too_long_to_inject(total_len(iov)));
         }
         Ok(())
     }

@@ -312,6 +312,8 @@ fn only_whole_infos_of_the_offered_type_open_endpoints() {
         assert_eq!(rig.open(), Err(-fi::FI_EINVAL));
     }
     rig.info.ep.type_ = fi::FI_EP_RDM;
+    rig.info.tx.op_flags = fi::FI_COMMIT_COMPLETE;
+    assert_eq!(rig.open(), Err(-fi::FI_EBADFLAGS), "no persistent memory");
     rig.info.info.tx_attr = null_mut();
     assert_eq!(rig.open(), Err(-fi::FI_EINVAL));
     let null = made(|out| call!(rig.domain, ops.endpoint(null_mut(), out, null_mut())));

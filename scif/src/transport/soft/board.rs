@@ -347,6 +347,10 @@ mod tests {
             let caller = unix::socket().unwrap();
             let _ = unix::connect(&caller, &addr);
             callers.push(caller);
+            if callers.len() > 100 {
+                // Whatever is in the queue stays there, and a busy machine needs many tries.
+                callers.clear();
+            }
             std::thread::sleep(END_PAUSE);
         }
         drop(callers);

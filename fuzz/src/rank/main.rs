@@ -26,6 +26,10 @@ const HANG_NS: u64 = 10_000_000_000;
 /// Nanoseconds between two reports of this rank's holdings.
 const BEAT_NS: u64 = 500_000_000;
 
+/// Milliseconds after which a connect is given up. Where a port is another rank's by now, ranks may call each other in a circle,
+/// and none of them accepts meanwhile.
+const CONNECT_MS: u64 = 2000;
+
 /// Arguments of every rank of a storm. `lib`, `prov` and `kind` are libfabric's and not used.
 #[derive(Debug, Parser)]
 struct Args {
@@ -112,7 +116,11 @@ impl<'r> Storm<'r> {
         if limited {
             limit(&mut rng)?;
         }
-        let scif = Endpoints::new(Config::from_env()).map_err(failed)?;
+        let config = Config {
+            connect_timeout_ms: CONNECT_MS,
+            ..Config::from_env()
+        };
+        let scif = Endpoints::new(config).map_err(failed)?;
         let listener = scif.open().map_err(failed)?;
         let port = scif.bind(listener, 0).map_err(failed)?;
         scif.listen(listener, 16).map_err(failed)?;
@@ -221,7 +229,10 @@ impl<'r> Storm<'r> {
             Ok(_) => self.begin(fd, Some(who), true),
             Err(e) => {
                 let _ = self.scif.close(fd);
-                self.told(who, 'c', posted, e);
+                // Of a peer that lives: given up, see above.
+                if e != Failure::Refused || self.gone.contains_key(&who) {
+                    self.told(who, 'c', posted, e);
+                }
             }
         }
     }

@@ -122,6 +122,11 @@ impl<T> List<T> {
         self.node_mut(at)?.value.as_mut()
     }
 
+    /// Every entry, in no order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.nodes.iter().filter_map(|node| node.value.as_ref())
+    }
+
     /// The oldest entry that `wanted` accepts, and where it is.
     #[inline(always)]
     pub(crate) fn entry(&self, mut wanted: impl FnMut(&T) -> bool) -> Option<(u32, &T)> {

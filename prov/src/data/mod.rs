@@ -5,6 +5,7 @@
 //! through `CqState` and `CntrState`. Everything runs under the domain's gate, in the caller's thread; nothing blocks.
 //!
 //! * `peer`: who we talk to, and over which connection
+//! * `numbers`: the numbers of peers, and when another one gets them
 //! * `cm`: the one connection of a connected endpoint
 //! * `tx`: messages out, and operations that wait for room
 //! * `rx`, `matching`, `peek`: messages in, and the receives they meet
@@ -37,6 +38,7 @@ mod matching;
 mod meet;
 mod migrate;
 mod multi;
+mod numbers;
 mod ops;
 mod own;
 mod peek;
@@ -277,6 +279,7 @@ pub(crate) struct EpState {
     coll: Option<Box<coll::Coll>>,
     peers: Vec<Peer>,
     by_port: HashMap<PortId, u32>,
+    numbers: numbers::Numbers,
     by_av: Vec<u32>,
     av_version: u64,
     /// Who we are among the peers, and the connection we accepted from ourselves, once we talk to ourselves (`own`).
@@ -350,6 +353,7 @@ impl EpState {
             coll: (cfg.caps & fi::FI_COLLECTIVE != 0).then(Box::default),
             peers: Vec::new(),
             by_port: HashMap::new(),
+            numbers: numbers::Numbers::new(),
             by_av: Vec::new(),
             av_version: 0,
             own: None,
@@ -656,7 +660,7 @@ pub(crate) fn close(st: &mut DomainState, ep: u32) {
     if let Some(e) = st.eps.remove(ep) {
         let name = format!("{}:{}", e.sock.id().node, e.sock.id().port);
         if crate::env::env().stats {
-            crate::log::stats_line(&e.stats.line(&name, e.peers.len()));
+            crate::log::stats_line(&e.stats.line(&name, e.numbers.met()));
         }
     }
 }

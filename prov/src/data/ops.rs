@@ -228,6 +228,11 @@ impl Ops {
             .collect()
     }
 
+    /// Peers of the operations, with repetitions.
+    pub(crate) fn peers(&self) -> impl Iterator<Item = u32> {
+        self.slots.iter().filter_map(|s| Some(s.op.as_ref()?.peer))
+    }
+
     /// Whether any operation to `peer` is not complete: one that keeps its datagram is.
     pub(crate) fn any_incomplete(&self, peer: u32) -> bool {
         self.slots.iter().any(|s| {

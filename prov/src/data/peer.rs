@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Whom an endpoint talks to: one entry per SCIF port it met, with the connection it sends on and what waits for room there.
 //!
-//! A peer is known by its port, whether or not an address vector names it; its number is dense and never reused while the
-//! endpoint lives, so that receives and messages can be matched by it.
+//! A peer is known by its port, whether or not an address vector names it. Its number is dense, so that receives and messages
+//! can be matched by it, and another peer gets it only when nothing refers to it (`numbers`).
 
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
@@ -75,7 +75,7 @@ pub(crate) struct Peer {
     pub claim_generation: u32,
     /// Our RMA and atomics that the target has yet to execute.
     pub ring_rma: u32,
-    /// Counts the connections on which we sent.
+    /// Number of the connection on which we send or will, among those of all peers of the endpoint.
     pub life: u32,
     /// Its operations without an answer that were executed here and not told.
     pub done: Done,
@@ -110,7 +110,7 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    fn new(id: PortId) -> Peer {
+    pub(super) fn new(id: PortId, life: u32) -> Peer {
         Peer {
             id,
             tx: None,
@@ -122,7 +122,7 @@ impl Peer {
             blocks: ALL_BLOCKS,
             claim_generation: 0,
             ring_rma: 0,
-            life: 0,
+            life,
             done: Done::default(),
             read_bytes: 0,
             owed: 0,
@@ -181,6 +181,11 @@ impl Peer {
         }
     }
 
+    /// Whether a connection or waiting work needs the entry.
+    pub(super) fn is_in_use(&self) -> bool {
+        self.tx.is_some() || !self.is_idle()
+    }
+
     /// The same, and nothing is owed to it.
     pub(crate) fn is_idle(&self) -> bool {
         self.is_quiet() && self.streams.is_empty()
@@ -197,8 +202,8 @@ impl Peer {
         self.blocks == ALL_BLOCKS
     }
 
-    /// Forgets what belonged to a connection that is gone.
-    pub(crate) fn reset_connection(&mut self) {
+    /// Forgets what belonged to a connection that is gone; the next one is number `life`.
+    pub(crate) fn reset_connection(&mut self, life: u32) {
         self.tx = None;
         self.streamed = false;
         self.routes = None;
@@ -207,7 +212,7 @@ impl Peer {
         self.blocks = ALL_BLOCKS;
         self.meetings = meet::TRIES;
         self.ring_rma = 0;
-        self.life = self.life.wrapping_add(1);
+        self.life = life;
         self.read_bytes = 0;
         self.owed = 0;
         self.refused_since_ns = 0;
@@ -247,8 +252,7 @@ impl EpState {
         if let Some(known) = self.by_port.get(&id) {
             return *known;
         }
-        let number = u32::try_from(self.peers.len()).unwrap_or(ANY - 1);
-        self.peers.push(Peer::new(id));
+        let number = self.new_number(id);
         self.by_port.insert(id, number);
         if id == self.sock.id() && !self.cfg.peer {
             self.own = Some(number);
@@ -387,7 +391,7 @@ impl EpState {
                     continue;
                 };
                 let waited = now.saturating_sub(p.refused_since_ns);
-                p.reset_connection();
+                p.reset_connection(self.numbers.next_life());
                 let (id, left, met) = (p.id, p.left, p.was_up);
                 if gone && !met {
                     self.nobody_listens(id, Some(waited));

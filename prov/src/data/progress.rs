@@ -346,6 +346,7 @@ impl EpState {
             self.last_links_ns = now;
             self.look_at_links(env);
             self.expire_connects(env, now);
+            self.sweep_peers(env);
         }
         if now.saturating_sub(self.last_alive_ns) >= ALIVE_NS {
             self.last_alive_ns = now;
@@ -625,7 +626,7 @@ impl EpState {
         let other = self.conns_of(peer).next();
         match self.peers.get_mut(peer as usize) {
             Some(p) if p.tx == Some(conn) => {
-                p.reset_connection();
+                p.reset_connection(self.numbers.next_life());
                 p.tx = other;
                 true
             }

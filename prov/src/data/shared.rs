@@ -96,6 +96,12 @@ impl SrxState {
         }
     }
 
+    /// Senders of the messages at the endpoint at `port`, with repetitions.
+    pub(super) fn peers_at(&self, port: PortId) -> impl Iterator<Item = u32> {
+        let here = self.unexpected.iter().filter(move |(_, u)| u.port == port);
+        here.filter_map(|(_, u)| Some(u.message.as_ref()?.peer))
+    }
+
     fn list(&mut self, tagged: bool) -> &mut List<Waiting> {
         if tagged { &mut self.tagged } else { &mut self.msg }
     }

@@ -8,6 +8,7 @@
 
 mod atomic_line;
 mod coll;
+mod numbers;
 pub(crate) mod poison;
 mod rest;
 mod unexpected;

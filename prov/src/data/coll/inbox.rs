@@ -114,6 +114,11 @@ impl Inbox {
         self.waiting.get(&key).map_or(0, VecDeque::len)
     }
 
+    /// Members that have left something here.
+    pub(super) fn peers(&self) -> impl Iterator<Item = u32> {
+        self.loads.keys().copied()
+    }
+
     /// Whether a member has left as much here as one may.
     pub(super) fn is_full_of(&self, peer: u32) -> bool {
         self.loads

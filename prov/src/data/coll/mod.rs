@@ -170,6 +170,19 @@ impl Coll {
         self.groups.values().any(Group::is_joining)
     }
 
+    /// Peers that a group, or what waits for one, refers to, with repetitions.
+    pub(super) fn peers(&self) -> impl Iterator<Item = u32> {
+        let members = self.groups.values().flat_map(Group::others);
+        let told = self.ready.iter().map(|r| r.peer);
+        let told = told.chain(self.refused.iter().map(|r| r.peer));
+        let ended = self.aborted.values().map(|(by, _)| *by);
+        members
+            .chain(told)
+            .chain(ended)
+            .chain(self.held.iter().copied())
+            .chain(self.inbox.peers())
+    }
+
     /// Whether what `peer` says about a group that we do not know may be about one that is being joined.
     fn may_begin_with(&self, peer: u32) -> bool {
         self.groups

@@ -65,7 +65,7 @@ impl EpState {
             .and_then(|av| av.find(id))
             .unwrap_or(fi::FI_ADDR_NOTAVAIL);
         if let Some(eq) = &self.eq {
-            eq.push_error(EqError {
+            eq.push_end(EqError {
                 fid: self.fid,
                 context: self.context,
                 data: addr,

@@ -219,6 +219,7 @@ unsafe extern "C" fn readerr(eq: *mut fi::fid_eq, buf: *mut fi::fi_eq_err_entry,
     /// What a caller from before 1.5 has: no size of the data behind the pointer to it.
     const OLD_LEN: usize = offset_of!(fi::fi_eq_err_entry, err_data_size);
     entry::guard("fi_eq_readerr", || {
+        let own = eq;
         // SAFETY: a live queue, by the contract of fi_eq_readerr.
         let eq = unsafe { entry::own::<Eq, _>(eq) }?;
         if buf.is_null() {
@@ -255,8 +256,12 @@ unsafe extern "C" fn readerr(eq: *mut fi::fid_eq, buf: *mut fi::fi_eq_err_entry,
             };
         }
         drop(state);
-        out.fid = ptr::with_exposed_provenance_mut(error.fid);
-        out.context = ptr::with_exposed_provenance_mut(error.context);
+        if error.fid == 0 {
+            (out.fid, out.context) = (own.cast(), eq.fid.fid.context);
+        } else {
+            out.fid = ptr::with_exposed_provenance_mut(error.fid);
+            out.context = ptr::with_exposed_provenance_mut(error.context);
+        }
         out.data = error.data;
         out.err = error.err;
         out.prov_errno = error.prov_errno;

@@ -17,11 +17,16 @@ use scif::{Maker, Waiter, Woken, cpu_relax_or_yield, now_ns};
 
 use crate::entry::{self, Errno};
 use crate::fabric::FabricShared;
+use crate::log::{Subsys, warn_about_peer};
 use crate::pep::Unread;
 use crate::wait::WaitObj;
 
 /// Events of the application that wait to be read, beyond those the attribute asked room for.
 const MAX_USER_EVENTS: usize = 65536;
+/// Events about the ends of peers that wait to be read; further ones are dropped and counted ([`EqShared::push_end`]).
+const MAX_ENDS: usize = 4096;
+/// The same for peers that no address vector names, so that strangers leave room for the others.
+const MAX_ENDS_OF_STRANGERS: usize = MAX_ENDS / 2;
 /// The longest sleep while something has to be tried again.
 const SOON_NS: u64 = 1_000_000;
 /// The longest sleep of all: a passive endpoint that had no descriptor for a caller tries again.
@@ -39,7 +44,7 @@ pub(super) struct Event {
 /// An event that is an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EqError {
-    /// Address of the object it happened to, and that object's context.
+    /// Address of the object it happened to, and that object's context. 0: the queue itself.
     pub(crate) fid: usize,
     pub(crate) context: usize,
     pub(crate) data: u64,
@@ -47,6 +52,20 @@ pub(crate) struct EqError {
     pub(crate) err: Errno,
     pub(crate) prov_errno: i32,
     pub(crate) err_data: Vec<u8>,
+}
+
+impl EqError {
+    /// Report of `dropped` events.
+    fn overrun(dropped: u64) -> EqError {
+        EqError {
+            fid: 0,
+            context: 0,
+            data: dropped,
+            err: fi::FI_EOVERRUN,
+            prov_errno: -fi::FI_EOVERRUN,
+            err_data: Vec::new(),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -58,13 +77,23 @@ enum Item {
         /// What the event hands over to the application.
         request: Option<Unread>,
     },
-    Error(EqError),
+    Error {
+        error: EqError,
+        /// It is about the end of a peer.
+        of_peer: bool,
+    },
+    /// Events were dropped from here on.
+    Overrun,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct State {
     items: VecDeque<Item>,
     by_user: usize,
+    /// Events about the ends of peers among the items.
+    ends: usize,
+    /// Such events dropped, which an [`Item::Overrun`] tells of.
+    dropped: u64,
     /// Data of the last error read, for a caller that had no room for it.
     pub(super) lent: Vec<u8>,
     /// The descriptor is readable.
@@ -205,7 +234,39 @@ impl EqShared {
 
     /// Reports an error to the application.
     pub(crate) fn push_error(&self, error: EqError) {
-        self.put(&mut self.lock(), Item::Error(error));
+        self.put(
+            &mut self.lock(),
+            Item::Error {
+                error,
+                of_peer: false,
+            },
+        );
+    }
+
+    /// Reports the end of a peer to the application.
+    ///
+    /// Peers decide how many such events there are. When too many wait to be read, further ones are dropped, and one event with
+    /// `FI_EOVERRUN` and their number stands in their place. The queue goes on: no peer can end it.
+    pub(crate) fn push_end(&self, error: EqError) {
+        let stranger = error.data == fi::FI_ADDR_NOTAVAIL;
+        let most = if stranger { MAX_ENDS_OF_STRANGERS } else { MAX_ENDS };
+        let mut state = self.lock();
+        if state.ends < most {
+            state.ends += 1;
+            return self.put(&mut state, Item::Error { error, of_peer: true });
+        }
+        state.dropped += 1;
+        if state.dropped == 1 {
+            self.put(&mut state, Item::Overrun);
+            warn_about_peer(
+                Subsys::EpCtrl,
+                format_args!(
+                    "event queue has {} unread events about peers that ended; further ones are dropped and counted \
+                     (FI_EOVERRUN). Read it with fi_eq_read",
+                    state.ends
+                ),
+            );
+        }
     }
 
     /// Forgets what was reported about an object that is being closed.
@@ -216,8 +277,11 @@ impl EqShared {
         let all = std::mem::take(&mut state.items);
         let (kept, gone): (VecDeque<_>, VecDeque<_>) = all.into_iter().partition(|item| match item {
             Item::Event { fid: of, by_user, .. } => *by_user || *of != fid,
-            Item::Error(error) => error.fid != fid,
+            Item::Error { error, .. } => error.fid != fid,
+            Item::Overrun => true,
         });
+        let is_end = |item: &&Item| matches!(item, Item::Error { of_peer: true, .. });
+        state.ends = kept.iter().filter(is_end).count();
         state.items = kept;
         self.settle(&mut state);
         drop(state);
@@ -308,7 +372,7 @@ impl EqShared {
         let mut state = self.lock();
         let (event, by_user) = match state.items.front() {
             None => return Err(fi::FI_EAGAIN),
-            Some(Item::Error(_)) => return Err(fi::FI_EAVAIL),
+            Some(Item::Error { .. } | Item::Overrun) => return Err(fi::FI_EAVAIL),
             Some(Item::Event { event, by_user, .. }) => (event, *by_user),
         };
         let all = event.bytes.len();
@@ -344,13 +408,17 @@ impl EqShared {
     /// The error at the head. Its data is in `lent`, for as long as the guard is held at least.
     pub(super) fn take_error(&self, peek: bool) -> Result<(EqError, MutexGuard<'_, State>), Errno> {
         let mut state = self.lock();
-        let Some(Item::Error(error)) = state.items.front() else {
-            return Err(fi::FI_EAGAIN);
+        let (error, of_peer) = match state.items.front() {
+            Some(Item::Error { error, of_peer }) => (error.clone(), *of_peer),
+            Some(Item::Overrun) => (EqError::overrun(state.dropped), false),
+            _ => return Err(fi::FI_EAGAIN),
         };
-        let error = error.clone();
         state.lent.clone_from(&error.err_data);
         if !peek {
-            state.items.pop_front();
+            if let Some(Item::Overrun) = state.items.pop_front() {
+                state.dropped = 0;
+            }
+            state.ends -= usize::from(of_peer);
             self.settle(&mut state);
         }
         Ok((error, state))
@@ -513,6 +581,51 @@ mod tests {
             Ok(false),
             "an empty queue does not wake"
         );
+    }
+
+    #[test]
+    fn ends_of_peers_that_nobody_reads_are_bounded_and_counted() {
+        let eq = queue(fi::FI_WAIT_FD, 0);
+        let end = |data| EqError {
+            data,
+            err: fi::FI_ECONNRESET,
+            ..error(3)
+        };
+        let take = || eq.take_error(false).map(|(error, _)| (error.err, error.data));
+        let strangers = MAX_ENDS_OF_STRANGERS as u64;
+        for round in 0..2 {
+            for _ in 0..10 * MAX_ENDS {
+                eq.push_end(end(fi::FI_ADDR_NOTAVAIL));
+            }
+            assert_eq!(eq.lock().items.len(), MAX_ENDS_OF_STRANGERS + 1);
+            // Events about others find room, and come in order.
+            eq.push_end(end(5));
+            eq.push(fi::FI_NOTIFY, &entry_of(1));
+            for _ in 0..strangers {
+                assert_eq!(take(), Ok((fi::FI_ECONNRESET, fi::FI_ADDR_NOTAVAIL)));
+            }
+            let lost = 10 * MAX_ENDS as u64 - strangers;
+            let overrun = eq
+                .take_error(true)
+                .map(|(error, _)| (error.err, error.data, error.fid));
+            assert_eq!(overrun, Ok((fi::FI_EOVERRUN, lost, 0)), "a look leaves it");
+            assert_eq!(eq.read(24, false).err(), Some(fi::FI_EAVAIL));
+            assert_eq!(take(), Ok((fi::FI_EOVERRUN, lost)));
+            assert_eq!(take(), Ok((fi::FI_ECONNRESET, 5)));
+            assert_eq!(eq.read(24, false).unwrap().kind, fi::FI_NOTIFY);
+            assert_eq!(eq.read(24, false).err(), Some(fi::FI_EAGAIN), "{round}");
+            assert_eq!(eq.waiter.as_ref().unwrap().wait(Some(0)), Ok(false));
+        }
+        for _ in 0..2 * MAX_ENDS {
+            eq.push_end(end(5));
+        }
+        assert_eq!(eq.lock().items.len(), MAX_ENDS + 1);
+        // What belongs to a closed object makes room again.
+        eq.purge_fid(3);
+        eq.push_end(end(fi::FI_ADDR_NOTAVAIL));
+        assert_eq!(take(), Ok((fi::FI_EOVERRUN, MAX_ENDS as u64)));
+        assert_eq!(take(), Ok((fi::FI_ECONNRESET, fi::FI_ADDR_NOTAVAIL)));
+        assert_eq!(take(), Err(fi::FI_EAGAIN));
     }
 
     #[test]

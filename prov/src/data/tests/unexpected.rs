@@ -3,6 +3,7 @@
 
 use scif_ring::Count;
 
+use super::super::split;
 use super::super::unexpected::{DEAD_MAX, ENTRY_BYTES};
 use super::*;
 
@@ -119,6 +120,29 @@ fn messages_of_dead_peers_stay_receivable_within_a_bound() {
     peer.sock.abandon();
     stage.until(|| (stage.with(|e| e.sock.conn_count()) == 0).then_some(()));
     assert_eq!(kept(&stage), before, "more than the bound goes at once");
+}
+
+#[test]
+fn messages_of_a_peer_that_is_back_already_stay() {
+    let stage = limited();
+    let (mut peer, _) = stage.peer();
+    let conn = peer.connect();
+    peer.flood(conn, DEAD_MAX + COST);
+    let before = kept(&stage);
+    // The end of its former life is heard now. All peers are of one process here, so it is told by hand.
+    let id = peer.sock.id();
+    let mut st = stage.domain.shared.gate.lock();
+    let (e, mut env) = split(&mut st, stage.ep).unwrap();
+    let number = e.peer_at(id);
+    e.departed(&mut env, number, true);
+    drop(st);
+    assert_eq!(kept(&stage), before, "they are of its next life");
+    stage.recv(fi::FI_ADDR_UNSPEC, LEN, 1, 0);
+    assert!(matches!(stage.came(), Some(Came::Done(c)) if c.len == LEN));
+    // When that ends as well they are too many.
+    peer.sock.abandon();
+    stage.until(|| (stage.with(|e| e.sock.conn_count()) == 0).then_some(()));
+    assert_eq!(kept(&stage), 0);
 }
 
 #[test]

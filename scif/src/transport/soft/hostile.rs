@@ -357,6 +357,69 @@ fn strange_sockets_are_turned_away() {
     check_service(&stage, &mut victim);
 }
 
+/// A socket that listens at `FAKE`, as another process has bound it.
+fn listener_of_another(names: &Names) -> OwnedFd {
+    let socket = unix::socket().unwrap();
+    let child = children::in_child(|| i32::from(names.bind_listener(&socket, FAKE, 8).is_err()));
+    assert_eq!(child.result(), 0);
+    socket
+}
+
+#[test]
+fn another_user_does_not_get_the_name_of_a_process_that_listens() {
+    let stage = Stage::new("impostor");
+    let own = process::uid();
+    // Seen from the first port its callers are of another user, from the second of its own.
+    for (name, uid) in [("other", own ^ 1), ("own", own)] {
+        let config = Config {
+            node: 2,
+            domain: Some(stage.names.domain().to_owned()),
+            allow_uids: vec![own],
+            ..Config::default()
+        };
+        let soft = Arc::new(Soft {
+            uid,
+            ..Soft::open(config).unwrap()
+        });
+        let bell = || {
+            let bell = soft.share("scif:bell", BELL_BYTES, Writers::Peers).unwrap();
+            bell.map.bell().unwrap();
+            bell
+        };
+        let shown = Shown {
+            bell: bell(),
+            keys: None,
+        };
+        let mut port = Arc::clone(&soft).bind(0, shown).unwrap();
+        let dst = port.id();
+        let mut is_accepted = || {
+            let socket = stage.raw(dst);
+            let (segment, bell) = (stage.segment(), bell());
+            let fds = [
+                segment.fd.as_ref().unwrap().as_fd(),
+                bell.fd.as_ref().unwrap().as_fd(),
+            ];
+            send(&socket, stage.hello().encode(), &fds);
+            port.poll(&mut Vec::new());
+            let accepted = port.accept(ID).map(|opened| opened.peer);
+            let refused =
+                accepted.is_none() && matches!(last_word(&socket), Some(Packet::No(Reason::Denied)));
+            assert!(accepted == Some(FAKE) || refused, "{name}: {accepted:?}");
+            !refused
+        };
+        assert!(is_accepted(), "{name}: nobody listens there");
+        let listener = unix::socket().unwrap();
+        stage.names.bind_listener(&listener, FAKE, 8).unwrap();
+        assert!(is_accepted(), "{name}: this process does");
+        drop(listener);
+        let listener = listener_of_another(&stage.names);
+        assert_eq!(is_accepted(), uid == own, "{name}: another process does");
+        drop(listener);
+        assert!(is_accepted(), "{name}: nobody listens any more");
+        check_service(&stage, &mut stage.victim());
+    }
+}
+
 #[test]
 fn bad_packets_end_a_connection() {
     let stage = Stage::new("packet");

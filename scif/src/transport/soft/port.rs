@@ -338,6 +338,15 @@ impl SoftPort {
                 return Err(Reason::Corrupt);
             };
             let segment = handshake::map_segment(segment)?;
+            if self.is_impostor(from, who) {
+                warn_about_peer!(
+                    "process {} of user {} calls {} under the name of {from}, where another process listens; it is refused",
+                    who.pid,
+                    who.uid,
+                    self.id
+                );
+                return Err(Reason::Denied);
+            }
             let life = Life::of(who.pid);
             let remote = handshake::remote(&self.soft, &hello, rest, &life, who.uid)?;
             self.epoll
@@ -361,6 +370,23 @@ impl SoftPort {
             life,
             remote: Some(remote),
         })
+    }
+
+    /// Whether a caller of another user bears the name of a port at which another process listens: it would get the answers
+    /// meant for that one.
+    ///
+    /// Callers of this user are not looked at: they may trace each other, and a look costs the named listener an accept.
+    fn is_impostor(&self, from: PortId, who: Credentials) -> bool {
+        who.uid != self.soft.uid && self.owner(from).is_some_and(|owner| is_another(owner, who))
+    }
+
+    /// Process that listens at `port`; `None` where nobody does, or it cannot be told.
+    fn owner(&self, port: PortId) -> Option<Credentials> {
+        let addr = self.soft.names.listener(port).ok()?;
+        // Without a name of its own, so that it is not taken for a peer.
+        let socket = self.soft.with_descriptor(unix::socket).ok()?;
+        unix::connect(&socket, &addr).ok()?;
+        unix::credentials(&socket).ok()
     }
 
     /// A socket connected to `dst`, bound to a name that says who we are.
@@ -504,11 +530,7 @@ impl Port for SoftPort {
     }
 
     fn listener(&mut self, port: PortId) -> Option<i32> {
-        let addr = self.soft.names.listener(port).ok()?;
-        // Without a name of its own, so that it is not taken for a peer.
-        let socket = self.soft.with_descriptor(unix::socket).ok()?;
-        unix::connect(&socket, &addr).ok()?;
-        unix::credentials(&socket).ok().map(|who| who.pid)
+        self.owner(port).map(|who| who.pid)
     }
 
     fn whereabouts(&self, port: PortId) -> String {
@@ -546,6 +568,16 @@ impl Drop for SoftPort {
         if let Some(file) = self.file.take().filter(|_| !self.listener.is_inherited()) {
             file.remove();
         }
+    }
+}
+
+/// Whether the listener of a port and its caller are two processes. A process may have changed its user in between. Of one in
+/// another pid namespace only the user is known.
+fn is_another(owner: Credentials, caller: Credentials) -> bool {
+    if owner.pid > 0 && caller.pid > 0 {
+        owner.pid != caller.pid
+    } else {
+        owner.uid != caller.uid
     }
 }
 
@@ -596,6 +628,23 @@ fn bind_dynamic(soft: &Soft) -> Result<(PrivateFd, Option<SocketFile>, PortId)> 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_is_told_by_its_number_and_else_by_its_user() {
+        let of = |pid, uid| Credentials { pid, uid };
+        for (owner, caller, another) in [
+            (of(7, 1), of(7, 1), false),
+            (of(7, 0), of(7, 1), false),
+            (of(7, 1), of(8, 1), true),
+            (of(7, 1), of(8, 2), true),
+            (of(0, 1), of(8, 1), false),
+            (of(7, 1), of(0, 1), false),
+            (of(0, 1), of(0, 1), false),
+            (of(0, 1), of(8, 2), true),
+        ] {
+            assert_eq!(is_another(owner, caller), another, "{owner:?} {caller:?}");
+        }
+    }
 
     #[test]
     fn tokens_come_apart_again() {

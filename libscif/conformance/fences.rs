@@ -8,7 +8,7 @@ use crate::rig::{
 };
 use libc::{EFAULT, EINVAL, ENXIO, EPERM};
 
-const SELF: i32 = 1;
+pub(crate) const SELF: i32 = 1;
 const PEER: i32 = 2;
 const LOCAL: i32 = 0x10;
 const REMOTE: i32 = 0x20;

@@ -2,9 +2,10 @@
 //! Forks: what parent and child share, what each has for itself, and what the death of one leaves to the other.
 //! Source: section 3.5.1 and 3.5.2 of the User Guide.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::Case;
+use crate::fences::SELF;
 use crate::rig::{
     BLOCK, Cue, FIXED, IN, PAGE, Process, RW, SYNC, apart, die_sending_to_a_socket, fill, holds, loopback,
     pages, peek, poke, raw_poll, sleeps, two, until, within,
@@ -186,6 +187,41 @@ pub(crate) const CASES: &[Case] = &[
                     };
                     assert!(within(Duration::from_secs(20), keeps_again));
                 }
+                cue.tell();
+            },
+        );
+    }),
+    ("what_a_child_had_queued_before_exec_holds_up_no_fence", |api| {
+        two(
+            api,
+            |epd, cue| {
+                let len = 16 << 20;
+                api.register(epd, pages(len / PAGE), len, 0x10000, RW, FIXED)
+                    .unwrap();
+                cue.tell();
+                cue.wait();
+            },
+            |epd, cue| {
+                cue.wait();
+                let len = 16 << 20;
+                let from = pages(len / PAGE);
+                fill(from, len, 1);
+                let child = Process::start(|| {
+                    // Far more than is copied until the other program begins.
+                    for _ in 0..100 {
+                        assert_eq!(api.vwriteto(epd, from, len, 0x10000, 0), Ok(0));
+                    }
+                    run_sleep();
+                });
+                until("another program runs", || program(child.pid()) == "sleep");
+                let begin = Instant::now();
+                let mark = api.fence_mark(epd, SELF).unwrap();
+                assert_eq!(api.fence_wait(epd, mark), Ok(0));
+                assert!(
+                    begin.elapsed() < Duration::from_secs(30),
+                    "held up until it ended"
+                );
+                assert_eq!(program(child.pid()), "sleep");
                 cue.tell();
             },
         );

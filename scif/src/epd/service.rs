@@ -167,10 +167,11 @@ impl Inner {
         family::had_relatives() && take(&self.service).watched.values().any(shared)
     }
 
-    /// Puts right what holders that died may have left: an RMA that nobody finishes, a descriptor that shows what is not so.
+    /// Repairs what holders that died or called `exec` may have left: an RMA that nobody finishes, a descriptor that shows what
+    /// is not so.
     fn bury_relatives(&self, epd: &Arc<Epd>) {
         let Some(link) = epd.link() else { return };
-        if !link.own.table.holders.bury() {
+        if !link.own.table.holders.bury(|| !family::has_relatives()) {
             return;
         }
         link.tell_finished();

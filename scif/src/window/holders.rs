@@ -124,19 +124,26 @@ impl Holders {
             .any(|word| word.get() != 0 && pid_of(word.get()) != pid())
     }
 
-    /// Frees the places of processes that ended; whether there were such. Only for one's own side.
-    pub(crate) fn bury(&self) -> bool {
+    /// Frees the places of processes that ended or called `exec`; whether there were such. Only for one's own side.
+    ///
+    /// A process that calls `exec` keeps its number and its start. It is known by having left this process without relatives
+    /// (`alone`, asked after the names were read): every place of another process is then without an owner.
+    pub(crate) fn bury(&self, alone: impl FnOnce() -> bool) -> bool {
+        let words = |place| {
+            let who = self.word(place, WHO).ok()?;
+            Some((
+                who,
+                who.get(),
+                self.word(place, OLDEST).ok()?,
+                self.word(place, COPYING).ok()?,
+            ))
+        };
+        let mut named: Vec<_> = (0..HOLDERS_MAX).filter_map(words).collect();
+        named.retain(|&(_, name, ..)| name != 0 && pid_of(name) != pid());
+        let all = !named.is_empty() && alone();
         let mut found = false;
-        for place in 0..HOLDERS_MAX {
-            let (Ok(who), Ok(oldest), Ok(copying)) = (
-                self.word(place, WHO),
-                self.word(place, OLDEST),
-                self.word(place, COPYING),
-            ) else {
-                continue;
-            };
-            let name = who.get();
-            if name != 0 && pid_of(name) != pid() && is_dead(name) && who.change(name, who_am_i()) {
+        for (who, name, oldest, copying) in named {
+            if (all || is_dead(name)) && who.change(name, who_am_i()) {
                 oldest.set(0);
                 copying.set(0);
                 who.set(0);
@@ -300,8 +307,27 @@ mod tests {
         assert!(!all.finished(3, false).unwrap(), "nobody looked");
         assert!(all.finished(3, true).unwrap() && all.at_rest(true).unwrap());
         assert!(all.others().is_empty() && all.shared());
-        assert!(all.bury() && !all.bury() && !all.shared());
+        assert!(all.bury(|| false) && !all.bury(|| true) && !all.shared());
         assert!(all.finished(3, false).unwrap() && all.at_rest(false).unwrap());
+    }
+
+    #[test]
+    fn who_calls_exec_leaves_its_place_when_no_relative_is_left() {
+        let map = Mapping::anonymous(4096).unwrap();
+        let all = holders(&map);
+        let own = Own::default();
+        let ticket = own.queue(&all).unwrap().unwrap();
+        // A process that lives, as one does that has called exec.
+        all.word(1, WHO).unwrap().set(name(1, 0));
+        all.word(1, OLDEST).unwrap().set(1);
+        assert!(!all.bury(|| false) && all.shared());
+        assert!(all.bury(|| true) && !all.shared());
+        assert!(
+            !all.finished(ticket, false).unwrap(),
+            "what is of this process stays"
+        );
+        own.finish(&all, ticket).unwrap();
+        assert!(all.finished(ticket, false).unwrap());
     }
 
     #[test]

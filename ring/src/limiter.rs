@@ -58,6 +58,11 @@ impl Limiter {
         }
     }
 
+    /// Whether events were suppressed that no report has had.
+    pub fn has_suppressed(&self) -> bool {
+        self.suppressed.load(Ordering::Relaxed) != 0
+    }
+
     /// Takes the number of suppressed events that no report has had, for a last report.
     pub fn take_suppressed(&self) -> u64 {
         self.suppressed.swap(0, Ordering::Relaxed)

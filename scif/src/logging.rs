@@ -49,24 +49,34 @@ impl<C: Ord> OnceEach<C> {
 #[derive(Debug)]
 pub struct Budget {
     limiter: Limiter,
+    /// Limit of last reports: a program may open and close objects as often as a peer likes.
+    last: Limiter,
     rate: &'static str,
+}
+
+/// Returns the limit of last reports: two at once, and one in four seconds while more are due.
+const fn last() -> Limiter {
+    Limiter::new(2, 2_000_000_000)
 }
 
 /// Lines that peers can cause: at most 10 in any second, over all peers.
 pub static PEERS: Budget = Budget {
-    limiter: Limiter::new(5, 200_000_000),
+    limiter: Limiter::new(4, 250_000_000),
+    last: last(),
     rate: "peers cause at most 10 lines a second here",
 };
 
 /// Lines about calls of the program that are refused: the first 64 at once, then 10 a second.
 pub static CALLS: Budget = Budget {
-    limiter: Limiter::new(64, 100_000_000),
+    limiter: Limiter::new(64, 125_000_000),
+    last: last(),
     rate: "refused calls cause at most 10 lines a second here",
 };
 
 /// Lines about panics, which are errors of this library that a peer may know how to cause.
 static PANICS: Budget = Budget {
-    limiter: Limiter::new(5, 200_000_000),
+    limiter: Limiter::new(4, 250_000_000),
+    last: last(),
     rate: "internal errors cause at most 10 lines a second here",
 };
 
@@ -101,10 +111,13 @@ impl Budget {
         true
     }
 
-    /// Reports the suppressed lines that no later line has reported. For the end of an object of the program's.
+    /// Reports the suppressed lines that no later line has reported, unless that was done just before. For the end of an object
+    /// of the program's.
     #[cold]
     pub fn settle(&self, report: impl FnOnce(fmt::Arguments<'_>)) {
-        self.report(self.limiter.take_suppressed(), report);
+        if self.limiter.has_suppressed() && self.last.grant(now_ns()).is_some() {
+            self.report(self.limiter.take_suppressed(), report);
+        }
     }
 
     fn report(&self, suppressed: u64, report: impl FnOnce(fmt::Arguments<'_>)) {
@@ -175,6 +188,7 @@ mod tests {
     fn a_report_comes_before_the_line_that_is_allowed() {
         let budget = Budget {
             limiter: Limiter::new(2, 1_000_000),
+            last: last(),
             rate: "a test",
         };
         let mut reports = Vec::new();
@@ -192,5 +206,23 @@ mod tests {
         budget.settle(|report| reports.push(report.to_string()));
         budget.settle(|report| reports.push(report.to_string()));
         assert_eq!(reports.len(), 2);
+    }
+
+    #[test]
+    fn last_reports_are_limited_as_well() {
+        let budget = Budget {
+            limiter: Limiter::new(2, u64::MAX / 8),
+            last: last(),
+            rate: "a test",
+        };
+        let begin = now_ns();
+        let mut reported = Vec::new();
+        for _ in 0..1000 {
+            // An object that a peer has had a line about, and that ends.
+            let _ = budget.allows(|_| ());
+            budget.settle(|report| reported.push(report.to_string()));
+        }
+        let seconds = usize::try_from((now_ns() - begin) / 1_000_000_000).unwrap();
+        assert!((1..=2 + seconds).contains(&reported.len()), "{reported:?}");
     }
 }

@@ -14,31 +14,50 @@ use crate::sys::pages::{self, PAGE};
 
 /// Ranges of addresses where such mappings were made, and may be still.
 #[derive(Debug, Default)]
-pub(crate) struct Filled(Mutex<Vec<(u64, u64)>>);
+pub(crate) struct Filled(Mutex<Ranges>);
 
-/// Whether all of a range shows windows.
-fn shows_windows((begin, end): (u64, u64)) -> bool {
-    let (Ok(begin), Ok(end)) = (usize::try_from(begin), usize::try_from(end)) else {
-        return false;
-    };
-    let mut reached = begin;
-    for area in pages::areas(begin, end).unwrap_or_default() {
-        if area.begin > reached || !area.is_of_arena() {
-            return false;
+#[derive(Debug, Default)]
+struct Ranges {
+    all: Vec<Range>,
+    /// Number of ranges from which on each is looked at, since other calls may have removed its mapping.
+    look_at: usize,
+}
+
+/// First address, and the one behind the last.
+type Range = (u64, u64);
+
+/// Least number of ranges that are looked at.
+const LOOK_MIN: usize = 64;
+
+/// Parts of a range that show windows now; none if that cannot be told.
+fn windows_in(range: Range) -> Option<Vec<Range>> {
+    let (begin, end) = (usize::try_from(range.0).ok()?, usize::try_from(range.1).ok()?);
+    let areas = pages::areas(begin, end).ok()?;
+    let shown = areas.iter().filter(|area| area.is_of_arena());
+    let parts = shown.map(|area| area.between(begin, end));
+    Some(parts.map(|part| (part.begin as u64, part.end as u64)).collect())
+}
+
+impl Ranges {
+    fn add(&mut self, range: Range, shown: impl Fn(Range) -> Option<Vec<Range>>) {
+        self.all = without(std::mem::take(&mut self.all), vec![range]);
+        self.all.push(range);
+        // At every doubling, so that a mapping costs the same however many there are.
+        if self.all.len() > self.look_at.max(LOOK_MIN) {
+            let looked = self
+                .all
+                .iter()
+                .flat_map(|&range| shown(range).unwrap_or(vec![range]));
+            self.all = looked.collect();
+            self.look_at = 2 * self.all.len();
         }
-        reached = area.end;
     }
-    reached >= end
 }
 
 impl Filled {
     /// A mapping was made there in place of a part of the program's memory.
     pub(super) fn enter(&self, begin: usize, end: usize) {
-        let range = (begin as u64, end as u64);
-        let mut ranges = take(&self.0);
-        *ranges = without(std::mem::take(&mut *ranges), vec![range]);
-        ranges.retain(|&range| shows_windows(range));
-        ranges.push(range);
+        take(&self.0).add((begin as u64, end as u64), windows_in);
     }
 
     /// munmap(2), but for what is to be memory again.
@@ -47,26 +66,67 @@ impl Filled {
         let end = len
             .checked_next_multiple_of(PAGE)
             .and_then(|len| at.checked_add(len));
-        let end = end.filter(|&end| end > at && at.is_multiple_of(PAGE) && !ranges.is_empty());
+        let end = end.filter(|&end| end > at && at.is_multiple_of(PAGE) && !ranges.all.is_empty());
         let Some(end) = end else {
             drop(ranges);
             return pages::unmap(at, len);
         };
         let all = (at as u64, end as u64);
-        let parts: Vec<(u64, u64)> = ranges
+        let parts: Vec<Range> = ranges
+            .all
             .iter()
             .map(|range| (range.0.max(all.0), range.1.min(all.1)))
-            .filter(|part| part.0 < part.1 && shows_windows(*part))
+            .filter(|part| part.0 < part.1)
+            .flat_map(|part| windows_in(part).unwrap_or_default())
             .collect();
-        let each = |of: Vec<(u64, u64)>, call: fn(usize, usize) -> Result<(), Errno>| {
+        let each = |of: Vec<Range>, call: fn(usize, usize) -> Result<(), Errno>| {
             of.into_iter().try_for_each(|(begin, end)| {
                 let begin = usize::try_from(begin).map_err(|_| Errno::INVAL)?;
                 call(begin, usize::try_from(end).map_err(|_| Errno::INVAL)? - begin)
             })
         };
         each(parts.clone(), pages::put_private)?;
-        *ranges = without(std::mem::take(&mut *ranges), vec![all]);
+        ranges.all = without(std::mem::take(&mut ranges.all), vec![all]);
         drop(ranges);
         each(without(vec![all], parts), pages::unmap)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    #[test]
+    fn the_cost_of_a_mapping_does_not_grow_with_their_number() {
+        let mut ranges = Ranges::default();
+        let looks = Cell::new(0);
+        let shown = |range: Range| {
+            looks.set(looks.get() + 1);
+            Some(vec![range])
+        };
+        for i in 0..10_000 {
+            ranges.add((2 * i, 2 * i + 1), shown);
+        }
+        assert_eq!(ranges.all.len(), 10_000);
+        assert!(looks.get() <= 20_000, "{}", looks.get());
+    }
+
+    #[test]
+    fn ranges_that_show_no_window_any_more_are_forgotten() {
+        let mut ranges = Ranges::default();
+        for i in 0..10_000 {
+            // One in a hundred is there still, with its first half.
+            let shown =
+                |(begin, _): Range| Some(vec![(begin, begin + 1)].split_off(usize::from(begin % 800 != 0)));
+            ranges.add((8 * i, 8 * i + 2), shown);
+        }
+        assert!(ranges.all.len() <= 300, "{}", ranges.all.len());
+        assert!(ranges.all.contains(&(0, 1)) && ranges.all.contains(&(800, 801)));
+        let blind = |_: Range| None;
+        for i in 0..1000 {
+            ranges.add((100_000 + 8 * i, 100_000 + 8 * i + 1), blind);
+        }
+        assert!(ranges.all.len() > 1000, "what cannot be looked at is kept");
     }
 }

@@ -26,6 +26,14 @@ pub(super) struct Loan {
 }
 
 impl Loan {
+    pub(super) fn new(range: (u64, u64), serial: u32) -> Arc<Loan> {
+        Arc::new(Loan {
+            range,
+            serial,
+            ended: Flag::new(false),
+        })
+    }
+
     pub(super) fn is_of(&self, serial: u32) -> bool {
         self.serial == serial
     }
@@ -38,7 +46,7 @@ impl Loan {
         self.ended.set(true);
     }
 
-    /// Its part of a range of the lender's arena.
+    /// Part of a range of the lender's arena that is lent.
     pub(super) fn part_of(&self, (begin, end): (u64, u64)) -> Option<(u64, u64)> {
         let part = (begin.max(self.range.0), end.min(self.range.1));
         (part.0 < part.1).then_some(part)
@@ -49,11 +57,7 @@ impl Inner {
     /// Notes what a new window of `borrower` has of the arenas of other connections.
     pub(super) fn borrow(&self, borrower: &Epd, serial: u32, lent: &[Lent]) {
         for lent in lent {
-            let loan = Arc::new(Loan {
-                range: lent.range,
-                serial,
-                ended: Flag::new(false),
-            });
+            let loan = Loan::new(lent.range, serial);
             let lends = |epd: &Arc<Epd>| {
                 epd.link()
                     .is_some_and(|link| pages::file_id(link.own.arena()) == Ok(lent.arena))

@@ -31,7 +31,7 @@ struct Known {
     in_place: bool,
     /// Ranges of the own arena, in no window, whose pages could not move back yet.
     left: Vec<(u64, u64)>,
-    /// What windows of other connections have of the own arena, and what own windows have of the arenas of others.
+    /// Loans of the own arena to windows of other connections, and of the arenas of others to own windows.
     lent: Vec<Arc<Loan>>,
     borrowed: Vec<Arc<Loan>>,
 }
@@ -209,7 +209,12 @@ impl WindowState {
 
     /// Keeps what a window of another connection has of the own arena.
     pub(super) fn lend(&self, loan: Arc<Loan>) {
-        take(&self.0).lent.push(loan);
+        let lent = &mut take(&self.0).lent;
+        // Ended ones make room before the list grows: a window may be registered again and again.
+        if lent.len() == lent.capacity() {
+            lent.retain(|loan| !loan.has_ended());
+        }
+        lent.push(loan);
     }
 
     /// Remembers what an own window has of the arena of another connection.
@@ -266,7 +271,7 @@ impl WindowState {
     }
 }
 
-/// What there is now of the arenas of the peer's process where parts of them were mapped; `None`: that cannot be told. Elsewhere
+/// Areas of the arenas of the peer's process that are there now where parts were mapped; `None`: that cannot be told. Elsewhere
 /// the program's own windows may be, if the peer is this process.
 fn mappings(at: &[Part]) -> Option<Vec<Area>> {
     let mut out = Vec::new();
@@ -281,4 +286,25 @@ fn mappings(at: &[Part]) -> Option<Vec<Area>> {
         );
     }
     Some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loans_that_have_ended_are_not_kept() {
+        let (lender, borrower) = (WindowState::default(), WindowState::default());
+        for serial in 0..1000 {
+            let loan = Loan::new((0, 4096), serial);
+            lender.lend(Arc::clone(&loan));
+            borrower.borrow(loan);
+            if serial >= 10 {
+                borrower.end_loans(serial);
+            }
+        }
+        assert!(take(&lender.0).lent.len() < 64);
+        assert_eq!(lender.lent_of((0, 8192)).len(), 10, "those that have not");
+        assert!(borrower.has_borrowed(9) && !borrower.has_borrowed(10));
+    }
 }

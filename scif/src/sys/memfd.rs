@@ -132,11 +132,7 @@ pub(crate) fn open_shared_of(pid: i32, file: FileId, write: bool) -> Result<Owne
         if !is_memfd {
             continue;
         }
-        let Ok(fd) = rustix::fs::open(
-            &path,
-            access | rustix::fs::OFlags::CLOEXEC,
-            rustix::fs::Mode::empty(),
-        ) else {
+        let Ok(fd) = open_without_waiting(&path, access) else {
             continue;
         };
         if file_id(&fd) == Ok(file) {
@@ -145,6 +141,13 @@ pub(crate) fn open_shared_of(pid: i32, file: FileId, write: bool) -> Result<Owne
         }
     }
     Err(Errno::NOENT)
+}
+
+/// Opens what a descriptor of another process shows. That process can make it a FIFO after any look at its name, and opening one
+/// would wait for its other end.
+fn open_without_waiting(path: &str, access: rustix::fs::OFlags) -> Result<OwnedFd, Errno> {
+    let flags = access | rustix::fs::OFlags::CLOEXEC | rustix::fs::OFlags::NONBLOCK;
+    rustix::fs::open(path, flags, rustix::fs::Mode::empty())
 }
 
 /// Whether something made by `reopen_shared` is left of a memfd.
@@ -172,6 +175,20 @@ mod tests {
         assert!(is_shared(&fd));
         drop(map);
         assert!(!is_shared(&fd));
+    }
+
+    #[test]
+    fn a_fifo_in_place_of_a_memfd_is_not_waited_for() {
+        let path = std::env::temp_dir().join(format!("scif-fifo-{}", std::process::id()));
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RUSR).unwrap();
+        let (told, opened) = std::sync::mpsc::channel();
+        let name = path.to_str().unwrap().to_owned();
+        std::thread::spawn(move || {
+            told.send(open_without_waiting(&name, rustix::fs::OFlags::RDONLY).is_ok())
+        });
+        let opened = opened.recv_timeout(std::time::Duration::from_secs(20));
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(opened, Ok(true));
     }
 
     #[test]

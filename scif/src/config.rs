@@ -55,7 +55,7 @@ pub struct Config {
     pub allow_uids: Vec<u32>,
     /// Whether `scif.h` looks on every call whether a number still is the endpoint it was (`SCIF_STRICT_FD`).
     pub strict_fd: bool,
-    /// How long a listener without descriptors lets its callers wait before it refuses them, in milliseconds.
+    /// Time in milliseconds for which a listener without descriptors lets its callers wait before it refuses them.
     pub refuse_after_ms: u64,
     /// How long a blocking call of `scif.h` looks before it sleeps, in microseconds (`SCIF_SPIN_US`).
     pub spin_us: u64,
@@ -84,6 +84,12 @@ pub struct Config {
     pub dma_channels: u64,
     /// What was wrong in the environment; said by the first node that is opened.
     pub warnings: Vec<String>,
+}
+
+/// Whether a text can be a domain's name.
+pub(crate) fn is_domain(text: &str) -> bool {
+    let fits = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
+    text.len() <= 32 && text.bytes().all(fits)
 }
 
 impl Default for Config {
@@ -169,11 +175,7 @@ impl Config {
             Some(value) => warn("SCIF_TRANSPORT", value, "not soft, kernel or auto"),
         }
         if let Some(value) = lookup("SCIF_DOMAIN") {
-            if value.len() <= 32
-                && value
-                    .bytes()
-                    .all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
-            {
+            if is_domain(&value) {
                 config.domain = Some(value);
             } else {
                 warn(

@@ -33,7 +33,7 @@ use scif_ring::Mem;
 use crate::addr::PortId;
 use crate::config::Config;
 use crate::logging;
-use crate::transport::soft::whereabouts::warn_of_silence;
+use crate::transport::soft::whereabouts::{note_answer, warn_of_silence};
 use crate::window::{Near, Way};
 use state::State;
 
@@ -114,8 +114,10 @@ impl Endpoints {
     /// [`Failure::NoNode`], then by state, then [`Failure::Refused`], [`Failure::InProgress`], [`Failure::NoPorts`].
     pub fn connect(&self, fd: RawFd, dst: PortId) -> Result<u16> {
         let connected = self.0.with(fd, |epd| self.0.connect(epd, fd, dst));
-        if let Err(Failure::Refused | Failure::NoNode) = &connected {
-            warn_of_silence(&self.0.names, dst);
+        match &connected {
+            Ok(_) => note_answer(dst),
+            Err(Failure::Refused | Failure::NoNode) => warn_of_silence(&self.0.names, dst),
+            Err(_) => {}
         }
         connected
     }

@@ -11,6 +11,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::names::Names;
 use crate::addr::PortId;
+use crate::config::is_domain;
 use crate::logging::OnceEach;
 use crate::sys::errno::keep_errno;
 use crate::sys::process;
@@ -56,11 +57,25 @@ impl Refusals {
         refusal.told = true;
         Some(for_ns / 1_000_000_000)
     }
+
+    /// Forgets the refusals at a port, unless they were logged.
+    fn forget(&self, id: PortId) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.get(&id).is_some_and(|refusal| !refusal.told) {
+            known.remove(&id);
+        }
+    }
+}
+
+static REFUSALS: Refusals = Refusals(Mutex::new(BTreeMap::new()));
+
+/// Notes that a connect to `id` succeeded: a later silence begins anew.
+pub(crate) fn note_answer(id: PortId) {
+    REFUSALS.forget(id);
 }
 
 /// Notes a connect that was refused; logs, once for each port, that nobody listens there when that has gone on for a while.
 pub(crate) fn warn_of_silence(names: &Names, id: PortId) {
-    static REFUSALS: Refusals = Refusals(Mutex::new(BTreeMap::new()));
     if let Some(seconds) = REFUSALS.note(id, now_ns()) {
         log::warn!(
             "nobody has listened at {id} (node:port) for {seconds} s, connects are refused. {}",
@@ -100,7 +115,8 @@ impl Place {
         }
     }
 
-    /// Returns the place of a listener at `id` that a line of the list shows.
+    /// Returns the place of a listener at `id` that a line of the list shows. The names are those of any user: one that the
+    /// library would not have made may be meant for whoever reads the log, and is passed over.
     fn of_line(line: &str, id: PortId) -> Option<Place> {
         let mut fields = line.split_ascii_whitespace();
         if fields.nth(3)? != LISTENS {
@@ -109,15 +125,17 @@ impl Place {
         let name = fields.nth(3)?;
         if let Some(name) = name.strip_prefix("@scif/") {
             let domain = name.strip_suffix(&format!("/{}/{}", id.node, id.port))?;
-            return (!domain.contains('/')).then(|| Place {
+            return is_domain(domain).then(|| Place {
                 dir: None,
                 domain: domain.to_owned(),
             });
         }
         let path = Path::new(name.strip_suffix(&format!(".{}.{}", id.node, id.port))?);
-        Some(Place {
-            dir: Some(path.parent()?.to_str()?.to_owned()),
-            domain: path.file_name()?.to_str()?.to_owned(),
+        let (dir, domain) = (path.parent()?.to_str()?, path.file_name()?.to_str()?);
+        let is_usual = path.is_absolute() && !dir.contains(char::is_control) && is_domain(domain);
+        is_usual.then(|| Place {
+            dir: Some(dir.to_owned()),
+            domain: domain.to_owned(),
         })
     }
 
@@ -195,6 +213,10 @@ mod tests {
                     0: 00000002 00000000 00010000 0005 01 14 @scif/third/3/78\n\
                     0: 00000002 00000000 00010000 0005 01 15 @scif/a/b/3/77\n\
                     0: 00000002 00000000 00010000 0005 01 16 /run/x/job.3.77\n\
+                    0: 00000002 00000000 00010000 0005 01 16 relative.3.77\n\
+                    0: 00000002 00000000 00010000 0005 01 16 /run/\x1b[2Jy/dir.3.77\n\
+                    0: 00000002 00000000 00010000 0005 01 16 @scif/\x1b[2J/3/77\n\
+                    0: 00000002 00000000 00010000 0005 01 16 @scif/call-this-number-to-have-your-account-restored/3/77\n\
                     0: 00000002 00000000 00010000 0005 01 17\n";
         let text = names(None, "mine").whereabouts_in(list, ID);
         for part in [
@@ -205,7 +227,7 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }
-        for part in ["connected", "third", "a/b"] {
+        for part in ["connected", "third", "a/b", "relative", "\x1b", "call-this"] {
             assert!(!text.contains(part), "{part}: {text}");
         }
         let text = names(Some(&std::env::temp_dir()), "job").whereabouts_in(list, ID);
@@ -241,10 +263,17 @@ mod tests {
             .filter_map(|tenth| refusals.note(ID, S * 5 + tenth * S / 10))
             .collect();
         assert_eq!(told, [2]);
+        refusals.forget(ID);
+        assert_eq!(refusals.note(ID, S * 5000), None, "told already");
+        let other = PortId { node: 3, port: 78 };
+        assert_eq!(refusals.note(other, 0), None);
+        refusals.forget(other);
+        assert_eq!(refusals.note(other, S * 40), None, "it was there meanwhile");
+        assert_eq!(refusals.note(other, S * 43), Some(3));
         for port in 0..100 {
             assert_eq!(refusals.note(PortId { node: 0, port }, 50 * S), None);
         }
         let later = (0..100).filter_map(|port| refusals.note(PortId { node: 0, port }, 90 * S));
-        assert_eq!(later.count(), PORTS_MAX - 1);
+        assert_eq!(later.count(), PORTS_MAX - 2);
     }
 }

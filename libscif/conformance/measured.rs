@@ -93,7 +93,7 @@ fn find_out() -> Result<(Who, bool), i32> {
     }
 }
 
-/// What open(2) says of the device, where there is none that can be used.
+/// Errno of open(2) on the device, where none can be used.
 pub(crate) fn no_device() -> Option<i32> {
     WHO.get_or_init(find_out).err()
 }

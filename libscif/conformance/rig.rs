@@ -633,7 +633,7 @@ pub(crate) fn die_dropping_a_packet() {
     ]);
 }
 
-/// This process ends by SIGSYS where it sends to a socket: so the library makes a descriptor of the peer's show something.
+/// Ends this process by SIGSYS where it sends to a socket, as the library does to make a descriptor of the peer readable.
 pub(crate) fn die_sending_to_a_socket() {
     filter(&mut [
         step(LOAD, 0, 0),

@@ -150,7 +150,7 @@ pub enum Reason {
     Corrupt,
     /// The peer's user is not allowed here, or ours not there.
     Denied,
-    /// This side ended it: it cannot keep as much as the peer sends.
+    /// Ended by this side, which cannot keep as much as the peer sends.
     Exhausted,
 }
 

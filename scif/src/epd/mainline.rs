@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! What mainline's driver does with connects and a program may stumble over (`Config::device_traps`).
+//! Behaviour of mainline's driver with connects that a program may stumble over (`Config::device_traps`).
 //!
 //! Connects that return EINPROGRESS are made one at a time. The driver has one work item for all processes of a node. It
 //! sends a request, waits up to 30 s for the answer, and takes the next. Collecting a result and closing an endpoint wait

@@ -42,7 +42,7 @@ fn area_of(at: usize) -> Option<Area> {
     areas(at, at.checked_add(PAGE)?).ok()?.pop()
 }
 
-/// The same of a page that is in one area with a neighbour.
+/// Whether a page in one area with a neighbour is kept from forked children.
 fn is_set_beside(at: usize, neighbour: usize) -> bool {
     let are_one = || area_of(at).is_some_and(|area| (area.begin..area.end).contains(&neighbour));
     // SAFETY: changes no byte.
@@ -54,7 +54,7 @@ fn is_set_beside(at: usize, neighbour: usize) -> bool {
     are_one() || smaps::is_kept_from_children(neighbour)
 }
 
-/// The same of one shared page, of which a second mapping is made that is longer.
+/// Whether a single shared page is kept from forked children. A second, longer mapping of it is made for that.
 fn is_set_of_copy(at: usize) -> bool {
     // SAFETY: of nothing at the old place, which stays as it is; at the new one nobody uses it.
     let copy = unsafe { rustix::mm::mremap(pointer(at), 0, 2 * PAGE, MremapFlags::MAYMOVE) };

@@ -152,7 +152,7 @@ fn classify(errno: Errno, done: usize) -> AccessError {
 /// Reads the 8 bytes at `addr` of process `pid`.
 ///
 /// # Errors
-/// Those of the call; EFAULT also where fewer bytes are there.
+/// Errors of process_vm_readv(2); EFAULT also where fewer bytes are there.
 pub(crate) fn read_u64(pid: i32, addr: u64) -> Result<u64, Errno> {
     let mut value = 0u64;
     let local = libc::iovec {

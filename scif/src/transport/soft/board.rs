@@ -35,9 +35,9 @@ const ANSWER_NS: u64 = 1_000_000_000;
 const TRIES: u32 = 10;
 const LOCK_TRIES: u32 = 5000;
 const PAUSE: Duration = Duration::from_millis(1);
-/// How long a holder that closes the board waits for its thread by itself, before it calls to end a sleep in `accept`.
+/// Nanoseconds for which a holder that closes the board waits for its thread. Then it calls, to end a sleep in `accept`.
 const END_QUIET_NS: u64 = 5_000_000;
-/// How long it waits at all. Then the thread is left behind, with the listener; it ends with the next caller.
+/// Nanoseconds after which the thread is left behind, with the listener; it ends with the next caller.
 const END_NS: u64 = 200_000_000;
 const END_PAUSE: Duration = Duration::from_micros(50);
 

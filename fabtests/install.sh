@@ -34,6 +34,12 @@ configured() (
         autoconf -o configure "$root/configure.ac" && ./configure --srcdir="$root" "${@:2}"
 )
 
+# In a directory of its own: configure leaves a log.
+refuses_without_libfabric() (
+    mkdir -p "$build/install-none" && cd "$build/install-none" &&
+        ! PKG_CONFIG_LIBDIR=/nonexistent "$build/install/configure" --srcdir="$root" >out 2>&1 && grep 'error: libfabric 1.17 or newer is needed' out
+)
+
 made() { make -C "$build/$1" "${@:2}"; }
 
 # only_below DESTDIR PREFIX: files, and all of them below PREFIX.
@@ -83,7 +89,7 @@ case_of "no symbol tables are left" stripped "$build/dest-strip"
 case_of "libfabric lists the stripped provider" lists_scif "$build/dest-strip/usr/local/lib/libfabric"
 case_of "make uninstall" made install uninstall DESTDIR="$build/dest-strip"
 case_of "nothing is left" sh -c '! find "$1" -not -type d | grep .' sh "$build/dest-strip"
-case_of "configure needs libfabric" sh -c '! "$@"' sh env PKG_CONFIG_LIBDIR=/nonexistent "$build/install/configure" --srcdir="$root"
+case_of "configure needs libfabric" refuses_without_libfabric
 case_of "configure --disable-provider needs no libfabric" without_libfabric configured install-scif --prefix=/usr --disable-provider
 case_of "make install of that" without_libfabric made install-scif install DESTDIR="$build/dest-scif"
 case_of "libscif, its device, its tool" has "$build/dest-scif/usr" lib/libscif.so lib/libscifdev.so bin/scifctl include/scif.h

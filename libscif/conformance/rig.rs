@@ -787,7 +787,7 @@ pub(crate) fn is_mapped(at: usize) -> bool {
         .any(|(from, to)| (from..to).contains(&at))
 }
 
-/// Whether this process could become an ordinary user.
+/// Whether this process is root, in its user namespace at least.
 pub(crate) fn is_root() -> bool {
     // SAFETY: no argument.
     unsafe { libc::geteuid() == 0 }

@@ -20,7 +20,7 @@
 //! * `own`: what an endpoint sends to itself
 //! * `deferred`: operations that wait for a counter
 //! * `progress`: the polling loop, link events, deaths
-//! * `breach`: connections that we end
+//! * `breach`, `parting`: connections that we end, and those whose peers are still copying
 //! * `poison`: what a panic leaves behind
 //!
 //! Semantics: fi_endpoint(3), fi_msg(3), fi_tagged(3), fi_rma(3), fi_atomic(3), fi_collective(3), fi_cq(3).
@@ -41,6 +41,7 @@ mod multi;
 mod numbers;
 mod ops;
 mod own;
+mod parting;
 mod peek;
 mod peer;
 mod peer_failure;
@@ -323,6 +324,8 @@ pub(crate) struct EpState {
     /// Messages received that had waited, since the rings were read that way.
     late: usize,
     limits: unexpected::Limits,
+    /// Connections that have ended and are not closed yet.
+    parting: Vec<parting::Parting>,
     /// It is being closed, and its rings are not read any more.
     deaf: bool,
     /// Somebody is about to sleep on us, or sleeps.
@@ -381,6 +384,7 @@ impl EpState {
             settled: false,
             catching_up: 0,
             late: 0,
+            parting: Vec::new(),
             limits: unexpected::Limits::new(crate::env::env().unexpected_max),
             peeked: false,
             more: false,

@@ -341,6 +341,7 @@ impl EpState {
             self.sweep();
         }
         self.end_exhausted(env);
+        self.see_off(env);
         let now = scif::now_ns();
         if now.saturating_sub(self.last_links_ns) >= LINKS_NS {
             self.last_links_ns = now;
@@ -380,7 +381,7 @@ impl EpState {
             let LinkEvent::Closed(conn, reason) = link else {
                 continue;
             };
-            if self.cm_closed(env, conn, reason) {
+            if self.is_parting(conn) || self.cm_closed(env, conn, reason) {
                 continue;
             }
             if self.live.iter().chain(&self.resting).any(|l| l.conn == conn) {
@@ -420,7 +421,7 @@ impl EpState {
         let peer = self.peer_at(port);
         self.live.push(Live { conn, peer, empty: 0 });
         self.end_former_lives(env, conn, peer, port);
-        if self.sock.conn(conn).is_none() {
+        if self.conns_of(peer).all(|c| c != conn) {
             // It ended with a former one.
             return;
         }
@@ -491,7 +492,7 @@ impl EpState {
 
     /// Ends a connection: what its ring still holds is received, what it carried fails.
     pub(crate) fn lose(&mut self, env: &mut Env<'_>, conn: ConnId, reason: Reason) {
-        if self.cm_closed(env, conn, reason) {
+        if self.is_parting(conn) || self.cm_closed(env, conn, reason) {
             return;
         }
         let found = self
@@ -534,10 +535,8 @@ impl EpState {
             Reason::Exhausted => fi::FI_ENOMEM,
             _ => fi::FI_ECONNRESET,
         };
-        self.take_back_announced(conn);
-        self.fail_incoming(env, conn, lost);
         let how = if died { CloseHow::Reset } else { CloseHow::Orderly };
-        self.sock.close_conn(conn, how);
+        self.part(env, conn, peer, (how, lost), sent_on_it);
         let Some(p) = self.peers.get_mut(peer as usize) else {
             return;
         };
@@ -560,7 +559,9 @@ impl EpState {
                 lost
             };
             for op in self.ops.of_peer(peer) {
-                self.finish_op(env, peer, op, err);
+                if !self.is_set_apart(op) {
+                    self.finish_op(env, peer, op, err);
+                }
             }
             self.fail_pending(env, peer, err);
         }

@@ -32,8 +32,6 @@ const TAKE_MAX: u32 = 8;
 const BUDGET: usize = 4 * 1024 * 1024;
 /// How many of the oldest large sends a progress call offers its help to; and to as many of the others, in turn.
 const HELP_DEPTH: usize = 4;
-/// How long the copy of a part may take whose connection is gone; only a sender that lies takes longer.
-pub(super) const WITHDRAW_NS: u64 = 100_000_000;
 /// So long may nothing come of a message that was to come through the ring by choice.
 const SILENCE_NS: u64 = 100_000;
 /// Pieces of an announced scatter list.
@@ -198,6 +196,8 @@ pub(super) enum How {
     Closing { block: usize },
     /// Asked for through the ring.
     Streaming { done: usize },
+    /// Over, with `err`, as soon as parts that the sender took are not open any more (`parting`).
+    Ending { block: usize, err: i32 },
 }
 
 /// A matched large message on its way into its buffer.
@@ -262,19 +262,6 @@ fn takes(parts: u32, more: bool) -> (u32, Share) {
     }
 }
 
-/// Until when a peer may be waited for that is inside a copy: once for all that a call takes back, for it may lie.
-fn withdrawn_by() -> u64 {
-    scif::now_ns() + WITHDRAW_NS
-}
-
-fn wait_for_peer(conn: &mut Connection, end: u64, busy: impl Fn(&Connection) -> bool) {
-    let mut polls = 0;
-    while busy(conn) && conn.alive() && scif::now_ns() < end {
-        polls += 1;
-        scif::cpu_relax_or_yield(polls);
-    }
-}
-
 impl Incoming {
     /// Copies what there is to copy here, within the budget; whether all is in place.
     fn copy(
@@ -335,7 +322,7 @@ impl Incoming {
                     stats.both_sides.add(n);
                 }
             }
-            How::Streaming { .. } | How::Closing { .. } => Ok(false),
+            How::Streaming { .. } | How::Closing { .. } | How::Ending { .. } => Ok(false),
         }
     }
 }
@@ -344,6 +331,10 @@ impl EpState {
     pub(crate) fn start_incoming(&mut self, env: &mut Env<'_>, target: Target, arrival: Arrival, rts: Rts) {
         let want = target.room.min(arrival.len);
         let conn = rts.conn();
+        // The end of the connection has been handled and ends no receive any more; the sender takes back what it announced.
+        if self.is_parting(conn) {
+            return self.complete_recv(env, &target, &arrival, 0, fi::FI_ECONNRESET);
+        }
         let access = match self.sock.conn(conn) {
             Some(c) if crate::env::env().process_vm || c.memory().access() == Access::Mapped => {
                 c.memory().access()
@@ -478,21 +469,20 @@ impl EpState {
     }
 
     pub(super) fn end_incoming(&mut self, env: &mut Env<'_>, at: usize, index: u32, err: i32) {
+        if err != 0 && self.withdraw(index, err) {
+            return;
+        }
         self.incoming_order.remove(at);
         let Some(m) = self.incoming.remove(index) else {
             return;
         };
         self.route_ended(&m, err != 0);
-        if err != 0 {
-            self.withdraw(&m, withdrawn_by());
-        }
         let status = u64::from(err.unsigned_abs());
-        self.answer(
-            m.arrival.peer,
-            wire::FIN,
-            Head::new().word(m.rts.op).word(status),
-            &[],
-        );
+        // Over a connection that has ended nobody waits for it.
+        if !self.is_parting(m.conn()) {
+            let head = Head::new().word(m.rts.op).word(status);
+            self.answer(m.arrival.peer, wire::FIN, head, &[]);
+        }
         let copied = if err == 0 { m.want } else { 0 };
         self.complete_recv(env, &m.target, &m.arrival, copied, err);
     }
@@ -523,6 +513,14 @@ impl EpState {
                     self.ask_for_stream(index, true);
                 }
                 return Step::Waiting;
+            }
+            How::Ending { block, err } => {
+                let err = *err;
+                return if conn.rx_claim(*block).open_parts() > 0 && conn.alive() {
+                    Step::Waiting
+                } else {
+                    Step::Failed(err)
+                };
             }
             How::Alone { .. } | How::Shared { .. } => {}
         }
@@ -656,76 +654,6 @@ impl EpState {
             }
         }
         true
-    }
-
-    /// Drops what is being fetched over a connection that is gone; the receives end with `err`.
-    pub(crate) fn fail_incoming(&mut self, env: &mut Env<'_>, conn: ConnId, err: i32) {
-        let end = withdrawn_by();
-        let mut at = 0;
-        while let Some(index) = self.incoming_order.get(at).copied() {
-            if self.incoming.get_mut(index).is_some_and(|m| m.conn() == conn) {
-                self.incoming_order.remove(at);
-                if let Some(m) = self.incoming.remove(index) {
-                    self.withdraw(&m, end);
-                    self.complete_recv(env, &m.target, &m.arrival, 0, err);
-                }
-            } else {
-                at += 1;
-            }
-        }
-    }
-
-    /// Takes back the buffer offered for `m`, by then: its sender may live on, and not know yet that the connection is gone.
-    fn withdraw(&mut self, m: &Incoming, end: u64) {
-        let (How::Shared { block, .. } | How::Closing { block }) = m.how else {
-            return;
-        };
-        let Some(conn) = self.sock.conn(m.conn()) else {
-            return;
-        };
-        conn.rx_claim(block).close();
-        wait_for_peer(conn, end, |conn| conn.rx_claim(block).open_parts() > 0);
-    }
-
-    /// When the endpoint goes: peers touch neither what was announced to them nor what they are offered.
-    pub(crate) fn let_go(&mut self) {
-        drop(self.end_fetches());
-    }
-
-    /// Lets go as [`EpState::let_go`] does, and returns the receives that were being filled.
-    pub(super) fn end_fetches(&mut self) -> Vec<(Target, Arrival)> {
-        let end = withdrawn_by();
-        let mut fetched = Vec::new();
-        while let Some(index) = self.incoming_order.pop_front() {
-            if let Some(m) = self.incoming.remove(index) {
-                self.withdraw(&m, end);
-                fetched.push((m.target, m.arrival));
-            }
-        }
-        let conns: Vec<ConnId> = self.sock.conns().collect();
-        for conn in &conns {
-            if let Some(conn) = self.sock.conn(*conn) {
-                conn.leave();
-            }
-        }
-        for conn in conns {
-            self.wait_until_outside(conn, end);
-        }
-        fetched
-    }
-
-    /// Lets the peer copy no more of what was announced over `conn`: whoever announced it is about to hear that it is over.
-    pub(crate) fn take_back_announced(&mut self, conn: ConnId) {
-        if let Some(conn) = self.sock.conn(conn) {
-            conn.leave();
-        }
-        self.wait_until_outside(conn, withdrawn_by());
-    }
-
-    fn wait_until_outside(&mut self, conn: ConnId, end: u64) {
-        if let Some(conn) = self.sock.conn(conn) {
-            wait_for_peer(conn, end, Connection::peer_is_inside);
-        }
     }
 
     /// Whether anything is being fetched from `peer`.

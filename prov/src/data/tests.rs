@@ -9,6 +9,7 @@
 mod atomic_line;
 mod coll;
 mod numbers;
+mod parting;
 pub(crate) mod poison;
 mod rest;
 mod unexpected;
@@ -21,8 +22,8 @@ use scif_ring::copy::Mem;
 
 use super::cm;
 use super::ops::{Asked, Ops, OutOp, What};
+use super::parting::WITHDRAW_NS;
 use super::peer::{MESSAGES_MAX, OWED_MAX};
-use super::rendezvous::WITHDRAW_NS;
 use super::wire;
 use super::{EpConfig, EpState, RecvArgs, RmaArgs, RmaIov, SendArgs};
 use crate::av::AvState;

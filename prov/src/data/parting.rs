@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Connections that have ended while the peer may still be in the middle of a copy.
+//!
+//! A peer copies from memory that was announced to it, and into buffers that were offered to it, without this side. When its
+//! connection ends, it may be in such a copy for as long as its process exists: it is stopped, or it lies. The operations whose
+//! memory it may touch stay pending until it is out or dead, and the connection's shared memory stays mapped, for that is
+//! where the peer says so. Nothing waits for it meanwhile.
+//!
+//! Only the close of the endpoint does, within a bound and not twice for one process: no operation stays behind that could be
+//! pending.
+
+use std::sync::{Mutex, PoisonError};
+
+use scif::{CloseHow, ConnId, Connection};
+
+use super::ops::{Asked, What};
+use super::rendezvous::How;
+use super::rx::{Arrival, Target};
+use super::{Env, EpState, Errno};
+
+/// Time in nanoseconds that a close waits for peers in the middle of a copy.
+pub(super) const WITHDRAW_NS: u64 = 100_000_000;
+/// Processes remembered for which a close has waited in vain; beyond, the oldest is forgotten.
+const LIARS_MAX: usize = 256;
+
+/// A connection that has ended and is not closed yet.
+#[derive(Debug)]
+pub(super) struct Parting {
+    conn: ConnId,
+    peer: u32,
+    how: CloseHow,
+    /// Messages announced over it, and the error they end with.
+    ops: Vec<u64>,
+    err: Errno,
+}
+
+/// Processes for which a close has waited in vain, by pid and start time.
+#[derive(Debug)]
+struct Liars(Vec<(i32, u64)>);
+
+impl Liars {
+    fn has(&self, process: (i32, u64)) -> bool {
+        self.0.contains(&process)
+    }
+
+    fn add(&mut self, process: (i32, u64)) {
+        if self.0.len() == LIARS_MAX {
+            self.0.remove(0);
+        }
+        self.0.push(process);
+    }
+}
+
+static LIARS: Mutex<Liars> = Mutex::new(Liars(Vec::new()));
+
+/// Waits until the peer is not `busy`, at most until `end`, and not for a process that was waited for in vain.
+fn wait_for_peer(conn: &mut Connection, end: u64, busy: impl Fn(&Connection) -> bool) {
+    let process = conn.peer_process();
+    // Peers in this process are its own.
+    let foreign = process.0 != std::process::id().cast_signed();
+    let liars = || LIARS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut polls = 0;
+    while busy(conn) && conn.alive() {
+        if foreign && liars().has(process) {
+            return;
+        }
+        if scif::now_ns() >= end {
+            if foreign {
+                liars().add(process);
+            }
+            return;
+        }
+        polls += 1;
+        scif::cpu_relax_or_yield(polls);
+    }
+}
+
+impl EpState {
+    /// Returns whether `conn` has ended and waits for its peer.
+    pub(super) fn is_parting(&self, conn: ConnId) -> bool {
+        self.parting.iter().any(|p| p.conn == conn)
+    }
+
+    /// Closes a connection that has ended with `err`, now or when its peer is in no copy any more. `sent_on_it`: messages to
+    /// `peer` were announced over it.
+    pub(super) fn part(
+        &mut self,
+        env: &mut Env<'_>,
+        conn: ConnId,
+        peer: u32,
+        (how, err): (CloseHow, Errno),
+        sent_on_it: bool,
+    ) {
+        self.fail_incoming(env, conn, err);
+        let inside = match self.sock.conn(conn) {
+            Some(c) => {
+                c.leave();
+                sent_on_it && c.peer_is_inside() && c.alive()
+            }
+            None => false,
+        };
+        let ops = if inside { self.set_apart(peer) } else { Vec::new() };
+        if ops.is_empty() && !self.is_filled_over(conn) {
+            self.sock.close_conn(conn, how);
+            return;
+        }
+        self.parting.push(Parting {
+            conn,
+            peer,
+            how,
+            ops,
+            err,
+        });
+    }
+
+    /// Takes the announced messages to `peer` out of what goes on: no later connection has to do with them.
+    fn set_apart(&mut self, peer: u32) -> Vec<u64> {
+        let mut ops = self.ops.of_peer(peer);
+        ops.retain(|id| !self.is_set_apart(*id));
+        ops.retain(|id| {
+            let Some(op) = self.ops.get_mut(*id) else {
+                return false;
+            };
+            let announced = matches!(op.what, What::Message | What::Tagged)
+                && (op.kept.is_some() || !op.iov.as_slice().is_empty());
+            if announced {
+                op.block = None;
+                op.asked = Asked::Refused;
+            }
+            announced
+        });
+        self.helping.retain(|id| !ops.contains(id));
+        ops
+    }
+
+    /// Returns whether `id` is a message that ends when its peer is out of its memory.
+    pub(super) fn is_set_apart(&self, id: u64) -> bool {
+        self.parting.iter().any(|p| p.ops.contains(&id))
+    }
+
+    /// Returns whether a peer may be writing into a buffer that was offered over `conn`.
+    fn is_filled_over(&self, conn: ConnId) -> bool {
+        self.incoming.iter().any(|(_, m)| m.conn() == conn)
+    }
+
+    /// Closes the connections whose peers are out by now, and ends what waited for that.
+    #[inline]
+    pub(super) fn see_off(&mut self, env: &mut Env<'_>) {
+        if !self.parting.is_empty() {
+            self.see_off_all(env);
+        }
+    }
+
+    #[cold]
+    fn see_off_all(&mut self, env: &mut Env<'_>) {
+        let mut at = 0;
+        while let Some(p) = self.parting.get(at) {
+            let (conn, has_ops) = (p.conn, !p.ops.is_empty());
+            let inside = |c: &mut Connection| c.peer_is_inside() && c.alive();
+            if has_ops && self.sock.conn(conn).is_some_and(inside) || self.is_filled_over(conn) {
+                at += 1;
+                continue;
+            }
+            let p = self.parting.swap_remove(at);
+            self.sock.close_conn(p.conn, p.how);
+            for op in p.ops {
+                self.finish_op(env, p.peer, op, p.err);
+            }
+        }
+    }
+
+    /// Drops what is being fetched over a connection that is gone; the receives end with `err`, each as soon as its sender
+    /// cannot write into it any more.
+    fn fail_incoming(&mut self, env: &mut Env<'_>, conn: ConnId, err: Errno) {
+        let mut at = 0;
+        while let Some(index) = self.incoming_order.get(at).copied() {
+            let over_it = self.incoming.get_mut(index).is_some_and(|m| m.conn() == conn);
+            if !over_it || self.withdraw(index, err) {
+                at += 1;
+                continue;
+            }
+            self.incoming_order.remove(at);
+            if let Some(m) = self.incoming.remove(index) {
+                self.complete_recv(env, &m.target, &m.arrival, 0, err);
+            }
+        }
+    }
+
+    /// Takes back the buffer offered for a message. True: its sender is writing into it, and the receive ends with `err` when
+    /// that is over.
+    pub(super) fn withdraw(&mut self, index: u32, err: Errno) -> bool {
+        let Some(m) = self.incoming.get_mut(index) else {
+            return false;
+        };
+        let (How::Shared { block, .. } | How::Closing { block } | How::Ending { block, .. }) = m.how else {
+            return false;
+        };
+        let Some(conn) = self.sock.conn(m.conn()) else {
+            return false;
+        };
+        let claim = conn.rx_claim(block);
+        claim.close();
+        let open = claim.open_parts() > 0 && conn.alive();
+        if open {
+            m.how = How::Ending { block, err };
+        }
+        open
+    }
+
+    /// Takes back, as the endpoint goes, what was announced and offered to peers.
+    pub(crate) fn let_go(&mut self) {
+        drop(self.end_fetches());
+    }
+
+    /// Takes that back, and returns the receives that were being filled.
+    pub(super) fn end_fetches(&mut self) -> Vec<(Target, Arrival)> {
+        let end = scif::now_ns() + WITHDRAW_NS;
+        let mut fetched = Vec::new();
+        while let Some(index) = self.incoming_order.pop_front() {
+            let Some(m) = self.incoming.remove(index) else {
+                continue;
+            };
+            if let How::Shared { block, .. } | How::Closing { block } | How::Ending { block, .. } = m.how
+                && let Some(conn) = self.sock.conn(m.conn())
+            {
+                conn.rx_claim(block).close();
+                wait_for_peer(conn, end, |conn| conn.rx_claim(block).open_parts() > 0);
+            }
+            fetched.push((m.target, m.arrival));
+        }
+        let conns: Vec<ConnId> = self.sock.conns().collect();
+        for conn in &conns {
+            if let Some(conn) = self.sock.conn(*conn) {
+                conn.leave();
+            }
+        }
+        for conn in conns {
+            if let Some(conn) = self.sock.conn(conn) {
+                wait_for_peer(conn, end, Connection::peer_is_inside);
+            }
+        }
+        self.parting.clear();
+        fetched
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bounded_number_of_processes_is_remembered() {
+        let mut liars = Liars(Vec::new());
+        for pid in 1..1000 {
+            liars.add((pid, 7));
+            assert!(liars.has((pid, 7)) && !liars.has((pid, 8)));
+        }
+        assert_eq!(liars.0.len(), LIARS_MAX);
+        assert!(liars.has((999, 7)) && !liars.has((1, 7)));
+    }
+}

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Tests: peers that stay in the middle of a copy when their connection ends. What they may touch ends last, and nobody
+//! waits for them.
+
+use super::super::rendezvous::How;
+use super::*;
+
+impl Stage {
+    /// Polls until the liar's connection has ended, and the honest one's is the only one.
+    fn one_is_left(&self) {
+        self.until(|| self.with(|e| (e.live.len() + e.resting.len() == 1).then_some(())));
+    }
+
+    /// Polls for a while in which nothing may complete; the longest poll, in nanoseconds.
+    fn nothing_comes(&self) -> u64 {
+        let mut longest = 0;
+        for _ in 0..1000 {
+            let begin = scif::now_ns();
+            self.poll();
+            longest = longest.max(scif::now_ns() - begin);
+            assert!(self.came().is_none());
+        }
+        longest
+    }
+}
+
+#[test]
+fn a_message_ends_when_its_receiver_is_out_of_its_memory() {
+    let stage = Stage::new();
+    let (mut honest, _) = stage.peer();
+    let good = honest.connect();
+    for _ in 0..3 {
+        let (mut liar, number) = stage.peer();
+        let conn = liar.connect();
+        stage.send(number, 100_000);
+        assert_eq!(liar.hear(conn).0, wire::RTS);
+        let inside = liar.sock.conn(conn).unwrap();
+        assert!(inside.enter());
+        liar.say(conn, 0x7f, &[], b"");
+        stage.one_is_left();
+        let longest = stage.nothing_comes();
+        assert!(longest < WITHDRAW_NS, "a poll took {longest} ns");
+        honest.check_service(good);
+        assert!(!liar.sock.conn(conn).unwrap().enter(), "nobody enters again");
+        let came = stage.until(|| stage.came());
+        assert!(
+            matches!(&came, Came::Failed(e) if e.c.context == 0x5e && e.err == fi::FI_ECONNRESET),
+            "{came:?}"
+        );
+        assert_eq!(liar.event(), LinkEvent::Closed(conn, Reason::Reset));
+        assert_eq!(stage.with(|e| e.sock.conn_count()), 1);
+    }
+}
+
+#[test]
+fn a_receive_ends_when_its_sender_writes_into_it_no_more() {
+    const LEN: usize = 32 << 20;
+    const PART: usize = 1 << 20;
+    const PARTS: u32 = 32;
+    let stage = Stage::new();
+    let (mut honest, _) = stage.peer();
+    let good = honest.connect();
+    let (mut liar, _) = stage.peer();
+    let conn = liar.connect();
+    let from = buffer(vec![1; LEN]);
+    let claim = liar.sock.conn(conn).unwrap().tx_claim(3);
+    claim.reset(9);
+    stage.recv(fi::FI_ADDR_UNSPEC, LEN, 0xb0f, 0);
+    let misc = 4 | 9 << 16;
+    liar.say(conn, wire::RTS, &[1, LEN as u64, from.addr() as u64, misc], b"");
+    stage.until(|| stage.with(|e| e.incoming_order.front().copied()));
+    // The victim copies alone here, within one process. As if it were another one:
+    stage.with(|e| {
+        let index = e.incoming_order.front().copied().unwrap();
+        e.incoming.get_mut(index).unwrap().how = How::Shared {
+            block: 3,
+            generation: 9,
+            part: PART,
+            parts: PARTS,
+            mended: false,
+            own: 0,
+        };
+    });
+    let taken = claim.take_front(9, PARTS, 1, scif_ring::Share::Half);
+    assert_eq!(taken, Some(0..1));
+    liar.say(conn, 0x7f, &[], b"");
+    stage.one_is_left();
+    let longest = stage.nothing_comes();
+    assert!(longest < WITHDRAW_NS, "a poll took {longest} ns");
+    honest.check_service(good);
+    claim.front_done(1, true);
+    let came = stage.until(|| stage.came());
+    assert!(
+        matches!(&came, Came::Failed(e) if e.c.context == 0xb0f && e.err == fi::FI_ECONNRESET),
+        "{came:?}"
+    );
+    stage.until(|| stage.with(|e| (e.sock.conn_count() == 1).then_some(())));
+    assert!(stage.with(|e| e.parting.is_empty()));
+}
+
+#[test]
+fn a_receive_of_what_was_announced_before_the_end_fails_at_once() {
+    let stage = Stage::new();
+    let (mut liar, number) = stage.peer();
+    let conn = liar.connect();
+    stage.send(number, 100_000);
+    assert_eq!(liar.hear(conn).0, wire::RTS);
+    let from = buffer(vec![1; 100_000]);
+    liar.say(conn, wire::RTS, &[1, 100_000, from.addr() as u64, 0], b"");
+    stage.until(|| (stage.with(|e| e.msg.unexpected.len()) == 1).then_some(()));
+    assert!(liar.sock.conn(conn).unwrap().enter());
+    liar.sock.close_conn(conn, scif::CloseHow::Orderly);
+    stage.until(|| (stage.with(|e| e.parting.len()) == 1).then_some(()));
+    stage.recv(fi::FI_ADDR_UNSPEC, 100_000, 0xb0f, 0);
+    let came = stage.until(|| stage.came());
+    assert!(
+        matches!(&came, Came::Failed(e) if e.c.context == 0xb0f && e.err == fi::FI_ECONNRESET),
+        "{came:?}"
+    );
+}

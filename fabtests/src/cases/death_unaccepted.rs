@@ -25,6 +25,10 @@ pub(crate) const CASES: &[Case] = &[
     case("death/unaccepted_without_descriptors", VICTIMS + 1, |r| {
         unaccepted(r, Victim::WithoutDescriptors)
     }),
+    case("death/called_again", VICTIMS + 1, |r| {
+        unaccepted(r, Victim::CalledAgain)
+    })
+    .under(&[("FI_SCIF_CONNECT_TIMEOUT", "600s")]),
 ];
 
 /// Reason for which a victim does not accept.
@@ -32,6 +36,8 @@ pub(crate) const CASES: &[Case] = &[
 enum Victim {
     Busy,
     WithoutDescriptors,
+    /// Busy as well, and the survivor sends to it once more after its death.
+    CalledAgain,
 }
 
 fn unaccepted(rank: &Rank, victim: Victim) -> Outcome {
@@ -40,12 +46,16 @@ fn unaccepted(rank: &Rank, victim: Victim) -> Outcome {
     let _lower = (rank.index != 0).then(slow_to_close).transpose()?;
     let rig = Rig::open(rank, &ask)?;
     if rank.index == 0 {
-        return survivor(&rig);
+        survivor(&rig)?;
+        return match victim {
+            Victim::CalledAgain => call_again(&rig),
+            Victim::Busy | Victim::WithoutDescriptors => Ok(()),
+        };
     }
     let _higher = slow_to_close()?;
     let patience = Duration::from_millis(20) * u32::try_from(rank.index).map_err(Fail::here)?;
     rank.expect_death()?;
-    if victim == Victim::Busy {
+    if victim != Victim::WithoutDescriptors {
         rank.barrier(&mut || Ok(()))?;
         // The survivor polls by then.
         std::thread::sleep(patience);
@@ -111,4 +121,19 @@ fn survivor(rig: &Rig<'_>) -> Outcome {
     dead.sort_unstable();
     check_eq!(named, dead);
     Ok(())
+}
+
+/// Sends to the dead: each was found at its address, so nothing waits for its start.
+fn call_again(rig: &Rig<'_>) -> Outcome {
+    for victim in 1..=VICTIMS {
+        rig.post(|| rig.ep.tsend(Buf::new(8), rig.to(victim), 1, victim))?;
+    }
+    let mut open = VICTIMS;
+    rig.wait("the end of what was sent to the dead", || {
+        while let Some(ended) = rig.tx.take() {
+            check_eq!(ended.err().map(|error| error.err), Some(Errno::ECONNRESET));
+            open -= 1;
+        }
+        Ok((open == 0).then_some(()))
+    })
 }

@@ -88,6 +88,8 @@ pub(crate) struct Peer {
     /// It is so far ahead in a group that nothing more is read of it until we have caught up.
     pub ahead: bool,
     pub was_up: bool,
+    /// A connect has found its listener, so a lack of one is its end, not its late start.
+    listened: bool,
     /// It asked for a payload through the ring because it cannot reach our memory.
     pub streamed: bool,
     /// The kernel has denied direct copies with it.
@@ -129,6 +131,7 @@ impl Peer {
             unexpected: None,
             ahead: false,
             was_up: false,
+            listened: false,
             streamed: false,
             no_direct: false,
             dead: false,
@@ -141,6 +144,11 @@ impl Peer {
             uses: None,
             routes: None,
         }
+    }
+
+    /// Returns whether this endpoint has found the peer at its port before.
+    fn was_there(&self) -> bool {
+        self.was_up || self.listened
     }
 
     /// Nothing waits: a new operation may go straight to the ring.
@@ -326,6 +334,7 @@ impl EpState {
                 p.tx = Some(conn);
                 p.dead = false;
                 p.left = false;
+                p.listened = true;
                 p.refused_since_ns = 0;
                 self.live.push(Live { conn, peer, empty: 0 });
                 Some(conn)
@@ -346,7 +355,7 @@ impl EpState {
                 }
                 p.hindered = hindered;
                 let (id, waited) = (p.id, now - p.refused_since_ns);
-                if hindered == 0 && !p.was_up && waited > NOTICE_NS {
+                if hindered == 0 && !p.was_there() && waited > NOTICE_NS {
                     self.nobody_listens(id, Some(waited));
                 }
                 None
@@ -365,7 +374,7 @@ impl EpState {
     fn connect_expired(&self, peer: u32, now_ns: u64) -> Option<(Errno, bool)> {
         self.peers.get(peer as usize).and_then(|p| {
             let first = crate::env::env().connect_timeout_ns;
-            let limit = if p.was_up && p.hindered == 0 {
+            let limit = if p.was_there() && p.hindered == 0 {
                 RECONNECT_NS.min(first)
             } else {
                 first
@@ -374,7 +383,7 @@ impl EpState {
                 && p.refused_since_ns != 0
                 && now_ns.saturating_sub(p.refused_since_ns) > limit;
             expired.then_some(match p.hindered {
-                0 if p.was_up => (fi::FI_ECONNRESET, true),
+                0 if p.was_there() => (fi::FI_ECONNRESET, true),
                 0 => (fi::FI_ECONNREFUSED, true),
                 why => (why, false),
             })
@@ -392,7 +401,7 @@ impl EpState {
                 };
                 let waited = now.saturating_sub(p.refused_since_ns);
                 p.reset_connection(self.numbers.next_life());
-                let (id, left, met) = (p.id, p.left, p.was_up);
+                let (id, left, met) = (p.id, p.left, p.was_there());
                 if gone && !met {
                     self.nobody_listens(id, Some(waited));
                 }

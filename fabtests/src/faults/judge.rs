@@ -19,6 +19,8 @@ pub(crate) struct Judge {
     stops: HashMap<RankId, Vec<Stop>>,
     /// Nanoseconds from a death, or from the posting if that was later, to the error.
     pub(crate) latencies: Vec<u64>,
+    /// The same for operations whose peer died before its listener was ever found: for the provider it had not started yet.
+    pub(crate) never_met: Vec<u64>,
     pub(crate) group_latencies: Vec<u64>,
 }
 
@@ -29,6 +31,8 @@ pub(crate) struct Failed {
     pub(crate) at: RankId,
     pub(crate) posted: u64,
     pub(crate) ended: u64,
+    /// Refusal by a peer that was never found at its address.
+    pub(crate) never_met: bool,
 }
 
 impl Judge {
@@ -74,7 +78,11 @@ impl Judge {
             .filter(|died| *died <= failed.ended);
         let died = died.ok_or_else(|| format!("an operation with living rank {peer} failed"))?;
         let waited = self.waited(failed, died);
-        self.latencies.push(waited);
+        if failed.never_met {
+            self.never_met.push(waited);
+        } else {
+            self.latencies.push(waited);
+        }
         Ok(())
     }
 
@@ -133,7 +141,12 @@ mod tests {
     const B: RankId = RankId { slot: 1, life: 4 };
 
     fn failed(posted: u64, ended: u64) -> Failed {
-        Failed { at: A, posted, ended }
+        Failed {
+            at: A,
+            posted,
+            ended,
+            never_met: false,
+        }
     }
 
     #[test]
@@ -145,6 +158,15 @@ mod tests {
         assert_eq!(judge.error(failed(1, 50), B), Ok(()));
         assert!(judge.error(failed(1, 50), A).is_err());
         assert_eq!(judge.latencies, [10]);
+        let unfound = Failed {
+            never_met: true,
+            ..failed(1, 70)
+        };
+        assert_eq!(judge.error(unfound, B), Ok(()));
+        assert_eq!(
+            (&judge.latencies[..], &judge.never_met[..]),
+            (&[10][..], &[30][..])
+        );
     }
 
     #[test]

@@ -45,6 +45,10 @@ pub(crate) struct Link {
     pub(crate) credit: [usize; 4],
     pub(crate) posted: [usize; 4],
     pub(crate) acks: Vec<u8>,
+    /// An operation with the peer has succeeded.
+    pub(crate) met: bool,
+    /// An operation other than a receive was posted.
+    pub(crate) called: bool,
     /// Messages have come in.
     pub(crate) started: bool,
     /// A receive took a message of another incarnation at the same address: numbers do not fit any more.
@@ -72,6 +76,8 @@ impl Link {
             credit: WINDOW,
             posted: [0; 4],
             acks: Vec::new(),
+            met: false,
+            called: false,
             started: false,
             readdressed: false,
             written: None,

@@ -303,8 +303,11 @@ impl Storm<'_> {
 
     fn fail_link(&mut self, link: &mut Link, who: RankId, kind: char, posted: u64, err: Errno) {
         link.broken = true;
+        // A connected endpoint is refused at once.
+        let never_met = err == Errno::ECONNREFUSED && !link.met && self.net.kind != Kind::Msg;
+        let met = if never_met { " never-met" } else { "" };
         self.report
-            .push_str(&format!("err {kind} {who} {posted} {} {err}\n", now()));
+            .push_str(&format!("err {kind} {who} {posted} {} {err}{met}\n", now()));
     }
 
     /// Tells the parent what there is to tell.

@@ -73,6 +73,7 @@ impl Parent<'_> {
                     at: who,
                     posted: number(3)?,
                     ended: number(4)?,
+                    never_met: words.last() == Some(&"never-met"),
                 };
                 self.judge.error(failed, peer(2)?)
             }
@@ -81,6 +82,7 @@ impl Parent<'_> {
                     at: who,
                     posted: number(2)?,
                     ended: number(3)?,
+                    never_met: false,
                 };
                 if number(1)? == self.group {
                     self.group_open.retain(|open| *open != who);
@@ -142,6 +144,12 @@ impl Parent<'_> {
             "     with the dead: {}",
             distribution(&self.judge.latencies)
         ));
+        if !self.judge.never_met.is_empty() {
+            say(&format!(
+                "     with the dead never met (FI_SCIF_CONNECT_TIMEOUT): {}",
+                distribution(&self.judge.never_met)
+            ));
+        }
         if !self.judge.group_latencies.is_empty() {
             say(&format!(
                 "     collectives: {}",

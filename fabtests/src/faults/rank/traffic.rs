@@ -33,6 +33,15 @@ impl Storm<'_> {
 
     pub(super) fn serve_link(&mut self, who: RankId, link: &mut Link) -> Outcome<bool> {
         if let Some(gone) = link.gone {
+            if link.open > 0
+                && !link.called
+                && !link.broken
+                && link.ready
+                && let Some(ep) = link.ep.clone()
+            {
+                // A receive alone makes no connection, so its end needs a send.
+                self.send(who, link, &ep, ACK, 0);
+            }
             let hangs = link.open > 0 && now().saturating_sub(gone) > HANG_NS;
             check!(
                 !hangs,
@@ -188,6 +197,7 @@ impl Storm<'_> {
                     });
                 }
                 link.open += 1;
+                link.called |= !matches!(kind, OpKind::Recv(_));
                 true
             }
             Err(e) => {
@@ -277,6 +287,7 @@ impl Storm<'_> {
             .links
             .remove(&op.peer)
             .ok_or_else(|| Fail::here("an operation without a peer"))?;
+        link.met |= op.kind != OpKind::Send;
         let outcome = self.take_in(&op, &mut link, entry.len);
         self.links.insert(op.peer, link);
         self.give_room(op.class, op.buf);

@@ -20,7 +20,7 @@ use scif_fabtests::harness::{Fail, Outcome, Rng};
 
 use super::judge::Judge;
 use super::net::{Kind, RANKS};
-use super::schedule::{Schedule, Usage, growth};
+use super::schedule::{Life, Schedule, Usage, growth};
 use super::{Args, now};
 use scif_fabtests::payload::RankId;
 
@@ -52,6 +52,8 @@ struct Process {
     stopped: Option<(u64, Instant)>,
     setting: Option<(&'static str, &'static str)>,
     killed_at: Instant,
+    /// Time that it lives once the others know its name.
+    lives_on: Option<Duration>,
     drained: bool,
 }
 
@@ -233,6 +235,10 @@ impl Parent<'_> {
             output,
         } = start(&mut command)?;
         self.pids.push(child.id());
+        let (killed_at, lives_on) = match self.schedule.life() {
+            Life::FromStart(time) => (Instant::now() + time, None),
+            Life::FromName(time) => (Instant::now() + ENDING, Some(time)),
+        };
         let process = Process {
             who,
             child,
@@ -242,7 +248,8 @@ impl Parent<'_> {
             heard: Instant::now(),
             stopped: None,
             setting,
-            killed_at: Instant::now() + self.schedule.life(),
+            killed_at,
+            lives_on,
             drained: false,
         };
         match self.ranks.get_mut(usize::from(who.slot)) {

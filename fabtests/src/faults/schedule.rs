@@ -14,6 +14,13 @@ pub(crate) struct Schedule {
     rng: Rng,
 }
 
+/// Time to the death of a rank, from its start or from the moment the others know its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Life {
+    FromStart(Duration),
+    FromName(Duration),
+}
+
 impl Schedule {
     pub(crate) fn new(seed: u64) -> Schedule {
         Schedule {
@@ -26,12 +33,12 @@ impl Schedule {
         Duration::from_millis(least as u64) + Duration::from_micros(us as u64)
     }
 
-    /// Time from the start of a rank to its death: one in four dies while it starts or connects.
-    pub(crate) fn life(&mut self) -> Duration {
+    /// Time to the death of a rank: one in four dies while it starts or connects, the others after they have met.
+    pub(crate) fn life(&mut self) -> Life {
         if self.rng.one_in(4) {
-            self.ms(0, 60)
+            Life::FromStart(self.ms(0, 60))
         } else {
-            self.ms(60, 400)
+            Life::FromName(self.ms(60, 400))
         }
     }
 

@@ -65,6 +65,9 @@ impl Parent<'_> {
                 self.names.insert(who, words.get(3).unwrap_or(&"").to_string());
                 if let Some(rank) = self.ranks.get_mut(slot) {
                     rank.intro = Some(intro);
+                    if let Some(time) = rank.lives_on {
+                        rank.killed_at = rank.killed_at.min(Instant::now() + time);
+                    }
                 }
                 Ok(())
             }

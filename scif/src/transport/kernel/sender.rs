@@ -371,7 +371,9 @@ impl Inbox {
         loop {
             // Before the lists are taken: what comes later signals again.
             let unused = self.unused.get();
-            drop(std::mem::take(&mut *lock(&self.dropped)));
+            // Unlocked before the drop, which waits for the driver: those that dispose of more do not.
+            let dropped = std::mem::take(&mut *lock(&self.dropped));
+            drop(dropped);
             blocked.append(&mut lock(&self.blocked));
             if unused && blocked.is_empty() {
                 return;
@@ -437,6 +439,7 @@ mod tests {
     use std::io::Read;
     use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixStream;
+    use std::sync::mpsc;
 
     use rustix::net::SendFlags;
     use scif_ring::layout::BODY_MAX;
@@ -626,6 +629,30 @@ mod tests {
             assert_eq!(lock(&wire.0).len(), FRAME + 4, "{failure}: sent once");
             assert!(outlet.lingering.wait(Duration::ZERO), "nothing is waited for");
         }
+    }
+
+    /// A thing whose dropping waits, as closing a descriptor of a driver does.
+    struct Slow {
+        begun: mpsc::Sender<()>,
+        go_on: mpsc::Receiver<()>,
+    }
+
+    impl Drop for Slow {
+        fn drop(&mut self) {
+            let _ = self.begun.send(());
+            let _ = self.go_on.recv_timeout(LIMIT);
+        }
+    }
+
+    #[test]
+    fn disposing_does_not_wait_for_an_earlier_drop() {
+        let sender = Sender::start().unwrap();
+        let (begun, news) = mpsc::channel();
+        let (go_on, wait) = mpsc::channel();
+        sender.dispose(Slow { begun, go_on: wait });
+        news.recv_timeout(LIMIT).unwrap();
+        sender.dispose(());
+        assert!(go_on.send(()).is_ok(), "the first drop is still under way");
     }
 
     #[test]

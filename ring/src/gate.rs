@@ -11,10 +11,13 @@ use core::cell::{Cell, UnsafeCell};
 use core::fmt;
 use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+
+/// Function that runs a wait for the lock, and may save around it what a system call changes.
+pub type Around = fn(&mut dyn FnMut());
 
 enum Mode {
-    Shared(Mutex<()>),
+    Shared(Mutex<()>, Around),
     Elided(Cell<bool>),
 }
 
@@ -31,8 +34,13 @@ unsafe impl<T: Send> Sync for Gate<T> {}
 impl<T> Gate<T> {
     /// A gate any thread may enter.
     pub const fn shared(value: T) -> Gate<T> {
+        Gate::shared_with(value, |wait| wait())
+    }
+
+    /// A gate any thread may enter, with `around` run around each wait for whoever is inside.
+    pub const fn shared_with(value: T, around: Around) -> Gate<T> {
         Gate {
-            mode: Mode::Shared(Mutex::new(())),
+            mode: Mode::Shared(Mutex::new(()), around),
             value: UnsafeCell::new(value),
         }
     }
@@ -54,7 +62,11 @@ impl<T> Gate<T> {
     #[inline]
     pub fn lock(&self) -> GateGuard<'_, T> {
         let held = match &self.mode {
-            Mode::Shared(mutex) => Some(mutex.lock().unwrap_or_else(PoisonError::into_inner)),
+            Mode::Shared(mutex, around) => Some(match mutex.try_lock() {
+                Ok(held) => held,
+                Err(TryLockError::Poisoned(held)) => held.into_inner(),
+                Err(TryLockError::WouldBlock) => lock_contended(mutex, *around),
+            }),
             Mode::Elided(busy) => {
                 assert!(!busy.replace(true), "elided gate entered twice");
                 None
@@ -82,6 +94,14 @@ impl<T> Gate<T> {
     pub fn into_inner(self) -> T {
         self.value.into_inner()
     }
+}
+
+#[cold]
+fn lock_contended(mutex: &Mutex<()>, around: Around) -> MutexGuard<'_, ()> {
+    let lock = || mutex.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut held = None;
+    around(&mut || held = Some(lock()));
+    held.unwrap_or_else(lock)
 }
 
 impl<T> fmt::Debug for Gate<T> {
@@ -157,6 +177,27 @@ mod tests {
         }
         assert_eq!(*gate.lock(), 40_000);
         assert!(!gate.is_elided());
+    }
+
+    #[test]
+    fn a_wait_runs_inside_the_given_function() {
+        use std::sync::atomic::{AtomicU32, Ordering};
+        static WAITS: AtomicU32 = AtomicU32::new(0);
+        let gate = Gate::shared_with(1, |wait| {
+            WAITS.fetch_add(1, Ordering::Relaxed);
+            wait();
+        });
+        let held = gate.lock();
+        assert_eq!(WAITS.load(Ordering::Relaxed), 0);
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| *gate.lock() += 1);
+            while WAITS.load(Ordering::Relaxed) == 0 {
+                std::thread::yield_now();
+            }
+            drop(held);
+            waits.join().unwrap();
+        });
+        assert_eq!(gate.into_inner(), 2);
     }
 
     #[test]

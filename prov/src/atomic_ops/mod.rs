@@ -378,7 +378,8 @@ impl Job<'_> {
     fn run<E: Element>(self) {
         // Memory has one base alignment for all of its elements: either all are aligned or none is.
         let direct = E::SIZE <= 8 && self.target.addr().is_multiple_of(E::SIZE);
-        let guard = (!direct).then(|| WIDE.lock().unwrap_or_else(PoisonError::into_inner));
+        let guard =
+            (!direct).then(|| scif::keep_errno(|| WIDE.lock().unwrap_or_else(PoisonError::into_inner)));
         for at in (0..self.target.len()).step_by(E::SIZE) {
             let Some(cell) = self.target.sub(at, E::SIZE) else {
                 break;

@@ -291,7 +291,7 @@ impl Domain {
             // without a progress thread or an event queue that moves connections along there are no other users.
             unsafe { Gate::elided(state) }
         } else {
-            Gate::shared(state)
+            Gate::shared_with(state, |wait| scif::keep_errno(wait))
         };
         let shared = Arc::new(DomainShared {
             gate,

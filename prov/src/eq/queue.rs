@@ -161,7 +161,7 @@ impl EqShared {
 
     /// A panic elsewhere leaves the queue whole: every change of it is complete before anything can fail.
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        scif::keep_errno(|| self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The descriptor that waiters watch.
@@ -344,7 +344,7 @@ impl EqShared {
     }
 
     fn lock_sources(&self) -> MutexGuard<'_, Vec<Weak<dyn Source>>> {
-        self.sources.lock().unwrap_or_else(PoisonError::into_inner)
+        scif::keep_errno(|| self.sources.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Lets everything that makes events look for news. True: look again soon.

@@ -4,6 +4,7 @@
 //! One file per kind of kernel object. Nothing here knows a protocol: what the bytes on a socket or in a
 //! page mean is said in `transport` and in the ring crate.
 
+mod cgroup;
 #[cfg(test)]
 pub(crate) mod children;
 pub(crate) mod descriptor;

@@ -145,18 +145,17 @@ pub(crate) fn raise_nofile() -> Option<(u64, u64)> {
         .map(|()| (soft, hard))
 }
 
-/// Bytes of memory that this process may have at most: the least of what the host has, the control group of the container, and
-/// RLIMIT_AS and RLIMIT_DATA.
+/// Returns the bytes of memory that this process may have at most: the least of the host's, of its control groups' limits, and
+/// of RLIMIT_AS and RLIMIT_DATA.
 #[must_use]
 pub fn memory_limit() -> u64 {
     let info = rustix::system::sysinfo();
     let host = info.totalram.saturating_mul(u64::from(info.mem_unit).max(1));
-    let group = keep_errno(|| fs::read_to_string("/sys/fs/cgroup/memory.max")).ok();
     let limits = [Resource::As, Resource::Data].map(|what| rustix::process::getrlimit(what).current);
     limits
         .into_iter()
         .flatten()
-        .chain(group.and_then(|text| text.trim().parse().ok()))
+        .chain(super::cgroup::memory_limit())
         .fold(host, u64::min)
 }
 

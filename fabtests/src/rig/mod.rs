@@ -57,9 +57,7 @@ pub struct Rig<'r> {
 /// # Errors
 /// When it cannot be loaded.
 pub fn load(rank: &Rank) -> Outcome<&'static Lib> {
-    // Waits for a thread that uses the driver leave their errno.
-    let by_driver = std::env::var("FI_SCIF_TRANSPORT").is_ok_and(|transport| transport == "kernel");
-    hold_to_errno(rank.target.prov == "scif" && !by_driver);
+    hold_to_errno(rank.target.prov == "scif");
     Lib::open(&rank.target.lib).map_err(Fail::here)
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! The `errno` of C, which the interfaces on top leave unchanged in a call that succeeds.
 //!
-//! Their edges restore it, but for the calls of libfabric that send and poll: there each wrapper of a system call does.
+//! Their edges restore it, but for the calls of libfabric that send and poll: there each wrapper of a system call does, and
+//! over a driver each entry of a port or link.
 #![expect(unsafe_code, reason = "errno is a variable of C")]
 
 /// Runs `call`, and restores the `errno` from before it.

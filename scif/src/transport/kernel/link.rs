@@ -22,6 +22,7 @@ use crate::error::{Error, Reason, Result};
 use crate::memory::PeerMemory;
 use crate::segment::Side;
 use crate::sys::epoll::{Epoll, Event};
+use crate::sys::errno::keep_errno;
 use crate::sys::fork::{self, PrivateFd};
 use crate::sys::mmap::{Mapping, OutOfRange};
 use crate::sys::slice;
@@ -307,14 +308,8 @@ impl KernelLink {
             }
         }
     }
-}
 
-impl Link for KernelLink {
-    fn is_direct(&self) -> bool {
-        false
-    }
-
-    fn pump(&mut self) -> Option<Signal> {
+    fn exchange(&mut self) -> Option<Signal> {
         let Ends { stream, outlet } = self.ends.as_ref()?;
         // What is pushed early follows our hello, whatever the answer to that.
         outlet.flush();
@@ -335,17 +330,7 @@ impl Link for KernelLink {
         }
     }
 
-    fn unsent(&self) -> bool {
-        false
-    }
-
-    fn wake(&mut self) {
-        if let Some(ends) = &self.ends {
-            ends.outlet.flush();
-        }
-    }
-
-    fn close(&mut self, how: Farewell) {
+    fn end(&mut self, how: Farewell) {
         let Some(ends) = &self.ends else { return };
         match how {
             Farewell::Bye => ends.outlet.close(),
@@ -358,5 +343,30 @@ impl Link for KernelLink {
             Farewell::Silent => ends.outlet.abandon(),
         }
         self.leave();
+    }
+}
+
+// The driver's answers and waits for the port's threads change errno, hence each entry restores it.
+impl Link for KernelLink {
+    fn is_direct(&self) -> bool {
+        false
+    }
+
+    fn pump(&mut self) -> Option<Signal> {
+        keep_errno(|| self.exchange())
+    }
+
+    fn unsent(&self) -> bool {
+        false
+    }
+
+    fn wake(&mut self) {
+        if let Some(ends) = &self.ends {
+            keep_errno(|| ends.outlet.flush());
+        }
+    }
+
+    fn close(&mut self, how: Farewell) {
+        keep_errno(|| self.end(how));
     }
 }

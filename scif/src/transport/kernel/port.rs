@@ -24,6 +24,7 @@ use crate::epd::Failure;
 use crate::error::{Error, Result};
 use crate::life::Life;
 use crate::segment::{SEGMENT_BYTES, Side, write_header};
+use crate::sys::errno::keep_errno;
 use crate::sys::fork::Maker;
 use crate::sys::mmap::Mapping;
 use crate::transport::{Farewell, Opened, Port, Shown, Transport, Writers, conn_of, token};
@@ -138,21 +139,8 @@ impl KernelPort {
             remote: (side == Side::Acceptor).then(|| self.desk.remote()),
         })
     }
-}
 
-fn os(call: &'static str, failure: &Failure) -> Error {
-    Error::Os {
-        call,
-        errno: errno(failure),
-    }
-}
-
-impl Port for KernelPort {
-    fn id(&self) -> PortId {
-        self.id
-    }
-
-    fn connect(&mut self, dst: PortId, id: ConnId) -> Result<Opened> {
+    fn reach(&mut self, dst: PortId, id: ConnId) -> Result<Opened> {
         match self.near.connect(dst, id) {
             // Not of this process.
             Err(Error::Refused(_)) => {}
@@ -175,7 +163,7 @@ impl Port for KernelPort {
         }
     }
 
-    fn poll(&mut self, ready: &mut Vec<ConnId>) {
+    fn collect_ready(&mut self, ready: &mut Vec<ConnId>) {
         let mut tokens = std::mem::take(&mut self.tokens);
         if let Err(errno) = self.desk.epoll.wait(Some(0), |token| tokens.push(token)) {
             log::debug!("epoll_wait: {errno}");
@@ -192,7 +180,7 @@ impl Port for KernelPort {
         self.near.poll(ready);
     }
 
-    fn accept(&mut self, id: ConnId) -> Option<Opened> {
+    fn admit_guest(&mut self, id: ConnId) -> Option<Opened> {
         if let Some(opened) = self.near.accept(id) {
             return Some(opened);
         }
@@ -203,6 +191,32 @@ impl Port for KernelPort {
             }
         }
         None
+    }
+}
+
+fn os(call: &'static str, failure: &Failure) -> Error {
+    Error::Os {
+        call,
+        errno: errno(failure),
+    }
+}
+
+// As for the links, each entry that a call to send or to poll takes restores errno.
+impl Port for KernelPort {
+    fn id(&self) -> PortId {
+        self.id
+    }
+
+    fn connect(&mut self, dst: PortId, id: ConnId) -> Result<Opened> {
+        keep_errno(|| self.reach(dst, id))
+    }
+
+    fn poll(&mut self, ready: &mut Vec<ConnId>) {
+        keep_errno(|| self.collect_ready(ready));
+    }
+
+    fn accept(&mut self, id: ConnId) -> Option<Opened> {
+        keep_errno(|| self.admit_guest(id))
     }
 
     fn listener(&mut self, port: PortId) -> Option<i32> {

@@ -13,7 +13,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use scif_fabtests::harness::control::{Answer, Say, pair};
 use scif_fabtests::harness::{Fail, Outcome, Rng};
 
-use crate::{Args, Role, Target, say};
+use crate::{Args, Role, say};
 
 /// Longest time until the victim has started and its client was served.
 const START: Duration = Duration::from_secs(30);

@@ -282,7 +282,7 @@ gate_end
 gate "conformance as an ordinary user, libkofi"
 cases_of "conformance, no capabilities, 1024 descriptors" conformance-kofi-nobody \
     as_nobody "$TARGET/release/conformance" "$BUILD/kofi/libkofi.so" "$BUILD/kofi/kofi/libfabric.so.1" -- \
-    timeout -k 10 1500 ./conformance --lib ./libfabric.so.1 --prov "$PROVIDER"
+    timeout -k 10 1500 env -u FI_PROVIDER_PATH ./conformance --lib ./libfabric.so.1 --prov "$PROVIDER"
 gate_end
 
 gate "faults: kill, stop, fuzz"

@@ -46,7 +46,7 @@ pub(crate) struct Epd {
     /// Whether all of that is done.
     over: Flag,
     /// Whether the service thread has panicked over it and leaves it alone until its close.
-    pub(super) poisoned: Flag,
+    pub(crate) poisoned: Flag,
 }
 
 /// A lock of this process, taken: no other thread forks meanwhile, so that no child finds it so.

@@ -15,13 +15,16 @@ use crate::epd::{Epd, Failure, Inner, Link, Packet, Result, take};
 use crate::logging::warn_about_peer;
 use crate::sys::pages::{self, Area, FileId, PAGE};
 use crate::sys::time::now_ns;
-use crate::sys::{descriptor, process};
+use crate::sys::{descriptor, process, thread};
 
 const MAP_FIXED: i32 = 0x10;
 const READ: i32 = 1;
 const WRITE: i32 = 2;
-/// How long a peer may take to say whether it maps a window; then it is taken to.
+/// Time in nanoseconds within which a peer has to answer all questions of one call about its mappings. A window without an
+/// answer counts as mapped, so its pages stay in the arena until the peer has ended.
 const ANSWER_NS: u64 = 1_000_000_000;
+/// The same limit on the service thread, where every other endpoint of the process waits for the end of this one.
+const SERVICE_ANSWER_NS: u64 = 20_000_000;
 /// After so long it is looked whether a holder that copies has died.
 const DEATH_NS: u64 = 5_000_000;
 /// How often a register begins again when others register the same pages.
@@ -150,7 +153,7 @@ impl Inner {
         let at = at - at % PAGE as u64;
         if table.touches(at, size)? {
             // Some of it may be free again.
-            self.sweep(epd, link)?;
+            self.sweep(epd, link, ANSWER_NS)?;
             if fixed && table.touches(at, size)? {
                 return Err(Failure::InUse);
             }
@@ -167,7 +170,7 @@ impl Inner {
         let table = &link.own.table;
         if table.touches(at, size)? {
             table.delete(at, size)?;
-            self.retire(epd, link)?;
+            self.retire(epd, link, ANSWER_NS)?;
         }
         // A window of it that the peer mapped at once keeps its pages.
         self.move_left(epd, link)
@@ -320,7 +323,7 @@ impl Inner {
             return Err(Failure::NoWindow);
         }
         table.delete(at, size)?;
-        self.retire(epd, link)?;
+        self.retire(epd, link, ANSWER_NS)?;
         drop(held);
         // It may have had pages of another connection where they were.
         self.take_back();
@@ -329,7 +332,7 @@ impl Inner {
 
     /// Windows that no RMA can find any more: waits for those that had, then gives the pages back unless the peer maps
     /// them. The caller has the control lock.
-    fn retire(&self, epd: &Epd, link: &Link) -> Result<()> {
+    fn retire(&self, epd: &Epd, link: &Link, answer_ns: u64) -> Result<()> {
         // SYNC POINT: pairs with `OwnTable::copying`: whoever does not see the window gone is seen copying.
         scif_ring::full_fence();
         let begin = now_ns();
@@ -348,16 +351,18 @@ impl Inner {
             }
             std::thread::sleep(std::time::Duration::from_micros(20));
         }
-        self.sweep(epd, link)
+        self.sweep(epd, link, answer_ns)
     }
 
-    /// Gives back the pages of deleted windows that the peer does not map any more. The caller has the control lock.
-    fn sweep(&self, epd: &Epd, link: &Link) -> Result<()> {
+    /// Gives back the pages of deleted windows that the peer does not map any more. Waits at most `answer_ns` for its answers.
+    /// The caller has the control lock.
+    fn sweep(&self, epd: &Epd, link: &Link, answer_ns: u64) -> Result<()> {
+        let deadline = now_ns() + answer_ns;
         let all = link.own.table.all()?;
         let ever_mapped = link.peer.table.mappings()? != 0;
         let gone: Vec<&Window> = all
             .iter()
-            .filter(|window| window.deleted && !(ever_mapped && self.is_mapped(epd, link, window)))
+            .filter(|window| window.deleted && !(ever_mapped && self.is_mapped(epd, link, window, deadline)))
             .collect();
         if gone.is_empty() {
             return Ok(());
@@ -383,17 +388,18 @@ impl Inner {
         Ok(())
     }
 
-    /// Asks the peer whether it maps a window.
-    fn is_mapped(&self, epd: &Epd, link: &Link, window: &Window) -> bool {
+    /// Asks the peer whether it maps a window. Without an answer until `deadline`, it counts as mapped.
+    fn is_mapped(&self, epd: &Epd, link: &Link, window: &Window, deadline: u64) -> bool {
         // The peer knows what was lent by the window it belongs to.
         let (at, len) = match window.place {
             Place::Arena(at) => (at, window.len),
             Place::InPlace { .. } if epd.windows.has_borrowed(window.serial) => (u64::MAX, 0),
             Place::InPlace { .. } => return false,
         };
+        // Without a connection: mappings outlive it, but not the processes of the peer.
+        let outlives = || len == 0 || link.own.is_arena_referred_to();
         if epd.over(link) {
-            // Nobody to ask: its mappings outlive the connection, but not its processes.
-            return len == 0 || link.own.is_arena_referred_to();
+            return outlives();
         }
         if link.peer_pid == process::pid()
             && let Some(peer) = self.peer_here(link)
@@ -408,18 +414,22 @@ impl Inner {
             at,
             len,
         });
-        let begin = now_ns();
         loop {
             if let Some(mapped) = epd.windows.answer(window.serial) {
                 return mapped;
             }
-            if epd.over(link) || now_ns() - begin > ANSWER_NS {
+            if epd.over(link) {
+                return outlives();
+            }
+            if now_ns() > deadline {
                 return true;
             }
             // Also the service thread takes packets, unless this is it.
             descriptor::wait_readable(link.socket(), 1);
-            if let Some(Some(heard)) = link.hear() {
-                self.take_packet(epd, link, heard);
+            let gone =
+                |heard: Option<Packet>| !heard.is_some_and(|packet| self.take_packet(epd, link, packet));
+            if link.hear().is_some_and(gone) {
+                epd.disconnect();
             }
         }
     }
@@ -460,15 +470,18 @@ impl Inner {
         }
     }
 
-    /// The endpoint ends: all its windows do.
+    /// Deletes all windows of an endpoint that ends.
     pub(crate) fn end_windows(&self, epd: &Epd) {
         let Some(link) = epd.link() else { return };
         let _held = epd.holder.control.lock();
-        let deleted = link
-            .own
-            .table
-            .delete(0, OFFSET_MAX + 1)
-            .and_then(|()| self.retire(epd, link));
+        let answer_ns = if thread::is_ours() {
+            SERVICE_ANSWER_NS
+        } else {
+            ANSWER_NS
+        };
+        let table = &link.own.table;
+        let deleted = table.delete(0, OFFSET_MAX + 1);
+        let deleted = deleted.and_then(|()| self.retire(epd, link, answer_ns));
         if let Err(failure) = deleted {
             log::debug!("windows of a closed endpoint: {failure}");
         }
@@ -487,8 +500,68 @@ fn still_maps(epd: &Epd, link: &Link, serial: u32, at: u64, len: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::epd::{Pages, connected, endpoints};
+    use std::os::fd::RawFd;
+    use std::time::{Duration, Instant};
+
+    use crate::epd::{Endpoints, Pages, connected, endpoints};
     use crate::sys::children;
+
+    /// Windows of a page each, all mapped by the peer.
+    const WINDOWS: usize = 4;
+
+    fn is_shared(memory: &Pages) -> bool {
+        pages::areas(memory.addr(), memory.addr() + PAGE).unwrap()[0].shared
+    }
+
+    /// Registers the windows and has the peer map them, and stops the peer's service thread for the connection.
+    fn mapped_by_a_mute_peer(a: (&Endpoints, RawFd), b: (&Endpoints, RawFd)) -> (Pages, Vec<Pages>) {
+        let memory = Pages::new(WINDOWS * PAGE).unwrap();
+        let mapped = |at: usize| {
+            let offset = (at * PAGE) as i64;
+            let registered = a.0.register(
+                a.1,
+                memory.addr() + at * PAGE,
+                PAGE,
+                offset,
+                READ | WRITE,
+                MAP_FIXED,
+            );
+            assert_eq!(registered, Ok(offset));
+            b.0.map_pages(b.1, PAGE, offset, true).unwrap()
+        };
+        let mapped = (0..WINDOWS).map(mapped).collect();
+        b.0.0.get(b.1).unwrap().poisoned.set(true);
+        (memory, mapped)
+    }
+
+    /// The second engine stands for another process, which has stopped.
+    #[test]
+    fn a_peer_that_answers_nothing_is_waited_for_once_a_call() {
+        let (first, second) = (endpoints("mute-a", 0), endpoints("mute-a", 0));
+        let (a, b) = connected(&first, &second);
+        let _mapped = mapped_by_a_mute_peer((&first, a), (&second, b));
+        let begin = Instant::now();
+        first.close(a).unwrap();
+        let limit = Duration::from_nanos(WINDOWS as u64 * ANSWER_NS);
+        assert!(begin.elapsed() < limit, "a close took {:?}", begin.elapsed());
+    }
+
+    /// Neither side's service thread attends to the connection: the question itself meets the end of file.
+    #[test]
+    fn the_end_of_a_peer_answers_questions_about_its_mappings() {
+        let (first, second) = (endpoints("mute-b", 0), endpoints("mute-b", 0));
+        let (a, b) = connected(&first, &second);
+        let (memory, mapped) = mapped_by_a_mute_peer((&first, a), (&second, b));
+        first.0.get(a).unwrap().poisoned.set(true);
+        assert!(is_shared(&memory));
+        drop(mapped);
+        // Without notice, as after a packet that this side could not read.
+        second.0.get(b).unwrap().disconnect();
+        second.close(b).unwrap();
+        assert_eq!(first.unregister(a, 0, WINDOWS * PAGE), Ok(()));
+        assert!(!is_shared(&memory));
+        first.close(a).unwrap();
+    }
 
     /// In a child, whose limit of descriptors is nobody else's.
     #[test]

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # The conformance suite under valgrind's memcheck: each process of a case by itself, ten times as patient. The whole suite
 # takes hours; name parts of it (valgrind.sh rma/ death/), or --quick for a few minutes' worth of everything that opens,
-# talks and closes. --sample is what `make check` runs. The last line is the sum.
+# talks and closes. --sample is what `make check-all` runs. The last line is the sum.
 #
 # The libfabric is LIBFABRIC, or else Debian's, which knows no peers of the provider's layout. So that the cases about them run
 # too they are run on that of the mpich wheel then, where that is set up (`make check` does).

@@ -30,6 +30,9 @@ struct Args {
     prov: String,
     /// Run only cases whose name contains one of these
     filter: Vec<String>,
+    /// Run only cases with exactly these names
+    #[arg(long, requires = "filter")]
+    exact: bool,
     /// Leave out cases whose name contains this
     #[arg(long)]
     skip: Vec<String>,
@@ -109,7 +112,8 @@ fn be_parent(args: &Args, target: &Target) -> ExitCode {
         cases::all().collect()
     };
     let wanted = |case: &Case| {
-        (args.filter.is_empty() || args.filter.iter().any(|word| case.name.contains(word.as_str())))
+        let named = |word: &String| if args.exact { case.name == word } else { case.name.contains(word.as_str()) };
+        (args.filter.is_empty() || args.filter.iter().any(named))
             && !args.skip.iter().any(|word| case.name.contains(word.as_str()))
     };
     let chosen: Vec<Case> = everything.into_iter().filter(wanted).collect();

@@ -1,0 +1,332 @@
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+# Sourced by check.sh: the gates, and the users and restrictions under which they run.
+
+# Names of the cases that conformance runs; none: all.
+SAMPLE=()
+
+NOBODY=(--reuid=65534 --regid=65534 --clear-groups --bounding-set=-all --inh-caps=-all --no-new-privs)
+# Reason for which commands run as the present user. Empty: they run as an unprivileged one.
+ORDINARY=
+if [ "$(id -u)" != 0 ]; then
+    ORDINARY="as the user who runs this"
+elif ! setpriv "${NOBODY[@]}" true 2>/dev/null; then
+    ORDINARY="as root: setpriv cannot change to another user here"
+fi
+
+# as_nobody FILE... -- COMMAND: runs a command as an unprivileged user, with 1024 descriptors. That user may have no access to
+# the checkout, so the files are copied and the command names the copies.
+as_nobody() {
+    local room rc file
+    room=$(mktemp -d) && chmod 755 "$room"
+    mkdir -m 755 "$room/provider" && install -m 755 "$PROVIDER_DIR"/*.so "$room/provider"
+    while [ "$1" != -- ]; do
+        install -m 755 "$1" "$room" && shift
+    done
+    shift
+    local who=()
+    [ -n "$ORDINARY" ] || who=(setpriv "${NOBODY[@]}")
+    (cd "$room" && ulimit -n 1024 && FI_PROVIDER_PATH=$room/provider HOME=$room "${who[@]}" "$@")
+    rc=$?
+    rm -rf "$room"
+    return $rc
+}
+
+# as_nobody_here COMMAND: the same for MPI jobs, which find their files through the paths of the checkout and of Python. Without
+# access to those, the command gets a mount namespace that opens them.
+as_nobody_here() {
+    local who=() way=() closed=() path room rc
+    room=$(mktemp -d) && chmod 1777 "$room"
+    if [ -z "$ORDINARY" ]; then
+        who=(setpriv "${NOBODY[@]}")
+        for path in "$ROOT" "$("$BUILD/venv-mpich5/bin/python" -c 'import sys; print(sys.base_prefix)')"; do
+            "${who[@]}" test -x "$path" || closed+=("$path")
+        done
+        [ ${#closed[@]} = 0 ] || way=(unshare -m bash -c "$OPEN_WAYS" bash "$room" "${#closed[@]}" "${closed[@]}")
+    fi
+    (ulimit -n 1024 && export HOME=$room TMPDIR=$room && exec "${way[@]}" "${who[@]}" "$@")
+    rc=$?
+    rm -rf "$room"
+    return $rc
+}
+# Arguments: ROOM COUNT PATH... COMMAND...
+OPEN_WAYS='
+    room=$1 count=$2 here=$PWD; shift 2; paths=("${@:1:count}"); shift "$count"
+    for i in "${!paths[@]}"; do mkdir "$room/$i" && mount --bind "${paths[i]}" "$room/$i" || exit 1; done
+    for i in "${!paths[@]}"; do
+        until [ -d "${paths[i]}" ] && setpriv --reuid=65534 --clear-groups test -x "${paths[i]}"; do
+            up=${paths[i]}
+            while up=$(dirname "$up"); setpriv --reuid=65534 --clear-groups test ! -x "$(dirname "$up")"; do :; done
+            [ -d "$up" ] && ! setpriv --reuid=65534 --clear-groups test -x "$up" && { mount -t tmpfs -o mode=755 tmpfs "$up" || exit 1; }
+            mkdir -p "${paths[i]}" && mount --bind "$room/$i" "${paths[i]}" || exit 1
+        done
+    done
+    cd "$here" && exec "$@"'
+
+lists_provider() { # LIBRARY_DIRECTORY
+    shows "provider: $PROVIDER\$" env LD_LIBRARY_PATH="$1" FI_PROVIDER_PATH="$PROVIDER_DIR" timeout 20 fi_info -p "$PROVIDER"
+}
+
+lists_settings() { # LIBRARY_DIRECTORY
+    shows '^# FI_SCIF_STATS' env LD_LIBRARY_PATH="$1" FI_PROVIDER_PATH="$PROVIDER_DIR" timeout 20 fi_info -e
+}
+
+conformance() { # LIBRARY_DIRECTORY [WRAPPER...]
+    FI_PROVIDER_PATH=$PROVIDER_DIR "${@:2}" timeout -k 10 1500 "$TARGET/release/conformance" --lib "$1/libfabric.so.1" \
+        --prov "$PROVIDER" "${SAMPLE[@]}"
+}
+
+# Cases over the stand-in driver. A forked child keeps its parent's endpoints open there, as the User Guide demands, so cases that
+# kill a process but not its child are left out.
+OVER_DRIVER=(msg/send msg/inject msg/delivery msg/to_itself msg/both_at_once msg/unexpected_flood msg/cancel tagged/inject tagged/ignore
+    tagged/same tagged/truncation tagged/directed rma/write rma/read bad_rma/outside atomic/base atomic/inject atomic/order cq/ cntr/
+    death/sending death/receiving_64k death/writing_4m death/idle death/asleep death/by_closing death/unaccepted
+    meeting/closed_before av/lookup av/text ep/name)
+OVER_DRIVER_NODES=(msg/send tagged/senddata rma/write rma/read atomic/base cntr/rma death/sending_8 death/idle av/lookup)
+STAND_IN=(env SCIF_DOMAIN=check FI_SCIF_TRANSPORT=kernel LD_PRELOAD="$ROOT/build/lib/libscifdev.so" FI_PROVIDER_PATH="$PROVIDER_DIR")
+over_driver() { # DEVICE CASES... [OPTION...]
+    "${STAND_IN[@]}" SCIF_DEVICE="$1" timeout -k 10 600 "$TARGET/release/conformance" \
+        --lib "$debian/libfabric.so.1" --prov "$PROVIDER" --skip fork "${@:2}"
+}
+
+# Runs a command under the limits of many containers: denied system calls (arguments of the program deny), and 64 MiB of /dev/shm
+# where a mount is permitted.
+confined() {
+    local room=()
+    [ -z "$SMALL_SHM" ] || room=(unshare -m sh -c "$SMALL_SHM && exec \"\$@\"" sh)
+    "${room[@]}" "$TARGET/release/deny" "$@"
+}
+SMALL_SHM='mount -t tmpfs -o size=64m,mode=1777 tmpfs /dev/shm'
+unshare -m sh -c "$SMALL_SHM" 2>/dev/null || SMALL_SHM=
+
+# libkofi contains the provider.
+conformance_kofi() {
+    env -u FI_PROVIDER_PATH timeout -k 10 1500 "$TARGET/release/conformance" --lib "$BUILD/kofi/kofi/libfabric.so.1" --prov "$PROVIDER"
+}
+
+formatted() { "${CARGO[@]}" fmt --all --check; }
+# Lints differ between versions of Rust: they are errors in the version that Cargo.toml names.
+linted() { "${CARGO[@]}" clippy --workspace --all-targets --locked --quiet -- "${LINTS[@]}"; }
+unit_tests() { timeout -k 10 1500 "${CARGO[@]}" test --workspace --locked --no-fail-fast; }
+scif_conformance() { # VARIABLE=VALUE...
+    env SCIF_DOMAIN=check SCIF_TRANSPORT=soft "$@" timeout -k 10 1200 "$TARGET/release/scif-conformance" --lib "$ROOT/build/lib/libscif.so.0"
+}
+loom_tests() {
+    RUSTFLAGS='--cfg loom' CARGO_TARGET_DIR="$TARGET/loom" \
+        timeout -k 10 1200 "${CARGO[@]}" test -p "$1" --release --locked --test loom
+}
+
+# Gates: each function is one gate, run by check.sh between gate and gate_end.
+
+lints() {
+    gate "format and lints"
+    case_of "rustfmt" fmt formatted
+    if [[ $("${CARGO[@]}" --version) == "cargo $(rust_needed)."* ]]; then
+        LINTS=(-D warnings)
+        case_of "clippy, warnings denied" clippy linted
+    else
+        LINTS=()
+        case_of "clippy, warnings shown: this is not Rust $(rust_needed)" clippy linted
+    fi
+}
+
+rules() {
+    gate "rules of the code"
+    cases_of "files, form, library" rules fabtests/rules.sh
+}
+
+unit() {
+    gate "unit tests"
+    cases_of "cargo test" test unit_tests
+}
+
+scifctl() {
+    gate "scifctl"
+    cases_of "output and effects" scifctl fabtests/scifctl/check.sh "$TARGET/release/scifctl"
+}
+
+libscif() {
+    gate "conformance of libscif"
+    cases_of "scif-conformance" scif-conformance scif_conformance
+    cases_of "programs in C and C++" scif-conformance-c libscif/conformance/c/run.sh "$ROOT/build/lib"
+}
+
+# scif_over_device WHAT LOG [VARIABLE=VALUE...]
+scif_over_device() {
+    cases_of "scif-conformance over libscifdev.so, $1" "scif-conformance-$2" \
+        scif_conformance SCIF_TRANSPORT=kernel LD_PRELOAD="$ROOT/build/lib/libscifdev.so" "${@:3}"
+    grep -E '^(not asked|[0-9]+ not asked|of )' "$LOGS/scif-conformance-$2.log" | sed 's/^/     /'
+}
+
+ioctls() {
+    gate "both sides of the driver's ioctls"
+    scif_over_device "with the traps of mainline's driver" traps SCIF_DEVICE_TRAPS=1
+    local device peers
+    for device in /dev/scif /dev/mic/scif; do
+        if [ -r $device ] && [ -w $device ]; then
+            # mainline's driver opens on every machine; without a card it connects nobody.
+            peers=$(SCIF_TRANSPORT=kernel SCIF_DEVICE=$device timeout 60 "$TARGET/release/scif-conformance" --who)
+            echo "     $peers"
+            [[ $peers != *"no node is online"* ]] || continue
+            cases_of "scif-conformance over this system's driver, $device" "scif-conformance-driver${device//\//-}" \
+                scif_conformance SCIF_TRANSPORT=kernel SCIF_DEVICE=$device
+            grep -E '^(not asked|of )' "$LOGS/scif-conformance-driver${device//\//-}.log" | sed 's/^/     /'
+        else
+            echo "     no driver at $device on this system"
+        fi
+    done
+}
+
+driver() {
+    gate "provider over the driver's ioctls"
+    SCIF_DEVICE_TRAPS=1 cases_of "one node, with the traps of mainline's driver, /dev/scif" conformance-driver \
+        over_driver /dev/scif "${OVER_DRIVER[@]}"
+    SCIF_DEVICE_TRAPS=1 cases_of "fi_pingpong, rdm and msg, 64 B to 1 MiB, with the traps" pingpong-driver-1 \
+        "${STAND_IN[@]}" SCIF_DEVICE=/dev/scif fabtests/pingpong.sh "rdm msg" 20 64 4096 16384 65536 1048576
+    local stack
+    for stack in debian debian-btl mpich5; do
+        SCIF_DEVICE_TRAPS=1 confined_job "$stack, with the traps of mainline's driver, over the stand-in" $stack 2 ' process_vm 0/0 ' \
+            "${STAND_IN[@]}" SCIF_DEVICE=/dev/scif
+    done
+}
+
+loads() {
+    gate "libfabric loads it"
+    case_of "fi_info -p $PROVIDER, Debian's libfabric" fi_info-debian lists_provider "$debian"
+    case_of "fi_info -p $PROVIDER, the libfabric of the mpich wheel" fi_info-wheel lists_provider "$wheel"
+    case_of "fi_info -e lists the settings, Debian's libfabric" fi_info-e-debian lists_settings "$debian"
+    case_of "fi_info -e lists the settings, the libfabric of the mpich wheel" fi_info-e-wheel lists_settings "$wheel"
+}
+
+conformance_wheel() {
+    gate "conformance, libfabric of the mpich wheel"
+    cases_of "conformance" conformance-wheel conformance "$wheel"
+}
+
+# Every process of Debian's libfabric spends 0.3 s in the start of another provider's library: all cases are a gate of check-all.
+debian_sample() {
+    gate "conformance, Debian's libfabric: a sample"
+    local SAMPLE=(getinfo/ msg/send tagged/peek rma/write atomic/base cq/read cntr/wait death/sending_64k)
+    cases_of "conformance" conformance-debian-sample conformance "$debian"
+}
+
+mpi() {
+    local stack
+    for stack in debian debian-btl mpich5; do
+        gate "MPI: $(stack_title $stack)"
+        exchange_jobs $stack 2 4
+        [ $stack = mpich5 ] || gate_end
+    done
+}
+
+mpi_restricted() {
+    gate "MPI as an ordinary user, and without process_vm_readv and process_vm_writev"
+    [ -z "$ORDINARY" ] || echo "     $ORDINARY"
+    [ -n "$SMALL_SHM" ] || echo "     /dev/shm as it is: this user may not mount another"
+    local stack
+    for stack in debian debian-btl mpich5; do
+        confined_job "$stack, no capabilities, 1024 descriptors" $stack 2 'sent [1-9]' as_nobody_here
+        confined_job "$stack, denied from the start" $stack 2 ' process_vm 0/0 ' confined process_vm --
+    done
+    if "$TARGET/release/deny" --after 0 process_vm -- true 2>/dev/null; then
+        for stack in debian debian-btl mpich5; do
+            if ! grep -qE ' (process_vm|both_sides) [1-9]' "$LOGS/exchange-$stack-2.log"; then
+                echo "     $stack, not denied on the way: this system denies it from the start"
+                continue
+            fi
+            confined_job "$stack, denied after 40 calls" $stack 1 ' process_vm [1-9].* fallbacks [1-9]' confined --after 40 process_vm --
+        done
+    else
+        echo "     not denied on the way: this kernel lets nobody supervise system calls"
+    fi
+}
+
+faults() {
+    gate "faults: kill, stop, fuzz"
+    cases_of "30 seconds of them" faults env FAULTS=30 FAULTS_STALL_MS=10000 fabtests/faults.sh "$wheel/libfabric.so.1"
+    grep -hE '^(FAULTS_SEED=|     )' "$LOGS/faults.log"
+}
+
+kofi() {
+    gate "libkofi: C programs"
+    cases_of "symbols, header, registry, bridge, example, tools" kofi fabtests/kofi/check.sh
+}
+
+confined_wheel() {
+    gate "conformance without process_vm_readv and process_vm_writev${SMALL_SHM:+, 64 MiB of /dev/shm}"
+    [ -n "$SMALL_SHM" ] || echo "     /dev/shm as it is: this user may not mount another"
+    cases_of "conformance" conformance-confined conformance "$wheel" confined process_vm --
+}
+
+ordinary_wheel() {
+    gate "conformance as an ordinary user, libfabric of the mpich wheel"
+    ordinary_conformance conformance-wheel-nobody "$wheel"
+}
+
+ordinary_conformance() { # LOG LIBRARY_DIRECTORY
+    [ -z "$ORDINARY" ] || echo "     $ORDINARY"
+    cases_of "conformance, no capabilities, 1024 descriptors" "$1" \
+        as_nobody "$TARGET/release/conformance" "$2/libfabric.so.1" -- \
+        timeout -k 10 1500 ./conformance --lib ./libfabric.so.1 --prov "$PROVIDER"
+}
+
+conformance_libkofi() {
+    gate "conformance, libkofi"
+    cases_of "conformance" conformance-kofi conformance_kofi
+}
+
+ordinary_libkofi() {
+    gate "conformance as an ordinary user, libkofi"
+    cases_of "conformance, no capabilities, 1024 descriptors" conformance-kofi-nobody \
+        as_nobody "$TARGET/release/conformance" "$BUILD/kofi/libkofi.so" "$BUILD/kofi/kofi/libfabric.so.1" -- \
+        timeout -k 10 1500 env -u FI_PROVIDER_PATH ./conformance --lib ./libfabric.so.1 --prov "$PROVIDER"
+}
+
+devices() {
+    gate "both sides of the driver's ioctls, without the traps"
+    local device
+    for device in /dev/scif /dev/mic/scif; do
+        scif_over_device $device "device${device//\//-}" SCIF_DEVICE=$device
+    done
+    cases_of "provider, a node for each process, /dev/mic/scif" conformance-driver-nodes \
+        over_driver /dev/mic/scif --wrap "$ROOT/fabtests/by_node.sh" "${OVER_DRIVER_NODES[@]}"
+    cases_of "fi_pingpong, rdm and msg, 64 B to 1 MiB" pingpong-driver-0 \
+        "${STAND_IN[@]}" SCIF_DEVICE=/dev/scif fabtests/pingpong.sh "rdm msg" 20 64 4096 16384 65536 1048576
+}
+
+libscif_strict() {
+    gate "conformance of libscif, every descriptor looked up"
+    cases_of "scif-conformance" scif-conformance-strict scif_conformance SCIF_STRICT_FD=1
+}
+
+memcheck() {
+    gate "conformance under memcheck: a sample"
+    cases_of "conformance" conformance-memcheck timeout -k 10 600 fabtests/valgrind.sh --sample
+}
+
+loom() {
+    gate "loom: the ring under every interleaving"
+    cases_of "loom" loom loom_tests scif-ring
+}
+
+loom_kofi() {
+    gate "loom: the registry of providers under every interleaving"
+    cases_of "loom" loom-kofi loom_tests kofi
+    grep -h ' schedules$' "$LOGS/loom-kofi.log"
+}
+
+installation() {
+    gate "the installation, and the examples against it"
+    cases_of "configure, install, install-strip, uninstall, --disable-provider" install fabtests/install.sh "$BUILD"
+    case_of "cargo build --examples" examples "${CARGO[@]}" build --release --locked -p scif --examples
+    cases_of "examples in C, C++ and Rust, memcheck" scif-examples examples/run.sh "$BUILD/dest/usr/local/lib/pkgconfig" "$TARGET/release/examples"
+}
+
+conformance_debian() {
+    gate "conformance, Debian's libfabric"
+    cases_of "conformance" conformance-debian conformance "$debian"
+}
+
+ordinary_debian() {
+    gate "conformance as an ordinary user, Debian's libfabric"
+    ordinary_conformance conformance-debian-nobody "$debian"
+}

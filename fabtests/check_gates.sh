@@ -205,7 +205,7 @@ conformance_wheel() {
 # Every process of Debian's libfabric spends 0.3 s in the start of another provider's library: all cases are a gate of check-all.
 debian_sample() {
     gate "conformance, Debian's libfabric: a sample"
-    local SAMPLE=(getinfo/ msg/send tagged/peek rma/write atomic/base cq/read cntr/wait death/sending_64k)
+    local SAMPLE=(getinfo/ av/ mr/ eq/ msg/send tagged/peek rma/write atomic/base cq/read cntr/wait death/sending_64k)
     cases_of "conformance" conformance-debian-sample conformance "$debian"
 }
 

@@ -1,20 +1,24 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The line in which two sides answer each other: a short record that answers one that has just come is published in a line of the
-//! connection, whose halves the two sides write, and not in its slot.
+//! The shared reply line of a connection. A short record that replies to a record just received is
+//! published in this line, half written by each side, instead of a ring slot.
 //!
-//! Who answers there writes a line that its core has just been given. A slot it would have to take from the peer first, who looks at
-//! it all the time. Such a record has its number in the ring like any other, and its slot stays as it is.
+//! The replying core has just received the line, so writing it is cheap. A ring slot it would first
+//! have to take from the peer, which polls that slot. A reply has its number in the ring like any
+//! other record, and its slot stays unchanged.
 //!
-//! INVARIANT: a half is written again only when its reader has said that it took what was there: by the count that goes with each
-//! of its own answers, or by the counters of the ring. A count that was left long ago is not taken for a new one: between the two lie
-//! at most a ringful of answers, and its bits tell more apart. Not about: when a record is an answer, which the caller knows.
+//! INVARIANT: a half is rewritten only after its reader has confirmed that it took the content: by
+//! the count in each of its own replies, or by the counters of the ring. An old count is never
+//! taken for a new one: at most a ringful of replies lies between them, and the count has enough
+//! bits to distinguish more. Not about: the decision which record is a reply, which the caller
+//! makes.
 
 #![expect(unsafe_code, reason = "lays a line over raw shared memory")]
 
 use crate::layout::{ANSWER_MAX, AnswerHalf, AnswerLine};
 use crate::sync::Ordering;
 
-/// Of the word: the record's number and one, its kind, the length of its head, how many answers of the peer were taken.
+/// Bits of the publication word: record number + 1, kind, head length, count of replies taken from
+/// the peer.
 const NUMBER_BITS: u32 = 40;
 const KIND_BITS: u32 = 8;
 const LEN_BITS: u32 = 5;
@@ -29,47 +33,48 @@ const fn low(word: u64, bits: u32) -> u64 {
     word & ((1 << bits) - 1)
 }
 
-/// Whether record `number` may be in a half in which record `last`, less one, was the last: a number has more bits than the line
-/// has for it, and what was left long ago must not be taken for the one that is waited for.
+/// Whether record `number` may be looked up in a half whose previous record was `last - 1`. The
+/// line stores only the low bits of a number, so an old record must not be taken for the expected
+/// one.
 #[inline(always)]
 pub(crate) const fn reaches(last: u64, number: u64) -> bool {
     number.wrapping_sub(last) < 1 << (NUMBER_BITS - 1)
 }
 
-/// What a half says of the record in it.
+/// Description of the record in a half.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Found {
     pub(crate) kind: u8,
-    /// Of the head; at most [`ANSWER_MAX`], unless its writer lies.
+    /// Length of the head in bytes; at most [`ANSWER_MAX`], unless the writer is faulty.
     pub(crate) len: u8,
     pub(crate) taken: Taken,
 }
 
-/// How many answers its writer had taken, as an answer says it: the low bits of that.
+/// Low bits of the number of replies that the writer of a reply had taken.
 #[derive(Clone, Copy, Debug)]
 pub struct Taken(u64);
 
 impl Taken {
-    /// Whether it is `count`.
+    /// Whether `count` has the same low bits.
     #[inline(always)]
     pub(crate) const fn is(self, count: u64) -> bool {
         self.0 == low(count, TAKEN_BITS)
     }
 }
 
-/// A half of the line, as its writer and its reader have it.
+/// A half of the reply line, for its writer and its reader.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Answers {
     half: *const AnswerHalf,
 }
 
 impl Answers {
-    /// The first or `second` half of `line`.
+    /// Returns the first or `second` half of `line`.
     ///
     /// # Safety
     ///
-    /// `line` is aligned, stays mapped, readable and writable, as long as the value is used, and was zeroed when created; one
-    /// value publishes in the half.
+    /// `line` is aligned, stays mapped, readable and writable, while the value is used, and was
+    /// zeroed when created; one value publishes in the half.
     pub(crate) unsafe fn new(line: *const AnswerLine, second: bool) -> Answers {
         Answers {
             half: line.cast::<AnswerHalf>().wrapping_add(usize::from(second)),
@@ -78,14 +83,16 @@ impl Answers {
 
     #[inline(always)]
     pub(crate) fn half(&self) -> &AnswerHalf {
-        // SAFETY: the contract of `new`; any bytes are a valid half, and it is made of an atomic and a cell.
+        // SAFETY: the contract of `new`; any bytes are a valid half, and it is made of an atomic
+        // and a cell.
         unsafe { &*self.half }
     }
 
-    /// Record `number`, if it is here.
+    /// Returns the description of record `number`, if the half contains it.
     #[inline(always)]
     pub(crate) fn find(&self, number: u64) -> Option<Found> {
-        // SYNC POINT: pairs with `publish`. Loaded once: what is checked is what is used.
+        // SYNC POINT: pairs with `publish`. A single load, so that the checked value is the used
+        // value.
         let word = self.half().word.load(Ordering::Acquire);
         if low(word, NUMBER_BITS) != low(number + 1, NUMBER_BITS) {
             return None;
@@ -98,13 +105,15 @@ impl Answers {
         })
     }
 
-    /// Publishes record `number`, with a head of `len` bytes that `fill` writes; `taken`: how many answers of the peer were taken.
+    /// Publishes record `number` with a head of `len` bytes that `fill` writes. `taken`: number of
+    /// replies taken from the peer.
     #[inline(always)]
     pub(crate) fn publish(&self, number: u64, kind: u8, len: usize, taken: u64, fill: impl FnOnce(*mut u8)) {
         self.half().head.with_mut(|p| fill(p.cast()));
         let number = low(number + 1, NUMBER_BITS);
         let word = number | u64::from(kind) << KIND_AT | (len as u64) << LEN_AT | taken << TAKEN_AT;
-        // SYNC POINT: pairs with `find`: the head is there before the word is, and what is counted as taken has been read.
+        // SYNC POINT: pairs with `find`: the head is written, and the replies counted as taken are
+        // read, before the word is stored.
         self.half().word.store(word, Ordering::Release);
     }
 }

@@ -1,29 +1,31 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Whether the bodies of records are written past this core's caches.
+//! Choice between cached and non-temporal stores for record bodies.
 //!
-//! The consumer has had the lines of the area that are written again. Where its core is near, fetching them back for that costs
-//! little; where it is not (another socket, another part of the cache) it may cost more than writing past the caches and
-//! leaving it to the consumer to fetch them from memory. So the two are compared now and then. Not about: how such a copy
-//! is made (`copy`).
+//! The consumer's core holds the lines of the data area that are written again. Between near cores
+//! it costs little to fetch them back. Between distant cores (another socket, another part of the
+//! cache) non-temporal stores may cost less, although the consumer then fetches the body from
+//! memory. So the two are compared from time to time. Not about: the copy itself (`copy`).
 
 use crate::copy;
 
-/// Bytes from which on bodies are written past them: shorter ones gain little by it.
+/// Length in bytes from which non-temporal stores are considered. Shorter bodies gain little.
 const MIN: usize = 12 * 1024;
-/// Bodies of a comparison, written the one way and the other in turn; the next one begins 256 bodies after its beginning.
+/// Number of bodies per comparison, alternately cached and non-temporal. A comparison starts every
+/// 256 bodies.
 const TRIALS: u8 = 6;
-/// So many times as fast must writing past them be, since what is in memory takes the consumer longer.
+/// Factor by which non-temporal stores must be faster to be chosen, because the consumer reads
+/// memory more slowly than a cache.
 const GAIN: u16 = 2;
 
-/// What one producer knows about it: small, for it lies in the line that every push uses.
+/// Statistics of one producer. Kept small, because every push uses their line.
 #[derive(Debug)]
 pub(crate) struct Bypass {
     bodies: u8,
-    /// Pairs of the comparison that goes on in which the way past the caches was better.
+    /// Number of pairs in the current comparison that non-temporal stores won.
     votes: u8,
-    /// What the last comparison came to.
+    /// Whether non-temporal stores won the last comparison.
     past: bool,
-    /// Ticks for 4 KiB through the caches, the last time.
+    /// Ticks for 4 KiB with cached stores in the last measurement.
     through: u16,
 }
 
@@ -37,7 +39,7 @@ impl Bypass {
         }
     }
 
-    /// Writes a body of `len` bytes by `write`, which is told whether to do so past the caches.
+    /// Writes a body of `len` bytes through `write`, whose argument requests non-temporal stores.
     #[inline]
     pub(crate) fn write<T>(&mut self, len: usize, write: impl FnOnce(bool) -> T) -> T {
         if len < MIN {
@@ -81,8 +83,8 @@ impl Bypass {
 mod tests {
     use super::*;
 
-    /// A comparison of bodies of `lens` bytes, through the caches and past them, that take so many ticks for each 4 KiB; the times
-    /// of pair `disturbed` are the other way round.
+    /// Runs a comparison of bodies of `lens` bytes, cached and non-temporal, that take `ticks` per
+    /// 4 KiB. Pair `disturbed` has its times swapped. Returns the result.
     fn compared(lens: [usize; 2], ticks: [u64; 2], disturbed: Option<u8>) -> bool {
         let mut bypass = Bypass::new();
         for i in 0..TRIALS {

@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! What a ring refuses, and why.
+//! Errors of a ring: unusable memory, a record that was not published, invalid data of the
+//! producer.
 //!
-//! Not about: errno, and what becomes of a connection whose ring is refused.
+//! Not about: errno values, and the treatment of a connection with a corrupt ring.
 
 use core::fmt;
 
-/// Why a region cannot carry what was to be laid over it.
+/// Reason for which a region cannot hold a structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LayoutError {
-    /// The region has too few bytes.
+    /// The region is too short.
     TooShort {
-        /// Bytes it must have.
+        /// Required bytes.
         need: usize,
-        /// Bytes it has.
+        /// Available bytes.
         have: usize,
     },
-    /// The region does not begin at a multiple of what its words need.
+    /// The start of the region is not aligned.
     Misaligned {
-        /// Alignment it must have.
+        /// Required alignment in bytes.
         need: usize,
     },
 }
@@ -35,12 +36,13 @@ impl fmt::Display for LayoutError {
 
 impl core::error::Error for LayoutError {}
 
-/// Why a record was not published.
+/// Reason for which a record was not published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PushError {
-    /// No room now; there will be when the consumer has taken more.
+    /// The ring is full. A later push succeeds once the consumer has freed records.
     Full,
-    /// The head or the body is longer than a record may be, or the list has fewer bytes than were named.
+    /// The head or the body exceeds the limit of a record, or the buffer list is shorter than the
+    /// given length.
     TooLong,
 }
 
@@ -55,14 +57,14 @@ impl fmt::Display for PushError {
 
 impl core::error::Error for PushError {}
 
-/// What the producer wrote that no producer of ours writes; the ring is of no use any more.
+/// Invalid data that no correct producer writes. The ring is unusable afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Corrupt {
-    /// The producer lays its memory out differently.
+    /// Layout version of the producer, different from ours.
     Layout(u32),
-    /// A head of so many bytes.
+    /// Length of a head in bytes.
     HeadLen(u8),
-    /// A body of so many bytes.
+    /// Length of a body in bytes.
     BodyLen(u32),
 }
 

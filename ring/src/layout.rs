@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! What lies where in shared memory: sizes, structs and the assertions that pin them.
+//! Layout of shared memory: sizes, structs, and the assertions that fix them.
 //!
-//! Not about: what the words mean over time (`spsc`, `doorbell`, `keytable`, `claim`). Every type here is
-//! valid for any bit pattern, holds offsets or counts and no pointer into shared memory, and is listed in
-//! `docs/shm-layout.md`. Changing a byte means a new [`LAYOUT`].
+//! Not about: the protocols over time (`spsc`, `doorbell`, `keytable`, `claim`). Every type is
+//! valid for any bit pattern, holds offsets or counts and no pointer into shared memory, and is
+//! listed in `docs/shm-layout.md`. A change of any byte requires a new [`LAYOUT`].
 
 #![expect(unsafe_code, reason = "finds the pieces of a direction in raw memory")]
 
@@ -12,94 +12,99 @@ use crate::copy::{Mem, take_lines};
 use crate::error::LayoutError;
 use crate::sync::{AtomicU32, AtomicU64, UnsafeCell};
 
-/// Version of everything in this file; the owner of each region writes it into the region.
+/// Version of this layout. The owner of a region stores it in the region, and peers refuse another
+/// value.
 pub const LAYOUT: u32 = 0x5343_0003;
 
-/// Records one direction of a connection holds.
+/// Number of slots, thus of unconsumed records, in one direction of a connection. Power of two.
 pub const SLOTS: usize = 256;
-/// Bytes of bodies one direction of a connection holds.
+/// Size in bytes of the data area for bodies in one direction of a connection. Power of two.
 pub const DATA: usize = 64 * 1024;
-/// Longest head of a record: what is left of a cache line after the publication word.
+/// Maximum length in bytes of a record head: a cache line less the publication word.
 pub const HEAD_MAX: usize = 56;
-/// Longest body of one record: a quarter of the data area, so that one always fits in the end.
+/// Maximum length in bytes of a record body: a quarter of the data area, so that an empty ring
+/// always accepts one.
 pub const BODY_MAX: usize = DATA / 4;
-/// Offset of the slots in a direction.
+/// Offset in bytes of the slots in a direction.
 pub const SLOTS_OFFSET: usize = 4096;
-/// Offset of the data area in a direction.
+/// Offset in bytes of the data area in a direction.
 pub const DATA_OFFSET: usize = SLOTS_OFFSET + SLOTS * 64;
-/// Bytes of one direction of a connection.
+/// Size in bytes of one direction of a connection.
 pub const DIRECTION_BYTES: usize = DATA_OFFSET + DATA;
-/// Bytes of the line of answers, with the one beside it that nobody uses.
+/// Size in bytes of the shared reply line and the unused line beside it.
 pub const ANSWER_BYTES: usize = 128;
-/// Longest head of a record in it.
+/// Maximum length in bytes of a record head in the reply line.
 pub const ANSWER_MAX: usize = 24;
-/// Alignment a direction needs.
+/// Alignment in bytes of a direction.
 pub const DIRECTION_ALIGN: usize = 128;
 
-/// Bytes of the bell of an endpoint.
+/// Size in bytes of the doorbell page of an endpoint.
 pub const BELL_BYTES: usize = 4096;
-/// Bits of a bell.
+/// Number of bits in a doorbell. Rings with equal numbers modulo this value share a bit.
 pub const BELL_BITS: usize = 4096;
-/// Words that hold them.
+/// Number of 64-bit words that hold the doorbell bits.
 pub const BELL_WORDS: usize = BELL_BITS / 64;
 
-/// Keys a table can hold.
+/// Capacity of a key table in keys. Further keys are looked up by a message to the owner.
 pub const KEY_SLOTS: usize = 65536;
-/// Slots that may hold a given key, counted from the one it hashes to.
+/// Number of slots that may hold a given key, counted from its hash position. Bounds the cost of a
+/// lookup.
 pub const KEY_PROBE: usize = 16;
-/// Bytes of a key table; sparse.
+/// Size in bytes of a key table. The memory is sparse.
 pub const KEYTABLE_BYTES: usize = 4096 + KEY_SLOTS * 64;
-/// Bytes of a mark.
+/// Size in bytes of a hazard pointer (mark).
 pub const MARK_BYTES: usize = 128;
 
-/// Claim blocks per direction of a connection.
+/// Number of claim blocks per direction of a connection.
 pub const CLAIM_BLOCKS: usize = 64;
-/// Bytes of one claim block.
+/// Size in bytes of one claim block.
 pub const CLAIM_BYTES: usize = 128;
-/// Largest part of a large message that is claimed at once.
+/// Maximum size in bytes of one part of a large message. One claim takes one or more parts.
 pub const PART: usize = 64 * 1024;
 
-/// Written by the producer of a direction.
+/// Control line written by the producer of a direction.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub struct ProducerLine {
     pub(crate) layout: AtomicU32,
 }
 
-/// Written by the consumer of a direction, read by the producer when the ring looks full and after a push.
-/// Changes rarely.
+/// Control line written by the consumer of a direction. The producer reads it when the ring seems
+/// full and after each push; it changes rarely.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub struct ConsumerLine {
-    /// Records consumed since the beginning.
+    /// Number of records consumed since the start.
     pub(crate) consumed: AtomicU64,
-    /// Position in the data area, free-running, up to which bodies were consumed.
+    /// Free-running position in the data area up to which bodies were consumed.
     pub(crate) consumed_data: AtomicU64,
-    /// 1 when the consumer does not poll and wants its bell rung.
+    /// 1 while the consumer does not poll and requests its doorbell.
     pub(crate) idle: AtomicU32,
 }
 
-/// One record: a cache line.
+/// One record slot: a cache line.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Slot {
-    /// stamp:16 | kind:8 | `head_len`:8 | `body_len`:32, from bit 0 up; stored last. 0 when the consumer has freed the record.
+    /// lap stamp:16 | kind:8 | `head_len`:8 | `body_len`:32, from bit 0 up; stored last. 0 after
+    /// the consumer has freed the record.
     pub(crate) word: AtomicU64,
     pub(crate) head: UnsafeCell<[u64; 7]>,
 }
 
-/// The line in which both sides of a connection answer each other.
+/// The shared reply line of a connection.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct AnswerLine {
     pub(crate) halves: [AnswerHalf; 2],
 }
 
-/// What one side writes of it.
+/// Half of the reply line that one side writes.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct AnswerHalf {
-    /// number + 1:40 | kind:8 | `head_len`:5 | answers taken of the peer:11, from bit 0 up; stored last.
+    /// number + 1:40 | kind:8 | `head_len`:5 | count of replies taken from the peer:11, from bit 0
+    /// up; stored last.
     pub(crate) word: AtomicU64,
     pub(crate) head: UnsafeCell<[u64; 3]>,
 }
@@ -112,26 +117,26 @@ pub struct Lines {
     pub(crate) consumer: ConsumerLine,
 }
 
-/// The bell of an endpoint.
+/// The doorbell page of an endpoint.
 #[derive(Debug)]
 #[repr(C)]
 pub struct BellPage<const WORDS: usize> {
     pub(crate) owner: BellOwner,
     pub(crate) summary: BellSummary,
-    /// Bit `b` of word `w` is bell bit `64 w + b`.
+    /// Bit `b` of word `w` is doorbell bit `64 w + b`.
     pub(crate) words: [AtomicU64; WORDS],
 }
 
-/// What the owner of a bell writes.
+/// Line of a doorbell that its owner writes.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub struct BellOwner {
     pub(crate) layout: AtomicU32,
-    /// 1 while the owner sleeps, or is about to, and needs a wake-up outside shared memory.
+    /// 1 while the owner sleeps, or is about to, and needs a wake-up through the kernel.
     pub(crate) sleeping: AtomicU32,
 }
 
-/// One bit per word of the bell that may hold set bits.
+/// Summary bits, one per doorbell word that may hold set bits.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub struct BellSummary {
@@ -143,11 +148,11 @@ pub struct BellSummary {
 #[repr(C, align(128))]
 pub struct KeyHeader {
     pub(crate) layout: AtomicU32,
-    /// What the owner wants to be told: bit 0, of finished RMA; bit 1, which keys are used hard.
+    /// Notifications that the owner requests: bit 0, finished RMA; bit 1, frequently used keys.
     pub(crate) notify: AtomicU32,
 }
 
-/// One key.
+/// One key slot.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct KeySlot {
@@ -158,12 +163,12 @@ pub struct KeySlot {
     pub(crate) start: AtomicU64,
     pub(crate) len: AtomicU64,
     pub(crate) access: AtomicU64,
-    /// Where the whole pages of the memory lie in what its owner shows; 0: nowhere.
+    /// Offset of the region's whole pages in the memory that the owner exports; 0 for none.
     pub(crate) window: AtomicU64,
     pub(crate) window_len: AtomicU64,
 }
 
-/// "The writer is in RMA on slot n of the reader's key table."
+/// Hazard pointer: "the writer executes RMA on slot n of the reader's key table".
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub struct MarkLine {
@@ -171,7 +176,7 @@ pub struct MarkLine {
     pub(crate) slot: AtomicU64,
 }
 
-/// The block over which both sides share the copying of one message.
+/// The claim block by which sender and receiver divide the copy of one message.
 #[derive(Debug)]
 #[repr(C)]
 pub struct ClaimBlock {
@@ -179,7 +184,7 @@ pub struct ClaimBlock {
     pub(crate) parts: PartLine,
 }
 
-/// Written by the receiver.
+/// Line written by the receiver.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct OfferLine {
@@ -191,19 +196,19 @@ pub struct OfferLine {
     pub(crate) parts: AtomicU32,
 }
 
-/// Claimed by both.
+/// Line in which both sides claim parts.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct PartLine {
     /// back:24 | front:24 | generation:16, from bit 0 up.
     pub(crate) claims: AtomicU64,
-    /// Parts from the front that the sender is through with.
+    /// Number of parts from the front that the sender has finished.
     pub(crate) done: AtomicU32,
-    /// Index + 1 of the part the sender could not copy; 0 for none.
+    /// Index + 1 of the part that the sender could not copy; 0 for none.
     pub(crate) failed: AtomicU32,
 }
 
-/// The three pieces of a direction.
+/// The control lines, slots and data area of a direction.
 #[derive(Clone, Copy)]
 pub(crate) struct Region {
     pub(crate) lines: *const Lines,
@@ -215,8 +220,8 @@ pub(crate) struct Region {
 impl Region {
     /// # Safety
     ///
-    /// `base..base + len` stays mapped, readable and writable, as long as the value is used, and was zeroed
-    /// when created.
+    /// `base..base + len` stays mapped, readable and writable, while the value is used, and was
+    /// zeroed when created.
     pub(crate) unsafe fn new(base: *mut u8, len: usize) -> Result<Region, LayoutError> {
         if len < DIRECTION_BYTES {
             return Err(LayoutError::TooShort {
@@ -242,12 +247,12 @@ impl Region {
 impl Region {
     #[inline(always)]
     pub(crate) fn lines(&self) -> &Lines {
-        // SAFETY: `Region::new` checked size and alignment, and its contract keeps the memory mapped; any
-        // bytes are a valid Lines, and it is made of atomics.
+        // SAFETY: `Region::new` checked size and alignment, and its contract keeps the memory
+        // mapped; any bytes are a valid Lines, and it is made of atomics.
         unsafe { &*self.lines }
     }
 
-    /// The slot of record number `index` in a ring of `SLOTS`.
+    /// Returns the slot of record number `index` in a ring of `SLOTS`.
     #[inline(always)]
     #[expect(
         clippy::cast_possible_truncation,
@@ -255,14 +260,14 @@ impl Region {
     )]
     pub(crate) fn slot<const SLOTS: usize>(&self, index: u64) -> &Slot {
         let at = (index & (SLOTS as u64 - 1)) as usize;
-        // SAFETY: at < SLOTS, and `Region::new` checked that as many slots lie there, aligned; its contract
-        // keeps them mapped; any bytes are a valid Slot, and it is made of an atomic and a cell.
+        // SAFETY: at < SLOTS, `Region::new` checked that `SLOTS` aligned slots exist, and its
+        // contract keeps them mapped; any bytes are a valid Slot, which consists of an atomic and a
+        // cell.
         unsafe { &*self.slots.wrapping_add(at) }
     }
 }
 
-/// The data area. Under loom each line of it has a cell, so that a body read or written out of turn is a
-/// race that is found.
+/// The data area. Under loom each line has a cell, so that loom reports a racing access to a body.
 #[derive(Clone, Copy)]
 pub(crate) struct Area {
     pub(crate) bytes: *mut u8,
@@ -271,7 +276,7 @@ pub(crate) struct Area {
 }
 
 impl Area {
-    /// The body at free-running position `start`, which does not cross the end.
+    /// Returns the body at free-running position `start`, which does not cross the end of the area.
     #[inline(always)]
     #[expect(
         clippy::cast_possible_truncation,
@@ -285,7 +290,8 @@ impl Area {
         unsafe { Mem::new(self.bytes.wrapping_add(offset), len) }
     }
 
-    /// Writes into the lines of the body that takes the area from position `from` to `after`, but not into those that it skipped.
+    /// Writes to the lines of the body between positions `from` and `after`, so that this core owns
+    /// them. Skipped lines at the end of the area are left alone.
     #[inline]
     pub(crate) fn take_back<const DATA: usize>(&self, from: u64, after: u64) {
         let end = (from | (DATA as u64 - 1)) + 1;
@@ -295,7 +301,7 @@ impl Area {
         take_lines(&self.body::<DATA>(start, len));
     }
 
-    /// Tells loom that the body is being read or written.
+    /// Reports a read or write of the body to loom.
     #[inline(always)]
     #[cfg_attr(
         not(loom),
@@ -316,9 +322,9 @@ impl Area {
     }
 }
 
-/// Start of a body of `len` bytes when the data area of `area` bytes is filled up to the free-running
-/// position `pos`: there if it fits before the end, else at the next start of the area. Both sides compute
-/// this.
+/// Returns the start of a body of `len` bytes in a data area of `area` bytes filled up to the
+/// free-running position `pos`. A body that would cross the end starts at the next beginning of the
+/// area. Both sides compute this.
 #[inline]
 pub(crate) const fn body_start(pos: u64, len: usize, area: usize) -> u64 {
     let offset = pos & (area as u64 - 1);
@@ -329,19 +335,19 @@ pub(crate) const fn body_start(pos: u64, len: usize, area: usize) -> u64 {
     }
 }
 
-/// Position after a body of `len` bytes that starts at `start`: the next multiple of a line.
+/// Returns the position after a body of `len` bytes at `start`: the next multiple of a line.
 #[inline]
 pub(crate) const fn body_end(start: u64, len: usize) -> u64 {
     start + (len as u64).next_multiple_of(64)
 }
 
-/// The stamp of the lap after the one stamped `stamp`: 1 to 65535, so that a zeroed slot never matches.
+/// Returns the lap stamp after `stamp`: 1 to 65535, so that a zeroed slot never matches.
 #[inline]
 pub(crate) const fn next_stamp(stamp: u16) -> u16 {
     if stamp == u16::MAX { 1 } else { stamp + 1 }
 }
 
-// A full ring whose consumer has not published its last quarter still takes the longest body after the
+// A ring whose consumer has not published its last quarter still accepts the longest body after the
 // worst skip.
 const _: () = assert!(DATA.is_power_of_two() && SLOTS.is_power_of_two() && BODY_MAX.is_multiple_of(64));
 const _: () = assert!(DATA / 4 + 2 * BODY_MAX <= DATA);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The concurrency room: everything that needs an atomic, and the only copies in and out of memory that is
-//! not Rust's.
+//! Lock-free structures over shared memory: all atomics of the project, and all copies in and out
+//! of memory that Rust does not own.
 //!
-//! Not about: system calls, file descriptors, who the peer is. No dependency, no FFI; memory comes from the
-//! caller as a pointer. The peer is hostile: a control word is loaded once, checked, then used, and
-//! positions are computed here, never read. `docs/shm-layout.md` lists every byte, `docs/memory-model.md`
-//! every ordering and its partner.
+//! Not about: system calls, file descriptors, the identity of the peer. No dependency, no FFI; the
+//! caller supplies memory as a pointer. The peer is hostile: a control word is loaded once,
+//! checked, then used, and positions are computed locally, never read. `docs/shm-layout.md` lists
+//! every byte, `docs/memory-model.md` every ordering and its partner.
 
 mod answer;
 mod bypass;

@@ -1,32 +1,35 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! When to look for the answer to an answer: not before about half of the time that the last ones took.
+//! Adaptive poll delay: after a reply, the next poll waits for about half of the time that recent
+//! replies took.
 //!
-//! A core that looks at a line takes it from the core that is about to write it. Whoever has just published knows that the peer
-//! gets the line first, and reads it; a look before the peer has written its own half brings nothing and costs it the line.
+//! A poll takes the cache line away from the core that is about to write it. After a publication
+//! the peer first fetches and reads the line. A poll before the peer has written its own half finds
+//! nothing and costs the peer the line.
 //!
-//! The times are the processor's ticks; where it counts none, nothing waits. Not about: how long to look before sleeping. Who is
-//! about to sleep, or must know now, calls `stop`.
+//! Times are ticks of the processor's time stamp counter; without one, no poll is delayed. Not
+//! about: the time to poll before sleeping. A caller that is about to sleep, or needs the current
+//! state, calls `stop`.
 
 #![cfg_attr(
     all(target_arch = "x86_64", not(any(miri, loom))),
     expect(unsafe_code, reason = "reads the processor's counter of ticks")
 )]
 
-/// Longest wait, in ticks: some 400 ns. An answer that comes early is found late by no more.
+/// Maximum delay in ticks, about 400 ns. Bounds the time by which an early reply is noticed late.
 const MOST: u64 = 1024;
-/// An answer that takes longer is none that a core waits for.
+/// Time in ticks after which a reply disables the delay: no core polls that long for a reply.
 const LONG: u64 = 8 * MOST;
 
-/// The state of it.
+/// State of the poll delay for one ring.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
-    /// What is waited for comes after this.
+    /// Time in ticks at which our last reply was published.
     from: u64,
-    /// How long not to look.
+    /// Delay in ticks after a reply.
     gap: u64,
-    /// An answer was published, and nothing has come since.
+    /// Whether a reply was published and no record has arrived since.
     waiting: bool,
-    /// It is too early to look.
+    /// Whether polls are currently suppressed.
     early: bool,
 }
 
@@ -40,7 +43,7 @@ fn ticks() -> u64 {
 }
 
 impl Pace {
-    /// An answer was published just now.
+    /// Starts the delay: a reply was published just now.
     #[inline(always)]
     pub(crate) fn begin(&mut self) {
         self.from = ticks();
@@ -48,7 +51,8 @@ impl Pace {
         self.early = self.gap > 0;
     }
 
-    /// Whether it is too early to look. A counter that goes back, as that of another core may, says no.
+    /// Whether polls are still suppressed. A counter that runs backwards, as between cores, ends
+    /// the delay.
     #[inline(always)]
     pub(crate) fn is_early(&mut self) -> bool {
         if !self.early {
@@ -58,13 +62,13 @@ impl Pace {
         self.early
     }
 
-    /// From now on it is not.
+    /// Ends the delay at once.
     #[inline]
     pub(crate) fn stop(&mut self) {
         self.early = false;
     }
 
-    /// Something came.
+    /// Notes the arrival of a record.
     #[inline(always)]
     pub(crate) fn end(&mut self) {
         if self.waiting {
@@ -74,8 +78,9 @@ impl Pace {
         }
     }
 
-    /// The answer took so long. One that was there at the first look may have been there earlier: then the gap becomes shorter,
-    /// for it is less than the whole time.
+    /// Updates the delay from a reply that arrived after `took` ticks. A reply found at the first
+    /// poll may have arrived earlier; the delay then shrinks, because it is shorter than the whole
+    /// time.
     #[inline]
     fn learn(&mut self, took: u64) {
         let gap = if took > LONG { 0 } else { (took * 5 / 8).min(MOST) };

@@ -1,32 +1,34 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! A short message in the line that publishes it: the bytes pushed last, beside the producer's position, so that a consumer who
-//! waits for them gets one line of the other core's and not two.
+//! Copy of a short message in the line that publishes it. The bytes of the last push lie beside the
+//! producer's position, so that a waiting consumer fetches one line of the other core instead of
+//! two.
 //!
-//! Not the queue: the bytes are there in any case, and a consumer that finds others here, or comes late, takes those.
+//! Not the queue itself: the bytes are also in the queue, and a consumer that is late, or finds the
+//! copy of another push, reads them from the queue.
 //!
-//! INVARIANT: while the stamp is not 0, it names the position after the bytes that lie here, and how many there are. No position
-//! is named twice (within 2^58 bytes).
+//! INVARIANT: a stamp other than 0 names the position after the bytes in this copy, and their
+//! number. No position is named twice (within 2^58 bytes). The stamp works as a seqlock.
 
 use crate::copy::Mem;
 use crate::sync::{Ordering, fence};
 use crate::word::{Word64, Words};
 
-/// Most bytes of a short message.
+/// Maximum length in bytes of a short message.
 #[cfg(not(loom))]
 pub const SHORT: usize = 48;
-/// In the models, where longer ones exist as well.
+/// Maximum in the loom models, which need longer messages as well.
 #[cfg(loom)]
 pub const SHORT: usize = 1;
 pub(crate) const WORDS: usize = SHORT.div_ceil(8);
 pub(crate) const SHORT_BYTES: usize = 8 * WORDS;
-/// Room for one, in whole words.
+/// Buffer for one short message, in whole words.
 pub(crate) type ShortBytes = [u8; SHORT_BYTES];
-/// Of the stamp, for the count.
+/// Number of bits of the stamp that hold the byte count.
 const COUNT_BITS: u32 = 6;
 
 const _: () = assert!(SHORT < 1 << COUNT_BITS);
 
-/// The words of it.
+/// Words of the copy in shared memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Short {
     pub(crate) stamp: Word64,
@@ -34,18 +36,20 @@ pub(crate) struct Short {
 }
 
 impl Short {
-    /// Leaves the `n` bytes of a push that ends at position `head`, before that is published.
+    /// Stores the `n` bytes of a push that ends at position `head`, before that position is
+    /// published.
     #[inline]
     pub(crate) fn leave(&self, head: u64, bytes: &ShortBytes, n: usize) {
         self.take_away();
         self.put(head, bytes, n);
     }
 
-    /// Before other bytes come.
+    /// Invalidates the copy before new bytes are stored.
     #[inline]
     fn take_away(&self) {
         self.stamp.set_relaxed(0);
-        // SYNC POINT: pairs with the fence in `take`: who has read one of the words that follow finds no older stamp afterwards.
+        // SYNC POINT: pairs with the fence in `take`: a reader of one of the following words finds
+        // no older stamp afterwards.
         fence(Ordering::Release);
     }
 
@@ -60,10 +64,11 @@ impl Short {
         self.stamp.set(head << COUNT_BITS | n as u64);
     }
 
-    /// Takes the first of the `ready` bytes before position `head`, as many as `dst` holds, if all of these are here; how many.
+    /// Takes the last `ready` bytes before position `head` into `dst`, as far as it reaches, if the
+    /// copy holds them all. Returns the number of bytes.
     #[inline]
     pub(crate) fn take(&self, head: u64, ready: usize, dst: &Mem) -> Option<usize> {
-        // SYNC POINT: pairs with the store in `leave`: the words are there before the stamp is.
+        // SYNC POINT: pairs with the store in `leave`: the words are written before the stamp.
         let stamp = self.stamp.get();
         let n = (stamp & ((1 << COUNT_BITS) - 1)) as usize;
         if stamp >> COUNT_BITS != head << COUNT_BITS >> COUNT_BITS || n > SHORT || ready > n {
@@ -74,7 +79,8 @@ impl Short {
         for (i, word) in words.iter_mut().enumerate().take(n.div_ceil(8)) {
             *word = self.words.get(i)?.get_relaxed().to_ne_bytes();
         }
-        // SYNC POINT: pairs with the fence in `leave`: another push's words are noticed by its stamp.
+        // SYNC POINT: pairs with the fence in `leave`: words of another push are detected by their
+        // stamp.
         fence(Ordering::Acquire);
         if self.stamp.get_relaxed() != stamp {
             return None;
@@ -82,13 +88,13 @@ impl Short {
         Some(dst.copy_from_slice(bytes.get(n - ready..n)?))
     }
 
-    /// `leave` as it must not be: to show that a model notices.
+    /// Variant of `leave` without invalidation, for a loom model that must fail.
     #[cfg(loom)]
     pub(crate) fn leave_over(&self, head: u64, bytes: &ShortBytes, n: usize) {
         self.put(head, bytes, n);
     }
 
-    /// The same, without its fence.
+    /// Variant of `leave` without the fence, for a loom model that must fail.
     #[cfg(loom)]
     pub(crate) fn leave_without_fence(&self, head: u64, bytes: &ShortBytes, n: usize) {
         self.stamp.set_relaxed(0);
@@ -110,9 +116,10 @@ mod tests {
     fn short(memory: &mut [u64; 1 + WORDS]) -> Short {
         let at = NonNull::from(memory).cast::<u8>();
         Short {
-            // SAFETY: the array is aligned, outlives the view in every test, and is not used otherwise meanwhile.
+            // SAFETY: the array is aligned, outlives the view in every test, and is not used
+            // otherwise meanwhile.
             stamp: unsafe { Word64::new(at) },
-            // SAFETY: as above; the rest of it.
+            // SAFETY: as above; the words follow the stamp.
             words: unsafe { Words::new(at.map_addr(|at| at.saturating_add(8)), WORDS) },
         }
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The side that takes.
+//! The consumer of a ring.
 
 #![expect(unsafe_code, reason = "reads records out of raw shared memory")]
 
@@ -19,43 +19,43 @@ use crate::layout::{ANSWER_MAX, HEAD_MAX, LAYOUT, Region, body_end, body_start, 
 use crate::pace::Pace;
 use crate::sync::Ordering;
 
-/// The side that takes. Dropping it does nothing.
+/// The consumer of a ring. Dropping it does nothing.
 pub struct ConsumerOf<const SLOTS: usize, const DATA: usize> {
     region: Region,
-    /// Records taken.
+    /// Number of records taken.
     next: u64,
     /// Position after the last body taken.
     data: u64,
-    /// What `data` becomes when the record last seen is freed.
+    /// Value of `data` once the record last seen is freed.
     data_after: u64,
-    /// `next` and `data` as the producer was told.
+    /// Values of `next` and `data` last published to the producer.
     told: u64,
     data_told: u64,
     /// 1 while a record that was seen is not freed.
     step: u64,
-    /// Of the lap `next` is in.
+    /// Stamp of the lap that contains `next`.
     stamp: u16,
-    /// The producer's half of the line of answers.
+    /// The producer's half of the reply line.
     answers: Option<Answers>,
-    /// The record last seen is there.
+    /// Whether the record last seen lies in the reply line.
     in_answers: bool,
-    /// How many were taken there, and the records up to the last of them.
+    /// Number of replies taken from the reply line, and the record count at the last of them.
     answers_taken: u64,
     answered: u64,
-    /// What the answer last taken said.
+    /// Count of replies in the reply last taken, until `said` returns it.
     said: Option<Taken>,
     pace: Pace,
     #[cfg(loom)]
     body_seen: Option<(u64, usize)>,
 }
 
-// SAFETY: the pointers name shared memory that is not tied to a thread; the contract of `new` makes this
-// the only consumer.
+// SAFETY: the pointers name shared memory that is not tied to a thread; the contract of `new` makes
+// this the only consumer.
 unsafe impl<const SLOTS: usize, const DATA: usize> Send for ConsumerOf<SLOTS, DATA> {}
 
 #[cfg(not(loom))]
 impl Consumer {
-    /// The consumer of the direction laid over `base`.
+    /// Returns the consumer of the direction at `base`.
     ///
     /// # Errors
     ///
@@ -63,7 +63,7 @@ impl Consumer {
     ///
     /// # Safety
     ///
-    /// `base..base + len` is mapped readable and writable for the life of the value, was zeroed when
+    /// `base..base + len` is mapped readable and writable while the value exists, was zeroed when
     /// created, and this is the only consumer ever made over it.
     pub unsafe fn new(base: *mut u8, len: usize) -> Result<Consumer, LayoutError> {
         // SAFETY: the caller's contract is the one of `Region::new`.
@@ -71,11 +71,12 @@ impl Consumer {
         Ok(ConsumerOf::over(region))
     }
 
-    /// Answers are in the first or `second` half of `line`.
+    /// Sets the first or `second` half of `line` as the source of replies.
     ///
     /// # Safety
     ///
-    /// As for [`new`](Self::new), of `ANSWER_BYTES` bytes aligned to that; it is the half of the producer of this direction.
+    /// As for [`new`](Self::new), of `ANSWER_BYTES` bytes aligned to that size; the half belongs to
+    /// the producer of this direction.
     pub unsafe fn answers_in(&mut self, line: *mut u8, second: bool) {
         // SAFETY: the caller's contract.
         self.answered_by(unsafe { Answers::new(line.cast::<AnswerLine>(), second) });
@@ -110,8 +111,9 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
         self.answers = Some(answers);
     }
 
-    /// Whether a record is published, for loops that mostly find nothing. What it is, `peek` finds out. For a moment after
-    /// [`answered`](Self::answered) nobody looks, unless [`look_now`](Self::look_now) was said.
+    /// Whether a record is published, for polling loops. `peek` reads its content. Returns false
+    /// during the poll delay after [`answered`](Self::answered), unless
+    /// [`look_now`](Self::look_now) ended it.
     #[inline(always)]
     pub fn ready(&mut self) -> bool {
         if self.pace.is_early() {
@@ -129,39 +131,43 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
         Some((answers, answers.find(self.next)?))
     }
 
-    /// An answer was just published to the producer, whose next record is not looked for before it can be here.
+    /// Starts the poll delay: a reply was just published to the producer, whose next record cannot
+    /// arrive earlier.
     #[inline(always)]
     pub fn answered(&mut self) {
         self.pace.begin();
     }
 
-    /// Who is about to sleep looks now.
+    /// Ends the poll delay, for a caller that is about to sleep.
     #[inline]
     pub fn look_now(&mut self) {
         self.pace.stop();
     }
 
-    /// How many answers were taken.
+    /// Returns the number of replies taken from the reply line.
     #[inline(always)]
     pub const fn answers_taken(&self) -> u64 {
         self.answers_taken
     }
 
-    /// What the answer taken last said of our own ones, once.
+    /// Takes the count that the last reply carried: the number of our replies that its writer had
+    /// taken.
     #[inline(always)]
     pub fn said(&mut self) -> Option<Taken> {
         self.said.take()
     }
 
-    /// The next record, if one is published; the same one until [`advance`](Self::advance).
+    /// Returns the next record, if one is published; the same record until
+    /// [`advance`](Self::advance).
     ///
     /// # Errors
     ///
-    /// The producer wrote what ours never writes.
+    /// The producer wrote data that no correct producer writes.
     #[inline]
     pub fn peek(&mut self) -> Result<Option<Record>, Corrupt> {
         let slot = self.region.slot::<SLOTS>(self.next);
-        // SYNC POINT: pairs with `ProducerOf::publish`. Loaded once: what is checked below is what is used.
+        // SYNC POINT: pairs with `ProducerOf::publish`. A single load, so that the checked value is
+        // the used value.
         let [s0, s1, kind, head_len, b0, b1, b2, b3] = slot.word.load(Ordering::Acquire).to_le_bytes();
         if u16::from_le_bytes([s0, s1]) != self.stamp {
             return self.peek_answer();
@@ -218,7 +224,8 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
         }
         let mut head = [0; HEAD_MAX];
         answers.half().head.with(|p| {
-            // SAFETY: p is the head of a half: ANSWER_MAX readable bytes, apart from the local copy.
+            // SAFETY: p is the head of a half: ANSWER_MAX readable bytes, apart from the local
+            // copy.
             unsafe { head.as_mut_ptr().copy_from_nonoverlapping(p.cast(), ANSWER_MAX) }
         });
         copy::settle();
@@ -233,16 +240,17 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
         }))
     }
 
-    /// The hot case of [`peek`](Self::peek) and [`advance`](Self::advance) in one: a record without a body is shown to `taker`,
-    /// its kind and its head in place, and freed if that says that it took it. Whatever is out of the ordinary is left
-    /// to `peek`.
+    /// Fast path of [`peek`](Self::peek) and [`advance`](Self::advance) combined. Shows a record
+    /// without a body to `taker`, kind and head in place, and frees it if `taker` accepts it. All
+    /// other cases are left to `peek`.
     #[inline(always)]
     pub fn take_line(&mut self, taker: impl LineTaker) -> Look {
         if self.pace.is_early() {
             return Look::Empty;
         }
         let slot = self.region.slot::<SLOTS>(self.next);
-        // SYNC POINT: pairs with `ProducerOf::publish`. Loaded once: what is checked below is what is used.
+        // SYNC POINT: pairs with `ProducerOf::publish`. A single load, so that the checked value is
+        // the used value.
         let word = slot.word.load(Ordering::Acquire);
         let [s0, s1, kind, head_len, ..] = word.to_le_bytes();
         if u16::from_le_bytes([s0, s1]) != self.stamp {
@@ -252,7 +260,7 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
         if word >> 32 != 0 || len > HEAD_MAX || self.next == 0 {
             return Look::Other;
         }
-        // In use until it was taken: a producer that already writes there is found out in the model.
+        // In use until taken: loom reports a producer that already writes to it.
         let line = Line {
             head: slot.head.with(|p| p.cast()),
             len,
@@ -267,7 +275,7 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
         self.took(false)
     }
 
-    /// The same for a record in the line of answers.
+    /// Variant of [`take_line`](Self::take_line) for a record in the reply line.
     #[inline(always)]
     fn take_answer(&mut self, taker: impl LineTaker) -> Look {
         let Some((answers, found)) = self.find_answer() else {
@@ -302,11 +310,11 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
         Look::Taken
     }
 
-    /// Frees the record last seen, if one was; its body must not be read after that. The producer is told
-    /// each quarter of the ring, or at [`flush`](Self::flush).
+    /// Frees the record last seen, if any; its body must not be read afterwards. The counters are
+    /// published to the producer at each quarter of the ring, or at [`flush`](Self::flush).
     #[inline(always)]
     pub fn advance(&mut self) {
-        // In use until now: a producer that already writes there is found out.
+        // In use until now: loom reports a producer that already writes to it.
         #[cfg(loom)]
         if let Some((start, len)) = self.body_seen.take() {
             self.region.area.touch::<DATA>(start, len, false);
@@ -331,12 +339,13 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
         }
     }
 
-    /// Writes into the lines of the record that is freed. A line that both cores hold the producer could not write before this core
-    /// has answered that it let go, and its stores wait in line for that, 150 ns each between far cores; one that this core alone
-    /// holds it fetches ahead, many at a time.
+    /// Writes to the lines of the freed record. For a line in shared state the producer's stores
+    /// would wait for a read for ownership, 150 ns each between distant cores. A line that this
+    /// core alone owns the producer can prefetch for writing, many at a time.
     #[inline(always)]
     fn take_back(&mut self) {
-        // SYNC POINT: `flush` puts this before the producer's next store to it; until then only we look. No lap is stamped 0.
+        // SYNC POINT: `flush` orders this store before the producer's next store to the slot; until
+        // then only this side reads it. No lap has stamp 0.
         self.region
             .slot::<SLOTS>(self.next)
             .word
@@ -346,15 +355,16 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
         }
     }
 
-    /// Tells the producer all that was freed. Called when the ring has been empty for a while.
+    /// Publishes all freed records to the producer. Called when the ring has been empty for a
+    /// while.
     #[inline(never)]
     pub fn flush(&mut self) {
         if self.told == self.next {
             return;
         }
         let line = &self.region.lines().consumer;
-        // SYNC POINT: pairs with `ProducerOf::refresh`: our reads of the bodies and our writes to their lines end
-        // before they may be overwritten.
+        // SYNC POINT: pairs with `ProducerOf::refresh`: our accesses to the bodies end before they
+        // may be overwritten.
         line.consumed_data.store(self.data, Ordering::Release);
         // SYNC POINT: as above, for the slots.
         line.consumed.store(self.next, Ordering::Release);
@@ -362,11 +372,12 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
         self.data_told = self.data;
     }
 
-    /// Asks the producer to ring the bell, or no more. After asking, the caller runs `sleeper_fence` (or
-    /// membarrier) and looks at the ring once more.
+    /// Sets whether the producer must ring the doorbell. After `true` the caller runs
+    /// `sleeper_fence` (or membarrier) and polls the ring once more.
     #[inline]
     pub fn set_idle(&mut self, idle: bool) {
-        // SYNC POINT: pairs with `ProducerOf::consumer_idle`; ordered by the fences named there.
+        // SYNC POINT: pairs with `ProducerOf::consumer_idle`; ordered by the fences named in that
+        // function.
         self.region
             .lines()
             .consumer
@@ -374,13 +385,13 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
             .store(u32::from(idle), Ordering::Relaxed);
     }
 
-    /// Records freed so far.
+    /// Returns the number of records freed.
     #[inline]
     pub const fn consumed(&self) -> u64 {
         self.next
     }
 
-    /// Looked at once, with the first record.
+    /// Checks the producer's layout version, once, with the first record.
     #[cold]
     fn check_layout(&self) -> Result<(), Corrupt> {
         // SYNC POINT: pairs with `ProducerOf::over`, through the publication of the first record.

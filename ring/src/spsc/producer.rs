@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The side that publishes.
+//! The producer of a ring.
 
 #![expect(unsafe_code, reason = "writes records into raw shared memory")]
 
@@ -18,37 +18,39 @@ use crate::layout::AnswerLine;
 use crate::layout::{ANSWER_MAX, HEAD_MAX, LAYOUT, Region, body_end, body_start, next_stamp};
 use crate::sync::Ordering;
 
-/// The side that publishes. Dropping it does nothing.
+/// The producer of a ring. Dropping it does nothing.
 pub struct ProducerOf<const SLOTS: usize, const DATA: usize> {
     region: Region,
-    /// Records published.
+    /// Number of records published.
     produced: u64,
-    /// `produced` may grow to this before the consumer's counter must be looked at again.
+    /// Value of `produced` up to which slots are free without another load of the consumer's
+    /// counter.
     limit: u64,
     /// Position after the last body.
     data: u64,
-    /// The consumer's data counter when last looked at.
+    /// The consumer's data counter when last loaded.
     data_seen: u64,
     bypass: Bypass,
-    /// Of the lap `produced` is in.
+    /// Stamp of the lap that contains `produced`.
     stamp: u16,
-    /// Our half of the line of answers.
+    /// Our half of the reply line.
     answers: Option<Answers>,
-    /// The next record may go there.
+    /// Whether the next record may use the reply line.
     answers_next: bool,
-    /// How many were published there; records up to the last of them; and whether the consumer's own answers say that it took it.
+    /// Number of replies published, the record count at the last of them, and whether the
+    /// consumer's own replies confirm that it took that one.
     answers_made: u64,
     answered: u64,
     answer_taken: bool,
 }
 
-// SAFETY: the pointers name shared memory that is not tied to a thread; the contract of `new` makes this
-// the only producer.
+// SAFETY: the pointers name shared memory that is not tied to a thread; the contract of `new` makes
+// this the only producer.
 unsafe impl<const SLOTS: usize, const DATA: usize> Send for ProducerOf<SLOTS, DATA> {}
 
 #[cfg(not(loom))]
 impl Producer {
-    /// The producer of the direction laid over `base`.
+    /// Returns the producer of the direction at `base`.
     ///
     /// # Errors
     ///
@@ -56,7 +58,7 @@ impl Producer {
     ///
     /// # Safety
     ///
-    /// `base..base + len` is mapped readable and writable for the life of the value, was zeroed when
+    /// `base..base + len` is mapped readable and writable while the value exists, was zeroed when
     /// created, and this is the only producer ever made over it.
     pub unsafe fn new(base: *mut u8, len: usize) -> Result<Producer, LayoutError> {
         // SAFETY: the caller's contract is the one of `Region::new`.
@@ -64,11 +66,12 @@ impl Producer {
         Ok(ProducerOf::over(region))
     }
 
-    /// Answers go into the first or `second` half of `line`.
+    /// Sets the first or `second` half of `line` as the destination of replies.
     ///
     /// # Safety
     ///
-    /// As for [`new`](Self::new), of `ANSWER_BYTES` bytes aligned to that; each of the two producers of a connection has a half of its own.
+    /// As for [`new`](Self::new), of `ANSWER_BYTES` bytes aligned to that size; each of the two
+    /// producers of a connection has its own half.
     pub unsafe fn answer_in(&mut self, line: *mut u8, second: bool) {
         // SAFETY: the caller's contract.
         self.answer_by(unsafe { Answers::new(line.cast::<AnswerLine>(), second) });
@@ -76,8 +79,8 @@ impl Producer {
 }
 
 impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
-    /// A quarter of the area: with a quarter not yet given back and the worst skip, such a body still finds
-    /// room.
+    /// Maximum body length, a quarter of the area: it fits even with one quarter not yet published
+    /// as free and the worst skip.
     const BODY: usize = DATA / 4;
 
     pub(crate) fn over(region: Region) -> Self {
@@ -103,38 +106,40 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
         self.answers = Some(answers);
     }
 
-    /// A record is about to be pushed, in about the time a line takes from one core to another: an answer to what has just come.
-    /// The consumer has looked at the slot and holds its line, which has to be taken from it before anything can be
-    /// written; so it is asked for now, while the application makes up its answer. Much earlier would be as bad as late,
-    /// since the consumer goes on looking.
+    /// Prefetches the next slot for writing, shortly before a reply is pushed. The polling consumer
+    /// holds the line, so a read for ownership must precede the stores; it now overlaps with the
+    /// application's work. A much earlier prefetch is useless, because the consumer polls the line
+    /// again.
     #[inline(always)]
     pub fn will_push(&self) {
         copy::will_write(self.region.slot::<SLOTS>(self.produced));
     }
 
-    /// Whether the last record was an answer: then the next may well be another, and no slot has to be asked for.
+    /// Whether the last record was a reply. The next one is then likely a reply too, and its slot
+    /// needs no prefetch.
     #[inline(always)]
     pub const fn answered_last(&self) -> bool {
         self.produced != 0 && self.answered == self.produced
     }
 
-    /// A record of the consumer's was taken: what is pushed next may answer it. If it was an answer itself, it `said` how many answers
-    /// the consumer had taken.
+    /// Notes that a record of the consumer was taken: the next push may be a reply to it. If the
+    /// record was a reply, `said` is the number of replies that the consumer had taken.
     #[inline(always)]
     pub fn will_answer(&mut self, said: Option<Taken>) {
         self.answers_next = self.answers.is_some();
         self.answer_taken |= said.is_some_and(|said| said.is(self.answers_made));
     }
 
-    /// As if the consumer had taken the last answer: to show that a model notices.
+    /// Pretends that the consumer took the last reply, for a loom model that must fail.
     #[cfg(loom)]
     pub fn forget_answer(&mut self) {
         self.answer_taken = true;
     }
 
-    /// Publishes a record as `push_words` does, in the line of answers: the first after `will_answer`, if it is that short and the
-    /// consumer has taken the one before it. False: nothing was done. `taken`: how many answers of the consumer's own were taken
-    /// here.
+    /// Publishes a record like `push_words`, but in the reply line. Applies to the first record
+    /// after `will_answer`, if it is short enough and the consumer has taken the previous reply.
+    /// Returns false without effect otherwise. `taken`: number of the consumer's replies that were
+    /// taken.
     #[inline(always)]
     pub fn answer_words(
         &mut self,
@@ -166,7 +171,8 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
     ///
     /// # Errors
     ///
-    /// `Full` if there is no room now, `TooLong` if there never is or `body` has not so many bytes.
+    /// `Full` if the ring has no space at present; `TooLong` if the record exceeds the limits or
+    /// `body` is too short.
     #[inline]
     pub fn push(
         &mut self,
@@ -197,20 +203,21 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
         }
         self.data = end;
         self.publish(kind, head.len(), len, |p| {
-            // SAFETY: p is the head of a slot, HEAD_MAX bytes, which no slice overlaps; the length was
-            // checked.
+            // SAFETY: p is the head of a slot, HEAD_MAX bytes, which no slice overlaps; the length
+            // was checked.
             unsafe { copy::copy_apart(p, head.as_ptr(), head.len()) }
         });
         Ok(())
     }
 
-    /// Publishes a record whose head is the first `count` of `words` and then the bytes of `payload`: the hot case, without a
-    /// copy on the way. A copy would be loaded in other pieces than it was stored in, and such a load waits for every earlier
-    /// store, those of the last record's line included.
+    /// Publishes a record whose head is the first `count` of `words` followed by `payload`. Fast
+    /// path, without an intermediate copy, whose loads in other widths than its stores would cause
+    /// a store-forwarding stall.
     ///
     /// # Errors
     ///
-    /// `Full` if there is no room now, `TooLong` if words and payload do not fit a head.
+    /// `Full` if the ring has no space at present; `TooLong` if words and payload do not fit a
+    /// head.
     #[inline(always)]
     pub fn push_words(
         &mut self,
@@ -233,11 +240,11 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
         Ok(())
     }
 
-    /// As [`push`](Self::push), with a body of bytes that are ours.
+    /// Variant of [`push`](Self::push) for a body in a slice.
     ///
     /// # Errors
     ///
-    /// `Full` if there is no room now, `TooLong` if there never is.
+    /// `Full` if the ring has no space at present; `TooLong` if the record exceeds the limits.
     #[inline]
     pub fn push_slice(&mut self, kind: u8, head: &[u8], body: &[u8]) -> Result<(), PushError> {
         if body.is_empty() {
@@ -257,18 +264,18 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
             .write(body.len(), |past| copy::copy_slice_to(&to, body, past));
         self.data = end;
         self.publish(kind, head.len(), body.len(), |p| {
-            // SAFETY: p is the head of a slot, HEAD_MAX bytes, which no slice overlaps; the length was
-            // checked.
+            // SAFETY: p is the head of a slot, HEAD_MAX bytes, which no slice overlaps; the length
+            // was checked.
             unsafe { copy::copy_apart(p, head.as_ptr(), head.len()) }
         });
         Ok(())
     }
 
-    /// Publishes a record that is only a head: the hot case.
+    /// Publishes a record that is only a head: the frequent case.
     ///
     /// # Errors
     ///
-    /// `Full` if there is no room now, `TooLong` if `head` is.
+    /// `Full` if the ring has no space at present; `TooLong` if `head` exceeds its limit.
     #[inline]
     pub fn push_head(&mut self, kind: u8, head: &[u8]) -> Result<(), PushError> {
         if head.len() > HEAD_MAX {
@@ -278,19 +285,19 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
             return Err(PushError::Full);
         }
         self.publish(kind, head.len(), 0, |p| {
-            // SAFETY: p is the head of a slot, HEAD_MAX bytes, which no slice overlaps; the length was
-            // checked.
+            // SAFETY: p is the head of a slot, HEAD_MAX bytes, which no slice overlaps; the length
+            // was checked.
             unsafe { copy::copy_apart(p, head.as_ptr(), head.len()) }
         });
         Ok(())
     }
 
-    /// Publishes a record that is only a head of `head_len` bytes, written by `fill` into zeroed bytes.
-    /// `fill` runs only if there is room.
+    /// Publishes a record that is only a head of `head_len` bytes, which `fill` writes into zeroed
+    /// bytes. `fill` runs only if the ring has space.
     ///
     /// # Errors
     ///
-    /// `Full` if there is no room now, `TooLong` if `head_len` is.
+    /// `Full` if the ring has no space at present; `TooLong` if `head_len` exceeds its limit.
     #[inline]
     pub fn push_with(
         &mut self,
@@ -309,36 +316,36 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
         self.publish(kind, head_len, 0, |p| {
             let words = head.as_chunks::<8>().0;
             for (i, word) in words.iter().enumerate().take(head_len.div_ceil(8)) {
-                // Word by word, so that a head whose fields are known stays in registers on its way.
-                // SAFETY: i < 7, and p is the head of a slot, seven aligned words.
+                // Word by word, so that a head with known fields stays in registers. SAFETY: i < 7,
+                // and p is the head of a slot, seven aligned words.
                 unsafe { p.cast::<u64>().wrapping_add(i).write(u64::from_ne_bytes(*word)) };
             }
         });
         Ok(())
     }
 
-    /// Whether a record with a body of `body_len` bytes would find room now.
+    /// Whether a record with a body of `body_len` bytes would fit now.
     pub fn room(&mut self, body_len: usize) -> bool {
         body_len <= Self::BODY
             && self.has_slot()
             && (body_len == 0 || self.has_data(body_end(body_start(self.data, body_len, DATA), body_len)))
     }
 
-    /// Whether the consumer has taken every record, as far as it has said so (see [`ConsumerOf::flush`]).
+    /// Whether the consumer has published that it took every record (see [`ConsumerOf::flush`]).
     pub fn all_consumed(&mut self) -> bool {
         self.refresh();
         self.limit == self.produced + SLOTS as u64
     }
 
-    /// Whether the consumer asked for its bell; looked at after a push and `publish_fence`.
+    /// Whether the consumer requests its doorbell. Read after a push and `publish_fence`.
     #[inline]
     pub fn consumer_idle(&self) -> bool {
-        // SYNC POINT: pairs with `ConsumerOf::set_idle`; the order comes from `publish_fence` here and
-        // `sleeper_fence` or membarrier there.
+        // SYNC POINT: pairs with `ConsumerOf::set_idle`; ordered by `publish_fence` on this side
+        // and `sleeper_fence` or membarrier on the other.
         self.region.lines().consumer.idle.load(Ordering::Relaxed) != 0
     }
 
-    /// Records published so far.
+    /// Returns the number of records published.
     #[inline]
     pub const fn produced(&self) -> u64 {
         self.produced
@@ -368,10 +375,11 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
         end - self.data_seen <= DATA as u64
     }
 
-    /// Looks at the consumer's counters. One that goes back or past what was produced is not believed.
+    /// Loads the consumer's counters. Ignores a counter that runs backwards or past the produced
+    /// records.
     fn refresh(&mut self) {
         let line = &self.region.lines().consumer;
-        // SYNC POINT: pairs with `ConsumerOf::flush`: what the consumer gave back it no longer reads or writes.
+        // SYNC POINT: pairs with `ConsumerOf::flush`: the consumer no longer accesses freed slots.
         let consumed = line.consumed.load(Ordering::Acquire);
         // SYNC POINT: as above, for the bodies.
         let data = line.consumed_data.load(Ordering::Acquire);
@@ -384,19 +392,19 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
         }
     }
 
-    /// Fills the next slot, which is known to be free, and publishes it.
+    /// Fills the next slot, which must be free, and publishes it.
     #[inline(always)]
     fn publish(&mut self, kind: u8, head_len: usize, body_len: usize, fill: impl FnOnce(*mut u8)) {
         let slot = self.region.slot::<SLOTS>(self.produced);
         slot.head.with_mut(|p| fill(p.cast()));
         let word =
             u64::from(self.stamp) | u64::from(kind) << 16 | (head_len as u64) << 24 | (body_len as u64) << 32;
-        // SYNC POINT: pairs with `ConsumerOf::peek`: head and body are there before the word is.
+        // SYNC POINT: pairs with `ConsumerOf::peek`: head and body are written before the word.
         slot.word.store(word, Ordering::Release);
         self.count();
     }
 
-    /// One more record is published.
+    /// Counts one more published record.
     #[inline(always)]
     fn count(&mut self) {
         self.answers_next = false;
@@ -421,7 +429,7 @@ impl<const SLOTS: usize, const DATA: usize> fmt::Debug for ProducerOf<SLOTS, DAT
 ///
 /// # Safety
 ///
-/// `p` is aligned for words, has room for all of that, and no user buffer overlaps it.
+/// `p` is aligned for words, has space for all of that, and no user buffer overlaps it.
 #[inline(always)]
 unsafe fn fill_words(p: *mut u8, words: [u64; 2], count: usize, payload: &Mem) {
     if count > 0 {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The bell of an endpoint: one page in which its peers say whose ring to look at, and in which it says
-//! that it sleeps.
+//! The doorbell of an endpoint: one page in which peers mark the rings to poll, and in which the
+//! owner publishes whether it sleeps.
 //!
-//! Not about: the wake-up of a sleeper itself, which needs the OS. A bell is a hint: the page can be
-//! written by every peer, so bits may come from nowhere and any word may be erased. Its owner bounds what
-//! that costs by looking at idle rings, and at the clock, now and then.
+//! Not about: the wake-up of a sleeper, which needs the kernel. A doorbell is a hint: every peer
+//! can write the page, so bits may be set or erased without cause. The owner bounds the effect by a
+//! poll of idle rings, and a check of the clock, at intervals.
 
 #![expect(unsafe_code, reason = "lays the bell over raw shared memory")]
 
@@ -12,57 +12,59 @@ use crate::layout::{BELL_WORDS, BellPage, LAYOUT};
 use crate::sync::{Ordering, fence};
 use core::sync::atomic::compiler_fence;
 
-/// The bell as the product lays it out, its owner's side.
+/// The owner's side of the doorbell, in the product's layout.
 pub type Bell = BellOf<BELL_WORDS>;
-/// The bell as the product lays it out, a peer's side.
+/// A peer's side of the doorbell, in the product's layout.
 pub type BellHandle = BellHandleOf<BELL_WORDS>;
 
-/// After a push, before looking at `consumer_idle` or `sleeping`. `asymmetric` when the sleeper runs
-/// `membarrier`, which then orders this thread too; else both sides fence.
+/// Fence of a producer after a push, before it reads `consumer_idle` or `sleeping`. `asymmetric`:
+/// the sleeper executes `membarrier`, which then orders this thread too; otherwise both sides
+/// fence.
 #[inline(always)]
 pub fn publish_fence(asymmetric: bool) {
     if asymmetric {
         compiler_fence(Ordering::SeqCst);
     } else {
-        // SYNC POINT: pairs with `sleeper_fence`. Each side writes one word and reads the other's: only a
-        // total order of the two fences forbids that both read the old value (loom test
-        // `sleep_needs_both_fences`).
+        // SYNC POINT: pairs with `sleeper_fence` (store buffer litmus test). Each side writes one
+        // word and reads the other's: only a total order of the two fences forbids that both read
+        // the old value (loom test `sleep_needs_both_fences`).
         fence(Ordering::SeqCst);
     }
 }
 
-/// After `set_idle(true)` or `set_sleeping(true)`, before the last look at the rings, where `membarrier` is
-/// not used.
+/// Fence of a consumer after `set_idle(true)` or `set_sleeping(true)`, before its last poll of the
+/// rings, where `membarrier` is not used.
 #[inline]
 pub fn sleeper_fence() {
-    // SYNC POINT: pairs with `publish_fence`, which says why it must be SeqCst.
+    // SYNC POINT: pairs with `publish_fence`, whose comment gives the reason for SeqCst.
     fence(Ordering::SeqCst);
 }
 
-/// The owner's side of a bell.
+/// The owner's side of a doorbell.
 #[derive(Debug)]
 pub struct BellOf<const WORDS: usize> {
     pub(crate) page: *const BellPage<WORDS>,
 }
 
-// SAFETY: the page is shared memory made of atomics, not tied to a thread; the contract of `new` keeps it
-// mapped.
+// SAFETY: the page is shared memory made of atomics, not tied to a thread; the contract of `new`
+// keeps it mapped.
 unsafe impl<const WORDS: usize> Send for BellOf<WORDS> {}
 // SAFETY: every method is one or more atomic accesses.
 unsafe impl<const WORDS: usize> Sync for BellOf<WORDS> {}
 
 impl<const WORDS: usize> BellOf<WORDS> {
-    /// The owner's side of the bell laid over `base`.
+    /// Returns the owner's side of the doorbell at `base`.
     ///
     /// # Safety
     ///
-    /// `base` is aligned to 128 and begins `BELL_BYTES` bytes that stay mapped readable and writable for
-    /// the life of the value and were zeroed when created.
+    /// `base` is aligned to 128 and begins `BELL_BYTES` bytes that stay mapped readable and
+    /// writable while the value exists and were zeroed when created.
     pub unsafe fn new(base: *mut u8) -> Self {
         let bell = BellOf {
             page: base.cast::<BellPage<WORDS>>().cast_const(),
         };
-        // SYNC POINT: pairs with `BellHandleOf::compatible`, through whatever carried the page to the peer.
+        // SYNC POINT: pairs with `BellHandleOf::compatible`, through the channel that carried the
+        // page to the peer.
         bell.page().owner.layout.store(LAYOUT, Ordering::Relaxed);
         bell
     }
@@ -76,11 +78,11 @@ impl<const WORDS: usize> BellOf<WORDS> {
     /// Whether a bit may be set: one load.
     #[inline]
     pub fn any(&self) -> bool {
-        // Ordered by `take`, if it comes to that.
+        // `take` orders the access, if a bit is set.
         self.page().summary.bits.load(Ordering::Relaxed) != 0
     }
 
-    /// Calls `f` with each bit that is set, and clears it first.
+    /// Clears all set bits and calls `f` with each of them.
     pub fn take(&self, mut f: impl FnMut(usize)) {
         // SYNC POINT: pairs with the `fetch_or` of the summary in `BellHandleOf::ring`.
         let mut summary = self.page().summary.bits.swap(0, Ordering::AcqRel);
@@ -91,11 +93,11 @@ impl<const WORDS: usize> BellOf<WORDS> {
             let Some(word) = self.page().words.get(w) else {
                 break;
             };
-            // SYNC POINT: pairs with the `fetch_or` of the word in `BellHandleOf::ring`: the record is
-            // there before the bit.
+            // SYNC POINT: pairs with the `fetch_or` of the word in `BellHandleOf::ring`: the record
+            // was published before the bit.
             let mut bits = word.swap(0, Ordering::AcqRel);
-            // SYNC POINT: pairs with `publish_fence`: a peer that still saw its bit set published before
-            // the looks that follow.
+            // SYNC POINT: pairs with `publish_fence`: a peer that still saw its bit set has
+            // published before the polls that follow.
             fence(Ordering::SeqCst);
             while bits != 0 {
                 f(w * 64 + bits.trailing_zeros() as usize);
@@ -104,43 +106,44 @@ impl<const WORDS: usize> BellOf<WORDS> {
         }
     }
 
-    /// Says that the owner is about to sleep, or no longer sleeps. After saying so it runs `sleeper_fence`
-    /// (or membarrier) and looks at its rings once more before it sleeps.
+    /// Publishes whether the owner is about to sleep. After `true` the owner runs `sleeper_fence`
+    /// (or membarrier) and polls its rings once more before it sleeps.
     #[inline]
     pub fn set_sleeping(&self, sleeping: bool) {
-        // SYNC POINT: pairs with `BellHandleOf::sleeping`; ordered by the fences named in this file.
+        // SYNC POINT: pairs with `BellHandleOf::sleeping`; ordered by the fences named in this
+        // file.
         self.page()
             .owner
             .sleeping
             .store(u32::from(sleeping), Ordering::Relaxed);
     }
 
-    /// What the owner last said, unless a peer wrote over it.
+    /// Whether the owner last set `sleeping`, unless a peer overwrote the word.
     #[inline]
     pub fn is_sleeping(&self) -> bool {
         self.page().owner.sleeping.load(Ordering::Relaxed) != 0
     }
 }
 
-/// A peer's side of a bell.
+/// A peer's side of a doorbell.
 #[derive(Debug)]
 pub struct BellHandleOf<const WORDS: usize> {
     pub(crate) page: *const BellPage<WORDS>,
 }
 
-// SAFETY: the page is shared memory made of atomics, not tied to a thread; the contract of `new` keeps it
-// mapped.
+// SAFETY: the page is shared memory made of atomics, not tied to a thread; the contract of `new`
+// keeps it mapped.
 unsafe impl<const WORDS: usize> Send for BellHandleOf<WORDS> {}
 // SAFETY: every method is one or more atomic accesses.
 unsafe impl<const WORDS: usize> Sync for BellHandleOf<WORDS> {}
 
 impl<const WORDS: usize> BellHandleOf<WORDS> {
-    /// A peer's side of the bell laid over `base`.
+    /// Returns a peer's side of the doorbell at `base`.
     ///
     /// # Safety
     ///
-    /// `base` is aligned to 128 and begins `BELL_BYTES` bytes that stay mapped readable and writable for
-    /// the life of the value.
+    /// `base` is aligned to 128 and begins `BELL_BYTES` bytes that stay mapped readable and
+    /// writable while the value exists.
     pub const unsafe fn new(base: *mut u8) -> Self {
         BellHandleOf {
             page: base.cast::<BellPage<WORDS>>().cast_const(),
@@ -153,13 +156,13 @@ impl<const WORDS: usize> BellHandleOf<WORDS> {
         unsafe { &*self.page }
     }
 
-    /// Whether the owner lays its bell out as we do.
+    /// Whether the owner uses our layout of the page.
     pub fn compatible(&self) -> bool {
-        // SYNC POINT: pairs with `BellOf::new`, through whatever carried the page here.
+        // SYNC POINT: pairs with `BellOf::new`, through the channel that carried the page.
         self.page().owner.layout.load(Ordering::Relaxed) == LAYOUT
     }
 
-    /// Whether the owner sleeps and needs a wake-up outside shared memory; looked at after a push and
+    /// Whether the owner sleeps and needs a wake-up through the kernel. Read after a push and
     /// `publish_fence`.
     #[inline]
     pub fn sleeping(&self) -> bool {
@@ -167,8 +170,8 @@ impl<const WORDS: usize> BellHandleOf<WORDS> {
         self.page().owner.sleeping.load(Ordering::Relaxed) != 0
     }
 
-    /// Sets a bit, counted modulo the size of the bell; called after a push and `publish_fence`. Writes
-    /// only what is not set yet.
+    /// Sets a bit, counted modulo the size of the doorbell. Called after a push and
+    /// `publish_fence`. Bits that are already set are not written.
     #[inline]
     pub fn ring(&self, bit: usize) {
         let w = bit / 64 % WORDS;
@@ -180,7 +183,7 @@ impl<const WORDS: usize> BellHandleOf<WORDS> {
         if word.load(Ordering::Relaxed) & mask == 0 {
             word.fetch_or(mask, Ordering::AcqRel);
         }
-        // Also when the bit was set: whoever set it may not have got here yet.
+        // Also needed when the bit was set: its setter may not have reached this point yet.
         let summary = &self.page().summary.bits;
         // SYNC POINT: pairs with the `swap` of the summary in `BellOf::take`.
         if summary.load(Ordering::Relaxed) & (1 << w) == 0 {

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Memory keys that a peer can look up without asking their owner, and the marks that say who is using one.
+//! Key table, in which peers look up memory keys without a message to the owner, and hazard
+//! pointers (marks) that name the slot in use.
 //!
-//! The table is written by its owner alone (peers map it read-only), each slot under its own generation
-//! word. Not about: whether an access is allowed, nor whether `base` is sane: an owner that lies directs
-//! its peers into its own memory only.
+//! Only the owner writes the table (peers map it read-only); each slot has a generation word, which
+//! works as a seqlock. Not about: access rights, and the validity of `base`: a false address
+//! directs peers only into the owner's own memory.
 //!
-//! Closing a key: the owner changes the generation, fences, waits until no mark names the slot. Using a
-//! key: the initiator marks, fences, looks at the generation again, copies, clears the mark. One of the two
-//! sees the other.
+//! To close a key, the owner changes the generation, fences, and waits until no mark names the
+//! slot. To use a key, the initiator sets the mark, fences, reads the generation again, copies, and
+//! clears the mark. One of the two sees the other (store buffer litmus test).
 
 #![expect(unsafe_code, reason = "lays tables and marks over raw shared memory")]
 
@@ -17,39 +18,39 @@ use crate::layout::{KEY_PROBE, KEY_SLOTS, KeyHeader, KeySlot, LAYOUT, MarkLine};
 use crate::sync::{Ordering, fence};
 use crate::word::full_fence;
 
-/// The table as the product lays it out, its owner's side.
+/// The owner's side of the key table, in the product's layout.
 pub type KeyTable = KeyTableOf<KEY_SLOTS>;
-/// The table as the product lays it out, a peer's side.
+/// A peer's side of the key table, in the product's layout.
 pub type KeyReader = KeyReaderOf<KEY_SLOTS>;
 
-/// Looks at a slot that keeps changing before it counts as free.
+/// Number of reads of a slot that keeps changing after which it counts as free.
 const TRIES: usize = 8;
 
-/// What a key stands for.
+/// Content of one key slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeyEntry {
     /// The key itself.
     pub key: u64,
-    /// Where the memory lies in its owner.
+    /// Address of the memory in its owner.
     pub base: u64,
-    /// The address that RMA calls its first byte: `base`, or 0.
+    /// Address that RMA uses for the first byte: `base`, or 0.
     pub start: u64,
-    /// How many bytes.
+    /// Length in bytes.
     pub len: u64,
-    /// What peers may do with it.
+    /// Access rights of peers, as bits.
     pub access: u64,
-    /// Where the first whole page of it lies in the memory its owner shows; 0: nowhere.
+    /// Offset of the first whole page in the memory that the owner exports; 0 for none.
     pub window: u64,
-    /// How many bytes from there on lie there.
+    /// Length in bytes of the exported part from that offset on.
     pub window_len: u64,
 }
 
-/// Bits of the word that says what an owner wants to be told.
+/// Bits of the word of requested notifications.
 const NOTIFY: u32 = 1;
 const HINTS: u32 = 2;
 
-/// Where the search for a key begins. Neighbouring keys lie in neighbouring slots, so that few keys touch
-/// few pages.
+/// Returns the slot at which the search for a key begins. Neighbouring keys use neighbouring slots,
+/// so that few keys touch few pages.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "masked to less than SLOTS, a usize"
@@ -59,7 +60,8 @@ const fn home<const SLOTS: usize>(key: u64) -> usize {
     (folded & (SLOTS as u64 - 1)) as usize
 }
 
-/// Even generations alternate between free and holding a key; odd ones are passing.
+/// Whether a slot of this generation holds a key. Even generations alternate between free and in
+/// use; odd ones mark a change in progress.
 const fn holds_key(generation: u64) -> bool {
     generation % 4 == 2
 }
@@ -73,20 +75,20 @@ pub(crate) struct Table<const SLOTS: usize> {
 impl<const SLOTS: usize> Table<SLOTS> {
     #[inline(always)]
     fn header(&self) -> &KeyHeader {
-        // SAFETY: the contract of `new` of the owner or reader; any bytes are a valid header, and it is
-        // made of atomics.
+        // SAFETY: the contract of `new` of the owner or reader; any bytes are a valid header, and
+        // it is made of atomics.
         unsafe { &*self.header }
     }
 
-    /// Slot `at`, counted modulo the size of the table.
+    /// Returns slot `at`, counted modulo the size of the table.
     #[inline(always)]
     fn slot(&self, at: usize) -> &KeySlot {
-        // SAFETY: at % SLOTS is a slot of the table, mapped by the contract of `new` of the owner or
-        // reader; any bytes are a valid slot, and it is made of atomics.
+        // SAFETY: at % SLOTS is a slot of the table, mapped by the contract of `new` of the owner
+        // or reader; any bytes are a valid slot, and it is made of atomics.
         unsafe { &*self.slots.wrapping_add(at % SLOTS) }
     }
 
-    /// The slots that may hold `key`.
+    /// Returns the slots that may hold `key`.
     fn probe(key: u64) -> impl Iterator<Item = usize> {
         let probe = if KEY_PROBE < SLOTS { KEY_PROBE } else { SLOTS };
         (0..probe).map(move |i| (home::<SLOTS>(key) + i) % SLOTS)
@@ -104,20 +106,21 @@ pub struct KeyTableOf<const SLOTS: usize> {
     table: Table<SLOTS>,
 }
 
-// SAFETY: the table is shared memory made of atomics, not tied to a thread; the contract of `new` keeps it
-// mapped.
+// SAFETY: the table is shared memory made of atomics, not tied to a thread; the contract of `new`
+// keeps it mapped.
 unsafe impl<const SLOTS: usize> Send for KeyTableOf<SLOTS> {}
-// SAFETY: what changes slots takes &mut self; the rest are single atomic accesses.
+// SAFETY: methods that change slots take &mut self; the others are single atomic accesses.
 unsafe impl<const SLOTS: usize> Sync for KeyTableOf<SLOTS> {}
 
 #[cfg(not(loom))]
 impl KeyTable {
-    /// The owner's side of the table laid over `base`.
+    /// Returns the owner's side of the table at `base`.
     ///
     /// # Safety
     ///
-    /// `base` is aligned to 128 and begins `KEYTABLE_BYTES` bytes that stay mapped readable and writable
-    /// for the life of the value, were zeroed when created, and are written through this value only.
+    /// `base` is aligned to 128 and begins `KEYTABLE_BYTES` bytes that stay mapped readable and
+    /// writable while the value exists, were zeroed when created, and are written through this
+    /// value only.
     pub unsafe fn new(base: *mut u8) -> KeyTable {
         KeyTableOf::over(Table {
             header: base.cast::<KeyHeader>().cast_const(),
@@ -128,18 +131,19 @@ impl KeyTable {
 
 impl<const SLOTS: usize> KeyTableOf<SLOTS> {
     pub(crate) fn over(table: Table<SLOTS>) -> Self {
-        // SYNC POINT: pairs with `KeyReaderOf::compatible`, through whatever carries the table to a peer.
+        // SYNC POINT: pairs with `KeyReaderOf::compatible`, through the channel that carries the
+        // table to a peer.
         table.header().layout.store(LAYOUT, Ordering::Relaxed);
         KeyTableOf { table }
     }
 
-    /// Puts a key into the table; returns its slot. `None` if there is no room for it, or the key is there
-    /// already: peers then ask the owner.
+    /// Inserts a key and returns its slot. Returns `None` if the slots for this key are full, or
+    /// the key is present: peers then send a message to the owner.
     pub fn insert(&mut self, e: KeyEntry) -> Option<u32> {
         let mut free = None;
         for at in Table::<SLOTS>::probe(e.key) {
             let slot = self.table.slot(at);
-            // Only this side writes: its own last values.
+            // Only this side writes: the owner's own last values.
             if !holds_key(slot.generation.load(Ordering::Relaxed)) {
                 free = free.or(Some(at));
             } else if slot.key.load(Ordering::Relaxed) == e.key {
@@ -151,7 +155,7 @@ impl<const SLOTS: usize> KeyTableOf<SLOTS> {
         let generation = slot.generation.load(Ordering::Relaxed);
         slot.generation
             .store(generation.wrapping_add(1), Ordering::Relaxed);
-        // SYNC POINT: pairs with the acquire fence in `KeyReaderOf::look`: who saw a field of the new entry
+        // SYNC POINT: pairs with the acquire fence in `KeyReaderOf::look`: a reader of a new field
         // sees the odd generation.
         fence(Ordering::Release);
         slot.key.store(e.key, Ordering::Relaxed);
@@ -161,14 +165,15 @@ impl<const SLOTS: usize> KeyTableOf<SLOTS> {
         slot.access.store(e.access, Ordering::Relaxed);
         slot.window.store(e.window, Ordering::Relaxed);
         slot.window_len.store(e.window_len, Ordering::Relaxed);
-        // SYNC POINT: pairs with the first load in `KeyReaderOf::look`: the entry is there before its
-        // generation.
+        // SYNC POINT: pairs with the first load in `KeyReaderOf::look`: the entry is written before
+        // its generation.
         slot.generation
             .store(generation.wrapping_add(2), Ordering::Release);
         Some(number(at))
     }
 
-    /// Takes a key out of the table. The caller then waits until no [`Mark`] of a living peer names the slot.
+    /// Removes a key from the table. The caller then waits until no [`Mark`] of a live peer names
+    /// the slot.
     pub fn remove(&mut self, slot: u32) {
         let slot = self.table.slot(slot as usize);
         let generation = slot.generation.load(Ordering::Relaxed);
@@ -176,22 +181,22 @@ impl<const SLOTS: usize> KeyTableOf<SLOTS> {
             debug_assert!(false, "a slot that holds no key is removed");
             return;
         }
-        // SYNC POINT: pairs with `KeyReaderOf::still`. The fields stay: a reader that mixes them with this
-        // generation drops them.
+        // SYNC POINT: pairs with `KeyReaderOf::still`. The fields stay: a reader that mixes them
+        // with this generation drops them.
         slot.generation
             .store(generation.wrapping_add(2), Ordering::Release);
-        // SYNC POINT: pairs with the fence in `Mark::set`. Each side writes one word and reads the other's:
-        // only a total order of the two fences forbids that both read the old value (loom test
-        // `mark_needs_both_fences`).
+        // SYNC POINT: pairs with the fence in `Mark::set` (store buffer litmus test). Each side
+        // writes one word and reads the other's: only a total order of the two fences forbids that
+        // both read the old value (loom test `mark_needs_both_fences`).
         fence(Ordering::SeqCst);
     }
 
-    /// Says whether the owner wants to be told of finished RMA.
+    /// Sets whether the owner requests a notification of finished RMA.
     pub fn set_notify(&mut self, on: bool) {
         self.want(NOTIFY, on);
     }
 
-    /// Says whether the owner wants to be told which keys are used hard.
+    /// Sets whether the owner requests hints about frequently used keys.
     pub fn set_hints(&mut self, on: bool) {
         self.want(HINTS, on);
     }
@@ -211,20 +216,20 @@ pub struct KeyReaderOf<const SLOTS: usize> {
     pub(crate) table: Table<SLOTS>,
 }
 
-// SAFETY: the table is shared memory made of atomics, not tied to a thread; the contract of `new` keeps it
-// mapped.
+// SAFETY: the table is shared memory made of atomics, not tied to a thread; the contract of `new`
+// keeps it mapped.
 unsafe impl<const SLOTS: usize> Send for KeyReaderOf<SLOTS> {}
 // SAFETY: every method only loads atomics.
 unsafe impl<const SLOTS: usize> Sync for KeyReaderOf<SLOTS> {}
 
 #[cfg(not(loom))]
 impl KeyReader {
-    /// A peer's side of the table laid over `base`.
+    /// Returns a peer's side of the table at `base`.
     ///
     /// # Safety
     ///
-    /// `base` is aligned to 128 and begins `KEYTABLE_BYTES` bytes that stay mapped readable for the life of
-    /// the value.
+    /// `base` is aligned to 128 and begins `KEYTABLE_BYTES` bytes that stay mapped readable while
+    /// the value exists.
     pub const unsafe fn new(base: *const u8) -> KeyReader {
         KeyReaderOf {
             table: Table {
@@ -236,16 +241,16 @@ impl KeyReader {
 }
 
 impl<const SLOTS: usize> KeyReaderOf<SLOTS> {
-    /// Whether the owner lays its table out as we do.
+    /// Whether the owner uses our layout of the table.
     pub fn compatible(&self) -> bool {
-        // SYNC POINT: pairs with `KeyTableOf::over`, through whatever carried the table here.
+        // SYNC POINT: pairs with `KeyTableOf::over`, through the channel that carried the table.
         self.table.header().layout.load(Ordering::Relaxed) == LAYOUT
     }
 
-    /// Looks up a key: its slot, the generation of what was found, and a consistent copy.
+    /// Looks up a key: returns its slot, the generation found, and a consistent copy.
     ///
-    /// Inlined, as `look` is, so that the copy stays in registers: stored by words and loaded in larger pieces, it would have to wait for the
-    /// stores.
+    /// Inlined, as `look` is, so that the copy stays in registers. A copy stored by words and
+    /// loaded in larger pieces causes store-forwarding stalls.
     #[inline(always)]
     pub fn find(&self, key: u64) -> Option<(u32, u64, KeyEntry)> {
         Table::<SLOTS>::probe(key).find_map(|at| {
@@ -254,7 +259,7 @@ impl<const SLOTS: usize> KeyReaderOf<SLOTS> {
         })
     }
 
-    /// The entry in one slot, if it is for `key`.
+    /// Returns the entry in one slot, if it is for `key`.
     #[inline(always)]
     fn look(&self, at: usize, key: u64) -> Option<(u64, KeyEntry)> {
         let slot = self.table.slot(at);
@@ -285,22 +290,22 @@ impl<const SLOTS: usize> KeyReaderOf<SLOTS> {
         None
     }
 
-    /// Whether a slot still holds what was found under `generation`; looked at after [`Mark::set`], whose
-    /// fence orders it.
+    /// Whether a slot still has `generation`, as found earlier. Read after [`Mark::set`], whose
+    /// fence orders the load.
     #[inline]
     pub fn still(&self, slot: u32, generation: u64) -> bool {
         // SYNC POINT: pairs with `KeyTableOf::remove`.
         self.table.slot(slot as usize).generation.load(Ordering::Acquire) == generation
     }
 
-    /// Whether the owner wants to be told of finished RMA.
+    /// Whether the owner requests a notification of finished RMA.
     #[inline]
     pub fn notify(&self) -> bool {
         // SYNC POINT: pairs with `KeyTableOf::set_notify`.
         self.table.header().notify.load(Ordering::Acquire) & NOTIFY != 0
     }
 
-    /// Whether the owner wants to be told which keys are used hard.
+    /// Whether the owner requests hints about frequently used keys.
     #[inline]
     pub fn hints(&self) -> bool {
         // SYNC POINT: pairs with `KeyTableOf::set_hints`.
@@ -308,25 +313,26 @@ impl<const SLOTS: usize> KeyReaderOf<SLOTS> {
     }
 }
 
-/// "I am in RMA on slot n": written by one side of a connection, read by the other, which owns the slot.
+/// Hazard pointer "RMA on slot n is in progress": written by one side of a connection, read by the
+/// other, which owns the slot.
 #[derive(Debug)]
 pub struct Mark {
     pub(crate) line: *const MarkLine,
 }
 
-// SAFETY: the line is shared memory made of one atomic, not tied to a thread; the contract of `new` keeps
-// it mapped.
+// SAFETY: the line is shared memory made of one atomic, not tied to a thread; the contract of `new`
+// keeps it mapped.
 unsafe impl Send for Mark {}
 // SAFETY: every method is an atomic access.
 unsafe impl Sync for Mark {}
 
 impl Mark {
-    /// The mark at `ptr`.
+    /// Returns the mark at `ptr`.
     ///
     /// # Safety
     ///
-    /// `ptr` is aligned to 128 and begins `MARK_BYTES` bytes that stay mapped readable, and writable for
-    /// the side that sets it, for the life of the value, and were zeroed when created.
+    /// `ptr` is aligned to 128 and begins `MARK_BYTES` bytes that stay mapped readable, and
+    /// writable for the side that sets it, while the value exists, and were zeroed when created.
     pub const unsafe fn new(ptr: *mut u8) -> Mark {
         Mark {
             line: ptr.cast::<MarkLine>().cast_const(),
@@ -339,22 +345,23 @@ impl Mark {
         unsafe { &*self.line }
     }
 
-    /// Marks a slot; the generation is looked at again after this.
+    /// Marks a slot. The caller then reads the generation again.
     #[inline]
     pub fn set(&self, slot: u32) {
         self.line().slot.store(u64::from(slot) + 1, Ordering::Relaxed);
-        // SYNC POINT: pairs with the fence in `KeyTableOf::remove`, which says why it must be SeqCst.
+        // SYNC POINT: pairs with the fence in `KeyTableOf::remove`, whose comment gives the reason
+        // for SeqCst.
         full_fence();
     }
 
-    /// Says that the RMA is over.
+    /// Clears the mark after the RMA.
     #[inline]
     pub fn clear(&self) {
         // SYNC POINT: pairs with `Mark::get`: the copy ends before the mark does.
         self.line().slot.store(0, Ordering::Release);
     }
 
-    /// The slot that is marked. The other side may write any number.
+    /// Returns the marked slot. The other side may write any number.
     #[inline]
     pub fn get(&self) -> Option<u32> {
         // SYNC POINT: pairs with `Mark::clear`.

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! One direction of a byte stream: a queue of 4095 bytes without boundaries.
+//! One direction of a byte stream: a queue of 4095 bytes without message boundaries.
 //!
-//! Not about: how the side that waits is told (`waiting`), nor about the order of calls: each side is used by one thread at a
-//! time, whichever process that is in. Source: `scif_send` and `scif_recv` of `scif.h`; queue of the SCIF driver.
+//! Not about: wake-ups of a waiting side (`waiting`), and the order of calls: one thread at a time
+//! uses each side, in any process. Source: `scif_send` and `scif_recv` of `scif.h`; queue of the
+//! SCIF driver.
 //!
-//! Both sides count bytes for ever and keep their own count in memory of their own, given at construction; the peer's
-//! count is loaded once, checked against it, then used. A peer that writes nonsense is found out, or makes garbage of
-//! its own stream.
+//! Both sides count bytes without wrapping to the queue and keep their own count in private memory,
+//! given at construction. The peer's count is loaded once, checked against the own count, then
+//! used. Invalid counts of a peer are detected, or corrupt only the peer's own stream.
 
 #![expect(unsafe_code, reason = "lays words over raw shared memory")]
 
@@ -17,28 +18,28 @@ use crate::short::{SHORT, SHORT_BYTES, Short, ShortBytes, WORDS};
 use crate::waiting::{Settle, Tell, Waiting};
 use crate::word::{Word32, Word64, Words, full_fence};
 
-/// Bytes one direction takes.
+/// Size in bytes of the memory of one direction.
 pub const STREAM_BYTES: usize = 8192;
-/// Bytes that fit into an empty queue: one less than its memory, as in the driver.
+/// Capacity in bytes of an empty queue: one less than its memory, as in the driver.
 pub const STREAM_ROOM: usize = QUEUE - 1;
 
 #[cfg(not(loom))]
 const QUEUE: usize = 4096;
-/// In the models.
+/// Size in bytes of the queue in the loom models.
 #[cfg(loom)]
 const QUEUE: usize = 4;
-/// Written by the producer: bytes published.
+/// Offset of the producer's word: number of bytes published.
 const HEAD: usize = 0;
-/// In the same line: what was pushed last, if it was short.
+/// Offsets in the same line: copy of the last push, if it was short.
 const SHORT_STAMP: usize = 8;
 const SHORT_WORDS: usize = 16;
-/// Written by the consumer: bytes taken.
+/// Offset of the consumer's word: number of bytes taken.
 const TAIL: usize = 128;
-/// The consumer waits for bytes: bell, sleepers; and what a sleeping one sleeps on.
+/// Offsets of the words of a consumer that waits for bytes: bell, sleepers, and the futex word.
 const DATA_BELL: usize = 256;
 const DATA_SLEEPERS: usize = 260;
 const DATA_SEQ: usize = 384;
-/// The producer waits for space.
+/// Offsets of the words of a producer that waits for space.
 const SPACE_BELL: usize = 512;
 const SPACE_SLEEPERS: usize = 516;
 const SPACE_SEQ: usize = 640;
@@ -49,11 +50,11 @@ const _: () = assert!(BYTES + QUEUE <= STREAM_BYTES && QUEUE.is_power_of_two());
 #[cfg(not(loom))]
 const _: () = assert!(BYTES + QUEUE == STREAM_BYTES);
 
-/// The other side wrote a position that cannot be.
+/// Error: the other side wrote an impossible position.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct BadPosition;
 
-/// The memory of one direction.
+/// Memory of one direction.
 #[derive(Clone, Copy, Debug)]
 struct Region {
     head: Word64,
@@ -66,7 +67,7 @@ struct Region {
     cells: *const crate::sync::UnsafeCell<()>,
 }
 
-/// The words and bytes of a direction apart from each other, for the models.
+/// Words and bytes of a direction as separate objects, for the loom models.
 #[cfg(loom)]
 #[derive(Debug)]
 pub(crate) struct Apart {
@@ -80,7 +81,7 @@ pub(crate) struct Apart {
 #[cfg(loom)]
 impl Region {
     pub(crate) fn apart(apart: &Apart) -> Region {
-        // SAFETY: atomics that whoever has the view keeps.
+        // SAFETY: the views keep these atomics alive.
         let wide = |i: usize| unsafe { Word64::new(NonNull::from(&apart.positions[i]).cast()) };
         // SAFETY: as above.
         let word = |i: usize| unsafe { Word32::new(NonNull::from(&apart.words[i]).cast()) };
@@ -105,7 +106,7 @@ impl Region {
         }
     }
 
-    /// Bytes are about to be written, or read: for loom to see whether that races.
+    /// Reports a read or write of bytes to loom, which detects races.
     fn touch(&self, pos: u64, n: usize, write: bool) {
         for at in (pos..pos + n as u64).map(|pos| (pos % QUEUE as u64) as usize) {
             // SAFETY: one of the cells of `Apart`.
@@ -125,7 +126,7 @@ impl Region {
     unsafe fn new(base: NonNull<u8>) -> Region {
         // SAFETY: `at` is within the STREAM_BYTES of the caller's contract.
         let place = |at: usize| unsafe { base.add(at) };
-        // SAFETY: mapped and aligned by the caller's contract: every offset is a multiple of 4.
+        // SAFETY: mapped and aligned by the caller's contract; every offset is a multiple of 4.
         let word = |at: usize| unsafe { Word32::new(place(at)) };
         let waiting = |bell: usize, sleepers: usize, seq: usize| Waiting {
             bell: word(bell),
@@ -151,7 +152,7 @@ impl Region {
         }
     }
 
-    /// The two runs of memory that `n` bytes at `pos` lie in.
+    /// Returns the two runs of memory that hold `n` bytes at `pos`.
     #[inline]
     fn runs(&self, pos: u64, n: usize) -> (Mem, Mem) {
         #[expect(clippy::cast_possible_truncation, reason = "masked to the queue")]
@@ -165,7 +166,7 @@ impl Region {
     }
 }
 
-/// How many bytes lie between two positions, if they can.
+/// Returns the number of bytes between two positions, if it is possible.
 #[inline]
 fn distance(head: u64, tail: u64) -> Result<usize, BadPosition> {
     match usize::try_from(head.wrapping_sub(tail)) {
@@ -174,13 +175,13 @@ fn distance(head: u64, tail: u64) -> Result<usize, BadPosition> {
     }
 }
 
-/// The side that sends.
+/// The producer of a stream.
 #[derive(Debug)]
 pub struct StreamTx {
     region: Region,
-    /// Bytes published, as we know it.
+    /// Number of bytes published, in private memory.
     own: Word64,
-    /// The consumer's position as last seen.
+    /// The consumer's position when last loaded.
     seen: Word64,
 }
 
@@ -191,17 +192,18 @@ impl StreamTx {
         StreamTx { region, own, seen }
     }
 
-    /// `tell` as it must not be: to show that a model notices.
+    /// Variant of `tell` without the fence, for a loom model that must fail.
     pub fn tell_without_fence(&self) -> Tell {
         self.region.data.tell()
     }
 
-    /// `push` of a byte that comes over the one in the line.
+    /// Variant of `push` that overwrites the copy in the line without invalidation, for a loom
+    /// model that must fail.
     pub fn push_over(&self, byte: &Mem) {
         self.publish(self.own.get_relaxed(), byte, 1, Short::leave_over);
     }
 
-    /// `push` of a byte whose coming nothing orders after the end of the one in the line.
+    /// Variant of `push` without the fence after the invalidation, for a loom model that must fail.
     pub fn push_without_fence(&self, byte: &Mem) {
         self.publish(self.own.get_relaxed(), byte, 1, Short::leave_without_fence);
     }
@@ -216,13 +218,13 @@ impl StreamRx {
 }
 
 impl StreamTx {
-    /// The producer of the direction laid over `base`. `own` and `seen` are words of ours, zero when the stream is new,
-    /// that every producer of this direction shares.
+    /// Returns the producer of the direction at `base`. `own` and `seen` are private words, zero in
+    /// a new stream, shared by all producers of this direction.
     ///
     /// # Safety
     ///
-    /// `base` is aligned to 128 and begins [`STREAM_BYTES`] bytes that stay mapped readable and writable for the life of
-    /// the value and were zeroed when created.
+    /// `base` is aligned to 128 and begins [`STREAM_BYTES`] bytes that stay mapped readable and
+    /// writable while the value exists and were zeroed when created.
     pub unsafe fn new(base: NonNull<u8>, own: Word64, seen: Word64) -> StreamTx {
         StreamTx {
             // SAFETY: the caller's contract.
@@ -232,16 +234,17 @@ impl StreamTx {
         }
     }
 
-    /// Bytes that fit now. Changes nothing: also for who does not produce.
+    /// Returns the free space in bytes. Changes nothing, so that any process may call it.
     ///
     /// # Errors
-    /// The consumer's position cannot be.
+    /// The consumer's position is impossible.
     #[inline]
     pub fn room(&self) -> Result<usize, BadPosition> {
         Ok(STREAM_ROOM - distance(self.own.get_relaxed(), self.region.tail.get())?)
     }
 
-    /// Bytes that fit behind `head` as far as is known, which is looked up only if these are not `enough`.
+    /// Returns the free space in bytes behind `head`. Loads the consumer's position only if the
+    /// last known one does not leave `enough`.
     #[inline]
     fn known_room(&self, head: u64, enough: usize) -> Result<usize, BadPosition> {
         if let Ok(waiting) = distance(head, self.seen.get_relaxed())
@@ -255,10 +258,10 @@ impl StreamTx {
         Ok(STREAM_ROOM - waiting)
     }
 
-    /// Publishes as much of `src` as fits; returns how much.
+    /// Publishes as many bytes of `src` as fit; returns their number.
     ///
     /// # Errors
-    /// The consumer's position cannot be.
+    /// The consumer's position is impossible.
     #[inline]
     pub fn push(&self, src: &Mem) -> Result<usize, BadPosition> {
         let head = self.own.get_relaxed();
@@ -269,7 +272,7 @@ impl StreamTx {
         Ok(n)
     }
 
-    /// Publishes all of `src` if that leaves room for more; whether it did.
+    /// Publishes all of `src` if free space remains after it; returns whether it did.
     #[inline]
     pub fn push_whole(&self, src: &Mem) -> bool {
         let (head, n) = (self.own.get_relaxed(), src.len());
@@ -280,7 +283,7 @@ impl StreamTx {
         fits
     }
 
-    /// Publishes the first `n` bytes of `src`, for which there is room behind `head`.
+    /// Publishes the first `n` bytes of `src`, which must fit behind `head`.
     #[inline]
     fn publish(&self, head: u64, src: &Mem, n: usize, leave: impl FnOnce(&Short, u64, &ShortBytes, usize)) {
         #[cfg(loom)]
@@ -288,7 +291,7 @@ impl StreamTx {
         let (a, b) = self.region.runs(head, n);
         let mut bytes = [0; SHORT_BYTES];
         let short = bytes.get_mut(..n).filter(|_| n <= SHORT);
-        // A short one is read once, and is the same in both places.
+        // A short message is read once, so that both places get the same bytes.
         let is_short = if let Some(bytes) = short {
             src.copy_to_slice(bytes);
             let done = a.copy_from_slice(bytes);
@@ -302,7 +305,7 @@ impl StreamTx {
             false
         };
         let head = head.wrapping_add(n as u64);
-        // SYNC POINT: pairs with `retell`, which publishes it for one that was killed here.
+        // SYNC POINT: pairs with `retell`, which publishes it for a process killed at this point.
         self.own.set(head);
         if is_short {
             leave(&self.region.short, head, &bytes, n);
@@ -311,65 +314,66 @@ impl StreamTx {
         self.region.head.set(head);
     }
 
-    /// Whether nothing fitted when it was last looked.
+    /// Whether the queue was full at the last known position of the consumer.
     #[inline]
     pub fn looks_full(&self) -> bool {
         distance(self.own.get_relaxed(), self.seen.get_relaxed()) == Ok(STREAM_ROOM)
     }
 
-    /// After a push: whether anybody waits for bytes. If so, `tell` is to follow.
+    /// Whether a consumer waits for bytes, after a push. If so, `tell` must follow.
     #[inline]
     pub fn is_awaited(&self) -> bool {
         full_fence();
         self.region.data.is_awaited()
     }
 
-    /// After a push: who waits for bytes and is to be told.
+    /// Returns the wake-ups owed to the consumer after a push.
     #[inline]
     pub fn tell(&self) -> Tell {
         full_fence();
         self.region.data.tell()
     }
 
-    /// One that produced died, perhaps between publishing and telling: what it left undone, to be done under the same lock.
+    /// Completes the work of a producer that died, perhaps between publishing and its wake-ups;
+    /// called under the same lock. Returns the wake-ups owed.
     pub fn retell(&self) -> Tell {
         let head = self.own.get();
-        // SYNC POINT: as in `push`, which it may not have come to the end of.
+        // SYNC POINT: as in `push`, whose end the dead producer may not have reached.
         self.region.head.set(head);
         full_fence();
         self.region.data.retell(self.region.tail.get() != head)
     }
 
-    /// What the descriptor's room for writing needs.
+    /// Returns the action that the descriptor needs for its writability.
     #[inline]
     pub fn settle(&self) -> Settle {
         self.region.space.settle(|| self.room() != Ok(0))
     }
 
-    /// The consumer's waiting for bytes.
+    /// Returns the words by which the consumer waits for bytes.
     #[inline]
     pub fn data(&self) -> Waiting {
         self.region.data
     }
 
-    /// Our waiting for space.
+    /// Returns the words by which this side waits for space.
     #[inline]
     pub fn space(&self) -> Waiting {
         self.region.space
     }
 }
 
-/// The side that receives.
+/// The consumer of a stream.
 #[derive(Debug)]
 pub struct StreamRx {
     region: Region,
-    /// Bytes taken, as we know it.
+    /// Number of bytes taken, in private memory.
     own: Word64,
 }
 
 impl StreamRx {
-    /// The consumer of the direction laid over `base`. `own` is a word of ours, zero when the stream is new, that every
-    /// consumer of this direction shares.
+    /// Returns the consumer of the direction at `base`. `own` is a private word, zero in a new
+    /// stream, shared by all consumers of this direction.
     ///
     /// # Safety
     ///
@@ -382,20 +386,20 @@ impl StreamRx {
         }
     }
 
-    /// Bytes that can be taken now.
+    /// Returns the number of bytes that can be taken now.
     ///
     /// # Errors
-    /// The producer's position cannot be.
+    /// The producer's position is impossible.
     #[inline]
     pub fn ready(&self) -> Result<usize, BadPosition> {
         // SYNC POINT: pairs with `StreamTx::push`.
         distance(self.region.head.get(), self.own.get_relaxed())
     }
 
-    /// Takes as much as `dst` holds; returns how much.
+    /// Takes as many bytes as `dst` holds; returns their number.
     ///
     /// # Errors
-    /// The producer's position cannot be.
+    /// The producer's position is impossible.
     #[inline]
     pub fn pull(&self, dst: &Mem) -> Result<usize, BadPosition> {
         let ready = self.ready()?;
@@ -415,20 +419,20 @@ impl StreamRx {
             let tail = tail.wrapping_add(n as u64);
             // SYNC POINT: pairs with `retell`.
             self.own.set(tail);
-            // SYNC POINT: pairs with `StreamTx::room`: our reads end before the space is used again.
+            // SYNC POINT: pairs with `StreamTx::room`: our reads end before the space is reused.
             self.region.tail.set(tail);
         }
         Ok(n)
     }
 
-    /// After a pull: who waits for space and is to be told.
+    /// Returns the wake-ups owed to the producer after a pull.
     #[inline]
     pub fn tell(&self) -> Tell {
         full_fence();
         self.region.space.tell()
     }
 
-    /// See [`StreamTx::retell`]: for one that consumed.
+    /// Completes the work of a consumer that died, as [`StreamTx::retell`] does for a producer.
     pub fn retell(&self) -> Tell {
         let tail = self.own.get();
         // SYNC POINT: as in `pull`.
@@ -438,15 +442,17 @@ impl StreamRx {
         self.region.space.retell(!full)
     }
 
-    /// There is something to take, and [`Waiting::enter`] was said: `leave` will follow. The peer has looked at the bell
-    /// when it sent that, so its word comes from there, which takes as long as the bytes do: both come at once.
+    /// Prefetches the bell word for a [`leave`](Self::leave) that follows, when bytes are available
+    /// after [`Waiting::enter`]. The peer read the bell when it sent, so the word comes from its
+    /// cache, in parallel with the bytes.
     #[inline]
     pub fn will_leave(&self) {
         self.region.data.will_leave();
     }
 
-    /// After a pull by who said [`Waiting::enter`], in place of `settle` and `tell`, with one fence for both: the bell is
-    /// armed, the queue is empty, and this is who waits for space. `None` if that is not so: then these two are to be said.
+    /// Combines `settle` and `tell` with one fence, after a pull by a caller of [`Waiting::enter`]:
+    /// arms the bell of an empty queue and returns the wake-ups owed to the producer. `None` if the
+    /// queue is not empty or the bell was not idle: both must then be called.
     #[inline]
     pub fn leave(&self) -> Option<Tell> {
         if self.ready() != Ok(0) || !self.region.data.leave() {
@@ -455,26 +461,27 @@ impl StreamRx {
         (self.ready() == Ok(0)).then(|| self.region.space.tell())
     }
 
-    /// What the descriptor's readability needs.
+    /// Returns the action that the descriptor needs for its readability.
     #[inline]
     pub fn settle(&self) -> Settle {
         self.region.data.settle(|| self.ready() != Ok(0))
     }
 
-    /// Our waiting for bytes.
+    /// Returns the words by which this side waits for bytes.
     #[inline]
     pub fn data(&self) -> Waiting {
         self.region.data
     }
 
-    /// The producer's waiting for space.
+    /// Returns the words by which the producer waits for space.
     #[inline]
     pub fn space(&self) -> Waiting {
         self.region.space
     }
 }
 
-// SAFETY: words and bytes of shared memory that no thread owns; the callers take turns (module header).
+// SAFETY: words and bytes of shared memory that no thread owns; the callers serialise their calls
+// (module header).
 unsafe impl Send for StreamTx {}
 // SAFETY: as above.
 unsafe impl Sync for StreamTx {}
@@ -493,7 +500,7 @@ mod tests {
     fn streams(memory: &mut Memory) -> (StreamTx, StreamRx) {
         let base = NonNull::from(&mut memory.0).cast::<u8>();
         let words = NonNull::from(&mut memory.1).cast::<u8>();
-        // SAFETY: three words lie there, aligned; `Memory` outlives the streams in every test.
+        // SAFETY: the array holds three aligned words; `Memory` outlives the streams in every test.
         let word = |i: usize| unsafe { Word64::new(words.map_addr(|at| at.saturating_add(8 * i))) };
         // SAFETY: zeroed, aligned, and outlives the stream.
         let tx = unsafe { StreamTx::new(base, word(0), word(1)) };
@@ -516,10 +523,10 @@ mod tests {
         let mut memory = memory();
         let (tx, rx) = streams(&mut memory);
         let mut bytes = [7; 8];
-        // Nobody was inside: what the descriptor shows is not known here.
+        // No `enter` before: the state of the descriptor is unknown.
         rx.data().armed();
         assert_eq!(rx.leave(), None);
-        // Something is left.
+        // A byte is left in the queue.
         rx.data().enter();
         tx.push(&mem(&mut bytes)).unwrap();
         assert_eq!(tx.tell(), Tell::default());
@@ -531,7 +538,7 @@ mod tests {
         tx.push(&mem(&mut bytes)).unwrap();
         assert!(tx.tell().ring && rx.data().shows());
         tx.data().rang();
-        // Who waits for space hears of it.
+        // A waiter for space is reported.
         assert_eq!(rx.settle(), Settle::Done);
         rx.pull(&mem(&mut bytes)).unwrap();
         assert_eq!(rx.settle(), Settle::Hide);
@@ -567,7 +574,7 @@ mod tests {
         let (tx, rx) = streams(&mut memory);
         let (mut src, mut dst) = ([1, 2, 3], [0; 8]);
         assert!(tx.push_whole(&mem(&mut src)));
-        // Not from there.
+        // Clears the queue: the bytes must come from the line.
         tx.region.runs(0, 3).0.copy_from_slice(&[0; 3]);
         assert_eq!((rx.pull(&mem(&mut dst)), &dst[..3]), (Ok(3), &src[..]));
         let mut rest = vec![0; STREAM_ROOM];
@@ -575,8 +582,8 @@ mod tests {
         assert!(!tx.push_whole(&mem(&mut rest[..95])), "it leaves room");
     }
 
-    /// Killed between saying what it has published, to its own side, and publishing it: the bytes are those of the queue, whatever
-    /// lies in the line.
+    /// Producer killed between recording its position privately and publishing it: the bytes of the
+    /// queue arrive, whatever the line holds.
     #[test]
     fn what_somebody_died_on_the_way_of_publishing_arrives() {
         let mut memory = memory();
@@ -620,7 +627,8 @@ mod tests {
         }
     }
 
-    /// Somebody who only looks, between another's looks, leaves nothing behind that is not so any more.
+    /// A process that only reads the free space between two pushes of another leaves no stale state
+    /// behind.
     #[test]
     fn who_looks_at_the_room_disturbs_nobody() {
         let mut memory = memory();
@@ -631,7 +639,7 @@ mod tests {
         assert_eq!(rx.pull(&mem(&mut bytes)), Ok(100));
         assert_eq!((tx.room(), tx.seen.get()), (Ok(STREAM_ROOM), seen));
         assert_eq!(tx.push(&mem(&mut bytes)), Ok(STREAM_ROOM));
-        // As it would be if that had been left.
+        // The state that a stale write would have left.
         tx.seen.set(0);
         assert_eq!(tx.push(&mem(&mut bytes)), Ok(0), "full, and no bad position");
     }

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The words by which a side of a byte stream that waits is told: its bell, and what it sleeps on.
+//! Words by which a waiting side of a byte stream requests its wake-up: a bell word for its
+//! descriptor, and a futex word for its sleepers.
 //!
-//! Not the queue (`stream`), nor who waits how.
+//! Not about: the queue (`stream`), and the way a side waits.
 //!
-//! INVARIANT of a bell word: `RUNG` means that a token lies in the waiter's descriptor or that the space is made known, or that
-//! the waiter is about to see to that; `ARMED` that none does and whoever makes a change must say so; `RINGING` that the
-//! other side is about to; `IDLE` that the waiter looks for itself.
+//! INVARIANT of a bell word. `RUNG`: the descriptor holds a token or its space is known, or the
+//! waiter is about to see to it. `ARMED`: the descriptor holds no token, and the side that makes a
+//! change must signal it. `RINGING`: the other side is about to signal. `IDLE`: the waiter polls by
+//! itself.
 
 use crate::word::{Word32, full_fence};
 
@@ -14,29 +16,29 @@ const ARMED: u32 = 1;
 const RINGING: u32 = 2;
 const RUNG: u32 = 3;
 
-/// What is to be done for a waiter's descriptor before it may be left alone.
+/// Action on a waiter's descriptor before the waiter may rely on it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Settle {
-    /// Nothing: it shows what is so.
+    /// None: the descriptor shows the correct state.
     Done,
-    /// Make it show readiness.
+    /// Make the descriptor show readiness.
     Show,
-    /// Make it show none, then say [`Waiting::armed`] and ask again.
+    /// Clear the descriptor, call [`Waiting::armed`], and repeat the query.
     Hide,
-    /// The peer is about to make it show readiness: ask again.
+    /// Repeat the query: the peer is about to signal the descriptor.
     Wait,
 }
 
-/// What a change asks of the side that made it.
+/// Wake-ups owed by the side that made a change.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Tell {
-    /// The waiter's descriptor must be made to show it; then [`Waiting::rang`].
+    /// The waiter's descriptor must be signalled; then call [`Waiting::rang`].
     pub ring: bool,
-    /// Sleepers must be woken, on [`Waiting::seq`], which has been moved on.
+    /// Sleepers on [`Waiting::seq`] must be woken; the word has been incremented.
     pub wake: bool,
 }
 
-/// The words of one kind of waiting: for bytes, or for space.
+/// Words of one kind of waiting: for bytes, or for space.
 #[derive(Clone, Copy, Debug)]
 pub struct Waiting {
     pub(crate) bell: Word32,
@@ -45,14 +47,14 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// Whether `tell` has anything to do.
+    /// Whether `tell` would find a waiter.
     #[inline]
     pub(crate) fn is_awaited(&self) -> bool {
         self.bell.get_relaxed() == ARMED || self.sleepers.get_relaxed() != 0
     }
 
-    /// After publishing or freeing: who is to be told. SYNC POINT: pairs with `settle` and `sleep_begins`, by the fence
-    /// here and there.
+    /// Returns the wake-ups owed after publishing or freeing. SYNC POINT: pairs with `settle` and
+    /// `sleep_begins`, by the full fences on both sides.
     #[inline]
     pub(crate) fn tell(&self) -> Tell {
         Tell {
@@ -64,8 +66,8 @@ impl Waiting {
         }
     }
 
-    /// In the place of somebody who died between changing something and telling: what it may have left undone. `ready`: whether
-    /// there is what is waited for.
+    /// Returns the wake-ups that a process may have left undone that died between a change and its
+    /// wake-ups. `ready`: whether the awaited condition holds.
     pub(crate) fn retell(&self, ready: bool) -> Tell {
         self.seq.add(1);
         Tell {
@@ -74,7 +76,7 @@ impl Waiting {
         }
     }
 
-    /// The waiter looks for itself from now on and need not be told.
+    /// Notes that the waiter polls by itself from now on and needs no wake-up.
     #[inline]
     pub fn enter(&self) {
         if self.bell.get_relaxed() == ARMED {
@@ -82,39 +84,40 @@ impl Waiting {
         }
     }
 
-    /// `leave` will follow.
+    /// Prefetches the bell word for a `leave` that follows.
     #[inline]
     pub(crate) fn will_leave(&self) {
         self.bell.will_write();
     }
 
-    /// The waiter no longer looks for itself, if it did; whether it did. It looks once more after this.
+    /// Arms the bell if the waiter polled by itself; returns whether it did. The waiter then checks
+    /// the queue once more.
     #[inline]
     pub(crate) fn leave(&self) -> bool {
         if self.bell.get_relaxed() != IDLE {
             return false;
         }
         self.bell.set(ARMED);
-        // SYNC POINT: pairs with the fence before `tell`.
+        // SYNC POINT: pairs with the fence before `tell` (store buffer litmus test).
         full_fence();
         true
     }
 
-    /// The descriptor shows readiness now.
+    /// Notes that the descriptor shows readiness now.
     #[inline]
     pub fn rung(&self) {
         self.bell.set(RUNG);
     }
 
-    /// The side that was to tell has made the descriptor show readiness; unless the waiter gave up waiting for that and has said
-    /// since what it shows: a plain store would hide that the descriptor is to be rung again (loom test
+    /// Notes that the side that owed the signal has sent it, unless the waiter gave up waiting and
+    /// has set the bell word since. A plain store would lose the waiter's next request (loom test
     /// `stream_late_ring_needs_the_comparison`).
     #[inline]
     pub fn rang(&self) {
         self.bell.change(RINGING, RUNG);
     }
 
-    /// The descriptor shows none now.
+    /// Notes that the descriptor shows no readiness now.
     #[inline]
     pub fn armed(&self) {
         self.bell.set(ARMED);
@@ -126,7 +129,8 @@ impl Waiting {
         self.bell.get() >= RINGING
     }
 
-    /// What the descriptor needs, given a look at the queue. The caller is the waiting side.
+    /// Returns the action that the descriptor needs, given the state of the queue. Called by the
+    /// waiting side.
     #[inline]
     pub(crate) fn settle(&self, ready: impl Fn() -> bool) -> Settle {
         loop {
@@ -143,29 +147,31 @@ impl Waiting {
                         return Settle::Show;
                     }
                 }
-                // IDLE, which only the waiting side ends, or what no side of ours writes.
+                // IDLE, which only the waiting side ends, or a value that no correct side writes.
                 _ => self.bell.set(ARMED),
             }
         }
     }
 
-    /// Whether the descriptor, which is to show nothing, may be hidden once more: a peer that was given up waiting for may have
-    /// made it show something since (loom test `stream_late_ring_needs_the_second_hiding`). [`Waiting::armed`] follows.
+    /// Whether the descriptor, which should show nothing, may be cleared once more: after a wait
+    /// was given up, the peer may still have signalled it (loom test
+    /// `stream_late_ring_needs_the_second_hiding`). [`Waiting::armed`] follows.
     #[inline]
     pub fn disarm(&self) -> bool {
         self.bell.change(ARMED, RUNG)
     }
 
-    /// The peer never finished ringing: what the descriptor shows is ours to say, if this is true. Make it show none, then say
-    /// [`Waiting::armed`] and ask again.
+    /// Takes over the bell from a peer that never finished signalling; returns whether it
+    /// succeeded. If true, clear the descriptor, call [`Waiting::armed`], and repeat the query.
     #[inline]
     pub fn give_up_waiting(&self) -> bool {
         self.bell.change(RINGING, RUNG)
     }
 
-    /// One of the waiting side died, perhaps asleep, or between making the descriptor show something and saying so. Nobody else of
-    /// that side waits. If this is true, make it show none, say [`Waiting::armed`] and ask again; if not, the peer is about to
-    /// make it show readiness.
+    /// Takes over the bell after a process of the waiting side died, perhaps asleep, or between
+    /// signalling the descriptor and recording it. No other process of that side may wait. If true,
+    /// clear the descriptor, call [`Waiting::armed`], and repeat the query. If false, the peer is
+    /// about to signal the descriptor.
     pub fn doubt(&self) -> bool {
         self.sleepers.set(0);
         [RUNG, IDLE, ARMED]
@@ -173,8 +179,8 @@ impl Waiting {
             .any(|said| self.bell.change(said, RUNG))
     }
 
-    /// The word a sleeper sleeps on, and its value; the caller looks at the queue once more, then sleeps while the
-    /// word has that value, then says `sleep_ends`.
+    /// Registers a sleeper; returns the value of the word to sleep on. The caller checks the queue
+    /// once more, sleeps while the word has that value, then calls `sleep_ends`.
     #[inline]
     pub fn sleep_begins(&self) -> u32 {
         self.sleepers.add(1);
@@ -183,19 +189,19 @@ impl Waiting {
         seq
     }
 
-    /// See `sleep_begins`.
+    /// Removes a sleeper registered by `sleep_begins`.
     #[inline]
     pub fn sleep_ends(&self) {
         self.sleepers.sub(1);
     }
 
-    /// The word to sleep on.
+    /// Returns the word to sleep on.
     #[inline]
     pub fn seq(&self) -> Word32 {
         self.seq
     }
 
-    /// Moves the word on for a reason outside the queue; the caller wakes all sleepers.
+    /// Increments the word for a reason outside the queue; the caller wakes all sleepers.
     #[inline]
     pub fn disturb(&self) {
         self.seq.add(1);
@@ -204,7 +210,7 @@ impl Waiting {
 
 #[cfg(loom)]
 impl Waiting {
-    /// `sleep_begins` as it must not be.
+    /// Variant of `sleep_begins` without its fence, for a loom model that must fail.
     pub fn sleep_begins_without_fence(&self) -> u32 {
         self.sleepers.add(1);
         self.seq.get()

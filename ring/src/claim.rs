@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Both sides copy one large message: the sender takes parts from the front, the receiver from the back, by
-//! compare-exchange on one word, until they meet.
+//! Cooperative copy of one large message: the sender claims parts from the front, the receiver from
+//! the back, by compare-and-exchange on one word, until they meet.
 //!
-//! Not about: the copying, nor how the message is announced and finished. Each part is copied inside the
-//! call that took it, so at most one part of the sender's is open at a time; a part it could not copy goes
-//! back through the block, after which the sender takes no more. The receiver completes when nothing is
-//! left to take and no part is open. Counts that a hostile peer makes up are bounded by the caller's own
-//! number of parts: an index is never out of range.
+//! Not about: the copy itself, and the announcement and end of a message. Each claim is copied
+//! within the call that took it, so the sender has at most one claim open at a time. A claim that
+//! it could not copy is reported through the block, after which the sender claims no more. The
+//! receiver completes when no part is left and none is open. The caller's own number of parts
+//! bounds the counts of a hostile peer: an index is never out of range.
 
 #![expect(unsafe_code, reason = "lays the block over raw shared memory")]
 
@@ -14,40 +14,42 @@ use crate::layout::ClaimBlock;
 use crate::sync::Ordering;
 use core::ops::Range;
 
-/// `back` of a block that is closed; no message has so many parts.
+/// Value of `back` in a closed block; above any number of parts.
 const CLOSED: u64 = 0xff_ffff;
-/// Most parts of one message.
+/// Maximum number of parts of one message.
 pub const PARTS_MAX: u32 = 0xff_fffe;
-/// A valid offer has this bit above its generation.
+/// Bit above the generation that marks a valid offer.
 const OFFERED: u64 = 1 << 32;
-/// Lost compare-exchanges after which a call takes nothing: only a peer that writes garbage makes us lose
-/// so often.
+/// Number of failed compare-and-exchange operations after which a call claims nothing. Only a peer
+/// that writes garbage causes more failures.
 const TRIES: usize = 64;
 
-/// Where the receiver of a message wants it.
+/// Destination of a message in its receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offer {
     /// Address in the receiver.
     pub dst_addr: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u64,
-    /// Bytes of each part but the last; not 0.
+    /// Length in bytes of each part but the last; not 0.
     pub part: u32,
     /// `len` over `part`, rounded up; at most [`PARTS_MAX`].
     pub parts: u32,
 }
 
-/// How much of what is left one exchange takes: at least a part, and at most as many as its caller says.
+/// Share of the remaining parts that one claim takes: at least one part, and at most the caller's
+/// limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Share {
-    /// Half: large takes first, for few calls to the kernel, and small ones at the end, so that both sides finish together. Of an
-    /// odd number the receiver, who begins earlier, takes the larger half.
+    /// Half: large claims first, for few system calls, and small ones at the end, so that both
+    /// sides finish together. Of an odd number the receiver, which begins earlier, takes the larger
+    /// half.
     Half,
-    /// All: for a side that goes on with another message while the other one finishes this.
+    /// All: for a side that continues with another message while the other side finishes this one.
     All,
 }
 
-/// The claims word, taken apart.
+/// The claims word, unpacked.
 #[derive(Clone, Copy)]
 struct Claims {
     generation: u64,
@@ -68,8 +70,8 @@ impl Claims {
         self.generation << 48 | self.front << 24 | self.back
     }
 
-    /// Whether a part is left of a message of `parts` under `generation`. A closed block has none: its back
-    /// is above any `parts`.
+    /// Whether an unclaimed part is left of a message of `parts` under `generation`. A closed block
+    /// has none: its back is above any `parts`.
     const fn open(self, generation: u32, parts: u32) -> bool {
         self.generation == generation as u64 & 0xffff
             && parts <= PARTS_MAX
@@ -88,19 +90,19 @@ pub struct Claim {
     pub(crate) block: *const ClaimBlock,
 }
 
-// SAFETY: the block is shared memory made of atomics, not tied to a thread; the contract of `new` keeps it
-// mapped.
+// SAFETY: the block is shared memory made of atomics, not tied to a thread; the contract of `new`
+// keeps it mapped.
 unsafe impl Send for Claim {}
 // SAFETY: every method is made of atomic accesses.
 unsafe impl Sync for Claim {}
 
 impl Claim {
-    /// The block at `ptr`.
+    /// Returns a view of the block at `ptr`.
     ///
     /// # Safety
     ///
-    /// `ptr` is aligned to 64 and begins `CLAIM_BYTES` bytes that stay mapped readable and writable for the
-    /// life of the value.
+    /// `ptr` is aligned to 64 and begins `CLAIM_BYTES` bytes that stay mapped readable and writable
+    /// while the value exists.
     pub const unsafe fn new(ptr: *mut u8) -> Claim {
         Claim {
             block: ptr.cast::<ClaimBlock>().cast_const(),
@@ -113,10 +115,11 @@ impl Claim {
         unsafe { &*self.block }
     }
 
-    /// Sender: makes the block ready for the message it announces next under `generation`.
+    /// Sender: prepares the block for the message that it announces next under `generation`.
     pub fn reset(&self, generation: u32) {
         let b = self.block();
-        // The announcement is a record of the ring, whose publication orders these for the receiver.
+        // The announcement is a ring record, whose publication orders these stores for the
+        // receiver.
         b.offer.word.store(0, Ordering::Relaxed);
         b.parts.done.store(0, Ordering::Relaxed);
         b.parts.failed.store(0, Ordering::Relaxed);
@@ -129,7 +132,7 @@ impl Claim {
         b.parts.claims.store(claims.pack(), Ordering::Release);
     }
 
-    /// Receiver: says where the message goes.
+    /// Receiver: publishes the destination of the message.
     pub fn offer(&self, generation: u32, dst_addr: u64, len: u64, part: u32, parts: u32) {
         let o = &self.block().offer;
         o.dst_addr.store(dst_addr, Ordering::Relaxed);
@@ -140,8 +143,8 @@ impl Claim {
         o.word.store(u64::from(generation) | OFFERED, Ordering::Release);
     }
 
-    /// Sender: where the message goes, once the receiver has said so and if it makes sense. The caller
-    /// checks that `len` is not more than its message.
+    /// Sender: returns the destination of the message, once the receiver has published a valid one.
+    /// The caller checks that `len` does not exceed its message.
     pub fn offered(&self, generation: u32) -> Option<Offer> {
         let o = &self.block().offer;
         // SYNC POINT: pairs with `Claim::offer`.
@@ -161,9 +164,10 @@ impl Claim {
         sane.then_some(offer)
     }
 
-    /// Sender: takes the next parts from the front of `parts`, which come from the [`Offer`] it checked: `share` of what is left,
-    /// at least one and at most `most`. `None` if there is none left, the block is closed or of another generation, or
-    /// parts have failed.
+    /// Sender: claims the next parts from the front of `parts`, which come from the [`Offer`] that
+    /// it checked. Takes `share` of the unclaimed parts, at least one and at most `most`. Returns
+    /// `None` if no part is left, the block is closed or of another generation, or parts have
+    /// failed.
     pub fn take_front(&self, generation: u32, parts: u32, most: u32, share: Share) -> Option<Range<u32>> {
         // Only this side writes it: its own last value.
         if self.block().parts.failed.load(Ordering::Relaxed) != 0 {
@@ -178,21 +182,25 @@ impl Claim {
         Some(first..first + n)
     }
 
-    /// Sender: the `count` parts it took last are in place, or could not be copied and go to the receiver.
+    /// Sender: reports its last claim of `count` parts as copied (`ok`), or as failed and left to
+    /// the receiver.
     pub fn front_done(&self, count: u32, ok: bool) {
         let p = &self.block().parts;
         // Only this side writes them: its own last values.
         let done = p.done.load(Ordering::Relaxed);
         if !ok {
-            // Parts are taken in order, and one take is open at a time: it begins at number `done`.
+            // Parts are claimed in order, and one claim is open at a time: it begins at number
+            // `done`.
             p.failed.store(done.saturating_add(1), Ordering::Relaxed);
         }
-        // SYNC POINT: pairs with `Claim::done`: the bytes, or the failure, are there before the count.
+        // SYNC POINT: pairs with `Claim::done`: the bytes, or the failure, are written before the
+        // count.
         p.done.store(done.saturating_add(count), Ordering::Release);
     }
 
-    /// Receiver: takes the next parts from the back of its own `parts`, as many as [`take_front`](Self::take_front) does. `None`
-    /// if there is none left, or the block is closed or of another generation.
+    /// Receiver: claims the next parts from the back of its own `parts`, with the limits of
+    /// [`take_front`](Self::take_front). Returns `None` if no part is left, or the block is closed
+    /// or of another generation.
     pub fn take_back(&self, generation: u32, parts: u32, most: u32, share: Share) -> Option<Range<u32>> {
         let half = |left: u32| left.div_ceil(2);
         let (before, n) = self.claim(generation, parts, most, share, half, |c, n| Claims {
@@ -203,7 +211,7 @@ impl Claim {
         Some(end - n..end)
     }
 
-    /// Claims as they were before `next` took parts of them, and how many it took.
+    /// Claims parts with `next`; returns the claims before that, and the number of parts taken.
     fn claim(
         &self,
         generation: u32,
@@ -236,42 +244,47 @@ impl Claim {
         None
     }
 
-    /// Receiver: parts the sender is through with. SYNC POINT: pairs with `Claim::front_done`.
+    /// Receiver: returns the number of parts that the sender has finished. SYNC POINT: pairs with
+    /// `Claim::front_done`.
     fn done(&self) -> u32 {
         self.block().parts.done.load(Ordering::Acquire)
     }
 
-    /// Parts taken from the front so far. SYNC POINT: pairs with the exchange in `Claim::claim`.
+    /// Returns the number of parts claimed from the front. SYNC POINT: pairs with the exchange in
+    /// `Claim::claim`.
     fn front(&self) -> u32 {
         index(Claims::unpack(self.block().parts.claims.load(Ordering::Acquire)).front)
     }
 
-    /// Receiver: parts the sender has taken and is not through with. Once nothing is left to take, or the
-    /// block is closed, this does not grow.
+    /// Receiver: returns the number of parts that the sender has claimed and not finished. This
+    /// does not grow once no part is left, or the block is closed.
     pub fn open_parts(&self) -> u32 {
         self.front().saturating_sub(self.done())
     }
 
-    /// Receiver: of its own `parts`, those that a sender which is dead has taken and not finished.
+    /// Receiver: returns the parts, of its own `parts`, that a dead sender has claimed and not
+    /// finished.
     pub fn orphans(&self, parts: u32) -> Range<u32> {
         let front = self.front().min(parts);
         self.done().min(front)..front
     }
 
-    /// Receiver: of its own `parts`, those that the sender took and could not copy. Asked when no part is open.
+    /// Receiver: returns the parts, of its own `parts`, that the sender claimed and could not copy.
+    /// Called when no part is open.
     pub fn failed_front(&self, parts: u32) -> Option<Range<u32>> {
-        // Acquires what `failed` was stored before.
+        // Acquires the store of `failed`.
         self.done();
         let first = self.block().parts.failed.load(Ordering::Relaxed).checked_sub(1)?;
-        // A failure is the sender's last take.
+        // A failed claim is the sender's last.
         let end = self.front().min(parts);
         (first < end).then_some(first..end)
     }
 
-    /// Receiver: lets nobody claim any more; returns how many parts the sender had taken.
+    /// Receiver: closes the block for further claims; returns the number of parts that the sender
+    /// had claimed.
     pub fn close(&self) -> u32 {
-        // SYNC POINT: pairs with the exchange in `Claim::claim`. One instruction, so no peer can make it
-        // lose.
+        // SYNC POINT: pairs with the exchange in `Claim::claim`. A single instruction, so that no
+        // peer can make it fail.
         index(Claims::unpack(self.block().parts.claims.fetch_or(CLOSED, Ordering::AcqRel)).front)
     }
 }

@@ -1,28 +1,32 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Memory that is not Rust's, user buffers and shared pages, and the only copies in and out of it.
+//! Memory that Rust does not own (user buffers and shared pages), and the only copies in and out of
+//! it.
 //!
-//! Not about: control words (`spsc` and its neighbours), other processes' memory. Such bytes may change
-//! under our hands: they are never seen through a reference, only copied, and looked at in the copy.
+//! Not about: control words (`spsc` and its neighbours), other processes' memory. Other processes
+//! may change such bytes at any time. So no reference is made to them: they are copied, and only
+//! the copy is inspected.
 
 #![expect(unsafe_code, reason = "copies through raw pointers")]
 
 use crate::sync::Ordering;
 use core::sync::atomic::compiler_fence;
 
-/// Copies from this size on bypass the caches where that is known to win (x86-64).
+/// Length in bytes from which copies use non-temporal stores on x86-64, where they are known to be
+/// faster.
 pub const NT_THRESHOLD: usize = 4 << 20;
-/// Runs from this size on do where it was asked for: shorter ones are no more than their ends.
+/// Minimum length in bytes of a run for requested non-temporal stores. Shorter runs consist mostly
+/// of their unaligned ends.
 const NT_MIN: usize = 512;
 
-/// A run of bytes outside Rust's rules: never a `&[u8]`.
+/// A run of bytes outside Rust's aliasing rules: never a `&[u8]`.
 #[derive(Clone, Copy, Debug)]
 pub struct Mem {
     ptr: *mut u8,
     len: usize,
 }
 
-// SAFETY: a Mem is an address and a length; what may be done with it from any thread is the contract of
-// `Mem::new`.
+// SAFETY: a Mem is an address and a length; the contract of `Mem::new` covers accesses from any
+// thread.
 unsafe impl Send for Mem {}
 // SAFETY: as above; it has no interior state.
 unsafe impl Sync for Mem {}
@@ -32,15 +36,15 @@ impl Mem {
     ///
     /// # Safety
     ///
-    /// `ptr..ptr + len` stays readable, and writable where it is written, until the last use of this value
-    /// and its copies (for libfabric buffers: until the operation completed), and no Rust reference is used
-    /// on it meanwhile.
+    /// `ptr..ptr + len` stays readable, and writable where it is written, until the last use of
+    /// this value and its copies (for libfabric buffers: until the operation completed), and no
+    /// Rust reference is used on it meanwhile.
     #[inline]
     pub const unsafe fn new(ptr: *mut u8, len: usize) -> Mem {
         Mem { ptr, len }
     }
 
-    /// No bytes.
+    /// Returns an empty run.
     #[inline]
     pub const fn empty() -> Mem {
         Mem {
@@ -49,31 +53,31 @@ impl Mem {
         }
     }
 
-    /// The address of the first byte.
+    /// Returns the address of the first byte.
     #[inline]
     pub fn addr(&self) -> usize {
         self.ptr.addr()
     }
 
-    /// The first byte.
+    /// Returns a pointer to the first byte.
     #[inline]
     pub const fn as_ptr(&self) -> *mut u8 {
         self.ptr
     }
 
-    /// How many bytes.
+    /// Returns the length in bytes.
     #[inline]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether the run is empty.
     #[inline]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// `len` bytes from `off` on, if they all lie inside.
+    /// Returns `len` bytes from `off` on, if they all lie inside.
     #[inline]
     pub fn sub(&self, off: usize, len: usize) -> Option<Mem> {
         (off <= self.len && len <= self.len - off).then(|| Mem {
@@ -82,7 +86,7 @@ impl Mem {
         })
     }
 
-    /// What lies from `off` on; nothing if that is past the end.
+    /// Returns the rest from `off` on; empty past the end.
     #[inline]
     fn after(&self, off: usize) -> Mem {
         let off = off.min(self.len);
@@ -92,17 +96,17 @@ impl Mem {
         }
     }
 
-    /// Copies from `src` as much as both have; returns how much.
+    /// Copies from `src` up to the shorter length; returns the number of bytes.
     #[inline]
     pub fn copy_from_slice(&self, src: &[u8]) -> usize {
         let n = self.len.min(src.len());
-        // SAFETY: n bytes are writable by the contract of `new` and readable in the slice; a live slice is
-        // not aliased by a Mem that is written, by that contract.
+        // SAFETY: n bytes are writable by the contract of `new` and readable in the slice; by the
+        // same contract no Mem that is written aliases a slice in use.
         unsafe { copy_apart(self.ptr, src.as_ptr(), n) };
         n
     }
 
-    /// Copies to `dst` as much as both have; returns how much.
+    /// Copies to `dst` up to the shorter length; returns the number of bytes.
     #[inline]
     pub fn copy_to_slice(&self, dst: &mut [u8]) -> usize {
         let n = self.len.min(dst.len());
@@ -113,43 +117,45 @@ impl Mem {
         n
     }
 
-    /// Copies from `src` as much as both have; returns how much. The two may overlap. From [`NT_THRESHOLD`]
-    /// on the copy may bypass the caches, and is then ordered by a store fence before whatever follows.
+    /// Copies from `src` up to the shorter length; returns the number of bytes. The two may
+    /// overlap. From [`NT_THRESHOLD`] on the copy may use non-temporal stores, ordered by a store
+    /// fence before everything that follows.
     #[inline]
     pub fn copy_from(&self, src: &Mem) -> usize {
         let n = self.len.min(src.len);
-        // SAFETY: n bytes are writable here and readable there by the contract of `new`.
+        // SAFETY: n bytes are writable in `self` and readable in `src` by the contract of `new`.
         unsafe { copy_any(self.ptr, src.ptr, n, NT_THRESHOLD) };
         n
     }
 }
 
-/// Bytes of a scatter list.
+/// Returns the total length in bytes of a scatter list.
 #[inline]
 pub fn total_len(iov: &[Mem]) -> usize {
     iov.iter().fold(0, |sum, m| sum.saturating_add(m.len))
 }
 
-/// Copies between scatter lists from byte offsets on, at most `max`, as much as both have; returns how much.
+/// Copies between scatter lists from byte offsets on, up to `max` and the shorter rest; returns the
+/// number of bytes.
 #[inline]
 pub fn copy_iov(dst: &[Mem], dst_off: usize, src: &[Mem], src_off: usize, max: usize) -> usize {
     copy_runs(dst, dst_off, src, src_off, max, NT_THRESHOLD)
 }
 
-/// As [`copy_iov`], from the beginning of `dst`; `past` the caches if that is asked for, where it can be done.
+/// Variant of [`copy_iov`] into one run; `past` requests non-temporal stores, where available.
 #[inline]
 pub(crate) fn copy_iov_to(dst: &Mem, src: &[Mem], src_off: usize, max: usize, past: bool) -> usize {
     let nt = if past { NT_MIN } else { NT_THRESHOLD };
     copy_runs(core::slice::from_ref(dst), 0, src, src_off, max, nt)
 }
 
-/// As [`copy_iov_to`], of bytes that are ours.
+/// Variant of [`copy_iov_to`] for a source in a slice.
 #[inline]
 pub(crate) fn copy_slice_to(dst: &Mem, src: &[u8], past: bool) -> usize {
     let nt = if past { NT_MIN } else { NT_THRESHOLD };
     let n = dst.len.min(src.len());
-    // SAFETY: n bytes are writable there by the contract of `new` and readable in the slice, which by that contract is not the
-    // same memory.
+    // SAFETY: n bytes are writable in `dst` by the contract of `new` and readable in the slice,
+    // which by that contract is other memory.
     unsafe { copy_any(dst.ptr, src.as_ptr(), n, nt) };
     n
 }
@@ -165,7 +171,8 @@ fn copy_runs(dst: &[Mem], dst_off: usize, src: &[Mem], src_off: usize, max: usiz
         if n == 0 {
             break;
         }
-        // SAFETY: n is within both runs, which are readable and writable by the contract of `Mem::new`.
+        // SAFETY: n is within both runs, which are readable and writable by the contract of
+        // `Mem::new`.
         unsafe { copy_any(d.ptr, s.ptr, n, nt) };
         to.advance(n);
         from.advance(n);
@@ -174,7 +181,8 @@ fn copy_runs(dst: &[Mem], dst_off: usize, src: &[Mem], src_off: usize, max: usiz
     done
 }
 
-/// Puts into `out`, cleared first, the parts of `iov` that cover `off..off + len`, as far as it reaches.
+/// Puts into `out`, cleared first, the parts of `iov` that cover `off..off + len`, as far as `iov`
+/// reaches.
 pub fn slice_iov(iov: &[Mem], off: usize, len: usize, out: &mut Vec<Mem>) {
     out.clear();
     let mut cursor = Cursor::new(iov, off);
@@ -191,7 +199,7 @@ pub fn slice_iov(iov: &[Mem], off: usize, len: usize, out: &mut Vec<Mem>) {
     }
 }
 
-/// A place in a scatter list.
+/// A position in a scatter list.
 struct Cursor<'a> {
     run: Mem,
     rest: core::slice::Iter<'a, Mem>,
@@ -215,7 +223,7 @@ impl<'a> Cursor<'a> {
         cursor
     }
 
-    /// The contiguous bytes at this place; empty only at the end of the list.
+    /// Returns the contiguous bytes at this position; empty only at the end of the list.
     #[inline]
     fn run(&mut self) -> Mem {
         while self.run.len == 0 {
@@ -233,21 +241,21 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// What was copied out of shared memory stays what it is: the compiler may not read the source again in
-/// place of the copy.
+/// Prevents the compiler from reading shared memory again in place of a copy made before.
 #[inline(always)]
 pub(crate) fn settle() {
     compiler_fence(Ordering::SeqCst);
 }
 
-/// Asks the processor for the line of `at`, to be written soon: a hint that changes nothing.
+/// Prefetches the line of `at` for writing: a hint without effect on the content.
 ///
-/// In assembly because the intrinsic becomes a prefetch for reading, which is of no use here, on every target that does not
-/// name the feature.
+/// Written in assembly, because the intrinsic becomes a prefetch for reading, which is useless for
+/// this purpose, on every target that does not name the feature.
 #[inline(always)]
 pub(crate) fn will_write<T>(at: &T) {
     #[cfg(all(target_arch = "x86_64", not(any(miri, loom))))]
-    // SAFETY: reads and writes nothing and faults nowhere; processors without it take the opcode as no operation.
+    // SAFETY: reads and writes nothing and never faults; processors without the instruction execute
+    // it as no operation.
     unsafe {
         core::arch::asm!("prefetchw [{}]", in(reg) core::ptr::from_ref(at), options(nostack, preserves_flags, readonly));
     }
@@ -259,7 +267,7 @@ pub(crate) fn will_write<T>(at: &T) {
     let _ = at;
 }
 
-/// Writes into each of the lines that `at` is made of, so that this core alone holds it; what was there is lost.
+/// Writes to each line of `at`, so that this core owns it. The former content is lost.
 #[inline]
 pub(crate) fn take_lines(at: &Mem) {
     for line in (0..at.len()).step_by(64) {
@@ -284,8 +292,8 @@ pub(crate) unsafe fn copy_apart(dst: *mut u8, src: *const u8, n: usize) {
     }
 }
 
-/// Copies `n` bytes between memory that may overlap; up to 64 without a call, and from `nt` on past the caches, if it does not
-/// overlap.
+/// Copies `n` bytes between memory that may overlap; up to 64 without a call, and from `nt` on with
+/// non-temporal stores, if it does not overlap.
 ///
 /// # Safety
 ///
@@ -301,25 +309,21 @@ unsafe fn copy_any(dst: *mut u8, src: *const u8, n: usize, nt: usize) {
     }
 }
 
-/// Copies up to 64 bytes by at most two moves of one width, the second ending where the run ends. Both are
-/// read before either is written, so the runs may overlap.
-///
-/// # Safety
-///
-/// `n <= 64`, `src..src + n` is readable and `dst..dst + n` writable.
+/// Copies up to 64 bytes by at most two moves of one width, the second one aligned to the end of
+/// the run. Both are read before either is written, so the runs may overlap.
 #[inline(always)]
 unsafe fn copy_short(dst: *mut u8, src: *const u8, n: usize) {
     if n == 8 {
-        // The most frequent of all, ahead of the choice among widths.
-        // SAFETY: 8 bytes are readable, by the caller's contract.
+        // The most frequent length, handled before the match on widths. SAFETY: 8 bytes are
+        // readable, by the caller's contract.
         let word = unsafe { src.cast::<u64>().read_unaligned() };
-        // SAFETY: and writable.
+        // SAFETY: 8 bytes are writable, by the caller's contract.
         return unsafe { dst.cast::<u64>().write_unaligned(word) };
     }
     match n {
         0 => {}
-        // SAFETY: n is within size..=2 * size of the width named; the rest is the caller's contract. So for
-        // each arm.
+        // SAFETY: n is within size..=2 * size of the named width; the rest is the caller's
+        // contract. The same holds for each arm.
         1 => unsafe { copy_ends::<u8>(dst, src, n) },
         // SAFETY: as above.
         2..4 => unsafe { copy_ends::<u16>(dst, src, n) },
@@ -336,7 +340,8 @@ unsafe fn copy_short(dst: *mut u8, src: *const u8, n: usize) {
 
 /// # Safety
 ///
-/// `size_of::<T>() <= n <= 2 * size_of::<T>()`, `src..src + n` is readable and `dst..dst + n` writable.
+/// `size_of::<T>() <= n <= 2 * size_of::<T>()`, `src..src + n` is readable and `dst..dst + n`
+/// writable.
 #[inline(always)]
 unsafe fn copy_ends<T: Copy>(dst: *mut u8, src: *const u8, n: usize) {
     let last = n - size_of::<T>();
@@ -365,7 +370,7 @@ unsafe fn copy_long(dst: *mut u8, src: *const u8, n: usize, nt: usize) {
     let _ = nt;
 }
 
-/// A count of the processor that goes on evenly; 0 where none is known.
+/// Returns a processor counter that advances evenly; 0 where none is known.
 #[inline]
 pub(crate) fn ticks() -> u64 {
     #[cfg(all(target_arch = "x86_64", not(any(miri, loom))))]
@@ -377,14 +382,15 @@ pub(crate) fn ticks() -> u64 {
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod stream {
-    //! The copy that bypasses the caches: SSE2, which every x86-64 has.
+    //! Copy with non-temporal stores: SSE2, which every x86-64 has.
     use core::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
 
     /// # Safety
     ///
     /// `n >= 64`, `src..src + n` is readable, `dst..dst + n` writable, and they do not overlap.
     pub(super) unsafe fn copy(dst: *mut u8, src: *const u8, n: usize) {
-        // The stores need lines: an ordinary copy up to the first one, and after the last.
+        // The stores need whole lines: an ordinary copy up to the first line boundary, and after
+        // the last.
         let head = dst.align_offset(64).min(n);
         let body = (n - head) & !63;
         // SAFETY: head <= n.
@@ -417,9 +423,9 @@ mod stream {
             dst.wrapping_add(at)
                 .copy_from_nonoverlapping(src.wrapping_add(at), n - at)
         };
-        // SYNC POINT: streamed stores are not ordered by a later Release; this fence puts them before any
-        // publication that follows (`Producer::push` in spsc.rs, `Claim::front_done` in claim.rs, a
-        // completion in the process). SAFETY: every x86-64 has SSE.
+        // SYNC POINT: streamed stores are not ordered by a later Release; this fence puts them
+        // before any publication that follows (`Producer::push` in spsc.rs, `Claim::front_done` in
+        // claim.rs, a completion in the process). SAFETY: every x86-64 has SSE.
         unsafe { _mm_sfence() };
     }
 }

@@ -1,105 +1,107 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Process-local flags and counts for rooms that may not name atomics.
+//! Process-local flags and counters for modules that may not use atomics directly.
 //!
-//! Not about: shared memory. The plain names order (reads acquire, writes release, and pair with each other
-//! on the same object); the `_relaxed` ones do not.
+//! Not about: shared memory. The plain names order memory: loads acquire, stores release, and they
+//! pair with each other on the same object. The `_relaxed` names do not order.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// A flag any thread may read and change.
+/// A flag that any thread may read and change.
 #[derive(Debug, Default)]
 pub struct Flag(AtomicBool);
 
 impl Flag {
-    /// A flag that starts as `on`.
+    /// Returns a flag with the initial value `on`.
     pub const fn new(on: bool) -> Flag {
         Flag(AtomicBool::new(on))
     }
 
-    /// Its value. SYNC POINT: pairs with `Flag::set` and `Flag::swap`.
+    /// Returns its value. SYNC POINT: pairs with `Flag::set` and `Flag::swap`.
     #[inline]
     pub fn get(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }
 
-    /// Its value, ordering nothing.
+    /// Returns its value without ordering.
     #[inline]
     pub fn get_relaxed(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Sets it. SYNC POINT: pairs with `Flag::get` and `Flag::swap`.
+    /// Stores a value. SYNC POINT: pairs with `Flag::get` and `Flag::swap`.
     #[inline]
     pub fn set(&self, on: bool) {
         self.0.store(on, Ordering::Release);
     }
 
-    /// Sets it and returns what it was. SYNC POINT: pairs with every other method that orders.
+    /// Stores a value and returns the old one. SYNC POINT: pairs with every other method that
+    /// orders.
     #[inline]
     pub fn swap(&self, on: bool) -> bool {
         self.0.swap(on, Ordering::AcqRel)
     }
 }
 
-/// A number any thread may read and change; wraps.
+/// A wrapping counter that any thread may read and change.
 #[derive(Debug, Default)]
 pub struct Count(AtomicU64);
 
 impl Count {
-    /// A count that starts at `n`.
+    /// Returns a counter with the initial value `n`.
     pub const fn new(n: u64) -> Count {
         Count(AtomicU64::new(n))
     }
 
-    /// Its value. SYNC POINT: pairs with `Count::{set, add, sub, swap, max}`.
+    /// Returns its value. SYNC POINT: pairs with `Count::{set, add, sub, swap, max}`.
     #[inline]
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Acquire)
     }
 
-    /// Its value, ordering nothing.
+    /// Returns its value without ordering.
     #[inline]
     pub fn get_relaxed(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Sets it. SYNC POINT: pairs with `Count::get`.
+    /// Stores a value. SYNC POINT: pairs with `Count::get`.
     #[inline]
     pub fn set(&self, n: u64) {
         self.0.store(n, Ordering::Release);
     }
 
-    /// Sets it, ordering nothing.
+    /// Stores a value without ordering.
     #[inline]
     pub fn set_relaxed(&self, n: u64) {
         self.0.store(n, Ordering::Relaxed);
     }
 
-    /// Adds and returns what it was. SYNC POINT: pairs with `Count::get`.
+    /// Adds and returns the old value. SYNC POINT: pairs with `Count::get`.
     #[inline]
     pub fn add(&self, n: u64) -> u64 {
         self.0.fetch_add(n, Ordering::AcqRel)
     }
 
-    /// Adds and returns what it was, ordering nothing.
+    /// Adds without ordering and returns the old value.
     #[inline]
     pub fn add_relaxed(&self, n: u64) -> u64 {
         self.0.fetch_add(n, Ordering::Relaxed)
     }
 
-    /// Subtracts and returns what it was. SYNC POINT: pairs with `Count::get`.
+    /// Subtracts and returns the old value. SYNC POINT: pairs with `Count::get`.
     #[inline]
     pub fn sub(&self, n: u64) -> u64 {
         self.0.fetch_sub(n, Ordering::AcqRel)
     }
 
-    /// Sets it and returns what it was. SYNC POINT: pairs with every other method that orders.
+    /// Stores a value and returns the old one. SYNC POINT: pairs with every other method that
+    /// orders.
     #[inline]
     pub fn swap(&self, n: u64) -> u64 {
         self.0.swap(n, Ordering::AcqRel)
     }
 
-    /// Raises it to at least `n` and returns what it was. SYNC POINT: pairs with `Count::get`.
+    /// Raises it to at least `n` and returns the old value. SYNC POINT: pairs with `Count::get`.
     #[inline]
     pub fn max(&self, n: u64) -> u64 {
         self.0.fetch_max(n, Ordering::AcqRel)

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The lock of a domain, which the application may promise it does not need.
+//! The domain lock, which is elided where the application promises `FI_THREAD_DOMAIN`.
 //!
-//! Not about: shared memory, where no lock ever lies. A shared gate is a futex-based mutex; an elided one
-//! (`FI_THREAD_DOMAIN`) is a plain flag that catches an entry from inside, with no atomic instruction. A
-//! panic under the gate does not poison it: whoever caught the panic decides what is still usable.
+//! Not about: shared memory, which never contains a lock of this kind. A shared gate is a
+//! futex-based mutex. An elided gate is a plain flag without atomic instructions that detects a
+//! nested entry. A panic under the gate does not poison it: the code that catches the panic decides
+//! which state is still usable.
 
 #![expect(unsafe_code, reason = "hands out &mut behind a lock that may be elided")]
 
@@ -13,7 +14,7 @@ use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
-/// Function that runs a wait for the lock, and may save around it what a system call changes.
+/// Function that runs the wait for a contended lock, and can save state that a system call changes.
 pub type Around = fn(&mut dyn FnMut());
 
 enum Mode {
@@ -21,23 +22,23 @@ enum Mode {
     Elided(Cell<bool>),
 }
 
-/// A value and the lock around it.
+/// A value together with the lock that guards it.
 pub struct Gate<T> {
     mode: Mode,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: in shared mode the value is reached by one thread at a time, under the mutex; in elided mode the
-// contract of `Gate::elided` says the same.
+// SAFETY: in shared mode the mutex admits one thread at a time to the value; in elided mode the
+// contract of `Gate::elided` does.
 unsafe impl<T: Send> Sync for Gate<T> {}
 
 impl<T> Gate<T> {
-    /// A gate any thread may enter.
+    /// Returns a gate that any thread may enter.
     pub const fn shared(value: T) -> Gate<T> {
         Gate::shared_with(value, |wait| wait())
     }
 
-    /// A gate any thread may enter, with `around` run around each wait for whoever is inside.
+    /// Returns a gate that any thread may enter; `around` wraps each wait for the present holder.
     pub const fn shared_with(value: T, around: Around) -> Gate<T> {
         Gate {
             mode: Mode::Shared(Mutex::new(()), around),
@@ -45,11 +46,11 @@ impl<T> Gate<T> {
         }
     }
 
-    /// A gate without a lock.
+    /// Returns a gate without a lock.
     ///
     /// # Safety
     ///
-    /// It is never used by two threads at once: the end of one thread's last use happens before another
+    /// No two threads use the gate at once: the end of one thread's last use happens before another
     /// thread's first.
     pub const unsafe fn elided(value: T) -> Gate<T> {
         Gate {
@@ -58,7 +59,11 @@ impl<T> Gate<T> {
         }
     }
 
-    /// Enters the gate; waits for whoever is inside. Entering an elided gate from inside panics.
+    /// Enters the gate. Blocks while another thread holds it.
+    ///
+    /// # Panics
+    ///
+    /// Nested entry of an elided gate.
     #[inline]
     pub fn lock(&self) -> GateGuard<'_, T> {
         let held = match &self.mode {
@@ -79,18 +84,18 @@ impl<T> Gate<T> {
         }
     }
 
-    /// Whether there is no lock behind it.
+    /// Whether the gate has no lock.
     #[inline]
     pub const fn is_elided(&self) -> bool {
         matches!(self.mode, Mode::Elided(_))
     }
 
-    /// The value, without entering: nobody else can hold the gate.
+    /// Returns the value without entering; `&mut self` excludes every other holder.
     pub const fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }
 
-    /// The value, for good.
+    /// Consumes the gate and returns the value.
     pub fn into_inner(self) -> T {
         self.value.into_inner()
     }
@@ -112,13 +117,13 @@ impl<T> fmt::Debug for Gate<T> {
     }
 }
 
-/// The right to use what is behind a gate; leaves it when dropped.
+/// Guard of a gate: grants access to the value and leaves the gate when dropped.
 #[must_use = "dropping the guard leaves the gate"]
 pub struct GateGuard<'a, T> {
     gate: &'a Gate<T>,
-    // Also keeps the guard on its thread.
+    // `MutexGuard` also keeps this guard on its thread.
     _held: Option<MutexGuard<'a, ()>>,
-    // Shared with another thread only when T may be.
+    // Makes the guard `Sync` only if `T` is.
     _value: PhantomData<&'a mut T>,
 }
 
@@ -127,8 +132,8 @@ impl<T> Deref for GateGuard<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: this guard is the only one (mutex, or busy flag and the contract of `elided`), and &self
-        // bars a &mut.
+        // SAFETY: this guard is the only one (mutex, or busy flag and the contract of `elided`),
+        // and &self bars a &mut.
         unsafe { &*self.gate.value.get() }
     }
 }
@@ -136,8 +141,8 @@ impl<T> Deref for GateGuard<'_, T> {
 impl<T> DerefMut for GateGuard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: this guard is the only one (mutex, or busy flag and the contract of `elided`), and &mut
-        // self is exclusive.
+        // SAFETY: this guard is the only one (mutex, or busy flag and the contract of `elided`),
+        // and &mut self is exclusive.
         unsafe { &mut *self.gate.value.get() }
     }
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Rate limiter for events of one process, such as log lines that a peer can cause.
 //!
-//! The generic cell rate algorithm: one word holds the time at which the whole burst is available again. Not about: shared
-//! memory, and what an event is.
+//! The generic cell rate algorithm: one word holds the time at which the whole burst is available
+//! again. Not about: shared memory, and what an event is.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -20,8 +20,8 @@ pub struct Limiter {
 }
 
 impl Limiter {
-    /// Returns a limiter that grants `burst` events at once and one more for each `interval_ns`. A `burst` below two counts
-    /// as two, since a report needs an event of its own.
+    /// Returns a limiter that grants `burst` events at once and one more for each `interval_ns`. A
+    /// `burst` below two counts as two, since a report needs an event of its own.
     #[must_use]
     pub const fn new(burst: u64, interval_ns: u64) -> Limiter {
         Limiter {
@@ -32,10 +32,10 @@ impl Limiter {
         }
     }
 
-    /// Asks for one event at time `now_ns` of a monotonic clock.
+    /// Requests one event at time `now_ns` of a monotonic clock.
     ///
-    /// Returns the number of events suppressed since the last report, or `None` when this one is suppressed too. A number
-    /// above zero is charged as a second event: the caller reports it.
+    /// Returns the number of events suppressed since the last report, or `None` when this one is
+    /// suppressed too. A number above zero is charged as a second event: the caller reports it.
     pub fn grant(&self, now_ns: u64) -> Option<u64> {
         // Relaxed throughout: the words order nothing else, and each is changed by one instruction.
         let mut whole_at = self.whole_at.load(Ordering::Relaxed);
@@ -58,12 +58,12 @@ impl Limiter {
         }
     }
 
-    /// Whether events were suppressed that no report has had.
+    /// Whether suppressed events exist that no report has covered.
     pub fn has_suppressed(&self) -> bool {
         self.suppressed.load(Ordering::Relaxed) != 0
     }
 
-    /// Takes the number of suppressed events that no report has had, for a last report.
+    /// Takes the number of suppressed events that no report has covered, for a final report.
     pub fn take_suppressed(&self) -> u64 {
         self.suppressed.swap(0, Ordering::Relaxed)
     }
@@ -91,7 +91,7 @@ mod tests {
             let within = lines.iter().filter(|at| (*from..from + 1_000 * MS).contains(at));
             assert!(within.count() <= 10);
         }
-        // Five a second go on, of which every second one is a report.
+        // Five per second continue, of which every second one is a report.
         assert!((150..=156).contains(&lines.len()), "{}", lines.len());
         let said = lines.len() as u64 - lines.windows(2).filter(|two| two[0] == two[1]).count() as u64;
         assert_eq!(said + reported + limiter.take_suppressed(), asked);

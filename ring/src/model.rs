@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The structures of this crate in boxes, so that loom can watch them: its atomics do not lie over raw bytes.
+//! The structures of this crate in boxes for loom, whose atomics cannot lie over raw bytes.
 //!
-//! Not about: the product; only built with `--cfg loom`. The code under test is the product's, over other
-//! memory.
+//! Not about: the product; only built with `--cfg loom`. The code under test is the product's, over
+//! other memory.
 
 #![expect(
     unsafe_code,
@@ -35,7 +35,7 @@ fn half() -> AtomicU32 {
     AtomicU32::new(0)
 }
 
-/// A view that keeps what it looks at.
+/// A view that keeps its memory alive.
 #[derive(Debug)]
 pub struct Held<V, B> {
     view: V,
@@ -55,7 +55,7 @@ impl<V, B> DerefMut for Held<V, B> {
     }
 }
 
-/// The memory of one direction.
+/// Memory of one direction.
 #[derive(Debug)]
 pub struct Direction {
     lines: Lines,
@@ -64,7 +64,7 @@ pub struct Direction {
     bytes: Box<[core::cell::UnsafeCell<u8>]>,
 }
 
-// SAFETY: the bytes are reached as the protocol says, and loom checks that it does, on `cells`.
+// SAFETY: the protocol orders accesses to the bytes, and loom checks this on `cells`.
 unsafe impl Send for Direction {}
 // SAFETY: as above.
 unsafe impl Sync for Direction {}
@@ -100,7 +100,7 @@ fn lay<const SLOTS: usize, const DATA: usize>() -> (Arc<Direction>, Region) {
     (boxed, region)
 }
 
-/// Both ends of a direction of a small geometry.
+/// Returns both ends of a direction with a small geometry.
 pub fn direction<const SLOTS: usize, const DATA: usize>() -> (
     Held<ProducerOf<SLOTS, DATA>, Direction>,
     Held<ConsumerOf<SLOTS, DATA>, Direction>,
@@ -118,19 +118,19 @@ pub fn direction<const SLOTS: usize, const DATA: usize>() -> (
     )
 }
 
-/// The memory of a connection's rings and of its answers.
+/// Memory of a connection's rings and reply line.
 #[derive(Debug)]
 pub struct Rings {
     _directions: [Arc<Direction>; 2],
     answers: AnswerLine,
 }
 
-// SAFETY: as for `Direction`; the line is reached as the protocol says, and loom checks that it does.
+// SAFETY: as for `Direction`; the protocol orders accesses to the line, and loom checks this.
 unsafe impl Send for Rings {}
 // SAFETY: as above.
 unsafe impl Sync for Rings {}
 
-/// The ends of a connection with a line of answers: what each side sends and receives with.
+/// Returns the ends of a connection with a reply line: producer and consumer of each side.
 pub fn connection<const SLOTS: usize, const DATA: usize>() -> [(
     Held<ProducerOf<SLOTS, DATA>, Rings>,
     Held<ConsumerOf<SLOTS, DATA>, Rings>,
@@ -147,7 +147,7 @@ pub fn connection<const SLOTS: usize, const DATA: usize>() -> [(
     });
     let regions = [first.1, second.1];
     let half = |second| {
-        // SAFETY: the line is kept by whoever has the view.
+        // SAFETY: the returned views keep the line alive.
         unsafe { Answers::new(&raw const boxed.answers, second) }
     };
     [0, 1].map(|mine: usize| {
@@ -170,7 +170,7 @@ pub fn connection<const SLOTS: usize, const DATA: usize>() -> [(
     })
 }
 
-/// A bell, and two handles of it.
+/// Returns a doorbell and two handles of it.
 pub fn bell<const WORDS: usize>() -> (
     Held<BellOf<WORDS>, BellPage<WORDS>>,
     [Held<BellHandleOf<WORDS>, BellPage<WORDS>>; 2],
@@ -198,14 +198,14 @@ pub fn bell<const WORDS: usize>() -> (
     )
 }
 
-/// The memory of a key table.
+/// Memory of a key table.
 #[derive(Debug)]
 pub struct Keys {
     header: KeyHeader,
     slots: Box<[KeySlot]>,
 }
 
-/// Both sides of a key table.
+/// Returns both sides of a key table.
 pub fn keys<const SLOTS: usize>() -> (Held<KeyTableOf<SLOTS>, Keys>, Held<KeyReaderOf<SLOTS>, Keys>) {
     let slot = |_| KeySlot {
         generation: word(),
@@ -240,7 +240,7 @@ pub fn keys<const SLOTS: usize>() -> (Held<KeyTableOf<SLOTS>, Keys>, Held<KeyRea
     )
 }
 
-/// Both views of a mark.
+/// Returns both views of a mark.
 pub fn mark() -> [Held<Mark, MarkLine>; 2] {
     let boxed = Arc::new(MarkLine { slot: word() });
     let line: *const MarkLine = &raw const *boxed;
@@ -256,12 +256,12 @@ pub fn mark() -> [Held<Mark, MarkLine>; 2] {
     ]
 }
 
-/// `Mark::set` as it must not be: to show that a model notices.
+/// Variant of `Mark::set` without the fence, for a loom model that must fail.
 pub fn mark_without_fence(mark: &Held<Mark, MarkLine>, slot: u32) {
     mark._boxed.slot.store(u64::from(slot) + 1, Ordering::Relaxed);
 }
 
-/// Both views of a claim block.
+/// Returns both views of a claim block.
 pub fn claim() -> [Held<Claim, ClaimBlock>; 2] {
     let boxed = Arc::new(ClaimBlock {
         offer: OfferLine {
@@ -290,7 +290,8 @@ pub fn claim() -> [Held<Claim, ClaimBlock>; 2] {
     ]
 }
 
-/// The memory of a stream, with a word by which its sides say that they have closed, and one for what a descriptor shows.
+/// Memory of a stream, with a word by which its sides announce their close, and one for the state
+/// of a descriptor.
 #[derive(Debug)]
 pub struct Stream {
     apart: Apart,
@@ -298,12 +299,12 @@ pub struct Stream {
     others: [AtomicU32; 2],
 }
 
-// SAFETY: the bytes are reached as the protocol says, and loom checks that it does, on `cells`.
+// SAFETY: the protocol orders accesses to the bytes, and loom checks this on `cells`.
 unsafe impl Send for Stream {}
 // SAFETY: as above.
 unsafe impl Sync for Stream {}
 
-/// Both ends of a stream of three bytes; then the word of closing, and the one of the descriptor.
+/// Returns both ends of a stream of three bytes, the close word, and the descriptor word.
 pub fn stream() -> (Held<StreamTx, Stream>, Held<StreamRx, Stream>, [Word32; 2]) {
     let boxed = Arc::new(Stream {
         apart: Apart {

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The CPU's atomic instructions on aligned user memory.
+//! Atomic processor instructions on aligned user memory.
 //!
-//! Not about: data types, operators, larger or misaligned operands, which need a lock. Every function
-//! answers `None` when the memory is too short for the word or not aligned to it.
+//! Not about: data types, operators, larger or misaligned operands, which need a lock. Every
+//! function returns `None` if the memory is too short for the word or not aligned to it.
 
 #![expect(unsafe_code, reason = "makes atomics of raw user memory")]
 
 use crate::copy::Mem;
 use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-/// A word the CPU updates atomically: `u8`, `u16`, `u32` or `u64`.
+/// A word that the processor updates atomically: `u8`, `u16`, `u32` or `u64`.
 pub trait Word: Copy + Eq + sealed::Sealed {
     /// The atomic of that width.
     #[doc(hidden)]
@@ -38,9 +38,9 @@ mod sealed {
     pub trait Sealed {}
 }
 
-// SYNC POINT: the accesses below pair with each other, in whichever process they run, and with the atomics
-// of the application on the same word: a value read by one (acquire) brings what was written before it was
-// stored by another (release).
+// SYNC POINT: the accesses below pair with each other, in any process, and with the application's
+// atomics on the same word. A load (acquire) makes visible everything written before the store
+// (release) of the loaded value.
 macro_rules! word {
     ($t:ty, $a:ty) => {
         impl sealed::Sealed for $t {}
@@ -93,19 +93,19 @@ word!(u16, AtomicU16);
 word!(u32, AtomicU32);
 word!(u64, AtomicU64);
 
-/// The atomic at the beginning of `target`.
+/// Returns the atomic at the beginning of `target`.
 #[inline(always)]
 fn atomic<T: Word>(target: &Mem) -> Option<&T::Atomic> {
     if target.len() < size_of::<T>() || !target.addr().is_multiple_of(size_of::<T>()) {
         return None;
     }
-    // SAFETY: long enough and aligned, as just checked, for an atomic, which has the size and alignment of
-    // its word (asserted in `word!`); readable and writable while the Mem is used, by the contract of
-    // `Mem::new`.
+    // SAFETY: length and alignment were checked above for an atomic, which has the size and
+    // alignment of its word (asserted in `word!`); readable and writable while the Mem is used, by
+    // the contract of `Mem::new`.
     Some(unsafe { &*target.as_ptr().cast::<T::Atomic>() })
 }
 
-/// Replaces the word by `f` of it; returns what it was. `f` may run more than once.
+/// Replaces the word by `f` of its value; returns the old value. `f` may run more than once.
 #[inline]
 pub fn update<T: Word>(target: &Mem, mut f: impl FnMut(T) -> T) -> Option<T> {
     let a = atomic::<T>(target)?;
@@ -131,37 +131,38 @@ pub fn store<T: Word>(target: &Mem, v: T) -> Option<()> {
     Some(())
 }
 
-/// Writes the word; returns what it was.
+/// Writes the word; returns the old value.
 #[inline]
 pub fn swap<T: Word>(target: &Mem, v: T) -> Option<T> {
     Some(T::swap(atomic::<T>(target)?, v))
 }
 
-/// Adds to the word, wrapping; returns what it was.
+/// Adds to the word with wrapping; returns the old value.
 #[inline]
 pub fn fetch_add<T: Word>(target: &Mem, v: T) -> Option<T> {
     Some(T::add(atomic::<T>(target)?, v))
 }
 
-/// Ands the word; returns what it was.
+/// Bitwise AND on the word; returns the old value.
 #[inline]
 pub fn fetch_and<T: Word>(target: &Mem, v: T) -> Option<T> {
     Some(T::and(atomic::<T>(target)?, v))
 }
 
-/// Ors the word; returns what it was.
+/// Bitwise OR on the word; returns the old value.
 #[inline]
 pub fn fetch_or<T: Word>(target: &Mem, v: T) -> Option<T> {
     Some(T::or(atomic::<T>(target)?, v))
 }
 
-/// Xors the word; returns what it was.
+/// Bitwise XOR on the word; returns the old value.
 #[inline]
 pub fn fetch_xor<T: Word>(target: &Mem, v: T) -> Option<T> {
     Some(T::xor(atomic::<T>(target)?, v))
 }
 
-/// Writes `new` if the word is `current`. `Ok` with what it was if so, else `Err` with what it is.
+/// Writes `new` if the word equals `current`. Returns `Ok` with the old value on success, otherwise
+/// `Err` with the present value.
 #[inline]
 pub fn compare_exchange<T: Word>(target: &Mem, current: T, new: T) -> Option<Result<T, T>> {
     Some(T::exchange(atomic::<T>(target)?, current, new))

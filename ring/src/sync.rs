@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The one door to atomics on shared memory: `core` in the product, loom under `--cfg loom`.
+//! The single source of atomics on shared memory: `core` in the product, loom under `--cfg loom`.
 //!
-//! Not about: atomics on user buffers (`rmw`) and on process-local state (`counter`), which no model looks
-//! at.
+//! Not about: atomics on user buffers (`rmw`) and on process-local state (`counter`), which no loom
+//! model covers.
 
 #[cfg(loom)]
 pub(crate) use loom::{
@@ -13,7 +13,8 @@ pub(crate) use loom::{
 #[cfg(not(loom))]
 pub(crate) use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// Bytes that the other side of a mapping may write; loom's interface over `core`'s cell.
+/// Bytes that the other side of a mapping may write. Implements loom's interface over `core`'s
+/// cell.
 #[cfg(not(loom))]
 #[derive(Debug, Default)]
 #[repr(transparent)]

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Single words of shared memory that several processes read and change.
 //!
-//! Not about: what they mean. The plain names order: a value that is read brings with it what was written before it
-//! was stored; read-modify-writes do both. Pairs are named where the words are used.
+//! Not about: the meaning of the words. The plain names order memory: loads acquire, stores
+//! release, read-modify-write operations do both. The users of the words name the pairs.
 
 #![expect(unsafe_code, reason = "makes atomics of words of shared memory")]
 
@@ -10,16 +10,18 @@ use core::ptr::NonNull;
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
-/// Puts every access of this thread before it in front of every access after it, as all processors see them.
+/// Orders all earlier memory accesses of this thread before all later ones, for all processors.
 #[inline]
 pub fn full_fence() {
-    // SYNC POINT: pairs with itself: of two threads that each store a word, run this, and load the other's word, at
-    // least one sees the other's store. Only a total order of the fences gives that.
+    // SYNC POINT: pairs with itself (store buffer litmus test). If two threads each store one word,
+    // run this fence and load the other word, at least one sees the other's store. Only a total
+    // order of the fences guarantees that.
     //
-    // x86-64: a locked instruction orders loads and stores of ordinary memory just as MFENCE does, which waits for more
-    // than that. It is on a word of our own stack, since that line is ours already.
+    // x86-64: a locked instruction orders loads and stores of ordinary memory like MFENCE, which
+    // also waits for other kinds of access. The operand lies on our own stack, so this core already
+    // owns its line.
     #[cfg(all(target_arch = "x86_64", not(any(miri, loom))))]
-    // SAFETY: adds no bit to a word below the stack pointer, where the program's stack is mapped: it stays what it was.
+    // SAFETY: the stack below the stack pointer is mapped, and OR with 0 leaves the word unchanged.
     unsafe {
         core::arch::asm!("lock or dword ptr [rsp - 64], 0");
     }
@@ -39,12 +41,12 @@ macro_rules! word {
         unsafe impl Sync for $name {}
 
         impl $name {
-            /// The word at `at`.
+            /// Returns a view of the word at `at`.
             ///
             /// # Safety
             ///
-            /// `at` is aligned for the word, which stays mapped readable (and writable, for those methods that write)
-            /// until the last use of this value and its copies.
+            /// `at` is aligned for the word, which stays mapped readable (and writable, for the
+            /// methods that write) until the last use of this value and its copies.
             pub const unsafe fn new(at: NonNull<u8>) -> $name {
                 $name(at.cast())
             }
@@ -55,55 +57,59 @@ macro_rules! word {
                 unsafe { self.0.as_ref() }
             }
 
-            /// Its address, for the kernel to sleep on.
+            /// Returns its address, on which the kernel can let threads sleep.
             #[inline]
             pub fn as_ptr(&self) -> *mut $int {
                 self.0.as_ptr().cast()
             }
 
-            /// Its value. SYNC POINT: acquires; pairs with every method that stores.
+            /// Returns its value. SYNC POINT: acquires; pairs with every method that stores.
             #[inline]
             pub fn get(&self) -> $int {
                 self.atomic().load(Ordering::Acquire)
             }
 
-            /// Its value, ordering nothing.
+            /// Returns its value without ordering.
             #[inline]
             pub fn get_relaxed(&self) -> $int {
                 self.atomic().load(Ordering::Relaxed)
             }
 
-            /// Stores. SYNC POINT: releases; pairs with `get`.
+            /// Stores a value. SYNC POINT: releases; pairs with `get`.
             #[inline]
             pub fn set(&self, n: $int) {
                 self.atomic().store(n, Ordering::Release);
             }
 
-            /// Stores, ordering nothing.
+            /// Stores a value without ordering.
             #[inline]
             pub fn set_relaxed(&self, n: $int) {
                 self.atomic().store(n, Ordering::Relaxed);
             }
 
-            /// Adds, wrapping; returns what it was. SYNC POINT: pairs with every method that orders.
+            /// Adds with wrapping and returns the old value. SYNC POINT: pairs with every method
+            /// that orders.
             #[inline]
             pub fn add(&self, n: $int) -> $int {
                 self.atomic().fetch_add(n, Ordering::AcqRel)
             }
 
-            /// Subtracts, wrapping; returns what it was. SYNC POINT: pairs with every method that orders.
+            /// Subtracts with wrapping and returns the old value. SYNC POINT: pairs with every
+            /// method that orders.
             #[inline]
             pub fn sub(&self, n: $int) -> $int {
                 self.atomic().fetch_sub(n, Ordering::AcqRel)
             }
 
-            /// Stores and returns what it was. SYNC POINT: pairs with every method that orders.
+            /// Stores a value and returns the old one. SYNC POINT: pairs with every method that
+            /// orders.
             #[inline]
             pub fn swap(&self, n: $int) -> $int {
                 self.atomic().swap(n, Ordering::AcqRel)
             }
 
-            /// Stores `new` if it is `from`; whether it was. SYNC POINT: pairs with every method that orders.
+            /// Compare-and-exchange: stores `new` if the word equals `from`; returns whether it
+            /// did. SYNC POINT: pairs with every method that orders.
             #[inline]
             pub fn change(&self, from: $int, new: $int) -> bool {
                 self.atomic()
@@ -118,41 +124,37 @@ word!(Word32, u32, AtomicU32, "A word of 32 bits.");
 word!(Word64, u64, AtomicU64, "A word of 64 bits.");
 
 impl Word32 {
-    /// Asks the processor for its line, to be written soon: a hint.
+    /// Prefetches its cache line for writing: a hint to the processor.
     #[inline]
     pub(crate) fn will_write(&self) {
         crate::copy::will_write(self.atomic());
     }
 }
 
-/// An array of words.
+/// An array of 64-bit words.
 #[derive(Clone, Copy, Debug)]
 pub struct Words {
     base: NonNull<u8>,
     count: usize,
 }
 
-// SAFETY: a place and a number; what may be done there is the contract of `Words::new`.
+// SAFETY: only an address and a count; the contract of `Words::new` permits the accesses.
 unsafe impl Send for Words {}
 // SAFETY: as above.
 unsafe impl Sync for Words {}
 
 impl Words {
-    /// `count` words from `base` on.
-    ///
-    /// # Safety
-    ///
-    /// As [`Word64::new`], for each of them.
+    /// Returns a view of `count` words from `base` on.
     pub const unsafe fn new(base: NonNull<u8>, count: usize) -> Words {
         Words { base, count }
     }
 
-    /// One of them, if there are so many.
+    /// Returns word `i`, or `None` beyond the end.
     #[inline]
     pub fn get(&self, i: usize) -> Option<Word64> {
         (i < self.count).then(|| {
             let at = self.base.map_addr(|at| at.saturating_add(8 * i));
-            // SAFETY: one of the words of the contract of `new`.
+            // SAFETY: i < count, so the contract of `new` covers the word.
             unsafe { Word64::new(at) }
         })
     }
@@ -166,7 +168,8 @@ mod tests {
     fn words_read_what_was_written() {
         let mut memory = [0u64; 2];
         let at = NonNull::from(&mut memory).cast::<u8>();
-        // SAFETY: the array outlives the words, is aligned to 8, and is not used otherwise meanwhile.
+        // SAFETY: the array outlives the words, is aligned to 8, and is not used otherwise
+        // meanwhile.
         let wide = unsafe { Word64::new(at) };
         // SAFETY: as above; eight bytes on is within the array.
         let narrow = unsafe { Word32::new(at.map_addr(|at| at.saturating_add(8))) };

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Micro-benchmarks of the ring, on one thread and between two, of the gate and of the copies.
+//! Micro-benchmarks of the ring on one thread and between two threads, of the domain lock, and of
+//! the copies.
 //!
-//! Not about: processes and placement, which the two-process harness measures. `cargo bench -p scif-ring
-//! [-- name]`.
+//! Not about: processes and their placement, which the two-process bench measures. `cargo bench -p
+//! scif-ring [-- name]`.
 
 #![expect(
     unsafe_code,
@@ -15,10 +16,10 @@ use scif_ring::{Consumer, DIRECTION_BYTES, Gate, Mem, Producer};
 use std::alloc::{Layout, alloc_zeroed};
 use std::hint::{black_box, spin_loop};
 
-/// Zeroed pages, never freed.
+/// Returns zeroed pages that are never freed.
 fn pages(len: usize) -> *mut u8 {
     let layout = Layout::from_size_align(len, 4096).unwrap_or_else(|e| unreachable!("{e}"));
-    // SAFETY: len is not 0 in any call here.
+    // SAFETY: every caller passes a length other than 0.
     unsafe { alloc_zeroed(layout) }
 }
 
@@ -148,8 +149,8 @@ fn gates(c: &mut Criterion) {
     c.bench_function("gate, elided", |b| b.iter(|| *elided.lock() += 1));
 }
 
-/// The copy of the product, which may bypass the caches, against the one of the C library, over memory too
-/// large for the caches of one core.
+/// Compares the product's copy, which may use non-temporal stores, with the C library's, over
+/// memory larger than the caches of one core.
 fn copies(c: &mut Criterion) {
     let mut group = c.benchmark_group("copy");
     group.sample_size(20);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Answers in the line of a connection: their place in the order of the ring, when a half is free again, and peers that lie.
+//! Tests of the reply line: order with the records of the ring, reuse of a half, and hostile peers.
 
 #![expect(
     unsafe_code,
@@ -19,7 +19,7 @@ use scif_ring::{ANSWER_BYTES, Consumer, DIRECTION_BYTES, Mem, Producer, PushErro
 const LINE: usize = 2 * DIRECTION_BYTES;
 const ROUNDS: u64 = if cfg!(miri) { 500 } else { 200_000 };
 
-/// One end of a connection, which counts what it sends and expects.
+/// One end of a connection, with counts of the records it sends and expects.
 struct Side {
     tx: Producer,
     rx: Consumer,
@@ -32,7 +32,8 @@ fn memory() -> Guarded {
     Guarded::new(LINE + ANSWER_BYTES)
 }
 
-/// Both ends, each of which has taken its first record, which is looked at more closely; to be dropped before the memory.
+/// Returns both ends, each of which has taken its first record, which `take_line` leaves to `peek`.
+/// They must be dropped before the memory.
 fn sides(memory: &Guarded) -> [Side; 2] {
     let mut sides = fresh(memory);
     for turn in 0..2 {
@@ -46,7 +47,8 @@ fn fresh(memory: &Guarded) -> [Side; 2] {
     [0, 1].map(|mine: usize| {
         let at = |which: usize| memory.base().wrapping_add(which * DIRECTION_BYTES);
         let line = memory.base().wrapping_add(LINE);
-        // SAFETY: aligned and zeroed; every test drops the ends before the memory, and makes them once.
+        // SAFETY: aligned and zeroed; every test drops the ends before the memory, and makes them
+        // once.
         let mut tx = unsafe { Producer::new(at(mine), DIRECTION_BYTES) }.unwrap();
         // SAFETY: as above.
         let mut rx = unsafe { Consumer::new(at(1 - mine), DIRECTION_BYTES) }.unwrap();
@@ -65,7 +67,8 @@ fn fresh(memory: &Guarded) -> [Side; 2] {
 }
 
 impl Side {
-    /// Sends the next number as a tag with a short payload; whether it went into the line of answers. `None`: there is no room.
+    /// Sends the next number as a tag with a short payload; returns whether it used the reply line.
+    /// `None` if the ring is full.
     fn send(&mut self) -> Option<bool> {
         let n = self.sent;
         let mut bytes = [n as u8; 8];
@@ -89,7 +92,7 @@ impl Side {
         Some(answered)
     }
 
-    /// A longer one, which never goes there.
+    /// Sends a longer record, which never uses the reply line.
     fn send_long(&mut self) -> bool {
         let n = self.sent;
         let pushed = self.tx.push_slice(n as u8, &n.to_le_bytes(), &[n as u8; 100]);
@@ -103,7 +106,7 @@ impl Side {
         self.seen += 1;
     }
 
-    /// Takes the next record in its place, if it has no body. False: there is none.
+    /// Takes the next record in place, if it has no body. Returns false if none is published.
     fn take(&mut self) -> bool {
         self.rx.look_now();
         let mut got = None;
@@ -114,7 +117,7 @@ impl Side {
         match look {
             Look::Taken => {
                 let (kind, number, len, payload) = got.unwrap();
-                // The line gives whole words; a part of one is copied.
+                // A line gives whole words; a part of a word has to be copied.
                 let whole = payload.to_le_bytes();
                 self.check(kind, number, if len == 8 { &whole } else { &[] });
                 self.tx.will_answer(self.rx.said());
@@ -214,7 +217,7 @@ fn a_half_is_free_when_its_answer_was_taken() {
     assert!(a.take());
     assert_eq!(a.send(), Some(false), "the one before lies there");
     assert!(b.take() && b.take());
-    // What was taken long ago is known from the counters too.
+    // The counters of the ring also confirm old replies.
     b.rx.flush();
     b.send_long();
     b.send_long();
@@ -226,14 +229,14 @@ fn a_half_is_free_when_its_answer_was_taken() {
     assert!(a.take() && b.take());
 }
 
-/// An answer that was left before a thousand others must not free the half of one that was not taken.
+/// A reply left before a thousand others must not free the half of a reply that was not taken.
 #[test]
 fn a_count_of_long_ago_frees_nothing() {
     let memory = memory();
     let [mut a, mut b] = sides(&memory);
     a.send();
     assert!(b.take());
-    // Two by their slots, then the answer, which says that no answer of a's was taken.
+    // Two records in slots, then the reply, which says that none of a's replies was taken.
     b.send_long();
     b.send_long();
     assert_eq!(b.send(), Some(false), "what was pushed first was no answer");
@@ -293,7 +296,7 @@ fn answers_between_threads() {
     memory.check();
 }
 
-/// Whatever a peer writes into the line: what comes of it is a wrong record or none, and nothing beside the memory.
+/// Random bytes in the reply line yield a wrong record or none, and no access outside the memory.
 #[test]
 fn a_line_full_of_lies_is_harmless() {
     let memory = memory();
@@ -306,7 +309,7 @@ fn a_line_full_of_lies_is_harmless() {
                 memory.scribble(LINE + at, random(&mut seed) as u8);
             }
         }
-        // Most numbers are not the one that is waited for: this one is.
+        // Most random numbers differ from the expected one; this one is set to it.
         if round.is_multiple_of(3) {
             for (at, byte) in (a.rx.consumed() + 1).to_le_bytes().iter().take(5).enumerate() {
                 memory.scribble(LINE + 32 + at, *byte);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! A peer that writes garbage into shared memory between our operations: no panic, no access outside, no
-//! endless loop.
+//! Tests with a peer that writes garbage into shared memory between our operations: no panic, no
+//! access outside, no endless loop.
 
 #![expect(
     unsafe_code,
@@ -25,7 +25,8 @@ use scif_ring::{
 
 const CASES: u32 = if cfg!(miri) { 4 } else { 300 };
 
-/// Where garbage hurts most: control lines and the first slots; and anywhere.
+/// Returns an offset for garbage: mostly the control lines and the first slots, sometimes any
+/// place.
 fn place() -> impl Strategy<Value = usize> {
     prop_oneof![
         3 => 0usize..256,
@@ -48,7 +49,8 @@ fn poke(memory: &Guarded, at: usize, word: u64) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(CASES))]
 
-    /// Positions, stamps and bells of a stream, and what lies in it: nothing but other bytes comes of that, or that it is told.
+    /// Garbage in the positions, stamps, bells and content of a stream: the result is other bytes
+    /// or an error.
     #[test]
     fn scribbled_streams(
         steps in vec((vec((0usize..768, garbage()), 0..4), 0usize..5000, 1usize..5000), 1..200)
@@ -64,7 +66,7 @@ proptest! {
         // SAFETY: as above.
         let rx = unsafe { StreamRx::new(base, word(2)) };
         let (mut from, mut to) = (vec![3u8; 5000], vec![0u8; 5000]);
-        // SAFETY: the bytes outlive every call, and nothing else looks at them meanwhile.
+        // SAFETY: the bytes outlive every call and have no other user meanwhile.
         let src = unsafe { Mem::new(from.as_mut_ptr(), from.len()) };
         // SAFETY: as above.
         let dst = unsafe { Mem::new(to.as_mut_ptr(), to.len()) };
@@ -87,7 +89,7 @@ proptest! {
         let memory = Guarded::new(DIRECTION_BYTES);
         let (mut tx, mut rx) = ring(&memory);
         let mut bytes = vec![0x5au8; BODY_MAX];
-        // SAFETY: the bytes outlive every push, and nothing else looks at them.
+        // SAFETY: the bytes outlive every push and have no other user.
         let body = unsafe { Mem::new(bytes.as_mut_ptr(), BODY_MAX) };
         let area = memory.base().addr() + DATA_OFFSET..=memory.base().addr() + DIRECTION_BYTES;
         let mut out = vec![0; BODY_MAX];
@@ -240,7 +242,7 @@ fn counters_that_never_were_are_not_believed() {
         assert!(!tx.all_consumed());
         poke(&memory, 128, 1);
         assert_eq!(tx.push_head(1, &[]), Ok(()));
-        // Going back is not believed either.
+        // A counter that runs backwards is not believed either.
         poke(&memory, 128, 0);
         assert_eq!(tx.push_head(1, &[]), Err(PushError::Full));
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The ring against a queue, the copies against slices: random operations, one thread.
+//! Random operations on one thread: the ring compared with a queue, the copies compared with
+//! slices.
 
 #![expect(
     unsafe_code,
@@ -65,7 +66,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Bytes that tell where they come from.
+/// Returns bytes that depend on their origin.
 fn bytes(seed: usize, len: usize) -> Vec<u8> {
     (0..len)
         .map(|i| (seed.wrapping_mul(31) ^ i.wrapping_mul(7) ^ (i >> 8)) as u8)
@@ -73,7 +74,7 @@ fn bytes(seed: usize, len: usize) -> Vec<u8> {
 }
 
 fn mem(bytes: &mut [u8]) -> Mem {
-    // SAFETY: every test below uses its Mems only while the bytes they name live, and looks at those bytes
+    // SAFETY: every test uses its Mems only while the named bytes exist, and accesses the bytes
     // only between uses.
     unsafe { Mem::new(bytes.as_mut_ptr(), bytes.len()) }
 }
@@ -299,14 +300,15 @@ fn many_laps_of_stamps() {
     assert!(tx.all_consumed());
 }
 
-/// What the consumer frees it writes to, each line of it and nothing else, so that its core alone holds them.
+/// The consumer writes to each line of a freed record and to nothing else, so that its core alone
+/// owns them.
 #[test]
 fn what_is_freed_is_written_to() {
     let memory = Guarded::new(DIRECTION_BYTES);
     let (mut tx, mut rx) = ring(&memory);
     let word = |n: usize| (0..8).any(|i| memory.peek(SLOTS_OFFSET + 64 * n + i) != 0);
     let mut at = 0;
-    // The last one does not fit before the end, and begins anew.
+    // The last body does not fit before the end of the area, and starts at its beginning.
     for (n, len) in [1, 65, BODY_MAX, BODY_MAX, BODY_MAX, BODY_MAX]
         .into_iter()
         .enumerate()
@@ -344,7 +346,7 @@ fn idle_is_seen_by_the_producer() {
 #[test]
 fn unfit_regions_are_refused() {
     let memory = Guarded::new(DIRECTION_BYTES);
-    // SAFETY: refused before anything is laid over it.
+    // SAFETY: refused before any access.
     let short = unsafe { scif_ring::Producer::new(memory.base(), DIRECTION_BYTES - 1) };
     assert_eq!(
         short.err(),
@@ -358,7 +360,7 @@ fn unfit_regions_are_refused() {
     assert_eq!(odd.err(), Some(LayoutError::Misaligned { need: 128 }));
 }
 
-/// Hot structs: what a connection costs in the private memory of each side.
+/// Sizes of frequently used structs: private memory per connection on each side.
 #[test]
 fn sizes_of_hot_structs() {
     assert_eq!(size_of::<scif_ring::Producer>(), 104);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Two threads on one structure, many times over: what the models cannot reach by count.
+//! Two threads on one structure, with more repetitions than the loom models can cover.
 
 #![expect(
     unsafe_code,
@@ -17,7 +17,7 @@ use scif_ring::{
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
-/// Records of the ring test; bodies are up to `BODY_MAX`.
+/// Number of records of the ring test; bodies are up to `BODY_MAX`.
 const RECORDS: u64 = if cfg!(miri) { 300 } else { 300_000 };
 
 fn body_len(i: u64) -> usize {
@@ -192,7 +192,7 @@ fn a_key_table_fills_and_empties() {
         base: i,
         ..KeyEntry::default()
     };
-    // All of these hash to one slot: sixteen fit, the last ones round the end or not.
+    // All of these hash to one slot: sixteen fit, wrapping around the end or not.
     let slots: Vec<u32> = (0..16).map(|i| owner.insert(key(i)).unwrap()).collect();
     assert_eq!(owner.insert(key(16)), None);
     assert_eq!(owner.insert(key(3)), None, "a key is there once");

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Exhaustive models of the protocols of this crate.
+//! Exhaustive loom models of the protocols of this crate.
 //!
-//! Not about: the layout over raw memory, sizes, hostile peers. Run with
-//! `RUSTFLAGS="--cfg loom" cargo test -p scif-ring --release --test loom [name]`; without the cfg there is
-//! nothing to run.
+//! Not about: the layout over raw memory, sizes, hostile peers. Run with `RUSTFLAGS="--cfg loom"
+//! cargo test -p scif-ring --release --test loom [name]`; without the cfg the binary is empty.
 //!
-//! Bounds: two threads (three for the bell), rings of at most 8 slots and 512 bytes, at most 8 records and 3
-//! parts, streams of 3 bytes with at most 5 sent; at most 3 preemptions per execution, 2 for the bell. A model named `…needs…` leaves out a fence and
-//! must fail, which shows that the model beside it can.
+//! Bounds: two threads (three for the doorbell), rings of at most 8 slots and 512 bytes, at most 8
+//! records and 3 parts, streams of 3 bytes with at most 5 sent; at most 3 preemptions per
+//! execution, 2 for the doorbell. A model named `…needs…` omits a fence and must fail, which shows
+//! that its counterpart can fail.
 
 #![cfg_attr(
     loom,
@@ -52,7 +52,7 @@ mod models {
     struct Model {
         name: &'static str,
         preemptions: usize,
-        /// Whether it must find an error.
+        /// Whether the model must find an error.
         broken: bool,
         body: fn(),
     }
@@ -154,12 +154,12 @@ mod models {
         model("claim_closed", 3, claim_closed),
     ];
 
-    /// Executions of the model that runs.
+    /// Number of executions of the running model.
     static EXECUTIONS: AtomicUsize = AtomicUsize::new(0);
 
     pub(crate) fn run() -> ExitCode {
         let only = std::env::args().skip(1).find(|a| !a.starts_with('-'));
-        // Has loom's scheduler install its panic hook, before any of ours.
+        // Makes loom's scheduler install its panic hook before any of ours.
         loom::model(|| ());
         let (mut ran, mut executions, mut failed) = (0, 0, 0);
         for m in MODELS
@@ -172,7 +172,7 @@ mod models {
             builder.preemption_bound = Some(m.preemptions);
             builder.max_branches = 10_000;
             let body = m.body;
-            // A model that fails as it must: nobody wants to read where.
+            // A model that fails as expected: its panic message is suppressed.
             let hook = m.broken.then(std::panic::take_hook);
             if m.broken {
                 std::panic::set_hook(Box::new(|_| ()));
@@ -213,8 +213,8 @@ mod models {
         }
     }
 
-    /// Heads over more than one lap of four slots: each arrives whole and in order, and no slot is written
-    /// while it is read.
+    /// Heads over more than one lap of four slots: each arrives complete and in order, and no slot
+    /// is written while it is read.
     fn ring_heads() {
         const N: u8 = 5;
         let (mut tx, mut rx) = direction::<4, 256>();
@@ -239,7 +239,7 @@ mod models {
         t.join().unwrap();
     }
 
-    /// The same heads, read where they lie: each is whole while it is looked at, and one that is not taken stays.
+    /// Heads read in place: each is complete while it is read, and one that is not accepted stays.
     fn ring_lines() {
         const N: u8 = 5;
         let (mut tx, mut rx) = direction::<4, 256>();
@@ -273,8 +273,8 @@ mod models {
         t.join().unwrap();
     }
 
-    /// Two sides answer each other, in the line of answers and in slots: all comes in order, and no half is written while it is
-    /// read. `over`: one side does not wait until its answer was taken.
+    /// Replies of both sides, in the reply line and in slots: all records arrive in order, and no
+    /// half is written while it is read. `over`: one side does not wait until its reply was taken.
     fn ring_answers(over: bool) {
         const N: u8 = 2;
         let [(mut a_tx, mut a_rx), (mut b_tx, mut b_rx)] = connection::<4, 256>();
@@ -325,8 +325,8 @@ mod models {
         t.join().unwrap();
     }
 
-    /// Bodies that fill the area of eight lines before the slots, skip its end and come round: none is
-    /// written while it is read.
+    /// Bodies that fill the area of eight lines before the slots, skip its end and wrap around:
+    /// none is written while it is read.
     fn ring_bodies() {
         const LENS: [usize; 6] = [128, 1, 128, 100, 127, 64];
         let (mut tx, mut rx) = direction::<8, 512>();
@@ -355,8 +355,8 @@ mod models {
         t.join().unwrap();
     }
 
-    /// With eight slots the consumer tells every second record: the producer still gets room for all, and
-    /// `all_consumed` once the last was flushed.
+    /// A consumer of eight slots publishes every second record: the producer finds space for all,
+    /// and `all_consumed` holds after the last flush.
     fn ring_full_then_flushed() {
         let (mut tx, mut rx) = direction::<8, 256>();
         for i in 0..8 {
@@ -386,7 +386,8 @@ mod models {
         assert!(tx.all_consumed());
     }
 
-    /// A consumer that goes idle while a record is pushed sees the record, or is seen idle.
+    /// A consumer that becomes idle while a record is pushed finds the record, or the producer sees
+    /// it idle.
     fn idle_and_push(asymmetric: bool) {
         let (mut tx, mut rx) = direction::<4, 256>();
         let rung = Arc::new(AtomicBool::new(false));
@@ -405,7 +406,7 @@ mod models {
         assert!(seen || rung.load(Ordering::Relaxed), "a record nobody looks for");
     }
 
-    /// The same for an endpoint that goes to sleep.
+    /// An endpoint that goes to sleep while a record is pushed finds the record, or is woken.
     fn sleeping_and_push(asymmetric: bool) {
         let (mut tx, mut rx) = direction::<4, 256>();
         let (bell, [handle, _]) = bell::<1>();
@@ -425,8 +426,8 @@ mod models {
         assert!(seen || woken.load(Ordering::Relaxed), "a sleeper nobody wakes");
     }
 
-    /// Two peers ring one bit while the owner takes it: after the last ring, what was not yet seen is still
-    /// announced.
+    /// Two peers set one bit while the owner takes it: after the last ring, a record not yet seen
+    /// is still announced.
     fn bell_loses_nothing() {
         let (bell, handles) = bell::<1>();
         let news = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);
@@ -490,7 +491,7 @@ mod models {
         assert_eq!(reader.find(2).unwrap().2, entry(2));
     }
 
-    /// Memory that is freed after the removal of its key and the wait for marks is not being copied to.
+    /// Memory freed after the removal of its key, and the wait for marks, is not written by a copy.
     fn mark_or_removal_is_seen(fenced: bool) {
         let (mut owner, reader) = keys::<1>();
         let slot = owner.insert(entry(1)).unwrap();
@@ -519,7 +520,8 @@ mod models {
         t.join().unwrap();
     }
 
-    /// Who leaves by a mark of its own waits for whoever is inside, or is seen to have left.
+    /// An owner that announces its departure by a mark waits for an initiator inside, or the
+    /// initiator sees the mark.
     fn mark_or_leave_is_seen(fenced: bool) {
         let [inside, seen_inside] = mark();
         let [leave, seen_left] = mark();
@@ -551,7 +553,7 @@ mod models {
         let memory: Arc<Vec<_>> = Arc::new((0..parts).map(|_| loom::cell::UnsafeCell::new(0)).collect());
         let target = Arc::clone(&memory);
         let copy = |memory: &[loom::cell::UnsafeCell<i32>], part: u32| {
-            // SAFETY: whether it may be written is what the model checks.
+            // SAFETY: the model checks that no other access races with this write.
             memory[part as usize].with_mut(|p| unsafe { *p += 1 });
         };
         let t = spawn(move || {
@@ -583,13 +585,13 @@ mod models {
             copy(&memory, part);
         }
         for cell in memory.iter() {
-            // SAFETY: whether it may be read is what the model checks.
+            // SAFETY: the model checks that no other access races with this read.
             assert_eq!(cell.with(|p| unsafe { *p }), 1);
         }
         t.join().unwrap();
     }
 
-    /// Once the receiver has closed and no part is open, its memory is its own again.
+    /// After the receiver has closed and no part is open, no peer writes its memory.
     fn claim_closed() {
         let [tx, rx] = claim();
         tx.reset(3);

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Models of the byte stream: who sleeps, what a descriptor shows, late rings, closing. Queues of four bytes.
+//! Models of the byte stream: sleepers, state of a descriptor, late signals, closing. Queues of
+//! four bytes.
 
 use loom::sync::Arc;
 use loom::thread::{spawn, yield_now};
 use scif_ring::model::stream;
 use scif_ring::{Mem, Settle, StreamRx, StreamTx, Tell, Waiting, Word32};
 
-/// futex(2): who sleeps compares and sleeps at once.
+/// Model of futex(2): the comparison and the start of the sleep are one step.
 #[derive(Clone)]
 struct Futex(Arc<(loom::sync::Mutex<()>, loom::sync::Condvar)>);
 
@@ -36,11 +37,11 @@ impl Futex {
 }
 
 fn mem(bytes: &mut [u8]) -> Mem {
-    // SAFETY: bytes of the caller's, which it does not use meanwhile.
+    // SAFETY: the caller does not use the bytes meanwhile.
     unsafe { Mem::new(bytes.as_mut_ptr(), bytes.len()) }
 }
 
-/// Takes what is there, at most two bytes, and looks whether they are the next ones.
+/// Takes at most two bytes, and checks that they continue the sequence.
 fn take_next(rx: &StreamRx, next: &mut u8) -> usize {
     let mut bytes = [0; 2];
     let n = rx.pull(&mem(&mut bytes)).unwrap();
@@ -63,7 +64,8 @@ fn sleep(futex: &Futex, waiting: Waiting, fenced: bool, nothing: impl Fn() -> bo
     waiting.sleep_ends();
 }
 
-/// Bytes arrive once and in order, over the end of the queue, and none is overwritten before it is taken.
+/// Bytes arrive once and in order, over the end of the queue, and none is overwritten before it is
+/// taken.
 pub(crate) fn stream_bytes_in_order() {
     let (tx, rx, _) = stream();
     let t = spawn(move || {
@@ -86,7 +88,7 @@ pub(crate) fn stream_bytes_in_order() {
     t.join().unwrap();
 }
 
-/// Single bytes, which come in the line of the position, arrive once and in order.
+/// Single bytes, which travel in the line of the position, arrive once and in order.
 pub(crate) fn stream_short(push: fn(&StreamTx, &Mem)) {
     let (tx, rx, _) = stream();
     let t = spawn(move || {
@@ -110,7 +112,7 @@ pub(crate) enum Without {
     SendersFence,
 }
 
-/// Who sleeps for bytes, or for space, is woken: loom finds a sleeper that is not.
+/// A sleeper for bytes, or for space, is woken: loom reports a sleeper that is not.
 pub(crate) fn stream_sleepers(without: Without, leaves: bool) {
     let (tx, rx, _) = stream();
     let (data, space) = (Futex::new(), Futex::new());
@@ -144,7 +146,8 @@ pub(crate) fn stream_sleepers(without: Without, leaves: bool) {
     t.join().unwrap();
 }
 
-/// Whatever is left in the queue when the receiver leaves, or comes later, its descriptor shows.
+/// The descriptor shows bytes left in the queue, whether the receiver leaves before or after they
+/// arrive.
 pub(crate) fn stream_descriptor(fenced: bool, leaves: bool) {
     let (tx, rx, [_, shown]) = stream();
     let rx = Arc::new(rx);
@@ -183,7 +186,7 @@ pub(crate) fn stream_descriptor(fenced: bool, leaves: bool) {
     drop(tx);
 }
 
-/// As a call of the receiver's ends, where it waits for no ring: each may come as late as it likes.
+/// Ends a call of the receiver without waiting for a signal, which may arrive at any later time.
 fn leave(rx: &StreamRx, shown: Word32, late: &mut bool, twice: bool) {
     let mut hidden = !twice;
     loop {
@@ -210,7 +213,8 @@ fn leave(rx: &StreamRx, shown: Word32, late: &mut bool, twice: bool) {
     }
 }
 
-/// Both have left: what is in the queue is shown; and nothing is, after one more call that takes it all.
+/// After both sides have left, the descriptor shows the content of the queue; it shows nothing
+/// after one more call that takes everything.
 fn shows_what_is_so(rx: &StreamRx, shown: Word32, late: &mut bool, next: &mut u8, twice: bool) {
     assert!(rx.ready() == Ok(0) || shown.get() == 1, "bytes that nobody shows");
     while take_next(rx, next) != 0 {}
@@ -218,9 +222,10 @@ fn shows_what_is_so(rx: &StreamRx, shown: Word32, late: &mut bool, next: &mut u8
     assert_eq!(shown.get(), 0, "shows what is not there");
 }
 
-/// The receiver gives up waiting for a ring, which comes later, or never: whatever is in the queue once both have left, the
-/// descriptor shows; and after one more call that takes it all, it shows nothing.
-/// Not so if who rings late says so by a plain store, not `compared`; or if what the bell says is not shown is not hidden `twice`.
+/// The receiver gives up waiting for a signal, which arrives later, or never. After both sides have
+/// left, the descriptor shows the content of the queue, and nothing after one more call that takes
+/// everything. This fails if a late signal is recorded by a plain store, not `compared`, or if the
+/// descriptor is not cleared `twice`.
 pub(crate) fn late_ring(count: u8, compared: bool, twice: bool) {
     let (tx, rx, [_, shown]) = stream();
     let (mut late, mut next) = (false, 1);
@@ -244,8 +249,9 @@ pub(crate) fn late_ring(count: u8, compared: bool, twice: bool) {
     shows_what_is_so(&rx, shown, &mut late, &mut next, twice);
 }
 
-/// Who sends is killed after it said that it rings, and another one goes on in its place: it tells again, and whatever is in the
-/// queue then, the descriptor shows, whether the receiver gave up waiting or not. Not so if it only goes on.
+/// A sender is killed after it announced a signal, and another one continues in its place. The
+/// successor repeats the signal, and the descriptor shows the content of the queue, whether the
+/// receiver gave up waiting or not. This fails if the successor only continues.
 pub(crate) fn teller_killed(retold: bool) {
     let (tx, rx, [_, shown]) = stream();
     let (mut late, mut next) = (false, 1);
@@ -272,7 +278,7 @@ pub(crate) fn teller_killed(retold: bool) {
     shows_what_is_so(&rx, shown, &mut late, &mut next, true);
 }
 
-/// Who receives is killed where a call of it may be killed, and another one goes on in its place.
+/// A receiver is killed at any point of a call, and another one continues in its place.
 pub(crate) fn waiter_killed(doubted: bool, shows: bool) {
     let (tx, rx, [_, shown]) = stream();
     let (mut late, mut next) = (false, 1);
@@ -287,7 +293,7 @@ pub(crate) fn waiter_killed(doubted: bool, shows: bool) {
         }
         tx
     });
-    // As far as its end: it has asked what is to be done, and has done that or not, and said nothing.
+    // Runs the call up to its end: the action was determined, executed or not, and not recorded.
     if take_next(&rx, &mut next) == 0 {
         rx.data().sleep_begins();
     }
@@ -305,7 +311,7 @@ pub(crate) fn waiter_killed(doubted: bool, shows: bool) {
     shows_what_is_so(&rx, shown, &mut late, &mut next, true);
 }
 
-/// Who sends and closes: the receiver gets every byte, then the end, asleep or not.
+/// A sender closes: the receiver gets every byte, then the end, asleep or not.
 pub(crate) fn stream_closed_by_who_sends() {
     let (tx, rx, [closed, _]) = stream();
     let data = Futex::new();
@@ -336,7 +342,7 @@ pub(crate) fn stream_closed_by_who_sends() {
     t.join().unwrap();
 }
 
-/// Who receives closes while the other side waits for space.
+/// A receiver closes while the other side waits for space.
 pub(crate) fn stream_closed_by_who_receives() {
     let (tx, rx, [closed, _]) = stream();
     let space = Futex::new();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Memory to lay a ring over, with canaries on both sides.
+//! Memory for a ring, with canaries on both sides.
 
 #![allow(
     dead_code,
@@ -40,19 +40,19 @@ impl Guarded {
         self.base
     }
 
-    /// Writes one byte, as a peer might.
+    /// Writes one byte, as a hostile peer could.
     pub(crate) fn scribble(&self, at: usize, byte: u8) {
-        // SAFETY: within the allocation; no other thread is at work.
+        // SAFETY: within the allocation; no other thread runs.
         unsafe { self.base.wrapping_add(at % self.len).write(byte) };
     }
 
-    /// One byte as it is now.
+    /// Reads one byte.
     pub(crate) fn peek(&self, at: usize) -> u8 {
-        // SAFETY: within the allocation; no other thread is at work.
+        // SAFETY: within the allocation; no other thread runs.
         unsafe { self.base.wrapping_add(at % self.len).read() }
     }
 
-    /// Fails if anything was written beside the bytes.
+    /// Fails if any byte outside the memory was written.
     pub(crate) fn check(&self) {
         for at in (0..PAGE).flat_map(|i| {
             [
@@ -73,7 +73,7 @@ impl Drop for Guarded {
     }
 }
 
-/// Both ends of a ring; to be dropped before the memory.
+/// Returns both ends of a ring, which must be dropped before the memory.
 pub(crate) fn ring(memory: &Guarded) -> (Producer, Consumer) {
     // SAFETY: aligned and zeroed; every test drops the ends before the memory, and makes them once.
     let tx = unsafe { Producer::new(memory.base(), DIRECTION_BYTES) };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! What names an endpoint on a host, and what names the host.
+//! Names of an endpoint on a host, and of the host.
 //!
-//! Not about how a fabric address carries these bytes, nor about socket names.
-//! Mirrors `struct scif_portID` of `scif.h`.
+//! Not about the encoding in a fabric address, nor about socket names. Mirrors `struct scif_portID`
+//! of `scif.h`.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -12,15 +12,16 @@ use rustix::io::Errno;
 
 use crate::sys::process;
 
-/// Ports given out when none is asked for. Those below belong to whoever knows them by number.
+/// Ports assigned on bind without a port number. Lower ports are reserved for services with known
+/// numbers.
 pub const DYNAMIC_PORTS: RangeInclusive<u16> = 1089..=u16::MAX;
 
 /// A port of a node: the identity of an endpoint on its host.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct PortId {
-    /// The SCIF node.
+    /// SCIF node.
     pub node: u16,
-    /// The port on that node; 0 names none.
+    /// Port on that node; 0 for none.
     pub port: u16,
 }
 
@@ -30,8 +31,9 @@ impl fmt::Display for PortId {
     }
 }
 
-/// 32 bits that are the same for two processes exactly if they can reach each other's endpoints by number: this
-/// boot of this host, the network namespace or the directory that holds the sockets, and the domain. Never 0.
+/// Returns 32 bits that are equal for two processes exactly if they can reach each other's
+/// endpoints by number. They depend on the boot of this host, the network namespace or the
+/// directory of the sockets, and the domain. Never 0.
 pub(crate) fn host_hash(runtime_dir: Option<&Path>, domain: &str) -> Result<u32, Errno> {
     let (device, inode) = match runtime_dir {
         Some(dir) => process::file_id(dir)?,
@@ -45,14 +47,15 @@ pub(crate) fn host_hash(runtime_dir: Option<&Path>, domain: &str) -> Result<u32,
     Ok(fold(&bytes))
 }
 
-/// The same where a driver connects hosts: its nodes cannot tell which network they are on, so that it is the same for all.
+/// Returns the counterpart of [`host_hash`] where a driver connects hosts. Its nodes cannot
+/// identify their network, so the value depends on the domain only.
 pub(crate) fn network_hash(domain: Option<&str>) -> u32 {
     let mut bytes = b"SCIF driver\0".to_vec();
     bytes.extend(domain.unwrap_or_default().as_bytes());
     fold(&bytes)
 }
 
-/// FNV-1a, 64 bits folded to 32.
+/// Returns the FNV-1a hash, folded from 64 bits to 32.
 fn fold(bytes: &[u8]) -> u32 {
     let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)

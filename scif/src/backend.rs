@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! What serves the calls of `scif.h` in this process: the engine, or a driver of the kernel. The one place that chooses.
+//! Choice of the implementation that serves the calls of `scif.h` in this process: the engine, or a
+//! driver of the kernel. The only place that chooses.
 //!
-//! Not about the calls: [`Endpoints`] documents them, and [`Device`] what is mended for drivers.
+//! Not about the calls: [`Endpoints`] documents them, and [`Device`] the corrections for drivers.
 
 use std::os::fd::RawFd;
 
@@ -12,16 +13,16 @@ use crate::config::{Carrier, Config};
 use crate::epd::{Endpoints, FenceSide, PollFd, Result, Signal};
 use crate::transport::kernel::Device;
 
-/// What serves the calls.
+/// Implementation that serves the calls.
 #[derive(Debug)]
 pub enum Backend {
     /// The engine of this library, without a driver.
     Soft(Endpoints),
-    /// A driver.
+    /// A driver of the kernel.
     Kernel(Device),
 }
 
-/// One call of either.
+/// Forwards a call to the implementation in use.
 macro_rules! either {
     ($backend:ident, $served:ident => $call:expr) => {
         match $backend {
@@ -32,10 +33,10 @@ macro_rules! either {
 }
 
 impl Backend {
-    /// As the settings say.
+    /// Chooses by the settings.
     ///
     /// # Errors
-    /// What opening the driver said, where one is demanded; those of [`Endpoints::new`].
+    /// The error of opening the driver, where one is required; those of [`Endpoints::new`].
     pub fn new(config: Config) -> Result<Backend> {
         config.warn();
         match config.carrier {
@@ -69,7 +70,7 @@ impl Backend {
         either!(self, served => served.close(fd))
     }
 
-    /// `scif_bind`; the port.
+    /// `scif_bind`; returns the port.
     ///
     /// # Errors
     /// As [`Endpoints::bind`].
@@ -85,7 +86,7 @@ impl Backend {
         either!(self, served => served.listen(fd, backlog))
     }
 
-    /// `scif_connect`; the local port.
+    /// `scif_connect`; returns the local port.
     ///
     /// # Errors
     /// As [`Endpoints::connect`].
@@ -93,7 +94,7 @@ impl Backend {
         either!(self, served => served.connect(fd, dst))
     }
 
-    /// `scif_accept`; the peer, and the new endpoint.
+    /// `scif_accept`; returns the peer and the new endpoint.
     ///
     /// # Errors
     /// As [`Endpoints::accept`].
@@ -101,7 +102,7 @@ impl Backend {
         either!(self, served => served.accept(fd, wait))
     }
 
-    /// `scif_send` of at least one byte; how many were sent.
+    /// `scif_send` of at least one byte; returns the number of bytes sent.
     ///
     /// # Errors
     /// As [`Endpoints::send`].
@@ -110,7 +111,7 @@ impl Backend {
         either!(self, served => served.send(fd, src, wait))
     }
 
-    /// `scif_recv` of at least one byte; how many were received.
+    /// `scif_recv` of at least one byte; returns the number of bytes received.
     ///
     /// # Errors
     /// As [`Endpoints::receive`].
@@ -119,7 +120,7 @@ impl Backend {
         either!(self, served => served.receive(fd, dst, wait))
     }
 
-    /// `scif_poll`; how many are ready.
+    /// `scif_poll`; returns the number of ready entries.
     ///
     /// # Errors
     /// As [`Endpoints::poll`].
@@ -127,7 +128,7 @@ impl Backend {
         either!(self, served => served.poll(entries, timeout_ms))
     }
 
-    /// The nodes that are online, in ascending order, and our own.
+    /// Returns the online nodes in ascending order, and the own node.
     ///
     /// # Errors
     /// As [`Endpoints::nodes`].
@@ -135,7 +136,7 @@ impl Backend {
         either!(self, served => served.nodes())
     }
 
-    /// Whether calls that need a connection may be made.
+    /// Checks that calls that need a connection are permitted.
     ///
     /// # Errors
     /// As [`Endpoints::usable`].
@@ -143,7 +144,7 @@ impl Backend {
         either!(self, served => served.usable(fd))
     }
 
-    /// Whether a connection is there or was, so that something may be left to receive.
+    /// Checks that a connection exists or existed, so that bytes may be left to receive.
     ///
     /// # Errors
     /// As [`Endpoints::receivable`].
@@ -151,7 +152,7 @@ impl Backend {
         either!(self, served => served.receivable(fd))
     }
 
-    /// `scif_register`; the offset.
+    /// `scif_register`; returns the offset.
     ///
     /// # Errors
     /// As [`Endpoints::register`].
@@ -175,7 +176,7 @@ impl Backend {
         either!(self, served => served.unregister(fd, offset, len))
     }
 
-    /// `scif_mmap`; the address.
+    /// `scif_mmap`; returns the address.
     ///
     /// # Errors
     /// As [`Endpoints::map`].
@@ -231,7 +232,7 @@ impl Backend {
         either!(self, served => served.write_from_memory(fd, addr, len, far, flags))
     }
 
-    /// `scif_fence_mark`; the mark.
+    /// `scif_fence_mark`; returns the mark.
     ///
     /// # Errors
     /// As [`Endpoints::fence_mark`].
@@ -269,7 +270,7 @@ mod tests {
 
     #[test]
     fn a_driver_is_taken_if_there_is_one_and_demanded_if_said_so() {
-        // A device that opens, and is none of ours.
+        // A device that opens, but is no SCIF driver.
         let config = |carrier| Config {
             carrier,
             device: Some("/dev/null".into()),

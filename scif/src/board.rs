@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Boards: words of memory that processes of a host share by a name.
+//! Shared tables ("boards"): words of memory that processes of a host share by a name.
 //!
-//! Whoever opens a board first makes it; the name lasts until the last holder has closed it or died, and nothing is left of it
-//! then. Other holders are as little to be trusted as peers are: each word may be anything at any time.
+//! The first process to open a board creates it. The name lasts until the last holder has closed
+//! the board or died; nothing remains afterwards. Other holders are as untrusted as peers: each
+//! word may have any value at any time.
 //!
-//! Not about what the words mean, nor about how a holder is found (`transport`).
+//! Not about the meaning of the words, nor about the search for a holder (`transport`).
 
 use scif_ring::{Word64, Words};
 
@@ -13,20 +14,20 @@ use crate::node::Node;
 use crate::sys::fork::Maker;
 use crate::transport::Hold;
 
-/// Longest name, in bytes.
+/// Maximum length of a name in bytes.
 const NAME_MAX: usize = 64;
 
-/// A board, as one holder has it.
+/// A shared table, as one holder sees it.
 #[derive(Debug)]
 pub struct Board {
     words: Words,
     writable: bool,
     maker: Maker,
-    /// Last, so that it goes last.
+    /// Last field, so that it is dropped last.
     hold: Box<dyn Hold>,
 }
 
-/// While it lives no other holder has one.
+/// Guard of the lock of a board. No other holder has the lock while the guard exists.
 #[derive(Debug)]
 pub struct BoardLock<'a>(&'a Board);
 
@@ -37,11 +38,12 @@ impl Drop for BoardLock<'_> {
 }
 
 impl Board {
-    /// Opens the board `name` of `count` words to write it; `fill` says what a new one holds at first, word by word, where that is
-    /// not zero.
+    /// Opens the board `name` of `count` words for writing. `fill` gives initial values of a new
+    /// board, as pairs of index and value; other words are zero.
     ///
     /// # Errors
-    /// [`Error::Os`] with `EINVAL` for a name that is empty or longer than 64 bytes, and what the system says.
+    /// [`Error::Os`] with `EINVAL` for a name that is empty or longer than 64 bytes, or with the
+    /// errno of a failed system call.
     pub fn open(node: &Node, name: &str, count: usize, fill: &[(usize, u64)]) -> Result<Board> {
         let make = |map: &crate::sys::mmap::Mapping| {
             let words = map.words(0, count)?;
@@ -58,10 +60,10 @@ impl Board {
         Board::over(hold, count, true)
     }
 
-    /// Opens the board `name` only to read it.
+    /// Opens the board `name` for reading only.
     ///
     /// # Errors
-    /// [`Error::Os`] with `ENOENT` when there is none, and as [`Board::open`].
+    /// [`Error::Os`] with `ENOENT` if no such board exists, and as [`Board::open`].
     pub fn open_to_read(node: &Node, name: &str, count: usize) -> Result<Board> {
         let hold = node.transport_arc().board(&plain(name)?, 8 * count, None)?;
         Board::over(hold, count, false)
@@ -76,35 +78,38 @@ impl Board {
         })
     }
 
-    /// Where this process has it.
+    /// Returns its address in this process.
     #[must_use]
     pub fn address(&self) -> usize {
         self.hold.map().address()
     }
 
-    /// Whether it was opened to be written.
+    /// Whether it was opened for writing.
     #[must_use]
     pub fn is_writable(&self) -> bool {
         self.writable
     }
 
-    /// Word `at`, with all that was written before it was.
+    /// Returns word `at`, together with everything written before it; `None` beyond the end.
     #[must_use]
     pub fn load(&self, at: usize) -> Option<u64> {
         self.words.get(at).map(|word| word.get())
     }
 
-    /// Writes word `at` behind all that was written before; nothing happens where there is none, or none to write.
+    /// Writes word `at` after everything written before. Has no effect beyond the end, or on a
+    /// board opened for reading.
     pub fn store(&self, at: usize, value: u64) {
         if let Some(word) = self.words.get(at).filter(|_| self.writable) {
             Word64::set(&word, value);
         }
     }
 
-    /// Waits until no other holder has the lock. One that dies gives it back.
+    /// Blocks until no other holder has the lock, then takes it. The kernel releases the lock of a
+    /// holder that dies.
     ///
     /// # Errors
-    /// [`Error::Os`] when a holder keeps it for seconds; [`Error::Forked`] in a child of the process that opened the board.
+    /// [`Error::Os`] if a holder keeps it for seconds; [`Error::Forked`] in a child of the process
+    /// that opened the board.
     pub fn lock(&self) -> Result<BoardLock<'_>> {
         if self.maker.is_ancestor() {
             return Err(Error::Forked);
@@ -114,7 +119,7 @@ impl Board {
     }
 }
 
-/// A name in letters that every transport takes.
+/// Returns a name in letters that every transport accepts.
 fn plain(name: &str) -> Result<String> {
     if name.is_empty() || name.len() > NAME_MAX {
         return Err(Error::Os {
@@ -172,11 +177,11 @@ mod tests {
             reader.store(4, 41);
             assert_eq!(first.load(4), Some(40));
             assert_eq!(first.load(512), None);
-            // Of another length it is another's.
+            // A board of another length is a different one.
             assert!(Board::open(&node, "a/b", 1024, &[]).is_err());
             drop(first);
             drop(second);
-            // Whoever is left tells others.
+            // The remaining holder makes the board known to others.
             let late = Board::open(&node, "a/b", 512, &[]).unwrap();
             assert_eq!(late.load(4), Some(40));
             drop(late);

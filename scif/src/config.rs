@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! What an administrator or a test can set; the only file that reads the environment.
+//! Settings of an administrator or a test; the only file that reads the environment.
 
 use std::cell::RefCell;
 use std::env;
@@ -8,19 +8,19 @@ use std::sync::Once;
 
 use crate::spelling::unknown_settings;
 
-/// What serves the calls of `scif.h`.
+/// Implementation that serves the calls of `scif.h`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Carrier {
     /// This library, without a driver.
     Soft,
     /// A driver of the kernel.
     Kernel,
-    /// The driver if there is one that works, else this library.
+    /// A working driver if one exists, otherwise this library.
     Auto,
 }
 
-/// Beginnings of the variables that the Scientific Filesystem (SCIF) of Apptainer and Singularity containers sets. They are
-/// not misspelt settings.
+/// Prefixes of the variables that the Scientific Filesystem (SCIF) of Apptainer and Singularity
+/// containers sets. They are not misspelt settings.
 const SCIENTIFIC_FILESYSTEM: [&str; 9] = [
     "SCIF_ALLOW_APPEND",
     "SCIF_APP",
@@ -39,54 +39,61 @@ fn is_of_scientific_filesystem(name: &str) -> bool {
         .any(|beginning| name.starts_with(beginning))
 }
 
-/// How a node behaves.
+/// Settings of a node.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The SCIF node this process is on (`SCIF_NODE`).
+    /// SCIF node of this process (`SCIF_NODE`).
     pub node: u16,
-    /// Keep the sockets as files in this directory, for peers in different network namespaces
-    /// (`SCIF_RUNTIME_DIR`). `None`: abstract names, nothing in any file system.
+    /// Directory for sockets as files, for peers in different network namespaces
+    /// (`SCIF_RUNTIME_DIR`). `None`: abstract names, without any file.
     pub runtime_dir: Option<PathBuf>,
-    /// Whose endpoints see each other (`SCIF_DOMAIN`); `None`: those of one user.
+    /// Domain whose endpoints see each other (`SCIF_DOMAIN`); `None`: the domain of one user.
     pub domain: Option<String>,
     /// Whether to lift Yama's restriction on reading our memory (`SCIF_PTRACER`).
     pub ptracer: bool,
-    /// Users besides our own who may connect to us and whom we connect to (`SCIF_ALLOW_UIDS`).
+    /// Users, besides our own, that may connect to us and to which we connect (`SCIF_ALLOW_UIDS`).
     pub allow_uids: Vec<u32>,
-    /// Whether `scif.h` looks on every call whether a number still is the endpoint it was (`SCIF_STRICT_FD`).
+    /// Whether every call of `scif.h` checks that a descriptor still refers to its endpoint
+    /// (`SCIF_STRICT_FD`).
     pub strict_fd: bool,
-    /// Time in milliseconds for which a listener without descriptors lets its callers wait before it refuses them.
+    /// Time in milliseconds for which a listener without free descriptors keeps connecting peers
+    /// waiting before it refuses them.
     pub refuse_after_ms: u64,
-    /// How long a blocking call of `scif.h` looks before it sleeps, in microseconds (`SCIF_SPIN_US`).
+    /// Time in microseconds for which a blocking call of `scif.h` polls before it sleeps
+    /// (`SCIF_SPIN_US`).
     pub spin_us: u64,
-    /// How long `scif_connect` waits to be accepted, in milliseconds (`SCIF_CONNECT_TIMEOUT_MS`).
+    /// Time in milliseconds for which `scif_connect` waits to be accepted
+    /// (`SCIF_CONNECT_TIMEOUT_MS`).
     pub connect_timeout_ms: u64,
     /// Whether `scif_register` fails where pages cannot be moved (`SCIF_WINDOW_STRICT`).
     pub window_strict: bool,
     /// Whether registered pages count against RLIMIT_MEMLOCK (`SCIF_MEMLOCK`).
     pub memlock: bool,
-    /// What `libscif` says on the standard error stream (`SCIF_LOG`).
+    /// Level of the messages of `libscif` on the standard error stream (`SCIF_LOG`).
     pub log: log::LevelFilter,
-    /// What serves `scif.h` (`SCIF_TRANSPORT`).
+    /// Implementation that serves `scif.h` (`SCIF_TRANSPORT`).
     pub carrier: Carrier,
-    /// Where the driver is (`SCIF_DEVICE`); `None`: at one of the usual places.
+    /// Path of the driver's device (`SCIF_DEVICE`); `None`: the usual paths.
     pub device: Option<PathBuf>,
-    /// Whether `libscifdev.so` has the traps of mainline's driver as well (`SCIF_DEVICE_TRAPS`).
+    /// Whether `libscifdev.so` also reproduces the pitfalls of the mainline driver
+    /// (`SCIF_DEVICE_TRAPS`).
     pub device_traps: bool,
-    /// With the traps: each n-th send of the process finds the queue of its node full for 3 s, and fails with ENODEV
-    /// though its bytes are on their way; 0: none does (`SCIF_DEVICE_STALL`).
+    /// With `device_traps`: every n-th send of the process finds the queue of its node full for 3
+    /// s, and fails with ENODEV although its bytes are delivered; 0 for none (`SCIF_DEVICE_STALL`).
     pub device_stall: u64,
-    /// From how many bytes on an RMA that need not wait is left to the DMA thread (`SCIF_DMA_MIN`).
+    /// Length in bytes from which an RMA that need not wait is left to the DMA thread
+    /// (`SCIF_DMA_MIN`).
     pub dma_min: u64,
-    /// Whether the loss of a node kills the processes that have mapped memory of it (`SCIF_NODE_LOST`).
+    /// Whether the loss of a node kills the processes that have mapped its memory
+    /// (`SCIF_NODE_LOST`).
     pub node_lost_kill: bool,
-    /// How many threads do the RMAs that need not be waited for (`SCIF_DMA_CHANNELS`).
+    /// Number of threads that execute RMA without waiting (`SCIF_DMA_CHANNELS`).
     pub dma_channels: u64,
-    /// What was wrong in the environment; said by the first node that is opened.
+    /// Warnings about the environment, logged by the first node that is opened.
     pub warnings: Vec<String>,
 }
 
-/// Whether a text can be a domain's name.
+/// Whether a text is a valid domain name.
 pub(crate) fn is_domain(text: &str) -> bool {
     let fits = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
     text.len() <= 32 && text.bytes().all(fits)
@@ -120,7 +127,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// As the environment says. A value that cannot be used leaves the default and a warning.
+    /// Reads the environment. An invalid value leaves the default and adds a warning.
     #[must_use]
     pub fn from_env() -> Config {
         let mut config = Config::from_lookup(|name| env::var(name).ok().filter(|value| !value.is_empty()));
@@ -129,13 +136,13 @@ impl Config {
         config
     }
 
-    /// Returns a warning for each variable of `set` that looks like a setting and is none.
+    /// Returns a warning for each variable of `set` that resembles a setting and is none.
     fn unknown(set: impl Iterator<Item = String>) -> Vec<String> {
         let set = set.filter(|name| !is_of_scientific_filesystem(name));
         unknown_settings("SCIF_", &Config::names(), set).collect()
     }
 
-    /// Logs what was wrong in the environment, once in a process: that is the same for all who open something.
+    /// Logs the warnings about the environment, once per process: they are equal for all objects.
     pub(crate) fn warn(&self) {
         static WARNED: Once = Once::new();
         if !self.warnings.is_empty() {
@@ -143,7 +150,7 @@ impl Config {
         }
     }
 
-    /// Returns the name of every setting: those that are looked up.
+    /// Returns the names of all settings: the ones that `from_lookup` looks up.
     fn names() -> Vec<String> {
         let names = RefCell::new(Vec::new());
         Config::from_lookup(|name| {

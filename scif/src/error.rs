@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! What can go wrong, and how far it reaches.
+//! Errors of the engine, and the extent of their consequences.
 //!
-//! Not about the errno a C caller sees: each edge maps these in one exhaustive `match`.
+//! Not about the errno of a C caller: each edge maps these errors in one exhaustive `match`.
 
 use std::fmt;
 
@@ -13,12 +13,12 @@ use crate::sys::mmap::OutOfRange;
 /// The result of a call into the engine.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What an error leaves usable.
+/// Extent of the objects that an error makes unusable.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Scope {
-    /// Only this call failed; the same call may work later or with other operands.
+    /// Only this call failed; it may succeed later or with other operands.
     Call,
-    /// The endpoint is of no use any more.
+    /// The endpoint is no longer usable.
     Endpoint,
     /// No endpoint of this node will work.
     Node,
@@ -29,37 +29,37 @@ pub enum Scope {
 pub enum Error {
     /// Another endpoint of the node has the port.
     PortInUse(PortId),
-    /// Every dynamic port of the node is taken.
+    /// All dynamic ports of the node are taken.
     NoPorts,
-    /// The peer's backlog or the descriptors in flight are full: try again from progress.
+    /// The peer's backlog or the limit of descriptors in flight is full: retry from progress.
     Again,
-    /// Nobody listens there.
+    /// No endpoint listens at this port.
     Refused(PortId),
-    /// A listener there has not accepted for a while, and may never: try again from progress.
+    /// The listener at this port has not accepted for a while, and may never: retry from progress.
     Unanswered(PortId),
-    /// Somebody listens there whom we may not talk to.
+    /// The listener belongs to a user that is not allowed.
     Denied {
-        /// Where.
+        /// Port of the listener.
         port: PortId,
-        /// The user it runs as.
+        /// User of the listener's process.
         uid: u32,
     },
-    /// A setting that cannot be used, and why.
+    /// Invalid setting, with the reason.
     Config(String),
     /// No SCIF driver can be used.
     NoDriver {
-        /// The devices that were tried, each with what the system said.
+        /// Devices that were tried, each with the error of the system.
         tried: String,
-        /// The more telling of these answers.
+        /// Most informative of these errors.
         errno: Errno,
     },
-    /// This process is a forked child of the one that made the object.
+    /// This process is a forked child of the creator of the object.
     Forked,
-    /// The operating system refused.
+    /// A system call failed.
     Os {
-        /// The system call, or what it was for.
+        /// Name of the system call, or its purpose.
         call: &'static str,
-        /// Its answer.
+        /// Error of the call.
         errno: Errno,
     },
 }
@@ -69,7 +69,7 @@ impl Error {
         move |errno| Error::Os { call, errno }
     }
 
-    /// What this error leaves usable.
+    /// Returns the extent of the error's consequences.
     #[must_use]
     pub fn scope(&self) -> Scope {
         match self {
@@ -85,7 +85,7 @@ impl Error {
         }
     }
 
-    /// What the operating system said, where it spoke.
+    /// Returns the errno, if a system call caused the error.
     #[must_use]
     pub fn raw_os_error(&self) -> Option<i32> {
         match self {
@@ -125,7 +125,8 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// A view that does not fit its mapping: the sizes here and there disagree, which no caller can mend.
+/// A view that does not fit its mapping: both sides disagree about sizes, which no caller can
+/// correct.
 impl From<OutOfRange> for Error {
     fn from(_: OutOfRange) -> Error {
         Error::Os {
@@ -135,33 +136,33 @@ impl From<OutOfRange> for Error {
     }
 }
 
-/// Why a connection ended.
+/// Reason for which a connection ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Reason {
-    /// The peer said goodbye: everything it sent is in the ring.
+    /// Graceful close of the peer: everything that it sent is in the ring.
     Orderly,
-    /// The peer's process is gone, or closed without a word.
+    /// The peer's process died, or closed without notice.
     Died,
-    /// The peer ended it because of something we sent or wrote.
+    /// The peer reset the connection because of data that we sent or wrote.
     Reset,
     /// Never accepted.
     Refused(Refusal),
-    /// The peer sent or wrote what the protocol does not allow.
+    /// The peer violated the protocol.
     Corrupt,
-    /// The peer's user is not allowed here, or ours not there.
+    /// One side does not allow the user of the other.
     Denied,
-    /// Ended by this side, which cannot keep as much as the peer sends.
+    /// Ended by this side, which cannot store as much as the peer sends.
     Exhausted,
 }
 
-/// Why a connection was not accepted.
+/// Reason for which a connection was not accepted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Refusal {
-    /// The listener closed before it looked.
+    /// The listener closed before it handled the request.
     Closed,
-    /// It speaks another version of the protocol.
+    /// The listener has another version of the protocol.
     Version,
-    /// It has no room: descriptors or memory.
+    /// The listener has no free descriptors or memory.
     Resources,
 }
 

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! SCIF, the symmetric communication interface, as a safe Rust library: nodes, ports, connections, and the
-//! memory of peers.
+//! SCIF, the symmetric communication interface, as a safe Rust library: nodes, ports, connections,
+//! and the memory of peers.
 //!
-//! An [`Endpoint`] is bound to a port of a [`Node`], listens, and holds one [`Connection`] per peer it talks
-//! to. A connection is a pair of rings in shared memory, a socket that proves that the peer lives, and the ways
-//! its memory can be reached. What the records in the rings mean is the business of the layers above; this one
-//! never looks into them. Nothing of this blocks but the waits of a [`Waiter`], and nothing starts a thread.
+//! An [`Endpoint`] is bound to a port of a [`Node`], listens, and holds one [`Connection`] per
+//! peer. A connection is a pair of rings in shared memory, a socket that proves the liveness of the
+//! peer, and the paths to the peer's memory. The layers above define the meaning of ring records;
+//! this one never inspects them. Only the waits of a [`Waiter`] block, and no thread is started.
 //!
-//! [`epd`] is the other face: endpoints as `scif.h` has them, named by descriptors, with calls that block, windows, RMA
-//! and a service thread.
+//! [`epd`] is the second interface: endpoints as in `scif.h`, named by descriptors, with blocking
+//! calls, windows, RMA and a service thread.
 //!
-//! The peer is hostile: whatever it sends or writes is checked, and the worst it gets is its connection reset.
+//! The peer is hostile: everything that it sends or writes is checked, and the worst consequence is
+//! a reset of its connection.
 
 #![warn(missing_docs)]
 

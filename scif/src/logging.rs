@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Log lines that cannot flood: each cause once in a process, and a limited number of lines that others can cause.
+//! Log lines that cannot flood: each cause once in a process, and a limited number of lines that
+//! others can cause.
 //!
 //! Three kinds of lines, by what can repeat them:
 //!
-//! - A property of the system or of the settings, such as a system call that is denied: once for each cause and process,
-//!   with a static [`OnceEach`] (or `std::sync::Once` where there is one cause only).
-//! - A peer: within [`PEERS`], by [`warn_about_peer!`] here and by the functions of the same name of the provider's log.
+//! - A property of the system or of the settings, such as a system call that is denied: once for
+//!   each cause and process, with a static [`OnceEach`] (or `std::sync::Once` where there is one
+//!   cause only).
+//! - A peer: within [`PEERS`], by [`warn_about_peer!`] in this file and by the functions of the
+//!   same name of the provider's log.
 //! - The program itself, such as a refused call in a loop: within [`CALLS`].
 //!
-//! Suppressed lines are counted, and one line reports them. Lines at debug and trace are not limited. Nothing here stands on
-//! a path that a message takes: the clock is read only when a line would be printed.
+//! Suppressed lines are counted, and one line reports them. Lines at debug and trace are not
+//! limited. No function of this file is on the path of a message: the clock is read only before a
+//! line is printed.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -29,7 +33,8 @@ pub struct OnceEach<C> {
 }
 
 impl<C: Ord> OnceEach<C> {
-    /// Returns an empty set that takes at most `most` causes; later ones are not logged, so that a peer cannot make it grow.
+    /// Returns an empty set that takes at most `most` causes; later ones are not logged, so that a
+    /// peer cannot make it grow.
     #[must_use]
     pub const fn new(most: usize) -> OnceEach<C> {
         OnceEach {
@@ -38,7 +43,7 @@ impl<C: Ord> OnceEach<C> {
         }
     }
 
-    /// Returns true for the first call with `cause`, which is to log it.
+    /// Whether this is the first call with `cause`, which the caller then logs.
     pub fn first(&self, cause: C) -> bool {
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         said.len() < self.most && said.insert(cause)
@@ -49,12 +54,12 @@ impl<C: Ord> OnceEach<C> {
 #[derive(Debug)]
 pub struct Budget {
     limiter: Limiter,
-    /// Limit of last reports: a program may open and close objects as often as a peer likes.
+    /// Limit of final reports: a peer may make a program open and close objects at any rate.
     last: Limiter,
     rate: &'static str,
 }
 
-/// Returns the limit of last reports: two at once, and one in four seconds while more are due.
+/// Returns the limit of final reports: two at once, and one in four seconds while more are due.
 const fn last() -> Limiter {
     Limiter::new(2, 2_000_000_000)
 }
@@ -80,10 +85,11 @@ static PANICS: Budget = Budget {
     rate: "internal errors cause at most 10 lines a second here",
 };
 
-/// Replaces the panic hook of this copy of the standard library by one that logs one line without a backtrace.
+/// Replaces the panic hook of this copy of the standard library by one that logs one line without a
+/// backtrace.
 ///
-/// For libraries that C loads: each has the standard library to itself, so only panics of its own code arrive at the hook.
-/// Not for Rust programs that link this crate.
+/// For libraries that C loads: each has the standard library to itself, so only panics of its own
+/// code arrive at the hook. Not for Rust programs that link this crate.
 pub fn take_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| std::panic::set_hook(Box::new(log_panic)));
@@ -99,9 +105,10 @@ fn log_panic(info: &PanicHookInfo<'_>) {
 }
 
 impl Budget {
-    /// Returns whether one more line may be logged now. `report` logs the line about suppressed ones, which comes before it.
+    /// Whether one more line may be logged now. `report` logs the line about suppressed ones, which
+    /// precedes it.
     ///
-    /// For lines that would be printed only: others must not use the budget up.
+    /// Only for lines that would be printed: others must not use up the budget.
     #[cold]
     pub fn allows(&self, report: impl FnOnce(fmt::Arguments<'_>)) -> bool {
         let Some(suppressed) = self.limiter.grant(now_ns()) else {
@@ -111,8 +118,8 @@ impl Budget {
         true
     }
 
-    /// Reports the suppressed lines that no later line has reported, unless that was done just before. For the end of an object
-    /// of the program's.
+    /// Reports the suppressed lines that no later line has reported, unless a report was made just
+    /// before. For the end of an object of the program.
     #[cold]
     pub fn settle(&self, report: impl FnOnce(fmt::Arguments<'_>)) {
         if self.limiter.has_suppressed() && self.last.grant(now_ns()).is_some() {
@@ -130,8 +137,8 @@ impl Budget {
     }
 }
 
-/// Logs at warn, once for each call, that the system denies a call without which something does not work. Other errors, such as
-/// short memory, are left to the caller.
+/// Logs at warn, once for each call, that the system denies a call that a feature needs. Other
+/// errors, such as short memory, are left to the caller.
 #[cold]
 pub(crate) fn warn_of_denied(call: &'static str, errno: Errno, consequence: &str, remedy: &str) {
     static SAID: OnceEach<&str> = OnceEach::new(32);
@@ -143,7 +150,8 @@ pub(crate) fn warn_of_denied(call: &'static str, errno: Errno, consequence: &str
     }
 }
 
-/// Reports the lines of the engine that were suppressed and that no later line has reported: at the end of an endpoint.
+/// Reports the suppressed lines of the engine that no later line has reported, at the end of an
+/// endpoint.
 pub(crate) fn settle() {
     for budget in [&PEERS, &CALLS] {
         budget.settle(|report| log::warn!("{report}"));
@@ -218,7 +226,7 @@ mod tests {
         let begin = now_ns();
         let mut reported = Vec::new();
         for _ in 0..1000 {
-            // An object that a peer has had a line about, and that ends.
+            // An object that a peer caused a line about, and that is closed.
             let _ = budget.allows(|_| ());
             budget.settle(|report| reported.push(report.to_string()));
         }

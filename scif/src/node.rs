@@ -13,20 +13,20 @@ use crate::transport::kernel::Kernel;
 use crate::transport::local::Local;
 use crate::transport::soft::Soft;
 
-/// What carries the connections of a node.
+/// Transport of a node's connections.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum TransportKind {
     /// Other processes of this host, without a driver.
     Soft,
-    /// Endpoints of this very `Node` only: the test double.
+    /// Endpoints of the same `Node` only: the test double.
     Local,
-    /// Whoever the SCIF driver of this system reaches.
+    /// All processes that the SCIF driver of this system reaches.
     Kernel,
-    /// The driver if there is one that works, else `Soft`. [`Node::kind`] tells which.
+    /// A working driver if one exists, otherwise `Soft`. [`Node::kind`] returns the choice.
     Auto,
 }
 
-/// The node this process is on.
+/// The node of this process.
 #[derive(Debug)]
 pub struct Node {
     id: u16,
@@ -35,10 +35,10 @@ pub struct Node {
 }
 
 impl Node {
-    /// Takes part in a node.
+    /// Opens a node.
     ///
     /// # Errors
-    /// [`crate::Error::Config`] for a setting that cannot be used, or what opening the driver said.
+    /// [`crate::Error::Config`] for an invalid setting, or the error of opening the driver.
     pub fn open(config: Config, kind: TransportKind) -> Result<Arc<Node>> {
         config.warn();
         let soft = |config: Config| -> Result<(u16, TransportKind, Arc<dyn Transport>)> {
@@ -68,20 +68,21 @@ impl Node {
         Ok(Arc::new(Node { id, kind, transport }))
     }
 
-    /// Its number.
+    /// Returns the number of the node.
     #[must_use]
     pub fn id(&self) -> u16 {
         self.id
     }
 
-    /// What carries its connections.
+    /// Returns the transport of its connections.
     #[must_use]
     pub fn kind(&self) -> TransportKind {
         self.kind
     }
 
-    /// The same for two processes exactly if they reach each other's endpoints by node and port; over a driver the same for
-    /// all, since nothing tells one driver's network from another's. Never 0.
+    /// Returns a value that is equal for two processes exactly if they reach each other's endpoints
+    /// by node and port. Over a driver it is equal for all, since one driver's network cannot be
+    /// distinguished from another's. Never 0.
     #[must_use]
     pub fn host_hash(&self) -> u32 {
         self.transport.host_hash()
@@ -93,10 +94,10 @@ impl Node {
         self.transport.settings()
     }
 
-    /// Returns how data can be copied between the memory of two processes of this node, or why it cannot.
+    /// Returns the method of copies between the memory of two processes of this node.
     ///
     /// # Errors
-    /// The cause and the remedy, for a line of the log.
+    /// The cause that prevents direct copies and the remedy, for a line of the log.
     pub fn copy_path(&self) -> std::result::Result<String, String> {
         match self.kind {
             TransportKind::Kernel => Err("the driver carries everything".to_owned()),
@@ -105,7 +106,7 @@ impl Node {
         }
     }
 
-    /// Returns the number of the user this process runs as.
+    /// Returns the number of the user of this process.
     #[must_use]
     pub fn user() -> u32 {
         process::uid()

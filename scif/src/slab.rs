@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Connections by number: O(1), and a number never leads to a later connection in the same place.
+//! Generational slab of connections: access in O(1), and an id never leads to a later connection in
+//! the same slot.
 
 use crate::connection::ConnId;
 
-/// Generations are this many bits, so that an id with a kind fits one epoll token.
+/// Mask of a generation: 30 bits, so that an id and a kind fit one epoll token.
 const GENERATION_MASK: u32 = (1 << 30) - 1;
 
 #[derive(Debug)]
@@ -26,7 +27,7 @@ impl<T> Slab<T> {
         }
     }
 
-    /// The id the next `insert` gives. `None`: there are as many as can be counted.
+    /// Returns the id that the next `insert` will use. `None` if no further index can be counted.
     pub(crate) fn next_id(&self) -> Option<ConnId> {
         match self.free.last() {
             Some(&index) => {
@@ -40,7 +41,7 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Puts `value` where `next_id` said.
+    /// Inserts `value` under the id that `next_id` returned.
     pub(crate) fn insert(&mut self, value: T) -> Option<ConnId> {
         let id = self.next_id()?;
         match self.free.pop() {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Names of settings that do not exist: found by their prefix, and told with the nearest one that does.
+//! Detection of settings that do not exist: found by their prefix, and reported with the nearest
+//! existing name.
 //!
 //! Not about: values.
 
-/// Number of unknown names that are told; a program may use the prefix for many things of its own.
+/// Maximum number of unknown names that are reported; a program may use the prefix for many
+/// purposes of its own.
 const TOLD_MAX: usize = 8;
 
 /// Returns a warning for each name of `set` that starts with `prefix` and is not in `known`.
@@ -29,7 +31,7 @@ fn nearest<'a>(name: &str, known: &'a [String]) -> Option<&'a String> {
         .min_by_key(|known| distance(name.as_bytes(), known.as_bytes()))
 }
 
-/// Levenshtein distance, a row at a time.
+/// Returns the Levenshtein distance, computed one row at a time.
 fn distance(a: &[u8], b: &[u8]) -> usize {
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (at, x) in a.iter().enumerate() {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Where a thread sleeps until one of several descriptors has something or another thread says so.
+//! Sleep of a thread until one of several descriptors is readable or another thread signals.
 //!
-//! Not about arming what the descriptors belong to: do that first, look once more, then wait.
+//! Not about arming the owners of the descriptors: arm first, poll once more, then wait.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -14,18 +14,19 @@ use crate::sys::time::now_ns;
 const EVENT: u64 = 1;
 const OTHER: u64 = 0;
 
-/// How a wait ended.
+/// End of a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Woken {
-    /// Something is readable or signalled.
+    /// A descriptor is readable, or a signal was sent.
     Ready,
-    /// The time has passed.
+    /// The timeout has passed.
     Late,
-    /// A handler of a signal has run.
+    /// A signal handler has run.
     Interrupted,
 }
 
-/// A set of descriptors and a signal. Any thread may signal; adding and removing is safe while others wait.
+/// A set of descriptors and an event. Any thread may signal it; adding and removing is safe while
+/// others wait.
 #[derive(Debug)]
 pub struct Waiter {
     epoll: Epoll,
@@ -33,10 +34,10 @@ pub struct Waiter {
 }
 
 impl Waiter {
-    /// An empty set.
+    /// Returns an empty set.
     ///
     /// # Errors
-    /// When descriptors are short.
+    /// No descriptor is available.
     pub fn new() -> Result<Waiter> {
         let epoll = Epoll::new().map_err(Error::os("epoll_create"))?;
         let event = Event::new().map_err(Error::os("eventfd"))?;
@@ -47,21 +48,22 @@ impl Waiter {
     /// Adds a descriptor that ends waits while it is readable.
     ///
     /// # Errors
-    /// When it is in already or cannot be waited for.
+    /// The descriptor is already in the set or cannot be waited for.
     pub fn add(&self, fd: BorrowedFd<'_>) -> Result<()> {
         self.epoll.add(fd, OTHER).map_err(Error::os("epoll_ctl"))
     }
 
-    /// Takes a descriptor out; harmless when it is not in.
+    /// Removes a descriptor; has no effect if it is not in the set.
     pub fn remove(&self, fd: BorrowedFd<'_>) {
         self.epoll.remove(fd);
     }
 
-    /// Sleeps until something is readable or signalled (`true`), or for `timeout_ns` (`false`; `None`: for ever).
-    /// A signal stays until `drain`. A handled signal of the system does not end it.
+    /// Blocks until a descriptor is readable or a signal was sent (`true`), or for `timeout_ns`
+    /// (`false`; `None`: without limit). A signal stays set until `drain`. A signal handler does
+    /// not end the wait.
     ///
     /// # Errors
-    /// When the set itself fails, as in a forked child.
+    /// The set itself fails, as in a forked child.
     pub fn wait(&self, timeout_ns: Option<u64>) -> Result<bool> {
         let deadline = timeout_ns.map(|ns| now_ns().saturating_add(ns));
         loop {
@@ -76,7 +78,8 @@ impl Waiter {
         }
     }
 
-    /// The same, but a handled signal of the system ends it. A process that is stopped and goes on sleeps on.
+    /// Variant of [`Waiter::wait`] that a signal handler ends. A process that is stopped and
+    /// continued keeps sleeping.
     ///
     /// # Errors
     /// See [`Waiter::wait`].
@@ -89,17 +92,18 @@ impl Waiter {
         }
     }
 
-    /// Ends the waits of others, now or their next one.
+    /// Ends the present waits of other threads, or their next one.
     pub fn signal(&self) {
         self.event.signal();
     }
 
-    /// Takes the signals so far.
+    /// Clears the signals sent so far.
     pub fn drain(&self) {
         self.event.drain();
     }
 
-    /// Readable while a wait would end at once: for callers that have their own loop.
+    /// Returns a descriptor that is readable while a wait would end at once, for callers with their
+    /// own event loop.
     #[must_use]
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()

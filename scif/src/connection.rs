@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! One connection: the rings in both directions, the bell of the peer, its keys, its memory, and its life.
+//! One connection: the rings in both directions, the doorbell, keys and memory of the peer, and the
+//! liveness of the peer.
 //!
-//! Not about how it was made (`transport`) nor about what is sent.
+//! Not about its establishment (`transport`) nor about the content of records.
 //!
-//! The way of a record: push it to `tx`, then `notify` once. A peer that polls needs nothing more; one that is
-//! idle gets its bell rung, one that sleeps a packet. Before the peer accepted there is no bell, but its
-//! listener is readable; and `notify` looks whether it has accepted since, so that no record is left behind
-//! between the two.
+//! To send a record, push it to `tx`, then call `notify` once. A polling peer needs nothing more;
+//! for an idle one the doorbell is rung, and a sleeping one is sent a packet. Before the peer has
+//! accepted no doorbell is known, but its listener is readable. `notify` then checks whether the
+//! peer has accepted in the meantime, so that no record is left behind between the two.
 
 use std::sync::Arc;
 
@@ -24,20 +25,21 @@ use crate::sys::mmap::{Mapping, OutOfRange};
 use crate::sys::pages::PAGE;
 use crate::transport::{Farewell, Link, Opened, Remote, Signal};
 
-/// In a mark: not a slot of keys, but all that was announced over the connection.
+/// Value of a mark that stands for all advertised memory of the connection instead of a key slot.
 const ANNOUNCED: u32 = u32::MAX;
 
-/// A connection of an endpoint. Never names a later one.
+/// Identifier of a connection of an endpoint. Never names a later one.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct ConnId {
-    /// Small and dense: fit to index the caller's own table, checked against the whole id.
+    /// Small and dense index, suitable for a table of the caller whose entries are checked against
+    /// the whole id.
     pub index: u32,
-    /// Counts the uses of the index.
+    /// Generation of the index.
     pub generation: u32,
 }
 
 impl ConnId {
-    /// The index, as one.
+    /// Returns the index as `usize`.
     #[inline]
     #[must_use]
     pub fn index(self) -> usize {
@@ -47,14 +49,14 @@ impl ConnId {
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum State {
-    /// Opened, not accepted yet.
+    /// Opened, not yet accepted.
     Starting,
     Up,
-    /// What is in the ring can still be read.
+    /// Ended; records in the ring can still be read.
     Closed,
 }
 
-/// The bell of the peer, and which bit of it is ours.
+/// Doorbell of the peer, and the number of our bit.
 #[derive(Debug)]
 struct PeerBell {
     handle: BellHandle,
@@ -62,7 +64,7 @@ struct PeerBell {
     _map: Arc<Mapping>,
 }
 
-/// The keys of the peer.
+/// Key table of the peer.
 #[derive(Debug)]
 struct PeerKeys {
     reader: KeyReader,
@@ -74,20 +76,20 @@ struct PeerKeys {
 pub struct Connection {
     views: Views,
     bell: Option<PeerBell>,
-    /// The peer's going to sleep orders our stores, see `publish_fence`.
+    /// Whether the peer executes `membarrier` before it sleeps, see `publish_fence`.
     asymmetric: bool,
     state: State,
     peer: PortId,
     initiated: bool,
     keys: Option<PeerKeys>,
     memory: PeerMemory,
-    /// What the peer's windows lie in, once it was asked for and came.
+    /// Mapping of the peer's arena, once it was requested and has arrived.
     arena: Option<Mapping>,
-    /// How often a window was met before it came.
+    /// Number of accesses to a window before the arena arrived.
     missed: u32,
     life: Life,
     link: Box<dyn Link>,
-    /// What `notify` learned and the endpoint has yet to report.
+    /// Change found by `notify` that the endpoint has not reported yet.
     unreported: Option<Signalled>,
 }
 
@@ -156,39 +158,41 @@ impl Connection {
         Ok(())
     }
 
-    /// The port at the other end, as the transport vouches for it.
+    /// Returns the port of the peer, as verified by the transport.
     #[inline]
     #[must_use]
     pub fn peer(&self) -> PortId {
         self.peer
     }
 
-    /// The process at the other end; 0 if it cannot be seen from here.
+    /// Returns the process id of the peer; 0 if it is not visible in this pid namespace.
     #[must_use]
     pub fn peer_pid(&self) -> i32 {
         self.life.pid()
     }
 
-    /// The process at the other end for ever: its pid and when it started. Zeros where that cannot be seen.
+    /// Returns the unique identity of the peer process: process id and start time. Zeros where it
+    /// is not visible.
     #[must_use]
     pub fn peer_process(&self) -> (i32, u64) {
         (self.life.pid(), self.life.start().unwrap_or(0))
     }
 
-    /// Whether both sides know each other: keys and memory of the peer can be used. Records can be pushed before.
+    /// Whether both sides have exchanged keys and memory. Records can be pushed earlier.
     #[inline]
     #[must_use]
     pub fn is_up(&self) -> bool {
         self.state == State::Up
     }
 
-    /// Whether both sides have known each other, now or before the end: if not, nobody has read what was pushed.
+    /// Whether the connection is or was fully established: if not, the peer has read no record.
     #[must_use]
     pub fn was_up(&self) -> bool {
         self.bell.is_some()
     }
 
-    /// Whether the peer has ended it or is gone. Records it has published can still be read.
+    /// Whether the peer has closed the connection or died. Records that it published can still be
+    /// read.
     #[inline]
     #[must_use]
     pub fn is_closed(&self) -> bool {
@@ -202,37 +206,39 @@ impl Connection {
         self.initiated
     }
 
-    /// Whether what the ring counts as consumed is what the peer itself has taken.
+    /// Whether the peer itself consumes the records that the ring counts as consumed.
     #[inline]
     #[must_use]
     pub fn is_direct(&self) -> bool {
         self.link.is_direct()
     }
 
-    /// Whether the peer runs `membarrier` before it sleeps, so that our stores need no fence of their own.
+    /// Whether the peer executes `membarrier` before it sleeps, so that our stores need no fence of
+    /// their own.
     #[inline]
     #[must_use]
     pub fn asymmetric(&self) -> bool {
         self.asymmetric
     }
 
-    /// Our ring to the peer. Not to be swapped for another connection's.
+    /// Returns the ring to the peer. Must not be swapped with another connection's.
     #[inline]
     pub fn tx(&mut self) -> &mut Producer {
         &mut self.views.tx
     }
 
-    /// The peer's ring to us. Not to be swapped for another connection's.
+    /// Returns the ring from the peer. Must not be swapped with another connection's.
     #[inline]
     pub fn rx(&mut self) -> &mut Consumer {
         &mut self.views.rx
     }
 
-    /// Publishes a record as [`Producer::push_words`] does; in the line of answers, where it answers one that has just come.
+    /// Publishes a record like [`Producer::push_words`]; in the reply line, if it replies to a
+    /// record just received.
     ///
     /// # Errors
     ///
-    /// Those of it.
+    /// As for [`Producer::push_words`].
     #[inline(always)]
     pub fn push_words(
         &mut self,
@@ -249,7 +255,7 @@ impl Connection {
         tx.push_words(kind, words, count, payload)
     }
 
-    /// Takes a record as [`Consumer::take_line`] does.
+    /// Takes a record like [`Consumer::take_line`].
     #[inline(always)]
     pub fn take_line(&mut self, taker: impl LineTaker) -> Look {
         let Views { tx, rx, .. } = &mut self.views;
@@ -260,7 +266,7 @@ impl Connection {
         look
     }
 
-    /// After one or more pushes: sees to it that the peer looks.
+    /// Makes the peer poll its ring. Called after one or more pushes.
     #[inline]
     pub fn notify(&mut self) {
         publish_fence(self.asymmetric);
@@ -274,8 +280,9 @@ impl Connection {
     #[cold]
     fn rouse(&mut self, mut idle: bool) {
         if self.bell.is_none() {
-            // The peer reads what is in the ring after it has answered us. So if there is no answer yet, it will
-            // find what was pushed before this look; if there is, the bell is known from now on.
+            // The peer reads the ring after it has sent its accept. Without an accept now, it will
+            // find all records pushed before this check; with one, the doorbell is known from now
+            // on.
             self.look_for_answer();
             publish_fence(self.asymmetric);
             idle = self.views.tx.consumer_idle();
@@ -289,7 +296,7 @@ impl Connection {
         }
     }
 
-    /// Takes signals until the peer's answer is among them.
+    /// Takes signals until the peer's accept is among them.
     fn look_for_answer(&mut self) {
         while self.state == State::Starting && self.unreported.is_none() {
             match self.pump() {
@@ -300,7 +307,7 @@ impl Connection {
         }
     }
 
-    /// The next change that the endpoint reports.
+    /// Returns the next change for the endpoint to report.
     pub(crate) fn next_change(&mut self) -> Option<Signalled> {
         match self.unreported.take() {
             Some(told) => Some(told),
@@ -322,7 +329,7 @@ impl Connection {
                 }
             },
             Signal::Shown(map) => {
-                // More than one came if it was asked for again before it came: they are the same.
+                // Repeated requests before the first arrival bring several copies of one arena.
                 self.arena.get_or_insert(map);
                 Signalled::Woken
             }
@@ -333,12 +340,12 @@ impl Connection {
         })
     }
 
-    /// Whether the endpoint must ask for changes though nothing arrives.
+    /// Whether the endpoint must poll for changes although nothing arrives.
     pub(crate) fn restless(&self) -> bool {
         self.unreported.is_some() || self.state == State::Starting || self.link.unsent()
     }
 
-    /// Whether `next_change` has anything to do without an arrival.
+    /// Whether `next_change` can return a change without an arrival.
     pub(crate) fn overdue(&self) -> bool {
         self.unreported.is_some() || self.link.unsent()
     }
@@ -348,29 +355,31 @@ impl Connection {
         self.state = State::Closed;
     }
 
-    /// The keys the peer's domain shows; `None` until it is up, or if it shows none.
+    /// Returns the key table of the peer's domain; `None` until the connection is up, or if none is
+    /// exported.
     #[inline]
     #[must_use]
     pub fn keys(&self) -> Option<&KeyReader> {
         self.keys.as_ref().map(|keys| &keys.reader)
     }
 
-    /// Says "we are in RMA on slot n of the peer's keys".
+    /// Returns our mark: "RMA on slot n of the peer's keys is in progress".
     #[inline]
     #[must_use]
     pub fn my_mark(&self) -> &Mark {
         &self.views.my_mark
     }
 
-    /// The slot of our keys on which the peer is in RMA.
+    /// Returns the peer's mark: the slot of our keys on which the peer executes RMA.
     #[inline]
     #[must_use]
     pub fn peer_mark(&self) -> &Mark {
         &self.views.peer_mark
     }
 
-    /// Says that we copy from memory that the peer has announced, until [`Connection::exit`]: it waits for that before its
-    /// memory is something else. False when it has left, or is dead: there is nothing to copy.
+    /// Announces a copy from memory that the peer has advertised, until [`Connection::exit`]. The
+    /// peer waits for that before it reuses the memory. Returns false if the peer has left or is
+    /// dead: no copy may start.
     #[inline]
     #[must_use]
     pub fn enter(&mut self) -> bool {
@@ -382,47 +391,48 @@ impl Connection {
         there
     }
 
-    /// We copy no more.
+    /// Ends the copy announced by [`Connection::enter`].
     #[inline]
     pub fn exit(&self) {
         self.views.my_mark.clear();
     }
 
-    /// From now on the peer copies nothing of what was announced over this connection; what it is copying right now ends when
-    /// [`Connection::peer_is_inside`] says so.
+    /// Revokes everything advertised over this connection: the peer starts no further copy.
+    /// [`Connection::peer_is_inside`] reports a copy still in progress.
     pub fn leave(&self) {
         self.views.my_leave.set(ANNOUNCED);
     }
 
-    /// Whether the peer is copying what was announced. It may say so for ever.
+    /// Whether the peer copies advertised memory. A faulty peer may claim this without end.
     #[must_use]
     pub fn peer_is_inside(&self) -> bool {
         self.views.peer_mark.get() == Some(ANNOUNCED)
     }
 
-    /// The block for sharing the copying of a message we send. Blocks are numbered modulo `CLAIM_BLOCKS`; a view
-    /// is not to be kept longer than the connection.
+    /// Returns the claim block for the cooperative copy of a message that we send. Blocks are
+    /// numbered modulo `CLAIM_BLOCKS`; a view must not outlive the connection.
     #[inline]
     #[must_use]
     pub fn tx_claim(&self, block: usize) -> Claim {
         self.views.tx_claims.get(block)
     }
 
-    /// The block for sharing the copying of a message the peer sends; as [`Connection::tx_claim`].
+    /// Returns the claim block for a message that the peer sends; as [`Connection::tx_claim`].
     #[inline]
     #[must_use]
     pub fn rx_claim(&self, block: usize) -> Claim {
         self.views.rx_claims.get(block)
     }
 
-    /// The peer's memory.
+    /// Returns the peer's memory.
     #[inline]
     #[must_use]
     pub fn memory(&self) -> &PeerMemory {
         &self.memory
     }
 
-    /// A range of the memory behind a key as memory of ours, where its pages lie in a window that is mapped here.
+    /// Returns a range of the memory behind a key as local memory, if its pages lie in a mapped
+    /// window.
     #[inline(always)]
     pub fn window(&mut self, entry: &KeyEntry, remote: &RemoteMem) -> Option<Mem> {
         if entry.window == 0 {
@@ -442,7 +452,7 @@ impl Connection {
         arena.bytes(at, remote.len_bytes()).ok()
     }
 
-    /// Asks for the arena when the first window is met, and now and then again.
+    /// Requests the arena at the first access to a window, and again at growing intervals.
     #[cold]
     fn miss(&mut self) {
         self.missed = self.missed.wrapping_add(1);
@@ -451,24 +461,25 @@ impl Connection {
         }
     }
 
-    /// The peer's memory, to give it up.
+    /// Returns the peer's memory, in order to deny access to it.
     pub fn memory_mut(&mut self) -> &mut PeerMemory {
         &mut self.memory
     }
 
-    /// Whether the peer's process still runs, as of at most a millisecond ago. `true` also where that cannot be
-    /// seen; the socket then is the only proof.
+    /// Whether the peer's process still ran at most a millisecond ago. `true` also where that is
+    /// not visible; the socket is then the only proof.
     pub fn alive(&mut self) -> bool {
         self.life.alive()
     }
 
-    /// The same as of some hundredths of a second ago: enough for a look at the peer's memory, which is found by its number.
+    /// Variant of [`Connection::alive`] with a result at most 50 ms old: sufficient for an access
+    /// to the peer's memory by process id.
     #[inline]
     pub fn alive_recently(&mut self) -> bool {
         self.life.alive_recently()
     }
 
-    /// The same as of this call.
+    /// Variant of [`Connection::alive`] with a check at this moment.
     pub fn alive_now(&mut self) -> bool {
         self.life.alive_now()
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Explanation of a denied `process_vm_readv(2)` or `process_vm_writev(2)`: the cause, as far as this process can see it, and
-//! the remedy.
+//! Explanation of a denied `process_vm_readv(2)` or `process_vm_writev(2)`: the cause, as far as
+//! this process can see it, and the remedy.
 //!
 //! Not about: the consequence, which depends on the caller.
 
@@ -16,19 +16,20 @@ use crate::sys::{process, process_vm};
 pub enum DenialCause {
     /// The call is denied for the caller's own memory too, by a seccomp filter.
     Seccomp,
-    /// The peer has no process number here: its pid namespace is not visible from this one.
+    /// The process id of the peer is unknown: its pid namespace is not visible from this one.
     PidNamespace,
     /// The peer is in another user namespace.
     UserNamespace,
-    /// The peer runs as this user, another than ours: then nothing is tried.
+    /// The peer runs as this user, different from ours. No copy is attempted.
     OtherUser(u32),
-    /// `/proc` shows this other user as the owner of the peer, as of processes that are not dumpable.
+    /// `/proc` shows this other user as the owner of the peer, as for processes that are not
+    /// dumpable.
     NotDumpable(u32),
     /// Yama restricts it, with this value of `kernel.yama.ptrace_scope`.
     Yama(u32),
-    /// The number is that of a process whose memory does not hold what the peer has sent.
+    /// The memory of the process with that id does not hold the nonce that the peer has sent.
     NotThePeer,
-    /// None of the others.
+    /// None of the others applies.
     Unknown,
 }
 
@@ -41,7 +42,7 @@ pub struct Denial {
 }
 
 impl Denial {
-    /// Explains why a copy from or to process `pid` was answered with `errno`.
+    /// Returns an explanation of error `errno` of a copy from or to process `pid`.
     pub(crate) fn explain(pid: i32, errno: Errno) -> Denial {
         let (errno, cause) = match process_vm::denied_to_all() {
             Some(errno) => (errno, DenialCause::Seccomp),
@@ -51,7 +52,7 @@ impl Denial {
         Denial { pid, errno, cause }
     }
 
-    /// Returns the denial of copies between processes of two users, which are not even tried.
+    /// Returns the denial of copies between processes of two users, which are not attempted.
     pub(crate) fn of_user(pid: i32, uid: u32) -> Denial {
         Denial {
             pid,
@@ -60,15 +61,15 @@ impl Denial {
         }
     }
 
-    /// The cause, for logging each of them once.
+    /// Returns the cause, for logging each cause once.
     #[must_use]
     pub fn cause(&self) -> DenialCause {
         self.cause
     }
 }
 
-/// Returns how copies between this process and peers of its user will be made, as far as this process alone can tell, or why
-/// they will be denied.
+/// Returns the method of copies between this process and peers of its user, as far as this process
+/// alone can determine it, or the reason for which they will be denied.
 pub(crate) fn prospect() -> Result<String, String> {
     if let Some(errno) = process_vm::denied_to_all() {
         return Err(Denial {
@@ -89,7 +90,7 @@ pub(crate) fn prospect() -> Result<String, String> {
     }
 }
 
-/// Logs, once for each cause, that pages of a window that stayed in place are out of reach of this process.
+/// Logs, once for each cause, that this process cannot reach pages of a window that were not moved.
 pub(crate) fn warn_of_window(pid: i32) {
     static SAID: OnceEach<DenialCause> = OnceEach::new(16);
     let denial = Denial::explain(pid, Errno::PERM);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! A bound, listening endpoint: it opens and accepts connections, notices their ends, and sleeps and wakes.
+//! A bound, listening endpoint: opens and accepts connections, detects their ends, sleeps and
+//! wakes.
 //!
-//! Not about the records in the rings. Used by one thread at a time; nothing here blocks, but over a driver closing waits for
-//! the peers to take what was sent, for at most a second or two.
+//! Not about the records in the rings. Used by one thread at a time. No call blocks, except that
+//! closing over a driver waits for the peers to take all sent data, for at most a second or two.
 //! Mirrors `scif_bind`, `scif_listen`, `scif_connect`, `scif_accept` and `scif_close` of `scif.h`.
 
 use std::os::fd::BorrowedFd;
@@ -19,26 +20,28 @@ use crate::slab::Slab;
 use crate::sys::{fork, membarrier};
 use crate::transport::{Farewell, Port, Shown, Writers};
 
-/// Changes taken from one connection per call, so that a peer that floods us cannot hold us.
+/// Maximum number of changes taken from one connection per call, so that a flooding peer cannot
+/// occupy us.
 const CHANGES_PER_CALL: usize = 16;
-/// Changes taken from one connection when it is asked for alone: more wake-ups than fit into a socket's buffer.
+/// Maximum number of changes taken by a poll of one connection: more wake-ups than fit into a
+/// socket's buffer.
 const HEAR_AT_ONCE: usize = 512;
 
-/// What happened to a connection.
+/// Change of a connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum LinkEvent {
-    /// A peer opened one; it may have records in it already.
+    /// A peer opened a connection, which may already contain records.
     Accepted(ConnId, PortId),
-    /// One that we opened was accepted.
+    /// A connection that we opened was accepted.
     Connected(ConnId),
-    /// It ended. Records that were published can be read until `close_conn`.
+    /// A connection ended. Records that were published can be read until `close_conn`.
     Closed(ConnId, Reason),
 }
 
-/// How to end a connection.
+/// Way to end a connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum CloseHow {
-    /// Everything was said.
+    /// Graceful close: all data was exchanged.
     Orderly,
     /// The peer misbehaved.
     Reset,
@@ -48,13 +51,13 @@ pub enum CloseHow {
 #[derive(Debug)]
 pub struct Endpoint {
     bell: Bell,
-    /// Our own bell as a peer has it: a wake-up over a link becomes a bit in it.
+    /// Our own doorbell in a peer's view: a wake-up over a link becomes a bit in it.
     own_bell: BellHandle,
     conns: Slab<Connection>,
-    /// Holds the memory of the bell, so it goes after the views of it.
+    /// Owns the memory of the doorbell, so it is dropped after the views of it.
     port: Box<dyn Port>,
     id: PortId,
-    /// Connections that may have news though nothing arrives.
+    /// Connections that may have changes although nothing arrives.
     restless: Vec<ConnId>,
     ready: Vec<ConnId>,
     generation: u64,
@@ -62,10 +65,11 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Takes a port of `node` (0: a dynamic one) and listens there.
+    /// Takes a port of `node` (0: a dynamic one) and listens on it.
     ///
     /// # Errors
-    /// [`Error::PortInUse`], [`Error::NoPorts`], or what the system says when descriptors or memory are short.
+    /// [`Error::PortInUse`], [`Error::NoPorts`], or [`Error::Os`] if descriptors or memory are
+    /// short.
     pub fn bind(node: &Arc<Node>, port: u16, exports: Exports) -> Result<Endpoint> {
         let bell = node.transport().share("scif:bell", BELL_BYTES, Writers::Peers)?;
         let (owner, own_bell) = (bell.map.bell()?, bell.map.bell_handle()?);
@@ -89,14 +93,15 @@ impl Endpoint {
         })
     }
 
-    /// Where peers find this endpoint.
+    /// Returns the port at which peers find this endpoint.
     #[inline]
     #[must_use]
     pub fn id(&self) -> PortId {
         self.id
     }
 
-    /// Whether this is a forked child of the process that bound it: then it has no connections any more.
+    /// Whether this is a forked child of the process that bound the endpoint. A child has no
+    /// connections.
     #[inline]
     #[must_use]
     pub fn forked(&self) -> bool {
@@ -106,9 +111,9 @@ impl Endpoint {
     /// Starts a connection, into which records can be pushed at once.
     ///
     /// # Errors
-    /// [`Error::Again`] when the peer cannot take it now or has not answered yet, [`Error::Unanswered`] once that takes long,
-    /// [`Error::Refused`] when nobody listens there,
-    /// [`Error::Denied`] when another user does, [`Error::Forked`], or what the system says.
+    /// [`Error::Again`] if the peer cannot accept now or has not answered yet,
+    /// [`Error::Unanswered`] after a long time without answer, [`Error::Refused`] without a
+    /// listener, [`Error::Denied`] if another user listens, [`Error::Forked`], or [`Error::Os`].
     pub fn connect(&mut self, dst: PortId) -> Result<ConnId> {
         if self.forked() {
             return Err(Error::Forked);
@@ -121,13 +126,14 @@ impl Endpoint {
         Ok(id)
     }
 
-    /// Returns what to check when nobody listens at `port`, for a line of the log.
+    /// Returns hints for a log line about a missing listener at `port`.
     #[must_use]
     pub fn whereabouts(&self, port: PortId) -> String {
         self.port.whereabouts(port)
     }
 
-    /// Accepts what waits, finishes handshakes, notices ends and takes wake-ups; appends what happened.
+    /// Accepts waiting connections, completes handshakes, detects ends and takes wake-ups; appends
+    /// the changes to `out`.
     pub fn poll_links(&mut self, out: &mut Vec<LinkEvent>) {
         if self.forked() {
             return;
@@ -155,7 +161,7 @@ impl Endpoint {
         }
     }
 
-    /// Takes what has arrived for one connection, as `poll_links` does for all.
+    /// Takes the changes of one connection, as `poll_links` does for all.
     pub fn hear(&mut self, id: ConnId, out: &mut Vec<LinkEvent>) {
         if self.forked() {
             return;
@@ -169,7 +175,8 @@ impl Endpoint {
         }
     }
 
-    /// The process that listens at `port` now, as the kernel says; `None` where nobody does or it cannot be told.
+    /// Returns the process that listens at `port` now, as known to the kernel; `None` without a
+    /// listener, or if it is unknown.
     pub fn listener(&mut self, port: PortId) -> Option<i32> {
         if self.forked() {
             return None;
@@ -200,7 +207,7 @@ impl Endpoint {
                 None => break,
                 Some(Signalled::Woken) => self.own_bell.ring(id.index as usize % BELL_BITS),
                 Some(Signalled::Connected) => {
-                    // What was pushed so far found no bell to ring.
+                    // Records pushed so far had no known doorbell to ring.
                     connection.notify();
                     out.push(LinkEvent::Connected(id));
                 }
@@ -216,7 +223,7 @@ impl Endpoint {
         }
     }
 
-    /// A connection, until `close_conn`.
+    /// Returns a connection, until `close_conn`.
     #[inline]
     pub fn conn(&mut self, id: ConnId) -> Option<&mut Connection> {
         if self.forked() {
@@ -225,19 +232,19 @@ impl Endpoint {
         self.conns.get_mut(id)
     }
 
-    /// Every connection there is.
+    /// Returns the ids of all connections.
     pub fn conns(&self) -> impl Iterator<Item = ConnId> {
         let forked = self.forked();
         self.conns.ids().filter(move |_| !forked)
     }
 
-    /// How many connections there are.
+    /// Returns the number of connections.
     #[must_use]
     pub fn conn_count(&self) -> usize {
         self.conns.len()
     }
 
-    /// Ends a connection and forgets it.
+    /// Ends a connection and removes it.
     pub fn close_conn(&mut self, id: ConnId, how: CloseHow) {
         if let Some(mut connection) = self.conns.remove(id) {
             connection.close(match how {
@@ -248,7 +255,7 @@ impl Endpoint {
         }
     }
 
-    /// Whether a living peer is in RMA on `slot` of our keys.
+    /// Whether a live peer executes RMA on `slot` of our keys.
     pub fn slot_in_use(&mut self, slot: u32) -> bool {
         if self.forked() {
             return false;
@@ -258,28 +265,29 @@ impl Endpoint {
             .any(|c| c.peer_mark().get() == Some(slot) && !c.is_closed() && c.alive())
     }
 
-    /// The bell our peers ring: bit `b` stands for the connections whose index is `b` modulo `BELL_BITS`.
+    /// Returns the doorbell that our peers ring: bit `b` stands for the connections whose index is
+    /// `b` modulo `BELL_BITS`.
     #[inline]
     #[must_use]
     pub fn bell(&self) -> &Bell {
         &self.bell
     }
 
-    /// Readable when `poll_links` has something to do or a peer woke us.
+    /// Returns a descriptor that is readable when `poll_links` has work, or a peer woke us.
     #[must_use]
     pub fn wait_fd(&self) -> BorrowedFd<'_> {
         self.port.wait_fd()
     }
 
-    /// Whether callers wait for a descriptor of this process: `poll_links` is to be called now and then, though `wait_fd` is
-    /// not readable.
+    /// Whether connecting peers wait for a descriptor of this process. If so, `poll_links` must be
+    /// called at intervals, although `wait_fd` is not readable.
     #[must_use]
     pub fn has_parked_callers(&self) -> bool {
         self.port.is_parked()
     }
 
-    /// Before a sleep: peers that publish from now on wake us. Then look at the rings once more, and sleep on
-    /// `wait_fd` if they are empty.
+    /// Prepares a sleep: peers that publish from now on wake us. The caller then polls the rings
+    /// once more, and sleeps on `wait_fd` if they are empty.
     pub fn arm(&mut self) {
         if self.forked() {
             return;
@@ -288,7 +296,7 @@ impl Endpoint {
         membarrier::barrier();
     }
 
-    /// After a sleep.
+    /// Ends the state set by [`Endpoint::arm`], after a sleep.
     pub fn disarm(&mut self) {
         if self.forked() {
             return;
@@ -296,7 +304,7 @@ impl Endpoint {
         self.bell.set_sleeping(false);
     }
 
-    /// Goes as if the process had been killed: no goodbye to anybody. For tests of what survivors see.
+    /// Closes without any notice to peers, as a killed process would. For tests of the survivors.
     pub fn abandon(mut self) {
         self.silent = true;
     }

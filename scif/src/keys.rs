@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The memory keys a domain shows its peers, in memory that only it can write.
+//! Memory keys that a domain exports to its peers, in memory that only the domain can write.
 //!
-//! Not about what a key allows, nor about waiting for peers that are in RMA on a removed slot: their marks are in
-//! the connections (`Endpoint::slot_in_use`).
+//! Not about access rights, nor about waiting for peers that execute RMA on a removed slot: their
+//! marks are in the connections (`Endpoint::slot_in_use`).
 
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -15,29 +15,29 @@ use crate::node::Node;
 use crate::sys::fork;
 use crate::transport::{Shared, Writers};
 
-/// What an endpoint shows its peers besides its bell.
+/// Objects that an endpoint exports to its peers besides its doorbell.
 #[derive(Clone, Debug, Default)]
 pub struct Exports {
-    /// The keys of its domain.
+    /// Key table of its domain.
     pub keys: Option<Arc<SharedKeys>>,
 }
 
-/// A key table and the memory it lies in.
+/// A key table and its memory.
 #[derive(Debug)]
 pub struct SharedKeys {
     table: Mutex<KeyTable>,
     generation: u64,
-    /// Where memory is that peers can map, once there is any.
+    /// Arena that peers can map, once it was created.
     arena: OnceLock<Option<Arc<Arena>>>,
-    /// Last, so that it goes last.
+    /// Last field, so that it is dropped last.
     shared: Shared,
 }
 
 impl SharedKeys {
-    /// An empty table for endpoints of `node`.
+    /// Returns an empty table for endpoints of `node`.
     ///
     /// # Errors
-    /// When the memory cannot be had.
+    /// The memory cannot be allocated.
     pub fn new(node: &Node) -> Result<Arc<SharedKeys>> {
         let shared = node
             .transport()
@@ -55,7 +55,8 @@ impl SharedKeys {
         &self.shared
     }
 
-    /// The table, unless this is a forked child: it shares the memory, but the table is the parent's.
+    /// Returns the table; `None` in a forked child, which shares the memory, but does not own the
+    /// table.
     fn table(&self) -> Option<MutexGuard<'_, KeyTable>> {
         if self.generation != fork::generation() {
             return None;
@@ -63,27 +64,28 @@ impl SharedKeys {
         Some(self.table.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Shows a key. `None`: no room near its place; peers then ask the owner.
+    /// Exports a key; returns its slot. `None` if the slots for this key are full; peers then send
+    /// a message to the owner.
     pub fn insert(&self, entry: KeyEntry) -> Option<u32> {
         self.table()?.insert(entry)
     }
 
-    /// Takes a key out. Peers may still be in RMA on it until nobody marks `slot`.
+    /// Removes a key. Peers may still execute RMA on it until no mark names `slot`.
     pub fn remove(&self, slot: u32) {
         if let Some(mut table) = self.table() {
             table.remove(slot);
         }
     }
 
-    /// Whether peers shall tell the owner of each RMA they finish.
+    /// Sets whether peers must notify the owner of each finished RMA.
     pub fn set_notify(&self, on: bool) {
         if let Some(mut table) = self.table() {
             table.set_notify(on);
         }
     }
 
-    /// Asks peers to tell the owner which keys they use hard, so that their pages move to where peers can map them. False:
-    /// these peers cannot.
+    /// Requests hints of frequently used keys from peers, so that their pages can be moved into the
+    /// arena. Returns false if these peers cannot map it.
     pub fn set_hints(&self) -> bool {
         if self.shared.fd.is_none() {
             return false;
@@ -94,7 +96,7 @@ impl SharedKeys {
         true
     }
 
-    /// What peers can map, made now if there is none.
+    /// Returns the arena, created at the first call.
     pub(crate) fn arena(&self) -> Option<&Arc<Arena>> {
         self.shared.fd.as_ref()?;
         let made = self.arena.get_or_init(|| {
@@ -106,7 +108,7 @@ impl SharedKeys {
         made.as_ref()
     }
 
-    /// The same, if there is any, for a peer.
+    /// Returns the descriptor of the arena for a peer, if the arena exists.
     pub(crate) fn arena_fd(&self) -> Option<BorrowedFd<'_>> {
         Some(self.arena.get()?.as_ref()?.fd())
     }

@@ -1,29 +1,31 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The second proof that a peer lives: its pid and when that process started.
+//! Second proof of a peer's liveness: its process id and the start time of that process.
 //!
-//! The first one is the connection's socket. This one needs no descriptor and does not depend on a forked child
-//! having closed its copy of that socket.
+//! The first proof is the connection's socket. This one needs no descriptor, and does not depend on
+//! a forked child having closed its copy of that socket.
 
 use crate::sys::process::{self, Sight};
 use crate::sys::time::{now_ns, tick_ns};
 
-/// How long an answer holds.
+/// Time in nanoseconds for which a result stays valid. A longer one delays the detection of a dead
+/// peer.
 const FRESH_NS: u64 = 1_000_000;
-/// How old it may be where memory is touched by the process's number: less than it takes the kernel to come to that number again.
+/// Maximum age in nanoseconds of a result before memory is accessed by process id. Less than the
+/// kernel needs to reuse that id.
 const RECENT_NS: u64 = 50_000_000;
 
-/// A process, for as long as it exists.
+/// One process at a process id, for its lifetime.
 #[derive(Debug)]
 pub(crate) struct Life {
     pid: i32,
-    /// `None`: not to be seen from here, so this proof says nothing.
+    /// Start time; `None` if the process is not visible, so that this proof gives no information.
     start: Option<u64>,
     looked_ns: u64,
     ended: bool,
 }
 
 impl Life {
-    /// Of `pid` as it is now; 0 for a process of another pid namespace.
+    /// Returns the present process with id `pid`; 0 for a process of another pid namespace.
     pub(crate) fn of(pid: i32) -> Life {
         let sight = if pid > 0 {
             process::look(pid)
@@ -51,7 +53,7 @@ impl Life {
         self.start
     }
 
-    /// Whether it still runs, at most a millisecond ago. Once dead, always dead.
+    /// Whether the process still ran at most a millisecond ago. Once dead, it stays dead.
     pub(crate) fn alive(&mut self) -> bool {
         if self.ended || now_ns().wrapping_sub(self.looked_ns) < FRESH_NS {
             return !self.ended;
@@ -59,7 +61,7 @@ impl Life {
         self.alive_now()
     }
 
-    /// Whether it still ran some hundredths of a second ago; asked for each access to its memory.
+    /// Whether the process still ran at most 50 ms ago; called before each access to its memory.
     #[inline]
     pub(crate) fn alive_recently(&mut self) -> bool {
         if self.ended || tick_ns().saturating_sub(self.looked_ns) < RECENT_NS {
@@ -68,7 +70,7 @@ impl Life {
         self.alive_now()
     }
 
-    /// Whether it still runs, as of this call.
+    /// Whether the process still runs at this moment.
     pub(crate) fn alive_now(&mut self) -> bool {
         let (Some(start), false) = (self.start, self.ended) else {
             return !self.ended;

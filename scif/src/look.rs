@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Looking at the nodes and endpoints of a host from outside, without disturbing them: nothing is sent, nothing is mapped,
-//! nobody is asked. What there is to see is the kernel's list of names, and the memfds that each process keeps of itself.
+//! Inspection of the nodes and endpoints of a host from outside, without disturbing them: nothing
+//! is sent or mapped, and no process is queried. The sources are the kernel's list of socket names,
+//! and the memfds in which each process publishes its own state.
 //!
-//! Not about the provider's endpoints: of these only the ports are seen. Whoever may not look into a process learns that it
-//! is there. What is read may change meanwhile; each number is right by itself.
+//! Not about the provider's endpoints: only their ports are visible. Without permission to inspect
+//! a process, only its existence is reported. Values may change during a read; each number is
+//! correct by itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirEntry, File};
@@ -24,70 +26,70 @@ use crate::sys::process;
 use crate::window::holders::{HOLDER_WORDS, HOLDERS_MAX};
 use crate::window::table::{ENTRIES, ENTRY_WORDS, HOLDERS_AT, Place, WINDOWS_MAX, Window};
 
-/// How often a table that changes meanwhile is read again.
+/// Number of reads of a table that changes meanwhile after which an error is returned.
 const TRIES: usize = 100;
 
-/// A node.
+/// One node.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Node {
-    /// Its number.
+    /// Number of the node.
     pub node: u16,
-    /// Whether it is lost.
+    /// Whether the node is lost.
     pub lost: bool,
-    /// Processes on it that use `scif.h`.
+    /// Processes on the node that use `scif.h`.
     pub processes: Vec<i32>,
-    /// Ports that somebody holds.
+    /// Ports in use.
     pub ports: Vec<u16>,
 }
 
 /// A process that uses `scif.h`.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Process {
-    /// Which one.
+    /// Process id.
     pub pid: i32,
-    /// The node it is on.
+    /// Node of the process.
     pub node: u16,
-    /// Why it shows nothing, if so.
+    /// Error that prevented the inspection, if any.
     pub denied: Option<String>,
-    /// What it has opened, and what it shares with the process that forked it.
+    /// Endpoints that the process opened, or shares with the process that forked it.
     pub endpoints: Vec<Endpoint>,
 }
 
 /// An endpoint.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Endpoint {
-    /// Tells the endpoints of a process apart.
+    /// Number that distinguishes the endpoints of a process.
     pub number: u32,
     /// Its descriptors in this process.
     pub descriptors: Vec<i32>,
-    /// In the driver's words.
+    /// State, as the driver names it.
     pub state: &'static str,
-    /// Its own port, 0 if it is not bound.
+    /// Its own port; 0 if it is not bound.
     pub own: PortId,
-    /// Whom it is connected with, and that one's process.
+    /// Port and process id of the connected peer.
     pub peer: Option<(PortId, i32)>,
-    /// Bytes of messages.
+    /// Bytes of messages sent.
     pub sent: u64,
-    /// Bytes of messages.
+    /// Bytes of messages received.
     pub received: u64,
-    /// RMAs begun here that read, and their bytes.
+    /// Number and bytes of RMA reads initiated by the endpoint.
     pub reads: (u64, u64),
-    /// RMAs begun here that write, and their bytes.
+    /// Number and bytes of RMA writes initiated by the endpoint.
     pub writes: (u64, u64),
-    /// RMAs left to the DMA thread, and how many of them are finished.
+    /// Number of RMAs left to the DMA thread, and number of finished ones.
     pub dma: (u64, u64),
-    /// How often windows of the peer were mapped.
+    /// Number of mappings of the peer's windows.
     pub mapped: u64,
-    /// What is registered.
+    /// Registered windows.
     pub windows: Vec<Registered>,
 }
 
-/// A window.
+/// A registered window.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Registered {
-    /// In the registered address space.
+    /// Offset in the registered address space.
     pub offset: u64,
-    /// In bytes.
+    /// Length in bytes.
     pub len: u64,
     /// Whether the peer may read it.
     pub read: bool,
@@ -133,7 +135,7 @@ fn state_name(word: u32) -> &'static str {
     }
 }
 
-/// The nodes of the domain in `config`.
+/// Returns the nodes of the domain in `config`.
 ///
 /// # Errors
 /// The kernel's list cannot be read.
@@ -163,7 +165,7 @@ pub fn nodes(config: &Config) -> io::Result<Vec<Node>> {
         .collect())
 }
 
-/// The processes of the domain in `config`, with what they show.
+/// Returns the processes of the domain in `config`, with their published state.
 ///
 /// # Errors
 /// The kernel's list cannot be read.
@@ -186,17 +188,18 @@ pub fn processes(config: &Config) -> io::Result<Vec<Process>> {
     Ok(all)
 }
 
-/// What the descriptors of a process lead to.
+/// Targets of the descriptors of a process.
 #[derive(Default)]
 struct Descriptors {
     stats: Vec<File>,
-    /// Inode to file.
+    /// Window tables by inode.
     tables: BTreeMap<u64, File>,
-    /// Inode to numbers.
+    /// Descriptor numbers of sockets by inode.
     sockets: BTreeMap<u64, Vec<i32>>,
 }
 
-/// What `entry` of a process's descriptors leads to, if it still is `target`; does not wait for what it has become.
+/// Opens the target of a descriptor `entry`, if it still is `target`. Does not block on another
+/// kind of file.
 fn opened(entry: &DirEntry, target: &Path) -> io::Result<Option<File>> {
     let only_look = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
     match File::options()
@@ -208,7 +211,7 @@ fn opened(entry: &DirEntry, target: &Path) -> io::Result<Option<File>> {
             let now = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
             Ok((now == target).then_some(file))
         }
-        // Of what it was, unless it has become something else.
+        // An error of the expected target, unless the descriptor has changed meanwhile.
         Err(error) => match fs::read_link(entry.path()) {
             Ok(now) if now == target => Err(error),
             _ => Ok(None),
@@ -219,7 +222,7 @@ fn opened(entry: &DirEntry, target: &Path) -> io::Result<Option<File>> {
 fn descriptors(pid: i32) -> io::Result<Descriptors> {
     let mut found = Descriptors::default();
     for entry in fs::read_dir(format!("/proc/{pid}/fd"))? {
-        // Closed meanwhile: not there.
+        // Closed meanwhile: skipped.
         let Ok(entry) = entry else { continue };
         let Ok(link) = fs::read_link(entry.path()) else {
             continue;
@@ -256,7 +259,7 @@ fn endpoints(pid: i32) -> io::Result<Vec<Endpoint>> {
     for file in &found.stats {
         let mut front = [0; 64];
         match file.read_exact_at(&mut front, 0) {
-            // It only begins: what it is comes last.
+            // Still being created: the magic number is written last.
             Err(end) if end.kind() == io::ErrorKind::UnexpectedEof => continue,
             Ok(()) if u64_at(&front, 0) == 0 => continue,
             read => read?,
@@ -269,7 +272,7 @@ fn endpoints(pid: i32) -> io::Result<Vec<Endpoint>> {
         file.read_exact_at(&mut bytes, RECORDS as u64)?;
         for record in bytes.chunks_exact(RECORD).filter(|record| u32_at(record, 0) != 0) {
             let endpoint = endpoint(record, &found);
-            // Of the parent, and closed here.
+            // Endpoint of the parent process, closed in this one.
             if !endpoint.descriptors.is_empty() || u32_at(&front, 12) == pid.cast_unsigned() {
                 all.push(endpoint);
             }
@@ -300,7 +303,7 @@ fn endpoint(record: &[u8], found: &Descriptors) -> Endpoint {
         windows: Vec::new(),
     };
     if let Some(table) = found.tables.get(&u64_at(record, 24)) {
-        // What cannot be read shows no windows.
+        // An unreadable table yields no windows.
         if let Ok((windows, dma)) = table_of(table) {
             (endpoint.windows, endpoint.dma) = (windows, dma);
         }
@@ -308,10 +311,11 @@ fn endpoint(record: &[u8], found: &Descriptors) -> Endpoint {
     endpoint
 }
 
-/// Bytes of a table before its windows that say something.
+/// Number of bytes before the windows of a table that have a meaning.
 const FRONT: usize = HOLDERS_AT + HOLDERS_MAX * HOLDER_WORDS * 8;
 
-/// The windows in a table; how many RMAs were queued, and up to which of these all are finished.
+/// Returns the windows in a table, the number of queued RMAs, and the number up to which all are
+/// finished.
 fn table_of(file: &File) -> io::Result<(Vec<Registered>, (u64, u64))> {
     let mut front = [0; FRONT];
     for _ in 0..TRIES {
@@ -340,7 +344,7 @@ fn table_of(file: &File) -> io::Result<(Vec<Registered>, (u64, u64))> {
     Err(io::Error::other("it changes all the time"))
 }
 
-/// A window that lies in several places is one.
+/// Merges the parts of a window that lies in several places.
 fn merge(windows: impl Iterator<Item = Window>) -> Vec<Registered> {
     let mut all: Vec<(u32, Registered)> = Vec::new();
     for window in windows {
@@ -374,7 +378,7 @@ mod tests {
 
     #[test]
     fn what_is_opened_is_seen_and_what_is_closed_is_not() {
-        // A child would hold what is closed.
+        // A forked child would hold closed descriptors.
         let _alone = crate::sys::children::none();
         let config = Config {
             domain: Some(format!("look-{}", process::pid())),
@@ -390,7 +394,7 @@ mod tests {
         assert_eq!((nodes[0].node, nodes[0].lost), (5, false));
         assert_eq!(nodes[0].processes, [process::pid()]);
         assert!(nodes[0].ports.contains(&port));
-        // The only one of this node: those of other tests are in this process too.
+        // The only endpoint of this node: endpoints of other tests are in this process too.
         let seen = || {
             let all = processes(&config).unwrap();
             all[0].endpoints.iter().find(|e| e.own.node == 5).cloned()

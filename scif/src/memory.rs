@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The memory of a peer: which way reaches it, and copies over that way.
+//! Memory of a peer: the available path to it, and copies over that path.
 //!
-//! Not about which ranges may be touched (the key table says) nor about what to do when no way works (the ring).
-//! The way is probed once when the connection comes up and given up for good by [`PeerMemory::deny`].
+//! Not about permitted ranges (the key table) nor about the fallback without a path (the ring). The
+//! path is probed once when the connection comes up, and abandoned permanently by
+//! [`PeerMemory::deny`].
 
 use rustix::io::Errno;
 use scif_ring::Mem;
@@ -13,13 +14,13 @@ use crate::sys::process_vm::{self, Direction};
 /// A range of the peer's address space.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct RemoteMem {
-    /// Where it starts, in the peer's address space.
+    /// Start in the peer's address space.
     pub addr: u64,
-    /// Its length in bytes.
+    /// Length in bytes.
     pub len: u64,
 }
 
-// Addresses of a peer are as wide as ours.
+// Addresses of a peer have the width of ours.
 const _: () = assert!(size_of::<usize>() == size_of::<u64>());
 
 impl RemoteMem {
@@ -33,27 +34,27 @@ impl RemoteMem {
     }
 }
 
-/// The best way to a peer's memory.
+/// Best path to a peer's memory.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Access {
-    /// It is mapped here: plain copies.
+    /// Mapped in this process: plain copies.
     Mapped,
     /// `process_vm_readv` and `process_vm_writev`.
     ProcessVm,
-    /// None: only the ring.
+    /// No path: only the ring.
     None,
 }
 
-/// A copy that did not happen, or not all of it.
+/// Error of a copy that did not happen, or not completely.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum AccessError {
-    /// Some address, there or here, is not mapped so.
+    /// An address of either side is not mapped with the needed rights.
     Fault,
-    /// We may not touch that process. [`PeerMemory::deny`] saves the next try.
+    /// The process may not be accessed. [`PeerMemory::deny`] avoids further attempts.
     Denied,
-    /// That process does not exist any more, or has left the connection.
+    /// The process no longer exists, or has left the connection.
     Gone,
-    /// It stopped after this many bytes.
+    /// The copy stopped after this many bytes.
     Short(usize),
 }
 
@@ -66,7 +67,7 @@ pub struct PeerMemory {
 }
 
 impl PeerMemory {
-    /// No way but the ring.
+    /// Returns a peer without a path except the ring.
     pub(crate) fn none() -> PeerMemory {
         PeerMemory {
             access: Access::None,
@@ -75,7 +76,7 @@ impl PeerMemory {
         }
     }
 
-    /// Of this very process.
+    /// Returns the memory of this process itself.
     pub(crate) fn own() -> PeerMemory {
         PeerMemory {
             access: Access::Mapped,
@@ -84,7 +85,7 @@ impl PeerMemory {
         }
     }
 
-    /// Of a process of another user: no way but the ring.
+    /// Returns the memory of a process of another user, without a path except the ring.
     pub(crate) fn of_user(pid: i32, uid: u32) -> PeerMemory {
         PeerMemory {
             access: Access::None,
@@ -93,8 +94,8 @@ impl PeerMemory {
         }
     }
 
-    /// Of process `pid`, if its 8 bytes at `addr` can be read and hold `nonce`: which also proves that the pid
-    /// is the one who told us the nonce.
+    /// Returns the memory of process `pid`, if its 8 bytes at `addr` are readable and hold `nonce`.
+    /// This also proves that the peer that sent the nonce has this process id.
     pub(crate) fn probe(pid: i32, addr: u64, nonce: u64) -> PeerMemory {
         let errno = match process_vm::read_u64(pid, addr) {
             Ok(read) if pid > 0 && read == nonce => {
@@ -110,18 +111,18 @@ impl PeerMemory {
         PeerMemory {
             access: Access::None,
             pid,
-            // A number that was there and is not any more: the peer has died, which its socket tells.
+            // The process id existed and does no longer: the peer has died, as its socket shows.
             denial: (pid <= 0 || errno != Errno::SRCH).then(|| Denial::explain(pid, errno)),
         }
     }
 
-    /// Reason for which the kernel denies direct copies, if it does.
+    /// Returns the reason for which direct copies are denied, if they are.
     #[must_use]
     pub fn denial(&self) -> Option<&Denial> {
         self.denial.as_ref()
     }
 
-    /// The best way that still works.
+    /// Returns the best path that still works.
     #[inline]
     #[must_use]
     pub fn access(&self) -> Access {
@@ -131,7 +132,7 @@ impl PeerMemory {
     /// Copies from the peer: the shorter total of both lists.
     ///
     /// # Errors
-    /// As [`AccessError`] says. Parts of `local` may have been written.
+    /// An [`AccessError`]. Parts of `local` may have been written.
     pub fn read(&self, local: &[Mem], remote: &[RemoteMem]) -> Result<(), AccessError> {
         self.copy(Direction::Read, local, remote)
     }
@@ -139,7 +140,7 @@ impl PeerMemory {
     /// Copies to the peer: the shorter total of both lists.
     ///
     /// # Errors
-    /// As [`AccessError`] says. Parts of `remote` may have been written.
+    /// An [`AccessError`]. Parts of `remote` may have been written.
     pub fn write(&self, local: &[Mem], remote: &[RemoteMem]) -> Result<(), AccessError> {
         self.copy(Direction::Write, local, remote)
     }
@@ -155,13 +156,13 @@ impl PeerMemory {
         }
     }
 
-    /// A range of the peer's memory as memory of ours, where it is mapped here.
+    /// Returns a range of the peer's memory as local memory, if it is mapped in this process.
     #[must_use]
     pub fn here(&self, remote: &RemoteMem) -> Option<Mem> {
         (self.access == Access::Mapped).then(|| process_vm::own(remote))
     }
 
-    /// Gives the direct way up for this peer, which the kernel has denied on the way.
+    /// Abandons the direct path to this peer after a denial by the kernel.
     pub fn deny(&mut self) {
         self.access = Access::None;
         self.denial = Some(Denial::explain(self.pid, Errno::PERM));

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Memory that peers use hard moves, while it is registered, into a memfd of its domain that they can map: the arena.
+//! Migration of memory that peers access frequently: while it is registered, its pages move into a
+//! memfd of its domain that peers can map, the arena.
 //!
-//! Not about when (the provider counts) nor about how pages move (`sys::pages`). A key names its window, the place of its
-//! whole pages in the arena; a peer that meets such a key asks for the arena, once, and maps all of it. Pages move only
-//! while nobody could store to them unseen: stores of the program are held up, and peers that copy by `process_vm_*` have
-//! taken the page before, so there must be none, of this key (its owner has withdrawn it), of another region over the
-//! same pages, or of a message on its way there. What is known of that is known here, for all domains of the process: that
-//! of another copy of this library is not.
+//! Not about the decision to move (the provider counts accesses) nor about the move of pages
+//! (`sys::pages`). A key names its window, the offset of its whole pages in the arena. A peer that
+//! finds such a key requests the arena once, and maps all of it. Pages move only while no store can
+//! be lost. Stores of the program are suspended. A peer that copies by `process_vm_*` may have
+//! resolved the page before, so no such copy may be possible: neither under this key (its owner has
+//! revoked it), nor to another region over the same pages, nor of an arriving message. This module
+//! knows the regions and arriving messages of all domains of the process, but not those of another
+//! copy of this library.
 //!
-//! INVARIANT: the pages of a window stay where they are while a region lies over any of them.
+//! INVARIANT: the pages of a window stay in place while a region covers any of them.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -22,13 +25,13 @@ use crate::sys::memfd::{self, FIXED_SIZE};
 use crate::sys::pages::{self, FileId, PAGE, StoreGuard};
 use crate::sys::smaps;
 
-/// Bytes of an arena: addresses, not memory.
+/// Size in bytes of an arena: address space, not memory.
 pub(crate) const ARENA_BYTES: usize = 64 << 30;
-/// Where the first window may be, and what is free behind each besides its own length: whoever enlarges a mapping of one
-/// page finds fresh memory there and no other window.
+/// Offset in bytes of the first window, and free space behind each window besides its own length. A
+/// program that enlarges a mapping of one page finds fresh memory there instead of another window.
 const GAP: u64 = 1 << 20;
 
-/// What a domain shows its peers of its memory.
+/// Memory that a domain exports to its peers.
 #[derive(Debug)]
 pub(crate) struct Arena {
     fd: PrivateFd,
@@ -67,7 +70,7 @@ impl Run {
     }
 }
 
-/// Moved pages: where they were, where they are, and the regions over them.
+/// Moved pages: their original range, their offset in the arena, and the regions over them.
 #[derive(Debug)]
 struct Window {
     run: Run,
@@ -76,16 +79,16 @@ struct Window {
     regions: Vec<u64>,
 }
 
-/// All that is known of the memory of this process.
+/// Registry of regions, arriving messages and windows of this process.
 #[derive(Debug)]
 struct Places {
     generation: u64,
     next: u64,
-    /// Regions that peers may write, whole pages around them.
+    /// Regions that peers may write, extended to whole pages.
     regions: BTreeMap<u64, Run>,
-    /// Buffers that peers copy messages into.
+    /// Buffers into which peers copy messages.
     arrivals: BTreeMap<u64, Run>,
-    /// Those without regions could not move back yet.
+    /// Moved windows. One without regions could not move back yet.
     windows: Vec<Window>,
 }
 
@@ -107,7 +110,7 @@ impl Places {
         self.next
     }
 
-    /// A free place in an arena.
+    /// Returns a free offset in an arena.
     fn place(&self, arena: &Arc<Arena>, len: u64) -> Option<u64> {
         let mut used: Vec<(u64, u64)> = self
             .windows
@@ -127,7 +130,8 @@ impl Places {
         (at.checked_add(need)? <= ARENA_BYTES as u64).then_some(at)
     }
 
-    /// Whether the pages of a region could move: nobody else uses them, and they are of a kind that moves.
+    /// Checks that the pages of a region can move: they have no other user, and are of a movable
+    /// kind.
     fn may_move(&self, number: u64, run: Run) -> Result<(), Unmoved> {
         let others =
             |runs: &BTreeMap<u64, Run>| runs.iter().any(|(other, at)| *other != number && at.meets(&run));
@@ -143,7 +147,7 @@ impl Places {
         }
     }
 
-    /// Moves back what no region lies over any more and nothing is copied into.
+    /// Moves windows back that no region covers and no peer copies into.
     fn sweep(&mut self) {
         let mut at = 0;
         while let Some(window) = self.windows.get(at) {
@@ -168,7 +172,7 @@ fn with_places<T>(run: impl FnOnce(&mut Places) -> T) -> T {
 }
 
 impl Window {
-    /// Whether nothing of it is left in the arena.
+    /// Moves the pages back; returns whether none is left in the arena.
     fn move_back(&self) -> bool {
         let (from, to) = (self.at, self.at + self.run.len());
         let last = self.run.end - PAGE;
@@ -177,7 +181,7 @@ impl Window {
         if pages::areas(last, self.run.end).is_ok_and(is_ours) {
             pages::set_apart(last, false);
         }
-        // Wherever the program has them by now.
+        // The program may have moved its mapping meanwhile.
         let Ok(areas) = pages::areas_of_program() else {
             return false;
         };
@@ -186,7 +190,7 @@ impl Window {
             .filter(|area| area.shows(self.arena.file, from, to))
             .collect();
         if !here.is_empty() {
-            // Without it stores of other threads could be lost.
+            // Without the guard, stores of other threads could be lost.
             let Some(guard) = StoreGuard::new() else {
                 return false;
             };
@@ -207,29 +211,29 @@ impl Window {
     }
 }
 
-/// Why pages did not move.
+/// Reason for which pages did not move.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Unmoved {
-    /// Not memory of the kind that moves.
+    /// Memory of a kind that cannot move.
     Unfit,
-    /// Something else is under way on the same pages.
+    /// Another operation uses the same pages.
     Busy,
-    /// The system does not let us.
+    /// The system denies it.
     Refused,
 }
 
-/// A region that peers may write, whose pages may move as long as it lives. When it goes, no peer may be inside it: they
-/// move back when it was the last region over them.
+/// A region that peers may write, whose pages may move while it exists. No peer may access it when
+/// it is dropped; the pages then move back if no other region covers them.
 #[derive(Debug)]
 pub struct Movable {
     number: u64,
-    /// Its whole pages.
+    /// Whole pages of the region.
     run: Run,
     window: Option<u64>,
 }
 
 impl Movable {
-    /// Of `len` bytes at `addr`.
+    /// Registers `len` bytes at `addr`.
     #[must_use]
     pub fn new(addr: usize, len: usize) -> Movable {
         let end = addr.saturating_add(len);
@@ -259,22 +263,23 @@ impl Movable {
         }
     }
 
-    /// How many whole pages it has.
+    /// Returns its number of whole pages.
     #[must_use]
     pub fn pages(&self) -> usize {
         (self.run.end - self.run.begin) / PAGE
     }
 
-    /// Where its whole pages lie in what the domain shows, and how many bytes; zeros: not there.
+    /// Returns the offset of its whole pages in the exported arena, and their length in bytes;
+    /// zeros if they were not moved.
     #[must_use]
     pub fn window(&self) -> (u64, u64) {
         self.window.map_or((0, 0), |at| (at, self.run.len()))
     }
 
-    /// Whether they could move now.
+    /// Checks that the pages can move now.
     ///
     /// # Errors
-    /// As [`Unmoved`] says.
+    /// An [`Unmoved`].
     pub fn may_move(&self) -> Result<(), Unmoved> {
         if self.window.is_some() || self.pages() == 0 {
             return Err(Unmoved::Unfit);
@@ -283,11 +288,11 @@ impl Movable {
         StoreGuard::new().map(drop).ok_or(Unmoved::Refused)
     }
 
-    /// Moves its whole pages into the arena of the domain whose keys these are. Its own key is withdrawn meanwhile, and nobody
-    /// is inside.
+    /// Moves its whole pages into the arena of the domain that owns `keys`. The region's own key
+    /// must be revoked meanwhile, and no peer may access it.
     ///
     /// # Errors
-    /// As [`Unmoved`] says; then they are where they were.
+    /// An [`Unmoved`]; the pages are then in their original place.
     pub fn move_in(&mut self, keys: &SharedKeys) -> Result<(), Unmoved> {
         if self.window.is_some() || self.pages() == 0 {
             return Err(Unmoved::Unfit);
@@ -343,12 +348,12 @@ impl Drop for Movable {
     }
 }
 
-/// A buffer that a peer copies a message into, by `process_vm_writev`, as long as it lives.
+/// A buffer into which a peer copies a message by `process_vm_writev`, while this value exists.
 #[derive(Debug)]
 pub struct Arrival(u64);
 
 impl Arrival {
-    /// Into `len` bytes at `addr`.
+    /// Registers `len` bytes at `addr`.
     #[must_use]
     pub fn new(addr: usize, len: usize) -> Arrival {
         let run = Run {

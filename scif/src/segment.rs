@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! What lies where in the memory of one connection, and the views each side takes of it.
+//! Layout of the shared memory of one connection, and the views of each side.
 //!
-//! Not about the inside of those parts: the ring crate lays them out. The opener makes the memory, zeroed and
-//! sparse; the acceptor checks what it was given. A page that is never touched costs nothing.
+//! Not about the inside of the parts, which the ring crate lays out. The opener creates the memory,
+//! zeroed and sparse; the acceptor checks it. An untouched page costs nothing.
 //!
-//! | offset | what |
+//! | offset | content |
 //! |---|---|
 //! | 0 | header: magic, layout of the parts, size |
 //! | 256, 384 | the opener's mark, the acceptor's mark |
 //! | 512, 640 | the mark by which the opener leaves, the acceptor's |
-//! | 768 | the line of answers: the opener's half, the acceptor's |
+//! | 768 | the reply line: the opener's half, the acceptor's |
 //! | 4096, 12288 | claim blocks of messages from the opener, from the acceptor |
 //! | 20480 | ring from the opener to the acceptor |
 //! | 106496 | ring from the acceptor to the opener |
@@ -32,14 +32,14 @@ const CLAIMS: usize = 4096;
 const CLAIMS_BYTES: usize = CLAIM_BLOCKS * CLAIM_BYTES;
 const RINGS: usize = CLAIMS + 2 * CLAIMS_BYTES;
 
-/// Bytes of the memory of one connection.
+/// Size in bytes of the shared memory of one connection.
 pub(crate) const SEGMENT_BYTES: usize = RINGS + 2 * DIRECTION_BYTES;
 
 const _: () = assert!(ANSWERS + ANSWER_BYTES <= CLAIMS && MARKS.is_multiple_of(MARK_BYTES));
 const _: () = assert!(CLAIMS_BYTES == 8192 && RINGS == 20480 && SEGMENT_BYTES == 192_512);
 const _: () = assert!(HEADER.bytes as usize == SEGMENT_BYTES);
 
-/// First bytes of the segment, written by the opener before anybody else has it.
+/// First bytes of the segment, written by the opener before it is shared.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct Header {
@@ -54,7 +54,7 @@ const HEADER: Header = Header {
     bytes: 192_512,
 };
 
-/// Which end of a connection.
+/// End of a connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Side {
     Opener,
@@ -62,7 +62,7 @@ pub(crate) enum Side {
 }
 
 impl Side {
-    /// Position of what this side writes in pairs of equal parts.
+    /// Returns the index of this side's part in pairs of equal parts.
     fn index(self) -> usize {
         match self {
             Side::Opener => 0,
@@ -78,7 +78,7 @@ impl Side {
     }
 }
 
-/// One side's ends of everything in a segment.
+/// One side's ends of all parts of a segment.
 #[derive(Debug)]
 pub(crate) struct Views {
     pub(crate) tx: Producer,
@@ -89,7 +89,7 @@ pub(crate) struct Views {
     pub(crate) peer_leave: Mark,
     pub(crate) tx_claims: Claims,
     pub(crate) rx_claims: Claims,
-    /// Last, so that it goes last.
+    /// Last field, so that it is dropped last.
     _map: Arc<Mapping>,
 }
 
@@ -110,14 +110,14 @@ impl Views {
     }
 }
 
-/// Makes fresh memory a segment.
+/// Writes the header of a segment into fresh memory.
 pub(crate) fn write_header(map: &Mapping) -> Result<(), OutOfRange> {
     map.bytes(0, size_of::<Header>())?
         .copy_from_slice(HEADER.as_bytes());
     Ok(())
 }
 
-/// Whether memory that a peer made is a segment as we lay it out.
+/// Whether memory of a peer is a segment with our layout.
 pub(crate) fn check_header(map: &Mapping) -> bool {
     let mut copy = [0u8; size_of::<Header>()];
     map.bytes(0, copy.len())

@@ -1,29 +1,32 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The data path of a reliable-datagram endpoint: what happens between a posted operation and its completion.
+//! Data path of a reliable-datagram endpoint, from a posted operation to its completion.
 //!
-//! The C thunks (`msg`, `tagged`, `rma`, `atomic`) turn libfabric calls into the argument structs here; completions leave
-//! through `CqState` and `CntrState`. Everything runs under the domain's gate, in the caller's thread; nothing blocks.
+//! The C thunks (`msg`, `tagged`, `rma`, `atomic`) turn libfabric calls into the argument structs
+//! of this module. Completions leave through `CqState` and `CntrState`. Everything runs under the
+//! domain lock in the thread of the caller, and nothing blocks.
 //!
-//! * `peer`: who we talk to, and over which connection
-//! * `numbers`: the numbers of peers, and when another one gets them
-//! * `cm`: the one connection of a connected endpoint
-//! * `tx`: messages out, and operations that wait for room
-//! * `rx`, `matching`, `peek`: messages in, and the receives they meet
-//! * `multi`: buffers of many messages
-//! * `unexpected`: how much is kept of messages before their receives
-//! * `shared`: receives that several endpoints draw from
+//! * `peer`: peers and the connections to them
+//! * `numbers`: peer numbers and their reuse
+//! * `cm`: the single connection of a connected endpoint
+//! * `tx`: outgoing messages and pending operations
+//! * `rx`, `quick`, `matching`, `peek`: incoming messages and tag matching
+//! * `multi`: multi-receive buffers
+//! * `unexpected`: memory limits of unexpected messages
+//! * `shared`: shared receive contexts
 //! * `group`: scalable endpoints as sources of messages
-//! * `rendezvous`, `streams`: large messages, copied once, by either side or both, or through the ring
-//! * `rma`, `atomic`, `atomic_here`, `atomic_line`: one-sided operations, as initiator and as target
-//! * `migrate`: memory that peers use hard
+//! * `rendezvous`, `streams`, `route`: large messages, by pull, cooperative copy or fragments
+//! * `rma`, `atomic`, `atomic_here`, `atomic_line`: one-sided operations, as initiator and as
+//!   target
+//! * `migrate`: migration of frequently accessed memory
 //! * `coll`: collective operations
-//! * `own`: what an endpoint sends to itself
-//! * `deferred`: operations that wait for a counter
-//! * `progress`: the polling loop, link events, deaths
-//! * `breach`, `parting`: connections that we end, and those whose peers are still copying
-//! * `poison`: what a panic leaves behind
+//! * `own`: loopback
+//! * `deferred`: triggered work
+//! * `progress`: polling loop, connection events, failures
+//! * `breach`, `parting`: connections that this side ends, and ended ones whose peers still copy
+//! * `poison`: state after a panic
 //!
-//! Semantics: fi_endpoint(3), fi_msg(3), fi_tagged(3), fi_rma(3), fi_atomic(3), fi_collective(3), fi_cq(3).
+//! Semantics: fi_endpoint(3), fi_msg(3), fi_tagged(3), fi_rma(3), fi_atomic(3), fi_collective(3),
+//! fi_cq(3).
 
 mod atomic;
 mod atomic_here;
@@ -84,14 +87,14 @@ pub(crate) use quick::{Deliver, Queued};
 use rendezvous::Incoming;
 pub(crate) use stats::Stats;
 
-/// A positive libfabric error number (`FI_E*`).
+/// Positive libfabric error number (`FI_E*`).
 pub(crate) type Errno = i32;
 
-/// What an endpoint was opened with and bound to.
+/// Attributes and bindings of an endpoint.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EpConfig {
     pub caps: u64,
-    /// Orders the application relies on, of its transmit attributes.
+    /// Message orders of the transmit attributes that the application relies on.
     pub msg_order: u64,
     pub tx_size: usize,
     pub rx_size: usize,
@@ -106,30 +109,33 @@ pub(crate) struct EpConfig {
     pub cntr_write: Option<u32>,
     pub cntr_remote_read: Option<u32>,
     pub cntr_remote_write: Option<u32>,
-    /// Room below which a multi-receive buffer is given back.
+    /// Free bytes below which a multi-receive buffer is released.
     pub min_multi_recv: usize,
     pub rma_event: bool,
-    /// What our host goes by in addresses.
+    /// Identifier of this host in addresses.
     pub host: u32,
-    /// Report source addresses (`FI_SOURCE`).
+    /// Whether completions report source addresses (`FI_SOURCE`).
     pub source: bool,
-    /// Honour source addresses of receives (`FI_DIRECTED_RECV`).
+    /// Whether receives honour source addresses (`FI_DIRECTED_RECV`).
     pub directed: bool,
-    /// `FI_COMPLETION` when every receive completes, because the queue was not bound selectively; else 0.
+    /// `FI_COMPLETION` if every receive completes, because the queue was not bound selectively;
+    /// else 0.
     pub rx_always: u64,
-    /// The shared receive context it draws from.
+    /// Shared receive context that supplies the receives.
     pub srx: Option<u32>,
-    /// Bytes in front of every message that are not the message's; counted in lengths of received ones.
+    /// Bytes of the message prefix before every payload. Lengths of received messages include them.
     pub prefix: usize,
-    /// That context is another provider's, which is asked only when it lets us make progress.
+    /// Whether that context belongs to a peer provider. It is called only while that provider lets
+    /// this endpoint make progress.
     pub peer: bool,
-    /// Has one peer, by connection (`FI_EP_MSG`).
+    /// Whether the endpoint has exactly one peer, by connection (`FI_EP_MSG`).
     pub connected: bool,
-    /// Promises no more than to send (`FI_EP_DGRAM`): who posts a message waits for no receive.
+    /// Whether operations promise transmission only (`FI_EP_DGRAM`): a send waits for no receive.
     pub datagram: bool,
-    /// The receive context of a scalable endpoint, for which a source is a whole endpoint (`group`).
+    /// Whether this is a receive context of a scalable endpoint. A source is then a whole endpoint
+    /// (`group`).
     pub grouped: bool,
-    /// With every message something is to be looked at that the shortest way does not look at.
+    /// Whether every message needs a check that the fast path omits.
     pub careful: bool,
 }
 
@@ -148,12 +154,13 @@ impl EpConfig {
     }
 }
 
-/// Completion levels that wait for the target: the message has met its receive and lies in its buffer, or was discarded; the
-/// access is done. For a message `FI_DELIVERY_COMPLETE` asks for less, and gets as much.
+/// Completion levels that wait for the target: the message was placed in its receive buffer or
+/// discarded, or the access was executed. For messages this is more than `FI_DELIVERY_COMPLETE`
+/// requires.
 const AWAITS_TARGET: u64 = fi::FI_DELIVERY_COMPLETE | fi::FI_MATCH_COMPLETE;
 
-/// One message to send. `flags` are final: `FI_COMPLETION` asks for a success completion, `FI_INJECT` says that the buffer
-/// is reusable when the call returns.
+/// Message to send. `flags` are final: `FI_COMPLETION` requests a success completion. `FI_INJECT`
+/// makes the buffer reusable when the call returns.
 #[derive(Debug)]
 pub(crate) struct SendArgs<'a> {
     pub iov: &'a [Mem],
@@ -164,7 +171,7 @@ pub(crate) struct SendArgs<'a> {
     pub flags: u64,
 }
 
-/// One receive to post, or a `FI_PEEK` / `FI_CLAIM` / `FI_DISCARD` request. `tag` is (tag, ignore).
+/// Receive to post, or a `FI_PEEK` / `FI_CLAIM` / `FI_DISCARD` request. `tag` is (tag, ignore).
 #[derive(Debug)]
 pub(crate) struct RecvArgs<'a> {
     pub iov: &'a [Mem],
@@ -174,7 +181,7 @@ pub(crate) struct RecvArgs<'a> {
     pub flags: u64,
 }
 
-/// A range of a peer's registered memory; `addr` as the region's addressing mode says.
+/// Range of a peer's registered memory; `addr` follows the addressing mode of the region.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RmaIov {
     pub addr: u64,
@@ -200,17 +207,17 @@ pub(crate) enum AtomicKind {
     Compare,
 }
 
-/// Effect of an access on the memory of its target, by which the target counts it.
+/// Effect of an access on the memory of its target, which selects the counters of the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
     Read,
     Write,
-    /// An atomic that brings the old value back and may store another one.
+    /// Atomic that returns the old value and may store another one.
     ReadWrite,
 }
 
 impl Effect {
-    /// The effect of an atomic with operation `op` that brings the old value back, or does not.
+    /// Returns the effect of an atomic with operation `op`; `fetches`: it returns the old value.
     fn of_atomic(fetches: bool, op: u32) -> Effect {
         match (fetches, op) {
             (false, _) => Effect::Write,
@@ -219,7 +226,7 @@ impl Effect {
         }
     }
 
-    /// Counters that count the access, of those of an object: each of them once.
+    /// Returns the counters of an object that count the access, each of them once.
     fn counters(self, read: Option<u32>, write: Option<u32>) -> [Option<u32>; 2] {
         match self {
             Effect::Read => [read, None],
@@ -229,7 +236,7 @@ impl Effect {
     }
 }
 
-/// One atomic; all lengths in bytes, all lists of the same total length.
+/// Atomic operation; all lengths in bytes, all lists of equal total length.
 #[derive(Debug)]
 pub(crate) struct AtomicArgs<'a> {
     pub kind: AtomicKind,
@@ -245,7 +252,7 @@ pub(crate) struct AtomicArgs<'a> {
     pub flags: u64,
 }
 
-/// The parts of a domain that an endpoint's data path touches, borrowed apart from the endpoint.
+/// Parts of a domain that the data path uses, borrowed separately from the endpoint.
 pub(crate) struct Env<'a> {
     pub cqs: &'a mut Slab<CqState>,
     pub cntrs: &'a mut Slab<CntrState>,
@@ -254,7 +261,7 @@ pub(crate) struct Env<'a> {
     pub srxs: &'a mut Slab<shared::SrxState>,
 }
 
-/// A connection whose ring is looked at in every poll.
+/// Connection in the list of active or idle rings, with its number of empty polls.
 #[derive(Clone, Copy, Debug)]
 struct Live {
     conn: ConnId,
@@ -262,75 +269,76 @@ struct Live {
     empty: u32,
 }
 
-/// The data-path state of one endpoint.
+/// State of the data path of one endpoint.
 pub(crate) struct EpState {
     pub cfg: EpConfig,
     pub sock: Endpoint,
     pub enabled: bool,
     health: poison::Health,
     pub stats: Stats,
-    /// Address and context of the C object, to name it in events.
+    /// Address and context of the C object, which events report.
     pub fid: usize,
     pub context: usize,
-    /// Told when a peer dies.
+    /// Event queue that reports failed peers.
     pub eq: Option<Arc<crate::eq::EqShared>>,
-    /// Of a connected endpoint only.
+    /// Present for connected endpoints only.
     cm: Option<Box<cm::Cm>>,
-    /// Of an endpoint with collectives only.
+    /// Present for endpoints with collectives only.
     coll: Option<Box<coll::Coll>>,
     peers: Vec<Peer>,
     by_port: HashMap<PortId, u32>,
     numbers: numbers::Numbers,
     by_av: Vec<u32>,
     av_version: u64,
-    /// Who we are among the peers, and the connection we accepted from ourselves, once we talk to ourselves (`own`).
+    /// Peer number of this endpoint, and the connection accepted from itself; set by loopback
+    /// traffic (`own`).
     own: Option<u32>,
     own_rx: Option<ConnId>,
     live: Vec<Live>,
     resting: Vec<Live>,
     resting_next: usize,
-    /// Looks until each of them was looked at since the last one came.
+    /// Sweep steps until every idle ring has been polled since the last ring became idle.
     not_swept: usize,
     msg: Queue,
     tagged: Queue,
     multis: Slab<Multi>,
     claimed: HashMap<usize, Arrived>,
-    /// Work queued to the domain that is under way here.
+    /// Work queued to the domain that this endpoint is executing.
     pub notes: Slab<deferred::Note>,
-    /// Another provider's entry for the unexpected message that is being taken in.
+    /// Entry of a peer provider for the unexpected message that is being received.
     unmatched: Option<crate::peer::Held>,
     ops: Ops,
     incoming: Slab<Incoming>,
     incoming_order: VecDeque<u32>,
     incoming_stamp: u32,
     helping: VecDeque<u64>,
-    /// Which of those behind the oldest is looked at next.
+    /// Position, behind the oldest entry of `helping`, of the entry to serve next.
     help_next: usize,
-    /// As a target: what went wrong in a write whose pieces are coming in, by connection.
+    /// Errors of writes whose fragments are still arriving, by connection (as a target).
     write_errors: HashMap<ConnId, Errno>,
     busy: Vec<u32>,
-    /// Peers of whom operations that want no answer were executed, and who are to be told.
+    /// Peers whose one-sided operations without a reply were executed and must be acknowledged.
     done: Vec<u32>,
-    /// Receives posted to one source: their peers' lives matter while nothing else is outstanding.
+    /// Number of posted directed receives. While there are any, liveness checks cover all peers.
     directed: usize,
-    /// The last poll left nothing to read in the queue (see `rx`, on peeks).
+    /// Whether the last poll left the receive queue empty (see `peek`).
     settled: bool,
-    /// The last peek found nothing, and nothing was received since.
+    /// Whether the last peek found nothing and nothing was received since.
     peeked: bool,
-    /// The last poll stopped before it had seen or copied everything: nobody rings for the rest.
+    /// Whether the last poll left records unread or data uncopied. No doorbell announces these.
     more: bool,
-    /// Polls left in which no more is read of the rings, if there is a backlog, than was received (`progress`).
+    /// Polls left in which the throttle can apply (`progress`).
     catching_up: u32,
-    /// Messages received that had waited, since the rings were read that way.
+    /// Unexpected messages received since the throttle last permitted a read.
     late: usize,
     limits: unexpected::Limits,
     /// Connections that have ended and are not closed yet.
     parting: Vec<parting::Parting>,
-    /// It is being closed, and its rings are not read any more.
+    /// Whether the endpoint is closing and reads its rings no more.
     deaf: bool,
-    /// Somebody is about to sleep on us, or sleeps.
+    /// Whether a thread sleeps on this endpoint or is about to.
     armed: bool,
-    /// What happened to connections and has to be looked at; empty but for ends that wait for progress.
+    /// Connection events to handle. Between polls only ends that wait for progress remain.
     links: Vec<LinkEvent>,
     polls: u32,
     last_links_ns: u64,
@@ -416,7 +424,7 @@ fn split(st: &mut DomainState, ep: u32) -> Result<(&mut EpState, Env<'_>), Errno
         ..
     } = st;
     let e = eps.get_mut(ep).ok_or(fi::FI_EINVAL)?;
-    // In a forked child the endpoint, its rings and its bell are still those of the parent.
+    // In a forked child the endpoint, its rings and its doorbell still belong to the parent.
     if !e.enabled || e.sock.forked() {
         return Err(e.refusal());
     }
@@ -433,7 +441,7 @@ fn split(st: &mut DomainState, ep: u32) -> Result<(&mut EpState, Env<'_>), Errno
 /// Returns the parts that a call on endpoint `ep` works on, as [`split`] does.
 ///
 /// # Errors
-/// Those of [`split`], with the reason.
+/// Errors of [`split`], with a logged reason.
 #[inline(always)]
 fn usable(st: &mut DomainState, ep: u32) -> Result<(&mut EpState, Env<'_>), Errno> {
     split(st, ep).map_err(not_usable)
@@ -455,19 +463,20 @@ fn in_no_memory() -> Errno {
     )
 }
 
-/// Nothing is ever mapped in the lowest page (`vm.mmap_min_addr`).
+/// Bytes at address 0 that are never mapped (`vm.mmap_min_addr`).
 const LOWEST: usize = 4096;
 
-/// Whether bytes shall be where none can be: then the call fails, and not the process. Open MPI 4.1's `cm` sends absolute
-/// datatypes (`MPI_BOTTOM`) from address 0, having lost the displacement. Not asked of the buffers of receives, which are
-/// posted on the shortest way, and no more than this of any buffer: as with every provider that copies, memory that is not
-/// there when it is touched is the process's fault.
+/// Whether a buffer lies where no memory can be mapped. The call then fails, instead of a fault
+/// that ends the process. Open MPI 4.1's `cm` sends absolute datatypes (`MPI_BOTTOM`) from address
+/// 0, because it loses the displacement. Receive buffers are not checked, since receives are posted
+/// on the fast path. Other unmapped addresses fault, as with every provider that copies.
 #[inline(always)]
 fn nowhere(iov: &[Mem]) -> bool {
     iov.iter().any(|m| m.addr() < LOWEST && !m.is_empty())
 }
 
-/// Sends a message. `FI_EAGAIN` when the transmit queue is full; errors of delivery come as completions.
+/// Sends a message. `FI_EAGAIN` if the transmit queue is full. Delivery errors are reported as
+/// completions.
 #[inline(always)]
 pub(crate) fn send(st: &mut DomainState, ep: u32, a: &SendArgs<'_>) -> Result<(), Errno> {
     poison::guarded(st, ep, |st| {
@@ -481,7 +490,7 @@ pub(crate) fn send(st: &mut DomainState, ep: u32, a: &SendArgs<'_>) -> Result<()
     })
 }
 
-/// Posts a receive, or looks for, claims or drops a message.
+/// Posts a receive, or peeks at, claims or discards a message.
 #[inline(always)]
 pub(crate) fn recv(st: &mut DomainState, ep: u32, a: &RecvArgs<'_>) -> Result<(), Errno> {
     poison::guarded(st, ep, |st| {
@@ -496,7 +505,7 @@ pub(crate) fn recv(st: &mut DomainState, ep: u32, a: &RecvArgs<'_>) -> Result<()
     })
 }
 
-/// The same by the general way alone: for what the quick one does not look at, contexts of scalable endpoints and queued work.
+/// Posts a receive on the slow path only, for contexts of scalable endpoints and queued work.
 pub(crate) fn recv_generally(st: &mut DomainState, ep: u32, a: &RecvArgs<'_>) -> Result<(), Errno> {
     poison::guarded(st, ep, |st| {
         let (e, mut env) = usable(st, ep)?;
@@ -520,7 +529,7 @@ pub(crate) fn rma(st: &mut DomainState, ep: u32, a: &RmaArgs<'_>) -> Result<(), 
     })
 }
 
-/// Starts an atomic operation; its datatype and operation were validated.
+/// Starts an atomic operation with a validated datatype and operation.
 pub(crate) fn atomic(st: &mut DomainState, ep: u32, a: &AtomicArgs<'_>) -> Result<(), Errno> {
     poison::guarded(st, ep, |st| {
         let (e, mut env) = usable(st, ep)?;
@@ -533,7 +542,8 @@ pub(crate) fn atomic(st: &mut DomainState, ep: u32, a: &AtomicArgs<'_>) -> Resul
     })
 }
 
-/// Cancels the oldest receive or waiting operation with this context: an error entry `FI_ECANCELED`. Nothing found is no error.
+/// Cancels the oldest receive or waiting operation with this context, with an error entry
+/// `FI_ECANCELED`. Succeeds if none is found.
 pub(crate) fn cancel(st: &mut DomainState, ep: u32, context: usize) -> Result<(), Errno> {
     poison::guarded(st, ep, |st| {
         if !st.triggers.is_empty() && deferred::cancel(st, ep, context) {
@@ -545,7 +555,7 @@ pub(crate) fn cancel(st: &mut DomainState, ep: u32, context: usize) -> Result<()
     })
 }
 
-/// Moves everything that can move. Never blocks.
+/// Makes all progress that is possible. Never blocks.
 #[inline]
 pub(crate) fn progress(st: &mut DomainState, ep: u32) {
     poison::guarded(st, ep, |st| match split(st, ep) {
@@ -559,7 +569,7 @@ pub(crate) fn progress(st: &mut DomainState, ep: u32) {
     });
 }
 
-/// A number that changes whenever an enabled endpoint is progressed.
+/// Returns a number that changes with every poll of an enabled endpoint.
 pub(crate) fn polls(st: &DomainState, ep: u32) -> Option<u32> {
     st.eps.get(ep).filter(|e| e.enabled).map(|e| e.polls)
 }
@@ -573,12 +583,14 @@ pub(crate) fn glance(st: &mut DomainState, ep: u32, cq: u32, most: usize, to: &m
     })
 }
 
-/// Tells peers to wake this endpoint; the caller looks once more before it sleeps on the endpoint's descriptor.
+/// Requests wake-ups from peers. The caller polls once more before it sleeps on the descriptor of
+/// the endpoint.
 pub(crate) fn arm(st: &mut DomainState, ep: u32) {
     if let Some(e) = st.eps.get_mut(ep) {
         e.sock.arm();
         e.armed = true;
-        // A peer that published before it saw its ring at rest rang no bell: nobody sweeps while we sleep.
+        // A peer that published before it saw its ring idle rang no doorbell, and a sleeper sweeps
+        // no rings.
         e.rouse();
         if e.cm.is_some() {
             cm::settle(st, ep);
@@ -586,32 +598,32 @@ pub(crate) fn arm(st: &mut DomainState, ep: u32) {
     }
 }
 
-/// Ends what [`arm`] began.
+/// Ends the state that [`arm`] began.
 pub(crate) fn disarm(st: &mut DomainState, ep: u32) {
     if let Some(e) = st.eps.get_mut(ep) {
         if !e.cm.as_ref().is_some_and(|cm| cm.is_told_more()) {
             e.sock.disarm();
         }
         e.armed = false;
-        // A sleeper was woken for a reason: look at the rings, and at the links first.
+        // The sleeper was woken for a reason: poll the rings without delay, and the links first.
         e.look_now();
         e.last_links_ns = 0;
     }
 }
 
-/// Whether only another provider makes progress here: the receives are its own.
+/// Whether only a peer provider makes progress on this endpoint, because it owns the receives.
 pub(crate) fn is_another_s(st: &mut DomainState, ep: u32) -> bool {
     split(st, ep).is_ok_and(|(e, env)| e.draws_from_another(&env))
 }
 
-/// Whether wake-ups were taken for somebody who sleeps on what the endpoint feeds, and nobody looked what for.
+/// Whether wake-ups or link events for a sleeper on this endpoint are unhandled.
 pub(crate) fn has_wakes(st: &DomainState, ep: u32) -> bool {
     st.eps
         .get(ep)
         .is_some_and(|e| e.armed && (e.sock.bell().any() || !e.links.is_empty()))
 }
 
-/// Whether something outstanding needs a look now and then although no peer will ring for it.
+/// Whether outstanding work needs periodic polls that no doorbell triggers.
 pub(crate) fn wants_timer(st: &DomainState, ep: u32) -> bool {
     st.eps.get(ep).is_some_and(|e| {
         !e.ops.is_empty()
@@ -623,27 +635,28 @@ pub(crate) fn wants_timer(st: &DomainState, ep: u32) -> bool {
     })
 }
 
-/// Whether something waits that only looking again moves: room in a ring, a connection to try again.
+/// Whether pending work advances by polls only: a full ring, or a connection to retry.
 pub(crate) fn wants_poll(st: &DomainState, ep: u32) -> bool {
     st.eps.get(ep).is_some_and(|e| !e.busy.is_empty())
 }
 
-/// Whether callers wait for a descriptor, for whom only looking again does something.
+/// Whether callers wait for a file descriptor. Only polls serve them.
 pub(crate) fn has_parked_callers(st: &DomainState, ep: u32) -> bool {
     st.eps.get(ep).is_some_and(|e| e.sock.has_parked_callers())
 }
 
-/// Whether the last poll left something that the next one can do: not the moment to sleep.
+/// Whether the last poll left work that the next one can do, so that no thread should sleep.
 pub(crate) fn has_more(st: &DomainState, ep: u32) -> bool {
     st.eps.get(ep).is_some_and(|e| e.more)
 }
 
-/// Whether a connected peer of any endpoint is inside an RMA on key slot `slot` now. The dead count as not.
+/// Whether a live, connected peer of any endpoint is executing an RMA on key slot `slot` now.
 pub(crate) fn marked(st: &mut DomainState, slot: u32) -> bool {
     st.eps.iter_mut().any(|(_, e)| e.marking(slot).next().is_some())
 }
 
-/// Ends the connections whose peers are inside an RMA on key slot `slot`: they had time to leave.
+/// Ends the connections of peers that are still executing an RMA on key slot `slot` after their
+/// time limit.
 pub(crate) fn expel(st: &mut DomainState, slot: u32) {
     for ep in 0..st.eps.bound() {
         if let Ok((e, mut env)) = split(st, ep) {
@@ -652,7 +665,8 @@ pub(crate) fn expel(st: &mut DomainState, slot: u32) {
     }
 }
 
-/// Ends the endpoint's life: unfinished operations are dropped without completions, connections are closed in order.
+/// Closes the endpoint. Unfinished operations are dropped without completions. Connections are
+/// closed gracefully.
 pub(crate) fn close(st: &mut DomainState, ep: u32) {
     poison::end(st, ep);
     if let Ok((e, mut env)) = split(st, ep) {

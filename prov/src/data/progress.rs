@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The polling loop of an endpoint: rings first, then what is half done, then now and then the links and the lives behind them.
+//! Polling loop of an endpoint: first rings, then unfinished work, and at intervals connection
+//! events and liveness.
 //!
-//! Rings of peers that talk are looked at in every poll. A ring silent for long goes to rest: its peer rings the endpoint's
-//! bell before it expects to be read, and now and then a poll also looks at one resting ring, so that a lost bell delays a
-//! message and never loses it.
+//! Every poll reads the active rings. A ring that stays empty long enough becomes idle: its peer
+//! rings the doorbell of the endpoint after the next record. A periodic sweep also polls one idle
+//! ring at a time, so that a lost doorbell delays a message but never loses it.
 
 use libfabric_sys as fi;
 use scif::{CloseHow, ConnId, LinkEvent, PortId, Reason, Refusal};
@@ -15,46 +16,55 @@ use super::peer::Peer;
 use super::quick::Queued;
 use super::{Env, EpState, Live};
 
-/// Records taken from one ring before the next one's turn.
+/// Records read from one ring before the next ring is polled. More of them let a busy peer delay
+/// the others.
 pub(crate) const BATCH: usize = 32;
-/// So many messages without a receive are a backlog. In so many polls after one of them was received no more is read than was received
-/// (somewhat more from very many peers): who sends faster than its messages are received is held back by its ring.
+/// High-water mark of unexpected messages. Above it the throttle reads about as many records as the
+/// application drains, so that the ring of a fast sender fills (backpressure). With more than
+/// `BATCH` active rings it reads somewhat more.
 const BACKLOG: usize = 256;
+/// Polls after each drained unexpected message in which the throttle applies. More of them hold
+/// senders back longer.
 const CATCH_UP: u32 = 8;
-/// Empty polls after which the consumed counter of a ring is published.
+/// Empty polls of a ring after which its consumed counter is published. More of them delay the
+/// fences of the peer.
 const FLUSH_AFTER: u32 = 64;
-/// Empty polls after which a ring goes to rest, when many rings are live.
+/// Empty polls after which a ring becomes idle while more than `LIVE_ALWAYS` rings are active.
+/// Fewer of them cost more doorbells.
 const REST_AFTER: u32 = 1024;
-/// The same when few are live while others rest.
+/// Empty polls after which a ring becomes idle while few rings are active and others are idle.
 const REST_AFTER_LONG: u32 = 65_536;
-/// So few live rings do not rest soon: looking at them costs less than waking them.
+/// Number of active rings that counts as few: polling them costs less than reactivating them.
 pub(super) const LIVE_ALWAYS: usize = 8;
-/// So few live rings are looked at twice, with a pause between, in a poll that would be empty.
+/// Number of active rings up to which an empty poll is repeated once, after a pause.
 const TWICE_MOST: usize = 4;
-/// Polls between two looks at the clock.
+/// Polls between two readings of the clock, and thus the delay of all timed work.
 pub(super) const CLOCK_EVERY: u32 = 8;
-/// Polls between two looks at a resting ring, a multiple of the above: a lost bell costs as many for each such ring. The few while
-/// one of them may have gone to rest just before its peer saw that, the many from then on: the line looked at is hardly ever in the
-/// cache, and only a peer that means harm erases bells.
+/// Polls between two sweep steps, each of which polls one idle ring; a multiple of `CLOCK_EVERY`.
+/// Applies while a ring may have become idle just before its peer saw the idle flag.
 pub(super) const SWEEP_EVERY: u32 = 64;
+/// Polls between two sweep steps otherwise. A lost doorbell costs this many polls for each idle
+/// ring. The polled line is rarely in the cache, and only a malicious peer erases doorbells.
 pub(super) const SWEEP_SELDOM: u32 = 1024;
-/// Time between two looks at the sockets.
+/// Interval in nanoseconds between polls of the sockets. A longer one delays accepts and connection
+/// ends.
 const LINKS_NS: u64 = 20_000;
-/// Time between two looks at the processes we wait for.
+/// Interval in nanoseconds between liveness checks. A longer one delays `FI_ECONNRESET`.
 const ALIVE_NS: u64 = 5_000_000;
-/// Processes looked at each time.
+/// Connections per liveness check. Fewer of them delay `FI_ECONNRESET` with many peers.
 const ALIVE_AT_ONCE: usize = 8;
-/// How long a closing endpoint waits for the ring to take its last answers.
+/// Time in nanoseconds that a closing endpoint waits for ring space. Later replies are lost.
 const CLOSE_NS: u64 = 100_000_000;
-/// Most nanoseconds, below `FI_SCIF_CONNECT_TIMEOUT`, for which a closing endpoint waits for connections under way that operations
-/// wait for. Beyond it these are lost.
+/// Time in nanoseconds, at most `FI_SCIF_CONNECT_TIMEOUT`, that a closing endpoint waits for
+/// connections with pending operations. Later these operations are lost.
 const CLOSE_CONNECT_NS: u64 = 3_000_000_000;
 
 impl EpState {
     #[inline]
     pub(crate) fn progress(&mut self, env: &mut Env<'_>) {
-        // Links, then bells, then rings: what a wake-up or a bell announces is in the ring before it, and whoever sleeps
-        // after this has seen everything that was announced.
+        // Links, then doorbells, then rings: a wake-up or doorbell announces only records that are
+        // already in the ring. A thread that sleeps after this poll has seen everything announced
+        // before.
         self.polls = self.polls.wrapping_add(1);
         #[cfg(test)]
         let _ = super::tests::poison::strike(self.cfg.inject_size);
@@ -70,8 +80,8 @@ impl EpState {
         }
         let most = self.appetite();
         if most > 0 && !self.poll_live(env, most) && self.has_only_to_wait() {
-            // What a waiting core asks for without a pause, it takes out of the hands of the core that writes it; and two
-            // hardware threads of one core share what the pause leaves alone.
+            // PAUSE: a tight poll takes the cache line away from the writing core. It also slows
+            // the other hardware thread of this core.
             std::hint::spin_loop();
             if self.any_ready() {
                 self.poll_live(env, most);
@@ -99,7 +109,7 @@ impl EpState {
             .is_none_or(|cq| cq.is_empty());
     }
 
-    /// Somebody is about to sleep, or was woken: it is not too early to look.
+    /// Cancels the poll delay of the active rings, before a sleep or after a wake-up.
     #[cold]
     pub(super) fn look_now(&mut self) {
         for live in &self.live {
@@ -109,14 +119,15 @@ impl EpState {
         }
     }
 
-    /// A message was received that had waited for it.
+    /// Notes that an unexpected message was received, which starts the throttle.
     pub(super) fn received_late(&mut self) {
         self.catching_up = CATCH_UP;
         self.late += 1;
     }
 
-    /// How many records this poll takes from each ring: one or none while the program is receiving what came before. But not where
-    /// somebody is about to sleep, whom nothing would wake for what was left.
+    /// Returns the number of records that this poll reads from each ring: at most one while the
+    /// throttle applies. The throttle does not apply while a thread is about to sleep, since no
+    /// doorbell would announce the unread records.
     #[inline]
     fn appetite(&mut self) -> usize {
         if self.catching_up == 0 {
@@ -135,7 +146,7 @@ impl EpState {
         1
     }
 
-    /// Whether nothing but the rings of few peers can bring anything.
+    /// Whether only the rings of a few peers can bring new work.
     #[inline]
     pub(super) fn has_only_to_wait(&self) -> bool {
         (1..=TWICE_MOST).contains(&self.live.len())
@@ -151,7 +162,7 @@ impl EpState {
             .any(|l| sock.conn(l.conn).is_some_and(|c| c.rx().ready()))
     }
 
-    /// Takes what the live rings hold, at most so many records of each. True if it was anything.
+    /// Handles at most `most` records of each active ring. Returns whether there were any.
     #[inline]
     fn poll_live(&mut self, env: &mut Env<'_>, most: usize) -> bool {
         let mut any = false;
@@ -178,8 +189,8 @@ impl EpState {
         any
     }
 
-    /// Tells peers what was taken, since the polls after which they would be told may not come: a fence of theirs, or RMA in
-    /// the order of messages, waits for it.
+    /// Publishes the consumed counters before a sleep, since the polls that would publish them may
+    /// not come. Fences of peers, and RMA in message order, wait for these counters.
     #[cold]
     fn flush_live(&mut self) {
         for live in &self.live {
@@ -189,10 +200,11 @@ impl EpState {
         }
     }
 
-    /// One more empty look at the live ring `at`. True when it went to rest, and another stands in its place.
+    /// Counts an empty poll of active ring `at`. Returns true if the ring became idle and another
+    /// ring took its index.
     #[inline]
     fn silent(&mut self, at: usize) -> bool {
-        // Where there are many peers, those that talk are to be the only ones looked at.
+        // With many peers, only the rings of active senders should be polled.
         let rest_after = match self.live.len() {
             0 | 1 => None,
             few if few <= LIVE_ALWAYS => (!self.resting.is_empty()).then_some(REST_AFTER_LONG),
@@ -225,7 +237,7 @@ impl EpState {
         true
     }
 
-    /// Handles up to `most` records of one ring; returns how many there were.
+    /// Handles up to `most` records of one ring and returns their number.
     #[inline]
     pub(crate) fn drain(&mut self, env: &mut Env<'_>, conn: ConnId, peer: u32, most: usize) -> usize {
         if self.deaf || self.peers.get(peer as usize).is_some_and(Peer::overdrawn) {
@@ -244,7 +256,7 @@ impl EpState {
         most
     }
 
-    /// Makes the rings live again whose peers rang, and one resting ring in turn.
+    /// Activates the idle rings whose doorbell bits are set.
     #[cold]
     fn wake_resting(&mut self) {
         let mut bits = [false; BELL_BITS];
@@ -266,7 +278,7 @@ impl EpState {
     fn take_resting(&mut self, at: usize) -> Live {
         let taken = self.resting.swap_remove(at);
         if self.not_swept > 0 {
-            // The last one has another place now.
+            // The last ring has moved to index `at`.
             self.not_swept = self.resting.len();
         }
         taken
@@ -281,7 +293,7 @@ impl EpState {
         self.live.push(live);
     }
 
-    /// Looks at one resting ring, in turn.
+    /// Polls the next idle ring, in turn.
     fn sweep(&mut self) {
         self.not_swept = self.not_swept.saturating_sub(1);
         if self.resting.is_empty() {
@@ -301,7 +313,7 @@ impl EpState {
         }
     }
 
-    /// Makes every resting ring live again that holds something.
+    /// Activates every idle ring that holds a record.
     pub(crate) fn rouse(&mut self) {
         let mut at = 0;
         while let Some(rest) = self.resting.get(at).copied() {
@@ -355,7 +367,7 @@ impl EpState {
         }
     }
 
-    /// Accepts, completes handshakes, and hears of closed connections.
+    /// Handles connection events: accepts, completed handshakes and closes.
     pub(crate) fn look_at_links(&mut self, env: &mut Env<'_>) {
         let mut links = std::mem::take(&mut self.links);
         self.sock.poll_links(&mut links);
@@ -363,8 +375,8 @@ impl EpState {
         self.links = links;
     }
 
-    /// The same where the lock of whoever owns the receives is not ours: its messages stay where they are until progress is made
-    /// on its behalf, and the ends of connections with them.
+    /// Handles connection events without the lock that guards the receives of a peer provider.
+    /// Messages, and ends of connections, wait until progress runs on behalf of that provider.
     pub(super) fn look_for_events(&mut self, env: &mut Env<'_>) {
         let mut links = std::mem::take(&mut self.links);
         self.sock.poll_links(&mut links);
@@ -388,7 +400,7 @@ impl EpState {
                 self.cm_over();
                 links.push(link);
             } else {
-                // One that carried a request, and has been answered.
+                // This connection carried a request that has been answered.
                 self.sock.close_conn(conn, CloseHow::Reset);
             }
         }
@@ -396,7 +408,8 @@ impl EpState {
     }
 
     fn on_links(&mut self, env: &mut Env<'_>, links: &mut Vec<LinkEvent>) {
-        // Before anything is given up all is known that may have been answered over another connection.
+        // Closes come last, so that a reply over another connection is known before an operation
+        // fails.
         links.sort_by_key(|link| matches!(link, LinkEvent::Closed(..)));
         let was_down = self.cm.as_ref().is_some_and(|cm| cm.is_down());
         for link in links.drain(..) {
@@ -406,8 +419,9 @@ impl EpState {
                 LinkEvent::Closed(conn, reason) => self.lose(env, conn, reason),
             }
         }
-        // What a connection that ended just now takes along waits for the next look, unless somebody sleeps on it: until then
-        // the other endpoints of its queues hear what was sent to them before.
+        // The receives of a connection that ended just now are flushed by the next poll, unless a
+        // thread sleeps. Until then the other endpoints of its queues receive messages that were
+        // sent earlier.
         let Some(cm) = &self.cm else { return };
         if was_down || self.armed || !cm.is_down() {
             self.cm_step(env);
@@ -422,7 +436,7 @@ impl EpState {
         self.live.push(Live { conn, peer, empty: 0 });
         self.end_former_lives(env, conn, peer, port);
         if self.conns_of(peer).all(|c| c != conn) {
-            // It ended with a former one.
+            // The new connection ended together with an earlier one.
             return;
         }
         if self.own == Some(peer) {
@@ -440,20 +454,22 @@ impl EpState {
         self.seen(env, peer);
     }
 
-    /// A peer that has come back under its old port may be heard of before its former life's end is. What it asks over the new
-    /// connection `conn` must not be answered over an old one.
+    /// Ends connections of earlier incarnations of the peer at `port`. The new connection `conn`
+    /// may be seen before the end of an old one. Requests over `conn` must not be answered over an
+    /// old connection.
     fn end_former_lives(&mut self, env: &mut Env<'_>, conn: ConnId, peer: u32, port: PortId) {
         let former: Vec<ConnId> = self.conns_of(peer).filter(|old| *old != conn).collect();
         let Some(process) = self.sock.conn(conn).map(|c| c.peer_process()) else {
             return;
         };
         for old in former {
-            // The same process said goodbye on the old connection before it opened this one.
+            // A process that opened both connections closed the old one gracefully first.
             let mut links = Vec::new();
             self.sock.hear(old, &mut links);
             self.on_links(env, &mut links);
-            // Another process: the port is its own, unless the old one lives and this one only says so. A dying process may
-            // seem to live after it has lost its port, so the port decides.
+            // Another process owns the port, unless the old process is alive and the new one only
+            // claims the port. A dying process may seem alive after it has lost its port, so
+            // ownership decides.
             let other = self
                 .sock
                 .conn(old)
@@ -467,7 +483,7 @@ impl EpState {
         }
     }
 
-    /// The connections with `peer`.
+    /// Returns the connections with `peer`.
     pub(super) fn conns_of(&self, peer: u32) -> impl Iterator<Item = ConnId> {
         self.live
             .iter()
@@ -490,7 +506,8 @@ impl EpState {
         self.note_access(conn, peer);
     }
 
-    /// Ends a connection: what its ring still holds is received, what it carried fails.
+    /// Ends a connection: receives the records left in its ring, then fails the operations it
+    /// carried.
     pub(crate) fn lose(&mut self, env: &mut Env<'_>, conn: ConnId, reason: Reason) {
         if self.is_parting(conn) || self.cm_closed(env, conn, reason) {
             return;
@@ -512,14 +529,16 @@ impl EpState {
             self.drain_last(env, conn, peer);
         }
         let process = self.sock.conn(conn).map(|c| c.peer_process());
-        // Now: what is asked over the peer's other connections, heard next, is not to be answered over this one.
+        // Done now: requests that arrive next over other connections of the peer must not be
+        // answered over this one.
         let sent_on_it = self.leave_tx(conn, peer);
         let unheard = match reason {
-            // Nothing more of the peer is read, over none of its connections.
+            // No connection of the peer is read any more.
             Reason::Exhausted => true,
-            // A listener that closed says so on its own connections, or they are those of its next life.
+            // A listener that closed reports it on its own connections; otherwise they belong to
+            // its next incarnation.
             Reason::Refused(Refusal::Closed) => false,
-            // Answers to what came over its own may have been lost with it.
+            // Replies to requests over the peer's own connection may have been lost with this one.
             Reason::Reset | Reason::Corrupt => sent_on_it,
             _ => sent_on_it && self.sock.conn(conn).is_some_and(|c| !c.was_up()),
         };
@@ -529,7 +548,7 @@ impl EpState {
             }
         }
         self.write_errors.remove(&conn);
-        // A listener that hangs up is being closed in order as well.
+        // A listener that hangs up is closing gracefully too.
         let died = !matches!(reason, Reason::Orderly | Reason::Refused(Refusal::Closed));
         let lost = match reason {
             Reason::Exhausted => fi::FI_ENOMEM,
@@ -541,7 +560,7 @@ impl EpState {
             return;
         };
         let id = p.id;
-        // It is there, and we may not talk to it, or not now.
+        // The peer exists, but denies access or refuses for now.
         let hindered = match reason {
             Reason::Denied if !p.was_up => Some(fi::FI_EACCES),
             Reason::Refused(Refusal::Version | Refusal::Resources) if !p.was_up => Some(fi::FI_ECONNREFUSED),
@@ -571,7 +590,7 @@ impl EpState {
             self.cm_ended(env, died);
         } else if let Some(err) = hindered {
             if gone {
-                // It lives, and has read nothing of what was sent: no answer will come.
+                // The peer is alive and has read none of the messages, so no reply will come.
                 self.fail_receives_from(env, peer, id, false, err);
             }
         } else if gone && died {
@@ -588,10 +607,11 @@ impl EpState {
         }
     }
 
-    /// When both sides connected at once and the peer has not accepted our connection, or it was reset, the peer has not read all of
-    /// what was sent over it: messages, and answers to what came over its own, for which it would wait for ever. So that one
-    /// ends too, and both sides hear of it. A peer that sends more than can be kept is not read any further: its last connection
-    /// ends for the reason of the first.
+    /// Ends `twins`, the other connections with a peer, after data over one connection was lost.
+    /// After a simultaneous open the peer may not have read everything sent over our connection.
+    /// That includes replies to requests over its own connection, for which it would wait forever.
+    /// The end of its own connection informs both sides. A peer that exceeded its memory limit is
+    /// not read any more; its other connections end for the same reason.
     #[cold]
     fn start_over(&mut self, env: &mut Env<'_>, twins: &[ConnId], reason: Reason) {
         for &twin in twins {
@@ -599,7 +619,7 @@ impl EpState {
                 self.lose(env, twin, reason);
                 continue;
             }
-            // Unless the peer is closing in order, which it says there first.
+            // A peer that closes gracefully announces it on this connection first.
             let mut links = Vec::new();
             self.sock.hear(twin, &mut links);
             self.on_links(env, &mut links);
@@ -609,7 +629,8 @@ impl EpState {
         }
     }
 
-    /// Takes what an ended connection's ring still holds: a ringful and no more, for whoever goes on writing could hold us.
+    /// Handles the records left in the ring of an ended connection. The bound of one ring capacity
+    /// protects against a peer that keeps writing.
     fn drain_last(&mut self, env: &mut Env<'_>, conn: ConnId, peer: u32) {
         if let Some(c) = self.sock.conn(conn) {
             c.rx().look_now();
@@ -621,8 +642,8 @@ impl EpState {
         }
     }
 
-    /// Stops sending over `conn`, which is no longer among the live ones: over another connection with the peer from now on,
-    /// if it holds one. Whether anything was sent over it.
+    /// Stops sending over `conn`, which is in no ring list any more. Further sends use another
+    /// connection with the peer, if there is one. Returns whether `conn` was used for sending.
     fn leave_tx(&mut self, conn: ConnId, peer: u32) -> bool {
         let other = self.conns_of(peer).next();
         match self.peers.get_mut(peer as usize) {
@@ -635,17 +656,19 @@ impl EpState {
         }
     }
 
-    /// The connections with `peer` at whose other end that very process is.
+    /// Returns the connections with `peer` whose other end is process `process`.
     ///
-    /// When both sides connected at once there are two, and the answers to what we sent over one come over the other. Both end
-    /// with the peer, and whichever is heard of first must not fail what was answered.
+    /// After a simultaneous open there are two, and replies to requests over one arrive over the
+    /// other. Both end with the peer. The end that is seen first must not fail operations that were
+    /// answered.
     fn conns_of_process(&mut self, peer: u32, process: Option<(i32, u64)>) -> Vec<ConnId> {
         let mut conns: Vec<ConnId> = self.conns_of(peer).collect();
         conns.retain(|id| self.sock.conn(*id).map(|c| c.peer_process()) == process);
         conns
     }
 
-    /// The second proof of life: the processes we wait for, a few at a time.
+    /// Checks the liveness of processes with outstanding work, a few at a time. This second check
+    /// does not depend on the sockets.
     fn look_at_lives(&mut self, env: &mut Env<'_>) {
         let total = self.live.len() + self.resting.len();
         for _ in 0..ALIVE_AT_ONCE.min(total) {
@@ -670,11 +693,13 @@ impl EpState {
         }
     }
 
-    /// Before the endpoint goes: answers that wait for room are given a moment, so that no peer waits for them in vain, and
-    /// datagrams that are complete here and not fetched are too, for nothing tells the program that they were not. Connections
-    /// under way are waited for as well: an injected message that needs one has no completion that could fail.
+    /// Waits before the close until pending replies are in the ring, so that no peer waits in vain.
+    /// Completed datagrams that were not fetched yet are waited for as well, since no error would
+    /// report their loss. The same holds for connections being made: an injected message has no
+    /// completion that could fail.
     ///
-    /// Where receives are another provider's nothing more is read: its lock is needed for that, and is not ours to take.
+    /// With receives of a peer provider nothing is read, because that needs the lock of that
+    /// provider.
     pub(crate) fn drain_before_close(&mut self, env: &mut Env<'_>) {
         self.deaf = self.draws_from_another(env);
         let mut end = scif::now_ns() + CLOSE_NS;

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Receiving what is most frequent in the fewest steps: a message inside its record's cache line, for one plain buffer that was
-//! posted before it came.
+//! Fast path of receives: an inline message for one plain buffer that was posted earlier.
 //!
-//! Not about anything unusual: each function here either does all of its work or leaves everything as it was, and then the
-//! general way (`rx`) decides. What both do they do alike; here the parts of a receive go straight from where they lie to where they
-//! are wanted, never through a copy of the whole: a copy is loaded in other pieces than it was stored in, and such a load
-//! waits for the stores.
+//! Each function either completes its work or changes nothing, and then the slow path (`rx`)
+//! decides. Both paths have the same effects. The fast path copies each part of a receive straight
+//! from its source to its destination. A copy of the whole would be loaded in other pieces than it
+//! was stored in, which causes a store-forwarding stall.
 
 use libfabric_sys as fi;
 use scif::ConnId;
@@ -20,13 +19,13 @@ use super::{Env, EpConfig, EpState, Errno, Live, RecvArgs, Stats};
 use crate::cq::{Completion, CqState};
 use crate::slab::Slab;
 
-/// Where the completion of a receive goes.
+/// Destination of the completions of receives.
 pub(crate) trait Deliver {
-    /// Completion `c` is for queue `cq` of `cqs`.
+    /// Delivers completion `c`, which belongs to queue `cq` of `cqs`.
     fn deliver(&mut self, cqs: &mut Slab<CqState>, cq: u32, c: Completion);
 }
 
-/// Into its queue, until somebody reads that.
+/// Delivery into the completion queue.
 pub(crate) struct Queued;
 
 impl Deliver for Queued {
@@ -38,7 +37,7 @@ impl Deliver for Queued {
     }
 }
 
-/// What a record is taken with.
+/// Handler of an inline message, with the state it needs.
 struct Taker<'a, 'e, D> {
     cfg: &'a EpConfig,
     tagged: &'a mut Queue,
@@ -53,7 +52,7 @@ struct Taker<'a, 'e, D> {
 }
 
 impl<D: Deliver> LineTaker for Taker<'_, '_, D> {
-    /// Takes a message inside its line whose receive waits.
+    /// Receives an inline message if a plain receive is posted for it.
     #[inline(always)]
     fn take(self, kind: u8, line: &Line<'_>) -> bool {
         let Taker { cfg, env, peer, .. } = self;
@@ -120,9 +119,9 @@ impl<D: Deliver> LineTaker for Taker<'_, '_, D> {
 }
 
 impl EpState {
-    /// What a read of queue `cq`, which is empty and fed by this endpoint alone, finds at the heads of the rings: at most
-    /// `most` records, whose completions go to `to` and never through the queue. 0 when there is nothing of that kind, or a poll
-    /// has more to look after.
+    /// Polls the rings directly for a read of queue `cq`, which is empty and fed by this endpoint
+    /// alone. Handles at most `most` messages, whose completions go to `to` and bypass the queue.
+    /// Returns 0 if there are none, or if a full poll has other work.
     #[inline(always)]
     pub(crate) fn glance(&mut self, env: &mut Env<'_>, cq: u32, most: usize, to: &mut impl Deliver) -> usize {
         if self.cfg.rx_cq != Some(cq)
@@ -154,7 +153,8 @@ impl EpState {
         taken
     }
 
-    /// What was waited for is there: most likely it is answered next.
+    /// Prefetches the transmit line after the first record that ends a wait, since a reply probably
+    /// follows.
     #[inline(always)]
     pub(super) fn expect_answer(&mut self, Live { conn, peer, empty }: Live) {
         if empty == 0 {
@@ -173,7 +173,7 @@ impl EpState {
         }
     }
 
-    /// Takes the next record of a ring, if it is a message inside its line whose receive waits.
+    /// Handles the next record of a ring, if it is an inline message with a posted receive.
     #[inline(always)]
     pub(crate) fn take_quick(
         &mut self,
@@ -199,7 +199,8 @@ impl EpState {
         })
     }
 
-    /// Posts a receive of one plain buffer, if no message waits for it. False: nothing was done.
+    /// Posts a receive of one plain buffer if no unexpected message waits. Returns false if it did
+    /// nothing.
     ///
     /// # Errors
     /// `FI_EINVAL` or `FI_ENOAV` for a source that no address vector names.

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Which message meets which receive: posted receives and unexpected messages, oldest first.
+//! Tag matching of posted receives and unexpected messages, oldest first.
 //!
-//! Not about what happens once they met (`rx`). Tagged and untagged messages never meet each other, so each has its own
-//! pair of lists. A list keeps arrival order with O(1) removal at any place; a search walks it from the oldest entry.
+//! Tagged and untagged messages never match each other, so each class has its own pair of lists. A
+//! list keeps arrival order, with O(1) removal at any position. A search starts at the oldest
+//! entry. Not here: the work after a match (`rx`).
 
 use super::iov::Iov;
 use super::multi::Many;
@@ -19,7 +20,7 @@ struct Node<T> {
     value: Option<T>,
 }
 
-/// A doubly linked list in a vector: indexes stay valid until their entry is removed.
+/// Doubly linked list in a vector. An index stays valid until its entry is removed.
 #[derive(Debug)]
 pub(crate) struct List<T> {
     nodes: Vec<Node<T>>,
@@ -87,7 +88,7 @@ impl<T> List<T> {
         Some(value)
     }
 
-    /// Removes an entry of which nothing is wanted any more, without a copy of it.
+    /// Drops an entry in place, without moving it out.
     #[inline(always)]
     pub(crate) fn forget(&mut self, at: u32) {
         if let Some(node) = self.node_mut(at)
@@ -98,7 +99,7 @@ impl<T> List<T> {
         }
     }
 
-    /// Takes an emptied node out of the chain.
+    /// Removes an emptied node from the chain.
     #[inline(always)]
     fn unlink(&mut self, at: u32) {
         let free = self.free;
@@ -122,12 +123,12 @@ impl<T> List<T> {
         self.node_mut(at)?.value.as_mut()
     }
 
-    /// Every entry, in no order.
+    /// Iterates over all entries, in no particular order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.nodes.iter().filter_map(|node| node.value.as_ref())
     }
 
-    /// The oldest entry that `wanted` accepts, and where it is.
+    /// Returns the oldest entry that `wanted` accepts, and its index.
     #[inline(always)]
     pub(crate) fn entry(&self, mut wanted: impl FnMut(&T) -> bool) -> Option<(u32, &T)> {
         let mut at = self.head;
@@ -142,13 +143,13 @@ impl<T> List<T> {
         None
     }
 
-    /// Where the oldest entry is that `wanted` accepts.
+    /// Returns the index of the oldest entry that `wanted` accepts.
     #[inline]
     pub(crate) fn find(&self, wanted: impl FnMut(&T) -> bool) -> Option<u32> {
         self.entry(wanted).map(|(at, _)| at)
     }
 
-    /// Makes sure that the next entry has a place. False: there is no memory for it.
+    /// Reserves space for the next entry. Returns false if there is no memory.
     pub(crate) fn reserve(&mut self) -> bool {
         self.free != NIL || self.nodes.try_reserve(1).is_ok()
     }
@@ -180,7 +181,7 @@ impl<T> List<T> {
     }
 }
 
-/// A receive that waits for its message.
+/// Receive that waits for its message.
 #[derive(Debug)]
 pub(crate) struct Posted {
     pub tag: u64,
@@ -191,34 +192,34 @@ pub(crate) struct Posted {
     pub len: usize,
     pub context: usize,
     pub flags: u64,
-    /// The multi-receive buffer this is, if it is one.
+    /// Multi-receive buffer that this entry stands for, if any.
     pub multi: Option<Many>,
 }
 
-/// Where an unexpected message's payload is.
+/// Location of the payload of an unexpected message.
 #[derive(Debug)]
 pub(crate) enum Payload {
-    /// Copied out of the ring: bytes beyond the ring belong to this process alone.
+    /// Copied out of the ring, into memory of this process alone.
     Here(Vec<u8>),
-    /// With the sender.
+    /// Still with the sender.
     There(super::rendezvous::Rts),
 }
 
-/// A message that came before its receive, or the description of one that just came.
+/// Unexpected message, or the description of a message that has just arrived.
 #[derive(Debug)]
 pub(crate) struct Arrived {
     pub peer: u32,
     pub tag: u64,
     pub data: Option<u64>,
     pub len: usize,
-    /// Operation number the sender wants acknowledged.
+    /// Operation number that the sender wants acknowledged.
     pub ack: Option<u64>,
     pub payload: Payload,
-    /// Memory it counts for while it waits.
+    /// Memory charged for the message while it waits.
     pub charge: Charge,
 }
 
-/// One class of messages: tagged or untagged.
+/// Lists of one class of messages, tagged or untagged.
 #[derive(Debug)]
 pub(crate) struct Queue {
     pub posted: List<Posted>,
@@ -233,20 +234,20 @@ impl Queue {
         }
     }
 
-    /// The oldest receive for a message from `peer` with `tag`, and where it is.
+    /// Returns the oldest receive for a message from `peer` with `tag`, and its index.
     #[inline(always)]
     pub(crate) fn receive_for(&self, peer: u32, tag: u64) -> Option<(u32, &Posted)> {
         self.posted
             .entry(|p| (p.src == ANY || p.src == peer) && (p.tag ^ tag) & !p.ignore == 0)
     }
 
-    /// Where that receive is.
+    /// Returns the index of that receive.
     #[inline]
     pub(crate) fn match_arrival(&self, peer: u32, tag: u64) -> Option<u32> {
         self.receive_for(peer, tag).map(|(at, _)| at)
     }
 
-    /// The oldest unexpected message for a receive from `src`.
+    /// Returns the oldest unexpected message for a receive from `src`.
     #[inline]
     pub(crate) fn match_posted(&self, src: u32, tag: u64, ignore: u64) -> Option<u32> {
         if self.unexpected.len() == 0 {

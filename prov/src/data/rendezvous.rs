@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Large messages: announced by the sender, fetched by the receiver with one copy, by both sides at once where both are here.
+//! Rendezvous: large messages that the sender announces (`RTS`) and the receiver fetches.
 //!
-//! The receiver decides how. It reads the sender's pages directly if the kernel lets it. If the sender gave a claim block, the
-//! receiver offers its buffer there and both take parts of the message, the sender from the front, the receiver from the
-//! back; a part is copied within the call that took it, and the receive completes when no taken part is open. Where direct
-//! access fails, or is slower (`route`), the receiver asks for the payload through the ring (`CTS`), and the sender streams it
-//! (`streams`).
+//! The receiver selects the method. A pull reads the pages of the sender directly, if the kernel
+//! permits it. If the sender gave a claim block, the receiver offers its buffer there for a
+//! cooperative copy. Both sides then claim parts, the sender from the front, the receiver from the
+//! back. A part is copied within the call that claimed it. The receive completes when no claimed
+//! part is open. If direct access fails or is slower (`route`), the receiver requests fragments
+//! through the ring (`CTS`, `streams`).
 
 use libfabric_sys as fi;
 use scif::{Access, AccessError, ConnId, Connection, PeerMemory, RemoteMem};
@@ -20,26 +21,31 @@ use super::rx::{Arrival, RecordError, Target, sub_iov};
 use super::wire::{self, Head, Words};
 use super::{Env, EpState, Stats};
 
-/// From this size on a sender lets the receiver share the work.
+/// Bytes from which a message is announced with a claim block for a cooperative copy. A shorter one
+/// is pulled.
 pub(crate) const BOTH_SIDES_MIN: usize = 32 * 1024;
-/// Largest part of a shared message, bounds how long one claim is held.
+/// Largest part of a cooperative copy in bytes, which bounds the time of one claim.
 const PART_MAX: usize = scif_ring::PART;
-/// Smallest part: below, the fixed cost of a cross-process copy is felt.
+/// Smallest part of a cooperative copy in bytes. Below, the fixed cost of a cross-process copy
+/// shows.
 const PART_MIN: usize = 16 * 1024;
-/// Most parts taken at once: while much is left, fewer and larger calls to the kernel.
+/// Most parts claimed at once. More parts mean fewer and larger system calls while much is left.
 const TAKE_MAX: u32 = 8;
-/// Bytes one progress call copies before it looks at its rings again.
+/// Bytes that one progress call copies before it polls its rings again. More of them delay other
+/// peers.
 const BUDGET: usize = 4 * 1024 * 1024;
-/// How many of the oldest large sends a progress call offers its help to; and to as many of the others, in turn.
+/// Number of the oldest large sends that a progress call copies for. It serves as many of the
+/// others in turn.
 const HELP_DEPTH: usize = 4;
-/// So long may nothing come of a message that was to come through the ring by choice.
+/// Time in nanoseconds without a fragment after which a message sent through the ring by choice is
+/// pulled.
 const SILENCE_NS: u64 = 100_000;
-/// Pieces of an announced scatter list.
+/// Most elements of an announced scatter list. A record with more of them is invalid.
 const REMOTE_MAX: usize = 64;
-/// Bytes of one of them in a record: address and length.
+/// Bytes of one list element in a record: address and length.
 const PIECE_BYTES: usize = 16;
 
-/// An announced message: where its payload is in the sender.
+/// Announced message, with the location of its payload in the sender.
 #[derive(Debug)]
 pub(crate) struct Rts {
     conn: ConnId,
@@ -56,7 +62,7 @@ enum Pieces {
 }
 
 impl Rts {
-    /// Reads {op, len, addr, block and generation} and the list of pieces, if there is one.
+    /// Decodes {op, len, addr, block and generation} and the scatter list, if there is one.
     pub(crate) fn decode(conn: ConnId, words: &mut Words<'_>, body: Mem) -> Result<Rts, RecordError> {
         let (op, len, addr, misc) = (words.word(), words.word(), words.word(), words.word());
         if len > isize::MAX as u64 {
@@ -83,7 +89,7 @@ impl Rts {
         })
     }
 
-    /// A scatter list of `len` bytes.
+    /// Decodes a scatter list of `len` bytes in total.
     fn list(body: Mem, len: u64) -> Result<Vec<RemoteMem>, RecordError> {
         if !body.len().is_multiple_of(PIECE_BYTES) || body.len() / PIECE_BYTES > REMOTE_MAX {
             return Err(RecordError::Nonsense);
@@ -113,7 +119,7 @@ impl Rts {
         }
     }
 
-    /// Bytes it takes beside itself.
+    /// Returns the heap bytes that this message occupies.
     pub(super) fn kept(&self) -> usize {
         match &self.pieces {
             Pieces::One(_) => 0,
@@ -139,7 +145,7 @@ impl Rts {
             (Pieces::One(piece), Some(to)) => {
                 let remote = RemoteMem {
                     addr: piece.addr.wrapping_add(off as u64),
-                    // The kernel pins all that it is told of, however little is copied.
+                    // The kernel pins the whole remote range, however little is copied.
                     len: piece.len.saturating_sub(off as u64).min(len as u64),
                 };
                 from.read(&[to], &[remote])
@@ -151,7 +157,7 @@ impl Rts {
         }
     }
 
-    /// The sender's memory for bytes `off..off+len` of the message.
+    /// Returns the memory of the sender that holds bytes `off..off+len` of the message.
     fn remote(&self, mut off: u64, mut len: u64) -> Vec<RemoteMem> {
         let pieces = match &self.pieces {
             Pieces::One(piece) => core::slice::from_ref(piece),
@@ -180,27 +186,27 @@ impl Rts {
 
 #[derive(Debug)]
 pub(super) enum How {
-    /// This side copies alone.
+    /// Pull: this side copies alone.
     Alone { done: usize },
-    /// Both sides take parts.
+    /// Cooperative copy: both sides claim parts.
     Shared {
         block: usize,
         generation: u32,
         part: usize,
         parts: u32,
         mended: bool,
-        /// Bytes this side copied.
+        /// Bytes that this side copied.
         own: usize,
     },
-    /// No more claims; parts the sender took are still open. Then through the ring.
+    /// No more claims are made, but parts of the sender are still open. Fragments follow.
     Closing { block: usize },
-    /// Asked for through the ring.
+    /// Requested as fragments through the ring.
     Streaming { done: usize },
-    /// Over, with `err`, as soon as parts that the sender took are not open any more (`parting`).
+    /// Fails with `err` as soon as no part of the sender is open any more (`parting`).
     Ending { block: usize, err: i32 },
 }
 
-/// A matched large message on its way into its buffer.
+/// Matched large message whose payload is on its way.
 #[derive(Debug)]
 pub(crate) struct Incoming {
     pub(super) target: Target,
@@ -209,11 +215,11 @@ pub(crate) struct Incoming {
     pub(super) want: usize,
     pub(super) how: How,
     pub(super) stamp: u32,
-    /// The way it took, if there was a choice.
+    /// Method of the transfer, if there was a choice.
     route: Option<Way>,
-    /// If that was the ring: how much had come when it was last looked, and since when.
+    /// With the ring as method: bytes received at the last check, and the time of the last change.
     heard: (usize, u64),
-    /// Where pages may move: while the sender copies too, those of the buffer do not.
+    /// Keeps the pages of the buffer in place while the sender copies, where pages may migrate.
     _arrival: Option<scif::Arrival>,
 }
 
@@ -226,22 +232,25 @@ impl Incoming {
         self.rts.conn()
     }
 
-    /// The sender's number for it.
+    /// Returns the operation number of the sender.
     pub(super) fn op(&self) -> u64 {
         self.rts.op
     }
 }
 
-/// What one step of an incoming message came to.
+/// Result of one step of an incoming message.
 enum Step {
     Done,
     Waiting,
     Failed(i32),
 }
 
-/// A short message is one take for each side. Halves, where others are being fetched before it. If it is `alone`, both are to end
-/// together: the receiver begins a line's way earlier than the sender learns of it, and reading is faster than writing what the
-/// other side's core holds, so its take is larger by a sixteenth of the message.
+/// Returns the part size of a cooperative copy. A short message is one claim for each side.
+///
+/// With other messages in progress the claims are halves. If the message is `alone`, both sides
+/// should end together. The receiver starts earlier, by the time a cache line takes to reach the
+/// sender. It also reads faster than the sender writes lines that the core of the receiver holds.
+/// So its claim is larger, by a sixteenth of the message.
 fn part_size(len: usize, alone: bool) -> usize {
     let part = if alone {
         (len / 2 - len / 32).next_multiple_of(64)
@@ -251,9 +260,9 @@ fn part_size(len: usize, alone: bool) -> usize {
     part.clamp(PART_MIN, PART_MAX)
 }
 
-/// How many of a message's parts one exchange takes. With `more` messages behind it the sides need not end this one together:
-/// each takes half of it, in one call to the kernel and the same half each time, and whoever is through first goes on with the
-/// next.
+/// Returns how many parts one claim takes. With `more` messages behind this one, both sides need
+/// not end together. Each side then takes half in one system call, and the same half each time. The
+/// side that finishes first continues with the next message.
 fn takes(parts: u32, more: bool) -> (u32, Share) {
     if more {
         (parts.div_ceil(2).min(TAKE_MAX), Share::All)
@@ -263,7 +272,8 @@ fn takes(parts: u32, more: bool) -> (u32, Share) {
 }
 
 impl Incoming {
-    /// Copies what there is to copy here, within the budget; whether all is in place.
+    /// Copies the parts that this side can copy, within the budget. Returns whether the message is
+    /// complete.
     fn copy(
         &mut self,
         conn: &Connection,
@@ -331,7 +341,8 @@ impl EpState {
     pub(crate) fn start_incoming(&mut self, env: &mut Env<'_>, target: Target, arrival: Arrival, rts: Rts) {
         let want = target.room.min(arrival.len);
         let conn = rts.conn();
-        // The end of the connection has been handled and ends no receive any more; the sender takes back what it announced.
+        // The end of the connection has been handled and fails no further receive. The sender
+        // revokes its announced memory.
         if self.is_parting(conn) {
             return self.complete_recv(env, &target, &arrival, 0, fi::FI_ECONNRESET);
         }
@@ -340,7 +351,7 @@ impl EpState {
                 c.memory().access()
             }
             Some(_) => Access::None,
-            // Its sender is gone, and the payload with it.
+            // The sender is gone, and the payload with it.
             None => return self.complete_recv(env, &target, &arrival, 0, fi::FI_ECONNRESET),
         };
         let stamp = self.incoming_stamp.wrapping_add(1);
@@ -397,14 +408,15 @@ impl EpState {
         }
     }
 
-    /// The way of a message of `want` bytes that both sides can copy, if there is a choice.
+    /// Selects the method for a message of `want` bytes that both sides can copy, if there is a
+    /// choice.
     fn choose_route(&mut self, peer: u32, want: usize) -> Option<Way> {
         let alone = self.incoming_order.is_empty();
         let p = self.peers.get_mut(peer as usize)?;
         p.routes.get_or_insert_default().choose(want, alone)
     }
 
-    /// A message has ended that could take one way or the other.
+    /// Reports the end of a message to the selector of methods, if there was a choice.
     fn route_ended(&mut self, m: &Incoming, failed: bool) {
         let Some(way) = m.route else { return };
         let Some(routes) = self
@@ -424,12 +436,13 @@ impl EpState {
         }
     }
 
-    /// A message that was to come through the ring, though it could be fetched: if nothing of it has come for a while, its
-    /// sender does other things, and the rest is fetched. What it still sends is for a receive that is no more.
+    /// Falls back to a pull for a message sent through the ring by choice. A sender without a
+    /// fragment for `SILENCE_NS` is outside the library. Its later fragments name a receive that no
+    /// longer exists.
     fn fetch_after_all(&mut self, index: u32) -> bool {
         let now = scif::now_ns();
         let stamp = self.incoming_stamp.wrapping_add(1);
-        // Until then this is not the moment to sleep.
+        // No thread should sleep until then.
         self.more = true;
         let Some(m) = self.incoming.get_mut(index) else {
             return false;
@@ -451,7 +464,7 @@ impl EpState {
         true
     }
 
-    /// Copies what can be copied, oldest message first, within the budget of one call.
+    /// Copies incoming messages, the oldest first, within the budget of one call.
     pub(crate) fn run_incoming(&mut self, env: &mut Env<'_>) {
         let mut budget = BUDGET;
         let mut at = 0;
@@ -478,7 +491,7 @@ impl EpState {
         };
         self.route_ended(&m, err != 0);
         let status = u64::from(err.unsigned_abs());
-        // Over a connection that has ended nobody waits for it.
+        // After the end of a connection its peer expects no reply.
         if !self.is_parting(m.conn()) {
             let head = Head::new().word(m.rts.op).word(status);
             self.answer(m.arrival.peer, wire::FIN, head, &[]);
@@ -524,7 +537,7 @@ impl EpState {
             }
             How::Alone { .. } | How::Shared { .. } => {}
         }
-        // Of who has left, or died, the end of the connection is heard next: that ends the receive.
+        // If the peer has left or died, the end of the connection follows and fails the receive.
         if !conn.enter() {
             return Step::Waiting;
         }
@@ -559,7 +572,7 @@ impl EpState {
         }
     }
 
-    /// The sender's part: copies parts of messages whose receiver has offered its buffer.
+    /// Copies parts, as the sender, of messages whose receivers have offered their buffers.
     pub(crate) fn help(&mut self) {
         let mut at = 0;
         while at < HELP_DEPTH.min(self.helping.len()) {
@@ -572,7 +585,7 @@ impl EpState {
                 at += 1;
             }
         }
-        // The oldest may all be for a peer that stands still.
+        // The oldest messages may all be for a peer that makes no progress.
         for _ in HELP_DEPTH..self.helping.len().min(2 * HELP_DEPTH) {
             let at = match self.help_next {
                 next if (HELP_DEPTH..self.helping.len()).contains(&next) => next,
@@ -588,7 +601,7 @@ impl EpState {
         }
     }
 
-    /// True when there is nothing left to help with.
+    /// Copies parts of one message. Returns true when nothing is left to copy.
     fn help_one(&mut self, id: u64) -> bool {
         let more = self.helping.len() > 1;
         let Some(op) = self.ops.get_mut(id).filter(|op| op.asked == Asked::Never) else {
@@ -619,7 +632,7 @@ impl EpState {
             return true;
         }
         let (most, share) = takes(offer.parts, more);
-        // What a receiver that writes garbage can make us copy in one call has a bound.
+        // Bounds the work that a malicious receiver can cause in one call.
         let mut left = offer.parts;
         while left > 0
             && let Some(taken) = claim.take_front(generation, offer.parts, most, share)
@@ -656,7 +669,7 @@ impl EpState {
         true
     }
 
-    /// Whether anything is being fetched from `peer`.
+    /// Whether a message from `peer` is being fetched.
     pub(crate) fn fetches_from(&self, peer: u32) -> bool {
         self.incoming.iter().any(|(_, m)| m.peer() == peer)
     }

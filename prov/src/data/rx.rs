@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Messages coming in: from a ring record to the receive it meets, and the completion that says so.
+//! Incoming messages on the slow path, from a ring record to the receive and its completion.
 //!
-//! A peer may write anything into a record: lengths are bounded by the ring, numbers are looked up, and a record that makes
-//! no sense resets its connection.
+//! A peer may write anything into a record. Lengths are bounded by the ring, numbers are looked up
+//! in tables, and an invalid record resets its connection.
 
 use libfabric_sys as fi;
 use scif_ring::copy::{Mem, copy_iov, slice_iov, total_len};
@@ -20,7 +20,7 @@ use crate::cq::{Completion, CqError};
 use crate::peer::Held;
 use scif::ConnId;
 
-/// The place a message goes to: one receive, or a piece of a multi-receive buffer.
+/// Destination of a message: one receive, or a part of a multi-receive buffer.
 #[derive(Debug)]
 pub(crate) struct Target {
     pub tagged: bool,
@@ -29,11 +29,11 @@ pub(crate) struct Target {
     pub context: usize,
     pub flags: u64,
     pub multi: Option<Many>,
-    /// The entry of another provider's that this is.
+    /// Entry of a peer provider that this receive belongs to.
     pub entry: Option<Held>,
 }
 
-/// What a receive's completion says about its message.
+/// Properties of a message that the completion of its receive reports.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrival {
     pub peer: u32,
@@ -42,16 +42,16 @@ pub(crate) struct Arrival {
     pub len: usize,
 }
 
-/// A record that no correct peer sends.
+/// Record that no correct peer sends.
 #[derive(Debug)]
 pub(crate) struct Nonsense;
 
-/// Reason to end the connection that a record came over.
+/// Reason to end the connection of a record.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum RecordError {
-    /// No correct peer sends it.
+    /// Record that no correct peer sends.
     Nonsense,
-    /// No memory is left for what it asks to be kept.
+    /// No memory is left for the data that the record brings.
     NoMemory,
 }
 
@@ -62,7 +62,7 @@ impl From<Nonsense> for RecordError {
 }
 
 impl EpState {
-    /// Acts on one record of `peer`'s ring.
+    /// Handles one record from the ring of `peer`.
     pub(crate) fn on_record(
         &mut self,
         env: &mut Env<'_>,
@@ -229,7 +229,8 @@ impl EpState {
         Ok(())
     }
 
-    /// Finds and takes the receive for a message of `len` bytes. Multi-receive buffers that are too full are given back on the way.
+    /// Finds and removes the receive for a message of `len` bytes. Releases multi-receive buffers
+    /// that are too full for it.
     #[inline]
     pub(super) fn take_target(
         &mut self,
@@ -267,7 +268,8 @@ impl EpState {
         }
     }
 
-    /// A piece of multi-receive buffer `number`, whose list entry is `at`. None: the message has no room there.
+    /// Reserves a part of multi-receive buffer `number`, whose list entry is `at`. Returns `None`
+    /// if the message does not fit.
     fn carve(&mut self, env: &mut Env<'_>, tagged: bool, at: u32, number: u32, len: usize) -> Option<Target> {
         let piece = self.multis.get_mut(number)?.carve(len, self.cfg.min_multi_recv);
         let flags = self.queue(tagged).posted.get_mut(at).map_or(0, |p| p.flags);
@@ -282,7 +284,8 @@ impl EpState {
         piece.map(|piece| piece.target(tagged, flags, Many::Own(number)))
     }
 
-    /// Writes the completion of a receive. `err` other than 0 says why the payload is not there.
+    /// Writes the completion of a receive. A non-zero `err` is the reason why the payload is
+    /// missing.
     #[inline]
     pub(crate) fn complete_recv(
         &mut self,
@@ -347,7 +350,7 @@ impl EpState {
                 prov_errno: -err,
                 olen,
                 err_data: match (err, self.peers.get(m.peer as usize)) {
-                    // So that the application can insert it.
+                    // The application can insert this address.
                     (fi::FI_EADDRNOTAVAIL, Some(p)) => self.name_of(p.id),
                     _ => Vec::new(),
                 },
@@ -454,7 +457,7 @@ impl EpState {
         Ok(())
     }
 
-    /// Ends a receive that was taken off its list.
+    /// Fails a receive that was removed from its list.
     pub(crate) fn fail_posted(&mut self, env: &mut Env<'_>, tagged: bool, posted: Posted, err: Errno) {
         if posted.src != ANY {
             self.directed -= 1;
@@ -498,7 +501,7 @@ impl EpState {
     }
 }
 
-/// Copies bytes of ours over a scatter list; returns how many fitted.
+/// Copies local bytes into a scatter list. Returns the number of bytes that fitted.
 pub(super) fn scatter(to: &[Mem], bytes: &[u8]) -> usize {
     let mut rest = bytes;
     for piece in to {
@@ -508,7 +511,7 @@ pub(super) fn scatter(to: &[Mem], bytes: &[u8]) -> usize {
     bytes.len() - rest.len()
 }
 
-/// The sub-list of `iov` that covers `len` bytes from `off`.
+/// Returns the sub-list of `iov` that covers `len` bytes from `off`.
 pub(crate) fn sub_iov(iov: &[Mem], off: usize, len: usize) -> Vec<Mem> {
     let mut out = Vec::new();
     slice_iov(iov, off, len, &mut out);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Payloads that go through the ring a piece at a time: large messages that cannot be copied directly, or not as fast, and what
-//! reads asked for. Both sides.
+//! Fragments: payloads that cross the ring in several records, on both sides. Used for large
+//! messages without direct access, or where direct access is slower, and for data of reads.
 //!
-//! Not about who decides that a message goes this way (`rendezvous`, `rma`).
+//! Not here: the decision for this method (`rendezvous`, `rma`).
 
 use scif::ConnId;
 use scif_ring::BODY_MAX;
@@ -14,17 +14,17 @@ use super::rx::Nonsense;
 use super::wire::{self, Head, Words};
 use super::{Env, EpState};
 
-/// A payload leaving through the ring, a piece at a time.
+/// Payload that leaves through the ring in fragments.
 #[derive(Debug)]
 pub(crate) enum OutStream {
-    /// What a `CTS` asked for: the buffers of operation `op`, as long as it lasts.
+    /// Payload requested by a `CTS`: the buffers of operation `op`, while that is outstanding.
     Message {
         op: u64,
         receive: u64,
         done: usize,
         want: usize,
     },
-    /// What a `READ` asked for: a snapshot, so that later writes keep their order.
+    /// Data requested by a `READ`: a snapshot, so that later writes keep their order.
     Read {
         op: u64,
         offset: u64,
@@ -34,7 +34,7 @@ pub(crate) enum OutStream {
 }
 
 impl OutStream {
-    /// Bytes it keeps for the peer.
+    /// Returns the bytes that are stored for the peer.
     pub(crate) fn kept(&self) -> usize {
         match self {
             OutStream::Message { .. } => 0,
@@ -44,12 +44,13 @@ impl OutStream {
 }
 
 impl EpState {
-    /// Number by which the sender's stream finds incoming message `index`.
+    /// Returns the number by which the sender's fragments find incoming message `index`.
     fn receive_number(index: u32, stamp: u32) -> u64 {
         u64::from(stamp) << 32 | u64::from(index)
     }
 
-    /// `refused`: because this side cannot reach the sender's memory.
+    /// Requests the payload as fragments. `refused`: this side cannot reach the memory of the
+    /// sender.
     pub(super) fn ask_for_stream(&mut self, index: u32, refused: bool) {
         let Some(m) = self.incoming.get_mut(index) else {
             return;
@@ -64,7 +65,7 @@ impl EpState {
         self.answer(peer, wire::CTS, head, &[]);
     }
 
-    /// The receiver wants operation `id` through the ring.
+    /// Handles a `CTS`: the receiver requests operation `id` as fragments.
     pub(crate) fn on_cts(&mut self, peer: u32, words: &mut Words<'_>) -> Result<(), Nonsense> {
         let (id, receive, want, refused) = (words.word(), words.word(), words.word(), words.word());
         if refused != 0
@@ -81,8 +82,9 @@ impl EpState {
         } else {
             Asked::Refused
         };
-        // Only what was announced, and once; but who chose the ring, then fetched after all, may be refused that. The buffers of
-        // a read or a fetch are not the peer's to see.
+        // A payload must have been announced, and is requested once. A receiver that chose the ring
+        // and then fell back to a pull may find that refused and request it again. The buffers of
+        // reads and fetches are private.
         if op.peer != peer
             || want == 0
             || !matches!(op.what, What::Message | What::Tagged)
@@ -95,7 +97,7 @@ impl EpState {
         let again = std::mem::replace(&mut op.asked, asked) != Asked::Never;
         if let Some(p) = self.peers.get_mut(peer as usize) {
             if again {
-                // What it asked for first it does not wait for any more.
+                // The first request is obsolete.
                 p.streams
                     .retain(|stream| !matches!(stream, OutStream::Message { op, .. } if *op == id));
             }
@@ -110,7 +112,7 @@ impl EpState {
         Ok(())
     }
 
-    /// A piece of a payload asked for by us.
+    /// Handles a fragment of a payload that this side requested.
     pub(crate) fn on_stream(
         &mut self,
         env: &mut Env<'_>,
@@ -142,7 +144,7 @@ impl EpState {
         Ok(())
     }
 
-    /// Pushes pieces of the oldest stream to `peer`. True when something was pushed.
+    /// Pushes fragments to `peer`, the oldest payload first. Returns true if any entered the ring.
     pub(crate) fn flush_streams(&mut self, peer: u32, conn: ConnId) -> bool {
         let mut pushed = false;
         loop {

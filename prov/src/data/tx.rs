@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Messages on their way out, and operations of any kind that wait for room.
+//! Outgoing messages, and pending operations of all kinds.
 //!
-//! A message that fits travels in the ring: in the record's own cache line if it is small, beside it otherwise. A larger
-//! one is announced and fetched (`rendezvous`). What finds the ring full waits in its peer's queue, in order; nothing
-//! overtakes it.
+//! A short message travels in the ring: inline if it fits the header of its record, else in the
+//! body. A longer one is announced (`rendezvous`). An operation that finds the ring full is pending
+//! in the queue of its peer. The queue keeps the order, and nothing overtakes it.
 
 use libfabric_sys as fi;
 use scif::Access;
@@ -21,15 +21,16 @@ use super::rma::RmaOp;
 use super::wire;
 use super::{AWAITS_TARGET, Env, EpState, Errno, SendArgs};
 
-/// Bytes of datagrams kept for receivers that have not taken them; further ones are complete when they are taken.
+/// Bytes of datagrams that are kept for receivers. A datagram beyond the limit completes only when
+/// its receiver has taken it.
 const KEPT_MAX: usize = 64 << 20;
 
-/// Where a payload comes from.
+/// Source of a payload.
 #[derive(Clone, Copy)]
 pub(crate) enum Source<'a> {
-    /// The application's buffers.
+    /// Buffers of the application.
     User(&'a [Mem]),
-    /// Our copy of them, taken because the buffer was to be reusable at once.
+    /// Copy of the buffers, made because they must be reusable at once.
     Copied(&'a [u8]),
 }
 
@@ -51,7 +52,7 @@ impl Source<'_> {
     }
 }
 
-/// A payload kept by a waiting operation.
+/// Payload held by a pending operation.
 #[derive(Debug)]
 pub(crate) enum Kept {
     User(Iov),
@@ -59,7 +60,7 @@ pub(crate) enum Kept {
 }
 
 impl Kept {
-    /// Keeps the buffers themselves, or their bytes when they must be reusable now.
+    /// Holds the buffers themselves, or a copy if they must be reusable now.
     pub(crate) fn new(iov: &[Mem], inject: bool) -> Kept {
         if inject {
             Kept::Copied(gather(iov).into_boxed_slice())
@@ -76,7 +77,7 @@ impl Kept {
     }
 }
 
-/// A posted operation that is not wholly on the ring yet.
+/// Posted operation that has not entered the ring completely.
 #[derive(Debug)]
 pub(crate) enum TxOp {
     Message {
@@ -88,11 +89,11 @@ pub(crate) enum TxOp {
     },
     Rma(RmaOp),
     Atomic(AtomicOp),
-    /// Has no completion of its own.
+    /// Part of a collective, without a completion of its own.
     Coll(coll::Out),
 }
 
-/// What a completion of a posted operation needs to say.
+/// Properties of a posted operation that its completion reports.
 pub(crate) struct Label {
     pub what: What,
     pub context: usize,
@@ -123,7 +124,7 @@ impl TxOp {
         })
     }
 
-    /// The number of an operation already begun.
+    /// Returns the number of an operation that has started.
     fn started(&self) -> Option<u64> {
         match self {
             TxOp::Message { .. } => None,
@@ -133,12 +134,12 @@ impl TxOp {
     }
 }
 
-/// Result of trying to put an operation on its way.
+/// Result of an attempt to start an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tried {
-    /// On the ring or done; its completion is written or will come.
+    /// In the ring or finished; its completion is written or will follow.
     Sent,
-    /// No room, no connection, or something earlier must finish first.
+    /// Not started: no ring space, no connection, or an earlier operation must finish first.
     Later,
 }
 
@@ -153,8 +154,8 @@ impl EpState {
         }
     }
 
-    /// A message that fits its record's cache line, to a peer that is connected and owed nothing: straight from the
-    /// arguments into the line. False: nothing was done.
+    /// Sends an inline message on the fast path, from the arguments straight into the record. The
+    /// peer must be connected, with nothing pending. Returns false if nothing was done.
     #[inline(always)]
     fn send_small(&mut self, env: &mut Env<'_>, peer: u32, a: &SendArgs<'_>) -> bool {
         let [payload] = a.iov else { return false };
@@ -221,7 +222,7 @@ impl EpState {
         Ok(())
     }
 
-    /// Whether one more operation may wait.
+    /// Checks that one more operation may become pending.
     pub(crate) fn check_room(&self, peer: u32) -> Result<(), Errno> {
         match self.peers.get(peer as usize) {
             Some(p) if p.pending.len() < self.cfg.tx_size.max(1) => Ok(()),
@@ -237,7 +238,7 @@ impl EpState {
         }
     }
 
-    /// Whether a completion or a counter of ours needs to know when the target has placed the payload.
+    /// Whether a completion or counter depends on the placement of the payload at the target.
     fn wants_ack(&self, flags: u64) -> bool {
         flags & AWAITS_TARGET != 0
             && (flags & (fi::FI_COMPLETION | NOTED) != 0 || self.cfg.cntr_send.is_some())
@@ -267,7 +268,7 @@ impl EpState {
             return Tried::Later;
         };
         let env_cfg = crate::env::env();
-        // What would go through the ring anyway need not ask first.
+        // A payload that goes through the ring anyway needs no announcement.
         let copied_once = || {
             let streamed = self.peers.get(peer as usize).is_some_and(|p| p.streamed);
             env_cfg.process_vm && !streamed && conn.memory().access() != Access::None
@@ -331,8 +332,9 @@ impl EpState {
         Tried::Sent
     }
 
-    /// Announces a message whose payload stays here until the receiver fetches it. That of a datagram is copied, and the message
-    /// complete: who sends it is not to wait for a receive that may never be posted.
+    /// Announces a message whose payload stays here until the receiver fetches it. The payload of a
+    /// datagram is copied and the datagram completed: its sender must not wait for a receive that
+    /// may never be posted.
     #[expect(clippy::too_many_arguments, reason = "those of `try_send`")]
     fn announce(
         &mut self,
@@ -420,10 +422,10 @@ impl EpState {
         Tried::Sent
     }
 
-    /// Moves what waits for room towards `peer`. True when nothing waits any more.
+    /// Starts pending work towards `peer`. Returns true when none is left.
     pub(crate) fn flush_peer(&mut self, env: &mut Env<'_>, peer: u32) -> bool {
         let at = peer as usize;
-        // What failed with its connection leaves nothing to connect for.
+        // Work that failed with its connection is no reason to connect again.
         let idle = |p: &Peer| p.is_quiet() && p.streams.is_empty();
         if self.peers.get(at).is_none_or(idle) {
             return true;
@@ -447,7 +449,8 @@ impl EpState {
             pushed = true;
             p.end_control();
         }
-        // An operation may leave a notice behind that found no room: the next one must not overtake it.
+        // An operation may leave a control record that found the ring full. The next operation must
+        // not overtake that record.
         while let Some(mut op) = self
             .peers
             .get_mut(at)
@@ -489,7 +492,7 @@ impl EpState {
         }
     }
 
-    /// `FI_FENCE`: every earlier operation to this peer is complete.
+    /// Whether every earlier operation to this peer is complete, as `FI_FENCE` requires.
     pub(crate) fn fence_passed(&mut self, peer: u32) -> bool {
         if self.ops.any_incomplete(peer) {
             return false;
@@ -499,13 +502,13 @@ impl EpState {
             .is_none_or(|c| c.tx().all_consumed())
     }
 
-    /// Ends with `err` every operation that waits for room towards `peer`.
+    /// Fails every operation that is pending towards `peer`.
     pub(crate) fn fail_pending(&mut self, env: &mut Env<'_>, peer: u32, err: Errno) {
         let Some(p) = self.peers.get_mut(peer as usize) else {
             return;
         };
         for op in std::mem::take(&mut p.pending) {
-            // One already begun has a number, and ends by it.
+            // A started operation has a number and is failed by it.
             if op.started().is_none()
                 && let Some(l) = op.label()
             {

@@ -1,91 +1,99 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! What two providers say to each other: the kinds of ring records and the bytes of their heads.
+//! Protocol between two providers: kinds of ring records and layout of their headers.
 //!
-//! Not about how records travel (`scif_ring::spsc`) nor what they cause (`rx`, `rma`, `atomic`). Every field is read
-//! from a local copy of the head, little endian, and any bit pattern decodes to something: what a field *means* is
-//! checked where it is used. One host, one byte order: the encoding is native.
+//! Not here: the transport of records (`scif_ring::spsc`) and their effects (`rx`, `rma`,
+//! `atomic`). Every field is read from a local copy of the header, and any bit pattern decodes to
+//! some value. The user of a field checks its meaning. Both sides share one host, so the byte order
+//! is native.
 
 use scif_ring::HEAD_MAX;
 
 use super::AtomicKind;
 
-/// A message whose payload is in the record: base kind, low bits are [`TAGGED`] .. [`INLINE`].
+/// Message with its payload in the record. The low bits are [`TAGGED`] .. [`INLINE`].
 pub(crate) const EAGER: u8 = 0x40;
-/// A message announced; its payload stays with the sender until it is fetched, pushed or streamed.
+/// Announced message. Its payload stays with the sender until it is pulled, pushed or sent as
+/// fragments.
 pub(crate) const RTS: u8 = 0x50;
-/// Low bits of [`EAGER`] and [`RTS`]: the head starts with a tag.
+/// Low bit of [`EAGER`] and [`RTS`]: the header begins with a tag.
 pub(crate) const TAGGED: u8 = 1;
-/// The head carries remote CQ data.
+/// The header carries remote CQ data.
 pub(crate) const DATA: u8 = 2;
-/// The head carries an operation number that wants an [`ACK`] once the payload is placed.
+/// The header carries an operation number for an [`ACK`] after placement of the payload.
 pub(crate) const WANT_ACK: u8 = 4;
-/// The payload is the rest of the head.
+/// The payload is the rest of the header.
 pub(crate) const INLINE: u8 = 8;
 
-/// The receiver has the whole payload of an announced message: {op, status}.
+/// Complete arrival of an announced payload: {op, status}.
 pub(crate) const FIN: u8 = 0x01;
-/// The receiver asks for the payload through the ring: {op, receive number, bytes, whether it cannot reach the sender's memory}.
+/// Request of the receiver for fragments: {op, receive number, bytes, whether it cannot reach the
+/// sender's memory}.
 pub(crate) const CTS: u8 = 0x02;
-/// A piece of a payload asked for by [`CTS`]: {receive number, offset} + body.
+/// Fragment of a payload requested by [`CTS`]: {receive number, offset} + body.
 pub(crate) const STREAM: u8 = 0x03;
-/// An operation is done at the target: {op, status}.
+/// End of an operation at the target: {op, status}.
 pub(crate) const ACK: u8 = 0x04;
-/// Connection management of connected endpoints: the upper half of the kinds, {number} + the application's data.
+/// Connection management of connected endpoints. The upper half of the kind, {number} + data of the
+/// application.
 pub(crate) const CM: u8 = 0x20;
-/// To a passive endpoint: a request.
+/// Connection request, to a passive endpoint.
 pub(crate) const CM_REQUEST: u8 = 0x20;
-/// First in the ring of a connection that answers a request.
+/// Acceptance of a request, first record of a new connection.
 pub(crate) const CM_ACCEPT: u8 = 0x21;
-/// From a passive endpoint: the request was refused.
+/// Refusal of a request, from a passive endpoint.
 pub(crate) const CM_REJECT: u8 = 0x22;
-/// From a passive endpoint: the request was accepted, over another connection.
+/// Acceptance of a request over another connection, from a passive endpoint.
 pub(crate) const CM_TAKEN: u8 = 0x23;
-/// A piece of an RMA write executed by the target: {key, addr, op, data, flags, len, what is left of
-/// its range at the target} + body.
+/// Fragment of an RMA write executed by the target: {key, addr, op, data, flags, len, bytes of its
+/// range at the target that are left} + body.
 pub(crate) const WRITE: u8 = 0x10;
-/// A piece of an RMA read executed by the target: {key, addr, op, offset, len, flags}.
+/// Segment of an RMA read executed by the target: {key, addr, op, offset, len, flags}.
 pub(crate) const READ: u8 = 0x11;
-/// A piece of what a [`READ`] asked for: {op, offset} + body.
+/// Fragment of data requested by a [`READ`]: {op, offset} + body.
 pub(crate) const READ_DATA: u8 = 0x12;
-/// An atomic executed by the target: {op, data, operation, datatype, kind, segments, bytes} + body.
+/// Atomic executed by the target: {op, data, operation, datatype, kind, segments, bytes} + body.
 pub(crate) const ATOMIC: u8 = 0x13;
-/// The answer to an [`ATOMIC`]: {op, status} + old values. To an [`ATOMIC_LINE`]: {op, status, old value}.
+/// Reply to an [`ATOMIC`]: {op, status} + old values. To an [`ATOMIC_LINE`]: {op, status, old
+/// value}.
 pub(crate) const ATOMIC_REPLY: u8 = 0x14;
-/// An RMA operation was done by its initiator: {flags, data, len, key}: CQ data and counters of the target.
+/// Notice of an RMA operation done by its initiator, for CQ data and counters of the target:
+/// {flags, data, len, key}.
 pub(crate) const RMA_EVENT: u8 = 0x15;
 
-/// An atomic on one range of at most 8 bytes, executed by the target: {op, operation packed, addr, key, operand, compare, data}. An
-/// op without an upper half is a stamp, and the atomic is answered by [`DONE`] only.
+/// Atomic on one range of at most 8 bytes, executed by the target: {op, operation packed, addr,
+/// key, operand, compare, data}. An op with an upper half of zero is a stamp, and only [`DONE`]
+/// acknowledges the atomic.
 pub(crate) const ATOMIC_LINE: u8 = 0x17;
-/// So many [`ATOMIC_LINE`] of one stamp are executed: {stamp, how many}.
+/// Count of executed [`ATOMIC_LINE`] operations of one stamp: {stamp, count}.
 pub(crate) const DONE: u8 = 0x05;
 
-/// A key is used hard by its initiator, who has to ask the kernel each time: {key, how often}.
+/// Notice of frequent access to a key by an initiator that needs a system call each time: {key,
+/// count}.
 pub(crate) const HARD_USE: u8 = 0x16;
 
 /// Collectives: a member is ready to join: {membership, its number of the group}.
 pub(crate) const COLL_JOIN: u8 = 0x18;
-/// It is no longer: {its number}.
+/// A member is not ready any more: {its number}.
 pub(crate) const COLL_LEAVE: u8 = 0x19;
 /// All members are ready: {the member's number, the group's identity}.
 pub(crate) const COLL_START: u8 = 0x1a;
-/// The group does not come about: {the member's number, why}.
+/// The group is not created: {the member's number, reason}.
 pub(crate) const COLL_REFUSE: u8 = 0x1b;
-/// A piece of a message between members: {group, operation, length of the message, offset} + body.
+/// Fragment of a message between members: {group, operation, length of the message, offset} + body.
 pub(crate) const COLL_DATA: u8 = 0x1c;
-/// The group is at its end: {group, why, whether the others are to be told}.
+/// The group has ended: {group, reason, whether to notify the others}.
 pub(crate) const COLL_ABORT: u8 = 0x1d;
 
-/// Flags of [`WRITE`] and [`READ`]: last piece of its operation.
+/// Flag of [`WRITE`] and [`READ`]: last record of its operation.
 pub(crate) const F_LAST: u64 = 1;
-/// Flags of [`WRITE`]: remote CQ data is valid.
+/// Flag of [`WRITE`]: remote CQ data is valid.
 pub(crate) const F_DATA: u64 = 2;
-/// Flags of [`RMA_EVENT`]: the operation was a read.
+/// Flag of [`RMA_EVENT`]: the operation was a read.
 pub(crate) const F_READ: u64 = 4;
-/// Flags of [`RMA_EVENT`]: the operation, which was a read, may have stored something as well.
+/// Flag of [`RMA_EVENT`]: the operation was a read that may also have stored a value.
 pub(crate) const F_MODIFY: u64 = 8;
 
-/// Builds a head from 64-bit words.
+/// Header under construction, as 64-bit words.
 #[derive(Debug)]
 pub(crate) struct Head {
     bytes: [u8; HEAD_MAX],
@@ -100,7 +108,7 @@ impl Head {
         }
     }
 
-    /// Appends one word; a head has room for seven.
+    /// Appends one word. A header holds seven; further ones are dropped.
     #[inline]
     pub(crate) fn word(mut self, value: u64) -> Head {
         if let Some(to) = self.bytes.get_mut(self.len..self.len + 8) {
@@ -110,7 +118,7 @@ impl Head {
         self
     }
 
-    /// What is left behind the words, for an inline payload of `n` bytes.
+    /// Returns the space after the words, for an inline payload of `n` bytes.
     #[inline]
     pub(crate) fn tail(&mut self, n: usize) -> Option<&mut [u8]> {
         let at = self.len;
@@ -125,7 +133,7 @@ impl Head {
     }
 }
 
-/// What a message's record of the base kind `kind` begins with: the kind with its low bits, and a head with tag and data.
+/// Returns the kind of a message record with its low bits, and a header with tag and data.
 #[inline]
 pub(crate) fn envelope(mut kind: u8, tag: Option<u64>, data: Option<u64>) -> (u8, Head) {
     let mut head = Head::new();
@@ -140,7 +148,7 @@ pub(crate) fn envelope(mut kind: u8, tag: Option<u64>, data: Option<u64>) -> (u8
     (kind, head)
 }
 
-/// Reads a head word by word; missing words read as zero.
+/// Reader of a header, word by word. Missing words read as zero.
 pub(crate) struct Words<'a> {
     bytes: &'a [u8],
 }
@@ -167,14 +175,14 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// What follows the words read so far.
+    /// Returns the bytes after the words read so far.
     #[inline]
     pub(crate) fn rest(&self) -> &'a [u8] {
         self.bytes
     }
 }
 
-/// The fixed part of an [`ATOMIC`] packed in one word.
+/// Fixed part of an [`ATOMIC`], packed into one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AtomicWord {
     pub op: u8,
@@ -182,7 +190,7 @@ pub(crate) struct AtomicWord {
     /// 0 write, 1 fetch, 2 compare.
     pub kind: u8,
     pub segments: u8,
-    /// Bytes of the operand list (and of the compare list, and of the answer).
+    /// Bytes of the operand list; also of the compare list and of the reply.
     pub len: u16,
     pub has_data: bool,
 }
@@ -197,7 +205,7 @@ impl AtomicWord {
             | u64::from(self.has_data) << 48
     }
 
-    /// Its kind, if it is one.
+    /// Returns the kind of the atomic, if it is valid.
     pub(crate) fn kind(self) -> Option<AtomicKind> {
         [AtomicKind::Write, AtomicKind::Fetch, AtomicKind::Compare]
             .get(usize::from(self.kind))

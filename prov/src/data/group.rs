@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Scalable endpoints as sources of messages: each of their transmit contexts is a peer of its own, but a receive that
-//! names its source means the endpoint, whichever context sends.
+//! Scalable endpoints as sources of messages. Each transmit context is a peer of its own, but a
+//! receive with a source matches the whole endpoint.
 //!
-//! Only the receive contexts of scalable endpoints look at this. A peer stands for its endpoint, under the number of that
-//! endpoint's first port, as soon as the address vector names it; a receive may name any context, which says nothing about
-//! its source.
+//! Only receive contexts of scalable endpoints use this. Once the address vector names an endpoint,
+//! its peers stand for that endpoint, under the peer number of its first port. A receive may name
+//! any context, which does not restrict its source.
 //!
 //! Semantics: fi_endpoint(3), "Scalable Endpoints".
 
@@ -14,7 +14,7 @@ use super::matching::ANY;
 use super::{Env, EpState, Errno};
 
 impl EpState {
-    /// The peer a receive is for, by the number that messages are matched with.
+    /// Returns the source of a receive, as a number for matching.
     ///
     /// # Errors
     /// `FI_EINVAL` for a source that the address vector does not name.
@@ -30,7 +30,7 @@ impl EpState {
         Ok(self.peer_at(whole))
     }
 
-    /// The number that messages of `peer` are matched with.
+    /// Returns the number that messages of `peer` are matched with.
     #[inline]
     pub(crate) fn known_as(&mut self, env: &Env<'_>, peer: u32) -> u32 {
         if self.cfg.grouped {
@@ -50,7 +50,7 @@ impl EpState {
         }
     }
 
-    /// The oldest message that waits for a receive from `src`.
+    /// Returns the oldest unexpected message for a receive from `src`.
     #[inline]
     pub(crate) fn match_waiting(
         &mut self,
@@ -70,7 +70,7 @@ impl EpState {
             .find(|m| members.contains(&m.peer) && (m.tag ^ tag) & !ignore == 0)
     }
 
-    /// A context of an endpoint was heard of: the endpoint lives.
+    /// Notes that a context of an endpoint was seen, so that the endpoint is alive.
     pub(crate) fn seen(&mut self, env: &Env<'_>, peer: u32) {
         if self.cfg.grouped {
             let whole = self.whole(env, peer);

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Numbers of peers: given to ports that are met, and taken back from those that nothing refers to any more.
+//! Peer numbers: assignment to ports, and reuse once nothing refers to a number.
 //!
-//! Clients that come and go, each at a port of its own, would otherwise leave an entry each. When many entries have no
-//! connection, a sweep marks every entry that a connection, an address, a receive, a message, an operation or a group leads to.
-//! The others are free. The sweep runs between two polls, when no call under way holds a number.
+//! Clients that come and go, each with a port of its own, would otherwise leave an entry each. When
+//! many entries have no connection, a sweep marks every entry that is referenced by a connection,
+//! an address, a receive, a message, an operation or a group. The others are freed. The sweep runs
+//! between two polls, when no running call holds a number.
 //!
-//! Not about what a peer's end means (`peer_failure`), nor about the messages it leaves behind (`unexpected`).
+//! Not here: the consequences of a peer's end (`peer_failure`), and its messages (`unexpected`).
 
 use scif::PortId;
 
@@ -13,21 +14,21 @@ use super::matching::ANY;
 use super::peer::Peer;
 use super::{Env, EpState};
 
-/// Entries without a connection that stay in any case.
+/// Number of entries without a connection below which no sweep runs.
 pub(super) const KEPT: usize = 256;
-/// Port of a free entry. Nothing listens there.
+/// Port of a free entry, without a listener.
 const NOWHERE: PortId = PortId { node: 0, port: 0 };
 
-/// Bookkeeping of the numbers of one endpoint.
+/// State of the peer numbers of one endpoint.
 #[derive(Debug)]
 pub(super) struct Numbers {
     /// Free numbers, the lowest last.
     free: Vec<u32>,
-    /// Number of entries without a connection from which on the next sweep is due.
+    /// Number of entries without a connection at which the next sweep is due.
     sweep_at: usize,
-    /// Lives given out, see [`Peer::life`].
+    /// Connection numbers assigned so far, see [`Peer::life`].
     lives: u32,
-    /// Entries given out, which is the number of peers met.
+    /// Entries assigned so far, which is the number of peers met.
     met: usize,
 }
 
@@ -41,20 +42,20 @@ impl Numbers {
         }
     }
 
-    /// A life that no peer of this endpoint has had.
+    /// Returns a connection number that no peer of this endpoint has had.
     pub(super) fn next_life(&mut self) -> u32 {
         self.lives = self.lives.wrapping_add(1);
         self.lives
     }
 
-    /// Number of peers met, one that was forgotten in between counted again.
+    /// Returns the number of peers met. A peer whose entry was freed in between counts again.
     pub(super) fn met(&self) -> usize {
         self.met
     }
 }
 
 impl EpState {
-    /// Number for a peer at `id`, which has none.
+    /// Assigns a number to the new peer at `id`.
     pub(super) fn new_number(&mut self, id: PortId) -> u32 {
         let peer = Peer::new(id, self.numbers.next_life());
         self.numbers.met += 1;
@@ -68,13 +69,13 @@ impl EpState {
         u32::try_from(self.peers.len() - 1).unwrap_or(ANY - 1)
     }
 
-    /// Number of entries in use that have no connection. Too low where peers have two.
+    /// Returns the number of entries in use without a connection. Too low where peers have two.
     fn idle_peers(&self) -> usize {
         let in_use = self.peers.len() - self.numbers.free.len();
         in_use.saturating_sub(self.live.len() + self.resting.len())
     }
 
-    /// Frees the entries that nothing refers to, if a sweep is due.
+    /// Frees the unreferenced entries, if a sweep is due.
     #[inline]
     pub(super) fn sweep_peers(&mut self, env: &Env<'_>) {
         if self.idle_peers() >= self.numbers.sweep_at {
@@ -91,7 +92,7 @@ impl EpState {
                 self.by_port.remove(&gone.id);
             }
         }
-        // After a crowd has left its memory goes too.
+        // Releases the memory of many departed peers.
         while self.peers.pop_if(|p| p.id == NOWHERE).is_some() {}
         let len = self.peers.len();
         self.peers.shrink_to(2 * len);
@@ -102,7 +103,7 @@ impl EpState {
         self.numbers.sweep_at = KEPT.max(2 * self.idle_peers());
     }
 
-    /// Tells of each entry whether anything but its port leads to it.
+    /// Returns for each entry whether anything but its port refers to it.
     fn used(&self, env: &Env<'_>) -> Vec<bool> {
         let av = env.avs.get(self.cfg.av);
         let is_used = |p: &Peer| p.is_in_use() || av.is_some_and(|av| av.whole(p.id).is_some());

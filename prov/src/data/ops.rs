@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Transmit-side operations that wait for a word from the peer, and the completions they end in.
+//! Outstanding transmit operations that wait for a reply of the peer, and their completions.
 //!
-//! An operation's number travels to the peer and comes back; it carries a generation, and the peer it was for is checked,
-//! so a stale or invented number finds nothing.
+//! The number of an operation travels to the peer and returns with the reply. It carries a
+//! generation, and the peer is checked, so that a stale or invented number matches nothing.
 
 use libfabric_sys as fi;
 
@@ -11,7 +11,7 @@ use super::iov::Iov;
 use super::{AtomicKind, Env, EpState, Errno};
 use crate::cq::{Completion, CqError};
 
-/// What kind of operation completes, as the completion's flags tell it.
+/// Kind of a completed operation, which determines the flags of its completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum What {
     Message,
@@ -24,7 +24,7 @@ pub(crate) enum What {
 }
 
 impl What {
-    /// An atomic, by whether it brings anything back.
+    /// Returns the kind of an atomic.
     #[inline(always)]
     pub(super) fn of_atomic(kind: AtomicKind) -> What {
         match kind {
@@ -33,7 +33,7 @@ impl What {
         }
     }
 
-    /// A send, by its tag.
+    /// Returns the kind of a send.
     #[inline(always)]
     pub(crate) fn of(tag: Option<u64>) -> What {
         if tag.is_some() {
@@ -57,7 +57,7 @@ impl What {
     }
 }
 
-/// An operation the peer has to answer.
+/// Outstanding operation: the peer has to reply to it.
 #[derive(Debug)]
 pub(crate) struct OutOp {
     pub peer: u32,
@@ -68,15 +68,16 @@ pub(crate) struct OutOp {
     pub len: usize,
     /// Source of a message, destination of a read or fetch.
     pub iov: Iov,
-    /// Our copy of a datagram, which was complete when it was announced: it ends without a word, and without an error.
+    /// Copy of a datagram, which was complete when it was announced. The operation ends without a
+    /// completion or error.
     pub kept: Option<Box<[u8]>>,
-    /// Claim block of a large message, and the generation it was announced under.
+    /// Claim block of a large message, and the generation of its announcement.
     pub block: Option<(u8, u32)>,
-    /// How often its payload was asked for through the ring.
+    /// Reason of the last `CTS` for the payload.
     pub asked: Asked,
-    /// Bytes a read still waits for.
+    /// Bytes that a read still waits for.
     pub left: usize,
-    /// Executed by the target in the ring's order: later direct RMA must wait for it.
+    /// Whether the target executes the operation in ring order. Later direct RMA must wait for it.
     pub ring_rma: bool,
 }
 
@@ -86,14 +87,14 @@ impl OutOp {
     }
 }
 
-/// How often the payload of a message was asked for through the ring.
+/// Reason of a receiver to request the payload of a message as fragments.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) enum Asked {
     #[default]
     Never,
-    /// By a receiver that could have fetched it.
+    /// Choice of a receiver that could pull the payload.
     Chosen,
-    /// By one that cannot, whatever it tried before.
+    /// No access, even if an earlier attempt used another method.
     Refused,
 }
 
@@ -108,11 +109,12 @@ pub(crate) struct Ops {
     slots: Vec<Slot>,
     free: Vec<u32>,
     len: usize,
-    /// How many of them are messages, by peer.
+    /// Number of outstanding messages, by peer.
     messages: Vec<u32>,
-    /// Bytes of datagrams they keep.
+    /// Bytes of kept datagrams.
     kept: usize,
-    /// Generation of new slots. It differs between lives of an endpoint: peers may still owe its last life an answer.
+    /// Generation of new slots. It differs between incarnations of an endpoint, since peers may
+    /// still owe replies to an earlier one.
     first: u32,
 }
 
@@ -125,7 +127,7 @@ fn halves(id: u64) -> (usize, u32) {
 }
 
 impl Ops {
-    /// No operations; `life` tells this endpoint from one that had its port before.
+    /// Creates an empty table. `life` distinguishes this endpoint from earlier ones at its port.
     #[expect(clippy::cast_possible_truncation, reason = "any 32 bits that change")]
     pub(crate) const fn new(life: u64) -> Ops {
         Ops {
@@ -138,7 +140,7 @@ impl Ops {
         }
     }
 
-    /// Differs between lives of an endpoint.
+    /// Returns a number that differs between incarnations of an endpoint.
     #[inline]
     pub(crate) const fn life(&self) -> u32 {
         self.first
@@ -196,7 +198,7 @@ impl Ops {
         Some(op)
     }
 
-    /// Where operations like `op` are counted, if it is a message.
+    /// Returns the message counter for the peer of `op`, if `op` is a message.
     fn messages_like(&mut self, op: &OutOp) -> Option<&mut u32> {
         if !matches!(op.what, What::Message | What::Tagged) {
             return None;
@@ -208,17 +210,17 @@ impl Ops {
         self.messages.get_mut(at)
     }
 
-    /// Bytes of datagrams whose receivers have not taken them.
+    /// Returns the bytes of kept datagrams that receivers have not taken.
     pub(crate) fn kept(&self) -> usize {
         self.kept
     }
 
-    /// Messages to `peer` that it has to answer.
+    /// Returns the number of messages to `peer` that await a reply.
     pub(crate) fn messages_to(&self, peer: u32) -> u32 {
         self.messages.get(peer as usize).copied().unwrap_or(0)
     }
 
-    /// Numbers of the operations to one peer, oldest slot first.
+    /// Returns the numbers of the operations to one peer, in slot order.
     pub(crate) fn of_peer(&self, peer: u32) -> Vec<u64> {
         self.slots
             .iter()
@@ -228,12 +230,13 @@ impl Ops {
             .collect()
     }
 
-    /// Peers of the operations, with repetitions.
+    /// Returns the peers of the operations, with repetitions.
     pub(crate) fn peers(&self) -> impl Iterator<Item = u32> {
         self.slots.iter().filter_map(|s| Some(s.op.as_ref()?.peer))
     }
 
-    /// Whether any operation to `peer` is not complete: one that keeps its datagram is.
+    /// Whether an operation to `peer` is incomplete. One that keeps its datagram counts as
+    /// complete.
     pub(crate) fn any_incomplete(&self, peer: u32) -> bool {
         self.slots.iter().any(|s| {
             s.op.as_ref()
@@ -249,7 +252,7 @@ impl Ops {
 }
 
 impl EpState {
-    /// Writes the completion of a transmit-side operation: success if it was asked for, an error always.
+    /// Writes the completion of a transmit operation: a success if requested, an error always.
     #[inline(always)]
     #[expect(
         clippy::too_many_arguments,
@@ -272,7 +275,7 @@ impl EpState {
         }
     }
 
-    /// Where operations that are `what` are counted.
+    /// Returns the counter for operations of kind `what`.
     #[inline(always)]
     pub(super) fn tx_cntr(&self, what: What) -> Option<u32> {
         match what {
@@ -282,7 +285,7 @@ impl EpState {
         }
     }
 
-    /// The same for an operation that is no work queued to the domain.
+    /// Writes the completion of an operation that is not work queued to the domain.
     #[inline(always)]
     #[expect(clippy::too_many_arguments, reason = "those of `tx_complete`")]
     pub(crate) fn tx_posted(
@@ -352,7 +355,7 @@ impl EpState {
         }
     }
 
-    /// Ends operation `id` if it is one to `peer`: gives back what it held and completes it.
+    /// Ends operation `id` if it belongs to `peer`: releases its resources and completes it.
     pub(crate) fn finish_op(&mut self, env: &mut Env<'_>, peer: u32, id: u64, err: Errno) {
         if self.ops.get_mut(id).is_none_or(|op| op.peer != peer) {
             log::debug!(target: "ep_data", "peer {peer} answered operation {id:#x}, which is not outstanding");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Looking at messages before receiving them: `FI_PEEK`, `FI_CLAIM`, `FI_DISCARD`. Mirrors fi_tagged(3).
+//! Peeks at unexpected messages: `FI_PEEK`, `FI_CLAIM`, `FI_DISCARD`. Semantics: fi_tagged(3).
 //!
-//! Not about receives that wait for their message (`rx`).
+//! Not here: receives that wait for their message (`rx`).
 
 use libfabric_sys as fi;
 use scif_ring::copy::total_len;
@@ -14,11 +14,12 @@ use super::{Env, EpState, Errno, RecvArgs};
 use crate::cq::{Completion, CqError};
 
 impl EpState {
-    /// The answer is always a completion or an error entry.
+    /// Executes a peek, claim or discard. The result is always a completion or an error entry.
     ///
-    /// The first peek after something completed finds nothing. Programs that probe look at queues of their own and at ours in
-    /// turn, and some receive from any source what they probed (the graph constructors of MPICH do): what a peek shows must not be
-    /// ahead of those other queues, and a program looks at them whenever a peek has found nothing or a read was empty.
+    /// The first peek after a completion finds nothing. Programs that probe alternate between
+    /// queues of their own and this one, and some receive a probed message from any source (the
+    /// graph constructors of MPICH). So a peek must not run ahead of these other queues. A program
+    /// checks these queues whenever a peek found nothing or a read was empty.
     pub(crate) fn post_peek(&mut self, env: &mut Env<'_>, a: &RecvArgs<'_>) -> Result<(), Errno> {
         let tagged = a.tag.is_some();
         let (tag, ignore) = a.tag.unwrap_or((0, u64::MAX));
@@ -48,7 +49,7 @@ impl EpState {
         let src = self.wanted_peer(env, a.src)?;
         let mut flags = fi::FI_RECV | if tagged { fi::FI_TAGGED } else { fi::FI_MSG };
         if a.flags & fi::FI_CLAIM != 0 && self.claimed.contains_key(&a.context) {
-            // A context holds one claim; a second would lose the first message.
+            // A context holds one claim. A second one would lose the first message.
             return Err(fi::FI_EINVAL);
         }
         let found = if self.settled || self.peeked {
@@ -74,9 +75,11 @@ impl EpState {
                     err_data: Vec::new(),
                 });
             }
-            // Who only peeks never reads an empty queue, and so never makes progress by reading.
+            // A program that only peeks never reads an empty queue, and so makes no progress by
+            // reading.
             if self.settled || self.peeked {
-                // It was looked for, and is not among what waits.
+                // The message is not among the unexpected ones, so reading must continue without
+                // the throttle.
                 self.catching_up = 0;
             }
             self.progress(env);
@@ -129,7 +132,8 @@ impl EpState {
         Ok(())
     }
 
-    /// Drops a message's payload; its sender completes, the caller gets a completion with the message's length.
+    /// Drops the payload of a message. The sender completes, and the caller gets a completion with
+    /// the length of the message.
     fn discard(&mut self, env: &mut Env<'_>, target: &Target, m: &Arrived) {
         self.drop_payload(m);
         let arrival = Arrival {
@@ -141,7 +145,7 @@ impl EpState {
         self.complete_recv(env, target, &arrival, m.len, 0);
     }
 
-    /// Tells the sender that a message is done with.
+    /// Reports to the sender that the message is finished.
     pub(super) fn drop_payload(&mut self, m: &Arrived) {
         match &m.payload {
             Payload::Here(_) => {

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Whom an endpoint talks to: one entry per SCIF port it met, with the connection it sends on and what waits for room there.
+//! Peers of an endpoint: one entry per SCIF port it met, with the transmit connection and the work
+//! that waits for it.
 //!
-//! A peer is known by its port, whether or not an address vector names it. Its number is dense, so that receives and messages
-//! can be matched by it, and another peer gets it only when nothing refers to it (`numbers`).
+//! A peer is identified by its port, whether or not an address vector names it. Its number is
+//! dense, so that receives and messages can be matched by it. A number is reused only when nothing
+//! refers to it (`numbers`).
 
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
@@ -26,38 +28,43 @@ use super::{Env, EpConfig, EpState, Errno, Live};
 use crate::av::AvState;
 use crate::slab::Slab;
 
-/// How long a connect is retried towards a port nobody listens on, when the peer was there before: it died, or restarts
-/// right now. For one that was never seen the user may say (`FI_SCIF_CONNECT_TIMEOUT`).
+/// Time in nanoseconds for which a connect to a known peer without a listener is retried, as the
+/// peer may be restarting. After it operations fail with `FI_ECONNRESET`. For a peer that was never
+/// reached `FI_SCIF_CONNECT_TIMEOUT` applies.
 const RECONNECT_NS: u64 = 50_000_000;
-/// Pause between two tries.
+/// Pause in nanoseconds between two connect attempts. A longer one delays the first message.
 const RETRY_NS: u64 = 50_000;
-/// Time of tries, in nanoseconds, after which a port without a listener is logged: processes start at different times.
+/// Time in nanoseconds after which a port without a listener is logged. Processes start at
+/// different times, so a shorter one would log normal starts.
 const NOTICE_NS: u64 = 2_000_000_000;
-/// Every claim block of a connection is free.
+/// Value of [`Peer::blocks`] when every claim block of a connection is free.
 const ALL_BLOCKS: u64 = u64::MAX;
 const _: () = assert!(scif_ring::CLAIM_BLOCKS == 64);
-/// RMA and atomics of ours that one target may have to execute: what its answers may take there has a bound.
+/// Credits: RMA and atomic operations that one target may have to execute. They bound the memory of
+/// its replies.
 pub(crate) const REQUESTS_MAX: u32 = 1024;
-/// Messages of ours whose answers one peer may owe us: that they were placed, how they are wanted, that they were fetched.
+/// Messages to one peer that may await a reply (`ACK`, `CTS` or `FIN`). Further ones stay pending.
 pub(crate) const MESSAGES_MAX: u32 = 256 * 1024;
-/// Answers to the requests of one peer that wait for room, in bytes. Correct peers ask for less at a time.
+/// Bytes of replies to one peer that may wait for ring space. Beyond it the peer is not read.
+/// Correct peers stay below it.
 pub(super) const OWED_MAX: usize = 64 << 20;
-/// What an answer takes besides its body, about.
+/// Approximate bytes of a queued reply besides its body.
 const ANSWER_BYTES: usize = 128;
-/// The most that a correct peer can be owed besides snapshots: the answers of atomics, an error for each piece of a read, and
-/// one answer at a time to each of its messages.
+/// Largest number of reply bytes for a correct peer besides read snapshots: replies to atomics, an
+/// error for each segment of a read, and one reply to each message.
 const OWED_BY_THE_RULES: usize = REQUESTS_MAX as usize * (ANSWER_BYTES + crate::atomic_ops::MAX_ATOMIC_BYTES)
     + REQUESTS_MAX as usize * crate::attr::RMA_IOV_LIMIT * ANSWER_BYTES
     + MESSAGES_MAX as usize * ANSWER_BYTES;
 const _: () = assert!(OWED_BY_THE_RULES as u64 + super::rma::READ_WINDOW <= OWED_MAX as u64);
 
-/// A record of ours that found the ring full: answers to the peer, which keep their order and go before new operations.
+/// Control record that found the ring full. Such records keep their order and precede new
+/// operations.
 #[derive(Debug)]
 pub(crate) struct Control {
     pub kind: u8,
     pub head: Head,
     pub body: Vec<u8>,
-    /// What it counts for in [`Peer::owed`].
+    /// Bytes counted for the record in [`Peer::owed`].
     owed: usize,
 }
 
@@ -73,41 +80,44 @@ pub(crate) struct Peer {
     /// Free claim blocks of the transmit connection, one bit each.
     pub blocks: u64,
     pub claim_generation: u32,
-    /// Our RMA and atomics that the target has yet to execute.
+    /// Number of RMA and atomic operations that the target has yet to execute.
     pub ring_rma: u32,
-    /// Number of the connection on which we send or will, among those of all peers of the endpoint.
+    /// Number of the current or next transmit connection, unique among all peers of the endpoint.
     pub life: u32,
-    /// Its operations without an answer that were executed here and not told.
+    /// Operations of the peer without a reply that were executed here and are not acknowledged yet.
     pub done: Done,
     /// Bytes of our reads that the target has yet to send.
     pub read_bytes: u64,
-    /// Bytes of answers to its requests that wait for room.
+    /// Bytes of replies to the peer that wait for ring space.
     pub owed: usize,
-    /// Bytes of its messages that have met no receive, once there were any (`unexpected`).
+    /// Bytes of unexpected messages of the peer, once there were any (`unexpected`).
     pub unexpected: Option<Arc<Count>>,
-    /// It is so far ahead in a group that nothing more is read of it until we have caught up.
+    /// Whether the peer is too far ahead in a group. It is not read until this member has caught
+    /// up.
     pub ahead: bool,
     pub was_up: bool,
-    /// A connect has found its listener, so a lack of one is its end, not its late start.
+    /// Whether a connect has found the listener. A missing listener then means the end of the peer.
     listened: bool,
-    /// It asked for a payload through the ring because it cannot reach our memory.
+    /// Whether the peer requested fragments because it cannot reach our memory.
     pub streamed: bool,
-    /// The kernel has denied direct copies with it.
+    /// Whether the kernel has denied direct copies with the peer.
     pub no_direct: bool,
-    /// It died, and nothing of it was seen since: what is directed to it fails.
+    /// Whether the peer died and has not been seen since. Operations to it and receives from it
+    /// fail.
     pub dead: bool,
-    /// It closed in order, and nothing of it was seen since: what is sent to it fails, but receives wait for its return.
+    /// Whether the peer closed gracefully and has not been seen since. Sends fail, but receives
+    /// wait for its return.
     pub left: bool,
     refused_since_ns: u64,
-    /// What keeps us from connecting to it though it is there; 0: it is not.
+    /// Error that prevents a connection to an existing peer; 0 if no listener was found.
     hindered: Errno,
     retry_at_ns: u64,
     pub busy: bool,
-    /// How often it is yet to be seen whether we can send over its connection as well (`meet`).
+    /// Attempts left to send over the connection that the peer opened (`meet`).
     pub meetings: u8,
-    /// How hard its keys are used, once one is.
+    /// Counts of our accesses to keys of the peer by system calls, once there were any.
     pub uses: Option<Box<Uses>>,
-    /// Which way its large messages take, once there are any.
+    /// Selectors of the method for large messages, once there are any.
     pub routes: Option<Box<Routes>>,
 }
 
@@ -151,20 +161,21 @@ impl Peer {
         self.was_up || self.listened
     }
 
-    /// Nothing waits: a new operation may go straight to the ring.
+    /// Whether nothing waits, so that a new operation may enter the ring at once.
     #[inline]
     pub(crate) fn is_quiet(&self) -> bool {
         self.pending.is_empty() && self.control.is_empty()
     }
 
-    /// It asks without taking answers: no more is read of it until it takes some. No correct peer comes that far, so two
-    /// that ask much of each other never wait for each other. Or it is too far ahead in a group.
+    /// Whether the peer must not be read now. Either its replies exceed [`OWED_MAX`], since it
+    /// sends requests without reading replies, or it is too far ahead in a group. Correct peers
+    /// stay below the limit, so two of them with many mutual requests cannot deadlock.
     #[inline]
     pub(crate) fn overdrawn(&self) -> bool {
         self.owed > OWED_MAX || self.ahead
     }
 
-    /// Queues what a `READ` asked for. False: there is no memory for it.
+    /// Queues the data that a `READ` requested. Returns false if there is no memory.
     #[must_use]
     pub(crate) fn answer_read(&mut self, stream: OutStream) -> bool {
         let room = self.streams.try_reserve(1).is_ok();
@@ -175,14 +186,14 @@ impl Peer {
         room
     }
 
-    /// The first stream is done.
+    /// Removes the first fragmented payload, which is complete.
     pub(crate) fn end_stream(&mut self) {
         if let Some(OutStream::Read { bytes, .. }) = self.streams.pop_front() {
             self.owed = self.owed.saturating_sub(ANSWER_BYTES + bytes.len());
         }
     }
 
-    /// The first answer that found the ring full has found room.
+    /// Removes the first queued control record, which has entered the ring.
     pub(crate) fn end_control(&mut self) {
         if let Some(answer) = self.control.pop_front() {
             self.owed = self.owed.saturating_sub(answer.owed);
@@ -194,23 +205,23 @@ impl Peer {
         self.tx.is_some() || !self.is_idle()
     }
 
-    /// The same, and nothing is owed to it.
+    /// Whether no operation, control record or fragmented payload waits.
     pub(crate) fn is_idle(&self) -> bool {
         self.is_quiet() && self.streams.is_empty()
     }
 
-    /// Whether a connection to it is being made that nothing has refused so far.
+    /// Whether a connection to the peer is being made and nothing has refused it so far.
     pub(super) fn is_connecting(&self) -> bool {
         let unanswered = self.refused_since_ns == 0 || self.hindered == fi::FI_ETIMEDOUT;
         self.tx.is_none() && self.retry_at_ns != 0 && unanswered
     }
 
-    /// Whether no message of ours is announced with a block of the transmit connection.
+    /// Whether no announced message uses a block of the transmit connection.
     pub(super) fn has_all_blocks(&self) -> bool {
         self.blocks == ALL_BLOCKS
     }
 
-    /// Forgets what belonged to a connection that is gone; the next one is number `life`.
+    /// Clears the state of a connection that is gone; the next one has number `life`.
     pub(crate) fn reset_connection(&mut self, life: u32) {
         self.tx = None;
         self.streamed = false;
@@ -228,12 +239,13 @@ impl Peer {
     }
 }
 
-/// Whether the kernel denies direct copies over a connection, and the user wants them.
+/// Whether the kernel denies direct copies over a connection although the user enabled them.
 pub(super) fn is_denied(conn: &Connection) -> bool {
     crate::env::env().process_vm && conn.memory().denial().is_some()
 }
 
-/// Logs and counts that the kernel denies direct copies over a connection, unless the user wants none.
+/// Logs and counts that the kernel denies direct copies over a connection, unless the user disabled
+/// them.
 #[cold]
 pub(super) fn note_denial(conn: &Connection, peer: Option<&mut Peer>, stats: &mut Stats) {
     let Some(denial) = conn.memory().denial().filter(|_| is_denied(conn)) else {
@@ -248,14 +260,14 @@ pub(super) fn note_denial(conn: &Connection, peer: Option<&mut Peer>, stats: &mu
 }
 
 impl EpState {
-    /// Notes of a connection that is up whether direct copies are denied over it.
+    /// Notes for a connection that is up whether direct copies are denied over it.
     pub(super) fn note_access(&mut self, conn: ConnId, peer: u32) {
         if let Some(c) = self.sock.conn(conn) {
             note_denial(c, self.peers.get_mut(peer as usize), &mut self.stats);
         }
     }
 
-    /// The peer number of a port, new or known.
+    /// Returns the peer number of a port, new or known.
     pub(crate) fn peer_at(&mut self, id: PortId) -> u32 {
         if let Some(known) = self.by_port.get(&id) {
             return *known;
@@ -268,7 +280,7 @@ impl EpState {
         number
     }
 
-    /// The peer an address names.
+    /// Returns the peer that an address names.
     #[inline(always)]
     pub(crate) fn peer_of(&mut self, env: &Env<'_>, addr: u64) -> Result<u32, Errno> {
         let Some(av) = env.avs.get(self.cfg.av) else {
@@ -284,7 +296,7 @@ impl EpState {
             _ => {
                 let id = av.port_id(addr).ok_or(fi::FI_EINVAL)?;
                 let number = self.peer_at(id);
-                // An address that names a context as well has its upper bits set.
+                // An address that also names a context has its upper bits set.
                 if at >= av.bound() {
                     return Ok(number);
                 }
@@ -299,18 +311,19 @@ impl EpState {
         }
     }
 
-    /// The `fi_addr_t` to report as a message's source.
+    /// Returns the `fi_addr_t` to report as the source of a message.
     #[inline]
     pub(crate) fn source_of(&mut self, env: &Env<'_>, peer: u32) -> u64 {
         source_in(&self.cfg, &mut self.peers, env.avs, peer)
     }
 
-    /// The address of a port, as an address vector takes it.
+    /// Returns the address of a port in the format of address vectors.
     pub(crate) fn name_of(&self, id: PortId) -> Vec<u8> {
         crate::addr::encode(Ipv4Addr::LOCALHOST, id, self.cfg.host).to_vec()
     }
 
-    /// The connection to send on, made now if there is none. None: not yet, try again from progress.
+    /// Returns the transmit connection, and opens one if there is none. `None`: not possible yet;
+    /// progress tries again.
     #[inline]
     pub(crate) fn tx_conn(&mut self, peer: u32) -> Option<ConnId> {
         match self.peers.get(peer as usize)?.tx {
@@ -346,7 +359,7 @@ impl EpState {
                     Error::Refused(_) => 0,
                     other => crate::entry::errno(other),
                 };
-                // Each of the two, that it is not there and that we cannot get there, has its time.
+                // Each of the two cases, no listener and no access, has its own time limit.
                 if p.refused_since_ns == 0 || (p.hindered == 0) != (hindered == 0) {
                     p.refused_since_ns = now;
                     if hindered != 0 {
@@ -369,8 +382,8 @@ impl EpState {
         crate::log::nobody_listens(id, waited_ns, || self.sock.whereabouts(id));
     }
 
-    /// What operations to `peer` shall fail with since connecting to it has failed for so long, and whether it is gone: else it is
-    /// there, and we cannot get there.
+    /// Returns the error for operations to `peer` once connects have failed for too long. The flag
+    /// is true if the peer is gone, and false if it exists but cannot be reached.
     fn connect_expired(&self, peer: u32, now_ns: u64) -> Option<(Errno, bool)> {
         self.peers.get(peer as usize).and_then(|p| {
             let first = crate::env::env().connect_timeout_ns;
@@ -390,7 +403,7 @@ impl EpState {
         })
     }
 
-    /// Fails what waits for connections that have found no listener for too long.
+    /// Fails work that waits for connections without a listener for too long.
     pub(super) fn expire_connects(&mut self, env: &mut Env<'_>, now: u64) {
         let mut at = 0;
         while let Some(peer) = self.busy.get(at).copied() {
@@ -414,7 +427,7 @@ impl EpState {
         }
     }
 
-    /// Puts `peer` on the list that progress looks at.
+    /// Adds `peer` to the list of peers with work for progress.
     pub(crate) fn make_busy(&mut self, peer: u32) {
         if let Some(p) = self.peers.get_mut(peer as usize)
             && !p.busy
@@ -424,13 +437,13 @@ impl EpState {
         }
     }
 
-    /// Sends a notice: at once when the ring has room and nothing waits before it.
+    /// Sends a control record: at once if the ring has space and nothing waits before it.
     #[inline]
     pub(crate) fn control(&mut self, peer: u32, kind: u8, head: Head, body: &[u8]) {
         self.control_or_queue(peer, kind, head, body, false);
     }
 
-    /// The same as the answer to a request, which counts against the peer while it waits.
+    /// Sends a control record that answers a request. While queued it counts against the peer.
     pub(crate) fn answer(&mut self, peer: u32, kind: u8, head: Head, body: &[u8]) {
         self.control_or_queue(peer, kind, head, body, true);
     }
@@ -461,14 +474,14 @@ impl EpState {
         self.make_busy(peer);
     }
 
-    /// Whether `peer` has as much of our RMA and atomics to execute as it may have at a time.
+    /// Whether no request credits are left for `peer`.
     pub(crate) fn asked_enough(&self, peer: u32) -> bool {
         self.peers
             .get(peer as usize)
             .is_some_and(|p| p.ring_rma >= REQUESTS_MAX)
     }
 
-    /// The connections whose living peers mark key slot `slot` as in use.
+    /// Returns the connections whose live peers are accessing key slot `slot`.
     pub(crate) fn marking(&mut self, slot: u32) -> impl Iterator<Item = ConnId> {
         let conns: Vec<ConnId> = self.live.iter().chain(&self.resting).map(|l| l.conn).collect();
         conns.into_iter().filter(move |id| {
@@ -479,7 +492,7 @@ impl EpState {
     }
 }
 
-/// [`EpState::source_of`], where the rest of the endpoint is in use.
+/// [`EpState::source_of`], for callers that have borrowed other parts of the endpoint.
 #[inline]
 pub(crate) fn source_in(cfg: &EpConfig, peers: &mut [Peer], avs: &Slab<AvState>, peer: u32) -> u64 {
     if !cfg.source {
@@ -490,7 +503,7 @@ pub(crate) fn source_in(cfg: &EpConfig, peers: &mut [Peer], avs: &Slab<AvState>,
     };
     if p.fi_addr_version != av.version {
         let found = av.find(p.id);
-        // Into a shared vector others may put it next.
+        // Other processes may insert the address into a shared vector at any time.
         p.fi_addr_version = if found.is_some() || av.is_own() {
             av.version
         } else {
@@ -501,14 +514,14 @@ pub(crate) fn source_in(cfg: &EpConfig, peers: &mut [Peer], avs: &Slab<AvState>,
     p.fi_addr
 }
 
-/// The bytes of a scatter list, gathered into one vector.
+/// Returns the bytes of a scatter list in one vector.
 pub(crate) fn gather(iov: &[Mem]) -> Vec<u8> {
     let mut out = vec![0; scif_ring::copy::total_len(iov)];
     gather_into(iov, &mut out);
     out
 }
 
-/// A vector of `len` zeros; `None` where there is no memory for it. For lengths that a peer chooses.
+/// Returns a vector of `len` zeros, or `None` without memory. For lengths that a peer chooses.
 pub(crate) fn zeros(len: usize) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     bytes.try_reserve_exact(len).ok()?;
@@ -516,7 +529,7 @@ pub(crate) fn zeros(len: usize) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// A copy of `bytes`; `None` where there is no memory for it.
+/// Returns a copy of `bytes`, or `None` without memory.
 pub(crate) fn copy_of(bytes: &[u8]) -> Option<Vec<u8>> {
     let mut copy = Vec::new();
     copy.try_reserve_exact(bytes.len()).ok()?;
@@ -524,14 +537,14 @@ pub(crate) fn copy_of(bytes: &[u8]) -> Option<Vec<u8>> {
     Some(copy)
 }
 
-/// The bytes of one piece of memory as a vector; `None` where there is no memory for it.
+/// Returns the bytes of one memory range, or `None` without memory.
 pub(crate) fn bytes_of(mem: &Mem) -> Option<Vec<u8>> {
     let mut bytes = zeros(mem.len())?;
     mem.copy_to_slice(&mut bytes);
     Some(bytes)
 }
 
-/// [`gather`] as far as they fit into `out`.
+/// Copies the bytes of a scatter list into `out`, as far as they fit.
 pub(crate) fn gather_into(iov: &[Mem], out: &mut [u8]) {
     let mut at = 0;
     for piece in iov {

@@ -1,64 +1,71 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Which way a large message takes that comes alone: copied by both sides at once, or through the ring.
+//! Selection of the method for a large message that arrives alone: cooperative copy, or fragments
+//! through the ring.
 //!
-//! Where two cores are far from each other and the program touches its buffers between messages, each line a core writes in the
-//! other's memory is fetched from that core's cache first, and read back afterwards: copying by both sides is then the slowest
-//! way, and the ring, written past the caches, the fastest. With buffers that nobody touches it is the other way round. Nothing
-//! but the time tells which is so: now and then both are tried, and what counts is the time from the end of a message to the end of
-//! the next one, what the program does with its buffers included.
+//! If two cores are distant and the program touches its buffers between messages, cooperative copy
+//! is slowest. Each line that a core writes into the memory of the other is fetched from the cache
+//! of that core, and read back later. The ring, written with non-temporal stores, is then fastest.
+//! With untouched buffers the opposite holds. Only the time distinguishes the cases, so both
+//! methods are tried at intervals. The measure is the cycle time: from the end of a message to the
+//! end of the next, work of the program on its buffers included.
 //!
-//! The ring needs the sender: it is tried only while senders are found inside the library, and what does not come that way is
-//! fetched after all. Not about how either way works (`rendezvous`, `streams`).
+//! The ring needs the sender. It is tried only while senders are found inside the library, and a
+//! message that stalls is pulled. Not here: the methods themselves (`rendezvous`, `streams`).
 
-/// The shortest messages this is about: those that both sides copy.
+/// Shortest message in bytes with a choice of methods: the shortest one that both sides copy.
 pub(super) const MIN: usize = super::rendezvous::BOTH_SIDES_MIN;
-/// Lengths, by powers of two; the last one is of all that are longer.
+/// Number of length classes, by powers of two. The last one holds all longer messages.
 const CLASSES: usize = 10;
-/// Messages before the first trial, and after one that changed something; each that changed nothing doubles it.
+/// Messages before the first trial, and after a trial that changed the method. A trial without
+/// change doubles the gap.
 const GAP_MIN: u16 = 64;
+/// Most messages between trials. More of them delay the adaptation to a change.
 const GAP_MAX: u16 = 512;
-/// Messages in a row of half as much time again as when the way was decided on, or as much less, after which the next trial begins:
-/// the processes have other cores, or the program does other things.
+/// Messages in a row with a deviating cycle time after which the next trial begins early. A
+/// deviation is more than 3/2 or less than 2/3 of the usual time, as after a change of cores or
+/// program phase.
 const STRIKES: u8 = 6;
-/// But not before so many messages.
+/// Messages after a trial before which no early trial begins.
 const GAP_STRIKES: u16 = 96;
-/// At most, where senders are elsewhere: each message that was to come through the ring and did not makes the gap four times as long.
+/// Most messages between trials while senders are outside the library. Each stalled message
+/// multiplies the gap by four.
 const GAP_ELSEWHERE: u16 = 8192;
-/// Messages in a row that take one way in a trial, the first of which does not count.
+/// Messages in a row with one method in a trial. The first of them is not measured.
 const RUN: u16 = 4;
-/// Of a trial: four runs, every other one through the ring.
+/// Messages of a trial: four runs, every second one through the ring.
 const TRIAL: u16 = 4 * RUN;
-/// Cycles of a trial that count, each way.
+/// Measured cycles of a trial for each method.
 const CYCLES: usize = 6;
-/// So many helped messages does one count that was not.
+/// Messages with help of the sender that one message without help cancels.
 const UNHELPED: u16 = 2;
 
-/// A way.
+/// Method of a transfer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Way {
-    /// Both sides copy.
+    /// Cooperative copy.
     Shared,
-    /// The sender writes it into the ring.
+    /// Fragments: the sender writes the payload into the ring.
     Ring,
 }
 
-/// Messages of one length, about.
+/// State of one length class.
 #[derive(Clone, Copy, Debug)]
 struct Class {
     way: Way,
-    /// Messages since the last trial, and at how many the next one begins.
+    /// Messages since the last trial, and their number at which the next trial begins.
     at: u16,
     gap: u16,
     last: Option<(Way, u64)>,
-    /// Nanoseconds from end to end when the way was decided on, and messages in a row that took another time.
+    /// Usual cycle time in nanoseconds, from the last decision, and messages in a row that
+    /// deviated.
     usual: u64,
     strikes: u8,
-    /// Nanoseconds from end to end: shared, ring.
+    /// Measured cycle times in nanoseconds: cooperative copy, ring.
     cycles: [[u32; CYCLES]; 2],
     counts: [u16; 2],
 }
 
-/// What is known of one peer's messages.
+/// Selector of the methods for the messages of one peer.
 #[derive(Debug)]
 pub(crate) struct Routes([Class; CLASSES]);
 
@@ -85,8 +92,8 @@ impl Routes {
         self.0.get_mut((class as usize).min(CLASSES - 1))
     }
 
-    /// The way of a message of `len` bytes; `alone`: none is being fetched. `None`: there is no choice, and its end is not to be
-    /// told.
+    /// Selects the method for a message of `len` bytes. `alone`: no other message is being fetched.
+    /// Returns `None` without a choice; the end of such a message is not reported.
     pub(super) fn choose(&mut self, len: usize, alone: bool) -> Option<Way> {
         let class = self.class(len)?;
         if !alone {
@@ -100,14 +107,14 @@ impl Routes {
         })
     }
 
-    /// Such a message is all there, by the way chosen; `helped`: its sender took part.
+    /// Notes that a message has arrived by the selected method. `helped`: its sender took part.
     pub(super) fn ended(&mut self, len: usize, way: Way, helped: bool, now_ns: u64) {
         if let Some(class) = self.class(len) {
             class.ended(way, helped, now_ns);
         }
     }
 
-    /// It was to come through the ring, and had to be fetched: its sender was elsewhere.
+    /// Notes that a message stalled in the ring and was pulled: its sender was outside the library.
     pub(super) fn left_alone(&mut self, len: usize) {
         if let Some(class) = self.class(len) {
             class.way = Way::Shared;
@@ -116,7 +123,7 @@ impl Routes {
         }
     }
 
-    /// It failed, or another way had to be found.
+    /// Notes that a message failed or needed another method.
     pub(super) fn interrupted(&mut self, len: usize) {
         if let Some(class) = self.class(len) {
             class.interrupted();
@@ -125,12 +132,12 @@ impl Routes {
 }
 
 impl Class {
-    /// How far the trial is, if one goes on.
+    /// Returns the progress of the trial, if one is running.
     fn in_trial(&self) -> Option<u16> {
         self.at.checked_sub(self.gap)
     }
 
-    /// The time between two ends says nothing; a trial that goes on is for nothing.
+    /// Discards the current cycle, and a running trial.
     fn interrupted(&mut self) {
         self.last = None;
         if self.in_trial().is_some() {
@@ -172,7 +179,7 @@ impl Class {
         }
     }
 
-    /// Begins the next trial early if things are not what they were.
+    /// Begins the next trial early if the cycle time has changed.
     fn watch(&mut self, cycle: Option<u64>) {
         let Some(cycle) = cycle else { return };
         let as_usual = (self.usual * 2..=self.usual * 9 / 2).contains(&(cycle * 3));
@@ -182,7 +189,7 @@ impl Class {
             self.strikes.saturating_add(1)
         };
         if self.strikes >= STRIKES && self.usual != 0 && (GAP_STRIKES..self.gap).contains(&self.at) {
-            // This message is the last before it.
+            // This message is the last before the trial.
             self.at = self.gap - 1;
         }
     }
@@ -194,7 +201,7 @@ impl Class {
         self.counts = [0; 2];
     }
 
-    /// Whether the first messages through the ring took so long that the rest of the trial would be wasted.
+    /// Whether the first messages through the ring were too slow to continue the trial.
     fn hopeless(&self) -> bool {
         let [shared, [first, second, ..]] = &self.cycles;
         let slowest = shared.iter().take(usize::from(RUN) - 1).max();
@@ -204,7 +211,7 @@ impl Class {
     fn decide(&mut self) {
         let counts = self.counts;
         let [shared, ring] = &mut self.cycles;
-        // The middle: what a program does between two messages may take long once.
+        // The median, since a program may take long between two messages once.
         let middle = |cycles: &mut [u32; CYCLES], count: u16| {
             let cycles = cycles.get_mut(..usize::from(count))?;
             cycles.sort_unstable();
@@ -238,7 +245,8 @@ mod tests {
 
     const LEN: usize = 64 * 1024;
 
-    /// Messages of one length that come alone, each way taking its time; how many of them went through the ring.
+    /// Sends messages of one length that arrive alone, with a fixed time per method. Returns how
+    /// many went through the ring.
     fn run(routes: &mut Routes, now: &mut u64, count: usize, shared: u64, ring: u64, helped: bool) -> usize {
         let mut through = 0;
         for _ in 0..count {
@@ -260,14 +268,15 @@ mod tests {
         assert_eq!(run(GAP_MIN - 1, 20_000, 9_000), (0, Some(Way::Shared)));
         assert_eq!(run(TRIAL + 1, 20_000, 9_000), (8, Some(Way::Ring)));
         assert_eq!(run(GAP_MIN, 20_000, 9_000).0, usize::from(GAP_MIN));
-        // Things change: the next trial finds out, and from then on there is little of it.
+        // The conditions change: the next trial notices it, and later trials are rare.
         let (through, way) = run(200, 6_000, 9_000);
         assert!(through < 200);
         assert_eq!(way, Some(Way::Shared));
         assert!(run(5000, 6_000, 9_000).0 < 45);
     }
 
-    /// A trial begins early when all takes longer, or less long, and not when one message does.
+    /// A trial begins early after a lasting change of the cycle time, and not after one slow
+    /// message.
     #[test]
     fn what_has_changed_is_tried_early() {
         let (mut routes, mut now) = (Routes::default(), 0);

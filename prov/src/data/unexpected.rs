@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Memory of messages that have met no receive: how much one peer and the process may hold, and what gives way.
+//! Memory of unexpected messages: limits for a peer and for the process, and the order of eviction.
 //!
-//! A message that arrives before its receive is copied out of the ring, and a peer decides how many do. Each such message is
-//! charged to its sender and to the process until it is received or dropped. Beyond the limit (`FI_SCIF_UNEXPECTED_MAX`),
-//! or where the allocator has no more, room is made in this order: messages of peers that have no connection any more, then
-//! those of the peer that holds the most. Its connection is reset.
+//! An unexpected message is copied out of the ring, and the peer controls how many there are. Each
+//! is charged to its sender and to the process until it is received or dropped. Beyond the limit
+//! (`FI_SCIF_UNEXPECTED_MAX`), or without memory, messages are dropped in this order: first of
+//! peers without a connection, then of the peer that holds the most. The connection of that peer is
+//! reset.
 //!
-//! Not about which receive a message meets (`matching`), nor about holding back honest senders (`progress`).
+//! Not here: tag matching (`matching`) and backpressure on correct senders (`progress`).
 
 use std::sync::Arc;
 
@@ -20,22 +21,23 @@ use super::rx::RecordError;
 use super::{Env, EpState};
 use crate::log::{Subsys, info_about_peer, warn_about_peer};
 
-/// Bytes charged for a message beside its payload: its description, and what the allocator adds.
+/// Bytes charged for a message besides its payload: its description and the allocator overhead.
 pub(super) const ENTRY_BYTES: u64 = 256;
-/// Bytes that every peer may have: one that has no more is not reset for the limit of the process.
+/// Bytes granted to every peer. A peer below is not reset for the limit of the process.
 const SHARE_MIN: u64 = 1 << 20;
-/// Bytes of messages that an endpoint keeps of peers that died; beyond, those of the peer that died first go, all at once.
+/// Bytes of messages of dead peers that an endpoint keeps. Beyond, the messages of the peer that
+/// died first are all dropped.
 pub(super) const DEAD_MAX: u64 = 1 << 20;
-/// Departed peers on record, from which on those whose messages are gone are struck off.
+/// Departed peers from which on peers without messages are removed from the list.
 const PRUNE_AT: usize = 64;
-/// Value of [`super::peer::Peer::owed`] for a peer of which nothing is read any more, because it is about to be reset.
+/// Value of [`super::peer::Peer::owed`] that stops all reading from a peer, whose reset is due.
 const EXHAUSTED: usize = usize::MAX;
 const _: () = assert!(EXHAUSTED > OWED_MAX);
 
 /// Bytes charged in this process.
 static PROCESS: Count = Count::new(0);
 
-/// Bytes charged for one message; given back when it is dropped.
+/// Bytes charged for one message; released when the message is dropped.
 #[derive(Debug)]
 pub(crate) struct Charge {
     bytes: u64,
@@ -50,23 +52,23 @@ impl Drop for Charge {
     }
 }
 
-/// Messages of a peer that has no connection any more.
+/// Messages of a peer without a connection.
 #[derive(Debug)]
 struct Departed {
     load: Arc<Count>,
     died: bool,
 }
 
-/// Limits and bookkeeping of one endpoint.
+/// Limits and accounting of one endpoint.
 #[derive(Debug)]
 pub(super) struct Limits {
-    /// Bytes that the process keeps, and twice what one peer may have.
+    /// Limit in bytes for the process. One peer may hold half of it.
     pub(super) max: u64,
     pub(super) process: &'static Count,
     /// Peers without a connection, in the order of their departure.
     departed: Vec<Departed>,
     prune_at: usize,
-    /// Some peer is [`EXHAUSTED`].
+    /// Whether some peer is [`EXHAUSTED`].
     exhausted: bool,
 }
 
@@ -83,16 +85,16 @@ impl Limits {
 }
 
 impl EpState {
-    /// Bytes of messages of `peer` that have met no receive.
+    /// Returns the bytes of unexpected messages of `peer`.
     pub(super) fn unexpected_of(&self, peer: u32) -> u64 {
         let p = self.peers.get(peer as usize);
         p.and_then(|p| p.unexpected.as_ref()).map_or(0, |load| load.get())
     }
 
-    /// Charges a message of `peer` that has met no receive, and allocates what it needs.
+    /// Charges an unexpected message of `peer` and allocates its memory.
     ///
     /// # Errors
-    /// [`RecordError::NoMemory`] when `peer` is the one whose connection has to go.
+    /// [`RecordError::NoMemory`] if the connection of `peer` itself must be reset.
     #[cold]
     pub(super) fn keep_bytes<T>(
         &mut self,
@@ -129,7 +131,7 @@ impl EpState {
         }
     }
 
-    /// Gives memory back for a message of `asking`. False: it is `asking` that holds the most.
+    /// Releases memory for a message of `asking`. Returns false if `asking` itself holds the most.
     fn make_room(&mut self, env: &mut Env<'_>, asking: u32) -> bool {
         while !self.limits.departed.is_empty() {
             let Departed { load, .. } = self.limits.departed.remove(0);
@@ -150,7 +152,7 @@ impl EpState {
         true
     }
 
-    /// Reads nothing more of `peer`, whose connection is reset in the next look at the clock.
+    /// Stops reading from `peer`. Its connection is reset at the next housekeeping.
     #[cold]
     pub(super) fn exhaust(&mut self, peer: u32) {
         if let Some(p) = self.peers.get_mut(peer as usize) {
@@ -159,7 +161,7 @@ impl EpState {
         }
     }
 
-    /// Resets the connections of peers that [`EpState::exhaust`] has named.
+    /// Resets the connections of peers marked by [`EpState::exhaust`].
     #[inline]
     pub(super) fn end_exhausted(&mut self, env: &mut Env<'_>) {
         if std::mem::take(&mut self.limits.exhausted) {
@@ -179,7 +181,7 @@ impl EpState {
         }
     }
 
-    /// Resets a connection over which more has come than can be kept.
+    /// Resets a connection whose messages exceed the memory limits.
     #[cold]
     pub(super) fn end_for_memory(&mut self, env: &mut Env<'_>, conn: ConnId, peer: u32) {
         let Some((id, held)) = self
@@ -204,14 +206,14 @@ impl EpState {
         self.lose(env, conn, Reason::Exhausted);
     }
 
-    /// Drops the messages of `peer` that have met no receive.
+    /// Drops the unexpected messages of `peer`.
     fn drop_unexpected_of(&mut self, env: &mut Env<'_>, peer: u32) {
         if let Some(load) = self.peers.get(peer as usize).and_then(|p| p.unexpected.clone()) {
             self.drop_unexpected(env, &load);
         }
     }
 
-    /// Drops the messages that `load` counts.
+    /// Drops the messages that are counted in `load`.
     fn drop_unexpected(&mut self, env: &mut Env<'_>, load: &Arc<Count>) {
         let is_of_it = |m: &Arrived| Arc::ptr_eq(&m.charge.peer, load);
         self.msg.unexpected.retain(|m| !is_of_it(m));
@@ -221,13 +223,15 @@ impl EpState {
         }
     }
 
-    /// The last connection with `peer` is gone. What it left stays receivable, of the dead within a bound.
+    /// Handles the end of the last connection with `peer`. Its messages stay receivable, up to a
+    /// limit if the peer died.
     pub(super) fn departed(&mut self, env: &mut Env<'_>, peer: u32, died: bool) {
         if self.conns_of(peer).next().is_some() {
-            // Its next incarnation is connected already and shares the load: nothing of it may be dropped.
+            // The next incarnation of the peer is connected already and shares the load. Nothing
+            // may be dropped.
             return;
         }
-        // Whoever has this number next is another one.
+        // The peer number may be reused by another peer.
         let left = self
             .peers
             .get_mut(peer as usize)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! SCIF between the endpoints of one `Node` in one process: the test double of the other transports, and how such endpoints
-//! meet where a driver carries those of others.
+//! Transport between the endpoints of one `Node` in one process: the test double of the other
+//! transports. With a driver, such endpoints meet through it as well.
 //!
-//! Not about speed. Names live in the node, memory is anonymous, and a link is a pair of queues; rings, bells and
-//! keys are the real ones.
+//! Not about speed. Names are kept in the node, memory is anonymous, and a link is a pair of
+//! queues; rings, doorbells and keys are the real ones.
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -23,7 +23,7 @@ use crate::sys::mmap::Mapping;
 use crate::sys::process;
 use crate::transport::{Farewell, Link, Opened, Port, Remote, Shared, Shown, Signal, Transport, Writers};
 
-/// Requests a port lets wait.
+/// Maximum number of waiting connection requests at a port; further ones get [`Error::Again`].
 const BACKLOG: usize = 4096;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -38,7 +38,7 @@ pub(crate) struct Local {
     doors: Mutex<HashMap<u16, Weak<Door>>>,
 }
 
-/// A port as others reach it.
+/// A port, as other ports reach it.
 #[derive(Debug)]
 struct Door {
     inbox: Mutex<Inbox>,
@@ -60,7 +60,7 @@ struct Request {
     remote: Remote,
 }
 
-/// Both directions of a link; index 0 is what the opener reads.
+/// Both directions of a link; the opener reads index 0.
 #[derive(Debug, Default)]
 struct Pipe {
     ends: [Mutex<End>; 2],
@@ -69,7 +69,7 @@ struct Pipe {
 #[derive(Debug, Default)]
 struct End {
     signals: VecDeque<Signal>,
-    /// Where this end's reader is rung, once it has a name for the connection.
+    /// Port to notify for this end's reader, once it has an id for the connection.
     reader: Option<(Arc<Door>, ConnId)>,
 }
 
@@ -82,7 +82,7 @@ impl Pipe {
         })
     }
 
-    /// Puts a signal where `to` reads, and rings there.
+    /// Adds a signal to the queue of `to`, and notifies its port.
     fn post(&self, to: Side, signal: Signal) {
         let mut end = self.end(to);
         end.signals.push_back(signal);
@@ -92,7 +92,7 @@ impl Pipe {
         }
     }
 
-    /// From now on `side` is rung at `door`; also for what is there already.
+    /// Sets `door` as the port to notify for `side`; also for signals that already wait.
     fn attach(&self, side: Side, door: Arc<Door>, id: ConnId) {
         let mut end = self.end(side);
         if !end.signals.is_empty() {
@@ -110,7 +110,7 @@ impl Local {
         Ok(Local::of(config.node, host_hash))
     }
 
-    /// The endpoints of `node` that are in this process.
+    /// Returns the transport for endpoints of `node` in this process.
     pub(crate) fn of(node: u16, host_hash: u32) -> Local {
         Local {
             node,
@@ -318,7 +318,7 @@ impl Drop for LocalPort {
 
 #[derive(Debug)]
 struct LocalLink {
-    /// `None`: ended.
+    /// `None` after the end.
     pipe: Option<Arc<Pipe>>,
     side: Side,
 }
@@ -327,7 +327,7 @@ impl Link for LocalLink {
     fn pump(&mut self) -> Option<Signal> {
         let mut end = self.pipe.as_ref()?.end(self.side);
         let signal = end.signals.pop_front();
-        // The rest is rung for by what is left; a ready mark stands for one look only.
+        // One notification stands for one `pump`, so the remaining signals need another one.
         if let (Some((door, id)), false) = (&end.reader, end.signals.is_empty()) {
             lock(&door.inbox).ready.push(*id);
             door.event.signal();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The one trait between the engine and whatever carries it: how memory is shared, how ports are bound, how
-//! one connection's ends find and tell each other.
+//! The trait between the engine and its transports: sharing of memory, binding of ports, and the
+//! control path of a connection.
 //!
-//! Not about what goes through the rings: that needs no transport.
+//! Not about data in the rings, which needs no transport.
 
 pub(crate) mod kernel;
 pub(crate) mod local;
@@ -24,44 +24,45 @@ use crate::segment::Side;
 use crate::sys::fork::PrivateFd;
 use crate::sys::mmap::Mapping;
 
-/// Who may write memory that is shown to peers.
+/// Sides that may write memory exported to peers.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Writers {
     Owner,
     Peers,
 }
 
-/// Memory of ours that peers can map.
+/// Memory of this process that peers can map.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) map: Arc<Mapping>,
-    /// What is passed to a peer in another address space.
+    /// Descriptor for a peer in another address space.
     pub(crate) fd: Option<PrivateFd>,
 }
 
-/// What a bound port shows to whoever connects with it.
+/// Objects that a bound port exports to connecting peers.
 #[derive(Debug)]
 pub(crate) struct Shown {
     pub(crate) bell: Shared,
     pub(crate) keys: Option<Arc<SharedKeys>>,
 }
 
-/// Fills a new board before others see it.
+/// Function that fills a new board before others see it.
 pub(crate) type Init<'a> = &'a dyn Fn(&Mapping) -> Result<()>;
 
-/// Memory that whoever knows its name has mapped; the name lasts as long as one of these does.
+/// Mapped board of one holder. The name lasts as long as any holder.
 pub(crate) trait Hold: Debug + Send + Sync {
     fn map(&self) -> &Mapping;
 
-    /// Keeps other holders from taking it until `unlock`.
+    /// Blocks until no other holder has the lock, then takes it until `unlock`.
     fn lock(&self) -> Result<()>;
 
     fn unlock(&self);
 }
 
-/// A way of carrying connections.
+/// A transport of connections.
 pub(crate) trait Transport: Debug + Send + Sync {
-    /// Maps the board `name` of `len` bytes: to write it and made if there is none, by `make`; without, only to read it.
+    /// Maps the board `name` of `len` bytes. With `make` the board is writable, and created by
+    /// `make` if it does not exist; without, it is read-only.
     fn board(self: Arc<Self>, name: &str, len: usize, make: Option<Init<'_>>) -> Result<Box<dyn Hold>> {
         let _ = (name, len, make);
         Err(Error::Os {
@@ -70,52 +71,55 @@ pub(crate) trait Transport: Debug + Send + Sync {
         })
     }
 
-    /// Makes memory, zeroed, that can be shown to peers.
+    /// Creates zeroed memory that can be exported to peers.
     fn share(&self, name: &'static str, len: usize, writers: Writers) -> Result<Shared>;
 
-    /// Binds and listens; port 0 for a dynamic one.
+    /// Binds a port and listens; port 0 for a dynamic one.
     fn bind(self: Arc<Self>, port: u16, shown: Shown) -> Result<Box<dyn Port>>;
 
-    /// Tells of this host and of whatever else decides who reaches whom by number.
+    /// Returns a hash of this host and of everything else that decides which processes reach each
+    /// other by number.
     fn host_hash(&self) -> u32;
 
     /// Returns the settings that decide which processes this one can meet, for a line of the log.
     fn settings(&self) -> String;
 }
 
-/// A bound, listening port. Connections are told apart by the ids the endpoint gives them.
+/// A bound, listening port. The endpoint assigns the ids of its connections.
 pub(crate) trait Port: Debug + Send {
     fn id(&self) -> PortId;
 
-    /// Opens a connection that will be called `id`.
+    /// Opens a connection with the given `id`.
     fn connect(&mut self, dst: PortId, id: ConnId) -> Result<Opened>;
 
-    /// Looks for connections to accept, and at which of ours something arrived. Never blocks.
+    /// Looks for connections to accept, and collects the connections on which data has arrived.
+    /// Never blocks.
     fn poll(&mut self, ready: &mut Vec<ConnId>);
 
-    /// Accepts the next one that `poll` found, to be called `id`. `None`: no more.
-    /// A request that cannot be accepted is answered and passed over.
+    /// Accepts the next connection that `poll` found, with the given `id`; `None` if no more waits.
+    /// A request that cannot be accepted is refused and skipped.
     fn accept(&mut self, id: ConnId) -> Option<Opened>;
 
-    /// Who listens at `port` now; 0 for a process that cannot be seen from here.
+    /// Returns the process that listens at `port` now; 0 if its id is not visible.
     fn listener(&mut self, port: PortId) -> Option<i32>;
 
-    /// Returns what to check when nobody listens at `port`, for a line of the log.
+    /// Returns hints for a log line about a missing listener at `port`.
     fn whereabouts(&self, port: PortId) -> String;
 
-    /// Readable when `poll` would find something.
+    /// Returns a descriptor that is readable when `poll` would find something.
     fn wait_fd(&self) -> BorrowedFd<'_>;
 
-    /// Whether callers wait for a descriptor, so that `poll` has something to do later though nothing arrives.
+    /// Whether connecting peers wait for a descriptor, so that `poll` must be repeated although
+    /// nothing arrives.
     fn is_parked(&self) -> bool {
         false
     }
 
-    /// Stops listening. Unless `how` is silent, callers that were not accepted hear that the listener has closed.
+    /// Stops listening. Unless `how` is silent, peers that were not accepted are refused.
     fn close(&mut self, how: Farewell);
 }
 
-/// A connection as either side has it at first.
+/// Initial state of a connection on either side.
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) peer: PortId,
@@ -123,42 +127,42 @@ pub(crate) struct Opened {
     pub(crate) segment: Arc<Mapping>,
     pub(crate) link: Box<dyn Link>,
     pub(crate) life: Life,
-    /// What the peer shows; the opener learns it later.
+    /// Exports of the peer; the opener receives them later.
     pub(crate) remote: Option<Remote>,
 }
 
-/// What a peer shows of itself.
+/// Exports of a peer.
 #[derive(Debug)]
 pub(crate) struct Remote {
     pub(crate) bell: Arc<Mapping>,
-    /// The bit of that bell that stands for this connection.
+    /// Bit of that doorbell for this connection.
     pub(crate) bell_bit: u32,
     pub(crate) keys: Option<Arc<Mapping>>,
     pub(crate) memory: PeerMemory,
-    /// When the peer goes to sleep it orders our stores by itself.
+    /// Whether the peer orders our stores by `membarrier` before it sleeps.
     pub(crate) asymmetric: bool,
 }
 
-/// What came over a link.
+/// Event of a link.
 #[derive(Debug)]
 pub(crate) enum Signal {
     /// The peer saw us asleep after it published.
     Wake,
     /// The peer accepted.
     Up(Box<Remote>),
-    /// The peer shows what its windows lie in.
+    /// The peer sent its arena.
     Shown(Mapping),
-    /// Nothing more will come; the last signal.
+    /// The connection ended; the last event.
     Closed(Reason),
 }
 
-/// What a port's epoll set says of a connection: its kind, which is the port's own and below 4, in the two bits above the
+/// Returns the epoll token of a connection: the port's kind (below 4) in the two bits above the
 /// generation.
 fn token(kind: u64, id: ConnId) -> u64 {
     kind << 62 | u64::from(id.generation) << 32 | u64::from(id.index)
 }
 
-/// The connection a token stands for.
+/// Returns the connection of a token.
 #[expect(clippy::cast_possible_truncation, reason = "takes the token apart")]
 fn conn_of(token: u64) -> ConnId {
     ConnId {
@@ -167,34 +171,34 @@ fn conn_of(token: u64) -> ConnId {
     }
 }
 
-/// How a link is ended.
+/// Way to end a link.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Farewell {
     Bye,
     Reset,
-    /// As if the process had died.
+    /// Without notice, like a process that died.
     Silent,
 }
 
 /// The control path of one connection, beside its rings.
 pub(crate) trait Link: Debug + Send {
-    /// The next signal, if one is there. Also retries what could not be sent earlier.
+    /// Returns the next event, if any. Also retries data that could not be sent earlier.
     fn pump(&mut self) -> Option<Signal>;
 
-    /// Whether `pump` has something to retry though nothing arrived.
+    /// Whether `pump` has something to retry although nothing arrived.
     fn unsent(&self) -> bool;
 
     /// Makes the peer's `wait_fd` readable.
     fn wake(&mut self);
 
-    /// Whether the peer itself takes what is pushed, and not somebody here who passes it on.
+    /// Whether the peer itself consumes pushed records, not a local relay.
     fn is_direct(&self) -> bool {
         true
     }
 
-    /// Asks the peer for what its windows lie in. It need not answer.
+    /// Requests the arena from the peer, which need not answer.
     fn ask(&mut self) {}
 
-    /// Ends it. Later calls do nothing.
+    /// Ends the link. Later calls do nothing.
     fn close(&mut self, how: Farewell);
 }

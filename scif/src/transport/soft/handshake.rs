@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The greetings of both sides: what we show, and checking what a peer shows before it is mapped.
+//! Greetings of both sides: our exports, and the checks of a peer's exports before they are mapped.
 //!
-//! Not about when they are sent. Nothing in a greeting is believed: identity comes from the socket, descriptors must
-//! be memfds sealed and sized as agreed, numbers must be in range, and the peer's memory is used only if its secret
-//! can be read there and its user is ours.
+//! Not about the time of sending. Nothing in a greeting is trusted. The identity comes from the
+//! socket; descriptors must be memfds with the agreed seals and size; numbers must be in range. The
+//! peer's memory is used only if its nonce can be read from it and its user is ours.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -25,10 +25,10 @@ use crate::sys::mmap::Mapping;
 use crate::sys::{membarrier, process};
 use crate::transport::{Remote, Shared, Shown};
 
-/// Keys are also sealed against every writer but the mapping their owner has.
+/// Seals of a key table: also against every writer except the owner's mapping.
 pub(super) const KEYS_SEALED: SealFlags = FIXED_SIZE.union(SealFlags::FUTURE_WRITE);
 
-/// What we say to a peer, for the connection we call `id`.
+/// Returns our greeting for connection `id`.
 pub(super) fn greeting(soft: &Soft, shown: &Shown, welcome: bool, id: ConnId) -> Greeting {
     let mut flags = 0;
     if membarrier::register() {
@@ -49,14 +49,14 @@ pub(super) fn greeting(soft: &Soft, shown: &Shown, welcome: bool, id: ConnId) ->
     )
 }
 
-/// The descriptors that go with a greeting, after the segment's if there is one.
+/// Returns the descriptors of a greeting, after the segment's if present.
 pub(super) fn descriptors<'a>(shown: &'a Shown, segment: Option<BorrowedFd<'a>>) -> Vec<BorrowedFd<'a>> {
     let of = |shared: &'a Shared| shared.fd.as_ref().map(AsFd::as_fd);
     let keys = shown.keys.as_ref().and_then(|keys| of(keys.shared()));
     segment.into_iter().chain(of(&shown.bell)).chain(keys).collect()
 }
 
-/// The segment an opener sent.
+/// Maps and checks the segment of an opener.
 pub(super) fn map_segment(fd: &OwnedFd) -> Result<Arc<Mapping>, Reason> {
     let map = map(fd, SEGMENT_BYTES, FIXED_SIZE, true)?;
     if check_header(&map) {
@@ -66,7 +66,7 @@ pub(super) fn map_segment(fd: &OwnedFd) -> Result<Arc<Mapping>, Reason> {
     }
 }
 
-/// What the windows of a peer lie in.
+/// Maps and checks the arena of a peer.
 pub(super) fn map_arena(fd: &OwnedFd) -> Result<Mapping, Reason> {
     memfd::check(fd, ARENA_BYTES, FIXED_SIZE).map_err(|unfit| {
         log::debug!("a peer sent an arena that is not to be trusted: {unfit:?}");
@@ -82,7 +82,8 @@ pub(super) fn map_arena(fd: &OwnedFd) -> Result<Mapping, Reason> {
     Ok(map)
 }
 
-/// Content of a peer's greeting; `fds` without the segment. `uid` is its user, as the kernel says.
+/// Checks a peer's greeting and maps its exports; `fds` without the segment. `uid` is the user of
+/// the peer, from the kernel.
 pub(super) fn remote(
     soft: &Soft,
     greeting: &Greeting,
@@ -119,19 +120,22 @@ pub(super) fn remote(
     })
 }
 
-/// The best way to the memory of the process that the kernel says is at the other end.
+/// Returns the best path to the memory of the process at the other end, as identified by the
+/// kernel.
 ///
-/// Memory of another user's process is never accessed by its pid. The pid and the start time survive an exec, so such a peer
-/// could have a privileged process write into a setuid program. Where the user is ours the kernel refuses that, unless this
-/// process may trace every other; then the peers of its user have the same rights.
+/// Memory of another user's process is never accessed by its pid. The pid and the start time
+/// survive an exec, so such a peer could have a privileged process write into a setuid program.
+/// Where the user is ours the kernel refuses that, unless this process may trace every other; then
+/// the peers of its user have the same rights.
 fn reach(soft: &Soft, greeting: &Greeting, life: &Life, uid: u32) -> PeerMemory {
     let memory = if uid == soft.uid {
         PeerMemory::probe(life.pid(), greeting.nonce_addr, greeting.nonce)
     } else {
         PeerMemory::of_user(life.pid(), uid)
     };
-    // Same pid, same start, and the nonce is here: this very process. The pid alone would do where the kernel vouches for
-    // it; one in user space (gVisor) names the asking process as the peer of every socket.
+    // Same pid, same start time, and the nonce is in our own memory: the peer is this process. The
+    // pid alone would suffice if the kernel were reliable; gVisor, a kernel in user space, returns
+    // the calling process as the peer of every socket.
     let same = life.pid() == process::pid() && life.start().is_some_and(|start| start == soft.start);
     let here = || {
         memory.access() == Access::ProcessVm || process::own_word(greeting.nonce_addr) == Some(greeting.nonce)
@@ -152,7 +156,7 @@ fn map(fd: &OwnedFd, len: usize, seals: SealFlags, writable: bool) -> Result<Arc
         Err(Errno::NOMEM | Errno::AGAIN | Errno::MFILE | Errno::NFILE) => {
             Err(Reason::Refused(Refusal::Resources))
         }
-        // Sealed against the writing that was agreed.
+        // Sealed against the agreed write access.
         Err(_) => Err(Reason::Corrupt),
     }
 }

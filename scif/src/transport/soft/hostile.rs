@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Tests: peers that send what the protocol does not allow. Each gets nothing but its own connection ended, and
-//! the endpoint goes on.
+//! Tests with peers that violate the protocol. Each one only ends its own connection, and the
+//! endpoint continues to serve.
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
@@ -67,7 +67,7 @@ impl Stage {
         Endpoint::bind(&self.node, 0, Exports::default()).unwrap()
     }
 
-    /// A socket as `FAKE` would connect it.
+    /// Returns a socket connected as `FAKE` would connect it.
     fn raw(&self, dst: PortId) -> OwnedFd {
         let socket = unix::socket().unwrap();
         let mut serial = 0;
@@ -89,7 +89,8 @@ impl Stage {
         segment
     }
 
-    /// A raw socket that the victim has accepted, the segment and the bell it sent, and the victim's end.
+    /// Returns a raw socket that the victim has accepted, the segment and doorbell that it sent,
+    /// and the victim's connection.
     fn accepted(&self, victim: &mut Endpoint) -> (OwnedFd, Shared, OwnedFd, ConnId) {
         let socket = self.raw(victim.id());
         let (segment, bell) = (self.segment(), memory(BELL_BYTES, FIXED_SIZE));
@@ -105,7 +106,7 @@ impl Stage {
     }
 }
 
-/// Memory as somebody careless or worse would make it.
+/// Returns memory as a careless or malicious peer would make it.
 fn memory(len: usize, seals: SealFlags) -> OwnedFd {
     let fd = memfd::create("hostile", len).unwrap();
     if len >= SEGMENT_BYTES {
@@ -117,7 +118,7 @@ fn memory(len: usize, seals: SealFlags) -> OwnedFd {
     fd
 }
 
-/// As `unix::send`, with as many descriptors as one likes.
+/// Variant of `unix::send` with any number of descriptors.
 fn send(socket: &OwnedFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(16))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -144,7 +145,7 @@ fn wait_for(endpoint: &mut Endpoint, mut done: impl FnMut(&LinkEvent) -> bool) -
     }
 }
 
-/// Whether the other end of a raw socket hung up, and what it said before.
+/// Waits until the other end of a raw socket closes; returns its last packet.
 fn last_word(socket: &OwnedFd) -> Option<Packet> {
     let mut last = None;
     let begin = Instant::now();
@@ -159,7 +160,7 @@ fn last_word(socket: &OwnedFd) -> Option<Packet> {
     }
 }
 
-/// An honest peer still gets through.
+/// Checks that an honest peer is still served.
 fn check_service(stage: &Stage, victim: &mut Endpoint) {
     let mut honest = stage.victim();
     let id = honest.connect(victim.id()).unwrap();
@@ -325,7 +326,7 @@ fn strange_sockets_are_turned_away() {
     let stage = Stage::new("socket");
     let mut victim = stage.victim();
     let addr = stage.names.listener(victim.id()).unwrap();
-    // Nobody in particular; somebody of another domain; somebody who leaves at once.
+    // A socket without a name; one of another domain; one that closes at once.
     let unbound = unix::socket().unwrap();
     unix::connect(&unbound, &addr).unwrap();
     let foreign = unix::socket().unwrap();
@@ -337,7 +338,7 @@ fn strange_sockets_are_turned_away() {
     assert_eq!((last_word(&unbound), last_word(&foreign)), (None, None));
     check_service(&stage, &mut victim);
 
-    // Whoever is slow is waited for, whoever is mute does no harm.
+    // A slow peer is waited for, a silent one does no harm.
     let mute: Vec<OwnedFd> = (0..300).map(|_| stage.raw(victim.id())).collect();
     let slow = stage.raw(victim.id());
     for _ in 0..10 {
@@ -357,7 +358,7 @@ fn strange_sockets_are_turned_away() {
     check_service(&stage, &mut victim);
 }
 
-/// A socket that listens at `FAKE`, as another process has bound it.
+/// Returns a socket that listens at `FAKE`, bound by another process.
 fn listener_of_another(names: &Names) -> OwnedFd {
     let socket = unix::socket().unwrap();
     let child = children::in_child(|| i32::from(names.bind_listener(&socket, FAKE, 8).is_err()));
@@ -369,7 +370,8 @@ fn listener_of_another(names: &Names) -> OwnedFd {
 fn another_user_does_not_get_the_name_of_a_process_that_listens() {
     let stage = Stage::new("impostor");
     let own = process::uid();
-    // Seen from the first port its callers are of another user, from the second of its own.
+    // Connecting peers are of another user in the view of the first port, and of its own user for
+    // the second.
     for (name, uid) in [("other", own ^ 1), ("own", own)] {
         let config = Config {
             node: 2,
@@ -445,7 +447,7 @@ fn bad_packets_end_a_connection() {
         assert_eq!(last_word(&socket), Some(Packet::Reset), "{what}");
         victim.close_conn(id, crate::CloseHow::Reset);
     }
-    // A flood of wake-ups is worked off in pieces.
+    // A flood of wake-ups is processed in pieces.
     let socket = stage.raw(victim.id());
     let (segment, bell) = (stage.segment(), memory(BELL_BYTES, FIXED_SIZE));
     send(
@@ -537,7 +539,7 @@ fn bad_answers_end_a_connection() {
     ];
     let count = cases.len();
     for (what, bytes, fds, expected) in cases {
-        // Nobody else has the listener, so that its name is free at the end.
+        // No other process has the listener, so that its name is free at the end.
         let _alone = children::none();
         let listener = unix::socket().unwrap();
         stage.names.bind_listener(&listener, FAKE, 4).unwrap();
@@ -546,7 +548,7 @@ fn bad_answers_end_a_connection() {
         let socket = unix::accept(&listener).unwrap();
         let borrowed: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
         send(&socket, &bytes, &borrowed);
-        // Also from inside a notify the victim learns it, and still reports it.
+        // The victim also detects it inside a notify, and still reports it.
         victim.conn(id).unwrap().notify();
         let event = wait_for(&mut victim, |_| true);
         match expected {
@@ -558,7 +560,8 @@ fn bad_answers_end_a_connection() {
     println!("{count} answers judged");
 }
 
-/// A listener that closes in order says so, thus silence is death: also of a process that `/proc` still shows alive.
+/// A listener that closes gracefully sends a refusal. Silence therefore means death, also of a
+/// process that `/proc` still shows as running.
 #[test]
 fn a_listener_that_hangs_up_without_a_word_has_died() {
     let _alone = children::none();
@@ -576,8 +579,8 @@ fn a_listener_that_hangs_up_without_a_word_has_died() {
     );
 }
 
-/// What a peer shows of its memory: taken only when it was asked for, and only if it can neither shrink nor be too short; and of
-/// windows that reach out of it, or are nowhere, nothing is touched.
+/// Arena of a peer: accepted only on request, and only with fixed, sufficient size. A window that
+/// exceeds the arena, or has no offset, is never accessed.
 #[test]
 fn bad_arenas_end_a_connection() {
     let stage = Stage::new("arena");

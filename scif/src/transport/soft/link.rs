@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! One connection's socket: the proof that the peer lives, the way to wake it, the answer and the goodbye.
+//! Socket of one connection: the proof of the peer's liveness, its wake-up, the answer and the
+//! close notice.
 //!
 //! Not about opening it (`SoftPort`). See `unix(7)`.
 
@@ -20,23 +21,24 @@ use crate::transport::{Farewell, Link, Shown, Signal};
 
 #[derive(Debug)]
 pub(super) struct SoftLink {
-    /// `None`: ended.
+    /// `None` after the end.
     socket: Option<PrivateFd>,
     epoll: Arc<Epoll>,
     soft: Arc<Soft>,
     shown: Arc<Shown>,
     side: Side,
     answered: bool,
-    /// The answer that could not be sent yet: too many descriptors in flight.
+    /// Answer that could not be sent yet, because too many descriptors are in flight.
     welcome: Option<Greeting>,
     peer: Credentials,
-    /// How many questions for its arena the peer has yet to answer.
+    /// Number of arena requests that the peer has not answered.
     asked: u32,
-    /// How often it got ours.
+    /// Number of times that our arena was sent to the peer.
     given: u32,
 }
 
-/// An arena is mapped once; more than one answer is only owed to a peer that lost one.
+/// Maximum number of answers to arena requests. A peer maps the arena once; more answers are needed
+/// only after a lost one.
 const GIVEN_MAX: u32 = 16;
 
 impl SoftLink {
@@ -81,7 +83,7 @@ impl SoftLink {
             Err(Errno::TOOMANYREFS | Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM) => {
                 self.soft.raise_nofile();
             }
-            // A peer that is gone is noticed by reading.
+            // A read detects a peer that has closed.
             Ok(()) | Err(_) => self.welcome = None,
         }
     }
@@ -100,13 +102,15 @@ impl SoftLink {
         Some(Signal::Closed(reason))
     }
 
-    /// Handles an end of file without a goodbye. A listener that closes in order refuses its callers first, so silence is
-    /// death, whatever `/proc` says: the sockets of a dying process close before it is a zombie.
+    /// Handles an end of file without a close notice. A listener that closes gracefully refuses
+    /// waiting peers first, so the peer died, whatever `/proc` shows: the sockets of a dying
+    /// process close before it becomes a zombie.
     fn broken_off(&mut self) -> Option<Signal> {
         self.closed(Reason::Died)
     }
 
-    /// Answers a peer that wants to map what our windows lie in. If there is no room for the answer now it asks again.
+    /// Answers a request for our arena. Without space for the answer now, the peer requests it
+    /// again.
     fn give_arena(&mut self) {
         let fd = self.shown.keys.as_ref().and_then(|keys| keys.arena_fd());
         let (Some(socket), Some(fd)) = (&self.socket, fd) else {
@@ -128,7 +132,7 @@ impl SoftLink {
         match handshake::map_arena(fd) {
             Ok(map) => Some(Signal::Shown(map)),
             Err(Reason::Corrupt) => self.closed(Reason::Corrupt),
-            // No addresses left: then it is reached the other ways.
+            // No address space is left: the peer's memory is then reached in other ways.
             Err(_) => Some(Signal::Wake),
         }
     }
@@ -151,7 +155,7 @@ impl Link for SoftLink {
         if self.welcome.is_some() {
             self.send_welcome();
             if self.welcome.is_none() {
-                // Until now the peer had no bell to ring: what it has published has to be looked for.
+                // Until now the peer had no doorbell to ring: its ring must be polled for records.
                 return Some(Signal::Wake);
             }
         }
@@ -162,7 +166,8 @@ impl Link for SoftLink {
                 Ok(received) => break received,
                 Err(Errno::AGAIN) => return None,
                 Err(Errno::INTR) => {}
-                // Says once that the peer closed without reading all; what it sent before is still there.
+                // Reported once, after the peer closed without reading everything; earlier packets
+                // can still be read.
                 Err(Errno::CONNRESET) if !retried => retried = true,
                 Err(_) => return self.broken_off(),
             }
@@ -196,7 +201,7 @@ impl Link for SoftLink {
 
     fn wake(&mut self) {
         if let Some(socket) = &self.socket {
-            // EAGAIN: it has not even read the earlier ones.
+            // EAGAIN: the peer has not even read earlier wake-ups.
             let _ = unix::send(socket, &[wire::WAKE], &[]);
         }
     }
@@ -224,7 +229,7 @@ impl Link for SoftLink {
     }
 }
 
-/// Tells a peer that it is not accepted. It may be gone already.
+/// Refuses a peer, which may have closed already.
 pub(super) fn refuse(socket: impl AsFd, reason: Reason) {
     let _ = match reason {
         Reason::Corrupt => unix::send(socket, &wire::reset(), &[]),

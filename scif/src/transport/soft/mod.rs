@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! SCIF between processes of one host without a driver: memfds, Unix sockets, `process_vm`.
+//! Transport between processes of one host without a driver: memfds, Unix sockets, `process_vm`.
 //!
-//! Not about bytes on the socket (`wire`), names (`names`), nor what greetings must hold (`handshake`).
+//! Not about bytes on the socket (`wire`), names (`names`), and checks of greetings (`handshake`).
 //!
-//! A port is a listening SOCK_SEQPACKET socket. The opener makes the segment and sends it with its first packet, so
-//! it can publish before it is accepted; the acceptor answers with its bell and keys. The socket then stays, as proof
-//! of life. Bell and keys ride along in the first packet because the acceptor needs them at once; all descriptors
-//! but the socket are closed as soon as they are mapped.
+//! A port is a listening SOCK_SEQPACKET socket. The opener creates the segment and sends it with
+//! its first packet, so it can publish before it is accepted; the acceptor answers with its
+//! doorbell and keys. The socket then remains as proof of liveness. The first packet also carries
+//! the opener's doorbell and keys, because the acceptor needs them at once. All descriptors but the
+//! socket are closed as soon as they are mapped.
 
 mod board;
 mod handshake;
@@ -37,7 +38,7 @@ use names::Names;
 use port::SoftPort;
 use spare::Spare;
 
-/// The part of a node that its soft ports share.
+/// State of a node that its soft ports share.
 #[derive(Debug)]
 pub(crate) struct Soft {
     node: u16,
@@ -45,13 +46,15 @@ pub(crate) struct Soft {
     host_hash: u32,
     uid: u32,
     allow_uids: Vec<u32>,
-    /// In memory of its own, so that its address stays: peers prove by it that they reach the right process.
+    /// Nonce at a stable address of its own, by which peers prove that they access the right
+    /// process.
     nonce: Box<u64>,
-    /// When this process started; 0 if it cannot tell.
+    /// Start time of this process; 0 if it is unknown.
     start: u64,
     raised: Once,
     spare: Spare,
-    /// Time for which a listener may be out of descriptors before it refuses its callers.
+    /// Time in nanoseconds for which a listener may lack descriptors before it refuses connecting
+    /// peers.
     refuse_after_ns: u64,
 }
 
@@ -88,7 +91,7 @@ impl Soft {
         (&raw const *self.nonce).expose_provenance() as u64
     }
 
-    /// Descriptors are short: raises their limit as far as we may, once.
+    /// Raises the limit of open descriptors to the hard limit, once, after a lack of descriptors.
     fn raise_nofile(&self) {
         self.raised.call_once(|| {
             if let Some((from, to)) = process::raise_nofile() {
@@ -103,7 +106,7 @@ impl Soft {
         });
     }
 
-    /// Does what takes a descriptor, once more if there was none.
+    /// Runs a call that allocates a descriptor, and repeats it once after a lack of descriptors.
     fn with_descriptor<T>(
         &self,
         mut call: impl FnMut() -> std::result::Result<T, Errno>,
@@ -118,7 +121,7 @@ impl Soft {
     }
 }
 
-/// Lets peers read our memory where Yama would not.
+/// Permits peers to read our memory where Yama would deny it.
 fn allow_readers(wanted: bool) {
     match process::yama_scope() {
         0 => {}
@@ -141,7 +144,7 @@ impl Transport for Soft {
         let fd = self
             .with_descriptor(|| memfd::create(name, len))
             .map_err(Error::os("memfd_create"))?;
-        // Our mapping comes first: the seal then leaves it the only one that can write.
+        // Our mapping precedes the seal, which then leaves it the only writable one.
         let map = Mapping::shared(&fd, len, true).map_err(Error::os("mmap"))?;
         let seals = match writers {
             Writers::Owner => handshake::KEYS_SEALED,

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! A descriptor held in reserve, so that a process without any other can still tell its callers so.
+//! A reserved descriptor, with which a process without free descriptors can still refuse connecting
+//! peers.
 //!
-//! Not about whom to refuse, nor when (`port`). See "The special problem of accept()ing when you can't" in libev's manual.
+//! Not about the decision to refuse (`port`). See "The special problem of accept()ing when you
+//! can't" in libev's manual.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
@@ -13,17 +15,18 @@ use crate::error::Reason;
 use crate::sys::fork::PrivateFd;
 use crate::sys::unix;
 
-/// One descriptor number of this process, given up for the time of one refusal.
+/// One descriptor number of this process, released for the duration of one refusal.
 #[derive(Debug)]
 pub(super) struct Spare(Mutex<Option<PrivateFd>>);
 
 impl Spare {
-    /// Takes a descriptor; none if the process has none.
+    /// Reserves a descriptor; none if the process has none left.
     pub(super) fn new() -> Spare {
         Spare(Mutex::new(reserve()))
     }
 
-    /// Accepts the next caller of `listener` and refuses it. Returns false when no caller waits, or none can be accepted.
+    /// Accepts the next waiting peer of `listener` and refuses it. Returns false if none waits, or
+    /// none can be accepted.
     pub(super) fn refuse_next(&self, listener: impl AsFd, reason: Reason) -> bool {
         match accept(&listener) {
             Ok(socket) => {
@@ -51,7 +54,7 @@ fn reserve() -> Option<PrivateFd> {
     unix::socket().ok().map(PrivateFd::new)
 }
 
-/// The next caller that has not gone meanwhile.
+/// Accepts the next peer that has not closed meanwhile.
 fn accept(listener: &impl AsFd) -> Result<OwnedFd, Errno> {
     loop {
         match unix::accept(listener) {

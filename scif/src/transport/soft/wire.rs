@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! The packets on a connection's socket, byte by byte.
 //!
-//! Not about when they are sent. A greeting is 48 bytes and carries descriptors; the rest are one byte or two. Both
-//! ends run on one host, so numbers are in its byte order; the magic is too, and differs for another one.
+//! Not about the time of sending. A greeting is 48 bytes and carries descriptors; other packets are
+//! one or two bytes. Both ends run on one host, so numbers are in its byte order. So is the magic,
+//! which differs for another byte order.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::error::{Reason, Refusal};
 
-/// Version of the packets and of the shared memory they lead to.
+/// Version of the packets and of the shared memory that they refer to. A listener refuses another
+/// one.
 pub(crate) const VERSION: u16 = 2;
-/// Longest packet.
+/// Maximum length of a packet in bytes.
 pub(crate) const PACKET_MAX: usize = size_of::<Greeting>();
 
 const MAGIC: u32 = u32::from_ne_bytes(*b"ScIf");
@@ -21,17 +23,19 @@ pub(crate) const WAKE: u8 = b'.';
 const BYE: u8 = b'B';
 const RESET: u8 = b'R';
 const NO: u8 = b'N';
-/// Asks for the memory that windows lie in.
+/// Packet type: request for the arena.
 pub(crate) const ASK: u8 = b'a';
-/// It comes with it.
+/// Packet type: the arena, attached as a descriptor.
 pub(crate) const ARENA: u8 = b'A';
 
-/// The sender runs `membarrier` before it sleeps, and is reached by that of others.
+/// Flag: the sender executes `membarrier` before it sleeps, and is reached by the `membarrier` of
+/// others.
 pub(crate) const MEMBARRIER: u8 = 1;
-/// A key table comes with it.
+/// Flag: a key table is attached.
 pub(crate) const KEYS: u8 = 2;
 
-/// What each side says of itself. HELLO comes with [segment, bell, keys?], WELCOME with [bell, keys?].
+/// Description that each side sends of itself. HELLO is sent with descriptors [segment, doorbell,
+/// keys?], WELCOME with [doorbell, keys?].
 #[derive(Clone, Copy, Debug, Eq, PartialEq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(crate) struct Greeting {
@@ -39,13 +43,13 @@ pub(crate) struct Greeting {
     version: u16,
     kind: u8,
     pub(crate) flags: u8,
-    /// Which bit of the sender's bell stands for this connection.
+    /// Bit of the sender's doorbell for this connection.
     pub(crate) bell_bit: u32,
     reserved: u32,
-    /// A secret of the sender's process, and where it lies in its memory.
+    /// A secret of the sender's process, and its address in that process.
     pub(crate) nonce: u64,
     pub(crate) nonce_addr: u64,
-    /// When the sender's process started, in its own view; 0 if it cannot tell.
+    /// Start time of the sender's process, in its own view; 0 if unknown.
     pub(crate) start: u64,
     reserved_tail: u64,
 }
@@ -80,13 +84,13 @@ impl Greeting {
         self.as_bytes()
     }
 
-    /// How many descriptors must come with it.
+    /// Returns the number of descriptors that must be attached.
     pub(crate) fn fds(&self) -> usize {
         1 + usize::from(self.kind == HELLO) + usize::from(self.flags & KEYS != 0)
     }
 }
 
-/// A packet that makes sense.
+/// A valid packet.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Packet {
     Hello(Greeting),
@@ -99,7 +103,7 @@ pub(crate) enum Packet {
     Arena,
 }
 
-/// A packet that does not.
+/// Defect of an invalid packet.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Garbled {
     Version,
@@ -139,7 +143,7 @@ pub(crate) fn reset() -> [u8; 1] {
     [RESET]
 }
 
-/// A refusal; reasons that are not one are sent as lack of resources.
+/// Returns the packet of a refusal. A reason that is no refusal is sent as lack of resources.
 pub(crate) fn no(reason: Reason) -> [u8; 2] {
     let code = match reason {
         Reason::Denied => 1,

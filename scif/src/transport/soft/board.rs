@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! How a board is found by its name: a listening socket that all its holders have.
+//! Search for a board by its name, through a listening socket that all its holders share.
 //!
-//! Whoever connects is sent the memory and the listening socket itself, by any of the holders; so the name is there as long as one
-//! of them is, and the kernel takes it away with the last. Each holder has a thread that sleeps until somebody connects: programs
-//! that compute answer nothing else.
+//! Any holder sends a connecting process the memory and the listening socket itself. So the name
+//! lasts as long as any holder, and the kernel removes it with the last. Each holder has a thread
+//! that sleeps until a process connects, because a computing program answers no request otherwise.
 //!
-//! Not about what is in the memory.
+//! Not about the content of the memory.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -27,21 +27,23 @@ use crate::sys::{file, thread, unix};
 use crate::transport::{Hold, Init};
 use crate::waiter::Waiter;
 
-/// What a holder sends, with [memory, listener].
+/// Content of a holder's answer, sent with [memory, listener].
 const HERE: &[u8] = b"B1";
 const BACKLOG: i32 = 4096;
-/// How long a holder may take to answer before the next one is asked.
+/// Time in nanoseconds for which a holder may take to answer before the request is repeated.
 const ANSWER_NS: u64 = 1_000_000_000;
 const TRIES: u32 = 10;
 const LOCK_TRIES: u32 = 5000;
 const PAUSE: Duration = Duration::from_millis(1);
-/// Nanoseconds for which a holder that closes the board waits for its thread. Then it calls, to end a sleep in `accept`.
+/// Time in nanoseconds for which a holder that closes the board waits for its thread. Afterwards it
+/// connects to the board, to end a sleep in `accept`.
 const END_QUIET_NS: u64 = 5_000_000;
-/// Nanoseconds after which the thread is left behind, with the listener; it ends with the next caller.
+/// Time in nanoseconds after which the thread is left behind, with the listener. The thread ends
+/// with the next connecting process.
 const END_NS: u64 = 200_000_000;
 const END_PAUSE: Duration = Duration::from_micros(50);
 
-/// What is shown to whoever connects.
+/// State that the service thread sends to connecting processes.
 #[derive(Debug)]
 struct Shown {
     soft: Arc<Soft>,
@@ -55,7 +57,8 @@ struct Shown {
 #[derive(Debug)]
 struct SoftBoard {
     map: Mapping,
-    /// The memory once more: locks of one descriptor and its copies do not exclude each other.
+    /// A second descriptor of the memory: locks of one descriptor and its copies do not exclude
+    /// each other.
     own: PrivateFd,
     name: String,
     addr: SocketAddrUnix,
@@ -64,7 +67,7 @@ struct SoftBoard {
     service: Option<JoinHandle<()>>,
 }
 
-/// The memory of a board and the socket where it is found.
+/// Memory of a board and its listening socket.
 struct Found {
     memory: OwnedFd,
     listener: OwnedFd,
@@ -103,7 +106,7 @@ pub(super) fn open(soft: Arc<Soft>, name: &str, len: usize, make: Option<Init<'_
     }))
 }
 
-/// Somebody has the name who is not one of us.
+/// Returns the error for a name taken by a foreign program.
 fn strange() -> Error {
     Error::Os {
         call: "board of that name",
@@ -111,7 +114,7 @@ fn strange() -> Error {
     }
 }
 
-/// Asks a holder, or makes the board where there is none.
+/// Requests the board from a holder, or creates it if none exists.
 fn find(soft: &Soft, name: &str, len: usize, make: Option<Init<'_>>) -> Result<Found> {
     let addr = soft.names.board(name)?;
     let mut last = Errno::TIMEDOUT;
@@ -120,7 +123,7 @@ fn find(soft: &Soft, name: &str, len: usize, make: Option<Init<'_>>) -> Result<F
         match unix::connect(&socket, &addr) {
             Ok(()) => match ask(soft, &socket)? {
                 Some(found) => return Ok(found),
-                // It has just closed the board, or is stopped.
+                // The holder has just closed the board, or is stopped.
                 None => last = Errno::TIMEDOUT,
             },
             Err(errno @ (Errno::CONNREFUSED | Errno::NOENT)) => {
@@ -131,7 +134,7 @@ fn find(soft: &Soft, name: &str, len: usize, make: Option<Init<'_>>) -> Result<F
                     });
                 };
                 match create(soft, name, len, make) {
-                    // Somebody else is about to listen.
+                    // Another process is about to listen.
                     Err(Error::Os {
                         errno: Errno::ADDRINUSE,
                         ..
@@ -155,7 +158,7 @@ fn find(soft: &Soft, name: &str, len: usize, make: Option<Init<'_>>) -> Result<F
     })
 }
 
-/// What the holder says that accepts `socket`; `None` when it says nothing.
+/// Receives the answer of the holder that accepts `socket`; `None` without an answer.
 fn ask(soft: &Soft, socket: &OwnedFd) -> Result<Option<Found>> {
     let uid = unix::credentials(socket).map_err(Error::os("SO_PEERCRED"))?.uid;
     if !soft.admits(uid) {
@@ -197,23 +200,23 @@ fn create(soft: &Soft, name: &str, len: usize, make: Init<'_>) -> Result<Found> 
 }
 
 impl Shown {
-    /// Answers whoever connects, until told to stop.
+    /// Answers connecting processes until the stop flag is set.
     fn serve(&self) {
         while self.waiter.wait(None).is_ok() && !self.stop.get() {
-            // Every holder can change that for all. Whoever does it between the two calls holds this thread up, and no more:
-            // nobody waits for it without an end.
+            // Every holder can change that for all. A change between the two calls blocks only this
+            // thread, and every wait for the thread is bounded.
             let _ = unix::set_waiting(&self.listener, false);
             match unix::accept(&self.listener) {
                 Ok(caller) => self.answer(&caller),
                 // Another holder was quicker.
                 Err(Errno::AGAIN) => {}
-                // Out of descriptors, for one: the caller goes on waiting.
+                // For example a lack of descriptors: the connecting process keeps waiting.
                 Err(_) => std::thread::sleep(PAUSE),
             }
         }
     }
 
-    /// Waits for the thread, which was told to stop, within a bound.
+    /// Waits for the thread, whose stop flag is set, within a bound.
     fn end(&self, service: JoinHandle<()>, addr: &SocketAddrUnix) {
         let begin = now_ns();
         while !service.is_finished() {
@@ -228,7 +231,7 @@ impl Shown {
             if waited > END_QUIET_NS {
                 let _ = unix::set_waiting(&self.listener, false);
                 if let Ok(caller) = unix::socket() {
-                    // Any holder may take it; then the next one is tried.
+                    // Any holder may accept the connection; then the next attempt follows.
                     let _ = unix::connect(&caller, addr);
                 }
                 std::thread::sleep(PAUSE);
@@ -241,7 +244,7 @@ impl Shown {
     fn answer(&self, caller: &OwnedFd) {
         let known = unix::credentials(caller).is_ok_and(|c| self.soft.admits(c.uid));
         if known {
-            // A caller that has gone needs no answer.
+            // A process that has closed its socket needs no answer.
             let _ = unix::send(caller, HERE, &[self.memory.as_fd(), self.listener.as_fd()]);
         }
     }
@@ -256,7 +259,7 @@ impl Hold for SoftBoard {
         for _ in 0..LOCK_TRIES {
             match file::try_lock(&self.own) {
                 Ok(()) => return Ok(()),
-                // Held for some microseconds; a holder that was stopped must not stop us for ever.
+                // Held for some microseconds; a stopped holder must not block us without end.
                 Err(Errno::WOULDBLOCK | Errno::INTR) => std::thread::sleep(PAUSE),
                 Err(errno) => return Err(Error::Os { call: "flock", errno }),
             }
@@ -276,7 +279,8 @@ impl Drop for SoftBoard {
     fn drop(&mut self) {
         let Some(shown) = self.shown.take() else { return };
         if self.maker.is_ancestor() {
-            // The descriptors are the parent's, and so is the thread: its handle names memory that is something else's here.
+            // The descriptors and the thread belong to the parent: in a child, the handle of the
+            // thread names memory with another use.
             let _never = std::mem::ManuallyDrop::new(self.service.take());
             return;
         }
@@ -286,7 +290,7 @@ impl Drop for SoftBoard {
             shown.end(service, &self.addr);
         }
         let soft = Arc::clone(&shown.soft);
-        // With the socket goes the name, unless others hold it.
+        // The name disappears with the socket, unless others hold it.
         drop(shown);
         soft.names.tidy_board(&self.name);
     }
@@ -304,7 +308,8 @@ mod tests {
         Ok(())
     }
 
-    /// Takes every caller of `listener`, until that is stopped, and makes accept wait for all its holders.
+    /// Accepts every connection of `listener`, until that is shut down, and makes accept block for
+    /// all its holders.
     fn take_callers(listener: &OwnedFd) {
         loop {
             let _ = unix::set_waiting(listener, true);
@@ -348,7 +353,7 @@ mod tests {
             let _ = unix::connect(&caller, &addr);
             callers.push(caller);
             if callers.len() > 100 {
-                // Whatever is in the queue stays there, and a busy machine needs many tries.
+                // Connections in the queue stay there, and a busy machine needs many attempts.
                 callers.clear();
             }
             std::thread::sleep(END_PAUSE);
@@ -360,7 +365,7 @@ mod tests {
             told.send(())
         });
         let ended = ended.recv_timeout(Duration::from_secs(20));
-        // Lets go of all that sleep on it.
+        // Releases all threads that sleep on the listener.
         unix::stop_listening(&*listener).unwrap();
         thief.join().unwrap();
         assert_eq!(ended, Ok(()), "the close waits for a thread that is held up");

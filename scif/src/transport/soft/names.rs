@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Where a port's socket is found: an abstract name, or a file in the runtime directory.
+//! Address of a port's socket: an abstract name, or a file in the runtime directory.
 //!
-//! Not about what is sent there. A listener is `<node>/<port>` below its domain; the connecting socket is bound
-//! below that to `<pid>.<n>`, so that the acceptor learns from the kernel who it is. Of abstract names nothing is left
-//! behind by any death; of files a listener's may be, and is taken over: a file that refuses connections has no
-//! listener. All that happens under the lock of the directory, since a socket that is bound but does not listen yet
-//! refuses as well.
+//! Not about data on the socket. A listener is named `<node>/<port>` below its domain. The
+//! connecting socket is bound below that to `<pid>.<n>`, so that the acceptor learns its identity
+//! from the kernel. Abstract names disappear with their process. A listener's file may remain and
+//! is then taken over: a file that refuses connections has no listener. This happens under the lock
+//! of the directory, since a socket that is bound but does not listen yet refuses as well.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -19,7 +19,8 @@ use crate::addr::PortId;
 use crate::error::{Error, Result};
 use crate::sys::{file, process, unix};
 
-/// Longest path of a runtime directory: the file names need the rest of `sun_path`.
+/// Maximum length in bytes of the path of a runtime directory: file names need the rest of
+/// `sun_path`.
 const DIR_MAX: usize = 70;
 const LOCK: &str = "lock";
 const LOCK_TRIES: u32 = 2000;
@@ -31,7 +32,7 @@ pub(crate) enum Names {
     Dir { dir: PathBuf, domain: String },
 }
 
-/// A socket file that goes with its owner.
+/// A socket file that is removed with its owner.
 #[derive(Debug)]
 pub(crate) struct SocketFile {
     path: PathBuf,
@@ -44,7 +45,7 @@ impl SocketFile {
         Ok(SocketFile { path, id })
     }
 
-    /// Removes the file, unless somebody else's has taken its place.
+    /// Removes the file, unless another process's file has taken its place.
     pub(crate) fn remove(&self) {
         if process::file_id(&self.path) == Ok(self.id) {
             let _ = file::unlink(&self.path);
@@ -53,7 +54,7 @@ impl SocketFile {
 }
 
 impl Names {
-    /// The name space that the settings name; `uid` stands in for a domain that is not set.
+    /// Returns the name space of the settings; `uid` replaces a domain that is not set.
     pub(crate) fn new(runtime_dir: Option<&Path>, domain: Option<&str>, uid: u32) -> Result<Names> {
         let domain = domain.map_or_else(|| uid.to_string(), str::to_owned);
         let Some(dir) = runtime_dir else {
@@ -84,7 +85,7 @@ impl Names {
         dir.join(format!("{domain}.{}.{}", id.node, id.port))
     }
 
-    /// Where `id` listens.
+    /// Returns the address at which `id` listens.
     pub(crate) fn listener(&self, id: PortId) -> Result<SocketAddrUnix> {
         match self {
             Names::Abstract { domain } => {
@@ -96,7 +97,7 @@ impl Names {
         .map_err(Error::os("socket name"))
     }
 
-    /// Binds a listener's socket and listens. EADDRINUSE: somebody has it.
+    /// Binds a listener's socket and listens. EADDRINUSE: the port is taken.
     pub(crate) fn bind_listener(
         &self,
         socket: &OwnedFd,
@@ -114,7 +115,7 @@ impl Names {
         SocketFile::new(path).map(Some)
     }
 
-    /// Where the holders of the board `name` are found.
+    /// Returns the address of the holders of the board `name`.
     pub(crate) fn board(&self, name: &str) -> Result<SocketAddrUnix> {
         match self {
             Names::Abstract { domain } => {
@@ -125,7 +126,7 @@ impl Names {
         .map_err(Error::os("name of a board"))
     }
 
-    /// Binds the socket of a new board and listens. EADDRINUSE: there is one of that name.
+    /// Binds the socket of a new board and listens. EADDRINUSE: a board of that name exists.
     pub(crate) fn bind_board(&self, socket: &OwnedFd, name: &str, backlog: i32) -> Result<()> {
         let addr = self.board(name)?;
         match self {
@@ -139,7 +140,7 @@ impl Names {
         }
     }
 
-    /// A holder of the board `name` has left it: removes what the last of them leaves behind.
+    /// Removes the file of the board `name` if its last holder has closed it.
     pub(crate) fn tidy_board(&self, name: &str) {
         let Names::Dir { dir, domain } = self else { return };
         if let (Ok(addr), Ok(_locked)) = (self.board(name), lock(dir))
@@ -149,7 +150,8 @@ impl Names {
         }
     }
 
-    /// Binds a connecting socket of `own`, with a number not yet used. The file, if any, can go once connected.
+    /// Binds a connecting socket of `own`, with an unused number. The file, if any, can be removed
+    /// once connected.
     pub(crate) fn bind_source(
         &self,
         socket: &OwnedFd,
@@ -180,7 +182,7 @@ impl Names {
         }
     }
 
-    /// Who is bound to a name that `bind_source` made.
+    /// Returns the port in a name that `bind_source` made.
     pub(crate) fn parse_source(&self, addr: &SocketAddrUnix) -> Option<PortId> {
         let own = |domain: &str, node, port, process: &str, rest: Option<&str>| {
             let expected = match self {
@@ -207,7 +209,7 @@ impl Names {
                 let path = Path::new(std::ffi::OsStr::from_bytes(addr.path_bytes()?))
                     .file_name()?
                     .to_str()?;
-                // The domain may hold dots itself.
+                // The domain itself may contain dots.
                 let mut parts = path.rsplitn(5, '.');
                 let (serial, pid) = (parts.next()?, parts.next()?);
                 let (port, node, domain) = (parts.next()?, parts.next()?, parts.next()?);
@@ -222,7 +224,8 @@ fn board_path(dir: &Path, domain: &str, name: &str) -> PathBuf {
     dir.join(format!("{domain}.board.{name}"))
 }
 
-/// Binds a socket to a file of the runtime directory, taking over one that nobody listens at, and listens.
+/// Binds a socket to a file of the runtime directory and listens. Takes over a file without a
+/// listener.
 fn bind_file(
     socket: &OwnedFd,
     addr: &SocketAddrUnix,
@@ -241,13 +244,13 @@ fn bind_file(
     unix::listen(socket, backlog).map_err(Error::os("listen"))
 }
 
-/// Takes the lock of a runtime directory, released when dropped.
+/// Takes the lock of a runtime directory, released when the value is dropped.
 fn lock(dir: &Path) -> Result<OwnedFd> {
     let fd = file::open_lock(&dir.join(LOCK)).map_err(Error::os("open"))?;
     for _ in 0..LOCK_TRIES {
         match file::try_lock(&fd) {
             Ok(()) => return Ok(fd),
-            // Held for some microseconds; a holder that was stopped must not stop us for ever.
+            // Held for some microseconds; a stopped holder must not block us without end.
             Err(Errno::WOULDBLOCK | Errno::INTR) => std::thread::sleep(Duration::from_millis(1)),
             Err(errno) => return Err(Error::Os { call: "flock", errno }),
         }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! A listening socket, the sockets of its connections, and the set that waits for all of them.
+//! A listening socket, the sockets of its connections, and the epoll set that covers all of them.
 //!
-//! Not about one connection once it is made (`link`).
+//! Not about an established connection (`link`).
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -27,17 +27,18 @@ use crate::sys::time::now_ns;
 use crate::sys::unix::{self, Credentials};
 use crate::transport::{Farewell, Opened, Port, Shown, Transport, Writers, conn_of, token};
 
-/// Requests taken from the listener per call.
+/// Maximum number of requests taken from the listener per call.
 const REQUESTS_PER_CALL: usize = 64;
-/// Connected sockets that have not said hello yet.
+/// Maximum number of connected sockets without a hello; beyond it the oldest is refused.
 const MUTE_MAX: usize = 256;
-/// How long they may take.
+/// Time in nanoseconds for which a connected socket may stay without a hello before it is refused.
 const MUTE_NS: u64 = 10_000_000_000;
-/// What the kernel queues for us; it caps this at `net.core.somaxconn`.
+/// Length of the kernel's queue of connecting sockets, which caps it at `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
-/// How long requests wait when there is no descriptor for them.
+/// Time in nanoseconds for which requests wait before the next attempt, when no descriptor is free.
 const PARKED_NS: u64 = 50_000_000;
-/// A received descriptor needs a number: so many below the limit must be left.
+/// Number of free descriptors required before packets are received, since received descriptors are
+/// lost without a free number.
 const SPARE_FDS: u64 = 8;
 
 /// Kinds of epoll token.
@@ -47,7 +48,7 @@ const MUTE: u64 = 2;
 
 const LISTENER_TOKEN: u64 = LISTENER << 62;
 
-/// A connected socket whose peer has said nothing so far.
+/// A connected socket whose peer has not sent a hello.
 #[derive(Debug)]
 struct Mute {
     serial: u32,
@@ -57,7 +58,7 @@ struct Mute {
     since_ns: u64,
 }
 
-/// One that has, and waits to be accepted.
+/// A connected socket with a hello that waits to be accepted.
 #[derive(Debug)]
 struct Guest {
     socket: PrivateFd,
@@ -75,21 +76,22 @@ pub(super) struct SoftPort {
     file: Option<SocketFile>,
     epoll: Arc<Epoll>,
     shown: Arc<Shown>,
-    /// In the order they came.
+    /// Sockets in the order of their arrival.
     mute: VecDeque<Mute>,
     guests: VecDeque<Guest>,
-    /// How many more may be taken from the listener before the next poll.
+    /// Number of requests that may be taken from the listener before the next poll.
     requests_left: usize,
     source_serial: u32,
     mute_serial: u32,
     tokens: Vec<u64>,
-    /// Since when the listener is not waited for: it would keep sleepers awake with requests that nothing can take.
+    /// Time at which the listener was removed from the epoll set. It would keep sleepers awake with
+    /// requests that cannot be accepted.
     parked_ns: Option<u64>,
-    /// Start of a lack of descriptors that has not ended, and whether callers are refused because of it.
+    /// State of a lack of descriptors that has not ended.
     short: Option<Short>,
 }
 
-/// A lack of descriptors at a listener.
+/// A lack of descriptors at a listener: its start, and whether connecting peers are refused.
 #[derive(Clone, Copy, Debug)]
 struct Short {
     since_ns: u64,
@@ -133,13 +135,14 @@ impl SoftPort {
         })
     }
 
-    /// Takes waiting requests until one has said hello. Not more at once: each holds descriptors until it is accepted.
+    /// Takes waiting requests until one has sent its hello. Not more at once, since each holds
+    /// descriptors until it is accepted.
     fn take_requests(&mut self) {
         while self.guests.is_empty() && self.requests_left > 0 {
             self.requests_left -= 1;
             let socket = match self.soft.with_descriptor(|| unix::accept(&self.listener)) {
                 Ok(socket) => PrivateFd::new(socket),
-                // Gone before we looked.
+                // Closed before the accept.
                 Err(Errno::CONNABORTED | Errno::INTR) => continue,
                 Err(Errno::AGAIN) => {
                     self.requests_left = 0;
@@ -161,7 +164,7 @@ impl SoftPort {
             }
             let Some(from) = unix::peer_name(&socket).and_then(|name| self.soft.names.parse_source(&name))
             else {
-                // Also whoever only looks whether we are here.
+                // Also a socket that only tests for our presence.
                 log::debug!("a socket without a port of ours turned away at {}", self.id);
                 continue;
             };
@@ -182,8 +185,9 @@ impl SoftPort {
         }
     }
 
-    /// No descriptor is left for what waits: looks again in a while, and until then lets sleepers sleep. Once the lack has
-    /// lasted too long, refuses who waits: a caller would wait for ever, and could not tell why.
+    /// Parks the listener after a lack of descriptors: retries later, and until then lets sleepers
+    /// sleep. After a long lack, refuses waiting peers: they would otherwise wait without end or
+    /// explanation.
     fn park(&mut self) {
         log::debug!("connections to {} have to wait for descriptors", self.id);
         self.requests_left = 0;
@@ -216,7 +220,7 @@ impl SoftPort {
         }
     }
 
-    /// Whether callers that find no descriptor are refused by now.
+    /// Whether connecting peers without a descriptor are already refused.
     fn is_refusing(&self) -> bool {
         self.short.is_some_and(|short| short.refusing)
     }
@@ -233,7 +237,7 @@ impl SoftPort {
         }
     }
 
-    /// Takes the hello of a socket if it is there; gives the socket back if not.
+    /// Takes the hello of a socket if it has arrived; otherwise returns the socket.
     fn hear(&mut self, mut mute: Mute) -> Option<Mute> {
         self.make_room(&mute.socket);
         if process::descriptors_short(&mute.socket, SPARE_FDS) {
@@ -250,7 +254,7 @@ impl SoftPort {
         let mut buffer = [0u8; PACKET_MAX];
         let received = match unix::receive(&mute.socket, &mut buffer) {
             Err(Errno::AGAIN | Errno::INTR) => {
-                // Adding what is in already changes nothing.
+                // Adding a socket that is already in the set changes nothing.
                 let id = ConnId {
                     index: mute.serial,
                     generation: 0,
@@ -291,14 +295,15 @@ impl SoftPort {
         None
     }
 
-    /// Before descriptors are received: those that find no number are lost, and the packet looks garbled.
+    /// Raises the limit of descriptors before descriptors are received. Descriptors without a free
+    /// number are lost, and the packet then appears garbled.
     fn make_room(&self, recent: &impl AsFd) {
         if process::descriptors_short(recent, SPARE_FDS) {
             self.soft.raise_nofile();
         }
     }
 
-    /// Refuses the callers whose sockets are held here already.
+    /// Refuses the peers whose sockets are already accepted.
     fn refuse_heard(&mut self, reason: Reason) {
         for mute in self.mute.drain(..) {
             refuse(&mute.socket, reason);
@@ -308,7 +313,7 @@ impl SoftPort {
         }
     }
 
-    /// Gives up the oldest caller that has said nothing.
+    /// Refuses the oldest peer that has not sent a hello.
     fn drop_mute(&mut self) {
         if let Some(mute) = self.mute.pop_front() {
             refuse(&mute.socket, Reason::Refused(Refusal::Resources));
@@ -372,15 +377,16 @@ impl SoftPort {
         })
     }
 
-    /// Whether a caller of another user bears the name of a port at which another process listens: it would get the answers
-    /// meant for that one.
+    /// Whether a connecting peer of another user uses the name of a port at which another process
+    /// listens: it would receive that process's replies.
     ///
-    /// Callers of this user are not looked at: they may trace each other, and a look costs the named listener an accept.
+    /// Peers of this user are not checked: they may trace each other, and a check costs the named
+    /// listener an accept.
     fn is_impostor(&self, from: PortId, who: Credentials) -> bool {
         who.uid != self.soft.uid && self.owner(from).is_some_and(|owner| is_another(owner, who))
     }
 
-    /// Process that listens at `port`; `None` where nobody does, or it cannot be told.
+    /// Returns the process that listens at `port`; `None` without a listener, or if it is unknown.
     fn owner(&self, port: PortId) -> Option<Credentials> {
         let addr = self.soft.names.listener(port).ok()?;
         // Without a name of its own, so that it is not taken for a peer.
@@ -389,7 +395,7 @@ impl SoftPort {
         unix::credentials(&socket).ok()
     }
 
-    /// A socket connected to `dst`, bound to a name that says who we are.
+    /// Returns a socket connected to `dst`, bound to a name that identifies this port.
     fn reach(&mut self, dst: PortId) -> Result<(OwnedFd, unix::Credentials)> {
         let addr = self.soft.names.listener(dst)?;
         let socket = self
@@ -435,7 +441,7 @@ impl Port for SoftPort {
 
     fn connect(&mut self, dst: PortId, id: ConnId) -> Result<Opened> {
         let (socket, who) = self.reach(dst)?;
-        // For the answer.
+        // For the descriptors of the answer.
         self.make_room(&socket);
         let segment = self.soft.share("scif:conn", SEGMENT_BYTES, Writers::Peers)?;
         write_header(&segment.map)?;
@@ -447,7 +453,7 @@ impl Port for SoftPort {
                 Error::Again
             }
             Errno::AGAIN | Errno::NOBUFS => Error::Again,
-            // It has answered already: it does not want us, whatever we say.
+            // The peer has already answered with a refusal.
             Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN => match last_word(&socket) {
                 Some(Packet::No(Reason::Denied)) => Error::Denied {
                     port: dst,
@@ -505,7 +511,7 @@ impl Port for SoftPort {
         }
         self.tokens = tokens;
         if unparked && !called && self.mute.is_empty() {
-            // No caller waits: the next lack has its own time.
+            // No peer waits: the next lack has its own time.
             self.short = None;
         }
         while self
@@ -546,7 +552,7 @@ impl Port for SoftPort {
     }
 
     fn close(&mut self, how: Farewell) {
-        // Shutting down the listener in a forked child would do so in the parent as well.
+        // A shutdown of the listener in a forked child would affect the parent as well.
         if how == Farewell::Silent || self.listener.is_inherited() {
             return;
         }
@@ -554,7 +560,7 @@ impl Port for SoftPort {
             log::debug!("shutdown of the listener at {}: {errno}", self.id);
         }
         self.refuse_heard(Reason::Refused(Refusal::Closed));
-        // No caller is added to those that wait.
+        // No further peer joins the waiting ones.
         while self
             .soft
             .spare
@@ -571,8 +577,8 @@ impl Drop for SoftPort {
     }
 }
 
-/// Whether the listener of a port and its caller are two processes. A process may have changed its user in between. Of one in
-/// another pid namespace only the user is known.
+/// Whether the listener of a port and a connecting peer are two processes. A process may have
+/// changed its user in between. Of a process in another pid namespace only the user is known.
 fn is_another(owner: Credentials, caller: Credentials) -> bool {
     if owner.pid > 0 && caller.pid > 0 {
         owner.pid != caller.pid
@@ -581,11 +587,11 @@ fn is_another(owner: Credentials, caller: Credentials) -> bool {
     }
 }
 
-/// What a peer said before it hung up.
+/// Returns the last packet that a peer sent before it closed.
 fn last_word(socket: &OwnedFd) -> Option<Packet> {
     let mut buffer = [0u8; PACKET_MAX];
     let received = match unix::receive(socket, &mut buffer) {
-        // Said once, before what is there to be read.
+        // Reported once, ahead of the packets that can be read.
         Err(Errno::CONNRESET) => unix::receive(socket, &mut buffer),
         other => other,
     };
@@ -604,11 +610,11 @@ fn bind_port(soft: &Soft, id: PortId) -> Result<(PrivateFd, Option<SocketFile>)>
     }
 }
 
-/// Takes a dynamic port, starting somewhere that differs between processes.
+/// Takes a dynamic port, starting at a position that differs between processes.
 fn bind_dynamic(soft: &Soft) -> Result<(PrivateFd, Option<SocketFile>, PortId)> {
     let (first, last) = (u32::from(*DYNAMIC_PORTS.start()), u32::from(*DYNAMIC_PORTS.end()));
     let count = last - first + 1;
-    // Pids are dense: an odd factor spreads them, some ports apart.
+    // Pids are dense: an odd factor spreads them over the ports.
     let hint = process::pid().cast_unsigned().wrapping_mul(97) % count;
     for step in 0..count {
         let port = first + (hint + step) % count;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Explanation of a port without a listener: settings of this process, and listeners of the same number that it cannot meet.
+//! Explanation of a port without a listener: settings of this process, and listeners of the same
+//! number that it cannot reach.
 //!
-//! The kernel lists the Unix sockets of a network namespace, those of other domains, directories and users among them. Not
-//! on the path of any connection that succeeds.
+//! The kernel lists the Unix sockets of a network namespace, including sockets of other domains,
+//! directories and users. Not on the path of a successful connection.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -17,15 +18,16 @@ use crate::sys::errno::keep_errno;
 use crate::sys::process;
 use crate::sys::time::now_ns;
 
-/// Bound Unix sockets, one a line: the flags in the fourth column, the name in the last.
+/// List of bound Unix sockets, one per line: the flags in the fourth column, the name in the last.
 const LIST: &str = "/proc/net/unix";
-/// Flags of a socket that listens, `__SO_ACCEPTCON`.
+/// Flags of a listening socket, `__SO_ACCEPTCON`.
 const LISTENS: &str = "00010000";
-/// Number of listeners named in one line of the log.
+/// Maximum number of listeners named in one line of the log.
 const NAMED_MAX: usize = 4;
-/// Time in nanoseconds for which connects to one port fail before that is logged: processes start at different times.
+/// Time in nanoseconds for which connects to one port fail before that is logged: processes start
+/// at different times.
 const PATIENCE_NS: u64 = 2_000_000_000;
-/// Number of ports that are remembered, and told, in a process.
+/// Maximum number of ports that are remembered, and logged, in a process.
 const PORTS_MAX: usize = 8;
 
 /// Ports at which connects found no listener.
@@ -39,8 +41,8 @@ struct Refusal {
 }
 
 impl Refusals {
-    /// Notes a connect that found no listener. Returns, once for each port, the seconds for which that has gone on, when it
-    /// is time to log it.
+    /// Notes a connect that found no listener. Returns, once for each port, the duration in seconds
+    /// of such failures, when it is time to log it.
     pub(crate) fn note(&self, id: PortId, now_ns: u64) -> Option<u64> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= PORTS_MAX && !known.contains_key(&id) {
@@ -69,12 +71,13 @@ impl Refusals {
 
 static REFUSALS: Refusals = Refusals(Mutex::new(BTreeMap::new()));
 
-/// Notes that a connect to `id` succeeded: a later silence begins anew.
+/// Notes that a connect to `id` succeeded: a later failure is timed anew.
 pub(crate) fn note_answer(id: PortId) {
     REFUSALS.forget(id);
 }
 
-/// Notes a connect that was refused; logs, once for each port, that nobody listens there when that has gone on for a while.
+/// Notes a refused connect. Logs, once for each port, that no listener exists after failures of
+/// some duration.
 pub(crate) fn warn_of_silence(names: &Names, id: PortId) {
     if let Some(seconds) = REFUSALS.note(id, now_ns()) {
         log::warn!(
@@ -84,7 +87,7 @@ pub(crate) fn warn_of_silence(names: &Names, id: PortId) {
     }
 }
 
-/// Logs, once for each user, that this process lets no connection of that user in.
+/// Logs, once for each user, that this process refuses connections of that user.
 pub(crate) fn warn_of_user(uid: u32, at: PortId) {
     static SAID: OnceEach<u32> = OnceEach::new(8);
     if SAID.first(uid) {
@@ -115,8 +118,9 @@ impl Place {
         }
     }
 
-    /// Returns the place of a listener at `id` that a line of the list shows. The names are those of any user: one that the
-    /// library would not have made may be meant for whoever reads the log, and is passed over.
+    /// Returns the settings of a listener at `id` from a line of the list. Any user can choose such
+    /// names. A name that this library would not create may be aimed at the reader of the log, and
+    /// is skipped.
     fn of_line(line: &str, id: PortId) -> Option<Place> {
         let mut fields = line.split_ascii_whitespace();
         if fields.nth(3)? != LISTENS {
@@ -160,7 +164,7 @@ impl Names {
         text
     }
 
-    /// Returns what to check when nobody listens at `id`.
+    /// Returns hints for a log line about a missing listener at `id`.
     pub(crate) fn whereabouts(&self, id: PortId) -> String {
         let list = keep_errno(|| std::fs::read(LIST)).unwrap_or_default();
         self.whereabouts_in(&String::from_utf8_lossy(&list), id)

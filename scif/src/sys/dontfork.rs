@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! MADV_DONTFORK of the program's pages: found, and said of what takes their place. See `madvise(2)`.
+//! MADV_DONTFORK of the program's pages: detection, and transfer to the pages that replace them.
+//! See `madvise(2)`.
 //!
-//! The kernel tells it in `/proc/self/smaps` only, which takes time for every page of the process. Advice about one page of an
-//! area takes it out of that if it changes something; so the opposite advice is given, looked at and taken back.
-//! Not about moving pages (`pages`).
+//! The kernel reports it in `/proc/self/smaps` only, which takes time for every page of the
+//! process. Advice that changes one page of an area splits the area. So the opposite advice is
+//! given, the split observed, and the advice reverted. Not about moving pages (`pages`).
 #![expect(unsafe_code, reason = "gives advice about memory of the program")]
 
 use std::ffi::c_void;
@@ -18,15 +19,16 @@ fn pointer(at: usize) -> *mut c_void {
     std::ptr::with_exposed_provenance_mut(at)
 }
 
-/// Keeps memory from forked children.
+/// Excludes memory from forked children.
 pub(super) fn set(at: usize, len: usize) {
     // SAFETY: changes no byte.
     let _ = unsafe { rustix::mm::madvise(pointer(at), len, Advice::LinuxDontFork) };
 }
 
-/// Whether the page at `at` is kept from forked children, and with it its area. False if nothing is there.
+/// Whether the page at `at`, and with it its area, is excluded from forked children. False if
+/// nothing is mapped there.
 pub(super) fn is_set(at: usize) -> bool {
-    // A child forked meanwhile would have a page that it is not to have.
+    // A child forked meanwhile would receive an excluded page.
     let _section = fork::section();
     let Some(area) = area_of(at) else { return false };
     let neighbours = [at.checked_add(PAGE), at.checked_sub(PAGE)];
@@ -42,7 +44,7 @@ fn area_of(at: usize) -> Option<Area> {
     areas(at, at.checked_add(PAGE)?).ok()?.pop()
 }
 
-/// Whether a page in one area with a neighbour is kept from forked children.
+/// Whether a page that shares an area with a neighbour is excluded from forked children.
 fn is_set_beside(at: usize, neighbour: usize) -> bool {
     let are_one = || area_of(at).is_some_and(|area| (area.begin..area.end).contains(&neighbour));
     // SAFETY: changes no byte.
@@ -50,18 +52,20 @@ fn is_set_beside(at: usize, neighbour: usize) -> bool {
         return false;
     }
     set(at, PAGE);
-    // Else the program changes what is there just now.
+    // Otherwise the program is changing the mapping at this moment.
     are_one() || smaps::is_kept_from_children(neighbour)
 }
 
-/// Whether a single shared page is kept from forked children. A second, longer mapping of it is made for that.
+/// Whether a single shared page is excluded from forked children. A second, longer mapping of it is
+/// made for the test.
 fn is_set_of_copy(at: usize) -> bool {
-    // SAFETY: of nothing at the old place, which stays as it is; at the new one nobody uses it.
+    // SAFETY: with old length 0 the original mapping stays unchanged; the new one has no other
+    // user.
     let copy = unsafe { rustix::mm::mremap(pointer(at), 0, 2 * PAGE, MremapFlags::MAYMOVE) };
     copy.is_ok_and(|copy| {
         let begin = copy.expose_provenance();
         let is_set = is_set_beside(begin, begin + PAGE);
-        // SAFETY: just made, and nobody else knows it.
+        // SAFETY: just mapped, and known to this function only.
         let _ = unsafe { rustix::mm::munmap(copy, 2 * PAGE) };
         is_set
     })
@@ -72,11 +76,11 @@ mod tests {
     use super::*;
     use rustix::mm::{MapFlags, ProtFlags};
 
-    /// Pages between two that cannot be touched, so that they are an area of their own.
+    /// Returns pages between two inaccessible ones, so that they form an area of their own.
     fn alone(pages: usize, shared: bool) -> usize {
         let all = (pages + 2) * PAGE;
         let prot = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: the kernel picks a range nobody uses.
+        // SAFETY: the kernel picks an unused range.
         let at = unsafe {
             rustix::mm::mmap_anonymous(std::ptr::null_mut(), all, ProtFlags::empty(), MapFlags::PRIVATE)
         };

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Holding up stores of other threads to a range, by write protection. See `userfaultfd(2)`.
+//! Suspension of stores to a range by other threads, by userfaultfd write protection. See
+//! `userfaultfd(2)`.
 //!
-//! Not about what happens to the range meanwhile (`pages`).
+//! Not about the change of the range meanwhile (`pages`).
 #![expect(
     unsafe_code,
     reason = "userfaultfd is a call and ioctls without names in a library"
@@ -27,7 +28,7 @@ const IOCTL_UNREGISTER: libc::c_ulong = 0x8010_aa01;
 const IOCTL_WAKE: libc::c_ulong = 0x8010_aa02;
 const IOCTL_WRITEPROTECT: libc::c_ulong = 0xc018_aa06;
 
-/// Holds up the stores of other threads to a range while its pages move.
+/// Suspends the stores of other threads to a range while its pages move.
 #[derive(Debug)]
 pub(crate) struct StoreGuard {
     fd: OwnedFd,
@@ -35,17 +36,18 @@ pub(crate) struct StoreGuard {
 }
 
 fn open(flags: libc::c_int) -> Option<OwnedFd> {
-    // SAFETY: makes a descriptor; no memory is touched.
+    // SAFETY: creates a descriptor; no memory is accessed.
     let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, flags | libc::O_CLOEXEC) };
     let fd = i32::try_from(fd).ok().filter(|&fd| fd >= 0)?;
-    // SAFETY: just made, and nobody else's.
+    // SAFETY: just created, and owned by this function alone.
     Some(unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(fd) })
 }
 
 impl StoreGuard {
-    /// `None`: the kernel, a limit or a filter refuses.
+    /// Returns a guard; `None` if the kernel, a limit or a filter refuses.
     pub(crate) fn new() -> Option<StoreGuard> {
-        // Without the flag also stores by the kernel (a read into the range) are held up; that needs privilege.
+        // Without the flag, stores by the kernel (a read into the range) are suspended too; that
+        // needs privilege.
         let fd = open(0).or_else(|| open(USER_MODE_ONLY));
         let guard = fd.and_then(|fd| StoreGuard::of(fd, true));
         if guard.is_none() {
@@ -57,8 +59,10 @@ impl StoreGuard {
         guard
     }
 
-    /// Where no thread of the program's could store, and those of the library hardly ever do: what cannot be held moves as well. Never
-    /// holds up the kernel, which might do in this thread what the program asked for before (io_uring).
+    /// Returns a guard for ranges to which no thread of the program can store, and threads of the
+    /// library hardly ever do. Pages that cannot be protected are moved unprotected. Stores by the
+    /// kernel are never suspended, since they may execute earlier requests of the program
+    /// (io_uring) in this thread.
     pub(crate) fn not_needed() -> Option<StoreGuard> {
         StoreGuard::of(open(USER_MODE_ONLY)?, false)
     }
@@ -72,12 +76,14 @@ impl StoreGuard {
 
     fn control<const N: usize>(&self, request: libc::c_ulong, argument: &mut [u64; N]) -> Result<(), Errno> {
         use std::os::fd::AsRawFd;
-        // SAFETY: `argument` is live and has the size that is coded into `request` (tested by use: the kernel checks).
+        // SAFETY: `argument` is live and has the size encoded in `request` (every use is tested,
+        // and the kernel checks it).
         let rc = unsafe { libc::ioctl(self.fd.as_raw_fd(), request, argument.as_mut_ptr()) };
         if rc == 0 { Ok(()) } else { Err(last_errno()) }
     }
 
-    /// From now on stores to the range wait, until it is let go. Every page of it must be there. `None`: they do not, and need not.
+    /// Suspends stores to the range until `let_go`. All its pages must be present. Returns `None`
+    /// if stores are not suspended and need not be.
     pub(super) fn hold(&self, at: usize, len: usize) -> Result<Option<&StoreGuard>, Errno> {
         match self.protect(at, len) {
             Ok(()) => Ok(Some(self)),
@@ -86,7 +92,8 @@ impl StoreGuard {
         }
     }
 
-    /// Whether stores to a page could be held up: not to that of a file on a disk, nor where the program does that itself.
+    /// Whether stores to a page can be suspended. Not possible for files on a disk, nor in a range
+    /// that the program itself registered.
     pub(super) fn can_hold(&self, at: usize) -> bool {
         let mut register = [at as u64, PAGE as u64, REGISTER_MODE_WP, 0];
         let can = self.control(IOCTL_REGISTER, &mut register).is_ok();
@@ -104,11 +111,13 @@ impl StoreGuard {
             .inspect_err(|_| self.let_go(at, len, false))
     }
 
-    /// The stores that waited go on, to what is there now: other pages, if those that were held are `replaced`.
+    /// Resumes the suspended stores, to the pages present now: other pages, if the protected ones
+    /// were `replaced`.
     pub(super) fn let_go(&self, at: usize, len: usize, replaced: bool) {
         let mut range = [at as u64, len as u64];
         if !replaced {
-            // Or they would wait again until the guard is gone, and this thread perhaps for a lock of theirs.
+            // Otherwise the stores would wait until the guard is dropped, and this thread perhaps
+            // for one of their locks.
             let _ = self.control(IOCTL_UNREGISTER, &mut range);
         }
         let _ = self.control(IOCTL_WAKE, &mut range);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Large pages, which one entry of the processor's tables maps: whether memory of the program lies on such, that it does
-//! again after it has moved, and addresses at which large pages of a file can be mapped as such. See MADV_COLLAPSE and
-//! MADV_HUGEPAGE in `madvise(2)`.
+//! Huge pages (2 MiB), which have a single page table entry. Detects whether memory of the program
+//! has them, restores them after a move, and finds addresses at which a file can be mapped with
+//! them. See MADV_COLLAPSE and MADV_HUGEPAGE in `madvise(2)`.
 //!
-//! Not about huge pages of the pool, which do not move, nor about moving (`pages`).
+//! Not about huge pages of the pool (hugetlb), which do not move, nor about moving (`pages`).
 #![expect(
     unsafe_code,
     reason = "asks for other pages under the program's bytes, and reserves addresses"
@@ -20,61 +20,64 @@ use scif_ring::counter::Flag;
 use super::process::last_errno;
 use super::smaps;
 
-/// Bytes of a large page, and what its place is a multiple of, in memory as in a file.
+/// Size in bytes of a huge page, and its alignment in memory and in a file.
 pub(crate) const LARGE: usize = 2 << 20;
-/// How often the kernel is asked again when something was in its way, as another thread's access may be; and how long after.
+/// Number of attempts of MADV_COLLAPSE after temporary errors, as caused by accesses of other
+/// threads; and the pause between them.
 const TRIES: usize = 30;
 const PAUSE: Duration = Duration::from_micros(100);
 
-/// The whole large pages that fit between two addresses, if one does: where they begin and end.
+/// Returns begin and end of the whole huge pages that fit between two addresses, if any.
 fn within(begin: usize, end: usize) -> Option<(usize, usize)> {
     let first = begin.checked_next_multiple_of(LARGE)?;
     let last = end - end % LARGE;
     (first < last).then_some((first, last))
 }
 
-/// Whether a whole large page fits between two addresses, or places in a file.
+/// Whether a whole huge page fits between two addresses, or offsets in a file.
 pub(crate) fn holds(begin: usize, end: usize) -> bool {
     within(begin, end).is_some()
 }
 
-/// The next place from `at` on that is as far from the last large page's as `like` is.
+/// Returns the next position from `at` on with the same offset within a huge page as `like`.
 pub(crate) fn next_like(at: u64, like: u64) -> Option<u64> {
     at.checked_add(like.wrapping_sub(at) % LARGE as u64)
 }
 
-/// A file that pages move into may have three rooms, each of so many bytes: in which some lie says what was wanted of them. So
-/// it is known to whoever moves them back, and asked of the kernel once.
+/// Size in bytes of each of the three zones of a file into which pages move. The zone of a page
+/// records its wanted page size, so that a move back knows it, and the kernel is queried only once.
 pub(crate) const ROOM_BYTES: u64 = 1 << 60;
 
-/// What kind of pages memory is to have that takes the place of other memory.
+/// Wanted page size of memory that replaces other memory.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Wanted {
-    /// As the system likes.
+    /// Default of the system.
     Any,
-    /// Large ones: there were some, or the program had said MADV_HUGEPAGE.
+    /// Huge pages: some were present, or the program had set MADV_HUGEPAGE.
     Large,
-    /// Small ones: the program had said MADV_NOHUGEPAGE.
+    /// Small pages: the program had set MADV_NOHUGEPAGE.
     Small,
 }
 
 impl Wanted {
-    /// By what is at `begin..end`, in one area; `was_written`: private memory of no file, and none of its pages is missing. A
-    /// look costs little where the kernel can be asked about these addresses alone (Linux 6.7), or where no large page fits.
+    /// Returns the wanted page size of the memory at `begin..end`, which lies in one area.
+    /// `was_written`: private memory without a file, with all pages present. Cheap where the kernel
+    /// can be queried for these addresses alone (Linux 6.7), or where no huge page fits.
     pub(super) fn at(begin: usize, end: usize, was_written: bool) -> Wanted {
         if !holds(begin, end) {
             return Wanted::Any;
         }
         match are_there(begin, end) {
             Some(true) => Wanted::Large,
-            // What the program has said is not to be had so; that it wants none matters where all get some.
+            // The program's advice cannot be read this way. A refusal of huge pages matters only
+            // where the system gives them by default.
             Some(false) if was_written && all_get_large() && refuses_large(begin, end) => Wanted::Small,
             Some(false) => Wanted::Any,
             None => smaps::wanted(begin, end),
         }
     }
 
-    /// By the place in a file with rooms.
+    /// Returns the wanted page size from the zone of an offset in a file.
     pub(super) fn of(offset: u64) -> Wanted {
         match offset / ROOM_BYTES {
             1 => Wanted::Large,
@@ -83,7 +86,7 @@ impl Wanted {
         }
     }
 
-    /// Where its room begins.
+    /// Returns the offset of its zone.
     pub(crate) fn room(self) -> u64 {
         match self {
             Wanted::Any => 0,
@@ -92,7 +95,7 @@ impl Wanted {
         }
     }
 
-    /// Says so of memory of any kind.
+    /// Sets the corresponding advice on memory of any kind.
     pub(super) fn say(self, at: usize, len: usize) {
         let advice = match self {
             Wanted::Any => return,
@@ -103,8 +106,9 @@ impl Wanted {
         let _ = unsafe { rustix::mm::madvise(pointer(at), len, advice) };
     }
 
-    /// If large ones are wanted: makes them of whole ones in a range, whatever the system gives to who does not ask. All its
-    /// pages are there. Not for ranges where stores are held up: it may allocate.
+    /// Makes huge pages of the whole ones in a range, if they are wanted, independent of the
+    /// system's default. All pages must be present. Not for ranges with suspended stores, since it
+    /// may allocate.
     pub(super) fn make(self, at: usize, len: usize) {
         static SAID: Flag = Flag::new(false);
         let Some((begin, end)) = within(at, at + len).filter(|_| self == Wanted::Large) else {
@@ -142,11 +146,11 @@ const _: () = assert!(size_of::<Scan>() == 96);
 const PAGEMAP_SCAN: libc::c_ulong = 0xc060_6610;
 const PAGE_IS_HUGE: u64 = 1 << 6;
 
-/// Whether any pages of a range are large ones. `None`: the kernel is older than Linux 6.7.
+/// Whether a range contains huge pages. `None`: the kernel is older than Linux 6.7.
 pub(super) fn are_there(begin: usize, end: usize) -> Option<bool> {
     use std::os::fd::AsRawFd;
     let pagemap = std::fs::File::open("/proc/self/pagemap").ok()?;
-    // Beginning, end and kind of the first one.
+    // Begin, end and kind of the first one.
     let mut found = [0u64; 3];
     let mut scan = Scan {
         size: size_of::<Scan>() as u64,
@@ -158,31 +162,35 @@ pub(super) fn are_there(begin: usize, end: usize) -> Option<bool> {
         return_mask: PAGE_IS_HUGE,
         ..Scan::default()
     };
-    // SAFETY: `scan` is a live structure of the size it says, and `found` room for the one region it says.
+    // SAFETY: `scan` is a live structure of the given size, and `found` holds the one region that
+    // it requests.
     let n = unsafe { libc::ioctl(pagemap.as_raw_fd(), PAGEMAP_SCAN, &raw mut scan) };
     (n >= 0).then_some(n > 0)
 }
 
-/// Whether the system gives large pages to all who do not refuse them.
+/// Whether the system gives huge pages to all memory without MADV_NOHUGEPAGE.
 fn all_get_large() -> bool {
     std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled")
         .is_ok_and(|modes| modes.contains("[always]"))
 }
 
-/// Whether private memory of no file, which has room for a large page and was written, is to have none, while other may.
+/// Whether written private memory without a file, large enough for a huge page, refuses huge pages
+/// while other memory does not.
 fn refuses_large(begin: usize, end: usize) -> bool {
-    // Elsewhere in it the kernel finds no room for one.
+    // Outside of a whole huge page the kernel finds no place for one.
     let Some((at, _)) = within(begin, end) else {
         return false;
     };
-    // Of one page none can be made: only whether that may be tried is said.
+    // A single page cannot become a huge page: the result shows only whether an attempt is
+    // permitted.
     let is_refused = |at| collapse(at, 4096) == Err(Errno::INVAL);
     is_refused(at)
         && fresh(LARGE, 0).is_ok_and(|other| {
-            // SAFETY: just mapped, and nobody else knows it. Untouched memory would refuse too.
+            // SAFETY: just mapped, and known to this function only. Untouched memory would refuse
+            // too.
             let _ = unsafe { rustix::mm::madvise(other, 4096, Advice::LinuxPopulateWrite) };
             let is_odd = !is_refused(other.expose_provenance());
-            // SAFETY: just mapped, and nobody else knows it.
+            // SAFETY: just mapped, and known to this function only.
             let _ = unsafe { rustix::mm::munmap(other, LARGE) };
             is_odd
         })
@@ -205,13 +213,13 @@ fn collapse(at: usize, len: usize) -> Result<(), Errno> {
     }
 }
 
-/// `len` bytes of addresses at which nothing can be touched. If a large page of what is mapped there can be mapped as such
-/// they lie as `like` does, the place of that in its file.
+/// Reserves `len` bytes of inaccessible addresses. If a huge page fits, they have the same offset
+/// within a huge page as `like`, the offset of the later content in its file.
 pub(crate) fn reserve(len: usize, like: u64) -> Result<*mut c_void, Errno> {
     take(len, like, ProtFlags::empty(), MapFlags::NORESERVE)
 }
 
-/// The same, as private memory.
+/// Maps private memory, at addresses chosen like those of [`reserve`].
 pub(super) fn fresh(len: usize, like: u64) -> Result<*mut c_void, Errno> {
     take(len, like, ProtFlags::READ | ProtFlags::WRITE, MapFlags::empty())
 }
@@ -220,7 +228,7 @@ fn take(len: usize, like: u64, prot: ProtFlags, flags: MapFlags) -> Result<*mut 
     let flags = flags | MapFlags::PRIVATE;
     let skip = usize::try_from(like % LARGE as u64).unwrap_or(0);
     if !holds(skip, skip.checked_add(len).ok_or(Errno::NOMEM)?) {
-        // SAFETY: without MAP_FIXED the kernel picks a range nobody uses.
+        // SAFETY: without MAP_FIXED the kernel picks an unused range.
         return unsafe { rustix::mm::mmap_anonymous(null_mut(), len, prot, flags) };
     }
     let all = len.checked_add(LARGE).ok_or(Errno::NOMEM)?;
@@ -230,7 +238,7 @@ fn take(len: usize, like: u64, prot: ProtFlags, flags: MapFlags) -> Result<*mut 
     let at = begin.wrapping_byte_add(before);
     for (end, more) in [(begin, before), (at.wrapping_byte_add(len), LARGE - before)] {
         if more != 0 {
-            // SAFETY: in the range just mapped, outside of what is given out.
+            // SAFETY: in the range just mapped, outside the returned part.
             let _ = unsafe { rustix::mm::munmap(end, more) };
         }
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! What lies at the addresses of a process. See `proc_pid_maps(5)`.
+//! Mappings in the address space of a process. See `proc_pid_maps(5)`.
 //!
-//! Not about what is done with it (`pages`).
+//! Not about their use (`pages`).
 #![expect(unsafe_code, reason = "asks by an ioctl")]
 
 use std::os::fd::AsFd;
@@ -10,12 +10,13 @@ use rustix::io::Errno;
 
 use super::process::{self, last_errno};
 
-/// How often the list is read again that changes while it is.
+/// Number of reads of a list that changes meanwhile after which an error is returned.
 const TRIES: u32 = 100;
-/// Bytes of the list that are looked at together where nothing is allocated; all but the name of an area are fewer.
+/// Size in bytes of the buffer for parts of the list, where nothing may be allocated. A line
+/// without the name of the area is shorter.
 const LINES: usize = 1024;
 
-/// A run of addresses as the kernel lists it.
+/// An area of addresses as the kernel lists it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Area {
     pub(crate) begin: usize,
@@ -24,13 +25,13 @@ pub(crate) struct Area {
     pub(crate) write: bool,
     pub(crate) exec: bool,
     pub(crate) shared: bool,
-    /// Of `begin` in the file.
+    /// Offset of `begin` in the file.
     pub(crate) offset: u64,
     pub(crate) file: FileId,
     pub(crate) name: String,
 }
 
-/// Which file is mapped; inode 0: none.
+/// Identity of a mapped file; inode 0 for none.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct FileId {
     pub(crate) major: u32,
@@ -53,7 +54,7 @@ pub(super) fn parse(line: &str) -> Option<Area> {
     Some(Area { name, ..area })
 }
 
-/// The area without its name, and that. Allocates nothing.
+/// Returns the area without its name, and the name. Allocates nothing.
 fn parse_apart(line: &str) -> Option<(Area, &str)> {
     let mut parts = line.splitn(6, ' ');
     let (begin, end) = parts.next()?.split_once('-')?;
@@ -80,27 +81,27 @@ fn parse_apart(line: &str) -> Option<(Area, &str)> {
 }
 
 impl Area {
-    /// Whether it shows an arena of a connection of `scif.h`.
+    /// Whether it maps an arena of a `scif.h` connection.
     pub(crate) fn is_of_arena(&self) -> bool {
         self.shared && self.name.starts_with("/memfd:scif:arena")
     }
 
-    /// What its offsets are ahead of its addresses.
+    /// Returns the difference of file offsets and addresses.
     pub(crate) fn origin(&self) -> u64 {
         self.offset.wrapping_sub(self.begin as u64)
     }
 
-    /// The end of it, in the file.
+    /// Returns the end of the area as an offset in the file.
     pub(crate) fn last_offset(&self) -> u64 {
         self.offset.saturating_add((self.end - self.begin) as u64)
     }
 
-    /// Where an offset of the file is that lies in it.
+    /// Returns the address of a file offset in the area.
     pub(crate) fn place(&self, offset: u64) -> usize {
         usize::try_from(offset.saturating_sub(self.offset)).map_or(self.end, |n| self.end.min(self.begin + n))
     }
 
-    /// The part of it between two addresses.
+    /// Returns the part between two addresses.
     pub(crate) fn between(&self, begin: usize, end: usize) -> Area {
         let begin = begin.max(self.begin);
         Area {
@@ -111,20 +112,20 @@ impl Area {
         }
     }
 
-    /// Whether it shows anything of a range of a file.
+    /// Whether it maps any part of a range of a file.
     pub(crate) fn shows(&self, file: FileId, from: u64, to: u64) -> bool {
         self.shared && self.file == file && self.offset < to && self.last_offset() > from
     }
 }
 
-/// What is mapped now between two addresses, in their order; whole areas.
+/// Returns the present mappings between two addresses in ascending order, as whole areas.
 ///
 /// # Errors
-/// The system's. EAGAIN: others map and unmap all the time.
+/// The system's. EAGAIN: other threads map and unmap continuously.
 pub(crate) fn areas(begin: usize, end: usize) -> std::io::Result<Vec<Area>> {
     for _ in 0..TRIES {
         let areas = look(begin, end)?;
-        // The kernel tells of one after the other: two may have become one meanwhile.
+        // The kernel lists areas one by one: two may have been merged meanwhile.
         let apart = |pair: &[Area]| matches!(pair, [one, next] if one.end <= next.begin);
         if areas.windows(2).all(apart) {
             return Ok(areas);
@@ -143,13 +144,13 @@ fn look(begin: usize, end: usize) -> std::io::Result<Vec<Area>> {
     parse_all(maps, begin, end)
 }
 
-/// What is mapped now, but for what the library has mapped for copying.
+/// Returns all present mappings except the library's own mappings for copies.
 pub(crate) fn areas_of_program() -> std::io::Result<Vec<Area>> {
     super::mmap::with_parts(|parts| {
         let mut out = Vec::new();
         for area in areas(0, usize::MAX)? {
             let mut begin = area.begin;
-            // Also one that begins before it and reaches into it.
+            // Includes one that begins before the area and reaches into it.
             let before = parts.range(..begin).next_back();
             for (&from, &to) in before.into_iter().chain(parts.range(area.begin..area.end)) {
                 if from > begin {
@@ -165,13 +166,14 @@ pub(crate) fn areas_of_program() -> std::io::Result<Vec<Area>> {
     })
 }
 
-/// What is mapped now in another process: nothing in one that has ended. `None`: that is not to be seen.
+/// Returns the present mappings of another process; empty if it has ended, `None` if they are not
+/// visible.
 pub(crate) fn areas_of(pid: i32) -> Option<Vec<Area>> {
     let maps = std::fs::File::open(format!("/proc/{pid}/maps"));
     match maps.and_then(|maps| parse_all(maps, 0, usize::MAX)) {
         Ok(areas) => Some(areas),
         Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Some(Vec::new()),
-        // With hidepid the file is missing for the living as well.
+        // With hidepid the file is missing for a running process as well.
         Err(error)
             if error.raw_os_error() == Some(libc::ENOENT) && process::look(pid) == process::Sight::Gone =>
         {
@@ -191,7 +193,7 @@ fn parse_all(mut maps: std::fs::File, begin: usize, end: usize) -> std::io::Resu
         .collect())
 }
 
-/// Reads the list from where it is and allocates nothing: areas have no names.
+/// Reads the list from the present position without allocation: areas have no names.
 pub(super) fn each_area(mut maps: impl std::io::Read, mut see: impl FnMut(&Area)) -> std::io::Result<()> {
     let mut buffer = [0u8; LINES];
     let mut filled = 0;
@@ -201,7 +203,7 @@ pub(super) fn each_area(mut maps: impl std::io::Read, mut see: impl FnMut(&Area)
             see(&area);
         }
     };
-    // Whether what comes is the end of a line that was told already.
+    // Whether the next bytes are the end of a line that was already reported.
     let mut told = false;
     loop {
         let room = buffer.get_mut(filled..).unwrap_or_default();
@@ -217,7 +219,7 @@ pub(super) fn each_area(mut maps: impl std::io::Read, mut see: impl FnMut(&Area)
             rest = next;
         }
         if rest.len() == LINES {
-            // What does not fit is the end of a name.
+            // The rest of a line that exceeds the buffer belongs to a name.
             if !told {
                 tell(rest);
             }
@@ -270,7 +272,7 @@ impl Query {
     }
 }
 
-/// Asks for the area at an address, or the next one. Allocates nothing.
+/// Queries the area at an address, or the next one. Allocates nothing.
 pub(super) fn ask(maps: &std::fs::File, at: usize, name: &mut [u8]) -> Result<Query, Errno> {
     use std::os::fd::AsRawFd;
     let mut q = Query {
@@ -285,13 +287,13 @@ pub(super) fn ask(maps: &std::fs::File, at: usize, name: &mut [u8]) -> Result<Qu
         },
         ..Query::default()
     };
-    // SAFETY: `q` is a live structure of the size it says, and `name` room for as many bytes as it says.
+    // SAFETY: `q` is a live structure of the given size, and `name` has the given number of bytes.
     let rc = unsafe { libc::ioctl(maps.as_raw_fd(), PROCMAP_QUERY, &raw mut q) };
     if rc == 0 { Ok(q) } else { Err(last_errno()) }
 }
 
-/// Asks for each area by address, whose cost does not grow with what else is mapped. `None`: the kernel is older than
-/// Linux 6.11, or a name is too long.
+/// Queries each area by address, at a cost independent of other mappings. `None`: the kernel is
+/// older than Linux 6.11, or a name is too long.
 fn query(maps: &std::fs::File, begin: usize, end: usize) -> Option<Vec<Area>> {
     let mut areas = Vec::new();
     let mut at = begin;
@@ -346,7 +348,7 @@ mod tests {
         assert_eq!(parse("nonsense"), None);
     }
 
-    /// As the kernel gives it: so many bytes at once.
+    /// Reader that returns a limited number of bytes at once, like the kernel.
     struct InParts<'a>(&'a [u8], usize);
 
     impl std::io::Read for InParts<'_> {
@@ -379,14 +381,15 @@ mod tests {
     #[test]
     fn areas_by_address_are_those_of_the_list() {
         let prot = ProtFlags::READ | ProtFlags::WRITE;
-        // Far from all that the kernel places by itself, so that the hole stays one whatever other tests map.
+        // Far from addresses that the kernel picks itself, so that the hole stays one despite
+        // mappings of other tests.
         let far = std::ptr::with_exposed_provenance_mut(80 << 30);
-        // SAFETY: the kernel picks a range nobody uses, there or elsewhere.
+        // SAFETY: the kernel picks an unused range, at the hint or elsewhere.
         let at = unsafe { rustix::mm::mmap_anonymous(far, LEN, prot, MapFlags::PRIVATE) };
         let at = at.unwrap().expose_provenance();
         super::super::pages::unmap(at + PAGE, PAGE).unwrap();
         let maps = || std::fs::File::open("/proc/self/maps").unwrap();
-        // What is beside them is another test's.
+        // Neighbouring memory belongs to other tests.
         let clipped = |areas: &[Area]| {
             let here = areas.iter().filter(|area| area.begin < at + LEN && area.end > at);
             here.map(|area| area.between(at, at + LEN)).collect::<Vec<_>>()

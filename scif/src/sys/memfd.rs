@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Anonymous memory with a descriptor, so that it can be handed to another process, and the seals that make
-//! it safe to map what another process hands to us. See `memfd_create(2)`, F_ADD_SEALS in `fcntl(2)`.
+//! Anonymous memory with a descriptor for other processes, and the seals that make it safe to map
+//! memory from another process. See `memfd_create(2)`, F_ADD_SEALS in `fcntl(2)`.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Once;
@@ -11,18 +11,19 @@ use rustix::io::Errno;
 use super::maps::{FileId, file_id};
 use crate::logging::warn_of_denied;
 
-/// No one can change the size any more: what is mapped stays backed.
+/// Seals that fix the size: mapped memory stays backed.
 pub(crate) const FIXED_SIZE: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
 
-/// Why a received descriptor was not mapped.
+/// Reason for which a received descriptor was not mapped.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Unfit {
-    /// Not a memfd, or one whose size its sender could still change, or writable where it must not be.
+    /// Not a memfd, or its sender could still change the size, or it is writable against the
+    /// agreement.
     Seals,
     Size,
 }
 
-/// A sparse memfd of `len` bytes, zeroed, not sealed yet.
+/// Creates a sparse, zeroed memfd of `len` bytes without seals.
 ///
 /// # Errors
 /// ENOMEM: more than RLIMIT_FSIZE, where SIGXFSZ would end the program. Others of memfd_create.
@@ -49,7 +50,8 @@ pub(crate) fn create(name: &str, len: usize) -> Result<OwnedFd, Errno> {
     Ok(fd)
 }
 
-/// Whether files may have so many bytes: else writing the last one ends the program, by SIGXFSZ.
+/// Whether files may have `len` bytes. Otherwise a write of the last one ends the program by
+/// SIGXFSZ.
 pub(crate) fn may_reach(len: u64) -> bool {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
     let may = limit.is_none_or(|limit| limit >= len);
@@ -83,9 +85,10 @@ pub(crate) fn seal(fd: impl AsFd, seals: SealFlags) -> Result<(), Errno> {
     }
 }
 
-/// Whether a descriptor somebody sent us may be mapped: a memfd of exactly `len` bytes with at least `seals`.
+/// Checks that a received descriptor may be mapped: a memfd of exactly `len` bytes with at least
+/// `seals`.
 pub(crate) fn check(fd: impl AsFd, len: usize, seals: SealFlags) -> Result<(), Unfit> {
-    // EINVAL for anything that is no memfd (or hugetlb file, whose size then differs).
+    // EINVAL for anything but a memfd (or hugetlb file, whose size then differs).
     let has = rustix::fs::fcntl_get_seals(&fd).map_err(|_| Unfit::Seals)?;
     if !has.contains(seals) {
         return Err(Unfit::Seals);
@@ -99,7 +102,8 @@ pub(crate) fn check(fd: impl AsFd, len: usize, seals: SealFlags) -> Result<(), U
     }
 }
 
-/// A memfd opened once more, locked as shared: until the last descriptor and mapping made of that are gone.
+/// Opens a memfd again, locked as shared until the last descriptor and mapping made from the new
+/// description are closed.
 pub(crate) fn reopen_shared(fd: impl AsFd) -> Result<OwnedFd, Errno> {
     use std::os::fd::AsRawFd;
     let path = format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd());
@@ -109,11 +113,11 @@ pub(crate) fn reopen_shared(fd: impl AsFd) -> Result<OwnedFd, Errno> {
     Ok(again)
 }
 
-/// Opens the memfd behind a file that a process has mapped, by a descriptor of that process, and locks it as
-/// [`reopen_shared`] does. The caller has to check what it is.
+/// Opens the memfd behind a mapped file of a process, by a descriptor of that process, and locks it
+/// as [`reopen_shared`] does. The caller has to check its identity.
 ///
 /// # Errors
-/// ENOENT: the process has no descriptor of it. EACCES: it may not be looked at.
+/// ENOENT: the process has no descriptor of it. EACCES: the process may not be inspected.
 pub(crate) fn open_shared_of(pid: i32, file: FileId, write: bool) -> Result<OwnedFd, Errno> {
     let access = if write {
         rustix::fs::OFlags::RDWR
@@ -126,7 +130,7 @@ pub(crate) fn open_shared_of(pid: i32, file: FileId, write: bool) -> Result<Owne
         rustix::fs::Mode::empty(),
     )?)? {
         let path = format!("/proc/{pid}/fd/{}", entry?.file_name().to_string_lossy());
-        // Only of memfds, for to ask of other files may take long.
+        // Only memfds are opened, since an open of other files may block.
         let is_memfd = rustix::fs::readlink(&path, Vec::new())
             .is_ok_and(|target| target.as_bytes().starts_with(b"/memfd:"));
         if !is_memfd {
@@ -143,14 +147,14 @@ pub(crate) fn open_shared_of(pid: i32, file: FileId, write: bool) -> Result<Owne
     Err(Errno::NOENT)
 }
 
-/// Opens what a descriptor of another process shows. That process can make it a FIFO after any look at its name, and opening one
-/// would wait for its other end.
+/// Opens the target of another process's descriptor. That process can replace it by a FIFO after
+/// any check of its name, and opening one would wait for its other end.
 fn open_without_waiting(path: &str, access: rustix::fs::OFlags) -> Result<OwnedFd, Errno> {
     let flags = access | rustix::fs::OFlags::CLOEXEC | rustix::fs::OFlags::NONBLOCK;
     rustix::fs::open(path, flags, rustix::fs::Mode::empty())
 }
 
-/// Whether something made by `reopen_shared` is left of a memfd.
+/// Whether a descriptor or mapping from `reopen_shared` of a memfd is left.
 pub(crate) fn is_shared(fd: impl AsFd) -> bool {
     if rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive).is_err() {
         return true;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The program's own pages: moving pages into a memfd and back without losing a store, and mapping what a peer shows at an
-//! address of the program's choice. See `userfaultfd(2)`, `mmap(2)`.
+//! The program's own pages: moving pages into a memfd and back without losing a store, and mapping
+//! a peer's exports at an address chosen by the program. See `userfaultfd(2)`, `mmap(2)`.
 //!
-//! Not about why pages are moved, nor about what lies at an address (`maps`).
+//! Not about the decision to move pages, nor about the list of mappings (`maps`).
 #![expect(unsafe_code, reason = "maps over memory of the program, as the program asks")]
 
 use std::ffi::c_void;
@@ -21,16 +21,17 @@ use super::process::last_errno;
 use super::thread::quietly;
 use super::{dontfork, memfd};
 
-/// Held while a piece moves in: two that copy the same pages would each show their own.
+/// Held while a piece moves in: two threads that copy the same pages would each map their own copy.
 static MOVING: Mutex<()> = Mutex::new(());
-/// Bytes of a stack behind a call that who moves pages stores to meanwhile, and before it that what it calls does: more than enough. But
-/// no more behind it than a thread's data takes at the top of its stack: what is above that is the program's.
+/// Bytes of the stack, above and below the present frame, that a page move itself may use: callers
+/// store above it, called functions below. Ample sizes. But the size above must not exceed the
+/// thread data at the top of a stack: memory beyond that belongs to the program.
 const CALLERS: usize = 4 << 10;
 const CALLED: usize = 32 << 10;
-/// Unit of registration.
+/// Unit of registration in bytes.
 pub(crate) const PAGE: usize = 4096;
 
-/// Threads of this process; more than there can be where the system does not say.
+/// Returns the number of threads of this process; `usize::MAX` if it is unknown.
 #[must_use]
 pub fn threads() -> usize {
     std::fs::read_dir("/proc/self/task").map_or(usize::MAX, Iterator::count)
@@ -48,26 +49,30 @@ fn pointer(at: usize) -> *mut c_void {
     std::ptr::with_exposed_provenance_mut(at)
 }
 
-/// What kind of pages those at `begin..end` in `area` are to have when they move.
+/// Returns the wanted page size of the pages at `begin..end` in `area` when they move.
 pub(crate) fn wanted(area: &Area, begin: usize, end: usize) -> Wanted {
     if !large::holds(begin, end) {
         return Wanted::Any;
     }
-    // Large pages shared with a forked child become small ones by the first store.
+    // A store makes small pages of huge pages that are shared with a forked child.
     if large::are_there(begin, end) == Some(true) {
         return Wanted::Large;
     }
-    // And of what is not there yet nobody knows.
+    // The kind of pages that are not present is unknown.
     populate(area, begin, end - begin);
     Wanted::at(begin, end, area.write && area.file.ino == 0)
 }
 
-/// Moves the private pages at `begin..end`, which lie in `area`, to `offset` of a memfd mapped there instead. With
-/// `guard` other threads may store meanwhile; without, nobody else may run. After an error some may have moved: the caller
-/// drops the guard, for which stores to others may wait, and moves back what shows the memfd. ESTALE: they are not what `area`
-/// says any more, as when another thread has moved them, or `hold` gives nothing for some, which it is asked for each piece and
-/// whose answer lives until that has moved. ENOMEM also where the limit of file sizes is in the way. EBUSY: that is the stack this
-/// runs on.
+/// Moves the private pages at `begin..end`, which lie in `area`, to `offset` of a memfd that is
+/// mapped in their place. With `guard`, other threads may store meanwhile; without, no other thread
+/// may run. `hold` is called for each piece, and its result is kept until the piece has moved.
+/// After an error some pages may have moved. The caller then drops the guard, for which stores to
+/// other pages may wait, and moves back the pages that show the memfd.
+///
+/// # Errors
+/// `ESTALE`: the pages no longer match `area`, for example because another thread has moved them,
+/// or `hold` returned `None`. `ENOMEM`: no memory, or the limit of file sizes is too low. `EBUSY`:
+/// the range contains the stack in use.
 pub(crate) fn move_in<H>(
     area: &Area,
     begin: usize,
@@ -84,7 +89,8 @@ pub(crate) fn move_in<H>(
         return Err(Errno::NOMEM);
     }
     {
-        // Not between the look of a thread that forks and its fork: the child would not know that it has to copy.
+        // Not between the enumeration by a forking thread and its fork: the child would not know
+        // that it has to copy.
         let _section = super::fork::section();
         super::fork::moved();
     }
@@ -104,8 +110,8 @@ pub(crate) fn move_in<H>(
         while_held(area, at, len, guard, || {
             copy_out(at, len, fd, to)?;
             let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::POPULATE;
-            // SAFETY: replaces the program's pages by shared ones with the same bytes, protection and address; stores
-            // of others are held up or impossible (this function's contract).
+            // SAFETY: replaces the program's pages by shared ones with the same bytes, protection
+            // and address; stores of others are suspended or impossible (this function's contract).
             unsafe { rustix::mm::mmap(pointer(at), len, protection(area), flags, fd, to) }?;
             if is_childless {
                 dontfork::set(at, len);
@@ -115,20 +121,20 @@ pub(crate) fn move_in<H>(
         wanted.say(at, len);
         at += len;
     }
-    // Whatever others store meanwhile the kernel keeps.
+    // The kernel preserves stores of other threads meanwhile.
     wanted.make(begin, end - begin);
     Ok(())
 }
 
-/// Whether stores to the private pages from `at` on can be held up.
+/// Whether stores to the private pages from `at` on can be suspended.
 pub(crate) fn can_hold(guard: &StoreGuard, at: usize) -> bool {
-    // Not while another thread holds them.
+    // Not while another thread has protected them.
     let _section = super::fork::section();
     let _moving = MOVING.lock().unwrap_or_else(PoisonError::into_inner);
     guard.can_hold(at)
 }
 
-/// Whether a range of addresses has something of the stack of this thread that is used while pages move.
+/// Whether a range contains stack of this thread that is used while pages move.
 #[inline(never)]
 pub(crate) fn is_stack_in_use(begin: usize, end: usize) -> bool {
     let here = 0u8;
@@ -136,8 +142,9 @@ pub(crate) fn is_stack_in_use(begin: usize, end: usize) -> bool {
     begin < here.saturating_add(CALLERS) && end > here.saturating_sub(CALLED)
 }
 
-/// Replaces a piece of an area while nobody stores to it: not others, if there is a guard, nor a signal handler of this thread,
-/// which would wait for this thread itself, or whose store would be lost.
+/// Replaces a piece of an area while no thread stores to it. Other threads are suspended by the
+/// guard, if any. Signal handlers of this thread are blocked: they would wait for this thread
+/// itself, or their stores would be lost.
 #[inline(never)]
 fn while_held(
     area: &Area,
@@ -159,47 +166,50 @@ fn while_held(
     })
 }
 
-/// For [`move_in`]: nobody else has a say.
+/// Permits every piece, as `hold` of [`move_in`].
 pub(crate) fn freely(_begin: usize, _end: usize) -> Option<()> {
     Some(())
 }
 
-/// Whether there are private pages still, those of `area` or others that have taken their place.
+/// Whether the range still has private pages: those of `area`, or others that replaced them.
 fn is_private(area: &Area, begin: usize, end: usize) -> bool {
     let is_like = |now: &Area| !now.shared && now.file == area.file;
     areas(begin, end).is_ok_and(|areas| !areas.is_empty() && areas.iter().all(is_like))
 }
 
-/// Pages move in pieces: while one moves it is there twice. None has a part of a large page and something else.
+/// Returns the length of the next piece to move, which limits the memory in use twice. No piece
+/// combines a part of a huge page with other pages.
 fn piece(at: usize, end: usize) -> usize {
     (LARGE - at % LARGE).min(end - at)
 }
 
-/// Brings pages in, where they may be written: those that are not there yet could not be held. EINVAL before Linux 5.14:
-/// then they are touched by nobody, and the guard says whether that is safe.
+/// Brings in the pages of a writable area, since absent pages could not be protected. EINVAL before
+/// Linux 5.14: the pages then stay absent, and the guard reports whether that is safe.
 fn populate(area: &Area, at: usize, len: usize) {
     if area.write {
-        // SAFETY: keeps what the pages hold.
+        // SAFETY: keeps the content of the pages.
         let _ = unsafe { rustix::mm::madvise(pointer(at), len, Advice::LinuxPopulateWrite) };
     }
 }
 
-/// Names of the memfds that pages are moved into: for connections of `scif.h`, for domains of the provider, and for pinned pages.
+/// Names of the memfds into which pages move: for connections of `scif.h`, for domains of the
+/// provider, and for pinned pages.
 pub(crate) const ARENA_NAME: &str = "scif:arena";
 pub(crate) const WINDOW_NAME: &str = "scif:moved";
 pub(crate) const PINNED_NAME: &str = "scif:pinned";
 
-/// In a forked child, before the program runs there: what a fork shares of windows and pinned pages becomes memory of the child's
-/// own, with what the parent had there. What the library itself maps, and mappings of peers, a child does not have.
+/// Copies windows and pinned pages in a forked child, before the program runs in it. The shared
+/// pages become private memory of the child with the parent's content. The child does not inherit
+/// the library's own mappings, nor mappings of peers.
 pub(crate) fn make_own_copies() {
-    // Nothing ever takes a memfd's name away, nor adds to it.
+    // The name of a memfd never changes.
     let names = [ARENA_NAME, WINDOW_NAME, PINNED_NAME].map(|name| format!("/memfd:{name} (deleted)"));
     for area in areas(0, usize::MAX).unwrap_or_default() {
         if !area.shared || !names.contains(&area.name) {
             continue;
         }
         if let Err(errno) = move_back(&area, area.begin, area.end, None, None) {
-            // Better not there than the parent's.
+            // Absent memory is better than the parent's.
             log::warn!(
                 "a forked child loses {} bytes of windows: {errno}",
                 area.end - area.begin
@@ -209,13 +219,13 @@ pub(crate) fn make_own_copies() {
     }
 }
 
-/// Writes a range of memory to a file, by the kernel's hand: a page that is not there is EFAULT.
+/// Writes a range of memory to a file through the kernel: an absent page causes EFAULT.
 fn copy_out(at: usize, len: usize, fd: BorrowedFd<'_>, offset: u64) -> Result<(), Errno> {
     use std::os::fd::AsRawFd;
     let mut done = 0;
     while done < len {
         let to = i64::try_from(offset + done as u64).map_err(|_| Errno::INVAL)?;
-        // SAFETY: the kernel reads memory of this process and answers EFAULT where there is none.
+        // SAFETY: the kernel reads memory of this process and returns EFAULT for unmapped memory.
         let n = unsafe { libc::pwrite(fd.as_raw_fd(), pointer(at + done), len - done, to) };
         match usize::try_from(n) {
             Ok(0) => return Err(Errno::FAULT),
@@ -233,7 +243,7 @@ fn copy_in(fd: BorrowedFd<'_>, mut offset: u64, to: *mut c_void, len: usize) -> 
     let mut done = 0;
     while done < len {
         let from = i64::try_from(offset).map_err(|_| Errno::INVAL)?;
-        // SAFETY: the caller's `to` is `len` bytes that nobody else knows; `done` is below.
+        // SAFETY: the caller's `to` is `len` bytes known to the caller only; `done` is below `len`.
         let n = unsafe { libc::pread(fd.as_raw_fd(), to.wrapping_byte_add(done), len - done, from) };
         match usize::try_from(n) {
             Ok(0) => return Err(Errno::FAULT),
@@ -250,8 +260,8 @@ fn copy_in(fd: BorrowedFd<'_>, mut offset: u64, to: *mut c_void, len: usize) -> 
 
 /// Whether `begin..end` still shows the part of the file that it did as part of `area`.
 ///
-/// Stores to the range are held up meanwhile, of threads that may hold the allocator's locks too, and what the allocator would
-/// store to it would be lost: nothing is allocated.
+/// Allocates nothing. Stores to the range are suspended meanwhile, of threads that may hold the
+/// allocator's locks, and stores of the allocator to the range would be lost.
 fn is_still(area: &Area, begin: usize, end: usize) -> bool {
     let Ok(maps) = std::fs::File::open("/proc/self/maps") else {
         return false;
@@ -273,7 +283,7 @@ fn is_still(area: &Area, begin: usize, end: usize) -> bool {
     true
 }
 
-/// The same by the list of areas.
+/// Variant of [`is_still`] that reads the list of areas.
 fn is_listed(maps: &std::fs::File, area: &Area, begin: usize, end: usize) -> bool {
     let mut at = begin;
     let read = each_area(maps, |now| {
@@ -285,12 +295,13 @@ fn is_listed(maps: &std::fs::File, area: &Area, begin: usize, end: usize) -> boo
     read.is_ok() && at >= end
 }
 
-/// Moves whole pages of a memfd that are mapped at `begin..end`, in `area`, back to private memory. With `file`, that memfd, the
-/// bytes come from there: another thread of the program may unmap the range at any time, and a load from it would be the
-/// program's end. Without, nobody else may run.
+/// Moves whole pages of a memfd, mapped at `begin..end` in `area`, back to private memory. With
+/// `file`, that memfd, the bytes come from it: another thread may unmap the range at any time, and
+/// a load from it would crash the program. Without `file`, no other thread may run.
 ///
 /// # Errors
-/// `ESTALE`: something else is there by now; that stays. `EBUSY`: that is the stack this runs on.
+/// `ESTALE`: the range has another content by now, which stays. `EBUSY`: it contains the stack in
+/// use.
 pub(crate) fn move_back(
     area: &Area,
     begin: usize,
@@ -301,7 +312,8 @@ pub(crate) fn move_back(
     move_each_back(area, begin, end, guard, file, false)
 }
 
-/// The same, of pages that nobody else has: each piece is freed in the memfd as soon as it has moved.
+/// Variant of [`move_back`] for pages without another user: each piece is freed in the memfd as
+/// soon as it has moved.
 pub(crate) fn move_back_and_free(
     area: &Area,
     begin: usize,
@@ -324,15 +336,15 @@ fn move_each_back(
         // mremap(2) would round up.
         return Err(Errno::INVAL);
     }
-    // But a forked child has to.
+    // A forked child has to move its stack too.
     if file.is_some() && is_stack_in_use(begin, end) {
         return Err(Errno::BUSY);
     }
     let wanted = Wanted::of(area.offset);
-    // All in one, so that the pieces become one area again.
+    // A single mapping, so that the pieces merge into one area again.
     let all = large::fresh(end - begin, begin as u64)?;
     wanted.say(all.expose_provenance(), end - begin);
-    // A forked child has no pages that are kept from it.
+    // A forked child has no pages that are excluded from it.
     if file.is_some() && dontfork::is_set(begin) {
         dontfork::set(all.expose_provenance(), end - begin);
     }
@@ -344,25 +356,26 @@ fn move_each_back(
             if let Some(file) = file {
                 copy_in(file, area.offset + (at - area.begin) as u64, fresh, len)?;
             } else if area.read {
-                // SAFETY: `fresh` is len bytes of ours; the range is mapped readable, as the kernel has just said, and
-                // nobody else runs who could unmap it.
+                // SAFETY: `fresh` is `len` bytes of ours; the range is mapped readable according to
+                // the kernel, and no other thread runs that could unmap it.
                 unsafe { pointer(at).cast::<u8>().copy_to_nonoverlapping(fresh.cast(), len) };
             } else {
                 return Err(Errno::ACCESS);
             }
-            // SAFETY: `fresh` is ours; this gives it the protection of what it replaces.
+            // SAFETY: `fresh` is ours; it gets the protection of the pages that it replaces.
             unsafe { rustix::mm::mprotect(fresh, len, mprotect_flags(area)) }?;
-            // Without a file nobody else runs.
+            // Without a file no other thread runs.
             if file.is_some() && !is_still(area, at, at + len) {
                 return Err(Errno::STALE);
             }
             let flags = MremapFlags::MAYMOVE;
-            // SAFETY: replaces the shared pages by private ones with the same bytes and protection at the same address;
-            // stores of others are held up or impossible (this function's contract).
+            // SAFETY: replaces the shared pages by private ones with the same bytes and protection
+            // at the same address; stores of others are suspended or impossible (this function's
+            // contract).
             unsafe { rustix::mm::mremap_fixed(fresh, len, len, flags, pointer(at)) }.map(drop)
         });
         if moved.is_err() {
-            // SAFETY: from `fresh` on it is ours and was not moved.
+            // SAFETY: the range from `fresh` on is ours and was not moved.
             let _ = unsafe { rustix::mm::munmap(fresh, end - at) };
         }
         moved?;
@@ -371,15 +384,15 @@ fn move_each_back(
         }
         at += len;
     }
-    // Most are large since their first byte: then this changes nothing.
+    // Most have been huge since their first byte: this then changes nothing.
     wanted.make(begin, end - begin);
     Ok(())
 }
 
-/// Makes a page an area of its own: mremap(2) enlarges no mapping of several areas, so that nobody comes from the end of a
-/// window into what is behind it in the memfd.
+/// Makes a page an area of its own. mremap(2) does not enlarge a mapping of several areas, so a
+/// program cannot extend a window into the memory behind it in the memfd.
 ///
-/// What makes it one is that it is left out of core dumps; nothing else can be set and taken back.
+/// The page is excluded from core dumps for that; no other property can be set and reverted.
 pub(crate) fn set_apart(at: usize, apart: bool) {
     let advice = if apart {
         Advice::LinuxDontDump
@@ -394,7 +407,7 @@ fn mprotect_flags(area: &Area) -> rustix::mm::MprotectFlags {
     rustix::mm::MprotectFlags::from_bits_truncate(protection(area).bits())
 }
 
-/// Makes sure that a range of the program's can be read, or written if `write`: brings its pages in.
+/// Checks that a range of the program is readable, or writable if `write`, and brings its pages in.
 pub(crate) fn touch(at: usize, len: usize, write: bool) -> Result<(), Errno> {
     let begin = at - at % PAGE;
     let end = at.checked_add(len).ok_or(Errno::FAULT)?;
@@ -405,7 +418,7 @@ pub(crate) fn touch(at: usize, len: usize, write: bool) -> Result<(), Errno> {
     };
     // SAFETY: changes no byte.
     match unsafe { rustix::mm::madvise(pointer(begin), end - begin, how) } {
-        // Before Linux 5.14, or a range that cannot be: the list of areas tells.
+        // Before Linux 5.14, or an unsuitable range: the list of areas decides.
         Err(Errno::INVAL) => {
             let areas = areas(begin, end).map_err(|_| Errno::FAULT)?;
             let mut reached = begin;
@@ -429,8 +442,8 @@ pub(crate) fn discard(fd: BorrowedFd<'_>, offset: u64, len: u64) {
     }
 }
 
-/// Whether a range lies within private memory that may be written and goes on before and behind it, as what an allocator gives
-/// out does. Pages of that may have moved into an arena.
+/// Whether a range lies within writable private memory that continues before and behind it, like
+/// memory from an allocator. Its pages may have moved into an arena.
 pub(crate) fn is_within_memory(begin: usize, end: usize) -> bool {
     let (Some(before), Some(behind)) = (begin.checked_sub(PAGE), end.checked_add(PAGE)) else {
         return false;
@@ -449,28 +462,31 @@ pub(crate) fn is_within_memory(begin: usize, end: usize) -> bool {
     reached >= behind
 }
 
-/// Puts new private memory in place of what the program gives up.
+/// Maps new private memory in place of memory that the program gives up.
 pub(crate) fn put_private(begin: usize, len: usize) -> Result<(), Errno> {
     let flags = MapFlags::PRIVATE | MapFlags::FIXED;
     let prot = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: the program says that it uses nothing of what is there.
+    // SAFETY: the program has declared that it no longer uses the range.
     unsafe { rustix::mm::mmap_anonymous(pointer(begin), len, prot, flags) }.map(drop)
 }
 
-/// Reserves `len` bytes of addresses for the program: at `hint` if nobody is there, or, as it asked for with MAP_FIXED,
-/// exactly there in place of whatever is. Without a hint they lie as `like` does, so that large pages can be mapped.
+/// Reserves `len` bytes of addresses for the program: at `hint` if that range is free, or with
+/// MAP_FIXED exactly at `hint`, in place of any mapping. Without a hint they have the same offset
+/// within a huge page as `like`, so that huge pages can be mapped.
 pub(crate) fn reserve_for_program(hint: usize, len: usize, fixed: bool, like: u64) -> Result<usize, Errno> {
     if hint == 0 && !fixed {
         return Ok(large::reserve(len, like)?.expose_provenance());
     }
     let mut flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
     flags.set(MapFlags::FIXED, fixed);
-    // SAFETY: the program gives up what it names with MAP_FIXED; else the kernel picks a range nobody uses.
+    // SAFETY: the program gives up the range that it passes with MAP_FIXED; otherwise the kernel
+    // picks an unused range.
     let at = unsafe { rustix::mm::mmap_anonymous(pointer(hint), len, ProtFlags::empty(), flags) }?;
     Ok(at.expose_provenance())
 }
 
-/// Maps part of a memfd over a range that `reserve_for_program` has just given and nobody else knows.
+/// Maps part of a memfd over a range just returned by `reserve_for_program` and known to the caller
+/// only.
 pub(crate) fn map_for_program(
     at: usize,
     len: usize,
@@ -483,9 +499,9 @@ pub(crate) fn map_for_program(
     prot.set(ProtFlags::READ, read);
     prot.set(ProtFlags::WRITE, write);
     let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::POPULATE;
-    // SAFETY: reserved by the caller, who has told nobody yet.
+    // SAFETY: reserved by the caller, and not published yet.
     unsafe { rustix::mm::mmap(pointer(at), len, prot, flags, fd, offset) }?;
-    // Of the peer's memory a forked child has nothing, nor a core dump, as of a driver's.
+    // As with a driver, neither a forked child nor a core dump gets the peer's memory.
     for advice in [Advice::LinuxDontFork, Advice::LinuxDontDump] {
         // SAFETY: changes no byte.
         let _ = unsafe { rustix::mm::madvise(pointer(at), len, advice) };
@@ -493,21 +509,24 @@ pub(crate) fn map_for_program(
     Ok(())
 }
 
-/// Replaces an area that `map_for_program` made by one of no file: touching it is SIGBUS.
+/// Replaces an area that `map_for_program` made by an empty file: an access raises SIGBUS.
 pub(crate) fn make_absent(area: &Area) -> Result<(), Errno> {
     let fd = super::memfd::create("scif:lost", 0)?;
     let mut prot = ProtFlags::empty();
     prot.set(ProtFlags::READ, area.read);
     prot.set(ProtFlags::WRITE, area.write);
     let flags = MapFlags::SHARED | MapFlags::FIXED;
-    // SAFETY: the program has that range from us, as memory that ends with the node it is of; it stays mapped.
+    // SAFETY: the program got that range from this library, as memory that ends with its node; it
+    // stays mapped.
     unsafe { rustix::mm::mmap(pointer(area.begin), area.end - area.begin, prot, flags, &fd, 0) }?;
     Ok(())
 }
 
-/// munmap(2), of what `reserve_for_program` gave: before the program has seen it, or because the program says so.
+/// Calls munmap(2) on a range from `reserve_for_program`: before the program knows it, or on its
+/// request.
 pub(crate) fn unmap(at: usize, len: usize) -> Result<(), Errno> {
-    // SAFETY: no reference of ours goes into what was given to the program, which answers for its own.
+    // SAFETY: no reference of ours points into memory given to the program, which answers for its
+    // own.
     unsafe { rustix::mm::munmap(pointer(at), len) }
 }
 
@@ -524,9 +543,10 @@ mod tests {
         buffer_near(0)
     }
 
-    /// Far from all that the kernel places by itself: what is unmapped there stays a hole, whatever other tests map.
+    /// Returns a buffer far from addresses that the kernel picks itself: unmapped parts stay holes
+    /// despite mappings of other tests.
     fn buffer_near(hint: usize) -> usize {
-        // SAFETY: the kernel picks a range nobody uses, there or elsewhere.
+        // SAFETY: the kernel picks an unused range, at the hint or elsewhere.
         let at = unsafe {
             rustix::mm::mmap_anonymous(
                 pointer(hint),
@@ -591,7 +611,7 @@ mod tests {
         assert!(!left.iter().any(|a| a.begin <= at + PAGE && a.end > at + PAGE));
         unmap(at, PAGE).unwrap();
         unmap(at + 2 * PAGE, LEN - 2 * PAGE).unwrap();
-        // No load of the range: all of it is gone.
+        // No load from the range: all of it is unmapped.
         assert_eq!(
             move_back(&moved, at, at + LEN, None, Some(fd.as_fd())),
             Err(Errno::STALE)
@@ -648,7 +668,7 @@ mod tests {
                 let mut n = 0u64;
                 while !stop.get() {
                     n += 1;
-                    // Read back what was stored before: a lost store shows as an older number.
+                    // Reads the previous store back: a lost store shows as an older number.
                     assert_eq!(scif_ring::rmw::fetch_add(&word(at + 64), 1u64), Some(n - 1));
                     assert_eq!(
                         scif_ring::rmw::fetch_add(&word(at + (2 << 20) + 8), 1u64),

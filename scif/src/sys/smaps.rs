@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! What the kernel knows of the program's pages beyond where they are mapped. See `proc_pid_smaps(5)`.
+//! Kernel information about the program's pages beyond their place. See `proc_pid_smaps(5)`.
 //!
 //! Not about moving them (`pages`).
 
@@ -8,12 +8,14 @@ use std::io::BufRead;
 use super::large::Wanted;
 use super::maps;
 
-/// What an area may be whose pages are moved: readable and writable memory without anything asked of the kernel that
-/// other pages would not have. Not among them, for example: locked, huge pages wanted, not copied by fork, watched.
+/// Flags permitted on an area whose pages are moved: readable and writable memory without
+/// properties that the new pages would lack. Excluded are, for example, locked memory, wanted huge
+/// pages, memory not copied by fork, and watched memory.
 const PLAIN: [&str; 9] = ["rd", "wr", "mr", "mw", "me", "ac", "nr", "sd", "nh"];
 
-/// Whether `begin..end` is private memory of nobody's file, all of it there to be read and written, without a name (as the
-/// heap has one), locked, huge or otherwise special pages, and does not have `apart` in its areas.
+/// Whether `begin..end` is private memory without a file or name (as the heap has one), present
+/// throughout, readable and writable, without locked, huge or otherwise special pages, and none of
+/// its areas contains `apart`.
 pub(crate) fn is_plain(begin: usize, end: usize, apart: usize) -> bool {
     std::fs::read("/proc/self/smaps")
         .is_ok_and(|text| is_plain_in(&String::from_utf8_lossy(&text), begin, end, apart))
@@ -23,7 +25,7 @@ fn is_plain_in(text: &str, begin: usize, end: usize, apart: usize) -> bool {
     let mut reached = begin;
     let mut inside = false;
     for line in text.lines() {
-        // Every area has one such line, the last: it says whether that was the kernel's whole list.
+        // Every area ends with one such line, which is also the last of the kernel's list.
         if let Some(flags) = line.strip_prefix("VmFlags:") {
             if inside && !flags.split_whitespace().all(|flag| PLAIN.contains(&flag)) {
                 return false;
@@ -57,7 +59,8 @@ fn is_plain_in(text: &str, begin: usize, end: usize, apart: usize) -> bool {
     reached >= end
 }
 
-/// Whether the area at an address is kept from forked children. Costs time for each page before it.
+/// Whether the area at an address is excluded from forked children. Costs time for each page before
+/// it.
 pub(super) fn is_kept_from_children(at: usize) -> bool {
     std::fs::File::open("/proc/self/smaps").is_ok_and(|smaps| is_kept_in(std::io::BufReader::new(smaps), at))
 }
@@ -80,8 +83,8 @@ fn is_kept_in(smaps: impl BufRead, at: usize) -> bool {
     false
 }
 
-/// What kind of pages the first area of some addresses has or is to have. No further look is taken than at the areas up to
-/// there, which costs time for each of their pages.
+/// Returns the present or wanted page size of the first area in a range. Reads the list up to that
+/// area, which costs time for each of the pages.
 pub(super) fn wanted(begin: usize, end: usize) -> Wanted {
     std::fs::File::open("/proc/self/smaps").map_or(Wanted::Any, |smaps| {
         wanted_in(std::io::BufReader::new(smaps), begin, end)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Memory limit of this process's control group, of both versions of the interface, see cgroups(7).
+//! Memory limit of this process's control groups, for both versions of the interface, see
+//! cgroups(7).
 
 use std::fs;
 
@@ -8,21 +9,23 @@ use super::errno::keep_errno;
 /// Mount point of the hierarchies.
 const ROOT: &str = "/sys/fs/cgroup";
 
-/// Returns the least limit in bytes of the control groups that this process is in, `None` without one.
+/// Returns the least limit in bytes of the control groups of this process, `None` without one.
 pub(super) fn memory_limit() -> Option<u64> {
     keep_errno(|| {
         let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         least_limit(&groups, |file| {
-            // "max" of version 2 is no number. Version 1 has a number beyond every memory instead.
+            // "max" of version 2 is not a number. Version 1 has a number beyond every memory
+            // instead.
             fs::read_to_string(file).ok()?.trim().parse().ok()
         })
     })
 }
 
-/// Returns the least number that `read` gives of the limit files of `groups`, the text of `/proc/self/cgroup`.
+/// Returns the least number that `read` returns for the limit files of `groups`, the text of
+/// `/proc/self/cgroup`.
 ///
-/// A limit holds for a group and everything below it. In a container the path may be that of the host while only the
-/// container's own group is mounted, so the root is always looked at.
+/// A limit applies to a group and everything below it. In a container the path may be that of the
+/// host while only the container's own group is mounted, so the root is always checked too.
 fn least_limit(groups: &str, read: impl Fn(&str) -> Option<u64>) -> Option<u64> {
     let mut least = None;
     for line in groups.lines().chain(["0::/", "0:memory:/"]) {
@@ -54,7 +57,7 @@ fn least_limit(groups: &str, read: impl Fn(&str) -> Option<u64>) -> Option<u64> 
 mod tests {
     use super::*;
 
-    /// A machine with these limit files.
+    /// Returns the limit on a machine with these limit files.
     fn least(groups: &str, files: &[(&str, u64)]) -> Option<u64> {
         least_limit(groups, |file| {
             let file = file.strip_prefix(ROOT)?;

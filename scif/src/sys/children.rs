@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Children of tests. Not about what the engine does where the program forks: see `fork`.
+//! Child processes of tests. Not about the engine's own fork handling: see `fork`.
 //!
-//! All tests of a crate are threads of one process, and a child has copies of every descriptor: what another test closes
-//! meanwhile is still open there.
+//! All tests of a crate are threads of one process, and a child has copies of every descriptor: a
+//! descriptor that another test closes meanwhile stays open in the child.
 
 #![expect(unsafe_code, reason = "fork(2) and what follows it")]
 
 use std::process::Command;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// How many there are that have not run another program.
+/// Number of children that have not executed another program.
 static ALIVE: Mutex<usize> = Mutex::new(0);
 static ENDED: Condvar = Condvar::new();
 
@@ -17,14 +17,15 @@ fn alive() -> MutexGuard<'static, usize> {
     ALIVE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// No test has a child, or gets one, while this is held: the last close of a descriptor is one.
+/// Waits until no test has a child, and prevents new ones while the guard exists: then closing a
+/// descriptor really closes its object.
 pub(crate) fn none() -> MutexGuard<'static, usize> {
     ENDED
         .wait_while(alive(), |alive| *alive > 0)
         .unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Starts a program. It has none of our descriptors.
+/// Starts a program, which inherits none of our descriptors.
 pub(crate) fn spawn(program: &mut Command) -> std::process::Child {
     let _until_it_runs = alive();
     program.spawn().unwrap()
@@ -33,31 +34,31 @@ pub(crate) fn spawn(program: &mut Command) -> std::process::Child {
 /// A forked child.
 pub(crate) struct Child(libc::pid_t);
 
-/// Forks a child that makes `calls` and ends with what they give: 0 to 255.
+/// Forks a child that runs `calls` and exits with the returned status: 0 to 255.
 pub(crate) fn in_child(calls: impl FnOnce() -> i32) -> Child {
     let mut alive = alive();
-    // SAFETY: the child makes the calls that are tested, and never returns from here.
+    // SAFETY: the child only runs the calls under test, and exits without returning.
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0, "no child could be made");
     *alive += 1;
     drop(alive);
     if pid == 0 {
         let code = calls();
-        // SAFETY: _exit(2) runs nothing of the parent's in the child.
+        // SAFETY: _exit(2) runs no exit handler of the parent in the child.
         unsafe { libc::_exit(code) }
     }
     Child(pid)
 }
 
 impl Child {
-    /// What it gave; -1 if it was killed, or there is none.
+    /// Waits for the child; returns its exit status, or -1 if it was killed or does not exist.
     pub(crate) fn result(mut self) -> i32 {
         self.wait()
     }
 
     fn wait(&mut self) -> i32 {
         let mut status = 0;
-        // SAFETY: `status` is room for the answer.
+        // SAFETY: `status` is a live integer that the call fills.
         let ended = unsafe { libc::waitpid(self.0, &raw mut status, 0) };
         let exited = ended == self.0 && libc::WIFEXITED(status);
         self.0 = 0;
@@ -66,10 +67,10 @@ impl Child {
 }
 
 impl Drop for Child {
-    /// Whatever is left of it when its test has failed ends here.
+    /// Kills and reaps the child, if its test has failed.
     fn drop(&mut self) {
         if self.0 > 0 {
-            // SAFETY: a child that was not waited for, so the number is still its own.
+            // SAFETY: the child has not been waited for, so its process id is still its own.
             unsafe { libc::kill(self.0, libc::SIGKILL) };
             self.wait();
         }

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Relatives: processes that a fork made, or that made this one, and that may share its memory. Whether any is left.
+//! Fork group: processes related to this one by fork, which may share its memory; and the test
+//! whether any is left.
 //!
-//! Every fork makes a pair of sockets, of which the parent keeps one end and the child the other; children forked later
-//! inherit the ends that their parent has. An end hangs up when every process with the other end has ended or called `exec`.
-//! Not about what relatives share (`epd::holder`). See `socketpair(2)`, `poll(2)`.
+//! Every fork creates a pair of sockets. The parent keeps one end and the child the other; children
+//! forked later inherit the ends of their parent. An end hangs up once every process with the other
+//! end has ended or called `exec`. Not about the shared objects (`epd::holder`). See
+//! `socketpair(2)`, `poll(2)`.
 #![expect(unsafe_code, reason = "closes a descriptor in a forked child")]
 
 use std::os::fd::{IntoRawFd, OwnedFd};
@@ -16,10 +18,12 @@ use scif_ring::counter::{Count, Flag};
 use super::descriptor::{Identity, identity};
 use super::time::now_ns;
 
-/// Nanoseconds between two looks at the ends. After the last relative has gone, calls stay on their slow paths for so long.
+/// Interval in nanoseconds between two checks of the ends. After the last relative has ended, calls
+/// stay on their slow paths for up to this time.
 const LOOK_NS: u64 = 10_000_000;
 
-/// One end of a pair, and the socket it has to be: a program may close numbers that it does not know.
+/// One end of a pair, and the identity of its socket: a program may close descriptors that it does
+/// not know.
 #[derive(Debug)]
 struct Tie(OwnedFd, Identity);
 
@@ -28,12 +32,12 @@ static TIES: Mutex<Vec<Tie>> = Mutex::new(Vec::new());
 static RELATED: Flag = Flag::new(false);
 /// Whether this process ever had a relative.
 static EVER: Flag = Flag::new(false);
-/// Whether there is a relative without a pair: then one counts as left for ever.
+/// Whether a relative without a pair exists. One relative is then assumed to exist permanently.
 static UNTIED: Flag = Flag::new(false);
-/// Time of the next look.
+/// Time of the next check.
 static NEXT: Count = Count::new(0);
 
-/// A fork under way: the list of ends, which nobody else may lock, and the ends for the parent and the child.
+/// A fork in progress: the locked list of ends, and the ends for the parent and the child.
 #[derive(Debug)]
 pub(super) struct Birth {
     ties: MutexGuard<'static, Vec<Tie>>,
@@ -48,12 +52,12 @@ impl Tie {
         Ok((Tie(one, first), Tie(other, second)))
     }
 
-    /// Whether the number is still the end that it was.
+    /// Whether the descriptor still refers to the original socket.
     fn is_itself(&self) -> bool {
         identity(&self.0) == Ok(self.1)
     }
 
-    /// Whether a process with the other end is left; false also if the program has closed this one.
+    /// Whether a process with the other end is left. False also if the program has closed this one.
     fn holds(&self) -> bool {
         let mut entry = [PollFd::new(&self.0, PollFlags::empty())];
         let now = Timespec {
@@ -65,11 +69,12 @@ impl Tie {
         polled.is_err() || (entry.revents().is_empty() && self.is_itself())
     }
 
-    /// Closes the end, unless its number has become another's.
+    /// Closes the end, unless its descriptor has been reused.
     fn let_go(self) {
         if self.is_itself() {
-            // By the kernel's own call: in a forked child a library put before the C library's may still hold its locks.
-            // SAFETY: this value owns the number, which is the socket it was made for, and gives it up.
+            // By a direct system call: in a forked child a library preloaded before the C library
+            // may still hold its locks. SAFETY: this value owns the descriptor, checked to be the
+            // original socket, and gives it up.
             unsafe { rustix::io::close(self.0.into_raw_fd()) };
         } else {
             let _closed_by_the_program = self.0.into_raw_fd();
@@ -77,7 +82,7 @@ impl Tie {
     }
 }
 
-/// Drops the ends whose other ends are gone.
+/// Drops the ends whose other ends are closed.
 fn sweep(ties: &mut Vec<Tie>) {
     let mut i = 0;
     while let Some(tie) = ties.get(i) {
@@ -89,14 +94,14 @@ fn sweep(ties: &mut Vec<Tie>) {
     }
 }
 
-/// Prepares for a fork. The caller is the thread that forks, and gives the value to both processes.
+/// Prepares for a fork. The forking thread calls it, and passes the value to both processes.
 pub(super) fn begin() -> Birth {
     let mut ties = TIES.lock().unwrap_or_else(PoisonError::into_inner);
     sweep(&mut ties);
     RELATED.set(true);
     EVER.set(true);
     let ends = Tie::pair().inspect_err(|_| UNTIED.set(true)).ok();
-    // Memory is made ready before the fork.
+    // Memory is reserved before the fork.
     ties.reserve(1);
     Birth { ties, ends }
 }
@@ -117,14 +122,14 @@ impl Birth {
     }
 }
 
-/// Whether memory of this process may also be mapped by one that it forked, or that forked it. Notices within [`LOOK_NS`] that
-/// the last of them has ended or called `exec`.
+/// Whether memory of this process may also be mapped by a process that it forked, or that forked
+/// it. Detects within [`LOOK_NS`] that the last of them has ended or called `exec`.
 #[inline]
 pub(crate) fn has_relatives() -> bool {
     RELATED.get() && look()
 }
 
-/// Whether this process ever had relatives, which may have left something undone.
+/// Whether this process ever had relatives, which may have left work undone.
 pub(crate) fn had_relatives() -> bool {
     EVER.get()
 }
@@ -138,12 +143,12 @@ fn look() -> bool {
     let mut ties = match TIES.try_lock() {
         Ok(ties) => ties,
         Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-        // A fork is under way, or another thread looks.
+        // A fork is in progress, or another thread checks.
         Err(TryLockError::WouldBlock) => return true,
     };
     NEXT.set(now.saturating_add(LOOK_NS));
     sweep(&mut ties);
-    // With the lock, so that a fork that begins now says otherwise afterwards.
+    // Under the lock, so that a fork that begins now sets it again afterwards.
     RELATED.set(!ties.is_empty());
     !ties.is_empty()
 }
@@ -174,12 +179,12 @@ mod tests {
         let (mine, _other) = Tie::pair().unwrap();
         let number = mine.0.as_raw_fd();
         let file = std::fs::File::open("/dev/null").unwrap();
-        // SAFETY: a number of the test, which `mine` goes on to name.
+        // SAFETY: a descriptor of the test, which `mine` keeps naming.
         assert_eq!(unsafe { libc::dup2(file.as_raw_fd(), number) }, number);
         let mut ties = vec![mine];
         sweep(&mut ties);
         assert!(ties.is_empty(), "it tells of nobody");
-        // SAFETY: nobody has closed it: the number is ours to own.
+        // SAFETY: the sweep did not close the descriptor, so the test owns it.
         let still = unsafe { OwnedFd::from_raw_fd(number) };
         assert!(rustix::io::fcntl_getfd(still.as_fd()).is_ok());
     }

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! What a fork does to the library: descriptors that a child must not keep (an open copy of a connection's socket would
-//! hide the parent's death from its peers), locks that it must not find taken, and windows, of which it gets copies.
+//! Handling of a fork by the library. A child must not keep descriptors (an open copy of a
+//! connection's socket would hide the parent's death from its peers). It must not find locks taken,
+//! and it gets copies of windows.
 //!
 //! Not about `exec`: every descriptor is CLOEXEC anyway. See `pthread_atfork(3)`.
 //!
-//! INVARIANT: a number is in the registry exactly while one [`PrivateFd`] of this process owns it. The child
-//! closes what the registry names and empties it, so a [`PrivateFd`] dropped later in the child finds its
-//! number gone and leaves whatever the child has since opened under that number alone.
+//! INVARIANT: a descriptor number is in the registry exactly while one [`PrivateFd`] of this
+//! process owns it. The child closes the registered numbers and empties the registry. A
+//! [`PrivateFd`] dropped later in the child finds its number missing, and does not close a
+//! descriptor that the child has since opened under that number.
 #![expect(
     unsafe_code,
     reason = "pthread_atfork and the descriptors its child handler closes"
@@ -23,8 +25,8 @@ use scif_ring::counter::{Count, Flag};
 use super::family::{self, Birth};
 use super::{mmap, pages};
 
-/// A set of descriptor numbers, as bits. Emptying it frees no memory: it is emptied in a forked child,
-/// where the allocator is best left alone.
+/// A set of descriptor numbers, as bits. Emptying it frees no memory, because it is emptied in a
+/// forked child, where the allocator should not be used.
 struct FdSet(Vec<u64>);
 
 impl FdSet {
@@ -71,13 +73,14 @@ impl FdSet {
 }
 
 static OPEN: Mutex<FdSet> = Mutex::new(FdSet(Vec::new()));
-/// Held by a thread of ours while it has locks that a forked child must not find taken.
+/// Held by a thread of the library while it has locks that a forked child must not find taken.
 static BUSY: Mutex<()> = Mutex::new(());
-/// Read by a thread that is about to take a lock which only this process has; written while one forks.
+/// Locked for reading by a thread that is about to take a process-local lock; for writing by a
+/// forking thread.
 static GATE: RwLock<()> = RwLock::new(());
-/// What is held while a process forks, made by those whose locks they are.
+/// Functions that take the locks to be held during a fork.
 static HOLDS: Mutex<Vec<Hold>> = Mutex::new(Vec::new());
-/// What is done before a fork, while other threads go on.
+/// Functions that run before a fork, while other threads continue.
 static PREPARE: Mutex<Vec<Prepare>> = Mutex::new(Vec::new());
 /// Whether a fork is being prepared.
 static PREPARING: Flag = Flag::new(false);
@@ -89,7 +92,7 @@ static INSTALL: Once = Once::new();
 type Hold = Box<dyn Fn() -> Box<dyn Any> + Send>;
 type Prepare = Box<dyn Fn() + Send>;
 
-/// What a thread that forks holds; given up in this order.
+/// Locks and resources of a forking thread; released in the order of the fields.
 #[derive(Default)]
 struct Forking {
     _prepare: Option<MutexGuard<'static, Vec<Prepare>>>,
@@ -97,21 +100,21 @@ struct Forking {
     _holds: Vec<Box<dyn Any>>,
     _gate: Option<RwLockWriteGuard<'static, ()>>,
     _quiet: Option<MutexGuard<'static, ()>>,
-    /// Open at the writing end until the child has its copies.
+    /// Pipe whose writing end the child closes once it has its copies.
     copied: Option<(OwnedFd, OwnedFd)>,
-    /// On condition that there is something to share.
+    /// Present only if a prepare function is registered.
     birth: Option<Birth>,
 }
 
 thread_local! {
-    // None of these has a destructor: they are used until the very end of a thread.
+    // None of these has a destructor, since they are used until the very end of a thread.
     static FORKING: Cell<Option<ManuallyDrop<Forking>>> = const { Cell::new(None) };
-    /// How many sections this thread is in, and the one that counts.
+    /// Nesting depth of sections of this thread, and the guard of the outermost one.
     static SECTIONS: Cell<u32> = const { Cell::new(0) };
     static ENTERED: Cell<Option<ManuallyDrop<RwLockReadGuard<'static, ()>>>> = const { Cell::new(None) };
 }
 
-/// While it lives no other thread forks: for taking locks that a forked child has a copy of.
+/// Guard that prevents forks by other threads, for taking locks of which a forked child has a copy.
 #[derive(Debug)]
 pub(crate) struct Section(std::marker::PhantomData<*mut ()>);
 
@@ -135,27 +138,29 @@ impl Drop for Section {
     }
 }
 
-/// Has something held by whoever forks, from before until after in both processes.
+/// Registers a function that takes a lock for the forking thread, held from before until after the
+/// fork in both processes.
 pub(crate) fn hold_while_forking(hold: impl Fn() -> Box<dyn Any> + Send + 'static) {
     install();
     let mut holds = HOLDS.lock().unwrap_or_else(PoisonError::into_inner);
     holds.push(Box::new(hold));
 }
 
-/// Has something done by whoever forks, before it holds anything.
+/// Registers a function that the forking thread runs before it takes any lock.
 pub(crate) fn prepare_to_fork(prepare: impl Fn() + Send + 'static) {
     install();
     let mut all = PREPARE.lock().unwrap_or_else(PoisonError::into_inner);
     all.push(Box::new(prepare));
 }
 
-/// Whether a thread prepares to fork and may have seen already what there is: what comes now has to be prepared by who makes
-/// it, in the section in which others come to know it. To be asked after that.
+/// Whether a thread prepares a fork and may already have enumerated the objects. The creator of a
+/// new object must then prepare it, in the section that publishes the object. To be called after
+/// the publication.
 pub(crate) fn is_preparing() -> bool {
     PREPARING.get()
 }
 
-/// Pages of the program are in a memfd from now on.
+/// Notes that pages of the program are in a memfd from now on.
 pub(crate) fn moved() {
     MOVED.set(true);
 }
@@ -164,7 +169,7 @@ fn registry() -> MutexGuard<'static, FdSet> {
     OPEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// For a thread of ours: no fork happens while the guard lives.
+/// Prevents forks while the guard exists, for a thread of the library.
 pub(crate) fn busy() -> MutexGuard<'static, ()> {
     BUSY.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -172,12 +177,12 @@ pub(crate) fn busy() -> MutexGuard<'static, ()> {
 extern "C" fn before_fork() {
     // Held until after the fork, so that a child does not find it taken by another thread.
     let prepare = PREPARE.lock().unwrap_or_else(PoisonError::into_inner);
-    // Before anybody looks what there is.
+    // Set before any prepare function enumerates objects.
     PREPARING.set(true);
     prepare.iter().for_each(|prepare| prepare());
     let quiet = busy();
     let gate = GATE.write().unwrap_or_else(PoisonError::into_inner);
-    // Nobody is in a section now: what comes, comes after the fork.
+    // No thread is in a section now: new objects appear after the fork.
     PREPARING.set(false);
     let holds = HOLDS.lock().unwrap_or_else(PoisonError::into_inner);
     let holds = holds.iter().map(|hold| hold()).collect();
@@ -207,8 +212,8 @@ extern "C" fn after_fork_in_parent() {
     }
     if let Some((read, write)) = held.copied.take() {
         drop(write);
-        // The child's copy is that of the moment of the fork: what is stored here next is not in it. It ends when the
-        // child has it, or has died.
+        // The child's copy must be that of the moment of the fork, without later stores of the
+        // parent. The read ends when the child has its copy, or has died.
         while rustix::io::read(&read, &mut [0u8; 1]) == Err(rustix::io::Errno::INTR) {}
     }
 }
@@ -218,9 +223,10 @@ extern "C" fn after_fork_in_child() {
     let mut held = FORKING.take().map(ManuallyDrop::into_inner).unwrap_or_default();
     if let Some(mut open) = held.open.take() {
         open.drain(|fd| {
-            // By the kernel's own call: a library that was put before the C library's may still hold its locks here.
-            // SAFETY: the number is in the registry, so a PrivateFd owned it at the fork; draining takes that
-            // ownership over (see the invariant above), and this closes it once.
+            // By a direct system call: a library preloaded before the C library may still hold its
+            // locks. SAFETY: the number is in the registry, so a PrivateFd owned it at the fork;
+            // draining takes over that ownership (see the invariant above), and this closes it
+            // once.
             unsafe { rustix::io::close(fd) };
         });
     }
@@ -235,8 +241,9 @@ extern "C" fn after_fork_in_child() {
 
 fn install() {
     INSTALL.call_once(|| {
-        // SAFETY: the three handlers are functions of this library, which is never unloaded (-z nodelete), and they do not
-        // unwind. The C library's allocator works in the child: it is made ready before the handler there runs.
+        // SAFETY: the three handlers are functions of this library, which is never unloaded (-z
+        // nodelete), and they do not unwind. The C library makes its allocator usable in the child
+        // before the child handler runs.
         let rc = unsafe {
             libc::pthread_atfork(
                 Some(before_fork),
@@ -250,26 +257,26 @@ fn install() {
     });
 }
 
-/// How many times this process is itself the child of a fork made since the library was loaded. An object
-/// that remembers another number belongs to an ancestor.
+/// Returns the number of forks, since the library was loaded, that lead to this process as a child.
+/// An object with another number belongs to an ancestor.
 #[inline]
 pub(crate) fn generation() -> u64 {
     FORKS.get_relaxed()
 }
 
-/// The process that made an object. To a forked child the objects of its parent are of no use.
+/// The process that created an object. A forked child cannot use the objects of its parent.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Maker(u64);
 
 impl Maker {
-    /// This process.
+    /// Returns this process.
     #[must_use]
     pub fn here() -> Maker {
         Maker(generation())
     }
 
-    /// Whether this is a forked child of the maker. Known once the engine has shared memory or opened a socket: before
-    /// that there is nothing that a child could spoil.
+    /// Whether this is a forked child of the creator. Known once the engine has shared memory or
+    /// opened a socket; earlier there is nothing that a child could damage.
     #[inline]
     #[must_use]
     pub fn is_ancestor(self) -> bool {
@@ -277,7 +284,7 @@ impl Maker {
     }
 }
 
-/// A descriptor that ends with this process and with its owner, and is closed in a forked child.
+/// A descriptor that is closed with its owner, and in a forked child.
 #[derive(Debug)]
 pub(crate) struct PrivateFd {
     fd: Option<OwnedFd>,
@@ -294,7 +301,8 @@ impl PrivateFd {
         }
     }
 
-    /// Gives the descriptor away; `None` in a forked child, where it is closed.
+    /// Returns the descriptor and gives up its ownership; `None` in a forked child, where it is
+    /// closed.
     pub(crate) fn release(mut self) -> Option<OwnedFd> {
         let fd = self.fd.take()?;
         if registry().remove(fd.as_raw_fd()) {
@@ -304,7 +312,7 @@ impl PrivateFd {
         None
     }
 
-    /// Whether this is a forked child's copy: the descriptor is closed here, and what it stood for is the parent's.
+    /// Whether this is a forked child's copy, whose descriptor is closed.
     pub(crate) fn is_inherited(&self) -> bool {
         self.generation != generation()
     }
@@ -314,7 +322,7 @@ impl AsFd for PrivateFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.fd {
             Some(fd) if self.generation == generation() => fd.as_fd(),
-            // In a forked child: names no descriptor, so what is tried on it fails.
+            // In a forked child: not a valid descriptor for these calls, so that they fail.
             _ => rustix::fs::CWD,
         }
     }
@@ -325,7 +333,8 @@ impl Drop for PrivateFd {
         let Some(fd) = self.fd.take() else { return };
         let mut open = registry();
         if open.remove(fd.as_raw_fd()) {
-            // Closed under the lock, so that a fork sees either the entry and the descriptor or neither.
+            // Closed under the lock, so that a fork sees either the entry and the descriptor or
+            // neither.
             drop(fd);
         } else {
             let _closed_by_the_fork_handler = fd.into_raw_fd();
@@ -364,7 +373,7 @@ mod tests {
             "as the child handler does, but for the close"
         );
         drop(fd);
-        // SAFETY: the drop above did not close the number, so it is still ours to own.
+        // SAFETY: the drop above did not close the number, so the test still owns it.
         let still = unsafe { OwnedFd::from_raw_fd(number) };
         assert!(rustix::io::fcntl_getfd(&still).is_ok());
     }

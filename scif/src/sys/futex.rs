@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Sleeping on a word of memory shared between processes. See `futex(2)`.
+//! Sleep on a word of memory shared between processes. See `futex(2)`.
 //!
-//! Without a time limit the sleep is one the kernel restarts after a signal whose handler has SA_RESTART; after another
-//! it ends with EINTR. With a limit every signal ends it.
+//! A sleep without a time limit is restarted by the kernel after a signal whose handler has
+//! SA_RESTART; after another signal it ends with EINTR. With a limit every signal ends it.
 #![expect(
     unsafe_code,
     reason = "futex(2) has no safe wrapper that leaves the word shared"
@@ -14,7 +14,7 @@ use scif_ring::Word32;
 use super::errno::keep_errno;
 use super::process::last_errno;
 
-/// Sleeps while `word` is `value`. EAGAIN: it was not. May end for no reason.
+/// Sleeps while `word` equals `value`. EAGAIN: it did not. May end spuriously.
 pub(crate) fn wait(word: &Word32, value: u32, timeout_ns: Option<u64>) -> Result<(), Errno> {
     let limit = timeout_ns.map(|ns| libc::timespec {
         tv_sec: (ns / 1_000_000_000).cast_signed(),
@@ -22,14 +22,14 @@ pub(crate) fn wait(word: &Word32, value: u32, timeout_ns: Option<u64>) -> Result
     });
     let limit_at = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     keep_errno(|| {
-        // SAFETY: the word is mapped while its handle is used (contract of `Word32::new`), and the kernel only reads it;
-        // `limit_at` is null or a live timespec.
+        // SAFETY: the word is mapped while its handle exists (contract of `Word32::new`), and the
+        // kernel only reads it; `limit_at` is null or a live timespec.
         let rc = unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, value, limit_at) };
         if rc == 0 { Ok(()) } else { Err(last_errno()) }
     })
 }
 
-/// Wakes everybody who sleeps on `word`.
+/// Wakes all sleepers on `word`.
 pub(crate) fn wake_all(word: &Word32) {
     // SAFETY: only the address is used, as the name of a queue.
     let _ = unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
@@ -45,12 +45,12 @@ struct Waiter {
 }
 
 const SIZE_32: u32 = 2;
-/// Most words the kernel waits for at once.
+/// Maximum number of words on which the kernel waits at once.
 const WORDS_MAX: usize = 128;
-/// How long to sleep where it cannot wait for so many, or for several.
+/// Duration of a sleep where the kernel cannot wait on several words, or on as many.
 const BRIEFLY: std::time::Duration = std::time::Duration::from_micros(50);
 
-/// Sleeps while each word has its value, at most so long. May end for no reason.
+/// Sleeps while each word has its value, at most for `timeout_ns`. May end spuriously.
 pub(crate) fn wait_any(words: &[(Word32, u32)], timeout_ns: Option<u64>) {
     if let [(word, value)] = words {
         let _ = wait(word, *value, timeout_ns);
@@ -68,7 +68,7 @@ pub(crate) fn wait_any(words: &[(Word32, u32)], timeout_ns: Option<u64>) {
             reserved: 0,
         })
         .collect();
-    // The limit is a time of CLOCK_MONOTONIC.
+    // The limit is an absolute time of CLOCK_MONOTONIC.
     let limit = timeout_ns.map(|ns| super::time::now_ns().saturating_add(ns));
     let limit = limit.map(|at| libc::timespec {
         tv_sec: (at / 1_000_000_000).cast_signed(),
@@ -76,8 +76,8 @@ pub(crate) fn wait_any(words: &[(Word32, u32)], timeout_ns: Option<u64>) {
     });
     let limit_at = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     let denied = keep_errno(|| {
-        // SAFETY: as many live entries as said, naming words that are mapped while their handles are used, and null or a live
-        // timespec.
+        // SAFETY: the array has at least the given number of live entries, whose words are mapped
+        // while their handles exist; `limit_at` is null or a live timespec.
         let rc = unsafe {
             libc::syscall(
                 libc::SYS_futex_waitv,

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Locks in memory that only the holders of one endpoint map: they exclude threads and forked processes alike, and the
-//! death of a holder frees them. See `pthread_mutexattr_setrobust(3)`.
+//! Robust mutexes in memory that only the sharers of one endpoint map. They exclude threads and
+//! forked processes alike, and the kernel releases the lock of a dead owner. See
+//! `pthread_mutexattr_setrobust(3)`.
 //!
-//! Never in memory a peer can write.
+//! Never in memory that a peer can write.
 #![expect(
     unsafe_code,
     reason = "pthread mutexes live at an address of the caller's choice"
@@ -11,10 +12,10 @@
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr::NonNull;
 
-/// Bytes a lock takes.
+/// Size in bytes of a lock.
 pub(crate) const LOCK_BYTES: usize = 64;
 
-/// Where in it is said that a holder died inside.
+/// Offset of the word that records the death of an owner.
 const DIED: usize = LOCK_BYTES - size_of::<u32>();
 
 const _: () = assert!(size_of::<libc::pthread_mutex_t>() <= DIED);
@@ -23,47 +24,48 @@ const _: () = assert!(size_of::<libc::pthread_mutex_t>() <= DIED);
 #[derive(Debug)]
 pub(crate) struct SharedLock(NonNull<libc::pthread_mutex_t>);
 
-// SAFETY: that is what a process-shared mutex is for.
+// SAFETY: a process-shared mutex may be used from any thread of any process.
 unsafe impl Send for SharedLock {}
 // SAFETY: as above.
 unsafe impl Sync for SharedLock {}
 
-/// Held; freed when dropped, by the thread that took it.
+/// Guard of a lock; the thread that took the lock releases it by dropping the guard.
 #[derive(Debug)]
 pub(crate) struct Held<'a>(&'a SharedLock, std::marker::PhantomData<*mut ()>);
 
 impl SharedLock {
-    /// Makes the lock that lies at `at`.
+    /// Creates the lock at `at`.
     ///
     /// # Safety
-    /// `at` is aligned to 64 and begins `LOCK_BYTES` bytes, mapped shared and writable for the life of the value and of
-    /// every forked copy of it, all zero, that nobody uses otherwise and in which no lock was made before.
+    /// `at` is aligned to 64 and begins `LOCK_BYTES` zero bytes without another use, in which no
+    /// lock was created before. They stay mapped shared and writable while the value and every
+    /// forked copy of it exists.
     pub(crate) unsafe fn make(at: NonNull<u8>) -> SharedLock {
         let at = at.cast::<libc::pthread_mutex_t>();
         let mut attr = MaybeUninit::<libc::pthread_mutexattr_t>::uninit();
-        // SAFETY: `attr` is memory for the call to initialise.
+        // SAFETY: `attr` is memory that the call initialises.
         unsafe { libc::pthread_mutexattr_init(attr.as_mut_ptr()) };
         // SAFETY: initialised above.
         unsafe { libc::pthread_mutexattr_setpshared(attr.as_mut_ptr(), libc::PTHREAD_PROCESS_SHARED) };
         // SAFETY: as above.
         unsafe { libc::pthread_mutexattr_setrobust(attr.as_mut_ptr(), libc::PTHREAD_MUTEX_ROBUST) };
-        // SAFETY: `at` is ours to initialise (caller's contract), `attr` is initialised.
+        // SAFETY: the caller's contract permits initialising `at`; `attr` is initialised.
         unsafe { libc::pthread_mutex_init(at.as_ptr(), attr.as_ptr()) };
         // SAFETY: initialised above and not used again.
         unsafe { libc::pthread_mutexattr_destroy(attr.as_mut_ptr()) };
         SharedLock(at)
     }
 
-    /// Takes it. A holder that died inside has left words, not structures: they are used as they are, by who does not care for
-    /// [`Held::owner_died`].
+    /// Takes the lock. A dead owner has left single words, not structures: a caller that ignores
+    /// [`Held::owner_died`] uses them as they are.
     pub(crate) fn lock(&self) -> Held<'_> {
-        // SAFETY: made by `make`, mapped since.
+        // SAFETY: created by `make`, mapped since.
         let rc = unsafe { libc::pthread_mutex_lock(self.0.as_ptr()) };
         self.taken(rc);
         Held(self, std::marker::PhantomData)
     }
 
-    /// Takes it if nobody has it.
+    /// Takes the lock if it is free.
     pub(crate) fn try_lock(&self) -> Option<Held<'_>> {
         // SAFETY: as in `lock`.
         let rc = unsafe { libc::pthread_mutex_trylock(self.0.as_ptr()) };
@@ -73,7 +75,7 @@ impl SharedLock {
         })
     }
 
-    /// Has again what this thread took and kept ([`Held::keep`]).
+    /// Returns a guard for a lock that this thread took and kept ([`Held::keep`]).
     #[inline]
     pub(crate) fn kept(&self) -> Held<'_> {
         Held(self, std::marker::PhantomData)
@@ -81,9 +83,9 @@ impl SharedLock {
 
     fn taken(&self, rc: i32) {
         if rc == libc::EOWNERDEAD {
-            // SAFETY: this thread has the mutex, whose former owner died.
+            // SAFETY: this thread holds the mutex, whose former owner died.
             unsafe { libc::pthread_mutex_consistent(self.0.as_ptr()) };
-            // SAFETY: within the lock's bytes, which the thread that has the mutex alone uses.
+            // SAFETY: within the lock's bytes, which only the thread with the mutex uses.
             unsafe { self.died().write(1) };
         }
     }
@@ -94,19 +96,19 @@ impl SharedLock {
 }
 
 impl Held<'_> {
-    /// Whether somebody died inside, and nobody has said [`Held::mended`] since.
+    /// Whether an owner died, and [`Held::mended`] has not been called since.
     pub(crate) fn owner_died(&self) -> bool {
-        // SAFETY: as in `taken`; zero in new memory, as `make` asks.
+        // SAFETY: as in `taken`; zero in new memory, by the contract of `make`.
         unsafe { self.0.died().read() != 0 }
     }
 
-    /// Leaves it taken, until this thread says [`SharedLock::kept`].
+    /// Keeps the lock taken beyond this guard, until this thread calls [`SharedLock::kept`].
     #[inline]
     pub(crate) fn keep(self) {
         let _ = ManuallyDrop::new(self);
     }
 
-    /// What the dead may have left undone is done.
+    /// Notes that the state left by a dead owner was repaired.
     pub(crate) fn mended(&self) {
         // SAFETY: as in `owner_died`.
         unsafe { self.0.died().write(0) };
@@ -129,7 +131,7 @@ mod tests {
     fn a_lock_excludes_and_is_freed() {
         let map = Mapping::anonymous(4096).unwrap();
         let at = NonNull::new(map.bytes(0, LOCK_BYTES).unwrap().as_ptr()).unwrap();
-        // SAFETY: a page of our own, mapped until the end of the test.
+        // SAFETY: a page of the test, mapped until its end.
         let lock = unsafe { SharedLock::make(at) };
         let held = lock.lock();
         assert!(lock.try_lock().is_none());
@@ -141,7 +143,7 @@ mod tests {
         drop(lock.lock());
     }
 
-    /// Until somebody says that it is mended, everybody learns that a holder died inside.
+    /// Every later owner learns that an owner died, until one of them notes the repair.
     #[test]
     fn who_died_inside_is_remembered() {
         let map = Mapping::anonymous(4096).unwrap();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The sleeper's side of the sleep/publish ordering: a barrier on every processor that runs a registered
-//! process, so that the publishing side needs none. See `membarrier(2)`, MEMBARRIER_CMD_GLOBAL_EXPEDITED.
+//! The sleeper's side of the asymmetric fence between sleep and publication: a barrier on every
+//! processor that runs a registered process, so that the publishing side needs none. See
+//! `membarrier(2)`, MEMBARRIER_CMD_GLOBAL_EXPEDITED.
 
 use std::sync::OnceLock;
 
@@ -8,11 +9,11 @@ use rustix::thread::{MembarrierCommand, membarrier, membarrier_query};
 
 static USABLE: OnceLock<bool> = OnceLock::new();
 
-/// Registers this process as one whose processors the barrier of a peer reaches. `false`: the kernel or a
-/// filter refuses, and both sides must fence for themselves.
+/// Registers this process for the barriers of peers. Returns `false` if the kernel or a filter
+/// refuses; both sides must then fence for themselves.
 ///
-/// The first call takes some milliseconds in a process with threads (the kernel waits for a grace period), so it
-/// is made with the first connection and not before; later ones are a load.
+/// The first call takes some milliseconds in a process with threads (the kernel waits for a grace
+/// period), so it is made with the first connection and not earlier; later ones are a load.
 pub(crate) fn register() -> bool {
     *USABLE.get_or_init(|| {
         let usable = membarrier_query().contains_command(MembarrierCommand::GlobalExpedited)
@@ -27,8 +28,8 @@ pub(crate) fn register() -> bool {
     })
 }
 
-/// Orders everything this thread stored before it with everything it loads after it, as seen by every
-/// registered process; without membarrier only a fence of this thread.
+/// Orders all earlier stores of this thread before all its later loads, as seen by every registered
+/// process; without membarrier, executes only a fence of this thread.
 pub(crate) fn barrier() {
     if USABLE.get().copied().unwrap_or(false) && membarrier(MembarrierCommand::GlobalExpedited).is_ok() {
         return;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! This process and others, as the kernel describes them: who runs, since when, what we may do, what this
-//! host is. See `proc(5)`, `prctl(2)`, `getrlimit(2)`.
+//! This process and others, as the kernel describes them: identity, start time, state, rights,
+//! limits, and the identity of this host. See `proc(5)`, `prctl(2)`, `getrlimit(2)`.
 
 use std::fmt;
 use std::fs;
@@ -13,22 +13,23 @@ use rustix::process::{PTracer, Resource, Rlimit};
 
 use super::errno::keep_errno;
 
-/// A process as `/proc/<pid>/stat` has it.
+/// State of a process from `/proc/<pid>/stat`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Stat {
-    /// Clock ticks after boot. With the pid it names one process for ever.
+    /// Start time in clock ticks after boot. Together with the pid it identifies one process
+    /// permanently.
     pub(crate) start: u64,
-    /// Has ended, even if nobody has reaped it.
+    /// Whether the process has ended, even if it is not reaped.
     pub(crate) ended: bool,
 }
 
-/// What can be said of a pid.
+/// Visibility and state of a process id.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Sight {
     Seen(Stat),
     /// No such process.
     Gone,
-    /// Not to be seen from here (no /proc, hidepid).
+    /// Not visible to this process (no /proc, hidepid).
     Hidden,
 }
 
@@ -36,7 +37,7 @@ pub(crate) fn pid() -> i32 {
     rustix::process::getpid().as_raw_pid()
 }
 
-/// Whose a process is, if that is to be seen.
+/// Returns the user of a process, if it is visible.
 pub(crate) fn owner(pid: i32) -> Option<u32> {
     rustix::fs::stat(format!("/proc/{pid}"))
         .ok()
@@ -64,7 +65,8 @@ pub(crate) fn kill_self() {
     let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
 }
 
-/// The 8 bytes at `addr` of this very process, by way of the kernel: an address that is not mapped is no fault.
+/// Returns the 8 bytes at `addr` of this process, read through the kernel: an unmapped address
+/// causes no fault.
 pub(crate) fn own_word(addr: u64) -> Option<u64> {
     let mut word = [0; 8];
     keep_errno(|| {
@@ -74,14 +76,15 @@ pub(crate) fn own_word(addr: u64) -> Option<u64> {
     Some(u64::from_ne_bytes(word))
 }
 
-/// The errno of a libc call that has just failed on this thread.
+/// Returns the errno of a libc call that has just failed on this thread.
 pub(crate) fn last_errno() -> Errno {
     std::io::Error::last_os_error()
         .raw_os_error()
         .map_or(Errno::IO, Errno::from_raw_os_error)
 }
 
-/// State of a process. A number that no process has, as a peer may have stored it, is that of one that is gone.
+/// Returns the state of a process. A pid that cannot exist, as a peer may have stored it, counts as
+/// gone.
 pub(crate) fn look(pid: i32) -> Sight {
     if pid <= 0 {
         return Sight::Gone;
@@ -89,7 +92,8 @@ pub(crate) fn look(pid: i32) -> Sight {
     match keep_errno(|| fs::read(format!("/proc/{pid}/stat"))) {
         Ok(text) => parse_stat(&text).map_or(Sight::Hidden, Sight::Seen),
         Err(e) if e.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => Sight::Gone,
-        // With hidepid or without /proc the file is missing for the living as well; ourselves tell which.
+        // With hidepid or without /proc the file is missing for a running process as well; a null
+        // signal distinguishes the cases.
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
             match rustix::process::Pid::from_raw(pid).map(rustix::process::test_kill_process) {
                 Some(Err(Errno::SRCH)) => Sight::Gone,
@@ -101,8 +105,8 @@ pub(crate) fn look(pid: i32) -> Sight {
 }
 
 fn parse_stat(text: &[u8]) -> Option<Stat> {
-    // The command in parentheses may hold anything, so fields count from the last one: state is the first
-    // after it (field 3), num_threads field 20, starttime field 22.
+    // The command in parentheses may hold anything, so fields count from the last one: state is the
+    // first after it (field 3), num_threads field 20, starttime field 22.
     let after = text.iter().rposition(|&b| b == b')')? + 1;
     let mut fields = std::str::from_utf8(text.get(after..)?)
         .ok()?
@@ -115,7 +119,8 @@ fn parse_stat(text: &[u8]) -> Option<Stat> {
     Some(Stat { start, ended })
 }
 
-/// How `/proc/sys/kernel/yama/ptrace_scope` restricts reading each other's memory; 0 without Yama.
+/// Returns `/proc/sys/kernel/yama/ptrace_scope`, the restriction on reading other processes'
+/// memory; 0 without Yama.
 pub(crate) fn yama_scope() -> u32 {
     keep_errno(|| fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope"))
         .ok()
@@ -123,12 +128,14 @@ pub(crate) fn yama_scope() -> u32 {
         .unwrap_or(0)
 }
 
-/// Lets every process that passes the usual checks (same user) read our memory, whatever Yama says.
+/// Permits every process that passes the usual checks (same user) to read our memory, independent
+/// of Yama.
 pub(crate) fn allow_any_ptracer() -> Result<(), Errno> {
     rustix::process::set_ptracer(PTracer::Any)
 }
 
-/// Raises the soft limit of open descriptors to the hard one: (before, after) if that changed anything.
+/// Raises the soft limit of open descriptors to the hard one; returns (before, after) if it
+/// changed.
 pub(crate) fn raise_nofile() -> Option<(u64, u64)> {
     let Rlimit { current, maximum } = rustix::process::getrlimit(Resource::Nofile);
     let soft = current?;
@@ -145,8 +152,8 @@ pub(crate) fn raise_nofile() -> Option<(u64, u64)> {
         .map(|()| (soft, hard))
 }
 
-/// Returns the bytes of memory that this process may have at most: the least of the host's, of its control groups' limits, and
-/// of RLIMIT_AS and RLIMIT_DATA.
+/// Returns the maximum number of bytes of memory for this process: the least of the host's, of its
+/// control groups' limits, and of RLIMIT_AS and RLIMIT_DATA.
 #[must_use]
 pub fn memory_limit() -> u64 {
     let info = rustix::system::sysinfo();
@@ -159,7 +166,7 @@ pub fn memory_limit() -> u64 {
         .fold(host, u64::min)
 }
 
-/// Sets the soft limit of open descriptors; what it was.
+/// Sets the soft limit of open descriptors; returns the old one.
 #[cfg(test)]
 pub(crate) fn limit_nofile(limit: u64) -> u64 {
     let before = rustix::process::getrlimit(Resource::Nofile);
@@ -171,14 +178,15 @@ pub(crate) fn limit_nofile(limit: u64) -> u64 {
     before.current.unwrap()
 }
 
-/// The soft limit of open descriptors.
+/// Returns the soft limit of open descriptors.
 pub(crate) fn nofile() -> u64 {
     rustix::process::getrlimit(Resource::Nofile)
         .current
         .unwrap_or(u64::MAX)
 }
 
-/// Bytes this process may lock, `None` for any number: RLIMIT_MEMLOCK, from which CAP_IPC_LOCK frees.
+/// Returns the number of bytes that this process may lock, from RLIMIT_MEMLOCK; `None` without
+/// limit, as with CAP_IPC_LOCK.
 pub(crate) fn lockable() -> Option<u64> {
     let free = rustix::thread::capabilities(None)
         .is_ok_and(|sets| sets.effective.contains(rustix::thread::CapabilitySet::IPC_LOCK));
@@ -187,8 +195,8 @@ pub(crate) fn lockable() -> Option<u64> {
         .filter(|_| !free)
 }
 
-/// Whether there might be no numbers for `spare` more descriptors. The lowest free ones are given first, so a recent one
-/// tells that there are; if it does not, a fresh one tells.
+/// Whether fewer than `spare` descriptor numbers may be free. The kernel assigns the lowest free
+/// number, so a low recent descriptor proves enough of them; otherwise a fresh one is tried.
 pub(crate) fn descriptors_short(recent: impl AsFd, spare: u64) -> bool {
     let limit = nofile();
     let beyond = |fd: BorrowedFd<'_>| u64::from(fd.as_raw_fd().cast_unsigned()) + spare >= limit;
@@ -196,7 +204,8 @@ pub(crate) fn descriptors_short(recent: impl AsFd, spare: u64) -> bool {
         && rustix::io::fcntl_dupfd_cloexec(recent, 0).map_or(true, |fresh| beyond(fresh.as_fd()))
 }
 
-/// What tells this boot of this host from others: boot id and machine id, as far as they can be read.
+/// Returns bytes that identify this boot of this host: boot id and machine id, as far as they are
+/// readable.
 pub(crate) fn host_ids() -> Vec<u8> {
     let mut ids = Vec::new();
     for path in ["/proc/sys/kernel/random/boot_id", "/etc/machine-id"] {
@@ -206,15 +215,16 @@ pub(crate) fn host_ids() -> Vec<u8> {
     ids
 }
 
-/// Device and inode.
+/// Returns device and inode.
 pub(crate) fn file_id(path: &Path) -> Result<(u64, u64), Errno> {
     let stat = rustix::fs::stat(path)?;
     #[expect(clippy::useless_conversion, reason = "narrower on some architectures")]
     Ok((u64::from(stat.st_dev), u64::from(stat.st_ino)))
 }
 
-/// The network namespace we are in; zeros where that cannot be told. Kernels in user space (gVisor) show a file of their
-/// own there, another for each process; only a file of nsfs stands for a namespace (namespaces(7)).
+/// Returns device and inode of the network namespace; zeros if unknown. Kernels in user space
+/// (gVisor) present a different plain file to each process; only a file of nsfs stands for a
+/// namespace (namespaces(7)).
 pub(crate) fn network_namespace() -> (u64, u64) {
     const NSFS_MAGIC: u64 = 0x6e73_6673;
     let path = Path::new("/proc/self/ns/net");
@@ -297,7 +307,7 @@ mod tests {
         let mut child = crate::sys::children::spawn(&mut std::process::Command::new("true"));
         let id = child.id().cast_signed();
         let start = std::time::Instant::now();
-        // Unreaped it is a zombie.
+        // A zombie until it is reaped.
         while !matches!(look(id), Sight::Seen(Stat { ended: true, .. })) {
             assert!(start.elapsed().as_secs() < 20);
         }

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Threads of the library inside somebody else's program: no signal is delivered to them; and what is left to do when
-//! that leaves by `exit`. See `pthread_sigmask(3)`, `atexit(3)`.
+//! Threads of the library inside a foreign program, to which no signal is delivered, and work that
+//! remains at an `exit` of the program. See `pthread_sigmask(3)`, `atexit(3)`.
 #![expect(unsafe_code, reason = "signal masks, atexit")]
 
 use std::cell::Cell;
 use std::mem::MaybeUninit;
 use std::thread::JoinHandle;
 
-/// Starts a thread in which every signal is blocked, and that nobody waits for.
+/// Starts a detached thread in which every signal is blocked.
 pub(crate) fn spawn_quiet(name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
     spawn_joined(name, run).map(drop)
 }
 
-/// The same for somebody who waits for its end.
+/// Starts a thread in which every signal is blocked, and that can be joined.
 pub(crate) fn spawn_joined(
     name: &str,
     run: impl FnOnce() + Send + 'static,
@@ -33,18 +33,18 @@ thread_local! {
     static OURS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this thread is the library's, beside which those of the program run.
+/// Whether this thread belongs to the library; threads of the program then run besides it.
 pub(crate) fn is_ours() -> bool {
     OURS.get()
 }
 
-/// Runs something in this thread while every signal is blocked for it.
+/// Runs a function in this thread with every signal blocked.
 pub(crate) fn quietly<T>(run: impl FnOnce() -> T) -> T {
     let mut all = MaybeUninit::<libc::sigset_t>::uninit();
     let mut old = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: `all` is memory for the call to fill.
+    // SAFETY: `all` is memory that the call fills.
     unsafe { libc::sigfillset(all.as_mut_ptr()) };
-    // SAFETY: `all` is filled, `old` is memory for the call to fill.
+    // SAFETY: `all` is filled, `old` is memory that the call fills.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), old.as_mut_ptr()) };
     let done = run();
     // SAFETY: `old` was filled above.
@@ -78,11 +78,12 @@ extern "C" fn exiting() {
     }
 }
 
-/// Has `run` called when the program leaves by `exit`, also in a forked child.
+/// Registers `run` for the exit of the program by `exit`, also in a forked child.
 pub(crate) fn at_exit(run: impl Fn() + Send + 'static) {
     static INSTALL: std::sync::Once = std::sync::Once::new();
     INSTALL.call_once(|| {
-        // SAFETY: a function of this library, which is never unloaded (-z nodelete) and does not unwind.
+        // SAFETY: a function of this library, which is never unloaded (-z nodelete) and does not
+        // unwind.
         if unsafe { libc::atexit(exiting) } != 0 {
             log::warn!("what is under way when the program leaves will stay undone: atexit");
         }

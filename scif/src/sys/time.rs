@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The monotonic clock, and giving the processor away while polling. See `clock_gettime(2)`, `sched_yield(2)`.
+//! The monotonic clock, and yielding the processor while polling. See `clock_gettime(2)`,
+//! `sched_yield(2)`.
 #![expect(
     unsafe_code,
     reason = "clock_gettime through the vdso, without Instant's opaque origin"
 )]
 
-/// Empty polls that only pause; a poll is taken to cost about 50 ns, so this is some 4 µs.
+/// Number of empty polls that only pause, before polls yield the processor. A poll takes about 50
+/// ns, so this is some 4 µs.
 const RELAXED_POLLS: u32 = 80;
 
-/// Nanoseconds of CLOCK_MONOTONIC.
+/// Returns CLOCK_MONOTONIC in nanoseconds.
 #[must_use]
 #[inline]
 pub fn now_ns() -> u64 {
@@ -16,12 +18,13 @@ pub fn now_ns() -> u64 {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: `ts` is a live timespec for the call to fill; CLOCK_MONOTONIC always exists.
+    // SAFETY: `ts` is a live timespec that the call fills; CLOCK_MONOTONIC always exists.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut ts) };
     ts.tv_sec.cast_unsigned() * 1_000_000_000 + ts.tv_nsec.cast_unsigned()
 }
 
-/// The same clock as of the last tick of the kernel: some milliseconds late, at a quarter of the price.
+/// Returns the same clock as of the last tick of the kernel: some milliseconds late, at a quarter
+/// of the cost.
 #[inline]
 pub(crate) fn tick_ns() -> u64 {
     let mut ts = libc::timespec {
@@ -33,9 +36,9 @@ pub(crate) fn tick_ns() -> u64 {
     ts.tv_sec.cast_unsigned() * 1_000_000_000 + ts.tv_nsec.cast_unsigned()
 }
 
-/// What a polling loop does after its `n_empty_polls`-th poll in a row that found nothing: a pause at first,
-/// then the processor is offered to whoever else is runnable, so that two ranks on one core do not wait for
-/// each other's time slice.
+/// Pauses a polling loop after its `n_empty_polls`-th consecutive empty poll. Early pauses keep the
+/// processor. Later ones yield it to other runnable threads, so that two ranks on one core do not
+/// wait for each other's time slice.
 #[inline]
 pub fn cpu_relax_or_yield(n_empty_polls: u32) {
     if n_empty_polls < RELAXED_POLLS {

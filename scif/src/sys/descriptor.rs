@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The descriptor of an endpoint, made of a socket pair: end A is the program's, end B the library's and the peer's.
+//! The descriptor of an endpoint, made of a socket pair: end A belongs to the program, end B to the
+//! library and the peer.
 //!
-//! A byte written to B makes A readable; bytes written to A until it takes no more make it not writable, and taking
-//! them from B makes it writable again; when A's last copy is closed B hangs up; shutting B down makes A hang up. That
-//! makes B hang up too: the last close of A then shows as an error, since A is left with a byte that nobody read.
-//! See `socketpair(2)`, `unix(7)`.
+//! A byte written to B makes A readable. Bytes written to A up to its limit make A not writable,
+//! and taking them from B makes it writable again. When the last copy of A is closed, B hangs up. A
+//! shutdown of B makes A hang up, and B too. The last close of A then appears as an error, since A
+//! is left with an unread byte. See `socketpair(2)`, `unix(7)`.
 //!
-//! Not about when which of this is so.
+//! Not about the time of these changes.
 #![expect(unsafe_code, reason = "the program names its descriptors by number")]
 
 use std::mem::MaybeUninit;
@@ -16,10 +17,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType};
 
-/// Writes until a socket with the smallest buffer takes no more; two do on every kernel seen.
+/// Maximum number of writes that fill a socket with the smallest buffer; two suffice on every known
+/// kernel.
 const FILL_MAX: usize = 64;
 
-/// What tells one open socket from another.
+/// Identity of an open socket.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct Identity {
     dev: u64,
@@ -32,7 +34,7 @@ impl Identity {
     }
 }
 
-/// Both ends of a new descriptor: A and B. A is close-on-exec if `cloexec`.
+/// Returns both ends of a new descriptor: A and B. A is close-on-exec if `cloexec`.
 pub(crate) fn pair(cloexec: bool) -> Result<(OwnedFd, OwnedFd), Errno> {
     let (a, b) = rustix::net::socketpair(
         AddressFamily::UNIX,
@@ -47,18 +49,18 @@ pub(crate) fn pair(cloexec: bool) -> Result<(OwnedFd, OwnedFd), Errno> {
     Ok((a, b))
 }
 
-/// Whether a descriptor that a peer sent is of the kind of B: others may hold up who writes to them.
+/// Whether a descriptor from a peer is of the kind of B: a write to another kind may block.
 pub(crate) fn is_bell(b: &OwnedFd) -> bool {
     rustix::net::sockopt::socket_domain(b) == Ok(AddressFamily::UNIX)
         && rustix::net::sockopt::socket_type(b) == Ok(SocketType::STREAM)
 }
 
-/// The socket behind a number of the program's. EBADF: none.
+/// Returns the identity of the socket behind a descriptor of the program. EBADF: not open.
 pub(crate) fn identify(fd: RawFd) -> Result<Identity, Errno> {
     with_number(fd, |fd| identity(fd))
 }
 
-/// The identity of a socket.
+/// Returns the identity of a socket.
 pub(crate) fn identity(fd: impl AsFd) -> Result<Identity, Errno> {
     let stat = rustix::fs::fstat(fd)?;
     Ok(Identity {
@@ -67,18 +69,19 @@ pub(crate) fn identity(fd: impl AsFd) -> Result<Identity, Errno> {
     })
 }
 
-/// Runs `call` on a number of the program's, which stays the program's.
+/// Runs `call` on a descriptor that stays owned by the program.
 fn with_number<T>(fd: RawFd, call: impl FnOnce(BorrowedFd<'_>) -> Result<T, Errno>) -> Result<T, Errno> {
     if fd < 0 {
         return Err(Errno::BADF);
     }
-    // SAFETY: not negative; that it is open is what the system calls below find out (EBADF), and no copy is kept.
+    // SAFETY: not negative; the system calls below check that it is open (EBADF), and no copy is
+    // kept.
     call(unsafe { BorrowedFd::borrow_raw(fd) })
 }
 
-/// Closes a number of the program's.
+/// Closes a descriptor of the program.
 pub(crate) fn close(fd: RawFd) -> Result<(), Errno> {
-    // SAFETY: plain close(2), as the program asks; of a number that is not open it is EBADF.
+    // SAFETY: plain close(2), as the program requests; EBADF for a descriptor that is not open.
     if unsafe { libc::close(fd) } == 0 {
         Ok(())
     } else {
@@ -86,7 +89,7 @@ pub(crate) fn close(fd: RawFd) -> Result<(), Errno> {
     }
 }
 
-/// Makes `to` what `from` is; what the program has set of `to` stays.
+/// Makes `to` a copy of `from`, and keeps the flags that the program has set on `to`.
 pub(crate) fn replace(from: RawFd, to: RawFd) -> Result<(), Errno> {
     let (flags, status) = with_number(to, |to| {
         Ok((rustix::io::fcntl_getfd(to)?, rustix::fs::fcntl_getfl(to)?))
@@ -96,37 +99,37 @@ pub(crate) fn replace(from: RawFd, to: RawFd) -> Result<(), Errno> {
     } else {
         0
     };
-    // SAFETY: dup3(2) on two numbers of the program, as it asks.
+    // SAFETY: dup3(2) on two descriptors of the program, as it requests.
     if unsafe { libc::dup3(from, to, cloexec) } < 0 {
         return Err(super::process::last_errno());
     }
     with_number(to, |to| rustix::fs::fcntl_setfl(to, status))
 }
 
-/// Hands a descriptor to the program.
+/// Passes a descriptor to the program.
 pub(crate) fn release(fd: OwnedFd) -> RawFd {
     fd.into_raw_fd()
 }
 
-/// Takes back one that the program never saw.
+/// Takes back a descriptor that the program never received.
 pub(crate) fn take_back(fd: RawFd) {
-    // SAFETY: the number comes from `release` and was not given to anybody.
+    // SAFETY: the number comes from `release` and was not passed on.
     drop(unsafe { OwnedFd::from_raw_fd(fd) });
 }
 
-/// Whether the program set O_NONBLOCK.
+/// Whether the program has set O_NONBLOCK.
 pub(crate) fn is_nonblocking(fd: RawFd) -> Result<bool, Errno> {
     with_number(fd, |fd| {
         Ok(rustix::fs::fcntl_getfl(fd)?.contains(rustix::fs::OFlags::NONBLOCK))
     })
 }
 
-/// A becomes readable: one byte into B. That A is gone already is no error.
+/// Makes A readable: writes one byte to B. A closed A is no error.
 pub(crate) fn show_data(b: impl AsFd) {
     let _ = rustix::net::send(b, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
 }
 
-/// A becomes not readable: takes what lies in it.
+/// Makes A not readable: takes its bytes.
 pub(crate) fn hide_data(a: RawFd) {
     let _ = with_number(a, |a| {
         drain(a);
@@ -134,12 +137,12 @@ pub(crate) fn hide_data(a: RawFd) {
     });
 }
 
-/// A becomes writable: takes what lies in B.
+/// Makes A writable: takes the bytes in B.
 pub(crate) fn show_space(b: impl AsFd) {
     drain(b);
 }
 
-/// A becomes not writable: fills what it has.
+/// Makes A not writable: fills its buffer.
 pub(crate) fn hide_space(a: RawFd) {
     let _ = with_number(a, |a| {
         for _ in 0..FILL_MAX {
@@ -167,7 +170,7 @@ fn ready(fd: impl AsFd, what: PollFlags) -> bool {
     poll(&mut set, Some(&zero)).is_ok() && set.iter().any(|entry| entry.revents().intersects(what))
 }
 
-/// Waits until something is to be read, or a limit has passed; negative: for ever.
+/// Waits until input is available, or for `limit_ms`; negative: without limit.
 pub(crate) fn wait_readable(fd: impl AsFd, limit_ms: i32) {
     let limit = Timespec {
         tv_sec: i64::from(limit_ms / 1000),
@@ -177,35 +180,35 @@ pub(crate) fn wait_readable(fd: impl AsFd, limit_ms: i32) {
     let _ = poll(&mut [PollFd::new(&fd, PollFlags::IN)], limit);
 }
 
-/// Whether something waits in a socket, or is queued at a listening one.
+/// Whether input waits in a socket, or a connection at a listening one.
 pub(crate) fn readable(fd: impl AsFd) -> bool {
     ready(fd, PollFlags::IN)
 }
 
-/// Whether a number of the program's shows that there is something to receive.
+/// Whether a descriptor of the program is readable.
 #[cfg(test)]
 pub(crate) fn shows_data(a: RawFd) -> bool {
     with_number(a, |a| Ok(readable(a))) == Ok(true)
 }
 
-/// Whether every copy of A is closed; `shut`: A was made to hang up.
+/// Whether every copy of A is closed; `shut`: A was hung up before.
 pub(crate) fn is_closed(b: impl AsFd, shut: bool) -> bool {
     ready(b, if shut { PollFlags::ERR } else { PollFlags::HUP })
 }
 
-/// A hangs up. False: every copy of it is closed already.
+/// Hangs up A. Returns false if every copy of it is already closed.
 pub(crate) fn hang_up(b: impl AsFd) -> bool {
     let left = rustix::net::send(&b, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
     shut(b);
     !matches!(left, Err(Errno::PIPE | Errno::CONNRESET))
 }
 
-/// Ends a socket for everybody who has it.
+/// Shuts a socket down for all its holders.
 pub(crate) fn shut(socket: impl AsFd) {
     let _ = rustix::net::shutdown(socket, Shutdown::Both);
 }
 
-/// poll(2) on the program's array, as it stands there: `entries` in the layout of `struct pollfd`.
+/// Calls poll(2) on the program's array: `entries` in the layout of `struct pollfd`.
 pub(crate) fn poll_raw(entries: &mut [libc::pollfd], timeout_ms: i32) -> Result<usize, Errno> {
     let n = libc::nfds_t::try_from(entries.len()).map_err(|_| Errno::INVAL)?;
     // SAFETY: a live slice of pollfd and its length.
@@ -213,16 +216,17 @@ pub(crate) fn poll_raw(entries: &mut [libc::pollfd], timeout_ms: i32) -> Result<
     usize::try_from(rc).map_err(|_| super::process::last_errno())
 }
 
-/// Whether poll(2) takes an array of the program's: EINVAL for more entries than there may be descriptors, EFAULT for memory
-/// that is not there or not to be written.
+/// Checks that poll(2) accepts an array of the program: EINVAL for more entries than the limit of
+/// descriptors, EFAULT for memory that is not mapped or not writable.
 pub(crate) fn check_polled(at: usize, n: u32) -> Result<(), Errno> {
     let place = std::ptr::with_exposed_provenance_mut(at);
-    // SAFETY: the program names it for a poll; the kernel finds out what is there, and writes the bits of entries only.
+    // SAFETY: the program passes the array for a poll; the kernel checks the memory, and writes
+    // only the result bits of entries.
     if unsafe { libc::poll(place, n.into(), 0) } >= 0 {
         return Ok(());
     }
     match super::process::last_errno() {
-        // The array was read: nothing has waited yet that a signal could end.
+        // The array was read: no wait has begun that a signal could end.
         Errno::INTR => Ok(()),
         errno => Err(errno),
     }

@@ -15,10 +15,10 @@ use super::errno::keep_errno;
 use super::fork::PrivateFd;
 use crate::logging::warn_of_denied;
 
-/// Events taken per call; the rest is still there for the next one.
+/// Maximum number of events taken per call; the next call returns the rest.
 const EVENTS_PER_WAIT: usize = 64;
 
-/// An epoll instance. Level-triggered, input only unless said otherwise.
+/// An epoll instance. Level-triggered and for input only, unless stated otherwise.
 #[derive(Debug)]
 pub(crate) struct Epoll(PrivateFd);
 
@@ -29,7 +29,8 @@ impl Epoll {
         Ok(Epoll(PrivateFd::new(made)))
     }
 
-    /// epoll_ctl(2) through the C library, where a preloaded stand-in for the device sees it.
+    /// Calls epoll_ctl(2) through the C library, so that a preloaded stand-in for the device sees
+    /// it.
     fn control(&self, op: i32, fd: impl AsFd, events: i32, token: u64) -> Result<(), Errno> {
         let mut event = libc::epoll_event {
             events: events.cast_unsigned(),
@@ -47,32 +48,35 @@ impl Epoll {
         self.control(libc::EPOLL_CTL_ADD, fd, libc::EPOLLIN, token)
     }
 
-    /// Reports a descriptor's end, whatever there is to read; each change of it once.
+    /// Adds a descriptor whose hang-up is reported, independent of available input; each change
+    /// once.
     pub(crate) fn add_hangup(&self, fd: impl AsFd, token: u64) -> Result<(), Errno> {
         self.control(libc::EPOLL_CTL_ADD, fd, libc::EPOLLET, token)
     }
 
-    /// Reports a descriptor once each time something new is to be read.
+    /// Adds a descriptor that is reported once whenever new input arrives.
     pub(crate) fn add_news(&self, fd: impl AsFd, token: u64) -> Result<(), Errno> {
         let events = libc::EPOLLIN | libc::EPOLLET;
         self.control(libc::EPOLL_CTL_ADD, fd, events, token)
     }
 
-    /// Takes a descriptor out; that it was not in is no error.
+    /// Removes a descriptor; its absence is no error.
     pub(crate) fn remove(&self, fd: impl AsFd) {
         let _ = self.control(libc::EPOLL_CTL_DEL, fd, 0, 0);
     }
 
-    /// Waits at most `timeout_ns` (`None`: for ever) and hands the token of each ready descriptor to `each`.
-    /// Interrupted by a signal it reports nothing.
+    /// Waits at most `timeout_ns` (`None`: without limit) and passes the token of each ready
+    /// descriptor to `each`. Reports nothing when interrupted by a signal.
     pub(crate) fn wait(&self, timeout_ns: Option<u64>, each: impl FnMut(u64)) -> Result<(), Errno> {
-        // Whole milliseconds, rounded up: finer ones need epoll_pwait2, which older kernels and filters lack.
+        // Whole milliseconds, rounded up: finer ones need epoll_pwait2, which older kernels and
+        // filters lack.
         let timeout = timeout_ns.map_or(-1, |ns| i32::try_from(ns.div_ceil(1_000_000)).unwrap_or(i32::MAX));
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS_PER_WAIT];
         let room = i32::try_from(events.len()).unwrap_or(0);
         let raw = self.0.as_fd().as_raw_fd();
         let waited = keep_errno(|| {
-            // SAFETY: `events` is live and has room for `room` entries; the descriptor is open as long as `self`.
+            // SAFETY: `events` is live and has `room` entries; the descriptor is open while `self`
+            // exists.
             let count = unsafe { libc::epoll_wait(raw, events.as_mut_ptr(), room, timeout) };
             usize::try_from(count).map_err(|_| super::process::last_errno())
         });
@@ -86,14 +90,15 @@ impl Epoll {
 }
 
 impl Epoll {
-    /// Waits at most `timeout_ns` (`None`: for ever) until some descriptor is ready; whether one is.
+    /// Waits at most `timeout_ns` (`None`: without limit) until a descriptor is ready; returns
+    /// whether one is.
     ///
     /// # Errors
-    /// `INTR` once a handler of a signal has run. Not for a process that was stopped and goes on: that is why this is
-    /// poll(2), which the system resumes then, as it does not epoll_wait(2).
+    /// `INTR` after a signal handler has run. A process that was stopped and continued keeps
+    /// waiting: the kernel resumes poll(2) in that case, but not epoll_wait(2).
     pub(crate) fn ready(&self, timeout_ns: Option<u64>) -> Result<bool, Errno> {
         const SECOND: u64 = 1_000_000_000;
-        // poll(2) passes over what names no descriptor.
+        // poll(2) ignores an invalid descriptor.
         if self.0.is_inherited() {
             return Err(Errno::BADF);
         }
@@ -114,7 +119,8 @@ impl AsFd for Epoll {
     }
 }
 
-/// An event counter that a forked child has as well. Nobody takes from it: only its news are of interest.
+/// Returns an event counter that a forked child inherits. It is never read: waiters use only its
+/// change events.
 pub(crate) fn inherited_event() -> Result<OwnedFd, Errno> {
     let made = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
     made.inspect_err(|errno| denied("eventfd2", *errno))
@@ -130,9 +136,9 @@ fn denied(call: &'static str, errno: Errno) {
     );
 }
 
-/// News for everybody who has it.
+/// Signals all waiters on an event.
 pub(crate) fn signal(event: &OwnedFd) {
-    // EAGAIN, after 2^64 signals: nobody lives that long.
+    // EAGAIN only after 2^64 signals, which cannot happen.
     let _ = rustix::io::write(event, &1u64.to_ne_bytes());
 }
 
@@ -150,7 +156,7 @@ impl Event {
         let _ = rustix::io::write(self.0.as_fd(), &1u64.to_ne_bytes());
     }
 
-    /// Takes the signals so far; whether there was one.
+    /// Clears the signals; returns whether one was set.
     pub(crate) fn drain(&self) -> bool {
         let mut count = [0u8; 8];
         rustix::io::read(self.0.as_fd(), &mut count).is_ok()

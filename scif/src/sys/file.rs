@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Files: those of a runtime directory, removed; and any, locked with flock(2).
+//! Removal of files in a runtime directory, and locks on files by flock(2).
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
@@ -11,23 +11,23 @@ pub(crate) fn unlink(path: &Path) -> Result<(), Errno> {
     rustix::fs::unlink(path)
 }
 
-/// Opens a file to lock, made if there is none.
+/// Opens a file to lock, and creates it if it does not exist.
 pub(crate) fn open_lock(path: &Path) -> Result<OwnedFd, Errno> {
     let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC;
     rustix::fs::open(path, flags, Mode::from_raw_mode(0o666))
 }
 
-/// Takes the lock, released when the descriptor closes; `WOULDBLOCK` if somebody else has it.
+/// Takes the lock, released when the descriptor closes; `WOULDBLOCK` if another process has it.
 pub(crate) fn try_lock(fd: impl AsFd) -> Result<(), Errno> {
     rustix::fs::flock(fd, FlockOperation::NonBlockingLockExclusive)
 }
 
-/// Gives back what `try_lock` took, before the descriptor closes.
+/// Releases the lock of `try_lock` before the descriptor closes.
 pub(crate) fn unlock(fd: impl AsFd) -> Result<(), Errno> {
     rustix::fs::flock(fd, FlockOperation::Unlock)
 }
 
-/// Opens the same file once more, so that its locks exclude those of the other descriptor.
+/// Opens the same file again, so that its locks exclude those of the other descriptor.
 pub(crate) fn reopen(fd: impl AsFd) -> Result<OwnedFd, Errno> {
     let path = format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd());
     rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())

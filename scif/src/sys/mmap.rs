@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Mapped memory that owns its range, and the ring crate's views of parts of it. See `mmap(2)`.
 //!
-//! Not about who may write what: the caller decides which view belongs where.
+//! Not about access rights: the caller decides about the place of each view.
 //!
-//! INVARIANT: a view made here is dropped before the [`Mapping`] it was made from: whoever keeps the view keeps
-//! the mapping in the same struct (`Connection`, `Endpoint`, `SharedKeys`).
+//! INVARIANT: a view is dropped before its [`Mapping`]: the owner of a view keeps the mapping in
+//! the same struct (`Connection`, `Endpoint`, `SharedKeys`).
 #![expect(
     unsafe_code,
     reason = "mmap, and views of mapped memory whose range is checked here"
@@ -33,46 +33,47 @@ pub(crate) struct Mapping {
     base: NonNull<u8>,
     len: usize,
     writable: bool,
-    /// Whose it is in `PARTS`, if it is there.
+    /// Process that entered it in `PARTS`, if it is entered.
     part: Option<Maker>,
 }
 
-/// Where parts of memfds are mapped that the program may have mapped as well: begin and end. A forked child has none.
+/// Begin and end of mapped parts of memfds that the program may have mapped as well. A forked child
+/// has none.
 static PARTS: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
 
-/// Runs `look` while no part comes or goes; it is told where they are.
+/// Runs `look` on the list of parts, which does not change meanwhile.
 pub(super) fn with_parts<T>(look: impl FnOnce(&BTreeMap<usize, usize>) -> T) -> T {
     let _section = fork::section();
     look(&PARTS.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// In a forked child: the parts are not here.
+/// Clears the list in a forked child, which does not inherit the parts.
 pub(super) fn forget_parts() {
     PARTS.lock().unwrap_or_else(PoisonError::into_inner).clear();
 }
 
-// SAFETY: the range belongs to no thread; all access goes through the ring crate's views, which allow for other
-// processes writing at any time.
+// SAFETY: the range is not tied to a thread; all access is through the ring crate's views, which
+// tolerate writes of other processes at any time.
 unsafe impl Send for Mapping {}
-// SAFETY: as above; `&Mapping` only gives out such views.
+// SAFETY: as above; `&Mapping` only returns such views.
 unsafe impl Sync for Mapping {}
 
-/// A view was asked for that does not lie within the mapping, aligned and writable as it needs.
+/// Error: a requested view is outside the mapping, misaligned, or not writable.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct OutOfRange;
 
 impl Mapping {
-    /// `len` bytes of `fd` from its start, shared.
+    /// Maps `len` bytes of `fd` from its start, shared.
     pub(crate) fn shared(fd: impl AsFd, len: usize, writable: bool) -> Result<Mapping, Errno> {
         let mut prot = ProtFlags::READ;
         prot.set(ProtFlags::WRITE, writable);
         let flags = MapFlags::SHARED | MapFlags::NORESERVE;
-        // SAFETY: without MAP_FIXED the kernel picks a range nobody uses.
+        // SAFETY: without MAP_FIXED the kernel picks an unused range.
         let at = unsafe { mmap(null_mut(), len, prot, flags, fd, 0) }?;
         Mapping::own(at.cast(), len, writable)
     }
 
-    /// `len` bytes of `fd` from `offset` on, shared; a forked child does not have them.
+    /// Maps `len` bytes of `fd` from `offset` on, shared; not inherited by a forked child.
     pub(crate) fn part(fd: impl AsFd, offset: u64, len: usize, writable: bool) -> Result<Mapping, Errno> {
         let mut prot = ProtFlags::READ;
         prot.set(ProtFlags::WRITE, writable);
@@ -80,7 +81,7 @@ impl Mapping {
         let mut parts = PARTS.lock().unwrap_or_else(PoisonError::into_inner);
         let place = large::reserve(len, offset)?;
         let flags = MapFlags::SHARED | MapFlags::FIXED;
-        // SAFETY: replaces what was just reserved, which nobody else knows.
+        // SAFETY: replaces the range just reserved, which is known to this function only.
         let at = unsafe { mmap(place, len, prot, flags, fd, offset) }.inspect_err(|_| {
             // SAFETY: as above.
             let _ = unsafe { munmap(place, len) };
@@ -99,24 +100,24 @@ impl Mapping {
         Ok(map)
     }
 
-    /// `len` zeroed bytes of this process and those it forks.
+    /// Maps `len` zeroed bytes, shared with processes that this one forks.
     pub(crate) fn anonymous(len: usize) -> Result<Mapping, Errno> {
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::SHARED | MapFlags::NORESERVE;
-        // SAFETY: without MAP_FIXED the kernel picks a range nobody uses.
+        // SAFETY: without MAP_FIXED the kernel picks an unused range.
         let at = unsafe { mmap_anonymous(null_mut(), len, prot, flags) }?;
         Mapping::own(at.cast(), len, true)
     }
 
-    /// `len` zeroed bytes of this process alone.
+    /// Maps `len` zeroed bytes of this process alone.
     pub(crate) fn private(len: usize) -> Result<Mapping, Errno> {
         let prot = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: without MAP_FIXED the kernel picks a range nobody uses.
+        // SAFETY: without MAP_FIXED the kernel picks an unused range.
         let at = unsafe { mmap_anonymous(null_mut(), len, prot, MapFlags::PRIVATE) }?;
         Mapping::own(at.cast(), len, true)
     }
 
-    /// A range that was mapped for a program, which leaves it to us.
+    /// Takes over a range that was mapped for a program and that the program gives up.
     pub(crate) fn adopt(at: usize, len: usize, writable: bool) -> Result<Mapping, Errno> {
         Mapping::own(std::ptr::with_exposed_provenance_mut(at), len, writable)
     }
@@ -131,17 +132,18 @@ impl Mapping {
         })
     }
 
-    /// Where it begins, for somebody who makes a pointer of it.
+    /// Returns the start address, exposed for conversion to a pointer.
     pub(crate) fn address(&self) -> usize {
         self.base.as_ptr().expose_provenance()
     }
 
-    /// Whether it has that length and allows that.
+    /// Whether it has this length and this access.
     pub(crate) fn is_like(&self, len: usize, writable: bool) -> bool {
         self.len == len && self.writable == writable
     }
 
-    /// Where `len` bytes at `offset` are, if they lie inside, on a page or `align` boundary.
+    /// Returns the address of `len` bytes at `offset`, if they lie inside, at a multiple of
+    /// `align`.
     pub(super) fn at(
         &self,
         offset: usize,
@@ -156,22 +158,22 @@ impl Mapping {
         Ok(self.base.as_ptr().wrapping_add(offset))
     }
 
-    /// Plain bytes. Others may write them at any time.
+    /// Returns plain bytes. Others may write them at any time.
     pub(crate) fn bytes(&self, offset: usize, len: usize) -> Result<Mem, OutOfRange> {
         let at = self.at(offset, len, 1, true)?;
-        // SAFETY: `at` checked the range; it stays mapped while the view lives (module invariant).
+        // SAFETY: `at` checked the range; it stays mapped while the view exists (module invariant).
         Ok(unsafe { Mem::new(at, len) })
     }
 
-    /// Plain bytes that are only read here. Others may write them at any time.
+    /// Returns plain bytes that this side only reads. Others may write them at any time.
     pub(crate) fn bytes_to_read(&self, offset: usize, len: usize) -> Result<Mem, OutOfRange> {
         let at = self.at(offset, len, 1, false)?;
         // SAFETY: as in `bytes`; the callers do not write.
         Ok(unsafe { Mem::new(at, len) })
     }
 
-    /// The producing end of the direction at `offset`, with half number `half` of the line of answers at `answers`. The caller makes
-    /// one per direction.
+    /// Returns the producer of the direction at `offset`, with half number `half` of the reply line
+    /// at `answers`. The caller creates one per direction.
     pub(crate) fn producer(
         &self,
         offset: usize,
@@ -180,16 +182,18 @@ impl Mapping {
     ) -> Result<Producer, OutOfRange> {
         let at = self.at(offset, DIRECTION_BYTES, PAGE, true)?;
         let line = self.at(answers, ANSWER_BYTES, ANSWER_BYTES, true)?;
-        // SAFETY: `at` checked range, alignment and writability; the range outlives the view (module invariant). The one
-        // caller, `Views::new`, makes one producer and one consumer per connection, of different directions. What a peer
-        // wrote there instead of zeros is checked like all else it writes.
+        // SAFETY: `at` checked range, alignment and writability; the range outlives the view
+        // (module invariant). The one caller, `Views::new`, creates one producer and one consumer
+        // per connection, of different directions. If a peer did not leave zeros, its data is
+        // checked like everything else that it writes.
         let mut tx = unsafe { Producer::new(at, DIRECTION_BYTES) }.map_err(|_| OutOfRange)?;
         // SAFETY: as above; a connection has one producer for each half.
         unsafe { tx.answer_in(line, half != 0) };
         Ok(tx)
     }
 
-    /// The consuming end of the direction at `offset`, whose producer answers in half number `half`. The caller makes one per direction.
+    /// Returns the consumer of the direction at `offset`, whose producer replies in half number
+    /// `half`. The caller creates one per direction.
     pub(crate) fn consumer(
         &self,
         offset: usize,
@@ -205,42 +209,43 @@ impl Mapping {
         Ok(rx)
     }
 
-    /// The owner's view of the bell that fills this mapping.
+    /// Returns the owner's view of the doorbell that fills this mapping.
     pub(crate) fn bell(&self) -> Result<Bell, OutOfRange> {
         let at = self.at(0, BELL_BYTES, PAGE, true)?;
         // SAFETY: as in `producer`.
         Ok(unsafe { Bell::new(at) })
     }
 
-    /// A peer's view of the bell that fills this mapping.
+    /// Returns a peer's view of the doorbell that fills this mapping.
     pub(crate) fn bell_handle(&self) -> Result<BellHandle, OutOfRange> {
         let at = self.at(0, BELL_BYTES, PAGE, true)?;
         // SAFETY: as in `producer`.
         Ok(unsafe { BellHandle::new(at) })
     }
 
-    /// The owner's view of the key table that fills this mapping. The caller makes one.
+    /// Returns the owner's view of the key table that fills this mapping. The caller creates one.
     pub(crate) fn key_table(&self) -> Result<KeyTable, OutOfRange> {
         let at = self.at(0, KEYTABLE_BYTES, PAGE, true)?;
         // SAFETY: as in `producer`.
         Ok(unsafe { KeyTable::new(at) })
     }
 
-    /// A peer's view of the key table that fills this mapping.
+    /// Returns a peer's view of the key table that fills this mapping.
     pub(crate) fn key_reader(&self) -> Result<KeyReader, OutOfRange> {
         let at = self.at(0, KEYTABLE_BYTES, PAGE, false)?;
-        // SAFETY: `at` checked range and alignment; the view only reads; the range outlives it (module invariant).
+        // SAFETY: `at` checked range and alignment; the view only reads; the range outlives it
+        // (module invariant).
         Ok(unsafe { KeyReader::new(at) })
     }
 
-    /// The mark at `offset`.
+    /// Returns the mark at `offset`.
     pub(crate) fn mark(&self, offset: usize) -> Result<Mark, OutOfRange> {
         let at = self.at(offset, MARK_BYTES, MARK_BYTES, true)?;
         // SAFETY: as in `producer`.
         Ok(unsafe { Mark::new(at) })
     }
 
-    /// The claim blocks at `offset`.
+    /// Returns the claim blocks at `offset`.
     pub(crate) fn claims(&self, offset: usize) -> Result<Claims, OutOfRange> {
         Ok(Claims {
             base: self.at(offset, CLAIM_BLOCKS * CLAIM_BYTES, CLAIM_BYTES, true)?,
@@ -254,16 +259,17 @@ pub(crate) struct Claims {
     base: *mut u8,
 }
 
-// SAFETY: a claim block is shared between processes and made of atomics; which thread looks does not matter.
+// SAFETY: a claim block is shared between processes and consists of atomics, which any thread may
+// access.
 unsafe impl Send for Claims {}
 
 impl Claims {
-    /// One of them; numbers wrap.
+    /// Returns one claim block; numbers wrap.
     #[inline]
     pub(crate) fn get(&self, block: usize) -> Claim {
         let at = self.base.wrapping_add(block % CLAIM_BLOCKS * CLAIM_BYTES);
-        // SAFETY: `Mapping::claims` checked range, alignment and writability of the whole array; the range outlives
-        // the view (module invariant).
+        // SAFETY: `Mapping::claims` checked range, alignment and writability of the whole array;
+        // the range outlives the view (module invariant).
         unsafe { Claim::new(at) }
     }
 }
@@ -271,7 +277,7 @@ impl Claims {
 impl Drop for Mapping {
     fn drop(&mut self) {
         if self.part.is_some_and(Maker::is_ancestor) {
-            // A forked child's copy of what is not here: another may be by now.
+            // A forked child does not inherit the range: its addresses may be in other use.
             return;
         }
         let _section = self.part.map(|_| fork::section());

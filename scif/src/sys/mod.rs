@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Every system call of the engine, and every `unsafe` of it.
+//! All system calls of the engine, and all its `unsafe` code.
 //!
-//! One file per kind of kernel object. Nothing here knows a protocol: what the bytes on a socket or in a
-//! page mean is said in `transport` and in the ring crate.
+//! One file per kind of kernel object. No protocol is known in this module: `transport` and the
+//! ring crate define the meaning of bytes on a socket or in a page.
 
 mod cgroup;
 #[cfg(test)]

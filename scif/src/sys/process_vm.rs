@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Copies between our memory and another process's, or within our own. See `process_vm_readv(2)`.
 //!
-//! Not about which way is right for which peer: `memory` decides.
+//! Not about the choice of the path for a peer, which `memory` makes.
 #![expect(
     unsafe_code,
     reason = "process_vm_*, and plain copies at addresses of this same process"
@@ -13,17 +13,17 @@ use scif_ring::{Mem, copy_iov};
 use super::errno::keep_errno;
 use crate::memory::{AccessError, RemoteMem};
 
-/// Elements of long lists handed to the kernel at once. Its limit is 1024.
+/// Number of list elements passed to the kernel at once. Its limit is 1024.
 const BATCH: usize = 64;
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Direction {
-    /// From the peer to us.
+    /// From the peer to this process.
     Read,
     Write,
 }
 
-/// Walks a scatter list; one position for both kinds of element.
+/// Position in a scatter list, for both kinds of element.
 #[derive(Clone, Copy, Eq, PartialEq)]
 struct Cursor {
     index: usize,
@@ -44,7 +44,7 @@ impl Cursor {
         }
     }
 
-    /// Fills `out` with the elements from here on; how many.
+    /// Fills `out` with the elements from this position on; returns their number.
     fn fill(
         &self,
         out: &mut [libc::iovec],
@@ -73,7 +73,7 @@ pub(crate) fn copy(
     remote: &[RemoteMem],
 ) -> Result<(), AccessError> {
     keep_errno(|| match (local.len(), remote.len()) {
-        // Most have one element each, and are not to wait until room for more is cleared.
+        // Most calls have one element each, and need not clear arrays for more.
         (1, 1) => copy_batches::<1>(pid, direction, local, remote),
         _ => copy_batches::<BATCH>(pid, direction, local, remote),
     })
@@ -106,8 +106,9 @@ fn copy_batches<const N: usize>(
                 .get(i)
                 .map(|r| (std::ptr::without_provenance_mut(r.address()), r.len_bytes()))
         });
-        // SAFETY: both arrays hold as many elements as said. Ours name memory that is readable and writable while
-        // its `Mem` is in use (contract of `Mem::new`); theirs are the other process's and checked by the kernel.
+        // SAFETY: both arrays hold at least the given number of elements. Ours name memory that is
+        // readable and writable while its `Mem` is in use (contract of `Mem::new`); the kernel
+        // checks the other process's.
         let moved = unsafe {
             let call = match direction {
                 Direction::Read => libc::process_vm_readv,
@@ -131,15 +132,16 @@ fn copy_batches<const N: usize>(
         ours.skip(moved, |i| local.get(i).map(Mem::len));
         theirs.skip(moved, |i| remote.get(i).map(RemoteMem::len_bytes));
         if before == (ours, theirs) {
-            // Not even an empty element was passed: the kernel would say the same for ever.
+            // No progress, not even over an empty element: the kernel would return the same result
+            // without end.
             return Err(AccessError::Short(done));
         }
     }
     Ok(())
 }
 
-/// A failure before the first byte has its own name; after it the caller wants to know how far it went, and a
-/// repeated try names the cause.
+/// Classifies a failure. After the first byte the caller needs the number of copied bytes; a
+/// repeated attempt then returns the cause.
 fn classify(errno: Errno, done: usize) -> AccessError {
     match errno {
         Errno::SRCH => AccessError::Gone,
@@ -152,7 +154,7 @@ fn classify(errno: Errno, done: usize) -> AccessError {
 /// Reads the 8 bytes at `addr` of process `pid`.
 ///
 /// # Errors
-/// Errors of process_vm_readv(2); EFAULT also where fewer bytes are there.
+/// Errors of process_vm_readv(2); EFAULT also if fewer bytes are mapped.
 pub(crate) fn read_u64(pid: i32, addr: u64) -> Result<u64, Errno> {
     let mut value = 0u64;
     let local = libc::iovec {
@@ -164,7 +166,8 @@ pub(crate) fn read_u64(pid: i32, addr: u64) -> Result<u64, Errno> {
         iov_len: size_of::<u64>(),
     };
     keep_errno(|| {
-        // SAFETY: `value` has room for the bytes and lives until the call returns; the kernel checks the other address.
+        // SAFETY: `value` has space for the bytes and exists until the call returns; the kernel
+        // checks the other address.
         match unsafe { libc::process_vm_readv(pid, &raw const local, 1, &raw const remote, 1, 0) } {
             8 => Ok(()),
             -1 => Err(super::process::last_errno()),
@@ -174,20 +177,21 @@ pub(crate) fn read_u64(pid: i32, addr: u64) -> Result<u64, Errno> {
     Ok(value)
 }
 
-/// Returns the error with which the kernel denies the call even for the caller's own memory, as a seccomp filter does.
+/// Returns the error with which the kernel denies the call even for the caller's own memory, as a
+/// seccomp filter does.
 pub(crate) fn denied_to_all() -> Option<Errno> {
     let pid = super::process::pid();
     keep_errno(|| {
-        // SAFETY: of this process, with two lists of no length.
+        // SAFETY: on this process, with two empty lists.
         let moved = unsafe { libc::process_vm_readv(pid, std::ptr::null(), 0, std::ptr::null(), 0, 0) };
         (moved < 0).then(super::process::last_errno)
     })
 }
 
-/// The same within this very process, as a plain copy.
+/// Copies within this process, as a plain copy.
 ///
-/// The addresses come from a peer, but that peer is this process: what it announced is memory that its owner
-/// registered or posted here, under the same rules as `local`.
+/// The addresses come from a peer, but that peer is this process: its owner registered or posted
+/// the advertised memory in this process, under the same rules as `local`.
 pub(crate) fn copy_own(direction: Direction, local: &[Mem], remote: &[RemoteMem]) {
     let mut ours = 0;
     for part in remote {
@@ -200,11 +204,12 @@ pub(crate) fn copy_own(direction: Direction, local: &[Mem], remote: &[RemoteMem]
     }
 }
 
-/// A range of this very process, announced as above.
+/// Returns a range of this process, advertised as above.
 pub(crate) fn own(part: &RemoteMem) -> Mem {
     let at = std::ptr::with_exposed_provenance_mut(part.address());
-    // SAFETY: `PeerMemory` is Mapped only for this process's own pid and start time, so the range was announced
-    // by its owner in this process, who keeps it valid until the operation completed (contract of `Mem::new`).
+    // SAFETY: `PeerMemory` is Mapped only for this process's own pid and start time. So the owner
+    // of the range advertised it in this process, and keeps it valid until the operation completes
+    // (contract of `Mem::new`).
     unsafe { Mem::new(at, part.len_bytes()) }
 }
 
@@ -217,7 +222,7 @@ mod tests {
     use super::*;
 
     fn mem(v: &mut [u8]) -> Mem {
-        // SAFETY: the tests keep their vectors alive and do not touch them while the view is used.
+        // SAFETY: the tests keep their vectors and do not access them while the view is used.
         unsafe { Mem::new(v.as_mut_ptr(), v.len()) }
     }
 

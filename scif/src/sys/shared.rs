@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! More views of mapped memory: words, locks, byte streams. The invariant of `mmap` holds for them too.
+//! More views of mapped memory: words, locks, byte streams. The invariant of `mmap` covers them
+//! too.
 #![expect(unsafe_code, reason = "views of mapped memory whose range is checked")]
 
 use std::ptr::NonNull;
@@ -14,43 +15,45 @@ impl Mapping {
         NonNull::new(self.at(offset, len, align, write)?).ok_or(OutOfRange)
     }
 
-    /// A word that this side may write.
+    /// Returns a 32-bit word that this side may write.
     pub(crate) fn word32(&self, offset: usize) -> Result<Word32, OutOfRange> {
         let at = self.place(offset, 4, 4, true)?;
-        // SAFETY: `at` checked range, alignment and writability; the range outlives the view (invariant of `mmap`).
+        // SAFETY: `at` checked range, alignment and writability; the range outlives the view
+        // (invariant of `mmap`).
         Ok(unsafe { Word32::new(at) })
     }
 
-    /// A word that this side may write.
+    /// Returns a 64-bit word that this side may write.
     pub(crate) fn word64(&self, offset: usize) -> Result<Word64, OutOfRange> {
         let at = self.place(offset, 8, 8, true)?;
         // SAFETY: as in `word32`.
         Ok(unsafe { Word64::new(at) })
     }
 
-    /// Words that this side only reads, unless the mapping is writable.
+    /// Returns words that this side only reads, unless the mapping is writable.
     pub(crate) fn words(&self, offset: usize, count: usize) -> Result<Words, OutOfRange> {
         let len = count.checked_mul(8).ok_or(OutOfRange)?;
         let at = self.place(offset, len, 8, false)?;
-        // SAFETY: as in `word32`; the callers write only where they made the mapping writable.
+        // SAFETY: as in `word32`; the callers write only to mappings that they made writable.
         Ok(unsafe { Words::new(at, count) })
     }
 
-    /// Makes a lock. The caller makes one at each place, in memory that no peer has.
+    /// Creates a lock. The caller creates one at each offset, in memory that no peer maps.
     pub(crate) fn lock(&self, offset: usize) -> Result<SharedLock, OutOfRange> {
         let at = self.place(offset, LOCK_BYTES, LOCK_BYTES, true)?;
-        // SAFETY: as in `word32`; one lock a place by this function's contract, aligned as `at` checked.
+        // SAFETY: as in `word32`; one lock per offset by this function's contract, aligned as `at`
+        // checked.
         Ok(unsafe { SharedLock::make(at) })
     }
 
-    /// The sending side of the byte stream at `offset`.
+    /// Returns the sending side of the byte stream at `offset`.
     pub(crate) fn stream_tx(&self, offset: usize, own: Word64, seen: Word64) -> Result<StreamTx, OutOfRange> {
         let at = self.place(offset, STREAM_BYTES, 128, true)?;
         // SAFETY: as in `word32`.
         Ok(unsafe { StreamTx::new(at, own, seen) })
     }
 
-    /// The receiving side of the byte stream at `offset`.
+    /// Returns the receiving side of the byte stream at `offset`.
     pub(crate) fn stream_rx(&self, offset: usize, own: Word64) -> Result<StreamRx, OutOfRange> {
         let at = self.place(offset, STREAM_BYTES, 128, true)?;
         // SAFETY: as in `word32`.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Unix sockets of packets that carry descriptors, and whom they lead to. See `unix(7)`.
+//! Unix packet sockets that carry descriptors, and the identity of their peers. See `unix(7)`.
 //!
-//! Not about what the packets mean, nor about the names.
+//! Not about the meaning of packets, nor about the names.
 #![expect(
     unsafe_code,
     reason = "SO_PEERCRED by hand: a peer of another pid namespace has pid 0"
@@ -17,25 +17,26 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
 
-/// Most descriptors taken from one packet; more are closed by the kernel and the packet counts as cut.
+/// Maximum number of descriptors taken from one packet. The kernel closes further ones, and the
+/// packet counts as cut.
 pub(crate) const FDS_MAX: usize = 4;
-/// Most descriptors that processes which share an endpoint leave each other in a packet.
+/// Maximum number of descriptors in a packet between sharers of an endpoint.
 pub(crate) const LEFT_FDS_MAX: usize = 8;
 
-/// Who is at the other end, as the kernel says.
+/// Identity of the process at the other end, from the kernel.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Credentials {
-    /// 0: not visible from here (another pid namespace).
+    /// Process id; 0 if it is not visible (another pid namespace).
     pub(crate) pid: i32,
     pub(crate) uid: u32,
 }
 
-/// A packet that came in.
+/// A received packet.
 #[derive(Debug)]
 pub(crate) struct Received {
-    /// 0: the peer has closed.
+    /// Length; 0 if the peer has closed.
     pub(crate) bytes: usize,
-    /// Longer than the buffer, or more descriptors than could be taken.
+    /// Whether it was longer than the buffer, or had more descriptors than could be taken.
     pub(crate) cut: bool,
     pub(crate) fds: Vec<OwnedFd>,
 }
@@ -53,7 +54,7 @@ pub(crate) fn listen(fd: impl AsFd, backlog: i32) -> Result<(), Errno> {
     rustix::net::listen(fd, backlog)
 }
 
-/// Refuses every later caller of a listener; those that wait already can still be accepted.
+/// Refuses all later connections to a listener; waiting ones can still be accepted.
 pub(crate) fn stop_listening(fd: impl AsFd) -> Result<(), Errno> {
     rustix::net::shutdown(fd, rustix::net::Shutdown::Read)
 }
@@ -62,25 +63,27 @@ pub(crate) fn connect(fd: impl AsFd, addr: &SocketAddrUnix) -> Result<(), Errno>
     rustix::net::connect(fd, addr)
 }
 
-/// Both ends of a connection within this process and those it forks: what is sent to the first is read from the second.
+/// Returns both ends of a connection within this process and its forked children. Data sent to the
+/// first end is read from the second.
 pub(crate) fn pair() -> Result<(OwnedFd, OwnedFd), Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
 }
 
-/// The next waiting connection. EAGAIN when none waits.
+/// Accepts the next waiting connection. EAGAIN without one.
 pub(crate) fn accept(fd: impl AsFd) -> Result<OwnedFd, Errno> {
     rustix::net::accept_with(fd, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
 }
 
-/// Whether it is a Unix socket that listens.
+/// Whether it is a listening Unix socket.
 pub(crate) fn is_listener(fd: impl AsFd) -> bool {
     let fd = fd.as_fd();
     rustix::net::sockopt::socket_domain(fd) == Ok(AddressFamily::UNIX)
         && rustix::net::sockopt::socket_acceptconn(fd) == Ok(true)
 }
 
-/// Sets whether calls on a socket wait. That belongs to the description, which every process with a copy shares.
+/// Sets whether calls on a socket block. The setting belongs to the description, shared by every
+/// process with a copy.
 pub(crate) fn set_waiting(fd: impl AsFd, waiting: bool) -> Result<(), Errno> {
     let fd = fd.as_fd();
     let mut flags = rustix::fs::fcntl_getfl(fd)?;
@@ -88,12 +91,13 @@ pub(crate) fn set_waiting(fd: impl AsFd, waiting: bool) -> Result<(), Errno> {
     rustix::fs::fcntl_setfl(fd, flags)
 }
 
-/// The name the other end is bound to.
+/// Returns the name to which the other end is bound.
 pub(crate) fn peer_name(fd: impl AsFd) -> Option<SocketAddrUnix> {
     SocketAddrUnix::try_from(rustix::net::getpeername(fd).ok()??).ok()
 }
 
-/// `getsockopt(SO_PEERCRED)`: who called connect (seen from the accepting side) or listen.
+/// Returns `getsockopt(SO_PEERCRED)`: the process that called connect (seen from the accepting
+/// side) or listen.
 pub(crate) fn credentials(fd: impl AsFd) -> Result<Credentials, Errno> {
     let mut cred = libc::ucred {
         pid: 0,
@@ -122,7 +126,7 @@ pub(crate) fn credentials(fd: impl AsFd) -> Result<Credentials, Errno> {
     })
 }
 
-/// Sends one packet, never blocks, never raises SIGPIPE.
+/// Sends one packet. Never blocks, never raises SIGPIPE.
 pub(crate) fn send(fd: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     if fds.is_empty() {
@@ -136,21 +140,22 @@ pub(crate) fn send(fd: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Resul
     rustix::net::sendmsg(fd, &[IoSlice::new(bytes)], &mut control, flags).map(|_| ())
 }
 
-/// Takes one packet, never blocks: EAGAIN when none is there.
+/// Receives one packet. Never blocks: EAGAIN without one.
 pub(crate) fn receive(fd: impl AsFd, buffer: &mut [u8]) -> Result<Received, Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
     receive_into(fd, buffer, &mut space, RecvFlags::empty())
 }
 
-/// Copies of what is in the first packet and rides along, up to [`LEFT_FDS_MAX`]; it stays where it is.
+/// Returns copies of the first packet and up to [`LEFT_FDS_MAX`] attached descriptors, and leaves
+/// the packet in place.
 pub(crate) fn peek(fd: impl AsFd, buffer: &mut [u8]) -> Result<Received, Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(LEFT_FDS_MAX))];
     receive_into(fd, buffer, &mut space, RecvFlags::PEEK)
 }
 
-/// Drops the first packet, with what rides along.
+/// Drops the first packet with its descriptors.
 pub(crate) fn skip(fd: impl AsFd) -> Result<(), Errno> {
-    // What there is no room for is closed by the kernel.
+    // The kernel closes descriptors for which no space is given.
     rustix::net::recv(fd, &mut [MaybeUninit::<u8>::uninit(); 1], RecvFlags::DONTWAIT).map(|_| ())
 }
 

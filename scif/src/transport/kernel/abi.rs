@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The bytes between a program and the SCIF driver: numbers and structures of its ioctls, of both generations.
+//! Binary interface between a program and the SCIF driver: numbers and structures of its ioctls, of
+//! both generations.
 //!
-//! Not about calling them (`call`), nor about serving them (the package `scifdev`). Mainline Linux and MPSS 4 put the size
-//! of the structure into a number, MPSS 3 that of a pointer; one structure is laid out in two ways. Everything here is
-//! compared with the drivers' values when it is compiled. Source: `include/uapi/linux/scif_ioctl.h`, and `scif_ioctl.h` of
-//! MPSS 3; 64-bit machines, little endian.
+//! Not about calling them (`call`), nor about serving them (the package `scifdev`). Mainline Linux
+//! and MPSS 4 encode the size of the structure in a number, MPSS 3 the size of a pointer; one
+//! structure has two layouts. All values are compared with the drivers' at compile time. Source:
+//! `include/uapi/linux/scif_ioctl.h`, and `scif_ioctl.h` of MPSS 3; 64-bit machines, little endian.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -14,9 +15,9 @@ const WRITE: u32 = 1;
 const READ_WRITE: u32 = 3;
 const POINTER: usize = 8;
 
-/// `SCIF_GET_VERSION`, which only MPSS 3 knows; it answers [`VERSION`].
+/// `SCIF_GET_VERSION`, known to MPSS 3 only, which returns [`VERSION`].
 pub const GET_VERSION: u32 = TYPE << 8 | 23;
-/// What the driver of MPSS 3 calls itself.
+/// Version that the driver of MPSS 3 reports.
 pub const VERSION: i32 = 1;
 /// `SCIF_ACCEPT_SYNC`
 pub const ACCEPT_SYNC: i32 = 1;
@@ -33,7 +34,7 @@ pub const SIGNAL_REMOTE: i32 = 0x20;
 /// `SCIF_MAP_FIXED`
 pub const MAP_FIXED: i32 = 0x10;
 
-/// What a program asks of the driver.
+/// Calls of the driver.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(u32)]
 #[expect(missing_docs, reason = "SCIF_ and the name, as the drivers write it")]
@@ -77,25 +78,25 @@ const CALLS: [Call; 17] = [
     Call::FenceSignal,
 ];
 
-/// Which size is in the numbers.
+/// Size that is encoded in the ioctl numbers.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(u32)]
 pub enum Encoding {
-    /// That of the structure: mainline Linux, MPSS 4.
+    /// Size of the structure: mainline Linux, MPSS 4.
     Struct = 1,
-    /// That of a pointer to it: MPSS 3.
+    /// Size of a pointer to it: MPSS 3.
     Pointer = 2,
 }
 
 impl Encoding {
-    /// The number of a call.
+    /// Returns the ioctl number of a call.
     #[must_use]
     pub const fn number(self, call: Call) -> u32 {
         let (direction, size) = match (call, self) {
             // The argument is the value itself.
             (Call::Listen, _) => (WRITE, size_of::<i32>()),
             (Call::FenceWait, _) => (READ_WRITE, size_of::<i32>()),
-            // An int behind a pointer, under the size of the pointer in both.
+            // An int behind a pointer, encoded with the size of the pointer in both.
             (Call::Bind, _) => (READ_WRITE, POINTER),
             (_, Encoding::Pointer) => (READ_WRITE, POINTER),
             (Call::Connect, _) => (READ_WRITE, size_of::<Connect>()),
@@ -111,32 +112,32 @@ impl Encoding {
             (Call::FenceMark, _) => (READ_WRITE, size_of::<FenceMark>()),
             (Call::FenceSignal, _) => (READ_WRITE, size_of::<FenceSignal>()),
         };
-        // Sizes are at most 40, and `Call` is its number.
+        // Sizes are at most 40, and the discriminant of `Call` is its number.
         #[expect(clippy::cast_possible_truncation, reason = "see above")]
         let size = size as u32;
         direction << 30 | size << 16 | TYPE << 8 | call as u32
     }
 
-    /// The call a number stands for.
+    /// Returns the call with an ioctl number.
     #[must_use]
     pub fn call(self, number: u32) -> Option<Call> {
         CALLS.into_iter().find(|&call| self.number(call) == number)
     }
 }
 
-/// Whether a number is one of the driver's, or would be if it had more.
+/// Whether a number has the driver's type byte, including numbers that are not assigned.
 #[must_use]
 pub const fn is_ours(number: u32) -> bool {
     number >> 8 & 0xff == TYPE
 }
 
-/// What `SCIF_BIND` points to: the drivers read and write four bytes, and say eight.
+/// Target of the pointer of `SCIF_BIND`: the drivers access four bytes, but declare eight.
 #[derive(Clone, Copy, Debug, Default, FromBytes, Immutable, IntoBytes, KnownLayout)]
 #[repr(C, align(8))]
 pub struct Bind {
-    /// In: the port, 0 for any. Out: the port.
+    /// In: the port, 0 for any. Out: the assigned port.
     pub port: i32,
-    /// Not looked at.
+    /// Ignored.
     pub pad: u32,
 }
 
@@ -144,9 +145,9 @@ pub struct Bind {
 #[derive(Clone, Copy, Debug, Default, FromBytes, Immutable, IntoBytes, KnownLayout)]
 #[repr(C)]
 pub struct Port {
-    /// The node.
+    /// Node.
     pub node: u16,
-    /// The port of it.
+    /// Port on the node.
     pub port: u16,
 }
 
@@ -154,9 +155,9 @@ pub struct Port {
 #[derive(Clone, Copy, Debug, Default, FromBytes, Immutable, IntoBytes, KnownLayout)]
 #[repr(C)]
 pub struct Connect {
-    /// Out.
+    /// Out: the local address.
     pub own: Port,
-    /// In.
+    /// In: the address of the peer.
     pub peer: Port,
 }
 
@@ -166,17 +167,17 @@ pub struct Connect {
 pub struct Accept {
     /// In: [`ACCEPT_SYNC`] or 0.
     pub flags: i32,
-    /// Out.
+    /// Out: the address of the peer.
     pub peer: Port,
-    /// Out: what `SCIF_ACCEPTREG` takes.
+    /// Out: the argument of `SCIF_ACCEPTREG`.
     pub cookie: u64,
 }
 
-/// What `SCIF_ACCEPTREG` points to.
+/// Target of the pointer of `SCIF_ACCEPTREG`.
 #[derive(Clone, Copy, Debug, Default, FromBytes, Immutable, IntoBytes, KnownLayout)]
 #[repr(C)]
 pub struct Cookie {
-    /// Of [`Accept`].
+    /// Cookie from [`Accept`].
     pub cookie: u64,
 }
 
@@ -184,15 +185,15 @@ pub struct Cookie {
 #[derive(Clone, Copy, Debug, Default, FromBytes, Immutable, IntoBytes, KnownLayout)]
 #[repr(C)]
 pub struct Msg {
-    /// An address.
+    /// Address of the message.
     pub msg: u64,
-    /// Bytes there.
+    /// Length in bytes.
     pub len: i32,
     /// [`BLOCK`] or 0.
     pub flags: i32,
-    /// Out: bytes moved.
+    /// Out: number of bytes moved.
     pub out_len: i32,
-    /// Not looked at.
+    /// Ignored.
     pub pad: u32,
 }
 
@@ -200,17 +201,17 @@ pub struct Msg {
 #[derive(Clone, Copy, Debug, Default, FromBytes, Immutable, IntoBytes, KnownLayout)]
 #[repr(C)]
 pub struct Reg {
-    /// An address.
+    /// Address of the memory.
     pub addr: u64,
-    /// Bytes there.
+    /// Length in bytes.
     pub len: u64,
-    /// Where, with [`MAP_FIXED`].
+    /// Requested offset, with [`MAP_FIXED`].
     pub offset: i64,
     /// Protection.
     pub prot: i32,
     /// [`MAP_FIXED`] or 0.
     pub flags: i32,
-    /// Out.
+    /// Out: the assigned offset.
     pub out_offset: i64,
 }
 
@@ -218,9 +219,9 @@ pub struct Reg {
 #[derive(Clone, Copy, Debug, Default, FromBytes, Immutable, IntoBytes, KnownLayout)]
 #[repr(C)]
 pub struct Unreg {
-    /// Where.
+    /// Offset of the window.
     pub offset: i64,
-    /// How many bytes.
+    /// Length in bytes.
     pub len: u64,
 }
 
@@ -228,17 +229,17 @@ pub struct Unreg {
 #[derive(Clone, Copy, Debug, Default, FromBytes, Immutable, IntoBytes, KnownLayout)]
 #[repr(C)]
 pub struct Transfer {
-    /// Here, for windows.
+    /// Local offset, for windows.
     pub loffset: i64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u64,
-    /// There.
+    /// Remote offset.
     pub roffset: i64,
-    /// Here, for memory.
+    /// Local address, for memory.
     pub addr: u64,
-    /// How.
+    /// `SCIF_RMA_*` flags.
     pub flags: i32,
-    /// Not looked at.
+    /// Ignored.
     pub pad: u32,
 }
 
@@ -246,11 +247,11 @@ pub struct Transfer {
 #[derive(Clone, Copy, Debug, Default, FromBytes, Immutable, IntoBytes, KnownLayout)]
 #[repr(C)]
 pub struct FenceMark {
-    /// Whose.
+    /// Side that initiated the RMA, as [`FENCE_INIT_SELF`] or [`FENCE_INIT_PEER`].
     pub flags: i32,
-    /// Not looked at.
+    /// Ignored.
     pub pad: u32,
-    /// The address of an int that gets the mark.
+    /// Address of an int that receives the mark.
     pub mark: u64,
 }
 
@@ -258,17 +259,17 @@ pub struct FenceMark {
 #[derive(Clone, Copy, Debug, Default, FromBytes, Immutable, IntoBytes, KnownLayout)]
 #[repr(C)]
 pub struct FenceSignal {
-    /// Where here.
+    /// Local offset of the stored value.
     pub loff: i64,
-    /// What here.
+    /// Local value.
     pub lval: u64,
-    /// Where there.
+    /// Remote offset of the stored value.
     pub roff: i64,
-    /// What there.
+    /// Remote value.
     pub rval: u64,
-    /// Whose, and which.
+    /// Side that initiated the RMA, and the sides to signal.
     pub flags: i32,
-    /// Not looked at.
+    /// Ignored.
     pub pad: u32,
 }
 
@@ -276,13 +277,13 @@ pub struct FenceSignal {
 #[derive(Clone, Copy, Debug, Default, FromBytes, Immutable, IntoBytes, KnownLayout)]
 #[repr(C)]
 pub struct NodeIds {
-    /// The address of `len` numbers.
+    /// Address of an array of `len` numbers.
     pub nodes: u64,
-    /// The address of one.
+    /// Address of the own node's number.
     pub own: u64,
-    /// In: how many fit. Out: how many there are.
+    /// In: capacity of the array. Out: number of nodes.
     pub len: i32,
-    /// Not looked at.
+    /// Ignored.
     pub pad: u32,
 }
 
@@ -290,17 +291,17 @@ pub struct NodeIds {
 #[derive(Clone, Copy, Debug, Default, FromBytes, Immutable, IntoBytes, KnownLayout)]
 #[repr(C)]
 pub struct NodeIds3 {
-    /// The address of `len` numbers.
+    /// Address of an array of `len` numbers.
     pub nodes: u64,
-    /// In: how many fit. Out: how many there are.
+    /// In: capacity of the array. Out: number of nodes.
     pub len: i32,
-    /// Not looked at.
+    /// Ignored.
     pub pad: u32,
-    /// The address of one.
+    /// Address of the own node's number.
     pub own: u64,
 }
 
-/// Numbers as compilers make them of the drivers' headers: of mainline Linux and MPSS 4, and of MPSS 3.
+/// Numbers from compiled driver headers: mainline Linux and MPSS 4, and MPSS 3.
 const NUMBERS: [(Call, u32, u32); 17] = [
     (Call::Bind, 0xc008_7301, 0xc008_7301),
     (Call::Listen, 0x4004_7302, 0x4004_7302),
@@ -333,12 +334,12 @@ const _: () = {
     }
 };
 
-/// Bytes of a field.
+/// Returns the size of a field in bytes.
 const fn len_of<S, T>(_field: fn(&S) -> &T) -> usize {
     size_of::<T>()
 }
 
-/// A structure has this size, and its fields lie here and are so long.
+/// Asserts the size of a structure, and the offsets and sizes of its fields.
 macro_rules! laid_out {
     ($structure:ty, $size:literal, $($field:ident $offset:literal:$len:literal),*) => {
         const _: () = {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The system calls that reach the SCIF driver: open, ioctl, mmap, poll, close, through the C library's own functions, so
-//! that a preloaded library may serve them instead.
+//! System calls to the SCIF driver: open, ioctl, mmap, poll, close. They use the C library's own
+//! functions, so that a preloaded library can serve them instead.
 //!
-//! Not about what is asked (`abi`) nor why. See `ioctl(2)`, `mmap(2)`.
+//! Not about the arguments (`abi`) nor about the purpose. See `ioctl(2)`, `mmap(2)`.
 #![expect(
     unsafe_code,
     reason = "system calls with addresses and descriptors of the program"
@@ -21,25 +21,26 @@ fn answer(rc: c_int) -> Result<c_int, Errno> {
     if rc < 0 { Err(last_errno()) } else { Ok(rc) }
 }
 
-/// Opens the device: an endpoint.
+/// Opens the device, which creates an endpoint.
 pub(super) fn open(path: &CStr, cloexec: bool) -> Result<OwnedFd, Errno> {
     let flags = libc::O_RDWR | if cloexec { libc::O_CLOEXEC } else { 0 };
-    // SAFETY: a live C string; nothing is made, so that there is no mode.
+    // SAFETY: a live C string; no file is created, so no mode is needed.
     let fd = answer(unsafe { libc::open(path.as_ptr(), flags) })?;
-    // SAFETY: just made, and nobody else's.
+    // SAFETY: just created, and owned by this function alone.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// The structure a call takes, whatever the encoding.
+/// Structure that is the argument of a call, in any encoding.
 ///
 /// # Safety
-/// The driver reads and writes no more than the structure under each number in `CALLS`, and where the addresses in it
-/// say, which are the program's own and passed on by it for that.
+/// Under each number in `CALLS` the driver accesses only the structure and the memory at the
+/// addresses in it. The program owns that memory and passed the addresses for this purpose.
 pub(super) unsafe trait Argument: FromBytes + IntoBytes {
     const CALLS: &[Call];
 }
 
-// SAFETY: by `struct scif_ioctl` of the drivers, whose sizes and places `abi` compares; this and the others below.
+// SAFETY: by `struct scif_ioctl` of the drivers, whose sizes and offsets `abi` compares; the same
+// holds for the others below.
 unsafe impl Argument for abi::Bind {
     const CALLS: &[Call] = &[Call::Bind];
 }
@@ -71,7 +72,7 @@ unsafe impl Argument for abi::Unreg {
 unsafe impl Argument for abi::Transfer {
     const CALLS: &[Call] = &[Call::ReadFrom, Call::WriteTo, Call::VReadFrom, Call::VWriteTo];
 }
-// SAFETY: as above; `ids` takes care that each generation gets its own.
+// SAFETY: as above; `nodes` selects the structure of the driver's generation.
 unsafe impl Argument for abi::NodeIds {
     const CALLS: &[Call] = &[Call::GetNodeIds];
 }
@@ -88,7 +89,7 @@ unsafe impl Argument for abi::FenceSignal {
     const CALLS: &[Call] = &[Call::FenceSignal];
 }
 
-/// A call whose argument is a structure.
+/// Executes a call whose argument is a structure.
 pub(super) fn ask<T: Argument>(
     fd: RawFd,
     encoding: Encoding,
@@ -99,19 +100,20 @@ pub(super) fn ask<T: Argument>(
         return Err(Errno::INVAL);
     }
     let number = c_ulong::from(encoding.number(call));
-    // SAFETY: `argument` is live, any bytes are one of it, and it is the one of this call (`Argument`, looked at above).
+    // SAFETY: `argument` is live, is valid for any bytes, and has the type of this call
+    // (`Argument`, checked above).
     answer(unsafe { libc::ioctl(fd, number, std::ptr::from_mut(argument)) })
 }
 
-/// A call whose argument is a number, or which has none.
+/// Executes a call whose argument is a number, or which has none.
 pub(super) fn tell(fd: RawFd, number: u32, value: c_int) -> Result<c_int, Errno> {
-    // The driver looks at the low half.
+    // The driver uses the low half only.
     let value = c_ulong::from(value.cast_unsigned());
-    // SAFETY: no memory is named.
+    // SAFETY: the call passes no address.
     answer(unsafe { libc::ioctl(fd, c_ulong::from(number), value) })
 }
 
-/// mmap(2), where the program says.
+/// Calls mmap(2) with the program's address.
 pub(super) fn map(
     fd: RawFd,
     addr: usize,
@@ -121,7 +123,7 @@ pub(super) fn map(
     offset: i64,
 ) -> Result<usize, Errno> {
     let at = std::ptr::with_exposed_provenance_mut(addr);
-    // SAFETY: the program asks for just this; with MAP_FIXED the range is its own.
+    // SAFETY: the program requests exactly this mapping; with MAP_FIXED the range is its own.
     let place = unsafe { libc::mmap(at, len, prot, flags, fd, offset) };
     if place == libc::MAP_FAILED {
         Err(last_errno())
@@ -130,9 +132,9 @@ pub(super) fn map(
     }
 }
 
-/// munmap(2), as the program asks.
+/// Calls munmap(2) on the program's request.
 pub(super) fn unmap(addr: usize, len: usize) -> Result<(), Errno> {
     let at = std::ptr::with_exposed_provenance_mut(addr);
-    // SAFETY: the program names what it mapped and does not use any more.
+    // SAFETY: the program passes a range that it mapped and no longer uses.
     answer(unsafe { libc::munmap(at, len) }).map(drop)
 }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Connecting over a driver: a thread for each call, since the driver holds its caller for up to 30 s.
+//! Connecting over a driver: one thread per attempt, since the driver blocks its caller for up to
+//! 30 s.
 //!
-//! Calls that do not block would not help. The driver makes all of those in one work item of the system, and collecting or
-//! closing one waits for whichever comes next.
+//! Non-blocking calls would not help. The driver executes all of them in one work item of the
+//! system, and completing or closing one waits for whichever comes next.
 //!
-//! Not about the connection once it is made (`link`). A call is asked about again and again until it is answered; a call that
-//! nobody asks about any more ends when the driver answers it.
+//! Not about an established connection (`link`). The caller repeats `ask` until an attempt is
+//! answered. An abandoned attempt ends when the driver answers it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -21,15 +22,18 @@ use crate::error::{Error, Result};
 use crate::sys::thread;
 use crate::sys::time::now_ns;
 
-/// Calls under way at a time, each with a thread. Listeners that never accept hold these for 30 s; more calls have to wait.
+/// Maximum number of attempts in progress, each with a thread. Listeners that never accept occupy
+/// them for 30 s; further attempts have to wait.
 const CALLS_MAX: u64 = 64;
-/// Time for which the caller itself waits for the answer, once a call: that of a listener that accepts at once.
+/// Time for which the caller itself waits for the answer, once per attempt: enough for a listener
+/// that accepts at once.
 const FIRST_WAIT: Duration = Duration::from_millis(1);
-/// Nanoseconds after which a call counts as unanswered. A listener accepts at once even where its process computes.
+/// Time in nanoseconds after which an attempt counts as unanswered. A listener accepts at once even
+/// while its process computes.
 const UNANSWERED_NS: u64 = 250_000_000;
-/// Nanoseconds between a refusal and the next call there.
+/// Time in nanoseconds between a refusal and the next attempt at the same port.
 const REFUSED_PAUSE_NS: u64 = 1_000_000;
-/// Nanoseconds for which an answer is kept that nobody asks for.
+/// Time in nanoseconds for which an answer is kept that no caller takes.
 const UNCLAIMED_NS: u64 = 5_000_000_000;
 
 /// Answer of the driver, and its time in nanoseconds.
@@ -53,22 +57,22 @@ struct Call<T> {
     outcome: Arc<Outcome<T>>,
 }
 
-/// Calls of one port: where it called and what came of that.
+/// Connect attempts of one port, and their outcomes.
 #[derive(Debug)]
 pub(super) struct Calls<T: Send + 'static> {
     open: HashMap<PortId, Call<T>>,
-    /// Calls under way of all ports of the node.
+    /// Number of attempts in progress of all ports of the node.
     under_way: Arc<Count>,
     sender: Arc<Sender>,
 }
 
-/// Ends the count of a call, however its thread ends.
+/// Counts an attempt in progress until its thread ends in any way.
 struct UnderWay(Arc<Count>);
 
 impl UnderWay {
     fn begin(count: &Arc<Count>) -> Option<UnderWay> {
         let begun = UnderWay(Arc::clone(count));
-        // Counted until it is dropped.
+        // Counted until dropped.
         (count.add(1) < CALLS_MAX).then_some(begun)
     }
 }
@@ -88,11 +92,13 @@ impl<T: Send + 'static> Calls<T> {
         }
     }
 
-    /// Takes the connection to `dst` once the call there is answered; starts the call if there is none. `prepare` makes the
-    /// call, which blocks; `notify` runs after the answer is there.
+    /// Takes the connection to `dst` once the attempt is answered; starts the attempt if none
+    /// exists. `prepare` returns the call, which blocks; `notify` runs after the answer has
+    /// arrived.
     ///
     /// # Errors
-    /// [`Error::Again`] soon after the call, [`Error::Unanswered`] later; the driver's answer; what `prepare` says.
+    /// [`Error::Again`] soon after the start, [`Error::Unanswered`] later; the driver's answer;
+    /// errors of `prepare`.
     pub(super) fn ask<C>(
         &mut self,
         dst: PortId,
@@ -166,7 +172,7 @@ impl<T: Send + 'static> Calls<T> {
         Err(told)
     }
 
-    /// Forgets answers that nobody asks for.
+    /// Drops answers that no caller takes.
     pub(super) fn sweep(&mut self) {
         if self.open.is_empty() {
             return;
@@ -186,7 +192,7 @@ impl<T: Send + 'static> Calls<T> {
         });
     }
 
-    /// Leaves all calls to their threads.
+    /// Leaves all attempts to their threads.
     pub(super) fn abandon(&mut self) {
         for (_, call) in self.open.drain() {
             self.sender.dispose(call);
@@ -194,7 +200,7 @@ impl<T: Send + 'static> Calls<T> {
     }
 }
 
-/// Meaning of a call's failure for the peer at `dst`.
+/// Converts a failed attempt to an error for the peer at `dst`.
 fn refused(failure: &Failure, dst: PortId) -> Error {
     match Errno::from_raw_os_error(failure.raw_os_error()) {
         Errno::CONNREFUSED | Errno::NODEV | Errno::TIMEDOUT => Error::Refused(dst),
@@ -218,7 +224,7 @@ mod tests {
         Calls::new(&Arc::new(Count::new(0)), &Sender::start().unwrap())
     }
 
-    /// Asks until the answer is there, for at most 10 s.
+    /// Repeats `ask` until the answer has arrived, for at most 10 s.
     fn ask_until_answered(calls: &mut Calls<u32>) -> Result<u32> {
         let end = now_ns() + 10_000_000_000;
         loop {

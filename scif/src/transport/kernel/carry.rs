@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The driver as a transport of the engine's endpoints: what a node over it is, and its ports.
+//! The driver as a transport of the engine's endpoints: a node over it, and its ports.
 //!
-//! Not about the calls of `scif.h` over it (`Backend`). No descriptor passes between nodes and no process reaches into
-//! another, so the rings of a connection lie in memory of either side, and what is pushed goes over the driver's stream.
-//! Memory is not reached but by what the peer itself executes.
+//! Not about the calls of `scif.h` over it (`Backend`). No descriptor passes between nodes, and no
+//! process accesses another's memory. So each side has the rings of a connection in its own memory,
+//! and pushed records cross the driver's stream. Memory of a peer is only accessed by operations
+//! that the peer itself executes.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -20,27 +21,27 @@ use crate::sys::fork;
 use crate::transport::local::Local;
 use crate::transport::{Port, Shared, Shown, Transport, Writers};
 
-/// The part of a node that its ports over the driver share.
+/// State of a node that its ports over the driver share.
 #[derive(Debug)]
 pub(crate) struct Kernel {
     pub(super) device: Arc<Device>,
     pub(super) node: u16,
-    /// Where endpoints of this process meet.
+    /// Transport between endpoints of this process.
     pub(super) near: Arc<Local>,
-    /// Calls under way: connections that threads are making.
+    /// Number of connect attempts in progress on threads.
     pub(super) calls: Arc<Count>,
-    /// The thread that sends, while a port has it.
+    /// Thread that sends, while a port uses it.
     sender: Mutex<Weak<Sender>>,
     host_hash: u32,
 }
 
-/// Where the endpoints of a process meet whose nodes are one: those of several fabrics have it in common. Others, as of
-/// another copy of this library, meet over the driver.
+/// Transport shared by the endpoints of a process on one node, also of several fabrics. Endpoints
+/// of another copy of this library meet over the driver.
 #[derive(Debug)]
 struct Meeting {
     node: u16,
     host_hash: u32,
-    /// That of the process: a forked child has none of its parent's endpoints.
+    /// Fork generation of the process: a forked child has none of its parent's endpoints.
     generation: u64,
     near: Weak<Local>,
 }
@@ -95,7 +96,7 @@ impl Kernel {
         })
     }
 
-    /// The thread that sends for all ports of the node.
+    /// Returns the thread that sends for all ports of the node.
     pub(super) fn sender(&self) -> Result<Arc<Sender>> {
         let mut sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(running) = sender.upgrade() {
@@ -106,7 +107,7 @@ impl Kernel {
         Ok(started)
     }
 
-    /// Which node this is, as the driver says.
+    /// Returns the number of this node, from the driver.
     pub(crate) fn node(&self) -> u16 {
         self.node
     }

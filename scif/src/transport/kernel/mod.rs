@@ -1,19 +1,22 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The SCIF driver of a kernel: each call of `scif.h` is one call of the driver, as in the drivers' own library.
+//! The SCIF driver of a kernel: each call of `scif.h` is one call of the driver, as in the drivers'
+//! own library.
 //!
-//! Not about what the driver does with it: endpoints, windows and errors are the driver's, and nothing is kept here but
-//! which driver it is. That is found out once, by asking: mainline Linux (4.2 to 5.9) and MPSS 4 at `/dev/scif`, MPSS 3 at
-//! `/dev/mic/scif`. What the drivers get wrong and a program would stumble over is mended here:
+//! Not about the driver's implementation: endpoints, windows and errors are the driver's. Only the
+//! kind of the driver is stored, determined once by queries: mainline Linux (4.2 to 5.9) and MPSS 4
+//! at `/dev/scif`, MPSS 3 at `/dev/mic/scif`. Defects of the drivers that would affect a program
+//! are corrected:
 //!
-//! | driver | defect | here |
+//! | driver | defect | correction |
 //! |---|---|---|
-//! | mainline since 4.19 | connect on an unbound endpoint does nothing and says 0 | bound before |
-//! | all | bind says that it needs 8 bytes and uses 4 | 8, all zero |
-//! | mainline | the list of nodes misses the last one | it is filled in |
-//! | mainline | FIXED into a part of another window succeeds, elsewhere | undone; EADDRINUSE |
-//! | MPSS 4 | more locked memory than allowed is EAGAIN | ENOMEM, as the others |
+//! | mainline since 4.19 | connect on an unbound endpoint does nothing and returns 0 | bound before |
+//! | all | bind declares an argument of 8 bytes and uses 4 | 8, all zero |
+//! | mainline | the list of nodes lacks the last one | added |
+//! | mainline | FIXED into a part of another window succeeds, at another offset | undone; EADDRINUSE |
+//! | MPSS 4 | more locked memory than permitted is EAGAIN | ENOMEM, as the others |
 //!
-//! FIXED at the very offset of another window cannot be told from success on mainline, and makes two windows there.
+//! FIXED at the exact offset of another window cannot be distinguished from success on mainline,
+//! and creates two windows at that offset.
 
 pub mod abi;
 mod call;
@@ -40,21 +43,21 @@ use crate::epd::{Failure, FenceSide, PollFd, Result, Signal};
 use crate::error::Error;
 use crate::sys::descriptor;
 
-/// Where drivers are found.
+/// Paths of the drivers' devices.
 const DEVICES: [&CStr; 2] = [c"/dev/scif", c"/dev/mic/scif"];
-/// More nodes than any driver has.
+/// Capacity for nodes, above the number of any driver.
 const NODES: usize = 512;
-/// No driver gives a node this number: an entry that was not written.
+/// Value of an entry that the driver did not write. No driver gives a node this number.
 const UNWRITTEN: u16 = u16::MAX;
 
-/// Which driver it is.
+/// Kind of a driver.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Driver {
-    /// Of mainline Linux.
+    /// Mainline Linux.
     Mainline,
-    /// Of MPSS 3, for the first Xeon Phi.
+    /// MPSS 3, for the first Xeon Phi.
     Mpss3,
-    /// Of MPSS 4, for the second.
+    /// MPSS 4, for the second.
     Mpss4,
 }
 
@@ -67,19 +70,20 @@ impl Driver {
     }
 }
 
-/// A driver, and the endpoints this process has of it: named by descriptors, as those of [`Endpoints`](crate::epd::Endpoints).
+/// A driver, with endpoints of this process named by descriptors, as in
+/// [`Endpoints`](crate::epd::Endpoints).
 #[derive(Debug)]
 pub struct Device {
     path: CString,
     driver: Driver,
 }
 
-/// An address as the driver takes it.
+/// Converts an address to the driver's type.
 fn address(at: usize) -> u64 {
     at as u64
 }
 
-/// Devices that were tried, and the more telling of their failures.
+/// Devices that were tried, and the most informative of their failures.
 #[derive(Clone, Debug)]
 pub(crate) struct NoDevice {
     failure: Failure,
@@ -89,7 +93,7 @@ pub(crate) struct NoDevice {
 impl NoDevice {
     fn and(mut self, path: &CStr, failure: Failure) -> NoDevice {
         self.tried.push(format!("{}: {failure}", path.to_string_lossy()));
-        // That there is one, and not for us, says more.
+        // A device that exists but is not usable is more informative.
         if failure != Failure::Os(Errno::NOENT) {
             self.failure = failure;
         }
@@ -107,15 +111,15 @@ impl From<NoDevice> for Error {
 }
 
 impl Device {
-    /// Finds the driver: at the device the settings name, or at the first that opens.
+    /// Finds the driver: at the device in the settings, or at the first usual path that opens.
     ///
     /// # Errors
-    /// What opening it said; ENXIO for a version nobody knows.
+    /// The error of opening the device; ENXIO for an unknown version.
     pub fn open(config: &Config) -> Result<Device> {
         Device::find(config).map_err(|none| none.failure)
     }
 
-    /// As [`Device::open`], where nothing else will do: a failure is logged.
+    /// Variant of [`Device::open`] for a required driver: a failure is logged.
     ///
     /// # Errors
     /// Errors of [`Device::open`].
@@ -126,6 +130,8 @@ impl Device {
         })
     }
 
+    /// Finds the driver, and lists the failed devices otherwise.
+    ///
     /// # Errors
     /// Answer of each device.
     pub(crate) fn find(config: &Config) -> std::result::Result<Device, NoDevice> {
@@ -155,19 +161,20 @@ impl Device {
         Err(none)
     }
 
-    /// Which driver it is.
+    /// Returns the kind of the driver.
     #[must_use]
     pub fn driver(&self) -> Driver {
         self.driver
     }
 
-    /// Where it is.
+    /// Returns the path of the device.
     #[must_use]
     pub fn path(&self) -> &CStr {
         &self.path
     }
 
-    /// Whether it does more than open: mainline's is there, and carries nothing, on a machine without a card.
+    /// Whether the driver has nodes. Mainline's opens on a machine without a card, but connects
+    /// nothing.
     #[must_use]
     pub fn works(&self) -> bool {
         self.nodes().is_ok_and(|(nodes, _)| !nodes.is_empty())
@@ -198,10 +205,10 @@ impl Device {
         Ok(descriptor::close(fd)?)
     }
 
-    /// `scif_bind`; the port.
+    /// `scif_bind`; returns the port.
     ///
     /// # Errors
-    /// The driver's, as of every call below.
+    /// The driver's, as for every call below.
     pub fn bind(&self, fd: RawFd, port: u16) -> Result<u16> {
         let mut bind = abi::Bind {
             port: i32::from(port),
@@ -220,13 +227,13 @@ impl Device {
         Ok(())
     }
 
-    /// `scif_connect`; the local port.
+    /// `scif_connect`; returns the local port.
     ///
     /// # Errors
     /// The driver's.
     pub fn connect(&self, fd: RawFd, dst: PortId) -> Result<u16> {
         match self.bind(fd, 0) {
-            // It has a port, or is in a state of which connecting says more.
+            // Bound already, or in a state about which connect returns a better error.
             Ok(_) | Err(Failure::Os(Errno::INVAL | Errno::ISCONN)) => {}
             Err(failure) => return Err(failure),
         }
@@ -241,19 +248,19 @@ impl Device {
         Ok(connect.own.port)
     }
 
-    /// `scif_accept`; the peer, and the new endpoint.
+    /// `scif_accept`; returns the peer and the new endpoint.
     ///
     /// # Errors
     /// The driver's.
     pub fn accept(&self, fd: RawFd, wait: bool) -> Result<(PortId, RawFd)> {
-        // First: a request that was answered cannot be put back when there is no descriptor left. Not close-on-exec,
-        // as in the drivers' library.
+        // Opened first: an accepted request cannot be returned if no descriptor is left. Not
+        // close-on-exec, as in the drivers' library.
         let new = call::open(&self.path, false)?;
         let peer = self.accept_into(fd, new.as_raw_fd(), wait)?;
         Ok((peer, descriptor::release(new)))
     }
 
-    /// The same for an endpoint that is there already, and becomes the new one.
+    /// Accepts a connection into an existing endpoint `new`; returns the peer.
     ///
     /// # Errors
     /// The driver's.
@@ -273,7 +280,7 @@ impl Device {
         })
     }
 
-    /// `scif_send`; how many bytes.
+    /// `scif_send`; returns the number of bytes sent.
     ///
     /// # Errors
     /// The driver's.
@@ -281,7 +288,7 @@ impl Device {
         self.message(fd, Call::Send, src, wait)
     }
 
-    /// `scif_recv`; how many bytes.
+    /// `scif_recv`; returns the number of bytes received.
     ///
     /// # Errors
     /// The driver's.
@@ -301,7 +308,7 @@ impl Device {
         usize::try_from(msg.out_len).map_err(|_| Failure::Broken)
     }
 
-    /// `scif_poll`; how many are ready.
+    /// `scif_poll`; returns the number of ready entries.
     ///
     /// # Errors
     /// Those of poll(2).
@@ -309,7 +316,7 @@ impl Device {
         Ok(descriptor::poll_raw(entries, timeout_ms)?)
     }
 
-    /// The nodes that are online, in ascending order, and our own.
+    /// Returns the online nodes in ascending order, and the own node.
     ///
     /// # Errors
     /// Those of open(2).
@@ -350,22 +357,23 @@ impl Device {
         Ok((nodes, own))
     }
 
-    /// Whether calls that need a connection may be made.
+    /// Checks that calls that need a connection are permitted.
     ///
     /// # Errors
-    /// [`Failure::NotConnected`], [`Failure::Reset`], or that it is no endpoint.
+    /// [`Failure::NotConnected`], [`Failure::Reset`], or the error for a descriptor that is no
+    /// endpoint.
     pub fn usable(&self, fd: RawFd) -> Result<()> {
-        // The state is looked at before the flags, and of these none is there.
+        // The driver checks the state before the flags, which are invalid.
         match self.mark(fd, 0) {
             Err(Failure::Os(Errno::INVAL)) | Ok(_) => Ok(()),
             Err(failure) => Err(failure),
         }
     }
 
-    /// Whether a connection is there or was.
+    /// Checks that a connection exists or existed.
     ///
     /// # Errors
-    /// As [`usable`](Self::usable), but for a connection that was.
+    /// As [`usable`](Self::usable), except for a former connection.
     pub fn receivable(&self, fd: RawFd) -> Result<()> {
         match self.usable(fd) {
             Err(Failure::Os(Errno::CONNRESET)) => Ok(()),
@@ -373,7 +381,7 @@ impl Device {
         }
     }
 
-    /// `scif_register`; the offset.
+    /// `scif_register`; returns the offset.
     ///
     /// # Errors
     /// The driver's.
@@ -418,10 +426,10 @@ impl Device {
         self.ask(fd, Call::Unreg, &mut unreg)
     }
 
-    /// `scif_mmap`; the address.
+    /// `scif_mmap`; returns the address.
     ///
     /// # Errors
-    /// Those of mmap(2), and the driver's.
+    /// Errors of mmap(2), and the driver's.
     pub fn map(
         &self,
         fd: RawFd,
@@ -437,12 +445,12 @@ impl Device {
     /// `scif_munmap`
     ///
     /// # Errors
-    /// Those of munmap(2).
+    /// Errors of munmap(2).
     pub fn unmap(&self, addr: usize, len: usize) -> Result<()> {
         Ok(call::unmap(addr, len)?)
     }
 
-    /// `scif_readfrom`, `scif_writeto` between windows.
+    /// Executes one of the four RMA calls.
     fn transfer(&self, fd: RawFd, call: Call, mut transfer: abi::Transfer) -> Result<()> {
         self.ask(fd, call, &mut transfer)
     }
@@ -490,7 +498,7 @@ impl Device {
         Ok(mark)
     }
 
-    /// `scif_fence_mark`; the mark.
+    /// `scif_fence_mark`; returns the mark.
     ///
     /// # Errors
     /// The driver's.
@@ -563,14 +571,14 @@ fn memory(addr: usize, len: usize, far: i64, flags: i32) -> abi::Transfer {
     }
 }
 
-/// Asks a driver which it is.
+/// Determines the kind of a driver.
 fn recognize(probe: &OwnedFd) -> Result<Driver> {
     let fd = probe.as_raw_fd();
     match call::tell(fd, abi::GET_VERSION, 0) {
         Ok(abi::VERSION) => Ok(Driver::Mpss3),
         Ok(_) => Err(Failure::Os(Errno::NXIO)),
         Err(Errno::INVAL) => {
-            // A port of its own is free again when the probe is closed.
+            // The port is free again when the probe is closed.
             let mut bind = abi::Bind::default();
             call::ask(fd, Encoding::Struct, Call::Bind, &mut bind)?;
             match call::tell(fd, Encoding::Struct.number(Call::Listen), 0) {
@@ -578,13 +586,13 @@ fn recognize(probe: &OwnedFd) -> Result<Driver> {
                 _ => Ok(Driver::Mainline),
             }
         }
-        // Something else has that name.
+        // Another kind of device has that name.
         Err(errno) => Err(errno.into()),
     }
 }
 
-/// Fills in the node that mainline's list misses: it lets as many numbers out as the highest one says, which is one too
-/// few exactly if no number below it is missing.
+/// Adds the node that mainline's list lacks. The driver writes as many numbers as the highest one,
+/// which is one too few exactly if no lower number is missing.
 fn complete(nodes: &mut [u16]) {
     for (number, node) in (0..).zip(nodes) {
         if *node == UNWRITTEN {

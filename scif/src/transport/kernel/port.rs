@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! A port over a driver: the endpoint that listens there, the calls it makes, and the set that its owner waits for.
+//! A port over a driver: the listening endpoint, its connect attempts, and the epoll set of its
+//! owner.
 //!
-//! Not about one connection once it is made (`link`). A driver names the endpoint that calls, which has a port of its own; at
-//! which port its owner listens stands in the hello. The node is the driver's word, the port the caller's. Endpoints of one
-//! process and transport meet without the driver. Nothing here waits for the driver: its threads do.
+//! Not about an established connection (`link`). The driver reports a connecting endpoint, which
+//! has a port of its own; the hello contains the port at which its owner listens. So the driver
+//! vouches for the node, but only the peer for the port. Endpoints of one process and transport
+//! meet without the driver. No function of this file waits for the driver: its threads do.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -29,9 +31,10 @@ use crate::sys::fork::Maker;
 use crate::sys::mmap::Mapping;
 use crate::transport::{Farewell, Opened, Port, Shown, Transport, Writers, conn_of, token};
 
-/// Requests the driver lets wait: as many as the least of them.
+/// Length of the driver's queue of requests: the least maximum of all drivers.
 const BACKLOG: i32 = 1024;
-/// Time for which a closing port waits until its peers have taken what was sent to them. The thread goes on afterwards.
+/// Time for which a closing port waits until its peers have taken all sent data. The thread
+/// continues afterwards.
 const LINGER: Duration = Duration::from_secs(1);
 
 /// Kind of the epoll token of endpoints of this process.
@@ -41,7 +44,8 @@ const NEAR: u64 = 3;
 pub(super) struct KernelPort {
     kernel: Arc<Kernel>,
     id: PortId,
-    /// The same port for endpoints of this process; given up before the driver's, which another endpoint may have then.
+    /// Counterpart for endpoints of this process, with this port number. It is closed before the
+    /// driver's port, which another endpoint may then take.
     near: Box<dyn Port>,
     reception: Reception,
     calls: Calls<Stream>,
@@ -105,7 +109,7 @@ impl KernelPort {
         Ok(segment)
     }
 
-    /// A connection over a stream that is connected, which begins with `greeting`.
+    /// Returns a connection over a connected stream, and sends the greeting.
     fn join(&self, stream: Stream, peer: PortId, id: ConnId, side: Side) -> Result<Opened> {
         let segment = self.segment()?;
         let token = token(CONN, id);
@@ -117,7 +121,7 @@ impl KernelPort {
         while let Err(failure) = stream.send(&greeting.encode()) {
             match errno(&failure) {
                 Errno::INTR => {}
-                // The caller has closed already. What it sent before is still to be received.
+                // The peer has closed already. Data that it sent before can still be received.
                 Errno::CONNRESET | Errno::NOTCONN if side == Side::Acceptor => break,
                 _ => {
                     self.desk.sender.dispose(stream);
@@ -142,7 +146,7 @@ impl KernelPort {
 
     fn reach(&mut self, dst: PortId, id: ConnId) -> Result<Opened> {
         match self.near.connect(dst, id) {
-            // Not of this process.
+            // Not a port of this process.
             Err(Error::Refused(_)) => {}
             done => return done,
         }
@@ -154,7 +158,7 @@ impl KernelPort {
         let desk = Arc::clone(&self.desk);
         let stream = self.calls.ask(dst, prepare, move || desk.signal())?;
         match self.join(stream, dst, id, Side::Opener) {
-            // It waited for us too long, or is gone already: it may be called again.
+            // The peer waited for us too long, or has closed: another attempt is possible.
             Err(Error::Os {
                 errno: Errno::CONNRESET | Errno::NOTCONN,
                 ..
@@ -201,7 +205,7 @@ fn os(call: &'static str, failure: &Failure) -> Error {
     }
 }
 
-// As for the links, each entry that a call to send or to poll takes restores errno.
+// As for the links, each entry point on the path of sends and polls restores errno.
 impl Port for KernelPort {
     fn id(&self) -> PortId {
         self.id
@@ -236,7 +240,7 @@ impl Port for KernelPort {
     }
 
     fn close(&mut self, how: Farewell) {
-        // In a forked child the threads are the parent's, and so is what they may have locked.
+        // In a forked child the threads belong to the parent, and so do locks that they may hold.
         if self.closed || self.maker.is_ancestor() {
             return;
         }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! One connection over a driver: an endpoint of it, the greeting at its beginning, and its records in both directions.
+//! One connection over a driver: an endpoint of the driver, the greeting at its beginning, and its
+//! records in both directions.
 //!
-//! Not about making it (`calls`, `reception`) nor about what the driver has no room for (`sender`). The driver says that a
-//! peer is gone: its process, its node, or only this connection. `scif_connect`, `scif_send`, `scif_recv` and `scif_close` of
-//! `scif.h`.
+//! Not about its establishment (`calls`, `reception`) nor about data for which the driver has no
+//! space (`sender`). The driver reports a closed peer: its process, its node, or only this
+//! connection. `scif_connect`, `scif_send`, `scif_recv` and `scif_close` of `scif.h`.
 
 use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
@@ -30,7 +31,7 @@ use crate::transport::{Farewell, Link, Remote, Signal, conn_of, token};
 
 /// Kind of an epoll token that names a connection.
 pub(super) const CONN: u64 = 0;
-/// Kind of the one that names the desk's event.
+/// Kind of the epoll token of the desk's event.
 pub(super) const NEWS: u64 = 1;
 
 /// An endpoint of the driver; a forked child does not have it.
@@ -41,7 +42,7 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    /// A new endpoint.
+    /// Opens a new endpoint.
     pub(super) fn open(device: &Arc<Device>) -> std::result::Result<Stream, Failure> {
         // A child forked in between would keep the endpoint.
         let _section = fork::section();
@@ -52,7 +53,7 @@ impl Stream {
         })
     }
 
-    /// A new endpoint of the same device.
+    /// Opens a new endpoint of the same device.
     pub(super) fn another(&self) -> std::result::Result<Stream, Failure> {
         Stream::open(&self.device)
     }
@@ -62,14 +63,15 @@ impl Stream {
         self.fd.as_ref().is_some_and(PrivateFd::is_inherited)
     }
 
-    /// Takes a port and listens; the port.
+    /// Takes a port and listens; returns the port.
     pub(super) fn listen(&self, port: u16, backlog: i32) -> std::result::Result<u16, Failure> {
         let port = self.device.bind(self.raw(), port)?;
         self.device.listen(self.raw(), backlog)?;
         Ok(port)
     }
 
-    /// Makes `new` the connection of the next caller; the caller. The driver waits for that one's answer.
+    /// Accepts the next connection into `new`; returns the peer. The driver waits for the answer of
+    /// the peer's node.
     pub(super) fn accept(&self, new: &Stream) -> std::result::Result<PortId, Failure> {
         self.device.accept_into(self.raw(), new.raw(), false)
     }
@@ -102,17 +104,18 @@ impl AsFd for Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        // Not under the lock that a fork takes: the driver waits for the peer's, and what stands in for one has locks.
+        // Not under the lock of a fork: the driver waits for the peer's, and a stand-in device has
+        // locks.
         drop(self.fd.take().and_then(PrivateFd::release));
     }
 }
 
-/// The number behind a failure.
+/// Returns the errno of a failure.
 pub(super) fn errno(failure: &Failure) -> Errno {
     Errno::from_raw_os_error(failure.raw_os_error())
 }
 
-/// A greeting as far as it has come.
+/// Part of a greeting received so far.
 #[derive(Debug, Default)]
 pub(super) struct Arriving {
     bytes: [u8; GREETING],
@@ -120,7 +123,7 @@ pub(super) struct Arriving {
 }
 
 impl Arriving {
-    /// What it says, once it is all there.
+    /// Receives more of the greeting; returns its content once complete.
     pub(super) fn hear(&mut self, stream: &Stream) -> std::result::Result<Option<Said>, Reason> {
         while let Some(rest) = self.bytes.get_mut(self.have..).filter(|rest| !rest.is_empty()) {
             match stream.receive(rest) {
@@ -136,14 +139,15 @@ impl Arriving {
 /// State that the links of a port share with each other and with its threads.
 #[derive(Debug)]
 pub(super) struct Desk {
-    /// Set that the owner waits for. A connection is in it from its beginning to its end, for input alone: a driver joins the
-    /// queue of those that wait for input when a descriptor is added, and no other later.
+    /// Epoll set of the owner. A connection is in it from its beginning to its end, for input
+    /// alone: a driver joins the queue of waiters for input when a descriptor is added, and no
+    /// other queue later.
     pub(super) epoll: Epoll,
-    /// A bell whose owner always sleeps: whoever pushes is to tell the link, which sends.
+    /// Doorbell whose owner always appears asleep, so that a producer calls the link, which sends.
     bell: Arc<Mapping>,
-    /// In the set: readable while there is news that no connection's descriptor shows.
+    /// Event in the set: readable while `news` has connections whose descriptors show no change.
     event: Event,
-    /// Connections to be looked at.
+    /// Connections that the owner must check.
     news: Mutex<Vec<ConnId>>,
     pub(super) sender: Arc<Sender>,
     pub(super) lingering: Arc<Lingering>,
@@ -181,19 +185,19 @@ impl Desk {
         self.event.signal();
     }
 
-    /// Has the owner look at a connection.
+    /// Makes the owner check a connection.
     fn post(&self, id: ConnId) {
         self.news().push(id);
         self.signal();
     }
 
-    /// Takes the connections to be looked at.
+    /// Takes the connections to check.
     pub(super) fn take_news(&self, ready: &mut Vec<ConnId>) {
         self.event.drain();
         ready.append(&mut self.news());
     }
 
-    /// Warns the first time.
+    /// Logs at warn the first time, later at debug.
     pub(super) fn warn_once(&self, text: fmt::Arguments<'_>) {
         if self.warned.swap(true) {
             log::debug!("{text}");
@@ -215,7 +219,7 @@ impl Desk {
 
 #[derive(Debug)]
 enum Stage {
-    /// The peer's endpoint has not looked yet.
+    /// The answer of the peer's endpoint has not arrived completely.
     Greeted(Arriving),
     Up,
 }
@@ -229,7 +233,7 @@ struct Ends {
 
 #[derive(Debug)]
 pub(super) struct KernelLink {
-    /// `None`: ended.
+    /// `None` after the end.
     ends: Option<Ends>,
     stage: Stage,
     incoming: Incoming,
@@ -238,7 +242,8 @@ pub(super) struct KernelLink {
 }
 
 impl KernelLink {
-    /// The link of whoever called (`Side::Opener`) and has sent the hello, or was called and has sent the welcome.
+    /// Returns the link of the opener (`Side::Opener`), which has sent the hello, or of the
+    /// acceptor, which has sent the welcome.
     pub(super) fn new(
         desk: &Arc<Desk>,
         stream: Stream,
@@ -278,7 +283,8 @@ impl KernelLink {
         Signal::Closed(reason)
     }
 
-    /// Gives the stream to the thread, which closes it once everything is sent: closing waits for the driver.
+    /// Gives the stream to the thread, which closes it after all data is sent: closing waits for
+    /// the driver.
     fn leave(&mut self) {
         if let Some(ends) = self.ends.take() {
             self.desk.epoll.remove(&ends.stream);
@@ -293,7 +299,7 @@ impl KernelLink {
             got => got,
         });
         if self.incoming.is_full() {
-            // No descriptor tells that the ring has room again.
+            // No descriptor reports that the ring has space again.
             self.desk.post(self.id);
         }
         match heard {
@@ -311,7 +317,7 @@ impl KernelLink {
 
     fn exchange(&mut self) -> Option<Signal> {
         let Ends { stream, outlet } = self.ends.as_ref()?;
-        // What is pushed early follows our hello, whatever the answer to that.
+        // Early records follow our hello, independent of its answer.
         outlet.flush();
         if outlet.failure().is_some() {
             return Some(self.closed(Reason::Died));
@@ -335,7 +341,8 @@ impl KernelLink {
         match how {
             Farewell::Bye => ends.outlet.close(),
             Farewell::Reset => ends.outlet.reset(),
-            // A forked child, which has neither the threads nor the descriptors of its parent, takes no lock.
+            // A forked child, which has neither the threads nor the descriptors of its parent,
+            // takes no lock.
             Farewell::Silent if ends.stream.is_inherited() => {
                 self.ends = None;
                 return;
@@ -346,7 +353,8 @@ impl KernelLink {
     }
 }
 
-// The driver's answers and waits for the port's threads change errno, hence each entry restores it.
+// Calls of the driver and waits for the port's threads change errno, so each entry point restores
+// it.
 impl Link for KernelLink {
     fn is_direct(&self) -> bool {
         false

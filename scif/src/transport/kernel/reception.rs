@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Accepting over a driver: a thread for each port, which accepts at once and hears who calls.
+//! Accepting over a driver: a thread for each port, which accepts at once and reads the hello.
 //!
-//! A caller is blocked in the driver until it is accepted, and a request that was given up after 30 s makes a later accept hang
-//! for ever. So accepting does not depend on the progress of the process. The thread passes on only callers that have said
-//! where they listen.
+//! The driver blocks a connecting peer until it is accepted, and a request that was abandoned after
+//! 30 s makes a later accept hang without end. So accepting must not depend on the progress of the
+//! process. The thread passes on only peers whose hello has arrived.
 //!
-//! Not about the connection once it is made (`link`).
+//! Not about an established connection (`link`).
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd};
@@ -25,20 +25,22 @@ use crate::sys::time::now_ns;
 use crate::sys::{descriptor, thread};
 use crate::transport::Farewell;
 
-/// Callers that have said who they are and wait for the endpoint; more wait in the driver.
+/// Maximum number of peers with a hello that wait for the endpoint; further ones wait in the
+/// driver.
 const GUESTS_MAX: usize = 1024;
-/// Callers that have not said who they are; the oldest goes for one more.
+/// Maximum number of peers without a hello; beyond it the oldest is refused.
 const MUTE_MAX: usize = 256;
-/// Nanoseconds a caller has for saying it.
+/// Time in nanoseconds for which a peer may stay without a hello before it is refused.
 const MUTE_NS: u64 = 10_000_000_000;
-/// Milliseconds between two looks at callers that say nothing.
+/// Interval in milliseconds between checks of peers without a hello.
 const MUTE_CHECK_MS: i32 = 1000;
-/// Milliseconds until the next accept where descriptors are short or too many callers wait.
+/// Time in milliseconds until the next accept after a lack of descriptors, or with too many waiting
+/// peers.
 const SHORT_PAUSE_MS: i32 = 20;
 /// Time for which a closing port waits until its number is free again.
 const CLOSE_LIMIT: Duration = Duration::from_secs(1);
 
-/// A caller that has said where it listens.
+/// An accepted peer whose hello has arrived.
 #[derive(Debug)]
 pub(super) struct Guest {
     pub(super) stream: Stream,
@@ -52,7 +54,7 @@ struct Hall {
     /// Readable once the port closes.
     stop: Event,
     stopped: Flag,
-    /// No notification is sent.
+    /// Whether peers are not notified of the close.
     silent: Flag,
 }
 
@@ -62,7 +64,7 @@ impl Hall {
     }
 }
 
-/// The thread that accepts, as its port sees it.
+/// The accepting thread, in its port's view.
 #[derive(Debug)]
 pub(super) struct Reception {
     hall: Arc<Hall>,
@@ -70,7 +72,7 @@ pub(super) struct Reception {
 }
 
 impl Reception {
-    /// Starts the thread for a stream that listens.
+    /// Starts the thread for a listening stream.
     pub(super) fn open(id: PortId, listener: Stream, desk: &Arc<Desk>) -> Result<Reception> {
         let hall = Arc::new(Hall {
             guests: Mutex::default(),
@@ -90,7 +92,7 @@ impl Reception {
         };
         thread::spawn_quiet("scif-accept", move || {
             clerk.run();
-            // The port is free before the end is told.
+            // The port is free before the end is reported.
             drop(clerk);
             drop(end);
         })
@@ -101,12 +103,12 @@ impl Reception {
         Ok(Reception { hall, ended })
     }
 
-    /// The next caller.
+    /// Takes the next peer.
     pub(super) fn next(&self) -> Option<Guest> {
         self.hall.guests().pop_front()
     }
 
-    /// Ends the thread; unless `how` is silent, callers that wait hear that the listener has closed.
+    /// Ends the thread. Unless `how` is silent, waiting peers are refused.
     pub(super) fn close(&self, how: Farewell) {
         self.hall.silent.set(how == Farewell::Silent);
         self.hall.stopped.set(true);
@@ -128,7 +130,7 @@ fn refuse(stream: &Stream, reason: Refusal) {
     let _ = stream.send(&Greeting::no(reason).encode());
 }
 
-/// A caller that has said nothing so far.
+/// An accepted peer without a hello.
 #[derive(Debug)]
 struct Mute {
     stream: Stream,
@@ -141,11 +143,11 @@ struct Mute {
 struct Clerk {
     id: PortId,
     listener: Stream,
-    /// An endpoint that the next caller gets.
+    /// Endpoint for the next accept.
     spare: Option<Stream>,
-    /// In the order they came.
+    /// Peers without a hello, in the order of their arrival.
     mute: VecDeque<Mute>,
-    /// The last accept failed for want of something.
+    /// Whether the last accept failed for lack of a resource.
     short: bool,
     hall: Arc<Hall>,
     desk: Arc<Desk>,
@@ -173,7 +175,7 @@ impl Clerk {
         }
     }
 
-    /// Waits for a caller, for one that says something, or for the end.
+    /// Waits for a connecting peer, for a hello, or for the stop event.
     fn wait(&mut self, entries: &mut Vec<libc::pollfd>) {
         let entry = |fd| libc::pollfd {
             fd,
@@ -181,7 +183,7 @@ impl Clerk {
             revents: 0,
         };
         let crowded = self.hall.guests().len() >= GUESTS_MAX;
-        // poll(2) passes over a negative number.
+        // poll(2) ignores a negative number.
         let listener = if self.short || crowded {
             -1
         } else {
@@ -200,7 +202,7 @@ impl Clerk {
         }
     }
 
-    /// Accepts one caller.
+    /// Accepts one peer.
     fn accept(&mut self) {
         let spare = match self.spare.take() {
             Some(spare) => Ok(spare),
@@ -228,7 +230,7 @@ impl Clerk {
                 }
             }
             Err(failure) => match errno(&failure) {
-                // The caller has given up.
+                // The peer has given up.
                 Errno::AGAIN | Errno::INTR => {}
                 errno => {
                     self.short = true;
@@ -242,7 +244,7 @@ impl Clerk {
         }
     }
 
-    /// Hears those that have called: they become guests, or go.
+    /// Reads hellos: their peers become guests, invalid and late ones are refused.
     fn hear(&mut self) {
         let now = now_ns();
         for mut mute in std::mem::take(&mut self.mute) {
@@ -257,7 +259,7 @@ impl Clerk {
                 Ok(None) if now.saturating_sub(mute.since_ns) < MUTE_NS => self.mute.push_back(mute),
                 Ok(_) => {
                     log::debug!("{} called {} and did not say who it is", mute.from, self.id);
-                    // Silence would count as our death.
+                    // Without a refusal, the peer would assume that we died.
                     refuse(&mute.stream, Refusal::Resources);
                 }
                 Err(reason) => {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! A connection's rings over a stream of bytes: what one side pushes into its ring is taken out here, goes over the stream
-//! in frames, and is pushed into the ring of the other side.
+//! Relay of a connection's rings over a byte stream: records that one side pushes into its ring are
+//! taken out, sent over the stream in frames, and pushed into the ring of the other side.
 //!
-//! Not about the stream itself (`link`), nor about what records mean. The rings are those of any connection, in memory of
-//! one process: its endpoint holds one end of each, the relay the other. A frame is 8 bytes, the head and the body; both
-//! ends are little endian, as every machine that has a SCIF driver.
+//! Not about the stream itself (`link`), nor about the meaning of records. The rings are ordinary
+//! ones, in memory of one process: its endpoint has one end of each, the relay the other. A frame
+//! consists of 8 bytes, the head and the body. Both ends are little endian, as is every machine
+//! with a SCIF driver.
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use crate::error::{Reason, Refusal};
 use crate::segment::{Side, Views};
 use crate::sys::mmap::{Mapping, OutOfRange};
 
-/// Version of greetings and frames.
+/// Version of greetings and frames. A peer with another one is refused.
 const VERSION: u16 = 1;
 const MAGIC: u32 = u32::from_le_bytes(*b"ScKe");
 
@@ -29,13 +30,14 @@ const RECORD: u8 = b'D';
 const BYE: u8 = b'B';
 const RESET: u8 = b'R';
 
-/// Bytes before a frame's head.
+/// Size in bytes of a frame before its head.
 const FRAME: usize = 8;
-/// Longest frame.
+/// Maximum size in bytes of a frame.
 const FRAME_MAX: usize = FRAME + HEAD_MAX + BODY_MAX;
-/// As much as a driver's queue holds: what is gathered for one call, and asked for at once.
+/// Capacity in bytes of a driver's queue: amount that is gathered for one send, and requested at
+/// once.
 const QUEUE: usize = 4095;
-/// Bytes of a greeting.
+/// Size in bytes of a greeting.
 pub(super) const GREETING: usize = size_of::<Greeting>();
 
 /// The first bytes in either direction.
@@ -45,21 +47,21 @@ pub(super) struct Greeting {
     magic: u32,
     version: u16,
     kind: u8,
-    /// Why not, in a refusal.
+    /// Reason in a refusal.
     code: u8,
-    /// How records are laid out.
+    /// Layout version of records.
     layout: u32,
-    /// Where the sender listens.
+    /// Port at which the sender listens.
     pub(super) port: u16,
     reserved: u16,
 }
 
 const _: () = assert!(GREETING == 16);
 
-/// What a greeting says.
+/// Content of a greeting.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Said {
-    /// Of the opener, who listens at that port.
+    /// Hello of the opener, which listens at that port.
     Hello(u16),
     Welcome,
     No(Reason),
@@ -86,7 +88,7 @@ impl Greeting {
         Greeting::new(WELCOME, 0, port)
     }
 
-    /// A refusal.
+    /// Returns a refusal.
     pub(super) fn no(reason: Refusal) -> Greeting {
         let code = match reason {
             Refusal::Closed => 1,
@@ -100,8 +102,10 @@ impl Greeting {
         zerocopy::transmute!(*self)
     }
 
+    /// Checks and decodes a greeting.
+    ///
     /// # Errors
-    /// Why a connection that begins so is none.
+    /// Reason for which the connection is not established.
     pub(super) fn decode(bytes: [u8; GREETING]) -> Result<Said, Reason> {
         let greeting: Greeting = zerocopy::transmute!(bytes);
         if greeting.magic != MAGIC {
@@ -120,14 +124,14 @@ impl Greeting {
     }
 }
 
-/// What a look at the stream came to.
+/// Result of reading the stream.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Heard {
-    /// Nothing that can be done now.
+    /// No progress is possible now.
     Nothing,
-    /// Records were put into the ring.
+    /// Records were pushed into the ring.
     Records,
-    /// The last frame: how it ends.
+    /// The last frame, with the reason of the end.
     End(Reason),
 }
 
@@ -136,7 +140,7 @@ pub(super) enum Heard {
 pub(super) struct Outgoing {
     ring: Consumer,
     bytes: Vec<u8>,
-    /// Number of `bytes` that the stream has taken.
+    /// Number of `bytes` already sent.
     sent: usize,
     /// Last, so that it outlives the view.
     _segment: Arc<Mapping>,
@@ -149,13 +153,14 @@ pub(super) struct Incoming {
     bytes: Vec<u8>,
     /// Number of `bytes` that were pushed.
     used: usize,
-    /// The ring had no room for a record that has arrived.
+    /// Whether the ring had no space for a record that has arrived.
     full: bool,
     /// Last, so that it outlives the view.
     _segment: Arc<Mapping>,
 }
 
-/// Both halves of the relay of the rings of `segment`, of which the endpoint has the ends of `side`.
+/// Returns both halves of the relay for the rings of `segment`; the endpoint has the ends of
+/// `side`.
 pub(super) fn relay(segment: &Arc<Mapping>, side: Side) -> Result<(Outgoing, Incoming), OutOfRange> {
     let Views { tx, rx, .. } = Views::new(Arc::clone(segment), side.other())?;
     let outgoing = Outgoing {
@@ -175,8 +180,8 @@ pub(super) fn relay(segment: &Arc<Mapping>, side: Side) -> Result<(Outgoing, Inc
 }
 
 impl Outgoing {
-    /// Sends the records that the endpoint has pushed: true when nothing is left. `send` takes some of the bytes, none
-    /// when there is no room.
+    /// Sends the records that the endpoint has pushed; returns true when none is left. `send`
+    /// returns the number of bytes taken, 0 without space.
     pub(super) fn flush<E>(&mut self, mut send: impl FnMut(&[u8]) -> Result<usize, E>) -> Result<bool, E> {
         loop {
             let rest = self.bytes.get(self.sent..).unwrap_or_default();
@@ -195,9 +200,9 @@ impl Outgoing {
         }
     }
 
-    /// Takes records out of the ring, a queueful. False: there is none.
+    /// Takes records out of the ring, up to one queue capacity. Returns false without a record.
     fn gather(&mut self) -> bool {
-        // Our own endpoint pushes there, so nothing but records is found.
+        // Only our own endpoint pushes into this ring, so it contains valid records only.
         while self.bytes.len() < QUEUE
             && let Ok(Some(record)) = self.ring.peek()
         {
@@ -218,7 +223,7 @@ impl Outgoing {
         !self.bytes.is_empty()
     }
 
-    /// Puts a last frame behind what is on its way.
+    /// Appends a last frame behind the pending data.
     pub(super) fn end(&mut self, orderly: bool) {
         let mut frame = [0; FRAME];
         frame[0] = if orderly { BYE } else { RESET };
@@ -227,7 +232,8 @@ impl Outgoing {
 }
 
 impl Incoming {
-    /// Takes what has come and pushes the records of it. `receive` fills some of the bytes, none when nothing is there.
+    /// Receives data and pushes its records. `receive` returns the number of bytes filled, 0
+    /// without data.
     pub(super) fn hear<E>(
         &mut self,
         mut receive: impl FnMut(&mut [u8]) -> Result<usize, E>,
@@ -241,7 +247,7 @@ impl Incoming {
                     self.full = true;
                     return Ok(heard);
                 }
-                // What came before it first.
+                // Earlier records are reported first.
                 Next::End(_) if heard == Heard::Records => return Ok(heard),
                 Next::End(reason) => return Ok(Heard::End(reason)),
                 Next::Short => {
@@ -258,7 +264,7 @@ impl Incoming {
                     match got {
                         Ok(1..) => {}
                         Ok(0) => return Ok(heard),
-                        // It says so again.
+                        // The error will occur again.
                         Err(_) if heard == Heard::Records => return Ok(heard),
                         Err(error) => return Err(error),
                     }
@@ -267,8 +273,8 @@ impl Incoming {
         }
     }
 
-    /// Whether something came that the ring had no room for: [`hear`](Self::hear) has to be called again, though nothing more
-    /// may come.
+    /// Whether a record has arrived for which the ring had no space. [`hear`](Self::hear) must then
+    /// be called again, although nothing more may arrive.
     pub(super) fn is_full(&self) -> bool {
         self.full
     }
@@ -307,13 +313,13 @@ impl Incoming {
     }
 }
 
-/// What came of the next frame.
+/// Result for the next frame.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Next {
     Pushed,
-    /// The ring has no room for it.
+    /// The ring has no space for it.
     Full,
-    /// It is not all there.
+    /// The frame is incomplete.
     Short,
     End(Reason),
 }
@@ -329,7 +335,7 @@ mod tests {
     use super::*;
     use crate::segment::SEGMENT_BYTES;
 
-    /// A stream with a driver's queue in it.
+    /// A stream with the capacity of a driver's queue.
     #[derive(Default)]
     struct Queue(VecDeque<u8>);
 
@@ -349,7 +355,7 @@ mod tests {
         }
     }
 
-    /// A side: the endpoint's ends and the relay's.
+    /// Returns a side: the endpoint's ends and the relay's.
     fn side(side: Side) -> (Views, Outgoing, Incoming) {
         let map = Arc::new(Mapping::anonymous(SEGMENT_BYTES).unwrap());
         let views = Views::new(Arc::clone(&map), side).unwrap();
@@ -389,7 +395,7 @@ mod tests {
             }
             from_a.flush(|bytes| queue.send(bytes)).unwrap();
             to_b.hear(|to| queue.receive(to)).unwrap();
-            // Less than comes, so that this ring gets full too.
+            // Fewer than arrive, so that this ring becomes full too.
             for _ in 0..3 {
                 if let Some(record) = b.rx.peek().unwrap() {
                     got.push((record.kind, record.head().to_vec(), body_of(&record.body)));

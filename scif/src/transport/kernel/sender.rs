@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Sending over a driver: the outgoing half of each connection, and the thread that sends what the driver had no room for.
+//! Sending over a driver: the outgoing half of each connection, and the thread that sends data for
+//! which the driver had no space.
 //!
-//! An operation completes once its record is in the ring, and its process may never call the library again. Whoever pushes
-//! sends what fits the driver's queue; the thread waits for room and sends the rest. It also closes descriptors, since
-//! closing waits for the driver.
+//! An operation completes once its record is in the ring, and its process may never call the
+//! library again. The pushing thread sends as much as fits the driver's queue; the sender thread
+//! waits for space and sends the rest. It also closes descriptors, since closing waits for the
+//! driver.
 //!
 //! Not about connecting (`calls`, `reception`) nor about receiving (`link`).
 
@@ -24,28 +26,29 @@ use crate::sys::epoll::Event;
 use crate::sys::time::now_ns;
 use crate::sys::{descriptor, thread};
 
-/// Nanoseconds for which a connection that this side has closed waits for its peer to take the last bytes. Beyond it they
-/// are lost.
+/// Time in nanoseconds for which a connection closed by this side waits for its peer to take the
+/// last bytes. Afterwards they are lost.
 const LINGER_NS: u64 = 60_000_000_000;
-/// Milliseconds between two looks at connections that linger.
+/// Interval in milliseconds between checks of lingering connections.
 const LINGER_CHECK_MS: i32 = 1000;
-/// Pause after a round in which descriptors claimed room and took nothing: a peer's end that the driver is about to report.
+/// Pause after a round in which descriptors reported space but took nothing: the driver is about to
+/// report the end of a peer.
 const NO_ROOM_PAUSE: Duration = Duration::from_millis(1);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// One end of a stream of bytes, as far as sending needs it.
+/// Sending end of a byte stream.
 pub(super) trait Wire: std::fmt::Debug + Send + Sync {
-    /// Sends without waiting: the number of bytes taken, 0 when there is no room.
+    /// Sends without blocking; returns the number of bytes taken, 0 without space.
     fn send(&self, bytes: &[u8]) -> std::result::Result<usize, Failure>;
 
-    /// The descriptor to wait on for room.
+    /// Returns the descriptor to wait on for space.
     fn raw(&self) -> RawFd;
 }
 
-/// Connections of one port that were closed before all was sent.
+/// Connections of one port that were closed before all data was sent.
 #[derive(Debug, Default)]
 pub(super) struct Lingering {
     over: Mutex<Vec<Arc<Flag>>>,
@@ -60,12 +63,12 @@ impl Lingering {
     }
 
     fn notify(&self) {
-        // Locked, so that a waiter either has not looked yet or sleeps already.
+        // Locked, so that a waiter either has not checked yet or already sleeps.
         let _all = lock(&self.over);
         self.changed.notify_all();
     }
 
-    /// Waits until all is sent or lost, for at most `limit`: whether it is.
+    /// Blocks until all data is sent or lost, for at most `limit`; returns whether it is.
     pub(super) fn wait(&self, limit: Duration) -> bool {
         let (mut all, _) = self
             .changed
@@ -76,30 +79,30 @@ impl Lingering {
     }
 }
 
-/// State of an outlet that its owner and the thread take turns with.
+/// State of an outlet, used in turn by its owner and the thread.
 #[derive(Debug)]
 struct Out {
     records: Outgoing,
-    /// The closing frame is behind the records.
+    /// Whether the closing frame was appended to the records.
     ended: bool,
-    /// The thread has it.
+    /// Whether the thread has the outlet.
     handed: bool,
-    /// The driver has taken bytes since this was cleared.
+    /// Whether the driver has taken bytes since this was cleared.
     moved: bool,
 }
 
 /// Result of one attempt to send.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Flushed {
-    /// All is sent, or another thread sends right now.
+    /// All is sent, or another thread sends at present.
     Done,
-    /// No room; the thread has it already.
+    /// No space; the thread already has it.
     Blocked,
-    /// The caller has to give it to the thread.
+    /// The caller must give it to the thread.
     HandOver,
 }
 
-/// A call back to the owner.
+/// Callback to the owner.
 struct Notify(Box<dyn Fn() + Send + Sync>);
 
 impl std::fmt::Debug for Notify {
@@ -114,17 +117,18 @@ pub(super) struct Outlet {
     wire: Arc<dyn Wire>,
     peer: PortId,
     out: Mutex<Out>,
-    /// Somebody wants to send and found `out` locked: the holder looks again after unlocking.
+    /// Whether another thread wants to send and found `out` locked: the holder then retries after
+    /// unlocking.
     wanted: Flag,
-    /// The owner has closed it in order: a last frame follows the records.
+    /// Whether the owner has closed it gracefully: a last frame follows the records.
     closing: Flag,
-    /// Time of that, in nanoseconds.
+    /// Time of the close in nanoseconds.
     closed_ns: Count,
-    /// Sending has ended for good.
+    /// Whether sending has ended permanently.
     over: Arc<Flag>,
-    /// Error number of the failure that ends the connection; 0: none.
+    /// Errno of the failure that ends the connection; 0 for none.
     failed: Count,
-    /// Has the owner look at the failure.
+    /// Makes the owner check for a failure.
     notify: Notify,
     lingering: Arc<Lingering>,
     sender: Arc<Sender>,
@@ -159,14 +163,14 @@ impl Outlet {
         })
     }
 
-    /// Sends what there is room for; the thread sends the rest. Never waits.
+    /// Sends as much as the driver accepts; the thread sends the rest. Never blocks.
     pub(super) fn flush(self: &Arc<Self>) {
         if self.try_flush() == Flushed::HandOver {
             self.sender.take(Arc::clone(self));
         }
     }
 
-    /// Closes it in order: the last frame follows what the endpoint has pushed.
+    /// Closes it gracefully: the last frame follows the records that the endpoint has pushed.
     pub(super) fn close(self: &Arc<Self>) {
         self.closed_ns.set(now_ns());
         self.closing.set(true);
@@ -176,7 +180,7 @@ impl Outlet {
         }
     }
 
-    /// Says that the connection is reset, if there is room for that, and sends nothing after it.
+    /// Sends a reset if the driver has space, and nothing after it.
     pub(super) fn reset(&self) {
         if let Ok(mut out) = self.out.try_lock()
             && !self.over.get()
@@ -187,12 +191,13 @@ impl Outlet {
         self.over.set(true);
     }
 
-    /// Sends nothing more.
+    /// Stops sending.
     pub(super) fn abandon(&self) {
         self.over.set(true);
     }
 
-    /// The failure that ends the connection. A peer that has closed is none: what it sent before is received first.
+    /// Returns the failure that ends the connection. A closed peer is no failure: data that it sent
+    /// before is received first.
     pub(super) fn failure(&self) -> Option<Errno> {
         match self.failed.get() {
             0 => None,
@@ -203,8 +208,8 @@ impl Outlet {
     fn try_flush(&self) -> Flushed {
         let mut result = Flushed::Done;
         loop {
-            // Both sides exchange the flag, so one of them sees the other: either the holder of the lock looks again, or its
-            // unlocking is seen here.
+            // Both sides exchange the flag, so one of them sees the other: either the holder of the
+            // lock retries, or its unlock is seen by this thread.
             self.wanted.swap(true);
             let mut out = match self.out.try_lock() {
                 Ok(out) => out,
@@ -226,7 +231,8 @@ impl Outlet {
         }
     }
 
-    /// Sends until nothing is left, no room is left (false), or the connection has failed.
+    /// Sends until nothing is left, the driver has no space (returns false), or the connection has
+    /// failed.
     fn send(&self, out: &mut Out) -> bool {
         if self.over.get() {
             return true;
@@ -259,10 +265,11 @@ impl Outlet {
         true
     }
 
-    /// Bytes that a failed call was given may have arrived, so they are never sent again.
+    /// Records a failed send. The bytes given to a failed call may have arrived, so they are never
+    /// sent again.
     fn fail(&self, errno: Errno) {
         match errno {
-            // The peer is gone, which receiving finds after the last of its bytes.
+            // The peer has closed, as the receiving side finds after the last of its bytes.
             Errno::CONNRESET | Errno::NOTCONN => {}
             _ => {
                 log::warn!(
@@ -283,7 +290,8 @@ impl Outlet {
         }
     }
 
-    /// The thread's turn, after the descriptor was reported: whether it stays with the thread, and whether bytes were taken.
+    /// Continues in the thread, after the descriptor was reported. Returns whether it stays with
+    /// the thread, and whether bytes were taken.
     fn resume(&self) -> (bool, bool) {
         {
             let mut out = lock(&self.out);
@@ -295,7 +303,7 @@ impl Outlet {
         (stays, moved)
     }
 
-    /// Gives up a closed connection whose peer takes nothing: whether it was.
+    /// Gives up a closed connection whose peer takes no data; returns whether it did.
     fn expire(&self, now: u64) -> bool {
         let expired =
             self.closing.get() && !self.over.get() && now.saturating_sub(self.closed_ns.get()) > LINGER_NS;
@@ -311,7 +319,7 @@ impl Outlet {
     }
 }
 
-/// The thread, as those that give it work see it.
+/// The sending thread, in its users' view.
 #[derive(Debug)]
 pub(super) struct Sender {
     shared: Arc<Inbox>,
@@ -319,17 +327,17 @@ pub(super) struct Sender {
 
 #[derive(Debug)]
 struct Inbox {
-    /// Readable while there is something new.
+    /// Readable while there is new work.
     event: Event,
     blocked: Mutex<Vec<Arc<Outlet>>>,
-    /// Things whose dropping waits for the driver.
+    /// Values whose drop waits for the driver.
     dropped: Mutex<Vec<Box<dyn Any + Send>>>,
-    /// The last user is gone.
+    /// Whether the last user is dropped.
     unused: Flag,
 }
 
 impl Sender {
-    /// Starts the thread. It ends once the last user is gone and everything is sent.
+    /// Starts the thread. It ends after the last user is dropped and all data is sent.
     pub(super) fn start() -> Result<Arc<Sender>> {
         let shared = Arc::new(Inbox {
             event: Event::new().map_err(Error::os("eventfd"))?,
@@ -350,7 +358,7 @@ impl Sender {
         self.shared.event.signal();
     }
 
-    /// Drops something in the thread.
+    /// Drops a value in the thread.
     pub(super) fn dispose(&self, thing: impl Any + Send) {
         lock(&self.shared.dropped).push(Box::new(thing));
         self.shared.event.signal();
@@ -369,9 +377,10 @@ impl Inbox {
         let mut blocked: Vec<Arc<Outlet>> = Vec::new();
         let mut entries = Vec::new();
         loop {
-            // Before the lists are taken: what comes later signals again.
+            // Read before the lists are taken: a later change signals again.
             let unused = self.unused.get();
-            // Unlocked before the drop, which waits for the driver: those that dispose of more do not.
+            // Unlocked before the drop, which waits for the driver: users of `dispose` must not
+            // wait.
             let dropped = std::mem::take(&mut *lock(&self.dropped));
             drop(dropped);
             blocked.append(&mut lock(&self.blocked));
@@ -384,7 +393,7 @@ impl Inbox {
         }
     }
 
-    /// Waits for room at one of them, or for something new.
+    /// Waits for space at one of the outlets, or for new work.
     fn wait(&self, blocked: &[Arc<Outlet>], entries: &mut Vec<libc::pollfd>) {
         let entry = |fd, events| libc::pollfd {
             fd,
@@ -403,14 +412,15 @@ impl Inbox {
         } else {
             -1
         };
-        // poll(2) and no epoll set: a driver has a queue of waiters for each direction, and only a new look joins them.
+        // poll(2) instead of an epoll set: a driver has a queue of waiters for each direction,
+        // joined only by a new poll.
         if let Err(errno) = descriptor::poll_raw(entries, limit) {
             log::debug!("poll: {errno}");
         }
     }
 }
 
-/// Sends on those that have room, and keeps those that have more to send.
+/// Sends on the outlets with space, and keeps the ones with more to send.
 fn send_ready(blocked: &mut Vec<Arc<Outlet>>, entries: &[libc::pollfd]) {
     let now = now_ns();
     let (mut ready, mut moved) = (false, false);
@@ -451,7 +461,7 @@ mod tests {
     use crate::transport::kernel::relay::relay;
 
     const PEER: PortId = PortId { node: 1, port: 7 };
-    /// Bytes of a frame before its head, and of the last frame.
+    /// Size in bytes of a frame before its head, and of the last frame.
     const FRAME: usize = 8;
     const LIMIT: Duration = Duration::from_secs(10);
 
@@ -480,7 +490,7 @@ mod tests {
         (Arc::new(Socket(a.into())), b)
     }
 
-    /// An endpoint's end of a connection, and the outlet behind it.
+    /// Returns an endpoint's end of a connection, and its outlet.
     fn outlet(
         wire: Arc<dyn Wire>,
         sender: &Arc<Sender>,
@@ -559,7 +569,7 @@ mod tests {
         };
         for i in 0..ROUNDS {
             begin.set(i + 1);
-            // A little later each time, up to the time that sending takes.
+            // A little later in each round, up to the duration of a send.
             for _ in 0..i % 100 {
                 std::hint::spin_loop();
             }
@@ -631,7 +641,7 @@ mod tests {
         }
     }
 
-    /// A thing whose dropping waits, as closing a descriptor of a driver does.
+    /// A value whose drop blocks, like the close of a driver's descriptor.
     struct Slow {
         begun: mpsc::Sender<()>,
         go_on: mpsc::Receiver<()>,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The conformance suite on every transport there is, and that it leaves no descriptor behind.
+//! Conformance suite on every transport, with a check that no descriptor remains open.
 //!
-//! One test, so that nothing else opens descriptors meanwhile.
+//! One test, so that no other code opens descriptors meanwhile.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use scif::conformance::{self, Bed};
 use scif::{Config, Node, TransportKind};
 
-/// One node for all: what is not in it is not reached.
+/// One node for all: only its endpoints can be reached.
 struct LocalBed(Arc<Node>);
 
 impl Bed for LocalBed {
@@ -27,7 +27,7 @@ impl Bed for LocalBed {
     }
 }
 
-/// A node of its own for each that asks.
+/// A new node for each request.
 struct SoftBed {
     config: Config,
     stranger: Config,

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Panics of a library that has taken them: one line each, few lines a second, no backtrace.
+//! Panics of a library that has taken over the panic hook: one line each, few lines per second, no
+//! backtrace.
 //!
-//! In a process of its own, since the hook is of the process.
+//! In a process of its own, since the hook is process-wide.
 
 use std::panic::catch_unwind;
 use std::sync::{Mutex, PoisonError};
@@ -33,7 +34,7 @@ fn panics_are_logged_with_their_place_and_do_not_flood() {
         assert!(catch_unwind(|| assert!(n > 1000, "number {n}")).is_err());
     }
     let seconds = usize::try_from(begin.elapsed().as_secs()).unwrap();
-    // So that a failure below is seen.
+    // Restores the hook, so that a failure below is visible.
     drop(std::panic::take_hook());
     let lines = LINES.lock().unwrap();
     let first = lines.first().unwrap();

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! What takes several processes: memory of peers, kills, forks, other users, limits, files left behind.
+//! Tests with several processes: memory of peers, kills, forks, other users, limits, remaining
+//! files.
 //!
-//! The others are this very program, told by `SCIF_TEST_ROLE` what to do; they speak in lines that begin with '@'.
+//! The other processes run this same program with a role in `SCIF_TEST_ROLE`, and report in lines
+//! that begin with '@'.
 #![expect(unsafe_code, reason = "fork, as programs that know nothing of us do it")]
 #![expect(
     clippy::unwrap_used,
@@ -30,7 +32,7 @@ const NOBODY: u32 = 65534;
 
 // ---- the other process
 
-/// Hears whether the engine tells what it did to the limit of open files.
+/// Logger that notes whether the engine reports a change of the limit of open files.
 struct Hearing(Flag);
 
 static HEARING: Hearing = Hearing(Flag::new(false));
@@ -64,7 +66,7 @@ fn helper() {
     }
 }
 
-/// Echoes records of kind 1, asleep in between; shows a buffer under KEY.
+/// Echoes records of kind 1, asleep in between; exports a buffer under KEY.
 fn serve(node: &Arc<Node>, port: u16) {
     let mut buffer = vec![7u8; 1 << 20];
     let base = buffer.as_mut_ptr().expose_provenance() as u64;
@@ -130,7 +132,7 @@ fn fork_and_hang(node: &Arc<Node>, port: u16) {
     conn.notify();
     let open_before = sockets();
     assert!(open_before > 0);
-    // SAFETY: the child calls what a single thread may, and never returns from here.
+    // SAFETY: the child only makes calls that are valid in a forked child, and never returns.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let gone = sockets() == 0;
@@ -148,7 +150,7 @@ fn fork_and_hang(node: &Arc<Node>, port: u16) {
                     ..KeyEntry::default()
                 })
                 .is_none();
-        // What is opened now may get the numbers of what was closed, and must survive the drop.
+        // A file opened now may get the number of a closed descriptor, and must survive the drop.
         let file = std::fs::File::open("/proc/self/stat").unwrap();
         endpoint.close_conn(id, scif::CloseHow::Orderly);
         drop(endpoint);
@@ -160,7 +162,7 @@ fn fork_and_hang(node: &Arc<Node>, port: u16) {
         }
     }
     std::thread::sleep(Duration::from_millis(100));
-    // The parent's connection is as it was.
+    // The parent's connection is unchanged.
     let conn = endpoint.conn(id).unwrap();
     conn.tx().push_head(1, b"after").unwrap();
     conn.notify();
@@ -178,7 +180,7 @@ fn sockets() -> usize {
         .count()
 }
 
-/// Connects once and says how that went.
+/// Connects once and reports the result.
 fn knock(node: &Arc<Node>, port: u16) {
     let mut endpoint = Endpoint::bind(node, 0, Exports::default()).unwrap();
     match endpoint.connect(PortId {
@@ -197,7 +199,7 @@ fn knock(node: &Arc<Node>, port: u16) {
     }
 }
 
-/// More connections than the soft limit of descriptors allows.
+/// Opens more connections than the soft limit of descriptors allows.
 fn exceed_limits(node: &Arc<Node>) {
     log::set_logger(&HEARING).unwrap();
     log::set_max_level(log::LevelFilter::Info);
@@ -224,7 +226,8 @@ fn exceed_limits(node: &Arc<Node>) {
     println!("@{accepted} {up} {}", HEARING.0.get());
 }
 
-/// More requests in flight than an ordinary user may have: they have to wait until some are accepted.
+/// Creates more requests in flight than an ordinary user may have: they wait until some are
+/// accepted.
 fn crowd(node: &Arc<Node>) {
     let mut hub = Endpoint::bind(node, 0, Exports::default()).unwrap();
     let mut endpoint = Endpoint::bind(node, 0, Exports::default()).unwrap();
@@ -242,7 +245,7 @@ fn crowd(node: &Arc<Node>) {
         for event in links.drain(..) {
             if let LinkEvent::Accepted(id, _) = event {
                 accepted += 1;
-                // Room for the next.
+                // Frees descriptors for the next one.
                 hub.close_conn(id, scif::CloseHow::Orderly);
             }
         }
@@ -285,7 +288,7 @@ impl Helper {
         Helper { child, lines }
     }
 
-    /// The words of its next line to us.
+    /// Returns the words of its next report.
     fn says(&mut self) -> Vec<String> {
         loop {
             let line = self
@@ -293,7 +296,7 @@ impl Helper {
                 .next()
                 .expect("the helper ended without a word")
                 .unwrap();
-            // The harness may have begun the line.
+            // The test harness may have begun the line.
             if let Some((_, words)) = line.split_once('@') {
                 return words.split_whitespace().map(str::to_owned).collect();
             }
@@ -351,7 +354,8 @@ fn exchange(endpoint: &mut Endpoint, id: ConnId, word: &[u8]) {
 }
 
 fn mem(bytes: &mut [u8]) -> Mem {
-    // SAFETY: the callers keep the buffer and do not touch it during the copy the view is made for.
+    // SAFETY: the callers keep the buffer and do not access it during the copy for which the view
+    // is made.
     unsafe { Mem::new(bytes.as_mut_ptr(), bytes.len()) }
 }
 
@@ -490,7 +494,7 @@ fn a_forked_child_keeps_nothing_alive() {
             other => panic!("{other}"),
         }
     }
-    // No descriptor of ours is left; the endpoint is of no use; nothing else was closed.
+    // No descriptor of the parent is left; the endpoint is unusable; nothing else was closed.
     assert_eq!(child[2..], ["true", "true", "true"]);
     assert_eq!(parent[1..], ["true"]);
     let conn = endpoint.conn(id).unwrap();
@@ -528,7 +532,7 @@ fn the_limit_of_descriptors_is_raised_and_said() {
     assert_eq!(helper.says(), ["100", "100", "true"]);
 }
 
-/// A copy of this program that anybody can start; `None` where we cannot be anybody.
+/// Returns a copy of this program that any user can start; `None` if the user cannot be changed.
 fn program_for_all(name: &str) -> Option<PathBuf> {
     if !rustix::process::geteuid().is_root() {
         println!("skipped: takes root to be somebody else");
@@ -586,11 +590,11 @@ fn other_users_are_refused_unless_configured() {
     let node = Node::open(base.clone(), TransportKind::Soft).unwrap();
     let mut endpoint = Endpoint::bind(&node, 0, Exports::default()).unwrap();
     let mut events = Vec::new();
-    // They do not allow us.
+    // They do not allow our user.
     let words = knock(endpoint.id().port, "").1;
     assert!(words.join(" ").contains("Denied"), "{words:?}");
     endpoint.poll_links(&mut events);
-    // We do not allow them: they hear of it when we look.
+    // We do not allow their user: they are refused at our next poll.
     let port = endpoint.id().port;
     let (_, words) = std::thread::scope(|scope| {
         let helper = scope.spawn(|| knock(port, "0"));
@@ -602,7 +606,7 @@ fn other_users_are_refused_unless_configured() {
     });
     assert!(words.join(" ").contains("Denied"), "{words:?}");
     assert_eq!((events.len(), endpoint.conn_count()), (0, 0));
-    // Both do.
+    // Both allow the other.
     let node = Node::open(
         Config {
             allow_uids: vec![NOBODY],
@@ -636,7 +640,8 @@ fn other_users_are_refused_unless_configured() {
     std::fs::remove_file(&program).unwrap();
 }
 
-/// Whoever takes a port over is told from its former owner by its process, and by being the one that listens.
+/// The new owner of a port is distinguished from the former one by its process, and by its
+/// listening socket.
 #[test]
 fn the_owner_of_a_port_is_told_from_the_former_one() {
     let config = config("owner");
@@ -663,7 +668,7 @@ fn the_owner_of_a_port_is_told_from_the_former_one() {
         helper.child.wait().unwrap();
         assert!(!endpoint.conn(id).unwrap().alive_now());
         assert_eq!(endpoint.listener(at), None);
-        // The end of this one alone, without a look at the others.
+        // Only the end of this connection, without a poll of the others.
         let mut events = Vec::new();
         endpoint.hear(id, &mut events);
         assert_eq!(events, [LinkEvent::Closed(id, Reason::Died)]);

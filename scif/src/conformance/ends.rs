@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! How connections end, and what survives.
+//! Ends of connections, and the data that survives them.
 
 use super::{
     Bed, Case, Outcome, accepted, bind, closed, conn, connected, ensure, events, hear, pair, say, until,
@@ -57,7 +57,7 @@ fn orderly_end(bed: &dyn Bed) -> Outcome {
     ensure!(closed(&mut p.b, p.ba)? == Reason::Orderly);
     ensure!(conn(&mut p.b, p.ba)?.is_closed() && !conn(&mut p.b, p.ba)?.is_up());
     hear(&mut p.b, p.ba, 1, b"last words")?;
-    // Harmless, if in vain.
+    // Harmless, without effect.
     say(&mut p.b, p.ba, 1, b"too late")?;
     ensure!(events(&mut p.b).is_empty());
     p.b.close_conn(p.ba, CloseHow::Orderly);
@@ -162,7 +162,8 @@ fn ids_are_not_used_again(bed: &dyn Bed) -> Outcome {
 
 fn goodbye_with_unread_wakeups(bed: &dyn Bed) -> Outcome {
     let mut p = pair(bed)?;
-    // The side that closes has not read what woke it: the other must hear the goodbye all the same.
+    // The closing side has unread wake-ups: the other side must receive the close notice
+    // nevertheless.
     p.a.arm();
     for _ in 0..1000 {
         conn(&mut p.b, p.ba)?.notify();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Ports, and how connections begin.
+//! Ports, and the establishment of connections.
 
 use scif_ring::PushError;
 
@@ -96,7 +96,7 @@ fn records_before_acceptance(bed: &dyn Bed) -> Outcome {
     for n in 0..100u8 {
         hear(&mut b, ba, n, &[n; 9])?;
     }
-    // Answers can come before the opener has noticed that it was accepted.
+    // Replies can arrive before the opener has noticed that it was accepted.
     say(&mut b, ba, 200, b"back")?;
     hear(&mut a, ab, 200, b"back")?;
     connected(&mut a, ab)?;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! What every transport must do, as cases that run on any of them.
+//! Requirements on every transport, as cases that run on any of them.
 //!
-//! Not about what only one transport can get wrong: that is tested beside it. A case makes its own endpoints on the
-//! nodes of a [`Bed`] and leaves nothing behind. Whoever runs the suite prints how many cases ran, and fails on none.
+//! Not about properties of a single transport, which have tests of their own. A case creates its
+//! own endpoints on the nodes of a [`Bed`] and leaves nothing behind. A runner prints the number of
+//! cases that ran, and fails if none did.
 
 mod ends;
 mod links;
@@ -16,22 +17,22 @@ use scif_ring::Record;
 
 use crate::{ConnId, Endpoint, Exports, LinkEvent, Node, PortId, Reason};
 
-/// Where a suite runs.
+/// Environment of the suite.
 pub trait Bed: Sync {
-    /// A node; endpoints of all nodes made so reach each other.
+    /// Returns a node; endpoints of all nodes from this call reach each other.
     ///
     /// # Errors
     /// As [`Node::open`].
     fn node(&self) -> crate::Result<Arc<Node>>;
 
-    /// A node whose endpoints do not reach those of the others.
+    /// Returns a node whose endpoints do not reach endpoints of the others.
     ///
     /// # Errors
     /// As [`Node::open`].
     fn stranger(&self) -> crate::Result<Arc<Node>>;
 }
 
-/// Why a case failed.
+/// Reason for which a case failed.
 #[derive(Debug)]
 pub struct Failure(pub String);
 
@@ -41,19 +42,19 @@ impl<E: std::fmt::Display> From<E> for Failure {
     }
 }
 
-/// How a case ends.
+/// Result of a case.
 pub type Outcome = Result<(), Failure>;
 
-/// One thing every transport must do.
+/// One requirement on every transport.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
-    /// What.
+    /// Short description.
     pub name: &'static str,
-    /// Tries it.
+    /// Function that checks it.
     pub run: fn(&dyn Bed) -> Outcome,
 }
 
-/// Every case.
+/// Returns all cases.
 pub fn cases() -> impl Iterator<Item = Case> {
     [links::CASES, ends::CASES, sharing::CASES, sleep::CASES]
         .into_iter()
@@ -61,7 +62,7 @@ pub fn cases() -> impl Iterator<Item = Case> {
         .copied()
 }
 
-/// Runs every case: the names of those that ran, and what failed.
+/// Runs every case; returns the names of all cases that ran, and descriptions of failures.
 pub fn run(bed: &dyn Bed) -> (Vec<&'static str>, Vec<String>) {
     let (mut ran, mut failed) = (Vec::new(), Vec::new());
     for case in cases() {
@@ -88,10 +89,10 @@ macro_rules! ensure {
 }
 use ensure;
 
-/// Nothing waits longer than this; it is no measure of anything.
+/// Maximum time of any wait; not a measurement.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Asks until there is an answer.
+/// Repeats a query until it returns a result.
 fn until<T>(what: &str, mut ask: impl FnMut() -> Result<Option<T>, Failure>) -> Result<T, Failure> {
     let begin = Instant::now();
     loop {
@@ -139,7 +140,7 @@ fn closed(endpoint: &mut Endpoint, id: ConnId) -> Result<Reason, Failure> {
     })
 }
 
-/// Two endpoints and the connection between them: the opener's first.
+/// Two endpoints and the connection between them; `a` is the opener.
 struct Pair {
     a: Endpoint,
     b: Endpoint,
@@ -151,7 +152,7 @@ fn pair(bed: &dyn Bed) -> Result<Pair, Failure> {
     pair_with(bed, Exports::default())
 }
 
-/// `b` shows `exports`.
+/// Returns a pair whose endpoint `b` exports `exports`.
 fn pair_with(bed: &dyn Bed, exports: Exports) -> Result<Pair, Failure> {
     let mut a = bind(&bed.node()?)?;
     let mut b = Endpoint::bind(&bed.node()?, 0, exports)?;
@@ -168,7 +169,7 @@ fn conn(endpoint: &mut Endpoint, id: ConnId) -> Result<&mut crate::Connection, F
         .ok_or_else(|| Failure("no such connection".to_owned()))
 }
 
-/// Publishes a record and sees to it that it is seen.
+/// Publishes a record and notifies the peer.
 fn say(endpoint: &mut Endpoint, id: ConnId, kind: u8, head: &[u8]) -> Outcome {
     let connection = conn(endpoint, id)?;
     connection
@@ -179,7 +180,7 @@ fn say(endpoint: &mut Endpoint, id: ConnId, kind: u8, head: &[u8]) -> Outcome {
     Ok(())
 }
 
-/// The next record, if one is there; it is taken.
+/// Takes the next record, if any.
 fn listen(endpoint: &mut Endpoint, id: ConnId) -> Result<Option<Record>, Failure> {
     let rx = conn(endpoint, id)?.rx();
     let record = rx.peek().map_err(|e| Failure(format!("peek: {e:?}")))?;

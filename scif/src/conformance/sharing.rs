@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! What peers show each other: keys, marks, claims, memory.
+//! Exports between peers: keys, marks, claims, memory.
 
 use scif_ring::{CLAIM_BLOCKS, KeyEntry};
 
@@ -104,7 +104,7 @@ fn slot_waits_for_marks(bed: &dyn Bed) -> Outcome {
 fn no_keys(bed: &dyn Bed) -> Outcome {
     let mut p = pair(bed)?;
     ensure!(conn(&mut p.a, p.ab)?.keys().is_none() && conn(&mut p.b, p.ba)?.keys().is_none());
-    // The acceptor learns of the opener's before it answers.
+    // The acceptor receives the opener's keys before it answers.
     let keys = SharedKeys::new(&*bed.node()?)?;
     keys.insert(entry(5));
     let mut c = crate::Endpoint::bind(&bed.node()?, 0, Exports { keys: Some(keys) })?;
@@ -142,7 +142,7 @@ fn claim_blocks(bed: &dyn Bed) -> Outcome {
     Ok(())
 }
 
-/// Both ends are this process: whatever the transport, its memory must be reachable.
+/// Both ends are in this process: its memory must be reachable with any transport.
 fn own_memory(bed: &dyn Bed) -> Outcome {
     let mut p = pair(bed)?;
     let source: Vec<u8> = (0..100_000u32).map(|i| (i % 253) as u8).collect();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Bells, sleep, and that no wake-up is ever lost.
+//! Doorbells, sleep, and the absence of lost wake-ups.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -42,7 +42,7 @@ pub(super) const CASES: &[Case] = &[
     },
 ];
 
-/// Long enough that only a lost wake-up takes it.
+/// Time in nanoseconds that is reached only after a lost wake-up.
 const LOST_NS: u64 = 10_000_000_000;
 
 fn taken(endpoint: &Endpoint) -> Vec<usize> {
@@ -57,7 +57,7 @@ fn watch(endpoint: &Endpoint) -> Result<Waiter, Failure> {
     Ok(waiter)
 }
 
-/// Sleeps on the endpoint until `look` finds something, as a blocking read does.
+/// Sleeps on the endpoint until `look` returns a result, like a blocking read.
 fn sleep_until<T>(
     endpoint: &mut Endpoint,
     waiter: &Waiter,
@@ -89,7 +89,7 @@ fn idle_bell(bed: &dyn Bed) -> Outcome {
     ensure!(taken(&p.b) == [p.ba.index() % BELL_BITS]);
     hear(&mut p.b, p.ba, 1, b"ring")?;
     ensure!(!p.b.bell().any());
-    // The other direction has a bell of its own.
+    // The other direction has a doorbell of its own.
     conn(&mut p.a, p.ab)?.rx().set_idle(true);
     say(&mut p.b, p.ba, 2, b"back")?;
     ensure!(taken(&p.a) == [p.ab.index() % BELL_BITS] && !p.b.bell().any());
@@ -155,7 +155,7 @@ fn ends_wake(bed: &dyn Bed) -> Outcome {
     Ok(())
 }
 
-/// A pause of 0 to some tens of microseconds that differs from round to round.
+/// Pauses for 0 to some tens of microseconds, different in each round.
 fn pause(seed: &mut u64) {
     *seed = seed
         .wrapping_mul(6_364_136_223_846_793_005)
@@ -201,7 +201,7 @@ fn no_lost_wakeup(bed: &dyn Bed) -> Outcome {
     Ok(())
 }
 
-/// The opener publishes before, while and after the acceptor looks, and then does nothing any more.
+/// The opener publishes before, during and after the accept, and then does nothing more.
 fn no_lost_first_record(bed: &dyn Bed) -> Outcome {
     const ROUNDS: u32 = 1_000;
     let mut b = bind(&bed.node()?)?;
@@ -222,7 +222,8 @@ fn no_lost_first_record(bed: &dyn Bed) -> Outcome {
             }
             Ok(())
         });
-        // Dropped on the way out, so that the opener does not wait for a round that never comes.
+        // Dropped at the end of the scope, so that the opener does not wait for a round that never
+        // comes.
         let done = done;
         let waiter = watch(&b)?;
         for round in 0..ROUNDS {

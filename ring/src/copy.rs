@@ -249,8 +249,8 @@ pub(crate) fn settle() {
 
 /// Prefetches the line of `at` for writing: a hint without effect on the content.
 ///
-/// Written in assembly, because the intrinsic becomes a prefetch for reading, which is useless for
-/// this purpose, on every target that does not name the feature.
+/// Written in assembly. On targets that do not name the feature, the intrinsic becomes a prefetch
+/// for reading, which is useless for this purpose.
 #[inline(always)]
 pub(crate) fn will_write<T>(at: &T) {
     #[cfg(all(target_arch = "x86_64", not(any(miri, loom))))]

@@ -119,7 +119,7 @@ impl KeyTable {
     /// # Safety
     ///
     /// `base` is aligned to 128 and begins `KEYTABLE_BYTES` bytes that stay mapped readable and
-    /// writable while the value exists, were zeroed when created, and are written through this
+    /// writable while the value exists. They were zeroed when created, and are written through this
     /// value only.
     pub unsafe fn new(base: *mut u8) -> KeyTable {
         KeyTableOf::over(Table {
@@ -331,8 +331,8 @@ impl Mark {
     ///
     /// # Safety
     ///
-    /// `ptr` is aligned to 128 and begins `MARK_BYTES` bytes that stay mapped readable, and
-    /// writable for the side that sets it, while the value exists, and were zeroed when created.
+    /// `ptr` is aligned to 128 and begins `MARK_BYTES` bytes that were zeroed when created. They
+    /// stay mapped readable, and writable for the side that sets the mark, while the value exists.
     pub const unsafe fn new(ptr: *mut u8) -> Mark {
         Mark {
             line: ptr.cast::<MarkLine>().cast_const(),

@@ -204,7 +204,7 @@ pub struct PartLine {
     pub(crate) claims: AtomicU64,
     /// Number of parts from the front that the sender has finished.
     pub(crate) done: AtomicU32,
-    /// Index + 1 of the part that the sender could not copy; 0 for none.
+    /// Index + 1 of the first part of a claim that the sender could not copy; 0 for none.
     pub(crate) failed: AtomicU32,
 }
 

@@ -17,7 +17,7 @@
 
 /// Maximum delay in ticks, about 400 ns. Bounds the time by which an early reply is noticed late.
 const MOST: u64 = 1024;
-/// Time in ticks after which a reply disables the delay: no core polls that long for a reply.
+/// Time in ticks above which a reply halves the delay: no core polls that long for a reply.
 const LONG: u64 = 8 * MOST;
 
 /// State of the poll delay for one ring.

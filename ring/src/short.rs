@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Copy of a short message in the line that publishes it. The bytes of the last push lie beside the
-//! producer's position, so that a waiting consumer fetches one line of the other core instead of
-//! two.
+//! producer's position. So a waiting consumer fetches one line of the other core instead of two.
 //!
 //! Not the queue itself: the bytes are also in the queue, and a consumer that is late, or finds the
 //! copy of another push, reads them from the queue.

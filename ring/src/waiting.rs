@@ -66,8 +66,8 @@ impl Waiting {
         }
     }
 
-    /// Returns the wake-ups that a process may have left undone that died between a change and its
-    /// wake-ups. `ready`: whether the awaited condition holds.
+    /// Returns the wake-ups that a process may have left undone when it died between a change and
+    /// its wake-ups. `ready`: whether the awaited condition holds.
     pub(crate) fn retell(&self, ready: bool) -> Tell {
         self.seq.add(1);
         Tell {

@@ -45,8 +45,8 @@ macro_rules! word {
             ///
             /// # Safety
             ///
-            /// `at` is aligned for the word, which stays mapped readable (and writable, for the
-            /// methods that write) until the last use of this value and its copies.
+            /// `at` is aligned for the word. The word stays mapped readable, and writable for the
+            /// methods that write, until the last use of this value and its copies.
             pub const unsafe fn new(at: NonNull<u8>) -> $name {
                 $name(at.cast())
             }

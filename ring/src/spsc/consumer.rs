@@ -42,7 +42,7 @@ pub struct ConsumerOf<const SLOTS: usize, const DATA: usize> {
     /// Number of replies taken from the reply line, and the record count at the last of them.
     answers_taken: u64,
     answered: u64,
-    /// Count of replies in the reply last taken, until `said` returns it.
+    /// Count carried by the reply last taken, until `said` returns it.
     said: Option<Taken>,
     pace: Pace,
     #[cfg(loom)]

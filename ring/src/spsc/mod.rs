@@ -2,9 +2,9 @@
 //! One direction of a connection: a single-producer single-consumer ring of records in memory
 //! shared with the peer.
 //!
-//! A record is a head of at most 56 bytes in the cache line of its publication word, and a body of
-//! at most [`BODY_MAX`](crate::BODY_MAX) in the data area. So a small message moves one line, with
-//! no read-modify-write, no lock and no call. Not about: wake-ups (`doorbell`), the meaning of
+//! A record has a head of at most 56 bytes in the cache line of its publication word. Its body of
+//! at most [`BODY_MAX`](crate::BODY_MAX) is in the data area. So a small message moves one line,
+//! with no read-modify-write, no lock and no call. Not about: wake-ups (`doorbell`), the meaning of
 //! heads.
 //!
 //! A short reply to a record just received may be published in the reply line (`answer`) instead of

@@ -4,8 +4,8 @@
 //! Not about: the layout over raw memory, sizes, hostile peers. Run with `RUSTFLAGS="--cfg loom"
 //! cargo test -p scif-ring --release --test loom [name]`; without the cfg the binary is empty.
 //!
-//! Bounds: two threads (three for the doorbell), rings of at most 8 slots and 512 bytes, at most 8
-//! records and 3 parts, streams of 3 bytes with at most 5 sent; at most 3 preemptions per
+//! Bounds: two threads (three for the doorbell); rings of at most 8 slots and 512 bytes; at most 8
+//! records and 3 parts; streams of 3 bytes with at most 5 sent; at most 3 preemptions per
 //! execution, 2 for the doorbell. A model named `…needs…` omits a fence and must fail, which shows
 //! that its counterpart can fail.
 

@@ -69,7 +69,7 @@ impl Denial {
 }
 
 /// Returns the method of copies between this process and peers of its user, as far as this process
-/// alone can determine it, or the reason for which they will be denied.
+/// alone can determine it. Returns the reason if they will be denied.
 pub(crate) fn prospect() -> Result<String, String> {
     if let Some(errno) = process_vm::denied_to_all() {
         return Err(Denial {

@@ -111,9 +111,11 @@ impl Endpoint {
     /// Starts a connection, into which records can be pushed at once.
     ///
     /// # Errors
-    /// [`Error::Again`] if the peer cannot accept now or has not answered yet,
-    /// [`Error::Unanswered`] after a long time without answer, [`Error::Refused`] without a
-    /// listener, [`Error::Denied`] if another user listens, [`Error::Forked`], or [`Error::Os`].
+    /// - [`Error::Again`]: the peer cannot accept now, or has not answered yet.
+    /// - [`Error::Unanswered`]: the peer has not answered for a long time.
+    /// - [`Error::Refused`]: no endpoint listens at `dst`.
+    /// - [`Error::Denied`]: the listener belongs to a user that is not allowed.
+    /// - [`Error::Forked`], [`Error::Os`].
     pub fn connect(&mut self, dst: PortId) -> Result<ConnId> {
         if self.forked() {
             return Err(Error::Forked);

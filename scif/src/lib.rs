@@ -3,9 +3,9 @@
 //! and the memory of peers.
 //!
 //! An [`Endpoint`] is bound to a port of a [`Node`], listens, and holds one [`Connection`] per
-//! peer. A connection is a pair of rings in shared memory, a socket that proves the liveness of the
-//! peer, and the paths to the peer's memory. The layers above define the meaning of ring records;
-//! this one never inspects them. Only the waits of a [`Waiter`] block, and no thread is started.
+//! peer. A connection consists of a pair of rings in shared memory, a socket that proves the peer's
+//! liveness, and the paths to its memory. The layers above define the meaning of ring records; this
+//! one never inspects them. Only the waits of a [`Waiter`] block, and no thread is started.
 //!
 //! [`epd`] is the second interface: endpoints as in `scif.h`, named by descriptors, with blocking
 //! calls, windows, RMA and a service thread.

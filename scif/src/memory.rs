@@ -111,7 +111,7 @@ impl PeerMemory {
         PeerMemory {
             access: Access::None,
             pid,
-            // The process id existed and does no longer: the peer has died, as its socket shows.
+            // ESRCH: the peer has died since it sent the process id, as its socket shows.
             denial: (pid <= 0 || errno != Errno::SRCH).then(|| Denial::explain(pid, errno)),
         }
     }

@@ -24,8 +24,8 @@ pub(super) fn memory_limit() -> Option<u64> {
 /// Returns the least number that `read` returns for the limit files of `groups`, the text of
 /// `/proc/self/cgroup`.
 ///
-/// A limit applies to a group and everything below it. In a container the path may be that of the
-/// host while only the container's own group is mounted, so the root is always checked too.
+/// A limit applies to a group and everything below it. In a container the path may be the host's,
+/// while only the container's own group is mounted. So the root is always checked too.
 fn least_limit(groups: &str, read: impl Fn(&str) -> Option<u64>) -> Option<u64> {
     let mut least = None;
     for line in groups.lines().chain(["0::/", "0:memory:/"]) {

@@ -7,7 +7,7 @@
 //!
 //! INVARIANT: a descriptor number is in the registry exactly while one [`PrivateFd`] of this
 //! process owns it. The child closes the registered numbers and empties the registry. A
-//! [`PrivateFd`] dropped later in the child finds its number missing, and does not close a
+//! [`PrivateFd`] dropped later in the child finds its number missing. So it does not close a
 //! descriptor that the child has since opened under that number.
 #![expect(
     unsafe_code,

@@ -12,8 +12,8 @@ static USABLE: OnceLock<bool> = OnceLock::new();
 /// Registers this process for the barriers of peers. Returns `false` if the kernel or a filter
 /// refuses; both sides must then fence for themselves.
 ///
-/// The first call takes some milliseconds in a process with threads (the kernel waits for a grace
-/// period), so it is made with the first connection and not earlier; later ones are a load.
+/// The first call takes some milliseconds in a process with threads, while the kernel waits for a
+/// grace period. It is made with the first connection and not earlier; later ones are a load.
 pub(crate) fn register() -> bool {
     *USABLE.get_or_init(|| {
         let usable = membarrier_query().contains_command(MembarrierCommand::GlobalExpedited)

@@ -24,7 +24,7 @@ use super::{dontfork, memfd};
 /// Held while a piece moves in: two threads that copy the same pages would each map their own copy.
 static MOVING: Mutex<()> = Mutex::new(());
 /// Bytes of the stack, above and below the present frame, that a page move itself may use: callers
-/// store above it, called functions below. Ample sizes. But the size above must not exceed the
+/// store above it, called functions below. Both are ample, but the size above must not exceed the
 /// thread data at the top of a stack: memory beyond that belongs to the program.
 const CALLERS: usize = 4 << 10;
 const CALLED: usize = 32 << 10;
@@ -260,8 +260,8 @@ fn copy_in(fd: BorrowedFd<'_>, mut offset: u64, to: *mut c_void, len: usize) -> 
 
 /// Whether `begin..end` still shows the part of the file that it did as part of `area`.
 ///
-/// Allocates nothing. Stores to the range are suspended meanwhile, of threads that may hold the
-/// allocator's locks, and stores of the allocator to the range would be lost.
+/// Allocates nothing. Threads with suspended stores to the range may hold the allocator's locks,
+/// and stores of the allocator to the range would be lost.
 fn is_still(area: &Area, begin: usize, end: usize) -> bool {
     let Ok(maps) = std::fs::File::open("/proc/self/maps") else {
         return false;
@@ -390,7 +390,7 @@ fn move_each_back(
 }
 
 /// Makes a page an area of its own. mremap(2) does not enlarge a mapping of several areas, so a
-/// program cannot extend a window into the memory behind it in the memfd.
+/// window cannot be extended into memory behind it.
 ///
 /// The page is excluded from core dumps for that; no other property can be set and reverted.
 pub(crate) fn set_apart(at: usize, apart: bool) {

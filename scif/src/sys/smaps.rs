@@ -13,9 +13,9 @@ use super::maps;
 /// pages, memory not copied by fork, and watched memory.
 const PLAIN: [&str; 9] = ["rd", "wr", "mr", "mw", "me", "ac", "nr", "sd", "nh"];
 
-/// Whether `begin..end` is private memory without a file or name (as the heap has one), present
-/// throughout, readable and writable, without locked, huge or otherwise special pages, and none of
-/// its areas contains `apart`.
+/// Whether `begin..end` is plain memory: private, without a file or name (as the heap has one),
+/// present throughout, readable and writable. Locked, huge or otherwise special pages do not
+/// qualify, nor areas that contain `apart`.
 pub(crate) fn is_plain(begin: usize, end: usize, apart: usize) -> bool {
     std::fs::read("/proc/self/smaps")
         .is_ok_and(|text| is_plain_in(&String::from_utf8_lossy(&text), begin, end, apart))

@@ -9,10 +9,10 @@
 //!
 //! | driver | defect | correction |
 //! |---|---|---|
-//! | mainline since 4.19 | connect on an unbound endpoint does nothing and returns 0 | bound before |
+//! | mainline since 4.19 | connect of an unbound endpoint returns 0 without effect | bound before |
 //! | all | bind declares an argument of 8 bytes and uses 4 | 8, all zero |
 //! | mainline | the list of nodes lacks the last one | added |
-//! | mainline | FIXED into a part of another window succeeds, at another offset | undone; EADDRINUSE |
+//! | mainline | FIXED into a part of another window picks another offset | undone; EADDRINUSE |
 //! | MPSS 4 | more locked memory than permitted is EAGAIN | ENOMEM, as the others |
 //!
 //! FIXED at the exact offset of another window cannot be distinguished from success on mainline,

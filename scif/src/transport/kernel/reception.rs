@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Accepting over a driver: a thread for each port, which accepts at once and reads the hello.
 //!
-//! The driver blocks a connecting peer until it is accepted, and a request that was abandoned after
-//! 30 s makes a later accept hang without end. So accepting must not depend on the progress of the
+//! The driver blocks a connecting peer until it is accepted. A request that was abandoned after 30
+//! s makes a later accept hang without end. So accepting must not depend on the progress of the
 //! process. The thread passes on only peers whose hello has arrived.
 //!
 //! Not about an established connection (`link`).
@@ -244,7 +244,8 @@ impl Clerk {
         }
     }
 
-    /// Reads hellos: their peers become guests, invalid and late ones are refused.
+    /// Reads hellos. Peers with a valid one become guests; others are refused or dropped, also
+    /// after the time limit.
     fn hear(&mut self) {
         let now = now_ns();
         for mut mute in std::mem::take(&mut self.mute) {

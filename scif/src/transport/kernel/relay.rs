@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Relay of a connection's rings over a byte stream: records that one side pushes into its ring are
-//! taken out, sent over the stream in frames, and pushed into the ring of the other side.
+//! Relay of a connection's rings over a byte stream. Records in the ring of one side are taken out,
+//! sent over the stream in frames, and pushed into the ring of the other side.
 //!
 //! Not about the stream itself (`link`), nor about the meaning of records. The rings are ordinary
 //! ones, in memory of one process: its endpoint has one end of each, the relay the other. A frame

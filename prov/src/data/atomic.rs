@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Atomics, as initiator and as target: executed by the target, in the ring's order, unless the initiator can (`atomic_here`).
+//! Atomics, as initiator and as target. The target executes them in ring order, unless the
+//! initiator can (`atomic_here`).
 //!
-//! What an operation does to its operands is `atomic_ops`.
+//! The effect on the operands is in `atomic_ops`.
 
 use libfabric_sys as fi;
 use scif_ring::copy::Mem;
@@ -14,10 +15,10 @@ use super::tx::{Label, Tried, TxOp};
 use super::wire::{self, AtomicWord, Head, Words};
 use super::{AtomicArgs, AtomicKind, Effect, Env, EpState, Errno};
 
-/// Bytes of one segment in the record's body: address, length, key.
+/// Bytes of one segment in the body of a record: address, length, key.
 pub(super) const SEGMENT: usize = 24;
 
-/// An atomic that waits, its record built.
+/// Pending atomic with its finished record.
 #[derive(Debug)]
 pub(crate) struct AtomicOp {
     pub(super) what: What,
@@ -42,7 +43,7 @@ impl AtomicOp {
     }
 }
 
-/// What an operation needs to be allowed.
+/// Returns the access rights that an operation needs.
 pub(super) fn rights(op: u32, fetches: bool) -> u64 {
     let write = if op == fi::FI_ATOMIC_READ {
         0
@@ -71,7 +72,7 @@ impl EpState {
             body.extend_from_slice(&(segment.len as u64).to_ne_bytes());
             body.extend_from_slice(&segment.key.to_ne_bytes());
         }
-        // FI_ATOMIC_READ has no operand: zeros keep the record's shape.
+        // FI_ATOMIC_READ has no operand. Zeros keep the shape of the record.
         let mut operand = gather(a.operand);
         operand.resize(len, 0);
         body.append(&mut operand);
@@ -153,7 +154,7 @@ impl EpState {
         Tried::Sent
     }
 
-    /// As a target: executes an atomic and answers it.
+    /// Executes an atomic and replies to it, as a target.
     pub(crate) fn on_atomic(
         &mut self,
         env: &mut Env<'_>,
@@ -192,7 +193,7 @@ impl EpState {
         Ok(())
     }
 
-    /// The old values of a fetching atomic of ours: a list of them, or the only one.
+    /// Handles the old values of a fetching atomic: a list in the body, or a single value.
     pub(crate) fn on_atomic_reply(
         &mut self,
         env: &mut Env<'_>,
@@ -216,7 +217,7 @@ impl EpState {
     }
 }
 
-/// Applies the operation segment by segment. All segments are checked before the first is touched.
+/// Applies the operation segment by segment. Checks all segments before it changes the first.
 pub(super) fn execute(
     env: &Env<'_>,
     word: AtomicWord,

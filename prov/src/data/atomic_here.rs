@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Atomics that their initiator executes itself: those on memory of its own process or in a window that is mapped here, of
-//! operands that the CPU has atomic instructions for.
+//! Atomics that the initiator executes itself: on memory of its own process or in a mapped window,
+//! with operands for which the CPU has atomic instructions.
 //!
-//! Everything else is the target's to execute (`atomic`), errors included: what looks wrong here is left to it.
+//! The target executes all others (`atomic`). It also detects the errors, so that a possibly invalid
+//! operation is left to it.
 
 use libfabric_sys as fi;
 use scif::{Access, ConnId};
@@ -16,12 +17,12 @@ use super::rx::scatter;
 use super::wire::{self, Head};
 use super::{AtomicArgs, AtomicKind, Effect, Env, EpState, RmaIov};
 
-/// Widest operand with atomic instructions.
+/// Widest operand in bytes with atomic instructions. The target executes wider ones.
 const WIDEST: usize = 8;
 /// Bytes of operands up to which an operation is tried before its record is built.
 const SHORT: usize = 64;
 
-/// An operation on one segment, its operands at hand.
+/// Operation on one segment, with its operands.
 struct Asked<'a> {
     what: What,
     kind: u8,
@@ -37,7 +38,7 @@ struct Asked<'a> {
 }
 
 impl EpState {
-    /// Executes `op` and completes it. False: nothing was done, the target has to.
+    /// Executes `op` and completes it. Returns false if nothing was done and the target has to.
     pub(crate) fn atomic_here(&mut self, env: &mut Env<'_>, peer: u32, conn: ConnId, op: &AtomicOp) -> bool {
         let Some((list, operands)) = op.body.split_at_checked(SEGMENT * usize::from(op.word.segments)) else {
             return false;
@@ -72,7 +73,8 @@ impl EpState {
         self.finish_here(env, peer, conn, &asked)
     }
 
-    /// The same before the record of an operation is built, which takes longer than most operations do.
+    /// Executes an atomic before its record is built, which would take longer than most operations
+    /// do.
     pub(super) fn atomic_at_once(&mut self, env: &mut Env<'_>, peer: u32, a: &AtomicArgs<'_>) -> bool {
         let [segment] = a.rma else { return false };
         if segment.len > SHORT || a.flags & fi::FI_FENCE != 0 || self.asked_enough(peer) {
@@ -129,7 +131,7 @@ impl EpState {
         true
     }
 
-    /// Looks the memory up as RMA does, and does what the target would.
+    /// Finds the memory as RMA does, and applies the operation as the target would.
     fn execute_here(&mut self, peer: u32, conn: ConnId, op: &Asked<'_>) -> Option<Done> {
         let size = crate::atomic_ops::size_of(op.datatype).filter(|size| *size <= WIDEST)?;
         if self.peers.get(peer as usize)?.ring_rma > 0
@@ -179,9 +181,9 @@ impl EpState {
     }
 }
 
-/// What is left to do for an executed operation.
+/// Remaining work for an executed operation.
 struct Done {
     key: u64,
-    /// The target counts operations on its memory.
+    /// Whether the target counts operations on its memory.
     notify: bool,
 }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Atomics that fit their record's cache line: one range of at most 8 bytes, for the target to execute.
+//! Inline atomics: one range of at most 8 bytes, executed by the target.
 //!
-//! One that brings nothing back and need not be delivered to complete is complete when it is in the target's ring, like a message,
-//! if the target's table of keys permits it. It has no answer of its own: now and then the target says how many it has executed
-//! (`DONE`), for what goes direct must not overtake them.
+//! An atomic that returns nothing and need not await the target completes when it is in the ring,
+//! like a message. The key table of the target must permit it. It has no reply of its own. The
+//! target reports at intervals how many it has executed (`DONE`), since direct operations must not
+//! overtake them.
 //!
-//! Everything else about atomics: `atomic`, and `atomic_here` for those that need no target.
+//! Not here: other atomics (`atomic`, and `atomic_here` without the target).
 
 use libfabric_sys as fi;
 use scif::ConnId;
@@ -22,26 +23,28 @@ use super::{AWAITS_TARGET, AtomicArgs, AtomicKind, Effect, Env, EpState, Errno, 
 /// Bytes of an operand.
 const OPERAND: usize = 8;
 
-/// How many of a peer's operations without an answer were executed and not told yet, of which life of its connection.
+/// Number of a peer's operations without a reply that were executed and not reported yet, with
+/// their stamp.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Done {
     stamp: u64,
     count: u64,
 }
 
-/// Whether a number that came with an operation is the stamp of one that wants no answer: numbers of operations have an upper half.
+/// Whether an operation number is the stamp of an operation without a reply. Numbers of outstanding
+/// operations have a non-zero upper half.
 fn is_stamp(id: u64) -> bool {
     id >> 32 == 0
 }
 
-/// What tells the target's words about our operations over this connection from those about a former one, of ours or of an endpoint
-/// that had our port before.
+/// Returns the stamp of operations over the current connection. It differs from stamps of earlier
+/// connections, of this endpoint or of an earlier endpoint at its port.
 fn stamp(ops: &Ops, peer: &Peer) -> u64 {
     u64::from(ops.life().wrapping_add(peer.life))
 }
 
 impl EpState {
-    /// Puts an operation on its way to a peer for whom nothing waits. False: nothing was done.
+    /// Sends an operation to a peer without pending work. Returns false if nothing was done.
     pub(super) fn atomic_in_line(&mut self, env: &mut Env<'_>, peer: u32, a: &AtomicArgs<'_>) -> bool {
         let [segment] = a.rma else { return false };
         if segment.len > OPERAND || a.flags & fi::FI_FENCE != 0 || self.asked_enough(peer) {
@@ -116,14 +119,14 @@ impl EpState {
         true
     }
 
-    /// Whether the target's table has the key, and it permits the operation.
+    /// Whether the key table of the target has the key and permits the operation.
     fn permitted(&mut self, conn: ConnId, segment: &RmaIov, needed: u64) -> bool {
         let keys = self.sock.conn(conn).and_then(|c| c.keys());
         keys.and_then(|keys| keys.find(segment.key))
             .is_some_and(|(_, _, entry)| place(&entry, segment, needed).is_ok())
     }
 
-    /// As a target: executes one.
+    /// Executes an inline atomic, as a target.
     pub(crate) fn on_atomic_line(
         &mut self,
         env: &mut Env<'_>,
@@ -154,7 +157,7 @@ impl EpState {
                 let data = word.has_data.then_some(data);
                 self.rma_event(env, peer, effect, data, usize::from(word.len), key);
             }
-            // Its initiator found the key in our table; the region has been closed since.
+            // The initiator found the key in our table, but the region was closed since.
             Err(err) => {
                 log::debug!(target: "ep_data", "an atomic of peer {peer} on key {key:#x} failed: {err}")
             }
@@ -175,7 +178,7 @@ impl EpState {
         p.done.count += 1;
     }
 
-    /// Tells peers how many of their operations without an answer have been executed.
+    /// Reports to peers how many of their operations without a reply were executed.
     #[cold]
     pub(super) fn tell_done(&mut self) {
         for peer in std::mem::take(&mut self.done) {
@@ -187,7 +190,7 @@ impl EpState {
         }
     }
 
-    /// So many of our operations without an answer have been executed.
+    /// Handles a report that `count` operations without a reply were executed.
     pub(crate) fn on_done(&mut self, peer: u32, told: u64, count: u64) {
         if let Some(p) = self.peers.get_mut(peer as usize)
             && told == stamp(&self.ops, p)
@@ -199,7 +202,7 @@ impl EpState {
     }
 }
 
-/// Applies the operation where its range lies in one piece, as most do; else as if it had come with a list.
+/// Applies the operation. A range in one piece, the usual case, needs no segment list.
 fn execute_line(
     env: &Env<'_>,
     word: AtomicWord,

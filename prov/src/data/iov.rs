@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! A scatter list an operation keeps until it completes: nearly always one element, then without an allocation.
+//! Scatter list that an operation keeps until it completes. A single element, the usual case, needs
+//! no allocation.
 
 use scif_ring::copy::Mem;
 
@@ -19,7 +20,7 @@ impl Iov {
         }
     }
 
-    /// The same as a list, whatever its length: what comes for it goes the general way.
+    /// Creates a list of any length in the general form, which the fast path declines.
     pub(crate) fn list(list: &[Mem]) -> Iov {
         Iov::Many(list.into())
     }
@@ -32,7 +33,7 @@ impl Iov {
         }
     }
 
-    /// The one contiguous range, when it is one.
+    /// Returns the only range, if the list has one element.
     #[inline]
     pub(crate) fn contiguous(&self) -> Option<Mem> {
         match self {

@@ -1,28 +1,31 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Memory that peers use hard: noticed by its initiators, told to its owner, moved by the owner while it makes progress.
+//! Migration of frequently accessed memory. Initiators count accesses and report them to the owner,
+//! which migrates the pages during progress.
 //!
-//! Not about how pages move (`scif::Movable`) nor which keys are due (`mr::table`). An initiator that has to ask the kernel for
-//! each operation counts them by key, where the owner wants to know, and says so each time the count has doubled.
+//! Not here: the moves of pages (`scif::Movable`) and the selection of keys (`mr::table`). An
+//! initiator that needs a system call for each operation counts these by key, if the owner wants
+//! hints. It reports each time the count has doubled.
 
 use super::peer::Peer;
 use super::wire::{self, Head};
 use super::{DomainState, EpState, marked};
 
-/// Keys whose use is counted apart, for each peer; others share a count.
+/// Number of access counters for each peer. Key slots that are equal modulo this number share one.
 const COUNTS: usize = 16;
-/// Uses of which an owner is told first.
+/// Accesses before the first report. Fewer of them would migrate memory that is used rarely.
 const FIRST: u32 = 64;
-/// Bytes that weigh as much as one more operation.
+/// Bytes of an access that count as one more access.
 const BYTES: usize = 32 * 1024;
-/// How long the owner waits for peers to leave a region that is to move: a copy takes less, and it can try again.
+/// Time in nanoseconds that the owner waits until peers have left a region. A copy takes less;
+/// after it the region stays and can be tried again.
 const LEAVE_NS: u64 = 2_000_000;
 
-/// How often the keys of a peer were used.
+/// Access counts of the keys of a peer.
 #[derive(Debug, Default)]
 pub(super) struct Uses([u32; COUNTS]);
 
 impl Uses {
-    /// One more use of a slot; how many there were if that is to be told.
+    /// Counts an access to a slot. Returns the count if it is to be reported.
     fn count(&mut self, slot: u32, len: usize) -> Option<u32> {
         let count = self.0.get_mut(slot as usize % COUNTS)?;
         let before = *count;
@@ -32,7 +35,8 @@ impl Uses {
 }
 
 impl EpState {
-    /// An operation on `key` of `peer` had to go by way of the kernel, and its owner wants to know.
+    /// Counts an access to `key` of `peer` that needed a system call, and reports it to the owner
+    /// if due.
     pub(super) fn count_use(&mut self, peer: u32, slot: u32, key: u64, len: usize) {
         let told = self
             .peers
@@ -46,14 +50,14 @@ impl EpState {
     }
 }
 
-/// Moves one region that is due.
+/// Migrates one region that is due.
 #[cold]
 pub(super) fn move_hot(st: &mut DomainState) {
     let Some(index) = st.mrs.next_hot() else { return };
     let Some(slot) = st.mrs.withdraw(index) else {
         return;
     };
-    // From now on peers ask for what they want there, and are served after this.
+    // From now on peers send requests for this key, which are served afterwards.
     let end = scif::now_ns() + LEAVE_NS;
     let mut polls = 0;
     let mut left = true;

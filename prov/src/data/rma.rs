@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! RMA, as initiator and as target.
 //!
-//! The initiator does it all where it can: it looks the key up in the target's table, says which key it is using, and copies
-//! straight into or out of the target's memory. Otherwise the target executes it, in the ring's order. An operation goes
-//! direct only while none before it to the same peer is left on the ring.
+//! The initiator does all the work where it can: it finds the key in the key table of the target,
+//! sets its hazard pointer, and copies directly. Otherwise the target executes the operation in
+//! ring order. An operation is direct only while no earlier one to the same peer remains in the
+//! ring.
 
 use libfabric_sys as fi;
 use scif::{Access, AccessError, ConnId, RemoteMem};
@@ -21,12 +22,12 @@ use super::wire::{self, Head, Words};
 use super::{Effect, Env, EpState, Errno, RmaArgs, RmaIov};
 use crate::cq::Completion;
 
-/// Largest read asked for in one record: bounds the snapshot the target takes.
+/// Largest read in one record, in bytes. It bounds the snapshot that the target allocates.
 const READ_PIECE: usize = 64 * 1024;
-/// Bytes of reads outstanding at one target.
+/// Bytes of reads that may be outstanding at one target. They bound the memory of its replies.
 pub(crate) const READ_WINDOW: u64 = 1024 * 1024;
 
-/// An RMA operation that waits, or is partly on the ring.
+/// RMA operation that is pending or partly in the ring.
 #[derive(Debug)]
 pub(crate) struct RmaOp {
     write: bool,
@@ -36,12 +37,13 @@ pub(crate) struct RmaOp {
     data: Option<u64>,
     context: usize,
     flags: u64,
-    /// Number of the operation once its first piece is on the ring, and how far the pieces have come.
+    /// Number of the operation once its first record is in the ring, and the position of the next
+    /// record.
     id: Option<u64>,
     segment: usize,
     within: usize,
     offset: usize,
-    /// A direct access failed: this operation goes through the ring.
+    /// Whether a direct access failed, so that the operation goes through the ring.
     through_ring: bool,
 }
 
@@ -65,15 +67,15 @@ impl RmaOp {
     }
 }
 
-/// Why an operation did not go direct.
+/// Reason why an operation was not direct.
 enum NotDirect {
-    /// Let the target do it.
+    /// The target has to execute it.
     Ring,
-    /// It cannot be done.
+    /// The operation is impossible.
     Failed(Errno),
 }
 
-/// The right that an operation needs.
+/// Returns the access right that an operation needs.
 fn right(write: bool) -> u64 {
     if write {
         fi::FI_REMOTE_WRITE
@@ -82,7 +84,7 @@ fn right(write: bool) -> u64 {
     }
 }
 
-/// Where one segment of an operation lies in the memory of the target, if its key permits what is `needed`.
+/// Returns the memory of one segment at the target, if its key permits the access `needed`.
 #[inline(always)]
 pub(super) fn place(entry: &KeyEntry, segment: &RmaIov, needed: u64) -> Result<RemoteMem, Errno> {
     if entry.access & needed != needed {
@@ -145,7 +147,8 @@ impl EpState {
         Ok(())
     }
 
-    /// Whether the application asked that RMA comes after earlier messages, and some are not consumed yet.
+    /// Whether RMA must follow earlier messages (`FI_ORDER_WAS`, `FI_ORDER_RAS`) that are not
+    /// consumed yet.
     pub(super) fn waits_for_messages(&mut self, conn: ConnId, write: bool) -> bool {
         let order = if write { fi::FI_ORDER_WAS } else { fi::FI_ORDER_RAS };
         self.cfg.msg_order & order != 0 && self.sock.conn(conn).is_some_and(|c| !c.tx().all_consumed())
@@ -214,7 +217,8 @@ impl EpState {
         }
         let Some(id) = op.id else { return Tried::Later };
         if self.ops.get_mut(id).is_none() {
-            // The target refused an early piece: the operation has ended, the rest need not go.
+            // The target refused an earlier record: the operation has ended, and the rest is not
+            // sent.
             return Tried::Sent;
         }
         if op.write {
@@ -305,7 +309,7 @@ impl EpState {
         }
     }
 
-    /// Does the operation here and now, in the target's memory.
+    /// Executes the operation now, in the memory of the target.
     fn direct(&mut self, peer: u32, write: bool, iov: &[Mem], rma: &[RmaIov]) -> Result<(), NotDirect> {
         let p = self.peers.get(peer as usize).ok_or(NotDirect::Ring)?;
         let conn_id = p.tx.ok_or(NotDirect::Ring)?;
@@ -341,7 +345,8 @@ impl EpState {
                 offset += segment.len;
                 continue;
             }
-            // Its number may be another process's once it is dead: the ring finds that out.
+            // The process id of a dead peer may belong to another process. The ring path detects a
+            // dead peer.
             if !reached || !near && !c.alive_recently() {
                 c.my_mark().clear();
                 return Err(NotDirect::Ring);
@@ -396,9 +401,9 @@ impl EpState {
         Ok(())
     }
 
-    /// What the target's table says against an operation, before the first of its pieces is on the ring: a target that
-    /// finds a later one out of bounds has the earlier ones in its memory. A key that is not in the table is the target's
-    /// to judge.
+    /// Returns the error that the key table shows for an operation, before its first record enters
+    /// the ring. If the target found the error in a later record, the earlier ones would be in its
+    /// memory. The target judges keys that are missing in the table.
     fn refused(&mut self, conn: ConnId, op: &RmaOp) -> Option<Errno> {
         let keys = self.sock.conn(conn)?.keys()?;
         op.rma.iter().find_map(|segment| {
@@ -407,7 +412,8 @@ impl EpState {
         })
     }
 
-    /// Completes an operation done here, and tells the target if it wants to know.
+    /// Completes a direct operation, and notifies the target if it counts accesses or expects CQ
+    /// data.
     #[expect(
         clippy::too_many_arguments,
         reason = "the parts of one operation, from either of its two forms"
@@ -451,7 +457,7 @@ impl EpState {
         );
     }
 
-    /// An acknowledgement: an operation of ours is done at its target, or failed there.
+    /// Handles an acknowledgement: an operation ended at its target, or failed there.
     pub(crate) fn on_ack(&mut self, env: &mut Env<'_>, peer: u32, id: u64, status: u64, bytes: u64) {
         if let Some(p) = self.peers.get_mut(peer as usize) {
             p.read_bytes = p.read_bytes.saturating_sub(bytes);
@@ -464,7 +470,7 @@ impl EpState {
         self.finish_op(env, peer, id, err);
     }
 
-    /// As a target: one piece of a write.
+    /// Executes one record of a write, as a target.
     pub(crate) fn on_write(
         &mut self,
         env: &mut Env<'_>,
@@ -476,7 +482,7 @@ impl EpState {
         let (key, addr, id) = (words.word(), words.word(), words.word());
         let (data, flags, total) = (words.word(), words.word(), words.word());
         let mut to = Vec::new();
-        // Of a write that does not fit nothing is written, the pieces that would fit included.
+        // Nothing of a write that does not fit is written, not even the records that would fit.
         let left = words.word().max(body.len() as u64);
         match env.mrs.check(key, addr, left, fi::FI_REMOTE_WRITE, &mut to) {
             Ok(()) => {
@@ -513,7 +519,8 @@ impl EpState {
         Ok(())
     }
 
-    /// As a target: a read. The bytes are taken now, so that later writes cannot overtake it.
+    /// Executes a read, as a target. The bytes are taken now, so that later writes cannot overtake
+    /// it.
     pub(crate) fn on_read(
         &mut self,
         env: &mut Env<'_>,
@@ -522,7 +529,7 @@ impl EpState {
     ) -> Result<(), RecordError> {
         let (key, addr, id) = (words.word(), words.word(), words.word());
         let (offset, len, flags) = (words.word(), words.word(), words.word());
-        // The pieces of the answer are numbered from `offset` on.
+        // The reply numbers its fragments from `offset` on.
         if len > READ_PIECE as u64 || offset.checked_add(len).is_none() {
             return Err(RecordError::Nonsense);
         }
@@ -565,7 +572,7 @@ impl EpState {
         Ok(())
     }
 
-    /// A piece of what a read of ours asked for.
+    /// Handles a fragment of the data that a read requested.
     pub(crate) fn on_read_data(&mut self, env: &mut Env<'_>, peer: u32, id: u64, offset: u64, body: Mem) {
         if let Some(p) = self.peers.get_mut(peer as usize) {
             p.read_bytes = p.read_bytes.saturating_sub(body.len() as u64);
@@ -585,7 +592,7 @@ impl EpState {
         }
     }
 
-    /// As a target: completions and counters for an operation on our memory.
+    /// Writes, as a target, completions and counters for an access to local memory.
     pub(crate) fn rma_event(
         &mut self,
         env: &mut Env<'_>,

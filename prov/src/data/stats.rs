@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! What went which way: the counters behind `FI_SCIF_STATS`, the proof that traffic went through this endpoint.
+//! Counters behind `FI_SCIF_STATS`, by data path. They prove that traffic went through this
+//! endpoint.
 
 /// Operations and bytes of one path.
 #[derive(Clone, Copy, Debug, Default)]
@@ -16,37 +17,38 @@ impl Path {
     }
 }
 
-/// Plain counters, one set per endpoint, written under the domain's gate.
+/// Plain counters, one set for each endpoint, written under the domain lock.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Stats {
-    /// Messages sent, by size on the way out.
+    /// Messages sent, with the size of their payload.
     pub sent: Path,
-    /// Messages received into a user buffer.
+    /// Messages received into a buffer of the application.
     pub received: Path,
-    /// Payload carried in the record's own cache line.
+    /// Payloads inline in their records.
     pub inline: Path,
-    /// Payload carried through the ring's data area (eager, streams, RMA executed by the target).
+    /// Payloads in bodies of records: eager messages, fragments, RMA executed by the target.
     pub ring: Path,
-    /// Copied straight from or to pages both processes map.
+    /// Copies from or to pages that both processes map.
     pub mapped: Path,
-    /// Copied by `process_vm_readv`/`writev`, one operation a call.
+    /// Copies by `process_vm_readv`/`writev`, one operation for each call.
     pub process_vm: Path,
-    /// Parts of large messages this side copied while the other side copied too.
+    /// Parts of large messages that this side copied in cooperative copies.
     pub both_sides: Path,
     /// RMA and atomics initiated.
     pub rma: Path,
     pub atomics: Path,
-    /// Messages and RMA that would have been copied directly and went through the ring, since the kernel denies it for
-    /// their peer or has refused this copy.
+    /// Messages and RMA that went through the ring because the kernel denied direct copies, or
+    /// refused this one.
     pub fallbacks: u64,
     /// Peers with which the kernel has denied direct copies.
     pub no_direct: u64,
-    /// Messages that came before their receive.
+    /// Unexpected messages.
     pub unexpected: u64,
 }
 
 impl Stats {
-    /// One line, field names first, so that it can be cut by tools.
+    /// Returns the counters in one line. Each value follows its name, so that tools can parse the
+    /// line.
     pub(crate) fn line(&self, endpoint: &str, peers: usize) -> String {
         let p = |name: &str, path: &Path| format!(" {name} {}/{}", path.ops, path.bytes);
         format!(

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The connection of a connected endpoint (`FI_EP_MSG`): how it comes to be, and how it ends.
+//! Connection of a connected endpoint (`FI_EP_MSG`): its establishment and its end.
 //!
-//! The caller connects to the passive endpoint's port and leaves a request there: a number of its own choosing and the
-//! application's data. Who accepts opens a second connection, from a port of its own straight to the caller's, and begins it
-//! with that number; this one carries the messages, and the caller takes no other. A refusal comes back over the first.
+//! The caller connects to the port of the passive endpoint and sends a request there: a random
+//! number and data of the application. The acceptor opens a second connection, from its own port
+//! directly to the caller, and begins it with that number. This connection carries the messages,
+//! and the caller accepts no other. A refusal returns over the first connection.
 //!
-//! Not here: the passive side (`pep`), and what travels once the endpoint is connected: that is the data path of every
-//! endpoint, with exactly one peer.
+//! Not here: the passive side (`pep`), and the data path once the endpoint is connected. It is the
+//! one of every endpoint, with exactly one peer.
 //!
 //! Semantics: fi_cm(3), fi_eq(3).
 
@@ -29,35 +30,35 @@ use crate::pep::Call;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Idle,
-    /// The passive endpoint has our request, or will have it.
+    /// The passive endpoint has the request, or will have it.
     Calling,
-    /// Our connection to the caller is on its way.
+    /// The connection to the caller is being made.
     Answering,
     Up,
     Down,
 }
 
-/// The connection management of one endpoint.
+/// Connection management of one endpoint.
 #[derive(Debug)]
 pub(crate) struct Cm {
     state: State,
-    /// Which request an acceptance answers.
+    /// Number of the request that an acceptance answers.
     number: u64,
-    /// The passive endpoint's port, or the caller's.
+    /// Port of the passive endpoint, or of the caller.
     to: PortId,
-    /// The connection that carries the request.
+    /// Connection that carries the request.
     request: Option<ConnId>,
-    /// Connections of others that have yet to say which request they answer.
+    /// Connections of other endpoints that have not named a request yet.
     unnamed: Vec<ConnId>,
-    /// The application's data, until it is sent.
+    /// Data of the application, until it is sent.
     data: Vec<u8>,
-    /// What an acceptance answers, until it is on its way: refused if it never is.
+    /// Request that an acceptance answers, until the connection is open. A drop refuses it.
     call: Option<Call>,
-    /// Who is at the other end, once it is known.
+    /// Peer number of the other side, once it is known.
     peer: u32,
 }
 
-/// What the application learns of a record of connection management.
+/// Content of a connection management record.
 #[derive(Debug)]
 pub(crate) struct Said {
     pub kind: u8,
@@ -65,7 +66,7 @@ pub(crate) struct Said {
     pub data: Vec<u8>,
 }
 
-/// Says `kind` of request `number` over a new connection, whose ring has room for it.
+/// Sends record `kind` for request `number` over a new connection, whose ring has space.
 pub(crate) fn say(conn: &mut Connection, kind: u8, number: u64, data: &[u8]) -> bool {
     let head = Head::new().word(number);
     let said = conn.tx().push_slice(kind, head.as_slice(), data).is_ok();
@@ -73,7 +74,7 @@ pub(crate) fn say(conn: &mut Connection, kind: u8, number: u64, data: &[u8]) -> 
     said
 }
 
-/// The next record of connection management; an error when it is none.
+/// Returns the next connection management record. Any other record is an error.
 pub(crate) fn hear(conn: &mut Connection) -> Result<Option<Said>, ()> {
     let Some(record) = conn.rx().peek().map_err(|_| ())? else {
         return Ok(None);
@@ -92,13 +93,14 @@ pub(crate) fn hear(conn: &mut Connection) -> Result<Option<Said>, ()> {
     Ok(Some(said))
 }
 
-/// Calls the passive endpoint at `to`.
+/// Sends a connection request to the passive endpoint at `to`.
 pub(crate) fn connect(st: &mut DomainState, ep: u32, to: PortId, data: &[u8]) -> Result<(), Errno> {
     let number = RandomState::new().build_hasher().finish() & !SENT;
     begin(st, ep, State::Calling, (to, number), None, data)
 }
 
-/// Answers a request. Its caller hears of it once the connection to it is open, or that it failed.
+/// Answers a request. The caller learns of the result once the connection to it is open, or has
+/// failed.
 pub(crate) fn accept(st: &mut DomainState, ep: u32, call: Call, data: &[u8]) -> Result<(), Errno> {
     let request = (call.from, call.number);
     begin(st, ep, State::Answering, request, Some(call), data)
@@ -130,7 +132,7 @@ fn begin(
     Ok(())
 }
 
-/// Ends the connection of an endpoint: what its peer has not sent yet never comes.
+/// Ends the connection of an endpoint. Data that the peer has not sent yet never arrives.
 pub(crate) fn shutdown(st: &mut DomainState, ep: u32) -> Result<(), Errno> {
     let (e, mut env) = split(st, ep)?;
     let state = e.cm.as_ref().ok_or(fi::FI_ENOSYS)?.state;
@@ -144,9 +146,9 @@ pub(crate) fn shutdown(st: &mut DomainState, ep: u32) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Looks for news of the connection only, as reading the event queue does.
+/// Polls for events of the connection only, as a read of the event queue does.
 ///
-/// True: look again soon, nothing tells when.
+/// Returns true if the next poll is due soon, since no notification will come.
 pub(crate) fn links(st: &mut DomainState, ep: u32) -> bool {
     let Ok((e, mut env)) = split(st, ep) else {
         return false;
@@ -156,7 +158,7 @@ pub(crate) fn links(st: &mut DomainState, ep: u32) -> bool {
     } else {
         e.look_at_links(&mut env);
     }
-    // Somebody may sleep on what its end takes along.
+    // A thread may sleep on receives that the end of the connection fails.
     e.cm_step(&mut env);
     e.cm.as_ref().is_some_and(|cm| match cm.state {
         State::Calling => cm.request.is_none() && !cm.data_sent(),
@@ -165,14 +167,15 @@ pub(crate) fn links(st: &mut DomainState, ep: u32) -> bool {
     })
 }
 
-/// Before somebody sleeps on what a connected endpoint feeds: ends receives that were posted after its connection had ended.
+/// Fails the receives that were posted after the end of the connection, before a thread sleeps on
+/// their queue.
 pub(crate) fn settle(st: &mut DomainState, ep: u32) {
     if let Ok((e, mut env)) = split(st, ep) {
         e.cm_step(&mut env);
     }
 }
 
-/// Where the peer of a connected endpoint is.
+/// Returns the port of the peer of a connected endpoint.
 pub(crate) fn peer(st: &DomainState, ep: u32) -> Result<PortId, Errno> {
     let cm = st.eps.get(ep).and_then(|e| e.cm.as_ref()).ok_or(fi::FI_ENOSYS)?;
     match cm.state {
@@ -195,19 +198,19 @@ impl Cm {
         }
     }
 
-    /// Whether there is no connection any more, and will be none.
+    /// Whether the connection has ended, or will never exist.
     pub(super) fn is_down(&self) -> bool {
         self.state == State::Down
     }
 
-    /// Whether a connection is there whose first word shall wake whoever waits for it.
+    /// Whether a connection exists whose first record must wake waiting threads.
     pub(super) fn is_told_more(&self) -> bool {
         !self.unnamed.is_empty()
     }
 }
 
 impl EpState {
-    /// The one peer of a connected endpoint, whatever address an operation names.
+    /// Returns the only peer of a connected endpoint, whatever address an operation names.
     #[cold]
     pub(crate) fn connected_peer(&self) -> Result<u32, Errno> {
         let cm = self.cm.as_ref().ok_or(fi::FI_ENOAV)?;
@@ -218,7 +221,7 @@ impl EpState {
         }
     }
 
-    /// Moves what can move of a connection that is not up yet.
+    /// Advances a connection that is not up yet, and flushes the receives of one that has ended.
     pub(crate) fn cm_step(&mut self, env: &mut Env<'_>) {
         let Some(cm) = &self.cm else { return };
         match cm.state {
@@ -259,7 +262,8 @@ impl EpState {
                     say(conn, wire::CM_ACCEPT, number, &data);
                 }
                 self.settle_on(id, to);
-                // Now, not once the caller knows: what it does next must not be heard of before.
+                // Done now, not once the caller knows: no event of its next operation may come
+                // first.
                 self.cm_up(&[]);
                 if let Some(call) = self.cm.as_mut().and_then(|cm| cm.call.take()) {
                     call.taken();
@@ -273,7 +277,7 @@ impl EpState {
         }
     }
 
-    /// Logs why the other side of a connection cannot be reached. Once for each cause.
+    /// Logs, once for each cause, that the other side of a connection cannot be reached.
     #[cold]
     fn cm_unreachable(&self, error: &Error) {
         match error {
@@ -285,7 +289,7 @@ impl EpState {
         }
     }
 
-    /// Makes `id` the connection that messages take.
+    /// Makes `id` the connection for messages.
     fn settle_on(&mut self, id: ConnId, port: PortId) {
         let peer = self.peer_at(port);
         self.live.push(Live {
@@ -302,16 +306,17 @@ impl EpState {
         self.note_access(id, peer);
     }
 
-    /// Somebody connected to a connected endpoint: whoever names our request is the peer.
+    /// Handles a connection to this connected endpoint. The one that names our request is the peer.
     pub(crate) fn cm_accepted(&mut self, conn: ConnId) {
         match &mut self.cm {
             Some(cm) if cm.state == State::Calling => cm.unnamed.push(conn),
             _ => return self.sock.close_conn(conn, CloseHow::Reset),
         }
-        // What names the request may come a moment later, and then shall wake whoever waits for it.
+        // The record that names the request may come a moment later, and must then wake waiting
+        // threads.
         self.sock.arm();
         self.look_for_answer();
-        // Those who say nothing must not keep out the one who answers.
+        // Silent connections must not keep out the one that answers.
         if let Some(cm) = self.cm.as_mut().filter(|cm| cm.unnamed.len() > MOST_UNNAMED) {
             let longest = cm.unnamed.remove(0);
             self.sock.close_conn(longest, CloseHow::Reset);
@@ -345,7 +350,7 @@ impl EpState {
                 _ => self.sock.close_conn(id, CloseHow::Reset),
             }
         }
-        // Those before the one that answered, who said nothing yet.
+        // Earlier connections that have sent nothing yet.
         if let Some(cm) = self.cm.as_mut().filter(|cm| cm.state != State::Calling) {
             for id in std::mem::take(&mut cm.unnamed) {
                 self.sock.close_conn(id, CloseHow::Reset);
@@ -367,9 +372,10 @@ impl EpState {
         }
     }
 
-    /// A connection ended that carries no messages. False: it does.
+    /// Handles the end of a connection without messages. Returns false if the connection carries
+    /// messages.
     pub(crate) fn cm_closed(&mut self, env: &mut Env<'_>, conn: ConnId, reason: Reason) -> bool {
-        // An answer that ends as soon as it began is one all the same.
+        // An answer counts even if its connection ended at once.
         self.look_for_answer();
         let Some(cm) = &mut self.cm else { return false };
         if cm.request != Some(conn) {
@@ -386,7 +392,8 @@ impl EpState {
         let said = self.sock.conn(conn).and_then(|c| hear(c).ok().flatten());
         self.sock.close_conn(conn, CloseHow::Orderly);
         match said {
-            // The connection itself is there already: it was opened before this was said.
+            // The connection for messages exists already: it was opened before this record was
+            // sent.
             Some(said) if said.kind == wire::CM_TAKEN && said.number == number => {}
             Some(said) if said.kind == wire::CM_REJECT && said.number == number => {
                 self.cm_failed(env, fi::FI_ECONNREFUSED, said.data);
@@ -406,7 +413,7 @@ impl EpState {
         let Some(cm) = &mut self.cm else { return };
         cm.state = State::Down;
         drop(cm.call.take());
-        // Nobody who connected is awaited any more.
+        // No connection is awaited any more.
         self.look_for_answer();
         if let Some(eq) = &self.eq {
             eq.push_error(EqError {
@@ -421,7 +428,7 @@ impl EpState {
         self.flush_receives(env, fi::FI_ECANCELED);
     }
 
-    /// The connection that carried messages is gone.
+    /// Handles the end of the connection for messages.
     pub(crate) fn cm_ended(&mut self, env: &mut Env<'_>, died: bool) {
         let Some(cm) = &mut self.cm else { return };
         let was = std::mem::replace(&mut cm.state, State::Down);
@@ -430,13 +437,13 @@ impl EpState {
             (State::Answering, Some(_)) => return self.cm_failed(env, fi::FI_ECONNRESET, Vec::new()),
             _ => {}
         }
-        // After an end in order `cm_step` does it, in its time.
+        // After a graceful end, `cm_step` does this later.
         if died {
             self.flush_receives(env, fi::FI_ECONNRESET);
         }
     }
 
-    /// The connection that carried messages has ended. What its ring still holds is taken in later.
+    /// Notes that the connection for messages has ended. The records in its ring are handled later.
     pub(super) fn cm_over(&mut self) {
         let Some(cm) = self.cm.as_mut().filter(|cm| cm.state == State::Up) else {
             return;
@@ -451,7 +458,7 @@ impl EpState {
         }
     }
 
-    /// This side ends the connection.
+    /// Ends the connection from this side.
     fn cm_hang_up(&mut self, env: &mut Env<'_>) {
         let Some(cm) = &mut self.cm else { return };
         let was = std::mem::replace(&mut cm.state, State::Down);
@@ -471,7 +478,7 @@ impl EpState {
         }
     }
 
-    /// Ends what no message will come for any more.
+    /// Fails all receives, since no message can arrive any more.
     fn flush_receives(&mut self, env: &mut Env<'_>, err: Errno) {
         for tagged in [true, false] {
             for posted in self.queue(tagged).posted.extract(|_| true) {
@@ -481,9 +488,9 @@ impl EpState {
     }
 }
 
-/// The bit of a request's number that says it was sent.
+/// Bit of a request number that marks the request as sent.
 const SENT: u64 = 1;
-/// Connections that may wait to be named; of more, the oldest goes.
+/// Number of connections that may wait to be named. Beyond it the oldest is closed.
 const MOST_UNNAMED: usize = 8;
 
 impl Cm {

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Operations that wait for a counter: triggered ones, and work queued to a domain.
+//! Operations that wait for a counter: triggered operations, and work queued to a domain.
 //!
-//! They wait in order of their thresholds, those with the same in the order they were posted. Counters know nothing of
-//! them: whoever progresses a domain that has some compares afterwards, in [`run`], so that an endpoint or a counter
-//! without triggers pays nothing. Work queued to a domain reports to a counter of its own; while it is under way its
-//! endpoint keeps a [`Note`] of that, and the operation has [`NOTED`] among its flags.
+//! They wait in order of their thresholds, and at equal thresholds in posting order. Counters do
+//! not know them. The progress of a domain with such work compares the counters in [`run`]. An
+//! endpoint or counter without triggers therefore costs nothing. Work queued to a domain reports to
+//! a counter of its own. While it is in progress, its endpoint keeps a [`Note`] and the operation
+//! has the flag [`NOTED`].
 //!
-//! Not here: C's descriptions of all this (`ep::trigger`).
+//! Not here: the C structures for this work (`ep::trigger`).
 //!
 //! Semantics: fi_trigger(3).
 
@@ -23,19 +24,19 @@ use crate::domain::DomainState;
 use crate::slab::Slab;
 use crate::wait;
 
-/// Among the flags of an operation under way: its context is that of a [`Note`].
+/// Flag of an operation in progress whose context identifies a [`Note`].
 pub(crate) const NOTED: u64 = fi::FI_TRIGGER;
 
-/// What an operation waits for.
+/// Condition that an operation waits for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Condition {
     pub cntr: u32,
     pub threshold: u64,
-    /// Failures count like successes.
+    /// Whether failures count like successes.
     pub errors: bool,
 }
 
-/// What is done then.
+/// Operation or counter change to execute.
 #[derive(Debug)]
 pub(crate) enum Action {
     Send {
@@ -76,10 +77,10 @@ pub(crate) enum Action {
     },
 }
 
-/// What work queued to a domain has beside its operation.
+/// Properties of work queued to a domain, besides its operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Queued {
-    /// Address of the application's description, to cancel it by.
+    /// Address of the application's structure, which identifies the work for a cancel.
     pub id: usize,
     pub completion: Option<u32>,
 }
@@ -87,16 +88,16 @@ pub(crate) struct Queued {
 #[derive(Debug)]
 pub(crate) struct Work {
     pub action: Action,
-    /// The endpoint of an operation.
+    /// Endpoint of an operation.
     pub ep: Option<u32>,
     pub context: usize,
     pub flags: u64,
-    /// `None`: a triggered operation, which completes like any other.
+    /// `None` for a triggered operation, which completes like any other.
     pub queued: Option<Queued>,
 }
 
 impl Work {
-    /// The counter that queued work changes by itself.
+    /// Returns the counter that the work itself changes.
     fn changes(&self) -> Option<u32> {
         match self.action {
             Action::Set { cntr, .. } | Action::Add { cntr, .. } => Some(cntr),
@@ -105,27 +106,27 @@ impl Work {
     }
 }
 
-/// Where and as what queued work under way reports.
+/// Destination of the report of queued work in progress.
 #[derive(Debug)]
 pub(crate) struct Note {
     context: usize,
-    /// A completion of the endpoint was asked for, too.
+    /// Whether a completion of the endpoint was requested too.
     report: bool,
     pub cntr: Option<u32>,
 }
 
-/// The context that an operation under way has for its note. Contexts of the application are addresses, and none of them
-/// is among the last.
+/// Returns the context of an operation in progress with a note. Contexts of the application are
+/// addresses, and no valid address is among the last ones.
 fn mark(note: u32) -> usize {
     !(note as usize)
 }
 
-/// A counter, and whether its failures count.
+/// Counter, and whether its failures count.
 type Place = (u32, bool);
-/// A threshold, and a number that grows.
+/// Threshold, and an increasing sequence number.
 type Turn = (u64, u64);
 
-/// What waits in a domain.
+/// Waiting work of a domain.
 #[derive(Debug, Default)]
 pub(crate) struct Triggers {
     waiting: BTreeMap<Place, BTreeMap<Turn, Work>>,
@@ -145,7 +146,7 @@ impl Triggers {
         place.insert(turn, work);
     }
 
-    /// Takes the first that need not wait any more, but none of the places in `held`.
+    /// Removes the first work whose condition holds, except at the places in `held`.
     fn take_due(&mut self, cntrs: &Slab<CntrState>, held: &[Place]) -> Option<(Place, Turn, Work)> {
         let reached = |(place, list): (&Place, &BTreeMap<Turn, Work>)| {
             let now = cntrs.get(place.0)?.reached(place.1);
@@ -161,7 +162,7 @@ impl Triggers {
         Some((place, turn, work))
     }
 
-    /// Takes everything that `choose` says, by the counter it waits for.
+    /// Removes all work that `choose` accepts. The first argument of `choose` is the counter.
     pub(crate) fn take(&mut self, mut choose: impl FnMut(u32, &Work) -> bool) -> Vec<Work> {
         let mut taken = Vec::new();
         for (place, list) in &mut self.waiting {
@@ -174,7 +175,7 @@ impl Triggers {
         taken
     }
 
-    /// Whether something waits for counter `cntr`, or will change it.
+    /// Whether some work waits for counter `cntr`, or will change it.
     pub(crate) fn uses_cntr(&self, cntr: u32) -> bool {
         let changes = |work: &Work| work.changes() == Some(cntr);
         self.waiting
@@ -183,17 +184,17 @@ impl Triggers {
     }
 }
 
-/// Posts `work`, to be done when its time has come; that may be now.
+/// Posts `work`, to start when its condition holds, which may be now.
 ///
 /// # Errors
-/// `FI_EOPBADSTATE`: its endpoint is not enabled. The system's, when there is no descriptor to wait on.
+/// `FI_EOPBADSTATE`: the endpoint is not enabled. Errors of the system: no descriptor to wait on.
 pub(crate) fn post(st: &mut DomainState, when: Condition, work: Work) -> Result<(), Errno> {
     if let Some(ep) = work.ep
         && !st.eps.get(ep).is_some_and(|e| e.enabled)
     {
         return Err(fi::FI_EOPBADSTATE);
     }
-    // Whoever waits for a counter that this changes has to progress what it waits for.
+    // A thread that waits for the changed counter must also progress the condition of this work.
     if let Some(cntr) = work.changes()
         && st.cntrs.get(cntr).is_some_and(|c| !c.waits.is_wide())
     {
@@ -204,7 +205,8 @@ pub(crate) fn post(st: &mut DomainState, when: Condition, work: Work) -> Result<
     Ok(())
 }
 
-/// Does what need not wait any more. What finds its queue full stays, and what comes behind it at the same counter.
+/// Starts all work that is due. Work that finds its transmit queue full stays, and so does later
+/// work at the same counter.
 pub(crate) fn run(st: &mut DomainState) {
     let mut held = Vec::new();
     while let Some((place, turn, work)) = st.triggers.take_due(&st.cntrs, &held) {
@@ -216,15 +218,16 @@ pub(crate) fn run(st: &mut DomainState) {
             }
             Err(err) => {
                 fail(st, &work, err);
-                // The completion tells of it: it is not the reason of a later call on this thread.
+                // The completion reports the error. It is not the reason of a later call on this
+                // thread.
                 crate::reason::forget();
             }
         }
     }
 }
 
-/// Cancels the triggered operation of `ep` with this context that has waited longest: an error entry `FI_ECANCELED`.
-/// False: there is none.
+/// Cancels the oldest triggered operation of `ep` with this context, with an error entry
+/// `FI_ECANCELED`. Returns false if there is none.
 pub(crate) fn cancel(st: &mut DomainState, ep: u32, context: usize) -> bool {
     let mut found = false;
     let works = st.triggers.take(|_, work| {
@@ -238,12 +241,12 @@ pub(crate) fn cancel(st: &mut DomainState, ep: u32, context: usize) -> bool {
     found
 }
 
-/// Endpoint `ep` goes away, and what waits to use it.
+/// Drops the work of endpoint `ep`, which is closing.
 pub(crate) fn forget_ep(st: &mut DomainState, ep: u32) {
     st.triggers.take(|_, work| work.ep == Some(ep));
 }
 
-/// Begins an operation, or changes a counter.
+/// Starts an operation, or changes a counter.
 fn start(st: &mut DomainState, work: &Work) -> Result<(), Errno> {
     match work.action {
         Action::Set { cntr, value } => {
@@ -345,7 +348,7 @@ fn operate(st: &mut DomainState, ep: u32, action: &Action, context: usize, flags
     }
 }
 
-/// What the completion of a failed operation says: its flags, its tag, its counter.
+/// Returns flags, tag and counter for the completion of a failed operation.
 fn label(action: &Action, e: &EpState) -> (u64, u64, Option<u32>) {
     let of = |what: What| (what.cq_flags(), e.tx_cntr(what));
     let ((flags, cntr), tag) = match action {
@@ -366,7 +369,7 @@ fn label(action: &Action, e: &EpState) -> (u64, u64, Option<u32>) {
     (flags, tag.unwrap_or(0), cntr)
 }
 
-/// Completes with `err` what could not be begun.
+/// Completes with `err` an operation that could not start.
 fn fail(st: &mut DomainState, work: &Work, err: Errno) {
     let Some(ep) = work.ep else { return };
     let Ok((e, mut env)) = super::split(st, ep) else {
@@ -388,7 +391,7 @@ fn fail(st: &mut DomainState, work: &Work, err: Errno) {
     e.report_to(&mut env, (own, cntr.filter(|_| report)), report, outcome);
 }
 
-/// How an operation ended.
+/// Result of an operation.
 struct Outcome {
     c: Completion,
     err: Errno,
@@ -396,7 +399,7 @@ struct Outcome {
 }
 
 impl EpState {
-    /// Ends queued work under way that transmits: the sister of `tx_complete`.
+    /// Ends a transmit operation of queued work, as `tx_complete` does for others.
     #[cold]
     #[expect(clippy::too_many_arguments, reason = "those of `tx_complete`")]
     pub(crate) fn tx_noted(
@@ -421,7 +424,8 @@ impl EpState {
         self.end_noted(env, c, err, olen, cntr);
     }
 
-    /// Ends queued work under way. `c` has the context of its note; `cntr` is where the endpoint counts such operations.
+    /// Ends queued work. `c` has the context of its note, and `cntr` is the endpoint's counter for
+    /// such operations.
     #[cold]
     pub(crate) fn end_noted(
         &mut self,
@@ -439,7 +443,7 @@ impl EpState {
             context: note.context,
             ..c
         };
-        // Once, where the counter is both.
+        // Counted once if both are the same counter.
         let cntr = cntr.filter(|cntr| note.report && note.cntr != Some(*cntr));
         self.report_to(env, (note.cntr, cntr), note.report, Outcome { c, err, olen });
     }
@@ -477,7 +481,7 @@ impl EpState {
         }
     }
 
-    /// The context under which queued work of this endpoint is under way, by the application's.
+    /// Returns the internal context of queued work of this endpoint, given that of the application.
     pub(crate) fn noted(&self, context: usize) -> Option<usize> {
         self.notes
             .iter()

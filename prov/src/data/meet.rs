@@ -1,20 +1,23 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Two connections between the same two endpoints become one to send on.
+//! Merge of two connections between the same two endpoints into one for sending.
 //!
-//! When both sides open one at once, each sends over its own. Then a message and the answer to it have no line in common
-//! (`scif_ring::spsc`, answers). So the side with the higher port changes over to the connection of the other, at a moment when nothing of its
-//! own is on the way: what it sends next is behind all that it sent. Not about: the end of connections; the one that is left stays open, and read.
+//! After a simultaneous open each side sends over its own connection. A message and its reply then
+//! share no reply line (`scif_ring::spsc`). So the side with the higher port changes to the
+//! connection of the other side. It does so while nothing of its own is in flight, so that later
+//! records cannot overtake earlier ones. The other connection stays open and is still polled. Not
+//! here: the end of connections.
 
 use scif::ConnId;
 
 use super::EpState;
 use super::peer::Peer;
 
-/// How often to look for such a moment: the counters that tell it are given back every 64 records.
+/// Attempts to find such a moment. It shows in consumed counters, which are published only every 64
+/// records.
 pub(super) const TRIES: u8 = 200;
 
 impl Peer {
-    /// Whether nothing of ours is under way to it, but for records it may not have taken.
+    /// Whether nothing is in flight to the peer, except records that it may not have read.
     fn owes_nothing(&self) -> bool {
         self.is_idle()
             && self.has_all_blocks()
@@ -25,7 +28,8 @@ impl Peer {
 }
 
 impl EpState {
-    /// A record came from `peer` over `conn`, which is not `tx`, the one we send on. The one to send on from now on.
+    /// Handles a record of `peer` over `conn`, while `tx` is used for sending. Returns the
+    /// connection to send on from now on.
     #[cold]
     pub(super) fn meet(&mut self, peer: u32, tx: ConnId, conn: ConnId) -> ConnId {
         let ours = self.sock.id();

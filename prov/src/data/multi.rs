@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Buffers for many messages (`FI_MULTI_RECV`): the pieces that messages get, and when a buffer is given back.
+//! Multi-receive buffers (`FI_MULTI_RECV`): the parts that messages get, and the release of a
+//! buffer.
 //!
-//! One belongs to an endpoint, or to the shared context that endpoints draw from: then pieces of it may be on their way
-//! at several endpoints, and whichever has the last of them gives it back.
+//! A buffer belongs to an endpoint or to its shared receive context. In a shared buffer several
+//! endpoints may fill parts, and the endpoint that finishes the last part releases the buffer.
 //!
-//! Not here: which message meets which buffer (`rx`, `shared`).
+//! Not here: matching of messages and buffers (`rx`, `shared`).
 //!
 //! Semantics: fi_msg(3), "FI_MULTI_RECV".
 
@@ -17,7 +18,8 @@ use super::{Env, EpState};
 use crate::cq::Completion;
 use crate::slab::Slab;
 
-/// A buffer: given back when its list entry is gone and none of its messages is still being copied.
+/// Multi-receive buffer. Released when its list entry is gone and no message is being copied into
+/// it.
 #[derive(Debug)]
 pub(crate) struct Multi {
     base: Mem,
@@ -27,21 +29,21 @@ pub(crate) struct Multi {
     context: usize,
 }
 
-/// The number of a buffer, with whoever has it.
+/// Number of a buffer, with its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Many {
-    /// This endpoint.
+    /// Buffer of this endpoint.
     Own(u32),
-    /// The context it draws from.
+    /// Buffer of the shared receive context.
     Shared(u32),
 }
 
-/// A piece for a message.
+/// Part of a buffer for one message.
 #[derive(Debug)]
 pub(super) struct Piece {
     mem: Mem,
     context: usize,
-    /// The next message gets none: the list entry goes.
+    /// Whether the next message gets no part, so that the list entry is removed.
     pub(super) last: bool,
 }
 
@@ -56,12 +58,13 @@ impl Multi {
         }
     }
 
-    /// Whether messages are on their way into it.
+    /// Whether messages are being copied into the buffer.
     pub(super) fn is_filling(&self) -> bool {
         self.in_flight > 0
     }
 
-    /// Takes `len` bytes off, and less only if a whole buffer has no more. `min` is the room below which it is full.
+    /// Reserves `len` bytes, or fewer if even the whole buffer is shorter. `min`: free bytes below
+    /// which the buffer is full.
     pub(super) fn carve(&mut self, len: usize, min: usize) -> Option<Piece> {
         let left = self.base.len() - self.used;
         if len > left && self.used > 0 {
@@ -79,7 +82,7 @@ impl Multi {
 }
 
 impl Piece {
-    /// The piece as the place of a message.
+    /// Returns the part as the destination of a message.
     pub(super) fn target(&self, tagged: bool, flags: u64, many: Many) -> Target {
         Target {
             tagged,
@@ -94,7 +97,7 @@ impl Piece {
 }
 
 impl EpState {
-    /// The table that has a buffer, and its number there.
+    /// Returns the table that contains a buffer, and its number there.
     fn table<'a>(&'a mut self, env: &'a mut Env<'_>, many: Many) -> Option<(&'a mut Slab<Multi>, u32)> {
         match many {
             Many::Own(number) => Some((&mut self.multis, number)),
@@ -107,7 +110,8 @@ impl EpState {
         multis.get_mut(number)
     }
 
-    /// Forgets a buffer that is off its list and has nothing under way: whether it is such a one.
+    /// Removes a buffer without list entry and without messages in progress. Returns whether it
+    /// did.
     fn end_many(&mut self, env: &mut Env<'_>, many: Many) -> bool {
         let Some((multis, number)) = self.table(env, many) else {
             return false;
@@ -116,7 +120,7 @@ impl EpState {
         over && multis.remove(number).is_some()
     }
 
-    /// A buffer's list entry is gone: true if the buffer goes with it.
+    /// Notes that the list entry of a buffer is gone. Returns true if the buffer was released.
     pub(super) fn unlist_many(&mut self, env: &mut Env<'_>, many: Many) -> bool {
         if let Some(buffer) = self.many(env, many) {
             buffer.retired = true;
@@ -124,7 +128,7 @@ impl EpState {
         self.end_many(env, many)
     }
 
-    /// The same, told by a completion of its own.
+    /// Notes that the list entry of a buffer is gone. Reports a release by a completion of its own.
     pub(super) fn retire_many(&mut self, env: &mut Env<'_>, many: Many) {
         let context = self.many(env, many).map(|buffer| buffer.context);
         if self.unlist_many(env, many)
@@ -134,7 +138,7 @@ impl EpState {
         }
     }
 
-    /// A message of a buffer has ended: true if the buffer goes with it.
+    /// Notes that a message of a buffer has ended. Returns true if the buffer was released.
     pub(super) fn end_piece(&mut self, env: &mut Env<'_>, many: Many) -> bool {
         if let Some(buffer) = self.many(env, many) {
             buffer.in_flight = buffer.in_flight.saturating_sub(1);
@@ -156,7 +160,7 @@ impl EpState {
         }
     }
 
-    /// Puts messages that wait here into a buffer that was just posted, until it is full.
+    /// Receives unexpected messages into a buffer that was just posted, until it is full.
     pub(super) fn fill(
         &mut self,
         env: &mut Env<'_>,
@@ -180,7 +184,7 @@ impl EpState {
         }
     }
 
-    /// The pieces of buffers of the shared context that are being filled here.
+    /// Returns the parts of shared buffers that this endpoint is filling.
     pub(super) fn shared_pieces(&self) -> Vec<(Many, usize)> {
         let pieces = self.incoming.iter().filter_map(|(_, m)| match m.target.multi {
             Some(many @ Many::Shared(_)) => Some((many, m.target.context)),
@@ -189,7 +193,8 @@ impl EpState {
         pieces.collect()
     }
 
-    /// The endpoint goes, and nobody writes into these pieces any more: the buffers do not wait for what was to be there.
+    /// Releases parts of shared buffers when the endpoint closes and no peer writes into them any
+    /// more.
     pub(super) fn leave_pieces(&mut self, env: &mut Env<'_>, pieces: Vec<(Many, usize)>) {
         for (many, context) in pieces {
             if self.end_piece(env, many) {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! What an endpoint sends to its own address: it has arrived, and was executed, when the call that posts it returns.
+//! Loopback: operations of an endpoint on its own address. They have arrived and are executed when
+//! the posting call returns.
 //!
-//! It takes the ring like everything else, in order behind what went before, and is taken out of it at once. Otherwise a
-//! peer's answer to something we sent later could come first: between two senders no order is promised, but programs
-//! count on what they do to themselves being done.
+//! Such an operation enters the ring like any other, in order, and is handled at once. Otherwise
+//! the reply of a peer to a later operation could arrive first. No order is promised between two
+//! senders, but programs rely on the end of operations on themselves.
 //!
 //! Large messages are announced at once and copied by progress.
 
@@ -12,13 +13,14 @@ use scif::ConnId;
 use super::progress::BATCH;
 use super::{Env, EpState};
 
-/// Looks at the sockets until the connection to ourselves is up: one accepts it, one hears of that.
+/// Polls of the sockets until the loopback connection is up: one accepts, one completes the
+/// connect.
 const LOOKS: usize = 2;
-/// Ringfuls taken in one call: what one operation puts into the ring, and the answers to it, are fewer.
+/// Rounds of draining in one call. One operation and its replies need fewer.
 const ROUNDS: usize = 4;
 
 impl EpState {
-    /// Takes in what was just posted, when this endpoint talks to itself.
+    /// Handles an operation that was just posted, if this endpoint uses loopback.
     #[inline(always)]
     pub(crate) fn loop_back(&mut self, env: &mut Env<'_>) {
         if let Some(own) = self.own {
@@ -38,7 +40,7 @@ impl EpState {
                 if !self.done.is_empty() {
                     self.tell_done();
                 }
-                // Operations of ours may wait to hear that: fences, and RMA in the order of messages.
+                // Local operations may wait for this counter: fences, and RMA in message order.
                 if let Some(c) = self.sock.conn(conn) {
                     c.rx().flush();
                 }
@@ -49,7 +51,7 @@ impl EpState {
         }
     }
 
-    /// The accepted end of our connection to ourselves.
+    /// Returns the accepted end of the loopback connection.
     fn own_conn(&mut self, env: &mut Env<'_>, own: u32) -> Option<ConnId> {
         let opened = self.peers.get(own as usize)?.tx?;
         for _ in 0..LOOKS {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Shared receive contexts: receives that several endpoints draw from.
+//! Shared receive contexts: receives from which several endpoints take.
 //!
-//! A receive posted here waits until a message comes to one of the endpoints and finds nothing there; then it moves to that
-//! endpoint, and everything goes on as if it had been posted to it. A message that came before it waits at its endpoint.
+//! A receive posted here waits until one of the endpoints has a message without a receive. It then
+//! moves to that endpoint and continues as if it had been posted there. An unexpected message waits
+//! at its endpoint.
 //!
 //! Not here: the C object (`srx`).
 //!
@@ -26,7 +27,7 @@ use crate::log::{Subsys, warn_about_peer};
 use crate::peer::{Asked, Held, PeerSrx, Place};
 use crate::slab::Slab;
 
-/// A receive that no endpoint has yet.
+/// Receive that no endpoint has taken yet.
 #[derive(Debug)]
 struct Waiting {
     tag: u64,
@@ -36,34 +37,35 @@ struct Waiting {
     len: usize,
     context: usize,
     flags: u64,
-    /// Number of the buffer for many messages this is, if it is one.
+    /// Number of the multi-receive buffer that this entry stands for, if any.
     multi: Option<u32>,
 }
 
-/// The receives of one context, and who draws from them.
+/// Receives of one context, and the endpoints that take from them.
 #[derive(Debug)]
 pub(crate) struct SrxState {
     msg: List<Waiting>,
     tagged: List<Waiting>,
-    /// Its buffers for many messages, until their last message is there.
+    /// Multi-receive buffers of the context, until their last message has arrived.
     pub(super) multis: Slab<Multi>,
-    /// Room below which such a buffer is given back.
+    /// Free bytes below which such a buffer is released.
     pub min_multi_recv: usize,
-    /// The endpoints bound to it.
+    /// Endpoints bound to the context.
     pub eps: Vec<u32>,
-    /// Whose context it stands for, if another provider's: then that one has the receives.
+    /// Context of a peer provider that this one stands for. The receives then belong to that
+    /// provider.
     pub owner: Option<Arc<PeerSrx>>,
-    /// Messages whose entries wait there.
+    /// Messages whose entries wait at the peer provider.
     unexpected: Slab<Unexpected>,
 }
 
-/// A message that waits with another provider.
+/// Message whose entry waits at a peer provider.
 #[derive(Debug)]
 struct Unexpected {
-    /// The endpoint that has it.
+    /// Port of the endpoint that holds the message.
     port: PortId,
     tagged: bool,
-    /// Gone with its endpoint.
+    /// `None` after the message was dropped, or its endpoint closed.
     message: Option<Arrived>,
 }
 
@@ -80,7 +82,7 @@ impl SrxState {
         }
     }
 
-    /// The endpoint at `port` is closed.
+    /// Drops the messages of the endpoint at `port`, which is closed.
     pub(crate) fn forget(&mut self, port: Option<PortId>) {
         if let Some(port) = port {
             self.forget_messages(port, |_| true);
@@ -96,7 +98,7 @@ impl SrxState {
         }
     }
 
-    /// Senders of the messages at the endpoint at `port`, with repetitions.
+    /// Returns the senders of the messages at the endpoint at `port`, with repetitions.
     pub(super) fn peers_at(&self, port: PortId) -> impl Iterator<Item = u32> {
         let here = self.unexpected.iter().filter(move |(_, u)| u.port == port);
         here.filter_map(|(_, u)| Some(u.message.as_ref()?.peer))
@@ -107,10 +109,10 @@ impl SrxState {
     }
 }
 
-/// Posts a receive to a context, or looks for, claims or drops a message.
+/// Posts a receive to a context, or peeks at, claims or discards a message.
 ///
 /// # Errors
-/// Those of the data path.
+/// Errors of the data path.
 pub(crate) fn recv(st: &mut DomainState, srx: u32, a: &RecvArgs<'_>) -> Result<(), Errno> {
     let eps = st.srxs.get(srx).ok_or(fi::FI_EINVAL)?.eps.clone();
     if a.flags & (fi::FI_PEEK | fi::FI_CLAIM) != 0 {
@@ -160,7 +162,7 @@ pub(crate) fn recv(st: &mut DomainState, srx: u32, a: &RecvArgs<'_>) -> Result<(
     Ok(())
 }
 
-/// A request about a message that is there already: for the endpoint that has it, else for the first.
+/// Handles a request about an unexpected message, at the endpoint that has it or else at the first.
 fn look(st: &mut DomainState, eps: &[u32], a: &RecvArgs<'_>) -> Result<(), Errno> {
     let (mut first, mut holder) = (None, None);
     for ep in eps {
@@ -178,7 +180,7 @@ fn look(st: &mut DomainState, eps: &[u32], a: &RecvArgs<'_>) -> Result<(), Errno
         }
     }
     if holder.is_none() {
-        // As a peek that finds nothing at one endpoint.
+        // As for a peek that finds nothing at one endpoint.
         for ep in eps {
             if let Some(e) = st.eps.get_mut(*ep) {
                 e.catching_up = 0;
@@ -192,10 +194,10 @@ fn look(st: &mut DomainState, eps: &[u32], a: &RecvArgs<'_>) -> Result<(), Errno
     super::recv(st, chosen, &RecvArgs { flags, ..*a })
 }
 
-/// Cancels the oldest receive with this context, wherever it is by now.
+/// Cancels the oldest receive with this context, in this list or at an endpoint.
 ///
 /// # Errors
-/// `FI_EAGAIN` for a buffer of many messages while one is on its way into it.
+/// `FI_EAGAIN` for a multi-receive buffer while a message is being copied into it.
 pub(crate) fn cancel(st: &mut DomainState, srx: u32, context: usize) -> Result<(), Errno> {
     let state = st.srxs.get_mut(srx).ok_or(fi::FI_EINVAL)?;
     let eps = state.eps.clone();
@@ -212,7 +214,7 @@ pub(crate) fn cancel(st: &mut DomainState, srx: u32, context: usize) -> Result<(
         let Some(waiting) = state.list(tagged).remove(at) else {
             continue;
         };
-        // Told where the receive would have been.
+        // Reported at the endpoint that would have taken the receive.
         if let Some((e, mut env)) = eps.first().and_then(|ep| split(st, *ep).ok()) {
             e.fail_posted(&mut env, tagged, waiting.posted(ANY, 0), fi::FI_ECANCELED);
         } else if let (Some(number), Some(state)) = (multi, st.srxs.get_mut(srx)) {
@@ -224,10 +226,10 @@ pub(crate) fn cancel(st: &mut DomainState, srx: u32, context: usize) -> Result<(
         .try_for_each(|ep| super::cancel(st, ep, context).or(Ok(())))
 }
 
-/// A receive of another provider's has met message `number`.
+/// Starts the copy of message `number` into a receive of a peer provider.
 ///
 /// # Errors
-/// `FI_EINVAL` for a message that is not there, `FI_ECONNRESET` for one that went with its endpoint.
+/// `FI_EINVAL` for an unknown message, `FI_ECONNRESET` for one that was lost with its endpoint.
 pub(crate) fn start(
     st: &mut DomainState,
     srx: u32,
@@ -245,7 +247,7 @@ pub(crate) fn start(
     Ok(())
 }
 
-/// Message `number` is not wanted.
+/// Drops message `number`, which the peer provider does not want.
 pub(crate) fn discard(st: &mut DomainState, srx: u32, number: u32) {
     let found = st.srxs.get_mut(srx).and_then(|s| s.unexpected.remove(number));
     let Some(Unexpected {
@@ -261,7 +263,7 @@ pub(crate) fn discard(st: &mut DomainState, srx: u32, number: u32) {
     }
 }
 
-/// Who sent message `number`; `FI_ADDR_UNSPEC` while no address vector says.
+/// Returns the sender of message `number`; `FI_ADDR_UNSPEC` while no address vector names it.
 pub(crate) fn source(st: &DomainState, srx: u32, number: u32) -> u64 {
     let found = || {
         let waiting = st.srxs.get(srx)?.unexpected.get(number)?;
@@ -271,7 +273,7 @@ pub(crate) fn source(st: &DomainState, srx: u32, number: u32) -> u64 {
     found().unwrap_or(fi::FI_ADDR_UNSPEC)
 }
 
-/// The contexts of other providers whose endpoints use address vector `av`.
+/// Returns the peer provider contexts whose endpoints use address vector `av`.
 pub(crate) fn owners(st: &DomainState, av: u32) -> Vec<Arc<PeerSrx>> {
     let uses = |ep: &u32| st.eps.get(*ep).is_some_and(|e| e.cfg.av == av);
     st.srxs
@@ -281,7 +283,7 @@ pub(crate) fn owners(st: &DomainState, av: u32) -> Vec<Arc<PeerSrx>> {
         .collect()
 }
 
-/// The endpoint at `port` among those that draw from a context.
+/// Returns the endpoint at `port` that takes from a context.
 fn holder(st: &DomainState, srx: u32, port: PortId) -> Option<u32> {
     let eps = &st.srxs.get(srx)?.eps;
     eps.iter()
@@ -305,7 +307,7 @@ impl Waiting {
 }
 
 impl EpState {
-    /// Whether a message waits here that this receive takes.
+    /// Whether an unexpected message here matches this receive.
     fn holds_for(&mut self, env: &mut Env<'_>, a: &RecvArgs<'_>) -> Result<bool, Errno> {
         let (tag, ignore) = a.tag.unwrap_or((0, u64::MAX));
         let src = self.wanted_peer(env, a.src)?;
@@ -314,13 +316,14 @@ impl EpState {
             .is_some())
     }
 
-    /// Whether the peer a receive is for has died: it ends at once where it is posted.
+    /// Whether the source of a receive has died, so that the receive fails when posted.
     fn mourns_for(&mut self, env: &mut Env<'_>, a: &RecvArgs<'_>) -> Result<bool, Errno> {
         let src = self.wanted_peer(env, a.src)?;
         Ok(src != ANY && self.peers.get(src as usize).is_some_and(|p| p.dead))
     }
 
-    /// Ends the receives of the bound context that are directed to a peer that died, or all of them if so configured.
+    /// Fails the receives of the bound context that are directed to a dead peer, or all of them if
+    /// so configured.
     pub(super) fn bury_shared(&mut self, env: &mut Env<'_>, id: PortId, any: bool, err: Errno) {
         let Some(srx) = self.cfg.srx else { return };
         for tagged in [true, false] {
@@ -342,7 +345,8 @@ impl EpState {
         }
     }
 
-    /// Takes the oldest receive of the bound context for a message that met none here.
+    /// Takes the oldest receive of the bound context for a message that matched none at this
+    /// endpoint.
     #[cold]
     pub(crate) fn take_shared(
         &mut self,
@@ -387,8 +391,8 @@ impl EpState {
         }
     }
 
-    /// A piece of buffer `number` of context `srx`, whose list entry is `at`. None: the message has no room there, and the
-    /// buffer is given back.
+    /// Reserves a part of buffer `number` of context `srx`, whose list entry is `at`. Returns
+    /// `None` if the message does not fit; the buffer is then released.
     fn carve_shared(
         &mut self,
         env: &mut Env<'_>,
@@ -412,19 +416,19 @@ impl EpState {
         piece.map(|piece| piece.target(tagged, flags, Many::Shared(number)))
     }
 
-    /// Whether its receives are another provider's: then messages are taken in only where that one makes progress, for its lock
-    /// is held there and nowhere else.
+    /// Whether the receives belong to a peer provider. Messages are then received only while that
+    /// provider makes progress, since only then its lock is held.
     pub(super) fn draws_from_another(&self, env: &Env<'_>) -> bool {
         let srx = self.cfg.srx.and_then(|srx| env.srxs.get(srx));
         srx.is_some_and(|srx| srx.owner.is_some())
     }
 
-    /// What the address vector calls a peer.
+    /// Returns the address of a peer in the address vector.
     fn address_of(&self, av: &AvState, peer: u32) -> Option<u64> {
         av.find(self.peers.get(peer as usize)?.id)
     }
 
-    /// Asks another provider for the receive of a message.
+    /// Requests the receive for a message from a peer provider.
     fn ask_owner(
         &mut self,
         env: &mut Env<'_>,
@@ -469,7 +473,7 @@ impl EpState {
         }
     }
 
-    /// Keeps a message that met no receive.
+    /// Enqueues an unexpected message.
     pub(super) fn keep(
         &mut self,
         env: &mut Env<'_>,
@@ -511,7 +515,7 @@ impl EpState {
         Ok(())
     }
 
-    /// Gives back the owner's entry for a message that is not kept.
+    /// Releases the entry of a peer provider for a message that is not enqueued.
     #[cold]
     pub(super) fn free_unmatched(&mut self) {
         if let Some(held) = self.unmatched.take() {
@@ -519,7 +523,8 @@ impl EpState {
         }
     }
 
-    /// A receive of another provider's has ended: it goes back when its completion has been delivered.
+    /// Releases the entry of a peer provider after the completion of its receive has been
+    /// delivered.
     #[cold]
     pub(super) fn give_back(&self, env: &mut Env<'_>, held: Held) {
         let left = match self.cfg.rx_cq.and_then(|c| env.cqs.get_mut(c)) {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Connections that this side ends because of what the peer did over them: records without sense, those that made this side
-//! panic, accesses that never end.
+//! Connections that this side ends because of the behaviour of the peer: invalid records, records
+//! that caused a panic, accesses that never end.
 //!
-//! Not about peers that send more than can be kept (`unexpected`), nor about what ends with a connection (`progress`).
+//! Not here: peers that exceed their memory limits (`unexpected`), and the effects of an ended
+//! connection (`progress`).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -13,7 +14,8 @@ use super::{Env, EpState};
 use crate::log::{Subsys, warn_about_peer};
 
 impl EpState {
-    /// Handles the next record of a ring, whatever it is. False when there is none, or the connection is gone.
+    /// Handles the next record of a ring on the slow path. Returns false if there is none, or the
+    /// connection is gone.
     #[inline(never)]
     pub(super) fn take_any(&mut self, env: &mut Env<'_>, conn: ConnId, peer: u32) -> bool {
         let Some(c) = self.sock.conn(conn) else {
@@ -22,7 +24,8 @@ impl EpState {
         match c.rx().peek() {
             Ok(None) => return false,
             Ok(Some(record)) => {
-                // A second edge for panics, inside that of the call: a peer that causes one ends its own connection only.
+                // Inner panic boundary, inside that of the call: a peer that causes a panic ends
+                // only its own connection.
                 let handled = catch_unwind(AssertUnwindSafe(|| self.on_record(env, conn, peer, &record)));
                 if matches!(handled, Ok(Ok(()))) {
                     if let Some(c) = self.sock.conn(conn) {
@@ -30,7 +33,8 @@ impl EpState {
                     }
                     return true;
                 }
-                // Before anything else is received: the end of a connection drains others.
+                // Done before anything else is received, since the end of a connection drains
+                // others.
                 self.free_unmatched();
                 match handled {
                     Ok(Err(RecordError::NoMemory)) => {
@@ -63,7 +67,7 @@ impl EpState {
         self.lose(env, conn, Reason::Corrupt);
     }
 
-    /// Ends a connection one of whose records made us panic.
+    /// Ends a connection after one of its records caused a panic.
     #[cold]
     fn end_for_panic(&mut self, env: &mut Env<'_>, conn: ConnId, peer: u32) {
         let id = self.peers.get(peer as usize).map(|p| p.id);

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Connections that have ended while the peer may still be in the middle of a copy.
+//! Connections that have ended while the peer may still be copying.
 //!
-//! A peer copies from memory that was announced to it, and into buffers that were offered to it, without this side. When its
-//! connection ends, it may be in such a copy for as long as its process exists: it is stopped, or it lies. The operations whose
-//! memory it may touch stay pending until it is out or dead, and the connection's shared memory stays mapped, for that is
-//! where the peer says so. Nothing waits for it meanwhile.
+//! A peer copies from announced memory, and into offered buffers, without this side. After the end
+//! of its connection a copy may last as long as its process: the process is stopped, or malicious.
+//! The operations with that memory stay pending until the peer has left it or died. The shared
+//! memory of the connection stays mapped, since the peer reports there that it has left. Nothing
+//! waits meanwhile.
 //!
-//! Only the close of the endpoint does, within a bound and not twice for one process: no operation stays behind that could be
-//! pending.
+//! Only the close of the endpoint waits, for a bounded time and once for each process, because no
+//! operation can stay pending after it.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -18,23 +19,25 @@ use super::rendezvous::How;
 use super::rx::{Arrival, Target};
 use super::{Env, EpState, Errno};
 
-/// Time in nanoseconds that a close waits for peers in the middle of a copy.
+/// Time in nanoseconds that a close waits for peers that are copying. A stopped peer delays it by
+/// this time.
 pub(super) const WITHDRAW_NS: u64 = 100_000_000;
-/// Processes remembered for which a close has waited in vain; beyond, the oldest is forgotten.
+/// Number of remembered processes for which a close has waited in vain. Beyond it the oldest is
+/// forgotten.
 const LIARS_MAX: usize = 256;
 
-/// A connection that has ended and is not closed yet.
+/// Connection that has ended and is not closed yet.
 #[derive(Debug)]
 pub(super) struct Parting {
     conn: ConnId,
     peer: u32,
     how: CloseHow,
-    /// Messages announced over it, and the error they end with.
+    /// Messages announced over the connection, and the error they end with.
     ops: Vec<u64>,
     err: Errno,
 }
 
-/// Processes for which a close has waited in vain, by pid and start time.
+/// Processes for which a close has waited in vain, by process id and start time.
 #[derive(Debug)]
 struct Liars(Vec<(i32, u64)>);
 
@@ -53,10 +56,11 @@ impl Liars {
 
 static LIARS: Mutex<Liars> = Mutex::new(Liars(Vec::new()));
 
-/// Waits until the peer is not `busy`, at most until `end`, and not for a process that was waited for in vain.
+/// Waits while the peer is `busy`, until `end` at most. Does not wait for a process that was waited
+/// for in vain before.
 fn wait_for_peer(conn: &mut Connection, end: u64, busy: impl Fn(&Connection) -> bool) {
     let process = conn.peer_process();
-    // Peers in this process are its own.
+    // Peers in this process are not remembered.
     let foreign = process.0 != std::process::id().cast_signed();
     let liars = || LIARS.lock().unwrap_or_else(PoisonError::into_inner);
     let mut polls = 0;
@@ -81,8 +85,8 @@ impl EpState {
         self.parting.iter().any(|p| p.conn == conn)
     }
 
-    /// Closes a connection that has ended with `err`, now or when its peer is in no copy any more. `sent_on_it`: messages to
-    /// `peer` were announced over it.
+    /// Closes a connection that has ended with `err`, now or when its peer is not copying any more.
+    /// `sent_on_it`: messages to `peer` were announced over it.
     pub(super) fn part(
         &mut self,
         env: &mut Env<'_>,
@@ -113,7 +117,7 @@ impl EpState {
         });
     }
 
-    /// Takes the announced messages to `peer` out of what goes on: no later connection has to do with them.
+    /// Separates the messages announced to `peer` from later connections with it.
     fn set_apart(&mut self, peer: u32) -> Vec<u64> {
         let mut ops = self.ops.of_peer(peer);
         ops.retain(|id| !self.is_set_apart(*id));
@@ -133,7 +137,7 @@ impl EpState {
         ops
     }
 
-    /// Returns whether `id` is a message that ends when its peer is out of its memory.
+    /// Returns whether message `id` ends only when its peer has left its memory.
     pub(super) fn is_set_apart(&self, id: u64) -> bool {
         self.parting.iter().any(|p| p.ops.contains(&id))
     }
@@ -143,7 +147,7 @@ impl EpState {
         self.incoming.iter().any(|(_, m)| m.conn() == conn)
     }
 
-    /// Closes the connections whose peers are out by now, and ends what waited for that.
+    /// Closes the connections whose peers have left, and ends the operations that waited for that.
     #[inline]
     pub(super) fn see_off(&mut self, env: &mut Env<'_>) {
         if !self.parting.is_empty() {
@@ -169,8 +173,8 @@ impl EpState {
         }
     }
 
-    /// Drops what is being fetched over a connection that is gone; the receives end with `err`, each as soon as its sender
-    /// cannot write into it any more.
+    /// Fails the incoming messages of a lost connection. Each receive ends with `err` as soon as
+    /// its sender cannot write into it any more.
     fn fail_incoming(&mut self, env: &mut Env<'_>, conn: ConnId, err: Errno) {
         let mut at = 0;
         while let Some(index) = self.incoming_order.get(at).copied() {
@@ -186,8 +190,8 @@ impl EpState {
         }
     }
 
-    /// Takes back the buffer offered for a message. True: its sender is writing into it, and the receive ends with `err` when
-    /// that is over.
+    /// Revokes the buffer offered for a message. Returns true if its sender is still writing; the
+    /// receive then ends with `err` afterwards.
     pub(super) fn withdraw(&mut self, index: u32, err: Errno) -> bool {
         let Some(m) = self.incoming.get_mut(index) else {
             return false;
@@ -207,12 +211,13 @@ impl EpState {
         open
     }
 
-    /// Takes back, as the endpoint goes, what was announced and offered to peers.
+    /// Revokes, for a closing endpoint, all announced memory and offered buffers.
     pub(crate) fn let_go(&mut self) {
         drop(self.end_fetches());
     }
 
-    /// Takes that back, and returns the receives that were being filled.
+    /// Revokes all announced memory and offered buffers. Returns the receives that were being
+    /// filled.
     pub(super) fn end_fetches(&mut self) -> Vec<(Target, Arrival)> {
         let end = scif::now_ns() + WITHDRAW_NS;
         let mut fetched = Vec::new();

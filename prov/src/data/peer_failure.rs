@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The end of a peer: receives that name it fail, and the event queue hears of it.
+//! End of a peer: receives that name it fail, and the event queue reports it.
 //!
-//! Not about the end of one connection, nor about operations under way on it (`progress`).
+//! Not here: the end of one connection, and the operations on it (`progress`).
 
 use libfabric_sys as fi;
 use scif::{ConnId, PortId};
@@ -12,12 +12,13 @@ use crate::eq::EqError;
 use crate::log::{Subsys, info_about_peer};
 
 impl EpState {
-    /// A peer died: receives directed to it end with an error; all of them if so configured. The event queue hears its address.
+    /// Handles the death of a peer. Receives directed to it fail, or all receives if so configured.
+    /// The event queue reports its address.
     pub(super) fn bury(&mut self, env: &mut Env<'_>, peer: u32, id: PortId, err: Errno) {
         let left: Vec<ConnId> = self.conns_of(peer).collect();
         let mut met = false;
         if let Some(p) = self.peers.get_mut(peer as usize) {
-            // Unless it has come back already.
+            // Unless the peer has connected again.
             p.dead = left.is_empty();
             met = p.was_up;
         }
@@ -34,7 +35,8 @@ impl EpState {
         self.fail_receives_from(env, peer, id, crate::env::env().peer_death_any, err);
     }
 
-    /// Fails the receives directed to a peer, or all of them if `any`, and reports its address to the event queue.
+    /// Fails the receives directed to a peer, or all of them if `any`. Reports its address to the
+    /// event queue.
     pub(super) fn fail_receives_from(
         &mut self,
         env: &mut Env<'_>,
@@ -53,7 +55,7 @@ impl EpState {
             for posted in dead {
                 self.fail_posted(env, tagged, posted, err);
             }
-            // Announced messages whose payload went with their sender can never be received.
+            // The payload of an announced message is lost with its sender.
             self.queue(tagged).unexpected.retain(
                 |m| !matches!(&m.payload, Payload::There(rts) if m.peer == peer && !left.contains(&rts.conn())),
             );

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Panics on the data path, and the state they leave behind.
+//! Panics on the data path, and the state after them.
 //!
-//! A panic while a record is handled ends the connection it came over (`breach`). Any other one leaves an endpoint half
-//! changed: it is poisoned. Its operations end with `FI_EOTHER` in the next progress, its connections are reset, and later
-//! calls are refused, so that the same panic does not come again in every call.
+//! A panic while a record is handled ends the connection of the record (`breach`). Any other panic
+//! leaves the endpoint half changed, so it is poisoned. Its operations end with `FI_EOTHER` in the
+//! next progress call, and its connections are reset. Later calls are refused, so that the same
+//! panic does not recur in each of them.
 //!
-//! Not about the log (`scif::logging`), nor about how a call returns (`entry`).
+//! Not here: the log (`scif::logging`), and the return of a call (`entry`).
 
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,18 +19,18 @@ use crate::domain::DomainState;
 use crate::eq::EqError;
 use crate::log::{Subsys, warn};
 
-/// Whether an endpoint can be used.
+/// Usability of an endpoint.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) enum Health {
     #[default]
     Sound,
-    /// A panic has left it half changed.
+    /// Half changed by a panic.
     Poisoned,
-    /// So it was, and its operations have ended.
+    /// Half changed by a panic, with all operations ended.
     Ended,
 }
 
-/// Poisons its endpoint when it is dropped, which only unwinding does.
+/// Poisons its endpoint when dropped, which happens only during unwinding.
 struct Unwound<'a> {
     st: &'a mut DomainState,
     ep: u32,
@@ -45,17 +46,17 @@ impl Drop for Unwound<'_> {
     }
 }
 
-/// Runs `body`; a panic in it poisons endpoint `ep`. Costs nothing where there is none.
+/// Runs `body`. A panic in it poisons endpoint `ep`. Costs nothing without a panic.
 #[inline(always)]
 pub(super) fn guarded<R>(st: &mut DomainState, ep: u32, body: impl FnOnce(&mut DomainState) -> R) -> R {
     let unwound = Unwound { st, ep };
     let done = body(&mut *unwound.st);
-    // No panic: it is not to be dropped.
+    // No panic occurred, so the guard must not be dropped.
     let _kept = ManuallyDrop::new(unwound);
     done
 }
 
-/// Ends the operations of endpoint `ep`, if it is poisoned and they have not ended.
+/// Ends the operations of endpoint `ep`, if it is poisoned and they have not ended yet.
 #[cold]
 pub(super) fn end(st: &mut DomainState, ep: u32) {
     let DomainState {
@@ -70,7 +71,7 @@ pub(super) fn end(st: &mut DomainState, ep: u32) {
     let Some(e) = eps.get_mut(ep).filter(|e| e.health == Health::Poisoned) else {
         return;
     };
-    // Before anything else: a second panic ends the attempt, and there is no third.
+    // Set first: a second panic ends the attempt, and there is no third.
     e.health = Health::Ended;
     let mut env = Env {
         cqs,
@@ -91,16 +92,16 @@ pub(super) fn end(st: &mut DomainState, ep: u32) {
 }
 
 impl EpState {
-    /// Reason of a refused call.
+    /// Returns the error of a refused call.
     #[cold]
     pub(super) fn refusal(&self) -> Errno {
         self.check_sound().err().unwrap_or(fi::FI_EOPBADSTATE)
     }
 
-    /// Refuses what would let operations into an endpoint that a panic has left half changed.
+    /// Refuses new operations of an endpoint that a panic has left half changed.
     ///
     /// # Errors
-    /// `FI_EOTHER`: it is poisoned.
+    /// `FI_EOTHER`: the endpoint is poisoned.
     pub(crate) fn check_sound(&self) -> Result<(), Errno> {
         match self.health {
             Health::Sound => Ok(()),

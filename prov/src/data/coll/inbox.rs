@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Messages of members that wait for their operation, and how much of them is kept.
+//! Messages of members that wait for their operation, with limits on their memory.
 //!
-//! Members may begin an operation long before we do, and a correct one may be far ahead. What one member may leave here has a
-//! bound all the same: nothing more is read of it then until an operation is posted or its group ends. Messages of an
-//! operation that is posted do not count against it, however long they are.
+//! Members may start an operation long before this one, and a correct member may be far ahead.
+//! There is still a limit for each member. Beyond it the member is not read until an operation is
+//! posted or its group ends. Messages of a posted operation are not subject to the limit.
 //!
-//! Not here: what an operation does with a message (`super`).
+//! Not here: the use of a message by its operation (`super`).
 
 use std::collections::{HashMap, VecDeque};
 
 use scif_ring::copy::Mem;
 
-/// Messages of one member beyond which nothing more is read of it.
+/// Waiting messages of one member beyond which the member is not read.
 pub(in crate::data) const MESSAGES_MAX: usize = 1 << 16;
-/// The same in bytes.
+/// Waiting bytes of one member beyond which the member is not read.
 pub(in crate::data) const BYTES_MAX: usize = 1 << 30;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -23,7 +23,7 @@ pub(super) struct Key {
     pub(super) peer: u32,
 }
 
-/// A message, whole or as far as it has come.
+/// Message, complete or partial.
 #[derive(Debug)]
 struct Message {
     len: usize,
@@ -36,26 +36,26 @@ impl Message {
     }
 }
 
-/// What one member has here.
+/// Memory held by one member.
 #[derive(Clone, Copy, Debug, Default)]
 struct Load {
     messages: usize,
     bytes: usize,
 }
 
-/// What became of a piece of a message.
+/// Result of adding a fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Put {
     /// The message is complete.
     Whole,
     Part,
-    /// It is the beginning of what has begun, or goes on with what has not.
+    /// A first fragment inside an unfinished message, or a later fragment without a first one.
     OutOfPlace {
         begun: bool,
     },
-    /// It makes no sense.
+    /// An invalid fragment.
     Nonsense,
-    /// No memory is left for it.
+    /// No memory is left.
     NoMemory,
 }
 
@@ -66,7 +66,7 @@ pub(super) struct Inbox {
 }
 
 impl Inbox {
-    /// Adds the piece at `offset` of a message of `len` bytes.
+    /// Adds the fragment at `offset` of a message of `len` bytes.
     pub(super) fn put(&mut self, key: Key, len: usize, offset: usize, body: &Mem) -> Put {
         let last = self.waiting.get(&key).and_then(VecDeque::back);
         let begun = last.is_some_and(|m| !m.is_whole());
@@ -109,24 +109,24 @@ impl Inbox {
         if message.is_whole() { Put::Whole } else { Put::Part }
     }
 
-    /// How many messages there are, the one that is coming included.
+    /// Returns the number of messages, a partial one included.
     pub(super) fn waiting(&self, key: Key) -> usize {
         self.waiting.get(&key).map_or(0, VecDeque::len)
     }
 
-    /// Members that have left something here.
+    /// Returns the members with messages here.
     pub(super) fn peers(&self) -> impl Iterator<Item = u32> {
         self.loads.keys().copied()
     }
 
-    /// Whether a member has left as much here as one may.
+    /// Whether a member has reached its limit.
     pub(super) fn is_full_of(&self, peer: u32) -> bool {
         self.loads
             .get(&peer)
             .is_some_and(|load| load.messages >= MESSAGES_MAX || load.bytes >= BYTES_MAX)
     }
 
-    /// The next whole message of a member for an operation.
+    /// Returns the next complete message of a member for an operation.
     pub(super) fn take(&mut self, key: Key) -> Option<Vec<u8>> {
         let messages = self.waiting.get_mut(&key)?;
         if !messages.front()?.is_whole() {
@@ -140,12 +140,12 @@ impl Inbox {
         Some(message.bytes)
     }
 
-    /// Forgets the messages of groups that are not to be kept.
+    /// Drops the messages of groups that `keep` refuses.
     pub(super) fn retain_groups(&mut self, keep: impl Fn(u64) -> bool) {
         self.retain(|key, _| keep(key.id));
     }
 
-    /// A member is gone: what has not wholly come never will.
+    /// Drops the partial messages of a member that is gone.
     pub(super) fn forget_parts(&mut self, peer: u32) {
         self.retain(|key, message| key.peer != peer || message.is_whole());
     }
@@ -170,7 +170,7 @@ impl Inbox {
     }
 }
 
-/// A message of `peer` is here no more.
+/// Subtracts a removed message of `peer` from its load.
 fn unload(loads: &mut HashMap<u32, Load>, peer: u32, message: &Message) {
     let Some(load) = loads.get_mut(&peer) else { return };
     load.messages -= 1;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! How a group of endpoints comes about, and how a member leaves it.
+//! Creation of a group of endpoints, and departure of a member.
 //!
-//! The member with the lowest address leads. The others tell it that they are ready; once all are, it gives the group an
-//! identity that no other group ever has, and tells them. Members that join the same set several times are counted in the
-//! order of their calls.
+//! The member with the lowest address is the leader. The others report to it that they are ready.
+//! Once all are, the leader assigns the group an identity that no other group ever has, and
+//! announces it. Repeated joins of the same set are matched in the order of the calls.
 //!
 //! Semantics: fi_collective(3), `fi_join_collective`.
 
@@ -20,19 +20,19 @@ use super::{Coll, Group, error_of};
 use crate::domain::{DomainState, eq_entry};
 use crate::eq::EqError;
 
-/// The most groups that one member may wait for us to begin.
+/// Largest number of groups for which one member may wait for this leader. More are an error.
 pub(in crate::data) const READY_MAX: usize = 1 << 14;
 
-/// A member that waits for its leader.
+/// Member that waits for its leader.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ready {
     pub(super) peer: u32,
     membership: u64,
-    /// The member's own number of the group.
+    /// Number of the group at that member.
     number: u64,
 }
 
-/// A member whose next word about joining comes too late.
+/// Member whose next join request comes too late.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Refused {
     pub(super) peer: u32,
@@ -40,12 +40,12 @@ pub(super) struct Refused {
     err: Errno,
 }
 
-/// Joins the group of `members`, in the application's order, under `addr`, an address that was never used before. The end
-/// is told by the event queue, which names the C object by `(fid, context)`.
+/// Joins the group of `members`, in the application's order, under the new address `addr`. The
+/// event queue reports the result, with the C object `(fid, context)`.
 ///
 /// # Errors
-/// `FI_EOPNOTSUPP` for an endpoint that was opened without collectives, `FI_ENOEQ` for one without event queue, `FI_EINVAL`
-/// when the endpoint itself is not among the members.
+/// `FI_EOPNOTSUPP` for an endpoint without collectives, `FI_ENOEQ` for one without event queue,
+/// `FI_EINVAL` if the endpoint itself is not a member.
 pub(crate) fn join(
     st: &mut DomainState,
     ep: u32,
@@ -101,8 +101,7 @@ pub(crate) fn join(
     Ok(())
 }
 
-/// Leaves the group `addr`, if it is still one of the endpoint's. Its operations end with `FI_ECANCELED`, here and with the
-/// others.
+/// Leaves group `addr`, if it still exists. Its operations end with `FI_ECANCELED` at all members.
 pub(crate) fn leave(st: &mut DomainState, ep: u32, addr: u64) {
     let Ok((e, mut env)) = split(st, ep) else { return };
     let Some(group) = e.group(addr) else { return };
@@ -134,9 +133,10 @@ pub(crate) fn leave(st: &mut DomainState, ep: u32, addr: u64) {
     e.flush_busy(&mut env);
 }
 
-/// A number for a list of numbers: no secret, the same in every process, and no two lists are likely to share it.
+/// Returns a hash of a list of numbers: not secret, equal in every process, and unlikely to
+/// collide.
 fn digest(of: impl Iterator<Item = u64>) -> u64 {
-    // FNV-1a with words for bytes, and the finish of SplitMix64, which spreads them over all bits.
+    // FNV-1a on words instead of bytes, and the finalizer of SplitMix64, which affects all bits.
     let mut hash = of.fold(0xcbf2_9ce4_8422_2325_u64, |hash, word| {
         (hash ^ word).wrapping_mul(0x0000_0100_0000_01b3)
     });
@@ -150,7 +150,7 @@ fn word_of(id: PortId) -> u64 {
 }
 
 impl EpState {
-    /// Tells the application how a join ended.
+    /// Reports the result of a join to the application.
     pub(super) fn report_join(&mut self, addr: u64, outcome: Result<(), Errno>) {
         let Some(group) = self.coll.as_ref().and_then(|c| c.groups.get(&addr)) else {
             return;
@@ -173,7 +173,7 @@ impl EpState {
         }
     }
 
-    /// Begins the groups that we lead and whose members are all ready, oldest first.
+    /// Starts the groups led by this member whose members are all ready, oldest first.
     fn begin_groups(&mut self, env: &mut Env<'_>) {
         let own = self.sock.id();
         let Some(coll) = self.coll.as_mut() else { return };
@@ -199,7 +199,7 @@ impl EpState {
                 told.extend(at.and_then(|at| coll.ready.remove(at)));
             }
             coll.given += 1;
-            // Of this life of this endpoint, and so of no other.
+            // Unique to this incarnation of this endpoint.
             group.id = digest([word_of(own), scif::now_ns(), coll.given].into_iter());
             coll.by_id.insert(group.id, *addr);
             begun.push((*addr, group.id, told));
@@ -217,7 +217,7 @@ impl EpState {
         }
     }
 
-    /// Ends a group of which the end was heard before the beginning.
+    /// Ends a group whose end was reported before its start.
     fn catch_up(&mut self, env: &mut Env<'_>, addr: u64, id: u64) {
         let early = self.coll.as_mut().and_then(|c| c.aborted.remove(&id));
         if let Some((_, err)) = early {
@@ -225,7 +225,7 @@ impl EpState {
         }
     }
 
-    /// A group that we wanted to join does not come about: who waits for us is told.
+    /// Refuses the members that wait for a group which failed to start.
     pub(in crate::data) fn refuse(&mut self, addr: u64, err: Errno) {
         let Some(Coll {
             groups,
@@ -238,7 +238,7 @@ impl EpState {
         };
         let Some(group) = groups.get(&addr) else { return };
         if group.rank != 0 {
-            // The leader finds out by itself, or by the answer to what it tells us.
+            // The leader detects it, or learns it from the reply to its next record.
             return;
         }
         let mut waiting = Vec::new();
@@ -250,7 +250,7 @@ impl EpState {
                 Some(member) => waiting.push(member),
                 None if group.lost.contains(&peer) => {}
                 None => {
-                    // A member that never says so is not to fill this.
+                    // The bound protects against a member that never sends its request.
                     if refused.len() >= READY_MAX
                         && refused.iter().filter(|r| r.peer == peer).count() >= READY_MAX
                         && let Some(oldest) = refused.iter().position(|r| r.peer == peer)
@@ -271,7 +271,7 @@ impl EpState {
         }
     }
 
-    /// Acts on what a member says about joining. False: it makes no sense.
+    /// Handles a record about joining. Returns false if it is invalid.
     pub(super) fn on_join(&mut self, env: &mut Env<'_>, peer: u32, kind: u8, words: &mut Words<'_>) -> bool {
         let Some(coll) = self.coll.as_mut() else {
             return true;
@@ -302,12 +302,12 @@ impl EpState {
                 self.begin_groups(env);
             }
             wire::COLL_LEAVE => coll.ready.retain(|r| r.peer != peer || r.number != first),
-            // An identity is of one group alone.
+            // An identity belongs to one group only.
             wire::COLL_START if second == 0 || coll.by_id.contains_key(&second) => return false,
             wire::COLL_START => {
                 let led = |g: &&mut Group| g.peers.first() == Some(&peer) && g.id == 0 && g.broken.is_none();
                 let Some(group) = coll.groups.get_mut(&first).filter(led) else {
-                    // Left meanwhile; the others must not wait for us.
+                    // This member has left meanwhile. The others must not wait for it.
                     let err = u64::from(fi::FI_ECANCELED.unsigned_abs());
                     let head = Head::new().word(second).word(err).word(1);
                     self.answer(peer, wire::COLL_ABORT, head, &[]);

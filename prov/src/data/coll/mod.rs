@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Collective operations: groups of endpoints that exchange data, and what each member owes the others.
+//! Collective operations: groups of endpoints that exchange data, and the messages of each member.
 //!
-//! What members send each other are messages of their own kind, apart from the application's: told apart by group and number
-//! of the operation, so any number of groups and operations may be under way, and members may begin them at any time. A
-//! message takes the ring a piece at a time, in order with everything else for that peer; one that comes before its operation was
-//! posted waits. An operation works on memory of its own: the application's buffer is read when it is posted, and the
-//! result written when it is complete.
+//! Members exchange messages of their own kind, apart from the messages of the application. These
+//! are identified by group and operation number. So any number of groups and operations may be in
+//! progress, and members may start them at any time. A message crosses the ring in fragments, in
+//! order with all other records for that peer. A message for an operation that is not posted yet
+//! waits. An operation works on its own memory: the buffer of the application is read when it is
+//! posted, and the result is written when it completes.
 //!
-//! Everything is moved along by what happens: a call, a record, room in a ring. A group whose member is gone ends: who
-//! finds out tells the others.
+//! Events drive all work: a call, a record, space in a ring. A group ends when a member is gone.
+//! The member that detects this notifies the others.
 //!
-//! Not here: what an operation's messages are (`plan`), those that wait for it (`inbox`), how a group comes about (`join`).
+//! Not here: the messages of an operation (`plan`), waiting messages (`inbox`), creation of a group
+//! (`join`).
 //!
 //! Semantics: fi_collective(3).
 
@@ -44,12 +46,12 @@ pub(crate) use join::{join, leave};
 pub(crate) use plan::Kind;
 use plan::{Place, Step};
 
-/// One collective operation to start. The buffers are as long as [`lengths`] says.
+/// Collective operation to start. [`lengths`] gives the lengths of its buffers.
 #[derive(Debug)]
 pub(crate) struct CollArgs {
     pub kind: Kind,
     pub group: u64,
-    /// The address of the special member, where there is one.
+    /// Address of the root member, if the operation has one.
     pub root: u64,
     pub datatype: u32,
     pub op: u32,
@@ -58,46 +60,48 @@ pub(crate) struct CollArgs {
     pub flags: u64,
 }
 
-/// The buffers of an operation, in bytes, at this member: what is read, and what is written.
+/// Lengths in bytes of the buffers of an operation at this member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lengths {
     pub read: usize,
     pub write: usize,
 }
 
-/// The collective side of an endpoint.
+/// Collective state of an endpoint.
 #[derive(Debug, Default)]
 pub(crate) struct Coll {
-    /// By the address that the application uses.
+    /// Groups by the address that the application uses.
     groups: BTreeMap<u64, Group>,
     /// Addresses of groups by the identity that members use.
     by_id: HashMap<u64, u64>,
     /// Messages that wait for their operation.
     inbox: Inbox,
-    /// Members of which nothing is read until an operation is posted or a group ends: they are too far ahead.
+    /// Members that are not read until an operation is posted or a group ends, since they are too
+    /// far ahead.
     held: Vec<u32>,
-    /// Groups that ended before we heard that they had begun, and who said so.
+    /// Groups that ended before this member knew of their start, with the peer that reported it.
     aborted: HashMap<u64, (u32, Errno)>,
-    /// Members that wait for us, who lead, to begin a group; oldest first.
+    /// Members that wait for this leader to start a group, oldest first.
     ready: VecDeque<join::Ready>,
-    /// Members that were to join a group that did not come about, and have not said that they are ready: they will be refused.
+    /// Members of a group that failed to start whose request to join has not arrived yet. It will
+    /// be refused.
     refused: Vec<join::Refused>,
-    /// Identities given out.
+    /// Number of identities assigned so far.
     given: u64,
 }
 
 #[derive(Debug)]
 struct Group {
-    /// Address and context of the C object, to name it in events.
+    /// Address and context of the C object, which events report.
     fid: usize,
     context: usize,
-    /// What members know it by; 0 until all have joined.
+    /// Identity that members use; 0 until all have joined.
     id: u64,
-    /// Of all lists of the same members in whatever order.
+    /// Digest of the member set, equal for all orders of its members.
     membership: u64,
-    /// Peer numbers by rank; [`ANY`] stands for ourselves.
+    /// Peer numbers by rank; [`ANY`] stands for this endpoint.
     peers: Vec<u32>,
-    /// The application's number of each rank.
+    /// Number that the application uses for each rank.
     slots: Vec<usize>,
     rank: usize,
     ops: BTreeMap<u64, Op>,
@@ -105,7 +109,7 @@ struct Group {
     last: u64,
     /// Members that are gone.
     lost: HashSet<u32>,
-    /// It ended, and why.
+    /// Error that ended the group, if it has ended.
     broken: Option<Errno>,
 }
 
@@ -113,7 +117,7 @@ struct Group {
 struct Op {
     steps: VecDeque<Step>,
     work: Vec<u8>,
-    /// Messages that are not wholly on their way yet.
+    /// Number of messages that are not completely in the ring yet.
     sends: usize,
     store: Vec<(Range<usize>, usize)>,
     result: Mem,
@@ -124,7 +128,7 @@ struct Op {
 }
 
 impl Op {
-    /// How many messages it has yet to take from the member of this rank.
+    /// Returns the number of messages that the operation still needs from the member of this rank.
     fn wants_of(&self, rank: Option<usize>) -> usize {
         let of = |step: &&Step| match step {
             Step::Receive { from, .. } | Step::Merge { from, .. } => Some(*from) == rank,
@@ -134,10 +138,10 @@ impl Op {
     }
 }
 
-/// What a collective has to send to one peer.
+/// Pending record or message of a collective for one peer.
 #[derive(Debug)]
 pub(crate) enum Out {
-    /// A range of an operation's working memory.
+    /// Range of the working memory of an operation.
     Data {
         group: u64,
         seq: u64,
@@ -150,7 +154,7 @@ pub(crate) enum Out {
         head: Head,
         group: u64,
     },
-    /// Nothing: it is enough to be connected, and so to hear of its end.
+    /// No record: a connection suffices to detect the end of the peer.
     Touch {
         group: u64,
     },
@@ -165,12 +169,12 @@ impl Out {
 }
 
 impl Coll {
-    /// Whether a group is being joined, whose beginning the others may have heard before us.
+    /// Whether a group is being joined. Other members may know of its start before this one.
     fn is_joining(&self) -> bool {
         self.groups.values().any(Group::is_joining)
     }
 
-    /// Peers that a group, or what waits for one, refers to, with repetitions.
+    /// Returns the peers that a group or waiting data refers to, with repetitions.
     pub(super) fn peers(&self) -> impl Iterator<Item = u32> {
         let members = self.groups.values().flat_map(Group::others);
         let told = self.ready.iter().map(|r| r.peer);
@@ -183,14 +187,14 @@ impl Coll {
             .chain(self.inbox.peers())
     }
 
-    /// Whether what `peer` says about a group that we do not know may be about one that is being joined.
+    /// Whether a record of `peer` about an unknown group may concern a group that is being joined.
     fn may_begin_with(&self, peer: u32) -> bool {
         self.groups
             .values()
             .any(|g| g.is_joining() && g.rank_of(peer).is_some())
     }
 
-    /// Forgets what was said about groups that are not ours and will not be.
+    /// Drops data about groups that this endpoint does not have and will not join.
     fn tidy(&mut self) {
         if !self.is_joining() {
             self.aborted.clear();
@@ -198,7 +202,7 @@ impl Coll {
         }
     }
 
-    /// How many words of others are kept.
+    /// Returns the number of items kept for other members.
     #[cfg(test)]
     pub(super) fn kept(&self) -> usize {
         self.inbox.len() + self.aborted.len() + self.ready.len() + self.refused.len()
@@ -214,22 +218,22 @@ impl Group {
         self.peers.iter().position(|p| *p == peer)
     }
 
-    /// Something is outstanding.
+    /// Whether a join or an operation is outstanding.
     fn is_open(&self) -> bool {
         self.broken.is_none() && (self.id == 0 || !self.ops.is_empty())
     }
 
-    /// The other members.
+    /// Returns the other members.
     fn others(&self) -> impl Iterator<Item = u32> {
         self.peers.iter().copied().filter(|p| *p != ANY)
     }
 }
 
-/// How long the buffers of an operation are.
+/// Returns the lengths of the buffers of an operation.
 ///
 /// # Errors
-/// `FI_EINVAL` for an address that is no group of this endpoint, a root that is no member, or more bytes than memory has;
-/// `FI_EOPNOTSUPP` for what is not defined.
+/// `FI_EINVAL` for an address that is no group of this endpoint, a root that is no member, or more
+/// bytes than memory can hold. `FI_EOPNOTSUPP` for an undefined operation.
 pub(crate) fn lengths(st: &mut DomainState, ep: u32, a: &CollArgs) -> Result<Lengths, Errno> {
     let (e, mut env) = split(st, ep)?;
     let (size, members, is_root) = e
@@ -240,7 +244,7 @@ pub(crate) fn lengths(st: &mut DomainState, ep: u32, a: &CollArgs) -> Result<Len
         let len = blocks.checked_mul(a.count)?.checked_mul(size)?;
         isize::try_from(len).ok().map(isize::cast_unsigned)
     };
-    // Working memory holds both.
+    // The working memory holds both buffers.
     bytes(2 * members).ok_or(fi::FI_EINVAL)?;
     Ok(Lengths {
         read: bytes(read).ok_or(fi::FI_EINVAL)?,
@@ -248,11 +252,12 @@ pub(crate) fn lengths(st: &mut DomainState, ep: u32, a: &CollArgs) -> Result<Len
     })
 }
 
-/// Starts a collective operation, with buffers as long as [`lengths`] said.
+/// Starts a collective operation, with buffers of the lengths that [`lengths`] returns.
 ///
 /// # Errors
-/// Those of [`lengths`]; `FI_EOPBADSTATE` before the group is joined, why the group ended once it has, `FI_EFAULT` for
-/// buffers where no memory is, `FI_ENOMEM` when there is none to work on.
+/// Errors of [`lengths`]. `FI_EOPBADSTATE` before the group is joined, and the error of the group
+/// once it has ended. `FI_EFAULT` for buffers in unmappable memory, `FI_ENOMEM` without working
+/// memory.
 pub(crate) fn start(
     st: &mut DomainState,
     ep: u32,
@@ -268,10 +273,11 @@ pub(crate) fn start(
     Ok(())
 }
 
-/// The answer of `fi_query_collective`: bytes of an element, elements of a call, members of a group.
+/// Returns the values of `fi_query_collective`: bytes of an element, elements of a call, members of
+/// a group.
 ///
 /// # Errors
-/// `FI_EOPNOTSUPP` for what is not defined.
+/// `FI_EOPNOTSUPP` for an undefined operation.
 pub(crate) fn query(coll: u32, datatype: u32, op: u32) -> Result<(usize, usize, usize), Errno> {
     let kind = Kind::from_raw(coll).ok_or(fi::FI_EOPNOTSUPP)?;
     let size = element(kind, datatype, op)?;
@@ -280,7 +286,7 @@ pub(crate) fn query(coll: u32, datatype: u32, op: u32) -> Result<(usize, usize, 
     Ok((size, count, usize::try_from(ANY).unwrap_or(usize::MAX)))
 }
 
-/// Bytes of an element.
+/// Returns the bytes of an element.
 fn element(kind: Kind, datatype: u32, op: u32) -> Result<usize, Errno> {
     if kind == Kind::Barrier {
         return Ok(0);
@@ -291,7 +297,7 @@ fn element(kind: Kind, datatype: u32, op: u32) -> Result<usize, Errno> {
     atomic_ops::size_of(datatype).ok_or(fi::FI_EOPNOTSUPP)
 }
 
-/// The members of a group that the endpoint has joined.
+/// Returns the members of a group that the endpoint has joined.
 pub(crate) fn members(st: &DomainState, ep: u32, addr: u64) -> Option<Vec<PortId>> {
     let e = st.eps.get(ep)?;
     let group = e.coll.as_ref()?.groups.get(&addr).filter(|g| g.id != 0)?;
@@ -299,7 +305,7 @@ pub(crate) fn members(st: &DomainState, ep: u32, addr: u64) -> Option<Vec<PortId
     Some(group.peers.iter().map(port).collect())
 }
 
-/// Whether a group is being joined: its members may be gone without anybody ringing.
+/// Whether a group is being joined. Its members may end without a doorbell.
 pub(crate) fn is_joining(st: &DomainState, ep: u32) -> bool {
     st.eps
         .get(ep)
@@ -400,7 +406,7 @@ impl EpState {
         Ok(())
     }
 
-    /// Does the steps of an operation that can be done.
+    /// Executes the steps of an operation that can be done now.
     fn coll_run(&mut self, env: &mut Env<'_>, addr: u64, seq: u64) {
         loop {
             let Some(coll) = self.coll.as_mut() else { return };
@@ -479,7 +485,7 @@ impl EpState {
         self.tx_complete(env, What::Collective, op.context, op.flags, 0, 0, 0);
     }
 
-    /// Makes sure that the end of `peer` is heard of.
+    /// Ensures a connection to `peer`, so that its end is detected.
     fn coll_touch(&mut self, addr: u64, peer: u32) {
         let known = self
             .peers
@@ -490,7 +496,7 @@ impl EpState {
         }
     }
 
-    /// Sends what there is room for.
+    /// Sends as much as the ring has space for.
     pub(super) fn try_coll(&mut self, env: &mut Env<'_>, peer: u32, out: &mut Out) -> Tried {
         let Some(conn) = self.peers.get(peer as usize).and_then(|p| p.tx) else {
             return Tried::Later;
@@ -513,7 +519,7 @@ impl EpState {
             } => {
                 let found = self.coll.as_ref().and_then(|c| c.groups.get(group));
                 let Some((id, op)) = found.and_then(|g| Some((g.id, g.ops.get(seq)?))) else {
-                    // It ended meanwhile.
+                    // The operation has ended meanwhile.
                     return Tried::Sent;
                 };
                 let message = op.work.get(range.clone()).unwrap_or_default();
@@ -556,7 +562,7 @@ impl EpState {
         }
     }
 
-    /// What was to be sent to a peer that cannot be reached.
+    /// Handles an item that could not be sent because the peer is unreachable.
     pub(super) fn coll_unsent(&mut self, env: &mut Env<'_>, peer: u32, out: &Out, err: Errno) {
         let addr = out.group();
         if let Some(group) = self.group(addr) {
@@ -565,9 +571,9 @@ impl EpState {
         }
     }
 
-    /// A peer is gone: groups that need it end.
+    /// Handles the end of a peer: groups that need the peer end.
     pub(super) fn coll_lost(&mut self, env: &mut Env<'_>, peer: u32) {
-        // What comes of it now is of another life.
+        // Later records of the peer belong to its next incarnation.
         self.coll_read_on();
         let Some(coll) = self.coll.as_mut() else { return };
         coll.ready.retain(|r| r.peer != peer);
@@ -588,13 +594,13 @@ impl EpState {
         for addr in ended {
             self.coll_fail(env, addr, fi::FI_ECONNRESET);
         }
-        // They go on with what has come, and end where they need more.
+        // Operations continue with the messages that have arrived, and fail if they need more.
         for (addr, seq) in waiting {
             self.coll_run(env, addr, seq);
         }
     }
 
-    /// Ends every group here.
+    /// Ends all groups of this endpoint.
     pub(super) fn coll_end_all(&mut self, env: &mut Env<'_>, err: Errno) {
         let groups = self.coll.as_ref().map(|c| c.groups.keys().copied().collect());
         let groups: Vec<u64> = groups.unwrap_or_default();
@@ -603,7 +609,7 @@ impl EpState {
         }
     }
 
-    /// Ends a group here, and tells its members.
+    /// Ends a group here and notifies its members.
     fn coll_fail(&mut self, env: &mut Env<'_>, addr: u64, err: Errno) {
         let Some(group) = self.group(addr) else { return };
         if group.broken.is_some() {
@@ -623,7 +629,7 @@ impl EpState {
         self.coll_end(env, addr, err);
     }
 
-    /// Ends a group here: its operations fail.
+    /// Ends a group here, and fails its operations.
     fn coll_end(&mut self, env: &mut Env<'_>, addr: u64, err: Errno) {
         let Some(group) = self.group(addr) else { return };
         if group.broken.replace(err).is_some() {
@@ -648,7 +654,7 @@ impl EpState {
         self.defer(peer, TxOp::Coll(Out::Note { kind, head, group }));
     }
 
-    /// Acts on a record of a member.
+    /// Handles a record of a member.
     pub(super) fn on_coll(
         &mut self,
         env: &mut Env<'_>,
@@ -678,7 +684,7 @@ impl EpState {
         sane.then_some(()).ok_or(RecordError::Nonsense)
     }
 
-    /// False: it makes no sense.
+    /// Handles a fragment of a message. Returns false if it is invalid.
     fn on_coll_data(
         &mut self,
         env: &mut Env<'_>,
@@ -698,7 +704,7 @@ impl EpState {
         if group.is_some_and(|g| g.broken.is_some() || g.rank_of(peer).is_none()) {
             return Ok(true);
         }
-        // Of a group that we have left, or never had: nobody will ask for it.
+        // The group was left or never existed, so no operation will take the message.
         if group.is_none() && !coll.may_begin_with(peer) {
             return Ok(true);
         }
@@ -706,7 +712,7 @@ impl EpState {
         let key = Key { id, seq, peer };
         let posted = group.filter(|g| seq <= g.last);
         if let (Some(addr), Some(group)) = (addr, posted) {
-            // It is over: nobody will ask for more.
+            // The operation has ended and takes no further message.
             let Some(op) = group.ops.get(&seq) else {
                 return Ok(true);
             };
@@ -722,7 +728,8 @@ impl EpState {
         let whole = match coll.inbox.put(key, len, offset, &body) {
             Put::Nonsense => return Ok(false),
             Put::NoMemory => return Err(RecordError::NoMemory),
-            // What began when we had left the group may go on while another is being joined.
+            // A message that began before this member left the group may continue while another
+            // group is joined.
             Put::OutOfPlace { begun } => return Ok(!begun && !known),
             Put::Whole => true,
             Put::Part => false,
@@ -737,7 +744,7 @@ impl EpState {
         Ok(true)
     }
 
-    /// Reads nothing more of a member that is too far ahead.
+    /// Stops reading from a member that is too far ahead.
     #[cold]
     fn coll_hold(&mut self, peer: u32) {
         if let (Some(coll), Some(p)) = (&mut self.coll, self.peers.get_mut(peer as usize))
@@ -747,7 +754,7 @@ impl EpState {
         }
     }
 
-    /// Reads on of members that were too far ahead.
+    /// Resumes reading from members that were too far ahead.
     fn coll_read_on(&mut self) {
         let Some(coll) = &mut self.coll else { return };
         for peer in coll.held.drain(..) {
@@ -757,7 +764,8 @@ impl EpState {
         }
     }
 
-    /// False: it says more than there can be groups.
+    /// Handles the end of a group. Returns false if the peer has reported more groups than can
+    /// exist.
     fn on_abort(&mut self, env: &mut Env<'_>, peer: u32, id: u64, err: Errno, tell: bool) -> bool {
         let Some(coll) = self.coll.as_mut() else {
             return true;
@@ -785,7 +793,7 @@ impl EpState {
     }
 }
 
-/// A positive error number that a peer sent; 0 would be no error.
+/// Returns the positive error number that a peer sent, or `FI_EOTHER` if it is invalid.
 fn error_of(word: u64) -> Errno {
     Errno::try_from(word)
         .ok()

@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! What a member of a group does in a collective operation, as a list of steps on one block of working memory.
+//! Steps of a member in a collective operation, on one block of working memory.
 //!
-//! Steps are done in order; a send only begins in order, and may end any time before the operation does. A range that
-//! was given to a send is written again only by what its receiver sends after it has all of it.
+//! Steps are executed in order. A send only starts in order, and may finish any time before the
+//! operation does. After a send, its range is overwritten only by a message that the receiver sends
+//! once it has the whole range.
 //!
-//! Members are numbered by rank. Where the application counts members differently (its address vector set may have
-//! another order at each member), `slots` says which block of its buffers belongs to a rank.
+//! Members are numbered by rank. The application may number them differently, since its address
+//! vector set may have another order at each member. `slots` maps a rank to a block of the
+//! application's buffers.
 //!
-//! Not here: how the bytes travel and what is done when a member dies (`super`).
+//! Not here: the transport of the messages, and the death of a member (`super`).
 
 use std::collections::VecDeque;
 use std::ops::Range;
 
 use libfabric_sys as fi;
 
-/// What is exchanged.
+/// Kind of a collective operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Barrier,
@@ -29,7 +31,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// `enum fi_collective_op`.
+    /// Converts from `enum fi_collective_op`.
     pub(crate) fn from_raw(raw: u32) -> Option<Kind> {
         Some(match raw {
             fi::FI_BARRIER => Kind::Barrier,
@@ -45,12 +47,12 @@ impl Kind {
         })
     }
 
-    /// Whether values are merged.
+    /// Whether values are combined.
     pub(crate) fn reduces(self) -> bool {
         matches!(self, Kind::AllReduce | Kind::ReduceScatter | Kind::Reduce)
     }
 
-    /// Whether one member is special.
+    /// Whether the operation has a root.
     pub(crate) fn is_rooted(self) -> bool {
         matches!(
             self,
@@ -58,8 +60,9 @@ impl Kind {
         )
     }
 
-    /// Blocks that this member reads from the buffer it passes, and writes to the one for the result. The buffer of a
-    /// broadcast is both, so it counts as what it is used for.
+    /// Returns the numbers of blocks that this member reads from its buffer and writes to its
+    /// result. The single buffer of a broadcast counts as read at the root and as written
+    /// elsewhere.
     pub(super) fn blocks(self, members: usize, is_root: bool) -> (usize, usize) {
         let at_root = |n: usize| if is_root { n } else { 0 };
         match self {
@@ -83,28 +86,28 @@ pub(super) enum Step {
     Merge { from: usize, with: Range<usize> },
 }
 
-/// Who takes part: how many, who we are, who is special.
+/// Position of this member in the group.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place<'a> {
     pub(super) rank: usize,
     pub(super) root: usize,
-    /// The application's number of each rank.
+    /// Number that the application uses for each rank.
     pub(super) slots: &'a [usize],
 }
 
-/// The whole of an operation.
+/// Complete plan of an operation.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Plan {
     pub(super) steps: VecDeque<Step>,
     /// Bytes of working memory.
     pub(super) work: usize,
-    /// What is copied into it first: places in the application's buffer, and where they go.
+    /// Initial copies: ranges of the application's buffer, and their offsets in the working memory.
     pub(super) load: Vec<(Range<usize>, usize)>,
-    /// What is copied out of it last: ranges of it, and places in the buffer of the result.
+    /// Final copies: ranges of the working memory, and their offsets in the result buffer.
     pub(super) store: Vec<(Range<usize>, usize)>,
 }
 
-/// What `kind` takes of the member at `place`, with blocks of `len` bytes.
+/// Returns the plan of `kind` for the member at `place`, with blocks of `len` bytes.
 pub(super) fn plan(kind: Kind, place: Place<'_>, len: usize) -> Plan {
     let mut p = Planner {
         steps: VecDeque::new(),
@@ -203,7 +206,7 @@ pub(super) fn plan(kind: Kind, place: Place<'_>, len: usize) -> Plan {
                     to: p.block(me),
                 });
             }
-            // What is merged must lie in the same order at all members.
+            // Blocks to combine must have the same order at all members.
             let load = (0..n).map(|rank| (p.slot(rank), rank * len)).collect();
             (n * len, load, vec![(p.block(me), 0)])
         }
@@ -227,23 +230,25 @@ impl Planner<'_> {
         self.place.slots.len()
     }
 
-    /// Block number `at` where blocks lie by rank.
+    /// Returns block `at`, with blocks in order of rank.
     fn block(&self, at: usize) -> Range<usize> {
         at * self.len..(at + 1) * self.len
     }
 
-    /// The block of `rank` where blocks lie as the application counts.
+    /// Returns the block of `rank`, with blocks in the application's order.
     fn slot(&self, rank: usize) -> Range<usize> {
         self.block(self.place.slots.get(rank).copied().unwrap_or(0))
     }
 
-    /// The other members, each member beginning behind itself: not all at the same one.
+    /// Returns the other members. Each member starts after itself, so that not all address the same
+    /// one.
     fn others(&self) -> impl Iterator<Item = usize> + use<> {
         let (me, n) = (self.place.rank, self.members());
         (1..n).map(move |step| (me + step) % n)
     }
 
-    /// In each round everybody has heard, through others, from twice as many.
+    /// Adds a dissemination barrier: each round doubles the number of members that a member knows
+    /// of.
     fn barrier(&mut self) {
         let (me, n) = (self.place.rank, self.members());
         let mut reach = 1;
@@ -260,7 +265,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Down a binomial tree.
+    /// Adds a broadcast down a binomial tree.
     fn broadcast(&mut self, root: usize) {
         let (n, all) = (self.members(), 0..self.len);
         let me = (self.place.rank + n - root) % n;
@@ -287,7 +292,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Up a binomial tree.
+    /// Adds a reduction up a binomial tree.
     fn reduce(&mut self, root: usize, all: Range<usize>) {
         let n = self.members();
         let me = (self.place.rank + n - root) % n;
@@ -311,7 +316,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Blocks travel around: in each round everybody hands on what came in the last one.
+    /// Adds a ring exchange: each round passes on the block received in the previous one.
     fn ring(&mut self) {
         let (me, n) = (self.place.rank, self.members());
         for round in 1..n {
@@ -348,14 +353,15 @@ mod tests {
     struct Member {
         plan: Plan,
         work: Vec<u8>,
-        /// Members whose entry into the operation is known to have happened.
+        /// Members that are known to have entered the operation.
         heard: Vec<bool>,
     }
 
-    /// What was sent, and from whom its sender had heard.
+    /// Message, and the members known to its sender.
     type Sent = VecDeque<(Vec<u8>, Vec<bool>)>;
 
-    /// Runs all members' plans against each other, with one byte a block; gives what each one's result buffer holds.
+    /// Runs the plans of all members against each other, with blocks of one byte. Returns the
+    /// contents of the result buffers.
     fn exchange(kind: Kind, n: usize, root: usize, slots: &[Vec<usize>], input: &[Vec<u8>]) -> Vec<Vec<u8>> {
         let mut members: Vec<Member> = (0..n)
             .map(|rank| {
@@ -430,7 +436,8 @@ mod tests {
             .collect()
     }
 
-    /// What each member's result must be. `slots[rank][other]` is where `rank` keeps `other`'s block.
+    /// Returns the expected results. `slots[rank][other]` is the index of `other`'s block at
+    /// `rank`.
     fn expected(kind: Kind, n: usize, root: usize, slots: &[Vec<usize>], input: &[Vec<u8>]) -> Vec<Vec<u8>> {
         let sum = |blocks: &dyn Fn(usize) -> u8| (0..n).map(blocks).fold(0u8, u8::wrapping_add);
         (0..n)

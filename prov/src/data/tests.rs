@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Tests: an endpoint whose peers write what they like into their rings. They harm nobody but themselves.
+//! Tests: an endpoint whose peers write arbitrary records into their rings. They harm only
+//! themselves.
 //!
-//! The peer is an endpoint of the engine without a provider above it, in this very process. Correct peers are tested where
-//! there are two processes (`fabtests`).
+//! The peer is an endpoint of the engine without a provider, in this process. `fabtests` tests
+//! correct peers, with two processes.
 
 #![expect(unsafe_code, reason = "names the buffers of the tests")]
 
@@ -33,14 +34,14 @@ use crate::domain::Domain;
 use crate::mr::{Region, wait_until_left};
 use crate::wait::Waits;
 
-/// A buffer that outlives the test, so that no operation can outlive it.
+/// Returns a buffer that outlives the test, so that no operation can outlive it.
 fn buffer(bytes: Vec<u8>) -> Mem {
     let leaked = bytes.leak();
-    // SAFETY: leaked, and reached through this description only.
+    // SAFETY: The bytes are leaked, and accessed through this `Mem` only.
     unsafe { Mem::new(leaked.as_mut_ptr(), leaked.len()) }
 }
 
-/// What a completion queue gave.
+/// Entry of a completion queue.
 #[derive(Debug)]
 enum Came {
     Done(Completion),
@@ -63,7 +64,7 @@ impl Stage {
         Stage::on(0, change)
     }
 
-    /// The endpoint under test on a port of our choice; 0: on any. See [`Stage::peer_on`].
+    /// Creates the endpoint under test on the given port; 0: any. See [`Stage::peer_on`].
     fn on(port: u16, change: impl FnOnce(&mut EpConfig)) -> Stage {
         let domain = Domain::for_test(fi::fi_version(2, 0), &fi::fi_domain_attr::default());
         let mut st = domain.shared.gate.lock();
@@ -95,7 +96,7 @@ impl Stage {
         Stage { domain, ep, cq, av }
     }
 
-    /// Does something with the endpoint under test.
+    /// Runs a closure on the endpoint under test.
     fn with<R>(&self, what: impl FnOnce(&mut EpState) -> R) -> R {
         what(self.domain.shared.gate.lock().eps.get_mut(self.ep).unwrap())
     }
@@ -115,7 +116,7 @@ impl Stage {
         found
     }
 
-    /// Polls until `ready` has something.
+    /// Polls until `ready` returns a value.
     fn until<R>(&self, mut ready: impl FnMut() -> Option<R>) -> R {
         let begin = Instant::now();
         loop {
@@ -128,13 +129,14 @@ impl Stage {
         }
     }
 
-    /// A peer, and its number in the address vector.
+    /// Creates a peer, and returns it with its number in the address vector.
     fn peer(&self) -> (Peer<'_>, u64) {
         self.peer_on(0)
     }
 
-    /// The same on a port of our choice; 0: on any. Those below [`scif::DYNAMIC_PORTS`] are lower than any that is given out,
-    /// and nobody's: no other process is in the tests' domain, and no two tests choose the same.
+    /// Creates a peer on the given port; 0: any. Ports below [`scif::DYNAMIC_PORTS`] are lower than
+    /// any dynamic port. They are free, since the tests have a domain of their own and no two tests
+    /// share a port.
     fn peer_on(&self, port: u16) -> (Peer<'_>, u64) {
         let sock = Endpoint::bind(&self.domain.shared.fabric.node, port, Exports::default()).unwrap();
         let mut st = self.domain.shared.gate.lock();
@@ -143,7 +145,7 @@ impl Stage {
         (Peer { stage: self, sock }, number)
     }
 
-    /// Memory under key 5 that everybody may read and write.
+    /// Registers memory with key 5 that all peers may read and write.
     fn region(&self, len: usize) -> u32 {
         let iov = [buffer(vec![7; len])];
         let region = Region {
@@ -179,14 +181,14 @@ impl Stage {
     }
 }
 
-/// Somebody without a provider.
+/// Peer without a provider.
 struct Peer<'s> {
     stage: &'s Stage,
     sock: Endpoint,
 }
 
 impl Peer<'_> {
-    /// A connection that both sides know of.
+    /// Opens a connection that is up on both sides.
     fn connect(&mut self) -> ConnId {
         let victim = self.stage.with(|e| e.sock.id());
         let id = self.sock.connect(victim).unwrap();
@@ -207,7 +209,7 @@ impl Peer<'_> {
         })
     }
 
-    /// Pushes a record as soon as there is room.
+    /// Pushes a record as soon as the ring has space.
     fn say(&mut self, conn: ConnId, kind: u8, words: &[u64], body: &[u8]) {
         self.stage
             .until(|| self.try_say(conn, kind, words, body).then_some(()));
@@ -221,7 +223,7 @@ impl Peer<'_> {
         pushed
     }
 
-    /// Kind, words and length of the body of the next record.
+    /// Returns kind, words and body length of the next record.
     fn hear(&mut self, conn: ConnId) -> (u8, Vec<u64>, usize) {
         self.stage.until(|| self.try_hear(conn))
     }
@@ -240,7 +242,7 @@ impl Peer<'_> {
         Some(heard)
     }
 
-    /// A message, a receive for it, and its arrival: all is well.
+    /// Checks the service of a connection with a receive and a message for it.
     fn check_service(&mut self, conn: ConnId) {
         self.stage.recv(fi::FI_ADDR_UNSPEC, 64, 0x600d, 0);
         self.say(
@@ -324,7 +326,7 @@ fn only_announced_messages_are_streamed_and_only_once() {
             "{came:?}"
         );
     }
-    // One that is here already has nothing to stream, however often that is asked for.
+    // A message that has arrived has no payload to send, however often a CTS requests it.
     let (mut bad, number) = stage.peer();
     let conn = bad.connect();
     let args = SendArgs {
@@ -341,7 +343,7 @@ fn only_announced_messages_are_streamed_and_only_once() {
     bad.say(conn, wire::CTS, &[words[0], 1, 0], b"");
     assert_eq!(bad.event(), LinkEvent::Closed(conn, Reason::Reset));
     assert!(matches!(stage.until(|| stage.came()), Came::Failed(_)));
-    // The destination of a read is an operation too, and not for the peer to see.
+    // The destination of a read is an operation too, and private.
     let (mut bad, number) = stage.peer();
     let conn = bad.connect();
     bad.say(
@@ -393,8 +395,9 @@ fn answers_of_others_and_to_nothing_change_nothing() {
     assert!(matches!(came, Came::Done(c) if c.context == 0x5e), "{came:?}");
 }
 
-/// When both connect at once, each sends on the connection it opened, and the answers to one come over the other. Both end
-/// with the peer; whichever is heard of first, what was answered is done.
+/// Simultaneous open: each side sends on the connection it opened, and replies to one arrive over the
+/// other. Both end with the peer. A message that was answered completes, whichever end is seen
+/// first.
 #[test]
 fn answers_over_one_connection_outlast_the_end_of_the_other() {
     let stage = Stage::new();
@@ -425,7 +428,7 @@ fn answers_over_one_connection_outlast_the_end_of_the_other() {
             matches!(came, Came::Done(c) if c.context == 0x5e),
             "round {round}: {came:?}"
         );
-        // The next peer may get the same port.
+        // The next peer may get this port.
         stage.until(|| (stage.with(|e| e.sock.conn_count()) == 0).then_some(()));
     }
 }
@@ -439,7 +442,7 @@ fn a_peer_that_takes_no_answers_is_not_read_until_it_does() {
         let (mut bad, _) = stage.peer();
         let conn = bad.connect();
         let mut asked = 0_usize;
-        // As much as it likes, until nothing goes any more.
+        // Requests without limit, until none are accepted.
         let mut refused = 0;
         while refused < 1000 {
             if bad.try_say(conn, wire::READ, &request, b"") {
@@ -453,7 +456,7 @@ fn a_peer_that_takes_no_answers_is_not_read_until_it_does() {
         }
         let owed = stage.with(|e| e.peers.iter().map(|p| p.owed).max());
         assert!(owed > Some(OWED_MAX) && owed < Some(2 * OWED_MAX), "{owed:?}");
-        // Once it takes them, each request is answered.
+        // Once the peer reads replies, each request is answered.
         let (mut bytes, mut answers) = (0, 0);
         while bytes < asked * answer_bytes || answers < asked {
             let (kind, words, len) = bad.hear(conn);
@@ -527,7 +530,7 @@ fn so_many_messages_wait_for_their_answers_and_no_more() {
             assert!(heard.len() <= MESSAGES_MAX as usize);
         }
         assert_eq!(heard.len(), MESSAGES_MAX as usize);
-        // Each answer makes room for one.
+        // Each reply frees one credit.
         slow.say(conn, wire::ACK, &[heard[0], 0], b"");
         let (_, words, _) = slow.hear(conn);
         assert!(!heard.contains(&words[0]));
@@ -550,7 +553,7 @@ fn a_region_closes_although_a_peer_stays_inside() {
     };
     mark(true);
     assert!(super::marked(&mut shared.gate.lock(), slot.unwrap()));
-    // Whoever leaves in time keeps its connection.
+    // A peer that leaves in time keeps its connection.
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| wait_until_left(shared, slot, u64::MAX));
         std::thread::sleep(std::time::Duration::from_millis(5));
@@ -573,7 +576,7 @@ fn what_went_wrong_in_a_write_stays_with_its_connection() {
     stage.region(4096);
     let (mut peer, _) = stage.peer();
     let (first, second) = (peer.connect(), peer.connect());
-    // Key 6 is nobody's. The answers come over the connection that was there first.
+    // Key 6 does not exist. The replies come over the first connection.
     peer.say(first, wire::WRITE, &[6, 0, 1, 0, 0, 16], b"half of a write");
     peer.check_service(first);
     peer.say(
@@ -626,7 +629,7 @@ fn a_buffer_for_many_takes_what_came_before_its_sender_died() {
         }
     }
     assert_eq!((messages, stage.with(|e| e.directed)), (2, 0));
-    // Nothing is left of it: what names it now fails at once.
+    // No message of the peer is left, so that a receive directed to it fails at once.
     stage.recv(number, 64, 0x3b, 0);
     let came = stage.came();
     assert!(
@@ -639,7 +642,7 @@ fn a_buffer_for_many_takes_what_came_before_its_sender_died() {
 fn a_peer_that_comes_back_is_answered_over_its_new_connection() {
     let stage = Stage::new();
     stage.region(4096);
-    // Between two lives it is free, and must not be given out.
+    // The port is free between two incarnations, and must not be assigned dynamically.
     let port = 1;
     let (mut peer, _) = stage.peer_on(port);
     for life in 0..20 {
@@ -649,7 +652,7 @@ fn a_peer_that_comes_back_is_answered_over_its_new_connection() {
         drop(peer);
         let sock = Endpoint::bind(&stage.domain.shared.fabric.node, port, Exports::default()).unwrap();
         peer = Peer { stage: &stage, sock };
-        // Asked before the victim has heard of the end.
+        // A request before the victim has seen the end of the old connection.
         let victim = stage.with(|e| e.sock.id());
         let conn = peer.sock.connect(victim).unwrap();
         assert!(peer.try_say(conn, wire::READ, &[5, 0, life, 0, 8, wire::F_LAST], b""));
@@ -711,7 +714,7 @@ fn who_says_nothing_does_not_keep_out_the_one_who_answers() {
     cm::say(answerer.conn(answer).unwrap(), wire::CM_ACCEPT, said.number, &[]);
     let peer = stage.until(|| cm::peer(&stage.domain.shared.gate.lock(), stage.ep).ok());
     assert_eq!(peer, passive.id());
-    // Nobody else is listened to any more.
+    // All other connections are closed.
     stage.until(|| (stage.with(|e| e.sock.conn_count()) == 1).then_some(()));
 }
 
@@ -734,7 +737,8 @@ fn peers_that_say_that_they_copy_hold_a_close_up_once_for_all() {
     );
 }
 
-/// Where both sides opened a connection, the one with the higher port changes over to the other's, and nothing is lost or overtaken.
+/// Simultaneous open: the side with the higher port changes to the connection of the other side. No
+/// message is lost or overtaken.
 #[test]
 fn two_connections_become_one() {
     const ROUNDS: u64 = 200;

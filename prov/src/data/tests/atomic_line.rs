@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Tests: atomics inside their record's line, as a target and as an initiator.
+//! Tests: inline atomics, as a target and as an initiator.
 
 use libfabric_sys as fi;
 use scif::{LinkEvent, Reason};
@@ -8,9 +8,9 @@ use super::super::wire::{self, AtomicWord};
 use super::super::{AtomicArgs, AtomicKind, RmaIov, atomic};
 use super::{Came, Stage, buffer};
 
-/// Eight bytes of the memory under key 5 as they begin.
+/// Initial value of eight bytes of the memory with key 5.
 const OLD: u64 = 0x0707_0707_0707_0707;
-/// The number of an operation, and the stamp of those that have none.
+/// Number of an operation, and stamp of operations without a number.
 const NUMBER: u64 = 9 << 32 | 3;
 const STAMP: u64 = 4;
 
@@ -62,7 +62,7 @@ fn with_a_number_it_is_answered_and_with_a_stamp_it_is_counted() {
             }
         );
     }
-    // Whatever becomes of them, those without an answer are counted, each stamp for itself.
+    // Operations without a reply are counted by stamp, whether they succeed or not.
     for (stamp, key) in [(STAMP, 5), (STAMP, 5), (STAMP, 6), (STAMP + 1, 5)] {
         peer.say(
             conn,
@@ -101,7 +101,7 @@ fn what_no_correct_peer_says_ends_the_connection() {
     }
 }
 
-/// To a target that shows no table the initiator does not know that it may.
+/// Without a key table of the target the initiator does not know its access rights.
 #[test]
 fn without_a_table_it_completes_when_it_is_answered() {
     let stage = Stage::new();
@@ -130,7 +130,7 @@ fn without_a_table_it_completes_when_it_is_answered() {
         let (said, words, _) = peer.hear(conn);
         assert_eq!((said, words[2], words[3]), (wire::ATOMIC_LINE, 16, 77));
         assert!(words[0] >> 32 != 0 && stage.came().is_none());
-        // Words about operations without an answer, of a life that never was, say nothing about this one.
+        // A report for a stamp that never existed does not affect this operation.
         peer.say(conn, wire::DONE, &[words[0], u64::MAX], b"");
         match kind {
             AtomicKind::Write => peer.say(conn, wire::ACK, &[words[0], 0], b""),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Members of groups that say what they like.
+//! Tests: members of groups that send arbitrary records.
 
 use std::sync::Arc;
 
@@ -77,7 +77,7 @@ fn a_group_has_an_identity_of_its_own() {
     assert_eq!(bad.event(), LinkEvent::Closed(conn, Reason::Reset));
 }
 
-/// The group under address 1, of the endpoint under test and `other`, whoever leads.
+/// Joins the group at address 1, of the endpoint under test and `other`.
 fn join(stage: &Stage, other: &Peer<'_>) {
     let members: [PortId; 2] = [stage.with(|e| e.sock.id()), other.sock.id()];
     let mut st = stage.domain.shared.gate.lock();
@@ -129,7 +129,7 @@ fn a_member_that_is_too_far_ahead_is_not_read() {
         }
     }
     assert_eq!(kept(&stage), INBOX_MAX);
-    // The group ends, and all is read and forgotten.
+    // The group ends, and its messages are read and dropped.
     coll::leave(&mut stage.domain.shared.gate.lock(), stage.ep, 1);
     stage.until(|| {
         bad.try_say(conn, wire::COLL_DATA, &[77, said, 8, 0], &[1; 8])
@@ -141,7 +141,7 @@ fn a_member_that_is_too_far_ahead_is_not_read() {
 
 #[test]
 fn members_that_never_come_are_not_remembered_for_ever() {
-    // One that leads: its port is the lower one.
+    // This member leads, since its port is the lower one.
     let stage = stage(5);
     let (peer, _) = stage.peer();
     join(&stage, &peer);

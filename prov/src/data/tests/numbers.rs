@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Tests: peers that come and go, each at a port of its own, and what is left of them.
+//! Tests: peers that come and go, each with a port of its own, and the entries they leave.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,13 +9,13 @@ use scif::{Config, Node, PortId, TransportKind};
 use super::super::numbers::KEPT;
 use super::*;
 
-/// More peers than are kept.
+/// Number of peers, more than are kept.
 const MANY: u16 = 600;
 const _: () = assert!(MANY as usize > 2 * KEPT);
-/// Entries that can be there beyond those kept: of peers that come between two sweeps.
+/// Entries in addition to the kept ones, of peers that come between two sweeps.
 const SLACK: usize = 64;
 
-/// A SCIF node whose ports are those of one test.
+/// Returns a SCIF node whose ports belong to one test.
 fn node(number: u16) -> Arc<Node> {
     let config = Config {
         node: number,
@@ -26,13 +26,13 @@ fn node(number: u16) -> Arc<Node> {
 }
 
 impl Stage {
-    /// A peer that no address names.
+    /// Creates a peer that no address names.
     fn stranger(&self, node: &Arc<Node>, port: u16) -> Peer<'_> {
         let sock = Endpoint::bind(node, port, Exports::default()).unwrap();
         Peer { stage: self, sock }
     }
 
-    /// One stranger at each port: it connects and goes, every other one without a goodbye.
+    /// Connects and closes one peer at each port, every second one without a graceful close.
     fn strangers(&self, node: &Arc<Node>, ports: Range<u16>) {
         for port in ports {
             let mut peer = self.stranger(node, port);
@@ -47,7 +47,7 @@ impl Stage {
         });
     }
 
-    /// Address of the port `id`, which is inserted.
+    /// Inserts the port `id` and returns its address.
     fn insert(&self, id: PortId) -> u64 {
         let mut st = self.domain.shared.gate.lock();
         let av = st.avs.get_mut(self.av).unwrap();
@@ -59,7 +59,7 @@ impl Stage {
         st.avs.get_mut(self.av).unwrap().remove(address).unwrap();
     }
 
-    /// Number of the peer at `id`, if it has one.
+    /// Returns the number of the peer at `id`, if it has one.
     fn number_of(&self, id: PortId) -> Option<u32> {
         self.with(|e| e.by_port.get(&id).copied())
     }
@@ -91,7 +91,7 @@ fn a_crowd_of_strangers_leaves_as_little() {
     let full = stage.with(|e| e.peers.len());
     assert_eq!(full, usize::from(MANY) - 1, "each that is there has an entry");
     drop(crowd);
-    // Those that left last go with the next ones.
+    // The entries of the last peers are freed with the next ones.
     stage.strangers(&node, MANY..2 * MANY);
     let left = stage.with(|e| e.peers.capacity());
     assert!(left <= 2 * (KEPT + SLACK), "{left} of {full} entries are left");
@@ -168,7 +168,7 @@ fn a_peer_that_an_address_names_stays_dead() {
         "{came:?}"
     );
     stage.remove(address);
-    // A look at another address ends what is kept of the removed one.
+    // The use of another address drops the cached number of the removed one.
     let (_other, other) = stage.peer();
     stage.recv(other, 64, 0x3f, 0);
     stage.strangers(&node, MANY..2 * MANY);

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Tests: peers that stay in the middle of a copy when their connection ends. What they may touch ends last, and nobody
-//! waits for them.
+//! Tests: peers that stay inside a copy when their connection ends. The operations on that memory
+//! end last, and nothing waits for these peers.
 
 use super::super::rendezvous::How;
 use super::*;
 
 impl Stage {
-    /// Polls until the liar's connection has ended, and the honest one's is the only one.
+    /// Polls until the connection of the honest peer is the only one.
     fn one_is_left(&self) {
         self.until(|| self.with(|e| (e.live.len() + e.resting.len() == 1).then_some(())));
     }
 
-    /// Polls for a while in which nothing may complete; the longest poll, in nanoseconds.
+    /// Polls for a while in which no completion may arrive. Returns the longest poll in
+    /// nanoseconds.
     fn nothing_comes(&self) -> u64 {
         let mut longest = 0;
         for _ in 0..1000 {
@@ -69,7 +70,7 @@ fn a_receive_ends_when_its_sender_writes_into_it_no_more() {
     let misc = 4 | 9 << 16;
     liar.say(conn, wire::RTS, &[1, LEN as u64, from.addr() as u64, misc], b"");
     stage.until(|| stage.with(|e| e.incoming_order.front().copied()));
-    // The victim copies alone here, within one process. As if it were another one:
+    // Within one process the victim copies alone. Simulates a peer in another process.
     stage.with(|e| {
         let index = e.incoming_order.front().copied().unwrap();
         e.incoming.get_mut(index).unwrap().how = How::Shared {

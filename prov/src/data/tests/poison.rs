@@ -6,9 +6,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use super::super::rx::RecordError;
 use super::*;
 
-/// A kind of record that makes its receiver panic.
+/// Kind of a record that makes its receiver panic.
 pub(crate) const FATAL: u8 = 0xfa;
-/// The `inject_size` of an endpoint that panics whenever it is progressed.
+/// Value of `inject_size` of an endpoint that panics in every progress call.
 pub(crate) const STRUCK: usize = 0xdead;
 
 /// Panics for [`STRUCK`].
@@ -50,7 +50,7 @@ fn a_panic_elsewhere_poisons_the_endpoint_once() {
     stage.with(|e| e.cfg.inject_size = STRUCK);
     let poll = || catch_unwind(AssertUnwindSafe(|| stage.poll()));
     assert!(poll().is_err());
-    // From now on it does not come so far.
+    // Later calls are refused before they reach the panic.
     let mut ended = Vec::new();
     for _ in 0..3 {
         assert!(poll().is_ok());

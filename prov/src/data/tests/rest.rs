@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Tests: rings at rest, and bells that are lost.
+//! Tests: idle rings and lost doorbells.
 
 use libfabric_sys as fi;
 use scif::ConnId;
@@ -8,10 +8,10 @@ use super::super::progress::{LIVE_ALWAYS, SWEEP_EVERY, SWEEP_SELDOM};
 use super::super::wire;
 use super::{Peer, Stage};
 
-/// So many more than are always looked at.
+/// Number of peers beyond `LIVE_ALWAYS`.
 const TOO_MANY: usize = 4;
 
-/// Peers of whom some come to rest, and the connection of each.
+/// Creates enough peers to make some rings idle. Returns them with their connections.
 fn crowd(stage: &Stage) -> Vec<(Peer<'_>, ConnId)> {
     let connected = || {
         let (mut peer, _) = stage.peer();
@@ -28,7 +28,7 @@ fn each_ring_at_rest_is_looked_at_also_where_one_of_them_ends() {
     let stage = Stage::new();
     let mut peers = crowd(&stage);
     let not_swept = || stage.with(|e| (e.resting.len(), e.not_swept));
-    // In the middle of a round.
+    // Near the end of a sweep.
     stage.until(|| matches!(not_swept(), (TOO_MANY, 1)).then_some(()));
     let ended = stage.with(|e| e.peers.get(e.resting.first()?.peer as usize).map(|p| p.id));
     peers.retain(|(peer, _)| Some(peer.sock.id()) != ended);
@@ -48,7 +48,7 @@ fn a_lost_bell_delays_a_message_and_loses_none() {
         (!ids.is_empty()).then_some(ids)
     };
     stage.until(at_rest);
-    // First just after one came to rest, then when each was looked at since.
+    // First just after a ring became idle, then after a sweep over all of them.
     for every in [SWEEP_EVERY, SWEEP_SELDOM] {
         let ids = at_rest().unwrap();
         assert_eq!(stage.with(|e| e.not_swept > 0), every == SWEEP_EVERY);
@@ -65,7 +65,7 @@ fn a_lost_bell_delays_a_message_and_loses_none() {
             stage.came().is_some()
         });
         assert!(polls.is_some(), "not within {most} polls");
-        // The one that was woken sends another to rest.
+        // The activated ring makes another one idle.
         stage.until(|| stage.with(|e| (e.live.len() <= LIVE_ALWAYS && e.not_swept == 0).then_some(())));
     }
 }

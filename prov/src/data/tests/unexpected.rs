@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Tests: peers that send what nobody receives, and what their messages cost.
+//! Tests: peers that send messages without receives, and the memory of these messages.
 
 use scif_ring::Count;
 
@@ -20,13 +20,13 @@ fn limited() -> Stage {
     stage
 }
 
-/// Bytes that the endpoint keeps.
+/// Returns the bytes that the endpoint keeps.
 fn kept(stage: &Stage) -> u64 {
     stage.with(|e| e.limits.process.get())
 }
 
 impl Peer<'_> {
-    /// Sends messages without a receive, as many as make `bytes` at the victim.
+    /// Sends messages without a receive until they occupy `bytes` at the victim.
     fn flood(&mut self, conn: ConnId, bytes: u64) {
         let before = kept(self.stage);
         for _ in 0..bytes.div_ceil(COST) {
@@ -36,7 +36,7 @@ impl Peer<'_> {
         stage.until(|| (kept(stage) >= before + bytes).then_some(()));
     }
 
-    /// Sends them until the connection ends.
+    /// Sends messages without a receive until the connection ends.
     fn flood_until_reset(&mut self, conn: ConnId) {
         let mut events = Vec::new();
         for _ in 0..2 * MAX / COST {
@@ -85,7 +85,7 @@ fn the_peer_that_holds_the_most_gives_way() {
     let conns = [first.connect(), second.connect(), third.connect()];
     first.flood(conns[0], MAX * 3 / 8);
     second.flood(conns[1], MAX * 15 / 32);
-    // Below its share nobody is reset, however much the others have.
+    // A peer below its share is not reset, however much the others hold.
     third.flood(conns[2], MAX / 8);
     third.say(conns[2], wire::EAGER, &[], &[7; LEN]);
     for _ in 0..MAX / 4 / COST {
@@ -110,7 +110,7 @@ fn messages_of_dead_peers_stay_receivable_within_a_bound() {
         assert!(kept(&stage) <= DEAD_MAX);
     }
     assert!(left > 3 * DEAD_MAX && kept(&stage) > DEAD_MAX / 2);
-    // The last one's are there.
+    // The messages of the last peer are present.
     stage.recv(fi::FI_ADDR_UNSPEC, LEN, 1, 0);
     assert!(matches!(stage.came(), Some(Came::Done(c)) if c.len == LEN));
     let (mut peer, _) = stage.peer();
@@ -129,7 +129,8 @@ fn messages_of_a_peer_that_is_back_already_stay() {
     let conn = peer.connect();
     peer.flood(conn, DEAD_MAX + COST);
     let before = kept(&stage);
-    // The end of its former life is heard now. All peers are of one process here, so it is told by hand.
+    // The end of the earlier incarnation is reported now. All peers are in one process, so the test
+    // calls the handler.
     let id = peer.sock.id();
     let mut st = stage.domain.shared.gate.lock();
     let (e, mut env) = split(&mut st, stage.ep).unwrap();
@@ -139,7 +140,7 @@ fn messages_of_a_peer_that_is_back_already_stay() {
     assert_eq!(kept(&stage), before, "they are of its next life");
     stage.recv(fi::FI_ADDR_UNSPEC, LEN, 1, 0);
     assert!(matches!(stage.came(), Some(Came::Done(c)) if c.len == LEN));
-    // When that ends as well they are too many.
+    // The messages exceed the limit once this incarnation ends too.
     peer.sock.abandon();
     stage.until(|| (stage.with(|e| e.sock.conn_count()) == 0).then_some(()));
     assert_eq!(kept(&stage), 0);

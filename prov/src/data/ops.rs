@@ -275,7 +275,7 @@ impl EpState {
         }
     }
 
-    /// Returns the counter for operations of kind `what`.
+    /// Returns the counter for operations of one kind.
     #[inline(always)]
     pub(super) fn tx_cntr(&self, what: What) -> Option<u32> {
         match what {

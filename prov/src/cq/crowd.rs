@@ -1,52 +1,59 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! When a reader that finds nothing had better sleep than take turns: among more processes than processors each turn of one that
-//! waits is a turn that those which have something to do wait for.
+//! Detection of oversubscription: whether an idle reader of a completion queue should sleep instead
+//! of yielding.
 //!
-//! Not about how it sleeps (`wait`). A read promises not to block, so a nap is short, taken only where a yield does the same
-//! (others run for as long as they like), ends with the first message, and has to prove its worth: a program may wait for
-//! something else than this queue, and find it only after the nap.
+//! With more processes than processors, each time slice of a waiting process delays one that has
+//! work. The sleep itself is in `wait`. A read must not block, so the sleep is short and ends with
+//! the first message. It is used only where a yield takes as long anyway, since other processes
+//! then run for as long as they like. It must also prove useful: the program may wait for an event
+//! elsewhere, which it would notice only after the sleep.
 
-/// A yield that takes longer has let somebody else run, or the kernel had something to do.
+/// Duration in nanoseconds above which a yield counts as slow: another process ran, or the kernel
+/// had work.
 const TURN_NS: u64 = 2_000;
-/// So many of them within such a time make a crowd.
+/// Number of slow yields within `TURNS_NS` nanoseconds that indicates oversubscription.
 const TURNS: u32 = 8;
 const TURNS_NS: u64 = 2_000_000;
-/// Answers that are on their way come within less, collectives in a crowd too.
+/// Nanoseconds of waiting before the first sleep. Replies on their way arrive sooner, and so do
+/// collectives under oversubscription.
 const PATIENCE_NS: u64 = 500_000;
-/// What may lie between two reads of a program that does nothing but wait: its own work, and yields of its own, which may take
-/// several times as long as the longest of ours (up to a bound).
+/// Limits on the pause between two reads of a program that only waits: its own work in nanoseconds,
+/// plus `OWN_YIELDS` times our longest yield for yields of its own. The longest yield is capped at
+/// `LONGEST_NS`.
 const WORK_NS: u64 = 3_000;
 const OWN_YIELDS: u64 = 4;
 const LONGEST_NS: u64 = 100_000;
-/// The longest nap.
+/// Maximum duration of a sleep in nanoseconds.
 pub(super) const NAP_NS: u64 = 500_000;
-/// Naps in which nothing came, before there are no more: at first, and the most that those which something ended earn.
+/// Number of sleeps that may time out before sleeping stops: initially, and the maximum that useful
+/// sleeps can earn.
 const CREDIT: u32 = 512;
 const MOST_CREDIT: u32 = 1 << 14;
-/// What one of those earns, and what each wait that ends well brings along for another try.
+/// Credits earned by a sleep that an event ended, and minimum number of credits at the start of
+/// each wait.
 const EARNED: u32 = 64;
 const TRY: u32 = 16;
 
-/// How a nap ended.
+/// Outcome of a sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
-    /// By something for the reader.
+    /// An event for the reader.
     ByNews,
-    /// By time, with nothing in the queue.
+    /// The timeout, with an empty queue.
     ByTime,
-    /// Neither, or it never began: says nothing about the next one.
+    /// Neither, or the sleep never began. It does not predict the next one.
     Otherwise,
 }
 
-/// What the readers of a queue have met with since they began to wait.
+/// Observations of the readers of a queue since they began to wait.
 #[derive(Debug, Default)]
 pub(crate) struct Crowd {
-    /// When they began, and when they yielded last; 0: not yet.
+    /// Start of the wait and end of the last yield, in nanoseconds; 0 before the first yield.
     since: u64,
     last: u64,
-    /// The longest yield.
+    /// Duration in nanoseconds of the longest slow yield.
     longest: u64,
-    /// Long yields, and when the first of them ended.
+    /// Number of slow yields in the current period, and the time at which the first of them ended.
     turns: u32,
     first_turn: u64,
     is_one: bool,
@@ -61,13 +68,13 @@ impl Crowd {
         }
     }
 
-    /// Something was found before: a wait begins.
+    /// Begins a new wait, after a read that returned a completion.
     pub(super) fn new_wait(&mut self) {
         self.start_over();
         self.credit = self.credit.max(TRY);
     }
 
-    /// The program has done something else meanwhile.
+    /// Discards the observations, since the program did other work between its reads.
     pub(super) fn start_over(&mut self) {
         *self = Crowd {
             credit: self.credit,
@@ -75,7 +82,7 @@ impl Crowd {
         };
     }
 
-    /// A reader yielded between `begin` and `end`; whether to nap now.
+    /// Records a yield between `begin` and `end`. Returns whether to sleep now.
     pub(super) fn yielded(&mut self, begin: u64, end: u64) -> bool {
         let between = begin.saturating_sub(self.last);
         if self.since == 0 || between > WORK_NS + OWN_YIELDS * self.longest {
@@ -96,7 +103,7 @@ impl Crowd {
         self.is_one && end.saturating_sub(self.since) >= PATIENCE_NS && self.credit > 0
     }
 
-    /// A nap is over at `now`.
+    /// Records the end of a sleep at `now`.
     pub(super) fn napped(&mut self, ended: Ended, now: u64) {
         self.last = now;
         self.credit = match ended {
@@ -106,7 +113,8 @@ impl Crowd {
         };
     }
 
-    /// Nobody naps in this wait: there is nothing to sleep on, or somebody would be kept waiting.
+    /// Disables sleeping for this wait, where no wait object is available or a sleep would delay
+    /// other work.
     pub(super) fn give_up(&mut self) {
         self.credit = 0;
     }
@@ -118,7 +126,8 @@ mod tests {
 
     const START: u64 = 1_000_000;
 
-    /// Waits as long as a nap needs, by yields that take `took` with `between` them; the time, if it comes to one.
+    /// Simulates a wait of yields that take `took` with pauses of `between`. Returns the time until
+    /// the first sleep.
     fn wait(crowd: &mut Crowd, took: u64, between: u64) -> Option<u64> {
         let mut now = START;
         crowd.new_wait();
@@ -136,9 +145,9 @@ mod tests {
         let mut crowd = Crowd::new();
         assert_eq!(wait(&mut crowd, TURN_NS - 1, 1_000), None);
         assert!(wait(&mut crowd, TURN_NS, 1_000).unwrap() >= PATIENCE_NS);
-        // An MPI that yields as we do.
+        // An MPI with yields of its own.
         assert!(wait(&mut crowd, 12_000, 30_000).unwrap() >= PATIENCE_NS);
-        // One process that takes whole time slices is no crowd.
+        // A single process that uses whole time slices is not oversubscription.
         assert_eq!(wait(&mut crowd, 3_000_000, 1_000), None);
     }
 
@@ -176,7 +185,7 @@ mod tests {
             naps += 1;
         }
         assert_eq!(naps, CREDIT);
-        // Something was found after all.
+        // A completion was read after all.
         assert!(wait(&mut crowd, 12_000, 1_000).is_some());
         assert_eq!(crowd.credit, TRY);
         crowd.napped(Ended::ByNews, 0);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! A completion queue that stands for another provider's: what completes is handed to its owner when the owner reads this one,
-//! and kept here while the owner has no room for it.
+//! Completion queue that stands for a queue of another provider.
 //!
-//! Not here: the owner's functions (`crate::peer`).
+//! Completions are handed to the owner's queue when the owner reads this one, and kept while the
+//! owner's queue is full. The owner's functions are in `crate::peer`.
 //!
 //! Mirrors fi_peer(3), "PEER CQ".
 
@@ -17,21 +17,21 @@ use crate::entry::{self, Errno};
 use crate::peer::{Held, PeerCq};
 use crate::wait;
 
-/// Whose queue it stands for.
+/// Queue of the other provider, with the completions it has not accepted yet.
 #[derive(Debug)]
 pub(super) struct Owner {
     cq: PeerCq,
-    /// Who hands over: one thread at a time keeps the order.
+    /// Completions to hand over, locked by one thread at a time to keep their order.
     turn: Mutex<Kept>,
 }
 
-/// What the owner has not taken yet: its queue was full. Offered again before anything newer.
+/// Completions that a full owner's queue has not accepted yet, offered again before newer ones.
 #[derive(Debug, Default)]
 struct Kept {
     ended: VecDeque<Result<Completion, CqError>>,
-    /// Receives to give back behind all of that.
+    /// Receives to give back after all of `ended`.
     freed: Vec<Held>,
-    /// An owner that refuses for another reason than being full was told of.
+    /// Whether a refusal for another reason than a full queue was logged.
     refused: bool,
 }
 
@@ -43,7 +43,7 @@ impl Owner {
         }
     }
 
-    /// The turn to hand over, unless another thread has it.
+    /// Returns the lock for handing over, unless another thread holds it.
     fn turn(&self) -> Option<MutexGuard<'_, Kept>> {
         match self.turn.try_lock() {
             Ok(turn) => Some(turn),
@@ -52,12 +52,12 @@ impl Owner {
         }
     }
 
-    /// Whether something waits for the owner to have room.
+    /// Whether completions wait for space in the owner's queue, or another thread is handing over.
     pub(super) fn keeps(&self) -> bool {
         self.turn().is_none_or(|kept| !kept.ended.is_empty())
     }
 
-    /// Offers what is kept, oldest first; says how much of it was taken.
+    /// Offers the kept completions, oldest first. Returns the number accepted.
     fn offer(&self, kept: &mut Kept) -> usize {
         let mut taken = 0;
         while let Some(one) = kept.ended.front() {
@@ -74,7 +74,7 @@ impl Owner {
             kept.ended.pop_front();
             taken += 1;
         }
-        // A receive goes back when its owner knows how it ended.
+        // A receive is given back after its owner knows its result.
         for held in kept.freed.drain(..) {
             held.free();
         }
@@ -83,7 +83,7 @@ impl Owner {
 }
 
 impl Cq {
-    /// Makes progress, and hands over what has completed.
+    /// Makes progress, and hands over the completed operations.
     pub(super) fn hand_over(&self, owner: &Owner) -> Result<isize, Errno> {
         entry::made_here(self.maker)?;
         let mut kept = owner.turn().ok_or(fi::FI_EAGAIN)?;

@@ -5,8 +5,9 @@
 )]
 //! Completion queues: the C object around a [`CqState`].
 //!
-//! Not about what completes (`data`) nor about how a reader sleeps (`wait`). A read progresses the endpoints bound to the
-//! queue unless as much is there as was asked for, so a program that only reads completions keeps everything going.
+//! Operations that complete are in `data`, and the sleep of a reader is in `wait`. A read makes
+//! progress on the endpoints bound to the queue, unless enough completions are ready. A program
+//! that only reads completions therefore keeps everything moving.
 //!
 //! Mirrors `struct fi_ops_cq` of `rdma/fi_eq.h`; fi_cq(3).
 
@@ -38,11 +39,12 @@ use crowd::Ended;
 use handover::Owner;
 pub(crate) use queue::{Completion, CqError, CqState, Format};
 
-/// Empty reads in a row after which each further one offers the processor to other processes: some microseconds, so a
-/// message that is on its way is not missed, and ranks that share a core take turns.
+/// Number of consecutive empty reads after which each further one yields the processor. They last
+/// some microseconds: long enough to catch a message on its way, short enough for ranks that share
+/// a core.
 const EMPTY_READS: u32 = 100;
 
-/// What C holds as `struct fid_cq`.
+/// Object behind `struct fid_cq`.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Cq {
@@ -52,18 +54,18 @@ pub(crate) struct Cq {
     index: u32,
     format: Format,
     obj: WaitObj,
-    /// A blocking read waits for as many entries as its condition says.
+    /// Whether a blocking read waits for as many entries as its condition requires.
     threshold: bool,
-    /// `fi_cq_signal` was called and no blocking read has returned for it yet.
+    /// Whether `fi_cq_signal` was called and no blocking read has returned for it yet.
     signalled: Flag,
     waiter: Option<Arc<Waiter>>,
     _set: Option<SetMember>,
-    /// Whose queue it stands for, if another provider's.
+    /// Queue of another provider for which this one stands.
     owner: Option<Owner>,
 }
 
-// SAFETY: repr(C) with a fid_cq first; FI_CLASS_CQ is in Cq objects only. Fields behind the head are Sync, the gate
-// guards the rest.
+// SAFETY: repr(C) with a fid_cq first; FI_CLASS_CQ is in Cq objects only. The fields after the fid
+// are Sync; the domain lock guards everything else.
 unsafe impl entry::Object for Cq {
     const FCLASS: usize = fi::FI_CLASS_CQ;
 }
@@ -90,14 +92,15 @@ static OPS: fi::fi_ops_cq = fi::fi_ops_cq {
     ..fi::FI_OPS_CQ_NOSYS
 };
 
-/// Those in a domain with triggered operations: a read may have moved a counter.
+/// Operations in a domain with triggered work: a read may have changed a counter.
 static TRIGGER_OPS: fi::fi_ops_cq = fi::fi_ops_cq {
     read: read_and_run,
     readfrom: readfrom_and_run,
     ..OPS
 };
 
-/// Of a queue that stands for another provider's: its owner's is the one to read.
+/// Operations of a queue that stands for one of another provider: the application reads the owner's
+/// queue.
 static PEER_OPS: fi::fi_ops_cq = fi::fi_ops_cq {
     read: read_peer,
     strerror,
@@ -119,7 +122,7 @@ pub(crate) unsafe extern "C" fn open(
         if cq.is_null() {
             return Err(fi::FI_EINVAL);
         }
-        // SAFETY: the context is what this flag asks for, by the contract of fi_peer(3).
+        // SAFETY: the context has the type that this flag requires, by the contract of fi_peer(3).
         let owner =
             (attr.flags & fi::FI_PEER != 0).then(|| unsafe { PeerCq::import(&domain.shared, context) });
         let new = entry::told(
@@ -132,21 +135,22 @@ pub(crate) unsafe extern "C" fn open(
                 .transpose()
                 .and_then(|owner| Cq::open(&domain.shared, attr, owner, context)),
         )?;
-        // SAFETY: not null; C passes room for the result.
+        // SAFETY: not null; the caller passes space for the result.
         unsafe { entry::put(cq, entry::give(new)) }
     })
 }
 
 unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
     entry::guard_int("fi_close of a completion queue", || {
-        // SAFETY: a queue of ours that nobody closes meanwhile, by the contract of fi_close.
+        // SAFETY: an open queue of this provider, not closed concurrently, by the contract of
+        // fi_close.
         let retired = unsafe { entry::own::<Cq, _>(fid) }?.retire();
         entry::told(
             Subsys::EpCtrl,
             format_args!("fi_close of a completion queue"),
             retired,
         )?;
-        // SAFETY: made by `open`; nobody uses it after fi_close.
+        // SAFETY: made by `open` and not used after fi_close.
         drop(unsafe { entry::take::<Cq, _>(fid) }?);
         Ok(())
     })
@@ -158,7 +162,7 @@ unsafe extern "C" fn control(fid: *mut fi::fid, command: c_int, arg: *mut c_void
         let cq = unsafe { entry::own::<Cq, _>(fid) }?;
         let guard = cq.dom.gate.lock();
         let waits = &guard.cqs.get(cq.index).ok_or(fi::FI_EINVAL)?.waits;
-        // SAFETY: arg is what the command takes, by the contract of fi_control.
+        // SAFETY: arg has the type that the command takes, by the contract of fi_control.
         unsafe { wait::control(waits, command, arg) }
     })
 }
@@ -167,15 +171,15 @@ unsafe extern "C" fn read(cq: *mut fi::fid_cq, buf: *mut c_void, count: usize) -
     entry::guard("fi_cq_read", || {
         // SAFETY: a live queue, by the contract of fi_cq_read.
         let cq = unsafe { entry::object::<Cq, _>(cq) }?;
-        // SAFETY: room for count entries of the queue's format.
+        // SAFETY: space for count entries of the queue's format.
         cq.read(&unsafe { Entries::new(buf, count, ptr::null_mut()) })
     })
 }
 
-/// Makes progress and hands over what completed. It has nothing to read.
+/// Makes progress and hands over the completed operations. The queue itself has no entries to read.
 ///
 /// # Errors
-/// `-FI_ENOSYS` for a call that wants entries, `-FI_EAGAIN` when nothing completed.
+/// `-FI_ENOSYS` for a call that requests entries, `-FI_EAGAIN` when no operation completed.
 unsafe extern "C" fn read_peer(cq: *mut fi::fid_cq, buf: *mut c_void, count: usize) -> isize {
     entry::guard("fi_cq_read of a queue of another provider", || {
         // SAFETY: a live queue, by the contract of fi_cq_read.
@@ -197,13 +201,13 @@ unsafe extern "C" fn readfrom(
     entry::guard("fi_cq_readfrom", || {
         // SAFETY: a live queue, by the contract of fi_cq_readfrom.
         let cq = unsafe { entry::object::<Cq, _>(cq) }?;
-        // SAFETY: room for count entries of the queue's format, and for count addresses.
+        // SAFETY: space for count entries of the queue's format, and for count addresses.
         cq.read(&unsafe { Entries::new(buf, count, src_addr) })
     })
 }
 
 unsafe extern "C" fn read_and_run(cq: *mut fi::fid_cq, buf: *mut c_void, count: usize) -> isize {
-    // SAFETY: the same contract.
+    // SAFETY: the contract of fi_cq_readfrom, without source addresses.
     unsafe { readfrom_and_run(cq, buf, count, ptr::null_mut()) }
 }
 
@@ -216,7 +220,7 @@ unsafe extern "C" fn readfrom_and_run(
     entry::guard("fi_cq_readfrom", || {
         // SAFETY: a live queue, by the contract of fi_cq_readfrom.
         let cq = unsafe { entry::own::<Cq, _>(cq) }?;
-        // SAFETY: room for count entries of the queue's format, and for count addresses.
+        // SAFETY: space for count entries of the queue's format, and for count addresses.
         let read = cq.read(&unsafe { Entries::new(buf, count, src_addr) });
         deferred::run(&mut cq.dom.gate.lock());
         read
@@ -233,7 +237,7 @@ unsafe extern "C" fn sread(
     entry::guard("fi_cq_sread", || {
         // SAFETY: a live queue, by the contract of fi_cq_sread.
         let cq = unsafe { entry::object::<Cq, _>(cq) }?;
-        // SAFETY: room for count entries of the queue's format.
+        // SAFETY: space for count entries of the queue's format.
         cq.sread(
             &unsafe { Entries::new(buf, count, ptr::null_mut()) },
             cond.addr(),
@@ -253,7 +257,7 @@ unsafe extern "C" fn sreadfrom(
     entry::guard("fi_cq_sreadfrom", || {
         // SAFETY: a live queue, by the contract of fi_cq_sreadfrom.
         let cq = unsafe { entry::object::<Cq, _>(cq) }?;
-        // SAFETY: room for count entries of the queue's format, and for count addresses.
+        // SAFETY: space for count entries of the queue's format, and for count addresses.
         cq.sread(
             &unsafe { Entries::new(buf, count, src_addr) },
             cond.addr(),
@@ -262,7 +266,7 @@ unsafe extern "C" fn sreadfrom(
     })
 }
 
-/// Only the fields that the application's interface version knows are read and written.
+/// Reads and writes only the fields that the interface version of the application has.
 unsafe extern "C" fn readerr(cq: *mut fi::fid_cq, buf: *mut fi::fi_cq_err_entry, _flags: u64) -> isize {
     entry::guard("fi_cq_readerr", || {
         // SAFETY: a live queue, by the contract of fi_cq_readerr.
@@ -272,9 +276,11 @@ unsafe extern "C" fn readerr(cq: *mut fi::fid_cq, buf: *mut fi::fi_cq_err_entry,
         }
         let len = err_entry_len(cq.dom.api);
         let mut local = MaybeUninit::<fi::fi_cq_err_entry>::zeroed();
-        // SAFETY: the caller's entry has at least `len` bytes in its interface version, and so has the local one.
+        // SAFETY: the caller's entry has at least `len` bytes in its interface version, and so has
+        // the local one.
         unsafe { ptr::copy_nonoverlapping(buf.cast::<u8>(), local.as_mut_ptr().cast::<u8>(), len) };
-        // SAFETY: integers and raw pointers: any bytes are a value, and none is uninitialised.
+        // SAFETY: integers and raw pointers accept any bytes, and the zeroed entry has no
+        // uninitialised byte.
         let mut e = unsafe { local.assume_init() };
         let room = if len > offset_of!(fi::fi_cq_err_entry, err_data_size) {
             e.err_data_size
@@ -283,7 +289,8 @@ unsafe extern "C" fn readerr(cq: *mut fi::fid_cq, buf: *mut fi::fi_cq_err_entry,
         };
         let found = cq.take_error(&mut e, room)?;
         if let Some(data) = found {
-            // SAFETY: `take_error` leaves err_data alone when it returns data, at most the err_data_size bytes it has room for.
+            // SAFETY: `take_error` leaves err_data unchanged when it returns data, at most
+            // err_data_size bytes.
             unsafe { ptr::copy_nonoverlapping(data.as_ptr(), e.err_data.cast::<u8>(), data.len()) };
         }
         // SAFETY: as above.
@@ -306,11 +313,11 @@ unsafe extern "C" fn strerror(
     buf: *mut c_char,
     len: usize,
 ) -> *const c_char {
-    // SAFETY: buf is null or has room for len bytes, by the contract of fi_cq_strerror.
+    // SAFETY: buf is null or has space for len bytes, by the contract of fi_cq_strerror.
     unsafe { entry::strerror(prov_errno, buf, len) }
 }
 
-/// Where a read puts what it finds: the caller's buffer.
+/// Destination of the entries that a read returns: the caller's buffer.
 struct Entries {
     buf: *mut u8,
     src: *mut fi::fi_addr_t,
@@ -319,11 +326,11 @@ struct Entries {
 
 impl Entries {
     /// # Safety
-    /// `buf` is null or has room for `count` entries of the queue's format, `src` is null or has room for `count`
-    /// addresses, both until the value is dropped.
+    /// `buf` is null or has space for `count` entries of the queue's format. `src` is null or has
+    /// space for `count` addresses. Both stay valid until the value is dropped.
     #[inline]
     unsafe fn new(buf: *mut c_void, count: usize, src: *mut fi::fi_addr_t) -> Entries {
-        // Without a buffer the call is there for progress only.
+        // A call without a buffer makes progress only.
         Entries {
             buf: buf.cast(),
             src,
@@ -347,18 +354,20 @@ impl Entries {
         }
     }
 
-    /// Every entry format is the first N bytes of a completion.
+    /// Copies the entry; every format is the first N bytes of a completion.
     #[inline]
     fn copy<const N: usize>(&self, at: usize, c: &Completion) {
         const { assert!(N <= size_of::<fi::fi_cq_tagged_entry>()) };
-        // SAFETY: `at` is below `count` (drain), so this stays within the buffer that `new` promised.
+        // SAFETY: `at` is below `count` (drain), so this stays within the buffer that `new`
+        // promised.
         let to = unsafe { self.buf.add(at * N) };
-        // SAFETY: `to` has room for one entry; a completion begins with one, and neither overlaps the other.
+        // SAFETY: `to` has space for one entry. A completion begins with one, and the two do not
+        // overlap.
         unsafe { ptr::copy_nonoverlapping(ptr::from_ref(c).cast::<u8>(), to, N) };
     }
 }
 
-/// A call that reads a queue with nothing in it, and takes completions as they come.
+/// Read of an empty queue that takes completions directly as they are delivered.
 struct Reader<'a> {
     cq: &'a Cq,
     out: &'a Entries,
@@ -368,7 +377,7 @@ struct Reader<'a> {
 impl Deliver for Reader<'_> {
     #[inline(always)]
     fn deliver(&mut self, cqs: &mut Slab<CqState>, cq: u32, c: Completion) {
-        // `glance` stops at as many records as there is room for.
+        // `glance` reads at most as many records as the buffer has space for.
         if cq == self.cq.index && self.found < self.out.count {
             self.out.put(self.cq.format, self.found, &c);
             self.found += 1;
@@ -378,7 +387,7 @@ impl Deliver for Reader<'_> {
     }
 }
 
-/// How much of `struct fi_cq_err_entry` an application of interface version `api` has.
+/// Returns the size of `struct fi_cq_err_entry` in interface version `api`.
 fn err_entry_len(api: u32) -> usize {
     if api < fi::fi_version(1, 5) {
         offset_of!(fi::fi_cq_err_entry, err_data_size)
@@ -408,7 +417,7 @@ impl Cq {
             fi::FI_CQ_FORMAT_TAGGED => Format::Tagged,
             _ => return Err(fi::FI_EINVAL),
         };
-        // SAFETY: a live set where one is asked for, by the contract of fi_cq_open.
+        // SAFETY: a live set where one is required, by the contract of fi_cq_open.
         let (obj, set) = unsafe { wait_object(attr.wait_obj, attr.wait_set) }?;
         let threshold = match attr.wait_cond {
             _ if obj == WaitObj::None => false,
@@ -433,7 +442,7 @@ impl Cq {
             fid: fi::fid_cq {
                 fid: fi::fid {
                     fclass: fi::FI_CLASS_CQ,
-                    // Of a peer it was the way to the owner's.
+                    // The context of a peer queue was only the means to pass the owner's queue.
                     context: if owner.is_none() { context } else { ptr::null_mut() },
                     ops: &raw const FID_OPS,
                 },
@@ -458,12 +467,12 @@ impl Cq {
         }))
     }
 
-    /// The domain this queue belongs to.
+    /// Domain of this queue.
     pub(crate) fn domain(&self) -> &Arc<DomainShared> {
         &self.dom
     }
 
-    /// Its place in [`DomainState::cqs`].
+    /// Index in [`DomainState::cqs`].
     pub(crate) fn index(&self) -> u32 {
         self.index
     }
@@ -512,7 +521,8 @@ impl Cq {
                 }
             }
             let cq = st.cqs.get_mut(self.index).ok_or(fi::FI_EINVAL)?;
-            // Who asks for no entry asks for progress. Nor may what completes at once keep everything else from completing.
+            // A call without entries requests progress. Operations that complete at once must not
+            // starve the others.
             let enough = out.count > 0 && (cq.ready() >= out.count || cq.has_error()) && !cq.is_due();
             if cq.waits.fd_is_armed() {
                 wait::disarm_fd(st, self.target());
@@ -536,10 +546,11 @@ impl Cq {
         Err(fi::FI_EAGAIN)
     }
 
-    /// The queue is empty for long: lets others run, and sleeps a little where there are more of them than processors.
+    /// Yields the processor after many empty reads, and sleeps briefly under oversubscription.
     #[cold]
     fn offer_processor(&self, empty: u32, out: &Entries) -> Result<isize, Errno> {
-        // Who asks for no entry waits for something else; who waits for a descriptor sleeps on that.
+        // A call without entries waits for another event, and a user of the descriptor sleeps on
+        // that.
         if out.count == 0 || self.obj.sleeps() {
             cpu_relax_or_yield(empty);
             return Err(fi::FI_EAGAIN);
@@ -563,7 +574,8 @@ impl Cq {
         });
         let mut guard = self.dom.gate.lock();
         let cq = guard.cqs.get_mut(self.index).ok_or(fi::FI_EINVAL)?;
-        // Descriptors are short: nobody asked for this sleep.
+        // No descriptor is available. The application did not request this sleep, so it gets no
+        // error.
         let Ok((found, slept)) = slept else {
             cq.crowd.give_up();
             return Err(fi::FI_EAGAIN);
@@ -577,13 +589,13 @@ impl Cq {
         found.unwrap_or(Err(fi::FI_EAGAIN))
     }
 
-    /// Whether nothing else of ours is kept waiting by a reader that sleeps: another domain, or a thread that must stay out of
-    /// this one during the call.
+    /// Whether a sleeping reader delays no other work of this process: another domain, or a thread
+    /// that the domain lock would keep out during the call.
     fn is_all_there_is(&self) -> bool {
         self.dom.fabric.domains.get_relaxed() == 1 && (!self.dom.gate.is_elided() || threads() == 1)
     }
 
-    /// What a read returns now; `None` when there is nothing.
+    /// Returns the result of a read now; `None` when the queue is empty.
     #[inline]
     fn hand_out(&self, cq: &mut CqState, out: &Entries) -> Option<Result<isize, Errno>> {
         let n = cq.drain(out.count, |at, c| out.put(self.format, at, c));
@@ -594,7 +606,7 @@ impl Cq {
         if cq.error_is_next() {
             return Some(Err(fi::FI_EAVAIL));
         }
-        // Nothing was asked for, but something is there.
+        // No entries were requested, but some are ready.
         (out.count == 0 && !cq.is_empty()).then_some(Ok(0))
     }
 
@@ -622,12 +634,12 @@ impl Cq {
                 wait::disarm_fd(&mut st, self.target());
             }
         }
-        // A call without room for an entry would wait for what it cannot take.
+        // A call without space for an entry would wait for an entry that it cannot take.
         let timeout = if out.count == 0 { 0 } else { timeout };
         if let Some(found) = wait::block(&self.dom, self.target(), timeout, look)? {
             return found;
         }
-        // Less than the threshold is better than nothing.
+        // After a timeout, fewer entries than the threshold are returned as well.
         let mut st = self.dom.gate.lock();
         let cq = st.cqs.get_mut(self.index).ok_or(fi::FI_EINVAL)?;
         self.hand_out(cq, out).unwrap_or(Err(fi::FI_EAGAIN))
@@ -639,8 +651,8 @@ impl Cq {
         }
         let waiter = self.waiter.as_ref();
         if self.dom.gate.is_elided() {
-            // Called while another thread sleeps: it may be anywhere but asleep, so nothing behind the gate is touched. In a
-            // domain without locks a sleeper has the first seat.
+            // Another thread may run in the domain, so no state under the elided domain lock is
+            // touched. Without locks a sleeper occupies the first waiter slot.
             self.signalled.set(true);
             waiter.iter().for_each(|w| w.signal());
             return Ok(());
@@ -652,8 +664,9 @@ impl Cq {
         Ok(())
     }
 
-    /// Fills `e` with the error that is next. `room`: bytes behind the `err_data` the caller passed; with none, `e` gets a
-    /// buffer of ours that lives until the next call. Gives the bytes to copy to the caller's buffer.
+    /// Fills `e` with the next error. `room` is the size in bytes of the caller's `err_data`. If it
+    /// is 0, `e` points to a buffer of the queue that stays valid until the next call. Returns the
+    /// bytes to copy to the caller's buffer.
     fn take_error(&self, e: &mut fi::fi_cq_err_entry, room: usize) -> Result<Option<Vec<u8>>, Errno> {
         entry::made_here(self.maker)?;
         let mut st = self.dom.gate.lock();
@@ -692,7 +705,7 @@ impl Cq {
         Ok(None)
     }
 
-    /// For `fi_trywait`.
+    /// Implements `fi_trywait`.
     pub(crate) fn try_wait(&self) -> Result<(), Errno> {
         if self.owner.as_ref().is_some_and(Owner::keeps) {
             return Err(fi::FI_EAGAIN);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! What a completion queue holds: successes in a ring, errors beside it, one order over both.
+//! Contents of a completion queue: successes in a ring, errors in a list, one order over both.
 //!
-//! Not about endpoints, locks or C pointers. A completion is never lost: the ring has the size the application asked
-//! for (within reason), what does not fit waits in an overflow list. An error is placed by the number of successes
-//! pushed before it; those are read first, then nothing but the error until it is taken.
+//! Endpoints, locks and C pointers are elsewhere. A completion is never lost. The ring has the size
+//! that the application requested, up to a limit, and further entries go to an overflow list. An
+//! error records the number of successes pushed before it. A reader gets these first, then only the
+//! error until it is taken.
 //!
 //! Mirrors `fi_cq_tagged_entry` and `fi_cq_err_entry` of `rdma/fi_eq.h`; fi_cq(3).
 
@@ -15,16 +16,18 @@ use super::crowd::Crowd;
 use crate::peer::Held;
 use crate::wait::Waits;
 
-/// Entries when the application names no size.
+/// Number of entries when the application requests no size.
 const DEFAULT_SIZE: usize = 1024;
-/// The ring is touched memory; a queue asked to be larger than this takes the rest from the overflow list.
+/// Maximum number of entries in the ring, which is resident memory. A larger queue keeps the rest
+/// in the overflow list.
 const MAX_RING: usize = 16 * 1024;
 
-/// Of so many entries that wait to be read when they are asked for, one is read with progress on what feeds the queue.
+/// Number of entries read without progress after which one read makes progress even if enough
+/// entries are ready.
 const LOOK_EVERY: u64 = 64;
 
-/// One completed operation. The first six fields are `struct fi_cq_tagged_entry`, of which every other entry format
-/// is a prefix: an entry is handed out by copying the first bytes of this.
+/// One completed operation. The first six fields are `struct fi_cq_tagged_entry`. Every other entry
+/// format is a prefix of it, so that an entry is returned by copying the first bytes of this.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct Completion {
@@ -34,7 +37,7 @@ pub(crate) struct Completion {
     pub(crate) buf: usize,
     pub(crate) data: u64,
     pub(crate) tag: u64,
-    /// Where it came from: an `fi_addr_t`, or `FI_ADDR_NOTAVAIL`.
+    /// Source: an `fi_addr_t`, or `FI_ADDR_NOTAVAIL`.
     pub(crate) src: u64,
 }
 
@@ -52,20 +55,20 @@ const _: () = {
     assert!(size_of::<fi::fi_cq_data_entry>() == offset_of!(Completion, tag));
 };
 
-/// An operation that failed.
+/// Failed operation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CqError {
     pub(crate) c: Completion,
     /// Positive `FI_E*`.
     pub(crate) err: i32,
     pub(crate) prov_errno: i32,
-    /// Bytes that did not fit the receive buffer.
+    /// Number of bytes that did not fit the receive buffer.
     pub(crate) olen: usize,
-    /// Empty: none.
+    /// Error data; empty if there is none.
     pub(crate) err_data: Vec<u8>,
 }
 
-/// `enum fi_cq_format`, once UNSPEC is decided.
+/// `enum fi_cq_format` after the resolution of UNSPEC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
     Context,
@@ -74,28 +77,30 @@ pub(crate) enum Format {
     Tagged,
 }
 
-/// The completion queue as the data path sees it: somewhere to put completions.
+/// State of the completion queue, to which the data path adds completions.
 #[derive(Debug)]
 pub(crate) struct CqState {
     ring: Box<[Completion]>,
-    /// Entries ever put into and taken from the ring; the ring's length is a power of two.
+    /// Number of entries put into and taken from the ring so far. The ring's length is a power of
+    /// two.
     tail: usize,
     head: usize,
-    /// Entries behind the ring's last one.
+    /// Entries that follow the last one of the ring.
     overflow: VecDeque<Completion>,
-    /// Errors, each with the number of successes that were pushed before it.
+    /// Errors, each with the number of successes pushed before it.
     errors: VecDeque<(u64, CqError)>,
     pushed: u64,
     popped: u64,
-    /// What had been read when [`CqState::is_due`] said so last.
+    /// Value of `popped` when [`CqState::is_due`] last returned true.
     looked: u64,
-    /// Reads in a row that found nothing.
+    /// Number of consecutive reads that found no entry.
     pub(crate) empty_polls: u32,
     pub(super) crowd: Crowd,
-    /// Error data handed to the application, its own until it reads again.
+    /// Error data lent to the application until its next `fi_cq_readerr`.
     pub(crate) lent: Vec<u8>,
     pub(crate) waits: Waits,
-    /// Of a queue that stands for another provider's: the receives to give back behind what is queued.
+    /// Receives to give back after the queued completions, in a queue that stands for one of
+    /// another provider.
     receives: Option<Vec<Held>>,
 }
 
@@ -120,12 +125,13 @@ impl CqState {
         }
     }
 
-    /// From now on receives of another provider's are given back by [`CqState::take_all`].
+    /// Makes [`CqState::take_all`] give back the receives of another provider.
     pub(crate) fn keep_receives(&mut self) {
         self.receives = Some(Vec::new());
     }
 
-    /// Keeps a receive of another provider's until its completion is taken; gives it back when that is nobody's business here.
+    /// Keeps a receive of another provider until its completion is taken. Returns it if this queue
+    /// keeps none.
     pub(crate) fn give_back(&mut self, held: Held) -> Option<Held> {
         match &mut self.receives {
             Some(list) => {
@@ -136,7 +142,7 @@ impl CqState {
         }
     }
 
-    /// Everything, in order, and the receives that can be given back when it is delivered.
+    /// Takes all entries in order, and the receives to give back after their delivery.
     pub(crate) fn take_all(&mut self) -> (Vec<Result<Completion, CqError>>, Vec<Held>) {
         let mut ended = Vec::new();
         loop {
@@ -156,7 +162,7 @@ impl CqState {
         self.pushed += 1;
         let mask = self.ring.len() - 1;
         let room = self.tail.wrapping_sub(self.head) <= mask && self.overflow.is_empty();
-        // The place first, then the parts straight into it.
+        // The slot is found first, so that the fields are written directly into it.
         match self.ring.get_mut(self.tail & mask) {
             Some(slot) if room => {
                 self.tail = self.tail.wrapping_add(1);
@@ -171,7 +177,7 @@ impl CqState {
         self.waits.notify();
     }
 
-    /// A place behind the ring.
+    /// Returns a new slot in the overflow list.
     #[cold]
     #[inline(never)]
     fn spill(&mut self) -> Option<&mut Completion> {
@@ -185,13 +191,13 @@ impl CqState {
         self.waits.notify();
     }
 
-    /// Nothing to read: neither a success nor an error.
+    /// Whether there is neither a success nor an error to read.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.popped == self.pushed && self.errors.is_empty()
     }
 
-    /// Successes that may be read now: those ahead of the first error.
+    /// Number of successes ahead of the first error.
     #[inline]
     pub(crate) fn ready(&self) -> usize {
         let limit = match self.errors.front() {
@@ -201,7 +207,7 @@ impl CqState {
         usize::try_from(limit - self.popped).unwrap_or(usize::MAX)
     }
 
-    /// Whether it is time for progress although there is enough to read.
+    /// Whether a read must make progress although enough entries are ready.
     #[inline]
     pub(crate) fn is_due(&mut self) -> bool {
         let due = self.popped - self.looked >= LOOK_EVERY;
@@ -211,13 +217,13 @@ impl CqState {
         due
     }
 
-    /// An error is next or behind some successes.
+    /// Whether an error is next or follows some successes.
     #[inline]
     pub(crate) fn has_error(&self) -> bool {
         !self.errors.is_empty()
     }
 
-    /// An error is next: a read answers -FI_EAVAIL until it is taken.
+    /// Whether an error is next: a read returns -FI_EAVAIL until it is taken.
     #[inline]
     pub(crate) fn error_is_next(&self) -> bool {
         match self.errors.front() {
@@ -226,7 +232,7 @@ impl CqState {
         }
     }
 
-    /// Hands up to `max` successes to `put`, oldest first; says how many.
+    /// Passes up to `max` successes to `put`, oldest first. Returns their number.
     #[inline]
     pub(crate) fn drain(&mut self, max: usize, mut put: impl FnMut(usize, &Completion)) -> usize {
         let n = max.min(self.ready());
@@ -249,7 +255,7 @@ impl CqState {
         n
     }
 
-    /// Takes the error that is next.
+    /// Takes the error if it is next.
     pub(crate) fn take_error(&mut self) -> Option<CqError> {
         if self.error_is_next() {
             self.errors.pop_front().map(|(_, e)| e)

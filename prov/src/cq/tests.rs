@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Completion queues as C sees them: entry formats, error entries of every interface version, blocking reads.
+//! Completion queues through their C interface: entry formats, error entries of every interface
+//! version, blocking reads.
 #![expect(unsafe_code, reason = "calls thunks as C does")]
 
 use std::time::{Duration, Instant};
@@ -43,7 +44,7 @@ impl Rig {
 
     fn sread(&self, timeout: c_int) -> isize {
         let mut context = 0usize;
-        // SAFETY: an open queue with the smallest entries, and room for one.
+        // SAFETY: an open queue with the smallest entries, and space for one.
         unsafe { sread(self.cq, (&raw mut context).cast(), 1, ptr::null(), timeout) }
     }
 }
@@ -98,7 +99,7 @@ fn each_format_is_as_long_as_its_entry() {
         rig.state(|q| (0..2).for_each(|n| q.success(completion(n))));
         let mut out = [0usize; 14];
         let mut src = [0u64; 3];
-        // SAFETY: an open queue, room for two entries of any format and for three addresses.
+        // SAFETY: an open queue, space for two entries of any format and for three addresses.
         let n = unsafe { readfrom(rig.cq, out.as_mut_ptr().cast(), 2, src.as_mut_ptr()) };
         assert_eq!(n, 2);
         assert_eq!(src, [7, 7, 0]);
@@ -119,7 +120,7 @@ fn empty_reads_and_reads_without_room() {
     assert_eq!(probe(), eagain);
     rig.state(|q| q.success(completion(1)));
     assert_eq!(probe(), 0);
-    // SAFETY: an open queue; a missing buffer is refused as no room.
+    // SAFETY: an open queue; a missing buffer counts as no space.
     assert_eq!(unsafe { read(rig.cq, ptr::null_mut(), 5) }, 0);
     assert_eq!(rig.read(&mut [0usize; 4]), 1);
     rig.state(|q| q.error(failure(&[])));
@@ -135,7 +136,7 @@ fn error_entries_are_as_long_as_the_application_knows() {
         let rig = Rig::new(api, attr(fi::FI_CQ_FORMAT_CONTEXT, fi::FI_WAIT_NONE));
         rig.state(|q| q.error(failure(&[])));
         let mut raw = [0u64; 11];
-        // Room for data that only an application that knows err_data_size has.
+        // Sentinel behind the entry: data that only an application with err_data_size has.
         raw[len / 8..].fill(u64::MAX);
         let entry = raw.as_mut_ptr().cast::<fi::fi_cq_err_entry>();
         // SAFETY: an open queue and a whole entry.
@@ -161,13 +162,13 @@ fn error_data_is_copied_or_lent() {
         err_data_size: room.len(),
         ..fi::fi_cq_err_entry::default()
     };
-    // SAFETY: an open queue, an entry, and the data's room.
+    // SAFETY: an open queue, an entry, and space for its data.
     assert_eq!(unsafe { readerr(rig.cq, &raw mut e, 0) }, 1);
     assert_eq!((&room, e.err_data_size), (b"beca", 4));
     e = fi::fi_cq_err_entry::default();
-    // SAFETY: an open queue and an entry without room for data.
+    // SAFETY: an open queue and an entry without space for data.
     assert_eq!(unsafe { readerr(rig.cq, &raw mut e, 0) }, 1);
-    // SAFETY: lent until the queue is read again.
+    // SAFETY: lent until the next error of the queue is read.
     let lent = unsafe { std::slice::from_raw_parts(e.err_data.cast::<u8>(), e.err_data_size) };
     assert_eq!(lent, b"because");
 }
@@ -208,7 +209,7 @@ fn a_threshold_waits_for_as_many() {
     let mut out = [0usize; 8];
     let mut want = |n: usize, timeout| {
         let cond = ptr::without_provenance(n);
-        // SAFETY: an open queue, and room for eight entries.
+        // SAFETY: an open queue, and space for eight entries.
         unsafe { sread(rig.cq, out.as_mut_ptr().cast(), 8, cond, timeout) }
     };
     rig.state(|q| (0..3).for_each(|n| q.success(completion(n))));
@@ -227,7 +228,7 @@ fn a_threshold_waits_for_as_many() {
 fn a_polled_descriptor_tells_of_entries_from_elsewhere() {
     let rig = Rig::new(V2_0, attr(fi::FI_CQ_FORMAT_CONTEXT, fi::FI_WAIT_FD));
     let mut fd: c_int = -1;
-    // SAFETY: an open queue, and room for a descriptor.
+    // SAFETY: an open queue, and space for a descriptor.
     let status = unsafe { control(rig.cq.cast(), fi::FI_GETWAIT, (&raw mut fd).cast()) };
     assert_eq!(status, 0);
     let readable = || {
@@ -249,7 +250,7 @@ fn a_polled_descriptor_tells_of_entries_from_elsewhere() {
     assert_eq!(rig.read(&mut [0usize; 2]), 1);
     assert_eq!(cq.try_wait(), Ok(()));
     assert!(!readable());
-    // A blocking read beside the polling one takes its entry; the poller looks and finds nothing.
+    // A blocking read takes the entry before the polling thread, which then finds none.
     rig.state(|q| q.success(completion(1)));
     assert_eq!(rig.sread(-1), 1);
     assert_eq!(cq.try_wait(), Ok(()));
@@ -276,14 +277,14 @@ fn naps_end_with_what_comes_and_leave_no_wait_object() {
             nap(20_000_000_000)
         })
     };
-    // Whoever is kept from its processor for so long comes too late to sleep.
+    // A thread that loses its processor for too long comes too late to sleep.
     let mut tries = std::iter::repeat_with(woken).take(50);
     let slept = tries.find(|slept| *slept != Ok((Some(()), Slept::Not)));
     assert_eq!(slept, Some(Ok((Some(()), Slept::Some))));
     rig.state(|q| q.success(completion(2)));
     assert_eq!(nap(0), Ok((Some(()), Slept::Not)));
     let mut fd: c_int = -1;
-    // SAFETY: an open queue, and room for a descriptor.
+    // SAFETY: an open queue, and space for a descriptor.
     let status = unsafe { control(rig.cq.cast(), fi::FI_GETWAIT, (&raw mut fd).cast()) };
     assert_eq!(status, -fi::FI_ENODATA);
     // SAFETY: an open queue.
@@ -307,12 +308,12 @@ fn wait_objects_that_are_not_offered() {
     assert_eq!(open(&peer), Err(fi::FI_EINVAL));
     let rig = Rig::new(V2_0, attr(fi::FI_CQ_FORMAT_MSG, fi::FI_WAIT_NONE));
     let mut fd: c_int = -1;
-    // SAFETY: an open queue, and room for a descriptor.
+    // SAFETY: an open queue, and space for a descriptor.
     let status = unsafe { control(rig.cq.cast(), fi::FI_GETWAIT, (&raw mut fd).cast()) };
     assert_eq!(status, -fi::FI_ENODATA);
 }
 
-/// An endpoint that receives into the queue of a rig, and a peer of it.
+/// Opens an endpoint that receives into the queue of a rig, and a peer for it.
 fn receiver(rig: &Rig) -> (u32, PortId, Endpoint) {
     let domain = &rig.domain.shared;
     let bind = || Endpoint::bind(&domain.fabric.node, 0, Exports::default()).unwrap();
@@ -335,7 +336,7 @@ fn receiver(rig: &Rig) -> (u32, PortId, Endpoint) {
 /// Posts a receive of eight bytes.
 fn post(domain: &DomainShared, ep: u32, context: usize) {
     let buffer = vec![0u8; 8].leak();
-    // SAFETY: leaked, and reached through this description only.
+    // SAFETY: leaked, and accessed through this description only.
     let iov = [unsafe { Mem::new(buffer.as_mut_ptr(), buffer.len()) }];
     let args = RecvArgs {
         iov: &iov,
@@ -354,7 +355,7 @@ fn a_nap_ends_with_a_message() {
     let (ep, to, mut peer) = receiver(&rig);
     let conn = peer.connect(to).unwrap();
     let mut naps = 0;
-    // Whoever is kept from its processor for so long comes too late to sleep.
+    // A thread that loses its processor for too long comes too late to sleep.
     for round in 0..50 {
         post(domain, ep, round);
         let sender = &mut peer;
@@ -373,7 +374,7 @@ fn a_nap_ends_with_a_message() {
                 };
                 match wait::nap_for(domain, Target::Cq(index), 20_000_000_000, look).unwrap() {
                     (Some(()), slept) => break slept,
-                    // Woken by something else, as by the connection's beginning.
+                    // Woken by another event, such as the start of the connection.
                     (None, slept) => assert_ne!(slept, Slept::Whole),
                 }
                 assert!(begin.elapsed() < Duration::from_secs(20), "woken in vain");
@@ -396,7 +397,8 @@ fn completions_read_straight_from_a_ring_end_a_row_of_empty_reads() {
     let (ep, to, mut peer) = receiver(&rig);
     let conn = peer.connect(to).unwrap();
     let begin = Instant::now();
-    // Which poll finds a message decides about its way; the first record of a ring never takes the short one.
+    // The path of a message depends on the poll that finds it. The first record of a ring never
+    // takes the fast path.
     for round in 0..32 {
         post(domain, ep, round);
         let mut context = [usize::MAX];

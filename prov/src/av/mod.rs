@@ -2,9 +2,9 @@
 #![expect(unsafe_code, reason = "thunks")]
 //! Address vectors: the C object around an [`AvState`].
 //!
-//! Not about the bytes of an address (`addr`) nor about names of the machine (`resolve`). Insertion is immediate; with
-//! `FI_EVENT` its outcome is reported through an event queue as well. An address of another host is refused here, with one warning
-//! that says what to do, so that nothing hangs later.
+//! The bytes of an address are in `addr`, name resolution in `resolve`. Insertion is immediate.
+//! With `FI_EVENT` its result is also reported through an event queue. An address of another host
+//! is refused with one warning that names the remedy, so that later calls do not hang.
 //!
 //! Mirrors `struct fi_ops_av` of `rdma/fi_domain.h`; fi_av(3).
 
@@ -35,24 +35,24 @@ use table::RX_CTX_BITS_MAX;
 
 type Bytes = [u8; ADDR_LEN];
 
-/// What C holds as `struct fid_av`.
+/// Object behind `struct fid_av`.
 #[repr(C)]
 pub(crate) struct Av {
     fid: fi::fid_av,
     dom: Arc<DomainShared>,
     index: u32,
     reader: Reader,
-    /// Insertions are reported through an event queue.
+    /// Whether insertions are reported through an event queue.
     events: bool,
-    /// The application says what is told of a source, by `fi_av_set_user_id` only.
+    /// Whether the source of a message is reported only as set by `fi_av_set_user_id`.
     users: bool,
-    /// Its addresses are others' to change.
+    /// Whether only other processes may change the addresses.
     read_only: bool,
     eq: OnceLock<Arc<EqShared>>,
 }
 
-// SAFETY: repr(C) with a fid_av first; FI_CLASS_AV is in Av objects only. Fields behind the head are Sync, the gate guards
-// the rest.
+// SAFETY: repr(C) with a fid_av first; FI_CLASS_AV is in Av objects only. The fields after the fid
+// are Sync; the domain lock guards everything else.
 unsafe impl entry::Object for Av {
     const FCLASS: usize = fi::FI_CLASS_AV;
 }
@@ -95,7 +95,7 @@ pub(crate) unsafe extern "C" fn open(
         if av.is_null() {
             return Err(fi::FI_EINVAL);
         }
-        // SAFETY: null or a string, by the contract of fi_av_open.
+        // SAFETY: null or a C string, by the contract of fi_av_open.
         let name = unsafe { entry::string(attr.name) };
         let (kind, flags) = (attr.type_, attr.flags);
         let what = format_args!("fi_av_open of type {kind} with flags {flags:#x}");
@@ -103,17 +103,18 @@ pub(crate) unsafe extern "C" fn open(
         if attr.type_ == fi::FI_AV_UNSPEC {
             attr.type_ = fi::FI_AV_MAP;
         }
-        // SAFETY: not null; C passes room for the result.
+        // SAFETY: not null; the caller passes space for the result.
         unsafe { entry::put(av, entry::give(new)) }
     })
 }
 
 unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
     entry::guard_int("fi_close of an address vector", || {
-        // SAFETY: a vector of ours that nobody closes meanwhile, by the contract of fi_close.
+        // SAFETY: an open vector of this provider, not closed concurrently, by the contract of
+        // fi_close.
         let retired = unsafe { entry::own::<Av, _>(fid) }?.retire(fid.addr());
         entry::told(Subsys::Av, format_args!("fi_close of an address vector"), retired)?;
-        // SAFETY: made by `open`; nobody uses it after fi_close.
+        // SAFETY: made by `open` and not used after fi_close.
         drop(unsafe { entry::take::<Av, _>(fid) }?);
         Ok(())
     })
@@ -123,7 +124,8 @@ unsafe extern "C" fn bind(fid: *mut fi::fid, other: *mut fi::fid, flags: u64) ->
     entry::guard_int("fi_av_bind", || {
         // SAFETY: a live vector, by the contract of fi_av_bind.
         let av = unsafe { entry::own::<Av, _>(fid) }?;
-        // SAFETY: a live event queue or null, by the contract of fi_av_bind; other classes are refused.
+        // SAFETY: a live event queue or null, by the contract of fi_av_bind; other classes are
+        // refused.
         let eq = unsafe { entry::object::<Eq, _>(other) }?;
         av.bind_eq(eq.shared(), flags)
     })
@@ -142,7 +144,7 @@ unsafe extern "C" fn insert(
         let av = unsafe { entry::own::<Av, _>(av) }?;
         // SAFETY: count addresses of this format, by the contract of fi_av_insert.
         let addrs = unsafe { entry::slice(addrs.cast::<Bytes>(), count) }?;
-        // SAFETY: room for count results, and for count errors with FI_SYNC_ERR.
+        // SAFETY: space for count results, and for count errors with FI_SYNC_ERR.
         let report = unsafe { Report::new(count, fi_addr, flags, context) }?;
         av.insert(addrs.iter().copied().map(Some), count, report)
     })
@@ -173,12 +175,12 @@ unsafe extern "C" fn insertsym(
     entry::guard_int("fi_av_insertsym", || {
         // SAFETY: a live vector, by the contract of fi_av_insertsym.
         let av = unsafe { entry::own::<Av, _>(av) }?;
-        // SAFETY: null or a string, by the contract of fi_av_insertsym.
+        // SAFETY: null or a C string, by the contract of fi_av_insertsym.
         let node = unsafe { entry::string(node) };
-        // SAFETY: null or a string, by the contract of fi_av_insertsym.
+        // SAFETY: null or a C string, by the contract of fi_av_insertsym.
         let service = unsafe { entry::string(service) }.ok_or(fi::FI_EINVAL)?;
         let count = nodecnt.checked_mul(svccnt).ok_or(fi::FI_EINVAL)?;
-        // SAFETY: room for count results, and for count errors with FI_SYNC_ERR.
+        // SAFETY: space for count results, and for count errors with FI_SYNC_ERR.
         let report = unsafe { Report::new(count, fi_addr, flags, context) }?;
         let names = (0..nodecnt).flat_map(|n| (0..svccnt).map(move |s| (n, s)));
         av.insert(names.map(|(n, s)| named(node, n, service, s)), count, report)
@@ -222,7 +224,7 @@ unsafe extern "C" fn lookup(
         if room > 0 && addr.is_null() {
             return Err(fi::FI_EINVAL);
         }
-        // SAFETY: room for that many bytes, by the contract of fi_av_lookup.
+        // SAFETY: the buffer has at least `room` bytes, by the contract of fi_av_lookup.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), addr.cast(), room.min(ADDR_LEN)) };
         // SAFETY: checked not to be null.
         unsafe { entry::put(addrlen, ADDR_LEN) }
@@ -243,7 +245,7 @@ unsafe extern "C" fn straddr(
             return ptr::null();
         };
         let text = Addr::from_bytes(bytes).map_or_else(|| "not an address".to_owned(), |a| a.to_string());
-        // SAFETY: not null; with the NUL, as libfabric counts.
+        // SAFETY: not null. The length includes the NUL, as in libfabric.
         let stored = unsafe { entry::put(len, text.len() + 1) };
         debug_assert!(stored.is_ok());
         if buf.is_null() || room == 0 {
@@ -263,7 +265,8 @@ unsafe extern "C" fn straddr(
 /// `int fi_av_set_user_id(struct fid_av *av, fi_addr_t fi_addr, fi_addr_t user_id, uint64_t flags)`
 ///
 /// # Errors
-/// `-FI_EINVAL` for an address that names nothing, or a vector that was opened without `FI_AV_USER_ID`; `-FI_EBADFLAGS` for flags.
+/// `-FI_EINVAL` for an address that is not in the vector, or a vector opened without
+/// `FI_AV_USER_ID`. `-FI_EBADFLAGS` for nonzero flags.
 unsafe extern "C" fn set_user_id(
     av: *mut fi::fid_av,
     fi_addr: fi::fi_addr_t,
@@ -286,12 +289,12 @@ unsafe extern "C" fn set_user_id(
     })
 }
 
-/// Where the outcome of an insertion goes.
+/// Destination of the results of an insertion.
 struct Report {
     fi_addr: *mut fi::fi_addr_t,
-    /// They hold what the application wants told of the sources it inserts (`FI_AV_USER_ID`).
+    /// Whether `fi_addr` holds user identifiers for the addresses on input (`FI_AV_USER_ID`).
     told: bool,
-    /// One number per address, with `FI_SYNC_ERR`.
+    /// One error number per address, with `FI_SYNC_ERR`.
     errors: *mut c_int,
     context: *mut c_void,
     count: usize,
@@ -299,12 +302,12 @@ struct Report {
 
 impl Report {
     /// # Errors
-    /// `FI_EBADFLAGS` for flags that are not supported; `FI_EINVAL` for `FI_SYNC_ERR` without room for errors, or
-    /// `FI_AV_USER_ID` without identifiers.
+    /// `FI_EBADFLAGS` for flags that are not supported. `FI_EINVAL` for `FI_SYNC_ERR` without an
+    /// array for errors, or `FI_AV_USER_ID` without identifiers.
     ///
     /// # Safety
-    /// `fi_addr` is null or has room for `count` addresses, which are set with `FI_AV_USER_ID`; with `FI_SYNC_ERR`, `context` has room
-    /// for that many `int`s.
+    /// `fi_addr` is null or has space for `count` addresses, which are initialised with
+    /// `FI_AV_USER_ID`. With `FI_SYNC_ERR`, `context` has space for `count` `int`s.
     unsafe fn new(
         count: usize,
         fi_addr: *mut fi::fi_addr_t,
@@ -335,12 +338,12 @@ impl Report {
         })
     }
 
-    /// What is to be told in place of the index of address `at`.
+    /// Returns the user identifier to report in place of the index of address `at`.
     fn user(&self, at: usize) -> Option<u64> {
         if !self.told || at >= self.count {
             return None;
         }
-        // SAFETY: `new` promised `count` of them, and that there are some.
+        // SAFETY: `new` promised `count` elements, and a non-null array with this flag.
         let slot = unsafe { self.fi_addr.add(at) };
         // SAFETY: as above; with this flag the caller has written them.
         Some(unsafe { slot.read() })
@@ -351,13 +354,13 @@ impl Report {
             return;
         }
         if !self.fi_addr.is_null() {
-            // SAFETY: `new` promised `count` of them.
+            // SAFETY: `new` promised `count` elements.
             let slot = unsafe { self.fi_addr.add(at) };
             // SAFETY: as above.
             unsafe { slot.write(outcome.unwrap_or(fi::FI_ADDR_NOTAVAIL)) };
         }
         if !self.errors.is_null() {
-            // SAFETY: `new` promised `count` of them.
+            // SAFETY: `new` promised `count` elements.
             let slot = unsafe { self.errors.add(at) };
             // SAFETY: as above.
             unsafe { slot.write(outcome.err().unwrap_or(0)) };
@@ -384,7 +387,8 @@ impl Av {
             .filter(|bits| *bits <= RX_CTX_BITS_MAX)
             .ok_or(fi::FI_EINVAL)?;
         let users = attr.flags & fi::FI_AV_USER_ID != 0;
-        // Without a name there is no vector of others to look into: libfabric's other providers do not look at the flag then.
+        // A vector without a name is private. Other providers of libfabric ignore the flag for it
+        // as well.
         let read_only = attr.flags & fi::FI_READ != 0 && name.is_some();
         let state = match name {
             None => AvState::new(attr.count, bits, users),
@@ -417,17 +421,18 @@ impl Av {
         }))
     }
 
-    /// The domain this vector belongs to.
+    /// Domain of this vector.
     pub(crate) fn domain(&self) -> &Arc<DomainShared> {
         &self.dom
     }
 
-    /// Its place in `DomainState::avs`.
+    /// Index in `DomainState::avs`.
     pub(crate) fn index(&self) -> u32 {
         self.index
     }
 
-    /// Ends the vector at `fid`, and events that name it.
+    /// Removes the vector at `fid` from the domain, and the events that name it from its event
+    /// queue.
     fn retire(&self, fid: usize) -> Result<(), Errno> {
         let mut st = self.dom.gate.lock();
         let state = st.avs.get(self.index).ok_or(fi::FI_EINVAL)?;
@@ -436,7 +441,7 @@ impl Av {
         }
         let gone = st.avs.remove(self.index);
         drop(st);
-        // Leaving a shared one takes a moment.
+        // Dropped after the lock is released, since leaving a shared vector is slow.
         drop(gone);
         if let Some(eq) = self.eq.get() {
             eq.purge_fid(fid);
@@ -451,7 +456,8 @@ impl Av {
         self.eq.set(Arc::clone(eq)).map_err(|_| fi::FI_EINVAL)
     }
 
-    /// Inserts addresses (`None`: a name that did not resolve). Gives how many are in, or 0 when that is told by event.
+    /// Inserts addresses (`None`: a name that did not resolve). Returns the number inserted, or 0
+    /// when an event reports it.
     fn insert(
         &self,
         addrs: impl Iterator<Item = Option<Bytes>>,
@@ -511,7 +517,7 @@ impl Av {
         state.insert(id, bytes, user)
     }
 
-    /// Removes from the end, so that the indexes used next are those that came first.
+    /// Removes from the end, so that the next insertions reuse the indexes in their original order.
     fn remove(&self, addrs: &[fi::fi_addr_t], flags: u64) -> Result<(), Errno> {
         if flags != 0 {
             return Err(fi::FI_EINVAL);
@@ -526,7 +532,8 @@ impl Av {
     }
 }
 
-/// The address `n` nodes and `s` services behind those named, as fi_av_insertsym counts them.
+/// Returns the address with the node name raised by `n` and the service raised by `s`, as in
+/// fi_av_insertsym.
 fn named(node: Option<&CStr>, n: usize, service: &CStr, s: usize) -> Option<Bytes> {
     let service = if s == 0 {
         service.to_owned()
@@ -539,7 +546,7 @@ fn named(node: Option<&CStr>, n: usize, service: &CStr, s: usize) -> Option<Byte
             let ip = Ipv4Addr::from_bits(first.to_bits().checked_add(u32::try_from(n).ok()?)?);
             (ip, resolve::resolve(None, Some(&service), false)?.1)
         }
-        // Nothing to count up.
+        // Without a node there is no name to raise.
         (None, _) if n > 0 => return None,
         (Some(node), None) if n > 0 => resolve::resolve(Some(&count_up(node, n)?), Some(&service), false)?,
         (node, _) => resolve::resolve(node, Some(&service), false)?,
@@ -547,7 +554,8 @@ fn named(node: Option<&CStr>, n: usize, service: &CStr, s: usize) -> Option<Byte
     Some(Addr::this_host(ip, port).to_bytes())
 }
 
-/// `name` with its decimal suffix raised by `by`, as wide as it was; `None` without one.
+/// Returns `name` with its decimal suffix raised by `by`, at least as wide as before; `None`
+/// without a suffix.
 fn count_up(name: &CStr, by: usize) -> Option<CString> {
     let name = name.to_str().ok()?;
     let stem = name.trim_end_matches(|c: char| c.is_ascii_digit());

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The addresses of a vector that processes share by its name.
+//! Addresses of a vector that several processes share by its name.
 //!
-//! They are on a board (`scif::Board`), in the order in which they were inserted, by whichever process; an index is never used again,
-//! so that one that a process remembers names what it named or nothing. Other processes may write anything there: what is read is
-//! checked as an address from a program is.
+//! The addresses are in a shared table (`scif::Board`), in the order in which any of the processes
+//! inserted them. An index is never reused: an index that a process kept names the original address
+//! or none. Other processes may write arbitrary values to the table, so each address read from it
+//! is validated like one from the application.
 //!
 //! ```text
 //! words of 64 bits
-//!     0  CAPACITY   the fi_addr_t of each address, FI_ADDR_NOTAVAIL behind the last (up to the end of its page)
+//!     0  CAPACITY   the fi_addr_t of each address, FI_ADDR_NOTAVAIL after the last (up to the end of its page)
 //!  HEAD  1          MAGIC
-//!     +1 1          how many addresses there are; written after what it counts
-//!  HEAD + 16        for each address: times inserted and not removed; its sixteen bytes; nothing
+//!     +1 1          number of addresses, written after the addresses it counts
+//!  HEAD + 16        for each address: insertions minus removals; its sixteen bytes; unused
 //! ```
 //!
 //! Mirrors fi_av(3), "name" and "map_addr".
@@ -25,7 +26,8 @@ use super::table::Reach;
 use crate::addr::{self, ADDR_LEN, Reader};
 use crate::entry::{self, Errno};
 
-/// Addresses that a shared vector takes in its life.
+/// Number of addresses that a shared vector accepts over its lifetime. Later insertions fail with
+/// `FI_ENOMEM`.
 pub(super) const CAPACITY: usize = 1 << 16;
 const HEAD: usize = CAPACITY;
 const COUNT: usize = HEAD + 1;
@@ -33,10 +35,10 @@ const ENTRIES: usize = HEAD + 16;
 const ENTRY_WORDS: usize = 4;
 const WORDS: usize = ENTRIES + ENTRY_WORDS * CAPACITY;
 const MAGIC: u64 = u64::from_ne_bytes(*b"ScIfAv01");
-/// Words of a page: so many places are marked as empty at a time.
+/// Number of words in a page. `map_addr` is filled with `FI_ADDR_NOTAVAIL` one page at a time.
 const PAGE_WORDS: usize = 512;
 
-/// Who is where, as far as the board was read.
+/// Local index from ports to addresses, for the part of the table read so far.
 #[derive(Debug, Default)]
 struct Index {
     by_id: HashMap<PortId, u32>,
@@ -44,7 +46,7 @@ struct Index {
     widest: u16,
 }
 
-/// A shared vector, as one process has it.
+/// Handle of one process on a shared vector.
 #[derive(Debug)]
 pub(super) struct SharedAv {
     board: Board,
@@ -53,7 +55,7 @@ pub(super) struct SharedAv {
     index: RefCell<Index>,
 }
 
-/// One address on the board.
+/// One address in the shared table.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Posted {
     pub(super) id: PortId,
@@ -62,11 +64,11 @@ pub(super) struct Posted {
 }
 
 impl SharedAv {
-    /// The vector `name`: to change it, made if there is none; or only to read it.
+    /// Opens the vector `name`: read-only, or for changes, in which case it is created if missing.
     ///
     /// # Errors
-    /// `FI_ENOENT` when there is none to read, `FI_EINVAL` for a name of more than 64 bytes or that is something else's, and the
-    /// system's.
+    /// `FI_ENOENT` when there is none to read. `FI_EINVAL` for a name longer than 64 bytes, or one
+    /// used by an object of another kind. Errors of the system.
     pub(super) fn open(node: &Node, name: &str, read_only: bool, bits: u32) -> Result<SharedAv, Errno> {
         let opened = if read_only {
             Board::open_to_read(node, name, WORDS)
@@ -87,7 +89,7 @@ impl SharedAv {
         })
     }
 
-    /// Where this process has the `fi_addr_t` of each address.
+    /// Returns the local address of the array with the `fi_addr_t` of each address.
     pub(super) fn map_addr(&self) -> usize {
         self.board.address()
     }
@@ -108,7 +110,7 @@ impl SharedAv {
         self.word(at, 0).unwrap_or(0)
     }
 
-    /// The address at index `at`, if it is one and has not been removed.
+    /// Returns the address at index `at`, if it is valid and has not been removed.
     pub(super) fn get(&self, at: usize) -> Option<Posted> {
         if self.refs(at) == 0 {
             return None;
@@ -126,7 +128,7 @@ impl SharedAv {
         })
     }
 
-    /// The index of the address whose first port is `id`.
+    /// Returns the index of the address whose first port is `id`.
     fn exact(&self, id: PortId) -> Option<u32> {
         let mut index = self.index.borrow_mut();
         let count = u32::try_from(self.count()).unwrap_or(0);
@@ -138,11 +140,11 @@ impl SharedAv {
         }
         index.read = index.read.max(count);
         let at = *index.by_id.get(&id)?;
-        // Whoever removed it, or wrote another over it, did not say so.
+        // Another process may have removed or overwritten it, so the entry is checked again.
         self.get(at as usize).filter(|posted| posted.id == id).map(|_| at)
     }
 
-    /// The index of the endpoint of which `id` is a port.
+    /// Returns the index of the endpoint to which port `id` belongs.
     pub(super) fn index_of(&self, id: PortId) -> Option<u32> {
         self.exact(id).or_else(|| {
             let widest = self.index.borrow().widest;
@@ -154,10 +156,10 @@ impl SharedAv {
         })
     }
 
-    /// Adds an address, or counts it once more.
+    /// Adds an address, or raises its insertion count.
     ///
     /// # Errors
-    /// `FI_EACCES` for a vector that is only read, `FI_ENOMEM` when it is full, and the system's.
+    /// `FI_EACCES` for a read-only vector, `FI_ENOMEM` when it is full, and errors of the system.
     pub(super) fn insert(&self, id: PortId, bytes: [u8; ADDR_LEN]) -> Result<u32, Errno> {
         let _locked = self.lock()?;
         if let Some(at) = self.exact(id) {
@@ -185,10 +187,11 @@ impl SharedAv {
         u32::try_from(at).map_err(|_| fi::FI_ENOMEM)
     }
 
-    /// Takes one insertion back.
+    /// Undoes one insertion.
     ///
     /// # Errors
-    /// `FI_EINVAL` for an index that names nothing, `FI_EACCES` for a vector that is only read, and the system's.
+    /// `FI_EINVAL` for an index without an address, `FI_EACCES` for a read-only vector, and errors
+    /// of the system.
     pub(super) fn remove(&self, at: usize) -> Result<(), Errno> {
         let _locked = self.lock()?;
         let refs = self.refs(at).checked_sub(1).ok_or(fi::FI_EINVAL)?;

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! What an address vector holds: peers by dense index, and back.
+//! Contents of an address vector: peers by dense index, and indexes by peer.
 //!
-//! Not about the bytes of an address (`addr`) nor about C. `FI_AV_MAP` and `FI_AV_TABLE` are the same: an address goes
-//! to the lowest free index, a removed index is used again. Identity is the SCIF address; inserting it again gives the
-//! index it has and counts, so the entry goes when it was removed as often. The bytes first inserted are kept for lookup.
+//! The bytes of an address are in `addr`. `FI_AV_MAP` and `FI_AV_TABLE` behave alike: an address
+//! gets the lowest free index, and a removed index is reused. The identity of an entry is its SCIF
+//! address. A repeated insertion returns the existing index and counts, so that the entry is freed
+//! after as many removals. Lookup returns the bytes inserted first.
 //!
-//! In a vector with bits for receive contexts the upper bits of an `fi_addr_t` name a context, which is a port behind that of its
-//! endpoint. Whoever asks whose a port is gets the endpoint of which it is one.
+//! In a vector with bits for receive contexts the upper bits of an `fi_addr_t` select a context,
+//! whose port follows the first port of its endpoint. A lookup by port returns the endpoint to
+//! which the port belongs.
 //!
-//! A vector that has a name has its addresses where other processes have them as well (`shared`).
+//! The addresses of a vector with a name are shared with other processes (`shared`).
 //!
-//! What is told as the source of a message is the index, or what the application wants told in its place (`FI_AV_USER_ID`).
+//! The source of a message is reported as the index, or as the user identifier set for it
+//! (`FI_AV_USER_ID`).
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -23,33 +26,34 @@ use crate::addr::{ADDR_LEN, Addr, Group};
 use crate::attr::MAX_CONTEXTS;
 use crate::entry::Errno;
 
-/// The most bits for receive contexts that a vector takes.
+/// Maximum number of bits for receive contexts in a vector.
 pub(super) const RX_CTX_BITS_MAX: u32 = 16;
 
 #[derive(Clone, Copy, Debug)]
 struct AvEntry {
     id: PortId,
     bytes: [u8; ADDR_LEN],
-    /// Times inserted and not removed; 0 marks a free index.
+    /// Number of insertions minus removals; 0 marks a free index.
     refs: u32,
     reach: Reach,
-    /// What the application wants told in place of the index.
+    /// User identifier reported in place of the index.
     user: Option<u64>,
 }
 
-/// How many ports an address stands for, from the one it names on.
+/// Number of consecutive ports that an address covers, starting at the named one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Reach {
-    /// Receive contexts.
+    /// Number of receive contexts.
     rx: u16,
-    /// All ports.
+    /// Number of all ports.
     ports: u16,
 }
 
 impl Reach {
     const ONE: Reach = Reach { rx: 1, ports: 1 };
 
-    /// What an address that was inserted stands for, in a vector with `bits` for receive contexts.
+    /// Returns the range that an inserted address covers, in a vector with `bits` for receive
+    /// contexts.
     pub(super) fn of(bytes: &[u8; ADDR_LEN], bits: u32) -> Reach {
         let addr = Addr::from_bytes(bytes);
         let count = |n: usize| u16::try_from(n).unwrap_or(1);
@@ -58,7 +62,8 @@ impl Reach {
                 rx: count(group.rx()),
                 ports: count(group.ports()),
             },
-            // Typed by a user, who cannot know: as many as the vector has names for.
+            // A user typed this address without a number of contexts: assume as many as `bits` can
+            // select.
             None if bits > 0 && addr.is_some_and(|a| a.host == 0) => {
                 let most = MAX_CONTEXTS.min(1 << bits);
                 let group = Group::new(most, most);
@@ -71,7 +76,7 @@ impl Reach {
         }
     }
 
-    /// Whether the port `behind` the first is one of them.
+    /// Whether the range includes the port at offset `behind` from the first.
     pub(super) fn holds(self, behind: u16) -> bool {
         behind < self.ports
     }
@@ -81,33 +86,34 @@ impl Reach {
     }
 }
 
-/// The addresses of one vector.
+/// Addresses of one vector.
 #[derive(Debug, Default)]
 pub(crate) struct AvState {
     entries: Vec<AvEntry>,
     free: BinaryHeap<Reverse<u32>>,
     by_id: HashMap<PortId, u32>,
-    /// Changes with every insertion and removal, so that what was derived from the vector can be kept until then.
+    /// Number that changes with every insertion and removal, which invalidates data derived from
+    /// the vector.
     pub(crate) version: u64,
-    /// Endpoints bound to it.
+    /// Number of endpoints bound to the vector.
     pub(crate) endpoints: u32,
-    /// Upper bits of an `fi_addr_t` that name a receive context.
+    /// Number of upper bits of an `fi_addr_t` that select a receive context.
     bits: u32,
-    /// The most ports that one address stands for.
+    /// Upper bound on the number of ports that any one address covers.
     widest: u16,
-    /// Nothing is told as a source but what the application said.
+    /// Whether a source without a user identifier is reported as `FI_ADDR_NOTAVAIL`.
     users: bool,
-    /// Where the addresses are, if not here.
+    /// Shared addresses, used in place of `entries` in a vector with a name.
     shared: Option<SharedAv>,
-    /// What the application wants told in place of indexes of shared addresses.
+    /// User identifiers reported in place of the indexes of shared addresses.
     told: HashMap<u64, u64>,
-    /// Sets of its addresses.
+    /// Number of AV sets made from the vector.
     pub(crate) sets: u32,
 }
 
 impl AvState {
     pub(crate) fn new(count: usize, bits: u32, users: bool) -> AvState {
-        // The count is the application's guess: worth a reservation, not worth trusting.
+        // The count is a guess of the application, so it only sizes a bounded reservation.
         let count = count.min(4096);
         AvState {
             entries: Vec::with_capacity(count),
@@ -118,7 +124,7 @@ impl AvState {
         }
     }
 
-    /// The same with the addresses of `shared`.
+    /// Returns an empty state backed by the addresses of `shared`.
     pub(super) fn of_shared(shared: SharedAv, bits: u32, users: bool) -> AvState {
         AvState {
             shared: Some(shared),
@@ -141,17 +147,18 @@ impl AvState {
         })
     }
 
-    /// All addresses that name no context are below.
+    /// Returns an upper bound on the indexes; every address without a context is below it.
     pub(crate) fn bound(&self) -> usize {
         self.shared.as_ref().map_or(self.entries.len(), SharedAv::count)
     }
 
-    /// What the vector does not know it will not know before its version changes.
+    /// Whether the addresses are private, so that a failed lookup stays valid until `version`
+    /// changes.
     pub(crate) fn is_own(&self) -> bool {
         self.shared.is_none()
     }
 
-    /// `fi_addr` without the receive context that its upper bits name.
+    /// Returns `fi_addr` without the receive context in its upper bits.
     pub(crate) fn without_context(&self, fi_addr: u64) -> u64 {
         match self.bits {
             0 => fi_addr,
@@ -166,12 +173,12 @@ impl AvState {
         }
     }
 
-    /// All addresses, in order.
+    /// Returns all addresses in order of their indexes.
     pub(crate) fn addrs(&self) -> impl Iterator<Item = u64> {
         (0..self.bound() as u64).filter(|at| self.entry(*at).is_some())
     }
 
-    /// The peer an `fi_addr_t` names.
+    /// Returns the port of the peer that an `fi_addr_t` names.
     #[inline]
     pub(crate) fn port_id(&self, fi_addr: u64) -> Option<PortId> {
         let entry = self.entry(self.without_context(fi_addr))?;
@@ -180,7 +187,7 @@ impl AvState {
         (behind < entry.reach.rx).then_some(PortId { port, ..entry.id })
     }
 
-    /// The index of the endpoint of which `id` is a port.
+    /// Returns the index of the endpoint to which port `id` belongs.
     fn index_of(&self, id: PortId) -> Option<u32> {
         if let Some(shared) = &self.shared {
             return shared.index_of(id);
@@ -199,7 +206,7 @@ impl AvState {
         })
     }
 
-    /// What is told as the source when `id` sends, when it was inserted.
+    /// Returns the address to report as the source when `id` sends; `None` if it was not inserted.
     #[inline]
     pub(crate) fn find(&self, id: PortId) -> Option<u64> {
         let index = u64::from(self.index_of(id)?);
@@ -210,20 +217,20 @@ impl AvState {
         }
     }
 
-    /// The first port of the endpoint of which `id` is one, when that was inserted.
+    /// Returns the first port of the endpoint to which `id` belongs, if it was inserted.
     pub(crate) fn whole(&self, id: PortId) -> Option<PortId> {
         self.entry(u64::from(self.index_of(id)?)).map(|e| e.id)
     }
 
-    /// The address as it was inserted.
+    /// Returns the address as first inserted.
     pub(crate) fn bytes(&self, fi_addr: u64) -> Option<[u8; ADDR_LEN]> {
         self.entry(fi_addr).map(|e| e.bytes)
     }
 
-    /// Adds a peer. `user` is to be told in place of its index.
+    /// Adds a peer. A given `user` is reported as the source in place of its index.
     ///
     /// # Errors
-    /// `FI_ENOMEM` when the vector cannot take more; those of a shared one.
+    /// `FI_ENOMEM` when the vector is full, and errors of a shared vector.
     pub(crate) fn insert(
         &mut self,
         id: PortId,
@@ -276,7 +283,8 @@ impl AvState {
         Some(u64::from(index))
     }
 
-    /// Says what to tell in place of index `fi_addr`; false when that names nothing.
+    /// Sets the identifier reported in place of index `fi_addr`. Returns false if the index is not
+    /// in use.
     pub(crate) fn set_user(&mut self, fi_addr: u64, user: u64) -> bool {
         if self.shared.is_some() {
             let known = self.entry(fi_addr).is_some();
@@ -298,10 +306,10 @@ impl AvState {
         true
     }
 
-    /// Removes one insertion.
+    /// Undoes one insertion.
     ///
     /// # Errors
-    /// `FI_EINVAL` when `fi_addr` names nothing; those of a shared vector.
+    /// `FI_EINVAL` when `fi_addr` is not in use, and errors of a shared vector.
     pub(crate) fn remove(&mut self, fi_addr: u64) -> Result<(), Errno> {
         let Some(shared) = &self.shared else {
             return self.remove_own(fi_addr).then_some(()).ok_or(fi::FI_EINVAL);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Address vectors as C sees them, and the names that symmetric insertion counts through.
+//! Address vectors through their C interface, and the raising of names by symmetric insertion.
 #![expect(unsafe_code, reason = "calls thunks as C does")]
 
 use super::*;
@@ -8,7 +8,7 @@ const UNSET: u64 = 0xdead;
 
 struct Rig {
     av: *mut fi::fid_av,
-    // Closed last.
+    // Declared last, so that it is closed after the vector.
     _domain: Box<Domain>,
 }
 
@@ -36,7 +36,7 @@ impl Rig {
     }
 
     fn remove(&self, addrs: &mut [u64]) -> c_int {
-        // SAFETY: an open vector, and a list of that length.
+        // SAFETY: an open vector, and a list of the given length.
         unsafe { remove(self.av, addrs.as_mut_ptr(), addrs.len(), 0) }
     }
 
@@ -59,7 +59,7 @@ fn local(port: u16) -> Bytes {
     Addr::this_host(Ipv4Addr::LOCALHOST, port).to_bytes()
 }
 
-/// The address of a port of some other host.
+/// Returns the address of a port on another host.
 fn foreign(port: u16) -> Bytes {
     Addr {
         host: 1,
@@ -78,7 +78,7 @@ fn good_and_bad_addresses_together() {
     assert_eq!(errors, [0, fi::FI_EINVAL, fi::FI_EHOSTUNREACH, 0]);
     assert_eq!(rig.insert(&addrs[..1], &mut [], None), 1);
     assert_eq!(rig.insert(&[], &mut [], None), 0);
-    // SAFETY: an open vector; the flag is refused before anything is read.
+    // SAFETY: an open vector; the flag is refused before any address is read.
     let refused = unsafe {
         insert(
             rig.av,
@@ -119,7 +119,7 @@ fn removal_is_from_the_end_and_once() {
 fn text_of_an_address() {
     let bytes = local(9228);
     let (mut text, mut len) = ([1u8; 8], 8);
-    // SAFETY: an address, and a buffer of the length it is said to have.
+    // SAFETY: an address, and a buffer of the given length.
     let at = unsafe {
         straddr(
             ptr::null_mut(),
@@ -159,7 +159,7 @@ fn what_is_not_offered_is_refused_at_once() {
     for rx_ctx_bits in [-1, 17] {
         assert_eq!(open(&fi::fi_av_attr { rx_ctx_bits, ..plain }), Err(fi::FI_EINVAL));
     }
-    // What is about vectors of others means nothing for one without a name.
+    // Flags about shared vectors have no effect on a vector without a name.
     let flags = fi::FI_READ | fi::FI_PEER;
     assert_eq!(open(&fi::fi_av_attr { flags, ..plain }), Ok(()));
     assert_eq!(open(&fi::fi_av_attr { type_: 9, ..plain }), Err(fi::FI_EINVAL));
@@ -185,7 +185,7 @@ fn symmetric_names() {
     assert_eq!(of(1, 0), at(2, 5000));
     assert_eq!(named(Some(c"127.0.0.1"), 0, c"no-such-service", 0), None);
     assert_eq!(named(Some(c"255.255.255.255"), 1, c"5000", 0), None);
-    // Without a node there is none to count from.
+    // Without a node there is no name to raise.
     assert_eq!(named(None, 1, c"5000", 0), None);
     let default = named(None, 0, c"5000", 0).and_then(|b| Addr::from_bytes(&b));
     assert_eq!(default, at(1, 5000));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 #![expect(unsafe_code, reason = "recovers the objects that C binds")]
-//! What an endpoint is bound to, and whether that is enough to enable it.
+//! Bindings of an endpoint, and the check that they suffice to enable it.
 //!
 //! Mirrors fi_endpoint(3), "fi_ep_bind" and "fi_enable".
 
@@ -25,7 +25,7 @@ const CQ_FLAGS: u64 = fi::FI_TRANSMIT | fi::FI_RECV | fi::FI_SELECTIVE_COMPLETIO
 const CNTR_FLAGS: u64 =
     fi::FI_SEND | fi::FI_RECV | fi::FI_READ | fi::FI_WRITE | fi::FI_REMOTE_READ | fi::FI_REMOTE_WRITE;
 
-/// Address and context of an endpoint's C object, by which events name it.
+/// Address and context of an endpoint's C object, reported in its events.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Owner {
     pub(super) fid: usize,
@@ -33,7 +33,7 @@ pub(super) struct Owner {
 }
 
 impl Core {
-    /// Binds an object to the endpoint that C holds as `owner`.
+    /// Binds an object to the endpoint whose C object is `owner`.
     ///
     /// # Safety
     ///
@@ -41,7 +41,8 @@ impl Core {
     pub(super) unsafe fn bind(&self, owner: Owner, bfid: *const fid, flags: u64) -> Result<(), Errno> {
         // SAFETY: null or an open object, by the caller's contract.
         match unsafe { class_of(bfid) }? {
-            // What a context has besides completions is its endpoint's.
+            // A context has completion objects of its own; the other bindings belong to its
+            // scalable endpoint.
             class if self.place.is_some() && !matches!(class, fi::FI_CLASS_CQ | fi::FI_CLASS_CNTR) => {
                 Err(because(
                     fi::FI_EINVAL,
@@ -145,7 +146,8 @@ impl Core {
 
     fn bind_cntr(&self, cntr: &Cntr, flags: u64) -> Result<(), Errno> {
         only(flags, CNTR_FLAGS, "a counter")?;
-        // Allowed after fi_enable as well, as other providers do: OpenSHMEM binds its counters then.
+        // Allowed after fi_enable as well, as in other providers: OpenSHMEM binds its counters
+        // then.
         self.change(cntr.domain(), |st, idx| {
             if counters(config(st, idx)?).any(|(flag, place)| flags & flag != 0 && place.is_some()) {
                 return Err(taken("a counter for this direction"));
@@ -191,7 +193,7 @@ impl Core {
         })
     }
 
-    /// Whether completions of the other way than a context's are asked for.
+    /// Whether `flags` request completions of the direction that the context does not have.
     fn goes_against(&self, flags: u64) -> bool {
         self.place.as_ref().is_some_and(|place| match place.way {
             Way::Transmit => flags & fi::FI_RECV != 0,
@@ -199,7 +201,8 @@ impl Core {
         })
     }
 
-    /// Changes a binding to an object of `dom` under the gate, unless the endpoint is enabled.
+    /// Changes a binding to an object of `dom` under the domain lock, unless the endpoint is
+    /// enabled.
     fn while_disabled(
         &self,
         dom: &Arc<DomainShared>,
@@ -216,7 +219,7 @@ impl Core {
         })
     }
 
-    /// Changes a binding to an object of `dom` under the gate.
+    /// Changes a binding to an object of `dom` under the domain lock.
     fn change(
         &self,
         dom: &Arc<DomainShared>,
@@ -231,12 +234,13 @@ impl Core {
         change(&mut self.dom.gate.lock(), self.idx())
     }
 
-    /// Lets operations in; of an enabled endpoint no error.
+    /// Enables the endpoint. No error if it is enabled already.
     ///
     /// # Errors
     ///
-    /// `FI_ENOCQ` when a direction it was opened for has neither queue nor counter, `FI_ENOAV` without address vector, `FI_EOTHER`
-    /// after an internal error of this endpoint. The system's, when its descriptor cannot be watched.
+    /// `FI_ENOCQ` when a requested direction has neither queue nor counter, `FI_ENOAV` without
+    /// address vector, `FI_EOTHER` after an internal error of this endpoint. Errors of the system,
+    /// when its descriptor cannot be watched.
     pub(super) fn enable(self: &Arc<Core>) -> Result<(), Errno> {
         let mut st = self.dom.gate.lock();
         if let Some(place) = &self.place {
@@ -259,10 +263,11 @@ impl Core {
         self.dom.enable_ep(&mut st, self.idx())
     }
 
-    /// Gives the new state `idx` what `old` is bound to.
+    /// Binds the new state `idx` to the objects of `old`.
     pub(super) fn bind_like(&self, st: &mut DomainState, idx: u32, old: u32) -> Result<(), Errno> {
         let mut cfg = config(st, old)?.clone();
-        // First, since the new state gives it back whatever happens here.
+        // Counted first, since the close of the new state decrements the count even if a later step
+        // fails.
         if let Some(av) = st.avs.get_mut(cfg.av) {
             av.endpoints += 1;
         }
@@ -287,7 +292,7 @@ fn no_flags(flags: u64) -> Result<(), Errno> {
     only(flags, 0, "an object of this class")
 }
 
-/// Refuses flags that binding `what` does not take.
+/// Refuses flags that the binding of `what` does not accept.
 fn only(flags: u64, allowed: u64, what: &str) -> Result<(), Errno> {
     match flags & !allowed {
         0 => Ok(()),
@@ -306,7 +311,7 @@ fn config(st: &mut DomainState, idx: u32) -> Result<&mut EpConfig, Errno> {
     st.eps.get_mut(idx).map(|ep| &mut ep.cfg).ok_or(fi::FI_EINVAL)
 }
 
-/// The counters of an endpoint with the flags that bind them.
+/// Returns the counters of an endpoint with the flags that bind them.
 fn counters(cfg: &mut EpConfig) -> impl Iterator<Item = (u64, &mut Option<u32>)> {
     [
         (fi::FI_SEND, &mut cfg.cntr_send),
@@ -319,9 +324,9 @@ fn counters(cfg: &mut EpConfig) -> impl Iterator<Item = (u64, &mut Option<u32>)>
     .into_iter()
 }
 
-/// Whether every operation the endpoint was opened for can be reported.
+/// Checks that every requested operation has a queue or counter that reports it.
 fn is_complete(cfg: &EpConfig) -> Result<(), Errno> {
-    // Naming no direction means all of them.
+    // Without a direction, all directions are meant.
     let has = |kinds: u64, direction: u64, directions: u64| {
         cfg.caps & kinds != 0 && (cfg.caps & direction != 0 || cfg.caps & directions == 0)
     };

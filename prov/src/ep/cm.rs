@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 #![expect(unsafe_code, reason = "C calls in, with pointers")]
-//! Connection management of active endpoints: `fi_connect`, `fi_accept`, `fi_shutdown`, `fi_getpeer`.
+//! Connection management of active endpoints: `fi_connect`, `fi_accept`, `fi_shutdown`,
+//! `fi_getpeer`.
 //!
-//! How they end is told by the event queue, and reading it moves them along. None of them waits for the peer, but that
-//! `fi_shutdown` leaves what finds no room in the ring a moment. The protocol is in `data::cm`, the passive side in `pep`.
+//! The event queue reports their results, and reading it drives the connection. None of the calls
+//! waits for the peer, except that `fi_shutdown` waits briefly for space in the ring. The protocol
+//! is in `data::cm`, the passive side in `pep`.
 //!
 //! Mirrors fi_cm(3).
 
@@ -33,13 +35,13 @@ pub(super) static OPS: fi::fi_ops_cm = fi::fi_ops_cm {
     ..fi::FI_OPS_CM_NOSYS
 };
 
-/// What the handle of an info makes of an endpoint.
+/// Role of a connected endpoint, derived from the handle of its info.
 pub(super) enum Origin {
-    /// It calls.
+    /// Endpoint that connects from a port of its own.
     Active,
-    /// It calls from the port of a passive endpoint.
+    /// Endpoint that connects from the port of a passive endpoint.
     Port(Arc<PepShared>),
-    /// It answers this request.
+    /// Endpoint that answers this request.
     Request(Request),
 }
 
@@ -68,11 +70,13 @@ impl Origin {
 
 /// `int fi_connect(struct fid_ep *ep, const void *addr, const void *param, size_t paramlen)`
 ///
-/// Enables the endpoint. The event queue tells the end: `FI_CONNECTED`, or an error with the data of who refused.
+/// Enables the endpoint. The event queue reports the result: `FI_CONNECTED`, or an error with the
+/// data of the peer that refused.
 ///
 /// # Errors
-/// `-FI_EINVAL` for too much data or bytes that are no address, `-FI_EADDRNOTAVAIL` for one of another host, `-FI_EALREADY`
-/// and `-FI_EISCONN` after an earlier call, `-FI_EOPBADSTATE` once it was connected; and what enabling says.
+/// `-FI_EINVAL` for too much data or a malformed address, `-FI_EADDRNOTAVAIL` for an address of
+/// another host, `-FI_EALREADY` and `-FI_EISCONN` after an earlier call, `-FI_EOPBADSTATE` once it
+/// was connected, and errors of enabling.
 unsafe extern "C" fn connect(
     ep: *mut fid_ep,
     addr: *const c_void,
@@ -84,10 +88,10 @@ unsafe extern "C" fn connect(
         let ep = unsafe { own::<Ep, _>(ep) }?;
         // SAFETY: null, or an address of the format of this provider.
         let addr = unsafe { addr.cast::<[u8; ADDR_LEN]>().as_ref() };
-        // SAFETY: null or data of that length.
+        // SAFETY: null or data of the given length.
         let data = unsafe { entry::slice(param.cast::<u8>(), paramlen) };
         let none = PortId { node: 0, port: 0 };
-        // A name that is none is told of where it is read.
+        // A malformed address is logged where it is decoded.
         let to = addr.map_or(Ok(none), |addr| name::wanted(&ep.core.dom.fabric, addr))?;
         entry::told(
             Subsys::EpCtrl,
@@ -102,16 +106,16 @@ unsafe extern "C" fn connect(
 
 /// `int fi_accept(struct fid_ep *ep, const void *param, size_t paramlen)`
 ///
-/// Enables the endpoint. The event queue tells when it is connected.
+/// Enables the endpoint. The event queue reports when it is connected.
 ///
 /// # Errors
-/// `-FI_EINVAL` for too much data, `-FI_EOPBADSTATE` for an endpoint that was not opened for a request or whose request was
-/// answered; and what enabling says.
+/// `-FI_EINVAL` for too much data, `-FI_EOPBADSTATE` for an endpoint that was not opened for a
+/// request or whose request was answered, and errors of enabling.
 unsafe extern "C" fn accept(ep: *mut fid_ep, param: *const c_void, paramlen: usize) -> c_int {
     guard_int("fi_accept", || {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { own::<Ep, _>(ep) }?;
-        // SAFETY: null or data of that length.
+        // SAFETY: null or data of the given length.
         let data = unsafe { entry::slice(param.cast::<u8>(), paramlen) };
         let accepted = data.and_then(|data| ep.core.accept(data));
         let what = format_args!("fi_accept with {paramlen} bytes of data");
@@ -121,10 +125,11 @@ unsafe extern "C" fn accept(ep: *mut fid_ep, param: *const c_void, paramlen: usi
 
 /// `int fi_shutdown(struct fid_ep *ep, uint64_t flags)`
 ///
-/// Receives that are posted end with `FI_ECANCELED`; the peer's event queue gets `FI_SHUTDOWN`.
+/// Posted receives end with `FI_ECANCELED`. The peer's event queue reports `FI_SHUTDOWN`.
 ///
 /// # Errors
-/// `-FI_EBADFLAGS` for any flag, `-FI_ENOTCONN` before it was connected, `-FI_EOPBADSTATE` before it was enabled.
+/// `-FI_EBADFLAGS` for any flag, `-FI_ENOTCONN` before it was connected, `-FI_EOPBADSTATE` before
+/// it was enabled.
 unsafe extern "C" fn shutdown(ep: *mut fid_ep, flags: u64) -> c_int {
     guard_int("fi_shutdown", || {
         // SAFETY: C passes an open endpoint.
@@ -142,7 +147,8 @@ unsafe extern "C" fn shutdown(ep: *mut fid_ep, flags: u64) -> c_int {
 /// `int fi_getpeer(struct fid_ep *ep, void *addr, size_t *addrlen)`
 ///
 /// # Errors
-/// `-FI_ENOTCONN` while it is not connected, `-FI_ETOOSMALL` when the address does not fit; `*addrlen` is its length then.
+/// `-FI_ENOTCONN` while it is not connected. `-FI_ETOOSMALL` when the address does not fit;
+/// `*addrlen` is its length then.
 unsafe extern "C" fn getpeer(ep: *mut fid_ep, addr: *mut c_void, addrlen: *mut usize) -> c_int {
     guard_int("fi_getpeer", || {
         // SAFETY: C passes an open endpoint.
@@ -207,7 +213,7 @@ impl Core {
         cm::accept(&mut self.dom.gate.lock(), self.idx(), call, data)
     }
 
-    /// Lets the event queue move the connection along, from now on.
+    /// Makes the event queue drive the connection from now on.
     pub(super) fn attach(self: &Arc<Core>, ep: &EpState) -> Result<(), Errno> {
         let eq = ep.eq.clone().ok_or(fi::FI_ENOEQ)?;
         let source: Weak<Core> = Arc::downgrade(self);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The way of collective calls from their thunks to the data path.
+//! Path of collective calls from their C entry points to the data path.
 //!
 //! Mirrors fi_collective(3).
 
@@ -18,12 +18,12 @@ impl Ep {
         &self.core.dom
     }
 
-    /// Joins the group of the members of a set; gives the endpoint's index and the group's address. Events name the object
-    /// `name`.
+    /// Joins the group of the members of a set. Returns the endpoint's index and the group's
+    /// address. Events refer to the object `name`.
     ///
     /// # Errors
-    /// `FI_EINVAL` for a set of another address vector, or a parent without all of its members; and those of
-    /// [`coll::join`].
+    /// `FI_EINVAL` for a set of another address vector, or a parent that lacks some of its members.
+    /// Errors of [`coll::join`].
     pub(crate) fn join(&self, parent: u64, set: u32, name: (usize, usize)) -> Result<(u32, u64), Errno> {
         entry::made_here(self.core.maker)?;
         let mut st = self.core.dom.gate.lock();
@@ -50,10 +50,10 @@ impl Ep {
         Ok((ep, addr))
     }
 
-    /// Starts a collective operation; `buffers` names buffers as long as it is told.
+    /// Starts a collective operation. `buffers` returns buffers of the lengths passed to it.
     ///
     /// # Errors
-    /// Those of [`coll::start`].
+    /// Errors of [`coll::start`].
     pub(crate) fn collective(
         &self,
         args: &CollArgs,

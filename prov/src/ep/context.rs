@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 #![expect(unsafe_code, reason = "other views of the object that C holds")]
-//! Transmit and receive contexts of a scalable endpoint: endpoints that go one way.
+//! Transmit and receive contexts of a scalable endpoint: endpoints with one direction.
 //!
-//! A context has a port, queues and peers of its own, as any endpoint has, and so shares nothing with the other contexts; what
-//! belongs to the scalable endpoint (its address, its vector, its event queue) is in `sep`. The tables of operations of the other way
-//! answer `-FI_ENOSYS`.
+//! A context has its own port, queues and peers, like any endpoint, and shares no state with other
+//! contexts. The state of the scalable endpoint (address, address vector, event queue) is in `sep`.
+//! The operation tables of the other direction return `-FI_ENOSYS`.
 //!
 //! Mirrors fi_endpoint(3), "fi_tx_context" and "fi_rx_context".
 
@@ -22,20 +22,20 @@ use crate::data::{self, EpConfig, EpState, RecvArgs, SendArgs};
 use crate::entry::{self, Errno, Made, Object};
 use crate::sep::{Place, Way};
 
-/// A transmit context.
+/// Transmit context.
 #[repr(transparent)]
 pub(crate) struct TxCtx(Ep);
 
-/// A receive context.
+/// Receive context.
 #[repr(transparent)]
 pub(crate) struct RxCtx(Ep);
 
-// SAFETY: another name for an endpoint, with its layout; `open` gives this class to transmit contexts only.
+// SAFETY: a transparent wrapper of an endpoint; `open` gives this class to transmit contexts only.
 unsafe impl Object for TxCtx {
     const FCLASS: usize = fi::FI_CLASS_TX_CTX;
 }
 
-// SAFETY: another name for an endpoint, with its layout; `open` gives this class to receive contexts only.
+// SAFETY: a transparent wrapper of an endpoint; `open` gives this class to receive contexts only.
 unsafe impl Object for RxCtx {
     const FCLASS: usize = fi::FI_CLASS_RX_CTX;
 }
@@ -97,21 +97,21 @@ static TX_OPS: fi::fi_ops_ep = fi::fi_ops_ep {
 static RX_OPS: fi::fi_ops_ep = ep_ops::<RxCtx>();
 static NO_CM: fi::fi_ops_cm = fi::FI_OPS_CM_NOSYS;
 
-/// What a context is opened with.
+/// Attributes with which a context is opened.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
     pub(crate) caps: u64,
     pub(crate) op_flags: u64,
     pub(crate) msg_order: u64,
     pub(crate) inject_size: usize,
-    /// Operations that may be outstanding.
+    /// Number of operations that may be outstanding.
     pub(crate) size: usize,
 }
 
-/// Opens the context that has `place` at its endpoint; `sock` is the port reserved for it.
+/// Opens the context at `place` of its scalable endpoint; `sock` is the port reserved for it.
 ///
 /// # Errors
-/// `FI_ENOMEM` when there are too many.
+/// `FI_ENOMEM` when there are too many endpoints.
 pub(crate) fn open(
     place: Place,
     sock: scif::Endpoint,
@@ -193,7 +193,8 @@ pub(crate) fn open(
     Ok(entry::give(ep))
 }
 
-/// The part of an endpoint's capabilities that goes one way, with that way named: naming none would mean both.
+/// Returns the capabilities of one direction, and names that direction: without one, both would be
+/// meant.
 fn one_way(caps: u64, way: Way) -> u64 {
     const OUT: u64 = fi::FI_SEND | fi::FI_READ | fi::FI_WRITE;
     const IN: u64 = fi::FI_RECV | fi::FI_REMOTE_READ | fi::FI_REMOTE_WRITE;

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 #![expect(unsafe_code, reason = "C calls in, with pointers")]
-//! Endpoints: the C object, its life from `fi_endpoint` to `fi_close`, its aliases and its flags.
+//! Endpoints: the C object from `fi_endpoint` to `fi_close`, its aliases and its flags.
 //!
-//! What an endpoint does once it is enabled is in `data`, how calls get there in [`post`]; options are in `opt`,
-//! bindings in `bind`, addresses in `name`.
+//! The work of an enabled endpoint is in `data`, the path of calls to it in [`post`]. Options are
+//! in `opt`, bindings in `bind`, addresses in `name`.
 //!
 //! # Invariants
 //!
-//! - The SCIF port is taken when the endpoint is opened, so that its name is known and other processes may connect before
-//!   it is enabled.
-//! - An alias shares everything with its endpoint but the default flags; the state goes with the last of them.
-//! - A table of an operation class that the endpoint was opened without answers `-FI_ENOSYS`.
+//! - The SCIF port is bound when the endpoint is opened, so that its name is known and other
+//!   processes may connect before it is enabled.
+//! - An alias shares everything with its endpoint except the default flags; closing the last of
+//!   them frees the state.
+//! - A table of an operation class without which the endpoint was opened returns `-FI_ENOSYS`.
 //!
 //! Mirrors fi_endpoint(3).
 
@@ -45,33 +46,37 @@ use crate::sep::Place;
 use crate::srx::StxShared;
 use post::{RX_OP_FLAGS, TX_OP_FLAGS};
 
-/// What an endpoint and its aliases share.
+/// State shared by an endpoint and its aliases.
 #[derive(Debug)]
 struct Core {
     dom: Arc<DomainShared>,
     maker: Maker,
-    /// Index of its state in [`crate::domain::DomainState::eps`]; changes with the name, before it is enabled.
+    /// Index in [`crate::domain::DomainState::eps`]; fi_setname changes it, before the endpoint is
+    /// enabled.
     idx: Count,
-    /// The IP address in its name.
+    /// IP address in the name of the endpoint.
     ip: Count,
     inject_size: usize,
-    /// `FI_COMPLETION` when every transmit (receive) completes, because the queue was not bound selectively; else 0.
+    /// `FI_COMPLETION` when every transmit (receive) completes, because the queue was not bound
+    /// selectively; else 0.
     tx_always: Count,
     rx_always: Count,
-    /// Addresses of the endpoint and its aliases that C has not closed; empty as long as there never was an alias.
+    /// Addresses of the endpoint and its aliases that C has not closed; empty until the first
+    /// alias.
     handles: Mutex<Vec<usize>>,
     limits: opt::Limits,
-    /// The connection request that a connected endpoint was opened for.
+    /// Connection request for which a connected endpoint was opened.
     request: Mutex<Option<Request>>,
-    /// The shared transmit context it is bound to.
+    /// Shared transmit context to which the endpoint is bound.
     stx: Mutex<Option<Arc<StxShared>>>,
-    /// Messages have a prefix.
+    /// Whether messages have a prefix.
     prefixed: bool,
-    /// Opened with triggered operations.
+    /// Whether the endpoint was opened with triggered operations.
     triggers: bool,
-    /// The address of an endpoint that answers: the passive one's.
+    /// Address of an endpoint that answers a request: the one of the passive endpoint.
     answers_as: Option<[u8; ADDR_LEN]>,
-    /// The scalable endpoint it is a context of, whose address vector and event queue are its own.
+    /// Scalable endpoint of which this is a context, and which provides its address vector and
+    /// event queue.
     place: Option<Place>,
 }
 
@@ -84,8 +89,8 @@ pub(crate) struct Ep {
     rx_op_flags: Count,
 }
 
-// SAFETY: repr(C) with a fid_ep first; FI_CLASS_EP is in Ep objects only, but for those that `context` makes and gives other
-// classes. Behind the head are an Arc and counts, all Sync.
+// SAFETY: repr(C) with a fid_ep first. FI_CLASS_EP is in Ep objects only, except in contexts, to
+// which `context` gives other classes. An Arc and counts, all Sync, follow the fid.
 unsafe impl Object for Ep {
     const FCLASS: usize = fi::FI_CLASS_EP;
 }
@@ -96,8 +101,8 @@ impl Made for Ep {
     }
 }
 
-/// What has an endpoint behind it: what C holds as a `struct fid_ep` (that endpoint, an alias, or a context of a scalable
-/// one), or what posts to it later.
+/// Object with an endpoint: a C object that is a `struct fid_ep` (the endpoint, an alias, or a
+/// context of a scalable endpoint), or a holder that posts to the endpoint later.
 pub(crate) trait Handle {
     fn ep(&self) -> &Ep;
 }
@@ -152,12 +157,12 @@ static NO_COLLECTIVE: fi::fi_ops_collective = fi::FI_OPS_COLLECTIVE_NOSYS;
 
 /// `int fi_close(struct fid *ep)`
 ///
-/// Of an endpoint with aliases only the last close releases anything.
+/// With aliases, only the last close releases the endpoint.
 unsafe extern "C" fn close<H: Handle + Made>(fid: *mut fid) -> c_int {
     guard_int("fi_close of an endpoint", || {
         // SAFETY: C passes an open endpoint.
         unsafe { own::<H, _>(fid) }?;
-        // SAFETY: C does not use it any more; `open` or `alias` gave it.
+        // SAFETY: returned by `open` or `alias`, and not used by C any more.
         let ep = unsafe { entry::take::<H, _>(fid) }?;
         ep.ep().core.release(fid.addr());
         Ok(())
@@ -167,9 +172,9 @@ unsafe extern "C" fn close<H: Handle + Made>(fid: *mut fid) -> c_int {
 /// `int fi_ep_bind(struct fid_ep *ep, struct fid *bfid, uint64_t flags)`
 ///
 /// # Errors
-/// `-FI_EINVAL` for objects that are not bound to endpoints or a place that is taken, `-FI_EBADFLAGS` for flags that do
-/// not go with the object, `-FI_EDOMAIN` for an object of another domain, `-FI_EOPBADSTATE` once enabled for anything but a
-/// counter.
+/// `-FI_EINVAL` for objects that are not bound to endpoints, or a binding that exists.
+/// `-FI_EBADFLAGS` for flags that do not apply to the object, `-FI_EDOMAIN` for an object of
+/// another domain, `-FI_EOPBADSTATE` once enabled for any object but a counter.
 unsafe extern "C" fn bind<H: Handle + Made>(fid: *mut fid, bfid: *mut fid, flags: u64) -> c_int {
     guard_int("fi_ep_bind", || {
         // SAFETY: C passes an open endpoint.
@@ -193,7 +198,7 @@ unsafe extern "C" fn bind<H: Handle + Made>(fid: *mut fid, bfid: *mut fid, flags
 /// `int fi_control(struct fid *ep, int command, void *arg)`
 ///
 /// # Errors
-/// `-FI_ENOSYS` for commands that are not an endpoint's; see [`Core::enable`] for `FI_ENABLE`.
+/// `-FI_ENOSYS` for commands that do not apply to endpoints; see [`Core::enable`] for `FI_ENABLE`.
 unsafe extern "C" fn control<H: Handle + Made>(fid: *mut fid, command: c_int, arg: *mut c_void) -> c_int {
     guard_int("fi_control of an endpoint", || {
         // SAFETY: C passes an open endpoint.
@@ -219,7 +224,7 @@ unsafe extern "C" fn control<H: Handle + Made>(fid: *mut fid, command: c_int, ar
                 }
                 let made = entry::give::<Ep, fid>(ep.alias(alias.flags)?);
                 ep.core.add_handle(fid.addr(), made.addr());
-                // SAFETY: not null; room for the new object.
+                // SAFETY: not null; space for the new object.
                 unsafe { entry::put(alias.fid, made) }
             }
             _ => Err(fi::FI_ENOSYS),
@@ -244,7 +249,8 @@ unsafe extern "C" fn cancel<H: Handle + Made>(fid: fid_t, context: *mut c_void) 
 /// `int fi_getopt(struct fid *ep, int level, int optname, void *optval, size_t *optlen)`
 ///
 /// # Errors
-/// `-FI_ENOPROTOOPT` for an option that cannot be read, `-FI_ETOOSMALL` when its value does not fit.
+/// `-FI_ENOPROTOOPT` for an option that cannot be read, `-FI_ETOOSMALL` when its value does not
+/// fit.
 unsafe extern "C" fn getopt<H: Handle + Made>(
     fid: fid_t,
     level: c_int,
@@ -268,8 +274,8 @@ unsafe extern "C" fn getopt<H: Handle + Made>(
 /// `int fi_setopt(struct fid *ep, int level, int optname, const void *optval, size_t optlen)`
 ///
 /// # Errors
-/// `-FI_ENOPROTOOPT` for an option that cannot be set, `-FI_ETOOSMALL` for a value that is too short, `-FI_EINVAL` or
-/// `-FI_EOPNOTSUPP` for one that cannot be.
+/// `-FI_ENOPROTOOPT` for an option that cannot be set, `-FI_ETOOSMALL` for a value that is too
+/// short, `-FI_EINVAL` or `-FI_EOPNOTSUPP` for one that cannot be.
 unsafe extern "C" fn setopt<H: Handle + Made>(
     fid: fid_t,
     level: c_int,
@@ -280,7 +286,7 @@ unsafe extern "C" fn setopt<H: Handle + Made>(
     guard_int("fi_setopt", || {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { own::<H, _>(fid) }?.ep();
-        // SAFETY: null or a value of that length.
+        // SAFETY: null or a value of the given length.
         let value = unsafe { entry::slice(optval.cast::<u8>(), optlen) }?;
         entry::told(
             Subsys::EpCtrl,
@@ -295,8 +301,8 @@ unsafe extern "C" fn setopt<H: Handle + Made>(
 
 /// `ssize_t fi_rx_size_left(struct fid_ep *ep)`
 ///
-/// Receives are never refused, so the size asked for always fits. Its sister for transmits is not supported: how many fit
-/// depends on whom they are for.
+/// Receives are never refused, so the requested size is always left. The counterpart for transmits
+/// is not supported: the number left depends on the peer.
 unsafe extern "C" fn rx_size_left<H: Handle + Made>(ep: *mut fid_ep) -> isize {
     guard("fi_rx_size_left", || {
         // SAFETY: C passes an open endpoint.
@@ -314,13 +320,13 @@ unsafe extern "C" fn rx_size_left<H: Handle + Made>(ep: *mut fid_ep) -> isize {
 /// `int fi_setname(fid_t fid, void *addr, size_t addrlen)`
 ///
 /// # Errors
-/// `-FI_EINVAL` for bytes that are no address, `-FI_EADDRNOTAVAIL` for one of another host, `-FI_EADDRINUSE` for one that
-/// is taken, `-FI_EOPBADSTATE` once enabled.
+/// `-FI_EINVAL` for a malformed address, `-FI_EADDRNOTAVAIL` for an address of another host,
+/// `-FI_EADDRINUSE` for one in use, `-FI_EOPBADSTATE` once enabled.
 unsafe extern "C" fn setname(fid: fid_t, addr: *mut c_void, addrlen: usize) -> c_int {
     guard_int("fi_setname", || {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { own::<Ep, _>(fid) }?;
-        // SAFETY: null or an address of that length.
+        // SAFETY: null or an address of the given length.
         let addr = unsafe { entry::slice(addr.cast_const().cast::<u8>(), addrlen) }?;
         ep.core.set_name(addr)
     })
@@ -329,7 +335,7 @@ unsafe extern "C" fn setname(fid: fid_t, addr: *mut c_void, addrlen: usize) -> c
 /// `int fi_getname(fid_t fid, void *addr, size_t *addrlen)`
 ///
 /// # Errors
-/// `-FI_ETOOSMALL` when the address does not fit; `*addrlen` is its length all the same.
+/// `-FI_ETOOSMALL` when the address does not fit; `*addrlen` is its length in any case.
 unsafe extern "C" fn getname(fid: fid_t, addr: *mut c_void, addrlen: *mut usize) -> c_int {
     guard_int("fi_getname", || {
         // SAFETY: C passes an open endpoint.
@@ -340,13 +346,13 @@ unsafe extern "C" fn getname(fid: fid_t, addr: *mut c_void, addrlen: *mut usize)
     })
 }
 
-/// What an info asks of an endpoint; none of it is missing.
+/// Parts of an info from which an endpoint is opened, all present.
 pub(crate) struct Asked<'a> {
     pub(crate) info: &'a fi::fi_info,
     pub(crate) ep_attr: &'a fi::fi_ep_attr,
     pub(crate) tx: &'a fi::fi_tx_attr,
     pub(crate) rx: &'a fi::fi_rx_attr,
-    /// Empty: none.
+    /// Source address; empty if none is requested.
     pub(crate) src: &'a [u8],
 }
 
@@ -355,7 +361,7 @@ impl<'a> Asked<'a> {
     /// `FI_EINVAL` for an info that is missing or incomplete.
     ///
     /// # Safety
-    /// `info` is null or an info of libfabric's that nobody changes or frees while `'a` lasts.
+    /// `info` is null or an info of libfabric that is neither changed nor freed during `'a`.
     pub(crate) unsafe fn of(info: *const fi::fi_info) -> Result<Asked<'a>, Errno> {
         // SAFETY: null or an info, by the caller's contract.
         let info = unsafe { info.as_ref() }.ok_or(fi::FI_EINVAL)?;
@@ -370,7 +376,7 @@ impl<'a> Asked<'a> {
         } else {
             info.src_addrlen
         };
-        // SAFETY: an address of that length, or none.
+        // SAFETY: an address of the given length, or none.
         let src = unsafe { entry::slice(info.src_addr.cast_const().cast::<u8>(), src_len) }?;
         Ok(Asked {
             info,
@@ -382,12 +388,13 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// `int fi_endpoint(struct fid_domain *domain, struct fi_info *info, struct fid_ep **ep, void *context)`
+/// `int fi_endpoint(struct fid_domain *domain, struct fi_info *info, struct fid_ep **ep, void
+/// *context)`
 ///
 /// # Errors
-/// `-FI_EINVAL` for an incomplete or contradicting info, or the request of another endpoint, `-FI_ENOSYS` for types of
-/// endpoints that are not offered, `-FI_EADDRINUSE` when the port of the source address is taken, `-FI_EADDRNOTAVAIL` when it
-/// is another host's.
+/// `-FI_EINVAL` for an incomplete or contradictory info, or the request of another endpoint.
+/// `-FI_ENOSYS` for endpoint types that are not supported, `-FI_EADDRINUSE` when the port of the
+/// source address is in use, `-FI_EADDRNOTAVAIL` for an address of another host.
 pub(crate) unsafe extern "C" fn open(
     domain: *mut fi::fid_domain,
     info: *mut fi::fi_info,
@@ -397,7 +404,7 @@ pub(crate) unsafe extern "C" fn open(
     guard_int("fi_endpoint", || {
         // SAFETY: C passes an open domain.
         let domain = unsafe { own::<Domain, _>(domain) }?;
-        // SAFETY: null or an info of the library's.
+        // SAFETY: null or an info of libfabric.
         let Asked {
             info,
             ep_attr,
@@ -405,13 +412,13 @@ pub(crate) unsafe extern "C" fn open(
             rx,
             src,
         } = unsafe { Asked::of(info) }?;
-        // One of its own, or a shared one.
+        // An endpoint has one context of its own, or a shared one.
         let contexts = |count: usize| count > 1 && count != fi::FI_SHARED_CONTEXT;
         if ep.is_null() || contexts(ep_attr.tx_ctx_cnt) || contexts(ep_attr.rx_ctx_cnt) {
             return Err(fi::FI_EINVAL);
         }
         let origin = match ep_attr.type_ {
-            // Its event queue moves it along, in any thread.
+            // The event queue drives its collectives, in any thread.
             fi::FI_EP_RDM if info.caps & fi::FI_COLLECTIVE != 0 && domain.shared.gate.is_elided() => {
                 return one_thread("collectives");
             }
@@ -423,7 +430,8 @@ pub(crate) unsafe extern "C" fn open(
             }
             _ => return Err(fi::FI_EINVAL),
         };
-        // An endpoint that answers does so from a port of its own: the one in the info is the passive endpoint's.
+        // An accepting endpoint has a port of its own: the source address in the info is the one of
+        // the passive endpoint.
         let open = |src: &[u8]| {
             Ep::open(
                 &domain.shared,
@@ -442,7 +450,7 @@ pub(crate) unsafe extern "C" fn open(
         if let Some(cm::Origin::Request(request)) = origin {
             match &opened {
                 Ok(new) => *new.core.request() = Some(request),
-                // C can refuse it, or try again.
+                // C can then reject the request, or try again.
                 Err(_) => request.give_back(),
             }
         }
@@ -451,12 +459,12 @@ pub(crate) unsafe extern "C" fn open(
             format_args!("fi_endpoint of type {}", ep_attr.type_),
             opened,
         )?;
-        // SAFETY: not null; room for the new object.
+        // SAFETY: not null; space for the new object.
         unsafe { entry::put(ep, entry::give(new)) }
     })
 }
 
-/// Refuses an endpoint whose event queue moves it along, in a domain that was opened for one thread at a time.
+/// Refuses an endpoint that an event queue drives, in a domain opened for one thread at a time.
 fn one_thread(what: &str) -> Result<(), Errno> {
     entry::refused(
         Subsys::EpCtrl,
@@ -504,7 +512,7 @@ impl Ep {
             ..EpConfig::default()
         };
         if tx.op_flags & (fi::FI_COMMIT_COMPLETE | fi::FI_MULTICAST) != 0 {
-            // Sends would silently mean less.
+            // With these flags, completions of sends would promise more than the provider delivers.
             return Err(post::bad_flags(tx.op_flags, TX_OP_FLAGS));
         }
         let prefixed = cfg.prefix != 0;
@@ -574,7 +582,7 @@ impl Ep {
         }))
     }
 
-    /// The default flags of the direction that `flags` names.
+    /// Returns the default flags of the direction in `flags`.
     fn op_flags(&self, flags: u64) -> Result<&Count, Errno> {
         match flags & (fi::FI_TRANSMIT | fi::FI_RECV) {
             fi::FI_TRANSMIT => Ok(&self.tx_op_flags),
@@ -583,7 +591,7 @@ impl Ep {
         }
     }
 
-    /// Replaces the default flags of the direction that `flags` names by the rest of it.
+    /// Replaces the default flags of the direction in `flags` by the remaining bits.
     fn set_op_flags(&self, flags: u64) -> Result<(), Errno> {
         let place = self.op_flags(flags)?;
         let allowed = if flags & fi::FI_TRANSMIT != 0 {
@@ -604,7 +612,8 @@ impl Ep {
         Ok(())
     }
 
-    /// Another handle for the endpoint, with `flags` as the default of the direction they name.
+    /// Returns another handle for the endpoint, with `flags` as the default of the direction they
+    /// contain.
     fn alias(&self, flags: u64) -> Result<Box<Ep>, Errno> {
         let alias = Box::new(Ep {
             fid: self.fid,
@@ -644,7 +653,7 @@ impl Core {
         self.idx.get_relaxed() as u32
     }
 
-    /// The endpoint at `known` has an alias at `new`.
+    /// Records that the endpoint at `known` has an alias at `new`.
     fn add_handle(&self, known: usize, new: usize) {
         let mut handles = self.handles();
         if handles.is_empty() {
@@ -653,8 +662,8 @@ impl Core {
         handles.push(new);
     }
 
-    /// One handle less, that at `gone`, and with it the events that name it; with the last one the endpoint goes. Events to
-    /// come name one that is left.
+    /// Removes the handle at `gone` and the events that name it; the last removal closes the
+    /// endpoint. Later events name a remaining handle.
     fn release(&self, gone: usize) {
         let mut st = self.dom.gate.lock();
         let mut handles = self.handles();
@@ -681,7 +690,7 @@ impl Core {
         drop(st);
         self.dom.close_ep(self.idx(), av);
         let request = self.request().take();
-        // Unanswered, it is refused.
+        // Dropping an unanswered request rejects it.
         drop(request);
         drop(self.stx().take());
     }
@@ -690,12 +699,12 @@ impl Core {
         self.handles.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The shared transmit context it is bound to.
+    /// Locks the shared transmit context to which the endpoint is bound.
     fn stx(&self) -> MutexGuard<'_, Option<Arc<StxShared>>> {
         self.stx.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The connection request this endpoint was opened for.
+    /// Locks the connection request for which the endpoint was opened.
     fn request(&self) -> MutexGuard<'_, Option<Request>> {
         self.request.lock().unwrap_or_else(PoisonError::into_inner)
     }

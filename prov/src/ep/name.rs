@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The address of an endpoint: the SCIF port it takes, and the bytes that name it.
+//! Address of an endpoint: the SCIF port it binds, and the bytes that name it.
 //!
-//! What the bytes mean is in `addr`.
+//! The meaning of the bytes is in `addr`.
 //!
 //! Mirrors fi_cm(3), "fi_setname / fi_getname".
 
@@ -18,7 +18,7 @@ use crate::entry::{self, Errno};
 use crate::fabric::FabricShared;
 use crate::log;
 
-/// The IP address in the name of an endpoint whose source address was `src`.
+/// Returns the IP address in the name of an endpoint whose source address was `src`.
 pub(crate) fn ip_of(src: &[u8]) -> Ipv4Addr {
     Addr::from_bytes(src)
         .map(|a| a.ip)
@@ -26,7 +26,7 @@ pub(crate) fn ip_of(src: &[u8]) -> Ipv4Addr {
         .unwrap_or(Ipv4Addr::LOCALHOST)
 }
 
-/// The port that `src` asks for; number 0, any, when it is empty.
+/// Returns the port that `src` requests; number 0, any port, when it is empty.
 pub(crate) fn wanted(fabric: &FabricShared, src: &[u8]) -> Result<PortId, Errno> {
     let reader = Reader::of(&fabric.node);
     if src.is_empty() {
@@ -58,21 +58,21 @@ pub(crate) fn wanted(fabric: &FabricShared, src: &[u8]) -> Result<PortId, Errno>
     Err(fi::FI_EADDRNOTAVAIL)
 }
 
-/// Takes the SCIF port that `src` asks for, any when it asks for none.
+/// Binds the SCIF port that `src` requests, or any port without a request.
 ///
 /// # Errors
 ///
-/// `FI_EADDRINUSE`, `FI_EADDRNOTAVAIL` for an address that is not of this host, `FI_EINVAL` for bytes that are no
-/// address, and the system's.
+/// `FI_EADDRINUSE`, `FI_EADDRNOTAVAIL` for an address of another host, `FI_EINVAL` for a malformed
+/// address, and errors of the system.
 pub(super) fn take_port(dom: &DomainShared, src: &[u8]) -> Result<Endpoint, Errno> {
     bind(dom, wanted(&dom.fabric, src)?.port)
 }
 
-/// Takes a SCIF port of our node; any for number 0.
+/// Binds a SCIF port of the own node; any port for number 0.
 ///
 /// # Errors
 ///
-/// `FI_EADDRINUSE` and the system's.
+/// `FI_EADDRINUSE` and errors of the system.
 pub(crate) fn bind(dom: &DomainShared, port: u16) -> Result<Endpoint, Errno> {
     let exports = Exports {
         keys: dom.keys.clone(),
@@ -81,7 +81,7 @@ pub(crate) fn bind(dom: &DomainShared, port: u16) -> Result<Endpoint, Errno> {
 }
 
 impl Core {
-    /// The bytes of the endpoint's address.
+    /// Returns the bytes of the endpoint's address.
     pub(super) fn name(&self) -> Result<[u8; ADDR_LEN], Errno> {
         if let Some(name) = self.answers_as {
             return Ok(name);
@@ -103,7 +103,7 @@ impl Core {
         ))
     }
 
-    /// Moves the endpoint to the port of another address, with all it is bound to.
+    /// Moves the endpoint to the port of another address, with all its bindings.
     pub(super) fn set_name(&self, name: &[u8]) -> Result<(), Errno> {
         let wanted = wanted(
             &self.dom.fabric,

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Options of an endpoint: `fi_getopt` and `fi_setopt` at the level `FI_OPT_ENDPOINT`.
 //!
-//! The size limits may be lowered, which the endpoint takes as a promise and does not check.
+//! The size limits may be lowered. The endpoint takes a lower limit as a promise and does not check
+//! it.
 //!
 //! Mirrors fi_endpoint(3), "fi_getopt / fi_setopt".
 
@@ -15,10 +16,10 @@ use crate::atomic_ops::MAX_ATOMIC_BYTES;
 use crate::attr;
 use crate::entry::Errno;
 
-/// Room below which a multi-receive buffer is given back, unless the application says otherwise.
+/// Default number of free bytes below which a multi-receive buffer is released.
 pub(crate) const MIN_MULTI_RECV: usize = 64;
 
-/// The options that bound sizes, in the order of their numbers from `FI_OPT_MAX_MSG_SIZE` on.
+/// Options that limit sizes, in the order of their numbers from `FI_OPT_MAX_MSG_SIZE` on.
 #[derive(Debug)]
 pub(super) struct Limits([Count; 8]);
 
@@ -37,7 +38,7 @@ impl Limits {
         Limits(all.map(|limit| Count::new(limit as u64)))
     }
 
-    /// The limit an option is about.
+    /// Returns the limit that an option sets.
     fn of(&self, optname: c_int) -> Option<&Count> {
         let at = optname.checked_sub(fi::FI_OPT_MAX_MSG_SIZE)?;
         self.0.get(usize::try_from(at).ok()?)
@@ -45,7 +46,7 @@ impl Limits {
 }
 
 impl Core {
-    /// The value of an option that is a size; all that can be read are.
+    /// Returns the value of an option; all readable options are sizes.
     pub(super) fn option(&self, level: c_int, optname: c_int) -> Result<usize, Errno> {
         if level != fi::FI_OPT_ENDPOINT {
             return Err(fi::FI_ENOPROTOOPT);
@@ -85,10 +86,10 @@ impl Core {
                     .min_multi_recv = size;
                 Ok(())
             }
-            // There is nothing but shared memory to use.
+            // Shared memory is the only means of transfer.
             fi::FI_OPT_SHARED_MEMORY_PERMITTED if truth(value)? => Ok(()),
             fi::FI_OPT_SHARED_MEMORY_PERMITTED => Err(fi::FI_EOPNOTSUPP),
-            // What the man page demands of those who have no CUDA library.
+            // fi_endpoint(3) requires this error from a provider without CUDA.
             fi::FI_OPT_CUDA_API_PERMITTED => truth(value).and(Err(fi::FI_EINVAL)),
             _ => {
                 let limit = self.limits.of(optname).ok_or(fi::FI_ENOPROTOOPT)?;
@@ -103,10 +104,10 @@ impl Core {
     }
 }
 
-/// An option's value that is a `size_t`.
+/// Returns the value of an option of type `size_t`.
 ///
 /// # Errors
-/// `FI_ETOOSMALL` for fewer bytes than that has.
+/// `FI_ETOOSMALL` for fewer bytes than a `size_t`.
 pub(crate) fn size(value: &[u8]) -> Result<usize, Errno> {
     value
         .first_chunk()
@@ -115,7 +116,7 @@ pub(crate) fn size(value: &[u8]) -> Result<usize, Errno> {
         .ok_or(fi::FI_ETOOSMALL)
 }
 
-/// An option's value that is a `bool`.
+/// Returns the value of an option of type `bool`.
 fn truth(value: &[u8]) -> Result<bool, Errno> {
     value.first().map(|v| *v != 0).ok_or(fi::FI_ETOOSMALL)
 }

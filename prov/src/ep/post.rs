@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 #![expect(unsafe_code, reason = "names the buffers that C passes")]
-//! The way of a data transfer call from its thunk to the data path: which flags hold for it, and where its buffers are.
+//! Path of a data transfer call from its C entry point to the data path: its flags and its buffers.
 //!
-//! Plain calls use the flags of the endpoint (or alias), the `*msg` calls only those they are given. Without
-//! `FI_SELECTIVE_COMPLETION` every operation completes; with it, those whose flags have `FI_COMPLETION`. Inject calls
-//! never do.
+//! Plain calls use the flags of the endpoint or alias, the `*msg` calls only their own. Without
+//! `FI_SELECTIVE_COMPLETION` every operation completes; with it, only operations whose flags have
+//! `FI_COMPLETION`. Inject calls never complete.
 //!
-//! A buffer at address 0 is named like any other: MPI programs use absolute addresses that way. Bytes to be sent cannot lie
-//! there, which the data path refuses.
+//! A buffer at address 0 is described like any other, since MPI programs pass absolute addresses
+//! that way. Bytes to be sent cannot lie there, which the data path refuses.
 //!
 //! Mirrors fi_endpoint(3), "OPERATION FLAGS".
 
@@ -20,10 +20,10 @@ use crate::data::{self, AtomicArgs, RecvArgs, RmaArgs, RmaIov, SendArgs};
 use crate::entry::{self, Errno};
 use crate::reason::because;
 
-/// When an operation counts as complete.
+/// Completion levels: the event at which an operation counts as complete.
 const LEVELS: u64 =
     fi::FI_INJECT_COMPLETE | fi::FI_TRANSMIT_COMPLETE | fi::FI_DELIVERY_COMPLETE | fi::FI_MATCH_COMPLETE;
-/// Classes of operations and directions: true of the call anyway, so programs may name them.
+/// Classes of operations and directions, which programs may repeat in the flags of a call.
 pub(super) const CLASSES: u64 = fi::FI_MSG
     | fi::FI_RMA
     | fi::FI_TAGGED
@@ -34,26 +34,26 @@ pub(super) const CLASSES: u64 = fi::FI_MSG
     | fi::FI_SEND
     | fi::FI_REMOTE_READ
     | fi::FI_REMOTE_WRITE;
-/// What a transmit attribute or `FI_SETOPSFLAG` may hold.
+/// Flags allowed in a transmit attribute or `FI_SETOPSFLAG`.
 pub(super) const TX_OP_FLAGS: u64 = LEVELS | fi::FI_COMPLETION | fi::FI_INJECT | fi::FI_FENCE | fi::FI_MORE;
-/// What a receive attribute or `FI_SETOPSFLAG` may hold.
+/// Flags allowed in a receive attribute or `FI_SETOPSFLAG`.
 pub(crate) const RX_OP_FLAGS: u64 = LEVELS | fi::FI_COMPLETION | fi::FI_MULTI_RECV | fi::FI_MORE;
-/// What the transmitting `*msg` calls take beside [`CLASSES`].
+/// Flags that the transmitting `*msg` calls accept beside [`CLASSES`].
 pub(super) const TX_MSG_FLAGS: u64 = TX_OP_FLAGS | fi::FI_REMOTE_CQ_DATA | fi::FI_PRIORITY;
-/// What the receiving `*msg` calls take beside [`CLASSES`].
+/// Flags that the receiving `*msg` calls accept beside [`CLASSES`].
 pub(super) const RX_MSG_FLAGS: u64 =
     RX_OP_FLAGS | fi::FI_PEEK | fi::FI_CLAIM | fi::FI_DISCARD | fi::FI_REMOTE_CQ_DATA;
 
-/// A short list on the stack.
+/// Short list on the stack.
 #[derive(Debug)]
 pub(crate) struct Short<T, const N: usize> {
     items: [T; N],
     len: usize,
 }
 
-/// The buffers of one call.
+/// Buffers of one call.
 pub(crate) type Buffers = Short<Mem, IOV_LIMIT>;
-/// The remote ranges of one call.
+/// Remote ranges of one call.
 pub(crate) type Ranges = Short<RmaIov, RMA_IOV_LIMIT>;
 
 impl<T, const N: usize> Short<T, N> {
@@ -62,7 +62,7 @@ impl<T, const N: usize> Short<T, N> {
         self.items.get(..self.len).unwrap_or_default()
     }
 
-    /// Fills a list; `FI_EINVAL` when it is too long.
+    /// Fills a list. Returns `FI_EINVAL` when it is too long.
     pub(super) fn of<S>(
         sources: &[S],
         empty: T,
@@ -93,11 +93,11 @@ impl Buffers {
         }
     }
 
-    /// The buffers of an `iovec` list.
+    /// Converts an `iovec` list.
     ///
     /// # Errors
     ///
-    /// `FI_EINVAL` for a list that is too long or missing, or lengths that no memory has.
+    /// `FI_EINVAL` for a list that is too long or missing, or lengths above `isize::MAX`.
     ///
     /// # Safety
     ///
@@ -113,11 +113,11 @@ impl Buffers {
         list.fits()
     }
 
-    /// The buffers of a list whose lengths count elements of `size` bytes.
+    /// Converts a list whose lengths count elements of `size` bytes.
     ///
     /// # Errors
     ///
-    /// As [`Buffers::from_iovec`].
+    /// Errors of [`Buffers::from_iovec`].
     ///
     /// # Safety
     ///
@@ -137,7 +137,7 @@ impl Buffers {
         list.fits()
     }
 
-    /// Refuses lists whose total is more than memory has.
+    /// Refuses lists with a total above `isize::MAX`.
     fn fits(self) -> Result<Buffers, Errno> {
         let mut total = 0usize;
         for m in self.as_slice() {
@@ -149,7 +149,7 @@ impl Buffers {
 }
 
 impl Ranges {
-    /// The remote ranges of an RMA call.
+    /// Converts the remote ranges of an RMA call.
     ///
     /// # Errors
     ///
@@ -170,15 +170,15 @@ impl Ranges {
         })
     }
 
-    /// The remote ranges of an atomic call on elements of `size` bytes.
+    /// Converts the remote ranges of an atomic call on elements of `size` bytes.
     ///
     /// # Errors
     ///
-    /// As [`Ranges::from_rma_iov`].
+    /// Errors of [`Ranges::from_rma_iov`].
     ///
     /// # Safety
     ///
-    /// As [`Ranges::from_rma_iov`].
+    /// `rma` is null or points to `count` elements.
     pub(crate) unsafe fn from_rma_ioc(
         rma: *const fi::fi_rma_ioc,
         count: usize,
@@ -196,57 +196,60 @@ impl Ranges {
         })
     }
 
-    /// Bytes in all ranges; `FI_EINVAL` when no memory has that many.
+    /// Returns the number of bytes in all ranges; `FI_EINVAL` when the sum overflows.
     pub(crate) fn total(&self) -> Result<usize, Errno> {
         let sum = |total: usize, range: &RmaIov| total.checked_add(range.len);
         self.as_slice().iter().try_fold(0, sum).ok_or(fi::FI_EINVAL)
     }
 }
 
-/// Names a buffer of a data transfer call; null is no error here.
+/// Describes a buffer of a data transfer call. A null pointer is no error.
 ///
 /// # Errors
 ///
-/// `FI_EINVAL` for a length that no memory has.
+/// `FI_EINVAL` for a length above `isize::MAX`.
 ///
 /// # Safety
 ///
-/// The application keeps the buffer valid until the operation completed (for inject calls until the call returns), as
-/// fi_msg(3) and its kin demand; writable where the operation writes.
+/// The application keeps the buffer valid until the operation completes, as fi_msg(3) and similar
+/// pages require (for inject calls until the call returns). It is writable if the operation writes
+/// it.
 #[inline]
 pub(crate) unsafe fn buffer(buf: *const std::ffi::c_void, len: usize) -> Result<Mem, Errno> {
     if isize::try_from(len).is_err() {
         return Err(fi::FI_EINVAL);
     }
-    // SAFETY: valid until the operation completed, by the caller's contract; the data path drops it then.
+    // SAFETY: valid until the operation completed, by the caller's contract; the data path drops it
+    // then.
     Ok(unsafe { Mem::new(buf.cast_mut().cast(), len) })
 }
 
-/// What messages are sent from: an endpoint, with or without message prefixes.
+/// Object from which messages are sent: an endpoint, with or without message prefixes.
 pub(crate) trait Sender: Handle {
-    /// Flags of plain transmit calls.
+    /// Returns the flags of plain transmit calls.
     #[inline]
     fn tx_flags(&self) -> u64 {
         self.ep().tx_flags()
     }
 
-    /// Flags of inject calls.
+    /// Returns the flags of inject calls.
     #[inline]
     fn inject_flags(&self) -> u64 {
         self.ep().inject_flags()
     }
 
-    /// Flags of a transmit call that was given `flags`.
+    /// Returns the flags of a transmit call with `flags`.
     ///
     /// # Errors
     ///
-    /// `FI_EBADFLAGS` for flags that do not belong to such a call.
+    /// `FI_EBADFLAGS` for flags that do not apply to such a call.
     #[inline]
     fn tx_msg_flags(&self, flags: u64) -> Result<u64, Errno> {
         self.ep().tx_msg_flags(flags)
     }
 
-    /// Flags of plain read calls: what is read cannot be handed back before it is there.
+    /// Returns the flags of plain read calls, without `FI_INJECT`: a buffer cannot be released
+    /// before its data arrives.
     #[inline]
     fn read_flags(&self) -> u64 {
         self.tx_flags() & !fi::FI_INJECT
@@ -256,14 +259,15 @@ pub(crate) trait Sender: Handle {
     ///
     /// # Errors
     ///
-    /// `FI_EINVAL` when it is injected and too large, and those of the data path.
+    /// `FI_EINVAL` when it is injected and too large, and errors of the data path.
     fn send(&self, args: &SendArgs<'_>) -> Result<isize, Errno>;
 
     /// Posts an RMA operation.
     ///
     /// # Errors
     ///
-    /// `FI_EINVAL` when it is injected and too large, or the local and remote lengths differ, and those of the data path.
+    /// `FI_EINVAL` when it is injected and too large, or the local and remote lengths differ, and
+    /// errors of the data path.
     #[inline]
     fn rma(&self, args: &RmaArgs<'_>) -> Result<isize, Errno> {
         self.ep().rma(args)
@@ -273,7 +277,7 @@ pub(crate) trait Sender: Handle {
     ///
     /// # Errors
     ///
-    /// `FI_EINVAL` when it is injected and too large, and those of the data path.
+    /// `FI_EINVAL` when it is injected and too large, and errors of the data path.
     #[inline]
     fn atomic(&self, args: &AtomicArgs<'_>) -> Result<isize, Errno> {
         self.ep().atomic(args)
@@ -290,19 +294,19 @@ impl Sender for Ep {
     }
 }
 
-/// What receives are posted to: an endpoint, or a context that endpoints share.
+/// Object to which receives are posted: an endpoint, or a context that endpoints share.
 pub(crate) trait Receiver {
-    /// Flags of plain receive calls.
+    /// Returns the flags of plain receive calls.
     fn rx_flags(&self) -> u64;
 
-    /// Flags of every receive.
+    /// Returns the flags of every receive.
     fn rx_always(&self) -> u64;
 
-    /// Flags of a receive call that was given `flags`.
+    /// Returns the flags of a receive call with `flags`.
     ///
     /// # Errors
     ///
-    /// `FI_EBADFLAGS` for flags that do not belong to such a call or contradict each other.
+    /// `FI_EBADFLAGS` for flags that do not apply to such a call or contradict each other.
     #[inline]
     fn rx_msg_flags(&self, flags: u64) -> Result<u64, Errno> {
         let probe = flags & (fi::FI_PEEK | fi::FI_CLAIM) != 0;
@@ -314,15 +318,16 @@ pub(crate) trait Receiver {
         Ok((flags & RX_MSG_FLAGS) | self.rx_always())
     }
 
-    /// Posts a receive, or a request to look for, claim or drop a message.
+    /// Posts a receive, or a request to peek at, claim or discard a message.
     ///
     /// # Errors
     ///
-    /// `FI_EINVAL` for a claim without a context or a multi-receive buffer in pieces, and those of the data path.
+    /// `FI_EINVAL` for a claim without a context or a multi-receive buffer in several parts, and
+    /// errors of the data path.
     fn recv(&self, args: &RecvArgs<'_>) -> Result<isize, Errno>;
 }
 
-/// Refuses a claim without a context, and a multi-receive buffer in pieces.
+/// Refuses a claim without a context, and a multi-receive buffer in several parts.
 #[inline(always)]
 pub(crate) fn check_recv(args: &RecvArgs<'_>) -> Result<(), Errno> {
     let nameless = args.flags & fi::FI_CLAIM != 0 && args.context == 0;
@@ -363,7 +368,8 @@ impl Receiver for Ep {
     }
 }
 
-/// Returns the error for `flags` of a call that takes only `known` ones and [`CLASSES`], with the wrong flags as its reason.
+/// Returns the error for `flags` of a call that accepts only `known` ones and [`CLASSES`], with the
+/// wrong flags as its reason.
 #[cold]
 pub(super) fn bad_flags(flags: u64, known: u64) -> Errno {
     let wrong = flags & !(known | CLASSES);
@@ -387,23 +393,23 @@ impl Ep {
         )
     }
 
-    /// Flags of plain transmit calls.
+    /// Returns the flags of plain transmit calls.
     #[inline]
     pub(crate) fn tx_flags(&self) -> u64 {
         self.tx_op_flags.get_relaxed() | self.core.tx_always.get_relaxed()
     }
 
-    /// Flags of inject calls.
+    /// Returns the flags of inject calls.
     #[inline]
     pub(crate) fn inject_flags(&self) -> u64 {
         (self.tx_op_flags.get_relaxed() & !(LEVELS | fi::FI_COMPLETION)) | fi::FI_INJECT
     }
 
-    /// Flags of a transmit call that was given `flags`.
+    /// Returns the flags of a transmit call with `flags`.
     ///
     /// # Errors
     ///
-    /// `FI_EBADFLAGS` for flags that do not belong to such a call.
+    /// `FI_EBADFLAGS` for flags that do not apply to such a call.
     #[inline]
     pub(crate) fn tx_msg_flags(&self, flags: u64) -> Result<u64, Errno> {
         if flags & !(TX_MSG_FLAGS | CLASSES) != 0 {
@@ -412,7 +418,7 @@ impl Ep {
         Ok((flags & TX_MSG_FLAGS) | self.core.tx_always.get_relaxed())
     }
 
-    /// Refuses an injected operation that is larger than was agreed.
+    /// Refuses an injected operation above the negotiated size.
     #[inline]
     pub(super) fn check_inject(&self, flags: u64, iov: &[Mem]) -> Result<(), Errno> {
         if flags & fi::FI_INJECT != 0 && total_len(iov) > self.core.inject_size {
@@ -425,7 +431,8 @@ impl Ep {
     ///
     /// # Errors
     ///
-    /// `FI_EINVAL` when it is injected and too large, or the local and remote lengths differ, and those of the data path.
+    /// `FI_EINVAL` when it is injected and too large, or the local and remote lengths differ, and
+    /// errors of the data path.
     #[inline]
     pub(crate) fn rma(&self, args: &RmaArgs<'_>) -> Result<isize, Errno> {
         entry::made_here(self.core.maker)?;
@@ -438,7 +445,7 @@ impl Ep {
     ///
     /// # Errors
     ///
-    /// `FI_EINVAL` when it is injected and too large, and those of the data path.
+    /// `FI_EINVAL` when it is injected and too large, and errors of the data path.
     #[inline]
     pub(crate) fn atomic(&self, args: &AtomicArgs<'_>) -> Result<isize, Errno> {
         entry::made_here(self.core.maker)?;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 #![expect(unsafe_code, reason = "another view of the object that C holds")]
-//! Message prefixes (`FI_MSG_PREFIX`): programs that leave room for a provider's header in front of every message.
+//! Message prefixes (`FI_MSG_PREFIX`): space for a header of the provider before every message.
 //!
-//! There is none to put there, so the room is skipped: by tables of operations of their own, and an endpoint without
-//! prefixes pays nothing for it. The length of a received message counts its prefix, as that of a posted buffer does.
+//! This provider has no such header and skips the space. Endpoints with prefixes have operation
+//! tables of their own, so that endpoints without them pay no cost. The length of a received
+//! message includes its prefix, as does the length of a posted buffer.
 //!
 //! Mirrors fi_getinfo(3), "FI_MSG_PREFIX".
 
@@ -17,16 +18,16 @@ use crate::attr::MSG_PREFIX_SIZE;
 use crate::data::{RecvArgs, SendArgs};
 use crate::entry::{Errno, Made, Object};
 
-/// An endpoint that was opened with prefixes.
+/// Endpoint opened with prefixes.
 #[repr(transparent)]
 pub(crate) struct Prefixed(Ep);
 
-// SAFETY: another name for an endpoint, with its layout; all such objects are of the class of endpoints.
+// SAFETY: a transparent wrapper of an endpoint; all such objects are of the class of endpoints.
 unsafe impl Object for Prefixed {
     const FCLASS: usize = <Ep as Object>::FCLASS;
 }
 
-/// The buffers of a message behind its prefix, which is whole in the first of them.
+/// Returns the buffers of a message after its prefix, which is complete in the first buffer.
 fn behind(iov: &[Mem]) -> Result<Buffers, Errno> {
     let mut first = true;
     Buffers::of(iov, Mem::empty(), |m| {
@@ -38,7 +39,7 @@ fn behind(iov: &[Mem]) -> Result<Buffers, Errno> {
     })
 }
 
-/// The buffers of a message of `ep`, whichever sort of endpoint it is.
+/// Returns the buffers of a message of `ep`, with or without prefixes.
 pub(super) fn message(ep: &Ep, iov: &[Mem]) -> Result<Buffers, Errno> {
     if ep.core.prefixed {
         behind(iov)
@@ -47,7 +48,7 @@ pub(super) fn message(ep: &Ep, iov: &[Mem]) -> Result<Buffers, Errno> {
     }
 }
 
-/// What of a receive does not go with prefixes: each of the messages of one buffer would need one of its own.
+/// Refuses multi-receive buffers: each of their messages would need its own prefix.
 pub(super) fn check_recv(args: &RecvArgs<'_>) -> Result<(), Errno> {
     if args.flags & fi::FI_MULTI_RECV != 0 {
         return Err(fi::FI_EOPNOTSUPP);
@@ -106,7 +107,7 @@ mod tests {
     #[test]
     fn a_prefix_is_whole_in_the_first_buffer() {
         let mut bytes = [0_u8; 40];
-        // SAFETY: the array outlives its name.
+        // SAFETY: the array outlives its description.
         let whole = unsafe { Mem::new(bytes.as_mut_ptr(), bytes.len()) };
         let left = behind(&[whole, whole]).unwrap();
         let lens: Vec<usize> = left.as_slice().iter().map(Mem::len).collect();

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 #![expect(unsafe_code, reason = "reads conditions and work requests of C")]
-//! Operations that wait for a counter, from C's descriptions to those of [`deferred`]: calls with `FI_TRIGGER`, and work
-//! queued to a domain.
+//! Conversion of operations that wait for a counter from C descriptions to those of [`deferred`]:
+//! calls with `FI_TRIGGER`, and work queued to a domain.
 //!
-//! Endpoints opened with the capability `FI_TRIGGER` have tables of operations of their own; the others pay nothing. A
-//! description is copied when it is posted, so only the buffers it names have to stay. What is posted with
-//! `FI_TRIGGER` takes its condition from a `struct fi_triggered_context` and completes like any other operation. Queued
-//! work completes in its own counter, and at its endpoint only where its flags ask for that, or when it fails.
+//! Endpoints opened with the capability `FI_TRIGGER` have operation tables of their own; the others
+//! pay no cost. A description is copied when it is posted, so only the buffers it refers to must
+//! stay valid. A call with `FI_TRIGGER` takes its condition from a `struct fi_triggered_context`
+//! and completes like any other operation. Queued work completes in its own counter. It completes
+//! at its endpoint only if its flags request that, or when it fails.
 //!
-//! An operation that waits cannot be injected (its buffer is read when it starts), and calls that look for a message
-//! cannot wait.
+//! A waiting operation cannot be injected, since its buffer is read when it starts. Calls with
+//! peek, claim or discard cannot wait.
 //!
 //! Mirrors fi_trigger(3).
 
@@ -30,31 +31,32 @@ use crate::domain::DomainShared;
 use crate::entry::{self, Errno, Object, object};
 use crate::{msg, rma, tagged};
 
-/// What looks for a message instead of waiting for one.
+/// Flags of receives that query or take an unexpected message and cannot wait.
 const LOOKS: u64 = fi::FI_PEEK | fi::FI_CLAIM | fi::FI_DISCARD;
 
-/// An endpoint that was opened with triggered operations.
+/// Endpoint opened with triggered operations.
 #[repr(transparent)]
 pub(crate) struct Triggered(Ep);
 
-// SAFETY: another name for an endpoint, with its layout; all such objects are of the class of endpoints.
+// SAFETY: a transparent wrapper of an endpoint; all such objects are of the class of endpoints.
 unsafe impl Object for Triggered {
     const FCLASS: usize = <Ep as Object>::FCLASS;
 }
 
 impl Triggered {
-    /// Begins what this call has set off: it may have moved a counter.
+    /// Starts the triggered operations that are due, since the call may have changed a counter.
     fn settle(&self) {
-        // In a forked child the call has failed, and the lock is the parent's.
+        // In a forked child the call has failed, and the lock belongs to the parent.
         if entry::made_here(self.0.core.maker).is_ok() {
             deferred::run(&mut self.0.core.dom.gate.lock());
         }
     }
 
-    /// The same endpoint for an operation that waits as its context says.
+    /// Returns the endpoint for an operation that waits for the condition in its context.
     fn later(&self, context: usize) -> Result<Later<'_>, Errno> {
         entry::made_here(self.0.core.maker)?;
-        // SAFETY: with FI_TRIGGER a call passes a struct fi_triggered_context, by the contract of fi_trigger(3).
+        // SAFETY: with FI_TRIGGER a call passes a struct fi_triggered_context, by the contract of
+        // fi_trigger(3).
         let when = unsafe { condition(&self.0.core.dom, context) }?;
         Ok(Later {
             ep: &self.0,
@@ -64,7 +66,7 @@ impl Triggered {
     }
 }
 
-/// Reads the condition behind a context.
+/// Reads the condition that a context describes.
 ///
 /// # Safety
 /// `context` is null or the address of a `struct fi_triggered_context`, whose counter is open.
@@ -73,12 +75,13 @@ unsafe fn condition(dom: &Arc<DomainShared>, context: usize) -> Result<Condition
     if !context.is_aligned() {
         return Err(fi::FI_EINVAL);
     }
-    // SAFETY: null or a context that lives until its operation completes, by the caller's contract.
+    // SAFETY: null or a context that is valid until its operation completes, by the caller's
+    // contract.
     let context = unsafe { context.as_ref() }.ok_or(fi::FI_EINVAL)?;
     if context.event_type != fi::FI_TRIGGER_THRESHOLD {
         return Err(fi::FI_ENOSYS);
     }
-    // SAFETY: the event type says that this is the member; any bytes are a value of it.
+    // SAFETY: the event type selects this member; any bytes are a value of it.
     let threshold = unsafe { context.trigger.threshold };
     // SAFETY: an open counter or null, by the caller's contract.
     let cntr = unsafe { counter(dom, threshold.cntr) }?;
@@ -89,7 +92,7 @@ unsafe fn condition(dom: &Arc<DomainShared>, context: usize) -> Result<Condition
     })
 }
 
-/// The index of a counter of this domain.
+/// Returns the index of a counter of this domain.
 ///
 /// # Safety
 /// `cntr` is null or an open counter.
@@ -182,7 +185,7 @@ impl Receiver for Triggered {
     }
 }
 
-/// An endpoint as what is to wait for a counter sees it: posting to it queues.
+/// Endpoint for operations that wait for a counter: posting to it queues.
 struct Later<'a> {
     ep: &'a Ep,
     when: Condition,
@@ -213,7 +216,8 @@ impl Handle for Later<'_> {
 }
 
 impl Sender for Later<'_> {
-    /// Queued work completes at its endpoint only when it says so, however the queue was bound.
+    /// Returns the flags without an implied `FI_COMPLETION`: queued work completes at its endpoint
+    /// only on request.
     fn tx_msg_flags(&self, flags: u64) -> Result<u64, Errno> {
         if flags & !(TX_MSG_FLAGS | CLASSES) != 0 {
             return Err(fi::FI_EBADFLAGS);
@@ -269,7 +273,7 @@ impl Receiver for Later<'_> {
         if flags & !(RX_MSG_FLAGS | CLASSES) != 0 {
             return Err(fi::FI_EBADFLAGS);
         }
-        // A buffer of many messages has no one completion to report.
+        // A multi-receive buffer has no single completion to report.
         if flags & (LOOKS | fi::FI_MULTI_RECV) != 0 {
             return Err(fi::FI_ENOSYS);
         }
@@ -292,15 +296,16 @@ impl Receiver for Later<'_> {
     }
 }
 
-/// `FI_QUEUE_WORK` of a domain.
+/// Implements `FI_QUEUE_WORK` of a domain.
 ///
 /// # Errors
-/// `FI_EINVAL` for an incomplete or contradicting description, or an endpoint without `FI_TRIGGER`; `FI_EDOMAIN` for
-/// objects of another domain; `FI_ENOSYS` for what is no kind of work; those of the calls that post such an operation.
+/// `FI_EINVAL` for an incomplete or contradictory description, or an endpoint without `FI_TRIGGER`.
+/// `FI_EDOMAIN` for objects of another domain, `FI_ENOSYS` for an unknown kind of work. Errors of
+/// the calls that post such an operation.
 ///
 /// # Safety
-/// `work` is null or a description as fi_trigger(3) has it: what it names is there, and its buffers are the operation's
-/// until it completed or was cancelled.
+/// `work` is null or a description as in fi_trigger(3). The objects it refers to are open. Its
+/// buffers belong to the operation until it completed or was cancelled.
 pub(crate) unsafe fn queue_work(
     dom: &Arc<DomainShared>,
     work: *const fi::fi_deferred_work,
@@ -328,7 +333,7 @@ pub(crate) unsafe fn queue_work(
     match work.op_type {
         fi::FI_OP_CNTR_SET | fi::FI_OP_CNTR_ADD if completion.is_some() => Err(fi::FI_EINVAL),
         fi::FI_OP_CNTR_SET | fi::FI_OP_CNTR_ADD => {
-            // SAFETY: the type says that this is the member; any pointer is a value of it.
+            // SAFETY: the type selects this member; any pointer is a value of it.
             let op = unsafe { work.op.cntr };
             // SAFETY: null or a description, by the caller's contract.
             let op = unsafe { op.as_ref() }.ok_or(fi::FI_EINVAL)?;
@@ -354,10 +359,10 @@ pub(crate) unsafe fn queue_work(
     }
 }
 
-/// The part of [`queue_work`] for work of endpoints.
+/// Handles the part of [`queue_work`] for work of endpoints.
 ///
 /// # Safety
-/// As there.
+/// The contract of [`queue_work`].
 unsafe fn queue_operation(
     dom: &Arc<DomainShared>,
     work: &fi::fi_deferred_work,
@@ -382,7 +387,7 @@ unsafe fn queue_operation(
     };
     let posted = match work.op_type {
         fi::FI_OP_SEND | fi::FI_OP_RECV => {
-            // SAFETY: the type says that this is the member; any pointer is a value of it.
+            // SAFETY: the type selects this member; any pointer is a value of it.
             let op = unsafe { work.op.msg };
             // SAFETY: null or a description, by the caller's contract.
             let op = unsafe { op.as_ref() }.ok_or(fi::FI_EINVAL)?;
@@ -396,7 +401,7 @@ unsafe fn queue_operation(
             }
         }
         fi::FI_OP_TSEND | fi::FI_OP_TRECV => {
-            // SAFETY: the type says that this is the member; any pointer is a value of it.
+            // SAFETY: the type selects this member; any pointer is a value of it.
             let op = unsafe { work.op.tagged };
             // SAFETY: null or a description, by the caller's contract.
             let op = unsafe { op.as_ref() }.ok_or(fi::FI_EINVAL)?;
@@ -410,7 +415,7 @@ unsafe fn queue_operation(
             }
         }
         fi::FI_OP_READ | fi::FI_OP_WRITE => {
-            // SAFETY: the type says that this is the member; any pointer is a value of it.
+            // SAFETY: the type selects this member; any pointer is a value of it.
             let op = unsafe { work.op.rma };
             // SAFETY: null or a description, by the caller's contract.
             let op = unsafe { op.as_ref() }.ok_or(fi::FI_EINVAL)?;
@@ -418,7 +423,7 @@ unsafe fn queue_operation(
             unsafe { rma::start(&later(op.ep)?, &op.msg, op.flags, work.op_type == fi::FI_OP_WRITE) }
         }
         fi::FI_OP_ATOMIC => {
-            // SAFETY: the type says that this is the member; any pointer is a value of it.
+            // SAFETY: the type selects this member; any pointer is a value of it.
             let op = unsafe { work.op.atomic };
             // SAFETY: null or a description, by the caller's contract.
             let op = unsafe { op.as_ref() }.ok_or(fi::FI_EINVAL)?;
@@ -427,7 +432,7 @@ unsafe fn queue_operation(
             unsafe { atomic::start(AtomicKind::Write, &ep, &op.msg, NO_LIST, NO_LIST, op.flags) }
         }
         fi::FI_OP_FETCH_ATOMIC => {
-            // SAFETY: the type says that this is the member; any pointer is a value of it.
+            // SAFETY: the type selects this member; any pointer is a value of it.
             let op = unsafe { work.op.fetch_atomic };
             // SAFETY: null or a description, by the caller's contract.
             let op = unsafe { op.as_ref() }.ok_or(fi::FI_EINVAL)?;
@@ -437,7 +442,7 @@ unsafe fn queue_operation(
             unsafe { atomic::start(AtomicKind::Fetch, &ep, &op.msg, NO_LIST, result, op.flags) }
         }
         fi::FI_OP_COMPARE_ATOMIC => {
-            // SAFETY: the type says that this is the member; any pointer is a value of it.
+            // SAFETY: the type selects this member; any pointer is a value of it.
             let op = unsafe { work.op.compare_atomic };
             // SAFETY: null or a description, by the caller's contract.
             let op = unsafe { op.as_ref() }.ok_or(fi::FI_EINVAL)?;
@@ -452,10 +457,12 @@ unsafe fn queue_operation(
     posted.map(|_| ())
 }
 
-/// `FI_CANCEL_WORK` of a domain: what was queued with the description at this address, and has not begun.
+/// Implements `FI_CANCEL_WORK` of a domain: cancels the work queued with the description at this
+/// address, if it has not started.
 ///
 /// # Errors
-/// `FI_ENOSYS` without the capability, `FI_EINVAL` without a description, `FI_ENOENT` when nothing of it waits any more.
+/// `FI_ENOSYS` without the capability, `FI_EINVAL` without a description, `FI_ENOENT` when no such
+/// work waits any more.
 pub(crate) fn cancel_work(dom: &DomainShared, work: *const fi::fi_deferred_work) -> Result<(), Errno> {
     if !dom.triggers {
         return Err(fi::FI_ENOSYS);
@@ -474,10 +481,12 @@ pub(crate) fn cancel_work(dom: &DomainShared, work: *const fi::fi_deferred_work)
     Ok(())
 }
 
-/// `FI_FLUSH_WORK` of a domain: all queued work that has not begun, or what waits for one counter.
+/// Implements `FI_FLUSH_WORK` of a domain: cancels all queued work that has not started, or the
+/// work for one counter.
 ///
 /// # Errors
-/// `FI_ENOSYS` without the capability, `FI_EINVAL` for what is no counter, `FI_EDOMAIN` for one of another domain.
+/// `FI_ENOSYS` without the capability, `FI_EINVAL` for an object that is not a counter,
+/// `FI_EDOMAIN` for a counter of another domain.
 ///
 /// # Safety
 /// `cntr` is null or an open object.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Endpoints as C sees them, in one process that talks to itself.
+//! Endpoints through their C interface, in one process that sends to itself.
 
 #![expect(unsafe_code, reason = "calls the tables as C does")]
 
@@ -19,13 +19,13 @@ use crate::data::tests::poison::STRUCK;
 use crate::domain::Domain;
 use crate::entry::own;
 
-/// Calls a slot of one of an object's tables: the object is the first argument.
+/// Calls a slot of one of an object's tables, with the object as first argument.
 macro_rules! call {
     ($object:expr, $table:ident.$slot:ident($($arg:expr),*)) => {{
         let object = $object;
-        // SAFETY: an open object of ours.
+        // SAFETY: an open object of this provider.
         let table = unsafe { &*(*object).$table };
-        // SAFETY: an open object, and arguments as the test wants them.
+        // SAFETY: an open object, and the arguments of the test.
         unsafe { (table.$slot)(object.cast(), $($arg),*) }
     }};
 }
@@ -34,16 +34,16 @@ macro_rules! call {
 macro_rules! fid_call {
     ($object:expr, $slot:ident($($arg:expr),*)) => {{
         let object: *mut libfabric_sys::fid = $object.cast();
-        // SAFETY: an open object of ours.
+        // SAFETY: an open object of this provider.
         let table = unsafe { &*(*object).ops };
-        // SAFETY: an open object, and arguments as the test wants them.
+        // SAFETY: an open object, and the arguments of the test.
         unsafe { (table.$slot)(object, $($arg),*) }
     }};
 }
 
 use {call, fid_call};
 
-/// Opens an object through a pointer to it.
+/// Opens an object and returns it instead of writing it to an output argument.
 fn made<T>(open: impl FnOnce(*mut *mut T) -> c_int) -> Result<*mut T, c_int> {
     let mut object = null_mut();
     match open(&raw mut object) {
@@ -52,7 +52,7 @@ fn made<T>(open: impl FnOnce(*mut *mut T) -> c_int) -> Result<*mut T, c_int> {
     }
 }
 
-/// An info of ours, on which endpoints are opened.
+/// Info of this provider, from which endpoints are opened.
 struct Info {
     info: fi::fi_info,
     ep: fi::fi_ep_attr,
@@ -88,7 +88,7 @@ impl Info {
     }
 }
 
-/// A fabric and a domain, with what an endpoint is bound to.
+/// Fabric and domain, with objects to which endpoints are bound.
 struct Rig {
     info: Box<Info>,
     fabric: *mut fi::fid_fabric,
@@ -108,7 +108,7 @@ impl Rig {
             api_version: fi::fi_version(1, 20),
             ..fi::fi_fabric_attr::default()
         };
-        // SAFETY: attributes and room for the result.
+        // SAFETY: attributes and space for the result.
         let fabric = made(|out| unsafe { crate::fabric::open(&raw mut attr, out, null_mut()) }).unwrap();
         let domain = made(|out| call!(fabric, ops.domain(&raw mut info.info, out, null_mut()))).unwrap();
         let mut av = fi::fi_av_attr::default();
@@ -148,7 +148,7 @@ impl Rig {
         ep
     }
 
-    /// The endpoint's own number in the address vector.
+    /// Inserts the endpoint's own address. Returns its index in the address vector.
     fn insert(&self, ep: *mut fid_ep) -> u64 {
         let mut addr = fi::FI_ADDR_UNSPEC;
         let name = name(ep);
@@ -160,7 +160,7 @@ impl Rig {
         addr
     }
 
-    /// The completions that come without waiting for anybody else.
+    /// Reads the completions that need no action of another process.
     fn completions(&self) -> Vec<fi::fi_cq_tagged_entry> {
         let mut all = Vec::new();
         for _ in 0..100 {
@@ -220,7 +220,7 @@ fn control(ep: *mut fid_ep, command: c_int, flags: &mut u64) -> c_int {
 fn a_poisoned_endpoint_is_not_enabled_again() {
     let mut rig = Rig::new(ALL);
     let ep = rig.enabled(BOTH);
-    // SAFETY: an open domain of ours.
+    // SAFETY: an open domain of this provider.
     let domain = unsafe { own::<Domain, _>(rig.domain) }.unwrap();
     let mut st = domain.shared.gate.lock();
     for at in 0..st.eps.bound() {
@@ -279,7 +279,7 @@ fn bindings_are_checked() {
     assert_eq!(call!(ep, ops.rx_size_left()), attr::DEFAULT_SIZE.cast_signed());
     assert_eq!(call!(ep, ops.cancel(null_mut())), 0, "nothing to cancel");
     assert_eq!(enable(ep), 0);
-    // A counter may come later for a direction that has none; nothing else may.
+    // A counter may be bound later to a direction without one; no other object may.
     assert_eq!(fid_call!(ep, bind(cntr, fi::FI_SEND | fi::FI_RECV)), 0);
     assert_eq!(fid_call!(ep, bind(cntr, fi::FI_SEND)), -fi::FI_EINVAL);
     assert_eq!(fid_call!(ep, bind(cntr, fi::FI_READ)), -fi::FI_EINVAL);
@@ -352,8 +352,8 @@ fn names_have_a_length_a_port_and_one_owner() {
     );
     assert_eq!((len, short), (ADDR_LEN, [0; 4]));
 
-    // A second endpoint may not have the first one's name, but another one, and the first one's when that is gone.
-    // Its port is given out to nobody else once it is free.
+    // A second endpoint may take another name, and the first one's name only after the first is
+    // closed. Port 6 is below the dynamic range, so no other endpoint gets it meanwhile.
     let mut taken = Addr::this_host(Ipv4Addr::LOCALHOST, 6).to_bytes();
     assert_eq!(call!(ep, cm.setname(taken.as_mut_ptr().cast(), ADDR_LEN)), 0);
     taken = name(ep);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Data transfer calls: what they refuse, and that each reaches the data path with what it was given.
+//! Data transfer calls: their errors, and the arguments that each of them passes to the data path.
 
 #![expect(unsafe_code, reason = "calls the tables as C does")]
 
@@ -230,7 +230,7 @@ fn remote_and_local_lengths_agree() {
     rig.close(&[ep]);
 }
 
-/// A registered buffer, and the key it has.
+/// Registered buffer with its key.
 struct Region<T> {
     buf: Box<[T]>,
     mr: *mut fi::fid_mr,
@@ -248,9 +248,10 @@ impl<T: Copy> Region<T> {
         Region { buf, mr, key }
     }
 
-    /// What is in the buffer now.
+    /// Returns the current content of the buffer.
     fn content(&self) -> Vec<T> {
-        // SAFETY: the buffer is there; volatile since the provider changes it behind the compiler's back.
+        // SAFETY: an element of the buffer; volatile, since the provider changes it without the
+        // compiler's knowledge.
         (0..self.buf.len())
             .map(|at| unsafe { (&raw const self.buf[at]).read_volatile() })
             .collect()

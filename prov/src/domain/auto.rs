@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 #![expect(unsafe_code, reason = "masks signals around the creation of a thread")]
-//! The progress thread of a domain whose application asked for automatic data progress.
+//! Progress thread of a domain with automatic data progress.
 //!
-//! One thread per domain accepts, matches and executes while the application computes. It sleeps on the descriptors of
-//! all endpoints. While the application progresses some of them by itself the thread stays away from these: it looks every
-//! millisecond whether that is still so, and after the others, and peers are not asked to wake anybody meanwhile.
+//! One thread per domain accepts, matches and executes while the application computes. It sleeps on
+//! the descriptors of all endpoints. While the application makes progress on some of them itself,
+//! the thread leaves these alone. It then checks every millisecond whether the application is still
+//! active, makes progress on the other endpoints, and peers need not send wake-ups.
 //!
 //! Mirrors fi_domain(3), "data_progress".
 
@@ -25,20 +26,22 @@ use crate::entry::{self, Errno};
 use crate::log::{Subsys, warn};
 use crate::wait::{arm_ep, disarm_ep};
 
-/// Number of panics after which the thread ends: so many do not come from endpoints.
+/// Number of panics after which the thread ends. More of them cannot come from poisoned endpoints.
 const PANICS_MAX: usize = 64;
-/// How long the thread polls after something happened.
+/// Nanoseconds for which the thread keeps polling after activity. A longer time uses more processor
+/// time.
 const LINGER_NS: u64 = 50_000;
-/// How often it looks whether an active application still is.
+/// Interval between checks whether the application still makes progress itself.
 const AWAY: Duration = Duration::from_millis(1);
-/// The longest sleep while something is outstanding that no peer rings for.
+/// Longest sleep in nanoseconds while operations are outstanding for which no peer rings the
+/// doorbell.
 const TIMER_NAP_NS: u64 = 20_000_000;
-/// The same while a ring is full or a connection is to be tried again.
+/// Longest sleep in nanoseconds while a ring is full or a connection is to be retried.
 const POLL_NAP_NS: u64 = 200_000;
-/// The longest sleep of all: see `wait`.
+/// Longest sleep in nanoseconds in all other cases; see `wait`.
 const NAP_NS: u64 = 1_000_000_000;
 
-/// The thread's handle and what it sleeps on.
+/// Handle of the thread, with the wait object on which it sleeps.
 pub(super) struct AutoProgress {
     waiter: Arc<Waiter>,
     stop: Arc<Flag>,
@@ -55,7 +58,7 @@ impl AutoProgress {
         })
     }
 
-    /// Starts the thread, deaf to signals: they are the application's.
+    /// Starts the thread with all signals blocked, since they belong to the application.
     pub(super) fn start(&self, dom: &Arc<DomainShared>) -> Result<(), Errno> {
         let worker = Worker {
             dom: Arc::clone(dom),
@@ -72,25 +75,25 @@ impl AutoProgress {
         Ok(())
     }
 
-    /// Ends the thread and waits for that.
+    /// Stops the thread and waits for its end.
     pub(super) fn stop(&self) {
         self.stop.set(true);
         self.waiter.signal();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
-            // Its panics were logged.
+            // Panics of the thread were logged already.
             drop(thread.join());
         }
     }
 
     pub(super) fn add(&self, ep: &EpState) -> Result<(), Errno> {
         self.waiter.add(ep.sock.wait_fd()).map_err(|e| entry::errno(&e))?;
-        // It may be asleep without having armed this one.
+        // The thread may be asleep without having armed this endpoint.
         self.waiter.signal();
         Ok(())
     }
 
-    /// Ends its sleep.
+    /// Wakes the thread.
     pub(super) fn wake(&self) {
         self.waiter.signal();
     }
@@ -100,16 +103,16 @@ impl AutoProgress {
     }
 }
 
-/// All signals of this thread blocked until dropped.
+/// Blocks all signals of the current thread until dropped.
 struct BlockedSignals(libc::sigset_t);
 
 impl BlockedSignals {
     fn all() -> BlockedSignals {
         let mut all = MaybeUninit::<libc::sigset_t>::uninit();
-        // SAFETY: `all` is room for a signal set.
+        // SAFETY: `all` has space for a signal set.
         unsafe { libc::sigfillset(all.as_mut_ptr()) };
         let mut old = MaybeUninit::<libc::sigset_t>::zeroed();
-        // SAFETY: `all` was filled above and `old` is room for a signal set.
+        // SAFETY: `all` was filled above and `old` has space for a signal set.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), old.as_mut_ptr()) };
         // SAFETY: zeroed, then filled by pthread_sigmask.
         BlockedSignals(unsafe { old.assume_init() })
@@ -118,12 +121,12 @@ impl BlockedSignals {
 
 impl Drop for BlockedSignals {
     fn drop(&mut self) {
-        // SAFETY: the set that pthread_sigmask gave; nothing is wanted back.
+        // SAFETY: the set that pthread_sigmask returned; a null pointer for the old one is allowed.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, ptr::null_mut()) };
     }
 }
 
-/// What the thread runs with.
+/// State of the thread.
 struct Worker {
     dom: Arc<DomainShared>,
     waiter: Arc<Waiter>,
@@ -131,7 +134,8 @@ struct Worker {
 }
 
 impl Worker {
-    /// Works until it is told to stop, and goes on after a panic: that has poisoned the endpoint where it came from.
+    /// Runs until it is stopped, and continues after a panic, which has poisoned the endpoint that
+    /// caused it.
     fn run(self) {
         for _ in 0..PANICS_MAX {
             if catch_unwind(AssertUnwindSafe(|| self.work())).is_ok() {
@@ -163,7 +167,7 @@ impl Worker {
                     return;
                 }
                 if moved {
-                    // The application need not have been here again when we are.
+                    // The thread keeps polling, since the application may not call again soon.
                     busy_until = now_ns() + LINGER_NS;
                     quiet += 1;
                     cpu_relax_or_yield(quiet);
@@ -184,7 +188,7 @@ impl Worker {
                 cpu_relax_or_yield(quiet);
                 continue;
             }
-            // Nothing for a while: arm, look again, sleep.
+            // Quiet for a while: arm, poll once more, sleep.
             self.waiter.drain();
             st.auto_armed = enabled(st);
             for at in 0..st.auto_armed.len() {
@@ -207,7 +211,7 @@ impl Worker {
                     true => TIMER_NAP_NS,
                     false => NAP_NS,
                 };
-                // That the set fails is noticed by whoever makes the next one.
+                // A failure of the wait set is reported by the next attempt to create one.
                 let _ = self.waiter.wait(Some(nap_ns));
                 guard = self.dom.gate.lock();
             }
@@ -238,14 +242,14 @@ fn progress_all(st: &mut DomainState) {
     }
 }
 
-/// Progresses the endpoints that nobody has progressed since the last look, whose counts are in `seen`. True when the
-/// application has progressed some.
+/// Makes progress on the endpoints that the application has not polled since the counts in `seen`.
+/// Returns whether the application has polled any.
 fn progress_deserted(st: &mut DomainState, seen: &mut Vec<u32>) -> bool {
     let mut attended = false;
     for ep in 0..st.eps.bound() {
         match data::polls(st, ep) {
             Some(polls) if seen.get(ep as usize).is_some_and(|seen| *seen != polls) => attended = true,
-            // Where it is not enabled, a panic may have poisoned it: this ends its operations.
+            // A panic may have poisoned the endpoint; the call then ends its operations.
             Some(_) | None => data::progress(st, ep),
         }
     }
@@ -256,18 +260,18 @@ fn progress_deserted(st: &mut DomainState, seen: &mut Vec<u32>) -> bool {
     attended
 }
 
-/// Remembers how often each endpoint was progressed.
+/// Records the number of polls of each endpoint.
 fn note_polls(st: &DomainState, seen: &mut Vec<u32>) {
     seen.clear();
     seen.extend((0..st.eps.bound()).map(|ep| data::polls(st, ep).unwrap_or(0)));
 }
 
-/// Whether a poll stopped before it had seen everything.
+/// Whether a poll stopped early and left records unread.
 fn more(st: &DomainState) -> bool {
     st.eps.iter().any(|(ep, _)| data::has_more(st, ep))
 }
 
-/// A number that changes when something moved.
+/// Returns a number that changes with every send, receive or copied byte range.
 fn activity(st: &DomainState) -> u64 {
     st.eps.iter().fold(0, |sum, (_, ep)| {
         let s = &ep.stats;

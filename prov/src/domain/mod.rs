@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 #![expect(unsafe_code, reason = "thunks, and the choice to run without a lock")]
-//! Domains: the C object, and the state that everything opened in a domain shares.
+//! Domains: the C object, and the state shared by all objects of the domain.
 //!
-//! One lock guards a domain, its gate. Objects handed to C hold the domain and an index into one of the slabs of
-//! [`DomainState`]; the slabs are separate fields so that borrows split. The lock is left out only when the application
-//! promised `FI_THREAD_DOMAIN` and no thread of ours progresses.
+//! One lock guards a domain. Objects returned to C hold the domain and an index into one of the
+//! slabs of [`DomainState`]. The slabs are separate fields, so that they can be borrowed
+//! independently. The lock is elided only if the application promised `FI_THREAD_DOMAIN` and no
+//! thread of the library makes progress.
 //!
 //! Mirrors `struct fi_ops_domain` of `rdma/fi_domain.h`; fi_domain(3).
 
@@ -42,7 +43,7 @@ use crate::wait::{self, Arms, Target};
 
 use auto::AutoProgress;
 
-/// What is behind the gate.
+/// State guarded by the domain lock.
 pub(crate) struct DomainState {
     pub(crate) eps: Slab<EpState>,
     pub(crate) cqs: Slab<CqState>,
@@ -51,26 +52,26 @@ pub(crate) struct DomainState {
     pub(crate) mrs: MrTable,
     pub(crate) srxs: Slab<SrxState>,
     pub(crate) av_sets: Slab<AvSetState>,
-    /// Groups that endpoints have joined, in C's hands.
+    /// Number of multicast objects that the application holds after a join.
     pub(crate) mcs: usize,
-    /// Addresses given to sets and groups.
+    /// Number of addresses assigned to AV sets and groups so far.
     coll_addrs: u64,
-    /// Shared transmit contexts that are open.
+    /// Number of open shared transmit contexts.
     pub(crate) stxs: usize,
-    /// Scalable endpoints that are open.
+    /// Number of open scalable endpoints.
     pub(crate) seps: usize,
-    /// Poll sets that are open.
+    /// Number of open poll sets.
     pub(crate) pollsets: usize,
     pub(crate) arms: Arms,
     /// Operations that wait for a counter.
     pub(crate) triggers: Triggers,
-    /// Endpoints the sleeping progress thread has armed.
+    /// Endpoints armed by the sleeping progress thread.
     auto_armed: Vec<u32>,
-    /// Where registrations are reported, when the application wants them reported.
+    /// Event queue for registrations, if the application requested their events.
     pub(crate) mr_events: Option<Arc<EqShared>>,
-    /// Held while the domain is open, so that it cannot be closed.
+    /// Event queue of the domain, held so that it cannot be closed before the domain.
     eq: Option<Arc<EqShared>>,
-    /// The queue or counter that was read last.
+    /// Queue or counter that was read last.
     pub(crate) last_read: Target,
 }
 
@@ -98,7 +99,8 @@ impl DomainState {
         }
     }
 
-    /// An `fi_addr_t` for a set or a group: never one of an address vector, and never given twice.
+    /// Returns a new `fi_addr_t` for a set or a group, distinct from all addresses of address
+    /// vectors.
     pub(crate) fn next_coll_addr(&mut self) -> u64 {
         const FIRST: u64 = 1 << 62;
         self.coll_addrs += 1;
@@ -106,16 +108,17 @@ impl DomainState {
     }
 }
 
-/// A domain, held by everything that was opened in it.
+/// Part of a domain that all its objects hold.
 pub(crate) struct DomainShared {
     pub(crate) gate: Gate<DomainState>,
     pub(crate) fabric: Arc<FabricShared>,
     pub(crate) maker: Maker,
-    /// Interface version the application was written for.
+    /// Interface version for which the application was written.
     pub(crate) api: u32,
-    /// Opened for triggered operations and queued work.
+    /// Whether the domain was opened for triggered operations and queued work.
     pub(crate) triggers: bool,
-    /// The keys peers may look up; `None` when the application asked for nothing that needs them.
+    /// Keys that peers may look up; `None` when the application requested no capability that needs
+    /// them.
     pub(crate) keys: Option<Arc<SharedKeys>>,
     auto: Option<AutoProgress>,
 }
@@ -128,15 +131,15 @@ impl fmt::Debug for DomainShared {
     }
 }
 
-/// What C holds as `struct fid_domain`.
+/// Object behind `struct fid_domain`.
 #[repr(C)]
 pub(crate) struct Domain {
     fid: fi::fid_domain,
     pub(crate) shared: Arc<DomainShared>,
 }
 
-// SAFETY: repr(C) with a fid_domain first; FI_CLASS_DOMAIN is in Domain objects only. Behind the head is an Arc of Sync
-// state.
+// SAFETY: repr(C) with a fid_domain first; FI_CLASS_DOMAIN is in Domain objects only. An Arc of
+// Sync state follows the fid.
 unsafe impl entry::Object for Domain {
     const FCLASS: usize = fi::FI_CLASS_DOMAIN;
 }
@@ -168,10 +171,11 @@ static OPS: fi::fi_ops_domain = fi::fi_ops_domain {
     ..fi::FI_OPS_DOMAIN_NOSYS
 };
 
-/// `fi_domain` and `fi_domain2`, once the fabric is recovered.
+/// Opens a domain for `fi_domain` and `fi_domain2`, after the fabric was recovered.
 ///
 /// # Errors
-/// `FI_EINVAL`: an info without domain attributes. `FI_EOPNOTSUPP`: flags. The system's, when it is out of something.
+/// `FI_EINVAL`: an info without domain attributes, or `FI_PEER`. `FI_EOPNOTSUPP`: other flags.
+/// Errors of the system, when it is out of a resource.
 ///
 /// # Safety
 /// `info` is null, or an info whose attributes stay unchanged during the call.
@@ -181,7 +185,7 @@ pub(crate) unsafe fn open(
     flags: u64,
     context: *mut c_void,
 ) -> Result<*mut fi::fid_domain, Errno> {
-    // fi_peer(3): who does not import domains says so.
+    // fi_peer(3): a provider that does not import domains returns FI_EINVAL.
     if flags & fi::FI_PEER != 0 {
         return Err(fi::FI_EINVAL);
     }
@@ -205,9 +209,10 @@ pub(crate) unsafe fn open(
 
 unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
     entry::guard_int("fi_close of a domain", || {
-        // SAFETY: a domain of ours that nobody closes meanwhile, by the contract of fi_close.
+        // SAFETY: an open domain of this provider, not closed concurrently, by the contract of
+        // fi_close.
         unsafe { entry::own::<Domain, _>(fid) }?.shared.retire()?;
-        // SAFETY: made by `open`; nobody uses it after fi_close.
+        // SAFETY: made by `open` and not used after fi_close.
         drop(unsafe { entry::take::<Domain, _>(fid) }?);
         crate::log::settle();
         Ok(())
@@ -218,7 +223,8 @@ unsafe extern "C" fn bind(fid: *mut fi::fid, other: *mut fi::fid, flags: u64) ->
     entry::guard_int("fi_domain_bind", || {
         // SAFETY: a live domain, by the contract of fi_domain_bind.
         let domain = unsafe { entry::own::<Domain, _>(fid) }?;
-        // SAFETY: a live event queue or null, by the contract of fi_domain_bind; other classes are refused.
+        // SAFETY: a live event queue or null, by the contract of fi_domain_bind; other classes are
+        // refused.
         let eq = unsafe { entry::object::<Eq, _>(other) }?;
         domain.shared.bind_eq(eq.shared(), flags)
     })
@@ -252,7 +258,7 @@ unsafe extern "C" fn query_atomic(
 ) -> c_int {
     entry::guard_int("fi_query_atomic", || {
         let (size, count) = reason::expected(fi::FI_EOPNOTSUPP, atomic_ops::query(datatype, op, flags))?;
-        // SAFETY: null or room for the result, by the contract of fi_query_atomic.
+        // SAFETY: null or space for the result, by the contract of fi_query_atomic.
         unsafe { entry::put(attr, fi::fi_atomic_attr { count, size }) }
     })
 }
@@ -267,7 +273,7 @@ unsafe extern "C" fn endpoint2(
     if flags != 0 {
         return -fi::FI_EOPNOTSUPP;
     }
-    // SAFETY: the same contract.
+    // SAFETY: the contract of fi_endpoint, which fi_endpoint2 without flags has as well.
     unsafe { ep::open(domain, info, ep, context) }
 }
 
@@ -287,8 +293,9 @@ impl Domain {
         let (virt_addr, prov_key) = mr_modes(attr.mr_mode);
         let state = DomainState::new(MrTable::new(virt_addr, prov_key, keys.clone()));
         let gate = if attr.threading == fi::FI_THREAD_DOMAIN && !auto && !events {
-            // SAFETY: FI_THREAD_DOMAIN is the application's promise to serialise all calls on the domain's objects, and
-            // without a progress thread or an event queue that moves connections along there are no other users.
+            // SAFETY: by FI_THREAD_DOMAIN the application promises to serialise all calls on the
+            // domain's objects. Without a progress thread, and without an event queue that drives
+            // connections, no other thread uses the state.
             unsafe { Gate::elided(state) }
         } else {
             Gate::shared_with(state, |wait| scif::keep_errno(wait))
@@ -321,7 +328,8 @@ impl Domain {
     }
 }
 
-/// Whether peers name addresses (else offsets), and whether the provider chooses keys (else the application).
+/// Returns whether peers use addresses (else offsets), and whether the provider chooses keys (else
+/// the application).
 fn mr_modes(mode: c_int) -> (bool, bool) {
     match mode {
         fi::FI_MR_BASIC => (true, true),
@@ -330,7 +338,7 @@ fn mr_modes(mode: c_int) -> (bool, bool) {
     }
 }
 
-/// The bytes of a `struct fi_eq_entry`.
+/// Returns the bytes of a `struct fi_eq_entry`.
 pub(crate) fn eq_entry<F>(
     fid: *const F,
     context: *mut c_void,
@@ -349,7 +357,7 @@ pub(crate) fn eq_entry<F>(
 }
 
 impl DomainShared {
-    /// Whether a thread of ours progresses.
+    /// Whether a thread of the library makes progress.
     pub(crate) fn is_auto(&self) -> bool {
         self.auto.is_some()
     }
@@ -390,10 +398,11 @@ impl DomainShared {
         Ok(())
     }
 
-    /// Takes a new endpoint in; gives its index in [`DomainState::eps`].
+    /// Adds a new endpoint. Returns its index in [`DomainState::eps`].
     ///
     /// # Errors
-    /// `FI_ENOMEM`: too many.
+    /// `FI_ENOMEM`: too many endpoints. Errors of the system, when its descriptor cannot be
+    /// watched.
     pub(crate) fn add_ep(&self, ep: EpState) -> Result<u32, Errno> {
         let mut st = self.gate.lock();
         let index = st.eps.insert(ep).ok_or(fi::FI_ENOMEM)?;
@@ -405,11 +414,11 @@ impl DomainShared {
         Ok(index)
     }
 
-    /// Enables endpoint `ep`. Only from now on do sleepers wait for what arrives there: nobody takes it earlier, and they
-    /// would be woken for it again and again.
+    /// Enables endpoint `ep`. Sleeping threads watch it only from now on. Before, no call takes its
+    /// messages, so that they would be woken again and again.
     ///
     /// # Errors
-    /// The system's, when its descriptor cannot be watched.
+    /// Errors of the system, when its descriptor cannot be watched.
     pub(crate) fn enable_ep(&self, st: &mut DomainState, ep: u32) -> Result<(), Errno> {
         wait::watch_ep(st, ep)?;
         let state = st.eps.get_mut(ep).ok_or(fi::FI_EINVAL)?;
@@ -420,7 +429,8 @@ impl DomainShared {
         Ok(())
     }
 
-    /// Wakes whoever sleeps on what endpoint `ep` feeds, to look for what its peers woke them for.
+    /// Wakes the threads that sleep on queues or counters fed by endpoint `ep`, so that they make
+    /// progress.
     pub(crate) fn rouse(&self, st: &mut DomainState, ep: u32) {
         wait::rouse(st, ep);
         if let Some(auto) = &self.auto {
@@ -428,7 +438,7 @@ impl DomainShared {
         }
     }
 
-    /// Lets endpoint `ep` feed completion queue `cq`.
+    /// Makes endpoint `ep` report to completion queue `cq`.
     ///
     /// # Errors
     /// See [`wait::bind_ep`].
@@ -436,7 +446,7 @@ impl DomainShared {
         wait::bind_ep(st, Target::Cq(cq), ep)
     }
 
-    /// Lets endpoint `ep` feed counter `cntr`.
+    /// Makes endpoint `ep` report to counter `cntr`.
     ///
     /// # Errors
     /// See [`wait::bind_ep`].
@@ -444,7 +454,7 @@ impl DomainShared {
         wait::bind_ep(st, Target::Cntr(cntr), ep)
     }
 
-    /// Ends endpoint `ep`, which used address vector `av`: nothing refers to it afterwards.
+    /// Closes endpoint `ep`, which used address vector `av`, and removes all references to it.
     pub(crate) fn close_ep(&self, ep: u32, av: Option<u32>) {
         let mut guard = self.gate.lock();
         let st = &mut *guard;
@@ -474,7 +484,7 @@ impl DomainShared {
 
 #[cfg(test)]
 impl Domain {
-    /// A domain of a fabric of its own, for an application of interface version `api`.
+    /// Opens a domain of its own fabric, for an application of interface version `api`.
     pub(crate) fn for_test(api: u32, attr: &fi::fi_domain_attr) -> Box<Domain> {
         let node = crate::fabric::open_node().unwrap();
         let fabric = FabricShared::new(api, node);

@@ -2,8 +2,9 @@
 #![expect(unsafe_code, reason = "thunks; registered memory is the application's word")]
 //! Memory regions: the C object around an entry of [`MrTable`].
 //!
-//! Not about what peers do with a region (`data`). Registration pins nothing and maps nothing: a region is a range of
-//! addresses, and refreshing or enabling one has nothing to do. Closing one waits until no peer is inside it any more.
+//! Accesses of peers to a region are in `data`. Registration neither pins nor maps memory: a region
+//! is a range of addresses, and refreshing or enabling one has no effect. Closing a region waits
+//! until no peer accesses it any more.
 //!
 //! Mirrors `struct fi_ops_mr` of `rdma/fi_domain.h`; fi_mr(3).
 
@@ -30,10 +31,10 @@ use crate::wait;
 pub(crate) use table::MrTable;
 pub(crate) use table::Region;
 
-/// A raw key is the key's eight bytes.
+/// Size in bytes of a raw key, which is the key itself.
 const RAW_KEY: usize = size_of::<u64>();
 
-/// What C holds as `struct fid_mr`.
+/// Object behind `struct fid_mr`.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Mr {
@@ -42,8 +43,8 @@ pub(crate) struct Mr {
     index: u32,
 }
 
-// SAFETY: repr(C) with a fid_mr first; FI_CLASS_MR is in Mr objects only. Fields behind the head are Sync, the gate
-// guards the rest.
+// SAFETY: repr(C) with a fid_mr first; FI_CLASS_MR is in Mr objects only. The fields after the fid
+// are Sync; the domain lock guards everything else.
 unsafe impl entry::Object for Mr {
     const FCLASS: usize = fi::FI_CLASS_MR;
 }
@@ -67,9 +68,9 @@ pub(crate) static OPS: fi::fi_ops_mr = fi::fi_ops_mr {
     ..fi::FI_OPS_MR_NOSYS
 };
 
-/// What the three registration calls come down to.
+/// Common arguments of the three registration calls.
 struct Request<'a> {
-    /// Or why there is none.
+    /// List of buffers, or the error that it caused.
     iov: Result<&'a [fi::iovec], Errno>,
     flags: u64,
     access: u64,
@@ -79,7 +80,7 @@ struct Request<'a> {
     base: Option<&'a Mr>,
 }
 
-/// Hints about use and memory that change nothing here; any other flag is refused.
+/// Refuses unknown flags. The known ones are hints about use and memory, which have no effect.
 fn known(flags: u64) -> Result<(), Errno> {
     const KNOWN: u64 = fi::FI_RMA_EVENT
         | fi::FI_RMA_PMEM
@@ -93,13 +94,13 @@ fn known(flags: u64) -> Result<(), Errno> {
     }
 }
 
-/// The list of a region's pieces.
+/// Returns the list of a region's parts.
 ///
 /// # Errors
-/// `FI_EINVAL` for more than a region can have, or a list that is not there.
+/// `FI_EINVAL` for more parts than a region can have, or a missing list.
 ///
 /// # Safety
-/// `iov` is null or has `count` elements, which nobody changes during `'a`.
+/// `iov` is null or has `count` elements, unchanged during `'a`.
 unsafe fn pieces<'a>(iov: *const fi::iovec, count: usize) -> Result<&'a [fi::iovec], Errno> {
     if count > attr::MR_IOV_LIMIT {
         return Err(fi::FI_EINVAL);
@@ -133,7 +134,7 @@ unsafe extern "C" fn reg(
             context,
             base: None,
         };
-        // SAFETY: fid and mr are as fi_mr_reg demands.
+        // SAFETY: fid and mr are as fi_mr_reg requires.
         unsafe { register(fid, &request, mr) }
     })
 }
@@ -160,12 +161,12 @@ unsafe extern "C" fn regv(
             context,
             base: None,
         };
-        // SAFETY: fid and mr are as fi_mr_regv demands.
+        // SAFETY: fid and mr are as fi_mr_regv requires.
         unsafe { register(fid, &request, mr) }
     })
 }
 
-/// Only the attributes that the application's interface version knows are read.
+/// Reads only the attributes that the interface version of the application has.
 unsafe extern "C" fn regattr(
     fid: *mut fi::fid,
     attr: *const fi::fi_mr_attr,
@@ -180,7 +181,8 @@ unsafe extern "C" fn regattr(
             return entry::told(Subsys::Mr, what, Err(fi::FI_EINVAL));
         }
         let mut local = MaybeUninit::<fi::fi_mr_attr>::zeroed();
-        // SAFETY: the caller's attributes have at least this length in its interface version, and so has the local copy.
+        // SAFETY: the caller's attributes have at least this length in its interface version, and
+        // so has the local copy.
         unsafe {
             ptr::copy_nonoverlapping(
                 attr.cast::<u8>(),
@@ -188,7 +190,8 @@ unsafe extern "C" fn regattr(
                 attr_len(domain.shared.api),
             )
         };
-        // SAFETY: integers and raw pointers: any bytes are a value, and none is uninitialised.
+        // SAFETY: integers and raw pointers accept any bytes, and the zeroed copy has no
+        // uninitialised byte.
         let attr = unsafe { local.assume_init() };
         let iov = if flags & fi::FI_MR_DMABUF == 0 {
             // SAFETY: iov_count elements, by the contract of fi_mr_regattr.
@@ -213,13 +216,13 @@ unsafe extern "C" fn regattr(
             context: attr.context,
             base,
         };
-        // SAFETY: fid and mr are as fi_mr_regattr demands.
+        // SAFETY: fid and mr are as fi_mr_regattr requires.
         unsafe { register(fid, &request, mr) }
     })
 }
 
 /// # Safety
-/// `fid` is a domain's; `mr` is null or has room for the result.
+/// `fid` belongs to a domain; `mr` is null or has space for the result.
 unsafe fn register(fid: *mut fi::fid, request: &Request<'_>, mr: *mut *mut fi::fid_mr) -> Result<(), Errno> {
     // SAFETY: a live domain, by the caller's contract.
     let domain = unsafe { entry::own::<Domain, _>(fid) }?;
@@ -236,8 +239,8 @@ unsafe fn register(fid: *mut fi::fid, request: &Request<'_>, mr: *mut *mut fi::f
     let new = entry::told(Subsys::Mr, what, new)?;
     let context = request.context;
     let given = entry::give::<Mr, fi::fid_mr>(new);
-    // The result is in place before the event that announces it.
-    // SAFETY: not null, room for the result by the caller's contract.
+    // The result is written before the event that announces it. SAFETY: not null, with space for
+    // the result by the caller's contract.
     unsafe { entry::put(mr, given) }?;
     let events = domain.shared.gate.lock().mr_events.clone();
     if let Some(eq) = events {
@@ -248,9 +251,10 @@ unsafe fn register(fid: *mut fi::fid, request: &Request<'_>, mr: *mut *mut fi::f
 
 unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
     entry::guard_int("fi_close of a memory region", || {
-        // SAFETY: a region of ours that nobody closes meanwhile, by the contract of fi_close.
+        // SAFETY: an open region of this provider, not closed concurrently, by the contract of
+        // fi_close.
         unsafe { entry::own::<Mr, _>(fid) }?.retire(fid.addr())?;
-        // SAFETY: made by `register`; nobody uses it after fi_close.
+        // SAFETY: made by `register` and not used after fi_close.
         drop(unsafe { entry::take::<Mr, _>(fid) }?);
         Ok(())
     })
@@ -263,7 +267,7 @@ unsafe extern "C" fn bind(fid: *mut fi::fid, other: *mut fi::fid, flags: u64) ->
         // SAFETY: null or a live object, by the contract of fi_mr_bind.
         let class = unsafe { entry::class_of(other) }?;
         let bound = match class {
-            // Regions belong to the domain here: every endpoint of it has them already.
+            // Regions belong to the domain, so that every endpoint of it can access them already.
             fi::FI_CLASS_EP | fi::FI_CLASS_SEP | fi::FI_CLASS_RX_CTX if flags == 0 => Ok(()),
             fi::FI_CLASS_EP | fi::FI_CLASS_SEP | fi::FI_CLASS_RX_CTX => Err(fi::FI_EBADFLAGS),
             // SAFETY: as above.
@@ -291,21 +295,21 @@ unsafe extern "C" fn control(fid: *mut fi::fid, command: c_int, arg: *mut c_void
     })
 }
 
-/// `fi_mr_map_raw`: the key in eight raw bytes.
+/// Implements `fi_mr_map_raw`: the key as eight raw bytes.
 ///
 /// # Safety
-/// `arg` is null or a `struct fi_mr_map_raw` whose pointers are valid as fi_mr(3) says.
+/// `arg` is null or a `struct fi_mr_map_raw` whose pointers are valid as fi_mr(3) requires.
 pub(crate) unsafe fn map_raw(arg: *const fi::fi_mr_map_raw) -> Result<(), Errno> {
     // SAFETY: the caller's contract.
     let map = unsafe { arg.as_ref() }.ok_or(fi::FI_EINVAL)?;
     // SAFETY: key_size bytes, by the caller's contract.
     let raw = unsafe { entry::slice(map.raw_key.cast_const(), map.key_size) }?;
     let raw: [u8; RAW_KEY] = raw.try_into().map_err(|_| fi::FI_EINVAL)?;
-    // SAFETY: null or room for a key, by the caller's contract.
+    // SAFETY: null or space for a key, by the caller's contract.
     unsafe { entry::put(map.key, u64::from_ne_bytes(raw)) }
 }
 
-/// How much of `struct fi_mr_attr` an application of interface version `api` has.
+/// Returns the size of `struct fi_mr_attr` in interface version `api`.
 fn attr_len(api: u32) -> usize {
     if api < fi::fi_version(1, 5) {
         offset_of!(fi::fi_mr_attr, auth_key_size)
@@ -322,8 +326,9 @@ fn attr_len(api: u32) -> usize {
     }
 }
 
-/// Waits until no peer is in an access that it began through `slot` before that was withdrawn. Copies are short: whoever
-/// is not done after `limit_ns` is stopped or lies, and loses its connection.
+/// Waits until no peer is in an access that it began through `slot` before its revocation. Copies
+/// are short: a peer that is not done after `limit_ns` is stopped or faulty, and its connection is
+/// reset.
 pub(crate) fn wait_until_left(dom: &DomainShared, slot: Option<u32>, limit_ns: u64) {
     let Some(slot) = slot else { return };
     let end = now_ns().saturating_add(limit_ns);
@@ -342,14 +347,15 @@ pub(crate) fn wait_until_left(dom: &DomainShared, slot: Option<u32>, limit_ns: u
     }
 }
 
-/// Counts the accesses to region `mr` that `flags` name in counter `cntr`, all of it or nothing. Gives the slot that peers
-/// may still be in.
+/// Counts the accesses to region `mr` selected by `flags` in counter `cntr`, all of them or none.
+/// Returns the slot through which peers may still access the region.
 ///
 /// # Errors
-/// `FI_EINVAL`: no such region or counter, or the region has one for them. The system's, when an endpoint cannot be watched.
+/// `FI_EINVAL`: no such region or counter, or the region has one for these accesses. Errors of the
+/// system, when an endpoint cannot be watched.
 fn bind_cntr(st: &mut DomainState, mr: u32, cntr: u32, flags: u64) -> Result<Option<u32>, Errno> {
     st.mrs.can_bind_cntr(mr, flags)?;
-    // Whichever endpoint peers come through.
+    // Peers may access the region through any endpoint.
     wait::widen(st, cntr)?;
     st.mrs.bind_cntr(mr, cntr, flags)
 }
@@ -364,8 +370,9 @@ impl Mr {
             base => base.map(|b| b.index),
         };
         let pieces = request.iov?.iter().map(|piece| {
-            // SAFETY: registering is the application's word that the range may be accessed until the region is closed; an access
-            // to pages that are not there fails in the kernel or, in its own process, is the fault it would be anyway.
+            // SAFETY: by the registration the application promises that the range may be accessed
+            // until the region is closed. An access to unmapped pages fails in the kernel or, in
+            // the own process, is the fault it would be anyway.
             unsafe { Mem::new(piece.iov_base.cast(), piece.iov_len) }
         });
         let pieces: Vec<Mem> = pieces.collect();
@@ -394,12 +401,12 @@ impl Mr {
             dom: Arc::clone(dom),
             index,
         });
-        // Descriptors are ignored; anything but null tells one registration from another.
+        // Descriptors are ignored; any value but null marks a registration.
         mr.fid.mem_desc = ptr::from_mut(mr.as_mut()).cast();
         Ok(mr)
     }
 
-    /// Ends the region at `fid`, and the event that names it.
+    /// Removes the region at `fid`, and the event that names it.
     fn retire(&self, fid: usize) -> Result<(), Errno> {
         let mut st = self.dom.gate.lock();
         let left = st.mrs.remove(self.index)?;
@@ -426,7 +433,7 @@ impl Mr {
     }
 
     /// # Safety
-    /// `arg` is null or a `struct fi_mr_raw_attr` whose pointers are valid as fi_mr(3) says.
+    /// `arg` is null or a `struct fi_mr_raw_attr` whose pointers are valid as fi_mr(3) requires.
     unsafe fn raw_attr(&self, arg: *const fi::fi_mr_raw_attr) -> Result<(), Errno> {
         // SAFETY: the caller's contract.
         let raw = unsafe { arg.as_ref() }.ok_or(fi::FI_EINVAL)?;
@@ -441,7 +448,7 @@ impl Mr {
             let st = self.dom.gate.lock();
             (st.mrs.start(self.index), st.mrs.key(self.index))
         };
-        // SAFETY: null or room for an address, by the caller's contract.
+        // SAFETY: null or space for an address, by the caller's contract.
         unsafe { entry::put(raw.base_addr, start) }?;
         // SAFETY: null or at least RAW_KEY bytes, by the caller's contract and the check above.
         unsafe { entry::put(raw.raw_key.cast::<[u8; RAW_KEY]>(), key.to_ne_bytes()) }
@@ -459,7 +466,7 @@ mod tests {
         let domain = Domain::for_test(fi::fi_version(2, 0), &fi::fi_domain_attr::default());
         let mut st = domain.shared.gate.lock();
         let region = Region {
-            // SAFETY: nobody reads or writes it.
+            // SAFETY: never read or written.
             iov: &[unsafe { Mem::new(ptr::without_provenance_mut(4096), 64) }],
             access: fi::FI_REMOTE_WRITE,
             requested_key: 5,

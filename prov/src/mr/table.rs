@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The registered memory of a domain: who may touch what, by key.
+//! Registered memory of a domain, with access rights by key.
 //!
-//! Not about C. A region has one address space, `start..start + len`, that runs through its pieces in order; `start` is
-//! the first piece's address when the domain works with virtual addresses, else 0. Regions of one piece are also
-//! published in the key table that peers read, so that they need not ask; the others are reached through the ring, where
-//! [`MrTable::check`] decides. Regions that no peer may access have no key.
+//! A region has one address space, `start..start + len`, that covers its parts in order. `start` is
+//! the address of the first part if the domain uses virtual addresses, else 0. Regions of one part
+//! are also published in the key table, in which peers look them up without a message. The others
+//! are accessed through the ring, where [`MrTable::check`] decides. Regions without remote access
+//! have no key.
 //!
 //! Rules: fi_mr(3).
 
@@ -20,10 +21,10 @@ use scif_ring::keytable::KeyEntry;
 use crate::data::Errno;
 use crate::slab::Slab;
 
-/// What a peer can be allowed to do.
+/// Access rights that a peer can have.
 const REMOTE: u64 = fi::FI_REMOTE_READ | fi::FI_REMOTE_WRITE;
 
-/// The memory of a region: nearly always one piece.
+/// Memory of a region: nearly always one part.
 #[derive(Debug)]
 enum Pieces {
     One(Mem),
@@ -41,26 +42,26 @@ impl Pieces {
 
 #[derive(Debug)]
 struct MrEntry {
-    /// `FI_KEY_NOTAVAIL` when no peer may access it.
+    /// Key, or `FI_KEY_NOTAVAIL` without remote access.
     key: u64,
     pieces: Pieces,
     start: u64,
     len: u64,
     access: u64,
-    /// Where peers find it, while they may.
+    /// Slot in the key table, while the region is published.
     slot: Option<u32>,
-    /// What counts reads, and what counts modifications.
+    /// Counters of reads and of modifications.
     cntr_read: Option<u32>,
     cntr_write: Option<u32>,
-    /// The region this is a part of, and how many are parts of this.
+    /// Region of which this is a part, and number of parts of this region.
     base: Option<u32>,
     parts: u32,
-    /// Of regions whose pages may move.
+    /// Migration state, of regions whose pages may move.
     movable: Option<Box<Hot>>,
 }
 
 impl MrEntry {
-    /// Its counters with the flags that bind them.
+    /// Returns the counters with the flags that bind them.
     fn counters(&mut self) -> [(u64, &mut Option<u32>); 2] {
         [
             (fi::FI_REMOTE_READ, &mut self.cntr_read),
@@ -69,44 +70,47 @@ impl MrEntry {
     }
 }
 
-/// A region whose pages may move, and how hard peers use it.
+/// Region whose pages may move, with the number of accesses by peers.
 #[derive(Debug)]
 struct Hot {
     pages: Movable,
     uses: u64,
-    /// Uses after which they move: what that costs grows with their number, and again when they could not.
+    /// Number of accesses after which the pages move. It grows with the number of pages and after each
+    /// failed attempt.
     due: u64,
 }
 
-/// Uses by peers after which a region of few pages moves.
+/// Number of accesses by peers after which a region of few pages moves. A lower one moves pages
+/// that are rarely used.
 const HARD_USE: u64 = 64;
-/// What is left to do for a region that was removed.
+/// Remainder of a removed region that must wait for its peers.
 #[derive(Debug)]
 pub(crate) struct Left {
-    /// Where peers may still be inside its memory.
+    /// Slot through which peers may still access the memory.
     pub(crate) slot: Option<u32>,
-    /// Dropped when they are not: its pages may then move back.
+    /// Pages of the region, dropped after the last access so that they can move back.
     pages: Option<Box<Hot>>,
 }
 
 impl Left {
-    /// No peer is inside any more.
+    /// Releases the pages, after the last access of a peer.
     pub(crate) fn settle(self) {
         drop(self.pages);
     }
 }
 
-/// A region to register.
+/// Region to register.
 #[derive(Debug)]
 pub(crate) struct Region<'a> {
     pub(crate) iov: &'a [Mem],
     pub(crate) access: u64,
     pub(crate) requested_key: u64,
-    /// Index of the region this one lies in.
+    /// Index of the region that contains this one.
     pub(crate) base: Option<u32>,
 }
 
-/// Keys are numbers an application chose or this table counted: one multiplication spreads them well enough.
+/// Hasher for keys chosen by an application or counted by this table: one multiplication spreads
+/// them well enough.
 #[derive(Debug, Default)]
 pub(crate) struct KeyHasher(u64);
 
@@ -137,14 +141,15 @@ pub(crate) struct MrTable {
     virt_addr: bool,
     prov_key: bool,
     next_key: u64,
-    /// Pages may move.
+    /// Whether pages may move.
     migrates: bool,
     /// Regions that are to move.
     hot: Vec<u32>,
 }
 
 impl MrTable {
-    /// `virt_addr`: peers name target addresses, not offsets; `prov_key`: this table chooses the keys.
+    /// Creates a table. `virt_addr`: peers use target addresses, not offsets; `prov_key`: this
+    /// table chooses the keys.
     pub(crate) fn new(virt_addr: bool, prov_key: bool, shared: Option<Arc<SharedKeys>>) -> MrTable {
         let migrates = crate::env::env().migrate && shared.as_ref().is_some_and(|keys| keys.set_hints());
         MrTable {
@@ -163,7 +168,7 @@ impl MrTable {
         self.entries.len()
     }
 
-    /// Asks peers to tell us of the operations they do here themselves: somebody counts them.
+    /// Makes peers notify this process of their direct accesses, since a counter counts them.
     pub(crate) fn ask_for_events(&self) {
         if let Some(shared) = &self.shared {
             shared.set_notify(true);
@@ -187,11 +192,11 @@ impl MrTable {
         }
     }
 
-    /// Adds a region; gives its index.
+    /// Adds a region. Returns its index.
     ///
     /// # Errors
-    /// `FI_EINVAL`: no pieces, a piece that wraps around the address space, a part that does not lie in its base.
-    /// `FI_ENOKEY`: the key is in use. `FI_ENOMEM`: too many regions.
+    /// `FI_EINVAL`: no parts, a part that wraps around the address space, or a part outside its
+    /// base. `FI_ENOKEY`: the key is in use. `FI_ENOMEM`: too many regions.
     pub(crate) fn register(&mut self, region: &Region<'_>) -> Result<u32, Errno> {
         let first = region.iov.first().ok_or(fi::FI_EINVAL)?;
         let mut len = 0u64;
@@ -246,7 +251,7 @@ impl MrTable {
         Ok(index)
     }
 
-    /// Checks that every piece of `iov` lies in a piece of region `base`.
+    /// Checks that every part of `iov` lies in a part of region `base`.
     fn holds(&self, base: u32, iov: &[Mem]) -> Result<(), Errno> {
         let base = self.entries.get(base).ok_or(fi::FI_EINVAL)?.pieces.as_slice();
         let inside = |part: &Mem| {
@@ -264,7 +269,8 @@ impl MrTable {
         }
     }
 
-    /// Lets peers find a region of one piece; a full table only means that they ask.
+    /// Publishes a region of one part in the key table. If the table is full, peers access the
+    /// region through the ring.
     pub(crate) fn publish(&mut self, index: u32) {
         let Some(shared) = &self.shared else { return };
         let Some(entry) = self.entries.get_mut(index) else {
@@ -283,14 +289,15 @@ impl MrTable {
         });
     }
 
-    /// Takes a region away from peers that go direct: from now on they ask. Gives the slot they may still be in.
+    /// Revokes a region from direct access: from now on peers use the ring. Returns the slot
+    /// through which peers may still access it.
     pub(crate) fn withdraw(&mut self, index: u32) -> Option<u32> {
         let slot = self.entries.get_mut(index)?.slot.take()?;
         self.shared.as_ref()?.remove(slot);
         Some(slot)
     }
 
-    /// A peer had this table's owner do an operation on a region.
+    /// Records an operation on a region that this process executed for a peer.
     #[inline]
     pub(crate) fn used(&mut self, key: u64) {
         if self.migrates {
@@ -298,7 +305,8 @@ impl MrTable {
         }
     }
 
-    /// A peer has used a region so often, and said so at each doubling.
+    /// Records the number of direct accesses that a peer reported; peers report it at each
+    /// doubling.
     pub(crate) fn used_hard(&mut self, key: u64, uses: u64) {
         if self.migrates {
             self.warm(key, (uses / 2).max(HARD_USE));
@@ -332,14 +340,14 @@ impl MrTable {
         !self.hot.is_empty()
     }
 
-    /// The next region that is to move and can.
+    /// Returns the next region that is to move and can.
     pub(crate) fn next_hot(&mut self) -> Option<u32> {
         let index = self.hot.pop()?;
         let may = self.movable(index)?.pages.may_move();
         self.moved(index, may).then_some(index)
     }
 
-    /// Moves the pages of a region that is withdrawn and has nobody inside.
+    /// Moves the pages of a region that was revoked and that no peer accesses.
     pub(crate) fn move_in(&mut self, index: u32) {
         let Some(keys) = self.shared.clone() else { return };
         if let Some(hot) = self.movable(index) {
@@ -352,7 +360,8 @@ impl MrTable {
         self.entries.get_mut(index)?.movable.as_deref_mut()
     }
 
-    /// What cannot move is tried again later, and less eagerly if that was not because of others.
+    /// Schedules a failed move for later, with a doubled threshold unless other users of the pages
+    /// caused the failure.
     fn moved(&mut self, index: u32, moved: Result<(), Unmoved>) -> bool {
         if let (Err(why), Some(hot)) = (moved, self.movable(index)) {
             log::debug!(target: "mr", "{} pages that peers use hard stay where they are: {why:?}", hot.pages.pages());
@@ -364,10 +373,11 @@ impl MrTable {
         moved.is_ok()
     }
 
-    /// Removes a region. Peers may still be inside its memory through the slot this gives; then it is to be settled.
+    /// Removes a region. Peers may still access its memory through the returned slot. After that,
+    /// the result must be settled.
     ///
     /// # Errors
-    /// `FI_EINVAL`: no such region. `FI_EBUSY`: others are parts of it.
+    /// `FI_EINVAL`: no such region. `FI_EBUSY`: other regions are parts of it.
     pub(crate) fn remove(&mut self, index: u32) -> Result<Left, Errno> {
         if self.entries.get(index).ok_or(fi::FI_EINVAL)?.parts != 0 {
             return Err(fi::FI_EBUSY);
@@ -387,12 +397,12 @@ impl MrTable {
         Ok(Left { slot, pages })
     }
 
-    /// Counts accesses to a region in counter `cntr`: reads with `FI_REMOTE_READ` among `flags`, modifications with
-    /// `FI_REMOTE_WRITE`. Peers that access it directly tell nobody, so it is withdrawn from them; gives the slot they may
-    /// still be in.
+    /// Counts accesses to a region in counter `cntr`: reads with `FI_REMOTE_READ` among `flags`,
+    /// modifications with `FI_REMOTE_WRITE`. Direct accesses would not be counted, so the region is
+    /// revoked. Returns the slot through which peers may still access it.
     ///
     /// # Errors
-    /// `FI_EINVAL`: no such region, or something counts these already.
+    /// `FI_EINVAL`: no such region, or a counter counts these accesses already.
     pub(crate) fn bind_cntr(&mut self, index: u32, cntr: u32, flags: u64) -> Result<Option<u32>, Errno> {
         self.can_bind_cntr(index, flags)?;
         let entry = self.entries.get_mut(index).ok_or(fi::FI_EINVAL)?;
@@ -402,10 +412,10 @@ impl MrTable {
         Ok(self.withdraw(index))
     }
 
-    /// Whether a region can have a counter for these accesses.
+    /// Checks that a region can have a counter for these accesses.
     ///
     /// # Errors
-    /// Those of [`MrTable::bind_cntr`].
+    /// Errors of [`MrTable::bind_cntr`].
     pub(crate) fn can_bind_cntr(&mut self, index: u32, flags: u64) -> Result<(), Errno> {
         let entry = self.entries.get_mut(index).ok_or(fi::FI_EINVAL)?;
         let mut counters = entry.counters().into_iter();
@@ -422,12 +432,12 @@ impl MrTable {
             .any(|(_, e)| [e.cntr_read, e.cntr_write].contains(&Some(cntr)))
     }
 
-    /// The key of a region, `FI_KEY_NOTAVAIL` when it has none.
+    /// Returns the key of a region, `FI_KEY_NOTAVAIL` when it has none.
     pub(crate) fn key(&self, index: u32) -> u64 {
         self.entries.get(index).map_or(fi::FI_KEY_NOTAVAIL, |e| e.key)
     }
 
-    /// The first address by which peers name a region.
+    /// Returns the first address of a region as used by peers.
     pub(crate) fn start(&self, index: u32) -> u64 {
         self.entries.get(index).map_or(0, |e| e.start)
     }
@@ -436,16 +446,17 @@ impl MrTable {
         self.entries.get(*self.by_key.get(&key)?)
     }
 
-    /// What counts reads, or else modifications, of the region with this key.
+    /// Returns the counter of reads, or else of modifications, of the region with this key.
     pub(crate) fn cntr_of(&self, key: u64, read: bool) -> Option<u32> {
         let entry = self.by_key(key)?;
         if read { entry.cntr_read } else { entry.cntr_write }
     }
 
-    /// The memory behind `addr..addr + len` of the region `key`, if a peer may do `access` there and it is of one piece.
+    /// Returns the memory at `addr..addr + len` of region `key`, if it allows `access` and has one
+    /// part.
     ///
     /// # Errors
-    /// Those of [`MrTable::check`].
+    /// Errors of [`MrTable::check`].
     pub(crate) fn piece(&self, key: u64, addr: u64, len: u64, access: u64) -> Result<Option<Mem>, Errno> {
         let (entry, skip, len) = self.range(key, addr, len, access)?;
         let [piece] = entry.pieces.as_slice() else {
@@ -454,7 +465,7 @@ impl MrTable {
         Ok(piece.sub(skip, len))
     }
 
-    /// The region `key`, and offset and length there of what peers name by `addr..addr + len`.
+    /// Returns the region `key`, with offset and length of `addr..addr + len` in it.
     fn range(&self, key: u64, addr: u64, len: u64, access: u64) -> Result<(&MrEntry, usize, usize), Errno> {
         let entry = self.by_key(key).ok_or(fi::FI_EINVAL)?;
         if access & !entry.access != 0 {
@@ -470,8 +481,8 @@ impl MrTable {
         Ok((entry, skip, usize::try_from(len).map_err(|_| fi::FI_EACCES)?))
     }
 
-    /// The memory behind `addr..addr + len` of the region `key`, into `out` (cleared first), if a peer may do `access`
-    /// there.
+    /// Writes the memory at `addr..addr + len` of region `key` to `out` (cleared first), if it
+    /// allows `access`.
     ///
     /// # Errors
     /// `FI_EINVAL`: no such key. `FI_EACCES`: out of bounds, or not allowed.

@@ -3,9 +3,10 @@
     unsafe_code,
     reason = "thunks: events are copied to and from the caller's buffers"
 )]
-//! Event queues: what happened to objects, in order, apart from data transfers. The C object around an [`EqShared`].
+//! Event queues: ordered events of objects, data transfers excluded. The C object around an
+//! [`EqShared`].
 //!
-//! Not here: who reports what.
+//! The objects that report events are elsewhere.
 //!
 //! Mirrors `struct fi_ops_eq` of `rdma/fi_eq.h`; fi_eq(3).
 
@@ -28,17 +29,18 @@ use queue::Event;
 
 pub(crate) use queue::{EqError, EqShared, Source};
 
-/// What C holds as `struct fid_eq`.
+/// Object behind `struct fid_eq`.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Eq {
     fid: fi::fid_eq,
     shared: Arc<EqShared>,
-    /// The wait set that watches it.
+    /// Wait set that watches the queue.
     set: Option<Arc<SetShared>>,
 }
 
-// SAFETY: repr(C) with a fid_eq first; FI_CLASS_EQ is in Eq objects only. Behind the head is an Arc of a Sync type.
+// SAFETY: repr(C) with a fid_eq first; FI_CLASS_EQ is in Eq objects only. An Arc of a Sync type
+// follows the fid.
 unsafe impl entry::Object for Eq {
     const FCLASS: usize = fi::FI_CLASS_EQ;
 }
@@ -66,7 +68,7 @@ static OPS: fi::fi_ops_eq = fi::fi_ops_eq {
 /// `int fi_eq_open(struct fid_fabric *, struct fi_eq_attr *, struct fid_eq **, void *context)`
 ///
 /// # Errors
-/// `FI_EINVAL`: flags or a wait object that are none of ours. The system's, when there is no descriptor left.
+/// `FI_EINVAL`: unsupported flags or wait object. Errors of the system, when no descriptor is left.
 pub(crate) unsafe extern "C" fn open(
     fabric: *mut fi::fid_fabric,
     attr: *mut fi::fi_eq_attr,
@@ -78,11 +80,11 @@ pub(crate) unsafe extern "C" fn open(
         let fabric = unsafe { entry::own::<Fabric, _>(fabric) }?;
         // SAFETY: null, or attributes that stay unchanged during the call.
         let attr = unsafe { attr.as_ref() }.copied().unwrap_or_default();
-        // fi_peer(3): who does not import event queues says so.
+        // fi_peer(3): a provider that does not import event queues returns FI_EINVAL.
         if eq.is_null() || attr.flags & !(fi::FI_WRITE | fi::FI_AFFINITY) != 0 {
             return Err(fi::FI_EINVAL);
         }
-        // SAFETY: a live set where one is asked for, by the contract of fi_eq_open.
+        // SAFETY: a live set where one is required, by the contract of fi_eq_open.
         let object = unsafe { wait_object(attr.wait_obj, attr.wait_set) };
         let mut set = None;
         let shared = object.and_then(|(obj, of)| {
@@ -110,18 +112,20 @@ pub(crate) unsafe extern "C" fn open(
             shared,
             set,
         });
-        // SAFETY: not null; C passes room for the result.
+        // SAFETY: not null; the caller passes space for the result.
         unsafe { entry::put(eq, entry::give(new)) }
     })
 }
 
-/// A wait set that it belongs to may be waited on meanwhile: that binds nothing to it (fi_eq(3), "fi_close").
+/// Closes a queue. A thread may be waiting on its wait set meanwhile, which binds no object to the
+/// queue (fi_eq(3), "fi_close").
 ///
 /// # Errors
-/// `FI_EBUSY`: something still reports through this queue.
+/// `FI_EBUSY`: an object still reports through this queue.
 unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
     entry::guard_int("fi_close of an event queue", || {
-        // SAFETY: a queue of ours that nobody closes meanwhile, by the contract of fi_close.
+        // SAFETY: an open queue of this provider, not closed concurrently, by the contract of
+        // fi_close.
         let eq = unsafe { entry::own::<Eq, _>(fid) }?;
         let unbound = || Arc::strong_count(&eq.shared) == 1;
         let over = match (&eq.set, eq.shared.fd()) {
@@ -132,7 +136,7 @@ unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
             let busy = Err(fi::FI_EBUSY);
             return entry::told(Subsys::Fabric, format_args!("fi_close of an event queue"), busy);
         }
-        // SAFETY: made by `open`; nobody uses it after fi_close.
+        // SAFETY: made by `open` and not used after fi_close.
         drop(unsafe { entry::take::<Eq, _>(fid) }?);
         Ok(())
     })
@@ -143,13 +147,13 @@ unsafe extern "C" fn control(fid: *mut fi::fid, command: c_int, arg: *mut c_void
         // SAFETY: a live queue, by the contract of fi_control.
         let eq = unsafe { entry::own::<Eq, _>(fid) }?;
         match command {
-            // SAFETY: room for the object's kind, by the contract of FI_GETWAITOBJ.
+            // SAFETY: space for the wait object's kind, by the contract of FI_GETWAITOBJ.
             fi::FI_GETWAITOBJ => unsafe { entry::put(arg.cast(), eq.shared.obj.to_c()) },
             fi::FI_GETWAIT if eq.shared.obj == WaitObj::PollFd => {
-                // SAFETY: null or a list as FI_GETWAIT takes it for FI_WAIT_POLLFD.
+                // SAFETY: null or a list for FI_GETWAIT of FI_WAIT_POLLFD.
                 unsafe { poll_list(eq.shared.raw_fd()?, arg.cast()) }
             }
-            // SAFETY: room for a descriptor, by the contract of FI_GETWAIT.
+            // SAFETY: space for a descriptor, by the contract of FI_GETWAIT.
             fi::FI_GETWAIT => unsafe { entry::put(arg.cast(), eq.shared.raw_fd()?) },
             _ => Err(fi::FI_ENOSYS),
         }
@@ -169,7 +173,7 @@ unsafe extern "C" fn read(
         takes(event, buf, len)?;
         eq.shared.progress();
         let found = eq.shared.read(len, flags & fi::FI_PEEK != 0)?;
-        // SAFETY: places for the event and for len bytes.
+        // SAFETY: space for the event and for len bytes.
         unsafe { deliver(&found, event, buf) }
     })
 }
@@ -187,7 +191,7 @@ unsafe extern "C" fn sread(
         let eq = unsafe { entry::own::<Eq, _>(eq) }?;
         takes(event, buf, len)?;
         let found = eq.shared.sread(len, timeout, flags & fi::FI_PEEK != 0)?;
-        // SAFETY: places for the event and for len bytes.
+        // SAFETY: space for the event and for len bytes.
         unsafe { deliver(&found, event, buf) }
     })
 }
@@ -200,23 +204,25 @@ fn takes(event: *const u32, buf: *const c_void, len: usize) -> Result<(), Errno>
     Ok(())
 }
 
-/// Hands an event to the caller; returns its length.
+/// Copies an event to the caller. Returns its length.
 ///
 /// # Safety
-/// `event` is null or valid for writing; `buf` has room for the event's bytes, which were cut to it.
+/// `event` is null or valid for writing. `buf` has space for the event's bytes, which were
+/// truncated to it.
 unsafe fn deliver(found: &Event, event: *mut u32, buf: *mut c_void) -> Result<isize, Errno> {
     // SAFETY: null or valid, by the caller's contract.
     unsafe { entry::put(event, found.kind) }?;
     if !found.bytes.is_empty() {
-        // SAFETY: room for them (caller's contract), and a queue's own bytes do not overlap a caller's buffer.
+        // SAFETY: space for them by the caller's contract; the queue's own bytes do not overlap a
+        // caller's buffer.
         unsafe { ptr::copy_nonoverlapping(found.bytes.as_ptr(), buf.cast::<u8>(), found.bytes.len()) };
     }
     isize::try_from(found.bytes.len()).map_err(|_| fi::FI_EINVAL)
 }
 
-/// Only the fields that the application's interface version knows are read and written.
+/// Reads and writes only the fields that the interface version of the application has.
 unsafe extern "C" fn readerr(eq: *mut fi::fid_eq, buf: *mut fi::fi_eq_err_entry, flags: u64) -> isize {
-    /// What a caller from before 1.5 has: no size of the data behind the pointer to it.
+    /// Size of the entry before version 1.5, which has no size of the error data.
     const OLD_LEN: usize = offset_of!(fi::fi_eq_err_entry, err_data_size);
     entry::guard("fi_eq_readerr", || {
         let own = eq;
@@ -231,7 +237,8 @@ unsafe extern "C" fn readerr(eq: *mut fi::fid_eq, buf: *mut fi::fi_eq_err_entry,
             OLD_LEN
         };
         let mut out = fi::fi_eq_err_entry::ZERO;
-        // SAFETY: the caller's entry has len bytes in its interface version, and the local one has no fewer.
+        // SAFETY: the caller's entry has len bytes in its interface version, and the local one has
+        // no fewer.
         unsafe { ptr::copy_nonoverlapping(buf.cast::<u8>(), (&raw mut out).cast::<u8>(), len) };
         let room = if out.err_data.is_null() {
             0
@@ -240,7 +247,7 @@ unsafe extern "C" fn readerr(eq: *mut fi::fid_eq, buf: *mut fi::fi_eq_err_entry,
         };
         let (error, state) = eq.shared.take_error(flags & fi::FI_PEEK != 0)?;
         if room == 0 {
-            // Lent: the queue keeps it until it is read again.
+            // Lent: the queue keeps the data until its next error is read.
             let data = &state.lent;
             out.err_data = if data.is_empty() {
                 ptr::null_mut()
@@ -250,7 +257,8 @@ unsafe extern "C" fn readerr(eq: *mut fi::fid_eq, buf: *mut fi::fi_eq_err_entry,
             out.err_data_size = data.len();
         } else {
             out.err_data_size = room.min(state.lent.len());
-            // SAFETY: the caller has room for `room` bytes at err_data; lent is the queue's own memory.
+            // SAFETY: the caller has space for `room` bytes at err_data; `lent` is the queue's own
+            // memory.
             unsafe {
                 ptr::copy_nonoverlapping(state.lent.as_ptr(), out.err_data.cast::<u8>(), out.err_data_size)
             };
@@ -295,11 +303,11 @@ unsafe extern "C" fn strerror(
     buf: *mut c_char,
     len: usize,
 ) -> *const c_char {
-    // SAFETY: buf is null or has room for len bytes, by the contract of fi_eq_strerror.
+    // SAFETY: buf is null or has space for len bytes, by the contract of fi_eq_strerror.
     unsafe { entry::strerror(prov_errno, buf, len) }
 }
 
-/// The bytes of a `struct fi_eq_cm_entry` without an info, and the data behind it.
+/// Returns the bytes of a `struct fi_eq_cm_entry` without an info, followed by `data`.
 pub(crate) fn cm_entry(fid: usize, data: &[u8]) -> Vec<u8> {
     cm_bytes(fid, 0, data)
 }

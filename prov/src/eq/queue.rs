@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The queue behind an event queue, which the objects that report through it hold.
+//! Queue of events that the reporting objects hold.
 //!
-//! It has a lock of its own, under which nothing of a domain is called, and its descriptor is readable exactly while an
-//! event is queued.
-//!
-//! Not here: C's buffers (`super`).
+//! It has a lock of its own, under which no code of a domain is called. Its descriptor is readable
+//! exactly while an event is queued. The C buffers are in `super`.
 
 use std::collections::VecDeque;
 use std::ffi::c_int;
@@ -21,41 +19,43 @@ use crate::log::{Subsys, warn_about_peer};
 use crate::pep::Unread;
 use crate::wait::WaitObj;
 
-/// Events of the application that wait to be read, beyond those the attribute asked room for.
+/// Maximum number of unread events of the application, unless its attribute requested more.
 const MAX_USER_EVENTS: usize = 65536;
-/// Events about the ends of peers that wait to be read; further ones are dropped and counted ([`EqShared::push_end`]).
+/// Maximum number of unread events about ends of peers. Further ones are dropped and counted
+/// ([`EqShared::push_end`]).
 const MAX_ENDS: usize = 4096;
-/// The same for peers that no address vector names, so that strangers leave room for the others.
+/// Share of `MAX_ENDS` for peers outside all address vectors, which leaves the rest to known peers.
 const MAX_ENDS_OF_STRANGERS: usize = MAX_ENDS / 2;
-/// The longest sleep while something has to be tried again.
+/// Longest sleep in nanoseconds while an attempt must be repeated.
 const SOON_NS: u64 = 1_000_000;
-/// The longest sleep of all: a passive endpoint that had no descriptor for a caller tries again.
+/// Longest sleep in nanoseconds otherwise. After it, a passive endpoint that lacked a descriptor
+/// for a caller retries.
 const NAP_NS: u64 = 1_000_000_000;
-/// The longest event an application may write.
+/// Maximum length in bytes of an event that an application writes.
 const MAX_USER_BYTES: usize = 64 * 1024;
 
-/// One event: its kind, and its entry as the bytes that C gets.
+/// Event: its kind, and its entry as the bytes that C gets.
 #[derive(Clone, Debug)]
 pub(super) struct Event {
     pub(super) kind: u32,
     pub(super) bytes: Vec<u8>,
 }
 
-/// An event that is an error.
+/// Error event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EqError {
-    /// Address of the object it happened to, and that object's context. 0: the queue itself.
+    /// Address and context of the failed object; 0: the queue itself.
     pub(crate) fid: usize,
     pub(crate) context: usize,
     pub(crate) data: u64,
-    /// A positive `FI_E*`.
+    /// Positive `FI_E*`.
     pub(crate) err: Errno,
     pub(crate) prov_errno: i32,
     pub(crate) err_data: Vec<u8>,
 }
 
 impl EqError {
-    /// Report of `dropped` events.
+    /// Returns the error that reports `dropped` events.
     fn overrun(dropped: u64) -> EqError {
         EqError {
             fid: 0,
@@ -74,15 +74,15 @@ enum Item {
         event: Event,
         fid: usize,
         by_user: bool,
-        /// What the event hands over to the application.
+        /// Connection request that passes to the application with the event.
         request: Option<Unread>,
     },
     Error {
         error: EqError,
-        /// It is about the end of a peer.
+        /// Whether the error reports the end of a peer.
         of_peer: bool,
     },
-    /// Events were dropped from here on.
+    /// Marker of the place at which events were dropped.
     Overrun,
 }
 
@@ -90,34 +90,36 @@ enum Item {
 pub(super) struct State {
     items: VecDeque<Item>,
     by_user: usize,
-    /// Events about the ends of peers among the items.
+    /// Number of items that report the end of a peer.
     ends: usize,
-    /// Such events dropped, which an [`Item::Overrun`] tells of.
+    /// Number of dropped events about ends of peers, reported by an [`Item::Overrun`].
     dropped: u64,
-    /// Data of the last error read, for a caller that had no room for it.
+    /// Data of the last error read, for a caller without a buffer for it.
     pub(super) lent: Vec<u8>,
-    /// The descriptor is readable.
+    /// Whether the descriptor is readable.
     signalled: bool,
 }
 
-/// The queue itself.
+/// Event queue.
 #[derive(Debug)]
 pub(crate) struct EqShared {
-    /// Keeps the fabric from being closed.
+    /// Fabric, held so that it cannot be closed.
     fabric: Arc<FabricShared>,
     pub(super) obj: WaitObj,
     waiter: Option<Waiter>,
     writable: bool,
     max_user_events: usize,
     state: Mutex<State>,
-    /// What reading or waiting moves along.
+    /// Sources of events, on which reading or waiting makes progress.
     sources: Mutex<Vec<Weak<dyn Source>>>,
     maker: Maker,
 }
 
-/// What makes events of an event queue, and only while somebody reads it or waits for it.
+/// Source of events, which makes progress only while a thread reads the event queue or waits for
+/// it.
 pub(crate) trait Source: Debug + Send + Sync {
-    /// Looks for news. True: look again soon, nothing tells when.
+    /// Makes progress. Returns true when it must be called again soon, since no descriptor
+    /// announces the next event.
     fn progress(self: Arc<Self>) -> bool;
 }
 
@@ -145,26 +147,24 @@ impl EqShared {
         })
     }
 
-    /// Whether the application's error entries say how long their data is.
+    /// Whether the application's error entries have a size of their data.
     pub(super) fn sizes_err_data(&self) -> bool {
         self.fabric.api_version >= fi::fi_version(1, 5)
     }
 
-    /// Refuses a call in a forked child: nothing will ever be told to it, and the lock may be held by a thread that it does
-    /// not have.
-    ///
-    /// # Errors
-    /// `FI_EOPBADSTATE`.
+    /// Returns the process that created the queue. A forked child must not use the queue: it gets
+    /// no events, and the lock may be held by a thread that it does not have.
     pub(super) fn maker(&self) -> Maker {
         self.maker
     }
 
-    /// A panic elsewhere leaves the queue whole: every change of it is complete before anything can fail.
+    /// Locks the state. A panic elsewhere leaves it consistent: every change is complete before any
+    /// step can fail.
     fn lock(&self) -> MutexGuard<'_, State> {
         scif::keep_errno(|| self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The descriptor that waiters watch.
+    /// Returns the descriptor that waiting threads watch.
     pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.waiter.as_ref().map(Waiter::fd)
     }
@@ -186,7 +186,7 @@ impl EqShared {
         }
     }
 
-    /// Once the queue is empty its descriptor is not readable.
+    /// Makes the descriptor unreadable once the queue is empty.
     fn settle(&self, state: &mut State) {
         if let Some(waiter) = &self.waiter
             && state.signalled
@@ -197,7 +197,8 @@ impl EqShared {
         }
     }
 
-    /// Reports an event to the application. The entry begins with the address of the object it happened to.
+    /// Reports an event to the application. The entry begins with the address of the object
+    /// concerned.
     pub(crate) fn push(&self, event: u32, entry: &[u8]) {
         let fid = entry.first_chunk().map_or(0, |head| usize::from_ne_bytes(*head));
         let event = Event {
@@ -245,8 +246,9 @@ impl EqShared {
 
     /// Reports the end of a peer to the application.
     ///
-    /// Peers decide how many such events there are. When too many wait to be read, further ones are dropped, and one event with
-    /// `FI_EOVERRUN` and their number stands in their place. The queue goes on: no peer can end it.
+    /// Peers determine the number of such events. When too many are unread, further ones are
+    /// dropped. One event with `FI_EOVERRUN` and their number takes their place. The queue stays
+    /// usable: no peer can disable it.
     pub(crate) fn push_end(&self, error: EqError) {
         let stranger = error.data == fi::FI_ADDR_NOTAVAIL;
         let most = if stranger { MAX_ENDS_OF_STRANGERS } else { MAX_ENDS };
@@ -269,9 +271,8 @@ impl EqShared {
         }
     }
 
-    /// Forgets what was reported about an object that is being closed.
-    ///
-    /// Connection requests among it are refused.
+    /// Removes the events of an object that is being closed, and rejects connection requests among
+    /// them.
     pub(crate) fn purge_fid(&self, fid: usize) {
         let mut state = self.lock();
         let all = std::mem::take(&mut state.items);
@@ -285,7 +286,7 @@ impl EqShared {
         state.items = kept;
         self.settle(&mut state);
         drop(state);
-        // Refusing takes the lock of the passive endpoint, under which requests are reported.
+        // The rejection takes the lock of the passive endpoint, under which requests are reported.
         drop(gone);
     }
 
@@ -317,10 +318,10 @@ impl EqShared {
         Ok(())
     }
 
-    /// Takes in what makes events; `fd` is readable when it has news.
+    /// Adds a source of events whose descriptor `fd` becomes readable when it has events.
     ///
     /// # Errors
-    /// The system's, when the descriptor cannot be watched.
+    /// Errors of the system, when the descriptor cannot be watched.
     pub(crate) fn attach(&self, source: Weak<dyn Source>, fd: BorrowedFd<'_>) -> Result<(), Errno> {
         if let Some(waiter) = &self.waiter {
             waiter.add(fd).map_err(|e| entry::errno(&e))?;
@@ -329,14 +330,14 @@ impl EqShared {
         Ok(())
     }
 
-    /// Takes in what makes events and says itself when to look.
+    /// Adds a source of events that itself announces when to make progress.
     pub(crate) fn follow(&self, source: Weak<dyn Source>) {
         let mut sources = self.lock_sources();
         sources.retain(|source| source.strong_count() > 0);
         sources.push(source);
     }
 
-    /// Ends the watch over a descriptor; what it belonged to is forgotten once it is gone.
+    /// Stops watching a descriptor. Its source is removed after it is dropped.
     pub(crate) fn detach(&self, fd: BorrowedFd<'_>) {
         if let Some(waiter) = &self.waiter {
             waiter.remove(fd);
@@ -347,7 +348,7 @@ impl EqShared {
         scif::keep_errno(|| self.sources.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Lets everything that makes events look for news. True: look again soon.
+    /// Makes progress on all sources. Returns true when it must be called again soon.
     pub(super) fn progress(&self) -> bool {
         if self.maker.is_ancestor() {
             return false;
@@ -358,7 +359,7 @@ impl EqShared {
         }
         sources.retain(|source| source.strong_count() > 0);
         let alive: Vec<_> = sources.iter().filter_map(Weak::upgrade).collect();
-        // They may close and open others, and report.
+        // Unlocked, since they may close and open other sources, and report events.
         drop(sources);
         let mut soon = false;
         for source in alive {
@@ -367,7 +368,7 @@ impl EqShared {
         soon
     }
 
-    /// The oldest event, in at most `room` bytes.
+    /// Returns the oldest event, in at most `room` bytes.
     pub(super) fn read(&self, room: usize, peek: bool) -> Result<Event, Errno> {
         let mut state = self.lock();
         let (event, by_user) = match state.items.front() {
@@ -376,12 +377,12 @@ impl EqShared {
             Some(Item::Event { event, by_user, .. }) => (event, *by_user),
         };
         let all = event.bytes.len();
-        // Data behind the entry of a connection event comes as far as there is room; an entry comes whole.
+        // The entry of a connection event must fit; the data after it is truncated.
         let least = match event.kind {
             fi::FI_CONNREQ | fi::FI_CONNECTED | fi::FI_SHUTDOWN if !by_user => {
                 all.min(size_of::<fi::fi_eq_cm_entry>())
             }
-            // Who brings no room wants to know what happened, and no more.
+            // A caller without a buffer wants only the kind of the event.
             _ if room == 0 => 0,
             _ => all,
         };
@@ -405,7 +406,7 @@ impl EqShared {
         Ok(event)
     }
 
-    /// The error at the head. Its data is in `lent`, for as long as the guard is held at least.
+    /// Takes the error at the head. Its data is in `lent`, at least until the guard is dropped.
     pub(super) fn take_error(&self, peek: bool) -> Result<(EqError, MutexGuard<'_, State>), Errno> {
         let mut state = self.lock();
         let (error, of_peer) = match state.items.front() {
@@ -462,10 +463,11 @@ impl EqShared {
         }
     }
 
-    /// For `fi_trywait`: whether the descriptor may be waited on, that is, nothing is queued and nothing has to be tried again.
+    /// Implements `fi_trywait`: checks that a thread may wait on the descriptor, because no event
+    /// is queued and no attempt must be repeated.
     ///
     /// # Errors
-    /// `FI_EAGAIN`: look again. `FI_EINVAL`: no wait object.
+    /// `FI_EAGAIN`: read again. `FI_EINVAL`: no wait object.
     pub(crate) fn try_wait(&self) -> Result<(), Errno> {
         if self.waiter.is_none() {
             return Err(fi::FI_EINVAL);
@@ -598,7 +600,7 @@ mod tests {
                 eq.push_end(end(fi::FI_ADDR_NOTAVAIL));
             }
             assert_eq!(eq.lock().items.len(), MAX_ENDS_OF_STRANGERS + 1);
-            // Events about others find room, and come in order.
+            // Events about known peers still fit, and keep their order.
             eq.push_end(end(5));
             eq.push(fi::FI_NOTIFY, &entry_of(1));
             for _ in 0..strangers {
@@ -620,7 +622,7 @@ mod tests {
             eq.push_end(end(5));
         }
         assert_eq!(eq.lock().items.len(), MAX_ENDS + 1);
-        // What belongs to a closed object makes room again.
+        // Removing the events of a closed object makes space again.
         eq.purge_fid(3);
         eq.push_end(end(fi::FI_ADDR_NOTAVAIL));
         assert_eq!(take(), Ok((fi::FI_EOVERRUN, MAX_ENDS as u64)));

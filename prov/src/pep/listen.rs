@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! What a passive endpoint does: it takes a SCIF port, hears the requests that come to it, and answers them.
+//! Work of a passive endpoint: it binds a SCIF port, receives connection requests, and answers
+//! them.
 //!
-//! A request stays a connection of the passive endpoint until it is answered; the messages travel over another one, which
-//! the accepting endpoint opens (`data::cm`). Requests are heard when the event queue is read or waited for.
+//! A request stays a connection of the passive endpoint until it is answered. Messages use another
+//! connection, which the accepting endpoint opens (`data::cm`). Requests are received while the
+//! event queue is read or waited for.
 //!
 //! Semantics: fi_cm(3).
 
@@ -22,19 +24,19 @@ use crate::eq::{EqShared, Source};
 use crate::fabric::FabricShared;
 use crate::getinfo::OwnedInfo;
 
-/// Requests that wait to be read or answered; more are refused.
+/// Maximum number of unread or unanswered requests; further ones are refused.
 const MOST_CALLS: usize = 4096;
 
-/// A passive endpoint, as its event queue and its unanswered requests see it.
+/// Passive endpoint, as shared with its event queue and its unanswered requests.
 #[derive(Debug)]
 pub(crate) struct PepShared(Mutex<State>);
 
 #[derive(Debug)]
 struct State {
-    /// Gone once it is closed.
+    /// Fabric; `None` once the endpoint is closed.
     fabric: Option<Arc<FabricShared>>,
     eq: Option<Arc<EqShared>>,
-    /// Stays while requests are unanswered.
+    /// Bound port, kept while requests are unanswered.
     sock: Option<Endpoint>,
     listening: bool,
     calls: Vec<Caller>,
@@ -44,36 +46,36 @@ struct State {
     links: Vec<LinkEvent>,
 }
 
-/// Who connected.
+/// Connecting peer.
 #[derive(Clone, Copy, Debug)]
 struct Caller {
     conn: ConnId,
     port: PortId,
-    /// The application was told.
+    /// Whether the request was reported to the application.
     told: bool,
 }
 
-/// A connection request that can be answered; refused when it is dropped.
+/// Connection request that can be answered; dropping it rejects the request.
 #[derive(Debug)]
 pub(crate) struct Call {
     pep: Arc<PepShared>,
     conn: ConnId,
-    /// The caller's port, and the number of its request.
+    /// Port of the caller, and number of its request.
     pub(crate) from: PortId,
     pub(crate) number: u64,
-    /// The passive endpoint's address, which the one that answers goes by.
+    /// Address of the passive endpoint, which the accepting endpoint uses as its own.
     pub(crate) name: [u8; ADDR_LEN],
     answered: bool,
 }
 
 impl Call {
-    /// Says no, with the application's reasons.
+    /// Rejects the request, with data of the application.
     pub(crate) fn refuse(mut self, data: &[u8]) {
         self.answered = true;
         self.pep.finish(self.conn, wire::CM_REJECT, self.number, data);
     }
 
-    /// Says that another connection is on its way.
+    /// Reports that another connection is on its way.
     pub(crate) fn taken(mut self) {
         self.answered = true;
         self.pep.finish(self.conn, wire::CM_TAKEN, self.number, &[]);
@@ -107,12 +109,13 @@ impl PepShared {
         }))))
     }
 
-    /// A panic elsewhere leaves the state whole: every change of it is complete before anything can fail.
+    /// Locks the state. A panic elsewhere leaves it consistent: every change is complete before any
+    /// step can fail.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells the address by which events name it.
+    /// Sets the address by which events name the endpoint.
     pub(super) fn named(&self, fid: usize) {
         self.lock().fid = fid;
     }
@@ -152,7 +155,8 @@ impl PepShared {
             return Ok(());
         }
         let sock = state.sock.as_mut().ok_or(fi::FI_EOPBADSTATE)?;
-        // Nobody polls its rings: whoever writes there later wakes who waits.
+        // Armed permanently, since its rings are not polled: a later writer wakes the waiting
+        // threads.
         sock.arm();
         let source: Weak<PepShared> = Arc::downgrade(self);
         eq.attach(source, sock.wait_fd())?;
@@ -160,11 +164,11 @@ impl PepShared {
         Ok(())
     }
 
-    /// Gives its port up for an active endpoint that `take` opens there, given its address. When that fails it has its port
-    /// again, unless somebody else was faster.
+    /// Releases the port for an active endpoint that `take` opens there; `take` gets the address.
+    /// On failure the port is bound again, unless another endpoint bound it first.
     ///
     /// # Errors
-    /// `FI_EOPBADSTATE` once it listens or has given its port up; those of `take`.
+    /// `FI_EOPBADSTATE` once it listens or has released its port. Errors of `take`.
     pub(crate) fn give_port<T>(
         &self,
         take: impl FnOnce(&[u8; ADDR_LEN]) -> Result<T, Errno>,
@@ -200,13 +204,13 @@ impl PepShared {
             state.leave();
             (state.eq.take(), state.fid)
         };
-        // What nobody read is refused now, which takes the lock.
+        // Unread requests are rejected now, which takes the lock.
         if let Some(eq) = eq {
             eq.purge_fid(fid);
         }
     }
 
-    /// Ends a request: says `kind` to the caller, whom nobody else answers.
+    /// Ends a request with a message of `kind`, so that the caller gets an answer.
     fn finish(&self, conn: ConnId, kind: u8, number: u64, data: &[u8]) {
         let mut state = self.lock();
         if let Some(sock) = &mut state.sock {
@@ -219,7 +223,7 @@ impl PepShared {
         state.leave();
     }
 
-    /// Makes the call of `conn`, for the application to answer.
+    /// Creates the request of a caller for the application to answer.
     fn call(self: &Arc<PepShared>, name: [u8; ADDR_LEN], caller: Caller, number: u64) -> Call {
         Call {
             pep: Arc::clone(self),
@@ -243,14 +247,14 @@ impl State {
         Ok(fabric.node.host_hash())
     }
 
-    /// Lets go of the port once it is closed and everybody is answered.
+    /// Releases the port after the close, once all requests are answered.
     fn leave(&mut self) {
         if self.fabric.is_none() && self.calls.is_empty() {
             self.sock = None;
         }
     }
 
-    /// Accepts, and hears who hung up.
+    /// Accepts connections, and handles callers that disconnected.
     fn look_at_links(&mut self) {
         let Some(sock) = &mut self.sock else { return };
         sock.poll_links(&mut self.links);
@@ -267,15 +271,16 @@ impl State {
                 LinkEvent::Connected(_) => {}
                 LinkEvent::Closed(conn, _) => {
                     sock.close_conn(conn, CloseHow::Orderly);
-                    // One that was told already finds nobody when it is answered, and counts until then: callers that
-                    // hang up and call again must not fill the event queue.
+                    // A request that was reported has no caller any more when it is answered, and
+                    // counts until then. Callers that disconnect and reconnect thus cannot fill the
+                    // event queue.
                     self.calls.retain(|call| call.told || call.conn != conn);
                 }
             }
         }
     }
 
-    /// The next request that was not told yet, with its number and data.
+    /// Returns the next unreported request, with its number and data.
     fn next_request(&mut self) -> Option<(Caller, u64, Vec<u8>)> {
         let mut at = 0;
         while let Some(call) = self.calls.get(at).copied() {
@@ -325,10 +330,10 @@ impl Source for PepShared {
                 handle,
             };
             match &state.eq {
-                // Under the lock, so that none is told of an endpoint that was closed meanwhile.
+                // Under the lock, so that no event refers to an endpoint that was closed meanwhile.
                 Some(eq) if unread.info.is_some() => eq.push_request(state.fid, unread, &data),
                 _ => {
-                    // Refused where it is dropped, which takes the lock.
+                    // Dropping it rejects the request, which takes the lock.
                     drop(state);
                     drop(unread);
                     state = self.lock();
@@ -339,7 +344,8 @@ impl Source for PepShared {
     }
 }
 
-/// The port that `src` asks for, any when it asks for none. Nobody reads memory over its connections.
+/// Binds the port that `src` requests, or any port without a request. Its connections export no
+/// keys, so peers get no memory access.
 fn take_port(fabric: &FabricShared, src: &[u8]) -> Result<Endpoint, Errno> {
     let id = name::wanted(fabric, src)?;
     Endpoint::bind(&fabric.node, id.port, Exports { keys: None }).map_err(|e| entry::errno(&e))

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 #![expect(unsafe_code, reason = "builds C structures in C's heap")]
-//! Infos as C owns them: the host library frees each piece with free(3) and copies each at its own size.
+//! Infos in C's heap: the host library frees each part with free(3) and copies each at its own
+//! size.
 //!
-//! Hence every piece comes from calloc(3) and is larger than any release's structure: a newer library than this source
-//! reads zeroes behind what was written here.
+//! Therefore every part comes from calloc(3) and is larger than the structure of any release. A
+//! library newer than this source reads zeroes after the fields written here.
 
 use std::ffi::{CStr, c_char};
 use std::ptr;
@@ -15,9 +16,10 @@ use libfabric_sys::{
 use super::shape::Info;
 use crate::attr::NAME;
 
-/// What an info and its attributes occupy at least. The largest was 120 bytes in every release so far.
+/// Minimum size in bytes of an info and its attributes. The largest was 120 bytes in every release
+/// so far.
 const ROOM: usize = 256;
-/// What a domain attribute occupies: the one that grows.
+/// Minimum size in bytes of a domain attribute, the one that grows between releases.
 const DOMAIN_ROOM: usize = 512;
 
 const _: () = {
@@ -29,7 +31,7 @@ const _: () = {
     assert!(size_of::<fi_domain_attr>() <= DOMAIN_ROOM);
 };
 
-/// The infos as a list; null for none. `None` without memory.
+/// Returns the infos as a list; null for no info. `None` without memory.
 pub(super) fn list(infos: &[Info]) -> Option<*mut fi_info> {
     let mut head = ptr::null_mut();
     for info in infos.iter().rev() {
@@ -62,7 +64,7 @@ pub(super) fn free(mut head: *mut fi_info) {
     }
 }
 
-/// An info whose pieces lie in C's heap, or are null where memory ran out.
+/// Returns an info whose parts are in C's heap, or null where memory ran out.
 fn parts(from: &Info) -> fi_info {
     let domain = |name| piece(fi_domain_attr { name, ..from.domain }, DOMAIN_ROOM);
     let prov_name = from.prov_name.as_deref().map_or(ptr::null_mut(), copy);
@@ -119,7 +121,7 @@ fn release_parts(info: &fi_info) {
     release(info.fabric_attr);
 }
 
-/// A piece that owns a copy of the provider's name; null without memory for both.
+/// Returns a part that owns a copy of the provider's name; null without memory for both.
 fn with_name<T>(make: impl FnOnce(*mut c_char) -> *mut T) -> *mut T {
     let name = copy(NAME);
     let whole = if name.is_null() {
@@ -133,16 +135,16 @@ fn with_name<T>(make: impl FnOnce(*mut c_char) -> *mut T) -> *mut T {
     whole
 }
 
-/// A copy of a string in C's heap; null without memory.
+/// Returns a copy of a string in C's heap; null without memory.
 fn copy(name: &CStr) -> *mut c_char {
-    // SAFETY: a string that ends in NUL.
+    // SAFETY: a C string.
     unsafe { libc::strdup(name.as_ptr()) }
 }
 
-/// `value` in zeroed memory of C's heap, at least `room` bytes of it; null without memory.
+/// Returns `value` in zeroed memory of C's heap, of at least `room` bytes; null without memory.
 fn piece<T: Copy>(value: T, room: usize) -> *mut T {
     const { assert!(align_of::<T>() <= align_of::<libc::max_align_t>()) };
-    // SAFETY: no requirement but a size, and a null result is looked at.
+    // SAFETY: any size is valid, and a null result is checked.
     let memory = unsafe { libc::calloc(1, room.max(size_of::<T>())) }.cast::<T>();
     if !memory.is_null() {
         // SAFETY: of at least T's size and of calloc's alignment, which is T's or more.
@@ -152,7 +154,7 @@ fn piece<T: Copy>(value: T, room: usize) -> *mut T {
 }
 
 fn release<T>(piece: *mut T) {
-    // SAFETY: null or a piece of C's heap made in this file, which its only owner gives up.
+    // SAFETY: null or a part of C's heap made in this file, whose only owner releases it.
     unsafe { libc::free(piece.cast()) };
 }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 #![expect(unsafe_code, reason = "reads a C structure and what it points to")]
-//! A program's hints, read once into safe values.
+//! Hints of a program, read once into safe values.
 //!
-//! The host library allocated them at its own size, so what a release added is read only from hosts that have it.
+//! The host library allocated them at its own size. Fields added by a later release are read only
+//! from hosts that have them.
 
 use std::ffi::CStr;
 use std::{mem, ptr};
@@ -13,8 +14,8 @@ use libfabric_sys::{
 
 use crate::entry::string;
 
-/// A `struct fi_info` from a program. Attributes it left out are `None`; pointers inside attributes are not to be
-/// followed, what matters of them stands beside.
+/// `struct fi_info` of a program. Missing attributes are `None`. Pointers inside the attributes
+/// must not be dereferenced; the data they refer to is in the fields beside them.
 #[derive(Clone, Debug)]
 pub(super) struct Hints<'a> {
     pub(super) caps: u64,
@@ -22,7 +23,7 @@ pub(super) struct Hints<'a> {
     pub(super) addr_format: u32,
     pub(super) src: Option<&'a [u8]>,
     pub(super) dest: Option<&'a [u8]>,
-    /// Opaque to everybody but `fi_endpoint`.
+    /// Handle that only `fi_endpoint` interprets.
     pub(super) handle: fid_t,
     pub(super) tx: Option<fi_tx_attr>,
     pub(super) rx: Option<fi_rx_attr>,
@@ -35,7 +36,7 @@ pub(super) struct Hints<'a> {
 }
 
 impl Hints<'_> {
-    /// Whether the program asks for this provider by its name.
+    /// Whether the hints contain the name of this provider.
     pub(super) fn names_provider(&self) -> bool {
         self.prov_name.is_some_and(|name| name == crate::attr::NAME)
     }
@@ -62,7 +63,7 @@ impl Default for Hints<'_> {
     }
 }
 
-/// Bytes of `struct fi_domain_attr` in a library of version `host`.
+/// Returns the size in bytes of `struct fi_domain_attr` in a library of version `host`.
 fn domain_attr_len(host: u32) -> usize {
     let all = size_of::<fi_domain_attr>();
     if host >= fi_version(2, 5) {
@@ -77,7 +78,8 @@ fn domain_attr_len(host: u32) -> usize {
 }
 
 /// # Safety
-/// `info` is null or points to an info as a library of version `host` lays it out, unchanged while `'a` lasts.
+/// `info` is null or points to an info in the layout of library version `host`, unchanged during
+/// `'a`.
 pub(super) unsafe fn read<'a>(info: *const fi_info, host: u32) -> Option<Hints<'a>> {
     // SAFETY: null or an info, whose size never changed, by the caller's contract.
     let info = unsafe { info.as_ref() }?;
@@ -89,7 +91,7 @@ pub(super) unsafe fn read<'a>(info: *const fi_info, host: u32) -> Option<Hints<'
     let tx = unsafe { info.tx_attr.as_ref() }.copied();
     // SAFETY: as above.
     let rx = unsafe { info.rx_attr.as_ref() }.copied();
-    // SAFETY: null or as many bytes as such a host's attribute has.
+    // SAFETY: null or the size of such a host's attribute.
     let domain = unsafe { prefix(info.domain_attr, domain_attr_len(host)) };
     // SAFETY: null or src_addrlen bytes.
     let src = unsafe { bytes(info.src_addr.cast(), info.src_addrlen) };
@@ -106,17 +108,17 @@ pub(super) unsafe fn read<'a>(info: *const fi_info, host: u32) -> Option<Hints<'
         rx,
         ep,
         domain,
-        // SAFETY: null or a string.
+        // SAFETY: null or a C string.
         domain_name: domain.and_then(|d| unsafe { string(d.name) }),
         fabric,
-        // SAFETY: null or a string.
+        // SAFETY: null or a C string.
         fabric_name: fabric.and_then(|f| unsafe { string(f.name) }),
-        // SAFETY: null or a string.
+        // SAFETY: null or a C string.
         prov_name: fabric.and_then(|f| unsafe { string(f.prov_name) }),
     })
 }
 
-/// A domain attribute of which only the first `len` bytes exist; zeroes stand for the rest.
+/// Copies a domain attribute of which only the first `len` bytes exist; the rest is zero.
 ///
 /// # Safety
 /// `from` is null or `len` bytes of it can be read.
@@ -126,18 +128,19 @@ unsafe fn prefix(from: *const fi_domain_attr, len: usize) -> Option<fi_domain_at
     }
     let mut to = fi_domain_attr::ZERO;
     let len = len.min(size_of::<fi_domain_attr>());
-    // SAFETY: len bytes can be read (caller's contract) and written (min above); two objects do not overlap.
+    // SAFETY: len bytes can be read (caller's contract) and written (min above); two objects do not
+    // overlap.
     unsafe { ptr::copy_nonoverlapping(from.cast::<u8>(), (&raw mut to).cast::<u8>(), len) };
     Some(to)
 }
 
 /// # Safety
-/// `from` is null or points to `len` bytes that stay unchanged while `'a` lasts.
+/// `from` is null or points to `len` bytes that stay unchanged during `'a`.
 unsafe fn bytes<'a>(from: *const u8, len: usize) -> Option<&'a [u8]> {
     if from.is_null() {
         return None;
     }
-    // SAFETY: the caller's contract; an absurd length is refused there.
+    // SAFETY: the caller's contract; an impossible length is refused by the callee.
     unsafe { crate::entry::slice(from, len) }.ok()
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Whether an offer of the provider fits a program's hints: pure comparisons, in libfabric's order.
+//! Comparison of an offer of the provider with a program's hints, in the order of libfabric.
 //!
-//! A hint of zero asks for nothing. Not here: addresses (`super`), and what is then answered (`shape`).
+//! A hint of zero requests nothing. Addresses are in `super`, the construction of the answer is in
+//! `shape`.
 
 use std::ffi::CStr;
 
@@ -16,17 +17,17 @@ use super::hints::Hints;
 use crate::attr::{self, Offer};
 use crate::peer;
 
-/// What is asked for, by whom.
+/// Request of a program.
 #[derive(Debug)]
 pub(super) struct Asked<'a> {
-    /// The program's interface version; 0 = any.
+    /// Interface version of the program; 0 accepts any.
     pub(super) version: u32,
-    /// The library's version.
+    /// Version of the library.
     pub(super) host: u32,
     pub(super) hints: Option<&'a Hints<'a>>,
 }
 
-/// What does not fit, in words for the log.
+/// Description of a mismatch for the log.
 pub(super) type Miss = &'static str;
 
 /// # Errors
@@ -96,7 +97,7 @@ fn fabric(hint: &fi_fabric_attr) -> Result<(), Miss> {
 }
 
 fn domain_attr(hint: &fi_domain_attr, asked: &Asked<'_>) -> Result<(), Miss> {
-    // Any threading and progress level that libfabric knows is served.
+    // Every threading and progress level of libfabric is supported.
     fits(hint.threading <= FI_THREAD_ENDPOINT, "threading")?;
     fits(
         hint.control_progress <= FI_PROGRESS_CONTROL_UNIFIED,
@@ -134,7 +135,7 @@ fn ep_attr(hint: &fi_ep_attr, offer: &Offer, caps: u64) -> Result<(), Miss> {
         "protocol version",
     )?;
     fits(hint.max_msg_size <= offer.max_msg_size, "message size")?;
-    // Ordered sizes and tag formats need no look: all are.
+    // Ordered sizes and tag formats need no check: all are supported.
     let most = attr::most_contexts(offer, caps);
     let contexts = |count: usize| count <= most || count == FI_SHARED_CONTEXT;
     fits(contexts(hint.tx_ctx_cnt), "transmit contexts")?;
@@ -165,7 +166,8 @@ fn rx_attr(hint: &fi_rx_attr, offer: &Offer, host: u32) -> Result<(), Miss> {
         "receive order",
     )?;
     fits(hint.comp_order == 0, "order of receive completions")?;
-    // Before 2.0 a program could ask for buffering, of which there is any amount; since then it must not.
+    // Before 2.0 a program could request buffering, which is unlimited here; since then it must
+    // not.
     fits(
         hint.total_buffered_recv == 0 || host < fi_version(2, 0),
         "buffered receive",
@@ -174,16 +176,19 @@ fn rx_attr(hint: &fi_rx_attr, offer: &Offer, host: u32) -> Result<(), Miss> {
     fits(hint.iov_limit <= attr::IOV_LIMIT, "receive entries")
 }
 
-/// The registration mode to answer to a program of interface `version` that asked for `asked`; `None` when it is none
-/// of libfabric's. Nothing is needed, and what is not needed is not answered: peers name offsets into regions, whose keys
-/// the application chooses. Programs that count on these though they offered other modes exist, the other way round not.
+/// Returns the registration mode for a program of interface `version` that requested `asked`;
+/// `None` when it is not one of libfabric's.
+///
+/// No mode bit is needed, and the answer omits unneeded bits: peers use offsets into regions, and
+/// the application chooses the keys. Some programs rely on these although they offer other modes;
+/// the converse is unknown.
 pub(super) fn mr_mode(version: u32, asked: i32) -> Option<i32> {
     let old_style = FI_MR_BASIC | FI_MR_SCALABLE;
     if asked & old_style != 0 {
-        // The modes of old are values, not bits: they stand alone.
+        // The old modes are values, not bits, and exclude each other.
         return (asked == FI_MR_BASIC || asked == FI_MR_SCALABLE).then_some(asked);
     }
-    // Version 0 is a program that takes what there is, not one from before 1.5.
+    // Version 0 accepts any interface and is not a program from before 1.5.
     if version != 0 && version < fi_version(1, 5) {
         return (asked == 0).then_some(FI_MR_SCALABLE);
     }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 #![expect(unsafe_code, reason = "the thunk of fi_getinfo")]
-//! `fi_getinfo`: which of the provider's offers fit what a program asks for.
+//! `fi_getinfo`: the offers of the provider that fit a program's request.
 //!
-//! Hints are read once into safe values (`hints`), held against the tables of `attr` (`matching`), and what fits is
-//! turned into an answer (`shape`) that C can own (`alloc`). An answer is always acceptable as the next call's hints.
+//! Hints are read once into safe values (`hints`) and compared with the tables of `attr`
+//! (`matching`). Fitting offers become answers (`shape`) in memory that C can own (`alloc`). An
+//! answer is always accepted as hints of the next call.
 //!
 //! Mirrors fi_getinfo(3).
 
@@ -39,11 +40,11 @@ pub(crate) unsafe extern "C" fn getinfo(
 ) -> c_int {
     guard_int("fi_getinfo", || {
         let host = host::version();
-        // SAFETY: null or a string, by the contract of fi_getinfo.
+        // SAFETY: null or a C string, by the contract of fi_getinfo.
         let node = unsafe { string(node) };
-        // SAFETY: null or a string, by the contract of fi_getinfo.
+        // SAFETY: null or a C string, by the contract of fi_getinfo.
         let service = unsafe { string(service) };
-        // SAFETY: null or an info as the host library lays it out, by the contract of fi_getinfo.
+        // SAFETY: null or an info in the layout of the host library, by the contract of fi_getinfo.
         let hints = unsafe { hints::read(hints, host) };
         let request = Request {
             version,
@@ -53,19 +54,19 @@ pub(crate) unsafe extern "C" fn getinfo(
             flags,
             hints,
         };
-        // Every provider is asked whatever a program wants: most have nothing for it.
+        // No match is no error: libfabric queries every provider, and most have no fitting offer.
         let infos = reason::expected(FI_ENODATA, answer(&request))?;
         let list = alloc::list(&infos).ok_or(FI_ENOMEM)?;
-        // SAFETY: the caller's place for the result.
+        // SAFETY: null or the caller's space for the result.
         unsafe { put(info, list) }.inspect_err(|_| alloc::free(list))
     })
 }
 
-/// The arguments of one call.
+/// Arguments of one call.
 struct Request<'a> {
-    /// The interface version the program was written to; 0 from programs that take any.
+    /// Interface version for which the program was written; 0 accepts any.
     version: u32,
-    /// The version of the library that calls.
+    /// Version of the calling library.
     host: u32,
     node: Option<&'a CStr>,
     service: Option<&'a CStr>,
@@ -95,7 +96,7 @@ fn answer(request: &Request<'_>) -> Result<Vec<Info>, Errno> {
             }
         })
         .collect();
-    // Names are resolved only for somebody who can be served: other layers ask often, in vain.
+    // Names are resolved only after an offer matched: other layers query often, in vain.
     if fitting.is_empty() {
         return Err(FI_ENODATA);
     }
@@ -135,8 +136,9 @@ fn addresses(request: &Request<'_>) -> Result<Addrs, Errno> {
     Ok((source.unwrap_or(Addr::this_host(ip, 0)), dest))
 }
 
-/// Whether an address leads to this host. An address with the identity of a host comes from an endpoint of this provider; a
-/// bare one may be meant for others, unless the hints name (`named`) this provider.
+/// Checks that an address belongs to this host. An address with a host identity comes from an
+/// endpoint of this provider. Without one it may be meant for other providers, unless the hints
+/// contain the name of this one (`named`).
 fn reachable(addr: Addr, named: bool) -> Result<(), Errno> {
     let bare = Reader { node: 0, host: 0 };
     if addr.host == 0 && addr.port_id(bare, resolve::is_local).is_ok() {
@@ -201,7 +203,7 @@ mod tests {
 
     #[test]
     fn other_hosts_and_nonsense_have_no_data() {
-        // TEST-NET-1: nobody's address (RFC 5737).
+        // TEST-NET-1 is assigned to no host (RFC 5737).
         assert_eq!(addresses(&request(Some(c"192.0.2.77"), None, 0)), Err(FI_ENODATA));
         assert_eq!(
             addresses(&request(Some(c"no such host"), None, FI_NUMERICHOST)),

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 #![expect(unsafe_code, reason = "owns a C structure")]
-//! Infos that the provider keeps: what a passive endpoint was opened with, and those of its connection requests.
+//! Infos that the provider keeps: the info of a passive endpoint, and the infos of its connection
+//! requests.
 //!
-//! A connection request's info is complete: a program opens a domain and an endpoint with it, as with one of `fi_getinfo`.
+//! The info of a connection request is complete: a program opens a domain and an endpoint with it,
+//! as with one from `fi_getinfo`.
 
 use std::ffi::CStr;
 
@@ -13,29 +15,29 @@ use crate::addr::ADDR_LEN;
 use crate::entry::string;
 use crate::host;
 
-/// An info in C's heap, by its address: freed with this, unless it is given away.
+/// Address of an info in C's heap, freed on drop unless it passes to the application.
 #[derive(Debug)]
 pub(crate) struct OwnedInfo(usize);
 
 impl OwnedInfo {
-    /// A copy of what a program passes; `None` for an incomplete info or without memory.
+    /// Copies an info of a program; `None` for an incomplete info or without memory.
     ///
     /// # Safety
-    /// `info` is null or an info as the host library lays it out, unchanged during the call.
+    /// `info` is null or an info in the layout of the host library, unchanged during the call.
     pub(crate) unsafe fn copy(info: *const fi_info) -> Option<OwnedInfo> {
         // SAFETY: the caller's contract.
         let shaped = unsafe { shaped(info) }?;
         OwnedInfo::of(shaped)
     }
 
-    /// The same with other addresses and a handle.
+    /// Returns a copy with other addresses and a handle.
     pub(crate) fn with_addresses(
         &self,
         src: [u8; ADDR_LEN],
         dest: [u8; ADDR_LEN],
         handle: usize,
     ) -> Option<OwnedInfo> {
-        // SAFETY: an info of ours, whole and alive.
+        // SAFETY: a complete info of this provider, freed only on drop.
         let shaped = unsafe { shaped(std::ptr::with_exposed_provenance(self.0)) }?;
         OwnedInfo::of(shape::Info {
             src,
@@ -49,12 +51,12 @@ impl OwnedInfo {
         alloc::list(&[info]).map(|list| OwnedInfo(list.expose_provenance()))
     }
 
-    /// Where it is.
+    /// Returns the address of the info.
     pub(crate) fn addr(&self) -> usize {
         self.0
     }
 
-    /// Gives it to the application, which frees it.
+    /// Passes the info to the application, which frees it.
     pub(crate) fn give(mut self) {
         self.0 = 0;
     }
@@ -67,12 +69,12 @@ impl Drop for OwnedInfo {
 }
 
 /// # Safety
-/// `info` is null or an info as the host library lays it out.
+/// `info` is null or an info in the layout of the host library.
 unsafe fn shaped(info: *const fi_info) -> Option<shape::Info> {
     // SAFETY: the caller's contract.
     let hints = unsafe { hints::read(info, host::version()) }?;
     let mut fabric = hints.fabric?;
-    // SAFETY: null or a string, as all names in an info.
+    // SAFETY: null or a C string, as all names in an info.
     let prov_name = unsafe { string(fabric.prov_name) }.map(CStr::to_owned);
     fabric.prov_name = std::ptr::null_mut();
     let mut domain = hints.domain?;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The answer to hints that fit an offer: what the program asked for where it asked, what the provider has where it
-//! did not.
+//! Answer to hints that fit an offer: the requested values where the program gave any, the
+//! provider's own elsewhere.
 //!
-//! Not here: whether they fit (`matching`), and C's memory (`alloc`).
+//! The comparison with the offer is in `matching`, the memory for C in `alloc`.
 
 use std::ffi::CString;
 use std::ptr;
@@ -19,7 +19,7 @@ use super::matching::{Asked, mr_mode};
 use crate::addr::ADDR_LEN;
 use crate::attr::{self, Offer};
 
-/// A `struct fi_info` in safe values; names and addresses are attached when C gets it.
+/// `struct fi_info` in safe values; names and addresses are attached when C gets it.
 #[derive(Clone, Debug)]
 pub(super) struct Info {
     pub(super) caps: u64,
@@ -32,7 +32,7 @@ pub(super) struct Info {
     pub(super) ep: fi_ep_attr,
     pub(super) domain: fi_domain_attr,
     pub(super) fabric: fi_fabric_attr,
-    /// Of a connection request: the library writes it into its own answers only.
+    /// Provider name of a connection request; libfabric adds it only to the answers of fi_getinfo.
     pub(super) prov_name: Option<CString>,
 }
 
@@ -65,7 +65,7 @@ pub(super) fn shape(offer: &Offer, asked: &Asked<'_>, (src, dest): Addrs) -> Inf
         },
         domain: fi_domain_attr {
             domain,
-            // Programs that see contexts they did not ask for go other ways than they would.
+            // Programs that see contexts without a request for them take other code paths.
             max_ep_stx_ctx: shared(hints.and_then(|h| h.ep).map(|ep| ep.tx_ctx_cnt)),
             max_ep_srx_ctx: shared(hints.and_then(|h| h.ep).map(|ep| ep.rx_ctx_cnt)),
             max_ep_tx_ctx: contexts,
@@ -73,7 +73,7 @@ pub(super) fn shape(offer: &Offer, asked: &Asked<'_>, (src, dest): Addrs) -> Inf
             caps: attr::DOMAIN_CAPS | caps & attr::ASKED_DOMAIN_CAPS,
             ..domain_attr(asked.version, hints.and_then(|h| h.domain.as_ref()))
         },
-        // The library writes the provider's name, its version and the interface version.
+        // libfabric writes the provider's name, its version and the interface version.
         fabric: fi_fabric_attr {
             fabric,
             ..fi_fabric_attr::ZERO
@@ -81,8 +81,10 @@ pub(super) fn shape(offer: &Offer, asked: &Asked<'_>, (src, dest): Addrs) -> Inf
     }
 }
 
-/// What is granted to a request for `wanted`: all that is primary when it names nothing, the directions of a kind
-/// when it names none, and secondary capabilities unasked where they are free.
+/// Returns the capabilities granted to a request for `wanted`.
+///
+/// Without a request, all primary capabilities are granted, except the costly ones. A kind without
+/// directions gets all of its directions. Free secondary capabilities are always included.
 fn caps(offer: &Offer, wanted: u64) -> u64 {
     let primary = if wanted == 0 {
         offer.caps & !attr::PRICED_CAPS
@@ -103,7 +105,7 @@ fn with_directions(caps: u64) -> u64 {
     caps | complete(attr::MSG_KINDS, attr::MSG_DIRECTIONS) | complete(attr::RMA_KINDS, attr::RMA_DIRECTIONS)
 }
 
-/// The part of `caps` that is of one side, narrowed by a hint for that side.
+/// Returns the part of `caps` for one side, restricted by a hint for that side.
 fn side(caps: u64, side: u64, hint: u64) -> u64 {
     let hint = if hint == 0 {
         caps
@@ -117,9 +119,11 @@ fn or<T: Default + PartialEq>(hint: T, default: T) -> T {
     if hint == T::default() { default } else { hint }
 }
 
-/// Message prefixes are for those who name them, not for those who take any mode. Receives of contexts do not know whether
-/// their messages have one, nor is there room for it in front of each message of a buffer for many: who asks for these
-/// is told to leave it out.
+/// Returns the mode for message prefixes, which must be named: a program that accepts all modes
+/// does not get it.
+///
+/// Contexts do not know whether their messages have a prefix. The messages in a multi-receive
+/// buffer have no space for one each. Requests for these get no prefix.
 fn prefix(hints: &Hints<'_>, contexts: usize) -> u64 {
     let shared = hints.ep.is_some_and(|ep| ep.rx_ctx_cnt == FI_SHARED_CONTEXT);
     let rx = hints.rx.map_or(0, |rx| rx.caps | rx.op_flags);
@@ -131,7 +135,7 @@ fn prefix(hints: &Hints<'_>, contexts: usize) -> u64 {
     }
 }
 
-/// How many shared contexts there may be for a program that asked for this many of its own.
+/// Returns the number of shared contexts for a program with this hint for contexts.
 fn shared(hint: Option<usize>) -> usize {
     if hint == Some(FI_SHARED_CONTEXT) {
         attr::OBJECT_CNT
@@ -140,7 +144,8 @@ fn shared(hint: Option<usize>) -> usize {
     }
 }
 
-/// How many contexts of a way one endpoint can have, as told to a program with these hints: one, unless it asks for more.
+/// Returns the number of contexts per direction of one endpoint: one, unless the hints request
+/// more.
 fn contexts(offer: &Offer, hints: &Hints<'_>) -> usize {
     let more = |count: usize| count > 1 && count != FI_SHARED_CONTEXT;
     let asks = hints.caps & FI_NAMED_RX_CTX != 0
@@ -159,7 +164,7 @@ fn contexts(offer: &Offer, hints: &Hints<'_>) -> usize {
 
 fn tx_attr(offer: &Offer, caps: u64, hint: Option<&fi_tx_attr>) -> fi_tx_attr {
     let hint = hint.copied().unwrap_or_default();
-    // lnx hands its members' limits on to its user, and then refuses them as more than its own.
+    // lnx passes its members' limits to its user, and then rejects them as above its own.
     let most_ranges = if caps & FI_PEER == 0 {
         attr::RMA_IOV_LIMIT
     } else {
@@ -168,7 +173,7 @@ fn tx_attr(offer: &Offer, caps: u64, hint: Option<&fi_tx_attr>) -> fi_tx_attr {
     fi_tx_attr {
         caps: side(caps, offer.tx_caps, hint.caps),
         mode: 0,
-        // The flags an endpoint starts with, so none that was not asked for.
+        // The default flags of an endpoint, so only requested ones are set.
         op_flags: hint.op_flags,
         msg_order: or(hint.msg_order, offer.msg_order),
         comp_order: 0,
@@ -222,7 +227,7 @@ fn domain_attr(version: u32, hint: Option<&fi_domain_attr>) -> fi_domain_attr {
         data_progress: level(hint.data_progress, FI_PROGRESS_MANUAL),
         resource_mgmt: FI_RM_ENABLED,
         av_type: hint.av_type,
-        // A mode that does not fit has been refused.
+        // An unsupported mode was refused before.
         mr_mode: mr_mode(version, hint.mr_mode).unwrap_or(0),
         mr_key_size: attr::MR_KEY_SIZE,
         cq_data_size: attr::CQ_DATA_SIZE,

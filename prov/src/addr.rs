@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The provider's address: sixteen bytes that any libfabric program takes for a `struct sockaddr_in`.
+//! Address format of the provider: sixteen bytes that any libfabric program can treat as a `struct
+//! sockaddr_in`.
 //!
 //! ```text
 //!  0  2  sin_family   AF_INET, byte order of the machine
 //!  2  2  sin_port     the SCIF port, network byte order
-//!  4  4  sin_addr     only ever tested for belonging to this host
+//!  4  4  sin_addr     only checked to be an address of this host
 //!  8  2  sin_zero     SCIF node, network byte order
 //! 10  1               receive contexts, and
 //! 11  1               transmit contexts of a scalable endpoint, whose ports follow `sin_port` in that order; else zero
-//! 12  4               host, network byte order: hash of what makes two processes able to meet; 0 = "this host"
+//! 12  4               host, network byte order: hash of the properties that let two processes connect; 0 = "this host"
 //! ```
 //!
-//! An address without a host (all of `sin_zero` zero) is what a user types or a resolver returns; one with a host is
-//! what `fi_getname` gives. Identity is (host, node, port): `sin_addr` takes no part in it, nor do contexts.
+//! An address without a host (all of `sin_zero` zero) was typed by a user or returned by a
+//! resolver. One with a host was returned by `fi_getname`. The identity is (host, node, port),
+//! without `sin_addr` and contexts.
 //!
-//! Not here: names and interfaces of the machine (`resolve`), and the bytes an address vector keeps (`av`).
+//! Names and interfaces of the machine are in `resolve`, stored addresses in `av`.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -26,22 +28,23 @@ use crate::attr::MAX_CONTEXTS;
 /// Length of an address in bytes: `sizeof(struct sockaddr_in)`.
 pub(crate) const ADDR_LEN: usize = 16;
 
-/// `AF_INET`, as it stands in `sin_family`.
+/// `AF_INET`, as the value of `sin_family`.
 const AF_INET: u16 = 2;
 
-/// An address taken apart.
+/// Fields of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Addr {
     pub(crate) ip: Ipv4Addr,
     pub(crate) port: u16,
     pub(crate) node: u16,
-    /// Hash of the host; 0 = "this host", and then `node` is 0 and means the node of whoever reads it.
+    /// Hash of the host. 0 is this host, and then `node` is 0 and means the node of the process
+    /// that decodes it.
     pub(crate) host: u32,
-    /// The contexts behind it, of a scalable endpoint.
+    /// Contexts of a scalable endpoint.
     pub(crate) group: Option<Group>,
 }
 
-/// How many contexts a scalable endpoint has, and so how many ports behind each other.
+/// Number of contexts of a scalable endpoint, and thus of its consecutive ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Group {
     rx: u8,
@@ -49,7 +52,7 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    /// `None` for numbers of contexts that no endpoint has.
+    /// Returns a group; `None` for numbers of contexts that no endpoint has.
     pub(crate) fn new(rx: usize, tx: usize) -> Option<Group> {
         let count = |count: usize| {
             u8::try_from(count.max(1))
@@ -70,13 +73,13 @@ impl Group {
         usize::from(self.tx)
     }
 
-    /// Ports of the endpoint.
+    /// Returns the number of ports of the endpoint.
     pub(crate) fn ports(self) -> usize {
         self.rx() + self.tx()
     }
 }
 
-/// Who reads an address: an address is local or foreign only to somebody.
+/// Node and host of the process that decodes an address, which decide whether the address is local.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reader {
     pub(crate) node: u16,
@@ -92,14 +95,14 @@ impl Reader {
     }
 }
 
-/// Why an address does not lead to a SCIF port here.
+/// Reason for which an address has no SCIF port on this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AddrError {
     /// Too short, or not of the family `AF_INET`.
     Malformed,
-    /// It carries the identity of another host.
+    /// Address with the identity of another host.
     OtherHost(Addr),
-    /// It carries no identity, and its IP address is no address of this host.
+    /// IP address that is not of this host, in an address without identity.
     OtherIp(Ipv4Addr),
 }
 
@@ -124,7 +127,7 @@ impl fmt::Display for AddrError {
 }
 
 impl Addr {
-    /// An address as a user means it: this host, the reader's own node.
+    /// Returns an address as a user types it: this host, the node of the decoding process.
     pub(crate) const fn this_host(ip: Ipv4Addr, port: u16) -> Addr {
         Addr {
             ip,
@@ -135,7 +138,7 @@ impl Addr {
         }
     }
 
-    /// The name of a scalable endpoint whose first port is `id`.
+    /// Returns the name of a scalable endpoint whose first port is `id`.
     pub(crate) const fn of_group(ip: Ipv4Addr, id: PortId, host: u32, group: Group) -> Addr {
         Addr {
             ip,
@@ -146,7 +149,7 @@ impl Addr {
         }
     }
 
-    /// Takes the bytes apart; `None` when they are too short or of another family.
+    /// Decodes the bytes; `None` when they are too short or of another family.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Addr> {
         let bytes: &[u8; ADDR_LEN] = bytes.first_chunk()?;
         let [f0, f1, p0, p1, a, b, c, d, n0, n1, rx, tx, h0, h1, h2, h3] = *bytes;
@@ -154,7 +157,7 @@ impl Addr {
             return None;
         }
         let host = u32::from_be_bytes([h0, h1, h2, h3]);
-        // Without a host the rest of sin_zero is whatever a careless program left there.
+        // Without a host, a program may have left the rest of sin_zero uninitialised.
         let node = if host == 0 {
             0
         } else {
@@ -184,10 +187,10 @@ impl Addr {
         [f0, f1, p0, p1, a, b, c, d, n0, n1, rx, tx, h0, h1, h2, h3]
     }
 
-    /// The SCIF port this address leads to.
+    /// Returns the SCIF port of this address.
     ///
     /// # Errors
-    /// [`AddrError::OtherHost`] and [`AddrError::OtherIp`] when it leads to another host.
+    /// [`AddrError::OtherHost`] and [`AddrError::OtherIp`] for an address of another host.
     pub(crate) fn port_id(
         &self,
         reader: Reader,
@@ -212,14 +215,14 @@ impl Addr {
     }
 }
 
-/// libfabric's way to write an address of this format: `fi_sockaddr_in://127.0.0.1:7471`.
+/// Text of the address in libfabric's form: `fi_sockaddr_in://127.0.0.1:7471`.
 impl fmt::Display for Addr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "fi_sockaddr_in://{}:{}", self.ip, self.port)
     }
 }
 
-/// The bytes of a SCIF port's own name, as `fi_getname` gives it.
+/// Returns the bytes of a SCIF port's own name, as `fi_getname` returns it.
 pub(crate) fn encode(ip: Ipv4Addr, id: PortId, host: u32) -> [u8; ADDR_LEN] {
     Addr {
         ip,
@@ -231,7 +234,7 @@ pub(crate) fn encode(ip: Ipv4Addr, id: PortId, host: u32) -> [u8; ADDR_LEN] {
     .to_bytes()
 }
 
-/// The SCIF port that sixteen bytes lead to, for `reader`.
+/// Returns the SCIF port of an address for `reader`.
 ///
 /// # Errors
 /// See [`AddrError`].

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 #![expect(unsafe_code, reason = "C calls in, with pointers")]
-//! Passive endpoints: the C object that listens for connections, and the handle of a connection request.
+//! Passive endpoints: the C object that listens for connections, and the handle of a connection
+//! request.
 //!
-//! What it hears and answers is in `listen`; how a connected endpoint calls and answers in `data::cm`.
+//! The handling of requests is in `listen`, the connection protocol of connected endpoints in
+//! `data::cm`.
 //!
 //! Mirrors `struct fid_pep` of `rdma/fi_endpoint.h`; fi_cm(3), fi_endpoint(3).
 
@@ -32,7 +34,8 @@ pub(crate) struct Pep {
     maker: Maker,
 }
 
-// SAFETY: repr(C) with a fid_pep first; FI_CLASS_PEP is in Pep objects only. Behind the head is an Arc of a Sync type.
+// SAFETY: repr(C) with a fid_pep first; FI_CLASS_PEP is in Pep objects only. An Arc of a Sync type
+// follows the fid.
 unsafe impl entry::Object for Pep {
     const FCLASS: usize = fi::FI_CLASS_PEP;
 }
@@ -43,7 +46,7 @@ impl entry::Made for Pep {
     }
 }
 
-/// What `fi_info::handle` of a connection request points to.
+/// Object behind `fi_info::handle` of a connection request.
 #[repr(C)]
 struct ConnReq {
     fid: fid,
@@ -52,13 +55,14 @@ struct ConnReq {
 
 #[derive(Debug)]
 struct Answer {
-    /// Gone once it is answered.
+    /// Request; `None` once it is answered.
     call: Option<Call>,
-    /// An endpoint was opened for it, and frees the handle.
+    /// Whether an endpoint was opened for the request, and frees the handle.
     kept: bool,
 }
 
-// SAFETY: repr(C) with a fid first; FI_CLASS_CONNREQ is in ConnReq objects only. What is behind it is Sync.
+// SAFETY: repr(C) with a fid first; FI_CLASS_CONNREQ is in ConnReq objects only. The fields after
+// it are Sync.
 unsafe impl entry::Object for ConnReq {
     const FCLASS: usize = fi::FI_CLASS_CONNREQ;
 }
@@ -86,8 +90,9 @@ static CM_OPS: fi::fi_ops_cm = fi::fi_ops_cm {
 /// `int fi_passive_ep(struct fid_fabric *, struct fi_info *, struct fid_pep **, void *context)`
 ///
 /// # Errors
-/// `-FI_EINVAL` for an info that is incomplete or not of a connected endpoint, `-FI_EADDRINUSE` when the port of the source
-/// address is taken, `-FI_EADDRNOTAVAIL` when it is another host's.
+/// `-FI_EINVAL` for an info that is incomplete or not of a connected endpoint, `-FI_EADDRINUSE`
+/// when the port of the source address is in use, `-FI_EADDRNOTAVAIL` for an address of another
+/// host.
 pub(crate) unsafe extern "C" fn open(
     fabric: *mut fi::fid_fabric,
     info: *mut fi::fi_info,
@@ -104,7 +109,7 @@ pub(crate) unsafe extern "C" fn open(
         // SAFETY: null or the attributes of an info.
         let ep_attr = unsafe { of.ep_attr.as_ref() }.ok_or(fi::FI_EINVAL)?;
         let len = if of.src_addr.is_null() { 0 } else { of.src_addrlen };
-        // SAFETY: an address of that length, or none.
+        // SAFETY: an address of the given length, or none.
         let src = unsafe { entry::slice(of.src_addr.cast_const().cast::<u8>(), len) }?;
         if pep.is_null() || ep_attr.type_ != fi::FI_EP_MSG {
             return Err(fi::FI_EINVAL);
@@ -124,19 +129,19 @@ pub(crate) unsafe extern "C" fn open(
             maker: Maker::here(),
         });
         new.shared.named((&raw const *new).expose_provenance());
-        // SAFETY: not null; room for the new object.
+        // SAFETY: not null; space for the new object.
         unsafe { entry::put(pep, entry::give(new)) }
     })
 }
 
 /// `int fi_close(struct fid *pep)`
 ///
-/// Requests that were read and not answered can be answered still.
+/// Requests that were read and not answered can still be answered.
 unsafe extern "C" fn close(fid: *mut fid) -> c_int {
     guard_int("fi_close of a passive endpoint", || {
         // SAFETY: C passes an open passive endpoint.
         unsafe { own::<Pep, _>(fid) }?;
-        // SAFETY: C does not use it any more; `open` gave it.
+        // SAFETY: returned by `open`, and not used by C any more.
         let pep = unsafe { entry::take::<Pep, _>(fid) }?;
         pep.shared.close();
         Ok(())
@@ -146,7 +151,7 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
 /// `int fi_pep_bind(struct fid_pep *pep, struct fid *bfid, uint64_t flags)`
 ///
 /// # Errors
-/// `-FI_EINVAL` for anything but an event queue or a second one, `-FI_EBADFLAGS` for any flag.
+/// `-FI_EINVAL` for any object but a first event queue, `-FI_EBADFLAGS` for any flag.
 unsafe extern "C" fn bind(fid: *mut fid, bfid: *mut fid, flags: u64) -> c_int {
     guard_int("fi_pep_bind", || {
         // SAFETY: C passes an open passive endpoint.
@@ -162,10 +167,10 @@ unsafe extern "C" fn bind(fid: *mut fid, bfid: *mut fid, flags: u64) -> c_int {
 
 /// `int fi_control(struct fid *pep, int command, void *arg)`
 ///
-/// The backlog is as long as the transport's: it can be asked for, and is not bounded by it.
+/// Accepts any backlog. The number of waiting requests is not limited by it, but by the transport.
 ///
 /// # Errors
-/// `-FI_EINVAL` for a backlog that is no number of connections, `-FI_ENOSYS` for other commands.
+/// `-FI_EINVAL` for a negative or missing backlog, `-FI_ENOSYS` for other commands.
 unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) -> c_int {
     guard_int("fi_control of a passive endpoint", || {
         // SAFETY: C passes an open passive endpoint.
@@ -187,7 +192,8 @@ unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) ->
 /// `int fi_getopt(struct fid *pep, int level, int optname, void *optval, size_t *optlen)`
 ///
 /// # Errors
-/// `-FI_ENOPROTOOPT` for all but `FI_OPT_CM_DATA_SIZE`, `-FI_ETOOSMALL` when its value does not fit.
+/// `-FI_ENOPROTOOPT` for all but `FI_OPT_CM_DATA_SIZE`, `-FI_ETOOSMALL` when its value does not
+/// fit.
 unsafe extern "C" fn getopt(
     fid: fid_t,
     level: c_int,
@@ -212,7 +218,7 @@ unsafe extern "C" fn getopt(
 /// `int fi_setopt(struct fid *pep, int level, int optname, const void *optval, size_t optlen)`
 ///
 /// # Errors
-/// `-FI_ENOPROTOOPT`: a passive endpoint has nothing to set.
+/// `-FI_ENOPROTOOPT`: a passive endpoint has no option that can be set.
 unsafe extern "C" fn setopt(
     fid: fid_t,
     level: c_int,
@@ -231,13 +237,13 @@ unsafe extern "C" fn setopt(
 /// `int fi_setname(fid_t pep, void *addr, size_t addrlen)`
 ///
 /// # Errors
-/// `-FI_EINVAL` for bytes that are no address, `-FI_EADDRNOTAVAIL` for one of another host, `-FI_EADDRINUSE` for one that
-/// is taken, `-FI_EOPBADSTATE` once it listens.
+/// `-FI_EINVAL` for a malformed address, `-FI_EADDRNOTAVAIL` for an address of another host,
+/// `-FI_EADDRINUSE` for one in use, `-FI_EOPBADSTATE` once it listens.
 unsafe extern "C" fn setname(fid: fid_t, addr: *mut c_void, addrlen: usize) -> c_int {
     guard_int("fi_setname", || {
         // SAFETY: C passes an open passive endpoint.
         let pep = unsafe { own::<Pep, _>(fid) }?;
-        // SAFETY: null or an address of that length.
+        // SAFETY: null or an address of the given length.
         let addr = unsafe { entry::slice(addr.cast_const().cast::<u8>(), addrlen) }?;
         pep.shared.set_name(addr)
     })
@@ -246,7 +252,7 @@ unsafe extern "C" fn setname(fid: fid_t, addr: *mut c_void, addrlen: usize) -> c
 /// `int fi_getname(fid_t pep, void *addr, size_t *addrlen)`
 ///
 /// # Errors
-/// `-FI_ETOOSMALL` when the address does not fit; `*addrlen` is its length all the same.
+/// `-FI_ETOOSMALL` when the address does not fit; `*addrlen` is its length in any case.
 unsafe extern "C" fn getname(fid: fid_t, addr: *mut c_void, addrlen: *mut usize) -> c_int {
     guard_int("fi_getname", || {
         // SAFETY: C passes an open passive endpoint.
@@ -271,11 +277,12 @@ unsafe extern "C" fn listen(pep: *mut fi::fid_pep) -> c_int {
 
 /// `int fi_reject(struct fid_pep *pep, fid_t handle, const void *param, size_t paramlen)`
 ///
-/// The handle is gone afterwards, unless an endpoint was opened with it: then it is there as long as that, and a request
-/// that `fi_accept` has not answered can still be refused.
+/// The call frees the handle, unless an endpoint was opened with it. Then the handle stays valid as
+/// long as the endpoint, and a request that `fi_accept` has not answered can still be rejected.
 ///
 /// # Errors
-/// `-FI_EINVAL` for a handle that is no connection request's, a request that was answered, or too much data.
+/// `-FI_EINVAL` for a handle that is not a connection request's, a request that was answered, or
+/// too much data.
 unsafe extern "C" fn reject(
     pep: *mut fi::fid_pep,
     handle: fid_t,
@@ -285,7 +292,7 @@ unsafe extern "C" fn reject(
     guard_int("fi_reject", || {
         // SAFETY: C passes an open passive endpoint.
         unsafe { own::<Pep, _>(pep) }?;
-        // SAFETY: null or data of that length.
+        // SAFETY: null or data of the given length.
         let data = unsafe { entry::slice(param.cast::<u8>(), paramlen) };
         let data = data.and_then(|data| match data.len() {
             0..=attr::CM_DATA_SIZE => Ok(data),
@@ -304,14 +311,15 @@ unsafe extern "C" fn reject(
         let what = format_args!("fi_reject of a connection request that was answered");
         entry::told(Subsys::EpCtrl, what, call.ok_or(fi::FI_EINVAL))?.refuse(data);
         if !kept {
-            // SAFETY: made by `handle_of`, no endpoint has it, and C does not use it any more.
+            // SAFETY: made by `handle_of`; no endpoint has it, and C does not use it any more.
             drop(unsafe { entry::take::<ConnReq, _>(handle) }?);
         }
         Ok(())
     })
 }
 
-/// Makes the handle of a request, which C passes to `fi_reject` or, in the info, to `fi_endpoint`.
+/// Creates the handle of a request, which C passes to `fi_reject` or, in the info, to
+/// `fi_endpoint`.
 fn handle_of(call: Call) -> usize {
     let request = Box::new(ConnReq {
         fid: fid {
@@ -328,22 +336,22 @@ fn handle_of(call: Call) -> usize {
 }
 
 impl ConnReq {
-    /// A panic elsewhere leaves it whole: every change is one store.
+    /// Locks the answer. A panic elsewhere leaves it consistent: every change is one store.
     fn answer(&self) -> MutexGuard<'_, Answer> {
         self.answer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The handle of a request, by its address, as the endpoint keeps it that was opened for it: C may name it as long as that.
-/// Address 0: given back.
+/// Address of the handle of a request, kept by the endpoint opened for it, since C may use it as
+/// long. Address 0: given back.
 #[derive(Debug)]
 pub(crate) struct Request(usize);
 
 impl Request {
-    /// Keeps the handle of a request that nobody has answered and no other endpoint keeps.
+    /// Keeps the handle of an unanswered request that no other endpoint keeps.
     ///
     /// # Errors
-    /// `FI_EINVAL` for any other.
+    /// `FI_EINVAL` for any other handle.
     ///
     /// # Safety
     /// `handle` is an open object.
@@ -358,17 +366,17 @@ impl Request {
 
     fn answer(&self) -> Option<MutexGuard<'_, Answer>> {
         let handle = std::ptr::with_exposed_provenance::<fid>(self.0);
-        // SAFETY: kept, so it is freed with this and not before.
+        // SAFETY: kept by this value, which alone frees it.
         let request = unsafe { object::<ConnReq, _>(handle) };
         request.ok().map(ConnReq::answer)
     }
 
-    /// Whether nobody has answered it.
+    /// Whether the request is unanswered.
     pub(crate) fn is_open(&self) -> bool {
         self.answer().is_some_and(|answer| answer.call.is_some())
     }
 
-    /// The address that the one who answers goes by; `None` once it is answered.
+    /// Returns the address that the accepting endpoint uses; `None` once the request is answered.
     pub(crate) fn name(&self) -> Option<[u8; ADDR_LEN]> {
         self.answer()?.call.as_ref().map(|call| call.name)
     }
@@ -378,7 +386,7 @@ impl Request {
         self.answer()?.call.take()
     }
 
-    /// Leaves the handle to C again.
+    /// Returns the handle to C.
     pub(crate) fn give_back(mut self) {
         if let Some(mut answer) = self.answer() {
             answer.kept = false;
@@ -388,7 +396,7 @@ impl Request {
 }
 
 impl Drop for Request {
-    /// Unanswered, it is refused.
+    /// Rejects an unanswered request.
     fn drop(&mut self) {
         if self.0 != 0 {
             forget_handle(self.0);
@@ -398,11 +406,11 @@ impl Drop for Request {
 
 /// Frees a handle that C never saw, or uses no more.
 fn forget_handle(handle: usize) {
-    // SAFETY: made by `handle_of`; C never saw it, or left it to an endpoint that it has closed.
+    // SAFETY: made by `handle_of`. C never saw it, or passed it to an endpoint that is closed.
     drop(unsafe { entry::take::<ConnReq, fid>(std::ptr::with_exposed_provenance_mut(handle)) });
 }
 
-/// A connection request that waits in an event queue: refused if it goes unread.
+/// Unread connection request in an event queue; dropping it rejects the request.
 #[derive(Debug)]
 pub(crate) struct Unread {
     info: Option<OwnedInfo>,
@@ -410,12 +418,12 @@ pub(crate) struct Unread {
 }
 
 impl Unread {
-    /// Address of the info that tells the application of it.
+    /// Returns the address of the info that reports the request to the application.
     pub(crate) fn info(&self) -> usize {
         self.info.as_ref().map_or(0, OwnedInfo::addr)
     }
 
-    /// The application has it now.
+    /// Passes the request to the application.
     pub(crate) fn give(mut self) {
         if let Some(info) = self.info.take() {
             info.give();

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 #![expect(unsafe_code, reason = "C calls in, with pointers")]
-//! Scalable endpoints: one address with several transmit and receive contexts behind it.
+//! Scalable endpoints: one address with several transmit and receive contexts.
 //!
-//! Each context is an endpoint of its own with a port next to the first one's (`ports`), so contexts share no queue and no peer. This
-//! object holds what they have in common: the address, the vector, the event queue. The data path knows it only where a receive names
-//! its source (`data::group`), an address vector where an address is told to name a context, or a port asked whose it is.
-//!
-//! Not here: the contexts (`ep::context`).
+//! Each context is an endpoint of its own whose port follows the first one (`ports`), so contexts
+//! share no queue and no peer. This object holds the common state: address, address vector, event
+//! queue. The data path depends on it only to match the source of a receive (`data::group`).
+//! Address vectors depend on it to select a context of an address, and to find the endpoint to
+//! which a port belongs. The contexts are in `ep::context`.
 //!
 //! Mirrors fi_endpoint(3), "Scalable Endpoints".
 
@@ -30,14 +30,14 @@ use crate::ep::{Asked, name};
 use crate::eq::{Eq, EqShared};
 use ports::Ports;
 
-/// Which way a context goes.
+/// Direction of a context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     Transmit,
     Receive,
 }
 
-/// Where an open context belongs; gives its port up when it goes.
+/// Position of an open context in its scalable endpoint; dropping it releases the port.
 #[derive(Debug)]
 pub(crate) struct Place {
     pub(crate) sep: Arc<SepShared>,
@@ -51,7 +51,7 @@ impl Drop for Place {
     }
 }
 
-/// A scalable endpoint, as its contexts hold it.
+/// Scalable endpoint, as shared with its contexts.
 #[derive(Debug)]
 pub(crate) struct SepShared {
     pub(crate) dom: Arc<DomainShared>,
@@ -59,7 +59,7 @@ pub(crate) struct SepShared {
     group: Group,
     tx: Wanted,
     rx: Wanted,
-    /// Address and context of the C object, by which events name it.
+    /// Context of the C object, reported in events.
     context: usize,
     state: Mutex<State>,
 }
@@ -67,7 +67,7 @@ pub(crate) struct SepShared {
 #[derive(Debug)]
 struct State {
     ports: Ports,
-    /// The IP address in its name.
+    /// IP address in the name of the endpoint.
     ip: Ipv4Addr,
     /// Index of its address vector.
     av: Option<u32>,
@@ -76,14 +76,15 @@ struct State {
     enabled: bool,
 }
 
-/// What C holds as the `struct fid_ep` of a scalable endpoint.
+/// Object behind the `struct fid_ep` of a scalable endpoint.
 #[repr(C)]
 pub(crate) struct Sep {
     fid: fid_ep,
     shared: Arc<SepShared>,
 }
 
-// SAFETY: repr(C) with a fid_ep first; FI_CLASS_SEP is in Sep objects only. Behind the head is an Arc of a Sync type.
+// SAFETY: repr(C) with a fid_ep first; FI_CLASS_SEP is in Sep objects only. An Arc of a Sync type
+// follows the fid.
 unsafe impl Object for Sep {
     const FCLASS: usize = fi::FI_CLASS_SEP;
 }
@@ -116,13 +117,15 @@ static NO_RMA: fi::fi_ops_rma = fi::FI_OPS_RMA_NOSYS;
 static NO_ATOMIC: fi::fi_ops_atomic = fi::FI_OPS_ATOMIC_NOSYS;
 static NO_COLLECTIVE: fi::fi_ops_collective = fi::FI_OPS_COLLECTIVE_NOSYS;
 
-/// `int fi_scalable_ep(struct fid_domain *domain, struct fi_info *info, struct fid_ep **sep, void *context)`
+/// `int fi_scalable_ep(struct fid_domain *domain, struct fi_info *info, struct fid_ep **sep, void
+/// *context)`
 ///
-/// Takes the ports of all contexts that `info->ep_attr` counts.
+/// Binds the ports of all contexts counted in `info->ep_attr`.
 ///
 /// # Errors
-/// `-FI_EINVAL` for an incomplete info, another type than `FI_EP_RDM`, shared or too many contexts, triggered operations;
-/// `-FI_EADDRINUSE` when a port from that of the source address on is taken; `-FI_EADDRNOTAVAIL` when that is another host's.
+/// `-FI_EINVAL` for an incomplete info, another type than `FI_EP_RDM`, shared or too many contexts,
+/// triggered operations. `-FI_EADDRINUSE` when a port from that of the source address on is in use,
+/// `-FI_EADDRNOTAVAIL` for an address of another host.
 pub(crate) unsafe extern "C" fn open(
     domain: *mut fi::fid_domain,
     info: *mut fi::fi_info,
@@ -132,7 +135,7 @@ pub(crate) unsafe extern "C" fn open(
     guard_int("fi_scalable_ep", || {
         // SAFETY: C passes an open domain.
         let domain = unsafe { own::<Domain, _>(domain) }?;
-        // SAFETY: null or an info of the library's.
+        // SAFETY: null or an info of libfabric.
         let Asked {
             info,
             ep_attr,
@@ -155,7 +158,7 @@ pub(crate) unsafe extern "C" fn open(
         let new = Sep::open(&domain.shared, group, (src, caps), (tx, rx), context)?;
         let fid = (&raw const *new).expose_provenance();
         new.shared.state().fid = fid;
-        // SAFETY: not null; room for the new object.
+        // SAFETY: not null; space for the new object.
         unsafe { entry::put(sep, entry::give(new)) }
     })
 }
@@ -168,7 +171,7 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
     guard_int("fi_close of a scalable endpoint", || {
         // SAFETY: C passes an open scalable endpoint.
         unsafe { own::<Sep, _>(fid) }?.shared.retire()?;
-        // SAFETY: made by `open`; C does not use it any more.
+        // SAFETY: made by `open` and not used by C any more.
         drop(unsafe { entry::take::<Sep, _>(fid) }?);
         Ok(())
     })
@@ -177,8 +180,9 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
 /// `int fi_scalable_ep_bind(struct fid_ep *sep, struct fid *bfid, uint64_t flags)`
 ///
 /// # Errors
-/// `-FI_EINVAL` for objects that are its contexts' or no endpoint's, or a place that is taken, `-FI_EBADFLAGS` for flags,
-/// `-FI_EDOMAIN` for an object of another domain, `-FI_EOPBADSTATE` once enabled.
+/// `-FI_EINVAL` for objects that are bound to contexts or to no endpoint, or a binding that exists.
+/// `-FI_EBADFLAGS` for flags, `-FI_EDOMAIN` for an object of another domain, `-FI_EOPBADSTATE` once
+/// enabled.
 unsafe extern "C" fn bind(fid: *mut fid, bfid: *mut fid, flags: u64) -> c_int {
     guard_int("fi_scalable_ep_bind", || {
         // SAFETY: C passes an open scalable endpoint.
@@ -217,12 +221,14 @@ unsafe extern "C" fn control(fid: *mut fid, command: c_int, _arg: *mut c_void) -
     })
 }
 
-/// `int fi_tx_context(struct fid_ep *sep, int index, struct fi_tx_attr *attr, struct fid_ep **tx_ep, void *context)`
+/// `int fi_tx_context(struct fid_ep *sep, int index, struct fi_tx_attr *attr, struct fid_ep
+/// **tx_ep, void *context)`
 ///
-/// What `attr` leaves zero is as the endpoint was opened.
+/// Zero fields of `attr` take the values with which the endpoint was opened.
 ///
 /// # Errors
-/// `-FI_EINVAL` for an index that is none, or attributes that ask for more than the endpoint's; `-FI_EBUSY` when that context is open.
+/// `-FI_EINVAL` for an index out of range, or attributes that exceed the endpoint's; `-FI_EBUSY`
+/// when that context is open.
 unsafe extern "C" fn tx_ctx(
     sep: *mut fid_ep,
     index: c_int,
@@ -236,15 +242,16 @@ unsafe extern "C" fn tx_ctx(
         // SAFETY: null, or attributes that stay unchanged during the call.
         let asked = unsafe { attr.as_ref() }.map(of_tx);
         let wanted = sep.shared.tx.narrowed(asked)?;
-        // SAFETY: null or room for the new object.
+        // SAFETY: null or space for the new object.
         unsafe { sep.open_context(Way::Transmit, index, wanted, tx_ep, context) }
     })
 }
 
-/// `int fi_rx_context(struct fid_ep *sep, int index, struct fi_rx_attr *attr, struct fid_ep **rx_ep, void *context)`
+/// `int fi_rx_context(struct fid_ep *sep, int index, struct fi_rx_attr *attr, struct fid_ep
+/// **rx_ep, void *context)`
 ///
 /// # Errors
-/// As of `fi_tx_context`.
+/// Errors of `fi_tx_context`.
 unsafe extern "C" fn rx_ctx(
     sep: *mut fid_ep,
     index: c_int,
@@ -258,7 +265,7 @@ unsafe extern "C" fn rx_ctx(
         // SAFETY: null, or attributes that stay unchanged during the call.
         let asked = unsafe { attr.as_ref() }.map(of_rx);
         let wanted = sep.shared.rx.narrowed(asked)?;
-        // SAFETY: null or room for the new object.
+        // SAFETY: null or space for the new object.
         unsafe { sep.open_context(Way::Receive, index, wanted, rx_ep, context) }
     })
 }
@@ -266,12 +273,13 @@ unsafe extern "C" fn rx_ctx(
 /// `int fi_setname(fid_t fid, void *addr, size_t addrlen)`
 ///
 /// # Errors
-/// Those of `fi_scalable_ep` for a source address; `-FI_EOPBADSTATE` once enabled or when a context was opened.
+/// Errors of `fi_scalable_ep` for a source address; `-FI_EOPBADSTATE` once enabled or when a
+/// context was opened.
 unsafe extern "C" fn setname(fid: fid_t, addr: *mut c_void, addrlen: usize) -> c_int {
     guard_int("fi_setname", || {
         // SAFETY: C passes an open scalable endpoint.
         let sep = unsafe { own::<Sep, _>(fid) }?;
-        // SAFETY: null or an address of that length.
+        // SAFETY: null or an address of the given length.
         let addr = unsafe { entry::slice(addr.cast_const().cast::<u8>(), addrlen) }?;
         sep.shared.set_name(addr)
     })
@@ -280,7 +288,7 @@ unsafe extern "C" fn setname(fid: fid_t, addr: *mut c_void, addrlen: usize) -> c
 /// `int fi_getname(fid_t fid, void *addr, size_t *addrlen)`
 ///
 /// # Errors
-/// `-FI_ETOOSMALL` when the address does not fit; `*addrlen` is its length all the same.
+/// `-FI_ETOOSMALL` when the address does not fit; `*addrlen` is its length in any case.
 unsafe extern "C" fn getname(fid: fid_t, addr: *mut c_void, addrlen: *mut usize) -> c_int {
     guard_int("fi_getname", || {
         // SAFETY: C passes an open scalable endpoint.
@@ -312,7 +320,7 @@ fn of_rx(attr: &fi::fi_rx_attr) -> Wanted {
 }
 
 impl Wanted {
-    /// What an endpoint's contexts of one way have when nothing else is said.
+    /// Returns the default attributes of the contexts of one direction.
     fn of_endpoint(self, caps: u64) -> Wanted {
         let or_default = |size: usize, default: usize| if size == 0 { default } else { size };
         Wanted {
@@ -323,10 +331,10 @@ impl Wanted {
         }
     }
 
-    /// The same for one context whose attributes ask for less of something.
+    /// Returns the attributes of one context, which may request less than the endpoint's.
     fn narrowed(self, asked: Option<Wanted>) -> Result<Wanted, Errno> {
         let Some(asked) = asked else { return Ok(self) };
-        // Directions that an endpoint does not name are there all the same.
+        // A context may name directions that the endpoint did not name.
         let known =
             self.caps | attr::TX_CAPS & !attr::RX_CAPS | attr::RX_CAPS & !attr::TX_CAPS & !attr::PRICED_CAPS;
         if asked.caps & !known != 0 || asked.inject_size > self.inject_size || asked.size > attr::MAX_SIZE {
@@ -336,7 +344,7 @@ impl Wanted {
         let or_size = |asked: usize, own: usize| if asked == 0 { own } else { asked };
         Ok(Wanted {
             caps: or(asked.caps, self.caps),
-            // The flags it starts with, none included.
+            // Default flags of the context, even if there are none.
             op_flags: asked.op_flags,
             msg_order: or(asked.msg_order, self.msg_order),
             inject_size: or_size(asked.inject_size, self.inject_size),
@@ -390,7 +398,7 @@ impl Sep {
     }
 
     /// # Safety
-    /// `out` is null or has room for the new object.
+    /// `out` is null or has space for the new object.
     unsafe fn open_context(
         &self,
         way: Way,
@@ -405,7 +413,7 @@ impl Sep {
         let index = usize::try_from(index).map_err(|_| fi::FI_EINVAL)?;
         let (place, port) = self.shared.place(way, index)?;
         let new = context::open(place, port, wanted, context)?;
-        // SAFETY: not null; room for the new object, by the caller's contract.
+        // SAFETY: not null; space for the new object, by the caller's contract.
         unsafe { entry::put(out, new) }
     }
 }
@@ -415,7 +423,7 @@ impl SepShared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The place of context `index`, and its port.
+    /// Returns the position of context `index`, and its port.
     fn place(self: &Arc<Self>, way: Way, index: usize) -> Result<(Place, scif::Endpoint), Errno> {
         let at = match way {
             Way::Receive if index < self.group.rx() => index,
@@ -455,7 +463,7 @@ impl SepShared {
         if !Arc::ptr_eq(av.domain(), &self.dom) {
             return Err(fi::FI_EDOMAIN);
         }
-        // The gate goes first, as where a context is enabled.
+        // The domain lock is taken first, as when a context is enabled.
         let mut st = self.dom.gate.lock();
         let mut state = self.state();
         if state.enabled {
@@ -481,10 +489,10 @@ impl SepShared {
         Ok(())
     }
 
-    /// Gives a context that is about to be enabled what the endpoint is bound to.
+    /// Gives a context that is about to be enabled the bindings of the endpoint.
     ///
     /// # Errors
-    /// `FI_ENOAV` when that is no address vector.
+    /// `FI_ENOAV` without an address vector.
     pub(crate) fn equip(&self, st: &mut DomainState, idx: u32) -> Result<(), Errno> {
         let state = self.state();
         let av = state.av.ok_or(fi::FI_ENOAV)?;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The SCIF ports of a scalable endpoint: one a context, next to each other, receive contexts first.
+//! SCIF ports of a scalable endpoint: one per context, consecutive, receive contexts first.
 //!
-//! So the first port, which the address names, and the index of a context give its port; and whoever knows the first and how many
-//! there are knows whose a port is. All are taken when the endpoint is opened, so that nobody comes between them.
+//! The port of a context follows from the first port, which the address names, and its index.
+//! Conversely, the first port and the number of contexts suffice to find the endpoint to which a
+//! port belongs. All ports are bound when the endpoint is opened, so that no other endpoint binds
+//! one of them.
 
 use scif::Endpoint;
 
@@ -13,21 +15,21 @@ use crate::ep::name;
 
 use libfabric_sys as fi;
 
-/// Ranges tried when the first port may be any: something else can lie behind it.
+/// Number of ranges tried when the first port may be any, since a port after it may be in use.
 const TRIES: usize = 256;
 
-/// The port of one context.
+/// Port of one context.
 #[derive(Debug)]
 enum Slot {
-    /// Taken, for a context that is yet to be opened.
+    /// Bound, for a context that is not open yet.
     Reserved(Endpoint),
-    /// The context has it.
+    /// Owned by the open context.
     Open,
-    /// Given up with the context.
+    /// Released with the context.
     Closed,
 }
 
-/// The ports of one endpoint.
+/// Ports of one endpoint.
 #[derive(Debug)]
 pub(super) struct Ports {
     first: u16,
@@ -35,10 +37,10 @@ pub(super) struct Ports {
 }
 
 impl Ports {
-    /// Takes as many ports as `group` has contexts: from the one that `src` names on, or any.
+    /// Binds a port for each context of `group`: from the one that `src` names on, or any.
     ///
     /// # Errors
-    /// `FI_EADDRINUSE` when one is taken, and what [`name::take_port`] says.
+    /// `FI_EADDRINUSE` when one is in use, and errors of [`name::take_port`].
     pub(super) fn take(dom: &DomainShared, src: &[u8], group: Group) -> Result<Ports, Errno> {
         let wanted = name::wanted(&dom.fabric, src)?.port;
         let mut taken = Err(fi::FI_EADDRINUSE);
@@ -65,10 +67,11 @@ impl Ports {
         self.slots.iter().all(|slot| matches!(slot, Slot::Reserved(_)))
     }
 
-    /// Gives port `at` to its context.
+    /// Returns port `at` for its context.
     ///
     /// # Errors
-    /// `FI_EBUSY` while that is open, `FI_EINVAL` when there is none; those of taking a port that an earlier context gave up.
+    /// `FI_EBUSY` while that context is open, `FI_EINVAL` when it does not exist. Errors of binding
+    /// a port that an earlier context released.
     pub(super) fn open(&mut self, dom: &DomainShared, at: usize) -> Result<Endpoint, Errno> {
         let slot = self.slots.get_mut(at).ok_or(fi::FI_EINVAL)?;
         match std::mem::replace(slot, Slot::Open) {
@@ -85,7 +88,7 @@ impl Ports {
         }
     }
 
-    /// The context of port `at` is closed.
+    /// Records that the context of port `at` is closed.
     pub(super) fn close(&mut self, at: usize) {
         if let Some(slot) = self.slots.get_mut(at) {
             *slot = Slot::Closed;
@@ -97,12 +100,12 @@ fn port_at(first: u16, at: usize) -> Option<u16> {
     first.checked_add(u16::try_from(at).ok()?)
 }
 
-/// The ports behind `first`, which is taken.
+/// Binds the ports that follow `first`.
 fn row(dom: &DomainShared, first: Endpoint, count: usize) -> Result<Ports, Errno> {
     let number = first.id().port;
     let mut slots = vec![Slot::Reserved(first)];
     for at in 1..count {
-        // Behind the last port there is none.
+        // No port follows the last one.
         let port = port_at(number, at).ok_or(fi::FI_EADDRINUSE)?;
         slots.push(Slot::Reserved(name::bind(dom, port)?));
     }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Sleeping until a completion queue or a counter has something: blocking reads, and descriptors that the application polls.
+//! Sleeping until a completion queue or a counter has an event: blocking reads, and descriptors
+//! that the application polls.
 //!
-//! Not about what is waited for, and not about event queues, which have no endpoints to progress (`eq`). Nobody loses a
-//! wake-up because each wait is: arm the endpoints (peers then wake us), look once more, and only then sleep. What another
-//! thread of this process adds in the meantime rings the sleeper's own event. A sleeper has a seat of its own, so that one
-//! cannot take the other's signal.
+//! Event queues, which have no endpoints to progress, are in `eq`. No wake-up is lost, because each
+//! wait arms the endpoints (peers then send wake-ups), polls once more, and only then sleeps. An
+//! event that another thread of this process adds meanwhile signals the sleeper's own eventfd. Each
+//! sleeping thread has its own waiter slot, so that one cannot take the other's signal.
 //!
 //! Mirrors fi_trywait(3); fi_cq_sread of fi_cq(3); fi_cntr_wait of fi_cntr(3).
 
@@ -25,23 +26,26 @@ use crate::slab::Slab;
 use seats::watch;
 pub(crate) use seats::{WaitObj, Waits, control, poll_list};
 
-/// How long a blocking call polls before it sleeps: about what falling asleep and waking up costs.
+/// Nanoseconds for which a blocking call polls before it sleeps: about the cost of falling asleep
+/// and waking up.
 const SPIN_NS: u64 = 20_000;
-/// The longest sleep while something is outstanding that no peer rings for.
+/// Longest sleep in nanoseconds while operations are outstanding for which no peer rings the
+/// doorbell.
 const TIMER_NAP_NS: u64 = 20_000_000;
-/// The same while a ring is full or a connection is to be tried again.
+/// Longest sleep in nanoseconds while a ring is full or a connection is to be retried.
 const POLL_NAP_NS: u64 = 200_000;
-/// The longest sleep of all: a wake-up lost to a peer that died in the wrong moment costs a delay, not a hang.
+/// Longest sleep in nanoseconds in all other cases. A wake-up lost because the peer died while
+/// sending it costs this delay, not a hang.
 const NAP_NS: u64 = 1_000_000_000;
 
-/// What is waited for.
+/// Object of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     Cq(u32),
     Cntr(u32),
 }
 
-/// Whether there is something that the application has not read or seen.
+/// Whether there are entries or changes that the application has not read.
 pub(crate) fn has_news(st: &DomainState, target: Target) -> bool {
     match target {
         Target::Cq(index) => st.cqs.get(index).is_some_and(|cq| !cq.is_empty()),
@@ -49,7 +53,7 @@ pub(crate) fn has_news(st: &DomainState, target: Target) -> bool {
     }
 }
 
-/// A poll set takes `target` in: it cannot be closed meanwhile.
+/// Records that a poll set contains `target`, which cannot be closed meanwhile.
 ///
 /// # Errors
 /// `FI_EINVAL`: no such object.
@@ -58,14 +62,14 @@ pub(crate) fn hold(st: &mut DomainState, target: Target) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Takes one [`hold`] back.
+/// Undoes one [`hold`].
 pub(crate) fn release(st: &mut DomainState, target: Target) {
     if let Some(waits) = waits(st, target) {
         waits.held = waits.held.saturating_sub(1);
     }
 }
 
-/// How many waits want each endpoint armed.
+/// Number of waits for which each endpoint is armed.
 #[derive(Debug, Default)]
 pub(crate) struct Arms(Vec<u32>);
 
@@ -79,16 +83,16 @@ impl Arms {
     }
 }
 
-/// Asks the peers of `ep` to wake us, once more than before.
+/// Requests wake-ups from the peers of `ep`, for one more wait.
 pub(crate) fn arm_ep(st: &mut DomainState, ep: u32) {
     if let Some(count) = st.arms.count(ep) {
         *count += 1;
-        // Also when it is armed already: this is the look that precedes the new sleep.
+        // Armed again even if it is armed: this also polls it before the new sleep.
         data::arm(st, ep);
     }
 }
 
-/// Takes one [`arm_ep`] back.
+/// Undoes one [`arm_ep`].
 pub(crate) fn disarm_ep(st: &mut DomainState, ep: u32) {
     if let Some(count) = st.arms.count(ep).filter(|c| **c > 0) {
         *count -= 1;
@@ -98,7 +102,7 @@ pub(crate) fn disarm_ep(st: &mut DomainState, ep: u32) {
     }
 }
 
-/// Endpoint `ep` is gone: its index may come back as another one.
+/// Resets the count of a closed endpoint, whose index may be reused.
 pub(crate) fn forget_ep(st: &mut DomainState, ep: u32) {
     if let Some(count) = st.arms.count(ep) {
         *count = 0;
@@ -113,7 +117,7 @@ fn waits(st: &mut DomainState, target: Target) -> Option<&mut Waits> {
     }
 }
 
-/// Does `what` for each endpoint that feeds `target`.
+/// Calls `what` for each endpoint that reports to `target`.
 #[inline]
 fn each_ep(st: &mut DomainState, target: Target, mut what: impl FnMut(&mut DomainState, u32)) {
     let mut at = 0;
@@ -123,7 +127,7 @@ fn each_ep(st: &mut DomainState, target: Target, mut what: impl FnMut(&mut Domai
     }
 }
 
-/// The waiting side of `target`, and the endpoints beside it.
+/// Returns the wait state of `target`, and the endpoints beside it.
 fn split(st: &mut DomainState, target: Target) -> Option<(&Slab<EpState>, &mut Waits)> {
     let DomainState { eps, cqs, cntrs, .. } = st;
     let waits = match target {
@@ -133,11 +137,12 @@ fn split(st: &mut DomainState, target: Target) -> Option<(&Slab<EpState>, &mut W
     Some((eps, waits))
 }
 
-/// Lets endpoint `ep` feed `target`; a second time is no error. An enabled endpoint wakes sleepers of `target` at once, another
-/// one from [`watch_ep`] on.
+/// Makes endpoint `ep` report to `target`; repeating it is no error. An enabled endpoint wakes the
+/// threads sleeping on `target` at once, any other from [`watch_ep`] on.
 ///
 /// # Errors
-/// `FI_EINVAL`: no such object. The system's, when the descriptor of an enabled endpoint cannot be watched.
+/// `FI_EINVAL`: no such object. Errors of the system, when the descriptor of an enabled endpoint
+/// cannot be watched.
 pub(crate) fn bind_ep(st: &mut DomainState, target: Target, ep: u32) -> Result<(), Errno> {
     let (eps, waits) = split(st, target).ok_or(fi::FI_EINVAL)?;
     let enabled = eps.get(ep).ok_or(fi::FI_EINVAL)?.enabled;
@@ -155,10 +160,11 @@ pub(crate) fn bind_ep(st: &mut DomainState, target: Target, ep: u32) -> Result<(
     Ok(())
 }
 
-/// Endpoint `ep` is about to be enabled: whoever sleeps on what it feeds is woken by it from now on.
+/// Makes endpoint `ep`, which is about to be enabled, wake the threads sleeping on its queues and
+/// counters.
 ///
 /// # Errors
-/// `FI_EINVAL`: no such endpoint. The system's, when the descriptor cannot be watched.
+/// `FI_EINVAL`: no such endpoint. Errors of the system, when the descriptor cannot be watched.
 pub(crate) fn watch_ep(st: &mut DomainState, ep: u32) -> Result<(), Errno> {
     let DomainState { eps, cqs, cntrs, .. } = st;
     let endpoint = eps.get(ep).ok_or(fi::FI_EINVAL)?;
@@ -166,10 +172,10 @@ pub(crate) fn watch_ep(st: &mut DomainState, ep: u32) -> Result<(), Errno> {
     let counters = cntrs.iter().map(|(_, cntr)| &cntr.waits);
     for waits in queues.chain(counters).filter(|w| w.eps.contains(&ep)) {
         for seat in &waits.seats {
-            // Left from an enabling that failed half-way.
+            // Left from an attempt to enable it that failed half-way.
             seat.waiter.remove(endpoint.sock.wait_fd());
             let watched = watch(&seat.waiter, endpoint.sock.wait_fd());
-            // A nap is over soon, also where nothing can end it.
+            // Waiter slots of short sleeps may miss a wake-up, since these sleeps soon time out.
             if waits.obj.sleeps() {
                 watched?;
             }
@@ -178,8 +184,8 @@ pub(crate) fn watch_ep(st: &mut DomainState, ep: u32) -> Result<(), Errno> {
     Ok(())
 }
 
-/// The wake-ups of endpoint `ep` were taken by another thread, which does not look what they were for: whoever sleeps on
-/// what it feeds has to.
+/// Wakes the threads sleeping on queues and counters of endpoint `ep`, because another thread has
+/// consumed its wake-ups without handling them.
 pub(crate) fn rouse(st: &mut DomainState, ep: u32) {
     let DomainState { cqs, cntrs, .. } = st;
     let queues = cqs.iter_mut().map(|(_, cq)| &mut cq.waits);
@@ -189,7 +195,8 @@ pub(crate) fn rouse(st: &mut DomainState, ep: u32) {
     }
 }
 
-/// Lets every endpoint of the domain feed counter `cntr`, those to come included: all of them, or none more than before.
+/// Makes every endpoint of the domain, including later ones, report to counter `cntr`. On an error
+/// no endpoint is added.
 ///
 /// # Errors
 /// See [`bind_ep`].
@@ -211,7 +218,7 @@ pub(crate) fn widen(st: &mut DomainState, cntr: u32) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Whether every endpoint of the domain feeds `target`.
+/// Whether every endpoint of the domain reports to `target`.
 #[cfg(test)]
 pub(crate) fn is_wide(st: &DomainState, target: Target) -> bool {
     match target {
@@ -220,7 +227,7 @@ pub(crate) fn is_wide(st: &DomainState, target: Target) -> bool {
     }
 }
 
-/// Lets a new endpoint feed what every endpoint feeds.
+/// Makes a new endpoint report to the counters to which every endpoint reports.
 ///
 /// # Errors
 /// See [`bind_ep`].
@@ -233,14 +240,14 @@ pub(crate) fn bind_wide(st: &mut DomainState, ep: u32) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Takes every endpoint from a counter that is closed.
+/// Unbinds every endpoint from a counter that is closed.
 pub(crate) fn narrow(st: &mut DomainState, cntr: u32) {
     for ep in 0..st.eps.bound() {
         unbind_ep(st, Target::Cntr(cntr), ep);
     }
 }
 
-/// Endpoint `ep` goes away.
+/// Makes endpoint `ep` no longer report to `target`.
 pub(crate) fn unbind_ep(st: &mut DomainState, target: Target, ep: u32) {
     let Some((eps, waits)) = split(st, target) else {
         return;
@@ -260,13 +267,13 @@ pub(crate) fn unbind_ep(st: &mut DomainState, target: Target, ep: u32) {
     }
 }
 
-/// Moves everything that can move on the endpoints that feed `target`.
+/// Makes progress on all endpoints that report to `target`.
 #[inline]
 pub(crate) fn progress(st: &mut DomainState, target: Target) {
     each_ep(st, target, data::progress);
 }
 
-/// [`progress`], and then what waits for counters.
+/// Makes progress with [`progress`], and then starts the triggered operations that are due.
 pub(crate) fn progress_all(st: &mut DomainState, target: Target) {
     progress(st, target);
     if !st.triggers.is_empty() {
@@ -299,7 +306,8 @@ fn arm_fd(st: &mut DomainState, target: Target) {
     start_watching(st, target);
 }
 
-/// The application is back from polling the descriptor: peers need not wake us any more.
+/// Disarms the endpoints after the application polled the descriptor, so that peers need not send
+/// wake-ups.
 #[cold]
 pub(crate) fn disarm_fd(st: &mut DomainState, target: Target) {
     let Some(w) = waits(st, target) else { return };
@@ -308,10 +316,11 @@ pub(crate) fn disarm_fd(st: &mut DomainState, target: Target) {
     }
 }
 
-/// Makes the descriptor of `target` ready for polling, unless something is there already. `pending` says whether.
+/// Prepares the descriptor of `target` for polling, unless `pending` reports an unread entry.
 ///
 /// # Errors
-/// `FI_EAGAIN`: there is something to read. `FI_EINVAL`: no wait object.
+/// `FI_EAGAIN`: there is an entry to read, or an operation that needs polling. `FI_EINVAL`: no wait
+/// object.
 pub(crate) fn try_wait(
     dom: &DomainShared,
     target: Target,
@@ -338,34 +347,39 @@ pub(crate) fn try_wait(
     Err(fi::FI_EAGAIN)
 }
 
-/// Whether something waits that no peer will wake us for: whoever sleeps on a descriptor has no timer.
+/// Whether an operation waits for which no peer sends a wake-up: a thread that sleeps on a
+/// descriptor has no timer.
 fn must_poll(st: &mut DomainState, target: Target) -> bool {
     let mut must = false;
     each_ep(st, target, |st, ep| must |= data::wants_poll(st, ep));
     must
 }
 
-/// Whether a caller waits for a descriptor at an endpoint that feeds `target`. Such a wait ends within
-/// `FI_SCIF_CONNECT_TIMEOUT`.
+/// Whether a caller waits for a descriptor at an endpoint that reports to `target`. Such a wait
+/// ends within `FI_SCIF_CONNECT_TIMEOUT`.
 fn has_parked_callers(st: &mut DomainState, target: Target) -> bool {
     let mut parked = false;
     each_ep(st, target, |st, ep| parked |= data::has_parked_callers(st, ep));
     parked
 }
 
-/// Whether the last progress stopped early: what is left is in our hands, and no peer rings for it.
+/// Whether the last progress stopped early: unread records remain, for which no peer rings the
+/// doorbell.
 fn has_more(st: &mut DomainState, target: Target) -> bool {
     let mut more = false;
     each_ep(st, target, |st, ep| more |= data::has_more(st, ep));
     more
 }
 
-/// Progresses and sleeps until `done` gives something; `None` after `timeout_ms` (negative: never). `done` runs inside the
-/// gate, the sleep outside. A signal that the program handles ends the sleep on a queue, as `timeout_ms` does; on a counter
-/// it does not, for fi_cntr_wait has no answer that says so.
+/// Makes progress and sleeps until `done` returns a result; `None` after `timeout_ms` (negative:
+/// never).
+///
+/// `done` is called with the domain lock, and the sleep is outside of it. A signal that the program
+/// handles ends a wait on a queue like a timeout. It does not end a wait on a counter, since
+/// fi_cntr_wait has no result for it.
 ///
 /// # Errors
-/// The system's, when there is no descriptor to sleep on.
+/// Errors of the system, when there is no descriptor to sleep on.
 pub(crate) fn block<R>(
     dom: &DomainShared,
     target: Target,
@@ -405,28 +419,28 @@ pub(crate) fn block<R>(
             }
             Nap::Busy | Nap::Woken | Nap::Late => {}
         }
-        // Woken: what woke us is often the first of several.
+        // The event that woke the thread is often the first of several.
         spin_until = now_ns() + SPIN_NS;
         polls = 0;
     }
 }
 
-/// How long a short sleep took.
+/// Outcome of a short sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Slept {
-    /// There was none.
+    /// No sleep.
     Not,
-    /// Somebody ended it.
+    /// Sleep ended by an event.
     Some,
-    /// As long as it could.
+    /// Sleep of full length.
     Whole,
 }
 
-/// A sleep of at most `ns` in a call that need not wait, until `done` gives something; none while a ring is full, a connection
-/// is being made, or something is left to do.
+/// Sleeps for at most `ns` nanoseconds, until `done` returns a result, in a call that need not
+/// wait. Does not sleep while a ring is full, a connection is being opened, or records are unread.
 ///
 /// # Errors
-/// The system's, when there is no descriptor to sleep on.
+/// Errors of the system, when there is no descriptor to sleep on.
 pub(crate) fn nap_for<R>(
     dom: &DomainShared,
     target: Target,
@@ -447,19 +461,19 @@ pub(crate) fn nap_for<R>(
     Ok((done(&mut guard), slept))
 }
 
-/// How one sleep ended.
+/// Outcome of one sleep.
 enum Nap<R> {
-    /// Before it began.
+    /// Result found before it began.
     Done(R),
-    /// The same: there is something left to do.
+    /// No sleep, because unread records remain.
     Busy,
-    /// By a signal that the program handles.
+    /// Sleep ended by a signal that the program handles.
     Interrupted,
     Woken,
     Late,
 }
 
-/// One sleep: armed, after one more look.
+/// Arms the endpoints, polls once more, and sleeps once.
 fn nap<R>(
     dom: &DomainShared,
     target: Target,

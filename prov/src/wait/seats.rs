@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 #![expect(unsafe_code, reason = "answers fi_control through the caller's pointers")]
-//! Where waiters of a queue or counter sit: who sleeps, on which descriptors, and how an event of this process wakes them.
+//! Waiter slots of a queue or counter: the sleeping threads, their descriptors, and the wake-up by
+//! events of this process.
 //!
-//! Not about arming endpoints nor about when to sleep: that is the parent's.
+//! Arming endpoints and the decision to sleep are in the parent module.
 
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -15,20 +16,20 @@ use crate::data::EpState;
 use crate::entry::{self, Errno};
 use crate::slab::Slab;
 
-/// The wait object of a queue or counter, as far as it makes a difference here.
+/// Wait object of a queue or counter, as far as the distinction matters in this crate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WaitObj {
-    /// Nobody may wait.
+    /// No waiting.
     None,
-    /// Blocking calls only; how is our choice.
+    /// Blocking calls only; the provider chooses the means.
     Unspec,
-    /// A descriptor for the application to poll.
+    /// Descriptor for the application to poll.
     Fd,
-    /// The same as a list of one descriptor.
+    /// Descriptor as a list of one.
     PollFd,
-    /// Blocking calls poll and yield.
+    /// Blocking calls that poll and yield.
     Yield,
-    /// A descriptor that a wait set watches.
+    /// Descriptor that a wait set watches.
     Set,
 }
 
@@ -46,7 +47,7 @@ impl WaitObj {
         }
     }
 
-    /// What `FI_GETWAITOBJ` answers: a descriptor is what UNSPEC got.
+    /// Returns the result of `FI_GETWAITOBJ`; UNSPEC is implemented by a descriptor.
     pub(crate) fn to_c(self) -> fi::fi_wait_obj {
         match self {
             WaitObj::None => fi::FI_WAIT_NONE,
@@ -62,34 +63,35 @@ impl WaitObj {
     }
 }
 
-/// A place to sleep: endpoints' descriptors and an event of its own.
+/// Waiter slot: descriptors of endpoints and an eventfd of its own.
 #[derive(Debug)]
 pub(super) struct Seat {
     pub(super) waiter: Arc<Waiter>,
     pub(super) taken: bool,
-    /// Its event was signalled and not drained since.
+    /// Whether its eventfd was signalled and not drained since.
     rung: bool,
 }
 
-/// The waiting side of a queue or counter: which endpoints feed it, and who wants to know.
+/// Wait state of a queue or counter: the endpoints that report to it, and the waiter slots.
 #[derive(Debug)]
 pub(crate) struct Waits {
     pub(super) obj: WaitObj,
     pub(super) eps: Vec<u32>,
-    /// Every endpoint of the domain feeds it, whether it was bound to it or not: a counter of a region.
+    /// Whether every endpoint of the domain reports to it, bound or not: a counter of a region.
     pub(super) wide: bool,
-    /// Somebody sleeps or polls the descriptor. Then, and only then, every endpoint in `eps` is armed once for this.
+    /// Whether a thread sleeps or polls the descriptor. Exactly then every endpoint in `eps` is
+    /// armed once for this.
     pub(super) watched: bool,
-    /// The application polls the descriptor of the first seat.
+    /// Whether the application polls the descriptor of the first slot.
     pub(super) fd_armed: bool,
     pub(super) seats: Vec<Seat>,
-    /// Poll sets that have it as a member.
+    /// Number of poll sets that contain it.
     pub(super) held: u32,
 }
 
 impl Waits {
     /// # Errors
-    /// The system's, when there is no descriptor left.
+    /// Errors of the system, when no descriptor is left.
     pub(crate) fn new(obj: WaitObj) -> Result<Waits, Errno> {
         let mut waits = Waits {
             obj,
@@ -110,7 +112,7 @@ impl Waits {
         Ok(waits)
     }
 
-    /// For a queue nobody waits on.
+    /// Returns the state of a queue without waiting threads.
     #[cfg(test)]
     pub(crate) fn none() -> Waits {
         Waits {
@@ -124,22 +126,22 @@ impl Waits {
         }
     }
 
-    /// Whether every endpoint of the domain feeds this.
+    /// Whether every endpoint of the domain reports to it.
     pub(crate) fn is_wide(&self) -> bool {
         self.wide
     }
 
-    /// Whether a poll set has it as a member.
+    /// Whether a poll set contains it.
     pub(crate) fn is_held(&self) -> bool {
         self.held > 0
     }
 
-    /// The endpoints that feed this.
+    /// Returns the endpoints that report to it.
     pub(crate) fn endpoints(&self) -> &[u32] {
         &self.eps
     }
 
-    /// Something was added: wakes whoever sleeps.
+    /// Wakes the sleeping threads, after an entry was added.
     #[inline]
     pub(crate) fn notify(&mut self) {
         if self.watched {
@@ -155,24 +157,25 @@ impl Waits {
         }
     }
 
-    /// Whether a descriptor was handed to the application and is waiting for a wake-up.
+    /// Whether the application holds the descriptor and waits on it for a wake-up.
     #[inline]
     pub(crate) fn fd_is_armed(&self) -> bool {
         self.fd_armed
     }
 
-    /// The waiter whose descriptor the application may poll. A seat that is there for naps is none of its business.
+    /// Returns the waiter whose descriptor the application may poll. A slot that exists for short
+    /// sleeps only is not returned.
     pub(crate) fn waiter(&self) -> Option<&Arc<Waiter>> {
         let first = self.seats.first().filter(|_| self.obj.sleeps());
         first.map(|s| &s.waiter)
     }
 
-    /// The descriptor of `FI_GETWAIT`.
+    /// Returns the descriptor for `FI_GETWAIT`.
     pub(crate) fn raw_fd(&self) -> Option<c_int> {
         self.waiter().map(|w| w.fd().as_raw_fd())
     }
 
-    /// Finds a free seat, or makes one.
+    /// Acquires a free slot, or creates one.
     pub(super) fn take_seat(&mut self, eps: &Slab<EpState>) -> Result<(usize, Arc<Waiter>), Errno> {
         let free = self.seats.iter().position(|s| !s.taken);
         let at = match free {
@@ -200,12 +203,12 @@ impl Waits {
         Ok((at, Arc::clone(&seat.waiter)))
     }
 
-    /// Gives a seat back; true when nobody is left.
+    /// Releases a slot. Returns true when no slot is in use any more.
     pub(super) fn leave_seat(&mut self, at: usize) -> bool {
         if let Some(seat) = self.seats.get_mut(at) {
             seat.stand_up();
             if at == 0 && self.fd_armed {
-                // The application polls the same descriptor: it has to look, too.
+                // The application polls the same descriptor, so it must be woken as well.
                 seat.taken = true;
                 seat.rung = true;
                 seat.waiter.signal();
@@ -216,7 +219,7 @@ impl Waits {
 }
 
 impl Seat {
-    /// Old signals do not count: whoever sits down looks before sleeping.
+    /// Marks the slot as used. Earlier signals are discarded: the thread polls before it sleeps.
     pub(super) fn sit(&mut self) {
         self.taken = true;
         self.rung = false;
@@ -240,17 +243,19 @@ pub(super) fn watch(waiter: &Waiter, fd: BorrowedFd<'_>) -> Result<(), Errno> {
     waiter.add(fd).map_err(|e| entry::errno(&e))
 }
 
-/// `FI_GETWAIT` and `FI_GETWAITOBJ` of a queue or counter.
+/// Implements `FI_GETWAIT` and `FI_GETWAITOBJ` of a queue or counter.
 ///
 /// # Errors
-/// `FI_ENODATA`: there is no wait object. `FI_ETOOSMALL`: no room in the list of descriptors. `FI_ENOSYS`: another command.
+/// `FI_ENODATA`: there is no wait object. `FI_ETOOSMALL`: no space in the list of descriptors.
+/// `FI_ENOSYS`: another command.
 ///
 /// # Safety
-/// `arg` is null or what the command takes: `int *` or `struct fi_wait_pollfd *`; `enum fi_wait_obj *`.
+/// `arg` is null or of the type of the command: `int *` or `struct fi_wait_pollfd *`; `enum
+/// fi_wait_obj *`.
 pub(crate) unsafe fn control(waits: &Waits, command: c_int, arg: *mut c_void) -> Result<(), Errno> {
     match command {
         fi::FI_GETWAITOBJ => {
-            // SAFETY: null or room for an enum, by the caller's contract.
+            // SAFETY: null or space for an enum, by the caller's contract.
             unsafe { entry::put(arg.cast(), waits.obj.to_c()) }
         }
         fi::FI_GETWAIT => {
@@ -259,7 +264,7 @@ pub(crate) unsafe fn control(waits: &Waits, command: c_int, arg: *mut c_void) ->
                 // SAFETY: null or a list of descriptors, by the caller's contract.
                 return unsafe { poll_list(fd, arg.cast()) };
             }
-            // SAFETY: null or room for an int, by the caller's contract.
+            // SAFETY: null or space for an int, by the caller's contract.
             unsafe { entry::put(arg.cast(), fd) }
         }
         _ => Err(fi::FI_ENOSYS),
@@ -267,7 +272,7 @@ pub(crate) unsafe fn control(waits: &Waits, command: c_int, arg: *mut c_void) ->
 }
 
 /// # Safety
-/// `list` is null or a `struct fi_wait_pollfd` with room for as many descriptors as it says.
+/// `list` is null or a `struct fi_wait_pollfd` with space for its number of descriptors.
 pub(crate) unsafe fn poll_list(fd: c_int, list: *mut fi::fi_wait_pollfd) -> Result<(), Errno> {
     // SAFETY: the caller's contract.
     let list = unsafe { list.as_mut() }.ok_or(fi::FI_EINVAL)?;
@@ -277,7 +282,7 @@ pub(crate) unsafe fn poll_list(fd: c_int, list: *mut fi::fi_wait_pollfd) -> Resu
     if room == 0 {
         return Err(fi::FI_ETOOSMALL);
     }
-    // SAFETY: null or room for one, by the caller's contract.
+    // SAFETY: null or space for one, by the caller's contract.
     unsafe {
         entry::put(
             list.fd,

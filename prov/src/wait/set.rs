@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 #![expect(unsafe_code, reason = "thunks: objects come as C pointers")]
-//! Wait sets: one descriptor, and one call to sleep in, for several queues and counters.
+//! Wait sets: one descriptor, and one blocking call, for several queues and counters.
 //!
-//! Each member has a descriptor of its own, and the set watches these: waiting on a set is what a program does that calls
-//! `fi_trywait` for each member and polls all descriptors. Deprecated since libfabric 2.0, and there all the same.
+//! Each member has its own descriptor, and the set watches these. Waiting on a set does the same as
+//! a program that calls `fi_trywait` for each member and polls all descriptors. Deprecated since
+//! libfabric 2.0, but still supported.
 //!
 //! Mirrors `struct fi_ops_wait` of `rdma/fi_eq.h`; fi_poll(3), "fi_wait_open".
 
@@ -20,7 +21,7 @@ use crate::entry::{self, Errno};
 use crate::eq::EqShared;
 use crate::fabric::{Fabric, FabricShared};
 
-/// What a set waits for.
+/// Member of a set.
 #[derive(Debug)]
 pub(crate) enum Member {
     Of(Arc<DomainShared>, Target),
@@ -44,10 +45,10 @@ impl Member {
     }
 }
 
-/// A set, held by its members.
+/// Set, as shared with its members.
 #[derive(Debug)]
 pub(crate) struct SetShared {
-    /// Keeps the fabric from being closed.
+    /// Fabric, held so that it cannot be closed.
     _fabric: Arc<FabricShared>,
     obj: WaitObj,
     waiter: Waiter,
@@ -55,7 +56,7 @@ pub(crate) struct SetShared {
     maker: Maker,
 }
 
-/// What C holds as `struct fid_wait`.
+/// Object behind `struct fid_wait`.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct WaitSet {
@@ -63,7 +64,8 @@ pub(crate) struct WaitSet {
     shared: Arc<SetShared>,
 }
 
-// SAFETY: repr(C) with a fid_wait first; FI_CLASS_WAIT is in WaitSet objects only. Behind the head is an Arc of a Sync type.
+// SAFETY: repr(C) with a fid_wait first; FI_CLASS_WAIT is in WaitSet objects only. An Arc of a Sync
+// type follows the fid.
 unsafe impl entry::Object for WaitSet {
     const FCLASS: usize = fi::FI_CLASS_WAIT;
 }
@@ -87,7 +89,8 @@ static OPS: fi::fi_ops_wait = fi::fi_ops_wait {
 /// `int fi_wait_open(struct fid_fabric *, struct fi_wait_attr *, struct fid_wait **)`
 ///
 /// # Errors
-/// `-FI_EINVAL` for flags, and for wait objects that a set has none of. The system's, when there is no descriptor left.
+/// `-FI_EINVAL` for flags, and for wait objects that a set does not support. Errors of the system,
+/// when no descriptor is left.
 pub(crate) unsafe extern "C" fn open(
     fabric: *mut fi::fid_fabric,
     attr: *mut fi::fi_wait_attr,
@@ -120,21 +123,22 @@ pub(crate) unsafe extern "C" fn open(
             },
             shared: Arc::new(shared),
         });
-        // SAFETY: not null; C passes room for the result.
+        // SAFETY: not null; the caller passes space for the result.
         unsafe { entry::put(waitset, entry::give(new)) }
     })
 }
 
 /// # Errors
-/// `-FI_EBUSY`: something that was opened with it is still open.
+/// `-FI_EBUSY`: an object that was opened with the set is still open.
 unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
     entry::guard_int("fi_close of a wait set", || {
-        // SAFETY: a set of ours that nobody closes meanwhile, by the contract of fi_close.
+        // SAFETY: an open set of this provider, not closed concurrently, by the contract of
+        // fi_close.
         let set = unsafe { entry::own::<WaitSet, _>(fid) }?;
         if Arc::strong_count(&set.shared) > 1 {
             return Err(fi::FI_EBUSY);
         }
-        // SAFETY: made by `open`; nobody uses it after fi_close.
+        // SAFETY: made by `open` and not used after fi_close.
         drop(unsafe { entry::take::<WaitSet, _>(fid) }?);
         Ok(())
     })
@@ -146,12 +150,12 @@ unsafe extern "C" fn control(fid: *mut fi::fid, command: c_int, arg: *mut c_void
         let set = &unsafe { entry::own::<WaitSet, _>(fid) }?.shared;
         let fd = set.waiter.fd().as_raw_fd();
         match command {
-            // SAFETY: room for the object's kind, by the contract of FI_GETWAITOBJ.
+            // SAFETY: space for the wait object's kind, by the contract of FI_GETWAITOBJ.
             fi::FI_GETWAITOBJ => unsafe { entry::put(arg.cast(), set.obj.to_c()) },
             fi::FI_GETWAIT if set.obj == WaitObj::Yield => Err(fi::FI_ENODATA),
             // SAFETY: a list of descriptors, by the contract of FI_GETWAIT.
             fi::FI_GETWAIT if set.obj == WaitObj::PollFd => unsafe { poll_list(fd, arg.cast()) },
-            // SAFETY: room for a descriptor, by the contract of FI_GETWAIT.
+            // SAFETY: space for a descriptor, by the contract of FI_GETWAIT.
             fi::FI_GETWAIT => unsafe { entry::put(arg.cast(), fd) },
             _ => Err(fi::FI_ENOSYS),
         }
@@ -160,7 +164,8 @@ unsafe extern "C" fn control(fid: *mut fi::fid, command: c_int, arg: *mut c_void
 
 /// `int fi_wait(struct fid_wait *, int timeout)`
 ///
-/// Sleeps until a member has something, or may have: the caller looks. Negative timeouts never end.
+/// Sleeps until a member has an event, or may have one; the caller then reads its members. Negative
+/// timeouts never end.
 ///
 /// # Errors
 /// `-FI_ETIMEDOUT`.
@@ -171,13 +176,13 @@ unsafe extern "C" fn wait(set: *mut fi::fid_wait, timeout: c_int) -> c_int {
     })
 }
 
-/// The wait object that attributes ask for, and its set where it is one.
+/// Returns the requested wait object, and its set if it is one.
 ///
 /// # Errors
-/// `FI_EINVAL`: a set is asked for and none is named, or a wait object that is none of ours.
+/// `FI_EINVAL`: a set is requested without naming one, or an unsupported wait object.
 ///
 /// # Safety
-/// `set` is a live wait set when `obj` is `FI_WAIT_SET`.
+/// `set` is an open wait set when `obj` is `FI_WAIT_SET`.
 pub(crate) unsafe fn wait_object(
     obj: fi::fi_wait_obj,
     set: *const fi::fid_wait,
@@ -190,7 +195,7 @@ pub(crate) unsafe fn wait_object(
     Ok((WaitObj::Set, Some(Arc::clone(&set.shared))))
 }
 
-/// The membership of a queue or counter, while it is open.
+/// Membership of an open queue or counter.
 #[derive(Debug)]
 pub(crate) struct SetMember {
     set: Arc<SetShared>,
@@ -202,7 +207,7 @@ impl SetMember {
     /// Makes `target` a member of `set`, if there is one.
     ///
     /// # Errors
-    /// The system's, when its descriptor cannot be watched.
+    /// Errors of the system, when its descriptor cannot be watched.
     pub(crate) fn join(
         set: Option<Arc<SetShared>>,
         dom: &Arc<DomainShared>,
@@ -239,17 +244,18 @@ impl SetShared {
         self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a member in, whose descriptor is `fd`.
+    /// Adds a member, whose descriptor is `fd`.
     ///
     /// # Errors
-    /// The system's, when the descriptor cannot be watched.
+    /// Errors of the system, when the descriptor cannot be watched.
     pub(crate) fn add(&self, member: Member, fd: BorrowedFd<'_>) -> Result<(), Errno> {
         self.waiter.add(fd).map_err(|e| entry::errno(&e))?;
         self.members().push(member);
         Ok(())
     }
 
-    /// Takes a member out if `is_over` says so while nobody looks at the members: a look holds what it looks at.
+    /// Removes a member if `is_over` returns true. The check runs under the lock of the members: a
+    /// thread that polls a member holds this lock and a reference to the member.
     pub(crate) fn remove_if(&self, member: &Member, fd: BorrowedFd<'_>, is_over: impl Fn() -> bool) -> bool {
         let mut members = self.members();
         let over = is_over();
@@ -260,16 +266,16 @@ impl SetShared {
         over
     }
 
-    /// A member is closed.
+    /// Removes a member that is closed.
     pub(crate) fn remove(&self, member: &Member, fd: BorrowedFd<'_>) {
         self.waiter.remove(fd);
         self.members().retain(|m| !m.is(member));
     }
 
-    /// For `fi_trywait`.
+    /// Implements `fi_trywait`.
     ///
     /// # Errors
-    /// `FI_EAGAIN`: a member has something.
+    /// `FI_EAGAIN`: a member has an event.
     pub(crate) fn try_wait(&self) -> Result<(), Errno> {
         self.members().iter().try_for_each(Member::try_wait)
     }
@@ -294,7 +300,7 @@ impl SetShared {
                 continue;
             }
             let nap = left.map_or(TIMER_NAP_NS, |left| left.min(TIMER_NAP_NS));
-            // Woken or not, the members know whether there is something.
+            // The result is ignored: the members are polled in any case.
             self.waiter.wait(Some(nap)).map_err(|e| entry::errno(&e))?;
         }
     }

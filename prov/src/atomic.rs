@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 #![expect(unsafe_code, reason = "C calls in, with pointers")]
-//! Atomic operations on remote memory: `struct fi_ops_atomic`, from C's arguments to those of the data path.
+//! Atomic operations on remote memory: `struct fi_ops_atomic`, from C's arguments to those of the
+//! data path.
 //!
-//! What the operations do is in `atomic_ops`. Every list of a call has the same number of elements, at most
-//! [`MAX_ATOMIC_BYTES`] of them in bytes; `FI_ATOMIC_READ` takes no operand. The `desc` arguments are ignored. Calls
-//! with a combination of operation and datatype that is not defined fail with `-FI_EOPNOTSUPP`.
+//! The operations themselves are in `atomic_ops`. Every list of a call has the same number of
+//! elements, at most [`MAX_ATOMIC_BYTES`] of them in bytes. `FI_ATOMIC_READ` takes no operand. The
+//! `desc` arguments are ignored. Calls with an undefined combination of operation and datatype fail
+//! with `-FI_EOPNOTSUPP`.
 //!
 //! Mirrors fi_atomic(3).
 
@@ -24,9 +26,9 @@ use crate::ep::trigger::Triggered;
 use crate::reason::expected;
 
 pub(crate) static OPS: fi::fi_ops_atomic = ops::<Ep>();
-/// Those of an endpoint with triggered operations.
+/// Operations of an endpoint with triggered operations.
 pub(crate) static TRIGGER_OPS: fi::fi_ops_atomic = ops::<Triggered>();
-/// Those of a transmit context.
+/// Operations of a transmit context.
 pub(crate) static TX_CTX_OPS: fi::fi_ops_atomic = ops::<TxCtx>();
 
 const fn ops<S: Sender + Object>() -> fi::fi_ops_atomic {
@@ -48,8 +50,9 @@ const fn ops<S: Sender + Object>() -> fi::fi_ops_atomic {
     }
 }
 
-/// `ssize_t fi_atomic(struct fid_ep *ep, const void *buf, size_t count, void *desc, fi_addr_t dest_addr, uint64_t addr,
-/// uint64_t key, enum fi_datatype datatype, enum fi_op op, void *context)`
+/// `ssize_t fi_atomic(struct fid_ep *ep, const void *buf, size_t count, void *desc, fi_addr_t
+/// dest_addr, uint64_t addr, uint64_t key, enum fi_datatype datatype, enum fi_op op, void
+/// *context)`
 unsafe extern "C" fn write<S: Sender + Object>(
     ep: *mut fid_ep,
     buf: *const c_void,
@@ -66,7 +69,7 @@ unsafe extern "C" fn write<S: Sender + Object>(
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { object::<S, _>(ep) }?;
         let len = bytes(AtomicKind::Write, op, datatype, count)?;
-        // SAFETY: the buffer is the operation's until it completes.
+        // SAFETY: the buffer belongs to the operation until it completes.
         let operand = unsafe { buffer(buf, len) }?;
         let args = AtomicArgs {
             kind: AtomicKind::Write,
@@ -85,8 +88,9 @@ unsafe extern "C" fn write<S: Sender + Object>(
     })
 }
 
-/// `ssize_t fi_atomicv(struct fid_ep *ep, const struct fi_ioc *iov, void **desc, size_t count, fi_addr_t dest_addr,
-/// uint64_t addr, uint64_t key, enum fi_datatype datatype, enum fi_op op, void *context)`
+/// `ssize_t fi_atomicv(struct fid_ep *ep, const struct fi_ioc *iov, void **desc, size_t count,
+/// fi_addr_t dest_addr, uint64_t addr, uint64_t key, enum fi_datatype datatype, enum fi_op op, void
+/// *context)`
 unsafe extern "C" fn writev<S: Sender + Object>(
     ep: *mut fid_ep,
     iov: *const fi_ioc,
@@ -103,7 +107,7 @@ unsafe extern "C" fn writev<S: Sender + Object>(
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { object::<S, _>(ep) }?;
         let size = bytes(AtomicKind::Write, op, datatype, 1)?;
-        // SAFETY: the buffers are the operation's until it completes.
+        // SAFETY: the buffers belong to the operation until it completes.
         let operand = unsafe { Buffers::from_ioc(iov, count, size) }?;
         let args = AtomicArgs {
             kind: AtomicKind::Write,
@@ -135,14 +139,14 @@ unsafe extern "C" fn writemsg<S: Sender + Object>(
     msg: *const fi_msg_atomic,
     flags: u64,
 ) -> isize {
-    // SAFETY: C passes an open endpoint, and a message or null; an atomic without lists of its own.
+    // SAFETY: C passes an open endpoint, and a message or null. The call has no lists of its own.
     guard("fi_atomicmsg", || unsafe {
         post_msg::<S>(AtomicKind::Write, ep, msg, NO_LIST, NO_LIST, flags)
     })
 }
 
-/// `ssize_t fi_inject_atomic(struct fid_ep *ep, const void *buf, size_t count, fi_addr_t dest_addr, uint64_t addr,
-/// uint64_t key, enum fi_datatype datatype, enum fi_op op)`
+/// `ssize_t fi_inject_atomic(struct fid_ep *ep, const void *buf, size_t count, fi_addr_t dest_addr,
+/// uint64_t addr, uint64_t key, enum fi_datatype datatype, enum fi_op op)`
 ///
 /// # Errors
 /// `-FI_EINVAL` for more than the inject size.
@@ -179,9 +183,9 @@ unsafe extern "C" fn inject<S: Sender + Object>(
     })
 }
 
-/// `ssize_t fi_fetch_atomic(struct fid_ep *ep, const void *buf, size_t count, void *desc, void *result,
-/// void *result_desc, fi_addr_t dest_addr, uint64_t addr, uint64_t key, enum fi_datatype datatype, enum fi_op op,
-/// void *context)`
+/// `ssize_t fi_fetch_atomic(struct fid_ep *ep, const void *buf, size_t count, void *desc, void
+/// *result, void *result_desc, fi_addr_t dest_addr, uint64_t addr, uint64_t key, enum fi_datatype
+/// datatype, enum fi_op op, void *context)`
 unsafe extern "C" fn readwrite<S: Sender + Object>(
     ep: *mut fid_ep,
     buf: *const c_void,
@@ -200,9 +204,9 @@ unsafe extern "C" fn readwrite<S: Sender + Object>(
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { object::<S, _>(ep) }?;
         let len = bytes(AtomicKind::Fetch, op, datatype, count)?;
-        // SAFETY: the buffer is the operation's until it completes.
+        // SAFETY: the buffer belongs to the operation until it completes.
         let operand = unsafe { buffer(buf, len) }?;
-        // SAFETY: the buffer is the operation's until it completes.
+        // SAFETY: the buffer belongs to the operation until it completes.
         let result = unsafe { buffer(result, len) }?;
         let args = AtomicArgs {
             kind: AtomicKind::Fetch,
@@ -221,9 +225,9 @@ unsafe extern "C" fn readwrite<S: Sender + Object>(
     })
 }
 
-/// `ssize_t fi_fetch_atomicv(struct fid_ep *ep, const struct fi_ioc *iov, void **desc, size_t count,
-/// struct fi_ioc *resultv, void **result_desc, size_t result_count, fi_addr_t dest_addr, uint64_t addr, uint64_t key,
-/// enum fi_datatype datatype, enum fi_op op, void *context)`
+/// `ssize_t fi_fetch_atomicv(struct fid_ep *ep, const struct fi_ioc *iov, void **desc, size_t
+/// count, struct fi_ioc *resultv, void **result_desc, size_t result_count, fi_addr_t dest_addr,
+/// uint64_t addr, uint64_t key, enum fi_datatype datatype, enum fi_op op, void *context)`
 unsafe extern "C" fn readwritev<S: Sender + Object>(
     ep: *mut fid_ep,
     iov: *const fi_ioc,
@@ -243,9 +247,9 @@ unsafe extern "C" fn readwritev<S: Sender + Object>(
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { object::<S, _>(ep) }?;
         let size = bytes(AtomicKind::Fetch, op, datatype, 1)?;
-        // SAFETY: the buffers are the operation's until it completes.
+        // SAFETY: the buffers belong to the operation until it completes.
         let operand = unsafe { operands(op, iov, count, size) }?;
-        // SAFETY: the buffers are the operation's until it completes.
+        // SAFETY: the buffers belong to the operation until it completes.
         let result = unsafe { Buffers::from_ioc(resultv, result_count, size) }?;
         let args = AtomicArgs {
             kind: AtomicKind::Fetch,
@@ -268,8 +272,8 @@ unsafe extern "C" fn readwritev<S: Sender + Object>(
     })
 }
 
-/// `ssize_t fi_fetch_atomicmsg(struct fid_ep *ep, const struct fi_msg_atomic *msg, struct fi_ioc *resultv,
-/// void **result_desc, size_t result_count, uint64_t flags)`
+/// `ssize_t fi_fetch_atomicmsg(struct fid_ep *ep, const struct fi_msg_atomic *msg, struct fi_ioc
+/// *resultv, void **result_desc, size_t result_count, uint64_t flags)`
 ///
 /// # Errors
 /// `-FI_EBADFLAGS` for unknown flags.
@@ -282,15 +286,15 @@ unsafe extern "C" fn readwritemsg<S: Sender + Object>(
     flags: u64,
 ) -> isize {
     let result = (resultv.cast_const(), result_count);
-    // SAFETY: C passes an open endpoint, a message or null, and a list of that length.
+    // SAFETY: C passes an open endpoint, a message or null, and a list of the given length.
     guard("fi_fetch_atomicmsg", || unsafe {
         post_msg::<S>(AtomicKind::Fetch, ep, msg, NO_LIST, result, flags)
     })
 }
 
-/// `ssize_t fi_compare_atomic(struct fid_ep *ep, const void *buf, size_t count, void *desc, const void *compare,
-/// void *compare_desc, void *result, void *result_desc, fi_addr_t dest_addr, uint64_t addr, uint64_t key,
-/// enum fi_datatype datatype, enum fi_op op, void *context)`
+/// `ssize_t fi_compare_atomic(struct fid_ep *ep, const void *buf, size_t count, void *desc, const
+/// void *compare, void *compare_desc, void *result, void *result_desc, fi_addr_t dest_addr,
+/// uint64_t addr, uint64_t key, enum fi_datatype datatype, enum fi_op op, void *context)`
 unsafe extern "C" fn compwrite<S: Sender + Object>(
     ep: *mut fid_ep,
     buf: *const c_void,
@@ -311,11 +315,11 @@ unsafe extern "C" fn compwrite<S: Sender + Object>(
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { object::<S, _>(ep) }?;
         let len = bytes(AtomicKind::Compare, op, datatype, count)?;
-        // SAFETY: the buffer is the operation's until it completes.
+        // SAFETY: the buffer belongs to the operation until it completes.
         let operand = unsafe { buffer(buf, len) }?;
-        // SAFETY: the buffer is the operation's until it completes.
+        // SAFETY: the buffer belongs to the operation until it completes.
         let compare = unsafe { buffer(compare, len) }?;
-        // SAFETY: the buffer is the operation's until it completes.
+        // SAFETY: the buffer belongs to the operation until it completes.
         let result = unsafe { buffer(result, len) }?;
         let args = AtomicArgs {
             kind: AtomicKind::Compare,
@@ -334,10 +338,10 @@ unsafe extern "C" fn compwrite<S: Sender + Object>(
     })
 }
 
-/// `ssize_t fi_compare_atomicv(struct fid_ep *ep, const struct fi_ioc *iov, void **desc, size_t count,
-/// const struct fi_ioc *comparev, void **compare_desc, size_t compare_count, struct fi_ioc *resultv,
-/// void **result_desc, size_t result_count, fi_addr_t dest_addr, uint64_t addr, uint64_t key,
-/// enum fi_datatype datatype, enum fi_op op, void *context)`
+/// `ssize_t fi_compare_atomicv(struct fid_ep *ep, const struct fi_ioc *iov, void **desc, size_t
+/// count, const struct fi_ioc *comparev, void **compare_desc, size_t compare_count, struct fi_ioc
+/// *resultv, void **result_desc, size_t result_count, fi_addr_t dest_addr, uint64_t addr, uint64_t
+/// key, enum fi_datatype datatype, enum fi_op op, void *context)`
 unsafe extern "C" fn compwritev<S: Sender + Object>(
     ep: *mut fid_ep,
     iov: *const fi_ioc,
@@ -360,11 +364,11 @@ unsafe extern "C" fn compwritev<S: Sender + Object>(
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { object::<S, _>(ep) }?;
         let size = bytes(AtomicKind::Compare, op, datatype, 1)?;
-        // SAFETY: the buffers are the operation's until it completes.
+        // SAFETY: the buffers belong to the operation until it completes.
         let operand = unsafe { Buffers::from_ioc(iov, count, size) }?;
-        // SAFETY: the buffers are the operation's until it completes.
+        // SAFETY: the buffers belong to the operation until it completes.
         let compare = unsafe { Buffers::from_ioc(comparev, compare_count, size) }?;
-        // SAFETY: the buffers are the operation's until it completes.
+        // SAFETY: the buffers belong to the operation until it completes.
         let result = unsafe { Buffers::from_ioc(resultv, result_count, size) }?;
         let args = AtomicArgs {
             kind: AtomicKind::Compare,
@@ -387,9 +391,9 @@ unsafe extern "C" fn compwritev<S: Sender + Object>(
     })
 }
 
-/// `ssize_t fi_compare_atomicmsg(struct fid_ep *ep, const struct fi_msg_atomic *msg, const struct fi_ioc *comparev,
-/// void **compare_desc, size_t compare_count, struct fi_ioc *resultv, void **result_desc, size_t result_count,
-/// uint64_t flags)`
+/// `ssize_t fi_compare_atomicmsg(struct fid_ep *ep, const struct fi_msg_atomic *msg, const struct
+/// fi_ioc *comparev, void **compare_desc, size_t compare_count, struct fi_ioc *resultv, void
+/// **result_desc, size_t result_count, uint64_t flags)`
 ///
 /// # Errors
 /// `-FI_EBADFLAGS` for unknown flags.
@@ -405,7 +409,7 @@ unsafe extern "C" fn compwritemsg<S: Sender + Object>(
     flags: u64,
 ) -> isize {
     let (compare, result) = ((comparev, compare_count), (resultv.cast_const(), result_count));
-    // SAFETY: C passes an open endpoint, a message or null, and lists of those lengths.
+    // SAFETY: C passes an open endpoint, a message or null, and lists of the given lengths.
     guard("fi_compare_atomicmsg", || unsafe {
         post_msg::<S>(AtomicKind::Compare, ep, msg, compare, result, flags)
     })
@@ -421,7 +425,7 @@ unsafe extern "C" fn writevalid<S: Object>(
     guard_int("fi_atomicvalid", || {
         // SAFETY: C passes an open endpoint.
         unsafe { object::<S, _>(ep) }?;
-        // SAFETY: null or room for a size.
+        // SAFETY: null or space for a size.
         unsafe {
             put(
                 count,
@@ -431,7 +435,8 @@ unsafe extern "C" fn writevalid<S: Object>(
     })
 }
 
-/// `int fi_fetch_atomicvalid(struct fid_ep *ep, enum fi_datatype datatype, enum fi_op op, size_t *count)`
+/// `int fi_fetch_atomicvalid(struct fid_ep *ep, enum fi_datatype datatype, enum fi_op op, size_t
+/// *count)`
 unsafe extern "C" fn readwritevalid<S: Object>(
     ep: *mut fid_ep,
     datatype: fi_datatype,
@@ -441,7 +446,7 @@ unsafe extern "C" fn readwritevalid<S: Object>(
     guard_int("fi_fetch_atomicvalid", || {
         // SAFETY: C passes an open endpoint.
         unsafe { object::<S, _>(ep) }?;
-        // SAFETY: null or room for a size.
+        // SAFETY: null or space for a size.
         unsafe {
             put(
                 count,
@@ -451,7 +456,8 @@ unsafe extern "C" fn readwritevalid<S: Object>(
     })
 }
 
-/// `int fi_compare_atomicvalid(struct fid_ep *ep, enum fi_datatype datatype, enum fi_op op, size_t *count)`
+/// `int fi_compare_atomicvalid(struct fid_ep *ep, enum fi_datatype datatype, enum fi_op op, size_t
+/// *count)`
 unsafe extern "C" fn compwritevalid<S: Object>(
     ep: *mut fid_ep,
     datatype: fi_datatype,
@@ -461,7 +467,7 @@ unsafe extern "C" fn compwritevalid<S: Object>(
     guard_int("fi_compare_atomicvalid", || {
         // SAFETY: C passes an open endpoint.
         unsafe { object::<S, _>(ep) }?;
-        // SAFETY: null or room for a size.
+        // SAFETY: null or space for a size.
         unsafe {
             put(
                 count,
@@ -471,16 +477,16 @@ unsafe extern "C" fn compwritevalid<S: Object>(
     })
 }
 
-/// A list of C's and its length.
+/// List from C with its length.
 pub(crate) type List = (*const fi_ioc, usize);
 pub(crate) const NO_LIST: List = (std::ptr::null(), 0);
 
-/// The `*msg` calls.
+/// Implements the `*msg` calls.
 ///
 /// # Safety
 ///
-/// `ep` is an open endpoint; `msg` is null or a message whose lists are as long as it says, `compare` and `result` as
-/// their numbers say.
+/// `ep` is an open endpoint. `msg` is null or a message whose lists have the lengths given in it.
+/// `compare` and `result` have the lengths beside their pointers.
 unsafe fn post_msg<S: Sender + Object>(
     kind: AtomicKind,
     ep: *mut fid_ep,
@@ -501,12 +507,12 @@ unsafe fn post_msg<S: Sender + Object>(
 ///
 /// # Errors
 ///
-/// Those of `fi_atomicmsg` and its kin.
+/// Errors of `fi_atomicmsg` and the similar calls.
 ///
 /// # Safety
 ///
-/// The lists of `msg` are as long as it says, `compare` and `result` as their numbers say; the buffers are the
-/// operation's until it completes.
+/// The lists of `msg` have the lengths given in it, `compare` and `result` the lengths beside their
+/// pointers. The buffers belong to the operation until it completes.
 pub(crate) unsafe fn start<S: Sender>(
     kind: AtomicKind,
     ep: &S,
@@ -517,13 +523,13 @@ pub(crate) unsafe fn start<S: Sender>(
 ) -> Result<isize, Errno> {
     let flags = ep.tx_msg_flags(flags)?;
     let size = bytes(kind, msg.op, msg.datatype, 1)?;
-    // SAFETY: the buffers are the operation's until it completes.
+    // SAFETY: the buffers belong to the operation until it completes.
     let operand = unsafe { operands(msg.op, msg.msg_iov, msg.iov_count, size) }?;
-    // SAFETY: the buffers are the operation's until it completes.
+    // SAFETY: the buffers belong to the operation until it completes.
     let compare = unsafe { Buffers::from_ioc(compare.0, compare.1, size) }?;
-    // SAFETY: the buffers are the operation's until it completes.
+    // SAFETY: the buffers belong to the operation until it completes.
     let result = unsafe { Buffers::from_ioc(result.0, result.1, size) }?;
-    // SAFETY: a list as long as the message says.
+    // SAFETY: a list of the length given in the message.
     let rma = unsafe { Ranges::from_rma_ioc(msg.rma_iov, msg.rma_iov_count, size) }?;
     rma.total()?;
     let args = AtomicArgs {
@@ -542,11 +548,11 @@ pub(crate) unsafe fn start<S: Sender>(
     post(ep, &args)
 }
 
-/// The operand list, empty for `FI_ATOMIC_READ`, which has none whatever it is given.
+/// Converts the operand list, which is ignored for `FI_ATOMIC_READ`.
 ///
 /// # Safety
 ///
-/// As [`Buffers::from_ioc`].
+/// The contract of [`Buffers::from_ioc`].
 unsafe fn operands(op: u32, iov: *const fi_ioc, count: usize, size: usize) -> Result<Buffers, Errno> {
     if op == fi::FI_ATOMIC_READ {
         return Ok(Buffers::none());
@@ -555,7 +561,8 @@ unsafe fn operands(op: u32, iov: *const fi_ioc, count: usize, size: usize) -> Re
     unsafe { Buffers::from_ioc(iov, count, size) }
 }
 
-/// Bytes of `count` elements of a combination that is valid.
+/// Returns the size in bytes of `count` elements, for a valid combination of operation and
+/// datatype.
 #[inline]
 fn bytes(kind: AtomicKind, op: u32, datatype: u32, count: usize) -> Result<usize, Errno> {
     if !atomic_ops::valid(op, datatype, kind) {
@@ -565,12 +572,12 @@ fn bytes(kind: AtomicKind, op: u32, datatype: u32, count: usize) -> Result<usize
     count.checked_mul(size).ok_or(fi::FI_EINVAL)
 }
 
-/// The most elements of one call.
+/// Returns the maximum number of elements in one call.
 fn most(kind: AtomicKind, op: u32, datatype: u32) -> Result<usize, Errno> {
     atomic_ops::query_kind(datatype, op, kind).map(|(_, count)| count)
 }
 
-/// Checks that the lists agree, and posts.
+/// Checks that the lists have equal lengths, and posts the operation.
 fn post<S: Sender>(ep: &S, args: &AtomicArgs<'_>) -> Result<isize, Errno> {
     let len = args.rma.iter().map(|r| r.len).sum();
     let fits = |list: &[Mem]| total_len(list) == len;

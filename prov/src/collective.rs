@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 #![expect(unsafe_code, reason = "C calls in, with pointers")]
-//! Collectives: joining a group, `struct fi_ops_collective` from C's arguments to those of the data path, and what may be asked.
+//! Collectives: joining a group, `struct fi_ops_collective` from C's arguments to those of the data
+//! path, and the query of supported operations.
 //!
-//! `count` is the number of elements of one block: the whole array of a broadcast or a reduction, and what one member sends
-//! to or gets from one other where blocks are distributed (scatter, gather, all-gather, all-to-all, reduce-scatter). Blocks lie in
-//! the order of the address vector set that the caller joined by. `root_addr` is an address of the endpoint's vector. The
+//! `count` is the number of elements of one block. A block is the whole array of a broadcast or a
+//! reduction. Where blocks are distributed (scatter, gather, all-gather, all-to-all,
+//! reduce-scatter), it is the data between two members. Blocks are in the order of the address
+//! vector set with which the caller joined. `root_addr` is an address of the endpoint's vector. The
 //! `desc` arguments are ignored.
 //!
-//! An operation completes on the transmit queue with `FI_COLLECTIVE`, and counts like an atomic write.
-//!
-//! Not here: who sends what to whom (`data::coll`).
+//! An operation completes on the transmit queue with `FI_COLLECTIVE`, and counts like an atomic
+//! write. The message schedules are in `data::coll`.
 //!
 //! Mirrors fi_collective(3).
 
@@ -43,17 +44,18 @@ pub(crate) static OPS: fi::fi_ops_collective = fi::fi_ops_collective {
     barrier2,
 };
 
-/// A group that an endpoint joined: what C holds as `struct fid_mc`.
+/// Group that an endpoint joined; the object behind `struct fid_mc`.
 #[repr(C)]
 struct Mc {
     fid: fi::fid_mc,
     dom: Arc<DomainShared>,
     maker: Maker,
-    /// The endpoint's index when it joined; after its life no group of that address is there.
+    /// Index of the endpoint when it joined. After its close no group has this address.
     ep: u32,
 }
 
-// SAFETY: repr(C) with a fid_mc first; FI_CLASS_MC is in Mc objects only. Behind the head is an Arc of Sync state.
+// SAFETY: repr(C) with a fid_mc first; FI_CLASS_MC is in Mc objects only. An Arc of Sync state
+// follows the fid.
 unsafe impl entry::Object for Mc {
     const FCLASS: usize = fi::FI_CLASS_MC;
 }
@@ -69,15 +71,18 @@ static MC_OPS: fi::fi_ops = fi::fi_ops {
     ..fi::FI_OPS_NOSYS
 };
 
-/// `int fi_join_collective(struct fid_ep *ep, fi_addr_t coll_addr, const struct fid_av_set *set, uint64_t flags,
-/// struct fid_mc **mc, void *context)`, which C calls as `fi_join` with `FI_COLLECTIVE`.
+/// `int fi_join_collective(struct fid_ep *ep, fi_addr_t coll_addr, const struct fid_av_set *set,
+/// uint64_t flags, struct fid_mc **mc, void *context)`, which C calls as `fi_join` with
+/// `FI_COLLECTIVE`.
 ///
-/// The event queue tells the end, `FI_JOIN_COMPLETE` or an error. Until then no operation can be posted.
+/// The event queue reports the result, `FI_JOIN_COMPLETE` or an error. Before that no operation can
+/// be posted.
 ///
 /// # Errors
-/// `-FI_EINVAL` without a set, for one of another domain or address vector, or one that the endpoint is not in, and for a
-/// `coll_addr` that is neither `FI_ADDR_NOTAVAIL` nor of a set or group with all of its members; `-FI_ENOSYS` for multicast;
-/// `-FI_EBADFLAGS`, `-FI_ENOEQ` without event queue, `-FI_EOPBADSTATE` before the endpoint is enabled.
+/// `-FI_EINVAL` without a set, for a set of another domain or address vector, or one without the
+/// endpoint. `-FI_EINVAL` also for a `coll_addr` that is neither `FI_ADDR_NOTAVAIL` nor of a set or
+/// group with all members of the set. `-FI_ENOSYS` for multicast, `-FI_EBADFLAGS`, `-FI_ENOEQ`
+/// without event queue, `-FI_EOPBADSTATE` before the endpoint is enabled.
 pub(crate) unsafe extern "C" fn join(
     ep: *mut fid_ep,
     addr: *const c_void,
@@ -91,11 +96,11 @@ pub(crate) unsafe extern "C" fn join(
         if flags & fi::FI_COLLECTIVE == 0 {
             return Err(fi::FI_ENOSYS);
         }
-        // Who joins sends and receives.
+        // A member sends and receives, so both flags are accepted.
         if flags & !(fi::FI_COLLECTIVE | fi::FI_SEND | fi::FI_RECV) != 0 {
             return Err(fi::FI_EBADFLAGS);
         }
-        // SAFETY: null, or what fi_join_collective passes with this flag.
+        // SAFETY: null, or the structure that fi_join_collective passes with this flag.
         let of = unsafe { addr.cast::<fi::fi_collective_addr>().as_ref() }.ok_or(fi::FI_EINVAL)?;
         // SAFETY: null or a live set, by the contract of fi_join_collective.
         let set = unsafe { entry::own::<AvSet, _>(of.set) }?;
@@ -103,19 +108,20 @@ pub(crate) unsafe extern "C" fn join(
             return Err(fi::FI_EINVAL);
         }
         let new = Mc::join(ep, of.coll_addr, set, context)?;
-        // SAFETY: not null; C passes room for the result.
+        // SAFETY: not null; the caller passes space for the result.
         unsafe { entry::put(mc, entry::give(new)) }
     })
 }
 
 /// `int fi_close(struct fid *mc)`
 ///
-/// Operations that are under way end with `FI_ECANCELED`, here and with the other members.
+/// Outstanding operations end with `FI_ECANCELED`, at this and the other members.
 unsafe extern "C" fn close_mc(fid: *mut fi::fid) -> c_int {
     guard_int("fi_close of a collective group", || {
-        // SAFETY: a group of ours that nobody closes meanwhile, by the contract of fi_close.
+        // SAFETY: an open group of this provider, not closed concurrently, by the contract of
+        // fi_close.
         unsafe { entry::own::<Mc, _>(fid) }?;
-        // SAFETY: made by `join`; nobody uses it after fi_close.
+        // SAFETY: made by `join` and not used after fi_close.
         let mc = unsafe { entry::take::<Mc, _>(fid) }?;
         let mut st = mc.dom.gate.lock();
         st.mcs = st.mcs.saturating_sub(1);
@@ -124,11 +130,12 @@ unsafe extern "C" fn close_mc(fid: *mut fi::fid) -> c_int {
     })
 }
 
-/// `int fi_query_collective(struct fid_domain *domain, enum fi_collective_op coll, struct fi_collective_attr *attr,
-/// uint64_t flags)`
+/// `int fi_query_collective(struct fid_domain *domain, enum fi_collective_op coll, struct
+/// fi_collective_attr *attr, uint64_t flags)`
 ///
 /// # Errors
-/// `-FI_EOPNOTSUPP` for what is not defined, `-FI_EINVAL` without attributes, `-FI_EBADFLAGS` for any flag.
+/// `-FI_EOPNOTSUPP` for an undefined combination, `-FI_EINVAL` without attributes, `-FI_EBADFLAGS`
+/// for any flag.
 pub(crate) unsafe extern "C" fn query(
     _domain: *mut fi::fid_domain,
     coll: fi::fi_collective_op,
@@ -139,7 +146,7 @@ pub(crate) unsafe extern "C" fn query(
         if flags != 0 {
             return Err(fi::FI_EBADFLAGS);
         }
-        // SAFETY: null, or attributes that only this call uses meanwhile.
+        // SAFETY: null, or attributes that only this call uses.
         let attr = unsafe { attr.as_mut() }.ok_or(fi::FI_EINVAL)?;
         let (size, count, members) =
             reason::expected(fi::FI_EOPNOTSUPP, coll::query(coll, attr.datatype, attr.op))?;
@@ -170,8 +177,8 @@ unsafe extern "C" fn barrier2(
     guard("fi_barrier", || unsafe { call.post(ep) })
 }
 
-/// `ssize_t fi_broadcast(struct fid_ep *ep, void *buf, size_t count, void *desc, fi_addr_t coll_addr, fi_addr_t root_addr,
-/// enum fi_datatype datatype, uint64_t flags, void *context)`
+/// `ssize_t fi_broadcast(struct fid_ep *ep, void *buf, size_t count, void *desc, fi_addr_t
+/// coll_addr, fi_addr_t root_addr, enum fi_datatype datatype, uint64_t flags, void *context)`
 unsafe extern "C" fn broadcast(
     ep: *mut fid_ep,
     buf: *mut c_void,
@@ -191,12 +198,14 @@ unsafe extern "C" fn broadcast(
         datatype,
         ..Call::new(Kind::Broadcast, coll_addr, flags, context)
     };
-    // SAFETY: C passes an open endpoint, and a buffer of count elements that is the operation's until it completes.
+    // SAFETY: C passes an open endpoint, and a buffer of count elements that belongs to the
+    // operation until it completes.
     guard("fi_broadcast", || unsafe { call.post(ep) })
 }
 
-/// `ssize_t fi_alltoall(struct fid_ep *ep, const void *buf, size_t count, void *desc, void *result, void *result_desc,
-/// fi_addr_t coll_addr, enum fi_datatype datatype, uint64_t flags, void *context)`
+/// `ssize_t fi_alltoall(struct fid_ep *ep, const void *buf, size_t count, void *desc, void *result,
+/// void *result_desc, fi_addr_t coll_addr, enum fi_datatype datatype, uint64_t flags, void
+/// *context)`
 unsafe extern "C" fn alltoall(
     ep: *mut fid_ep,
     buf: *const c_void,
@@ -216,12 +225,14 @@ unsafe extern "C" fn alltoall(
         datatype,
         ..Call::new(Kind::AllToAll, coll_addr, flags, context)
     };
-    // SAFETY: C passes an open endpoint, and buffers of count elements for each member, the operation's until it completes.
+    // SAFETY: C passes an open endpoint, and buffers of count elements for each member. They belong
+    // to the operation until it completes.
     guard("fi_alltoall", || unsafe { call.post(ep) })
 }
 
-/// `ssize_t fi_allreduce(struct fid_ep *ep, const void *buf, size_t count, void *desc, void *result, void *result_desc,
-/// fi_addr_t coll_addr, enum fi_datatype datatype, enum fi_op op, uint64_t flags, void *context)`
+/// `ssize_t fi_allreduce(struct fid_ep *ep, const void *buf, size_t count, void *desc, void
+/// *result, void *result_desc, fi_addr_t coll_addr, enum fi_datatype datatype, enum fi_op op,
+/// uint64_t flags, void *context)`
 unsafe extern "C" fn allreduce(
     ep: *mut fid_ep,
     buf: *const c_void,
@@ -243,12 +254,14 @@ unsafe extern "C" fn allreduce(
         op,
         ..Call::new(Kind::AllReduce, coll_addr, flags, context)
     };
-    // SAFETY: C passes an open endpoint, and buffers of count elements, the operation's until it completes.
+    // SAFETY: C passes an open endpoint, and buffers of count elements that belong to the operation
+    // until it completes.
     guard("fi_allreduce", || unsafe { call.post(ep) })
 }
 
-/// `ssize_t fi_allgather(struct fid_ep *ep, const void *buf, size_t count, void *desc, void *result, void *result_desc,
-/// fi_addr_t coll_addr, enum fi_datatype datatype, uint64_t flags, void *context)`
+/// `ssize_t fi_allgather(struct fid_ep *ep, const void *buf, size_t count, void *desc, void
+/// *result, void *result_desc, fi_addr_t coll_addr, enum fi_datatype datatype, uint64_t flags, void
+/// *context)`
 unsafe extern "C" fn allgather(
     ep: *mut fid_ep,
     buf: *const c_void,
@@ -268,13 +281,14 @@ unsafe extern "C" fn allgather(
         datatype,
         ..Call::new(Kind::AllGather, coll_addr, flags, context)
     };
-    // SAFETY: C passes an open endpoint, count elements, and room for as many of each member, the operation's until it
-    // completes.
+    // SAFETY: C passes an open endpoint, count elements, and space for count elements of each
+    // member. The buffers belong to the operation until it completes.
     guard("fi_allgather", || unsafe { call.post(ep) })
 }
 
-/// `ssize_t fi_reduce_scatter(struct fid_ep *ep, const void *buf, size_t count, void *desc, void *result,
-/// void *result_desc, fi_addr_t coll_addr, enum fi_datatype datatype, enum fi_op op, uint64_t flags, void *context)`
+/// `ssize_t fi_reduce_scatter(struct fid_ep *ep, const void *buf, size_t count, void *desc, void
+/// *result, void *result_desc, fi_addr_t coll_addr, enum fi_datatype datatype, enum fi_op op,
+/// uint64_t flags, void *context)`
 unsafe extern "C" fn reduce_scatter(
     ep: *mut fid_ep,
     buf: *const c_void,
@@ -296,13 +310,14 @@ unsafe extern "C" fn reduce_scatter(
         op,
         ..Call::new(Kind::ReduceScatter, coll_addr, flags, context)
     };
-    // SAFETY: C passes an open endpoint, count elements for each member, and room for count, the operation's until it
-    // completes.
+    // SAFETY: C passes an open endpoint, count elements for each member, and space for count
+    // elements. The buffers belong to the operation until it completes.
     guard("fi_reduce_scatter", || unsafe { call.post(ep) })
 }
 
-/// `ssize_t fi_reduce(struct fid_ep *ep, const void *buf, size_t count, void *desc, void *result, void *result_desc,
-/// fi_addr_t coll_addr, fi_addr_t root_addr, enum fi_datatype datatype, enum fi_op op, uint64_t flags, void *context)`
+/// `ssize_t fi_reduce(struct fid_ep *ep, const void *buf, size_t count, void *desc, void *result,
+/// void *result_desc, fi_addr_t coll_addr, fi_addr_t root_addr, enum fi_datatype datatype, enum
+/// fi_op op, uint64_t flags, void *context)`
 unsafe extern "C" fn reduce(
     ep: *mut fid_ep,
     buf: *const c_void,
@@ -326,13 +341,14 @@ unsafe extern "C" fn reduce(
         op,
         ..Call::new(Kind::Reduce, coll_addr, flags, context)
     };
-    // SAFETY: C passes an open endpoint, and buffers of count elements (the result at the root), the operation's until it
-    // completes.
+    // SAFETY: C passes an open endpoint, and buffers of count elements (the result at the root).
+    // They belong to the operation until it completes.
     guard("fi_reduce", || unsafe { call.post(ep) })
 }
 
-/// `ssize_t fi_scatter(struct fid_ep *ep, const void *buf, size_t count, void *desc, void *result, void *result_desc,
-/// fi_addr_t coll_addr, fi_addr_t root_addr, enum fi_datatype datatype, uint64_t flags, void *context)`
+/// `ssize_t fi_scatter(struct fid_ep *ep, const void *buf, size_t count, void *desc, void *result,
+/// void *result_desc, fi_addr_t coll_addr, fi_addr_t root_addr, enum fi_datatype datatype, uint64_t
+/// flags, void *context)`
 unsafe extern "C" fn scatter(
     ep: *mut fid_ep,
     buf: *const c_void,
@@ -354,13 +370,14 @@ unsafe extern "C" fn scatter(
         datatype,
         ..Call::new(Kind::Scatter, coll_addr, flags, context)
     };
-    // SAFETY: C passes an open endpoint, at the root count elements for each member, and room for count, the operation's
-    // until it completes.
+    // SAFETY: C passes an open endpoint, at the root count elements for each member, and space for
+    // count elements. The buffers belong to the operation until it completes.
     guard("fi_scatter", || unsafe { call.post(ep) })
 }
 
-/// `ssize_t fi_gather(struct fid_ep *ep, const void *buf, size_t count, void *desc, void *result, void *result_desc,
-/// fi_addr_t coll_addr, fi_addr_t root_addr, enum fi_datatype datatype, uint64_t flags, void *context)`
+/// `ssize_t fi_gather(struct fid_ep *ep, const void *buf, size_t count, void *desc, void *result,
+/// void *result_desc, fi_addr_t coll_addr, fi_addr_t root_addr, enum fi_datatype datatype, uint64_t
+/// flags, void *context)`
 unsafe extern "C" fn gather(
     ep: *mut fid_ep,
     buf: *const c_void,
@@ -382,15 +399,16 @@ unsafe extern "C" fn gather(
         datatype,
         ..Call::new(Kind::Gather, coll_addr, flags, context)
     };
-    // SAFETY: C passes an open endpoint, count elements, and at the root room for as many of each member, the operation's
-    // until it completes.
+    // SAFETY: C passes an open endpoint, count elements, and at the root space for count elements
+    // of each member. The buffers belong to the operation until it completes.
     guard("fi_gather", || unsafe { call.post(ep) })
 }
 
-/// The operation that a `struct fi_msg_collective` describes: `count` is that of its first element.
+/// Starts the operation that a `struct fi_msg_collective` describes; its `count` is the one of the
+/// first element.
 ///
 /// # Errors
-/// `-FI_EINVAL` for buffers in pieces, or none.
+/// `-FI_EINVAL` for buffers in several parts, or missing ones.
 unsafe extern "C" fn msg(
     ep: *mut fid_ep,
     msg: *const fi::fi_msg_collective,
@@ -403,9 +421,9 @@ unsafe extern "C" fn msg(
         // SAFETY: null, or a message that stays unchanged during the call.
         let msg = unsafe { msg.as_ref() }.ok_or(fi::FI_EINVAL)?;
         let kind = Kind::from_raw(msg.coll).ok_or(fi::FI_EOPNOTSUPP)?;
-        // SAFETY: null or so many elements, by the contract of the call.
+        // SAFETY: null or the given number of elements, by the contract of the call.
         let read = unsafe { entry::slice(msg.msg_iov, msg.iov_count) }?;
-        // SAFETY: null or so many elements, by the contract of the call.
+        // SAFETY: null or the given number of elements, by the contract of the call.
         let written = unsafe { entry::slice(resultv.cast_const(), result_count) }?;
         let (buf, count) = match read {
             [] if kind == Kind::Barrier => (std::ptr::null_mut(), 0),
@@ -427,12 +445,13 @@ unsafe extern "C" fn msg(
             op: msg.op,
             ..Call::new(kind, msg.coll_addr, flags, msg.context)
         };
-        // SAFETY: C passes an open endpoint, and buffers as for the call that the message stands for.
+        // SAFETY: C passes an open endpoint, and buffers as for the call that the message
+        // describes.
         unsafe { call.post(ep) }
     })
 }
 
-/// The arguments of one call.
+/// Arguments of one call.
 struct Call {
     kind: Kind,
     group: fi_addr_t,
@@ -463,8 +482,8 @@ impl Call {
     }
 
     /// # Safety
-    /// `ep` is an open endpoint. The buffers have the lengths that the operation gives them at this member, and stay valid until
-    /// it completes.
+    /// `ep` is an open endpoint. The buffers have the lengths that the operation has at this
+    /// member, and stay valid until it completes.
     unsafe fn post(&self, ep: *mut fid_ep) -> Result<isize, Errno> {
         // SAFETY: an open endpoint, by the caller's contract.
         let ep = unsafe { object::<Ep, _>(ep) }?;
@@ -479,9 +498,9 @@ impl Call {
             flags: ep.tx_flags() | ep.tx_msg_flags(self.flags)?,
         };
         ep.collective(&args, |lengths| {
-            // SAFETY: as long as the operation reads here, by the caller's contract.
+            // SAFETY: the operation reads at most this length, by the caller's contract.
             let buf = unsafe { buffer(self.buf, lengths.read) }?;
-            // SAFETY: as long as the operation writes here, by the caller's contract.
+            // SAFETY: the operation writes at most this length, by the caller's contract.
             let result = unsafe { buffer(self.result, lengths.write) }?;
             Ok((buf, result))
         })

@@ -3,10 +3,11 @@
     unsafe_code,
     reason = "recovers Rust objects from the pointers that C passes around"
 )]
-//! The edge between libfabric's C calls and this crate: no panic crosses it, errors become `-FI_E*`, and a
-//! `struct fid *` becomes a checked reference to the object it is the head of.
+//! Boundary between libfabric's C calls and this crate. No panic crosses it, errors become
+//! `-FI_E*`, and a `struct fid *` becomes a checked reference to its object.
 //!
-//! The only file that says which number an error of the engine is. Not here: what a call does.
+//! This is the only file that maps errors of the engine to error numbers. The calls themselves are
+//! elsewhere.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::fmt;
@@ -19,17 +20,20 @@ use scif::{Maker, keep_errno};
 
 use crate::reason;
 
-/// A positive `FI_E*` number. C sees it negated.
+/// Positive `FI_E*` number. C sees it negated.
 pub(crate) type Errno = c_int;
 
-/// Answer of a call that panicked; the panic hook has logged where (`scif::logging::take_panics`).
+/// Result of a call that panicked; the panic hook has logged the place
+/// (`scif::logging::take_panics`).
 const PANICKED: Errno = fi::FI_EOTHER;
 
-/// Refuses a call in a forked child on what its parent has made: the rings, the bell and the lock are the parent's. Asked
-/// before the lock is taken, which a thread that the child does not have may hold.
+/// Refuses a call in a forked child on an object of its parent, which owns the rings, the doorbell
+/// and the lock.
+///
+/// Called before the lock is taken, since a thread that the child does not have may hold it.
 ///
 /// # Errors
-/// `FI_EOPBADSTATE`, said once.
+/// `FI_EOPBADSTATE`, logged once.
 #[inline]
 pub(crate) fn made_here(maker: Maker) -> Result<(), Errno> {
     if maker.is_ancestor() {
@@ -54,7 +58,7 @@ fn inherited() -> Errno {
     fi::FI_EOPBADSTATE
 }
 
-/// What a thunk that returns `int` may succeed with.
+/// Success value of an entry point that returns `int`.
 pub(crate) trait Status {
     fn status(self) -> c_int;
 }
@@ -71,12 +75,14 @@ impl Status for c_int {
     }
 }
 
-/// Runs the body of a thunk that returns `ssize_t`, and logs a refusal under the name `call`.
+/// Runs the body of an entry point that returns `ssize_t`, and logs an error under the name `call`.
 ///
-/// Does not save `errno`: the data path leaves it unchanged, and the engine's wrappers of system calls restore it.
+/// Does not save `errno`: the data path leaves it unchanged, and the engine's wrappers of system
+/// calls restore it.
 #[inline]
 pub(crate) fn guard(call: &'static str, body: impl FnOnce() -> Result<isize, Errno>) -> isize {
-    // One word leaves the guarded part, through memory: a pair would be stored in other pieces than it is loaded in.
+    // The result is one word in memory. A pair would be stored in narrower pieces than it is
+    // loaded, which causes a store-forwarding stall.
     let word = || match body() {
         Ok(value) => value,
         Err(fi::FI_EAGAIN) => -(fi::FI_EAGAIN as isize),
@@ -88,7 +94,7 @@ pub(crate) fn guard(call: &'static str, body: impl FnOnce() -> Result<isize, Err
     catch_unwind(AssertUnwindSafe(word)).unwrap_or(-(PANICKED as isize))
 }
 
-/// Runs the body of a thunk that returns `int`, as [`guard`] does, and leaves `errno` as it was.
+/// Runs the body of an entry point that returns `int`, like [`guard`], and restores `errno`.
 #[inline]
 pub(crate) fn guard_int<S: Status>(call: &'static str, body: impl FnOnce() -> Result<S, Errno>) -> c_int {
     let word = || match body() {
@@ -105,43 +111,44 @@ pub(crate) fn guard_int<S: Status>(call: &'static str, body: impl FnOnce() -> Re
     keep_errno(|| catch_unwind(AssertUnwindSafe(word)).unwrap_or(-PANICKED))
 }
 
-/// Runs the body of a thunk whose C type has no room for an error; `on_panic` is what it returns then.
+/// Runs the body of an entry point whose C type cannot express an error. A panic returns
+/// `on_panic`.
 #[inline]
 pub(crate) fn guard_or<R>(on_panic: R, body: impl FnOnce() -> R) -> R {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or(on_panic)
 }
 
-/// An object that C holds by a pointer to the `struct fid` it begins with.
+/// Object that C holds by a pointer to the `struct fid` at its start.
 ///
 /// # Safety
-/// The type is `#[repr(C)]`, its first field is one of libfabric's `fid_*` structs (which begin with `struct fid`)
-/// or `fid` itself, and that `fid.fclass` is [`Object::FCLASS`] in objects of this type only. What follows the head is
-/// `Sync`: C calls from any thread.
+/// The type is `#[repr(C)]`. Its first field is one of libfabric's `fid_*` structs (which begin
+/// with `struct fid`) or `fid` itself, and only objects of this type have [`Object::FCLASS`] as its
+/// `fid.fclass`. The other fields are `Sync`, since C calls from any thread.
 pub(crate) unsafe trait Object {
     const FCLASS: usize;
 }
 
-/// Checks the class of `ptr` and lends the object behind it.
+/// Checks the class of `ptr` and returns a reference to its object.
 ///
 /// # Errors
 /// `FI_EINVAL` for null or an object of another class.
 ///
 /// # Safety
-/// `ptr` is null or points to a `struct fid` of this provider that nobody closes while `'a` lasts.
+/// `ptr` is null or points to a `struct fid` of this provider that is not closed during `'a`.
 #[inline]
 pub(crate) unsafe fn object<'a, T: Object, F>(ptr: *const F) -> Result<&'a T, Errno> {
     // SAFETY: null or a struct fid, by the caller's contract.
     match unsafe { ptr.cast::<fid>().as_ref() } {
-        // SAFETY: the class says that this fid is the head of a T, by the contract of `Object`.
+        // SAFETY: an fid of this class is the start of a T, by the contract of `Object`.
         Some(head) if head.fclass == T::FCLASS => Ok(unsafe { &*ptr.cast::<T>() }),
         _ => Err(fi::FI_EINVAL),
     }
 }
 
-/// Logs why a call fails, unless that was logged inside. `what` is the call and its arguments.
+/// Logs the error of a call, unless it was logged already. `what` is the call with its arguments.
 ///
 /// # Errors
-/// That of `result`.
+/// The error of `result`.
 #[track_caller]
 pub(crate) fn told<T>(
     subsys: crate::log::Subsys,
@@ -157,7 +164,7 @@ pub(crate) fn told<T>(
     result
 }
 
-/// Says in the log that a call is refused, and why, where the error alone would not tell.
+/// Logs that a call is refused, with the reason, and returns `errno`.
 #[track_caller]
 pub(crate) fn refused<T>(
     subsys: crate::log::Subsys,
@@ -168,19 +175,22 @@ pub(crate) fn refused<T>(
     Err(errno)
 }
 
-/// An object that knows which process made it.
+/// Object that records the process in which it was created.
 pub(crate) trait Made: Object {
     fn maker(&self) -> Maker;
 }
 
-/// As [`object`], in the process that made it: for every call that takes a lock or changes what peers see and does not ask
-/// [`made_here`] by itself.
+/// Like [`object`], but only in the process that created the object.
+///
+/// For every call that takes a lock or changes state visible to peers, and does not call
+/// [`made_here`] itself.
 ///
 /// # Errors
-/// `FI_EINVAL` for null or an object of another class, `FI_EOPBADSTATE` in a forked child of its maker.
+/// `FI_EINVAL` for null or an object of another class, `FI_EOPBADSTATE` in a forked child of its
+/// creator.
 ///
 /// # Safety
-/// As for [`object`].
+/// The contract of [`object`].
 pub(crate) unsafe fn own<'a, T: Made, F>(ptr: *const F) -> Result<&'a T, Errno> {
     // SAFETY: the caller's contract.
     let own = unsafe { object::<T, F>(ptr) }?;
@@ -188,7 +198,7 @@ pub(crate) unsafe fn own<'a, T: Made, F>(ptr: *const F) -> Result<&'a T, Errno> 
     Ok(own)
 }
 
-/// The class of the object behind `ptr`, for calls that take several.
+/// Returns the class of the object at `ptr`, for calls that accept several.
 ///
 /// # Errors
 /// `FI_EINVAL` for null.
@@ -202,22 +212,24 @@ pub(crate) unsafe fn class_of(ptr: *const fid) -> Result<usize, Errno> {
         .ok_or(fi::FI_EINVAL)
 }
 
-/// Gives an object to C: the pointer to its `fid_*` head.
+/// Passes an object to C. Returns the pointer to its `fid_*` start.
 pub(crate) fn give<T: Object, F>(object: Box<T>) -> *mut F {
     Box::into_raw(object).cast::<F>()
 }
 
-/// Takes back, in `fi_close`, what [`give`] gave.
+/// Takes back, in `fi_close`, an object that [`give`] passed to C.
 ///
 /// # Errors
 /// `FI_EINVAL` for null or an object of another class.
 ///
 /// # Safety
-/// As for [`object`]; the object came from [`give`], and C does not use `ptr` after this call.
+/// The contract of [`object`]. The object came from [`give`], and C does not use `ptr` after this
+/// call.
 pub(crate) unsafe fn take<T: Object, F>(ptr: *mut F) -> Result<Box<T>, Errno> {
     // SAFETY: the caller's contract.
     unsafe { object::<T, F>(ptr) }?;
-    // SAFETY: a T by the check above, made by Box::into_raw in `give`, given back once by the caller's contract.
+    // SAFETY: a T by the check above, from Box::into_raw in `give`, and taken once by the caller's
+    // contract.
     Ok(unsafe { Box::from_raw(ptr.cast::<T>()) })
 }
 
@@ -238,19 +250,21 @@ pub(crate) unsafe fn put<T>(out: *mut T, value: T) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Gives the caller of `fi_getname` and its kin an address, by their protocol for lengths.
+/// Copies an address to the caller of `fi_getname` or a similar call, by their protocol for
+/// lengths.
 ///
 /// # Errors
-/// `FI_EINVAL` without a length, `FI_ETOOSMALL` when there is no room; the length is told all the same.
+/// `FI_EINVAL` without a length. `FI_ETOOSMALL` when it does not fit; the length is set in any
+/// case.
 ///
 /// # Safety
-/// `addrlen` is null or valid; `addr` is null or has room for as many bytes as `*addrlen` says.
+/// `addrlen` is null or valid. `addr` is null or has space for `*addrlen` bytes.
 pub(crate) unsafe fn put_name(name: &[u8], addr: *mut c_void, addrlen: *mut usize) -> Result<(), Errno> {
     // SAFETY: null or valid, by the caller's contract.
     let len = unsafe { addrlen.as_mut() }.ok_or(fi::FI_EINVAL)?;
     let room = std::mem::replace(len, name.len());
     if addr.is_null() || room == 0 {
-        // The caller asks how long it is.
+        // The caller queries the length.
         return reason::expected(fi::FI_ETOOSMALL, Err(fi::FI_ETOOSMALL));
     }
     if room < name.len() {
@@ -267,13 +281,14 @@ pub(crate) unsafe fn put_name(name: &[u8], addr: *mut c_void, addrlen: *mut usiz
     Ok(())
 }
 
-/// Gives the caller of `fi_getopt` a value that is a size.
+/// Returns a size to the caller of `fi_getopt`.
 ///
 /// # Errors
-/// `FI_EINVAL` without a place or a length, `FI_ETOOSMALL` when there is no room; the length is told all the same.
+/// `FI_EINVAL` without a buffer or a length. `FI_ETOOSMALL` when it does not fit; the length is set
+/// in any case.
 ///
 /// # Safety
-/// `optlen` is null or valid; `optval` is null or has room for as many bytes as `*optlen` says.
+/// `optlen` is null or valid. `optval` is null or has space for `*optlen` bytes.
 pub(crate) unsafe fn put_option(value: usize, optval: *mut c_void, optlen: *mut usize) -> Result<(), Errno> {
     // SAFETY: null or valid, by the caller's contract.
     let len = unsafe { optlen.as_mut() }.ok_or(fi::FI_EINVAL)?;
@@ -284,27 +299,28 @@ pub(crate) unsafe fn put_option(value: usize, optval: *mut c_void, optlen: *mut 
     if optval.is_null() {
         return Err(fi::FI_EINVAL);
     }
-    // SAFETY: not null, and long enough by the check above; nothing says it is aligned.
+    // SAFETY: not null, and long enough by the check above; no alignment is required.
     unsafe { optval.cast::<usize>().write_unaligned(value) };
     Ok(())
 }
 
-/// The string behind a pointer from C; `None` for null.
+/// Returns the string at a pointer from C; `None` for null.
 ///
 /// # Safety
-/// `s` is null or points to a string that ends in NUL and stays unchanged while `'a` lasts.
+/// `s` is null or points to a string that ends in NUL and stays unchanged during `'a`.
 pub(crate) unsafe fn string<'a>(s: *const c_char) -> Option<&'a CStr> {
     // SAFETY: not null, and a string by the caller's contract.
     (!s.is_null()).then(|| unsafe { CStr::from_ptr(s) })
 }
 
-/// A borrowed array from C; empty for null or a length of zero.
+/// Returns a borrowed array from C; empty for a length of zero.
 ///
 /// # Errors
-/// `FI_EINVAL` when `len` elements are more than any object in memory can have, or `ptr` cannot be that of an array.
+/// `FI_EINVAL` for null with another length, a misaligned pointer, or a length that exceeds
+/// `isize::MAX` bytes.
 ///
 /// # Safety
-/// `ptr` is null or points to `len` initialised elements that nobody changes while `'a` lasts.
+/// `ptr` is null or points to `len` initialised elements that stay unchanged during `'a`.
 #[inline]
 pub(crate) unsafe fn slice<'a, T>(ptr: *const T, len: usize) -> Result<&'a [T], Errno> {
     if len == 0 {
@@ -316,11 +332,12 @@ pub(crate) unsafe fn slice<'a, T>(ptr: *const T, len: usize) -> Result<&'a [T], 
     if ptr.is_null() || !ptr.is_aligned() || bytes.is_none() {
         return Err(fi::FI_EINVAL);
     }
-    // SAFETY: not null, aligned, of at most isize::MAX bytes, and initialised by the caller's contract.
+    // SAFETY: not null, aligned, of at most isize::MAX bytes, and initialised by the caller's
+    // contract.
     Ok(unsafe { std::slice::from_raw_parts(ptr, len) })
 }
 
-/// What an error of the engine is called in libfabric.
+/// Returns the libfabric number of an engine error.
 pub(crate) fn errno(error: &scif::Error) -> Errno {
     match error {
         scif::Error::PortInUse(_) => fi::FI_EADDRINUSE,
@@ -335,36 +352,38 @@ pub(crate) fn errno(error: &scif::Error) -> Errno {
     }
 }
 
-/// The text of an error number, as the `strerror` of a queue gives it: copied to `buf` where there is one.
+/// Returns the text of an error number, like `strerror` of a queue; copied to `buf` if there is
+/// one.
 ///
 /// # Safety
-/// `buf` is null or has room for `len` bytes.
+/// `buf` is null or has space for `len` bytes.
 pub(crate) unsafe fn strerror(errno: Errno, buf: *mut c_char, len: usize) -> *const c_char {
     let errno = errno.unsigned_abs().cast_signed();
     let text = match own_text(errno) {
         Some(text) => text.as_ptr(),
-        // SAFETY: any number is allowed; the result is a string that lasts at least until this thread's next call.
+        // SAFETY: any number is allowed; the result is a C string, valid at least until this
+        // thread's next call.
         None => unsafe { libc::strerror(errno) },
     };
     let Some(last) = len.checked_sub(1).filter(|_| !buf.is_null()) else {
         return text;
     };
-    // SAFETY: text is a string, and buf has room for len = last + 1 bytes (caller's contract).
+    // SAFETY: text is a C string, and buf has space for len = last + 1 bytes (caller's contract).
     unsafe { libc::strncpy(buf, text, last) };
-    // SAFETY: within those len bytes.
+    // SAFETY: within these len bytes.
     unsafe { buf.wrapping_add(last).write(0) };
     buf
 }
 
 /// Returns the text of an error number, for the log.
 pub(crate) fn text(errno: Errno) -> String {
-    // SAFETY: without a buffer the text is one that lasts until this thread's next call.
+    // SAFETY: no buffer; the text is valid until this thread's next call.
     let text = unsafe { strerror(errno, std::ptr::null_mut(), 0) };
-    // SAFETY: a string, as above.
+    // SAFETY: a C string, as above.
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 
-/// The texts of the numbers that are libfabric's own.
+/// Returns the text of a number that only libfabric defines.
 fn own_text(errno: Errno) -> Option<&'static CStr> {
     Some(match errno {
         fi::FI_EOTHER => c"internal error",

@@ -2,8 +2,9 @@
 #![expect(unsafe_code, reason = "C calls in, with pointers")]
 //! Untagged messages: `struct fi_ops_msg`, from C's arguments to those of the data path.
 //!
-//! The `desc` arguments are ignored: memory need not be registered to be sent. Every call returns at once; it fails with
-//! `-FI_EAGAIN` when the endpoint's queue is full and `-FI_EOPBADSTATE` before `fi_enable`.
+//! The `desc` arguments are ignored: memory need not be registered to be sent. Every call returns
+//! at once. It fails with `-FI_EAGAIN` when the endpoint's queue is full and `-FI_EOPBADSTATE`
+//! before `fi_enable`.
 //!
 //! Mirrors fi_msg(3).
 
@@ -12,7 +13,7 @@ use std::ffi::c_void;
 use libfabric_sys as fi;
 use libfabric_sys::{fi_addr_t, fi_msg, fid_ep, iovec};
 
-/// Those of an endpoint with message prefixes.
+/// Operations of an endpoint with message prefixes.
 pub(crate) static PREFIX_OPS: fi::fi_ops_msg = fi::fi_ops_msg {
     size: size_of::<fi::fi_ops_msg>(),
     recv: recv::<Prefixed>,
@@ -26,7 +27,7 @@ pub(crate) static PREFIX_OPS: fi::fi_ops_msg = fi::fi_ops_msg {
     injectdata: injectdata::<Prefixed>,
 };
 
-/// Those of an endpoint with triggered operations.
+/// Operations of an endpoint with triggered operations.
 pub(crate) static TRIGGER_OPS: fi::fi_ops_msg = fi::fi_ops_msg {
     size: size_of::<fi::fi_ops_msg>(),
     recv: recv::<Triggered>,
@@ -40,7 +41,7 @@ pub(crate) static TRIGGER_OPS: fi::fi_ops_msg = fi::fi_ops_msg {
     injectdata: injectdata::<Triggered>,
 };
 
-/// Those of a shared receive context.
+/// Operations of a shared receive context.
 pub(crate) static SRX_OPS: fi::fi_ops_msg = fi::fi_ops_msg {
     recv: recv::<Srx>,
     recvv: recvv::<Srx>,
@@ -48,7 +49,7 @@ pub(crate) static SRX_OPS: fi::fi_ops_msg = fi::fi_ops_msg {
     ..fi::FI_OPS_MSG_NOSYS
 };
 
-/// Those of a transmit context.
+/// Operations of a transmit context.
 pub(crate) static TX_CTX_OPS: fi::fi_ops_msg = fi::fi_ops_msg {
     send: send::<TxCtx>,
     sendv: sendv::<TxCtx>,
@@ -59,7 +60,7 @@ pub(crate) static TX_CTX_OPS: fi::fi_ops_msg = fi::fi_ops_msg {
     ..fi::FI_OPS_MSG_NOSYS
 };
 
-/// Those of a receive context.
+/// Operations of a receive context.
 pub(crate) static RX_CTX_OPS: fi::fi_ops_msg = fi::fi_ops_msg {
     recv: recv::<RxCtx>,
     recvv: recvv::<RxCtx>,
@@ -89,7 +90,8 @@ pub(crate) static OPS: fi::fi_ops_msg = fi::fi_ops_msg {
     injectdata: injectdata::<Ep>,
 };
 
-/// `ssize_t fi_recv(struct fid_ep *ep, void *buf, size_t len, void *desc, fi_addr_t src_addr, void *context)`
+/// `ssize_t fi_recv(struct fid_ep *ep, void *buf, size_t len, void *desc, fi_addr_t src_addr, void
+/// *context)`
 unsafe extern "C" fn recv<R: Receiver + Object>(
     ep: *mut fid_ep,
     buf: *mut c_void,
@@ -101,7 +103,7 @@ unsafe extern "C" fn recv<R: Receiver + Object>(
     guard("fi_recv", || {
         // SAFETY: C passes an open endpoint or context.
         let ep = unsafe { object::<R, _>(ep) }?;
-        // SAFETY: the buffer is the operation's until it completes.
+        // SAFETY: the buffer belongs to the operation until it completes.
         let buf = unsafe { buffer(buf, len) }?;
         ep.recv(&RecvArgs {
             iov: &[buf],
@@ -113,8 +115,8 @@ unsafe extern "C" fn recv<R: Receiver + Object>(
     })
 }
 
-/// `ssize_t fi_recvv(struct fid_ep *ep, const struct iovec *iov, void **desc, size_t count, fi_addr_t src_addr,
-/// void *context)`
+/// `ssize_t fi_recvv(struct fid_ep *ep, const struct iovec *iov, void **desc, size_t count,
+/// fi_addr_t src_addr, void *context)`
 unsafe extern "C" fn recvv<R: Receiver + Object>(
     ep: *mut fid_ep,
     iov: *const iovec,
@@ -126,7 +128,7 @@ unsafe extern "C" fn recvv<R: Receiver + Object>(
     guard("fi_recvv", || {
         // SAFETY: C passes an open endpoint or context.
         let ep = unsafe { object::<R, _>(ep) }?;
-        // SAFETY: the buffers are the operation's until it completes.
+        // SAFETY: the buffers belong to the operation until it completes.
         let iov = unsafe { Buffers::from_iovec(iov, count) }?;
         ep.recv(&RecvArgs {
             iov: iov.as_slice(),
@@ -146,9 +148,9 @@ unsafe extern "C" fn recvmsg<R: Receiver + Object>(ep: *mut fid_ep, msg: *const 
     guard("fi_recvmsg", || {
         // SAFETY: C passes an open endpoint or context.
         let ep = unsafe { object::<R, _>(ep) }?;
-        // SAFETY: null or a message of the caller's.
+        // SAFETY: null or a message of the caller.
         let msg = unsafe { msg.as_ref() }.ok_or(fi::FI_EINVAL)?;
-        // SAFETY: the buffers are the operation's until it completes.
+        // SAFETY: the buffers belong to the operation until it completes.
         unsafe { receive(ep, msg, flags) }
     })
 }
@@ -156,15 +158,16 @@ unsafe extern "C" fn recvmsg<R: Receiver + Object>(ep: *mut fid_ep, msg: *const 
 /// Posts the receive that `msg` describes.
 ///
 /// # Errors
-/// Those of `fi_recvmsg`.
+/// Errors of `fi_recvmsg`.
 ///
 /// # Safety
-/// The list of `msg` is as long as it says, and its buffers are the operation's until it completes.
+/// The list of `msg` has the length given in it, and its buffers belong to the operation until it
+/// completes.
 #[inline(always)]
 pub(crate) unsafe fn receive<R: Receiver>(ep: &R, msg: &fi_msg, flags: u64) -> Result<isize, Errno> {
     let flags = ep.rx_msg_flags(flags)?;
     let iov = if flags & (fi::FI_PEEK | fi::FI_DISCARD) == 0 {
-        // SAFETY: the buffers are the operation's until it completes.
+        // SAFETY: the buffers belong to the operation until it completes.
         unsafe { Buffers::from_iovec(msg.msg_iov, msg.iov_count) }?
     } else {
         Buffers::none()
@@ -178,7 +181,8 @@ pub(crate) unsafe fn receive<R: Receiver>(ep: &R, msg: &fi_msg, flags: u64) -> R
     })
 }
 
-/// `ssize_t fi_send(struct fid_ep *ep, const void *buf, size_t len, void *desc, fi_addr_t dest_addr, void *context)`
+/// `ssize_t fi_send(struct fid_ep *ep, const void *buf, size_t len, void *desc, fi_addr_t
+/// dest_addr, void *context)`
 unsafe extern "C" fn send<S: Sender + Object>(
     ep: *mut fid_ep,
     buf: *const c_void,
@@ -190,7 +194,7 @@ unsafe extern "C" fn send<S: Sender + Object>(
     guard("fi_send", || {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { object::<S, _>(ep) }?;
-        // SAFETY: the buffer is the operation's until it completes.
+        // SAFETY: the buffer belongs to the operation until it completes.
         let buf = unsafe { buffer(buf, len) }?;
         let flags = ep.tx_flags();
         ep.send(&SendArgs {
@@ -204,8 +208,8 @@ unsafe extern "C" fn send<S: Sender + Object>(
     })
 }
 
-/// `ssize_t fi_sendv(struct fid_ep *ep, const struct iovec *iov, void **desc, size_t count, fi_addr_t dest_addr,
-/// void *context)`
+/// `ssize_t fi_sendv(struct fid_ep *ep, const struct iovec *iov, void **desc, size_t count,
+/// fi_addr_t dest_addr, void *context)`
 unsafe extern "C" fn sendv<S: Sender + Object>(
     ep: *mut fid_ep,
     iov: *const iovec,
@@ -217,7 +221,7 @@ unsafe extern "C" fn sendv<S: Sender + Object>(
     guard("fi_sendv", || {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { object::<S, _>(ep) }?;
-        // SAFETY: the buffers are the operation's until it completes.
+        // SAFETY: the buffers belong to the operation until it completes.
         let iov = unsafe { Buffers::from_iovec(iov, count) }?;
         let flags = ep.tx_flags();
         ep.send(&SendArgs {
@@ -239,9 +243,9 @@ unsafe extern "C" fn sendmsg<S: Sender + Object>(ep: *mut fid_ep, msg: *const fi
     guard("fi_sendmsg", || {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { object::<S, _>(ep) }?;
-        // SAFETY: null or a message of the caller's.
+        // SAFETY: null or a message of the caller.
         let msg = unsafe { msg.as_ref() }.ok_or(fi::FI_EINVAL)?;
-        // SAFETY: the buffers are the operation's until it completes.
+        // SAFETY: the buffers belong to the operation until it completes.
         unsafe { transmit(ep, msg, flags) }
     })
 }
@@ -249,14 +253,15 @@ unsafe extern "C" fn sendmsg<S: Sender + Object>(ep: *mut fid_ep, msg: *const fi
 /// Posts the message that `msg` describes.
 ///
 /// # Errors
-/// Those of `fi_sendmsg`.
+/// Errors of `fi_sendmsg`.
 ///
 /// # Safety
-/// The list of `msg` is as long as it says, and its buffers are the operation's until it completes.
+/// The list of `msg` has the length given in it, and its buffers belong to the operation until it
+/// completes.
 #[inline(always)]
 pub(crate) unsafe fn transmit<S: Sender>(ep: &S, msg: &fi_msg, flags: u64) -> Result<isize, Errno> {
     let flags = ep.tx_msg_flags(flags)?;
-    // SAFETY: the buffers are the operation's until it completes.
+    // SAFETY: the buffers belong to the operation until it completes.
     let iov = unsafe { Buffers::from_iovec(msg.msg_iov, msg.iov_count) }?;
     ep.send(&SendArgs {
         iov: iov.as_slice(),
@@ -295,8 +300,8 @@ unsafe extern "C" fn inject<S: Sender + Object>(
     })
 }
 
-/// `ssize_t fi_senddata(struct fid_ep *ep, const void *buf, size_t len, void *desc, uint64_t data, fi_addr_t dest_addr,
-/// void *context)`
+/// `ssize_t fi_senddata(struct fid_ep *ep, const void *buf, size_t len, void *desc, uint64_t data,
+/// fi_addr_t dest_addr, void *context)`
 unsafe extern "C" fn senddata<S: Sender + Object>(
     ep: *mut fid_ep,
     buf: *const c_void,
@@ -309,7 +314,7 @@ unsafe extern "C" fn senddata<S: Sender + Object>(
     guard("fi_senddata", || {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { object::<S, _>(ep) }?;
-        // SAFETY: the buffer is the operation's until it completes.
+        // SAFETY: the buffer belongs to the operation until it completes.
         let buf = unsafe { buffer(buf, len) }?;
         let flags = ep.tx_flags();
         ep.send(&SendArgs {
@@ -323,7 +328,8 @@ unsafe extern "C" fn senddata<S: Sender + Object>(
     })
 }
 
-/// `ssize_t fi_injectdata(struct fid_ep *ep, const void *buf, size_t len, uint64_t data, fi_addr_t dest_addr)`
+/// `ssize_t fi_injectdata(struct fid_ep *ep, const void *buf, size_t len, uint64_t data, fi_addr_t
+/// dest_addr)`
 ///
 /// # Errors
 /// `-FI_EINVAL` for more than the inject size.

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 #![expect(unsafe_code, reason = "calls what another provider imports into this one")]
-//! Objects of another provider that this one fills: its completion queue, its counter, its receive context (`FI_PEER`).
+//! Objects of another provider that this one fills: its completion queue, its counter, its receive
+//! context (`FI_PEER`).
 //!
-//! What completes is gathered in a queue or counter of ours and handed to the owner when the owner reads that: outside of our
-//! lock, in the owner's thread, under whatever lock the owner took. Only a receive context is asked at once, when a message
-//! comes; the owner has its lock then, since messages are taken in only where it lets us make progress. So there is no peer
-//! in a domain that progresses by itself.
+//! Completions are collected in a queue or counter of this provider, and handed to the owner when
+//! the owner reads that object. This happens outside of the domain lock, in the owner's thread,
+//! under any lock that the owner holds. Only a receive context is called at once, when a message
+//! arrives. The owner then holds its lock, since messages are received only where it calls for
+//! progress. Therefore a domain with automatic progress has no peers.
 //!
-//! The structures are those of libfabric 2.3 and later. Before, they had other layouts, and there are no peers.
+//! The structures are those of libfabric 2.3 and later. Earlier releases have other layouts, and
+//! get no peers.
 //!
 //! Mirrors fi_peer(3).
 
@@ -25,10 +28,10 @@ use crate::domain::DomainShared;
 use crate::entry::{self, Errno};
 use crate::ep::post::Buffers;
 
-/// Whether objects can be imported into a domain.
+/// Checks that objects can be imported into a domain.
 ///
 /// # Errors
-/// `FI_EINVAL` where the host has another layout of them, or the domain progresses by itself.
+/// `FI_EINVAL` if the host has another layout of them, or the domain has automatic progress.
 pub(crate) fn check(dom: &DomainShared) -> Result<(), Errno> {
     if !is_known() || dom.is_auto() {
         return Err(fi::FI_EINVAL);
@@ -36,29 +39,31 @@ pub(crate) fn check(dom: &DomainShared) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Whether the host has the layout that is known here.
+/// Whether the host has the layout that this crate uses.
 pub(crate) fn is_known() -> bool {
     crate::host::version() >= SINCE
 }
 
-/// The first release with the layout that is known here.
+/// First release with the layout that this crate uses.
 pub(crate) const SINCE: u32 = fi::fi_version(2, 3);
 
-/// A completion queue of the owner.
+/// Completion queue of the owner.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PeerCq(NonNull<fi::fid_peer_cq>);
 
-// SAFETY: an object of libfabric belongs to no thread; the owner locks what it must (fi_peer(3)).
+// SAFETY: an object of libfabric is bound to no thread; the owner takes the locks it needs
+// (fi_peer(3)).
 unsafe impl Send for PeerCq {}
 // SAFETY: as above.
 unsafe impl Sync for PeerCq {}
 
 impl PeerCq {
     /// # Errors
-    /// As [`check`], and `FI_EINVAL` for a context without a queue.
+    /// Errors of [`check`], and `FI_EINVAL` for a context without a queue.
     ///
     /// # Safety
-    /// `context` is null or what `fi_cq_open` gets with `FI_PEER`; the queue it names outlives the value.
+    /// `context` is null or the argument of `fi_cq_open` with `FI_PEER`; the queue in it outlives
+    /// the value.
     pub(crate) unsafe fn import(dom: &DomainShared, context: *const c_void) -> Result<PeerCq, Errno> {
         check(dom)?;
         // SAFETY: null or this structure, by the caller's contract.
@@ -79,7 +84,8 @@ impl PeerCq {
     }
 
     /// # Errors
-    /// The owner's: `FI_EAGAIN` when its queue is full. It has not taken the completion then.
+    /// Errors of the owner: `FI_EAGAIN` when its queue is full. The completion was not accepted
+    /// then.
     pub(crate) fn write(&self, c: &Completion) -> Result<(), Errno> {
         // SAFETY: the owner's function, for the owner's object.
         let code = unsafe {
@@ -98,7 +104,7 @@ impl PeerCq {
     }
 
     /// # Errors
-    /// As [`PeerCq::write`].
+    /// Errors of [`PeerCq::write`].
     pub(crate) fn write_err(&self, e: &CqError) -> Result<(), Errno> {
         let mut err_data = e.err_data.clone();
         let entry = fi::fi_cq_err_entry {
@@ -115,12 +121,13 @@ impl PeerCq {
             err_data_size: err_data.len(),
             src_addr: e.c.src,
         };
-        // SAFETY: the owner's function, for the owner's object; it copies what it wants of the entry.
+        // SAFETY: the owner's function, for the owner's object; it copies the data that it needs
+        // from the entry.
         taken(unsafe { (self.ops().writeerr)(self.0.as_ptr(), &raw const entry) })
     }
 }
 
-/// What an owner's answer to a completion says: negative codes mean that it was not taken.
+/// Converts the owner's return code for a completion: negative codes mean that it was not accepted.
 fn taken(code: isize) -> Result<(), Errno> {
     if code >= 0 {
         return Ok(());
@@ -128,7 +135,7 @@ fn taken(code: isize) -> Result<(), Errno> {
     Err(Errno::try_from(-code).unwrap_or(fi::FI_EOTHER))
 }
 
-/// A counter of the owner.
+/// Counter of the owner.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PeerCntr(NonNull<fi::fid_peer_cntr>);
 
@@ -139,10 +146,11 @@ unsafe impl Sync for PeerCntr {}
 
 impl PeerCntr {
     /// # Errors
-    /// As [`check`], and `FI_EINVAL` for a context without a counter.
+    /// Errors of [`check`], and `FI_EINVAL` for a context without a counter.
     ///
     /// # Safety
-    /// `context` is null or what `fi_cntr_open` gets with `FI_PEER`; the counter it names outlives the value.
+    /// `context` is null or the argument of `fi_cntr_open` with `FI_PEER`; the counter in it
+    /// outlives the value.
     pub(crate) unsafe fn import(dom: &DomainShared, context: *const c_void) -> Result<PeerCntr, Errno> {
         check(dom)?;
         // SAFETY: null or this structure, by the caller's contract.
@@ -155,7 +163,7 @@ impl PeerCntr {
         Ok(PeerCntr(cntr))
     }
 
-    /// Counts so many successes and failures.
+    /// Adds the given numbers of successes and failures.
     pub(crate) fn add(&self, (good, bad): (u64, u64)) {
         // SAFETY: the owner keeps it as long as the counter that was opened with it.
         let cntr = unsafe { self.0.as_ref() };
@@ -172,11 +180,11 @@ impl PeerCntr {
     }
 }
 
-/// A receive context of the owner.
+/// Receive context of the owner.
 pub(crate) struct PeerSrx {
     at: NonNull<fi::fid_peer_srx>,
     dom: Weak<DomainShared>,
-    /// Place in `DomainState::srxs` of the context that stands for it.
+    /// Index in `DomainState::srxs` of the context that stands for it.
     index: u32,
 }
 
@@ -199,29 +207,30 @@ static PEER_OPS: fi::fi_ops_srx_peer = fi::fi_ops_srx_peer {
     discard_tag: discard,
 };
 
-/// An entry of the owner's that is in our hands: a receive that a message met, or room for one that met none.
+/// Entry of the owner that this provider holds: a receive that matched a message, or a record of an
+/// unexpected one.
 #[derive(Clone, Debug)]
 pub(crate) struct Held {
     srx: Arc<PeerSrx>,
     at: NonNull<fi::fi_peer_rx_entry>,
 }
 
-// SAFETY: as for `PeerCq`; whoever holds an entry is the only one to touch it.
+// SAFETY: as for `PeerCq`; only the holder of an entry accesses it.
 unsafe impl Send for Held {}
 // SAFETY: as above.
 unsafe impl Sync for Held {}
 
-/// What a message is asked for by.
+/// Properties of a message for which a receive is requested.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked {
     pub(crate) tagged: bool,
-    /// `FI_ADDR_UNSPEC` while it is unknown.
+    /// Source address; `FI_ADDR_UNSPEC` while it is unknown.
     pub(crate) addr: u64,
     pub(crate) len: usize,
     pub(crate) tag: u64,
 }
 
-/// What a receive says.
+/// Buffers, context and flags of a receive.
 #[derive(Debug)]
 pub(crate) struct Place {
     pub(crate) iov: Buffers,
@@ -229,7 +238,7 @@ pub(crate) struct Place {
     pub(crate) flags: u64,
 }
 
-/// What an entry carries for us while a message waits with the owner.
+/// Data attached to an entry while an unexpected message waits with the owner.
 struct Ticket {
     srx: Arc<PeerSrx>,
     number: u32,
@@ -240,7 +249,8 @@ impl PeerSrx {
     /// `FI_EINVAL` for a context without a receive context.
     ///
     /// # Safety
-    /// `context` is null or what `fi_srx_context` gets with `FI_PEER`; the receive context it names outlives the value.
+    /// `context` is null or the argument of `fi_srx_context` with `FI_PEER`; the receive context in
+    /// it outlives the value.
     pub(crate) unsafe fn import(
         context: *const c_void,
         dom: &Arc<DomainShared>,
@@ -269,10 +279,11 @@ impl PeerSrx {
         unsafe { &*srx.owner_ops }
     }
 
-    /// Asks for a receive. The second part is its place; without one the message is unexpected.
+    /// Requests a receive for a message. The second part of the result is the receive; without one
+    /// the message is unexpected.
     ///
     /// # Errors
-    /// The owner's, when it has no room.
+    /// Errors of the owner, when it has no space.
     pub(crate) fn get(self: &Arc<Self>, asked: Asked) -> Result<(Held, Option<Place>), Errno> {
         let mut attr = fi::fi_peer_match_attr {
             addr: asked.addr,
@@ -300,7 +311,7 @@ impl PeerSrx {
         Ok((held, place))
     }
 
-    /// Tells the owner that addresses which it does not know may be known now.
+    /// Notifies the owner that addresses unknown to it may be known now.
     fn addresses_changed(&self) {
         if let Some(for_each) = self.ops().foreach_unspec_addr {
             // SAFETY: the owner's function, for the owner's object.
@@ -310,9 +321,9 @@ impl PeerSrx {
 }
 
 impl Held {
-    /// Where the message goes.
+    /// Returns the receive of the entry.
     fn place(&self) -> Result<Place, Errno> {
-        // SAFETY: the owner's entry is ours until it is queued or freed.
+        // SAFETY: the entry belongs to this provider until it is queued or freed.
         let entry = unsafe { self.at.as_ref() };
         Ok(Place {
             // SAFETY: the receive's buffers are valid until it completes.
@@ -322,10 +333,11 @@ impl Held {
         })
     }
 
-    /// Leaves the entry of an unexpected message, which waits here under `number`, with the owner.
+    /// Queues the entry of an unexpected message with the owner; the message waits in this provider
+    /// under `number`.
     ///
     /// # Errors
-    /// The owner's; the entry is ours still.
+    /// Errors of the owner; the entry still belongs to this provider.
     pub(crate) fn queue(&self, tagged: bool, data: Option<u64>, number: u32) -> Result<(), Errno> {
         let ticket = Box::new(Ticket {
             srx: Arc::clone(&self.srx),
@@ -348,24 +360,24 @@ impl Held {
         match unsafe { queue(at.as_ptr()) } {
             0 => Ok(()),
             code => {
-                // SAFETY: the owner did not take it; made above.
+                // SAFETY: the owner did not accept it; made above.
                 drop(unsafe { take_ticket(at.as_ptr()) });
                 Err(-code)
             }
         }
     }
 
-    /// The receive is complete: gives the entry back.
+    /// Gives the entry of a complete receive back.
     pub(crate) fn free(self) {
-        // SAFETY: the owner's function, for the owner's entry, which nobody uses afterwards.
+        // SAFETY: the owner's function, for the owner's entry, which is not used afterwards.
         unsafe { (self.srx.ops().free_entry)(self.at.as_ptr()) };
     }
 }
 
-/// Takes what [`Held::queue`] left in an entry.
+/// Takes the ticket that [`Held::queue`] attached to an entry.
 ///
 /// # Safety
-/// `entry` is null or an entry of the owner's that we queued, and has not come back since.
+/// `entry` is null or an entry of the owner that was queued, and has not come back since.
 unsafe fn take_ticket(entry: *mut fi::fi_peer_rx_entry) -> Option<Box<Ticket>> {
     // SAFETY: null or a live entry, by the caller's contract.
     let entry = unsafe { entry.as_mut() }?;
@@ -374,14 +386,14 @@ unsafe fn take_ticket(entry: *mut fi::fi_peer_rx_entry) -> Option<Box<Ticket>> {
     (!ticket.is_null()).then(|| unsafe { Box::from_raw(ticket) })
 }
 
-/// `int start_msg(struct fi_peer_rx_entry *)`: a receive has met an unexpected message.
+/// `int start_msg(struct fi_peer_rx_entry *)`: a receive has matched an unexpected message.
 ///
 /// # Errors
-/// `-FI_EINVAL` for an entry that does not wait, `-FI_ECONNRESET` when its endpoint is closed, `-FI_EINVAL` for more buffers than
-/// a receive takes.
+/// `-FI_EINVAL` for an entry that does not wait, or more buffers than a receive may have;
+/// `-FI_ECONNRESET` when its endpoint is closed.
 unsafe extern "C" fn start(entry: *mut fi::fi_peer_rx_entry) -> c_int {
     entry::guard_int("start_msg of a peer context", || {
-        // SAFETY: an entry that we queued, by the contract of fi_peer(3).
+        // SAFETY: an entry queued by this provider, by the contract of fi_peer(3).
         let ticket = unsafe { take_ticket(entry) }.ok_or(fi::FI_EINVAL)?;
         let held = Held {
             srx: Arc::clone(&ticket.srx),
@@ -394,10 +406,11 @@ unsafe extern "C" fn start(entry: *mut fi::fi_peer_rx_entry) -> c_int {
     })
 }
 
-/// `int discard_msg(struct fi_peer_rx_entry *)`: an unexpected message is not wanted. The entry stays the owner's.
+/// `int discard_msg(struct fi_peer_rx_entry *)`: discards an unexpected message. The entry stays
+/// with the owner.
 unsafe extern "C" fn discard(entry: *mut fi::fi_peer_rx_entry) -> c_int {
     entry::guard_int("discard_msg of a peer context", || {
-        // SAFETY: an entry that we queued, by the contract of fi_peer(3).
+        // SAFETY: an entry queued by this provider, by the contract of fi_peer(3).
         let ticket = unsafe { take_ticket(entry) }.ok_or(fi::FI_EINVAL)?;
         if let Some(dom) = ticket.srx.dom.upgrade() {
             shared::discard(&mut dom.gate.lock(), ticket.srx.index, ticket.number);
@@ -406,14 +419,14 @@ unsafe extern "C" fn discard(entry: *mut fi::fi_peer_rx_entry) -> c_int {
     })
 }
 
-/// Who the message of a waiting entry is from.
+/// Returns the source of the message of a waiting entry.
 unsafe extern "C" fn addr_of(entry: *mut fi::fi_peer_rx_entry) -> fi::fi_addr_t {
     entry::guard_or(fi::FI_ADDR_UNSPEC, || {
-        // SAFETY: an entry that we queued, by the contract of fi_peer(3).
+        // SAFETY: an entry queued by this provider, by the contract of fi_peer(3).
         let Some(entry) = (unsafe { entry.as_ref() }) else {
             return fi::FI_ADDR_UNSPEC;
         };
-        // SAFETY: what `queue` left there; the entry is still with the owner.
+        // SAFETY: null or the ticket attached by `queue`; the entry is still with the owner.
         let Some(ticket) = (unsafe { entry.peer_context.cast::<Ticket>().as_ref() }) else {
             return fi::FI_ADDR_UNSPEC;
         };
@@ -423,7 +436,7 @@ unsafe extern "C" fn addr_of(entry: *mut fi::fi_peer_rx_entry) -> fi::fi_addr_t 
     })
 }
 
-/// Addresses were inserted into vector `av`: owners may know more senders now.
+/// Notifies the owners of receive contexts after addresses were inserted into vector `av`.
 pub(crate) fn addresses_changed(dom: &DomainShared, av: u32) {
     let owners = shared::owners(&dom.gate.lock(), av);
     for srx in owners {
@@ -431,7 +444,7 @@ pub(crate) fn addresses_changed(dom: &DomainShared, av: u32) {
     }
 }
 
-/// The buffers of a place, and how much they hold.
+/// Returns the buffers of a receive, and their total length.
 pub(crate) fn room(place: &Place) -> (&[Mem], usize) {
     let iov = place.iov.as_slice();
     (iov, scif_ring::total_len(iov))

@@ -3,9 +3,10 @@
     unsafe_code,
     reason = "thunks: objects and contexts come and go as C pointers"
 )]
-//! Poll sets: several queues and counters of a domain progressed and looked at in one call.
+//! Poll sets: progress and readiness of several queues and counters of a domain in one call.
 //!
-//! A member cannot be closed before it is taken out. Deprecated since libfabric 2.0, and there all the same.
+//! A member cannot be closed before it is removed. Deprecated since libfabric 2.0, but still
+//! supported.
 //!
 //! Mirrors `struct fi_ops_poll` of `rdma/fi_eq.h`; fi_poll(3).
 
@@ -21,15 +22,15 @@ use crate::domain::{Domain, DomainShared};
 use crate::entry::{self, Errno};
 use crate::wait::{self, Target};
 
-/// A queue or counter in the set.
+/// Queue or counter in the set.
 #[derive(Clone, Copy, Debug)]
 struct Member {
     target: Target,
-    /// What the application gave when it opened it.
+    /// Context with which the application opened it.
     context: usize,
 }
 
-/// What C holds as `struct fid_poll`.
+/// Object behind `struct fid_poll`.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Poll {
@@ -38,7 +39,8 @@ pub(crate) struct Poll {
     members: Mutex<Vec<Member>>,
 }
 
-// SAFETY: repr(C) with a fid_poll first; FI_CLASS_POLL is in Poll objects only. Behind the head are Sync fields.
+// SAFETY: repr(C) with a fid_poll first; FI_CLASS_POLL is in Poll objects only. The fields after
+// the fid are Sync.
 unsafe impl entry::Object for Poll {
     const FCLASS: usize = fi::FI_CLASS_POLL;
 }
@@ -63,7 +65,7 @@ static OPS: fi::fi_ops_poll = fi::fi_ops_poll {
 /// `int fi_poll_open(struct fid_domain *, struct fi_poll_attr *, struct fid_poll **)`
 ///
 /// # Errors
-/// `-FI_EINVAL` for flags, of which there are none.
+/// `-FI_EINVAL` for flags, since none are defined.
 pub(crate) unsafe extern "C" fn open(
     domain: *mut fi::fid_domain,
     attr: *mut fi::fi_poll_attr,
@@ -90,16 +92,17 @@ pub(crate) unsafe extern "C" fn open(
             dom: Arc::clone(&domain.shared),
             members: Mutex::default(),
         });
-        // SAFETY: not null; C passes room for the result.
+        // SAFETY: not null; the caller passes space for the result.
         unsafe { entry::put(pollset, entry::give(new)) }
     })
 }
 
 /// # Errors
-/// `-FI_EBUSY`: it has members.
+/// `-FI_EBUSY`: the set has members.
 unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
     entry::guard_int("fi_close of a poll set", || {
-        // SAFETY: a set of ours that nobody closes meanwhile, by the contract of fi_close.
+        // SAFETY: an open set of this provider, not closed concurrently, by the contract of
+        // fi_close.
         let set = unsafe { entry::own::<Poll, _>(fid) }?;
         if !set.members().is_empty() {
             return Err(fi::FI_EBUSY);
@@ -107,7 +110,7 @@ unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
         let mut st = set.dom.gate.lock();
         st.pollsets = st.pollsets.saturating_sub(1);
         drop(st);
-        // SAFETY: made by `open`; nobody uses it after fi_close.
+        // SAFETY: made by `open` and not used after fi_close.
         drop(unsafe { entry::take::<Poll, _>(fid) }?);
         Ok(())
     })
@@ -116,7 +119,8 @@ unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
 /// `int fi_poll_add(struct fid_poll *, struct fid *event_fid, uint64_t flags)`
 ///
 /// # Errors
-/// `-FI_EINVAL` for what is neither queue nor counter, a member, or flags; `-FI_EDOMAIN` for an object of another domain.
+/// `-FI_EINVAL` for an object that is neither queue nor counter, a member, or flags. `-FI_EDOMAIN`
+/// for an object of another domain.
 unsafe extern "C" fn poll_add(set: *mut fi::fid_poll, event_fid: *mut fi::fid, flags: u64) -> c_int {
     entry::guard_int("fi_poll_add", || {
         // SAFETY: a live set, by the contract of fi_poll_add.
@@ -129,7 +133,7 @@ unsafe extern "C" fn poll_add(set: *mut fi::fid_poll, event_fid: *mut fi::fid, f
 /// `int fi_poll_del(struct fid_poll *, struct fid *event_fid, uint64_t flags)`
 ///
 /// # Errors
-/// As `fi_poll_add`; `-FI_EINVAL` for what is no member.
+/// Errors of `fi_poll_add`; `-FI_EINVAL` for an object that is no member.
 unsafe extern "C" fn poll_del(set: *mut fi::fid_poll, event_fid: *mut fi::fid, flags: u64) -> c_int {
     entry::guard_int("fi_poll_del", || {
         // SAFETY: a live set, by the contract of fi_poll_del.
@@ -141,7 +145,7 @@ unsafe extern "C" fn poll_del(set: *mut fi::fid_poll, event_fid: *mut fi::fid, f
 
 /// `int fi_poll(struct fid_poll *, void **context, int count)`
 ///
-/// Returns how many contexts it gave: those of members that have something, at most `count`.
+/// Returns the number of contexts written: one for each member that has an event, at most `count`.
 unsafe extern "C" fn poll(set: *mut fi::fid_poll, context: *mut *mut c_void, count: c_int) -> c_int {
     entry::guard_int("fi_poll", || {
         // SAFETY: a live set, by the contract of fi_poll.
@@ -152,7 +156,7 @@ unsafe extern "C" fn poll(set: *mut fi::fid_poll, context: *mut *mut c_void, cou
         }
         let ready = set.look(count);
         for (at, found) in ready.iter().enumerate() {
-            // SAFETY: below count, for which C passes room.
+            // SAFETY: below count, for which C passes space.
             let to = unsafe { context.add(at) };
             // SAFETY: as above.
             unsafe { to.write(std::ptr::with_exposed_provenance_mut(*found)) };
@@ -161,7 +165,7 @@ unsafe extern "C" fn poll(set: *mut fi::fid_poll, context: *mut *mut c_void, cou
     })
 }
 
-/// What `fid` is in a set of this domain.
+/// Returns `fid` as a member of a set of this domain.
 ///
 /// # Safety
 /// `fid` is null or a live object.
@@ -215,7 +219,8 @@ impl Poll {
         Ok(())
     }
 
-    /// Contexts of at most `most` members that have something, after progress on all of them.
+    /// Makes progress on all members. Returns the contexts of at most `most` members that have an
+    /// event.
     fn look(&self, most: usize) -> Vec<usize> {
         let members = self.members();
         let mut guard = self.dom.gate.lock();

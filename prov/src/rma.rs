@@ -2,8 +2,8 @@
 #![expect(unsafe_code, reason = "C calls in, with pointers")]
 //! Remote memory access: `struct fi_ops_rma`, from C's arguments to those of the data path.
 //!
-//! The `desc` arguments are ignored: local memory need not be registered. The local buffers and the remote ranges of a
-//! call have the same total length.
+//! The `desc` arguments are ignored: local memory need not be registered. The local buffers and the
+//! remote ranges of a call have the same total length.
 //!
 //! Mirrors fi_rma(3).
 
@@ -21,9 +21,9 @@ use crate::ep::post::{Buffers, Ranges, Sender, buffer};
 use crate::ep::trigger::Triggered;
 
 pub(crate) static OPS: fi::fi_ops_rma = ops::<Ep>();
-/// Those of an endpoint with triggered operations.
+/// Operations of an endpoint with triggered operations.
 pub(crate) static TRIGGER_OPS: fi::fi_ops_rma = ops::<Triggered>();
-/// Those of a transmit context.
+/// Operations of a transmit context.
 pub(crate) static TX_CTX_OPS: fi::fi_ops_rma = ops::<TxCtx>();
 
 const fn ops<S: Sender + Object>() -> fi::fi_ops_rma {
@@ -41,8 +41,8 @@ const fn ops<S: Sender + Object>() -> fi::fi_ops_rma {
     }
 }
 
-/// `ssize_t fi_read(struct fid_ep *ep, void *buf, size_t len, void *desc, fi_addr_t src_addr, uint64_t addr,
-/// uint64_t key, void *context)`
+/// `ssize_t fi_read(struct fid_ep *ep, void *buf, size_t len, void *desc, fi_addr_t src_addr,
+/// uint64_t addr, uint64_t key, void *context)`
 unsafe extern "C" fn read<S: Sender + Object>(
     ep: *mut fid_ep,
     buf: *mut c_void,
@@ -56,7 +56,7 @@ unsafe extern "C" fn read<S: Sender + Object>(
     guard("fi_read", || {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { object::<S, _>(ep) }?;
-        // SAFETY: the buffer is the operation's until it completes.
+        // SAFETY: the buffer belongs to the operation until it completes.
         let buf = unsafe { buffer(buf, len) }?;
         ep.rma(&RmaArgs {
             write: false,
@@ -70,8 +70,8 @@ unsafe extern "C" fn read<S: Sender + Object>(
     })
 }
 
-/// `ssize_t fi_readv(struct fid_ep *ep, const struct iovec *iov, void **desc, size_t count, fi_addr_t src_addr,
-/// uint64_t addr, uint64_t key, void *context)`
+/// `ssize_t fi_readv(struct fid_ep *ep, const struct iovec *iov, void **desc, size_t count,
+/// fi_addr_t src_addr, uint64_t addr, uint64_t key, void *context)`
 unsafe extern "C" fn readv<S: Sender + Object>(
     ep: *mut fid_ep,
     iov: *const iovec,
@@ -85,7 +85,7 @@ unsafe extern "C" fn readv<S: Sender + Object>(
     guard("fi_readv", || {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { object::<S, _>(ep) }?;
-        // SAFETY: the buffers are the operation's until it completes.
+        // SAFETY: the buffers belong to the operation until it completes.
         let iov = unsafe { Buffers::from_iovec(iov, count) }?;
         let iov = iov.as_slice();
         ep.rma(&RmaArgs {
@@ -107,7 +107,8 @@ unsafe extern "C" fn readv<S: Sender + Object>(
 /// `ssize_t fi_readmsg(struct fid_ep *ep, const struct fi_msg_rma *msg, uint64_t flags)`
 ///
 /// # Errors
-/// `-FI_EBADFLAGS` for unknown flags, also `FI_INJECT`: what is read cannot be handed back before it is there.
+/// `-FI_EBADFLAGS` for unknown flags, also `FI_INJECT`: a buffer cannot be released before its data
+/// arrives.
 unsafe extern "C" fn readmsg<S: Sender + Object>(
     ep: *mut fid_ep,
     msg: *const fi_msg_rma,
@@ -122,8 +123,8 @@ unsafe extern "C" fn readmsg<S: Sender + Object>(
     })
 }
 
-/// `ssize_t fi_write(struct fid_ep *ep, const void *buf, size_t len, void *desc, fi_addr_t dest_addr, uint64_t addr,
-/// uint64_t key, void *context)`
+/// `ssize_t fi_write(struct fid_ep *ep, const void *buf, size_t len, void *desc, fi_addr_t
+/// dest_addr, uint64_t addr, uint64_t key, void *context)`
 unsafe extern "C" fn write<S: Sender + Object>(
     ep: *mut fid_ep,
     buf: *const c_void,
@@ -137,7 +138,7 @@ unsafe extern "C" fn write<S: Sender + Object>(
     guard("fi_write", || {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { object::<S, _>(ep) }?;
-        // SAFETY: the buffer is the operation's until it completes.
+        // SAFETY: the buffer belongs to the operation until it completes.
         let buf = unsafe { buffer(buf, len) }?;
         ep.rma(&RmaArgs {
             write: true,
@@ -151,8 +152,8 @@ unsafe extern "C" fn write<S: Sender + Object>(
     })
 }
 
-/// `ssize_t fi_writev(struct fid_ep *ep, const struct iovec *iov, void **desc, size_t count, fi_addr_t dest_addr,
-/// uint64_t addr, uint64_t key, void *context)`
+/// `ssize_t fi_writev(struct fid_ep *ep, const struct iovec *iov, void **desc, size_t count,
+/// fi_addr_t dest_addr, uint64_t addr, uint64_t key, void *context)`
 unsafe extern "C" fn writev<S: Sender + Object>(
     ep: *mut fid_ep,
     iov: *const iovec,
@@ -166,7 +167,7 @@ unsafe extern "C" fn writev<S: Sender + Object>(
     guard("fi_writev", || {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { object::<S, _>(ep) }?;
-        // SAFETY: the buffers are the operation's until it completes.
+        // SAFETY: the buffers belong to the operation until it completes.
         let iov = unsafe { Buffers::from_iovec(iov, count) }?;
         let iov = iov.as_slice();
         ep.rma(&RmaArgs {
@@ -200,8 +201,8 @@ unsafe extern "C" fn writemsg<S: Sender + Object>(
     })
 }
 
-/// `ssize_t fi_inject_write(struct fid_ep *ep, const void *buf, size_t len, fi_addr_t dest_addr, uint64_t addr,
-/// uint64_t key)`
+/// `ssize_t fi_inject_write(struct fid_ep *ep, const void *buf, size_t len, fi_addr_t dest_addr,
+/// uint64_t addr, uint64_t key)`
 ///
 /// # Errors
 /// `-FI_EINVAL` for more than the inject size.
@@ -246,7 +247,7 @@ unsafe extern "C" fn writedata<S: Sender + Object>(
     guard("fi_writedata", || {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { object::<S, _>(ep) }?;
-        // SAFETY: the buffer is the operation's until it completes.
+        // SAFETY: the buffer belongs to the operation until it completes.
         let buf = unsafe { buffer(buf, len) }?;
         ep.rma(&RmaArgs {
             write: true,
@@ -260,8 +261,8 @@ unsafe extern "C" fn writedata<S: Sender + Object>(
     })
 }
 
-/// `ssize_t fi_inject_writedata(struct fid_ep *ep, const void *buf, size_t len, uint64_t data, fi_addr_t dest_addr,
-/// uint64_t addr, uint64_t key)`
+/// `ssize_t fi_inject_writedata(struct fid_ep *ep, const void *buf, size_t len, uint64_t data,
+/// fi_addr_t dest_addr, uint64_t addr, uint64_t key)`
 ///
 /// # Errors
 /// `-FI_EINVAL` for more than the inject size.
@@ -291,11 +292,11 @@ unsafe extern "C" fn injectdata<S: Sender + Object>(
     })
 }
 
-/// What `fi_readmsg` and `fi_writemsg` have in common.
+/// Implements the common part of `fi_readmsg` and `fi_writemsg`.
 ///
 /// # Safety
 ///
-/// `ep` is an open endpoint; `msg` is null or a message whose lists are as long as it says.
+/// `ep` is an open endpoint. `msg` is null or a message whose lists have the lengths given in it.
 unsafe fn post_msg<S: Sender + Object>(
     ep: *mut fid_ep,
     msg: *const fi_msg_rma,
@@ -314,11 +315,12 @@ unsafe fn post_msg<S: Sender + Object>(
 ///
 /// # Errors
 ///
-/// Those of `fi_readmsg` and `fi_writemsg`.
+/// Errors of `fi_readmsg` and `fi_writemsg`.
 ///
 /// # Safety
 ///
-/// The lists of `msg` are as long as it says, and its buffers are the operation's until it completes.
+/// The lists of `msg` have the lengths given in it, and its buffers belong to the operation until
+/// it completes.
 pub(crate) unsafe fn start<S: Sender>(
     ep: &S,
     msg: &fi_msg_rma,
@@ -326,9 +328,9 @@ pub(crate) unsafe fn start<S: Sender>(
     write: bool,
 ) -> Result<isize, Errno> {
     let flags = ep.tx_msg_flags(flags)?;
-    // SAFETY: the buffers are the operation's until it completes.
+    // SAFETY: the buffers belong to the operation until it completes.
     let iov = unsafe { Buffers::from_iovec(msg.msg_iov, msg.iov_count) }?;
-    // SAFETY: a list as long as the message says.
+    // SAFETY: a list of the length given in the message.
     let rma = unsafe { Ranges::from_rma_iov(msg.rma_iov, msg.rma_iov_count) }?;
     if rma.as_slice().is_empty() || rma.total()? != total_len(iov.as_slice()) {
         return Err(fi::FI_EINVAL);

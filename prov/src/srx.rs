@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 #![expect(unsafe_code, reason = "C calls in, with pointers")]
-//! Shared contexts: receives that several endpoints draw from (`FI_CLASS_SRX_CTX`), and the transmit side that several
-//! endpoints name (`FI_CLASS_STX_CTX`).
+//! Shared contexts: receives for several endpoints (`FI_CLASS_SRX_CTX`), and the transmit side that
+//! several endpoints name (`FI_CLASS_STX_CTX`).
 //!
-//! A transmit context has nothing to share: what an endpoint sends waits in a queue for each peer, and never for another
-//! endpoint. It exists so that programs which ask for one find one.
-//!
-//! Not here: which receive meets which message (`data::shared`).
+//! A shared transmit context has no state: pending sends wait in a queue for each peer, and never
+//! for another endpoint. It exists for programs that request one. The matching of receives and
+//! messages is in `data::shared`.
 //!
 //! Mirrors fi_endpoint(3), "Shared Contexts".
 
@@ -25,7 +24,7 @@ use crate::ep::opt;
 use crate::ep::post::{RX_OP_FLAGS, Receiver, check_recv};
 use crate::peer::{self, PeerSrx};
 
-/// What C holds as the `struct fid_ep` of a shared receive context.
+/// Object behind the `struct fid_ep` of a shared receive context.
 #[repr(C)]
 pub(crate) struct Srx {
     fid: fid_ep,
@@ -35,7 +34,8 @@ pub(crate) struct Srx {
     op_flags: u64,
 }
 
-// SAFETY: repr(C) with a fid_ep first; FI_CLASS_SRX_CTX is in Srx objects only. Behind the head all is Sync.
+// SAFETY: repr(C) with a fid_ep first; FI_CLASS_SRX_CTX is in Srx objects only. The fields after
+// the fid are Sync.
 unsafe impl entry::Object for Srx {
     const FCLASS: usize = fi::FI_CLASS_SRX_CTX;
 }
@@ -46,14 +46,15 @@ impl entry::Made for Srx {
     }
 }
 
-/// What C holds as `struct fid_stx`.
+/// Object behind `struct fid_stx`.
 #[repr(C)]
 pub(crate) struct Stx {
     fid: fi::fid_stx,
     pub(crate) shared: Arc<StxShared>,
 }
 
-// SAFETY: repr(C) with a fid_stx first; FI_CLASS_STX_CTX is in Stx objects only. Behind the head is an Arc of a Sync type.
+// SAFETY: repr(C) with a fid_stx first; FI_CLASS_STX_CTX is in Stx objects only. An Arc of a Sync
+// type follows the fid.
 unsafe impl entry::Object for Stx {
     const FCLASS: usize = fi::FI_CLASS_STX_CTX;
 }
@@ -64,7 +65,7 @@ impl entry::Made for Stx {
     }
 }
 
-/// A transmit context, as the endpoints bound to it hold it.
+/// Transmit context, as shared with the endpoints bound to it.
 #[derive(Debug)]
 pub(crate) struct StxShared {
     pub(crate) dom: Arc<DomainShared>,
@@ -94,11 +95,12 @@ static NO_RMA: fi::fi_ops_rma = fi::FI_OPS_RMA_NOSYS;
 static NO_ATOMIC: fi::fi_ops_atomic = fi::FI_OPS_ATOMIC_NOSYS;
 static NO_COLLECTIVE: fi::fi_ops_collective = fi::FI_OPS_COLLECTIVE_NOSYS;
 
-/// `int fi_srx_context(struct fid_domain *, struct fi_rx_attr *, struct fid_ep **rx_ep, void *context)`
+/// `int fi_srx_context(struct fid_domain *, struct fi_rx_attr *, struct fid_ep **rx_ep, void
+/// *context)`
 ///
 /// # Errors
-/// For one that stands for another provider's (`FI_PEER`): `-FI_ENOSYS` with a host before 2.3, `-FI_EINVAL` without one, or in a
-/// domain that progresses by itself.
+/// For a context that stands for one of another provider (`FI_PEER`): `-FI_ENOSYS` with a host
+/// before 2.3, `-FI_EINVAL` without an owner, or in a domain with automatic progress.
 pub(crate) unsafe extern "C" fn open_srx(
     domain: *mut fi::fid_domain,
     attr: *mut fi::fi_rx_attr,
@@ -128,7 +130,8 @@ pub(crate) unsafe extern "C" fn open_srx(
             .insert(SrxState::new())
             .ok_or(fi::FI_ENOMEM)?;
         if is_peer {
-            // SAFETY: the context is what this flag asks for, by the contract of fi_peer(3).
+            // SAFETY: the context has the type that this flag requires, by the contract of
+            // fi_peer(3).
             let owner = unsafe { PeerSrx::import(context, &dom, index) };
             let mut st = dom.gate.lock();
             match owner {
@@ -147,7 +150,7 @@ pub(crate) unsafe extern "C" fn open_srx(
             fid: fid_ep {
                 fid: fid {
                     fclass: fi::FI_CLASS_SRX_CTX,
-                    // Of a peer it was the way to the owner's.
+                    // The context of a peer object was only the means to pass the owner's object.
                     context: if is_peer { std::ptr::null_mut() } else { context },
                     ops: &raw const SRX_FID_OPS,
                 },
@@ -157,7 +160,7 @@ pub(crate) unsafe extern "C" fn open_srx(
                     &raw const SRX_OPS
                 },
                 cm: &raw const NO_CM,
-                // Receives are posted to the owner's.
+                // Receives are posted to the owner's context.
                 msg: if is_peer {
                     &raw const NO_MSG
                 } else {
@@ -177,14 +180,14 @@ pub(crate) unsafe extern "C" fn open_srx(
             index,
             op_flags: attr.op_flags & RX_OP_FLAGS,
         });
-        // SAFETY: not null; room for the new object.
+        // SAFETY: not null; space for the new object.
         unsafe { entry::put(srx, entry::give(new)) }
     })
 }
 
 /// `int fi_close(struct fid *srx)`
 ///
-/// Receives that no endpoint took go without a completion.
+/// Posted receives end without a completion.
 ///
 /// # Errors
 /// `-FI_EBUSY` while an endpoint is bound to it.
@@ -199,7 +202,7 @@ unsafe extern "C" fn close_srx(fid: *mut fid) -> c_int {
             }
             st.srxs.remove(srx.index);
         }
-        // SAFETY: made by `open_srx`; C does not use it any more.
+        // SAFETY: made by `open_srx` and not used by C any more.
         drop(unsafe { entry::take::<Srx, _>(fid) }?);
         Ok(())
     })
@@ -218,7 +221,8 @@ unsafe extern "C" fn cancel(fid: fid_t, context: *mut c_void) -> isize {
 /// `int fi_getopt(struct fid *srx, int level, int optname, void *optval, size_t *optlen)`
 ///
 /// # Errors
-/// `-FI_ENOPROTOOPT` for any option but `FI_OPT_MIN_MULTI_RECV`, `-FI_ETOOSMALL` when its value does not fit.
+/// `-FI_ENOPROTOOPT` for any option but `FI_OPT_MIN_MULTI_RECV`, `-FI_ETOOSMALL` when its value
+/// does not fit.
 unsafe extern "C" fn getopt(
     fid: fid_t,
     level: c_int,
@@ -240,7 +244,8 @@ unsafe extern "C" fn getopt(
 /// `int fi_setopt(struct fid *srx, int level, int optname, const void *optval, size_t optlen)`
 ///
 /// # Errors
-/// `-FI_ENOPROTOOPT` for any option but `FI_OPT_MIN_MULTI_RECV`, `-FI_ETOOSMALL` for a value that is too short.
+/// `-FI_ENOPROTOOPT` for any option but `FI_OPT_MIN_MULTI_RECV`, `-FI_ETOOSMALL` for a value that
+/// is too short.
 unsafe extern "C" fn setopt(
     fid: fid_t,
     level: c_int,
@@ -251,7 +256,7 @@ unsafe extern "C" fn setopt(
     guard_int("fi_setopt", || {
         // SAFETY: C passes an open context.
         let srx = unsafe { own::<Srx, _>(fid) }?;
-        // SAFETY: null or a value of that length.
+        // SAFETY: null or a value of the given length.
         let value = unsafe { entry::slice(optval.cast::<u8>(), optlen) }?;
         is_option(level, optname)?;
         let size = opt::size(value)?;
@@ -261,7 +266,7 @@ unsafe extern "C" fn setopt(
     })
 }
 
-/// A shared receive context has one option: what else an endpoint has is each endpoint's.
+/// Checks an option: a shared receive context has only one, the others belong to the endpoints.
 fn is_option(level: c_int, optname: c_int) -> Result<(), Errno> {
     if (level, optname) == (fi::FI_OPT_ENDPOINT, fi::FI_OPT_MIN_MULTI_RECV) {
         Ok(())
@@ -307,7 +312,7 @@ pub(crate) unsafe extern "C" fn open_stx(
             },
             shared: Arc::new(StxShared { dom }),
         });
-        // SAFETY: not null; room for the new object.
+        // SAFETY: not null; space for the new object.
         unsafe { entry::put(stx, entry::give(new)) }
     })
 }
@@ -326,19 +331,19 @@ unsafe extern "C" fn close_stx(fid: *mut fid) -> c_int {
         let mut st = stx.shared.dom.gate.lock();
         st.stxs = st.stxs.saturating_sub(1);
         drop(st);
-        // SAFETY: made by `open_stx`; C does not use it any more.
+        // SAFETY: made by `open_stx` and not used by C any more.
         drop(unsafe { entry::take::<Stx, _>(fid) }?);
         Ok(())
     })
 }
 
 impl Srx {
-    /// The domain this context belongs to.
+    /// Domain of this context.
     pub(crate) fn domain(&self) -> &Arc<DomainShared> {
         &self.dom
     }
 
-    /// Its place in `DomainState::srxs`.
+    /// Index in `DomainState::srxs`.
     pub(crate) fn index(&self) -> u32 {
         self.index
     }

@@ -2,8 +2,8 @@
 #![expect(unsafe_code, reason = "C calls in, with pointers")]
 //! Tagged messages: `struct fi_ops_tagged`, from C's arguments to those of the data path.
 //!
-//! All 64 bits of a tag match. `FI_MULTI_RECV` is for untagged receives: plain calls drop it from the endpoint's
-//! flags, `fi_trecvmsg` refuses it. Otherwise as in `msg`.
+//! All 64 bits of a tag match. `FI_MULTI_RECV` is for untagged receives: plain calls drop it from
+//! the endpoint's flags, `fi_trecvmsg` refuses it. Otherwise the calls behave as in `msg`.
 //!
 //! Mirrors fi_tagged(3).
 
@@ -12,7 +12,7 @@ use std::ffi::c_void;
 use libfabric_sys as fi;
 use libfabric_sys::{fi_addr_t, fi_msg_tagged, fid_ep, iovec};
 
-/// Those of an endpoint with message prefixes.
+/// Operations of an endpoint with message prefixes.
 pub(crate) static PREFIX_OPS: fi::fi_ops_tagged = fi::fi_ops_tagged {
     size: size_of::<fi::fi_ops_tagged>(),
     recv: recv::<Prefixed>,
@@ -26,7 +26,7 @@ pub(crate) static PREFIX_OPS: fi::fi_ops_tagged = fi::fi_ops_tagged {
     injectdata: injectdata::<Prefixed>,
 };
 
-/// Those of an endpoint with triggered operations.
+/// Operations of an endpoint with triggered operations.
 pub(crate) static TRIGGER_OPS: fi::fi_ops_tagged = fi::fi_ops_tagged {
     size: size_of::<fi::fi_ops_tagged>(),
     recv: recv::<Triggered>,
@@ -40,7 +40,7 @@ pub(crate) static TRIGGER_OPS: fi::fi_ops_tagged = fi::fi_ops_tagged {
     injectdata: injectdata::<Triggered>,
 };
 
-/// Those of a shared receive context.
+/// Operations of a shared receive context.
 pub(crate) static SRX_OPS: fi::fi_ops_tagged = fi::fi_ops_tagged {
     recv: recv::<Srx>,
     recvv: recvv::<Srx>,
@@ -48,7 +48,7 @@ pub(crate) static SRX_OPS: fi::fi_ops_tagged = fi::fi_ops_tagged {
     ..fi::FI_OPS_TAGGED_NOSYS
 };
 
-/// Those of a transmit context.
+/// Operations of a transmit context.
 pub(crate) static TX_CTX_OPS: fi::fi_ops_tagged = fi::fi_ops_tagged {
     send: send::<TxCtx>,
     sendv: sendv::<TxCtx>,
@@ -59,7 +59,7 @@ pub(crate) static TX_CTX_OPS: fi::fi_ops_tagged = fi::fi_ops_tagged {
     ..fi::FI_OPS_TAGGED_NOSYS
 };
 
-/// Those of a receive context.
+/// Operations of a receive context.
 pub(crate) static RX_CTX_OPS: fi::fi_ops_tagged = fi::fi_ops_tagged {
     recv: recv::<RxCtx>,
     recvv: recvv::<RxCtx>,
@@ -89,8 +89,8 @@ pub(crate) static OPS: fi::fi_ops_tagged = fi::fi_ops_tagged {
     injectdata: injectdata::<Ep>,
 };
 
-/// `ssize_t fi_trecv(struct fid_ep *ep, void *buf, size_t len, void *desc, fi_addr_t src_addr, uint64_t tag,
-/// uint64_t ignore, void *context)`
+/// `ssize_t fi_trecv(struct fid_ep *ep, void *buf, size_t len, void *desc, fi_addr_t src_addr,
+/// uint64_t tag, uint64_t ignore, void *context)`
 unsafe extern "C" fn recv<R: Receiver + Object>(
     ep: *mut fid_ep,
     buf: *mut c_void,
@@ -104,7 +104,7 @@ unsafe extern "C" fn recv<R: Receiver + Object>(
     guard("fi_trecv", || {
         // SAFETY: C passes an open endpoint or context.
         let ep = unsafe { object::<R, _>(ep) }?;
-        // SAFETY: the buffer is the operation's until it completes.
+        // SAFETY: the buffer belongs to the operation until it completes.
         let buf = unsafe { buffer(buf, len) }?;
         let flags = ep.rx_flags() & !fi::FI_MULTI_RECV;
         ep.recv(&RecvArgs {
@@ -117,8 +117,8 @@ unsafe extern "C" fn recv<R: Receiver + Object>(
     })
 }
 
-/// `ssize_t fi_trecvv(struct fid_ep *ep, const struct iovec *iov, void **desc, size_t count, fi_addr_t src_addr,
-/// uint64_t tag, uint64_t ignore, void *context)`
+/// `ssize_t fi_trecvv(struct fid_ep *ep, const struct iovec *iov, void **desc, size_t count,
+/// fi_addr_t src_addr, uint64_t tag, uint64_t ignore, void *context)`
 unsafe extern "C" fn recvv<R: Receiver + Object>(
     ep: *mut fid_ep,
     iov: *const iovec,
@@ -132,7 +132,7 @@ unsafe extern "C" fn recvv<R: Receiver + Object>(
     guard("fi_trecvv", || {
         // SAFETY: C passes an open endpoint or context.
         let ep = unsafe { object::<R, _>(ep) }?;
-        // SAFETY: the buffers are the operation's until it completes.
+        // SAFETY: the buffers belong to the operation until it completes.
         let iov = unsafe { Buffers::from_iovec(iov, count) }?;
         let flags = ep.rx_flags() & !fi::FI_MULTI_RECV;
         ep.recv(&RecvArgs {
@@ -147,10 +147,11 @@ unsafe extern "C" fn recvv<R: Receiver + Object>(
 
 /// `ssize_t fi_trecvmsg(struct fid_ep *ep, const struct fi_msg_tagged *msg, uint64_t flags)`
 ///
-/// With `FI_PEEK` or `FI_DISCARD` the buffers are not looked at.
+/// With `FI_PEEK` or `FI_DISCARD` the buffers are ignored.
 ///
 /// # Errors
-/// `-FI_EBADFLAGS` for unknown or contradicting flags, `-FI_EINVAL` for `FI_CLAIM` without a context.
+/// `-FI_EBADFLAGS` for unknown or contradicting flags, `-FI_EINVAL` for `FI_CLAIM` without a
+/// context.
 unsafe extern "C" fn recvmsg<R: Receiver + Object>(
     ep: *mut fid_ep,
     msg: *const fi_msg_tagged,
@@ -159,9 +160,9 @@ unsafe extern "C" fn recvmsg<R: Receiver + Object>(
     guard("fi_trecvmsg", || {
         // SAFETY: C passes an open endpoint or context.
         let ep = unsafe { object::<R, _>(ep) }?;
-        // SAFETY: null or a message of the caller's.
+        // SAFETY: null or a message of the caller.
         let msg = unsafe { msg.as_ref() }.ok_or(fi::FI_EINVAL)?;
-        // SAFETY: the buffers are the operation's until it completes.
+        // SAFETY: the buffers belong to the operation until it completes.
         unsafe { receive(ep, msg, flags) }
     })
 }
@@ -169,10 +170,11 @@ unsafe extern "C" fn recvmsg<R: Receiver + Object>(
 /// Posts the receive that `msg` describes.
 ///
 /// # Errors
-/// Those of `fi_trecvmsg`.
+/// Errors of `fi_trecvmsg`.
 ///
 /// # Safety
-/// The list of `msg` is as long as it says, and its buffers are the operation's until it completes.
+/// The list of `msg` has the length given in it, and its buffers belong to the operation until it
+/// completes.
 #[inline(always)]
 pub(crate) unsafe fn receive<R: Receiver>(ep: &R, msg: &fi_msg_tagged, flags: u64) -> Result<isize, Errno> {
     let flags = ep.rx_msg_flags(flags)?;
@@ -180,7 +182,7 @@ pub(crate) unsafe fn receive<R: Receiver>(ep: &R, msg: &fi_msg_tagged, flags: u6
         return Err(fi::FI_EBADFLAGS);
     }
     let iov = if flags & (fi::FI_PEEK | fi::FI_DISCARD) == 0 {
-        // SAFETY: the buffers are the operation's until it completes.
+        // SAFETY: the buffers belong to the operation until it completes.
         unsafe { Buffers::from_iovec(msg.msg_iov, msg.iov_count) }?
     } else {
         Buffers::none()
@@ -194,8 +196,8 @@ pub(crate) unsafe fn receive<R: Receiver>(ep: &R, msg: &fi_msg_tagged, flags: u6
     })
 }
 
-/// `ssize_t fi_tsend(struct fid_ep *ep, const void *buf, size_t len, void *desc, fi_addr_t dest_addr, uint64_t tag,
-/// void *context)`
+/// `ssize_t fi_tsend(struct fid_ep *ep, const void *buf, size_t len, void *desc, fi_addr_t
+/// dest_addr, uint64_t tag, void *context)`
 unsafe extern "C" fn send<S: Sender + Object>(
     ep: *mut fid_ep,
     buf: *const c_void,
@@ -208,7 +210,7 @@ unsafe extern "C" fn send<S: Sender + Object>(
     guard("fi_tsend", || {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { object::<S, _>(ep) }?;
-        // SAFETY: the buffer is the operation's until it completes.
+        // SAFETY: the buffer belongs to the operation until it completes.
         let buf = unsafe { buffer(buf, len) }?;
         let flags = ep.tx_flags();
         ep.send(&SendArgs {
@@ -222,8 +224,8 @@ unsafe extern "C" fn send<S: Sender + Object>(
     })
 }
 
-/// `ssize_t fi_tsendv(struct fid_ep *ep, const struct iovec *iov, void **desc, size_t count, fi_addr_t dest_addr,
-/// uint64_t tag, void *context)`
+/// `ssize_t fi_tsendv(struct fid_ep *ep, const struct iovec *iov, void **desc, size_t count,
+/// fi_addr_t dest_addr, uint64_t tag, void *context)`
 unsafe extern "C" fn sendv<S: Sender + Object>(
     ep: *mut fid_ep,
     iov: *const iovec,
@@ -236,7 +238,7 @@ unsafe extern "C" fn sendv<S: Sender + Object>(
     guard("fi_tsendv", || {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { object::<S, _>(ep) }?;
-        // SAFETY: the buffers are the operation's until it completes.
+        // SAFETY: the buffers belong to the operation until it completes.
         let iov = unsafe { Buffers::from_iovec(iov, count) }?;
         let flags = ep.tx_flags();
         ep.send(&SendArgs {
@@ -262,9 +264,9 @@ unsafe extern "C" fn sendmsg<S: Sender + Object>(
     guard("fi_tsendmsg", || {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { object::<S, _>(ep) }?;
-        // SAFETY: null or a message of the caller's.
+        // SAFETY: null or a message of the caller.
         let msg = unsafe { msg.as_ref() }.ok_or(fi::FI_EINVAL)?;
-        // SAFETY: the buffers are the operation's until it completes.
+        // SAFETY: the buffers belong to the operation until it completes.
         unsafe { transmit(ep, msg, flags) }
     })
 }
@@ -272,14 +274,15 @@ unsafe extern "C" fn sendmsg<S: Sender + Object>(
 /// Posts the message that `msg` describes.
 ///
 /// # Errors
-/// Those of `fi_tsendmsg`.
+/// Errors of `fi_tsendmsg`.
 ///
 /// # Safety
-/// The list of `msg` is as long as it says, and its buffers are the operation's until it completes.
+/// The list of `msg` has the length given in it, and its buffers belong to the operation until it
+/// completes.
 #[inline(always)]
 pub(crate) unsafe fn transmit<S: Sender>(ep: &S, msg: &fi_msg_tagged, flags: u64) -> Result<isize, Errno> {
     let flags = ep.tx_msg_flags(flags)?;
-    // SAFETY: the buffers are the operation's until it completes.
+    // SAFETY: the buffers belong to the operation until it completes.
     let iov = unsafe { Buffers::from_iovec(msg.msg_iov, msg.iov_count) }?;
     ep.send(&SendArgs {
         iov: iov.as_slice(),
@@ -291,7 +294,8 @@ pub(crate) unsafe fn transmit<S: Sender>(ep: &S, msg: &fi_msg_tagged, flags: u64
     })
 }
 
-/// `ssize_t fi_tinject(struct fid_ep *ep, const void *buf, size_t len, fi_addr_t dest_addr, uint64_t tag)`
+/// `ssize_t fi_tinject(struct fid_ep *ep, const void *buf, size_t len, fi_addr_t dest_addr,
+/// uint64_t tag)`
 ///
 /// # Errors
 /// `-FI_EINVAL` for more than the inject size.
@@ -334,7 +338,7 @@ unsafe extern "C" fn senddata<S: Sender + Object>(
     guard("fi_tsenddata", || {
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { object::<S, _>(ep) }?;
-        // SAFETY: the buffer is the operation's until it completes.
+        // SAFETY: the buffer belongs to the operation until it completes.
         let buf = unsafe { buffer(buf, len) }?;
         let flags = ep.tx_flags();
         ep.send(&SendArgs {
@@ -348,8 +352,8 @@ unsafe extern "C" fn senddata<S: Sender + Object>(
     })
 }
 
-/// `ssize_t fi_tinjectdata(struct fid_ep *ep, const void *buf, size_t len, uint64_t data, fi_addr_t dest_addr,
-/// uint64_t tag)`
+/// `ssize_t fi_tinjectdata(struct fid_ep *ep, const void *buf, size_t len, uint64_t data, fi_addr_t
+/// dest_addr, uint64_t tag)`
 ///
 /// # Errors
 /// `-FI_EINVAL` for more than the inject size.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Link arguments of the provider: its SONAME, and that it is never unmapped.
+//! Link arguments of the provider: its SONAME, and the flag that it is never unmapped.
 //!
-//! libfabric unloads providers when it is finalised; a Rust library with thread-locals and a progress thread
-//! must stay mapped, hence `-z nodelete`.
+//! libfabric unloads providers when it is finalised. A Rust library with thread-locals and a
+//! progress thread must stay mapped, hence `-z nodelete`.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! What the provider offers, as pure tables: capabilities, orders, limits, one [`Offer`] per endpoint type.
+//! Offers of the provider as constant tables: capabilities, orders, limits, one [`Offer`] per
+//! endpoint type.
 //!
-//! No logic: how hints are held against these tables is in `getinfo`.
+//! The comparison of hints with these tables is in `getinfo`.
 //!
 //! Mirrors fi_getinfo(3), fi_domain(3) and fi_endpoint(3).
 
@@ -21,22 +22,24 @@ use libfabric_sys::{
 /// Name of the provider, of its one fabric and of its one domain.
 pub(crate) const NAME: &CStr = c"scif";
 
-/// The interface version this source was written to, `FI_VERSION(2, 5)`.
+/// Interface version for which this source was written, `FI_VERSION(2, 5)`.
 pub(crate) const FI_VERSION_OWN: u32 = version(2, 5);
 
-/// Version of the package, as `fi_info` shows it and libfabric compares it: of two files with a provider of this name the newer
-/// one is taken, of two that differ in their patch level only the one that is found first.
+/// Version of the package, as `fi_info` shows it and libfabric compares it.
+///
+/// Of two files with a provider of this name, libfabric takes the newer one. Of two that differ
+/// only in their patch level, it takes the one found first.
 pub(crate) const RELEASE: u32 = version(
     number(env!("CARGO_PKG_VERSION_MAJOR")),
     number(env!("CARGO_PKG_VERSION_MINOR")),
 );
 
-/// `FI_VERSION(major, minor)`.
+/// Returns `FI_VERSION(major, minor)`.
 pub(crate) const fn version(major: u32, minor: u32) -> u32 {
     major << 16 | minor
 }
 
-/// A decimal number in a build variable.
+/// Returns the value of a decimal build variable.
 const fn number(s: &str) -> u32 {
     match u32::from_str_radix(s, 10) {
         Ok(n) => n,
@@ -46,54 +49,57 @@ const fn number(s: &str) -> u32 {
 
 /// `FI_PROTO_*` number of the RDM endpoint: "SCI" and the type of the endpoint in ASCII.
 ///
-/// fi_endpoint(3) marks a provider's own numbers by bit 31. A program that keeps protocols as `int`, as Mercury does, takes a
-/// negative one for "unspecified". Hence bit 31 stays clear, and the numbers keep far above those that libfabric assigns
-/// one after the other.
+/// fi_endpoint(3) marks a provider's own numbers by bit 31. Programs that store protocols as `int`,
+/// such as Mercury, treat negative ones as "unspecified". Therefore bit 31 stays clear, and the
+/// numbers are far above those that libfabric assigns consecutively.
 pub(crate) const PROTO_SCIF_RDM: u32 = u32::from_be_bytes(*b"SCIR");
 /// `FI_PROTO_*` number of the connected endpoint.
 pub(crate) const PROTO_SCIF_MSG: u32 = u32::from_be_bytes(*b"SCIM");
 /// `FI_PROTO_*` number of the datagram endpoint.
 pub(crate) const PROTO_SCIF_DGRAM: u32 = u32::from_be_bytes(*b"SCID");
-/// Raised when endpoints of two releases no longer understand each other.
+/// Version of the protocol, raised when endpoints of two releases no longer understand each other.
 pub(crate) const PROTO_VERSION: u32 = 1;
 
-/// The most scatter entries per local buffer list that hints may ask for.
+/// Maximum number of entries per local buffer list that hints may request.
 pub(crate) const IOV_LIMIT: usize = 8;
-/// As many as an info says whose hints ask for none, which is what libfabric's other providers between processes say.
-/// Programs use all that is said: fabtests' `fi_ubertest` makes lists of six entries whose lengths add up to a byte more
-/// or less than the message has, and calls what it then receives wrong.
+/// Number of entries per local buffer list without a request in the hints, as in libfabric's other
+/// providers between processes.
+///
+/// Programs use all entries that are reported. fabtests' `fi_ubertest` makes lists of six entries
+/// whose lengths do not add up to the message length, and then reports the received data as wrong.
 pub(crate) const DEFAULT_IOV_LIMIT: usize = 4;
-/// Entries per remote buffer list.
+/// Maximum number of entries per remote buffer list.
 pub(crate) const RMA_IOV_LIMIT: usize = 8;
-/// The same where another provider stands between: that of lnx.
+/// Maximum number of entries per remote buffer list below another provider: the number of lnx.
 pub(crate) const PEER_RMA_IOV_LIMIT: usize = 4;
-/// Entries per memory registration.
+/// Maximum number of entries per memory registration.
 pub(crate) const MR_IOV_LIMIT: usize = 8;
-/// Bytes that an inject call copies before it returns.
+/// Maximum number of bytes in an inject call, copied before it returns.
 pub(crate) const INJECT_SIZE: usize = 4096;
-/// Operations that may be outstanding per direction unless the hints ask for another number.
+/// Number of operations that may be outstanding per direction, unless the hints request another
+/// number.
 pub(crate) const DEFAULT_SIZE: usize = 1024;
-/// The largest number of outstanding operations that hints may ask for.
+/// Maximum number of outstanding operations that hints may request.
 pub(crate) const MAX_SIZE: usize = 65536;
-/// Bytes of remote CQ data.
+/// Size in bytes of remote CQ data.
 pub(crate) const CQ_DATA_SIZE: usize = 8;
-/// Bytes of a memory key.
+/// Size in bytes of a memory key.
 pub(crate) const MR_KEY_SIZE: usize = 8;
-/// Bytes of data an error entry of a queue may carry.
+/// Maximum number of data bytes in an error entry of a queue.
 pub(crate) const MAX_ERR_DATA: usize = 256;
-/// Room in front of every message, for programs that leave some.
+/// Size in bytes of a message prefix (`FI_MSG_PREFIX`).
 pub(crate) const MSG_PREFIX_SIZE: usize = 16;
-/// Bytes of data that go with a connection request and its answer.
+/// Maximum number of data bytes in a connection request or its answer.
 pub(crate) const CM_DATA_SIZE: usize = 256;
-/// Advisory limits; only memory limits these objects.
+/// Advisory limit on the number of objects; only memory limits them.
 pub(crate) const OBJECT_CNT: usize = 1 << 15;
-/// Counters may own a descriptor each, so fewer are advertised.
+/// Advisory limit on the number of counters, lower because each may own a descriptor.
 pub(crate) const CNTR_CNT: usize = 256;
 pub(crate) const MR_CNT: usize = 1 << 20;
-/// Contexts of one way that a scalable endpoint can have: each is a port.
+/// Maximum number of contexts per direction of a scalable endpoint; each has a port.
 pub(crate) const MAX_CONTEXTS: usize = 64;
 
-/// Tags use all 64 bits.
+/// Tag format: all 64 bits.
 pub(crate) const MEM_TAG_FORMAT: u64 = u64::MAX;
 
 /// Capabilities of the transmit side.
@@ -123,20 +129,23 @@ pub(crate) const RX_CAPS: u64 = FI_MSG
     | FI_TRIGGER;
 /// Capabilities of the domain.
 pub(crate) const DOMAIN_CAPS: u64 = FI_LOCAL_COMM | FI_REMOTE_COMM;
-/// Those that it has for whoever asks.
+/// Capabilities of the domain that are granted on request only.
 pub(crate) const ASKED_DOMAIN_CAPS: u64 = FI_SHARED_AV | FI_AV_USER_ID | FI_PEER;
 
-/// What a request must name to get it: its directions are completed when it names none.
+/// Kinds of operations, which a request names; without a direction it gets all directions of the
+/// kind.
 pub(crate) const MSG_KINDS: u64 = FI_MSG | FI_TAGGED;
 pub(crate) const MSG_DIRECTIONS: u64 = FI_SEND | FI_RECV;
 pub(crate) const RMA_KINDS: u64 = FI_RMA | FI_ATOMIC;
 pub(crate) const RMA_DIRECTIONS: u64 = FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
 
-/// Secondary capabilities that cost nothing and are given unasked.
+/// Secondary capabilities without cost, which are granted without a request.
 pub(crate) const FREE_CAPS: u64 = FI_MULTI_RECV | FI_FENCE | DOMAIN_CAPS;
-/// Secondary capabilities with a price per operation: given only to those who ask. A program that repeats whatever
-/// a request without hints reports would otherwise pay for notices that it never reads. Some MPIs go other ways than
-/// they would when they see that receive contexts have names.
+/// Secondary capabilities with a cost per operation, which are granted on request only.
+///
+/// A program that repeats the answer to a request without hints would otherwise pay for
+/// notifications that it never reads. Some MPIs take other code paths if receive contexts have
+/// names.
 pub(crate) const PRICED_CAPS: u64 = FI_SOURCE
     | FI_SOURCE_ERR
     | FI_RMA_EVENT
@@ -153,7 +162,7 @@ pub(crate) const TX_OP_FLAGS: u64 = FI_COMPLETION
     | FI_MATCH_COMPLETE;
 pub(crate) const RX_OP_FLAGS: u64 = FI_COMPLETION | FI_MULTI_RECV;
 
-/// Orders that always hold.
+/// Message orders that always hold.
 pub(crate) const MSG_ORDER: u64 = FI_ORDER_SAS
     | FI_ORDER_SAR
     | FI_ORDER_SAW
@@ -169,10 +178,11 @@ pub(crate) const MSG_ORDER: u64 = FI_ORDER_SAS
     | FI_ORDER_ATOMIC_RAW
     | FI_ORDER_ATOMIC_WAR
     | FI_ORDER_ATOMIC_WAW;
-/// Orders that cost a wait, and hold only when asked for: RMA after a message waits until the peer consumed it.
+/// Message orders that are granted on request only, since RMA after a message waits until the peer
+/// consumed the message.
 pub(crate) const PRICED_ORDER: u64 = FI_ORDER_RAS | FI_ORDER_WAS;
 
-/// One way to communicate: what an info is made from.
+/// Endpoint type with its attributes, from which an info is made.
 #[derive(Debug)]
 pub(crate) struct Offer {
     pub(crate) ep_type: u32,
@@ -182,14 +192,15 @@ pub(crate) struct Offer {
     pub(crate) rx_caps: u64,
     pub(crate) tx_op_flags: u64,
     pub(crate) rx_op_flags: u64,
-    /// Reported unless hints ask for less.
+    /// Orders reported unless hints request fewer.
     pub(crate) msg_order: u64,
-    /// Reported only to hints that ask for it.
+    /// Orders reported only to hints that request them.
     pub(crate) msg_order_priced: u64,
     pub(crate) max_msg_size: usize,
 }
 
-/// How many contexts of a way an endpoint can have: those of scalable ones have no triggered operations.
+/// Returns the maximum number of contexts per direction: contexts of scalable endpoints have no
+/// triggered operations.
 pub(crate) fn most_contexts(offer: &Offer, caps: u64) -> usize {
     if offer.ep_type == FI_EP_RDM && caps & FI_TRIGGER == 0 {
         MAX_CONTEXTS
@@ -198,7 +209,7 @@ pub(crate) fn most_contexts(offer: &Offer, caps: u64) -> usize {
     }
 }
 
-/// In the order in which infos are returned.
+/// Offers in the order in which infos are returned.
 pub(crate) static OFFERS: &[Offer] = &[RDM, MSG, DGRAM];
 
 const RDM: Offer = Offer {
@@ -214,7 +225,7 @@ const RDM: Offer = Offer {
     max_msg_size: usize::MAX,
 };
 
-/// An endpoint with one peer: there is no source to report or to choose.
+/// Connected endpoint: it has one peer, so there is no source to report or to select.
 const MSG: Offer = Offer {
     ep_type: FI_EP_MSG,
     protocol: PROTO_SCIF_MSG,
@@ -224,7 +235,8 @@ const MSG: Offer = Offer {
     ..RDM
 };
 
-/// Datagrams arrive, and in order, unless their sender closes or dies before: more than is asked of them.
+/// Datagram endpoint. Datagrams arrive, and in order, unless their sender closes or dies before,
+/// which exceeds the requirements.
 const DGRAM: Offer = Offer {
     ep_type: FI_EP_DGRAM,
     protocol: PROTO_SCIF_DGRAM,
@@ -234,10 +246,10 @@ const DGRAM: Offer = Offer {
     ..RDM
 };
 
-/// What is about telling peers apart.
+/// Capabilities that distinguish peers.
 const SOURCES: u64 = FI_SOURCE | FI_SOURCE_ERR | FI_DIRECTED_RECV;
 
-/// What is about endpoints of several contexts.
+/// Capabilities of endpoints with several contexts.
 const GROUPS: u64 = FI_NAMED_RX_CTX;
 
 #[cfg(test)]

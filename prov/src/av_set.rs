@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 #![expect(unsafe_code, reason = "thunks")]
-//! Address vector sets: ordered subsets of an address vector, that say who takes part in collectives.
+//! Address vector sets: ordered subsets of an address vector that define the members of
+//! collectives.
 //!
-//! A set is a list of `fi_addr_t`; changing it is local and costs time in proportion to its length. Who joined a group
-//! by it is not affected by later changes, nor by closing it.
+//! A set is a list of `fi_addr_t`. A change is local and takes time proportional to its length.
+//! Later changes of a set, or its close, do not affect the groups that were joined with it.
 //!
-//! Not here: the groups themselves (`collective`, `data::coll`).
+//! The groups themselves are in `collective` and `data::coll`.
 //!
 //! Mirrors `struct fi_ops_av_set` of `rdma/fi_collective.h`; fi_av_set(3).
 
@@ -20,7 +21,8 @@ use crate::av::{Av, AvState};
 use crate::domain::{DomainShared, DomainState};
 use crate::entry::{self, Errno};
 
-/// Sets may be for particular collectives; every set is for all of them.
+/// Flags that restrict a set to some collectives; they are accepted, and every set supports all
+/// collectives.
 const KINDS: u64 = fi::FI_BARRIER_SET
     | fi::FI_BROADCAST_SET
     | fi::FI_ALLTOALL_SET
@@ -31,17 +33,17 @@ const KINDS: u64 = fi::FI_BARRIER_SET
     | fi::FI_SCATTER_SET
     | fi::FI_GATHER_SET;
 
-/// The members of a set.
+/// Members of a set.
 #[derive(Debug)]
 pub(crate) struct AvSetState {
     av: u32,
-    /// In order, each once.
+    /// Addresses in order, without duplicates.
     members: Vec<u64>,
-    /// What it is called in `fi_join_collective`.
+    /// Address of the set in `fi_join_collective`.
     pub(crate) addr: u64,
 }
 
-/// What C holds as `struct fid_av_set`.
+/// Object behind `struct fid_av_set`.
 #[repr(C)]
 pub(crate) struct AvSet {
     fid: fi::fid_av_set,
@@ -50,7 +52,8 @@ pub(crate) struct AvSet {
     index: u32,
 }
 
-// SAFETY: repr(C) with a fid_av_set first; FI_CLASS_AV_SET is in AvSet objects only. Behind the head is an Arc of Sync state.
+// SAFETY: repr(C) with a fid_av_set first; FI_CLASS_AV_SET is in AvSet objects only. An Arc of Sync
+// state follows the fid.
 unsafe impl entry::Object for AvSet {
     const FCLASS: usize = fi::FI_CLASS_AV_SET;
 }
@@ -78,8 +81,8 @@ static OPS: fi::fi_ops_av_set = fi::fi_ops_av_set {
 /// `int fi_av_set(struct fid_av *, struct fi_av_set_attr *, struct fid_av_set **, void *context)`
 ///
 /// # Errors
-/// `-FI_EINVAL` for a range without stride, or with a communication key: there is nobody to manage one with;
-/// `-FI_EBADFLAGS` for unknown flags.
+/// `-FI_EINVAL` for a range without stride, or a communication key, since no manager of keys
+/// exists. `-FI_EBADFLAGS` for unknown flags.
 pub(crate) unsafe extern "C" fn open(
     av: *mut fi::fid_av,
     attr: *mut fi::fi_av_set_attr,
@@ -95,16 +98,17 @@ pub(crate) unsafe extern "C" fn open(
             return Err(fi::FI_EINVAL);
         }
         let new = AvSet::open(av, attr, context)?;
-        // SAFETY: not null; C passes room for the result.
+        // SAFETY: not null; the caller passes space for the result.
         unsafe { entry::put(set, entry::give(new)) }
     })
 }
 
 unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
     entry::guard_int("fi_close of an address set", || {
-        // SAFETY: a set of ours that nobody closes meanwhile, by the contract of fi_close.
+        // SAFETY: an open set of this provider, not closed concurrently, by the contract of
+        // fi_close.
         unsafe { entry::own::<AvSet, _>(fid) }?;
-        // SAFETY: made by `open`; nobody uses it after fi_close.
+        // SAFETY: made by `open` and not used after fi_close.
         let set = unsafe { entry::take::<AvSet, _>(fid) }?;
         let mut st = set.dom.gate.lock();
         if let Some(state) = st.av_sets.remove(set.index)
@@ -138,7 +142,7 @@ unsafe extern "C" fn diff(dst: *mut fi::fid_av_set, src: *const fi::fid_av_set) 
 }
 
 /// # Errors
-/// `-FI_EINVAL` for an address that the vector does not have, or the set has.
+/// `-FI_EINVAL` for an address outside the vector or already in the set.
 unsafe extern "C" fn insert(set: *mut fi::fid_av_set, addr: fi::fi_addr_t) -> c_int {
     entry::guard_int("fi_av_set_insert", || {
         // SAFETY: a live set, by the contract of fi_av_set_insert.
@@ -156,7 +160,7 @@ unsafe extern "C" fn insert(set: *mut fi::fid_av_set, addr: fi::fi_addr_t) -> c_
 }
 
 /// # Errors
-/// `-FI_EINVAL` for an address that the set does not have.
+/// `-FI_EINVAL` for an address that is not in the set.
 unsafe extern "C" fn remove(set: *mut fi::fid_av_set, addr: fi::fi_addr_t) -> c_int {
     entry::guard_int("fi_av_set_remove", || {
         // SAFETY: a live set, by the contract of fi_av_set_remove.
@@ -175,7 +179,7 @@ unsafe extern "C" fn addr(set: *mut fi::fid_av_set, coll_addr: *mut fi::fi_addr_
         let set = unsafe { entry::own::<AvSet, _>(set) }?;
         let st = set.dom.gate.lock();
         let addr = st.av_sets.get(set.index).ok_or(fi::FI_EINVAL)?.addr;
-        // SAFETY: null or room for the result, by the contract of fi_av_set_addr.
+        // SAFETY: null or space for the result, by the contract of fi_av_set_addr.
         unsafe { entry::put(coll_addr, addr) }
     })
 }
@@ -186,7 +190,7 @@ unsafe extern "C" fn addr(set: *mut fi::fid_av_set, coll_addr: *mut fi::fi_addr_
 /// `FI_EINVAL` for sets of different vectors.
 ///
 /// # Safety
-/// Both point to live sets.
+/// Both point to open sets.
 unsafe fn with_other(
     dst: *const fi::fid_av_set,
     src: *const fi::fid_av_set,
@@ -251,18 +255,18 @@ impl AvSet {
         }))
     }
 
-    /// The domain this set belongs to.
+    /// Domain of this set.
     pub(crate) fn domain(&self) -> &Arc<DomainShared> {
         &self.dom
     }
 
-    /// Its place in [`DomainState::av_sets`].
+    /// Index in [`DomainState::av_sets`].
     pub(crate) fn index(&self) -> u32 {
         self.index
     }
 }
 
-/// The addresses that a range with a stride names and the vector has.
+/// Returns the addresses of a range with a stride that are in the vector.
 fn in_range(av: &AvState, attr: &fi::fi_av_set_attr) -> Result<Vec<u64>, Errno> {
     let (start, end) = (attr.start_addr, attr.end_addr);
     if start == fi::FI_ADDR_NOTAVAIL && end == fi::FI_ADDR_NOTAVAIL {
@@ -276,20 +280,20 @@ fn in_range(av: &AvState, attr: &fi::fi_av_set_attr) -> Result<Vec<u64>, Errno> 
 }
 
 impl AvSetState {
-    /// What is not there comes behind what is.
+    /// Appends the members of the other set that are missing.
     fn unite(&mut self, other: &[u64]) {
         let known: HashSet<u64> = self.members.iter().copied().collect();
         self.members
             .extend(other.iter().copied().filter(|addr| !known.contains(addr)));
     }
 
-    /// Keeps what the other set has, or what it has not.
+    /// Keeps the members that the other set contains (`common`) or lacks.
     fn keep(&mut self, other: &[u64], common: bool) {
         let other: HashSet<u64> = other.iter().copied().collect();
         self.members.retain(|addr| other.contains(addr) == common);
     }
 
-    /// Who the members are.
+    /// Returns the ports of the members.
     ///
     /// # Errors
     /// `FI_EINVAL` when one has been removed from the address vector.
@@ -301,7 +305,7 @@ impl AvSetState {
             .collect()
     }
 
-    /// Its place in `DomainState::avs`.
+    /// Index of the vector in `DomainState::avs`.
     pub(crate) fn av(&self) -> u32 {
         self.av
     }

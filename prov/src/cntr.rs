@@ -2,8 +2,8 @@
 #![expect(unsafe_code, reason = "thunks")]
 //! Counters: the number of operations that completed, and of those that failed.
 //!
-//! Not about which operations count (`data`) nor about how a waiter sleeps (`wait`). Reading a counter progresses the
-//! endpoints bound to it. Byte counters are not offered.
+//! The operations that count are in `data`, the sleep of a waiting thread is in `wait`. Reading a
+//! counter makes progress on the endpoints bound to it. Byte counters are not supported.
 //!
 //! Mirrors `struct fi_ops_cntr` of `rdma/fi_eq.h`; fi_cntr(3).
 
@@ -21,14 +21,14 @@ use crate::peer::PeerCntr;
 use crate::wait::set::{SetMember, wait_object};
 use crate::wait::{self, Target, WaitObj, Waits};
 
-/// The counter as the data path sees it.
+/// State of the counter, which the data path changes.
 #[derive(Debug)]
 pub(crate) struct CntrState {
     value: u64,
     errors: u64,
-    /// Both numbers when the application last looked.
+    /// Values that the application read last.
     seen: (u64, u64),
-    /// The same when it last looked through a poll set, or changed them itself.
+    /// Values that the application read last through a poll set, or set itself.
     polled: (u64, u64),
     pub(crate) waits: Waits,
 }
@@ -67,7 +67,8 @@ impl CntrState {
         self.waits.notify();
     }
 
-    /// What triggers compare with their thresholds: successes, and failures where they count.
+    /// Returns the value that triggered operations compare with their thresholds: successes, plus
+    /// failures if they count.
     pub(crate) fn reached(&self, errors: bool) -> u64 {
         if errors {
             self.value.saturating_add(self.errors)
@@ -76,14 +77,14 @@ impl CntrState {
         }
     }
 
-    /// What was counted since this was called last.
+    /// Returns the increments since the last call.
     fn take(&mut self) -> (u64, u64) {
         let (value, errors) = self.seen;
         let (now, failed) = self.look();
         (now.wrapping_sub(value), failed.wrapping_sub(errors))
     }
 
-    /// The application looks.
+    /// Returns the values, and records that the application has read them.
     fn look(&mut self) -> (u64, u64) {
         self.seen = (self.value, self.errors);
         self.seen
@@ -93,13 +94,13 @@ impl CntrState {
         self.seen != (self.value, self.errors)
     }
 
-    /// Whether the numbers are others than when this, or a change by the application, was called before.
+    /// Whether the values changed since the last call of this function.
     pub(crate) fn poll(&mut self) -> bool {
         std::mem::replace(&mut self.polled, (self.value, self.errors)) != self.polled
     }
 }
 
-/// What C holds as `struct fid_cntr`.
+/// Object behind `struct fid_cntr`.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Cntr {
@@ -108,12 +109,12 @@ pub(crate) struct Cntr {
     maker: Maker,
     index: u32,
     _set: Option<SetMember>,
-    /// Whose counter it stands for, if another provider's.
+    /// Counter of another provider for which this one stands.
     owner: Option<PeerCntr>,
 }
 
-// SAFETY: repr(C) with a fid_cntr first; FI_CLASS_CNTR is in Cntr objects only. Fields behind the head are Sync, the gate
-// guards the rest.
+// SAFETY: repr(C) with a fid_cntr first; FI_CLASS_CNTR is in Cntr objects only. The fields after
+// the fid are Sync; the domain lock guards everything else.
 unsafe impl entry::Object for Cntr {
     const FCLASS: usize = fi::FI_CLASS_CNTR;
 }
@@ -140,13 +141,15 @@ static OPS: fi::fi_ops_cntr = fi::fi_ops_cntr {
     ..fi::FI_OPS_CNTR_NOSYS
 };
 
-/// Of a counter that stands for another provider's: its owner's is the one to read.
+/// Operations of a counter that stands for one of another provider: the application reads the
+/// owner's counter.
 static PEER_OPS: fi::fi_ops_cntr = fi::fi_ops_cntr {
     read: read_peer,
     ..fi::FI_OPS_CNTR_NOSYS
 };
 
-/// `int fi_cntr_open(struct fid_domain *, struct fi_cntr_attr *, struct fid_cntr **, void *context)`
+/// `int fi_cntr_open(struct fid_domain *, struct fi_cntr_attr *, struct fid_cntr **, void
+/// *context)`
 pub(crate) unsafe extern "C" fn open(
     domain: *mut fi::fid_domain,
     attr: *mut fi::fi_cntr_attr,
@@ -162,23 +165,24 @@ pub(crate) unsafe extern "C" fn open(
             return Err(fi::FI_EINVAL);
         }
         let is_peer = attr.is_some_and(|attr| attr.flags & fi::FI_PEER != 0);
-        // SAFETY: the context is what this flag asks for, by the contract of fi_peer(3).
+        // SAFETY: the context has the type that this flag requires, by the contract of fi_peer(3).
         let owner = is_peer.then(|| unsafe { PeerCntr::import(&domain.shared, context) });
         let new = owner
             .transpose()
             .and_then(|owner| Cntr::open(&domain.shared, attr, owner, context));
         let new = entry::told(Subsys::EpCtrl, format_args!("fi_cntr_open"), new)?;
-        // SAFETY: not null; C passes room for the result.
+        // SAFETY: not null; the caller passes space for the result.
         unsafe { entry::put(cntr, entry::give(new)) }
     })
 }
 
 unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
     entry::guard_int("fi_close of a counter", || {
-        // SAFETY: a counter of ours that nobody closes meanwhile, by the contract of fi_close.
+        // SAFETY: an open counter of this provider, not closed concurrently, by the contract of
+        // fi_close.
         let retired = unsafe { entry::own::<Cntr, _>(fid) }?.retire();
         entry::told(Subsys::EpCtrl, format_args!("fi_close of a counter"), retired)?;
-        // SAFETY: made by `open`; nobody uses it after fi_close.
+        // SAFETY: made by `open` and not used after fi_close.
         drop(unsafe { entry::take::<Cntr, _>(fid) }?);
         Ok(())
     })
@@ -190,7 +194,7 @@ unsafe extern "C" fn control(fid: *mut fi::fid, command: c_int, arg: *mut c_void
         let cntr = unsafe { entry::own::<Cntr, _>(fid) }?;
         let guard = cntr.dom.gate.lock();
         let waits = &guard.cntrs.get(cntr.index).ok_or(fi::FI_EINVAL)?.waits;
-        // SAFETY: arg is what the command takes, by the contract of fi_control.
+        // SAFETY: arg has the type that the command takes, by the contract of fi_control.
         unsafe { wait::control(waits, command, arg) }
     })
 }
@@ -202,7 +206,7 @@ unsafe extern "C" fn read(cntr: *mut fi::fid_cntr) -> u64 {
     })
 }
 
-/// Makes progress and hands over what was counted.
+/// Makes progress and hands the increments to the owner.
 unsafe extern "C" fn read_peer(cntr: *mut fi::fid_cntr) -> u64 {
     entry::guard_or(0, || {
         // SAFETY: a live counter, by the contract of fi_cntr_read.
@@ -266,7 +270,7 @@ impl Cntr {
             None => (WaitObj::None, None),
             Some(attr) if attr.flags & !fi::FI_PEER != 0 => return Err(fi::FI_EINVAL),
             Some(attr) => match attr.events {
-                // SAFETY: a live set where one is asked for, by the contract of fi_cntr_open.
+                // SAFETY: a live set where one is required, by the contract of fi_cntr_open.
                 fi::FI_CNTR_EVENTS_COMP => unsafe { wait_object(attr.wait_obj, attr.wait_set) }?,
                 fi::FI_CNTR_EVENTS_BYTES => return Err(fi::FI_ENOSYS),
                 _ => return Err(fi::FI_EINVAL),
@@ -286,7 +290,7 @@ impl Cntr {
             fid: fi::fid_cntr {
                 fid: fi::fid {
                     fclass: fi::FI_CLASS_CNTR,
-                    // Of a peer it was the way to the owner's.
+                    // The context of a peer counter was only the means to pass the owner's counter.
                     context: if owner.is_none() {
                         context
                     } else {
@@ -308,12 +312,12 @@ impl Cntr {
         }))
     }
 
-    /// The domain this counter belongs to.
+    /// Domain of this counter.
     pub(crate) fn domain(&self) -> &Arc<DomainShared> {
         &self.dom
     }
 
-    /// Its place in `DomainState::cntrs`.
+    /// Index in `DomainState::cntrs`.
     pub(crate) fn index(&self) -> u32 {
         self.index
     }
@@ -352,7 +356,8 @@ impl Cntr {
         st.cntrs.get_mut(self.index).map_or((0, 0), CntrState::look)
     }
 
-    /// Outside of the lock: the owner may call back.
+    /// Makes progress, and passes the increments to the owner outside of the lock, since the owner
+    /// may call back.
     fn hand_over(&self) {
         let Some(owner) = &self.owner else { return };
         let counted = {
@@ -377,7 +382,8 @@ impl Cntr {
         Ok(())
     }
 
-    /// Without a wait object the caller polls: programs wait on counters that they opened so.
+    /// Waits for a threshold. Without a wait object it polls, since programs also wait on such
+    /// counters.
     fn wait(&self, threshold: u64, timeout: c_int) -> Result<(), Errno> {
         entry::made_here(self.maker)?;
         let errors = {
@@ -397,7 +403,7 @@ impl Cntr {
         outcome.unwrap_or(Err(fi::FI_ETIMEDOUT))
     }
 
-    /// For `fi_trywait`.
+    /// Implements `fi_trywait`.
     pub(crate) fn try_wait(&self) -> Result<(), Errno> {
         wait::try_wait(&self.dom, self.target(), |st| {
             st.cntrs.get(self.index).is_some_and(CntrState::changed)

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! What a user can set: `FI_SCIF_*`, one table, read once when the provider is loaded.
+//! User settings: the parameters `FI_SCIF_*`, in one table, read once when the provider is loaded.
 //!
-//! The host makes the parameters known (`fi_info -e`) and may take them from its configuration file too; without a host
-//! the environment is read. A value that cannot be used is said once and changes nothing. The settings of the engine
-//! itself (`SCIF_*`) are not here.
+//! The provider registers the parameters with the host (`fi_info -e`), which may also read them
+//! from its configuration file. Without a host the environment is read. An invalid value is logged
+//! once and ignored. The settings of the engine itself (`SCIF_*`) are elsewhere.
 //!
-//! The only file of the provider that reads the environment.
+//! This is the only file of the provider that reads the environment.
 
 use std::ffi::{CStr, CString, OsString, c_int};
 use std::sync::OnceLock;
@@ -17,50 +17,52 @@ use scif::TransportKind;
 use crate::host;
 use crate::log::{Subsys, warn};
 
-/// The settings, as the table's defaults say or the user does.
+/// Settings: the defaults of the table, or the values of the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Env {
-    /// Print a line of counters when an endpoint closes.
+    /// Whether an endpoint prints a line of counters when it closes.
     pub(crate) stats: bool,
-    /// Lift Yama's restriction on our memory when it is in the way.
+    /// Whether Yama's restriction on the memory of this process is lifted if it prevents copies.
     pub(crate) ptracer: bool,
-    /// A peer's death fails receives open to any source too.
+    /// Whether the death of a peer also fails receives from any source.
     pub(crate) peer_death_any: bool,
-    /// Largest message that goes through the ring although its memory could be reached, in bytes.
+    /// Largest message, in bytes, that goes through the ring although direct access would be
+    /// possible.
     pub(crate) eager_size: usize,
-    /// Copy between processes by `process_vm_readv` and `process_vm_writev`.
+    /// Whether data is copied between processes by `process_vm_readv` and `process_vm_writev`.
     pub(crate) process_vm: bool,
-    /// Sender and receiver both copy a large message while both wait for it.
+    /// Whether large messages use the cooperative copy while both sides wait for them.
     pub(crate) both_sides: bool,
-    /// How long a first connection to a port where nobody listens is tried.
+    /// Nanoseconds for which a first connection to a port without listener is retried.
     pub(crate) connect_timeout_ns: u64,
-    /// How long closing a region waits for a peer that is inside it.
+    /// Nanoseconds for which closing a region waits for a peer that accesses it.
     pub(crate) mr_close_timeout_ns: u64,
-    /// Memory that peers use hard moves to where they can map it.
+    /// Whether memory that peers access frequently migrates to pages that they can map.
     pub(crate) migrate: bool,
-    /// What carries connections.
+    /// Transport of the connections.
     pub(crate) transport: TransportKind,
-    /// Bytes of messages without a receive that the process keeps.
+    /// Maximum number of bytes that the process keeps in unexpected messages.
     pub(crate) unexpected_max: usize,
 }
 
-/// What a parameter may be set to, and the field it sets.
+/// Type of a parameter, and the field that it sets.
 enum Kind {
     Bool(fn(&mut Env) -> &mut bool),
-    /// One of two words; the second sets the field.
+    /// One of two words; the second sets the field to true.
     Choice(&'static str, &'static str, fn(&mut Env) -> &mut bool),
-    /// What carries connections.
+    /// Transport of the connections.
     Transport(fn(&mut Env) -> &mut TransportKind),
-    /// A number of bytes, with K, M or G for powers of 1024.
+    /// Number of bytes, with K, M or G for powers of 1024.
     Size(fn(&mut Env) -> &mut usize),
-    /// A number of bytes as for [`Kind::Size`], or `auto`: a quarter of the memory that the process may have.
+    /// Number of bytes as for [`Kind::Size`], or `auto`: a quarter of the memory that the process
+    /// may have.
     Memory(fn(&mut Env) -> &mut usize),
-    /// A number of seconds or milliseconds, with its unit.
+    /// Number of seconds or milliseconds, with its unit.
     Time(fn(&mut Env) -> &mut u64),
 }
 
 struct Param {
-    /// In lower case, without `FI_SCIF_`.
+    /// Name in lower case, without `FI_SCIF_`.
     name: &'static CStr,
     kind: Kind,
     default: &'static str,
@@ -147,7 +149,7 @@ static TABLE: &[Param] = &[
     },
 ];
 
-/// The settings of this process.
+/// Returns the settings of this process.
 pub(crate) fn env() -> &'static Env {
     static ENV: OnceLock<Env> = OnceLock::new();
     ENV.get_or_init(|| {
@@ -164,7 +166,7 @@ pub(crate) fn env() -> &'static Env {
     })
 }
 
-/// Returns the environment's name of a parameter.
+/// Returns the name of a parameter in the environment.
 fn variable(param: &Param) -> String {
     format!("FI_SCIF_{}", param.name.to_string_lossy().to_ascii_uppercase())
 }
@@ -173,18 +175,18 @@ fn names() -> Vec<String> {
     TABLE.iter().map(variable).collect()
 }
 
-/// Makes the parameters known to the host and reads them.
+/// Registers the parameters with the host and reads them.
 pub(crate) fn init() {
     env();
 }
 
-/// What the user said about a parameter.
+/// Value of a parameter as set by the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Said {
     Nothing,
     Text(String),
     Bool(bool),
-    /// The host found it to be nonsense, and has said so.
+    /// Invalid value that the host has rejected and logged.
     Refused,
 }
 
@@ -249,7 +251,7 @@ fn read(ask: impl Fn(&Param) -> Said, complain: impl Fn(&str, &str, &str)) -> En
 }
 
 /// # Errors
-/// What would have been a value.
+/// Description of the valid values.
 fn set(param: &Param, env: &mut Env, text: &str) -> Result<(), String> {
     match param.kind {
         Kind::Bool(field) => *field(env) = parse_bool(text).ok_or("0 or 1")?,
@@ -302,7 +304,8 @@ fn parse_size(text: &str) -> Option<usize> {
     digits.parse::<usize>().ok()?.checked_mul(unit)
 }
 
-/// A quarter: programs with so many messages without receives do not end well anyway, and three quarters stay theirs.
+/// Returns a quarter of the memory limit, and leaves three quarters to the program. Programs with
+/// more unexpected messages than that rarely end well anyway.
 fn auto_memory() -> usize {
     usize::try_from(scif::memory_limit() / 4).unwrap_or(usize::MAX)
 }
@@ -321,7 +324,7 @@ mod tests {
 
     use super::*;
 
-    /// The manual page has every parameter with its default, and no other.
+    /// Checks that the manual page has every parameter with its default, and no other.
     #[test]
     fn the_manual_page_has_the_table() {
         let page = include_str!("../../man/fi_scif.7");

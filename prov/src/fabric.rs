@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 #![expect(unsafe_code, reason = "thunks: objects and attributes come as C pointers")]
-//! The fabric: a SCIF node, and what is opened on it.
+//! The fabric: a SCIF node, on which other objects are opened.
 //!
-//! A [`Fabric`] is what C holds, a [`FabricShared`] what the objects opened on it hold; while one of them does, the fabric
-//! cannot be closed.
+//! A [`Fabric`] is the C object. Objects opened on it hold its [`FabricShared`]; while one of them
+//! exists, the fabric cannot be closed.
 //!
 //! Mirrors `struct fi_ops_fabric` of `rdma/fabric.h`; fi_fabric(3).
 
@@ -25,7 +25,7 @@ use crate::log::{Subsys, info, warn_about_call};
 use crate::wait::set::{self, WaitSet};
 use crate::{domain, env, pep};
 
-/// What C holds as `struct fid_fabric`.
+/// Object behind `struct fid_fabric`.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Fabric {
@@ -33,8 +33,8 @@ pub(crate) struct Fabric {
     shared: Arc<FabricShared>,
 }
 
-// SAFETY: repr(C) with a fid_fabric first; FI_CLASS_FABRIC is in Fabric objects only. Behind the head is an Arc of a Sync
-// type.
+// SAFETY: repr(C) with a fid_fabric first; FI_CLASS_FABRIC is in Fabric objects only. An Arc of a
+// Sync type follows the fid.
 unsafe impl entry::Object for Fabric {
     const FCLASS: usize = fi::FI_CLASS_FABRIC;
 }
@@ -62,7 +62,7 @@ static OPS: fi::fi_ops_fabric = fi::fi_ops_fabric {
 /// `int fabric(struct fi_fabric_attr *attr, struct fid_fabric **fabric, void *context)`
 ///
 /// # Errors
-/// `FI_EINVAL`: not the name of our fabric. What [`open_node`] says.
+/// `FI_EINVAL`: another name than the one of this provider's fabric. Errors of [`open_node`].
 pub(crate) unsafe extern "C" fn open(
     attr: *mut fi::fi_fabric_attr,
     fabric: *mut *mut fi::fid_fabric,
@@ -71,7 +71,7 @@ pub(crate) unsafe extern "C" fn open(
     entry::guard_int("fi_fabric", || {
         // SAFETY: null, or an attribute that stays unchanged during the call.
         let attr = unsafe { attr.as_ref() }.ok_or(fi::FI_EINVAL)?;
-        // SAFETY: null or a string.
+        // SAFETY: null or a C string.
         let name = unsafe { entry::string(attr.name) };
         if fabric.is_null() || name.is_some_and(|name| !name.to_bytes().eq_ignore_ascii_case(NAME.to_bytes()))
         {
@@ -92,23 +92,24 @@ pub(crate) unsafe extern "C" fn open(
         };
         let new = entry::give(Box::new(Fabric { fid, shared }));
         remember(new);
-        // SAFETY: not null; C passes room for the result.
+        // SAFETY: not null; the caller passes space for the result.
         unsafe { entry::put(fabric, new) }
     })
 }
 
 /// # Errors
-/// `FI_EBUSY`: something opened on it is still open.
+/// `FI_EBUSY`: an object opened on it is still open.
 unsafe extern "C" fn close(fid: *mut fi::fid) -> c_int {
     entry::guard_int("fi_close of a fabric", || {
-        // SAFETY: a fabric of ours that nobody closes meanwhile, by the contract of fi_close.
+        // SAFETY: an open fabric of this provider, not closed concurrently, by the contract of
+        // fi_close.
         let fabric = unsafe { entry::own::<Fabric, _>(fid) }?;
         if Arc::strong_count(&fabric.shared) > 1 {
             let busy = Err(fi::FI_EBUSY);
             return entry::told(Subsys::Fabric, format_args!("fi_close of a fabric"), busy);
         }
         forget(fid.cast());
-        // SAFETY: made by `open`; nobody uses it after fi_close.
+        // SAFETY: made by `open` and not used after fi_close.
         drop(unsafe { entry::take::<Fabric, _>(fid) }?);
         Ok(())
     })
@@ -120,7 +121,7 @@ unsafe extern "C" fn domain(
     dom: *mut *mut fi::fid_domain,
     context: *mut c_void,
 ) -> c_int {
-    // SAFETY: the same contract, with no flags.
+    // SAFETY: the contract of fi_domain, which fi_domain2 without flags has as well.
     unsafe { domain2(fabric, info, dom, 0, context) }
 }
 
@@ -147,7 +148,7 @@ unsafe extern "C" fn domain2(
         // SAFETY: opened in the line above.
         let opened = unsafe { entry::own::<Domain, _>(new) }?;
         remember_domain(of, new, &opened.shared);
-        // SAFETY: not null; C passes room for the result.
+        // SAFETY: not null; the caller passes space for the result.
         unsafe { entry::put(dom, new) }
     })
 }
@@ -155,7 +156,7 @@ unsafe extern "C" fn domain2(
 /// `int fi_trywait(struct fid_fabric *, struct fid **fids, int count)`
 ///
 /// # Errors
-/// `FI_EAGAIN`: one of them has something to read. `FI_EINVAL`: one of them has no descriptor.
+/// `FI_EAGAIN`: one of them has an entry to read. `FI_EINVAL`: one of them has no descriptor.
 unsafe extern "C" fn trywait(fabric: *mut fi::fid_fabric, fids: *mut *mut fi::fid, count: c_int) -> c_int {
     entry::guard_int("fi_trywait", || {
         // SAFETY: a live fabric, by the contract of fi_trywait.
@@ -186,14 +187,14 @@ impl Fabric {
     }
 }
 
-/// What is opened on a fabric holds this.
+/// Part of a fabric that all objects opened on it hold.
 #[derive(Debug)]
 pub(crate) struct FabricShared {
-    /// The interface version of the application: which fields the structs on its stack have.
+    /// Interface version of the application, which determines the fields of its structures.
     pub(crate) api_version: u32,
     pub(crate) node: Arc<Node>,
     pub(crate) maker: Maker,
-    /// How many domains are open.
+    /// Number of open domains.
     pub(crate) domains: Count,
 }
 
@@ -208,16 +209,16 @@ impl FabricShared {
     }
 }
 
-/// The SCIF node of this process, as the environment describes it.
+/// Opens the SCIF node of this process, as set in the environment.
 ///
 /// # Errors
-/// What the engine says, as one of libfabric's numbers; the reason is logged.
+/// Errors of the engine, as libfabric's numbers; the reason is logged.
 pub(crate) fn open_node() -> Result<Arc<Node>, Errno> {
     let config = Config::from_env();
     let config = Config {
         ptracer: config.ptracer && env::env().ptracer,
         refuse_after_ms: env::env().connect_timeout_ns / 1_000_000,
-        // Endpoints of a test meet those of this process only.
+        // Endpoints of a test connect only within this process.
         #[cfg(test)]
         domain: Some(format!("test-{}", std::process::id())),
         ..config
@@ -225,7 +226,7 @@ pub(crate) fn open_node() -> Result<Arc<Node>, Errno> {
     Node::open(config, env::env().transport).map_err(|error| failed(&error))
 }
 
-/// Logs at info what a fabric consists of: version, file, transport, copy path.
+/// Logs at info the properties of a fabric: version, file, transport, copy path.
 fn tell(node: &Node) {
     let file = fi::own_file().unwrap_or_default();
     let transport = match node.kind() {
@@ -253,16 +254,16 @@ fn failed(error: &scif::Error) -> Errno {
     entry::errno(error)
 }
 
-/// A fabric that C holds, and the domains opened on it that C may hold.
+/// Fabric that C holds, and the domains opened on it that C may hold.
 #[derive(Debug)]
 struct Open {
     fabric: usize,
     maker: Maker,
-    /// A domain that is gone cannot be upgraded any more.
+    /// Domains by address; a closed one cannot be upgraded any more.
     domains: Vec<(usize, Weak<DomainShared>)>,
 }
 
-/// What is open, oldest first.
+/// Open fabrics, oldest first.
 static OPEN: Mutex<Vec<Open>> = Mutex::new(Vec::new());
 
 fn lock_open() -> MutexGuard<'static, Vec<Open>> {
@@ -289,8 +290,8 @@ fn forget(fabric: *mut fi::fid_fabric) {
     lock_open().retain(|open| open.fabric != fabric.addr());
 }
 
-/// The fabric and the domain that a program has open already, which fi_getinfo(3) tells; null when there is none. What a
-/// forked child has of its parent is none.
+/// Returns the fabric and the domain that a program has open, for fi_getinfo(3); null without any.
+/// A forked child ignores the objects of its parent.
 pub(crate) fn first_open() -> (*mut fi::fid_fabric, *mut fi::fid_domain) {
     let open = lock_open();
     let Some(first) = open.iter().find(|open| !open.maker.is_ancestor()) else {

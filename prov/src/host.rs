@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The libfabric that loaded this provider: its version, its log, its parameters.
+//! Host: the libfabric that loaded this provider, with its version, its log and its parameters.
 //!
-//! A process may hold several libfabrics that load this same file: the last one to call is talked to, and what a struct
-//! of theirs is read for is what the oldest of them has.
+//! A process may hold several libfabrics that load this same file. The last one that called is
+//! used. Structures are read in the layout of the oldest.
 
 use std::ffi::{CStr, c_int};
 use std::sync::{PoisonError, RwLock};
@@ -14,7 +14,7 @@ use crate::{PROVIDER, attr};
 #[derive(Debug)]
 struct State {
     host: Host,
-    /// Of all that called; `None` before the first.
+    /// Oldest version of all that called; `None` before the first.
     oldest: Option<u32>,
     newest: u32,
 }
@@ -29,7 +29,7 @@ fn with<R>(f: impl FnOnce(&State) -> R) -> R {
     f(&STATE.read().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// A libfabric loads this provider: from now on it is the one to talk to.
+/// Records that a libfabric loads this provider, which uses that one from now on.
 pub(crate) fn enter(host: Host) {
     let mut state = STATE.write().unwrap_or_else(PoisonError::into_inner);
     let version = host.version();
@@ -38,17 +38,18 @@ pub(crate) fn enter(host: Host) {
     state.host = host;
 }
 
-/// A libfabric goes away: nothing of it may be called any more.
+/// Records that a libfabric is unloaded and must not be called any more.
 pub(crate) fn leave() {
     STATE.write().unwrap_or_else(PoisonError::into_inner).host = Host::NONE;
 }
 
-/// The interface version whose structs every host has.
+/// Returns the interface version whose structures every host has.
 pub(crate) fn version() -> u32 {
     with(|state| state.oldest.unwrap_or(Host::OLDEST))
 }
 
-/// The interface version to claim: a host skips a provider that claims less than an application asks for.
+/// Returns the interface version to claim. A host skips a provider that claims less than an
+/// application requests.
 pub(crate) fn claimed_version() -> u32 {
     with(|state| state.newest.max(attr::FI_VERSION_OWN))
 }
@@ -62,10 +63,11 @@ pub(crate) fn log(level: u32, subsys: u32, func: &CStr, line: u32, text: &CStr) 
     with(|state| state.host.log(&PROVIDER, level, subsys, func, line, text));
 }
 
-/// Makes a parameter known to the host and asks for its value.
+/// Registers a parameter with the host and returns its value.
 ///
 /// # Errors
-/// `FI_ENODATA`: not set. `FI_EINVAL`: set to what it cannot be. `FI_ENOSYS`: the host has no parameters.
+/// `FI_ENODATA`: not set. `FI_EINVAL`: set to an invalid value. `FI_ENOSYS`: the host has no
+/// parameters.
 pub(crate) fn param(name: &CStr, kind: fi_param_type, help: &CStr) -> Result<ParamValue, c_int> {
     with(|state| {
         let param = state

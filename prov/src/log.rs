@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Messages to the user: into the host's log, and the engine's messages with them.
+//! Messages to the user, in the host's log, including the messages of the engine.
 //!
-//! `FI_LOG_LEVEL`, `FI_LOG_PROV` and `FI_LOG_SUBSYS` choose what is printed. Without a host there is no log. Nothing on
-//! the data path logs, but for what is said once.
+//! `FI_LOG_LEVEL`, `FI_LOG_PROV` and `FI_LOG_SUBSYS` select the lines that are printed. Without a
+//! host there is no log. The data path logs nothing except lines that appear once.
 //!
-//! No line can flood. [`warn`] and [`info`] are for what cannot repeat without end: once for each object, or once for each
-//! cause (`scif::logging::OnceEach`). A line that a peer can cause goes through [`warn_about_peer`] or [`info_about_peer`],
-//! one about a refused call through [`warn_about_call`]: a limited number a second, shared with the engine's lines. The
-//! suppressed ones are counted and reported by one line.
+//! No line can flood the log. [`warn`] and [`info`] are for lines that cannot repeat without limit:
+//! once for each object, or once for each cause (`scif::logging::OnceEach`). A line that a peer can
+//! cause uses [`warn_about_peer`] or [`info_about_peer`], a line about a refused call uses
+//! [`warn_about_call`]. These have a limited number per second, shared with the engine's lines.
+//! Suppressed lines are counted and reported by one line.
 //!
 //! Mirrors `rdma/providers/fi_log.h`.
 
@@ -24,7 +25,7 @@ use scif::{AccessError, Denial, DenialCause, Node, PortId, keep_errno};
 
 use crate::{host, reason};
 
-/// What a message is about: of `enum fi_log_subsys` what is used.
+/// Subject of a message: the values of `enum fi_log_subsys` that are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Subsys {
     Core,
@@ -56,7 +57,7 @@ impl Subsys {
         }
     }
 
-    /// The subsystem of a module of the engine, by its path.
+    /// Returns the subsystem of a module of the engine, by its path.
     fn of_target(target: &str) -> Subsys {
         match target.split("::").nth(1) {
             Some("endpoint" | "connection" | "transport" | "life" | "segment") => Subsys::EpCtrl,
@@ -67,35 +68,36 @@ impl Subsys {
     }
 }
 
-/// Something the user should act on or know.
+/// Logs at warn a fact that the user should act on or know.
 #[track_caller]
 #[cold]
 pub(crate) fn warn(subsys: Subsys, text: fmt::Arguments<'_>) {
     say(fi::FI_LOG_WARN, subsys, text, Location::caller());
 }
 
-/// Something that explains a decision; as many as there are objects, not operations.
+/// Logs at info a fact that explains a decision; at most one line per object, none per operation.
 #[track_caller]
 #[cold]
 pub(crate) fn info(subsys: Subsys, text: fmt::Arguments<'_>) {
     say(fi::FI_LOG_INFO, subsys, text, Location::caller());
 }
 
-/// Logs at warn what a peer can cause: at most 10 lines a second.
+/// Logs at warn a line that a peer can cause: at most 10 lines a second.
 #[track_caller]
 #[cold]
 pub(crate) fn warn_about_peer(subsys: Subsys, text: fmt::Arguments<'_>) {
     say_within(&PEERS, fi::FI_LOG_WARN, subsys, text, Location::caller());
 }
 
-/// Logs at info what a peer can cause: from the same 10 lines a second as [`warn_about_peer`].
+/// Logs at info a line that a peer can cause: from the same 10 lines a second as
+/// [`warn_about_peer`].
 #[track_caller]
 #[cold]
 pub(crate) fn info_about_peer(subsys: Subsys, text: fmt::Arguments<'_>) {
     say_within(&PEERS, fi::FI_LOG_INFO, subsys, text, Location::caller());
 }
 
-/// Logs at warn why a call of the program is refused: the first 64 lines, then at most 10 a second.
+/// Logs at warn the reason for a refused call: the first 64 lines, then at most 10 a second.
 #[track_caller]
 #[cold]
 pub(crate) fn warn_about_call(subsys: Subsys, text: fmt::Arguments<'_>) {
@@ -110,7 +112,7 @@ pub(crate) fn warns_about_calls() -> bool {
         .any(|subsys| host::log_enabled(fi::FI_LOG_WARN, subsys.number()))
 }
 
-/// Logs at info why a call of the program is refused: from the same budget as [`warn_about_call`].
+/// Logs at info the reason for a refused call: from the same budget as [`warn_about_call`].
 #[track_caller]
 #[cold]
 pub(crate) fn info_about_call(subsys: Subsys, text: fmt::Arguments<'_>) {
@@ -118,7 +120,8 @@ pub(crate) fn info_about_call(subsys: Subsys, text: fmt::Arguments<'_>) {
     say_within(&CALLS, fi::FI_LOG_INFO, subsys, text, Location::caller());
 }
 
-/// Reports the lines that were suppressed and that no later line has reported: at the end of a domain.
+/// Reports the lines that were suppressed and that no later line has reported: at the end of a
+/// domain.
 #[track_caller]
 #[cold]
 pub(crate) fn settle() {
@@ -128,7 +131,8 @@ pub(crate) fn settle() {
     }
 }
 
-/// Logs at warn that the kernel denies direct copies with a peer, whose data goes through the ring. Once for each cause.
+/// Logs at warn that the kernel denies direct copies with a peer, whose data goes through the ring.
+/// Once for each cause.
 #[cold]
 pub(crate) fn no_direct_copy(peer: PortId, denial: &Denial) {
     static SAID: OnceEach<DenialCause> = OnceEach::new(16);
@@ -143,12 +147,13 @@ pub(crate) fn no_direct_copy(peer: PortId, denial: &Denial) {
     }
 }
 
-/// Logs at info that one direct copy has failed and its data goes through the ring. Once for each cause.
+/// Logs at info that one direct copy has failed and its data goes through the ring. Once for each
+/// cause.
 #[cold]
 pub(crate) fn fall_back(peer: PortId, pid: c_int, error: &AccessError) {
     static SAID: OnceEach<&str> = OnceEach::new(4);
     let cause = match error {
-        // Told with its cause, by `no_direct_copy`.
+        // Logged with its cause by `no_direct_copy`.
         AccessError::Denied => return,
         AccessError::Fault => "bad address",
         AccessError::Gone => "no such process",
@@ -164,8 +169,8 @@ pub(crate) fn fall_back(peer: PortId, pid: c_int, error: &AccessError) {
     }
 }
 
-/// Logs at warn that nobody listens at a port, after `waited_ns` of tries, or at the only try. Once for each port, and for a few
-/// ports only. `whereabouts` says what to check.
+/// Logs at warn that no process listens at a port, after `waited_ns` of tries, or at the only try.
+/// Once for each port, and for a few ports only. `whereabouts` returns advice on the check to make.
 #[cold]
 pub(crate) fn nobody_listens(peer: PortId, waited_ns: Option<u64>, whereabouts: impl FnOnce() -> String) {
     static SAID: OnceEach<PortId> = OnceEach::new(4);
@@ -190,7 +195,7 @@ pub(crate) fn nobody_listens(peer: PortId, waited_ns: Option<u64>, whereabouts: 
     }
 }
 
-/// Logs at warn why an address leads to no endpoint here. Once in a process.
+/// Logs at warn the reason for which an address has no endpoint on this host. Once in a process.
 #[cold]
 pub(crate) fn foreign_address(why: &dyn fmt::Display, node: &Node) {
     static SAID: Once = Once::new();
@@ -203,7 +208,7 @@ pub(crate) fn foreign_address(why: &dyn fmt::Display, node: &Node) {
     });
 }
 
-/// Something here, and not the peer, keeps us from connecting to it. Said once per cause.
+/// Logs a local error that prevents a connection to a peer. Once for each cause.
 #[cold]
 pub(crate) fn hindered(peer: PortId, why: &dyn fmt::Display, errno: c_int) {
     static SAID: OnceEach<c_int> = OnceEach::new(16);
@@ -223,7 +228,8 @@ pub(crate) fn hindered(peer: PortId, why: &dyn fmt::Display, errno: c_int) {
     }
 }
 
-/// A line of statistics (`FI_SCIF_STATS`) on the standard error stream, in one write so that ranks do not mix theirs.
+/// Prints a line of statistics (`FI_SCIF_STATS`) on the standard error stream, in one write so that
+/// lines of several ranks do not mix.
 #[cold]
 pub(crate) fn stats_line(line: &str) {
     // A closed stream is no reason to fail.
@@ -245,7 +251,7 @@ fn say_within(budget: &Budget, level: u32, subsys: Subsys, text: fmt::Arguments<
 }
 
 fn send(level: u32, subsys: Subsys, text: fmt::Arguments<'_>, file: &str, line: u32) {
-    // The host prints with the C library.
+    // The host prints with the C library, which may change errno.
     keep_errno(|| {
         host::log(
             level,
@@ -257,7 +263,7 @@ fn send(level: u32, subsys: Subsys, text: fmt::Arguments<'_>, file: &str, line: 
     });
 }
 
-/// The module that a file is of.
+/// Returns the name of the module in a file.
 fn module(file: &str) -> &str {
     let path = Path::new(file);
     let own = path.file_stem().filter(|stem| *stem != "mod");
@@ -267,7 +273,7 @@ fn module(file: &str) -> &str {
         .unwrap_or("scif")
 }
 
-/// The text up to its first NUL.
+/// Returns the text up to its first NUL.
 fn c_string(text: &str) -> CString {
     let end = text.find('\0').unwrap_or(text.len());
     text.get(..end)
@@ -275,7 +281,7 @@ fn c_string(text: &str) -> CString {
         .unwrap_or_default()
 }
 
-/// Takes what the engine says through the `log` crate.
+/// Receiver of the engine's messages from the `log` crate.
 struct Bridge;
 
 fn level(level: log::Level) -> u32 {
@@ -312,9 +318,10 @@ impl log::Log for Bridge {
     fn flush(&self) {}
 }
 
-/// Connects the engine's messages with the host's log. The levels the host does not print are not even formatted.
+/// Connects the engine's messages with the host's log. Levels that the host does not print are not
+/// formatted.
 pub(crate) fn init() {
-    // Whoever came first keeps it: a program that links this crate may have a logger of its own.
+    // The first logger stays: a program that links this crate may have its own.
     if log::set_logger(&Bridge).is_ok() {
         let any = |level| Subsys::ALL.iter().any(|s| host::log_enabled(level, s.number()));
         log::set_max_level(if any(fi::FI_LOG_DEBUG) {

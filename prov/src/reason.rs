@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Reasons of refused calls, and the one line in the log that tells of each.
+//! Reasons of refused calls, and the single log line for each of them.
 //!
-//! [`crate::entry`] runs every call from C under its name and hands each negative answer to [`log_refusal`]. So no refusal
-//! passes silently, and code inside only adds what the error alone does not tell: [`because`]. A line that was logged inside
-//! already, with more than that, is not repeated.
+//! [`crate::entry`] runs every call from C under its name and passes each negative result to
+//! [`log_refusal`]. Thus no refusal is silent, and inner code only adds facts that the error number
+//! does not express: [`because`]. A more detailed line that inner code has logged already is not
+//! repeated.
 //!
-//! Negative answers that are no refusals are not logged: `FI_EAGAIN`, an error that waits to be read, the end of a wait, and
-//! those of [`expected`]. Questions for extensions are at info, as programs can do without what they ask for: unknown options,
-//! and the calls of [`PROBES`].
+//! Negative results that are no refusals are not logged: `FI_EAGAIN`, an unread error, the end of a
+//! wait, and the errors passed to [`expected`]. Queries for extensions are logged at info, since
+//! programs can do without these: unknown options, and the calls of [`PROBES`].
 
 use std::cell::Cell;
 use std::fmt;
@@ -17,18 +18,18 @@ use libfabric_sys as fi;
 use crate::entry::{self, Errno};
 use crate::log::{self, Subsys};
 
-/// Knowledge about the refusal of the current call.
+/// State of the log line for the current call.
 #[derive(Default)]
 enum Known {
     #[default]
     Nothing,
-    /// The line was logged, or none is wanted.
+    /// Logged, or not wanted.
     Logged,
-    /// A reason for this error.
+    /// Reason for an error.
     Reason(Errno, String),
 }
 
-/// Calls that ask for an extension of a provider by its name.
+/// Calls that query an extension of a provider by its name.
 const PROBES: [&str; 2] = ["fi_open_ops", "fi_set_ops"];
 
 thread_local! {
@@ -44,7 +45,7 @@ fn set(known: Known) {
     let _ = KNOWN.try_with(|place| place.set(known));
 }
 
-/// Drops the state of an earlier call: a reason for an error that it recovered from.
+/// Drops the state of an earlier call, such as a reason for an error from which it recovered.
 #[inline]
 pub(crate) fn forget() {
     set(Known::Nothing);
@@ -63,7 +64,7 @@ pub(crate) fn is_logged() -> bool {
     logged
 }
 
-/// Notes why the current call is refused with `errno`, and returns that.
+/// Records the reason for which the current call is refused with `errno`, and returns `errno`.
 #[cold]
 pub(crate) fn because(errno: Errno, why: fmt::Arguments<'_>) -> Errno {
     if log::warns_about_calls() {
@@ -72,10 +73,11 @@ pub(crate) fn because(errno: Errno, why: fmt::Arguments<'_>) -> Errno {
     errno
 }
 
-/// Passes on a result whose error `answer` is a plain answer to what the call asks: no line in the log.
+/// Passes on a result. An error equal to `answer` is a regular result of the query and is not
+/// logged.
 ///
 /// # Errors
-/// That of `result`.
+/// The error of `result`.
 #[inline]
 pub(crate) fn expected<T>(answer: Errno, result: Result<T, Errno>) -> Result<T, Errno> {
     if matches!(&result, Err(errno) if *errno == answer) {
@@ -84,7 +86,7 @@ pub(crate) fn expected<T>(answer: Errno, result: Result<T, Errno>) -> Result<T, 
     result
 }
 
-/// Logs that the object of a call does not offer it.
+/// Logs that the object does not support a call.
 pub(crate) fn log_unsupported(call: &'static str) {
     forget();
     if PROBES.contains(&call) {
@@ -95,7 +97,7 @@ pub(crate) fn log_unsupported(call: &'static str) {
     log_refusal(call, because(fi::FI_ENOSYS, why));
 }
 
-/// Returns the text of an error, behind the reason if one is noted for it.
+/// Returns the text of an error, preceded by the reason if one is recorded for it.
 fn text(errno: Errno) -> String {
     let text = entry::text(errno);
     match take() {
@@ -104,7 +106,7 @@ fn text(errno: Errno) -> String {
     }
 }
 
-/// Logs that `call` is refused with `errno`, unless that was logged inside.
+/// Logs that `call` is refused with `errno`, unless inner code has logged it.
 #[cold]
 #[inline(never)]
 pub(crate) fn log_refusal(call: &str, errno: Errno) {
@@ -117,7 +119,8 @@ pub(crate) fn log_refusal(call: &str, errno: Errno) {
     forget();
 }
 
-/// Logs that `what` is refused with `errno`, and the reason noted for it. Asking for an unknown option is at info.
+/// Logs that `what` is refused with `errno`, and the reason recorded for it. A query of an unknown
+/// option is at info.
 #[track_caller]
 #[cold]
 pub(crate) fn log_line(subsys: Subsys, what: fmt::Arguments<'_>, errno: Errno) {
@@ -128,7 +131,7 @@ pub(crate) fn log_line(subsys: Subsys, what: fmt::Arguments<'_>, errno: Errno) {
     }
 }
 
-/// Returns whether an error only means that nothing is there, or not yet.
+/// Returns whether an error only means that a result is not available, or not yet.
 fn is_answer(errno: Errno) -> bool {
     matches!(
         errno,

@@ -3,10 +3,10 @@
     unsafe_code,
     reason = "getaddrinfo and getifaddrs of the C library: lists of C structs"
 )]
-//! What the machine's resolver knows: the IPv4 address and port behind a node and a service name, and which IPv4
-//! addresses are this host's.
+//! Name resolution: the IPv4 address and port of a node and a service name, and the IPv4 addresses
+//! of this host.
 //!
-//! Not here: what an address means to SCIF (`addr`).
+//! The meaning of an address for SCIF is in `addr`.
 //!
 //! Mirrors getaddrinfo(3) and getifaddrs(3).
 
@@ -14,8 +14,8 @@ use std::ffi::CStr;
 use std::net::Ipv4Addr;
 use std::ptr;
 
-/// IPv4 address and port behind `node` and `service`; the loopback address without a node, port 0 without a
-/// service. `None` when either does not resolve.
+/// Returns the IPv4 address and port of `node` and `service`; the loopback address without a node,
+/// port 0 without a service. `None` when either does not resolve.
 pub(crate) fn resolve(
     node: Option<&CStr>,
     service: Option<&CStr>,
@@ -24,31 +24,34 @@ pub(crate) fn resolve(
     if node.is_none() && service.is_none() {
         return Some((Ipv4Addr::LOCALHOST, 0));
     }
-    // SAFETY: addrinfo is a C struct of integers and nullable pointers: all zeroes is a value of it.
+    // SAFETY: addrinfo consists of integers and nullable pointers, for which zero is valid.
     let mut hints: libc::addrinfo = unsafe { std::mem::zeroed() };
     hints.ai_family = libc::AF_INET;
-    // One entry per address, and services that only one protocol knows still resolve.
+    // One entry per address. Services of a single protocol still resolve.
     hints.ai_socktype = libc::SOCK_STREAM;
     hints.ai_flags = if numeric_host { libc::AI_NUMERICHOST } else { 0 };
     let as_ptr = |s: Option<&CStr>| s.map_or(ptr::null(), CStr::as_ptr);
     let mut list: *mut libc::addrinfo = ptr::null_mut();
-    // SAFETY: both strings are null or end in NUL (CStr), hints is initialised, list receives the result.
+    // SAFETY: both strings are null or end in NUL (CStr), hints is initialised, list receives the
+    // result.
     let status = unsafe { libc::getaddrinfo(as_ptr(node), as_ptr(service), &raw const hints, &raw mut list) };
     if status != 0 {
         return None;
     }
-    // SAFETY: getaddrinfo succeeded, so list is null or its first entry, alive until freeaddrinfo below.
+    // SAFETY: getaddrinfo succeeded, so list is null or its first entry, alive until freeaddrinfo
+    // below.
     let first = unsafe { list.as_ref() };
     // SAFETY: ai_addr is null or points at ai_addrlen bytes of a socket address.
     let found = first.and_then(|info| unsafe { sockaddr_v4(info.ai_addr) });
     if !list.is_null() {
-        // SAFETY: list came from getaddrinfo and nothing of it is used below.
+        // SAFETY: list came from getaddrinfo and is not used below.
         unsafe { libc::freeaddrinfo(list) };
     }
     found
 }
 
-/// Whether `ip` is an address of this host: the loopback net, "any", or an interface's own.
+/// Whether `ip` is an address of this host: the loopback net, the unspecified address, or one of an
+/// interface.
 pub(crate) fn is_local(ip: Ipv4Addr) -> bool {
     if ip.is_loopback() || ip.is_unspecified() {
         return true;
@@ -67,23 +70,23 @@ pub(crate) fn is_local(ip: Ipv4Addr) -> bool {
         next = entry.ifa_next;
     }
     if !list.is_null() {
-        // SAFETY: list came from getifaddrs and nothing of it is used below.
+        // SAFETY: list came from getifaddrs and is not used below.
         unsafe { libc::freeifaddrs(list) };
     }
     found
 }
 
-/// Address and port of a socket address, when it is one of `AF_INET`.
+/// Returns address and port of a socket address of family `AF_INET`; `None` for others.
 ///
 /// # Safety
-/// `addr` is null or points at a socket address that is as long as its family says.
+/// `addr` is null or points to a socket address of the length of its family.
 unsafe fn sockaddr_v4(addr: *const libc::sockaddr) -> Option<(Ipv4Addr, u16)> {
     // SAFETY: the caller's contract.
     let family = unsafe { addr.as_ref() }?.sa_family;
     if i32::from(family) != libc::AF_INET {
         return None;
     }
-    // SAFETY: the family says that a sockaddr_in is there (caller's contract); alignment is not relied upon.
+    // SAFETY: the family guarantees a sockaddr_in (caller's contract); the read needs no alignment.
     let v4 = unsafe { addr.cast::<libc::sockaddr_in>().read_unaligned() };
     Some((
         Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr)),
@@ -119,7 +122,7 @@ mod tests {
         assert!(is_local(Ipv4Addr::LOCALHOST));
         assert!(is_local(Ipv4Addr::new(127, 8, 9, 1)));
         assert!(is_local(Ipv4Addr::UNSPECIFIED));
-        // TEST-NET-1: nobody's address (RFC 5737).
+        // TEST-NET-1 is assigned to no host (RFC 5737).
         assert!(!is_local(Ipv4Addr::new(192, 0, 2, 77)));
         assert!(!is_local(Ipv4Addr::BROADCAST));
     }

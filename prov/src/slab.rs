@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! A vector with holes: the objects of a domain, named by small dense indexes.
+//! Slab: a vector with vacant entries for the objects of a domain, addressed by small dense
+//! indexes.
 //!
-//! Insertion takes the hole freed last, or grows; every operation is O(1). An index carries no generation: whoever
-//! holds one (a handle given to C, a binding) keeps its object open, which `close` enforces with -FI_EBUSY.
+//! An insertion takes the entry freed last, or grows the vector; every operation is O(1). An index
+//! has no generation. Its holder (a handle given to C, a binding) keeps the object open, which
+//! `close` enforces with -FI_EBUSY.
 
 /// Objects named by `u32` indexes that stay valid until the object is removed.
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
     entries: Vec<Entry<T>>,
-    /// The hole freed last, or the length of `entries` when there is none.
+    /// Index of the entry freed last, or the length of `entries` when none is vacant.
     next: usize,
     len: usize,
 }
@@ -32,7 +34,7 @@ impl<T> Slab<T> {
         self.len
     }
 
-    /// Stores `value` and says where; `None` when 2^32 - 1 objects are open.
+    /// Stores `value` and returns its index; `None` when 2^32 - 1 objects are open.
     pub(crate) fn insert(&mut self, value: T) -> Option<u32> {
         let at = self.next;
         let index = u32::try_from(at).ok().filter(|i| *i != u32::MAX)?;
@@ -83,7 +85,8 @@ impl<T> Slab<T> {
         }
     }
 
-    /// One past the highest index ever used: bounds a walk that must not hold a borrow between its steps.
+    /// Returns the highest index ever used plus one, for a loop that must not hold a borrow between
+    /// its steps.
     #[inline]
     pub(crate) fn bound(&self) -> u32 {
         u32::try_from(self.entries.len()).unwrap_or(u32::MAX)

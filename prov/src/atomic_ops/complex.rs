@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Atomic operations on complex numbers: a real and an imaginary part, in that order, of any real type.
+//! Atomic operations on complex numbers: a real and an imaginary part, in that order, of any real
+//! type.
 //!
-//! Complex numbers have no order; the operations that need one are not defined and leave the target as it is.
+//! Complex numbers have no order; the operations that need one are not defined and leave the target
+//! as it is.
 
 use super::float::Real;
 use super::{Element, Op, execute_word};
@@ -77,7 +79,7 @@ fn combine<R: Real>(op: Op, target: Complex<R>, operand: Complex<R>, compare: Co
     }
 }
 
-/// The parts lie in memory one after the other.
+/// Defines the layout: real part, then imaginary part.
 macro_rules! parts_of_complex {
     ($real:ty) => {
         const SIZE: usize = 2 * <$real>::SIZE;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Atomic operations on `float` and `double`, and what any real floating point type needs to take part.
+//! Atomic operations on `float` and `double`, and the requirements on any real floating point type.
 //!
-//! Comparisons are C's: a NaN is neither greater, smaller nor equal, and counts as true.
+//! Comparisons follow C: a NaN is neither greater, smaller nor equal, and counts as true.
 
 use super::{Element, Op, execute_word};
 use scif_ring::Mem;
@@ -12,13 +12,14 @@ pub(super) trait Real: Copy {
     fn add(self, other: Self) -> Self;
     fn sub(self, other: Self) -> Self;
     fn mul(self, other: Self) -> Self;
-    /// `None` when one of them is not a number.
+    /// Compares two values; `None` when one of them is not a number.
     fn order(self, other: Self) -> Option<Ordering>;
     fn is_true(self) -> bool;
     fn from_bool(value: bool) -> Self;
 }
 
-/// [`Element::combine`] of every real type. Bitwise operations are not defined here and leave the target as it is.
+/// Implements [`Element::combine`] of every real type. Bitwise operations are undefined and leave
+/// the target unchanged.
 #[inline]
 pub(super) fn combine<R: Real>(op: Op, target: R, operand: R, compare: R) -> R {
     let pick = |swap: bool| if swap { operand } else { target };

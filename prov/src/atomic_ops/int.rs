@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Atomic operations on integers of 8 to 128 bits. Sums and products wrap around, as in C's unsigned arithmetic.
+//! Atomic operations on integers of 8 to 128 bits. Sums and products wrap around, as in C's
+//! unsigned arithmetic.
 
 use super::{Element, Op, execute_word};
 use scif_ring::{Mem, rmw};
@@ -61,7 +62,7 @@ macro_rules! word_integers {
             fn execute(op: Op, target: &Mem, operand: Self, compare: Self) -> Option<Self> {
                 let word = |value: Self| <$word>::from_ne_bytes(value.to_ne_bytes());
                 let value = |word: $word| Self::from_ne_bytes(word.to_ne_bytes());
-                // The usual operations have an instruction that does not have to be retried.
+                // The usual operations have an instruction that needs no retry loop.
                 match op {
                     Op::Sum => rmw::fetch_add(target, word(operand)).map(value),
                     Op::Write => rmw::swap(target, word(operand)).map(value),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Atomic operations on `long double`, whose format is the platform's C compiler's: the arithmetic is in C.
+//! Atomic operations on `long double`. Its format depends on the platform's C compiler, so the
+//! arithmetic is in C.
 
 use super::float::{self, Real};
 use super::{Element, Op};

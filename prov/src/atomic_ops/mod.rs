@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! What each atomic operation does to each datatype, and which combinations exist.
+//! Effect of each atomic operation on each datatype, and the supported combinations.
 //!
-//! This file names the operations and datatypes of `rdma/fi_domain.h` and applies them to memory; it knows nothing
-//! of endpoints, keys or completions. The arithmetic is in the files beside it, one per family of types.
+//! This file names the operations and datatypes of `rdma/fi_domain.h` and applies them to memory.
+//! It does not depend on endpoints, keys or completions. The arithmetic is in the files beside it,
+//! one per family of types.
 //!
 //! # Invariants
 //!
-//! - An element of at most 8 bytes at a naturally aligned address is changed by one atomic instruction (or a
-//!   compare-and-swap loop), so that any number of executors, also in other processes, may work on it at once.
-//! - Everything else is changed under one lock of this process and must only ever be executed by the process
-//!   that owns the memory.
-//! - `FI_ATOMIC_READ` never writes its target: the memory may be readable only.
+//! - An element of at most 8 bytes at a naturally aligned address is changed by one atomic
+//!   instruction (or a compare-and-swap loop). Any number of executors, also in other processes,
+//!   may work on it at once.
+//! - All other elements are changed under one lock of this process and must only be executed by the
+//!   process that owns the memory.
+//! - `FI_ATOMIC_READ` never writes its target: the memory may be read-only.
 //!
 //! Mirrors `fi_atomic(3)`.
 
@@ -27,10 +29,10 @@ use libfabric_sys::LongDouble;
 use scif_ring::{Mem, rmw};
 use std::sync::{Mutex, PoisonError};
 
-/// The most bytes one operation carries, of operand, comparison and result each.
+/// Maximum number of bytes in each of operand, comparison and result of one operation.
 pub(crate) const MAX_ATOMIC_BYTES: usize = 4096;
 
-/// Serialises the executions that no atomic instruction covers.
+/// Lock for elements without a suitable atomic instruction.
 static WIDE: Mutex<()> = Mutex::new(());
 
 /// `enum fi_op`, in its order: the discriminants are the C values.
@@ -94,7 +96,7 @@ impl Op {
         )
     }
 
-    /// Whether the operation needs values to be greater or smaller than each other.
+    /// Whether the operation compares values by order.
     fn needs_order(self) -> bool {
         matches!(
             self,
@@ -116,8 +118,8 @@ impl Op {
     }
 }
 
-/// `enum fi_datatype` as far as libfabric 1.17 knew it, in its order. The 8- and 16-bit floating point types that
-/// came later have no agreed arithmetic on CPUs and are not supported.
+/// `enum fi_datatype` up to libfabric 1.17, in its order. The 8- and 16-bit floating point types
+/// that were added later have no agreed arithmetic on CPUs and are not supported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DataType {
     Int8,
@@ -185,28 +187,30 @@ impl DataType {
     }
 }
 
-/// A value an atomic operation works on.
+/// Value of an atomic operation.
 trait Element: Copy {
-    /// Size in memory.
+    /// Size in bytes.
     const SIZE: usize;
 
-    /// The value in native byte order; bytes that are missing read as zero.
+    /// Returns the value in native byte order; missing bytes read as zero.
     fn get(bytes: &[u8]) -> Self;
 
     /// Stores the value; `bytes` has [`Self::SIZE`] bytes.
     fn put(self, bytes: &mut [u8]);
 
-    /// The target's new value. Only called for operations the type supports.
+    /// Returns the target's new value. Only called for operations that the type supports.
     fn combine(op: Op, target: Self, operand: Self, compare: Self) -> Self;
 
-    /// Executes on an aligned target with the CPU's atomic instructions; `None` when there are none for it.
+    /// Executes on an aligned target with the CPU's atomic instructions; `None` when there are none
+    /// for the type.
     #[inline]
     fn execute(_op: Op, _target: &Mem, _operand: Self, _compare: Self) -> Option<Self> {
         None
     }
 }
 
-/// Bytes of one element of `datatype`, `None` for a datatype that is not supported.
+/// Returns the size in bytes of one element of `datatype`; `None` for a datatype that is not
+/// supported.
 #[inline]
 pub(crate) fn size_of(datatype: u32) -> Option<usize> {
     DataType::from_raw(datatype).map(DataType::size)
@@ -221,12 +225,13 @@ pub(crate) fn valid(op: u32, datatype: u32, kind: AtomicKind) -> bool {
     }
 }
 
-/// The answer of `fi_query_atomic`: bytes of an element and the most elements of one call.
+/// Returns the result of `fi_query_atomic`: size in bytes of an element and maximum number of
+/// elements in one call.
 ///
 /// # Errors
 ///
-/// `FI_EBADFLAGS` for flags other than one of `FI_FETCH_ATOMIC` and `FI_COMPARE_ATOMIC`; `FI_EOPNOTSUPP` for a
-/// combination that is not defined or not supported.
+/// `FI_EBADFLAGS` for flags other than one of `FI_FETCH_ATOMIC` and `FI_COMPARE_ATOMIC`;
+/// `FI_EOPNOTSUPP` for a combination that is not defined or not supported, and for `FI_TAGGED`.
 pub(crate) fn query(datatype: u32, op: u32, flags: u64) -> Result<(usize, usize), Errno> {
     const FETCH: u64 = fi::FI_FETCH_ATOMIC;
     const COMPARE: u64 = fi::FI_COMPARE_ATOMIC;
@@ -240,11 +245,11 @@ pub(crate) fn query(datatype: u32, op: u32, flags: u64) -> Result<(usize, usize)
     query_kind(datatype, op, kind)
 }
 
-/// [`query`] for a known kind.
+/// Like [`query`], for a known kind.
 ///
 /// # Errors
 ///
-/// `FI_EOPNOTSUPP` as above.
+/// `FI_EOPNOTSUPP` for a combination that is not defined or not supported.
 pub(crate) fn query_kind(datatype: u32, op: u32, kind: AtomicKind) -> Result<(usize, usize), Errno> {
     if !valid(op, datatype, kind) {
         return Err(fi::FI_EOPNOTSUPP);
@@ -253,9 +258,11 @@ pub(crate) fn query_kind(datatype: u32, op: u32, kind: AtomicKind) -> Result<(us
     Ok((size, MAX_ATOMIC_BYTES / size))
 }
 
-/// Applies `op` to every element of `target` and leaves the values found there in `result`, unless that is empty.
+/// Applies `op` to every element of `target` and stores the previous values in `result`, unless
+/// that is empty.
 ///
-/// `operand` is as long as the target (ignored by `FI_ATOMIC_READ`), `compare` too for the swap operations.
+/// `operand` has the length of the target (ignored by `FI_ATOMIC_READ`), and so has `compare` for
+/// the swap operations.
 ///
 /// # Errors
 ///
@@ -318,11 +325,13 @@ pub(crate) fn reduces(op: u32, datatype: u32) -> bool {
     }
 }
 
-/// Merges every element of `operand` into the one at its place in `target`: memory of this process that nobody else sees.
+/// Merges every element of `operand` into the corresponding one of `target`: private memory of this
+/// process.
 ///
 /// # Errors
 ///
-/// `FI_EOPNOTSUPP` for a combination that does not reduce, `FI_EINVAL` when the lengths do not agree.
+/// `FI_EOPNOTSUPP` for a combination that does not reduce, `FI_EINVAL` when the lengths do not
+/// agree.
 pub(crate) fn fold(op: u32, datatype: u32, target: &mut [u8], operand: &[u8]) -> Result<(), Errno> {
     let (Some(op), Some(datatype), true) = (
         Op::from_raw(op),
@@ -365,7 +374,7 @@ fn merge<E: Element>(op: Op, target: &mut [u8], operand: &[u8]) {
     }
 }
 
-/// One validated call of [`apply`].
+/// Validated call of [`apply`].
 struct Job<'a> {
     op: Op,
     target: &'a Mem,
@@ -376,7 +385,7 @@ struct Job<'a> {
 
 impl Job<'_> {
     fn run<E: Element>(self) {
-        // Memory has one base alignment for all of its elements: either all are aligned or none is.
+        // All elements have the alignment of the first: either all are aligned or none is.
         let direct = E::SIZE <= 8 && self.target.addr().is_multiple_of(E::SIZE);
         let guard =
             (!direct).then(|| scif::keep_errno(|| WIDE.lock().unwrap_or_else(PoisonError::into_inner)));
@@ -400,13 +409,14 @@ impl Job<'_> {
     }
 }
 
-/// The bytes of the element at `at`, none when the list has no such element.
+/// Returns the bytes of the element at `at`, none when the list has no such element.
 #[inline]
 fn element(bytes: &[u8], at: usize, size: usize) -> &[u8] {
     bytes.get(at..at + size).unwrap_or_default()
 }
 
-/// The plain read-modify-write of memory that no atomic instruction covers; the caller holds [`WIDE`].
+/// Executes a plain read-modify-write of memory without a suitable atomic instruction; the caller
+/// holds [`WIDE`].
 fn execute_locked<E: Element>(op: Op, target: &Mem, operand: E, compare: E) -> E {
     let mut bytes = [0u8; 32];
     let bytes = bytes.get_mut(..E::SIZE).unwrap_or_default();

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Every operation on every datatype against a model that shares no code with it: integers are bit patterns of 128 bits
-//! with a width and a sign, floating point numbers are pairs of small integers.
+//! Tests of every operation on every datatype against a model without shared code.
+//!
+//! In the model, integers are bit patterns of 128 bits with a width and a sign, and floating point
+//! numbers are pairs of small integers.
 
 #![expect(unsafe_code, reason = "names test buffers as memory")]
 
@@ -9,7 +11,7 @@ use libfabric_sys as fi;
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-/// What a datatype's values are made of.
+/// Structure of a datatype's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Family {
     Integer { bits: u32, signed: bool },
@@ -17,7 +19,7 @@ enum Family {
     Complex,
 }
 
-/// Name, number, size and family of the datatypes, and the C size of each is the size of an element.
+/// Number, size and family of the datatypes; the size of an element is its size in C.
 const TYPES: [(u32, usize, Family); 16] = [
     (
         fi::FI_INT8,
@@ -152,7 +154,7 @@ fn defined(op: u32, family: Family) -> bool {
     }
 }
 
-/// A value of the model: a bit pattern, or a real and an imaginary part.
+/// Value of the model: a bit pattern, or a real and an imaginary part.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Value {
     Bits(u128),
@@ -273,7 +275,8 @@ fn model_number(op: u32, target: Value, operand: Value, compare: Value) -> Value
     }
 }
 
-/// Memory at an address that is `skew` more than a multiple of 64, with a guard byte on either side.
+/// Memory at an address that is `skew` more than a multiple of 64, with a guard byte on either
+/// side.
 struct Arena {
     bytes: Vec<u8>,
     start: usize,
@@ -306,7 +309,8 @@ impl Arena {
     }
 }
 
-/// Zero of either sign is the same number, and C does not say which one a computation gives.
+/// Compares results. Zero of either sign is the same number, and C does not define the sign of a
+/// computed zero.
 fn same(datatype: u32, a: &[u8], b: &[u8]) -> bool {
     let real = |size: usize, is_equal: fn(&[u8], &[u8]) -> bool| {
         a.chunks(size).zip(b.chunks(size)).all(|(a, b)| is_equal(a, b))
@@ -498,7 +502,7 @@ fn reading_does_not_write() {
     for (datatype, _, _) in TYPES {
         for skew in [0, 1] {
             let at = READ_ONLY.as_ptr().cast::<u8>().wrapping_add(skew).cast_mut();
-            // SAFETY: inside READ_ONLY; only read, which is what this test is about.
+            // SAFETY: inside READ_ONLY; only read, as this test checks.
             let mem = unsafe { Mem::new(at, 32) };
             let mut result = [0; 32];
             apply(fi::FI_ATOMIC_READ, datatype, &mem, &[], &[], &mut result).unwrap();

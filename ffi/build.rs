@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Compares this crate with the installed libfabric, and compiles the C shims.
+//! Comparison of this crate with the installed libfabric, and compilation of the C shims.
 //!
-//! bindgen reads `wrapper.h`; its output is used for nothing but a check at compile time (`src/header_check.rs`): each
-//! field that the headers have lies where ours lies, each constant has their value. What the crate declares is taken
-//! from its sources by name, so a new field or constant is checked without being listed anywhere. What only one side
-//! has is the business of versions: headers from 1.17 on will do, and newer ones than this crate knows.
+//! bindgen reads `wrapper.h`. Its output serves only a check at compile time
+//! (`src/header_check.rs`): each field of the headers has the same offset in this crate, and each
+//! constant the same value. The declarations of this crate are read from its sources by name, so a
+//! new field or constant is checked without a list. Names that only one side has are allowed:
+//! headers from 1.17 on are accepted, and also newer ones than this crate knows.
 //!
 //! libfabric is not linked. Its version goes to dependents as `DEP_FABRIC_VERSION`.
 
@@ -19,19 +20,20 @@ use bindgen::callbacks::{
     EnumVariantCustomBehavior, EnumVariantValue, FieldInfo, IntKind, ParseCallbacks, Token,
 };
 
-/// What to do when something is missing.
+/// Advice when a prerequisite is missing.
 const INSTALL: &str = "install what is needed with: apt install pkg-config libfabric-dev libclang-dev gcc";
 
-/// The oldest headers that have all the types.
+/// Version of the oldest headers that have all the types.
 const OLDEST: &str = "1.17";
 
-/// Fields of ours at the place of an unnamed union in newer headers.
+/// Fields of this crate at the position of an unnamed union in newer headers.
 const UNIONS: [(&str, &str, &str); 2] = [
     ("fi_domain_attr", "__bindgen_anon_1", "data_progress"),
     ("fi_mr_attr", "__bindgen_anon_1", "mr_iov"),
 ];
 
-/// Bits that headers from 2.0 on define as 0, so that old programs compile. Programs compiled earlier still send them.
+/// Bits that headers from 2.0 on define as 0, so that old programs compile. Programs compiled
+/// earlier still send them.
 const ZEROED_LATER: [&str; 2] = ["FI_NOTIFY_FLAGS_ONLY", "FI_RESTRICTED_COMP"];
 
 fn main() {
@@ -70,19 +72,20 @@ fn run() -> Result<(), String> {
 /// Structures of peer providers that changed between 1.17 and 2.3.
 const PEERS: &[&str] = &["fi_peer_rx_entry", "fi_ops_srx_owner"];
 
-/// What the installed headers declare.
+/// Declarations of the installed headers.
 #[derive(Debug, Default)]
 struct Headers {
     constants: BTreeMap<String, i128>,
     fields: BTreeMap<String, BTreeSet<String>>,
 }
 
-/// Collects while bindgen parses.
+/// Collector of the declarations that bindgen parses.
 #[derive(Debug, Clone, Default)]
 struct Collector(Rc<RefCell<Headers>>);
 
 impl ParseCallbacks for Collector {
-    /// Newer headers put a warning in front of the value of a deprecated macro; bindgen can't evaluate that.
+    /// Removes a warning that newer headers put before the value of a deprecated macro; bindgen
+    /// can't evaluate it.
     fn modify_macro(&self, _name: &str, tokens: &mut Vec<Token>) {
         let is = |t: Option<&Token>, text: &[u8]| t.is_some_and(|t| *t.raw == *text);
         if is(tokens.get(1), b"_Pragma") && is(tokens.get(4), b")") {
@@ -121,7 +124,7 @@ impl ParseCallbacks for Collector {
     }
 }
 
-/// Runs bindgen and leaves its output in `to`.
+/// Runs bindgen and writes its output to `to`.
 fn read_headers(include: &[PathBuf], to: &Path) -> Result<Headers, String> {
     // bindgen panics when it cannot load libclang.
     let hook = panic::take_hook();
@@ -150,7 +153,7 @@ fn read_headers(include: &[PathBuf], to: &Path) -> Result<Headers, String> {
     Ok(collector.0.take())
 }
 
-/// What this crate declares, by name.
+/// Declarations of this crate, by name.
 #[derive(Default)]
 struct Declared {
     constants: BTreeSet<String>,
@@ -158,7 +161,7 @@ struct Declared {
 }
 
 impl Declared {
-    /// Looks for `pub const`, `pub struct` and the public fields, one a line as rustfmt leaves them.
+    /// Reads `pub const`, `pub struct` and the public fields, one per line as rustfmt formats them.
     fn read(dir: &Path) -> Result<Self, String> {
         let mut declared = Self::default();
         let files = fs::read_dir(dir).map_err(|e| format!("cannot list {}: {e}", dir.display()))?;
@@ -196,7 +199,7 @@ impl Declared {
     }
 }
 
-/// The text of the check: macro calls for `src/header_check.rs`, and how many they are.
+/// Returns the text of the check: macro calls for `src/header_check.rs`, and their number.
 fn checks(headers: &Headers, declared: &Declared) -> Result<String, String> {
     let (mut constants, mut fields) = (0, 0);
     let mut text = String::new();
@@ -207,7 +210,7 @@ fn checks(headers: &Headers, declared: &Declared) -> Result<String, String> {
             writeln!(text, "same_value!({name} = {value});").map_err(|e| e.to_string())?;
         }
     }
-    // Before 2.0 they had fields between, which are gone.
+    // Before 2.0 these structures had more fields, which were removed later.
     let old = headers
         .fields
         .get("fi_peer_rx_entry")

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! What a program needs that calls libfabric instead of being called: the library loaded at run time, and its entry
-//! points of `rdma/fabric.h` and `rdma/fi_errno.h`.
+//! Client side of libfabric: the library loaded at run time, and its entry points of
+//! `rdma/fabric.h` and `rdma/fi_errno.h`.
 //!
-//! Not here: the inline functions of the headers, which call through the objects' tables.
+//! The inline functions of the headers, which call through the objects' tables, are not included.
 #![expect(unsafe_code, reason = "functions are found by name")]
 
 use core::ffi::{CStr, c_char, c_int, c_void};
@@ -14,14 +14,15 @@ use crate::{fabric_fn, fi_info, getinfo_fn};
 
 /// `void fi_freeinfo(struct fi_info *info)`
 pub type freeinfo_fn = unsafe extern "C" fn(info: *mut fi_info);
-/// `struct fi_info *fi_dupinfo(const struct fi_info *info)`; of null makes an empty one.
+/// `struct fi_info *fi_dupinfo(const struct fi_info *info)`; null creates an empty one.
 pub type dupinfo_fn = unsafe extern "C" fn(info: *const fi_info) -> *mut fi_info;
 /// `uint32_t fi_version(void)`
 pub type version_fn = unsafe extern "C" fn() -> u32;
 /// `const char *fi_strerror(int errnum)`
 pub type strerror_fn = unsafe extern "C" fn(errnum: c_int) -> *const c_char;
 
-/// A loaded libfabric: the newest version of each symbol. The pointers are good until it is dropped.
+/// Loaded libfabric with the newest version of each symbol. The pointers are valid until it is
+/// dropped.
 #[derive(Debug)]
 pub struct Lib {
     pub getinfo: getinfo_fn,
@@ -37,11 +38,11 @@ impl Lib {
     /// Loads the library, for instance `libfabric.so.1`.
     ///
     /// # Errors
-    /// The words of the dynamic linker, or the name of a function that isn't there.
+    /// The message of the dynamic linker, or the name of a missing function.
     ///
     /// # Safety
-    /// The file is a libfabric. The result is dropped after every object made with it, and no pointer taken from it is
-    /// used afterwards.
+    /// The file is a libfabric. The result is dropped after every object made with it, and no
+    /// pointer taken from it is used afterwards.
     pub unsafe fn open(path: &CStr) -> Result<Self, String> {
         // SAFETY: the file is a libfabric, whose initialisers may run at any time.
         let handle = unsafe { Handle::load(path) }?;
@@ -67,7 +68,7 @@ impl Lib {
         })
     }
 
-    /// The address of another function of the library.
+    /// Returns the address of another function of the library.
     pub fn symbol(&self, name: &CStr) -> Option<NonNull<c_void>> {
         self.handle.symbol(name)
     }
@@ -79,14 +80,14 @@ mod tests {
 
     #[test]
     fn a_missing_library_is_said() {
-        // SAFETY: there is no such file.
+        // SAFETY: the file does not exist.
         let error = unsafe { Lib::open(c"libno-such-fabric.so") }.unwrap_err();
         assert!(error.contains("libno-such-fabric.so"), "{error}");
     }
 
     #[test]
     fn the_installed_library_answers() {
-        // SAFETY: the name is libfabric's; nothing is made with it.
+        // SAFETY: the name is libfabric's; no object is made with it.
         let lib = unsafe { Lib::open(c"libfabric.so.1") }.unwrap();
         // SAFETY: the library is loaded.
         let version = unsafe { (lib.version)() };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Structures of `rdma/fi_collective.h`: collective operations and the address sets they run on.
+//! Structures of `rdma/fi_collective.h`: collective operations and the address sets of their
+//! members.
 
 use core::ffi::{c_int, c_void};
 

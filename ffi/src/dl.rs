@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Objects that are mapped into this process, and symbols in them: the part of `dlfcn.h` and `link.h` that [`crate::Host`]
-//! and the client need.
+//! Objects mapped into this process, and their symbols: the part of `dlfcn.h` and `link.h` that
+//! [`crate::Host`] and the client need.
 //!
-//! `dlsym` on a handle also looks into what that object depends on. [`Handle::own_symbol`] does not: it tells an object
-//! that *is* a library from one that uses it.
+//! `dlsym` on a handle also searches the dependencies of the object. [`Handle::own_symbol`] does
+//! not, which distinguishes an object that *is* a library from one that uses it.
 #![expect(unsafe_code, reason = "calls the dynamic linker")]
 
 use core::ffi::{CStr, c_int, c_void};
@@ -11,23 +11,23 @@ use core::mem::MaybeUninit;
 use core::ptr::{self, NonNull};
 use std::ffi::CString;
 
-/// A mapped object: the program, a library.
+/// Mapped object: the program or a library.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Object {
-    /// Where it was loaded from. The program itself has its `argv[0]` here.
+    /// Path from which it was loaded, `argv[0]` for the program itself.
     pub(crate) path: CString,
-    /// The address it is mapped at.
+    /// Address at which it is mapped.
     pub(crate) base: usize,
 }
 
-/// Returns the path of the file that this crate was linked into.
+/// Returns the path of the file into which this crate was linked.
 #[must_use]
 pub fn own_file() -> Option<CString> {
     Object::own().map(|object| object.path)
 }
 
 impl Object {
-    /// The object that `addr` lies in.
+    /// Returns the object that contains `addr`.
     pub(crate) fn containing(addr: *const c_void) -> Option<Self> {
         let mut info = MaybeUninit::<libc::Dl_info>::zeroed();
         // SAFETY: `info` is writable; `dladdr` takes any address.
@@ -37,7 +37,8 @@ impl Object {
         if found == 0 || info.dli_fname.is_null() {
             return None;
         }
-        // SAFETY: after success `dli_fname` is a C string that lives as long as the object is mapped; `addr` is in use.
+        // SAFETY: after success `dli_fname` is a C string, valid as long as the object is mapped;
+        // `addr` is in use.
         let path = unsafe { CStr::from_ptr(info.dli_fname) };
         Some(Self {
             path: path.to_owned(),
@@ -45,32 +46,31 @@ impl Object {
         })
     }
 
-    /// The object this crate was linked into.
+    /// Returns the object into which this crate was linked.
     pub(crate) fn own() -> Option<Self> {
         let here: fn() -> Option<Self> = Self::own;
         Self::containing(here as *const c_void)
     }
 
-    /// All mapped objects, in the order they were loaded.
+    /// Returns all mapped objects, in the order in which they were loaded.
     pub(crate) fn all() -> Vec<Self> {
         let mut starts = Vec::<usize>::new();
         // SAFETY: `add_start` matches the prototype and gets the vector, which outlives the call.
         unsafe { libc::dl_iterate_phdr(Some(add_start), (&raw mut starts).cast()) };
-        // Not in the callback, which runs under the dynamic linker's lock.
+        // Outside of the callback, which runs under the dynamic linker's lock.
         starts
             .into_iter()
             .filter_map(|start| Self::containing(ptr::without_provenance(start)))
             .collect()
     }
 
-    /// A reference to the mapped object, without loading anything.
+    /// Returns a reference to the mapped object, without loading any.
     pub(crate) fn handle(&self) -> Option<Handle> {
         let flags = libc::RTLD_LAZY | libc::RTLD_NOLOAD;
         // SAFETY: the path is a C string; with RTLD_NOLOAD no code of a new object runs.
         let handle = unsafe { libc::dlopen(self.path.as_ptr(), flags) };
         let handle = NonNull::new(handle).or_else(|| {
-            // The program can't be opened by its path.
-            // SAFETY: a null path means the program.
+            // The program can't be opened by its path. SAFETY: a null path stands for the program.
             NonNull::new(unsafe { libc::dlopen(ptr::null(), flags) })
         });
         handle.map(Handle)
@@ -88,13 +88,13 @@ unsafe extern "C" fn add_start(info: *mut libc::dl_phdr_info, _size: usize, star
     let headers = unsafe { core::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
     let first = headers.iter().find(|h| h.p_type == libc::PT_LOAD);
     let start = first.and_then(|h| usize::try_from(info.dlpi_addr.wrapping_add(h.p_vaddr)).ok());
-    // SAFETY: `starts` is the vector that `Object::all` lends to this call and to nobody else.
+    // SAFETY: `starts` is the vector that `Object::all` lends to this call only.
     let starts = unsafe { &mut *starts.cast::<Vec<usize>>() };
     starts.extend(start);
     0
 }
 
-/// A reference to a loaded object, as `dlopen` gives; dropping it lets the object go.
+/// Reference to a loaded object, as returned by `dlopen`; dropping it closes the object.
 #[derive(Debug)]
 pub(crate) struct Handle(NonNull<c_void>);
 
@@ -107,21 +107,21 @@ impl Handle {
     /// Loads a library.
     ///
     /// # Safety
-    /// The initialisers of the library must be fit to run now.
+    /// The initialisers of the library may run now.
     #[cfg(feature = "client")]
     pub(crate) unsafe fn load(path: &CStr) -> Result<Self, String> {
-        // SAFETY: the path is a C string; what loading runs is the caller's contract.
+        // SAFETY: the path is a C string; the initialisers may run by the caller's contract.
         let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         NonNull::new(handle).map(Self).ok_or_else(last_error)
     }
 
-    /// The address of `name` in the object or in what it depends on.
+    /// Returns the address of `name` in the object or its dependencies.
     pub(crate) fn symbol(&self, name: &CStr) -> Option<NonNull<c_void>> {
         // SAFETY: the handle is open, the name a C string.
         NonNull::new(unsafe { libc::dlsym(self.0.as_ptr(), name.as_ptr()) })
     }
 
-    /// The address of `name` if `object`, of which this is the handle, defines it itself.
+    /// Returns the address of `name` if `object`, whose handle this is, defines it itself.
     pub(crate) fn own_symbol(&self, object: &Object, name: &CStr) -> Option<NonNull<c_void>> {
         let symbol = self.symbol(name)?;
         let definer = Object::containing(symbol.as_ptr())?;
@@ -131,12 +131,12 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // SAFETY: the handle is open and nobody uses it any more.
+        // SAFETY: the handle is open and not used any more.
         unsafe { libc::dlclose(self.0.as_ptr()) };
     }
 }
 
-/// What the dynamic linker says about its last failure in this thread.
+/// Returns the dynamic linker's message about its last failure in this thread.
 #[cfg(feature = "client")]
 fn last_error() -> String {
     // SAFETY: no requirement; the result belongs to this thread until its next call.
@@ -152,9 +152,9 @@ unsafe extern "C" {
     fn scif_ffi_frames(ip: *mut *mut c_void, room: usize) -> usize;
 }
 
-/// The return addresses of this thread's stack, innermost first.
+/// Returns the return addresses on this thread's stack, innermost first.
 pub(crate) fn frames() -> Vec<*const c_void> {
-    /// Deeper than any path from a loading library to here.
+    /// Maximum number of frames, more than on any path from a loading library to this code.
     const ROOM: usize = 64;
     let mut ip = [ptr::null_mut::<c_void>(); ROOM];
     // SAFETY: `ip` has `ROOM` elements.

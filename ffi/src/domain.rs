@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Structures of `rdma/fi_domain.h`: domain, address vector, memory region.
 //!
-//! Not here: the constants of that header (`flags`).
+//! The constants of this header are in `flags`.
 
 use core::ffi::{c_char, c_int, c_void};
 
@@ -147,7 +147,7 @@ pub struct fi_mr_auth_key {
     pub src_addr: fi_addr_t,
 }
 
-/// The union of device numbers in [`fi_mr_attr`]; `reserved` covers all of it.
+/// Union of device numbers in [`fi_mr_attr`]; `reserved` covers all of it.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union fi_mr_device {
@@ -163,7 +163,8 @@ pub union fi_mr_device {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct fi_mr_attr {
-    /// From 1.20 on a union with `dmabuf: *const fi_mr_dmabuf`, which holds when the flags say `FI_MR_DMABUF`.
+    /// Since 1.20 a union with `dmabuf: *const fi_mr_dmabuf`, which is valid with the flag
+    /// `FI_MR_DMABUF`.
     pub mr_iov: *const iovec,
     pub iov_count: usize,
     pub access: u64,

@@ -114,7 +114,7 @@ pub struct fi_ops_msg {
     ) -> isize,
 }
 
-/// The tables after `fid` may be null where an endpoint was opened without that capability.
+/// Endpoint. The tables after `fid` may be null if an endpoint was opened without that capability.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fid_ep {
@@ -128,7 +128,7 @@ pub struct fid_ep {
     pub collective: *const fi_ops_collective,
 }
 
-/// A passive endpoint: it listens.
+/// Passive endpoint, which listens.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fid_pep {
@@ -137,7 +137,7 @@ pub struct fid_pep {
     pub cm: *const fi_ops_cm,
 }
 
-/// A shared transmit context.
+/// Shared transmit context.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fid_stx {

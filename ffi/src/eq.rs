@@ -100,7 +100,7 @@ pub struct fi_eq_err_entry {
     pub err_data_size: usize,
 }
 
-/// Connection data of any length follows.
+/// Connection event; connection data of any length follows.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_eq_cm_entry {
@@ -200,7 +200,7 @@ pub struct fi_cq_err_entry {
     pub err: c_int,
     pub prov_errno: c_int,
     pub err_data: *mut c_void,
-    /// Since 1.5: callers of an older interface have no room for it.
+    /// Since 1.5: entries of an older interface lack it.
     pub err_data_size: usize,
     /// Since 1.20.
     pub src_addr: fi_addr_t,

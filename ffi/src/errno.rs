@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Error numbers of `rdma/fi_errno.h`, positive. Functions of libfabric return them negated.
 //!
-//! Those below 256 are the system's. Values that the installed header knows are compared with it at build time.
+//! Numbers below 256 are those of the system. Values in the installed header are compared with it
+//! at build time.
 
 use core::ffi::c_int;
 
@@ -52,7 +53,7 @@ pub const FI_EREMOTEIO: c_int = libc::EREMOTEIO;
 pub const FI_ECANCELED: c_int = libc::ECANCELED;
 pub const FI_EKEYREJECTED: c_int = libc::EKEYREJECTED;
 
-/// The first number that is libfabric's own.
+/// First number that only libfabric defines.
 pub const FI_ERRNO_OFFSET: c_int = 256;
 pub const FI_EOTHER: c_int = 256;
 pub const FI_ETOOSMALL: c_int = 257;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The bit masks of libfabric: capabilities, operation flags, modes, registration modes, orders.
+//! Bit masks of libfabric: capabilities, operation flags, modes, registration modes, orders.
 //!
-//! Not here: enumerations (`numbers`) and error numbers (`errno`). The same bit often means different things in different
-//! places; that is libfabric's doing. Values that the installed headers know are compared with them at build time.
+//! Enumerations are in `numbers`, error numbers in `errno`. libfabric uses the same bit with
+//! different meanings in different contexts. Values in the installed headers are compared with them
+//! at build time.
 
 use core::ffi::c_int;
 
@@ -67,10 +68,11 @@ pub const FI_CLAIM: u64 = 1 << 59;
 pub const FI_DISCARD: u64 = 1 << 58;
 /// Since 1.20.
 pub const FI_AUTH_KEY: u64 = 1 << 57;
-/// A flag of `fi_ep_bind`.
+/// Flag of `fi_ep_bind`.
 pub const FI_SELECTIVE_COMPLETION: u64 = 1 << 59;
 
-// Flags the library itself adds when it asks providers (not in an installed header; the same since 1.17).
+// Flags that the library adds to its queries of providers (not in an installed header; unchanged
+// since 1.17).
 pub const OFI_GETINFO_INTERNAL: u64 = 1 << 58;
 pub const OFI_CORE_PROV_ONLY: u64 = 1 << 59;
 pub const OFI_GETINFO_HIDDEN: u64 = 1 << 60;
@@ -110,7 +112,7 @@ pub const FI_MR_DMABUF: u64 = 1 << 40;
 pub const FI_MR_SINGLE_USE: u64 = 1 << 41;
 pub const FI_HMEM_HOST_ALLOC: u64 = 1 << 45;
 pub const FI_HMEM_DEVICE_ONLY: u64 = 1 << 46;
-/// A flag of `fi_domain_bind`. Deprecated since 2.0.
+/// Flag of `fi_domain_bind`. Deprecated since 2.0.
 pub const FI_REG_MR: u64 = 1 << 59;
 
 // Orders (fabric.h).

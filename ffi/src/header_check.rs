@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Compile-time comparison of this crate with the installed headers: build.rs writes the list, this file says what it
-//! means. Nothing here exists at run time.
+//! Compile-time comparison of this crate with the installed headers: build.rs writes the list, this
+//! file defines its macros. No code of it exists at run time.
 
-/// The headers, by bindgen.
+/// Headers as converted by bindgen.
 #[allow(
     warnings,
     unsafe_code,
@@ -16,12 +16,13 @@ mod headers {
     include!(concat!(env!("OUT_DIR"), "/headers.rs"));
 }
 
-/// The size of what an accessor returns.
+/// Returns the size of the field to which an accessor refers.
 const fn size<S, F>(_: fn(&S) -> &F) -> usize {
     size_of::<F>()
 }
 
-/// Our constant has the value of the header, in 64 bits: bindgen takes each number for a signed one.
+/// Checks that a constant of this crate has the value of the header, in 64 bits: bindgen treats
+/// each number as signed.
 macro_rules! same_value {
     ($name:ident = $value:literal) => {
         const _: () = assert!(
@@ -31,8 +32,10 @@ macro_rules! same_value {
     };
 }
 
-/// A field lies at the same place in both and is as large. Only a structure that is embedded last may have grown. One that
-/// only the headers have was appended behind all that we know.
+/// Checks that a field has the same offset and size on both sides.
+///
+/// Only a structure that is embedded last may have grown. A field that only the headers have must
+/// lie after all known fields.
 macro_rules! same_field {
     ($struct:ident, behind ours is $their:ident) => {
         const _: () = assert!(
@@ -72,7 +75,8 @@ include!(concat!(env!("OUT_DIR"), "/checks.rs"));
 mod tests {
     use super::{CONSTANTS, FIELDS};
 
-    /// What the oldest supported headers have; an accident in the build script would make it less.
+    /// Checks the number of comparisons for the oldest supported headers; an error in the build
+    /// script would lower it.
     #[test]
     fn the_comparison_covers_the_headers() {
         println!("compared with the installed headers: {CONSTANTS} constants, {FIELDS} fields");

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The host: the libfabric that loaded this provider, and the functions of it that a provider calls.
+//! Host: the libfabric that loaded this provider, with the functions that a provider calls.
 //!
-//! Nothing is linked, since a process may hold several copies of libfabric under any name; the right one is the one
-//! that called. Each function is optional. Not here: what to do without them (`fi_log`'s absence means silence, that of
-//! parameters means the environment).
+//! No library is linked, since a process may hold several copies of libfabric under any name. The
+//! right one is the one that called. Each function is optional; its user provides the fallback (no
+//! log, parameters from the environment).
 //!
-//! The prototypes are those of `rdma/fabric.h`, `rdma/providers/fi_log.h` and `rdma/providers/fi_prov.h`.
+//! The prototypes are those of `rdma/fabric.h`, `rdma/providers/fi_log.h` and
+//! `rdma/providers/fi_prov.h`.
 #![expect(unsafe_code, reason = "calls functions found by name")]
 
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -23,7 +24,7 @@ type VersionFn = unsafe extern "C" fn() -> u32;
 type LogEnabledFn = unsafe extern "C" fn(*const fi_provider, fi_log_level, fi_log_subsys) -> c_int;
 type LogReadyFn = unsafe extern "C" fn(*const fi_provider, fi_log_level, fi_log_subsys, *mut u64) -> c_int;
 type ParamGetFn = unsafe extern "C" fn(*mut fi_provider, *const c_char, *mut c_void) -> c_int;
-/// A function with variable arguments: only C calls it.
+/// Function with variable arguments: only C calls it.
 type AnyFn = unsafe extern "C" fn();
 
 unsafe extern "C" {
@@ -45,10 +46,11 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// Functions of the libfabric that called us.
+/// Functions of the libfabric that loaded this provider.
 ///
-/// `Host` doesn't keep that library loaded: libfabric cleans up its providers when it is unloaded, so a provider that
-/// held it would change when that happens. The constructors that find a library are `unsafe` for that reason.
+/// `Host` doesn't keep that library loaded. libfabric cleans up its providers when it is unloaded,
+/// so a provider that held it would change the time at which that happens. The constructors that
+/// find a library are `unsafe` for that reason.
 #[derive(Clone, Debug, Default)]
 pub struct Host {
     object: Option<Object>,
@@ -61,7 +63,7 @@ pub struct Host {
     linked: Option<Linked>,
 }
 
-/// The functions of a library that this code is linked into, which needs nobody to find it.
+/// Functions of a library into which this code is linked, so that no search is needed.
 #[derive(Clone, Copy, Debug)]
 pub struct Linked {
     pub version: u32,
@@ -74,14 +76,14 @@ pub struct Linked {
         line: u32,
         msg: &CStr,
     ),
-    /// A positive error number otherwise, as for [`Host::param_define`].
+    /// Defines a parameter. Errors are positive numbers, as for [`Host::param_define`].
     pub param_define:
         fn(prov: &'static Provider, name: &CStr, kind: fi_param_type, help: &CStr) -> Result<(), c_int>,
-    /// As [`Host::param_get`].
+    /// Returns the value of a parameter, like [`Host::param_get`].
     pub param_get: fn(prov: &'static Provider, name: &CStr) -> Result<ParamValue, c_int>,
 }
 
-/// A value of a parameter, by the type it was defined with.
+/// Value of a parameter, by the type with which it was defined.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ParamValue {
     String(CString),
@@ -91,10 +93,10 @@ pub enum ParamValue {
 }
 
 impl Host {
-    /// The oldest libfabric supported; what an unknown host is taken for.
+    /// Oldest supported version of libfabric, which is assumed for an unknown host.
     pub const OLDEST: u32 = crate::fi_version(1, 17);
 
-    /// No host: no version, no log, no parameters.
+    /// Absent host: no version, no log, no parameters.
     pub const NONE: Self = Self {
         object: None,
         version: None,
@@ -106,7 +108,7 @@ impl Host {
         linked: None,
     };
 
-    /// The library that this code is linked into.
+    /// Returns the library into which this code is linked.
     #[must_use]
     pub const fn linked(functions: Linked) -> Self {
         Self {
@@ -115,11 +117,12 @@ impl Host {
         }
     }
 
-    /// The library that called: the one on the stack, or else the first one mapped, or else [`Host::NONE`].
+    /// Returns the library that called: the one on the stack, else the first one mapped, else
+    /// [`Host::NONE`].
     ///
     /// # Safety
-    /// Neither the result nor a copy is used after the library was unloaded: for a provider, after its `cleanup`
-    /// returned.
+    /// Neither the result nor a copy is used after the library was unloaded: for a provider, after
+    /// its `cleanup` returned.
     pub unsafe fn find() -> Self {
         // SAFETY: the caller's contract.
         let caller = unsafe { Self::from_stack() };
@@ -129,26 +132,26 @@ impl Host {
             .unwrap_or(Self::NONE)
     }
 
-    /// The library whose code contains `addr`, if it is a libfabric.
+    /// Returns the library whose code contains `addr`, if it is a libfabric.
     ///
     /// # Safety
-    /// As for [`Host::find`].
+    /// The contract of [`Host::find`].
     pub unsafe fn from_return_address(addr: *const c_void) -> Option<Self> {
         Self::in_object(Object::containing(addr)?)
     }
 
-    /// The innermost library on this thread's stack that is a libfabric and isn't the object this code is in.
+    /// Returns the innermost libfabric on this thread's stack that isn't the object of this code.
     ///
     /// # Safety
-    /// As for [`Host::find`].
+    /// The contract of [`Host::find`].
     pub unsafe fn from_stack() -> Option<Self> {
         Self::first(dl::frames().into_iter().filter_map(Object::containing))
     }
 
-    /// The first mapped library that is a libfabric and isn't the object this code is in.
+    /// Returns the first mapped libfabric that isn't the object of this code.
     ///
     /// # Safety
-    /// As for [`Host::find`].
+    /// The contract of [`Host::find`].
     pub unsafe fn from_mapped() -> Option<Self> {
         Self::first(Object::all().into_iter())
     }
@@ -169,7 +172,7 @@ impl Host {
         None
     }
 
-    /// Looks the functions up in `object`, which must define `fi_getinfo` and `fi_version`.
+    /// Finds the functions of `object`, which must define `fi_getinfo` and `fi_version`.
     fn in_object(object: Object) -> Option<Self> {
         let handle = object.handle()?;
         let find = |name: &CStr| handle.own_symbol(&object, name);
@@ -180,10 +183,12 @@ impl Host {
         // SAFETY: the address is that of a function; it is only called by C through its real type.
         let log = find(c"fi_log").map(|f| unsafe { transmute::<NonNull<c_void>, AnyFn>(f) });
         let log_enabled = find(c"fi_log_enabled");
-        // SAFETY: the type is that of `fi_log_enabled`, whose enumerations are passed as `unsigned int`.
+        // SAFETY: the type is that of `fi_log_enabled`, whose enumerations are passed as `unsigned
+        // int`.
         let log_enabled = log_enabled.map(|f| unsafe { transmute::<NonNull<c_void>, LogEnabledFn>(f) });
         let log_ready = find(c"fi_log_ready");
-        // SAFETY: the type is that of `fi_log_ready`, whose enumerations are passed as `unsigned int`.
+        // SAFETY: the type is that of `fi_log_ready`, whose enumerations are passed as `unsigned
+        // int`.
         let log_ready = log_ready.map(|f| unsafe { transmute::<NonNull<c_void>, LogReadyFn>(f) });
         // SAFETY: the address is that of a function; it is only called by C through its real type.
         let param_define =
@@ -203,7 +208,7 @@ impl Host {
         })
     }
 
-    /// The file the host was loaded from.
+    /// Returns the file from which the host was loaded.
     pub fn path(&self) -> Option<&CStr> {
         self.object.as_ref().map(|o| o.path.as_c_str())
     }
@@ -213,7 +218,8 @@ impl Host {
         if let Some(linked) = &self.linked {
             return linked.version;
         }
-        // SAFETY: the host is loaded by the constructor's contract; the function has no requirement.
+        // SAFETY: the host is loaded by the constructor's contract; the function has no
+        // requirement.
         self.version.map_or(Self::OLDEST, |f| unsafe { f() })
     }
 
@@ -227,15 +233,16 @@ impl Host {
         if let Some(linked) = &self.linked {
             return (linked.log_enabled)(prov, level, subsys);
         }
-        // SAFETY: the host is loaded by the constructor's contract; `prov` is a provider's description.
+        // SAFETY: the host is loaded by the constructor's contract; `prov` is a provider's
+        // description.
         let enabled = self
             .log_enabled
             .map(|f| unsafe { f(prov.as_ptr(), level, subsys) });
         enabled.is_some_and(|e| e != 0)
     }
 
-    /// `int fi_log_ready(prov, level, subsys, showtime)`: as [`Host::log_enabled`], but seldom true for a message that
-    /// comes often. `showtime` starts at 0 and belongs to that message.
+    /// `int fi_log_ready(prov, level, subsys, showtime)`: like [`Host::log_enabled`], but rarely
+    /// true for a frequent message. `showtime` starts at 0 and belongs to that message.
     pub fn log_ready(
         &self,
         prov: &'static Provider,
@@ -246,12 +253,13 @@ impl Host {
         let Some(ready) = self.log_ready else {
             return self.log_enabled(prov, level, subsys);
         };
-        // SAFETY: the host is loaded by the constructor's contract; `prov` is a provider's description, `showtime` is
-        // writable.
+        // SAFETY: the host is loaded by the constructor's contract; `prov` is a provider's
+        // description, `showtime` is writable.
         unsafe { ready(prov.as_ptr(), level, subsys, showtime) != 0 }
     }
 
-    /// `void fi_log(prov, level, subsys, func, line, "%s\n", msg)`. Does not look whether the level is enabled.
+    /// `void fi_log(prov, level, subsys, func, line, "%s\n", msg)`. Does not check that the level
+    /// is enabled.
     pub fn log(
         &self,
         prov: &'static Provider,
@@ -266,8 +274,8 @@ impl Host {
         }
         let Some(log) = self.log else { return };
         let line = c_int::try_from(line).unwrap_or(c_int::MAX);
-        // SAFETY: `log` is the loaded host's `fi_log`; `prov` is a provider's description; the texts are C strings that
-        // it copies.
+        // SAFETY: `log` is the loaded host's `fi_log`; `prov` is a provider's description; the
+        // texts are C strings that it copies.
         unsafe {
             scif_ffi_log(
                 log,
@@ -281,11 +289,12 @@ impl Host {
         };
     }
 
-    /// `int fi_param_define(prov, name, type, "%s", help)`: makes `FI_<PROV>_<NAME>` known to the host and its tools.
+    /// `int fi_param_define(prov, name, type, "%s", help)`: registers `FI_<PROV>_<NAME>` with the
+    /// host and its tools.
     ///
     /// # Errors
-    /// `FI_EALREADY` when this provider has defined the name before, `FI_EINVAL` for an unknown type, `FI_ENOSYS` without
-    /// a host, and what the host says; all positive.
+    /// `FI_EALREADY` when this provider has defined the name before, `FI_EINVAL` for an unknown
+    /// type, `FI_ENOSYS` without a host, and errors of the host; all positive.
     pub fn param_define(
         &self,
         prov: &'static Provider,
@@ -302,12 +311,13 @@ impl Host {
             return Ok(Param { prov, name, kind });
         }
         let define = self.param_define.ok_or(FI_ENOSYS)?;
-        // The host answers with the first definition of a name, so a second one of another type would be misread.
+        // The host returns the first definition of a name, so a second one of another type would be
+        // misread.
         if self.param_word(prov, name).err() != Some(FI_ENOENT) {
             return Err(FI_EALREADY);
         }
-        // SAFETY: `define` is the loaded host's `fi_param_define`; `prov` is static, as the host keeps its address; it
-        // copies the texts.
+        // SAFETY: `define` is the loaded host's `fi_param_define`. `prov` is static, as the host
+        // keeps its address; the texts are copied.
         let code =
             unsafe { scif_ffi_param_define(define, prov.as_ptr(), name.as_ptr(), kind, help.as_ptr()) };
         if code < 0 {
@@ -317,11 +327,11 @@ impl Host {
         Ok(Param { prov, name, kind })
     }
 
-    /// `int fi_param_get(prov, name, value)`: the value a user gave to a parameter.
+    /// `int fi_param_get(prov, name, value)`: returns the value that a user set for a parameter.
     ///
     /// # Errors
-    /// `FI_ENODATA` when it isn't set, `FI_EINVAL` when it is set to nonsense, `FI_ENOENT` when another host knows it;
-    /// all positive.
+    /// `FI_ENODATA` when it isn't set, `FI_EINVAL` when its value is invalid, `FI_ENOENT` when
+    /// another host defined it; all positive.
     pub fn param_get(&self, param: &Param) -> Result<ParamValue, c_int> {
         if let Some(linked) = &self.linked {
             return (linked.param_get)(param.prov, &param.name);
@@ -340,25 +350,25 @@ impl Host {
                 if text.is_null() {
                     return Err(FI_EINVAL);
                 }
-                // SAFETY: for a parameter defined as a string (`Param` is proof) the host answers with a C string of its
-                // own, which it keeps at least until the environment changes.
+                // SAFETY: for a parameter defined as a string (`Param` is proof) the host returns
+                // its own C string, which it keeps at least until the environment changes.
                 Ok(ParamValue::String(unsafe { CStr::from_ptr(text) }.to_owned()))
             }
         }
     }
 
-    /// What the host writes for the parameter, of whatever type.
+    /// Returns the word that the host writes for the parameter, of any type.
     fn param_word(&self, prov: &'static Provider, name: &CStr) -> Result<Word, c_int> {
         let get = self.param_get.ok_or(FI_ENOSYS)?;
         let mut word = Word { size: 0 };
-        // SAFETY: the host is loaded by the constructor's contract; `prov` is a provider's description, `name` a C string
-        // and `word` has room for a value of any type.
+        // SAFETY: the host is loaded by the constructor's contract; `prov` is a provider's
+        // description, `name` a C string and `word` has space for a value of any type.
         let code = unsafe { get(prov.as_ptr(), name.as_ptr(), (&raw mut word).cast()) };
         if code < 0 { Err(-code) } else { Ok(word) }
     }
 }
 
-/// A parameter that a host knows.
+/// Parameter registered with a host.
 #[derive(Clone, Debug)]
 pub struct Param {
     prov: &'static Provider,
@@ -366,7 +376,7 @@ pub struct Param {
     kind: fi_param_type,
 }
 
-/// What `fi_param_get` writes to: as large as the largest type.
+/// Destination of `fi_param_get`, as large as the largest type.
 #[repr(C)]
 #[derive(Clone, Copy)]
 union Word {

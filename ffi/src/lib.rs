@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! libfabric as Rust sees it: its structures, its constants, operation tables whose every slot answers "not
-//! supported", and the few functions of the host library that a provider calls.
+//! Rust declarations of libfabric: its structures, its constants, operation tables of "not
+//! supported" stubs, and the few functions of the host library that a provider calls.
 //!
-//! The layout is that of libfabric 2.5 on a 64-bit Linux, without the fields for accelerators that 2.6-next added
-//! under an unchanged version number. One binary serves hosts from 1.17 on, so a field newer than that may be read
-//! only behind a version test by the user of this crate; which version brought it stands beside the field.
+//! The layout is that of libfabric 2.5 on 64-bit Linux, without the fields for accelerators that
+//! 2.6-next added under an unchanged version number. One binary serves hosts from 1.17 on. The user
+//! of this crate may read a later field only after a version check; the field's comment states its
+//! first version.
 //!
-//! This crate links nothing of libfabric and has no undefined `fi_*` symbol: a provider takes the functions from the
-//! library that called it ([`Host`]). It is not a safe interface to libfabric.
+//! This crate does not link libfabric and has no undefined `fi_*` symbol: a provider takes the
+//! functions from the library that called it ([`Host`]). The crate is not a safe interface to
+//! libfabric.
 //!
-//! Names are libfabric's own. C enumerations are plain integers here: the other side of the boundary may hold values
-//! this version does not know. A member called `type` in C is `type_`.
+//! Names are those of libfabric. C enumerations are plain integers, since the other side of the
+//! boundary may use values unknown to this version. A member called `type` in C is `type_`.
 #![expect(non_camel_case_types, reason = "the names are libfabric's")]
 
 mod atomic;

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! C's `long double`, as bits that C computes with: Rust has no such type.
+//! C's `long double`, as bytes on which C code computes: Rust has no such type.
 //!
-//! The functions are in `longdouble.c`. Nothing here knows libfabric; it is here because this crate owns the C code.
+//! The functions are in `longdouble.c`. They do not depend on libfabric, but this crate contains
+//! all C code.
 
 #![expect(unsafe_code, reason = "calls C functions")]
 
 use std::cmp::Ordering;
 use std::ffi::{c_int, c_longlong};
 
-/// A `long double` in memory: 16 bytes, aligned as C aligns it, padding included. Every bit pattern is allowed.
+/// `long double` in memory: 16 bytes with the alignment of C, padding included. Every bit pattern
+/// is allowed.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(16))]
 pub struct LongDouble([u8; 16]);
@@ -26,19 +28,19 @@ unsafe extern "C" {
     reason = "called by name from generic arithmetic, not as operators"
 )]
 impl LongDouble {
-    /// The value that lies in memory as `bytes`.
+    /// Returns the value with the memory representation `bytes`.
     #[must_use]
     pub const fn from_ne_bytes(bytes: [u8; 16]) -> LongDouble {
         LongDouble(bytes)
     }
 
-    /// The bytes of the value in memory, padding included.
+    /// Returns the memory representation, padding included.
     #[must_use]
     pub const fn to_ne_bytes(self) -> [u8; 16] {
         self.0
     }
 
-    /// The nearest value to an integer.
+    /// Returns the value nearest to an integer.
     #[must_use]
     pub fn from_i64(value: i64) -> LongDouble {
         let mut out = LongDouble([0; 16]);
@@ -47,7 +49,7 @@ impl LongDouble {
         out
     }
 
-    /// Sum.
+    /// Returns the sum.
     #[must_use]
     pub fn add(self, other: LongDouble) -> LongDouble {
         let mut out = LongDouble([0; 16]);
@@ -56,7 +58,7 @@ impl LongDouble {
         out
     }
 
-    /// Difference.
+    /// Returns the difference.
     #[must_use]
     pub fn sub(self, other: LongDouble) -> LongDouble {
         let mut out = LongDouble([0; 16]);
@@ -65,7 +67,7 @@ impl LongDouble {
         out
     }
 
-    /// Product.
+    /// Returns the product.
     #[must_use]
     pub fn mul(self, other: LongDouble) -> LongDouble {
         let mut out = LongDouble([0; 16]);
@@ -74,7 +76,7 @@ impl LongDouble {
         out
     }
 
-    /// How the values compare; `None` when either is not a number.
+    /// Compares the values; `None` when either is not a number.
     #[must_use]
     pub fn order(self, other: LongDouble) -> Option<Ordering> {
         // SAFETY: both have size and alignment of a long double (asserted in longdouble.c).

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Operation tables whose every slot is a function that answers "not supported", so that a provider writes only the
-//! slots it has: `static OPS: fi_ops_cq = fi_ops_cq { read: cq_read, ..FI_OPS_CQ_NOSYS };`
+//! Operation tables of stubs that return "not supported". A provider writes only the slots that it
+//! implements: `static OPS: fi_ops_cq = fi_ops_cq { read: cq_read, ..FI_OPS_CQ_NOSYS };`
 //!
-//! A function that returns a code returns `-FI_ENOSYS`. Those that cannot say "unknown" for a text, as libfabric's own
-//! stubs do, and 0 for a count. `size` is that of the table this crate knows: older hosts ignore the rest, newer ones
-//! do not look behind it.
+//! A stub that returns a code returns `-FI_ENOSYS`. The others return "unknown" for a text, like
+//! libfabric's own stubs, and 0 for a count. `size` is the size of the table in this crate: older
+//! hosts ignore the rest, newer ones read no further.
 
 use core::ffi::{c_char, c_int};
 use core::marker::PhantomData;
@@ -16,10 +16,10 @@ use crate::{
     fi_ops_rma, fi_ops_tagged, fi_ops_wait,
 };
 
-/// How a return type says "not supported".
+/// Value of a return type for "not supported".
 trait NotSupported {
     const ANSWER: Self;
-    /// True if the answer is an error and not a value.
+    /// Whether the value is an error.
     const IS_ERROR: bool;
 }
 
@@ -60,7 +60,8 @@ macro_rules! named {
 
 static LISTENER: OnceLock<fn(&'static str)> = OnceLock::new();
 
-/// Registers a `listener` that gets the name of each call that a stub answers with `-FI_ENOSYS`. Later ones are ignored.
+/// Registers a `listener` that gets the name of each call for which a stub returns `-FI_ENOSYS`.
+/// Later ones are ignored.
 pub fn on_unsupported(listener: fn(&'static str)) {
     LISTENER.get_or_init(|| listener);
 }
@@ -74,7 +75,7 @@ fn answer<N: Named, R: NotSupported>() -> R {
     R::ANSWER
 }
 
-/// One function per number of arguments; the slot it is put in infers the types.
+/// Defines one function per number of arguments; the types follow from the slot.
 macro_rules! stubs {
     ($($name:ident($($arg:ident)*))*) => {$(
         const fn $name<Call: Named, R: NotSupported, $($arg),*>(_: PhantomData<Call>) -> unsafe extern "C" fn($($arg),*) -> R {

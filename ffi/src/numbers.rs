@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The enumerations of libfabric, as plain integers of the type their users expect.
+//! Enumerations of libfabric, as plain integers of the type in which they are used.
 //!
-//! Not here: bit masks (`flags`) and error numbers (`errno`). Values that the installed headers know are compared with
-//! them at build time. Enumerations only ever grow, so a number may be unknown to an older host.
+//! Bit masks are in `flags`, error numbers in `errno`. Values in the installed headers are compared
+//! with them at build time. Enumerations only grow, so an older host may not know a number.
 
 use core::ffi::c_int;
 
@@ -27,7 +27,7 @@ pub const fn fi_minor(version: u32) -> u32 {
     version & 0xFFFF
 }
 
-/// Room for a name in old applications.
+/// Maximum length of a name in old applications.
 pub const FI_NAME_MAX: usize = 64;
 
 // Address formats (fabric.h).
@@ -154,7 +154,7 @@ pub const FI_LINK_UNKNOWN: fi_link_state = 0;
 pub const FI_LINK_DOWN: fi_link_state = 1;
 pub const FI_LINK_UP: fi_link_state = 2;
 
-// Classes of objects: the type of `fid::fclass` (fabric.h).
+// Classes of objects: the values of `fid::fclass` (fabric.h).
 pub const FI_CLASS_UNSPEC: usize = 0;
 pub const FI_CLASS_FABRIC: usize = 1;
 pub const FI_CLASS_DOMAIN: usize = 2;
@@ -213,7 +213,7 @@ pub const FI_EXPORT_FID: c_int = 19;
 /// Since 2.2.
 pub const FI_GET_FD: c_int = 20;
 
-// enum fi_type: what `fi_tostr` prints
+// enum fi_type: the kinds that `fi_tostr` prints
 pub const FI_TYPE_INFO: fi_type = 0;
 pub const FI_TYPE_EP_TYPE: fi_type = 1;
 pub const FI_TYPE_CAPS: fi_type = 2;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Structures of `rdma/providers/fi_peer.h`, in the layout of libfabric 2.3 and later: queues, counters and receive contexts
-//! of one provider that another one fills.
+//! Structures of `rdma/providers/fi_peer.h`, in the layout of libfabric 2.3 and later: queues,
+//! counters and receive contexts of one provider that another one fills.
 
 use core::ffi::{c_int, c_void};
 
@@ -84,15 +84,15 @@ pub struct fi_peer_match_attr {
     pub tag: u64,
 }
 
-/// What `get_msg` and `get_tag` are.
+/// Type of `get_msg` and `get_tag`.
 pub type fi_peer_get = unsafe extern "C" fn(
     srx: *mut fid_peer_srx,
     attr: *mut fi_peer_match_attr,
     entry: *mut *mut fi_peer_rx_entry,
 ) -> c_int;
-/// What acts on one entry.
+/// Type of the functions for one entry.
 pub type fi_peer_act = unsafe extern "C" fn(entry: *mut fi_peer_rx_entry) -> c_int;
-/// What says who an entry's message is from.
+/// Type of the function that returns the source of an entry's message.
 pub type fi_peer_get_addr = unsafe extern "C" fn(entry: *mut fi_peer_rx_entry) -> fi_addr_t;
 
 #[repr(C)]
@@ -103,7 +103,7 @@ pub struct fi_ops_srx_owner {
     pub get_tag: fi_peer_get,
     pub queue_msg: fi_peer_act,
     pub queue_tag: fi_peer_act,
-    /// Owners that never need it leave it out.
+    /// Optional; owners that never need it set it to null.
     pub foreach_unspec_addr: Option<unsafe extern "C" fn(srx: *mut fid_peer_srx, get_addr: fi_peer_get_addr)>,
     pub free_entry: unsafe extern "C" fn(entry: *mut fi_peer_rx_entry),
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Structures of `rdma/providers/fi_prov.h` and `fi_log.h`: what a provider hands to the library that loads it.
+//! Structures of `rdma/providers/fi_prov.h` and `fi_log.h`: the description of a provider for the
+//! library that loads it.
 #![expect(unsafe_code, reason = "a provider's description is a static that C writes to")]
 
 use core::cell::UnsafeCell;
@@ -14,7 +15,8 @@ pub type fi_log_level = u32;
 /// `enum fi_log_subsys`: `FI_LOG_CORE` and so on.
 pub type fi_log_subsys = u32;
 
-/// `int getinfo(uint32_t, const char *, const char *, uint64_t, const struct fi_info *, struct fi_info **)`
+/// `int getinfo(uint32_t, const char *, const char *, uint64_t, const struct fi_info *, struct
+/// fi_info **)`
 pub type getinfo_fn = unsafe extern "C" fn(
     version: u32,
     node: *const c_char,
@@ -32,25 +34,27 @@ pub type fabric_fn = unsafe extern "C" fn(
 /// `void cleanup(void)`
 pub type cleanup_fn = unsafe extern "C" fn();
 
-/// What the library keeps in [`fi_provider::context`]: `struct ofi_prov_context`, alike in every release.
+/// `struct ofi_prov_context`, the content of [`fi_provider::context`], with the same layout in
+/// every release.
 ///
-/// The library sets `type_` and may set `disable_logging`. It sets `disable_layering` for some providers and never
-/// clears it, so a provider that presets it is left out of `;ofi_rxm` and `;ofi_rxd` stacks.
+/// The library sets `type_` and may set `disable_logging`. It sets `disable_layering` for some
+/// providers and never clears it, so a provider that presets it is excluded from `;ofi_rxm` and
+/// `;ofi_rxd` stacks.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ofi_prov_context {
     pub type_: u32,
-    /// A C `bool`; a byte here since C writes it.
+    /// C `bool`, declared as a byte since C writes it.
     pub disable_logging: u8,
-    /// A C `bool`.
+    /// C `bool`.
     pub disable_layering: u8,
     reserved: [u8; 26],
-    /// `struct fi_context` has the alignment of a pointer.
+    /// Zero-sized field with the alignment of `struct fi_context`, which is that of a pointer.
     align: [*mut c_void; 0],
 }
 
 impl ofi_prov_context {
-    /// Nothing set.
+    /// Context with no flag set.
     pub const EMPTY: Self = Self {
         type_: 0,
         disable_logging: 0,
@@ -59,14 +63,15 @@ impl ofi_prov_context {
         align: [],
     };
 
-    /// Keeps utility providers from being layered over this one unless an application asks for the stack by name.
+    /// Context that keeps utility providers from being layered over this one, unless an application
+    /// names the stack.
     pub const NO_LAYERING: Self = Self {
         disable_layering: 1,
         ..Self::EMPTY
     };
 }
 
-/// What `fi_prov_ini` returns.
+/// Result of `fi_prov_ini`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_provider {
@@ -80,12 +85,14 @@ pub struct fi_provider {
     pub cleanup: Option<cleanup_fn>,
 }
 
-/// A [`fi_provider`] in a `static`: Rust fills it in once, then it belongs to the library, which writes to it.
+/// [`fi_provider`] in a `static`: Rust initialises it once, then the library owns it and writes to
+/// it.
 #[repr(transparent)]
 #[derive(Debug)]
 pub struct Provider(UnsafeCell<fi_provider>);
 
-// SAFETY: through `&Provider` safe code only gets the address; every access behind it is `unsafe` with its own argument.
+// SAFETY: with `&Provider` safe code only gets the address; every access through it is `unsafe`
+// with its own argument.
 unsafe impl Sync for Provider {}
 
 impl Provider {
@@ -109,23 +116,25 @@ impl Provider {
         }))
     }
 
-    /// The address for the library, and for its logging and parameter functions.
+    /// Returns the address for the library, and for its logging and parameter functions.
     pub const fn as_ptr(&'static self) -> *mut fi_provider {
         self.0.get()
     }
 
-    /// The interface version this provider claims. A library skips providers that claim less than an application asks
-    /// for, so it is raised to the version of the host before `fi_prov_ini` returns.
+    /// Sets the interface version that this provider claims. A library skips providers that claim
+    /// less than an application requests, so it is raised to the version of the host before
+    /// `fi_prov_ini` returns.
     ///
     /// # Safety
-    /// Only from `fi_prov_ini`: the library calls it under its own lock and reads the description afterwards.
+    /// Called only from `fi_prov_ini`: the library calls that under its own lock and reads the
+    /// description afterwards.
     pub unsafe fn set_fi_version(&'static self, fi_version: u32) {
         let field = self
             .as_ptr()
             .wrapping_byte_add(offset_of!(fi_provider, fi_version))
             .cast::<u32>();
-        // SAFETY: `field` is the aligned `fi_version` inside `self`, writable through its `UnsafeCell`; that nobody
-        // else looks at it now is the caller's contract.
+        // SAFETY: `field` is the aligned `fi_version` inside `self`, writable through its
+        // `UnsafeCell`. No other access happens now, by the caller's contract.
         unsafe { field.write(fi_version) }
     }
 

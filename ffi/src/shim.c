@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * What Rust cannot say: calls of the host library's functions with variable arguments, through pointers found at run
- * time, and a walk up the stack. The types come from the installed headers, so a changed prototype does not compile.
- * Nothing of libfabric is linked.
+ * Code that Rust cannot express: calls of the host library's functions with variable arguments,
+ * through pointers found at run time, and a walk up the stack. The types come from the installed
+ * headers, so a changed prototype does not compile. libfabric is not linked.
  */
 #include <errno.h>
 #include <stddef.h>
@@ -14,7 +14,7 @@
 
 typedef void any_fn(void);
 
-/* Keeps errno, as libfabric's own macros do. */
+/* Restores errno, as libfabric's own macros do. */
 void scif_ffi_log(any_fn *fn, const struct fi_provider *prov, unsigned int level, unsigned int subsys,
 		  const char *func, int line, const char *msg)
 {
@@ -47,7 +47,7 @@ static _Unwind_Reason_Code add_frame(struct _Unwind_Context *context, void *arg)
 	return _URC_NO_REASON;
 }
 
-/* Return addresses from here upwards, the innermost first. Returns how many. */
+/* Writes the return addresses on the stack, innermost first. Returns their number. */
 size_t scif_ffi_frames(void **ip, size_t room)
 {
 	struct frames frames = { .ip = ip, .count = 0, .room = room };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Structures of `rdma/fi_trigger.h`: operations that wait for a counter, and work queued to a domain.
+//! Structures of `rdma/fi_trigger.h`: operations that wait for a counter, and work queued to a
+//! domain.
 
 use core::ffi::{c_int, c_void};
 
@@ -37,7 +38,7 @@ pub struct fi_trigger_threshold {
     pub threshold: usize,
 }
 
-/// The union of values in [`fi_trigger_var`].
+/// Union of values in [`fi_trigger_var`].
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union fi_trigger_value {
@@ -57,7 +58,7 @@ pub struct fi_trigger_var {
     pub value: fi_trigger_value,
 }
 
-/// The union of device numbers in [`fi_trigger_xpu`].
+/// Union of device numbers in [`fi_trigger_xpu`].
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union fi_trigger_device {
@@ -75,7 +76,7 @@ pub struct fi_trigger_xpu {
     pub var: *mut fi_trigger_var,
 }
 
-/// The union of conditions in [`fi_triggered_context`].
+/// Union of conditions in [`fi_triggered_context`].
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union fi_trigger_condition {
@@ -84,7 +85,7 @@ pub union fi_trigger_condition {
     pub internal: [*mut c_void; 3],
 }
 
-/// The union of conditions in [`fi_triggered_context2`].
+/// Union of conditions in [`fi_triggered_context2`].
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union fi_trigger_condition2 {
@@ -93,7 +94,7 @@ pub union fi_trigger_condition2 {
     pub internal: [*mut c_void; 7],
 }
 
-/// The context of an operation with `FI_TRIGGER`.
+/// Context of an operation with `FI_TRIGGER`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct fi_triggered_context {
@@ -101,7 +102,7 @@ pub struct fi_triggered_context {
     pub trigger: fi_trigger_condition,
 }
 
-/// The same in the size of [`fi_context2`].
+/// Context of an operation with `FI_TRIGGER`, in the size of [`fi_context2`].
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct fi_triggered_context2 {
@@ -167,7 +168,7 @@ pub struct fi_op_cntr {
     pub value: u64,
 }
 
-/// The union of operations in [`fi_deferred_work`]; the type of work says which.
+/// Union of operations in [`fi_deferred_work`], selected by the type of work.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union fi_deferred_op {

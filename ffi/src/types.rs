@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Structures of `rdma/fabric.h`: info and its attributes, identifiers, the base operations, the fabric.
+//! Structures of `rdma/fabric.h`: info and its attributes, identifiers, the base operations, the
+//! fabric.
 //!
-//! Not here: the constants of that header (`flags`), and what other headers define.
+//! The constants of this header are in `flags`.
 //!
-//! Operation tables are behind `*const` though C says `struct fi_ops *`: nobody on either side writes to them, and so
-//! a provider can point to an immutable `static`.
+//! Operation tables are pointers to const, although C declares `struct fi_ops *`: neither side
+//! writes to them. Therefore a provider can point to an immutable `static`.
 
 use core::ffi::{c_char, c_int, c_void};
 
 use crate::{fi_eq_attr, fi_wait_attr, fid_domain, fid_eq, fid_pep, fid_wait};
 
-/// An index or opaque address of a peer in an address vector.
+/// Index or opaque address of a peer in an address vector.
 pub type fi_addr_t = u64;
 /// `enum fi_av_type`: `FI_AV_*`.
 pub type fi_av_type = u32;
@@ -31,7 +32,7 @@ pub type fi_type = u32;
 /// `enum fi_param_type`: `FI_PARAM_*`.
 pub type fi_param_type = u32;
 
-/// The head of every object handed to a caller; always at offset 0.
+/// Start of every object returned to a caller; always at offset 0.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fid {
@@ -39,7 +40,7 @@ pub struct fid {
     pub context: *mut c_void,
     pub ops: *const fi_ops,
 }
-/// How C passes objects around.
+/// Pointer by which C passes objects.
 pub type fid_t = *mut fid;
 
 /// Operations that every object has.
@@ -166,7 +167,7 @@ pub struct fi_domain_attr {
     pub name: *mut c_char,
     pub threading: fi_threading,
     pub control_progress: fi_progress,
-    /// From 2.0 on also called `progress`.
+    /// Since 2.0 also called `progress`.
     pub data_progress: fi_progress,
     pub resource_mgmt: fi_resource_mgmt,
     pub av_type: fi_av_type,
@@ -250,7 +251,7 @@ pub struct fi_pci_attr {
     pub function_id: u8,
 }
 
-/// The C structure holds a union of bus attributes with one member.
+/// Bus attributes; the C structure has a union with one member.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct fi_bus_attr {
@@ -331,14 +332,14 @@ pub struct fi_param {
     pub value: *const c_char,
 }
 
-/// What an application lends to the provider for an operation under `FI_CONTEXT`.
+/// Memory that an application lends to the provider for an operation under `FI_CONTEXT`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_context {
     pub internal: [*mut c_void; 4],
 }
 
-/// What an application lends to the provider for an operation under `FI_CONTEXT2`.
+/// Memory that an application lends to the provider for an operation under `FI_CONTEXT2`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_context2 {

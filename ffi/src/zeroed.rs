@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! `Default` for the structures that hold pointers: all zero, which is what C callers start from.
+//! `Default` for the structures with pointers: all zero, the usual initial value in C.
 //!
-//! Not here: operation tables and objects, for which zero is not a value.
+//! Operation tables and objects are excluded, since zero is not a valid value for them.
 #![expect(unsafe_code, reason = "makes values out of zero bytes")]
 
 use crate::{
@@ -14,8 +14,8 @@ use crate::{
 macro_rules! zero_is_a_value {
     ($($name:ident)*) => {$(
         impl $name {
-            /// All bytes zero.
-            // SAFETY: the structure consists of integers and raw pointers, for which zero is a value.
+            /// Value with all bytes zero.
+            // SAFETY: the structure consists of integers and raw pointers, for which zero is valid.
             pub const ZERO: Self = unsafe { core::mem::zeroed() };
         }
 

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! A real libfabric loads a real provider (`tests/probe/provider.rs`), which must find it and reach its log and its
-//! parameters. The log goes to standard error, so the library lives in a child process: this program once more.
+//! Test with a real libfabric that loads a real provider (`tests/probe/provider.rs`), which must
+//! find the library, its log and its parameters.
+//!
+//! The log is written to standard error. Therefore the library is loaded in a child process, which
+//! runs this program again.
 #![expect(unsafe_code, reason = "calls libfabric")]
 
 use std::ffi::CStr;
@@ -13,7 +16,7 @@ use libfabric_sys::client::Lib;
 
 const LIBRARY: &CStr = c"libfabric.so.1";
 
-/// The provider, which cargo builds as an example.
+/// Returns the provider, which cargo builds as an example.
 fn probe() -> PathBuf {
     let program = env::current_exe().expect("the path of this program");
     let target = program.ancestors().nth(2).expect("the target directory");
@@ -73,12 +76,14 @@ fn a_loaded_provider_reaches_its_host() {
 #[test]
 #[ignore = "runs in the child of a_loaded_provider_reaches_its_host"]
 fn child_loads_providers() {
-    // SAFETY: the name is libfabric's; no object is made, and the pointers are used while it is loaded.
+    // SAFETY: the name is libfabric's; no object is made, and the pointers are used while it is
+    // loaded.
     let lib = unsafe { Lib::open(LIBRARY) }.unwrap();
     let mut info = ptr::null_mut();
-    // SAFETY: the library is loaded; null for what is optional.
+    // SAFETY: the library is loaded.
     let version = unsafe { (lib.version)() };
-    // SAFETY: as above; `info` is writable.
+    // SAFETY: the library is loaded; null is allowed for optional arguments, and `info` is
+    // writable.
     let code = unsafe { (lib.getinfo)(version, ptr::null(), ptr::null(), 0, ptr::null(), &raw mut info) };
     assert!(code <= 0, "{code}");
     if !info.is_null() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! A provider without infos, for `tests/host.rs`: it finds its host when it is loaded and says what it found in the
-//! host's log.
+//! Provider without infos, for `tests/host.rs`: it finds its host when it is loaded and reports it
+//! in the host's log.
 #![expect(unsafe_code, reason = "is a libfabric provider")]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -45,7 +45,7 @@ fn say(host: &Host, what: &str) {
     host.log(&PROVIDER, FI_LOG_WARN, FI_LOG_CORE, c"probe", line!(), &text);
 }
 
-/// Defines a parameter and says its value.
+/// Defines a parameter and logs its value.
 fn param(host: &Host, name: &CStr, kind: fi_param_type) {
     match host.param_define(&PROVIDER, name, kind, c"100% of the probe's help") {
         Ok(param) => say(host, &format!("param {name:?} {:?}", host.param_get(&param))),

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! One registered provider: who is inside it, and the way out.
+//! Registered provider: the calls in progress, the references to it, and its removal.
 //!
-//! An entry is live, then draining (unlinked, still referred to), then cleaning, then gone; never back. Who lets go of
-//! the last reference of a draining entry runs its clean-up.
-//!
-//! Not here: which entries there are (`registry`).
+//! An entry is live, then draining (unlinked, but still referenced), then cleaning, then gone;
+//! never back. The thread that releases the last reference of a draining entry runs its clean-up.
+//! The set of entries is in `registry`.
 
 use std::ffi::{CStr, CString};
 use std::fmt;
@@ -17,14 +16,14 @@ use crate::registry::{Leaving, Patience};
 use crate::sync::{Arc, Condvar, Mutex, ThreadId, lock, thread};
 use crate::version::Version;
 
-/// What can be registered.
+/// Object that can be registered.
 pub trait Provider {
-    /// What tells one provider from every other; for a C structure, its address.
+    /// Identity of a provider; for a C structure, its address.
     type Id: Clone + PartialEq + fmt::Debug;
 
     fn id(&self) -> Self::Id;
 
-    /// Runs once, after the last reference is gone, under no lock.
+    /// Cleans up. Called once, after the last reference is gone, without a lock.
     fn cleanup(&self);
 }
 
@@ -39,13 +38,13 @@ enum Phase {
 #[derive(Debug)]
 struct State {
     phase: Phase,
-    /// Calls in progress and open fabrics.
+    /// Number of calls in progress and open fabrics.
     references: usize,
-    /// The threads of the calls in progress, one entry for each call.
+    /// Threads of the calls in progress, one element for each call.
     inside: Vec<ThreadId>,
 }
 
-/// A provider under its name.
+/// Provider with its name.
 pub(crate) struct Entry<P: Provider> {
     pub(crate) name: CString,
     pub(crate) version: Version,
@@ -75,7 +74,7 @@ impl<P: Provider> Entry<P> {
         }
     }
 
-    /// Begins a call, unless the entry is on its way out.
+    /// Begins a call, unless the entry is being removed.
     pub(crate) fn enter(self: &Arc<Self>) -> Option<Call<P>> {
         let mut state = lock(&self.state);
         if state.phase != Phase::Live {
@@ -88,7 +87,7 @@ impl<P: Provider> Entry<P> {
         lock(&self.state).phase == Phase::Gone
     }
 
-    /// Lets nobody in any more; cleans up if nobody is inside.
+    /// Refuses further calls. Cleans up if there are no references.
     pub(crate) fn retire(&self) {
         let mut state = lock(&self.state);
         if state.phase == Phase::Live {
@@ -98,7 +97,7 @@ impl<P: Provider> Entry<P> {
         self.finish();
     }
 
-    /// Cleans up if this was the last reference of a draining entry.
+    /// Cleans up if the last reference of a draining entry is gone.
     fn finish(&self) {
         let mut state = lock(&self.state);
         if state.phase != Phase::Draining || state.references > 0 {
@@ -107,7 +106,7 @@ impl<P: Provider> Entry<P> {
         state.phase = Phase::Cleaning;
         state.inside.push(thread::current().id());
         drop(state);
-        // Whoever waits is told even when the clean-up panics.
+        // Waiting threads are woken even when the clean-up panics.
         let cleaned = Cleaned(self);
         self.provider.cleanup();
         drop(cleaned);
@@ -136,7 +135,7 @@ impl<P: Provider> Entry<P> {
                 state = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
                 continue;
             }
-            // A model has no clock: a limit is one that has passed.
+            // loom has no clock, so a time limit counts as expired.
             #[cfg(loom)]
             if let Patience::Limit(_) = patience {
                 return Err(Leaving::Busy(state.references));
@@ -160,7 +159,7 @@ impl<P: Provider> Entry<P> {
     }
 }
 
-/// The end of a clean-up.
+/// Guard that marks an entry as gone at the end of its clean-up.
 struct Cleaned<'a, P: Provider>(&'a Entry<P>);
 
 impl<P: Provider> Drop for Cleaned<'_, P> {
@@ -173,11 +172,11 @@ impl<P: Provider> Drop for Cleaned<'_, P> {
     }
 }
 
-/// A call into a provider, in progress on this thread. The provider cannot go while it lasts.
+/// Call into a provider, in progress on this thread. The provider is not cleaned up before its end.
 pub struct Call<P: Provider> {
     entry: Arc<Entry<P>>,
     thread: ThreadId,
-    /// A call ends on the thread it began on.
+    /// Marker that binds a call to the thread on which it began.
     bound: PhantomData<*const ()>,
 }
 
@@ -203,7 +202,7 @@ impl<P: Provider> Call<P> {
         self.entry.version
     }
 
-    /// A reference that outlasts the call: the provider has opened a fabric.
+    /// Returns a reference that outlasts the call: the provider has opened a fabric.
     #[must_use]
     pub fn hold(&self) -> Hold<P> {
         // The call itself is a reference, so the entry is not gone, even if it is draining.
@@ -232,11 +231,11 @@ impl<P: Provider> fmt::Debug for Call<P> {
     }
 }
 
-/// A fabric that is open. The provider cannot go before it is dropped, on whatever thread.
+/// Open fabric. The provider is not cleaned up before it is dropped, on any thread.
 pub struct Hold<P: Provider>(Arc<Entry<P>>);
 
 impl<P: Provider> Hold<P> {
-    /// Begins a call, as closing the fabric is one; a draining provider is still called for that.
+    /// Begins a call, for instance to close the fabric, which a draining provider must still serve.
     #[must_use]
     pub fn enter(&self) -> Call<P> {
         Call::begin(&self.0, &mut lock(&self.0.state))

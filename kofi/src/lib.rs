@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! A registry of fabric providers, for one process: `kofi_provider_register` and what follows from it.
+//! Registry of fabric providers in one process: `kofi_provider_register` and related calls.
 //!
-//! A provider is anything with an identity and a clean-up ([`Provider`]); what it can be asked is its own business. The
-//! registry says who is there, in which order they are asked, which of two with one name is meant, and when one that
-//! was deregistered is really gone: after the last call into it has returned and the last fabric opened through it is
-//! closed. Then its clean-up runs, once.
+//! A provider is any object with an identity and a clean-up ([`Provider`]). The registry stores the
+//! providers in the order in which they are queried, and selects the newer of two with one name. It
+//! also determines when a deregistered provider is gone: after the last call into it has returned
+//! and the last fabric opened through it is closed. Then its clean-up runs, once.
 //!
-//! * No lock is held while a provider's code runs: it may register, look up and deregister itself.
-//! * A [`Call`] is one call in progress, bound to its thread. A [`Hold`] is an open fabric, kept by the framework and
-//!   not by the provider, which cannot forget it.
-//! * Who waits for a provider from inside one of its calls is told so ([`Leaving::Inside`]) instead of waiting for
-//!   itself.
+//! * No lock is held while a provider's code runs: it may register, find and deregister itself.
+//! * A [`Call`] is one call in progress, bound to its thread. A [`Hold`] is an open fabric, kept by
+//!   the framework and not by the provider, so that it cannot be lost.
+//! * A thread that waits for a provider inside one of its calls gets an error ([`Leaving::Inside`])
+//!   instead of a deadlock.
 //!
-//! Not here: the C interface, and what a provider answers with.
+//! The C interface and the answers of providers are elsewhere.
 
 #![forbid(unsafe_code)]
 

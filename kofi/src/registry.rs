@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Which providers there are: in what order, under which names, and how they come and go.
+//! Set of registered providers: their order, their names, registration and removal.
 //!
-//! Not here: when one that left is gone (`entry`).
+//! The end of a removed provider is in `entry`.
 
 use std::ffi::{CStr, CString};
 use std::fmt;
@@ -11,60 +11,61 @@ use crate::entry::{Call, Entry, Provider};
 use crate::sync::{Arc, Mutex, lock};
 use crate::version::Version;
 
-/// What is registered.
+/// Arguments of a registration.
 #[derive(Debug)]
 pub struct Offer<'a, P> {
-    /// The interface the provider was written to.
+    /// Interface version for which the provider was written.
     pub interface: Version,
     pub name: Option<&'a CStr>,
-    /// The provider's own version: of two with one name the newer is meant.
+    /// Version of the provider: of two with one name the newer is used.
     pub version: Version,
     pub provider: P,
 }
 
-/// Why a provider was not registered. Nothing of it was called then, its clean-up neither.
+/// Reason for which a provider was not registered. None of its functions was called then, not even
+/// its clean-up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// It has no name, or an empty one.
+    /// Missing or empty name.
     Nameless,
-    /// It was written to an interface that is not understood here.
+    /// Interface version that this framework does not support.
     Interface(Version),
-    /// It is registered already.
+    /// Provider that is registered already.
     Registered,
-    /// Its name is registered already, with this version, not older.
+    /// Name that is registered already, with this version, which is not older.
     Exists(Version),
-    /// An earlier registration of the same provider is still in use.
+    /// Provider whose earlier registration is still in use.
     Draining,
 }
 
-/// How long to wait for a provider to be gone.
+/// Time limit for a provider to be gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Patience {
     Forever,
-    /// Zero: do not wait.
+    /// Duration of the wait; zero: do not wait.
     Limit(Duration),
 }
 
-/// Why a provider that was deregistered is not gone. But for `Unknown` it is unlinked: nobody finds it any more, and
-/// its clean-up runs after the last reference is gone.
+/// Reason for which a deregistered provider is not gone. Except for `Unknown` it is unlinked: no
+/// call finds it any more, and its clean-up runs after the last reference is gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Leaving {
-    /// It is not registered.
+    /// Provider that is not registered.
     Unknown,
-    /// The time is over; so many calls and fabrics are left. Asking again waits again.
+    /// Timeout, with the number of remaining calls and fabrics. Another call waits again.
     Busy(usize),
-    /// The caller is itself inside a call of that provider.
+    /// Caller that is itself inside a call of that provider.
     Inside,
 }
 
 struct Inner<P: Provider> {
-    /// In the order of registration; names differ.
+    /// Registered entries in the order of registration; names differ.
     live: Vec<Arc<Entry<P>>>,
-    /// Unlinked, until their owner was told that they are gone.
+    /// Unlinked entries, until their owner has got the result that they are gone.
     retired: Vec<Arc<Entry<P>>>,
 }
 
-/// The providers of one process, or of one test.
+/// Providers of one process, or of one test.
 pub struct Registry<P: Provider> {
     interface: Version,
     inner: Mutex<Inner<P>>,
@@ -77,7 +78,7 @@ impl<P: Provider> fmt::Debug for Registry<P> {
 }
 
 impl<P: Provider> Registry<P> {
-    /// A registry without providers that understands those written to `interface`.
+    /// Creates an empty registry that accepts providers written for `interface`.
     #[must_use]
     pub fn new(interface: Version) -> Self {
         let inner = Inner {
@@ -90,10 +91,11 @@ impl<P: Provider> Registry<P> {
         }
     }
 
-    /// Adds a provider behind the others; or in the place of an older one of its name, which drains then.
+    /// Adds a provider after the others, or in the place of an older one of its name, which drains
+    /// then.
     ///
     /// # Errors
-    /// As [`Refusal`] says. The registry is then as it was.
+    /// See [`Refusal`]. The registry is then unchanged.
     pub fn register(&self, offer: Offer<'_, P>) -> Result<(), Refusal> {
         let name = offer
             .name
@@ -137,11 +139,11 @@ impl<P: Provider> Registry<P> {
         Ok(())
     }
 
-    /// Removes a provider and waits until it is gone. One that a newer provider has replaced is known until it has been
-    /// deregistered as well.
+    /// Removes a provider and waits until it is gone. A provider that was replaced by a newer one
+    /// remains known until it has been deregistered as well.
     ///
     /// # Errors
-    /// As [`Leaving`] says.
+    /// See [`Leaving`].
     pub fn deregister(&self, id: &P::Id, patience: Patience) -> Result<(), Leaving> {
         let mut inner = lock(&self.inner);
         let entry = if let Some(at) = inner.live.iter().position(|entry| entry.provider.id() == *id) {
@@ -164,22 +166,22 @@ impl<P: Provider> Registry<P> {
 
     /// Begins a call into the provider of exactly this name.
     pub fn enter(&self, name: &CStr) -> Option<Call<P>> {
-        // What is in the list is live: it is unlinked under this lock first.
+        // Entries in the list are live: an entry is unlinked under this lock first.
         let inner = lock(&self.inner);
         inner.live.iter().find(|entry| *entry.name == *name)?.enter()
     }
 
-    /// Begins a call into one provider after the other, in the order of registration; each ends before the next begins.
-    /// Who came later than this call is not asked, who left meanwhile neither.
+    /// Begins a call into each provider, in the order of registration; each ends before the next
+    /// begins. Providers registered or removed after this call are skipped.
     pub fn calls(&self) -> impl Iterator<Item = Call<P>> + use<P> {
         let entries = lock(&self.inner).live.clone();
         entries.into_iter().filter_map(|entry| entry.enter())
     }
 
-    /// Asks all providers and chains what they answer.
+    /// Queries all providers and concatenates their answers.
     ///
     /// # Errors
-    /// The last error, if no provider answered anything; `None` if there was none either.
+    /// The last error, if no provider returned an answer; `None` if there was no error either.
     pub fn gather<T, E>(
         &self,
         mut ask: impl FnMut(&Call<P>) -> Result<Vec<T>, E>,
@@ -199,7 +201,8 @@ impl<P: Provider> Registry<P> {
         }
     }
 
-    /// Removes all providers. Who is not in use is cleaned up at once, the others after their last reference.
+    /// Removes all providers. Unused ones are cleaned up at once, the others after their last
+    /// reference.
     pub fn clear(&self) {
         let mut inner = lock(&self.inner);
         let live = std::mem::take(&mut inner.live);

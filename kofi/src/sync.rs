@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The one door to locks and threads: `std` in the product, loom under `--cfg loom`.
+//! Locks and threads of this crate: `std` in the product, loom under `--cfg loom`.
 //!
-//! A panic of a provider's code never happens under one of these locks, so what a poisoned one holds is whole.
+//! No code of a provider runs under one of these locks, so the data in a poisoned one is
+//! consistent.
 
 pub(crate) use std::sync::Arc;
 use std::sync::PoisonError;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Versions as `FI_VERSION(major, minor)` packs them.
+//! Versions in the packing of `FI_VERSION(major, minor)`.
 
-/// A version of an interface or of a provider; later ones are greater.
+/// Version of an interface or of a provider; later ones are greater.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version(pub u32);
 
@@ -24,8 +24,8 @@ impl Version {
         self.0 & 0xffff
     }
 
-    /// Whether a framework of this version understands what was written to `other`: the same major version, and not a
-    /// newer minor one.
+    /// Whether a framework of this version supports providers written for `other`: the same major
+    /// version, and not a newer minor one.
     #[must_use]
     pub const fn understands(self, other: Version) -> bool {
         self.major() == other.major() && other.minor() <= self.minor()

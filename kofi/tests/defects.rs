@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The defects that the two kernel registries called kfabric share, each with the test that would show it here.
+//! Defects shared by the two kernel registries called kfabric, each with the test that would detect
+//! it in this crate.
 //!
-//! Not here: the C interface (libkofi/tests), threads (`schedules`, `loom`).
+//! The C interface is in libkofi/tests, threads are in `schedules` and `loom`.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::CStr;
@@ -13,7 +14,7 @@ use kofi::{Leaving, Offer, Patience, Provider, Refusal, Registry, Version};
 const INTERFACE: Version = Version::new(1, 7);
 const AT_ONCE: Patience = Patience::Limit(Duration::ZERO);
 
-/// A provider that counts its clean-ups and answers what it is told to.
+/// Provider that counts its clean-ups and returns a given answer.
 #[derive(Clone, Debug)]
 struct Toy {
     id: u32,
@@ -58,7 +59,7 @@ fn ask(registry: &Registry<Toy>) -> Result<Vec<u32>, Option<i32>> {
 fn defect_1_a_name_that_nobody_has_finds_nobody() {
     let registry = Registry::new(INTERFACE);
     register(&registry, c"a", 2, &toy(1)).unwrap();
-    // Older than "a" and of another name: no reason to refuse it.
+    // Older than "a" but with another name, which is no reason to refuse it.
     register(&registry, c"b", 1, &toy(2)).unwrap();
     assert_eq!(ask(&registry), Ok(vec![1, 2]));
     for name in [c"c", c"", c"A", c"aa", c"a;b"] {
@@ -109,7 +110,7 @@ fn defect_4_a_provider_may_use_the_registry_that_calls_it() {
         assert_eq!(call.id, 1);
         register(&registry, c"inner", 1, &inner).unwrap();
         let nested = ask(&registry).unwrap();
-        // To wait for oneself would be for ever.
+        // Waiting for itself would never end.
         assert_eq!(registry.deregister(&1, Patience::Forever), Err(Leaving::Inside));
         assert_eq!(outer.cleanups.get(), 0, "cleaned up inside its own call");
         registry.deregister(&2, Patience::Forever).unwrap();
@@ -204,7 +205,7 @@ fn defect_8_an_open_fabric_keeps_its_provider_and_stalls_nobody() {
     let (old, new) = (toy(1), toy(2));
     register(&registry, c"a", 1, &old).unwrap();
     let opening = registry.enter(c"a").unwrap();
-    // While it opens a fabric, everything else goes on.
+    // An open call that opens a fabric does not block other calls.
     assert_eq!(ask(&registry), Ok(vec![1]));
     register(&registry, c"a", 2, &new).unwrap();
     assert_eq!(ask(&registry), Ok(vec![2]));

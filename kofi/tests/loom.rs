@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Every schedule of small plans: register, ask, open, close, deregister and replace by two or three threads.
+//! All schedules of small plans: register, query, open, close, deregister and replace by two or
+//! three threads.
 //!
-//! Run with `RUSTFLAGS="--cfg loom" cargo test -p kofi --release --test loom [name]`; without the cfg there is nothing to
-//! run. Bounds: at most 3 preemptions per schedule, 2 with three threads. Prints how many schedules each model had. The
-//! last model leaves the reference of an open fabric out and must fail, which shows that the others can.
+//! Run with `RUSTFLAGS="--cfg loom" cargo test -p kofi --release --test loom [name]`; without the
+//! cfg the test is empty. Bounds: at most 3 preemptions per schedule, 2 with three threads. Prints
+//! the number of schedules of each model. The last model omits the reference of an open fabric and
+//! must fail, which shows that the others can.
 
 #![cfg_attr(
     loom,
@@ -37,7 +39,7 @@ mod models {
     struct Model {
         name: &'static str,
         preemptions: usize,
-        /// Whether it must find an error.
+        /// Whether the model must find an error.
         broken: bool,
         body: fn(),
     }
@@ -82,7 +84,7 @@ mod models {
             assert_eq!(life.cleaned, 0, "called after it was cleaned up");
         }
 
-        /// What its owner does once told that it is gone.
+        /// Acts as the owner once the provider is gone.
         fn free(&self) {
             let mut life = self.life.lock().unwrap();
             assert_eq!(life.cleaned, 1);

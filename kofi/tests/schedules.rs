@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Threads that register, ask, open, close and deregister at once, each by a random plan with random pauses; says how
-//! many plans were run. What must hold: nobody is called or has a fabric after its owner was told that it is gone, and
-//! each successful registration ends in one clean-up.
+//! Threads that register, query, open, close and deregister at once, each by a random plan with
+//! random pauses. Prints the number of plans.
 //!
-//! Not here: every schedule of a small plan (`loom`).
+//! Invariants: no provider is called or has a fabric after its owner has got the result that it is
+//! gone, and each successful registration ends in one clean-up. All schedules of small plans are in
+//! `loom`.
 
 #![expect(
     clippy::unwrap_used,
@@ -21,12 +22,12 @@ const INTERFACE: Version = Version::new(1, 7);
 const PLANS: u64 = 400;
 const STEPS: usize = 24;
 
-/// What is known of one provider object.
+/// State of one provider object.
 #[derive(Debug, Default)]
 struct Life {
     registered: u32,
     cleaned: u32,
-    /// Its owner was told that it is gone, and has not registered it again.
+    /// Whether its owner has got the result that it is gone, and has not registered it again.
     freed: bool,
     calls: u32,
 }
@@ -59,7 +60,7 @@ impl Object {
     }
 }
 
-/// A small generator; the seed is the number of the plan.
+/// Small random generator; the seed is the number of the plan.
 struct Dice(u64);
 
 impl Dice {
@@ -141,7 +142,7 @@ fn user(registry: &Registry<Object>, mut dice: Dice) {
                 }
             }
         }
-        // Nobody may be waited for by a thread that waits itself.
+        // At most two fabrics stay open, so that owners that wait for their close make progress.
         fabrics.truncate(2);
     }
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * libkofi-fi.so: what a real libfabric loads as a provider. It shows the providers that the process has registered with
- * libkofi.so; a process without that library has none, and pays nothing.
+ * libkofi-fi.so: a provider for a real libfabric. It offers the providers that the process has
+ * registered with libkofi.so. In a process without that library it offers none, at no cost.
  */
 #include <dlfcn.h>
 #include <stddef.h>

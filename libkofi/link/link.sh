@@ -1,10 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-# link.sh ARCHIVE DIRECTORY: makes the shared libraries of libkofi from the archive that cargo built. Cargo links shared
-# libraries itself, but with a version script of its own, so symbols could not have versions.
-#   DIRECTORY/libkofi.so              all
-#   DIRECTORY/kofi/libfabric.so.1     libfabric's symbols alone, over libkofi.so one directory above or beside it
-#   DIRECTORY/kofi/libfabric.so       what cc -lfabric finds
+# link.sh ARCHIVE DIRECTORY: links the shared libraries of libkofi from the archive built by cargo.
+# Cargo would use a version script of its own, so that symbols could not have versions.
+#   DIRECTORY/libkofi.so              all symbols
+#   DIRECTORY/kofi/libfabric.so.1     libfabric's symbols only; loads libkofi.so from the directory
+#                                     above or its own
+#   DIRECTORY/kofi/libfabric.so       link for cc -lfabric
 #   DIRECTORY/kofi/libkofi-fi.so      the bridge, for a real libfabric
 # CC and CFLAGS are taken from the environment.
 set -eu
@@ -17,7 +18,7 @@ trap 'rm -rf "$objects"' EXIT
 compile() { $cc ${CFLAGS--O2} -std=gnu11 -Wall -Wextra -Werror -fPIC -c "$here/$1.c" -o "$objects/$1.o"; }
 compile versions
 compile bridge
-# Each new file takes the place of the old at once: somebody may have that mapped.
+# Each file is replaced atomically, since a process may have the old one mapped.
 link() { # link FILE ARGUMENT...
     file=$1
     shift

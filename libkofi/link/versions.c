@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * libfabric's symbols, each with its versions: thin calls of kofi_abi_*. What is here cannot be said in Rust: several
- * versions of one name, and variable arguments. Linked into libkofi.so, and alone into libfabric.so.1.
+ * libfabric's symbols, each with its versions: thin wrappers of kofi_abi_*. Rust cannot express
+ * several versions of one name, nor variable arguments. Linked into libkofi.so, and alone into
+ * libfabric.so.1.
  *
- * The version that a program gets when it is linked (@@) is the oldest node that every libfabric from 1.17 on has with the
- * layout of today's headers of 1.17, so that the program runs with any of them. Programs linked with newer ones find their
- * nodes as well.
+ * The default version (@@), to which a program is linked, is the oldest node with the layout of the
+ * headers of 1.17. Every libfabric from 1.17 on has it, so the program runs with any of them.
+ * Programs linked with newer libraries find their nodes as well.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -40,10 +41,10 @@ int kofi_abi_param_get(const struct fi_provider *prov, const char *name, void *v
 int kofi_abi_getparams(struct fi_param **params, int *count);
 void kofi_abi_freeparams(struct fi_param *params);
 
-/* What this file exports is decided by the version script. */
+/* The version script determines the exported symbols. */
 #define VERSION(function, name, node) __asm__(".symver " #function "," name "@" node)
 
-/* The three whose layout changed, at a node FABRIC_1.<minor>; mark is "@" where it is the default. */
+/* The three functions with changed layouts, at node FABRIC_1.<minor>; mark "@": the default. */
 #define INFO(minor, mark)                                                                                              \
 	int fi_getinfo_1_##minor(uint32_t version, const char *node, const char *service, uint64_t flags,              \
 				 const struct fi_info *hints, struct fi_info **info);                                  \
@@ -85,7 +86,7 @@ INFO(9, "")
 FABRIC(0, "")
 FABRIC(1, "@")
 
-/* The others have one version each, which the version script gives them. */
+/* The other functions have one version each, set by the version script. */
 #define PROTOTYPE(type, name, ...) type name(__VA_ARGS__); type name(__VA_ARGS__)
 
 PROTOTYPE(int, fi_fabric2, struct fi_info *info, struct fid_fabric **fabric, uint64_t flags, void *context)

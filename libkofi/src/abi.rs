@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! What lies under the `fi_*` symbols: `link/versions.c` gives each its versions and calls one of these. No interface for
-//! programs; the prototypes are those of `rdma/fabric.h` and its companions, with the version node in front where the
-//! layout depends on it.
+//! Implementations of the `fi_*` symbols: `link/versions.c` gives each symbol its versions and
+//! calls one of these functions.
+//!
+//! They are not an interface for programs. The prototypes are those of `rdma/fabric.h` and related
+//! headers, with the version node as first argument where the layout depends on it.
 #![expect(unsafe_code, reason = "pointers from C")]
 
 use std::cell::RefCell;
@@ -56,7 +58,7 @@ pub unsafe extern "C" fn kofi_abi_dupinfo(at: u32, info: *const fi_info) -> *mut
 /// `fi_freeinfo`
 ///
 /// # Safety
-/// `info` is null or a list of infos that nobody uses any more.
+/// `info` is null or a list of infos that is not used any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kofi_abi_freeinfo(info: *mut fi_info) {
     // SAFETY: the caller's contract.
@@ -106,7 +108,7 @@ pub extern "C" fn kofi_abi_version() -> u32 {
 /// `fi_open`
 ///
 /// # Safety
-/// `name` is null or a string, `fid` null or the place for an object.
+/// `name` is null or a C string, `fid` null or space for an object.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kofi_abi_open(
     version: u32,
@@ -134,7 +136,7 @@ pub extern "C" fn kofi_abi_strerror(errnum: c_int) -> *const c_char {
 /// `fi_tostr_r`
 ///
 /// # Safety
-/// `data` is null or points to what `kind` says; `buf` is null or has `len` bytes.
+/// `data` is null or points to a value of type `kind`. `buf` is null or has `len` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kofi_abi_tostr_r(
     buf: *mut c_char,
@@ -148,34 +150,36 @@ pub unsafe extern "C" fn kofi_abi_tostr_r(
         }
         // SAFETY: the caller's contract.
         let text = unsafe { tostr::tostr(data, kind) };
-        // SAFETY: the place for an end of the text.
+        // SAFETY: the buffer is not empty; this terminates the text.
         unsafe { buf.write(0) };
-        // SAFETY: the buffer has `len` bytes and an end in it.
+        // SAFETY: the buffer has `len` bytes and a terminating zero.
         unsafe { tostr::append(buf, len, &text) };
         buf
     })
 }
 
-/// `fi_tostr`: the text is this thread's until its next call, and its place stays until the thread ends.
+/// `fi_tostr`: the text is valid until this thread's next call, and its buffer until the thread
+/// ends.
 ///
 /// # Safety
-/// `data` is null or points to what `kind` says.
+/// `data` is null or points to a value of type `kind`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kofi_abi_tostr(data: *const c_void, kind: u32) -> *mut c_char {
-    /// As many bytes as libfabric has for it.
+    /// Size in bytes of the buffer, as in libfabric.
     const LEN: usize = 8192;
     thread_local! {
-        // One place for all: programs print two of these at once, and then read the second twice, but no freed memory.
+        // One buffer for all calls of a thread. A program that prints two texts at once prints the
+        // second one twice, but reads no freed memory.
         static TEXT: RefCell<Box<[c_char; LEN]>> = RefCell::new(Box::new([0; LEN]));
     }
     guard_or(ptr::null_mut(), || {
         let text = TEXT.with_borrow_mut(|text| text.as_mut_ptr());
-        // SAFETY: the caller's contract; the buffer is this thread's and has as many bytes.
+        // SAFETY: the caller's contract; the buffer is this thread's and has `LEN` bytes.
         unsafe { kofi_abi_tostr_r(text, LEN, data, kind) }
     })
 }
 
-/// The name of whoever logs.
+/// Returns the name of the provider that logs.
 ///
 /// # Safety
 /// `prov` is null or a provider's description.
@@ -229,7 +233,7 @@ pub unsafe extern "C" fn kofi_abi_log_ready(
 /// `fi_log`, formatted.
 ///
 /// # Safety
-/// `prov` is null or a provider's description; `func` and `text` are null or strings.
+/// `prov` is null or a provider's description. `func` and `text` are null or C strings.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kofi_abi_log(
     prov: *const fi_provider,
@@ -257,7 +261,7 @@ pub unsafe extern "C" fn kofi_abi_log(
 /// `fi_param_define`, formatted.
 ///
 /// # Safety
-/// `prov` is null or a provider's description; `parameter` and `help` are null or strings.
+/// `prov` is null or a provider's description. `parameter` and `help` are null or C strings.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kofi_abi_param_define(
     prov: *const fi_provider,
@@ -279,7 +283,8 @@ pub unsafe extern "C" fn kofi_abi_param_define(
 /// `fi_param_get`
 ///
 /// # Safety
-/// `parameter` is null or a string; `value` is null or has room for a value of the parameter's type.
+/// `parameter` is null or a C string. `value` is null or has space for a value of the parameter's
+/// type.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kofi_abi_param_get(
     prov: *const fi_provider,

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Providers made for libfabric (`lib*-fi.so`), taken into the registry as libfabric itself would load them.
+//! Loading of providers made for libfabric (`lib*-fi.so`) into the registry, as libfabric itself
+//! would load them.
 //!
-//! Not taken: layers over other providers (`ofi_*`, `off_*`, `lnx*`, hooks), which need libfabric's inside. A file stays
-//! loaded: its threads and its thread-locals may outlive its clean-up.
+//! Layers over other providers (`ofi_*`, `off_*`, `lnx*`, hooks) are refused, since they need
+//! internals of libfabric. A file stays loaded, since its threads and thread-locals may outlive its
+//! clean-up.
 //!
 //! Mirrors "Provider discovery" of fi_provider(7).
 #![expect(unsafe_code, reason = "loads files")]
@@ -18,19 +20,21 @@ use crate::edge::Errno;
 use crate::provider::{self, Origin, Vector};
 use crate::{KFI_VERSION, bridge, errors, log, param, register};
 
-/// How the names of files end that libfabric loads.
+/// End of the names of files that libfabric loads.
 const SUFFIX: &[u8] = b"fi.so";
 
-/// The oldest interface that libfabric itself still takes.
+/// Oldest interface that libfabric itself accepts.
 const OLDEST: u32 = fi_version(1, 3);
 
-/// What `FI_PROVIDER_PATH` names: directories, and files behind a `+`, with colons between.
+/// Adopts the providers in `FI_PROVIDER_PATH`: directories, and files after a `+`, separated by
+/// colons.
 pub(crate) fn path() {
     let Some(path) = param::own(c"FI_PROVIDER_PATH") else {
         return;
     };
     let path = path.to_bytes();
-    // A leading @ asks for the first of a name instead of the newest, which is not offered here.
+    // A leading @ requests the first provider of a name instead of the newest, which is not
+    // supported.
     for element in path
         .strip_prefix(b"@")
         .unwrap_or(path)
@@ -44,7 +48,7 @@ pub(crate) fn path() {
     }
 }
 
-/// Every provider in a directory, in the order libfabric has.
+/// Adopts every provider in a directory, in the order of libfabric.
 fn directory(name: &[u8]) {
     let name = std::ffi::OsString::from_vec(name.to_vec());
     let entries = match std::fs::read_dir(Path::new(&name)) {
@@ -66,7 +70,7 @@ fn is_provider(file: &[u8]) -> bool {
 
 fn try_file(name: Vec<u8>) {
     let Ok(name) = CString::new(name) else { return };
-    // SAFETY: who sets FI_PROVIDER_PATH asks for it.
+    // SAFETY: the user requested these initialisers with FI_PROVIDER_PATH.
     if let Err(errno) = unsafe { file(&name) } {
         log::info(format_args!(
             "{} is not adopted: {}",
@@ -76,7 +80,7 @@ fn try_file(name: Vec<u8>) {
     }
 }
 
-/// A loaded file.
+/// Loaded file.
 struct Library(*mut c_void);
 
 impl Library {
@@ -89,14 +93,14 @@ impl Library {
 /// Adopts the provider in a file.
 ///
 /// # Errors
-/// `FI_ENOENT`: it cannot be loaded, or is no provider. `FI_ENOSYS`: a layer, or older than libfabric takes. `FI_EINVAL`:
-/// it has nothing to offer. `EEXIST`: it is here already, in this version or a newer one. `FI_EBUSY`: it was replaced by
-/// a newer one, and is still in use.
+/// `FI_ENOENT`: it cannot be loaded, or is no provider. `FI_ENOSYS`: a layer, or older than
+/// libfabric accepts. `FI_EINVAL`: it describes no provider. `EEXIST`: it is registered already, in
+/// this version or a newer one. `FI_EBUSY`: it was replaced by a newer one, and is still in use.
 ///
 /// # Safety
 /// The file's initialisers and its `fi_prov_ini` may run now.
 pub(crate) unsafe fn file(name: &CStr) -> Result<(), Errno> {
-    // SAFETY: a C string; what loading runs is the caller's contract.
+    // SAFETY: a C string; the initialisers may run by the caller's contract.
     let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
     if library.is_null() {
         log::warn(format_args!(
@@ -113,7 +117,7 @@ pub(crate) unsafe fn file(name: &CStr) -> Result<(), Errno> {
         library.close();
         return Err(FI_ENOENT);
     }
-    // SAFETY: the symbol that libfabric calls, by the type it has there.
+    // SAFETY: the symbol that libfabric calls, with the type it has in libfabric.
     let ini =
         unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> *mut fi_provider>(symbol) };
     // SAFETY: the caller's contract.
@@ -122,7 +126,7 @@ pub(crate) unsafe fn file(name: &CStr) -> Result<(), Errno> {
     let adopted = unsafe { take(provider) };
     if let Err(why) = &adopted {
         if why.is_unknown() {
-            // SAFETY: null, or the description of a provider that nobody calls.
+            // SAFETY: null, or the description of a provider that is not in use.
             unsafe { discard(provider) };
         }
         library.close();
@@ -130,7 +134,7 @@ pub(crate) unsafe fn file(name: &CStr) -> Result<(), Errno> {
     adopted.map_err(|why| why.errno())
 }
 
-/// Why a provider is not taken.
+/// Reason for which a provider is refused.
 #[derive(Debug, PartialEq, Eq)]
 enum Refused {
     Useless(Errno),
@@ -145,19 +149,19 @@ impl Refused {
         }
     }
 
-    /// Whether the registry does not have this very provider: another thread may have adopted the file meanwhile, or it
-    /// was replaced by a newer one and is still in use.
+    /// Whether the registry does not know this provider. Otherwise another thread may have adopted
+    /// the file meanwhile, or a newer one replaced it while it is still in use.
     fn is_unknown(&self) -> bool {
         !matches!(self, Refused::Registry(Refusal::Registered | Refusal::Draining))
     }
 }
 
 /// # Safety
-/// `provider` is null or what `fi_prov_ini` of a loaded file returned.
+/// `provider` is null or the result of `fi_prov_ini` of a loaded file.
 unsafe fn take(provider: *const fi_provider) -> Result<(), Refused> {
     const NOTHING: Refused = Refused::Useless(FI_EINVAL);
     if bridge::is(provider) {
-        // Our own providers, shown to libfabric.
+        // The bridge describes this library's own providers to libfabric.
         return Err(NOTHING);
     }
     // SAFETY: null or a description, by the caller's contract.
@@ -176,10 +180,10 @@ fn is_layer(name: &CStr) -> bool {
     layers.iter().any(|prefix| name.to_bytes().starts_with(prefix))
 }
 
-/// As libfabric does with what it does not take.
+/// Cleans up a refused provider, as libfabric does.
 ///
 /// # Safety
-/// As for [`take`]; nobody calls the provider.
+/// The contract of [`take`]; the provider is not in use.
 unsafe fn discard(provider: *const fi_provider) {
     if bridge::is(provider) {
         return;
@@ -192,7 +196,7 @@ unsafe fn discard(provider: *const fi_provider) {
     }
 }
 
-/// What the dynamic linker says about its last failure in this thread.
+/// Returns the dynamic linker's message about its last failure in this thread.
 fn last_error() -> String {
     // SAFETY: no requirement; the text belongs to this thread until its next call.
     let text: *const std::ffi::c_char = unsafe { libc::dlerror() };
@@ -216,7 +220,7 @@ mod tests {
 
     #[test]
     fn what_is_no_provider_is_refused() {
-        // SAFETY: there is no such file.
+        // SAFETY: the file does not exist.
         assert_eq!(unsafe { file(c"/no/such-fi.so") }, Err(FI_ENOENT));
         // SAFETY: the C library may be loaded twice.
         assert_eq!(unsafe { file(c"libc.so.6") }, Err(FI_ENOENT));

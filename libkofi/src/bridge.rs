@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The bridge: what programs registered here, shown to a real libfabric as its provider `kofi`.
+//! Bridge: the providers registered with this library, shown to a real libfabric as its provider
+//! `kofi`.
 //!
-//! libfabric has no call to register a provider at run time. `libkofi-fi.so` (link/bridge.c) is a provider to it that
-//! asks this library, if the process has it. A fabric `net` of the provider `toy` is called `toy/net` there. scif and
-//! what was adopted are left out: libfabric can load those by itself.
+//! libfabric has no call to register a provider at run time. `libkofi-fi.so` (link/bridge.c) is a
+//! provider for libfabric that calls this library, if the process has it. A fabric `net` of the
+//! provider `toy` has the name `toy/net` in libfabric. scif and adopted providers are omitted,
+//! since libfabric can load these itself.
 //!
 //! Mirrors `rdma/providers/fi_prov.h`.
 #![expect(unsafe_code, reason = "a provider's entry points")]
@@ -22,7 +24,8 @@ use crate::info::{self, Layout};
 use crate::provider::{Origin, Question};
 use crate::{fabric, registry};
 
-/// The description that libfabric gets. Above any version a program may ask for: whoever is behind decides.
+/// Description for libfabric. Its version exceeds any that a program may request; the provider
+/// behind it decides.
 static BRIDGE: Provider = Provider::new(
     c"kofi",
     fi_version(0, 1),
@@ -33,7 +36,7 @@ static BRIDGE: Provider = Provider::new(
     None,
 );
 
-/// Whether a description is that of the bridge.
+/// Whether a description is the one of the bridge.
 pub(crate) fn is(provider: *const fi_provider) -> bool {
     BRIDGE.is(provider)
 }
@@ -56,12 +59,12 @@ unsafe extern "C" fn getinfo(
         if info.is_null() {
             return Err(FI_EINVAL);
         }
-        // Nothing newer than the oldest library has.
-        // SAFETY: null or an info of a libfabric, by the contract of fi_getinfo.
+        // The oldest layout, which every library has. SAFETY: null or an info of a libfabric, by
+        // the contract of fi_getinfo.
         let hints = unsafe { copy_hints(hints, &Layout::V1_3) }?;
-        // SAFETY: null or a string, by the contract of fi_getinfo.
+        // SAFETY: null or a C string, by the contract of fi_getinfo.
         let node = unsafe { string(node) };
-        // SAFETY: null or a string, by the contract of fi_getinfo.
+        // SAFETY: null or a C string, by the contract of fi_getinfo.
         let service = unsafe { string(service) };
         let fabric = hints.as_ref().and_then(forget_names);
         let answers = registry().gather(|call| {
@@ -74,7 +77,7 @@ unsafe extern "C" fn getinfo(
                 return Ok(Vec::new());
             };
             if let (Some(hints), Some(net)) = (&hints, net) {
-                // SAFETY: the copy is our own.
+                // SAFETY: the copy belongs to this library.
                 unsafe { set_fabric(hints.0, net) };
             }
             let question = Question {
@@ -86,27 +89,28 @@ unsafe extern "C" fn getinfo(
             };
             let answers = call.getinfo(&question)?;
             for &answer in &answers {
-                // SAFETY: an info of our own.
+                // SAFETY: an info of this library.
                 unsafe { say_whose(answer, call.name()) };
             }
             Ok::<_, Errno>(answers)
         });
         let answers = answers.map_err(|last| last.unwrap_or(FI_ENODATA))?;
-        // SAFETY: single infos of our own.
+        // SAFETY: single infos of this library.
         let list = unsafe { info::chain(&answers) };
-        // SAFETY: not null; the caller's place for the answer.
+        // SAFETY: not null; the caller's space for the answer.
         unsafe { info.write(list) };
         Ok(())
     })
 }
 
-/// Takes the names of provider and fabric out of hints; they are the bridge's. Returns that of the fabric.
+/// Removes the names of provider and fabric from hints, since they are the bridge's. Returns the
+/// name of the fabric.
 fn forget_names(hints: &Owned) -> Option<CString> {
-    // SAFETY: an info of our own.
+    // SAFETY: an info of this library.
     let attr = unsafe { hints.0.as_ref() }?.fabric_attr;
     // SAFETY: null or its attribute.
     let attr = unsafe { attr.as_mut() }?;
-    // SAFETY: null or a string.
+    // SAFETY: null or a C string.
     let fabric = unsafe { string(attr.name) }.map(CStr::to_owned);
     // SAFETY: in C's heap; set to null with it.
     unsafe { release(std::mem::replace(&mut attr.name, ptr::null_mut())) };
@@ -115,10 +119,10 @@ fn forget_names(hints: &Owned) -> Option<CString> {
     fabric
 }
 
-/// Gives a new name to the fabric of an info.
+/// Sets a new name for the fabric of an info.
 ///
 /// # Safety
-/// `info` is an info of our own.
+/// `info` is an info of this library.
 unsafe fn set_fabric(info: *mut fi_info, name: &[u8]) {
     let Ok(name) = CString::new(name) else { return };
     // SAFETY: the caller's contract.
@@ -131,14 +135,15 @@ unsafe fn set_fabric(info: *mut fi_info, name: &[u8]) {
     }
 }
 
-/// The bridge's names in an answer. libfabric fills in the provider's itself, and wants it empty.
+/// Sets the bridge's names in an answer. libfabric sets the provider's name itself, and requires it
+/// to be empty.
 ///
 /// # Safety
-/// `info` is an info of our own.
+/// `info` is an info of this library.
 unsafe fn say_whose(info: *mut fi_info, provider: &CStr) {
     let info_parts = Owned(info);
     let net = forget_names(&info_parts);
-    // It stays the list's.
+    // The info still belongs to the list.
     let info = std::mem::ManuallyDrop::new(info_parts).0;
     let mut name = provider.to_bytes().to_vec();
     name.push(b'/');
@@ -155,7 +160,7 @@ unsafe extern "C" fn open(
     guard(|| {
         // SAFETY: null or an attribute, by the contract of fi_fabric.
         let attr = unsafe { attr.as_ref() }.ok_or(FI_EINVAL)?;
-        // SAFETY: null or a string, by the contract of fi_fabric.
+        // SAFETY: null or a C string, by the contract of fi_fabric.
         let name = unsafe { string(attr.name) }.ok_or(FI_EINVAL)?;
         if fabric.is_null() {
             return Err(FI_EINVAL);
@@ -179,7 +184,7 @@ unsafe extern "C" fn open(
             // SAFETY: made above; the provider does not keep its attribute.
             unsafe { release(*text) };
         }
-        // SAFETY: not null; the caller's place for the result.
+        // SAFETY: not null; the caller's space for the result.
         unsafe { fabric.write(new?) };
         Ok(())
     })

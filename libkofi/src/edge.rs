@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The edge to C: no panic crosses it, errors become negative numbers, pointers become what Rust can look at.
+//! Boundary to C: no panic crosses it, errors become negative numbers, pointers become references
+//! or slices.
 //!
-//! Not here: what a call does.
+//! The calls themselves are elsewhere.
 #![expect(unsafe_code, reason = "pointers from C")]
 
 use std::ffi::{CStr, c_char, c_int};
@@ -9,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use libfabric_sys::FI_EOTHER;
 
-/// A positive error number of libfabric. C sees it negated.
+/// Positive error number of libfabric. C sees it negated.
 pub(crate) type Errno = c_int;
 
 /// Runs the body of a function that returns 0 or a negative number.
@@ -21,12 +22,12 @@ pub(crate) fn guard(body: impl FnOnce() -> Result<(), Errno>) -> c_int {
     }
 }
 
-/// Runs the body of a function whose type has no room for an error.
+/// Runs the body of a function whose type cannot express an error.
 pub(crate) fn guard_or<R>(on_panic: R, body: impl FnOnce() -> R) -> R {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or(on_panic)
 }
 
-/// What a provider returned: libfabric's functions answer 0 or a negative number.
+/// Converts the result of a provider: libfabric's functions return 0 or a negative number.
 pub(crate) fn answered(code: c_int) -> Result<(), Errno> {
     if code == 0 {
         Ok(())
@@ -36,13 +37,13 @@ pub(crate) fn answered(code: c_int) -> Result<(), Errno> {
 }
 
 /// # Safety
-/// `text` is null or a C string that nobody changes while `'a` lasts.
+/// `text` is null or a C string that stays unchanged during `'a`.
 pub(crate) unsafe fn string<'a>(text: *const c_char) -> Option<&'a CStr> {
     // SAFETY: a C string by the caller's contract.
     (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) })
 }
 
-/// A copy in C's heap; null of null, and without memory.
+/// Returns a copy in C's heap; null for null, and without memory.
 pub(crate) fn strdup(text: Option<&CStr>) -> *mut c_char {
     // SAFETY: a C string.
     text.map_or(std::ptr::null_mut(), |text| unsafe {
@@ -50,7 +51,7 @@ pub(crate) fn strdup(text: Option<&CStr>) -> *mut c_char {
     })
 }
 
-/// Gives back memory of C's heap.
+/// Frees memory of C's heap.
 ///
 /// # Safety
 /// `piece` is null or came from malloc(3) and is not used any more.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! `fi_strerror`: what the numbers mean. Those below 256 are the system's, the others libfabric's own.
+//! `fi_strerror`: texts of error numbers. Numbers below 256 are those of the system, the others
+//! libfabric's own.
 //!
 //! Mirrors fi_errno(3).
 #![expect(unsafe_code, reason = "asks the C library for texts")]
@@ -12,15 +13,15 @@ use libfabric_sys as fi;
 pub(crate) fn strerror(errnum: c_int) -> *const c_char {
     let number = errnum.saturating_abs();
     if number < fi::FI_ERRNO_OFFSET {
-        // SAFETY: any number; the text is the C library's.
+        // SAFETY: any number is allowed; the text belongs to the C library.
         return unsafe { libc::strerror(number) }.cast_const();
     }
     own(number).as_ptr()
 }
 
-/// The same for a log.
+/// Returns the text for a log.
 pub(crate) fn text(errnum: c_int) -> String {
-    // SAFETY: never null, and at least this thread's until its next call.
+    // SAFETY: never null, and valid at least until this thread's next call.
     unsafe { CStr::from_ptr(strerror(errnum)) }
         .to_string_lossy()
         .into_owned()

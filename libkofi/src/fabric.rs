@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! `fi_fabric`: opens a fabric with the provider of a name, and keeps that provider until the fabric is closed.
+//! `fi_fabric`: opens a fabric with the named provider, and keeps a reference to that provider
+//! until the fabric is closed.
 //!
-//! The provider cannot forget its reference, since it never has one: the object it made gets a table of operations
-//! like its own but for `close`, and the references stand in a list here. All other calls go straight to the provider.
+//! The provider cannot lose this reference, since it never has it. Its object gets a table of
+//! operations that differs only in `close`, and the references are in a list of this file. All
+//! other calls directly reach the provider.
 //!
 //! Mirrors fi_fabric(3).
 #![expect(unsafe_code, reason = "objects are C structures with tables of functions")]
@@ -23,31 +25,34 @@ use crate::ops::{CloseFn, Table};
 use crate::provider::Vector;
 use crate::{init, registry};
 
-/// The table of open fabrics. `ops` is first: a fabric points to it, so its close finds the provider's.
+/// Operation table of open fabrics. `ops` is first, so that `close` finds the provider's function
+/// from the fabric's pointer.
 ///
-/// It stays for ever, and the fabrics of a provider share one: a provider may give one object several times and count,
-/// and even keep it when it is closed, so nobody here can know when the table was looked at for the last time.
+/// A table is never freed, and the fabrics of a provider share one. A provider may return one
+/// object several times, count, and even keep it when it is closed. Therefore the last use of a
+/// table cannot be determined.
 #[repr(C)]
 struct Guarded {
     ops: Table,
     close: CloseFn,
 }
 
-/// A fabric that was opened once, to be closed once.
+/// Fabric that was opened once, to be closed once.
 struct Opened {
-    /// Counts all that were opened.
+    /// Number in the order of all opened fabrics.
     number: u64,
     by: ThreadId,
-    /// Its provider; and those that had it from that one, during their own opening, and gave it on.
+    /// Providers: its own, and each provider that obtained it from that one during its own opening,
+    /// and passed it on.
     providers: Vec<Hold<Vector>>,
 }
 
 struct Fabrics {
-    /// All that differ.
+    /// All different tables.
     tables: Vec<&'static Guarded>,
-    /// By the address of the fabric.
+    /// Open fabrics by address.
     open: BTreeMap<usize, Vec<Opened>>,
-    /// The number of the last that was opened.
+    /// Number of the fabric opened last.
     last: u64,
 }
 
@@ -57,13 +62,13 @@ static FABRICS: Mutex<Fabrics> = Mutex::new(Fabrics {
     last: 0,
 });
 
-/// Nobody's function is called under this lock.
+/// Locks the list. No function of a provider is called under this lock.
 fn fabrics() -> MutexGuard<'static, Fabrics> {
     FABRICS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Fabrics {
-    /// The table like this one but for `close`.
+    /// Returns the table that differs from `original` only in `close`.
     fn table(&mut self, original: Table, close_original: CloseFn) -> &'static Guarded {
         let known = self.tables.iter().find(|known| {
             let was = Table {
@@ -86,7 +91,7 @@ impl Fabrics {
         new
     }
 
-    /// The fabric was opened by this call, which began when `before` was the last number.
+    /// Records that this call opened the fabric. The call began when `before` was the last number.
     fn opened(&mut self, fabric: usize, call: &Call<Vector>, before: u64) {
         let by = thread::current().id();
         let all = self.open.entry(fabric).or_default();
@@ -120,8 +125,8 @@ impl Fabrics {
 /// `int fi_fabric(attr, fabric, context)`
 ///
 /// # Errors
-/// `FI_EINVAL`: no attribute, no name of provider or fabric, no place for the result. `FI_ENODEV`: no provider has that
-/// name, or `FI_PROVIDER` leaves it out. What the provider says.
+/// `FI_EINVAL`: no attribute, no name of provider or fabric, no space for the result. `FI_ENODEV`:
+/// no provider has that name, or `FI_PROVIDER` excludes it. Errors of the provider.
 ///
 /// # Safety
 /// By the contract of fi_fabric(3), with an attribute of that layout.
@@ -136,11 +141,11 @@ pub(crate) unsafe fn open(
         return Err(FI_EINVAL);
     }
     let mut own = fi_fabric_attr {
-        // What a program without the field may have been written to.
+        // Version for a program without the field.
         api_version: fi_version(1, 0),
         ..fi_fabric_attr::ZERO
     };
-    // SAFETY: the attribute has as many bytes by the caller's contract, `own` has more.
+    // SAFETY: the attribute has this length by the caller's contract, `own` is longer.
     unsafe {
         ptr::copy_nonoverlapping(
             attr.cast::<u8>(),
@@ -148,7 +153,7 @@ pub(crate) unsafe fn open(
             layout.fabric_len(),
         );
     }
-    // SAFETY: null or a string, by the caller's contract.
+    // SAFETY: null or a C string, by the caller's contract.
     let provider = unsafe { string(own.prov_name) }.ok_or(FI_EINVAL)?;
     if own.name.is_null() {
         return Err(FI_EINVAL);
@@ -159,20 +164,20 @@ pub(crate) unsafe fn open(
         .ok_or(FI_ENODEV)?;
     let api_version = own.api_version;
     let new = guarded(&call, &mut own, context)?;
-    // Older providers have no such field.
+    // Older providers lack the field.
     if call.interface >= fi_version(1, 5) {
-        // SAFETY: a fabric that was opened right now, with the field.
+        // SAFETY: a newly opened fabric, with the field.
         unsafe { (*new).api_version = api_version };
     }
-    // SAFETY: not null; the caller's place for the result.
+    // SAFETY: not null; the caller's space for the result.
     unsafe { fabric.write(new) };
     Ok(())
 }
 
-/// Opens a fabric that keeps its provider.
+/// Opens a fabric that keeps a reference to its provider.
 ///
 /// # Errors
-/// What the provider says; `FI_EOTHER` when its object cannot be closed.
+/// Errors of the provider; `FI_EOTHER` when its object cannot be closed.
 pub(crate) fn guarded(
     call: &Call<Vector>,
     attr: &mut fi_fabric_attr,
@@ -181,7 +186,7 @@ pub(crate) fn guarded(
     let before = fabrics().last;
     let new = call.fabric(attr, context)?;
     let mut fabrics = fabrics();
-    // SAFETY: an object that the provider opened right now.
+    // SAFETY: an object that the provider has just opened.
     let head = unsafe { new.cast::<fid>().as_mut() }.ok_or(FI_EOTHER)?;
     // SAFETY: null or the table of an object.
     let ops = unsafe { Table::of(head.ops) }.ok_or(FI_EOTHER)?;
@@ -193,16 +198,16 @@ pub(crate) fn guarded(
     Ok(new)
 }
 
-/// `int fi_close(fid)` of a fabric: the provider's own, then the provider is let go.
+/// `int fi_close(fid)` of a fabric: calls the provider's function, then releases the provider.
 unsafe extern "C" fn close(fid: *mut fid) -> c_int {
     let mut code = 0;
     let guarded = guard(|| {
         // SAFETY: null or an open fabric, by the contract of fi_close.
         let ops = unsafe { fid.as_ref() }.ok_or(FI_EINVAL)?.ops;
-        // SAFETY: this close is in no other table, and those are never freed.
+        // SAFETY: only the tables of `Guarded` contain this function, and they are never freed.
         let table = unsafe { &*ops.cast::<Guarded>() };
         let opened = fabrics().take(fid.addr()).ok_or(FI_EINVAL)?;
-        // As calls of this thread, who may not wait for itself in them.
+        // Counted as calls of this thread, which must not wait for the provider in them.
         let calls: Vec<_> = opened.providers.iter().map(Hold::enter).collect();
         // SAFETY: the provider's own function for its own object.
         code = unsafe { (table.close)(fid) };
@@ -215,7 +220,7 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
     if guarded == 0 { code } else { guarded }
 }
 
-/// The part of a name before the first slash, and the part behind.
+/// Returns the part of a name before the first slash, and the part after it.
 pub(crate) fn split(name: &CStr) -> Option<(&[u8], &[u8])> {
     let bytes = name.to_bytes();
     let at = bytes.iter().position(|byte| *byte == b'/')?;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! A list of names from a setting: these only, or, with a leading `^`, all but these.
+//! List of names from a setting: only these, or, after a leading `^`, all others.
 
 use std::ffi::CStr;
 
-/// Which names pass. Letters are told apart, as everywhere in the registry.
+/// Set of accepted names. Upper and lower case differ, as everywhere in the registry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Filter {
     names: Vec<Vec<u8>>,
@@ -11,7 +11,7 @@ pub(crate) struct Filter {
 }
 
 impl Filter {
-    /// Of nothing: a filter that all pass.
+    /// Creates a filter. Without a setting, it accepts all names.
     pub(crate) fn new(setting: Option<&CStr>) -> Self {
         let text = setting.map_or(&[][..], CStr::to_bytes);
         let (negated, text) = text.strip_prefix(b"^").map_or((false, text), |rest| (true, rest));

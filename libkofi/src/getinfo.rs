@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! `fi_getinfo`: asks every provider and chains what they answer, in the order of their registration.
+//! `fi_getinfo`: queries every provider and concatenates the answers, in the order of registration.
 //!
-//! As libfabric does it, with two differences: names of providers are exact, and nothing is layered over them.
+//! Behaves as in libfabric, with two differences: names of providers are exact, and no layers are
+//! added over them.
 //!
 //! Mirrors fi_getinfo(3).
 #![expect(unsafe_code, reason = "infos are C structures")]
@@ -18,25 +19,25 @@ use crate::info::{self, Layout};
 use crate::provider::{Question, Vector};
 use crate::{VERSION, errors, init, log, param, registry};
 
-/// Which providers the user wants.
+/// Providers selected by the user.
 static WANTED: LazyLock<Filter> = LazyLock::new(|| Filter::new(param::own(c"FI_PROVIDER").as_deref()));
 
 pub(crate) fn is_wanted(name: &CStr) -> bool {
     WANTED.passes(name.to_bytes())
 }
 
-/// An info of our own, freed at the end.
+/// Info of this library, freed on drop.
 #[derive(Debug)]
 pub(crate) struct Owned(pub(crate) *mut fi_info);
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        // SAFETY: made by `info::dup`, and lent to nobody for longer.
+        // SAFETY: made by `info::dup`, and no reference to it outlives the value.
         unsafe { info::free(self.0) };
     }
 }
 
-/// A copy of a program's hints.
+/// Returns a copy of a program's hints.
 ///
 /// # Errors
 /// `FI_ENOMEM`
@@ -56,7 +57,7 @@ pub(crate) unsafe fn copy_hints(hints: *const fi_info, layout: &Layout) -> Resul
     }
 }
 
-/// The arguments of `fi_getinfo`.
+/// Arguments of `fi_getinfo`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arguments {
     pub(crate) version: u32,
@@ -67,11 +68,12 @@ pub(crate) struct Arguments {
     pub(crate) info: *mut *mut fi_info,
 }
 
-/// `int fi_getinfo(version, node, service, flags, hints, info)`: without an answer the list is null, as libfabric has it.
+/// `int fi_getinfo(version, node, service, flags, hints, info)`: without an answer the list is
+/// null, as in libfabric.
 ///
 /// # Errors
-/// `FI_EINVAL`: no place for the answer. `FI_ENOSYS`: a version of libfabric that is not known here. `FI_ENODATA`: no
-/// provider has an answer. `FI_ENOMEM`
+/// `FI_EINVAL`: no space for the answer. `FI_ENOSYS`: an unknown version of libfabric.
+/// `FI_ENODATA`: no provider has an answer. `FI_ENOMEM`
 ///
 /// # Safety
 /// By the contract of fi_getinfo(3), with infos of that layout.
@@ -87,8 +89,8 @@ pub(crate) unsafe fn getinfo(from: &Arguments, layout: &Layout) -> Result<(), Er
         ));
         return Err(FI_ENOSYS);
     }
-    // Programs that only free what they got rely on this.
-    // SAFETY: not null; the caller's place for the answer.
+    // Programs that free the list even after an error rely on this. SAFETY: not null; the caller's
+    // space for the answer.
     unsafe { from.info.write(std::ptr::null_mut()) };
     // SAFETY: null or an info of that layout, by the caller's contract.
     let hints = unsafe { copy_hints(from.hints, layout) }?;
@@ -97,16 +99,16 @@ pub(crate) unsafe fn getinfo(from: &Arguments, layout: &Layout) -> Result<(), Er
     } else {
         let question = Question {
             version: from.version,
-            // SAFETY: null or a string, by the caller's contract.
+            // SAFETY: null or a C string, by the caller's contract.
             node: unsafe { string(from.node) },
-            // SAFETY: null or a string, by the caller's contract.
+            // SAFETY: null or a C string, by the caller's contract.
             service: unsafe { string(from.service) },
             flags: from.flags,
             hints: hints
                 .as_ref()
                 .map_or(std::ptr::null(), |hints| hints.0.cast_const()),
         };
-        // SAFETY: null, or a copy of our own.
+        // SAFETY: null, or a copy that belongs to this library.
         let hinted = unsafe { hinted_names(question.hints) };
         let found = registry().gather(|call| ask(call, &question, &hinted));
         let answers = found.map_err(|last| {
@@ -118,14 +120,14 @@ pub(crate) unsafe fn getinfo(from: &Arguments, layout: &Layout) -> Result<(), Er
     if answers.is_empty() {
         return Err(FI_ENODATA);
     }
-    // SAFETY: single infos of our own.
+    // SAFETY: single infos of this library.
     let list = unsafe { info::chain(&answers) };
-    // SAFETY: not null; the caller's place for the answer.
+    // SAFETY: not null; the caller's space for the answer.
     unsafe { from.info.write(list) };
     Ok(())
 }
 
-/// The names that hints have.
+/// Names in hints.
 #[derive(Debug, Default)]
 struct Names<'a> {
     provider: Option<&'a CStr>,
@@ -134,7 +136,7 @@ struct Names<'a> {
 }
 
 /// # Safety
-/// `hints` is null or an info that nobody changes while `'a` lasts.
+/// `hints` is null or an info that stays unchanged during `'a`.
 unsafe fn hinted_names<'a>(hints: *const fi_info) -> Names<'a> {
     // SAFETY: null or an info, by the caller's contract.
     let Some(hints) = (unsafe { hints.as_ref() }) else {
@@ -145,17 +147,17 @@ unsafe fn hinted_names<'a>(hints: *const fi_info) -> Names<'a> {
     // SAFETY: null or an attribute.
     let domain = unsafe { hints.domain_attr.as_ref() };
     Names {
-        // SAFETY: null or a string.
+        // SAFETY: null or a C string.
         provider: fabric.and_then(|attr| unsafe { string(attr.prov_name) }),
-        // SAFETY: null or a string.
+        // SAFETY: null or a C string.
         fabric: fabric.and_then(|attr| unsafe { string(attr.name) }),
-        // SAFETY: null or a string.
+        // SAFETY: null or a C string.
         domain: domain.and_then(|attr| unsafe { string(attr.name) }),
     }
 }
 
-/// Whether the name of a provider is what the hints ask for: one name; or any but those behind a `^`. Stacks of several
-/// (`a;b`) are nobody's name here.
+/// Whether the hints select the provider of this name: one name, or any name except the ones after
+/// a `^`. Stacks of several (`a;b`) select none.
 fn is_meant(name: &CStr, hinted: Option<&CStr>) -> bool {
     let Some(hinted) = hinted else { return true };
     let parts = hinted
@@ -186,16 +188,16 @@ fn ask(call: &Call<Vector>, question: &Question<'_>, hinted: &Names<'_>) -> Resu
         ));
     })?;
     for &answer in &answers {
-        // SAFETY: an info of our own.
+        // SAFETY: an info of this library.
         unsafe { say_whose(answer, call, question.version) };
     }
     Ok(answers)
 }
 
-/// Fills in what the framework knows and the provider left out.
+/// Sets the fields that the framework knows and the provider left empty.
 ///
 /// # Safety
-/// `info` is an info of our own.
+/// `info` is an info of this library.
 unsafe fn say_whose(info: *mut fi_info, call: &Call<Vector>, version: u32) {
     // SAFETY: the caller's contract.
     let Some(info) = (unsafe { info.as_ref() }) else {
@@ -211,24 +213,25 @@ unsafe fn say_whose(info: *mut fi_info, call: &Call<Vector>, version: u32) {
     }
 }
 
-/// Drops the answers that have other names of fabric and domain than the hints, whatever their providers look at.
+/// Drops the answers whose names of fabric and domain differ from the hints, in case a provider
+/// ignored the hints.
 fn fitting(answers: Vec<*mut fi_info>, hinted: &Names<'_>) -> Vec<*mut fi_info> {
     let same = |hint: Option<&CStr>, name: Option<&CStr>| {
         hint.is_none_or(|hint| name.is_some_and(|name| name.to_bytes().eq_ignore_ascii_case(hint.to_bytes())))
     };
     let (fitting, other): (Vec<_>, Vec<_>) = answers.into_iter().partition(|&answer| {
-        // SAFETY: an info of our own.
+        // SAFETY: an info of this library.
         let names = unsafe { hinted_names(answer) };
         same(hinted.fabric, names.fabric) && same(hinted.domain, names.domain)
     });
     for answer in other {
-        // SAFETY: an info of our own, in no list.
+        // SAFETY: an info of this library, in no list.
         unsafe { info::free(answer) };
     }
     fitting
 }
 
-/// For each provider an info with nothing but its name and version.
+/// Returns an info for each provider with only its name and version.
 fn names() -> Result<Vec<*mut fi_info>, Errno> {
     let mut answers = Vec::new();
     for call in registry().calls().filter(|call| is_wanted(call.name())) {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Infos in C's heap: making, copying, freeing; and the layouts that programs linked long ago still have.
+//! Infos in C's heap: creation, copy and release, in all layouts that old programs may use.
 //!
-//! The pieces of an info grew: `struct fi_info` itself by the NIC, the domain's attributes seven times. Which layout a
-//! program has is told by the version node of the function it calls. It may read any info of ours by it, since all
-//! fields only ever were added behind; from an info of its own no more may be read than it has. What is made here is
-//! larger than any layout and zero where nothing was copied.
+//! The parts of an info grew: `struct fi_info` itself by the NIC, the domain's attributes seven
+//! times. The version node of the called function determines a program's layout. A program may read
+//! any info of this library in its layout, since fields were only appended. From an info of the
+//! program, no more bytes may be read than its layout has. Infos of this library are larger than
+//! any layout and zero where no field was copied.
 //!
 //! Mirrors fi_getinfo(3); the history is that of `rdma/fabric.h`.
 #![expect(unsafe_code, reason = "C structures of several sizes")]
@@ -22,10 +23,10 @@ use crate::edge::{Errno, release, strdup, string};
 use crate::nic;
 use crate::ops::Table;
 
-/// What a piece occupies at least.
+/// Minimum size in bytes of each part.
 const ROOM: usize = 512;
 
-/// How many bytes of each piece a program has.
+/// Size in bytes of each part in a program's layout.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout {
     info: usize,
@@ -36,7 +37,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Of `FABRIC_1.9`, libfabric 2.5: all that is known here.
+    /// Layout of `FABRIC_1.9`, libfabric 2.5: all fields known to this library.
     pub const CURRENT: Layout = Layout {
         info: size_of::<fi_info>(),
         tx: size_of::<fi_tx_attr>(),
@@ -44,33 +45,34 @@ impl Layout {
         domain: size_of::<fi_domain_attr>(),
         fabric: size_of::<fi_fabric_attr>(),
     };
-    /// Of `FABRIC_1.8`, libfabric 2.0: no limits of counters.
+    /// Layout of `FABRIC_1.8`, libfabric 2.0: no limits of counters.
     pub const V1_8: Layout = Layout {
         domain: offset_of!(fi_domain_attr, max_cntr_value),
         ..Self::CURRENT
     };
-    /// Of `FABRIC_1.7`, libfabric 1.20: no groups.
+    /// Layout of `FABRIC_1.7`, libfabric 1.20: no groups.
     pub const V1_7: Layout = Layout {
         domain: offset_of!(fi_domain_attr, max_group_id),
         ..Self::V1_8
     };
-    /// Of `FABRIC_1.3`, libfabric 1.9: no endpoint keys.
+    /// Layout of `FABRIC_1.3`, libfabric 1.9: no endpoint keys.
     pub const V1_3: Layout = Layout {
         domain: offset_of!(fi_domain_attr, max_ep_auth_key),
         ..Self::V1_7
     };
-    /// Of `FABRIC_1.2`, libfabric 1.7: no traffic classes.
+    /// Layout of `FABRIC_1.2`, libfabric 1.7: no traffic classes.
     pub const V1_2: Layout = Layout {
         tx: offset_of!(fi_tx_attr, tclass),
         domain: offset_of!(fi_domain_attr, tclass),
         ..Self::V1_3
     };
-    /// Of `FABRIC_1.1`, libfabric 1.5: no NIC.
+    /// Layout of `FABRIC_1.1`, libfabric 1.5: no NIC.
     pub const V1_1: Layout = Layout {
         info: offset_of!(fi_info, nic),
         ..Self::V1_2
     };
-    /// Of `FABRIC_1.0`, libfabric 1.0: no keys for authorization, no counts of counters and regions, no version.
+    /// Layout of `FABRIC_1.0`, libfabric 1.0: no keys for authorization, no counts of counters and
+    /// regions, no version.
     pub const V1_0: Layout = Layout {
         ep: offset_of!(fi_ep_attr, auth_key_size),
         domain: offset_of!(fi_domain_attr, cntr_cnt),
@@ -78,7 +80,7 @@ impl Layout {
         ..Self::V1_1
     };
 
-    /// By the minor number of the version node.
+    /// Returns the layout of a version node, by its minor number.
     pub(crate) fn of_node(minor: u32) -> Layout {
         match minor {
             0 => Self::V1_0,
@@ -91,7 +93,7 @@ impl Layout {
         }
     }
 
-    /// Of a provider that says to implement this interface.
+    /// Returns the layout of a provider that claims to implement this interface.
     pub(crate) fn of_interface(version: u32) -> Layout {
         use libfabric_sys::fi_version;
         let since = [
@@ -106,32 +108,33 @@ impl Layout {
         known.map_or(Self::V1_0, |(_, layout)| layout)
     }
 
-    /// How many bytes of `struct fi_fabric_attr` there are.
+    /// Returns the size in bytes of `struct fi_fabric_attr`.
     pub(crate) fn fabric_len(&self) -> usize {
         self.fabric
     }
 }
 
-/// Zeroed memory of C's heap for a piece; null without memory.
+/// Returns zeroed memory of C's heap for a part; null without memory.
 fn empty<T>() -> *mut T {
-    // SAFETY: no requirement.
+    // SAFETY: any size is valid.
     unsafe { libc::calloc(1, size_of::<T>().max(ROOM)) }.cast()
 }
 
-/// A copy of the first `len` bytes of a piece; null without memory.
+/// Returns a copy of the first `len` bytes of a part; null without memory.
 ///
 /// # Safety
 /// `from` has `len` bytes, which is at most the size of a T.
 unsafe fn copy<T>(from: *const T, len: usize) -> *mut T {
     let new = empty::<T>();
     if !new.is_null() {
-        // SAFETY: `from` has the bytes by the caller's contract, `new` has room for a T at least.
+        // SAFETY: `from` has `len` bytes by the caller's contract, `new` has space for at least a
+        // T.
         unsafe { ptr::copy_nonoverlapping(from.cast::<u8>(), new.cast::<u8>(), len) };
     }
     new
 }
 
-/// A copy of bytes that another field counts; null of null, and without memory.
+/// Returns a copy of bytes whose number is in another field; null for null, and without memory.
 ///
 /// # Safety
 /// `from` is null or has `len` bytes.
@@ -139,7 +142,7 @@ unsafe fn bytes(from: *const c_void, len: usize) -> *mut c_void {
     if from.is_null() {
         return ptr::null_mut();
     }
-    // SAFETY: no requirement. Something is allocated even for nothing, so that null means: no memory.
+    // SAFETY: any size is valid. At least one byte is allocated, so that null means: no memory.
     let new = unsafe { libc::calloc(1, len.max(1)) };
     if !new.is_null() {
         // SAFETY: both have `len` bytes.
@@ -148,19 +151,19 @@ unsafe fn bytes(from: *const c_void, len: usize) -> *mut c_void {
     new
 }
 
-/// An info without values and with all attributes; null without memory.
+/// Returns an info without values and with all attributes; null without memory.
 pub(crate) fn alloc() -> *mut fi_info {
     let new = empty::<fi_info>();
     // SAFETY: null, or zeroed memory, which is a value of the structure.
     unsafe { complete(new) }
 }
 
-/// Gives an info the attributes that it has not. Without memory it is freed, and null is returned.
+/// Adds the missing attributes to an info. Without memory it is freed, and null is returned.
 ///
 /// # Safety
-/// `new` is null or an info of our own, in no list.
+/// `new` is null or an info of this library, in no list.
 unsafe fn complete(new: *mut fi_info) -> *mut fi_info {
-    /// Whether there is an attribute now.
+    /// Allocates a missing attribute. Returns whether it exists then.
     fn there_is<T>(attr: &mut *mut T) -> bool {
         if attr.is_null() {
             *attr = empty();
@@ -179,25 +182,26 @@ unsafe fn complete(new: *mut fi_info) -> *mut fi_info {
     if whole {
         return new;
     }
-    // SAFETY: ours, by the caller's contract.
+    // SAFETY: an info of this library, by the caller's contract.
     unsafe { free(new) };
     ptr::null_mut()
 }
 
-/// A copy of one info, without what follows it in a list; of null, an empty one. Null without memory.
+/// Returns a copy of one info, without the infos that follow it in a list; for null, an empty one.
+/// Null without memory.
 ///
 /// # Safety
-/// `info` is null or an info of that layout that nobody changes during the call.
+/// `info` is null or an info of that layout that stays unchanged during the call.
 pub(crate) unsafe fn dup(info: *const fi_info, layout: &Layout) -> *mut fi_info {
     // SAFETY: the caller's contract.
     unsafe { dup_with(info, layout, nic_by_itself) }
 }
 
-/// The same, but the copy needs nothing of who made the info, who may leave; and it has all attributes, as programs and
-/// libfabric do not look whether it has.
+/// Returns a copy as by [`dup`], but independent of the provider that made the info, which may be
+/// unloaded. The copy has all attributes, since programs and libfabric do not check that.
 ///
 /// # Safety
-/// As for [`dup`].
+/// The contract of [`dup`].
 pub(crate) unsafe fn dup_whole(info: *const fi_info, layout: &Layout) -> *mut fi_info {
     // SAFETY: the caller's contract.
     let copy = unsafe { dup_with(info, layout, nic::copy) };
@@ -206,7 +210,7 @@ pub(crate) unsafe fn dup_whole(info: *const fi_info, layout: &Layout) -> *mut fi
 }
 
 /// # Safety
-/// As for [`dup`]; `nic` copies a NIC, or null.
+/// The contract of [`dup`]; `nic` copies a NIC, or null.
 unsafe fn dup_with(
     info: *const fi_info,
     layout: &Layout,
@@ -215,13 +219,13 @@ unsafe fn dup_with(
     if info.is_null() {
         return alloc();
     }
-    // SAFETY: the info has as many bytes by the caller's contract.
+    // SAFETY: the info has this length by the caller's contract.
     let new = unsafe { copy(info, layout.info) };
-    // SAFETY: null, or a zeroed structure with bytes of another.
+    // SAFETY: null, or a zeroed structure with the copied bytes.
     let Some(to) = (unsafe { new.as_mut() }) else {
         return new;
     };
-    // What the program's own copy says, field by field; `to` owns nothing yet.
+    // The fields of the program's info; `to` owns none of its pointers yet.
     let from = *to;
     to.next = ptr::null_mut();
     to.src_addr = ptr::null_mut();
@@ -240,15 +244,15 @@ unsafe fn dup_with(
         to.nic = copied;
         return new;
     }
-    // SAFETY: `to` holds nothing but what was copied.
+    // SAFETY: `to` contains only pointers to copies.
     unsafe { free(new) };
     ptr::null_mut()
 }
 
-/// Copies what an info points to, but for the NIC.
+/// Copies the objects to which an info points, except the NIC.
 ///
 /// # Errors
-/// `FI_ENOMEM`; `to` then holds what was copied until then.
+/// `FI_ENOMEM`; `to` then holds the copies made before.
 ///
 /// # Safety
 /// The pointers in `from` are null or those of an info of that layout.
@@ -277,7 +281,7 @@ unsafe fn fill(to: &mut fi_info, from: &fi_info, layout: &Layout) -> Result<(), 
     if let Some(domain) = unsafe { to.domain_attr.as_mut() } {
         let name = std::mem::replace(&mut domain.name, ptr::null_mut());
         let key = std::mem::replace(&mut domain.auth_key, ptr::null_mut());
-        // SAFETY: null or a string.
+        // SAFETY: null or a C string.
         domain.name = unsafe { text(name) }?;
         // SAFETY: null or a key of that length.
         domain.auth_key = there(key, unsafe { bytes(key.cast(), domain.auth_key_size) }.cast())?;
@@ -288,15 +292,15 @@ unsafe fn fill(to: &mut fi_info, from: &fi_info, layout: &Layout) -> Result<(), 
     if let Some(fabric) = unsafe { to.fabric_attr.as_mut() } {
         let name = std::mem::replace(&mut fabric.name, ptr::null_mut());
         let prov_name = std::mem::replace(&mut fabric.prov_name, ptr::null_mut());
-        // SAFETY: null or a string.
+        // SAFETY: null or a C string.
         fabric.name = unsafe { text(name) }?;
-        // SAFETY: null or a string.
+        // SAFETY: null or a C string.
         fabric.prov_name = unsafe { text(prov_name) }?;
     }
     Ok(())
 }
 
-/// A null copy of what is not null means that memory ran out.
+/// Returns `FI_ENOMEM` when the copy of a non-null pointer is null.
 fn there<T>(original: *mut T, copied: *mut T) -> Result<*mut T, Errno> {
     if copied.is_null() && !original.is_null() {
         Err(FI_ENOMEM)
@@ -316,18 +320,18 @@ pub(crate) unsafe fn attribute<T>(from: *mut T, len: usize) -> Result<*mut T, Er
 }
 
 /// # Safety
-/// `from` is null or a string.
+/// `from` is null or a C string.
 pub(crate) unsafe fn text(from: *mut c_char) -> Result<*mut c_char, Errno> {
     // SAFETY: the caller's contract.
     there(from, strdup(unsafe { string(from) }))
 }
 
-/// A NIC copies itself; one that cannot is left out.
+/// Returns the copy that a NIC makes of itself; a NIC without that function is omitted.
 ///
 /// # Safety
 /// `from` is null or a NIC.
 unsafe fn nic_by_itself(from: *const fid_nic) -> Result<*mut fid_nic, Errno> {
-    // SAFETY: null or a NIC, which begins with an object's head.
+    // SAFETY: null or a NIC, which begins with a `struct fid`.
     let ops = unsafe { Table::of_object(from.cast()) };
     let Some(control) = ops.and_then(|ops| ops.control) else {
         return Ok(ptr::null_mut());
@@ -345,22 +349,23 @@ unsafe fn nic_by_itself(from: *const fid_nic) -> Result<*mut fid_nic, Errno> {
 /// `void fi_freeinfo(struct fi_info *info)`: frees a list.
 ///
 /// # Safety
-/// `info` is null or a list of infos in C's heap that nobody uses any more.
+/// `info` is null or a list of infos in C's heap that is not used any more.
 pub(crate) unsafe fn free(info: *mut fi_info) {
     // SAFETY: the caller's contract.
     unsafe { free_of(info, &Layout::CURRENT) };
 }
 
-/// Frees a list that somebody else made.
+/// Frees a list that this library did not make.
 ///
 /// # Safety
-/// As for [`free`], with infos of that layout.
+/// The contract of [`free`], with infos of that layout.
 pub(crate) unsafe fn free_of(mut info: *mut fi_info, layout: &Layout) {
     while !info.is_null() {
         let mut parts = fi_info::ZERO;
-        // SAFETY: the info has as many bytes by the caller's contract, `parts` has room for more.
+        // SAFETY: the info has this length by the caller's contract, `parts` has space for more.
         unsafe { ptr::copy_nonoverlapping(info.cast::<u8>(), (&raw mut parts).cast::<u8>(), layout.info) };
-        // Of the attributes only what they own is read: a program that made one itself may have a smaller one.
+        // Only the owned pointers of the attributes are read: an attribute made by a program may be
+        // smaller.
         let (ep, domain, fabric) = (parts.ep_attr, parts.domain_attr, parts.fabric_attr);
         for (piece, offset, len) in [
             (ep.cast::<u8>(), offset_of!(fi_ep_attr, auth_key), layout.ep),
@@ -402,17 +407,17 @@ pub(crate) unsafe fn free_of(mut info: *mut fi_info, layout: &Layout) {
 }
 
 /// # Safety
-/// `nic` is null or a NIC that nobody uses any more.
+/// `nic` is null or a NIC that is not used any more.
 unsafe fn close_nic(nic: *mut fid_nic) {
-    // SAFETY: null or a NIC, which begins with an object's head.
+    // SAFETY: null or a NIC, which begins with a `struct fid`.
     let ops = unsafe { Table::of_object(nic.cast()) };
     if let Some(close) = ops.and_then(|ops| ops.close) {
-        // SAFETY: the NIC's own function. Nobody could do anything about an error.
+        // SAFETY: the NIC's own function. An error cannot be handled.
         unsafe { close(nic.cast::<fid>()) };
     }
 }
 
-/// A list from single infos, in their order.
+/// Makes a list of single infos, in their order.
 ///
 /// # Safety
 /// Each is an info that is in no list.

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The log: lines on the standard error stream, chosen by `FI_LOG_LEVEL`, `FI_LOG_PROV` and `FI_LOG_SUBSYS`, each line in one
-//! write so that processes do not mix theirs.
+//! Log: lines on the standard error stream, selected by `FI_LOG_LEVEL`, `FI_LOG_PROV` and
+//! `FI_LOG_SUBSYS`. Each line is one write, so that lines of several processes do not mix.
 //!
-//! Mirrors fi_log(3). Messages come formatted: variable arguments are C's (`link/versions.c`).
+//! Mirrors fi_log(3). Messages are formatted before: variable arguments are handled in C
+//! (`link/versions.c`).
 
 use std::ffi::{CStr, CString};
 use std::fmt;
@@ -14,9 +15,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use crate::filter::Filter;
 use crate::{abi, param};
 
-/// The levels, by their number.
+/// Names of the levels, by number.
 pub(crate) const LEVELS: [&str; 4] = ["warn", "trace", "info", "debug"];
-/// The subsystems, by their number.
+/// Names of the subsystems, by number.
 pub(crate) const SUBSYSTEMS: [&str; 10] = [
     "core", "fabric", "domain", "ep_ctrl", "ep_data", "av", "cq", "eq", "mr", "cntr",
 ];
@@ -26,7 +27,7 @@ const INFO: u32 = libfabric_sys::FI_LOG_INFO;
 
 #[derive(Debug)]
 struct Settings {
-    /// The highest level that is printed.
+    /// Highest level that is printed.
     level: Option<u32>,
     providers: Filter,
     subsystems: Filter,
@@ -46,7 +47,7 @@ static SETTINGS: LazyLock<Settings> = LazyLock::new(|| Settings {
     start: Instant::now(),
 });
 
-/// A name that is none means the first level, as libfabric takes it.
+/// Returns the number of a level. An unknown name means the first level, as in libfabric.
 fn level_of(name: &CStr) -> u32 {
     let wanted = name.to_bytes();
     let known = (0..)
@@ -73,8 +74,8 @@ pub(crate) fn enabled(provider: &CStr, level: u32, subsys: u32) -> bool {
             .passes(name_of(&SUBSYSTEMS, subsys).as_bytes())
 }
 
-/// Of `fi_log_ready`: whether a message that comes often is due again. `showtime` is when it is, in milliseconds; it starts
-/// at 0.
+/// Whether a frequent message is due again (`fi_log_ready`). `showtime` is the time in milliseconds
+/// at which it is due; it starts at 0.
 pub(crate) fn due(showtime: &mut u64) -> bool {
     let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let now = milliseconds(SETTINGS.start.elapsed());
@@ -85,7 +86,8 @@ pub(crate) fn due(showtime: &mut u64) -> bool {
     true
 }
 
-/// `void fi_log(provider, level, subsys, func, line, text)`. Does not look whether the level is enabled.
+/// `void fi_log(provider, level, subsys, func, line, text)`. Does not check that the level is
+/// enabled.
 pub(crate) fn write(provider: &CStr, level: u32, subsys: u32, func: &CStr, line: i64, text: &[u8]) {
     let time = SystemTime::now()
         .duration_since(UNIX_EPOCH)
@@ -107,7 +109,8 @@ pub(crate) fn write(provider: &CStr, level: u32, subsys: u32, func: &CStr, line:
     let _ = std::io::stderr().write_all(&out);
 }
 
-/// What the library itself says, as a provider would: into the log that a program brought, if it did.
+/// Logs a message of the library itself, like one of a provider: into the log imported by the
+/// program, if there is one.
 #[expect(unsafe_code, reason = "the same way as from C")]
 fn say(level: u32, text: fmt::Arguments<'_>) {
     let subsys = libfabric_sys::FI_LOG_CORE;
@@ -117,16 +120,16 @@ fn say(level: u32, text: fmt::Arguments<'_>) {
     }
     let text = CString::new(format!("{text}\n")).unwrap_or_default();
     let (func, text) = (c"kofi".as_ptr(), text.as_ptr());
-    // SAFETY: null is allowed; two strings.
+    // SAFETY: null is allowed; two C strings.
     unsafe { abi::kofi_abi_log(ptr::null(), level, subsys, func, 0, text) };
 }
 
-/// Something the user should act on.
+/// Logs a fact that the user should act on.
 pub(crate) fn warn(text: fmt::Arguments<'_>) {
     say(WARN, text);
 }
 
-/// Something that explains a decision.
+/// Logs a fact that explains a decision.
 pub(crate) fn info(text: fmt::Arguments<'_>) {
     say(INFO, text);
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! NICs of our own: what an info says of its hardware, with functions that stay.
+//! NICs of this library: the hardware description of an info, with functions that stay valid.
 //!
-//! A NIC is an object, and copies and frees itself by functions of who made it. A program may keep infos of a provider
-//! that has left; so what a registered provider says of its NIC is copied into one of these. What is the provider's alone
-//! (`prov_attr`) cannot be copied and is left out.
+//! A NIC is an object that its provider's functions copy and free. A program may keep infos of a
+//! provider that is unloaded. Therefore a registered provider's description of its NIC is copied
+//! into one of these. The provider's private data (`prov_attr`) cannot be copied and is omitted.
 //!
 //! Mirrors fi_nic(3).
 #![expect(unsafe_code, reason = "C structures in C's heap")]
@@ -28,21 +28,21 @@ static OPS: fi_ops = fi_ops {
     ..FI_OPS_NOSYS
 };
 
-/// A copy that needs nobody; of null, null.
+/// Returns an independent copy; null for null.
 ///
 /// # Errors
 /// `FI_ENOMEM`
 ///
 /// # Safety
-/// `from` is null or a NIC that nobody changes during the call.
+/// `from` is null or a NIC that stays unchanged during the call.
 pub(crate) unsafe fn copy(from: *const fid_nic) -> Result<*mut fid_nic, Errno> {
     // SAFETY: null or a NIC, by the caller's contract.
     let Some(from) = (unsafe { from.as_ref() }) else {
         return Ok(ptr::null_mut());
     };
-    // SAFETY: no requirement.
+    // SAFETY: any size is valid.
     let new = unsafe { libc::calloc(1, size_of::<fid_nic>()) }.cast::<fid_nic>();
-    // SAFETY: null, or zeroed memory; what is no pointer of it is written first.
+    // SAFETY: null, or zeroed memory; the only field for which zero is invalid is written first.
     let Some(to) = (unsafe { new.as_mut() }) else {
         return Err(FI_ENOMEM);
     };
@@ -54,7 +54,7 @@ pub(crate) unsafe fn copy(from: *const fid_nic) -> Result<*mut fid_nic, Errno> {
     // SAFETY: the pointers of a NIC, by the caller's contract.
     let filled = unsafe { fill(to, from) };
     if let Err(errno) = filled {
-        // SAFETY: made above, with what was copied.
+        // SAFETY: made above, with the pointers copied so far.
         unsafe { close(new.cast()) };
         return Err(errno);
     }
@@ -76,7 +76,7 @@ unsafe fn fill(to: &mut fid_nic, from: &fid_nic) -> Result<(), Errno> {
             &mut device.driver,
             &mut device.firmware,
         ];
-        // SAFETY: null or strings.
+        // SAFETY: null or C strings.
         unsafe { own(texts) }?;
     }
     // SAFETY: null or an attribute, which never changed.
@@ -85,20 +85,20 @@ unsafe fn fill(to: &mut fid_nic, from: &fid_nic) -> Result<(), Errno> {
     to.link_attr = unsafe { attribute(from.link_attr, size_of::<fi_link_attr>()) }?;
     // SAFETY: null, or made by the line above.
     if let Some(link) = unsafe { to.link_attr.as_mut() } {
-        // SAFETY: null or strings.
+        // SAFETY: null or C strings.
         unsafe { own([&mut link.address, &mut link.network_type]) }?;
     }
     Ok(())
 }
 
-/// Puts copies in the place of somebody else's texts. None of those is left, even without memory.
+/// Replaces texts of another owner by copies. None of the originals is left, even without memory.
 ///
 /// # Safety
-/// All are null or strings.
+/// All are null or C strings.
 unsafe fn own<const N: usize>(texts: [&mut *mut c_char; N]) -> Result<(), Errno> {
     let mut all = Ok(());
     for place in texts {
-        // SAFETY: null or a string, by the caller's contract.
+        // SAFETY: null or a C string, by the caller's contract.
         *place = unsafe { text(*place) }.unwrap_or_else(|errno| {
             all = Err(errno);
             ptr::null_mut()
@@ -112,7 +112,7 @@ unsafe extern "C" fn close(nic: *mut fid) -> c_int {
     let Some(&parts) = (unsafe { nic.cast::<fid_nic>().as_ref() }) else {
         return 0;
     };
-    // SAFETY: null, or the NIC's own.
+    // SAFETY: null, or owned by the NIC.
     if let Some(&device) = unsafe { parts.device_attr.as_ref() } {
         for text in [
             device.name,
@@ -122,14 +122,14 @@ unsafe extern "C" fn close(nic: *mut fid) -> c_int {
             device.driver,
             device.firmware,
         ] {
-            // SAFETY: the attribute's own.
+            // SAFETY: owned by the attribute.
             unsafe { release(text) };
         }
     }
-    // SAFETY: null, or the NIC's own.
+    // SAFETY: null, or owned by the NIC.
     if let Some(&link) = unsafe { parts.link_attr.as_ref() } {
         for text in [link.address, link.network_type] {
-            // SAFETY: the attribute's own.
+            // SAFETY: owned by the attribute.
             unsafe { release(text) };
         }
     }
@@ -140,7 +140,7 @@ unsafe extern "C" fn close(nic: *mut fid) -> c_int {
         nic.cast(),
     ];
     for piece in pieces {
-        // SAFETY: the NIC's own, and at last itself.
+        // SAFETY: owned by the NIC, and finally the NIC itself.
         unsafe { release(piece) };
     }
     0
@@ -153,7 +153,7 @@ unsafe extern "C" fn control(nic: *mut fid, command: c_int, arg: *mut c_void) ->
         }
         // SAFETY: a NIC made by `copy`, by the contract of fi_control.
         let new = unsafe { copy(nic.cast()) }?;
-        // SAFETY: the place for a NIC, as the command has it.
+        // SAFETY: space for a NIC pointer, by the contract of the command.
         unsafe { arg.cast::<*mut fid_nic>().write(new) };
         Ok(())
     })
@@ -163,7 +163,8 @@ unsafe extern "C" fn to_text(nic: *const fid, buf: *mut c_char, len: usize) -> c
     guard_or((), || {
         // SAFETY: a NIC made by `copy`, by the contract of the function.
         let text = unsafe { tostr::nic(nic.cast()) };
-        // SAFETY: a buffer of that size, by the contract of the function; it begins with a text to go on from.
+        // SAFETY: a buffer of that size, by the contract of the function; it contains a text to
+        // which this one is appended.
         unsafe { tostr::append(buf, len, &text) };
     });
     0

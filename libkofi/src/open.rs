@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! `fi_open`: what a program opens by its name. Here that is `logging`, into which it brings a log of its own; the cache
-//! of registrations that libfabric shares (`mr_cache`) belongs to providers that are not here.
+//! `fi_open`: objects that a program opens by name. The only one is `logging`, which imports a log
+//! of the program. The cache of registrations that libfabric shares (`mr_cache`) serves providers
+//! that this library does not have.
 //!
 //! Mirrors `fi_import_log` of `rdma/fi_ext.h`.
 #![expect(unsafe_code, reason = "objects and tables of functions from C")]
@@ -52,14 +53,15 @@ pub struct fid_logging {
     pub ops: *mut fi_ops_log,
 }
 
-/// The log that a program brought, which stays until it closes it. What it left out is this library's own.
+/// Log imported by a program, until the program closes it. The library's own functions replace
+/// missing ones.
 static IMPORTED: RwLock<Option<fi_ops_log>> = RwLock::new(None);
 
 pub(crate) fn imported() -> Option<fi_ops_log> {
     *IMPORTED.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Who says what the library itself has to say, for logs that ask for a name.
+/// Description of the library itself, for logs that require a name.
 static CORE: Provider = Provider::new(
     c"core",
     crate::VERSION,
@@ -89,7 +91,7 @@ unsafe extern "C" fn no_fabric(
     -FI_ENOSYS
 }
 
-/// The description that a program's log gets.
+/// Returns the description that a program's log gets.
 pub(crate) fn speaker(prov: *const fi_provider) -> *const fi_provider {
     if prov.is_null() { CORE.as_ptr() } else { prov }
 }
@@ -105,11 +107,11 @@ static IMPORTED_OPS: fi_ops = fi_ops {
 };
 
 /// # Errors
-/// `FI_ENOSYS`: nothing of that name. `FI_EINVAL`: an interface before 1.13, or an attribute. `FI_EBADFLAGS`: flags.
-/// `FI_EALREADY`: somebody brought a log before.
+/// `FI_ENOSYS`: an unknown name. `FI_EINVAL`: an interface before 1.13, or an attribute.
+/// `FI_EBADFLAGS`: flags. `FI_EALREADY`: a log was imported before.
 ///
 /// # Safety
-/// `to` is null or the place for an object.
+/// `to` is null or space for an object.
 pub(crate) unsafe fn open(
     version: u32,
     name: Option<&CStr>,
@@ -135,7 +137,7 @@ pub(crate) unsafe fn open(
         context,
         ops: &raw const LOG_OPS,
     });
-    // SAFETY: not null; the caller's place for the object.
+    // SAFETY: not null; the caller's space for the object.
     unsafe { to.write(Box::into_raw(log)) };
     Ok(())
 }
@@ -146,7 +148,8 @@ unsafe extern "C" fn close_log(log: *mut fid) -> c_int {
     0
 }
 
-/// `fi_import_fid`: the other object is a program's `struct fid_logging`, which gets a close of its own.
+/// `fi_import_fid`: the other object is a program's `struct fid_logging`, whose close function is
+/// replaced.
 unsafe extern "C" fn bind(_log: *mut fid, other: *mut fid, flags: u64) -> c_int {
     guard(|| {
         // SAFETY: null or an object, by the contract of fi_import_fid.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Tables of functions of objects that others made: shorter than today's when they were compiled long ago, and with null
-//! for what they left out. So they are no `fi_ops`, whose functions are all there.
+//! Operation tables of objects from other libraries. An old one is shorter than the current layout,
+//! and unsupported functions are null. Therefore they are not of type `fi_ops`, whose functions all
+//! exist.
 //!
 //! Mirrors `FI_CHECK_OP` of `rdma/fabric.h`.
 #![expect(unsafe_code, reason = "reads tables of whatever size they say")]
@@ -37,7 +38,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// Nothing.
+    /// Empty table.
     pub(crate) const EMPTY: Self = Self {
         size: size_of::<Self>(),
         close: None,
@@ -48,11 +49,11 @@ impl Table {
         ops_set: None,
     };
 
-    /// A copy of an object's table, with as much as the table says to have; `None` without one. What `fi_close` calls is
-    /// there whatever the size, as `fi_close` does not look.
+    /// Returns a copy of an object's table, up to the size in the table; `None` without one.
+    /// `close` is included for any size, as `fi_close` does not check the size.
     ///
     /// # Safety
-    /// `ops` is null or a table that nobody changes during the call.
+    /// `ops` is null or a table that stays unchanged during the call.
     pub(crate) unsafe fn of(ops: *const fi_ops) -> Option<Self> {
         if ops.is_null() {
             return None;
@@ -60,16 +61,17 @@ impl Table {
         // SAFETY: a table begins with its size.
         let size = unsafe { ops.cast::<usize>().read() };
         let there = size.clamp(offset_of!(Self, bind), size_of::<Self>());
-        // A function that the size cuts in two is none.
+        // A partial pointer at the end is ignored.
         let there = there - there % size_of::<usize>();
         let mut copy = Self::EMPTY;
-        // SAFETY: the table has as many bytes, and the copy has room for them; a null function is a `None`.
+        // SAFETY: the table has this length, and the copy has space for it; a null function is a
+        // `None`.
         unsafe { ptr::copy_nonoverlapping(ops.cast::<u8>(), (&raw mut copy).cast::<u8>(), there) };
         copy.size = size.min(size_of::<Self>());
         Some(copy)
     }
 
-    /// The same, of an object.
+    /// Returns a copy of the table of an object.
     ///
     /// # Safety
     /// `object` is null or an object.
@@ -80,7 +82,7 @@ impl Table {
         unsafe { Self::of(head.ops) }
     }
 
-    /// What tells tables apart.
+    /// Returns the values by which tables are compared.
     pub(crate) fn addresses(&self) -> [usize; 7] {
         [
             self.size,

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Parameters: what `fi_param_define` makes known, and their values in the environment, the only place where this library
-//! looks for them (there is no libfabric.conf here).
+//! Parameters: the definitions of `fi_param_define`, and their values, which come only from the
+//! environment (this library reads no libfabric.conf).
 //!
-//! A parameter `stats` of the provider `scif` is the variable `FI_SCIF_STATS`; of nobody, `FI_STATS`.
+//! A parameter `stats` of the provider `scif` is the variable `FI_SCIF_STATS`; without a provider,
+//! `FI_STATS`.
 //!
-//! Mirrors fi_param_define(3), fi_param_get(3) and fi_getparams(3). The only file that reads the environment.
+//! Mirrors fi_param_define(3), fi_param_get(3) and fi_getparams(3). This is the only file that
+//! reads the environment.
 #![expect(unsafe_code, reason = "lists and values in C's heap")]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -19,10 +21,10 @@ use libfabric_sys::{
 
 use crate::edge::{Errno, release, strdup};
 
-/// A defined parameter.
+/// Defined parameter.
 #[derive(Clone, Debug)]
 struct Param {
-    /// The address of the provider's description; 0 for the library's own.
+    /// Address of the provider's description; 0 for the library itself.
     owner: usize,
     name: CString,
     kind: fi_param_type,
@@ -36,7 +38,7 @@ fn params() -> MutexGuard<'static, Vec<Param>> {
     PARAMS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The parameters of the library itself.
+/// Defines the parameters of the library itself.
 pub(crate) fn define_own() {
     for (name, kind, help) in [
         (
@@ -75,12 +77,12 @@ pub(crate) fn define_own() {
             c"milliseconds that kofi_provider_deregister waits, -1 for no limit (default: 3000)",
         ),
     ] {
-        // Nothing of these can be refused.
+        // None of these definitions is refused.
         let _ = define(0, None, name, kind, help);
     }
 }
 
-/// `int fi_param_define(provider, name, type, help)`; a second definition changes nothing.
+/// `int fi_param_define(provider, name, type, help)`; a second definition has no effect.
 ///
 /// # Errors
 /// `FI_EINVAL`: no help.
@@ -122,25 +124,26 @@ pub(crate) fn define(
     Ok(())
 }
 
-/// Forgets the parameters of a provider that is gone.
+/// Removes the parameters of a provider that is gone.
 pub(crate) fn undefine(owner: usize) {
     params().retain(|param| param.owner != owner);
 }
 
-/// The value in the environment, which keeps it until it is changed; null when there is none.
+/// Returns the value in the environment, valid until the variable changes; null when there is none.
 fn variable(name: &CStr) -> *mut c_char {
-    // SAFETY: a C string. That nobody changes the environment meanwhile is what every user of getenv(3) relies on.
+    // SAFETY: a C string. Like every user of getenv(3), this relies on no concurrent change of the
+    // environment.
     unsafe { libc::getenv(name.as_ptr()) }
 }
 
-/// A setting of the library's own, by its variable.
+/// Returns a setting of the library itself, by its variable.
 pub(crate) fn own(name: &CStr) -> Option<CString> {
     let value = variable(name);
     // SAFETY: not null, so a C string.
     (!value.is_null()).then(|| unsafe { CStr::from_ptr(value) }.to_owned())
 }
 
-/// A setting of the library's own that is a number.
+/// Returns a numeric setting of the library itself.
 pub(crate) fn own_number(name: &CStr) -> Option<i64> {
     own(name)?.to_str().ok()?.trim().parse().ok()
 }
@@ -152,10 +155,11 @@ fn find(owner: usize, name: &CStr) -> Result<Param, Errno> {
     found.cloned().ok_or(FI_ENOENT)
 }
 
-/// The value of a parameter, for code in this library.
+/// Returns the value of a parameter, for code in this library.
 ///
 /// # Errors
-/// `FI_ENOENT`: not defined. `FI_ENODATA`: not set. `FI_EINVAL`: set to what it cannot be, or of no known type.
+/// `FI_ENOENT`: not defined. `FI_ENODATA`: not set. `FI_EINVAL`: set to an invalid value, or of an
+/// unknown type.
 pub(crate) fn value(owner: usize, name: &CStr) -> Result<ParamValue, Errno> {
     let param = find(owner, name)?;
     let text = own(&param.variable).ok_or(FI_ENODATA)?;
@@ -171,40 +175,40 @@ pub(crate) fn value(owner: usize, name: &CStr) -> Result<ParamValue, Errno> {
 /// `int fi_param_get(provider, name, value)`
 ///
 /// # Errors
-/// As [`value`].
+/// Errors of [`value`].
 ///
 /// # Safety
-/// `to` has room for a value of the parameter's type.
+/// `to` has space for a value of the parameter's type.
 pub(crate) unsafe fn get(owner: usize, name: &CStr, to: *mut c_void) -> Result<(), Errno> {
     match value(owner, name)? {
-        // SAFETY: the room is an int's.
+        // SAFETY: the space is that of an int.
         ParamValue::Int(number) => unsafe { to.cast::<c_int>().write(number) },
-        // SAFETY: the room is an int's.
+        // SAFETY: the space is that of an int.
         ParamValue::Bool(yes) => unsafe { to.cast::<c_int>().write(c_int::from(yes)) },
-        // SAFETY: the room is a size_t's.
+        // SAFETY: the space is that of a size_t.
         ParamValue::Size(size) => unsafe { to.cast::<usize>().write(size) },
         ParamValue::String(_) => {
             let text = variable(&find(owner, name)?.variable);
-            // SAFETY: the room is a pointer's.
+            // SAFETY: the space is that of a pointer.
             unsafe { to.cast::<*mut c_char>().write(text) }
         }
     }
     Ok(())
 }
 
-/// strtol(3) with base 0, as libfabric reads numbers: nonsense is 0.
+/// Parses a number with strtol(3) and base 0, as libfabric does: an invalid one is 0.
 fn number(text: &CStr) -> i64 {
-    // SAFETY: a C string; the end is not asked for.
+    // SAFETY: a C string; a null end pointer is allowed.
     unsafe { libc::strtol(text.as_ptr(), ptr::null_mut(), 0) }
 }
 
-/// As C assigns it.
+/// Converts a number as a C assignment does.
 #[expect(clippy::cast_possible_truncation, reason = "what libfabric does")]
 fn as_int(number: i64) -> c_int {
     number as c_int
 }
 
-/// As C assigns it: many providers take -1 for no limit.
+/// Converts a number as a C assignment does: many providers use -1 for no limit.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -222,13 +226,14 @@ fn boolean(text: &CStr) -> Option<bool> {
     }
 }
 
-/// `int fi_getparams(struct fi_param **params, int *count)`: all that is defined, behind it an entry of zeroes.
+/// `int fi_getparams(struct fi_param **params, int *count)`: all defined parameters, followed by an
+/// entry of zeroes.
 ///
 /// # Errors
 /// `FI_ENOMEM`
 pub(crate) fn list() -> Result<(*mut fi_param, c_int), Errno> {
     let known = params().clone();
-    // SAFETY: no requirement.
+    // SAFETY: any size is valid.
     let array = unsafe { libc::calloc(known.len() + 1, size_of::<fi_param>()) }.cast::<fi_param>();
     if array.is_null() {
         return Err(FI_ENOMEM);
@@ -243,7 +248,7 @@ pub(crate) fn list() -> Result<(*mut fi_param, c_int), Errno> {
         // SAFETY: `at` is below the number of entries.
         unsafe { array.wrapping_add(at).write(entry) };
         if entry.name.is_null() || entry.help_string.is_null() {
-            // SAFETY: made above; an entry without a name is its end.
+            // SAFETY: made above; an entry without a name ends the list.
             unsafe { free_list(array) };
             return Err(FI_ENOMEM);
         }
@@ -257,7 +262,7 @@ pub(crate) fn list() -> Result<(*mut fi_param, c_int), Errno> {
 /// `array` is null or came from [`list`], and is not used any more.
 pub(crate) unsafe fn free_list(array: *mut fi_param) {
     let mut at = array;
-    // SAFETY: null, or an entry of the array, whose end is one of zeroes.
+    // SAFETY: null, or an entry of the array, which ends with one of zeroes.
     while let Some(&entry) = unsafe { at.as_ref() }.filter(|entry| !entry.name.is_null()) {
         for text in [entry.name, entry.help_string, entry.value] {
             // SAFETY: null, or made by strdup(3) in `list`.
@@ -310,7 +315,7 @@ mod tests {
         let (array, count) = list().unwrap();
         assert!(count > 0);
         let end = array.wrapping_add(usize::try_from(count).unwrap());
-        // SAFETY: the entry behind the last.
+        // SAFETY: the entry after the last.
         assert!(unsafe { end.as_ref() }.unwrap().name.is_null());
         // SAFETY: made above.
         unsafe { free_list(array) };

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! A provider as the registry holds it: its dispatch vector, copied when it was registered, in one of two shapes.
+//! Provider in the registry: its dispatch vector, copied at the registration, in one of two forms.
 //!
-//! The slides of KOFI have `struct kofi_provider`, the kernel's kfabric ended with `struct kfi_provider`, which in user
-//! space is libfabric's own `struct fi_provider`; so providers for libfabric can be registered as they are.
+//! The slides of KOFI define `struct kofi_provider`. The kernel's kfabric ended with `struct
+//! kfi_provider`, which in user space is libfabric's own `struct fi_provider`, so providers for
+//! libfabric can be registered unchanged.
 //!
-//! Not here: when a provider is called (`getinfo`, `fabric`) and how it gets in (`register`, `adopt`).
+//! Calls into providers are in `getinfo` and `fabric`, their registration is in `register` and
+//! `adopt`.
 #![expect(unsafe_code, reason = "calls C functions")]
 
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -21,8 +23,8 @@ use crate::getinfo::copy_hints;
 use crate::info::{self, Layout};
 use crate::param;
 
-/// `int getinfo(uint32_t version, const char *node, const int service, uint64_t flags, struct fi_info *hints,
-/// struct fi_info **info)`: the shape on the slides, with the service as a number.
+/// `int getinfo(uint32_t version, const char *node, const int service, uint64_t flags, struct
+/// fi_info *hints, struct fi_info **info)`: the form in the slides, with a numeric service.
 pub type kofi_getinfo_fn = unsafe extern "C" fn(
     version: u32,
     node: *const c_char,
@@ -45,30 +47,31 @@ pub struct kofi_provider {
     pub fabric: Option<fabric_fn>,
 }
 
-/// How infos are asked for.
+/// Function that queries infos.
 #[derive(Clone, Copy, Debug)]
 enum Ask {
     Slides(kofi_getinfo_fn),
     Final(getinfo_fn),
 }
 
-/// Where a provider came from.
+/// Source of a provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// Part of this library.
     BuiltIn,
-    /// By `kofi_provider_register` or `kfi_provider_register`.
+    /// Registered by `kofi_provider_register` or `kfi_provider_register`.
     Registered,
-    /// A libfabric provider loaded from a file.
+    /// Loaded from the file of a libfabric provider.
     Adopted,
 }
 
-/// A provider. Its functions may be called until its clean-up, from any thread.
+/// Provider. Its functions may be called until its clean-up, from any thread.
 #[derive(Debug)]
 pub(crate) struct Vector {
     id: usize,
     pub(crate) origin: Origin,
-    /// The interface of libfabric it implements; programs that ask for a newer one do not see it.
+    /// Interface version of libfabric that it implements; programs that request a newer one do not
+    /// see it.
     pub(crate) interface: u32,
     layout: Layout,
     ask: Option<Ask>,
@@ -87,31 +90,31 @@ impl Provider for Vector {
     fn cleanup(&self) {
         param::undefine(self.id);
         if let Some(cleanup) = self.cleanup {
-            // SAFETY: the provider's own function, called once, after everything else, as the header promises.
+            // SAFETY: the provider's own function, called once and last, as the header promises.
             guard_or((), || unsafe { cleanup() });
         }
     }
 }
 
-/// What a program asks `fi_getinfo`.
+/// Query of a program with `fi_getinfo`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Question<'a> {
     pub(crate) version: u32,
     pub(crate) node: Option<&'a CStr>,
     pub(crate) service: Option<&'a CStr>,
     pub(crate) flags: u64,
-    /// Null, or infos of the current layout that live as long as the question.
+    /// Null, or infos of the current layout, valid as long as the query.
     pub(crate) hints: *const fi_info,
 }
 
 impl Vector {
-    /// `None` without the entry that opens fabrics.
+    /// Converts a description; `None` without a function that opens fabrics.
     pub(crate) fn of_slides(provider: &kofi_provider, id: usize) -> Option<Self> {
         Some(Self {
             id,
             origin: Origin::Registered,
             interface: crate::VERSION,
-            // It may have been compiled with any headers since libfabric 1.17.
+            // The provider may have been compiled with any headers since libfabric 1.17.
             layout: Layout::V1_3,
             ask: provider.getinfo.map(Ask::Slides),
             freeinfo: provider.freeinfo,
@@ -120,10 +123,10 @@ impl Vector {
         })
     }
 
-    /// `None` without the entry that opens fabrics.
+    /// Converts a description; `None` without a function that opens fabrics.
     pub(crate) fn of_final(provider: &fi_provider, id: usize, origin: Origin) -> Option<Self> {
         let (interface, layout) = match origin {
-            // Its version is that of the registry's interface, not of libfabric's.
+            // The version is that of the registry's interface, not of libfabric's.
             Origin::Registered => (crate::VERSION, Layout::V1_3),
             Origin::BuiltIn => (provider.fi_version, Layout::CURRENT),
             Origin::Adopted => (provider.fi_version, Layout::of_interface(provider.fi_version)),
@@ -140,21 +143,23 @@ impl Vector {
         })
     }
 
-    /// What the provider answers, each info by itself, in the current layout, owned by the caller.
+    /// Returns the provider's answers as single infos in the current layout, owned by the caller.
     ///
     /// # Errors
-    /// What the provider says. `FI_ENODATA`: it cannot be asked, or not for this service. `FI_ENOMEM`
+    /// Errors of the provider. `FI_ENODATA`: it has no query function, or does not support this
+    /// service. `FI_ENOMEM`
     pub(crate) fn getinfo(&self, question: &Question<'_>) -> Result<Vec<*mut fi_info>, Errno> {
         let node = question.node.map_or(ptr::null(), CStr::as_ptr);
         let mut list = ptr::null_mut();
         let code = match self.ask.ok_or(FI_ENODATA)? {
             Ask::Slides(getinfo) => {
                 let service = service_number(question.service)?;
-                // Its own, since it may change them.
-                // SAFETY: null, or an info of the current layout.
+                // A separate copy, since the provider may change it. SAFETY: null, or an info of
+                // the current layout.
                 let hints = unsafe { copy_hints(question.hints, &Layout::CURRENT) }?;
                 let hinted = hints.as_ref().map_or(ptr::null_mut(), |hints| hints.0);
-                // SAFETY: the provider's function with arguments of its prototype; it does not keep them.
+                // SAFETY: the provider's function with arguments of its prototype; it does not keep
+                // them.
                 unsafe {
                     getinfo(
                         question.version,
@@ -168,7 +173,8 @@ impl Vector {
             }
             Ask::Final(getinfo) => {
                 let service = question.service.map_or(ptr::null(), CStr::as_ptr);
-                // SAFETY: the provider's function with arguments of its prototype; it does not keep them.
+                // SAFETY: the provider's function with arguments of its prototype; it does not keep
+                // them.
                 unsafe {
                     getinfo(
                         question.version,
@@ -187,11 +193,11 @@ impl Vector {
         copies.ok_or(FI_ENOMEM)
     }
 
-    /// Copies in our own layout: a program may have a larger one than the provider was compiled with, and frees all
-    /// infos alike.
+    /// Copies a list into the current layout: a program may have a larger one than the provider was
+    /// compiled with, and frees all infos alike.
     fn copies(&self, list: *const fi_info) -> Option<Vec<*mut fi_info>> {
         let dup = match self.origin {
-            // It may leave, and what it made must not be called then.
+            // The provider may be unloaded, and functions in its objects must not be called then.
             Origin::Registered => info::dup_whole,
             Origin::BuiltIn | Origin::Adopted => info::dup,
         };
@@ -214,13 +220,15 @@ impl Vector {
         Some(copies)
     }
 
-    /// Gives a list back to whoever made it.
+    /// Returns a list to the provider that made it.
     fn release(&self, list: *mut fi_info) {
         match self.freeinfo {
             _ if list.is_null() => {}
-            // SAFETY: the provider's own function, with its own list, once. An error would help nobody.
+            // SAFETY: the provider's own function, with its own list, once. An error cannot be
+            // handled.
             Some(freeinfo) => drop(unsafe { freeinfo(list) }),
-            // SAFETY: without a function of its own the list is from C's heap, as the header says.
+            // SAFETY: without a function of its own the list is from C's heap, as the header
+            // requires.
             None => unsafe { info::free_of(list, &self.layout) },
         }
     }
@@ -228,7 +236,7 @@ impl Vector {
     /// Opens a fabric.
     ///
     /// # Errors
-    /// What the provider says; `FI_ENODATA` when it says neither an error nor a fabric.
+    /// Errors of the provider; `FI_ENODATA` when it returns neither an error nor a fabric.
     pub(crate) fn fabric(
         &self,
         attr: &mut fi_fabric_attr,
@@ -245,28 +253,28 @@ impl Vector {
     }
 }
 
-/// The slides have services as numbers: 0 for none.
+/// Converts a service to the numeric form of the slides: 0 for none.
 fn service_number(service: Option<&CStr>) -> Result<c_int, Errno> {
     let Some(service) = service else { return Ok(0) };
     let text = service.to_str().map_err(|_| FI_ENODATA)?;
     text.parse().map_err(|_| FI_ENODATA)
 }
 
-/// The name that a provider's description has.
+/// Returns the name in a provider's description.
 ///
 /// # Safety
-/// `provider` is null or a description with a string for a name, or null.
+/// `provider` is null or a description whose name is null or a C string.
 pub(crate) unsafe fn name_of<'a>(provider: *const fi_provider) -> Option<&'a CStr> {
     // SAFETY: null or a description, by the caller's contract.
     let name = unsafe { provider.as_ref() }?.name;
-    // SAFETY: null or a string, by the caller's contract.
+    // SAFETY: null or a C string, by the caller's contract.
     unsafe { string(name) }
 }
 
 const _: () = {
     assert!(size_of::<kofi_provider>() == 40);
     assert!(size_of::<*const c_void>() == 8);
-    // `Provider` keeps the address of its description as a number; so does `param`.
+    // `Provider` and `param` keep the address of a description as a number.
     assert!(size_of::<usize>() == size_of::<*const fi_provider>());
     assert!(FI_ENOMEM == 12 && std::mem::offset_of!(fi_info, next) == 0);
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The calls below: a provider registers itself, and leaves. `kofi.h` is their manual.
+//! Registration and removal of providers by their own calls. Their manual is `kofi.h`.
 #![expect(unsafe_code, reason = "descriptions from C")]
 
 use std::ffi::{CStr, c_char, c_int};
@@ -12,9 +12,9 @@ use crate::edge::{Errno, guard, string};
 use crate::provider::{Origin, Vector, kofi_provider};
 use crate::{KFI_VERSION, KOFI_VERSION, adopt, log, param, registry};
 
-/// `errno` for a registration of the name that is there already.
+/// `errno` for a name that is registered already.
 const EEXIST: Errno = libc::EEXIST;
-/// `errno` for who waits for itself.
+/// `errno` for a thread that would wait for itself.
 const EDEADLK: Errno = libc::EDEADLK;
 
 pub(crate) fn refused(refusal: &Refusal) -> Errno {
@@ -37,7 +37,7 @@ fn leaving(leaving: &Leaving) -> Errno {
 /// Adds a provider.
 ///
 /// # Errors
-/// As `kofi.h` says of `kofi_provider_register`.
+/// See `kofi_provider_register` in `kofi.h`.
 pub(crate) fn add(
     interface: Version,
     name: Option<&CStr>,
@@ -77,11 +77,11 @@ pub unsafe extern "C" fn kofi_provider_register(version: u32, provider: *mut kof
     guard(|| {
         // SAFETY: null or a description, by the caller's contract.
         let description = unsafe { provider.as_ref() }.ok_or(FI_EINVAL)?;
-        // Of a structure of another version not even the name may be looked at.
+        // No field of a structure of another version may be read, not even the name.
         if !KOFI_VERSION.understands(Version(version)) {
             return Err(FI_ENOSYS);
         }
-        // SAFETY: null or a string, by the caller's contract.
+        // SAFETY: null or a C string, by the caller's contract.
         let name = unsafe { string(description.name) }.ok_or(FI_EINVAL)?;
         let vector = Vector::of_slides(description, provider.addr()).ok_or(FI_EINVAL)?;
         add(KFI_VERSION, Some(name), description.version, vector).map_err(|why| refused(&why))
@@ -91,17 +91,17 @@ pub unsafe extern "C" fn kofi_provider_register(version: u32, provider: *mut kof
 /// `int kfi_provider_register(struct kfi_provider *provider)`
 ///
 /// # Safety
-/// As for [`kofi_provider_register`].
+/// The contract of [`kofi_provider_register`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kfi_provider_register(provider: *mut fi_provider) -> c_int {
     guard(|| {
         // SAFETY: null or a description, by the caller's contract.
         let description = unsafe { provider.as_ref() }.ok_or(FI_EINVAL)?;
-        // As above.
+        // No other field of a structure of another version may be read.
         if !KFI_VERSION.understands(Version(description.fi_version)) {
             return Err(FI_ENOSYS);
         }
-        // SAFETY: null or a string, by the caller's contract.
+        // SAFETY: null or a C string, by the caller's contract.
         let name = unsafe { string(description.name) }.ok_or(FI_EINVAL)?;
         let vector = Vector::of_final(description, provider.addr(), Origin::Registered).ok_or(FI_EINVAL)?;
         add(
@@ -123,7 +123,7 @@ fn remove(id: usize, patience: Patience) -> c_int {
     })
 }
 
-/// As a number of milliseconds says: negative means no limit.
+/// Converts a number of milliseconds to a time limit; negative means no limit.
 fn patience(milliseconds: i64) -> Patience {
     u64::try_from(milliseconds).map_or(Patience::Forever, |ms| Patience::Limit(Duration::from_millis(ms)))
 }
@@ -159,11 +159,11 @@ pub extern "C" fn kfi_provider_deregister_timed(provider: *mut fi_provider, time
 /// `int kofi_provider_adopt(const char *file)`
 ///
 /// # Safety
-/// `file` is null or a string; what the file runs when it is loaded may run now.
+/// `file` is null or a C string; the initialisers of the file may run now.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kofi_provider_adopt(file: *const c_char) -> c_int {
     guard(|| {
-        // SAFETY: null or a string, by the caller's contract.
+        // SAFETY: null or a C string, by the caller's contract.
         let file = unsafe { string(file) }.ok_or(FI_EINVAL)?;
         crate::init();
         // SAFETY: the caller's contract.

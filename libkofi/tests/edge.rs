@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The C functions as a C program calls them: registering, asking, opening, closing, leaving; each of the nine defects of
-//! the kernel registries as far as C can show it, and infos of every layout.
+//! Tests of the C functions as a C program calls them: register, query, open, close, deregister.
+//! They cover the nine defects of the kernel registries as far as C can show them, and infos of
+//! every layout.
 //!
-//! Not here: the registry's own rules (kofi/tests), symbols and real programs (fabtests/kofi).
+//! The registry's own rules are in kofi/tests, symbols and real programs in fabtests/kofi.
 #![expect(
     unsafe_code,
     clippy::undocumented_unsafe_blocks,
@@ -24,10 +25,10 @@ use libkofi as kofi_c;
 const KOFI_1_0: u32 = fi::fi_version(1, 0);
 const KFI_1_7: u32 = fi::fi_version(1, 7);
 const API: u32 = fi::fi_version(1, 17);
-/// The version node that programs are linked to.
+/// Version node to which programs are linked.
 const NODE: u32 = 3;
 
-/// What the toy's functions are told and tell; one test at a time.
+/// Inputs and results of the toy provider's functions; one test at a time.
 #[derive(Default)]
 struct Toy {
     answer: c_int,
@@ -83,7 +84,7 @@ unsafe extern "C" fn slides_getinfo(
     info: *mut *mut fi::fi_info,
 ) -> c_int {
     with(|toy| toy.service = service);
-    // They are not const on the slides, so somebody will do this.
+    // The slides do not declare them const, so a provider may change them.
     if let Some(hints) = unsafe { hints.as_mut() } {
         let name = unsafe { &mut (*hints.fabric_attr).name };
         unsafe { libc::free(std::mem::replace(name, ptr::null_mut()).cast()) };
@@ -153,7 +154,7 @@ unsafe extern "C" fn close_fabric(fid: *mut fi::fid) -> c_int {
     code
 }
 
-/// A description in the slides' shape; leaked, as a provider's is static.
+/// Returns a description in the form of the slides; leaked, as a provider's is static.
 fn slides(name: &'static CStr, minor: u16) -> &'static mut kofi_provider {
     Box::leak(Box::new(kofi_provider {
         name: name.as_ptr(),
@@ -164,7 +165,7 @@ fn slides(name: &'static CStr, minor: u16) -> &'static mut kofi_provider {
     }))
 }
 
-/// A description in the final shape.
+/// Returns a description in the final form.
 fn last(name: &'static CStr, minor: u16) -> &'static mut fi::fi_provider {
     Box::leak(Box::new(fi::fi_provider {
         version: fi::fi_version(0, minor.into()),
@@ -177,7 +178,7 @@ fn last(name: &'static CStr, minor: u16) -> &'static mut fi::fi_provider {
     }))
 }
 
-/// Hints that name a provider.
+/// Hints with the name of a provider.
 struct Hints(*mut fi::fi_info);
 
 impl Hints {
@@ -194,7 +195,7 @@ impl Drop for Hints {
     }
 }
 
-/// The providers that answer, by name and version.
+/// Returns the providers that answer, by name and version.
 fn ask(hints: Option<&CStr>) -> Result<Vec<(CString, u32)>, c_int> {
     let hints = hints.map(Hints::of);
     let mut list = ptr::dangling_mut();
@@ -243,7 +244,7 @@ fn open(provider: &CStr) -> Result<*mut fi::fid_fabric, c_int> {
     }
 }
 
-/// `fi_close`, as the header has it.
+/// Closes a fabric, as `fi_close` in the header does.
 fn close(fabric: *mut fi::fid_fabric) -> c_int {
     unsafe { ((*(*fabric).fid.ops).close)(fabric.cast()) }
 }
@@ -279,7 +280,7 @@ fn what_cannot_be_registered_has_its_error() {
             "{version:#x}"
         );
     }
-    // Of another version nothing is known, not even where its name is.
+    // The layout of another version is unknown, including the place of its name.
     bad.name = ptr::without_provenance(8);
     assert_eq!(
         unsafe { kofi_provider_register(fi::fi_version(2, 0), bad) },
@@ -498,7 +499,8 @@ fn scif_is_there_from_the_start() {
     assert_eq!(code, -fi::FI_ENOSYS);
 }
 
-/// With a value in what a longer layout would take for a field. That nothing behind is read: `objects`.
+/// Checks the copies with a value in each field that a longer layout has. `objects` checks that no
+/// further byte is read.
 #[test]
 fn infos_of_every_layout_are_copied_at_their_size() {
     let full = unsafe { kofi_abi_dupinfo(9, ptr::null()) };
@@ -652,11 +654,12 @@ fn a_program_may_bring_its_log() {
     assert_eq!(unsafe { ((*(*early).ops).bind)(early, own, 0) }, -fi::FI_EALREADY);
     assert_eq!(unsafe { ((*(*early).ops).close)(early) }, 0);
     unsafe { kofi_abi_log(ptr::null(), 0, 0, c"here".as_ptr(), 1, c"heard".as_ptr()) };
-    // Whether it hears a message that comes often is for the program's function to say, how often for the library.
+    // The program's function decides whether a frequent message is logged, the library decides how
+    // often.
     let mut showtime = 0;
     let mut ready = || unsafe { kofi_abi_log_ready(ptr::null(), fi::FI_LOG_DEBUG, 0, &raw mut showtime) };
     assert_eq!((ready(), ready()), (1, 0));
-    // What the library itself has to say, too.
+    // Messages of the library itself reach the program's log as well.
     let (mut list, null) = (ptr::null_mut(), ptr::null());
     let newer = kofi_abi_version() + 1;
     let code = unsafe { kofi_abi_getinfo(NODE, newer, null, null, 0, ptr::null(), &raw mut list) };

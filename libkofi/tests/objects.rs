@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Objects that providers made, as C makes them: fabrics given twice or given on, tables that are short or have gaps, NICs
-//! whose makers have left, structures of every length with nothing readable behind them.
+//! Tests of objects that providers made, as C makes them: fabrics returned twice or passed on,
+//! tables that are short or have gaps, NICs of unloaded providers, structures of every length
+//! before an unreadable page.
 //!
-//! Not here: how providers come and go (`edge`).
+//! Registration and removal of providers are in `edge`.
 #![expect(
     unsafe_code,
     clippy::undocumented_unsafe_blocks,
@@ -23,7 +24,8 @@ use libkofi as kofi_c;
 const KOFI_1_0: u32 = fi::fi_version(1, 0);
 const API: u32 = fi::fi_version(1, 17);
 
-/// The one fabric, which is counted and stays; and what its functions are told and tell. One test at a time.
+/// The single fabric, which is counted and stays, with inputs and results of its functions. One
+/// test at a time.
 struct State {
     fabric: usize,
     opened: u32,
@@ -47,7 +49,7 @@ fn turn() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// `struct fi_ops` as short as it can be.
+/// Shortest possible `struct fi_ops`.
 #[repr(C)]
 struct ShortOps {
     size: usize,
@@ -65,7 +67,7 @@ unsafe extern "C" fn close_kept(_: *mut fi::fid) -> c_int {
 
 static FABRIC_OPS: fi::fi_ops_fabric = fi::FI_OPS_FABRIC_NOSYS;
 
-/// Opens the one fabric, whose table ends where nothing is readable.
+/// Opens the single fabric, whose table ends before an unreadable page.
 unsafe extern "C" fn open_kept(
     _attr: *mut fi::fi_fabric_attr,
     fabric: *mut *mut fi::fid_fabric,
@@ -93,7 +95,7 @@ unsafe extern "C" fn open_kept(
     0
 }
 
-/// Opens the fabric of the other provider and gives it on.
+/// Opens the fabric of the other provider and passes it on.
 unsafe extern "C" fn open_other(
     _attr: *mut fi::fi_fabric_attr,
     fabric: *mut *mut fi::fid_fabric,
@@ -130,12 +132,12 @@ fn open(provider: &CStr) -> Result<*mut fi::fid_fabric, c_int> {
     }
 }
 
-/// `fi_close`, as the header has it.
+/// Closes a fabric, as `fi_close` in the header does.
 fn close(fabric: *mut fi::fid_fabric) -> c_int {
     unsafe { ((*(*fabric).fid.ops.cast::<ShortOps>()).close)(fabric.cast()) }
 }
 
-/// A copy of a structure at the end of a page, before one that cannot be read.
+/// Returns a copy of a structure at the end of a page, before one that cannot be read.
 fn fence<T>(value: &T) -> *mut T {
     fence_bytes(ptr::from_ref(value).cast(), size_of::<T>()).cast()
 }
@@ -179,7 +181,8 @@ fn a_close_may_fail_while_another_does_not() {
     let kept = provider(c"kept");
     assert_eq!(unsafe { kofi_provider_register(KOFI_1_0, kept) }, 0);
     let (one, _two) = (open(c"kept").unwrap(), open(c"kept").unwrap());
-    // In the middle of the first close another thread closes the fabric for its own part, and even opens it again.
+    // During the first close another thread closes its own opening of the fabric, and even opens it
+    // again.
     state().inside_close = Some(|| {
         let other = std::thread::spawn(|| {
             let fabric = ptr::with_exposed_provenance_mut(state().fabric);
@@ -215,10 +218,10 @@ fn a_fabric_that_was_given_on_keeps_both_providers() {
     assert_eq!(state().opened, 0);
 }
 
-/// A NIC's functions are its maker's, who leaves out what he does not have.
+/// Operation table of a NIC whose maker implements none of the functions.
 static NIC_OPS: [usize; 7] = [56, 0, 0, 0, 0, 0, 0];
 
-/// An info with a NIC; its functions count, and its pieces are the program's own.
+/// Returns an info with a NIC whose functions count, and whose parts belong to the program.
 unsafe extern "C" fn getinfo_nic(
     _version: u32,
     _node: *const c_char,
@@ -268,7 +271,7 @@ unsafe extern "C" fn getinfo_nic(
     0
 }
 
-/// Makes what the provider had unusable, as its owner may when it has left.
+/// Makes the provider's data unusable, as its owner may after its removal.
 unsafe extern "C" fn freeinfo_nic(info: *mut fi::fi_info) -> c_int {
     state().nics -= 1;
     unsafe {
@@ -315,7 +318,7 @@ fn the_nic_of_a_provider_that_left_can_be_read_copied_and_freed() {
         assert!(text.contains(line), "{line:?}: {text}");
     }
     unsafe { kofi_abi_freeinfo(copy) };
-    // Without a dup of its own a NIC of a program is left out, and without a close it stays.
+    // A program's NIC without a dup function is omitted, and without a close function it stays.
     unsafe {
         let mut nic = fi::fid_nic {
             fid: fi::fid {
@@ -338,7 +341,7 @@ fn the_nic_of_a_provider_that_left_can_be_read_copied_and_freed() {
     }
 }
 
-/// An info with no attributes at all, and not one byte more than it needs.
+/// Returns an info without attributes, and without a spare byte.
 unsafe extern "C" fn getinfo_bare(
     _version: u32,
     _node: *const c_char,
@@ -372,12 +375,13 @@ fn attributes_that_a_provider_leaves_out_are_there() {
     assert_eq!(kofi_provider_deregister_timed(owner, 0), 0);
 }
 
-/// An info whose pieces end, each, where nothing is readable.
+/// Checks infos whose parts each end before an unreadable page.
 #[test]
 fn of_an_old_program_not_one_byte_more_is_read() {
     let full = unsafe { kofi_abi_dupinfo(9, ptr::null()) };
     unsafe { (*(*full).domain_attr).name = libc::strdup(c"dom".as_ptr()) };
-    // The sizes of fi_info, fi_tx_attr, fi_ep_attr, fi_domain_attr and fi_fabric_attr in the headers of each node.
+    // The sizes of fi_info, fi_tx_attr, fi_ep_attr, fi_domain_attr and fi_fabric_attr in the
+    // headers of each node.
     for (node, sizes) in [
         (0, [112, 72, 80, 120, 32]),
         (1, [112, 72, 96, 184, 32]),
@@ -414,7 +418,7 @@ fn of_an_old_program_not_one_byte_more_is_read() {
     unsafe { kofi_abi_freeinfo(full) };
 }
 
-/// What a program made itself may be as small as its headers had it.
+/// Checks structures of a program that are as small as in its headers.
 #[test]
 fn errors_and_regions_of_older_headers_are_printed() {
     let entry = fi::fi_cq_err_entry {

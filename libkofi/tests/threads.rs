@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Threads that register, ask, open, close and deregister at once through the C functions, each by a random plan; says how
-//! many plans were run. Providers give each opener a fabric of its own, or all the same one, which they count. What must
-//! hold: nobody calls a provider whose owner was told that it is gone, and who is told so has no fabric open.
+//! Threads that register, query, open, close and deregister at once through the C functions, each
+//! by a random plan. Prints the number of plans.
 //!
-//! Not here: the registry by itself (kofi/tests).
+//! Providers return a separate fabric to each opener, or one counted fabric to all. Invariants: no
+//! provider is called after its owner has got the result that it is gone, and no fabric of it is
+//! open then. The registry by itself is in kofi/tests.
 #![expect(
     unsafe_code,
     clippy::undocumented_unsafe_blocks,
@@ -26,13 +27,13 @@ const API: u32 = fi::fi_version(1, 17);
 const PLANS: u64 = 300;
 const STEPS: usize = 20;
 
-/// What is known of a provider. Whatever is wrong is counted, since a panic must not cross C.
+/// State of a provider. Errors are counted, since a panic must not cross C.
 #[derive(Debug, Default)]
 struct Life {
     here: bool,
     registered: u32,
     cleaned: u32,
-    /// Fabrics that are open, and the address of the one that all get.
+    /// Number of open fabrics, and address of the shared one.
     open: u32,
     one: usize,
     calls: u64,
@@ -84,7 +85,7 @@ fn new_fabric(ops: *const fi::fi_ops) -> *mut fi::fid_fabric {
     }))
 }
 
-/// Each opener's own fabric.
+/// Opens a separate fabric for each opener.
 unsafe extern "C" fn open_own(
     _attr: *mut fi::fi_fabric_attr,
     fabric: *mut *mut fi::fid_fabric,
@@ -109,14 +110,14 @@ unsafe extern "C" fn close_own(fid: *mut fi::fid) -> c_int {
     0
 }
 
-/// Lets the others do something in the middle of a call.
+/// Lets other threads run in the middle of a call.
 fn linger() {
     for _ in 0..8 {
         thread::yield_now();
     }
 }
 
-/// One fabric for all, made by the first and freed by the last.
+/// Opens the shared fabric, made by the first opener and freed by the last close.
 unsafe extern "C" fn open_one(
     _attr: *mut fi::fi_fabric_attr,
     fabric: *mut *mut fi::fid_fabric,
@@ -174,7 +175,7 @@ fn provider(of: usize) -> Box<fi::fi_provider> {
     })
 }
 
-/// A small generator; the seed is the number of the plan.
+/// Small random generator; the seed is the number of the plan.
 struct Dice(u64);
 
 impl Dice {
@@ -197,7 +198,7 @@ impl Dice {
     }
 }
 
-/// The description is another each time, as that of a module which is loaded and unloaded.
+/// Registers with another description each time, like a module that is loaded and unloaded.
 fn owner(of: usize, mut dice: Dice) {
     for _ in 0..STEPS / 4 {
         dice.pause();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! `fi_tostr`: what programs print. Structures are YAML, as libfabric's are, so that scripts that read one read both.
+//! `fi_tostr`: printable texts. Structures are YAML in libfabric's form, so that scripts can read
+//! the output of both.
 //!
 //! Mirrors fi_tostr(3).
 #![expect(unsafe_code, reason = "data of whatever type the caller says")]
@@ -15,14 +16,14 @@ use libfabric_sys as fi;
 use crate::log;
 use names::Table;
 
-/// A value as text.
+/// Names for a numeric type.
 enum Value {
     Flags(Table),
-    /// Of 32 bits, as all of C's enumerations.
+    /// Enumeration of 32 bits, as all of C's.
     One(Table),
 }
 
-/// Which table belongs to a type; `None` for structures and texts.
+/// Returns the table of a type; `None` for structures and texts.
 fn value_of(kind: u32) -> Option<Value> {
     Some(match kind {
         fi::FI_TYPE_EP_TYPE => Value::One(names::EP_TYPE),
@@ -49,10 +50,10 @@ fn value_of(kind: u32) -> Option<Value> {
     })
 }
 
-/// The text of what `data` points to.
+/// Returns the text of the value at `data`.
 ///
 /// # Safety
-/// `data` points to what `kind` says, which nobody changes during the call.
+/// `data` points to a value of type `kind` that stays unchanged during the call.
 pub(crate) unsafe fn tostr(data: *const c_void, kind: u32) -> String {
     match value_of(kind) {
         // SAFETY: flags have 64 bits.
@@ -72,21 +73,21 @@ pub(crate) unsafe fn tostr(data: *const c_void, kind: u32) -> String {
         fi::FI_TYPE_LOG_LEVEL => listed(&log::LEVELS, unsafe { data.cast::<u32>().read() }),
         // SAFETY: enumerations have 32 bits.
         fi::FI_TYPE_LOG_SUBSYS => listed(&log::SUBSYSTEMS, unsafe { data.cast::<u32>().read() }),
-        // SAFETY: the structure that the type says.
+        // SAFETY: a structure of that type, by the caller's contract.
         _ => unsafe { structs::text(data, kind) }.unwrap_or_else(|| "Unknown type".to_owned()),
     }
 }
 
-/// The text of a NIC, as a part of an info.
+/// Returns the text of a NIC, as a part of an info.
 ///
 /// # Safety
-/// `nic` is null or a NIC that nobody changes during the call.
+/// `nic` is null or a NIC that stays unchanged during the call.
 pub(crate) unsafe fn nic(nic: *const fi::fid_nic) -> String {
     // SAFETY: the caller's contract.
     unsafe { structs::nic(nic) }
 }
 
-/// Puts a text behind what a buffer holds, and as much of it as there is room for.
+/// Appends a text to the content of a buffer, truncated to the free space.
 ///
 /// # Safety
 /// `buf` has `len` bytes, among them a zero.
@@ -98,7 +99,7 @@ pub(crate) unsafe fn append(buf: *mut c_char, len: usize, text: &str) {
     };
     let to = buf.wrapping_add(used);
     let end = text.len().min(room);
-    // SAFETY: the buffer has as many bytes behind what is used, and one more.
+    // SAFETY: the buffer has this many free bytes after its content, and one more.
     unsafe { ptr::copy_nonoverlapping(text.as_ptr(), to.cast::<u8>(), end) };
     // SAFETY: inside the buffer.
     unsafe { to.wrapping_add(end).write(0) };
@@ -114,7 +115,7 @@ mod tests {
     use super::*;
 
     fn of<T>(value: &T, kind: u32) -> String {
-        // SAFETY: the tests pass what the type says.
+        // SAFETY: the tests pass values of that type.
         unsafe { tostr((&raw const *value).cast(), kind) }
     }
 

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The names of libfabric's flags and enumerations.
+//! Names of libfabric's flags and enumerations.
 //!
-//! Not here: which table a type has (`mod`).
+//! The table for each type is in `mod`.
 
 use libfabric_sys as fi;
 
-/// Names beside their numbers.
+/// Names with their numbers.
 pub(super) type Table = &'static [(u64, &'static str)];
 
-/// A table of constants, each beside its own name.
+/// Defines a table of constants with their names.
 macro_rules! table {
     ($($name:ident)*) => {
         &[$((widen(fi::$name as i128), stringify!($name)),)*]
     };
 }
 
-/// Constants have several types in C; none is negative.
+/// Converts a constant. Constants have several types in C; none is negative.
 const fn widen(value: i128) -> u64 {
     assert!(value >= 0 && value <= u64::MAX as i128);
     #[expect(
@@ -28,7 +28,7 @@ const fn widen(value: i128) -> u64 {
     }
 }
 
-/// `[ A, B ]` without the brackets: the flags that are set and known.
+/// Returns the known flags that are set, as in `[ A, B ]` without the brackets.
 pub(super) fn flags(table: Table, value: u64) -> String {
     let set = table
         .iter()
@@ -36,7 +36,7 @@ pub(super) fn flags(table: Table, value: u64) -> String {
     set.map(|(_, name)| *name).collect::<Vec<_>>().join(", ")
 }
 
-/// The name of one value.
+/// Returns the name of one value.
 pub(super) fn one(table: Table, value: u64) -> &'static str {
     let known = table.iter().find(|(number, _)| *number == value);
     known.map_or("Unknown", |(_, name)| *name)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Structures as YAML: the name, then a line for each field, indented under it.
 //!
-//! Not here: single values (`names`).
+//! Single values are in `names`.
 #![expect(unsafe_code, reason = "reads C structures")]
 
 use std::ffi::{CStr, c_char, c_void};
@@ -20,10 +20,10 @@ use super::names::{self, Table};
 use crate::edge::string;
 use crate::ops::Table as Functions;
 
-/// One level deeper.
+/// Indentation of one level.
 const TAB: &str = "    ";
 
-/// A structure being written.
+/// Structure that is being written.
 struct Yaml {
     out: String,
     indent: String,
@@ -59,7 +59,7 @@ impl Yaml {
     }
 
     /// # Safety
-    /// `value` is null or a string.
+    /// `value` is null or a C string.
     unsafe fn text(&mut self, name: &str, value: *const c_char) {
         // SAFETY: the caller's contract.
         let text = unsafe { string(value) };
@@ -70,7 +70,7 @@ impl Yaml {
         self.field(name, format_args!("{}.{}", value >> 16, value & 0xffff));
     }
 
-    /// A structure inside, or a line that says that there is none.
+    /// Writes a nested structure, or a line with `(null)` if there is none.
     fn inner<T>(&mut self, name: &str, value: Option<&T>, write: impl FnOnce(&T, &mut Yaml)) {
         match value {
             None => self.field(name, "(null)"),
@@ -88,7 +88,8 @@ impl Yaml {
         let mut buffer = [0_u8; 4096];
         // SAFETY: the caller's contract.
         if let Some(tostr) = unsafe { Functions::of_object(object) }.and_then(|ops| ops.tostr) {
-            // SAFETY: the object's own function, with a buffer of that size, which it ends with a zero.
+            // SAFETY: the object's own function, with a buffer of that size, which stays terminated
+            // by a zero.
             unsafe { tostr(object, buffer.as_mut_ptr().cast(), buffer.len() - 1) };
         }
         match CStr::from_bytes_until_nul(&buffer) {
@@ -98,7 +99,8 @@ impl Yaml {
     }
 }
 
-/// A copy of the first bytes of a structure: there may be no more, as it grew since; `None` of null.
+/// Returns a copy of the first bytes of a structure, which may have fewer fields than the current
+/// one; `None` for null.
 ///
 /// # Safety
 /// `from` is null or has `len` bytes.
@@ -108,22 +110,24 @@ unsafe fn first<T: Default>(from: *const T, len: usize) -> Option<T> {
     }
     let mut copy = T::default();
     let len = len.min(size_of::<T>());
-    // SAFETY: `from` has the bytes by the caller's contract, the copy has room for them.
+    // SAFETY: `from` has this length by the caller's contract, the copy has space for it.
     unsafe { ptr::copy_nonoverlapping(from.cast::<u8>(), (&raw mut copy).cast::<u8>(), len) };
     Some(copy)
 }
 
-/// The text of a structure; `None` for what is none. All but two are read as long as they are in libfabric 2.5, as there.
+/// Returns the text of a structure; `None` for an unknown type. All but two are read in the size of
+/// libfabric 2.5, as in libfabric.
 ///
 /// # Safety
-/// `data` points to what `kind` says.
+/// `data` points to a value of type `kind`.
 pub(super) unsafe fn text(data: *const c_void, kind: u32) -> Option<String> {
     macro_rules! structure {
         ($structure:ident, $write:ident) => {
             structure!($structure, $write, size_of::<$structure>())
         };
         ($structure:ident, $write:ident, $len:expr) => {{
-            // SAFETY: `data` points to what the type says, by the caller's contract; each arm names its structure.
+            // SAFETY: `data` points to this structure, by the caller's contract and the type of the
+            // arm.
             let value = unsafe { first(data.cast::<$structure>(), $len) }?;
             let mut yaml = Yaml::new(stringify!($structure), "");
             $write(&value, &mut yaml);
@@ -161,7 +165,7 @@ pub(super) unsafe fn text(data: *const c_void, kind: u32) -> Option<String> {
     })
 }
 
-/// The text of a NIC, at the level of an info's attributes.
+/// Returns the text of a NIC, at the level of an info's attributes.
 ///
 /// # Safety
 /// `nic` is null or a NIC.
@@ -189,7 +193,7 @@ fn device_attr(attr: &fi_device_attr, to: &mut Yaml) {
         ("driver", attr.driver),
         ("firmware", attr.firmware),
     ] {
-        // SAFETY: null or a string.
+        // SAFETY: null or a C string.
         unsafe { to.text(name, value) };
     }
 }
@@ -207,12 +211,12 @@ fn bus_attr(attr: &fi_bus_attr, to: &mut Yaml) {
 }
 
 fn link_attr(attr: &fi_link_attr, to: &mut Yaml) {
-    // SAFETY: null or a string.
+    // SAFETY: null or a C string.
     unsafe { to.text("address", attr.address) };
     to.field("mtu", attr.mtu);
     to.field("speed", attr.speed);
     to.one("state", names::LINK_STATE, attr.state);
-    // SAFETY: null or a string.
+    // SAFETY: null or a C string.
     unsafe { to.text("network_type", attr.network_type) };
 }
 
@@ -244,11 +248,11 @@ fn info(info: &fi_info, to: &mut Yaml) {
     attribute!(fi_ep_attr, ep_attr);
     attribute!(fi_domain_attr, domain_attr);
     attribute!(fi_fabric_attr, fabric_attr);
-    // SAFETY: null or a NIC, which begins with an object's head.
+    // SAFETY: null or a NIC, which begins with a `struct fid`.
     unsafe { to.object("nic", info.nic.cast()) };
 }
 
-/// An address as libfabric writes it.
+/// Returns the text of an address in libfabric's form.
 ///
 /// # Safety
 /// `addr` is null or has `len` bytes.
@@ -259,7 +263,7 @@ unsafe fn address(addr: *const c_void, len: usize, format: u32) -> String {
     // SAFETY: the caller's contract.
     let bytes = unsafe { std::slice::from_raw_parts(addr.cast::<u8>(), len) };
     let port = || Some(u16::from_be_bytes(bytes.get(2..4)?.try_into().ok()?));
-    // What the family in the bytes says is meant where the format leaves it open.
+    // The family in the bytes decides where the format leaves it open.
     let family = bytes
         .get(..2)
         .and_then(|two| Some(i32::from(u16::from_ne_bytes(two.try_into().ok()?))));
@@ -332,7 +336,7 @@ fn ep_attr(attr: &fi_ep_attr, to: &mut Yaml) {
 
 fn domain_attr(attr: &fi_domain_attr, to: &mut Yaml) {
     to.pointer("domain", attr.domain.cast_const().cast());
-    // SAFETY: null or a string.
+    // SAFETY: null or a C string.
     unsafe { to.text("name", attr.name) };
     to.one("threading", names::THREADING, attr.threading);
     to.one("progress", names::PROGRESS, attr.data_progress);
@@ -368,9 +372,9 @@ fn domain_attr(attr: &fi_domain_attr, to: &mut Yaml) {
 }
 
 fn fabric_attr(attr: &fi_fabric_attr, to: &mut Yaml) {
-    // SAFETY: null or a string.
+    // SAFETY: null or a C string.
     unsafe { to.text("name", attr.name) };
-    // SAFETY: null or a string.
+    // SAFETY: null or a C string.
     unsafe { to.text("prov_name", attr.prov_name) };
     to.version("prov_version", attr.prov_version);
     to.version("api_version", attr.api_version);
@@ -380,7 +384,7 @@ fn av_attr(attr: &fi_av_attr, to: &mut Yaml) {
     to.one("type", names::AV_TYPE, attr.type_);
     to.field("count", attr.count);
     to.field("ep_per_node", attr.ep_per_node);
-    // SAFETY: null or a string.
+    // SAFETY: null or a C string.
     unsafe { to.text("name", attr.name) };
     to.flags("flags", names::AV_FLAGS, attr.flags);
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Error numbers of `rdma/fi_errno.h`, positive. Functions of libfabric return them negated.
 //!
-//! Numbers below 256 are those of the system. Values in the installed header are compared with it
-//! at build time.
+//! Numbers below 256 belong to the system. Values in the installed header are compared with it at
+//! build time.
 
 use core::ffi::c_int;
 

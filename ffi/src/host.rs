@@ -5,7 +5,7 @@
 //! right one is the one that called. Each function is optional; its user provides the fallback (no
 //! log, parameters from the environment).
 //!
-//! The prototypes are those of `rdma/fabric.h`, `rdma/providers/fi_log.h` and
+//! The prototypes are from `rdma/fabric.h`, `rdma/providers/fi_log.h` and
 //! `rdma/providers/fi_prov.h`.
 #![expect(unsafe_code, reason = "calls functions found by name")]
 
@@ -351,7 +351,7 @@ impl Host {
                     return Err(FI_EINVAL);
                 }
                 // SAFETY: for a parameter defined as a string (`Param` is proof) the host returns
-                // its own C string, which it keeps at least until the environment changes.
+                // its own C string, valid at least until the environment changes.
                 Ok(ParamValue::String(unsafe { CStr::from_ptr(text) }.to_owned()))
             }
         }

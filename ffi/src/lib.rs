@@ -11,7 +11,7 @@
 //! functions from the library that called it ([`Host`]). The crate is not a safe interface to
 //! libfabric.
 //!
-//! Names are those of libfabric. C enumerations are plain integers, since the other side of the
+//! Names are taken from libfabric. C enumerations are plain integers, since the other side of the
 //! boundary may use values unknown to this version. A member called `type` in C is `type_`.
 #![expect(non_camel_case_types, reason = "the names are libfabric's")]
 

@@ -2,9 +2,9 @@
 //! Threads that register, query, open, close and deregister at once, each by a random plan with
 //! random pauses. Prints the number of plans.
 //!
-//! Invariants: no provider is called or has a fabric after its owner has got the result that it is
-//! gone, and each successful registration ends in one clean-up. All schedules of small plans are in
-//! `loom`.
+//! Invariants: After its owner has got the result that a provider is gone, it is not called and has
+//! no fabric. Each successful registration ends in one clean-up. All schedules of small plans are
+//! in `loom`.
 
 #![expect(
     clippy::unwrap_used,

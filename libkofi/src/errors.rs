@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! `fi_strerror`: texts of error numbers. Numbers below 256 are those of the system, the others
+//! `fi_strerror`: texts of error numbers. Numbers below 256 belong to the system, the others
 //! libfabric's own.
 //!
 //! Mirrors fi_errno(3).

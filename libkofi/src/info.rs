@@ -255,7 +255,7 @@ unsafe fn dup_with(
 /// `FI_ENOMEM`; `to` then holds the copies made before.
 ///
 /// # Safety
-/// The pointers in `from` are null or those of an info of that layout.
+/// The pointers in `from` are null or the pointers of an info of that layout.
 unsafe fn fill(to: &mut fi_info, from: &fi_info, layout: &Layout) -> Result<(), Errno> {
     // SAFETY: null or an address of that length.
     to.src_addr = there(from.src_addr, unsafe { bytes(from.src_addr, from.src_addrlen) })?;

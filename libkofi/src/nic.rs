@@ -62,7 +62,7 @@ pub(crate) unsafe fn copy(from: *const fid_nic) -> Result<*mut fid_nic, Errno> {
 }
 
 /// # Safety
-/// The pointers in `from` are null or those of a NIC; `to` has none.
+/// The pointers in `from` are null or the pointers of a NIC; `to` has none.
 unsafe fn fill(to: &mut fid_nic, from: &fid_nic) -> Result<(), Errno> {
     // SAFETY: null or an attribute, which never changed.
     to.device_attr = unsafe { attribute(from.device_attr, size_of::<fi_device_attr>()) }?;

@@ -8,8 +8,10 @@
 //!  4  4  sin_addr     only checked to be an address of this host
 //!  8  2  sin_zero     SCIF node, network byte order
 //! 10  1               receive contexts, and
-//! 11  1               transmit contexts of a scalable endpoint, whose ports follow `sin_port` in that order; else zero
-//! 12  4               host, network byte order: hash of the properties that let two processes connect; 0 = "this host"
+//! 11  1               transmit contexts of a scalable endpoint, whose ports follow `sin_port`
+//!                     in this order; else zero
+//! 12  4               host, network byte order: hash of the properties that let two processes
+//!                     connect; 0 = "this host"
 //! ```
 //!
 //! An address without a host (all of `sin_zero` zero) was typed by a user or returned by a

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 #![expect(unsafe_code, reason = "C calls in, with pointers")]
-//! Atomic operations on remote memory: `struct fi_ops_atomic`, from C's arguments to those of the
-//! data path.
+//! Atomic operations on remote memory: `struct fi_ops_atomic`, from C's arguments to the arguments
+//! of the data path.
 //!
 //! The operations themselves are in `atomic_ops`. Every list of a call has the same number of
 //! elements, at most [`MAX_ATOMIC_BYTES`] of them in bytes. `FI_ATOMIC_READ` takes no operand. The

@@ -51,7 +51,7 @@ const fn number(s: &str) -> u32 {
 ///
 /// fi_endpoint(3) marks a provider's own numbers by bit 31. Programs that store protocols as `int`,
 /// such as Mercury, treat negative ones as "unspecified". Therefore bit 31 stays clear, and the
-/// numbers are far above those that libfabric assigns consecutively.
+/// numbers are far above the ones that libfabric assigns consecutively.
 pub(crate) const PROTO_SCIF_RDM: u32 = u32::from_be_bytes(*b"SCIR");
 /// `FI_PROTO_*` number of the connected endpoint.
 pub(crate) const PROTO_SCIF_MSG: u32 = u32::from_be_bytes(*b"SCIM");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 #![expect(unsafe_code, reason = "thunks")]
-//! Counters: the number of operations that completed, and of those that failed.
+//! Counters: the number of operations that completed, and the number that failed.
 //!
 //! The operations that count are in `data`, the sleep of a waiting thread is in `wait`. Reading a
 //! counter makes progress on the endpoints bound to it. Byte counters are not supported.

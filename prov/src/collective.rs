@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 #![expect(unsafe_code, reason = "C calls in, with pointers")]
-//! Collectives: joining a group, `struct fi_ops_collective` from C's arguments to those of the data
-//! path, and the query of supported operations.
+//! Collectives: joining a group, `struct fi_ops_collective` from C's arguments to the arguments of
+//! the data path, and the query of supported operations.
 //!
 //! `count` is the number of elements of one block. A block is the whole array of a broadcast or a
 //! reduction. Where blocks are distributed (scatter, gather, all-gather, all-to-all,

@@ -121,8 +121,8 @@ pub(crate) fn guard_or<R>(on_panic: R, body: impl FnOnce() -> R) -> R {
 /// Object that C holds by a pointer to the `struct fid` at its start.
 ///
 /// # Safety
-/// The type is `#[repr(C)]`. Its first field is one of libfabric's `fid_*` structs (which begin
-/// with `struct fid`) or `fid` itself, and only objects of this type have [`Object::FCLASS`] as its
+/// The type is `#[repr(C)]`. Its first field is `fid`, or one of libfabric's `fid_*` structs (which
+/// begin with `struct fid`). Only objects of this type have [`Object::FCLASS`] as their
 /// `fid.fclass`. The other fields are `Sync`, since C calls from any thread.
 pub(crate) unsafe trait Object {
     const FCLASS: usize;

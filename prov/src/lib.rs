@@ -2,9 +2,9 @@
 //! The libfabric provider `scif`: `libscif-fi.so`, with one exported symbol, `fi_prov_ini`.
 //!
 //! One file per fabric object, under libfabric's names. A C call enters through a function at the
-//! top of the object's file, which recovers the object, turns pointers into safe arguments and
-//! calls safe code. The data path is in `data`. This crate makes no system call and uses no atomic
-//! directly: these are in the engine (`scif`) and the rings (`scif-ring`).
+//! top of the object's file. This function recovers the object, turns pointers into safe arguments
+//! and calls safe code. The data path is in `data`. This crate makes no system call and uses no
+//! atomic directly: these are in the engine (`scif`) and the rings (`scif-ring`).
 //!
 //! Mirrors `rdma/providers/fi_prov.h`.
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 #![expect(unsafe_code, reason = "C calls in, with pointers")]
-//! Untagged messages: `struct fi_ops_msg`, from C's arguments to those of the data path.
+//! Untagged messages: `struct fi_ops_msg`, from C's arguments to the arguments of the data path.
 //!
 //! The `desc` arguments are ignored: memory need not be registered to be sent. Every call returns
 //! at once. It fails with `-FI_EAGAIN` when the endpoint's queue is full and `-FI_EOPBADSTATE`

@@ -9,8 +9,8 @@
 //! arrives. The owner then holds its lock, since messages are received only where it calls for
 //! progress. Therefore a domain with automatic progress has no peers.
 //!
-//! The structures are those of libfabric 2.3 and later. Earlier releases have other layouts, and
-//! get no peers.
+//! The structures are from libfabric 2.3 and later. Earlier releases have other layouts, and get no
+//! peers.
 //!
 //! Mirrors fi_peer(3).
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 #![expect(unsafe_code, reason = "C calls in, with pointers")]
-//! Remote memory access: `struct fi_ops_rma`, from C's arguments to those of the data path.
+//! Remote memory access: `struct fi_ops_rma`, from C's arguments to the arguments of the data path.
 //!
 //! The `desc` arguments are ignored: local memory need not be registered. The local buffers and the
 //! remote ranges of a call have the same total length.

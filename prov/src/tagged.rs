@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 #![expect(unsafe_code, reason = "C calls in, with pointers")]
-//! Tagged messages: `struct fi_ops_tagged`, from C's arguments to those of the data path.
+//! Tagged messages: `struct fi_ops_tagged`, from C's arguments to the arguments of the data path.
 //!
 //! All 64 bits of a tag match. `FI_MULTI_RECV` is for untagged receives: plain calls drop it from
 //! the endpoint's flags, `fi_trecvmsg` refuses it. Otherwise the calls behave as in `msg`.

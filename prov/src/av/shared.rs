@@ -8,7 +8,8 @@
 //!
 //! ```text
 //! words of 64 bits
-//!     0  CAPACITY   the fi_addr_t of each address, FI_ADDR_NOTAVAIL after the last (up to the end of its page)
+//!     0  CAPACITY   the fi_addr_t of each address, FI_ADDR_NOTAVAIL after the last (up to the end
+//!                   of its page)
 //!  HEAD  1          MAGIC
 //!     +1 1          number of addresses, written after the addresses it counts
 //!  HEAD + 16        for each address: insertions minus removals; its sixteen bytes; unused

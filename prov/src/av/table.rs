@@ -6,9 +6,9 @@
 //! address. A repeated insertion returns the existing index and counts, so that the entry is freed
 //! after as many removals. Lookup returns the bytes inserted first.
 //!
-//! In a vector with bits for receive contexts the upper bits of an `fi_addr_t` select a context,
-//! whose port follows the first port of its endpoint. A lookup by port returns the endpoint to
-//! which the port belongs.
+//! In a vector with bits for receive contexts the upper bits of an `fi_addr_t` select a context.
+//! The port of a context follows the first port of its endpoint. A lookup by port returns the
+//! endpoint to which the port belongs.
 //!
 //! The addresses of a vector with a name are shared with other processes (`shared`).
 //!

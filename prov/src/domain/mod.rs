@@ -52,7 +52,7 @@ pub(crate) struct DomainState {
     pub(crate) mrs: MrTable,
     pub(crate) srxs: Slab<SrxState>,
     pub(crate) av_sets: Slab<AvSetState>,
-    /// Number of multicast objects that the application holds after a join.
+    /// Number of joined collective groups (`struct fid_mc`) that the application holds.
     pub(crate) mcs: usize,
     /// Number of addresses assigned to AV sets and groups so far.
     coll_addrs: u64,

@@ -75,8 +75,8 @@ impl Origin {
 ///
 /// # Errors
 /// `-FI_EINVAL` for too much data or a malformed address, `-FI_EADDRNOTAVAIL` for an address of
-/// another host, `-FI_EALREADY` and `-FI_EISCONN` after an earlier call, `-FI_EOPBADSTATE` once it
-/// was connected, and errors of enabling.
+/// another host. `-FI_EALREADY` and `-FI_EISCONN` after an earlier call, `-FI_EOPBADSTATE` once it
+/// was connected. Errors of enabling.
 unsafe extern "C" fn connect(
     ep: *mut fid_ep,
     addr: *const c_void,

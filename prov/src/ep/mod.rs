@@ -101,8 +101,8 @@ impl Made for Ep {
     }
 }
 
-/// Object with an endpoint: a C object that is a `struct fid_ep` (the endpoint, an alias, or a
-/// context of a scalable endpoint), or a holder that posts to the endpoint later.
+/// Object with an endpoint: a C object of type `struct fid_ep`, or a holder that posts to the
+/// endpoint later. The C object is the endpoint, an alias, or a context of a scalable endpoint.
 pub(crate) trait Handle {
     fn ep(&self) -> &Ep;
 }
@@ -174,7 +174,7 @@ unsafe extern "C" fn close<H: Handle + Made>(fid: *mut fid) -> c_int {
 /// # Errors
 /// `-FI_EINVAL` for objects that are not bound to endpoints, or a binding that exists.
 /// `-FI_EBADFLAGS` for flags that do not apply to the object, `-FI_EDOMAIN` for an object of
-/// another domain, `-FI_EOPBADSTATE` once enabled for any object but a counter.
+/// another domain. `-FI_EOPBADSTATE` once enabled, for any object but a counter.
 unsafe extern "C" fn bind<H: Handle + Made>(fid: *mut fid, bfid: *mut fid, flags: u64) -> c_int {
     guard_int("fi_ep_bind", || {
         // SAFETY: C passes an open endpoint.
@@ -393,7 +393,7 @@ impl<'a> Asked<'a> {
 ///
 /// # Errors
 /// `-FI_EINVAL` for an incomplete or contradictory info, or the request of another endpoint.
-/// `-FI_ENOSYS` for endpoint types that are not supported, `-FI_EADDRINUSE` when the port of the
+/// `-FI_ENOSYS` for endpoint types that are not supported. `-FI_EADDRINUSE` when the port of the
 /// source address is in use, `-FI_EADDRNOTAVAIL` for an address of another host.
 pub(crate) unsafe extern "C" fn open(
     domain: *mut fi::fid_domain,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 #![expect(unsafe_code, reason = "reads conditions and work requests of C")]
-//! Conversion of operations that wait for a counter from C descriptions to those of [`deferred`]:
-//! calls with `FI_TRIGGER`, and work queued to a domain.
+//! Conversion of operations that wait for a counter from C descriptions to descriptions of
+//! [`deferred`]: calls with `FI_TRIGGER`, and work queued to a domain.
 //!
 //! Endpoints opened with the capability `FI_TRIGGER` have operation tables of their own; the others
 //! pay no cost. A description is copied when it is posted, so only the buffers it refers to must

@@ -166,8 +166,8 @@ fn rx_attr(hint: &fi_rx_attr, offer: &Offer, host: u32) -> Result<(), Miss> {
         "receive order",
     )?;
     fits(hint.comp_order == 0, "order of receive completions")?;
-    // Before 2.0 a program could request buffering, which is unlimited here; since then it must
-    // not.
+    // Before 2.0 a program could request buffering, which this provider does not limit; since then
+    // it must not.
     fits(
         hint.total_buffered_recv == 0 || host < fi_version(2, 0),
         "buffered receive",

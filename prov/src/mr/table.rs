@@ -75,8 +75,8 @@ impl MrEntry {
 struct Hot {
     pages: Movable,
     uses: u64,
-    /// Number of accesses after which the pages move. It grows with the number of pages and after each
-    /// failed attempt.
+    /// Number of accesses after which the pages move. It grows with the number of pages and after
+    /// each failed attempt.
     due: u64,
 }
 

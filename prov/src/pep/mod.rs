@@ -90,7 +90,7 @@ static CM_OPS: fi::fi_ops_cm = fi::fi_ops_cm {
 /// `int fi_passive_ep(struct fid_fabric *, struct fi_info *, struct fid_pep **, void *context)`
 ///
 /// # Errors
-/// `-FI_EINVAL` for an info that is incomplete or not of a connected endpoint, `-FI_EADDRINUSE`
+/// `-FI_EINVAL` for an info that is incomplete or not of a connected endpoint. `-FI_EADDRINUSE`
 /// when the port of the source address is in use, `-FI_EADDRNOTAVAIL` for an address of another
 /// host.
 pub(crate) unsafe extern "C" fn open(

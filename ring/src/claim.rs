@@ -33,7 +33,7 @@ pub struct Offer {
     pub len: u64,
     /// Length in bytes of each part but the last; not 0.
     pub part: u32,
-    /// `len` over `part`, rounded up; at most [`PARTS_MAX`].
+    /// `len` divided by `part`, rounded up; at most [`PARTS_MAX`].
     pub parts: u32,
 }
 

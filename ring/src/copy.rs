@@ -423,8 +423,8 @@ mod stream {
             dst.wrapping_add(at)
                 .copy_from_nonoverlapping(src.wrapping_add(at), n - at)
         };
-        // SYNC POINT: streamed stores are not ordered by a later Release; this fence puts them
-        // before any publication that follows (`Producer::push` in spsc.rs, `Claim::front_done` in
+        // SYNC POINT: streamed stores are not ordered by a later Release. This fence puts them
+        // before any publication that follows (`push` in spsc/producer.rs, `Claim::front_done` in
         // claim.rs, a completion in the process). SAFETY: every x86-64 has SSE.
         unsafe { _mm_sfence() };
     }

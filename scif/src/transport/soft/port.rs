@@ -33,7 +33,8 @@ const REQUESTS_PER_CALL: usize = 64;
 const MUTE_MAX: usize = 256;
 /// Time in nanoseconds for which a connected socket may stay without a hello before it is refused.
 const MUTE_NS: u64 = 10_000_000_000;
-/// Length of the kernel's queue of connecting sockets, which caps it at `net.core.somaxconn`.
+/// Requested length of the kernel's queue of connecting sockets. The kernel caps it at
+/// `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
 /// Time in nanoseconds for which requests wait before the next attempt, when no descriptor is free.
 const PARKED_NS: u64 = 50_000_000;

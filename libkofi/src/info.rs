@@ -23,7 +23,8 @@ use crate::edge::{Errno, release, strdup, string};
 use crate::nic;
 use crate::ops::Table;
 
-/// Minimum size in bytes of each part.
+/// Minimum size in bytes of each part, larger than in any release, so that a newer program reads
+/// zeroes.
 const ROOM: usize = 512;
 
 /// Size in bytes of each part in a program's layout.

@@ -60,7 +60,8 @@ pub(crate) const PROTO_SCIF_DGRAM: u32 = u32::from_be_bytes(*b"SCID");
 /// Version of the protocol, raised when endpoints of two releases no longer understand each other.
 pub(crate) const PROTO_VERSION: u32 = 1;
 
-/// Maximum number of entries per local buffer list that hints may request.
+/// Maximum number of entries per local buffer list that hints may request. Longer lists are
+/// refused.
 pub(crate) const IOV_LIMIT: usize = 8;
 /// Number of entries per local buffer list without a request in the hints, as in libfabric's other
 /// providers between processes.
@@ -68,18 +69,19 @@ pub(crate) const IOV_LIMIT: usize = 8;
 /// Programs use all entries that are reported. fabtests' `fi_ubertest` makes lists of six entries
 /// whose lengths do not add up to the message length, and then reports the received data as wrong.
 pub(crate) const DEFAULT_IOV_LIMIT: usize = 4;
-/// Maximum number of entries per remote buffer list.
+/// Maximum number of entries per remote buffer list. Longer lists are refused.
 pub(crate) const RMA_IOV_LIMIT: usize = 8;
 /// Maximum number of entries per remote buffer list below another provider: the number of lnx.
 pub(crate) const PEER_RMA_IOV_LIMIT: usize = 4;
-/// Maximum number of entries per memory registration.
+/// Maximum number of entries per memory registration. Longer lists are refused.
 pub(crate) const MR_IOV_LIMIT: usize = 8;
-/// Maximum number of bytes in an inject call, copied before it returns.
+/// Maximum number of bytes in an inject call, copied before it returns. A longer message is
+/// refused.
 pub(crate) const INJECT_SIZE: usize = 4096;
 /// Number of operations that may be outstanding per direction, unless the hints request another
 /// number.
 pub(crate) const DEFAULT_SIZE: usize = 1024;
-/// Maximum number of outstanding operations that hints may request.
+/// Maximum number of outstanding operations that hints may request. Hints above it match no offer.
 pub(crate) const MAX_SIZE: usize = 65536;
 /// Size in bytes of remote CQ data.
 pub(crate) const CQ_DATA_SIZE: usize = 8;
@@ -89,14 +91,16 @@ pub(crate) const MR_KEY_SIZE: usize = 8;
 pub(crate) const MAX_ERR_DATA: usize = 256;
 /// Size in bytes of a message prefix (`FI_MSG_PREFIX`).
 pub(crate) const MSG_PREFIX_SIZE: usize = 16;
-/// Maximum number of data bytes in a connection request or its answer.
+/// Maximum number of data bytes in a connection request or its answer. More data is refused.
 pub(crate) const CM_DATA_SIZE: usize = 256;
 /// Advisory limit on the number of objects; only memory limits them.
 pub(crate) const OBJECT_CNT: usize = 1 << 15;
 /// Advisory limit on the number of counters, lower because each may own a descriptor.
 pub(crate) const CNTR_CNT: usize = 256;
+/// Advisory limit on the number of memory regions; only memory limits them.
 pub(crate) const MR_CNT: usize = 1 << 20;
-/// Maximum number of contexts per direction of a scalable endpoint; each has a port.
+/// Maximum number of contexts per direction of a scalable endpoint. Each has a port, and more are
+/// refused.
 pub(crate) const MAX_CONTEXTS: usize = 64;
 
 /// Tag format: all 64 bits.
@@ -132,11 +136,15 @@ pub(crate) const DOMAIN_CAPS: u64 = FI_LOCAL_COMM | FI_REMOTE_COMM;
 /// Capabilities of the domain that are granted on request only.
 pub(crate) const ASKED_DOMAIN_CAPS: u64 = FI_SHARED_AV | FI_AV_USER_ID | FI_PEER;
 
-/// Kinds of operations, which a request names; without a direction it gets all directions of the
-/// kind.
+/// Kinds of message operations. A request for a kind without a direction gets all of
+/// `MSG_DIRECTIONS`.
 pub(crate) const MSG_KINDS: u64 = FI_MSG | FI_TAGGED;
+/// Directions of message operations.
 pub(crate) const MSG_DIRECTIONS: u64 = FI_SEND | FI_RECV;
+/// Kinds of one-sided operations. A request for a kind without a direction gets all of
+/// `RMA_DIRECTIONS`.
 pub(crate) const RMA_KINDS: u64 = FI_RMA | FI_ATOMIC;
+/// Directions of one-sided operations.
 pub(crate) const RMA_DIRECTIONS: u64 = FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
 
 /// Secondary capabilities without cost, which are granted without a request.
@@ -154,12 +162,14 @@ pub(crate) const PRICED_CAPS: u64 = FI_SOURCE
     | FI_NAMED_RX_CTX
     | ASKED_DOMAIN_CAPS;
 
+/// Flags that transmit attributes may request.
 pub(crate) const TX_OP_FLAGS: u64 = FI_COMPLETION
     | FI_INJECT
     | FI_INJECT_COMPLETE
     | FI_TRANSMIT_COMPLETE
     | FI_DELIVERY_COMPLETE
     | FI_MATCH_COMPLETE;
+/// Flags that receive attributes may request.
 pub(crate) const RX_OP_FLAGS: u64 = FI_COMPLETION | FI_MULTI_RECV;
 
 /// Message orders that always hold.

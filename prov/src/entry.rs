@@ -182,7 +182,7 @@ pub(crate) trait Made: Object {
 
 /// Like [`object`], but only in the process that created the object.
 ///
-/// For every call that takes a lock or changes state visible to peers, and does not call
+/// Used by every call that takes a lock or changes state visible to peers, and does not call
 /// [`made_here`] itself.
 ///
 /// # Errors

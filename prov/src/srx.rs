@@ -187,7 +187,7 @@ pub(crate) unsafe extern "C" fn open_srx(
 
 /// `int fi_close(struct fid *srx)`
 ///
-/// Posted receives end without a completion.
+/// Posted receives that no endpoint has taken end without a completion.
 ///
 /// # Errors
 /// `-FI_EBUSY` while an endpoint is bound to it.

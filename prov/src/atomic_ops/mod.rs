@@ -29,7 +29,8 @@ use libfabric_sys::LongDouble;
 use scif_ring::{Mem, rmw};
 use std::sync::{Mutex, PoisonError};
 
-/// Maximum number of bytes in each of operand, comparison and result of one operation.
+/// Maximum number of bytes in each of operand, comparison and result of one operation. Longer ones
+/// are refused.
 pub(crate) const MAX_ATOMIC_BYTES: usize = 4096;
 
 /// Lock for elements without a suitable atomic instruction.

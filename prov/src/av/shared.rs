@@ -30,11 +30,17 @@ use crate::entry::{self, Errno};
 /// Number of addresses that a shared vector accepts over its lifetime. Later insertions fail with
 /// `FI_ENOMEM`.
 pub(super) const CAPACITY: usize = 1 << 16;
+/// Index of the word with `MAGIC`.
 const HEAD: usize = CAPACITY;
+/// Index of the word with the number of addresses.
 const COUNT: usize = HEAD + 1;
+/// Index of the first word of the entries.
 const ENTRIES: usize = HEAD + 16;
+/// Number of words in an entry.
 const ENTRY_WORDS: usize = 4;
+/// Number of words in the table.
 const WORDS: usize = ENTRIES + ENTRY_WORDS * CAPACITY;
+/// Value that identifies the table and the version of its layout.
 const MAGIC: u64 = u64::from_ne_bytes(*b"ScIfAv01");
 /// Number of words in a page. `map_addr` is filled with `FI_ADDR_NOTAVAIL` one page at a time.
 const PAGE_WORDS: usize = 512;

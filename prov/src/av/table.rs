@@ -26,7 +26,7 @@ use crate::addr::{ADDR_LEN, Addr, Group};
 use crate::attr::MAX_CONTEXTS;
 use crate::entry::Errno;
 
-/// Maximum number of bits for receive contexts in a vector.
+/// Maximum number of bits for receive contexts in a vector. fi_av_open refuses more.
 pub(super) const RX_CTX_BITS_MAX: u32 = 16;
 
 #[derive(Clone, Copy, Debug)]

@@ -13,25 +13,30 @@
 const TURN_NS: u64 = 2_000;
 /// Number of slow yields within `TURNS_NS` nanoseconds that indicates oversubscription.
 const TURNS: u32 = 8;
+/// Period in nanoseconds in which slow yields are counted. A longer one mistakes rare interrupts
+/// for oversubscription.
 const TURNS_NS: u64 = 2_000_000;
 /// Nanoseconds of waiting before the first sleep. Replies on their way arrive sooner, and so do
 /// collectives under oversubscription.
 const PATIENCE_NS: u64 = 500_000;
-/// Limits on the pause between two reads of a program that only waits: its own work in nanoseconds,
-/// plus `OWN_YIELDS` times our longest yield for yields of its own. The longest yield is capped at
-/// `LONGEST_NS`.
+/// Nanoseconds that a program may work between two reads and still count as waiting.
 const WORK_NS: u64 = 3_000;
+/// Number of times the longest yield that may pass between two reads, for yields of the program
+/// itself. A longer pause restarts the detection.
 const OWN_YIELDS: u64 = 4;
+/// Limit in nanoseconds on the longest yield, as used for the pause above.
 const LONGEST_NS: u64 = 100_000;
-/// Maximum duration of a sleep in nanoseconds.
+/// Maximum duration of a sleep in nanoseconds. A longer one delays a program that waits for another
+/// event.
 pub(super) const NAP_NS: u64 = 500_000;
-/// Number of sleeps that may time out before sleeping stops: initially, and the maximum that useful
-/// sleeps can earn.
+/// Initial number of credits. A sleep that times out costs one, and without credits a reader does
+/// not sleep.
 const CREDIT: u32 = 512;
+/// Maximum number of credits that useful sleeps can earn.
 const MOST_CREDIT: u32 = 1 << 14;
-/// Credits earned by a sleep that an event ended, and minimum number of credits at the start of
-/// each wait.
+/// Number of credits earned by a sleep that an event ended.
 const EARNED: u32 = 64;
+/// Minimum number of credits at the start of each wait, so that sleeping is tried again.
 const TRY: u32 = 16;
 
 /// Outcome of a sleep.

@@ -23,7 +23,7 @@ const DEFAULT_SIZE: usize = 1024;
 const MAX_RING: usize = 16 * 1024;
 
 /// Number of entries read without progress after which one read makes progress even if enough
-/// entries are ready.
+/// entries are ready. A larger one delays other operations, a smaller one costs a poll more often.
 const LOOK_EVERY: u64 = 64;
 
 /// One completed operation. The first six fields are `struct fi_cq_tagged_entry`. Every other entry

@@ -34,9 +34,10 @@ const LINGER_NS: u64 = 50_000;
 /// Interval between checks whether the application still makes progress itself.
 const AWAY: Duration = Duration::from_millis(1);
 /// Longest sleep in nanoseconds while operations are outstanding for which no peer rings the
-/// doorbell.
+/// doorbell. A longer one delays their timeouts.
 const TIMER_NAP_NS: u64 = 20_000_000;
-/// Longest sleep in nanoseconds while a ring is full or a connection is to be retried.
+/// Longest sleep in nanoseconds while a ring is full or a connection is to be retried. A longer one
+/// delays the retry.
 const POLL_NAP_NS: u64 = 200_000;
 /// Longest sleep in nanoseconds in all other cases; see `wait`.
 const NAP_NS: u64 = 1_000_000_000;

@@ -414,8 +414,8 @@ impl DomainShared {
         Ok(index)
     }
 
-    /// Enables endpoint `ep`. Sleeping threads watch it only from now on. Before, no call takes its
-    /// messages, so that they would be woken again and again.
+    /// Enables endpoint `ep`. Sleeping threads watch it only from now on. Before, no call would
+    /// take its messages, and these threads would be woken again and again.
     ///
     /// # Errors
     /// Errors of the system, when its descriptor cannot be watched.
@@ -429,7 +429,7 @@ impl DomainShared {
         Ok(())
     }
 
-    /// Wakes the threads that sleep on queues or counters fed by endpoint `ep`, so that they make
+    /// Wakes the threads that sleep on queues or counters of endpoint `ep`, so that they make
     /// progress.
     pub(crate) fn rouse(&self, st: &mut DomainState, ep: u32) {
         wait::rouse(st, ep);

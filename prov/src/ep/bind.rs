@@ -21,7 +21,9 @@ use crate::reason::because;
 use crate::sep::Way;
 use crate::srx::{Srx, Stx};
 
+/// Flags with which a completion queue can be bound.
 const CQ_FLAGS: u64 = fi::FI_TRANSMIT | fi::FI_RECV | fi::FI_SELECTIVE_COMPLETION;
+/// Flags with which a counter can be bound.
 const CNTR_FLAGS: u64 =
     fi::FI_SEND | fi::FI_RECV | fi::FI_READ | fi::FI_WRITE | fi::FI_REMOTE_READ | fi::FI_REMOTE_WRITE;
 

@@ -16,7 +16,8 @@ use crate::atomic_ops::MAX_ATOMIC_BYTES;
 use crate::attr;
 use crate::entry::Errno;
 
-/// Default number of free bytes below which a multi-receive buffer is released.
+/// Default number of free bytes below which a multi-receive buffer is released. A larger one wastes
+/// more of each buffer.
 pub(crate) const MIN_MULTI_RECV: usize = 64;
 
 /// Options that limit sizes, in the order of their numbers from `FI_OPT_MAX_MSG_SIZE` on.

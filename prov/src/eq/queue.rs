@@ -19,19 +19,21 @@ use crate::log::{Subsys, warn_about_peer};
 use crate::pep::Unread;
 use crate::wait::WaitObj;
 
-/// Maximum number of unread events of the application, unless its attribute requested more.
+/// Minimum of the limit on unread events of the application, which its attribute can raise. Above
+/// the limit fi_eq_write returns `FI_EAGAIN`.
 const MAX_USER_EVENTS: usize = 65536;
 /// Maximum number of unread events about ends of peers. Further ones are dropped and counted
 /// ([`EqShared::push_end`]).
 const MAX_ENDS: usize = 4096;
 /// Share of `MAX_ENDS` for peers outside all address vectors, which leaves the rest to known peers.
 const MAX_ENDS_OF_STRANGERS: usize = MAX_ENDS / 2;
-/// Longest sleep in nanoseconds while an attempt must be repeated.
+/// Longest sleep in nanoseconds while an attempt must be repeated. A longer one delays the attempt.
 const SOON_NS: u64 = 1_000_000;
 /// Longest sleep in nanoseconds otherwise. After it, a passive endpoint that lacked a descriptor
 /// for a caller retries.
 const NAP_NS: u64 = 1_000_000_000;
-/// Maximum length in bytes of an event that an application writes.
+/// Maximum length in bytes of an event that an application writes. A longer one is refused with
+/// `FI_EINVAL`.
 const MAX_USER_BYTES: usize = 64 * 1024;
 
 /// Event: its kind, and its entry as the bytes that C gets.

@@ -19,7 +19,7 @@ use crate::attr::NAME;
 /// Minimum size in bytes of an info and its attributes. The largest was 120 bytes in every release
 /// so far.
 const ROOM: usize = 256;
-/// Minimum size in bytes of a domain attribute, the one that grows between releases.
+/// Minimum size in bytes of a domain attribute, the only one that grew since 1.17.
 const DOMAIN_ROOM: usize = 512;
 
 const _: () = {

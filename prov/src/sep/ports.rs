@@ -16,6 +16,7 @@ use crate::ep::name;
 use libfabric_sys as fi;
 
 /// Number of ranges tried when the first port may be any, since a port after it may be in use.
+/// After them the endpoint is refused with `FI_EADDRINUSE`.
 const TRIES: usize = 256;
 
 /// Port of one context.

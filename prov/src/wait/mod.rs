@@ -30,9 +30,10 @@ pub(crate) use seats::{WaitObj, Waits, control, poll_list};
 /// and waking up.
 const SPIN_NS: u64 = 20_000;
 /// Longest sleep in nanoseconds while operations are outstanding for which no peer rings the
-/// doorbell.
+/// doorbell. A longer one delays their timeouts.
 const TIMER_NAP_NS: u64 = 20_000_000;
-/// Longest sleep in nanoseconds while a ring is full or a connection is to be retried.
+/// Longest sleep in nanoseconds while a ring is full or a connection is to be retried. A longer one
+/// delays the retry.
 const POLL_NAP_NS: u64 = 200_000;
 /// Longest sleep in nanoseconds in all other cases. A wake-up lost because the peer died while
 /// sending it costs this delay, not a hang.

@@ -54,6 +54,8 @@ pub(super) fn rights(op: u32, fetches: bool) -> u64 {
 }
 
 impl EpState {
+    /// Tries an atomic directly, then inline, then as a record with a body. Else it becomes
+    /// pending.
     pub(crate) fn post_atomic(&mut self, env: &mut Env<'_>, a: &AtomicArgs<'_>) -> Result<(), Errno> {
         let peer = self.peer_of(env, a.dest)?;
         let len: usize = a.rma.iter().map(|r| r.len).sum();
@@ -108,6 +110,7 @@ impl EpState {
         Ok(())
     }
 
+    /// Tries to execute a pending atomic, or to push its record.
     pub(crate) fn try_atomic(&mut self, env: &mut Env<'_>, peer: u32, op: &mut AtomicOp) -> Tried {
         let Some(conn_id) = self.tx_conn(peer) else {
             return Tried::Later;

@@ -2,7 +2,7 @@
 //! Atomics that the initiator executes itself: on memory of its own process or in a mapped window,
 //! with operands for which the CPU has atomic instructions.
 //!
-//! The target executes all others (`atomic`). It also detects the errors, so that a possibly invalid
+//! The target executes all others (`atomic`). It also detects the errors: a possibly invalid
 //! operation is left to it.
 
 use libfabric_sys as fi;

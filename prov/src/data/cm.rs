@@ -27,6 +27,7 @@ use crate::eq::{EqError, cm_entry};
 use crate::log::Subsys;
 use crate::pep::Call;
 
+/// State of the connection of a connected endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Idle,
@@ -233,6 +234,7 @@ impl EpState {
         }
     }
 
+    /// Connects to the passive endpoint and sends the request.
     fn call(&mut self, env: &mut Env<'_>) {
         let Some(cm) = self.cm.as_mut() else { return };
         match self.sock.connect(cm.to) {
@@ -252,6 +254,7 @@ impl EpState {
         }
     }
 
+    /// Opens the connection for messages to the caller.
     fn open_line(&mut self, env: &mut Env<'_>) {
         let Some(cm) = self.cm.as_mut() else { return };
         let (to, number) = (cm.to, cm.number);
@@ -323,6 +326,7 @@ impl EpState {
         }
     }
 
+    /// Reads the first records of unnamed connections, and takes the one that answers the request.
     fn look_for_answer(&mut self) {
         let Some(cm) = &mut self.cm else { return };
         let number = cm.number;

@@ -85,6 +85,7 @@ pub(crate) struct Queued {
     pub completion: Option<u32>,
 }
 
+/// Operation or counter change that waits for a counter.
 #[derive(Debug)]
 pub(crate) struct Work {
     pub action: Action,

@@ -4,6 +4,7 @@
 
 use scif_ring::copy::Mem;
 
+/// List of memory ranges.
 #[derive(Clone, Debug)]
 pub(crate) enum Iov {
     One([Mem; 1]),

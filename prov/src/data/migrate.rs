@@ -12,12 +12,12 @@ use super::{DomainState, EpState, marked};
 
 /// Number of access counters for each peer. Key slots that are equal modulo this number share one.
 const COUNTS: usize = 16;
-/// Accesses before the first report. Fewer of them would migrate memory that is used rarely.
+/// Accesses before the first report. A smaller number would migrate memory that is used rarely.
 const FIRST: u32 = 64;
 /// Bytes of an access that count as one more access.
 const BYTES: usize = 32 * 1024;
-/// Time in nanoseconds that the owner waits until peers have left a region. A copy takes less;
-/// after it the region stays and can be tried again.
+/// Time in nanoseconds that the owner waits until peers have left a region. A copy takes less.
+/// Otherwise the region stays, and the move can be tried again.
 const LEAVE_NS: u64 = 2_000_000;
 
 /// Access counts of the keys of a peer.

@@ -189,6 +189,7 @@ pub(crate) struct RmaIov {
     pub key: u64,
 }
 
+/// RMA operation to start.
 #[derive(Debug)]
 pub(crate) struct RmaArgs<'a> {
     pub write: bool,
@@ -200,6 +201,7 @@ pub(crate) struct RmaArgs<'a> {
     pub flags: u64,
 }
 
+/// Kind of an atomic, by the values that it returns and compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AtomicKind {
     Write,
@@ -285,6 +287,7 @@ pub(crate) struct EpState {
     cm: Option<Box<cm::Cm>>,
     /// Present for endpoints with collectives only.
     coll: Option<Box<coll::Coll>>,
+    /// Peers by number, with their numbers by port and by `fi_addr_t`.
     peers: Vec<Peer>,
     by_port: HashMap<PortId, u32>,
     numbers: numbers::Numbers,
@@ -294,28 +297,35 @@ pub(crate) struct EpState {
     /// traffic (`own`).
     own: Option<u32>,
     own_rx: Option<ConnId>,
+    /// Active rings.
     live: Vec<Live>,
+    /// Idle rings, and the index of the one that the last sweep step polled.
     resting: Vec<Live>,
     resting_next: usize,
-    /// Sweep steps until every idle ring has been polled since the last ring became idle.
+    /// Sweep steps left until every idle ring has been polled since the last ring became idle.
     not_swept: usize,
+    /// Posted receives and unexpected messages.
     msg: Queue,
     tagged: Queue,
     multis: Slab<Multi>,
+    /// Claimed messages, by context.
     claimed: HashMap<usize, Arrived>,
     /// Work queued to the domain that this endpoint is executing.
     pub notes: Slab<deferred::Note>,
     /// Entry of a peer provider for the unexpected message that is being received.
     unmatched: Option<crate::peer::Held>,
     ops: Ops,
+    /// Matched large messages, and their indexes, oldest first.
     incoming: Slab<Incoming>,
     incoming_order: VecDeque<u32>,
     incoming_stamp: u32,
+    /// Outstanding large sends with a claim block, oldest first.
     helping: VecDeque<u64>,
     /// Position, behind the oldest entry of `helping`, of the entry to serve next.
     help_next: usize,
     /// Errors of writes whose fragments are still arriving, by connection (as a target).
     write_errors: HashMap<ConnId, Errno>,
+    /// Peers with pending operations, control records or fragments.
     busy: Vec<u32>,
     /// Peers whose one-sided operations without a reply were executed and must be acknowledged.
     done: Vec<u32>,
@@ -340,6 +350,7 @@ pub(crate) struct EpState {
     armed: bool,
     /// Connection events to handle. Between polls only ends that wait for progress remain.
     links: Vec<LinkEvent>,
+    /// Number of polls, wrapping.
     polls: u32,
     last_links_ns: u64,
     last_alive_ns: u64,
@@ -412,6 +423,7 @@ impl EpState {
     }
 }
 
+/// Returns an enabled endpoint and the other parts of its domain.
 #[inline(always)]
 fn split(st: &mut DomainState, ep: u32) -> Result<(&mut EpState, Env<'_>), Errno> {
     let DomainState {
@@ -463,7 +475,7 @@ fn in_no_memory() -> Errno {
     )
 }
 
-/// Bytes at address 0 that are never mapped (`vm.mmap_min_addr`).
+/// Number of bytes from address 0 on that are never mapped (`vm.mmap_min_addr`).
 const LOWEST: usize = 4096;
 
 /// Whether a buffer lies where no memory can be mapped. The call then fails, instead of a fault

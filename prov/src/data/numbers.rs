@@ -2,9 +2,9 @@
 //! Peer numbers: assignment to ports, and reuse once nothing refers to a number.
 //!
 //! Clients that come and go, each with a port of its own, would otherwise leave an entry each. When
-//! many entries have no connection, a sweep marks every entry that is referenced by a connection,
-//! an address, a receive, a message, an operation or a group. The others are freed. The sweep runs
-//! between two polls, when no running call holds a number.
+//! many entries have no connection, a sweep marks the entries that are still referenced and frees
+//! the others. References are connections, addresses, receives, messages, operations and groups.
+//! The sweep runs between two polls, when no running call holds a number.
 //!
 //! Not here: the consequences of a peer's end (`peer_failure`), and its messages (`unexpected`).
 

@@ -104,6 +104,7 @@ struct Slot {
     op: Option<OutOp>,
 }
 
+/// Table of outstanding operations.
 #[derive(Debug)]
 pub(crate) struct Ops {
     slots: Vec<Slot>,
@@ -151,6 +152,7 @@ impl Ops {
         self.len == 0
     }
 
+    /// Adds an operation and returns its number.
     pub(crate) fn insert(&mut self, op: OutOp) -> u64 {
         self.len += 1;
         self.kept += op.kept_len();

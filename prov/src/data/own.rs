@@ -13,7 +13,7 @@ use scif::ConnId;
 use super::progress::BATCH;
 use super::{Env, EpState};
 
-/// Polls of the sockets until the loopback connection is up: one accepts, one completes the
+/// Number of socket polls in which the loopback connection comes up: one accepts, one completes the
 /// connect.
 const LOOKS: usize = 2;
 /// Rounds of draining in one call. One operation and its replies need fewer.

@@ -7,8 +7,8 @@
 //! memory of the connection stays mapped, since the peer reports there that it has left. Nothing
 //! waits meanwhile.
 //!
-//! Only the close of the endpoint waits, for a bounded time and once for each process, because no
-//! operation can stay pending after it.
+//! Only the close of the endpoint waits, for a bounded time and once for each process. No operation
+//! can stay pending after it.
 
 use std::sync::{Mutex, PoisonError};
 

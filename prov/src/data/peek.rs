@@ -17,8 +17,8 @@ impl EpState {
     /// Executes a peek, claim or discard. The result is always a completion or an error entry.
     ///
     /// The first peek after a completion finds nothing. Programs that probe alternate between
-    /// queues of their own and this one, and some receive a probed message from any source (the
-    /// graph constructors of MPICH). So a peek must not run ahead of these other queues. A program
+    /// queues of their own and this one. Some receive a probed message from any source, such as the
+    /// graph constructors of MPICH. So a peek must not run ahead of these other queues. A program
     /// checks these queues whenever a peek found nothing or a read was empty.
     pub(crate) fn post_peek(&mut self, env: &mut Env<'_>, a: &RecvArgs<'_>) -> Result<(), Errno> {
         let tagged = a.tag.is_some();

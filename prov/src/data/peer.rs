@@ -40,8 +40,8 @@ const NOTICE_NS: u64 = 2_000_000_000;
 /// Value of [`Peer::blocks`] when every claim block of a connection is free.
 const ALL_BLOCKS: u64 = u64::MAX;
 const _: () = assert!(scif_ring::CLAIM_BLOCKS == 64);
-/// Credits: RMA and atomic operations that one target may have to execute. They bound the memory of
-/// its replies.
+/// Credits: outstanding RMA and atomic operations at one target. The limit bounds the memory of its
+/// replies.
 pub(crate) const REQUESTS_MAX: u32 = 1024;
 /// Messages to one peer that may await a reply (`ACK`, `CTS` or `FIN`). Further ones stay pending.
 pub(crate) const MESSAGES_MAX: u32 = 256 * 1024;
@@ -68,14 +68,19 @@ pub(crate) struct Control {
     owed: usize,
 }
 
+/// Remote endpoint, as this endpoint sees it.
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub id: PortId,
+    /// Transmit connection.
     pub tx: Option<ConnId>,
     pub fi_addr: u64,
     fi_addr_version: u64,
+    /// Control records that found the ring full.
     pub control: VecDeque<Control>,
+    /// Pending operations, oldest first.
     pub pending: VecDeque<TxOp>,
+    /// Payloads that leave in fragments, oldest first.
     pub streams: VecDeque<OutStream>,
     /// Free claim blocks of the transmit connection, one bit each.
     pub blocks: u64,
@@ -108,6 +113,7 @@ pub(crate) struct Peer {
     /// Whether the peer closed gracefully and has not been seen since. Sends fail, but receives
     /// wait for its return.
     pub left: bool,
+    /// Time in nanoseconds since which connects have failed for the current reason; 0: none failed.
     refused_since_ns: u64,
     /// Error that prevents a connection to an existing peer; 0 if no listener was found.
     hindered: Errno,
@@ -332,6 +338,7 @@ impl EpState {
         }
     }
 
+    /// Opens the transmit connection, unless the last attempt was too recent.
     #[cold]
     fn connect(&mut self, peer: u32) -> Option<ConnId> {
         if self.cm.is_some() {

@@ -16,21 +16,21 @@ use super::peer::Peer;
 use super::quick::Queued;
 use super::{Env, EpState, Live};
 
-/// Records read from one ring before the next ring is polled. More of them let a busy peer delay
+/// Records read from one ring before the next ring is polled. A larger batch lets a busy peer delay
 /// the others.
 pub(crate) const BATCH: usize = 32;
 /// High-water mark of unexpected messages. Above it the throttle reads about as many records as the
-/// application drains, so that the ring of a fast sender fills (backpressure). With more than
-/// `BATCH` active rings it reads somewhat more.
+/// application drains. The ring of a fast sender then fills (backpressure). With more than `BATCH`
+/// active rings it reads somewhat more.
 const BACKLOG: usize = 256;
-/// Polls after each drained unexpected message in which the throttle applies. More of them hold
+/// Polls after each drained unexpected message in which the throttle applies. A larger number holds
 /// senders back longer.
 const CATCH_UP: u32 = 8;
-/// Empty polls of a ring after which its consumed counter is published. More of them delay the
+/// Empty polls of a ring after which its consumed counter is published. A larger number delays
 /// fences of the peer.
 const FLUSH_AFTER: u32 = 64;
-/// Empty polls after which a ring becomes idle while more than `LIVE_ALWAYS` rings are active.
-/// Fewer of them cost more doorbells.
+/// Empty polls after which a ring becomes idle while more than `LIVE_ALWAYS` rings are active. A
+/// smaller number costs more doorbells.
 const REST_AFTER: u32 = 1024;
 /// Empty polls after which a ring becomes idle while few rings are active and others are idle.
 const REST_AFTER_LONG: u32 = 65_536;
@@ -51,7 +51,7 @@ pub(super) const SWEEP_SELDOM: u32 = 1024;
 const LINKS_NS: u64 = 20_000;
 /// Interval in nanoseconds between liveness checks. A longer one delays `FI_ECONNRESET`.
 const ALIVE_NS: u64 = 5_000_000;
-/// Connections per liveness check. Fewer of them delay `FI_ECONNRESET` with many peers.
+/// Connections per liveness check. A smaller number delays `FI_ECONNRESET` with many peers.
 const ALIVE_AT_ONCE: usize = 8;
 /// Time in nanoseconds that a closing endpoint waits for ring space. Later replies are lost.
 const CLOSE_NS: u64 = 100_000_000;
@@ -60,6 +60,7 @@ const CLOSE_NS: u64 = 100_000_000;
 const CLOSE_CONNECT_NS: u64 = 3_000_000_000;
 
 impl EpState {
+    /// Polls the rings and advances all unfinished work. Never blocks.
     #[inline]
     pub(crate) fn progress(&mut self, env: &mut Env<'_>) {
         // Links, then doorbells, then rings: a wake-up or doorbell announces only records that are
@@ -284,6 +285,7 @@ impl EpState {
         taken
     }
 
+    /// Activates the idle ring at index `at`.
     fn wake(&mut self, at: usize) {
         let mut live = self.take_resting(at);
         live.empty = 0;
@@ -329,6 +331,7 @@ impl EpState {
         }
     }
 
+    /// Starts the pending work of all busy peers.
     pub(super) fn flush_busy(&mut self, env: &mut Env<'_>) {
         let mut at = 0;
         while let Some(peer) = self.busy.get(at).copied() {
@@ -343,6 +346,7 @@ impl EpState {
         }
     }
 
+    /// Does the timed work: sweep, connection events, expired connects, liveness.
     fn housekeeping(&mut self, env: &mut Env<'_>) {
         let every = if self.not_swept > 0 {
             SWEEP_EVERY
@@ -428,6 +432,7 @@ impl EpState {
         }
     }
 
+    /// Handles a connection that a peer has opened.
     fn accepted(&mut self, env: &mut Env<'_>, conn: ConnId, port: PortId) {
         if self.cm.is_some() {
             return self.cm_accepted(conn);
@@ -492,6 +497,7 @@ impl EpState {
             .map(|l| l.conn)
     }
 
+    /// Handles the end of a handshake for a connection of this side.
     fn connected(&mut self, conn: ConnId) {
         let peer = self
             .live
@@ -529,8 +535,8 @@ impl EpState {
             self.drain_last(env, conn, peer);
         }
         let process = self.sock.conn(conn).map(|c| c.peer_process());
-        // Done now: requests that arrive next over other connections of the peer must not be
-        // answered over this one.
+        // Precedes all work on other connections of the peer, whose requests must not be answered
+        // over this one.
         let sent_on_it = self.leave_tx(conn, peer);
         let unheard = match reason {
             // No connection of the peer is read any more.

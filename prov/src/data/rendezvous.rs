@@ -29,10 +29,10 @@ const PART_MAX: usize = scif_ring::PART;
 /// Smallest part of a cooperative copy in bytes. Below, the fixed cost of a cross-process copy
 /// shows.
 const PART_MIN: usize = 16 * 1024;
-/// Most parts claimed at once. More parts mean fewer and larger system calls while much is left.
+/// Largest number of parts in one claim. While much is left, larger claims need fewer system calls.
 const TAKE_MAX: u32 = 8;
-/// Bytes that one progress call copies before it polls its rings again. More of them delay other
-/// peers.
+/// Bytes that one progress call copies before it polls its rings again. A larger budget delays
+/// other peers.
 const BUDGET: usize = 4 * 1024 * 1024;
 /// Number of the oldest large sends that a progress call copies for. It serves as many of the
 /// others in turn.
@@ -40,7 +40,7 @@ const HELP_DEPTH: usize = 4;
 /// Time in nanoseconds without a fragment after which a message sent through the ring by choice is
 /// pulled.
 const SILENCE_NS: u64 = 100_000;
-/// Most elements of an announced scatter list. A record with more of them is invalid.
+/// Largest number of elements of an announced scatter list. A record with more of them is invalid.
 const REMOTE_MAX: usize = 64;
 /// Bytes of one list element in a record: address and length.
 const PIECE_BYTES: usize = 16;
@@ -55,6 +55,7 @@ pub(crate) struct Rts {
     pieces: Pieces,
 }
 
+/// Memory of an announced message: one range, or a scatter list.
 #[derive(Debug)]
 enum Pieces {
     One(RemoteMem),
@@ -184,6 +185,7 @@ impl Rts {
     }
 }
 
+/// State of an incoming large message.
 #[derive(Debug)]
 pub(super) enum How {
     /// Pull: this side copies alone.
@@ -194,6 +196,7 @@ pub(super) enum How {
         generation: u32,
         part: usize,
         parts: u32,
+        /// Whether this side has repeated the parts that the sender failed to copy.
         mended: bool,
         /// Bytes that this side copied.
         own: usize,
@@ -338,6 +341,7 @@ impl Incoming {
 }
 
 impl EpState {
+    /// Starts the transfer of a matched large message, by the best available method.
     pub(crate) fn start_incoming(&mut self, env: &mut Env<'_>, target: Target, arrival: Arrival, rts: Rts) {
         let want = target.room.min(arrival.len);
         let conn = rts.conn();
@@ -481,6 +485,7 @@ impl EpState {
         }
     }
 
+    /// Ends an incoming message: replies `FIN` to the sender and completes the receive.
     pub(super) fn end_incoming(&mut self, env: &mut Env<'_>, at: usize, index: u32, err: i32) {
         if err != 0 && self.withdraw(index, err) {
             return;

@@ -102,6 +102,7 @@ pub(super) fn place(entry: &KeyEntry, segment: &RmaIov, needed: u64) -> Result<R
 }
 
 impl EpState {
+    /// Executes an RMA operation directly, or sends it to the target, or makes it pending.
     pub(crate) fn post_rma(&mut self, env: &mut Env<'_>, a: &RmaArgs<'_>) -> Result<(), Errno> {
         let peer = self.peer_of(env, a.dest)?;
         let len = total_len(a.iov);
@@ -154,6 +155,7 @@ impl EpState {
         self.cfg.msg_order & order != 0 && self.sock.conn(conn).is_some_and(|c| !c.tx().all_consumed())
     }
 
+    /// Tries to execute a pending RMA operation, or to push its remaining records.
     pub(crate) fn try_rma(&mut self, env: &mut Env<'_>, peer: u32, op: &mut RmaOp) -> Tried {
         let Some(conn) = self.tx_conn(peer) else {
             return Tried::Later;

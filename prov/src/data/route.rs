@@ -19,7 +19,7 @@ const CLASSES: usize = 10;
 /// Messages before the first trial, and after a trial that changed the method. A trial without
 /// change doubles the gap.
 const GAP_MIN: u16 = 64;
-/// Most messages between trials. More of them delay the adaptation to a change.
+/// Largest gap between trials in messages. A larger one delays the adaptation to a change.
 const GAP_MAX: u16 = 512;
 /// Messages in a row with a deviating cycle time after which the next trial begins early. A
 /// deviation is more than 3/2 or less than 2/3 of the usual time, as after a change of cores or
@@ -27,8 +27,8 @@ const GAP_MAX: u16 = 512;
 const STRIKES: u8 = 6;
 /// Messages after a trial before which no early trial begins.
 const GAP_STRIKES: u16 = 96;
-/// Most messages between trials while senders are outside the library. Each stalled message
-/// multiplies the gap by four.
+/// Largest gap in messages while senders are outside the library. Each stalled message multiplies
+/// the gap by four.
 const GAP_ELSEWHERE: u16 = 8192;
 /// Messages in a row with one method in a trial. The first of them is not measured.
 const RUN: u16 = 4;

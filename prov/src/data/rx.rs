@@ -137,6 +137,7 @@ impl EpState {
         }
     }
 
+    /// Handles an eager message.
     #[inline]
     fn on_eager(&mut self, env: &mut Env<'_>, peer: u32, record: &Record) -> Result<(), RecordError> {
         let kind = record.kind;
@@ -192,6 +193,7 @@ impl EpState {
         Ok(())
     }
 
+    /// Handles the announcement of a large message.
     fn on_rts(
         &mut self,
         env: &mut Env<'_>,
@@ -358,6 +360,7 @@ impl EpState {
         }
     }
 
+    /// Posts a receive on the slow path, or matches it with an unexpected message.
     #[inline(never)]
     pub(crate) fn post_recv(&mut self, env: &mut Env<'_>, a: &RecvArgs<'_>) -> Result<(), Errno> {
         let src = self.wanted_peer(env, a.src)?;
@@ -418,6 +421,7 @@ impl EpState {
         Ok(())
     }
 
+    /// Receives an unexpected message into its matched receive.
     pub(super) fn receive_unexpected(&mut self, env: &mut Env<'_>, target: Target, m: Arrived) {
         self.received_late();
         let arrival = Arrival {

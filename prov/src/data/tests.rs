@@ -395,8 +395,8 @@ fn answers_of_others_and_to_nothing_change_nothing() {
     assert!(matches!(came, Came::Done(c) if c.context == 0x5e), "{came:?}");
 }
 
-/// Simultaneous open: each side sends on the connection it opened, and replies to one arrive over the
-/// other. Both end with the peer. A message that was answered completes, whichever end is seen
+/// Simultaneous open: each side sends on the connection that it opened. Replies to one arrive over
+/// the other. Both end with the peer. A message that was answered completes, whichever end is seen
 /// first.
 #[test]
 fn answers_over_one_connection_outlast_the_end_of_the_other() {

@@ -144,6 +144,7 @@ pub(crate) enum Tried {
 }
 
 impl EpState {
+    /// Sends a message, or makes it pending.
     #[inline(always)]
     pub(crate) fn post_send(&mut self, env: &mut Env<'_>, a: &SendArgs<'_>) -> Result<(), Errno> {
         let peer = self.peer_of(env, a.dest)?;
@@ -196,6 +197,7 @@ impl EpState {
         true
     }
 
+    /// Sends a message on the slow path, or makes it pending.
     #[inline(never)]
     fn send_any(&mut self, env: &mut Env<'_>, peer: u32, a: &SendArgs<'_>) -> Result<(), Errno> {
         if self.peers.get(peer as usize).is_some_and(|p| p.is_quiet())
@@ -231,6 +233,7 @@ impl EpState {
         }
     }
 
+    /// Adds an operation to the pending ones of a peer.
     pub(crate) fn defer(&mut self, peer: u32, op: TxOp) {
         if let Some(p) = self.peers.get_mut(peer as usize) {
             p.pending.push_back(op);
@@ -244,6 +247,7 @@ impl EpState {
             && (flags & (fi::FI_COMPLETION | NOTED) != 0 || self.cfg.cntr_send.is_some())
     }
 
+    /// Tries to put a message into the ring, or to announce it.
     #[expect(
         clippy::too_many_arguments,
         reason = "one call site each way; a struct would be built only to be taken apart"

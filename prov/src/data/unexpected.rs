@@ -23,12 +23,12 @@ use crate::log::{Subsys, info_about_peer, warn_about_peer};
 
 /// Bytes charged for a message besides its payload: its description and the allocator overhead.
 pub(super) const ENTRY_BYTES: u64 = 256;
-/// Bytes granted to every peer. A peer below is not reset for the limit of the process.
+/// Bytes granted to every peer. A peer with fewer is never reset because of the process limit.
 const SHARE_MIN: u64 = 1 << 20;
 /// Bytes of messages of dead peers that an endpoint keeps. Beyond, the messages of the peer that
 /// died first are all dropped.
 pub(super) const DEAD_MAX: u64 = 1 << 20;
-/// Departed peers from which on peers without messages are removed from the list.
+/// Number of departed peers at which peers without messages are removed from the list.
 const PRUNE_AT: usize = 64;
 /// Value of [`super::peer::Peer::owed`] that stops all reading from a peer, whose reset is due.
 const EXHAUSTED: usize = usize::MAX;

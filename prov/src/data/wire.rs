@@ -17,11 +17,11 @@ pub(crate) const EAGER: u8 = 0x40;
 pub(crate) const RTS: u8 = 0x50;
 /// Low bit of [`EAGER`] and [`RTS`]: the header begins with a tag.
 pub(crate) const TAGGED: u8 = 1;
-/// The header carries remote CQ data.
+/// Low bit: the header carries remote CQ data.
 pub(crate) const DATA: u8 = 2;
-/// The header carries an operation number for an [`ACK`] after placement of the payload.
+/// Low bit: the header carries an operation number for an [`ACK`] after placement of the payload.
 pub(crate) const WANT_ACK: u8 = 4;
-/// The payload is the rest of the header.
+/// Low bit: the payload is the rest of the header.
 pub(crate) const INLINE: u8 = 8;
 
 /// Complete arrival of an announced payload: {op, status}.
@@ -47,7 +47,7 @@ pub(crate) const CM_TAKEN: u8 = 0x23;
 /// Fragment of an RMA write executed by the target: {key, addr, op, data, flags, len, bytes of its
 /// range at the target that are left} + body.
 pub(crate) const WRITE: u8 = 0x10;
-/// Segment of an RMA read executed by the target: {key, addr, op, offset, len, flags}.
+/// Part of an RMA read executed by the target: {key, addr, op, offset, len, flags}.
 pub(crate) const READ: u8 = 0x11;
 /// Fragment of data requested by a [`READ`]: {op, offset} + body.
 pub(crate) const READ_DATA: u8 = 0x12;
@@ -71,17 +71,17 @@ pub(crate) const DONE: u8 = 0x05;
 /// count}.
 pub(crate) const HARD_USE: u8 = 0x16;
 
-/// Collectives: a member is ready to join: {membership, its number of the group}.
+/// Collectives: readiness of a member to join: {membership, its number of the group}.
 pub(crate) const COLL_JOIN: u8 = 0x18;
-/// A member is not ready any more: {its number}.
+/// Withdrawal of that readiness: {its number}.
 pub(crate) const COLL_LEAVE: u8 = 0x19;
-/// All members are ready: {the member's number, the group's identity}.
+/// Start of a group, since all members are ready: {the member's number, the group's identity}.
 pub(crate) const COLL_START: u8 = 0x1a;
-/// The group is not created: {the member's number, reason}.
+/// Failure to create a group: {the member's number, reason}.
 pub(crate) const COLL_REFUSE: u8 = 0x1b;
 /// Fragment of a message between members: {group, operation, length of the message, offset} + body.
 pub(crate) const COLL_DATA: u8 = 0x1c;
-/// The group has ended: {group, reason, whether to notify the others}.
+/// End of a group: {group, reason, whether to notify the others}.
 pub(crate) const COLL_ABORT: u8 = 0x1d;
 
 /// Flag of [`WRITE`] and [`READ`]: last record of its operation.

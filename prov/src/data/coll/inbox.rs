@@ -16,6 +16,7 @@ pub(in crate::data) const MESSAGES_MAX: usize = 1 << 16;
 /// Waiting bytes of one member beyond which the member is not read.
 pub(in crate::data) const BYTES_MAX: usize = 1 << 30;
 
+/// Group, operation and sender of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     pub(super) id: u64,
@@ -59,6 +60,7 @@ pub(super) enum Put {
     NoMemory,
 }
 
+/// Waiting messages, with the memory held by each member.
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
     waiting: HashMap<Key, VecDeque<Message>>,

@@ -90,6 +90,7 @@ pub(crate) struct Coll {
     given: u64,
 }
 
+/// Group of a collective, from the join on.
 #[derive(Debug)]
 struct Group {
     /// Address and context of the C object, which events report.
@@ -113,12 +114,15 @@ struct Group {
     broken: Option<Errno>,
 }
 
+/// Collective operation in progress.
 #[derive(Debug)]
 struct Op {
+    /// Remaining steps.
     steps: VecDeque<Step>,
     work: Vec<u8>,
     /// Number of messages that are not completely in the ring yet.
     sends: usize,
+    /// Final copies, see [`plan::Plan::store`].
     store: Vec<(Range<usize>, usize)>,
     result: Mem,
     datatype: u32,
@@ -232,8 +236,8 @@ impl Group {
 /// Returns the lengths of the buffers of an operation.
 ///
 /// # Errors
-/// `FI_EINVAL` for an address that is no group of this endpoint, a root that is no member, or more
-/// bytes than memory can hold. `FI_EOPNOTSUPP` for an undefined operation.
+/// `FI_EINVAL` for an unknown group, a root that is no member, or more bytes than memory can hold.
+/// `FI_EOPNOTSUPP` for an undefined operation.
 pub(crate) fn lengths(st: &mut DomainState, ep: u32, a: &CollArgs) -> Result<Lengths, Errno> {
     let (e, mut env) = split(st, ep)?;
     let (size, members, is_root) = e

@@ -79,6 +79,7 @@ impl Kind {
     }
 }
 
+/// Step of an operation: exchange with one member, on a range of the working memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     Send { to: usize, from: Range<usize> },

@@ -117,7 +117,7 @@ pub(crate) struct Note {
 }
 
 /// Returns the context of an operation in progress with a note. Contexts of the application are
-/// addresses, and no valid address is among the last ones.
+/// addresses, and the last addresses are never valid.
 fn mark(note: u32) -> usize {
     !(note as usize)
 }

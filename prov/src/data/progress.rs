@@ -614,10 +614,10 @@ impl EpState {
     }
 
     /// Ends `twins`, the other connections with a peer, after data over one connection was lost.
-    /// After a simultaneous open the peer may not have read everything sent over our connection.
-    /// That includes replies to requests over its own connection, for which it would wait forever.
-    /// The end of its own connection informs both sides. A peer that exceeded its memory limit is
-    /// not read any more; its other connections end for the same reason.
+    /// After a simultaneous open the peer may have missed records sent over our connection:
+    /// messages, and replies to requests over the other one. It would wait for such replies
+    /// forever, so the other connection ends too and both sides notice. A peer over its memory
+    /// limit is read no more, and its other connections end for the same reason.
     #[cold]
     fn start_over(&mut self, env: &mut Env<'_>, twins: &[ConnId], reason: Reason) {
         for &twin in twins {

@@ -153,8 +153,8 @@ impl EpState {
         taken
     }
 
-    /// Prefetches the transmit line after the first record that ends a wait, since a reply probably
-    /// follows.
+    /// Requests ownership of the next transmit line after the first record that ends a wait, since
+    /// a reply probably follows.
     #[inline(always)]
     pub(super) fn expect_answer(&mut self, Live { conn, peer, empty }: Live) {
         if empty == 0 {

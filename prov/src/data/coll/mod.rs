@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Collective operations: groups of endpoints that exchange data, and the messages of each member.
 //!
-//! Members exchange messages of their own kind, apart from the messages of the application. These
-//! are identified by group and operation number. So any number of groups and operations may be in
-//! progress, and members may start them at any time. A message crosses the ring in fragments, in
-//! order with all other records for that peer. A message for an operation that is not posted yet
-//! waits. An operation works on its own memory: the buffer of the application is read when it is
-//! posted, and the result is written when it completes.
+//! Members exchange messages of their own kind, identified by group and operation number. Any
+//! number of groups and operations may be in progress, and members may start them at any time. A
+//! message crosses the ring in fragments, in order with all other records for that peer. A message
+//! for an operation that is not posted yet waits. An operation works on its own memory: the buffer
+//! of the application is read when it is posted, and the result is written when it completes.
 //!
 //! Events drive all work: a call, a record, space in a ring. A group ends when a member is gone.
 //! The member that detects this notifies the others.
@@ -76,15 +75,13 @@ pub(crate) struct Coll {
     by_id: HashMap<u64, u64>,
     /// Messages that wait for their operation.
     inbox: Inbox,
-    /// Members that are not read until an operation is posted or a group ends, since they are too
-    /// far ahead.
+    /// Members too far ahead, not read until an operation is posted or a group ends.
     held: Vec<u32>,
     /// Groups that ended before this member knew of their start, with the peer that reported it.
     aborted: HashMap<u64, (u32, Errno)>,
     /// Members that wait for this leader to start a group, oldest first.
     ready: VecDeque<join::Ready>,
-    /// Members of a group that failed to start whose request to join has not arrived yet. It will
-    /// be refused.
+    /// Members whose next request to join will be refused, since the group failed to start.
     refused: Vec<join::Refused>,
     /// Number of identities assigned so far.
     given: u64,
@@ -117,12 +114,10 @@ struct Group {
 /// Collective operation in progress.
 #[derive(Debug)]
 struct Op {
-    /// Remaining steps.
     steps: VecDeque<Step>,
     work: Vec<u8>,
     /// Number of messages that are not completely in the ring yet.
     sends: usize,
-    /// Final copies, see [`plan::Plan::store`].
     store: Vec<(Range<usize>, usize)>,
     result: Mem,
     datatype: u32,
@@ -260,8 +255,7 @@ pub(crate) fn lengths(st: &mut DomainState, ep: u32, a: &CollArgs) -> Result<Len
 ///
 /// # Errors
 /// Errors of [`lengths`]. `FI_EOPBADSTATE` before the group is joined, and the error of the group
-/// once it has ended. `FI_EFAULT` for buffers in unmappable memory, `FI_ENOMEM` without working
-/// memory.
+/// once it has ended. `FI_EFAULT` for unmappable buffers, `FI_ENOMEM` without working memory.
 pub(crate) fn start(
     st: &mut DomainState,
     ep: u32,
@@ -732,8 +726,7 @@ impl EpState {
         let whole = match coll.inbox.put(key, len, offset, &body) {
             Put::Nonsense => return Ok(false),
             Put::NoMemory => return Err(RecordError::NoMemory),
-            // A message that began before this member left the group may continue while another
-            // group is joined.
+            // A message from before this member left may continue while another group is joined.
             Put::OutOfPlace { begun } => return Ok(!begun && !known),
             Put::Whole => true,
             Put::Part => false,
@@ -768,8 +761,7 @@ impl EpState {
         }
     }
 
-    /// Handles the end of a group. Returns false if the peer has reported more groups than can
-    /// exist.
+    /// Handles the end of a group. Returns false if the peer reported more ends than possible.
     fn on_abort(&mut self, env: &mut Env<'_>, peer: u32, id: u64, err: Errno, tell: bool) -> bool {
         let Some(coll) = self.coll.as_mut() else {
             return true;

@@ -227,8 +227,8 @@ pub(crate) fn run(st: &mut DomainState) {
     }
 }
 
-/// Cancels the oldest triggered operation of `ep` with this context, with an error entry
-/// `FI_ECANCELED`. Returns false if there is none.
+/// Cancels the first triggered operation of `ep` with this context, in order of counters and
+/// thresholds, with an error entry `FI_ECANCELED`. Returns false if there is none.
 pub(crate) fn cancel(st: &mut DomainState, ep: u32, context: usize) -> bool {
     let mut found = false;
     let works = st.triggers.take(|_, work| {

@@ -554,8 +554,8 @@ pub(crate) fn atomic(st: &mut DomainState, ep: u32, a: &AtomicArgs<'_>) -> Resul
     })
 }
 
-/// Cancels the oldest receive or waiting operation with this context, with an error entry
-/// `FI_ECANCELED`. Succeeds if none is found.
+/// Cancels a triggered operation with this context, or else the oldest receive, tagged ones first.
+/// An error entry `FI_ECANCELED` reports it. Succeeds if none is found.
 pub(crate) fn cancel(st: &mut DomainState, ep: u32, context: usize) -> Result<(), Errno> {
     poison::guarded(st, ep, |st| {
         if !st.triggers.is_empty() && deferred::cancel(st, ep, context) {

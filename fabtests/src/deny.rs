@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! `deny`: runs a command without the right to some system calls, or with a right that ends on the way.
+//! `deny`: runs a command without permission for some system calls, or with a permission that
+//! expires.
 //!
-//! At once, it installs the filter and becomes the command. With `--after` it stays, as the supervisor whom every
-//! process of the command asks, and ends as the command does.
+//! Without `--after` the program installs the filter and executes the command in its place. With
+//! `--after` it stays as the supervisor of every process of the command, and ends with the exit
+//! code of the command.
 
 use std::io::Write;
 use std::os::fd::AsFd;
@@ -15,17 +17,19 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use scif_fabtests::harness::seccomp::{self, Questions};
 use scif_fabtests::harness::{Fail, Outcome};
 
-/// Runs a command whose processes get an error from some system calls, EPERM unless said otherwise, as in a container.
+/// Runs a command whose processes get an error from some system calls, EPERM by default, as in a
+/// container.
 #[derive(Debug, Parser)]
 #[command(version, about)]
 struct Args {
     /// Let the command make this many of the calls first, all its processes together
     #[arg(long, value_name = "CALLS")]
     after: Option<u64>,
-    /// Answer with ENOSYS, as a system without such calls does
+    /// Fail with ENOSYS, as a system without such calls does
     #[arg(long, conflicts_with = "after")]
     nosys: bool,
-    /// Groups of calls to deny: process_vm, pidfd, membarrier, userfaultfd, ptrace, memfd, epoll, eventfd
+    /// Groups of calls to deny: process_vm, pidfd, membarrier, userfaultfd, ptrace, memfd, epoll,
+    /// eventfd
     #[arg(required = true, value_parser = calls)]
     what: Vec<Calls>,
     /// The command
@@ -55,7 +59,7 @@ fn main() -> ExitCode {
         let why = match fail {
             Fail::NotRun(why) | Fail::NotHere(why) | Fail::Failed(why) => why,
         };
-        // Nobody reads any more: the exit code still says it.
+        // Standard error may be closed; the exit code still reports the failure.
         let _ = writeln!(std::io::stderr().lock(), "deny: {why}");
         ExitCode::from(125)
     })
@@ -77,10 +81,10 @@ fn become_command(calls: &[std::ffi::c_long], errno: i32, words: &[String]) -> O
 
 fn stand_over(calls: Vec<std::ffi::c_long>, words: Vec<String>, mut permits: u64) -> Outcome<ExitCode> {
     let (here, there) = channel::<Outcome<(Questions, Child)>>();
-    // The filter holds for the thread that installs it and what that starts, not for the one that answers.
+    // The filter holds for the thread that installs it and its children, not for the supervisor.
     std::thread::spawn(move || {
         let started = seccomp::supervise(&calls).and_then(|asked| Ok((asked, command(&words)?.spawn()?)));
-        // Its receiver waits for it.
+        // The receiver is waiting.
         let _ = here.send(started);
     });
     let (questions, mut child) = there.recv().map_err(Fail::here)??;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! `conformance`: runs the cases against a provider through a given libfabric.
 //!
-//! The same program is the parent that runs the cases one after the other and, started again by itself, one rank of a
-//! case. It exits with 0 only when at least one case ran and none failed.
+//! The program is the parent, which runs the cases one after another. It starts itself again as
+//! each rank of a case. The exit code is 0 only when at least one case ran and none failed.
 
 mod cases;
 
@@ -18,14 +18,15 @@ use scif_fabtests::harness::leftovers::Before;
 use scif_fabtests::harness::rank::Target;
 use scif_fabtests::harness::{Case, Fail, Rank};
 
-/// Conformance of a libfabric provider, in real processes. FI_PROVIDER_PATH and FI_PROVIDER are libfabric's own.
+/// Conformance of a libfabric provider, in real processes. FI_PROVIDER_PATH and FI_PROVIDER are
+/// libfabric's own.
 #[derive(Debug, Parser)]
 #[command(version, about)]
 struct Args {
     /// The libfabric to load
     #[arg(long, default_value = "libfabric.so.1")]
     lib: PathBuf,
-    /// The provider to ask for
+    /// The provider to test
     #[arg(long, default_value = "scif")]
     prov: String,
     /// Run only cases whose name contains one of these
@@ -36,10 +37,11 @@ struct Args {
     /// Leave out cases whose name contains this
     #[arg(long)]
     skip: Vec<String>,
-    /// Name the cases and end
+    /// List the cases and exit
     #[arg(long)]
     list: bool,
-    /// Count a feature the provider lacks as a failure, unless the library is too old for it; default for scif
+    /// Count an unsupported feature as a failure, unless the library is too old for it; default for
+    /// scif
     #[arg(long)]
     strict: bool,
     /// Run each case this often
@@ -48,10 +50,10 @@ struct Args {
     /// The seed of random cases; CONFORMANCE_SEED does the same
     #[arg(long, env = "CONFORMANCE_SEED")]
     seed: Option<u64>,
-    /// Run the harness's own cases instead, most of which must fail
+    /// Run the cases of the harness itself instead, most of which must fail
     #[arg(long, hide = true)]
     harness_cases: bool,
-    /// Run each process of a case under this command, with ten times the patience
+    /// Run each process of a case under this command, with ten times the time limit
     #[arg(long, value_name = "COMMAND")]
     wrap: Option<String>,
     #[arg(long, hide = true)]
@@ -101,7 +103,7 @@ fn be_rank(name: &str, args: &Args, target: Target) -> ExitCode {
 }
 
 fn say(line: &str) {
-    // Nobody reads any more: the exit code still says how it went.
+    // Standard output may be closed; the exit code still reports the result.
     let _ = writeln!(std::io::stdout().lock(), "{line}");
 }
 

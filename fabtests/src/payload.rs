@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Contents of the messages of a kill storm: one word that names sender, receiver, class and sequence number under a checksum, and a
-//! pattern that follows from that word.
+//! Contents of the messages of a kill storm. The first word names sender, receiver, class and
+//! sequence number under a checksum; a pattern derived from this word fills the rest.
 //!
-//! A byte that belongs to another message, another process or another time is found by comparison with the pattern.
+//! A comparison with the pattern finds each byte of another message, another process or another
+//! time.
 
 use crate::fi::Buf;
 
@@ -35,7 +36,7 @@ impl std::str::FromStr for RankId {
 pub const SIZES: [usize; 3] = [8, 64 << 10, 4 << 20];
 /// Class of acknowledgements, 8 bytes each.
 pub const ACK: u8 = 3;
-/// Sequence numbers are counted modulo this number.
+/// Number of sequence numbers before they repeat.
 pub const SEQUENCES: u16 = 1 << 14;
 
 /// First word of a message.
@@ -57,12 +58,12 @@ impl Head {
             | u64::from(self.class & 3) << 52
     }
 
-    /// Word with a checksum of 10 bits on top.
+    /// Returns the head as one word, with a checksum of 10 bits on top.
     pub fn pack(self) -> u64 {
         self.body() | checksum(self.body()) << 54
     }
 
-    /// Head of a word; `None` where the checksum does not fit.
+    /// Decodes a word; `None` when the checksum does not fit.
     pub fn unpack(word: u64) -> Option<Head> {
         let bits = |from: u32, count: u32| word >> from & ((1 << count) - 1);
         let small = |value: u64| u8::try_from(value).unwrap_or(0);
@@ -80,7 +81,7 @@ impl Head {
         (bits(54, 10) == checksum(head.body())).then_some(head)
     }
 
-    /// Fills a message.
+    /// Fills a message with the head and its pattern.
     pub fn write(self, buf: Buf) {
         let word = self.pack();
         buf.store_u64(0, word);
@@ -89,7 +90,7 @@ impl Head {
         }
     }
 
-    /// Offset of the first wrong byte behind the first word.
+    /// Returns the offset of the first wrong byte after the first word.
     pub fn differs(self, buf: Buf, len: usize) -> Option<usize> {
         let rest = len.checked_sub(8).filter(|rest| *rest > 0)?;
         buf.sub(8, rest).differs(rest, self.pack()).map(|at| at + 8)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The harness tells a hang from a crash from a failure, names the rank, and leaves nothing running. It runs its own
-//! cases for that, which need a libfabric to load but no provider.
+//! Tests of the harness: it distinguishes a hang from a crash from a failure, names the rank, and
+//! leaves no process running. It runs its own cases, which need a libfabric to load but no
+//! provider.
 
 use std::process::{Command, Output};
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! A case: its name, how many processes it takes, and how one of them ends.
+//! A case: its name, the number of its processes, and the result of one of them.
 //!
-//! `?` turns an error into a [`Fail`] that remembers the line it stood in, so a case reads as straight code and a
-//! failure still says where. Not about how the processes are run: that is the driver.
+//! `?` turns an error into a [`Fail`] that holds the line of its origin, so a case reads as
+//! straight code. The driver runs the processes.
 
 use std::fmt::Display;
 use std::panic::Location;
@@ -12,19 +12,20 @@ use super::Rank;
 /// One case of the suite.
 #[derive(Clone, Copy)]
 pub struct Case {
-    /// `area/what`, unique.
+    /// Unique name, `area/subject`.
     pub name: &'static str,
-    /// How many processes take part.
+    /// Number of processes that take part.
     pub ranks: usize,
-    /// After this the group is killed and the case has failed.
+    /// Time limit in seconds. After it the process group is killed and the case has failed.
     pub timeout_secs: u64,
-    /// Environment of the processes; `{dir}` in a value is a fresh directory, removed in the end.
+    /// Environment of the processes. `{dir}` in a value is a new directory, removed at the end.
     pub env: &'static [(&'static str, &'static str)],
-    /// What every process runs.
+    /// Function that every process runs.
     pub run: fn(&Rank) -> Outcome,
 }
 
-/// A case with the usual watchdog: many times what a case takes where ten others want each processor.
+/// Returns a case with the usual time limit: many times the duration of a case where ten processes
+/// compete for each processor.
 pub const fn case(name: &'static str, ranks: usize, run: fn(&Rank) -> Outcome) -> Case {
     Case {
         name,
@@ -36,14 +37,14 @@ pub const fn case(name: &'static str, ranks: usize, run: fn(&Rank) -> Outcome) -
 }
 
 impl Case {
-    /// The same case with more time.
+    /// Returns the case with another time limit in seconds.
     #[must_use]
     pub const fn within(mut self, secs: u64) -> Case {
         self.timeout_secs = secs;
         self
     }
 
-    /// The same case in another environment.
+    /// Returns the case with another environment.
     #[must_use]
     pub const fn under(mut self, env: &'static [(&'static str, &'static str)]) -> Case {
         self.env = env;
@@ -51,29 +52,29 @@ impl Case {
     }
 }
 
-/// Why a process did not pass.
+/// Reason for which a process did not pass.
 #[derive(Debug, Clone)]
 pub enum Fail {
-    /// The provider says it has no such feature.
+    /// The provider reports that it lacks the feature.
     NotRun(String),
-    /// The library is too old for it, or the system refuses what it takes, whatever the provider has.
+    /// The library is too old for the feature, or the system denies a call that the case needs.
     NotHere(String),
-    /// The provider, or the case, is wrong.
+    /// The provider or the case has a fault.
     Failed(String),
 }
 
-/// How a process ends.
+/// Result of a process.
 pub type Outcome<T = ()> = Result<T, Fail>;
 
 impl Fail {
-    /// A failure that names the caller's line.
+    /// Returns a failure that names the line of the caller.
     #[track_caller]
     pub fn here(what: impl Display) -> Fail {
         let at = Location::caller();
         Fail::Failed(format!("{}:{}: {what}", at.file(), at.line()))
     }
 
-    /// The same end with a word in front of the reason.
+    /// Returns the result with `context` in front of its reason.
     #[must_use]
     pub fn with(self, context: impl Display) -> Fail {
         match self {
@@ -98,10 +99,10 @@ impl From<rustix::io::Errno> for Fail {
     }
 }
 
-/// Adds what was being tried to a result that failed.
+/// Addition of context to a result that failed.
 pub trait Context<T> {
     /// # Errors
-    /// Those of `self`, with `what()` in front.
+    /// Errors of `self`, with `what()` in front.
     fn context<D: Display>(self, what: impl FnOnce() -> D) -> Outcome<T>;
 }
 

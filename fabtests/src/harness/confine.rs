@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! What a case does to its own process: take system calls away, lower limits, fork a child that lives on.
+//! Restrictions that a case puts on its own process: denied system calls, lower limits, forked
+//! children that outlive it.
 #![expect(
     unsafe_code,
     reason = "fork and processor time have no safe wrapper that fits"
@@ -17,7 +18,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::{Fail, Outcome, seccomp};
 
-/// From here on this process gets EPERM from `process_vm_readv(2)` and `process_vm_writev(2)`, in every thread.
+/// Makes `process_vm_readv(2)` and `process_vm_writev(2)` fail with EPERM from now on, in every
+/// thread.
 ///
 /// # Errors
 /// When the kernel refuses the filter.
@@ -25,22 +27,22 @@ pub fn deny_process_vm() -> Outcome {
     seccomp::deny(&[libc::SYS_process_vm_readv, libc::SYS_process_vm_writev])
 }
 
-/// User id of an ordinary user that owns nothing.
+/// User id of an unprivileged user that owns no file.
 pub const NOBODY: u32 = 65534;
 
-/// Becomes an ordinary user for good. Returns false if this process may not.
+/// Becomes an unprivileged user permanently. Returns false if this process may not.
 #[must_use]
 pub fn become_nobody() -> bool {
-    // SAFETY: changes the user of every thread of this process, and no memory.
+    // SAFETY: setuid(2) changes the user of every thread, and no memory.
     unsafe { libc::setuid(NOBODY) == 0 }
 }
 
-/// Makes this process see `kernel.yama.ptrace_scope` with this value, and get Yama's answer to an access that is not permitted:
-/// EPERM from `process_vm_*(2)` on every process but itself. For systems without Yama as well.
+/// Makes this process see `scope` as `kernel.yama.ptrace_scope`, and makes `process_vm_*(2)` on
+/// every other process fail with EPERM, as Yama does. Works on systems without Yama as well.
 ///
 /// # Errors
-/// `NotHere` where this process may not mount, or has no `process_vm_*(2)` that Yama could deny; when the kernel refuses the
-/// filter.
+/// `NotHere` where this process may not mount, or has no `process_vm_*(2)` that Yama could deny.
+/// Otherwise when the kernel refuses the filter.
 pub fn pretend_yama(scope: u32) -> Outcome {
     if !may_call_process_vm() {
         return Err(Fail::NotHere("process_vm is denied from the start".into()));
@@ -62,7 +64,7 @@ pub fn pretend_yama(scope: u32) -> Outcome {
     seccomp::deny_on_others(&[libc::SYS_process_vm_readv, libc::SYS_process_vm_writev])
 }
 
-/// Moves this thread, and all that it starts later, to a network namespace of its own.
+/// Moves this thread, and all threads and processes it starts later, to a new network namespace.
 ///
 /// # Errors
 /// `NotHere` where this process may not.
@@ -71,7 +73,7 @@ pub fn leave_network() -> Outcome {
 }
 
 fn unshare(flags: libc::c_int, what: &str) -> Outcome {
-    // SAFETY: changes what this thread has of the system, and no memory.
+    // SAFETY: unshare(2) changes namespaces of this thread, and no memory.
     let done = match unsafe { libc::unshare(flags) } {
         0 => Ok(()),
         _ => Err(std::io::Error::last_os_error()),
@@ -79,8 +81,8 @@ fn unshare(flags: libc::c_int, what: &str) -> Outcome {
     permitted(done, what)
 }
 
-/// Turns the answers of a system that withholds namespaces and mounts, as containers do, into `NotHere`: no right to it, denied
-/// by a security module, or a limit of 0.
+/// Turns the errors of a system that withholds namespaces and mounts, as containers do, into
+/// `NotHere`: a missing right, a denial by a security module, or a limit of 0.
 fn permitted<E: Into<std::io::Error>>(done: Result<(), E>, what: &str) -> Outcome {
     match done.map_err(Into::into) {
         Ok(()) => Ok(()),
@@ -96,12 +98,12 @@ fn permitted<E: Into<std::io::Error>>(done: Result<(), E>, what: &str) -> Outcom
     }
 }
 
-/// Sets a variable of this process's environment.
+/// Sets a variable of the environment of this process.
 ///
 /// # Errors
-/// None; as others that take something away.
+/// None; the signature is that of the other restrictions.
 pub fn set_env(name: &str, value: &str) -> Outcome {
-    // SAFETY: a case calls it before anything starts a thread that reads the environment.
+    // SAFETY: called before the case starts a thread that reads the environment.
     unsafe { std::env::set_var(name, value) };
     Ok(())
 }
@@ -110,22 +112,24 @@ pub fn set_env(name: &str, value: &str) -> Outcome {
 #[must_use]
 pub fn may_call_process_vm() -> bool {
     let pid = rustix::process::getpid().as_raw_nonzero().get();
-    // SAFETY: of this process, with two lists of no length.
+    // SAFETY: both lists are empty, so no memory is accessed.
     unsafe { libc::process_vm_readv(pid, std::ptr::null(), 0, std::ptr::null(), 0, 0) == 0 }
 }
 
-/// Forks a child that only sleeps until the harness kills the group; it has every mapping of its parent, and every
-/// descriptor that no fork handler has closed. When this returns the handlers have run in the child.
+/// Forks a child that sleeps until the harness kills the group. The child has every mapping of its
+/// parent, and every descriptor that no fork handler has closed. On return the fork handlers have
+/// run in the child.
 ///
 /// # Errors
-/// Those of `fork(2)` and `pipe(2)`.
+/// Errors of `fork(2)` and `pipe(2)`.
 pub fn fork_sleeper() -> Outcome {
     let (here, there) = rustix::pipe::pipe()?;
-    // SAFETY: the child calls nothing but write(2) and pause(2), so no lock another thread held at the fork matters.
+    // SAFETY: the child calls only write(2) and pause(2), so locks of other threads do not matter.
     match unsafe { libc::fork() } {
         -1 => Err(std::io::Error::last_os_error().into()),
         0 => {
-            // Nobody could be told of a failure; the parent would wait in vain, which the watchdog reports.
+            // The child cannot report a failure. The parent would then wait, which the time limit
+            // reports.
             let _ = rustix::io::write(&there, &[1]);
             loop {
                 // SAFETY: pause(2) takes no argument and touches no memory.
@@ -140,10 +144,10 @@ pub fn fork_sleeper() -> Outcome {
     }
 }
 
-/// Runs `calls` in a forked child, which ends with its result: 0 to 255.
+/// Runs `calls` in a forked child, which exits with the result as its code: 0 to 255.
 ///
 /// # Errors
-/// Those of `fork(2)` and `waitpid(2)`, and when the child is killed by a signal.
+/// Errors of `fork(2)` and `waitpid(2)`, and when the child is killed by a signal.
 pub fn in_child(calls: impl FnOnce() -> usize) -> Outcome<usize> {
     let status = status_of(calls)?;
     if libc::WIFEXITED(status) {
@@ -155,39 +159,40 @@ pub fn in_child(calls: impl FnOnce() -> usize) -> Outcome<usize> {
     }
 }
 
-/// The status with which a forked child ends that makes these calls, or its exit code.
+/// Returns the wait status of a forked child that runs `calls` and exits with the result.
 fn status_of(calls: impl FnOnce() -> usize) -> Outcome<i32> {
-    // SAFETY: the child runs the calls of the case, which are what is tested; it never returns from here.
+    // SAFETY: the child runs the calls under test and never returns from this function.
     let pid = match unsafe { libc::fork() } {
         -1 => return Err(std::io::Error::last_os_error().into()),
         0 => {
             let code = i32::try_from(calls()).unwrap_or(255);
-            // SAFETY: _exit(2) runs nothing of the parent's in the child.
+            // SAFETY: _exit(2) runs no exit handlers of the parent in the child.
             unsafe { libc::_exit(code) }
         }
         pid => pid,
     };
     let mut status = 0;
-    // SAFETY: `status` is room for the answer.
+    // SAFETY: `status` is valid for the result.
     if unsafe { libc::waitpid(pid, &raw mut status, 0) } != pid {
         return Err(std::io::Error::last_os_error().into());
     }
     Ok(status)
 }
 
-/// Whether a forked child that has made these calls, and holds what they gave it, dies of SIGINT, of which it has said nothing.
+/// Whether SIGINT kills a forked child that has run `calls` and holds their result, with the
+/// default action of the signal.
 ///
 /// # Errors
-/// Those of `fork(2)` and `memfd_create(2)`, and when the calls fail.
+/// Errors of `fork(2)` and `memfd_create(2)`, and when the calls fail.
 pub fn dies_of_interrupt<T>(calls: impl FnOnce() -> Outcome<T>) -> Outcome<bool> {
     let mut why = File::from(memfd_create("why", MemfdFlags::CLOEXEC)?);
     let status = status_of(|| {
-        // Shells have it ignored by what they start in the background.
-        // SAFETY: the default action is no function of ours.
+        // Shells start background processes with SIGINT ignored. SAFETY: the default action is not
+        // a function of this process.
         unsafe { libc::signal(libc::SIGINT, libc::SIG_DFL) };
         let held = calls();
         if let Err(fail) = &held {
-            // The code says that they failed.
+            // The exit code reports the failure as well.
             let _ = rustix::io::write(&why, format!("{fail:?}").as_bytes());
             return 1;
         }
@@ -204,7 +209,8 @@ pub fn dies_of_interrupt<T>(calls: impl FnOnce() -> Outcome<T>) -> Outcome<bool>
     Ok(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGINT)
 }
 
-/// From here on this process is killed by SIGALRM after so many seconds, unless it sets another alarm; 0 is none.
+/// Makes SIGALRM kill this process after `seconds`, unless it sets another alarm. 0 cancels the
+/// alarm.
 pub fn alarm(seconds: u32) {
     // SAFETY: alarm(2) touches no memory.
     unsafe { libc::alarm(seconds) };
@@ -212,28 +218,28 @@ pub fn alarm(seconds: u32) {
 
 extern "C" fn nothing(_signal: libc::c_int) {}
 
-/// Makes `calls` while this thread is interrupted every few milliseconds by a signal whose handler does nothing;
-/// `restart`: with `SA_RESTART`.
+/// Runs `calls` while a signal interrupts this thread every 3 milliseconds. The handler is empty.
+/// `restart` sets `SA_RESTART`.
 ///
 /// # Errors
-/// Those of `sigaction(2)`.
+/// Errors of `sigaction(2)`.
 pub fn interrupted<T>(restart: bool, calls: impl FnOnce() -> T) -> Outcome<T> {
     const BETWEEN: Duration = Duration::from_millis(3);
-    // SAFETY: all zeroes is an action without flags, mask and handler.
+    // SAFETY: all zeroes is a valid action without flags, mask and handler.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as usize;
     action.sa_flags = if restart { libc::SA_RESTART } else { 0 };
-    // SAFETY: the action lives during the call, and its handler touches nothing.
+    // SAFETY: the action outlives the call, and its handler accesses no memory.
     if unsafe { libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut()) } != 0 {
         return Err(std::io::Error::last_os_error().into());
     }
-    // SAFETY: takes no argument.
+    // SAFETY: pthread_self(3) takes no argument.
     let here = unsafe { libc::pthread_self() };
     let (end, ended) = channel::<()>();
     Ok(std::thread::scope(|scope| {
         scope.spawn(move || {
             while ended.recv_timeout(BETWEEN) == Err(RecvTimeoutError::Timeout) {
-                // SAFETY: the thread waits for this one before it ends.
+                // SAFETY: thread `here` joins this thread before it ends.
                 unsafe { libc::pthread_kill(here, libc::SIGUSR1) };
             }
         });
@@ -243,7 +249,7 @@ pub fn interrupted<T>(restart: bool, calls: impl FnOnce() -> T) -> Outcome<T> {
     }))
 }
 
-/// Reads a byte that was freed, for a checker of memory to find.
+/// Reads a byte that was freed, for a memory checker to find.
 pub fn read_freed_memory() {
     // SAFETY: malloc(3) takes any length.
     let block = black_box(unsafe { libc::malloc(64) });
@@ -251,22 +257,23 @@ pub fn read_freed_memory() {
     unsafe { libc::free(block) };
     let byte = black_box(block).cast_const().cast::<u8>();
     if !byte.is_null() {
-        // SAFETY: none; the C library keeps the page, so nothing but a checker minds. The value is not used.
+        // SAFETY: none. The C library keeps the page mapped, so only a checker objects; the value
+        // is not used.
         black_box(unsafe { byte.read_volatile() });
     }
 }
 
-/// Allocates a block and forgets where, for a checker of memory to find.
+/// Allocates a block and drops its address, for a memory checker to find.
 pub fn lose_memory() {
     // SAFETY: malloc(3) takes any length.
     let block = unsafe { libc::malloc(4242) };
     black_box(block);
 }
 
-/// What `calls` make this process write to its standard error stream.
+/// Returns the result of `calls` and the text that this process wrote to standard error meanwhile.
 ///
 /// # Errors
-/// Those of `memfd_create(2)` and `dup2(2)`.
+/// Errors of `memfd_create(2)` and `dup2(2)`.
 pub fn stderr_of<T>(calls: impl FnOnce() -> T) -> Outcome<(T, String)> {
     use std::io::{Read, Seek};
     let mut file = std::fs::File::from(rustix::fs::memfd_create(
@@ -274,7 +281,7 @@ pub fn stderr_of<T>(calls: impl FnOnce() -> T) -> Outcome<(T, String)> {
         rustix::fs::MemfdFlags::CLOEXEC,
     )?);
     let before = rustix::io::dup(std::io::stderr())?;
-    // SAFETY: both are open.
+    // SAFETY: both descriptors are open.
     unsafe { libc::dup2(std::os::fd::AsRawFd::as_raw_fd(&file), libc::STDERR_FILENO) };
     let out = calls();
     // SAFETY: as above.
@@ -285,10 +292,10 @@ pub fn stderr_of<T>(calls: impl FnOnce() -> T) -> Outcome<(T, String)> {
     Ok((out, text))
 }
 
-/// Lowers the soft limit of open descriptors; the hard one stays.
+/// Lowers the soft limit of open descriptors; the hard limit stays.
 ///
 /// # Errors
-/// Those of `setrlimit(2)`.
+/// Errors of `setrlimit(2)`.
 pub fn limit_open_files(soft: u64) -> Outcome {
     let now = getrlimit(Resource::Nofile);
     Ok(setrlimit(
@@ -300,18 +307,20 @@ pub fn limit_open_files(soft: u64) -> Outcome {
     )?)
 }
 
-/// Makes `calls` while this process can open no descriptor more. Afterwards it can open a few, and not many ever again.
+/// Runs `calls` while this process can open no further descriptor. Afterwards it can open at most
+/// 32 more.
 ///
 /// # Errors
-/// Those of `setrlimit(2)`, and when `/proc/self/fd` cannot be read.
+/// Errors of `setrlimit(2)`, and when `/proc/self/fd` cannot be read.
 pub fn without_more_files<T>(calls: impl FnOnce() -> T) -> Outcome<T> {
     with_files_left(0, calls)
 }
 
-/// As [`without_more_files`], where this process can open `left` descriptors.
+/// Runs `calls` while this process can open `left` more descriptors, as [`without_more_files`]
+/// does.
 ///
 /// # Errors
-/// Those of it.
+/// Errors of [`without_more_files`].
 pub fn with_files_left<T>(left: usize, calls: impl FnOnce() -> T) -> Outcome<T> {
     const AFTERWARDS: u64 = 32;
     let open = std::fs::read_dir("/proc/self/fd")?.flatten();
@@ -337,20 +346,20 @@ pub fn with_files_left<T>(left: usize, calls: impl FnOnce() -> T) -> Outcome<T> 
     Ok(out)
 }
 
-/// Makes `calls` while this process can map a few pages more and nothing as large as a connection.
+/// Runs `calls` while this process can map a few more pages, but no block as large as a connection.
 ///
 /// # Errors
-/// Those of `setrlimit(2)`, and when `/proc/self/status` cannot be read.
+/// Errors of `setrlimit(2)`, and when `/proc/self/status` cannot be read.
 pub fn without_more_memory<T>(calls: impl FnOnce() -> T) -> Outcome<T> {
-    /// What the allocator may still take, in one step of its own.
+    /// Bytes that the allocator may still take, in one of its own steps.
     const SPARE: u64 = 160 << 10;
     with_memory(SPARE, calls)
 }
 
-/// Makes `calls` while this process can map `spare` bytes more.
+/// Runs `calls` while this process can map `spare` bytes more.
 ///
 /// # Errors
-/// Those of `setrlimit(2)`, and when `/proc/self/status` cannot be read.
+/// Errors of `setrlimit(2)`, and when `/proc/self/status` cannot be read.
 pub fn with_memory<T>(spare: u64, calls: impl FnOnce() -> T) -> Outcome<T> {
     let before = getrlimit(Resource::As);
     let now = Rlimit {
@@ -363,10 +372,10 @@ pub fn with_memory<T>(spare: u64, calls: impl FnOnce() -> T) -> Outcome<T> {
     Ok(out)
 }
 
-/// Bytes that a line of `/proc/self/status` gives.
+/// Returns the bytes that a line of `/proc/self/status` reports.
 ///
 /// # Errors
-/// When it cannot be read, or has no such line.
+/// When the file cannot be read, or has no such line.
 pub fn memory(line: &str) -> Outcome<u64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let size = status.lines().find_map(|l| l.strip_prefix(line));
@@ -378,10 +387,10 @@ pub fn memory(line: &str) -> Outcome<u64> {
     Ok(kib << 10)
 }
 
-/// Sends SIGKILL to this very process.
+/// Sends SIGKILL to this process.
 ///
 /// # Errors
-/// Those of `kill(2)`; it does not return otherwise.
+/// Errors of `kill(2)`; otherwise the call does not return.
 pub fn die() -> Outcome {
     rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL)?;
     loop {
@@ -389,17 +398,17 @@ pub fn die() -> Outcome {
     }
 }
 
-/// What a process holds of the system.
+/// System resources of a process.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Holdings {
     pub descriptors: usize,
-    /// Mappings of memory without a name in any file system.
+    /// Mappings of memfds.
     pub mappings: usize,
     pub threads: usize,
 }
 
 impl Holdings {
-    /// Those of this process now.
+    /// Counts the resources of this process.
     ///
     /// # Errors
     /// When `/proc/self` cannot be read.
@@ -416,13 +425,13 @@ impl Holdings {
     }
 }
 
-/// Whether a thread is on its way out. One that was joined is listed for a moment still.
+/// Whether a thread is exiting. A joined thread stays listed for a moment.
 fn is_exiting(thread: &Path) -> bool {
     const PF_EXITING: u64 = 4;
     let Ok(stat) = std::fs::read_to_string(thread.join("stat")) else {
         return true;
     };
-    // Behind the name, which may hold anything: state, five numbers, flags.
+    // After the name, which may contain any character: state, five numbers, flags.
     let behind = stat.rsplit(')').next().unwrap_or_default();
     let flags = behind
         .split_whitespace()
@@ -431,15 +440,15 @@ fn is_exiting(thread: &Path) -> bool {
     flags.is_none_or(|flags| flags & PF_EXITING != 0)
 }
 
-/// What this process has used of the processors.
+/// Returns the processor time that this process has used.
 #[must_use]
 pub fn processor_time() -> Duration {
     let mut time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // By the C library, for memcheck hides the page of the kernel that would be called without it.
-    // SAFETY: `time` is room for the answer.
+    // The C library makes the call, because memcheck hides the vDSO that would be called otherwise.
+    // SAFETY: `time` is valid for the result.
     unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
     Duration::new(
         time.tv_sec.try_into().unwrap_or(0),
@@ -447,11 +456,11 @@ pub fn processor_time() -> Duration {
     )
 }
 
-/// How many descriptors this process has open.
+/// Returns the number of open descriptors of this process.
 ///
 /// # Errors
 /// When `/proc/self/fd` cannot be read.
 pub fn open_files() -> Outcome<usize> {
-    // The directory's own descriptor is one of them.
+    // The descriptor of the directory itself is one of them.
     Ok(std::fs::read_dir("/proc/self/fd")?.count().saturating_sub(1))
 }

@@ -1,53 +1,55 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The words between a rank and its parent, one SEQPACKET message each. Only the encoding lives here.
+//! Protocol between a rank and its parent, one SEQPACKET message each. Only the encoding is
+//! implemented in this file.
 //!
-//! A rank asks and, for barriers, exchanges, kills and respawns, waits for the answer; everything else is told.
+//! For barriers, exchanges, kills and respawns a rank waits for a reply; all other messages have
+//! none.
 
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
 
-/// The longest message; more than a few hundred addresses need.
+/// Maximum bytes of a message; a few hundred addresses need less.
 pub const LONGEST: usize = 96 * 1024;
 
-/// What a rank says.
+/// Message of a rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Say {
-    /// I am at the barrier.
+    /// The rank has reached the barrier.
     Barrier,
-    /// My part of an exchange.
+    /// Contribution of the rank to an exchange.
     Exchange(Vec<u8>),
-    /// Kill that rank with SIGKILL.
+    /// Request to kill that rank with SIGKILL.
     Kill(usize),
-    /// Start that rank again; it is dead.
+    /// Request to start that rank again; it is dead.
     Respawn(usize),
-    /// My death from now on is part of the case.
+    /// From now on the death of the sending rank is part of the case.
     ExpectDeath,
-    /// What I am doing.
+    /// Current step of the rank.
     Step(String),
-    /// My part of the case is over.
+    /// The part of the rank has passed.
     Passed,
     /// The provider lacks a feature.
     NotRun(String),
-    /// The library is too old for it.
+    /// The library is too old for the case, or the system denies a call that it needs.
     NotHere(String),
-    /// Something is wrong.
+    /// The part of the rank has failed.
     Failed(String),
 }
 
-/// What the parent answers.
+/// Reply of the parent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// Go on.
+    /// Permission to continue.
     Go,
-    /// The parts of all ranks; dead ranks have an empty one.
+    /// Contributions of all ranks, in rank order; empty for a dead rank.
     Parts(Vec<Vec<u8>>),
 }
 
-/// A connected pair: the parent's end and the rank's.
+/// Returns a connected pair: the end of the parent and the end of the rank.
 ///
 /// # Errors
-/// Those of `socketpair(2)`.
+/// Errors of `socketpair(2)`.
 pub fn pair() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
     socketpair(
         AddressFamily::UNIX,
@@ -95,20 +97,21 @@ impl Say {
         })
     }
 
-    /// Sends it to the parent.
+    /// Sends the message to the parent.
     ///
     /// # Errors
-    /// Those of `send(2)`.
+    /// Errors of `send(2)`.
     pub fn send(&self, to: impl AsFd) -> rustix::io::Result<()> {
         let mut bytes = self.encode();
         bytes.truncate(LONGEST);
         send(to, &bytes, SendFlags::NOSIGNAL).map(drop)
     }
 
-    /// Takes the next word of a rank; `None` when the rank has gone or speaks nonsense.
+    /// Receives the next message of a rank. `None` when the rank has closed its end or sent an
+    /// invalid message.
     ///
     /// # Errors
-    /// Those of `recv(2)`.
+    /// Errors of `recv(2)`.
     pub fn recv(from: impl AsFd) -> rustix::io::Result<Option<Say>> {
         let mut buf = vec![0_u8; LONGEST];
         let (len, _) = recv(from, &mut buf[..], RecvFlags::empty())?;
@@ -117,10 +120,10 @@ impl Say {
 }
 
 impl Answer {
-    /// Sends it to a rank.
+    /// Sends the reply to a rank.
     ///
     /// # Errors
-    /// Those of `send(2)`.
+    /// Errors of `send(2)`.
     pub fn send(&self, to: impl AsFd) -> rustix::io::Result<()> {
         let mut out = Vec::new();
         match self {
@@ -136,10 +139,11 @@ impl Answer {
         send(to, &out, SendFlags::NOSIGNAL).map(drop)
     }
 
-    /// Takes the parent's answer; `None` when the parent has gone or speaks nonsense.
+    /// Receives the reply of the parent. `None` when the parent has closed its end or sent an
+    /// invalid message.
     ///
     /// # Errors
-    /// Those of `recv(2)`.
+    /// Errors of `recv(2)`.
     pub fn recv(from: impl AsFd) -> rustix::io::Result<Option<Answer>> {
         let mut buf = vec![0_u8; LONGEST];
         let (len, _) = recv(from, &mut buf[..], RecvFlags::empty())?;

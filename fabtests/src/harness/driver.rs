@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The parent of a case: starts the ranks, answers them, watches the clock, and leaves nothing running.
+//! Parent of a case: starts the ranks, replies to them, enforces the time limit, and leaves no
+//! process running.
 //!
-//! Each rank is a process group of its own, so that what a rank forks goes with it in the end, while SIGKILL on request
-//! of a case hits the rank alone. The watchdog is a guard against hangs, never a measure.
+//! Each rank is a process group of its own, so that children of a rank end with it. A SIGKILL that
+//! a case requests hits the rank alone. The time limit is a guard against hangs, never a
+//! measurement.
 
 use std::fs::File;
 use std::io::{Read, Seek};
@@ -21,14 +23,14 @@ use super::rank::Target;
 use super::start::{Started, end_groups, group_of, start};
 use super::{Case, Fail, Outcome};
 
-/// The longest excerpt of one rank's output in a report.
+/// Maximum characters of one rank's output in a report.
 const EXCERPT: usize = 6000;
 
-/// How one process ended, so far.
+/// State of one process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum State {
     Running,
-    /// Said that it passed; the process tears down what it still has, which belongs to the case too.
+    /// The rank reported that it passed; its teardown belongs to the case too.
     Ending,
     Passed,
     Dead,
@@ -58,15 +60,15 @@ pub struct Run<'a> {
     started: Instant,
     ranks: Vec<Process>,
     lives: Vec<u32>,
-    /// The directory of the case's environment.
+    /// Directory for `{dir}` in the environment of the case.
     dir: Option<PathBuf>,
     /// Every process started.
     pids: Vec<u32>,
-    /// Groups of processes that were replaced.
+    /// Process groups of ranks that were replaced.
     groups: Vec<Pid>,
 }
 
-/// What the driver does to start a rank: the arguments after the program's name.
+/// Returns the arguments with which the driver starts a rank.
 pub fn rank_args(case: &Case, target: &Target, index: usize, life: u32) -> Vec<std::ffi::OsString> {
     let words = [
         "--lib".into(),
@@ -85,7 +87,8 @@ pub fn rank_args(case: &Case, target: &Target, index: usize, life: u32) -> Vec<s
     words.to_vec()
 }
 
-/// Runs a case to its end, whatever that is; afterwards none of its processes lives. Their numbers go to `pids`.
+/// Runs a case to its end; afterwards none of its processes exists. Appends their process ids to
+/// `pids`.
 ///
 /// # Errors
 /// [`Fail`] with the report of everything known about the failure.
@@ -167,7 +170,7 @@ impl Run<'_> {
         })
     }
 
-    /// How long the case may take. What processes are run under may make them slow.
+    /// Returns the time limit of the case in seconds, ten times longer under a wrapper command.
     fn patience_secs(&self) -> u64 {
         let factor = if self.target.wrap.is_empty() { 1 } else { 10 };
         self.case.timeout_secs * factor
@@ -224,7 +227,7 @@ impl Run<'_> {
         Ok(ready.map(|(&index, _)| index).collect())
     }
 
-    /// Takes one word of a rank and acts on it.
+    /// Receives one message of a rank and acts on it.
     fn hear(&mut self, index: usize) -> Outcome {
         let Some(rank) = self.ranks.get_mut(index) else {
             return Ok(());
@@ -259,14 +262,14 @@ impl Run<'_> {
                 self.respawn(dead)?;
                 self.answer(index, &Answer::Go);
             }
-            // The rank has closed its end: it is dying, and its status says how.
+            // The rank has closed its end: it is dying, and its exit status gives the cause.
             None => std::thread::sleep(Duration::from_millis(1)),
         }
         Ok(())
     }
 
-    /// What other ranks say about it in the moment after: a rank that fails takes its peers along, and theirs may be
-    /// the failure that was heard first.
+    /// Returns the failures that other ranks report in the next 400 ms. A rank that fails takes its
+    /// peers along, and the first report need not be the cause.
     fn other_failures(&self, index: usize) -> String {
         let mut text = String::new();
         let end = Instant::now() + Duration::from_millis(400);
@@ -294,7 +297,7 @@ impl Run<'_> {
         text
     }
 
-    /// Takes notice of a process that has ended.
+    /// Handles the end of a process.
     fn notice_end(&mut self, index: usize) -> Outcome {
         let Some(rank) = self.ranks.get_mut(index) else {
             return Ok(());
@@ -306,7 +309,7 @@ impl Run<'_> {
             return Ok(());
         };
         if rank.state == State::Running {
-            // What it said before it died still counts.
+            // A message sent before the death still counts.
             if let Ok(true) = has_word(&rank.control) {
                 return self.hear(index);
             }
@@ -353,7 +356,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Lets a barrier or an exchange go on once every living rank is in it.
+    /// Releases a barrier or an exchange once every running rank has entered it.
     fn answer_meetings(&mut self) -> Outcome {
         let running = || self.ranks.iter().filter(|rank| rank.state == State::Running);
         if running().count() == 0 || running().any(|rank| rank.waiting == Waiting::No) {
@@ -390,7 +393,7 @@ impl Run<'_> {
 
     fn answer(&self, index: usize, answer: &Answer) {
         if let Some(rank) = self.ranks.get(index) {
-            // A rank that died meanwhile is noticed by its closed socket.
+            // The closed socket of a dead rank is noticed later.
             let _ = answer.send(rank.control.as_fd());
         }
     }
@@ -441,23 +444,23 @@ impl Run<'_> {
         text
     }
 
-    /// Kills what still lives and collects it.
+    /// Kills and reaps the remaining processes.
     fn end(mut self) {
         for rank in &mut self.ranks {
             self.groups.extend(group_of(rank.child.id()));
-            // Ended by itself, or killed here: either way it is collected.
+            // The process has ended by itself or is killed here; both need the wait.
             let _ = rank.child.kill();
             let _ = rank.child.wait();
         }
         end_groups(&self.groups);
         if let Some(dir) = &self.dir {
-            // What cannot be removed is found when the run is over.
+            // The search for leftovers reports files that cannot be removed.
             let _ = std::fs::remove_dir_all(dir);
         }
     }
 }
 
-/// A directory of this run alone.
+/// Creates a directory for this run.
 fn fresh_dir() -> std::io::Result<PathBuf> {
     let name = format!("scif-conformance-{}", std::process::id());
     let dir = std::env::temp_dir().join(name);
@@ -465,7 +468,7 @@ fn fresh_dir() -> std::io::Result<PathBuf> {
     Ok(dir)
 }
 
-/// True when a message of the rank waits, not only the end of its stream.
+/// Whether a message of the rank is queued, not only the end of its stream.
 fn has_word(control: &OwnedFd) -> rustix::io::Result<bool> {
     let mut byte = [0_u8; 1];
     let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
@@ -480,7 +483,7 @@ fn manner(status: ExitStatus) -> String {
     }
 }
 
-/// Where the kernel sees the process: its state and what it sleeps in.
+/// Returns the kernel's view of a process: its state and the function in which it sleeps.
 fn kernel_place(pid: u32) -> String {
     let read = |what: &str| std::fs::read_to_string(format!("/proc/{pid}/{what}")).unwrap_or_default();
     let status = read("status");

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! What a run may have left behind: files in the directories providers use, and processes.
+//! Search for leftovers of a run: files in the directories that providers use, and processes.
 //!
-//! Files are compared with a listing taken before the first case; another program's new file is its own business.
+//! Files are compared with a listing from before the first case, so new files of other programs are
+//! not counted.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
@@ -9,18 +10,20 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::getuid;
 
-/// The directories looked at.
+/// Directories that are searched.
 const PLACES: &[&str] = &["/dev/shm", "/tmp", "/run/shm"];
 
-/// What was there before.
+/// Files from before the run.
 pub struct Before {
     files: BTreeSet<PathBuf>,
 }
 
 impl Before {
-    /// Looks around, and adopts orphans from here on so that none escapes the count.
+    /// Lists the directories, and makes this process the reaper of orphans so that all of them are
+    /// counted.
     pub fn look() -> Before {
-        // Without it orphans go to init and are not counted; the files are looked at all the same.
+        // Without this setting orphans become children of init and are not counted; files are still
+        // compared.
         let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
         Before {
             files: PLACES
@@ -30,8 +33,8 @@ impl Before {
         }
     }
 
-    /// What is there now and was not: one line each. Ours is what has `mark` or the number of one of our processes in
-    /// its name; other programs may be at work on this machine.
+    /// Returns one line for each new leftover. A file belongs to this run if its name holds `mark`
+    /// or the id of one of `pids`, because other programs may run on this machine.
     pub fn compare(&self, mark: &str, pids: &[u32]) -> Vec<String> {
         let mut found = Vec::new();
         for path in PLACES.iter().flat_map(|place| listing(Path::new(place))) {
@@ -61,8 +64,8 @@ impl Before {
     }
 }
 
-/// The numbers that stand alone in a file's name. Groups of digits in a name joined by hyphens are none: they are random in
-/// the universally unique ones.
+/// Returns the separate numbers in the name of a file. Digits in a name joined by hyphens do not
+/// count: in UUIDs they are random.
 fn numbers_in(name: &str) -> impl Iterator<Item = u32> {
     name.split(|c: char| !c.is_ascii_alphanumeric() && c != '-')
         .filter_map(|word| word.parse().ok())

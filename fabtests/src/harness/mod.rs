@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Processes that test together: who starts them ([`driver`]), how they speak to their parent ([`control`]), what one
-//! of them can ask for ([`rank`]), and what a case and its result are ([`case`]).
+//! Processes that test together: their parent ([`driver`]), the protocol with it ([`control`]), the
+//! requests that one of them can make ([`rank`]), and a case with its result ([`case`]).
 //!
-//! Not about libfabric: the harness never calls it. One program plays all parts; a rank is the same executable started
-//! again with its control socket as standard input, so no rank inherits state from another.
+//! The harness never calls libfabric. One program plays all parts: a rank is the same executable
+//! started again with its control socket as standard input, so no rank inherits state from another.
 
 pub mod case;
 pub mod confine;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! What one process of a case can ask of the others and of its parent.
+//! Requests of one process of a case to the others and to its parent.
 //!
-//! Waiting for the others never blocks the caller's own progress: barriers and exchanges call `idle` until the answer
-//! is there, because a provider with manual progress moves its peers' data only when it is called.
+//! A wait for the others never blocks the progress of the caller. Barriers and exchanges call
+//! `idle` until the reply arrives, because a provider with manual progress moves data of its peers
+//! only when it is called.
 
 use std::fmt::Display;
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,51 +15,51 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::control::{Answer, Say};
 use super::{Fail, Outcome, Rng};
 
-/// What is tested.
+/// Object under test.
 #[derive(Debug, Clone)]
 pub struct Target {
     /// The `libfabric.so.1` to load.
     pub lib: PathBuf,
-    /// The provider to ask for.
+    /// Name of the provider.
     pub prov: String,
-    /// The seed of this run.
+    /// Seed of this run.
     pub seed: u64,
-    /// The command that each process of a case is run under, and its arguments; empty for none.
+    /// Command under which each process of a case runs, and its arguments; empty for none.
     pub wrap: Vec<String>,
 }
 
-/// What the usual set-up makes otherwise than a case asks, where another case runs it.
+/// Changes to the usual set-up of a case, for another case that runs it.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Setup {
-    /// The kind of endpoint in place of a reliable one (`FI_EP_*`); 0 is as the case asks.
+    /// Kind of endpoint in place of a reliable one (`FI_EP_*`); 0 leaves the kind to the case.
     pub ep_type: u32,
-    /// Bound to a transmit context that endpoints can share.
+    /// Whether endpoints are bound to a shared transmit context.
     pub shared_tx: bool,
-    /// Bound to a receive context that endpoints can share, to which all receives are posted.
+    /// Whether endpoints are bound to a shared receive context, to which all receives are posted.
     pub shared_rx: bool,
-    /// Messages have a prefix (`FI_MSG_PREFIX`).
+    /// Whether messages have a prefix (`FI_MSG_PREFIX`).
     pub prefix: bool,
 }
 
 /// One process of a case.
 pub struct Rank {
-    /// Which one, from 0.
+    /// Index of the rank, from 0.
     pub index: usize,
-    /// How many there are.
+    /// Number of ranks.
     pub count: usize,
-    /// How often this rank was started before: 0, or more after [`Rank::respawn`].
+    /// Number of earlier starts of this rank: 0, or more after [`Rank::respawn`].
     pub life: u32,
-    /// What is tested.
+    /// Object under test.
     pub target: Target,
-    /// What the usual set-up makes otherwise than a case asks.
+    /// Changes to the usual set-up.
     pub setup: Setup,
-    /// Set once the usual set-up has made an endpoint that way.
+    /// Set once the usual set-up has made an endpoint with the changes of `setup`.
     pub made: OnceLock<()>,
     control: OwnedFd,
 }
 
 impl Rank {
-    /// The rank whose control socket is standard input.
+    /// Returns the rank whose control socket is standard input.
     ///
     /// # Errors
     /// When standard input cannot be duplicated.
@@ -76,7 +77,7 @@ impl Rank {
         })
     }
 
-    /// The same rank again, for a case that runs another one.
+    /// Returns a copy of this rank, for a case that runs another case.
     fn again(&self) -> Outcome<Rank> {
         Ok(Rank {
             index: self.index,
@@ -89,7 +90,8 @@ impl Rank {
         })
     }
 
-    /// The same rank again, for a case that runs another one several times with different seeds.
+    /// Returns a copy of this rank with another seed, for a case that runs another case several
+    /// times.
     ///
     /// # Errors
     /// When the control socket cannot be duplicated.
@@ -99,7 +101,8 @@ impl Rank {
         Ok(rank)
     }
 
-    /// The same rank again, for a case that runs another one with endpoints that are set up otherwise.
+    /// Returns a copy of this rank with another set-up, for a case that runs another case with
+    /// other endpoints.
     ///
     /// # Errors
     /// When the control socket cannot be duplicated.
@@ -109,19 +112,20 @@ impl Rank {
         Ok(rank)
     }
 
-    /// Waits until every living rank is here, calling `idle` meanwhile.
+    /// Waits until every running rank has entered the barrier, calling `idle` meanwhile.
     ///
     /// # Errors
-    /// When the parent has gone, and those of `idle`.
+    /// When the parent has gone, and the errors of `idle`.
     pub fn barrier(&self, idle: &mut dyn FnMut() -> Outcome) -> Outcome {
         Say::Barrier.send(&self.control)?;
         self.answer(idle).map(drop)
     }
 
-    /// Gives `mine` to every living rank and takes theirs, in rank order; a dead rank's part is empty.
+    /// Sends `mine` to every running rank and returns all contributions, in rank order. That of a
+    /// dead rank is empty.
     ///
     /// # Errors
-    /// When the parent has gone, and those of `idle`.
+    /// When the parent has gone, and the errors of `idle`.
     pub fn exchange(&self, mine: &[u8], idle: &mut dyn FnMut() -> Outcome) -> Outcome<Vec<Vec<u8>>> {
         Say::Exchange(mine.to_vec()).send(&self.control)?;
         match self.answer(idle)? {
@@ -130,7 +134,7 @@ impl Rank {
         }
     }
 
-    /// Kills a rank with SIGKILL; it is dead and reaped when this returns. What it forked lives on.
+    /// Kills a rank with SIGKILL; on return it is dead and reaped. Its forked children survive.
     ///
     /// # Errors
     /// When the parent has gone.
@@ -156,18 +160,18 @@ impl Rank {
         Ok(Say::ExpectDeath.send(&self.control)?)
     }
 
-    /// Tells the parent what this rank does from here on; it is what the watchdog reports.
+    /// Reports the current step of this rank, which a report of a hang repeats.
     pub fn step(&self, what: impl Display) {
-        // Without a parent there is nobody to tell, and the next barrier says so.
+        // A lost parent is reported by the next barrier.
         let _ = Say::Step(what.to_string()).send(&self.control);
     }
 
-    /// A stream of random numbers that every rank of the run has the same of.
+    /// Returns a random number generator with the same numbers in every rank of the run.
     pub fn shared_rng(&self) -> Rng {
         Rng::new(self.target.seed)
     }
 
-    /// A stream of random numbers of this rank alone.
+    /// Returns a random number generator of this rank alone.
     pub fn own_rng(&self) -> Rng {
         let mine = u64::try_from(self.index).unwrap_or(0).wrapping_add(1);
         Rng::new(
@@ -177,17 +181,17 @@ impl Rank {
         )
     }
 
-    /// The next rank, around.
+    /// Index of the next rank, cyclically.
     pub fn next(&self) -> usize {
         (self.index + 1) % self.count.max(1)
     }
 
-    /// The other of two ranks.
+    /// Index of the other of two ranks.
     pub fn peer(&self) -> usize {
         1 - self.index.min(1)
     }
 
-    /// Sends bytes to a parent that is no driver of cases.
+    /// Sends bytes to a parent that is not a driver of cases.
     ///
     /// # Errors
     /// When the parent has gone.
@@ -195,7 +199,7 @@ impl Rank {
         Ok(Say::Exchange(bytes.to_vec()).send(&self.control)?)
     }
 
-    /// Takes the next message of such a parent, if there is one.
+    /// Receives the next message of a parent that is not a driver of cases, if there is one.
     ///
     /// # Errors
     /// When the parent has gone.
@@ -213,7 +217,7 @@ impl Rank {
         }
     }
 
-    /// Reports how the case ended here.
+    /// Reports the result of the case in this rank.
     pub fn report(&self, outcome: &Outcome) {
         let word = match outcome {
             Ok(()) => Say::Passed,

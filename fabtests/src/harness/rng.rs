@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Random numbers that can be had again: one seed per run, printed with every failure, given back by `CONFORMANCE_SEED`.
-//! SplitMix64 (Steele, Lea, Flood 2014). Not for anything that must be hard to guess.
+//! Reproducible random numbers: one seed per run, printed with every failure and set by
+//! `CONFORMANCE_SEED`. SplitMix64 (Steele, Lea, Flood 2014). Not for numbers that must be hard to
+//! guess.
 
-/// A stream of numbers that depends on its seed alone.
+/// Sequence of numbers that depends on its seed alone.
 #[derive(Debug, Clone)]
 pub struct Rng {
     state: u64,
 }
 
 impl Rng {
-    /// The stream of `seed`.
+    /// Returns the sequence of `seed`.
     pub const fn new(seed: u64) -> Rng {
         Rng { state: seed }
     }
 
-    /// 64 random bits.
+    /// Returns 64 random bits.
     pub fn next_u64(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.state;
@@ -23,18 +24,18 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// A number below `bound`; 0 when `bound` is 0.
+    /// Returns a number below `bound`; 0 when `bound` is 0.
     pub fn below(&mut self, bound: usize) -> usize {
         let bound = u64::try_from(bound).unwrap_or(u64::MAX).max(1);
         usize::try_from(self.next_u64() % bound).unwrap_or(0)
     }
 
-    /// True once in `n` calls.
+    /// Whether this call is the one in `n` on average.
     pub fn one_in(&mut self, n: usize) -> bool {
         self.below(n) == 0
     }
 
-    /// One of the choices.
+    /// Returns one of the choices; `None` when there is none.
     pub fn pick<T: Copy>(&mut self, choices: &[T]) -> Option<T> {
         choices.get(self.below(choices.len())).copied()
     }

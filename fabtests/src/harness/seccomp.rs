@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Takes system calls away from a process and all it will start, as a container's profile does: from now on, or from
-//! when a supervisor says so.
+//! Denial of system calls to a process and all processes it will start, as by the profile of a
+//! container. It takes effect at once or by decision of a supervisor.
 //!
-//! A filter denies with EPERM and stays for the life of the process (seccomp(2), seccomp_unotify(2)).
+//! A filter denies with EPERM and stays until the process ends (seccomp(2), seccomp_unotify(2)).
 #![expect(unsafe_code, reason = "seccomp has no safe wrapper")]
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use super::{Fail, Outcome};
 
-/// Groups of calls that profiles are known to withhold, each under one name.
+/// Groups of calls that known profiles withhold, each under one name.
 pub const GROUPS: &[(&str, &[libc::c_long])] = &[
     (
         "process_vm",
@@ -31,7 +31,7 @@ pub const GROUPS: &[(&str, &[libc::c_long])] = &[
     ("eventfd", &[libc::SYS_eventfd2]),
 ];
 
-/// The calls of a group.
+/// Returns the calls of a group.
 #[must_use]
 pub fn group(name: &str) -> Option<&'static [libc::c_long]> {
     GROUPS
@@ -60,18 +60,18 @@ const fn skip_unless(k: u32, jf: u8) -> libc::sock_filter {
     }
 }
 
-/// Instruction that loads the word at a place of `struct seccomp_data`.
+/// Returns the instruction that loads the word at an offset of `struct seccomp_data`.
 const fn load(at: u32) -> libc::sock_filter {
     stmt(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, at)
 }
 
-/// Offset of the lower half of an argument in `struct seccomp_data`.
+/// Returns the offset of the lower half of an argument in `struct seccomp_data`.
 const fn argument(number: u32) -> u32 {
     16 + 8 * number + if cfg!(target_endian = "little") { 0 } else { 4 }
 }
 
-/// Installs a filter that answers the calls with `verdict` and lets all others pass, and those whose first argument is
-/// `spared`.
+/// Installs a filter with `verdict` for `calls`. All other calls pass, and calls whose first
+/// argument is `spared`.
 fn install(
     calls: &[libc::c_long],
     spared: Option<u32>,
@@ -101,7 +101,7 @@ fn attach(filter: &mut [libc::sock_filter], flags: libc::c_ulong) -> Outcome<lib
         len: u16::try_from(filter.len()).map_err(Fail::here)?,
         filter: filter.as_mut_ptr(),
     };
-    // SAFETY: `prog` and the filter it points to live until the call returns, and the kernel copies them.
+    // SAFETY: `prog` and its filter outlive the call, and the kernel copies them.
     let rc = unsafe {
         libc::syscall(
             libc::SYS_seccomp,
@@ -114,13 +114,13 @@ fn attach(filter: &mut [libc::sock_filter], flags: libc::c_ulong) -> Outcome<lib
         return Ok(rc);
     }
     let refused = std::io::Error::last_os_error();
-    // Valgrind knows the older call only, which is for one thread.
+    // Valgrind knows only the older call, which affects one thread.
     if refused.raw_os_error() == Some(libc::ENOSYS)
         && flags == libc::SECCOMP_FILTER_FLAG_TSYNC
         && std::fs::read_dir("/proc/self/task")?.count() == 1
     {
         let mode = libc::c_ulong::from(libc::SECCOMP_MODE_FILTER);
-        // SAFETY: as above.
+        // SAFETY: `prog` and its filter outlive the call, as above.
         let rc = unsafe { libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const prog) };
         if rc == 0 {
             return Ok(0);
@@ -129,7 +129,7 @@ fn attach(filter: &mut [libc::sock_filter], flags: libc::c_ulong) -> Outcome<lib
     Err(Fail::here(format_args!("seccomp: {refused}")))
 }
 
-/// From here on every thread of this process, and whatever it starts, gets EPERM from these calls.
+/// Makes `calls` fail with EPERM from now on, in every thread of this process and in all it starts.
 ///
 /// # Errors
 /// When the kernel refuses the filter.
@@ -137,7 +137,7 @@ pub fn deny(calls: &[libc::c_long]) -> Outcome {
     refuse(calls, libc::EPERM)
 }
 
-/// As [`deny`], with another error: ENOSYS is what systems say that have no such calls.
+/// Makes `calls` fail with `errno`, as [`deny`] does. Systems without such calls return ENOSYS.
 ///
 /// # Errors
 /// When the kernel refuses the filter.
@@ -147,7 +147,7 @@ pub fn refuse(calls: &[libc::c_long], errno: i32) -> Outcome {
     Ok(())
 }
 
-/// As [`deny`], but for calls whose first argument is the number of this process.
+/// Makes `calls` fail as [`deny`] does, except with the id of this process as first argument.
 ///
 /// # Errors
 /// When the kernel refuses the filter.
@@ -162,7 +162,8 @@ pub fn deny_on_others(calls: &[libc::c_long]) -> Outcome {
     Ok(())
 }
 
-/// Makes fcntl(2) refuse seals with one of `seals`, as kernels do that do not know it: for this process and its children.
+/// Makes fcntl(2) refuse seals with a bit of `seals`, as older kernels do, for this process and its
+/// children.
 ///
 /// # Errors
 /// When the kernel refuses the filter.
@@ -186,7 +187,8 @@ pub fn refuse_seals(seals: i32) -> Outcome {
     Ok(())
 }
 
-/// From here on this thread, and whatever it starts, asks what is returned before each of these calls.
+/// Makes each of `calls` wait for permission from the returned object, in this thread and all it
+/// starts.
 ///
 /// # Errors
 /// When the kernel refuses the filter.
@@ -198,11 +200,11 @@ pub fn supervise(calls: &[libc::c_long]) -> Outcome<Questions> {
         libc::SECCOMP_FILTER_FLAG_NEW_LISTENER,
     )?;
     let fd = i32::try_from(fd).map_err(Fail::here)?;
-    // SAFETY: with NEW_LISTENER the call returns a new descriptor, which nobody else knows of yet.
+    // SAFETY: with NEW_LISTENER the call returns a new descriptor, owned by this call alone.
     Ok(Questions(unsafe { OwnedFd::from_raw_fd(fd) }))
 }
 
-/// Calls that wait for permission. Once dropped, the calls fail with ENOSYS.
+/// Supervisor of calls that wait for permission. After it is dropped, the calls fail with ENOSYS.
 #[derive(Debug)]
 pub struct Questions(OwnedFd);
 
@@ -213,14 +215,15 @@ impl AsFd for Questions {
 }
 
 impl Questions {
-    /// Answers one call, waiting for it: it is made, or fails with EPERM. Whose caller has died needs no answer.
+    /// Waits for one call and lets it pass or fail with EPERM. A caller that has died needs no
+    /// reply.
     ///
     /// # Errors
-    /// Those of `ioctl(2)`.
+    /// Errors of `ioctl(2)`.
     pub fn answer(&self, permitted: bool) -> Outcome {
-        // SAFETY: all its fields are integers; the kernel wants them zero.
+        // SAFETY: all fields are integers, for which zero is valid; the kernel requires zeroes.
         let mut asked: libc::seccomp_notif = unsafe { std::mem::zeroed() };
-        // SAFETY: the structure is the one this request fills, and lives until the call returns.
+        // SAFETY: this request fills this structure, which outlives the call.
         let rc = unsafe { libc::ioctl(self.0.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_RECV, &raw mut asked) };
         if rc < 0 {
             return gone_or_failed();
@@ -231,7 +234,7 @@ impl Questions {
             error: if permitted { 0 } else { -libc::EPERM },
             flags: u32::from(permitted),
         };
-        // SAFETY: the structure is the one this request reads, and lives until the call returns.
+        // SAFETY: this request reads this structure, which outlives the call.
         let rc = unsafe {
             libc::ioctl(
                 self.0.as_raw_fd(),
@@ -243,7 +246,7 @@ impl Questions {
     }
 }
 
-// The one flag of an answer; the field is narrower than libc's constant.
+// The only flag of a response. The field is narrower than the constant of libc.
 const _: () = assert!(libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE == 1);
 
 fn gone_or_failed() -> Outcome {

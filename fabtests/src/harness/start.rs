@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Start and end of one rank's process: its control socket, its output, and the process group that holds its children.
+//! Start and end of the process of one rank: control socket, output, and the process group of its
+//! children.
 //!
-//! Not about words on the control socket ([`super::control`]) or judging how a rank ended.
+//! The protocol is in [`super::control`], and the driver evaluates exit codes.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -14,7 +15,7 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process_group, waitpgid};
 
 use super::control::pair;
 
-/// A process with its control socket as standard input, and everything that it prints.
+/// Process with its control socket as standard input, and all of its output.
 #[derive(Debug)]
 pub struct Started {
     pub child: Child,
@@ -25,7 +26,7 @@ pub struct Started {
 /// Starts `command` in a process group of its own.
 ///
 /// # Errors
-/// Those of `socketpair(2)`, `memfd_create(2)` and of starting a program.
+/// Errors of `socketpair(2)`, `memfd_create(2)` and of starting a program.
 pub fn start(command: &mut Command) -> std::io::Result<Started> {
     let (control, theirs) = pair()?;
     let output = File::from(memfd_create("rank-output", MemfdFlags::CLOEXEC)?);
@@ -42,20 +43,21 @@ pub fn start(command: &mut Command) -> std::io::Result<Started> {
     })
 }
 
-/// Process group of a rank that [`start`] started, by the number of its leader.
+/// Returns the process group of a rank that [`start`] started, from the id of its leader.
 #[must_use]
 pub fn group_of(leader: u32) -> Option<Pid> {
     Pid::from_raw(i32::try_from(leader).ok()?)
 }
 
-/// Kills and collects what is left of `groups`, whose leaders have been waited for. Orphans of a leader are children of
-/// this process, which must be a subreaper ([`super::leftovers::Before::look`]).
+/// Kills and reaps the remaining members of `groups`, whose leaders have been waited for. Orphans
+/// of a leader are children of this process, which must be a subreaper
+/// ([`super::leftovers::Before::look`]).
 pub fn end_groups(groups: &[Pid]) {
     for &group in groups {
         loop {
             match waitpgid(group, WaitOptions::NOHANG) {
                 Ok(Some(_)) | Err(rustix::io::Errno::INTR) => {}
-                // A child of this process is in it, so the number has not been used again.
+                // A child of this process is in the group, so its id has not been reused.
                 Ok(None) => {
                     let _ = kill_process_group(group, Signal::KILL);
                     std::thread::sleep(Duration::from_millis(1));

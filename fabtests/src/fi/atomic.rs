@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Atomic operations on remote memory (fi_atomic(3)): every slot of `fi_ops_atomic`.
 //!
-//! Counts are in elements of the datatype, so a buffer does not say its own length here: [`Ioc`] does.
+//! Counts are in elements of the datatype, so [`Ioc`] holds a count beside the buffer.
 #![expect(unsafe_code, reason = "operations are C functions behind pointers")]
 
 use std::ptr;
@@ -27,7 +27,7 @@ pub struct RmaIoc {
     pub key: u64,
 }
 
-/// Where, on what, and what: the part that all calls share.
+/// Target, datatype and operation: the arguments that all calls share.
 #[derive(Debug, Clone, Copy)]
 pub struct Target {
     pub dest: u64,
@@ -57,18 +57,18 @@ impl Ep {
         if ops.is_null() {
             return Err(Errno::ENOSYS);
         }
-        // SAFETY: the table of an open endpoint lives as long as it.
+        // SAFETY: the table of an open endpoint lives as long as the endpoint.
         Ok((ep, unsafe { &*ops }))
     }
 
     /// `fi_atomic`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     #[inline]
     pub fn atomic(&self, at: &Target, operand: Ioc) -> Result {
         let (ep, ops) = self.atomic_ops()?;
-        // SAFETY: the endpoint is open and the memory is never freed.
+        // SAFETY: the endpoint is open, and the memory is never freed.
         let code = unsafe {
             (ops.write)(
                 ep,
@@ -89,11 +89,11 @@ impl Ep {
     /// `fi_atomicv`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn atomicv(&self, at: &Target, operand: &[Ioc]) -> Result {
         let (ep, ops) = self.atomic_ops()?;
         let (iov, mut desc) = iocs(operand);
-        // SAFETY: the endpoint is open; the lists live during the call and the memory is never freed.
+        // SAFETY: the endpoint is open; the lists outlive the call, and the memory is never freed.
         let code = unsafe {
             (ops.writev)(
                 ep,
@@ -114,7 +114,7 @@ impl Ep {
     /// `fi_atomicmsg`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn atomicmsg(
         &self,
         at: &Target,
@@ -125,7 +125,8 @@ impl Ep {
     ) -> Result {
         let (ep, ops) = self.atomic_ops()?;
         with_message(at, operand, remote, data, |msg| {
-            // SAFETY: the endpoint is open; the message lives during the call, the memory for ever.
+            // SAFETY: the endpoint is open; the message outlives the call, and the memory is never
+            // freed.
             Errno::check(unsafe { (ops.writemsg)(ep, msg, flags) }).map(drop)
         })
     }
@@ -133,11 +134,11 @@ impl Ep {
     /// `fi_inject_atomic`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     #[inline]
     pub fn inject_atomic(&self, at: &Target, operand: Ioc) -> Result {
         let (ep, ops) = self.atomic_ops()?;
-        // SAFETY: the endpoint is open and the memory is never freed.
+        // SAFETY: the endpoint is open, and the memory is never freed.
         let code = unsafe {
             (ops.inject)(
                 ep,
@@ -156,11 +157,11 @@ impl Ep {
     /// `fi_fetch_atomic`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     #[inline]
     pub fn fetch_atomic(&self, at: &Target, operand: Ioc, result: Buf) -> Result {
         let (ep, ops) = self.atomic_ops()?;
-        // SAFETY: the endpoint is open and the memory is never freed.
+        // SAFETY: the endpoint is open, and the memory is never freed.
         let code = unsafe {
             (ops.readwrite)(
                 ep,
@@ -183,11 +184,11 @@ impl Ep {
     /// `fi_fetch_atomicv`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn fetch_atomicv(&self, at: &Target, operand: &[Ioc], result: &[Ioc]) -> Result {
         let (ep, ops) = self.atomic_ops()?;
         let ((iov, mut desc), (mut results, mut result_desc)) = (iocs(operand), iocs(result));
-        // SAFETY: the endpoint is open; the lists live during the call and the memory is never freed.
+        // SAFETY: the endpoint is open; the lists outlive the call, and the memory is never freed.
         let code = unsafe {
             (ops.readwritev)(
                 ep,
@@ -211,7 +212,7 @@ impl Ep {
     /// `fi_fetch_atomicmsg`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn fetch_atomicmsg(
         &self,
         at: &Target,
@@ -224,7 +225,8 @@ impl Ep {
         let (mut results, mut desc) = iocs(result);
         with_message(at, operand, remote, 0, |msg| {
             let (list, count) = (results.as_mut_ptr(), results.len());
-            // SAFETY: the endpoint is open; the message and lists live during the call, the memory for ever.
+            // SAFETY: the endpoint is open; the message and the lists outlive the call, and the
+            // memory is never freed.
             let code = unsafe { (ops.readwritemsg)(ep, msg, list, desc.as_mut_ptr(), count, flags) };
             Errno::check(code).map(drop)
         })
@@ -233,10 +235,10 @@ impl Ep {
     /// `fi_compare_atomic`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn compare_atomic(&self, at: &Target, operand: Ioc, compare: Buf, result: Buf) -> Result {
         let (ep, ops) = self.atomic_ops()?;
-        // SAFETY: the endpoint is open and the memory is never freed.
+        // SAFETY: the endpoint is open, and the memory is never freed.
         let code = unsafe {
             (ops.compwrite)(
                 ep,
@@ -261,13 +263,13 @@ impl Ep {
     /// `fi_compare_atomicv`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn compare_atomicv(&self, at: &Target, operand: &[Ioc], compare: &[Ioc], result: &[Ioc]) -> Result {
         let (ep, ops) = self.atomic_ops()?;
         let (iov, mut desc) = iocs(operand);
         let (compares, mut compare_desc) = iocs(compare);
         let (mut results, mut result_desc) = iocs(result);
-        // SAFETY: the endpoint is open; the lists live during the call and the memory is never freed.
+        // SAFETY: the endpoint is open; the lists outlive the call, and the memory is never freed.
         let code = unsafe {
             (ops.compwritev)(
                 ep,
@@ -294,7 +296,7 @@ impl Ep {
     /// `fi_compare_atomicmsg`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn compare_atomicmsg(
         &self,
         at: &Target,
@@ -308,7 +310,8 @@ impl Ep {
         let (compares, mut compare_desc) = iocs(compare);
         let (mut results, mut result_desc) = iocs(result);
         with_message(at, operand, remote, 0, |msg| {
-            // SAFETY: the endpoint is open; the message and lists live during the call, the memory for ever.
+            // SAFETY: the endpoint is open; the message and the lists outlive the call, and the
+            // memory is never freed.
             let code = unsafe {
                 (ops.compwritemsg)(
                     ep,
@@ -326,10 +329,11 @@ impl Ep {
         })
     }
 
-    /// `fi_atomicvalid`, `fi_fetch_atomicvalid` or `fi_compare_atomicvalid`: the most elements of one operation.
+    /// `fi_atomicvalid`, `fi_fetch_atomicvalid` or `fi_compare_atomicvalid`: maximum number of
+    /// elements of one operation.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn atomic_valid(&self, kind: Kind, datatype: u32, op: u32) -> Result<usize> {
         let (ep, ops) = self.atomic_ops()?;
         let call = match kind {
@@ -346,10 +350,10 @@ impl Ep {
     /// `fi_atomicmsg` of a null message.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn null_atomic_message(&self) -> Result {
         let (ep, ops) = self.atomic_ops()?;
-        // SAFETY: a null message is for the provider to refuse.
+        // SAFETY: the provider refuses a null message.
         Errno::check(unsafe { (ops.writemsg)(ep, ptr::null(), 0) }).map(drop)
     }
 }

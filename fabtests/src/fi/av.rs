@@ -21,12 +21,12 @@ pub struct Av {
 
 is_fid!(Av);
 
-/// What to open.
+/// Attributes of an address vector to open.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct AvAttr<'a> {
     pub av_type: u32,
     pub count: usize,
-    /// Upper bits of an address that name a receive context.
+    /// Number of upper bits of an address that select a receive context.
     pub rx_ctx_bits: i32,
     pub name: Option<&'a str>,
     pub map_addr: usize,
@@ -37,7 +37,7 @@ impl Av {
     /// `fi_av_open`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn open(domain: &Arc<Domain>, av_type: u32, count: usize) -> Result<Arc<Av>> {
         Av::open_named(domain, av_type, count, None, 0)
     }
@@ -45,7 +45,7 @@ impl Av {
     /// `fi_av_open` with a name and flags.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn open_named(
         domain: &Arc<Domain>,
         av_type: u32,
@@ -63,10 +63,10 @@ impl Av {
         Av::open_with(domain, &attr).map(|(av, _)| av)
     }
 
-    /// `fi_av_open` with all attributes: the vector, and the `map_addr` it was given or had before.
+    /// `fi_av_open` with all attributes. Returns the vector and the resulting `map_addr`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn open_with(domain: &Arc<Domain>, attr: &AvAttr<'_>) -> Result<(Arc<Av>, usize)> {
         let (raw, ops) = domain.ops()?;
         let name = attr
@@ -86,7 +86,7 @@ impl Av {
         let mut av = ptr::null_mut();
         // SAFETY: the domain is open and one pointer is written to `av`.
         Errno::check_int(unsafe { (ops.av_open)(raw, &raw mut attr, &raw mut av, ptr::null_mut()) })?;
-        // SAFETY: the provider has just opened it for us.
+        // SAFETY: the provider has just opened the object for this call.
         let object = unsafe { Object::adopt(av) }?;
         let av = Arc::new(Av {
             object,
@@ -99,18 +99,20 @@ impl Av {
         let raw = self.object.raw()?;
         // SAFETY: the object is open.
         let ops = unsafe { (*raw).ops };
-        // SAFETY: an open vector has its operations, and they live as long as it.
+        // SAFETY: an open vector has its operations, valid while the vector is open.
         Ok((raw, unsafe { &*ops }))
     }
 
-    /// `fi_av_insert` of `count` addresses that lie one after the other: how many went in, and their numbers.
+    /// `fi_av_insert` of `count` consecutive addresses. Returns the number inserted and their
+    /// `fi_addr_t` values.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn insert_many(&self, addrs: &[u8], count: usize, flags: u64) -> Result<(usize, Vec<u64>)> {
         let (av, ops) = self.ops()?;
         let mut out = vec![0; count];
-        // SAFETY: the vector is open; `addrs` is what the caller says holds `count` addresses, `out` has room for them.
+        // SAFETY: the vector is open; `addrs` holds `count` addresses by the caller's contract, and
+        // `out` has `count` elements.
         let code = unsafe {
             (ops.insert)(
                 av,
@@ -127,7 +129,7 @@ impl Av {
     /// `fi_av_insert` of one address.
     ///
     /// # Errors
-    /// The call's; `EADDRNOTAVAIL` when none went in.
+    /// Errors of the call; `EADDRNOTAVAIL` when the address was not inserted.
     pub fn insert(&self, addr: &[u8]) -> Result<u64> {
         let (done, out) = self.insert_many(addr, 1, 0)?;
         out.first()
@@ -136,13 +138,13 @@ impl Av {
             .ok_or(Errno::EADDRNOTAVAIL)
     }
 
-    /// `fi_av_insert` of `count` addresses without asking for their numbers.
+    /// `fi_av_insert` of `count` addresses without a result array.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn insert_blind(&self, addrs: &[u8], count: usize) -> Result<usize> {
         let (av, ops) = self.ops()?;
-        // SAFETY: as in `insert_many`; a null array asks for no numbers.
+        // SAFETY: as in `insert_many`; a null result array is allowed.
         let code = unsafe {
             (ops.insert)(
                 av,
@@ -156,15 +158,17 @@ impl Av {
         Errno::check_int(code)
     }
 
-    /// `fi_av_insert` with `FI_SYNC_ERR`: how many went in, their numbers, and an error number for each.
+    /// `fi_av_insert` with `FI_SYNC_ERR`. Returns the number inserted, the `fi_addr_t` values, and
+    /// an error number for each address.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn insert_sync(&self, addrs: &[u8], count: usize) -> Result<(usize, Vec<u64>, Vec<i32>)> {
         let (av, ops) = self.ops()?;
         let mut out = vec![0; count];
         let mut errors = vec![-1_i32; count];
-        // SAFETY: as in `insert_many`; with this flag the context is an array of `count` int (fi_av(3)).
+        // SAFETY: as in `insert_many`; with this flag the context is an array of `count` int
+        // (fi_av(3)).
         let code = unsafe {
             (ops.insert)(
                 av,
@@ -181,13 +185,13 @@ impl Av {
     /// `fi_av_insertsvc`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn insert_service(&self, node: &str, service: &str) -> Result<(usize, u64)> {
         let (av, ops) = self.ops()?;
         let node = CString::new(node).map_err(|_| Errno::EINVAL)?;
         let service = CString::new(service).map_err(|_| Errno::EINVAL)?;
         let mut out = 0;
-        // SAFETY: the vector is open, both words are C strings, `out` takes one address.
+        // SAFETY: the vector is open, both texts are C strings, and `out` holds one address.
         let code = unsafe {
             (ops.insertsvc)(
                 av,
@@ -204,29 +208,30 @@ impl Av {
     /// `fi_av_remove`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn remove(&self, addrs: &[u64], flags: u64) -> Result {
         let (av, ops) = self.ops()?;
         let mut list = addrs.to_vec();
-        // SAFETY: the vector is open and `list` holds that many numbers.
+        // SAFETY: the vector is open, and `list` has the stated length.
         Errno::check_int(unsafe { (ops.remove)(av, list.as_mut_ptr(), list.len(), flags) }).map(drop)
     }
 
-    /// `fi_av_lookup` with room for `room` bytes: the bytes written and the true length.
+    /// `fi_av_lookup` into a buffer of `room` bytes. Returns the bytes written and the true length.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn lookup(&self, addr: u64, room: usize) -> Result<(Vec<u8>, usize)> {
         let (av, ops) = self.ops()?;
         let mut out = vec![0_u8; room];
         let mut len = room;
-        // SAFETY: the vector is open and `out` has `len` bytes.
+        // SAFETY: the vector is open, and `out` has `len` bytes.
         Errno::check_int(unsafe { (ops.lookup)(av, addr, out.as_mut_ptr().cast(), &raw mut len) })?;
         out.truncate(len);
         Ok((out, len))
     }
 
-    /// `fi_av_straddr` with room for `room` bytes: the text and the length it needs with its end.
+    /// `fi_av_straddr` into a buffer of `room` bytes. Returns the text and its full length with the
+    /// terminating zero.
     ///
     /// # Errors
     /// `EBADF` after a close.
@@ -234,7 +239,8 @@ impl Av {
         let (av, ops) = self.ops()?;
         let mut out = vec![0_u8; room.max(1)];
         let mut len = room;
-        // SAFETY: the vector is open, `addr` is an address of it, `out` has at least `len` bytes.
+        // SAFETY: the vector is open, `addr` is an address of its format, and `out` has at least
+        // `len` bytes.
         let _ = unsafe {
             (ops.straddr)(
                 av,
@@ -251,7 +257,7 @@ impl Av {
     /// `fi_av_set_user_id`.
     ///
     /// # Errors
-    /// The call's; `ENOSYS` where the library has a shorter table.
+    /// Errors of the call; `ENOSYS` where the library has a shorter table.
     pub fn set_user_id(&self, addr: u64, user: u64, flags: u64) -> Result {
         let (av, ops) = self.ops()?;
         if ops.size < size_of::<sys::fi_ops_av>() {
@@ -261,14 +267,16 @@ impl Av {
         Errno::check_int(unsafe { (ops.set_user_id)(av, addr, user, flags) }).map(drop)
     }
 
-    /// `fi_av_insert` of one address with `FI_AV_USER_ID`: what is to be told of it, and its number.
+    /// `fi_av_insert` of one address with `FI_AV_USER_ID` and the id `user`. Returns the
+    /// `fi_addr_t`.
     ///
     /// # Errors
-    /// The call's; `EADDRNOTAVAIL` when it did not go in.
+    /// Errors of the call; `EADDRNOTAVAIL` when the address was not inserted.
     pub fn insert_told(&self, addr: &[u8], user: u64) -> Result<u64> {
         let (av, ops) = self.ops()?;
         let mut out = user;
-        // SAFETY: the vector is open, `addr` is an address of it, `out` takes one number and holds one.
+        // SAFETY: the vector is open, `addr` is an address of its format, and `out` holds one
+        // value.
         let code = unsafe {
             (ops.insert)(
                 av,
@@ -288,13 +296,14 @@ impl Av {
     /// `fi_av_insertsym`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn insert_range(&self, node: &str, nodes: usize, service: &str, services: usize) -> Result<Vec<u64>> {
         let (av, ops) = self.ops()?;
         let node = CString::new(node).map_err(|_| Errno::EINVAL)?;
         let service = CString::new(service).map_err(|_| Errno::EINVAL)?;
         let mut out = vec![0; nodes * services];
-        // SAFETY: the vector is open, both words are C strings, `out` takes as many addresses as are counted.
+        // SAFETY: the vector is open, both texts are C strings, and `out` has an element for each
+        // address.
         let code = unsafe {
             (ops.insertsym)(
                 av,

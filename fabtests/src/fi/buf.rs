@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Memory that a provider reads and writes on its own time.
+//! Memory that a provider accesses asynchronously.
 //!
-//! A [`Buf`] is never given back: an operation may still be under way when the case that posted it has ended, and no
-//! borrow can express that. A rank is a short-lived process, so what it leaks is bounded by the case. No reference to
-//! the bytes is ever made; they are copied in and out.
+//! A [`Buf`] is never freed: an operation may outlive the case that posted it, and no borrow can
+//! express that. A rank is a short-lived process, so the case limits the leak. No reference to the
+//! bytes is ever made; bytes are copied in and out.
 #![expect(
     unsafe_code,
     reason = "memory shared with a provider is reached through pointers only"
@@ -12,7 +12,7 @@
 use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 use std::sync::{Mutex, PoisonError};
 
-/// A piece of memory, a null pointer with a length, and the descriptor of the region it lies in.
+/// Range of memory, or a null pointer with a length, and the descriptor of its region.
 #[derive(Clone, Copy, Debug)]
 pub struct Buf {
     ptr: *mut u8,
@@ -20,12 +20,14 @@ pub struct Buf {
     desc: usize,
 }
 
-// SAFETY: the memory lives as long as the process and is only copied from and to, like memory another process writes.
+// SAFETY: the memory is never freed, and it is only copied, like memory that another process
+// writes.
 unsafe impl Send for Buf {}
 // SAFETY: as above.
 unsafe impl Sync for Buf {}
 
-/// Remembers what is never freed, so that a checker of memory does not take it for lost.
+/// Keeps the address of memory that is never freed, so that a memory checker does not report a
+/// leak.
 pub(super) fn keep<T>(at: *mut T) {
     static KEPT: Mutex<Vec<usize>> = Mutex::new(Vec::new());
     KEPT.lock()
@@ -34,14 +36,14 @@ pub(super) fn keep<T>(at: *mut T) {
 }
 
 impl Buf {
-    /// No memory at all.
+    /// Null pointer without a length.
     pub const NULL: Buf = Buf {
         ptr: std::ptr::null_mut(),
         len: 0,
         desc: 0,
     };
 
-    /// Zeroed memory on pages of its own.
+    /// Returns zeroed memory on its own pages.
     pub fn new(len: usize) -> Buf {
         const PAGE: usize = 4096;
         let Ok(layout) = Layout::from_size_align(len.max(1), PAGE) else {
@@ -56,19 +58,19 @@ impl Buf {
         Buf { ptr, len, desc: 0 }
     }
 
-    /// Memory that somebody has mapped, and keeps mapped while it is used.
+    /// Returns a range that the caller has mapped and keeps mapped during its use.
     pub(super) const fn at(ptr: *mut u8, len: usize) -> Buf {
         Buf { ptr, len, desc: 0 }
     }
 
-    /// Zeroed memory in a shared mapping.
+    /// Returns zeroed memory in a shared mapping.
     ///
     /// # Errors
-    /// Those of `mmap(2)`.
+    /// Errors of `mmap(2)`.
     pub fn shared(len: usize) -> rustix::io::Result<Buf> {
         use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
         let prot = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a fresh mapping at an address of the kernel's choice; it is never unmapped.
+        // SAFETY: a new mapping at an address chosen by the kernel, never unmapped.
         let at = unsafe { mmap_anonymous(std::ptr::null_mut(), len.max(1), prot, MapFlags::SHARED) }?;
         Ok(Buf {
             ptr: at.cast(),
@@ -77,21 +79,21 @@ impl Buf {
         })
     }
 
-    /// Memory with these bytes.
+    /// Returns memory with a copy of `bytes`.
     pub fn of(bytes: &[u8]) -> Buf {
         let buf = Buf::new(bytes.len());
         buf.put(0, bytes);
         buf
     }
 
-    /// Memory with the pattern of `seed`.
+    /// Returns memory with the pattern of `seed`.
     pub fn pattern(len: usize, seed: u64) -> Buf {
         let buf = Buf::new(len);
         buf.fill_pattern(seed);
         buf
     }
 
-    /// A null pointer that claims to have a length.
+    /// Returns a null pointer with a length.
     pub const fn null(len: usize) -> Buf {
         Buf {
             ptr: std::ptr::null_mut(),
@@ -100,14 +102,14 @@ impl Buf {
         }
     }
 
-    /// The same memory, with the local descriptor of a region.
+    /// Returns this range with the local descriptor of a region.
     #[must_use]
     pub const fn described(mut self, desc: usize) -> Buf {
         self.desc = desc;
         self
     }
 
-    /// A part of it.
+    /// Returns a part of the range.
     ///
     /// # Panics
     /// When the part is not inside.
@@ -125,7 +127,7 @@ impl Buf {
         }
     }
 
-    /// `count` parts of about equal, odd sizes that together are all of it.
+    /// Splits the range into `count` consecutive parts of about equal, odd sizes.
     pub fn split(&self, count: usize) -> Vec<Buf> {
         let count = count.max(1);
         let mut parts = Vec::with_capacity(count);
@@ -143,22 +145,22 @@ impl Buf {
         parts
     }
 
-    /// Where it is.
+    /// Address of the range.
     pub fn addr(&self) -> usize {
         self.ptr.addr()
     }
 
-    /// Its address as a 64-bit number.
+    /// Address of the range as a 64-bit number.
     pub fn addr64(&self) -> u64 {
         self.addr() as u64
     }
 
-    /// Its length.
+    /// Length in bytes.
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// True without a byte.
+    /// Whether the length is 0.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -174,11 +176,12 @@ impl Buf {
     /// Writes bytes at an offset.
     ///
     /// # Panics
-    /// When they do not fit.
+    /// When the bytes do not fit.
     pub fn put(&self, off: usize, bytes: &[u8]) {
         let to = self.sub(off, bytes.len());
         if !to.ptr.is_null() {
-            // SAFETY: `to` is inside memory that is never freed, and `bytes` is not part of it: nobody has a reference.
+            // SAFETY: `to` is inside memory that is never freed and to which no reference exists,
+            // so `bytes` does not overlap it.
             unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to.ptr, to.len) }
         }
     }
@@ -186,18 +189,19 @@ impl Buf {
     /// Copies bytes out.
     ///
     /// # Panics
-    /// When they are not all inside.
+    /// When the bytes are not all inside.
     pub fn get(&self, off: usize, len: usize) -> Vec<u8> {
         let from = self.sub(off, len);
         let mut out = vec![0; len];
         if !from.ptr.is_null() {
-            // SAFETY: `from` is inside memory that is never freed and `out` is a fresh allocation of the same length.
+            // SAFETY: `from` is inside memory that is never freed, and `out` is a new allocation of
+            // the same length.
             unsafe { std::ptr::copy_nonoverlapping(from.ptr, out.as_mut_ptr(), len) }
         }
         out
     }
 
-    /// All of it.
+    /// Copies all bytes out.
     pub fn bytes(&self) -> Vec<u8> {
         self.get(0, self.len)
     }
@@ -205,39 +209,41 @@ impl Buf {
     /// Sets every byte.
     pub fn fill(&self, byte: u8) {
         if !self.ptr.is_null() {
-            // SAFETY: all of it is memory that is never freed.
+            // SAFETY: the whole range is memory that is never freed.
             unsafe { std::ptr::write_bytes(self.ptr, byte, self.len) }
         }
     }
 
-    /// One load of an aligned word that somebody else may be writing.
+    /// Loads an aligned word that another thread or process may write, once.
     ///
     /// # Panics
-    /// When it is not inside or not aligned.
+    /// When the word is not inside or not aligned.
     pub fn load_u64(&self, off: usize) -> u64 {
         let at = self.sub(off, 8).ptr.cast::<u64>();
         assert!(at.is_aligned() && !at.is_null(), "an aligned word");
-        // SAFETY: eight aligned bytes inside memory that is never freed; volatile since another process may write it.
+        // SAFETY: eight aligned bytes inside memory that is never freed; volatile, because another
+        // process may write them.
         unsafe { at.read_volatile() }
     }
 
-    /// One store of an aligned word that somebody else may be reading.
+    /// Stores an aligned word that another thread or process may read, once.
     ///
     /// # Panics
-    /// When it is not inside or not aligned.
+    /// When the word is not inside or not aligned.
     pub fn store_u64(&self, off: usize, value: u64) {
         let at = self.sub(off, 8).ptr.cast::<u64>();
         assert!(at.is_aligned() && !at.is_null(), "an aligned word");
-        // SAFETY: eight aligned bytes inside memory that is never freed; volatile since another process may read it.
+        // SAFETY: eight aligned bytes inside memory that is never freed; volatile, because another
+        // process may read them.
         unsafe { at.write_volatile(value) }
     }
 
-    /// Fills it with bytes that depend on `seed` and on the position.
+    /// Fills the range with bytes that depend on `seed` and on the position.
     pub fn fill_pattern(&self, seed: u64) {
         self.put(0, &pattern_bytes(self.len, seed));
     }
 
-    /// The first byte among the first `len` that is not the pattern's.
+    /// Returns the offset of the first byte that differs from the pattern, among the first `len`.
     pub fn differs(&self, len: usize, seed: u64) -> Option<usize> {
         let (have, want) = (self.get(0, len), pattern_bytes(len, seed));
         if have == want {
@@ -248,7 +254,7 @@ impl Buf {
     }
 }
 
-/// The bytes of a pattern: no two seeds agree, and no piece looks like another one shifted.
+/// Returns the bytes of a pattern. No two seeds agree, and no part equals another part shifted.
 pub fn pattern_bytes(len: usize, seed: u64) -> Vec<u8> {
     let mut out = Vec::with_capacity(len + 8);
     let mut at = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);

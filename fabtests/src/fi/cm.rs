@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Connections: passive endpoints, connecting, accepting, refusing (fi_cm(3)).
+//! Connection management: passive endpoints, connect, accept, reject (fi_cm(3)).
 #![expect(unsafe_code, reason = "operations are C functions behind pointers")]
 
 use std::ptr;
@@ -17,23 +17,23 @@ use super::object::{Fid, Object, is_fid};
 /// A passive endpoint.
 pub struct Pep {
     object: Object<sys::fid_pep>,
-    /// What was bound stays open at least as long as the endpoint.
+    /// Bound objects, which stay open at least as long as the endpoint.
     bound: Mutex<Vec<Arc<Eq>>>,
     _fabric: Arc<Fabric>,
 }
 
 is_fid!(Pep);
 
-/// The handle of a connection request, which the endpoint is opened with that answers it.
+/// Handle of a connection request, with which the accepting endpoint is opened.
 pub struct Request {
     info: Info,
 }
 
 impl Request {
-    /// That of the request that `info` tells of, which nothing else answers.
+    /// Takes the request of the event info `info`, which must have no other user.
     ///
     /// # Errors
-    /// `EINVAL` for an info without one.
+    /// `EINVAL` for an info without a handle.
     pub fn of(info: Info) -> Result<Request> {
         if info.has_handle() {
             Ok(Request { info })
@@ -42,16 +42,16 @@ impl Request {
         }
     }
 
-    /// Says no, which ends it.
+    /// Rejects the request, which ends it.
     ///
     /// # Errors
-    /// Those of [`Pep::reject`].
+    /// Errors of [`Pep::reject`].
     pub fn reject(&self, pep: &Pep) -> Result {
         pep.reject(&self.info, &[])
     }
 }
 
-/// Not closed: it ends when it is answered.
+/// Close is not needed: the request ends when it is accepted or rejected.
 impl Fid for Request {
     fn raw_fid(&self) -> Result<*mut sys::fid> {
         Ok(self.info.handle())
@@ -60,13 +60,13 @@ impl Fid for Request {
     fn mark_closed(&self) {}
 }
 
-/// One event of connection management.
+/// Event of connection management.
 #[derive(Debug)]
 pub struct CmEvent {
     pub event: u32,
-    /// The address of the object it is about.
+    /// Address of the object that the event is about.
     pub fid: usize,
-    /// Of a connection request.
+    /// Info of a connection request.
     pub info: Option<Info>,
     pub data: Vec<u8>,
 }
@@ -75,14 +75,15 @@ impl Pep {
     /// `fi_passive_ep`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn open(fabric: &Arc<Fabric>, info: &Info) -> Result<Arc<Pep>> {
         let raw = fabric.object.raw()?;
         let open = fabric.ops()?.passive_ep;
         let mut pep = ptr::null_mut();
-        // SAFETY: the fabric is open, the info lives, and one pointer is written to `pep`.
+        // SAFETY: the fabric is open, the info outlives the call, and one pointer is written to
+        // `pep`.
         Errno::check_int(unsafe { open(raw, info.as_ptr(), &raw mut pep, ptr::null_mut()) })?;
-        // SAFETY: the provider has just opened it for us.
+        // SAFETY: the provider has just opened the object for this call.
         let object = unsafe { Object::adopt(pep) }?;
         Ok(Arc::new(Pep {
             object,
@@ -91,10 +92,10 @@ impl Pep {
         }))
     }
 
-    /// `fi_pep_bind` of an event queue, which is kept open.
+    /// `fi_pep_bind` of an event queue, which stays open with the endpoint.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn attach(&self, eq: &Arc<Eq>) -> Result {
         self.bind(eq.as_ref(), 0)?;
         self.bound
@@ -108,14 +109,14 @@ impl Pep {
         let raw = self.object.raw()?;
         // SAFETY: the endpoint is open.
         let cm = unsafe { (*raw).cm };
-        // SAFETY: the table of an open endpoint lives as long as it.
+        // SAFETY: the table of an open endpoint lives as long as the endpoint.
         Ok((raw, unsafe { &*cm }))
     }
 
     /// `fi_listen`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn listen(&self) -> Result {
         let (pep, cm) = self.cm()?;
         // SAFETY: the endpoint is open.
@@ -125,19 +126,20 @@ impl Pep {
     /// `fi_control` with `FI_BACKLOG`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn set_backlog(&self, count: i32) -> Result {
         let fid = self.raw_fid()?;
         let control = self.base_ops()?.control;
         let mut count = count;
-        // SAFETY: the endpoint is open; the argument of this command is an int, which lives during the call.
+        // SAFETY: the endpoint is open; the argument of this command is an int, which outlives the
+        // call.
         Errno::check_int(unsafe { control(fid, sys::FI_BACKLOG, (&raw mut count).cast()) }).map(drop)
     }
 
     /// `fi_getname`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn name(&self) -> Result<Vec<u8>> {
         let (pep, cm) = self.cm()?;
         let mut out = vec![0_u8; 64];
@@ -151,7 +153,7 @@ impl Pep {
     /// `fi_setname`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn set_name(&self, name: &[u8]) -> Result {
         let (pep, cm) = self.cm()?;
         let mut name = name.to_vec();
@@ -159,13 +161,14 @@ impl Pep {
         Errno::check_int(unsafe { (cm.setname)(pep.cast(), name.as_mut_ptr().cast(), name.len()) }).map(drop)
     }
 
-    /// `fi_reject` of the request that `info` tells of, which cannot be answered afterwards.
+    /// `fi_reject` of the request in `info`, which is invalid afterwards.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn reject(&self, info: &Info, data: &[u8]) -> Result {
         let (pep, cm) = self.cm()?;
-        // SAFETY: the endpoint is open, the handle is the request's, and `data` has that many bytes.
+        // SAFETY: the endpoint is open, the handle belongs to the request, and `data` has the
+        // stated length.
         Errno::check_int(unsafe { (cm.reject)(pep, info.handle(), data.as_ptr().cast(), data.len()) })
             .map(drop)
     }
@@ -173,12 +176,12 @@ impl Pep {
     /// `fi_getopt` of a `size_t`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn getopt(&self, option: i32) -> Result<usize> {
         let raw = self.object.raw()?;
         // SAFETY: the endpoint is open.
         let ops = unsafe { (*raw).ops };
-        // SAFETY: the table of an open endpoint lives as long as it.
+        // SAFETY: the table of an open endpoint lives as long as the endpoint.
         let getopt = unsafe { (*ops).getopt };
         let (mut value, mut len) = (0_usize, size_of::<usize>());
         // SAFETY: the endpoint is open and `value` has `len` bytes.
@@ -194,7 +197,7 @@ impl Pep {
         Errno::check_int(code).map(|_| value)
     }
 
-    /// Its address, as events tell it.
+    /// Address of the object, as reported in events.
     ///
     /// # Errors
     /// `EBADF` after a close.
@@ -207,10 +210,11 @@ impl Ep {
     /// `fi_connect`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn connect(&self, addr: &[u8], data: &[u8]) -> Result {
         let (ep, cm) = self.cm()?;
-        // SAFETY: the endpoint is open, the address is of its format, and `data` has that many bytes.
+        // SAFETY: the endpoint is open, the address has its format, and `data` has the stated
+        // length.
         Errno::check_int(unsafe { (cm.connect)(ep, addr.as_ptr().cast(), data.as_ptr().cast(), data.len()) })
             .map(drop)
     }
@@ -218,17 +222,17 @@ impl Ep {
     /// `fi_accept`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn accept(&self, data: &[u8]) -> Result {
         let (ep, cm) = self.cm()?;
-        // SAFETY: the endpoint is open and `data` has that many bytes.
+        // SAFETY: the endpoint is open, and `data` has the stated length.
         Errno::check_int(unsafe { (cm.accept)(ep, data.as_ptr().cast(), data.len()) }).map(drop)
     }
 
     /// `fi_shutdown`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn shutdown(&self, flags: u64) -> Result {
         let (ep, cm) = self.cm()?;
         // SAFETY: the endpoint is open.
@@ -238,7 +242,7 @@ impl Ep {
     /// `fi_getpeer`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn peer(&self) -> Result<Vec<u8>> {
         let (ep, cm) = self.cm()?;
         let mut out = vec![0_u8; 64];
@@ -249,7 +253,7 @@ impl Ep {
         Ok(out)
     }
 
-    /// Its address, as events tell it.
+    /// Address of the object, as reported in events.
     ///
     /// # Errors
     /// `EBADF` after a close.
@@ -259,17 +263,17 @@ impl Ep {
 }
 
 impl Eq {
-    /// `fi_eq_sread` of an event of connection management with up to `room` bytes of data.
+    /// `fi_eq_sread` of a connection management event with up to `room` bytes of data.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn sread_cm(&self, lib_of: &Info, room: usize, timeout_ms: i32) -> Result<CmEvent> {
         const ENTRY: usize = size_of::<sys::fi_eq_cm_entry>();
         let (eq, ops) = self.ops()?;
         let mut event = 0;
-        // Words, so that the entry is aligned.
+        // An array of words is aligned for the entry.
         let mut words = vec![0_u64; (ENTRY + room).div_ceil(8)];
-        // SAFETY: the queue is open; `words` has that many bytes.
+        // SAFETY: the queue is open, and `words` has the stated length.
         let code = unsafe {
             (ops.sread)(
                 eq,
@@ -282,7 +286,7 @@ impl Eq {
         };
         let len = Errno::check(code)?;
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-        // SAFETY: the buffer is larger than an entry, aligned, and was initialised.
+        // SAFETY: the buffer is larger than an entry, aligned and initialised.
         let entry = unsafe { words.as_ptr().cast::<sys::fi_eq_cm_entry>().read() };
         let info = if event == sys::FI_CONNREQ {
             Info::list(lib_of.lib(), entry.info).into_iter().next()

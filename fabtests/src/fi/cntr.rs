@@ -20,7 +20,7 @@ pub struct Cntr {
 
 is_fid!(Cntr);
 
-/// What to open.
+/// Attributes of a counter to open.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CntrAttr {
     pub events: u32,
@@ -32,12 +32,12 @@ impl Cntr {
     /// `fi_cntr_open`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn open(domain: &Arc<Domain>, attr: CntrAttr) -> Result<Arc<Cntr>> {
         Cntr::open_with(domain, attr, ptr::null_mut())
     }
 
-    /// The same with a wait set.
+    /// `fi_cntr_open` with a wait set.
     pub(super) fn open_with(
         domain: &Arc<Domain>,
         attr: CntrAttr,
@@ -53,7 +53,7 @@ impl Cntr {
         let mut cntr = ptr::null_mut();
         // SAFETY: the domain is open and one pointer is written to `cntr`.
         Errno::check_int(unsafe { (ops.cntr_open)(raw, &raw mut attr, &raw mut cntr, ptr::null_mut()) })?;
-        // SAFETY: the provider has just opened it for us.
+        // SAFETY: the provider has just opened the object for this call.
         let object = unsafe { Object::adopt(cntr) }?;
         Ok(Arc::new(Cntr {
             object,
@@ -77,9 +77,10 @@ impl Cntr {
             flags: sys::FI_PEER,
         };
         let mut cntr = ptr::null_mut();
-        // SAFETY: the domain is open, the context is the caller's, and one pointer is written to `cntr`.
+        // SAFETY: the domain is open, the context is the caller's, and one pointer is written to
+        // `cntr`.
         Errno::check_int(unsafe { (ops.cntr_open)(raw, &raw mut attr, &raw mut cntr, context) })?;
-        // SAFETY: the provider has just opened it for us.
+        // SAFETY: the provider has just opened the object for this call.
         let object = unsafe { Object::adopt(cntr) }?;
         Ok(Arc::new(Cntr {
             object,
@@ -91,7 +92,7 @@ impl Cntr {
         let raw = self.object.raw()?;
         // SAFETY: the object is open.
         let ops = unsafe { (*raw).ops };
-        // SAFETY: an open counter has its operations, and they live as long as it.
+        // SAFETY: an open counter has its operations, valid while the counter is open.
         Ok((raw, unsafe { &*ops }))
     }
 
@@ -118,7 +119,7 @@ impl Cntr {
     /// `fi_cntr_add`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn add(&self, value: u64) -> Result {
         let (cntr, ops) = self.ops()?;
         // SAFETY: the counter is open.
@@ -128,7 +129,7 @@ impl Cntr {
     /// `fi_cntr_set`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn set(&self, value: u64) -> Result {
         let (cntr, ops) = self.ops()?;
         // SAFETY: the counter is open.
@@ -138,7 +139,7 @@ impl Cntr {
     /// `fi_cntr_adderr`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn adderr(&self, value: u64) -> Result {
         let (cntr, ops) = self.ops()?;
         // SAFETY: the counter is open.
@@ -148,7 +149,7 @@ impl Cntr {
     /// `fi_cntr_seterr`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn seterr(&self, value: u64) -> Result {
         let (cntr, ops) = self.ops()?;
         // SAFETY: the counter is open.
@@ -158,7 +159,7 @@ impl Cntr {
     /// `fi_cntr_wait`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn wait(&self, threshold: u64, timeout_ms: i32) -> Result {
         let (cntr, ops) = self.ops()?;
         // SAFETY: the counter is open.

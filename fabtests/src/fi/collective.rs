@@ -14,7 +14,7 @@ use super::errno::{Errno, Result};
 use super::fabric::Domain;
 use super::object::{Object, is_fid};
 
-/// A set of addresses of a vector.
+/// Set of addresses of an address vector.
 #[derive(Debug)]
 pub struct AvSet {
     object: Object<sys::fid_av_set>,
@@ -23,7 +23,7 @@ pub struct AvSet {
 
 is_fid!(AvSet);
 
-/// Which addresses a new set has.
+/// Addresses of a new set.
 #[derive(Debug, Clone, Copy)]
 pub struct AvSetAttr {
     pub start: u64,
@@ -33,7 +33,7 @@ pub struct AvSetAttr {
 }
 
 impl AvSetAttr {
-    /// None.
+    /// Empty set.
     pub const NONE: AvSetAttr = AvSetAttr {
         start: sys::FI_ADDR_NOTAVAIL,
         end: sys::FI_ADDR_NOTAVAIL,
@@ -42,7 +42,7 @@ impl AvSetAttr {
     };
 }
 
-/// A group that an endpoint has joined, or is about to.
+/// Collective group that an endpoint has joined or is joining.
 pub struct Mc {
     object: Object<sys::fid_mc>,
     _ep: Arc<Ep>,
@@ -50,10 +50,10 @@ pub struct Mc {
 
 is_fid!(Mc);
 
-/// One collective operation; each uses what it has a use for.
+/// One collective operation; each kind uses only the fields it needs.
 #[derive(Debug, Clone, Copy)]
 pub struct Collective {
-    /// `FI_BARRIER` and so on.
+    /// `FI_BARRIER` and the other kinds.
     pub kind: u32,
     pub buf: Buf,
     pub result: Buf,
@@ -70,12 +70,12 @@ impl AvSet {
     /// `fi_av_set`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn open(av: &Arc<Av>, attr: AvSetAttr) -> Result<Arc<AvSet>> {
         let raw = av.object.raw()?;
         // SAFETY: the vector is open.
         let ops = unsafe { (*raw).ops };
-        // SAFETY: an open vector has its operations, and they live as long as it.
+        // SAFETY: an open vector has its operations, valid while the vector is open.
         let open = unsafe { (*ops).av_set };
         let mut attr = sys::fi_av_set_attr {
             count: 0,
@@ -89,7 +89,7 @@ impl AvSet {
         let mut set = ptr::null_mut();
         // SAFETY: the vector is open and one pointer is written to `set`.
         Errno::check_int(unsafe { open(raw, &raw mut attr, &raw mut set, ptr::null_mut()) })?;
-        // SAFETY: the provider has just opened it for us.
+        // SAFETY: the provider has just opened the object for this call.
         let object = unsafe { Object::adopt(set) }?;
         Ok(Arc::new(AvSet {
             object,
@@ -101,14 +101,14 @@ impl AvSet {
         let raw = self.object.raw()?;
         // SAFETY: the object is open.
         let ops = unsafe { (*raw).ops };
-        // SAFETY: an open set has its operations, and they live as long as it.
+        // SAFETY: an open set has its operations, valid while the set is open.
         Ok((raw, unsafe { &*ops }))
     }
 
     /// `fi_av_set_insert`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn insert(&self, addr: u64) -> Result {
         let (set, ops) = self.ops()?;
         // SAFETY: the set is open.
@@ -118,7 +118,7 @@ impl AvSet {
     /// `fi_av_set_remove`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn remove(&self, addr: u64) -> Result {
         let (set, ops) = self.ops()?;
         // SAFETY: the set is open.
@@ -128,7 +128,7 @@ impl AvSet {
     /// `fi_av_set_union`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn union(&self, other: &AvSet) -> Result {
         let (set, ops) = self.ops()?;
         // SAFETY: both sets are open.
@@ -138,7 +138,7 @@ impl AvSet {
     /// `fi_av_set_intersect`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn intersect(&self, other: &AvSet) -> Result {
         let (set, ops) = self.ops()?;
         // SAFETY: both sets are open.
@@ -148,7 +148,7 @@ impl AvSet {
     /// `fi_av_set_diff`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn diff(&self, other: &AvSet) -> Result {
         let (set, ops) = self.ops()?;
         // SAFETY: both sets are open.
@@ -158,7 +158,7 @@ impl AvSet {
     /// `fi_av_set_addr`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn addr(&self) -> Result<u64> {
         let (set, ops) = self.ops()?;
         let mut addr = sys::FI_ADDR_NOTAVAIL;
@@ -169,10 +169,10 @@ impl AvSet {
 }
 
 impl Mc {
-    /// `fi_join_collective`; without a set the call is made with none.
+    /// `fi_join_collective`; `None` passes a null set.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn join(ep: &Arc<Ep>, parent: u64, set: Option<&AvSet>, flags: u64, context: usize) -> Result<Mc> {
         let (raw, cm) = ep.cm()?;
         let set = match set {
@@ -195,7 +195,7 @@ impl Mc {
             )
         };
         Errno::check_int(code)?;
-        // SAFETY: the provider has just opened it for us.
+        // SAFETY: the provider has just opened the object for this call.
         let object = unsafe { Object::adopt(mc) }?;
         Ok(Mc {
             object,
@@ -213,7 +213,7 @@ impl Mc {
         Ok(unsafe { (*raw).fi_addr })
     }
 
-    /// Where it is, as events name it.
+    /// Address of the object, as reported in events.
     ///
     /// # Errors
     /// `EBADF` after a close.
@@ -223,10 +223,10 @@ impl Mc {
 }
 
 impl Ep {
-    /// The collective of this kind: `fi_barrier2`, `fi_broadcast` and so on.
+    /// Collective call of this kind: `fi_barrier2`, `fi_broadcast` and so on.
     ///
     /// # Errors
-    /// The call's; `EINVAL` for a kind that is none.
+    /// Errors of the call; `EINVAL` for an unknown kind.
     pub fn collective(&self, c: &Collective) -> Result {
         let ep = self.object.raw()?;
         // SAFETY: the endpoint is open.
@@ -234,14 +234,15 @@ impl Ep {
         if ops.is_null() {
             return Err(Errno::ENOSYS);
         }
-        // SAFETY: the table of an open endpoint lives as long as it.
+        // SAFETY: the table of an open endpoint lives as long as the endpoint.
         let ops = unsafe { &*ops };
         let (buf, result) = (c.buf.ptr().cast(), c.result.ptr().cast());
         let (none, context) = (ptr::null_mut(), ptr::without_provenance_mut(c.context));
         let (n, group, root, datatype, op, flags) = (c.count, c.group, c.root, c.datatype, c.op, c.flags);
         macro_rules! call {
             ($call:ident: $($arg:expr),*) => {
-                // SAFETY: the endpoint is open; buffers are never freed, and their lengths are the case's business.
+                // SAFETY: the endpoint is open; buffers are never freed, and the case chooses valid
+                // lengths.
                 unsafe { (ops.$call)(ep, $($arg),*) }
             };
         }
@@ -277,26 +278,26 @@ impl Ep {
     /// `fi_barrier`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn barrier(&self, group: u64, context: usize) -> Result {
         let ep = self.object.raw()?;
         // SAFETY: the endpoint is open.
         let ops = unsafe { (*ep).collective };
-        // SAFETY: the table of an open endpoint lives as long as it.
+        // SAFETY: the table of an open endpoint lives as long as the endpoint.
         let barrier = unsafe { (*ops).barrier };
         // SAFETY: the endpoint is open.
         Errno::check(unsafe { barrier(ep, group, ptr::without_provenance_mut(context)) }).map(drop)
     }
 
-    /// The same through the call for any of them.
+    /// Collective of any kind through the `msg` operation.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn collective_msg(&self, c: &Collective) -> Result {
         let ep = self.object.raw()?;
         // SAFETY: the endpoint is open.
         let ops = unsafe { (*ep).collective };
-        // SAFETY: the table of an open endpoint lives as long as it.
+        // SAFETY: the table of an open endpoint lives as long as the endpoint.
         let call = unsafe { (*ops).msg };
         let from = sys::fi_ioc {
             addr: c.buf.ptr().cast(),
@@ -317,17 +318,19 @@ impl Ep {
             op: c.op,
             context: ptr::without_provenance_mut(c.context),
         };
-        // SAFETY: the endpoint is open; buffers are never freed, and their lengths are the case's business.
+        // SAFETY: the endpoint is open; buffers are never freed, and the case chooses valid
+        // lengths.
         let code = unsafe { call(ep, &raw const msg, &raw mut to, ptr::null_mut(), 1, c.flags) };
         Errno::check(code).map(drop)
     }
 }
 
 impl Domain {
-    /// `fi_query_collective`: bytes of an element, elements of a call, members of a group.
+    /// `fi_query_collective`. Returns bytes of an element, elements of a call, and members of a
+    /// group.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn query_collective(
         &self,
         kind: u32,
@@ -341,7 +344,7 @@ impl Domain {
             datatype,
             ..sys::fi_collective_attr::default()
         };
-        // SAFETY: the domain is open; the attributes are read and written during the call.
+        // SAFETY: the domain is open; the attributes outlive the call.
         Errno::check_int(unsafe { (ops.query_collective)(raw, kind, &raw mut attr, flags) })?;
         Ok((
             attr.datatype_attr.size,

@@ -13,7 +13,7 @@ use super::errno::{Errno, Result};
 use super::fabric::Domain;
 use super::object::{Object, is_fid};
 
-/// The most entries taken by one read.
+/// Maximum number of entries that one read returns.
 const BATCH: usize = 16;
 
 /// An open completion queue.
@@ -26,7 +26,7 @@ pub struct Cq {
 
 is_fid!(Cq);
 
-/// What to open.
+/// Attributes of a queue to open.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CqAttr {
     pub size: usize,
@@ -36,7 +36,7 @@ pub struct CqAttr {
     pub wait_cond: u32,
 }
 
-/// One completion. What the queue's format does not carry is zero.
+/// One completion. Fields that the format of the queue does not carry are zero.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Entry {
     pub context: usize,
@@ -45,7 +45,7 @@ pub struct Entry {
     pub buf: usize,
     pub data: u64,
     pub tag: u64,
-    /// Who sent it, after `readfrom`.
+    /// Address of the sender, after `readfrom`.
     pub src: Option<u64>,
 }
 
@@ -73,12 +73,12 @@ impl Cq {
     /// `fi_cq_open`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn open(domain: &Arc<Domain>, attr: CqAttr) -> Result<Arc<Cq>> {
         Cq::open_with(domain, attr, ptr::null_mut())
     }
 
-    /// The same with a wait set.
+    /// `fi_cq_open` with a wait set.
     pub(super) fn open_with(
         domain: &Arc<Domain>,
         attr: CqAttr,
@@ -98,7 +98,7 @@ impl Cq {
         let mut cq = ptr::null_mut();
         // SAFETY: the domain is open and one pointer is written to `cq`.
         Errno::check_int(unsafe { (ops.cq_open)(raw, &raw mut attr, &raw mut cq, ptr::null_mut()) })?;
-        // SAFETY: the provider has just opened it for us.
+        // SAFETY: the provider has just opened the object for this call.
         let object = unsafe { Object::adopt(cq) }?;
         Ok(Arc::new(Cq {
             object,
@@ -123,9 +123,10 @@ impl Cq {
             wait_set: ptr::null_mut(),
         };
         let mut cq = ptr::null_mut();
-        // SAFETY: the domain is open, the context is the caller's, and one pointer is written to `cq`.
+        // SAFETY: the domain is open, the context is the caller's, and one pointer is written to
+        // `cq`.
         Errno::check_int(unsafe { (ops.cq_open)(raw, &raw mut attr, &raw mut cq, context) })?;
-        // SAFETY: the provider has just opened it for us.
+        // SAFETY: the provider has just opened the object for this call.
         let object = unsafe { Object::adopt(cq) }?;
         Ok(Arc::new(Cq {
             object,
@@ -139,14 +140,14 @@ impl Cq {
         let raw = self.object.raw()?;
         // SAFETY: the object is open.
         let ops = unsafe { (*raw).ops };
-        // SAFETY: an open queue has its operations, and they live as long as it.
+        // SAFETY: an open queue has its operations, valid while the queue is open.
         Ok((raw, unsafe { &*ops }))
     }
 
     /// `fi_cq_read` of up to `max` entries.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn read(&self, max: usize) -> Result<Vec<Entry>> {
         let (cq, ops) = self.ops()?;
         let mut room = ROOM;
@@ -155,10 +156,10 @@ impl Cq {
         Ok(self.entries(&room, Errno::check(code)?))
     }
 
-    /// `fi_cq_read` that only counts what it took: for loops that must not spend time on entries.
+    /// `fi_cq_read` that only counts the entries, for loops that must not spend time on them.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     #[inline]
     pub fn read_count(&self) -> Result<usize> {
         let (cq, ops) = self.ops()?;
@@ -170,17 +171,17 @@ impl Cq {
     /// `fi_cq_read(cq, NULL, 0)`: progress alone.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn progress(&self) -> Result<usize> {
         let (cq, ops) = self.ops()?;
-        // SAFETY: the queue is open; no entry is asked for.
+        // SAFETY: the queue is open; no entry is requested.
         Errno::check(unsafe { (ops.read)(cq, ptr::null_mut(), 0) })
     }
 
     /// `fi_cq_readfrom` of up to `max` entries.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn readfrom(&self, max: usize) -> Result<Vec<Entry>> {
         let (cq, ops) = self.ops()?;
         let (mut room, mut sources) = (ROOM, [0; BATCH]);
@@ -197,12 +198,13 @@ impl Cq {
     /// `fi_cq_sread` of up to `max` entries; `cond` is the threshold of `FI_CQ_COND_THRESHOLD`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn sread(&self, max: usize, cond: usize, timeout_ms: i32) -> Result<Vec<Entry>> {
         let (cq, ops) = self.ops()?;
         let mut room = ROOM;
         let cond: *const c_void = ptr::without_provenance(cond);
-        // SAFETY: the queue is open; `room` holds `BATCH` entries; a threshold is passed as a number in the pointer.
+        // SAFETY: the queue is open; `room` holds `BATCH` entries; a threshold is passed as a
+        // number in the pointer.
         let code = unsafe { (ops.sread)(cq, room.as_mut_ptr().cast(), max.min(BATCH), cond, timeout_ms) };
         Ok(self.entries(&room, Errno::check(code)?))
     }
@@ -210,7 +212,7 @@ impl Cq {
     /// `fi_cq_sreadfrom` of up to `max` entries.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn sreadfrom(&self, max: usize, timeout_ms: i32) -> Result<Vec<Entry>> {
         let (cq, ops) = self.ops()?;
         let (mut room, mut sources) = (ROOM, [0; BATCH]);
@@ -232,10 +234,11 @@ impl Cq {
         Ok(entries)
     }
 
-    /// `fi_cq_readerr` with room for `room` bytes of error data; with none the provider shows its own.
+    /// `fi_cq_readerr` with a buffer of `room` bytes for error data. With 0 the provider returns
+    /// its own buffer.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn readerr(&self, room: usize) -> Result<CqErr> {
         let (cq, ops) = self.ops()?;
         let mut data = vec![0_u8; room];
@@ -257,12 +260,13 @@ impl Cq {
             err_data_size: room,
             src_addr: sys::FI_ADDR_NOTAVAIL,
         };
-        // SAFETY: the queue is open; the entry and the room for its data are writable.
+        // SAFETY: the queue is open; the entry and its data buffer are writable.
         Errno::check(unsafe { (ops.readerr)(cq, &raw mut entry, 0) })?;
         let err_data = if entry.err_data.is_null() {
             Vec::new()
         } else if room == 0 {
-            // SAFETY: without room of ours the provider shows its own until the next read (fi_cq(3)).
+            // SAFETY: without a buffer of the caller the provider's data is valid until the next
+            // read (fi_cq(3)).
             unsafe { std::slice::from_raw_parts(entry.err_data.cast::<u8>(), entry.err_data_size) }.to_vec()
         } else {
             data.truncate(entry.err_data_size);
@@ -286,7 +290,7 @@ impl Cq {
     /// `fi_cq_signal`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn signal(&self) -> Result {
         let (cq, ops) = self.ops()?;
         // SAFETY: the queue is open.
@@ -299,16 +303,16 @@ impl Cq {
     /// `EBADF` after a close.
     pub fn strerror(&self, prov_errno: i32) -> Result<String> {
         let (cq, ops) = self.ops()?;
-        // SAFETY: the queue is open; no buffer means the provider's own text.
+        // SAFETY: the queue is open; without a buffer the provider returns its own text.
         let text = unsafe { (ops.strerror)(cq, prov_errno, ptr::null(), ptr::null_mut(), 0) };
         if text.is_null() {
             return Ok(String::new());
         }
-        // SAFETY: a C string that is valid until the next call.
+        // SAFETY: the text is a C string, valid until the next call.
         Ok(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
     }
 
-    /// The entries as the queue's format lays them out.
+    /// Decodes entries in the format of the queue.
     fn entries(&self, room: &Room, count: usize) -> Vec<Entry> {
         let base: *const u8 = room.as_ptr().cast(); // aligned for words, as is every size and field
         let size = match self.format {
@@ -322,7 +326,8 @@ impl Cq {
                 return 0;
             }
             let at = base.wrapping_add(index * size + field * 8).cast::<u64>();
-            // SAFETY: `index < BATCH` entries of `size` bytes lie in `room`, all of it initialised to zero at first.
+            // SAFETY: `index < BATCH` entries of `size` bytes lie in `room`, which was initialised
+            // to zero.
             unsafe { at.read() }
         };
         let number = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);

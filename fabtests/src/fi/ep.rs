@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Endpoints: opening, binding, names and options (fi_endpoint(3), fi_cm(3)). The data calls are in `msg`, `tagged`,
-//! `rma` and `atomic`.
+//! Endpoints: opening, binding, names and options (fi_endpoint(3), fi_cm(3)). The data calls are in
+//! `msg`, `tagged`, `rma` and `atomic`.
 #![expect(unsafe_code, reason = "operations are C functions behind pointers")]
 
 use std::ptr;
@@ -16,7 +16,7 @@ use super::object::{Fid, Object, is_fid};
 /// An open endpoint.
 pub struct Ep {
     pub(super) object: Object<sys::fid_ep>,
-    /// What was bound stays open at least as long as the endpoint.
+    /// Bound objects, which stay open at least as long as the endpoint.
     bound: Mutex<Vec<Arc<dyn Fid + Send + Sync>>>,
     _domain: Arc<Domain>,
 }
@@ -27,18 +27,19 @@ impl Ep {
     /// `fi_endpoint`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn open(domain: &Arc<Domain>, info: &Info) -> Result<Arc<Ep>> {
         let (raw, ops) = domain.ops()?;
         let mut ep = ptr::null_mut();
-        // SAFETY: the domain is open, the info lives, and one pointer is written to `ep`.
+        // SAFETY: the domain is open, the info outlives the call, and one pointer is written to
+        // `ep`.
         Errno::check_int(unsafe { (ops.endpoint)(raw, info.as_ptr(), &raw mut ep, ptr::null_mut()) })?;
-        // SAFETY: the provider has just opened it for us.
+        // SAFETY: the provider has just opened the object for this call.
         unsafe { Ep::adopt(domain, ep) }
     }
 
     /// # Safety
-    /// `ep` is null or was just opened in `domain`, and is closed by nobody else.
+    /// `ep` is null or was just opened in `domain`, and only the result closes it.
     pub(super) unsafe fn adopt(domain: &Arc<Domain>, ep: *mut sys::fid_ep) -> Result<Arc<Ep>> {
         // SAFETY: the caller's contract.
         let object = unsafe { Object::adopt(ep) }?;
@@ -49,10 +50,10 @@ impl Ep {
         }))
     }
 
-    /// As [`Ep::adopt`], of a context of this scalable endpoint, which is kept open.
+    /// Adopts a context of this scalable endpoint, which stays open with the context.
     ///
     /// # Safety
-    /// As of [`Ep::adopt`].
+    /// As for [`Ep::adopt`].
     pub(super) unsafe fn adopt_context(self: &Arc<Ep>, ep: *mut sys::fid_ep) -> Result<Arc<Ep>> {
         // SAFETY: the caller's contract.
         let context = unsafe { Ep::adopt(&self._domain, ep) }?;
@@ -64,10 +65,10 @@ impl Ep {
         Ok(context)
     }
 
-    /// `fi_ep_bind`; what was bound is kept open.
+    /// `fi_ep_bind`; the bound object stays open with the endpoint.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn attach<T: Fid + Send + Sync + 'static>(&self, other: &Arc<T>, flags: u64) -> Result {
         self.bind(other.as_ref(), flags)?;
         self.bound
@@ -81,7 +82,7 @@ impl Ep {
         let raw = self.object.raw()?;
         // SAFETY: the object is open.
         let ops = unsafe { (*raw).ops };
-        // SAFETY: an open endpoint has its operations, and they live as long as it.
+        // SAFETY: an open endpoint has its operations, valid while the endpoint is open.
         Ok((raw, unsafe { &*ops }))
     }
 
@@ -92,22 +93,22 @@ impl Ep {
         if cm.is_null() {
             return Err(Errno::ENOSYS);
         }
-        // SAFETY: the table of an open endpoint lives as long as it.
+        // SAFETY: the table of an open endpoint lives as long as the endpoint.
         Ok((raw, unsafe { &*cm }))
     }
 
     /// `fi_enable`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn enable(&self) -> Result {
         self.control_null(sys::FI_ENABLE)
     }
 
-    /// `fi_getname` with room for `room` bytes: what was written and the true length.
+    /// `fi_getname` into a buffer of `room` bytes. Returns the bytes written and the true length.
     ///
     /// # Errors
-    /// The call's, with the length the provider asked for.
+    /// Errors of the call, with the length that the provider requires.
     pub fn name_with_room(&self, room: usize) -> std::result::Result<(Vec<u8>, usize), (Errno, usize)> {
         let (ep, cm) = self.cm().map_err(|e| (e, 0))?;
         let mut out = vec![0_u8; room];
@@ -117,7 +118,7 @@ impl Ep {
         } else {
             out.as_mut_ptr().cast()
         };
-        // SAFETY: the endpoint is open and `out` has `len` bytes.
+        // SAFETY: the endpoint is open, and `out` has `len` bytes.
         let code = unsafe { (cm.getname)(ep.cast(), at, &raw mut len) };
         Errno::check_int(code).map_err(|e| (e, len))?;
         out.truncate(len);
@@ -127,7 +128,7 @@ impl Ep {
     /// `fi_getname`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn name(&self) -> Result<Vec<u8>> {
         self.name_with_room(256).map(|(name, _)| name).map_err(|(e, _)| e)
     }
@@ -135,11 +136,11 @@ impl Ep {
     /// `fi_setname`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn set_name(&self, name: &[u8]) -> Result {
         let (ep, cm) = self.cm()?;
         let mut name = name.to_vec();
-        // SAFETY: the endpoint is open and `name` has that many bytes.
+        // SAFETY: the endpoint is open, and `name` has the stated length.
         let code = unsafe { (cm.setname)(ep.cast(), name.as_mut_ptr().cast(), name.len()) };
         Errno::check_int(code).map(drop)
     }
@@ -147,18 +148,19 @@ impl Ep {
     /// `fi_cancel`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn cancel(&self, context: usize) -> Result {
         let (ep, ops) = self.ops()?;
-        // SAFETY: the endpoint is open; a context is only compared.
+        // SAFETY: the endpoint is open; the context is only compared.
         let code = unsafe { (ops.cancel)(ep.cast(), ptr::without_provenance_mut(context)) };
         Errno::check(code).map(drop)
     }
 
-    /// `fi_getopt` of a `size_t` at level `FI_OPT_ENDPOINT`: the value and the length written.
+    /// `fi_getopt` of a `size_t` at level `FI_OPT_ENDPOINT`. Returns the value and the length
+    /// written.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn getopt(&self, option: i32) -> Result<(usize, usize)> {
         let (ep, ops) = self.ops()?;
         let (mut value, mut len) = (0_usize, size_of::<usize>());
@@ -179,7 +181,7 @@ impl Ep {
     /// `fi_setopt` of `len` bytes of a `size_t` at a level.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn setopt_raw(&self, level: i32, option: i32, value: usize, len: usize) -> Result {
         let (ep, ops) = self.ops()?;
         let len = len.min(size_of::<usize>());
@@ -191,7 +193,7 @@ impl Ep {
     /// `fi_setopt` of a `size_t` at level `FI_OPT_ENDPOINT`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn setopt(&self, option: i32, value: usize) -> Result {
         self.setopt_raw(sys::FI_OPT_ENDPOINT, option, value, size_of::<usize>())
     }
@@ -199,7 +201,7 @@ impl Ep {
     /// `fi_control(FI_GETOPSFLAG)`; `which` has `FI_TRANSMIT` or `FI_RECV`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn op_flags(&self, which: u64) -> Result<u64> {
         let mut flags = which;
         self.control_u64(sys::FI_GETOPSFLAG, &mut flags)?;
@@ -209,16 +211,16 @@ impl Ep {
     /// `fi_control(FI_SETOPSFLAG)`; the flags have `FI_TRANSMIT` or `FI_RECV` besides.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn set_op_flags(&self, flags: u64) -> Result {
         let mut flags = flags;
         self.control_u64(sys::FI_SETOPSFLAG, &mut flags)
     }
 
-    /// `fi_ep_alias`: the same endpoint with other operation flags.
+    /// `fi_ep_alias`: a second handle of the endpoint with other operation flags.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn alias(self: &Arc<Ep>, flags: u64) -> Result<Arc<Ep>> {
         let fid = self.object.raw_fid()?;
         let mut other: *mut sys::fid = ptr::null_mut();
@@ -227,10 +229,10 @@ impl Ep {
             flags,
         };
         let control = self.base_ops()?.control;
-        // SAFETY: the endpoint is open; the argument and what it points to live during the call.
+        // SAFETY: the endpoint is open; the argument and its pointers outlive the call.
         let code = unsafe { control(fid, sys::FI_ALIAS, (&raw mut arg).cast()) };
         Errno::check_int(code)?;
-        // SAFETY: the provider has just opened it for us.
+        // SAFETY: the provider has just opened the object for this call.
         let object = unsafe { Object::adopt(other.cast::<sys::fid_ep>()) }?;
         let bound: Vec<Arc<dyn Fid + Send + Sync>> = vec![Arc::clone(self) as _];
         Ok(Arc::new(Ep {
@@ -243,7 +245,7 @@ impl Ep {
     /// `fi_tx_size_left` and `fi_rx_size_left`.
     ///
     /// # Errors
-    /// The calls'.
+    /// Errors of both calls.
     pub fn sizes_left(&self) -> Result<(usize, usize)> {
         let (ep, ops) = self.ops()?;
         // SAFETY: the endpoint is open.

@@ -21,7 +21,7 @@ pub struct Eq {
 
 is_fid!(Eq);
 
-/// What to open.
+/// Attributes of a queue to open.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct EqAttr {
     pub size: usize,
@@ -29,15 +29,15 @@ pub struct EqAttr {
     pub wait_obj: u32,
 }
 
-/// One event: its number and the `fi_eq_entry` that came with it.
+/// One event: its number and its `fi_eq_entry`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EqEvent {
     pub event: u32,
-    /// The address of the object it is about.
+    /// Address of the object that the event is about.
     pub fid: usize,
     pub context: usize,
     pub data: u64,
-    /// How many bytes were written.
+    /// Number of bytes written.
     pub len: usize,
 }
 
@@ -62,12 +62,12 @@ impl Eq {
     /// `fi_eq_open`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn open(fabric: &Arc<Fabric>, attr: EqAttr) -> Result<Arc<Eq>> {
         Eq::open_with(fabric, attr, ptr::null_mut())
     }
 
-    /// The same with a wait set.
+    /// `fi_eq_open` with a wait set.
     pub(super) fn open_with(
         fabric: &Arc<Fabric>,
         attr: EqAttr,
@@ -85,7 +85,7 @@ impl Eq {
         let open = fabric.ops()?.eq_open;
         // SAFETY: the fabric is open and one pointer is written to `eq`.
         Errno::check_int(unsafe { open(raw, &raw mut attr, &raw mut eq, ptr::null_mut()) })?;
-        // SAFETY: the provider has just opened it for us.
+        // SAFETY: the provider has just opened the object for this call.
         let object = unsafe { Object::adopt(eq) }?;
         Ok(Arc::new(Eq {
             object,
@@ -97,14 +97,14 @@ impl Eq {
         let raw = self.object.raw()?;
         // SAFETY: the object is open.
         let ops = unsafe { (*raw).ops };
-        // SAFETY: an open queue has its operations, and they live as long as it.
+        // SAFETY: an open queue has its operations, valid while the queue is open.
         Ok((raw, unsafe { &*ops }))
     }
 
     /// `fi_eq_read` of one `fi_eq_entry`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn read(&self, flags: u64) -> Result<EqEvent> {
         let (eq, ops) = self.ops()?;
         let (mut event, mut entry) = (0, NO_ENTRY);
@@ -114,14 +114,15 @@ impl Eq {
         Ok(took(event, &entry, Errno::check(code)?))
     }
 
-    /// `fi_eq_read` without a buffer, said to have `len` bytes: the event and the call's answer.
+    /// `fi_eq_read` with a null buffer and the length `len`. Returns the event and the return
+    /// value.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn read_nothing(&self, len: usize, flags: u64) -> Result<(u32, usize)> {
         let (eq, ops) = self.ops()?;
         let mut event = 0;
-        // SAFETY: the queue is open; without a buffer nothing is written but the event.
+        // SAFETY: the queue is open; without a buffer only the event is written.
         let code = unsafe { (ops.read)(eq, &raw mut event, ptr::null_mut(), len, flags) };
         Ok((event, Errno::check(code)?))
     }
@@ -129,7 +130,7 @@ impl Eq {
     /// `fi_eq_sread` of one `fi_eq_entry`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn sread(&self, timeout_ms: i32, flags: u64) -> Result<EqEvent> {
         let (eq, ops) = self.ops()?;
         let (mut event, mut entry) = (0, NO_ENTRY);
@@ -151,7 +152,7 @@ impl Eq {
     /// `fi_eq_write` of one `fi_eq_entry`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn write(&self, event: u32, context: usize, data: u64) -> Result<usize> {
         let (eq, ops) = self.ops()?;
         let entry = sys::fi_eq_entry {
@@ -175,7 +176,7 @@ impl Eq {
     /// `fi_eq_readerr`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn readerr(&self) -> Result<EqErr> {
         let (eq, ops) = self.ops()?;
         let mut room = [0_u8; 256];
@@ -188,7 +189,7 @@ impl Eq {
             err_data: room.as_mut_ptr().cast(),
             err_data_size: room.len(),
         };
-        // SAFETY: the queue is open; the entry and the room for its data are writable.
+        // SAFETY: the queue is open; the entry and its data buffer are writable.
         Errno::check(unsafe { (ops.readerr)(eq, &raw mut entry, 0) })?;
         let len = entry.err_data_size.min(room.len());
         Ok(EqErr {
@@ -207,16 +208,16 @@ impl Eq {
     /// `EBADF` after a close.
     pub fn strerror(&self, prov_errno: i32) -> Result<String> {
         let (eq, ops) = self.ops()?;
-        // SAFETY: the queue is open; no buffer means the provider's own text.
+        // SAFETY: the queue is open; without a buffer the provider returns its own text.
         let text = unsafe { (ops.strerror)(eq, prov_errno, ptr::null(), ptr::null_mut(), 0) };
         if text.is_null() {
             return Ok(String::new());
         }
-        // SAFETY: a C string that is valid until the next call.
+        // SAFETY: the text is a C string, valid until the next call.
         Ok(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
     }
 
-    /// Where the queue is, as events and contexts name it.
+    /// Address of the object, as reported in events and contexts.
     ///
     /// # Errors
     /// `EBADF` after a close.

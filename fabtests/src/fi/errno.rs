@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! libfabric's error numbers as a Rust error (fi_errno(3)), and the check that a call that succeeds leaves `errno` unchanged.
+//! Error numbers of libfabric as a Rust error (fi_errno(3)), and the check that a successful call
+//! leaves `errno` unchanged.
 //!
-//! Every call of this client asks its object for a pointer first, which sets `errno` to a marker, and has its return value
-//! checked afterwards, which looks for the marker. So each case checks each of its calls. Exempt is fi_getinfo(3) when it
-//! loads libfabric's providers or asks several: those change `errno`, as libfabric does itself.
+//! Every call of this client first takes the pointer of its object, which sets `errno` to a marker.
+//! The check of the return value then looks for the marker, so each case checks each of its calls.
+//! Exempt is fi_getinfo(3) when it loads the providers or queries several of them: they change
+//! `errno`, as libfabric itself does.
 #![expect(unsafe_code, reason = "errno is a variable of C")]
 
 use std::cell::Cell;
@@ -16,7 +18,7 @@ use crate::harness::Fail;
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Errno(pub i32);
 
-/// What a call of libfabric returns.
+/// Result of a call of libfabric.
 pub type Result<T = ()> = std::result::Result<T, Errno>;
 
 macro_rules! numbers {
@@ -24,7 +26,7 @@ macro_rules! numbers {
         impl Errno {
             $(#[doc = concat!("`FI_", stringify!($name), "`.")] pub const $name: Errno = Errno($value);)*
 
-            /// Its name without `FI_`, where this client knows it.
+            /// Name without `FI_`, if this client knows the number.
             pub const fn name(self) -> Option<&'static str> {
                 $(if self.0 == $value {
                     return Some(stringify!($name));
@@ -88,10 +90,11 @@ numbers! {
 }
 
 impl Errno {
-    /// 0 or more is the value, less is a negated error number.
+    /// Converts a return value: 0 or more is the value, less is a negated error number.
     ///
     /// # Errors
-    /// The number; for a success that changed `errno` one that no call returns, which says so.
+    /// The number. A success that changed `errno` yields a number that no call returns, and whose
+    /// text names the cause.
     pub fn check(code: isize) -> Result<usize> {
         let value =
             usize::try_from(code).map_err(|_| Errno(i32::try_from(code.wrapping_neg()).unwrap_or(i32::MAX)));
@@ -101,10 +104,10 @@ impl Errno {
         }
     }
 
-    /// As [`Errno::check`] for calls that return `int`.
+    /// Converts a return value of type `int`, as [`Errno::check`] does.
     ///
     /// # Errors
-    /// Those of [`Errno::check`].
+    /// Errors of [`Errno::check`].
     pub fn check_int(code: i32) -> Result<usize> {
         Errno::check(code as isize)
     }
@@ -115,11 +118,11 @@ const MARKER: i32 = 4711;
 /// Upper half of an [`Errno`] for a call that succeeded and left the lower half in `errno`.
 const CHANGED: i32 = MARKER << 16;
 
-/// True when the provider under test has to leave `errno` unchanged.
+/// Whether the provider under test has to leave `errno` unchanged.
 static HELD: OnceLock<bool> = OnceLock::new();
 
 thread_local! {
-    /// True while a marker of this thread waits for its check.
+    /// Whether a marker of this thread is set and not yet checked.
     static MARKED: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -133,9 +136,9 @@ pub fn hold_to_errno(held: bool) {
 pub(super) fn mark() {
     if HELD.get() == Some(&true) {
         MARKED.set(true);
-        // SAFETY: takes no argument and returns the address of this thread's errno.
+        // SAFETY: takes no argument and returns the address of `errno` of this thread.
         let errno = unsafe { libc::__errno_location() };
-        // SAFETY: valid for this thread as long as it runs.
+        // SAFETY: the address is valid until this thread ends.
         unsafe { *errno = MARKER };
     }
 }
@@ -145,9 +148,9 @@ pub(super) fn unmark() -> Option<i32> {
     if !MARKED.replace(false) {
         return None;
     }
-    // SAFETY: takes no argument and returns the address of this thread's errno.
+    // SAFETY: takes no argument and returns the address of `errno` of this thread.
     let errno = unsafe { libc::__errno_location() };
-    // SAFETY: valid for this thread as long as it runs.
+    // SAFETY: the address is valid until this thread ends.
     let errno = unsafe { *errno };
     (errno != MARKER).then_some(errno)
 }

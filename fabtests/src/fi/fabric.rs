@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Fabric and domain: what everything else is opened on (fi_fabric(3), fi_domain(3)).
+//! Fabric and domain, on which all other objects are opened (fi_fabric(3), fi_domain(3)).
 #![expect(unsafe_code, reason = "operations are C functions behind pointers")]
 
 use std::ptr;
@@ -21,7 +21,7 @@ pub struct Fabric {
 #[derive(Debug)]
 pub struct Domain {
     pub(super) object: Object<sys::fid_domain>,
-    /// What it was opened on.
+    /// Fabric of the domain.
     pub fabric: Arc<Fabric>,
 }
 
@@ -32,10 +32,10 @@ impl Fabric {
     /// `fi_fabric`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn open(info: &Info) -> Result<Arc<Fabric>> {
         let fabric = info.lib().open_fabric(info)?;
-        // SAFETY: the library has just opened it for us.
+        // SAFETY: the library has just opened the object for this call.
         let object = unsafe { Object::adopt(fabric) }?;
         Ok(Arc::new(Fabric { object }))
     }
@@ -44,14 +44,14 @@ impl Fabric {
         let raw = self.object.raw()?;
         // SAFETY: the object is open.
         let ops = unsafe { (*raw).ops };
-        // SAFETY: an open fabric has its operations, and they live as long as it.
+        // SAFETY: an open fabric has its operations, valid while the fabric is open.
         Ok(unsafe { &*ops })
     }
 
     /// `fi_trywait`.
     ///
     /// # Errors
-    /// The call's; `EAGAIN` means: do not sleep.
+    /// Errors of the call; `EAGAIN` means that the caller must not sleep.
     pub fn trywait(&self, fids: &[&dyn Fid]) -> Result {
         let fabric = self.object.raw()?;
         let mut list = fids.iter().map(|fid| fid.raw_fid()).collect::<Result<Vec<_>>>()?;
@@ -66,14 +66,15 @@ impl Domain {
     /// `fi_domain`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn open(fabric: &Arc<Fabric>, info: &Info) -> Result<Arc<Domain>> {
         let raw = fabric.object.raw()?;
         let mut domain = ptr::null_mut();
         let open = fabric.ops()?.domain;
-        // SAFETY: the fabric is open, the info lives, and one pointer is written to `domain`.
+        // SAFETY: the fabric is open, the info outlives the call, and one pointer is written to
+        // `domain`.
         Errno::check_int(unsafe { open(raw, info.as_ptr(), &raw mut domain, ptr::null_mut()) })?;
-        // SAFETY: the provider has just opened it for us.
+        // SAFETY: the provider has just opened the object for this call.
         let object = unsafe { Object::adopt(domain) }?;
         Ok(Arc::new(Domain {
             object,
@@ -85,14 +86,14 @@ impl Domain {
         let raw = self.object.raw()?;
         // SAFETY: the object is open.
         let ops = unsafe { (*raw).ops };
-        // SAFETY: an open domain has its operations, and they live as long as it.
+        // SAFETY: an open domain has its operations, valid while the domain is open.
         Ok((raw, unsafe { &*ops }))
     }
 
-    /// `fi_query_atomic`: the element count and the element size.
+    /// `fi_query_atomic`. Returns the element count and the element size.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn query_atomic(&self, datatype: u32, op: u32, flags: u64) -> Result<(usize, usize)> {
         let (domain, ops) = self.ops()?;
         let mut attr = sys::fi_atomic_attr::default();

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! What a program asks for and what it is offered (fi_getinfo(3)).
+//! Hints of a program and the infos returned for them (fi_getinfo(3)).
 //!
-//! An info is allocated by the library at its own size: fields newer than libfabric 1.17 are never touched here.
+//! The library allocates an info at its own size, so fields newer than libfabric 1.17 are never
+//! accessed.
 #![expect(unsafe_code, reason = "infos are C structures of the library")]
 
 use std::ffi::{CStr, c_char, c_void};
@@ -12,7 +13,7 @@ use libfabric_sys as sys;
 use super::errno::{Errno, Result};
 use super::library::Lib;
 
-/// Hints as plain data; zero is "anything".
+/// Hints as plain data; zero matches any value.
 #[derive(Debug, Clone, Default)]
 pub struct Hints {
     pub caps: u64,
@@ -53,7 +54,7 @@ pub struct Hints {
     pub dest_addr: Vec<u8>,
 }
 
-/// The attributes of a domain that every supported library has.
+/// Attributes of a domain that every supported library has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DomainAttr {
     pub name: String,
@@ -75,33 +76,33 @@ pub struct DomainAttr {
     pub mr_cnt: usize,
 }
 
-/// One offer.
+/// One info that the library returned.
 #[derive(Debug)]
 pub struct Info {
     lib: &'static Lib,
     info: NonNull<sys::fi_info>,
 }
 
-// SAFETY: an info is plain memory of no thread.
+// SAFETY: an info is plain memory, bound to no thread.
 unsafe impl Send for Info {}
-// SAFETY: through `&Info` it is only read, here and by the library and the provider, whose own it is not.
+// SAFETY: through `&Info` the client, the library and the provider only read it.
 unsafe impl Sync for Info {}
 
 impl Hints {
-    /// The hints as the library wants them.
+    /// Builds the hints as an info of the library.
     pub(super) fn build(&self, lib: &'static Lib) -> Result<Info> {
         let info = NonNull::new(lib.dup(ptr::null())).ok_or(Errno::ENOMEM)?;
         let owned = Info { lib, info };
-        // SAFETY: a fresh info that nobody else has.
+        // SAFETY: a new info without another owner.
         let top = unsafe { &mut *info.as_ptr() };
-        // A fresh info has all its attributes allocated (fi_allocinfo).
+        // A new info has all its attributes allocated (fi_allocinfo).
         let (ep, domain, fabric) = (top.ep_attr, top.domain_attr, top.fabric_attr);
         top.caps = self.caps;
         top.mode = self.mode;
         top.addr_format = self.addr_format;
         (top.src_addr, top.src_addrlen) = (malloc_copy(&self.src_addr), self.src_addr.len());
         (top.dest_addr, top.dest_addrlen) = (malloc_copy(&self.dest_addr), self.dest_addr.len());
-        // SAFETY: allocated with the info; the structure has not changed its size.
+        // SAFETY: allocated with the info; the structure has the same size in all versions.
         unsafe { *top.tx_attr = self.tx };
         // SAFETY: as above.
         unsafe { *top.rx_attr = self.rx };
@@ -119,7 +120,8 @@ impl Hints {
         ep.rx_ctx_cnt = self.rx_ctx_cnt;
         macro_rules! set {
             ($($field:ident = $value:expr;)*) => {
-                // SAFETY: as above; these fields exist in 1.17, and no reference to the possibly shorter structure is made.
+                // SAFETY: as above; these fields exist in 1.17, and no reference to the possibly
+                // shorter structure is made.
                 $(unsafe { (*domain).$field = $value };)*
             };
         }
@@ -150,12 +152,12 @@ impl Hints {
 }
 
 impl Info {
-    /// Takes a list apart.
+    /// Splits a list into its infos.
     pub(super) fn list(lib: &'static Lib, list: *mut sys::fi_info) -> Vec<Info> {
         let mut out = Vec::new();
         let mut at = NonNull::new(list);
         while let Some(info) = at {
-            // SAFETY: a list of infos the library has just given to us.
+            // SAFETY: an element of a list that the library has just returned.
             let next = unsafe { std::mem::replace(&mut (*info.as_ptr()).next, ptr::null_mut()) };
             out.push(Info { lib, info });
             at = NonNull::new(next);
@@ -168,7 +170,8 @@ impl Info {
     }
 
     fn top(&self) -> &sys::fi_info {
-        // SAFETY: a live info of the library; the structure has not changed its size and only `&self` reaches it.
+        // SAFETY: an allocated info of the library; the structure has the same size in all
+        // versions, and only `&self` reaches it.
         unsafe { self.info.as_ref() }
     }
 
@@ -176,15 +179,15 @@ impl Info {
         self.top().fabric_attr
     }
 
-    /// The library it came from.
+    /// Library that allocated the info.
     pub const fn lib(&self) -> &'static Lib {
         self.lib
     }
 
-    /// A copy (`fi_dupinfo`).
+    /// Returns a copy (`fi_dupinfo`).
     ///
     /// # Errors
-    /// When the library has no memory.
+    /// When the library cannot allocate memory.
     pub fn dup(&self) -> Result<Info> {
         let info = NonNull::new(self.lib.dup(self.as_ptr())).ok_or(Errno::ENOMEM)?;
         Ok(Info { lib: self.lib, info })
@@ -202,30 +205,30 @@ impl Info {
         self.top().addr_format
     }
 
-    /// True when the offer carries a handle.
+    /// Whether the info carries a handle.
     pub fn has_handle(&self) -> bool {
         !self.top().handle.is_null()
     }
 
-    /// What a connection request is answered by.
+    /// Handle with which a connection request is accepted or rejected.
     pub(super) fn handle(&self) -> sys::fid_t {
         self.top().handle
     }
 
-    /// Asks for the port of a passive endpoint.
+    /// Requests the port of a passive endpoint.
     ///
     /// # Errors
-    /// `EBADF` for one that is closed.
+    /// `EBADF` for a closed endpoint.
     pub fn set_handle(&mut self, pep: &super::Pep) -> Result {
         let handle = super::Fid::raw_fid(pep)?;
-        // SAFETY: the info is ours alone.
+        // SAFETY: this object owns the info.
         unsafe { self.info.as_mut() }.handle = handle;
         Ok(())
     }
 
-    /// Forgets a handle.
+    /// Clears the handle.
     pub fn clear_handle(&mut self) {
-        // SAFETY: the info is ours alone.
+        // SAFETY: this object owns the info.
         unsafe { self.info.as_mut() }.handle = ptr::null_mut();
     }
 
@@ -237,34 +240,35 @@ impl Info {
         bytes(self.top().dest_addr, self.top().dest_addrlen)
     }
 
-    /// Replaces the source address, as a program does that wants the same endpoint at another place.
+    /// Replaces the source address, as a program does for an endpoint at another address.
     pub fn set_src_addr(&mut self, addr: &[u8]) {
-        // SAFETY: the info is ours alone.
+        // SAFETY: this object owns the info.
         let top = unsafe { self.info.as_mut() };
-        // SAFETY: the address came from malloc or is null.
+        // SAFETY: the address is null or was allocated by malloc(3).
         unsafe { libc::free(top.src_addr) };
         (top.src_addr, top.src_addrlen) = (malloc_copy(addr), addr.len());
     }
 
-    /// Asks for other operation flags than those offered.
+    /// Requests other operation flags than the info offers.
     pub fn set_op_flags(&mut self, tx: u64, rx: u64) {
-        // SAFETY: an info from the library has its attributes, and it is ours alone.
+        // SAFETY: an info from the library has its attributes, and this object owns it.
         unsafe { (*self.top().tx_attr).op_flags = tx };
         // SAFETY: as above.
         unsafe { (*self.top().rx_attr).op_flags = rx };
     }
 
-    /// Opens a domain with another mode of memory than was answered.
+    /// Requests another memory registration mode than the info offers.
     pub fn set_mr_mode(&mut self, mr_mode: i32) {
         let domain = self.top().domain_attr;
-        // SAFETY: an info from the library has its attributes, this field exists in 1.17, and it is ours alone.
+        // SAFETY: an info from the library has its attributes, this field exists in 1.17, and this
+        // object owns it.
         unsafe { (*domain).mr_mode = mr_mode };
     }
 
-    /// Asks for a scalable endpoint with so many contexts.
+    /// Requests a scalable endpoint with these numbers of contexts.
     pub fn set_contexts(&mut self, tx: usize, rx: usize) {
         let ep = self.top().ep_attr;
-        // SAFETY: an info from the library has its attributes, and it is ours alone.
+        // SAFETY: an info from the library has its attributes, and this object owns it.
         unsafe { (*ep).tx_ctx_cnt = tx };
         // SAFETY: as above.
         unsafe { (*ep).rx_ctx_cnt = rx };
@@ -281,7 +285,8 @@ impl Info {
     }
 
     pub fn ep(&self) -> sys::fi_ep_attr {
-        // SAFETY: an info from the library has its attributes; the structure is at least as long as in 1.17.
+        // SAFETY: an info from the library has its attributes; the structure is at least as long as
+        // in 1.17.
         unsafe { *self.top().ep_attr }
     }
 
@@ -289,7 +294,8 @@ impl Info {
         let p = self.top().domain_attr;
         macro_rules! read {
             ($field:ident) => {
-                // SAFETY: an info from the library has its attributes, and this field exists in 1.17.
+                // SAFETY: an info from the library has its attributes, and this field exists in
+                // 1.17.
                 unsafe { (*p).$field }
             };
         }
@@ -319,10 +325,10 @@ impl Info {
         text(unsafe { (*self.top().fabric_attr).prov_name })
     }
 
-    /// Whether it names this fabric and this domain as open ones.
+    /// Whether the info refers to this open fabric and to this open domain.
     ///
     /// # Errors
-    /// `EBADF` for one that is closed.
+    /// `EBADF` for a closed object.
     pub fn names(&self, fabric: &super::Fabric, domain: &super::Domain) -> Result<(bool, bool)> {
         // SAFETY: an info from the library has its attributes.
         let open = unsafe { (*self.top().fabric_attr).fabric };
@@ -347,7 +353,7 @@ impl Info {
 
 impl Drop for Info {
     fn drop(&mut self) {
-        // SAFETY: ours alone, taken out of its list, and not used afterwards.
+        // SAFETY: this object owns the info, which is not in a list and not used afterwards.
         unsafe { self.lib.free(self.info.as_ptr()) }
     }
 }
@@ -364,11 +370,11 @@ fn bytes(p: *const c_void, len: usize) -> Vec<u8> {
     if p.is_null() {
         return Vec::new();
     }
-    // SAFETY: an address in an info has the length beside it.
+    // SAFETY: the length of an address is stored beside it in the info.
     unsafe { std::slice::from_raw_parts(p.cast::<u8>(), len) }.to_vec()
 }
 
-/// A copy that `fi_freeinfo` can free.
+/// Returns a copy that `fi_freeinfo` can free.
 fn malloc_copy(bytes: &[u8]) -> *mut c_void {
     if bytes.is_empty() {
         return ptr::null_mut();
@@ -376,7 +382,7 @@ fn malloc_copy(bytes: &[u8]) -> *mut c_void {
     // SAFETY: malloc takes any size.
     let to = unsafe { libc::malloc(bytes.len()) };
     if !to.is_null() {
-        // SAFETY: `to` has room for all of `bytes` and is fresh.
+        // SAFETY: `to` is a new allocation of the length of `bytes`.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to.cast::<u8>(), bytes.len()) };
     }
     to

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The library itself: loading it, and the few functions that are symbols and not operations of an object.
+//! The library: loading it, and its functions that are symbols and not operations of an object.
 //!
-//! Loaded with local visibility, as plugins and language bindings do it, and never unloaded.
+//! It is loaded with local visibility, as plugins and language bindings do, and never unloaded.
 #![expect(unsafe_code, reason = "a library is loaded and its functions are called")]
 
 use std::ffi::{CString, c_char, c_int, c_void};
@@ -14,7 +14,7 @@ use libfabric_sys as sys;
 use super::errno::{self, Errno, Result};
 use super::info::{Hints, Info};
 
-/// Set by the first fi_getinfo of this process.
+/// Set by the first fi_getinfo(3) of this process.
 static LOADED: OnceLock<()> = OnceLock::new();
 
 type GetInfo = unsafe extern "C" fn(
@@ -41,7 +41,7 @@ pub struct Lib {
     version: u32,
 }
 
-/// The number of a version, as `FI_VERSION(major, minor)`.
+/// Returns the number of a version, as `FI_VERSION(major, minor)` does.
 pub const fn version(major: u16, minor: u16) -> u32 {
     ((major as u32) << 16) | minor as u32
 }
@@ -50,16 +50,16 @@ impl Lib {
     /// Loads the library at `path`.
     ///
     /// # Errors
-    /// The loader's words.
+    /// The message of the loader.
     pub fn open(path: &Path) -> std::result::Result<&'static Lib, String> {
         let name = CString::new(path.as_os_str().as_encoded_bytes()).map_err(|e| e.to_string())?;
-        // SAFETY: `name` is a C string; what the library's constructors do is the library's business.
+        // SAFETY: `name` is a C string; the constructors of the library are trusted.
         let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         if handle.is_null() {
             return Err(format!("cannot load {}: {}", path.display(), loader_error()));
         }
         let find = |symbol: &std::ffi::CStr| {
-            // SAFETY: `handle` is open, `symbol` a C string.
+            // SAFETY: `handle` is open, and `symbol` is a C string.
             let at = unsafe { libc::dlsym(handle, symbol.as_ptr()) };
             if at.is_null() {
                 Err(format!("{}: {}", path.display(), loader_error()))
@@ -67,17 +67,18 @@ impl Lib {
                 Ok(at)
             }
         };
-        // SAFETY: fi_getinfo has had this prototype since 1.0 (rdma/fabric.h), as have the others below.
+        // SAFETY: fi_getinfo has had this prototype since 1.0 (rdma/fabric.h), as have the others
+        // below.
         let getinfo = unsafe { std::mem::transmute::<*mut c_void, GetInfo>(find(c"fi_getinfo")?) };
-        // SAFETY: the prototype of rdma/fabric.h.
+        // SAFETY: the type matches the prototype in rdma/fabric.h.
         let freeinfo = unsafe { std::mem::transmute::<*mut c_void, FreeInfo>(find(c"fi_freeinfo")?) };
-        // SAFETY: the prototype of rdma/fabric.h.
+        // SAFETY: the type matches the prototype in rdma/fabric.h.
         let dupinfo = unsafe { std::mem::transmute::<*mut c_void, DupInfo>(find(c"fi_dupinfo")?) };
-        // SAFETY: the prototype of rdma/fabric.h.
+        // SAFETY: the type matches the prototype in rdma/fabric.h.
         let fabric = unsafe { std::mem::transmute::<*mut c_void, OpenFabric>(find(c"fi_fabric")?) };
-        // SAFETY: the prototype of rdma/fabric.h.
+        // SAFETY: the type matches the prototype in rdma/fabric.h.
         let fi_version = unsafe { std::mem::transmute::<*mut c_void, Version>(find(c"fi_version")?) };
-        // SAFETY: it takes nothing and returns a number.
+        // SAFETY: the function takes no argument.
         let version = unsafe { fi_version() };
         let lib = Box::leak(Box::new(Lib {
             getinfo,
@@ -90,12 +91,12 @@ impl Lib {
         Ok(lib)
     }
 
-    /// The version of the interface this library implements.
+    /// Version of the interface that the library implements.
     pub const fn version(&self) -> u32 {
         self.version
     }
 
-    /// The version in words.
+    /// Version as text.
     pub fn version_text(&self) -> String {
         format!("{}.{}", self.version >> 16, self.version & 0xffff)
     }
@@ -103,7 +104,7 @@ impl Lib {
     /// `fi_getinfo(3)`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn getinfo(
         &'static self,
         version: u32,
@@ -116,10 +117,10 @@ impl Lib {
         self.getinfo_like(version, node, service, flags, hints.as_ref())
     }
 
-    /// `fi_getinfo(3)` with an info as hints, as a program does that asks again.
+    /// `fi_getinfo(3)` with an info as hints, as for a repeated query.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn getinfo_like(
         &'static self,
         version: u32,
@@ -131,17 +132,19 @@ impl Lib {
         let text = |word: Option<&str>| word.map(CString::new).transpose().map_err(|_| Errno::EINVAL);
         let (node, service) = (text(node)?, text(service)?);
         let pointer = |word: &Option<CString>| word.as_ref().map_or(ptr::null(), |word| word.as_ptr());
-        // Without a name other providers are asked as well, and the first call loads them: they are free to change errno.
+        // Without a provider name other providers are queried too, and the first call loads them.
+        // These may change `errno`.
         let asks_one = hints.is_some_and(|hints| !hints.prov_name().is_empty());
         let hints = hints.map_or(ptr::null(), |hints| hints.as_ptr().cast_const());
         let mut list = ptr::null_mut();
         if LOADED.set(()).is_err() && asks_one {
             errno::mark();
         } else {
-            // An object that was dropped has left its marker.
+            // A dropped object has left its marker.
             errno::unmark();
         }
-        // SAFETY: every pointer is null or outlives the call; the library writes one pointer to `list`.
+        // SAFETY: every pointer is null or outlives the call; the library writes one pointer to
+        // `list`.
         let code = unsafe {
             (self.getinfo)(
                 version,
@@ -157,12 +160,12 @@ impl Lib {
     }
 
     pub(super) fn dup(&self, info: *const sys::fi_info) -> *mut sys::fi_info {
-        // SAFETY: `info` is null or an info of this library; null asks for an empty one.
+        // SAFETY: `info` is null or an info of this library; null requests an empty one.
         unsafe { (self.dupinfo)(info) }
     }
 
     /// # Safety
-    /// `info` is an info of this library that nobody uses afterwards.
+    /// `info` is an info of this library without later uses.
     pub(super) unsafe fn free(&self, info: *mut sys::fi_info) {
         // SAFETY: the caller's contract.
         unsafe { (self.freeinfo)(info) }
@@ -171,7 +174,8 @@ impl Lib {
     pub(super) fn open_fabric(&self, info: &Info) -> Result<*mut sys::fid_fabric> {
         let mut fabric = ptr::null_mut();
         errno::mark();
-        // SAFETY: the attributes belong to a live info; the library writes one pointer to `fabric`.
+        // SAFETY: the attributes belong to an allocated info; the library writes one pointer to
+        // `fabric`.
         let code = unsafe { (self.fabric)(info.fabric_attr(), &raw mut fabric, ptr::null_mut()) };
         Errno::check_int(code)?;
         Ok(fabric)
@@ -179,12 +183,13 @@ impl Lib {
 }
 
 fn loader_error() -> String {
-    // SAFETY: dlerror takes nothing.
+    // SAFETY: dlerror(3) takes no argument.
     let text = unsafe { libc::dlerror() };
     if text.is_null() {
         return "unknown error".into();
     }
-    // SAFETY: dlerror returns a C string that is valid until the next call of the loader in this thread.
+    // SAFETY: dlerror(3) returns a C string that is valid until the next loader call of this
+    // thread.
     unsafe { std::ffi::CStr::from_ptr(text) }
         .to_string_lossy()
         .into_owned()

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! A thin client of libfabric: every call goes through the operation table of its object, exactly as the inline
-//! functions of libfabric's headers do it, and returns what the table returned.
+//! A thin client of libfabric. Every call uses the operations table of its object, exactly as the
+//! inline functions of libfabric's headers do, and returns the result of that operation.
 //!
-//! Not a comfortable interface: no retries, no progress, no bookkeeping. Memory handed to the provider is a [`Buf`],
-//! which is never freed, so that no call here can leave a dangling pointer behind. Objects close themselves when
-//! dropped and keep alive what they were opened on. They may be moved and shared between threads; that the threading
-//! level asked for allows it is the caller's business, as it is in C.
+//! There are no retries, no progress and no bookkeeping. Memory handed to the provider is a
+//! [`Buf`], which is never freed, so no call can leave a dangling pointer. Objects are closed when
+//! dropped, and keep their parents open. Threads may share and move objects; the caller must
+//! respect the requested threading level, as in C.
 
 mod atomic;
 mod av;

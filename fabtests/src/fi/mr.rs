@@ -22,7 +22,7 @@ pub struct Mr {
 
 is_fid!(Mr);
 
-/// What to register, beside the memory.
+/// Parameters of a registration beside the memory.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct MrAsk {
     pub access: u64,
@@ -34,7 +34,7 @@ impl Mr {
     /// `fi_mr_reg`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn reg(domain: &Arc<Domain>, buf: Buf, ask: MrAsk) -> Result<Arc<Mr>> {
         let (fid, ops) = mr_ops(domain)?;
         let mut mr = ptr::null_mut();
@@ -58,12 +58,12 @@ impl Mr {
     /// `fi_mr_regv`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn regv(domain: &Arc<Domain>, bufs: &[Buf], ask: MrAsk) -> Result<Arc<Mr>> {
         let (fid, ops) = mr_ops(domain)?;
         let iov = iovecs(bufs);
         let mut mr = ptr::null_mut();
-        // SAFETY: as in `reg`; `iov` holds that many pieces.
+        // SAFETY: as in `reg`; `iov` has the stated length.
         let code = unsafe {
             (ops.regv)(
                 fid,
@@ -83,15 +83,15 @@ impl Mr {
     /// `fi_mr_regattr`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn regattr(domain: &Arc<Domain>, bufs: &[Buf], ask: MrAsk, context: usize) -> Result<Arc<Mr>> {
         Mr::regattr_in(domain, bufs, ask, context, ptr::null())
     }
 
-    /// `fi_mr_regattr` with another object in the place of `base_mr`.
+    /// `fi_mr_regattr` with another object as `base_mr`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn regattr_within(domain: &Arc<Domain>, bufs: &[Buf], ask: MrAsk, base: &dyn Fid) -> Result<Arc<Mr>> {
         Mr::regattr_in(domain, bufs, ask, 0, base.raw_fid()?.cast())
     }
@@ -111,15 +111,15 @@ impl Mr {
             ..attributes(iov.as_ptr(), iov.len(), ask)
         };
         let mut mr = ptr::null_mut();
-        // SAFETY: as in `reg`; the attributes and what they point to live during the call.
+        // SAFETY: as in `reg`; the attributes and their pointers outlive the call.
         let code = unsafe { (ops.regattr)(fid, &raw const attr, ask.flags, &raw mut mr) };
         Mr::adopt(domain, code, mr)
     }
 
-    /// `fi_mr_regattr` with `FI_MR_DMABUF`: memory of a device, of which there is this descriptor.
+    /// `fi_mr_regattr` with `FI_MR_DMABUF`: device memory with this descriptor.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn regattr_dmabuf(domain: &Arc<Domain>, fd: BorrowedFd<'_>, buf: Buf, ask: MrAsk) -> Result<Arc<Mr>> {
         let (raw, ops) = mr_ops(domain)?;
         let dmabuf = sys::fi_mr_dmabuf {
@@ -130,14 +130,15 @@ impl Mr {
         };
         let attr = attributes((&raw const dmabuf).cast(), 1, ask);
         let mut mr = ptr::null_mut();
-        // SAFETY: as in `regattr_in`; with this flag the attributes lead to a `struct fi_mr_dmabuf` in place of the pieces.
+        // SAFETY: as in `regattr_in`; with this flag the attributes point to a `struct
+        // fi_mr_dmabuf` instead of an iovec.
         let code = unsafe { (ops.regattr)(raw, &raw const attr, ask.flags | sys::FI_MR_DMABUF, &raw mut mr) };
         Mr::adopt(domain, code, mr)
     }
 
     fn adopt(domain: &Arc<Domain>, code: i32, mr: *mut sys::fid_mr) -> Result<Arc<Mr>> {
         Errno::check_int(code)?;
-        // SAFETY: the provider has just opened it for us.
+        // SAFETY: the provider has just opened the object for this call.
         let object = unsafe { Object::adopt(mr) }?;
         Ok(Arc::new(Mr {
             object,
@@ -155,7 +156,7 @@ impl Mr {
         Ok(unsafe { (*mr).key })
     }
 
-    /// Its address, as events tell it.
+    /// Address of the object, as reported in events.
     ///
     /// # Errors
     /// `EBADF` after a close.
@@ -173,10 +174,10 @@ impl Mr {
         Ok(unsafe { (*mr).mem_desc }.addr())
     }
 
-    /// `fi_mr_raw_attr` with room for `room` bytes of key: the base address, the key, and the length it needs.
+    /// `fi_mr_raw_attr` into a key buffer of `room` bytes. Returns the base address and the key.
     ///
     /// # Errors
-    /// The call's, with that length.
+    /// Errors of the call, with the length that the key requires.
     pub fn raw_attr(&self, room: usize) -> std::result::Result<(u64, Vec<u8>), (Errno, usize)> {
         let fid = self.raw_fid().map_err(|e| (e, 0))?;
         let control = self.base_ops().map_err(|e| (e, 0))?.control;
@@ -187,7 +188,7 @@ impl Mr {
             raw_key: key.as_mut_ptr(),
             key_size: &raw mut len,
         };
-        // SAFETY: the region is open; the argument and what it points to live during the call.
+        // SAFETY: the region is open; the argument and its pointers outlive the call.
         let code = unsafe { control(fid, sys::FI_GET_RAW_MR, (&raw mut arg).cast()) };
         Errno::check_int(code).map_err(|e| (e, len))?;
         key.truncate(len);
@@ -197,7 +198,7 @@ impl Mr {
     /// `fi_mr_map_raw`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn map_raw(domain: &Arc<Domain>, base: u64, key: &[u8]) -> Result<u64> {
         let (mut raw, mut out) = (key.to_vec(), 0);
         let mut arg = sys::fi_mr_map_raw {
@@ -208,7 +209,7 @@ impl Mr {
             key: &raw mut out,
         };
         let control = domain.base_ops()?.control;
-        // SAFETY: the domain is open; the argument and what it points to live during the call.
+        // SAFETY: the domain is open; the argument and its pointers outlive the call.
         let code = unsafe { control(domain.raw_fid()?, sys::FI_MAP_RAW_MR, (&raw mut arg).cast()) };
         Errno::check_int(code)?;
         Ok(out)
@@ -217,24 +218,24 @@ impl Mr {
     /// `fi_mr_unmap_key`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn unmap_key(domain: &Arc<Domain>, key: u64) -> Result {
         let mut key = key;
         domain.control_u64(sys::FI_UNMAP_KEY, &mut key)
     }
 
-    /// `fi_mr_refresh` of some of its buffers.
+    /// `fi_mr_refresh` of `bufs`, parts of the region.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn refresh(&self, bufs: &[Buf], flags: u64) -> Result {
         let iov = iovecs(bufs);
-        // SAFETY: integers and pointers, for which zero is a value.
+        // SAFETY: all fields are integers and pointers, for which zero is valid.
         let mut arg: sys::fi_mr_modify = unsafe { std::mem::zeroed() };
         arg.flags = flags;
         (arg.attr.mr_iov, arg.attr.iov_count) = (iov.as_ptr(), iov.len());
         let control = self.base_ops()?.control;
-        // SAFETY: the region is open; the argument and what it points to live during the call.
+        // SAFETY: the region is open; the argument and its pointers outlive the call.
         let code = unsafe { control(self.raw_fid()?, sys::FI_REFRESH, (&raw mut arg).cast()) };
         Errno::check_int(code).map(drop)
     }
@@ -242,13 +243,13 @@ impl Mr {
     /// `fi_mr_enable`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn enable(&self) -> Result {
         self.control_null(sys::FI_ENABLE)
     }
 }
 
-/// What `fi_mr_regattr` takes for memory of the host.
+/// Returns the attributes of host memory for `fi_mr_regattr`.
 fn attributes(mr_iov: *const sys::iovec, iov_count: usize, ask: MrAsk) -> sys::fi_mr_attr {
     sys::fi_mr_attr {
         mr_iov,
@@ -284,6 +285,6 @@ fn mr_ops(domain: &Domain) -> Result<(*mut sys::fid, &sys::fi_ops_mr)> {
     if ops.is_null() {
         return Err(Errno::ENOSYS);
     }
-    // SAFETY: the table of an open domain lives as long as it.
+    // SAFETY: the table of an open domain lives as long as the domain.
     Ok((raw.cast(), unsafe { &*ops }))
 }

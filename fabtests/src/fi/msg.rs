@@ -20,19 +20,19 @@ impl Ep {
         if ops.is_null() {
             return Err(Errno::ENOSYS);
         }
-        // SAFETY: the table of an open endpoint lives as long as it.
+        // SAFETY: the table of an open endpoint lives as long as the endpoint.
         Ok((ep, unsafe { &*ops }))
     }
 
     /// `fi_send`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     #[inline]
     pub fn send(&self, buf: Buf, dest: u64, context: usize) -> Result {
         let (ep, ops) = self.msg_ops()?;
         let context = ptr::without_provenance_mut(context);
-        // SAFETY: the endpoint is open and the memory is never freed.
+        // SAFETY: the endpoint is open, and the memory is never freed.
         let code = unsafe { (ops.send)(ep, buf.ptr().cast(), buf.len(), buf.desc(), dest, context) };
         Errno::check(code).map(drop)
     }
@@ -40,12 +40,12 @@ impl Ep {
     /// `fi_sendv`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn sendv(&self, bufs: &[Buf], dest: u64, context: usize) -> Result {
         let (ep, ops) = self.msg_ops()?;
         let (iov, mut desc) = (iovecs(bufs), descs(bufs));
         let context = ptr::without_provenance_mut(context);
-        // SAFETY: the endpoint is open; the lists live during the call and the memory is never freed.
+        // SAFETY: the endpoint is open; the lists outlive the call, and the memory is never freed.
         let code = unsafe { (ops.sendv)(ep, iov.as_ptr(), desc.as_mut_ptr(), iov.len(), dest, context) };
         Errno::check(code).map(drop)
     }
@@ -53,34 +53,35 @@ impl Ep {
     /// `fi_sendmsg`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn sendmsg(&self, bufs: &[Buf], dest: u64, context: usize, data: u64, flags: u64) -> Result {
         let (ep, ops) = self.msg_ops()?;
         let (iov, mut desc) = (iovecs(bufs), descs(bufs));
         let msg = message(&iov, &mut desc, dest, context, data);
-        // SAFETY: the endpoint is open; the message and its lists live during the call, the memory for ever.
+        // SAFETY: the endpoint is open; the message and its lists outlive the call, and the memory
+        // is never freed.
         Errno::check(unsafe { (ops.sendmsg)(ep, &raw const msg, flags) }).map(drop)
     }
 
     /// `fi_inject`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     #[inline]
     pub fn inject(&self, buf: Buf, dest: u64) -> Result {
         let (ep, ops) = self.msg_ops()?;
-        // SAFETY: the endpoint is open and the memory is never freed.
+        // SAFETY: the endpoint is open, and the memory is never freed.
         Errno::check(unsafe { (ops.inject)(ep, buf.ptr().cast(), buf.len(), dest) }).map(drop)
     }
 
     /// `fi_senddata`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn senddata(&self, buf: Buf, data: u64, dest: u64, context: usize) -> Result {
         let (ep, ops) = self.msg_ops()?;
         let context = ptr::without_provenance_mut(context);
-        // SAFETY: the endpoint is open and the memory is never freed.
+        // SAFETY: the endpoint is open, and the memory is never freed.
         let code =
             unsafe { (ops.senddata)(ep, buf.ptr().cast(), buf.len(), buf.desc(), data, dest, context) };
         Errno::check(code).map(drop)
@@ -89,22 +90,22 @@ impl Ep {
     /// `fi_injectdata`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn injectdata(&self, buf: Buf, data: u64, dest: u64) -> Result {
         let (ep, ops) = self.msg_ops()?;
-        // SAFETY: the endpoint is open and the memory is never freed.
+        // SAFETY: the endpoint is open, and the memory is never freed.
         Errno::check(unsafe { (ops.injectdata)(ep, buf.ptr().cast(), buf.len(), data, dest) }).map(drop)
     }
 
     /// `fi_recv`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     #[inline]
     pub fn recv(&self, buf: Buf, src: u64, context: usize) -> Result {
         let (ep, ops) = self.msg_ops()?;
         let context = ptr::without_provenance_mut(context);
-        // SAFETY: the endpoint is open and the memory is never freed.
+        // SAFETY: the endpoint is open, and the memory is never freed.
         let code = unsafe { (ops.recv)(ep, buf.ptr().cast(), buf.len(), buf.desc(), src, context) };
         Errno::check(code).map(drop)
     }
@@ -112,12 +113,12 @@ impl Ep {
     /// `fi_recvv`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn recvv(&self, bufs: &[Buf], src: u64, context: usize) -> Result {
         let (ep, ops) = self.msg_ops()?;
         let (iov, mut desc) = (iovecs(bufs), descs(bufs));
         let context = ptr::without_provenance_mut(context);
-        // SAFETY: the endpoint is open; the lists live during the call and the memory is never freed.
+        // SAFETY: the endpoint is open; the lists outlive the call, and the memory is never freed.
         let code = unsafe { (ops.recvv)(ep, iov.as_ptr(), desc.as_mut_ptr(), iov.len(), src, context) };
         Errno::check(code).map(drop)
     }
@@ -125,37 +126,39 @@ impl Ep {
     /// `fi_recvmsg`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn recvmsg(&self, bufs: &[Buf], src: u64, context: usize, flags: u64) -> Result {
         let (ep, ops) = self.msg_ops()?;
         let (iov, mut desc) = (iovecs(bufs), descs(bufs));
         let msg = message(&iov, &mut desc, src, context, 0);
-        // SAFETY: the endpoint is open; the message and its lists live during the call, the memory for ever.
+        // SAFETY: the endpoint is open; the message and its lists outlive the call, and the memory
+        // is never freed.
         Errno::check(unsafe { (ops.recvmsg)(ep, &raw const msg, flags) }).map(drop)
     }
 
-    /// `fi_sendmsg` of a null message, `fi_sendv` of a null list that claims `count` pieces, or the same of receiving.
+    /// `fi_sendmsg` or `fi_recvmsg` of a null message; `fi_sendv` or `fi_recvv` of a null list with
+    /// the length `count`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn null_message(&self, what: NullMessage, count: usize, peer: u64) -> Result {
         let (ep, ops) = self.msg_ops()?;
         let (null, none) = (ptr::null(), ptr::null_mut());
         let code = match what {
-            // SAFETY: a null message is for the provider to refuse.
+            // SAFETY: the provider refuses a null message.
             NullMessage::Sendmsg => unsafe { (ops.sendmsg)(ep, ptr::null(), 0) },
-            // SAFETY: a null message is for the provider to refuse.
+            // SAFETY: the provider refuses a null message.
             NullMessage::Recvmsg => unsafe { (ops.recvmsg)(ep, ptr::null(), 0) },
-            // SAFETY: a null list is for the provider to refuse.
+            // SAFETY: the provider refuses a null list.
             NullMessage::Sendv => unsafe { (ops.sendv)(ep, null, none, count, peer, none.cast()) },
-            // SAFETY: a null list is for the provider to refuse.
+            // SAFETY: the provider refuses a null list.
             NullMessage::Recvv => unsafe { (ops.recvv)(ep, null, none, count, peer, none.cast()) },
         };
         Errno::check(code).map(drop)
     }
 }
 
-/// The calls that take a pointer to a structure.
+/// Calls that take a pointer to a structure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NullMessage {
     Sendmsg,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! What all objects of libfabric have in common: the base operations, and that they are closed once.
+//! Common part of all libfabric objects: the base operations, and a single close.
 #![expect(unsafe_code, reason = "operations are C functions behind pointers")]
 
 use std::ffi::{c_int, c_void};
@@ -11,22 +11,23 @@ use libfabric_sys as sys;
 
 use super::errno::{self, Errno, Result};
 
-/// An open object of type `T`, a C structure that begins with `struct fid`.
+/// Open object of type `T`, a C structure that begins with `struct fid`.
 #[derive(Debug)]
 pub(super) struct Object<T> {
     at: NonNull<T>,
     closed: OnceLock<()>,
 }
 
-// SAFETY: an object of libfabric belongs to no thread; which threads may call at the same time is what the threading
-// level says, and the module's header leaves that to the caller, as C does.
+// SAFETY: an object of libfabric is bound to no thread. The threading level limits concurrent
+// calls, and the caller must respect it, as the module documentation states.
 unsafe impl<T> Send for Object<T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for Object<T> {}
 
 impl<T> Object<T> {
     /// # Safety
-    /// `at` is null or an open object of libfabric, begins with a `struct fid`, and is closed by nobody else.
+    /// `at` is null or an open object of libfabric that begins with a `struct fid`, and only the
+    /// result closes it.
     pub(super) unsafe fn adopt(at: *mut T) -> Result<Object<T>> {
         let at = NonNull::new(at).ok_or(Errno::EOTHER)?;
         Ok(Object {
@@ -35,7 +36,7 @@ impl<T> Object<T> {
         })
     }
 
-    /// The object, as long as it is open.
+    /// Returns the object, if it is open.
     #[inline]
     pub(super) fn raw(&self) -> Result<*mut T> {
         if self.closed.get().is_some() {
@@ -51,7 +52,7 @@ impl<T> Object<T> {
     }
 }
 
-/// The base operations, whatever the object is.
+/// Base operations of an object of any class.
 pub trait Fid {
     #[doc(hidden)]
     fn raw_fid(&self) -> Result<*mut sys::fid>;
@@ -64,19 +65,19 @@ pub trait Fid {
         let fid = self.raw_fid()?;
         // SAFETY: an open object begins with a `struct fid`.
         let ops = unsafe { (*fid).ops };
-        // SAFETY: every object has base operations, and they live as long as it.
+        // SAFETY: every object has base operations, valid while it is open.
         Ok(unsafe { &*ops })
     }
 
-    /// `fi_close`, for cases that want to see what it answers. When it succeeds the object is gone: every later call
-    /// on it here is `EBADF`.
+    /// `fi_close`, for cases that check its result. After a success every later call on the object
+    /// returns `EBADF`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     fn close(&self) -> Result {
         let fid = self.raw_fid()?;
         let close = self.base_ops()?.close;
-        // SAFETY: the object is open, and it is marked as closed before anything else can use it.
+        // SAFETY: the object is open, and marked as closed before any other use.
         Errno::check_int(unsafe { close(fid) })?;
         self.mark_closed();
         Ok(())
@@ -85,7 +86,7 @@ pub trait Fid {
     /// `fi_*_bind`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     fn bind(&self, other: &dyn Fid, flags: u64) -> Result {
         let (fid, other) = (self.raw_fid()?, other.raw_fid()?);
         let bind = self.base_ops()?.bind;
@@ -96,11 +97,11 @@ pub trait Fid {
     /// `fi_control` with a 64-bit argument that is read and written.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     fn control_u64(&self, command: i32, value: &mut u64) -> Result {
         let fid = self.raw_fid()?;
         let control = self.base_ops()?.control;
-        // SAFETY: the argument of the commands used with this is at most 64 bits wide and lives during the call.
+        // SAFETY: the argument of these commands has at most 64 bits and outlives the call.
         let code = unsafe { control(fid, command, ptr::from_mut(value).cast()) };
         Errno::check_int(code).map(drop)
     }
@@ -108,50 +109,52 @@ pub trait Fid {
     /// `fi_control` without an argument.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     fn control_null(&self, command: i32) -> Result {
         let fid = self.raw_fid()?;
         let control = self.base_ops()?.control;
-        // SAFETY: a null argument is for the provider to accept or refuse.
+        // SAFETY: the provider accepts or refuses a null argument.
         Errno::check_int(unsafe { control(fid, command, ptr::null_mut()) }).map(drop)
     }
 
-    /// The descriptor to poll (`FI_GETWAIT` of an object with `FI_WAIT_FD`).
+    /// Descriptor to poll (`FI_GETWAIT` of an object with `FI_WAIT_FD`).
     ///
     /// # Errors
-    /// The call's; `EBADF` for a number that is no descriptor.
+    /// Errors of the call; `EBADF` for a negative descriptor.
     fn wait_fd(&self) -> Result<BorrowedFd<'_>> {
         let mut fd = u64::MAX;
         self.control_u64(sys::FI_GETWAIT, &mut fd)?;
-        // The provider wrote an int over the lower half.
+        // The provider has written an int over the lower half.
         #[expect(clippy::cast_possible_truncation, reason = "the upper half was not written")]
         let fd = fd.cast_signed() as i32;
         if fd < 0 {
             return Err(Errno::EBADF);
         }
-        // SAFETY: the provider keeps the descriptor open as long as the object, which is borrowed.
+        // SAFETY: the provider keeps the descriptor open as long as the borrowed object.
         Ok(unsafe { BorrowedFd::borrow_raw(fd) })
     }
 
-    /// The kind of wait object it has (`FI_GETWAITOBJ`).
+    /// Kind of wait object (`FI_GETWAITOBJ`).
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     fn wait_obj(&self) -> Result<u32> {
         let fid = self.raw_fid()?;
         let control = self.base_ops()?.control;
         let mut kind: sys::fi_wait_obj = u32::MAX;
-        // SAFETY: the object is open; the argument of this command is an enum, which lives during the call.
+        // SAFETY: the object is open; the argument of this command is an enum, which outlives the
+        // call.
         let code = unsafe { control(fid, sys::FI_GETWAITOBJ, (&raw mut kind).cast()) };
         Errno::check_int(code)?;
         Ok(kind)
     }
 
-    /// The descriptors to poll, and for which events (`FI_GETWAIT` of an object with `FI_WAIT_POLLFD`), with room for `room`.
+    /// Descriptors to poll and their events (`FI_GETWAIT` of an object with `FI_WAIT_POLLFD`), in a
+    /// list of `room` elements.
     ///
     /// # Errors
-    /// The call's, with the number of descriptors it says there are; `EBADF` for a number that is no descriptor, and for a list
-    /// without the number of its changes.
+    /// Errors of the call, with the number of descriptors that the provider reports. `EBADF` for a
+    /// negative descriptor, and for a list without a change index.
     fn wait_list(&self, room: usize) -> std::result::Result<Vec<(BorrowedFd<'_>, i16)>, (Errno, usize)> {
         let fid = self.raw_fid().map_err(|e| (e, 0))?;
         let control = self.base_ops().map_err(|e| (e, 0))?.control;
@@ -167,7 +170,8 @@ pub trait Fid {
             nfds: room,
             fd: list.as_mut_ptr(),
         };
-        // SAFETY: the object is open; the argument and its list, which has as many elements as it says, live during the call.
+        // SAFETY: the object is open; the argument and its list of the stated length outlive the
+        // call.
         let code = unsafe { control(fid, sys::FI_GETWAIT, (&raw mut arg).cast()) };
         Errno::check_int(code).map_err(|e| (e, arg.nfds))?;
         let told = list.get(..arg.nfds).ok_or((Errno::EOTHER, arg.nfds))?;
@@ -175,27 +179,27 @@ pub trait Fid {
             return Err((Errno::EBADF, arg.nfds));
         }
         let borrow = |entry: &libc::pollfd| {
-            // SAFETY: the provider keeps the descriptor open as long as the object, which is borrowed.
+            // SAFETY: the provider keeps the descriptor open as long as the borrowed object.
             let fd = unsafe { BorrowedFd::borrow_raw(entry.fd) };
             (fd, entry.events)
         };
         Ok(told.iter().map(borrow).collect())
     }
 
-    /// `fi_ops_open` of a name nobody has.
+    /// `fi_ops_open` of an unknown name.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     fn ops_open(&self, name: &std::ffi::CStr) -> Result {
         let fid = self.raw_fid()?;
         let open = self.base_ops()?.ops_open;
         let mut ops: *mut c_void = ptr::null_mut();
-        // SAFETY: the name is a C string and `ops` takes one pointer.
+        // SAFETY: the name is a C string, and `ops` holds one pointer.
         let code: c_int = unsafe { open(fid, name.as_ptr(), 0, &raw mut ops, ptr::null_mut()) };
         Errno::check_int(code).map(drop)
     }
 
-    /// The class of the object (`FI_CLASS_*`).
+    /// Class of the object (`FI_CLASS_*`).
     ///
     /// # Errors
     /// `EBADF` after a close.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Memory whose pages a case handles itself: mapped, dropped, enlarged, unmapped and mapped again.
+//! Memory whose pages a case manages itself: mapped, dropped, enlarged, unmapped and mapped again.
 //!
-//! Not about allocated memory, whose pages are the allocator's.
+//! Allocated memory is excluded, because its pages belong to the allocator.
 #![expect(unsafe_code, reason = "pages are handled by address")]
 
 use std::ptr::null_mut;
@@ -14,86 +14,86 @@ use super::Buf;
 
 const RW: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 
-/// What the kernel calls memory of a provider that its peers can map.
+/// Name in `/proc/self/maps` of provider memory that peers can map.
 const WINDOW: &str = "/memfd:scif:moved";
 
 impl Buf {
-    /// Zeroed pages in a private mapping of their own, with a page on either side that is nobody's.
+    /// Returns zeroed pages in a separate private mapping, between two inaccessible pages.
     ///
     /// # Errors
-    /// Those of `mmap(2)`.
+    /// Errors of `mmap(2)`.
     pub fn private(len: usize) -> Result<Buf> {
         const PAGE: usize = 4096;
         let room = len.next_multiple_of(PAGE) + 2 * PAGE;
-        // SAFETY: the kernel picks a range nobody uses.
+        // SAFETY: the kernel chooses an unused range.
         let at =
             unsafe { rustix::mm::mmap_anonymous(null_mut(), room, ProtFlags::empty(), MapFlags::PRIVATE)? };
         let at = at.cast::<u8>().wrapping_add(PAGE);
         let flags = MapFlags::PRIVATE | MapFlags::FIXED;
-        // SAFETY: inside the range just mapped, which nobody else knows.
+        // SAFETY: inside the range just mapped, which has no other user.
         unsafe { rustix::mm::mmap_anonymous(at.cast(), len.next_multiple_of(PAGE), RW, flags)? };
         Ok(Buf::at(at, len))
     }
 
-    /// Puts fresh private pages where these are.
+    /// Replaces the pages by new private pages.
     ///
     /// # Errors
-    /// Those of `mmap(2)`.
+    /// Errors of `mmap(2)`.
     pub fn renew(&self) -> Result<()> {
         let flags = MapFlags::PRIVATE | MapFlags::FIXED;
-        // SAFETY: the pages are this case's, which has no reference to them.
+        // SAFETY: the pages belong to this case, which has no reference to them.
         unsafe { rustix::mm::mmap_anonymous(self.ptr().cast(), self.len(), RW, flags).map(drop) }
     }
 
-    /// Tells the kernel that what they hold is not needed, as allocators do.
+    /// Drops the contents of the pages with `madvise(2)`, as allocators do.
     ///
     /// # Errors
-    /// Those of `madvise(2)`.
+    /// Errors of `madvise(2)`.
     pub fn drop_contents(&self) -> Result<()> {
-        // SAFETY: the pages are this case's, which has no reference to them.
+        // SAFETY: the pages belong to this case, which has no reference to them.
         unsafe { rustix::mm::madvise(self.ptr().cast(), self.len(), Advice::LinuxDontNeed) }
     }
 
-    /// The same pages and more behind them, wherever the kernel puts them.
+    /// Enlarges the mapping and returns its possibly moved range.
     ///
     /// # Errors
-    /// Those of `mremap(2)`.
+    /// Errors of `mremap(2)`.
     pub fn enlarge(&self, len: usize) -> Result<Buf> {
-        // SAFETY: the pages are this case's, which has no reference to them.
+        // SAFETY: the pages belong to this case, which has no reference to them.
         let at = unsafe { rustix::mm::mremap(self.ptr().cast(), self.len(), len, MremapFlags::MAYMOVE)? };
         Ok(Buf::at(at.cast(), len))
     }
 
-    /// `mlock(2)`
+    /// Locks the pages in memory (`mlock(2)`).
     ///
     /// # Errors
-    /// Those of it.
+    /// Errors of `mlock(2)`.
     pub fn lock(&self) -> Result<()> {
         // SAFETY: changes no byte.
         unsafe { rustix::mm::mlock(self.ptr().cast(), self.len()) }
     }
 
-    /// `munmap(2)`
+    /// Unmaps the pages (`munmap(2)`).
     ///
     /// # Errors
-    /// Those of it.
+    /// Errors of `munmap(2)`.
     pub fn unmap(&self) -> Result<()> {
-        // SAFETY: the pages are this case's, which has no reference to them.
+        // SAFETY: the pages belong to this case, which has no reference to them.
         unsafe { rustix::mm::munmap(self.ptr().cast(), self.len()) }
     }
 
-    /// Adds to an aligned word by an instruction of the processor; what it was.
+    /// Adds to an aligned word with one processor instruction. Returns the former value.
     pub fn add_u64(&self, off: usize, n: u64) -> Option<u64> {
         let at = self.sub(off, 8);
-        // SAFETY: eight bytes of memory that stays mapped while the case runs.
+        // SAFETY: eight bytes of memory that stays mapped during the case.
         let word = unsafe { Mem::new(at.ptr(), at.len()) };
         rmw::fetch_add(&word, n)
     }
 
-    /// Whether its first byte lies on a page that peers of this process can map.
+    /// Whether the first byte lies on a page that peers of this process can map.
     ///
     /// # Errors
-    /// When the kernel does not say.
+    /// When `/proc/self/maps` cannot be read.
     pub fn in_window(&self) -> std::io::Result<bool> {
         let at = self.addr();
         Ok(windows()?.iter().any(|&(begin, end)| begin <= at && at < end))
@@ -117,21 +117,22 @@ fn windows() -> std::io::Result<Vec<(usize, usize)>> {
 /// Whether this process has mapped memory of a peer.
 ///
 /// # Errors
-/// When the kernel does not say.
+/// When `/proc/self/maps` cannot be read.
 pub fn maps_windows() -> std::io::Result<bool> {
-    // No window of its own is as large.
+    // Windows of this process itself are smaller than 16 GiB.
     Ok(windows()?.iter().any(|(begin, end)| end - begin > 1 << 34))
 }
 
-/// Whether the kernel lets this process hold up stores to pages that move.
+/// Whether the kernel lets this process suspend writers of pages that move (userfaultfd write
+/// protection).
 #[must_use]
 pub fn may_hold_stores() -> bool {
     const USER_MODE_ONLY: libc::c_int = 1;
-    // SAFETY: makes a descriptor; no memory is touched.
+    // SAFETY: creates a descriptor and accesses no memory.
     let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, USER_MODE_ONLY | libc::O_CLOEXEC) };
     match i32::try_from(fd) {
         Ok(fd) if fd >= 0 => {
-            // SAFETY: just made, and nobody else's.
+            // SAFETY: the descriptor was just created and has no other owner.
             unsafe { libc::close(fd) };
             true
         }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Owners of what a peer provider fills: a completion queue, a counter and a receive context of the test's own (fi_peer(3)).
+//! Owner side of a peer provider: a completion queue, a counter and a receive context of the test
+//! itself (fi_peer(3)).
 //!
-//! Not for two threads: an owner locks nothing.
+//! For one thread only.
 #![expect(unsafe_code, reason = "callbacks of C")]
 
 use std::cell::UnsafeCell;
@@ -18,7 +19,7 @@ use super::ep::Ep;
 use super::errno::{Errno, Result};
 use super::fabric::Domain;
 
-/// What a peer wrote into a queue.
+/// Entry that a peer wrote into a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Written {
     pub context: usize,
@@ -26,35 +27,35 @@ pub struct Written {
     pub len: usize,
     pub data: u64,
     pub tag: u64,
-    /// Who it is from, as the peer says.
+    /// Source address, as the peer reports it.
     pub src: u64,
     /// 0 for a success.
     pub err: i32,
 }
 
-/// What an owner heard, in order.
+/// Calls that an owner received, in order.
 #[derive(Debug, Default)]
 pub struct Heard {
     pub written: Vec<Written>,
     pub good: u64,
     pub bad: u64,
-    /// Entries that the queue has no room for are refused.
+    /// Whether the queue refuses entries as full.
     pub full: bool,
-    /// Entries that were refused.
+    /// Number of refused entries.
     pub refused: usize,
-    /// Messages that a receive was asked for.
+    /// Number of messages for which the peer requested a receive.
     pub asked: usize,
     posted: Vec<Receive>,
     waiting: Vec<Entry>,
-    /// Receives that came back.
+    /// Number of receives that the peer freed.
     pub freed: usize,
-    /// How often it was told that senders may be known now.
+    /// Number of notices that source addresses may be known now.
     pub told: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Receive {
-    /// Who it is for; `FI_ADDR_UNSPEC` is anybody.
+    /// Source address; `FI_ADDR_UNSPEC` accepts any.
     from: u64,
     tagged: bool,
     tag: u64,
@@ -66,23 +67,23 @@ struct Receive {
 #[derive(Debug, Clone, Copy)]
 struct Entry(*mut sys::fi_peer_rx_entry);
 
-// SAFETY: an entry belongs to whoever holds the list it is in.
+// SAFETY: an entry belongs to the owner of its list.
 unsafe impl Send for Entry {}
 
-/// All of them, for memcheck: what is never freed stays reachable.
+/// All owners. Memory that is never freed stays reachable for memcheck.
 static OWNERS: Mutex<Vec<&'static Owner>> = Mutex::new(Vec::new());
 
-/// The owner's objects, as a peer sees them; never freed.
+/// Objects of the owner, as a peer sees them; never freed.
 #[repr(C)]
 pub struct Owner {
     cq: sys::fid_peer_cq,
     cntr: sys::fid_peer_cntr,
-    /// The peer puts its functions in.
+    /// The peer stores its functions in this object.
     srx: UnsafeCell<sys::fid_peer_srx>,
     heard: Mutex<Heard>,
 }
 
-// SAFETY: the pointers are to statics; the rest is behind a lock.
+// SAFETY: the pointers refer to statics; a lock guards the rest.
 unsafe impl Sync for Owner {}
 // SAFETY: as above.
 unsafe impl Send for Owner {}
@@ -115,7 +116,7 @@ static SRX_OPS: sys::fi_ops_srx_owner = sys::fi_ops_srx_owner {
     free_entry,
 };
 
-/// The owner of which `object` is a field `offset` bytes in.
+/// Returns the owner that has `object` as its field at `offset` bytes.
 ///
 /// # Safety
 /// `object` is that field of an [`Owner`], which is never freed.
@@ -136,7 +137,7 @@ unsafe extern "C" fn write(
     tag: u64,
     src: u64,
 ) -> isize {
-    // SAFETY: the queue that the peer was given.
+    // SAFETY: `cq` is the queue given to the peer.
     let owner = unsafe { owner(cq, std::mem::offset_of!(Owner, cq)) };
     owner.enter(Written {
         context: context.addr(),
@@ -150,9 +151,9 @@ unsafe extern "C" fn write(
 }
 
 unsafe extern "C" fn writeerr(cq: *mut sys::fid_peer_cq, entry: *const sys::fi_cq_err_entry) -> isize {
-    // SAFETY: the queue that the peer was given.
+    // SAFETY: `cq` is the queue given to the peer.
     let owner = unsafe { owner(cq, std::mem::offset_of!(Owner, cq)) };
-    // SAFETY: an entry that lives during the call.
+    // SAFETY: the entry outlives the call.
     let entry = unsafe { &*entry };
     owner.enter(Written {
         context: entry.op_context.addr(),
@@ -166,14 +167,14 @@ unsafe extern "C" fn writeerr(cq: *mut sys::fid_peer_cq, entry: *const sys::fi_c
 }
 
 unsafe extern "C" fn inc(cntr: *mut sys::fid_peer_cntr) {
-    // SAFETY: the counter that the peer was given.
+    // SAFETY: `cntr` is the counter given to the peer.
     unsafe { owner(cntr, std::mem::offset_of!(Owner, cntr)) }
         .heard()
         .good += 1;
 }
 
 unsafe extern "C" fn incerr(cntr: *mut sys::fid_peer_cntr) {
-    // SAFETY: the counter that the peer was given.
+    // SAFETY: `cntr` is the counter given to the peer.
     unsafe { owner(cntr, std::mem::offset_of!(Owner, cntr)) }
         .heard()
         .bad += 1;
@@ -184,7 +185,7 @@ unsafe extern "C" fn get_msg(
     attr: *mut sys::fi_peer_match_attr,
     entry: *mut *mut sys::fi_peer_rx_entry,
 ) -> i32 {
-    // SAFETY: the peer's arguments.
+    // SAFETY: these are the arguments of the peer.
     unsafe { get(srx, attr, entry, false) }
 }
 
@@ -193,7 +194,7 @@ unsafe extern "C" fn get_tag(
     attr: *mut sys::fi_peer_match_attr,
     entry: *mut *mut sys::fi_peer_rx_entry,
 ) -> i32 {
-    // SAFETY: the peer's arguments.
+    // SAFETY: these are the arguments of the peer.
     unsafe { get(srx, attr, entry, true) }
 }
 
@@ -203,9 +204,9 @@ unsafe fn get(
     entry: *mut *mut sys::fi_peer_rx_entry,
     tagged: bool,
 ) -> i32 {
-    // SAFETY: the context that the peer was given.
+    // SAFETY: `srx` is the receive context given to the peer.
     let owner = unsafe { owner(srx, std::mem::offset_of!(Owner, srx)) };
-    // SAFETY: attributes that live during the call.
+    // SAFETY: the attributes outlive the call.
     let attr = unsafe { &*attr };
     let new = Box::leak(Box::new(sys::fi_peer_rx_entry {
         srx,
@@ -236,7 +237,7 @@ unsafe fn get(
         None => -sys::FI_ENOENT,
     };
     drop(heard);
-    // SAFETY: room for one pointer.
+    // SAFETY: `entry` holds one pointer.
     unsafe { *entry = new };
     code
 }
@@ -252,17 +253,17 @@ fn fill(entry: &mut sys::fi_peer_rx_entry, receive: Receive) {
 }
 
 unsafe extern "C" fn queue(entry: *mut sys::fi_peer_rx_entry) -> i32 {
-    // SAFETY: an entry that `get` made.
+    // SAFETY: the entry was made by `get`.
     let srx = unsafe { (*entry).srx };
-    // SAFETY: the context that the peer was given.
+    // SAFETY: `srx` is the receive context given to the peer.
     let owner = unsafe { owner(srx, std::mem::offset_of!(Owner, srx)) };
     owner.heard().waiting.push(Entry(entry));
     0
 }
 
-/// Asks the peer who the messages are from whose sender it did not know.
+/// Requests the source address of each queued message that has none.
 unsafe extern "C" fn for_each(srx: *mut sys::fid_peer_srx, get_addr: sys::fi_peer_get_addr) {
-    // SAFETY: the context that the peer was given.
+    // SAFETY: `srx` is the receive context given to the peer.
     let owner = unsafe { owner(srx, std::mem::offset_of!(Owner, srx)) };
     let waiting: Vec<Entry> = {
         let mut heard = owner.heard();
@@ -270,30 +271,30 @@ unsafe extern "C" fn for_each(srx: *mut sys::fid_peer_srx, get_addr: sys::fi_pee
         heard.waiting.clone()
     };
     for Entry(entry) in waiting {
-        // SAFETY: entries in the list are ours.
+        // SAFETY: this owner holds the entries of the list.
         let entry = unsafe { &mut *entry };
         if entry.addr == sys::FI_ADDR_UNSPEC {
-            // SAFETY: the peer's function, for an entry that it left here.
+            // SAFETY: the peer's own function, for an entry that the peer queued.
             entry.addr = unsafe { get_addr(entry) };
         }
     }
 }
 
 unsafe extern "C" fn free_entry(entry: *mut sys::fi_peer_rx_entry) {
-    // SAFETY: an entry that `get` made.
+    // SAFETY: the entry was made by `get`.
     let srx = unsafe { (*entry).srx };
-    // SAFETY: the context that the peer was given.
+    // SAFETY: `srx` is the receive context given to the peer.
     unsafe { owner(srx, std::mem::offset_of!(Owner, srx)) }
         .heard()
         .freed += 1;
-    // SAFETY: the peer gives it back.
+    // SAFETY: the peer returns the entry to the owner.
     unsafe { forget(entry) };
 }
 
-/// Frees an entry and what [`fill`] put in, so that memcheck sees who looks at it later.
+/// Frees an entry and the lists of [`fill`], so that memcheck reports later accesses.
 ///
 /// # Safety
-/// `entry` was made by `get`, and nobody uses it afterwards.
+/// `entry` was made by `get` and has no later uses.
 unsafe fn forget(entry: *mut sys::fi_peer_rx_entry) {
     // SAFETY: leaked by `get`, by the caller's contract.
     let entry = unsafe { Box::from_raw(entry) };
@@ -304,7 +305,7 @@ unsafe fn forget(entry: *mut sys::fi_peer_rx_entry) {
 }
 
 impl Receive {
-    /// Whether it is for a message like this.
+    /// Whether the receive accepts such a message.
     fn takes(&self, tagged: bool, tag: u64, from: u64) -> bool {
         self.tagged == tagged
             && (self.tag ^ tag) & !self.ignore == 0
@@ -313,7 +314,7 @@ impl Receive {
 }
 
 impl Heard {
-    /// Number of messages that wait.
+    /// Number of queued messages.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting.len()
@@ -321,7 +322,7 @@ impl Heard {
 }
 
 impl Owner {
-    /// An owner of everything.
+    /// Returns an owner with all objects.
     pub fn new() -> &'static Owner {
         let owner: &'static Owner = Box::leak(Box::new(Owner {
             cq: sys::fid_peer_cq {
@@ -352,7 +353,7 @@ impl Owner {
         owner
     }
 
-    /// An entry for the queue; the answer to the peer.
+    /// Appends an entry to the queue. Returns the return value for the peer.
     fn enter(&self, entry: Written) -> isize {
         let mut heard = self.heard();
         if heard.full {
@@ -363,23 +364,23 @@ impl Owner {
         0
     }
 
-    /// What it has heard.
+    /// Calls received so far.
     pub fn heard(&self) -> MutexGuard<'_, Heard> {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Posts a receive, which takes the oldest message that waits, whoever it is from.
+    /// Posts a receive, which takes the oldest queued message of any source.
     ///
     /// # Errors
-    /// The peer's, when it does not start.
+    /// Errors of the peer, when it does not start.
     pub fn receive(&self, tagged: Option<(u64, u64)>, buf: Buf, context: usize) -> Result {
         self.receive_from(sys::FI_ADDR_UNSPEC, tagged, buf, context)
     }
 
-    /// The same for messages of one sender, by the number that the peer has for it.
+    /// Posts a receive for messages of one source, given by its address at the peer.
     ///
     /// # Errors
-    /// The peer's, when it does not start.
+    /// Errors of the peer, when it does not start.
     pub fn receive_from(&self, from: u64, tagged: Option<(u64, u64)>, buf: Buf, context: usize) -> Result {
         let (tag, ignore) = tagged.unwrap_or((0, u64::MAX));
         let receive = Receive {
@@ -396,7 +397,7 @@ impl Owner {
             return Ok(());
         };
         drop(heard);
-        // SAFETY: an entry that `get` made and the peer left with us.
+        // SAFETY: the entry was made by `get`, and the peer has queued it.
         fill(unsafe { &mut *entry }, receive);
         let ops = self.peer_ops()?;
         let start = if receive.tagged {
@@ -404,14 +405,14 @@ impl Owner {
         } else {
             ops.start_msg
         };
-        // SAFETY: the peer's function, for an entry that it left here.
+        // SAFETY: the peer's own function, for an entry that the peer queued.
         Errno::check_int(unsafe { start(entry) }).map(drop)
     }
 
-    /// Drops the oldest message that waits with this tag. False: there is none.
+    /// Discards the oldest queued message with this tag. Returns false when there is none.
     ///
     /// # Errors
-    /// The peer's.
+    /// Errors of the peer.
     pub fn discard(&self, tag: u64) -> Result<bool> {
         let receive = Receive {
             from: sys::FI_ADDR_UNSPEC,
@@ -425,9 +426,9 @@ impl Owner {
             return Ok(false);
         };
         let ops = self.peer_ops()?;
-        // SAFETY: the peer's function, for an entry that it left here.
+        // SAFETY: the peer's own function, for an entry that the peer queued.
         Errno::check_int(unsafe { (ops.discard_tag)(entry) })?;
-        // SAFETY: it stays the owner's, which does not want it any more.
+        // SAFETY: the entry still belongs to the owner, which does not use it any more.
         unsafe { forget(entry) };
         Ok(true)
     }
@@ -435,20 +436,20 @@ impl Owner {
     fn peer_ops(&self) -> Result<&sys::fi_ops_srx_peer> {
         // SAFETY: written once, when the peer was opened.
         let ops = unsafe { (*self.srx.get()).peer_ops };
-        // SAFETY: null, or a table of the peer's that lives as long as the provider.
+        // SAFETY: null, or a table of the peer that lives as long as the provider.
         unsafe { ops.as_ref() }.ok_or(Errno::EINVAL)
     }
 
-    /// Whom the messages that wait are from, oldest first.
+    /// Source addresses of the queued messages, oldest first.
     pub fn senders(&self) -> Vec<u64> {
         let sender = |Entry(entry): &Entry| {
-            // SAFETY: entries in the list are ours.
+            // SAFETY: this owner holds the entries of the list.
             unsafe { (**entry).addr }
         };
         self.heard().waiting.iter().map(sender).collect()
     }
 
-    /// Number of messages that wait.
+    /// Number of queued messages.
     pub fn waiting(&self) -> usize {
         self.heard().waiting()
     }
@@ -456,46 +457,46 @@ impl Owner {
     /// `fi_cq_open` with `FI_PEER`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn open_cq(&'static self, domain: &Arc<Domain>) -> Result<Arc<Cq>> {
         let mut context = sys::fi_peer_cq_context {
             size: size_of::<sys::fi_peer_cq_context>(),
             cq: (&raw const self.cq).cast_mut(),
         };
-        // SAFETY: the context that this flag asks for; the owner is never freed.
+        // SAFETY: the context has the type for `FI_PEER`, and the owner is never freed.
         unsafe { Cq::open_peer(domain, (&raw mut context).cast()) }
     }
 
     /// `fi_cntr_open` with `FI_PEER`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn open_cntr(&'static self, domain: &Arc<Domain>) -> Result<Arc<Cntr>> {
         let mut context = sys::fi_peer_cntr_context {
             size: size_of::<sys::fi_peer_cntr_context>(),
             cntr: (&raw const self.cntr).cast_mut(),
         };
-        // SAFETY: the context that this flag asks for; the owner is never freed.
+        // SAFETY: the context has the type for `FI_PEER`, and the owner is never freed.
         unsafe { Cntr::open_peer(domain, (&raw mut context).cast()) }
     }
 
     /// `fi_srx_context` with `FI_PEER`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn open_srx(&'static self, domain: &Arc<Domain>) -> Result<Arc<Ep>> {
         let mut context = sys::fi_peer_srx_context {
             size: size_of::<sys::fi_peer_srx_context>(),
             srx: self.srx.get(),
         };
-        // SAFETY: the context that this flag asks for; the owner is never freed.
+        // SAFETY: the context has the type for `FI_PEER`, and the owner is never freed.
         unsafe { Ep::open_peer_srx(domain, (&raw mut context).cast()) }
     }
 }
 
 fn take(waiting: &mut Vec<Entry>, receive: &Receive) -> Option<Entry> {
     let at = waiting.iter().position(|Entry(entry)| {
-        // SAFETY: entries in the list are ours.
+        // SAFETY: this owner holds the entries of the list.
         let entry = unsafe { &**entry };
         receive.takes(entry.flags & sys::FI_TAGGED != 0, entry.tag, entry.addr)
     })?;

@@ -12,7 +12,7 @@ use super::errno::{Errno, Result};
 use super::mr::iovecs;
 use super::msg::descs;
 
-/// A piece of somebody else's memory.
+/// Range of remote memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RmaIov {
     pub addr: u64,
@@ -29,19 +29,19 @@ impl Ep {
         if ops.is_null() {
             return Err(Errno::ENOSYS);
         }
-        // SAFETY: the table of an open endpoint lives as long as it.
+        // SAFETY: the table of an open endpoint lives as long as the endpoint.
         Ok((ep, unsafe { &*ops }))
     }
 
     /// `fi_read`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     #[inline]
     pub fn read(&self, buf: Buf, src: u64, addr: u64, key: u64, context: usize) -> Result {
         let (ep, ops) = self.rma_ops()?;
         let context = ptr::without_provenance_mut(context);
-        // SAFETY: the endpoint is open and the memory is never freed.
+        // SAFETY: the endpoint is open, and the memory is never freed.
         let code = unsafe {
             (ops.read)(
                 ep,
@@ -60,12 +60,12 @@ impl Ep {
     /// `fi_readv`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn readv(&self, bufs: &[Buf], src: u64, addr: u64, key: u64, context: usize) -> Result {
         let (ep, ops) = self.rma_ops()?;
         let (iov, mut desc) = (iovecs(bufs), descs(bufs));
         let context = ptr::without_provenance_mut(context);
-        // SAFETY: the endpoint is open; the lists live during the call and the memory is never freed.
+        // SAFETY: the endpoint is open; the lists outlive the call, and the memory is never freed.
         let code = unsafe {
             (ops.readv)(
                 ep,
@@ -84,11 +84,12 @@ impl Ep {
     /// `fi_readmsg`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn readmsg(&self, bufs: &[Buf], src: u64, remote: &[RmaIov], context: usize, flags: u64) -> Result {
         let (ep, ops) = self.rma_ops()?;
         with_message(bufs, src, remote, context, 0, |msg| {
-            // SAFETY: the endpoint is open; the message lives during the call, the memory for ever.
+            // SAFETY: the endpoint is open; the message outlives the call, and the memory is never
+            // freed.
             Errno::check(unsafe { (ops.readmsg)(ep, msg, flags) }).map(drop)
         })
     }
@@ -96,12 +97,12 @@ impl Ep {
     /// `fi_write`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     #[inline]
     pub fn write(&self, buf: Buf, dest: u64, addr: u64, key: u64, context: usize) -> Result {
         let (ep, ops) = self.rma_ops()?;
         let context = ptr::without_provenance_mut(context);
-        // SAFETY: the endpoint is open and the memory is never freed.
+        // SAFETY: the endpoint is open, and the memory is never freed.
         let code = unsafe {
             (ops.write)(
                 ep,
@@ -120,12 +121,12 @@ impl Ep {
     /// `fi_writev`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn writev(&self, bufs: &[Buf], dest: u64, addr: u64, key: u64, context: usize) -> Result {
         let (ep, ops) = self.rma_ops()?;
         let (iov, mut desc) = (iovecs(bufs), descs(bufs));
         let context = ptr::without_provenance_mut(context);
-        // SAFETY: the endpoint is open; the lists live during the call and the memory is never freed.
+        // SAFETY: the endpoint is open; the lists outlive the call, and the memory is never freed.
         let code = unsafe {
             (ops.writev)(
                 ep,
@@ -144,7 +145,7 @@ impl Ep {
     /// `fi_writemsg`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn writemsg(
         &self,
         bufs: &[Buf],
@@ -156,7 +157,8 @@ impl Ep {
     ) -> Result {
         let (ep, ops) = self.rma_ops()?;
         with_message(bufs, dest, remote, context, data, |msg| {
-            // SAFETY: the endpoint is open; the message lives during the call, the memory for ever.
+            // SAFETY: the endpoint is open; the message outlives the call, and the memory is never
+            // freed.
             Errno::check(unsafe { (ops.writemsg)(ep, msg, flags) }).map(drop)
         })
     }
@@ -164,22 +166,22 @@ impl Ep {
     /// `fi_inject_write`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     #[inline]
     pub fn inject_write(&self, buf: Buf, dest: u64, addr: u64, key: u64) -> Result {
         let (ep, ops) = self.rma_ops()?;
-        // SAFETY: the endpoint is open and the memory is never freed.
+        // SAFETY: the endpoint is open, and the memory is never freed.
         Errno::check(unsafe { (ops.inject)(ep, buf.ptr().cast(), buf.len(), dest, addr, key) }).map(drop)
     }
 
     /// `fi_writedata`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn writedata(&self, buf: Buf, data: u64, dest: u64, addr: u64, key: u64, context: usize) -> Result {
         let (ep, ops) = self.rma_ops()?;
         let context = ptr::without_provenance_mut(context);
-        // SAFETY: the endpoint is open and the memory is never freed.
+        // SAFETY: the endpoint is open, and the memory is never freed.
         let code = unsafe {
             (ops.writedata)(
                 ep,
@@ -199,10 +201,10 @@ impl Ep {
     /// `fi_inject_writedata`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn inject_writedata(&self, buf: Buf, data: u64, dest: u64, addr: u64, key: u64) -> Result {
         let (ep, ops) = self.rma_ops()?;
-        // SAFETY: the endpoint is open and the memory is never freed.
+        // SAFETY: the endpoint is open, and the memory is never freed.
         Errno::check(unsafe { (ops.injectdata)(ep, buf.ptr().cast(), buf.len(), data, dest, addr, key) })
             .map(drop)
     }
@@ -210,11 +212,11 @@ impl Ep {
     /// `fi_readmsg` or `fi_writemsg` of a null message.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn null_rma_message(&self, write: bool) -> Result {
         let (ep, ops) = self.rma_ops()?;
         let call = if write { ops.writemsg } else { ops.readmsg };
-        // SAFETY: a null message is for the provider to refuse.
+        // SAFETY: the provider refuses a null message.
         Errno::check(unsafe { call(ep, ptr::null(), 0) }).map(drop)
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Poll sets and wait sets (fi_poll(3)), and what is opened with a wait set.
+//! Poll sets and wait sets (fi_poll(3)), and the objects opened with a wait set.
 #![expect(unsafe_code, reason = "operations are C functions behind pointers")]
 
 use std::ptr;
@@ -35,14 +35,14 @@ impl PollSet {
     /// `fi_poll_open`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn open(domain: &Arc<Domain>, flags: u64) -> Result<PollSet> {
         let (raw, ops) = domain.ops()?;
         let mut attr = sys::fi_poll_attr { flags };
         let mut set = ptr::null_mut();
         // SAFETY: the domain is open and one pointer is written to `set`.
         Errno::check_int(unsafe { (ops.poll_open)(raw, &raw mut attr, &raw mut set) })?;
-        // SAFETY: the provider has just opened it for us.
+        // SAFETY: the provider has just opened the object for this call.
         let object = unsafe { Object::adopt(set) }?;
         Ok(PollSet {
             object,
@@ -54,18 +54,18 @@ impl PollSet {
         let raw = self.object.raw()?;
         // SAFETY: the object is open.
         let ops = unsafe { (*raw).ops };
-        // SAFETY: an open set has its operations, and they live as long as it.
+        // SAFETY: an open set has its operations, valid while the set is open.
         Ok((raw, unsafe { &*ops }))
     }
 
     /// `fi_poll_add` of an object under a context.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn add(&self, member: &dyn Fid, context: usize) -> Result {
         let (set, ops) = self.ops()?;
         let fid = member.raw_fid()?;
-        // SAFETY: an open object begins with a struct fid, whose context is its opener's to choose.
+        // SAFETY: an open object begins with a struct fid, whose context its opener may choose.
         unsafe { (*fid).context = ptr::without_provenance_mut(context) };
         // SAFETY: both objects are open.
         Errno::check_int(unsafe { (ops.poll_add)(set, fid, 0) }).map(drop)
@@ -74,7 +74,7 @@ impl PollSet {
     /// `fi_poll_del`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn del(&self, member: &dyn Fid) -> Result {
         let (set, ops) = self.ops()?;
         let fid = member.raw_fid()?;
@@ -85,12 +85,12 @@ impl PollSet {
     /// `fi_poll` for at most `count` contexts.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn poll(&self, count: usize) -> Result<Vec<usize>> {
         let (set, ops) = self.ops()?;
         let mut contexts = vec![ptr::null_mut(); count];
         let room = i32::try_from(count).map_err(|_| Errno::EINVAL)?;
-        // SAFETY: the set is open and there is room for `count` contexts.
+        // SAFETY: the set is open, and `contexts` has `count` elements.
         let found = Errno::check_int(unsafe { (ops.poll)(set, contexts.as_mut_ptr(), room) })?;
         contexts.truncate(found);
         Ok(contexts.into_iter().map(|c: *mut _| c.addr()).collect())
@@ -101,7 +101,7 @@ impl WaitSet {
     /// `fi_wait_open`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn open(fabric: &Arc<Fabric>, wait_obj: u32, flags: u64) -> Result<WaitSet> {
         let raw = fabric.object.raw()?;
         let mut attr = sys::fi_wait_attr { wait_obj, flags };
@@ -109,7 +109,7 @@ impl WaitSet {
         let open = fabric.ops()?.wait_open;
         // SAFETY: the fabric is open and one pointer is written to `set`.
         Errno::check_int(unsafe { open(raw, &raw mut attr, &raw mut set) })?;
-        // SAFETY: the provider has just opened it for us.
+        // SAFETY: the provider has just opened the object for this call.
         let object = unsafe { Object::adopt(set) }?;
         Ok(WaitSet {
             object,
@@ -120,21 +120,21 @@ impl WaitSet {
     /// `fi_wait`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn wait(&self, timeout_ms: i32) -> Result {
         let set = self.object.raw()?;
         // SAFETY: the object is open.
         let ops = unsafe { (*set).ops };
-        // SAFETY: an open set has its operations, and they live as long as it.
+        // SAFETY: an open set has its operations, valid while the set is open.
         let ops = unsafe { &*ops };
         // SAFETY: the set is open.
         Errno::check_int(unsafe { (ops.wait)(set, timeout_ms) }).map(drop)
     }
 
-    /// `fi_cq_open` with this set.
+    /// `fi_cq_open` with this wait set.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn cq(&self, domain: &Arc<Domain>) -> Result<Arc<Cq>> {
         let attr = CqAttr {
             format: sys::FI_CQ_FORMAT_TAGGED,
@@ -144,10 +144,10 @@ impl WaitSet {
         Cq::open_with(domain, attr, self.object.raw()?)
     }
 
-    /// `fi_cntr_open` with this set.
+    /// `fi_cntr_open` with this wait set.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn cntr(&self, domain: &Arc<Domain>) -> Result<Arc<Cntr>> {
         let attr = CntrAttr {
             wait_obj: sys::FI_WAIT_SET,
@@ -156,10 +156,10 @@ impl WaitSet {
         Cntr::open_with(domain, attr, self.object.raw()?)
     }
 
-    /// `fi_eq_open` with this set.
+    /// `fi_eq_open` with this wait set.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn eq(&self) -> Result<Arc<Eq>> {
         let attr = EqAttr {
             flags: sys::FI_WRITE,

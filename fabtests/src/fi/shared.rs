@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Shared contexts (fi_endpoint(3), "Shared Contexts"). A shared receive context is an endpoint to C, and so here.
+//! Shared contexts (fi_endpoint(3), "Shared Contexts"). A shared receive context is an endpoint in
+//! C, and so it is in this client.
 #![expect(unsafe_code, reason = "operations are C functions behind pointers")]
 
 use std::ptr;
@@ -25,14 +26,14 @@ impl Stx {
     /// `fi_stx_context`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn open(domain: &Arc<Domain>) -> Result<Arc<Stx>> {
         let (raw, ops) = domain.ops()?;
         let mut attr = sys::fi_tx_attr::default();
         let mut stx = ptr::null_mut();
         // SAFETY: the domain is open and one pointer is written to `stx`.
         Errno::check_int(unsafe { (ops.stx_ctx)(raw, &raw mut attr, &raw mut stx, ptr::null_mut()) })?;
-        // SAFETY: the provider has just opened it for us.
+        // SAFETY: the provider has just opened the object for this call.
         let object = unsafe { Object::adopt(stx) }?;
         Ok(Arc::new(Stx {
             object,
@@ -56,16 +57,17 @@ impl Ep {
             ..sys::fi_rx_attr::default()
         };
         let mut srx = ptr::null_mut();
-        // SAFETY: the domain is open, the context is the caller's, and one pointer is written to `srx`.
+        // SAFETY: the domain is open, the context is the caller's, and one pointer is written to
+        // `srx`.
         Errno::check_int(unsafe { (ops.srx_ctx)(raw, &raw mut attr, &raw mut srx, context) })?;
-        // SAFETY: the provider has just opened it for us.
+        // SAFETY: the provider has just opened the object for this call.
         unsafe { Ep::adopt(domain, srx) }
     }
 
     /// `fi_srx_context`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn shared_receive(domain: &Arc<Domain>) -> Result<Arc<Ep>> {
         Ep::shared_receive_with(domain, 0)
     }
@@ -73,7 +75,7 @@ impl Ep {
     /// `fi_srx_context` with these operation flags.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn shared_receive_with(domain: &Arc<Domain>, op_flags: u64) -> Result<Arc<Ep>> {
         let (raw, ops) = domain.ops()?;
         let mut attr = sys::fi_rx_attr {
@@ -83,7 +85,7 @@ impl Ep {
         let mut srx = ptr::null_mut();
         // SAFETY: the domain is open and one pointer is written to `srx`.
         Errno::check_int(unsafe { (ops.srx_ctx)(raw, &raw mut attr, &raw mut srx, ptr::null_mut()) })?;
-        // SAFETY: the provider has just opened it for us.
+        // SAFETY: the provider has just opened the object for this call.
         unsafe { Ep::adopt(domain, srx) }
     }
 }

@@ -21,19 +21,19 @@ impl Ep {
         if ops.is_null() {
             return Err(Errno::ENOSYS);
         }
-        // SAFETY: the table of an open endpoint lives as long as it.
+        // SAFETY: the table of an open endpoint lives as long as the endpoint.
         Ok((ep, unsafe { &*ops }))
     }
 
     /// `fi_tsend`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     #[inline]
     pub fn tsend(&self, buf: Buf, dest: u64, tag: u64, context: usize) -> Result {
         let (ep, ops) = self.tagged_ops()?;
         let context = ptr::without_provenance_mut(context);
-        // SAFETY: the endpoint is open and the memory is never freed.
+        // SAFETY: the endpoint is open, and the memory is never freed.
         let code = unsafe { (ops.send)(ep, buf.ptr().cast(), buf.len(), buf.desc(), dest, tag, context) };
         Errno::check(code).map(drop)
     }
@@ -41,12 +41,12 @@ impl Ep {
     /// `fi_tsendv`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn tsendv(&self, bufs: &[Buf], dest: u64, tag: u64, context: usize) -> Result {
         let (ep, ops) = self.tagged_ops()?;
         let (iov, mut desc) = (iovecs(bufs), descs(bufs));
         let context = ptr::without_provenance_mut(context);
-        // SAFETY: the endpoint is open; the lists live during the call and the memory is never freed.
+        // SAFETY: the endpoint is open; the lists outlive the call, and the memory is never freed.
         let code = unsafe { (ops.sendv)(ep, iov.as_ptr(), desc.as_mut_ptr(), iov.len(), dest, tag, context) };
         Errno::check(code).map(drop)
     }
@@ -54,7 +54,7 @@ impl Ep {
     /// `fi_tsendmsg`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn tsendmsg(
         &self,
         bufs: &[Buf],
@@ -76,29 +76,30 @@ impl Ep {
             context: ptr::without_provenance_mut(context),
             data,
         };
-        // SAFETY: the endpoint is open; the message and its lists live during the call, the memory for ever.
+        // SAFETY: the endpoint is open; the message and its lists outlive the call, and the memory
+        // is never freed.
         Errno::check(unsafe { (ops.sendmsg)(ep, &raw const msg, flags) }).map(drop)
     }
 
     /// `fi_tinject`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     #[inline]
     pub fn tinject(&self, buf: Buf, dest: u64, tag: u64) -> Result {
         let (ep, ops) = self.tagged_ops()?;
-        // SAFETY: the endpoint is open and the memory is never freed.
+        // SAFETY: the endpoint is open, and the memory is never freed.
         Errno::check(unsafe { (ops.inject)(ep, buf.ptr().cast(), buf.len(), dest, tag) }).map(drop)
     }
 
     /// `fi_tsenddata`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn tsenddata(&self, buf: Buf, data: u64, dest: u64, tag: u64, context: usize) -> Result {
         let (ep, ops) = self.tagged_ops()?;
         let context = ptr::without_provenance_mut(context);
-        // SAFETY: the endpoint is open and the memory is never freed.
+        // SAFETY: the endpoint is open, and the memory is never freed.
         let code = unsafe {
             (ops.senddata)(
                 ep,
@@ -117,22 +118,22 @@ impl Ep {
     /// `fi_tinjectdata`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn tinjectdata(&self, buf: Buf, data: u64, dest: u64, tag: u64) -> Result {
         let (ep, ops) = self.tagged_ops()?;
-        // SAFETY: the endpoint is open and the memory is never freed.
+        // SAFETY: the endpoint is open, and the memory is never freed.
         Errno::check(unsafe { (ops.injectdata)(ep, buf.ptr().cast(), buf.len(), data, dest, tag) }).map(drop)
     }
 
     /// `fi_trecv`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     #[inline]
     pub fn trecv(&self, buf: Buf, src: u64, tag: u64, ignore: u64, context: usize) -> Result {
         let (ep, ops) = self.tagged_ops()?;
         let context = ptr::without_provenance_mut(context);
-        // SAFETY: the endpoint is open and the memory is never freed.
+        // SAFETY: the endpoint is open, and the memory is never freed.
         let code = unsafe {
             (ops.recv)(
                 ep,
@@ -151,12 +152,12 @@ impl Ep {
     /// `fi_trecvv`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn trecvv(&self, bufs: &[Buf], src: u64, tag: u64, ignore: u64, context: usize) -> Result {
         let (ep, ops) = self.tagged_ops()?;
         let (iov, mut desc) = (iovecs(bufs), descs(bufs));
         let context = ptr::without_provenance_mut(context);
-        // SAFETY: the endpoint is open; the lists live during the call and the memory is never freed.
+        // SAFETY: the endpoint is open; the lists outlive the call, and the memory is never freed.
         let code = unsafe {
             (ops.recvv)(
                 ep,
@@ -175,7 +176,7 @@ impl Ep {
     /// `fi_trecvmsg`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn trecvmsg(
         &self,
         bufs: &[Buf],
@@ -197,19 +198,20 @@ impl Ep {
             context: ptr::without_provenance_mut(context),
             data: 0,
         };
-        // SAFETY: the endpoint is open; the message and its lists live during the call, the memory for ever. With
-        // FI_PEEK and FI_CLAIM the context is the address of a `Buf` where the caller passes one.
+        // SAFETY: the endpoint is open; the message and its lists outlive the call, and the memory
+        // is never freed. With FI_PEEK and FI_CLAIM the context is the address of a `Buf` if the
+        // caller passes one.
         Errno::check(unsafe { (ops.recvmsg)(ep, &raw const msg, flags) }).map(drop)
     }
 
     /// `fi_tsendmsg` or `fi_trecvmsg` of a null message.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn null_tagged_message(&self, receive: bool) -> Result {
         let (ep, ops) = self.tagged_ops()?;
         let call = if receive { ops.recvmsg } else { ops.sendmsg };
-        // SAFETY: a null message is for the provider to refuse.
+        // SAFETY: the provider refuses a null message.
         Errno::check(unsafe { call(ep, ptr::null(), 0) }).map(drop)
     }
 }

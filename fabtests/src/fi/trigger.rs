@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Operations that wait for a counter (fi_trigger(3)): conditions for calls with `FI_TRIGGER`, and work queued to a domain.
+//! Triggered operations (fi_trigger(3)): calls with `FI_TRIGGER`, and work queued to a domain.
 //!
-//! Descriptions are never freed: the provider may look at them until the work is done.
+//! Descriptions are never freed, because the provider may read them until the work is done.
 #![expect(unsafe_code, reason = "operations are C functions behind pointers")]
 
 use std::ptr;
@@ -18,13 +18,13 @@ use super::fabric::Domain;
 use super::object::Fid;
 use super::rma::RmaIov;
 
-/// What is done when the time has come.
+/// Operation that starts when the counter reaches its threshold.
 #[derive(Debug, Clone, Copy)]
 pub enum Deed<'a> {
     Send {
         buf: Buf,
         dest: u64,
-        /// Of a tagged message.
+        /// Tag of a tagged message.
         tag: Option<u64>,
     },
     Recv {
@@ -41,7 +41,7 @@ pub enum Deed<'a> {
         dest: u64,
         remote: RmaIov,
     },
-    /// On one element.
+    /// Atomic operation on one element.
     Atomic {
         target: Target,
         operand: Buf,
@@ -67,7 +67,7 @@ pub enum Deed<'a> {
     },
 }
 
-/// Work for a domain.
+/// Parameters of work for a domain.
 #[derive(Debug, Clone, Copy)]
 pub struct WorkAsk<'a> {
     pub cntr: &'a Cntr,
@@ -77,11 +77,12 @@ pub struct WorkAsk<'a> {
     pub flags: u64,
 }
 
-/// Work that was queued, by its description.
+/// Queued work, identified by its description.
 #[derive(Debug, Clone, Copy)]
 pub struct Work(*mut sys::fi_deferred_work);
 
-/// A context for a call with `FI_TRIGGER`: the operation waits until `cntr` reaches `threshold`.
+/// Returns a context for a call with `FI_TRIGGER`: the operation waits until `cntr` reaches
+/// `threshold`.
 ///
 /// # Errors
 /// `EBADF` for a closed counter.
@@ -89,7 +90,7 @@ pub fn when(cntr: &Cntr, threshold: u64) -> Result<Buf> {
     when_event(sys::FI_TRIGGER_THRESHOLD, cntr.object.raw()?, threshold)
 }
 
-/// A context that names an event and no counter.
+/// Returns a context that names an event and no counter.
 ///
 /// # Errors
 /// None; the type is that of [`when`].
@@ -105,7 +106,7 @@ fn when_event(event: u32, cntr: *mut sys::fid_cntr, threshold: u64) -> Result<Bu
     Ok(context)
 }
 
-/// Where the descriptions are: memcheck calls lost what nothing points to.
+/// Addresses of the descriptions, without which memcheck reports them as lost.
 static KEPT: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
 fn leak<T>(value: T) -> *mut T {
@@ -198,7 +199,7 @@ fn fetch(result: Buf) -> sys::fi_msg_fetch {
     }
 }
 
-/// The kind of work that a deed is, and its description.
+/// Returns the type of work for an operation, and its description.
 fn describe(ep: *mut sys::fid_ep, ask: &WorkAsk<'_>, deed: Deed<'_>) -> Result<(u32, sys::fi_deferred_op)> {
     let (context, flags) = (ask.context, ask.flags);
     let counter = |cntr: &Cntr, value| -> Result<sys::fi_deferred_op> {
@@ -278,19 +279,20 @@ fn describe(ep: *mut sys::fid_ep, ask: &WorkAsk<'_>, deed: Deed<'_>) -> Result<(
 }
 
 impl Domain {
-    /// `fi_control(FI_QUEUE_WORK)`; counters need no endpoint, but are given one here all the same.
+    /// `fi_control(FI_QUEUE_WORK)`. Counter operations receive the endpoint as well, though they
+    /// need none.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn queue_work(&self, ep: &Ep, ask: &WorkAsk<'_>, deed: Deed<'_>) -> Result<Work> {
         let (op_type, op) = describe(ep.object.raw()?, ask, deed)?;
         self.queue_raw(ask, op_type, op)
     }
 
-    /// The same with a kind of work that there is not.
+    /// `fi_control(FI_QUEUE_WORK)` with an unknown type of work.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn queue_nonsense(&self, ask: &WorkAsk<'_>, op_type: u32) -> Result<Work> {
         let op = sys::fi_deferred_op { msg: ptr::null_mut() };
         self.queue_raw(ask, op_type, op)
@@ -315,15 +317,15 @@ impl Domain {
     /// `fi_control(FI_CANCEL_WORK)`.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn cancel_work(&self, work: Work) -> Result {
         self.work(sys::FI_CANCEL_WORK, work.0.cast())
     }
 
-    /// `fi_control(FI_FLUSH_WORK)` of everything, or of what waits for one counter.
+    /// `fi_control(FI_FLUSH_WORK)` of all work, or of the work that waits for one counter.
     ///
     /// # Errors
-    /// The call's.
+    /// Errors of the call.
     pub fn flush_work(&self, cntr: Option<&Cntr>) -> Result {
         let cntr = cntr.map(|c| c.object.raw()).transpose()?;
         self.work(sys::FI_FLUSH_WORK, cntr.unwrap_or(ptr::null_mut()).cast())
@@ -332,7 +334,7 @@ impl Domain {
     fn work(&self, command: i32, arg: *mut std::ffi::c_void) -> Result {
         let fid = self.object.raw_fid()?;
         let control = self.base_ops()?.control;
-        // SAFETY: the domain is open; the argument is what the command takes, and is never freed.
+        // SAFETY: the domain is open; the argument has the type of the command and is never freed.
         Errno::check_int(unsafe { control(fid, command, arg) }).map(drop)
     }
 }

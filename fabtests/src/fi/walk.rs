@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Every function of every operations table of an object, called with arguments that make no sense.
+//! Calls of every function of every operations table of an object, with meaningless arguments.
 //!
-//! The first argument of each is an object; of the others pointers are null and numbers all the same. What a table's `size` says it has is
-//! here, no more. Not here: which answer is right.
+//! The first argument of each is an object; all other pointers are null, and all numbers are equal.
+//! Only members within the `size` of a table are called. The cases evaluate the results.
 //!
-//! Mirrors `rdma/fabric.h`, `rdma/fi_domain.h`, `rdma/fi_endpoint.h`, `rdma/fi_cm.h`, `rdma/fi_eq.h`, `rdma/fi_rma.h`,
-//! `rdma/fi_tagged.h`, `rdma/fi_atomic.h`, `rdma/fi_collective.h`.
+//! Mirrors `rdma/fabric.h`, `rdma/fi_domain.h`, `rdma/fi_endpoint.h`, `rdma/fi_cm.h`,
+//! `rdma/fi_eq.h`, `rdma/fi_rma.h`, `rdma/fi_tagged.h`, `rdma/fi_atomic.h`, `rdma/fi_collective.h`.
 #![expect(unsafe_code, reason = "functions behind pointers are called with nonsense")]
 
 use std::ffi::{c_char, c_int, c_void};
@@ -18,21 +18,21 @@ use libfabric_sys as sys;
 use super::errno::{Errno, Result};
 use super::object::Fid;
 
-/// The most arguments a function of libfabric has.
+/// Maximum number of arguments of a libfabric function.
 const MOST: usize = 16;
 
-/// What came back.
+/// Result of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
-    /// Of a function that returns `int` or `ssize_t`.
+    /// Result of a function that returns `int` or `ssize_t`.
     Code(i64),
-    /// Of a function that returns a number.
+    /// Result of a function that returns an unsigned number.
     Number(u64),
-    /// Of a function that returns a text: whether there is one.
+    /// Whether a function that returns a text returned one.
     Text(bool),
 }
 
-/// A type of argument.
+/// Type of an argument.
 trait Word {
     const POINTER: bool;
     fn of(word: usize) -> Self;
@@ -81,7 +81,7 @@ impl Word for usize {
     }
 }
 
-/// A type of result.
+/// Type of a result.
 trait Returned {
     fn answer(self) -> Answer;
 }
@@ -110,12 +110,12 @@ impl Returned for *const c_char {
     }
 }
 
-/// A function pointer whose arguments are words.
+/// Function pointer whose arguments are words.
 trait Function: Copy + 'static {
     const POINTERS: &'static [bool];
 
     /// # Safety
-    /// The callee must make do with these arguments.
+    /// The callee must accept these arguments.
     unsafe fn with(self, words: &[usize; MOST]) -> Answer;
 }
 
@@ -152,12 +152,12 @@ functions! {
     (A B C D E F G H I J K L M N O P)
 }
 
-/// A function that takes its arguments as words.
+/// Function that takes its arguments as words.
 type Call = dyn Fn(&[usize; MOST]) -> Answer;
 
 /// One function of a table.
 pub struct Slot {
-    /// The table without `fi_ops`, then the member: `msg.recv`.
+    /// Name of the table without `fi_ops`, then of the member: `msg.recv`.
     pub name: String,
     pointers: &'static [bool],
     call: Box<Call>,
@@ -174,16 +174,17 @@ impl Slot {
         Slot {
             name,
             pointers: F::POINTERS,
-            // SAFETY: what the provider does with nonsense is what is tested, in a process that may die of it.
+            // SAFETY: none. The reaction to meaningless arguments is under test, in a process that
+            // may crash.
             call: Box::new(move |words| unsafe { function.with(words) }),
         }
     }
 
-    /// Calls it on `object`, an open object or null, with null for every other pointer and `number` for every number: a
-    /// length, a count or a flag without what it is of.
+    /// Calls the function on `object`, an open object or null. Every other pointer is null, and
+    /// every length, count or flag is `number`.
     ///
     /// # Errors
-    /// `EBADF` for an object that was closed.
+    /// `EBADF` for a closed object.
     pub fn call(&self, object: Option<&dyn Fid>, number: usize) -> Result<Answer> {
         let first = match object {
             Some(object) => object.raw_fid()?.expose_provenance(),
@@ -200,27 +201,27 @@ impl Slot {
     }
 }
 
-/// The tables of an object.
+/// Operations tables of an object.
 #[derive(Debug, Default)]
 pub struct Tables {
-    /// In the order of the object's tables and their members.
+    /// Functions in the order of the object's tables and their members.
     pub slots: Vec<Slot>,
-    /// What is null: tables, and members that their table's `size` says it has.
+    /// Null tables, and null members within the `size` of their table.
     pub holes: Vec<String>,
 }
 
 impl Tables {
-    /// The functions of an open object.
+    /// Reads the tables of an open object.
     ///
     /// # Errors
-    /// `EBADF` after a close, `EINVAL` for a class that has no known tables.
+    /// `EBADF` after a close, `EINVAL` for a class without known tables.
     pub fn of(object: &dyn Fid) -> Result<Tables> {
         let (fid, class) = (object.raw_fid()?, object.class()?);
         let mut all = Tables::default();
         // SAFETY: an open object begins with a `struct fid`.
         all.base(unsafe { (*fid).ops });
         match class {
-            // SAFETY: the class says that the object is this structure.
+            // SAFETY: the class identifies the structure of the object.
             sys::FI_CLASS_FABRIC => all.fabric(unsafe { *fid.cast::<sys::fid_fabric>() }.ops),
             sys::FI_CLASS_DOMAIN => {
                 // SAFETY: as above.
@@ -272,7 +273,7 @@ impl Tables {
     }
 }
 
-/// Makes a function for each table, which takes in the members that its `size` says it has.
+/// Defines a function for each table, which collects the members within its `size`.
 macro_rules! tables {
     ($($table:ident: $type:ident { $($slot:ident)* })*) => {
         impl Tables {
@@ -281,7 +282,8 @@ macro_rules! tables {
                 if ops.is_null() {
                     return self.holes.push(table.into());
                 }
-                // SAFETY: the table of an open object lives as long as it, and begins with its size.
+                // SAFETY: the table of an open object lives as long as the object, and begins with
+                // its size.
                 let size = unsafe { (*ops).size };
                 let mut known = size_of::<usize>();
                 $(

@@ -1,37 +1,38 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! What a case wants of its endpoint, as plain data.
+//! Requirements of a case for its endpoint, as plain data.
 
 use libfabric_sys as sys;
 
 use crate::fi::Hints;
 
-/// What a case wants of its endpoint.
+/// Requirements of a case for its endpoint.
 #[derive(Debug, Clone, Default)]
 pub struct Ask {
     pub hints: Hints,
-    /// Zero is the tagged format.
+    /// Format of the completion queues; zero selects the tagged format.
     pub format: u32,
     pub cq_size: usize,
     pub wait_obj: u32,
     pub wait_cond: u32,
-    /// Bind the queues with `FI_SELECTIVE_COMPLETION`.
+    /// Whether queues are bound with `FI_SELECTIVE_COMPLETION`.
     pub selective: bool,
-    /// One queue for both directions.
+    /// Whether one queue serves both directions.
     pub one_cq: bool,
-    /// Read with `fi_cq_readfrom`.
+    /// Whether queues are read with `fi_cq_readfrom`.
     pub sources: bool,
-    /// A counter for each of these: `FI_SEND`, `FI_RECV`, `FI_READ`, `FI_WRITE`, `FI_REMOTE_READ`, `FI_REMOTE_WRITE`.
+    /// Events that get a counter each: `FI_SEND`, `FI_RECV`, `FI_READ`, `FI_WRITE`,
+    /// `FI_REMOTE_READ`, `FI_REMOTE_WRITE`.
     pub counters: u64,
-    /// No queue at all: counters only.
+    /// Whether the endpoint has counters only and no queue.
     pub no_cq: bool,
-    /// Open the domain with this `mr_mode`, whatever was answered.
+    /// `mr_mode` with which the domain is opened instead of the offered one.
     pub opened_mr_mode: Option<i32>,
-    /// An event queue bound to the endpoint.
+    /// Whether an event queue is bound to the endpoint.
     pub eq: bool,
 }
 
 impl Ask {
-    /// A reliable endpoint with these capabilities.
+    /// Returns the requirements of a reliable endpoint with these capabilities.
     pub fn caps(caps: u64) -> Ask {
         let mut ask = Ask::default();
         ask.hints.caps = caps;
@@ -40,14 +41,14 @@ impl Ask {
         ask
     }
 
-    /// The same with a change.
+    /// Returns the requirements after a change.
     #[must_use]
     pub fn with(mut self, change: impl FnOnce(&mut Ask)) -> Ask {
         change(&mut self);
         self
     }
 
-    /// Messages, tagged or not.
+    /// Returns the requirements for messages, tagged or not.
     pub fn messages(tagged: bool) -> Ask {
         Ask::caps(if tagged { sys::FI_TAGGED } else { sys::FI_MSG }).with(|ask| {
             ask.hints.tx.msg_order = sys::FI_ORDER_SAS;

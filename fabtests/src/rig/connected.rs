@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The usual set-up of two ranks over connected endpoints, so that a case of reliable ones can be run over these too:
-//! rank 0 listens, rank 1 calls. Not about connecting itself: that is the cases' `cm`.
+//! Usual set-up of two ranks over connected endpoints, with which a case for reliable endpoints can
+//! run too. Rank 0 listens, and rank 1 connects. Tests of connecting itself are in the cases' `cm`.
 
 use libfabric_sys as sys;
 
@@ -9,10 +9,10 @@ use crate::check_eq;
 use crate::fi::{CmEvent, Domain, Eq, EqAttr, Errno, Fabric, Pep};
 use crate::harness::{Fail, Outcome, Rank};
 
-/// How long an event may take before a case gives up. Nothing is timed with it.
+/// Time limit in milliseconds for an event. It guards against hangs; no measurement uses it.
 const PATIENCE_MS: i32 = 20_000;
 
-/// Opens everything and connects the two ranks.
+/// Opens all objects and connects the two ranks.
 ///
 /// # Errors
 /// `NotRun` when the provider has no such offer; a failure of any call.
@@ -55,7 +55,7 @@ pub(super) fn open<'r>(rank: &'r Rank, ask: &Ask) -> Outcome<Rig<'r>> {
         connected(&rig)?;
         rig
     };
-    // A connected endpoint looks at no destination.
+    // A connected endpoint ignores the destination address.
     rig.peers = vec![0; rank.count];
     rig.names = rig.exchange(&rig.ep.name()?)?;
     Ok(rig)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Memory that others may reach: registering it as the provider's mode wants it, and telling the others how it is named.
+//! Memory for remote access: registration in the mode of the provider, and exchange of addresses
+//! and keys.
 
 use std::sync::Arc;
 
@@ -9,27 +10,27 @@ use super::Rig;
 use crate::fi::{Buf, Fid, Mr, MrAsk};
 use crate::harness::{Fail, Outcome};
 
-/// Memory of one rank that others may reach.
+/// Memory of one rank for remote access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Remote {
-    /// The address that operations name: virtual or from zero, as the provider said.
+    /// Address for operations: virtual or counted from zero, as the mode of the provider requires.
     pub addr: u64,
     pub key: u64,
     pub len: usize,
 }
 
 impl Rig<'_> {
-    /// A key nobody has used here.
+    /// Returns a key that this rank has not used yet.
     pub fn fresh_key(&self) -> u64 {
         let key = self.next_key.get();
         self.next_key.set(key + 1);
         key
     }
 
-    /// Registers memory as the provider's mode wants it, and says how others name it.
+    /// Registers memory in the mode of the provider, and returns its remote description.
     ///
     /// # Errors
-    /// A failure of any call; `NotRun` for modes no case speaks.
+    /// A failure of any call; `NotRun` for modes that no case supports.
     pub fn register(&self, buf: Buf, access: u64) -> Outcome<(Arc<Mr>, Remote)> {
         let ask = MrAsk {
             access,
@@ -41,10 +42,10 @@ impl Rig<'_> {
         Ok((mr, remote))
     }
 
-    /// Binds and enables a region where the mode asks for it, and says how others name it.
+    /// Binds and enables a region if the mode requires it, and returns its remote description.
     ///
     /// # Errors
-    /// A failure of any call; `NotRun` for modes no case speaks.
+    /// A failure of any call; `NotRun` for modes that no case supports.
     pub fn ready_region(&self, mr: &Mr, buf: Buf) -> Outcome<Remote> {
         let mode = self.info.domain().mr_mode;
         if mode & sys::FI_MR_RAW != 0 {
@@ -63,7 +64,8 @@ impl Rig<'_> {
         })
     }
 
-    /// Registers memory and exchanges how it is named; returns the region and everybody's.
+    /// Registers memory and exchanges its description. Returns the region and the descriptions of
+    /// all ranks.
     ///
     /// # Errors
     /// A failure of any call.
@@ -73,7 +75,7 @@ impl Rig<'_> {
         Ok((mr, all))
     }
 
-    /// Exchanges how regions are named.
+    /// Exchanges the descriptions of regions.
     ///
     /// # Errors
     /// When the parent has gone.

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The usual set-up of a case: one domain, one endpoint with its queues, everybody's address in the vector.
+//! Usual set-up of a case: one domain, one endpoint with its queues, and the addresses of all ranks
+//! in the vector.
 //!
-//! Waiting here always makes progress on all queues, so that a provider with manual progress serves its peers while a
-//! case waits for something else. Completions read on the way are kept in order. Not for cases about opening objects:
-//! those call the client themselves.
+//! A wait always makes progress on all queues, so that a provider with manual progress serves its
+//! peers meanwhile. Completions read in a wait are kept in order. Cases about opening objects call
+//! the client directly.
 
 mod ask;
 mod connected;
@@ -24,12 +25,12 @@ use crate::fi::{Av, Cntr, CntrAttr, Cq, CqAttr, CqErr, Domain, Entry, Ep, Eq, Eq
 use crate::fi::{Hints, Info, Lib, Result, Stx, hold_to_errno};
 use crate::harness::{Fail, Outcome, Rank};
 
-/// Silence after which a wait tells the parent where it is.
+/// Time without an event after which a wait reports its place to the parent.
 const SILENCE: Duration = Duration::from_secs(2);
-/// So many polls take what one ring of the provider can hold.
+/// Number of polls that empty a full ring of the provider.
 pub const RINGFUL: usize = 8;
 
-/// The usual set-up.
+/// Usual set-up.
 pub struct Rig<'r> {
     pub rank: &'r Rank,
     pub lib: &'static Lib,
@@ -37,17 +38,17 @@ pub struct Rig<'r> {
     pub fabric: Arc<Fabric>,
     pub domain: Arc<Domain>,
     pub ep: Arc<Ep>,
-    /// Where receives are posted: the endpoint, or the shared context it draws from.
+    /// Object to which receives are posted: the endpoint, or its shared receive context.
     pub inbox: Arc<Ep>,
     pub av: Arc<Av>,
     pub tx: Queue,
     pub rx: Queue,
     pub counters: Vec<(u64, Arc<Cntr>)>,
-    /// The event queue, when asked for.
+    /// Event queue, if requested.
     pub eq: Option<Arc<Eq>>,
-    /// Everybody's `fi_addr_t`, by rank.
+    /// Addresses (`fi_addr_t`) of all ranks, by rank.
     pub peers: Vec<u64>,
-    /// Everybody's name, by rank.
+    /// Names of all ranks, by rank.
     pub names: Vec<Vec<u8>>,
     next_key: Cell<u64>,
 }
@@ -61,7 +62,8 @@ pub fn load(rank: &Rank) -> Outcome<&'static Lib> {
     Lib::open(&rank.target.lib).map_err(Fail::here)
 }
 
-/// The offers of the provider under test; a provider that has none for these hints is not run.
+/// Returns the offers of the provider under test. A provider without an offer for these hints is
+/// not run.
 ///
 /// # Errors
 /// `NotRun` for `FI_ENODATA`, a failure for anything else.
@@ -75,7 +77,7 @@ pub fn offers(rank: &Rank, lib: &'static Lib, hints: &Hints) -> Outcome<Vec<Info
     }
 }
 
-/// The first of the offers, as a case wants it.
+/// Returns the first offer, changed as the case requires.
 fn offer(rank: &Rank, ask: &Ask) -> Outcome<Info> {
     let mut info = offers(rank, load(rank)?, &ask.hints)?
         .into_iter()
@@ -87,10 +89,10 @@ fn offer(rank: &Rank, ask: &Ask) -> Outcome<Info> {
     Ok(info)
 }
 
-/// Ends the case as not run where the library is older than release `since`.
+/// Ends the case as not run if the library is older than release `since`.
 ///
 /// # Errors
-/// `NotHere` there; when it cannot be loaded.
+/// `NotHere` for an older library; a failure when it cannot be loaded.
 pub fn needs_library(rank: &Rank, since: u32, what: &str) -> Outcome {
     let lib = load(rank)?;
     if lib.version() >= since {
@@ -101,7 +103,7 @@ pub fn needs_library(rank: &Rank, since: u32, what: &str) -> Outcome {
     Err(Fail::NotHere(why))
 }
 
-/// Turns "no such function" into "not run".
+/// Turns an unsupported call into "not run".
 ///
 /// # Errors
 /// `NotRun` for `FI_ENOSYS` and `FI_EOPNOTSUPP`, a failure for anything else.
@@ -115,7 +117,7 @@ pub fn supported<T>(what: &str, result: Result<T>) -> Outcome<T> {
 }
 
 impl<'r> Rig<'r> {
-    /// Opens everything and meets the other ranks.
+    /// Opens all objects and exchanges addresses with the other ranks.
     ///
     /// # Errors
     /// `NotRun` when the provider has no such offer; a failure of any call.
@@ -139,7 +141,7 @@ impl<'r> Rig<'r> {
             other => {
                 let ask = ask.with(|ask| {
                     ask.hints.ep_type = other;
-                    // Datagrams come in no order.
+                    // Datagrams have no order.
                     ask.hints.tx.msg_order = 0;
                     ask.hints.rx.msg_order = 0;
                 });
@@ -152,7 +154,7 @@ impl<'r> Rig<'r> {
         Ok(rig)
     }
 
-    /// Opens everything without meeting anybody: no peer is known.
+    /// Opens all objects without any peer.
     ///
     /// # Errors
     /// `NotRun` when the provider has no such offer; a failure of any call.
@@ -163,7 +165,7 @@ impl<'r> Rig<'r> {
         Rig::open_in(rank, info, &fabric, &domain, ask)
     }
 
-    /// As [`Rig::open_alone`], at a given address.
+    /// Opens all objects at a given address, as [`Rig::open_alone`] does.
     ///
     /// # Errors
     /// `NotRun` when the provider has no such offer; a failure of any call.
@@ -175,7 +177,7 @@ impl<'r> Rig<'r> {
         Rig::open_in(rank, info, &fabric, &domain, ask)
     }
 
-    /// As [`Rig::open_alone`], in a domain that is open already.
+    /// Opens all other objects in a domain that is open already.
     ///
     /// # Errors
     /// A failure of any call.
@@ -190,7 +192,7 @@ impl<'r> Rig<'r> {
         Rig::open_on(rank, info, (fabric, domain), av, ask)
     }
 
-    /// As [`Rig::open_in`], with a vector of the caller's.
+    /// Opens all other objects in an open domain with a vector of the caller.
     ///
     /// # Errors
     /// A failure of any call.
@@ -294,7 +296,7 @@ impl<'r> Rig<'r> {
         })
     }
 
-    /// Exchanges names with the living ranks and puts them into the vector.
+    /// Exchanges names with the running ranks and inserts them into the vector.
     ///
     /// # Errors
     /// A failure of any call.
@@ -316,22 +318,22 @@ impl<'r> Rig<'r> {
         Ok(self)
     }
 
-    /// Bytes in front of each message that are not its own.
+    /// Bytes of the prefix before each message (`FI_MSG_PREFIX`).
     pub fn prefix(&self) -> usize {
         self.info.ep().msg_prefix_size
     }
 
-    /// The `fi_addr_t` of a rank.
+    /// Address (`fi_addr_t`) of a rank.
     pub fn to(&self, rank: usize) -> u64 {
         self.peers.get(rank).copied().unwrap_or(sys::FI_ADDR_NOTAVAIL)
     }
 
-    /// The `fi_addr_t` of the other one of two.
+    /// Address (`fi_addr_t`) of the other of two ranks.
     pub fn peer(&self) -> u64 {
         self.to(self.rank.peer())
     }
 
-    /// Progress, on everything.
+    /// Makes progress on all objects and keeps the completions.
     ///
     /// # Errors
     /// When a queue cannot be read.
@@ -343,7 +345,7 @@ impl<'r> Rig<'r> {
         self.rx.pump()
     }
 
-    /// Makes progress and reads nothing.
+    /// Makes progress and reads no completion.
     ///
     /// # Errors
     /// When a counter or a queue cannot be read.
@@ -355,8 +357,9 @@ impl<'r> Rig<'r> {
         self.rx.progress()
     }
 
-    /// A barrier that makes progress, also after the last one has come: whatever was complete before anybody came, a ringful at
-    /// most, has been executed then. Completions are left in the queues: they may be a case's to read.
+    /// Waits for all ranks with progress, and makes progress once more at the end. Operations
+    /// posted before any rank entered, at most a full ring, have been executed then. Completions
+    /// stay in the queues, because the case may read them.
     ///
     /// # Errors
     /// When the parent has gone or a queue cannot be read.
@@ -365,7 +368,7 @@ impl<'r> Rig<'r> {
         (0..RINGFUL).try_for_each(|_| self.progress())
     }
 
-    /// An exchange that makes progress.
+    /// Exchanges bytes with all ranks, with progress.
     ///
     /// # Errors
     /// When the parent has gone or a queue cannot be read.
@@ -373,10 +376,10 @@ impl<'r> Rig<'r> {
         self.rank.exchange(mine, &mut || self.pump())
     }
 
-    /// Makes progress until `ready` has something.
+    /// Makes progress until `ready` returns a value.
     ///
     /// # Errors
-    /// Those of `ready`, and when a queue cannot be read.
+    /// Errors of `ready`, and when a queue cannot be read.
     #[track_caller]
     pub fn wait<T>(&self, what: &str, mut ready: impl FnMut() -> Outcome<Option<T>>) -> Outcome<T> {
         let at = Location::caller();
@@ -395,7 +398,7 @@ impl<'r> Rig<'r> {
         }
     }
 
-    /// Repeats a call while it answers `FI_EAGAIN`, making progress.
+    /// Repeats a call with progress while it returns `FI_EAGAIN`.
     ///
     /// # Errors
     /// Any other error of the call.
@@ -409,7 +412,7 @@ impl<'r> Rig<'r> {
         })
     }
 
-    /// The next completion of a queue; an error entry is a failure.
+    /// Returns the next completion of a queue; an error entry is a failure.
     ///
     /// # Errors
     /// When an error entry comes first.
@@ -427,7 +430,7 @@ impl<'r> Rig<'r> {
         })
     }
 
-    /// The next error entry of a queue; a completion is a failure.
+    /// Returns the next error entry of a queue; a completion is a failure.
     ///
     /// # Errors
     /// When a completion comes first.
@@ -445,10 +448,11 @@ impl<'r> Rig<'r> {
         })
     }
 
-    /// The error of an operation that must fail: that of the call, or that of the error entry it leads to.
+    /// Returns the error of an operation that must fail: the error of the call or of its error
+    /// entry.
     ///
     /// # Errors
-    /// When it succeeds, or another operation's entry comes.
+    /// When the operation succeeds, or an entry of another operation comes.
     #[track_caller]
     pub fn failure(&self, queue: &Queue, context: usize, mut call: impl FnMut() -> Result) -> Outcome<Errno> {
         let mut refused = None;
@@ -485,28 +489,28 @@ impl<'r> Rig<'r> {
         }
     }
 
-    /// The next completion of the transmit side, which must be for `context`.
+    /// Returns the next completion of the transmit side, which must be for `context`.
     ///
     /// # Errors
-    /// When it is an error or another context's.
+    /// When the entry is an error or has another context.
     #[track_caller]
     pub fn sent(&self, context: usize) -> Outcome<Entry> {
         self.completed(&self.tx, context)
     }
 
-    /// The next completion of the receive side, which must be for `context`.
+    /// Returns the next completion of the receive side, which must be for `context`.
     ///
     /// # Errors
-    /// When it is an error or another context's.
+    /// When the entry is an error or has another context.
     #[track_caller]
     pub fn received(&self, context: usize) -> Outcome<Entry> {
         self.completed(&self.rx, context)
     }
 
-    /// Makes progress for a while during which nothing may complete.
+    /// Makes progress for a time in which no operation may complete.
     ///
     /// # Errors
-    /// When something completes.
+    /// When an operation completes.
     #[track_caller]
     pub fn silence(&self, time: Duration) -> Outcome {
         let start = Instant::now();
@@ -524,10 +528,10 @@ impl<'r> Rig<'r> {
         Ok(())
     }
 
-    /// The counter bound for a direction.
+    /// Returns the counter bound for a direction.
     ///
     /// # Errors
-    /// When none was asked for.
+    /// When the case did not request one.
     pub fn counter(&self, bit: u64) -> Outcome<&Arc<Cntr>> {
         let found = self.counters.iter().find(|(have, _)| *have == bit);
         found
@@ -538,7 +542,7 @@ impl<'r> Rig<'r> {
     /// Makes progress until a counter has at least `value`.
     ///
     /// # Errors
-    /// When it counts an error.
+    /// When the counter counts an error.
     #[track_caller]
     pub fn counted(&self, bit: u64, value: u64) -> Outcome {
         let cntr = self.counter(bit)?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! A completion queue that keeps what was read on the way to something else.
+//! Completion queue that keeps the entries read during a wait for something else.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -9,10 +9,10 @@ use std::sync::Arc;
 use crate::fi::{Cq, CqErr, Entry, Errno};
 use crate::harness::{Fail, Outcome};
 
-/// A completion, or the error entry that came instead.
+/// Completion, or an error entry in its place.
 pub type Done = std::result::Result<Entry, CqErr>;
 
-/// A completion queue and what was read of it but not yet asked for. Clones are the same queue.
+/// Completion queue with its read but unused entries. Clones share both.
 #[derive(Clone)]
 pub struct Queue {
     pub cq: Arc<Cq>,
@@ -21,7 +21,7 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// A queue to be read through this.
+    /// Returns a queue that is read through this object only.
     pub fn new(cq: Arc<Cq>, sources: bool) -> Queue {
         Queue {
             cq,
@@ -30,10 +30,10 @@ impl Queue {
         }
     }
 
-    /// Reads what is there.
+    /// Reads all available entries.
     ///
     /// # Errors
-    /// When a read answers something else than entries, nothing, or "an error waits".
+    /// When a read returns anything but entries, no entry, or `FI_EAVAIL`.
     pub fn pump(&self) -> Outcome {
         loop {
             let read = if self.sources {
@@ -54,10 +54,10 @@ impl Queue {
         }
     }
 
-    /// Makes progress and reads nothing.
+    /// Makes progress and reads no entry.
     ///
     /// # Errors
-    /// When the queue answers something else than entries, nothing, or "an error waits".
+    /// When the read returns anything but entries, no entry, or `FI_EAVAIL`.
     pub fn progress(&self) -> Outcome {
         match self.cq.progress() {
             Ok(_) | Err(Errno::EAGAIN | Errno::EAVAIL) => Ok(()),
@@ -65,12 +65,12 @@ impl Queue {
         }
     }
 
-    /// The oldest completion or error read so far.
+    /// Returns the oldest unused completion or error.
     pub fn take(&self) -> Option<Done> {
         self.kept.borrow_mut().pop_front()
     }
 
-    /// How many were read and not taken.
+    /// Number of entries that are read and unused.
     pub fn kept(&self) -> usize {
         self.kept.borrow().len()
     }

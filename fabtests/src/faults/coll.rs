@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Groups of the storm: joined when the parent says so, used one operation after the other until they end.
+//! Collective groups of the storm: joined on request of the parent, used one operation at a time
+//! until they end.
 
 use libfabric_sys as sys;
 use scif_fabtests::check_eq;
@@ -10,19 +11,19 @@ use super::net::Net;
 use super::now;
 use scif_fabtests::payload::RankId;
 
-/// Least context of a group's operations; each group has its own.
+/// Smallest context of a group's operations; each group has its own.
 pub(crate) const CONTEXT: usize = 1 << 20;
-/// Words of a reduction.
+/// Number of words in a reduction.
 const WORDS: usize = 100;
 
-/// One group.
+/// One collective group.
 pub(crate) struct Group {
     pub(crate) number: u64,
     pub(crate) members: Vec<RankId>,
     mc: Mc,
     joined: bool,
     round: u64,
-    /// Time at which the join, or the operation under way, was posted.
+    /// Time at which the join or the current operation was posted.
     pub(crate) open: Option<u64>,
     over: bool,
 }
@@ -42,13 +43,13 @@ impl Rooms {
     }
 }
 
-/// Line of a report about the end of a group.
+/// Returns the report line for the end of a group.
 fn ended(number: u64, posted: u64, err: Errno) -> String {
     format!("gerr {number} {posted} {} {err}\n", now())
 }
 
 impl Group {
-    /// Begins to join a group of these members, at these addresses.
+    /// Starts to join a group of `members` with the addresses `addrs`.
     pub(crate) fn join(net: &Net, number: u64, members: Vec<RankId>, addrs: &[u64]) -> Outcome<Group> {
         let (Some(av), Some(ep)) = (&net.av, &net.ep) else {
             return Err(Fail::here("a group without a vector"));
@@ -71,7 +72,7 @@ impl Group {
         })
     }
 
-    /// Starts the next operation where none is under way; true where one was started.
+    /// Starts the next operation if none is outstanding. Returns whether it started one.
     pub(crate) fn drive(&mut self, net: &Net, rooms: &Rooms, report: &mut String) -> Outcome<bool> {
         let Some(ep) = net
             .ep
@@ -110,7 +111,7 @@ impl Group {
         Ok(!self.over)
     }
 
-    /// Takes the completion of the operation under way.
+    /// Checks the completed operation.
     pub(crate) fn done(&mut self, rooms: &Rooms) -> Outcome {
         let mine = self.round.wrapping_mul(1000);
         let count = self.members.len() as u64;
@@ -128,7 +129,7 @@ impl Group {
         Ok(())
     }
 
-    /// Takes the failure of the operation under way.
+    /// Handles the failure of the current operation.
     pub(crate) fn failed(&mut self, error: &CqErr, report: &mut String) {
         if let (false, Some(posted)) = (self.over, self.open.take()) {
             report.push_str(&ended(self.number, posted, error.err));
@@ -136,7 +137,7 @@ impl Group {
         self.over = true;
     }
 
-    /// Context of its operations.
+    /// Context of the operations of this group.
     pub(crate) fn context(&self) -> usize {
         CONTEXT + usize::try_from(self.number).unwrap_or(0)
     }
@@ -151,7 +152,7 @@ impl Group {
         self.open = None;
     }
 
-    /// Takes an error event of the join.
+    /// Handles an error event of the join.
     pub(crate) fn refused(&mut self, error: &EqErr, report: &mut String) {
         if let Some(posted) = self.open.take() {
             report.push_str(&ended(self.number, posted, Errno(error.err)));

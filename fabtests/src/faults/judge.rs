@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Verdicts of the storm's parent: the operations that may fail, and the time from a death to each of its errors.
+//! Verdicts of the storm's parent: the operations that may fail, and the time from a death to each
+//! of its errors.
 //!
 //! Times are nanoseconds of `CLOCK_MONOTONIC`, which all processes of a host share.
 
@@ -7,31 +8,32 @@ use std::collections::HashMap;
 
 use scif_fabtests::payload::RankId;
 
-/// Time a survivor was stopped: from, until.
+/// Time in which a survivor was stopped: start and end.
 type Stop = (u64, u64);
 
 /// Deaths and stops so far, and the errors that followed.
 #[derive(Debug, Default)]
 pub(crate) struct Judge {
     deaths: HashMap<RankId, u64>,
-    /// Groups: their members, and the time a later group took their place.
+    /// Groups with their members, and the time at which a later group replaced them.
     groups: HashMap<u64, (Vec<RankId>, u64)>,
     stops: HashMap<RankId, Vec<Stop>>,
     /// Nanoseconds from a death, or from the posting if that was later, to the error.
     pub(crate) latencies: Vec<u64>,
-    /// The same for operations whose peer died before its listener was ever found: for the provider it had not started yet.
+    /// Times for operations whose peer died before its listener was found. For the provider that
+    /// peer had not started yet.
     pub(crate) never_met: Vec<u64>,
     pub(crate) group_latencies: Vec<u64>,
 }
 
-/// One operation that failed.
+/// One failed operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Failed {
-    /// Rank that reports it.
+    /// Rank that reports the failure.
     pub(crate) at: RankId,
     pub(crate) posted: u64,
     pub(crate) ended: u64,
-    /// Refusal by a peer that was never found at its address.
+    /// Whether the error is a refusal by a peer that was never found at its address.
     pub(crate) never_met: bool,
 }
 
@@ -53,7 +55,7 @@ impl Judge {
         self.groups.insert(number, (members, u64::MAX));
     }
 
-    /// Records the time from which a group may end at its members because a later one takes its place.
+    /// Records the time from which the members may end a group, because a later one replaces it.
     pub(crate) fn superseded(&mut self, number: u64, now: u64) {
         if let Some((_, until)) = self.groups.get_mut(&number) {
             *until = (*until).min(now);
@@ -69,7 +71,7 @@ impl Judge {
     /// Judges an error of an operation with `peer`.
     ///
     /// # Errors
-    /// The complaint, for a peer that lived.
+    /// The complaint about a living peer.
     pub(crate) fn error(&mut self, failed: Failed, peer: RankId) -> Result<(), String> {
         let died = self
             .deaths
@@ -89,7 +91,7 @@ impl Judge {
     /// Judges the end of a group.
     ///
     /// # Errors
-    /// The complaint, for a group whose members all lived.
+    /// The complaint about a group whose members are all alive.
     pub(crate) fn group_error(&mut self, failed: Failed, number: u64) -> Result<(), String> {
         let (members, superseded) = self.groups.get(&number).ok_or("a group that never was")?;
         let died = members.iter().filter_map(|who| self.deaths.get(who)).min();
@@ -103,7 +105,8 @@ impl Judge {
         Ok(())
     }
 
-    /// Time from the moment the failure could be noticed: death, posting, or the end of the survivor's last stop.
+    /// Returns the time since the failure was detectable: since death, posting, or the end of the
+    /// survivor's last stop.
     fn waited(&self, failed: Failed, died: u64) -> u64 {
         let begin = died.max(failed.posted);
         let stops = self.stops.get(&failed.at).map_or(&[][..], Vec::as_slice);
@@ -113,7 +116,7 @@ impl Judge {
     }
 }
 
-/// Distribution of times in milliseconds: count, p50, p99, p99.9 and the longest.
+/// Distribution of times in milliseconds: count, p50, p99, p99.9 and maximum.
 pub(crate) fn distribution(times: &[u64]) -> String {
     let mut sorted = times.to_vec();
     sorted.sort_unstable();

@@ -7,21 +7,22 @@ use scif_fabtests::fi::{Buf, Ep};
 
 use scif_fabtests::payload::{Head, RankId, SEQUENCES};
 
-/// Messages of each class under way in one direction; the last are acknowledgements.
+/// Maximum outstanding messages of each class in one direction; the last class are
+/// acknowledgements.
 pub(crate) const WINDOW: [usize; 4] = [4, 2, 1, 7];
 
-/// Kind of an operation under way; RMA names the bytes that it writes or expects.
+/// Kind of an outstanding operation; RMA holds the head of the bytes that it writes or expects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OpKind {
     Send,
-    /// A receive, with the sequence number of the message that it is to meet.
+    /// Receive, with the sequence number of the message that it is to match.
     Recv(u16),
     Write(Head),
     Read(Head),
     Atomic,
 }
 
-/// One operation under way.
+/// One outstanding operation.
 pub(crate) struct Op {
     pub(crate) peer: RankId,
     pub(crate) kind: OpKind,
@@ -39,21 +40,22 @@ pub(crate) struct Link {
     pub(crate) ready: bool,
     pub(crate) broken: bool,
     pub(crate) gone: Option<u64>,
-    /// Sequence numbers out and in, free places for messages out, receives posted, of each class.
+    /// For each class: sequence numbers sent and expected, send credits, and posted receives.
     pub(crate) out: [u16; 4],
     pub(crate) next: [u16; 4],
     pub(crate) credit: [usize; 4],
     pub(crate) posted: [usize; 4],
     pub(crate) acks: Vec<u8>,
-    /// An operation with the peer has succeeded.
+    /// Whether an operation with the peer has succeeded.
     pub(crate) met: bool,
-    /// An operation other than a receive was posted.
+    /// Whether an operation other than a receive was posted.
     pub(crate) called: bool,
-    /// Messages have come in.
+    /// Whether messages have arrived.
     pub(crate) started: bool,
-    /// A receive took a message of another incarnation at the same address: numbers do not fit any more.
+    /// Whether a receive took a message of another incarnation at the same address, so that
+    /// sequence numbers no longer match.
     pub(crate) readdressed: bool,
-    /// The write whose bytes are to be read back.
+    /// Head of the written bytes that are to be read back.
     pub(crate) written: Option<Head>,
     pub(crate) busy: bool,
     pub(crate) counting: bool,
@@ -107,12 +109,12 @@ impl Link {
     }
 }
 
-/// Text of bytes.
+/// Returns bytes as hexadecimal text.
 pub(crate) fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Bytes of [`to_hex`].
+/// Decodes the text of [`to_hex`].
 pub(crate) fn from_hex(text: &str) -> Vec<u8> {
     let digits: Vec<u8> = text
         .bytes()

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! `faults`: ranks that send, receive, access memory and join groups while they are killed and stopped at random.
+//! `faults`: ranks that send, receive, access memory and join groups while they are killed and
+//! stopped at random.
 //!
-//! One program is the parent and, started again by itself, a rank. It exits with 0 only when ranks were killed, every
-//! operation with the dead ended, nothing else failed, no byte was wrong and nothing was left.
+//! The program is the parent, and starts itself again as each rank. The exit code is 0 only under
+//! these conditions: ranks were killed, every operation with a dead rank ended, no other operation
+//! failed, no byte was wrong, and nothing was left behind.
 
 mod coll;
 mod judge;
@@ -24,14 +26,14 @@ use scif_fabtests::harness::{Fail, Rank};
 use net::{Kind, RANKS};
 use scif_fabtests::payload::RankId;
 
-/// Ranks of a libfabric provider under kill and stop.
+/// Kills and stops ranks of a libfabric provider
 #[derive(Debug, Parser)]
 #[command(version, about)]
 pub(crate) struct Args {
     /// The libfabric to load
     #[arg(long, default_value = "libfabric.so.1")]
     lib: PathBuf,
-    /// The provider to ask for
+    /// The provider to test
     #[arg(long, default_value = "scif")]
     prov: String,
     /// Kind of endpoint
@@ -40,16 +42,16 @@ pub(crate) struct Args {
     /// Duration of the storm, in seconds
     #[arg(long, default_value_t = 30)]
     seconds: u64,
-    /// Ends after this many kills, however long that takes
+    /// End after this many kills, however long that takes
     #[arg(long)]
     kills: Option<u64>,
     /// Program of the ranks, in place of this one
     #[arg(long, default_value = "/proc/self/exe")]
     rank_program: PathBuf,
-    /// Ranks have little of everything
+    /// Give ranks low limits of all resources
     #[arg(long)]
     limits: bool,
-    /// Fail where the 99.9th percentile from death to error is longer
+    /// Fail if the 99.9th percentile from death to error is longer
     #[arg(long)]
     p999_ms: Option<u64>,
     /// The seed; FAULTS_SEED does the same
@@ -62,7 +64,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Arguments of the same program as one rank.
+    /// Arguments with which the program runs as one rank.
     fn of_rank(&self, who: RankId) -> Vec<OsString> {
         let words = [
             "--lib".into(),
@@ -129,6 +131,6 @@ pub(crate) fn now() -> u64 {
 }
 
 pub(crate) fn say(line: &str) {
-    // Where nobody reads any more, the exit code still says how it went.
+    // Standard output may be closed; the exit code still reports the result.
     let _ = writeln!(std::io::stdout().lock(), "{line}");
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Objects of one rank of the storm: domain, queues, memory and endpoints, of any of the three kinds of endpoint.
+//! Objects of one rank of the storm: domain, queues, memory and endpoints, of any of the three
+//! kinds of endpoint.
 
 use std::sync::Arc;
 
@@ -21,25 +22,27 @@ pub(crate) enum Kind {
     Msg,
     /// Datagrams.
     Dgram,
-    /// None: endpoints of `scif.h`, in ranks of another program.
+    /// No libfabric endpoint: endpoints of `scif.h`, in ranks of another program.
     Scif,
 }
 
-/// Most ranks of a storm.
+/// Maximum number of ranks of a storm.
 pub(crate) const RANKS: usize = 6;
-/// Bytes of a region that belong to one initiator. What its predecessor had under way may still arrive in another part.
+/// Bytes of a region that belong to one initiator. Outstanding accesses of its previous incarnation
+/// hit another part.
 const PART: usize = SIZES[2];
 const LIVES: usize = 2;
-/// Words for atomics of each initiator, one for each of its lives, used again after as many.
+/// Words for atomics of each initiator, one for each incarnation; incarnation 512 uses the first
+/// again.
 const COUNTERS: usize = 512;
 const WORDS: usize = RANKS * LIVES * PART;
 
-/// Offset of an initiator's part in a region.
+/// Offset of the part of an initiator in a region.
 pub(crate) fn part_of(who: RankId) -> u64 {
     ((usize::from(who.slot) * LIVES + usize::from(who.life) % LIVES) * PART) as u64
 }
 
-/// Offset of an initiator's word for atomics in a region.
+/// Offset of the word for atomics of an initiator in a region.
 pub(crate) fn word_of(who: RankId) -> u64 {
     (WORDS + 8 * (usize::from(who.slot) * COUNTERS + usize::from(who.life) % COUNTERS)) as u64
 }
@@ -53,16 +56,16 @@ pub(crate) struct Net {
     pub(crate) eq: Arc<Eq>,
     pub(crate) cntr: Arc<Cntr>,
     pub(crate) av: Option<Arc<Av>>,
-    /// The one endpoint for all peers; connections have one each.
+    /// Endpoint for all peers; for connections each peer has its own endpoint instead.
     pub(crate) ep: Option<Arc<Ep>>,
     pub(crate) pep: Option<Arc<Pep>>,
-    /// Region that peers access, its key and the address RMA gives to its first byte.
+    /// Key of the region that peers access, and the RMA address of its first byte.
     pub(crate) remote: Option<(u64, u64)>,
     region: Option<Arc<Mr>>,
 }
 
 impl Net {
-    /// Opens everything; `auto` asks for automatic progress.
+    /// Opens all objects; `auto` requests automatic progress.
     pub(crate) fn open(rank: &Rank, kind: Kind, me: RankId, auto: bool) -> Outcome<Net> {
         let messages = sys::FI_MSG | sys::FI_TAGGED;
         let memory = sys::FI_RMA | sys::FI_ATOMIC;
@@ -138,7 +141,8 @@ impl Net {
         let buf = Buf::new(WORDS + 8 * RANKS * COUNTERS);
         let ask = MrAsk {
             access: sys::FI_REMOTE_READ | sys::FI_REMOTE_WRITE,
-            // No two lives have the same key: an access meant for the dead never succeeds at its successor.
+            // Each incarnation has another key, so that an access meant for a dead rank never
+            // succeeds at its successor.
             key: 0x1000 + 8 * u64::from(me.life) + u64::from(me.slot),
             flags: 0,
         };
@@ -155,7 +159,7 @@ impl Net {
         Ok(())
     }
 
-    /// An enabled endpoint.
+    /// Opens an enabled endpoint.
     pub(crate) fn endpoint(&self, info: &Info) -> Outcome<Arc<Ep>> {
         let ep = Ep::open(&self.domain, info)?;
         ep.attach(&self.eq, 0)?;
@@ -168,7 +172,7 @@ impl Net {
         Ok(ep)
     }
 
-    /// Name that others reach this rank by.
+    /// Name under which others reach this rank.
     pub(crate) fn name(&self) -> Outcome<Vec<u8>> {
         match (&self.pep, &self.ep) {
             (Some(pep), _) => Ok(pep.name()?),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Parent of the storm: starts the ranks, kills and stops them at random, replaces the dead, and judges every failure that
-//! the survivors report.
+//! Parent of the storm: starts the ranks, kills and stops them at random, replaces dead ranks, and
+//! judges every failure that the survivors report.
 //!
-//! Rank 0 is stopped but never killed: its descriptors, mappings and memory are what must not grow.
+//! Rank 0 is stopped but never killed: its descriptors, mappings and memory must not grow.
 
 mod report;
 
@@ -24,11 +24,12 @@ use super::schedule::{Life, Schedule, Usage, growth};
 use super::{Args, now};
 use scif_fabtests::payload::RankId;
 
-/// Silence after which a rank that is not stopped counts as hanging.
+/// Time without a message after which a rank that is not stopped counts as hanging.
 const SILENCE: Duration = Duration::from_secs(15);
-/// Longest time for the operations under way at the end, and for the exit of a rank.
+/// Time limit for the outstanding operations at the end, and for the exit of a rank.
 const ENDING: Duration = Duration::from_secs(30);
-/// Settings in the environment of a rank, one of them drawn for each life. A rank of the other kind ignores them.
+/// Settings in the environment of a rank, one drawn for each incarnation. Ranks of the other kind
+/// ignore them.
 const SETTINGS: [Option<(&str, &str)>; 8] = [
     None,
     None,
@@ -45,14 +46,14 @@ struct Process {
     child: Child,
     control: OwnedFd,
     output: File,
-    /// Words that introduce it to others, once it has said its name.
+    /// Introduction to other ranks, known once the rank has reported its name.
     intro: Option<String>,
     heard: Instant,
-    /// Time at which it was stopped, and at which it is to go on.
+    /// Time at which it was stopped, and time at which it is to continue.
     stopped: Option<(u64, Instant)>,
     setting: Option<(&'static str, &'static str)>,
     killed_at: Instant,
-    /// Time that it lives once the others know its name.
+    /// Time until its death, from the moment the others know its name.
     lives_on: Option<Duration>,
     drained: bool,
 }
@@ -79,7 +80,7 @@ pub(crate) struct Parent<'a> {
     held: Vec<Usage>,
 }
 
-/// Runs the storm; the number of kills.
+/// Runs the storm and returns the number of kills.
 pub(crate) fn run(args: &Args) -> Outcome<u64> {
     let before = Before::look();
     let now = Instant::now();
@@ -108,11 +109,12 @@ pub(crate) fn run(args: &Args) -> Outcome<u64> {
         fail.with(parent.where_all_are() + &others)
     });
     for rank in &mut parent.ranks {
-        // Those that have ended in order are gone already.
+        // Ranks that have exited normally are reaped already.
         let _ = rank.child.kill();
         let _ = rank.child.wait();
     }
-    // A rank that was killed between a fork and the child's end leaves an orphan for a moment: no fault of the library.
+    // A rank killed between a fork and the end of the child leaves an orphan for a moment, which is
+    // no fault of the library.
     let groups: Vec<Pid> = parent.pids.iter().filter_map(|&pid| group_of(pid)).collect();
     end_groups(&groups);
     parent.tell_results();
@@ -151,7 +153,7 @@ impl Parent<'_> {
         let limit = Duration::from_secs(self.args.seconds);
         let over = |parent: &Parent<'_>| match parent.args.kills {
             Some(kills) => parent.kills >= kills,
-            // A short run on a busy machine goes on until there is something to judge.
+            // A short run on a busy machine continues until there are failures to judge.
             None => begin.elapsed() >= limit && (parent.is_conclusive() || begin.elapsed() >= 10 * limit),
         };
         while !over(self) {
@@ -167,7 +169,7 @@ impl Parent<'_> {
         self.kills > 0 && !self.judge.latencies.is_empty()
     }
 
-    /// Lets what is under way end, and all ranks exit.
+    /// Lets outstanding operations end and all ranks exit.
     fn end(&mut self) -> Outcome {
         for rank in &mut self.ranks {
             rank.stopped = rank.stopped.map(|(from, _)| (from, Instant::now()));
@@ -200,7 +202,7 @@ impl Parent<'_> {
                     None if begin.elapsed() > ENDING => {
                         return Err(Fail::here(format_args!("rank {} does not exit", rank.who)));
                     }
-                    // Reports that nobody reads must not keep it.
+                    // Unread reports must not block its exit.
                     None => std::thread::sleep(Duration::from_millis(2)),
                 }
             }
@@ -263,7 +265,7 @@ impl Parent<'_> {
         Ok(())
     }
 
-    /// Kills those whose time has come, and stops one now and then.
+    /// Kills the ranks that are due, and stops one now and then.
     fn inject_faults(&mut self) -> Outcome {
         let time = Instant::now();
         for slot in 1..self.ranks.len() {
@@ -326,7 +328,8 @@ impl Parent<'_> {
         Ok(())
     }
 
-    /// Begins a group where the last one has ended at all its living members, or has lived long enough.
+    /// Starts a group if the last one has ended at all its living members, or has existed long
+    /// enough.
     fn start_group(&mut self) -> Outcome {
         let ready = Instant::now() >= self.next_group && self.group_open.is_empty();
         if self.args.kind != Kind::Rdm || !ready {
@@ -356,7 +359,7 @@ impl Parent<'_> {
         Ok(())
     }
 
-    /// Hears what the ranks have to say, and looks after them.
+    /// Receives messages of the ranks and handles them.
     fn step(&mut self) -> Outcome {
         self.resume()?;
         let mut fds: Vec<PollFd<'_>> = self
@@ -397,7 +400,7 @@ impl Parent<'_> {
 }
 
 fn tell(rank: &Process, word: &str) {
-    // A rank that has gone hears nothing; its status says so.
+    // A dead rank receives no message; its exit status reports the death.
     let _ = Answer::Parts(vec![word.as_bytes().to_vec()]).send(&rank.control);
 }
 

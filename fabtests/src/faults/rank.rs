@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! One rank of the storm: posts operations of all kinds at random to all peers, checks every byte, and tells the parent of
-//! every operation that failed.
+//! One rank of the storm: posts random operations of all kinds to all peers, checks every byte, and
+//! reports every failed operation to the parent.
 //!
-//! The rank never decides whether a failure was right: the parent knows who died and when. What it decides is that no
-//! operation with a dead peer stays open, and that no byte is wrong.
+//! The rank never decides whether a failure was right, because only the parent knows all deaths and
+//! their times. The rank checks that no operation with a dead peer stays outstanding, and that no
+//! byte is wrong.
 
 mod traffic;
 
@@ -22,14 +23,14 @@ use super::net::{Kind, Net, RANKS};
 use super::now;
 use scif_fabtests::payload::{RankId, SIZES};
 
-/// Nanoseconds after which an operation with a peer that is known to be dead counts as hanging.
+/// Nanoseconds after which an operation with a peer known as dead counts as hanging.
 const HANG_NS: u64 = 10_000_000_000;
-/// Nanoseconds between two reports of this rank's holdings.
+/// Interval in nanoseconds between two reports of this rank's resources.
 const BEAT_NS: u64 = 500_000_000;
-/// Longest sleep in a wait, so that the parent is heard.
+/// Maximum sleep of a wait in milliseconds, so that messages of the parent are received.
 const NAP_MS: i32 = 20;
 
-/// Manner of waiting for completions.
+/// Method of waiting for completions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wait {
     Poll,
@@ -59,7 +60,7 @@ pub(crate) struct Storm<'r> {
     beat: u64,
 }
 
-/// Runs until the parent says that it is over.
+/// Runs until the parent ends the storm.
 pub(crate) fn run(rank: &Rank, kind: Kind) -> Outcome {
     let me = RankId {
         slot: u8::try_from(rank.index).map_err(Fail::here)?,
@@ -100,7 +101,8 @@ pub(crate) fn run(rank: &Rank, kind: Kind) -> Outcome {
 }
 
 impl Storm<'_> {
-    /// Takes as many buffers as are ever needed: the survivor's memory is not to grow by them.
+    /// Allocates as many buffers as are ever needed, so that they do not make the memory of the
+    /// survivor grow.
     fn take_all_rooms(&mut self) {
         for (class, size) in SIZES.into_iter().enumerate() {
             let most = RANKS * (2 * WINDOW.get(class).copied().unwrap_or(0) + 4) + 64 / size.min(64);
@@ -124,7 +126,7 @@ impl Storm<'_> {
         }
     }
 
-    /// One step of the loop; true when the parent has said that it is over.
+    /// Executes one step of the loop. Returns true when the parent has ended the storm.
     fn step(&mut self) -> Outcome<bool> {
         while let Some(parts) = self.rank.hear()? {
             for part in parts {
@@ -151,7 +153,7 @@ impl Storm<'_> {
         Ok(false)
     }
 
-    /// Waits for something to happen.
+    /// Waits for an event.
     fn rest(&mut self) -> Outcome {
         let ended = match self.wait {
             Wait::Queue if !self.rng.one_in(8) => self
@@ -175,7 +177,7 @@ impl Storm<'_> {
         }
     }
 
-    /// One word of the parent.
+    /// Handles one message of the parent.
     fn handle_message(&mut self, text: &str) -> Outcome {
         let words: Vec<&str> = text.split(' ').collect();
         let who = |at: usize| words.get(at).unwrap_or(&"").parse::<RankId>().map_err(Fail::here);
@@ -204,7 +206,7 @@ impl Storm<'_> {
         }
     }
 
-    /// Another rank is there: what it may send is awaited from now on, before anything was sent to it.
+    /// Adds another rank. Receives for its messages are posted before any send to it.
     fn add_peer(&mut self, who: RankId, remote: (u64, u64), name: Vec<u8>) -> Outcome {
         let mut link = self.links.remove(&who).unwrap_or_else(Link::new);
         link.remote = Some(remote);
@@ -242,7 +244,7 @@ impl Storm<'_> {
         Ok(())
     }
 
-    /// Events of connections and groups.
+    /// Handles events of connections and groups.
     fn events(&mut self) -> Outcome {
         loop {
             match self.net.eq.sread_cm(&self.net.info, 64, 0) {
@@ -286,7 +288,7 @@ impl Storm<'_> {
         }
     }
 
-    /// A connection has ended.
+    /// Handles the end of a connection.
     fn hung_up(&mut self, fid: usize, why: Errno) {
         let found = self.links.iter().find(|(_, link)| link.is(fid));
         let Some(who) = found.map(|(who, _)| *who) else {
@@ -310,7 +312,7 @@ impl Storm<'_> {
             .push_str(&format!("err {kind} {who} {posted} {} {err}{met}\n", now()));
     }
 
-    /// Tells the parent what there is to tell.
+    /// Checks the group for a hang, and sends the pending report to the parent.
     fn beat(&mut self) -> Outcome {
         if let Some(group) = &self.group {
             let gone = |who: &RankId| self.links.get(who).is_some_and(|link| link.gone.is_some());

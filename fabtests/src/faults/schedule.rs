@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Random times of the storm, all of them from one seed, and the verdict on what a survivor holds.
+//! Random times of the storm, all from one seed, and the verdict on the resources of a survivor.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,13 +8,13 @@ use scif_fabtests::harness::Rng;
 
 use super::net::RANKS;
 
-/// Source of the lives and stops of one run.
+/// Source of the lifetimes and stops of one run.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     rng: Rng,
 }
 
-/// Time to the death of a rank, from its start or from the moment the others know its name.
+/// Time until the death of a rank, from its start or from the moment the others know its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Life {
     FromStart(Duration),
@@ -33,7 +33,8 @@ impl Schedule {
         Duration::from_millis(least as u64) + Duration::from_micros(us as u64)
     }
 
-    /// Time to the death of a rank: one in four dies while it starts or connects, the others after they have met.
+    /// Returns the time until the death of a rank. One in four dies while it starts or connects,
+    /// the others later.
     pub(crate) fn life(&mut self) -> Life {
         if self.rng.one_in(4) {
             Life::FromStart(self.ms(0, 60))
@@ -47,7 +48,7 @@ impl Schedule {
         self.ms(20, 300)
     }
 
-    /// A rank to stop, for how long, and whether it is killed meanwhile.
+    /// Rank to stop, duration of the stop, and whether the rank is killed meanwhile.
     pub(crate) fn stop(&mut self, ranks: usize) -> (usize, Duration, bool) {
         let length = if self.rng.one_in(8) {
             self.ms(100, 300)
@@ -58,7 +59,7 @@ impl Schedule {
     }
 }
 
-/// Resources that a process holds.
+/// Resources of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Usage {
     pub(crate) descriptors: u64,
@@ -76,17 +77,19 @@ impl fmt::Display for Usage {
     }
 }
 
-/// Growth that is no leak: connections with all peers instead of with none, at five descriptors and ten mappings each, and an
-/// arena of the allocator.
+/// Growth that is no leak: connections with all peers instead of none, at five descriptors and ten
+/// mappings each, and an arena of the allocator.
 const SPARE: Usage = Usage {
     descriptors: 5 * (RANKS as u64 - 1) + 5,
     mappings: 10 * (RANKS as u64 - 1) + 10,
     resident_kib: 4096,
 };
-/// Length of a third from which its median says how much memory is resident. Before, buffers are touched for the first time.
+/// Number of samples in a third from which the median of resident memory is judged. Earlier samples
+/// include first accesses to buffers.
 const RESIDENT_MIN: usize = 20;
 
-/// Complaint where the median of the last third of a series is above that of the middle third.
+/// Returns a complaint if the median of the last third of a series is above the median of the
+/// middle third.
 pub(crate) fn growth(series: &[Usage]) -> Option<String> {
     let third = series.len() / 3;
     let (early, late) = (series.get(third..2 * third)?, series.get(2 * third..)?);
@@ -142,7 +145,7 @@ mod tests {
         };
         assert_eq!(growth(&series(0)), None);
         assert!(growth(&series(2)).is_some_and(|why| why.starts_with("descriptors")));
-        // A short run of a loaded machine: few connections first, all of them in the end.
+        // A short run on a loaded machine: few connections first, all of them at the end.
         let short = |last: Usage| {
             let first = Usage {
                 descriptors: 17,

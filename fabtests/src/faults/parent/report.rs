@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Reports: those of the ranks, which the parent judges, and its own.
+//! Reports of the ranks, which the parent judges, and the report of the parent.
 
 use std::io::{Read, Seek};
 use std::time::{Duration, Instant};
@@ -34,13 +34,13 @@ impl Parent<'_> {
             Ok(Some(Say::Failed(why) | Say::NotRun(why) | Say::NotHere(why))) => {
                 Err(Fail::here(format_args!("rank {who}: {why}")))
             }
-            // The end of a rank is seen by its status.
+            // The exit status shows the end of the rank.
             Ok(_) | Err(rustix::io::Errno::CONNRESET) => Ok(()),
             Err(e) => Err(e.into()),
         }
     }
 
-    /// One line of a rank.
+    /// Handles one line of a rank.
     pub(super) fn take(&mut self, slot: usize, who: RankId, words: &[&str]) -> Result<(), String> {
         let number = |at: usize| {
             words
@@ -92,7 +92,8 @@ impl Parent<'_> {
                 }
                 self.judge.group_error(failed, number(1)?)
             }
-            // Joined, or not to be joined any more. Where a member has died, a later group waits for the errors of all.
+            // Joined, or no longer to be joined. If a member has died, a later group waits for the
+            // errors of all.
             Some(&"gjoin" | &"gskip") => {
                 let number = number(1)?;
                 let over = words.first() == Some(&"gskip") || !self.judge.group_is_broken(number);
@@ -102,7 +103,8 @@ impl Parent<'_> {
                 Ok(())
             }
             Some(&"odd") => {
-                // A message under the address of another incarnation: right if that address was used again.
+                // A message under the address of another incarnation is right if the address was
+                // reused.
                 let [expected, from, to] = [peer(1)?, peer(2)?, peer(3)?];
                 let same = |a: RankId, b: RankId| a == b || self.names.get(&a) == self.names.get(&b);
                 self.odd += 1;
@@ -164,7 +166,8 @@ impl Parent<'_> {
         }
     }
 
-    /// Complaints of ranks in the moment after a failure: the first that was heard may be their consequence.
+    /// Returns the complaints of ranks in the 300 ms after a failure, which may have caused the
+    /// first complaint.
     pub(super) fn other_failures(&mut self) -> String {
         std::thread::sleep(Duration::from_millis(300));
         let mut text = String::new();
@@ -181,7 +184,7 @@ impl Parent<'_> {
         text
     }
 
-    /// State of all ranks, for the report of a failure.
+    /// Returns the state of all ranks, for the report of a failure.
     pub(super) fn where_all_are(&mut self) -> String {
         let mut text = String::new();
         for rank in &mut self.ranks {

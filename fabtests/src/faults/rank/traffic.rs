@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Operations of one rank of the storm: posting them, and checking what they brought.
+//! Operations of one rank of the storm: posting, and checks of their results.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::now;
 use scif_fabtests::payload::{ACK, Head, RankId, SEQUENCES};
 
 impl Storm<'_> {
-    /// Everything there is to do with one peer.
+    /// Advances all operations with one peer.
     pub(super) fn serve(&mut self, who: RankId) -> Outcome<bool> {
         let Some(mut link) = self.links.remove(&who) else {
             return Ok(false);
@@ -39,7 +39,7 @@ impl Storm<'_> {
                 && link.ready
                 && let Some(ep) = link.ep.clone()
             {
-                // A receive alone makes no connection, so its end needs a send.
+                // A receive alone makes no connection, so the end of the peer is noticed by a send.
                 self.send(who, link, &ep, ACK, 0);
             }
             let hangs = link.open > 0 && now().saturating_sub(gone) > HANG_NS;
@@ -113,7 +113,8 @@ impl Storm<'_> {
         self.post(who, link, OpKind::Send, place, buf, post)
     }
 
-    /// RMA and atomics, at most one of each at a time: bytes written are read back, and numbers are counted on.
+    /// Posts RMA and atomics, at most one of each at a time. Written bytes are read back, and
+    /// counters are checked.
     pub(super) fn access(&mut self, who: RankId, link: &mut Link, ep: &Arc<Ep>) -> bool {
         let Some((key, base)) = link.remote else {
             return false;
@@ -170,7 +171,7 @@ impl Storm<'_> {
         posted
     }
 
-    /// Posts an operation under a new context; false where it was not posted.
+    /// Posts an operation under a new context. Returns whether it was posted.
     pub(super) fn post(
         &mut self,
         peer: RankId,
@@ -229,7 +230,7 @@ impl Storm<'_> {
         }
     }
 
-    /// Takes an operation off the books.
+    /// Removes an operation from the table.
     pub(super) fn take(&mut self, context: usize) -> Outcome<Op> {
         let place = context.wrapping_sub(1);
         let op = self.ops.get_mut(place).and_then(Option::take);
@@ -328,7 +329,7 @@ impl Storm<'_> {
             OpKind::Atomic => {
                 self.count(4);
                 let number = op.buf.load_u64(0);
-                // The word may have been another life's before.
+                // The word may have belonged to another incarnation before.
                 let expected = link.counted.unwrap_or(number);
                 check_eq!(number, expected, "a number fetched from {}", op.peer);
                 link.counted = Some(number + 1);
@@ -358,7 +359,7 @@ impl Storm<'_> {
         check_eq!(len, op.buf.len(), "length of {head:?}");
         check_eq!(head.differs(op.buf, len), None, "a byte of {head:?}");
         if head.from != op.peer || head.to != self.me {
-            // Right where an address was used again.
+            // Right if an address was reused.
             link.readdressed = true;
             self.report
                 .push_str(&format!("odd {} {} {}\n", op.peer, head.from, head.to));
@@ -371,7 +372,7 @@ impl Storm<'_> {
             }
             return Ok(());
         }
-        // Messages meet receives in order; large ones may complete in another order.
+        // Messages match receives in order; large ones may complete in another order.
         if self.net.kind != Kind::Dgram && !link.readdressed {
             check_eq!(head.seq, ticket, "sequence number of {head:?}");
         }

@@ -34,7 +34,7 @@ const FLUSH_AFTER: u32 = 64;
 const REST_AFTER: u32 = 1024;
 /// Empty polls after which a ring becomes idle while few rings are active and others are idle.
 const REST_AFTER_LONG: u32 = 65_536;
-/// Number of active rings that counts as few: polling them costs less than reactivating them.
+/// Largest number of active rings that counts as few: polling them costs less than reactivation.
 pub(super) const LIVE_ALWAYS: usize = 8;
 /// Number of active rings up to which an empty poll is repeated once, after a pause.
 const TWICE_MOST: usize = 4;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Collective operations: groups of endpoints that exchange data, and the messages of each member.
 //!
-//! Members exchange messages of their own kind, identified by group and operation number. Any
+//! Members exchange messages of a separate kind, identified by group and operation number. Any
 //! number of groups and operations may be in progress, and members may start them at any time. A
 //! message crosses the ring in fragments, in order with all other records for that peer. A message
 //! for an operation that is not posted yet waits. An operation works on its own memory: the buffer

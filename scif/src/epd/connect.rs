@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! How an endpoint gets a port and a peer: bind, listen, connect, accept.
+//! Ports and peers of an endpoint: bind, listen, connect, accept.
 //!
-//! Not about the connection once it is there (`link`). The opener makes the memory and sends it with its first packet;
-//! it is connected when the acceptor has answered, which the service thread notices. Source: `scif_bind`, `scif_listen`,
-//! `scif_connect`, `scif_accept`.
+//! Not about the established connection (`link`). The opener makes the memory and sends it with its
+//! first packet. It is connected when the acceptor has answered; the service thread notices the
+//! answer. Source: `scif_bind`, `scif_listen`, `scif_connect`, `scif_accept`.
 
 use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::sync::Arc;
@@ -27,18 +27,19 @@ use crate::sys::{descriptor, process, unix};
 use crate::transport::soft::whereabouts::warn_of_user;
 use crate::window::space::{OwnSpace, PeerSpace};
 
-/// Ports below this one need CAP_SYS_ADMIN.
+/// First port that needs no privilege. Lower ports need CAP_SYS_ADMIN.
 const ADMIN_PORT_END: u16 = 1024;
-/// How long an acceptor waits for the first word of an opener that has connected.
+/// Milliseconds that an acceptor waits for the hello of an opener that has connected. A silent
+/// opener delays `scif_accept` by that much.
 const HELLO_MS: i32 = 3000;
 
-/// Number of nodes that exist without a process of theirs: the most that mainline's driver has. A connect to one of them is
-/// refused, so that a program may try until the other one has started.
+/// Number of nodes that exist even without a process: the most that mainline's driver has. A
+/// connect to one of them is refused, so that a program may retry until the other one has started.
 const NODES: u16 = 129;
-/// How often a node is looked for before it counts as not there.
+/// Number of readings of the list of names before a node counts as absent.
 const LISTS: u32 = 3;
 
-/// A connect that waits to be accepted.
+/// Connect that waits to be accepted.
 #[derive(Debug)]
 pub(crate) struct Pending {
     pub(crate) segment: Mapping,
@@ -46,7 +47,7 @@ pub(crate) struct Pending {
     pub(crate) own: OwnSpace,
     pub(crate) socket: OwnedFd,
     pub(crate) peer_pid: i32,
-    /// Of the packet in the vault, if there is one.
+    /// Number of its packet in the vault, if there is a vault.
     pub(crate) number: u32,
 }
 
@@ -62,7 +63,7 @@ impl Inner {
         uid == self.uid || self.config.allow_uids.contains(&uid)
     }
 
-    /// A socket that holds `port`. EADDRINUSE: somebody has it.
+    /// Makes a socket that holds `port`. EADDRINUSE: the port is taken.
     fn port_socket(&self, port: u16) -> Result<OwnedFd> {
         let socket = unix::socket()?;
         unix::bind(&socket, &self.names.listener(self.id(port))?)?;
@@ -72,13 +73,13 @@ impl Inner {
     fn dynamic_port(&self) -> Result<(OwnedFd, u16)> {
         let (first, last) = (u32::from(*DYNAMIC_PORTS.start()), u32::from(*DYNAMIC_PORTS.end()));
         let count = last - first + 1;
-        // From a place of this process's own: so that many processes do not try the same ports.
+        // Each process starts at its own port, so that many processes do not try the same ones.
         let hint = process::pid().cast_unsigned().wrapping_mul(97) % count;
         let ports = (0..count).map(|step| u16::try_from(first + (hint + step) % count).unwrap_or(u16::MAX));
         first_free(ports, |port| self.port_socket(port))
     }
 
-    /// Gives the endpoint a port. The caller has the control lock and looked at the state.
+    /// Gives the endpoint a port. The caller holds the control lock and has checked the state.
     fn give_port(&self, epd: &Epd, port: u16) -> Result<u16> {
         let (socket, port) = if port == 0 {
             self.dynamic_port()?
@@ -96,7 +97,7 @@ impl Inner {
         Ok(port)
     }
 
-    /// Binds to a port, 0 for one of the dynamic ones; the port.
+    /// Binds to `port`, or to a dynamic one if it is 0. Returns the port.
     pub(crate) fn bind(&self, epd: &Epd, port: u16) -> Result<u16> {
         if (1..ADMIN_PORT_END).contains(&port) && !process::may_administrate() {
             return Err(Failure::NoAccess);
@@ -106,16 +107,16 @@ impl Inner {
         self.give_port(epd, port)
     }
 
-    /// Listens, with room for `backlog` requests that wait.
+    /// Listens with a queue of `backlog` requests.
     pub(crate) fn listen(&self, epd: &Arc<Epd>, backlog: i32) -> Result<()> {
         self.inherit(epd);
         let _held = epd.holder.control.lock();
         epd.state().may_listen()?;
-        // Without room every request is refused: just what a socket does that does not listen.
+        // Without a queue every request is refused, as by a socket that does not listen.
         if backlog > 0 {
             let socket = take(&epd.port_socket);
             let socket = socket.as_ref().ok_or(Failure::Invalid)?;
-            // The kernel queues one more than it is told.
+            // The kernel queues one more than its argument.
             unix::listen(socket, backlog - 1)?;
             self.watch(epd, Kind::Listener, socket)?;
         }
@@ -124,15 +125,16 @@ impl Inner {
         Ok(())
     }
 
-    /// Returns whether a node that is not lost exists, as a card does whether or not a program runs on it.
+    /// Returns whether a node exists; a card exists whether or not a program runs on it. A lost
+    /// node is checked elsewhere.
     fn exists(&self, node: u16) -> bool {
         let trusted = |uid| uid == self.uid || uid == 0;
         let listed = || nodes::online(&self.domain, trusted).is_ok_and(|nodes| nodes.contains(&node));
-        // A list of names that come and go may lack one that stays.
+        // A listing of names that come and go may omit one that stays.
         node < NODES || node == self.config.node || (0..LISTS).any(|_| listed())
     }
 
-    /// Connects to `dst`; the local port.
+    /// Connects to `dst` and returns the local port.
     pub(crate) fn connect(self: &Arc<Self>, epd: &Arc<Epd>, fd: RawFd, dst: PortId) -> Result<u16> {
         let nonblocking = descriptor::is_nonblocking(fd)?;
         self.inherit(epd);
@@ -172,7 +174,8 @@ impl Inner {
             }
             self.give_port(epd, 0)?;
         }
-        // Whoever loses the node from here on finds whom this is for, and waits for the control lock.
+        // Published before the check: a process that loses the node now finds this endpoint and
+        // waits for the control lock.
         epd.holder.set_peer(dst);
         if self.is_lost(dst.node) {
             return Err(Failure::NoNode);
@@ -189,7 +192,7 @@ impl Inner {
             epd.holder.set_asynchronous(Async::Running);
             self.limit_connect(epd);
         }
-        // They wait for the control lock: however this process ends, they have heard.
+        // Sharers wait for the control lock. They are notified now, however this process ends.
         self.tell_holders(epd);
         epd.holder.enter(State::Connecting);
         drop(held);
@@ -200,10 +203,11 @@ impl Inner {
         }
     }
 
-    /// Sends the request, and has the answer watched; when it is given up. The caller has the control lock.
+    /// Sends the request and watches for its answer. Returns the deadline. The caller holds the
+    /// control lock.
     pub(crate) fn begin_connect(&self, epd: &Arc<Epd>, dst: PortId) -> Result<u64> {
         let pending = self.request(epd, dst)?;
-        // An answer that comes at once waits for the control lock.
+        // An immediate answer waits for the control lock.
         self.watch(epd, Kind::Link, &pending.socket)?;
         *take(&epd.pending) = Some(pending);
         epd.leave();
@@ -212,10 +216,10 @@ impl Inner {
         Ok(deadline)
     }
 
-    /// What came before the program asked for the result now counts.
+    /// Shows bytes that arrived before the program collected the result.
     fn settle_after_collect(&self, epd: &Epd) {
         if let Some(link) = epd.link() {
-            // Who is inside a call that receives makes the descriptor show what is so on leaving.
+            // A thread inside a receiving call updates the descriptor when it leaves.
             if let Some(_receiving) = epd.holder.receiving.try_lock() {
                 super::messages::show_data(epd, link);
             }
@@ -270,12 +274,12 @@ impl Inner {
         })
     }
 
-    /// When a connect that begins now is given up.
+    /// Returns the deadline of a connect that starts now.
     fn connect_deadline(&self) -> u64 {
         now_ns().saturating_add(self.config.connect_timeout_ms.saturating_mul(1_000_000))
     }
 
-    /// Waits for the answer to the request that is given up at `deadline`.
+    /// Waits for the answer to the request with this `deadline`.
     fn wait_accepted(&self, epd: &Epd, deadline: u64) -> Result<u16> {
         loop {
             let event = epd.holder.event();
@@ -283,7 +287,7 @@ impl Inner {
                 State::Connected | State::Disconnected => return Ok(epd.holder.port()),
                 State::Bound => return Err(self.refused(epd)),
                 State::Closing => return Err(Failure::Interrupted),
-                // Another holder gave it up, and asks anew.
+                // Another sharer gave the request up and made a new one.
                 State::Connecting if epd.holder.deadline() != deadline => return Err(self.refused(epd)),
                 State::Unbound | State::Listening | State::Connecting => {}
             }
@@ -300,7 +304,7 @@ impl Inner {
         }
     }
 
-    /// Why a request was not accepted.
+    /// Returns the reason why a request was not accepted.
     fn refused(&self, epd: &Epd) -> Failure {
         if self.is_lost(epd.holder.peer().node) {
             Failure::NoNode
@@ -309,13 +313,13 @@ impl Inner {
         }
     }
 
-    /// Ends a connect that nobody accepted. The caller has the control lock.
+    /// Ends a connect that was not accepted. The caller holds the control lock.
     pub(crate) fn give_up(&self, epd: &Epd) {
         if let Some(pending) = take(&epd.pending).as_ref() {
             self.leave_request(&pending.socket);
         }
         if let Some(pending) = take(&epd.pending).as_ref().filter(|_| epd.vault().is_some()) {
-            // The copies of other holders must not be accepted any more.
+            // The copies of other sharers must not be accepted any more.
             descriptor::shut(&pending.socket);
         }
         self.drop_pending(epd);
@@ -330,7 +334,7 @@ impl Inner {
         }
     }
 
-    /// The time of a connect may be over: called by the service thread.
+    /// Gives up a connect if its deadline has passed. Called by the service thread.
     pub(crate) fn connect_is_due(&self, epd: &Arc<Epd>) {
         let _held = epd.holder.control.lock();
         let due = || {
@@ -341,7 +345,7 @@ impl Inner {
         if !due() {
             return;
         }
-        // Another holder may have made a request, or have died with its answer.
+        // Another sharer may have made a request, or died with its answer.
         if let Err(failure) = self.inherit_held(epd) {
             warn_about_peer!("what another holder of an endpoint got cannot be used here: {failure}");
         }
@@ -350,7 +354,7 @@ impl Inner {
         }
     }
 
-    /// The socket of a request has news: called by the service thread.
+    /// Handles an event of a request's socket. Called by the service thread.
     pub(crate) fn answered(&self, epd: &Arc<Epd>) {
         let _held = epd.holder.control.lock();
         if epd.link().is_some() {
@@ -360,7 +364,7 @@ impl Inner {
             .as_ref()
             .is_some_and(|pending| epd.is_current(pending));
         if epd.holder.state() != State::Connecting || !current {
-            // Another holder has heard the answer, or has given up.
+            // Another sharer has handled the answer, or has given up.
             self.drop_pending(epd);
             if let Err(failure) = self.inherit_held(epd) {
                 warn_about_peer!("what another holder of an endpoint got cannot be used here: {failure}");
@@ -409,7 +413,8 @@ impl Inner {
         link.begins();
         if epd.vault().is_some() {
             epd.leave_link(&link, &pending.segment_fd, &table);
-            // Looked at so far: who dies before this leaves it to another holder.
+            // The answer was only peeked so far, so that another sharer can take it over if this
+            // one dies.
             let _ = unix::skip(link.socket());
         }
         epd.set_link(link);
@@ -417,7 +422,7 @@ impl Inner {
         self.connected(epd);
     }
 
-    /// Accepts a request; the peer, and the number of the new endpoint's descriptor.
+    /// Accepts a request. Returns the peer and the number of the new endpoint's descriptor.
     pub(crate) fn accept(self: &Arc<Self>, epd: &Arc<Epd>, fd: RawFd, wait: bool) -> Result<(PortId, RawFd)> {
         self.inherit(epd);
         loop {
@@ -426,7 +431,7 @@ impl Inner {
             if let Some(socket) = self.next_request(epd, fd)? {
                 match self.admit(epd, socket) {
                     Ok(Some(accepted)) => return Ok(accepted),
-                    // Gone, or not to be let in: it never was there.
+                    // The opener has left or was rejected: the request counts as never made.
                     Ok(None) if wait => continue,
                     Ok(None) => return Err(Failure::Again),
                     Err(failure) => return Err(failure),
@@ -443,7 +448,7 @@ impl Inner {
         }
     }
 
-    /// The next request in the queue, and the descriptor made to show whether there are more.
+    /// Returns the next request of the queue, and makes the descriptor show whether more wait.
     fn next_request(&self, epd: &Epd, fd: RawFd) -> Result<Option<OwnedFd>> {
         let _held = epd.holder.control.lock();
         let listener = take(&epd.port_socket);
@@ -454,14 +459,14 @@ impl Inner {
             match unix::accept(listener) {
                 Ok(socket) => break Some(socket),
                 Err(Errno::CONNABORTED | Errno::INTR) => {}
-                // EINVAL: it does not listen, since its backlog leaves no room.
+                // EINVAL: the socket does not listen, because the backlog is 0.
                 Err(Errno::AGAIN | Errno::INVAL) => break None,
                 Err(errno) => return Err(errno.into()),
             }
         };
         if !descriptor::readable(listener) && epd.verify(fd).is_ok() {
             descriptor::hide_data(fd);
-            // One may have come in between, and its byte have gone with the others.
+            // A request may have arrived in between, with its byte already removed.
             if descriptor::readable(listener) {
                 descriptor::show_data(&epd.bell);
             }
@@ -469,7 +474,7 @@ impl Inner {
         Ok(socket)
     }
 
-    /// Makes an endpoint of a request; `None`: the opener is gone or not to be let in.
+    /// Makes an endpoint of a request. `None`: the opener has left or was rejected.
     fn admit(self: &Arc<Self>, listener: &Epd, socket: OwnedFd) -> Result<Option<(PortId, RawFd)>> {
         let Ok(who) = unix::credentials(&socket) else {
             return Ok(None);
@@ -533,7 +538,7 @@ impl Inner {
     }
 }
 
-/// The answer to a request; `stays`: it is only looked at.
+/// Reads the answer to a request. With `stays` the answer stays in the socket.
 fn hear_answer(
     socket: &OwnedFd,
     buffer: &mut [u8],
@@ -546,7 +551,7 @@ fn hear_answer(
     }
 }
 
-/// The first port that `take` can have.
+/// Returns the first port that `take` accepts.
 fn first_free<T>(
     mut ports: impl Iterator<Item = u16>,
     mut take: impl FnMut(u16) -> Result<T>,
@@ -559,10 +564,11 @@ fn first_free<T>(
     taken.unwrap_or(Err(Failure::NoPorts))
 }
 
-/// The first word of an opener, and what rides along; `None`: it is gone, or talks nonsense.
+/// Reads the hello of an opener and its descriptors. `None`: the opener has left, or the packet is
+/// invalid.
 ///
 /// # Errors
-/// EMFILE: this process has no numbers left for what rides along.
+/// EMFILE: this process has no free numbers for the descriptors.
 fn hear_hello(socket: &OwnedFd) -> Result<Option<[OwnedFd; HELLO_FDS]>> {
     let deadline = now_ns() + HELLO_MS.unsigned_abs() as u64 * 1_000_000;
     loop {

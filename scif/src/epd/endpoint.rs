@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! An endpoint as `scif.h` knows it: made by `scif_open` or `scif_accept`, ended by the last close of its descriptor.
+//! Endpoint of `scif.h`: made by `scif_open` or `scif_accept`, ended by the last close of its
+//! descriptor.
 //!
-//! Not about who finds it (`registry`), nor how it gets connected (`connect`). Used by any number of threads and holders.
+//! Not about its lookup (`registry`) or connecting (`connect`). Used by any number of threads and
+//! sharers.
 
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{OwnedFd, RawFd};
@@ -20,36 +22,37 @@ use crate::sys::descriptor::{self, Identity};
 use crate::sys::fork::{self, Section};
 use crate::window::WindowState;
 
-/// How long a waiter sleeps between two looks whether an endpoint has ended.
+/// Interval in nanoseconds at which a waiter checks whether an endpoint has ended.
 const ENDING_NS: u64 = 10_000_000;
 
-/// An endpoint.
+/// Endpoint of `scif.h`.
 #[derive(Debug)]
 pub(crate) struct Epd {
     id: Identity,
-    /// The library's end of the descriptor; a connected peer has a copy.
+    /// Library's end of the descriptor; a connected peer has a copy.
     pub(crate) bell: OwnedFd,
-    /// Its name with the service.
+    /// Identifier of the endpoint in the service thread.
     pub(crate) token: u64,
     pub(crate) holder: Holder,
-    /// The socket that holds the port; listening once the endpoint does.
+    /// Socket that holds the port; it listens once the endpoint does.
     pub(crate) port_socket: Mutex<Option<OwnedFd>>,
     pub(crate) pending: Mutex<Option<Pending>>,
     link: OnceLock<Link>,
-    /// By which other holders get what this one gets.
+    /// Hand-over of descriptors to other sharers.
     pub(crate) vault: OnceLock<Vault>,
-    /// What a stand-in for the device remembers of it.
+    /// Number that a stand-in for the device stores at the endpoint.
     pub(crate) label: Count,
     pub(crate) windows: WindowState,
-    /// Whether the end was seen to.
+    /// Whether its end has begun.
     ended: Flag,
-    /// Whether all of that is done.
+    /// Whether its end is complete.
     over: Flag,
-    /// Whether the service thread has panicked over it and leaves it alone until its close.
+    /// Whether the service thread has panicked on it; then the thread ignores it until its close.
     pub(crate) poisoned: Flag,
 }
 
-/// A lock of this process, taken: no other thread forks meanwhile, so that no child finds it so.
+/// Guard of a process-local lock. No other thread forks meanwhile, so a child never finds the lock
+/// taken.
 #[derive(Debug)]
 pub(crate) struct Taken<'a, T>(MutexGuard<'a, T>, Section);
 
@@ -67,14 +70,15 @@ impl<T> DerefMut for Taken<'_, T> {
     }
 }
 
-/// Takes a lock that no panic makes unusable: what it guards is replaced whole. Not to be held while sleeping.
+/// Takes a lock that a panic does not poison: the guarded value is replaced whole. Not to be held
+/// while sleeping.
 pub(crate) fn take<T>(mutex: &Mutex<T>) -> Taken<'_, T> {
     let section = fork::section();
     Taken(mutex.lock().unwrap_or_else(PoisonError::into_inner), section)
 }
 
 impl Epd {
-    /// A new endpoint, and its descriptor.
+    /// Makes an endpoint and its descriptor.
     pub(crate) fn new(token: u64, cloexec: bool, stats: &Stats) -> Result<(Epd, OwnedFd)> {
         let (a, bell) = descriptor::pair(cloexec)?;
         let id = descriptor::identity(&a)?;
@@ -101,7 +105,8 @@ impl Epd {
         self.id
     }
 
-    /// Where it is; a peer that has said goodbye counts before the service thread has heard it.
+    /// Returns the state. A graceful close of the peer counts before the service thread has handled
+    /// it.
     #[inline]
     pub(crate) fn state(&self) -> State {
         match (self.holder.state(), self.link.get()) {
@@ -110,7 +115,7 @@ impl Epd {
         }
     }
 
-    /// Whether a number still is this endpoint.
+    /// Whether a number still names this endpoint.
     ///
     /// # Errors
     /// [`Failure::BadDescriptor`] or [`Failure::NotAnEndpoint`] if not.
@@ -122,13 +127,13 @@ impl Epd {
         }
     }
 
-    /// The connection there is or was.
+    /// Returns the connection that exists or existed.
     #[inline]
     pub(crate) fn link(&self) -> Option<&Link> {
         self.link.get()
     }
 
-    /// The connection, if calls may use it.
+    /// Returns the connection, if calls may use it.
     ///
     /// # Errors
     /// [`Failure::NotConnected`], [`Failure::Reset`].
@@ -138,12 +143,12 @@ impl Epd {
         self.link.get().ok_or(Failure::NotConnected)
     }
 
-    /// The connection is made.
+    /// Sets the connection.
     pub(crate) fn set_link(&self, link: Link) {
         self.holder.record.set_link(link.peer_pid, link.own.inode());
-        // A child forked in between would find it half set, for ever.
+        // A child forked in between would find it half set for ever.
         let _section = fork::section();
-        // There is only ever one: the state passes through `Connecting` once.
+        // Set at most once: the state passes through `Connecting` once.
         let _ = self.link.set(link);
     }
 
@@ -153,7 +158,7 @@ impl Epd {
         self.holder.state() != State::Connected || link.peer_closed()
     }
 
-    /// The peer is gone: from now on everything says so.
+    /// Marks the connection as reset: the peer has left, and all calls report it from now on.
     pub(crate) fn disconnect(&self) {
         if self.holder.pass(State::Connected, State::Disconnected) {
             self.holder.set_shut(false);
@@ -166,17 +171,18 @@ impl Epd {
         }
     }
 
-    /// Whether its last descriptor, in whichever process, is closed.
+    /// Whether its last descriptor, in any process, is closed.
     pub(crate) fn is_closed(&self) -> bool {
         self.holder.was_closed() || descriptor::is_closed(&self.bell, self.holder.is_shut())
     }
 
-    /// Its last descriptor is closed: whether this call is the one to see to that.
+    /// Begins the end after the last close. Returns whether this call is the one to end the
+    /// endpoint.
     pub(crate) fn ends(&self) -> bool {
         !self.ended.swap(true)
     }
 
-    /// Ends it in order.
+    /// Ends the endpoint with a graceful close.
     pub(crate) fn end(&self) {
         let was = self.holder.state();
         self.holder.enter(State::Closing);
@@ -191,13 +197,13 @@ impl Epd {
         self.set_ended();
     }
 
-    /// Lets go whoever waits for the end, which is done or has failed.
+    /// Releases the waiters for the end, which is complete or has failed.
     pub(crate) fn set_ended(&self) {
         self.over.set(true);
         self.holder.happened();
     }
 
-    /// Waits until whoever ends it is done.
+    /// Waits until the end is complete.
     pub(crate) fn wait_ended(&self) {
         loop {
             let event = self.holder.event();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Why a call of `scif.h` failed, and the number a C program finds in errno.
+//! Reasons why a call of `scif.h` fails, and their errno values for a C program.
 
 use std::fmt;
 
@@ -8,55 +8,56 @@ use rustix::io::Errno;
 use crate::error::Error;
 use crate::sys::mmap::OutOfRange;
 
-/// Why a call failed; each is named as its errno is.
+/// Reason why a call failed, each documented by its errno.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Failure {
     /// EBADF: no such descriptor.
     BadDescriptor,
     /// ENOTTY: a descriptor of something else.
     NotAnEndpoint,
-    /// EINVAL: an argument, or the endpoint's state, does not allow it.
+    /// EINVAL: an argument or the endpoint's state does not allow the call.
     Invalid,
-    /// EACCES: a port below 1024 without the right to it.
+    /// EACCES: a port below 1024 without the privilege.
     NoAccess,
     /// EISCONN: bound, listening or connected already.
     IsConnected,
     /// ENOTCONN: not connected.
     NotConnected,
-    /// ECONNRESET: the peer has closed, or is lost.
+    /// ECONNRESET: the peer has closed, or its node is lost.
     Reset,
-    /// EOPNOTSUPP: a listening endpoint connects to nobody.
+    /// EOPNOTSUPP: a listening endpoint cannot connect.
     NotSupported,
-    /// ECONNREFUSED: nobody listens there, its queue is full, or nobody accepted in time.
+    /// ECONNREFUSED: no listener at the port, its queue is full, or the request was not accepted in
+    /// time.
     Refused,
     /// ENODEV: no such node.
     NoNode,
-    /// EINPROGRESS: being connected.
+    /// EINPROGRESS: the connect is in progress.
     InProgress,
-    /// EAGAIN: nobody waits to be accepted.
+    /// EAGAIN: no request waits to be accepted.
     Again,
     /// ENOSPC: no dynamic port is free.
     NoPorts,
-    /// EINTR: a signal came, or the endpoint was closed meanwhile.
+    /// EINTR: a signal arrived, or the endpoint was closed meanwhile.
     Interrupted,
-    /// EFAULT: memory that is not there, or may not be accessed so.
+    /// EFAULT: memory that does not exist or does not allow the access.
     BadAddress,
-    /// ENXIO: no window there.
+    /// ENXIO: no window at the offset.
     NoWindow,
-    /// EPERM: the window does not allow it.
+    /// EPERM: the window does not allow the access.
     NotPermitted,
-    /// EADDRINUSE: another window is there.
+    /// EADDRINUSE: another window occupies the offset.
     InUse,
-    /// ENOMEM: no memory, or no room in the registered address space.
+    /// ENOMEM: no memory, or no space in the registered address space.
     NoMemory,
     /// EIO: the transfer failed.
     Broken,
-    /// What the operating system said.
+    /// Error of the operating system.
     Os(Errno),
 }
 
 impl Failure {
-    /// What a C program finds in errno.
+    /// Returns the errno value for a C program.
     #[must_use]
     pub fn raw_os_error(&self) -> i32 {
         let errno = match self {
@@ -128,7 +129,7 @@ impl From<Errno> for Failure {
     }
 }
 
-/// Sizes here and there disagree, which no caller can mend.
+/// Inconsistent sizes inside the library, which no caller can correct.
 impl From<OutOfRange> for Failure {
     fn from(_: OutOfRange) -> Failure {
         Failure::Broken
@@ -150,5 +151,5 @@ impl From<Error> for Failure {
     }
 }
 
-/// The result of a call.
+/// Result of a call.
 pub type Result<T> = std::result::Result<T, Failure>;

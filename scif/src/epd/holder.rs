@@ -1,15 +1,25 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! What the holders of one endpoint share: the threads of a process, and the processes that a fork gave the descriptor.
+//! State that the sharers of one endpoint have in common: the threads of a process, and the
+//! processes that inherited the descriptor by fork.
 //!
-//! Not about a peer: it has none of this memory, so locks may lie in it and positions in it are believed. Made when the
-//! endpoint is, before any fork of it, and inherited as shared memory.
+//! Not about a peer, which has none of this memory: so locks may lie in it, and its positions are
+//! trusted. Made with the endpoint, before any fork of it, and inherited as shared memory.
 //!
-//! | offset | what |
+//! | offset | content |
 //! |---|---|
-//! | 0, 64, 128 | locks: control, sending, receiving; the last word of each: a holder died inside and left work |
-//! | 256 | state; 260 event, on which connect and accept sleep; 264 port; 268 peer; 272 the asynchronous connect; 276 whether the descriptor was made to hang up (1), or was found closed then (2); 280 what holders have left each other so far, 284 the number of what counts (`vault`); 288 whether the peer was late once in making the descriptor show something; 296 when a connect is given up |
-//! | 320, 328 | the stream out: bytes published, the peer's position as last seen |
-//! | 384 | the stream in: bytes taken |
+//! | 0, 64, 128 | locks: control, sending, receiving; last word of each: a sharer died inside |
+//! | 256 | state |
+//! | 260 | event, on which connect and accept sleep |
+//! | 264 | port |
+//! | 268 | peer |
+//! | 272 | the asynchronous connect |
+//! | 276 | 1: the descriptor was made to hang up; 2: it was found closed at that time |
+//! | 280 | number of packets that sharers have left each other so far (`vault`) |
+//! | 284 | number of the packet that counts (`vault`) |
+//! | 288 | whether the peer was late once in signalling the descriptor |
+//! | 296 | deadline of a connect |
+//! | 320, 328 | outgoing stream: bytes published, the peer's position as last seen |
+//! | 384 | incoming stream: bytes consumed |
 
 use scif_ring::{Word32, Word64};
 
@@ -23,20 +33,20 @@ use crate::sys::mmap::Mapping;
 
 const BYTES: usize = 4096;
 
-/// How a connect that returned EINPROGRESS stands.
+/// State of a connect that returned EINPROGRESS.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(u32)]
 pub(crate) enum Async {
-    /// There is none, or its result was collected.
+    /// No connect, or its result was collected.
     None = 0,
     Running = 1,
-    /// It ended well; nobody has collected that.
+    /// Accepted, and not collected yet.
     Done = 2,
-    /// It was refused; nobody has collected that.
+    /// Refused, and not collected yet.
     Refused = 3,
 }
 
-/// The shared part of one endpoint.
+/// Shared part of one endpoint.
 #[derive(Debug)]
 pub(crate) struct Holder {
     pub(crate) control: SharedLock,
@@ -55,7 +65,7 @@ pub(crate) struct Holder {
     pub(crate) sent: Word64,
     pub(crate) sent_seen: Word64,
     pub(crate) received: Word64,
-    /// What is shown of all this.
+    /// Record of this endpoint in the memfd that other processes may read.
     pub(crate) record: Record,
     _map: Mapping,
 }
@@ -90,14 +100,14 @@ impl Holder {
         State::from_word(self.state.get())
     }
 
-    /// Enters a state and wakes who waits for that.
+    /// Enters a state and wakes its waiters.
     pub(crate) fn enter(&self, state: State) {
         self.state.set(state as u32);
         self.record.set_state(state as u32);
         self.happened();
     }
 
-    /// Enters a state from another; whether it was that one.
+    /// Enters a state from another one. Returns whether the endpoint was in that one.
     pub(crate) fn pass(&self, from: State, to: State) -> bool {
         let passed = self.state.change(from as u32, to as u32);
         if passed {
@@ -107,18 +117,18 @@ impl Holder {
         passed
     }
 
-    /// Something that connect or accept may wait for has happened.
+    /// Reports an event for which connect or accept may wait.
     pub(crate) fn happened(&self) {
         self.event.add(1);
         futex::wake_all(&self.event);
     }
 
-    /// To be read before looking whether what one waits for is so; then `wait`.
+    /// Returns the event counter. To be read before the awaited condition is checked; then `wait`.
     pub(crate) fn event(&self) -> u32 {
         self.event.get()
     }
 
-    /// Sleeps until something happens after `event` was read.
+    /// Sleeps until an event after `event` was read.
     pub(crate) fn wait(
         &self,
         event: u32,
@@ -144,7 +154,7 @@ impl Holder {
         self.record.set_peer(peer);
     }
 
-    /// Whom it is connected with, or wants to be.
+    /// Returns the port of the peer to which it is connected or connects.
     #[expect(clippy::cast_possible_truncation, reason = "takes a word apart")]
     pub(crate) fn peer(&self) -> PortId {
         let word = self.peer.get();
@@ -167,7 +177,7 @@ impl Holder {
         self.asynchronous.set(to as u32);
     }
 
-    /// When a connect is given up, on the clock that all holders share.
+    /// Returns the deadline of a connect, on the monotonic clock that all sharers have in common.
     pub(crate) fn deadline(&self) -> u64 {
         self.deadline.get()
     }
@@ -176,7 +186,8 @@ impl Holder {
         self.deadline.set(at);
     }
 
-    /// Whether the peer was late once in making the descriptor show what it said it would: it may yet, when nothing is there.
+    /// Whether the peer was late once in signalling the descriptor. Its signal may still come when
+    /// the stream is empty.
     pub(crate) fn peer_was_late(&self) -> bool {
         self.late.get() != 0
     }
@@ -190,7 +201,7 @@ impl Holder {
         self.shut.get() != 0
     }
 
-    /// Whether it was closed when it was to be made to.
+    /// Whether the descriptor was found closed when it was to hang up.
     pub(crate) fn was_closed(&self) -> bool {
         self.shut.get() == 2
     }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The calls that SCIF has for drivers: pinned pages, pages of the peer, events of nodes, PCI devices.
+//! Calls that SCIF has for drivers: pinned pages, pages of the peer, events of nodes, PCI devices.
 //!
-//! They have no name in `scif.h`; here they are calls of the engine. Memory is that of the process, there are no other
-//! addresses of pages than those at which they are mapped, and no PCI device is behind a node. Source: sections 3.6, 3.10.2
-//! and 3.13 of the SCIF User Guide.
+//! They are not part of `scif.h`, but calls of the engine. The memory is that of the process, pages
+//! have no other addresses than their mappings, and no PCI device is behind a node. Source:
+//! sections 3.6, 3.10.2 and 3.13 of the SCIF User Guide.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -26,33 +26,35 @@ use crate::sys::{memfd, process, thread};
 use crate::window::is_movable;
 use crate::window::table::Window;
 
-/// How often somebody looks which nodes there are, while anybody wants to know.
+/// Interval between listings of the online nodes, while a handler is registered. A longer one
+/// delays events.
 const LOOK: Duration = Duration::from_millis(100);
-/// How often to pin is tried where pages are about to come back, and the pause between.
+/// Number of attempts to pin pages that are about to be moved back, one per `PAUSE`.
 const TRIES: u32 = 1000;
 const PAUSE: Duration = Duration::from_millis(1);
 const READ: i32 = 1;
 const WRITE: i32 = 2;
 
-/// What happened to a node.
+/// Event of a node.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum NodeEvent {
     /// `SCIF_NODE_ADDED`: it is online.
     Added(u16),
-    /// `SCIF_NODE_REMOVED`: it is lost, or the last of its processes has ended.
+    /// `SCIF_NODE_REMOVED`: it is lost, or its last process has ended.
     Removed(u16),
 }
 
 type Handler = Arc<dyn Fn(NodeEvent) + Send + Sync>;
 
-/// Pages under a handle: the process may unmap them, or map something else there; the handle stands for the same pages. A forked
-/// child has copies of them and no use of the handle.
+/// Handle of pinned pages. The process may unmap them or map something else at their address; the
+/// handle still refers to the same pages. A forked child has copies of them and cannot use the
+/// handle.
 #[derive(Debug)]
 pub struct PinnedPages(Arc<Pin>);
 
 #[derive(Debug)]
 struct Pin {
-    /// The library's own mapping of them, which a forked child does not have.
+    /// Library's own mapping of the pages, which a forked child does not have.
     map: Mapping,
     maker: Maker,
     fd: Arc<OwnedFd>,
@@ -62,8 +64,8 @@ struct Pin {
 }
 
 impl Drop for Pin {
-    /// Nobody needs them together any more: wherever the process has them they are its private memory again, as soon as no window
-    /// of another connection has them where they are. The caller has no lock.
+    /// Turns the pages back into private memory of the process, as soon as no window of another
+    /// connection uses them in place. The caller holds no lock.
     fn drop(&mut self) {
         if let Some(inner) = self.inner.upgrade().filter(|_| !self.maker.is_ancestor()) {
             inner.ended_arenas.keep_pinned(&self.fd);
@@ -72,7 +74,7 @@ impl Drop for Pin {
     }
 }
 
-/// A window made of pinned pages.
+/// Window made of pinned pages.
 #[derive(Debug)]
 struct Pinned {
     token: u64,
@@ -84,18 +86,18 @@ struct Pinned {
 /// Pages of a window of the peer (`struct scif_range`), until [`Endpoints::put_pages`].
 #[derive(Debug)]
 pub struct PeerPages {
-    /// The pages, where they are mapped here.
+    /// Pages, as mapped by the library.
     pub pages: Pages,
     /// Whether the window may be read.
     pub read: bool,
-    /// Whether it may be written.
+    /// Whether the window may be written.
     pub write: bool,
     token: u64,
     inner: Arc<Inner>,
 }
 
 impl PeerPages {
-    /// How many pages.
+    /// Number of pages.
     #[must_use]
     pub fn count(&self) -> usize {
         self.pages.len() / PAGE
@@ -114,14 +116,14 @@ impl Drop for PeerPages {
     }
 }
 
-/// What these calls remember.
+/// State of these calls.
 #[derive(Default)]
 pub(crate) struct KernelMode {
     pinned: Mutex<Vec<Pinned>>,
-    /// How many pages of the peer are out, by endpoint.
+    /// Number of `PeerPages` in use, by endpoint.
     out: Mutex<BTreeMap<u64, usize>>,
     handlers: Mutex<Vec<Handler>>,
-    /// The nodes handlers know of.
+    /// Nodes that were reported to the handlers.
     known: Mutex<BTreeSet<u16>>,
 }
 
@@ -139,19 +141,19 @@ impl KernelMode {
         }
     }
 
-    /// A node is about to be lost: handlers give back what they have of it.
+    /// Reports that a node is about to be lost, so that handlers return its pages.
     pub(crate) fn loses(&self, node: u16) {
         if take(&self.known).remove(&node) {
             self.tell(NodeEvent::Removed(node));
         }
     }
 
-    /// A window was made of pinned pages.
+    /// Records a window made of pinned pages.
     fn registered(&self, epd: &Epd, offset: i64, pin: &Arc<Pin>) {
         let begins = |window: Window| window.in_place(process::pid()).map(|(begin, _)| begin);
         let is_other = |window: Option<Window>| window.and_then(begins) != Some(pin.map.address() as u64);
         let mut pinned = take(&self.pinned);
-        // Whoever deletes it looks here afterwards, or has already.
+        // A thread that deletes the window checks this list afterwards, or already did.
         let at = |link: &Link| link.own.table.at(offset.cast_unsigned());
         if !epd.link().is_some_and(|link| at(link).is_ok_and(is_other)) {
             pinned.push(Pinned {
@@ -163,12 +165,12 @@ impl KernelMode {
         }
     }
 
-    /// An endpoint has ended.
+    /// Forgets the windows of an endpoint that ended.
     pub(crate) fn ended(&self, token: u64) {
         self.take_out(|pinned| pinned.token == token);
     }
 
-    /// Forgets some; the pages go when the list is not locked any more.
+    /// Forgets the windows selected by `gone`. Their pages are released without the lock.
     fn take_out(&self, gone: impl Fn(&Pinned) -> bool) {
         let out: Vec<Pinned> = take(&self.pinned).extract_if(.., |pinned| gone(pinned)).collect();
         drop(out);
@@ -203,14 +205,15 @@ fn watch(inner: &Weak<Inner>) {
 }
 
 impl Endpoints {
-    /// `scif_pin_pages`: a handle for the pages at `addr`, of which any number of windows can be made. `prot` is what
-    /// windows of them allow; `flags` are none: there are no addresses of a kernel here. Blocks while RMAs of this process that
-    /// are under way store there, and for a second or so until pages of windows that are gone are back.
+    /// Pins the pages at `addr` and returns a handle, from which any number of windows can be made
+    /// (`scif_pin_pages`). `prot` is the access that these windows allow. `flags` must be 0: kernel
+    /// addresses do not exist here. Blocks while RMAs of this process write to the pages. Blocks
+    /// for up to about a second until pages of deleted windows are back.
     ///
     /// # Errors
-    /// [`Failure::Invalid`]: flags, protection, or no whole pages. [`Failure::BadAddress`]: no memory there.
-    /// [`Failure::NoMemory`]: pages that cannot be moved into shared memory, such as those of a file that is shared, or those
-    /// to which RMAs store without a pause.
+    /// [`Failure::Invalid`]: flags, protection, or no whole pages. [`Failure::BadAddress`]: no
+    /// memory at the address. [`Failure::NoMemory`]: pages that cannot be moved into shared memory.
+    /// Examples are pages of a shared file mapping, and pages that RMAs write without a pause.
     pub fn pin_pages(&self, addr: usize, len: usize, prot: i32, flags: i32) -> Result<PinnedPages> {
         let whole = len != 0 && len.is_multiple_of(PAGE) && addr.is_multiple_of(PAGE);
         if flags != 0 || prot & !(READ | WRITE) != 0 || !whole {
@@ -229,11 +232,11 @@ impl Endpoints {
         Err(Failure::NoMemory)
     }
 
-    /// `Again`: another thread, or an RMA, is at the pages, or they are about to be the program's own again.
+    /// Tries once. `Again`: another thread or an RMA uses the pages, or they are being moved back.
     fn try_pin(&self, addr: usize, end: usize, prot: i32) -> Result<PinnedPages> {
         let len = end - addr;
         self.0.wait_for_targets(addr, len);
-        // What is shared still from before could not be pinned.
+        // Pages that are still shared from an earlier use could not be pinned.
         self.0.take_back();
         let areas = pages::areas(addr, end).map_err(|_| Failure::NoMemory)?;
         let again = || {
@@ -257,7 +260,8 @@ impl Endpoints {
         let fd = memfd::create(pages::PINNED_NAME, len)?;
         memfd::seal(&fd, memfd::FIXED_SIZE)?;
         let map = Mapping::part(&fd, 0, len, true)?;
-        // Moves back what has moved, when the rest does not: after the guard is gone, which comes later.
+        // Its drop moves the pages back if moving the rest fails. The guard is dropped earlier,
+        // since it is made later.
         let pin = Arc::new(Pin {
             map,
             maker: Maker::here(),
@@ -285,15 +289,17 @@ impl Endpoints {
         Ok(PinnedPages(pin))
     }
 
-    /// `scif_unpin_pages`: frees the handle. The pages stay as long as a window stands for them.
+    /// Frees the handle (`scif_unpin_pages`). The pages stay as long as a window uses them.
     pub fn unpin_pages(&self, pages: PinnedPages) {
         drop(pages);
     }
 
-    /// `scif_register_pinned_pages`; the offset. The peer's RMA works on these windows, its mmap gives ENOMEM.
+    /// Makes a window of pinned pages and returns its offset (`scif_register_pinned_pages`). RMA of
+    /// the peer works on such windows; its mmap returns ENOMEM.
     ///
     /// # Errors
-    /// As [`Endpoints::register`]; [`Failure::BadAddress`] in a forked child of who pinned them.
+    /// As [`Endpoints::register`]; [`Failure::BadAddress`] in a forked child of the process that
+    /// pinned them.
     pub fn register_pinned_pages(
         &self,
         fd: RawFd,
@@ -314,11 +320,13 @@ impl Endpoints {
         })
     }
 
-    /// `scif_get_pages`: pages of one window of the peer, which stay there after it was deleted, until they are put back.
+    /// Maps pages of one window of the peer (`scif_get_pages`). They stay valid after the window is
+    /// deleted, until they are put back.
     ///
     /// # Errors
-    /// [`Failure::Invalid`], then by state, then [`Failure::NoWindow`] where the range is not in one window,
-    /// [`Failure::NotPermitted`] for a window that allows nothing, [`Failure::NoMemory`] for one that cannot be mapped.
+    /// [`Failure::Invalid`], then by state, then [`Failure::NoWindow`] unless one window contains
+    /// the range, [`Failure::NotPermitted`] for a window without any access, [`Failure::NoMemory`]
+    /// for one that cannot be mapped.
     pub fn get_pages(&self, fd: RawFd, offset: i64, len: usize) -> Result<PeerPages> {
         if len == 0 || !len.is_multiple_of(PAGE) || offset % PAGE as i64 != 0 {
             return Err(Failure::Invalid);
@@ -346,17 +354,18 @@ impl Endpoints {
         })
     }
 
-    /// `scif_put_pages`: the pages are not used any more.
+    /// Returns pages to the library (`scif_put_pages`).
     pub fn put_pages(&self, pages: PeerPages) {
         drop(pages);
     }
 
-    /// `scif_event_register`: has `handler` called when a node comes or goes. Before a node is lost it is called by the
-    /// thread that also answers peers, with up to a second: it puts back the pages it has of that node, and may close
-    /// endpoints; it must not fork. Nodes that are there already are not told. Not inherited by a forked child.
+    /// Registers a `handler` for nodes that appear or disappear (`scif_event_register`). Before a
+    /// node is lost, the thread that answers peers calls it; the handler has up to a second. It
+    /// must put back its pages of that node, may close endpoints and must not fork. Nodes already
+    /// present are not reported. Not inherited by a forked child.
     ///
     /// # Errors
-    /// [`Failure::NoMemory`]: no thread can be made.
+    /// [`Failure::NoMemory`]: no thread can be started.
     pub fn event_register(&self, handler: impl Fn(NodeEvent) + Send + Sync + 'static) -> Result<()> {
         let first = {
             let mut handlers = take(&self.0.kernel_mode.handlers);
@@ -371,21 +380,21 @@ impl Endpoints {
         Ok(())
     }
 
-    /// `scif_pci_dev`: the PCI device behind a node.
+    /// Looks up the PCI device behind a node (`scif_pci_dev`).
     ///
     /// # Errors
-    /// [`Failure::NoNode`], always: nodes here are processes.
+    /// [`Failure::NoNode`], always: nodes are processes.
     pub fn pci_dev(&self, _node: u16) -> Result<()> {
         Err(Failure::NoNode)
     }
 
-    /// Whether pages of the peer are out, with which an endpoint cannot be closed.
+    /// Whether pages of the peer are in use, which prevents a close.
     pub(super) fn has_pages_out(&self, fd: RawFd) -> bool {
         let out = take(&self.0.kernel_mode.out);
         !out.is_empty() && self.0.get(fd).is_ok_and(|epd| out.contains_key(&epd.token))
     }
 
-    /// Windows are deleted: their pages may go.
+    /// Releases the pins of deleted windows.
     pub(super) fn forget_pinned(&self, fd: RawFd, offset: i64, len: usize) {
         if take(&self.0.kernel_mode.pinned).is_empty() {
             return;
@@ -462,7 +471,7 @@ pub(super) mod tests {
             scif.register_pinned_pages(a, &pinned, 0x2000, FIXED),
             Err(Failure::InUse)
         );
-        // What was there is gone; the pages are not.
+        // The memory was unmapped; the pages still exist.
         drop(memory);
         assert_eq!(scif.register_pinned_pages(c, &pinned, 0x8000, FIXED), Ok(0x8000));
         scif.unpin_pages(pinned);
@@ -491,7 +500,7 @@ pub(super) mod tests {
         for fd in [a, b, c, d] {
             scif.close(fd).unwrap();
         }
-        // A thread that serves a peer may be about to let go of the last one.
+        // A service thread may be about to release the last pin.
         let end = crate::now_ns() + 10_000_000_000;
         while !take(&scif.0.kernel_mode.pinned).is_empty() {
             assert!(crate::now_ns() < end, "something is still pinned");
@@ -510,7 +519,7 @@ pub(super) mod tests {
         assert_eq!(held(), 1);
         scif.unregister(a, 0x1000, PAGE).unwrap();
         let epd = scif.0.get(a).unwrap();
-        // As if another thread had been faster.
+        // As if another thread had deleted the window first.
         scif.0.kernel_mode.registered(&epd, 0x1000, &pinned.0);
         assert_eq!(held(), 0);
     }
@@ -571,7 +580,7 @@ pub(super) mod tests {
         let child = children::in_child(|| {
             let alone = !scif.0.started_here() && pages::threads() == 1;
             let pinned = scif.pin_pages(memory.addr(), PAGE, 3, 0).is_ok();
-            // This thread, and the one that serves.
+            // This thread and the service thread.
             i32::from(alone && pinned && scif.0.started_here() && pages::threads() == 2)
         });
         assert_eq!(child.result(), 1);
@@ -581,7 +590,7 @@ pub(super) mod tests {
     fn a_forked_child_is_served_as_soon_as_it_can_be() {
         let scif = endpoints("starved", 0);
         let child = children::in_child(|| {
-            // One more descriptor: enough to begin.
+            // One more descriptor, with which a start begins but fails.
             let next = std::fs::File::open("/dev/null").unwrap().as_raw_fd();
             let before = process::limit_nofile(u64::from(next.cast_unsigned()) + 1);
             let failed = scif.open().is_err() && scif.open().is_err();

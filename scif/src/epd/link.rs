@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The connected half of an endpoint: the streams both ways, the socket that proves the peer's life, its doorbell, and
-//! what both sides show of their memory.
+//! Connected part of an endpoint: the streams in both directions, the socket that proves the peer's
+//! liveness, its doorbell, and the tables of both sides' memory.
 //!
-//! Not about making it (`connect`, `accept`), nor about what is sent.
+//! Not about its setup (`connect`), nor about the content of the streams.
 //!
 //! The segment is one memfd, made by the opener:
 //!
-//! | offset | what |
+//! | offset | content |
 //! |---|---|
 //! | 0 | magic |
 //! | 128, 256 | whether the opener, the acceptor has closed |
@@ -30,12 +30,13 @@ const MAGIC: u64 = u64::from_le_bytes(*b"SCIFepd1");
 const CLOSED: [usize; 2] = [128, 256];
 const FINISHED: [usize; 2] = [384, 512];
 const STREAMS: usize = 4096;
-/// A worker that waits for other holders looks so often whether they have died.
+/// Interval in nanoseconds at which a worker that waits for other sharers checks whether they have
+/// died.
 const WORKER_LOOK_NS: u64 = 10_000_000;
-/// Bytes of the segment of a connection.
+/// Size in bytes of the segment of a connection.
 pub(crate) const SEGMENT_BYTES: usize = STREAMS + 2 * STREAM_BYTES;
 
-/// Memory for a new connection, and its descriptor for the peer.
+/// Makes the memory of a new connection, and its descriptor for the peer.
 pub(crate) fn new_segment() -> Result<(Mapping, OwnedFd)> {
     let fd = memfd::create("scif:stream", SEGMENT_BYTES)?;
     memfd::seal(&fd, FIXED_SIZE)?;
@@ -44,7 +45,7 @@ pub(crate) fn new_segment() -> Result<(Mapping, OwnedFd)> {
     Ok((map, fd))
 }
 
-/// The memory an opener sent.
+/// Maps the memory that an opener sent.
 pub(crate) fn adopt_segment(fd: &OwnedFd) -> Result<Mapping> {
     memfd::check(fd, SEGMENT_BYTES, FIXED_SIZE).map_err(|_| Failure::Broken)?;
     let map = Mapping::shared(fd, SEGMENT_BYTES, true)?;
@@ -61,18 +62,18 @@ pub(crate) struct Link {
     pub(crate) tx: StreamTx,
     pub(crate) rx: StreamRx,
     closed: [Word32; 2],
-    /// Ours, then the peer's.
+    /// Own word, then the peer's.
     finished: [Word32; 2],
     pub(crate) own: OwnSpace,
     pub(crate) peer: PeerSpace,
     peer_bell: OwnedFd,
     socket: OwnedFd,
-    /// Who is at the other end, as the kernel said when the connection was made.
+    /// Process id of the peer, as reported by the kernel when the connection was made.
     pub(crate) peer_pid: i32,
     _segment: Mapping,
 }
 
-/// What a connection is made of.
+/// Parts of a connection.
 pub(crate) struct Parts {
     pub(crate) segment: Mapping,
     pub(crate) side: Side,
@@ -120,12 +121,13 @@ impl Link {
         })
     }
 
-    /// The user of the process at the other end, as of when the connection was made.
+    /// Returns the user of the process at the other end, as of the time of the connect.
     pub(crate) fn peer_uid(&self) -> Result<u32> {
         Ok(unix::credentials(&self.socket)?.uid)
     }
 
-    /// The descriptor takes writing from the beginning: said once, by whoever makes the connection.
+    /// Notes that the descriptor shows space from the beginning. Called once, by the process that
+    /// makes the connection.
     pub(crate) fn begins(&self) {
         self.tx.space().rung();
     }
@@ -138,14 +140,14 @@ impl Link {
         self.socket.as_fd()
     }
 
-    /// Whether the peer has said that it closed. Everything it sent before is in the stream.
+    /// Whether the peer has closed. The stream holds all bytes that it sent before.
     #[inline]
     pub(crate) fn peer_closed(&self) -> bool {
         let [_, theirs] = &self.closed;
         theirs.get() != 0
     }
 
-    /// After sending: tells the peer, if it waits for bytes.
+    /// Signals the peer after sending, if it waits for bytes.
     #[inline]
     pub(crate) fn tell_data(&self) {
         let tell = self.tx.tell();
@@ -154,7 +156,7 @@ impl Link {
         }
     }
 
-    /// After receiving: tells the peer, if it waits for space.
+    /// Signals the peer after receiving, if it waits for space.
     #[inline]
     pub(crate) fn tell_space(&self) {
         let tell = self.rx.tell();
@@ -163,8 +165,8 @@ impl Link {
         }
     }
 
-    /// After receiving, by who was looking for itself: in place of telling the peer and settling the descriptor. Whether
-    /// that is done.
+    /// Leaves the polling mode after receiving, in place of signalling the peer and settling the
+    /// descriptor. Returns whether that was possible.
     #[inline]
     pub(crate) fn leaves_empty(&self) -> bool {
         let Some(tell) = self.rx.leave() else { return false };
@@ -174,14 +176,14 @@ impl Link {
         true
     }
 
-    /// In the place of one who died while he sent.
+    /// Repeats the signal of a sharer that died while it sent.
     pub(crate) fn retell_data(&self) {
         self.ring(self.tx.retell(), self.tx.data(), |bell| {
             descriptor::show_data(bell)
         });
     }
 
-    /// In the place of one who died while he received.
+    /// Repeats the signal of a sharer that died while it received.
     pub(crate) fn retell_space(&self) {
         self.ring(self.rx.retell(), self.rx.space(), |bell| {
             descriptor::show_space(bell)
@@ -199,14 +201,15 @@ impl Link {
         }
     }
 
-    /// An RMA of this side has finished: wakes who waits for that, on either side.
+    /// Reports that an RMA of this side has finished, and wakes the waiters of both sides.
     pub(crate) fn tell_finished(&self) {
         let [mine, _] = &self.finished;
         mine.add(1);
         futex::wake_all(mine);
     }
 
-    /// For a worker: until all RMAs of a side up to a number are finished, or nobody is left who could.
+    /// Waits in a worker until all RMAs of a side up to `ticket` are finished, or no process is
+    /// left that could finish them.
     pub(crate) fn wait_for(&self, of_peer: bool, ticket: u64) {
         let word = self.finished(of_peer);
         let holders = if of_peer {
@@ -224,13 +227,13 @@ impl Link {
         }
     }
 
-    /// The word that moves when an RMA of this side, or of the peer, finishes.
+    /// Returns the word that changes when an RMA of this side, or of the peer, finishes.
     pub(crate) fn finished(&self, of_peer: bool) -> Word32 {
         let [mine, theirs] = self.finished;
         if of_peer { theirs } else { mine }
     }
 
-    /// Wakes everybody on this side who waits for anything of this connection.
+    /// Wakes all threads of this side that wait for any event of this connection.
     pub(crate) fn disturb(&self) {
         for waiting in [self.rx.data(), self.tx.space()] {
             waiting.disturb();
@@ -242,7 +245,7 @@ impl Link {
         }
     }
 
-    /// Closes this side in order: what was sent stays readable for the peer.
+    /// Closes this side gracefully: sent bytes stay readable for the peer.
     pub(crate) fn say_bye(&self) {
         let [mine, _] = &self.closed;
         mine.set(1);
@@ -254,17 +257,18 @@ impl Link {
         descriptor::shut(&self.socket);
     }
 
-    /// Ends the connection without a word: the node is lost.
+    /// Ends the connection without notice, because the node is lost.
     pub(crate) fn cut(&self) {
         descriptor::shut(&self.socket);
     }
 
-    /// Sends a packet. A peer that is gone is noticed by reading.
+    /// Sends a packet. Reading detects a peer that has left.
     pub(crate) fn say(&self, packet: Packet) {
         let _ = unix::send(&self.socket, &packet.encode(), &[]);
     }
 
-    /// Drops the answer that made the connection, if who heard it died before it did.
+    /// Drops the answer that made the connection, if the sharer that read it died before it dropped
+    /// it.
     pub(crate) fn drop_welcome(&self) {
         let mut buffer = [0; PACKET + 1];
         let first = unix::peek(&self.socket, &mut buffer).map_or(0, |first| first.bytes);
@@ -273,7 +277,8 @@ impl Link {
         }
     }
 
-    /// Takes a packet of the peer, if one is there; `None` in it: the peer is gone or talks nonsense.
+    /// Reads a packet of the peer, if one has arrived. `Some(None)`: the peer has left, or the
+    /// packet is invalid.
     pub(crate) fn hear(&self) -> Option<Option<Packet>> {
         let mut buffer = [0; PACKET + 1];
         match unix::receive(&self.socket, &mut buffer) {

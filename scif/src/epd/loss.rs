@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Losing a node: what every process that has a connection with it does, and who makes it so.
+//! Loss of a node: its start by an administrator, and its effect on every process that is connected
+//! with the node.
 //!
-//! Not about which nodes there are (`nodes`). A node is lost as long as somebody holds its marker, a listening socket
-//! under a name that belongs to it; then nobody connects to it or from it. Who takes the marker asks every process of the
-//! domain, through the socket by which that shows its presence, to give up its connections with the node; the service
-//! thread answers. Source: the User Guide's section on the loss of a node; the driver's removal of one.
+//! Not about the list of nodes (`nodes`). A node is lost as long as a process holds its marker, a
+//! listening socket under a name of the node; then no connects to or from the node succeed. The
+//! process that takes the marker sends a request to every process of the domain, through the socket
+//! of its presence, to close its connections with the node. The service thread answers. Source: the
+//! User Guide's section on the loss of a node; the driver's removal of one.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -23,30 +25,30 @@ use crate::config::Config;
 use crate::sys::time::now_ns;
 use crate::sys::{descriptor, process, unix};
 
-/// How long a process may take to answer.
+/// Nanoseconds that a process may take to answer. Afterwards it is reported as silent.
 const ANSWER_NS: u64 = 1_000_000_000;
-/// How long the first word of somebody who asks may take: it comes with the connection.
+/// Milliseconds that the first packet of a questioner may take. It arrives with the connection.
 const QUESTION_MS: i32 = 1000;
-/// How long who holds a lost node may take to give it up; it says so, or ends, at once.
+/// Nanoseconds that the holder of a lost node may take to give it up. It answers, or ends, at once.
 const RESTORE_NS: u64 = 10_000_000_000;
-/// How often a process is asked that gives up waiting for the question: on a busy machine who asks may be held up
-/// between connecting and asking.
+/// Number of times that one process is asked. On a busy machine a questioner may be delayed between
+/// connect and question, until the other side stops waiting.
 const QUESTIONS_ASKED: u32 = 3;
-/// Questions that wait.
+/// Backlog of questions that wait.
 pub(crate) const QUESTIONS: i32 = 64;
 
 fn marker(domain: &str, node: u16) -> std::result::Result<SocketAddrUnix, Errno> {
     SocketAddrUnix::new_abstract_name(format!("scif/{domain}/{node}/lost").as_bytes())
 }
 
-/// Whether somebody who is trusted holds the marker of `node`.
+/// Whether a trusted user holds the marker of `node`.
 pub(crate) fn is_lost(domain: &str, node: u16, trusted: impl Fn(u32) -> bool) -> bool {
     let Ok((socket, name)) = unix::socket().and_then(|socket| Ok((socket, marker(domain, node)?))) else {
         return false;
     };
     match unix::connect(&socket, &name) {
         Ok(()) => unix::credentials(&socket).is_ok_and(|who| trusted(who.uid)),
-        // Its queue is full of those who looked.
+        // The queue is full of processes that checked.
         Err(Errno::AGAIN) => true,
         Err(_) => false,
     }
@@ -57,34 +59,37 @@ pub(crate) fn domain_of(config: &Config) -> String {
     config.domain.clone().unwrap_or_else(own)
 }
 
-/// What the processes of a domain said.
+/// Answers of the processes of a domain.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Answers {
-    /// Connections that ended, each counted by both of its sides, unless one heard of it from the other first.
+    /// Number of connections that ended. Both sides count one, unless one side learnt of the end
+    /// from the other first.
     pub ended: u32,
-    /// Processes that answered.
+    /// Process ids of the processes that answered.
     pub answered: Vec<i32>,
-    /// Processes that did not answer in time.
+    /// Process ids of the processes that did not answer in time.
     pub silent: Vec<i32>,
 }
 
-/// A node that is lost, until this is dropped.
+/// Lost node, until this is dropped.
 #[derive(Debug)]
 pub struct LostNode {
     marker: OwnedFd,
 }
 
 impl LostNode {
-    /// Loses `node` for every process of the domain in `config`: connections with it give ECONNRESET from now on, mappings
-    /// of its windows SIGBUS, connecting to it and from it ENODEV. Takes a second where a process does not answer.
+    /// Loses `node` for every process of the domain in `config`. From then on, its connections
+    /// return ECONNRESET, accesses to mappings of its windows raise SIGBUS, and connects to it or
+    /// from it return ENODEV. Takes a second if a process does not answer.
     ///
     /// # Errors
-    /// [`Failure::InUse`]: it is lost already.
+    /// [`Failure::InUse`]: the node is lost already.
     pub fn new(config: &Config, node: u16) -> Result<(LostNode, Answers)> {
         LostNode::within(config, node, Duration::from_nanos(ANSWER_NS))
     }
 
-    /// The same, but processes may take `limit` to answer: where the system is so busy that a second says nothing.
+    /// Loses `node` like [`LostNode::new`], but processes may take `limit` to answer. For a system
+    /// so busy that a second is too short.
     ///
     /// # Errors
     /// As [`LostNode::new`].
@@ -100,10 +105,10 @@ impl LostNode {
         Ok((lost, ask_all(&domain, Packet::Lose(node.into()), limit)))
     }
 
-    /// Blocks until somebody calls [`restore`].
+    /// Blocks until another process calls [`restore`].
     ///
     /// # Errors
-    /// What the system says when it cannot wait.
+    /// Errors of the system when it cannot wait.
     pub fn hold(self) -> Result<()> {
         let own = process::uid();
         loop {
@@ -115,7 +120,7 @@ impl LostNode {
             };
             let trusted = unix::credentials(&socket).is_ok_and(|who| who.uid == own || who.uid == 0);
             if trusted && matches!(read(&socket), Some(Packet::Restore)) {
-                // Free before the other goes on.
+                // Freed before the other process continues.
                 drop(self);
                 let _ = unix::send(&socket, &Packet::Restore.encode(), &[]);
                 return Ok(());
@@ -124,10 +129,10 @@ impl LostNode {
     }
 }
 
-/// Ends the loss of a node. Its endpoints do not come back; new ones can be made.
+/// Ends the loss of a node. Its endpoints stay disconnected; new ones can be made.
 ///
 /// # Errors
-/// [`Failure::NoNode`]: it is not lost. [`Failure::NoAccess`]: another user lost it.
+/// [`Failure::NoNode`]: the node is not lost. [`Failure::NoAccess`]: another user lost it.
 pub fn restore(config: &Config, node: u16) -> Result<()> {
     let socket = unix::socket()?;
     match unix::connect(&socket, &marker(&domain_of(config), node)?) {
@@ -147,11 +152,11 @@ pub fn restore(config: &Config, node: u16) -> Result<()> {
     Err(Failure::NoAccess)
 }
 
-/// Asks the processes on `node` one after the other whether they are there; how long each answer took, in nanoseconds,
-/// or that none came within a second.
+/// Sends a question to each process on `node` in turn. Returns the time to each answer in
+/// nanoseconds, or `None` for no answer within a second.
 ///
 /// # Errors
-/// [`Failure::NoNode`]: it has no processes, or is lost.
+/// [`Failure::NoNode`]: the node has no processes, or is lost.
 pub fn ping(config: &Config, node: u16) -> Result<Vec<(i32, Option<u64>)>> {
     let domain = domain_of(config);
     let own = process::uid();
@@ -187,7 +192,7 @@ fn ask(presence: &Presence, question: Packet) -> Option<OwnedFd> {
     Some(socket)
 }
 
-/// The answer, if it comes by then.
+/// Returns the answer, if it arrives before the deadline.
 fn answer(socket: &OwnedFd, deadline: u64) -> Option<u32> {
     loop {
         let mut buffer = [0; PACKET + 1];
@@ -246,7 +251,7 @@ impl Inner {
             || (node != self.config.node && is_lost(&self.domain, self.config.node, trusted))
     }
 
-    /// Somebody asks this process: called by the service thread.
+    /// Handles questions to this process. Called by the service thread.
     pub(crate) fn asked(&self, presence: &OwnedFd) {
         while let Ok(socket) = unix::accept(presence) {
             if !unix::credentials(&socket).is_ok_and(|who| who.uid == self.uid || who.uid == 0) {
@@ -268,7 +273,8 @@ impl Inner {
         }
     }
 
-    /// Gives up every connection with `node`, which may be our own; how many, and whether pages were mapped.
+    /// Closes every connection with `node`, which may be the own node. Returns their number, and
+    /// whether pages were mapped.
     fn lose(&self, node: u32) -> (u32, bool) {
         let (mut ended, mut mapped) = (0, false);
         if let Ok(number) = u16::try_from(node) {
@@ -292,7 +298,8 @@ impl Inner {
         (was_connected, epd.windows.lose_mappings(!kill))
     }
 
-    /// Gives up a pending connect and cuts a connection. Returns whether the endpoint was connected, `None` where it never was.
+    /// Gives up a pending connect and cuts a connection. Returns whether the endpoint was
+    /// connected, `None` where it never was.
     pub(super) fn cut_off(&self, epd: &Arc<Epd>) -> Option<bool> {
         {
             let _held = epd.holder.control.lock();
@@ -308,7 +315,7 @@ impl Inner {
         Some(was_connected)
     }
 
-    /// All endpoints of this process.
+    /// Returns all endpoints of this process.
     pub(crate) fn every(&self) -> Vec<Arc<Epd>> {
         take(&self.service).watched.values().cloned().collect()
     }

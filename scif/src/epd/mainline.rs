@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Behaviour of mainline's driver with connects that a program may stumble over (`Config::device_traps`).
+//! Surprising behaviour of mainline's driver with connects (`Config::device_traps`).
 //!
-//! Connects that return EINPROGRESS are made one at a time. The driver has one work item for all processes of a node. It
-//! sends a request, waits up to 30 s for the answer, and takes the next. Collecting a result and closing an endpoint wait
-//! until the work item has nothing left to do. Here each process has a thread while it has connects to make; a thread
-//! holds a name of the node while it waits for an answer. A process that dies gives the name up. Blocking connects are made
-//! in their caller's thread, by the driver as well.
+//! Connects that return EINPROGRESS are made one at a time. The driver has one work item for all
+//! processes of a node. It sends a request, waits up to 30 s for the answer, and takes the next.
+//! Collecting a result and closing an endpoint wait until the work item has nothing left to do.
+//! This emulation has one thread per process while connects are to be made. The thread holds a name
+//! of the node while it waits for an answer; the name is freed if the process dies. Blocking
+//! connects run in the thread of their caller, as in the driver.
 //!
-//! A request that was given up stays with its listener. The driver never returns from accepting it, and locks up when the
-//! listener is closed; here both are errors.
+//! A request that was given up stays with its listener. The driver never returns from accepting it,
+//! and locks up when the listener is closed. In this emulation both are errors.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -28,9 +29,10 @@ use crate::addr::PortId;
 use crate::sys::fork::{self, PrivateFd};
 use crate::sys::{thread, unix};
 
-/// Pause between two tries to take the name of the node.
+/// Pause between two attempts to take the name of the node.
 const RETRY: Duration = Duration::from_millis(1);
-/// Nanoseconds after which the thread looks at the endpoint it waits for, whatever it was told.
+/// Nanoseconds between checks of the endpoint for which the thread waits, independent of its
+/// events.
 const LOOK_NS: u64 = 10_000_000;
 
 /// Connects of this process that wait for their turn.
@@ -40,12 +42,13 @@ pub(crate) struct ConnectWorker(Mutex<Work>);
 #[derive(Debug, Default)]
 struct Work {
     waiting: VecDeque<(Arc<Epd>, PortId)>,
-    /// Whether a thread makes them, in the process of this many forks.
+    /// Fork generation of the process in which a thread makes them, if there is one.
     running: Option<u64>,
 }
 
 impl Inner {
-    /// Takes the name under which connects of this node are made; `None`: another process or thread has it.
+    /// Takes the name under which connects of this node are made. `None`: another process or thread
+    /// has it.
     fn connect_turn(&self) -> Result<Option<PrivateFd>> {
         let name = format!("scif/{}/{}/connect", self.domain, self.config.node);
         let socket = unix::socket()?;
@@ -57,15 +60,16 @@ impl Inner {
         }
     }
 
-    /// Has a connect made in its turn. The caller has the control lock and has entered [`State::Connecting`].
+    /// Queues a connect for the thread. The caller holds the control lock and has entered
+    /// [`State::Connecting`].
     ///
     /// # Errors
-    /// [`Failure::NoMemory`] where there is no thread to be had.
+    /// [`Failure::NoMemory`] if no thread can be started.
     pub(crate) fn connect_later(self: &Arc<Self>, epd: &Arc<Epd>, dst: PortId) -> Result<()> {
         let mut work = take(&self.connect_worker.0);
         let here = work.running == Some(fork::generation());
         if !here {
-            // What a parent has not made yet, it makes.
+            // The parent makes the connects that it has queued.
             work.waiting.clear();
         }
         work.waiting.push_back((Arc::clone(epd), dst));
@@ -116,7 +120,7 @@ impl Inner {
         }
     }
 
-    /// Makes a connect whose turn has come, unless its endpoint was closed.
+    /// Makes the connect of an endpoint, unless the endpoint was closed.
     fn connect_now(self: &Arc<Self>, epd: &Arc<Epd>, dst: PortId) {
         let _held = epd.holder.control.lock();
         if epd.holder.asynchronous() != Async::Running || epd.holder.state() != State::Connecting {
@@ -130,7 +134,8 @@ impl Inner {
         }
     }
 
-    /// Waits until no connect of the node is being made or waits in this process, as `flush_work` does.
+    /// Waits until no connect of the node is in progress or queued in this process, like
+    /// `flush_work`.
     pub(crate) fn flush_connects(&self) {
         loop {
             let mine = take(&self.connect_worker.0).running == Some(fork::generation());
@@ -142,7 +147,7 @@ impl Inner {
     }
 }
 
-/// Whether the opener has said after its hello that it does not wait any more.
+/// Whether the opener sent a `Bye` after its hello because it stopped waiting.
 fn was_given_up(socket: &OwnedFd) -> bool {
     let mut buffer = [0; PACKET + 1];
     let next = unix::peek(socket, &mut buffer).map_or(0, |next| next.bytes);
@@ -150,14 +155,14 @@ fn was_given_up(socket: &OwnedFd) -> bool {
 }
 
 impl Inner {
-    /// Leaves a request with its listener that nobody waits for any more.
+    /// Marks a request at its listener as given up.
     pub(crate) fn leave_request(&self, socket: &OwnedFd) {
         if self.config.device_traps {
             let _ = unix::send(socket, &Packet::Bye.encode(), &[]);
         }
     }
 
-    /// Looks at a request whose hello was read.
+    /// Checks a request after its hello was read.
     ///
     /// # Errors
     /// ENOTRECOVERABLE: the driver would never return from accepting it.
@@ -172,7 +177,8 @@ impl Inner {
         Err(Failure::Os(Errno::NOTRECOVERABLE))
     }
 
-    /// Looks at the requests of an endpoint that ends; whether the driver would lock up, which is said.
+    /// Checks the queued requests of an endpoint that ends. Returns and logs whether the driver
+    /// would lock up.
     pub(crate) fn look_for_lockup(&self, epd: &Epd) -> bool {
         if !self.config.device_traps || epd.holder.state() != State::Listening {
             return false;
@@ -209,7 +215,7 @@ mod tests {
         .unwrap()
     }
 
-    /// A listener with a request that was given up.
+    /// Makes a listener with a request that was given up.
     fn left_alone(scif: &Endpoints) -> i32 {
         let listener = scif.open().unwrap();
         let port = scif.bind(listener, 0).unwrap();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Endpoints for programs in Rust: messages in slices, and pages that can be registered or were mapped, which a peer may
-//! write at any time and which are therefore only copied from and to.
+//! Endpoints for Rust programs: messages in slices, and pages to register or to map. A peer may
+//! write to these pages at any time, so they are only copied from and to.
 //!
-//! Not about what registering and mapping do (`window`).
+//! Not about registering and mapping themselves (`window`).
 
 use std::os::fd::RawFd;
 
@@ -12,7 +12,8 @@ use crate::sys::mmap::Mapping;
 use crate::sys::pages::PAGE;
 use crate::sys::slice;
 
-/// Whole pages, of this program or of a peer, unmapped when dropped. What is registered of them stays registered.
+/// Whole pages of this program or of a peer, unmapped when dropped. Registered pages stay
+/// registered.
 #[derive(Debug)]
 pub struct Pages {
     map: Mapping,
@@ -20,7 +21,7 @@ pub struct Pages {
 }
 
 impl Pages {
-    /// Zeroed private memory of at least `len` bytes, to be registered.
+    /// Allocates zeroed private memory of at least `len` bytes, to be registered.
     ///
     /// # Errors
     /// [`Failure::NoMemory`].
@@ -33,44 +34,44 @@ impl Pages {
         Ok(Pages { map, len })
     }
 
-    /// What was mapped for a program, which leaves it to us.
+    /// Takes ownership of a mapping that was made for a program.
     pub(super) fn adopt(addr: usize, len: usize, writable: bool) -> Result<Pages> {
         let map = Mapping::adopt(addr, len, writable)?;
         Ok(Pages { map, len })
     }
 
-    /// Where they are, as `register` wants to know.
+    /// Returns the address of the pages, for `register`.
     #[must_use]
     pub fn addr(&self) -> usize {
         self.map.address()
     }
 
-    /// How many bytes.
+    /// Returns the number of bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Never: there is at least one page.
+    /// Returns `false`: there is at least one page.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         false
     }
 
-    /// Copies bytes in, from byte `at` on.
+    /// Copies `bytes` to the pages, from byte `at` on.
     ///
     /// # Errors
-    /// [`Failure::Invalid`]: they do not fit, or the pages were mapped to be read.
+    /// [`Failure::Invalid`]: out of range, or the pages were mapped read-only.
     pub fn write(&self, at: usize, bytes: &[u8]) -> Result<()> {
         let place = self.map.bytes(at, bytes.len()).map_err(|_| Failure::Invalid)?;
         place.copy_from_slice(bytes);
         Ok(())
     }
 
-    /// Copies bytes out, from byte `at` on.
+    /// Copies from the pages to `bytes`, from byte `at` on.
     ///
     /// # Errors
-    /// [`Failure::Invalid`]: there are not so many.
+    /// [`Failure::Invalid`]: out of range.
     pub fn read(&self, at: usize, bytes: &mut [u8]) -> Result<()> {
         let place = self
             .map
@@ -80,19 +81,19 @@ impl Pages {
         Ok(())
     }
 
-    /// The eight bytes at `at`, a multiple of 8, at once; what was written before them is seen after.
+    /// Loads the eight bytes at `at`, a multiple of 8, as one word with acquire ordering.
     ///
     /// # Errors
-    /// [`Failure::Invalid`]: not there.
+    /// [`Failure::Invalid`]: out of range, or not aligned.
     pub fn load(&self, at: usize) -> Result<u64> {
         let words = self.map.words(at, 1).map_err(|_| Failure::Invalid)?;
         Ok(words.get(0).ok_or(Failure::Invalid)?.get())
     }
 
-    /// Writes eight bytes to `at`, a multiple of 8, at once, after everything written before.
+    /// Stores eight bytes at `at`, a multiple of 8, as one word with release ordering.
     ///
     /// # Errors
-    /// [`Failure::Invalid`]: not there, or not to be written.
+    /// [`Failure::Invalid`]: out of range, not aligned or read-only.
     pub fn store(&self, at: usize, value: u64) -> Result<()> {
         self.map.word64(at).map_err(|_| Failure::Invalid)?.set(value);
         Ok(())
@@ -100,7 +101,7 @@ impl Pages {
 }
 
 impl Endpoints {
-    /// `scif_send` of a slice; how many of its bytes were sent.
+    /// Sends a slice and returns the number of bytes sent (`scif_send`).
     ///
     /// # Errors
     /// As [`Endpoints::send`].
@@ -111,7 +112,7 @@ impl Endpoints {
         slice::with_bytes(bytes, |mem| self.send(fd, mem, wait))
     }
 
-    /// `scif_recv` into a slice; how many bytes were received.
+    /// Receives into a slice and returns the number of bytes received (`scif_recv`).
     ///
     /// # Errors
     /// As [`Endpoints::receive`].
@@ -122,9 +123,9 @@ impl Endpoints {
         slice::with_bytes_mut(bytes, |mem| self.receive(fd, mem, wait))
     }
 
-    /// `scif_mmap` at an address of the kernel's choice.
+    /// Maps windows of the peer at an address that the kernel chooses (`scif_mmap`).
     ///
-    /// Touching the pages after the peer's node was lost is SIGBUS.
+    /// An access to the pages after the peer's node was lost raises SIGBUS.
     ///
     /// # Errors
     /// As [`Endpoints::map`].

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Sending and receiving: a byte stream each way, in whole or as much as goes at once.
+//! Sending and receiving over a byte stream in each direction, complete or as much as possible at
+//! once.
 //!
-//! Not about the queue itself (`scif_ring::stream`). Whoever is inside a call looks for itself; whoever leaves makes the
-//! descriptor show what is so. Source: `scif_send`, `scif_recv`.
+//! Not about the queue itself (`scif_ring::stream`). A thread inside a call polls the stream. On
+//! leaving it makes the descriptor show the current state. Source: `scif_send`, `scif_recv`.
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -18,12 +19,14 @@ use crate::sys::lock::Held;
 use crate::sys::time::{cpu_relax_or_yield, now_ns};
 use crate::sys::{descriptor, family, futex, slice};
 
-/// How long a peer may take between saying that it rings and ringing.
+/// Nanoseconds that a peer may take between announcing a signal (`RINGING`) and sending it.
+/// Afterwards this side stops waiting and marks the peer as late.
 const RINGING_NS: u64 = 1_000_000;
-/// Looks between two looks at the clock.
+/// Polls between two readings of the clock. More make the spin limit less exact.
 const LOOKS: u32 = 16;
 
-/// A connection that was made: what its peer sent can be received after it closed.
+/// Returns the link of an endpoint that is or was connected. Bytes that the peer sent remain
+/// receivable after its close.
 fn once_connected(epd: &Epd) -> Result<&Link> {
     match epd.holder.state() {
         State::Connected | State::Disconnected => epd.link().ok_or(Failure::NotConnected),
@@ -33,13 +36,13 @@ fn once_connected(epd: &Epd) -> Result<&Link> {
     }
 }
 
-/// Sends a short message, if nothing is in the way of that, without counting who uses the endpoint: the hot case. `None`: nothing was
-/// sent.
+/// Fast path: sends a short message without a reference count on the endpoint. `None`: the message
+/// was not sent, and the slow path must send it.
 #[inline]
 pub(crate) fn send_short(inner: &Inner, fd: RawFd, src: &Mem) -> Option<usize> {
     let n = src.len();
     let mut bytes = [0; SHORT];
-    // The program's memory may take its time, or not be there, while nothing is locked.
+    // A page fault in the program's memory must happen before any lock is taken.
     src.copy_to_slice(bytes.get_mut(..n)?);
     let awaited = slice::with_bytes(bytes.get(..n)?, |src| {
         inner.at_once(fd, |epd| push_short(epd, src))
@@ -53,7 +56,8 @@ pub(crate) fn send_short(inner: &Inner, fd: RawFd, src: &Mem) -> Option<usize> {
     Some(n)
 }
 
-/// The part of it for which nobody closes the endpoint. If somebody waits for the message, the endpoint, its sending lock kept.
+/// Pushes the message while the table lock keeps the endpoint open. If the peer waits for it,
+/// returns the endpoint with its sending lock still held.
 #[inline]
 fn push_short(epd: &Arc<Epd>, src: &Mem) -> Option<Option<Arc<Epd>>> {
     let link = epd.link().filter(|link| !epd.over(link))?;
@@ -68,7 +72,7 @@ fn push_short(epd: &Arc<Epd>, src: &Mem) -> Option<Option<Arc<Epd>>> {
     }))
 }
 
-/// Sends as much of `src` as fits, or all of it if `wait`; how much.
+/// Sends as many bytes of `src` as fit, or all of them if `wait`. Returns the number of bytes.
 pub(crate) fn send(epd: &Epd, fd: RawFd, src: &Mem, wait: bool, spin_ns: u64) -> Result<usize> {
     let link = once_connected(epd)?;
     let held = epd.holder.sending.lock();
@@ -106,20 +110,20 @@ pub(crate) fn send(epd: &Epd, fd: RawFd, src: &Mem, wait: bool, spin_ns: u64) ->
     partial(done, outcome)
 }
 
-/// Receives as much as is there, or as much as `dst` holds if `wait`; how much.
+/// Receives the available bytes, or fills `dst` if `wait`. Returns the number of bytes.
 pub(crate) fn receive(epd: &Epd, fd: RawFd, dst: &Mem, wait: bool, spin_ns: u64) -> Result<usize> {
     let link = once_connected(epd)?;
     let held = epd.holder.receiving.lock();
     if held.owner_died() {
         mend_receiving(epd, link, fd, &held)?;
     }
-    // A holder that is killed while it looks for itself would leave the others untold.
+    // A polling sharer gets no signals. If it were killed, the others would get none either.
     if wait && !family::has_relatives() {
         link.rx.data().enter();
     }
     let mut done = 0;
     let outcome = loop {
-        // Looked at first: if it is over, the stream holds all there will ever be.
+        // Read first: after the end, the stream holds all bytes that will ever arrive.
         let over = epd.over(link);
         let rest = dst.sub(done, dst.len() - done).ok_or(Failure::Invalid)?;
         let Ok(n) = link.rx.pull(&rest) else {
@@ -147,7 +151,7 @@ pub(crate) fn receive(epd: &Epd, fd: RawFd, dst: &Mem, wait: bool, spin_ns: u64)
         }
         link.rx.will_leave();
     };
-    // A peer that was late may have to be undone, which takes longer.
+    // A late peer may have left a signal to undo, which needs the slow path.
     let quick = done != 0 && epd.holder.state() == State::Connected && !epd.holder.peer_was_late();
     if quick && link.leaves_empty() {
         return partial(done, outcome);
@@ -161,12 +165,14 @@ pub(crate) fn receive(epd: &Epd, fd: RawFd, dst: &Mem, wait: bool, spin_ns: u64)
     partial(done, outcome)
 }
 
-/// A number that has become another's cannot show anything: only who has moved nothing may try again with what it is now.
+/// Discards the outcome of settling a descriptor if bytes were moved. A number that now names
+/// another endpoint cannot be settled. Only a call that moved nothing may be repeated on the new
+/// endpoint.
 fn settled(done: usize, outcome: Result<()>) -> Result<()> {
     if done == 0 { outcome } else { Ok(()) }
 }
 
-/// What was moved counts more than why no more was.
+/// Reports moved bytes in preference to the reason why no more were moved.
 fn partial(done: usize, outcome: Result<()>) -> Result<usize> {
     match outcome {
         Err(failure) if done == 0 => Err(failure),
@@ -174,7 +180,7 @@ fn partial(done: usize, outcome: Result<()>) -> Result<usize> {
     }
 }
 
-/// Waits while `nothing` is so: looks for a while, then sleeps.
+/// Waits while `nothing` is true: spins for `spin_ns`, then sleeps.
 fn sleep(epd: &Epd, fd: RawFd, waiting: Waiting, spin_ns: u64, nothing: impl Fn() -> bool) -> Result<()> {
     let mut since = None;
     let mut looks = 0u32;
@@ -205,13 +211,14 @@ fn sleep(epd: &Epd, fd: RawFd, waiting: Waiting, spin_ns: u64, nothing: impl Fn(
     }
 }
 
-/// Makes the descriptor show whether there is something to receive. The caller has the receiving lock.
+/// Makes the descriptor show whether there are bytes to receive. The caller holds the receiving
+/// lock.
 pub(crate) fn settle_data(epd: &Epd, link: &Link, fd: RawFd) -> Result<()> {
     let make = |show| make_data(epd, fd, show);
     settle(epd, link.rx.data(), || link.rx.settle(), make)
 }
 
-/// Makes the descriptor show whether there is room to send. The caller has the sending lock.
+/// Makes the descriptor show whether there is space to send. The caller holds the sending lock.
 pub(crate) fn settle_space(epd: &Epd, link: &Link, fd: RawFd) -> Result<()> {
     let make = |show| make_space(epd, fd, show);
     settle(epd, link.tx.space(), || link.tx.settle(), make)
@@ -246,7 +253,7 @@ fn settle(
     let mut since = None;
     let mut hidden = false;
     loop {
-        // A hung-up descriptor shows everything for good.
+        // A descriptor that hung up shows everything permanently.
         if epd.holder.state() != State::Connected {
             return Ok(());
         }
@@ -265,7 +272,7 @@ fn settle(
             Settle::Wait => {
                 let now = now_ns();
                 if now.saturating_sub(*since.get_or_insert(now)) > RINGING_NS {
-                    // First: who stands in for us, if we die now, has to know.
+                    // Set first: the sharer that recovers after our death must know.
                     epd.holder.set_peer_late();
                     if waiting.give_up_waiting() {
                         make(false)?;
@@ -278,7 +285,8 @@ fn settle(
     }
 }
 
-/// A holder died inside: does what it may have left undone, here and for the peer.
+/// Recovers from a sharer that died with the receiving lock: repeats its steps for this side and
+/// for the peer.
 fn mend_receiving(epd: &Epd, link: &Link, fd: RawFd, held: &Held<'_>) -> Result<()> {
     link.retell_space();
     if epd.holder.state() == State::Connected && link.rx.data().doubt() {
@@ -290,7 +298,7 @@ fn mend_receiving(epd: &Epd, link: &Link, fd: RawFd, held: &Held<'_>) -> Result<
     Ok(())
 }
 
-/// As `mend_receiving`, of one that sent.
+/// Recovers from a sharer that died with the sending lock, like `mend_receiving`.
 fn mend_sending(epd: &Epd, link: &Link, fd: RawFd, held: &Held<'_>) -> Result<()> {
     link.retell_data();
     if epd.holder.state() == State::Connected && link.tx.space().doubt() {
@@ -302,8 +310,9 @@ fn mend_sending(epd: &Epd, link: &Link, fd: RawFd, held: &Held<'_>) -> Result<()
     Ok(())
 }
 
-/// Makes the descriptor show what is so, where nobody else is about to, and stands in for a holder that died inside. Whoever is
-/// inside now has learnt of that, and does the same.
+/// Makes the descriptor show the current state, unless a sharer inside a call is about to. Recovers
+/// from a sharer that died inside a call. A sharer that is inside now has the lock's notice and
+/// recovers itself.
 pub(crate) fn put_right(epd: &Epd, link: &Link, fd: RawFd) -> Result<()> {
     let received = epd.holder.receiving.try_lock().map(|held| {
         if held.owner_died() {
@@ -322,8 +331,8 @@ pub(crate) fn put_right(epd: &Epd, link: &Link, fd: RawFd) -> Result<()> {
     received.into_iter().chain(sent).collect()
 }
 
-/// From now on the peer tells of what it sends; and what it has sent already shows. The caller has the receiving lock
-/// and the connection is new: nothing has to be hidden.
+/// Requests signals for bytes from now on, and shows bytes that already arrived. The caller holds
+/// the receiving lock. The connection is new, so there is nothing to hide.
 pub(crate) fn show_data(epd: &Epd, link: &Link) {
     if link.rx.settle() == Settle::Show {
         descriptor::show_data(&epd.bell);
@@ -337,8 +346,8 @@ mod tests {
     use crate::epd::kernel_mode::tests::{connected, endpoints};
     use crate::sys::children;
 
-    /// A peer says that it makes the descriptor show something, and does so after one holder has given up waiting for that:
-    /// another one, who knows nothing of it, finds nothing there and hides it.
+    /// A peer announces a signal and sends it after one sharer stopped waiting for it. Another
+    /// sharer, which does not know, finds the stream empty and hides the signal.
     #[test]
     fn a_late_ring_is_hidden_by_any_holder() {
         let scif = endpoints("late", 0);
@@ -368,7 +377,8 @@ mod tests {
         assert_eq!(child.result(), 1);
     }
 
-    /// Two connections, and the number of the first one's acceptor made that of the second one's, which the library has not noticed.
+    /// Makes two connections and moves the second acceptor to the number of the first, unnoticed by
+    /// the library.
     fn renamed(name: &str) -> (Endpoints, [RawFd; 4]) {
         let scif = endpoints(name, 0);
         let (a, b) = connected(&scif, &scif);
@@ -382,7 +392,7 @@ mod tests {
     #[test]
     fn what_was_received_counts_though_the_number_has_become_anothers() {
         let (scif, [a, b, c, d]) = renamed("received");
-        // Otherwise it may not have to say that nothing is left.
+        // Otherwise the call need not settle the descriptor.
         scif.0.get(a).unwrap().holder.set_peer_late();
         assert_eq!(scif.send_bytes(b, b"mine", false), Ok(4));
         assert_eq!(scif.send_bytes(d, b"your", false), Ok(4));
@@ -399,14 +409,14 @@ mod tests {
         assert_eq!(scif.send_bytes(a, &[1; 5000], false), Ok(4095));
         let mut bytes = [0; 5000];
         assert_eq!(scif.receive_bytes(d, &mut bytes, false), Ok(0), "sent once");
-        // Nothing fits: then it is tried with what the number is now.
+        // Nothing fits in the first connection, so the call is repeated on the new one.
         assert_eq!(scif.send_bytes(a, b"more", false), Ok(4));
         assert_eq!(scif.receive_bytes(d, &mut bytes, false), Ok(4));
         assert_eq!(scif.receive_bytes(b, &mut bytes, false), Ok(4095));
     }
 
-    /// A holder is killed between saying that it makes the peer's descriptor show something and doing so: whoever sends next
-    /// does it, and so does the thread that learns of the death.
+    /// A sharer is killed between announcing a signal and sending it. The next sender sends it, and
+    /// so does the thread that notices the death.
     #[test]
     fn who_is_killed_while_it_tells_is_stood_in_for() {
         for by_sending in [true, false] {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Endpoints as `scif.h` has them: named by descriptors, used by calls that may block, shared by fork and dup.
+//! Endpoints of `scif.h`: named by descriptors, used by calls that may block, shared by fork and
+//! dup.
 //!
-//! Not about C: `libscif` is the edge. Not about the endpoints of the provider either, which poll, never block and start
-//! no thread ([`crate::Endpoint`]); both share names, ports and nodes.
+//! Not about C (`libscif`), nor about the endpoints of the provider ([`crate::Endpoint`]), which
+//! poll, never block and start no thread. Both kinds share names, ports and nodes.
 
 mod connect;
 mod endpoint;
@@ -51,7 +52,7 @@ pub use poll::{WaitsFor, check_entries};
 pub(crate) use registry::Inner;
 pub(crate) use wire::Packet;
 
-/// The endpoints of this process.
+/// Endpoints of this process.
 #[derive(Debug)]
 pub struct Endpoints(pub(crate) Arc<Inner>);
 
@@ -62,27 +63,29 @@ impl Endpoints {
         &self.0.config
     }
 
-    /// Takes part in the node the settings name, until the process ends; starts the service thread.
+    /// Joins the node of the settings until the process ends, and starts the service thread.
     ///
     /// # Errors
-    /// What the system says when descriptors or threads are short.
+    /// Errors of the system when descriptors or threads are short.
     pub fn new(config: Config) -> Result<Endpoints> {
         config.warn();
         Inner::new(config).map(Endpoints)
     }
 
-    /// `scif_open`.
+    /// Opens an endpoint and returns its descriptor (`scif_open`).
     ///
     /// # Errors
-    /// What the system says when descriptors or memory are short.
+    /// Errors of the system when descriptors or memory are short.
     pub fn open(&self) -> Result<RawFd> {
         self.0.open()
     }
 
-    /// `scif_close`. Closes any descriptor, as the drivers' does.
+    /// Closes a descriptor (`scif_close`); any descriptor of the process, as the drivers' library
+    /// does.
     ///
     /// # Errors
-    /// [`Failure::BadDescriptor`]; [`Failure::Invalid`] while pages got by [`get_pages`](Self::get_pages) are out.
+    /// [`Failure::BadDescriptor`]; [`Failure::Invalid`] while pages from
+    /// [`get_pages`](Self::get_pages) are in use.
     pub fn close(&self, fd: RawFd) -> Result<()> {
         if self.has_pages_out(fd) {
             return Err(Failure::Invalid);
@@ -92,15 +95,16 @@ impl Endpoints {
         Ok(())
     }
 
-    /// `scif_bind`; the port.
+    /// Binds an endpoint and returns its port (`scif_bind`).
     ///
     /// # Errors
-    /// [`Failure::NoAccess`], then by state, then [`Failure::Invalid`] for a port in use, [`Failure::NoPorts`].
+    /// [`Failure::NoAccess`], then by state, then [`Failure::Invalid`] for a port in use,
+    /// [`Failure::NoPorts`].
     pub fn bind(&self, fd: RawFd, port: u16) -> Result<u16> {
         self.0.with(fd, |epd| self.0.bind(epd, port))
     }
 
-    /// `scif_listen`.
+    /// Makes a bound endpoint listen (`scif_listen`).
     ///
     /// # Errors
     /// By state.
@@ -108,10 +112,12 @@ impl Endpoints {
         self.0.with(fd, |epd| self.0.listen(epd, backlog))
     }
 
-    /// `scif_connect`; the local port. Returns when the peer has accepted, unless O_NONBLOCK is set.
+    /// Connects an endpoint and returns its local port (`scif_connect`). Blocks until the peer has
+    /// accepted, unless O_NONBLOCK is set.
     ///
     /// # Errors
-    /// [`Failure::NoNode`], then by state, then [`Failure::Refused`], [`Failure::InProgress`], [`Failure::NoPorts`].
+    /// [`Failure::NoNode`], then by state, then [`Failure::Refused`], [`Failure::InProgress`],
+    /// [`Failure::NoPorts`].
     pub fn connect(&self, fd: RawFd, dst: PortId) -> Result<u16> {
         let connected = self.0.with(fd, |epd| self.0.connect(epd, fd, dst));
         match &connected {
@@ -122,7 +128,8 @@ impl Endpoints {
         connected
     }
 
-    /// `scif_accept`; the peer, and the new endpoint. Blocks if `wait`.
+    /// Accepts a request and returns the peer and the new descriptor (`scif_accept`). Blocks if
+    /// `wait`.
     ///
     /// # Errors
     /// By state; [`Failure::Again`], [`Failure::Interrupted`].
@@ -130,7 +137,7 @@ impl Endpoints {
         self.0.with(fd, |epd| self.0.accept(epd, fd, wait))
     }
 
-    /// `scif_send` of at least one byte; how many were sent.
+    /// Sends at least one byte and returns the number of bytes sent (`scif_send`).
     ///
     /// # Errors
     /// [`Failure::NotConnected`], [`Failure::Reset`], [`Failure::Interrupted`].
@@ -142,7 +149,7 @@ impl Endpoints {
         self.0.with(fd, |epd| messages::send(epd, fd, src, wait, spin_ns))
     }
 
-    /// `scif_recv` of at least one byte; how many were received.
+    /// Receives at least one byte and returns the number of bytes received (`scif_recv`).
     ///
     /// # Errors
     /// [`Failure::NotConnected`], [`Failure::Reset`], [`Failure::Interrupted`].
@@ -152,15 +159,17 @@ impl Endpoints {
             .with(fd, |epd| messages::receive(epd, fd, dst, wait, spin_ns))
     }
 
-    /// `scif_poll`; how many are ready.
+    /// Waits for events and returns the number of ready entries (`scif_poll`).
     ///
     /// # Errors
-    /// [`Failure::Interrupted`], [`Failure::Invalid`] for more entries than there may be descriptors.
+    /// [`Failure::Interrupted`], [`Failure::Invalid`] for more entries than the limit of
+    /// descriptors.
     pub fn poll(&self, entries: &mut [PollFd], timeout_ms: i32) -> Result<usize> {
         self.0.poll(entries, timeout_ms)
     }
 
-    /// The wait queue at which mainline's driver would put a caller of poll(2) on this endpoint.
+    /// Returns the wait queue at which mainline's driver would put a caller of poll(2) on this
+    /// endpoint.
     ///
     /// # Errors
     /// [`Failure::BadDescriptor`], [`Failure::NotAnEndpoint`].
@@ -168,15 +177,15 @@ impl Endpoints {
         self.0.with(fd, |epd| Ok(poll::waits_for(epd)))
     }
 
-    /// The nodes that are online, in ascending order, and our own.
+    /// Returns the nodes that are online, in ascending order, and the own node.
     ///
     /// # Errors
-    /// None so far.
+    /// None at present.
     pub fn nodes(&self) -> Result<(Vec<u16>, u16)> {
         Ok((self.0.nodes()?.into_iter().collect(), self.0.config.node))
     }
 
-    /// Whether calls that need a connection may be made.
+    /// Whether an endpoint is connected, so that calls which need a connection are allowed.
     ///
     /// # Errors
     /// [`Failure::NotConnected`], [`Failure::Reset`].
@@ -184,7 +193,7 @@ impl Endpoints {
         self.0.with(fd, |epd| epd.connected().map(drop))
     }
 
-    /// Whether a connection is there or was, so that something may be left to receive.
+    /// Whether an endpoint is or was connected, so that bytes may be left to receive.
     ///
     /// # Errors
     /// [`Failure::NotConnected`].
@@ -195,10 +204,11 @@ impl Endpoints {
         })
     }
 
-    /// `scif_register`; the offset.
+    /// Registers memory and returns the offset of its window (`scif_register`).
     ///
     /// # Errors
-    /// [`Failure::Invalid`], then by state, then [`Failure::InUse`], [`Failure::BadAddress`], [`Failure::NoMemory`].
+    /// [`Failure::Invalid`], then by state, then [`Failure::InUse`], [`Failure::BadAddress`],
+    /// [`Failure::NoMemory`].
     pub fn register(
         &self,
         fd: RawFd,
@@ -212,7 +222,7 @@ impl Endpoints {
             .with(fd, |epd| self.0.register(epd, addr, len, offset, prot, flags))
     }
 
-    /// `scif_unregister`
+    /// Deletes the windows of a range (`scif_unregister`).
     ///
     /// # Errors
     /// [`Failure::Invalid`], then by state, then [`Failure::NoWindow`].
@@ -222,10 +232,11 @@ impl Endpoints {
         Ok(())
     }
 
-    /// `scif_mmap`; the address.
+    /// Maps windows of the peer and returns the address (`scif_mmap`).
     ///
     /// # Errors
-    /// [`Failure::Invalid`], then by state, then [`Failure::NoWindow`], [`Failure::NotPermitted`], [`Failure::NoMemory`].
+    /// [`Failure::Invalid`], then by state, then [`Failure::NoWindow`], [`Failure::NotPermitted`],
+    /// [`Failure::NoMemory`].
     pub fn map(
         &self,
         fd: RawFd,
@@ -239,11 +250,13 @@ impl Endpoints {
             .with(fd, |epd| self.0.map(epd, addr, len, offset, prot, flags))
     }
 
-    /// `scif_munmap`: munmap(2), which takes parts of what [`map`](Self::map) gave as well. Where that replaced a part of the
-    /// program's memory there is private memory afterwards.
+    /// Unmaps a range by munmap(2); parts of a mapping from [`map`](Self::map) as well
+    /// (`scif_munmap`). A part that had replaced memory of the program is private memory
+    /// afterwards.
     ///
     /// # Errors
-    /// [`Failure::Invalid`] for what is no range of whole pages, [`Failure::NoMemory`] for more mappings than there can be.
+    /// [`Failure::Invalid`] unless the range is whole pages, [`Failure::NoMemory`] above the limit
+    /// of mappings.
     pub fn unmap(&self, addr: usize, len: usize) -> Result<()> {
         self.0.filled.unmap(addr, len).map_err(|error| match error {
             Errno::NOMEM => Failure::NoMemory,
@@ -251,7 +264,7 @@ impl Endpoints {
         })
     }
 
-    /// `scif_readfrom`
+    /// Copies from windows of the peer into an own window (`scif_readfrom`).
     ///
     /// # Errors
     /// By state, then [`Failure::Invalid`], [`Failure::NoWindow`], [`Failure::NotPermitted`].
@@ -262,7 +275,7 @@ impl Endpoints {
         })
     }
 
-    /// `scif_writeto`
+    /// Copies from an own window into windows of the peer (`scif_writeto`).
     ///
     /// # Errors
     /// As [`Endpoints::read_from`].
@@ -273,7 +286,7 @@ impl Endpoints {
         })
     }
 
-    /// `scif_vreadfrom`
+    /// Copies from windows of the peer into memory of the program (`scif_vreadfrom`).
     ///
     /// # Errors
     /// As [`Endpoints::read_from`], and [`Failure::BadAddress`].
@@ -284,7 +297,7 @@ impl Endpoints {
         })
     }
 
-    /// `scif_vwriteto`
+    /// Copies from memory of the program into windows of the peer (`scif_vwriteto`).
     ///
     /// # Errors
     /// As [`Endpoints::read_to_memory`].
@@ -295,7 +308,7 @@ impl Endpoints {
         })
     }
 
-    /// `scif_fence_mark`; the mark.
+    /// Marks the RMAs issued so far and returns the mark (`scif_fence_mark`).
     ///
     /// # Errors
     /// By state.
@@ -303,7 +316,7 @@ impl Endpoints {
         self.0.with(fd, |epd| self.0.fence_mark(epd, side))
     }
 
-    /// `scif_fence_wait`
+    /// Waits for the RMAs of a mark (`scif_fence_wait`).
     ///
     /// # Errors
     /// By state, then [`Failure::Invalid`], [`Failure::Interrupted`].
@@ -311,7 +324,8 @@ impl Endpoints {
         self.0.with(fd, |epd| self.0.fence_wait(epd, mark))
     }
 
-    /// `scif_fence_signal`, with at least one of the signals.
+    /// Stores values at the end of the RMAs issued so far, with at least one signal
+    /// (`scif_fence_signal`).
     ///
     /// # Errors
     /// By state, then [`Failure::Invalid`], [`Failure::NoWindow`], [`Failure::NotPermitted`].

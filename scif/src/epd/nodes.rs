@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Which nodes there are: a node is a group of processes that named it, and is online while one of them lives.
+//! Nodes of a domain: a node is a group of processes that named it, online while one of them
+//! exists.
 //!
-//! Each process that uses `scif.h` binds a socket under its node's name; the kernel lists the names, and takes them
-//! away with the process. Not about ports. Source: `scif_get_nodeIDs`.
+//! Each process that uses `scif.h` binds a socket under its node's name. The kernel lists the names
+//! and removes them with the process. Not about ports. Source: `scif_get_nodeIDs`.
 
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
@@ -14,23 +15,23 @@ use super::loss::{QUESTIONS, is_lost};
 use crate::life::Life;
 use crate::sys::{process, unix};
 
-/// Names of bound Unix sockets, one a line, in the last column.
+/// List of bound Unix sockets, one a line, with the name in the last column.
 const LIST: &str = "/proc/net/unix";
-/// What follows the node in the name of its marker.
+/// Suffix after the node in the name of its lost-node marker.
 const LOST: &str = "lost";
 
-/// What the kernel lists; names are bytes: one that is not text is none of ours.
+/// Reads the kernel's list. A name that is not UTF-8 text is not one of ours.
 fn list() -> std::io::Result<String> {
     Ok(String::from_utf8_lossy(&std::fs::read(LIST)?).into_owned())
 }
 
-/// The list read twice, one after the other: the kernel makes it in pieces, and of a socket that ends in between another
-/// one may be missing.
+/// Reads the list twice. The kernel builds it in pieces, and a socket that closes in between may
+/// hide another one.
 pub(crate) fn list_twice() -> std::io::Result<String> {
     Ok(list()? + &list()?)
 }
 
-/// The nodes of one domain that are online: not those that somebody who is trusted has lost.
+/// Returns the online nodes of a domain, without the nodes that a trusted user has lost.
 pub(crate) fn online(domain: &str, trusted: impl Fn(u32) -> bool) -> std::io::Result<BTreeSet<u16>> {
     let list = list_twice()?;
     let mut nodes = parse(&list, domain);
@@ -42,7 +43,7 @@ pub(crate) fn online(domain: &str, trusted: impl Fn(u32) -> bool) -> std::io::Re
     Ok(nodes)
 }
 
-/// What is bound in a domain: the node, and what follows it in the name.
+/// Iterates over the names bound in a domain, as node and rest of the name.
 pub(crate) fn names<'a>(list: &'a str, domain: &'a str) -> impl Iterator<Item = (u16, &'a str)> {
     list.lines().filter_map(move |line| {
         let name = line.rsplit(' ').next()?.strip_prefix("@scif/")?;
@@ -51,16 +52,16 @@ pub(crate) fn names<'a>(list: &'a str, domain: &'a str) -> impl Iterator<Item = 
     })
 }
 
-/// A process that uses `scif.h`.
+/// Process that uses `scif.h`.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Presence {
     pub(crate) node: u16,
     pub(crate) pid: i32,
-    /// Of the socket that it can be asked by.
+    /// Name of the socket at which the process answers questions.
     pub(crate) name: String,
 }
 
-/// Every process of a domain.
+/// Returns all processes of a domain.
 pub(crate) fn presences(domain: &str) -> std::io::Result<Vec<Presence>> {
     let list = list_twice()?;
     let mut found: Vec<Presence> = names(&list, domain)
@@ -71,7 +72,7 @@ pub(crate) fn presences(domain: &str) -> std::io::Result<Vec<Presence>> {
         })
         .collect();
     found.sort_by(|a, b| (a.node, a.pid, &a.name).cmp(&(b.node, b.pid, &b.name)));
-    // Once for the socket in each list, and once for each question that waits.
+    // A process is listed by its socket in each list, and by each question that waits.
     found.dedup();
     Ok(found)
 }
@@ -83,12 +84,12 @@ fn parse(list: &str, domain: &str) -> BTreeSet<u16> {
         .collect()
 }
 
-/// Says that this process is on `node`, as long as the descriptor lives.
+/// Makes this process present on `node`, as long as the descriptor is open.
 pub(crate) fn appear(domain: &str, node: u16) -> Result<OwnedFd, Errno> {
     let pid = process::pid();
     let start = Life::of(pid).start().unwrap_or(0);
     let socket = unix::socket()?;
-    // Two libraries of one process are there twice.
+    // Two libraries of one process appear twice.
     for copy in 0..64 {
         let name = format!("scif/{domain}/{node}/p/{pid}.{start}.{copy}");
         match unix::bind(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?) {

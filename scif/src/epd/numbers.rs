@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! What a stand-in for the device needs besides the calls of `scif.h`: to know its endpoints among the descriptors of the
-//! program, to remember something of each, and to put an accepted one where the program has opened a place for it.
+//! Support for a stand-in for the device: recognise its endpoints among the descriptors of the
+//! program, store a number at each, and move an accepted endpoint to a descriptor that the program
+//! has opened.
 //!
 //! Not about the calls. Source: `SCIF_ACCEPTREG` of the drivers.
 
@@ -11,15 +12,16 @@ use super::failure::Result;
 use crate::sys::descriptor;
 
 impl Endpoints {
-    /// What [`set_label`](Self::set_label) left at the endpoint; 0: nothing.
+    /// Returns the number that [`set_label`](Self::set_label) stored at the endpoint, 0 if none.
     ///
     /// # Errors
-    /// [`Failure::BadDescriptor`](super::Failure::BadDescriptor), [`Failure::NotAnEndpoint`](super::Failure::NotAnEndpoint).
+    /// [`Failure::BadDescriptor`](super::Failure::BadDescriptor),
+    /// [`Failure::NotAnEndpoint`](super::Failure::NotAnEndpoint).
     pub fn label(&self, fd: RawFd) -> Result<u64> {
         Ok(self.0.get(fd)?.label.get())
     }
 
-    /// Leaves a number at an endpoint.
+    /// Stores a number at an endpoint.
     ///
     /// # Errors
     /// As [`label`](Self::label).
@@ -28,8 +30,8 @@ impl Endpoints {
         Ok(())
     }
 
-    /// Makes the number `to`, of another endpoint, one of the endpoint `from`, and closes `from`. Whether `to` is
-    /// close-on-exec and non-blocking stays.
+    /// Makes the number `to` of another endpoint refer to the endpoint `from`, and closes `from`.
+    /// The flags O_CLOEXEC and O_NONBLOCK of `to` stay.
     ///
     /// # Errors
     /// As [`label`](Self::label), of either.
@@ -45,13 +47,13 @@ impl Endpoints {
         Ok(())
     }
 
-    /// The node of this process.
+    /// Returns the node of this process.
     #[must_use]
     pub fn node(&self) -> u16 {
         self.0.config.node
     }
 
-    /// A number was made another file's, by means that the engine does not see.
+    /// Forgets a number that became another file by means invisible to the engine.
     pub fn forget(&self, fd: RawFd) {
         drop(self.0.forget(fd));
     }
@@ -82,7 +84,7 @@ mod tests {
             scope.spawn(|| endpoints.connect(opener, PortId { node: 0, port }).unwrap());
             let (_, accepted) = endpoints.accept(listener, true).unwrap();
             endpoints.replace(accepted, place).unwrap();
-            // The number is nobody's, or that of what another test has opened since.
+            // The number is free, or names a file that another test has opened since.
             assert!(endpoints.label(accepted).is_err());
         });
         assert_eq!(endpoints.label(place), Ok(0), "another endpoint");

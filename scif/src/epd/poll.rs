@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! `scif_poll`: poll(2) with the exact bits of each endpoint.
 //!
-//! Not about what the descriptors show to poll, select and epoll: that differs in two places (an endpoint that is not
-//! connected shows nothing instead of ERR; one that is disconnected shows IN for ever). It is what a sleeping call here
-//! is woken by. Source: `scif_poll`, and the poll operation of the driver.
+//! Not about poll(2), select and epoll on the descriptors, which differ in two states. An endpoint
+//! that is not connected shows nothing instead of ERR; a disconnected one shows IN for ever. The
+//! descriptors wake a sleeping `scif_poll`. Source: `scif_poll`, and the poll operation of the
+//! driver.
 
 use std::sync::Arc;
 
@@ -50,7 +51,7 @@ pub(crate) fn waits_for(epd: &Epd) -> WaitsFor {
     }
 }
 
-/// What is so with an endpoint, of what was asked for.
+/// Events of an endpoint, masked by the requested ones.
 fn bits(epd: &Epd, events: i16) -> i16 {
     let all = match (epd.holder.asynchronous(), epd.holder.state()) {
         (Async::Running, _) => 0,
@@ -70,22 +71,22 @@ fn bits(epd: &Epd, events: i16) -> i16 {
     all & (events | ERR | HUP)
 }
 
-/// Makes a descriptor show what is so, where nobody else is about to.
+/// Makes a descriptor show the current state, unless a sharer inside a call is about to.
 fn correct(epd: &Epd, fd: i32) {
     if let Some(link) = epd.link() {
         let _ = messages::put_right(epd, link, fd);
     }
 }
 
-/// Whether an array that a program names to `scif_poll` can be looked at.
+/// Checks an array of entries that a program passes to `scif_poll`.
 ///
 /// # Errors
-/// [`Failure::Invalid`] for more entries than there may be descriptors, [`Failure::BadAddress`].
+/// [`Failure::Invalid`] for more entries than the limit of descriptors, [`Failure::BadAddress`].
 pub fn check_entries(at: usize, n: u32) -> Result<()> {
     descriptor::check_polled(at, n).map_err(failure)
 }
 
-/// What poll(2) said.
+/// Converts an error of poll(2).
 fn failure(errno: Errno) -> Failure {
     match errno {
         Errno::INVAL => Failure::Invalid,
@@ -95,7 +96,7 @@ fn failure(errno: Errno) -> Failure {
 }
 
 impl Inner {
-    /// Another holder may have got it a port or a peer.
+    /// Fetches a port or a peer that another sharer may have obtained.
     fn look_again(&self, epd: &Arc<Epd>) {
         if epd.link().is_some() || epd.vault().is_none() {
             return;
@@ -111,7 +112,8 @@ impl Inner {
         }
     }
 
-    /// Waits until an entry is ready or the time (milliseconds, negative: for ever) is over; how many are ready.
+    /// Waits until an entry is ready or `timeout_ms` has passed (negative: for ever). Returns the
+    /// number of ready entries.
     pub(crate) fn poll(self: &Arc<Self>, entries: &mut [PollFd], timeout_ms: i32) -> Result<usize> {
         let endpoints: Vec<Option<Arc<Epd>>> = entries.iter().map(|entry| self.get(entry.fd).ok()).collect();
         let deadline = u64::try_from(timeout_ms)
@@ -141,7 +143,7 @@ impl Inner {
             }
             wait_ms = left.map_or(-1, |ns| i32::try_from(ns.div_ceil(1_000_000)).unwrap_or(i32::MAX));
             if misleading {
-                // Somebody else is inside a call on it, and will correct it.
+                // Another thread is inside a call on it and will correct the descriptor.
                 std::thread::sleep(std::time::Duration::from_micros(100));
                 wait_ms = wait_ms.clamp(-1, 1).abs();
             }

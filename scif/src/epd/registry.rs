@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The endpoints of one process: found by the number of their descriptor, and watched by one thread.
+//! Table of the endpoints of a process, by descriptor number, and the list that the service thread
+//! watches.
 //!
-//! Not about what an endpoint does, nor about the work of the thread (`service`). A number is looked up in a table, without a
-//! system call; one that is not there (inherited, or made by dup) is identified once by fstat. The thread is made with the
-//! first endpoint and again in a forked child.
+//! Not about an endpoint's calls, nor about the work of the thread (`service`). A lookup in the
+//! table needs no system call. An unknown number (inherited, or made by dup) is identified once by
+//! fstat. The thread starts with the first endpoint and again in a forked child.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd, RawFd};
@@ -26,17 +27,17 @@ use crate::sys::{descriptor, fork, pages, process, thread};
 use crate::transport::soft::names::Names;
 use crate::window::{EndedArenas, Filled, Targets, TriedBack, Workers};
 
-/// What the service thread watches of an endpoint.
+/// Sources of events for the service thread.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(u64)]
 pub(crate) enum Kind {
-    /// The end of its descriptor.
+    /// End of the endpoint's descriptor.
     Descriptor = 0,
-    /// Requests.
+    /// Requests to a listening endpoint.
     Listener = 1,
-    /// The socket of its connection.
+    /// Socket of a connection or of a pending request.
     Link = 2,
-    /// Of no endpoint: whoever asks this process something.
+    /// Question of another process to this one; belongs to no endpoint.
     Question = 3,
 }
 
@@ -45,53 +46,54 @@ pub(crate) struct Service {
     epoll: Arc<Epoll>,
     pub(crate) watched: BTreeMap<u64, Arc<Epd>>,
     next_token: u64,
-    /// When connects are given up for which no thread here waits, and the tokens of their endpoints.
+    /// Deadlines of connects for which no thread of this process waits, with the tokens of their
+    /// endpoints.
     pub(super) deadlines: BTreeSet<(u64, u64)>,
-    /// When the thread wakes in any case.
+    /// Time at which the thread wakes in any case.
     pub(super) wakes: u64,
-    /// Of the process whose thread watches.
+    /// Fork generation of the process whose thread watches.
     generation: u64,
 }
 
-/// The part of a process that `scif.h` works on.
+/// State of a process for the calls of `scif.h`.
 #[derive(Debug)]
 pub(crate) struct Inner {
     pub(crate) config: Config,
     pub(crate) names: Names,
     pub(crate) domain: String,
     pub(crate) uid: u32,
-    /// Counts the names of connecting sockets.
+    /// Number of names given to connecting sockets so far.
     pub(crate) sources: Mutex<u32>,
     pub(super) table: &'static Table,
     pub(crate) service: Mutex<Service>,
     pub(crate) workers: Arc<Workers>,
     pub(crate) ended_arenas: EndedArenas,
-    /// Held while pages move back, and while windows are made of pages that stay where they are.
+    /// Lock held while pages move back, and while windows are made of pages that are not moved.
     pub(crate) moving: Mutex<()>,
     pub(crate) targets: Arc<Targets>,
     pub(crate) filled: Filled,
-    /// Whether a window was ever made of such.
+    /// Whether a window was ever made of pages that were not moved.
     pub(crate) in_place: Flag,
-    /// Whether an endpoint has pages that are to move back later.
+    /// Whether an endpoint has pages that remain to be moved back.
     pub(crate) left_pages: Flag,
-    /// How many windows of such have gone, at least.
+    /// Lower bound of the number of windows in place that were deleted.
     pub(crate) gone_in_place: Count,
     pub(crate) tried_back: Mutex<TriedBack>,
-    /// Whether it was said that pages stay where they are.
+    /// Bound socket that shows the presence of this process on its node.
     pub(super) presence: Mutex<OwnedFd>,
     stats: Stats,
-    /// Signalled to all relatives by a forked child that begins to use what it inherited; and to the thread here, to look
-    /// at the deadlines again.
+    /// Eventfd shared by a fork group. A forked child signals it when it begins to use inherited
+    /// endpoints. It also wakes the service thread to check the deadlines again.
     pub(crate) family: OwnedFd,
-    /// Forks behind the process that was served last.
+    /// Fork generation of the process that was served last.
     served: Count,
     pub(crate) kernel_mode: KernelMode,
     pub(crate) connect_worker: ConnectWorker,
 }
 
-/// The token of `family`.
+/// Token of `family`.
 pub(super) const FAMILY: u64 = 1 << 2 | Kind::Question as u64;
-/// Endpoints by number. For ever: whoever forks holds its lock.
+/// Endpoints by number. Never freed, because the fork handler holds its lock.
 type Table = RwLock<Vec<Option<Arc<Epd>>>>;
 
 fn index(fd: RawFd) -> Result<usize> {
@@ -149,20 +151,20 @@ impl Inner {
         Ok(inner)
     }
 
-    /// Starts the thread that serves this process.
+    /// Starts the service thread of this process.
     fn start(self: &Arc<Self>, service: &Service) -> Result<()> {
         let (inner, epoll) = (Arc::clone(self), Arc::clone(&service.epoll));
         thread::spawn_quiet("scif", move || inner.serve(&epoll)).map_err(|_| Failure::NoMemory)
     }
 
-    /// In a forked child: its own thread, watching what the parent's did.
+    /// Starts the service thread of a forked child and watches everything that its parent watched.
     fn restart(self: &Arc<Self>) -> Result<()> {
         let mut service = take(&self.service);
         if service.generation == fork::generation() {
             return Ok(());
         }
         service.epoll = Arc::new(Epoll::new()?);
-        // Under its own name: the parent's goes with the parent.
+        // The parent's name disappears with the parent, so the child binds its own.
         let mut presence = take(&self.presence);
         *presence = nodes::appear(&self.domain, self.config.node)?;
         service.epoll.add(&*presence, Kind::Question as u64)?;
@@ -180,14 +182,14 @@ impl Inner {
                     .epoll
                     .add_news(listener, token << 2 | Kind::Listener as u64)?;
             }
-            // What the parent had mapped for copying is not here.
+            // Mappings that the parent made for copying do not exist in the child.
             epd.windows.forget_all();
             if let Some(link) = epd.link() {
                 service.epoll.add(link.socket(), token << 2 | Kind::Link as u64)?;
                 link.own.table.take_place();
             } else if let Some(pending) = take(&epd.pending).as_ref().filter(|_| epd.vault().is_some()) {
-                // However its parent ends, the answer is heard here too, or the connect given up. But never an answer that
-                // could not be left to the parent.
+                // The child handles the answer or gives the connect up, however its parent ends.
+                // This excludes an answer that could not be left in the vault.
                 service
                     .epoll
                     .add(&pending.socket, token << 2 | Kind::Link as u64)?;
@@ -198,7 +200,7 @@ impl Inner {
         self.ended_arenas.forget_all();
         service.epoll.add_news(&self.family, FAMILY)?;
         self.start(&service)?;
-        // Not before: what failed is done again.
+        // Set last, so that a failed start is repeated.
         service.generation = fork::generation();
         self.served.set(fork::generation());
         drop(service);
@@ -206,7 +208,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Has the service thread watch a socket of an endpoint.
+    /// Adds a socket of an endpoint to the watched ones.
     pub(crate) fn watch(&self, epd: &Arc<Epd>, kind: Kind, socket: impl AsFd) -> Result<()> {
         let service = take(&self.service);
         let token = epd.token << 2 | kind as u64;
@@ -218,7 +220,7 @@ impl Inner {
         Ok(())
     }
 
-    /// The same, of what may be watched already.
+    /// Adds a socket that may be watched already.
     pub(crate) fn watch_again(&self, epd: &Arc<Epd>, kind: Kind, socket: impl AsFd) -> Result<()> {
         match self.watch(epd, kind, socket) {
             Err(Failure::Os(Errno::EXIST)) => Ok(()),
@@ -226,31 +228,32 @@ impl Inner {
         }
     }
 
-    /// Takes a socket out of what the service thread watches.
+    /// Removes a socket from the watched ones.
     pub(crate) fn unwatch(&self, socket: impl AsFd) {
         let epoll = Arc::clone(&take(&self.service).epoll);
         epoll.remove(socket);
     }
 
-    /// Has the service thread give up the connect of an endpoint in time. The caller has the control lock.
+    /// Schedules the end of an endpoint's connect at its deadline. The caller holds the control
+    /// lock.
     pub(crate) fn limit_connect(&self, epd: &Epd) {
         let deadline = epd.holder.deadline();
         let mut service = take(&self.service);
         service.deadlines.insert((deadline, epd.token));
         if deadline < service.wakes {
-            // It sleeps for longer; later deadlines need not wake it once more.
+            // The thread sleeps past the deadline. Later deadlines need no second signal.
             service.wakes = deadline;
             epoll::signal(&self.family);
         }
     }
 
-    /// It has ended. The caller has the control lock.
+    /// Removes the deadline of a connect that ended. The caller holds the control lock.
     pub(crate) fn unlimit_connect(&self, epd: &Epd) {
         let at = (epd.holder.deadline(), epd.token);
         take(&self.service).deadlines.remove(&at);
     }
 
-    /// A new endpoint, known to nobody yet, and its descriptor.
+    /// Makes an endpoint, still private to the caller, and its descriptor.
     pub(crate) fn new_epd(&self, cloexec: bool) -> Result<(Epd, OwnedFd)> {
         let token = {
             let mut service = take(&self.service);
@@ -260,7 +263,7 @@ impl Inner {
         Epd::new(token, cloexec, &self.stats)
     }
 
-    /// Hands an endpoint to the program.
+    /// Hands an endpoint to the program and returns its number.
     pub(crate) fn hand_out(&self, epd: Arc<Epd>, a: OwnedFd) -> Result<RawFd> {
         {
             let _section = fork::section();
@@ -297,7 +300,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Opens an endpoint; its number.
+    /// Opens an endpoint and returns its number.
     pub(crate) fn open(self: &Arc<Self>) -> Result<RawFd> {
         self.in_this_process()?;
         let (epd, a) = self.new_epd(true)?;
@@ -308,7 +311,7 @@ impl Inner {
 
     #[inline]
     pub(super) fn in_this_process(self: &Arc<Self>) -> Result<()> {
-        // Cheap: a word that changes in a forked child.
+        // Costs one load: the fork generation changes in a forked child.
         if self.started_here() {
             Ok(())
         } else {
@@ -316,13 +319,13 @@ impl Inner {
         }
     }
 
-    /// Whether the thread that serves this process was started.
+    /// Whether the service thread of this process was started.
     #[inline]
     pub(crate) fn started_here(&self) -> bool {
         self.served.get() == fork::generation()
     }
 
-    /// The endpoint behind a number.
+    /// Returns the endpoint of a number.
     ///
     /// # Errors
     /// [`Failure::BadDescriptor`], [`Failure::NotAnEndpoint`].
@@ -340,9 +343,10 @@ impl Inner {
         }
     }
 
-    /// Runs a call on the endpoint behind a number, if that is one of the known, without counting who uses it: nobody can open or
-    /// close any meanwhile. So the call takes some nanoseconds, asks nothing of the system and touches no memory of the program.
-    /// `None`: not known, or the call had nothing to say.
+    /// Runs a call on the endpoint of a known number under the table's read lock, without a
+    /// reference count. No thread can open or close an endpoint meanwhile. So the call must be
+    /// short, make no system call and not touch memory of the program. `None`: unknown number, or
+    /// the call returned nothing.
     #[inline]
     pub(crate) fn at_once<T>(&self, fd: RawFd, call: impl FnOnce(&Arc<Epd>) -> Option<T>) -> Option<T> {
         if self.config.strict_fd || !self.started_here() {
@@ -353,7 +357,7 @@ impl Inner {
         call(table.get(at)?.as_ref()?)
     }
 
-    /// Finds an endpoint by what its number stands for.
+    /// Finds an endpoint by the file of its number.
     #[cold]
     pub(crate) fn identify(&self, fd: RawFd) -> Result<Arc<Epd>> {
         let found = descriptor::identify(fd).map(|id| {
@@ -378,7 +382,8 @@ impl Inner {
         table.get_mut(at)?.take()
     }
 
-    /// Runs a call on the endpoint behind a number; once more if the number has become another's.
+    /// Runs a call on the endpoint of a number. Repeats it if the number now names another
+    /// endpoint.
     pub(crate) fn with<T>(self: &Arc<Self>, fd: RawFd, call: impl Fn(&Arc<Epd>) -> Result<T>) -> Result<T> {
         let epd = self.get(fd)?;
         match call(&epd) {
@@ -387,13 +392,13 @@ impl Inner {
             {
                 call(&self.identify(fd)?)
             }
-            // Another holder may have connected it.
+            // Another sharer may have connected it.
             Err(Failure::NotConnected) if self.inherit(&epd) => call(&epd),
             other => other,
         }
     }
 
-    /// Closes a number; the endpoint ends if that was its last.
+    /// Closes a number. The endpoint ends if that was its last descriptor.
     pub(crate) fn close(self: &Arc<Self>, fd: RawFd) -> Result<()> {
         let epd = self.get(fd).ok();
         if let Some(epd) = &epd {
@@ -406,14 +411,16 @@ impl Inner {
         if let Some(epd) = epd.filter(|epd| epd.is_closed()) {
             self.end(&epd);
             epd.wait_ended();
-            // With it may go what referred to the arena of an endpoint that ended before, or used pages where they are.
+            // The end may release references to an orphaned arena, or pages that were used in
+            // place.
             drop(epd);
             self.take_back();
         }
         Ok(())
     }
 
-    /// Whether it is; then `take_back` may find something.
+    /// Ends an endpoint whose last descriptor is closed. Returns whether it was; then `take_back`
+    /// may find pages to move.
     pub(crate) fn end_if_closed(&self, epd: &Arc<Epd>) -> bool {
         let closed = epd.is_closed();
         if closed {
@@ -443,7 +450,8 @@ impl Inner {
                 self.ended_arenas.keep(&link.own);
             }
         });
-        // Not before: one list or the other says whose its pages are.
+        // Removed after `ended_arenas` has the arena: one of the two lists always names the owner
+        // of its pages.
         take(&self.service).watched.remove(&epd.token);
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         for slot in table.iter_mut() {
@@ -452,13 +460,13 @@ impl Inner {
             }
         }
         drop(table);
-        // Nor this: until then its windows are seen.
+        // Counted last: until then the endpoint's windows are visible in the table.
         if epd.windows.has_in_place() {
             self.gone_in_place.add(1);
         }
     }
 
-    /// Whether a file is an arena of this process, rather than one of a peer.
+    /// Whether a file is an arena of this process, and not one of a peer.
     pub(crate) fn is_own_arena(&self, file: pages::FileId) -> bool {
         let is_of = |epd: &Arc<Epd>| {
             epd.link()
@@ -468,7 +476,7 @@ impl Inner {
         watched || self.ended_arenas.has(file)
     }
 
-    /// Nodes that are online, ours among them.
+    /// Returns the nodes that are online, the own node included.
     pub(crate) fn nodes(&self) -> Result<BTreeSet<u16>> {
         let trusted = |uid| uid == self.uid || uid == 0;
         let mut nodes = nodes::online(&self.domain, trusted).unwrap_or_default();

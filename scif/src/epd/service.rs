@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Service thread of a process: it watches the sockets of all endpoints and sleeps in epoll.
 //!
-//! It turns the last close of a descriptor into the end of its endpoint, the end of a peer into a disconnect, an answer into a
-//! connection and a request into readability. It gives up connects that nobody accepts in time and no thread here waits for.
-//! No message passes through it.
+//! It ends an endpoint after the last close of its descriptor, disconnects it at the end of its
+//! peer, and completes a connect at an answer. It makes a listener readable at a request. It gives
+//! up connects that are not accepted in time and for which no thread of this process waits. No
+//! message passes through it.
 //!
-//! A panic in its work for one endpoint, such as one that a peer causes, poisons that endpoint and no other. Not about starting
-//! the thread (`registry`).
+//! A panic in its work for one endpoint, such as one that a peer causes, poisons that endpoint and
+//! no other. Not about starting the thread (`registry`).
 
 use std::os::fd::RawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,7 +22,8 @@ use crate::sys::epoll::Epoll;
 use crate::sys::time::now_ns;
 use crate::sys::{descriptor, family, fork};
 
-/// Interval in nanoseconds at which the thread looks for relatives of this process that have died.
+/// Interval in nanoseconds at which the thread checks for processes of the fork group that have
+/// died.
 const RELATIVES_NS: u64 = 100_000_000;
 
 impl Inner {
@@ -37,7 +39,7 @@ impl Inner {
                 log::warn!("connections are not watched any more: epoll_wait {errno}");
                 return;
             }
-            // A child forked in between would find our locks taken for ever.
+            // A child forked in between would find the locks of this thread taken for ever.
             let _busy = fork::busy();
             if related {
                 self.for_each(|epd| self.bury_relatives(epd));
@@ -58,7 +60,7 @@ impl Inner {
             if ended {
                 let _ = contained(|| self.take_back());
             }
-            // Last: an answer that has come in time counts.
+            // Done last: an answer that arrived in time counts.
             self.give_up_due();
         }
     }
@@ -68,7 +70,7 @@ impl Inner {
         let epd = take(&self.service).watched.get(&(token >> 2)).cloned();
         let Some(epd) = epd else { return false };
         match token & 3 {
-            // Even of a poisoned endpoint, so that it goes.
+            // Handled even for a poisoned endpoint, so that it is removed.
             kind if kind == Kind::Descriptor as u64 => self.end_if_closed(&epd),
             kind if kind == Kind::Listener as u64 => self.tend(&epd, || Self::requested(&epd)).is_some(),
             _ => self.tend(&epd, || self.linked(epoll, &epd)).unwrap_or(false),
@@ -82,8 +84,9 @@ impl Inner {
         }
     }
 
-    /// Runs `work` for an endpoint on the service thread, unless the endpoint is poisoned. A panic in it poisons the endpoint:
-    /// its connection or connect ends, and the thread does nothing more for it until its close. `None` if `work` has not ended.
+    /// Runs `work` for an endpoint on the service thread, unless the endpoint is poisoned. A panic
+    /// in it poisons the endpoint: its connection or connect ends, and the thread ignores it until
+    /// its close. `None` if `work` did not run or panicked.
     fn tend<T>(&self, epd: &Arc<Epd>, work: impl FnOnce() -> T) -> Option<T> {
         if epd.poisoned.get() {
             return None;
@@ -97,11 +100,11 @@ impl Inner {
 
     #[cold]
     fn poison(&self, epd: &Arc<Epd>) {
-        // Before anything else: a second panic ends the attempt, and there is no third.
+        // Set first: a second panic ends the attempt, and there is no third.
         epd.poisoned.set(true);
         let port = epd.holder.port();
         let _ = contained(|| {
-            // Closed, it is watched no more, and its callers are refused.
+            // A closed socket is not watched any more, and its callers are refused.
             drop(take(&epd.port_socket).take());
             if let Some(link) = epd.link() {
                 self.unwatch(link.socket());
@@ -114,12 +117,13 @@ impl Inner {
         );
     }
 
-    /// Runs the end of an endpoint. A panic in it leaves undone what was not done, and keeps nobody waiting for the end.
+    /// Runs the end of an endpoint. A panic leaves the remaining steps undone, but releases all
+    /// waiters for the end.
     pub(super) fn survive_end(&self, epd: &Epd, end: impl FnOnce()) {
         if contained(end).is_some() {
             return;
         }
-        // The peer and the port, if the panic came before.
+        // Frees the peer and the port, if the panic came before.
         let _ = contained(|| epd.end());
         epd.set_ended();
         warn_about_peer!(
@@ -128,7 +132,8 @@ impl Inner {
         );
     }
 
-    /// How long the thread may sleep: until the first deadline, and for no longer than `most`.
+    /// Returns the time for which the thread may sleep: until the first deadline, and at most
+    /// `most`.
     fn nap(&self, most: Option<u64>) -> Option<u64> {
         let mut service = take(&self.service);
         let due = service.deadlines.first().map(|&(deadline, _)| deadline);
@@ -142,7 +147,7 @@ impl Inner {
         Some(service.wakes.saturating_sub(now))
     }
 
-    /// Gives up the connects that nobody has accepted in time.
+    /// Gives up the connects that were not accepted in time.
     fn give_up_due(&self) {
         let mut due = Vec::new();
         {
@@ -161,14 +166,14 @@ impl Inner {
         }
     }
 
-    /// Whether other processes use endpoints of this one, or did and were not buried.
+    /// Whether other processes share endpoints of this one, or did and were not removed yet.
     fn has_relatives(&self) -> bool {
         let shared = |epd: &Arc<Epd>| epd.link().is_some_and(|link| link.own.table.holders.shared());
         family::had_relatives() && take(&self.service).watched.values().any(shared)
     }
 
-    /// Repairs what holders that died or called `exec` may have left: an RMA that nobody finishes, a descriptor that shows what
-    /// is not so.
+    /// Repairs the state after sharers that died or called `exec`: RMAs that remain unfinished, and
+    /// a descriptor that shows an old state.
     fn bury_relatives(&self, epd: &Arc<Epd>) {
         let Some(link) = epd.link() else { return };
         if !link.own.table.holders.bury(|| !family::has_relatives()) {
@@ -187,7 +192,7 @@ impl Inner {
         }
     }
 
-    /// Requests have come.
+    /// Handles new requests at a listener.
     fn requested(epd: &Epd) {
         #[cfg(test)]
         tests::strike(epd, tests::Place::Request);
@@ -198,7 +203,8 @@ impl Inner {
         epd.holder.happened();
     }
 
-    /// The socket of a connection, or of a request, has news; whether the endpoint has ended with that.
+    /// Handles an event of the socket of a connection or request. Returns whether the endpoint has
+    /// ended with it.
     fn linked(&self, epoll: &Epoll, epd: &Arc<Epd>) -> bool {
         #[cfg(test)]
         tests::strike(epd, tests::Place::Socket);
@@ -217,7 +223,7 @@ impl Inner {
     }
 }
 
-/// Runs something that may panic, which the panic hook has logged then.
+/// Runs code that may panic. The panic hook logs the panic.
 fn contained<T>(run: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(run)).ok()
 }
@@ -240,7 +246,8 @@ pub(super) mod tests {
         End,
     }
 
-    /// Endpoints, by the number of their descriptor's file, and the places at which the thread is to panic over them.
+    /// Endpoints, by the inode of their descriptor, and the places at which the thread panics on
+    /// them.
     static STRUCK: Mutex<Vec<(u64, Place)>> = Mutex::new(Vec::new());
 
     /// Panics once at a place that [`arm`] has named.
@@ -267,7 +274,7 @@ pub(super) mod tests {
         }
     }
 
-    /// A connection is made by the service thread of the opener.
+    /// Makes a connection, for which the opener's service thread must work.
     fn check_service(scif: &Endpoints) {
         let (a, b) = connected(scif, scif);
         scif.close(a).unwrap();

@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! What a process shows of its endpoints to whoever looks: one memfd a process, kept open, only ever written here.
+//! Statistics of a process's endpoints for other processes: one memfd a process, kept open and only
+//! written.
 //!
-//! Not about looking ([`crate::look`]). Nothing is read back from it, so whoever writes into it changes what is shown
-//! and nothing else. A forked child shows what it opens itself in a memfd of its own and keeps its parent's.
+//! Not about reading it ([`crate::look`]). The process reads nothing back, so a foreign write
+//! changes only the displayed values. A forked child shows its own new endpoints in a memfd of its
+//! own and keeps its parent's.
 //!
-//! | offset | what |
+//! | offset | content |
 //! |---|---|
 //! | 0 | magic; 8 version; 12 pid; 16 node; 20 bytes of a record; 24 records that were ever used |
 //! | 4096 | records |
 //!
-//! A record: 0 number, 0 if free; 4 state; 8 own node and port; 12 the peer's; 16 inode of the descriptor; 24 inode of
-//! the table of windows; 32, 40 bytes sent, received; 48, 56 reads and their bytes; 64, 72 writes and their bytes; 80 pid
-//! of the peer; 88 windows of the peer that were mapped.
+//! A record: 0 number, 0 if free; 4 state; 8 own node and port; 12 the peer's; 16 inode of the
+//! descriptor; 24 inode of the window table; 32, 40 bytes sent, received; 48, 56 reads and their
+//! bytes; 64, 72 writes and their bytes; 80 pid of the peer; 88 number of windows of the peer that
+//! were mapped.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
@@ -24,23 +27,23 @@ use crate::addr::PortId;
 use crate::sys::mmap::Mapping;
 use crate::sys::{fork, memfd, process};
 
-/// What a memfd of this kind is called.
+/// Name of a memfd of this kind.
 pub(crate) const NAME: &str = "scif:stat";
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"SCIFstat");
 pub(crate) const VERSION: u32 = 1;
-/// Where records begin.
+/// Offset of the first record.
 pub(crate) const RECORDS: usize = 4096;
-/// Bytes of a record: as many as two lines, so that endpoints do not share one.
+/// Size of a record in bytes: two cache lines, so that endpoints do not share one.
 pub(crate) const RECORD: usize = 128;
-/// Most endpoints of a process that are shown.
+/// Maximum number of endpoints of a process that are shown.
 pub(crate) const RECORDS_MAX: usize = 65536;
 
-/// The records of one memfd.
+/// Records of one memfd.
 #[derive(Debug)]
 struct Shown {
     map: Mapping,
     free: Mutex<Vec<usize>>,
-    /// Of the process that gives records out.
+    /// Fork generation of the process that allocates records.
     generation: u64,
     _fd: OwnedFd,
 }
@@ -64,7 +67,7 @@ impl Shown {
         })
     }
 
-    /// The index of a record that nobody has.
+    /// Returns the index of a free record.
     fn pick(&self) -> Result<Option<usize>> {
         let mut free = take(&self.free);
         if let Some(at) = free.pop() {
@@ -80,12 +83,12 @@ impl Shown {
     }
 }
 
-/// What this process shows.
+/// Memfds of this process.
 #[derive(Debug)]
 pub(crate) struct Stats {
     node: u16,
     shown: Mutex<Arc<Shown>>,
-    /// What its parents showed.
+    /// Memfds of its parents.
     inherited: Mutex<Vec<Arc<Shown>>>,
 }
 
@@ -107,11 +110,11 @@ impl Stats {
         Ok(Arc::clone(&shown))
     }
 
-    /// A record for a new endpoint.
+    /// Allocates a record for a new endpoint.
     pub(crate) fn record(&self, number: u64, inode: u64) -> Result<Record> {
         let shown = self.shown()?;
         let picked = shown.pick()?;
-        // More than are shown share the end of the front, at which nobody looks.
+        // Endpoints above the maximum share the end of the header, which no reader uses.
         let at = picked.map_or(RECORDS - RECORD, |index| RECORDS + index * RECORD);
         let word32 = |offset: usize| shown.map.word32(at + offset);
         let word64 = |offset: usize| shown.map.word64(at + offset);
@@ -150,7 +153,7 @@ impl Stats {
     }
 }
 
-/// What is shown of one endpoint, until it is dropped.
+/// Record of one endpoint, freed when dropped.
 #[derive(Debug)]
 pub(crate) struct Record {
     number: Word32,
@@ -160,7 +163,7 @@ pub(crate) struct Record {
     windows: Word64,
     sent: Word64,
     received: Word64,
-    /// How many, and of how many bytes.
+    /// Number of operations, and their bytes.
     reads: [Word64; 2],
     writes: [Word64; 2],
     peer_pid: Word32,
@@ -184,27 +187,27 @@ impl Record {
             .set_relaxed(u32::from(peer.node) << 16 | u32::from(peer.port));
     }
 
-    /// It is connected: to whom, and where its windows are listed.
+    /// Records the connection: the pid of the peer and the inode of the window table.
     pub(crate) fn set_link(&self, peer_pid: i32, windows: u64) {
         self.windows.set_relaxed(windows);
         self.peer_pid.set_relaxed(peer_pid.cast_unsigned());
     }
 
-    /// One more message. The caller has the sending lock.
+    /// Counts one more message. The caller holds the sending lock.
     #[inline]
     pub(crate) fn sent(&self, n: usize) {
         self.sent
             .set_relaxed(self.sent.get_relaxed().wrapping_add(n as u64));
     }
 
-    /// As `sent`. The caller has the receiving lock.
+    /// Counts one more received message. The caller holds the receiving lock.
     #[inline]
     pub(crate) fn received(&self, n: usize) {
         self.received
             .set_relaxed(self.received.get_relaxed().wrapping_add(n as u64));
     }
 
-    /// One more RMA.
+    /// Counts one more RMA.
     #[inline]
     pub(crate) fn rma(&self, read: bool, n: usize) {
         let [count, bytes] = if read { self.reads } else { self.writes };
@@ -212,7 +215,7 @@ impl Record {
         bytes.add(n as u64);
     }
 
-    /// The program has mapped a window of the peer.
+    /// Counts a window of the peer that the program mapped.
     pub(crate) fn mapped(&self) {
         self.mapped.add(1);
     }

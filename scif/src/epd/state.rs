@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The states of an endpoint, which call is allowed in which, and what the others answer.
+//! States of an endpoint, the calls allowed in each, and the errors of the others.
 //!
-//! Not about what a call does. Source: the states of the SCIF driver (`scif_epd.h`) and its checks.
+//! Not about the effect of a call. Source: the states of the SCIF driver (`scif_epd.h`) and its
+//! checks.
 
 use super::failure::{Failure, Result};
 
-/// Where an endpoint is between `scif_open` and its last close.
+/// State of an endpoint between `scif_open` and its last close.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(u32)]
 pub(crate) enum State {
@@ -14,9 +15,9 @@ pub(crate) enum State {
     Listening = 2,
     Connected = 3,
     Connecting = 4,
-    /// Closed here: whoever is still inside a call leaves.
+    /// Closed on this side: threads still inside a call leave.
     Closing = 6,
-    /// The peer has closed, or is lost.
+    /// The peer has closed, or its node is lost.
     Disconnected = 8,
 }
 
@@ -53,7 +54,7 @@ impl State {
         }
     }
 
-    /// For an endpoint with no asynchronous connect to collect.
+    /// Checks an endpoint with no asynchronous connect to collect.
     pub(crate) fn may_connect(self) -> Result<()> {
         match self {
             State::Unbound | State::Bound => Ok(()),
@@ -75,7 +76,7 @@ impl State {
         }
     }
 
-    /// Messages, windows, RMA, fences, mappings.
+    /// Checks for messages, windows, RMA, fences and mappings.
     pub(crate) fn may_use(self) -> Result<()> {
         match self {
             State::Connected => Ok(()),

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! What a holder of an endpoint that gets a port or a peer after the fork leaves to the others: the descriptors.
+//! Hand-over of the descriptors of an endpoint that gets a port or a peer after a fork, to its
+//! other sharers.
 //!
-//! Not about what all holders have anyway: memory (`holder`), and what was there before the fork. A vault is a pair of
-//! sockets that only holders have, made before the fork of an endpoint that is not connected and does not listen. One
-//! packet lies in it, with everything the endpoint has; each holder takes copies of it (MSG_PEEK), whoever dies meanwhile,
-//! and who changes something replaces it. The peer has none of this. Source: section 3.5.1 of the User Guide.
+//! Not about state that all sharers have anyway: memory (`holder`), and descriptors from before the
+//! fork. A vault is a pair of sockets that only sharers have. It is made before the fork of an
+//! endpoint that is not connected and does not listen. One packet lies in it, with all descriptors
+//! of the endpoint. Each sharer takes copies by MSG_PEEK, whichever sharer dies meanwhile; a sharer
+//! that changes the endpoint replaces the packet. The peer has none of this. Source: section 3.5.1
+//! of the User Guide.
 //!
-//! All of it is done with the control lock. The number of the packet that counts is in the memory of the holders, set
-//! after the packet is there: what lies before it or behind it was left by who died in between, and is skipped.
+//! All of it happens under the control lock. The number of the valid packet lies in the memory of
+//! the sharers, and is set after the packet was sent. Packets with other numbers were left by a
+//! sharer that died in between, and are skipped.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -27,13 +31,13 @@ use crate::segment::Side;
 use crate::sys::{descriptor, epoll, fork, unix};
 use crate::window::space::{OwnBook, OwnSpace, PeerSpace};
 
-/// See the head of the file.
+/// Pair of sockets, see the head of the file.
 #[derive(Debug)]
 pub(crate) struct Vault {
     to: OwnedFd,
     from: OwnedFd,
-    /// The table of windows of whichever connection there will be: the seals of a table forbid holders to map one that
-    /// another makes.
+    /// Window table of the future connection. It is made in advance, because the seals of a table
+    /// prevent a sharer from mapping one that another makes.
     book: OwnBook,
 }
 
@@ -43,16 +47,16 @@ impl Vault {
         Ok(Vault { to, from, book })
     }
 
-    /// For a connection to be made.
+    /// Returns the window table for a connection to be made.
     pub(crate) fn book(&self) -> OwnBook {
         self.book.clone()
     }
 
-    /// Leaves a packet in place of what is there; its number.
+    /// Replaces the packet and returns its number.
     fn leave(&self, holder: &Holder, mut left: Left, fds: &[BorrowedFd<'_>]) -> u32 {
         left.number = holder.leaving.add(1).wrapping_add(1);
         if let Err(errno) = unix::send(&self.to, &left.encode(), fds) {
-            // A limit of descriptors in flight: the others do without.
+            // Limit of descriptors in flight: the other sharers do without.
             warn_about_peer!("other holders of an endpoint cannot use what it gets: {errno}");
         }
         holder.left.set(left.number);
@@ -60,7 +64,7 @@ impl Vault {
         left.number
     }
 
-    /// Drops what lies before a packet.
+    /// Drops the packets before the given one.
     fn skip_to(&self, number: u32) {
         let first = || {
             let mut bytes = [0; LEFT];
@@ -73,7 +77,7 @@ impl Vault {
         }
     }
 
-    /// Copies of what counts.
+    /// Returns copies of the valid packet.
     fn look(&self, holder: &Holder) -> Option<(Left, Vec<OwnedFd>)> {
         let number = holder.left.get();
         loop {
@@ -96,13 +100,13 @@ impl Vault {
 }
 
 impl Epd {
-    /// Whether it was forked before it had what it may get.
+    /// Returns the vault, if the endpoint was forked before it was connected or listened.
     pub(crate) fn vault(&self) -> Option<&Vault> {
         self.vault.get()
     }
 
-    /// What of it a child that is forked now would have no part in later gets a vault. The caller holds nothing that
-    /// a holder of its control lock waits for.
+    /// Gives the endpoint a vault, if a child forked now would otherwise miss later changes. The
+    /// caller holds no lock for which a holder of the control lock may wait.
     pub(crate) fn prepare(&self) {
         let may_change = |state| matches!(state, State::Unbound | State::Bound | State::Connecting);
         if self.vault().is_some() || !may_change(self.holder.state()) {
@@ -115,7 +119,7 @@ impl Epd {
         let book = take(&self.pending).as_ref().map(|pending| pending.own.book());
         match book.map_or_else(OwnBook::new, Ok).and_then(Vault::new) {
             Ok(vault) => {
-                // The control lock is held: nobody else sets it.
+                // The control lock is held, so no other thread sets it.
                 let _ = self.vault.set(vault);
                 self.leave();
             }
@@ -127,7 +131,8 @@ impl Epd {
         }
     }
 
-    /// Leaves to other holders what it has: a port, or what waits to be accepted. The caller has the control lock.
+    /// Leaves a port, or a pending request, to the other sharers. The caller holds the control
+    /// lock.
     pub(crate) fn leave(&self) {
         let Some(vault) = self.vault() else { return };
         let port = take(&self.port_socket);
@@ -147,7 +152,7 @@ impl Epd {
         }
     }
 
-    /// Leaves a connection. The caller has the control lock.
+    /// Leaves a connection to the other sharers. The caller holds the control lock.
     pub(crate) fn leave_link(&self, link: &Link, segment: &OwnedFd, table: &OwnedFd) {
         let Some(vault) = self.vault() else { return };
         let port = take(&self.port_socket);
@@ -166,13 +171,13 @@ impl Epd {
         link.own.table.take_place();
     }
 
-    /// Whether a request of ours is the one that counts.
+    /// Whether a request of this process is the valid one.
     pub(crate) fn is_current(&self, pending: &Pending) -> bool {
         self.vault().is_none() || pending.number == self.holder.left.get()
     }
 }
 
-/// A connection that another holder made.
+/// Makes the link of a connection that another sharer made.
 fn link_of(epd: &Epd, vault: &Vault, left: Left, fds: Vec<OwnedFd>) -> Result<Link> {
     let [_, segment, own, socket, table, arena, peer_bell]: [OwnedFd; 7] =
         fds.try_into().map_err(|_| Failure::Broken)?;
@@ -188,7 +193,7 @@ fn link_of(epd: &Epd, vault: &Vault, left: Left, fds: Vec<OwnedFd>) -> Result<Li
     Link::new(parts, &epd.holder)
 }
 
-/// A request that another holder made.
+/// Makes the pending request that another sharer sent.
 fn pending_of(vault: &Vault, left: Left, fds: Vec<OwnedFd>) -> Result<Pending> {
     let [_, segment_fd, own, socket]: [OwnedFd; 4] = fds.try_into().map_err(|_| Failure::Broken)?;
     Ok(Pending {
@@ -202,7 +207,7 @@ fn pending_of(vault: &Vault, left: Left, fds: Vec<OwnedFd>) -> Result<Pending> {
 }
 
 impl Inner {
-    /// Whoever forks this process prepares what a child will share.
+    /// Registers the preparation of endpoints that a forked child will share.
     pub(crate) fn prepare_to_fork(self: &Arc<Self>) {
         let inner = Arc::downgrade(self);
         fork::prepare_to_fork(move || {
@@ -212,20 +217,22 @@ impl Inner {
         });
     }
 
-    /// Tells the other holders that something was left.
+    /// Notifies the other sharers that a packet was left.
     pub(crate) fn tell_holders(&self, epd: &Epd) {
         if epd.vault().is_some() {
             epoll::signal(&self.family);
         }
     }
 
-    /// Takes what other holders have left; whether there was something new, or is by now.
+    /// Takes over descriptors that another sharer left. Returns whether there was something new, or
+    /// is by now.
     #[cold]
     pub(crate) fn inherit(&self, epd: &Arc<Epd>) -> bool {
         if epd.vault().is_none() {
             return false;
         }
-        // It comes once and for good: whoever has it does not wait for what others do with the endpoint.
+        // A link comes once and is final, so a process that has it need not wait for the control
+        // lock.
         if epd.link().is_some() {
             return true;
         }
@@ -242,7 +249,7 @@ impl Inner {
         }
     }
 
-    /// The same. The caller has the control lock.
+    /// Does the work of `inherit`. The caller holds the control lock.
     pub(crate) fn inherit_held(&self, epd: &Arc<Epd>) -> Result<bool> {
         let Some(vault) = epd.vault().filter(|_| epd.link().is_none()) else {
             return Ok(false);
@@ -270,7 +277,7 @@ impl Inner {
                     let pending = pending_of(vault, left, fds)?;
                     self.watch(epd, Kind::Link, &pending.socket)?;
                     *take(&epd.pending) = Some(pending);
-                    // Who waits for the answer may die, whether inside a call or not.
+                    // The process that waits for the answer may die, inside a call or not.
                     self.limit_connect(epd);
                     found = true;
                 }
@@ -284,7 +291,7 @@ impl Inner {
                 }
                 epd.set_link(link);
                 if state == State::Connecting {
-                    // Who had the answer died before it could say so.
+                    // The sharer that took the answer died before it recorded the state.
                     self.connected(epd);
                 }
                 if let Some(link) = epd.link() {
@@ -297,26 +304,29 @@ impl Inner {
         Ok(found)
     }
 
-    /// Forgets a request. The caller has the control lock.
+    /// Forgets a request. The caller holds the control lock.
     pub(crate) fn drop_pending(&self, epd: &Epd) {
         if let Some(pending) = take(&epd.pending).take() {
-            // Other holders may keep the socket open: then closing does not take it out of what is watched.
+            // Other sharers may keep the socket open: then closing it does not remove it from the
+            // watched ones.
             self.unwatch(&pending.socket);
         }
     }
 
-    /// The request was accepted, and the link is there. The caller has the control lock.
+    /// Completes a connect: the request was accepted, and the link is set. The caller holds the
+    /// control lock.
     pub(crate) fn connected(&self, epd: &Epd) {
         if epd.holder.asynchronous() == Async::Running {
             self.unlimit_connect(epd);
             epd.holder.set_asynchronous(Async::Done);
         }
         if let Some(link) = epd.link().filter(|_| epd.holder.asynchronous() == Async::None) {
-            // Before anybody can be inside a call that receives, and have the lock until bytes come.
+            // Taken before any thread can be inside a receiving call, which holds the lock until
+            // bytes arrive.
             let _receiving = epd.holder.receiving.lock();
             super::messages::show_data(epd, link);
         }
-        // First: whoever learns that it is connected may look at the descriptor.
+        // Set first: a thread that sees the new state may check the descriptor.
         descriptor::show_space(&epd.bell);
         epd.holder.enter(State::Connected);
     }
@@ -355,12 +365,12 @@ mod tests {
     fn who_dies_while_leaving_leaves_what_was() {
         let (vault, epd) = vault();
         leave(&vault, &epd, 1);
-        // Sent, and not said so.
+        // Sent, but its number was not stored.
         let mut dead = Left::new(What::Port, 2, false);
         dead.number = epd.holder.leaving.add(1) + 1;
         unix::send(&vault.to, &dead.encode(), &[]).unwrap();
         assert_eq!(vault.look(&epd.holder).unwrap().0.peer_pid, 1);
-        // Sent and said so, and what was before not taken away.
+        // Sent with its number stored, but the former packet was not removed.
         let mut dead = Left::new(What::Port, 3, false);
         dead.number = epd.holder.leaving.add(1) + 1;
         unix::send(&vault.to, &dead.encode(), &[]).unwrap();

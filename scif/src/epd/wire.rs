@@ -1,43 +1,47 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The bytes on the socket of a connection between two endpoints of `scif.h`, and which descriptors ride along.
+//! Packets on the socket of a connection between two endpoints of `scif.h`, with the descriptors
+//! they carry.
 //!
-//! Not about when they are sent. A packet is 32 bytes: magic with version, kind, and three
-//! arguments. A provider's endpoint
-//! that connects here, or is connected to, finds another magic and is turned away.
+//! Not about the time at which they are sent. A packet has 32 bytes: magic with version, kind, and
+//! three arguments. An endpoint of the provider that connects to such a socket, or is connected to
+//! by one, reads another magic and is rejected.
 
 const MAGIC: [u8; 8] = *b"SCIFepd3";
 
-/// Bytes of a packet.
+/// Size of a packet in bytes.
 pub(crate) const PACKET: usize = 32;
 
-/// Descriptors of a `Hello`: the segment, the opener's table of windows, its arena, its doorbell.
+/// Number of descriptors of a `Hello`: the segment, the opener's window table, its arena, its
+/// doorbell.
 pub(crate) const HELLO_FDS: usize = 4;
-/// Descriptors of a `Welcome`: the acceptor's table of windows, its arena, its doorbell.
+/// Number of descriptors of a `Welcome`: the acceptor's window table, its arena, its doorbell.
 pub(crate) const WELCOME_FDS: usize = 3;
 
-/// What one side tells the other.
+/// Message from one side to the other.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Packet {
-    /// The opener's first word.
+    /// Opener's first packet.
     Hello,
-    /// The acceptor's answer: connected.
+    /// Acceptor's answer: connected.
     Welcome,
-    /// The acceptor's answer: not connected.
+    /// Acceptor's answer: not connected.
     Refuse,
-    /// Everything was said.
+    /// Graceful close.
     Bye,
-    /// Do you still map anything of this range of my arena, in which the window of this serial number is? With length 0:
-    /// of what that window has of other arenas of mine? Answered by `Mapped`.
+    /// Question whether the peer still maps anything of a range of the sender's arena, which holds
+    /// the window of this serial number. With length 0: of that window's pages in other arenas of
+    /// the sender. Answered by `Mapped`.
     AskMapped { serial: u32, at: u64, len: u64 },
-    /// Whether it is.
+    /// Answer to `AskMapped`.
     Mapped { serial: u32, mapped: bool },
-    /// To a process, by whoever administrates: give up your connections with this node. Answered by `Ended`.
+    /// Request of an administrator to a process: close your connections with this node. Answered by
+    /// `Ended`.
     Lose(u32),
-    /// How many connections ended.
+    /// Number of connections that ended.
     Ended(u32),
-    /// To a process: are you there? Answered by the same.
+    /// Question to a process whether it responds. Answered by the same packet.
     Echo(u32),
-    /// To whoever keeps a node lost: no longer. Answered by the same.
+    /// Request to the process that keeps a node lost: stop. Answered by the same packet.
     Restore,
 }
 
@@ -99,28 +103,28 @@ impl Packet {
     }
 }
 
-/// Bytes of what holders of an endpoint leave each other.
+/// Size in bytes of a packet in a vault.
 pub(crate) const LEFT: usize = 16;
 
-/// What a holder of an endpoint has left in its vault.
+/// Content of a packet in a vault.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(u32)]
 pub(crate) enum What {
-    /// The socket of the port.
+    /// Socket of the port.
     Port = 1,
-    /// That, the segment, the own arena, the socket of the request.
+    /// Socket of the port, segment, own arena, socket of the request.
     Request = 2,
-    /// Those, the peer's table, its arena, its doorbell.
+    /// Descriptors of a `Request`, then the peer's table, its arena, its doorbell.
     Connection = 3,
 }
 
-/// A packet in a vault; the descriptors ride along.
+/// Packet in a vault, sent with its descriptors.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Left {
     pub(crate) number: u32,
     pub(crate) what: What,
     pub(crate) peer_pid: i32,
-    /// Whether the kernel counts who has the own arena.
+    /// Whether the kernel counts the owners of the own arena.
     pub(crate) counted: bool,
 }
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Moving pages of windows back to private memory, and when that has to wait: while a window of another connection has them
-//! where they are, whose peer stores by `process_vm_*`. No guard holds that up.
+//! Move of window pages back to private memory, and the reason to delay it. A window of another
+//! connection may use the pages in place, and its peer writes them by `process_vm_*`. No write
+//! protection blocks such writes.
 //!
-//! Not about which windows are gone (`register`). What stays is tried again when a window goes, and before one is made. Windows
-//! of another copy of the library in this process are not known.
+//! Not about the deletion of windows (`register`). Pages that stay are tried again when a window is
+//! deleted, and before one is made. Windows of another copy of the library in this process are
+//! unknown.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -13,18 +15,18 @@ use crate::sys::pages::{self, Area, StoreGuard};
 use crate::sys::time::now_ns;
 use crate::sys::{process, thread};
 
-/// What stays for a window stays until one has gone. That may be one of a relative, or something else was in the way: then it is
-/// tried again after so long.
+/// Nanoseconds until another attempt. Pages stay for a window until one is deleted. That window may
+/// belong to another process of the fork group, or the attempt may have failed for another reason.
 const AGAIN_NS: u64 = 50_000_000;
 
-/// How many windows of this process had gone that had pages where they are, and the time.
+/// Number of deleted windows in place of this process, and the time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tries {
     gone: u64,
     now: u64,
 }
 
-/// When pages were tried last that had to stay.
+/// Last attempt to move pages that had to stay.
 #[derive(Debug, Default)]
 pub(crate) struct TriedBack(Option<Tries>);
 
@@ -39,7 +41,7 @@ impl TriedBack {
     }
 }
 
-/// Whether pages may move now, and how.
+/// Permission to move pages now, and the protection to use.
 #[derive(Debug)]
 pub(crate) struct Mover {
     guard: Option<StoreGuard>,
@@ -47,9 +49,9 @@ pub(crate) struct Mover {
 }
 
 impl Mover {
-    /// `ours`: threads besides those of the program.
+    /// Creates the guard. `ours` is the number of threads of the library.
     fn new(ours: usize) -> Mover {
-        // A thread of ours runs beside the program's.
+        // On a thread of the library, the program's threads run beside it.
         let alone = !thread::is_ours() && pages::threads() <= 1 + ours;
         let guard = if alone {
             StoreGuard::not_needed()
@@ -59,26 +61,27 @@ impl Mover {
         Mover { guard, alone }
     }
 
-    /// Without a guard other threads could lose stores.
+    /// Whether pages may move. Without a guard, other threads could lose stores.
     pub(crate) fn may_move(&self) -> bool {
         self.alone || self.guard.is_some()
     }
 
-    /// The same of the private pages from `at` on in an area. Anonymous ones are not asked: that would split a large page.
+    /// Whether the private pages of an area may move, from `at` on. Anonymous pages are not tested,
+    /// because the test would split a huge page.
     pub(crate) fn may_move_from(&self, area: &Area, at: usize) -> bool {
         let is_anonymous = area.file.ino == 0;
         let can_hold = |guard: &StoreGuard| !area.write || is_anonymous || pages::can_hold(guard, at);
         self.alone || self.guard.as_ref().is_some_and(can_hold)
     }
 
-    /// What holds up the stores of others: also where they are all ours, for what the program registers may share a page with what
-    /// the library has in its heap.
+    /// Returns the guard that blocks stores of other threads. It is used even if all other threads
+    /// belong to the library: registered memory may share a page with the heap of the library.
     pub(crate) fn guard(&self) -> Option<&StoreGuard> {
         self.guard.as_ref()
     }
 
-    /// Moves back what an area shows of a range of the file, but for addresses that are `used`; which parts of the file stay.
-    /// Those that move are freed if the area alone shows the range, as `sole` says.
+    /// Moves an area's part of a file range back, except addresses in `used`. Returns the parts of
+    /// the file that stay. Moved pages are freed if only this area shows the range (`sole`).
     pub(super) fn back(
         &self,
         area: &Area,
@@ -116,14 +119,14 @@ impl Mover {
 }
 
 impl Inner {
-    /// Whether pages may move now, and how.
+    /// Returns the permission to move pages now.
     pub(crate) fn mover(&self) -> Mover {
-        // A forked child that has called nothing yet has no service thread.
+        // A forked child has no service thread before its first call.
         Mover::new(self.workers.threads() + usize::from(self.started_here()))
     }
 
-    /// Which addresses of this process windows have where they are, or RMAs store to. The caller has `moving`, or only wants to
-    /// know.
+    /// Returns the addresses of this process that windows use in place or RMAs write to. The caller
+    /// holds `moving`, unless the result may be outdated.
     pub(super) fn used_in_place(&self) -> Vec<(u64, u64)> {
         let mut used = self.targets.ranges();
         if !self.in_place.get() {
@@ -135,7 +138,7 @@ impl Inner {
                 continue;
             };
             match link.own.table.all() {
-                // Deleted ones too: an RMA that found it may be at it still.
+                // Deleted ones too: an RMA that found one may still be copying.
                 Ok(windows) => used.extend(windows.iter().filter_map(|window| window.in_place(pid))),
                 Err(_) => return vec![(0, u64::MAX)],
             }
@@ -143,8 +146,8 @@ impl Inner {
         used
     }
 
-    /// Whether a window has pages of so much memory, of which these are the areas, also one that is deleted but mapped by the
-    /// peer.
+    /// Whether a window has pages in the given memory, which consists of these areas. Includes a
+    /// deleted window that the peer maps.
     pub(crate) fn lies_in_window(&self, areas: &[Area], begin: usize, end: usize) -> bool {
         let pid = process::pid();
         self.every().iter().filter(|epd| !epd.is_closed()).any(|epd| {
@@ -165,7 +168,8 @@ impl Inner {
         })
     }
 
-    /// Keeps windows from having pages where they are and RMAs from storing there, if none does to these: for who moves them.
+    /// Locks out windows in place and RMA writes while pages of the range move. `None` if any of
+    /// them uses the range.
     pub(crate) fn hold_piece(&self, begin: usize, end: usize) -> Option<impl Sized + '_> {
         let held = take(&self.moving);
         let (begin, end) = (begin as u64, end as u64);
@@ -176,8 +180,9 @@ impl Inner {
         (!is_used).then_some(held)
     }
 
-    /// Moves the pages of ranges of the arena back to wherever the program has them, and frees them there. What has to stay is
-    /// tried again. The caller has the control lock.
+    /// Moves the pages of arena ranges back to all addresses where the program has them, and frees
+    /// them in the arena. Pages that must stay are tried again later. The caller holds the control
+    /// lock.
     pub(super) fn move_back(&self, epd: &Epd, link: &Link, ranges: &[(u64, u64)]) -> Result<()> {
         let arena = pages::file_id(link.own.arena())?;
         let mover = self.mover();
@@ -197,12 +202,12 @@ impl Inner {
         let mut left = Vec::new();
         let mut for_rma = false;
         for &range in ranges {
-            // A child forked before the pages are back and freed would copy nothing but holes; and a window that needs them
-            // where they are is seen, or is made when they are there.
+            // A child forked before the pages are moved and freed would copy only holes. The lock
+            // also orders the move against windows in place.
             let _moving = take(&self.moving);
             let has_rma = self.targets.any();
             let used = self.used_in_place();
-            // Another holder may have the same pages, as memory of its own.
+            // Another sharer may have the same pages in its memory.
             let elsewhere = |(from, to): (u64, u64)| {
                 others.iter().any(|areas| {
                     areas
@@ -210,7 +215,7 @@ impl Inner {
                         .is_none_or(|areas| areas.iter().any(|area| area.shows(arena, from, to)))
                 })
             };
-            // What a window of another connection has, or its peer maps, stays in the arena.
+            // Pages that another connection's window uses, or its peer maps, stay in the arena.
             let lent = epd.windows.lent_of(range);
             for range in without(vec![range], lent.clone()) {
                 let there: Vec<&Area> = here
@@ -242,13 +247,13 @@ impl Inner {
             self.left_pages.set(true);
         }
         if for_rma {
-            // That is over before long.
+            // An RMA ends soon.
             *take(&self.tried_back) = TriedBack::default();
         }
         Ok(())
     }
 
-    /// Moves back what had to stay and need not any more. The caller has no lock.
+    /// Moves pages back that had to stay and need not any more. The caller holds no lock.
     pub(crate) fn take_back(&self) {
         let tries = Tries {
             gone: self.gone_in_place.get(),
@@ -274,7 +279,7 @@ impl Inner {
         }
     }
 
-    /// What had to stay. The caller has the control lock.
+    /// Moves back pages that had to stay. The caller holds the control lock.
     pub(super) fn move_left(&self, epd: &Epd, link: &Link) -> Result<()> {
         // Some may be part of a window again.
         let windows = link.own.table.all()?;
@@ -287,7 +292,7 @@ impl Inner {
     }
 }
 
-/// What of some ranges is in none of the others, in order and joined where it touches.
+/// Returns the parts of `of` that are in none of `others`, sorted and merged.
 pub(super) fn without(mut of: Vec<(u64, u64)>, mut others: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
     of.sort_unstable();
     others.sort_unstable();
@@ -300,7 +305,7 @@ pub(super) fn without(mut of: Vec<(u64, u64)>, mut others: Vec<(u64, u64)>) -> V
     }
     let mut out = Vec::new();
     let mut others = others.into_iter().peekable();
-    // An end of the others that reached into a later range.
+    // End of the others, which may reach into a later range.
     let mut reached = 0;
     for (mut begin, end) in joined {
         while let Some(&(from, to)) = others.peek() {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Copying between two lists of bytes that are mapped here, or belong to a process at an address.
+//! Copying between two lists of byte ranges, each mapped by this process or at an address of some
+//! process.
 //!
-//! Not about windows. What is mapped is copied by this processor; what is not, by the kernel, which answers instead of
-//! faulting; between two that are not, through a buffer.
+//! Not about windows. This processor copies mapped memory. The kernel copies other memory, and
+//! returns an error instead of faulting. Two unmapped ranges are copied through a bounce buffer.
 
 use std::sync::Arc;
 
@@ -14,17 +15,17 @@ use crate::sys::mmap::Mapping;
 use crate::sys::process;
 use crate::sys::process_vm::{self, Direction};
 
-/// The last line of an ordered copy.
+/// Bytes in a cache line; an ordered copy writes the last line of the destination last.
 const LINE: usize = 64;
-/// Buffer between two places of which none is mapped here.
+/// Size in bytes of the bounce buffer between two unmapped ranges.
 const BOUNCE: usize = 64 << 10;
 
-/// Some bytes.
+/// Range of bytes.
 #[derive(Clone, Debug)]
 pub(crate) enum Spot {
-    /// Mapped here, as long as the mapping is kept.
+    /// Mapped in this process, as long as the mapping is kept.
     Here { mem: Mem, map: Arc<Mapping>, at: usize },
-    /// Of a process, which may be this one.
+    /// Memory of a process, which may be this one.
     Of { pid: i32, addr: u64, len: usize },
 }
 
@@ -51,7 +52,7 @@ impl Spot {
         }
     }
 
-    /// Whether it is plain memory of a process.
+    /// Whether it is unmapped memory of a process.
     pub(crate) fn is_of(&self, process: i32) -> bool {
         matches!(self, Spot::Of { pid, .. } if *pid == process)
     }
@@ -61,7 +62,7 @@ impl Spot {
     }
 }
 
-/// Pairs of equal length that cover what both lists do.
+/// Splits both lists into pairs of equal length.
 pub(crate) fn pairs(dst: &[Spot], src: &[Spot]) -> Result<Vec<(Spot, Spot)>> {
     let mut out = Vec::with_capacity(dst.len().max(src.len()));
     let (mut d, mut s) = (dst.iter(), src.iter());
@@ -135,12 +136,12 @@ fn copy_one(dst: &Spot, src: &Spot) -> Result<()> {
     }
 }
 
-/// Copies each pair; the last line of the last one after everything else if `ordered`.
+/// Copies each pair. If `ordered`, the last line of the last pair is written after everything else.
 pub(crate) fn copy(pairs: &[(Spot, Spot)], ordered: bool) -> Result<()> {
     for (i, (dst, src)) in pairs.iter().enumerate() {
         let len = dst.len();
         if ordered && i + 1 == pairs.len() && len > LINE {
-            // Up to the line of the destination that the last byte is in.
+            // The tail is the part in the cache line of the destination's last byte.
             let at = match dst {
                 Spot::Here { mem, .. } => mem.addr(),
                 Spot::Of { addr, .. } => usize::try_from(*addr).unwrap_or(0),
@@ -156,7 +157,8 @@ pub(crate) fn copy(pairs: &[(Spot, Spot)], ordered: bool) -> Result<()> {
     Ok(())
 }
 
-/// Stores a value: at once if the place is a multiple of 8, else in two halves. What was written before is seen first.
+/// Stores a value after everything written before: as one word at a multiple of 8, else in two
+/// halves.
 pub(crate) fn store(spot: &Spot, value: u64) -> Result<()> {
     full_fence();
     match spot {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The threads that copy what need not be waited for: each works off a queue, in the order in which it was filled.
+//! DMA threads, which copy transfers that need not be waited for. Each handles a queue in order.
 //!
-//! Not about what is copied, nor about fences. A thread starts with the first transfer that is left to it, gets no
-//! signals, and is not there in a forked child until that leaves something to its own. An endpoint has always the same
-//! one. What is queued when the program leaves by `exit` is done before.
+//! Not about the content of transfers, nor about fences. A thread starts with its first transfer
+//! and gets no signals. A forked child has none until it queues a transfer. An endpoint always uses
+//! the same thread. Transfers in the queue when the program calls `exit` are completed first.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -20,12 +20,13 @@ use crate::logging::warn_about_peer;
 use crate::sys::time::{cpu_relax_or_yield, now_ns};
 use crate::sys::{fork, thread};
 
-/// How often a program that leaves looks whether the queues are empty.
+/// Interval between checks whether the queues are empty, when the program exits.
 const DRAIN: Duration = Duration::from_micros(100);
-/// How long a worker that has nothing to do looks before it sleeps.
+/// Nanoseconds for which an idle worker polls before it sleeps. A sleeping worker costs the next
+/// caller a wake-up.
 const LINGER_NS: u64 = 200_000;
 
-/// What is left to a worker.
+/// Work for a DMA thread.
 enum Work {
     Copy {
         pairs: Vec<(Spot, Spot)>,
@@ -41,12 +42,12 @@ struct Job {
     work: Work,
 }
 
-/// A queue and who works it off.
+/// Queue with its thread.
 #[derive(Default)]
 struct Channel {
     jobs: Mutex<Jobs>,
     worker: OnceLock<Thread>,
-    /// How many jobs there ever were.
+    /// Number of jobs that were ever queued.
     queued: Count,
     /// Whether the worker sleeps or is about to.
     asleep: Flag,
@@ -55,19 +56,19 @@ struct Channel {
 #[derive(Default)]
 struct Jobs {
     waiting: VecDeque<Job>,
-    /// Whether the worker is at one that it has taken.
+    /// Whether the worker is executing a job.
     busy: bool,
 }
 
-/// The channels of one process.
+/// Channels of one process.
 #[derive(Default)]
 struct Channels {
-    /// Of the process that is of this many forks.
+    /// Fork generation of the process.
     generation: u64,
     started: Vec<(u64, Arc<Channel>)>,
 }
 
-/// The threads of one process.
+/// Threads of one process.
 #[derive(Default)]
 pub(crate) struct Workers {
     channels: Mutex<Channels>,
@@ -91,12 +92,12 @@ fn do_job(job: Job) {
             target,
         } => {
             let copied = copies::copy(&pairs, ordered);
-            // Before a fence says so: the pages may move then.
+            // Dropped before the RMA counts as finished: from then on the pages may move.
             drop(target);
             copied
         }
         Work::Store(stores) => {
-            // Our own before it are finished; those of other holders may not be.
+            // Own RMAs before it are finished; the ones of other sharers may not be.
             link.wait_for(false, job.ticket - 1);
             store_all(&stores)
         }
@@ -140,8 +141,9 @@ impl Channel {
         }
     }
 
-    /// Until more than `seen` was queued; may end for no reason. Transfers come in flocks, and waking somebody costs the
-    /// caller more than the rest of its call: so the worker looks for a while before it sleeps.
+    /// Waits until more than `seen` jobs were queued; may return early. Transfers come in bursts,
+    /// and a wake-up costs the caller more than the rest of its call. So the worker polls before it
+    /// sleeps.
     fn rest(&self, seen: u64) {
         let begin = now_ns();
         let mut looks = 0;
@@ -170,7 +172,8 @@ impl Channel {
 }
 
 impl Workers {
-    /// How many threads of this process are ours, but for the service thread.
+    /// Returns the number of threads of this process that belong to the library, except the service
+    /// thread.
     pub(crate) fn threads(&self) -> usize {
         let here = fork::generation();
         let channels = take(&self.channels);
@@ -183,12 +186,12 @@ impl Workers {
         copiers + usize::from(watcher)
     }
 
-    /// The channel of an endpoint, started if it is not.
+    /// Returns the channel of an endpoint, and starts it if necessary.
     fn channel(self: &Arc<Self>, epd: &Epd, count: u64) -> Result<Arc<Channel>> {
         let number = epd.token % count.max(1);
         let mut channels = take(&self.channels);
         if channels.generation != fork::generation() {
-            // What a parent has queued is the parent's.
+            // Jobs that a parent has queued belong to the parent.
             *channels = Channels {
                 generation: fork::generation(),
                 started: Vec::new(),
@@ -212,7 +215,7 @@ impl Workers {
         Ok(channel)
     }
 
-    /// Until nothing is queued any more in this process.
+    /// Waits until the queues of this process are empty.
     fn drain(&self) {
         let started: Vec<Arc<Channel>> = {
             let channels = take(&self.channels);
@@ -226,7 +229,7 @@ impl Workers {
         }
     }
 
-    /// Leaves work to a worker; gives it back if it has to be done at once.
+    /// Queues work for a thread. Returns it if it must be done at once.
     fn give(self: &Arc<Self>, epd: &Arc<Epd>, link: &Link, count: u64, work: Work) -> Result<Option<Work>> {
         if !link.own.table.take_place() {
             return Ok(Some(work));
@@ -245,7 +248,8 @@ impl Workers {
             });
             channel.queued.add(1);
         }
-        // The lock orders: a worker that found nothing before this was queued has said so before it looked.
+        // The lock orders this: a worker that found the queue empty before has set `asleep` before
+        // it checked.
         if channel.asleep.get()
             && let Some(worker) = channel.worker.get()
         {
@@ -254,7 +258,7 @@ impl Workers {
         Ok(None)
     }
 
-    /// Leaves a transfer to a worker.
+    /// Queues a transfer for a DMA thread.
     pub(crate) fn queue(
         self: &Arc<Self>,
         epd: &Arc<Epd>,
@@ -283,7 +287,7 @@ impl Workers {
         }
     }
 
-    /// Stores values when what was queued before is finished.
+    /// Stores values when the RMAs queued before are finished.
     pub(crate) fn store_after_own(
         self: &Arc<Self>,
         epd: &Arc<Epd>,
@@ -305,7 +309,7 @@ impl Workers {
         }
     }
 
-    /// Stores values when the peer has finished what it had queued.
+    /// Stores values when the peer has finished the RMAs that it had queued.
     pub(crate) fn store_after_peer(
         &self,
         epd: &Arc<Epd>,

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Arenas of endpoints that have ended while pages of the program still lie in them: a peer maps some, another holder
-//! registered them, a window of another connection has them where they are, or there was no safe way back. And what was pinned and
-//! is not any more.
+//! Arenas of ended endpoints that still hold pages of the program, and memory that was pinned.
+//! Reasons: a peer maps the pages, another sharer registered them, a window of another connection
+//! uses them in place, or they could not be moved safely.
 //!
-//! Not about endpoints that live, which see to their pages themselves (`register`). The list is this process's own: a
-//! forked child has copies of the pages, and none of them in an arena.
+//! Not about existing endpoints, which move their pages themselves (`register`). The list belongs
+//! to this process: a forked child has copies of the pages, none of them in an arena.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex};
@@ -19,24 +19,25 @@ use crate::sys::pages::{self, Area, FileId};
 struct Arena {
     fd: Arc<OwnedFd>,
     file: FileId,
-    /// Whether the kernel counts who has it.
+    /// Whether the kernel counts the owners of the arena.
     counted: bool,
     tried: TriedBack,
 }
 
-/// See the head of the file.
+/// Arenas of ended endpoints that still hold pages of the program.
 #[derive(Debug, Default)]
 pub(crate) struct EndedArenas(Mutex<Vec<Arena>>);
 
 impl EndedArenas {
-    /// An endpoint ends: keeps its arena if the program has pages there, and forgets those where it has none any more.
+    /// Keeps the arena of an endpoint that ends if the program has pages in it. Forgets arenas
+    /// without pages of the program.
     pub(crate) fn keep(&self, own: &OwnSpace) {
         if let Some((fd, counted)) = own.used_arena() {
             self.enter(fd, counted);
         }
     }
 
-    /// The same of pages that were pinned, of which no peer has anything.
+    /// Keeps the memory of unpinned pages, to which no peer has access.
     pub(crate) fn keep_pinned(&self, fd: &Arc<OwnedFd>) {
         self.enter(Arc::clone(fd), true);
     }
@@ -59,16 +60,16 @@ impl EndedArenas {
         take(&self.0).iter().any(|arena| arena.file == file)
     }
 
-    /// In a forked child: nothing lies there.
+    /// Forgets all arenas in a forked child, which has no pages in them.
     pub(crate) fn forget_all(&self) {
         let gone = std::mem::take(&mut *take(&self.0));
         drop(gone);
     }
 
-    /// Moves pages back that no peer has any more, and no window where they are. An arena is forgotten when all of its are
-    /// back, not before: whoever finds pages in it finds it here.
+    /// Moves pages back that no peer and no window in place uses any more. An arena is forgotten
+    /// only when all its pages are back: a thread that finds pages in it must find it in this list.
     pub(super) fn move_back(&self, inner: &Inner, now: Tries) {
-        // Held all along: two that move the same pages would lose stores.
+        // Held during the whole move: two threads that move the same pages would lose stores.
         let mut arenas = take(&self.0);
         let stays = |arena: &Arena| !arena.tried.is_due(now) || arena.is_referred_to();
         if arenas.iter().all(stays) {
@@ -82,7 +83,7 @@ impl EndedArenas {
             return;
         };
         let _moving = take(&inner.moving);
-        // What stays for an RMA need not for long.
+        // Pages that stay for an RMA do so only briefly.
         let counts = !inner.targets.any();
         let used = inner.used_in_place();
         arenas.retain_mut(|arena| {
@@ -108,7 +109,8 @@ impl Arena {
         !self.counted || memfd::is_shared(&*self.fd)
     }
 
-    /// Whether none of its pages are left here. Its memory goes with the last who has it.
+    /// Moves all pages back. Returns whether none is left in the arena. The memory is freed with
+    /// its last reference.
     fn moves_back(&self, areas: &[Area], mover: &Mover, used: &[(u64, u64)]) -> bool {
         let mut all_moved = true;
         for area in areas.iter().filter(|area| self.is_shown_by(area)) {

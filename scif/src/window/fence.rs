@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Knowing that RMAs are finished: marks to wait for, and values stored when it is so.
+//! Completion of RMAs: marks to wait for, and values stored at completion.
 //!
-//! A mark is how many RMAs its side had queued, in 31 bits, and bit 31 says that it is the peer's. The peer's counters
-//! are read in its table, so that a peer that computes delays nothing. Source: `scif_fence_mark`, `scif_fence_wait`,
-//! `scif_fence_signal`.
+//! A mark is the number of RMAs that its side had queued, in 31 bits; bit 31 marks the peer's side.
+//! The peer's counters are read in its table, so a peer that computes causes no delay. Source:
+//! `scif_fence_mark`, `scif_fence_wait`, `scif_fence_signal`.
 
 use std::sync::Arc;
 
@@ -16,21 +16,21 @@ use crate::sys::time::{cpu_relax_or_yield, now_ns};
 
 const MARK_BITS: u64 = (1 << 31) - 1;
 
-/// Whose RMAs a fence is about.
+/// Side that issued the RMAs of a fence.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum FenceSide {
-    /// Those this side began.
+    /// RMAs of this side.
     Own,
-    /// Those the peer began.
+    /// RMAs of the peer.
     Peer,
 }
 
-/// A value to store in a registered address space.
+/// Value to store in a registered address space.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Signal {
-    /// Where.
+    /// Offset of the target.
     pub offset: i64,
-    /// What.
+    /// Value to store.
     pub value: u64,
 }
 
@@ -42,7 +42,7 @@ fn table(link: &Link, of_peer: bool) -> &Table {
     }
 }
 
-/// The number of RMAs that 31 bits of it stand for: the greatest that was queued.
+/// Returns the full number of RMAs for the 31 bits of a mark: the greatest one not above `queued`.
 fn whole(mark: u64, queued: u64) -> Result<u64> {
     let whole = queued & !MARK_BITS | mark;
     if whole <= queued {
@@ -53,7 +53,7 @@ fn whole(mark: u64, queued: u64) -> Result<u64> {
 }
 
 impl Inner {
-    /// `scif_fence_mark`; the mark.
+    /// Returns a mark of the RMAs queued so far (`scif_fence_mark`).
     pub(crate) fn fence_mark(&self, epd: &Epd, side: FenceSide) -> Result<i32> {
         let link = epd.connected()?;
         let of_peer = side == FenceSide::Peer;
@@ -62,7 +62,7 @@ impl Inner {
         Ok((mark | u32::from(of_peer) << 31).cast_signed())
     }
 
-    /// `scif_fence_wait`
+    /// Waits for the RMAs of a mark (`scif_fence_wait`).
     pub(crate) fn fence_wait(&self, epd: &Epd, mark: i32) -> Result<()> {
         let link = epd.connected()?;
         let of_peer = mark < 0;
@@ -71,7 +71,7 @@ impl Inner {
         self.wait_finished(epd, link, of_peer, ticket)
     }
 
-    /// Waits until all that this side has queued so far is finished.
+    /// Waits until all RMAs that this side has queued so far are finished.
     pub(crate) fn wait_own(&self, epd: &Epd, link: &Link) -> Result<()> {
         self.wait_finished(epd, link, false, link.own.table.holders.queued())
     }
@@ -101,7 +101,7 @@ impl Inner {
         }
     }
 
-    /// `scif_fence_signal`
+    /// Stores values after the RMAs queued so far (`scif_fence_signal`).
     pub(crate) fn fence_signal(
         &self,
         epd: &Arc<Epd>,
@@ -124,9 +124,9 @@ impl Inner {
             let Some(signal) = signal else { continue };
             match target(epd, link, signal, of_peer) {
                 Ok(spot) => stores.push((spot, signal.value)),
-                // What the peer is asked to do and cannot has one name.
+                // Any failure of a request to the peer has one error.
                 Err(_) if side == FenceSide::Peer => return Err(Failure::NoWindow),
-                // The local one is on its way already.
+                // The local signal is started already.
                 Err(failure) => {
                     self.signal_after(epd, link, side, stores)?;
                     return Err(failure);
@@ -157,7 +157,7 @@ impl Inner {
     }
 }
 
-/// Where a signal goes: eight bytes of one window that may be written.
+/// Returns the target of a signal: eight bytes of one writable window.
 fn target(epd: &Epd, link: &Link, signal: Signal, of_peer: bool) -> Result<Spot> {
     let offset = u64::try_from(signal.offset).map_err(|_| Failure::NoWindow)?;
     let runs = table(link, of_peer).runs(offset, 8, false, true)?;

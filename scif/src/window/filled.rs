@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Mappings of windows that the program has put in place of a part of its own memory, with SCIF_MAP_FIXED. When it removes them,
-//! private memory takes their place: an allocator that gets its buffer back may store to it.
+//! Mappings of windows that replaced a part of the program's own memory (SCIF_MAP_FIXED). When the
+//! program unmaps them, private memory takes their place: an allocator that gets its buffer back
+//! may store to it.
 //!
-//! Not about munmap(2), of which the library learns nothing. Source: `scif_munmap`.
+//! Not about munmap(2), of which the library gets no notice. Source: `scif_munmap`.
 
 use std::sync::Mutex;
 
@@ -12,24 +13,25 @@ use super::back::without;
 use crate::epd::take;
 use crate::sys::pages::{self, PAGE};
 
-/// Ranges of addresses where such mappings were made, and may be still.
+/// Ranges of addresses where such mappings were made, and may still exist.
 #[derive(Debug, Default)]
 pub(crate) struct Filled(Mutex<Ranges>);
 
 #[derive(Debug, Default)]
 struct Ranges {
     all: Vec<Range>,
-    /// Number of ranges from which on each is looked at, since other calls may have removed its mapping.
+    /// Number of ranges above which each is checked, since other calls may have removed its
+    /// mapping.
     look_at: usize,
 }
 
 /// First address, and the one behind the last.
 type Range = (u64, u64);
 
-/// Least number of ranges that are looked at.
+/// Minimum number of ranges for a check.
 const LOOK_MIN: usize = 64;
 
-/// Parts of a range that show windows now; none if that cannot be told.
+/// Returns the parts of a range that show windows now; `None` if this is unknown.
 fn windows_in(range: Range) -> Option<Vec<Range>> {
     let (begin, end) = (usize::try_from(range.0).ok()?, usize::try_from(range.1).ok()?);
     let areas = pages::areas(begin, end).ok()?;
@@ -42,7 +44,7 @@ impl Ranges {
     fn add(&mut self, range: Range, shown: impl Fn(Range) -> Option<Vec<Range>>) {
         self.all = without(std::mem::take(&mut self.all), vec![range]);
         self.all.push(range);
-        // At every doubling, so that a mapping costs the same however many there are.
+        // Checked at every doubling, so that the cost of a mapping is independent of their number.
         if self.all.len() > self.look_at.max(LOOK_MIN) {
             let looked = self
                 .all
@@ -55,12 +57,12 @@ impl Ranges {
 }
 
 impl Filled {
-    /// A mapping was made there in place of a part of the program's memory.
+    /// Records a mapping that replaced a part of the program's memory.
     pub(super) fn enter(&self, begin: usize, end: usize) {
         take(&self.0).add((begin as u64, end as u64), windows_in);
     }
 
-    /// munmap(2), but for what is to be memory again.
+    /// Calls munmap(2), but puts private memory in place of the recorded mappings.
     pub(crate) fn unmap(&self, at: usize, len: usize) -> Result<(), Errno> {
         let mut ranges = take(&self.0);
         let end = len
@@ -116,7 +118,7 @@ mod tests {
     fn ranges_that_show_no_window_any_more_are_forgotten() {
         let mut ranges = Ranges::default();
         for i in 0..10_000 {
-            // One in a hundred is there still, with its first half.
+            // One in a hundred still exists, with its first half.
             let shown =
                 |(begin, _): Range| Some(vec![(begin, begin + 1)].split_off(usize::from(begin % 800 != 0)));
             ranges.add((8 * i, 8 * i + 2), shown);

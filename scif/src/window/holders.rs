@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! What the RMAs of one side of a connection are at: a number for each that is queued, and for every process that holds
-//! the endpoint the oldest one it has not finished and how many of its calls copy just now.
+//! Progress of the RMAs of one side of a connection. Each queued RMA has a number. Each sharer
+//! process publishes its oldest unfinished number and the number of its calls that copy now.
 //!
-//! Not about windows. A fork makes several holders, each with a worker of its own, and each may be killed: a mark is
-//! reached when no living holder has an older number, not when so many were finished. A process gets a place with its
-//! first RMA; one that finds none copies within its calls. The peer reads all of it and writes none.
+//! Not about windows. A fork makes several sharers, each with its own worker, and each may be
+//! killed. So a mark is reached when no living sharer has an older number; a count of finished RMAs
+//! would not suffice. A process gets a place with its first RMA; without a free place it copies
+//! inside its calls. The peer reads all of it and writes none.
 
 use std::sync::Mutex;
 
@@ -15,26 +16,26 @@ use crate::epd::{Failure, Result, take};
 use crate::sys::process::{self, Sight};
 use crate::sys::{fork, process::pid};
 
-/// Places for holders.
+/// Number of places. Further processes copy inside their calls.
 pub(crate) const HOLDERS_MAX: usize = 32;
-/// Words a place takes: who, oldest, copying.
+/// Words of a place: process token, oldest number, copying calls.
 pub(crate) const HOLDER_WORDS: usize = 8;
 
 const WHO: usize = 0;
 const OLDEST: usize = 1;
 const COPYING: usize = 2;
 
-/// The places, read.
+/// Places, for reading.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Holders {
     places: Words,
-    /// RMAs queued so far.
+    /// Number of RMAs queued so far.
     queued: Word64,
-    /// Calls of processes without a place that copy just now.
+    /// Number of calls that copy now, of processes without a place.
     others_copying: Word64,
 }
 
-/// A process and when it started, in a word; 0 for none.
+/// Returns the token of this process: process id and start time in one word, never 0.
 fn who_am_i() -> u64 {
     match process::look(pid()) {
         Sight::Seen(stat) => name(pid(), stat.start),
@@ -51,7 +52,7 @@ fn pid_of(who: u64) -> i32 {
     (who as u32).cast_signed()
 }
 
-/// Whether a process that is named is no more.
+/// Whether the process of a token has ended.
 fn is_dead(who: u64) -> bool {
     match process::look(pid_of(who)) {
         Sight::Seen(stat) => stat.ended || (who >> 32 != 0 && name(pid_of(who), stat.start) != who),
@@ -75,24 +76,24 @@ impl Holders {
             .ok_or(Failure::Broken)
     }
 
-    /// RMAs queued so far.
+    /// Returns the number of RMAs queued so far.
     pub(crate) fn queued(&self) -> u64 {
         self.queued.get()
     }
 
-    /// Whether all RMAs up to a number are finished, or were left by a process that ended. `ends`: whether to look for
-    /// such, which takes system calls.
+    /// Whether all RMAs up to a number are finished, or belonged to a process that ended. `ends`:
+    /// whether to check for ended processes, which takes system calls.
     pub(crate) fn finished(&self, ticket: u64, ends: bool) -> Result<bool> {
         self.all_places(ends, |oldest, _| oldest == 0 || oldest > ticket)
     }
 
-    /// Whether nothing is queued and no call copies.
+    /// Whether no RMA is queued and no call copies.
     pub(crate) fn at_rest(&self, ends: bool) -> Result<bool> {
         Ok(self.others_copying.get() == 0
             && self.all_places(ends, |oldest, copying| oldest == 0 && copying == 0)?)
     }
 
-    /// Whether `so` of all places; one of a process that ended counts as if.
+    /// Whether `so` holds for all places. A place of an ended process satisfies it if `ends`.
     fn all_places(&self, ends: bool, so: impl Fn(u64, u64) -> bool) -> Result<bool> {
         for place in 0..HOLDERS_MAX {
             let who = self.word(place, WHO)?.get();
@@ -107,7 +108,7 @@ impl Holders {
         Ok(true)
     }
 
-    /// The processes that have a place and live, but this one.
+    /// Returns the living processes with a place, except this one.
     pub(crate) fn others(&self) -> Vec<i32> {
         (0..HOLDERS_MAX)
             .filter_map(|place| self.word(place, WHO).ok())
@@ -117,17 +118,19 @@ impl Holders {
             .collect()
     }
 
-    /// Whether another process has a place, be it one that died and was not buried yet.
+    /// Whether another process has a place, including one that died and was not removed yet.
     pub(crate) fn shared(&self) -> bool {
         (0..HOLDERS_MAX)
             .filter_map(|place| self.word(place, WHO).ok())
             .any(|word| word.get() != 0 && pid_of(word.get()) != pid())
     }
 
-    /// Frees the places of processes that ended or called `exec`; whether there were such. Only for one's own side.
+    /// Frees the places of processes that ended or called `exec`. Returns whether there were any.
+    /// Only for the own side.
     ///
-    /// A process that calls `exec` keeps its number and its start. It is known by having left this process without relatives
-    /// (`alone`, asked after the names were read): every place of another process is then without an owner.
+    /// A process that calls `exec` keeps its process id and start time. It is detected because it
+    /// leaves this process without a fork group (`alone`, called after the tokens were read). Then
+    /// every place of another process has no owner.
     pub(crate) fn bury(&self, alone: impl FnOnce() -> bool) -> bool {
         let words = |place| {
             let who = self.word(place, WHO).ok()?;
@@ -153,25 +156,27 @@ impl Holders {
         found
     }
 
-    /// Whether a process has a place: then the numbers of processes mean to the peer what they mean here.
+    /// Whether a process has a place. Then process ids have the same meaning for the peer and this
+    /// process.
     pub(crate) fn has(&self, pid: i32) -> bool {
         pid > 0
             && (0..HOLDERS_MAX).any(|place| self.word(place, WHO).is_ok_and(|word| pid_of(word.get()) == pid))
     }
 }
 
-/// This process's place, once it has one.
+/// Place of this process, once it has one.
 #[derive(Debug, Default)]
 pub(crate) struct Own {
-    /// Forks behind the process, plus one, above; the place plus one, or 0 for none to be had, below.
+    /// Fork generation of the process plus one in the upper bits; the place plus one in the lower 8
+    /// bits, or 0 without a place.
     place: Count,
-    /// Numbers of this process's RMAs that are not finished, in their order.
+    /// Numbers of this process's unfinished RMAs, in ascending order.
     unfinished: Mutex<Vec<u64>>,
     claiming: Mutex<()>,
 }
 
 impl Own {
-    /// The place of this process.
+    /// Returns the place of this process, and claims one if necessary.
     pub(crate) fn place(&self, holders: &Holders) -> Option<usize> {
         let mine = (fork::generation() + 1) << 8;
         let known = self.place.get();
@@ -180,7 +185,7 @@ impl Own {
         } else {
             let _claiming = take(&self.claiming);
             if self.place.get() & !0xff != mine {
-                // What a parent had not finished is the parent's.
+                // RMAs that a parent had not finished belong to the parent.
                 take(&self.unfinished).clear();
                 let got = claim(holders).map_or(0, |place| place as u64 + 1);
                 self.place.set(mine | got);
@@ -190,7 +195,7 @@ impl Own {
         usize::try_from(known & 0xff).ok()?.checked_sub(1)
     }
 
-    /// One more RMA is queued; its number. `None`: this process has no place.
+    /// Queues one more RMA and returns its number. `None`: this process has no place.
     pub(crate) fn queue(&self, holders: &Holders) -> Result<Option<u64>> {
         let Some(place) = self.place(holders) else {
             return Ok(None);
@@ -198,7 +203,7 @@ impl Own {
         let oldest = holders.word(place, OLDEST)?;
         let mut unfinished = take(&self.unfinished);
         if unfinished.is_empty() {
-            // At most its number, and there before anybody can have seen a number as high.
+            // Stored before any thread can see a number as high. At most the number that follows.
             oldest.set(holders.queued() + 1);
         }
         let ticket = holders.queued.add(1) + 1;
@@ -209,7 +214,7 @@ impl Own {
         Ok(Some(ticket))
     }
 
-    /// An RMA of this process is finished.
+    /// Marks an RMA of this process as finished.
     pub(crate) fn finish(&self, holders: &Holders, ticket: u64) -> Result<()> {
         let Some(place) = self.place(holders) else {
             return Ok(());
@@ -222,8 +227,9 @@ impl Own {
         Ok(())
     }
 
-    /// A call of this process looks windows up and copies, until the value is dropped. SYNC POINT: with the fence, pairs
-    /// with the fence of whoever deletes a window and then looks at `at_rest`.
+    /// Marks a call of this process as copying, from its window lookup until the value is dropped.
+    /// SYNC POINT: this fence pairs with the one in `retire`, which runs between a deletion and
+    /// `at_rest`.
     pub(crate) fn copying(&self, holders: &Holders) -> Result<Copying> {
         let word = match self.place(holders) {
             Some(place) => holders.word(place, COPYING)?,
@@ -235,7 +241,7 @@ impl Own {
     }
 }
 
-/// Takes a place that is free, or whose process ended.
+/// Claims a place that is free or belongs to an ended process.
 fn claim(holders: &Holders) -> Option<usize> {
     let me = who_am_i();
     for ends in [false, true] {
@@ -253,7 +259,7 @@ fn claim(holders: &Holders) -> Option<usize> {
     None
 }
 
-/// See [`Own::copying`].
+/// Marker of a call that copies, see [`Own::copying`].
 #[derive(Debug)]
 pub(crate) struct Copying(Word64);
 
@@ -283,7 +289,7 @@ mod tests {
         let all = holders(&map);
         let own = Own::default();
         let first = own.queue(&all).unwrap().unwrap();
-        // A second holder: some process that lives.
+        // Second sharer: some process that exists.
         let mut child = children::spawn(std::process::Command::new("sleep").arg("60"));
         let Sight::Seen(stat) = process::look(child.id().cast_signed()) else {
             panic!("cannot see a child")
@@ -317,7 +323,7 @@ mod tests {
         let all = holders(&map);
         let own = Own::default();
         let ticket = own.queue(&all).unwrap().unwrap();
-        // A process that lives, as one does that has called exec.
+        // Existing process, as after a call of exec.
         all.word(1, WHO).unwrap().set(name(1, 0));
         all.word(1, OLDEST).unwrap().set(1);
         assert!(!all.bury(|| false) && all.shared());

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Loans: pages that lie in the arena of one connection and are in a window of another.
+//! Loans: pages in the arena of one connection that belong to a window of another.
 //!
-//! The peer of the other connection maps them by the arena that the owner's process has open, if the system lets it. A loan ends
-//! when its window is gone and the peer maps none of it; until then the lender keeps the pages where they are. One whose
-//! connection ended before that lasts as long as the lender's.
+//! The peer of the other connection maps them through the arena that the owner's process has open,
+//! if the system permits it. A loan ends when its window is deleted and the peer maps none of it;
+//! until then the lender does not move the pages. If its connection ended earlier, it lasts as long
+//! as the lender's.
 
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use crate::sys::pages;
 /// Pages lent to one window.
 #[derive(Debug)]
 pub(super) struct Loan {
-    /// Of the lender's arena.
+    /// Range of the lender's arena.
     range: (u64, u64),
     /// Serial number of the borrower's window.
     serial: u32,
@@ -46,7 +47,7 @@ impl Loan {
         self.ended.set(true);
     }
 
-    /// Part of a range of the lender's arena that is lent.
+    /// Returns the lent part of a range of the lender's arena.
     pub(super) fn part_of(&self, (begin, end): (u64, u64)) -> Option<(u64, u64)> {
         let part = (begin.max(self.range.0), end.min(self.range.1));
         (part.0 < part.1).then_some(part)
@@ -54,7 +55,7 @@ impl Loan {
 }
 
 impl Inner {
-    /// Notes what a new window of `borrower` has of the arenas of other connections.
+    /// Records the loans of other connections' arenas to a new window of `borrower`.
     pub(super) fn borrow(&self, borrower: &Epd, serial: u32, lent: &[Lent]) {
         for lent in lent {
             let loan = Loan::new(lent.range, serial);
@@ -62,7 +63,7 @@ impl Inner {
                 epd.link()
                     .is_some_and(|link| pages::file_id(link.own.arena()) == Ok(lent.arena))
             };
-            // An arena whose connection has ended counts its references.
+            // The arena of an ended connection counts its references itself.
             if let Some(lender) = self.every().into_iter().find(lends) {
                 lender.windows.lend(Arc::clone(&loan));
             }
@@ -72,7 +73,7 @@ impl Inner {
 }
 
 impl WindowState {
-    /// Ends the loans of windows that are gone.
+    /// Ends the loans to windows that were deleted.
     pub(super) fn give_back(&self, gone: &[&Window]) {
         for window in gone {
             if matches!(window.place, Place::InPlace { .. }) {

@@ -15,7 +15,7 @@ const READ: i32 = 1;
 const WRITE: i32 = 2;
 
 impl Inner {
-    /// Maps `len` bytes at `offset` of the peer's registered address space; where.
+    /// Maps `len` bytes at `offset` of the peer's registered address space and returns the address.
     pub(crate) fn map(
         &self,
         epd: &Epd,
@@ -32,7 +32,7 @@ impl Inner {
         }
         let link = epd.connected()?;
         let (read, write) = (prot & READ != 0, prot & WRITE != 0);
-        // Until the mapping is there the window may not be given back.
+        // Until the mapping exists, the pages of the window must not be released.
         let copying = link.own.table.copying()?;
         let at = u64::try_from(offset).map_err(|_| Failure::NoWindow)?;
         let runs = link.peer.table.runs(at, size as u64, read, write)?;
@@ -74,18 +74,18 @@ impl Inner {
     }
 }
 
-/// A part of a mapping to be made.
+/// Part of a mapping to be made.
 #[derive(Debug)]
 struct Piece {
-    /// In the arena.
+    /// Offset in the arena.
     at: u64,
     len: usize,
     serial: u32,
-    /// The arena of another connection of the peer's process; none: that of this one.
+    /// Arena of another connection of the peer's process; `None`: that of this one.
     lent: Option<(OwnedFd, FileId)>,
 }
 
-/// The parts that runs of windows are mapped by.
+/// Splits runs of windows into the parts of a mapping.
 fn pieces(link: &Link, runs: &[Run], write: bool) -> Result<Vec<Piece>> {
     let mut pieces = Vec::with_capacity(runs.len());
     for run in runs {
@@ -106,8 +106,8 @@ fn pieces(link: &Link, runs: &[Run], write: bool) -> Result<Vec<Piece>> {
     Ok(pieces)
 }
 
-/// The parts by which memory of a process of the peer's is mapped that lies in arenas of its other connections. `None`: it lies
-/// elsewhere, or that process may not be looked at.
+/// Appends the parts of a mapping of memory in place, which lies in arenas of the process's other
+/// connections. `None`: it lies elsewhere, or that process may not be inspected.
 fn lent_pieces(
     pid: i32,
     (addr, len): (u64, u64),
@@ -126,7 +126,7 @@ fn lent_pieces(
         }
         let area = area.between(at, end);
         let arena = memfd::open_shared_of(pid, area.file, write).ok()?;
-        // What another process says is an arena may be anything.
+        // A file that another process presents as an arena may be anything.
         memfd::check(&arena, ARENA_BYTES, FIXED_SIZE).ok()?;
         at = area.end;
         pieces.push(Piece {
@@ -139,8 +139,8 @@ fn lent_pieces(
     (at == end).then_some(())
 }
 
-/// Where in the arena the mapping would begin if all of it were one with the largest piece: at addresses that lie so large
-/// pages are mapped as such.
+/// Returns the offset at which the mapping would begin if it were contiguous in the arena around
+/// its largest piece. At an address of the same alignment, huge pages are mapped as huge pages.
 fn origin(pieces: &[Piece]) -> u64 {
     let mut before = 0u64;
     let mut largest = (0, 0);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Making and deleting windows, and what that means for the pages.
+//! Registration and deletion of windows, and its effect on the pages.
 //!
-//! Not about using windows. Each registration asks the kernel what lies at the address now and believes no record of
-//! ours. Private pages are moved into the arena of the connection, in which they stay while a window or a mapping of the
-//! peer needs them, and then move back; others are used where they are. Source: `scif_register`, `scif_unregister`.
+//! Not about using windows. Each registration asks the kernel for the memory that is mapped at the
+//! address now, and trusts no record of the library. Private pages are moved into the arena of the
+//! connection. They stay there while a window or a mapping of the peer needs them, and then move
+//! back. Other pages are used in place. Source: `scif_register`, `scif_unregister`.
 
 use std::sync::Arc;
 
@@ -20,23 +21,27 @@ use crate::sys::{descriptor, process, thread};
 const MAP_FIXED: i32 = 0x10;
 const READ: i32 = 1;
 const WRITE: i32 = 2;
-/// Time in nanoseconds within which a peer has to answer all questions of one call about its mappings. A window without an
-/// answer counts as mapped, so its pages stay in the arena until the peer has ended.
+/// Time in nanoseconds within which a peer has to answer all questions of one call about its
+/// mappings. A window without an answer counts as mapped, so its pages stay in the arena until the
+/// peer has ended.
 const ANSWER_NS: u64 = 1_000_000_000;
-/// The same limit on the service thread, where every other endpoint of the process waits for the end of this one.
+/// Limit like `ANSWER_NS` on the service thread, in nanoseconds. Meanwhile every other endpoint of
+/// the process waits.
 const SERVICE_ANSWER_NS: u64 = 20_000_000;
-/// After so long it is looked whether a holder that copies has died.
+/// Nanoseconds of waiting after which dead sharers in the middle of a copy are searched for, by
+/// system calls.
 const DEATH_NS: u64 = 5_000_000;
-/// How often a register begins again when others register the same pages.
+/// Number of attempts of a registration when other threads register the same pages.
 const TRIES: u32 = 64;
-/// How long RMAs on a deleted window may take.
+/// Nanoseconds that RMAs on a deleted window may take. Afterwards the deletion continues with a
+/// warning.
 const REST_NS: u64 = 30_000_000_000;
 
 fn aligned(n: u64) -> bool {
     n.is_multiple_of(PAGE as u64)
 }
 
-/// Whether the kernel's name for an area is that of memory whose pages can be moved.
+/// Whether the kernel's name of an area is that of memory with movable pages.
 pub(crate) fn is_movable(area: &Area) -> bool {
     let special = [
         "[stack",
@@ -58,7 +63,7 @@ pub(super) struct Lent {
 }
 
 impl Inner {
-    /// `scif_register`; the offset.
+    /// Registers memory and returns the offset of the window (`scif_register`).
     pub(crate) fn register(
         &self,
         epd: &Arc<Epd>,
@@ -81,7 +86,7 @@ impl Inner {
         }
         let link = epd.connected()?;
         self.wait_for_targets(addr, len);
-        // What can be private again can be mapped as part of the new window.
+        // Pages that can be private again can become part of the new window.
         self.take_back();
         let _held = epd.holder.control.lock();
         let table = &link.own.table;
@@ -112,7 +117,7 @@ impl Inner {
         }
         let made = found.and_then(|places| {
             let in_place = |(place, _): &(Place, u64)| matches!(place, Place::InPlace { .. });
-            // Pages that move back just now are there when the window is.
+            // Pages that are being moved back are private again before the window exists.
             let _moving = places.iter().any(in_place).then(|| {
                 epd.windows.set_in_place();
                 self.in_place.set(true);
@@ -146,13 +151,13 @@ impl Inner {
         }
     }
 
-    /// Returns the offset of a window for which the program named one: that one if `fixed`, else the free one nearest to it.
-    /// The caller has the control lock.
+    /// Returns the offset of a window for which the program named one: that one if `fixed`, else
+    /// the free one nearest to it. The caller holds the control lock.
     fn place_at(&self, epd: &Epd, link: &Link, at: u64, size: u64, fixed: bool) -> Result<u64> {
         let table = &link.own.table;
         let at = at - at % PAGE as u64;
         if table.touches(at, size)? {
-            // Some of it may be free again.
+            // Parts of it may be free after a sweep.
             self.sweep(epd, link, ANSWER_NS)?;
             if fixed && table.touches(at, size)? {
                 return Err(Failure::InUse);
@@ -161,10 +166,11 @@ impl Inner {
         if fixed { Ok(at) } else { table.free_near(at, size) }
     }
 
-    /// Registering has failed half-way: what it made of windows at these offsets goes, and what it has
-    /// `taken` of the arena for pages, whether they came or not. The caller has the control lock.
+    /// Undoes a failed registration: deletes its windows at these offsets. Releases the arena
+    /// ranges in `taken`, whether or not pages were moved into them. The caller holds the control
+    /// lock.
     fn undo(&self, epd: &Epd, link: &Link, at: u64, size: u64, taken: Vec<(u64, u64)>) -> Result<()> {
-        // Whatever fails now is tried again.
+        // A step that fails from here on is repeated later.
         epd.windows.leave(taken);
         self.left_pages.set(true);
         let table = &link.own.table;
@@ -172,12 +178,12 @@ impl Inner {
             table.delete(at, size)?;
             self.retire(epd, link, ANSWER_NS)?;
         }
-        // A window of it that the peer mapped at once keeps its pages.
+        // A window that the peer has mapped already keeps its pages.
         self.move_left(epd, link)
     }
 
-    /// Refuses what would be more than this process may lock, with all windows of its endpoints, each for itself as a
-    /// driver counts them. Two that register at once may both find room.
+    /// Checks RLIMIT_MEMLOCK against the windows of all endpoints of this process. Each window
+    /// counts by itself, as in a driver. Two simultaneous registrations may both pass the check.
     fn count_as_locked(&self, size: u64) -> Result<()> {
         let Some(limit) = process::lockable() else {
             return Ok(());
@@ -197,7 +203,8 @@ impl Inner {
         Ok(())
     }
 
-    /// What lies at the addresses, of which none is a peer's; `arena` is that of the endpoint.
+    /// Returns the areas at the addresses, none of which shows memory of a peer. `arena` is that of
+    /// the endpoint.
     fn areas_of_own(&self, arena: FileId, addr: usize, end: usize) -> Result<Vec<Area>> {
         let mut refused = None;
         loop {
@@ -210,14 +217,16 @@ impl Inner {
             match areas.iter().find(is_of_peer).map(|area| area.file) {
                 None => return Ok(areas),
                 file if file == refused => return Err(Failure::BadAddress),
-                // Or an endpoint ended meanwhile, and its pages are back: then they are not there a second time.
+                // Refused only if seen twice. An endpoint may have ended meanwhile, with its pages
+                // moved back.
                 file => refused = file,
             }
         }
     }
 
-    /// Finds or makes the places of the pages at `addr`; `Again` if another thread has moved some meanwhile. What it takes of the arena it adds to `taken`, also when it fails:
-    /// pages may lie there then. What lies in the arena of another connection it adds to `lent`.
+    /// Finds or makes the places of the pages at `addr`. `Again`: another thread has moved some
+    /// meanwhile. Adds the arena ranges it uses to `taken`, also when it fails, because pages may
+    /// lie in them. Adds pages in the arena of another connection to `lent`.
     fn find_place(
         &self,
         link: &Link,
@@ -239,7 +248,7 @@ impl Inner {
         if reached < end {
             return Err(Failure::BadAddress);
         }
-        // Before anything moves.
+        // Checked before any page moves.
         if !link.own.table.has_room(areas.len())? {
             return Err(Failure::NoMemory);
         }
@@ -287,10 +296,10 @@ impl Inner {
         Ok(places)
     }
 
-    /// Pages that stay where they are: peers reach them by `process_vm_*`.
+    /// Place of pages that are not moved. Peers access them by `process_vm_*`.
     fn stay_in_place(&self, addr: usize) -> Place {
         if self.config.ptracer && process::yama_scope() == 1 {
-            // Refused: then their RMAs say so.
+            // If this is refused, the peers' RMAs report it.
             let _ = process::allow_any_ptracer();
         }
         Place::InPlace {
@@ -299,7 +308,7 @@ impl Inner {
         }
     }
 
-    /// `scif_unregister`
+    /// Deletes the windows of a range (`scif_unregister`).
     pub(crate) fn unregister(&self, epd: &Arc<Epd>, offset: i64, len: usize) -> Result<()> {
         let at = u64::try_from(offset).map_err(|_| Failure::Invalid)?;
         let size = len as u64;
@@ -325,15 +334,16 @@ impl Inner {
         table.delete(at, size)?;
         self.retire(epd, link, ANSWER_NS)?;
         drop(held);
-        // It may have had pages of another connection where they were.
+        // The window may have used pages of another connection in place.
         self.take_back();
         Ok(())
     }
 
-    /// Windows that no RMA can find any more: waits for those that had, then gives the pages back unless the peer maps
-    /// them. The caller has the control lock.
+    /// Finishes the deletion of windows that no RMA can find any more. Waits for RMAs that found
+    /// them, then releases the pages unless the peer maps them. The caller holds the control lock.
     fn retire(&self, epd: &Epd, link: &Link, answer_ns: u64) -> Result<()> {
-        // SYNC POINT: pairs with `OwnTable::copying`: whoever does not see the window gone is seen copying.
+        // SYNC POINT: pairs with `OwnTable::copying`. A call that does not see the deletion is seen
+        // copying.
         scif_ring::full_fence();
         let begin = now_ns();
         loop {
@@ -354,8 +364,8 @@ impl Inner {
         self.sweep(epd, link, answer_ns)
     }
 
-    /// Gives back the pages of deleted windows that the peer does not map any more. Waits at most `answer_ns` for its answers.
-    /// The caller has the control lock.
+    /// Releases the pages of deleted windows that the peer does not map any more. Waits at most
+    /// `answer_ns` for its answers. The caller holds the control lock.
     fn sweep(&self, epd: &Epd, link: &Link, answer_ns: u64) -> Result<()> {
         let deadline = now_ns() + answer_ns;
         let all = link.own.table.all()?;
@@ -376,7 +386,8 @@ impl Inner {
             .partition(|(gone, _)| *gone);
         let ranges = |of: Vec<(bool, (u64, u64))>| of.into_iter().map(|(_, range)| range).collect();
         let free = without(ranges(gone_ranges), ranges(kept_ranges));
-        // Before the places are forgotten: a holder that dies in between leaves them to the next one.
+        // Done before the places are forgotten: if a sharer dies in between, the next one
+        // continues.
         self.move_back(epd, link, &free)?;
         link.own.table.forget(is_gone)?;
         if gone
@@ -388,9 +399,10 @@ impl Inner {
         Ok(())
     }
 
-    /// Asks the peer whether it maps a window. Without an answer until `deadline`, it counts as mapped.
+    /// Asks the peer whether it maps a window. Without an answer until `deadline`, it counts as
+    /// mapped.
     fn is_mapped(&self, epd: &Epd, link: &Link, window: &Window, deadline: u64) -> bool {
-        // The peer knows what was lent by the window it belongs to.
+        // Borrowed pages are known to the peer by the serial number of their window.
         let (at, len) = match window.place {
             Place::Arena(at) => (at, window.len),
             Place::InPlace { .. } if epd.windows.has_borrowed(window.serial) => (u64::MAX, 0),
@@ -404,7 +416,7 @@ impl Inner {
         if link.peer_pid == process::pid()
             && let Some(peer) = self.peer_here(link)
         {
-            // Its questions are answered by the service thread, which this may be.
+            // Its questions are answered by the service thread, which may be this thread.
             return peer
                 .link()
                 .is_none_or(|back| still_maps(&peer, back, window.serial, at, len));
@@ -424,7 +436,7 @@ impl Inner {
             if now_ns() > deadline {
                 return true;
             }
-            // Also the service thread takes packets, unless this is it.
+            // The service thread reads packets as well, unless this thread is the service thread.
             descriptor::wait_readable(link.socket(), 1);
             let gone =
                 |heard: Option<Packet>| !heard.is_some_and(|packet| self.take_packet(epd, link, packet));
@@ -434,7 +446,7 @@ impl Inner {
         }
     }
 
-    /// The other end of a connection within this process.
+    /// Returns the other end of a connection within this process.
     fn peer_here(&self, link: &Link) -> Option<Arc<Epd>> {
         let arena = pages::file_id(link.own.arena()).ok()?;
         let sees_it = |peer: &Arc<Epd>| {
@@ -444,7 +456,7 @@ impl Inner {
         self.every().into_iter().find(sees_it)
     }
 
-    /// What the peer said over the socket; whether it stays.
+    /// Handles a packet of the peer. Returns whether the peer stays connected.
     pub(crate) fn take_packet(&self, epd: &Epd, link: &Link, packet: Packet) -> bool {
         match packet {
             Packet::AskMapped { serial, at, len } => {
@@ -488,7 +500,8 @@ impl Inner {
     }
 }
 
-/// Whether this side maps what the peer asks about: a range of its arena, or with no length what its window was lent.
+/// Whether this side maps a range of the peer's arena, or, with length 0, the pages that the peer's
+/// window borrowed.
 fn still_maps(epd: &Epd, link: &Link, serial: u32, at: u64, len: u64) -> bool {
     if len == 0 {
         epd.windows.maps_lent(link, serial)
@@ -506,14 +519,15 @@ mod tests {
     use crate::epd::{Endpoints, Pages, connected, endpoints};
     use crate::sys::children;
 
-    /// Windows of a page each, all mapped by the peer.
+    /// Number of one-page windows, all mapped by the peer.
     const WINDOWS: usize = 4;
 
     fn is_shared(memory: &Pages) -> bool {
         pages::areas(memory.addr(), memory.addr() + PAGE).unwrap()[0].shared
     }
 
-    /// Registers the windows and has the peer map them, and stops the peer's service thread for the connection.
+    /// Registers the windows, maps them from the peer, and stops the peer's service thread for the
+    /// connection.
     fn mapped_by_a_mute_peer(a: (&Endpoints, RawFd), b: (&Endpoints, RawFd)) -> (Pages, Vec<Pages>) {
         let memory = Pages::new(WINDOWS * PAGE).unwrap();
         let mapped = |at: usize| {
@@ -534,7 +548,7 @@ mod tests {
         (memory, mapped)
     }
 
-    /// The second engine stands for another process, which has stopped.
+    /// The second engine represents another process, which has stopped.
     #[test]
     fn a_peer_that_answers_nothing_is_waited_for_once_a_call() {
         let (first, second) = (endpoints("mute-a", 0), endpoints("mute-a", 0));
@@ -546,7 +560,8 @@ mod tests {
         assert!(begin.elapsed() < limit, "a close took {:?}", begin.elapsed());
     }
 
-    /// Neither side's service thread attends to the connection: the question itself meets the end of file.
+    /// Neither side's service thread handles the connection, so the question itself detects the end
+    /// of file.
     #[test]
     fn the_end_of_a_peer_answers_questions_about_its_mappings() {
         let (first, second) = (endpoints("mute-b", 0), endpoints("mute-b", 0));
@@ -563,7 +578,7 @@ mod tests {
         first.close(a).unwrap();
     }
 
-    /// In a child, whose limit of descriptors is nobody else's.
+    /// Runs in a child, because it changes the process's limit of descriptors.
     #[test]
     fn pages_of_a_window_that_was_not_made_go_back_when_they_can() {
         let scif = endpoints("undone", 0);

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Reading and writing windows of the peer.
 //!
-//! Not about when a fence calls that done. The caller copies; what is long and need not wait is left to a worker, under
-//! a number that fences count. Plain memory of the program is looked at before that, so that what is not there is known
-//! at once; a worker reaches it by the kernel's hand, so that it may go meanwhile. Source: `scif_readfrom`, `scif_writeto`, `scif_vreadfrom`, `scif_vwriteto`.
+//! Not about fences. The caller copies. Long transfers that need not be waited for are queued for a
+//! DMA thread, under a number that fences count. Plain memory of the program is touched before
+//! that, so that absent memory is reported at once. The thread accesses it through the kernel, so
+//! the program may unmap it meanwhile. Source: `scif_readfrom`, `scif_writeto`, `scif_vreadfrom`,
+//! `scif_vwriteto`.
 
 use std::sync::Arc;
 
@@ -13,7 +15,7 @@ use crate::epd::{Epd, Failure, Inner, Link, Result};
 use crate::logging::OnceEach;
 use crate::sys::{pages, process};
 
-/// Users for whose windows the reason of a failed RMA was said.
+/// Users for which the cause of a failed RMA was logged.
 static OTHER_USERS: OnceEach<u32> = OnceEach::new(16);
 
 const USECPU: i32 = 1;
@@ -21,7 +23,7 @@ const SYNC: i32 = 4;
 const ORDERED: i32 = 8;
 const KNOWN: i32 = 15;
 
-/// Which way bytes go.
+/// Direction of a transfer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Way {
     /// From the peer to this side.
@@ -30,16 +32,16 @@ pub(crate) enum Way {
     Write,
 }
 
-/// What is at this side.
+/// Memory at this side.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Near {
-    /// An offset of the registered address space.
+    /// Offset in the registered address space.
     Window(i64),
-    /// An address of the program.
+    /// Address in the program.
     Memory(usize),
 }
 
-/// The bytes of runs of windows.
+/// Returns the byte ranges of runs of windows.
 pub(crate) fn spots(epd: &Epd, link: &Link, of_peer: bool, runs: &[Run]) -> Result<Vec<Spot>> {
     runs.iter()
         .map(|run| {
@@ -52,7 +54,8 @@ pub(crate) fn spots(epd: &Epd, link: &Link, of_peer: bool, runs: &[Run]) -> Resu
                     Ok(Spot::Here { mem, map, at })
                 }
                 (Place::InPlace { .. }, Place::InPlace { addr, pid }) => Ok(Spot::Of {
-                    // A peer says of which process its windows are; only that it is the one connected is believed.
+                    // A peer names the process of its windows. The name is trusted only as
+                    // `believed` allows.
                     pid: if of_peer { believed(link, pid)? } else { pid },
                     addr,
                     len,
@@ -63,9 +66,10 @@ pub(crate) fn spots(epd: &Epd, link: &Link, of_peer: bool, runs: &[Run]) -> Resu
         .collect()
 }
 
-/// The process a peer says a window is of: the one connected, or one that shares the endpoint with it and is the same
-/// user's as we are. Anything else could make us write where the peer may not. Another user's peer is believed nothing: it
-/// could name any process of ours, or run a setuid program under its own pid.
+/// Checks the process that a peer names for a window. It must be the connected one, or one that
+/// shares the endpoint with it, of the same user as this process. Any other could make this process
+/// write where the peer may not. A peer of another user is never trusted: it could name any process
+/// of ours, or run a setuid program under its own pid.
 pub(super) fn believed(link: &Link, pid: i32) -> Result<i32> {
     let uid = link.peer_uid()?;
     if uid != process::uid() {

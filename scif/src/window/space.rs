@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! What each side of a connection shows the other of its memory: its table of windows, and the arena in which the pages
-//! of windows lie.
+//! Memory that each side of a connection makes visible to the other: its window table, and the
+//! arena with the pages of its windows.
 //!
-//! Not about what is registered there. An arena is one sparse memfd a connection and side: a peer never gets a
-//! descriptor that covers pages of another connection.
+//! Not about the registered content. An arena is one sparse memfd per connection and side: a peer
+//! never gets a descriptor that covers pages of another connection.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -17,10 +17,11 @@ use crate::sys::memfd::{self, FIXED_SIZE};
 use crate::sys::mmap::Mapping;
 use crate::sys::pages;
 
-/// The table cannot be written through a mapping made after it was sealed: ours was made before.
+/// Seals of a table. A mapping made after sealing is read-only; the library's mapping is older.
 const SEALED: SealFlags = FIXED_SIZE.union(SealFlags::FUTURE_WRITE);
 
-/// A table of windows, and its descriptor. Only a process that had it before a fork, or made it, can write it.
+/// Window table with its descriptor. Only the process that made it, and its later forked children,
+/// can write it.
 #[derive(Clone, Debug)]
 pub(crate) struct OwnBook {
     table: Arc<OwnTable>,
@@ -28,18 +29,18 @@ pub(crate) struct OwnBook {
     inode: u64,
 }
 
-/// What this side shows.
+/// Memory of this side that the peer can see.
 #[derive(Debug)]
 pub(crate) struct OwnSpace {
     pub(crate) table: Arc<OwnTable>,
     table_fd: Arc<OwnedFd>,
     arena: Arc<OwnedFd>,
     inode: u64,
-    /// Whether the kernel counts who has the arena.
+    /// Whether the kernel counts the owners of the arena.
     counted: Flag,
 }
 
-/// What the peer shows.
+/// Memory of the peer that this side can see.
 #[derive(Debug)]
 pub(crate) struct PeerSpace {
     pub(crate) table: Table,
@@ -65,14 +66,14 @@ impl OwnSpace {
         OwnSpace::of(OwnBook::new()?)
     }
 
-    /// A new arena, and a table that may be older: nobody had windows in it yet.
+    /// Makes a new arena for a table, which may be older but has no windows yet.
     pub(crate) fn of(book: OwnBook) -> Result<OwnSpace> {
         let arena = memfd::create(pages::ARENA_NAME, ARENA_BYTES)?;
         memfd::seal(&arena, FIXED_SIZE)?;
         Ok(OwnSpace::inherit(book, arena, false))
     }
 
-    /// What another holder made of the same table.
+    /// Takes over the arena that another sharer made for the same table.
     pub(crate) fn inherit(book: OwnBook, arena: OwnedFd, counted: bool) -> OwnSpace {
         OwnSpace {
             table: book.table,
@@ -95,8 +96,9 @@ impl OwnSpace {
         self.counted.get()
     }
 
-    /// What the peer is to be given: the table and the arena. The arena is opened anew and locked as shared, which it is
-    /// until the last descriptor and mapping made of that are gone.
+    /// Returns the descriptors for the peer: the table and the arena. The arena is opened again and
+    /// locked as shared. The lock lasts until the last descriptor and mapping made from it are
+    /// closed.
     pub(crate) fn show(&self) -> Result<(BorrowedFd<'_>, OwnedFd)> {
         let arena = match memfd::reopen_shared(&*self.arena) {
             Ok(arena) => {
@@ -116,13 +118,13 @@ impl OwnSpace {
         !self.counted.get() || memfd::is_shared(&*self.arena)
     }
 
-    /// The arena, if any of it was ever given out, for after the end of the endpoint.
+    /// Returns the arena, if any part was ever allocated, to keep it after the end of the endpoint.
     pub(crate) fn used_arena(&self) -> Option<(Arc<OwnedFd>, bool)> {
         let used = self.table.has_given().unwrap_or(true);
         used.then(|| (Arc::clone(&self.arena), self.counted.get()))
     }
 
-    /// Of the table.
+    /// Returns the inode of the table.
     pub(crate) fn inode(&self) -> u64 {
         self.inode
     }
@@ -133,10 +135,10 @@ impl OwnSpace {
 }
 
 impl PeerSpace {
-    /// From the two descriptors of the peer.
+    /// Maps the table and the arena of the peer.
     ///
     /// # Errors
-    /// They are not what they must be.
+    /// [`Failure::Broken`] if size or seals of a descriptor are wrong.
     pub(crate) fn adopt(table: &OwnedFd, arena: OwnedFd) -> Result<PeerSpace> {
         memfd::check(table, TABLE_BYTES, SEALED).map_err(|_| Failure::Broken)?;
         memfd::check(&arena, ARENA_BYTES, FIXED_SIZE).map_err(|_| Failure::Broken)?;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! What one process knows of the windows of one endpoint: where it has mapped them for copying, and what the peer said of
-//! its mappings.
+//! State of the windows of one endpoint in one process: its mappings for copying, and the peer's
+//! answers about its mappings.
 //!
-//! Not shared with other holders: each maps for itself.
+//! Not shared with other sharers: each process has its own mappings.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -14,35 +14,36 @@ use crate::sys::family;
 use crate::sys::mmap::Mapping;
 use crate::sys::pages::{self, Area, FileId};
 
-/// Mappings for copying that are kept though their windows may be gone.
+/// Maximum number of mappings kept for copying, and of answers. All mappings are dropped when it is
+/// reached.
 const KEPT: usize = 256;
 
-/// Which window is mapped: the peer's or ours, and where in its arena.
+/// Mapped window: whether it is the peer's, and its offset in the arena.
 type Key = (bool, u64);
 
 #[derive(Debug, Default)]
 struct Known {
     copies: BTreeMap<Key, Arc<Mapping>>,
-    /// Where the program mapped parts of the peer's arena, and may still.
+    /// Parts of the peer's arena that the program mapped, and may still map.
     mapped: Vec<Part>,
-    /// What the peer answered to `AskMapped`.
+    /// Answers of the peer to `AskMapped`, by serial number.
     answers: BTreeMap<u32, bool>,
-    /// Whether this process ever registered pages that stayed where they are.
+    /// Whether this process ever registered pages that were not moved.
     in_place: bool,
-    /// Ranges of the own arena, in no window, whose pages could not move back yet.
+    /// Ranges of the own arena outside all windows, with pages that could not move back yet.
     left: Vec<(u64, u64)>,
-    /// Loans of the own arena to windows of other connections, and of the arenas of others to own windows.
+    /// Loans of the own arena to windows of other connections, then of other arenas to own windows.
     lent: Vec<Arc<Loan>>,
     borrowed: Vec<Arc<Loan>>,
 }
 
-/// A part of an arena of the peer's process that was mapped for the program.
+/// Part of an arena of the peer's process that was mapped for the program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Part {
-    /// Where.
+    /// Address of the mapping.
     pub(crate) begin: usize,
     pub(crate) len: usize,
-    /// Of the arena.
+    /// Offset in the arena.
     pub(crate) from: u64,
     pub(crate) arena: FileId,
     /// Serial number of the window.
@@ -54,18 +55,18 @@ impl Part {
         self.begin + self.len
     }
 
-    /// Whether it has anything of a range of the arena.
+    /// Whether it overlaps a range of the arena.
     fn touches(&self, at: u64, end: u64) -> bool {
         self.from < end && self.from + self.len as u64 > at
     }
 }
 
-/// See the head of the file.
+/// State of the windows of one endpoint in one process.
 #[derive(Debug, Default)]
 pub(crate) struct WindowState(Mutex<Known>);
 
 impl WindowState {
-    /// Memory to copy from or to, of a window that lies in an arena.
+    /// Returns the mapping to copy from or to, for a window in an arena.
     pub(crate) fn mapping(
         &self,
         link: &Link,
@@ -73,7 +74,8 @@ impl WindowState {
         window: &Window,
         at: u64,
     ) -> Result<Arc<Mapping>> {
-        // Another holder that looks at this process could not tell what is kept from what the program has mapped.
+        // Another sharer that inspects this process could not distinguish a kept mapping from one
+        // of the program.
         let shared = family::has_relatives() && link.own.table.holders.shared();
         let mut known = take(&self.0);
         if shared {
@@ -89,7 +91,7 @@ impl WindowState {
             return Ok(Arc::clone(map));
         }
         if known.copies.len() >= KEPT {
-            // Those in use are held by who uses them.
+            // Mappings in use are kept alive by their users.
             known.copies.clear();
         }
         let arena = if of_peer {
@@ -104,7 +106,7 @@ impl WindowState {
         Ok(map)
     }
 
-    /// Forgets the memory of some of our windows.
+    /// Drops the mappings of own windows.
     pub(crate) fn forget(&self, windows: &[&Window]) {
         let mut known = take(&self.0);
         for window in windows {
@@ -114,17 +116,18 @@ impl WindowState {
         }
     }
 
-    /// From now on a window may have pages of this process where they are.
+    /// Notes that a window may have pages of this process in place from now on.
     pub(crate) fn set_in_place(&self) {
         take(&self.0).in_place = true;
     }
 
-    /// Whether a window may have pages of this process where they are.
+    /// Whether a window may have pages of this process in place.
     pub(crate) fn has_in_place(&self) -> bool {
         take(&self.0).in_place
     }
 
-    /// Pages in ranges of the own arena, which are in no window, are still to move back.
+    /// Records ranges of the own arena, outside all windows, with pages that remain to be moved
+    /// back.
     pub(crate) fn leave(&self, ranges: Vec<(u64, u64)>) {
         take(&self.0).left.extend(ranges);
     }
@@ -133,37 +136,39 @@ impl WindowState {
         !take(&self.0).left.is_empty()
     }
 
-    /// What was left, for who tries again.
+    /// Takes the recorded ranges, for another attempt.
     pub(crate) fn take_left(&self) -> Vec<(u64, u64)> {
         std::mem::take(&mut take(&self.0).left)
     }
 
-    /// Another process has begun to use the endpoint: see `mapping`.
+    /// Drops the mappings for copying, because another process uses the endpoint now: see
+    /// `mapping`.
     pub(crate) fn forget_copies(&self) {
         take(&self.0).copies.clear();
     }
 
-    /// In a forked child: the parent's mappings are not there, and nothing lies in an arena.
+    /// Forgets everything in a forked child. The parent's mappings do not exist there, and none of
+    /// its memory lies in an arena.
     pub(crate) fn forget_all(&self) {
         let gone = std::mem::take(&mut *take(&self.0));
         drop(gone);
     }
 
-    /// The program has mapped windows of the peer there.
+    /// Records that the program has mapped windows of the peer.
     pub(crate) fn map(&self, parts: &[Part]) {
         let mut known = take(&self.0);
         let (Some(first), Some(last)) = (parts.first(), parts.last()) else {
             return;
         };
-        // What is replaced is counted with what replaces it.
+        // A replaced part is dropped from the list.
         known
             .mapped
             .retain(|part| part.begin < first.begin || part.end() > last.end());
         known.mapped.extend_from_slice(parts);
     }
 
-    /// Whether the program still maps a range of the peer's arena, in any process that holds the endpoint: as the kernel
-    /// says, since it may have unmapped it by any means.
+    /// Whether the program still maps a range of the peer's arena, in any process that shares the
+    /// endpoint. The kernel is asked, since the program may have unmapped it by any means.
     pub(crate) fn maps(&self, link: &Link, at: u64, len: u64) -> bool {
         let end = at.saturating_add(len);
         let Ok(arena) = pages::file_id(link.peer.arena()) else {
@@ -176,21 +181,23 @@ impl WindowState {
         )
     }
 
-    /// Whether the program still maps pages of a window of the peer that lie in the arena of another connection.
+    /// Whether the program still maps pages of a window of the peer that lie in the arena of
+    /// another connection.
     pub(crate) fn maps_lent(&self, link: &Link, serial: u32) -> bool {
         let arena = pages::file_id(link.peer.arena());
         self.maps_any(
             link,
             |part| Ok(part.arena) != arena && part.serial == serial,
-            // Of another holder it is not known which window that is.
+            // The window of a mapping in another sharer is unknown.
             Area::is_of_arena,
         )
     }
 
-    /// Whether one of the parts of which `is_asked` says so is still mapped here, or another holder maps what `shows` it.
+    /// Whether a part selected by `is_asked` is still mapped in this process, or another sharer has
+    /// an area for which `shows` holds.
     fn maps_any(&self, link: &Link, is_asked: impl Fn(&Part) -> bool, shows: impl Fn(&Area) -> bool) -> bool {
         let mut known = take(&self.0);
-        // Thousands of others are not asked about.
+        // Thousands of other parts need no query.
         let (mine, others): (Vec<Part>, Vec<Part>) = known.mapped.iter().partition(|part| is_asked(part));
         let Some(areas) = mappings(&mine) else {
             return true;
@@ -202,22 +209,23 @@ impl WindowState {
                 .any(|area| area.begin < part.end() && area.end > part.begin)
         }));
         drop(known);
-        // What other holders have mapped for copying they do not keep.
+        // Mappings for copying are not kept in other sharers.
         let others = || link.own.table.holders.others().into_iter().map(pages::areas_of);
         areas.iter().any(&shows) || others().any(|areas| areas.is_none_or(|areas| areas.iter().any(&shows)))
     }
 
-    /// Keeps what a window of another connection has of the own arena.
+    /// Records a loan of the own arena to a window of another connection.
     pub(super) fn lend(&self, loan: Arc<Loan>) {
         let lent = &mut take(&self.0).lent;
-        // Ended ones make room before the list grows: a window may be registered again and again.
+        // Ended loans are dropped before the list grows, because a window may be registered again
+        // and again.
         if lent.len() == lent.capacity() {
             lent.retain(|loan| !loan.has_ended());
         }
         lent.push(loan);
     }
 
-    /// Remembers what an own window has of the arena of another connection.
+    /// Records a loan of another connection's arena to an own window.
     pub(super) fn borrow(&self, loan: Arc<Loan>) {
         take(&self.0).borrowed.push(loan);
     }
@@ -227,7 +235,7 @@ impl WindowState {
         take(&self.0).borrowed.iter().any(|loan| loan.is_of(serial))
     }
 
-    /// Ends what an own window has borrowed.
+    /// Ends the loans to an own window.
     pub(super) fn end_loans(&self, serial: u32) {
         let mut known = take(&self.0);
         for loan in known.borrowed.extract_if(.., |loan| loan.is_of(serial)) {
@@ -235,15 +243,15 @@ impl WindowState {
         }
     }
 
-    /// The parts of a range of the own arena that are lent.
+    /// Returns the parts of a range of the own arena that are lent.
     pub(super) fn lent_of(&self, range: (u64, u64)) -> Vec<(u64, u64)> {
         let mut known = take(&self.0);
         known.lent.retain(|loan| !loan.has_ended());
         known.lent.iter().filter_map(|loan| loan.part_of(range)).collect()
     }
 
-    /// The pages of the peer are lost: whatever of them the program has mapped becomes memory that is not there, if
-    /// `replace`. Whether there was any.
+    /// Handles the loss of the peer's node. With `replace`, areas where the program maps the peer's
+    /// pages become absent memory, which raises SIGBUS. Returns whether there were any.
     pub(crate) fn lose_mappings(&self, replace: bool) -> bool {
         let mut known = take(&self.0);
         let mapped = std::mem::take(&mut known.mapped);
@@ -257,7 +265,7 @@ impl WindowState {
         found
     }
 
-    /// The peer's answer to `AskMapped`.
+    /// Stores the peer's answer to `AskMapped`.
     pub(crate) fn answered(&self, serial: u32, mapped: bool) {
         let mut known = take(&self.0);
         if known.answers.len() < KEPT {
@@ -265,14 +273,15 @@ impl WindowState {
         }
     }
 
-    /// Takes an answer, if it is there.
+    /// Takes an answer, if it has arrived.
     pub(crate) fn answer(&self, serial: u32) -> Option<bool> {
         take(&self.0).answers.remove(&serial)
     }
 }
 
-/// Areas of the arenas of the peer's process that are there now where parts were mapped; `None`: that cannot be told. Elsewhere
-/// the program's own windows may be, if the peer is this process.
+/// Returns the areas that show arenas of the peer's process now, at the addresses of `at`. `None`
+/// if this is unknown. Other addresses are not considered: if the peer is this process, the
+/// program's own windows may lie there.
 fn mappings(at: &[Part]) -> Option<Vec<Area>> {
     let mut out = Vec::new();
     for part in at {

@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The registered address space of one endpoint: its windows in the order of their offsets, in memory that the peer
-//! reads and cannot write, with what its RMAs are at (`holders`) in front.
+//! Registered address space of one endpoint: its windows in the order of their offsets, in memory
+//! that the peer can read but not write. The progress of its RMAs (`holders`) precedes them.
 //!
-//! Not about the pages behind a window. A deleted window keeps its place until its pages are given back: nobody finds it,
-//! and its offsets are taken. The writer, one holder at a time, makes `seq` odd, changes, makes it even; a
-//! reader that sees it change reads again. A peer believes nothing of it: an entry is copied, checked, then used.
+//! Not about the pages behind a window. A deleted window keeps its entry until its pages are
+//! released: lookups skip it, and its offsets stay occupied. The table is a seqlock: the writer,
+//! one sharer at a time, makes `seq` odd, changes entries and makes it even. A reader that sees a
+//! change repeats the read. A peer trusts nothing in it: an entry is copied, checked, then used.
 //!
-//! | offset | what |
+//! | offset | content |
 //! |---|---|
-//! | 0 | seq; 8 how many windows |
+//! | 0 | seq; 8 number of windows |
 //! | 64 | RMAs queued so far |
-//! | 192 | how often this side mapped a window of the peer; 200 how many calls of holders without a place copy just now |
-//! | 256 | this side's own: windows made so far; 264 bytes of its arena given out |
-//! | 512 | places of holders, 64 bytes each |
+//! | 192 | mappings of the peer's windows made so far; 200 calls copying now, of sharers without a
+//! place |
+//! | 256 | only for this side: windows made so far; 264 bytes of its arena allocated |
+//! | 512 | places of sharers, 64 bytes each |
 //! | 4096 | windows, 40 bytes each: offset, length, place, protection and kind, serial number and process |
 
 use scif_ring::{Word64, Words, full_fence};
@@ -22,33 +24,33 @@ use crate::epd::{Failure, Result};
 use crate::sys::large::{self, Wanted};
 use crate::sys::mmap::Mapping;
 
-/// Most windows of one endpoint.
+/// Maximum number of windows of one endpoint. More give ENOMEM.
 pub(crate) const WINDOWS_MAX: usize = 32768;
 pub(crate) const ENTRY_WORDS: usize = 5;
 pub(crate) const ENTRIES: usize = 4096;
-/// Bytes of a table.
+/// Size of a table in bytes.
 pub(crate) const TABLE_BYTES: usize = ENTRIES + WINDOWS_MAX * ENTRY_WORDS * 8;
-/// Bytes of an arena, which has rooms; sparse. No part is given out twice, so that it has to last: for three years at 10 GB a
-/// second.
+/// Size of an arena in bytes, sparse, divided into zones by page size. No part is allocated twice,
+/// so each zone must last: three years at 10 GB a second.
 pub(crate) const ARENA_BYTES: usize = 3 << 60;
-/// How often a reader that is disturbed reads again.
+/// Number of attempts of a disturbed reader. Afterwards the table counts as broken.
 const TRIES: u32 = 1_000_000;
 
 const PAGE: u64 = 4096;
-/// Offsets and lengths are those of `off_t`.
+/// Largest offset, as of `off_t`.
 pub(crate) const OFFSET_MAX: u64 = i64::MAX as u64;
 
-/// Where the pages of a window are.
+/// Location of the pages of a window.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Place {
-    /// In the arena of the side that registered them, from this offset on.
+    /// In the arena of the side that registered them, at this offset.
     Arena(u64),
-    /// Where they were, at this address of this process.
+    /// Not moved, at this address of this process.
     InPlace { addr: u64, pid: i32 },
 }
 
 impl Place {
-    /// The place `n` bytes on.
+    /// Returns the place `n` bytes further.
     pub(crate) fn after(self, n: u64) -> Place {
         match self {
             Place::Arena(at) => Place::Arena(at.wrapping_add(n)),
@@ -60,7 +62,7 @@ impl Place {
     }
 }
 
-/// A window.
+/// Window of a registered address space.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Window {
     pub(crate) offset: u64,
@@ -68,15 +70,15 @@ pub(crate) struct Window {
     pub(crate) place: Place,
     pub(crate) read: bool,
     pub(crate) write: bool,
-    /// Nobody finds it any more; a mapping of the peer may still have its pages.
+    /// Whether lookups skip it. A mapping of the peer may still use its pages.
     pub(crate) deleted: bool,
-    /// Counts the windows of the endpoint; two with the same number are one, and its parts.
+    /// Sequence number of the window. Entries with the same number are parts of one window.
     pub(crate) serial: u32,
 }
 
-/// In the word of protection and kind.
+/// Bit of a deleted window in the word of protection and kind.
 const DELETED: u64 = 4;
-/// Which word that is.
+/// Index of that word.
 const FLAGS: usize = 3;
 
 impl Window {
@@ -84,7 +86,7 @@ impl Window {
         self.offset.saturating_add(self.len)
     }
 
-    /// What it has of the arena.
+    /// Returns its range of the arena.
     pub(crate) fn in_arena(&self) -> Option<(u64, u64)> {
         match self.place {
             Place::Arena(at) => Some((at, at.saturating_add(self.len))),
@@ -92,7 +94,7 @@ impl Window {
         }
     }
 
-    /// At which addresses of a process it has pages where they are.
+    /// Returns the addresses of a process at which it has pages in place.
     pub(crate) fn in_place(&self, process: i32) -> Option<(u64, u64)> {
         match self.place {
             Place::InPlace { addr, pid } if pid == process => Some((addr, addr.saturating_add(self.len))),
@@ -111,7 +113,7 @@ impl Window {
         [self.offset, self.len, place, flags, who]
     }
 
-    /// The window some words say, if there can be such a one.
+    /// Decodes a window, if the words form a valid one.
     #[expect(clippy::cast_possible_truncation, reason = "takes a word apart")]
     pub(crate) fn decode(words: [u64; ENTRY_WORDS]) -> Option<Window> {
         let [offset, len, place, flags, who] = words;
@@ -144,11 +146,11 @@ impl Window {
     }
 }
 
-/// A run of bytes of one window.
+/// Run of bytes in one window.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Run {
     pub(crate) window: Window,
-    /// From the beginning of the window.
+    /// Offset from the beginning of the window.
     pub(crate) skip: u64,
     pub(crate) len: u64,
 }
@@ -159,7 +161,7 @@ impl Run {
     }
 }
 
-/// A table, read.
+/// Table for reading.
 #[derive(Debug)]
 pub(crate) struct Table {
     front: Words,
@@ -173,7 +175,7 @@ const COUNT: usize = 1;
 const QUEUED: usize = 8;
 const MAPPED: usize = 24;
 const OTHERS_COPYING: usize = 25;
-/// Where the places of the holders are.
+/// Offset of the places of the sharers.
 pub(crate) const HOLDERS_AT: usize = 512;
 const SERIALS: usize = 32;
 const GIVEN: usize = 33;
@@ -198,7 +200,7 @@ impl Table {
         self.front.get(i).ok_or(Failure::Broken)
     }
 
-    /// How often this side has mapped a window of the other.
+    /// Returns how many times this side has mapped a window of the other side.
     pub(crate) fn mappings(&self) -> Result<u64> {
         Ok(self.front(MAPPED)?.get())
     }
@@ -217,8 +219,9 @@ impl Table {
             .map_or(u64::MAX, |word| word.get_relaxed())
     }
 
-    /// The windows from the last one that begins at or before `offset` on, until `each` says false. What `each` was
-    /// told before a change is told again from the beginning, after `restart`.
+    /// Passes the windows, from the last one that begins at or before `offset`, to `each` until it
+    /// returns false. After a change by the writer, the walk starts again with a new value of
+    /// `fresh`.
     fn walk<T>(
         &self,
         offset: u64,
@@ -248,7 +251,8 @@ impl Table {
                     break;
                 }
             }
-            // SYNC POINT: pairs with `OwnTable::change`: what was read is older than `seq` read again.
+            // SYNC POINT: pairs with `OwnTable::change`. The entries were read before `seq` is read
+            // again.
             full_fence();
             if seq.get() == before {
                 return Ok(told);
@@ -257,11 +261,11 @@ impl Table {
         Err(Failure::Broken)
     }
 
-    /// The runs that `len` bytes at `offset` are made of.
+    /// Splits `len` bytes at `offset` into runs of windows.
     ///
     /// # Errors
-    /// [`Failure::NoWindow`] where one is missing, [`Failure::NotPermitted`] where one does not allow what is wanted,
-    /// whichever comes first.
+    /// [`Failure::NoWindow`] where one is missing, [`Failure::NotPermitted`] where one does not
+    /// allow the access; the lower offset decides.
     pub(crate) fn runs(&self, offset: u64, len: u64, read: bool, write: bool) -> Result<Vec<Run>> {
         let end = offset
             .checked_add(len)
@@ -308,7 +312,7 @@ impl Table {
         )
     }
 
-    /// The window that has the byte at `offset`.
+    /// Returns the window that contains the byte at `offset`.
     pub(crate) fn at(&self, offset: u64) -> Result<Option<Window>> {
         self.walk(
             offset,
@@ -322,7 +326,7 @@ impl Table {
         )
     }
 
-    /// Every window, deleted ones too.
+    /// Returns every window, deleted ones too.
     pub(crate) fn all(&self) -> Result<Vec<Window>> {
         self.walk(0, Vec::new, |list, window| {
             list.push(window);
@@ -331,7 +335,7 @@ impl Table {
     }
 }
 
-/// A table, written: by the side it belongs to, one holder at a time.
+/// Table for writing, by the side that owns it, one sharer at a time.
 #[derive(Debug)]
 pub(crate) struct OwnTable(Table, Own);
 
@@ -345,22 +349,22 @@ impl std::ops::Deref for OwnTable {
 
 impl OwnTable {
     pub(crate) fn over(map: Mapping) -> Result<OwnTable> {
-        // Refused unless writable.
+        // Fails unless the mapping is writable.
         map.word64(0)?;
         Ok(OwnTable(Table::over(map)?, Own::default()))
     }
 
-    /// Whether this process has or gets a place among the holders.
+    /// Whether this process has a place among the sharers, or gets one now.
     pub(crate) fn take_place(&self) -> bool {
         self.1.place(&self.0.holders).is_some()
     }
 
-    /// One more RMA is queued; its number. `None`: it has to be done at once.
+    /// Queues one more RMA and returns its number. `None`: it must be executed at once.
     pub(crate) fn queue(&self) -> Result<Option<u64>> {
         self.1.queue(&self.0.holders)
     }
 
-    /// A queued RMA is finished.
+    /// Marks a queued RMA as finished.
     pub(crate) fn finish(&self, ticket: u64) -> Result<()> {
         self.1.finish(&self.0.holders, ticket)
     }
@@ -370,7 +374,7 @@ impl OwnTable {
         self.1.copying(&self.0.holders)
     }
 
-    /// The number of a new window.
+    /// Returns the serial number of a new window.
     pub(crate) fn next_serial(&self) -> Result<u32> {
         #[expect(
             clippy::cast_possible_truncation,
@@ -379,14 +383,14 @@ impl OwnTable {
         Ok((self.0.front(SERIALS)?.add(1) + 1) as u32 & 0x7fff_ffff)
     }
 
-    /// Whether there is room for so many more windows.
+    /// Whether there is space for `windows` more entries.
     pub(crate) fn has_room(&self, windows: usize) -> Result<bool> {
         let count = usize::try_from(self.0.front(COUNT)?.get_relaxed()).map_or(WINDOWS_MAX, |n| n);
         Ok(count.saturating_add(windows) <= WINDOWS_MAX)
     }
 
-    /// A fresh range of the arena, in the room of the kind of pages that is wanted, for what lies at `addr`: if it has whole
-    /// large pages they can be such in the arena too.
+    /// Allocates a new range of the arena, in the zone of the wanted page size, for the pages at
+    /// `addr`. Whole huge pages there can stay huge in the arena.
     pub(crate) fn take_arena(&self, wanted: Wanted, addr: usize, len: u64) -> Result<u64> {
         let given = self.0.front(GIVEN)?;
         loop {
@@ -405,24 +409,25 @@ impl OwnTable {
         }
     }
 
-    /// Whether any of the arena was ever given out.
+    /// Whether any part of the arena was ever allocated.
     pub(crate) fn has_given(&self) -> Result<bool> {
         Ok(self.0.front(GIVEN)?.get() != 0)
     }
 
-    /// A window of the peer gets mapped.
+    /// Counts a mapping of a peer's window that is being made.
     pub(crate) fn map_one(&self) -> Result<()> {
         self.0.front(MAPPED)?.add(1);
         Ok(())
     }
 
-    /// Changes entries: `how` is told how many there are, and says how many there will be.
+    /// Changes entries. `how` gets their number and returns the new number.
     fn change<T>(&self, how: impl FnOnce(&Words, usize) -> Result<(T, usize)>) -> Result<T> {
         let seq = self.0.front(SEQ)?;
         let count = self.0.front(COUNT)?;
         let before = usize::try_from(count.get_relaxed()).map_or(0, |n| n.min(WINDOWS_MAX));
         seq.set_relaxed(seq.get_relaxed() | 1);
-        // SYNC POINT: pairs with the fence in `Table::walk`: whoever reads what is written below sees `seq` odd.
+        // SYNC POINT: pairs with the fence in `Table::walk`. A reader that sees a store made below
+        // sees `seq` odd.
         full_fence();
         let done = how(&self.0.entries, before);
         if let Ok((_, after)) = &done {
@@ -432,7 +437,7 @@ impl OwnTable {
         done.map(|(value, _)| value)
     }
 
-    /// The first entry whose offset is not below.
+    /// Returns the index of the first entry with an offset not below `offset`.
     fn first(&self, count: usize, offset: u64) -> usize {
         let (mut low, mut high) = (0, count);
         while low < high {
@@ -446,7 +451,7 @@ impl OwnTable {
         low
     }
 
-    /// Adds a window, which touches no other.
+    /// Adds a window that overlaps no other.
     pub(crate) fn insert(&self, window: Window) -> Result<()> {
         self.change(|entries, count| {
             if count >= WINDOWS_MAX {
@@ -463,7 +468,7 @@ impl OwnTable {
         })
     }
 
-    /// Deletes the windows whose offsets lie in the range: nobody finds them any more.
+    /// Marks the windows with offsets in the range as deleted, so that lookups skip them.
     pub(crate) fn delete(&self, offset: u64, len: u64) -> Result<()> {
         let end = offset.saturating_add(len);
         self.change(|entries, count| {
@@ -479,7 +484,7 @@ impl OwnTable {
         })
     }
 
-    /// Takes out the deleted windows of which `gone` says so.
+    /// Removes the deleted windows selected by `gone`.
     pub(crate) fn forget(&self, gone: impl Fn(&Window) -> bool) -> Result<()> {
         self.change(|entries, count| {
             let mut kept = 0;
@@ -498,9 +503,10 @@ impl OwnTable {
         })
     }
 
-    /// The highest free range of `len` bytes: as the driver gives out offsets, from the top down. Only the writer asks.
+    /// Returns the highest free range of `len` bytes; the driver allocates offsets from the top
+    /// down too. Only for the writer.
     pub(crate) fn free(&self, len: u64) -> Result<u64> {
-        // The last page of the space is never given out.
+        // The last page of the space is never allocated.
         let mut ceiling = OFFSET_MAX + 1 - PAGE;
         let count = usize::try_from(self.0.front(COUNT)?.get_relaxed()).map_or(0, |n| n.min(WINDOWS_MAX));
         for i in (0..count).rev() {
@@ -514,8 +520,8 @@ impl OwnTable {
         ceiling.checked_sub(len).ok_or(Failure::NoMemory)
     }
 
-    /// Returns the start of the free range of `len` bytes that is nearest to `offset`, a multiple of the page size. Only the
-    /// writer asks.
+    /// Returns the start of the free range of `len` bytes that is nearest to `offset`, a multiple
+    /// of the page size. Only for the writer.
     pub(crate) fn free_near(&self, offset: u64, len: u64) -> Result<u64> {
         let end = OFFSET_MAX + 1 - PAGE;
         let count = usize::try_from(self.0.front(COUNT)?.get_relaxed()).map_or(0, |n| n.min(WINDOWS_MAX));

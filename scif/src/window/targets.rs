@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Memory of the program that RMAs of this process store to, for as long as they do. The kernel does that for them, and no guard
-//! holds it up: pages that moved meanwhile would lose it.
+//! Memory of the program that RMAs of this process write to, during the RMA. The kernel writes it,
+//! and no write protection blocks the kernel: pages that moved meanwhile would lose the data.
 //!
-//! Not about memory in windows, which the table of the endpoint knows.
+//! Not about memory in windows, which the table of the endpoint records.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,31 +13,31 @@ use crate::sys::pages::PAGE;
 use crate::sys::time::now_ns;
 
 const PAUSE: Duration = Duration::from_micros(20);
-/// The longest wait for RMAs to end.
+/// Nanoseconds to wait for RMAs to end. Afterwards the pages count as not movable.
 const PATIENCE_NS: u64 = 30_000_000_000;
 
 #[derive(Clone, Copy, Debug)]
 struct Range {
     begin: u64,
     end: u64,
-    /// The process that is of so many forks.
+    /// Fork generation of the process.
     generation: u64,
-    /// So many came before it.
+    /// Number of ranges before it.
     number: u64,
 }
 
 #[derive(Debug, Default)]
 struct All {
     now: Vec<Range>,
-    /// How many there ever were.
+    /// Number of ranges that ever existed.
     count: u64,
 }
 
-/// See the head of the file.
+/// Memory of the program that RMAs of this process write to.
 #[derive(Debug, Default)]
 pub(crate) struct Targets(Mutex<All>);
 
-/// One of them, until it is dropped.
+/// Range that an RMA writes to, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Target {
     all: Arc<Targets>,
@@ -45,7 +45,7 @@ pub(crate) struct Target {
 }
 
 impl Range {
-    /// Whole pages, as they move.
+    /// Makes a range of whole pages, the unit in which they move.
     fn here(begin: u64, len: u64, number: u64) -> Range {
         let page = PAGE as u64;
         let end = begin.saturating_add(len);
@@ -77,7 +77,7 @@ impl Targets {
         }
     }
 
-    /// What a parent stores to is the parent's.
+    /// Returns the ranges of this process. Ranges of a parent belong to the parent.
     pub(super) fn ranges(&self) -> Vec<(u64, u64)> {
         let here = fork::generation();
         let all = take(&self.0);
@@ -89,7 +89,7 @@ impl Targets {
         !self.ranges().is_empty()
     }
 
-    /// What stands for memory in [`Targets::has_in`]: only those that are there now count.
+    /// Makes a range for [`Targets::has_in`]. Only ranges added before it count.
     fn wanted(&self, begin: u64, len: u64) -> Range {
         Range::here(begin, len, take(&self.0).count)
     }
@@ -107,14 +107,15 @@ impl Drop for Target {
 }
 
 impl Inner {
-    /// An RMA is about to store to so much of the program's memory. Not while pages move.
+    /// Adds a range of the program's memory that an RMA is about to write to. Waits while pages
+    /// move.
     pub(super) fn target(&self, addr: usize, len: usize) -> Target {
         let _moving = take(&self.moving);
         self.targets.add(addr as u64, len as u64)
     }
 
-    /// Until none of those that are there stores to so much memory, whose pages can move then. If that takes too long, or others
-    /// come, they stay.
+    /// Waits until no RMA that exists now writes to the memory, so that its pages can move. They
+    /// stay if this takes longer than `PATIENCE_NS`, or if new RMAs come.
     pub(crate) fn wait_for_targets(&self, addr: usize, len: usize) {
         let wanted = self.targets.wanted(addr as u64, len as u64);
         let begin = now_ns();

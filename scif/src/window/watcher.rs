@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The thread that stores values when the peer's RMAs are finished: the peer may compute and is not asked.
+//! Thread that stores values when the peer's RMAs are finished. The peer may compute meanwhile and
+//! is not involved.
 //!
-//! Not about this side's own RMAs (`dma`). It sleeps on the words that the peers of the endpoints concerned move when
-//! something finishes. Source: `scif_fence_signal` with `SCIF_FENCE_INIT_PEER`.
+//! Not about this side's own RMAs (`dma`). It sleeps on words that the peers change when an RMA
+//! finishes. Source: `scif_fence_signal` with `SCIF_FENCE_INIT_PEER`.
 
 use std::sync::{Arc, Mutex};
 
@@ -15,20 +16,21 @@ use crate::logging::warn_about_peer;
 use crate::sys::mmap::Mapping;
 use crate::sys::{futex, thread};
 
-/// A look at least so often: at peers that died.
+/// Interval in nanoseconds between checks for peers that died. A longer one delays the signals
+/// after a death.
 const LOOK_NS: u64 = 100_000_000;
 
-/// Values to store when the peer has finished so many RMAs.
+/// Values to store when the peer has finished its RMAs up to `ticket`.
 struct Awaited {
     epd: Arc<Epd>,
     ticket: u64,
     stores: Vec<(Spot, u64)>,
 }
 
-/// What is waited for.
+/// Fences that the thread waits for.
 pub(super) struct Watcher {
     awaited: Mutex<Vec<Awaited>>,
-    /// Moves when something is added.
+    /// Word that changes when an entry is added.
     news: Word32,
     _map: Mapping,
 }
@@ -58,7 +60,7 @@ impl Watcher {
 
     fn run(&self) {
         loop {
-            // Read before looking: what moves afterwards ends the sleep.
+            // Read before the entries are checked, so that a later change ends the sleep.
             let mut words = vec![(self.news, self.news.get())];
             for entry in take(&self.awaited).iter() {
                 if let Some(link) = entry.epd.link() {
@@ -76,7 +78,8 @@ impl Watcher {
         }
     }
 
-    /// Takes out what has become due, and drops what never will; how much is left.
+    /// Removes the entries that are due, and drops the ones that never will be. Returns the due
+    /// ones and the number of the rest.
     fn look(&self) -> (Vec<Awaited>, usize) {
         let mut awaited = take(&self.awaited);
         let (mut due, mut kept) = (Vec::new(), Vec::new());
@@ -91,7 +94,7 @@ impl Watcher {
             } else if !entry.epd.over(link) {
                 kept.push(entry);
             }
-            // The signals of RMAs that nobody finishes never fire.
+            // A fence on RMAs that remain unfinished never signals.
         }
         *awaited = kept;
         (due, awaited.len())

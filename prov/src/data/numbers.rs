@@ -16,8 +16,10 @@ use super::{Env, EpState};
 
 /// Number of entries without a connection below which no sweep runs.
 pub(super) const KEPT: usize = 256;
-/// Port of a free entry, without a listener.
+/// Port of a free entry. Addresses and strangers may name port 0 too, so it is not the mark of one.
 const NOWHERE: PortId = PortId { node: 0, port: 0 };
+/// Value of [`Peer::life`] in a free entry.
+const FREE: u32 = 0;
 
 /// State of the peer numbers of one endpoint.
 #[derive(Debug)]
@@ -44,7 +46,7 @@ impl Numbers {
 
     /// Returns a connection number that no peer of this endpoint has had.
     pub(super) fn next_life(&mut self) -> u32 {
-        self.lives = self.lives.wrapping_add(1);
+        self.lives = self.lives.wrapping_add(1).max(FREE + 1);
         self.lives
     }
 
@@ -87,17 +89,17 @@ impl EpState {
     fn free_unreferenced(&mut self, env: &Env<'_>) {
         let used = self.used(env);
         for (peer, used) in self.peers.iter_mut().zip(used) {
-            if !used && peer.id != NOWHERE {
-                let gone = std::mem::replace(peer, Peer::new(NOWHERE, 0));
+            if !used && peer.life != FREE {
+                let gone = std::mem::replace(peer, Peer::new(NOWHERE, FREE));
                 self.by_port.remove(&gone.id);
             }
         }
         // Releases the memory of many departed peers.
-        while self.peers.pop_if(|p| p.id == NOWHERE).is_some() {}
+        while self.peers.pop_if(|p| p.life == FREE).is_some() {}
         let len = self.peers.len();
         self.peers.shrink_to(2 * len);
         self.by_port.shrink_to(2 * len);
-        let free = self.peers.iter().zip(0..).filter(|(p, _)| p.id == NOWHERE);
+        let free = self.peers.iter().zip(0..).filter(|(p, _)| p.life == FREE);
         self.numbers.free = free.map(|(_, number)| number).collect();
         self.numbers.free.reverse();
         self.numbers.sweep_at = KEPT.max(2 * self.idle_peers());

@@ -176,6 +176,21 @@ fn a_peer_that_an_address_names_stays_dead() {
 }
 
 #[test]
+fn an_address_of_port_0_has_a_number_of_its_own() {
+    let stage = Stage::new();
+    let id = PortId { node: 0, port: 0 };
+    let address = stage.insert(id);
+    stage.recv(address, 64, 0x40, 0);
+    let number = stage.number_of(id).unwrap();
+    for ports in [1..MANY, MANY..2 * MANY] {
+        stage.strangers(&node(17), ports);
+        let owner = stage.with(|e| e.peers.get(number as usize).map(|p| p.id));
+        assert_eq!(owner, Some(id), "its number is another peer's");
+    }
+    assert!(stage.came().is_none(), "no stranger ends its receive");
+}
+
+#[test]
 fn no_word_for_a_former_connection_is_taken_for_the_next_peer() {
     let stage = Stage::new();
     let node = node(16);

@@ -8,6 +8,7 @@
 
 use core::ffi::{c_char, c_int};
 use core::marker::PhantomData;
+use std::panic::catch_unwind;
 use std::sync::OnceLock;
 
 use crate::{
@@ -70,7 +71,8 @@ fn answer<N: Named, R: NotSupported>() -> R {
     if R::IS_ERROR
         && let Some(listener) = LISTENER.get()
     {
-        listener(N::NAME);
+        // A panic must not reach C.
+        let _ = catch_unwind(|| listener(N::NAME));
     }
     R::ANSWER
 }
@@ -365,12 +367,17 @@ mod tests {
     #[test]
     fn each_refusal_is_heard_of() {
         static HEARD: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
-        on_unsupported(|name| HEARD.lock().unwrap().push(name));
+        on_unsupported(|name| {
+            HEARD.lock().unwrap().push(name);
+            assert_ne!(name, "fi_reject", "a panic that ends in the stub");
+        });
         // SAFETY: the stubs ignore their arguments.
         unsafe {
             (FI_OPS_CM_NOSYS.listen)(null_mut());
             (FI_OPS_CNTR_NOSYS.read)(null_mut());
             (FI_OPS_TAGGED_NOSYS.inject)(null_mut(), null(), 8, 0, 0);
+            let answer = (FI_OPS_CM_NOSYS.reject)(null_mut(), null_mut(), null(), 0);
+            assert_eq!(answer, -FI_ENOSYS);
         }
         let heard = HEARD.lock().unwrap();
         assert!(heard.contains(&"fi_listen") && heard.contains(&"fi_tinject"));

@@ -23,6 +23,7 @@ use crate::memory::{PeerMemory, RemoteMem};
 use crate::segment::{Side, Views};
 use crate::sys::mmap::{Mapping, OutOfRange};
 use crate::sys::pages::PAGE;
+use crate::sys::time::now_ns;
 use crate::transport::{Farewell, Link, Opened, Remote, Signal};
 
 /// Value of a mark that stands for all advertised memory of the connection instead of a key slot.
@@ -88,6 +89,8 @@ pub struct Connection {
     /// Number of accesses to a window before the arena arrived.
     missed: u32,
     life: Life,
+    /// Time of [`Connection::leave`].
+    left_ns: u64,
     link: Box<dyn Link>,
     /// Change found by `notify` that the endpoint has not reported yet.
     unreported: Option<Signalled>,
@@ -123,6 +126,7 @@ impl Connection {
             arena: None,
             missed: 0,
             life,
+            left_ns: u64::MAX,
             link,
             unreported: None,
         };
@@ -399,8 +403,9 @@ impl Connection {
 
     /// Revokes everything advertised over this connection: the peer starts no further copy.
     /// [`Connection::peer_is_inside`] reports a copy still in progress.
-    pub fn leave(&self) {
+    pub fn leave(&mut self) {
         self.views.my_leave.set(ANNOUNCED);
+        self.left_ns = self.left_ns.min(now_ns());
     }
 
     /// Whether the peer copies advertised memory. A faulty peer may claim this without end.
@@ -470,6 +475,12 @@ impl Connection {
     /// not visible; the socket is then the only proof.
     pub fn alive(&mut self) -> bool {
         self.life.alive()
+    }
+
+    /// Returns whether the peer may still be in a copy: its process runs. If the process cannot be
+    /// seen, the answer is false from 50 ms after [`Connection::leave`] on.
+    pub fn may_be_copying(&mut self) -> bool {
+        self.life.outlasts(self.left_ns)
     }
 
     /// Variant of [`Connection::alive`] with a result at most 50 ms old: sufficient for an access

@@ -13,6 +13,9 @@ const FRESH_NS: u64 = 1_000_000;
 /// Maximum age in nanoseconds of a result before memory is accessed by process id. Less than the
 /// kernel needs to reuse that id.
 const RECENT_NS: u64 = 50_000_000;
+/// Time in nanoseconds after the end of its connection for which an invisible process counts as
+/// running. A longer one delays the end of its operations.
+const HIDDEN_NS: u64 = 50_000_000;
 
 /// One process at a process id, for its lifetime.
 #[derive(Debug)]
@@ -59,6 +62,12 @@ impl Life {
             return !self.ended;
         }
         self.alive_now()
+    }
+
+    /// Returns whether the process may run after its connection has ended at `ended_ns`, or
+    /// `u64::MAX` before. The connection is the only evidence of a process that cannot be seen.
+    pub(crate) fn outlasts(&mut self, ended_ns: u64) -> bool {
+        (self.start.is_some() || now_ns().saturating_sub(ended_ns) < HIDDEN_NS) && self.alive()
     }
 
     /// Whether the process still ran at most 50 ms ago; called before each access to its memory.
@@ -110,5 +119,14 @@ mod tests {
         child.wait().unwrap();
         assert!(!life.alive_now(), "the last answer still held");
         assert!(Life::of(0).alive(), "invisible is not dead");
+    }
+
+    #[test]
+    fn what_cannot_be_seen_does_not_outlast_its_connection() {
+        let long_ago = now_ns() - 2 * HIDDEN_NS;
+        assert!(Life::of(process::pid()).outlasts(long_ago));
+        let mut hidden = Life::of(0);
+        assert!(hidden.outlasts(u64::MAX), "its connection has not ended");
+        assert!(hidden.alive() && !hidden.outlasts(long_ago));
     }
 }

@@ -64,7 +64,7 @@ fn wait_for_peer(conn: &mut Connection, end: u64, busy: impl Fn(&Connection) -> 
     let foreign = process.0 != std::process::id().cast_signed();
     let liars = || LIARS.lock().unwrap_or_else(PoisonError::into_inner);
     let mut polls = 0;
-    while busy(conn) && conn.alive() {
+    while busy(conn) && conn.may_be_copying() {
         if foreign && liars().has(process) {
             return;
         }
@@ -95,14 +95,12 @@ impl EpState {
         (how, err): (CloseHow, Errno),
         sent_on_it: bool,
     ) {
+        if let Some(c) = self.sock.conn(conn) {
+            c.leave();
+        }
         self.fail_incoming(env, conn, err);
-        let inside = match self.sock.conn(conn) {
-            Some(c) => {
-                c.leave();
-                sent_on_it && c.peer_is_inside() && c.alive()
-            }
-            None => false,
-        };
+        let inside = |c: &mut Connection| c.peer_is_inside() && c.may_be_copying();
+        let inside = sent_on_it && self.sock.conn(conn).is_some_and(inside);
         let ops = if inside { self.set_apart(peer) } else { Vec::new() };
         if ops.is_empty() && !self.is_filled_over(conn) {
             self.sock.close_conn(conn, how);
@@ -160,7 +158,7 @@ impl EpState {
         let mut at = 0;
         while let Some(p) = self.parting.get(at) {
             let (conn, has_ops) = (p.conn, !p.ops.is_empty());
-            let inside = |c: &mut Connection| c.peer_is_inside() && c.alive();
+            let inside = |c: &mut Connection| c.peer_is_inside() && c.may_be_copying();
             if has_ops && self.sock.conn(conn).is_some_and(inside) || self.is_filled_over(conn) {
                 at += 1;
                 continue;
@@ -204,7 +202,7 @@ impl EpState {
         };
         let claim = conn.rx_claim(block);
         claim.close();
-        let open = claim.open_parts() > 0 && conn.alive();
+        let open = claim.open_parts() > 0 && conn.may_be_copying();
         if open {
             m.how = How::Ending { block, err };
         }

@@ -534,7 +534,7 @@ impl EpState {
             }
             How::Ending { block, err } => {
                 let err = *err;
-                return if conn.rx_claim(*block).open_parts() > 0 && conn.alive() {
+                return if conn.rx_claim(*block).open_parts() > 0 && conn.may_be_copying() {
                     Step::Waiting
                 } else {
                     Step::Failed(err)

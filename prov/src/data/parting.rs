@@ -10,9 +10,9 @@
 //! Only the close of the endpoint waits, for a bounded time and once for each process. No operation
 //! can stay pending after it.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use scif::{CloseHow, ConnId, Connection};
+use scif::{CloseHow, ConnId, Connection, PortId};
 
 use super::ops::{Asked, What};
 use super::rendezvous::How;
@@ -22,7 +22,7 @@ use super::{Env, EpState, Errno};
 /// Time in nanoseconds that a close waits for peers that are copying. A stopped peer delays it by
 /// this time.
 pub(super) const WITHDRAW_NS: u64 = 100_000_000;
-/// Number of remembered processes for which a close has waited in vain. Beyond it the oldest is
+/// Number of remembered processes, and of ports, for which a close has waited in vain. Beyond it the oldest is
 /// forgotten.
 const LIARS_MAX: usize = 256;
 
@@ -37,24 +37,41 @@ pub(super) struct Parting {
     err: Errno,
 }
 
-/// Processes for which a close has waited in vain, by process id and start time.
+/// Peers for which a close has waited in vain.
 #[derive(Debug)]
-struct Liars(Vec<(i32, u64)>);
+struct Liars<T>(Vec<T>);
 
-impl Liars {
-    fn has(&self, process: (i32, u64)) -> bool {
-        self.0.contains(&process)
+impl<T: PartialEq> Liars<T> {
+    fn has(&self, peer: T) -> bool {
+        self.0.contains(&peer)
     }
 
-    fn add(&mut self, process: (i32, u64)) {
+    fn add(&mut self, peer: T) {
         if self.0.len() == LIARS_MAX {
             self.0.remove(0);
         }
-        self.0.push(process);
+        self.0.push(peer);
     }
 }
 
-static LIARS: Mutex<Liars> = Mutex::new(Liars(Vec::new()));
+/// Processes that stayed in a copy, by process id and start time.
+static LIARS: Mutex<Liars<(i32, u64)>> = Mutex::new(Liars(Vec::new()));
+/// Ports that have neither taken nor refused a connection.
+static SILENT: Mutex<Liars<PortId>> = Mutex::new(Liars(Vec::new()));
+
+fn silent() -> MutexGuard<'static, Liars<PortId>> {
+    SILENT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns whether a close has waited in vain for a connection to `port`.
+pub(super) fn is_silent(port: PortId) -> bool {
+    silent().has(port)
+}
+
+/// Notes that a close has waited in vain for a connection to `port`.
+pub(super) fn note_silent(port: PortId) {
+    silent().add(port);
+}
 
 /// Waits while the peer is `busy`, until `end` at most. Does not wait for a process that was waited
 /// for in vain before.

@@ -117,7 +117,7 @@ pub(crate) struct Peer {
     refused_since_ns: u64,
     /// Error that prevents a connection to an existing peer; 0 if no listener was found.
     hindered: Errno,
-    retry_at_ns: u64,
+    pub(super) retry_at_ns: u64,
     pub busy: bool,
     /// Attempts left to send over the connection that the peer opened (`meet`).
     pub meetings: u8,

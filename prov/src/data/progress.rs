@@ -12,6 +12,7 @@ use scif_ring::BELL_BITS;
 use scif_ring::layout::SLOTS;
 use scif_ring::spsc::Look;
 
+use super::parting;
 use super::peer::Peer;
 use super::quick::Queued;
 use super::{Env, EpState, Live};
@@ -702,7 +703,7 @@ impl EpState {
     /// Waits before the close until pending replies are in the ring, so that no peer waits in vain.
     /// Completed datagrams that were not fetched yet are waited for as well, since no error would
     /// report their loss. The same holds for connections being made: an injected message has no
-    /// completion that could fail.
+    /// completion that could fail. A port without an answer is waited for once.
     ///
     /// With receives of a peer provider nothing is read, because that needs the lock of that
     /// provider.
@@ -715,9 +716,14 @@ impl EpState {
             let mut unfinished = !self.deaf && self.ops.kept() > 0;
             for p in self.busy.iter().filter_map(|p| self.peers.get(*p as usize)) {
                 unfinished |= p.tx.is_some() && !p.is_idle();
-                if p.is_connecting() && !p.pending.is_empty() && now < connected {
+                if !p.is_connecting() || p.pending.is_empty() || parting::is_silent(p.id) {
+                    continue;
+                }
+                if now < connected {
                     unfinished = true;
                     end = now + CLOSE_NS;
+                } else {
+                    parting::note_silent(p.id);
                 }
             }
             if !unfinished || now >= end {

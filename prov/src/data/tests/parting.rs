@@ -118,3 +118,23 @@ fn a_receive_of_what_was_announced_before_the_end_fails_at_once() {
         "{came:?}"
     );
 }
+
+#[test]
+fn a_close_waits_for_a_silent_port_once() {
+    let stage = Stage::new();
+    let (peer, address) = stage.peer();
+    // Its connection is being made by a driver, which gives no answer.
+    stage.with(|e| {
+        let number = e.peer_at(peer.sock.id());
+        e.peers.get_mut(number as usize).unwrap().retry_at_ns = u64::MAX;
+    });
+    stage.send(address, 8);
+    let [first, second] = [(), ()].map(|()| {
+        let mut st = stage.domain.shared.gate.lock();
+        let (e, mut env) = super::super::split(&mut st, stage.ep).unwrap();
+        let begin = scif::now_ns();
+        e.drain_before_close(&mut env);
+        scif::now_ns() - begin
+    });
+    assert!(second < first / 2, "{first} ns, then {second} ns");
+}

@@ -145,6 +145,10 @@ unsafe impl Sync for Words {}
 
 impl Words {
     /// Returns a view of `count` words from `base` on.
+    ///
+    /// # Safety
+    ///
+    /// Each of the words satisfies the contract of [`Word64::new`].
     pub const unsafe fn new(base: NonNull<u8>, count: usize) -> Words {
         Words { base, count }
     }

@@ -344,7 +344,7 @@ impl SoftPort {
                 return Err(Reason::Corrupt);
             };
             let segment = handshake::map_segment(segment)?;
-            if self.is_impostor(from, who) {
+            if self.is_impostor(from, who)? {
                 warn_about_peer!(
                     "process {} of user {} calls {} under the name of {from}, where another process listens; it is refused",
                     who.pid,
@@ -383,17 +383,37 @@ impl SoftPort {
     ///
     /// Peers of this user are not checked: they may trace each other, and a check costs the named
     /// listener an accept.
-    fn is_impostor(&self, from: PortId, who: Credentials) -> bool {
-        who.uid != self.soft.uid && self.owner(from).is_some_and(|owner| is_another(owner, who))
+    ///
+    /// # Errors
+    /// [`Refusal::Resources`]: the check is not possible now. A peer may have filled the queue of the listener whose name it
+    /// uses.
+    fn is_impostor(&self, from: PortId, who: Credentials) -> std::result::Result<bool, Reason> {
+        if who.uid == self.soft.uid {
+            return Ok(false);
+        }
+        match self.owner(from) {
+            Ok(owner) => Ok(is_another(owner, who)),
+            Err(errno @ (Errno::AGAIN | Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS)) => {
+                warn_about_peer!(
+                    "process {} of user {} calls {} under the name of {from}, and connect(2) to the listener there, which checks \
+                     the name, fails: {errno}. The connection is refused. It can be made when that listener accepts its callers",
+                    who.pid,
+                    who.uid,
+                    self.id
+                );
+                Err(Reason::Refused(Refusal::Resources))
+            }
+            Err(_) => Ok(false),
+        }
     }
 
-    /// Returns the process that listens at `port`; `None` without a listener, or if it is unknown.
-    fn owner(&self, port: PortId) -> Option<Credentials> {
-        let addr = self.soft.names.listener(port).ok()?;
+    /// Returns the process that listens at `port`.
+    fn owner(&self, port: PortId) -> std::result::Result<Credentials, Errno> {
+        let addr = self.soft.names.listener(port).map_err(|_| Errno::INVAL)?;
         // Without a name of its own, so that it is not taken for a peer.
-        let socket = self.soft.with_descriptor(unix::socket).ok()?;
-        unix::connect(&socket, &addr).ok()?;
-        unix::credentials(&socket).ok()
+        let socket = self.soft.with_descriptor(unix::socket)?;
+        unix::connect(&socket, &addr)?;
+        unix::credentials(&socket)
     }
 
     /// Returns a socket connected to `dst`, bound to a name that identifies this port.
@@ -537,7 +557,7 @@ impl Port for SoftPort {
     }
 
     fn listener(&mut self, port: PortId) -> Option<i32> {
-        self.owner(port).map(|who| who.pid)
+        self.owner(port).map(|who| who.pid).ok()
     }
 
     fn whereabouts(&self, port: PortId) -> String {

@@ -77,7 +77,7 @@ pub(crate) fn run(rank: &Rank, args: &Args) -> Outcome {
     };
     // Not that of a predecessor, whose listener may be under way to the victim as a descriptor.
     let trap = 40_000 + u16::try_from(rank.life % 20_000).unwrap_or(0);
-    let mut callers = Callers::new(&attacker.domain, args.port, trap)?;
+    let mut callers = Callers::new(&attacker.domain, [args.port, args.honest], trap)?;
     if args.target == Target::Scif {
         return calls::attack(&mut attacker, &mut callers, config);
     }

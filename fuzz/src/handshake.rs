@@ -35,6 +35,8 @@ pub(crate) struct Packet {
 pub(crate) struct Callers {
     domain: String,
     victim: u16,
+    /// Port of the honest client, or 0.
+    honest: u16,
     listener: OwnedFd,
     /// Port of the listener that catches packets.
     pub(crate) trap: u16,
@@ -49,7 +51,7 @@ fn socket() -> rustix::io::Result<OwnedFd> {
 }
 
 impl Callers {
-    pub(crate) fn new(domain: &str, victim: u16, trap: u16) -> rustix::io::Result<Callers> {
+    pub(crate) fn new(domain: &str, [victim, honest]: [u16; 2], trap: u16) -> rustix::io::Result<Callers> {
         let listener = socket()?;
         let name = format!("scif/{domain}/0/{trap}");
         bind(&listener, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
@@ -57,6 +59,7 @@ impl Callers {
         Ok(Callers {
             domain: domain.to_owned(),
             victim,
+            honest,
             listener,
             trap,
             caught: None,
@@ -109,10 +112,14 @@ impl Callers {
             0 => None,
             1 => Some(format!("scif/{}/0/{}/x{}", self.domain, self.trap, self.serial)),
             2 => Some(format!("scif/elsewhere/0/{}/1.{}", self.trap, self.serial)),
-            _ => Some(format!(
+            other => Some(format!(
                 "scif/{}/0/{}/{}.{}",
                 self.domain,
-                1100 + mutator.rng.below(60_000),
+                if other < 6 && self.honest != 0 {
+                    usize::from(self.honest)
+                } else {
+                    1100 + mutator.rng.below(60_000)
+                },
                 std::process::id(),
                 self.serial
             )),

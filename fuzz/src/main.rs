@@ -84,6 +84,9 @@ pub(crate) struct Args {
     pub(crate) life: u32,
     #[arg(long, hide = true, default_value_t = 0)]
     pub(crate) port: u16,
+    /// Port of the honest client, whose name attackers bear now and then
+    #[arg(long, hide = true, default_value_t = 0)]
+    pub(crate) honest: u16,
     #[arg(long, hide = true, default_value_t = 0)]
     pub(crate) key: u64,
     #[arg(long, hide = true, default_value_t = 0)]

@@ -16,6 +16,7 @@ use super::parting;
 use super::peer::Peer;
 use super::quick::Queued;
 use super::{Env, EpState, Live};
+use crate::log::{Subsys, warn_about_peer};
 
 /// Records read from one ring before the next ring is polled. A larger batch lets a busy peer delay
 /// the others.
@@ -442,7 +443,8 @@ impl EpState {
         self.live.push(Live { conn, peer, empty: 0 });
         self.end_former_lives(env, conn, peer, port);
         if self.conns_of(peer).all(|c| c != conn) {
-            // The new connection ended together with an earlier one.
+            // The new connection ended together with an earlier one, or its process does not own
+            // the port.
             return;
         }
         if self.own == Some(peer) {
@@ -473,20 +475,35 @@ impl EpState {
             let mut links = Vec::new();
             self.sock.hear(old, &mut links);
             self.on_links(env, &mut links);
-            // Another process owns the port, unless the old process is alive and the new one only
-            // claims the port. A dying process may seem alive after it has lost its port, so
-            // ownership decides.
-            let other = self
-                .sock
-                .conn(old)
-                .is_some_and(|c| c.is_up() && c.peer_process() != process);
-            if other {
-                let owner = self.sock.listener(port) == Some(process.0);
-                if owner || self.sock.conn(old).is_some_and(|c| !c.alive_now()) {
+            let Some(c) = self.sock.conn(old).filter(|c| c.peer_process() != process) else {
+                continue;
+            };
+            let (up, alive) = (c.is_up(), c.alive_now());
+            // A dying process may seem alive after it has lost its port, so ownership decides.
+            let listener = self.sock.listener(port);
+            if listener == Some(process.0) || !alive {
+                if up {
                     self.lose(env, old, Reason::Died);
                 }
+            } else if listener.is_some() {
+                self.refuse_impostor(conn, port, process.0);
+                return;
             }
         }
+    }
+
+    /// Resets a new connection from a process that claims the port of another live peer. Nothing of
+    /// it is read, and the peer's own connections stay.
+    #[cold]
+    fn refuse_impostor(&mut self, conn: ConnId, port: PortId, pid: i32) {
+        self.live.retain(|live| live.conn != conn);
+        self.sock.close_conn(conn, CloseHow::Reset);
+        warn_about_peer(
+            Subsys::EpCtrl,
+            format_args!(
+                "process {pid} connects under the name of {port}, where another process listens; connection reset"
+            ),
+        );
     }
 
     /// Returns the connections with `peer`.

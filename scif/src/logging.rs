@@ -73,7 +73,7 @@ pub static PEERS: Budget = Budget {
 
 /// Lines about calls of the program that are refused: the first 64 at once, then 10 a second.
 pub static CALLS: Budget = Budget {
-    limiter: Limiter::new(64, 125_000_000),
+    limiter: Limiter::new(64, 200_000_000),
     last: last(),
     rate: "refused calls cause at most 10 lines a second here",
 };

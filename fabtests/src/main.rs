@@ -114,7 +114,13 @@ fn be_parent(args: &Args, target: &Target) -> ExitCode {
         cases::all().collect()
     };
     let wanted = |case: &Case| {
-        let named = |word: &String| if args.exact { case.name == word } else { case.name.contains(word.as_str()) };
+        let named = |word: &String| {
+            if args.exact {
+                case.name == word
+            } else {
+                case.name.contains(word.as_str())
+            }
+        };
         (args.filter.is_empty() || args.filter.iter().any(named))
             && !args.skip.iter().any(|word| case.name.contains(word.as_str()))
     };

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The driver's ioctls: from numbers and structures of either encoding to calls of the engine, and back.
+//! ioctls of the driver: from numbers and structures of either encoding to calls of the engine, and
+//! back.
 //!
-//! Not about which descriptors are endpoints. Source: `scif_fdioctl` of the drivers.
+//! Not about the recognition of endpoints. Source: `scif_fdioctl` of the drivers.
 
 use std::os::fd::RawFd;
 use std::time::Duration;
@@ -15,13 +16,13 @@ use scif_ring::counter::Count;
 use crate::memory::InOut;
 use crate::{memory, ours, real, sets};
 
-/// Most bytes that one call moves which does not wait: the room of a queue.
+/// Maximum number of bytes that a non-blocking call moves: the size of a queue.
 const QUEUE: usize = 4095;
 
-/// ioctl(2) on an endpoint.
+/// Implements ioctl(2) on an endpoint.
 ///
 /// # Errors
-/// What the driver says; EINVAL for a number that is none of this device.
+/// Errors of the driver; EINVAL for a number that is not of this device.
 pub(crate) fn serve(endpoints: &Endpoints, fd: RawFd, number: u32, argument: usize) -> Result<i32> {
     let encoding = ours::encoding(endpoints, fd)?;
     if number == abi::GET_VERSION && encoding == Encoding::Pointer {
@@ -51,7 +52,7 @@ pub(crate) fn serve(endpoints: &Endpoints, fd: RawFd, number: u32, argument: usi
     Ok(0)
 }
 
-/// An argument that is an int.
+/// Converts an int argument.
 fn value(argument: usize) -> i32 {
     #[expect(clippy::cast_possible_truncation, reason = "the driver looks at the low half")]
     let low = argument as u32;
@@ -66,7 +67,7 @@ fn address(at: u64) -> Result<usize> {
     usize::try_from(at).map_err(|_| Failure::BadAddress)
 }
 
-/// Only the int is read and written, though the number says eight bytes.
+/// Reads and writes only the int, although the number encodes eight bytes.
 fn bind(endpoints: &Endpoints, fd: RawFd, argument: usize) -> Result<()> {
     let argument = InOut::<i32>::new(argument)?;
     #[expect(clippy::cast_possible_truncation, reason = "as the driver does")]
@@ -100,7 +101,7 @@ fn accept(endpoints: &Endpoints, fd: RawFd, argument: usize) -> Result<()> {
     let taken = endpoints.accept(fd, accept.flags != 0);
     sets::settle(endpoints, fd, false);
     let (peer, accepted) = taken?;
-    // Nobody's yet: a program that is run meanwhile has no use for it.
+    // Not usable yet, so a program run by exec does not inherit it.
     real::set_cloexec(accepted, true);
     accept.cookie = match ours::keep(endpoints, accepted, fd) {
         Ok(cookie) => cookie,
@@ -117,7 +118,7 @@ fn accept(endpoints: &Endpoints, fd: RawFd, argument: usize) -> Result<()> {
     Ok(())
 }
 
-/// Whatever state the endpoint of this number was in, it is another one now.
+/// Replaces the endpoint of this number by the accepted one, whatever its state.
 fn put_accepted(endpoints: &Endpoints, fd: RawFd, encoding: Encoding, argument: usize) -> Result<()> {
     let cookie: u64 = memory::get(argument)?;
     let accepted = ours::take_kept(cookie).ok_or(Failure::Os(rustix::io::Errno::NOENT))?;
@@ -160,16 +161,16 @@ fn message(endpoints: &Endpoints, fd: RawFd, call: Call, argument: usize) -> Res
     Ok(())
 }
 
-/// Time for which mainline's driver waits for room in the queue of a node.
+/// Time for which mainline's driver waits for space in the queue of a node.
 const STALL: Duration = Duration::from_secs(3);
-/// Sends of this process that moved bytes.
+/// Number of sends of this process that moved bytes.
 static SENDS: Count = Count::new(0);
 
-/// The driver tells the peer's node of a send through the queue of that node, after the bytes are in the queue of the
-/// connection.
+/// Emulates a full queue of the peer's node. The driver notifies the node through it, after the
+/// bytes are in the queue of the connection.
 ///
 /// # Errors
-/// ENODEV where that is to be full.
+/// ENODEV for every send that the settings select.
 fn stall(endpoints: &Endpoints) -> Result<()> {
     let config = endpoints.config();
     let nth = config.device_stall;
@@ -224,7 +225,7 @@ fn nodes(endpoints: &Endpoints, encoding: Encoding, argument: usize) -> Result<(
     Ok(())
 }
 
-/// Writes as many nodes as fit, and our own; how many there are.
+/// Writes the nodes that fit, and the own one. Returns their total number.
 fn list_nodes(endpoints: &Endpoints, to: u64, me: u64, room: i32) -> Result<i32> {
     let (online, own) = endpoints.nodes()?;
     let (to, me) = (address(to)?, address(me)?);
@@ -237,7 +238,7 @@ fn list_nodes(endpoints: &Endpoints, to: u64, me: u64, room: i32) -> Result<i32>
     i32::try_from(online.len()).map_err(|_| Failure::Broken)
 }
 
-/// Whose RMAs a fence is about.
+/// Converts the side that issued the RMAs of a fence.
 fn side(flags: i32) -> Result<FenceSide> {
     match flags {
         abi::FENCE_INIT_SELF => Ok(FenceSide::Own),

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The functions of the C library that are taken: each looks whether it is about an endpoint, and if not passes on what it
-//! was given.
+//! Functions of the C library that are replaced. Each checks whether it concerns an endpoint, and
+//! forwards all other calls unchanged.
 //!
-//! Not about what is done for endpoints. C's variable argument is declared as a fixed one: on the 64-bit machines that
-//! the driver knows both are passed alike, and whoever passes none leaves one that nobody looks at.
+//! Not about the work for endpoints. C's variable argument is declared as a fixed one. On the
+//! 64-bit machines that the driver supports both are passed alike, and a missing argument is never
+//! used.
 #![expect(
     unsafe_code,
     reason = "functions a C program calls by name, with pointers of its own"
@@ -19,7 +20,7 @@ use scif::epd::{Endpoints, Failure, Result};
 use crate::ours::{self, inside};
 use crate::{calls, ready, real, sets};
 
-/// What a call returns: its value, or -1 with errno set.
+/// Converts a result for C: its value, or -1 with errno set.
 fn answer(done: Result<c_int>) -> c_int {
     done.unwrap_or_else(|failure| {
         real::set_errno(failure.raw_os_error());
@@ -31,7 +32,7 @@ fn count(done: Result<usize>) -> c_int {
     answer(done.and_then(|n| c_int::try_from(n).map_err(|_| Failure::Invalid)))
 }
 
-/// The endpoints, if a call about this number is for them.
+/// Returns the endpoints, if this number is one of them and the caller is not the engine.
 fn served(fd: c_int) -> Option<&'static Endpoints> {
     if ours::is_inside() || !ours::is_marked(fd) {
         return None;
@@ -39,12 +40,12 @@ fn served(fd: c_int) -> Option<&'static Endpoints> {
     ours::endpoints()
 }
 
-/// Which device a path names.
+/// Returns the encoding of the device at a path.
 fn device(path: *const c_char) -> Option<Encoding> {
     if path.is_null() || ours::is_inside() {
         return None;
     }
-    // SAFETY: not NULL; the caller says it is a C string.
+    // SAFETY: not NULL; by the caller's contract a C string.
     match unsafe { CStr::from_ptr(path) }.to_bytes() {
         b"/dev/scif" => Some(Encoding::Struct),
         b"/dev/mic/scif" => Some(Encoding::Pointer),
@@ -52,7 +53,7 @@ fn device(path: *const c_char) -> Option<Encoding> {
     }
 }
 
-/// open(2) of the device: an endpoint.
+/// Opens the device, which makes an endpoint.
 fn open_device(encoding: Encoding, flags: c_int) -> c_int {
     answer(inside(|| {
         let endpoints = ours::make_endpoints()?;
@@ -72,12 +73,12 @@ fn open_device(encoding: Encoding, flags: c_int) -> c_int {
 macro_rules! opens {
     ($($name:ident),*) => { $(
         /// open(2)
-        // SAFETY: the name is the C library's, and this is what it names.
+        // SAFETY: replaces the C library's function of this name, with the same signature.
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
             match device(path) {
                 Some(encoding) => open_device(encoding, flags),
-                // SAFETY: the caller's arguments, as they came.
+                // SAFETY: the caller's arguments, unchanged.
                 None => unsafe { real::$name(path, flags, mode) },
             }
         }
@@ -87,13 +88,13 @@ opens!(open, open64);
 
 macro_rules! opens_at {
     ($($name:ident),*) => { $(
-        /// openat(2): of an absolute path the directory says nothing.
-        // SAFETY: the name is the C library's, and this is what it names.
+        /// openat(2); for an absolute path the directory has no effect.
+        // SAFETY: replaces the C library's function of this name, with the same signature.
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
             match device(path) {
                 Some(encoding) => open_device(encoding, flags),
-                // SAFETY: the caller's arguments, as they came.
+                // SAFETY: the caller's arguments, unchanged.
                 None => unsafe { real::$name(dir, path, flags, mode) },
             }
         }
@@ -101,14 +102,14 @@ macro_rules! opens_at {
 }
 opens_at!(openat, openat64);
 
-/// What a checked open without a mode is called.
+/// Defines the checked variants of an open without a mode.
 macro_rules! opens_checked {
     ($($name:ident as $plain:ident),*) => { $(
         /// open(2), as compiled with checks.
-        // SAFETY: the name is the C library's, and this is what it names.
+        // SAFETY: replaces the C library's function of this name, with the same signature.
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name(path: *const c_char, flags: c_int) -> c_int {
-            // SAFETY: the caller's arguments; nothing is made, so that there is no mode.
+            // SAFETY: the caller's arguments; no file is created, so the mode is unused.
             unsafe { $plain(path, flags, 0) }
         }
     )* };
@@ -118,10 +119,10 @@ opens_checked!(__open_2 as open, __open64_2 as open64);
 macro_rules! opens_at_checked {
     ($($name:ident as $plain:ident),*) => { $(
         /// openat(2), as compiled with checks.
-        // SAFETY: the name is the C library's, and this is what it names.
+        // SAFETY: replaces the C library's function of this name, with the same signature.
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name(dir: c_int, path: *const c_char, flags: c_int) -> c_int {
-            // SAFETY: the caller's arguments; nothing is made, so that there is no mode.
+            // SAFETY: the caller's arguments; no file is created, so the mode is unused.
             unsafe { $plain(dir, path, flags, 0) }
         }
     )* };
@@ -129,10 +130,10 @@ macro_rules! opens_at_checked {
 opens_at_checked!(__openat_2 as openat, __openat64_2 as openat64);
 
 /// ioctl(2)
-// SAFETY: the name is the C library's, and this is what it names.
+// SAFETY: replaces the C library's function of this name, with the same signature.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ioctl(fd: c_int, number: c_ulong, argument: *mut c_void) -> c_int {
-    // What the kernel looks at.
+    // Only the low 32 bits reach the kernel.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "the kernel's cmd is an unsigned int"
@@ -141,12 +142,12 @@ unsafe extern "C" fn ioctl(fd: c_int, number: c_ulong, argument: *mut c_void) ->
     let endpoints = ours::endpoints().filter(|_| !ours::is_inside());
     if let Some(endpoints) = endpoints {
         let marked = ours::is_marked(fd);
-        // Of every file, and done before a driver sees them.
+        // Requests that every file supports, handled before a driver.
         let general = [libc::FIOCLEX, libc::FIONCLEX, libc::FIONBIO, libc::FIOASYNC].contains(&number);
         if abi::is_ours(request) || (marked && !general) {
             let argument = argument.expose_provenance();
             match inside(|| calls::serve(endpoints, fd, request, argument)) {
-                // Not ours after all: then its own file says what it thinks.
+                // Not an endpoint after all: the request is forwarded to its own file.
                 Err(Failure::NotAnEndpoint | Failure::BadDescriptor) => {
                     ours::mark(fd, false);
                 }
@@ -159,11 +160,11 @@ unsafe extern "C" fn ioctl(fd: c_int, number: c_ulong, argument: *mut c_void) ->
             }
         }
     }
-    // SAFETY: the caller's arguments, as they came.
+    // SAFETY: the caller's arguments, unchanged.
     unsafe { real::ioctl(fd, number, argument) }
 }
 
-/// mmap(2) of an endpoint: a window of the peer.
+/// Maps a window of the peer, for mmap(2) of an endpoint.
 fn map(
     at: *mut c_void,
     len: usize,
@@ -190,7 +191,7 @@ fn map(
 macro_rules! maps {
     ($($name:ident),*) => { $(
         /// mmap(2)
-        // SAFETY: the name is the C library's, and this is what it names.
+        // SAFETY: replaces the C library's function of this name, with the same signature.
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name(
             at: *mut c_void,
@@ -202,7 +203,7 @@ macro_rules! maps {
         ) -> *mut c_void {
             match map(at, len, prot, flags, fd, offset) {
                 Some(place) => place,
-                // SAFETY: the caller's arguments, as they came.
+                // SAFETY: the caller's arguments, unchanged.
                 None => unsafe { real::$name(at, len, prot, flags, fd, offset) },
             }
         }
@@ -211,7 +212,7 @@ macro_rules! maps {
 maps!(mmap, mmap64);
 
 /// close(2)
-// SAFETY: the name is the C library's, and this is what it names.
+// SAFETY: replaces the C library's function of this name, with the same signature.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn close(fd: c_int) -> c_int {
     sets::forget(fd);
@@ -223,12 +224,12 @@ unsafe extern "C" fn close(fd: c_int) -> c_int {
                 endpoints.close(fd).map(|()| 0)
             }))
         }
-        // SAFETY: the caller's argument, as it came.
+        // SAFETY: the caller's argument, unchanged.
         None => unsafe { real::close(fd) },
     }
 }
 
-/// A number was made a copy of another.
+/// Updates the marks after a number was made a copy of another.
 fn copied(from: c_int, to: c_int) -> c_int {
     if to >= 0 && from != to && !ours::is_inside() {
         let ours = ours::is_marked(from);
@@ -246,42 +247,43 @@ fn copied(from: c_int, to: c_int) -> c_int {
 }
 
 /// dup(2)
-// SAFETY: the name is the C library's, and this is what it names.
+// SAFETY: replaces the C library's function of this name, with the same signature.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn dup(fd: c_int) -> c_int {
-    // SAFETY: the caller's argument, as it came.
+    // SAFETY: the caller's argument, unchanged.
     copied(fd, unsafe { real::dup(fd) })
 }
 
 /// dup2(2)
-// SAFETY: the name is the C library's, and this is what it names.
+// SAFETY: replaces the C library's function of this name, with the same signature.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn dup2(fd: c_int, number: c_int) -> c_int {
-    // SAFETY: the caller's arguments, as they came.
+    // SAFETY: the caller's arguments, unchanged.
     copied(fd, unsafe { real::dup2(fd, number) })
 }
 
 /// dup3(2)
-// SAFETY: the name is the C library's, and this is what it names.
+// SAFETY: replaces the C library's function of this name, with the same signature.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn dup3(fd: c_int, number: c_int, flags: c_int) -> c_int {
-    // SAFETY: the caller's arguments, as they came.
+    // SAFETY: the caller's arguments, unchanged.
     copied(fd, unsafe { real::dup3(fd, number, flags) })
 }
 
-/// Whether the system takes an array to be polled: it says why not, where it is given the call then.
+/// Whether the system accepts an array of entries. If not, the forwarded call reports the error.
 fn is_there(entries: *mut pollfd, n: u32) -> bool {
     real::keep_errno(|| {
-        // SAFETY: the program names it for a poll; the system finds out what is there, and writes the bits of entries only.
+        // SAFETY: the program passes it for a poll. The system checks it, and writes only the bits
+        // of entries.
         let rc = unsafe { real::poll(entries, n.into(), 0) };
         rc >= 0 || real::errno() == libc::EINTR
     })
 }
 
-/// The entries of a poll, and the endpoints if one of them is.
+/// Returns the entries of a poll and the endpoints, if one of the entries is an endpoint.
 ///
 /// # Safety
-/// `entries` names an array of `n` that, if there is one, is the caller's alone during the call.
+/// `entries` is NULL, invalid, or an array of `n` that belongs to the caller alone during the call.
 unsafe fn polled<'a>(entries: *mut pollfd, n: nfds_t) -> Option<(&'static Endpoints, &'a mut [pollfd])> {
     #[expect(
         clippy::cast_possible_truncation,
@@ -293,7 +295,8 @@ unsafe fn polled<'a>(entries: *mut pollfd, n: nfds_t) -> Option<(&'static Endpoi
         return None;
     }
     let n = usize::try_from(n).ok()?;
-    // SAFETY: not NULL, and the system has just read and written `n` entries there; the rest is the caller's contract.
+    // SAFETY: not NULL, and the system has just read and written `n` entries there; the rest is the
+    // caller's contract.
     let entries = unsafe { std::slice::from_raw_parts_mut(entries, n) };
     entries
         .iter()
@@ -302,19 +305,19 @@ unsafe fn polled<'a>(entries: *mut pollfd, n: nfds_t) -> Option<(&'static Endpoi
 }
 
 /// poll(2)
-// SAFETY: the name is the C library's, and this is what it names.
+// SAFETY: replaces the C library's function of this name, with the same signature.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn poll(entries: *mut pollfd, n: nfds_t, timeout: c_int) -> c_int {
-    // SAFETY: the caller says so.
+    // SAFETY: the caller's contract.
     match unsafe { polled(entries, n) } {
         Some((endpoints, entries)) => count(inside(|| endpoints.poll(entries, timeout))),
-        // SAFETY: the caller's arguments, as they came.
+        // SAFETY: the caller's arguments, unchanged.
         None => unsafe { real::poll(entries, n, timeout) },
     }
 }
 
 /// poll(2), as compiled with checks.
-// SAFETY: the name is the C library's, and this is what it names.
+// SAFETY: replaces the C library's function of this name, with the same signature.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn __poll_chk(entries: *mut pollfd, n: nfds_t, timeout: c_int, _room: size_t) -> c_int {
     // SAFETY: the caller's arguments.
@@ -329,7 +332,7 @@ fn nanoseconds(seconds: c_long, ns: c_long) -> Result<Duration> {
     }
 }
 
-/// A time of the program, or none.
+/// Reads an optional time of the program.
 ///
 /// # Safety
 /// NULL, or a timespec of the caller.
@@ -343,7 +346,7 @@ unsafe fn limit(time: *const timespec) -> Result<Option<Duration>> {
 }
 
 /// ppoll(2)
-// SAFETY: the name is the C library's, and this is what it names.
+// SAFETY: replaces the C library's function of this name, with the same signature.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ppoll(
     entries: *mut pollfd,
@@ -351,20 +354,20 @@ unsafe extern "C" fn ppoll(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    // SAFETY: the caller says so.
+    // SAFETY: the caller's contract.
     match unsafe { polled(entries, n) } {
         Some((endpoints, entries)) => {
-            // SAFETY: the caller says so.
+            // SAFETY: the caller's contract.
             let limit = unsafe { limit(timeout) };
             count(limit.and_then(|limit| ready::wait(endpoints, entries, limit, mask)))
         }
-        // SAFETY: the caller's arguments, as they came.
+        // SAFETY: the caller's arguments, unchanged.
         None => unsafe { real::ppoll(entries, n, timeout, mask) },
     }
 }
 
 /// ppoll(2), as compiled with checks.
-// SAFETY: the name is the C library's, and this is what it names.
+// SAFETY: replaces the C library's function of this name, with the same signature.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn __ppoll_chk(
     entries: *mut pollfd,
@@ -377,7 +380,7 @@ unsafe extern "C" fn __ppoll_chk(
     unsafe { ppoll(entries, n, timeout, mask) }
 }
 
-/// The sets of a select, and the endpoints if one of them is in one.
+/// Returns the sets of a select and the endpoints, if a set contains an endpoint.
 ///
 /// # Safety
 /// Each is NULL or a set of at least `n` descriptors.
@@ -392,7 +395,7 @@ unsafe fn selected(n: c_int, sets: [*mut fd_set; 3]) -> Option<(&'static Endpoin
 }
 
 /// select(2)
-// SAFETY: the name is the C library's, and this is what it names.
+// SAFETY: replaces the C library's function of this name, with the same signature.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn select(
     n: c_int,
@@ -401,21 +404,21 @@ unsafe extern "C" fn select(
     except: *mut fd_set,
     timeout: *mut timeval,
 ) -> c_int {
-    // SAFETY: the caller says so.
+    // SAFETY: the caller's contract.
     let Some((endpoints, sets)) = (unsafe { selected(n, [read, write, except]) }) else {
-        // SAFETY: the caller's arguments, as they came.
+        // SAFETY: the caller's arguments, unchanged.
         return unsafe { real::select(n, read, write, except, timeout) };
     };
     if timeout.is_null() {
         return count(ready::select(endpoints, sets, None, std::ptr::null()));
     }
-    // SAFETY: not NULL; the caller says it is a timeval.
+    // SAFETY: not NULL; by the caller's contract a timeval.
     let time = unsafe { timeout.read_unaligned() };
     let begin = std::time::Instant::now();
     let limit = nanoseconds(time.tv_sec, time.tv_usec.saturating_mul(1000));
     let done = limit.and_then(|limit| {
         let done = ready::select(endpoints, sets, Some(limit), std::ptr::null());
-        // As Linux does it: what is left.
+        // Linux stores the remaining time.
         let left = limit.saturating_sub(begin.elapsed());
         let left = timeval {
             tv_sec: c_long::try_from(left.as_secs()).unwrap_or(c_long::MAX),
@@ -429,7 +432,7 @@ unsafe extern "C" fn select(
 }
 
 /// pselect(2)
-// SAFETY: the name is the C library's, and this is what it names.
+// SAFETY: replaces the C library's function of this name, with the same signature.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn pselect(
     n: c_int,
@@ -439,42 +442,42 @@ unsafe extern "C" fn pselect(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    // SAFETY: the caller says so.
+    // SAFETY: the caller's contract.
     match unsafe { selected(n, [read, write, except]) } {
         Some((endpoints, sets)) => {
-            // SAFETY: the caller says so.
+            // SAFETY: the caller's contract.
             let limit = unsafe { limit(timeout) };
             count(limit.and_then(|limit| ready::select(endpoints, sets, limit, mask)))
         }
-        // SAFETY: the caller's arguments, as they came.
+        // SAFETY: the caller's arguments, unchanged.
         None => unsafe { real::pselect(n, read, write, except, timeout, mask) },
     }
 }
 
-/// The endpoints, if they have the driver's traps and a call about this number is for them.
+/// Returns the endpoints, if they emulate the driver's traps and this number is one of them.
 fn trapped(fd: c_int) -> Option<&'static Endpoints> {
     served(fd).filter(|endpoints| endpoints.config().device_traps)
 }
 
 /// epoll_ctl(2)
-// SAFETY: the name is the C library's, and this is what it names.
+// SAFETY: replaces the C library's function of this name, with the same signature.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn epoll_ctl(set: c_int, op: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
     match trapped(fd) {
         Some(endpoints) => {
-            // SAFETY: the program names it for this call.
+            // SAFETY: the program passes it for this call.
             let event = (!event.is_null()).then(|| unsafe { event.read_unaligned() });
             answer(real::keep_errno(|| sets::change(endpoints, set, op, fd, event)).map(|()| 0))
         }
-        // SAFETY: the caller's arguments, as they came.
+        // SAFETY: the caller's arguments, unchanged.
         None => unsafe { real::epoll_ctl(set, op, fd, event) },
     }
 }
 
-/// Waits for a set that has endpoints with the driver's traps; `None`: it is no such set.
+/// Waits for a set that has endpoints with the driver's traps. `None`: it is no such set.
 ///
 /// # Safety
-/// `events` has room for `n`, `mask` is NULL or a mask.
+/// `events` has space for `n`, `mask` is NULL or a mask.
 unsafe fn set_waited(
     set: c_int,
     events: *mut epoll_event,
@@ -487,7 +490,8 @@ unsafe fn set_waited(
     Some(count(sets::wait(endpoints, set, room, timeout, mask).map(
         |found| {
             for (i, event) in found.iter().enumerate() {
-                // SAFETY: not NULL, and no more than `room` were found; the rest is the caller's contract.
+                // SAFETY: not NULL, and at most `room` were found; the rest is the caller's
+                // contract.
                 unsafe { events.wrapping_add(i).write_unaligned(*event) };
             }
             found.len()
@@ -496,19 +500,19 @@ unsafe fn set_waited(
 }
 
 /// epoll_wait(2)
-// SAFETY: the name is the C library's, and this is what it names.
+// SAFETY: replaces the C library's function of this name, with the same signature.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn epoll_wait(set: c_int, events: *mut epoll_event, n: c_int, timeout: c_int) -> c_int {
-    // SAFETY: the caller says so.
+    // SAFETY: the caller's contract.
     match unsafe { set_waited(set, events, n, timeout, std::ptr::null()) } {
         Some(count) => count,
-        // SAFETY: the caller's arguments, as they came.
+        // SAFETY: the caller's arguments, unchanged.
         None => unsafe { real::epoll_wait(set, events, n, timeout) },
     }
 }
 
 /// epoll_pwait(2)
-// SAFETY: the name is the C library's, and this is what it names.
+// SAFETY: replaces the C library's function of this name, with the same signature.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn epoll_pwait(
     set: c_int,
@@ -517,16 +521,16 @@ unsafe extern "C" fn epoll_pwait(
     timeout: c_int,
     mask: *const sigset_t,
 ) -> c_int {
-    // SAFETY: the caller says so.
+    // SAFETY: the caller's contract.
     match unsafe { set_waited(set, events, n, timeout, mask) } {
         Some(count) => count,
-        // SAFETY: the caller's arguments, as they came.
+        // SAFETY: the caller's arguments, unchanged.
         None => unsafe { real::epoll_pwait(set, events, n, timeout, mask) },
     }
 }
 
 /// epoll_pwait2(2)
-// SAFETY: the name is the C library's, and this is what it names.
+// SAFETY: replaces the C library's function of this name, with the same signature.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn epoll_pwait2(
     set: c_int,
@@ -535,7 +539,7 @@ unsafe extern "C" fn epoll_pwait2(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    // SAFETY: the caller says so.
+    // SAFETY: the caller's contract.
     let limit = unsafe { limit(timeout) };
     let ms = limit.map(|limit| {
         limit.map_or(-1, |limit| {
@@ -547,10 +551,10 @@ unsafe extern "C" fn epoll_pwait2(
         })
     });
     match ms {
-        // SAFETY: the caller says so.
+        // SAFETY: the caller's contract.
         Ok(ms) => match unsafe { set_waited(set, events, n, ms, mask) } {
             Some(count) => count,
-            // SAFETY: the caller's arguments, as they came.
+            // SAFETY: the caller's arguments, unchanged.
             None => unsafe { real::epoll_pwait2(set, events, n, timeout, mask) },
         },
         Err(failure) => answer(Err(failure)),

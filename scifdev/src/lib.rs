@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! `libscifdev.so`, to be preloaded: `/dev/scif` and `/dev/mic/scif`, served by the engine, for programs that call the
-//! driver themselves.
+//! Preload library `libscifdev.so`: `/dev/scif` and `/dev/mic/scif`, served by the engine, for
+//! programs that call the driver themselves.
 //!
-//! Not about what the calls do, which is the engine's, nor about programs that use `libscif.so`, which need no device. The
-//! functions of the C library by which a program reaches a device are defined here (`hooks`); whatever is not about an
-//! endpoint goes on to the C library (`real`), and so does all that the engine itself calls: it never meets this device.
-//! The README says what is out of reach.
+//! Not about the effect of the calls, which belongs to the engine, nor about programs that use
+//! `libscif.so`, which need no device. The functions of the C library by which a program reaches a
+//! device are defined here (`hooks`). Calls that do not concern an endpoint are forwarded to the C
+//! library (`real`). The engine's own calls are forwarded too, so the engine never uses this
+//! device. The README lists the limits.
 
 mod calls;
 mod hooks;

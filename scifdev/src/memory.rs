@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Memory that a program names in an ioctl: a driver says EFAULT where it is not there, and so does this.
+//! Memory that a program passes to an ioctl. A driver returns EFAULT if it does not exist, and so
+//! does this library.
 //!
-//! The kernel is asked whether a range can be read or written before it is touched (`MADV_POPULATE_READ`,
-//! `MADV_POPULATE_WRITE`, Linux 5.14); an older kernel does not know, and then only NULL is noticed. See `madvise(2)`.
+//! `MADV_POPULATE_READ` and `MADV_POPULATE_WRITE` (Linux 5.14) check whether a range can be read or
+//! written before it is accessed. On an older kernel only NULL is detected. See `madvise(2)`.
 #![expect(unsafe_code, reason = "memory that a program names")]
 
 use std::marker::PhantomData;
@@ -16,7 +17,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 const PAGE: usize = 4096;
 
-/// Whether the kernel can be asked.
+/// Whether the kernel supports the check.
 static KNOWS: OnceLock<bool> = OnceLock::new();
 
 fn ask(at: usize, len: usize, advice: Advice) -> std::result::Result<(), Errno> {
@@ -26,11 +27,11 @@ fn ask(at: usize, len: usize, advice: Advice) -> std::result::Result<(), Errno> 
         .and_then(|end| end.checked_next_multiple_of(PAGE))
         .ok_or(Errno::FAULT)?;
     let place = std::ptr::with_exposed_provenance_mut(begin);
-    // SAFETY: populating changes no byte; of a range that is not mapped it is an error.
+    // SAFETY: populating changes no byte; for a range that is not mapped it is an error.
     unsafe { rustix::mm::madvise(place, end - begin, advice) }
 }
 
-/// Whether a range of the program can be read, or written.
+/// Checks that a range of the program can be read, or written.
 fn reach(at: usize, len: usize, write: bool) -> Result<()> {
     if at == 0 {
         return Err(Failure::BadAddress);
@@ -57,17 +58,18 @@ fn reach(at: usize, len: usize, write: bool) -> Result<()> {
 
 fn read<T: FromBytes>(at: usize) -> T {
     let from: *const T = std::ptr::with_exposed_provenance(at);
-    // SAFETY: the callers have asked whether the range is there (NULL at least was refused), and any bytes are a T.
+    // SAFETY: the callers have checked the range (at least for NULL), and any bytes are a T.
     unsafe { from.read_unaligned() }
 }
 
 fn write<T: IntoBytes>(at: usize, value: T) {
     let to: *mut T = std::ptr::with_exposed_provenance_mut(at);
-    // SAFETY: the callers have asked whether the range can be written, and the program gave it for that.
+    // SAFETY: the callers have checked that the range is writable, and the program passed it for
+    // that.
     unsafe { to.write_unaligned(value) };
 }
 
-/// Reads what the program points to.
+/// Reads a value at a pointer of the program.
 ///
 /// # Errors
 /// [`Failure::BadAddress`].
@@ -76,7 +78,7 @@ pub(crate) fn get<T: FromBytes>(at: usize) -> Result<T> {
     Ok(read(at))
 }
 
-/// Writes where the program points to.
+/// Writes a value at a pointer of the program.
 ///
 /// # Errors
 /// [`Failure::BadAddress`].
@@ -86,7 +88,7 @@ pub(crate) fn put<T: IntoBytes>(at: usize, value: T) -> Result<()> {
     Ok(())
 }
 
-/// A structure that a call reads and, when it is done, writes.
+/// Structure that a call reads and, when it is done, writes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InOut<T> {
     at: usize,
@@ -94,7 +96,8 @@ pub(crate) struct InOut<T> {
 }
 
 impl<T: FromBytes + IntoBytes> InOut<T> {
-    /// Asks once, before anything is done that cannot be undone: what can be written can be read.
+    /// Checks the structure once, before any step that cannot be undone. Writable memory is
+    /// readable too.
     ///
     /// # Errors
     /// [`Failure::BadAddress`].
@@ -115,7 +118,7 @@ impl<T: FromBytes + IntoBytes> InOut<T> {
     }
 }
 
-/// Whether what the program points to can be written, before anything is done that cannot be undone.
+/// Checks that `n` values can be written at a pointer, before any step that cannot be undone.
 ///
 /// # Errors
 /// [`Failure::BadAddress`].
@@ -124,13 +127,14 @@ pub(crate) fn check_put<T>(at: usize, n: usize) -> Result<()> {
     if len == 0 { Ok(()) } else { reach(at, len, true) }
 }
 
-/// A buffer of the program, the first `sure` bytes of which can be accessed.
+/// Makes a [`Mem`] of a buffer of the program, after a check of its first `sure` bytes.
 ///
 /// # Errors
 /// [`Failure::BadAddress`].
 pub(crate) fn buffer(at: usize, len: usize, sure: usize, write: bool) -> Result<Mem> {
     reach(at, sure.min(len), write)?;
     let place = std::ptr::with_exposed_provenance_mut(at);
-    // SAFETY: the program names it for this call, and it is there (above); not NULL, no longer than an int says.
+    // SAFETY: the program passes it for this call, and its start exists (checked above); not NULL,
+    // no longer than an int.
     Ok(unsafe { Mem::new(place, len) })
 }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The endpoints of this process, and which numbers of the program are theirs.
+//! Endpoints of this process, and the numbers of the program that name them.
 //!
-//! A number is marked here when it is handed out, so that calls about other descriptors cost one look; one that is not
-//! (made by `fcntl`, or too high) is known by the engine once an ioctl asks. Nothing here locks: `close` and `poll` may
-//! run in a signal handler.
+//! A number is marked when it is handed out, so that calls about other descriptors cost one load.
+//! An unmarked number of an endpoint (made by `fcntl`, or too high) is recognised by the engine at
+//! its first ioctl. Nothing in this module locks: `close` and `poll` may run in a signal handler.
 //!
-//! INVARIANT: while a thread is inside the engine its calls of the C library are not served, see [`inside`].
+//! INVARIANT: while a thread is inside the engine its calls of the C library are forwarded, see
+//! [`inside`].
 
 use std::cell::Cell;
 use std::io::Write;
@@ -20,7 +21,7 @@ use scif_ring::counter::{Count, Flag};
 
 use crate::real;
 
-/// Numbers that are marked; higher ones are known by the engine alone.
+/// Number of descriptors that can be marked; only the engine recognises higher ones.
 const NUMBERS: usize = 1 << 20;
 
 static ENDPOINTS: OnceLock<Endpoints> = OnceLock::new();
@@ -29,9 +30,9 @@ static OURS: [Flag; NUMBERS] = [const { Flag::new(false) }; NUMBERS];
 /// Sets of epoll(7) with endpoints in them, and whether there ever was one.
 static SETS: [Flag; NUMBERS] = [const { Flag::new(false) }; NUMBERS];
 static HAS_SETS: Flag = Flag::new(false);
-/// Accepted, and not yet put where the program wants them.
+/// Endpoints that were accepted, but not yet moved to a number of the program.
 static WAITING: [Flag; NUMBERS] = [const { Flag::new(false) }; NUMBERS];
-/// How many those are, and one more than the highest of them ever.
+/// Number of them, and one more than the highest of them ever.
 static WAITING_COUNT: Count = Count::new(0);
 static WAITING_END: Count = Count::new(0);
 
@@ -39,7 +40,7 @@ thread_local! {
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What the engine says goes to the standard error stream.
+/// Logger of the engine, which writes to the standard error stream.
 struct Log;
 
 impl log::Log for Log {
@@ -49,7 +50,7 @@ impl log::Log for Log {
 
     fn log(&self, record: &log::Record<'_>) {
         if self.enabled(record.metadata()) {
-            // Nobody is left to tell when that fails.
+            // A failure to write the log cannot be reported.
             let _ = writeln!(std::io::stderr(), "libscifdev: {}", record.args());
         }
     }
@@ -59,12 +60,12 @@ impl log::Log for Log {
 
 static LOG: Log = Log;
 
-/// Whether this thread is inside the engine: then what it calls is not about the device.
+/// Whether this thread is inside the engine; then its calls do not concern the device.
 pub(crate) fn is_inside() -> bool {
     INSIDE.get()
 }
 
-/// Runs a part of the engine. No panic leaves it, and errno stays as it was.
+/// Runs a part of the engine. No panic leaves it, and errno stays unchanged.
 pub(crate) fn inside<T>(call: impl FnOnce() -> Result<T>) -> Result<T> {
     let outer = INSIDE.replace(true);
     let done = real::keep_errno(|| catch_unwind(AssertUnwindSafe(call)));
@@ -72,12 +73,12 @@ pub(crate) fn inside<T>(call: impl FnOnce() -> Result<T>) -> Result<T> {
     done.unwrap_or(Err(Failure::Broken))
 }
 
-/// The endpoints, if the program has opened the device.
+/// Returns the endpoints, if the program has opened the device.
 pub(crate) fn endpoints() -> Option<&'static Endpoints> {
     ENDPOINTS.get()
 }
 
-/// The endpoints, made by the first open of the device.
+/// Returns the endpoints, made by the first open of the device.
 pub(crate) fn make_endpoints() -> Result<&'static Endpoints> {
     if let Some(made) = ENDPOINTS.get() {
         return Ok(made);
@@ -99,17 +100,17 @@ fn flag(set: &'static [Flag; NUMBERS], fd: RawFd) -> Option<&'static Flag> {
     set.get(usize::try_from(fd).ok()?)
 }
 
-/// Whether a number is marked as an endpoint's.
+/// Whether a number is marked as an endpoint.
 pub(crate) fn is_marked(fd: RawFd) -> bool {
     flag(&OURS, fd).is_some_and(Flag::get)
 }
 
-/// Marks a number; whether it was.
+/// Marks a number as an endpoint, or not. Returns whether it was.
 pub(crate) fn mark(fd: RawFd, ours: bool) -> bool {
     flag(&OURS, fd).is_some_and(|flag| flag.swap(ours))
 }
 
-/// Marks a number as a set that has endpoints in it, or no longer; whether it was.
+/// Marks a number as a set with endpoints in it, or not. Returns whether it was.
 pub(crate) fn mark_set(fd: RawFd, set: bool) -> bool {
     if set {
         HAS_SETS.set(true);
@@ -117,12 +118,12 @@ pub(crate) fn mark_set(fd: RawFd, set: bool) -> bool {
     HAS_SETS.get() && flag(&SETS, fd).is_some_and(|flag| flag.swap(set))
 }
 
-/// Whether a number is marked as such a set.
+/// Whether a number is marked as a set with endpoints.
 pub(crate) fn is_set(fd: RawFd) -> bool {
     HAS_SETS.get() && flag(&SETS, fd).is_some_and(Flag::get)
 }
 
-/// Whether there ever was such a set.
+/// Whether there ever was a set with endpoints.
 pub(crate) fn has_sets() -> bool {
     HAS_SETS.get()
 }
@@ -131,15 +132,15 @@ const ENCODING: u64 = 0xff;
 const PENDING: u64 = 0x100;
 const LISTENER: u32 = 32;
 
-/// What is remembered of an endpoint: by which device it was opened.
+/// Returns the label of an endpoint, which records the device that opened it.
 pub(crate) fn label(encoding: Encoding) -> u64 {
     u64::from(encoding as u32)
 }
 
-/// By which device an endpoint was opened.
+/// Returns the encoding of the device that opened an endpoint.
 ///
 /// # Errors
-/// That the number is no endpoint.
+/// [`Failure::BadDescriptor`] or [`Failure::NotAnEndpoint`] for another number.
 pub(crate) fn encoding(endpoints: &Endpoints, fd: RawFd) -> Result<Encoding> {
     const POINTER: u64 = Encoding::Pointer as u64;
     match endpoints.label(fd)? & ENCODING {
@@ -148,8 +149,8 @@ pub(crate) fn encoding(endpoints: &Endpoints, fd: RawFd) -> Result<Encoding> {
     }
 }
 
-/// Keeps an accepted endpoint until the program says where it goes: what it names it by. The number is too high to be
-/// marked: it is refused.
+/// Keeps an accepted endpoint until the program names its number. Returns the cookie for it. A
+/// number too high to be marked is refused.
 ///
 /// # Errors
 /// [`Failure::NoMemory`].
@@ -163,10 +164,10 @@ pub(crate) fn keep(endpoints: &Endpoints, accepted: RawFd, listener: RawFd) -> R
     Ok(COOKIE | u64::from(accepted.cast_unsigned()))
 }
 
-/// No address of a kernel, and no number by accident.
+/// Upper half of a cookie; neither a kernel address nor a descriptor number.
 const COOKIE: u64 = 0x5c1f << 32;
 
-/// The accepted endpoint that is named so, which then waits no more.
+/// Takes the accepted endpoint of a cookie, which stops waiting.
 pub(crate) fn take_kept(cookie: u64) -> Option<RawFd> {
     if cookie >> 32 != COOKIE >> 32 {
         return None;
@@ -179,7 +180,7 @@ pub(crate) fn take_kept(cookie: u64) -> Option<RawFd> {
     })
 }
 
-/// A listener is closed: what was accepted by it and put nowhere ends with it.
+/// Closes the endpoints that a closed listener accepted and that were not moved to a number.
 pub(crate) fn drop_kept(endpoints: &Endpoints, listener: RawFd) {
     if WAITING_COUNT.get() == 0 {
         return;

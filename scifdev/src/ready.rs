@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! poll and select with the driver's bits: what the descriptors of endpoints show by themselves differs in two places from
-//! what is so (see `libscif`'s README), and wakes whoever sleeps on them.
+//! poll and select with the driver's bits. The descriptors themselves show an outdated state in two
+//! cases (see `libscif`'s README), and wake sleepers.
 //!
-//! Not about epoll, which sees the descriptors themselves. See `poll(2)`, `select(2)`, and the poll operation of the driver.
+//! Not about epoll, which uses the descriptors themselves. See `poll(2)`, `select(2)`, and the poll
+//! operation of the driver.
 #![expect(unsafe_code, reason = "calls the C library, and sets that a program names")]
 
 use std::ffi::{c_int, c_ulong};
@@ -13,14 +14,15 @@ use scif::epd::{Endpoints, Failure, Result};
 
 use crate::{ours, real};
 
-/// How long to wait when a descriptor shows what is not so: somebody is about to correct it.
+/// Pause after a descriptor showed an outdated state: another thread is about to correct it.
 const CORRECTING: Duration = Duration::from_micros(100);
 const BITS: usize = c_ulong::BITS as usize;
 
-/// Waits until an entry is ready, or for so long, or for ever, with these signals blocked; how many are ready.
+/// Waits until an entry is ready, at most for `limit`, with the signals of `mask` blocked. Returns
+/// the number of ready entries.
 ///
 /// # Errors
-/// Those of poll(2).
+/// Errors of poll(2).
 pub(crate) fn wait(
     endpoints: &Endpoints,
     entries: &mut [pollfd],
@@ -44,20 +46,21 @@ pub(crate) fn wait(
         }
         let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
         let n = nfds_t::try_from(entries.len()).map_err(|_| Failure::Invalid)?;
-        // SAFETY: live entries and their number; the time is live or NULL, the mask is the program's or NULL.
+        // SAFETY: live entries and their number; the time is live or NULL, the mask is the
+        // program's or NULL.
         let rc = unsafe { real::ppoll(entries.as_mut_ptr(), n, time, mask) };
         if rc < 0 {
             return Err(Failure::Os(rustix::io::Errno::from_raw_os_error(real::errno())));
         }
         shown = rc > 0;
         if limit == Some(Duration::ZERO) {
-            // Looked twice, and signals that were let in have had their turn.
+            // Polled twice; signals that the mask admits were delivered in between.
             return ours::inside(|| endpoints.poll(entries, 0));
         }
     }
 }
 
-/// One of the sets of select(2), or none.
+/// Set of select(2), or NULL.
 #[derive(Clone, Copy)]
 pub(crate) struct Set {
     words: *mut c_ulong,
@@ -66,7 +69,7 @@ pub(crate) struct Set {
 
 impl Set {
     /// # Safety
-    /// NULL, or a set of at least `n` descriptors that is the program's for this call.
+    /// NULL, or a set of at least `n` descriptors that belongs to the program during this call.
     pub(crate) unsafe fn new(set: *mut libc::fd_set, n: usize) -> Set {
         Set { words: set.cast(), n }
     }
@@ -77,7 +80,7 @@ impl Set {
 
     pub(crate) fn has(self, fd: usize) -> bool {
         self.word(fd).is_some_and(|word| {
-            // SAFETY: the set has room for `n` descriptors and `fd` is one of them (`new`).
+            // SAFETY: the set has space for `n` descriptors and `fd` is one of them (`new`).
             let word = unsafe { word.read_unaligned() };
             word >> (fd % BITS) & 1 != 0
         })
@@ -98,10 +101,10 @@ impl Set {
 const READ: i16 = libc::POLLIN | libc::POLLRDNORM | libc::POLLRDBAND;
 const WRITE: i16 = libc::POLLOUT | libc::POLLWRNORM | libc::POLLWRBAND;
 
-/// select(2) by the means above; how many bits are set.
+/// Implements select(2) with `wait`. Returns the number of set bits.
 ///
 /// # Errors
-/// Those of select(2).
+/// Errors of select(2).
 pub(crate) fn select(
     endpoints: &Endpoints,
     sets: [Set; 3],
@@ -140,7 +143,7 @@ pub(crate) fn select(
         let Ok(fd) = usize::try_from(entry.fd) else {
             continue;
         };
-        // What each set of select stands for.
+        // Bits of poll that each set of select represents.
         let tests = [
             (read, READ | libc::POLLHUP | libc::POLLERR),
             (write, WRITE | libc::POLLERR),

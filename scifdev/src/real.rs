@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The functions of the C library, or of whoever was preloaded behind us, under the names that are taken here. See
-//! `dlsym(3)`, `RTLD_NEXT`.
+//! Next functions, after this library, of the names that it defines: the C library's, or those of
+//! another preloaded library. See `dlsym(3)`, `RTLD_NEXT`.
 #![expect(unsafe_code, reason = "functions found by name")]
 
 use std::ffi::{CStr, c_char, c_int, c_ulong, c_void};
@@ -18,10 +18,10 @@ fn find(at: &OnceLock<usize>, name: &CStr) -> *mut c_void {
 
 macro_rules! next {
     ($($name:ident($($arg:ident: $kind:ty),*) -> $ret:ty, $failed:expr;)*) => { $(
-        /// The next function of this name.
+        /// Calls the next function of this name.
         ///
         /// # Safety
-        /// That function's contract.
+        /// The contract of that function.
         pub(crate) unsafe fn $name($($arg: $kind),*) -> $ret {
             static AT: OnceLock<usize> = OnceLock::new();
             const NAME: &[u8] = concat!(stringify!($name), "\0").as_bytes();
@@ -34,8 +34,8 @@ macro_rules! next {
             if at.is_null() {
                 return $failed;
             }
-            // SAFETY: a function of the C library with this name has this type; on the machines the driver knows a variable
-            // argument is passed as a fixed one.
+            // SAFETY: a function of the C library with this name has this type. On the machines
+            // that the driver supports, a variable argument is passed like a fixed one.
             let function = unsafe { std::mem::transmute::<*mut c_void, Function>(at) };
             // SAFETY: the caller's contract.
             unsafe { function($($arg),*) }
@@ -65,24 +65,24 @@ next! {
     pselect(n: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *const timespec, mask: *const sigset_t) -> c_int, -1;
 }
 
-/// Makes a number of ours close-on-exec, or not.
+/// Makes a number of the engine close-on-exec, or not.
 pub(crate) fn set_cloexec(fd: c_int, on: bool) {
     let flags = if on { libc::FD_CLOEXEC } else { 0 };
     // SAFETY: changes a flag of a descriptor that was just made.
     unsafe { libc::fcntl(fd, libc::F_SETFD, flags) };
 }
 
-/// Makes a number of ours non-blocking.
+/// Makes a number of the engine non-blocking.
 pub(crate) fn set_nonblocking(fd: c_int) {
     // SAFETY: as above.
     unsafe { libc::fcntl(fd, libc::F_SETFL, libc::O_NONBLOCK) };
 }
 
-/// This thread's errno.
+/// Returns this thread's errno.
 pub(crate) fn errno() -> c_int {
     // SAFETY: no argument; the address is that of this thread's errno.
     let place = unsafe { libc::__errno_location() };
-    // SAFETY: as above: valid for this thread as long as it runs.
+    // SAFETY: as above; the address is valid for this thread as long as it runs.
     unsafe { *place }
 }
 
@@ -94,7 +94,7 @@ pub(crate) fn set_errno(number: c_int) {
     unsafe { *place = number };
 }
 
-/// Runs a call that may change errno; errno stays as it was.
+/// Runs a call that may change errno, and restores errno.
 pub(crate) fn keep_errno<T>(call: impl FnOnce() -> T) -> T {
     let before = errno();
     let value = call();

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! epoll(7) with the wait queues of mainline's driver (`SCIF_DEVICE_TRAPS`).
 //!
-//! The driver has one queue for a connect under way, one for requests, one for bytes and one for room. `EPOLL_CTL_ADD`
-//! queues at those of that moment, by the state of the endpoint and the events asked for; `EPOLL_CTL_MOD` never queues.
-//! A set learns of a change only by a queue it is in, or while its list of ready descriptors still has the endpoint: each
-//! `epoll_wait` asks those anew, and drops the ones that are not ready.
+//! The driver has one queue for a connect in progress, one for requests, one for bytes and one for
+//! space. `EPOLL_CTL_ADD` enters the queues of that moment, by the state of the endpoint and the
+//! requested events; `EPOLL_CTL_MOD` enters none. A set notices a change only through a queue it is
+//! in, or while its ready list still has the endpoint: each `epoll_wait` polls that list again and
+//! drops descriptors that are not ready.
 //!
-//! Endpoints of a set are in a second set below it, with the events their queues tell of. So other waiters for the
-//! outer set (a set around it, poll by a raw system call) are woken as the driver would wake them. The list of ready
-//! endpoints is kept here. Not about poll(2) and select(2), which queue anew on each call.
+//! Endpoints of a set are in a second set below it, with the events of their queues. So other
+//! waiters for the outer set (a set around it, poll by a raw system call) are woken as the driver
+//! would wake them. The list of ready endpoints is kept here. Not about poll(2) and select(2),
+//! which enter the queues anew on each call.
 #![expect(
     unsafe_code,
     reason = "epoll calls of the C library, with numbers of the program"
@@ -30,16 +32,16 @@ const OUT: u32 = libc::EPOLLOUT.cast_unsigned();
 const ALWAYS: u32 = (libc::EPOLLERR | libc::EPOLLHUP).cast_unsigned();
 const EDGE: u32 = libc::EPOLLET.cast_unsigned();
 const ONCE: u32 = libc::EPOLLONESHOT.cast_unsigned();
-/// Bits that say how to report rather than what.
+/// Bits that select the manner of reporting, not the events.
 const HOW: u32 = EDGE | ONCE | (libc::EPOLLWAKEUP | libc::EPOLLEXCLUSIVE).cast_unsigned();
-/// Name of the inner set in the outer one; no address and no number by accident.
+/// Name of the inner set in the outer one; neither an address nor a descriptor number.
 const INNER: u64 = 0x5c1f_dead_e770_15e7;
-/// Events taken from the system per call.
+/// Number of events taken from the system per call.
 const EVENTS_PER_CALL: usize = 64;
-/// Pause after a descriptor showed what is not so: its peer is about to correct it.
+/// Pause after a descriptor showed an outdated state: its peer is about to correct it.
 const CORRECTING: Duration = Duration::from_micros(100);
 
-/// Queues at which a registration waits.
+/// Queues in which a registration waits.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 struct Queues {
     connect: bool,
@@ -49,7 +51,7 @@ struct Queues {
 }
 
 impl Queues {
-    /// Queues that the driver's poll operation finds in this state for these events.
+    /// Returns the queues that the driver's poll operation enters in this state for these events.
     fn of(state: WaitsFor, events: u32) -> Queues {
         let mut queues = Queues::default();
         match state {
@@ -64,7 +66,8 @@ impl Queues {
         queues
     }
 
-    /// Events of the descriptor by which these queues are woken; `None`: by nothing that may come.
+    /// Returns the events of the descriptor that wake these queues; `None` if no possible event
+    /// does.
     fn wakers(self, state: WaitsFor, events: u32) -> Option<u32> {
         let mut wakers = 0;
         if self.data || self.request {
@@ -81,15 +84,15 @@ impl Queues {
     }
 }
 
-/// A registration.
+/// Registration of an endpoint in a set.
 #[derive(Clone, Copy, Debug)]
 struct Interest {
     events: u32,
     data: u64,
     queues: Queues,
-    /// On the list of those that may be ready.
+    /// Whether it is on the list of descriptors that may be ready.
     listed: bool,
-    /// With which events the inner set has it.
+    /// Events with which the inner set has it.
     real: Option<u32>,
 }
 
@@ -103,7 +106,7 @@ impl Interest {
         self.events & ONCE != 0 && self.wanted() == 0
     }
 
-    /// Events with which the inner set should have it.
+    /// Returns the events with which the inner set should have it.
     fn due(&self, state: WaitsFor) -> Option<u32> {
         if self.is_spent() {
             return None;
@@ -121,7 +124,7 @@ impl Interest {
 #[derive(Debug)]
 struct Set {
     inner: RawFd,
-    /// Of the process that made it.
+    /// Process that made it.
     pid: u32,
     interests: BTreeMap<RawFd, Interest>,
 }
@@ -143,7 +146,7 @@ fn control(set: RawFd, op: c_int, fd: RawFd, events: u32, data: u64) -> Result<(
     if rc == 0 { Ok(()) } else { Err(failed()) }
 }
 
-/// Exact bits of an endpoint, of those asked for.
+/// Returns the exact bits of an endpoint among the wanted ones.
 fn ready(endpoints: &Endpoints, fd: RawFd, wanted: u32) -> u32 {
     #[expect(clippy::cast_possible_truncation, reason = "poll's bits are epoll's low ones")]
     let events = wanted as i16;
@@ -167,7 +170,7 @@ fn state(endpoints: &Endpoints, fd: RawFd) -> WaitsFor {
 
 impl Set {
     fn new(outer: RawFd) -> Result<Set> {
-        // SAFETY: no memory is named.
+        // SAFETY: no memory is passed.
         let inner = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
         if inner < 0 {
             return Err(failed());
@@ -181,12 +184,12 @@ impl Set {
         Ok(set)
     }
 
-    /// Whether the outer set's number still is the set this was made for.
+    /// Whether the outer set's number still names the set for which this was made.
     fn is_of(&self, outer: RawFd) -> bool {
         control(outer, libc::EPOLL_CTL_MOD, self.inner, IN, INNER).is_ok()
     }
 
-    /// Makes the inner set have a registration as it should.
+    /// Updates a registration in the inner set.
     fn realize(&mut self, endpoints: &Endpoints, fd: RawFd, again: bool) -> Result<()> {
         let inner = self.inner;
         let Some(interest) = self.interests.get_mut(&fd) else {
@@ -206,7 +209,8 @@ impl Set {
         Ok(())
     }
 
-    /// What the endpoints of the set report, at most `room`; and whether one was woken without reason.
+    /// Collects at most `room` events of the set's endpoints. Returns them, and whether an endpoint
+    /// was woken without reason.
     fn collect(&mut self, endpoints: &Endpoints, room: usize) -> Result<(Vec<epoll_event>, bool)> {
         for woken in waited(self.inner, EVENTS_PER_CALL, 0, std::ptr::null())? {
             #[expect(clippy::cast_possible_truncation, reason = "a descriptor's number")]
@@ -232,7 +236,7 @@ impl Set {
         Ok((events, misleading))
     }
 
-    /// Asks a registration whether it is ready, and keeps or drops it; what it reports.
+    /// Polls a registration, keeps or drops it, and returns its event.
     fn ask(&mut self, endpoints: &Endpoints, fd: RawFd) -> Option<epoll_event> {
         let interest = self.interests.get_mut(&fd)?;
         if interest.is_spent() {
@@ -251,12 +255,12 @@ impl Set {
 
 impl Drop for Set {
     fn drop(&mut self) {
-        // SAFETY: the number is this set's own.
+        // SAFETY: the number belongs to this set.
         unsafe { real::close(self.inner) };
     }
 }
 
-/// epoll_ctl(2) on an endpoint.
+/// Implements epoll_ctl(2) on an endpoint.
 ///
 /// # Errors
 /// Errors of epoll_ctl(2).
@@ -321,8 +325,9 @@ pub(crate) fn change(
     done
 }
 
-/// A call on an endpoint is over that may have left it without bytes, room or a result: lists drop it as if somebody had
-/// just asked. `short`: it moved less than was asked for, so that an edge after it counts.
+/// Updates the ready lists after a call that may have left an endpoint without bytes, space or a
+/// result. They drop it as by a poll. `short`: the call moved less than requested, so an edge after
+/// it counts.
 pub(crate) fn settle(endpoints: &Endpoints, fd: RawFd, short: bool) {
     if !ours::has_sets() {
         return;
@@ -340,8 +345,9 @@ pub(crate) fn settle(endpoints: &Endpoints, fd: RawFd, short: bool) {
     }
 }
 
-/// A number is closed, or made another's. No lock is taken for one that is neither an endpoint nor a set: threads of
-/// the engine close theirs while they hold locks that [`ready`] takes.
+/// Forgets a number that is closed, or made another file. No lock is taken for a number that is
+/// neither an endpoint nor a set: threads of the engine close theirs while they hold locks that
+/// [`ready`] takes.
 pub(crate) fn forget(fd: RawFd) {
     let is_set = ours::mark_set(fd, false);
     let in_sets = ours::has_sets() && ours::is_marked(fd);
@@ -378,21 +384,21 @@ pub(crate) fn is_set(outer: RawFd) -> bool {
     }
 }
 
-/// Events of the system.
+/// Returns events of the system.
 fn waited(set: RawFd, room: usize, timeout_ms: c_int, mask: *const sigset_t) -> Result<Vec<epoll_event>> {
     if room == 0 {
         return Ok(Vec::new());
     }
     let mut events = vec![epoll_event { events: 0, u64: 0 }; room.min(EVENTS_PER_CALL)];
     let n = c_int::try_from(events.len()).map_err(|_| Failure::Invalid)?;
-    // SAFETY: room for `n` events; the mask is the program's or NULL.
+    // SAFETY: space for `n` events; the mask is the program's or NULL.
     let rc = unsafe { real::epoll_pwait(set, events.as_mut_ptr(), n, timeout_ms, mask) };
     let count = usize::try_from(rc).map_err(|_| failed())?;
     events.truncate(count);
     Ok(events)
 }
 
-/// epoll_wait(2) on a set with endpoints, at most `room` events.
+/// Implements epoll_wait(2) on a set with endpoints, for at most `room` events.
 ///
 /// # Errors
 /// Errors of epoll_wait(2).

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The command line, taken apart. Not about what the words do.
+//! Parser of the command line. Not about the effect of the commands.
 
 use std::str::FromStr;
 
@@ -7,7 +7,7 @@ use scif::PortId;
 
 use crate::{Problem, Result};
 
-/// What to show.
+/// Objects to show.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum What {
     Nodes,
@@ -16,7 +16,7 @@ pub(crate) enum What {
     Windows,
 }
 
-/// What to do.
+/// Command of the user.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Command {
     Help,
@@ -26,19 +26,19 @@ pub(crate) enum Command {
     Bandwidth(Option<PortId>),
     Serve(u16),
     Lose(u16),
-    /// What `Lose` starts: keeps the node lost.
+    /// Command that `Lose` starts: keeps the node lost.
     Hold(u16),
     Restore(u16),
 }
 
-/// A command and its options.
+/// Command with its options.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Args {
     pub(crate) command: Command,
     pub(crate) json: bool,
-    /// Lists each window instead of a summary.
+    /// Whether each window is listed, instead of a summary.
     pub(crate) all: bool,
-    /// Seconds between two looks.
+    /// Seconds between two displays.
     pub(crate) live: Option<f64>,
     pub(crate) count: Option<u64>,
     pub(crate) node: Option<u16>,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! How fast bytes go to another node: messages, RMA both ways, and copies through a mapping.
+//! Bandwidth to another node: messages, RMA in both directions, and copies through a mapping.
 //!
-//! The other side registers a window and receives what it is told to; all measuring is done here. A request is 16 bytes,
-//! what and how many; an answer is one byte.
+//! The server registers a window and receives as requested; all measurements are made by the
+//! client. A request is 16 bytes: kind and number of bytes. An answer is one byte.
 
 use std::io::{self, BufRead, BufReader, IsTerminal, Write};
 use std::os::fd::RawFd;
@@ -17,19 +17,19 @@ use crate::json::{self, Object};
 use crate::table::{bytes, columns};
 use crate::{Problem, Result};
 
-/// Where windows are.
+/// Offset of the windows.
 const OFFSET: i64 = 0;
 const READ_WRITE: i32 = 3;
 const FIXED: i32 = 0x10;
 const SYNC: i32 = 4;
-/// Requests: register a window of so many bytes; receive so many bytes.
+/// Kind of a request: register a window of this number of bytes, or receive this number of bytes.
 const REGISTER: u64 = 1;
 const RECEIVE: u64 = 2;
-/// Smallest transfer; each next one is four times as large.
+/// Size in bytes of the smallest transfer; each next one is four times as large.
 const SMALLEST: usize = 64;
-/// How long each is measured.
+/// Duration of each measurement.
 const TIME: Duration = Duration::from_millis(60);
-/// Most bytes between two answers.
+/// Maximum number of bytes between two answers.
 const ROUND: usize = 8 << 20;
 const BAR: usize = 32;
 
@@ -37,7 +37,7 @@ fn failed(what: &'static str) -> impl Fn(Failure) -> Problem {
     move |failure| Problem::Failed(format!("{what}: {failure}"))
 }
 
-/// Something that is measured.
+/// Kind of transfer to measure.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Kind {
     Send,
@@ -79,7 +79,7 @@ impl End {
     }
 }
 
-/// The other side: listens on `port`, says which it is, and serves one after the other.
+/// Runs the server: listens on `port`, prints its address, and serves one client after the other.
 pub(crate) fn serve(config: &Config, port: u16) -> Result<()> {
     let endpoints = Endpoints::new(config.clone()).map_err(failed("SCIF"))?;
     let listener = endpoints.open().map_err(failed("scif_open"))?;
@@ -94,7 +94,7 @@ pub(crate) fn serve(config: &Config, port: u16) -> Result<()> {
     out.flush()?;
     loop {
         let (_, fd) = endpoints.accept(listener, true).map_err(failed("scif_accept"))?;
-        // One that goes away is no reason to stop.
+        // A client that leaves does not stop the server.
         if let Err(Problem::Failed(what)) = serve_one(&endpoints, fd) {
             writeln!(io::stderr(), "scifctl: {what}")?;
         }
@@ -141,12 +141,12 @@ fn serve_one(endpoints: &Endpoints, fd: RawFd) -> Result<()> {
     }
 }
 
-/// A server of our own, gone when dropped.
+/// Server process of this client, killed when dropped.
 struct Server(Child);
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Gone already, or ended here.
+        // It may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -172,7 +172,7 @@ fn start_server() -> Result<(Server, PortId)> {
     Ok((server, PortId { node, port }))
 }
 
-/// How far it is, on the standard error stream.
+/// Progress bar on the standard error stream.
 struct Progress {
     shown: bool,
     steps: usize,
@@ -187,7 +187,7 @@ impl Progress {
         let full = BAR * self.done / self.steps.max(1);
         let percent = 100 * self.done / self.steps.max(1);
         let bar = format!("{}{}", "#".repeat(full), ".".repeat(BAR - full));
-        // Not worth stopping for.
+        // An error here does not stop the measurement.
         let _ = write!(
             io::stderr(),
             "\r[{bar}] {percent:3} % {what} {:<6}",
@@ -203,7 +203,7 @@ impl Progress {
     }
 }
 
-/// Bytes a second of transfers of `size`.
+/// Returns the bandwidth in bytes per second of transfers of `size`.
 fn rate(end: &End, kind: Kind, size: usize, buffer: &[u8], mapping: &Pages) -> Result<f64> {
     let part = buffer.get(..size).unwrap_or_default();
     let per_round = (ROUND / size).clamp(1, 4096);

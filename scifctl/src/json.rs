@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! JSON, as much of it as is written here. Source: RFC 8259.
+//! Writer of JSON, reduced to the parts that are used. Source: RFC 8259.
 
 use std::fmt::{Display, Write};
 
-/// A string, quoted.
+/// Returns a quoted string.
 pub(crate) fn text(value: &str) -> String {
     let mut out = String::with_capacity(value.len() + 2);
     out.push('"');
@@ -22,13 +22,13 @@ pub(crate) fn text(value: &str) -> String {
     out
 }
 
-/// What is in JSON already, in a list.
+/// Returns a list of values that are JSON already.
 pub(crate) fn list<T: Display>(values: impl IntoIterator<Item = T>) -> String {
     let values: Vec<String> = values.into_iter().map(|value| value.to_string()).collect();
     format!("[{}]", values.join(","))
 }
 
-/// Names and what is in JSON already.
+/// Object: names with values that are JSON already.
 #[derive(Debug, Default)]
 pub(crate) struct Object(Vec<String>);
 
@@ -37,7 +37,7 @@ impl Object {
         Object::default()
     }
 
-    /// A number, `true`, `false`, `null`, or something made here.
+    /// Adds a number, `true`, `false`, `null`, or a value made by this module.
     pub(crate) fn with(mut self, name: &str, value: impl Display) -> Object {
         self.0.push(format!("{}:{value}", text(name)));
         self

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! scifctl: what nodes, endpoints, connections and windows there are; pings, bandwidth, and the loss of nodes.
+//! scifctl: shows nodes, endpoints, connections and windows; sends pings, measures bandwidth, and
+//! loses nodes.
 //!
-//! Here: the words of the command line. See scifctl(1).
+//! Contains the command line. See scifctl(1).
 #![forbid(unsafe_code)]
 
 mod args;
@@ -51,14 +52,14 @@ What gets lost:
 Who sees whom: SCIF_DOMAIN, else the user. See scifctl(1).
 ";
 
-/// Why a command did not do what it was asked.
+/// Reason why a command failed.
 #[derive(Debug)]
 pub(crate) enum Problem {
-    /// The command line makes no sense.
+    /// Invalid command line.
     Usage(String),
-    /// Something failed.
+    /// Failure of the command.
     Failed(String),
-    /// Nobody reads what is printed: no reason to say so.
+    /// Closed output: the reader has left, so nothing is reported.
     Silent,
 }
 
@@ -72,7 +73,7 @@ impl From<io::Error> for Problem {
     }
 }
 
-/// The result of a command.
+/// Result of a command.
 pub(crate) type Result<T> = std::result::Result<T, Problem>;
 
 fn run() -> Result<()> {
@@ -99,7 +100,7 @@ fn main() -> ExitCode {
         Ok(()) => return ExitCode::SUCCESS,
         Err(problem) => problem,
     };
-    // Nobody is left to tell when that fails.
+    // A failure to report the problem cannot be reported.
     match problem {
         Problem::Usage(what) => {
             let _ = writeln!(io::stderr(), "scifctl: {what}\nTry 'scifctl --help'.");

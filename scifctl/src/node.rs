@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Asking the processes of a node, losing one, bringing it back.
+//! Pings to the processes of a node, loss and restoration of a node.
 //!
-//! A lost node needs somebody who keeps it lost: `node lose` leaves a process behind, which ends with `node restore`.
+//! A lost node needs a process that keeps it lost: `node lose` leaves one behind, which ends with
+//! `node restore`.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -16,16 +17,16 @@ use crate::args::Args;
 use crate::json::{self, Object};
 use crate::{Problem, Result};
 
-/// What the process left behind says last.
+/// Last line of the process left behind.
 const HELD: &str = "held";
-/// What it says before a problem.
+/// Prefix of its line before a problem.
 const FAILED: &str = "failed: ";
 
 fn microseconds(ns: u64) -> String {
     format!("{}.{}", ns / 1000, ns % 1000 / 100)
 }
 
-/// Asks the processes of a node, some times, a second apart.
+/// Sends pings to the processes of a node, a second apart.
 pub(crate) fn ping(config: &Config, node: u16, args: &Args) -> Result<()> {
     let count = args.count.unwrap_or(4);
     let mut out = io::stdout().lock();
@@ -61,7 +62,7 @@ pub(crate) fn ping(config: &Config, node: u16, args: &Args) -> Result<()> {
     }
 }
 
-/// Loses a node: starts the process that does, and passes on what it says.
+/// Loses a node: starts the process that does, and forwards its output.
 pub(crate) fn lose(node: u16) -> Result<()> {
     let mut child = Command::new(std::env::current_exe()?)
         .args(["node", "hold", &node.to_string()])
@@ -88,7 +89,7 @@ pub(crate) fn lose(node: u16) -> Result<()> {
     ))
 }
 
-/// Loses a node and keeps it so, saying on the standard output what `lose` is to know.
+/// Loses a node and keeps it lost. Prints the lines for `lose` on the standard output.
 pub(crate) fn hold(config: &Config, node: u16) -> Result<()> {
     let mut out = io::stdout().lock();
     let (lost, answers) = match LostNode::new(config, node) {
@@ -118,7 +119,7 @@ pub(crate) fn hold(config: &Config, node: u16) -> Result<()> {
         .map_err(|failure| Problem::Failed(failure.to_string()))
 }
 
-/// Brings a node back.
+/// Restores a node.
 pub(crate) fn restore(config: &Config, node: u16) -> Result<()> {
     epd::restore(config, node).map_err(|failure| {
         Problem::Failed(match failure {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Nodes, endpoints, connections and windows, as tables or JSON, once or again and again.
+//! Nodes, endpoints, connections and windows, as tables or JSON, once or repeatedly.
 //!
-//! Not about where that is read (`scif::look`). An endpoint that a fork shared is listed with each process that has it.
+//! Not about the source of the data (`scif::look`). An endpoint that several processes share after
+//! a fork is listed for each of them.
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Write};
@@ -17,13 +18,13 @@ use crate::json::{self, Object};
 use crate::summary;
 use crate::table::{bytes, columns};
 
-/// To the upper left corner, and everything below erased.
+/// Escape sequence: to the upper left corner, and erase everything below.
 const CLEAR: &str = "\x1b[H\x1b[J";
 
-/// Bytes moved so far: which process and endpoint, messages, RMA.
+/// Bytes moved so far in messages and RMA, by process and endpoint.
 type Moved = BTreeMap<(i32, u32), (u64, u64)>;
 
-/// What was seen.
+/// State of all processes at one time.
 struct Seen {
     nodes: Vec<Node>,
     processes: Vec<Process>,
@@ -84,7 +85,7 @@ impl Seen {
     }
 }
 
-/// Per second, between two looks.
+/// Rates per second between two displays.
 struct Rates {
     before: Moved,
     seconds: f64,
@@ -112,7 +113,7 @@ impl Rates {
     }
 }
 
-/// Shows something once, or live.
+/// Shows a table once, or live.
 pub(crate) fn show(config: &Config, what: What, args: &Args) -> Result<()> {
     let mut out = io::stdout().lock();
     let rounds = match (args.live, args.count) {
@@ -160,7 +161,7 @@ fn pair((count, n): (u64, u64)) -> String {
     format!("{count}/{}", bytes(n))
 }
 
-/// Node and port of the peer, and its process id; a dash for each that is not known.
+/// Returns node and port of the peer, and its process id; a dash for each unknown one.
 pub(crate) fn peer(endpoint: &Endpoint) -> (String, String) {
     endpoint.peer.map_or_else(
         || ("-".to_owned(), "-".to_owned()),
@@ -173,7 +174,7 @@ pub(crate) fn peer(endpoint: &Endpoint) -> (String, String) {
     )
 }
 
-/// Node and port of the endpoint; a dash for the port of an unbound one.
+/// Returns node and port of the endpoint; a dash for the port of an unbound one.
 pub(crate) fn own(endpoint: &Endpoint) -> String {
     if endpoint.own.port == 0 {
         format!("{}:-", endpoint.own.node)
@@ -282,7 +283,7 @@ fn connection_table(seen: &Seen, rates: Option<&Rates>, live: bool) -> String {
     columns(&head, &rows)
 }
 
-/// One row a window: `windows --all`.
+/// Returns one row per window: `windows --all`.
 fn window_table(seen: &Seen) -> String {
     let rows: Vec<Vec<String>> = seen
         .windows()

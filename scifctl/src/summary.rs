@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Registered windows, summed up by endpoint or by process, so that a job fits a screen.
+//! Summary of registered windows by endpoint or by process, so that a job fits a screen.
 //!
 //! A job registers thousands of windows; `windows --all` lists them one by one.
 
@@ -8,7 +8,8 @@ use scif::look::{Endpoint, Process, Registered};
 use crate::show::{own, peer};
 use crate::table::{bytes, columns};
 
-/// Number of rows up to which each endpoint has one of its own. With more endpoints, processes are summed up instead.
+/// Number of rows up to which each endpoint has its own row. With more endpoints, there is one row
+/// per process.
 const MAX_ENDPOINT_ROWS: usize = 32;
 
 /// Totals over a set of windows.
@@ -52,8 +53,8 @@ fn row(names: &[String], totals: Totals) -> Vec<String> {
     names.iter().cloned().chain(totals.cells()).collect()
 }
 
-/// A table with one row for each endpoint that has windows, or for each process where those rows would be too many,
-/// and a last line with the totals.
+/// Returns a table with one row for each endpoint that has windows, and a last line with the
+/// totals. If these rows are too many, there is one row for each process instead.
 pub(crate) fn of_windows(processes: &[Process]) -> String {
     let with_windows = |process: &Process| process_totals(process).windows > 0;
     let endpoints: Vec<(&Process, &Endpoint)> = processes
@@ -114,7 +115,8 @@ mod tests {
 
     use super::*;
 
-    /// A process with `endpoints` endpoints that have `windows` windows of 4 KiB each, every other one mappable.
+    /// Makes a process with `endpoints` endpoints that have `windows` windows of 4 KiB each, every
+    /// other one mappable.
     fn process(pid: i32, endpoints: u16, windows: u64) -> Process {
         let window = |i: u64| Registered {
             offset: i * 4096,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Columns of text. Numbers stand at the right of their column, words at the left.
+//! Columns of text. Numbers are aligned to the right, words to the left.
 
-/// Rows under a head, each column as wide as it must be.
+/// Formats rows under a head, each column as wide as necessary.
 pub(crate) fn columns(head: &[&str], rows: &[Vec<String>]) -> String {
     let width = |i: usize| {
         rows.iter()
@@ -42,7 +42,7 @@ pub(crate) fn columns(head: &[&str], rows: &[Vec<String>]) -> String {
     out
 }
 
-/// Bytes, short.
+/// Formats a number of bytes with a unit.
 pub(crate) fn bytes(n: u64) -> String {
     let units = ["", "K", "M", "G", "T", "P"];
     let mut value = n;

@@ -36,7 +36,7 @@ const _: () = assert!(
 const BLOCK: c_int = 1;
 
 /// `scif_epd_t scif_open(void)`
-// SAFETY: the name is scif.h's, and this is what it names.
+// SAFETY: scif.h declares this name with this signature.
 #[unsafe(no_mangle)]
 extern "C" fn scif_open() -> c_int {
     guard(-1, |endpoints| endpoints.open())
@@ -71,7 +71,7 @@ unsafe extern "C" fn scif_connect(epd: c_int, dst: *const ScifPortId) -> c_int {
         if dst.is_null() {
             return Err(Failure::Invalid);
         }
-        // SAFETY: not null; the caller says it is a scif_portID, whose bytes are all valid.
+        // SAFETY: not null; by the caller's contract a scif_portID, of which all bytes are valid.
         let dst = unsafe { dst.read_unaligned() };
         let dst = PortId {
             node: dst.node,
@@ -99,15 +99,15 @@ unsafe extern "C" fn scif_accept(
             node: from.node,
             port: from.port,
         };
-        // SAFETY: not null; the caller says it is room for a scif_portID.
+        // SAFETY: not null; by the caller's contract space for a scif_portID.
         unsafe { peer.write_unaligned(from) };
-        // SAFETY: not null; the caller says it is room for a descriptor.
+        // SAFETY: not null; by the caller's contract space for a descriptor.
         unsafe { newepd.write_unaligned(fd) };
         Ok(0)
     })
 }
 
-/// Whether a message call waits; bit 0 of its flags says so, and other bits without it are refused.
+/// Whether a message call waits. Bit 0 of its flags decides; other bits without it are refused.
 fn waits(flags: c_int) -> Result<bool, Failure> {
     match (flags & BLOCK != 0, flags) {
         (true, _) => Ok(true),
@@ -125,7 +125,8 @@ unsafe extern "C" fn scif_send(epd: c_int, msg: *mut c_void, len: c_int, flags: 
     }
     guard(-1, |endpoints| {
         let (len, wait) = (length(len)?, waits(flags)?);
-        // SAFETY: the caller lets us read its message; NULL is looked at after the state.
+        // SAFETY: by the caller's contract the message is readable. NULL is reported after the
+        // state.
         let src = unsafe { memory(msg, len) };
         if src.is_err() {
             endpoints.usable(epd)?;
@@ -143,7 +144,8 @@ unsafe extern "C" fn scif_recv(epd: c_int, msg: *mut c_void, len: c_int, flags: 
     }
     guard(-1, |endpoints| {
         let (len, wait) = (length(len)?, waits(flags)?);
-        // SAFETY: the caller lets us write its buffer; NULL is looked at after the state.
+        // SAFETY: by the caller's contract the buffer is writable. NULL is reported after the
+        // state.
         let dst = unsafe { memory(msg, len) };
         if dst.is_err() {
             endpoints.receivable(epd)?;
@@ -162,16 +164,17 @@ unsafe extern "C" fn scif_poll(epds: *mut ScifPollEpd, nepds: c_uint, timeout: c
             &mut none
         } else {
             check_entries(epds.expose_provenance(), nepds)?;
-            // Even if a program has mapped something there.
+            // NULL is refused even if a program has mapped something there.
             if epds.is_null() {
                 return Err(Failure::BadAddress);
             }
             let n = usize::try_from(nepds).map_err(|_| Failure::Invalid)?;
-            // SAFETY: not null; the system has just read and written nepds entries there, which are laid out as struct
-            // pollfd (tested above); the caller says that they are nobody else's during the call.
+            // SAFETY: not null; the system has just read and written nepds entries there, with the
+            // layout of struct pollfd (asserted above). By the caller's contract no other thread
+            // uses them during the call.
             unsafe { std::slice::from_raw_parts_mut(epds.cast::<PollFd>(), n) }
         };
-        // As poll(2) gets it: cut to an int.
+        // Cut to an int, the argument of poll(2).
         #[expect(clippy::cast_possible_truncation, reason = "what the drivers' library does")]
         let timeout = timeout as c_int;
         count(endpoints.poll(entries, timeout)?)
@@ -189,10 +192,10 @@ unsafe extern "C" fn scif_get_nodeIDs(nodes: *mut u16, len: c_int, own: *mut u16
         }
         let (online, own_id) = endpoints.nodes()?;
         for (i, node) in online.iter().take(room).enumerate() {
-            // SAFETY: not null, and the caller says that `len` numbers fit; `i` is less.
+            // SAFETY: not null; by the caller's contract space for `len` numbers, and `i` is less.
             unsafe { nodes.wrapping_add(i).write_unaligned(*node) };
         }
-        // SAFETY: not null; the caller says it is room for a number.
+        // SAFETY: not null; by the caller's contract space for a number.
         unsafe { own.write_unaligned(own_id) };
         count(online.len())
     })

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The edge to C: no panic crosses it, a failure becomes errno, memory of the program becomes a checked name of it.
+//! Boundary to C: no panic crosses it, a failure becomes errno, and memory of the program becomes a
+//! checked [`Mem`].
 
 #![expect(unsafe_code, reason = "errno, and memory that a C program names")]
 
@@ -15,7 +16,7 @@ use scif_ring::Mem;
 static ENDPOINTS: OnceLock<Backend> = OnceLock::new();
 static MAKING: Mutex<()> = Mutex::new(());
 
-/// What the engine says goes to the standard error stream.
+/// Logger of the engine, which writes to the standard error stream.
 struct Log;
 
 impl log::Log for Log {
@@ -25,7 +26,7 @@ impl log::Log for Log {
 
     fn log(&self, record: &log::Record<'_>) {
         if self.enabled(record.metadata()) {
-            // Nobody is left to tell when that fails.
+            // A failure to write the log cannot be reported.
             let _ = writeln!(std::io::stderr(), "libscif: {}", record.args());
         }
     }
@@ -35,7 +36,7 @@ impl log::Log for Log {
 
 static LOG: Log = Log;
 
-/// The endpoints of this process, made by the first call that needs them.
+/// Returns the endpoints of this process, made by the first call that needs them.
 fn endpoints() -> Result<&'static Backend> {
     if let Some(made) = ENDPOINTS.get() {
         return Ok(made);
@@ -57,7 +58,7 @@ fn endpoints() -> Result<&'static Backend> {
 pub(crate) fn guard<T>(failed: T, call: impl FnOnce(&Backend) -> Result<T>) -> T {
     // SAFETY: takes no argument and returns the address of this thread's errno.
     let errno = unsafe { libc::__errno_location() };
-    // SAFETY: as above: valid for this thread as long as it runs.
+    // SAFETY: as above; the address is valid for this thread as long as it runs.
     let before = unsafe { *errno };
     let (value, number) = match catch_unwind(AssertUnwindSafe(|| endpoints().and_then(call))) {
         Ok(Ok(value)) => (value, before),
@@ -69,13 +70,14 @@ pub(crate) fn guard<T>(failed: T, call: impl FnOnce(&Backend) -> Result<T>) -> T
     value
 }
 
-/// Memory the program names, to be copied from or to.
+/// Makes a [`Mem`] of memory that the program passes, to be copied from or to.
 ///
 /// # Errors
-/// [`Failure::BadAddress`] for NULL, [`Failure::Invalid`] for more than there can be.
+/// [`Failure::BadAddress`] for NULL, [`Failure::Invalid`] for a length above the limit of an
+/// object.
 ///
 /// # Safety
-/// `at..at + len` is memory of the program that it lets us access during this call.
+/// `at..at + len` is memory of the program that this call may access.
 pub(crate) unsafe fn memory(at: *mut c_void, len: usize) -> Result<Mem> {
     if at.is_null() {
         return Err(Failure::BadAddress);
@@ -87,7 +89,7 @@ pub(crate) unsafe fn memory(at: *mut c_void, len: usize) -> Result<Mem> {
     Ok(unsafe { Mem::new(at.cast(), len) })
 }
 
-/// A length or count that is not negative.
+/// Converts a length or count, which must not be negative.
 ///
 /// # Errors
 /// [`Failure::Invalid`].
@@ -95,7 +97,7 @@ pub(crate) fn length(len: c_int) -> Result<usize> {
     usize::try_from(len).map_err(|_| Failure::Invalid)
 }
 
-/// A number for C, from one that fits.
+/// Converts a number for C.
 pub(crate) fn count(n: usize) -> Result<c_int> {
     c_int::try_from(n).map_err(|_| Failure::Invalid)
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! `libscif.so.0`: the functions of `include/scif.h`, over the engine.
+//! Functions of `include/scif.h` over the engine, in `libscif.so.0`.
 //!
-//! Not about what they do: each thunk checks what C can get wrong and makes one call. The header is the documentation.
+//! Not about their effect: each thunk checks its C arguments and makes one call. The header is the
+//! documentation.
 
 mod connection;
 mod entry;

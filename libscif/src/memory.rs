@@ -17,8 +17,9 @@ const INIT_PEER: c_int = 2;
 const SIGNAL_LOCAL: c_int = 0x10;
 const SIGNAL_REMOTE: c_int = 0x20;
 
-/// `off_t scif_register(scif_epd_t epd, void *addr, size_t len, off_t offset, int prot_flags, int map_flags)`
-// SAFETY: the name is scif.h's, and this is what it names.
+/// `off_t scif_register(scif_epd_t epd, void *addr, size_t len, off_t offset, int prot_flags, int
+/// map_flags)`
+// SAFETY: scif.h declares this name with this signature.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn scif_register(
     epd: c_int,
@@ -40,7 +41,8 @@ extern "C" fn scif_unregister(epd: c_int, offset: off_t, len: usize) -> c_int {
     guard(-1, |endpoints| endpoints.unregister(epd, offset, len).map(|()| 0))
 }
 
-/// `void *scif_mmap(void *addr, size_t len, int prot_flags, int map_flags, scif_epd_t epd, off_t offset)`
+/// `void *scif_mmap(void *addr, size_t len, int prot_flags, int map_flags, scif_epd_t epd, off_t
+/// offset)`
 // SAFETY: as `scif_register`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn scif_mmap(
@@ -135,7 +137,7 @@ unsafe extern "C" fn scif_vwriteto(
     })
 }
 
-/// Whose RMAs a fence is about.
+/// Converts the side that issued the RMAs of a fence.
 fn side(flags: c_int) -> Result<FenceSide, Failure> {
     match flags {
         INIT_SELF => Ok(FenceSide::Own),
@@ -155,7 +157,7 @@ unsafe extern "C" fn scif_fence_mark(epd: c_int, flags: c_int, mark: *mut c_int)
             return Err(Failure::BadAddress);
         }
         let number = endpoints.fence_mark(epd, side)?;
-        // SAFETY: not null; the caller says it is room for an int.
+        // SAFETY: not null; by the caller's contract space for an int.
         unsafe { mark.write_unaligned(number) };
         Ok(0)
     })
@@ -168,7 +170,8 @@ extern "C" fn scif_fence_wait(epd: c_int, mark: c_int) -> c_int {
     guard(-1, |endpoints| endpoints.fence_wait(epd, mark).map(|()| 0))
 }
 
-/// `int scif_fence_signal(scif_epd_t epd, off_t loff, uint64_t lval, off_t roff, uint64_t rval, int flags)`
+/// `int scif_fence_signal(scif_epd_t epd, off_t loff, uint64_t lval, off_t roff, uint64_t rval, int
+/// flags)`
 // SAFETY: as `scif_register`.
 #[unsafe(no_mangle)]
 extern "C" fn scif_fence_signal(

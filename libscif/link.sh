@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-# Makes libscif.so.0.0.1, with its links, of the archive that cargo built: link.sh ARCHIVE DIRECTORY
+# Makes libscif.so.0.0.1 and its symbolic links from the archive that cargo built:
+# link.sh ARCHIVE DIRECTORY
 set -eu
 here=$(dirname "$0")
 mkdir -p "$2"

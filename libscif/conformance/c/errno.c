@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* Calls every function of scif.h so that it succeeds, with errno set before, and finds errno as it was after each. */
+/*
+ * Calls every function of scif.h so that it succeeds, with errno set before, and checks that each
+ * call leaves errno unchanged.
+ */
 #include <scif.h>
 
 #include <pthread.h>
@@ -71,7 +74,7 @@ int main(void)
 	struct scif_pollepd polled[2] = { { acceptor, SCIF_POLLIN | SCIF_POLLOUT, 0 }, { opener, SCIF_POLLIN, 0 } };
 	CALL(scif_poll(polled, 2, 0), == 1);
 	CALL(scif_poll(polled + 1, 1, 20), == 0);
-	/* Short, longer than the queue, into a full one, and all of it out again. */
+	/* A short message, one longer than the queue, one into a full queue; then receives all. */
 	CALL(scif_send(opener, bytes, 8, SCIF_SEND_BLOCK), == 8);
 	CALL(scif_recv(acceptor, bytes, 8, SCIF_RECV_BLOCK), == 8);
 	CALL(scif_recv(acceptor, bytes, 8, 0), == 0);

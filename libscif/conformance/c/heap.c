@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Registers buffers of malloc's heap, maps the peer's windows over them with SCIF_MAP_FIXED, removes the mappings, and gives the
- * buffers back to malloc, which stores to them.
+ * Registers buffers of malloc's heap, maps the peer's windows over them with SCIF_MAP_FIXED, removes
+ * the mappings, and frees the buffers to malloc, which stores to them.
  */
 #include <scif.h>
 
@@ -32,7 +32,7 @@ static int check(int good, const char *what, int round)
 
 #define MUST(call) do { if (!check(!!(call), #call, round)) return 1; } while (0)
 
-/* Allocations of all sizes around, to have the heap used. */
+/* Makes allocations of all sizes, so that malloc uses the heap around the buffers. */
 static void use_heap(void)
 {
 	void *some[64];
@@ -71,7 +71,7 @@ int main(void)
 		behind = malloc(100);
 		memset(buffer, 0xad, len);
 		memset(other, 0xbc, len);
-		/* With a window of its own there, and without. */
+		/* With an own window over the buffer, and without. */
 		at = round % 2 ? scif_register(acceptor, buffer, len, 0x80000, prot, SCIF_MAP_FIXED) : 0;
 		MUST(at >= 0);
 		MUST((from = scif_register(opener, other, len, 0, prot, 0)) >= 0);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * What programs written for the header of MPSS rely on, and include nothing else for: system headers, older names, reserved
- * ports. Compiled as C and as C++.
+ * Parts of the header of MPSS on which programs rely without another include: system headers, older
+ * names, reserved ports. Compiled as C and as C++.
  */
 #include <scif.h>
 

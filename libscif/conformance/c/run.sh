@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-# Compiles the C programs here against the header and runs them over the built library, without a device and over
-# libscifdev.so: run.sh DIRECTORY, which has both libraries. The last line counts.
+# Compiles the C programs of this directory against the header and runs them over the built library,
+# without a device and over libscifdev.so: run.sh DIRECTORY, which has both libraries. The last line
+# has the counts.
 set -u -o pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 lib=$(cd "$1" && pwd)
@@ -38,7 +39,7 @@ for program in mpss mpss99 mpss17; do
     case_of "names and values of MPSS's header, $program" soft names $program
 done
 case_of "heap.c, C11, -Wall -Wextra -Werror" compiled "${CC:-cc}" c c11 heap.c heap
-# Without a device alone: what a driver maps the C library unmaps.
+# Only without a device: mappings of a driver are unmapped by the C library.
 case_of "malloc gets a buffer back over which a window was mapped" soft heap heap
 case_of "errno.c, C11, -Wall -Wextra -Werror" compiled "${CC:-cc}" c c11 errno.c errno
 case_of "errno after every call that succeeds" soft plain errno

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The library under test, opened by name as a program's loader would, with the signatures of `scif.h`.
+//! Library under test, opened by name as by a program's loader, with the signatures of `scif.h`.
 #![expect(unsafe_code, reason = "calls C functions found by name")]
 
 use std::ffi::{CString, c_char, c_int, c_long, c_uint, c_void};
 
-/// Result of a call: what it returned, or errno.
+/// Result of a call: its value, or errno.
 pub(crate) type Answer<T> = Result<T, i32>;
 
 #[repr(C)]
@@ -60,11 +60,11 @@ api! {
     scif_poll: fn(*mut libc::pollfd, c_uint, c_long) -> c_int;
 }
 
-/// The library, its functions made easy to call: pointers from slices, errors from errno.
+/// Functions of the library behind a safe interface: pointers from slices, errors from errno.
 #[derive(Clone, Copy)]
 pub(crate) struct Api(Table);
 
-/// Value of errno before every call; a call that succeeds leaves it so.
+/// Value of errno before every call; a successful call leaves it unchanged.
 pub(crate) const ERRNO: i32 = 4711;
 
 fn errno() -> *mut i32 {
@@ -72,7 +72,7 @@ fn errno() -> *mut i32 {
     unsafe { libc::__errno_location() }
 }
 
-/// Makes a C call with errno set, and asserts that success leaves errno as it was.
+/// Makes a C call with errno set, and asserts that success leaves errno unchanged.
 pub(crate) fn called<T: PartialEq + std::fmt::Debug>(failed: &T, call: impl FnOnce() -> T) -> Answer<T> {
     // SAFETY: this thread's errno, which is valid as long as the thread runs.
     unsafe { errno().write(ERRNO) };
@@ -86,8 +86,9 @@ pub(crate) fn called<T: PartialEq + std::fmt::Debug>(failed: &T, call: impl FnOn
     Ok(value)
 }
 
-// SAFETY of every call below: the signature is the one of `scif.h`; pointers come from live references of the length that
-// is passed, from mappings of the test, or are wrong on purpose where the function promises an error for that.
+// SAFETY of every call below: the signature is the one of `scif.h`. Pointers come from live
+// references of the passed length, from mappings of the test, or are wrong on purpose where the
+// function promises an error for that.
 macro_rules! call {
     ($self:ident.$f:ident($($arg:expr),*)) => {{
         // SAFETY: see above.
@@ -143,15 +144,15 @@ impl Api {
     pub(crate) fn recv(&self, epd: c_int, msg: &mut [u8], flags: c_int) -> Answer<c_int> {
         call!(self.scif_recv(epd, msg.as_mut_ptr().cast(), msg.len().try_into().unwrap(), flags))
     }
-    /// From an address of any kind.
+    /// Sends from an address of any kind.
     pub(crate) fn send_from(&self, epd: c_int, at: usize, len: c_int) -> Answer<c_int> {
         call!(self.scif_send(epd, std::ptr::with_exposed_provenance(at), len, 1))
     }
-    /// To an address of any kind.
+    /// Receives to an address of any kind.
     pub(crate) fn recv_to(&self, epd: c_int, at: usize, len: c_int) -> Answer<c_int> {
         call!(self.scif_recv(epd, std::ptr::with_exposed_provenance_mut(at), len, 1))
     }
-    /// With a length of its own and a NULL buffer.
+    /// Sends with a NULL buffer and a separate length.
     pub(crate) fn send_null(&self, epd: c_int, len: c_int, flags: c_int) -> Answer<c_int> {
         call!(self.scif_send(epd, std::ptr::null(), len, flags))
     }
@@ -261,7 +262,7 @@ impl Api {
     pub(crate) fn fd(&self, epd: c_int) -> c_int {
         call!(self.scif_get_fd(epd)).unwrap()
     }
-    /// The bits of one endpoint.
+    /// Returns the bits of one endpoint.
     pub(crate) fn poll(&self, epd: c_int, events: i16, timeout: c_long) -> i16 {
         let mut entry = libc::pollfd {
             fd: epd,
@@ -274,7 +275,7 @@ impl Api {
     pub(crate) fn poll_null(&self, count: c_uint) -> Answer<c_int> {
         self.poll_at(0, count)
     }
-    /// An array at an address of any kind.
+    /// Polls an array at an address of any kind.
     pub(crate) fn poll_at(&self, at: usize, count: c_uint) -> Answer<c_int> {
         call!(self.scif_poll(std::ptr::with_exposed_provenance_mut(at), count, 0))
     }

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! What the library costs beside what the machine costs: each figure with its reference, measured in turns, medians.
+//! Benchmark of the library: each figure with a reference figure of the machine, measured in turns;
+//! medians.
 //!
-//! `scif-conformance --bench`. Not about promises: nothing here passes or fails. Two processes, each kept on a processor
-//! of its own, the first two that this one may run on. How far apart these are changes on virtual machines, and every figure
-//! with it: the round trip of a line is measured before and after each pair, and printed beside it.
+//! `scif-conformance --bench`. Not about promises: no figure passes or fails. Two processes, each
+//! pinned to one of the first two allowed processors. On virtual machines the distance of these
+//! processors changes, and every figure with it. So the round trip of a cache line is measured
+//! before and after each pair, and printed beside it.
 #![expect(unsafe_code, reason = "memcpy, affinity, epoll")]
 #![expect(clippy::cast_precision_loss, reason = "nanoseconds and ratios are printed")]
 
@@ -22,20 +24,21 @@ use crate::rig::{
 const PORT: u16 = 2050;
 const PAIRS: usize = 21;
 const TRIPS: u64 = 20_000;
-/// Where both sides sleep on the way.
+/// Number of round trips in which both sides sleep.
 const SLEEPING_TRIPS: u64 = 2000;
-/// Of a probe, how far apart the processors are: the median of so many batches of so many trips.
+/// Size of a probe of the processors' distance: the median of `BATCHES` batches of `PROBE_TRIPS`
+/// round trips.
 const BATCHES: usize = 5;
 const PROBE_TRIPS: u64 = 100;
 const BIG: usize = 16 << 20;
 const WINDOW: i64 = 0x1000_0000;
 const LINE: usize = 128;
 
-/// The first two processors this process may run on.
+/// Returns the first two processors on which this process may run.
 fn two_cpus() -> [usize; 2] {
     // SAFETY: all zeroes is an empty set.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: a live set of the size said.
+    // SAFETY: a live set of the passed size.
     let rc = unsafe { libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) };
     assert_eq!(rc, 0, "sched_getaffinity: {}", std::io::Error::last_os_error());
     let allowed = (0..libc::CPU_SETSIZE as usize).filter(|&cpu| {
@@ -48,13 +51,13 @@ fn two_cpus() -> [usize; 2] {
     [first, second]
 }
 
-/// Keeps this thread on one processor.
+/// Pins this thread to one processor.
 fn pin(cpu: usize) {
     // SAFETY: all zeroes is an empty set.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
     // SAFETY: a live set, and a number that came from one.
     unsafe { libc::CPU_SET(cpu, &mut set) };
-    // SAFETY: a live set of the size said.
+    // SAFETY: a live set of the passed size.
     let rc = unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) };
     assert_eq!(
         rc,
@@ -68,7 +71,7 @@ fn relax() {
     std::hint::spin_loop();
 }
 
-/// Answers every number it is sent, until 0 comes.
+/// Echoes every received number, until 0 arrives.
 fn echo(at: usize) {
     let mut last = 0;
     loop {
@@ -85,7 +88,7 @@ fn echo(at: usize) {
     }
 }
 
-/// Nanoseconds of one of `trips` round trips.
+/// Returns the nanoseconds of one of `trips` round trips.
 fn timed(trips: u64, mut trip: impl FnMut()) -> f64 {
     let begin = Instant::now();
     for _ in 0..trips {
@@ -94,7 +97,7 @@ fn timed(trips: u64, mut trip: impl FnMut()) -> f64 {
     begin.elapsed().as_nanos() as f64 / trips as f64
 }
 
-/// The same, over two words that are 0.
+/// Measures round trips over two words that are 0.
 fn words(at: usize, trips: u64) -> f64 {
     let mut n = 0;
     let mut trip = || {
@@ -104,12 +107,12 @@ fn words(at: usize, trips: u64) -> f64 {
             relax();
         }
     };
-    // The other may be on its way still.
+    // The peer may not have started yet.
     trip();
     timed(trips, trip)
 }
 
-/// Descriptors that one thread sleeps on until there is something to read.
+/// Epoll set on which a thread sleeps until there are bytes to read.
 struct Sleeper(i32);
 
 impl Sleeper {
@@ -134,7 +137,7 @@ impl Sleeper {
     }
 }
 
-/// One message by calls that do not wait, and sleep in epoll.
+/// Sends one message by a non-blocking call; the sleep is in epoll.
 fn send_now(api: &Api, epd: i32, bytes: &[u8; 8]) {
     assert_eq!(api.send(epd, bytes, 0), Ok(8), "there is room");
 }
@@ -147,7 +150,7 @@ fn receive_asleep(api: &Api, epd: i32, sleeper: &Sleeper, bytes: &mut [u8; 8]) {
     }
 }
 
-/// The same through a socket.
+/// Receives one message like `receive_asleep`, but through a socket.
 fn read_asleep(mut socket: &UnixStream, sleeper: &Sleeper, bytes: &mut [u8; 8]) {
     sleeper.sleep();
     socket.read_exact(bytes).unwrap();
@@ -158,30 +161,30 @@ fn median(mut of: Vec<f64>) -> f64 {
     of.get(of.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// What the peer does next.
+/// Next task of the peer.
 #[derive(Clone, Copy)]
 #[repr(u64)]
 enum Task {
-    /// Answers over its window, or over the raw words, until told to end.
+    /// Echo over its window, or over the raw words, until the end.
     Window = 1,
     Raw,
-    /// Answers messages by calls that wait, by calls that do not, and through a socket.
+    /// Echo of messages by blocking calls, by non-blocking calls, and through a socket.
     Blocking,
     Asleep,
     Socket,
 }
 
-/// Where the number of the task lies, in the page of the raw words.
+/// Offset of the task's number in the page of the raw words.
 const TASK: usize = 2 * LINE;
 
-/// The other process, which sleeps while it has nothing to do.
+/// Other process, which sleeps while it has no task.
 struct Peer<'a> {
     raw: usize,
     cue: &'a Cue,
 }
 
 impl Peer<'_> {
-    /// Runs `part` while the other does its part.
+    /// Runs `part` while the peer executes `task`.
     fn with<T>(&self, task: Task, part: impl FnOnce() -> T) -> T {
         poke64(self.raw + TASK, task as u64);
         self.cue.tell();
@@ -191,7 +194,8 @@ impl Peer<'_> {
         done
     }
 
-    /// Nanoseconds of a round trip over the words at `at`, which the other answers by `task`.
+    /// Returns the nanoseconds of a round trip over the words at `at`, which the peer answers by
+    /// `task`.
     fn words(&self, task: Task, at: usize, trips: u64) -> f64 {
         reset(at);
         self.with(task, || {
@@ -205,14 +209,14 @@ impl Peer<'_> {
         self.words(Task::Raw, self.raw, TRIPS)
     }
 
-    /// How far apart the two processors are now: the round trip of a line.
+    /// Returns the current distance of the two processors: the round trip of a cache line.
     fn probe(&self) -> f64 {
         let batch = || self.words(Task::Raw, self.raw, PROBE_TRIPS);
         median((0..BATCHES).map(|_| batch()).collect())
     }
 
-    /// Prints the medians of two figures taken in turns, and of their ratios; and the least, the median and the most of the
-    /// probes around them.
+    /// Prints the medians of two figures taken in turns, and of their ratios; and minimum, median
+    /// and maximum of the probes around them.
     fn compare(&self, what: &str, unit: &str, aim: &str, mut each: impl FnMut() -> (f64, f64)) {
         each();
         let mut probes = vec![self.probe()];
@@ -235,7 +239,7 @@ impl Peer<'_> {
     }
 }
 
-/// The peer: does one task after the other, until it is killed.
+/// Runs the peer: one task after the other, until it is killed.
 fn peer(api: &Api, raw: usize, cue: &Cue, socket: &UnixStream, cpu: usize) {
     pin(cpu);
     cue.wait();
@@ -282,7 +286,7 @@ fn peer(api: &Api, raw: usize, cue: &Cue, socket: &UnixStream, cpu: usize) {
     }
 }
 
-/// Turns of a loop of arithmetic that take about two milliseconds; how long they took, in nanoseconds.
+/// Runs a loop of arithmetic for about two milliseconds and returns its time in nanoseconds.
 fn compute(turns: u64) -> f64 {
     let begin = Instant::now();
     let mut n = 1u64;
@@ -293,26 +297,26 @@ fn compute(turns: u64) -> f64 {
     begin.elapsed().as_nanos() as f64
 }
 
-/// Both words of `echo` as they were in the beginning.
+/// Sets both words of `echo` to 0.
 fn reset(at: usize) {
     poke64(at, 0);
     poke64(at + LINE, 0);
 }
 
-/// Nanoseconds of a load from memory, each of a place that the one before says.
+/// Returns the nanoseconds of a load from memory, where each address depends on the load before.
 fn random_load(at: usize, len: usize, loads: u64) -> f64 {
     let mut n = 1u64;
     timed(loads, || {
         n = n
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1_442_695_040_888_963_407);
-        // What is read is 0: the next place waits for it all the same.
+        // The loaded value is 0, but the next address still waits for it.
         n = n.wrapping_add(peek64(at + (n >> 32) as usize % (len / 64) * 64));
     })
 }
 
-/// What loads from memory of large pages cost while it is registered and afterwards, beside what they cost from memory of the
-/// same kind that never is.
+/// Measures loads from memory on huge pages while it is registered and afterwards, against memory
+/// of the same kind that is never registered.
 fn large_pages(api: &Api, epd: i32, peer: &Peer<'_>) {
     const LEN: usize = 64 << 20;
     const LARGE: usize = 2 << 20;
@@ -348,7 +352,8 @@ fn large_pages(api: &Api, epd: i32, peer: &Peer<'_>) {
     });
 }
 
-/// Cost of calls after a fork whose child has used the endpoint and ended, beside the cost before it.
+/// Cost of calls after a fork whose child has used the endpoint and ended, beside the cost before
+/// it.
 fn after_a_fork(api: &Api, epd: i32, peer: &Peer<'_>) {
     let round_trip = || {
         let mut bytes = [7; 8];
@@ -418,7 +423,7 @@ pub(crate) fn run(api: impl Fn() -> Api) {
     }
     api.register(epd, near, BIG, WINDOW, RW, FIXED).unwrap();
     mine.wait();
-    // The threads of the library start before this one is kept where it is.
+    // The threads of the library start before this one is pinned.
     api.writeto(epd, WINDOW, 4 << 20, WINDOW, 0).unwrap();
     let mark = api.fence_mark(epd, 1).unwrap();
     api.fence_wait(epd, mark).unwrap();

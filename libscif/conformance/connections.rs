@@ -333,7 +333,7 @@ pub(crate) const CASES: &[Case] = &[
                 epd
             })
             .collect();
-        // What is closed or accepted meanwhile is not waited for any more.
+        // Requests that were closed or accepted do not wait any more.
         let (kept, closed) = (openers[0], openers[5]);
         api.accept(listener, 0).unwrap();
         api.close(closed).unwrap();
@@ -520,7 +520,7 @@ pub(crate) const CASES: &[Case] = &[
     }),
 ];
 
-/// What every endpoint without a connection answers.
+/// Checks the errors of an endpoint without a connection.
 fn unconnected(api: &Api, epd: i32) {
     let not = Err(ENOTCONN);
     assert_eq!(api.send(epd, b"abcd", 0), not);

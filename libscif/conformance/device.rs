@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The device itself, called as a program does that has no library.
+//! Tests of the device, called by a program without a library.
 //!
-//! Not about what a driver was measured to answer (`driver_rows`), whether or not that is as it should be.
-//! Runs with `SCIF_TRANSPORT=kernel` only, over a driver or over `libscifdev.so`.
+//! Not about the measured answers of a driver (`driver_rows`), correct or not. Runs with
+//! `SCIF_TRANSPORT=kernel` only, over a driver or over `libscifdev.so`.
 #![expect(unsafe_code, reason = "ioctls")]
 
 use std::ffi::CString;
@@ -231,7 +231,7 @@ pub(crate) const CASES: &[Case] = &[
             (64, u32::MAX.into(), EINVAL),
         ] {
             let place = std::ptr::with_exposed_provenance_mut(at);
-            // SAFETY: nothing is there that could be changed: the call says so.
+            // SAFETY: no memory exists at the address, as the error of the call shows.
             let rc = called(&-1, || unsafe { libc::poll(place, n, 0) });
             assert_eq!(rc, Err(errno), "poll of {n} at {at:#x}");
             let time = libc::timespec {

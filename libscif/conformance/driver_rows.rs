@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! What mainline's driver of 4.19 answered on one node, without hardware, to its ioctls as they are: a row each. Where
-//! what stands in for a driver answers otherwise, it says so here, and in the README of `libscifdev.so` in the same words.
+//! Answers of mainline's driver of 4.19 on one node, without hardware, to its ioctls: one row each.
+//! A different answer of the stand-in is listed here, and in the README of `libscifdev.so` in
+//! identical text.
 //!
-//! Not about what the answers ought to be: some are defects. Machines with cards have more nodes, and others programs
-//! ports; what depends on them is asked so that it does not matter.
+//! Not about correct answers: some are defects. Machines with cards have more nodes, and other
+//! programs have ports; the requests do not depend on either.
 
 use std::time::{Duration, Instant};
 
@@ -17,15 +18,15 @@ use crate::rig::{
     within,
 };
 
-/// How long something is waited for that one of them never shows.
+/// Time to wait for an event that one of the devices never shows.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What poll shows, as numbers of the header.
+/// Returns the bits of poll, as numbers of the header.
 fn bits(fd: i32) -> String {
     format!("{:#x}", raw_poll(fd, IN | OUT, 0))
 }
 
-/// A port is one of those that are given.
+/// Formats a port, which must be a dynamic one.
 fn dynamic(port: Result<u64, i32>) -> String {
     said(port.map(|port| match port {
         1089..65536 => "dynamic".to_owned(),
@@ -33,7 +34,7 @@ fn dynamic(port: Result<u64, i32>) -> String {
     }))
 }
 
-/// A listener, and its port.
+/// Makes a listener and returns its port.
 fn listener(backlog: i32) -> (i32, u32) {
     let fd = open();
     let port = bind(fd);
@@ -45,7 +46,7 @@ fn receive(fd: i32, len: usize, flags: u32) -> Result<u32, i32> {
     message(fd, RECV, &mut vec![0; len], flags)
 }
 
-/// Whoever closed does not wait until it is seen: this does.
+/// Waits for a hang-up, since close does not wait until the peer shows it.
 fn hangs_up(fd: i32) -> bool {
     within(PATIENCE, || raw_poll(fd, 0, 0) & HUP == HUP)
 }
@@ -152,7 +153,8 @@ const ROWS: &[Row] = &[
         answers: &[same("connect", "ENODEV")],
     },
     Row {
-        // The driver loses a port by it. One before 4.19 is said to bind, as all others do.
+        // The driver loses a port by it. A driver before 4.19 is documented to bind, as all others
+        // do.
         name: "connect_without_bind",
         ask: |_| {
             let (nobody, fd) = (open(), open());
@@ -206,7 +208,7 @@ const ROWS: &[Row] = &[
         name: "dynamic_ports",
         ask: |_| {
             let ports: Vec<u32> = (0..3).map(|_| bind(open())).collect();
-            // There are so many; whoever begins in the middle comes to the first after the last.
+            // Number of dynamic ports; after the last one follows the first.
             let ahead = |i: usize| (ports[i] + 64447 - ports[i - 1]) % 64447 < 1000;
             let next = |i| if ahead(i) { "higher" } else { "lower" }.to_owned();
             vec![dynamic(Ok(ports[0].into())), next(1), next(2)]
@@ -240,7 +242,7 @@ const ROWS: &[Row] = &[
     Row {
         name: "reserved_ports",
         ask: |_| {
-            // A device may be for its owner only: opened before.
+            // Opened before, since a device may be for its owner only.
             let (one, other) = (open(), open());
             become_nobody();
             vec![said(bind_to(one, 1023)), said(bind_to(other, 1024))]
@@ -448,7 +450,7 @@ const ROWS: &[Row] = &[
     Row {
         name: "nobody_accepts",
         ask: |who| {
-            // Without a driver it can be set.
+            // Without a driver the time-out can be set.
             const SET: &str = "50";
             set_env("SCIF_CONNECT_TIMEOUT_MS", SET);
             let limit = if who.is_driver() {
@@ -482,7 +484,7 @@ const ROWS: &[Row] = &[
     },
 ];
 
-/// All rows.
+/// Returns all rows.
 pub(crate) fn rows() -> impl Iterator<Item = &'static Row> {
     ROWS.iter().chain(driver_windows::ROWS)
 }

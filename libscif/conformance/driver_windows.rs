@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! What was measured of windows, RMA and fences, as `driver_rows` has it of all else.
+//! Measured answers about windows, RMA and fences, like the other ones in `driver_rows`.
 
 use crate::ioctl::*;
 use crate::measured::{Row, done, other, said, same};
@@ -11,16 +11,16 @@ pub(crate) const SELF: u64 = 1;
 const PEER: u64 = 2;
 const LOCAL: u64 = 0x10;
 const REMOTE: u64 = 0x20;
-/// Where nothing is registered.
+/// Offset without a window.
 const NOWHERE: i64 = 0x90_0000;
-/// Where no memory is, and none comes: below what a system maps.
+/// Address without memory, now and later: below the range that a system maps.
 const NO_MEMORY: usize = 0x1000;
 
 pub(crate) fn hex(answer: Result<i64, i32>) -> String {
     said(answer.map(|offset| format!("{offset:#x}")))
 }
 
-/// New pages as a window.
+/// Registers new pages as a window.
 pub(crate) fn window(fd: i32, n: usize, offset: i64, prot: i32) -> usize {
     let at = pages(n);
     assert_eq!(register_for(fd, at, n * PAGE, offset, prot, FIXED), Ok(offset));

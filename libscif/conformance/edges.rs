@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! What the other groups leave out: endpoints that are connecting, limits that are reached, and which of two errors is
-//! the one that is said.
+//! Remaining cases: endpoints that are connecting, exhausted limits, and the priority of two
+//! errors.
 
 use crate::Case;
 use crate::rig::{
@@ -115,7 +115,7 @@ pub(crate) const CASES: &[Case] = &[
         let child = Process::start(|| {
             go.recv(&mut [0; 8]).unwrap();
         });
-        // To pages that a child has too: copy-on-write would part them from the window.
+        // To pages that a child has too: copy-on-write would separate them from the window.
         fill(at, 2 * PAGE, 7);
         let seen = pages(2);
         assert_eq!(api.vreadfrom(b, seen, 2 * PAGE, 0x10000, SYNC), Ok(0));
@@ -174,7 +174,8 @@ pub(crate) const CASES: &[Case] = &[
                     until("four bytes", || api.poll(epd, IN, 0) == IN);
                     let receiver = Process::start(|| wild(api.recv_to(epd, gone, 2)));
                     assert!([0, -libc::SIGSEGV].contains(&receiver.end()));
-                    // A driver may have taken them from the queue before it found the address bad.
+                    // A driver may have removed them from the queue before it found the address
+                    // bad.
                     let left = api.recv(epd, &mut [0; 4], 0).unwrap();
                     assert!(left == 4 || left == 2);
                     cue.tell();

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! What cannot be asked of a driver, and why: it is about this library without one, or the driver is known to answer
-//! otherwise. Begins with a case's full name, or a group's.
+//! Cases that are not run over a driver, with the reason: they concern this library without a
+//! driver, or the driver is known to differ. Each entry is a prefix: the full name of a case, or a
+//! group.
 //!
-//! Not about `libscifdev.so`, from which everything is asked, unless it has the traps of mainline's driver.
+//! Not about `libscifdev.so`, over which all cases run, unless it has the traps of mainline's
+//! driver.
 
-/// The beginnings of names, and the reasons.
+/// Prefixes of names, and the reasons.
 const OF_A_DRIVER: &[(&str, &str)] = &[
     ("nodes/", "a driver's nodes are cards"),
     ("shown/", "a driver does not show its endpoints"),
@@ -181,13 +183,13 @@ const OF_A_DRIVER: &[(&str, &str)] = &[
     ("forks/a_killed_child_", "mainline: a taken offset is not noticed"),
 ];
 
-/// Excuses for cases that there are not; `cases` are the names there are.
+/// Returns the excuses that match no case; `cases` are the existing names.
 pub(crate) fn of_none(cases: &[String]) -> impl Iterator<Item = &'static str> {
     let begins = OF_A_DRIVER.iter().map(|(begin, _)| *begin);
     begins.filter(|begin| !cases.iter().any(|case| case.starts_with(begin)))
 }
 
-/// Why a case is not asked of a driver, if it is not.
+/// Returns the reason why a case is not run over a driver.
 pub(crate) fn reason(full: &str) -> Option<&'static str> {
     OF_A_DRIVER
         .iter()

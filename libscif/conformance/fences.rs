@@ -126,7 +126,7 @@ pub(crate) const CASES: &[Case] = &[
                 cue.wait();
                 assert_eq!(api.writeto(epd, DATA, BIG, DATA, 0), Ok(0));
                 cue.tell();
-                // Computes, and makes no call.
+                // The peer computes, and makes no call.
                 cue.wait();
             },
         );

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Forks: what parent and child share, what each has for itself, and what the death of one leaves to the other.
-//! Source: section 3.5.1 and 3.5.2 of the User Guide.
+//! Forks: state that parent and child share, state of each, and the effect of one's death on the
+//! other. Source: section 3.5.1 and 3.5.2 of the User Guide.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::rig::{
     pages, peek, poke, raw_poll, sleeps, two, until, within,
 };
 
-/// Number of bytes of windows that are mapped here.
+/// Returns the number of bytes of windows that this process maps.
 fn arenas_mapped() -> usize {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     maps.lines()
@@ -28,7 +28,7 @@ fn run_sleep() {
     panic!("{error}");
 }
 
-/// Name of the program that a process runs.
+/// Returns the name of the program that a process runs.
 fn program(pid: i32) -> String {
     let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     name.trim_end().to_owned()
@@ -59,7 +59,7 @@ pub(crate) const CASES: &[Case] = &[
                         assert_eq!(api.register(epd, mine, PAGE, 0x10000, RW, FIXED), Ok(0x10000));
                         child.tell();
                         child.wait();
-                        // Into the child's page; the child reads into ours.
+                        // Into the child's page; the child reads the parent's.
                         assert_eq!(api.readfrom(epd, 0x20000, PAGE, 0x30000, SYNC), Ok(0));
                         child.tell();
                         child.wait();
@@ -120,7 +120,7 @@ pub(crate) const CASES: &[Case] = &[
                 child.kill();
                 assert_eq!(child.end(), -libc::SIGKILL);
                 cue.tell();
-                // Asleep before the byte comes, in each way there is.
+                // Asleep before the byte arrives, in each possible call.
                 for round in 0..4u8 {
                     cue.tell();
                     match round {
@@ -207,7 +207,7 @@ pub(crate) const CASES: &[Case] = &[
                 let from = pages(len / PAGE);
                 fill(from, len, 1);
                 let child = Process::start(|| {
-                    // Far more than is copied until the other program begins.
+                    // Far more than is copied before the other program begins.
                     for _ in 0..100 {
                         assert_eq!(api.vwriteto(epd, from, len, 0x10000, 0), Ok(0));
                     }
@@ -232,13 +232,13 @@ pub(crate) const CASES: &[Case] = &[
             |epd, cue| {
                 Process::start(|| assert_eq!(api.recv(epd, &mut [0], 0), Ok(0))).wait();
                 for _ in 0..4 {
-                    // Longer than it takes to notice.
+                    // Longer than the library takes to notice.
                     std::thread::sleep(Duration::from_millis(20));
                     cue.tell();
                     assert_eq!(api.recv(epd, &mut [0], BLOCK), Ok(1));
                 }
                 cue.tell();
-                // A receiver inside a call is woken, and its descriptor left alone.
+                // A receiver inside a call is woken, and its descriptor not changed.
                 assert_eq!(api.recv(epd, &mut [0; 2], BLOCK), Ok(2));
                 assert_eq!(api.recv(epd, &mut [0], BLOCK), Err(libc::ECONNRESET));
             },
@@ -422,7 +422,7 @@ pub(crate) const CASES: &[Case] = &[
             })
         };
         while !connecting.is_finished() {
-            // Uses the library: from then on it hears what comes for all that it inherited.
+            // Uses the library: from then on the child handles events of all inherited endpoints.
             Process::start(|| {
                 for _ in 0..20 {
                     assert_eq!(api.poll(shared, crate::rig::OUT, 10_000), crate::rig::OUT);
@@ -443,7 +443,7 @@ pub(crate) const CASES: &[Case] = &[
                     let at = pages(64);
                     fill(at, 64 * PAGE, 1);
                     api.register(c, at, 64 * PAGE, 0x10000, RW, FIXED).unwrap();
-                    // Where they are: they go back after the end of their endpoint.
+                    // In place: the pages move back after the end of their endpoint.
                     let offset = api.register(b, at + PAGE, PAGE, 0, RW, 0).unwrap();
                     let mapped = api.mmap(d, 0, PAGE, RW, 0, 0x10000).unwrap();
                     api.close(c).unwrap();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Holders that get what the others have not: a port or a peer, after the fork. Whoever asks, the endpoint is one.
-//! Source: section 3.5.1 of the User Guide.
+//! Sharers that get a port or a peer after the fork. All sharers see one endpoint. Source: section
+//! 3.5.1 of the User Guide.
 
 use std::time::Duration;
 
@@ -13,7 +13,8 @@ use crate::rig::{
 };
 use libc::{ECONNREFUSED, ECONNRESET, EINPROGRESS, EINVAL, EISCONN};
 
-/// A listener on node 1 in this process; `client` runs on node 2, with an endpoint that is not connected.
+/// Runs a listener on node 1 in this process, and `client` on node 2 with an endpoint that is not
+/// connected.
 fn meets(api: &Api, server: impl FnOnce(i32, &Cue), client: impl FnOnce(i32, &Cue)) {
     let (mine, theirs) = Cue::pair();
     let other = Process::start(|| {
@@ -40,7 +41,7 @@ fn connect(api: &Api, epd: i32) {
     assert!(api.connect(epd, node(1), case_port()).unwrap() > 1088);
 }
 
-/// A child that never ends by itself.
+/// Starts a child that never ends by itself.
 fn sleeps(body: impl FnOnce()) -> Process {
     Process::start(|| {
         body();
@@ -55,9 +56,9 @@ fn kill(child: Process) {
     assert_eq!(child.end(), -libc::SIGKILL);
 }
 
-/// A listener on node 1, and on node 2 a process that connects, dies by `signal` before it could say so, and leaves the
-/// endpoint to a child that it forked: `asks` connects and forks, `ends` sees to its end between the request and the child's
-/// going on.
+/// Runs a listener on node 1. A process on node 2 connects, forks a child, and dies by `signal`
+/// before it can report. `asks` connects and forks. `ends` makes it die after the request and
+/// returns the accepted endpoint; then the child continues.
 fn leaves_to_its_heir(
     api: &Api,
     signal: i32,
@@ -88,14 +89,14 @@ fn leaves_to_its_heir(
     assert_eq!(api.recv(epd, &mut bytes, BLOCK), Err(ECONNRESET));
 }
 
-/// What a child does with an endpoint that another was connecting.
+/// Uses an endpoint in a child after another process started its connect.
 fn inherits(api: &Api, epd: i32) {
     assert_eq!(api.poll(epd, OUT, 60_000), OUT);
     assert!(api.connect(epd, node(1), case_port()).unwrap() > 1088);
     let mut bytes = [0; 2];
     assert_eq!(api.recv(epd, &mut bytes, BLOCK), Ok(2));
     assert_eq!(&bytes, b"hi");
-    // What else the connection's socket holds is looked at meanwhile.
+    // The rest of the connection's socket is handled meanwhile.
     std::thread::sleep(Duration::from_millis(50));
     assert_eq!(api.send(epd, b"ho", BLOCK), Ok(2));
 }
@@ -131,7 +132,8 @@ pub(crate) const CASES: &[Case] = &[
                 |epd, cue| {
                     Process::start(|| {
                         outlive_parent();
-                        // No call of the library before: who dies is the only one to hear the answer.
+                        // Without an earlier call of the library, only the dying process reads the
+                        // answer.
                         cue.wait();
                         inherits(api, epd);
                     });
@@ -166,7 +168,7 @@ pub(crate) const CASES: &[Case] = &[
         let listener = api.open();
         let port: u16 = api.bind(listener, 0).unwrap().try_into().unwrap();
         api.listen(listener, 4).unwrap();
-        // Bound, not being connected any more.
+        // Bound, and no longer connecting.
         let given_up = |epd| until("it is given up", || api.bind(epd, 0) == Err(EINVAL));
         let waits = |epd| {
             let api = *api;
@@ -351,7 +353,7 @@ pub(crate) const CASES: &[Case] = &[
                 assert_eq!(api.vreadfrom(epd, at, PAGE, 0x30000, SYNC), Ok(0));
                 assert_eq!((peek(at + 3), peek(at + 4)), (99, 4 ^ 5));
                 cue.tell();
-                // The last holder.
+                // Last sharer.
                 api.close(epd).unwrap();
             },
         );
@@ -371,7 +373,7 @@ pub(crate) const CASES: &[Case] = &[
                 let child = Process::start(|| {
                     let _ = api.connect(epd, node(1), case_port());
                 });
-                // Not bound any more: it is being connected.
+                // Connecting, and no longer just bound.
                 until("it connects", || api.bind(epd, 0) == Err(EISCONN));
                 kill(child);
                 cue.tell();
@@ -539,7 +541,7 @@ pub(crate) const CASES: &[Case] = &[
                 assert_eq!(api.recv(epd, &mut [0], BLOCK), Ok(1));
                 cue.tell();
                 cue.wait();
-                // Two of three are gone.
+                // Two of three have ended.
                 assert_eq!(api.poll(epd, IN, 50), 0);
                 cue.tell();
                 assert_eq!(api.recv(epd, &mut [0], BLOCK), Err(ECONNRESET));

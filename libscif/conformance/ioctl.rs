@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The device's ioctls as a program makes them that has no library: numbers and bytes as the drivers' headers make them,
-//! written down here once more, so that what the library sends and what the other side takes are not only alike.
+//! ioctls of the device, for a program without a library. The numbers and bytes follow the drivers'
+//! headers, and are written a second time, so that an error common to the library and the device is
+//! detected.
 #![expect(unsafe_code, reason = "ioctls")]
 
 use std::ffi::{CString, c_void};
@@ -9,10 +10,10 @@ use crate::api::called;
 use crate::rig::{BLOCK, OUT, RW, plain_close, raw_poll, set_nonblocking};
 use libc::EINPROGRESS;
 
-/// Bytes of an argument: words of 8, as all arguments are aligned.
+/// Argument of an ioctl: words of 8 bytes, as all arguments are aligned.
 pub(crate) type Words = [u64; 5];
 
-/// The numbers by their low byte: of mainline Linux and MPSS 4, and of MPSS 3.
+/// Numbers of the ioctls by their low byte: of mainline Linux and MPSS 4, and of MPSS 3.
 pub(crate) const NUMBERS: [(u32, u32); 18] = [
     (0, 0),
     (0xc008_7301, 0xc008_7301),
@@ -75,10 +76,10 @@ pub(crate) fn open() -> i32 {
     open_with(0)
 }
 
-/// Any number, with any argument.
+/// Makes any request, with any argument.
 pub(crate) fn raw(fd: i32, number: u32, argument: usize) -> Result<i32, i32> {
     let argument: *mut c_void = std::ptr::with_exposed_provenance_mut(argument);
-    // SAFETY: an argument of the length the number says, or one that is wrong on purpose.
+    // SAFETY: an argument of the length in the number, or one that is wrong on purpose.
     called(&-1, || unsafe { libc::ioctl(fd, number.into(), argument) })
 }
 
@@ -90,18 +91,18 @@ pub(crate) fn number(call: usize) -> u32 {
     }
 }
 
-/// A call with a structure; what is in it afterwards.
+/// Makes a call with a structure and returns its content afterwards.
 pub(crate) fn ask(fd: i32, call: usize, mut words: Words) -> Result<Words, i32> {
     raw(fd, number(call), words.as_mut_ptr().expose_provenance())?;
     Ok(words)
 }
 
-/// A call with a number.
+/// Makes a call with a number.
 pub(crate) fn tell(fd: i32, call: usize, value: usize) -> Result<i32, i32> {
     raw(fd, number(call), value)
 }
 
-/// Two 32-bit numbers, the lower address first.
+/// Packs two 32-bit numbers, the lower address first.
 pub(crate) fn two32(low: u32, high: u32) -> u64 {
     u64::from(low) | u64::from(high) << 32
 }
@@ -110,11 +111,11 @@ pub(crate) fn low(word: u64) -> u32 {
     (word & 0xffff_ffff) as u32
 }
 
-/// What sort of file a descriptor is: the major number of a character device, or that it is none.
+/// Returns the major number of a character device, or `None` for another file.
 pub(crate) fn device_number(fd: i32) -> Option<u32> {
     // SAFETY: all zeroes is a valid stat.
     let mut stat: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: room for what is said of the descriptor.
+    // SAFETY: room for the state of the descriptor.
     assert_eq!(unsafe { libc::fstat(fd, &raw mut stat) }, 0);
     (stat.st_mode & libc::S_IFMT == libc::S_IFCHR).then(|| libc::major(stat.st_rdev))
 }
@@ -123,7 +124,7 @@ pub(crate) fn bind_to(fd: i32, port: u16) -> Result<u32, i32> {
     ask(fd, BIND, [port.into(), 0, 0, 0, 0]).map(|words| low(words[0]))
 }
 
-/// To a dynamic port.
+/// Binds to a dynamic port.
 pub(crate) fn bind(fd: i32) -> u32 {
     bind_to(fd, 0).unwrap()
 }
@@ -132,32 +133,32 @@ pub(crate) fn listen(fd: i32, backlog: i32) -> Result<i32, i32> {
     tell(fd, LISTEN, backlog as u32 as usize)
 }
 
-/// To a port of a node; our own port.
+/// Connects to a port of a node and returns the own port.
 pub(crate) fn connect_to(fd: i32, node: u16, port: u32) -> Result<u64, i32> {
     let request = u64::from(node) << 32 | u64::from(port) << 48;
     ask(fd, CONNECT, [request, 0, 0, 0, 0]).map(|words| words[0] >> 16 & 0xffff)
 }
 
-/// To a port of our own node.
+/// Connects to a port of the own node.
 pub(crate) fn connect(fd: i32, port: u32) -> Result<u64, i32> {
     connect_to(fd, 0, port)
 }
 
-/// The first half of an accept: the peer's node and port, and the cookie.
+/// Makes the first half of an accept: the peer's node and port, and the cookie.
 pub(crate) fn accept_request(fd: i32, flags: u32) -> Result<(u64, u64), i32> {
     ask(fd, ACCEPTREQ, [flags.into(), 0, 0, 0, 0]).map(|words| (words[0] >> 32, words[1]))
 }
 
-/// The other half.
+/// Makes the second half of an accept.
 pub(crate) fn put_accepted(fd: i32, cookie: u64) -> Result<(), i32> {
     ask(fd, ACCEPTREG, [cookie, 0, 0, 0, 0]).map(drop)
 }
 
-/// What is said of the nodes.
+/// Answer of `GET_NODEIDS`.
 pub(crate) struct Nodes {
     pub(crate) online: u32,
     pub(crate) own: u16,
-    /// How many numbers were written, of at most 8.
+    /// Number of node numbers written, at most 8.
     pub(crate) listed: u32,
 }
 
@@ -192,7 +193,7 @@ pub(crate) fn send(fd: i32, bytes: &[u8], flags: u32) -> Result<u32, i32> {
     message(fd, SEND, &mut bytes.to_vec(), flags)
 }
 
-/// A connection, made by hand: acceptor, opener, and where the opener is.
+/// Makes a connection: acceptor, opener, and the opener's port.
 pub(crate) fn connection() -> (i32, i32, u32) {
     let (listener, opener) = (open(), open());
     let port = bind(listener);
@@ -237,7 +238,7 @@ pub(crate) fn copy(fd: i32, call: usize, near: u64, len: usize, far: u64, flags:
 }
 
 pub(crate) fn map_for(fd: i32, len: usize, offset: i64, prot: i32, flags: i32) -> Result<usize, i32> {
-    // SAFETY: the kernel, or who stands in for it, picks a free range.
+    // SAFETY: the kernel, or the stand-in, picks a free range.
     let map = || unsafe { libc::mmap(std::ptr::null_mut(), len, prot, flags, fd, offset) };
     called(&libc::MAP_FAILED, map).map(<*mut c_void>::expose_provenance)
 }
@@ -246,7 +247,7 @@ pub(crate) fn map(fd: i32, len: usize, offset: i64) -> Result<usize, i32> {
     map_for(fd, len, offset, RW, libc::MAP_SHARED)
 }
 
-/// The mark.
+/// Returns a mark of a fence.
 pub(crate) fn mark(fd: i32, flags: u64) -> Result<u32, i32> {
     let mut mark = 0u32;
     let to = (&raw mut mark).expose_provenance() as u64;
@@ -259,7 +260,7 @@ pub(crate) fn wait(fd: i32, mark: u32) -> Result<i32, i32> {
     tell(fd, FENCE_WAIT, mark as usize)
 }
 
-/// Stores of a value here and of one there, as the flags say.
+/// Stores values at this side and at the peer, as the flags select.
 pub(crate) fn signal(fd: i32, near: (i64, u64), far: (i64, u64), flags: u64) -> Result<(), i32> {
     ask(
         fd,

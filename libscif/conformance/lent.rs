@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Memory that is registered over several connections: every peer maps the same pages, as long as it likes.
+//! Memory that is registered over several connections: every peer maps the same pages, for any
+//! time.
 
 use crate::Case;
 use crate::api::Api;
@@ -13,7 +14,7 @@ const N: usize = 4;
 const LEN: usize = N * PAGE;
 const AT: i64 = 0x10000;
 
-/// Registers the same memory.
+/// Registers memory at the common offset.
 fn register(api: &Api, epd: i32, at: usize) {
     assert_eq!(api.register(epd, at, LEN, AT, RW, FIXED), Ok(AT));
 }
@@ -22,7 +23,7 @@ fn map(api: &Api, epd: i32) -> usize {
     api.mmap(epd, 0, LEN, RW, 0, AT).unwrap()
 }
 
-/// An owner with a connection to each of two other processes.
+/// Makes an owner with a connection to each of two other processes.
 fn three(api: &Api, owner: impl FnOnce([i32; 2], [&Cue; 2]), peer: impl Fn(usize, i32, &Cue)) {
     let ((first, first_peer), (second, second_peer)) = (Cue::pair(), Cue::pair());
     let others = [&first_peer, &second_peer].map(|cue| {
@@ -64,7 +65,8 @@ pub(crate) const CASES: &[Case] = &[
                 poke(at + 2, 77);
                 cues.iter().for_each(|cue| cue.tell());
                 cues.iter().for_each(|cue| cue.wait());
-                // The owner gives everything up, in this order and by other means; the mappings stay.
+                // The owner releases everything in this order and by different means; the mappings
+                // stay.
                 assert_eq!(api.unregister(epds[1], AT, LEN), Ok(0));
                 assert_eq!(
                     api.register(epds[1], at, LEN, AT, RW, FIXED),
@@ -110,7 +112,7 @@ pub(crate) const CASES: &[Case] = &[
         poke(at, 55);
         assert_eq!((peek(mine), peek(other)), (55, 55));
         api.munmap(mine, LEN).unwrap();
-        // Registering asks again.
+        // A registration checks again.
         let more = pages(1);
         let ask = || {
             let window = api.register(a, more, PAGE, 0, RW, 0).unwrap();

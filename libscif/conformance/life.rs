@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Fork, death, and what is left behind.
+//! Forks, deaths, and resources that remain.
 
 use crate::Case;
 use crate::rig::{
@@ -8,15 +8,16 @@ use crate::rig::{
 use libc::ECONNRESET;
 use std::time::Duration;
 
-/// How often a peer connects, transfers and is killed, unless the command line says otherwise.
+/// Number of times a peer connects, transfers and is killed, unless the command line sets another.
 pub(crate) const CYCLES: u64 = 200;
-/// After so many that are killed one closes.
+/// Number of killed peers after which one closes.
 const KILLS: u64 = 4;
-/// Areas and pages that the survivor's allocator may have more, whatever the number of cycles: an arena for a thread that
-/// had none is two areas, and pages that were freed are not all given back.
+/// Number of areas and pages by which the survivor's allocator may grow, whatever the number of
+/// cycles. An arena for a thread that had none is two areas, and not all freed pages are returned.
 const MORE_AREAS: usize = 4;
 const MORE_PAGES: u64 = 128;
-/// And a page in so many cycles, 64 bytes each: a leak of 1 KiB a cycle is found with 600 of them.
+/// Number of cycles for one more page, 64 bytes each: a leak of 1 KiB a cycle is found with 600
+/// cycles.
 const CYCLES_A_PAGE: u64 = 64;
 
 pub(crate) const CASES: &[Case] = &[
@@ -111,7 +112,7 @@ pub(crate) const CASES: &[Case] = &[
                     assert_eq!(api.register(epd, at, 2 * PAGE, 0x20000, RW, FIXED), Ok(0x20000));
                 });
                 child.wait();
-                // The child is gone; the window is not.
+                // The child has ended; the window exists.
                 let at = pages(2);
                 assert_eq!(
                     api.register(epd, at, PAGE, 0x20000, RW, FIXED),
@@ -208,7 +209,7 @@ pub(crate) const CASES: &[Case] = &[
         let mut after = before;
         let mut grown = 0;
         let limit = MORE_PAGES + cycles / CYCLES_A_PAGE;
-        // What was closed last may be in use for a moment still.
+        // The last closed resources may be in use for a moment.
         let settled = || {
             after = (descriptors(), areas(), sockets());
             grown = resident().saturating_sub(memory);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! What a system withholds: userfaultfd, descriptors, memory that may be locked.
+//! Resources that a system can deny: userfaultfd, descriptors, memory that may be locked.
 
 use crate::Case;
 use crate::rig::{
@@ -10,7 +10,8 @@ use crate::rig::{
 use libc::{EINVAL, EIO, ENOMEM, ENOSYS};
 use std::sync::{Arc, Mutex};
 
-/// A thread that counts up in the first word of each page and finds every number it wrote, until told to stop.
+/// Thread that counts up in the first word of each page and checks every number it wrote, until it
+/// is stopped.
 struct Writer {
     stop: Arc<Mutex<bool>>,
     thread: std::thread::JoinHandle<()>,
@@ -44,7 +45,7 @@ pub(crate) const CASES: &[Case] = &[
         let (listener, caller) = (api.open(), api.open());
         api.bind(listener, case_port()).unwrap();
         api.listen(listener, 1).unwrap();
-        // Windows lie in files that are larger than any memory, and mostly holes.
+        // Windows lie in sparse files larger than any memory.
         limit_files(100 << 30);
         assert_eq!(api.connect(caller, node(0), case_port()), Err(ENOMEM));
         limit_files(u64::MAX);
@@ -73,7 +74,8 @@ pub(crate) const CASES: &[Case] = &[
         assert!(holds(mapped, 4 * PAGE, 1));
         poke(mapped + PAGE, 77);
         assert_eq!(peek(at + PAGE), 77);
-        // With another thread they cannot go back without risking its stores: they stay, and so does what they hold.
+        // With another thread they cannot move back without risking its stores. They stay, and keep
+        // their content.
         let writer = Writer::start(pages(1), 1);
         api.munmap(mapped, 4 * PAGE).unwrap();
         assert_eq!(api.unregister(a, 0x10000, 4 * PAGE), Ok(0));
@@ -108,7 +110,7 @@ pub(crate) const CASES: &[Case] = &[
     }),
     ("windows_in_place_of_another_user_are_not_accessed", |api| {
         set_env("SCIF_ALLOW_UIDS", "0,65534");
-        // Not every root can: that takes the capability, and a user namespace with the other user.
+        // Root may lack the capability, or a user namespace with the other user.
         let becomes_nobody = || {
             if !become_nobody() {
                 std::process::exit(1);
@@ -175,7 +177,7 @@ pub(crate) const CASES: &[Case] = &[
         let writer = Writer::start(busy, 1);
         assert_eq!(api.register(a, at, PAGE, 0x10000, RW, FIXED), Err(ENOMEM));
         writer.end();
-        // Once its thread is gone for good the pages can move.
+        // Once its thread has ended the pages can move.
         until("the thread is gone", || {
             api.register(a, at, PAGE, 0x10000, RW, FIXED) == Ok(0x10000)
         });

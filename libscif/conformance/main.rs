@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The suite of `scif.h`: what its calls promise, asked of the built library by C's own names, in several processes.
+//! Suite of `scif.h`: tests the built library through its C functions, in several processes.
 //!
-//! `scif-conformance --lib PATH [FILTER]`; with `SCIF_TRANSPORT=kernel` over a device, and of that device: `--who` says whose
-//! it is. Each case runs in a process of its own, in a domain of its own, under a watchdog. A case about
-//! what the machine does not have steps aside. The last line counts.
+//! `scif-conformance --lib PATH [FILTER]`. With `SCIF_TRANSPORT=kernel` it runs over a device, and
+//! tests the device too; `--who` prints its kind. Each case runs in a process and a domain of its
+//! own, under a watchdog. A case that the machine cannot run is skipped. The last line has the
+//! counts.
 #![expect(clippy::unwrap_used, reason = "a case says what it expects by unwrapping it")]
 #![expect(clippy::panic, reason = "as above")]
 #![expect(clippy::print_stdout, reason = "a program")]
@@ -49,14 +50,14 @@ use api::Api;
 use measured::{Row, Who, is_online, who};
 use rig::{Process, has_traps, is_like_a_driver, on_device, set_env};
 
-/// A case: its name and what it does.
+/// Name and function of a case.
 pub(crate) type Case = (&'static str, fn(&Api));
 
-/// How long a case may take before it counts as hanging.
+/// Time after which a case counts as hanging.
 const WATCHDOG: Duration = Duration::from_secs(120);
-/// The group of cases that needs a device.
+/// Group of cases that needs a device.
 const DEVICE: &str = "device";
-/// The group of cases that needs mainline's driver, or its traps.
+/// Group of cases that needs mainline's driver, or its traps.
 const TRAPS: &str = "traps";
 
 fn main() -> ExitCode {
@@ -76,12 +77,12 @@ fn main() -> ExitCode {
             filter = arg;
         }
     }
-    // What is tested is not left to what the machine has.
+    // The transport must not depend on the machine.
     if !on_device() {
         set_env("SCIF_TRANSPORT", "soft");
     }
     if on_device() {
-        // Before there are threads.
+        // Done before there are threads.
         if let Some(errno) = measured::no_device() {
             let why = std::io::Error::from_raw_os_error(errno);
             println!(
@@ -188,7 +189,7 @@ fn main() -> ExitCode {
     ExitCode::from(u8::from(sum.failed > 0 || sum.passed == 0))
 }
 
-/// How a run went.
+/// Result of a run.
 #[derive(Default)]
 struct Sum {
     passed: usize,
@@ -197,7 +198,7 @@ struct Sum {
     aside: usize,
 }
 
-/// What each case of a run stands on.
+/// Settings of all cases of a run.
 struct Suite {
     library: String,
     filter: String,
@@ -206,7 +207,7 @@ struct Suite {
 }
 
 impl Suite {
-    /// Runs a case in a process of its own, if it is asked for; whether it passed.
+    /// Runs a case in a process of its own, if the filter selects it. Returns whether it passed.
     fn ask(&self, sum: &mut Sum, full: &str, excuse: Option<&str>, case: impl FnOnce()) -> bool {
         if !full.contains(&self.filter) {
             return false;
@@ -238,7 +239,8 @@ impl Suite {
         status == 0
     }
 
-    /// Asks the device for all that a driver was measured to answer, and says how much was held to the driver's answers.
+    /// Tests the device against all measured answers of a driver, and prints how many were the
+    /// driver's own.
     fn ask_rows(&self, sum: &mut Sum) {
         let who = who();
         if who == Who::Mpss {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Who answers at the device, and whether it answers as it is known to: a driver of mainline Linux as one of 4.19 was
-//! measured to on one node, without hardware; `libscifdev.so`, which stands in for a driver, in the same way, but for what
-//! is a defect there, which has an answer and a reason of its own.
+//! Identification of the device, and comparison of its answers with measured ones. A driver of
+//! mainline Linux must answer like one of 4.19, which was measured on one node without hardware.
+//! `libscifdev.so`, which stands in for a driver, must answer likewise, except for the driver's
+//! defects, where it has its own answer with a reason.
 //!
-//! Not about what is asked (`driver_rows`).
+//! Not about the requests (`driver_rows`).
 
 use std::fmt;
 use std::os::unix::net::UnixDatagram;
@@ -15,14 +16,14 @@ use libc::EINVAL;
 use crate::ioctl::{self, GET_VERSION};
 use crate::rig::{Process, set_env};
 
-/// Who answers.
+/// Kind of a device.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Who {
     /// A driver of mainline Linux.
     Mainline,
-    /// One of MPSS, which was not measured.
+    /// Driver of MPSS, which was not measured.
     Mpss,
-    /// `libscifdev.so`, as mainline's driver or as that of MPSS 3.
+    /// `libscifdev.so`, as mainline's driver, then as the driver of MPSS 3.
     StandIn,
     OldStandIn,
 }
@@ -46,13 +47,14 @@ impl fmt::Display for Who {
     }
 }
 
-/// Found out once, before there are other threads.
+/// Kind of the device, determined once, before there are other threads.
 static WHO: OnceLock<Result<(Who, bool), i32>> = OnceLock::new();
-/// In place of a device's kind, before the errno of open(2).
+/// Marker in place of a device's kind, before the errno of open(2).
 const NO_DEVICE: u8 = u8::MAX;
 
-/// Asks the device, in a process of its own, as what has opened it stays a node. A driver is a character device; what
-/// stands in for one gives sockets, whatever `stat` says of the name, and wherever it was loaded from.
+/// Identifies the device in a process of its own, since a process that has opened it stays a node.
+/// A driver is a character device. A stand-in gives sockets, whatever `stat` returns for the name,
+/// and wherever it was loaded from.
 fn find_out() -> Result<(Who, bool), i32> {
     let (mine, theirs) = UnixDatagram::pair().unwrap();
     let asked = Process::start(|| {
@@ -72,7 +74,7 @@ fn find_out() -> Result<(Who, bool), i32> {
             (Some(_), Err(errno)) => {
                 assert_eq!(errno, EINVAL, "no driver of SCIF");
                 ioctl::bind(fd);
-                // Of MPSS 4 it is said that it refuses a backlog of 0.
+                // MPSS 4 is documented to refuse a backlog of 0.
                 match ioctl::listen(fd, 0) {
                     Err(EINVAL) => Who::Mpss,
                     _ => Who::Mainline,
@@ -93,26 +95,27 @@ fn find_out() -> Result<(Who, bool), i32> {
     }
 }
 
-/// Errno of open(2) on the device, where none can be used.
+/// Returns the errno of open(2) on the device, if none is usable.
 pub(crate) fn no_device() -> Option<i32> {
     WHO.get_or_init(find_out).err()
 }
 
-/// Who answers at the device.
+/// Returns the kind of the device.
 pub(crate) fn who() -> Who {
     WHO.get_or_init(find_out).unwrap().0
 }
 
-/// Whether a node is online there: mainline's driver opens on every machine, and without a card connects nobody.
+/// Whether a node is online at the device: mainline's driver opens on every machine, but cannot
+/// connect without a card.
 pub(crate) fn is_online() -> bool {
     WHO.get_or_init(find_out).unwrap().1
 }
 
-/// One answer of a row: to what, and what mainline's driver said.
+/// Answer of a row: its request, and the result of mainline's driver.
 pub(crate) struct Answer {
     pub(crate) what: &'static str,
     pub(crate) driver: &'static str,
-    /// What the stand-in says instead, why, and whether only as the driver of MPSS 3.
+    /// Result of the stand-in, if it differs: its reason, and whether only as the driver of MPSS 3.
     pub(crate) instead: Option<Instead>,
 }
 
@@ -122,7 +125,7 @@ pub(crate) struct Instead {
     of_mpss3: bool,
 }
 
-/// The stand-in answers as the driver does.
+/// Makes an answer in which the stand-in equals the driver.
 pub(crate) const fn same(what: &'static str, driver: &'static str) -> Answer {
     Answer {
         what,
@@ -146,7 +149,7 @@ const fn instead(
     }
 }
 
-/// The stand-in answers otherwise.
+/// Makes an answer in which the stand-in differs.
 pub(crate) const fn other(
     what: &'static str,
     driver: &'static str,
@@ -156,7 +159,7 @@ pub(crate) const fn other(
     instead(what, driver, said, why, false)
 }
 
-/// The stand-in answers otherwise where the program opens the device of MPSS 3.
+/// Makes an answer in which the stand-in differs only for the device of MPSS 3.
 pub(crate) const fn other_of_mpss3(
     what: &'static str,
     driver: &'static str,
@@ -167,7 +170,7 @@ pub(crate) const fn other_of_mpss3(
 }
 
 impl Answer {
-    /// What stands in for the driver says, and why, where it is not what the driver says.
+    /// Returns the answer of the stand-in with its reason, if it differs from the driver's.
     fn instead(&self, who: Who) -> Option<&Instead> {
         self.instead.as_ref().filter(|instead| match who {
             Who::Mainline | Who::Mpss => false,
@@ -181,7 +184,7 @@ impl Answer {
     }
 }
 
-/// A row of what was measured: its name, what asks, and the answers in the order in which they come.
+/// Row of measurements: its name, its requests, and the answers in their order.
 pub(crate) struct Row {
     pub(crate) name: &'static str,
     pub(crate) ask: fn(Who) -> Vec<String>,
@@ -189,24 +192,24 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// As cases are named.
+    /// Returns the name of its case.
     pub(crate) fn full_name(&self) -> String {
         format!("driver/{}", self.name)
     }
 
-    /// Whether all that is expected is the driver's own answer.
+    /// Whether all expected answers are the driver's own.
     pub(crate) fn is_drivers_own(&self, who: Who) -> bool {
         self.answers.iter().all(|answer| answer.instead(who).is_none())
     }
 
-    /// The answers of what stands in for the driver that are not the driver's.
+    /// Returns the answers in which the stand-in differs from the driver.
     pub(crate) fn otherwise(&self) -> impl Iterator<Item = (&Answer, &Instead)> {
         self.answers
             .iter()
             .filter_map(|answer| Some((answer, answer.instead.as_ref()?)))
     }
 
-    /// Holds what was heard against what is expected; what is wrong.
+    /// Compares the results with the expected answers. Returns the differences.
     pub(crate) fn judge(&self, heard: &[String], who: Who) -> Vec<String> {
         if heard.len() != self.answers.len() {
             return vec![format!(
@@ -229,7 +232,7 @@ impl Row {
     }
 }
 
-/// Errors by their names, as far as a driver was heard to say them.
+/// Errors by name, limited to the ones that a driver returned.
 const ERRORS: [(i32, &str); 17] = [
     (libc::EPERM, "EPERM"),
     (libc::ENOENT, "ENOENT"),
@@ -250,7 +253,7 @@ const ERRORS: [(i32, &str); 17] = [
     (libc::EINPROGRESS, "EINPROGRESS"),
 ];
 
-/// An answer as it is compared: its value, or its error's name.
+/// Formats an answer for the comparison: its value, or its error's name.
 pub(crate) fn said<T: ToString>(answer: Result<T, i32>) -> String {
     match answer {
         Ok(value) => value.to_string(),
@@ -261,7 +264,7 @@ pub(crate) fn said<T: ToString>(answer: Result<T, i32>) -> String {
     }
 }
 
-/// The same of a call that has nothing to say: "ok", or its error's name.
+/// Formats an answer without a value: "ok", or its error's name.
 pub(crate) fn done<T>(answer: Result<T, i32>) -> String {
     said(answer.map(|_| "ok"))
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Windows over every kind of memory, and what stays of a window when its owner, or who maps it, goes in every way.
+//! Windows over every kind of memory, and the state of a window after its owner, or a process that
+//! maps it, ends in every way.
 
 use crate::Case;
 use crate::api::Api;
@@ -18,7 +19,7 @@ const LEN: usize = N * PAGE;
 const AT: i64 = 0x10000;
 const HUGE: usize = 2 << 20;
 
-/// RMA both ways between a peer and a window over pages that hold what `fill` writes with the seed 1.
+/// Checks RMA in both directions between a peer and a window over pages with the pattern of seed 1.
 fn serves(api: &Api, peer: i32, at: usize, len: usize) {
     let seen = pages(len / PAGE);
     assert_eq!(api.vreadfrom(peer, seen, len, AT, SYNC), Ok(0));
@@ -32,7 +33,7 @@ fn serves(api: &Api, peer: i32, at: usize, len: usize) {
     fill(at, len, 1);
 }
 
-/// A window that can be mapped, over memory that is the program's before and after.
+/// Checks a window that can be mapped, over memory that belongs to the program before and after.
 fn maps(api: &Api, at: usize, len: usize) {
     let (a, b) = loopback(api);
     fill(at, len, 1);
@@ -48,7 +49,7 @@ fn maps(api: &Api, at: usize, len: usize) {
     assert!(holds(at, len, 1));
 }
 
-/// A window over pages that have to stay where they are.
+/// Checks a window over pages that cannot be moved.
 fn stays(api: &Api, at: usize, len: usize) {
     let (a, b) = loopback(api);
     fill(at, len, 1);
@@ -59,7 +60,8 @@ fn stays(api: &Api, at: usize, len: usize) {
     assert!(holds(at, len, 1));
 }
 
-/// One process registers and unregisters; a forked child of the peer's maps and goes in some way. Then the offset is free.
+/// Registers and unregisters in one process, while a forked child of the peer maps and ends in some
+/// way. Then the offset is free.
 fn freed_by(api: &Api, go: impl Fn(usize)) {
     two(
         api,
@@ -105,7 +107,7 @@ fn freed_by(api: &Api, go: impl Fn(usize)) {
     );
 }
 
-/// The owner of a window goes in some way, which its peer maps: the pages stay what they are.
+/// Ends the owner of a window in some way while its peer maps it. The pages keep their content.
 fn outlives(api: &Api, go: impl FnOnce(i32), rma: i32) {
     let (cue, owners) = Cue::pair();
     let owner = Process::start(|| {
@@ -162,7 +164,7 @@ fn outlives(api: &Api, go: impl FnOnce(i32), rma: i32) {
     unmap(at, LEN);
 }
 
-/// Memory of whole huge pages that holds what `fill` writes with the seed 1, if the system gives such.
+/// Allocates memory of whole huge pages with the pattern of seed 1, if the system has huge pages.
 fn large_pages(n: usize) -> usize {
     let len = n * HUGE;
     let at = pages((len + HUGE) / PAGE).next_multiple_of(HUGE);
@@ -174,7 +176,7 @@ fn large_pages(n: usize) -> usize {
     at
 }
 
-/// Whether the areas of a range have so many huge pages of a kind, and are still to have them.
+/// Whether the areas of a range have `n` huge pages of a kind, and still request them.
 fn are_large(at: usize, len: usize, kind: &str, n: usize) -> bool {
     let wanted = said_of(at, len, "VmFlags")
         .iter()
@@ -209,7 +211,7 @@ pub(crate) const CASES: &[Case] = &[
                 assert_eq!(api.unregister(epd, AT, len), Ok(0));
                 assert!(are_large(at, len, PRIVATE, 3));
                 assert!(holds(at, len, 3) && !lies_in_an_arena(at, len));
-                // Again, and as the connection ends.
+                // Registered again until the connection ends.
                 assert_eq!(api.register(epd, at, len, AT, 1, FIXED), Ok(AT));
                 assert!(are_large(at, len, OF_FILES, 3));
                 assert_eq!(api.close(epd), Ok(0));
@@ -282,7 +284,7 @@ pub(crate) const CASES: &[Case] = &[
         let len = 2 * HUGE;
         let all = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled")
             .is_ok_and(|modes| modes.contains("[always]"));
-        // Where all memory gets them it matters who does not want them, elsewhere who wants them.
+        // On a system where all memory gets huge pages the refusal matters, elsewhere the request.
         let advice = [
             (" hg", wants_huge_pages as fn(usize, usize)),
             (" nh", wants_no_huge_pages),
@@ -305,7 +307,7 @@ pub(crate) const CASES: &[Case] = &[
             assert!(says(), "afterwards");
             assert!(holds(at, len, 1));
         }
-        // With a child that has them too.
+        // Repeated with a child that has the pages too.
         let at = large_pages(2);
         let (_mine, childs) = Cue::pair();
         let child = Process::start(|| childs.wait());
@@ -343,7 +345,7 @@ pub(crate) const CASES: &[Case] = &[
         }
     }),
     ("stores_beside_a_plain_close_are_kept", |api| {
-        // The library's thread moves the pages back, beside the only one of the program.
+        // The library's thread moves the pages back, beside the only thread of the program.
         let len = 32 << 20;
         for _ in 0..3 {
             let (a, b) = loopback(api);
@@ -402,7 +404,8 @@ pub(crate) const CASES: &[Case] = &[
             let len = n * PAGE;
             assert_eq!(api.register(b, from, len, AT, RW, FIXED), Ok(AT));
             for round in 0..40u8 {
-                // Whole pages, or parts of the first and the last, where others are the program's.
+                // Whole pages, or parts of the first and the last, where the remaining bytes belong
+                // to the program.
                 let beside = if round % 4 < 2 { 0 } else { 100 };
                 let (to, part) = (at + beside, len - 2 * beside);
                 fill(from, len, round);
@@ -410,7 +413,7 @@ pub(crate) const CASES: &[Case] = &[
                 fill(to + part, beside, !round);
                 assert_eq!(api.vreadfrom(a, to, part, AT, 0), Ok(0));
                 let mark = api.fence_mark(a, 1).unwrap();
-                // Now its pages move there, and the next time back.
+                // The pages of the target move there now, and back in the next round.
                 if round % 2 == 0 {
                     assert_eq!(api.register(c, at, len, AT, RW, FIXED), Ok(AT));
                 } else {
@@ -421,7 +424,7 @@ pub(crate) const CASES: &[Case] = &[
                 let kept = holds(at, beside, !round) && holds(to + part, beside, !round);
                 assert!(kept, "round {round}: the program's are lost");
             }
-            // What a fence says is done holds up nothing.
+            // RMAs that a fence reports as done block no move.
             for _ in 0..20 {
                 assert_eq!(api.register(c, at, len, AT, RW, FIXED), Ok(AT));
                 assert_eq!(api.vreadfrom(a, at, len, AT, 0), Ok(0));
@@ -451,7 +454,7 @@ pub(crate) const CASES: &[Case] = &[
         }
     }),
     ("pages_in_use_where_they_are_stay_there", |api| {
-        // The connection that they lie with ends, or only its window.
+        // The connection of their arena ends, or only its window.
         for closes in [true, false] {
             for plain in [false, true] {
                 let ((a, b), (c, d)) = (loopback(api), loopback(api));
@@ -540,7 +543,7 @@ pub(crate) const CASES: &[Case] = &[
                 }
                 assert_eq!(api.register(a, at, LEN, AT, RW, FIXED), Ok(AT));
                 serves(api, b, at, LEN - PAGE);
-                // Where stores to it cannot be held up it stays where it is, and cannot be mapped.
+                // Memory with stores that cannot be blocked stays in place, and cannot be mapped.
                 match api.mmap(b, 0, LEN, RW, 0, AT) {
                     Ok(mapped) => assert_eq!(api.munmap(mapped, LEN), Ok(0)),
                     refused => assert_eq!((refused, at), (Err(ENOMEM), on_disk)),
@@ -558,12 +561,12 @@ pub(crate) const CASES: &[Case] = &[
         let thread = {
             let (api, turn, stack) = (*api, Arc::clone(&turn), Arc::clone(&stack));
             std::thread::spawn(move || {
-                // Far from the top, where the thread's own data is.
+                // Far from the top, which holds the thread's own data.
                 let top = std::hint::black_box([0u8; 16 * PAGE]);
                 *stack.lock().unwrap() = (&raw const top).expose_provenance();
                 turn.wait();
                 turn.wait();
-                // Of the very stack that this runs on.
+                // The call runs on the registered stack.
                 assert_eq!(api.unregister(a, AT, LEN), Ok(0));
                 turn.wait();
                 turn.wait();
@@ -659,7 +662,7 @@ pub(crate) const CASES: &[Case] = &[
         );
     }),
     ("pages_come_back_from_a_connection_within_a_process", |api| {
-        // Whoever sees to the end of an endpoint: the call, or after close(2) the library by itself.
+        // The end is handled by the call, or, after close(2), by the library's thread.
         for plain in [false, true] {
             for _ in 0..20 {
                 let (a, b) = loopback(api);
@@ -730,7 +733,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(api.send(epd, b"x", BLOCK), Ok(1));
         assert_eq!(api.recv(epd, &mut [0], BLOCK), Ok(1));
         peer.stop();
-        // It answers nothing: whether it maps the window is taken for granted.
+        // The stopped peer does not answer, so the window counts as mapped.
         assert_eq!(api.close(epd), Ok(0));
         poke(at, 5);
         peer.resume();

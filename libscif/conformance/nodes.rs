@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The loss of a node: what each call says afterwards, and what an administrator sees of it.
+//! Loss of a node: the errors of each call afterwards, and the view of an administrator.
 //!
-//! A node is lost through the engine, as `scifctl node lose` does it; what is asked is the library.
+//! A node is lost through the engine, as by `scifctl node lose`; the library is tested.
 
 use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use libc::{ECONNREFUSED, ECONNRESET, EINVAL, EISCONN, ENODEV};
 use scif::Config;
 use scif::epd::{Answers, Failure, LostNode, restore};
 
-/// Everybody answers, however busy the machine is.
+/// Loses a node with a long time-out, so that all processes answer on a busy machine.
 fn lose(node: u16) -> (LostNode, Answers) {
     lose_within(node, 30)
 }
@@ -25,7 +25,8 @@ fn lose_within(node: u16, seconds: u64) -> (LostNode, Answers) {
     LostNode::within(&Config::from_env(), node, Duration::from_secs(seconds)).unwrap()
 }
 
-/// How a process ends that maps a page of a node, which then is lost, and touches the page again.
+/// Maps a page of a node in a process, loses the node and touches the page. Returns how the process
+/// ends.
 fn maps_and_loses(api: &Api, how: &str) -> i32 {
     let (ready, is_ready) = UnixDatagram::pair().unwrap();
     let owner = Process::start(|| {
@@ -70,7 +71,7 @@ pub(crate) const CASES: &[Case] = &[
                 cue.tell();
                 cue.wait();
                 let (_lost, answers) = lose(2);
-                // A side that hears of the other's end first has nothing left to end.
+                // A side that learns of the other's end first has no connection left to end.
                 assert!((1..=2).contains(&answers.ended));
                 assert_eq!(answers.answered.len(), 2, "both sides");
                 assert!(answers.silent.is_empty());
@@ -132,7 +133,7 @@ pub(crate) const CASES: &[Case] = &[
                 let (_lost, _) = lose(1);
                 assert_eq!(api.munmap(at + PAGE, PAGE), Ok(0), "it is a mapping still");
                 assert!(holds(own, PAGE, 9), "nothing else is gone");
-                // Touching it would be the end: the kernel is asked to.
+                // A direct access would end the process, so the kernel reads the page.
                 let fd = std::fs::File::open("/proc/self/mem").unwrap();
                 let mut byte = [0];
                 assert!(std::os::unix::fs::FileExt::read_at(&fd, &mut byte, at as u64).is_err());
@@ -200,7 +201,7 @@ pub(crate) const CASES: &[Case] = &[
         two(
             api,
             |epd, cue| {
-                // A connect that is not over when its node is lost fails.
+                // A connect that is in progress when its node is lost fails.
                 cue.wait();
                 let (lost, _) = lose(2);
                 let again = LostNode::new(&Config::from_env(), 2);
@@ -238,7 +239,7 @@ pub(crate) const CASES: &[Case] = &[
                 let free = api.open();
                 assert_eq!(api.connect(free, 2, case_port() + 1), Err(ECONNREFUSED));
                 assert_eq!(api.connect(free, 7, case_port()), Err(ENODEV));
-                // Then it goes.
+                // Then the message is delivered.
                 assert_eq!(api.send(epd, b"ok", BLOCK), Ok(2));
                 cue.wait();
             },

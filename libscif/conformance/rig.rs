@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! What the cases stand on: processes on nodes, connected endpoints, pages, and signals.
+//! Foundation of the cases: processes on nodes, connected endpoints, pages, and signals.
 #![expect(unsafe_code, reason = "fork, mmap and signals")]
 
 use std::os::unix::net::UnixDatagram;
@@ -20,7 +20,7 @@ pub(crate) const SYNC: i32 = 4;
 pub(crate) const FIXED: i32 = 0x10;
 pub(crate) const RW: i32 = 3;
 
-/// Two processes take steps by it.
+/// One end of a pair by which two processes synchronise their steps.
 pub(crate) struct Cue(UnixDatagram);
 
 impl Cue {
@@ -29,12 +29,12 @@ impl Cue {
         (Cue(one), Cue(other))
     }
 
-    /// The other goes on.
+    /// Lets the other process continue.
     pub(crate) fn tell(&self) {
         self.0.send(&[1]).unwrap();
     }
 
-    /// Whether the other has told already.
+    /// Whether the other process has sent its cue already.
     pub(crate) fn is_told(&self) -> bool {
         self.0.set_nonblocking(true).unwrap();
         let told = self.0.recv(&mut [0; 8]);
@@ -42,14 +42,14 @@ impl Cue {
         told.is_ok_and(|n| n == 1)
     }
 
-    /// Until the other has told.
+    /// Waits until the other process sends its cue.
     pub(crate) fn wait(&self) {
         assert_eq!(self.0.recv(&mut [0; 8]).unwrap(), 1, "the other process is gone");
     }
 }
 
-/// Port of the listeners of a case, with the 15 above it free for it. On a driver each case has others: what a process leaves
-/// behind there may hold a port for good.
+/// Returns the port of a case's listeners; the 15 ports above it are free for the case. On a driver
+/// each case has other ports, because a process may leave a port occupied for good.
 pub(crate) fn case_port() -> u16 {
     if !is_like_a_driver() {
         return 2050;
@@ -58,12 +58,13 @@ pub(crate) fn case_port() -> u16 {
     8192 + u16::try_from(case % 3500).unwrap() * 16
 }
 
-/// Whether the library goes through a device, a driver's or that of `libscifdev.so`; then descriptors show exactly what is.
+/// Whether the library uses a device: a driver's or that of `libscifdev.so`. Then descriptors show
+/// the exact state.
 pub(crate) fn on_device() -> bool {
     std::env::var("SCIF_TRANSPORT").is_ok_and(|transport| transport == "kernel")
 }
 
-/// Whether that device is a driver's: then all processes are on one node, the host's.
+/// Whether that device belongs to a driver. Then all processes are on one node, the host.
 pub(crate) fn on_driver() -> bool {
     on_device() && who().is_driver()
 }
@@ -74,35 +75,36 @@ pub(crate) fn has_traps() -> bool {
     on_device() && (who() == Who::Mainline || (!who().is_driver() && stands_in()))
 }
 
-/// Whether the device is a driver's, or has the traps of one: a case may leave it unusable.
+/// Whether the device belongs to a driver or has the traps of one: a case may leave it unusable.
 pub(crate) fn is_like_a_driver() -> bool {
     on_driver() || has_traps()
 }
 
-/// A node of the cases, as it is here.
+/// Returns the node that represents a node of the cases.
 pub(crate) fn node(number: u16) -> u16 {
     if on_driver() { 0 } else { number }
 }
 
 pub(crate) fn set_env(name: &str, value: &str) {
-    // SAFETY: before the library is used, in a process with one thread.
+    // SAFETY: called before the library is used, in a process with one thread.
     unsafe { std::env::set_var(name, value) };
 }
 
-/// The process of the case, of which all others of it are forked.
+/// Process id of the case, from which all its other processes are forked.
 static CASE: OnceLock<u32> = OnceLock::new();
 
-/// This process is that of a case: it ends by this signal as soon as another process of it has failed, which said how.
+/// Signal that ends the process of a case as soon as another process of it has failed and reported
+/// the failure.
 pub(crate) const SIDE_FAILED: i32 = libc::SIGTERM;
 
 pub(crate) fn begin_case() {
     CASE.get_or_init(std::process::id);
 }
 
-/// With this status the process of a case ends that asked for nothing.
+/// Exit status of the process of a skipped case.
 pub(crate) const ASIDE: i32 = 77;
 
-/// The machine has not what the case is about: it ends, and is not counted among those that passed.
+/// Skips the case, because the machine lacks its subject. The case is not counted as passed.
 pub(crate) fn step_aside(why: &str) -> ! {
     assert_eq!(
         CASE.get(),
@@ -110,28 +112,29 @@ pub(crate) fn step_aside(why: &str) -> ! {
         "for the process of the case"
     );
     println!("     {why}");
-    // SAFETY: ends this process, and with it all that it started.
+    // SAFETY: ends this process, and with it all processes it started.
     unsafe { libc::_exit(ASIDE) };
 }
 
-/// A side of a case has failed: the others would wait for it.
+/// Ends the case after one of its processes failed, since the others would wait for it.
 fn end_case() {
     if let Some(&case) = CASE.get().filter(|&&case| case != std::process::id()) {
-        // SAFETY: ends the process of the case, and with it all that it started.
+        // SAFETY: ends the process of the case, and with it all processes it started.
         unsafe { libc::kill(case.cast_signed(), SIDE_FAILED) };
     }
 }
 
-/// A forked process that runs `body` and ends; `wait` says whether it ended well.
+/// Forked process that runs `body` and ends. `wait` asserts that it succeeded.
 pub(crate) struct Process(libc::pid_t);
 
 impl Process {
     pub(crate) fn start(body: impl FnOnce()) -> Process {
-        // SAFETY: the processes of the suite fork before they start threads, or the child only calls the library.
+        // SAFETY: the processes of the suite fork before they start threads, or the child only
+        // calls the library.
         let pid = unsafe { libc::fork() };
         assert!(pid >= 0);
         if pid == 0 {
-            // SAFETY: whoever started us being gone ends us.
+            // SAFETY: makes the end of the parent end this process.
             unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
             let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
             if done.is_err() {
@@ -152,22 +155,22 @@ impl Process {
         self.0
     }
 
-    /// Until it is continued, or killed.
+    /// Stops it until `resume` or `kill`.
     pub(crate) fn stop(&self) {
         // SAFETY: a child of ours that was not waited for.
         unsafe { libc::kill(self.0, libc::SIGSTOP) };
         let mut status = 0;
-        // SAFETY: a child of ours, and room for a status: until it has stopped.
+        // SAFETY: a child of ours, and room for a status; returns when it has stopped.
         unsafe { libc::waitpid(self.0, &raw mut status, libc::WUNTRACED) };
     }
 
-    /// After `stop`.
+    /// Continues it after `stop`.
     pub(crate) fn resume(&self) {
         // SAFETY: a child of ours that was not waited for.
         unsafe { libc::kill(self.0, libc::SIGCONT) };
     }
 
-    /// How it ended: exit status, or minus the signal.
+    /// Waits for its end. Returns the exit status, or minus the signal.
     pub(crate) fn end(self) -> i32 {
         let mut status = 0;
         // SAFETY: a child of ours, and room for a status.
@@ -180,17 +183,17 @@ impl Process {
         }
     }
 
-    /// Whether it has ended, with all its threads and what they had.
+    /// Whether it has ended, with all its threads and their resources.
     pub(crate) fn has_ended(&self) -> bool {
         // SAFETY: all zeroes is a valid siginfo.
         let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
         let what = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
-        // SAFETY: a child of ours that was not waited for, and room for what is said of it.
+        // SAFETY: a child of ours that was not waited for, and room for its state.
         unsafe { libc::waitid(libc::P_PID, self.0.cast_unsigned(), &raw mut info, what) };
         info.si_signo != 0
     }
 
-    /// How it ended; killed when it takes longer.
+    /// Returns its end like `end`. Kills it when it takes longer than `limit`.
     pub(crate) fn end_within(self, limit: Duration) -> i32 {
         let begin = Instant::now();
         loop {
@@ -209,7 +212,8 @@ impl Process {
     }
 }
 
-/// A connection between nodes 1 and 2: `server` runs in this process, `client` in another; both get an endpoint.
+/// Makes a connection between nodes 1 and 2: `server` runs in this process, `client` in another;
+/// each gets an endpoint.
 pub(crate) fn two(api: &Api, server: impl FnOnce(i32, &Cue), client: impl FnOnce(i32, &Cue)) {
     let (mine, theirs) = UnixDatagram::pair().unwrap();
     let other = Process::start(|| {
@@ -234,7 +238,7 @@ pub(crate) fn two(api: &Api, server: impl FnOnce(i32, &Cue), client: impl FnOnce
     other.wait();
 }
 
-/// Two processes that only share steps.
+/// Runs two processes that only synchronise their steps.
 pub(crate) fn apart(first: impl FnOnce(&Cue), second: impl FnOnce(&Cue)) {
     let (mine, theirs) = UnixDatagram::pair().unwrap();
     let other = Process::start(|| second(&Cue(theirs)));
@@ -242,7 +246,7 @@ pub(crate) fn apart(first: impl FnOnce(&Cue), second: impl FnOnce(&Cue)) {
     other.wait();
 }
 
-/// A connection within this process: acceptor, opener.
+/// Makes a connection within this process: acceptor, opener.
 pub(crate) fn loopback(api: &Api) -> (i32, i32) {
     let listener = api.open();
     let port = api.bind(listener, 0).unwrap();
@@ -255,29 +259,29 @@ pub(crate) fn loopback(api: &Api) -> (i32, i32) {
     let (_, acceptor) = api.accept(listener, BLOCK).unwrap();
     let (connecting, thread) = connecting;
     connecting.join().unwrap();
-    // What was joined may be seen for a moment still, and count as a thread of the program.
+    // A joined thread may stay visible for a moment, and count as a thread of the program.
     until("its thread is gone", || status(thread).is_none());
     api.close(listener).unwrap();
     (acceptor, opener)
 }
 
-/// A thread of this process, and its number.
+/// Starts a thread of this process and returns its id.
 fn started<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> (JoinHandle<T>, i32) {
     let (number, told) = std::sync::mpsc::channel();
     let thread = std::thread::spawn(move || {
-        // SAFETY: asks for a number.
+        // SAFETY: returns a number.
         number.send(unsafe { libc::gettid() }).unwrap();
         body()
     });
     (thread, told.recv().unwrap())
 }
 
-/// What the system says of a thread of this process.
+/// Returns the status of a thread of this process from /proc.
 fn status(thread: i32) -> Option<String> {
     std::fs::read_to_string(format!("/proc/self/task/{thread}/status")).ok()
 }
 
-/// Whether a thread sleeps, and how often it has gone to sleep, of what the system says of it.
+/// Parses the status of a thread: whether it sleeps, and its number of voluntary sleeps.
 fn sleep_of(status: &str) -> (bool, u64) {
     let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
     let asleep = field("State:").is_some_and(|state| state.trim_start().starts_with('S'));
@@ -285,7 +289,7 @@ fn sleep_of(status: &str) -> (bool, u64) {
     (asleep, times)
 }
 
-/// Whether all threads of a process sleep and go on doing so for a while.
+/// Whether all threads of a process sleep, and still do a while later.
 pub(crate) fn sleeps(pid: i32) -> bool {
     let look = || -> Vec<(bool, u64)> {
         let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
@@ -299,7 +303,7 @@ pub(crate) fn sleeps(pid: i32) -> bool {
     before == look() && before.iter().all(|&(asleep, _)| asleep)
 }
 
-/// A thread inside a call that waits: it sleeps when this returns.
+/// Starts a thread inside a call that waits. The thread sleeps when this returns.
 pub(crate) fn waits_in<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
     let (handle, thread) = started(call);
     until("it sleeps in its call", || {
@@ -310,12 +314,12 @@ pub(crate) fn waits_in<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'sta
     handle
 }
 
-/// Until something is so; a test that waits for ever is ended by its watchdog.
+/// Waits until a condition holds; the watchdog ends a test that waits for ever.
 pub(crate) fn until(what: &str, so: impl FnMut() -> bool) {
     assert!(within(Duration::from_secs(60), so), "never so: {what}");
 }
 
-/// Whether something becomes so.
+/// Whether a condition holds within `limit`.
 pub(crate) fn within(limit: Duration, mut so: impl FnMut() -> bool) -> bool {
     let begin = Instant::now();
     while !so() {
@@ -327,7 +331,7 @@ pub(crate) fn within(limit: Duration, mut so: impl FnMut() -> bool) -> bool {
     true
 }
 
-/// Private anonymous pages, aligned.
+/// Allocates private anonymous pages, aligned.
 pub(crate) fn pages(n: usize) -> usize {
     map(
         n * PAGE,
@@ -337,14 +341,14 @@ pub(crate) fn pages(n: usize) -> usize {
 }
 
 pub(crate) fn map(len: usize, flags: i32, prot: i32) -> usize {
-    // SAFETY: the kernel picks a range nobody uses.
+    // SAFETY: the kernel picks an unused range.
     let at = unsafe { libc::mmap(std::ptr::null_mut(), len, prot, flags, -1, 0) };
     assert_ne!(at, libc::MAP_FAILED);
     at.expose_provenance()
 }
 
 pub(crate) fn unmap(at: usize, len: usize) {
-    // SAFETY: a range of the test that it does not use any more.
+    // SAFETY: a range that the test does not use any more.
     let rc = unsafe { libc::munmap(std::ptr::with_exposed_provenance_mut(at), len) };
     assert_eq!(rc, 0);
 }
@@ -355,7 +359,7 @@ pub(crate) fn protect(at: usize, len: usize, prot: i32) {
     assert_eq!(rc, 0);
 }
 
-/// Private anonymous memory in place of what is there.
+/// Replaces a range by private anonymous memory.
 pub(crate) fn map_over(at: usize, len: usize) {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
     let prot = libc::PROT_READ | libc::PROT_WRITE;
@@ -364,16 +368,16 @@ pub(crate) fn map_over(at: usize, len: usize) {
     assert_ne!(got, libc::MAP_FAILED);
 }
 
-/// MADV_DONTFORK
+/// Applies MADV_DONTFORK.
 pub(crate) fn dont_fork(at: usize, len: usize) {
     let place = std::ptr::with_exposed_provenance_mut(at);
     // SAFETY: a range of the test.
     assert_eq!(unsafe { libc::madvise(place, len, libc::MADV_DONTFORK) }, 0);
 }
 
-/// MADV_DONTNEED
+/// Applies MADV_DONTNEED.
 pub(crate) fn dont_need(at: usize, len: usize) {
-    // SAFETY: a range of the test, whose bytes it does not need.
+    // SAFETY: a range of the test with bytes that it does not need.
     let rc = unsafe {
         libc::madvise(
             std::ptr::with_exposed_provenance_mut(at),
@@ -384,7 +388,7 @@ pub(crate) fn dont_need(at: usize, len: usize) {
     assert_eq!(rc, 0);
 }
 
-/// Fills memory of the test with bytes that follow from `seed`.
+/// Fills memory of the test with a pattern derived from `seed`.
 pub(crate) fn fill(at: usize, len: usize, seed: u8) {
     for i in 0..len {
         poke(at + i, pattern(i, seed));
@@ -395,7 +399,7 @@ pub(crate) fn pattern(i: usize, seed: u8) -> u8 {
     (i % 251) as u8 ^ seed
 }
 
-/// Whether memory holds what `fill` wrote.
+/// Whether memory holds the pattern of `fill`.
 pub(crate) fn holds(at: usize, len: usize, seed: u8) -> bool {
     (0..len).all(|i| peek(at + i) == pattern(i, seed))
 }
@@ -436,19 +440,19 @@ pub(crate) fn dup(fd: i32) -> i32 {
     called(&-1, || unsafe { libc::dup(fd) }).unwrap()
 }
 
-/// Makes a number another descriptor's.
+/// Makes `number` refer to another descriptor.
 pub(crate) fn dup_to(fd: i32, number: i32) {
-    // SAFETY: the number is one the test does not use any more.
+    // SAFETY: a number that the test does not use any more.
     assert_eq!(called(&-1, || unsafe { libc::dup2(fd, number) }), Ok(number));
 }
 
-/// close(2), not the library's.
+/// Calls close(2), not the library's function.
 pub(crate) fn plain_close(fd: i32) {
     // SAFETY: a descriptor of the test.
     assert_eq!(called(&-1, || unsafe { libc::close(fd) }), Ok(0));
 }
 
-/// poll(2), not the library's: the bits of one descriptor.
+/// Calls poll(2), not the library's function, for the bits of one descriptor.
 pub(crate) fn raw_poll(fd: i32, events: i16, timeout_ms: i32) -> i16 {
     let mut entry = libc::pollfd {
         fd,
@@ -462,7 +466,7 @@ pub(crate) fn raw_poll(fd: i32, events: i16, timeout_ms: i32) -> i16 {
 
 extern "C" fn nothing(_signal: libc::c_int) {}
 
-/// A signal every so often, in this thread, with or without SA_RESTART.
+/// Sends a signal to this process at every interval, with or without SA_RESTART.
 pub(crate) fn signals(every_us: i64, restart: bool) {
     handle(nothing as *const () as usize, every_us, restart);
 }
@@ -476,7 +480,7 @@ extern "C" fn count(_signal: libc::c_int) {
     }
 }
 
-/// The same, each of which is counted in two words.
+/// Sends signals like `signals`, and counts each in two words.
 pub(crate) fn count_signals(every_us: i64, words: Option<[usize; 2]>) {
     if let Some(words) = words {
         *COUNTED.lock().unwrap() = words;
@@ -509,7 +513,7 @@ pub(crate) fn no_signals() {
     signals(0, true);
 }
 
-/// This process does not end with the one that started it, but after a while in any case.
+/// Keeps this process alive after the end of its parent, but for at most 120 s.
 pub(crate) fn outlive_parent() {
     // SAFETY: gives up a signal.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, 0) };
@@ -525,16 +529,16 @@ pub(crate) fn crash() {
 
 /// Ends this process as `exit` does.
 pub(crate) fn leave() {
-    // SAFETY: runs what is registered to be run, in the process's only own thread.
+    // SAFETY: runs the exit handlers, in the only thread that the process has of its own.
     unsafe { libc::exit(0) };
 }
 
-/// Open descriptors of this process.
+/// Returns the number of open descriptors of this process.
 pub(crate) fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// The most descriptors this process may have from now on.
+/// Sets the limit of descriptors of this process.
 pub(crate) fn limit_descriptors(most: u64) {
     let limit = libc::rlimit {
         rlim_cur: most,
@@ -545,7 +549,7 @@ pub(crate) fn limit_descriptors(most: u64) {
     assert_eq!(rc, 0);
 }
 
-/// Sets the soft limit of the size of files; all they may have lifts it.
+/// Sets the soft limit of the size of files; `u64::MAX` raises it to the hard limit.
 pub(crate) fn limit_files(most: u64) {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
@@ -559,7 +563,7 @@ pub(crate) fn limit_files(most: u64) {
     assert_eq!((known, set), (0, 0));
 }
 
-/// The most bytes this process may lock from now on, also if it is privileged.
+/// Sets the limit of locked bytes of this process, also if it is privileged.
 pub(crate) fn limit_locked(most: u64) {
     const CAP_IPC_LOCK: u32 = 14;
     let limit = libc::rlimit {
@@ -569,14 +573,15 @@ pub(crate) fn limit_locked(most: u64) {
     // SAFETY: a live rlimit.
     let rc = unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const limit) };
     assert_eq!(rc, 0);
-    // Version 3, this thread; then effective, permitted and inheritable, low words before high ones.
+    // Version 3, this thread; then effective, permitted and inheritable sets, low words before high
+    // ones.
     let header = [0x2008_0522u32, 0];
     let mut sets = [0u32; 6];
     // SAFETY: a live header of the version that takes six words, and six words.
     let rc = unsafe { libc::syscall(libc::SYS_capget, header.as_ptr(), sets.as_mut_ptr()) };
     assert_eq!(rc, 0);
     sets[0] &= !(1 << CAP_IPC_LOCK);
-    // SAFETY: as above; gives up a right.
+    // SAFETY: as above; drops a capability.
     let rc = unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), sets.as_ptr()) };
     assert_eq!(rc, 0);
 }
@@ -594,13 +599,13 @@ const LOAD: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
 const UNLESS: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
 const ANSWER: u32 = libc::BPF_RET | libc::BPF_K;
 
-/// System calls of this process are filtered from here on, in all its threads.
+/// Filters the system calls of this process from here on, in all its threads.
 fn filter(steps: &mut [libc::sock_filter]) {
     let program = libc::sock_fprog {
         len: steps.len() as u16,
         filter: steps.as_mut_ptr(),
     };
-    // SAFETY: a right given up; no memory is touched.
+    // SAFETY: drops a privilege; no memory is accessed.
     assert_eq!(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }, 0);
     let (how, all) = (libc::SECCOMP_SET_MODE_FILTER, libc::SECCOMP_FILTER_FLAG_TSYNC);
     // SAFETY: a live program, which the kernel copies.
@@ -608,7 +613,7 @@ fn filter(steps: &mut [libc::sock_filter]) {
     assert_eq!(rc, 0);
 }
 
-/// From here on userfaultfd(2) is EPERM for this process, as in a container.
+/// Makes userfaultfd(2) fail with EPERM for this process, as in a container.
 pub(crate) fn deny_userfaultfd() {
     let denied = libc::SECCOMP_RET_ERRNO | libc::EPERM.unsigned_abs();
     filter(&mut [
@@ -619,9 +624,10 @@ pub(crate) fn deny_userfaultfd() {
     ]);
 }
 
-/// This process ends by SIGSYS where it takes one byte from a socket: so the library drops a packet of which it has copies.
+/// Makes this process end by SIGSYS when it reads one byte from a socket; the library does so when
+/// it drops a packet it has copied.
 pub(crate) fn die_dropping_a_packet() {
-    // Of `seccomp_data`: the third argument, a length.
+    // Offset in `seccomp_data` of the third argument, a length.
     const LENGTH: u32 = 16 + 2 * 8;
     filter(&mut [
         step(LOAD, 0, 0),
@@ -633,7 +639,8 @@ pub(crate) fn die_dropping_a_packet() {
     ]);
 }
 
-/// Ends this process by SIGSYS where it sends to a socket, as the library does to make a descriptor of the peer readable.
+/// Makes this process end by SIGSYS when it sends to a socket; the library does so to make a
+/// descriptor of the peer readable.
 pub(crate) fn die_sending_to_a_socket() {
     filter(&mut [
         step(LOAD, 0, 0),
@@ -643,7 +650,7 @@ pub(crate) fn die_sending_to_a_socket() {
     ]);
 }
 
-/// Memory that a file has: an anonymous one, or one that `path` names and that is removed again.
+/// Maps memory of a file: an anonymous one, or one at `path`, which is removed again.
 pub(crate) fn map_file(len: usize, path: Option<&str>, flags: i32) -> usize {
     let fd = match path {
         None => {
@@ -661,7 +668,7 @@ pub(crate) fn map_file(len: usize, path: Option<&str>, flags: i32) -> usize {
     // SAFETY: a descriptor of the test.
     assert_eq!(unsafe { libc::ftruncate(fd, len as i64) }, 0);
     let prot = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: the kernel picks a range nobody uses.
+    // SAFETY: the kernel picks an unused range.
     let at = unsafe { libc::mmap(std::ptr::null_mut(), len, prot, flags, fd, 0) };
     assert_ne!(at, libc::MAP_FAILED);
     plain_close(fd);
@@ -671,7 +678,7 @@ pub(crate) fn map_file(len: usize, path: Option<&str>, flags: i32) -> usize {
     at.expose_provenance()
 }
 
-/// Private memory of a file in place of what is there; the file ends after its first `in_file` bytes.
+/// Replaces a range by a private mapping of a file. The file ends after its first `in_file` bytes.
 pub(crate) fn map_file_over(at: usize, len: usize, in_file: usize) {
     // SAFETY: a C string; makes a descriptor.
     let fd = unsafe { libc::memfd_create(c"conformance".as_ptr(), 0) };
@@ -686,30 +693,31 @@ pub(crate) fn map_file_over(at: usize, len: usize, in_file: usize) {
     plain_close(fd);
 }
 
-/// Huge pages, if this machine has any to give.
+/// Allocates huge pages, if this machine has any.
 pub(crate) fn huge_pages(len: usize) -> Option<usize> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_HUGETLB;
     let prot = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: the kernel picks a range nobody uses.
+    // SAFETY: the kernel picks an unused range.
     let at = unsafe { libc::mmap(std::ptr::null_mut(), len, prot, flags, -1, 0) };
     (at != libc::MAP_FAILED).then(|| at.expose_provenance())
 }
 
-/// MADV_HUGEPAGE
+/// Applies MADV_HUGEPAGE.
 pub(crate) fn wants_huge_pages(at: usize, len: usize) {
     let place = std::ptr::with_exposed_provenance_mut(at);
     // SAFETY: a range of the test; EINVAL from a kernel without them, which changes nothing.
     unsafe { libc::madvise(place, len, libc::MADV_HUGEPAGE) };
 }
 
-/// MADV_NOHUGEPAGE
+/// Applies MADV_NOHUGEPAGE.
 pub(crate) fn wants_no_huge_pages(at: usize, len: usize) {
     let place = std::ptr::with_exposed_provenance_mut(at);
     // SAFETY: as in `wants_huge_pages`.
     unsafe { libc::madvise(place, len, libc::MADV_NOHUGEPAGE) };
 }
 
-/// How many bytes of the areas that touch a range are of a kind, by its name in `/proc/self/smaps`.
+/// Returns the number of bytes of a kind, by its name in `/proc/self/smaps`, in the areas that
+/// touch a range.
 pub(crate) fn of_kind(at: usize, len: usize, kind: &str) -> usize {
     let sizes = said_of(at, len, kind);
     sizes
@@ -718,7 +726,7 @@ pub(crate) fn of_kind(at: usize, len: usize, kind: &str) -> usize {
         .sum()
 }
 
-/// What `/proc/self/smaps` says under a name of each area that touches a range.
+/// Returns the values of a name in `/proc/self/smaps`, for each area that touches a range.
 pub(crate) fn said_of(at: usize, len: usize, name: &str) -> Vec<String> {
     let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
     let mut touches = false;
@@ -735,7 +743,7 @@ pub(crate) fn said_of(at: usize, len: usize, name: &str) -> Vec<String> {
     said
 }
 
-/// Whether pages lie in memory of the library's that its peers can map.
+/// Whether pages lie in memory of the library that its peers can map.
 pub(crate) fn lies_in_an_arena(at: usize, len: usize) -> bool {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     maps.lines()
@@ -745,9 +753,9 @@ pub(crate) fn lies_in_an_arena(at: usize, len: usize) -> bool {
         .any(|[from, to]| from < at + len && to > at)
 }
 
-/// From here on a system call with such a third argument is EINVAL for this process.
+/// Makes a system call fail with EINVAL for this process if it has this third argument.
 fn refuse_argument(call: i64, third: u32) {
-    // Of `seccomp_data`: the third argument.
+    // Offset of the third argument in `seccomp_data`.
     const THIRD: u32 = 16 + 2 * 8;
     let denied = libc::SECCOMP_RET_ERRNO | libc::EINVAL.unsigned_abs();
     filter(&mut [
@@ -760,19 +768,19 @@ fn refuse_argument(call: i64, third: u32) {
     ]);
 }
 
-/// madvise(2) does not know MADV_COLLAPSE any more, as before Linux 6.1.
+/// Makes madvise(2) reject MADV_COLLAPSE, as before Linux 6.1.
 pub(crate) fn deny_collapsing() {
     refuse_argument(libc::SYS_madvise, libc::MADV_COLLAPSE as u32);
 }
 
-/// fcntl(2) does not know F_SEAL_FUTURE_WRITE any more, as before Linux 5.1.
+/// Makes fcntl(2) reject F_SEAL_FUTURE_WRITE, as before Linux 5.1.
 pub(crate) fn deny_seal() {
     let size = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
     let seals = size | libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_SEAL;
     refuse_argument(libc::SYS_fcntl, seals as u32);
 }
 
-/// Whether anything is mapped at an address.
+/// Whether an address is mapped.
 pub(crate) fn is_mapped(at: usize) -> bool {
     std::fs::read_to_string("/proc/self/maps")
         .unwrap()
@@ -787,13 +795,13 @@ pub(crate) fn is_mapped(at: usize) -> bool {
         .any(|(from, to)| (from..to).contains(&at))
 }
 
-/// Whether this process is root, in its user namespace at least.
+/// Whether this process is root, at least in its user namespace.
 pub(crate) fn is_root() -> bool {
     // SAFETY: no argument.
     unsafe { libc::geteuid() == 0 }
 }
 
-/// Becomes an ordinary user; false if this process is none that can.
+/// Becomes an ordinary user. Returns false if this process may not.
 pub(crate) fn become_nobody() -> bool {
     // SAFETY: changes this process's user.
     unsafe { libc::setuid(65534) == 0 }

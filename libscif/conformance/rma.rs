@@ -275,7 +275,8 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(goes_in_flight(api, |epd| assert_eq!(api.close(epd), Ok(0))), 100);
     }),
     ("a_crash_with_rma_in_flight_is_an_end_like_any_other", |api| {
-        // Of its first bytes it knows; that its last had not come then is seen here, or tried again.
+        // The first bytes arrived; that the last had not is asserted here, or the round is
+        // repeated.
         let in_flight = (0..ROUNDS).any(|_| {
             let came = goes_in_flight(api, |epd| {
                 let there = api.mmap(epd, 0, PAGE, 1, 0, 0x1000_0000).unwrap();
@@ -308,13 +309,13 @@ pub(crate) const CASES: &[Case] = &[
     }),
 ];
 
-/// How often a peer is killed until that comes in the middle of a transfer.
+/// Number of attempts to kill a peer in the middle of a transfer.
 const ROUNDS: usize = 20;
 
-/// A peer leaves with 64 MiB in flight; how many of a hundred pages came.
+/// Ends a peer with 64 MiB in flight. Returns how many of a hundred pages arrived.
 fn goes_in_flight(api: &Api, leave: impl FnOnce(i32)) -> usize {
     const N: usize = 64 << 20;
-    // With it no byte is 0, which is what there is before any came.
+    // With this seed no byte is 0, the initial value.
     const SEED: u8 = 255;
     let mut came = 0;
     let (mine, theirs) = std::os::unix::net::UnixDatagram::pair().unwrap();

@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The table of what can be seen of each call (`rows.txt`), held against the cases there are and the README;
-//! and the answers of `libscifdev.so` that are none of a driver, held against its own.
+//! Check of the table of visible behaviour (`rows.txt`) against the cases and the README; and of
+//! the answers in which `libscifdev.so` differs from a driver, against its README.
 
 use crate::driver_rows;
 
-/// The table: a row each line, `WHAT | CASE, CASE` or `WHAT | - REASON`.
+/// Table with one row a line: `BEHAVIOUR | CASE, CASE` or `BEHAVIOUR | - REASON`.
 const TABLE: &str = include_str!("rows.txt");
-/// How the names of cases begin that ask a device for what a driver was measured to answer.
+/// Prefix of cases that compare a device with the measured answers of a driver.
 const DRIVER: &str = "driver/";
 const README: &str = include_str!("../README.md");
-/// Where it stands what `libscifdev.so` answers otherwise than a driver.
+/// Document of the answers in which `libscifdev.so` differs from a driver.
 const DEVICE_README: &str = include_str!("../../scifdev/README.md");
 
-/// How many rows have cases, and how many a reason for having none.
+/// Numbers of rows with cases, and of rows with a reason for none.
 #[derive(Debug, Default, Eq, PartialEq)]
 pub(crate) struct Count {
     pub(crate) tested: usize,
-    /// All of whose cases need a device.
+    /// Rows whose cases all need a device.
     pub(crate) of_a_device: usize,
     pub(crate) excused: usize,
-    /// What is wrong with the table.
+    /// Errors in the table.
     pub(crate) wrong: Vec<String>,
 }
 
-/// Counts the rows; `cases` are the names there are.
+/// Counts the rows; `cases` are the existing names.
 pub(crate) fn count(cases: &[String]) -> Count {
     let mut count = Count::default();
     let rows = TABLE
@@ -41,7 +41,7 @@ pub(crate) fn count(cases: &[String]) -> Count {
         seen.push(what);
         if let Some(reason) = by.strip_prefix("- ") {
             count.excused += 1;
-            // Lines of the README are broken where they are full.
+            // Lines of the README are wrapped.
             let said = README.split_whitespace().collect::<Vec<_>>().join(" ");
             let line = format!("* {what}: {reason}.");
             if !said.contains(&line) {

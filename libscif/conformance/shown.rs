@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! What an administrator sees of endpoints, held against what they did.
+//! Displayed state of endpoints, compared with their activity.
 //!
-//! Not about how it is printed. It is read by the engine's `look`, as `scifctl` reads it, from outside the library.
+//! Not about its format. The state is read by the engine's `look`, like `scifctl`, from outside the
+//! library.
 
 use crate::Case;
 use crate::rig::{BLOCK, FIXED, PAGE, Process, RW, SYNC, pages, peek, sleeps, two, until};
 use scif::Config;
 use scif::look::{self, Endpoint, Registered};
 
-/// The endpoints of a process that are in a state.
+/// Returns the endpoints of a process that are in a state.
 fn of(pid: u32, state: &str) -> Vec<Endpoint> {
     let pid = i32::try_from(pid).unwrap();
     let processes = look::processes(&Config::from_env()).unwrap();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! A signal every millisecond, with and without SA_RESTART, O_NONBLOCK or not on the descriptor, in every call that waits.
+//! A signal every millisecond in every call that waits, with and without SA_RESTART, and with and
+//! without O_NONBLOCK on the descriptor.
 
 use crate::Case;
 use crate::api::Api;
@@ -16,7 +17,8 @@ const STREAM: usize = 200_000;
 const WINDOW: i64 = 0x1000_0000;
 const BIG: usize = 32 << 20;
 
-/// Bytes a call moved, or none because a signal came; counts what a signal cut short.
+/// Returns the number of bytes that a call moved, 0 if a signal interrupted it. Counts the calls
+/// that a signal shortened.
 fn moved(answer: Result<i32, i32>, wanted: usize, cut: &mut u32) -> usize {
     let done = match answer {
         Ok(done) => done as usize,
@@ -27,15 +29,15 @@ fn moved(answer: Result<i32, i32>, wanted: usize, cut: &mut u32) -> usize {
     done
 }
 
-/// Without O_NONBLOCK and with it, each in a process that has not used the library yet.
+/// Runs `body` without O_NONBLOCK and with it, each in a process that has not used the library yet.
 fn each_way(body: impl Fn(bool)) {
     for nonblock in [false, true] {
         Process::start(|| body(nonblock)).wait();
     }
 }
 
-/// A stream from one side to the other in pieces with pauses; one side gets signals. If they end its calls, the other
-/// goes on once that has happened.
+/// Sends a stream in pieces with pauses, while one side gets signals. If they end its calls, the
+/// other side continues once that has happened.
 fn stream(api: &Api, restart: bool, sends: bool) {
     each_way(|nonblock| {
         two(
@@ -91,7 +93,7 @@ fn stream(api: &Api, restart: bool, sends: bool) {
     });
 }
 
-/// Somebody connects long after the accept has begun: once a signal has ended it, if one does.
+/// Connects long after the accept has begun, and once a signal has ended it, if one does.
 fn accept(api: &Api, restart: bool) {
     each_way(|nonblock| {
         two(
@@ -133,7 +135,7 @@ fn accept(api: &Api, restart: bool) {
     });
 }
 
-/// Large transfers and their fences: some, and as many more as it takes until a signal has come into a wait, if one ends it.
+/// Makes large transfers with fences. If signals end a wait, repeats them until one has.
 fn fences(api: &Api, restart: bool) {
     const ROUNDS: u8 = 8;
     two(

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Traps of mainline's driver for a program that calls it: its wait queues, its one worker for connects.
+//! Traps of mainline's driver for a program that calls it: its wait queues, its single worker for
+//! connects.
 //!
-//! Asked of that driver, and of `libscifdev.so` where it has the same traps (`SCIF_DEVICE_TRAPS`). Not about answers to
-//! single calls (`driver_rows`).
+//! Runs over that driver, and over `libscifdev.so` with the same traps (`SCIF_DEVICE_TRAPS`). Not
+//! about answers to single calls (`driver_rows`).
 #![expect(unsafe_code, reason = "epoll")]
 
 use std::time::Duration;
@@ -16,15 +17,15 @@ use crate::rig::{
     BLOCK, Cue, HUP, IN, OUT, Process, plain_close, raw_poll, set_env, set_nonblocking, step_aside, within,
 };
 
-/// Bytes that a queue takes.
+/// Capacity of a queue in bytes.
 const QUEUE: usize = 4095;
-/// Milliseconds in which a wakeup that never comes would have come.
+/// Milliseconds after which a wake-up counts as missing.
 const NEVER_MS: i32 = 300;
-/// Milliseconds in which one comes.
+/// Milliseconds within which a wake-up must arrive.
 const SOON_MS: i32 = 20_000;
 const SOON: Duration = Duration::from_millis(SOON_MS as u64);
 
-/// A set of epoll(7).
+/// Set of epoll(7).
 struct Set(i32);
 
 impl Set {
@@ -43,13 +44,13 @@ impl Set {
         assert_eq!(rc, 0, "{}", std::io::Error::last_os_error());
     }
 
-    /// Takes it out and puts it in again.
+    /// Removes an endpoint and adds it again.
     fn renew(&self, fd: i32, events: i32) {
         self.change(EPOLL_CTL_DEL, fd, 0);
         self.change(EPOLL_CTL_ADD, fd, events);
     }
 
-    /// Reported events; 0: none in time.
+    /// Returns the reported events; 0 if none arrived in time.
     fn wait(&self, timeout_ms: i32) -> i32 {
         let mut event = libc::epoll_event { events: 0, u64: 0 };
         // SAFETY: room for one event.
@@ -69,13 +70,13 @@ impl Set {
             events: libc::POLLIN,
             revents: 0,
         };
-        // SAFETY: a live entry; a raw system call, of which nobody in between knows.
+        // SAFETY: a live entry; a raw system call, which no library intercepts.
         let n = unsafe { libc::syscall(libc::SYS_poll, &raw mut entry, 1, timeout_ms) };
         n == 1
     }
 }
 
-/// A connect under way: listener, opener, and the port.
+/// Starts a connect: listener, opener, and the port.
 fn under_way() -> (i32, i32, u32) {
     let (listener, port) = listening();
     let opener = open();
@@ -92,7 +93,7 @@ fn listening() -> (i32, u32) {
     (fd, port)
 }
 
-/// A thread in a call that does not return for a while.
+/// Starts a thread in a call that does not return for a while.
 fn waits_for_worker(
     call: impl FnOnce() -> Result<(), i32> + Send + 'static,
 ) -> std::thread::JoinHandle<Result<(), i32>> {
@@ -114,7 +115,7 @@ fn fill_queue(fd: i32) {
     assert_eq!(send(fd, &[1], 0), Ok(0), "one more");
 }
 
-/// A set that had `opener` for data, and has it for room as well since its queue is full.
+/// Makes a set that has `opener` for data, and then for space too since its queue is full.
 fn set_without_room(opener: i32) -> Set {
     let set = Set::new();
     set.change(EPOLL_CTL_ADD, opener, EPOLLIN);
@@ -226,7 +227,7 @@ pub(crate) const CASES: &[Case] = &[
         let (silent, first, silent_port) = under_way();
         assert_eq!(raw_poll(silent, IN, SOON_MS), IN, "being made");
         let other = listening();
-        // By another process: the worker is the system's.
+        // Made by another process: the system has one worker.
         let (mine, theirs) = Cue::pair();
         let process = Process::start(|| {
             let second = open();

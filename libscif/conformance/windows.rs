@@ -11,7 +11,7 @@ use libc::{EADDRINUSE, EFAULT, EINVAL, ENOMEM, ENXIO, EPERM};
 
 const LEN: usize = 4 * PAGE;
 
-/// Registers pages with a pattern at a fixed offset; their address.
+/// Registers pages with a pattern at a fixed offset and returns their address.
 fn window(api: &Api, epd: i32, pages_n: usize, offset: i64, prot: i32, seed: u8) -> usize {
     let at = pages(pages_n);
     fill(at, pages_n * PAGE, seed);
@@ -152,7 +152,7 @@ pub(crate) const CASES: &[Case] = &[
             api.unregister(a, 0x100000, 600 * PAGE).unwrap();
             assert!(holds(at, 600 * PAGE, 5));
             fill(at, PAGE, 6);
-            // Private memory gives zeros after this, shared would not.
+            // Private memory reads as zeros after this, shared memory would not.
             crate::rig::dont_need(at, 600 * PAGE);
             assert!((0..600).all(|i| peek(at + i * PAGE) == 0), "private again");
         }
@@ -513,7 +513,7 @@ pub(crate) const CASES: &[Case] = &[
         let (c, _d) = loopback(api);
         let at = pages(1);
         let before = descriptors();
-        // Their owner's pages go first, or the peer's mapping of them does.
+        // The owner unmaps the pages first, or the peer removes its mapping first.
         for owner_first in [true, false] {
             let peers: Vec<(i32, usize)> = (0..20)
                 .map(|_| {
@@ -542,7 +542,7 @@ pub(crate) const CASES: &[Case] = &[
     }),
     ("a_register_that_fails_leaves_memory_as_it_was", |api| {
         let (a, b) = loopback(api);
-        // Several areas, the last of which ends before its addresses do, after several pieces.
+        // Several areas, the last of which ends before the range does, after several pieces.
         let (head, body) = (LEN, (5 << 20) + PAGE);
         let there = head + body;
         let len = there + 2 * PAGE;
@@ -592,7 +592,7 @@ pub(crate) const CASES: &[Case] = &[
     }),
 ];
 
-/// The peer maps a window, then its owner goes in some way.
+/// Ends the owner of a window in some way after the peer has mapped it.
 fn outlives(api: &Api, go: impl FnOnce(i32)) {
     two(
         api,

@@ -109,6 +109,16 @@ fn limit(rng: &mut Rng) -> Outcome {
     Ok(setrlimit(resource, limit)?)
 }
 
+/// Returns descriptors, mappings and resident KiB of this process.
+fn holdings() -> Outcome<String> {
+    let held = Holdings::now()?;
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let rss = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let rss = rss.and_then(|text| text.split_whitespace().next()).unwrap_or("0");
+    let maps = std::fs::read_to_string("/proc/self/maps")?.lines().count();
+    Ok(format!("{} {maps} {rss}", held.descriptors))
+}
+
 impl<'r> Storm<'r> {
     fn open(rank: &'r Rank, me: RankId, limits: bool) -> Outcome<Storm<'r>> {
         let mut rng = Rng::new(rank.target.seed ^ u64::from(me.life) << 8 ^ u64::from(me.slot));
@@ -270,17 +280,10 @@ impl<'r> Storm<'r> {
         }
         self.beat = now();
         let drained = u8::from(self.draining && self.lines.iter().all(Line::is_idle));
-        let text = match Holdings::now() {
-            Ok(held) => {
-                let status = std::fs::read_to_string("/proc/self/status")?;
-                let rss = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-                let rss = rss.and_then(|text| text.split_whitespace().next()).unwrap_or("0");
-                let maps = std::fs::read_to_string("/proc/self/maps")?.lines().count();
-                format!("{} {maps} {rss}", held.descriptors)
-            }
-            // No descriptor is left to look with.
+        let text = match holdings() {
+            // No descriptor is left to look with; a thread may take the last one between two looks.
             Err(_) if self.limited => "0 0 0".to_owned(),
-            Err(e) => return Err(e),
+            held => held?,
         };
         let done: Vec<String> = self.done.iter().map(u64::to_string).collect();
         self.rank

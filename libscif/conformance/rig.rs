@@ -58,8 +58,7 @@ pub(crate) fn case_port() -> u16 {
     8192 + u16::try_from(case % 3500).unwrap() * 16
 }
 
-/// Whether the library uses a device: a driver's or that of `libscifdev.so`. Then descriptors show
-/// the exact state.
+/// Whether the library uses a device, a driver's or `libscifdev.so`. Then descriptors are exact.
 pub(crate) fn on_device() -> bool {
     std::env::var("SCIF_TRANSPORT").is_ok_and(|transport| transport == "kernel")
 }
@@ -93,8 +92,7 @@ pub(crate) fn set_env(name: &str, value: &str) {
 /// Process id of the case, from which all its other processes are forked.
 static CASE: OnceLock<u32> = OnceLock::new();
 
-/// Signal that ends the process of a case as soon as another process of it has failed and reported
-/// the failure.
+/// Signal that ends the process of a case when another process of it has reported a failure.
 pub(crate) const SIDE_FAILED: i32 = libc::SIGTERM;
 
 pub(crate) fn begin_case() {
@@ -212,8 +210,8 @@ impl Process {
     }
 }
 
-/// Makes a connection between nodes 1 and 2: `server` runs in this process, `client` in another;
-/// each gets an endpoint.
+/// Connects nodes 1 and 2: `server` runs in this process, `client` in another, each with an
+/// endpoint.
 pub(crate) fn two(api: &Api, server: impl FnOnce(i32, &Cue), client: impl FnOnce(i32, &Cue)) {
     let (mine, theirs) = UnixDatagram::pair().unwrap();
     let other = Process::start(|| {
@@ -368,14 +366,12 @@ pub(crate) fn map_over(at: usize, len: usize) {
     assert_ne!(got, libc::MAP_FAILED);
 }
 
-/// Applies MADV_DONTFORK.
 pub(crate) fn dont_fork(at: usize, len: usize) {
     let place = std::ptr::with_exposed_provenance_mut(at);
     // SAFETY: a range of the test.
     assert_eq!(unsafe { libc::madvise(place, len, libc::MADV_DONTFORK) }, 0);
 }
 
-/// Applies MADV_DONTNEED.
 pub(crate) fn dont_need(at: usize, len: usize) {
     // SAFETY: a range of the test with bytes that it does not need.
     let rc = unsafe {
@@ -624,8 +620,7 @@ pub(crate) fn deny_userfaultfd() {
     ]);
 }
 
-/// Makes this process end by SIGSYS when it reads one byte from a socket; the library does so when
-/// it drops a packet it has copied.
+/// Makes this process end by SIGSYS when it reads one byte of a socket, to drop a copied packet.
 pub(crate) fn die_dropping_a_packet() {
     // Offset in `seccomp_data` of the third argument, a length.
     const LENGTH: u32 = 16 + 2 * 8;
@@ -639,8 +634,7 @@ pub(crate) fn die_dropping_a_packet() {
     ]);
 }
 
-/// Makes this process end by SIGSYS when it sends to a socket; the library does so to make a
-/// descriptor of the peer readable.
+/// Makes this process end by SIGSYS when it sends to a socket, to signal a peer's descriptor.
 pub(crate) fn die_sending_to_a_socket() {
     filter(&mut [
         step(LOAD, 0, 0),
@@ -702,22 +696,19 @@ pub(crate) fn huge_pages(len: usize) -> Option<usize> {
     (at != libc::MAP_FAILED).then(|| at.expose_provenance())
 }
 
-/// Applies MADV_HUGEPAGE.
 pub(crate) fn wants_huge_pages(at: usize, len: usize) {
     let place = std::ptr::with_exposed_provenance_mut(at);
     // SAFETY: a range of the test; EINVAL from a kernel without them, which changes nothing.
     unsafe { libc::madvise(place, len, libc::MADV_HUGEPAGE) };
 }
 
-/// Applies MADV_NOHUGEPAGE.
 pub(crate) fn wants_no_huge_pages(at: usize, len: usize) {
     let place = std::ptr::with_exposed_provenance_mut(at);
     // SAFETY: as in `wants_huge_pages`.
     unsafe { libc::madvise(place, len, libc::MADV_NOHUGEPAGE) };
 }
 
-/// Returns the number of bytes of a kind, by its name in `/proc/self/smaps`, in the areas that
-/// touch a range.
+/// Returns the bytes of a kind, by its name in `/proc/self/smaps`, in the areas that touch a range.
 pub(crate) fn of_kind(at: usize, len: usize, kind: &str) -> usize {
     let sizes = said_of(at, len, kind);
     sizes

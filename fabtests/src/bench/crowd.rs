@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! What a rank does when it is not timed itself: many endpoints that each exchange one message, what a process holds,
-//! and traffic until the peer is dead.
+//! Work of a rank that is not timed itself: many endpoints that each exchange one message, the
+//! resources of a process, and traffic until the peer is dead.
 
 use scif_fabtests::fi::{Errno, Lib};
 use scif_fabtests::harness::confine::open_files;
@@ -13,14 +13,14 @@ use super::port::{Family, Port, Room};
 const HELLO: u64 = 0xa11;
 const WELCOME: u64 = 0xa12;
 const TRAFFIC: u64 = 0xa13;
-/// The longest name.
+/// Maximum bytes of a name.
 const NAME_ROOM: usize = 256;
-/// Operations under way at a time.
+/// Maximum number of outstanding operations.
 const DEPTH: u64 = 16;
-/// A dead peer not noticed after this is not going to be.
+/// Nanoseconds of silence after which a dead peer counts as never noticed.
 const DEADLINE_NS: u64 = 2_500_000_000;
 
-/// Takes a name from each of `count` strangers and answers each.
+/// Receives a name from each of `count` unknown endpoints and replies to each.
 pub(crate) fn adopt(port: &Port, count: u64) -> Outcome {
     let (into, out) = (port.into.sub(0, NAME_ROOM + 8), port.out.sub(0, 8));
     for _ in 0..count {
@@ -38,7 +38,7 @@ pub(crate) fn adopt(port: &Port, count: u64) -> Outcome {
     Ok(())
 }
 
-/// Opens `count` endpoints, each of which says its name to `host` and hears an answer.
+/// Opens `count` endpoints, each of which sends its name to `host` and receives a reply.
 pub(crate) fn visit(lib: &'static Lib, provider: &str, count: u64, host: &[u8]) -> Outcome<Vec<Port>> {
     let room = Room::open(lib, provider, Family::Tagged, false)?;
     let mut ports = Vec::new();
@@ -65,7 +65,7 @@ pub(crate) fn visit(lib: &'static Lib, provider: &str, count: u64, host: &[u8]) 
     Ok(ports)
 }
 
-/// Resident bytes and open descriptors of this process.
+/// Returns resident bytes and open descriptors of this process.
 pub(crate) fn weigh() -> Outcome<Vec<u64>> {
     let rollup = std::fs::read_to_string("/proc/self/smaps_rollup")?;
     let resident = rollup
@@ -76,8 +76,8 @@ pub(crate) fn weigh() -> Outcome<Vec<u64>> {
     Ok(vec![resident * 1024, open_files()? as u64])
 }
 
-/// Opens the endpoint for [`suffer`]. A receive from anybody outlives a dead peer, rightly; one from that peer does not,
-/// where there is such a receive.
+/// Opens the endpoint for [`suffer`]. A receive from any source rightly outlives a dead peer; a
+/// directed receive does not, where the provider supports one.
 pub(crate) fn direct(lib: &'static Lib, provider: &str, meeting: &Meeting) -> Outcome<Port> {
     match Port::open(lib, provider, Family::Tagged, true, meeting) {
         Err(Fail::NotRun(_)) => Port::open(lib, provider, Family::Tagged, false, meeting),
@@ -85,8 +85,9 @@ pub(crate) fn direct(lib: &'static Lib, provider: &str, meeting: &Meeting) -> Ou
     }
 }
 
-/// Sends to the peer, or receives from it, until an error says that it is dead: the time of that error and 1 for a
-/// completion with an error, 2 for a call that was refused. Zeros when nothing was said for a long time.
+/// Sends to the peer, or receives from it, until an error reports its death. Returns the time of
+/// the error, and 1 for an error completion or 2 for a refused call. Returns zeros after
+/// [`DEADLINE_NS`] without an error.
 pub(crate) fn suffer(port: &Port, size: usize, sends: bool) -> Vec<u64> {
     let (out, into) = (port.out.sub(0, size), port.into.sub(0, size));
     let started = now_ns();

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! What the machine itself can do, measured by the same ranks in the same run: handing a line over, passing lines
-//! through a ring, copying by one processor and by both, in shared memory and across processes.
+//! Limits of the machine, measured by the same ranks in the same run: handing a cache line over,
+//! passing lines through a ring, copies by one processor and by both, in shared memory and across
+//! processes.
 //!
-//! Bounds, not targets: no matching, no completions, no protection. No provider is used here.
+//! These are bounds, not targets: no matching, no completions, no protection. No provider is used.
 
 use std::cell::Cell;
 
@@ -16,18 +17,18 @@ use super::segment::{LARGEST, SLOTS, Use, private};
 use super::touch;
 use super::words::{Kind, Sample, Test, WINDOW};
 
-/// A limit, named as a provider is.
+/// Limit of the machine, named like a provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Limit {
-    /// A line that goes to the other processor and back; lines through a ring.
+    /// A cache line that moves to the other processor and back; lines through a ring.
     Line,
     /// One processor copies between two places in shared memory.
     Copy,
-    /// Each of the two copies one half.
+    /// Each of the two processors copies one half.
     Copy2,
-    /// The receiver reads the sender's memory.
+    /// The receiver reads the memory of the sender.
     ProcessVm,
-    /// The receiver reads one half while the sender writes the other.
+    /// The receiver reads one half while the sender writes the other half.
     ProcessVm2,
 }
 
@@ -54,7 +55,7 @@ impl Limit {
         Limit::ALL.into_iter().find(|limit| limit.name() == name)
     }
 
-    /// True for what this limit bounds.
+    /// Whether this limit bounds the test at this size.
     pub(crate) fn serves(self, test: Test, size: usize) -> bool {
         match (self, test) {
             (Limit::Line, Test::TaggedLat) => size == 8,
@@ -69,16 +70,16 @@ impl Limit {
 /// One rank of a pair that measures a limit.
 pub(crate) struct Bounds {
     limit: Limit,
-    /// Lines passed through the ring so far.
+    /// Number of lines passed through the ring so far.
     passed: Cell<u64>,
     own: Mem,
     peer: Pid,
-    /// Where the other rank's memory is, in its own addresses.
+    /// Address of the memory of the other rank, in its address space.
     theirs: u64,
 }
 
 impl Bounds {
-    /// Meets the other rank, which does the same.
+    /// Exchanges addresses with the other rank, which makes the same call.
     pub(crate) fn open(limit: Limit, meeting: &Meeting) -> Outcome<Bounds> {
         let_peer_in();
         let own = match limit {
@@ -100,7 +101,7 @@ impl Bounds {
         })
     }
 
-    /// Time of one sample, `warm` iterations before it untimed.
+    /// Time in nanoseconds of one sample, after `warm` untimed iterations.
     pub(crate) fn run(&self, meeting: &Meeting, sample: &Sample, warm: u64) -> Outcome<u64> {
         match sample.test.kind() {
             Kind::HalfTrip => {
@@ -118,7 +119,8 @@ impl Bounds {
         }
     }
 
-    /// Rank 0 passes `count` lines to rank 1, each with eight bytes beside its sequence number.
+    /// Passes `count` lines from rank 0 to rank 1, each with eight bytes beside its sequence
+    /// number.
     fn pass(&self, meeting: &Meeting, count: u64) -> u64 {
         const TELL: u64 = SLOTS as u64 / 8;
         let consumed = meeting.segment.word(Use::Consumed);
@@ -155,7 +157,7 @@ impl Bounds {
         now_ns() - start
     }
 
-    /// This rank's part of moving `size` bytes from rank 0 to rank 1.
+    /// Executes the part of this rank in moving `size` bytes from rank 0 to rank 1.
     #[inline]
     fn part(&self, meeting: &Meeting, size: usize) -> Outcome {
         let both = matches!(self.limit, Limit::Copy2 | Limit::ProcessVm2);
@@ -187,7 +189,7 @@ impl Bounds {
         }
     }
 
-    /// Time from the first start to the last end of what `work` does in both ranks.
+    /// Time from the first start to the last end of `work` in both ranks.
     fn together(&self, meeting: &Meeting, work: impl FnOnce() -> Outcome) -> Outcome<u64> {
         let (starts, ends) = ([Use::Start0, Use::Start1], [Use::End0, Use::End1]);
         meeting.meet_idly();

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! `bench`: measures providers of libfabric and the machine they run on, side by side in one run.
 //!
-//! The same program is the parent that decides and reports and, started again by itself, each rank that measures. It
-//! exits with failure when it could not measure, never because of what it measured.
+//! The program is the parent, which decides and reports. It starts itself again as each rank that
+//! measures. The exit code is a failure only when a measurement was impossible, not because of its
+//! result, unless aims are judged.
 
 mod crowd;
 mod limits;
@@ -34,7 +35,7 @@ use pair::{Subject, Trouble};
 use report::{Machine, Report};
 use survey::{Survey, progress};
 
-/// A load above this is somebody else's.
+/// System load above which other programs disturb the run.
 const QUIET_LOAD: f64 = 0.5;
 
 fn main() -> ExitCode {
@@ -53,7 +54,7 @@ fn main() -> ExitCode {
 }
 
 fn say(text: &str) {
-    // Nobody reads any more: the files are written all the same.
+    // Standard output may be closed; the files are written anyway.
     let _ = write!(std::io::stdout().lock(), "{text}");
 }
 
@@ -130,7 +131,7 @@ fn measure(options: &Options) -> Outcome {
     Ok(())
 }
 
-/// What is not a matter of two ranks and a test.
+/// Measures idle peers and deaths of one subject.
 fn ordeals(
     options: &Options,
     cpus: [usize; 2],
@@ -150,7 +151,8 @@ fn ordeals(
             Err(trouble) => complain("idle peers", &trouble, report),
         }
     }
-    // Those that never notice a death take the longest to say so: a taste is enough.
+    // Providers that never notice a death take longest to report it, so one death of each size must
+    // do.
     let ours = subject.label == "scif";
     let deaths = if ours {
         options.deaths

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Two ranks meeting in shared memory, without a system call and without the provider.
+//! Barrier of two ranks in shared memory, without a system call and without the provider.
 //!
-//! The parent kills a pair of which one side no longer comes, so waiting has no end here.
+//! The parent kills a pair with a missing side, so a wait has no time limit.
 
 use std::cell::Cell;
 
@@ -9,7 +9,7 @@ use scif_fabtests::harness::Outcome;
 
 use super::segment::{Segment, Use, Word};
 
-/// One rank's place at the meetings.
+/// Side of one rank at the barrier.
 pub(crate) struct Meeting {
     pub(crate) segment: Segment,
     pub(crate) rank: usize,
@@ -17,7 +17,7 @@ pub(crate) struct Meeting {
 }
 
 impl Meeting {
-    /// Nobody has met yet.
+    /// Returns the side of `rank`, before any barrier.
     pub(crate) fn new(segment: Segment, rank: usize) -> Meeting {
         Meeting {
             segment,
@@ -36,7 +36,8 @@ impl Meeting {
         self.segment.word_of(1 - self.rank, both)
     }
 
-    /// Waits for the other rank, calling `idle` meanwhile; what either wrote before, both see after.
+    /// Waits for the other rank, calling `idle` meanwhile. Earlier writes of either rank are
+    /// visible to both afterwards.
     pub(crate) fn meet(&self, mut idle: impl FnMut() -> Outcome) -> Outcome {
         const BOTH: [Use; 2] = [Use::Arrived0, Use::Arrived1];
         let turn = self.been.get() + 1;
@@ -48,7 +49,7 @@ impl Meeting {
             idle()?;
             spins = spins.wrapping_add(1);
             if spins.is_multiple_of(1024) {
-                // Where both ranks share a processor the other one must come to its turn.
+                // If both ranks share a processor, the other one has to run.
                 std::thread::yield_now();
             }
             std::hint::spin_loop();
@@ -56,7 +57,7 @@ impl Meeting {
         Ok(())
     }
 
-    /// Waits for the other rank and does nothing meanwhile.
+    /// Waits for the other rank without any work meanwhile.
     pub(crate) fn meet_idly(&self) {
         let _ = self.meet(|| Ok(()));
     }

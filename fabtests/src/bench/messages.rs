@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Messages, tagged and not: latency, bandwidth, rate, and bandwidth between buffers that are used meanwhile.
+//! Messages, tagged and not: latency, bandwidth, rate, and bandwidth between buffers that are used
+//! meanwhile.
 //!
-//! The loops are those of fabtests' pingpong and bw programs: messages up to the inject size are injected; a sender waits
-//! for its completions, and after each window for an answer of eight bytes.
+//! The loops follow the pingpong and bw programs of fabtests. Messages up to the inject size are
+//! injected. A sender waits for its completions, and after each window for a reply of eight bytes.
 
 use scif_fabtests::fi::Buf;
 use scif_fabtests::harness::Outcome;
@@ -25,7 +26,7 @@ pub(crate) struct Messages<'a> {
 }
 
 impl Messages<'_> {
-    /// Sends; returns how many completions that will bring.
+    /// Sends a message. Returns the number of completions it will produce.
     #[inline]
     fn send(&self, buf: Buf) -> Outcome<u64> {
         let Port { ep, peer, inject, .. } = self.port;
@@ -60,7 +61,7 @@ impl Messages<'_> {
         (self.port.out.sub(0, self.size), self.port.into.sub(0, self.size))
     }
 
-    /// Time of `count` round trips after `warm` untimed ones.
+    /// Time in nanoseconds of `count` round trips after `warm` untimed ones.
     pub(crate) fn pingpong(&self, warm: u64, count: u64) -> Outcome<u64> {
         let (out, into) = self.buffers();
         let (mut sent, mut received) = (self.port.sent(), self.port.received());
@@ -90,7 +91,7 @@ impl Messages<'_> {
         Ok(end - start)
     }
 
-    /// Time of `count` windows from rank 0 to rank 1 after `warm` untimed ones.
+    /// Time in nanoseconds of `count` windows from rank 0 to rank 1 after `warm` untimed ones.
     pub(crate) fn stream(&self, warm: u64, count: u64) -> Outcome<u64> {
         if self.meeting.rank == 0 {
             self.stream_out(warm, count)
@@ -140,8 +141,9 @@ impl Messages<'_> {
         Ok(0)
     }
 
-    /// Time of `count` single messages, each from the call that sends it to its completion at the receiver. Before each
-    /// the sender writes all of its buffer, and after each the receiver reads all of its own; that is not timed.
+    /// Time in nanoseconds of `count` single messages, each from its send call to its completion at
+    /// the receiver. Untimed, the sender writes its whole buffer before each, and the receiver
+    /// reads its whole buffer after each.
     pub(crate) fn touched(&self, warm: u64, count: u64) -> Outcome<u64> {
         let (out, into) = self.buffers();
         let (mut sent, mut received) = (self.port.sent(), self.port.received());

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Operations of rank 0 on the memory of rank 1: RMA and atomics.
 //!
-//! While time runs the target stays outside the library, spinning on a word of the segment, unless the sample says
-//! otherwise. Where operations then do not get on it is called in to finish the sample, and the sample says so: such a
-//! provider is measured with its target inside.
+//! During the timed part the target stays outside the library and polls a word of the segment,
+//! unless the sample requests otherwise. If operations make no progress then, the target enters the
+//! library to finish the sample, and the sample is marked. The provider is then measured with its
+//! target inside the library.
 
 use std::cell::Cell;
 
@@ -22,17 +23,18 @@ const OUTSIDE: u64 = 0;
 const INSIDE: u64 = 1;
 const OVER: u64 = 2;
 
-/// Operations after which the target may call the library, in a pause that is not timed: there are providers that tell it
-/// of each, in a queue that is finite.
+/// Number of operations after which the target may call the library, in an untimed pause. Some
+/// providers report each operation to the target in a finite queue.
 const AT_ONCE: u64 = 512;
-/// Without any completion for so long the target is called in.
+/// Nanoseconds without any completion after which the target is called into the library.
 const PATIENCE_NS: u64 = 60_000_000;
-/// Empty polls between two looks at the clock.
+/// Number of empty polls between two reads of the clock.
 const LOOK: u32 = 4096;
-/// So many looks besides: a rank that had no processor for a while did not wait for its target.
+/// Minimum number of clock reads before the target is called in. A rank without a processor for a
+/// while has not waited for its target.
 const LOOKS: u32 = 32;
 
-/// One kind of operation of one size on a port.
+/// Operations of one kind and size on a port.
 pub(crate) struct OneSided<'a> {
     pub(crate) port: &'a Port,
     pub(crate) meeting: &'a Meeting,
@@ -43,7 +45,7 @@ pub(crate) struct OneSided<'a> {
 }
 
 impl OneSided<'_> {
-    /// Time of `count` iterations after `warm` untimed ones.
+    /// Time in nanoseconds of `count` iterations after `warm` untimed ones.
     pub(crate) fn run(&self, warm: u64, count: u64) -> Outcome<u64> {
         if self.test.kind() == Kind::Touched {
             return self.touched(warm, count);
@@ -70,7 +72,7 @@ impl OneSided<'_> {
         Ok(time)
     }
 
-    /// Says where the target is to be, before both meet.
+    /// Publishes whether the target calls the library, before both ranks meet.
     fn place_target(&self) {
         if self.meeting.rank == 0 {
             let inside = self.inside || self.stalled.get();
@@ -79,7 +81,8 @@ impl OneSided<'_> {
         }
     }
 
-    /// Some windows while the target stays where it is; before and after, it calls the library.
+    /// Time of `turns` windows with the target in its chosen place; before and after, it calls the
+    /// library.
     fn bout(&self, turns: u64, window: usize) -> Outcome<u64> {
         let call = self.meeting.segment.word(Use::Call);
         self.place_target();
@@ -114,7 +117,8 @@ impl OneSided<'_> {
         Ok(time)
     }
 
-    /// Both poll a word of their own memory and write it back to the other one.
+    /// Time of `count` round trips in which both ranks poll a word of their own memory and write it
+    /// back to the other rank.
     fn bounced(&self, warm: u64, count: u64) -> Outcome<u64> {
         let far = self.far()?;
         let (mine, out) = (self.port.into.sub(0, 8), self.port.out.sub(0, 8));
@@ -123,7 +127,7 @@ impl OneSided<'_> {
         for (turns, timed) in [(warm, false), (count, true)] {
             let mut turn = 0;
             while turn < turns {
-                // Between, each serves the other.
+                // Between bouts each rank makes progress for the other.
                 mine.store_u64(0, 0);
                 for _ in 0..WINDOW {
                     self.meeting.meet(|| self.port.progress())?;
@@ -150,7 +154,7 @@ impl OneSided<'_> {
         Ok(time)
     }
 
-    /// Waits for a word, outside the library as long as it comes soon.
+    /// Waits for a word, outside the library unless it takes more than 16,384 polls.
     fn see(&self, mine: Buf, turn: u64) -> Outcome {
         const LONG: u32 = 1 << 14;
         let mut polls = 0_u32;
@@ -164,7 +168,7 @@ impl OneSided<'_> {
         Ok(())
     }
 
-    /// What the target does while it waits.
+    /// Makes progress for the waiting target, if it is inside the library.
     fn idle(&self) -> Outcome {
         if self.meeting.segment.word(Use::Call).get() == INSIDE {
             self.port.progress()?;
@@ -262,7 +266,7 @@ impl OneSided<'_> {
         }
     }
 
-    /// Waits until so many operations have completed.
+    /// Waits until `until` operations have completed in total.
     #[inline]
     fn wait(&self, until: u64) -> Outcome {
         let mut watch = Watch::default();
@@ -274,7 +278,8 @@ impl OneSided<'_> {
         Ok(())
     }
 
-    /// Counts a poll that found nothing, and calls the target in when it has been too many.
+    /// Counts an empty poll, and calls the target into the library after [`PATIENCE_NS`] without a
+    /// completion.
     #[inline]
     fn look(&self, watch: &mut Watch) {
         watch.polls += 1;

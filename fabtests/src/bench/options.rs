@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The command line: what to measure, with which libraries, and the words by which the program starts itself.
+//! Command line: tests to measure, libraries to use, and the arguments with which the program
+//! starts itself.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,17 +15,19 @@ use super::rank::Identity;
 use super::survey::Extent;
 use super::words::Test;
 
-/// Latency, bandwidth and message rate of libfabric providers and of the machine itself, measured in turns.
+/// Latency, bandwidth and message rate of libfabric providers and of the machine itself, measured
+/// in turns.
 ///
-/// Names of tests: tagged_{lat,bw,touched,rate} msg_{lat,bw,rate} write_{lat,poll,bw,touched,rate} read_{lat,bw,rate}
-/// atomic_{sum,fetch,cswap}_{lat,rate}; a part of a name will do.
+/// Names of tests: tagged_{lat,bw,touched,rate} msg_{lat,bw,rate} write_{lat,poll,bw,touched,rate}
+/// read_{lat,bw,rate} atomic_{sum,fetch,cswap}_{lat,rate}; a part of a name selects all tests that
+/// contain it.
 #[derive(Debug, Parser)]
 #[command(version, about)]
 pub(crate) struct Options {
     /// Providers; NAME@LIBRARY takes one from another libfabric
     #[arg(long, value_delimiter = ',', default_value = "scif,shm,tcp")]
     prov: Vec<String>,
-    /// Only tests whose name contains one of these; "none" leaves them all out
+    /// Run only tests whose name contains one of these; "none" leaves all tests out
     #[arg(long, value_delimiter = ',')]
     tests: Vec<String>,
     /// Message sizes in bytes, with K or M
@@ -33,10 +36,10 @@ pub(crate) struct Options {
     /// The libfabric to load
     #[arg(long, default_value = "libfabric.so.1")]
     lib: PathBuf,
-    /// The libfabric to take shm from, if another one's is to be compared with
+    /// The libfabric to load shm from, to compare with the shm of another release
     #[arg(long)]
     shm_lib: Option<PathBuf>,
-    /// Where to write bench.csv, bench.txt and bench.svg
+    /// Directory for bench.csv, bench.txt and bench.svg
     #[arg(long)]
     pub(crate) out: Option<PathBuf>,
     /// Fewer sizes, fewer samples, no idle peers: less than a minute
@@ -45,28 +48,29 @@ pub(crate) struct Options {
     /// Fail when an aim does not hold or was not measured
     #[arg(long)]
     pub(crate) judge: bool,
-    /// About how long the tests may take
+    /// Approximate time limit for the tests, in seconds
     #[arg(long)]
     seconds: Option<u64>,
-    /// How much longer to wait, where there are aims, until processors that are near each other come apart; 300, or 20
-    /// with --quick
+    /// Additional seconds to wait, if there are aims, until the two processors are on different
+    /// cores; 300, or 20 with --quick
     #[arg(long)]
     patience: Option<u64>,
-    /// Samples to keep of each number
+    /// Number of samples to keep of each figure
     #[arg(long)]
     samples: Option<usize>,
-    /// Involuntary context switches that make a sample noisy if there are more
+    /// Number of involuntary context switches above which a sample counts as noisy
     #[arg(long, default_value_t = 4)]
     pub(crate) switches: u64,
-    /// Idle peers whose cost is measured; 1000, or 0 with --quick
+    /// Number of idle peers whose cost is measured; 1000, or 0 with --quick
     #[arg(long = "idle", value_name = "PEERS")]
     idle_asked: Option<u64>,
     #[arg(skip)]
     pub(crate) idle: u64,
-    /// The provider they are measured with
+    /// Provider for the idle peers
     #[arg(long, default_value = "scif")]
     pub(crate) idle_prov: String,
-    /// Deaths of each kind for scif, 3, or 1 with --quick; for others one of each size, or none with --quick
+    /// Deaths of each kind for scif: 3, or 1 with --quick; for other providers one of each size, or
+    /// none with --quick
     #[arg(long = "deaths", value_name = "COUNT")]
     deaths_asked: Option<u32>,
     #[arg(skip)]
@@ -121,7 +125,7 @@ fn size(text: &str) -> Result<usize, String> {
 }
 
 impl Options {
-    /// The words of the command line, and what follows from them.
+    /// Parses the command line and derives the dependent values.
     pub(crate) fn parse() -> Options {
         let mut options = <Options as Parser>::parse();
         options.idle = options.idle_asked.unwrap_or(if options.quick { 0 } else { 1000 });
@@ -130,7 +134,7 @@ impl Options {
         options
     }
 
-    /// The rank this process is, if it is one.
+    /// Returns the identity of this process as a rank, if it is one.
     pub(crate) fn identity(&self) -> Option<Identity> {
         Some(Identity {
             rank: self.rank,
@@ -146,7 +150,7 @@ impl Options {
         self.samples.unwrap_or(if self.quick { 5 } else { 7 })
     }
 
-    /// How much to measure.
+    /// Returns the plan of the measurement.
     pub(crate) fn extent(&self) -> Extent {
         let wanted = |test: &Test| {
             self.tests.is_empty() || self.tests.iter().any(|word| test.word().contains(word.as_str()))
@@ -167,7 +171,7 @@ impl Options {
         }
     }
 
-    /// Providers and limits, in the order in which they take turns.
+    /// Returns the providers and limits, in the order of their turns.
     pub(crate) fn subjects(&self) -> Outcome<Vec<Subject>> {
         let mut subjects: Vec<Subject> = Vec::new();
         for word in &self.prov {
@@ -205,7 +209,7 @@ impl Options {
 }
 
 fn provider(name: &str, label: String, lib: &Path, version: String) -> Subject {
-    // Cargo puts the provider beside this program.
+    // Cargo places the provider beside this program.
     let beside = std::env::current_exe()
         .ok()
         .and_then(|exe| exe.parent().map(Path::to_path_buf));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Measurements that need more than two ranks that live: what a thousand idle peers cost, and how soon a death is noticed.
+//! Measurements that need more than two living ranks: the cost of a thousand idle peers, and the
+//! time until a death is noticed.
 
 use std::time::Duration;
 
@@ -10,20 +11,22 @@ use super::pair::{Pair, Subject, Trouble};
 use super::survey::progress;
 use super::words::{Measured, Order, Reply, Sample, Test};
 
-/// Processes that the idle peers are spread over.
+/// Number of processes over which the idle peers are spread.
 const HOMES: u64 = 4;
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What idle peers cost.
+/// Cost of idle peers.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct IdleCost {
-    /// Half round trips of eight bytes in microseconds, without and with them, taken in turns.
+    /// Half round trips of eight bytes in microseconds, without and with idle peers, taken in
+    /// turns.
     pub(crate) without: Vec<f64>,
     pub(crate) with: Vec<f64>,
-    /// Some of these were taken with the processors near, or while others ran.
+    /// Whether some samples were taken with near processors, or while other programs ran.
     pub(crate) near: bool,
     pub(crate) noisy: bool,
-    /// Resident bytes the peers added to the process, each, and descriptors the second half of them did.
+    /// Resident bytes of the process for each peer, and descriptors for each peer of the second
+    /// half.
     pub(crate) bytes_each: f64,
     pub(crate) fds_each: f64,
 }
@@ -65,7 +68,7 @@ pub(crate) fn idle(
             other => Err(Trouble::Broken(format!("an odd answer: {other:?}"))),
         }
     };
-    // Both ranks have opened and used everything before their process is weighed.
+    // Both ranks have opened and used all objects before their process is weighed.
     let warm = latency(&popular, 1000, 0)?.unwrap_or_default();
     latency(&lonely, 1000, 0)?;
     let count = (30_000_000 * 1000 / warm.ns.max(1)).clamp(100, 1 << 24);
@@ -94,7 +97,7 @@ pub(crate) fn idle(
         popular.answer(0, PATIENCE)?;
         weigh()
     };
-    // In two halves: what the endpoint itself needs among many it has after the first.
+    // In two halves: the one-time needs of the endpoint itself fall into the first half.
     let half = peers / 2;
     let (between, after) = (invite(half)?, invite(peers - half)?);
     let mut cost = IdleCost::default();
@@ -108,7 +111,7 @@ pub(crate) fn idle(
         if cost.with.len().min(cost.without.len()) >= samples {
             break;
         }
-        // If the processors do not come apart, or others do not leave them alone, so be it.
+        // After ten times as many rounds as samples, near or disturbed samples are accepted.
         let patient = round < 10 * samples;
         let wanted_ps = if patient { least_ps } else { 0 };
         let (Some(without), Some(with)) = (
@@ -118,7 +121,7 @@ pub(crate) fn idle(
             std::thread::sleep(Duration::from_millis(20));
             continue;
         };
-        // One placement all through, and not disturbed: only then the two can be compared.
+        // A pair of samples is comparable only with one undisturbed placement.
         let probes = [without.before_ps, without.after_ps, with.before_ps, with.after_ps];
         let (least, most) = (probes.iter().min().copied(), probes.iter().max().copied());
         let steady = least.is_some_and(|least| most.is_some_and(|most| most < 2 * least));
@@ -138,18 +141,18 @@ fn ratio(part: u64, of: u64) -> f64 {
     part as f64 / of.max(1) as f64
 }
 
-/// How a survivor learnt of a death.
+/// Notice of a death by a survivor.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Notice {
-    /// After so many milliseconds, a completion said so.
+    /// An error completion after this many milliseconds.
     Completion(f64),
-    /// After so many milliseconds, a call was refused.
+    /// A refused call after this many milliseconds.
     Refusal(f64),
-    /// Not before the rank gave up.
+    /// No notice before the rank gave up.
     Never,
 }
 
-/// Kills one rank in mid traffic; the survivor is the sender or the receiver.
+/// Kills one rank during traffic; the survivor is the sender or the receiver.
 pub(crate) fn death(
     subject: &Subject,
     cpus: [usize; 2],

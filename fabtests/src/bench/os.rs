@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! What the operating system does for a measurement: time, processors, counts, and the copies between processes that
-//! are a limit of the machine.
+//! Operating system services for a measurement: time, processors, counts, and the copies between
+//! processes that are a limit of the machine.
 //!
-//! Not about shared memory (`segment`).
+//! Shared memory is in `segment`.
 #![expect(unsafe_code, reason = "these system calls have no safe wrapper")]
 
 use std::mem::MaybeUninit;
@@ -20,7 +20,7 @@ pub(crate) fn now_ns() -> u64 {
     now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
 }
 
-/// The first two processors this process may run on; the same one twice if there is only one.
+/// Returns the first two processors this process may run on; twice the same if there is only one.
 pub(crate) fn two_cpus() -> Outcome<[usize; 2]> {
     let allowed = sched_getaffinity(None)?;
     let mut each = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu));
@@ -28,19 +28,19 @@ pub(crate) fn two_cpus() -> Outcome<[usize; 2]> {
     Ok([first, each.next().unwrap_or(first)])
 }
 
-/// Keeps this thread on one processor.
+/// Binds this thread to one processor.
 pub(crate) fn pin(cpu: usize) -> Outcome {
     let mut set = CpuSet::new();
     set.set(cpu);
     Ok(sched_setaffinity(None, &set)?)
 }
 
-/// How often the kernel took the processor away from this process.
+/// Number of involuntary context switches of this process.
 pub(crate) fn involuntary_switches() -> u64 {
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: `usage` has room for one rusage.
+    // SAFETY: `usage` is large enough for one rusage.
     let rc = unsafe { libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr()) };
-    // SAFETY: all zeros is a valid rusage, and the call may have filled it.
+    // SAFETY: all zeroes is a valid rusage, and the call may have filled it.
     let usage = unsafe { usage.assume_init() };
     if rc == 0 {
         usage.ru_nivcsw.cast_unsigned()
@@ -49,7 +49,7 @@ pub(crate) fn involuntary_switches() -> u64 {
     }
 }
 
-/// Raises the soft limit of open descriptors to the hard one.
+/// Raises the soft limit of open descriptors to the hard limit.
 pub(crate) fn raise_open_files() -> Outcome {
     let now = getrlimit(Resource::Nofile);
     Ok(setrlimit(
@@ -61,8 +61,8 @@ pub(crate) fn raise_open_files() -> Outcome {
     )?)
 }
 
-/// Lets any process of this user reach this one's memory where only descendants may by default; kernels without that
-/// rule do not know the request, which is as good.
+/// Permits every process of this user to access the memory of this one, where Yama permits
+/// descendants only. Kernels without Yama fail the call and have no such limit.
 pub(crate) fn let_peer_in() {
     let _ = rustix::process::set_ptracer(rustix::process::PTracer::Any);
 }
@@ -74,7 +74,8 @@ fn iovec(mem: &Mem) -> libc::iovec {
     }
 }
 
-/// One `process_vm_readv` (or `writev`) between `local` and as many bytes at `remote` in another process.
+/// Executes one `process_vm_readv` (or `writev`) between `local` and as many bytes at `remote` in
+/// another process.
 #[inline]
 pub(crate) fn copy_across(pid: Pid, local: &Mem, remote: u64, write: bool) -> Outcome {
     let mine = iovec(local);
@@ -84,10 +85,12 @@ pub(crate) fn copy_across(pid: Pid, local: &Mem, remote: u64, write: bool) -> Ou
     };
     let pid = pid.as_raw_nonzero().get();
     let done = if write {
-        // SAFETY: both lists have one element; `local` is readable, and the kernel checks the other process's side.
+        // SAFETY: both lists have one element; `local` is readable, and the kernel checks the
+        // remote range.
         unsafe { libc::process_vm_writev(pid, &raw const mine, 1, &raw const theirs, 1, 0) }
     } else {
-        // SAFETY: both lists have one element; `local` is writable, and the kernel checks the other process's side.
+        // SAFETY: both lists have one element; `local` is writable, and the kernel checks the
+        // remote range.
         unsafe { libc::process_vm_readv(pid, &raw const mine, 1, &raw const theirs, 1, 0) }
     };
     if usize::try_from(done) == Ok(local.len()) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The parent's side of two ranks (or of a lone one): starts them, orders, waits for answers, and ends them.
+//! Parent's side of two ranks or of a single rank: starts them, sends orders, waits for replies,
+//! and ends them.
 //!
-//! A pair that fails in any way is dead afterwards: one side may be waiting in shared memory for ever.
+//! After any failure a pair is unusable: one side may wait in shared memory forever.
 
 use std::fmt;
 use std::fs::File;
@@ -19,29 +20,29 @@ use scif_fabtests::harness::{Fail, Outcome};
 use super::segment;
 use super::words::{Order, Reply, hear_reply, say};
 
-/// What is measured side by side: a provider in a library, or a limit of the machine.
+/// Subject of a measurement: a provider in a library, or a limit of the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Subject {
-    /// Its name in tables and files.
+    /// Name in tables and files.
     pub(crate) label: String,
-    /// What to ask libfabric for, or the name of the limit.
+    /// Name of the provider for libfabric, or name of the limit.
     pub(crate) provider: String,
     pub(crate) lib: PathBuf,
-    /// The library's version, once looked at.
+    /// Version of the library, once read.
     pub(crate) version: String,
     pub(crate) limit: bool,
-    /// Without process_vm_readv and process_vm_writev.
+    /// Whether process_vm_readv and process_vm_writev are denied.
     pub(crate) denied: bool,
-    /// Where to look for providers, if the environment does not say.
+    /// Directory of providers, unless the environment sets one.
     pub(crate) provider_path: Option<PathBuf>,
 }
 
-/// Why there is no answer.
+/// Reason for a missing reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Trouble {
-    /// The provider has no such thing.
+    /// The provider lacks the feature.
     Lacks(String),
-    /// It has, and it went wrong.
+    /// The provider has the feature, but it failed.
     Broken(String),
 }
 
@@ -76,7 +77,7 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    /// Starts one rank per processor given; `None` leaves a rank where the kernel puts it.
+    /// Starts one rank per given processor; `None` leaves the placement of a rank to the kernel.
     pub(crate) fn start(subject: &Subject, cpus: &[Option<usize>]) -> Outcome<Pair> {
         let segment = segment::create()?;
         let place = format!("/proc/{}/fd/{}", std::process::id(), segment.as_raw_fd());
@@ -120,7 +121,7 @@ impl Pair {
         Ok(pair)
     }
 
-    /// Orders without waiting.
+    /// Sends an order without waiting.
     pub(crate) fn tell(&self, rank: usize, order: &Order) -> Result<(), Trouble> {
         let side = self
             .sides
@@ -129,7 +130,7 @@ impl Pair {
         say(&side.control, order).map_err(|e| Trouble::Broken(self.obituary(&e.to_string())))
     }
 
-    /// Gives all ranks the same order and waits for all of them; the answers in rank order.
+    /// Sends the same order to all ranks and waits for their replies, in rank order.
     pub(crate) fn order(&self, order: &Order, limit: Duration) -> Result<Vec<Reply>, Trouble> {
         for rank in 0..self.sides.len() {
             self.tell(rank, order)?;
@@ -149,13 +150,13 @@ impl Pair {
         Ok(replies.into_iter().flatten().collect())
     }
 
-    /// The answer of one rank to what it was told.
+    /// Waits for the reply of one rank.
     pub(crate) fn answer(&self, rank: usize, limit: Duration) -> Result<Reply, Trouble> {
         let rank = self.wait(&[rank], Instant::now() + limit)?;
         self.take(rank)
     }
 
-    /// Which of these ranks has something to say.
+    /// Waits until one of these ranks has a message, and returns its index.
     fn wait(&self, ranks: &[usize], deadline: Instant) -> Result<usize, Trouble> {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -192,7 +193,7 @@ impl Pair {
         }
     }
 
-    /// Kills one rank and collects it.
+    /// Kills one rank and reaps it.
     pub(crate) fn kill(&mut self, rank: usize) -> Outcome {
         if let Some(side) = self.sides.get_mut(rank) {
             side.child.kill()?;
@@ -201,7 +202,7 @@ impl Pair {
         Ok(())
     }
 
-    /// A reason with the last line each rank wrote.
+    /// Returns a reason with the last output line of each rank.
     fn obituary(&self, why: &str) -> String {
         let mut text = why.to_owned();
         for side in &self.sides {
@@ -223,7 +224,7 @@ impl Pair {
 impl Drop for Pair {
     fn drop(&mut self) {
         for side in &mut self.sides {
-            // It may have ended by itself, which is as good.
+            // The rank may have ended by itself.
             let _ = side.child.kill();
         }
         for side in &mut self.sides {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! How near the two processors are: hypervisors move virtual processors between cores and hardware threads of one core,
-//! and every number depends on it several times over.
+//! Distance of the two processors. Hypervisors move virtual processors between cores and hardware
+//! threads of one core, which changes every figure several times over.
 //!
-//! A probe hands a line back and forth between the ranks. What counts as near is learnt from the probes of the run: they
-//! fall into two groups, and the border lies in the widest gap between them.
+//! A probe hands a cache line back and forth between the ranks. The limit for near is derived from
+//! the probes of the run. They fall into two groups, and the border is in the widest gap between
+//! them.
 
 use super::meeting::Meeting;
 use super::os::now_ns;
@@ -12,18 +13,19 @@ use super::segment::Use;
 const BATCHES: usize = 11;
 const TRIPS: u64 = 100;
 
-/// Border where the probes show only one group: no two hardware threads of a core need so long, no two cores so little.
+/// Border in picoseconds if the probes form only one group. Two hardware threads of a core need
+/// less for a round trip, two cores need more.
 const UNTOLD_PS: u64 = 90_000;
-/// Groups closer than this are one.
+/// Ratio below which two groups count as one.
 const APART: u64 = 2;
-/// A group above this is no near one: its probes were disturbed.
+/// Round trip in picoseconds above which a group is not near: its probes were disturbed.
 const NEAR_MOST_PS: u64 = 120_000;
 
 /// Hands a line to the other rank and back `count` times.
 #[inline]
 pub(crate) fn round_trips(meeting: &Meeting, count: u64) {
     let ball = meeting.segment.word(Use::Ball);
-    // It lies where the last round left it: at an even number that both ranks see.
+    // The last round left it at an even number that both ranks see.
     let mut at = ball.get() & !1;
     meeting.meet_idly();
     for _ in 0..count {
@@ -42,7 +44,7 @@ pub(crate) fn round_trips(meeting: &Meeting, count: u64) {
     }
 }
 
-/// The median round trip of a line in picoseconds; both ranks learn it.
+/// Measures the median round trip of a line in picoseconds; both ranks receive the result.
 pub(crate) fn probe(meeting: &Meeting) -> u64 {
     let result = meeting.segment.word(Use::Spare0);
     let mut batches = [0_u64; BATCHES];
@@ -63,7 +65,7 @@ pub(crate) fn probe(meeting: &Meeting) -> u64 {
     ps
 }
 
-/// Where two processors are to each other.
+/// Distance of two processors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Placement {
     Far,
@@ -79,7 +81,7 @@ impl Placement {
     }
 }
 
-/// The probes of a run and the border they suggest.
+/// Probes of a run and the border derived from them.
 #[derive(Debug, Default)]
 pub(crate) struct Probes {
     seen: Vec<u64>,
@@ -91,7 +93,7 @@ impl Probes {
         self.seen.insert(at, ps);
     }
 
-    /// The border: the geometric middle of the widest gap, if the probes fall into two groups at all.
+    /// Returns the border: the geometric middle of the widest gap, if the probes form two groups.
     pub(crate) fn border_ps(&self) -> u64 {
         // One stray value is no group.
         let few = (self.seen.len() / 50).max(1);
@@ -118,7 +120,7 @@ impl Probes {
         }
     }
 
-    /// In words: the groups and the border between them.
+    /// Describes the groups and the border between them.
     #[expect(clippy::cast_precision_loss, reason = "shown with no digit after the point")]
     pub(crate) fn describe(&self) -> String {
         let border = self.border_ps();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Bandwidth by message size for each provider and limit, drawn as the overview of SCIF draws it: throughput upwards,
-//! transfer size in kilobytes along a logarithmic axis.
+//! Plot of bandwidth by message size for each provider and limit, in the form used by the overview
+//! of SCIF: throughput against the transfer size in kilobytes on a logarithmic axis.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use super::report::Report;
 
 const SIZE: (u32, u32) = (900, 1120);
 
-/// One curve: its name, its points in kilobytes and GB/s.
+/// One curve: name, and points in kilobytes and GB/s.
 type Curve = (String, Vec<(f64, f64)>);
 
 fn curves(report: &Report<'_>, test: &str) -> Vec<Curve> {
@@ -93,7 +93,8 @@ fn panel(
             })
     };
     let (low_x, high_x) = ends(|point| point.0);
-    // A copy out of the nearest cache is many times what any transfer reaches and would flatten everything else.
+    // A copy out of the first-level cache exceeds any transfer many times over and would flatten
+    // all other curves.
     let providers = curves.iter().filter(|(label, _)| !label.starts_with("copy"));
     let most = providers
         .flat_map(|(_, points)| points)

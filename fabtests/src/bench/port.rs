@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! An endpoint as the measurements use it: one per family of operations, opened as fabtests' benchmarks open theirs,
-//! with the other rank's address in its vector.
+//! Endpoint for measurements: one per family of operations, opened as by the benchmarks of
+//! fabtests, with the address of the other rank in its vector.
 //!
-//! Completions are only counted: every loop waits for numbers, so nothing is allocated or looked up while time runs.
+//! Completions are only counted. Every loop waits for numbers, so that the timed part allocates and
+//! searches nothing.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -43,7 +44,7 @@ pub(crate) struct Far {
     pub(crate) key: u64,
 }
 
-/// An enabled endpoint and what belongs to it.
+/// Enabled endpoint with its objects.
 pub(crate) struct Port {
     pub(crate) ep: Arc<Ep>,
     pub(crate) tx: Arc<Cq>,
@@ -52,11 +53,11 @@ pub(crate) struct Port {
     info: Info,
     domain: Arc<Domain>,
     pub(crate) inject: usize,
-    /// The other rank, once met.
+    /// Address of the other rank, after the exchange of names.
     pub(crate) peer: u64,
-    /// What is sent from, or written from.
+    /// Source buffer of sends and writes.
     pub(crate) out: Buf,
-    /// What is received into, or written into by the other rank.
+    /// Target buffer of receives, and of writes by the other rank.
     pub(crate) into: Buf,
     pub(crate) far: Option<Far>,
     region: Option<Arc<Mr>>,
@@ -64,7 +65,8 @@ pub(crate) struct Port {
     received: Cell<u64>,
 }
 
-/// The offer of a provider for hints; a provider that has none lacks the feature.
+/// Returns the first offer of a provider for `hints`; without an offer the provider lacks the
+/// feature.
 fn offer(lib: &'static Lib, provider: &str, hints: &Hints) -> Outcome<Info> {
     // Without a source address the sockets of tcp bind to an interface, not to the loopback.
     let node = provider.starts_with("tcp").then_some("127.0.0.1");
@@ -76,7 +78,7 @@ fn offer(lib: &'static Lib, provider: &str, hints: &Hints) -> Outcome<Info> {
     }
 }
 
-/// What all families ask for; `directed` adds receives from one sender.
+/// Returns the hints of all families; `directed` adds receives from one sender.
 fn hints(provider: &str, family: Family, directed: bool) -> Hints {
     let mut hints = Hints {
         caps: family.caps() | if directed { sys::FI_DIRECTED_RECV } else { 0 },
@@ -94,7 +96,7 @@ fn hints(provider: &str, family: Family, directed: bool) -> Hints {
     hints
 }
 
-/// A domain in which endpoints for tagged messages are opened one after the other.
+/// Domain in which endpoints of one family are opened one after another.
 pub(crate) struct Room {
     info: Info,
     domain: Arc<Domain>,
@@ -109,7 +111,7 @@ impl Room {
         Ok(Room { info, domain })
     }
 
-    /// Opens and enables an endpoint that knows nobody, with buffers of `room` bytes.
+    /// Opens and enables an endpoint without any peer, with buffers of `room` bytes.
     pub(crate) fn port(&self, room: usize) -> Outcome<Port> {
         let (info, domain) = (self.info.dup()?, &self.domain);
         let cq_attr = CqAttr {
@@ -149,7 +151,8 @@ impl Room {
 }
 
 impl Port {
-    /// Opens the endpoint of a family and meets the other rank, which does the same.
+    /// Opens the endpoint of a family and exchanges names with the other rank, which makes the same
+    /// call.
     pub(crate) fn open(
         lib: &'static Lib,
         provider: &str,
@@ -176,7 +179,7 @@ impl Port {
         Ok(port)
     }
 
-    /// Exchanges a message with the other rank, so that no measurement pays for a connection.
+    /// Exchanges a message with the other rank, so that no measurement includes a connect.
     fn greet(&self, tagged: bool) -> Outcome {
         const GREETING: u64 = 0xa10;
         let (out, into) = (self.out.sub(0, 8), self.into.sub(0, 8));
@@ -196,7 +199,7 @@ impl Port {
         Ok(())
     }
 
-    /// Registers memory and says how it is named.
+    /// Registers memory and publishes its address and key.
     fn expose(&mut self, meeting: &Meeting) -> Outcome {
         let mode = self.info.domain().mr_mode;
         if mode & sys::FI_MR_RAW != 0 {
@@ -222,7 +225,7 @@ impl Port {
         Ok(())
     }
 
-    /// Counts what a queue has.
+    /// Counts the completions of a queue.
     #[inline]
     fn count(queue: &Cq, counter: &Cell<u64>) -> Result<usize> {
         match queue.read_count() {
@@ -235,7 +238,7 @@ impl Port {
         }
     }
 
-    /// What a failed read means: the error entry of the queue, if there is one.
+    /// Explains a failed read: by the error entry of the queue, if there is one.
     #[cold]
     fn explain(queue: &Cq, error: Errno) -> Fail {
         match (error, queue.readerr(64)) {
@@ -247,38 +250,38 @@ impl Port {
         }
     }
 
-    /// Counts what has been sent.
+    /// Counts completions of sent operations.
     #[inline]
     pub(crate) fn poll_sent(&self) -> Outcome<usize> {
         Port::count(&self.tx, &self.sent).map_err(|e| Port::explain(&self.tx, e))
     }
 
-    /// Counts what has been received.
+    /// Counts completions of received messages.
     #[inline]
     pub(crate) fn poll_received(&self) -> Outcome<usize> {
         Port::count(&self.rx, &self.received).map_err(|e| Port::explain(&self.rx, e))
     }
 
-    /// Lets the provider work.
+    /// Makes progress.
     pub(crate) fn progress(&self) -> Outcome {
         self.poll_sent()?;
         self.poll_received()?;
         Ok(())
     }
 
-    /// Completions of sent operations so far.
+    /// Number of completions of sent operations so far.
     #[inline]
     pub(crate) fn sent(&self) -> u64 {
         self.sent.get()
     }
 
-    /// Completions of received messages so far.
+    /// Number of completions of received messages so far.
     #[inline]
     pub(crate) fn received(&self) -> u64 {
         self.received.get()
     }
 
-    /// Waits until so many operations have completed.
+    /// Waits until `until` operations have completed in total.
     #[inline]
     pub(crate) fn wait_sent(&self, until: u64) -> Outcome {
         while self.sent.get() < until {
@@ -287,7 +290,7 @@ impl Port {
         Ok(())
     }
 
-    /// Waits until so many messages have come.
+    /// Waits until `until` messages have arrived in total.
     #[inline]
     pub(crate) fn wait_received(&self, until: u64) -> Outcome {
         while self.received.get() < until {
@@ -296,7 +299,7 @@ impl Port {
         Ok(())
     }
 
-    /// Repeats a call while it answers `FI_EAGAIN`, letting the provider work between.
+    /// Repeats a call while it returns `FI_EAGAIN`, with progress between.
     #[inline]
     pub(crate) fn post(&self, mut call: impl FnMut() -> Result) -> Outcome {
         loop {
@@ -309,7 +312,7 @@ impl Port {
     }
 }
 
-/// What a call that was refused means.
+/// Classifies the error of a refused call.
 #[cold]
 pub(crate) fn refused(error: Errno) -> Fail {
     match error {

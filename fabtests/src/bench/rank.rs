@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! One of the two processes of a pair: does what its parent orders, one order after the other, until the parent goes.
+//! One of the two processes of a pair: executes the orders of its parent, one after another, until
+//! the parent ends.
 //!
-//! Both ranks of a pair get the same order and meet in shared memory; what rank 0 measures is what counts.
+//! Both ranks of a pair receive the same order and meet in shared memory. The results of rank 0 are
+//! used.
 
 use std::cell::Cell;
 use std::os::fd::{AsFd, OwnedFd};
@@ -22,7 +24,7 @@ use super::port::{Family, Port};
 use super::segment::{Segment, Use};
 use super::words::{Measured, Order, Reply, Sample, Test, hear_order, say};
 
-/// Who a rank is.
+/// Identity of a rank.
 #[derive(Debug, Clone)]
 pub(crate) struct Identity {
     pub(crate) rank: usize,
@@ -33,18 +35,18 @@ pub(crate) struct Identity {
     pub(crate) deny_process_vm: bool,
 }
 
-/// One rank and what it has opened.
+/// One rank with its open objects.
 pub(crate) struct Rank {
     identity: Identity,
     meeting: Meeting,
     lib: Option<&'static Lib>,
     ports: Vec<(Family, Port)>,
     bounds: Option<Bounds>,
-    /// Endpoints that only exist.
+    /// Idle endpoints.
     crowd: Vec<Port>,
 }
 
-/// The family of endpoint a test needs.
+/// Returns the family of endpoint that a test needs.
 fn family(test: Test) -> Family {
     match test {
         Test::TaggedLat | Test::TaggedBw | Test::TaggedTouched | Test::TaggedRate => Family::Tagged,
@@ -66,7 +68,7 @@ fn family(test: Test) -> Family {
     }
 }
 
-/// Serves the parent at standard input until it goes.
+/// Serves the parent at standard input until it closes its end.
 pub(crate) fn serve(identity: Identity) -> Outcome {
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
     let control: OwnedFd = std::io::stdin().as_fd().try_clone_to_owned()?;
@@ -142,7 +144,7 @@ impl Rank {
         }
     }
 
-    /// The endpoint of a family; opened by both ranks when first needed.
+    /// Returns the endpoint of a family, which both ranks open at the first use.
     fn port(&mut self, family: Family) -> Outcome<&Port> {
         if !self.ports.iter().any(|(have, _)| *have == family) {
             let lib = self.lib()?;
@@ -155,10 +157,10 @@ impl Rank {
             .ok_or_else(|| Fail::here("a port that was just opened"))
     }
 
-    /// Probes, runs, probes.
+    /// Takes one sample between two probes.
     fn sample(&mut self, sample: &Sample) -> Outcome<Reply> {
         let limit = Limit::from_name(&self.identity.provider);
-        // Whatever is opened late is opened before the clock runs.
+        // All objects are opened before the timed part.
         match limit {
             Some(limit) if self.bounds.is_none() => self.bounds = Some(Bounds::open(limit, &self.meeting)?),
             Some(_) => {}
@@ -176,7 +178,8 @@ impl Rank {
         };
         let switches = os::involuntary_switches() - switches;
         let after_ps = placement::probe(&self.meeting);
-        // Both count: the parent hears rank 0, so rank 1 leaves its number there.
+        // The switches of both ranks count. The parent reads rank 0 only, so rank 1 leaves its
+        // number in the segment.
         let word = self.meeting.segment.word(Use::Spare1);
         if self.identity.rank == 1 {
             word.set(switches);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! What a run came to: medians with their spread, as a file of comma-separated values and as tables with ratios.
+//! Results of a run: medians with their spread, as a file of comma-separated values and as tables
+//! with ratios.
 //!
-//! Not about which numbers are good (`targets`) nor about pictures (`plot`).
+//! The aims are in `targets`, the figures in `plot`.
 
 use std::fmt::Write;
 use std::process::Command;
@@ -13,7 +14,7 @@ use super::placement::{Placement, Probes};
 use super::survey::{Cell, Taken, size_name};
 use super::words::Test;
 
-/// The middle and the ends of some samples.
+/// Median and extremes of samples.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Spread {
     pub(crate) median: f64,
@@ -23,7 +24,7 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    /// Nothing for no samples.
+    /// Returns the spread of `values`; `None` without samples.
     pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Option<Spread> {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_by(f64::total_cmp);
@@ -46,25 +47,27 @@ pub(crate) struct Row {
     pub(crate) test: String,
     pub(crate) size: usize,
     pub(crate) buffers: &'static str,
-    /// `far` or `near`, with `-noisy` for samples during which somebody else had the processor; `any` where it is all one.
+    /// `far` or `near`, with `-noisy` for samples disturbed by other programs; `any` if the
+    /// placement does not matter.
     pub(crate) placement: &'static str,
     pub(crate) spread: Spread,
     pub(crate) unit: &'static str,
-    /// One-sided, and the target had to call the library for it.
+    /// Whether the target of a one-sided operation had to call the library.
     pub(crate) inside: bool,
 }
 
-/// What stands for the time after which a rank no longer waits for bad news.
+/// Value in milliseconds for a death that was never noticed: the time after which a rank gives up.
 const GAVE_UP_MS: f64 = 2500.0;
 
-/// Best first.
+/// Placements, best first.
 const PLACES: [&str; 5] = ["far", "far-noisy", "near", "near-noisy", "any"];
 
 /// All results of a run.
 pub(crate) struct Report<'a> {
     pub(crate) subjects: &'a [Subject],
     pub(crate) rows: Vec<Row>,
-    /// What is not in the rows: a feature that is missing, a failure, a target that had to help.
+    /// Facts that the rows do not show: a missing feature, a failure, a target that had to call the
+    /// library.
     pub(crate) remarks: Vec<String>,
 }
 
@@ -106,7 +109,7 @@ impl<'a> Report<'a> {
         report
     }
 
-    /// Says where one-sided operations were two-sided.
+    /// Adds remarks about one-sided operations that needed the target.
     fn remark_inside(&mut self, cells: &[Cell]) {
         for subject in 0..self.subjects.len() {
             let mut tests: Vec<String> = Vec::new();
@@ -137,7 +140,7 @@ impl<'a> Report<'a> {
         self.subjects.get(subject).map_or("?", |subject| &subject.label)
     }
 
-    /// The row to show: far if there is one, else the best that was had.
+    /// Returns the row to show: far if there is one, else the best placement.
     pub(crate) fn shown(&self, subject: usize, test: &str, size: usize) -> Option<&Row> {
         let rows = || {
             let of_subject = self.rows.iter().filter(move |row| row.subject == subject);
@@ -148,7 +151,8 @@ impl<'a> Report<'a> {
             .find_map(|place| rows().find(|row| row.placement == *place))
     }
 
-    /// The row of one placement: the quiet samples if there are any, else the disturbed ones.
+    /// Returns the row of one placement: from quiet samples if there are any, else from disturbed
+    /// ones.
     pub(crate) fn row(&self, subject: usize, test: &str, size: usize, place: Placement) -> Option<&Row> {
         let names = match place {
             Placement::Far => ["far", "far-noisy", "any"],
@@ -185,7 +189,7 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// Takes in how deaths were noticed; those never noticed are a remark besides.
+    /// Adds the notices of deaths; deaths that were never noticed add a remark as well.
     pub(crate) fn add_deaths(&mut self, subject: usize, sends: bool, size: usize, notices: &[Notice]) {
         let survivor = if sends { "sender" } else { "receiver" };
         let times = notices.iter().map(|notice| match notice {
@@ -238,7 +242,7 @@ impl<'a> Report<'a> {
         });
     }
 
-    /// The file.
+    /// Returns the file of comma-separated values.
     pub(crate) fn csv(&self, machine: &Machine) -> String {
         let mut out = String::from(
             "machine,kernel,commit,date,provider,libfabric,test,size,buffers,placement,median,min,max,n,unit\n",
@@ -249,7 +253,7 @@ impl<'a> Report<'a> {
                 .get(row.subject)
                 .map_or("", |subject| &subject.version);
             let Spread { median, min, max, n } = row.spread;
-            // Writing to a string cannot fail.
+            // A write to a string cannot fail.
             let _ = writeln!(
                 out,
                 "{},{},{},{},{},{version},{},{},{},{},{median:.4},{min:.4},{max:.4},{n},{}",
@@ -268,7 +272,8 @@ impl<'a> Report<'a> {
         out
     }
 
-    /// The tables: a line for each size, a column for each subject, and how `ours` compares with the others.
+    /// Returns the tables: a line for each size, a column for each subject, and the ratio of `ours`
+    /// to the others.
     pub(crate) fn tables(&self) -> String {
         let mut out = String::new();
         for &test in Test::ALL {
@@ -331,7 +336,7 @@ impl<'a> Report<'a> {
     }
 }
 
-/// Writes lines of words so that each column ends at one place.
+/// Appends lines of words with aligned columns.
 fn align(out: &mut String, lines: &[Vec<String>]) {
     let columns = lines.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
@@ -347,7 +352,7 @@ fn align(out: &mut String, lines: &[Vec<String>]) {
     }
 }
 
-/// A median with its spread; `~` marks disturbed samples.
+/// Formats a median with its spread; `~` marks disturbed samples.
 fn figure(row: &Row) -> String {
     let Spread { median, min, max, .. } = row.spread;
     let digits = |value: f64| {
@@ -363,7 +368,7 @@ fn figure(row: &Row) -> String {
     format!("{noisy}{} ({}-{})", digits(median), digits(min), digits(max))
 }
 
-/// Where and of what this was measured.
+/// Machine, kernel, commit and date of the measurement.
 #[derive(Debug, Clone)]
 pub(crate) struct Machine {
     pub(crate) name: String,
@@ -387,7 +392,7 @@ impl Machine {
                 .trim()
                 .to_owned()
         };
-        // A comma would be a column.
+        // A comma would start another column.
         let clean = |text: String| text.trim().replace([',', '\n'], " ");
         let cpu = read("/proc/cpuinfo");
         let model = cpu
@@ -408,7 +413,7 @@ impl Machine {
     }
 }
 
-/// Names of the limits with what they are, for the foot of the tables.
+/// Returns the names of the limits with explanations, for the end of the tables.
 pub(crate) fn legend() -> String {
     let explain = |limit: Limit| match limit {
         Limit::Line => "a line handed over; lines passed through a ring of 256",

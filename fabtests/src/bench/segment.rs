@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The memory both ranks of a pair share beside the provider: words to meet at, room to say a name, bytes to copy.
+//! Memory that both ranks of a pair share besides the provider: words for barriers, space for
+//! names, bytes to copy.
 //!
-//! Not about what is measured. A word is read and written through the ring's atomic accesses, a line apart from every
-//! other one; bytes are only copied. The segment is a memfd of the parent, mapped once by each rank and never unmapped.
+//! Words are accessed with the atomic operations of the ring crate, each on a separate line; bytes
+//! are only copied. The segment is a memfd of the parent, mapped once by each rank and never
+//! unmapped.
 #![expect(
     unsafe_code,
     reason = "maps memory and names it for the ring, whose business its use is"
@@ -18,21 +20,21 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous};
 use scif_fabtests::harness::{Fail, Outcome};
 use scif_ring::{Mem, rmw};
 
-/// Two lines, since a line and its neighbour are fetched together.
+/// Bytes between words: two cache lines, because adjacent lines are fetched together.
 const STRIDE: usize = 128;
 const WORDS: usize = 64;
 const NAMES: usize = 16 << 10;
 const NAME_ROOM: usize = 1024;
 const SLOTS_AT: usize = 64 << 10;
-/// Lines of the ring whose rate is a limit.
+/// Number of lines in the ring whose rate is a limit.
 pub(crate) const SLOTS: usize = 256;
 const BYTES_AT: usize = 1 << 20;
-/// The largest message.
+/// Bytes of the largest message.
 pub(crate) const LARGEST: usize = 4 << 20;
-/// Length of a segment.
+/// Length of a segment in bytes.
 pub(crate) const LEN: usize = BYTES_AT + 2 * LARGEST;
 
-/// What the words of a segment are for.
+/// Uses of the words of a segment.
 #[derive(Debug, Clone, Copy)]
 #[repr(usize)]
 pub(crate) enum Use {
@@ -55,39 +57,39 @@ pub(crate) enum Use {
     Spare1,
 }
 
-/// An aligned word in a line of its own.
+/// Aligned word on a separate cache line.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Word(Mem);
 
 impl Word {
-    /// Reads it; whatever was written before the value it finds is seen too.
+    /// Loads the word with acquire ordering.
     #[inline(always)]
     pub(crate) fn get(&self) -> u64 {
         rmw::load(&self.0).unwrap_or(0)
     }
 
-    /// Writes it, after whatever was written before.
+    /// Stores the word with release ordering.
     #[inline(always)]
     pub(crate) fn set(&self, value: u64) {
         let _ = rmw::store(&self.0, value);
     }
 }
 
-/// The mapped segment.
+/// Mapped segment.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Segment(Mem);
 
-/// Makes the memory of a segment, zeroed.
+/// Creates the zeroed memory of a segment.
 pub(crate) fn create() -> Outcome<File> {
     let fd = memfd_create("bench-segment", MemfdFlags::CLOEXEC)?;
     ftruncate(&fd, LEN as u64)?;
     Ok(File::from(fd))
 }
 
-/// Pages of this process alone, present and zeroed, never given back.
+/// Returns private pages, present and zeroed, which are never freed.
 pub(crate) fn private(len: usize) -> Outcome<Mem> {
     let flags = MapFlags::PRIVATE | MapFlags::POPULATE;
-    // SAFETY: a new mapping at an address of the kernel's choice touches no memory in use.
+    // SAFETY: a new mapping at an address chosen by the kernel overlaps no memory in use.
     let at = unsafe { mmap_anonymous(ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags) }?;
     // SAFETY: just mapped with this length, readable and writable, and never unmapped.
     Ok(unsafe { Mem::new(at.cast(), len) })
@@ -101,9 +103,10 @@ impl Segment {
             return Err(Fail::here("the segment is too short"));
         }
         let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
-        // SAFETY: a new mapping at an address of the kernel's choice touches no memory in use.
+        // SAFETY: a new mapping at an address chosen by the kernel overlaps no memory in use.
         let at = unsafe { mmap(ptr::null_mut(), LEN, access, flags, file.as_fd(), 0) }?;
-        // SAFETY: just mapped with this length, inside the file as just checked, and never unmapped.
+        // SAFETY: just mapped with this length, inside the file as checked above, and never
+        // unmapped.
         Ok(Segment(unsafe { Mem::new(at.cast(), LEN) }))
     }
 
@@ -111,19 +114,19 @@ impl Segment {
         self.0.sub(off, len).unwrap_or(Mem::empty())
     }
 
-    /// The word for a use.
+    /// Returns the word for a use.
     pub(crate) fn word(&self, which: Use) -> Word {
         const _: () = assert!((Use::Spare1 as usize) < WORDS && WORDS * STRIDE <= NAMES);
         Word(self.part(which as usize * STRIDE, 8))
     }
 
-    /// The word of a pair of uses that belongs to a rank.
+    /// Returns the word of a rank, out of a pair of uses.
     pub(crate) fn word_of(&self, rank: usize, both: [Use; 2]) -> Word {
         let [first, second] = both;
         self.word(if rank == 0 { first } else { second })
     }
 
-    /// The two words of a line of the ring: a sequence number and what it carries.
+    /// Returns the two words of a line of the ring: sequence number and payload.
     #[inline(always)]
     #[expect(
         clippy::cast_possible_truncation,
@@ -135,12 +138,12 @@ impl Segment {
         (Word(self.part(at, 8)), Word(self.part(at + 8, 8)))
     }
 
-    /// The bytes a rank has for copies.
+    /// Returns the bytes of a rank for copies.
     pub(crate) fn bytes(&self, rank: usize) -> Mem {
         self.part(BYTES_AT + rank.min(1) * LARGEST, LARGEST)
     }
 
-    /// Leaves a name for the other rank to take after the next meeting.
+    /// Stores a name, which the other rank reads after the next barrier.
     pub(crate) fn put_name(&self, rank: usize, name: &[u8]) {
         let room = self.part(NAMES + rank * NAME_ROOM, NAME_ROOM);
         let mut bytes = (name.len() as u64).to_le_bytes().to_vec();
@@ -148,7 +151,7 @@ impl Segment {
         room.copy_from_slice(&bytes);
     }
 
-    /// The name a rank left.
+    /// Returns the name that a rank has stored.
     pub(crate) fn name(&self, rank: usize) -> Vec<u8> {
         let room = self.part(NAMES + rank * NAME_ROOM, NAME_ROOM);
         let mut bytes = vec![0; NAME_ROOM];

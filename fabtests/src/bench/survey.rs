@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The order in which samples are taken, and which are kept.
+//! Order of the samples, and selection of the valid ones.
 //!
-//! Providers and limits take turns at one test and size before the next begins, so that whatever the machine does in
-//! that time it does to all of them. A sample counts when the placement was the same before and after and hardly anybody
-//! took the processor away; otherwise it is taken again, a few times. The first pass takes what placement there is; the
-//! second waits for a far one and adds what lacks samples of it, the numbers with an aim first and longest. Not about what
-//! the numbers mean.
+//! Providers and limits take turns at one test and size before the next begins, so that changes of
+//! the machine affect all of them alike. A sample is valid if the placement was the same before and
+//! after, with hardly any involuntary context switch. Otherwise it is repeated, a few times. The
+//! first pass accepts any placement. The second waits for a far one and adds missing samples,
+//! starting with the figures that have an aim.
 
 use std::io::{IsTerminal, Write};
 use std::ops::Range;
@@ -19,29 +19,31 @@ use super::placement::{Placement, Probes};
 use super::targets;
 use super::words::{Kind, Measured, Order, Reply, Sample, Test};
 
-/// A hang, not a slow machine: one window of the largest messages takes a tenth of a second over sockets.
+/// Time limit of one order, for hangs only: a window of the largest messages takes 0.1 s over
+/// sockets.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Shortest and longest time of one sample.
+/// Minimum and maximum time of one sample, in nanoseconds.
 const SHORTEST_NS: u64 = 4_000_000;
 const LONGEST_NS: u64 = 60_000_000;
-/// Failures of one subject at one test after which it is left alone.
+/// Number of failures at one test after which a subject skips that test.
 const TRIES: u32 = 2;
 
-/// How much to measure.
+/// Plan of a measurement.
 #[derive(Debug, Clone)]
 pub(crate) struct Extent {
     pub(crate) tests: Vec<Test>,
     pub(crate) sizes: Vec<usize>,
-    /// Samples kept of each.
+    /// Number of samples kept of each cell.
     pub(crate) samples: usize,
     pub(crate) budget: Duration,
-    /// How long after that to go on until the numbers with an aim have their samples of a far placement.
+    /// Time after `budget` in which the figures with an aim may still obtain samples of a far
+    /// placement.
     pub(crate) patience: Duration,
-    /// Involuntary context switches in a sample that do not count against it.
+    /// Maximum number of involuntary context switches in a quiet sample.
     pub(crate) switches: u64,
 }
 
-/// One sample that was taken.
+/// One sample.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Taken {
     pub(crate) value: f64,
@@ -56,14 +58,14 @@ pub(crate) struct Cell {
     pub(crate) test: Test,
     pub(crate) size: usize,
     pub(crate) taken: Vec<Taken>,
-    /// One-sided operations needed the target in the library.
+    /// Whether one-sided operations needed the target in the library.
     pub(crate) inside: bool,
     pub(crate) trouble: Option<Trouble>,
     count: u64,
     failures: u32,
 }
 
-/// What was dropped, and why.
+/// Numbers of dropped samples by reason.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Dropped {
     pub(crate) flipped: usize,
@@ -71,13 +73,13 @@ pub(crate) struct Dropped {
     pub(crate) near: usize,
 }
 
-/// The run so far.
+/// State of a run.
 pub(crate) struct Survey<'a> {
     pub(crate) subjects: &'a [Subject],
     pub(crate) cells: Vec<Cell>,
     pub(crate) probes: Probes,
     pub(crate) dropped: Dropped,
-    /// Cells there was no time for.
+    /// Number of cells left out for lack of time.
     pub(crate) left_out: usize,
     extent: &'a Extent,
     cpus: [usize; 2],
@@ -85,24 +87,24 @@ pub(crate) struct Survey<'a> {
     started: Instant,
 }
 
-/// The subjects at one test and size, which take turns.
+/// Subjects at one test and size, which take turns.
 struct Group {
     test: Test,
     size: usize,
-    /// Their places among the cells.
+    /// Indices among the cells.
     cells: Range<usize>,
     rounds: usize,
 }
 
-/// What came of asking for a sample.
+/// Result of an attempt to take a sample.
 enum Attempt {
     Taken(Measured, Sample),
-    /// The processors are near each other, and that was not wanted.
+    /// The processors are nearer than requested.
     Misplaced,
     Failed,
 }
 
-/// The sizes at which a test is interesting, of those wanted.
+/// Returns the requested sizes that are useful for a test.
 pub(crate) fn sizes_of(test: Test, wanted: &[usize]) -> Vec<usize> {
     let fits = |size: usize| match (test, test.kind()) {
         (_, Kind::Rate) | (Test::WritePoll | Test::SumLat | Test::FetchLat | Test::CswapLat, _) => size == 8,
@@ -156,7 +158,7 @@ impl<'a> Survey<'a> {
             .collect();
         let mut left: usize = plan.iter().map(|(_, _, members)| members.len()).sum();
         let all = left;
-        // The rest is for the second pass.
+        // The second pass has the rest.
         let budget = self.extent.budget * 4 / 5;
         let mut groups = Vec::new();
         for (test, size, members) in &plan {
@@ -167,7 +169,7 @@ impl<'a> Survey<'a> {
             let time = budget.saturating_sub(self.started.elapsed());
             let samples = u64::try_from(left * (self.extent.samples + 1)).map_err(Fail::here)?;
             let each = u64::try_from(time.as_nanos()).map_err(Fail::here)? / samples.max(1);
-            // A third goes to starting, warming up, probing and repeating.
+            // One third is spent on starting, warming up, probing and repeating.
             let target = (each * 2 / 3).clamp(SHORTEST_NS, LONGEST_NS);
             let share = u32::try_from(samples.max(1)).map_err(Fail::here)?;
             let members_share =
@@ -182,7 +184,7 @@ impl<'a> Survey<'a> {
         Ok(())
     }
 
-    /// Probes for a while before anything is measured, to know the groups of round trips.
+    /// Probes for a while before any measurement, to learn the groups of round trips.
     fn learn_placement(&mut self) {
         let limit = self.subjects.iter().position(|subject| subject.limit);
         let Some(index) = limit else { return };
@@ -197,7 +199,7 @@ impl<'a> Survey<'a> {
         }
     }
 
-    /// Gives an order to the pair of a subject, which is started if there is none.
+    /// Sends an order to the pair of a subject, which is started at its first order.
     fn order(&mut self, index: usize, order: &Order) -> Result<Vec<Reply>, Trouble> {
         let (Some(subject), Some(slot)) = (self.subjects.get(index), self.pairs.get_mut(index)) else {
             return Err(Trouble::Broken("no such subject".into()));
@@ -214,7 +216,8 @@ impl<'a> Survey<'a> {
         replies
     }
 
-    /// Samples of a test and size in whatever placement there is, none begun after `until` but one of each.
+    /// Takes samples of a test and size in any placement. After `until` only the first sample of
+    /// each is begun.
     fn group(
         &mut self,
         test: Test,
@@ -230,7 +233,7 @@ impl<'a> Survey<'a> {
                 test,
                 size,
                 taken: Vec::new(),
-                // Completion means too many different things without it.
+                // Without the target's library calls, completion has too many different meanings.
                 inside: test.is_atomic(),
                 trouble: self.trouble_before(subject, test),
                 count: 0,
@@ -238,7 +241,7 @@ impl<'a> Survey<'a> {
             });
         }
         for round in 0..3 * self.extent.samples {
-            // A machine that gives the ranks little time gets fewer samples, not a longer run.
+            // A machine that gives the ranks little time takes fewer samples, not longer.
             if round > 0 && Instant::now() > until {
                 break;
             }
@@ -264,7 +267,8 @@ impl<'a> Survey<'a> {
         }
     }
 
-    /// Waits for the processors to come apart, as often as they do, and takes the samples that are still to be had then.
+    /// Waits until the processors are on different cores, as often as that happens, and takes the
+    /// missing samples then.
     fn come_apart(&mut self, groups: &mut [Group]) {
         const PAUSE: Duration = Duration::from_millis(20);
         let soft = self.extent.budget;
@@ -304,7 +308,7 @@ impl<'a> Survey<'a> {
         }
     }
 
-    /// A feature that was missing at one size is missing at all.
+    /// Returns the trouble of an earlier size: a feature missing at one size is missing at all.
     fn trouble_before(&self, subject: usize, test: Test) -> Option<Trouble> {
         let same = self
             .cells
@@ -314,7 +318,7 @@ impl<'a> Survey<'a> {
             .find(|trouble| matches!(trouble, Trouble::Lacks(_)))
     }
 
-    /// Whether more quiet samples of a placement are wanted of a cell, and can be had.
+    /// Whether a cell lacks quiet samples of a placement and can still obtain them.
     fn lacks(&self, at: usize, place: Placement) -> bool {
         let Some(cell) = self.cells.get(at) else {
             return false;
@@ -342,15 +346,15 @@ impl<'a> Survey<'a> {
         )
     }
 
-    /// Takes one sample of a cell, calibrating first if that was not done yet. True when a line handed over and back takes less
-    /// than `least_ps`: then nothing was taken.
+    /// Takes one sample of a cell, after calibration if necessary. Returns true when a line's round
+    /// trip is shorter than `least_ps`, in which case no sample is taken.
     fn one(&mut self, at: usize, target_ns: u64, least_ps: u64) -> bool {
         let Some(cell) = self.cells.get(at) else {
             return false;
         };
         if cell.count == 0 {
             let mut count = if cell.test.kind() == Kind::HalfTrip { 8 } else { 1 };
-            // The first time is long for reasons that do not last; the second tells.
+            // The first run includes one-time costs; the second is representative.
             for share in [10, 1] {
                 let Attempt::Taken(measured, _) = self.attempt(at, count, 0) else {
                     return false;
@@ -386,7 +390,7 @@ impl<'a> Survey<'a> {
         false
     }
 
-    /// One run of a cell's test.
+    /// Executes one run of a cell's test.
     fn attempt(&mut self, at: usize, count: u64, least_ps: u64) -> Attempt {
         let Some(cell) = self.cells.get(at) else {
             return Attempt::Failed;
@@ -410,7 +414,8 @@ impl<'a> Survey<'a> {
                     cell.inside = true;
                 }
                 Ok(Some(Reply::Measured(measured))) => return Attempt::Taken(measured, sample),
-                // Not added to the probes: so many from one waiting would make the others look like strays.
+                // Not added to the probes: many from one wait would make the others appear as
+                // strays.
                 Ok(Some(Reply::Misplaced(_))) => {
                     self.dropped.near += 1;
                     return Attempt::Misplaced;
@@ -428,7 +433,7 @@ impl<'a> Survey<'a> {
     }
 }
 
-/// A size as people say it.
+/// Returns a size with K or M as its unit.
 pub(crate) fn size_name(size: usize) -> String {
     if size >= 1 << 20 && size.is_multiple_of(1 << 20) {
         format!("{}M", size >> 20)
@@ -439,10 +444,11 @@ pub(crate) fn size_name(size: usize) -> String {
     }
 }
 
-/// Shows what is being done on standard error: all of it on one line where that is a terminal, else what is worth one.
+/// Shows progress on standard error: on a terminal every line in place, elsewhere only lines that
+/// are `worth` one.
 pub(crate) fn progress(line: &str, worth: bool) {
     let mut err = std::io::stderr().lock();
-    // Nobody watches: the results are written all the same.
+    // Standard error may be closed; the results are written anyway.
     let _ = if err.is_terminal() {
         write!(err, "\r\x1b[K{line}").and_then(|()| err.flush())
     } else if worth && !line.is_empty() {

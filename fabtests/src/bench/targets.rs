@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! What the numbers are to be, and whether they are: one line each. A judgement of a run, never a failure of it.
+//! Aims for the figures and their verdicts, one line each. Only `--judge` turns a missed aim into a
+//! failure of the run.
 
 use std::fmt::Write;
 
@@ -8,7 +9,7 @@ use super::report::Report;
 use super::survey::size_name;
 use super::words::Test;
 
-/// A figure of ours, against a rival's or against a bound.
+/// Aim for a figure of this provider, against a rival or a bound.
 struct Aim {
     what: String,
     test: &'static str,
@@ -19,9 +20,9 @@ struct Aim {
 }
 
 enum Against {
-    /// The median of the first subject whose label begins so.
+    /// Median of the first subject whose label begins with this text.
     Rival(&'static str),
-    /// Another row of our own.
+    /// Another row of this provider.
     Own(&'static str),
     /// The bound itself.
     Number,
@@ -102,14 +103,15 @@ fn aims() -> Vec<Aim> {
     aims
 }
 
-/// Whether an aim needs this number.
+/// Whether an aim needs this figure.
 pub(crate) fn judged(test: Test, size: usize) -> bool {
     aims()
         .iter()
         .any(|aim| aim.test == test.word() && aim.size == size)
 }
 
-/// The lines, and how many of the aims do not hold or were not measured; empty where nothing of it was measured.
+/// Returns the lines, and the number of aims that do not hold or were not measured. Empty if none
+/// of their figures was measured.
 pub(crate) fn judge(report: &Report<'_>) -> (String, usize) {
     let Some(ours) = report.subjects.iter().position(|subject| subject.label == "scif") else {
         return (String::new(), 0);
@@ -142,7 +144,7 @@ pub(crate) fn judge(report: &Report<'_>) -> (String, usize) {
             continue;
         };
         let value = match aim.against {
-            // A bound is to hold for the worst of them.
+            // A bound must hold for the largest sample.
             Against::Number => mine.spread.max,
             _ => mine.spread.median / other.spread.median,
         };
@@ -155,7 +157,7 @@ pub(crate) fn judge(report: &Report<'_>) -> (String, usize) {
             missed += 1;
         }
         let verdict = match holds {
-            // The aims are of targets that do something else meanwhile.
+            // The aims require targets that do other work meanwhile.
             _ if mine.inside => "does not hold: the target had to call the library",
             true => "holds",
             false => "does not hold",

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Using a buffer as an application would between two operations: writing all of it, reading all of it.
+//! Use of a buffer between two operations, as by an application: writing all of it, reading all of
+//! it.
 
 use scif_fabtests::fi::Buf;
 use scif_ring::Mem;
@@ -21,13 +22,13 @@ pub(crate) fn write(buf: Buf, turn: u64) {
     }
 }
 
-/// Reads every line.
+/// Reads one word of every cache line.
 pub(crate) fn read(buf: Buf) {
     let lines = (0..buf.len() & !7).step_by(LINE);
     std::hint::black_box(lines.fold(0, |sum: u64, at| sum ^ buf.load_u64(at)));
 }
 
-/// Writes every byte of memory that is no buffer of a provider.
+/// Writes every byte of memory that is no provider buffer.
 pub(crate) fn write_mem(mem: &Mem, turn: u64) {
     let page = page(turn);
     for at in (0..mem.len()).step_by(PAGE) {
@@ -37,7 +38,7 @@ pub(crate) fn write_mem(mem: &Mem, turn: u64) {
     }
 }
 
-/// Reads every byte of such memory.
+/// Reads every byte of memory that is no provider buffer.
 pub(crate) fn read_mem(mem: &Mem) {
     let mut page = [0_u8; PAGE];
     for at in (0..mem.len()).step_by(PAGE) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! What is measured, and the words the parent and a rank say to each other about it: one line of text per message.
+//! Tests, and the protocol about them between parent and rank: one line of text per message.
 //!
-//! Not about how anything is measured or kept.
+//! Measurement and storage of results are in other modules.
 
 use std::fmt;
 use std::os::fd::AsFd;
@@ -12,7 +12,7 @@ const LONGEST: usize = 4096;
 
 macro_rules! tests {
     ($($(#[$doc:meta])* $name:ident = $word:literal, $unit:literal, $title:literal;)*) => {
-        /// One kind of measurement.
+        /// Kind of measurement.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub(crate) enum Test {
             $($(#[$doc])* $name,)*
@@ -21,17 +21,17 @@ macro_rules! tests {
         impl Test {
             pub(crate) const ALL: &[Test] = &[$(Test::$name,)*];
 
-            /// Its name in files and options.
+            /// Name in files and options.
             pub(crate) const fn word(self) -> &'static str {
                 match self { $(Test::$name => $word,)* }
             }
 
-            /// What its numbers are.
+            /// Unit of the figures.
             pub(crate) const fn unit(self) -> &'static str {
                 match self { $(Test::$name => $unit,)* }
             }
 
-            /// The heading of its table.
+            /// Title of the table.
             pub(crate) const fn title(self) -> &'static str {
                 match self { $(Test::$name => $title,)* }
             }
@@ -64,22 +64,22 @@ tests! {
     CswapRate = "atomic_cswap_rate", "M/s", "atomic compare and swap one way, rate, window 64, target calls the library";
 }
 
-/// How a test's iterations and time become its number.
+/// Conversion of iterations and time into the figure of a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Microseconds of half an iteration.
     HalfTrip,
     /// Microseconds of an iteration.
     Single,
-    /// An iteration is a window; megabytes a second.
+    /// Megabytes per second; an iteration is a window.
     Bandwidth,
-    /// An iteration is one message; megabytes a second.
+    /// Megabytes per second; an iteration is one message.
     Touched,
-    /// An iteration is a window; millions of operations a second.
+    /// Millions of operations per second; an iteration is a window.
     Rate,
 }
 
-/// Operations posted before their completions are waited for.
+/// Number of operations posted before a wait for their completions.
 pub(crate) const WINDOW: usize = 64;
 
 impl Test {
@@ -99,7 +99,7 @@ impl Test {
         }
     }
 
-    /// Operations that the target may have to execute.
+    /// Whether the target may have to execute the operations.
     pub(crate) const fn is_atomic(self) -> bool {
         matches!(
             self,
@@ -112,7 +112,7 @@ impl Test {
         )
     }
 
-    /// The column of the file that says how buffers are treated.
+    /// Returns the column of the file for the treatment of buffers.
     pub(crate) const fn buffers(self) -> &'static str {
         if matches!(self.kind(), Kind::Touched) {
             "touched"
@@ -121,7 +121,7 @@ impl Test {
         }
     }
 
-    /// The number of a sample of `count` iterations of `size` bytes that took `ns`.
+    /// Returns the figure of a sample of `count` iterations of `size` bytes that took `ns`.
     #[expect(
         clippy::cast_precision_loss,
         reason = "nothing measured needs more than 52 bits"
@@ -148,60 +148,61 @@ impl fmt::Display for Test {
     }
 }
 
-/// What one sample is to be.
+/// Parameters of one sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sample {
     pub(crate) test: Test,
     pub(crate) size: usize,
     pub(crate) count: u64,
-    /// The target of one-sided operations calls the library all the time.
+    /// Whether the target of one-sided operations calls the library all the time.
     pub(crate) inside: bool,
-    /// Do nothing if the line goes round in less picoseconds than this: the processors are too near for the sample.
+    /// Round trip of a line in picoseconds below which no sample is taken: the processors are too
+    /// near.
     pub(crate) least_ps: u64,
 }
 
-/// What a sample came to.
+/// Result of one sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Measured {
     pub(crate) ns: u64,
     /// Round trip of a line before and after, in picoseconds.
     pub(crate) before_ps: u64,
     pub(crate) after_ps: u64,
-    /// Involuntary context switches meanwhile.
+    /// Number of involuntary context switches meanwhile.
     pub(crate) switches: u64,
-    /// One-sided operations did not get on before the target called the library.
+    /// Whether one-sided operations stalled until the target called the library.
     pub(crate) stalled: bool,
 }
 
-/// What the parent asks.
+/// Order of the parent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Order {
     Run(Sample),
-    /// Probe the placement this often.
+    /// Probe the placement this many times.
     Probe(u64),
-    /// Open the endpoint for tagged messages and answer with its name.
+    /// Open the endpoint for tagged messages and reply with its name.
     Name,
-    /// Let this many strangers each send a message, and answer each.
+    /// Receive a message from each of this many unknown endpoints, and reply to each.
     Adopt(u64),
     /// Open this many endpoints and exchange a message with that name from each.
     Visit(u64, Vec<u8>),
-    /// What the process holds: resident bytes and descriptors.
+    /// Report the resources of the process: resident bytes and descriptors.
     Weigh,
-    /// Open the endpoint for tagged messages with receives from one sender, where there are such.
+    /// Open the endpoint for tagged messages with receives from one sender, if supported.
     Direct,
-    /// Rank 0 sends (or receives, if false) until the peer is dead.
+    /// Traffic until the peer is dead: rank 0 sends, or receives if false.
     Suffer(usize, bool),
 }
 
-/// What a rank answers.
+/// Reply of a rank.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Reply {
     Measured(Measured),
-    /// The placement is not the one asked for; the round trip in picoseconds.
+    /// The placement is not the requested one; round trip in picoseconds.
     Misplaced(u64),
     Bytes(Vec<u8>),
     Numbers(Vec<u64>),
-    /// The provider has no such thing.
+    /// The provider lacks the feature.
     Lacks(String),
     Failed(String),
 }
@@ -313,7 +314,7 @@ impl Reply {
     }
 }
 
-/// Says one word.
+/// Sends one message.
 pub(crate) fn say(to: impl AsFd, word: &impl fmt::Display) -> rustix::io::Result<()> {
     let mut text = word.to_string().into_bytes();
     text.truncate(LONGEST);
@@ -327,12 +328,12 @@ fn hear(from: impl AsFd) -> rustix::io::Result<String> {
     Ok(String::from_utf8_lossy(&room).into_owned())
 }
 
-/// Takes the parent's next order; `None` when it has gone.
+/// Receives the next order of the parent; `None` when it has closed its end.
 pub(crate) fn hear_order(from: impl AsFd) -> rustix::io::Result<Option<Order>> {
     hear(from).map(|text| Order::parse(&text))
 }
 
-/// Takes a rank's reply; `None` when it has gone.
+/// Receives the reply of a rank; `None` when it has closed its end.
 pub(crate) fn hear_reply(from: impl AsFd) -> rustix::io::Result<Option<Reply>> {
     hear(from).map(|text| Reply::parse(&text))
 }

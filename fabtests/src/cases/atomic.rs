@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Atomic operations: every call, every operation on every type, and that they are atomic whoever executes them.
-//! Mirrors fi_atomic(3).
+//! Atomic operations: every call, every operation on every type, and atomicity independent of the
+//! executing side. Mirrors fi_atomic(3).
 
 use std::time::{Duration, Instant};
 
@@ -43,7 +43,7 @@ enum Form {
 }
 
 impl Form {
-    /// True when the operand is free on return.
+    /// Whether the operand is reusable on return.
     fn injects(self) -> bool {
         matches!(self, Form::Inject | Form::Msg(sys::FI_INJECT))
     }
@@ -56,12 +56,12 @@ pub(crate) fn ask() -> Ask {
     })
 }
 
-/// Each operation is complete when it has changed the target.
+/// Returns requirements with which an operation completes after it has changed the target.
 fn delivered() -> Ask {
     ask().with(|ask| ask.hints.tx.op_flags = sys::FI_DELIVERY_COMPLETE)
 }
 
-/// The buffers of one operation.
+/// Buffers of one operation.
 struct Args {
     operand: Buf,
     compare: Buf,
@@ -128,7 +128,7 @@ fn run(rig: &Rig<'_>, form: Form, kind: AtomicKind, at: &AtomicTarget, args: &Ar
     }
 }
 
-/// Rank 0 performs every defined operation on rank 1's memory and compares with what it must have done.
+/// Executes every defined operation of rank 0 on the memory of rank 1 and compares the results.
 fn every_op(rank: &Rank, form: Form) -> Outcome {
     let rig = Rig::open(rank, &delivered())?;
     let mine = Buf::new(4096);
@@ -215,7 +215,7 @@ fn one_op(rig: &Rig<'_>, form: Form, kind: AtomicKind, at: Remote, datatype: u32
                 "{count}: the old value was not returned"
             );
         }
-        // An injected operation says nothing when it is done.
+        // An injected operation has no completion.
         let start = Instant::now();
         loop {
             let back = Buf::new(target.len());
@@ -236,7 +236,7 @@ fn one_op(rig: &Rig<'_>, form: Form, kind: AtomicKind, at: Remote, datatype: u32
     Ok(())
 }
 
-/// Elements that do not lie where their type wants them.
+/// Tests elements that are not aligned for their type.
 fn misaligned(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &delivered())?;
     let mine = Buf::new(4096);
@@ -261,7 +261,8 @@ fn misaligned(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// The three questions and `fi_query_atomic` agree with each other and with the manual.
+/// Tests that the three `fi_*_atomicvalid` calls and `fi_query_atomic` agree with each other and
+/// with the manual.
 fn valid(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
     let strict = rank.target.prov == "scif";
@@ -301,7 +302,7 @@ fn valid(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// What is not defined is refused, and changes nothing.
+/// Tests that undefined operations are refused without an effect.
 fn undefined_ops(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
     let mine = Buf::new(4096);
@@ -345,7 +346,8 @@ fn undefined_ops(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// `FI_DIFF`, which came later than the others: every type in every call that takes an operand and nothing to compare with.
+/// Tests `FI_DIFF`, which is newer than the others: every type in every call that has an operand
+/// and no compare value.
 fn difference(rank: &Rank) -> Outcome {
     needs_library(rank, version(2, 0), "FI_DIFF")?;
     if rank.target.prov != "scif" {
@@ -377,7 +379,7 @@ fn difference(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// As many elements as the provider says, and not one more.
+/// Tests the maximum number of elements, and one more.
 fn most_elements(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &delivered())?;
     let room = 1 << 20;
@@ -473,7 +475,7 @@ fn itself(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// One operation over several remote pieces.
+/// Tests one operation over several remote ranges.
 fn remote_pieces(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
     let mine = Buf::new(4096);
@@ -531,7 +533,7 @@ fn remote_pieces(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// With the orders claimed, atomics posted together take effect one after the other.
+/// Tests that atomics posted together take effect in order if the orders were requested.
 fn order(rank: &Rank) -> Outcome {
     let order = sys::FI_ORDER_ATOMIC_RAR
         | sys::FI_ORDER_ATOMIC_RAW
@@ -586,8 +588,9 @@ fn order(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// While the target is elsewhere, an operation whose delivery nobody asked for completes, one with `FI_DELIVERY_COMPLETE` does not,
-/// and a write that came behind the first does not overtake it.
+/// Tests completion while the target is outside the library. An operation without a delivery
+/// guarantee completes, and one with `FI_DELIVERY_COMPLETE` does not. A later write does not
+/// overtake the first operation.
 fn without_the_target(rank: &Rank) -> Outcome {
     if rank.target.prov != "scif" {
         return Err(Fail::NotRun(
@@ -619,7 +622,7 @@ fn without_the_target(rank: &Rank) -> Outcome {
         buf: Buf::of(&1_u64.to_le_bytes()),
         count: 1,
     };
-    // The connection is there.
+    // The connection exists.
     rig.post(|| rig.ep.atomic(&add(1, 1), one))?;
     rig.sent(1)?;
     rig.barrier()?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Atomic operations of several ranks on the same memory: whoever executes them, nothing is lost and nothing torn.
-//! What a single operation does is in `atomic`.
+//! Atomic operations of several ranks on the same memory: no update is lost or torn, whichever side
+//! executes it. Single operations are tested in `atomic`.
 
 use libfabric_sys as sys;
 use scif_fabtests::fi::{AtomicTarget, Buf, Ioc};
@@ -20,7 +20,7 @@ pub(crate) const CASES: &[Case] = &[
     case("atomic_shared/all_sizes_of_one_word", 3, all_sizes),
 ];
 
-/// Everybody, the target included, adds to one word; nothing is lost.
+/// Tests that no addition is lost when all ranks, the target included, add to one word.
 fn sum_from_all(rank: &Rank, off: usize) -> Outcome {
     const ROUNDS: usize = 2000;
     let rig = Rig::open(rank, &ask())?;
@@ -65,7 +65,7 @@ fn sum_from_all(rank: &Rank, off: usize) -> Outcome {
     rig.barrier()
 }
 
-/// Compare-and-swap makes a lock; what it guards is plain memory.
+/// Tests a lock made of compare-and-swap, which guards plain memory.
 fn cswap_from_all(rank: &Rank) -> Outcome {
     const ROUNDS: u64 = 300;
     let flags = sys::FI_DELIVERY_COMPLETE;
@@ -116,7 +116,7 @@ fn cswap_from_all(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// Types wider than a machine word, and floating point, from all sides.
+/// Tests types wider than a machine word, and floating point, from all ranks.
 fn wide_from_all(rank: &Rank) -> Outcome {
     const ROUNDS: usize = 500;
     let rig = Rig::open(rank, &ask())?;
@@ -150,7 +150,7 @@ fn wide_from_all(rank: &Rank) -> Outcome {
             buf: Buf::of(&encode(datatype, 1)),
             count: 1,
         };
-        // Without the imaginary part that an encoded 1 has.
+        // Without the imaginary part of an encoded 1.
         let complex = matches!(datatype, sys::FI_FLOAT_COMPLEX | sys::FI_DOUBLE_COMPLEX);
         let operand = if complex { zero } else { one };
         for _ in 0..rounds {
@@ -181,14 +181,14 @@ fn wide_from_all(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// Small types next to each other in one word do not disturb their neighbours.
+/// Tests that small types within one word do not disturb their neighbours.
 fn all_sizes(rank: &Rank) -> Outcome {
     const ROUNDS: u64 = 1000;
     let rig = Rig::open(rank, &ask())?;
     let mine = Buf::new(64);
     let (_mr, remotes) = rig.share(mine, REMOTE)?;
     let at = from(&remotes, 0, 0)?;
-    // Rank 0 has the byte, rank 1 the half word, rank 2 the word.
+    // Rank 0 uses the byte, rank 1 the half word, rank 2 the word.
     let (datatype, off) = match rank.index {
         0 => (sys::FI_UINT8, 0),
         1 => (sys::FI_UINT16, 2),

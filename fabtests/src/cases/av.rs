@@ -33,7 +33,7 @@ fn rig(rank: &Rank) -> Outcome<Rig<'_>> {
     Rig::open_alone(rank, &Ask::messages(false))
 }
 
-/// Addresses like ours that differ from it and each other.
+/// Returns the own address and similar ones, all different.
 fn names(rig: &Rig<'_>, count: usize) -> Outcome<Vec<Vec<u8>>> {
     let name = rig.ep.name()?;
     let mut out = vec![name.clone()];
@@ -42,7 +42,7 @@ fn names(rig: &Rig<'_>, count: usize) -> Outcome<Vec<Vec<u8>>> {
             break;
         }
         let mut other = name.clone();
-        // struct sockaddr_in: the port is the second half word, in network order.
+        // In struct sockaddr_in the port is the second half word, in network order.
         if let Some(bytes) = other.get_mut(2..4) {
             bytes.copy_from_slice(&port.to_be_bytes());
         }
@@ -87,7 +87,7 @@ fn lookup(rank: &Rank) -> Outcome {
     let name = rig.ep.name()?;
     let addr = rig.av.insert(&name)?;
     check_eq!(rig.av.lookup(addr, 256)?, (name.clone(), name.len()));
-    // Less room takes less, and still says how long it is.
+    // A shorter buffer receives fewer bytes, and the true length is still reported.
     let (_, len) = rig.av.lookup(addr, 4)?;
     check_eq!(len, name.len());
     for bad in [addr + 1, 12_345, u64::MAX, u64::MAX - 1, 1 << 40] {
@@ -160,7 +160,7 @@ fn without_numbers(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// A table of all names in one call, in the order of the ranks.
+/// Tests a table of all names, inserted in one call in the order of the ranks.
 fn many_at_once(rank: &Rank) -> Outcome {
     let rig = Rig::open(
         rank,
@@ -180,7 +180,7 @@ fn sync_errors(rank: &Rank) -> Outcome {
     sockaddr_only(&rig)?;
     let mut names = names(&rig, 4)?;
     let bad = names.get_mut(2).ok_or_else(|| Fail::here("no third name"))?;
-    // An address family nobody has.
+    // An unknown address family.
     if let Some(family) = bad.get_mut(0..2) {
         family.copy_from_slice(&[0xee, 0xee]);
     }
@@ -200,7 +200,7 @@ fn sync_errors(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// An address of another host is refused when it is inserted.
+/// Tests that an address of another host is refused at insertion.
 fn foreign(rank: &Rank) -> Outcome {
     if rank.target.prov != "scif" {
         return Err(Fail::NotRun("the provider reaches other hosts".into()));
@@ -210,11 +210,11 @@ fn foreign(rank: &Rank) -> Outcome {
     let (ip, identity) = (4..8, 8..16);
     let mut foreign = [name.clone(), name];
     let [other_host, other_ip] = &mut foreign;
-    // The identity of some other host.
+    // The identity of another host.
     if let Some(last) = other_host.last_mut() {
         *last ^= 0x55;
     }
-    // No identity, and an address of a documentation network, which no host has.
+    // Without an identity, and with an address of a documentation network, which no host has.
     other_ip.splice(identity, [0; 8]);
     other_ip.splice(ip, [192, 0, 2, 1]);
     for name in &foreign {
@@ -275,7 +275,8 @@ fn busy_close(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// A peer that is removed and inserted again, perhaps under another number, is the same peer.
+/// Tests that a peer removed and inserted again, possibly with another `fi_addr_t`, is the same
+/// peer.
 fn removed_and_back(rank: &Rank) -> Outcome {
     let mut rig = Rig::open(rank, &Ask::messages(false))?;
     for _ in 0..5 {
@@ -294,7 +295,7 @@ fn removed_and_back(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// A peer that is not in the receiver's vector can send all the same.
+/// Tests that a peer outside the receiver's vector can send.
 fn not_inserted(rank: &Rank) -> Outcome {
     let rig = rig(rank)?;
     let names = rig.exchange(&rig.ep.name()?)?;
@@ -339,14 +340,14 @@ fn shared(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// Addresses may go in before or after the endpoint is bound and enabled.
+/// Tests that addresses can be inserted before and after the endpoint is bound and enabled.
 fn after_bind(rank: &Rank) -> Outcome {
     let rig = Rig::open_alone(rank, &Ask::messages(false))?;
     let rig = rig.meet()?;
     forms::one_message(&rig, Way::Send, Into::Recv, false, 64, Meeting::Expected)
 }
 
-/// `FI_EVENT`: the outcome of an insertion is reported through an event queue (before libfabric 2.0).
+/// Tests `FI_EVENT`: an event queue reports the outcome of an insertion (before libfabric 2.0).
 fn events(rank: &Rank) -> Outcome {
     let rig = rig(rank)?;
     let eq = Eq::open(

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Address vectors that processes share by a name. Mirrors fi_av(3), "name", "map_addr" and "FI_READ".
+//! Address vectors that processes share under a name. Mirrors fi_av(3), "name", "map_addr" and
+//! "FI_READ".
 
 use libfabric_sys as sys;
 use scif_fabtests::fi::{Av, AvAttr, Buf, Errno, Fid};
@@ -20,7 +21,7 @@ fn ask() -> Ask {
     Ask::caps(sys::FI_MSG | sys::FI_SOURCE | sys::FI_SHARED_AV).with(|ask| ask.sources = true)
 }
 
-/// A name that no other run has.
+/// Returns a name that no other run uses.
 fn name(rank: &Rank, what: &str) -> String {
     format!("{what}.{:x}", rank.target.seed)
 }
@@ -33,7 +34,7 @@ fn named<'a>(name: &'a str, flags: u64) -> AvAttr<'a> {
     }
 }
 
-/// An endpoint with a shared vector, which is opened by rank 0 first.
+/// Opens an endpoint with a shared vector, which rank 0 opens first.
 fn rig<'r>(rank: &'r Rank, name: &str, flags: u64) -> Outcome<(Rig<'r>, usize)> {
     let plain = Rig::open_alone(rank, &ask())?;
     if rank.index > 0 {
@@ -53,9 +54,9 @@ fn rig<'r>(rank: &'r Rank, name: &str, flags: u64) -> Outcome<(Rig<'r>, usize)> 
     Ok((rig, map_addr))
 }
 
-/// The `fi_addr_t` at place `at` of the array that `map_addr` points to.
+/// Returns element `at` of the array at `map_addr`.
 fn mapped(map_addr: usize, at: usize) -> Outcome<u64> {
-    // Through the kernel, which knows whether anything is there.
+    // Through the kernel, which reports an unmapped address as an error.
     let mut bytes = [0_u8; 8];
     let memory = std::fs::File::open("/proc/self/mem")?;
     std::os::unix::fs::FileExt::read_exact_at(&memory, &mut bytes, (map_addr + 8 * at) as u64)?;
@@ -71,7 +72,7 @@ fn one_message(rig: &Rig<'_>, to: u64, from: u64) -> Outcome {
     Ok(())
 }
 
-/// One process inserts, all use what it inserted: by the numbers it got, or by those in the array.
+/// Tests one inserting process: all others use its addresses, as numbers or from the array.
 fn readers(rank: &Rank) -> Outcome {
     let name = name(rank, "readers");
     let flags = if rank.index == 0 { 0 } else { sys::FI_READ };
@@ -99,7 +100,7 @@ fn readers(rank: &Rank) -> Outcome {
         check_eq!(rig.av.remove(&[next], 0), Err(Errno::EACCES));
     }
     rig.barrier()?;
-    // What is removed by one is gone for all.
+    // An address removed by one process is removed for all.
     if rank.index == 0 {
         rig.av.remove(&[mapped(map_addr, 1)?], 0)?;
     }
@@ -109,7 +110,8 @@ fn readers(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// Everybody inserts everybody at the same time: each address once, with one number for all.
+/// Tests concurrent insertions of all addresses by all ranks: each address gets one number, the
+/// same for all.
 fn writers(rank: &Rank) -> Outcome {
     let name = name(rank, "writers");
     let (rig, _) = rig(rank, &name, 0)?;
@@ -138,7 +140,8 @@ fn writers(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// The process that made the vector dies: those who have it go on, and others still find it.
+/// Tests the death of the process that created the vector. Processes that have it open continue,
+/// and others still find it.
 fn outlives(rank: &Rank) -> Outcome {
     let name = name(rank, "outlives");
     let (rig, _) = rig(rank, &name, 0)?;
@@ -160,7 +163,8 @@ fn outlives(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// The name is there as long as somebody has the vector, and not longer, whether that was closed or its holder died.
+/// Tests that the name exists exactly as long as a process has the vector, whether it closes the
+/// vector or dies.
 fn free_again(rank: &Rank) -> Outcome {
     let name = name(rank, "free");
     let rig = Rig::open_alone(rank, &ask())?;
@@ -192,7 +196,7 @@ fn free_again(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// Files whose name tells of a vector.
+/// Returns the files whose name contains the name of a vector.
 fn leftovers(name: &str) -> Outcome<Vec<String>> {
     let stem = name.split('.').next().unwrap_or(name);
     let mut found = Vec::new();
@@ -230,9 +234,9 @@ fn in_one_process(rank: &Rank) -> Outcome {
     check_eq!(first.remove(&[0], 0), Ok(()));
     check_eq!(first.remove(&[0], 0), Err(Errno::EINVAL));
     check_eq!(second.lookup(0, 64).err(), Some(Errno::EINVAL));
-    // A number is used once: who remembers it finds nobody else there.
+    // A number is used once, so that a stale number refers to no other address.
     check_eq!(first.insert(&own), Ok(1));
-    // A place that the caller chose is not written over.
+    // An array address chosen by the caller is not replaced.
     let chosen = AvAttr {
         map_addr: 0x1000,
         ..named(&name, 0)
@@ -241,7 +245,7 @@ fn in_one_process(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// A source that others insert after it was heard of is told from then on.
+/// Tests a source that is inserted after its first message: later messages report it.
 fn comes_late(rank: &Rank) -> Outcome {
     let name = name(rank, "late");
     let (rig, _) = rig(rank, &name, 0)?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! What is told of the source of a message: numbers of the vector, or those that the application gave. And ranges of addresses.
-//! Mirrors fi_av(3), "FI_AV_USER_ID" and "fi_av_insertsym".
+//! Source addresses of messages: numbers of the vector, or identifiers of the application; and
+//! ranges of addresses. Mirrors fi_av(3), "FI_AV_USER_ID" and "fi_av_insertsym".
 
 use libfabric_sys as sys;
 use scif_fabtests::fi::{Av, AvAttr, Buf, Errno};
@@ -39,7 +39,7 @@ fn offered(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// One message from the peer, and what is told of its source.
+/// Receives one message from the peer and returns the reported source.
 fn source(rig: &Rig<'_>, to: u64) -> Outcome<Option<u64>> {
     let buf = Buf::new(8);
     rig.ep.recv(buf, sys::FI_ADDR_UNSPEC, 1)?;
@@ -51,7 +51,8 @@ fn source(rig: &Rig<'_>, to: u64) -> Outcome<Option<u64>> {
     Ok(entry.src)
 }
 
-/// What was said at insertion is told in place of the number, which goes on to be the address.
+/// Tests that the identifier of an insertion is reported as the source, while the `fi_addr_t` stays
+/// the address.
 fn inserted(rank: &Rank) -> Outcome {
     const ID: u64 = 0xdead_beef_0000_1234;
     let rig = Rig::open_alone(rank, &ask())?;
@@ -60,7 +61,7 @@ fn inserted(rank: &Rank) -> Outcome {
     let to = rig.av.insert_told(theirs, ID)?;
     check_eq!(to, 0);
     check_eq!(source(&rig, to)?, Some(ID));
-    // Another word about the same peer, which is inserted twice now.
+    // Another identifier for the same peer, which is now inserted twice.
     check_eq!(rig.av.insert_told(theirs, ID + 1), Ok(to));
     check_eq!(source(&rig, to)?, Some(ID + 1));
     check!(
@@ -89,14 +90,15 @@ fn set(rank: &Rank) -> Outcome {
     check_eq!(av.set_user_id(addr + 1, 77, 0), Err(Errno::EINVAL));
     check_eq!(av.set_user_id(sys::FI_ADDR_NOTAVAIL, 77, 0), Err(Errno::EINVAL));
     check_eq!(av.set_user_id(addr, 77, 1), Err(Errno::EBADFLAGS));
-    // Identifiers are for those who said they would give some.
+    // Only a vector opened for identifiers accepts them.
     check_eq!(rig.av.insert(&name), Ok(0));
     check_eq!(rig.av.set_user_id(0, 77, 0), Err(Errno::EINVAL));
     check_eq!(av.lookup(addr, 64)?.0, name);
     Ok(())
 }
 
-/// Until something was said nothing is told; then it is, though the peer was heard of before.
+/// Tests that no source is reported before an identifier is set, and that it is reported afterwards
+/// although the peer is known.
 fn told_later(rank: &Rank) -> Outcome {
     let rig = Rig::open_alone(rank, &ask())?;
     let attr = AvAttr {
@@ -112,7 +114,7 @@ fn told_later(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// Nodes and services are counted up: an address for each pair.
+/// Tests ranges of nodes and services: one address for each pair.
 fn service_range(rank: &Rank) -> Outcome {
     let rig = Rig::open_alone(rank, &ask())?;
     if rig.info.addr_format() != sys::FI_SOCKADDR_IN {

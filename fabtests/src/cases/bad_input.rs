@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Calls that make no sense: unknown flags, null pointers, lengths and addresses out of range. Each gets its error
-//! number, posts nothing, and leaves the endpoint as it was. What is wrong about regions is in `bad_rma`, about opening
-//! and binding in `ep`.
+//! Calls with invalid arguments: unknown flags, null pointers, lengths and addresses out of range.
+//! Each returns its error number, posts no operation, and leaves the endpoint unchanged. Regions
+//! are tested in `bad_rma`, opening and binding in `ep`.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ pub(crate) const CASES: &[Case] = &[
 
 const UNKNOWN: &[u64] = &[1 << 50, 1 << 35, 1 << 62, 1];
 
-/// Runs the nonsense on rank 0 and then shows that both ranks still work.
+/// Executes the invalid calls on rank 0 and then shows that both ranks still work.
 fn with_peer(rank: &Rank, nonsense: fn(&Rig<'_>) -> Outcome) -> Outcome {
     if rank.target.prov != "scif" {
         return Err(Fail::NotRun("error numbers of another provider".into()));
@@ -41,7 +41,7 @@ fn with_peer(rank: &Rank, nonsense: fn(&Rig<'_>) -> Outcome) -> Outcome {
         &Ask::caps(caps).with(|ask| {
             ask.hints.tx.msg_order = sys::FI_ORDER_SAS;
             ask.hints.rx.msg_order = sys::FI_ORDER_SAS;
-            // As many list entries as there can be.
+            // The maximum number of list entries.
             ask.hints.tx.iov_limit = 8;
             ask.hints.rx.iov_limit = 8;
         }),
@@ -125,7 +125,7 @@ fn contradictions(rig: &Rig<'_>) -> Outcome {
         FLAGS,
         "peek and multi-receive",
     )?;
-    // A claim of what was never found.
+    // A claim of a message that was not found.
     let context = Buf::new(64);
     let claim = ep.trecvmsg(&[buf], any, 1, 0, context.addr(), sys::FI_CLAIM);
     check!(
@@ -167,7 +167,8 @@ fn null_messages(rig: &Rig<'_>) -> Outcome {
     refused(ep.null_atomic_message(), VALUE, "atomicmsg")
 }
 
-/// What is read and written where nothing can be. Buffers of receives are not looked at before a message comes.
+/// Tests unmapped buffers of reads and writes. Receive buffers are not checked before a message
+/// arrives.
 fn null_buffers(rig: &Rig<'_>) -> Outcome {
     const FAULT: &[Errno] = &[Errno::EFAULT];
     let (ep, to) = (&rig.ep, rig.peer());
@@ -246,7 +247,7 @@ fn lengths(rig: &Rig<'_>) -> Outcome {
         &[Errno::EINVAL, Errno::EMSGSIZE],
         "sendv",
     )?;
-    // The two sides of an RMA must be of one length.
+    // Both sides of an RMA must have the same length.
     let remote = [RmaIov {
         addr: 0,
         len: 4,
@@ -283,7 +284,7 @@ fn wrong_address(rig: &Rig<'_>) -> Outcome {
     Ok(())
 }
 
-/// An address in the vector at which nobody listens: the operation ends with an error.
+/// Tests an address without a listener: the operation ends with an error.
 fn nobody_there(rig: &Rig<'_>) -> Outcome {
     let other = scif_fabtests::fi::Ep::open(&rig.domain, &rig.info)?;
     let name = other.name()?;
@@ -315,7 +316,7 @@ fn atomic_counts(rig: &Rig<'_>) -> Outcome {
             "{count} elements: {result:?}"
         );
     }
-    // What is fetched must be as many as what is sent.
+    // The number of fetched elements must equal the number of operands.
     let one = [Ioc { buf, count: 1 }];
     let two = [Ioc { buf, count: 2 }];
     refused(

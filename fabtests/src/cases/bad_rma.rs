@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! RMA and atomics that must fail: unknown keys, closed keys, places outside, rights not given. The initiator learns
-//! it, from the call or from an error entry; the target's memory is untouched and both go on.
+//! RMA and atomics that must fail: unknown keys, closed keys, ranges outside a region, missing
+//! rights. The call or an error entry reports the failure to the initiator. The memory of the
+//! target is untouched, and both ranks continue.
 
 use libfabric_sys as sys;
 use scif_fabtests::fi::{AtomicTarget, Buf, Errno, Ioc, Mr, MrAsk, Result};
@@ -25,13 +26,13 @@ fn ask() -> Ask {
     super::rma::ask()
 }
 
-/// The error of a transmit operation that must fail.
+/// Returns the error of a transmit operation that must fail.
 #[track_caller]
 fn failure(rig: &Rig<'_>, call: impl FnMut() -> Result, context: usize) -> Outcome<Errno> {
     rig.failure(&rig.tx, context, call)
 }
 
-/// What a provider may call a key that does not exist, and a place or a right that is not given.
+/// Permitted errors for an unknown key, and for a range or right that is not granted.
 const NO_KEY: &[Errno] = &[Errno::EINVAL];
 const NO_RIGHT: &[Errno] = &[Errno::EACCES];
 
@@ -151,7 +152,7 @@ fn rights(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// A key is worth nothing once its region is closed, also for who has used it before.
+/// Tests that a key is invalid once its region is closed, also for earlier users.
 fn closed_key(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
     let mine = Buf::new(65_536);
@@ -190,7 +191,7 @@ fn closed_key(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// The same key for another region reaches the new memory only.
+/// Tests that a key reused for another region gives access to the new memory only.
 fn key_used_again(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
     let mode = rig.info.domain().mr_mode;
@@ -245,7 +246,7 @@ fn key_used_again(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// A region may be closed while others write to it: after `fi_close` nothing touches the memory.
+/// Tests the close of a region during writes: after `fi_close` no access hits the memory.
 fn close_under_fire(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
     for size in [8, 4096, 500_000] {
@@ -298,7 +299,7 @@ fn close_under_fire(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// An injected write has no completion, but its failure has an error entry.
+/// Tests that a failed injected write has an error entry, though it has no completion.
 fn inject_fails_aloud(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
     let mine = Buf::new(64);

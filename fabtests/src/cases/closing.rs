@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! What becomes of memory whose operation was not over when an endpoint was closed: nobody touches it any more. Mirrors
-//! fi_endpoint(3), "fi_close".
+//! Memory of operations that were outstanding when an endpoint was closed: no access hits it
+//! afterwards. Mirrors fi_endpoint(3), "fi_close".
 
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ pub(crate) const CASES: &[Case] = &[
 
 const SIZES: [usize; 5] = [12_000, 20_000, 100_000, 1 << 20, 5 << 20];
 const MESSAGES: usize = 4;
-/// What the memory is used for afterwards.
+/// Byte that fills the memory after the close.
 const AFTER: u8 = 0x5a;
 
 fn rig<'r>(rank: &'r Rank) -> Outcome<Rig<'r>> {
@@ -40,7 +40,7 @@ fn alone(rank: &Rank) -> Outcome {
     rank.barrier(&mut || Ok(()))
 }
 
-/// The receiver closes while its sender has yet to look, or is copying parts.
+/// Tests a close of the receiver while its sender does not poll yet, or copies parts.
 fn receives(rank: &Rank, helps: bool) -> Outcome {
     for size in SIZES {
         let rig = rig(rank)?;
@@ -76,7 +76,8 @@ fn receives(rank: &Rank, helps: bool) -> Outcome {
     Ok(())
 }
 
-/// The sender closes; its receiver looks later. What it says it got is what was sent, or it says that it got nothing.
+/// Tests a close of the sender before its receiver polls. A receive completes with the sent bytes
+/// or with an error.
 fn sends(rank: &Rank) -> Outcome {
     sender_closes(rank, true)
 }

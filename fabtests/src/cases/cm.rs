@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Connected endpoints: calling, answering, refusing, hanging up, and that data goes over them. Mirrors fi_cm(3).
+//! Connected endpoints: connect, accept, reject, shutdown, and data transfer. Mirrors fi_cm(3).
 
 use std::sync::Arc;
 
@@ -33,13 +33,13 @@ pub(crate) const CASES: &[Case] = &[
     case("cm/closed_while_it_calls", 2, closed_while_calling),
 ];
 
-/// How long an event may take before a case gives up. Nothing is timed with it.
+/// Time limit in milliseconds for an event. It guards against hangs; no measurement uses it.
 pub(super) const PATIENCE_MS: i32 = 20_000;
 const ALL_CAPS: u64 = sys::FI_MSG | sys::FI_TAGGED | sys::FI_RMA;
 
 pub(super) struct Bare<'r> {
     pub(super) rank: &'r Rank,
-    /// The wait object of completion queues.
+    /// Wait object of the completion queues.
     pub(super) wait: u32,
     pub(super) info: Info,
     pub(super) fabric: Arc<Fabric>,
@@ -47,7 +47,7 @@ pub(super) struct Bare<'r> {
     pub(super) eq: Arc<Eq>,
 }
 
-/// An endpoint with its one queue.
+/// Endpoint with its one queue.
 pub(super) struct Line {
     pub(super) ep: Arc<Ep>,
     pub(super) cq: Arc<Cq>,
@@ -82,7 +82,7 @@ pub(super) fn bare(rank: &Rank) -> Outcome<Bare<'_>> {
 }
 
 impl Bare<'_> {
-    /// Lets connections move along, and leaves events where they are.
+    /// Advances connections and leaves events in the queue.
     pub(super) fn idle(&self) -> Outcome {
         match self.fabric.trywait(&[&*self.eq]) {
             Ok(()) | Err(Errno::EAGAIN) => Ok(()),
@@ -128,7 +128,7 @@ impl Bare<'_> {
         self.line_on(info, cq)
     }
 
-    /// An endpoint with a queue that others may have as well.
+    /// Opens an endpoint on a queue that others may share.
     pub(super) fn line_on(&self, info: &Info, cq: Arc<Cq>) -> Outcome<Line> {
         let ep = Ep::open(&self.domain, info)?;
         ep.attach(&self.eq, 0)?;
@@ -137,7 +137,7 @@ impl Bare<'_> {
         Ok(Line { ep, cq })
     }
 
-    /// The next request to `pep`.
+    /// Returns the next request to `pep`.
     pub(super) fn request(&self, pep: &Pep) -> Outcome<(Info, Vec<u8>)> {
         let event = self.expect(sys::FI_CONNREQ, pep.address()?)?;
         let info = event
@@ -161,7 +161,7 @@ impl Bare<'_> {
         Ok(line)
     }
 
-    /// Sleeps on the descriptor of a queue until there is something to read.
+    /// Sleeps on the descriptor of a queue until it has an entry.
     pub(super) fn sleep_on(&self, queue: &dyn Fid) -> Outcome {
         loop {
             match self.fabric.trywait(&[queue]) {
@@ -172,7 +172,7 @@ impl Bare<'_> {
         }
     }
 
-    /// Rank 0 listens and answers, rank 1 calls.
+    /// Connects the ranks: rank 0 listens and accepts, rank 1 connects.
     pub(super) fn pair(&self) -> Outcome<Line> {
         if self.rank.index == 0 {
             let pep = self.listening()?;
@@ -212,7 +212,7 @@ impl Line {
         Ok(self.ep.send(buf, 0, context)?)
     }
 
-    /// The context and length of the next completion.
+    /// Returns context and length of the next completion.
     pub(super) fn done(&self) -> Outcome<(usize, usize)> {
         loop {
             match self.cq.read(1) {
@@ -234,7 +234,7 @@ impl Line {
         }
     }
 
-    /// The context and number of the next error.
+    /// Returns context and error number of the next error entry.
     pub(super) fn failed(&self) -> Outcome<(usize, Errno)> {
         loop {
             match self.cq.read(1) {
@@ -249,7 +249,7 @@ impl Line {
         }
     }
 
-    /// Both sides send and receive once.
+    /// Sends and receives one message on each side.
     pub(super) fn greet(&self) -> Outcome {
         let (to, from) = (Buf::of(b"hello over there"), Buf::new(64));
         self.recv(from, 7)?;
@@ -272,7 +272,8 @@ fn talk(rank: &Rank) -> Outcome {
     bare.barrier()
 }
 
-/// Data of every length up to the largest comes with the request, the answer and the refusal, and no more is taken.
+/// Tests connection data of every length up to the maximum, with request, accept and reject, and
+/// that longer data is refused.
 fn data(rank: &Rank) -> Outcome {
     let bare = bare(rank)?;
     let pattern = |len: usize, add: usize| -> Vec<u8> {
@@ -324,7 +325,8 @@ fn data(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// A request that its endpoint never answers, and a passive endpoint that goes, are refusals.
+/// Tests that a request whose endpoint never accepts it, and the close of a passive endpoint, act
+/// as rejections.
 fn refused(rank: &Rank) -> Outcome {
     let bare = bare(rank)?;
     if rank.index == 0 {
@@ -333,7 +335,7 @@ fn refused(rank: &Rank) -> Outcome {
         let (info, _) = bare.request(&pep)?;
         drop(bare.line(&info)?);
         bare.barrier()?;
-        // Nobody reads the second one.
+        // The second request stays unread.
         drop(pep);
         return bare.barrier();
     }
@@ -383,13 +385,13 @@ fn shutdown(rank: &Rank) -> Outcome {
     bare.expect(sys::FI_SHUTDOWN, line.ep.address()?)?;
     check_eq!(line.failed()?, (5, Errno::ECANCELED));
     check_eq!(line.ep.send(Buf::new(8), 0, 0), Err(Errno::ESHUTDOWN));
-    // Posted too late, it ends as well.
+    // Posted too late, it fails as well.
     line.recv(Buf::new(8), 6)?;
     check_eq!(line.failed()?, (6, Errno::ECANCELED));
     bare.barrier()
 }
 
-/// What was sent before the connection ended is received after.
+/// Tests that messages sent before the end of the connection are received afterwards.
 fn last_words(rank: &Rank) -> Outcome {
     let bare = bare(rank)?;
     let line = bare.pair()?;
@@ -411,7 +413,7 @@ fn last_words(rank: &Rank) -> Outcome {
     bare.barrier()
 }
 
-/// Rank 1 kills rank 0.
+/// Tests the death of a peer: rank 1 kills rank 0.
 fn dead_peer(rank: &Rank) -> Outcome {
     let bare = bare(rank)?;
     let line = bare.pair()?;
@@ -497,7 +499,7 @@ fn passive_names(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// An endpoint opened with the handle of a passive one calls from its port.
+/// Tests that an endpoint opened with the handle of a passive endpoint connects from its port.
 fn reuse(rank: &Rank) -> Outcome {
     let bare = bare(rank)?;
     if rank.index == 0 {
@@ -529,7 +531,7 @@ fn reuse(rank: &Rank) -> Outcome {
     bare.barrier()
 }
 
-/// A passive endpoint has its port until an endpoint that was opened with it has it.
+/// Tests that a passive endpoint keeps its port until an endpoint opened with its handle takes it.
 fn kept_port(rank: &Rank) -> Outcome {
     let bare = bare(rank)?;
     let pep = Pep::open(&bare.fabric, &bare.info)?;
@@ -546,7 +548,7 @@ fn kept_port(rank: &Rank) -> Outcome {
     };
     check_eq!(ep.name()?, name);
     check_eq!(Ep::open(&bare.domain, &info).err(), Some(Errno::EOPBADSTATE));
-    // One that listens keeps it.
+    // A listening passive endpoint keeps its port.
     let listening = bare.listening()?;
     let name = listening.name()?;
     info.set_handle(&listening)?;
@@ -576,7 +578,8 @@ fn states(rank: &Rank) -> Outcome {
     bare.barrier()
 }
 
-/// A backlog can be asked for, and bounds nothing: more callers than that wait for an answer.
+/// Tests that a backlog is accepted without being a limit: more callers than that wait for an
+/// accept.
 fn backlog(rank: &Rank) -> Outcome {
     const CALLERS: usize = 5;
     let bare = bare(rank)?;
@@ -628,7 +631,7 @@ fn backlog(rank: &Rank) -> Outcome {
     bare.barrier()
 }
 
-/// One queue, many connections, each with its own order.
+/// Tests many connections on one queue, each with its own order.
 fn many(rank: &Rank) -> Outcome {
     const COUNT: usize = 40;
     let bare = bare(rank)?;
@@ -653,14 +656,14 @@ fn many(rank: &Rank) -> Outcome {
     bare.barrier()
 }
 
-/// Requests that wait in a queue that closes leave nothing behind, and are refused.
+/// Tests requests in a queue that is closed: they leave nothing behind and are rejected.
 fn unread(rank: &Rank) -> Outcome {
     let bare = bare(rank)?;
     if rank.index == 0 {
         let pep = bare.listening()?;
         bare.exchange(&pep.name()?)?;
         bare.barrier()?;
-        // Makes it an event, which nobody reads.
+        // Turns the request into an event, which stays unread.
         check_eq!(bare.fabric.trywait(&[&*bare.eq]), Err(Errno::EAGAIN));
         drop(pep);
         check_eq!(bare.eq.read(0).err(), Some(Errno::EAGAIN));
@@ -678,7 +681,7 @@ fn unread(rank: &Rank) -> Outcome {
     bare.barrier()
 }
 
-/// The descriptor of the queue tells of requests and answers.
+/// Tests that the descriptor of the queue signals requests and replies.
 fn descriptor(rank: &Rank) -> Outcome {
     let bare = bare_with(rank, sys::FI_WAIT_FD)?;
     let wait = || bare.sleep_on(&*bare.eq);
@@ -708,7 +711,7 @@ fn descriptor(rank: &Rank) -> Outcome {
     bare.barrier()
 }
 
-/// A caller that goes leaves a request that can be read and answered, in vain.
+/// Tests a caller that closes: its request can be read and accepted, in vain.
 fn closed_while_calling(rank: &Rank) -> Outcome {
     let bare = bare(rank)?;
     if rank.index == 0 {

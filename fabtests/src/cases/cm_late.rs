@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Connected endpoints when something comes too late or too often: refusals, receives, wake-ups, calls. Mirrors fi_cm(3) and
-//! fi_poll(3).
+//! Connected endpoints with late or repeated events: rejections, receives, wake-ups, connects.
+//! Mirrors fi_cm(3) and fi_poll(3).
 
 use std::sync::Arc;
 
@@ -21,8 +21,8 @@ pub(crate) const CASES: &[Case] = &[
     case("cm/events_name_what_is_left", 2, named_by_what_is_left),
 ];
 
-/// However often somebody calls and hangs up, the requests that wait to be answered have a bound; once they are answered, others
-/// are heard again.
+/// Tests that unanswered requests of peers that connect and close repeatedly are limited. Once they
+/// are handled, new requests are read again.
 fn hanging_up(rank: &Rank) -> Outcome {
     const CALLS: usize = 6000;
     const MOST: usize = 4096;
@@ -34,7 +34,7 @@ fn hanging_up(rank: &Rank) -> Outcome {
         let pep = bare.listening()?;
         bare.exchange(&pep.name()?)?;
         bare.barrier()?;
-        // Whatever still waits to be heard.
+        // All requests that are still unread.
         for _ in 0..CALLS {
             bare.idle()?;
         }
@@ -68,8 +68,8 @@ fn hanging_up(rank: &Rank) -> Outcome {
     bare.barrier()
 }
 
-/// The handle of a request is there as long as the endpoint that was opened with it: until `fi_accept` the request can be
-/// refused, and after that no more.
+/// Tests the lifetime of a request handle: until `fi_accept` of the endpoint opened with it the
+/// request can be rejected, and not afterwards.
 fn late_refusal(rank: &Rank) -> Outcome {
     if rank.target.prov != "scif" {
         return Err(Fail::NotRun("other providers free a handle that was used".into()));
@@ -110,7 +110,8 @@ fn late_refusal(rank: &Rank) -> Outcome {
     bare.barrier()
 }
 
-/// Whoever reads the event queue hears what wakes those that sleep on the other queues of the connection, and leaves it to them.
+/// Tests that a reader of the event queue passes on the wake-ups of threads that sleep on other
+/// queues of the connection.
 fn taken_wakes(rank: &Rank) -> Outcome {
     let bare = Bare {
         wait: sys::FI_WAIT_FD,
@@ -139,7 +140,7 @@ fn taken_wakes(rank: &Rank) -> Outcome {
     bare.barrier()
 }
 
-/// A receive posted to a connection that has ended wakes whoever sleeps on its queue.
+/// Tests that a receive posted to an ended connection wakes a thread that sleeps on its queue.
 fn posted_after(rank: &Rank) -> Outcome {
     let bare = Bare {
         wait: sys::FI_WAIT_FD,
@@ -159,8 +160,8 @@ fn posted_after(rank: &Rank) -> Outcome {
     bare.barrier()
 }
 
-/// Of two connections that share a queue one ends: what was sent over either before is read before what the end takes along,
-/// however often the queue was read before.
+/// Tests two connections on one queue, one of which ends. Messages sent before over either are read
+/// before the failures of the end, however often the queue was read before.
 fn end_is_last(rank: &Rank, ending: usize) -> Outcome {
     let bare = bare(rank)?;
     let pep = if rank.index == 0 {
@@ -196,7 +197,7 @@ fn end_is_last(rank: &Rank, ending: usize) -> Outcome {
             for _ in 0..reads {
                 check_eq!(one.cq.read(1).err(), Some(Errno::EAGAIN));
             }
-            // Nothing is looked at until all has happened.
+            // No poll happens before all events have.
             rank.barrier(&mut || Ok(()))?;
             rank.barrier(&mut || Ok(()))?;
             let mut seen = [one.done()?, one.done()?];
@@ -218,14 +219,15 @@ fn end_is_last(rank: &Rank, ending: usize) -> Outcome {
         for line in &lines {
             line.ep.close()?;
         }
-        // The other connection may have ended before ours was closed. No request of the next round is there yet.
+        // The other connection may have ended before the close of this one. No request of the next
+        // round exists yet.
         while bare.eq.read(0).is_ok() {}
         rank.barrier(&mut || Ok(()))?;
     }
     rank.barrier(&mut || Ok(()))
 }
 
-/// An endpoint that was closed is not named by an event, while an alias of it lives on: the alias is.
+/// Tests that an event names the remaining alias of an endpoint, not the closed endpoint.
 fn named_by_what_is_left(rank: &Rank) -> Outcome {
     let bare = bare(rank)?;
     if rank.index == 0 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Counters: alone, of endpoints, of regions; with waiting. Mirrors fi_cntr(3).
+//! Counters: alone, of endpoints, of regions; and waiting. Mirrors fi_cntr(3).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -86,7 +86,7 @@ fn wait_alone(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// A sleeper is woken by another thread.
+/// Tests that another thread wakes a sleeping waiter.
 fn wait_woken(rank: &Rank) -> Outcome {
     let rig = Rig::open(
         rank,
@@ -119,7 +119,7 @@ fn no_wait_object(rank: &Rank) -> Outcome {
     if rank.target.prov != "scif" && cntr.wait(1, 0) == Err(Errno::ENOSYS) {
         return Err(Fail::NotRun("waiting without a wait object".into()));
     }
-    // It polls.
+    // Without a wait object the call polls.
     for timeout_ms in [0, 1, 20] {
         check_eq!(cntr.wait(1, timeout_ms), Err(Errno::ETIMEDOUT), "{timeout_ms} ms");
     }
@@ -128,7 +128,7 @@ fn no_wait_object(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// Sends and receives are counted one by one, injected ones too.
+/// Tests that sends and receives are counted one by one, injected ones included.
 fn messages(rank: &Rank) -> Outcome {
     let ask = Ask::messages(false).with(|ask| ask.counters = sys::FI_SEND | sys::FI_RECV);
     let rig = Rig::open(rank, &ask)?;
@@ -161,7 +161,8 @@ fn messages(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// An enabled endpoint takes a counter for each direction that has none: OpenSHMEM binds its counters then.
+/// Tests that an enabled endpoint accepts a counter for each direction without one, as OpenSHMEM
+/// needs.
 fn bound_late(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &Ask::caps(sys::FI_RMA | sys::FI_MSG))?;
     let (messages, accesses) = (open(&rig, sys::FI_WAIT_UNSPEC)?, open(&rig, sys::FI_WAIT_UNSPEC)?);
@@ -195,7 +196,8 @@ fn bound_late(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// A thread sleeps on a counter before an endpoint feeds it, and is woken by what arrives there.
+/// Tests a thread that sleeps on a counter before an endpoint is bound: messages to the endpoint
+/// wake it.
 fn bound_while_waited_for(rank: &Rank) -> Outcome {
     let ask = Ask::messages(false).with(|ask| ask.hints.threading = sys::FI_THREAD_SAFE);
     let rig = Rig::open(rank, &ask)?;
@@ -207,7 +209,7 @@ fn bound_while_waited_for(rank: &Rank) -> Outcome {
         let cntr = open(&rig, sys::FI_WAIT_UNSPEC)?;
         std::thread::scope(|scope| {
             let sleeper = scope.spawn(|| cntr.wait(1, -1));
-            // Long enough to be asleep by then most of the time.
+            // Long enough for the thread to be asleep in most cases.
             std::thread::sleep(Duration::from_millis(30));
             rig.post(|| rig.ep.recv(Buf::new(8), sys::FI_ADDR_UNSPEC, 1))?;
             let attached = rig.ep.attach(&cntr, sys::FI_RECV);
@@ -226,7 +228,7 @@ fn bound_while_waited_for(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// Counters can stand in for queues.
+/// Tests counters in place of queues.
 fn without_queues(rank: &Rank) -> Outcome {
     let ask = Ask::messages(false).with(|ask| {
         ask.counters = sys::FI_SEND | sys::FI_RECV;
@@ -247,7 +249,7 @@ fn without_queues(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// `fi_cntr_wait` makes the progress that what it waits for needs.
+/// Tests that `fi_cntr_wait` makes the progress that its operations need.
 fn wait_for_messages(rank: &Rank) -> Outcome {
     let ask = Ask::messages(false).with(|ask| ask.counters = sys::FI_SEND | sys::FI_RECV);
     let rig = Rig::open(rank, &ask)?;
@@ -296,7 +298,8 @@ fn rma(rank: &Rank) -> Outcome {
             };
             rig.post(|| rig.ep.atomic(&place, one))?;
             rig.post(|| rig.ep.fetch_atomic(&place, one, Buf::new(8)))?;
-            // fi_write, fi_inject_write and fi_atomic write; fi_read and fi_fetch_atomic read.
+            // fi_write, fi_inject_write and fi_atomic count as writes; fi_read and fi_fetch_atomic
+            // as reads.
             rig.counted(sys::FI_WRITE, round * 3)?;
             rig.counted(sys::FI_READ, round * 2)?;
         }
@@ -315,7 +318,7 @@ fn rma(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// `FI_RMA_EVENT`: the target counts what is done to it.
+/// Tests `FI_RMA_EVENT`: the target counts remote accesses.
 fn remote_events(rank: &Rank) -> Outcome {
     let ask = Ask::caps(sys::FI_RMA | sys::FI_ATOMIC | sys::FI_RMA_EVENT | sys::FI_MSG)
         .with(|ask| ask.counters = sys::FI_REMOTE_READ | sys::FI_REMOTE_WRITE);
@@ -352,7 +355,7 @@ fn remote_events(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// A counter of one region counts only what is done to that region.
+/// Tests that a counter of one region counts accesses to that region only.
 fn region_events(rank: &Rank) -> Outcome {
     let ask = Ask::caps(sys::FI_RMA | sys::FI_RMA_EVENT | sys::FI_MSG);
     let rig = Rig::open(rank, &ask)?;
@@ -385,7 +388,7 @@ fn region_events(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// What fails counts as an error, not as done.
+/// Tests that a failed operation counts as an error, not as completed.
 fn errors(rank: &Rank) -> Outcome {
     let ask = Ask::messages(false).with(|ask| ask.counters = sys::FI_SEND | sys::FI_RECV);
     let rig = Rig::open(rank, &ask)?;
@@ -420,7 +423,7 @@ fn wait_error(rank: &Rank) -> Outcome {
         rig.barrier()?;
         rank.step("waiting in fi_cntr_wait for an error");
         let cntr = rig.counter(sys::FI_RECV)?;
-        // It may have failed already while this rank was in the barrier.
+        // The receive may have failed already during the barrier.
         let seen = cntr.readerr()? > 0;
         check!(seen || cntr.wait(1, -1) == Err(Errno::EAVAIL));
         rig.barrier()

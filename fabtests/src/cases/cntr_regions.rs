@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Counters of regions: which accesses they count. Mirrors fi_mr(3), "fi_mr_bind".
+//! Counters of regions and the accesses that they count. Mirrors fi_mr(3), "fi_mr_bind".
 
 use std::sync::Arc;
 
@@ -28,8 +28,9 @@ fn open(rig: &Rig<'_>) -> Outcome<Arc<Cntr>> {
     supported("fi_cntr_open", Cntr::open(&rig.domain, attr))
 }
 
-/// A counter of reads counts no writes, one of writes no reads. An atomic that brings something back is both, unless it only
-/// reads: OpenSHMEM waits for swaps with a counter of writes. A counter of both counts each access once.
+/// Tests counters by direction: one for reads counts no writes, and one for writes no reads. A
+/// fetching atomic is both, unless it only reads: OpenSHMEM waits for swaps with a counter of
+/// writes. A counter of both counts each access once.
 fn each_way(rank: &Rank) -> Outcome {
     const LEN: usize = 200_000;
     let rig = Rig::open(rank, &ask())?;
@@ -74,7 +75,7 @@ fn each_way(rank: &Rank) -> Outcome {
             };
             rig.post(|| rig.ep.atomic(&place, one))?;
             rig.sent(1)?;
-            // A short one and a longer one: they take different ways.
+            // A short and a longer operation use different protocols.
             for count in [1, 4] {
                 let many = Ioc {
                     buf: Buf::new(8 * count),
@@ -91,7 +92,8 @@ fn each_way(rank: &Rank) -> Outcome {
             }
         }
     } else {
-        // Three reads, three writes, an atomic, two that fetch and two that only read; `both` was the last.
+        // Three reads, three writes, an atomic, two that fetch and two that only read; `both` is
+        // updated last.
         rig.wait("the counters", || Ok((both.read()? >= 11).then_some(())))?;
         check_eq!((read.read()?, write.read()?), (7, 6));
         check_eq!((apart.0.read()?, apart.1.read()?), (7, 6));
@@ -103,7 +105,7 @@ fn each_way(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// What a binding may name, and that each way has one counter.
+/// Tests the flags of a binding, and that each direction has one counter.
 fn binding(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
     let (mr, _) = rig.register(Buf::new(64), REMOTE)?;
@@ -117,7 +119,7 @@ fn binding(rank: &Rank) -> Outcome {
     }
     mr.bind(second.as_ref(), sys::FI_REMOTE_WRITE)?;
     check_eq!(mr.bind(first.as_ref(), sys::FI_REMOTE_WRITE), Err(Errno::EINVAL));
-    // Before its counters, which it keeps from being closed.
+    // Closed before its counters, which it keeps open.
     drop(mr);
     Ok(())
 }

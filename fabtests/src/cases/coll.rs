@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Groups and collective operations. Mirrors fi_av_set(3), fi_collective(3).
 //!
-//! Not here: sets, and what is refused (`coll_sets`); members that die (`coll_death`).
+//! Sets and refused calls are tested in `coll_sets`, dying members in `coll_death`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +28,7 @@ pub(crate) const CASES: &[Case] = &[
     case("coll/without_calls", 2, without_calls),
 ];
 
-/// The byte that fills what nobody may write to.
+/// Byte that fills memory that must not be written.
 const UNTOUCHED: u8 = 0xee;
 
 pub(super) fn ask() -> Ask {
@@ -39,7 +39,7 @@ pub(super) fn ask() -> Ask {
     })
 }
 
-/// Opens an endpoint whose vector has the members in an order of its own.
+/// Opens an endpoint whose vector has the members in an order specific to the rank.
 pub(super) fn rig(rank: &Rank) -> Outcome<Rig<'_>> {
     let mut rig = Rig::open_alone(rank, &ask())?;
     let name = rig.ep.name()?;
@@ -58,7 +58,7 @@ pub(super) fn rig(rank: &Rank) -> Outcome<Rig<'_>> {
     Ok(rig)
 }
 
-/// A set of these ranks, in this order.
+/// Returns a set of these ranks, in this order.
 pub(super) fn set_of(rig: &Rig<'_>, ranks: &[usize]) -> Outcome<Arc<AvSet>> {
     let set = AvSet::open(&rig.av, AvSetAttr::NONE)?;
     for rank in ranks {
@@ -85,7 +85,7 @@ pub(super) fn joined(rig: &Rig<'_>, mc: &Mc, context: usize) -> Outcome {
 pub(super) fn join(rig: &Rig<'_>, ranks: &[usize]) -> Outcome<Mc> {
     let set = set_of(rig, ranks)?;
     let mc = Mc::join(&rig.ep, set.addr()?, Some(&set), 0, 0x77)?;
-    // What was joined does not depend on the set any more.
+    // A joined group does not depend on its set.
     set.close()?;
     joined(rig, &mc, 0x77)?;
     Ok(mc)
@@ -106,7 +106,7 @@ pub(super) fn barrier(group: u64, context: usize) -> Collective {
     }
 }
 
-/// What rank `from` gives as the block for rank `to`.
+/// Returns the block that rank `from` contributes for rank `to`.
 fn block(kind: u32, from: usize, to: usize, len: usize) -> Vec<u8> {
     pattern_bytes(len, (u64::from(kind) * 64 + from as u64) * 64 + to as u64)
 }
@@ -121,7 +121,8 @@ fn added(n: usize, blocks: impl Fn(usize) -> Vec<u8>) -> Vec<u8> {
     sum
 }
 
-/// Posts one operation of `kind` and says what the result must hold. The group's members are `order`, as this rank counts.
+/// Posts one operation of `kind` and returns the buffer and contents of the expected result.
+/// `order` lists the members of the group.
 fn one(
     rig: &Rig<'_>,
     kind: u32,
@@ -130,7 +131,7 @@ fn one(
     context: usize,
 ) -> Outcome<(Buf, Vec<u8>)> {
     let (n, me) = (order.len(), rig.rank.index);
-    // Without a byte there must still be an address.
+    // The address must be valid even without a byte.
     let room = len.max(1);
     let mine = |to: usize| block(kind, me, to, len);
     let all_mine = || order.iter().flat_map(|to| mine(*to)).collect::<Vec<u8>>();
@@ -159,7 +160,7 @@ fn one(
         result.put(0, &give);
         result
     } else if give.is_empty() {
-        // Where nothing is read there may be nothing.
+        // Where no byte is read the buffer may be null.
         if len == 0 { Buf::new(1) } else { Buf::null(0) }
     } else {
         Buf::of(&give)
@@ -211,7 +212,7 @@ const KINDS: [u32; 9] = [
 
 fn every_kind(rank: &Rank) -> Outcome {
     let rig = rig(rank)?;
-    // The same members everywhere, in an order of each one's own.
+    // The same members on all ranks, in an order specific to each.
     let order: Vec<usize> = (0..rank.count)
         .map(|at| (at * 2 + rank.index) % rank.count)
         .collect();
@@ -313,7 +314,7 @@ fn types(rank: &Rank) -> Outcome {
             4.75_f64.to_ne_bytes(),
         ),
     ] {
-        // In place, as programs do.
+        // In place, as applications do.
         let buf = Buf::of(&gives);
         let call = Collective {
             kind: sys::FI_ALLREDUCE,
@@ -336,7 +337,7 @@ fn types(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// Groups that overlap, with operations of all kinds under way in all of them at a time.
+/// Tests overlapping groups, with concurrent operations of all kinds in all of them.
 fn many_groups(rank: &Rank) -> Outcome {
     const ROUNDS: usize = 12;
     const DEEP: usize = 6;
@@ -366,7 +367,7 @@ fn many_groups(rank: &Rank) -> Outcome {
             })
             .collect();
         let mut under_way = Vec::new();
-        // Each rank takes the groups in an order of its own; in a group all take the same.
+        // Each rank uses the groups in its own order; within a group the order is the same for all.
         for turn in 0..groups.len() {
             let at = (turn + rank.index) % groups.len();
             let (mc, set) = groups.get(at).ok_or_else(|| Fail::here("a group"))?;
@@ -392,7 +393,8 @@ fn many_groups(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// Receives that take any message from anybody never see what a collective sends, nor the other way round.
+/// Tests that receives of any message from any source never match the messages of a collective, and
+/// vice versa.
 fn apart_from_messages(rank: &Rank) -> Outcome {
     const COUNT: usize = 50;
     let rig = rig(rank)?;
@@ -416,7 +418,7 @@ fn apart_from_messages(rank: &Rank) -> Outcome {
         results.push((kind, result, expect));
         for to in order.iter().filter(|to| **to != rank.index) {
             let buf = Buf::pattern(64, round as u64);
-            // As many tagged as not, over all senders.
+            // As many tagged messages as untagged ones, over all senders.
             if round % 2 == 0 {
                 rig.post(|| rig.ep.tsend(buf, rig.to(*to), u64::MAX, 5))?;
             } else {
@@ -441,7 +443,7 @@ fn apart_from_messages(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// Members that post when all others have long posted, and know nothing of the group yet.
+/// Tests members that post long after all others, and do not know the group yet.
 fn late(rank: &Rank) -> Outcome {
     let rig = rig(rank)?;
     let order: Vec<usize> = (0..rank.count).collect();
@@ -451,7 +453,7 @@ fn late(rank: &Rank) -> Outcome {
         let mut waiting = Vec::new();
         for (at, kind) in KINDS.iter().enumerate() {
             if rank.index == absent && at == 0 {
-                // Nothing that needs this one can be done, and the others see that.
+                // Operations that need this rank cannot complete, and the others check that.
                 rig.rank.barrier(&mut || rig.pump())?;
                 rig.rank.barrier(&mut || rig.pump())?;
             }
@@ -475,7 +477,7 @@ fn late(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// Groups made from a set's address, and from a group's.
+/// Tests groups made from the address of a set, and from that of a group.
 fn subgroups(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
     let world: Vec<usize> = (0..rank.count).collect();
@@ -505,7 +507,7 @@ fn subgroups(rank: &Rank) -> Outcome {
         let (result, expect) = one(&rig, sys::FI_ALLREDUCE, group, (0, 80), 4)?;
         rig.sent(4)?;
         verify(sys::FI_ALLREDUCE, result, &expect)?;
-        // More than the parent has.
+        // More members than the parent group has.
         check_eq!(
             Mc::join(&rig.ep, sub.addr()?, Some(&all), 0, 3).err(),
             Some(Errno::EINVAL)
@@ -523,7 +525,7 @@ fn subgroups(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// Several joins of different sets under way, begun in another order by each member.
+/// Tests concurrent joins of different sets, started in another order by each member.
 fn join_order(rank: &Rank) -> Outcome {
     let rig = rig(rank)?;
     let sets: [&[usize]; 3] = [&[0, 1, 2], &[2, 1], &[0, 2]];
@@ -548,7 +550,7 @@ fn join_order(rank: &Rank) -> Outcome {
             check_eq!(event.event, sys::FI_JOIN_COMPLETE);
             left -= 1;
         }
-        // Begun everywhere before any is waited for: in each group they are alone.
+        // All start before any wait: the contexts of each group are independent.
         let mut results = Vec::new();
         for (mc, set) in &groups {
             results.push(one(&rig, sys::FI_ALLGATHER, (mc.addr()?, *set), (0, 16), 1)?);
@@ -564,7 +566,7 @@ fn join_order(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// Who sleeps on the event queue is woken when the last member joins, without reading anything else.
+/// Tests that the last joining member wakes a thread that sleeps on the event queue.
 fn join_wakes(rank: &Rank) -> Outcome {
     let rig = rig(rank)?;
     let set = set_of(&rig, &[0, 1])?;
@@ -586,7 +588,7 @@ fn join_wakes(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// Selective completion and counters, as with other operations.
+/// Tests selective completion and counters of collectives.
 fn completions(rank: &Rank) -> Outcome {
     let rig = Rig::open(
         rank,
@@ -616,7 +618,8 @@ fn completions(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// With automatic progress a member that has posted need not call again for the others to go on.
+/// Tests that with automatic progress a member that has posted needs no further call for the others
+/// to complete.
 fn without_calls(rank: &Rank) -> Outcome {
     let auto = ask().with(|ask| ask.hints.data_progress = sys::FI_PROGRESS_AUTO);
     let rig = Rig::open(rank, &auto)?;

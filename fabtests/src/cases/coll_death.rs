@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Groups whose members die, leave, or come back: nobody waits for them for ever. Mirrors fi_collective(3).
+//! Groups whose members die, leave, or restart: no other member waits for them forever. Mirrors
+//! fi_collective(3).
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +22,7 @@ pub(crate) const CASES: &[Case] = &[
     case("coll_death/closed_in_order", 2, closed),
 ];
 
-/// Every collective that waits for rank 1, at all members.
+/// Posts every collective that waits for rank 1.
 fn posted(rig: &Rig<'_>, group: u64) -> Outcome<usize> {
     let (buf, result) = (Buf::new(4096), Buf::new(4096));
     let kinds = [
@@ -45,7 +46,7 @@ fn posted(rig: &Rig<'_>, group: u64) -> Outcome<usize> {
     Ok(kinds.len())
 }
 
-/// All of them fail, and so does what is posted next.
+/// Checks that all posted operations fail, and the next call too.
 fn fail(rig: &Rig<'_>, group: u64, count: usize, why: Errno) -> Outcome {
     for at in 0..count {
         let error = rig.next_error(&rig.tx)?;
@@ -78,7 +79,7 @@ fn killed(rank: &Rank, forked: bool) -> Outcome {
         rank.kill(1)?;
     }
     fail(&rig, group, count, Errno::ECONNRESET)?;
-    // The others go on without it.
+    // The other ranks continue in a group without the dead one.
     let rest = join_without(&rig, &[0, 2, 3])?;
     rig.ep.collective(&barrier(rest.addr()?, 5))?;
     rig.sent(5)?;
@@ -87,7 +88,7 @@ fn killed(rank: &Rank, forked: bool) -> Outcome {
     Ok(())
 }
 
-/// As [`join`], where the queue may tell of a death first.
+/// Joins a group as [`join`] does, with a possible death event in the queue before.
 fn join_without(rig: &Rig<'_>, ranks: &[usize]) -> Outcome<Mc> {
     let set = set_of(rig, ranks)?;
     let mc = Mc::join(&rig.ep, set.addr()?, Some(&set), 0, 4)?;
@@ -107,7 +108,7 @@ fn join_without(rig: &Rig<'_>, ranks: &[usize]) -> Outcome<Mc> {
     Ok(mc)
 }
 
-/// The error that the event queue has about this group.
+/// Returns the error event of this group.
 fn refused(rig: &Rig<'_>, mc: &Mc) -> Outcome<EqErr> {
     let eq = rig.eq.as_ref().ok_or_else(|| Fail::here("no event queue"))?;
     let name = mc.address()?;
@@ -148,10 +149,10 @@ fn before_joining(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// Everybody has taken in what everybody has sent.
+/// Makes progress until every rank has received all that was sent.
 fn quiesce(rig: &Rig<'_>) -> Outcome {
     rig.barrier()?;
-    // Who does not get the processor for all that time has to look as often all the same.
+    // A rank without a processor for that time must still poll as often.
     let (start, mut looks) = (Instant::now(), 0);
     while looks < 1000 || start.elapsed() < Duration::from_millis(20) {
         rig.pump()?;
@@ -160,14 +161,14 @@ fn quiesce(rig: &Rig<'_>) -> Outcome {
     rig.barrier()
 }
 
-/// Who leaves while operations are under way ends them, everywhere.
+/// Tests that a member that leaves ends all outstanding operations, at all members.
 fn left(rank: &Rank) -> Outcome {
     let rig = rig(rank)?;
     for leaver in 0..3 {
         let mc = join(&rig, &[0, 1, 2])?;
         let group = mc.addr()?;
         let idle = rank.index == (leaver + 1) % 3;
-        // One has nothing under way, so that nothing can complete.
+        // One rank has no outstanding operation, so that none can complete.
         let count = if idle { 0 } else { posted(&rig, group)? };
         rig.barrier()?;
         if rank.index == leaver {
@@ -185,7 +186,7 @@ fn left(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// Who joins and leaves again has not joined, whoever leads.
+/// Tests that a member that joins and leaves at once has not joined, whichever rank leads.
 fn left_early(rank: &Rank) -> Outcome {
     let rig = rig(rank)?;
     let set = set_of(&rig, &[0, 1])?;
@@ -207,7 +208,8 @@ fn left_early(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// What is on its way to a member that leaves is dropped there, and harms nothing else between the two.
+/// Tests that messages in flight to a leaving member are dropped, without an effect on other
+/// traffic of the two.
 fn left_amid(rank: &Rank) -> Outcome {
     let rig = rig(rank)?;
     let mc = join(&rig, &[0, 1])?;
@@ -227,7 +229,7 @@ fn left_amid(rank: &Rank) -> Outcome {
         rig.sent(3)?;
     } else {
         wait()?;
-        // Its first pieces are here, and the others cannot be yet.
+        // The first fragments have arrived, and the others cannot have yet.
         for _ in 0..100 {
             rig.pump()?;
         }
@@ -241,7 +243,8 @@ fn left_amid(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// What a member sent before it closed is received; what needs it fails.
+/// Tests that data of a member sent before its close is received, and that operations that need the
+/// member fail.
 fn closed(rank: &Rank) -> Outcome {
     let rig = rig(rank)?;
     let mc = join(&rig, &[0, 1])?;
@@ -269,7 +272,7 @@ fn closed(rank: &Rank) -> Outcome {
     rig.ep.collective(&gather)?;
     rig.sent(3)?;
     check_eq!(gather.result.sub(70_000, 70_000).differs(70_000, 2), None);
-    // Errors of the call, or of the operation.
+    // An error of the call, or of the operation.
     rig.failure(&rig.tx, 4, || rig.ep.collective(&barrier(mc.addr()?, 4)))?;
     Ok(())
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Address vector sets; what may be asked of collectives, and what is refused. Mirrors fi_av_set(3), fi_collective(3).
+//! Address vector sets; supported and refused collectives. Mirrors fi_av_set(3), fi_collective(3).
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ fn offered(rank: &Rank) -> Outcome {
     check_eq!(caps(&Ask::default())? & sys::FI_COLLECTIVE, 0);
     check_eq!(caps(&Ask::caps(sys::FI_TAGGED))? & sys::FI_COLLECTIVE, 0);
     check!(caps(&ask())? & sys::FI_COLLECTIVE != 0);
-    // Without asking there is nothing to join with.
+    // Without the capability there is no join operation.
     let rig = Rig::open(rank, &Ask::messages(true).with(|ask| ask.eq = true))?;
     let set = set_of(&rig, &[0])?;
     check_eq!(
@@ -38,7 +38,7 @@ fn offered(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// The members of a set in order, told by taking them out again.
+/// Returns the members of a set in order, found by removing them.
 fn members(set: &Arc<AvSet>, universe: &[u64]) -> Outcome<Vec<u64>> {
     let mut found = Vec::new();
     for addr in universe {
@@ -228,7 +228,7 @@ fn errors(rank: &Rank) -> Outcome {
             Errno::EINVAL,
         ),
         (
-            // More than a process can have, and less than lengths may say.
+            // More than a process can allocate, and less than the maximum length.
             Collective {
                 kind: sys::FI_ALLTOALL,
                 count: 1 << 43,

@@ -117,7 +117,7 @@ fn open_every_kind(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// `FI_SOURCE`: who sent it, by the number in the vector.
+/// Tests `FI_SOURCE`: the sender, as its number in the vector.
 fn readfrom(rank: &Rank) -> Outcome {
     let rig = Rig::open(
         rank,
@@ -165,7 +165,7 @@ fn source_not_asked_for(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// `FI_SOURCE_ERR`: a sender that is not in the vector is reported with its address.
+/// Tests `FI_SOURCE_ERR`: a sender outside the vector is reported with its address.
 fn unknown_source(rank: &Rank) -> Outcome {
     let ask = Ask::messages(false).with(|ask| {
         ask.hints.caps |= sys::FI_SOURCE | sys::FI_SOURCE_ERR;
@@ -200,7 +200,7 @@ fn nothing_there(rank: &Rank) -> Outcome {
         check_eq!(rig.rx.cq.readerr(0).err(), Some(Errno::EAGAIN));
         check!(matches!(rig.rx.cq.progress(), Ok(0) | Err(Errno::EAGAIN)));
     }
-    // A read of no entries takes none away.
+    // A read of no entries removes none.
     rig.post(|| rig.ep.recv(Buf::new(8), sys::FI_ADDR_UNSPEC, 5))?;
     rig.post(|| rig.ep.send(Buf::new(8), rig.to(0), 6))?;
     for _ in 0..100 {
@@ -212,13 +212,13 @@ fn nothing_there(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// A queue of four entries loses nothing when hundreds complete unread.
+/// Tests that a queue of four entries loses none of hundreds of unread completions.
 fn more_than_it_holds(rank: &Rank) -> Outcome {
     const COUNT: usize = 500;
     let rig = Rig::open(rank, &Ask::messages(false).with(|ask| ask.cq_size = 4))?;
     if rank.index == 0 {
         for index in 0..COUNT {
-            // The transmit queue is read only when the provider wants it to be.
+            // The transmit queue is read only when the provider requires it.
             loop {
                 match rig.ep.send(Buf::new(8), rig.peer(), index) {
                     Ok(()) => break,
@@ -247,7 +247,7 @@ fn more_than_it_holds(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// A read of nothing makes progress also while completions wait to be read.
+/// Tests that a read of no entries makes progress while completions are unread.
 fn progress_beside_what_is_unread(rank: &Rank) -> Outcome {
     const LEN: usize = 1 << 20;
     let rig = Rig::open(rank, &Ask::messages(false))?;
@@ -284,7 +284,8 @@ fn progress_beside_what_is_unread(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// A program that always finds something to read, since it goes on posting what completes at once, hears of its peers.
+/// Tests that a program whose reads always find entries, because it keeps posting operations that
+/// complete at once, still makes progress for its peers.
 fn progress_beside_what_completes_at_once(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &Ask::messages(true).with(|ask| ask.one_cq = true))?;
     if rank.index == 1 {
@@ -293,7 +294,7 @@ fn progress_beside_what_completes_at_once(rank: &Rank) -> Outcome {
         rig.sent(1)?;
         return rig.barrier();
     }
-    // What goes to the endpoint itself completes with the call, at both ends.
+    // A message to the endpoint itself completes within the call, at both ends.
     let connected = rig.info.ep().type_ == sys::FI_EP_MSG;
     let (to, ends) = if connected {
         (rig.peer(), 1)
@@ -325,7 +326,8 @@ fn progress_beside_what_completes_at_once(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// What completed before an error is read before it; then the error stands until it is taken.
+/// Tests that completions before an error are read before it, and that the error stays until it is
+/// taken.
 fn successes_before_an_error(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &Ask::messages(false))?;
     if rank.index == 0 {
@@ -355,7 +357,7 @@ fn successes_before_an_error(rank: &Rank) -> Outcome {
     let error = loop {
         match cq.read(1) {
             Err(Errno::EAVAIL) => {
-                // It stands as long as it is not taken.
+                // The error stays until it is taken.
                 check_eq!(cq.read(1), Err(Errno::EAVAIL));
                 break cq.readerr(0)?;
             }
@@ -382,7 +384,7 @@ fn shared_by_directions(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// Two endpoints may report to one queue.
+/// Tests two endpoints on one queue.
 fn shared_by_endpoints(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &Ask::messages(false))?;
     let other = scif_fabtests::fi::Ep::open(&rig.domain, &rig.info)?;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! A peer is killed in the middle of traffic: what is under way with it fails, what is open to others stays, and life
-//! with the others goes on.
+//! Tests of a peer killed during traffic: outstanding operations with it fail, receives from any
+//! source stay, and traffic with the others continues.
 //!
-//! Rank 0 survives, rank 1 is killed, rank 2 stands by. Whether single operations still succeed is a race; that each of
-//! them ends is not. How soon is not asserted.
+//! Rank 0 survives, rank 1 is killed, rank 2 is a bystander. Single operations may succeed or fail,
+//! because that is a race, but each of them must end. The time is not checked.
 
 use std::time::Duration;
 
@@ -97,7 +97,7 @@ pub(crate) const CASES: &[Case] = &[
     case("death/open_receives_if_so_configured", 2, open_receives).under(&[("FI_SCIF_PEER_DEATH", "any")]),
 ];
 
-/// What goes on when the blow falls, seen from the survivor.
+/// Traffic at the time of the death, seen from the survivor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Traffic {
     Send,
@@ -106,12 +106,12 @@ enum Traffic {
     Read,
     Atomic,
     WideAtomic,
-    /// The victim writes into the survivor's memory.
+    /// The victim writes into the memory of the survivor.
     Target,
     None,
 }
 
-/// Operations under way at a time.
+/// Number of outstanding operations.
 const DEPTH: usize = 4;
 const STREAM: usize = 0x100;
 const DIRECTED: usize = 0x200;
@@ -137,7 +137,7 @@ fn killed(rank: &Rank, traffic: Traffic, size: usize, forked: bool) -> Outcome {
     }
 }
 
-/// One operation of the stream, seen from the survivor.
+/// Posts one operation of the stream, seen from the survivor.
 fn step(rig: &Rig<'_>, traffic: Traffic, buf: Buf, there: Remote) -> Result {
     let (ep, peer) = (&rig.ep, rig.to(1));
     let wide = traffic == Traffic::WideAtomic;
@@ -159,14 +159,14 @@ fn step(rig: &Rig<'_>, traffic: Traffic, buf: Buf, there: Remote) -> Result {
     }
 }
 
-/// Forever, until the blow.
+/// Runs the victim's side until it is killed.
 fn victim(rig: &Rig<'_>, traffic: Traffic, size: usize, remotes: &[Remote], forked: bool) -> Outcome {
     if forked {
         confine::fork_sleeper()?;
     }
     let bufs: Vec<Buf> = (0..DEPTH).map(|_| Buf::new(size)).collect();
     let there = from(remotes, 0, 0)?;
-    // Everybody has heard of everybody before it begins.
+    // All connections exist before the traffic begins.
     greet(rig)?;
     rig.barrier()?;
     let mut open = 0_usize;
@@ -194,7 +194,7 @@ fn victim(rig: &Rig<'_>, traffic: Traffic, size: usize, remotes: &[Remote], fork
     }
 }
 
-/// One small message from everybody to everybody.
+/// Sends one small message from every rank to every other.
 fn greet(rig: &Rig<'_>) -> Outcome {
     for other in (0..rig.rank.count).filter(|&other| other != rig.rank.index) {
         rig.post(|| rig.ep.tinject(Buf::new(4), rig.to(other), 0x9ee7))?;
@@ -210,17 +210,17 @@ fn bystander(rig: &Rig<'_>) -> Outcome {
     greet(rig)?;
     rig.post(|| rig.ep.trecv(Buf::new(8), rig.to(1), 1, 0, DIRECTED))?;
     rig.barrier()?;
-    // The victim is dead when the survivor comes to the next barrier.
+    // The victim is dead when the survivor reaches the next barrier.
     rig.barrier()?;
     check_eq!(rig.next_error(&rig.rx)?.context, DIRECTED);
-    // The survivor's open receive is filled, and all else works.
+    // The bystander fills the survivor's open receive, and all other traffic works.
     rig.post(|| rig.ep.tsend(Buf::pattern(64, 7), rig.to(0), 2, 1))?;
     rig.sent(1)?;
     talk(rig, 0)?;
     rig.barrier()
 }
 
-/// Messages of all kinds between the two who are left.
+/// Exchanges messages of all kinds between the two remaining ranks.
 fn talk(rig: &Rig<'_>, other: usize) -> Outcome {
     for size in [8, 20_000, 1 << 20] {
         let (from, to) = (Buf::pattern(size, 5), Buf::new(size));
@@ -276,7 +276,7 @@ fn survivor(rig: &Rig<'_>, traffic: Traffic, size: usize, remotes: &[Remote]) ->
                 Ok(entry) if entry.context == STREAM => open -= 1,
                 Err(error) if error.context == STREAM => open -= 1,
                 Err(error) if error.context == DIRECTED => directed += 1,
-                // Rank 2 may have seen the death earlier and gone on.
+                // Rank 2 may have noticed the death earlier and continued.
                 Ok(entry) if entry.context == OPEN => filled = true,
                 other => return Err(Fail::here(format_args!("{other:x?}"))),
             }
@@ -284,11 +284,11 @@ fn survivor(rig: &Rig<'_>, traffic: Traffic, size: usize, remotes: &[Remote]) ->
         Ok((open == 0 && directed == 3).then_some(()))
     })?;
     hear_of_it(rig)?;
-    // Nothing new goes to the dead.
+    // No new operation to the dead peer succeeds.
     for attempt in [Traffic::Send, Traffic::Write, Traffic::Read, Traffic::Atomic] {
         rig.failure(&rig.tx, STREAM, || step(rig, attempt, Buf::new(64), there))?;
     }
-    // What was open to anybody is still there.
+    // Receives from any source are still posted.
     if !filled {
         check_eq!(rig.received(OPEN)?.len, 64);
     }
@@ -300,7 +300,7 @@ fn survivor(rig: &Rig<'_>, traffic: Traffic, size: usize, remotes: &[Remote]) ->
     rig.barrier()
 }
 
-/// Keeps the stream full; how many were posted.
+/// Keeps the stream full. Returns the number of operations posted.
 fn fill(rig: &Rig<'_>, traffic: Traffic, bufs: &[Buf], open: usize, there: Remote) -> Outcome<usize> {
     let mut posted = 0;
     for &buf in bufs.iter().skip(open) {
@@ -313,7 +313,7 @@ fn fill(rig: &Rig<'_>, traffic: Traffic, bufs: &[Buf], open: usize, there: Remot
     Ok(posted)
 }
 
-/// The event queue has an entry that names the dead peer.
+/// Checks that the event queue has an entry that names the dead peer.
 fn hear_of_it(rig: &Rig<'_>) -> Outcome {
     if rig.rank.target.prov != "scif" {
         return Ok(());
@@ -331,7 +331,8 @@ fn hear_of_it(rig: &Rig<'_>) -> Outcome {
     Ok(())
 }
 
-/// Two ranks that have spoken; then rank 1 dies when rank 0 has said so and sleeps.
+/// Opens two ranks that have exchanged messages. Rank 1 dies once rank 0 has announced that it
+/// sleeps.
 fn spoken<'r>(rank: &'r Rank, ask: &Ask) -> Outcome<Option<Rig<'r>>> {
     let rig = Rig::open(rank, ask)?;
     greet(&rig)?;
@@ -405,7 +406,7 @@ fn asleep_on_counter(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// Whoever has died before anybody spoke to him is unreachable, not waited for.
+/// Tests that a peer that died before its first message is unreachable, not waited for.
 fn before_first_word(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
     if rank.index == 1 {
@@ -419,8 +420,8 @@ fn before_first_word(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// Messages that had arrived whole may still be received. Those that had only been announced went with their sender:
-/// they never fill a buffer, and a receive that is open to anybody waits on.
+/// Tests unexpected messages of a dead peer. Complete ones may still be received. Ones that were
+/// only announced are lost: they never fill a buffer, and a receive from any source stays posted.
 fn unexpected(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
     greet(&rig)?;
@@ -435,7 +436,7 @@ fn unexpected(rank: &Rank) -> Outcome {
     rig.post(|| rig.ep.trecv(Buf::new(8), rig.to(1), 1, 0, DIRECTED))?;
     rig.barrier()?;
     rank.kill(1)?;
-    // The death has been noticed when the receive directed to the dead has failed.
+    // The failure of the directed receive shows that the death was noticed.
     check_eq!(rig.next_error(&rig.rx)?.context, DIRECTED);
     for size in [LARGE, 8, 100] {
         let buf = Buf::new(size);
@@ -496,7 +497,7 @@ fn claimed(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// A peer that closes its endpoint in order is gone as well: what goes to it fails.
+/// Tests that operations to a peer that has closed its endpoint fail.
 fn by_closing(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
     greet(&rig)?;
@@ -506,7 +507,7 @@ fn by_closing(rank: &Rank) -> Outcome {
         return rank.barrier(&mut || Ok(()));
     }
     rig.barrier()?;
-    // What is sent before it is noticed may still go into what the peer left behind.
+    // Messages sent before the close is noticed may still enter the ring of the closed peer.
     rank.step("sending until the close is noticed");
     loop {
         rig.post(|| rig.ep.send(Buf::new(8), rig.to(1), 3))?;
@@ -519,7 +520,7 @@ fn by_closing(rank: &Rank) -> Outcome {
     }
 }
 
-/// A program that would rather hear of every death than wait on can have its open receives fail.
+/// Tests the setting with which the death of a peer fails open receives.
 fn open_receives(rank: &Rank) -> Outcome {
     if rank.target.prov != "scif" {
         return Err(Fail::NotRun("a setting of another provider".into()));

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! A peer is killed before it has accepted the survivor's connection: everything under way with it still ends with an
-//! error and an event.
+//! Tests of a peer killed before it has accepted the survivor's connection: every operation with it
+//! still ends with an error and an event.
 //!
-//! Rank 0 survives. The others do not poll, or have no descriptor for a caller, and die one after the other.
+//! Rank 0 survives. The others do not poll, or have no descriptor for a connection, and die one
+//! after another.
 
 use std::fs::File;
 use std::io::Write;
@@ -42,7 +43,8 @@ enum Victim {
 
 fn unaccepted(rank: &Rank, victim: Victim) -> Outcome {
     let ask = Ask::caps(sys::FI_MSG | sys::FI_TAGGED | sys::FI_DIRECTED_RECV).with(|ask| ask.eq = true);
-    // The kernel takes long to free these, in between the end of the listener and that of the process.
+    // The kernel takes long to free this memory, between the end of the listener and that of the
+    // process.
     let _lower = (rank.index != 0).then(slow_to_close).transpose()?;
     let rig = Rig::open(rank, &ask)?;
     if rank.index == 0 {
@@ -71,7 +73,7 @@ fn unaccepted(rank: &Rank, victim: Victim) -> Outcome {
     })?
 }
 
-/// A descriptor that takes the kernel milliseconds to close: memory of this process alone.
+/// Returns a descriptor that takes the kernel milliseconds to close: memory of this process alone.
 fn slow_to_close() -> Outcome<File> {
     let mut file = File::from(memfd_create("slow", MemfdFlags::CLOEXEC)?);
     let block = vec![1; 1 << 20];
@@ -94,7 +96,7 @@ fn survivor(rig: &Rig<'_>) -> Outcome {
         while let Some(ended) = rig.tx.take().or_else(|| rig.rx.take()) {
             match ended {
                 Ok(entry) => check_eq!(entry.context & !0xf, 0x10, "a success"),
-                // Whoever died before a driver has connected it does not listen.
+                // A peer that died before a driver connected it does not listen.
                 Err(error) if error.err == Errno::ECONNREFUSED => check!(over_driver, "{error:?}"),
                 Err(error) => check_eq!(error.err, Errno::ECONNRESET, "{error:?}"),
             }
@@ -123,7 +125,7 @@ fn survivor(rig: &Rig<'_>) -> Outcome {
     Ok(())
 }
 
-/// Sends to the dead: each was found at its address, so nothing waits for its start.
+/// Sends to the dead peers. Each was found at its address before, so no send waits for their start.
 fn call_again(rig: &Rig<'_>) -> Outcome {
     for victim in 1..=VICTIMS {
         rig.post(|| rig.ep.tsend(Buf::new(8), rig.to(victim), 1, victim))?;

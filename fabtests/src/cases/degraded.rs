@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Nothing degrades silently: each slower path, and each peer that cannot be met, has one line at warn in libfabric's log, with
-//! the cause and the remedy, once in a process.
+//! Tests that degradation is reported. Each slower path and each unreachable peer has one line at
+//! level warn in the log of libfabric, with cause and remedy, once per process.
 
 use libfabric_sys as sys;
 use scif_fabtests::fi::{Buf, Errno};
@@ -33,9 +33,9 @@ const MISSPELT: &[(&str, &str)] = &[
     ("SCIF_DOMIAN", "x"),
 ];
 const INFO: &[(&str, &str)] = &[("FI_LOG_LEVEL", "info")];
-/// A port below those that are given out; no other case of this domain binds it.
+/// Port below the dynamic ones, which no other case of this domain binds.
 const UNUSED_PORT: u16 = 77;
-/// An attempt, and its answer.
+/// Start of the log line about a denied attempt.
 const DENIED: &str = "process_vm_readv of process";
 
 pub(crate) const CASES: &[Case] = &[
@@ -139,7 +139,7 @@ pub(crate) const CASES: &[Case] = &[
     case("degraded/what_a_fabric_consists_of", 1, fabric).under(INFO),
 ];
 
-/// Loads the provider while nothing is denied yet.
+/// Loads the provider before any denial.
 fn loaded(rank: &Rank) -> Outcome {
     if rank.target.prov != "scif" {
         return Err(Fail::NotRun("the log of another provider".into()));
@@ -147,14 +147,15 @@ fn loaded(rank: &Rank) -> Outcome {
     offers(rank, load(rank)?, &Ask::messages(false).hints).map(drop)
 }
 
-/// A directory for sockets that belongs to this user: one that another user's sockets are in refuses ours.
+/// Returns a socket directory of this user, because a directory with sockets of another user is
+/// refused.
 fn runtime_dir() -> Result<String, Fail> {
     let dir = format!("/tmp/conformance-{}", rustix::process::getuid().as_raw());
     std::fs::create_dir_all(&dir).map_err(Fail::here)?;
     Ok(dir)
 }
 
-/// Becomes another user than that of the other rank.
+/// Changes to another user than that of the other rank.
 fn become_nobody() -> Outcome {
     if rustix::process::getuid().as_raw() != confine::NOBODY && confine::become_nobody() {
         return Ok(());
@@ -162,14 +163,14 @@ fn become_nobody() -> Outcome {
     Err(Fail::NotHere("another user is not permitted".into()))
 }
 
-/// The lines that hold all of these words.
+/// Returns the lines that contain all of these words.
 fn with<'a>(text: &'a str, words: &[&str]) -> Vec<&'a str> {
     text.lines()
         .filter(|line| words.iter().all(|word| line.contains(word)))
         .collect()
 }
 
-/// A large message and an RMA, in both directions, by two endpoints one after the other.
+/// Transfers a large message and an RMA in both directions, with two endpoints one after another.
 fn work(rank: &Rank, mut between: impl FnMut() -> Outcome) -> Outcome {
     for _ in 0..2 {
         let rig = Rig::open(rank, &atomic::ask())?;
@@ -201,7 +202,8 @@ fn work(rank: &Rank, mut between: impl FnMut() -> Outcome) -> Outcome {
     Ok(())
 }
 
-/// A call denied from the start has one line, and the counters of each endpoint show it.
+/// Tests that a call denied from the start has one line, and that the counters of each endpoint
+/// show it.
 fn process_vm(rank: &Rank, deny: impl FnOnce() -> Outcome, words: &[&str]) -> Outcome {
     loaded(rank)?;
     deny()?;
@@ -215,7 +217,7 @@ fn process_vm(rank: &Rank, deny: impl FnOnce() -> Outcome, words: &[&str]) -> Ou
     Ok(())
 }
 
-/// A call denied later has one line as well.
+/// Tests that a call denied later has one line as well.
 fn process_vm_later(rank: &Rank) -> Outcome {
     loaded(rank)?;
     let mut denied = !confine::may_call_process_vm();
@@ -240,7 +242,7 @@ fn process_vm_later(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// The address of a peer that cannot be met says so where it is inserted, and where it is asked for.
+/// Tests that an unreachable address is reported at insertion and at getinfo.
 fn foreign(rank: &Rank, leave: impl FnOnce() -> Outcome) -> Outcome {
     loaded(rank)?;
     let other = rank.index == 1;
@@ -282,7 +284,8 @@ fn foreign(rank: &Rank, leave: impl FnOnce() -> Outcome) -> Outcome {
     Ok(())
 }
 
-/// A peer of another user that has the same SCIF_DOMAIN is there and refuses: both sides say what to set.
+/// Tests a peer of another user in the same SCIF_DOMAIN, which refuses: both sides name the setting
+/// to change.
 fn other_user(rank: &Rank) -> Outcome {
     loaded(rank)?;
     let (done, text) = confine::stderr_of(|| {
@@ -303,7 +306,7 @@ fn other_user(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// An address without a host, as a user types it, at whose port nobody listens whom this process can meet.
+/// Tests an address without a host, as typed by a user, without a reachable listener at its port.
 fn nobody_listens(rank: &Rank, leave: impl FnOnce() -> Outcome, words: &[&str]) -> Outcome {
     loaded(rank)?;
     if rank.index == 1 {
@@ -348,7 +351,7 @@ fn nobody_listens(rank: &Rank, leave: impl FnOnce() -> Outcome, words: &[&str]) 
     rig.barrier()
 }
 
-/// A connect is refused at once, which the line does not call the end of a timeout.
+/// Tests a connect that is refused at once: the line must not report a timeout.
 fn nobody_to_connect_to(rank: &Rank) -> Outcome {
     loaded(rank)?;
     let bare = cm::bare(rank)?;
@@ -377,7 +380,8 @@ fn nobody_to_connect_to(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// A system call without which no endpoint opens: a line names it, once for any number of tries.
+/// Tests a system call without which no endpoint opens: one line names the call, for any number of
+/// attempts.
 fn call(rank: &Rank, deny: impl FnOnce() -> Outcome, words: &[&str]) -> Outcome {
     loaded(rank)?;
     let ask = Ask::caps(sys::FI_MSG | sys::FI_RMA);
@@ -390,7 +394,7 @@ fn call(rank: &Rank, deny: impl FnOnce() -> Outcome, words: &[&str]) -> Outcome 
     Ok(())
 }
 
-/// Memory that shall move where the stores of other threads cannot be held up.
+/// Tests memory that is to migrate without userfaultfd write protection.
 fn userfaultfd(rank: &Rank) -> Outcome {
     loaded(rank)?;
     let (done, text) = confine::stderr_of(|| migrate::stores_cannot_be_held(rank))?;
@@ -404,7 +408,7 @@ fn userfaultfd(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// The driver that is asked for is not there: the devices that were tried are named.
+/// Tests a missing driver: the line names the devices that were tried.
 fn no_driver(rank: &Rank) -> Outcome {
     const DEVICES: [&str; 2] = ["/dev/scif", "/dev/mic/scif"];
     loaded(rank)?;
@@ -419,7 +423,7 @@ fn no_driver(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// Settings that do not exist are told with the nearest one, each once.
+/// Tests that each unknown setting is reported once, with the nearest known one.
 fn misspelt(rank: &Rank) -> Outcome {
     let (done, text) = confine::stderr_of(|| -> Outcome {
         loaded(rank)?;
@@ -439,7 +443,7 @@ fn misspelt(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// One line says which library this is, and which ways it has.
+/// Tests that one line names the library and its available mechanisms.
 fn fabric(rank: &Rank) -> Outcome {
     loaded(rank)?;
     let (done, text) = confine::stderr_of(|| Rig::open_alone(rank, &Ask::messages(false)).map(drop))?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The system takes away what providers on one host like to use: reading and writing another process's memory, and
-//! descriptors. Everything still works.
+//! Tests without privileges that providers on one host use: access to the memory of other
+//! processes, and descriptors. All operations still work.
 
 use libfabric_sys as sys;
 use scif_fabtests::check_eq;
@@ -44,7 +44,8 @@ pub(crate) const CASES: &[Case] = &[
 
 const SERVER: &[(&str, &str)] = &[("FI_SCIF_CONNECT_TIMEOUT", "300ms"), ("FI_LOG_LEVEL", "warn")];
 
-/// A server that has no descriptors for a caller refuses it in the end. Both say why, and both go on.
+/// Tests a server without descriptors for a connection. It refuses the caller in the end; both
+/// sides log the cause and continue.
 fn server_without_descriptors(rank: &Rank, left: usize) -> Outcome {
     if rank.target.prov != "scif" {
         return Err(Fail::NotRun("a setting of another provider".into()));
@@ -106,9 +107,10 @@ fn process_vm(rank: &Rank, denied: fn(&Rank) -> bool, later: bool) -> Outcome {
     work(&rig, memory, &remotes)
 }
 
-/// Peers of different users reach no memory of each other, whatever rights one of them has.
+/// Tests that peers of different users access no memory of each other, whatever rights one of them
+/// has.
 fn another_user(rank: &Rank) -> Outcome {
-    // The libraries may lie where an ordinary user finds nothing.
+    // An unprivileged user may be unable to read the libraries.
     offers(rank, load(rank)?, &ask().hints)?;
     if rank.index == 1 && !confine::become_nobody() {
         return Err(Fail::NotHere("another user: this one cannot change to it".into()));
@@ -119,7 +121,7 @@ fn another_user(rank: &Rank) -> Outcome {
     work(&rig, memory, &remotes)
 }
 
-/// Messages, RMA and atomics of all sizes.
+/// Transfers messages, RMA and atomics of all sizes.
 fn work(rig: &Rig<'_>, memory: Buf, remotes: &[scif_fabtests::rig::Remote]) -> Outcome {
     for &size in forms::SIZES.iter().filter(|&&size| size >= 1000) {
         for meeting in [Meeting::Expected, Meeting::Unexpected] {
@@ -166,7 +168,7 @@ fn work(rig: &Rig<'_>, memory: Buf, remotes: &[scif_fabtests::rig::Remote]) -> O
     rig.barrier()
 }
 
-/// The right goes while large messages and RMA are under way.
+/// Tests the loss of the right during large messages and RMA.
 fn under_way(rank: &Rank) -> Outcome {
     const SIZE: usize = 3 << 20;
     let rig = Rig::open(rank, &ask())?;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Endpoints as objects: names, options, flags, binding, enabling, closing. Mirrors fi_endpoint(3) and fi_cm(3).
+//! Endpoints as objects: names, options, flags, binding, enabling, closing. Mirrors fi_endpoint(3)
+//! and fi_cm(3).
 
 use std::sync::Arc;
 
@@ -96,7 +97,8 @@ fn set_name(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// The source address of the info is the endpoint's, and is free again when it is closed.
+/// Tests that the source address of the info becomes the address of the endpoint, and is free again
+/// after its close.
 fn source_address(rank: &Rank) -> Outcome {
     let bare = bare(rank)?;
     let name = bare.ready()?.name()?;
@@ -241,7 +243,7 @@ fn operation_flags(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// An alias is the same endpoint with other operation flags.
+/// Tests that an alias is the same endpoint with other operation flags.
 fn alias(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &Ask::messages(false).with(|ask| ask.selective = true))?;
     let flags = sys::FI_TRANSMIT | sys::FI_COMPLETION;
@@ -262,7 +264,7 @@ fn alias(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// Nothing can be closed before what was opened on it.
+/// Tests that no object can be closed before the objects opened on it.
 fn parents(rank: &Rank) -> Outcome {
     let bare = bare(rank)?;
     check_eq!(bare.fabric.close(), Err(Errno::EBUSY));
@@ -280,7 +282,7 @@ fn parents(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// An endpoint may be closed with operations of every kind under way.
+/// Tests the close of an endpoint with outstanding operations of every kind.
 fn close_busy(rank: &Rank) -> Outcome {
     for size in [8, 100_000, 1 << 20] {
         let rig = Rig::open(
@@ -338,7 +340,7 @@ fn unknown_commands(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// Domains of one fabric do not know each other's objects.
+/// Tests that domains of one fabric refuse objects of each other.
 fn two_domains(rank: &Rank) -> Outcome {
     let bare = bare(rank)?;
     let other = Domain::open(&bare.fabric, &bare.info)?;
@@ -352,7 +354,7 @@ fn two_domains(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// What an endpoint was not opened for it does not do.
+/// Tests that an endpoint refuses operations for which it was not opened.
 fn classes(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &Ask::messages(false))?;
     if rank.target.prov == "scif" {

@@ -51,7 +51,7 @@ fn in_order(rank: &Rank) -> Outcome {
         );
     }
     for index in 0..10 {
-        // A peek leaves it there.
+        // A peek leaves the event in the queue.
         for flags in [sys::FI_PEEK, sys::FI_PEEK, 0] {
             let event = eq.read(flags)?;
             check_eq!(
@@ -68,7 +68,7 @@ fn in_order(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// Without a buffer a read says what happened and takes the event.
+/// Tests that a read without a buffer returns the event number and removes the event.
 fn without_room(rank: &Rank) -> Outcome {
     let rig = rig(rank)?;
     let eq = open(&rig, 16, sys::FI_WAIT_NONE)?;
@@ -146,7 +146,8 @@ fn wait_woken(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// The descriptor is readable when and only when there is something, once `fi_trywait` allowed to sleep.
+/// Tests that the descriptor is readable exactly when there is an event, once `fi_trywait` has
+/// permitted a sleep.
 fn descriptor(rank: &Rank) -> Outcome {
     let rig = rig(rank)?;
     let eq = open(&rig, 8, sys::FI_WAIT_FD)?;

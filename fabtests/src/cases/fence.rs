@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Operations that wait for all before them: `FI_FENCE`. Mirrors fi_msg(3).
+//! Operations that wait for all earlier ones: `FI_FENCE`. Mirrors fi_msg(3).
 
 use libfabric_sys as sys;
 use scif_fabtests::fi::{AtomicTarget, Buf, Ioc};
@@ -17,7 +17,7 @@ pub(crate) const CASES: &[Case] = &[
     case("fence/offered", 1, fence_offered),
 ];
 
-/// A fenced message goes after everything posted before it, and before what is posted after it.
+/// Tests that a fenced message follows all earlier operations and precedes later ones.
 fn fence_messages(rank: &Rank, ep_type: u32) -> Outcome {
     let fenced = Ask::caps(sys::FI_MSG | sys::FI_RMA | sys::FI_FENCE).with(|ask| {
         ask.hints.ep_type = ep_type;
@@ -62,7 +62,7 @@ fn fence_messages(rank: &Rank, ep_type: u32) -> Outcome {
     Ok(())
 }
 
-/// Fenced RMA and atomics see what was done before them.
+/// Tests that fenced RMA and atomics see the results of earlier operations.
 fn fence_rma(rank: &Rank) -> Outcome {
     let rig = Rig::open(
         rank,
@@ -78,7 +78,7 @@ fn fence_rma(rank: &Rank) -> Outcome {
             rig.post(|| rig.ep.write(data, peer, at.addr, at.key, 1))?;
             let whole = place(at, 0, 200_000);
             rig.post(|| rig.ep.readmsg(&[got], peer, &[whole], 2, flags))?;
-            // What is posted behind a fence without one of its own may overtake what the fence held back.
+            // An unfenced operation after a fence may overtake the fenced one.
             for context in [1, 2] {
                 rig.sent(context)?;
             }
@@ -108,14 +108,15 @@ fn fence_rma(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// Everybody may fence; triggers are for those who ask.
+/// Tests that fences are available to every endpoint, and triggers on request.
 fn fence_offered(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &Ask::messages(true))?;
     check!(rig.info.caps() & sys::FI_FENCE != 0 || rank.target.prov != "scif");
     Ok(())
 }
 
-/// Where nothing is outstanding a fence waits for nothing: what is injected goes although its sender makes no further call.
+/// Tests that a fence without outstanding operations does not wait: an injected message leaves
+/// without a further call of its sender.
 fn nothing_to_wait_for(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &Ask::caps(sys::FI_MSG | sys::FI_FENCE))?;
     if rank.index == 0 {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! A peer sends and sends what the other never receives: its connection ends, and nobody else notices.
+//! Tests of a peer that keeps sending messages that the other never receives: its connection ends,
+//! and other peers are unaffected.
 //!
-//! Rank 0 receives tagged messages only, rank 1 sends untagged ones, rank 2 is an honest client of rank 0.
+//! Rank 0 receives tagged messages only, rank 1 sends untagged ones, rank 2 is a well-behaved
+//! client of rank 0.
 
 use std::ops::Range;
 
@@ -17,20 +19,22 @@ pub(crate) const CASES: &[Case] = &[
         flood(r, talk_at_once, None)
     })
     .under(&[("FI_SCIF_UNEXPECTED_MAX", "64M")]),
-    // The limit is out of reach: the allocator has no more first.
+    // The limit is out of reach, because memory allocation fails first.
     case("flood/beyond_what_can_be_allocated", 3, |r| {
         flood(r, talk, Some(64 << 20))
     })
     .under(&[("FI_SCIF_UNEXPECTED_MAX", "1G")]),
 ];
 
-/// Makes the connections between rank 0 and each of the others.
+/// Function that makes the connections between rank 0 and each of the others.
 type Talk = fn(&Rig<'_>) -> Outcome;
 
-/// Bytes by which the receiver may grow: half the limit, what the allocator adds, and then some.
+/// Maximum growth of the receiver in bytes: half the limit, the overhead of the allocator, and a
+/// reserve.
 const GROWTH_MAX: u64 = 48 << 20;
 const LEN: usize = 16 << 10;
-/// Messages that the flooder may get rid of, ten times what the receiver may keep.
+/// Maximum number of messages that the flooding rank may send, ten times as many as the receiver
+/// may keep.
 const MESSAGES_MAX: usize = 30_000;
 const ROUNDS: usize = 200;
 
@@ -41,7 +45,7 @@ fn flood(rank: &Rank, talk: Talk, memory: Option<u64>) -> Outcome {
     rig.barrier()?;
     match (rank.index, memory) {
         (0, None) => serve(&rig, GROWTH_MAX)?,
-        // All of the spare memory may be used before the allocator has no more.
+        // All of the spare memory may be in use before allocation fails.
         (0, Some(spare)) => confine::with_memory(spare, || serve(&rig, spare + (16 << 20)))??,
         (1, _) => send_for_ever(&rig)?,
         _ => ask_again_and_again(&rig)?,
@@ -52,7 +56,8 @@ fn flood(rank: &Rank, talk: Talk, memory: Option<u64>) -> Outcome {
 /// Context of the receives of the first message.
 const FIRST: usize = 0x9ee7;
 
-/// One small tagged message to rank 0 from each of the others, then one back: one connection with each.
+/// Sends one small tagged message to rank 0 from each of the others, then one back: one connection
+/// with each.
 fn talk(rig: &Rig<'_>) -> Outcome {
     if rig.rank.index != 0 {
         send_first(rig, 0)?;
@@ -66,7 +71,8 @@ fn talk(rig: &Rig<'_>) -> Outcome {
     Ok(())
 }
 
-/// One small tagged message each way, sent before either side has progressed: two connections with each.
+/// Sends one small tagged message each way, before either side makes progress: two connections with
+/// each (simultaneous open).
 fn talk_at_once(rig: &Rig<'_>) -> Outcome {
     for other in partners(rig) {
         send_first(rig, other)?;
@@ -78,7 +84,7 @@ fn talk_at_once(rig: &Rig<'_>) -> Outcome {
     Ok(())
 }
 
-/// Every other rank for rank 0, and rank 0 for every other.
+/// Ranks to talk to: every other rank for rank 0, and rank 0 for every other.
 fn partners(rig: &Rig<'_>) -> Range<usize> {
     if rig.rank.index == 0 {
         1..rig.rank.count
@@ -87,7 +93,7 @@ fn partners(rig: &Rig<'_>) -> Range<usize> {
     }
 }
 
-/// Tag of the first message that rank `from` sends.
+/// Tag of the first message of rank `from`.
 fn first_tag(from: usize) -> u64 {
     0x100 + from as u64
 }
@@ -104,7 +110,7 @@ fn receive_first(rig: &Rig<'_>, from: usize) -> Outcome {
     Ok(())
 }
 
-/// Answers rank 2 until it has enough, with the flood beside it.
+/// Replies to rank 2 until it has enough, during the flood.
 fn serve(rig: &Rig<'_>, growth_max: u64) -> Outcome {
     let before = confine::memory("VmRSS:")?;
     let mut most = 0;
@@ -125,7 +131,8 @@ fn serve(rig: &Rig<'_>, growth_max: u64) -> Outcome {
     Ok(())
 }
 
-/// Sends until a completion says that the connection has ended. By then another connection may have begun.
+/// Sends until a completion reports the end of the connection. By then another connection may have
+/// begun.
 fn send_for_ever(rig: &Rig<'_>) -> Outcome {
     let buf = Buf::new(LEN);
     for sent in 0..MESSAGES_MAX {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! A forked child has its parent's objects in its memory and must not use them: every call says so, and the parent loses
-//! nothing. What a child hides of its parent's death is in `death` and `restart`.
+//! Tests of forked children, which have the objects of their parent in memory and must not use
+//! them: every call returns an error, and the parent loses nothing. Children that outlive their
+//! parent are in `death` and `restart`.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -51,7 +52,8 @@ fn child(rank: &Rank, progress: u32) -> Outcome {
         rig.barrier()?;
         return exchange(&rig, 2);
     }
-    // What has come is not read before the fork: a child that read it would take it away.
+    // Arrived messages stay unread before the fork, because a child that read them would take them
+    // away.
     rank.barrier(&mut || Ok(()))?;
     let (ep, to, buf) = (&rig.ep, rig.peer(), Buf::new(64));
     let place = AtomicTarget {
@@ -100,8 +102,8 @@ fn child(rank: &Rank, progress: u32) -> Outcome {
     exchange(&rig, 2)
 }
 
-/// Closing, cancelling and looking in a child: refused, whatever locks other threads of the parent had at the fork, and
-/// without a trace at the parent's. The child may open objects of its own.
+/// Tests close, cancel and lookup in a child. They are refused, whatever locks other threads of the
+/// parent held at the fork, without an effect on the parent. The child may open new objects.
 fn closes(rank: &Rank, progress: u32) -> Outcome {
     const FORKS: usize = 40;
     if rank.target.prov != "scif" {
@@ -162,7 +164,7 @@ fn closes(rank: &Rank, progress: u32) -> Outcome {
                 let wrong = calls.iter().position(|call| *call != Err(Errno::EOPBADSTATE));
                 match wrong {
                     Some(at) => at + 1,
-                    // One of its own.
+                    // An endpoint of the child.
                     None if own_message(rank, &ask).is_ok() => 0,
                     None => 100,
                 }
@@ -178,7 +180,7 @@ fn closes(rank: &Rank, progress: u32) -> Outcome {
     exchange(&rig, 2)
 }
 
-/// A message from an endpoint to itself, opened and closed here.
+/// Sends a message from a new endpoint to itself.
 fn own_message(rank: &Rank, ask: &Ask) -> Outcome {
     let rig = Rig::open_alone(rank, ask)?;
     let own = rig.av.insert(&rig.ep.name()?)?;
@@ -189,7 +191,7 @@ fn own_message(rank: &Rank, ask: &Ask) -> Outcome {
     Ok(())
 }
 
-/// Messages in both directions.
+/// Exchanges messages in both directions.
 fn exchange(rig: &Rig<'_>, seed: u64) -> Outcome {
     for size in [8, 4000, 300_000] {
         let (from, to) = (Buf::pattern(size, seed), Buf::new(size));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Every way to send and to receive one message, tagged or not, behind one call each, so that a case can go through
-//! all of them; and the sizes at which providers change their ways.
+//! Every call to send and to receive one message, tagged or not, behind one function each, so that
+//! a case can test all of them; and the sizes at which providers change their protocols.
 
 use libfabric_sys as sys;
 use scif_fabtests::fi::{Buf, Entry, Result};
@@ -8,7 +8,7 @@ use scif_fabtests::harness::{Fail, Outcome};
 use scif_fabtests::rig::Rig;
 use scif_fabtests::{check, check_eq};
 
-/// Sizes around cache lines, slots, pages, inject limits, parts and beyond.
+/// Sizes around cache lines, slots, pages, inject limits, fragments and beyond.
 pub(crate) const SIZES: &[usize] = &[
     0,
     1,
@@ -63,7 +63,7 @@ pub(crate) const SIZES: &[usize] = &[
     (4 << 20) + 3,
 ];
 
-/// A way to send.
+/// Call that sends a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
     Send,
@@ -76,7 +76,7 @@ pub(crate) enum Way {
     Injectdata,
 }
 
-/// A way to receive.
+/// Call that receives a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Into {
     Recv,
@@ -85,12 +85,12 @@ pub(crate) enum Into {
 }
 
 impl Way {
-    /// True when no completion comes.
+    /// Whether the call produces no completion.
     pub(crate) const fn silent(self) -> bool {
         matches!(self, Way::Inject | Way::Injectdata)
     }
 
-    /// True when the buffer is free on return.
+    /// Whether the buffer is reusable on return.
     pub(crate) const fn injects(self) -> bool {
         match self {
             Way::Inject | Way::Injectdata => true,
@@ -99,7 +99,7 @@ impl Way {
         }
     }
 
-    /// True when remote CQ data travels along.
+    /// Whether the message carries remote CQ data.
     pub(crate) const fn has_data(self) -> bool {
         match self {
             Way::Senddata | Way::Injectdata => true,
@@ -114,13 +114,13 @@ impl Way {
 pub(crate) struct Letter {
     pub(crate) buf: Buf,
     pub(crate) dest: u64,
-    /// `None` is untagged.
+    /// Tag of the message; `None` is untagged.
     pub(crate) tag: Option<u64>,
     pub(crate) context: usize,
     pub(crate) data: u64,
 }
 
-/// A buffer in `count` pieces; the prefix is whole, in the first of them.
+/// Splits a buffer into `count` pieces. The first one contains the whole prefix.
 fn in_pieces(rig: &Rig<'_>, buf: Buf, count: usize) -> Vec<Buf> {
     let prefix = rig.prefix().min(buf.len());
     let mut pieces = buf.sub(prefix, buf.len() - prefix).split(count);
@@ -130,7 +130,7 @@ fn in_pieces(rig: &Rig<'_>, buf: Buf, count: usize) -> Vec<Buf> {
     pieces
 }
 
-/// Sends a letter, once.
+/// Sends a message, without repetition.
 pub(crate) fn send(rig: &Rig<'_>, way: Way, letter: &Letter) -> Result {
     let (ep, to, context, data) = (&rig.ep, letter.dest, letter.context, letter.data);
     let pieces = || in_pieces(rig, letter.buf, rig.info.tx().iov_limit.clamp(1, 3));
@@ -154,7 +154,7 @@ pub(crate) fn send(rig: &Rig<'_>, way: Way, letter: &Letter) -> Result {
     }
 }
 
-/// Posts a receive, once; `tag` is the tag and the bits to ignore.
+/// Posts a receive, without repetition; `tag` is the tag and the ignored bits.
 pub(crate) fn receive(
     rig: &Rig<'_>,
     into: Into,
@@ -177,7 +177,7 @@ pub(crate) fn receive(
     }
 }
 
-/// The largest size a way can carry.
+/// Maximum size that a call can carry.
 pub(crate) fn limit(rig: &Rig<'_>, way: Way) -> usize {
     if way.injects() {
         rig.info.tx().inject_size
@@ -186,7 +186,7 @@ pub(crate) fn limit(rig: &Rig<'_>, way: Way) -> usize {
     }
 }
 
-/// What the completion of a send must say.
+/// Checks the completion of a send.
 pub(crate) fn check_sent(entry: &Entry, tagged: bool) -> Outcome {
     let kind = if tagged { sys::FI_TAGGED } else { sys::FI_MSG };
     check_eq!(
@@ -204,7 +204,7 @@ pub(crate) fn check_sent(entry: &Entry, tagged: bool) -> Outcome {
     Ok(())
 }
 
-/// What the completion of a receive must say about the message it took.
+/// Checks the completion of a receive against its message.
 pub(crate) fn check_received(entry: &Entry, len: usize, tag: Option<u64>, data: Option<u64>) -> Outcome {
     let kind = if tag.is_some() {
         sys::FI_TAGGED
@@ -248,16 +248,16 @@ pub(crate) fn check_bytes(buf: &Buf, len: usize, seed: u64, untouched: u8) -> Ou
     Ok(())
 }
 
-/// How the message meets its receive.
+/// Order of a message and its receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Meeting {
-    /// The receive is there first.
+    /// The receive is posted first.
     Expected,
-    /// The message is there first.
+    /// The message arrives first.
     Unexpected,
 }
 
-/// Rank 0 sends and rank 1 receives one message of every size in this way, both meetings.
+/// Transfers one message of every size from rank 0 to rank 1 with these calls, in both orders.
 pub(crate) fn every_size(rig: &Rig<'_>, way: Way, into: Into, tagged: bool) -> Outcome {
     for &size in SIZES.iter().filter(|&&size| size <= limit(rig, way)) {
         for meeting in [Meeting::Expected, Meeting::Unexpected] {
@@ -268,7 +268,7 @@ pub(crate) fn every_size(rig: &Rig<'_>, way: Way, into: Into, tagged: bool) -> O
     Ok(())
 }
 
-/// One message from rank 0 to rank 1.
+/// Transfers one message from rank 0 to rank 1.
 pub(crate) fn one_message(
     rig: &Rig<'_>,
     way: Way,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! What the provider offers for which hints. Mirrors fi_getinfo(3).
+//! Offers of the provider for hints. Mirrors fi_getinfo(3).
 
 use libfabric_sys as sys;
 use scif_fabtests::fi::{Domain, Ep, Errno, Fabric, Hints, Info, Lib, version};
@@ -58,7 +58,7 @@ impl Asker<'_> {
     }
 }
 
-/// Only this provider makes these promises.
+/// Returns the set-up of this file; other providers promise other results.
 pub(super) fn asker(rank: &Rank) -> Outcome<Asker<'_>> {
     if rank.target.prov == "scif" {
         Ok(Asker {
@@ -105,7 +105,7 @@ fn null_hints(rank: &Rank) -> Outcome {
         check_eq!((domain.max_ep_tx_ctx, domain.max_ep_rx_ctx), (1, 1));
         check!(info.tx().inject_size >= 4096, "{}", info.tx().inject_size);
         check!(info.ep().max_msg_size > 1 << 40);
-        // It can be opened as it is.
+        // The info can be opened unchanged.
         let fabric = Fabric::open(info)?;
         let domain = Domain::open(&fabric, info)?;
         Ep::open(&domain, info)?;
@@ -113,7 +113,7 @@ fn null_hints(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// What somebody asks who wants messages of this provider.
+/// Returns hints for messages of this provider.
 fn messages(rank: &Rank) -> Hints {
     Hints {
         ep_type: sys::FI_EP_RDM,
@@ -190,7 +190,7 @@ fn source_on_request(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// What is asked for is echoed: an MPI library checks that.
+/// Tests that the requested threading level is returned, as an MPI library requires.
 fn threading(rank: &Rank) -> Outcome {
     let asker = asker(rank)?;
     for level in [
@@ -237,7 +237,7 @@ fn memory_modes(rank: &Rank) -> Outcome {
         sys::FI_MR_ENDPOINT,
         sys::FI_MR_RMA_EVENT,
     ];
-    // Every combination of what a program is ready to do.
+    // Every combination of modes that a program supports.
     for set in 0..1_u32 << bits.len() {
         let mode: i32 = bits
             .iter()
@@ -332,7 +332,7 @@ fn limits(rank: &Rank) -> Outcome {
         hints.cq_data_size = domain.cq_data_size;
     })?;
     asker.none("inject size", |hints| hints.tx.inject_size = tx.inject_size + 1)?;
-    // What nobody asks for is what other providers have; more can be had.
+    // The defaults equal those of other providers; more is available on request.
     check_eq!((tx.iov_limit, rx.iov_limit), (4, 4));
     let most = 8;
     let longer = asker.one(|hints| {
@@ -348,7 +348,7 @@ fn limits(rank: &Rank) -> Outcome {
     asker.none("cq data size", |hints| {
         hints.cq_data_size = domain.cq_data_size + 1
     })?;
-    // Only those who ask for more than one hear how many there may be.
+    // The maximum number of contexts is reported only on request of more than one.
     let most = asker.one(|hints| hints.tx_ctx_cnt = 2)?.domain().max_ep_tx_ctx;
     asker.one(|hints| hints.tx_ctx_cnt = most)?;
     asker.none("contexts", |hints| hints.tx_ctx_cnt = most + 1)?;
@@ -388,7 +388,7 @@ fn nodes(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// With `FI_NUMERICHOST` a name is no address, whatever it stands for.
+/// Tests that with `FI_NUMERICHOST` a host name is no address, even if it resolves.
 fn numeric_hosts(rank: &Rank) -> Outcome {
     let asker = asker(rank)?;
     let hints = messages(rank);
@@ -408,7 +408,7 @@ fn numeric_hosts(rank: &Rank) -> Outcome {
             };
             check_eq!(addr.get(4..8), place.get(2..));
             check!(service.is_none() || addr.get(2..8) == Some(place.as_slice()));
-            // This name does resolve.
+            // This name resolves.
             ask(Some("localhost"), service, side)?;
             for node in ["localhost", "::1", ""] {
                 let found = ask(Some(node), service, side | sys::FI_NUMERICHOST);
@@ -433,7 +433,7 @@ fn formats(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// What is offered is accepted when it is asked for.
+/// Tests that an offer is accepted as hints.
 fn offer_as_hints(rank: &Rank) -> Outcome {
     let asker = asker(rank)?;
     for caps in [
@@ -460,7 +460,7 @@ fn offer_as_hints(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// The hints of Open MPI, MPICH and Intel MPI.
+/// Tests the hints of Open MPI, MPICH and Intel MPI.
 fn mpi_libraries(rank: &Rank) -> Outcome {
     let asker = asker(rank)?;
     let open_mpi = asker.one(|hints| {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Hints one by one: what each asks for is in the answer, and more than there is gets none. Mirrors fi_getinfo(3),
-//! fi_endpoint(3), fi_domain(3), fi_fabric(3), the attributes.
+//! Hints one by one: each value is in the offer, and more than the maximum yields none. Mirrors
+//! fi_getinfo(3), fi_endpoint(3), fi_domain(3), fi_fabric(3), the attributes.
 //!
-//! Not here: capabilities, orders, modes of memory, threading, names (`getinfo`).
+//! Capabilities, orders, memory registration modes, threading and names are in `getinfo`.
 
 use libfabric_sys as sys;
 use scif_fabtests::fi::{Domain, Ep, Errno, Fabric, Fid, Hints, Info, version};
@@ -39,7 +39,7 @@ fn endpoint_types(rank: &Rank) -> Outcome {
     for ep_type in TYPES {
         check_eq!(of(ep_type)?, vec![ep_type]);
     }
-    // Streams and their like, which are no more.
+    // Stream endpoints and similar types, which no longer exist.
     for other in [4, 5] {
         asker.none("a type of endpoint", |hints| hints.ep_type = other)?;
     }
@@ -52,10 +52,11 @@ fn endpoint_types(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// Asks for more than these limits: of counters, regions, error data and pieces of a region.
+/// Function that requests more than these limits: of counters, regions, error data and pieces of a
+/// region.
 type Raise = fn(&mut Hints, &[usize; 4]);
 
-/// One more than each limit, for each type of endpoint.
+/// Tests one more than each limit, for each type of endpoint.
 fn beyond(rank: &Rank) -> Outcome {
     let asker = asker(rank)?;
     for ep_type in TYPES {
@@ -84,7 +85,7 @@ fn beyond(rank: &Rank) -> Outcome {
                 raise(hints, &most);
             })?;
         }
-        // As much as there is.
+        // The maximum.
         asker.one(|hints| {
             hints.ep_type = ep_type;
             [
@@ -131,7 +132,7 @@ fn echoed(rank: &Rank) -> Outcome {
         ),
         (64, 128, 256)
     );
-    // And an endpoint of it works.
+    // An endpoint with these attributes works.
     let fabric = Fabric::open(&info)?;
     let domain = Domain::open(&fabric, &info)?;
     Ep::open(&domain, &info)?;
@@ -147,7 +148,8 @@ fn parts(rank: &Rank) -> Outcome {
         let shown = format!("{}.{}.", release >> 16, release & 0xffff);
         check!(env!("CARGO_PKG_VERSION").starts_with(&shown), "version {shown}");
     }
-    // A program may keep it as an int, and take what is not positive for "unspecified".
+    // A program may store the value as an int, and treat a value that is not positive as
+    // unspecified.
     for info in asker.ask(|_| {})? {
         check!(info.ep().protocol.cast_signed() > 0, "{:#x}", info.ep().protocol);
     }
@@ -159,7 +161,7 @@ fn parts(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// Completions come in no promised order, and messages are buffered as memory allows.
+/// Tests that completions have no promised order, and that messages are buffered as memory permits.
 fn completions(rank: &Rank) -> Outcome {
     let asker = asker(rank)?;
     let info = asker.one(|_| {})?;
@@ -173,7 +175,8 @@ fn completions(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// Each side has its own capabilities, of what the endpoint has; flags of the other side are unknown.
+/// Tests that each side has its own capabilities, a subset of the endpoint's. Flags of the other
+/// side are unknown.
 fn sides(rank: &Rank) -> Outcome {
     let asker = asker(rank)?;
     let info = asker.one(|hints| {
@@ -199,7 +202,7 @@ fn sides(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// Who takes any mode needs none.
+/// Tests that a program that supports any mode needs none.
 fn any_mode(rank: &Rank) -> Outcome {
     let asker = asker(rank)?;
     let info = asker.one(|hints| (hints.mode, hints.domain_mode) = (u64::MAX, u64::MAX))?;
@@ -208,7 +211,7 @@ fn any_mode(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// What programs of before 1.5 say about memory.
+/// Tests memory registration modes of programs older than 1.5.
 fn old_modes(rank: &Rank) -> Outcome {
     let asker = asker(rank)?;
     let ask = |mode, mr_mode| -> Result<Vec<Info>, Errno> {
@@ -235,12 +238,12 @@ fn old_modes(rank: &Rank) -> Outcome {
             check!(mr_mode == sys::FI_MR_UNSPEC || answer == mr_mode);
         }
     }
-    // Bits are of 1.5.
+    // Single bits exist since 1.5.
     check_eq!(ask(0, sys::FI_MR_VIRT_ADDR).map(drop), Err(Errno::ENODATA));
     Ok(())
 }
 
-/// What is open under the name is in the answer.
+/// Tests that the offer refers to open objects of its names.
 fn open_objects(rank: &Rank) -> Outcome {
     let asker = asker(rank)?;
     let info = asker.one(|_| {})?;
@@ -259,7 +262,7 @@ fn open_objects(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// Contexts are told of to those who ask, and as many as there are.
+/// Tests that contexts are reported on request, and their maximum.
 fn contexts(rank: &Rank) -> Outcome {
     let asker: Asker<'_> = asker(rank)?;
     let shared = sys::FI_SHARED_CONTEXT;
@@ -279,7 +282,7 @@ fn contexts(rank: &Rank) -> Outcome {
             hints.rx_ctx_cnt = 1 << 20;
         })?;
     }
-    // What waits for counters has no contexts of its own.
+    // Endpoints with triggered operations have no contexts.
     asker.none("triggers in contexts", |hints| {
         hints.caps = sys::FI_MSG | sys::FI_TRIGGER;
         hints.tx_ctx_cnt = 2;
@@ -287,7 +290,7 @@ fn contexts(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// Addresses that are text, or longer ones, are had by no type of endpoint.
+/// Tests that no type of endpoint offers text addresses or longer ones.
 fn other_formats(rank: &Rank) -> Outcome {
     let asker = asker(rank)?;
     for ep_type in TYPES {
@@ -304,7 +307,7 @@ fn other_formats(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// Who takes addresses of either version of IP gets those there are.
+/// Tests that a request for either version of IP yields the available one.
 fn any_internet(rank: &Rank) -> Outcome {
     needs_library(rank, version(2, 3), "a format for both versions of IP")?;
     let asker = asker(rank)?;

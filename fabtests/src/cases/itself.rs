@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! What an endpoint does to itself, and to another one of its process, is done before whatever it leads others to do.
+//! Order of an operation on the own endpoint, or on another one of the process, before the effects
+//! of later operations on peers.
 //!
-//! libfabric promises no order between two senders, but programs count on this one: who resets its own lock word and then
-//! queues up at another rank means to have reset it before the holder can answer. Nobody here makes progress between its
-//! own operation and the peer's answer to the next one. Not about what the operations do.
+//! libfabric promises no order between two senders, but programs rely on this one. A program that
+//! resets its own lock word and then queues up at another rank expects the reset before the reply
+//! of the holder. No rank makes progress between its own operation and the reply of the peer to the
+//! next one. The operations themselves are tested elsewhere.
 
 use std::sync::Arc;
 
@@ -25,9 +27,9 @@ pub(crate) const CASES: &[Case] = &[
     case("itself/neighbour_domain", 1, |r| neighbour(r, false)),
 ];
 
-/// The first round meets a peer, and itself, for the first time.
+/// Number of rounds; the first includes the connects to the peer and to itself.
 const ROUNDS: u64 = 20;
-/// More than goes into a ring at once.
+/// Bytes of a message larger than a ring.
 const LARGE: usize = 200_000;
 
 fn ask() -> Ask {
@@ -42,7 +44,8 @@ fn only_scif(rank: &Rank) -> Outcome {
     }
 }
 
-/// Rank 1 sends to itself, then to rank 0, which answers: its own message is the first it receives.
+/// Tests a message of rank 1 to itself, then to rank 0, which replies: its own message arrives
+/// first.
 fn messages(rank: &Rank, tagged: bool) -> Outcome {
     only_scif(rank)?;
     let rig = Rig::open(rank, &Ask::messages(tagged))?;
@@ -72,7 +75,8 @@ fn messages(rank: &Rank, tagged: bool) -> Outcome {
                 recv(second, 2)?;
                 send(own, rig.to(1), 3)?;
                 send(own, rig.to(0), 4)?;
-                // Where nobody may read our memory, a large message needs us.
+                // If the peer may not read the memory of this rank, a large message needs its
+                // progress.
                 rank.barrier(&mut || if size == LARGE { rig.pump() } else { Ok(()) })?;
                 let mut came = [rig.next(&rig.rx)?.context, rig.next(&rig.rx)?.context];
                 came.sort_unstable();
@@ -118,7 +122,8 @@ fn target(dest: u64, at: Remote, op: u32) -> AtomicTarget {
     }
 }
 
-/// Rank 1 stores into its own memory and tells rank 0, which stores there too: that is what stays.
+/// Tests a store of rank 1 into its own memory before a message to rank 0, which stores there too:
+/// the later store remains.
 fn operations(rank: &Rank, kind: Kind) -> Outcome {
     only_scif(rank)?;
     let rig = Rig::open(rank, &ask())?;
@@ -149,7 +154,8 @@ fn operations(rank: &Rank, kind: Kind) -> Outcome {
     rig.barrier()
 }
 
-/// Operations on another endpoint of this process need nothing from it once they have met.
+/// Tests that operations on another endpoint of this process need no action of it once they are
+/// connected.
 fn neighbour(rank: &Rank, same_domain: bool) -> Outcome {
     only_scif(rank)?;
     let rig = Rig::open(rank, &ask())?;
@@ -206,8 +212,8 @@ fn neighbour(rank: &Rank, same_domain: bool) -> Outcome {
     Ok(())
 }
 
-/// What the processor has no instruction for takes the ring; any number of them is done when posted, and nobody has to look at a
-/// queue for that.
+/// Tests many operations without a processor instruction, which use the ring. Each is complete when
+/// posted, without a read of a queue.
 fn many_unaligned(rank: &Rank) -> Outcome {
     const MANY: u64 = 5000;
     only_scif(rank)?;
@@ -224,7 +230,7 @@ fn many_unaligned(rank: &Rank) -> Outcome {
         op: sys::FI_SUM,
         context: 0,
     };
-    // The connection to itself.
+    // Makes the connection to itself.
     rig.post(|| rig.ep.send(Buf::new(8), me, 1))?;
     for count in 1..=MANY {
         rig.ep.inject_atomic(&target, Ioc { buf: one, count: 1 })?;

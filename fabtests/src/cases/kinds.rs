@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The kinds of endpoints beside the reliable ones, and message prefixes for each. Mirrors fi_getinfo(3) and fi_endpoint(3).
+//! Kinds of endpoints beside the reliable ones, and message prefixes for each. Mirrors
+//! fi_getinfo(3) and fi_endpoint(3).
 
 use std::time::Duration;
 
@@ -56,9 +57,9 @@ fn messages(rank: &Rank, ep_type: u32, prefix: bool) -> Outcome {
         rig.sent(2)?;
         check_eq!(rig.received(1)?.len, room + len);
         check_eq!(from.sub(room, len).differs(len, seed), None);
-        // The prefix is the provider's, and it has nothing to write there.
+        // The prefix belongs to the provider, which has nothing to write to it.
         check_eq!(from.get(0, room), vec![0xee; room]);
-        // The same without a posted buffer, in two pieces.
+        // Again as an unexpected message, in two pieces.
         rig.post(|| rig.ep.send(to, rig.peer(), 3))?;
         rig.barrier()?;
         rig.inbox
@@ -66,7 +67,7 @@ fn messages(rank: &Rank, ep_type: u32, prefix: bool) -> Outcome {
         rig.sent(3)?;
         check_eq!(rig.received(4)?.len, room + len);
         check_eq!(from.sub(room, len).differs(len, seed), None);
-        // Looked at first: what is there is as long as what will be received.
+        // After a peek, which reports the length of the later receive.
         let context = peek::context();
         rig.post(|| rig.ep.tsend(to, rig.peer(), tag, 5))?;
         check_eq!(peek::find(&rig, tag, 0, context)?.len, room + len);
@@ -78,7 +79,8 @@ fn messages(rank: &Rank, ep_type: u32, prefix: bool) -> Outcome {
     Ok(())
 }
 
-/// Who sends datagrams waits neither for a receive nor for progress at the other end, and has the buffer back.
+/// Tests that a sender of datagrams waits neither for a receive nor for progress of the receiver,
+/// and can reuse the buffer.
 fn unreceived(rank: &Rank) -> Outcome {
     const LENS: [usize; 4] = [8, 20_000, 300_000, 1 << 20];
     let caps = sys::FI_MSG | sys::FI_TAGGED | sys::FI_FENCE;
@@ -86,7 +88,7 @@ fn unreceived(rank: &Rank) -> Outcome {
         rank,
         &Ask::caps(caps).with(|ask| ask.hints.ep_type = sys::FI_EP_DGRAM),
     )?;
-    // They have met before.
+    // The endpoints are connected already.
     let first = Buf::new(8);
     rig.inbox.trecv(first, sys::FI_ADDR_UNSPEC, 0, 0, 1)?;
     rig.barrier()?;
@@ -102,14 +104,14 @@ fn unreceived(rank: &Rank) -> Outcome {
             piece.fill_pattern(seed);
             rig.post(|| rig.ep.tsend(piece, rig.peer(), 1 + seed, 3))?;
             rig.sent(3)?;
-            // The same in two pieces.
+            // Again in two pieces.
             let pieces = [buf.sub(0, len / 2), buf.sub(len / 2, len - len / 2)];
             rig.post(|| rig.ep.tsendv(&pieces, rig.peer(), 11 + seed, 4))?;
             rig.sent(4)?;
             piece.fill(0xee);
         }
         rank.barrier(&mut || Ok(()))?;
-        // What is to go behind everything complete waits for no receive either.
+        // A fenced message that requests completion waits for no receive either.
         let flags = sys::FI_FENCE | sys::FI_COMPLETION;
         rig.post(|| rig.ep.tsendmsg(&[first], rig.peer(), 21, 6, 0, flags))?;
         rig.sent(6)?;
@@ -131,7 +133,8 @@ fn unreceived(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// A datagram that was complete when its sender closed is received, where its receive is there and moves.
+/// Tests that a datagram complete before the close of its sender is received, if its receive is
+/// posted and makes progress.
 fn before_the_close(rank: &Rank) -> Outcome {
     const LEN: usize = 1 << 20;
     let rig = Rig::open(rank, &ask(sys::FI_EP_DGRAM, false))?;
@@ -139,7 +142,7 @@ fn before_the_close(rank: &Rank) -> Outcome {
     if rank.index == 1 {
         rig.inbox.recv(buf, sys::FI_ADDR_UNSPEC, 1)?;
         rig.barrier()?;
-        // So that the close comes first, which waits twenty times as long.
+        // The close comes first; its sender waits twenty times as long.
         std::thread::sleep(Duration::from_millis(5));
         check_eq!(rig.received(1)?.len, LEN);
         check_eq!(buf.differs(LEN, 7), None);
@@ -153,7 +156,8 @@ fn before_the_close(rank: &Rank) -> Outcome {
     rank.barrier(&mut || Ok(()))
 }
 
-/// What is beyond the memory for datagrams nobody has received is complete when it is received, and nothing is lost.
+/// Tests datagrams beyond the memory for unreceived ones: a send completes when its datagram is
+/// received, and none is lost.
 fn more_than_kept(rank: &Rank) -> Outcome {
     const LEN: usize = 1 << 20;
     const KEPT: usize = 64;
@@ -227,7 +231,7 @@ fn too_short(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// A buffer of many messages has no room for the prefix of each.
+/// Tests that multi-receive buffers are refused with message prefixes.
 fn one_each(rank: &Rank, caps: u64) -> Outcome {
     let ask = ask(sys::FI_EP_RDM, true).with(|ask| ask.hints.caps |= caps);
     let rig = Rig::open(rank, &ask)?;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Who has closed everything holds nothing: descriptors, shared mappings and threads are counted before and after, for
-//! each kind of object, closed with all that it takes, after traffic with several peers, and after one of them was killed.
+//! Tests for leaks: descriptors, shared mappings and threads are counted before and after. They
+//! cover each kind of object with its dependent objects, traffic with several peers, and the death
+//! of one of them.
 
 use std::sync::Arc;
 
@@ -33,13 +34,14 @@ pub(crate) const CASES: &[Case] = &[
     case("leaks/connections", 1, connections),
 ];
 
-/// How often each thing is done after the first time, which may leave what a process needs once.
+/// Number of repetitions after the first, which may leave one-time resources of the process.
 const ROUNDS: usize = 5;
 
-/// How long an event may take before a case gives up. Nothing is timed with it.
+/// Time limit in milliseconds for an event. It guards against hangs; no measurement uses it.
 const PATIENCE_MS: i32 = 20_000;
 
-/// Does something until nothing is new, and once more often than that: what it holds in the end it held before.
+/// Repeats an action and checks that the resources after all repetitions equal those after the
+/// first.
 fn no_trace(what: &str, mut act: impl FnMut() -> Outcome) -> Outcome {
     act()?;
     let before = Holdings::now()?;
@@ -67,10 +69,10 @@ fn objects(rank: &Rank) -> Outcome {
     })
 }
 
-/// Something that is opened, used a little and closed, with all that it takes.
+/// Function that opens, uses and closes an object with all its dependent objects.
 type Scene = fn(&Rank) -> Outcome;
 
-/// What is more than an object in a domain. Each scene is gone with what it opened.
+/// Objects that need more than a domain. Each function closes all it opens.
 const OF_SEVERAL: &[(&str, Scene)] = &[
     ("a named vector", |r| {
         let ask = Ask::caps(sys::FI_MSG | sys::FI_SHARED_AV);
@@ -80,7 +82,7 @@ const OF_SEVERAL: &[(&str, Scene)] = &[
             name: Some(&name),
             ..AvAttr::default()
         };
-        // Whoever opens it a second time reads what the first one wrote.
+        // A second opener reads the entries of the first.
         let (av, _) = Av::open_with(&rig.domain, &attr)?;
         let (again, _) = Av::open_with(&rig.domain, &attr)?;
         let addr = av.insert(&rig.ep.name()?)?;
@@ -164,7 +166,7 @@ const OF_SEVERAL: &[(&str, Scene)] = &[
                 rig.domain.flush_work(None)?;
             }
         }
-        // What waits goes with its endpoint; the counters are busy until then.
+        // Waiting work ends with its endpoint; the counters are busy until then.
         check_eq!(cntr.close(), Err(Errno::EBUSY));
         rig.ep.close()?;
         cntr.close()?;
@@ -180,8 +182,8 @@ fn objects_of_several(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// A queue, a counter and a receive context of another provider's, with an endpoint that uses them and a message that nobody
-/// takes.
+/// Tests a queue, a counter and a receive context of another provider, with an endpoint that uses
+/// them and an unreceived message.
 fn what_a_peer_fills(rank: &Rank) -> Outcome {
     needs_peers(rank)?;
     no_trace("what a peer fills", || {
@@ -208,7 +210,7 @@ fn ask(progress: u32) -> Ask {
     })
 }
 
-/// Messages of all ways with everybody, and a look into everybody's memory.
+/// Sends messages by all protocols to all others, and reads the memory of each.
 fn talk(rig: &Rig<'_>, others: &[usize]) -> Outcome {
     const LENS: [usize; 4] = [8, 3000, 60_000, 1 << 20];
     let memory = Buf::new(4096);
@@ -248,17 +250,17 @@ fn traffic(rank: &Rank, progress: u32) -> Outcome {
         let rig = Rig::open(rank, &ask(progress))?;
         talk(&rig, &others)?;
         drop(rig);
-        // The others let go of what they share with us as well.
+        // The others also release what they share with this rank.
         rank.barrier(&mut || Ok(()))
     })
 }
 
-/// The last rank dies in the middle of a message, and with what else was posted for it.
+/// Tests the death of the last rank during a message, with other operations posted for it.
 fn killed(rank: &Rank) -> Outcome {
     const SIZE: usize = 4 << 20;
     let victim = rank.count - 1;
     let others: Vec<usize> = (0..rank.count).filter(|other| *other != rank.index).collect();
-    // What a process needs once.
+    // One-time resources of the process.
     {
         let rig = Rig::open(rank, &ask(sys::FI_PROGRESS_MANUAL))?;
         talk(&rig, &others)?;
@@ -273,7 +275,7 @@ fn killed(rank: &Rank) -> Outcome {
             rig.post(|| rig.ep.tsend(buf, rig.to(other), 9, 1))?;
         }
         rig.barrier()?;
-        // Killed here.
+        // The rank is killed in this barrier.
         return rig.barrier();
     }
     rig.post(|| rig.ep.tsend(Buf::new(SIZE), rig.to(victim), 9, 7))?;
@@ -291,7 +293,8 @@ fn killed(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// Connections between endpoints of one process, hung up from either side, refused, and never answered.
+/// Tests connections between endpoints of one process: shut down from either side, rejected, and
+/// never accepted.
 fn connections(rank: &Rank) -> Outcome {
     let bench = bench(rank, sys::FI_EP_MSG)?;
     let attr = EqAttr {
@@ -312,7 +315,7 @@ fn connections(rank: &Rank) -> Outcome {
             ep.attach(&cq, sys::FI_TRANSMIT | sys::FI_RECV)?;
             Ok(ep)
         };
-        // Last the one that nobody hears of.
+        // The request that stays unread comes last.
         for end in [1, 2, 3, 0] {
             let caller = endpoint(&bench.info)?;
             caller.connect(&pep.name()?, &[])?;
@@ -320,7 +323,7 @@ fn connections(rank: &Rank) -> Outcome {
                 continue;
             }
             let request = loop {
-                // What is left of the endpoints before comes between.
+                // Events of former endpoints may come first.
                 let event = eq.sread_cm(&bench.info, 0, PATIENCE_MS)?;
                 if let Some(info) = event.info {
                     break info;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! What fails on the way to an endpoint says why, in one line of libfabric's log. Mirrors fi_errno(3) and the variables
-//! `FI_LOG_*` of fabric(7).
+//! Log lines of failures on the way to an endpoint: one line each, with the cause. Mirrors
+//! fi_errno(3) and the variables `FI_LOG_*` of fabric(7).
 
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ pub(crate) const CASES: &[Case] = &[
     case("log/options_for_who_wants_to_know", 1, |r| options(r, true)).under(&[("FI_LOG_LEVEL", "info")]),
 ];
 
-/// A call, its error, and words of the line that tells of it.
+/// Call, its error, and words of its log line.
 type Wrong = (fn(&Bench) -> Result, Errno, &'static [&'static str]);
 
 fn bound(bench: &Bench) -> Result<[std::sync::Arc<dyn Fid>; 4]> {
@@ -298,7 +298,7 @@ const WRONG: &[Wrong] = &[
     ),
 ];
 
-/// Attributes have this field since 2.0.
+/// Calls with an attribute that exists since 2.0.
 const WRONG_SINCE_2_0: &[Wrong] = &[(
     |b| Mr::regattr_within(&b.domain, &[Buf::new(8)], MrAsk::default(), &*b.domain).map(drop),
     Errno::EINVAL,
@@ -328,7 +328,7 @@ fn one_line(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// Programs ask for options that they can do without: that is no warning.
+/// Tests that a request for an optional option is no warning.
 fn options(rank: &Rank, told: bool) -> Outcome {
     const NONE: i32 = 4321;
     if rank.target.prov != "scif" {
@@ -348,7 +348,8 @@ fn options(rank: &Rank, told: bool) -> Outcome {
     Ok(())
 }
 
-/// A program that repeats a refused call gets a limited number of lines, and one that counts the others.
+/// Tests that a program that repeats a refused call gets a limited number of lines, and one with
+/// the number of the others.
 fn refused_in_a_loop(rank: &Rank) -> Outcome {
     const CALLS: usize = 2000;
     const FIRST: usize = 64;
@@ -360,7 +361,7 @@ fn refused_in_a_loop(rank: &Rank) -> Outcome {
     let begin = Instant::now();
     let (answers, text) = confine::stderr_of(|| {
         let answers: Vec<_> = (0..CALLS).map(|_| ep.shutdown(7)).collect();
-        // The next line that is allowed comes behind the report.
+        // The next permitted line follows the report.
         std::thread::sleep(Duration::from_millis(500));
         (answers, ep.shutdown(7))
     })?;
@@ -378,7 +379,7 @@ fn refused_in_a_loop(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// The number of lines that a report says were suppressed.
+/// Returns the number of suppressed lines in a report.
 fn count_before_similar(line: &str) -> Option<usize> {
     let (before, _) = line.split_once(" similar lines suppressed")?;
     before.split_whitespace().last()?.parse().ok()

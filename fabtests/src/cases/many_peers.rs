@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! One endpoint with hundreds of peers: three processes open a hundred endpoints each and all of them talk to rank 0.
+//! One endpoint with hundreds of peers: three processes open a hundred endpoints each, and all of
+//! them exchange data with rank 0.
 
 use std::sync::Arc;
 
@@ -153,7 +154,7 @@ fn rma_iov(at: scif_fabtests::rig::Remote) -> scif_fabtests::fi::RmaIov {
     }
 }
 
-/// Two dozen processes, everybody with everybody.
+/// Tests two dozen processes, each connected with each.
 fn processes(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &Ask::messages(true))?;
     for size in [8, 20_000] {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! `FI_MATCH_COMPLETE`: a send completes once the target has matched or discarded its message, not before. Mirrors fi_cq(3) and
-//! fi_tagged(3).
+//! `FI_MATCH_COMPLETE`: a send completes once the target has matched or discarded its message, not
+//! before. Mirrors fi_cq(3) and fi_tagged(3).
 //!
-//! Sizes and data of such messages are the business of `msg` and `tagged`.
+//! Sizes and data of such messages are tested in `msg` and `tagged`.
 
 use std::time::Duration;
 
@@ -23,12 +23,12 @@ pub(crate) const CASES: &[Case] = &[
     case("match/peer_dies", 2, peer_dies),
 ];
 
-/// Inline in a record, beside it, and two that the receiver fetches.
+/// Message sizes: inline in a slot, with a body, and two that the receiver fetches.
 const SIZES: [usize; 4] = [8, 4096, 65_536, 1 << 20];
-/// Time in which a completion that comes too early shows.
+/// Time in which a premature completion would appear.
 const SILENCE: Duration = Duration::from_millis(20);
 
-/// Flags of the endpoint, of the call, and those that MPICH sends with.
+/// Flags of the endpoint, of the call, and the flags that MPICH uses.
 const WAYS: [Way; 3] = [
     Way::Send,
     Way::Flags(sys::FI_MATCH_COMPLETE),
@@ -51,7 +51,7 @@ fn send(rig: &Rig<'_>, way: Way, tag: Option<u64>, buf: Buf, dest: u64, context:
     rig.post(|| forms::send(rig, way, &letter))
 }
 
-/// Posts a receive for what [`send`] sent.
+/// Posts a receive for the message of [`send`].
 fn receive(rig: &Rig<'_>, tag: Option<u64>, buf: Buf, context: usize) -> Outcome {
     rig.post(|| match tag {
         Some(tag) => rig.inbox.trecv(buf, sys::FI_ADDR_UNSPEC, tag, 0, context),
@@ -83,7 +83,8 @@ fn waits(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// A message that was looked at waits on, also when it was claimed; a message that was discarded is done.
+/// Tests that a peeked message stays incomplete, also when claimed, and that a discarded message is
+/// complete.
 fn discarded(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
     for way in WAYS {
@@ -130,7 +131,7 @@ fn to_itself(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// Counters count such sends when they complete, without a completion in the queue as well.
+/// Tests that counters count such sends at their completion, also without an entry in the queue.
 fn counters(rank: &Rank) -> Outcome {
     let rig = Rig::open(
         rank,
@@ -158,11 +159,11 @@ fn counters(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// A peer dies with messages that it has not asked for: their sends fail.
+/// Tests the death of a peer with unmatched messages: their sends fail.
 fn peer_dies(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
     if rank.index == 1 {
-        // The messages have come when the last of them has.
+        // When the last message has arrived, all have.
         receive(&rig, Some(9), Buf::new(8), 9)?;
         rig.received(9)?;
         rank.expect_death()?;

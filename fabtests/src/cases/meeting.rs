@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Peers that are not there yet, are there and not enabled yet, or have closed in order and come back.
+//! Peers that do not exist yet, exist without being enabled, or have closed gracefully and come
+//! back.
 
 use std::time::{Duration, Instant};
 
@@ -34,13 +35,13 @@ fn ask() -> Ask {
     Ask::messages(false).with(|ask| ask.hints.caps |= sys::FI_TAGGED | sys::FI_DIRECTED_RECV)
 }
 
-/// The address of an endpoint that has been closed before anybody talked to it.
+/// Returns the address of an endpoint that was closed before any traffic.
 fn former_name(rank: &Rank) -> Outcome<Vec<u8>> {
     let rig = Rig::open_alone(rank, &ask())?;
     Ok(rig.ep.name()?)
 }
 
-/// Rank 1's part of an exchange, as rank 0 gets it.
+/// Returns the contribution of rank 1 to an exchange.
 fn theirs(parts: &[Vec<u8>]) -> Outcome<Vec<u8>> {
     parts
         .get(1)
@@ -48,7 +49,8 @@ fn theirs(parts: &[Vec<u8>]) -> Outcome<Vec<u8>> {
         .ok_or_else(|| Fail::here("rank 1 said nothing"))
 }
 
-/// What goes to an address where nobody listens fails, and the error says that this is why.
+/// Tests that an operation to an address without a listener fails, and that the error names the
+/// cause.
 fn nobody_there(rank: &Rank) -> Outcome {
     if rank.index == 1 {
         let name = former_name(rank)?;
@@ -64,7 +66,7 @@ fn nobody_there(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// Processes start when they like: what was sent before the other was there arrives when it is.
+/// Tests that messages sent before the start of a peer arrive once the peer exists.
 fn sent_before(rank: &Rank) -> Outcome {
     if rank.index == 1 {
         let name = former_name(rank)?;
@@ -90,7 +92,8 @@ fn sent_before(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// Somebody wants to talk to an endpoint that is not enabled: nobody spins over it, and once it is enabled it hears.
+/// Tests a connection request to an endpoint that is not enabled: no thread spins meanwhile, and
+/// the endpoint receives once it is enabled.
 fn before_enabling(rank: &Rank, progress: u32) -> Outcome {
     let ask = ask().with(|ask| {
         ask.hints.data_progress = progress;
@@ -121,7 +124,7 @@ fn before_enabling(rank: &Rank, progress: u32) -> Outcome {
     ep.attach(&av, 0)?;
     ep.attach(&cq, sys::FI_TRANSMIT | sys::FI_RECV)?;
     rank.exchange(&ep.name()?, &mut || Ok(()))?;
-    // The request has come.
+    // The request has arrived.
     rank.barrier(&mut || Ok(()))?;
     let (start, used) = (Instant::now(), confine::processor_time());
     std::thread::sleep(Duration::from_millis(300));
@@ -142,8 +145,9 @@ fn before_enabling(rank: &Rank, progress: u32) -> Outcome {
     rank.barrier(&mut || Ok(()))
 }
 
-/// A receive is not bound to a connection. The peer it names closes its endpoint in order: what is sent there fails, but
-/// the receive waits, and is filled when the peer has come back under its address. Only a death fails it.
+/// Tests that a receive does not depend on a connection. The named peer closes its endpoint
+/// gracefully: sends to it fail, but the receive stays and is filled when the peer returns at its
+/// address. Only a death fails the receive.
 fn receives_outlast(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
     rig.post(|| rig.ep.tinject(Buf::new(8), rig.peer(), 1))?;
@@ -181,7 +185,8 @@ fn receives_outlast(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// What was sent before the peer has answered arrives, though its sender closes at once.
+/// Tests that a message sent before the peer has accepted the connection arrives, though its sender
+/// closes at once.
 fn closed_early(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
     rank.barrier(&mut || Ok(()))?;
@@ -197,8 +202,9 @@ fn closed_early(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// One process closes its endpoint before it has looked at our connection, and connects to us from the next endpoint at the same
-/// address: we hear of both at once, and the new connection stays.
+/// Tests a peer that closes its endpoint before it has read this rank's connection request, and
+/// connects from the next endpoint at the same address. This rank reads both events at once, and
+/// the new connection stays.
 fn next_life(rank: &Rank) -> Outcome {
     const LARGE: usize = 300_000;
     let rig = Rig::open(rank, &ask())?;
@@ -214,7 +220,7 @@ fn next_life(rank: &Rank) -> Outcome {
         rig.sent(2)?;
         return rig.barrier();
     }
-    // Without progress.
+    // No progress on this side.
     rig.ep.send(Buf::new(8), rig.peer(), 1)?;
     pause()?;
     let buf = Buf::new(LARGE);
@@ -225,8 +231,8 @@ fn next_life(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// Both connect at once, and one has no memory for the connection by which the other has answered already: what was answered ends,
-/// and both talk again once there is memory.
+/// Tests simultaneous open without memory on one side for the connection that the other has
+/// accepted. That connection ends, and both communicate again once there is memory.
 fn no_memory(rank: &Rank) -> Outcome {
     const LARGE: usize = 300_000;
     let rig = Rig::open(rank, &ask())?;
@@ -247,11 +253,12 @@ fn no_memory(rank: &Rank) -> Outcome {
         return rig.barrier();
     }
     pause()?;
-    // Without progress: rank 1's request is not seen yet.
+    // No progress on this side, so the request of rank 1 stays unread.
     rig.ep.send(Buf::new(8), rig.peer(), 3)?;
     let buf = Buf::new(LARGE);
     rig.post(|| rig.ep.recv(buf, sys::FI_ADDR_UNSPEC, 4))?;
-    // Rank 1 does nothing meanwhile: where its memory cannot be reached, it is answered and no more.
+    // Rank 1 makes no progress meanwhile. If its memory cannot be accessed, the operation waits for
+    // it.
     let begin = Instant::now();
     let mut ended = None;
     while ended.is_none() && begin.elapsed() < Duration::from_millis(300) {
@@ -275,8 +282,8 @@ fn no_memory(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// Who has no descriptor left to connect with hears that, and not that the other died: that one it can talk to afterwards, and
-/// receives from it are still posted.
+/// Tests a side without a descriptor for a connection. Its error names the cause, not a death of
+/// the peer. It communicates with the peer afterwards, and receives from the peer are still posted.
 fn no_descriptor(rank: &Rank) -> Outcome {
     if rank.target.prov != "scif" {
         return Err(Fail::NotRun("what a connection takes is a provider's own".into()));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Registered memory that peers use hard moves to where they can map it, and back when it is no longer registered. Nothing
-//! but speed may change by that.
+//! Migration of frequently accessed registered memory to an arena that peers can map, and back
+//! after the close of the region. Only the speed may change.
 //!
-//! Rank 1 owns the memory. That it moved is seen in its own list of mappings, as the manual page says.
+//! Rank 1 owns the memory. Its list of mappings shows a migration, as the manual page documents.
 
 use libfabric_sys as sys;
 use scif_fabtests::fi::{AtomicTarget, Buf, Fid, Ioc, maps_windows, may_hold_stores};
@@ -16,7 +16,7 @@ use super::rma::{REMOTE, announce, from, hear};
 
 const AUTO: &[(&str, &str)] = &[("FI_SCIF_MR_MIGRATE", "auto")];
 const PAGE: usize = 4096;
-/// Several moves of pages, the last of them not whole.
+/// Bytes of a region: several moves of pages, the last of them partial.
 const LEN: usize = (5 << 20) + 3 * PAGE;
 
 pub(crate) const CASES: &[Case] = &[
@@ -73,14 +73,14 @@ fn one() -> Ioc {
     }
 }
 
-/// One write of a word, to its end.
+/// Writes a word and waits for the completion.
 fn put(rig: &Rig<'_>, at: Remote, value: u64) -> Outcome {
     let word = Buf::of(&value.to_le_bytes());
     rig.post(|| rig.ep.write(word, rig.to(1), at.addr, at.key, 1))?;
     rig.sent(1).map(drop)
 }
 
-/// Both together use the memory of rank 1 until it has moved and rank 0 has mapped it.
+/// Uses the memory of rank 1 from both ranks until it has migrated and rank 0 has mapped it.
 fn warm(rig: &Rig<'_>, memory: Buf, at: Remote) -> Outcome {
     if rig.rank.index == 1 {
         rig.wait("the pages to move", || Ok(memory.in_window()?.then_some(())))?;
@@ -107,7 +107,7 @@ fn warm(rig: &Rig<'_>, memory: Buf, at: Remote) -> Outcome {
     announce(rig, rig.peer())
 }
 
-/// Reads and writes of all sizes anywhere in a region whose ends are not whole pages.
+/// Tests reads and writes of all sizes anywhere in a region with partial pages at its ends.
 fn all_sizes(rank: &Rank) -> Outcome {
     let rig = open(rank)?;
     let whole = Buf::private(LEN)?;
@@ -156,7 +156,8 @@ fn all_sizes(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// The owner by instructions and by the library, and two peers, all add to one word while its page moves, and nothing is lost.
+/// Tests that no addition is lost when the owner, by instructions and by the library, and two peers
+/// add to one word while its page migrates.
 fn atomics_of_everybody(rank: &Rank) -> Outcome {
     const ROUNDS: u64 = 20_000;
     let rig = open(rank)?;
@@ -186,15 +187,17 @@ fn atomics_of_everybody(rank: &Rank) -> Outcome {
         hear(&rig)?;
         check_eq!(memory.load_u64(64), 3 * ROUNDS + ROUNDS.div_ceil(64));
     } else {
-        // What waited for the target is done when this has been: it comes behind.
+        // Operations that waited for the target have completed when this one has, because it
+        // follows them.
         put(&rig, from(&remotes, 1, PAGE + 8 * rank.index)?, 7)?;
         announce(&rig, rig.to(1))?;
     }
     rig.barrier()
 }
 
-/// Operands of a line, one less and more, and of two lines, of the narrowest and the widest type: the old values come back, each
-/// element is changed once, and its neighbours are not.
+/// Tests operands of a cache line, one element less and more, and of two lines, of the narrowest
+/// and the widest type. The old values are returned, each element changes once, and its neighbours
+/// do not.
 fn atomics_around_a_line(rank: &Rank) -> Outcome {
     const AT: usize = 192;
     let rig = open(rank)?;
@@ -229,7 +232,8 @@ fn atomics_around_a_line(rank: &Rank) -> Outcome {
             check_eq!(old.bytes(), vec![0x11; len], "{count} of {width} B");
             rig.post(|| rig.ep.atomic(&place, Ioc { buf, count }))?;
             rig.sent(3)?;
-            // What waited for the target is done when this has been: it comes behind.
+            // Operations that waited for the target have completed when this one has, because it
+            // follows them.
             put(&rig, from(&remotes, 1, PAGE)?, 7)?;
             rig.barrier()?;
         }
@@ -237,8 +241,8 @@ fn atomics_around_a_line(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// A thread of the owner that stores all the time finds every one of its stores, and so does the peer, however often the pages
-/// move there and back.
+/// Tests that no store of a thread of the owner is lost, as seen by owner and peer, however often
+/// the pages migrate and return.
 fn no_store_is_lost(rank: &Rank) -> Outcome {
     let rig = open(rank)?;
     let memory = Buf::private(LEN)?;
@@ -291,7 +295,7 @@ fn no_store_is_lost(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// A message that was sent behind writes finds them there.
+/// Tests that a message sent after writes arrives after their data.
 fn write_then_send(rank: &Rank) -> Outcome {
     let rig = open(rank)?;
     let memory = Buf::private(LEN)?;
@@ -318,7 +322,7 @@ fn write_then_send(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// Nothing moves unless it was asked for.
+/// Tests that no memory migrates by default.
 fn unless_told_to(rank: &Rank) -> Outcome {
     let rig = open(rank)?;
     if std::env::var_os("FI_SCIF_MR_MIGRATE").is_some() {
@@ -327,7 +331,7 @@ fn unless_told_to(rank: &Rank) -> Outcome {
     stays(&rig, Buf::private(64 * PAGE)?)
 }
 
-/// The pages of a region stay where they are however it is used, and everything works.
+/// Checks that the pages of a region stay in place during any use, with correct results.
 fn stays(rig: &Rig<'_>, memory: Buf) -> Outcome {
     let (_mr, remotes) = rig.share(memory, REMOTE)?;
     let at = from(&remotes, 1, 64)?;
@@ -350,7 +354,8 @@ fn stays(rig: &Rig<'_>, memory: Buf) -> Outcome {
     rig.barrier()
 }
 
-/// A forked child has the memory as it was at the fork, for itself, whatever its parent and peers store later.
+/// Tests that a forked child has a private copy of the memory from the time of the fork, unaffected
+/// by later stores of its parent and peers.
 fn fork(rank: &Rank) -> Outcome {
     let rig = open(rank)?;
     let memory = Buf::private(3 * PAGE)?;
@@ -386,8 +391,8 @@ fn fork(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// After the last region over them is closed pages are as any: what is dropped is zero, and a peer that had mapped them does not
-/// reach what is there then.
+/// Tests that pages are ordinary after the close of their last region: dropped contents read as
+/// zero, and a peer that had mapped the pages cannot access the new contents.
 fn free_and_reuse(rank: &Rank) -> Outcome {
     let rig = open(rank)?;
     let memory = Buf::private(LEN)?;
@@ -399,7 +404,7 @@ fn free_and_reuse(rank: &Rank) -> Outcome {
             put(&rig, at, round)?;
             announce(&rig, rig.peer())?;
             rig.barrier()?;
-            // The key is not valid any more.
+            // The key is no longer valid.
             let word = Buf::new(8);
             rig.failure(&rig.tx, 1, || rig.ep.write(word, rig.peer(), at.addr, at.key, 1))?;
             rig.barrier()?;
@@ -427,7 +432,8 @@ fn free_and_reuse(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// Dropping the contents of registered memory that has moved keeps them, as is documented; the key goes on to work.
+/// Tests that dropping the contents of migrated registered memory keeps them, as documented, and
+/// that the key stays valid.
 fn contents_dropped(rank: &Rank) -> Outcome {
     let rig = open(rank)?;
     let memory = Buf::private(4 * PAGE)?;
@@ -455,8 +461,8 @@ fn contents_dropped(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// Memory that is enlarged while it is registered does not grow into other regions that have moved; once it is not registered
-/// it can be enlarged.
+/// Tests that memory enlarged while registered does not extend into other migrated regions, and
+/// that it can be enlarged after the close of its region.
 fn enlarged(rank: &Rank) -> Outcome {
     let rig = open(rank)?;
     for pages in [1, 5] {
@@ -477,7 +483,8 @@ fn enlarged(rank: &Rank) -> Outcome {
             continue;
         }
         hear(&rig)?;
-        // Refused, as mremap(2) refuses to enlarge what is mapped in several parts, or fresh memory behind it.
+        // Refused, as mremap(2) refuses to enlarge a range of several mappings, or followed by new
+        // memory.
         let mut now = first;
         if let Ok(more) = first.enlarge(64 * PAGE) {
             check!(
@@ -506,8 +513,9 @@ fn enlarged(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// Memory that is unmapped while it is registered, which is the program's error: a peer reaches the pages that were there or what is
-/// in their place, as long as the key is open. Closing it leaves in place what is there.
+/// Tests memory that the program wrongly unmaps while it is registered. A peer accesses the former
+/// pages or their replacement as long as the key is open. The close leaves the replacement in
+/// place.
 fn unmapped(rank: &Rank) -> Outcome {
     let rig = open(rank)?;
     let memory = Buf::private(8 * PAGE)?;
@@ -527,7 +535,7 @@ fn unmapped(rank: &Rank) -> Outcome {
         return rig.barrier();
     }
     hear(&rig)?;
-    // Some of it is gone, in place of some there is something else.
+    // Some pages are unmapped, others replaced.
     memory.sub(0, 2 * PAGE).renew()?;
     memory.sub(4 * PAGE, PAGE).unmap()?;
     memory.store_u64(0, 1);
@@ -542,7 +550,8 @@ fn unmapped(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// The same memory registered in two domains, as with two devices: nothing is lost, and it moves for the one that is left.
+/// Tests memory registered in two domains, as with two devices: no update is lost, and the memory
+/// migrates for the remaining domain.
 fn two_domains(rank: &Rank) -> Outcome {
     let rig = open(rank)?;
     let other = Rig::open(rank, &ask())?;
@@ -564,7 +573,8 @@ fn two_domains(rank: &Rank) -> Outcome {
             announce(&rig, rig.peer())?;
             announce(&other, other.peer())
         } else {
-            // Each one's atomics are taken in before what it says after them, and not before what the other says.
+            // The atomics of each endpoint are executed before the later message of that endpoint,
+            // not before messages of the other.
             let both = [&rig, &other];
             for one in both {
                 one.post(|| one.ep.recv(Buf::NULL, sys::FI_ADDR_UNSPEC, 0x22))?;
@@ -594,7 +604,7 @@ fn two_domains(rank: &Rank) -> Outcome {
     }
     rig.barrier()?;
     warm(&rig, memory, at)?;
-    // Registered again by the other one, which may not move it nor lose it.
+    // Registered again in the other domain, which may neither move nor lose it.
     let (mr2, remotes2) = other.share(memory, REMOTE)?;
     if rank.index == 0 {
         let place = sum(other.peer(), from(&remotes2, 1, 0)?);
@@ -610,7 +620,7 @@ fn two_domains(rank: &Rank) -> Outcome {
             Ok(other.rx.take().map(drop))
         })?;
         check_eq!(memory.load_u64(0), 5000);
-        // The last one moves it back.
+        // The last close moves it back.
         mr.close()?;
         check!(memory.in_window()?, "still in use");
         mr2.close()?;
@@ -620,7 +630,7 @@ fn two_domains(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// A key that stands for other memory later reaches that.
+/// Tests that a key reused for other memory gives access to that memory.
 fn key_used_again(rank: &Rank) -> Outcome {
     let rig = open(rank)?;
     let bufs = [
@@ -655,7 +665,7 @@ fn key_used_again(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// Where stores of other threads cannot be held up nothing moves, and everything works.
+/// Tests that without userfaultfd write protection no memory migrates, with correct results.
 pub(super) fn stores_cannot_be_held(rank: &Rank) -> Outcome {
     let rig = open(rank)?;
     if rank.index == 1 {
@@ -676,7 +686,7 @@ pub(super) fn stores_cannot_be_held(rank: &Rank) -> Outcome {
     })
 }
 
-/// Memory that is not the program's alone, or not plain, or not a whole page, stays.
+/// Tests that shared memory, locked memory and partial pages do not migrate.
 fn memory_that_stays(rank: &Rank) -> Outcome {
     let rig = open(rank)?;
     stays(&rig, Buf::shared(4 * PAGE)?)?;
@@ -686,7 +696,8 @@ fn memory_that_stays(rank: &Rank) -> Outcome {
     stays(&rig, locked)
 }
 
-/// The owner, or the peer, dies while the peer uses mapped memory; the others go on.
+/// Tests the death of the owner, or of the peer, while the peer uses mapped memory. The others
+/// continue.
 fn killed(rank: &Rank, victim: usize) -> Outcome {
     let rig = open(rank)?;
     let memory = Buf::private(LEN)?;
@@ -700,7 +711,7 @@ fn killed(rank: &Rank, victim: usize) -> Outcome {
         let buf = Buf::new(1 << 20);
         loop {
             if rank.index == 0 {
-                // The owner may close the region before this one is killed.
+                // The owner may close the region before this rank is killed.
                 let written = rig.post(|| rig.ep.write(buf, rig.to(1), at.addr, at.key, 1));
                 drop(written.and_then(|()| rig.sent(1)));
             } else {
@@ -712,7 +723,8 @@ fn killed(rank: &Rank, victim: usize) -> Outcome {
         rank.kill(victim)?;
     }
     if rank.index == 0 {
-        // Until it is known that the owner is dead its pages are written, which are there; then there is an error.
+        // Until the death of the owner is noticed, writes hit its pages, which still exist; then
+        // they fail.
         rig.wait("the error", || {
             match rig.ep.write(Buf::new(8), rig.to(1), at.addr, at.key, 1) {
                 Ok(()) | Err(scif_fabtests::fi::Errno::EAGAIN) => {}

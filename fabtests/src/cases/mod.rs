@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The cases, one file for each area; names begin with the area.
+//! The cases, one file for each area; their names begin with the area.
 
 mod atomic;
 mod atomic_shared;
@@ -153,12 +153,12 @@ const AREAS: &[&[Case]] = &[
     fork::CASES,
 ];
 
-/// Every case, in the order of the areas.
+/// Returns every case, in the order of the areas.
 pub(crate) fn all() -> impl Iterator<Item = Case> {
     AREAS.iter().flat_map(|area| area.iter().copied())
 }
 
-/// The harness's own cases.
+/// Returns the cases of the harness itself.
 pub(crate) fn harness() -> impl Iterator<Item = Case> {
     selftest::CASES.iter().copied()
 }

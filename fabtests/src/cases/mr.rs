@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Memory regions as objects: keys, limits, closing. Mirrors fi_mr(3). What one does with them is in `rma`.
+//! Memory regions as objects: keys, limits, closing. Mirrors fi_mr(3). Accesses to regions are
+//! tested in `rma`.
 
 use std::collections::BTreeSet;
 use std::os::fd::AsFd;
@@ -59,7 +60,7 @@ fn requested_keys(rank: &Rank) -> Outcome {
 }
 
 fn given_keys(rank: &Rank) -> Outcome {
-    // The one mode with keys of the provider's that is answered by a provider that needs none.
+    // The one mode with provider keys that a provider without need for them accepts.
     let rig = Rig::open(rank, &ask().with(|ask| ask.hints.mr_mode = sys::FI_MR_BASIC))?;
     check!(!user_keys(&rig), "mode {:#x}", rig.info.domain().mr_mode);
     let buf = Buf::new(64);
@@ -125,8 +126,8 @@ fn limits(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// A region nobody may reach from afar needs no key of its own: any number of them has the same, and it names none of them.
-/// Their descriptors go with what is sent and received.
+/// Tests that regions without remote access need no key: any number of them may have the same one,
+/// which gives no access. Their descriptors serve sends and receives.
 fn local_only(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
     let buf = Buf::pattern(64, 1);
@@ -160,7 +161,7 @@ fn local_only(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// Programs written for other modes bind and enable regions; that must not hurt.
+/// Tests that the bind and enable calls of programs for other modes have no ill effect.
 fn binds_and_controls(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
     let mr = Mr::reg(&rig.domain, Buf::new(64), with_key(1))?;
@@ -177,7 +178,8 @@ fn binds_and_controls(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// Thousands of regions, opened and closed in odd order; each key reaches its own memory.
+/// Tests thousands of regions, opened and closed in irregular order; each key gives access to its
+/// own memory.
 fn thousands(rank: &Rank) -> Outcome {
     const COUNT: usize = 3000;
     let rig = Rig::open(rank, &ask())?;
@@ -187,7 +189,7 @@ fn thousands(rank: &Rank) -> Outcome {
         let mr = Mr::reg(&rig.domain, all.sub(index * 64, 64), with_key(index as u64))?;
         regions.push(Some(mr));
     }
-    // Every third is closed and opened again.
+    // Every third region is closed and opened again.
     for index in (0..COUNT).step_by(3) {
         if let Some(slot) = regions.get_mut(index) {
             *slot = None;
@@ -219,7 +221,7 @@ fn thousands(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// One piece of memory may be in several regions, with different rights.
+/// Tests several regions of the same memory with different rights.
 fn same_memory(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
     let buf = Buf::new(8192);
@@ -253,7 +255,7 @@ fn busy_domain(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// A key that was told in its raw form, and mapped, is as good as the key.
+/// Tests that a key transferred in its raw form, and mapped, equals the key.
 fn raw_keys(rank: &Rank) -> Outcome {
     const LEN: usize = 4096;
     let rig = Rig::open(rank, &ask())?;
@@ -293,7 +295,7 @@ fn raw_keys(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// Pages that were exchanged under a region are the region's, said or not.
+/// Tests that pages replaced under a region belong to the region, with and without a refresh call.
 fn refresh(rank: &Rank) -> Outcome {
     const LEN: usize = 1 << 16;
     let rig = Rig::open(rank, &ask())?;
@@ -315,7 +317,7 @@ fn refresh(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// Only this provider makes these promises.
+/// Opens an endpoint of this provider; other providers promise other results.
 fn rig_of_ours(rank: &Rank) -> Outcome<Rig<'_>> {
     if rank.target.prov == "scif" {
         Rig::open(rank, &ask())
@@ -324,7 +326,8 @@ fn rig_of_ours(rank: &Rank) -> Outcome<Rig<'_>> {
     }
 }
 
-/// A domain with an event queue for its registrations tells of each that succeeds, whichever call it was.
+/// Tests that a domain with an event queue for registrations reports each successful one, from any
+/// call.
 fn events(rank: &Rank) -> Outcome {
     const PATIENCE_MS: i32 = 20_000;
     const CONTEXT: usize = 0x77;
@@ -339,7 +342,7 @@ fn events(rank: &Rank) -> Outcome {
         let bound = domain.bind(eq.as_ref(), flags);
         check_eq!(bound, Err(Errno::EBADFLAGS), "flags {flags:#x}");
     }
-    // None of these has bound it.
+    // None of these calls has bound the queue.
     check_eq!(domain.bind(eq.as_ref(), sys::FI_REG_MR), Ok(()));
     for again in [&eq, &silent] {
         for flags in [0, sys::FI_REG_MR] {
@@ -377,7 +380,7 @@ fn events(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// Memory of devices cannot be registered, and only one call knows how to ask for it.
+/// Tests that device memory is refused, and that only one call accepts the flag for it.
 fn devices(rank: &Rank) -> Outcome {
     needs_library(rank, version(1, 20), "memory of devices by descriptor")?;
     let rig = rig_of_ours(rank)?;
@@ -400,7 +403,7 @@ fn devices(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// A part of a region has a key of its own, and keeps the region open.
+/// Tests that a part of a region has its own key, and keeps the region open.
 fn part(rank: &Rank) -> Outcome {
     const LEN: usize = 1024;
     needs_library(rank, version(2, 0), "parts of regions")?;
@@ -428,7 +431,7 @@ fn part(rank: &Rank) -> Outcome {
     rig.post(|| rig.ep.read(back, rig.peer(), at.addr, at.key, 2))?;
     rig.sent(2)?;
     check_eq!(back.differs(LEN, rank.index as u64), None);
-    // Not a byte beyond it, although the region goes on.
+    // Accesses end with the part, although the region continues.
     let error = rig.failure(&rig.tx, 3, || {
         rig.ep
             .read(Buf::new(8), rig.peer(), at.addr + LEN as u64 - 4, at.key, 3)
@@ -442,7 +445,7 @@ fn part(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// What is not in the region, or in a region of another domain, is no part of it.
+/// Tests that ranges outside the region, and regions of another domain, are refused as parts.
 fn outside(rank: &Rank) -> Outcome {
     const LEN: usize = 1024;
     needs_library(rank, version(2, 0), "parts of regions")?;
@@ -469,7 +472,7 @@ fn outside(rank: &Rank) -> Outcome {
     let inside = [all.sub(LEN, LEN)];
     let foreign = Mr::regattr_within(&elsewhere, &inside, with_key(2), base.as_ref());
     check_eq!(foreign.err(), Some(Errno::EINVAL), "another domain");
-    // What was refused holds nothing.
+    // A refused call holds no reference.
     let all_of_it = within(&pieces)?;
     check_eq!(base.close(), Err(Errno::EBUSY));
     drop(all_of_it);

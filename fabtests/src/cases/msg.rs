@@ -88,7 +88,8 @@ fn fence(rank: &Rank) -> Outcome {
     )
 }
 
-/// A message whose send has completed, or that was injected, arrives though its sender never calls libfabric again.
+/// Tests that a completed or injected message arrives although its sender never calls libfabric
+/// again.
 fn sender_makes_no_more_calls(rank: &Rank) -> Outcome {
     const COUNT: u8 = 2;
     let rig = Rig::open(rank, &Ask::messages(false))?;
@@ -111,7 +112,7 @@ fn sender_makes_no_more_calls(rank: &Rank) -> Outcome {
                 }
                 silent()?;
             } else {
-                // Short messages are complete before the receiver looks.
+                // Short messages are complete before the receiver polls.
                 if short {
                     silent()?;
                 }
@@ -131,7 +132,7 @@ fn sender_makes_no_more_calls(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// With `FI_DELIVERY_COMPLETE` a message nobody has asked for yet is not complete.
+/// Tests that with `FI_DELIVERY_COMPLETE` an unmatched message is not complete.
 fn delivery_waits(rank: &Rank) -> Outcome {
     let ask = Ask::messages(false).with(|ask| ask.hints.tx.op_flags = sys::FI_DELIVERY_COMPLETE);
     let rig = Rig::open(rank, &ask)?;
@@ -154,7 +155,8 @@ fn delivery_waits(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// `FI_INJECT` among the endpoint's own flags makes every plain send one whose buffer is free on return.
+/// Tests that with `FI_INJECT` in the operation flags of the endpoint every plain send leaves its
+/// buffer reusable.
 fn op_flags_inject(rank: &Rank) -> Outcome {
     let ask = Ask::messages(false).with(|ask| ask.hints.tx.op_flags = sys::FI_INJECT);
     let rig = Rig::open(rank, &ask)?;
@@ -177,7 +179,7 @@ fn op_flags_inject(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// A null pointer is a buffer of no bytes, in every form.
+/// Tests that a null pointer is a buffer of no bytes, in every call.
 fn null_buffer(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &Ask::messages(false))?;
     for way in [Way::Send, Way::Inject, Way::Senddata, Way::Injectdata] {
@@ -210,7 +212,7 @@ fn null_buffer(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// An endpoint is a peer of its own.
+/// Tests messages of an endpoint to itself.
 fn to_itself(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &Ask::messages(false))?;
     for &size in forms::SIZES {
@@ -231,7 +233,7 @@ fn to_itself(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// Both sides send first and receive afterwards: neither may wait for the other.
+/// Tests that both sides can send first and receive afterwards without a deadlock.
 fn both_at_once(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &Ask::messages(false))?;
     for &size in forms::SIZES {
@@ -246,7 +248,8 @@ fn both_at_once(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// A message longer than its receive is cut: the receive fails and says how much it lost, the sender does not care.
+/// Tests truncation: the receive of a longer message fails and reports the lost bytes, and the send
+/// succeeds.
 fn truncation(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &Ask::messages(false))?;
     for (sent, room) in [
@@ -290,7 +293,7 @@ fn truncation(rank: &Rank) -> Outcome {
     forms::one_message(&rig, Way::Send, Into::Recv, false, 100, Meeting::Expected)
 }
 
-/// Receives are filled oldest first, whatever the sizes of the messages.
+/// Tests that receives are filled oldest first, whatever the sizes of the messages.
 fn order_of_receives(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &Ask::messages(false))?;
     let sizes = [100_000, 1, 300_000, 64, 4096, 0, 70_000, 8];
@@ -321,7 +324,7 @@ fn order_of_receives(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// Thousands of messages nobody has asked for yet wait in order, and do not block the traffic that follows.
+/// Tests that thousands of unexpected messages stay in order, and do not block later traffic.
 fn unexpected_flood(rank: &Rank) -> Outcome {
     const COUNT: usize = 2048;
     let rig = Rig::open(
@@ -364,15 +367,15 @@ fn unexpected_flood(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// Who sends faster than its messages are received does not fill the receiver's memory: it is told to try again, and not many
-/// messages are under way.
+/// Tests backpressure: a sender faster than its receiver gets `FI_EAGAIN`, so that few messages are
+/// unreceived and the receiver's memory does not fill.
 fn sender_is_the_faster(rank: &Rank) -> Outcome {
     const COUNT: u64 = 5000;
     const UNDER_WAY: u64 = 4000;
     if rank.target.prov != "scif" {
         return Err(Fail::NotRun("how much is kept is the provider's affair".into()));
     }
-    // A thread that made progress would not know whether its program will receive.
+    // A progress thread could not know whether its program will receive.
     let rig = Rig::open(
         rank,
         &Ask::messages(false).with(|ask| {
@@ -384,7 +387,7 @@ fn sender_is_the_faster(rank: &Rank) -> Outcome {
     rig.barrier()?;
     let word = Buf::new(8);
     if rank.index == 0 {
-        // From when the other side does nothing but receive, until it has received enough.
+        // Rank 1 only receives from this message on, until the second one.
         rig.post(|| rig.inbox.trecv(Buf::NULL, sys::FI_ADDR_UNSPEC, 7, 0, 1))?;
         rig.received(1)?;
         rig.post(|| rig.inbox.trecv(Buf::NULL, sys::FI_ADDR_UNSPEC, 7, 0, 1))?;
@@ -443,7 +446,7 @@ fn sender_is_the_faster(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// As many sends and receives at once as the provider takes.
+/// Tests as many concurrent sends and receives as the provider accepts.
 fn many_outstanding(rank: &Rank) -> Outcome {
     const COUNT: usize = 3000;
     let rig = Rig::open(rank, &Ask::messages(false))?;
@@ -476,7 +479,7 @@ fn many_outstanding(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// Everybody sends to everybody, itself included.
+/// Tests messages from every rank to every rank, itself included.
 fn all_to_all(rank: &Rank) -> Outcome {
     let rig = Rig::open(
         rank,
@@ -505,7 +508,7 @@ fn all_to_all(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// A cancelled receive ends with `FI_ECANCELED`, once, and takes no message.
+/// Tests that a cancelled receive ends with `FI_ECANCELED`, once, and takes no message.
 fn cancel(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &Ask::messages(false))?;
     if rank.index == 1 {
@@ -517,7 +520,7 @@ fn cancel(rank: &Rank) -> Outcome {
         let error = rig.next_error(&rig.rx)?;
         check_eq!(error.err, Errno::ECANCELED);
         check_eq!(error.context, 11);
-        // Nothing of that name is left.
+        // No receive with this context is left.
         let _ = rig.inbox.cancel(11);
         let _ = rig.inbox.cancel(99);
         rig.silence(Duration::from_millis(20))?;
@@ -534,7 +537,8 @@ fn cancel(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// With selective completion only what asks for a completion gets one; errors always come.
+/// Tests that with selective completion only requested completions are written, and that errors
+/// always are.
 fn selective(rank: &Rank) -> Outcome {
     let ask = Ask::messages(false).with(|ask| ask.selective = true);
     let rig = Rig::open(rank, &ask)?;
@@ -562,7 +566,7 @@ fn selective(rank: &Rank) -> Outcome {
         rig.silence(Duration::from_millis(20))?;
     }
     rig.barrier()?;
-    // FI_COMPLETION among the operation flags makes plain calls complete again.
+    // FI_COMPLETION in the operation flags makes plain calls complete again.
     let ask = ask.with(|ask| {
         ask.hints.tx.op_flags = sys::FI_COMPLETION;
         ask.hints.rx.op_flags = sys::FI_COMPLETION;
@@ -572,7 +576,7 @@ fn selective(rank: &Rank) -> Outcome {
     forms::one_message(&rig, Way::Send, Into::Recv, false, 100, Meeting::Expected)
 }
 
-/// In a table the first address is 0, the next 1, and so on.
+/// Tests that the addresses of a table are 0, 1 and so on.
 fn av_table(rank: &Rank) -> Outcome {
     let ask = Ask::messages(false).with(|ask| ask.hints.av_type = sys::FI_AV_TABLE);
     let rig = Rig::open(rank, &ask)?;
@@ -580,7 +584,7 @@ fn av_table(rank: &Rank) -> Outcome {
     forms::one_message(&rig, Way::Send, Into::Recv, false, 100, Meeting::Expected)
 }
 
-/// A directed receive takes only what its peer sends; one open to all takes anything.
+/// Tests that a directed receive takes messages of its peer only, and an undirected one any.
 fn directed(rank: &Rank) -> Outcome {
     let ask = Ask::messages(false).with(|ask| ask.hints.caps |= sys::FI_DIRECTED_RECV);
     let rig = Rig::open(rank, &ask)?;
@@ -622,7 +626,7 @@ fn directed(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// More than `inject_size` cannot be injected.
+/// Tests that a message longer than `inject_size` cannot be injected.
 fn inject_too_long(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &Ask::messages(false))?;
     let buf = Buf::new(rig.info.tx().inject_size + 1);
@@ -636,8 +640,8 @@ fn inject_too_long(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// A peer that neither reads nor dies, with more large messages outstanding to it than a sender looks at to help with, holds up
-/// no others.
+/// Tests that an idle living peer with more outstanding large messages than a sender checks for
+/// cooperative copy blocks no others.
 fn one_stands_still(rank: &Rank) -> Outcome {
     const LARGE: usize = 1 << 20;
     const OUTSTANDING: usize = 16;

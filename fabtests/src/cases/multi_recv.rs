@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! One buffer for many messages: `FI_MULTI_RECV`. Mirrors fi_msg(3) and fi_endpoint(3), `FI_OPT_MIN_MULTI_RECV`.
+//! Multi-receive: one buffer for many messages, `FI_MULTI_RECV`. Mirrors fi_msg(3) and
+//! fi_endpoint(3), `FI_OPT_MIN_MULTI_RECV`.
 
 use libfabric_sys as sys;
 use scif_fabtests::fi::{Buf, Errno};
@@ -28,17 +29,17 @@ fn ask() -> Ask {
     Ask::messages(false).with(|ask| ask.hints.caps |= sys::FI_MULTI_RECV)
 }
 
-/// The receiving side: buffers that are posted again when the provider gives them back.
+/// Receiving side: buffers that are posted again when the provider releases them.
 ///
-/// Every message carries its number as CQ data. Messages are placed in their order; they may complete in another one,
-/// since a long message takes longer than the short one behind it.
+/// Every message carries its number as CQ data. Messages are placed in order, but may complete in
+/// another, because a long message takes longer than a short one behind it.
 struct Pool {
     bufs: Vec<Buf>,
-    /// What each buffer has got since it was posted: number, position, length.
+    /// Messages of each buffer since it was posted: number, position, length.
     got: Vec<Vec<(u64, usize, usize)>>,
 }
 
-/// A message in a buffer.
+/// Message in a buffer.
 struct Came {
     number: u64,
     bytes: Buf,
@@ -63,7 +64,7 @@ impl Pool {
         rig.post(|| rig.inbox.recvmsg(&[buf], sys::FI_ADDR_UNSPEC, index, flags))
     }
 
-    /// The next message; calls `check` with it before its buffer may be used again.
+    /// Receives the next message. Calls `check` with it before its buffer is used again.
     fn next(&mut self, rig: &Rig<'_>, mut check: impl FnMut(&Came) -> Outcome) -> Outcome {
         loop {
             let entry = rig.next(&rig.rx)?;
@@ -108,7 +109,8 @@ impl Pool {
     }
 }
 
-/// A stream of messages through three buffers: each arrives whole and once, each buffer comes back.
+/// Tests a stream of messages through three buffers: each arrives whole and once, and each buffer
+/// is released.
 fn stream(rank: &Rank, sizes: &[usize], count: usize) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
     let longest = sizes.iter().copied().max().unwrap_or(0);
@@ -143,7 +145,7 @@ fn stream(rank: &Rank, sizes: &[usize], count: usize) -> Outcome {
     rig.barrier()
 }
 
-/// `FI_MULTI_RECV` among the operation flags holds for plain receives.
+/// Tests that `FI_MULTI_RECV` in the operation flags applies to plain receives.
 fn op_flags(rank: &Rank) -> Outcome {
     let rig = Rig::open(
         rank,
@@ -222,7 +224,8 @@ fn two_senders(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// What does not fit into the rest of a buffer goes to the next one; what fits into none is cut.
+/// Tests that a message too long for the rest of a buffer uses the next one, and that one too long
+/// for any is truncated.
 fn message_does_not_fit(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
     if rank.index == 0 {
@@ -263,7 +266,8 @@ fn message_does_not_fit(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// A buffer that holds messages already may be cancelled, or is refused with `FI_EAGAIN` while one is under way.
+/// Tests that a partly filled buffer can be cancelled, or is refused with `FI_EAGAIN` during a
+/// transfer.
 fn cancel(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
     if rank.index == 0 {
@@ -310,7 +314,7 @@ fn cq_data(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// Messages that were there before the buffer fill it just the same.
+/// Tests that messages from before the buffer was posted fill it as well.
 fn unexpected(rank: &Rank) -> Outcome {
     let sizes = [8, 20_000, 64, 0, 100_000, 5];
     let rig = Rig::open(rank, &ask())?;

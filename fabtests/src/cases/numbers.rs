@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! What atomic operations are to do, computed here from fi_atomic(3): one element of any datatype as bytes.
+//! Expected results of atomic operations, computed from fi_atomic(3): one element of any datatype
+//! as bytes.
 //!
-//! Values are small whole numbers, so that every floating-point type holds them and their sums and products exactly.
+//! Values are small integers, so that every floating-point type represents them and their sums and
+//! products exactly.
 
 use libfabric_sys as sys;
 use scif_fabtests::fi::AtomicKind;
 
-/// Every datatype that libfabric 1.17 has.
+/// Every datatype of libfabric 1.17: number, name, bytes.
 pub(crate) const TYPES: &[(u32, &str, usize)] = &[
     (sys::FI_INT8, "int8", 1),
     (sys::FI_UINT8, "uint8", 1),
@@ -26,7 +28,7 @@ pub(crate) const TYPES: &[(u32, &str, usize)] = &[
     (sys::FI_UINT128, "uint128", 16),
 ];
 
-/// Every operation that libfabric 1.17 has; since 2.0 there is `FI_DIFF` as well.
+/// Every operation of libfabric 1.17; `FI_DIFF` exists since 2.0.
 pub(crate) const OPS: &[(u32, &str)] = &[
     (sys::FI_MIN, "min"),
     (sys::FI_MAX, "max"),
@@ -75,7 +77,7 @@ pub(crate) fn defined(kind: AtomicKind, op: u32, datatype: u32) -> bool {
     family && !(bitwise && (is_complex(datatype) || is_real(datatype))) && !(ordered && is_complex(datatype))
 }
 
-/// A whole number as an element; the imaginary part of a complex one is the number plus one.
+/// Encodes an integer as an element. The imaginary part of a complex one is the integer plus one.
 pub(crate) fn encode(datatype: u32, value: i8) -> Vec<u8> {
     let whole = i128::from(value);
     match datatype {
@@ -99,7 +101,7 @@ pub(crate) fn encode(datatype: u32, value: i8) -> Vec<u8> {
     }
 }
 
-/// The size of an element.
+/// Bytes of an element.
 pub(crate) fn size(datatype: u32) -> usize {
     TYPES
         .iter()
@@ -107,7 +109,7 @@ pub(crate) fn size(datatype: u32) -> usize {
         .map_or(0, |(.., size)| *size)
 }
 
-/// What the target holds after the operation.
+/// Returns the value of the target after the operation.
 pub(crate) fn after(op: u32, datatype: u32, target: &[u8], operand: &[u8], compare: &[u8]) -> Vec<u8> {
     match datatype {
         sys::FI_FLOAT | sys::FI_DOUBLE | sys::FI_LONG_DOUBLE => {
@@ -118,7 +120,7 @@ pub(crate) fn after(op: u32, datatype: u32, target: &[u8], operand: &[u8], compa
                 decode(datatype, compare),
             );
             match datatype {
-                // Sums and products of small whole numbers are exact in every type.
+                // Sums and products of small integers are exact in every type.
                 #[expect(clippy::cast_possible_truncation, reason = "a small whole number")]
                 sys::FI_FLOAT => (value as f32).to_le_bytes().to_vec(),
                 sys::FI_DOUBLE => value.to_le_bytes().to_vec(),
@@ -156,7 +158,7 @@ fn extend(bytes: &[u8], signed: bool) -> u128 {
     u128::from_le_bytes(wide)
 }
 
-/// The operations that all ordered numbers have; `truth` is 0 or 1.
+/// Executes an operation of ordered numbers; `truth` converts to 0 or 1.
 fn ordered<T: PartialOrd + Copy>(op: u32, t: T, o: T, c: T, zero: T, truth: impl Fn(bool) -> T) -> Option<T> {
     let swap = |condition: bool| Some(if condition { o } else { t });
     match op {
@@ -284,7 +286,7 @@ fn decode(datatype: u32, bytes: &[u8]) -> f64 {
     }
 }
 
-/// A number in the 80-bit format of the x87, padded to 16 bytes.
+/// Returns a number in the 80-bit format of the x87, padded to 16 bytes.
 fn extended(value: f64) -> Vec<u8> {
     let bits = value.to_bits();
     let sign = u16::from(bits >> 63 != 0) << 15;
@@ -318,7 +320,7 @@ fn from_extended(bytes: &[u8]) -> f64 {
     f64::from_bits(sign | (exponent << 52) | ((mantissa >> 11) & ((1 << 52) - 1)))
 }
 
-/// Whether two elements hold the same value: padding of the 80-bit format does not count.
+/// Whether two elements have the same value; padding of the 80-bit format is ignored.
 pub(crate) fn same(datatype: u32, a: &[u8], b: &[u8]) -> bool {
     match datatype {
         sys::FI_LONG_DOUBLE | sys::FI_LONG_DOUBLE_COMPLEX => {

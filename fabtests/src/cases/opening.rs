@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Opening objects with every attribute, and as many as are told of. Mirrors fi_av(3), fi_cq(3), fi_cntr(3), fi_eq(3),
-//! fi_domain(3), the attributes.
+//! Opening objects with every attribute, up to the reported limits. Mirrors fi_av(3), fi_cq(3),
+//! fi_cntr(3), fi_eq(3), fi_domain(3), the attributes.
 //!
-//! Not here: what the objects then do.
+//! Later operations on the objects are tested elsewhere.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ fn rig(rank: &Rank) -> Outcome<Rig<'_>> {
     }
 }
 
-/// Domains of one info at once, each with an endpoint that talks to itself.
+/// Tests several domains of one info, each with an endpoint that sends to itself.
 fn domains(rank: &Rank) -> Outcome {
     let rig = rig(rank)?;
     let mut open = Vec::new();
@@ -66,7 +66,7 @@ fn domains(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// Every type with every flag; a flag that is none is refused.
+/// Tests every type with every flag; an unknown flag is refused.
 fn vectors(rank: &Rank) -> Outcome {
     let rig = rig(rank)?;
     let name = rig.ep.name()?;
@@ -174,7 +174,7 @@ fn event_queues(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// As many counters as the domain says, each its own.
+/// Tests as many independent counters as the domain reports.
 fn counters(rank: &Rank) -> Outcome {
     let rig = rig(rank)?;
     let count = rig.info.domain().cntr_cnt;
@@ -224,7 +224,7 @@ fn counters(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// Counters count operations, not bytes.
+/// Tests that counters count operations, not bytes.
 fn counter_of_bytes(rank: &Rank) -> Outcome {
     needs_library(rank, version(1, 21), "counters of bytes")?;
     let rig = rig(rank)?;
@@ -248,7 +248,7 @@ fn counter_of_bytes(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// Every right alone and with every other, in each of the calls.
+/// Tests every right alone and with every other, in each of the calls.
 fn regions(rank: &Rank) -> Outcome {
     let rig = rig(rank)?;
     let rights = [

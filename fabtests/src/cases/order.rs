@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! One ordered stream over all data paths: a random script of messages, RMA and atomics in both directions, of all
-//! sizes and by all calls, with random windows and pauses. Both ranks draw the same script from the seed of the run.
+//! One ordered stream over all data paths: a random script of messages, RMA and atomics in both
+//! directions, of all sizes and by all calls, with random windows and pauses. Both ranks draw the
+//! same script from the seed of the run.
 //!
-//! Checked: the n-th receive of a kind gets the n-th message of that kind, whole; a message that was sent behind writes
-//! and atomics finds them done; a read behind a write sees it; everything completes once.
+//! Checks: the n-th receive of a kind gets the complete n-th message of that kind. A message sent
+//! after writes and atomics arrives after them. A read after a write returns its data. Every
+//! operation completes once.
 
 use libfabric_sys as sys;
 use scif_fabtests::fi::{AtomicTarget, Buf, Errno, Ioc};
@@ -76,7 +78,7 @@ const ALL: &[usize] = &[
 struct Mix {
     sizes: &'static [usize],
     length: usize,
-    /// Take process_vm away from both somewhere on the way.
+    /// Whether process_vm is denied to both ranks during the script.
     deny: bool,
 }
 
@@ -88,25 +90,25 @@ enum Line {
         tagged: bool,
         size: usize,
     },
-    /// Into a place of its own in the target's memory.
+    /// Write into its own range of the memory of the target.
     Write {
         at: usize,
         size: usize,
     },
-    /// Of the place of the latest write.
+    /// Read of the range of the latest write.
     Read {
         at: usize,
         size: usize,
         seed: u64,
     },
-    /// One more in the first word of the target's memory.
+    /// Addition of one to the first word of the memory of the target.
     Add,
 }
 
 const TAG: u64 = 0x77;
-/// The first word counts the atomics; writes begin behind it.
+/// Offset of the first write; the first word counts the atomics.
 const FIRST: usize = 64;
-/// The most bytes that one script writes.
+/// Maximum number of bytes that one script writes.
 const ROOM: usize = 24 << 20;
 
 fn draw(rng: &mut Rng, mix: Mix, inject_size: usize) -> Vec<Line> {
@@ -130,7 +132,7 @@ fn draw(rng: &mut Rng, mix: Mix, inject_size: usize) -> Vec<Line> {
         let line = match rng.below(10) {
             0 | 1 if end + size <= ROOM => {
                 let at = end;
-                // Unaligned now and then.
+                // Sometimes unaligned.
                 end += size + rng.below(9);
                 latest = Some((at, size, lines.len() as u64));
                 Line::Write { at, size }
@@ -154,7 +156,7 @@ fn draw(rng: &mut Rng, mix: Mix, inject_size: usize) -> Vec<Line> {
         };
         lines.push(line);
     }
-    // The last word: all that came before is done when it is received.
+    // When the last message is received, all earlier operations are complete.
     lines.push(Line::Message {
         way: Way::Send,
         tagged: false,
@@ -187,15 +189,15 @@ fn repeated(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// One direction of the script at the receiving end.
+/// One direction of the script at the receiving side.
 struct Incoming<'a> {
     lines: &'a [Line],
     memory: Buf,
     bufs: Vec<Buf>,
-    /// The next line to post a receive for, and how many receives are open.
+    /// Next line to post a receive for, and number of posted receives.
     next: usize,
     open: usize,
-    /// Lines whose RMA and atomics have been checked.
+    /// Number of lines whose RMA and atomics have been checked.
     checked: usize,
     adds: u64,
     left: usize,
@@ -219,7 +221,7 @@ impl<'a> Incoming<'a> {
         }
     }
 
-    /// Posts the next receive; false when there is none or no room.
+    /// Posts the next receive. Returns false when there is none or no space.
     fn post(&mut self, rig: &Rig<'_>, rng: &mut Rng) -> Outcome<bool> {
         while let Some(line) = self.lines.get(self.next) {
             let Line::Message { tagged, size, .. } = *line else {
@@ -246,7 +248,7 @@ impl<'a> Incoming<'a> {
         Ok(false)
     }
 
-    /// A receive has completed: the message is the right one, and all that was written before it is there.
+    /// Checks a completed receive: its message, and all data written before it.
     fn arrived(&mut self, entry: &scif_fabtests::fi::Entry) -> Outcome {
         let index = entry.context;
         let (Some(&Line::Message { way, tagged, size }), Some(buf)) =
@@ -288,7 +290,7 @@ impl<'a> Incoming<'a> {
     }
 }
 
-/// One direction of the script at the sending end.
+/// One direction of the script at the sending side.
 struct Outgoing<'a> {
     lines: &'a [Line],
     next: usize,
@@ -297,7 +299,7 @@ struct Outgoing<'a> {
 }
 
 impl Outgoing<'_> {
-    /// Posts the next line; false when there is none or no room.
+    /// Posts the next line. Returns false when there is none or no space.
     fn post(&mut self, rig: &Rig<'_>, there: Remote) -> Outcome<bool> {
         let Some(line) = self.lines.get(self.next) else {
             return Ok(false);
@@ -417,7 +419,7 @@ fn script(rank: &Rank, mix: Mix) -> Outcome {
         usize::MAX
     };
     let mut denied = false;
-    // Windows change on the way, so that both meetings of message and receive happen.
+    // The windows change on the way, so that both expected and unexpected messages occur.
     let (mut rx_window, mut tx_window) = (8, 8);
     rig.wait("the end of the script", || {
         if own.one_in(50) {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! The orders that cost a wait, `FI_ORDER_RAS` and `FI_ORDER_WAS`: what is done to a peer's memory after a message was sent
-//! to it is done after the peer has taken the message in. Mirrors fi_endpoint(3), "Message Ordering".
+//! Orders that require a wait, `FI_ORDER_RAS` and `FI_ORDER_WAS`: an access to the memory of a peer
+//! after a message to it takes effect after the peer has received the message. Mirrors
+//! fi_endpoint(3), "Message Ordering".
 //!
-//! The target makes no progress while the initiator does, so without the wait the initiator would be through with it. How
-//! long the initiator tries is no assertion: a shorter time would find less.
+//! The target makes no progress during the access, so without the wait the initiator would complete
+//! it. The duration of the attempt is no assertion: a shorter one would find less.
 
 use std::time::{Duration, Instant};
 
@@ -28,12 +29,13 @@ pub(crate) const CASES: &[Case] = &[
     }),
 ];
 
-/// How long the initiator tries to be early.
+/// Duration of the attempt to access the memory too early.
 const EARLY: Duration = Duration::from_millis(40);
-/// Contexts of the message and of what comes after it.
+/// Contexts of the message and of the operation after it.
 const MESSAGE: usize = 1;
 const DEED: usize = 2;
-/// What the target's word is before the message is taken in, and what the target makes of it then, if nobody else does.
+/// Values of the word of the target before the message is received, and afterwards, unless the
+/// operation changes it.
 const BEFORE: u64 = 5;
 const AFTER: u64 = 1000;
 
@@ -41,9 +43,9 @@ const AFTER: u64 = 1000;
 enum Deed {
     Write,
     Read,
-    /// `FI_SUM`.
+    /// Addition with `FI_SUM`.
     Add,
-    /// `FI_ATOMIC_READ`.
+    /// Read with `FI_ATOMIC_READ`.
     Look,
 }
 
@@ -52,7 +54,7 @@ impl Deed {
         matches!(self, Deed::Read | Deed::Look)
     }
 
-    /// What is in the target's word in the end.
+    /// Final value of the word of the target.
     fn leaves(self) -> u64 {
         match self {
             Deed::Write => 7,
@@ -61,7 +63,7 @@ impl Deed {
         }
     }
 
-    /// Does it, once; what is read goes to `word`, which is 7 otherwise.
+    /// Posts the operation once. A read stores into `word`, which is 7 otherwise.
     fn post(self, rig: &Rig<'_>, dest: u64, at: Remote, word: Buf) -> Result {
         let target = |op| AtomicTarget {
             dest,
@@ -81,7 +83,7 @@ impl Deed {
                     count: 1,
                     key: at.key,
                 }];
-                // Else it may be complete before it is executed.
+                // Without these flags the operation may complete before it is executed.
                 let flags = sys::FI_COMPLETION | sys::FI_DELIVERY_COMPLETE;
                 rig.ep.atomicmsg(&target(sys::FI_SUM), &[one], &range, 0, flags)
             }
@@ -98,7 +100,7 @@ fn ask() -> Ask {
     })
 }
 
-/// Reads completions for a while, in which the deed must not be done.
+/// Reads completions for [`EARLY`], in which the operation must not complete.
 fn early(rig: &Rig<'_>, sent: &mut bool) -> Outcome {
     let start = Instant::now();
     while start.elapsed() < EARLY {
@@ -111,7 +113,7 @@ fn early(rig: &Rig<'_>, sent: &mut bool) -> Outcome {
     Ok(())
 }
 
-/// Takes the completions that are there.
+/// Reads the available completions.
 fn take(rig: &Rig<'_>, sent: &mut bool, done: &mut bool) -> Outcome {
     while let Some(entry) = rig.tx.take() {
         match entry
@@ -132,7 +134,7 @@ fn after(rank: &Rank, deed: Deed) -> Outcome {
     check_eq!(granted, sys::FI_ORDER_RAS | sys::FI_ORDER_WAS);
     let memory = Buf::new(4096);
     let (_mr, remotes) = rig.share(memory, REMOTE)?;
-    // Nobody waits for a connection later.
+    // The connection exists before the test.
     if rank.index == 0 {
         rig.post(|| rig.ep.send(Buf::new(8), rig.peer(), MESSAGE))?;
         rig.sent(MESSAGE)?;
@@ -141,7 +143,7 @@ fn after(rank: &Rank, deed: Deed) -> Outcome {
         rig.received(MESSAGE)?;
     }
     for (round, size) in [8, 3000, 20_000, 1 << 20].into_iter().enumerate() {
-        // Unexpected in the one round, expected in the other.
+        // Unexpected in the even rounds, expected in the odd ones.
         let expected = round % 2 == 1;
         memory.put(0, &BEFORE.to_le_bytes());
         let buf = Buf::new(size);
@@ -149,7 +151,7 @@ fn after(rank: &Rank, deed: Deed) -> Outcome {
             rig.post(|| rig.ep.recv(buf, sys::FI_ADDR_UNSPEC, MESSAGE))?;
         }
         rig.barrier()?;
-        // Who has left the other barrier may still be making progress in it.
+        // A rank that has left the first barrier may still make progress in it.
         rank.barrier(&mut || Ok(()))?;
         if rank.index == 0 {
             let word = Buf::of(&7_u64.to_le_bytes());
@@ -166,7 +168,7 @@ fn after(rank: &Rank, deed: Deed) -> Outcome {
             let read = if deed.reads() { AFTER } else { 7 };
             check_eq!(word.load_u64(0), read, "{deed:?} behind {size} B was too early");
         } else {
-            // No progress here until the initiator has tried.
+            // No progress on this side until the initiator has made its attempt.
             rank.barrier(&mut || Ok(()))?;
             let have = memory.load_u64(0);
             check_eq!(have, BEFORE, "{deed:?} behind {size} B was too early");
@@ -187,7 +189,8 @@ fn after(rank: &Rank, deed: Deed) -> Outcome {
     Ok(())
 }
 
-/// The same between two endpoints of a process, whose memory the initiator reaches by itself.
+/// Tests the order between two endpoints of one process, whose memory the initiator accesses
+/// directly.
 fn beside(rank: &Rank, deed: Deed) -> Outcome {
     let rig = Rig::open_alone(rank, &ask())?;
     let other = Rig::open_in(rank, rig.info.dup()?, &rig.fabric, &rig.domain, &ask())?;

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Cases of other areas again, over connected endpoints and over datagrams: what holds for reliable endpoints of data
-//! transfer, completions, counters and waiting holds there too. Mirrors fi_endpoint(3), the types of endpoints.
+//! Cases of other areas over connected endpoints and over datagrams: data transfer, completions,
+//! counters and waiting behave as with reliable endpoints. Mirrors fi_endpoint(3), the types of
+//! endpoints.
 //!
-//! Connecting is about `cm`, what is special about datagrams about `kinds`; shared contexts and prefixes are in `over_setups`.
+//! Connecting is tested in `cm`, and properties of datagrams in `kinds`. Shared contexts and
+//! prefixes are in `over_setups`.
 
 use libfabric_sys as sys;
 use scif_fabtests::check;
 use scif_fabtests::harness::{Case, Fail, Outcome, Rank, Setup, case};
 
-/// Runs the case `of` with every endpoint set up otherwise.
+/// Runs the case `of` with another set-up of every endpoint.
 pub(super) fn again(rank: &Rank, setup: Setup, of: &str) -> Outcome {
     let run = super::all()
         .find(|case| case.name == of)
@@ -20,7 +22,7 @@ pub(super) fn again(rank: &Rank, setup: Setup, of: &str) -> Outcome {
     Ok(())
 }
 
-/// A table of cases of two ranks that run others.
+/// Defines a table of cases of two ranks that run others.
 macro_rules! over {
     ($setup:expr, $($name:literal = $of:literal,)*) => {
         &[$(case($name, 2, |rank| $crate::cases::over::again(rank, $setup, $of)).within(180),)*]
@@ -28,7 +30,7 @@ macro_rules! over {
 }
 pub(super) use over;
 
-/// Endpoints of this kind, as they are asked for otherwise.
+/// Returns the set-up with this kind of endpoint.
 pub(super) const fn kind(ep_type: u32) -> Setup {
     Setup {
         ep_type,

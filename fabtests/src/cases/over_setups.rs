@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Cases of other areas again, with contexts that endpoints share and with message prefixes, over every kind of endpoint.
-//! Mirrors fi_endpoint(3), "Shared Contexts", and fi_getinfo(3), "FI_MSG_PREFIX".
+//! Cases of other areas with shared contexts and with message prefixes, over every kind of
+//! endpoint. Mirrors fi_endpoint(3), "Shared Contexts", and fi_getinfo(3), "FI_MSG_PREFIX".
 //!
-//! What is about several endpoints of one context is in `shared`, what is special about prefixes in `kinds`.
+//! Several endpoints on one context are tested in `shared`, properties of prefixes in `kinds`.
 
 use libfabric_sys as sys;
 use scif_fabtests::harness::{Case, Setup, case};
 
 use super::over::{kind, over};
 
-/// A receive context that endpoints share, and no transmit context.
+/// Returns the set-up with a shared receive context only.
 const fn inbox(ep_type: u32) -> Setup {
     Setup {
         shared_rx: true,
@@ -17,7 +17,7 @@ const fn inbox(ep_type: u32) -> Setup {
     }
 }
 
-/// A transmit context that endpoints share, and no receive context.
+/// Returns the set-up with a shared transmit context only.
 const fn outbox(ep_type: u32) -> Setup {
     Setup {
         shared_tx: true,
@@ -25,7 +25,7 @@ const fn outbox(ep_type: u32) -> Setup {
     }
 }
 
-/// Both.
+/// Returns the set-up with both shared contexts.
 const fn boxes(ep_type: u32) -> Setup {
     Setup {
         shared_tx: true,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Looking at messages before receiving them: `FI_PEEK`, `FI_CLAIM`, `FI_DISCARD`. Mirrors fi_tagged(3); it is what
-//! `MPI_Probe` and `MPI_Mprobe` are made of.
+//! Peeking at messages before receiving them: `FI_PEEK`, `FI_CLAIM`, `FI_DISCARD`. Mirrors
+//! fi_tagged(3). `MPI_Probe` and `MPI_Mprobe` are built on these flags.
 
 use std::time::Duration;
 
@@ -32,12 +32,13 @@ fn ask() -> Ask {
     Ask::messages(true)
 }
 
-/// The context of a peek or claim: memory the provider may use until the message is received.
+/// Returns the context of a peek or claim: memory that the provider may use until the message is
+/// received.
 pub(super) fn context() -> Buf {
     Buf::new(size_of::<sys::fi_context2>())
 }
 
-/// Looks once; `None` when there is no such message.
+/// Peeks once; `None` when there is no such message.
 fn look(rig: &Rig<'_>, src: u64, tag: u64, ignore: u64, flags: u64, context: Buf) -> Outcome<Option<Entry>> {
     let flags = flags | sys::FI_PEEK | sys::FI_COMPLETION;
     rig.post(|| rig.inbox.trecvmsg(&[], src, tag, ignore, context.addr(), flags))?;
@@ -54,7 +55,7 @@ fn look(rig: &Rig<'_>, src: u64, tag: u64, ignore: u64, flags: u64, context: Buf
     }
 }
 
-/// Looks until the message is there.
+/// Peeks until the message has arrived.
 pub(super) fn find(rig: &Rig<'_>, tag: u64, flags: u64, context: Buf) -> Outcome<Entry> {
     rig.rank.step(format_args!("looking for tag {tag}"));
     loop {
@@ -82,7 +83,7 @@ fn nothing(rank: &Rank) -> Outcome {
             check!(look(&rig, sys::FI_ADDR_UNSPEC, 0, u64::MAX, flags, context)?.is_none());
         }
         rig.barrier()?;
-        // Another tag is no match.
+        // Another tag does not match.
         find(&rig, 5, 0, context)?;
         check!(look(&rig, sys::FI_ADDR_UNSPEC, 4, 0, 0, context)?.is_none());
         check!(look(&rig, sys::FI_ADDR_UNSPEC, 4, 1, 0, context)?.is_some());
@@ -97,7 +98,7 @@ fn nothing(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// A peek tells length, tag and data, and leaves the message where it is.
+/// Tests that a peek reports length, tag and data, and leaves the message in the queue.
 fn finds(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
     for &size in SIZES {
@@ -142,7 +143,7 @@ fn claim(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// Between claim and receive no other receive and no other peek gets the message.
+/// Tests that between claim and receive no other receive or peek gets the message.
 fn claimed_is_kept(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
     for &size in SIZES {
@@ -165,7 +166,7 @@ fn claimed_is_kept(rank: &Rank) -> Outcome {
             let open = Buf::new(size);
             rig.post(|| rig.inbox.trecv(open, sys::FI_ADDR_UNSPEC, 9, 0, 7))?;
             rig.silence(Duration::from_millis(5))?;
-            // In the other order than they came.
+            // In the reverse order of arrival.
             for (context, seed) in [(second, 1), (first, 0)] {
                 let buf = Buf::new(size);
                 check_eq!(take(&rig, buf, 0, context)?.len, size);
@@ -223,7 +224,7 @@ fn claim_and_discard(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// With directed receives a peek may ask for one source.
+/// Tests that with directed receives a peek may name a source.
 fn source(rank: &Rank) -> Outcome {
     let ask = ask().with(|ask| {
         ask.hints.caps |= sys::FI_DIRECTED_RECV | sys::FI_SOURCE;
@@ -252,7 +253,7 @@ fn source(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// A peek finds the oldest message that fits.
+/// Tests that a peek finds the oldest matching message.
 fn order(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
     if rank.index == 0 {
@@ -276,7 +277,7 @@ fn order(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// Thousands of peeks that find nothing cost neither memory nor order.
+/// Tests that thousands of unsuccessful peeks affect neither memory nor order.
 fn many_misses(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
     let context = context();
@@ -290,7 +291,7 @@ fn many_misses(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// Without `FI_COMPLETION` on a selective queue a peek that finds nothing still says so.
+/// Tests that an unsuccessful peek on a selective queue is reported even without `FI_COMPLETION`.
 fn selective(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask().with(|ask| ask.selective = true))?;
     if rank.index == 1 {

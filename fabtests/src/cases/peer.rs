@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Queues, counters and receive contexts of another provider that this one fills; the other provider is the case. Mirrors
-//! fi_peer(3).
+//! Queues, counters and receive contexts of another provider that this one fills; the case acts as
+//! the other provider. Mirrors fi_peer(3).
 //!
-//! Libraries before 2.3 have other layouts: there the provider must refuse.
+//! Libraries before 2.3 have other layouts, which the provider must refuse.
 
 use std::sync::Arc;
 
@@ -37,14 +37,14 @@ pub(super) fn ask() -> Ask {
     Ask::caps(sys::FI_MSG | sys::FI_TAGGED | sys::FI_PEER)
 }
 
-/// Since when libraries have the layouts that the provider knows.
+/// First libfabric release with the layouts that the provider supports.
 const SINCE: u32 = version(2, 3);
 
 fn known(rank: &Rank) -> Outcome<bool> {
     Ok(load(rank)?.version() >= SINCE)
 }
 
-/// Ends a case where the library has other layouts.
+/// Ends a case if the library has other layouts.
 pub(super) fn needs_peers(rank: &Rank) -> Outcome {
     needs_library(rank, SINCE, "peers in the provider's layout")
 }
@@ -58,7 +58,7 @@ fn offered(rank: &Rank) -> Outcome {
         Ok(list) => {
             check!(known(rank)?, "offered to a library of other layouts");
             check!(list.iter().all(|info| info.caps() & sys::FI_PEER != 0));
-            // More than lnx has itself makes its endpoints fail to open.
+            // A limit above that of lnx makes its endpoints fail to open.
             check!(list.iter().all(|info| info.tx().rma_iov_limit <= 4));
         }
         Err(_) => check!(!known(rank)?, "not offered"),
@@ -74,7 +74,7 @@ fn offered(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// An endpoint that is all its owner's.
+/// Endpoint whose queue, counter and receive context belong to an owner.
 pub(super) struct Side<'r> {
     pub(super) rank: &'r Rank,
     pub(super) owner: &'static Owner,
@@ -84,9 +84,9 @@ pub(super) struct Side<'r> {
     cntr: Arc<Cntr>,
     srx: Arc<Ep>,
     pub(super) av: Arc<Av>,
-    /// A counter of its own.
+    /// Separate counter for triggered operations.
     when: Arc<Cntr>,
-    /// Where it can join groups.
+    /// Event queue for joins of groups.
     eq: Option<Arc<Eq>>,
     info: Info,
 }
@@ -166,7 +166,7 @@ impl Side<'_> {
         Ok(())
     }
 
-    /// A call that sends, until it is taken.
+    /// Repeats a send call until it is accepted.
     pub(super) fn post(&self, mut call: impl FnMut(&Ep) -> Result<(), Errno>) -> Outcome {
         loop {
             match call(&self.ep) {
@@ -188,7 +188,7 @@ impl Side<'_> {
         self.pump()
     }
 
-    /// What was written since the last time, once it is as much as said.
+    /// Waits until `count` entries were written since the last call, and returns them.
     pub(super) fn written(&self, count: usize) -> Outcome<Vec<Written>> {
         self.until(|owner| owner.heard().written.len() >= count)?;
         Ok(std::mem::take(&mut self.owner.heard().written))
@@ -257,7 +257,7 @@ fn messages(rank: &Rank, first: bool) -> Outcome {
     side.barrier()
 }
 
-/// The owner is asked only where it lets the peer make progress, not in a call that sends.
+/// Tests that the owner is called only where it lets the peer make progress, not within a send.
 fn to_itself(rank: &Rank) -> Outcome {
     let side = side(rank)?;
     let own = side.meet()?.first().copied().unwrap_or(0);
@@ -286,7 +286,7 @@ fn errors(rank: &Rank) -> Outcome {
         return Ok(());
     }
     side.until(|owner| owner.waiting() == 4)?;
-    // Two are not wanted; their sender completes, nobody here hears of it.
+    // Two messages are discarded: their sends complete, and the receiver gets no entry.
     check!(side.owner.discard(1)? && side.owner.discard(2)?);
     for tag in [3, 4] {
         side.owner.receive(Some((tag, 0)), Buf::new(100), 9)?;
@@ -297,7 +297,7 @@ fn errors(rank: &Rank) -> Outcome {
     side.barrier()
 }
 
-/// What the owner has no room for is kept, in order, and the receives with it.
+/// Tests that entries that the owner refuses are kept in order, together with their receives.
 fn full_queue(rank: &Rank) -> Outcome {
     let side = side(rank)?;
     let own = side.meet()?.first().copied().unwrap_or(0);
@@ -310,7 +310,7 @@ fn full_queue(rank: &Rank) -> Outcome {
         let buf = Buf::pattern(8, tag);
         side.post(|ep| ep.tsend(buf, own, tag, 1))?;
     }
-    // Offered again and again.
+    // Offered repeatedly.
     side.until(|owner| owner.heard().refused >= 100)?;
     let (written, freed) = {
         let heard = side.owner.heard();
@@ -332,7 +332,8 @@ fn full_queue(rank: &Rank) -> Outcome {
     side.until(|owner| owner.heard().freed == 3)
 }
 
-/// A sender that exceeds the limit of unexpected messages is reset. Each entry of the owner is then queued or freed.
+/// Tests that a sender above the limit of unexpected messages is reset. Each entry of the owner is
+/// then queued or freed.
 fn beyond_the_limit(rank: &Rank) -> Outcome {
     const SENDS_MAX: usize = 10_000;
     let side = side(rank)?;
@@ -356,7 +357,8 @@ fn beyond_the_limit(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// The owner holds no lock while an endpoint is closed: it is asked for no receive then.
+/// Tests that no receive is requested during the close of an endpoint, when the owner holds no
+/// lock.
 fn closing(rank: &Rank) -> Outcome {
     let side = side(rank)?;
     let to = side.meet()?.get(rank.peer()).copied().unwrap_or(0);
@@ -366,7 +368,7 @@ fn closing(rank: &Rank) -> Outcome {
     side.owner.receive(Some((1, 0)), Buf::new(8), 2)?;
     side.written(2)?;
     side.barrier()?;
-    // From here on nobody but the one who sends makes progress.
+    // From this point only the sender makes progress.
     if rank.index == 1 {
         for _ in 0..3 {
             side.ep.tsend(buf, to, 2, 3)?;
@@ -375,7 +377,7 @@ fn closing(rank: &Rank) -> Outcome {
     rank.barrier(&mut || Ok(()))?;
     if rank.index == 0 {
         let asked = side.owner.heard().asked;
-        // More than the ring takes: closing waits for room.
+        // More than the ring can hold: the close waits for space.
         let long = Buf::pattern(4000, 2);
         while side.ep.tsend(long, to, 3, 4).is_ok() {}
         check_eq!(side.owner.heard().asked, asked, "asked while sending");
@@ -386,7 +388,8 @@ fn closing(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// Nor while events are read, by which other endpoints make progress.
+/// Tests that no receive is requested during a read of events either, although it makes progress on
+/// other endpoints.
 fn events(rank: &Rank) -> Outcome {
     let side = side_with(rank, &ask().with(|ask| ask.hints.caps |= sys::FI_COLLECTIVE))?;
     let to = side.meet()?.get(rank.peer()).copied().unwrap_or(0);
@@ -409,7 +412,7 @@ fn events(rank: &Rank) -> Outcome {
     side.barrier()
 }
 
-/// Makes progress until so many messages are the owner's.
+/// Makes progress until the owner holds `count` messages.
 fn keep(owner: &Owner, cq: &Cq, count: usize) -> Outcome {
     while owner.waiting() < count {
         match cq.progress() {
@@ -420,10 +423,11 @@ fn keep(owner: &Owner, cq: &Cq, count: usize) -> Outcome {
     Ok(())
 }
 
-/// The same where what is read is that the connection has ended: what came over it is taken in when the owner lets it.
+/// Tests that no receive is requested when the end of a connection is read. Messages that arrived
+/// over it are delivered when the owner permits progress.
 fn ends(rank: &Rank) -> Outcome {
     needs_peers(rank)?;
-    // Peers of such endpoints are not offered; owners may give them a receive context all the same.
+    // Peers of such endpoints are not offered, but owners may give them a receive context.
     let bare = cm::bare(rank)?;
     let pause = || rank.barrier(&mut || Ok(()));
     if rank.index == 1 {
@@ -451,7 +455,7 @@ fn ends(rank: &Rank) -> Outcome {
     ep.accept(&[])?;
     bare.expect(sys::FI_CONNECTED, ep.address()?)?;
     pause()?;
-    // Sent, and hung up.
+    // The peer has sent and shut down.
     pause()?;
     bare.expect(sys::FI_SHUTDOWN, ep.address()?)?;
     check_eq!(owner.heard().asked, 0, "asked while reading events");
@@ -460,7 +464,8 @@ fn ends(rank: &Rank) -> Outcome {
     pause()
 }
 
-/// The caller hears of the answer and of the end of what carried its request at once: it is connected, and stays so.
+/// Tests a caller that reads the accept and the end of the request's connection at once: it is
+/// connected and stays so.
 fn answered(rank: &Rank) -> Outcome {
     needs_peers(rank)?;
     let bare = cm::bare(rank)?;
@@ -492,7 +497,7 @@ fn answered(rank: &Rank) -> Outcome {
     pause()
 }
 
-/// What waits for a counter completes in the owner's queue, by the owner's reading alone.
+/// Tests that triggered operations complete in the queue of the owner, by reads of the owner alone.
 fn triggered(rank: &Rank) -> Outcome {
     let side = side_with(rank, &ask().with(|ask| ask.hints.caps |= sys::FI_TRIGGER))?;
     let own = side.meet()?.first().copied().unwrap_or(0);

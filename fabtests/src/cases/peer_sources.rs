@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Whom a peer provider says that messages are from, by which its owner matches them; and what it tells the owner of operations
-//! on memory. Mirrors fi_peer(3).
+//! Source addresses that a peer provider reports for messages, by which its owner matches them; and
+//! reports of memory operations to the owner. Mirrors fi_peer(3).
 //!
-//! Not here: everything else about peers, which is in `peer`.
+//! All other tests of peers are in `peer`.
 
 use libfabric_sys as sys;
 use scif_fabtests::fi::{AtomicTarget, Av, Buf, Ioc, Mr, MrAsk};
@@ -20,7 +20,7 @@ pub(crate) const CASES: &[Case] = &[
     case("peer/rma_and_atomics", 2, rma),
 ];
 
-/// What this process calls a rank.
+/// Identifier of a rank in this process.
 const fn id(rank: usize) -> u64 {
     0xdead_beef_0000_1000 + rank as u64
 }
@@ -36,7 +36,7 @@ fn names(side: &Side<'_>) -> Outcome<Vec<Vec<u8>>> {
     side.rank.exchange(&side.ep.name()?, &mut || side.pump())
 }
 
-/// Two send the same; each receive takes the message of whom it is for.
+/// Tests equal messages of two senders: each receive takes the message of its source.
 fn directed(rank: &Rank, first: bool) -> Outcome {
     let side = side(rank)?;
     let mut to = Vec::new();
@@ -46,7 +46,7 @@ fn directed(rank: &Rank, first: bool) -> Outcome {
     tell_apart(&side, &to, &[id(0), id(1), id(2)], first)
 }
 
-/// Without identifiers it is the numbers of the vector.
+/// Tests that without identifiers the source is the number in the vector.
 fn plain(rank: &Rank) -> Outcome {
     let side = side_with(rank, &ask().with(|ask| ask.hints.caps |= sys::FI_SOURCE))?;
     let to = side.meet()?;
@@ -75,7 +75,7 @@ fn tell_apart(side: &Side<'_>, to: &[u64], ids: &[u64], first: bool) -> Outcome 
                 side.until(|owner| owner.waiting() == 4)?;
             }
             let mut posted = Vec::new();
-            // In no order that messages come in.
+            // Not in the order of arrival.
             for who in [2, 1] {
                 let (tagged, plain, from) = (Buf::new(len), Buf::new(len), number(ids, who)?);
                 side.owner.receive_from(from, None, plain, who)?;
@@ -101,7 +101,8 @@ fn tell_apart(side: &Side<'_>, to: &[u64], ids: &[u64], first: bool) -> Outcome 
     Ok(())
 }
 
-/// A sender that nobody knew when its messages came is known as soon as it is inserted: the owner is told, and asks.
+/// Tests a sender that is unknown when its messages arrive and known once it is inserted. The owner
+/// is notified and requests the address.
 fn late(rank: &Rank) -> Outcome {
     const WAITING: [usize; 3] = [8, 3000, 100_000];
     let side = side(rank)?;
@@ -117,7 +118,7 @@ fn late(rank: &Rank) -> Outcome {
     }
     side.until(|owner| owner.waiting() == WAITING.len())?;
     check_eq!(side.owner.senders(), vec![sys::FI_ADDR_UNSPEC; WAITING.len()]);
-    // Neither somebody else nor a vector of nobody says who that is.
+    // Neither another address nor another vector identifies the sender.
     Av::open(&side.domain, sys::FI_AV_TABLE, 4)?.insert(name(1)?)?;
     side.av.insert_told(name(0)?, id(0))?;
     check_eq!(side.owner.senders(), vec![sys::FI_ADDR_UNSPEC; WAITING.len()]);
@@ -129,7 +130,7 @@ fn late(rank: &Rank) -> Outcome {
         "how often the owner was told"
     );
     check_eq!(side.owner.senders(), vec![id(1); WAITING.len()]);
-    // Not for who is not the sender.
+    // A receive for another source gets no message.
     side.owner.receive_from(id(0), Some((1, 0)), Buf::new(8), 99)?;
     for (tag, len) in (1..).zip(WAITING) {
         let buf = Buf::new(len);
@@ -142,7 +143,8 @@ fn late(rank: &Rank) -> Outcome {
     side.barrier()
 }
 
-/// Operations on memory complete in the owner's queue and counter, and so do those that fail.
+/// Tests that operations on memory complete in the queue and the counter of the owner, also when
+/// they fail.
 fn rma(rank: &Rank) -> Outcome {
     let caps = sys::FI_RMA | sys::FI_ATOMIC;
     let side = side_with(rank, &ask().with(|ask| ask.hints.caps |= caps))?;

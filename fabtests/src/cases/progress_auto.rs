@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Data progress AUTO: a peer that makes no call to libfabric at all is reached nevertheless.
+//! Automatic data progress: operations reach a peer that makes no libfabric call at all.
 //!
-//! "Makes no call" is exact here: the target sits in a barrier of the harness, or sleeps, until the initiator is done. A
-//! provider that needs the target's help hangs, and the watchdog says so; no time is asserted.
+//! The target waits in a barrier of the harness, or sleeps, until the initiator is done. A provider
+//! that needs calls of the target hangs, which the time limit reports; no time is asserted.
 
 use std::time::Duration;
 
@@ -32,13 +32,14 @@ fn ask() -> Ask {
     })
 }
 
-/// The endpoint and the target's memory; from here on rank 1 calls nothing until the next barrier of the harness.
+/// Opens the endpoint and shares the memory of the target. Rank 1 then makes no call until the next
+/// barrier of the harness.
 fn start<'r>(rank: &'r Rank, ask: &Ask) -> Outcome<(Rig<'r>, Buf, scif_fabtests::rig::Remote)> {
     let rig = Rig::open(rank, ask)?;
     check_eq!(rig.info.domain().data_progress, sys::FI_PROGRESS_AUTO);
     let memory = Buf::new(5 << 20);
     let (mr, remotes) = rig.share(memory, REMOTE)?;
-    // The region lives as long as the process.
+    // The region stays open until the process ends.
     std::thread::spawn(move || {
         let _keep = mr;
         loop {
@@ -105,11 +106,13 @@ fn first_atomic(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// The target sleeps, and looks at its memory only; the initiator's first write and first atomic come there.
+/// Tests a target that sleeps and only polls its memory, for the first write and the first atomic
+/// of the initiator.
 fn sleeping(rank: &Rank) -> Outcome {
     let (rig, memory, at) = start(rank, &ask())?;
     if rank.index == 1 {
-        // Nothing is called until both are there: the watchdog ends what never comes.
+        // No call is made until both values have arrived; the time limit ends a wait for missing
+        // ones.
         while (memory.load_u64(0), memory.load_u64(64)) != (1, 42) {
             std::thread::sleep(Duration::from_millis(100));
         }
@@ -137,7 +140,7 @@ fn sleeping(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// Messages reach the buffers posted for them, the large ones too.
+/// Tests that messages, including large ones, reach their posted buffers.
 fn messages(rank: &Rank) -> Outcome {
     let (rig, ..) = start(rank, &ask())?;
     let sizes = [8, 5000, 100_000, 4 << 20];
@@ -166,7 +169,7 @@ fn messages(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// What the target would see in its queue and counters is there when it looks.
+/// Tests that the events of the target are in its queue and counters when it reads them.
 fn events(rank: &Rank) -> Outcome {
     let ask = ask().with(|ask| {
         ask.hints.caps |= sys::FI_RMA_EVENT;
@@ -219,8 +222,8 @@ fn reads(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// The application of the target waits at one endpoint for what the initiator sends when it is through with another, at
-/// which nobody looks.
+/// Tests a target that waits at one endpoint for a message that the initiator sends after traffic
+/// with another endpoint, which is not polled.
 fn deserted(rank: &Rank) -> Outcome {
     let ask = ask();
     let rig = Rig::open(rank, &ask)?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! A peer that comes back under the address it had: after its death, or after closing its endpoint. Those who know the
-//! address go on with the number they have for it.
+//! Peers that return at the same address: after a death, or after the close of an endpoint. Others
+//! continue with the `fi_addr_t` they have.
 
 use libfabric_sys as sys;
 use scif_fabtests::fi::Buf;
@@ -20,7 +20,7 @@ pub(crate) const CASES: &[Case] = &[
     case("restart/address_free_at_once", 2, free_at_once),
 ];
 
-/// Sockets with names in the file system: what a death leaves there is taken over.
+/// Setting for sockets with names in the file system, which a successor takes over after a death.
 const RUNTIME_DIR: &[(&str, &str)] = &[("SCIF_RUNTIME_DIR", "{dir}")];
 const LIVES: u32 = 5;
 
@@ -28,7 +28,7 @@ fn ask() -> Ask {
     Ask::messages(false).with(|ask| ask.hints.caps |= sys::FI_TAGGED)
 }
 
-/// Messages in both directions.
+/// Exchanges messages in both directions.
 fn talk(rig: &Rig<'_>, other: u64, seed: u64) -> Outcome {
     for size in [8, 3000, 100_000, 1 << 20] {
         let (from, to) = (Buf::pattern(size, seed), Buf::new(size));
@@ -43,7 +43,7 @@ fn talk(rig: &Rig<'_>, other: u64, seed: u64) -> Outcome {
 
 fn after_death(rank: &Rank, forked: bool) -> Outcome {
     if rank.index == 1 {
-        // The survivor tells where this rank was before, and where it is itself.
+        // The survivor sends the former address of this rank, and its own address.
         let parts = rank.exchange(&[], &mut || Ok(()))?;
         let (mine, other) = names(&parts)?;
         let rig = if mine.is_empty() {
@@ -92,7 +92,7 @@ fn after_death(rank: &Rank, forked: bool) -> Outcome {
         rig.barrier()?;
         if life < LIVES {
             rank.kill(1)?;
-            // What was open towards the dead ends before the next life begins.
+            // Outstanding operations with the dead peer end before its next incarnation starts.
             rank.step("sending until the death is noticed");
             loop {
                 rig.post(|| rig.ep.tsend(Buf::new(8), number, 9, 7))?;
@@ -106,8 +106,9 @@ fn after_death(rank: &Rank, forked: bool) -> Outcome {
             rank.respawn(1)?;
         }
     }
-    // One more or less: two that find each other at the same time may hold two connections. Those of former lives may end a
-    // moment after the death was noticed on another; what is never let go of is ended by the watchdog.
+    // One descriptor more or less, because a simultaneous open may leave two connections.
+    // Connections of former incarnations may end a moment after the death was noticed on another.
+    // The time limit reports connections that never end.
     rank.step(format_args!("letting go of all but {files} descriptors"));
     while confine::open_files()? > files + 1 {
         rig.pump()?;
@@ -127,15 +128,15 @@ fn names(parts: &[Vec<u8>]) -> Outcome<(Vec<u8>, Vec<u8>)> {
     Ok((mine.to_vec(), other.to_vec()))
 }
 
-/// The same process closes its endpoint and opens another one at the same address, again and again.
+/// Tests a process that repeatedly closes its endpoint and opens another one at the same address.
 fn after_closing(rank: &Rank) -> Outcome {
     if rank.index == 0 {
         let rig = Rig::open(rank, &ask())?;
         for life in 0..10 {
             talk(&rig, rig.to(1), life)?;
             rig.barrier()?;
-            // Closed and open again. What this rank sends before it has noticed may go to the closed endpoint and be
-            // lost with it, unless the sender waits for its delivery.
+            // Closed and open again. A message sent before this rank has noticed may enter the
+            // closed endpoint and be lost, unless its sender waits for delivery.
             rig.barrier()?;
             rank.step("sending until it is delivered");
             let flags = sys::FI_DELIVERY_COMPLETE | sys::FI_COMPLETION;
@@ -167,7 +168,7 @@ fn after_closing(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// An address is free as soon as its owner is dead or has closed it, whatever its peers still do.
+/// Tests that an address is free as soon as its owner has died or closed it, whatever its peers do.
 fn free_at_once(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
     talk(&rig, rig.peer(), 1)?;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Remote memory access: every call, every size, every mode of keys and addresses. Mirrors fi_rma(3) and fi_mr(3).
+//! Remote memory access: every call, every size, every mode of keys and addresses. Mirrors
+//! fi_rma(3) and fi_mr(3).
 //!
-//! What the target may not do to be read and written (nothing) is in `progress_auto`; failures are in `bad_rma`.
+//! Access without calls of the target is tested in `progress_auto`, failures in `bad_rma`.
 
 use libfabric_sys as sys;
 use scif_fabtests::fi::{Buf, Mr, MrAsk, Result, RmaIov};
@@ -63,7 +64,7 @@ const VIRT_PROV_ALLOC: i32 = sys::FI_MR_VIRT_ADDR | sys::FI_MR_PROV_KEY | sys::F
 const EVERYTHING: i32 = VIRT_PROV_ALLOC | sys::FI_MR_LOCAL | sys::FI_MR_ENDPOINT | sys::FI_MR_RAW;
 pub(crate) const REMOTE: u64 = sys::FI_REMOTE_READ | sys::FI_REMOTE_WRITE;
 const LARGEST: usize = (4 << 20) + 4096;
-/// An odd place, so that nothing is aligned by luck.
+/// Odd offset, so that no access is aligned by accident.
 const AT: usize = 67;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,7 +100,7 @@ impl Put {
     }
 }
 
-/// RMA whose effects a message sent afterwards announces.
+/// Returns requirements for RMA that a later message announces.
 pub(crate) fn ask() -> Ask {
     Ask::caps(sys::FI_RMA | sys::FI_MSG).with(|ask| {
         ask.hints.tx.msg_order = sys::FI_ORDER_SAS | sys::FI_ORDER_SAW;
@@ -144,7 +145,7 @@ fn get(rig: &Rig<'_>, how: Get, buf: Buf, src: u64, at: Remote, context: usize) 
     }
 }
 
-/// The region of another rank, from an offset on.
+/// Returns the region of another rank, from an offset on.
 pub(crate) fn from(remotes: &[Remote], rank: usize, off: usize) -> Outcome<Remote> {
     let mut remote = *remotes.get(rank).ok_or_else(|| Fail::here("no such rank"))?;
     remote.addr += off as u64;
@@ -152,7 +153,7 @@ pub(crate) fn from(remotes: &[Remote], rank: usize, off: usize) -> Outcome<Remot
     Ok(remote)
 }
 
-/// Tells the other side that what was written before is there.
+/// Sends an empty message after earlier writes, which announces their data.
 pub(crate) fn announce(rig: &Rig<'_>, dest: u64) -> Outcome {
     rig.post(|| rig.ep.send(Buf::NULL, dest, 0xa11))?;
     rig.sent(0xa11).map(drop)
@@ -216,7 +217,7 @@ fn writes(rank: &Rank, how: Put) -> Outcome {
                 check_eq!(entry.flags & want, want, "flags {:#x}", entry.flags);
                 check_eq!(entry.data, data);
                 check_eq!(entry.len, size);
-                // The data is there when the event is.
+                // The data is visible when the event is.
                 check_eq!(mine.sub(AT, size).differs(size, seed), None);
             }
             hear(&rig)?;
@@ -254,14 +255,14 @@ fn reads(rank: &Rank, how: Get) -> Outcome {
     rig.barrier()
 }
 
-/// Several local and several remote pieces whose borders do not agree.
+/// Tests several local and several remote ranges whose boundaries differ.
 fn scattered(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
     let mine = Buf::new(LARGEST);
     let (_mr, remotes) = rig.share(mine, REMOTE)?;
     let (local, remote) = (rig.info.tx().iov_limit.min(4), rig.info.tx().rma_iov_limit.min(4));
     for size in [40, 4096, 70_001, 1 << 20] {
-        // Remote pieces with gaps of one page between them, in falling order.
+        // Remote ranges with gaps of at least a page between them, in descending order.
         let piece = size / remote;
         let place = |index: usize| (remote - 1 - index) * (piece + 4096 + remote) + 13;
         let len = |index: usize| {
@@ -326,7 +327,7 @@ fn itself(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// With the order claimed, a read posted right behind a write of the same place sees it.
+/// Tests that with the order requested a read posted directly after a write returns its data.
 fn read_after_write(rank: &Rank) -> Outcome {
     let order = sys::FI_ORDER_RAW | sys::FI_ORDER_WAW;
     let rig = Rig::open(
@@ -394,7 +395,7 @@ fn many_outstanding(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// Each writes into the other and reads from the other at the same time.
+/// Tests concurrent writes and reads by both ranks, each on the memory of the other.
 fn both_at_once(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
     let (target, source) = (Buf::new(LARGEST), Buf::pattern(LARGEST, rank.index as u64));
@@ -417,7 +418,7 @@ fn both_at_once(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// Three ranks write into one at the same time.
+/// Tests concurrent writes of three ranks to one.
 fn all_at_one(rank: &Rank) -> Outcome {
     const PART: usize = 300_000;
     let rig = Rig::open(rank, &ask())?;
@@ -443,7 +444,7 @@ fn all_at_one(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// A message sent right behind a write, before the write has completed, still comes after it.
+/// Tests that a message sent directly after a write, before its completion, arrives after its data.
 fn write_then_send(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
     let mine = Buf::new(LARGEST);
@@ -465,8 +466,8 @@ fn write_then_send(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// Keys and addresses are what the mode says, whatever the mode: that which is answered to one who offers this, and this
-/// itself, where a domain is opened with it.
+/// Tests that keys and addresses follow the mode: the mode answered to a program that offers
+/// `mr_mode`, and `mr_mode` itself for a domain opened with it.
 fn mode(rank: &Rank, mr_mode: i32) -> Outcome {
     let offers = ask().with(|ask| ask.hints.mr_mode = mr_mode);
     let rig = Rig::open(rank, &offers)?;
@@ -478,7 +479,7 @@ fn mode(rank: &Rank, mr_mode: i32) -> Outcome {
     one_write(&rig)?;
     drop(rig);
     if rank.target.prov != "scif" {
-        // What another provider's domain may be opened with is what it answered.
+        // A domain of another provider may be opened with the answered mode only.
         return Ok(());
     }
     check_eq!(
@@ -486,7 +487,7 @@ fn mode(rank: &Rank, mr_mode: i32) -> Outcome {
         if of_old { mr_mode } else { 0 },
         "a mode that is not needed"
     );
-    // Raw keys are in `mr/raw_keys`.
+    // Raw keys are tested in `mr/raw_keys`.
     let opened = mr_mode & !sys::FI_MR_RAW;
     let rig = Rig::open(rank, &offers.with(|ask| ask.opened_mr_mode = Some(opened)))?;
     check_eq!(rig.info.domain().mr_mode, opened);
@@ -500,10 +501,10 @@ fn one_write(rig: &Rig<'_>) -> Outcome {
     let described = Buf::pattern(5000, 6);
     let (local, _) = rig.register(described, sys::FI_READ | sys::FI_WRITE | sys::FI_SEND)?;
     if have & (sys::FI_MR_PROV_KEY | sys::FI_MR_BASIC) == 0 {
-        // The key asked for is the key given.
+        // The requested key is used.
         check_eq!(mr.key()?, 0x1000);
     } else {
-        // Whatever key is asked for.
+        // The requested key is ignored.
         let ask = MrAsk {
             access: REMOTE,
             key: 0x1000,
@@ -522,7 +523,7 @@ fn one_write(rig: &Rig<'_>) -> Outcome {
     rig.barrier()
 }
 
-/// A region of several pieces is one range of addresses.
+/// Tests that a region of several ranges is one range of addresses.
 fn regions_of_pieces(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
     let mode = rig.info.domain().mr_mode;
@@ -564,7 +565,7 @@ fn regions_of_pieces(rank: &Rank) -> Outcome {
         rig.post(|| rig.ep.read(back, rig.peer(), at.addr, at.key, 2))?;
         check_got(&rig, 2)?;
         check_eq!(back.differs(total, 4), None);
-        // Across the border of the first two.
+        // Across the boundary of the first two.
         let small = Buf::new(20);
         rig.post(|| rig.ep.read(small, rig.peer(), at.addr + 9_990, at.key, 3))?;
         check_got(&rig, 3)?;
@@ -598,7 +599,7 @@ fn selective(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// Regions in the heap, in private and in shared mappings work alike.
+/// Tests regions in the heap, in private and in shared mappings.
 fn memory_kinds(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
     for (kind, mine) in [

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Scalable endpoints: several contexts behind one address. Mirrors fi_endpoint(3), "Scalable Endpoints".
+//! Scalable endpoints: several contexts behind one address. Mirrors fi_endpoint(3), "Scalable
+//! Endpoints".
 
 use std::sync::Arc;
 
@@ -28,10 +29,10 @@ pub(crate) const CASES: &[Case] = &[
 ];
 
 const CONTEXTS: usize = 3;
-/// Bits that name them.
+/// Number of address bits that select a context.
 const BITS: u32 = 2;
 
-/// A scalable endpoint whose contexts are enabled, each with a queue.
+/// Scalable endpoint with enabled contexts, each with a queue.
 struct Sep {
     domain: Arc<Domain>,
     av: Arc<Av>,
@@ -113,7 +114,7 @@ impl Sep {
         Ok(())
     }
 
-    /// The next completion of one queue, while all make progress.
+    /// Returns the next completion of one queue, with progress on all.
     #[track_caller]
     fn next(&self, cq: &Cq) -> Outcome<Entry> {
         let at = std::panic::Location::caller();
@@ -148,7 +149,7 @@ impl Sep {
         (0..RINGFUL).try_for_each(|_| self.pump())
     }
 
-    /// Everybody's address, in rank order.
+    /// Exchanges names and returns the addresses of all ranks, in rank order.
     fn meet(&self, rank: &Rank) -> Outcome<Vec<u64>> {
         let names = rank.exchange(&self.sep.name()?, &mut || self.pump())?;
         names.iter().map(|name| Ok(self.av.insert(name)?)).collect()
@@ -163,7 +164,8 @@ fn to(addr: u64, index: usize) -> u64 {
     rx_addr(addr, index as u64, BITS)
 }
 
-/// Programs that did not ask see one context, and no word of names: they would go other ways.
+/// Tests that programs without a request for them see one context and no named contexts, because
+/// they would choose other code paths.
 fn offered(rank: &Rank) -> Outcome {
     let lib = load(rank)?;
     let more = |ask: &Ask| -> Outcome<Vec<(usize, usize, u64)>> {
@@ -207,7 +209,7 @@ fn offered(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// Each transmit context reaches each receive context, which sees the endpoint as the source.
+/// Tests that each transmit context reaches each receive context, with the endpoint as the source.
 fn all_to_all(rank: &Rank) -> Outcome {
     const LENS: [usize; 5] = [8, 200, 9000, 20_000, 300_000];
     let sep = Sep::open(rank, sys::FI_MSG | sys::FI_TAGGED | sys::FI_SOURCE)?;
@@ -264,7 +266,8 @@ fn all_to_all(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// A receive that names its source takes what any context of that endpoint sends, before and after it is posted, and nothing else.
+/// Tests that a directed receive takes messages of any context of its source, before and after it
+/// is posted, and no others.
 fn directed(rank: &Rank) -> Outcome {
     const LEN: usize = 24;
     let sep = Sep::open(rank, sys::FI_TAGGED | sys::FI_SOURCE | sys::FI_DIRECTED_RECV)?;
@@ -273,7 +276,7 @@ fn directed(rank: &Rank) -> Outcome {
         for context in 0..CONTEXTS {
             if rank.index == 0 {
                 let (into, cq) = at(&sep.rx, 1)?;
-                // In the order of the ranks that are not expected to come in it.
+                // In the reverse order of the senders.
                 let bufs = [Buf::new(LEN), Buf::new(LEN), Buf::new(LEN)];
                 if !posted_first {
                     sep.barrier(rank)?;
@@ -282,7 +285,7 @@ fn directed(rank: &Rank) -> Outcome {
                 for (nth, buf) in bufs.iter().enumerate() {
                     let source = match nth {
                         2 => sys::FI_ADDR_UNSPEC,
-                        // Which context the address names says nothing about the source.
+                        // The context in the address is irrelevant for the source.
                         _ => to(*at(&peers, nth + 1)?, nth),
                     };
                     into.trecv(*buf, source, 7, 0, nth)?;
@@ -307,7 +310,7 @@ fn directed(rank: &Rank) -> Outcome {
                 let buf = Buf::pattern(LEN, rank.index as u64);
                 let dest = to(*at(&peers, 0)?, 1);
                 let count = if rank.index == 2 { 2 } else { 1 };
-                // Rank 2 is first.
+                // Rank 2 sends first.
                 if !posted_first || rank.index == 1 {
                     sep.barrier(rank)?;
                 }
@@ -325,7 +328,7 @@ fn directed(rank: &Rank) -> Outcome {
             sep.barrier(rank)?;
         }
     }
-    // A source that dies takes with it the receives that wait for it.
+    // The death of a source fails the receives that wait for it.
     if rank.index == 2 {
         let (out, cq) = at(&sep.tx, 2)?;
         sep.post(|| out.tsend(Buf::pattern(LEN, 0), to(*at(&peers, 0).unwrap_or(&0), 0), 1, 0))?;
@@ -357,7 +360,8 @@ fn directed(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// An address without anything but a port reaches each context, and its answers are known by it.
+/// Tests that an address with nothing but a port reaches each context, and that its replies are
+/// reported with it.
 fn typed(rank: &Rank) -> Outcome {
     let sep = Sep::open(rank, sys::FI_MSG | sys::FI_SOURCE)?;
     let name = sep.sep.name()?;
@@ -383,7 +387,7 @@ fn typed(rank: &Rank) -> Outcome {
     sep.barrier(rank)
 }
 
-/// To an ordinary endpoint a scalable one is its first context, and a source like any other.
+/// Tests that for an ordinary endpoint a scalable one is its first context, and an ordinary source.
 fn ordinary(rank: &Rank) -> Outcome {
     let caps = sys::FI_MSG | sys::FI_SOURCE;
     if rank.index == 1 {
@@ -415,7 +419,8 @@ fn ordinary(rank: &Rank) -> Outcome {
     sep.barrier(rank)
 }
 
-/// Memory is the domain's: every transmit context reaches it, by way of any receive context.
+/// Tests that memory belongs to the domain: every transmit context accesses it, through any receive
+/// context.
 fn memory(rank: &Rank) -> Outcome {
     const LEN: usize = 50_000;
     let sep = Sep::open(rank, sys::FI_MSG | sys::FI_RMA | sys::FI_ATOMIC)?;
@@ -473,7 +478,7 @@ fn memory(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// Counters are a context's, and enough to enable it.
+/// Tests that counters belong to a context, and suffice to enable it.
 fn counters(rank: &Rank) -> Outcome {
     const COUNT: u64 = 5;
     let info = info(rank, sys::FI_MSG)?;
@@ -511,7 +516,7 @@ fn counters(rank: &Rank) -> Outcome {
     rank.barrier(&mut pump)
 }
 
-/// A context answers to nothing that goes the other way.
+/// Tests that a context refuses operations of the other direction.
 fn one_way(rank: &Rank) -> Outcome {
     let sep = Sep::open(rank, sys::FI_MSG | sys::FI_TAGGED | sys::FI_RMA)?;
     let own = sep.av.insert(&sep.sep.name()?)?;
@@ -527,10 +532,10 @@ fn one_way(rank: &Rank) -> Outcome {
     check_eq!(into.write(buf, own, 0, 1, 1), Err(Errno::ENOSYS));
     check_eq!(sep.sep.send(buf, own, 1), Err(Errno::ENOSYS));
     check_eq!(sep.sep.recv(buf, own, 1), Err(Errno::ENOSYS));
-    // No such context: two bits can name a fourth.
+    // No such context: two bits can select a fourth.
     check_eq!(out.send(buf, to(own, CONTEXTS), 1), Err(Errno::EINVAL));
     check_eq!(out.send(buf, to(own + 1, 0), 1), Err(Errno::EINVAL));
-    // To itself, and cancelled, and through an alias.
+    // To itself, cancelled, and through an alias.
     into.recv(buf, sys::FI_ADDR_UNSPEC, 5)?;
     into.cancel(5)?;
     check!(
@@ -588,7 +593,8 @@ fn binding(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// What others stand on is closed after them; a context that was closed can be opened again.
+/// Tests that parents are closed after their children, and that a closed context can be opened
+/// again.
 fn closing(rank: &Rank) -> Outcome {
     let sep = Sep::open(rank, sys::FI_MSG)?;
     check_eq!(sep.sep.close(), Err(Errno::EBUSY));
@@ -634,7 +640,8 @@ fn closing(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// The address asked for is that of the first context, and all contexts' are taken with it.
+/// Tests that the requested address becomes that of the first context, and that all contexts'
+/// addresses are reserved with it.
 fn source_address(rank: &Rank) -> Outcome {
     let mut info = info(rank, sys::FI_MSG)?;
     let fabric = Fabric::open(&info)?;

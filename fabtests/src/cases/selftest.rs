@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Cases for the harness itself: ranks that hang, crash, fail, are killed and come back. No libfabric.
+//! Cases for the harness itself: ranks that hang, crash, fail, are killed and restart. No
+//! libfabric.
 
 use scif_fabtests::fi::version;
 use scif_fabtests::harness::{Case, Fail, Outcome, Rank, case, confine};

@@ -24,7 +24,7 @@ pub(crate) const CASES: &[Case] = &[
     case("option/kinds", 1, kinds),
 ];
 
-/// `fi_poll` names what has something, and makes the progress for it.
+/// Tests that `fi_poll` reports the members with entries, and makes progress for them.
 fn queues_and_counters(rank: &Rank) -> Outcome {
     const TX: usize = 1;
     const RX: usize = 2;
@@ -63,7 +63,7 @@ fn queues_and_counters(rank: &Rank) -> Outcome {
             check_eq!(buf.load_u64(0), round);
         }
         check_eq!(set.poll(9), Ok(vec![]));
-        // A change by the application is no news.
+        // A change by the application is no event.
         sent.add(1)?;
         check_eq!(set.poll(9), Ok(vec![]));
         rig.barrier()?;
@@ -101,13 +101,13 @@ fn membership(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// An endpoint whose queues belong to a wait set.
+/// Endpoint whose queues belong to a wait set.
 struct Member {
     domain: Arc<Domain>,
     cq: Arc<Cq>,
     ep: Arc<Ep>,
     av: Arc<Av>,
-    /// Dropped last: it cannot be closed before its members.
+    /// Dropped last, because it cannot be closed before its members.
     set: WaitSet,
 }
 
@@ -134,7 +134,7 @@ fn member(rank: &Rank, wait_obj: u32) -> Outcome<Member> {
     })
 }
 
-/// `fi_wait` sleeps until a message has come, round after round.
+/// Tests that `fi_wait` sleeps until a message has arrived, in every round.
 fn messages(rank: &Rank, wait_obj: u32) -> Outcome {
     let m = member(rank, wait_obj)?;
     let names = rank.exchange(&m.ep.name()?, &mut || Ok(()))?;
@@ -174,7 +174,8 @@ fn messages(rank: &Rank, wait_obj: u32) -> Outcome {
     })
 }
 
-/// Counters and event queues wake a set, too, also from another thread; and what is closed is no member any more.
+/// Tests that counters and event queues wake a set too, also from another thread, and that a closed
+/// object is no member.
 fn every_member(rank: &Rank) -> Outcome {
     let m = member(rank, sys::FI_WAIT_UNSPEC)?;
     let cntr = m.set.cntr(&m.domain)?;
@@ -210,7 +211,8 @@ fn every_member(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// Waiting on a set binds nothing to its members: an event queue can be closed while another thread waits (fi_eq(3)).
+/// Tests that a wait holds no reference to members: an event queue can be closed while another
+/// thread waits (fi_eq(3)).
 fn closing_meanwhile(rank: &Rank) -> Outcome {
     const CLOSES: usize = 20_000;
     let m = member(rank, sys::FI_WAIT_UNSPEC)?;
@@ -234,7 +236,7 @@ fn closing_meanwhile(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// The set's own descriptor, with `fi_trywait`.
+/// Tests the descriptor of the set, with `fi_trywait`.
 fn descriptor(rank: &Rank) -> Outcome {
     let m = member(rank, sys::FI_WAIT_FD)?;
     let cntr = m.set.cntr(&m.domain)?;
@@ -285,7 +287,7 @@ fn refused(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// The options that bound sizes can be read and lowered, not raised.
+/// Tests that the options for size limits can be read and lowered, not raised.
 fn sizes(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &Ask::caps(sys::FI_MSG | sys::FI_RMA | sys::FI_ATOMIC))?;
     for option in sys::FI_OPT_MAX_MSG_SIZE..=sys::FI_OPT_INJECT_ATOMIC_SIZE {
@@ -314,7 +316,7 @@ fn sizes(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// Every other option, by what it is about: there, known and impossible, or unknown.
+/// Tests every other option: supported, known but refused, or unknown.
 fn kinds(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &Ask::messages(false))?;
     let truth = |option, value| rig.ep.setopt_raw(sys::FI_OPT_ENDPOINT, option, value, 1);
@@ -343,7 +345,7 @@ fn kinds(rank: &Rank) -> Outcome {
         );
         check_eq!(rig.ep.setopt(option, 0), Err(Errno::ENOPROTOOPT), "{option}");
     }
-    // Commands that are other objects', or nobody's.
+    // Commands of other objects, or unknown ones.
     for command in [
         sys::FI_GETFIDFLAG,
         sys::FI_GETWAIT,

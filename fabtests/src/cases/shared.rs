@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Shared contexts: receives that two endpoints draw from. Mirrors fi_endpoint(3), "Shared Contexts".
+//! Shared contexts: receives that serve two endpoints. Mirrors fi_endpoint(3), "Shared Contexts".
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub(crate) const CASES: &[Case] = &[
     case("shared/offered_when_asked", 1, offered),
 ];
 
-/// Two endpoints that draw from one context.
+/// Two endpoints on one receive context.
 struct Pair {
     srx: Arc<Ep>,
     eps: [Arc<Ep>; 2],
@@ -74,7 +74,8 @@ fn pair_with(rank: &Rank, ask: &Ask) -> Outcome<Pair> {
     })
 }
 
-/// Rank 1 sends to both endpoints of rank 0 in turn; whatever is posted first takes what comes first.
+/// Tests alternating messages of rank 1 to both endpoints of rank 0: the receive posted first takes
+/// the message that arrives first.
 fn receives(rank: &Rank, messages_first: bool) -> Outcome {
     const COUNT: usize = 40;
     const LENS: [usize; 3] = [8, 3000, 100_000];
@@ -139,7 +140,8 @@ fn receives(rank: &Rank, messages_first: bool) -> Outcome {
     Ok(())
 }
 
-/// A claim through the context completes as a receive does: the queue was bound for every operation.
+/// Tests that a claim through the context completes as a receive does, because the queue is bound
+/// for every operation.
 fn claim(rank: &Rank) -> Outcome {
     const LEN: usize = 100;
     if rank.index == 1 {
@@ -224,7 +226,8 @@ fn busy(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// Receives that are directed to a peer end with it, whether they were posted before it died or after; others stay.
+/// Tests that the death of a peer fails the receives directed to it, posted before or after the
+/// death, and that others stay.
 fn source_died(rank: &Rank) -> Outcome {
     const DIRECTED: [usize; 3] = [1, 2, 3];
     const OPEN: usize = 4;
@@ -237,7 +240,7 @@ fn source_died(rank: &Rank) -> Outcome {
             .insert(names.first().ok_or_else(|| Fail::here("no names"))?)?;
         rig.post(|| rig.ep.tsend(Buf::new(8), to, 1, 1))?;
         rig.next(&rig.tx)?;
-        // Killed here.
+        // The rank is killed in this barrier.
         return rig.barrier();
     }
     let pair = pair_with(rank, &ask)?;
@@ -284,7 +287,8 @@ fn ask_alone() -> Ask {
     Ask::caps(sys::FI_MSG | sys::FI_TAGGED)
 }
 
-/// Programs that see contexts they did not ask for go other ways than they would.
+/// Tests that contexts are reported on request only, because programs that see them choose other
+/// code paths.
 fn offered(rank: &Rank) -> Outcome {
     let lib = load(rank)?;
     for info in offers(rank, lib, &asked().hints)? {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Buffers for many messages in a receive context that several endpoints share, and endpoints whose messages have
-//! prefixes. Mirrors fi_endpoint(3), "Shared Contexts", and fi_msg(3), "FI_MULTI_RECV".
+//! Multi-receive buffers in a receive context that several endpoints share, and endpoints with
+//! message prefixes. Mirrors fi_endpoint(3), "Shared Contexts", and fi_msg(3), "FI_MULTI_RECV".
 
 use libfabric_sys as sys;
 use scif_fabtests::fi::{Buf, Ep, Errno, Fid};
@@ -32,7 +32,7 @@ fn names(rig: &Rig<'_>, mine: &[u8]) -> Outcome<Vec<u64>> {
     Ok(vec![rig.av.insert(first)?, rig.av.insert(second)?])
 }
 
-/// A second endpoint that draws from the same context, and completes into the same queue.
+/// Opens a second endpoint on the same receive context, which completes into the same queue.
 fn second(rig: &Rig<'_>) -> Outcome<std::sync::Arc<Ep>> {
     let ep = Ep::open(&rig.domain, &rig.info)?;
     ep.attach(&rig.av, 0)?;
@@ -42,8 +42,8 @@ fn second(rig: &Rig<'_>) -> Outcome<std::sync::Arc<Ep>> {
     Ok(ep)
 }
 
-/// Messages to both endpoints fill the buffers of one context: each whole, once, and apart from the others; each buffer comes
-/// back once and is posted again.
+/// Tests messages to both endpoints in buffers of one context: each whole, once, and separate from
+/// the others. Each buffer is released once and posted again.
 fn many(rank: &Rank) -> Outcome {
     const COUNT: usize = 240;
     const SIZES: [usize; 6] = [8, 3000, 100_000, 0, 17_000, 64];
@@ -56,7 +56,7 @@ fn many(rank: &Rank) -> Outcome {
             let dest = to.get(at % 2).copied().unwrap_or_default();
             let buf = Buf::pattern(size_of_message(at), at as u64);
             rig.post(|| rig.ep.senddata(buf, at as u64, dest, at))?;
-            // Half of them come before they are read.
+            // Half of them arrive before any is read.
             if at == COUNT / 2 {
                 rig.barrier()?;
             }
@@ -142,7 +142,8 @@ fn cancel(rank: &Rank) -> Outcome {
     rig.silence(std::time::Duration::from_millis(5))
 }
 
-/// A buffer comes back also if the endpoint is closed at which a message was on its way into it.
+/// Tests that a buffer is released also by the close of an endpoint with a message in transit into
+/// it.
 fn closed(rank: &Rank) -> Outcome {
     const LARGE: usize = 16 << 20;
     const SMALL: usize = 5000;
@@ -153,7 +154,7 @@ fn closed(rank: &Rank) -> Outcome {
             return Err(Fail::here("two addresses were given"));
         };
         rig.post(|| rig.ep.send(Buf::pattern(LARGE, 1), *first, 1))?;
-        // It ends either way.
+        // The send succeeds or fails.
         rig.wait("the end of the large message", || Ok(rig.tx.take()))?
             .ok();
         rig.post(|| rig.ep.send(Buf::new(SMALL), *second, 2))?;
@@ -166,7 +167,7 @@ fn closed(rank: &Rank) -> Outcome {
     rig.inbox.setopt(sys::FI_OPT_MIN_MULTI_RECV, SMALL)?;
     rig.inbox.recvmsg(&[buf], sys::FI_ADDR_UNSPEC, 7, MANY)?;
     rig.exchange(&[other.name()?, rig.ep.name()?].concat())?;
-    // Copied from either end, or from both.
+    // Copied from either end, or from both (cooperative copy).
     rig.wait("the beginning of the large message", || {
         let begun = [0, LARGE - 64].map(|at| buf.get(at, 64).iter().any(|byte| *byte != 0));
         Ok(begun.contains(&true).then_some(()))
@@ -206,8 +207,8 @@ fn options(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// Receives of a shared context leave no room for prefixes: hints of both get none, and an endpoint that has them all the same is
-/// not bound.
+/// Tests that receives of a shared context have no space for prefixes. Hints of both yield no
+/// offer, and an endpoint with prefixes is not bound.
 fn no_prefix(rank: &Rank) -> Outcome {
     let lib = load(rank)?;
     for ep_type in [sys::FI_EP_RDM, sys::FI_EP_MSG, sys::FI_EP_DGRAM] {
@@ -216,7 +217,7 @@ fn no_prefix(rank: &Rank) -> Outcome {
         });
         for info in offers(rank, lib, &ask.hints)? {
             check!(info.mode() & sys::FI_MSG_PREFIX != 0);
-            // Each message of a buffer for many would need one.
+            // Each message of a multi-receive buffer would need a prefix.
             check_eq!(info.caps() & sys::FI_MULTI_RECV, 0);
         }
         let shared = ask

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Calls that wait while the program handles signals. fi_cq(3) and fi_eq(3): a read that waits ends with `FI_EAGAIN` when its
-//! thread is signaled; fi_cntr_wait and fi_wait know no such end, and go on. Nothing is lost by either. Who handles none dies of them.
+//! Waiting calls while the program handles signals. By fi_cq(3) and fi_eq(3) a waiting read ends
+//! with `FI_EAGAIN` when its thread is signaled. The calls fi_cntr_wait and fi_wait have no such
+//! end and continue. Neither loses an event. A process without a handler is killed by the signal.
 //!
-//! Not here: `fi_cq_signal` (`wait`).
+//! The call `fi_cq_signal` is tested in `wait`.
 
 use std::time::Duration;
 
@@ -31,10 +32,11 @@ pub(crate) const CASES: &[Case] = &[
     .under(NO_HANDLERS),
 ];
 
-/// Libraries of other providers that a libfabric may be linked with handle signals as soon as they are loaded, unless told.
+/// Settings against signal handlers that libraries of other providers install when a libfabric
+/// loads them.
 const NO_HANDLERS: &[(&str, &str)] = &[("IPATH_NO_BACKTRACE", "1"), ("HFI_NO_BACKTRACE", "1")];
 
-/// Without `SA_RESTART` and with it: the calls behind a wait know no difference.
+/// Actions without and with `SA_RESTART`, which make no difference for the system calls of a wait.
 const ACTIONS: [bool; 2] = [false, true];
 
 fn ask(wait_obj: u32) -> Ask {
@@ -69,8 +71,8 @@ fn queue(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// A process that never said what is to become of SIGINT dies of it, whatever it has open: the provider takes no signal for
-/// itself. Here nothing is loaded before the fork.
+/// Tests that SIGINT kills a process that never set its action, whatever it has open: the provider
+/// handles no signal. No library is loaded before the fork.
 fn interrupt_kills(rank: &Rank, progress: u32) -> Outcome {
     let ask = ask(sys::FI_WAIT_UNSPEC).with(|ask| ask.hints.data_progress = progress);
     let died = confine::dies_of_interrupt(|| {
@@ -85,7 +87,7 @@ fn interrupt_kills(rank: &Rank, progress: u32) -> Outcome {
     Ok(())
 }
 
-/// What a read that may be interrupted brings.
+/// Returns the entries of a read that may be interrupted.
 fn some(rig: &Rig<'_>, restart: bool) -> Outcome<Vec<Entry>> {
     let mut out = Vec::new();
     while let Some(done) = rig.rx.take() {
@@ -102,7 +104,7 @@ fn some(rig: &Rig<'_>, restart: bool) -> Outcome<Vec<Entry>> {
     }
 }
 
-/// Less than the threshold is handed out then, as it is when the time has passed.
+/// Tests that a signal returns fewer entries than the threshold, as a timeout does.
 fn threshold(rank: &Rank) -> Outcome {
     let ask = ask(sys::FI_WAIT_UNSPEC).with(|ask| ask.wait_cond = sys::FI_CQ_COND_THRESHOLD);
     let rig = Rig::open(rank, &ask)?;
@@ -187,7 +189,7 @@ fn wait_set(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// Messages of every length, one after the other, both sides asleep and interrupted.
+/// Tests messages of every length, one after another, with both sides asleep and interrupted.
 fn transfers(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask(sys::FI_WAIT_UNSPEC))?;
     for (round, size) in [8, 3000, 100_000, 4 << 20]

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Every function of every operations table, of every object in every state, called with nothing, with lengths of
-//! nothing, on no object and on an object of another class. Each answers; what is in `slots_answers`.
+//! Every function of every operations table, of every object in every state, called with null
+//! pointers, with lengths of null buffers, without an object, and on an object of another class.
+//! Each returns; the expected results are in `slots_answers`.
 //!
-//! A state is made and walked in a forked child, so that a crash or a hang has the name of the call that did it. Not here:
-//! bindings and closing, which are in `slots_order`.
+//! A state is made and walked in a forked child, so that the report of a crash or a hang names its
+//! call. Bindings and closing are in `slots_order`.
 
 use std::ffi::c_int;
 use std::fs::File;
@@ -30,15 +31,15 @@ pub(crate) const CASES: &[Case] = &[
     case("slots/counters_vectors_regions", 1, |r| scenes(r, OTHERS)),
 ];
 
-/// An object in some state.
+/// Object in some state.
 pub(super) struct Subject {
     pub(super) object: Arc<dyn Fid>,
-    /// An open object of another class.
+    /// Open object of another class.
     stranger: Arc<dyn Fid>,
     _bench: Bench,
-    /// What else must be open.
+    /// Other objects that must stay open.
     others: Vec<Arc<dyn Fid>>,
-    /// What has to be done before all that is closed.
+    /// Function to call before all objects are closed.
     first: Option<Box<dyn FnOnce()>>,
 }
 
@@ -50,14 +51,14 @@ impl Drop for Subject {
     }
 }
 
-/// What objects are made of.
+/// Parents of all objects.
 pub(super) struct Bench {
     pub(super) info: Info,
     pub(super) fabric: Arc<Fabric>,
     pub(super) domain: Arc<Domain>,
 }
 
-/// How an object comes to be in a state, and the letter that `slots_answers` has for it.
+/// Construction of an object in a state, and the letter of that state in `slots_answers`.
 #[derive(Clone, Copy)]
 pub(super) struct Scene {
     letter: char,
@@ -180,13 +181,13 @@ pub(super) fn bench(rank: &Rank, ep_type: u32) -> Outcome<Bench> {
     Bench::of(first_offer(rank, &all_of(ep_type))?)
 }
 
-/// An endpoint of this kind with everything that is sent and received.
+/// Returns requirements for an endpoint of this kind with all kinds of operations.
 pub(super) fn all_of(ep_type: u32) -> Ask {
     Ask::caps(sys::FI_MSG | sys::FI_TAGGED | sys::FI_RMA | sys::FI_ATOMIC)
         .with(|ask| ask.hints.ep_type = ep_type)
 }
 
-/// The first of what is offered.
+/// Returns the first offer.
 pub(super) fn first_offer(rank: &Rank, ask: &Ask) -> Outcome<Info> {
     offers(rank, load(rank)?, &ask.hints)?
         .into_iter()
@@ -228,7 +229,7 @@ impl Bench {
         Ok(Mr::reg(&self.domain, Buf::new(64), ask)?)
     }
 
-    /// An endpoint with all that it takes to enable it.
+    /// Opens an endpoint with all objects that its enabling requires.
     pub(super) fn ep(&self, info: &Info, cq: &Arc<Cq>, eq: &Arc<Eq>, av: &Arc<Av>) -> Outcome<Arc<Ep>> {
         let ep = Ep::open(&self.domain, info)?;
         if info.ep().type_ == MSG {
@@ -260,7 +261,7 @@ impl Bench {
         self.subject(ep)
     }
 
-    /// A queue, empty, with a completion, or with an error.
+    /// Returns a queue that is empty, or has a completion or an error.
     pub(super) fn read_cq(self, format: u32, error: Option<bool>) -> Outcome<Subject> {
         let (cq, eq) = (self.cq(format)?, self.eq(sys::FI_WAIT_UNSPEC)?);
         if let Some(error) = error {
@@ -294,13 +295,14 @@ impl Bench {
 }
 
 impl Subject {
-    /// As long as it is there, so is all this.
+    /// Keeps these objects open as long as the subject.
     pub(super) fn with(mut self, others: Vec<Arc<dyn Fid>>) -> Subject {
         self.others = others;
         self
     }
 
-    /// Done before anything of it is closed: members leave their set, a request is answered.
+    /// Sets a function to call before any object is closed: it removes members from their set, or
+    /// answers a request.
     pub(super) fn first(mut self, first: impl FnOnce() + 'static) -> Subject {
         self.first = Some(Box::new(first));
         self
@@ -327,10 +329,11 @@ fn alias(rank: &Rank) -> Outcome<Subject> {
     bench.subject(alias)
 }
 
-/// How long an event may take before a case gives up. Nothing is timed with it.
+/// Time limit in milliseconds for an event. It guards against hangs; no measurement uses it.
 const PATIENCE_MS: i32 = 20_000;
 
-/// One of two endpoints of one process, connected with each other: the one that was shut down, or the one that was told.
+/// Returns one of two connected endpoints of one process: the one that was shut down, or its peer,
+/// which received the event.
 fn shut_down(rank: &Rank, told: bool) -> Outcome<Subject> {
     let bench = bench(rank, MSG)?;
     let (cq, eq) = (
@@ -354,7 +357,7 @@ fn shut_down(rank: &Rank, told: bool) -> Outcome<Subject> {
     }
     caller.shutdown(0)?;
     if told {
-        // Both ends are told, in this one queue.
+        // Both ends are reported, in this one queue.
         let mut events = Vec::new();
         for _ in 0..2 {
             let event = eq.sread_cm(&bench.info, 0, PATIENCE_MS)?;
@@ -376,7 +379,8 @@ fn eq(rank: &Rank, wait_obj: u32) -> Outcome<Subject> {
     bench.subject(eq)
 }
 
-/// Who listens, where it hears of requests, and who made one.
+/// Returns the listening endpoint's event queue, the listening endpoint, and an endpoint that has
+/// requested a connection.
 fn asked(bench: &Bench) -> Outcome<(Arc<Eq>, Arc<Pep>, Arc<Ep>)> {
     let (cq, eq) = (
         bench.cq(sys::FI_CQ_FORMAT_TAGGED)?,
@@ -390,18 +394,18 @@ fn asked(bench: &Bench) -> Outcome<(Arc<Eq>, Arc<Pep>, Arc<Ep>)> {
     Ok((eq, pep, caller))
 }
 
-/// Somebody asked for a connection.
+/// Returns an event queue with a connection request.
 fn requested(rank: &Rank) -> Outcome<Subject> {
     let bench = bench(rank, MSG)?;
     let (eq, pep, caller) = asked(&bench)?;
     while bench.fabric.trywait(&[&*eq]).is_ok() {
         std::thread::yield_now();
     }
-    // The request goes when who asked goes.
+    // The request ends with its sender.
     Ok(bench.subject(eq)?.with(vec![pep, caller]))
 }
 
-/// What a request is answered by, which is there as long as its info.
+/// Returns the handle of a request, which is valid as long as its info.
 fn handle(rank: &Rank) -> Outcome<Subject> {
     let bench = bench(rank, MSG)?;
     let (eq, pep, caller) = asked(&bench)?;
@@ -417,23 +421,23 @@ fn handle(rank: &Rank) -> Outcome<Subject> {
         .first(move || _ = mine.reject(&asked)))
 }
 
-/// What a slot is called with.
+/// Arguments of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum With {
-    /// No object, and nothing else.
+    /// A null object and no other argument.
     NoObject,
-    /// An object of another class, and nothing else.
+    /// An object of another class and no other argument.
     Stranger,
-    /// Its object, null for every other pointer, and this for every number.
+    /// The object of the slot, null for every other pointer, and this number for every number.
     Number(usize),
 }
 
-/// The numbers that `slots_answers` has a column for, the last column first: what has an effect comes last.
+/// Columns of `slots_answers` and their numbers, last column first: calls with an effect come last.
 const NUMBERS: [(usize, usize); 3] = [(2, usize::MAX), (1, 1), (0, 0)];
-/// Commands of `fi_control`, and a few that are none.
+/// Commands of `fi_control`, known and unknown ones.
 const COMMANDS: std::ops::Range<usize> = 2..64;
 
-/// The calls of a walk, in their order.
+/// Returns the calls of a walk, in order.
 fn calls(slots: &[Slot]) -> Vec<(&Slot, With)> {
     let mut ways = vec![With::NoObject, With::Stranger];
     ways.extend(NUMBERS.map(|(_, number)| With::Number(number)));
@@ -441,9 +445,9 @@ fn calls(slots: &[Slot]) -> Vec<(&Slot, With)> {
         .into_iter()
         .flat_map(|with| slots.iter().map(move |slot| (slot, with)))
         .filter(|(slot, with)| match slot.name.as_str() {
-            // What is there is closed in `slots_order`.
+            // The close of the object is tested in `slots_order`.
             "base.close" => !matches!(with, With::Number(_)),
-            // These wait for ever, as they were asked to.
+            // Calls that would wait forever, as their arguments request.
             "cntr.wait" | "wait.wait" => *with != With::Number(usize::MAX),
             _ => true,
         })
@@ -454,10 +458,10 @@ fn calls(slots: &[Slot]) -> Vec<(&Slot, With)> {
     calls
 }
 
-/// What is wrong about an answer.
+/// Returns an error if the result of a call is wrong.
 fn judge(scene: &Scene, slot: &str, with: With, answer: Answer) -> Result<(), String> {
     let Answer::Code(code) = answer else {
-        // A number or a text: that it came back is all.
+        // For a number or a text the return of the call suffices.
         return Ok(());
     };
     let code = if code >= 0 { FINE } else { code };
@@ -469,8 +473,8 @@ fn judge(scene: &Scene, slot: &str, with: With, answer: Answer) -> Result<(), St
                 Err(format!("{code}"))
             };
         }
-        // Without their argument commands do nothing, but for those that have none. What is not there is told before what
-        // is missing.
+        // Commands without their argument have no effect, except the ones that need none. A missing
+        // object is reported before a missing argument.
         With::Number(command) if slot == "base.control" => {
             let is = |named: c_int| named.unsigned_abs() as usize == command;
             let fine = match code {
@@ -499,9 +503,10 @@ fn judge(scene: &Scene, slot: &str, with: With, answer: Answer) -> Result<(), St
     }
 }
 
-/// Makes the calls from number `from` on, in this process. Each is named in `report` before it is made.
+/// Makes the calls from number `from` on, in this process. Each is named in `report` before it is
+/// made.
 fn walk(rank: &Rank, scene: &Scene, from: usize, report: &dyn Fn(&str)) -> Outcome<usize> {
-    // A scene, or a call, that never ends.
+    // Guards against a state or a call that hangs.
     confine::alarm(30);
     let subject = (scene.make)(rank)?;
     let tables = Tables::of(&*subject.object)?;
@@ -535,7 +540,7 @@ pub(super) fn scenes(rank: &Rank, list: &[Scene]) -> Outcome {
             let mut file = File::from(memfd_create("slots", MemfdFlags::CLOEXEC)?);
             let ended = confine::in_child(|| {
                 let report = |text: &str| {
-                    // What is lost is missed in the count.
+                    // Lost lines are missed in the count.
                     let _ = rustix::io::write(&file, text.as_bytes());
                 };
                 match walk(rank, scene, from, &report) {
@@ -554,7 +559,7 @@ pub(super) fn scenes(rank: &Rank, list: &[Scene]) -> Outcome {
             wrong.extend(text.lines().filter(|line| line.contains("WRONG")).map(of));
             match ended {
                 Ok(code) => {
-                    // More than one: what it was run under found something.
+                    // A code above 1 is from the wrapper command, which found an error.
                     check!(code <= 1, "{}: the process exits with {code}", scene.name);
                     check!(from + made > 20, "{}: {made} calls: {text}", scene.name);
                     break;

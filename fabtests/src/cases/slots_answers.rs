@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! What each function of the operations tables answers when every pointer is null, and every number is 0, 1, or all ones.
+//! Expected result of each function of the operations tables when every pointer is null, and every
+//! number is 0, 1, or all ones.
 //!
-//! Sources: fi_endpoint(3), fi_cm(3), fi_msg(3), fi_tagged(3), fi_rma(3), fi_atomic(3), fi_av(3), fi_cq(3), fi_eq(3),
-//! fi_cntr(3), fi_mr(3), and the general rules of fi_errno(3): what is not offered is `FI_ENOSYS`, what has no place to go
-//! or come from, or no room for a prefix, `FI_EINVAL`, what comes before fi_enable(3) `FI_EOPBADSTATE`, what would be sent from address 0 `FI_EFAULT`.
+//! Sources: fi_endpoint(3), fi_cm(3), fi_msg(3), fi_tagged(3), fi_rma(3), fi_atomic(3), fi_av(3),
+//! fi_cq(3), fi_eq(3), fi_cntr(3), fi_mr(3). General rules of fi_errno(3): an unsupported operation
+//! is `FI_ENOSYS`. A missing source, target or space for a prefix is `FI_EINVAL`. A call before
+//! fi_enable(3) is `FI_EOPBADSTATE`, and a send from address 0 is `FI_EFAULT`.
 
-/// 0 or more.
+/// Any result of 0 or more.
 pub(super) const FINE: i64 = 0;
 pub(super) const INVAL: i64 = -22;
 pub(super) const NOSYS: i64 = -38;
@@ -24,23 +26,23 @@ const BADFLAGS: i64 = -260;
 const NOEQ: i64 = -261;
 pub(super) const NOAV: i64 = -263;
 
-/// The answers to 0, 1 and all ones.
+/// Results for 0, 1 and all ones.
 type Three = [i64; 3];
-/// Not offered.
+/// Unsupported.
 const NONE: Three = [NOSYS; 3];
-/// Offered, and never with null.
+/// Supported, but never with null arguments.
 const WRONG: Three = [INVAL; 3];
-/// What makes sense with anything.
+/// Valid with any argument.
 const DONE: Three = [FINE; 3];
 
-/// The answers of `slot` of an object in the state that has this letter in `slots`.
+/// Returns the results of `slot` for an object in the state of this letter in `slots`.
 pub(super) fn answers(slot: &str, letter: char) -> Option<Three> {
     let (_, states) = ANSWERS.iter().find(|(name, _)| *name == slot)?;
     let (_, three) = states.iter().find(|(letters, _)| letters.contains(letter))?;
     Some(*three)
 }
 
-/// By slot and letters of states.
+/// Results by slot and letters of states.
 #[rustfmt::skip]
 const ANSWERS: &[(&str, &[(&str, Three)])] = &[
     ("base.bind", &[("fxtcCEzqyQRkPWoAJbnhBH", NONE), ("dNewGgMmsplarTuIiOXvUVDLFK", WRONG), ("S", [INVAL, BADFLAGS, BADFLAGS])]),

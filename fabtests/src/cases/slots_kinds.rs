@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! States of objects that not every program has, for the walk of `slots`: sets to poll and to wait for, scalable
-//! endpoints and their contexts, sets of addresses, groups, and what another provider owns. Mirrors fi_poll(3),
-//! fi_endpoint(3), fi_av_set(3), fi_collective(3), fi_peer(3).
+//! Less usual objects and states for the walk of `slots`: poll sets and wait sets, scalable
+//! endpoints and their contexts, sets of addresses, groups, and objects of another provider.
+//! Mirrors fi_poll(3), fi_endpoint(3), fi_av_set(3), fi_collective(3), fi_peer(3).
 
 use std::sync::Arc;
 
@@ -79,7 +79,7 @@ const SETS: &[Scene] = &[
     }),
 ];
 
-/// A domain of hints that ask for `caps` and `mode` besides.
+/// Opens a domain of hints with additional `caps` and `mode`.
 fn hinted(rank: &Rank, ep_type: u32, caps: u64, mode: u64) -> Outcome<Bench> {
     let ask = all_of(ep_type).with(|ask| {
         ask.hints.caps |= caps;
@@ -88,7 +88,7 @@ fn hinted(rank: &Rank, ep_type: u32, caps: u64, mode: u64) -> Outcome<Bench> {
     Bench::of(first_offer(rank, &ask)?)
 }
 
-/// A domain with operations that wait for counters.
+/// Opens a domain with triggered operations.
 fn triggers(rank: &Rank, ep_type: u32) -> Outcome<Bench> {
     hinted(rank, ep_type, sys::FI_TRIGGER, 0)
 }
@@ -136,12 +136,12 @@ const TRIGGERED: &[Scene] = &[
     }),
 ];
 
-/// Both.
+/// Opens a domain with triggered operations and message prefixes.
 fn triggers_behind_a_prefix(rank: &Rank, ep_type: u32) -> Outcome<Bench> {
     hinted(rank, ep_type, sys::FI_TRIGGER, sys::FI_MSG_PREFIX)
 }
 
-/// Endpoints of programs that leave room for a header.
+/// Opens a domain with message prefixes.
 fn prefixed(rank: &Rank, ep_type: u32) -> Outcome<Bench> {
     hinted(rank, ep_type, 0, sys::FI_MSG_PREFIX)
 }
@@ -159,7 +159,7 @@ const PREFIXED: &[Scene] = &[
     }),
 ];
 
-/// Endpoints that send and receive, and reach into no memory.
+/// Endpoints with messages only, without RMA and atomics.
 const MESSAGES: &[Scene] = &[
     scene('U', "a new datagram endpoint", |r| {
         messages(r, sys::FI_EP_DGRAM)?.new_ep()
@@ -203,7 +203,8 @@ pub(super) struct Scalable {
 }
 
 impl Scalable {
-    /// A scalable endpoint with two contexts each way, and an address vector that can name them.
+    /// Opens a scalable endpoint with two contexts in each direction, and an address vector that
+    /// can select them.
     pub(super) fn open(rank: &Rank) -> Outcome<Scalable> {
         let caps = sys::FI_MSG | sys::FI_TAGGED | sys::FI_RMA | sys::FI_ATOMIC | sys::FI_NAMED_RX_CTX;
         let mut info = first_offer(rank, &Ask::caps(caps))?;
@@ -275,7 +276,7 @@ fn joins() -> Ask {
     Ask::caps(sys::FI_MSG | sys::FI_TAGGED | sys::FI_COLLECTIVE)
 }
 
-/// An endpoint that knows itself and another, which never joins anything.
+/// Endpoint that knows its own address and another one, which never joins a group.
 pub(super) struct Group {
     pub(super) bench: Bench,
     pub(super) eq: Arc<Eq>,

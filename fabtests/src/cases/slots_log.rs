@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Log lines of every function of every operations table, called with zeros: one line for each refusal, none for a plain
-//! answer. Module `slots` checks the answers, `log` the words of the lines.
+//! Log lines of every function of every operations table, called with zeros: one line for each
+//! refusal, none for an ordinary result. Module `slots` checks the results, `log` the words of the
+//! lines.
 
 use scif_fabtests::check;
 use scif_fabtests::fi::{Answer, Slot, Tables};
@@ -11,7 +12,8 @@ use super::slots::{CONNECTED, DOMAIN, ENDPOINTS, FABRIC, OTHERS, QUEUES, Scene};
 pub(crate) const CASES: &[Case] =
     &[case("log/each_refused_call", 1, each_refused).under(&[("FI_LOG_LEVEL", "warn")])];
 
-/// Calls that one process makes. Fewer than the 64 lines about refused calls that a process may print at once.
+/// Number of calls in one process: fewer than the 64 lines about refused calls that a process may
+/// print at once.
 const AT_ONCE: usize = 60;
 
 /// Exit code of a process with calls left for the next one.
@@ -25,7 +27,7 @@ fn each_refused(rank: &Rank) -> Outcome {
     for scene in scenes.into_iter().flatten() {
         let mut from = 0;
         loop {
-            // A process of its own: with its limit of lines still to be used.
+            // A new process, with its full allowance of lines.
             let code = confine::in_child(|| match walk(rank, scene, from) {
                 Ok(true) => MORE,
                 Ok(false) => 0,
@@ -48,7 +50,7 @@ fn each_refused(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// Makes the calls on an object from number `from` on; returns whether some are left.
+/// Makes the calls on an object from number `from` on. Returns whether some are left.
 fn walk(rank: &Rank, scene: &Scene, from: usize) -> Outcome<bool> {
     confine::alarm(60);
     let subject = (scene.make)(rank)?;
@@ -75,7 +77,7 @@ fn walk(rank: &Rank, scene: &Scene, from: usize) -> Outcome<bool> {
     Ok(calls.len() > from + AT_ONCE)
 }
 
-/// Returns whether a negative answer is no refusal: nothing is there, or the call asks whether something is offered.
+/// Whether a negative result is no refusal: there is no entry, or the call queries support.
 fn is_plain(slot: &Slot, code: i64) -> bool {
     let number = i32::try_from(-code).unwrap_or(0);
     let asks = slot.name.ends_with("valid") || slot.name.starts_with("domain.query");
@@ -84,9 +86,9 @@ fn is_plain(slot: &Slot, code: i64) -> bool {
         libc::EOPNOTSUPP => asks,
         // Extensions of a provider.
         libc::ENOSYS => matches!(slot.name.as_str(), "base.ops_open" | "base.ops_set"),
-        // How long it is.
+        // The result is the required length.
         257 => slot.name.starts_with("cm.get"),
-        // An error waits to be read.
+        // An error entry is waiting.
         259 => true,
         _ => false,
     }

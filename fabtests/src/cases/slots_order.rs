@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Objects in the wrong order and the wrong place: what is closed before what was opened on it or bound to it is busy and
-//! stays whole, and what cannot be bound is refused. Mirrors fi_close in fi_fabric(3), and the bind calls of each object.
+//! Objects in the wrong order and place: an object closed before its children or bound objects is
+//! busy and stays intact, and an invalid binding is refused. Mirrors fi_close in fi_fabric(3), and
+//! the bind calls of each object.
 
 use std::sync::Arc;
 
@@ -27,10 +28,10 @@ pub(crate) const CASES: &[Case] = &[
 ];
 
 pub(super) type Object = Arc<dyn Fid>;
-/// Opens something on what is there.
+/// Function that opens a child of the existing objects.
 pub(super) type Open = fn(&Bench) -> Outcome<Object>;
 
-/// What is opened in a domain.
+/// Objects opened in a domain.
 pub(super) const IN_DOMAIN: &[(&str, Open)] = &[
     ("an endpoint", |b| Ok(Ep::open(&b.domain, &b.info)?)),
     ("a vector", |b| Ok(Av::open(&b.domain, sys::FI_AV_UNSPEC, 1)?)),
@@ -42,7 +43,7 @@ pub(super) const IN_DOMAIN: &[(&str, Open)] = &[
     ("a poll set", |b| Ok(Arc::new(PollSet::open(&b.domain, 0)?))),
 ];
 
-/// What is opened on a fabric, beside the domain.
+/// Objects opened on a fabric, besides the domain.
 pub(super) const ON_FABRIC: &[(&str, Open)] = &[
     ("an event queue", |b| Ok(b.eq(sys::FI_WAIT_UNSPEC)?)),
     ("a passive endpoint", |b| Ok(Pep::open(&b.fabric, &b.info)?)),
@@ -59,7 +60,7 @@ fn only_scif(rank: &Rank) -> Outcome {
     }
 }
 
-/// A child keeps its parent open, and the refused close leaves both as they were.
+/// Tests that a child keeps its parent open, and that the refused close changes neither.
 fn busy(rank: &Rank) -> Outcome {
     only_scif(rank)?;
     let bench = bench(rank, sys::FI_EP_MSG)?;
@@ -83,7 +84,8 @@ fn busy(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// What is bound stays open as long as what it is bound to: enabled or not, and once.
+/// Tests that a bound object stays open as long as the object it is bound to, enabled or not, and
+/// that it is bound once.
 fn bound(rank: &Rank) -> Outcome {
     only_scif(rank)?;
     for enable in [false, true] {
@@ -145,8 +147,8 @@ fn bound(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// A scalable endpoint, its contexts, and what is bound to them, from the bottom up: each is busy until the one above is
-/// closed.
+/// Tests a scalable endpoint, its contexts and their bound objects from the bottom up: each is busy
+/// until the one above is closed.
 fn scalable(rank: &Rank) -> Outcome {
     only_scif(rank)?;
     for enable in [false, true] {
@@ -176,7 +178,8 @@ fn scalable(rank: &Rank) -> Outcome {
         ];
         let (contexts, below) = all.split_at(2);
         for (context, object) in contexts {
-            // Queues of the context that is closed already are free, the other's are not; what both need is busy.
+            // Queues of the closed context are free, but not those of the other; the common objects
+            // are busy.
             for (name, other) in below
                 .iter()
                 .filter(|(name, _)| name.ends_with("endpoint") || name.ends_with("vector"))
@@ -206,8 +209,8 @@ fn scalable(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// A vector is busy with a set of its addresses. An endpoint may close in its group: that ends the group, which is still
-/// to be closed.
+/// Tests that a vector is busy while it has a set. The close of an endpoint ends its group, which
+/// must still be closed.
 fn groups(rank: &Rank) -> Outcome {
     only_scif(rank)?;
     let group = Group::open(rank)?;
@@ -227,7 +230,7 @@ fn groups(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// What stands for another provider's object is a child and can be bound like any other.
+/// Tests that objects of another provider are children and can be bound like any other.
 fn owners(rank: &Rank) -> Outcome {
     only_scif(rank)?;
     needs_peers(rank)?;
@@ -256,7 +259,7 @@ fn owners(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// By class: what may be bound to what. Anything else is refused.
+/// Classes that may be bound to each class. All others are refused.
 const BINDINGS: &[(usize, &[usize])] = &[
     (
         sys::FI_CLASS_EP,
@@ -296,7 +299,7 @@ fn wrong_bindings(rank: &Rank) -> Outcome {
         for (name, other) in &all {
             let errno = match allowed {
                 None => Errno::ENOSYS,
-                // What is bound could not be closed in the order of this list.
+                // Bound objects could not be closed in the order of this list.
                 Some((_, classes)) if classes.contains(&other.class()?) => continue,
                 Some(_) => Errno::EINVAL,
             };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Tagged messages: every call, and how tags are matched. Mirrors fi_tagged(3).
+//! Tagged messages: every call, and tag matching. Mirrors fi_tagged(3).
 
 use std::time::Duration;
 
@@ -63,7 +63,7 @@ fn sizes(rank: &Rank, way: Way, into: Into) -> Outcome {
     forms::every_size(&rig, way, into, true)
 }
 
-/// Messages are asked for in the reverse order of their arrival.
+/// Tests receives in the reverse order of arrival.
 fn reverse_tags(rank: &Rank) -> Outcome {
     const COUNT: usize = 200;
     let rig = Rig::open(rank, &ask())?;
@@ -91,7 +91,8 @@ fn reverse_tags(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// Ignored bits match anything, the others must agree; the oldest fitting receive wins.
+/// Tests that ignored bits match any value, the others must be equal, and the oldest matching
+/// receive is taken.
 fn ignore_bits(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
     let (exact, low, all) = (0x10_0000_0001, 0x10_0000_00ff, u64::MAX);
@@ -113,7 +114,7 @@ fn ignore_bits(rank: &Rank) -> Outcome {
         }
     }
     rig.barrier()?;
-    // The same with the messages there first.
+    // Again with unexpected messages.
     if rank.index == 0 {
         for tag in [5_u64, 6, 7] {
             rig.post(|| rig.ep.tinject(Buf::new(4), rig.peer(), tag))?;
@@ -130,7 +131,7 @@ fn ignore_bits(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// Messages of one tag stay in order, small and large ones mixed.
+/// Tests that messages with equal tags stay in order, small and large ones mixed.
 fn same_tag(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
     let sizes = [3, 200_000, 64, 17_000, 0, 4096, 1 << 20, 9];
@@ -155,7 +156,7 @@ fn same_tag(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// Tagged and untagged messages never meet each other's receives.
+/// Tests that tagged and untagged messages never match receives of the other kind.
 fn not_mixed(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask().with(|ask| ask.hints.caps |= sys::FI_MSG))?;
     if rank.index == 0 {
@@ -177,7 +178,7 @@ fn not_mixed(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// Every bit of a tag counts.
+/// Tests that every bit of a tag counts.
 fn all_bits(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
     let format = rig.info.ep().mem_tag_format;
@@ -258,7 +259,8 @@ fn directed(rank: &Rank) -> Outcome {
             let (from_two, from_one) = (Buf::new(size), Buf::new(size));
             rig.post(|| rig.inbox.trecv(from_two, rig.to(2), 1, 0, 2))?;
             rig.barrier()?;
-            // Both have sent; what rank 1 sent waits although a receive of its tag is open.
+            // Both have sent. The message of rank 1 waits although a receive with its tag is
+            // posted.
             rig.received(2)?;
             rig.post(|| rig.inbox.trecv(from_one, rig.to(1), 1, 0, 1))?;
             rig.received(1)?;
@@ -275,7 +277,7 @@ fn directed(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// Without `FI_DIRECTED_RECV` the source named by a receive means nothing.
+/// Tests that without `FI_DIRECTED_RECV` the source of a receive is ignored.
 fn undirected(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
     if rig.info.caps() & sys::FI_DIRECTED_RECV != 0 {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Several threads: on one endpoint under `FI_THREAD_SAFE`, each with a domain of its own under `FI_THREAD_DOMAIN`.
+//! Several threads: on one endpoint under `FI_THREAD_SAFE`, and each with its own domain under
+//! `FI_THREAD_DOMAIN`.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -32,7 +33,8 @@ fn safe(ask: Ask) -> Ask {
     })
 }
 
-/// One queue read by several threads: each finds what is its own, by the upper half of the context.
+/// Queue read by several threads. Each takes its own entries, identified by the upper half of the
+/// context.
 struct Shared {
     cq: Arc<Cq>,
     done: Mutex<Vec<VecDeque<Entry>>>,
@@ -101,7 +103,7 @@ fn each_thread(work: impl Fn(usize) -> Outcome + Sync) -> Outcome {
     })
 }
 
-/// Four threads on each side, each with a tag of its own, on one endpoint and one queue.
+/// Tests four threads on each side, each with its own tag, on one endpoint and one queue.
 fn one_endpoint(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &safe(Ask::messages(true)))?;
     check_eq!(rig.info.domain().threading, sys::FI_THREAD_SAFE);
@@ -124,7 +126,7 @@ fn one_endpoint(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// One thread only posts, another only reads.
+/// Tests one thread that only posts, and another that only reads.
 fn poster_and_reader(rank: &Rank) -> Outcome {
     const COUNT: usize = 5000;
     let rig = Rig::open(rank, &safe(Ask::messages(false)))?;
@@ -164,7 +166,7 @@ fn poster_and_reader(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// A thread asleep in the queue does not keep others from posting, and wakes for what they post.
+/// Tests that a thread asleep in the queue does not block posts of others, and that these wake it.
 fn sleeping_reader(rank: &Rank) -> Outcome {
     const COUNT: usize = 500;
     let rig = Rig::open(rank, &safe(Ask::messages(false)))?;
@@ -217,7 +219,7 @@ struct Own {
     cq: Arc<Cq>,
 }
 
-/// Each thread has everything of its own, opened from one info; no lock is shared.
+/// Tests threads with separate objects, opened from one info, without a common lock.
 fn own_domains(rank: &Rank) -> Outcome {
     let ask = Ask::messages(false).with(|ask| ask.hints.threading = sys::FI_THREAD_DOMAIN);
     let info = offers(rank, load(rank)?, &ask.hints)?
@@ -285,7 +287,7 @@ fn own_domains(rank: &Rank) -> Outcome {
     })
 }
 
-/// Threads of both ranks add to one word of rank 0.
+/// Tests that threads of both ranks can add to one word of rank 0.
 fn atomics(rank: &Rank) -> Outcome {
     const ROUNDS: u64 = 1000;
     let rig = Rig::open(rank, &safe(super::atomic::ask()))?;

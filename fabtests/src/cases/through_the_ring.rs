@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Settings that send data another way than usual: large messages eagerly, all RMA by the target. The results are the same.
+//! Settings that select other protocols than usual: eager for large messages, RMA executed by the
+//! target. The results are the same.
 
 use libfabric_sys as sys;
 use scif_fabtests::check_eq;
@@ -20,11 +21,12 @@ pub(crate) const CASES: &[Case] = &[
     case("ring/sender_elsewhere", 2, elsewhere).within(60),
 ];
 
-/// Nobody reaches another's memory.
+/// Setting that denies access to the memory of peers.
 const BY_THE_TARGET: &[(&str, &str)] = &[("FI_SCIF_PROCESS_VM", "0")];
 
-/// Large messages one by one, enough of each size for every way that they may take to be tried, with buffers that both sides touch
-/// in between; and now and then a sender that does other things meanwhile. Each is whole, whichever way it took.
+/// Tests large messages one by one, enough of each size for every rendezvous protocol to be probed.
+/// Both sides use the buffers in between, and the sender is sometimes busy. Each message arrives
+/// whole, by any protocol.
 fn alone(rank: &Rank) -> Outcome {
     const ROUNDS: usize = 300;
     let rig = Rig::open(rank, &ask())?;
@@ -54,12 +56,13 @@ fn alone(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// Large messages one by one, and the sender of one of them does not come back to the library before it was received: the receiver
-/// finishes it alone, also if it had chosen that it comes through the ring.
+/// Tests large messages one by one, where one sender does not call the library before its message
+/// is received. The receiver falls back to pull, also if it had requested the message through the
+/// ring.
 fn elsewhere(rank: &Rank) -> Outcome {
     const SIZE: usize = 40_000;
     const MESSAGES: usize = 90;
-    // Where nobody can read the sender's memory, it is needed.
+    // If the sender's memory cannot be read, its progress is needed.
     let needed = rank.target.prov != "scif" || !confine::may_call_process_vm();
     for absent in (60..MESSAGES).step_by(2) {
         let rig = Rig::open(rank, &ask())?;
@@ -87,7 +90,7 @@ fn elsewhere(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// Sizes around what fits a line, a record, and the setting.
+/// Tests sizes around a slot, a record, and the eager setting.
 fn eager(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
     for size in [
@@ -118,7 +121,7 @@ fn eager(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// A read in many pieces is one operation to the counter of its target.
+/// Tests that a read in many fragments is one operation for the counter of its target.
 fn counted_once(rank: &Rank) -> Outcome {
     const READS: u64 = 5;
     let ask = ask().with(|ask| {
@@ -145,8 +148,8 @@ fn counted_once(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// Each asks the other for more than the rings and what may be owed hold, and looks for answers only when nothing more can
-/// be asked. Neither waits for ever.
+/// Tests two ranks that request more from each other than the rings and the reply limit hold, and
+/// poll for replies only when no further request is accepted. Neither waits forever.
 fn both_ask(rank: &Rank) -> Outcome {
     const SIZE: usize = 1 << 20;
     const READS: usize = 40;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Operations that wait for a counter: calls with `FI_TRIGGER`. Mirrors fi_trigger(3); its deferred work is in `work`.
+//! Triggered operations: calls with `FI_TRIGGER`. Mirrors fi_trigger(3), whose deferred work is
+//! tested in `work`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,8 +51,8 @@ pub(crate) fn silence(rig: &Rig<'_>) -> Outcome {
     rig.silence(Duration::from_millis(5))
 }
 
-/// The lowest threshold goes first, however late it was posted; the same one in the order of posting; all at once when the
-/// counter jumps.
+/// Tests that the lowest threshold comes first, however late it was posted, equal ones in the order
+/// of posting, and all when the counter jumps.
 fn thresholds(rank: &Rank, ep_type: u32) -> Outcome {
     let rig = Rig::open(rank, &ask().with(|ask| ask.hints.ep_type = ep_type))?;
     if rank.index == 1 {
@@ -82,7 +83,7 @@ fn thresholds(rank: &Rank, ep_type: u32) -> Outcome {
     for context in [first, second, thirty] {
         rig.sent(context)?;
     }
-    // Failures are not what it waits for.
+    // Errors do not count towards the threshold.
     cntr.adderr(1)?;
     silence(&rig)?;
     cntr.add(1)?;
@@ -94,7 +95,7 @@ fn thresholds(rank: &Rank, ep_type: u32) -> Outcome {
     rig.barrier()
 }
 
-/// Each call that transfers data, and what it does comes when the counter does.
+/// Tests that each data transfer call takes effect when its counter reaches the threshold.
 fn every_call(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
     let mine = Buf::new(64);
@@ -156,7 +157,7 @@ fn every_call(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// A receive that waits is not there for a message that comes.
+/// Tests that a waiting receive does not match an arriving message.
 fn receives(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
     if rank.index == 0 {
@@ -190,7 +191,7 @@ fn receives(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// The flag may be an alias's default, and the endpoint itself does without.
+/// Tests the flag as a default of an alias, without an effect on the endpoint itself.
 fn alias(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask().with(|ask| ask.counters = sys::FI_WRITE))?;
     let mine = Buf::new(64);
@@ -202,7 +203,7 @@ fn alias(rank: &Rank) -> Outcome {
         let (second, first) = (Buf::pattern(64, 2), Buf::pattern(64, 1));
         alias.write(second, rig.peer(), at.addr, at.key, context.addr())?;
         silence(&rig)?;
-        // Its completion counts, and that sets off the other.
+        // The completion of this write counts and starts the other one.
         rig.post(|| rig.ep.write(first, rig.peer(), at.addr, at.key, 1))?;
         rig.sent(1)?;
         rig.sent(context.addr())?;
@@ -215,7 +216,8 @@ fn alias(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// Each round trip sets off the next, without the application: what comes in answers by itself.
+/// Tests that each round trip starts the next without the application: arriving messages start
+/// replies.
 fn own_completions(rank: &Rank) -> Outcome {
     const ROUNDS: u64 = 50;
     let rig = Rig::open(rank, &ask().with(|ask| ask.counters = sys::FI_RECV))?;
@@ -225,7 +227,7 @@ fn own_completions(rank: &Rank) -> Outcome {
     rig.barrier()?;
     let cntr = Arc::clone(rig.counter(sys::FI_RECV)?);
     for round in 0..ROUNDS {
-        // The second one answers what the first one has sent, which answers that.
+        // Rank 1 replies to the first message of rank 0, which replies to that.
         let threshold = if rank.index == 0 { round } else { round + 1 };
         let (context, buf) = (when(&cntr, threshold)?, Buf::of(&round.to_ne_bytes()));
         let flags = sys::FI_TRIGGER | sys::FI_COMPLETION;
@@ -239,7 +241,7 @@ fn own_completions(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// More than the transmit queue takes: what finds it full waits its turn.
+/// Tests more operations than the transmit queue can hold: the excess waits.
 fn many_at_once(rank: &Rank) -> Outcome {
     const MANY: u64 = 5000;
     let rig = Rig::open(rank, &ask().with(|ask| ask.hints.tx.size = 16))?;
@@ -268,7 +270,8 @@ fn many_at_once(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// Whoever sleeps for a completion of what waits does the progress that sets it off.
+/// Tests that a thread that sleeps for a completion makes the progress that starts the waiting
+/// operation.
 fn wakes_a_reader(rank: &Rank) -> Outcome {
     let with_waits = ask().with(|ask| {
         ask.counters = sys::FI_RECV;
@@ -295,7 +298,7 @@ fn wakes_a_reader(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// With automatic progress nobody has to call anything.
+/// Tests automatic progress, without any call.
 fn progress_auto(rank: &Rank) -> Outcome {
     let auto = ask().with(|ask| {
         ask.counters = sys::FI_RECV;
@@ -310,7 +313,7 @@ fn progress_auto(rank: &Rank) -> Outcome {
         rig.ep
             .sendmsg(&[Buf::new(8)], rig.peer(), context.addr(), 0, flags)?;
         rig.barrier()?;
-        // Progress by nobody but the provider.
+        // Progress by the provider alone.
         rank.barrier(&mut || Ok(()))?;
     } else {
         rig.barrier()?;
@@ -340,7 +343,7 @@ fn cancel(rank: &Rank) -> Outcome {
     rig.ep.cancel(send)?;
     let error = rig.next_error(&rig.tx)?;
     check_eq!((error.context, error.err), (send, Errno::ECANCELED));
-    // The one left is an ordinary receive once it has begun.
+    // A started receive is an ordinary one.
     cntr.add(1)?;
     rig.ep.cancel(second)?;
     check_eq!(rig.next_error(&rig.rx)?.context, second);
@@ -350,7 +353,8 @@ fn cancel(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// A shared context has no counters to wait for; its endpoints' other operations have.
+/// Tests that a shared context has no triggered operations, unlike the other operations of its
+/// endpoints.
 fn shared_receives(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
     let srx = supported("fi_srx_context", Ep::shared_receive(&rig.domain))?;
@@ -379,7 +383,8 @@ fn shared_receives(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// An info with the capability makes no scalable endpoint, and one of several contexts is not given it.
+/// Tests that an info with the capability opens no scalable endpoint, and that an info with several
+/// contexts lacks the capability.
 fn no_contexts(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
     let mut info = rig.info.dup()?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Sleeping: blocking reads, descriptors, signals. Every case here ends only if no wake-up is ever lost; none asserts
-//! how long it takes. Mirrors fi_cq(3), fi_poll(3).
+//! Sleeping: blocking reads, descriptors, signals. Every case ends only if no wake-up is lost; none
+//! asserts a time. Mirrors fi_cq(3), fi_poll(3).
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ enum How {
     Sread,
     Sreadfrom,
     Poll,
-    /// As programs wait that never sleep.
+    /// Polling reads, as in programs that never sleep.
     Read,
 }
 
@@ -55,7 +55,7 @@ fn ask(wait_obj: u32) -> Ask {
     })
 }
 
-/// Sleeps until the queue has something; what it has.
+/// Sleeps until the queue has entries, and returns them.
 fn sleep(rig: &Rig<'_>, how: How) -> Outcome<Vec<Entry>> {
     let cq = &rig.rx.cq;
     loop {
@@ -101,7 +101,7 @@ fn timeouts(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// A signal ends the read that sleeps, or the next one; it says nothing has come.
+/// Tests that a signal ends a sleeping read, or the next one, without an entry.
 fn signal(rank: &Rank) -> Outcome {
     let rig = Rig::open(
         rank,
@@ -127,7 +127,8 @@ fn signal(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// Six ranks on one processor, of which two talk while the others wait for long.
+/// Tests six ranks on one processor (oversubscription), of which two communicate while the others
+/// wait.
 fn crowd(rank: &Rank) -> Outcome {
     const ROUNDS: u64 = 2000;
     let allowed = sched_getaffinity(None)?;
@@ -159,7 +160,8 @@ fn crowd(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// Both sides sleep in every turn, with pauses that vary so that falling asleep and waking race.
+/// Tests a ping-pong in which both sides sleep in every turn. The pauses vary, so that falling
+/// asleep and waking race.
 fn ping_pong(rank: &Rank, wait_obj: u32, how: How) -> Outcome {
     const ROUNDS: u64 = 3000;
     let rig = Rig::open(rank, &ask(wait_obj))?;
@@ -188,7 +190,7 @@ fn ping_pong(rank: &Rank, wait_obj: u32, how: How) -> Outcome {
     rig.barrier()
 }
 
-/// What the rig has read already, or what comes while asleep.
+/// Returns the entries that the rig has read already, or the next ones after a sleep.
 fn drained(rig: &Rig<'_>, how: How) -> Outcome<Vec<Entry>> {
     let mut out = Vec::new();
     while let Some(done) = rig.rx.take() {
@@ -197,7 +199,7 @@ fn drained(rig: &Rig<'_>, how: How) -> Outcome<Vec<Entry>> {
     if out.is_empty() { sleep(rig, how) } else { Ok(out) }
 }
 
-/// Messages of many steps move on although both sides sleep between the steps.
+/// Tests that messages of many steps make progress although both sides sleep between the steps.
 fn large(rank: &Rank, how: How) -> Outcome {
     let rig = Rig::open(rank, &ask(sys::FI_WAIT_FD))?;
     for size in [100_000, 4 << 20] {
@@ -223,7 +225,7 @@ fn large(rank: &Rank, how: How) -> Outcome {
     Ok(())
 }
 
-/// With a threshold a read may sleep until that many have come; it must return then.
+/// Tests that a read with a threshold returns when that many entries have arrived.
 fn threshold(rank: &Rank) -> Outcome {
     let ask = ask(sys::FI_WAIT_UNSPEC).with(|ask| ask.wait_cond = sys::FI_CQ_COND_THRESHOLD);
     let rig = Rig::open(rank, &ask)?;
@@ -252,7 +254,7 @@ fn threshold(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// One sleep on the descriptors of two queues and an event queue.
+/// Tests one sleep on the descriptors of two queues and an event queue.
 fn several_queues(rank: &Rank) -> Outcome {
     let ask = Ask::messages(false).with(|ask| ask.wait_obj = sys::FI_WAIT_FD);
     let rig = Rig::open(rank, &ask)?;
@@ -289,7 +291,7 @@ fn several_queues(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// Several peers wake one sleeper at the same time.
+/// Tests concurrent wake-ups of one sleeper by several peers.
 fn many_senders(rank: &Rank) -> Outcome {
     const COUNT: usize = 1000;
     let rig = Rig::open(rank, &ask(sys::FI_WAIT_UNSPEC))?;
@@ -318,7 +320,8 @@ fn many_senders(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// A target asleep in its queue serves what only it can do: atomics on wide types and writes with data.
+/// Tests that a target asleep in its queue executes operations that need it: atomics on wide types
+/// and writes with data.
 fn sleeping_target(rank: &Rank) -> Outcome {
     let ask = super::atomic::ask().with(|ask| {
         ask.wait_obj = sys::FI_WAIT_UNSPEC;
@@ -365,7 +368,7 @@ fn sleeping_target(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// Where something is to be read already, `fi_trywait` says not to sleep.
+/// Tests that `fi_trywait` forbids a sleep while there are entries.
 fn trywait_pending(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask(sys::FI_WAIT_FD))?;
     let cq = rig.rx.cq.as_ref();

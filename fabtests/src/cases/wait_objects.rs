@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Wait objects as objects have them: which kind, and the list of descriptors of `FI_WAIT_POLLFD`. Mirrors fi_poll(3),
+//! Wait objects by kind, and the list of descriptors of `FI_WAIT_POLLFD`. Mirrors fi_poll(3),
 //! fi_cq(3), fi_cntr(3), fi_eq(3).
 //!
-//! Not here: the descriptor of `FI_WAIT_FD`, nor sleeping in a call (`wait`, `eq`, `sets`).
+//! The descriptor of `FI_WAIT_FD` and blocking calls are tested in `wait`, `eq` and `sets`.
 
 use std::sync::Arc;
 
@@ -21,7 +21,8 @@ pub(crate) const CASES: &[Case] = &[
     case("waitobj/list_tells_of_messages", 2, messages),
 ];
 
-/// How long a descriptor may take to tell of what has happened. Nothing is timed with it.
+/// Time limit in milliseconds for a descriptor to signal an event. It guards against hangs; no
+/// measurement uses it.
 const PATIENCE_MS: i64 = 20_000;
 
 type Open = (&'static str, Arc<dyn Fid>);
@@ -55,7 +56,7 @@ fn wait_set(rig: &Rig<'_>, wait_obj: u32) -> Outcome<WaitSet> {
     supported("fi_wait_open", WaitSet::open(&rig.fabric, wait_obj, 0))
 }
 
-/// One of everything that can be opened with this wait object.
+/// Opens one object of each class that can have this wait object.
 fn everything(rig: &Rig<'_>, wait_obj: u32) -> Outcome<Vec<Open>> {
     let attr = CqAttr {
         wait_obj,
@@ -72,7 +73,8 @@ fn everything(rig: &Rig<'_>, wait_obj: u32) -> Outcome<Vec<Open>> {
     Ok(all)
 }
 
-/// Each says the kind it was opened with, and a kind that can be used where it was the provider's to choose.
+/// Tests that each object reports the kind it was opened with, or a usable kind where the provider
+/// chose it.
 fn kinds(rank: &Rank) -> Outcome {
     let rig = rig(rank, sys::FI_WAIT_NONE)?;
     for (opened, told) in [
@@ -117,7 +119,8 @@ fn nothing_to_poll(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// A list without room is told how much it takes; one with more than that has the one descriptor there is.
+/// Tests that a list without space gets the required length, and that a longer one gets the single
+/// descriptor.
 fn room(rank: &Rank) -> Outcome {
     let rig = rig(rank, sys::FI_WAIT_NONE)?;
     for (what, object) in everything(&rig, sys::FI_WAIT_POLLFD)? {
@@ -146,7 +149,8 @@ fn readable(object: &dyn Fid, millis: i64) -> Outcome<bool> {
     Ok(poll(&mut fds.collect::<Vec<_>>(), Some(&limit))? > 0)
 }
 
-/// The descriptor of a list is readable when and only when there is something, once `fi_trywait` allowed to sleep.
+/// Tests that the descriptor of a list is readable exactly when there is an event, once
+/// `fi_trywait` has permitted a sleep.
 fn changes(rank: &Rank) -> Outcome {
     let rig = rig(rank, sys::FI_WAIT_NONE)?;
     let eq = event_queue(&rig, sys::FI_WAIT_POLLFD)?;
@@ -177,7 +181,8 @@ fn changes(rank: &Rank) -> Outcome {
     })
 }
 
-/// A sleeper on the list of a queue, and of a counter, is woken by what another process sends.
+/// Tests that a message of another process wakes a thread that sleeps on the list of a queue, and
+/// of a counter.
 fn messages(rank: &Rank) -> Outcome {
     const ROUNDS: usize = 200;
     let rig = rig(rank, sys::FI_WAIT_POLLFD)?;

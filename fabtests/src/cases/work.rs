@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Work queued to a domain until a counter has come far enough. Mirrors fi_trigger(3), "DEFERRED WORK QUEUES".
+//! Work queued to a domain until a counter reaches a threshold. Mirrors fi_trigger(3), "DEFERRED
+//! WORK QUEUES".
 
 use std::sync::Arc;
 
@@ -29,7 +30,7 @@ pub(crate) fn place(remote: Remote, off: u64, len: usize) -> RmaIov {
     }
 }
 
-/// Every kind of work: done when the counter says so, and told to nothing but its own counter.
+/// Tests every kind of work: it starts at its threshold, and only its own counter reports it.
 fn every_kind(rank: &Rank) -> Outcome {
     let all = sys::FI_SEND | sys::FI_RECV | sys::FI_READ | sys::FI_WRITE;
     let rig = Rig::open(rank, &ask().with(|ask| ask.counters = all))?;
@@ -117,7 +118,7 @@ fn every_kind(rank: &Rank) -> Outcome {
     silence(&rig)?;
     check_eq!((done.read()?, own.read()?), (0, 0));
     trigger.add(operations + 2)?;
-    // Nothing but the counter of the work is looked at: that is enough progress for all of it.
+    // Waiting on the counter of the work is sufficient progress for all of it.
     rank.step("waiting for the counter of the work");
     done.wait(operations, -1)?;
     check_eq!(own.read()?, 23);
@@ -134,7 +135,8 @@ fn every_kind(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// What work completes sets off the next: a write, its counter, another counter, a message.
+/// Tests a chain in which completed work starts the next: a write, its counter, another counter, a
+/// message.
 fn chain(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
     let mine = Buf::new(64);
@@ -183,7 +185,7 @@ fn chain(rank: &Rank) -> Outcome {
     start.add(1)?;
     sent.wait(1, -1)?;
     check_eq!((written.read()?, added.read()?), (1, 5));
-    // Work whose time has come when it is queued is done at once.
+    // Work whose threshold is already reached starts when it is queued.
     queue(
         &start,
         1,
@@ -197,7 +199,7 @@ fn chain(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// `FI_COMPLETION` among the flags of work: it completes at its endpoint as well, once.
+/// Tests that work with `FI_COMPLETION` completes at its endpoint as well, once.
 fn reports(rank: &Rank) -> Outcome {
     let rig = Rig::open(
         rank,
@@ -235,7 +237,8 @@ fn reports(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// Work that fails counts as an error of its counter; what waits for that counter goes on, failures being counted there.
+/// Tests that failed work counts as an error of its counter, and starts the work that waits for
+/// that counter.
 fn failures(rank: &Rank) -> Outcome {
     let rig = Rig::open(rank, &ask())?;
     if rank.index == 0 {
@@ -310,7 +313,7 @@ fn cancel_and_flush(rank: &Rank) -> Outcome {
     first.add(1)?;
     second.add(1)?;
     check_eq!(value.read()?, 10);
-    // What waits for an endpoint goes with it.
+    // Work that waits for an endpoint ends with it.
     first.set(0)?;
     let recv = Deed::Recv {
         buf: Buf::new(8),

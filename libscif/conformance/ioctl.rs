@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! ioctls of the device, for a program without a library. The numbers and bytes follow the drivers'
-//! headers, and are written a second time, so that an error common to the library and the device is
-//! detected.
+//! headers. They are written a second time, so that an error common to the library and the device
+//! is detected.
 #![expect(unsafe_code, reason = "ioctls")]
 
 use std::ffi::{CString, c_void};

@@ -275,8 +275,7 @@ pub(crate) const CASES: &[Case] = &[
         assert_eq!(goes_in_flight(api, |epd| assert_eq!(api.close(epd), Ok(0))), 100);
     }),
     ("a_crash_with_rma_in_flight_is_an_end_like_any_other", |api| {
-        // The first bytes arrived; that the last had not is asserted here, or the round is
-        // repeated.
+        // The first bytes arrived. The last had not, or the round is repeated.
         let in_flight = (0..ROUNDS).any(|_| {
             let came = goes_in_flight(api, |epd| {
                 let there = api.mmap(epd, 0, PAGE, 1, 0, 0x1000_0000).unwrap();

@@ -164,14 +164,14 @@ unsafe extern "C" fn scif_poll(epds: *mut ScifPollEpd, nepds: c_uint, timeout: c
             &mut none
         } else {
             check_entries(epds.expose_provenance(), nepds)?;
-            // NULL is refused even if a program has mapped something there.
+            // NULL is refused even if a program has mapped page 0.
             if epds.is_null() {
                 return Err(Failure::BadAddress);
             }
             let n = usize::try_from(nepds).map_err(|_| Failure::Invalid)?;
-            // SAFETY: not null; the system has just read and written nepds entries there, with the
-            // layout of struct pollfd (asserted above). By the caller's contract no other thread
-            // uses them during the call.
+            // SAFETY: not null; the system has just read and written nepds entries at this address,
+            // with the layout of struct pollfd (asserted above). By the caller's contract no other
+            // thread uses them during the call.
             unsafe { std::slice::from_raw_parts_mut(epds.cast::<PollFd>(), n) }
         };
         // Cut to an int, the argument of poll(2).

@@ -187,7 +187,7 @@ impl Progress {
         let full = BAR * self.done / self.steps.max(1);
         let percent = 100 * self.done / self.steps.max(1);
         let bar = format!("{}{}", "#".repeat(full), ".".repeat(BAR - full));
-        // An error here does not stop the measurement.
+        // A failed progress bar does not stop the measurement.
         let _ = write!(
             io::stderr(),
             "\r[{bar}] {percent:3} % {what} {:<6}",

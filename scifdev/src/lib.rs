@@ -3,10 +3,10 @@
 //! programs that call the driver themselves.
 //!
 //! Not about the effect of the calls, which belongs to the engine, nor about programs that use
-//! `libscif.so`, which need no device. The functions of the C library by which a program reaches a
-//! device are defined here (`hooks`). Calls that do not concern an endpoint are forwarded to the C
-//! library (`real`). The engine's own calls are forwarded too, so the engine never uses this
-//! device. The README lists the limits.
+//! `libscif.so`, which need no device. `hooks` defines the functions of the C library by which a
+//! program reaches a device. Calls that do not concern an endpoint are forwarded to the C library
+//! (`real`). The engine's own calls are forwarded too, so the engine never uses this device. The
+//! README lists the limits.
 
 mod calls;
 mod hooks;

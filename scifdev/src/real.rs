@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Next functions, after this library, of the names that it defines: the C library's, or those of
+//! Next functions, after this library, of the names that it defines: in the C library, or in
 //! another preloaded library. See `dlsym(3)`, `RTLD_NEXT`.
 #![expect(unsafe_code, reason = "functions found by name")]
 

@@ -324,9 +324,9 @@ impl Endpoints {
     /// deleted, until they are put back.
     ///
     /// # Errors
-    /// [`Failure::Invalid`], then by state, then [`Failure::NoWindow`] unless one window contains
-    /// the range, [`Failure::NotPermitted`] for a window without any access, [`Failure::NoMemory`]
-    /// for one that cannot be mapped.
+    /// [`Failure::Invalid`], then errors of the endpoint's state, then [`Failure::NoWindow`] unless
+    /// one window contains the range, [`Failure::NotPermitted`] for a window without any access,
+    /// [`Failure::NoMemory`] for one that cannot be mapped.
     pub fn get_pages(&self, fd: RawFd, offset: i64, len: usize) -> Result<PeerPages> {
         if len == 0 || !len.is_multiple_of(PAGE) || offset % PAGE as i64 != 0 {
             return Err(Failure::Invalid);

@@ -2,11 +2,11 @@
 //! Loss of a node: its start by an administrator, and its effect on every process that is connected
 //! with the node.
 //!
-//! Not about the list of nodes (`nodes`). A node is lost as long as a process holds its marker, a
+//! Not about the list of nodes (`nodes`). A node is lost while a process holds its marker, a
 //! listening socket under a name of the node; then no connects to or from the node succeed. The
 //! process that takes the marker sends a request to every process of the domain, through the socket
-//! of its presence, to close its connections with the node. The service thread answers. Source: the
-//! User Guide's section on the loss of a node; the driver's removal of one.
+//! of its presence. The service threads then close their connections with the node and answer.
+//! Source: the User Guide's section on the loss of a node; the driver's removal of one.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

@@ -98,8 +98,8 @@ impl Endpoints {
     /// Binds an endpoint and returns its port (`scif_bind`).
     ///
     /// # Errors
-    /// [`Failure::NoAccess`], then by state, then [`Failure::Invalid`] for a port in use,
-    /// [`Failure::NoPorts`].
+    /// [`Failure::NoAccess`], then errors of the endpoint's state, then [`Failure::Invalid`] for a
+    /// port in use, [`Failure::NoPorts`].
     pub fn bind(&self, fd: RawFd, port: u16) -> Result<u16> {
         self.0.with(fd, |epd| self.0.bind(epd, port))
     }
@@ -107,7 +107,7 @@ impl Endpoints {
     /// Makes a bound endpoint listen (`scif_listen`).
     ///
     /// # Errors
-    /// By state.
+    /// Errors of the endpoint's state.
     pub fn listen(&self, fd: RawFd, backlog: i32) -> Result<()> {
         self.0.with(fd, |epd| self.0.listen(epd, backlog))
     }
@@ -116,8 +116,8 @@ impl Endpoints {
     /// accepted, unless O_NONBLOCK is set.
     ///
     /// # Errors
-    /// [`Failure::NoNode`], then by state, then [`Failure::Refused`], [`Failure::InProgress`],
-    /// [`Failure::NoPorts`].
+    /// [`Failure::NoNode`], then errors of the endpoint's state, then [`Failure::Refused`],
+    /// [`Failure::InProgress`], [`Failure::NoPorts`].
     pub fn connect(&self, fd: RawFd, dst: PortId) -> Result<u16> {
         let connected = self.0.with(fd, |epd| self.0.connect(epd, fd, dst));
         match &connected {
@@ -132,7 +132,7 @@ impl Endpoints {
     /// `wait`.
     ///
     /// # Errors
-    /// By state; [`Failure::Again`], [`Failure::Interrupted`].
+    /// Errors of the endpoint's state; [`Failure::Again`], [`Failure::Interrupted`].
     pub fn accept(&self, fd: RawFd, wait: bool) -> Result<(PortId, RawFd)> {
         self.0.with(fd, |epd| self.0.accept(epd, fd, wait))
     }
@@ -207,8 +207,8 @@ impl Endpoints {
     /// Registers memory and returns the offset of its window (`scif_register`).
     ///
     /// # Errors
-    /// [`Failure::Invalid`], then by state, then [`Failure::InUse`], [`Failure::BadAddress`],
-    /// [`Failure::NoMemory`].
+    /// [`Failure::Invalid`], then errors of the endpoint's state, then [`Failure::InUse`],
+    /// [`Failure::BadAddress`], [`Failure::NoMemory`].
     pub fn register(
         &self,
         fd: RawFd,
@@ -225,7 +225,7 @@ impl Endpoints {
     /// Deletes the windows of a range (`scif_unregister`).
     ///
     /// # Errors
-    /// [`Failure::Invalid`], then by state, then [`Failure::NoWindow`].
+    /// [`Failure::Invalid`], then errors of the endpoint's state, then [`Failure::NoWindow`].
     pub fn unregister(&self, fd: RawFd, offset: i64, len: usize) -> Result<()> {
         self.0.with(fd, |epd| self.0.unregister(epd, offset, len))?;
         self.forget_pinned(fd, offset, len);
@@ -235,8 +235,8 @@ impl Endpoints {
     /// Maps windows of the peer and returns the address (`scif_mmap`).
     ///
     /// # Errors
-    /// [`Failure::Invalid`], then by state, then [`Failure::NoWindow`], [`Failure::NotPermitted`],
-    /// [`Failure::NoMemory`].
+    /// [`Failure::Invalid`], then errors of the endpoint's state, then [`Failure::NoWindow`],
+    /// [`Failure::NotPermitted`], [`Failure::NoMemory`].
     pub fn map(
         &self,
         fd: RawFd,
@@ -267,7 +267,8 @@ impl Endpoints {
     /// Copies from windows of the peer into an own window (`scif_readfrom`).
     ///
     /// # Errors
-    /// By state, then [`Failure::Invalid`], [`Failure::NoWindow`], [`Failure::NotPermitted`].
+    /// Errors of the endpoint's state, then [`Failure::Invalid`], [`Failure::NoWindow`],
+    /// [`Failure::NotPermitted`].
     pub fn read_from(&self, fd: RawFd, near: i64, len: usize, far: i64, flags: i32) -> Result<()> {
         self.0.with(fd, |epd| {
             self.0
@@ -311,7 +312,7 @@ impl Endpoints {
     /// Marks the RMAs issued so far and returns the mark (`scif_fence_mark`).
     ///
     /// # Errors
-    /// By state.
+    /// Errors of the endpoint's state.
     pub fn fence_mark(&self, fd: RawFd, side: FenceSide) -> Result<i32> {
         self.0.with(fd, |epd| self.0.fence_mark(epd, side))
     }
@@ -319,7 +320,7 @@ impl Endpoints {
     /// Waits for the RMAs of a mark (`scif_fence_wait`).
     ///
     /// # Errors
-    /// By state, then [`Failure::Invalid`], [`Failure::Interrupted`].
+    /// Errors of the endpoint's state, then [`Failure::Invalid`], [`Failure::Interrupted`].
     pub fn fence_wait(&self, fd: RawFd, mark: i32) -> Result<()> {
         self.0.with(fd, |epd| self.0.fence_wait(epd, mark))
     }
@@ -328,7 +329,8 @@ impl Endpoints {
     /// (`scif_fence_signal`).
     ///
     /// # Errors
-    /// By state, then [`Failure::Invalid`], [`Failure::NoWindow`], [`Failure::NotPermitted`].
+    /// Errors of the endpoint's state, then [`Failure::Invalid`], [`Failure::NoWindow`],
+    /// [`Failure::NotPermitted`].
     pub fn fence_signal(
         &self,
         fd: RawFd,

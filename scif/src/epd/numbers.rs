@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Support for a stand-in for the device: recognise its endpoints among the descriptors of the
-//! program, store a number at each, and move an accepted endpoint to a descriptor that the program
-//! has opened.
+//! Support for a stand-in for the device. It recognises its endpoints among the descriptors of the
+//! program, stores a number at each, and moves an accepted endpoint to a descriptor that the
+//! program has opened.
 //!
 //! Not about the calls. Source: `SCIF_ACCEPTREG` of the drivers.
 

@@ -35,7 +35,7 @@ pub enum WaitsFor {
     Connect,
     /// A connection request.
     Request,
-    /// Bytes to receive, or room to send.
+    /// Bytes to receive, or space to send.
     Messages,
 }
 

@@ -2,9 +2,9 @@
 //! Service thread of a process: it watches the sockets of all endpoints and sleeps in epoll.
 //!
 //! It ends an endpoint after the last close of its descriptor, disconnects it at the end of its
-//! peer, and completes a connect at an answer. It makes a listener readable at a request. It gives
-//! up connects that are not accepted in time and for which no thread of this process waits. No
-//! message passes through it.
+//! peer, and completes its connect at an answer. It makes a listener readable at a request. It
+//! gives up connects that are not accepted in time and for which no thread of this process waits.
+//! No message passes through it.
 //!
 //! A panic in its work for one endpoint, such as one that a peer causes, poisons that endpoint and
 //! no other. Not about starting the thread (`registry`).
@@ -348,7 +348,8 @@ pub(super) mod tests {
 
     #[test]
     fn a_panic_over_an_end_keeps_nobody_waiting() {
-        // A child of another test would have a copy of the descriptor, and its close would not be the last.
+        // A child of another test would have a copy of the descriptor, and its close would not be
+        // the last.
         let _alone = crate::sys::children::none();
         let scif = endpoints("panic-end", 0);
         for by_the_thread in [true, false] {

@@ -106,7 +106,7 @@ impl Epd {
     }
 
     /// Gives the endpoint a vault, if a child forked now would otherwise miss later changes. The
-    /// caller holds no lock for which a holder of the control lock may wait.
+    /// caller holds no lock for which the owner of the control lock may wait.
     pub(crate) fn prepare(&self) {
         let may_change = |state| matches!(state, State::Unbound | State::Bound | State::Connecting);
         if self.vault().is_some() || !may_change(self.holder.state()) {

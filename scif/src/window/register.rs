@@ -3,7 +3,7 @@
 //!
 //! Not about using windows. Each registration asks the kernel for the memory that is mapped at the
 //! address now, and trusts no record of the library. Private pages are moved into the arena of the
-//! connection. They stay there while a window or a mapping of the peer needs them, and then move
+//! connection. They stay in it while a window or a mapping of the peer needs them, and then move
 //! back. Other pages are used in place. Source: `scif_register`, `scif_unregister`.
 
 use std::sync::Arc;
@@ -519,7 +519,8 @@ mod tests {
     use crate::epd::{Endpoints, Pages, connected, endpoints};
     use crate::sys::children;
 
-    /// Number of one-page windows, all mapped by the peer. A wait for each would outlast any stall of the machine.
+    /// Number of one-page windows, all mapped by the peer. A wait for each would outlast any stall
+    /// of the machine.
     const WINDOWS: usize = 20;
 
     fn is_shared(memory: &Pages) -> bool {

@@ -369,7 +369,7 @@ impl OwnTable {
         self.1.finish(&self.0.holders, ticket)
     }
 
-    /// See [`Own::copying`].
+    /// Marks a call as copying, see [`Own::copying`].
     pub(crate) fn copying(&self) -> Result<Copying> {
         self.1.copying(&self.0.holders)
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Registers buffers of malloc's heap, maps the peer's windows over them with SCIF_MAP_FIXED, removes
- * the mappings, and frees the buffers to malloc, which stores to them.
+ * Registers buffers of malloc's heap, maps the peer's windows over them with SCIF_MAP_FIXED,
+ * removes the mappings, and frees the buffers to malloc, which stores to them.
  */
 #include <scif.h>
 

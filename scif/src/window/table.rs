@@ -15,7 +15,7 @@
 //! place |
 //! | 256 | only for this side: windows made so far; 264 bytes of its arena allocated |
 //! | 512 | places of sharers, 64 bytes each |
-//! | 4096 | windows, 40 bytes each: offset, length, place, protection and kind, serial number and process |
+//! | 4096 | windows, 40 bytes each: offset, length, place, protection and kind, serial and process |
 
 use scif_ring::{Word64, Words, full_fence};
 

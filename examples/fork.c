@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * An endpoint that parent and child share after a fork, as the SCIF User Guide has it in section 3.5.1: each registers a
- * window in the one registered address space, and each has the other's window filled by an RMA from the peer. Offsets are
- * the program's choice, so they need SCIF_MAP_FIXED.
+ * An endpoint shared by parent and child after a fork, as in section 3.5.1 of the SCIF User
+ * Guide. Each registers a window in the single registered address space and fills the window of
+ * the other by an RMA from the peer. The program chooses the offsets, which requires
+ * SCIF_MAP_FIXED.
  */
 #include <errno.h>
 #include <scif.h>
@@ -25,7 +26,7 @@ static void fail(const char *what)
 	exit(1);
 }
 
-/* Pages that no fork shares by copy-on-write: see section 3.5.2. */
+/* Allocates pages that no fork shares by copy-on-write: see section 3.5.2. */
 static char *pages(size_t bytes)
 {
 	char *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -34,7 +35,7 @@ static char *pages(size_t bytes)
 	return at;
 }
 
-/* The peer: a window of two pages, one for each. */
+/* Runs the peer: a window of two pages, one for each sharer. */
 static int peer(scif_epd_t listener)
 {
 	struct scif_portID from;
@@ -49,13 +50,13 @@ static int peer(scif_epd_t listener)
 	char byte = 0;
 	if (scif_send(epd, &byte, 1, SCIF_SEND_BLOCK) != 1)
 		fail("scif_send");
-	/* Until the last of the two has closed. */
+	/* Returns once the last of the two has closed. */
 	if (scif_recv(epd, &byte, 1, SCIF_RECV_BLOCK) != -1 || errno != ECONNRESET)
 		fail("scif_recv");
 	return scif_close(epd);
 }
 
-/* One holder of the endpoint: says that its window is there, has the other's filled, and looks at its own. */
+/* Runs one sharer: announces its window, fills the window of the other, and checks its own. */
 static int holder(scif_epd_t epd, off_t own, off_t other, off_t source, const char *expected, int out, int in)
 {
 	char *memory = pages(PAGE), byte = 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Memory of a peer as memory of one's own: two processes pass a number back and forth through a page that one registered
- * and the other mapped, without a call. The mapping outlives the window and the connection. One program: who maps is its
- * child.
+ * Mapped memory of a peer. Two processes pass a number back and forth, without a call, through a
+ * page that one has registered and the other has mapped. The mapping outlives the window and the
+ * connection. The mapping process is a child of the other.
  */
 #include <errno.h>
 #include <scif.h>

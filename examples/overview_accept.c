@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Process A of the overview of SCIF: listens on port 2050, exchanges messages, registers a page that the peer writes
- * by RMA, maps the peer's page, and waits for the peer's fence signal.
+ * Process A of the overview of SCIF: listens on port 2050 and exchanges messages. It registers a
+ * page that the peer writes by RMA, maps a page of the peer, and waits for the peer's fence
+ * signal.
  */
 #include <errno.h>
 #include <scif.h>
@@ -44,7 +45,7 @@ int main(void)
 		fail("scif_recv");
 	printf("accept: node %u says %s\n", peer.node, message);
 
-	/* A page for the peer to write: the data in front, the signal at its end. */
+	/* A page that the peer writes: data at the front, the signal at its end. */
 	void *memory;
 	if (posix_memalign(&memory, PAGE, PAGE) != 0)
 		fail("posix_memalign");
@@ -63,7 +64,7 @@ int main(void)
 	if (strcmp(page, "through the window") != 0)
 		return 1;
 
-	/* The peer's page, as memory of our own. */
+	/* Maps the page of the peer. */
 	if (scif_recv(epd, &ready, 1, SCIF_RECV_BLOCK) != 1)
 		fail("scif_recv");
 	char *mapped = scif_mmap(NULL, PAGE, SCIF_PROT_READ | SCIF_PROT_WRITE, 0, epd, OFFSET);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Process B of the overview of SCIF: connects to port 2050 of the node named on the command line, sends a message, writes
- * into the peer's window by RMA, and signals by a fence that it is there.
+ * Process B of the overview of SCIF: connects to port 2050 of the node given on the command line
+ * and sends a message. It writes into the peer's window by RMA, and signals the end of the write
+ * by a fence.
  */
 #include <errno.h>
 #include <scif.h>
@@ -26,7 +27,7 @@ int main(int argc, char **argv)
 	scif_epd_t epd = scif_open();
 	if (epd == SCIF_OPEN_FAILED)
 		fail("scif_open");
-	/* The other program may not be there yet. */
+	/* The other program may not listen yet. */
 	while (scif_connect(epd, &dst) < 0) {
 		if (errno != ECONNREFUSED && errno != ENODEV)
 			fail("scif_connect");
@@ -45,7 +46,7 @@ int main(int argc, char **argv)
 	if (scif_register(epd, page, PAGE, OFFSET, SCIF_PROT_READ | SCIF_PROT_WRITE, SCIF_MAP_FIXED) != OFFSET)
 		fail("scif_register");
 
-	/* Only when the peer says so its window is there. */
+	/* The peer's byte announces its window. */
 	char ready;
 	if (scif_recv(epd, &ready, 1, SCIF_RECV_BLOCK) != 1)
 		fail("scif_recv");
@@ -57,7 +58,7 @@ int main(int argc, char **argv)
 	if (scif_fence_signal(epd, 0, 0, OFFSET + PAGE - 8, 42, SCIF_FENCE_INIT_SELF | SCIF_SIGNAL_REMOTE) != 0)
 		fail("scif_fence_signal");
 
-	/* Now the peer maps our page, and writes its last byte. */
+	/* The peer now maps the page of this process and writes its last byte. */
 	if (scif_send(epd, &ready, 1, SCIF_SEND_BLOCK) != 1 || scif_recv(epd, &ready, 1, SCIF_RECV_BLOCK) != 1)
 		fail("scif_send");
 	int right = page[PAGE - 1] == 7;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * A server that waits for requests and messages of several clients at once by scif_poll, and clients that wait by poll(2)
- * on the descriptor. One program: the clients are its children.
+ * A server that waits for requests and messages of several clients at once with scif_poll, and
+ * clients that wait with poll(2) on the descriptor. The clients are children of the server.
  */
 #include <errno.h>
 #include <poll.h>
@@ -36,7 +36,7 @@ static int client(int who)
 	struct pollfd entry = { scif_get_fd(epd), POLLIN, 0 };
 	if (poll(&entry, 1, -1) != 1)
 		fail("poll");
-	/* Not blocking: it is there. */
+	/* Not blocking, because the byte has arrived. */
 	if (scif_recv(epd, &byte, 1, 0) != 1 || byte != who + 100)
 		fail("scif_recv");
 	scif_close(epd);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Windows, RMA and fences: a producer writes blocks into the peer's window without waiting for each, and has a counter
- * written behind them by a fence; the consumer looks at nothing but the counter. Then it reads them back, and finds a
- * window gone that was deleted. One program: the consumer is its child.
+ * Windows, RMA and fences. A producer writes blocks into the peer's window without waiting for
+ * each, and updates a counter behind them by a fence. The consumer polls the counter only. Then
+ * the producer reads the last block back, and an access to a deleted window fails. The consumer
+ * is its child.
  */
 #include <errno.h>
 #include <scif.h>
@@ -97,12 +98,15 @@ static int producer(scif_epd_t epd)
 		off_t to = DATA + (off_t)(n - 1) * BLOCK;
 		for (size_t i = 0; i < BLOCK; i++)
 			data[i] = (unsigned char)(n + i);
-		/* Begun, and not waited for; the counter is written when it is done. */
+		/* Started without a wait; the fence writes the counter after the block. */
 		if (scif_writeto(epd, DATA, BLOCK, to, 0) != 0)
 			fail("scif_writeto");
 		if (scif_fence_signal(epd, 0, 0, COUNTER, n, SCIF_FENCE_INIT_SELF | SCIF_SIGNAL_REMOTE) != 0)
 			fail("scif_fence_signal");
-		/* Here something else could be done. Before the next block the buffer must be free again. */
+		/*
+		 * The program could do other work at this point. Before the next block the buffer
+		 * must be free again.
+		 */
 		int mark;
 		if (scif_fence_mark(epd, SCIF_FENCE_INIT_SELF, &mark) != 0 || scif_fence_wait(epd, mark) != 0)
 			fail("scif_fence_wait");
@@ -111,7 +115,7 @@ static int producer(scif_epd_t epd)
 	if (scif_vreadfrom(epd, back, BLOCK, DATA + (BLOCKS - 1) * BLOCK, SCIF_RMA_SYNC) != 0)
 		fail("scif_vreadfrom");
 	int bad = memcmp(back, data, BLOCK) != 0;
-	/* The counter may be written, and no more. */
+	/* The counter may only be written. */
 	bad |= scif_vreadfrom(epd, back, 8, COUNTER, SCIF_RMA_SYNC) != -1 || errno != EPERM;
 	tell(epd);
 	hear(epd);

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * exchange.c - a whole life over a fabric, client and server, in libfabric's own calls.
+ * exchange.c - client and server over a fabric, from discovery to shutdown, in libfabric's own
+ * calls.
  *
- *	cc -o exchange exchange.c -L$libdir/kofi -lfabric       (or -lkofi, or any libfabric from 1.17 on)
+ *	cc -o exchange exchange.c -L$libdir/kofi -lfabric
+ *		(or -lkofi, or any libfabric from 1.17 on)
  *	./exchange server 9300 &
  *	./exchange client 9300 [HOST]
  *
- * Linked against the libfabric.so.1 of libkofi it needs no libfabric, and still runs with any. The provider is "scif", or
- * what EXCHANGE_PROVIDER says. The steps are those every program goes through:
+ * Linked against the libfabric.so.1 of libkofi it needs no libfabric, and still runs with any.
+ * The provider is "scif" unless EXCHANGE_PROVIDER names another. Every program has these steps:
  *
  *	discovery	fi_getinfo
  *	resources	fi_fabric, fi_domain, fi_cq_open, fi_av_open, fi_mr_reg
@@ -15,9 +17,9 @@
  *	data		fi_send, fi_recv, fi_write, fi_read, and fi_cq_sread to wait for each
  *	shutdown	fi_close
  *
- * The endpoints are reliable datagrams (FI_EP_RDM): no listen, connect and accept; each side puts the address of the
- * other into its address vector. The client sends its address and the key of a piece of its memory. The server writes a
- * text there, reads it back, and says so.
+ * The endpoints are reliable datagrams (FI_EP_RDM), without listen, connect and accept: each side
+ * puts the address of the other into its address vector. The client sends its address and the key
+ * of its memory. The server writes a text into this memory, reads it back, and sends a message.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -35,7 +37,7 @@
 #define WINDOW 4096
 #define PATIENCE_MS 20000
 
-/* What the client sends first: who it is, and where the server may write. */
+/* First message of the client: its name, and the memory that the server may write. */
 struct hello {
 	uint64_t key;
 	uint64_t address;
@@ -51,7 +53,7 @@ struct side {
 	struct fid_av *av;
 	struct fid_ep *ep;
 	struct fid_mr *mr;
-	/* Memory for messages, and the window the peer writes to and reads from; registered as one. */
+	/* Memory for messages and the window that the peer accesses, in one region. */
 	struct {
 		struct hello message;
 		char window[WINDOW];
@@ -66,7 +68,7 @@ static void check(int code, const char *what)
 	}
 }
 
-/* Discovery: which provider has what this program needs? NULL in place of a name means: whatever there is. */
+/* Finds a provider with the required features. A null name accepts any. */
 static struct fi_info *discover(int is_server, const char *host, const char *port)
 {
 	struct fi_info *hints = fi_allocinfo(), *found = NULL;
@@ -76,36 +78,36 @@ static struct fi_info *discover(int is_server, const char *host, const char *por
 		check(-FI_ENOMEM, "fi_allocinfo");
 	hints->ep_attr->type = FI_EP_RDM;
 	hints->caps = FI_MSG | FI_RMA;
-	/* Modes of registering memory that this program can live with. */
+	/* Memory registration modes that this program supports. */
 	hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
-	/* Given to free() by fi_freeinfo(). */
+	/* fi_freeinfo() passes it to free(). */
 	hints->fabric_attr->prov_name = strdup(provider ? provider : "scif");
 
-	/* With FI_SOURCE node and service name ourselves, without it the peer. */
+	/* With FI_SOURCE node and service name this side, without it the peer. */
 	check(fi_getinfo(FI_VERSION(1, 17), host, port, is_server ? FI_SOURCE : 0, hints, &found), "fi_getinfo");
 	fi_freeinfo(hints);
 	return found;
 }
 
-/* Opens everything. Objects are opened from the outside in, and closed from the inside out. */
+/* Opens all objects. Parents are opened before their children, and closed after them. */
 static void open_side(struct side *side, int is_server, const char *host, const char *port)
 {
 	struct fi_cq_attr cq_attr = { .format = FI_CQ_FORMAT_CONTEXT, .wait_obj = FI_WAIT_UNSPEC };
 	struct fi_av_attr av_attr = { .type = FI_AV_UNSPEC };
 
 	side->info = discover(is_server, host, port);
-	/* The fabric is the network; the domain one way into it, with its own memory keys and address vectors. */
+	/* The fabric is the network; the domain is one access to it, with its memory keys. */
 	check(fi_fabric(side->info->fabric_attr, &side->fabric, NULL), "fi_fabric");
 	check(fi_domain(side->fabric, side->info, &side->domain, NULL), "fi_domain");
-	/* Where operations report that they are done, and where the addresses of peers become small numbers. */
+	/* The queue reports completions; the address vector maps addresses to numbers. */
 	check(fi_cq_open(side->domain, &cq_attr, &side->cq, NULL), "fi_cq_open");
 	check(fi_av_open(side->domain, &av_attr, &side->av, NULL), "fi_av_open");
-	/* The endpoint sends and receives. Bound to both of these, it can be enabled. */
+	/* The endpoint sends and receives. It is bound to both objects, then enabled. */
 	check(fi_endpoint(side->domain, side->info, &side->ep, NULL), "fi_endpoint");
 	check(fi_ep_bind(side->ep, &side->cq->fid, FI_TRANSMIT | FI_RECV), "fi_ep_bind(cq)");
 	check(fi_ep_bind(side->ep, &side->av->fid, 0), "fi_ep_bind(av)");
 	check(fi_enable(side->ep), "fi_enable");
-	/* Memory for messages and for the peer's reads and writes. */
+	/* Memory for messages and for reads and writes of the peer. */
 	check(fi_mr_reg(side->domain, &side->memory, sizeof side->memory,
 			FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 1, 0, &side->mr,
 			NULL),
@@ -123,7 +125,7 @@ static void close_side(struct side *side)
 	fi_freeinfo(side->info);
 }
 
-/* Waits for one operation to be done; there is never more than one under way here. */
+/* Waits for one operation to complete; there is never more than one outstanding. */
 static void wait_for(struct side *side, const char *what)
 {
 	struct fi_cq_entry entry;
@@ -140,7 +142,7 @@ static void wait_for(struct side *side, const char *what)
 	check((int)got, what);
 }
 
-/* Posting can meet a full queue, which reading the completion queue empties. */
+/* A post can find a full queue, which reads of the completion queue empty. */
 #define POST(side, what, call)                                                                                         \
 	do {                                                                                                           \
 		ssize_t posted;                                                                                        \
@@ -180,7 +182,7 @@ static void serve(struct side *side)
 	hello = side->memory.message;
 	peer = insert(side, hello.name);
 
-	/* The client does nothing for these two: its memory is written and read from here. */
+	/* Both operations need no call of the client: they access its memory directly. */
 	memcpy(window, TEXT, sizeof TEXT);
 	POST(side, "fi_write", fi_write(side->ep, window, sizeof TEXT, fi_mr_desc(side->mr), peer, hello.address,
 					hello.key, NULL));
@@ -191,7 +193,7 @@ static void serve(struct side *side)
 		check(-FI_EIO, "the text read back");
 
 	send_to(side, peer, 1);
-	/* The client answers, so that nothing is under way when this side closes. */
+	/* The client replies, so that no operation is outstanding when this side closes. */
 	receive(side);
 }
 
@@ -205,7 +207,7 @@ static void visit(struct side *side)
 	check(fi_getname(&side->ep->fid, hello->name, &name_len), "fi_getname");
 	hello->name_len = name_len;
 	hello->key = fi_mr_key(side->mr);
-	/* Without FI_MR_VIRT_ADDR addresses count from the beginning of the registered memory. */
+	/* Without FI_MR_VIRT_ADDR addresses count from the start of the region. */
 	hello->address = side->info->domain_attr->mr_mode & FI_MR_VIRT_ADDR
 				 ? (uint64_t)(uintptr_t)side->memory.window
 				 : (uint64_t)(side->memory.window - (char *)&side->memory);

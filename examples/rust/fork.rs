@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! An endpoint that parent and child share after a fork, as `fork.c` and section 3.5.1 of the SCIF User Guide: each
-//! registers a window in the one registered address space, and each has the other's window filled by an RMA from the peer,
-//! a process that the parent starts of its own program.
+//! An endpoint shared by parent and child after a fork, as in `fork.c` and in section 3.5.1 of the
+//! SCIF User Guide. Each registers a window in the single registered address space and fills the
+//! window of the other by an RMA from the peer. The peer is a process that the parent starts from
+//! the same program.
 #![expect(clippy::print_stdout, reason = "an example")]
 #![expect(unsafe_code, reason = "fork")]
 
@@ -25,7 +26,7 @@ const SYNC: i32 = 4;
 
 type Outcome = Result<(), Box<dyn Error>>;
 
-/// The peer: a window of two pages, one for each.
+/// Runs the peer: a window of two pages, one for each sharer.
 fn peer(scif: &Endpoints) -> Outcome {
     let listener = scif.open()?;
     scif.bind(listener, PORT)?;
@@ -41,7 +42,7 @@ fn peer(scif: &Endpoints) -> Outcome {
     Ok(scif.close(epd)?)
 }
 
-/// One holder of the endpoint.
+/// One sharer of the endpoint.
 struct Holder<'a> {
     scif: &'a Endpoints,
     epd: i32,
@@ -49,7 +50,7 @@ struct Holder<'a> {
 }
 
 impl Holder<'_> {
-    /// Until the other is as far.
+    /// Waits until the other sharer has reached this point.
     fn meet(&self) -> std::io::Result<()> {
         self.other.send(&[0])?;
         self.other.recv(&mut [0])?;
@@ -57,7 +58,7 @@ impl Holder<'_> {
     }
 
     fn hold(&self, own: i64, others: i64, source: i64, expected: &[u8]) -> Outcome {
-        // Made after the fork, so that no copy-on-write parts them from their window.
+        // Allocated after the fork, so that no copy-on-write separates the memory from its window.
         let memory = Pages::new(PAGE)?;
         self.scif
             .register(self.epd, memory.addr(), PAGE, own, READ_WRITE, FIXED)?;
@@ -91,7 +92,7 @@ fn main() -> Outcome {
     scif.receive_bytes(epd, &mut [0], true)?;
 
     let (parents, childs) = UnixDatagram::pair()?;
-    // SAFETY: this program has started no thread but the library's, which is made for it.
+    // SAFETY: the only threads of this program are the library's, which permit a fork.
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "fork");
     let scif = &scif;
@@ -106,7 +107,7 @@ fn main() -> Outcome {
     };
     holder.hold(PARENTS, CHILDS, PEERS, b"for the parent")?;
     let mut status = 0;
-    // SAFETY: a child of ours, and room for its status.
+    // SAFETY: `child` is a child of this process, and `status` is valid for the result.
     let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
     assert_eq!((waited, status), (child, 0));
     assert!(other.wait()?.success());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Memory of a peer as memory of one's own, as `mmap.c`: two processes pass a number back and forth through a page that
-//! one registered and the other mapped, without a call. The mapping outlives the window and the connection. Who maps is a
-//! process that the owner starts of its own program.
+//! Mapped memory of a peer, as in `mmap.c`. Two processes pass a number back and forth, without a
+//! call, through a page that one has registered and the other has mapped. The mapping outlives the
+//! window and the connection. The mapping process is started by the owner from the same program.
 #![expect(clippy::print_stdout, reason = "an example")]
 
 use std::error::Error;
@@ -16,7 +16,7 @@ const OFFSET: i64 = 0x10000;
 const READ_WRITE: i32 = 3;
 const FIXED: i32 = 0x10;
 const TURNS: u64 = 1000;
-/// Where in the page the number and the text are.
+/// Offsets of the number and of the text in the page.
 const NUMBER: usize = 0;
 const TEXT: usize = 64;
 

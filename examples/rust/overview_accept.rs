@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Process A of the overview of SCIF, as `overview_accept.c`: listens on port 2050, exchanges messages, registers a page
-//! that the peer writes by RMA, maps the peer's page, and waits for the peer's fence signal.
+//! Process A of the overview of SCIF, as in `overview_accept.c`: listens on port 2050, exchanges
+//! messages, registers a page that the peer writes by RMA, maps a page of the peer, and waits for
+//! the peer's fence signal.
 #![expect(clippy::print_stdout, reason = "an example")]
 
 use std::error::Error;
@@ -35,7 +36,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         message.trim_end_matches('\0')
     );
 
-    // A page for the peer to write: the data in front, the signal at its end.
+    // A page that the peer writes: data at the front, the signal at its end.
     let page = Pages::new(PAGE)?;
     scif.register(epd, page.addr(), PAGE, OFFSET, READ_WRITE, FIXED)?;
     scif.send_bytes(epd, &[1], true)?;
@@ -47,7 +48,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("accept: written by RMA: {}", String::from_utf8_lossy(&text));
     assert_eq!(text, TEXT);
 
-    // The peer's page, as memory of our own.
+    // Maps the page of the peer.
     scif.receive_bytes(epd, &mut [0], true)?;
     let mapped = scif.map_pages(epd, PAGE, OFFSET, true)?;
     mapped.read(0, &mut text)?;

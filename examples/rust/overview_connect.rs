@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Process B of the overview of SCIF, as `overview_connect.c`: connects to port 2050 of the node named on the command
-//! line, sends a message, writes into the peer's window by RMA, and signals by a fence that it is there.
+//! Process B of the overview of SCIF, as in `overview_connect.c`: connects to port 2050 of the node
+//! given on the command line, sends a message, writes into the peer's window by RMA, and signals
+//! the end of the write by a fence.
 #![expect(clippy::print_stdout, reason = "an example")]
 
 use std::error::Error;
@@ -19,7 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let node = std::env::args().nth(1).map_or(Ok(0), |word| word.parse())?;
     let scif = Endpoints::new(Config::from_env())?;
     let epd = scif.open()?;
-    // The other program may not be there yet.
+    // The other program may not listen yet.
     while let Err(failure) = scif.connect(epd, PortId { node, port: PORT }) {
         if !matches!(failure, Failure::Refused | Failure::NoNode) {
             return Err(failure.into());
@@ -32,7 +33,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     page.write(0, b"through the window\0")?;
     scif.register(epd, page.addr(), PAGE, OFFSET, READ_WRITE, FIXED)?;
 
-    // Only when the peer says so its window is there.
+    // The peer's byte announces its window.
     scif.receive_bytes(epd, &mut [0], true)?;
     scif.write_to(epd, OFFSET, 64, OFFSET, 0)?;
     let mark = scif.fence_mark(epd, FenceSide::Own)?;
@@ -43,7 +44,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     scif.fence_signal(epd, FenceSide::Own, None, Some(there))?;
 
-    // Now the peer maps our page, and writes its last byte.
+    // The peer now maps the page of this process and writes its last byte.
     scif.send_bytes(epd, &[1], true)?;
     scif.receive_bytes(epd, &mut [0], true)?;
     let mut last = [0];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! A server that waits for requests and messages of several clients at once, as `poll.c`. The clients are processes that
-//! it starts of its own program.
+//! A server that waits for requests and messages of several clients at once, as in `poll.c`. The
+//! clients are processes that it starts from the same program.
 #![expect(clippy::print_stdout, reason = "an example")]
 
 use std::error::Error;
@@ -33,7 +33,7 @@ fn client(scif: &Endpoints, who: u8) -> Result<(), Box<dyn Error>> {
     }
     scif.send_bytes(epd, &[who], true)?;
     scif.poll(&mut [entry(epd)], -1)?;
-    // Not blocking: it is there.
+    // Not blocking, because the byte has arrived.
     let mut byte = [0];
     assert_eq!(scif.receive_bytes(epd, &mut byte, false)?, 1);
     assert_eq!(byte, [who + 100]);

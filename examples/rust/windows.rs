@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Windows, RMA and fences, as `windows.c`: a producer writes blocks into the peer's window without waiting for each, and
-//! has a counter written behind them by a fence. The consumer is a process that it starts of its own program.
+//! Windows, RMA and fences, as in `windows.c`. A producer writes blocks into the peer's window
+//! without waiting for each, and updates a counter behind them by a fence. The consumer is a
+//! process that it starts from the same program.
 #![expect(clippy::print_stdout, reason = "an example")]
 
 use std::error::Error;
@@ -27,7 +28,7 @@ fn block(n: u64) -> Vec<u8> {
     (0..BLOCK as u64).map(|i| (n + i).to_le_bytes()[0]).collect()
 }
 
-/// Where the block of a number goes.
+/// Returns the offset of block `n` in the window.
 fn place(n: u64) -> i64 {
     DATA + (n as i64 - 1) * BLOCK as i64
 }
@@ -66,14 +67,15 @@ fn produce(scif: &Endpoints, epd: i32) -> Outcome {
     scif.receive_bytes(epd, &mut [0], true)?;
     for n in 1..=BLOCKS as u64 {
         data.write(0, &block(n))?;
-        // Begun, and not waited for; the counter is written when it is done.
+        // Started without a wait; the fence writes the counter when the block is written.
         scif.write_to(epd, DATA, BLOCK, place(n), 0)?;
         let counted = Signal {
             offset: COUNTER,
             value: n,
         };
         scif.fence_signal(epd, FenceSide::Own, None, Some(counted))?;
-        // Here something else could be done. Before the next block the buffer must be free again.
+        // The program could do other work at this point. Before the next block the buffer must be
+        // free again.
         let mark = scif.fence_mark(epd, FenceSide::Own)?;
         scif.fence_wait(epd, mark)?;
     }
@@ -83,7 +85,7 @@ fn produce(scif: &Endpoints, epd: i32) -> Outcome {
     let mut came = vec![0; BLOCK];
     back.read(0, &mut came)?;
     assert!(came == block(BLOCKS as u64), "read back");
-    // The counter may be written, and no more.
+    // The counter may only be written.
     let refused = scif.read_to_memory(epd, back.addr(), 8, COUNTER, SYNC);
     assert_eq!(refused, Err(Failure::NotPermitted));
     scif.send_bytes(epd, &[0], true)?;

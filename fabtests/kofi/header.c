@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* kofi.h is C11 and C++17, can be included twice, and has the layouts that the library has. Compiling is the test. */
+/*
+ * Test by compilation: kofi.h is valid C11 and C++17, can be included twice, and has the layouts
+ * of the library.
+ */
 #include <kofi.h>
 #include <kofi.h>
 

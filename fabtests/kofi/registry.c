@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * A provider's life in C, in the order of its arguments:
- *	registry kofi		linked with libkofi alone: registers, is found, is opened, leaves; libtoy-fi.so is adopted
- *	registry bridge		linked with a real libfabric before libkofi: is found through that, as kofi
- *	registry path		finds the libtoy-fi.so that FI_PROVIDER_PATH names, which asks while it is adopted
- *	registry end		leaves a provider to the end of the process, whose clean-up says so
+ * Registration of a provider in C, by argument:
+ *	registry kofi	linked with libkofi alone: registers, finds, opens and deregisters a
+ *			provider, and adopts libtoy-fi.so
+ *	registry bridge	linked with a real libfabric before libkofi: finds the provider through
+ *			libfabric, as kofi
+ *	registry path	finds the libtoy-fi.so in FI_PROVIDER_PATH, which calls fi_getinfo while
+ *			it is adopted
+ *	registry end	leaves a provider registered until the process ends, and its clean-up
+ *			reports that
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -15,7 +19,7 @@
 
 #include "toy.h"
 
-/* Infos of a provider's name, of a fabric's name. */
+/* Infos by provider name and by fabric name. */
 static struct fi_info *find(const char *provider, const char *fabric)
 {
 	struct fi_info *hints = fi_allocinfo(), *found = NULL;
@@ -88,7 +92,7 @@ static void both(const char *provider, const char *fabric)
 	CASE(toy_cleanups == 1);
 }
 
-/* A newer toy takes the place of the adopted one, which is in use: adopting that again does not clean it up. */
+/* A newer toy replaces the adopted one, which is in use and not cleaned up by another adoption. */
 static void replace(const char *file)
 {
 	static struct kfi_provider newer;
@@ -132,10 +136,10 @@ int main(int argc, char **argv)
 	int bridge = argc > 1 && strcmp(argv[1], "bridge") == 0;
 
 	if (bridge) {
-		/* Nobody is there yet, and libfabric is initialised before anybody comes. */
+		/* No provider is registered yet, and libfabric is initialised before the first. */
 		CASE(!finds("kofi", NULL));
 		both("kofi", "toy/" TOY_FABRIC);
-		/* What libfabric itself can load is not shown twice. */
+		/* A provider that libfabric itself can load is not listed twice. */
 		CASE(!finds("kofi", "scif/scif"));
 		CASE(finds("scif", NULL));
 		return toy_verdict();
@@ -152,7 +156,7 @@ int main(int argc, char **argv)
 	CASE(kofi_provider_adopt(NULL) == -FI_EINVAL);
 	CASE(kofi_provider_adopt("/nowhere/libno-fi.so") == -FI_ENOENT);
 	if (argc > 2) {
-		/* A newer toy, from a file; it stays. */
+		/* A newer toy, from a file, which stays. */
 		CASE(kofi_provider_adopt(argv[2]) == 0);
 		CASE(kofi_provider_adopt(argv[2]) == -EEXIST);
 		CASE(finds("toy", TOY_FABRIC));
@@ -160,7 +164,7 @@ int main(int argc, char **argv)
 		replace(argv[2]);
 	}
 	if (argc > 3)
-		/* The bridge would show this library to itself. */
+		/* The bridge would list this library to itself. */
 		CASE(kofi_provider_adopt(argv[3]) == -FI_EINVAL);
 	return toy_verdict();
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * A provider that offers one fabric, "toynet", which can be opened and closed and nothing else. As a file libtoy-fi.so it
- * is one for libfabric (fi_prov_ini), which asks who is there when it is loaded; toy_slides and toy_final are for kofi.h.
+ * A provider with one fabric, "toynet", which can only be opened and closed. As the file
+ * libtoy-fi.so it is a provider of libfabric (fi_prov_ini), which queries fi_getinfo when it is
+ * loaded; toy_slides and toy_final are for kofi.h.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -46,7 +47,7 @@ static int open_fabric(struct fi_fabric_attr *attr, struct fid_fabric **fabric, 
 {
 	struct fid_fabric *new;
 
-	/* What a bridge calls it is not the provider's business. */
+	/* The provider does not know the name that a bridge gives to the fabric. */
 	if (strcmp(attr->name, TOY_FABRIC) != 0)
 		return -FI_ENODATA;
 	new = calloc(1, sizeof *new);

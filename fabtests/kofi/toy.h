@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* What programs see of toy.c: its two descriptions, and what it counts. */
+/* Interface of toy.c: its two descriptions and its counters. */
 #ifndef TOY_H
 #define TOY_H
 
@@ -14,7 +14,7 @@ extern struct kofi_provider toy_slides;
 extern struct kfi_provider toy_final;
 extern int toy_open_fabrics, toy_cleanups, toy_lists;
 
-/* A case that must hold; the program says at its end how many there were. */
+/* Case that must hold; the program reports their number at its end. */
 static int toy_passed, toy_failed;
 
 static inline void toy_case(int good, const char *what, int line)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Hostile peer: connects as an honest one does, then pushes mutated records, answers what the victim asks with lies, stores
-//! into all shared memory, and sends packets that nobody expects.
+//! Hostile peer: connects as an honest one does, then pushes mutated records, sends false replies
+//! to requests of the victim, stores into all shared memory, and sends unexpected packets.
 
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
@@ -18,14 +18,14 @@ use crate::mutate::{Mutator, Record};
 use crate::scribble::scribble;
 use crate::{Args, Target, calls};
 
-/// Time between two reports of the counts.
+/// Interval between two reports of the counts.
 const BEAT: Duration = Duration::from_millis(100);
-/// Records of which the last are kept for a report.
+/// Number of last records kept for a report.
 const KEPT: u64 = 32;
-/// Bytes of one of them as text.
+/// Bytes of the text of one record.
 const LINE: usize = 192;
 
-/// Counters of all that was sent.
+/// Counters of everything sent.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) records: u64,
@@ -44,11 +44,11 @@ pub(crate) struct Attacker<'r> {
     pub(crate) domain: String,
     body: Vec<u8>,
     told: Instant,
-    /// Records told so far.
+    /// Number of records reported so far.
     sum: u64,
 }
 
-/// Port at which an attacker listens now and then, so that the victim can send to it.
+/// Port at which an attacker sometimes listens, so that the victim can send to it.
 pub(crate) fn port_of(index: usize) -> u16 {
     30_000 + 16 * u16::try_from(index).unwrap_or(0)
 }
@@ -75,7 +75,8 @@ pub(crate) fn run(rank: &Rank, args: &Args) -> Outcome {
         told: Instant::now(),
         sum: 0,
     };
-    // Not that of a predecessor, whose listener may be under way to the victim as a descriptor.
+    // Not the port of a predecessor, whose listener may be in transit to the victim as a
+    // descriptor.
     let trap = 40_000 + u16::try_from(rank.life % 20_000).unwrap_or(0);
     let mut callers = Callers::new(&attacker.domain, [args.port, args.honest], trap)?;
     if args.target == Target::Scif {
@@ -92,7 +93,8 @@ pub(crate) fn run(rank: &Rank, args: &Args) -> Outcome {
 }
 
 impl Attacker<'_> {
-    /// Tells the parent how much there was since the last time; ends when the parent says so by its death.
+    /// Reports the counts since the last report to the parent. Fails when the parent has closed its
+    /// end.
     pub(crate) fn beat(&mut self) -> Outcome {
         if self.told.elapsed() < BEAT {
             Ok(())
@@ -112,7 +114,7 @@ impl Attacker<'_> {
         self.rank.tell(text.as_bytes())
     }
 
-    /// Starts this program again in the same process: to the victim, its peer dies.
+    /// Executes this program again in the same process: for the victim, its peer dies.
     pub(crate) fn start_again(&mut self) -> Outcome {
         self.tell()?;
         let mut args: Vec<std::ffi::OsString> = std::env::args_os().skip(1).collect();
@@ -129,7 +131,7 @@ impl Attacker<'_> {
         let mut line = format!("{number} {what}");
         line.truncate(LINE - 1);
         let at = number % KEPT * LINE as u64;
-        // A line that is missing costs a report nothing but itself.
+        // A missing line affects a report only.
         let _ = rustix::io::pwrite(
             std::io::stdout(),
             format!("{line:<width$}\n", width = LINE - 1).as_bytes(),
@@ -137,7 +139,7 @@ impl Attacker<'_> {
         );
     }
 
-    /// Several calls with changed first packets.
+    /// Makes several connects with changed first packets.
     fn handshakes(&mut self, node: &Arc<Node>, callers: &mut Callers) -> Outcome {
         for _ in 0..40 {
             if callers.is_hungry() {
@@ -158,7 +160,7 @@ impl Attacker<'_> {
         self.beat()
     }
 
-    /// A table of keys, some of which name memory that is not there.
+    /// Returns a key table in which some keys name unmapped memory.
     fn keys(&mut self, node: &Arc<Node>) -> Outcome<Option<Arc<SharedKeys>>> {
         if self.mutator.rng.one_in(3) {
             return Ok(None);
@@ -180,7 +182,7 @@ impl Attacker<'_> {
         Ok(Some(keys))
     }
 
-    /// One life of a port: calls the victim, and takes its calls.
+    /// Runs one incarnation of a port: connects to the victim, and accepts its connects.
     fn session(&mut self, node: &Arc<Node>) -> Outcome {
         let port = if self.mutator.rng.one_in(2) {
             port_of(self.rank.index)
@@ -233,7 +235,7 @@ impl Attacker<'_> {
         Ok(())
     }
 
-    /// One deed on one connection.
+    /// Executes one random operation on one connection.
     fn act(&mut self, endpoint: &mut Endpoint, id: ConnId) {
         match self.mutator.rng.below(100) {
             0..62 => {
@@ -284,7 +286,7 @@ impl Attacker<'_> {
         }
     }
 
-    /// Pushes a record, and rings; one that has no room is not counted.
+    /// Pushes a record and rings the doorbell; a record without space is not counted.
     fn push(&mut self, endpoint: &mut Endpoint, id: ConnId, record: &Record) {
         self.note(&format!(
             "record {:#04x} head {:02x?} body {}",

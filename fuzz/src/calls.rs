@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! `scif.h` under attack: a victim that accepts, sends, receives, registers and copies; its honest client; and the attack.
+//! `scif.h` under attack: a victim that accepts, sends, receives, registers and copies; its honest
+//! client; and the attack.
 
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
@@ -20,7 +21,7 @@ const PAGE: usize = 4096;
 const WINDOW: i64 = 0x10_0000;
 /// `SCIF_MAP_FIXED`.
 const FIXED: i32 = 0x10;
-/// First bytes of the honest client; what begins otherwise is an attacker's.
+/// First bytes of the honest client; any other first bytes are an attacker's.
 const HONEST: &[u8; 8] = b"honest..";
 
 fn open(config: Config) -> Outcome<Endpoints> {
@@ -39,7 +40,8 @@ const fn entry(fd: RawFd, events: i16) -> PollFd {
     }
 }
 
-/// Victim: answers 64 bytes with the same 64, and does what an attacker may disturb.
+/// Runs the victim: echoes 64 bytes to the honest client, and makes calls that an attacker may
+/// disturb.
 pub(crate) fn victim(rank: &Rank) -> Outcome {
     let scif = open(Config::from_env())?;
     let listener = scif.open().map_err(failed)?;
@@ -87,8 +89,8 @@ pub(crate) fn victim(rank: &Rank) -> Outcome {
     }
 }
 
-/// Calls whose outcome is the attacker's to choose; none may hang. Bytes go only to a peer that has shown itself to be an
-/// attacker: the honest client reads nothing but its own.
+/// Makes calls whose outcome the attacker controls; none may hang. Bytes are sent only to a peer
+/// known as an attacker, because the honest client reads only its own echo.
 fn disturbed(scif: &Endpoints, rng: &mut Rng, fd: RawFd, honest: Option<bool>, pages: &Pages) {
     let far = WINDOW + (PAGE * rng.below(4)) as i64;
     let at = pages.addr() + 2 * PAGE;
@@ -103,7 +105,7 @@ fn disturbed(scif: &Endpoints, rng: &mut Rng, fd: RawFd, honest: Option<bool>, p
     };
 }
 
-/// Honest client: round trips of 64 bytes without an end.
+/// Runs the honest client: endless round trips of 64 bytes.
 pub(crate) fn honest(rank: &Rank, args: &Args) -> Outcome {
     let scif = open(Config::from_env())?;
     let mut pulse = Pulse::new(rank);
@@ -140,7 +142,7 @@ pub(crate) fn honest(rank: &Rank, args: &Args) -> Outcome {
     Ok(())
 }
 
-/// Attack on a victim of `scif.h`.
+/// Attacks a victim of `scif.h`.
 pub(crate) fn attack(attacker: &mut Attacker<'_>, callers: &mut Callers, config: Config) -> Outcome {
     let scif = std::sync::Arc::new(open(config)?);
     loop {
@@ -158,7 +160,7 @@ pub(crate) fn attack(attacker: &mut Attacker<'_>, callers: &mut Callers, config:
     }
 }
 
-/// Has an honest first packet caught: the call ends when the trap closes its socket.
+/// Captures the first packet of an honest connect, which fails when the trap closes its socket.
 fn catch(scif: &std::sync::Arc<Endpoints>, callers: &mut Callers) -> Outcome {
     let Ok(fd) = scif.open() else { return Ok(()) };
     let trap = PortId {
@@ -222,7 +224,7 @@ fn session(attacker: &mut Attacker<'_>, scif: &Endpoints) -> Outcome {
         let _ = scif.close(fd);
         return Ok(());
     }
-    // This side's library believes its own memory: it is not called any more.
+    // The library of this process trusts its own memory, so it is not called any more.
     for _ in 0..10 + attacker.mutator.rng.below(400) {
         let count = 1 + attacker.mutator.rng.below(40);
         attacker.counts.records += 1;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Hostile callers: the first packet of an honest one is caught, changed, and sent to the victim with other descriptors.
+//! Hostile callers: the first packet of an honest caller is captured, changed, and sent to the
+//! victim with other descriptors.
 //!
-//! The honest caller is this process: it calls a listener of its own, which takes the packet as it is. So nothing here
-//! knows what is in it. Names are those of `scif/src/transport/soft/names.rs`.
+//! The honest caller is this process, which connects to a listener of its own. The listener takes
+//! the packet unchanged, so this file does not depend on its format. Names are from
+//! `scif/src/transport/soft/names.rs`.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -18,14 +20,14 @@ use rustix::net::{
 
 use crate::mutate::Mutator;
 
-/// Most descriptors of one packet.
+/// Maximum number of descriptors of one packet.
 const FDS: usize = 16;
-/// Callers that are kept open and say nothing.
+/// Number of silent callers that are kept open.
 const MUTE: usize = 48;
-/// Uses of one packet.
+/// Number of uses of one captured packet.
 const USES: u32 = 12;
 
-/// A packet and its descriptors.
+/// Packet and its descriptors.
 pub(crate) struct Packet {
     bytes: Vec<u8>,
     fds: Vec<OwnedFd>,
@@ -38,7 +40,7 @@ pub(crate) struct Callers {
     /// Port of the honest client, or 0.
     honest: u16,
     listener: OwnedFd,
-    /// Port of the listener that catches packets.
+    /// Port of the listener that captures packets.
     pub(crate) trap: u16,
     caught: Option<(Packet, u32)>,
     mute: Vec<OwnedFd>,
@@ -68,7 +70,8 @@ impl Callers {
         })
     }
 
-    /// Takes the packet of an honest call of the trap that is under way; the socket goes, which refuses the caller.
+    /// Captures the packet of a pending honest connect to the trap. The close of the socket refuses
+    /// the caller. Returns whether there was one.
     pub(crate) fn catch(&mut self) -> rustix::io::Result<bool> {
         let socket = match accept(&self.listener) {
             Ok(socket) => socket,
@@ -100,7 +103,7 @@ impl Callers {
         self.caught.as_ref().is_none_or(|(_, uses)| *uses >= USES)
     }
 
-    /// Calls the victim with a changed packet; false where it could not be called.
+    /// Connects to the victim with a changed packet. Returns whether a connect was possible.
     pub(crate) fn call(&mut self, mutator: &mut Mutator) -> rustix::io::Result<bool> {
         let Some((packet, uses)) = &mut self.caught else {
             return Ok(false);
@@ -163,7 +166,7 @@ impl Callers {
     }
 }
 
-/// Other descriptors in place of some of the honest ones.
+/// Returns other descriptors for some of the honest ones.
 fn replaced(mutator: &mut Mutator, count: usize) -> rustix::io::Result<Vec<Option<OwnedFd>>> {
     (0..count)
         .map(|_| {
@@ -180,7 +183,7 @@ fn replaced(mutator: &mut Mutator, count: usize) -> rustix::io::Result<Vec<Optio
         .collect()
 }
 
-/// A memory file of a size and with seals that may be wrong.
+/// Returns a memfd whose size and seals may be wrong.
 fn memory(mutator: &mut Mutator) -> rustix::io::Result<OwnedFd> {
     let fd = memfd_create("hostile", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     let sizes = [
@@ -210,7 +213,7 @@ fn memory(mutator: &mut Mutator) -> rustix::io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Sends a packet; whether it went is the victim's business.
+/// Sends a packet; the result is ignored.
 pub(crate) fn send(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS))];
     let mut control = SendAncillaryBuffer::new(&mut space);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Honest client of a victim of libfabric: round trips without an end, each checked and timed.
+//! Honest client of a victim of libfabric: endless round trips, each checked and timed.
 
 use std::time::{Duration, Instant};
 
@@ -12,10 +12,10 @@ use scif_fabtests::rig::{Ask, Rig};
 use crate::victim::{HONEST, from_hex, msg_line, port_of, to_hex};
 use crate::{Args, Target};
 
-/// Sizes of the messages, taken in turn.
+/// Bytes of the messages, used in turn.
 const SIZES: [usize; 5] = [8, 64, 8, 4096, 40_000];
 
-/// Times of round trips, told to the parent.
+/// Times of round trips, reported to the parent.
 pub(crate) struct Pulse<'r> {
     rank: &'r Rank,
     last: Instant,
@@ -35,7 +35,7 @@ impl<'r> Pulse<'r> {
         }
     }
 
-    /// Counts one round trip; true when the parent has said that it is over.
+    /// Counts one round trip. Returns true when the parent has ended the run.
     pub(crate) fn beat(&mut self) -> Outcome<bool> {
         let now = Instant::now();
         self.worst = self.worst.max(now - self.last);
@@ -52,7 +52,7 @@ impl<'r> Pulse<'r> {
     }
 }
 
-/// Capabilities that a victim and its honest client ask for.
+/// Returns the capabilities of a victim and its honest client.
 pub(crate) fn ask(args: &Args) -> Ask {
     let mut caps = sys::FI_MSG | sys::FI_TAGGED;
     if args.target != Target::Msg {
@@ -91,7 +91,7 @@ pub(crate) fn run(rank: &Rank, args: &Args) -> Outcome {
         rank.tell(format!("honest {} {}", port_of(&own), to_hex(&own)).as_bytes())?;
         rig.av.insert(&name)?
     };
-    // The victim waits for this very address before it answers.
+    // The victim waits for this address before it replies.
     let mut pulse = Pulse::new(rank);
     let bufs: Vec<(Buf, Buf)> = SIZES
         .iter()

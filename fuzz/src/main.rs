@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! `fuzz`: a victim, its honest client, and attackers that speak the protocol and lie.
+//! `fuzz`: a victim, its honest client, and attackers that speak the protocol with false contents.
 //!
-//! The victim is a process of libfabric with the provider, or of `scif.h`; in a build with debug assertions and overflow
-//! checks. The run fails when it dies, panics, holds too much memory, or lets its honest client wait.
+//! The victim is a process of libfabric with the provider, or of `scif.h`, in a build with debug
+//! assertions and overflow checks. The run fails when the victim dies, panics, uses too much
+//! memory, or delays its honest client.
 
 mod attacker;
 mod calls;
@@ -34,7 +35,7 @@ pub(crate) enum Target {
     Scif,
 }
 
-/// Part a process plays.
+/// Part of a process in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Role {
     Victim,
@@ -42,35 +43,35 @@ pub(crate) enum Role {
     Attacker,
 }
 
-/// Hostile peers against the provider or scif.h.
+/// Runs hostile peers against the provider or scif.h
 #[derive(Debug, Clone, Parser)]
 #[command(version, about)]
 pub(crate) struct Args {
     /// The libfabric to load
     #[arg(long, default_value = "libfabric.so.1")]
     pub(crate) lib: PathBuf,
-    /// What is attacked
+    /// Target of the attack
     #[arg(long, value_enum, default_value = "rdm")]
     pub(crate) target: Target,
-    /// How long it lasts
+    /// Duration of the attack in seconds
     #[arg(long, default_value_t = 10)]
     pub(crate) seconds: u64,
-    /// How many attack at a time
+    /// Number of concurrent attackers
     #[arg(long, default_value_t = 1)]
     pub(crate) attackers: usize,
-    /// Ends after this many records, however long that takes
+    /// End after this many records, however long that takes
     #[arg(long)]
     pub(crate) records: Option<u64>,
-    /// The victim sleeps in fi_cq_sread
+    /// Let the victim sleep in fi_cq_sread
     #[arg(long)]
     pub(crate) sleep: bool,
-    /// The victim asks for automatic progress
+    /// Let the victim request automatic progress
     #[arg(long)]
     pub(crate) auto: bool,
-    /// Longest time in milliseconds that the honest client may wait for one answer
+    /// Maximum time in milliseconds that the honest client may wait for a reply
     #[arg(long, default_value_t = 1000)]
     pub(crate) stall_ms: u64,
-    /// Most MiB that the victim may grow by
+    /// Maximum growth of the victim in MiB
     #[arg(long, default_value_t = 256)]
     pub(crate) grow_mib: u64,
     /// The seed; FAULTS_SEED does the same
@@ -84,7 +85,7 @@ pub(crate) struct Args {
     pub(crate) life: u32,
     #[arg(long, hide = true, default_value_t = 0)]
     pub(crate) port: u16,
-    /// Port of the honest client, whose name attackers bear now and then
+    /// Port of the honest client, whose name attackers sometimes use
     #[arg(long, hide = true, default_value_t = 0)]
     pub(crate) honest: u16,
     #[arg(long, hide = true, default_value_t = 0)]
@@ -123,6 +124,6 @@ fn main() -> ExitCode {
 }
 
 pub(crate) fn say(line: &str) {
-    // Where nobody reads any more, the exit code still says how it went.
+    // Standard output may be closed; the exit code still reports the result.
     let _ = writeln!(std::io::stdout().lock(), "{line}");
 }

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Mutations: records, words, bytes of packets. Pure functions of the seed and of what the victim has said.
+//! Mutations of records, words, and bytes of packets: pure functions of the seed and of the
+//! victim's messages.
 //!
-//! Kinds of records and the words of their heads are those of `prov/src/data/wire.rs`. A head is made of words that the victim
-//! might accept: small numbers, words it has sent itself, addresses and keys of its memory, and the ends of ranges.
+//! Kinds of records and the words of their headers follow `prov/src/data/wire.rs`. A header
+//! consists of words that the victim might accept: small numbers, words it has sent itself,
+//! addresses and keys of its memory, and ends of ranges.
 
 use scif_fabtests::harness::Rng;
 use scif_ring::{BODY_MAX, HEAD_MAX};
 
-/// Kinds that are likely to have a meaning; others are drawn as well.
+/// Ranges of kinds that are likely to be valid; others are drawn as well.
 const KINDS: [std::ops::RangeInclusive<u8>; 5] =
     [0x01..=0x05, 0x10..=0x17, 0x18..=0x1d, 0x20..=0x23, 0x40..=0x5f];
-/// Words of the victim that are remembered.
+/// Number of words of the victim that are kept.
 const HEARD: usize = 64;
 
 /// One record.
@@ -39,7 +41,7 @@ impl Mutator {
         }
     }
 
-    /// Remembers the words of a head that the victim has sent.
+    /// Keeps the words of a header that the victim has sent.
     pub(crate) fn heard(&mut self, head: &[u8]) {
         for word in head.as_chunks::<8>().0 {
             if self.heard.len() >= HEARD {
@@ -50,7 +52,7 @@ impl Mutator {
         }
     }
 
-    /// A word somebody might believe.
+    /// Returns a plausible word.
     pub(crate) fn word(&mut self) -> u64 {
         let [key, base, len] = self.region;
         let near = (self.rng.below(33) as u64).wrapping_sub(16);
@@ -100,10 +102,10 @@ impl Mutator {
         Record { kind, head, body }
     }
 
-    /// A likely answer to a record of the victim: its first word names the operation.
+    /// Returns a plausible reply to a record of the victim: its first word names the operation.
     pub(crate) fn answer(&mut self, kind: u8, head: &[u8]) -> Record {
         let mut record = self.record();
-        // Announcements, reads and atomics, and questions for a payload.
+        // Announcements, reads and atomics, and requests for a payload.
         record.kind = match kind {
             0x50..=0x5f => self.rng.pick(&[0x01, 0x02]),
             0x11 => self.rng.pick(&[0x12, 0x04]),
@@ -119,7 +121,7 @@ impl Mutator {
         record
     }
 
-    /// Bytes of a packet, changed a little or a lot.
+    /// Returns the bytes of a packet, changed a little or a lot.
     pub(crate) fn packet(&mut self, honest: &[u8]) -> Vec<u8> {
         let mut bytes = honest.to_vec();
         match self.rng.below(8) {
@@ -162,7 +164,8 @@ impl Mutator {
         bytes
     }
 
-    /// Place in shared memory of `len` bytes, 8-byte aligned: control lines are hit more often than the rest.
+    /// Returns an aligned offset in shared memory of `len` bytes: control lines are drawn more
+    /// often than the rest.
     pub(crate) fn place(&mut self, len: usize) -> usize {
         let at = match self.rng.below(8) {
             0..3 => self.rng.below(4096),
@@ -174,7 +177,7 @@ impl Mutator {
         (at % len.max(8)) & !7
     }
 
-    /// New value of a word of shared memory.
+    /// Returns the new value of a word of shared memory.
     pub(crate) fn change(&mut self, word: u64) -> u64 {
         match self.rng.below(8) {
             0 => word ^ 1 << self.rng.below(64),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Parent of a run: starts victim, honest client and attackers, replaces the attackers now and then by killing them, and
-//! judges what became of the other two.
+//! Parent of a run: starts victim, honest client and attackers, kills and replaces the attackers at
+//! times, and judges the other two.
 
 use std::fs::File;
 use std::io::{Read, Seek};
@@ -15,9 +15,9 @@ use scif_fabtests::harness::{Fail, Outcome, Rng};
 
 use crate::{Args, Role, say};
 
-/// Longest time until the victim has started and its client was served.
+/// Time limit for the start of the victim and the first reply to its client.
 const START: Duration = Duration::from_secs(30);
-/// Lines of each kind that a victim may log per second, and in addition once.
+/// Maximum number of log lines of each kind per second, and the number permitted in addition once.
 const LINES_EACH: u64 = 10;
 const LINES_ONCE: u64 = 100;
 
@@ -183,7 +183,8 @@ impl Run<'_> {
         let begin = Instant::now();
         let over = |run: &Run<'_>| match run.given.records {
             Some(records) => run.counts.first() >= Some(&records),
-            // A run without an attack proves nothing: a slow machine gets more time for the first record.
+            // A run without an attack proves nothing: a slow machine gets more time for the first
+            // record.
             None => {
                 let least = Duration::from_secs(run.given.seconds);
                 let attacked = run.counts.first() > Some(&0);
@@ -204,7 +205,7 @@ impl Run<'_> {
         Instant::now() + Duration::from_millis(500 + self.rng.below(3000) as u64)
     }
 
-    /// Kills an attacker whose time has come, and replaces one that has ended.
+    /// Kills an attacker that is due, and replaces one that has ended.
     fn look_after(&mut self, at: usize) -> Outcome {
         let Some((attacker, end)) = self.attackers.get_mut(at) else {
             return Ok(());
@@ -246,7 +247,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Hears everybody, and looks whether victim and client live.
+    /// Receives messages of all processes, and checks that victim and client are alive.
     fn turn(&mut self) -> Outcome {
         let all = [&self.victim, &self.honest].into_iter().flatten();
         let all: Vec<&OwnedFd> = all
@@ -352,7 +353,7 @@ impl Run<'_> {
             .unwrap_or(0)
     }
 
-    /// The end of what the victim and its client have printed.
+    /// Returns the last output of the victim and its client.
     fn errors(&mut self) -> String {
         let mut text = String::new();
         for process in [&mut self.victim, &mut self.honest].into_iter().flatten() {
@@ -374,7 +375,7 @@ impl Run<'_> {
         self.attackers.iter_mut().map(text).collect()
     }
 
-    /// Judges a run to whose end all lived.
+    /// Judges a run that all processes survived.
     fn judge(&mut self, took: Duration) -> Outcome {
         let victim = self.victim.as_mut().ok_or_else(|| Fail::here("no victim"))?;
         let errors = text_of(&mut victim.errors);
@@ -382,7 +383,7 @@ impl Run<'_> {
             let all = panics(&errors).count();
             return Err(Fail::here(format_args!("{all} panics: {line}")));
         }
-        // Lines that peers cause have a limit, and lines about refused calls have their own.
+        // Lines that peers cause have a limit, and lines about refused calls have a separate one.
         let (calls, peers): (Vec<&str>, Vec<&str>) =
             errors.lines().partition(|line| line.contains("reason()"));
         for lines in [calls, peers] {
@@ -409,7 +410,7 @@ impl Run<'_> {
     }
 }
 
-/// Lines about panics: of the standard library's hook, and of the one by which the provider replaces it.
+/// Returns the lines about panics: of the standard library's hook, and of the provider's own hook.
 fn panics(errors: &str) -> impl Iterator<Item = &str> {
     errors
         .lines()

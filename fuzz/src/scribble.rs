@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Stray stores: words of the memory that this process shares with its victim, found in the process's own map.
+//! Stray stores into the memory that this process shares with its victim, found in the map of the
+//! process.
 //!
-//! No view of the structures is used, so none protects them: every word that a hostile process could change is changed.
+//! No structure of the library is used, so none protects the memory: every word that a hostile
+//! process could change is changed.
 #![expect(unsafe_code, reason = "shared memory is changed behind the back of its owner")]
 
 use crate::mutate::Mutator;
 
-/// Longest mapping that is looked at; arenas are longer, and mostly holes.
+/// Maximum length of a mapping in bytes. Arenas are longer and mostly holes, and are skipped.
 const LONGEST: usize = 64 << 20;
 
 /// One mapping.
@@ -16,7 +18,7 @@ pub(crate) struct Shared {
     len: usize,
 }
 
-/// Writable mappings of the engine's memory files, of the text of `/proc/self/maps`.
+/// Returns the writable mappings of memfds of the engine in the text of `/proc/self/maps`.
 pub(crate) fn mappings(maps: &str) -> Vec<Shared> {
     let ours = |line: &&str| line.contains(" rw-s ") && line.contains("/memfd:scif:");
     let range = |line: &str| {
@@ -28,7 +30,7 @@ pub(crate) fn mappings(maps: &str) -> Vec<Shared> {
     maps.lines().filter(ours).filter_map(range).collect()
 }
 
-/// Changes `count` words, one after the other; the number of words changed.
+/// Changes `count` words, one after another. Returns the number of words changed.
 pub(crate) fn scribble(mutator: &mut Mutator, count: usize) -> u64 {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let shared = mappings(&maps);
@@ -38,9 +40,11 @@ pub(crate) fn scribble(mutator: &mut Mutator, count: usize) -> u64 {
             break;
         };
         let at = std::ptr::with_exposed_provenance_mut::<u64>(map.from + mutator.place(map.len));
-        // SAFETY: an aligned word inside a mapping that is there: this thread, the only one, unmaps nothing meanwhile.
+        // SAFETY: an aligned word inside an existing mapping; this thread, the only one, unmaps
+        // nothing meanwhile.
         let word = unsafe { at.read_volatile() };
-        // SAFETY: as above; the mapping is shared and writable, and no reference to its bytes exists anywhere.
+        // SAFETY: as above; the mapping is shared and writable, and no reference to its bytes
+        // exists.
         unsafe { at.write_volatile(mutator.change(word)) };
         changed += 1;
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Victim of libfabric: serves its honest client, and has operations of every kind under way with its attackers.
+//! Victim of libfabric: serves its honest client, with outstanding operations of every kind with
+//! its attackers.
 
 use std::sync::Arc;
 
@@ -14,21 +15,22 @@ use crate::{Args, Target, honest};
 
 /// Tag bit of the honest client's messages, which no receive for others matches.
 pub(crate) const HONEST: u64 = 1 << 63;
-/// Contexts: of the honest client's message and its answer, of operations with attackers, of receives that are posted again.
+/// Contexts: the honest client's message and its reply, operations with attackers, receives that
+/// are posted again.
 const PING: usize = 1;
 const PONG: usize = 2;
 const OTHER: usize = 3;
 const WILD: usize = 0x100;
-/// Receives open to anybody.
+/// Number of receives for any source.
 const RECEIVES: usize = 24;
-/// Operations with attackers under way.
+/// Maximum number of outstanding operations with attackers.
 const MOST: usize = 200;
-/// Connections of attackers that are open at a time.
+/// Maximum number of open connections of attackers.
 const LINES: usize = 24;
-/// Time of one sleep.
+/// Duration of one sleep in milliseconds.
 const NAP_MS: i32 = 20;
 
-/// An endpoint and the address of the peer.
+/// Endpoint and the address of its peer.
 #[derive(Clone)]
 struct Side {
     ep: Arc<Ep>,
@@ -66,7 +68,7 @@ pub(crate) fn from_hex(text: &str) -> Vec<u8> {
     (0..text.len()).step_by(2).filter_map(pair).collect()
 }
 
-/// Connects a client's one endpoint.
+/// Connects the single endpoint of a client.
 pub(crate) fn msg_line(rig: &Rig<'_>, name: &[u8]) -> Outcome {
     rig.ep.connect(name, b"honest")?;
     let eq = rig.eq.as_ref().ok_or_else(|| Fail::here("no event queue"))?;
@@ -116,7 +118,7 @@ pub(crate) fn run(rank: &Rank, args: &Args) -> Outcome {
             addr: sys::FI_ADDR_UNSPEC,
         };
         (0..RECEIVES).try_for_each(|at| victim.post_wild(&side, at))?;
-        // Attackers listen at ports that are known, now and then.
+        // Attackers sometimes listen at known ports.
         for index in 2..4 {
             let mut addr = name.clone();
             if let Some(port) = addr.get_mut(2..4) {
@@ -189,7 +191,7 @@ impl Victim<'_> {
         Ok(())
     }
 
-    /// An operation has ended, however that was.
+    /// Handles the end of an operation.
     fn ended(&mut self, done: Done) -> Outcome {
         let context = match &done {
             Ok(entry) => entry.context,
@@ -223,7 +225,8 @@ impl Victim<'_> {
         self.listen()
     }
 
-    /// Waits for the honest client's next message. It comes only after the answer to the last one.
+    /// Posts the receive for the honest client's next message, which comes only after the reply to
+    /// the last one.
     fn listen(&mut self) -> Outcome {
         let Some(honest) = self.honest.clone() else {
             return Ok(());
@@ -232,7 +235,7 @@ impl Victim<'_> {
             .post(|| honest.ep.trecv(self.ping, honest.addr, HONEST, 0, PING))
     }
 
-    /// A receive that anybody may fill.
+    /// Posts a receive for any source.
     fn post_wild(&mut self, side: &Side, at: usize) -> Outcome {
         let Some(buf) = self.wild.get(at).copied() else {
             return Ok(());
@@ -249,7 +252,7 @@ impl Victim<'_> {
         match posted {
             Ok(()) | Err(Errno::EAGAIN) => Ok(()),
             Err(e) if self.args.target == Target::Msg => {
-                // A connection that has ended takes no receive.
+                // An ended connection accepts no receive.
                 let _ = e;
                 Ok(())
             }
@@ -284,7 +287,7 @@ impl Victim<'_> {
         }
     }
 
-    /// Somebody calls: the honest client says so, and everybody can.
+    /// Handles a connection request. The honest client identifies itself, but so can an attacker.
     fn called(&mut self, pep: &Pep, info: &Info, data: &[u8]) -> Outcome {
         if self.honest.is_some() && self.rng.one_in(8) {
             let _ = pep.reject(info, b"no");
@@ -315,7 +318,7 @@ impl Victim<'_> {
         Ok(())
     }
 
-    /// One operation with an attacker, of a random kind.
+    /// Posts one random operation with an attacker.
     fn disturb(&mut self) -> Outcome {
         if self.others.is_empty() || self.under_way >= MOST {
             if self.rng.one_in(64) {
@@ -358,7 +361,7 @@ impl Victim<'_> {
             }
             _ => return self.regroup(addr),
         };
-        // Refused operations are an attacker's doing as well.
+        // An attacker can cause refused operations as well.
         self.under_way += usize::from(posted.is_ok());
         Ok(())
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! One connection of a rank of `scif.h`: a stream of numbered messages each way, a window, and RMA that is read back.
+//! One connection of a rank of `scif.h`: a stream of numbered messages in each direction, a window,
+//! and RMA that is read back.
 
 use std::collections::VecDeque;
 
@@ -9,15 +10,15 @@ use scif_fabtests::harness::{Fail, Outcome, Rng};
 use scif_fabtests::payload::{Head, RankId, SEQUENCES};
 use scif_fabtests::{check, check_eq};
 
-/// Bytes of a message's head: the word, and the length of what follows.
+/// Bytes of a message header: head word, and length of the rest.
 const HEAD: usize = 16;
-/// Lengths of messages.
+/// Bytes of the messages after their header.
 const SIZES: [usize; 5] = [0, 40, 40, 1000, 60_000];
 const PAGE: usize = 4096;
-/// Offset of the window, and pages of each side's half.
+/// Offset of the window, and bytes of the half of each side.
 const WINDOW: i64 = 0x10_0000;
 const HALF: usize = 16 * PAGE;
-/// `SCIF_PROT_READ | SCIF_PROT_WRITE`, `SCIF_MAP_FIXED`, `SCIF_RMA_SYNC`.
+/// Values of `SCIF_PROT_READ | SCIF_PROT_WRITE`, `SCIF_MAP_FIXED` and `SCIF_RMA_SYNC`.
 const RW: i32 = 3;
 const FIXED: i32 = 0x10;
 const SYNC: i32 = 4;
@@ -38,18 +39,18 @@ pub(crate) const fn entry(fd: i32) -> PollFd {
 pub(crate) struct Line {
     pub(crate) fd: i32,
     me: RankId,
-    /// The peer, once it has said so.
+    /// Identity of the peer, once it is known.
     pub(crate) who: Option<RankId>,
     heard: bool,
     pub(crate) over: bool,
-    /// Time at which it began.
+    /// Time of the start of the connection.
     pub(crate) born: u64,
     opener: bool,
     out: VecDeque<u8>,
     come: Vec<u8>,
     seq: u16,
     next: u16,
-    /// Pages of the window, and others to copy from and to.
+    /// Pages of the window, and private pages for copies.
     window: Pages,
     own: Pages,
     written: Option<(Head, usize)>,
@@ -57,7 +58,7 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// Registers the window and greets.
+    /// Registers the window and sends the first message.
     pub(crate) fn new(
         scif: &Endpoints,
         fd: i32,
@@ -88,7 +89,7 @@ impl Line {
         Ok(line)
     }
 
-    /// Whether nothing is left to send.
+    /// Whether no bytes are left to send.
     pub(crate) fn is_idle(&self) -> bool {
         self.out.is_empty()
     }
@@ -110,8 +111,9 @@ impl Line {
         self.seq = (self.seq + 1) % SEQUENCES;
     }
 
-    /// Receives, sends, copies and fences once. The outer error is a defect that fails the run, the inner one is an error of
-    /// the connection, which the parent judges. Returns true when something moved.
+    /// Receives, sends, copies and fences once. The outer error is a defect that fails the run. The
+    /// inner one is an error of the connection, which the parent judges. Returns whether any data
+    /// moved.
     pub(crate) fn step(
         &mut self,
         scif: &Endpoints,
@@ -165,7 +167,7 @@ impl Line {
         Ok(copied.map(|()| true))
     }
 
-    /// Writes into this side's half of the peer's window, or reads back what was written.
+    /// Writes into this side's half of the peer's window, or reads back and checks the last write.
     fn copy(&mut self, scif: &Endpoints, rng: &mut Rng) -> Outcome<Result<(), Failure>> {
         let far = WINDOW + if self.opener { 0 } else { HALF as i64 };
         let addr = self.own.addr();
@@ -198,7 +200,7 @@ impl Line {
         Ok(copied)
     }
 
-    /// Registers another window over the same pages, or unregisters it.
+    /// Registers another window of the same pages, or unregisters it.
     fn register(&mut self, scif: &Endpoints) -> Result<(), Failure> {
         match self.extra.take() {
             Some(offset) => scif.unregister(self.fd, offset, PAGE),
@@ -210,7 +212,7 @@ impl Line {
         }
     }
 
-    /// Takes the messages that have arrived whole and checks every byte. Returns their number.
+    /// Takes the complete messages and checks every byte. Returns their number.
     fn parse(&mut self) -> Outcome<u64> {
         for count in 0.. {
             let mut words = self
@@ -229,7 +231,7 @@ impl Line {
             };
             check!(body == pattern_bytes(len, word), "a byte of {head:?} is wrong");
             check_eq!(head.seq, self.next, "sequence number of {head:?}");
-            // A port may have become that of another rank between its introduction and the call.
+            // A port may have been taken by another rank between its introduction and the connect.
             check!(
                 !self.heard || self.who == Some(head.from),
                 "{head:?} is not of {:?}",

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! `scif-rank`: one rank of a kill storm over `scif.h`, whose parent is the program `faults`.
 //!
-//! A rank sends, receives, registers, copies, fences, forks and executes. It checks every byte and reports every call that
-//! failed. The parent knows the time of each death and judges the reports.
+//! A rank sends, receives, registers, copies, fences, forks and executes. It checks every byte and
+//! reports every failed call. The parent knows the time of each death and judges the reports.
 
 mod line;
 
@@ -21,16 +21,16 @@ use scif_fabtests::payload::RankId;
 
 use line::{Line, failed};
 
-/// Nanoseconds after which a connection with a peer that is known to be dead counts as hanging.
+/// Nanoseconds after which a connection with a peer known as dead counts as hanging.
 const HANG_NS: u64 = 10_000_000_000;
-/// Nanoseconds between two reports of this rank's holdings.
+/// Interval in nanoseconds between two reports of this rank's resources.
 const BEAT_NS: u64 = 500_000_000;
 
-/// Milliseconds after which a connect is given up. Where a port is another rank's by now, ranks may call each other in a circle,
-/// and none of them accepts meanwhile.
+/// Milliseconds after which a connect is abandoned. Reused ports can make ranks connect in a
+/// circle, in which none of them accepts.
 const CONNECT_MS: u64 = 2000;
 
-/// Arguments of every rank of a storm. `lib`, `prov` and `kind` are libfabric's and not used.
+/// Arguments of every rank of a storm. `lib`, `prov` and `kind` are for libfabric and unused.
 #[derive(Debug, Parser)]
 struct Args {
     #[arg(long)]
@@ -45,7 +45,7 @@ struct Args {
     rank: u8,
     #[arg(long)]
     life: u16,
-    /// Little of everything: descriptors, addresses, or memory that may be locked
+    /// Run with low limits of descriptors, address space, or locked memory
     #[arg(long)]
     limits: bool,
 }
@@ -86,7 +86,7 @@ struct Storm<'r> {
     rng: Rng,
     listener: i32,
     lines: Vec<Line>,
-    /// Peers that died, and the time this rank was told.
+    /// Dead peers, and the time at which this rank was notified.
     gone: HashMap<RankId, u64>,
     report: String,
     draining: bool,
@@ -197,7 +197,7 @@ impl<'r> Storm<'r> {
             );
         }
         for line in lines.iter().filter(|line| line.over) {
-            // The peer is gone or has hung up; the number is free in any case.
+            // The peer has died or closed; the number is free in any case.
             let _ = self.scif.close(line.fd);
         }
         lines.retain(|line| !line.over);
@@ -212,7 +212,7 @@ impl<'r> Storm<'r> {
         Ok(false)
     }
 
-    /// Forks a child that ends at once, or runs another program.
+    /// Forks a child that exits at once, or runs another program.
     fn fork(&mut self) -> Outcome {
         if self.rng.one_in(2) {
             check!(in_child(|| 7)? == 7, "a child's end");
@@ -228,7 +228,7 @@ impl<'r> Storm<'r> {
         Ok(())
     }
 
-    /// Connects to a peer of a higher number. Peers of lower numbers connect to this rank.
+    /// Connects to a peer with a higher slot. Peers with lower slots connect to this rank.
     fn call(&mut self, who: RankId, port: u16) {
         if who.slot <= self.me.slot {
             return;
@@ -239,7 +239,7 @@ impl<'r> Storm<'r> {
             Ok(_) => self.begin(fd, Some(who), true),
             Err(e) => {
                 let _ = self.scif.close(fd);
-                // Of a peer that lives: given up, see above.
+                // With a living peer this is a connect abandoned after CONNECT_MS.
                 if e != Failure::Refused || self.gone.contains_key(&who) {
                     self.told(who, 'c', posted, e);
                 }
@@ -260,7 +260,7 @@ impl<'r> Storm<'r> {
         }
     }
 
-    /// Reports a failure. Ranks under limits may refuse each other while they live, which is not reported.
+    /// Reports a failure. Living ranks under limits may refuse each other, which is not reported.
     fn told(&mut self, who: RankId, kind: char, posted: u64, error: Failure) {
         if self.draining || (self.limited && !self.gone.contains_key(&who)) {
             return;
@@ -269,7 +269,7 @@ impl<'r> Storm<'r> {
             .push_str(&format!("err {kind} {who} {posted} {} 0 {error:?}\n", now()));
     }
 
-    /// Sends failures, and from time to time counters and holdings, to the parent.
+    /// Sends failures, and periodically counters and resources, to the parent.
     fn beat(&mut self) -> Outcome {
         if !self.report.is_empty() {
             self.rank.tell(self.report.as_bytes())?;
@@ -281,7 +281,8 @@ impl<'r> Storm<'r> {
         self.beat = now();
         let drained = u8::from(self.draining && self.lines.iter().all(Line::is_idle));
         let text = match holdings() {
-            // No descriptor is left to look with; a thread may take the last one between two looks.
+            // No descriptor is left to read the resources; a thread may take the last one in
+            // between.
             Err(_) if self.limited => "0 0 0".to_owned(),
             held => held?,
         };

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-# Compiles the examples against an installed libscif and runs them, those in Rust as cargo built them:
+# Compiles the C examples against an installed libscif and runs them, with the Rust ones that cargo
+# built:
 #     run.sh PKG_CONFIG_DIRECTORY RUST_DIRECTORY
-# The first is where scif.pc is, of an installation that may lie below a DESTDIR of any depth. The last line counts.
+# The first argument is the directory of scif.pc of an installation, possibly below a DESTDIR of any
+# depth. The last line counts.
 set -u -o pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 packages=$(cd "$1" && pwd) rust=$2
@@ -10,7 +12,7 @@ room=$(mktemp -d)
 trap 'rm -rf "$room"' EXIT
 good=0 bad=0
 
-# What pkg-config says, and where it lies: the prefix of an installation below a DESTDIR is not the one it was made for.
+# pkg-config and DESTDIR: the prefix of an installation below a DESTDIR is not the configured one.
 prefix=$(PKG_CONFIG_PATH=$packages pkg-config --variable=prefix scif) || exit 1
 libdir=$(PKG_CONFIG_PATH=$packages pkg-config --variable=libdir scif) || exit 1
 destdir=${packages%"$libdir/pkgconfig"}
@@ -33,14 +35,14 @@ compiled() { # COMPILER STANDARD SOURCE
     "$1" "-std=$2" -D_DEFAULT_SOURCE -g -O2 -Wall -Wextra -Werror "${flags[@]}" -o "$room/$(basename "${3%.*}")" "$here/$3" "${libraries[@]}"
 }
 
-# overview ACCEPT CONNECT, which may have several words
+# overview ACCEPT CONNECT: each may consist of several words
 overview() {
     SCIF_NODE=1 timeout 60 $1 &
     local other=$!
     SCIF_NODE=2 timeout 60 $2 1 && wait "$other"
 }
 
-# Errors of any kind count, and what is lost for good.
+# Errors of any kind and definitely lost blocks count.
 MEMCHECK="valgrind -q --error-exitcode=9 --leak-check=full --show-leak-kinds=definite --errors-for-leak-kinds=definite"
 
 programs=(poll fork windows mmap)
@@ -67,7 +69,8 @@ done
 
 if command -v valgrind >/dev/null; then
     case_of "memcheck: the overview" overview "$MEMCHECK $room/overview_accept" "$MEMCHECK $room/overview_connect"
-    # A forked child has what belonged to the threads of its parent, and no such threads: nothing to count there.
+    # A forked child has the memory of its parent's threads without the threads, so leaks are not
+    # counted.
     case_of "memcheck: fork" timeout 120 valgrind -q --error-exitcode=9 "$room/fork"
     for program in poll windows mmap header talk; do
         case_of "memcheck: $program" timeout 120 $MEMCHECK "$room/$program"

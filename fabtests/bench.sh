@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-# Measures scif, shm and tcp in turns, all from the newest libfabric at hand, that of the mpich wheel; arguments are those
-# of the program, `--help` names them. Results go to build/results.
+# Measures scif, shm and tcp in turns, with the newest available libfabric, from the mpich wheel.
+# Arguments are passed to the program; see its `--help`. Results are in build/results.
 set -u -o pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/mpi/setup.sh"

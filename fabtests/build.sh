@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-# Builds the provider, and the packages named, with all that this needs; the provider ends up in build/provider/.
+# Builds the provider and the named packages, with their requirements. The provider is placed in
+# build/provider/.
 set -u -o pipefail
 . "$(dirname "$0")/mpi/setup.sh"
 

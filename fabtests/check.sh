@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-# Tests of the whole project, from a clean checkout: installs what it needs, builds, and runs gates. The last line is the sum.
+# Tests of the whole project, from a clean checkout: installs requirements, builds, and runs gates.
+# The last line is the sum.
 #   check.sh            the gates of the first tier, for every change
-#   check.sh --all      those of the second tier too; with CHECK_SECONDS=N each one that is expected to end within N seconds
+#   check.sh --all      the second tier as well; with CHECK_SECONDS=N only its gates that are
+#                       expected to end within N seconds in total
 #   check.sh GATE...    these gates, such as: check.sh lints unit
 #   check.sh --list     the names of the gates
 set -u -o pipefail
@@ -14,7 +16,7 @@ set -u -o pipefail
 cd "$ROOT" || exit 1
 
 TIER_1=(lints rules unit scifctl libscif ioctls driver loads conformance_wheel debian_sample mpi mpi_restricted kofi faults)
-# Each with its duration in seconds on 2 cores.
+# Gates with their duration in seconds on 2 cores.
 TIER_2=(confined_wheel:75 ordinary_wheel:75 conformance_libkofi:75 ordinary_libkofi:75 devices:75 libscif_strict:25 memcheck:25
     loom:100 loom_kofi:25 installation:220 conformance_debian:430 ordinary_debian:430)
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # Sourced by check.sh: the gates, and the users and restrictions under which they run.
 
-# Names of the cases that conformance runs; none: all.
+# Names of the cases for conformance; empty selects all.
 SAMPLE=()
 
 NOBODY=(--reuid=65534 --regid=65534 --clear-groups --bounding-set=-all --inh-caps=-all --no-new-privs)
@@ -13,8 +13,8 @@ elif ! setpriv "${NOBODY[@]}" true 2>/dev/null; then
     ORDINARY="as root: setpriv cannot change to another user here"
 fi
 
-# as_nobody FILE... -- COMMAND: runs a command as an unprivileged user, with 1024 descriptors. That user may have no access to
-# the checkout, so the files are copied and the command names the copies.
+# as_nobody FILE... -- COMMAND: runs a command as an unprivileged user, with 1024 descriptors. That
+# user may have no access to the checkout, so the files are copied and the command names the copies.
 as_nobody() {
     local room rc file
     room=$(mktemp -d) && chmod 755 "$room"
@@ -31,8 +31,9 @@ as_nobody() {
     return $rc
 }
 
-# as_nobody_here COMMAND: the same for MPI jobs, which find their files through the paths of the checkout and of Python. Without
-# access to those, the command gets a mount namespace that opens them.
+# as_nobody_here COMMAND: runs an MPI job as an unprivileged user. Its files are found through the
+# paths of the checkout and of Python. Without access to those, the command gets a mount namespace
+# that opens them.
 as_nobody_here() {
     local who=() way=() closed=() path room rc
     room=$(mktemp -d) && chmod 1777 "$room"
@@ -75,8 +76,8 @@ conformance() { # LIBRARY_DIRECTORY [WRAPPER...]
         --prov "$PROVIDER" "${SAMPLE[@]}"
 }
 
-# Cases over the stand-in driver. A forked child keeps its parent's endpoints open there, as the User Guide demands, so cases that
-# kill a process but not its child are left out.
+# Cases over the stand-in driver. A forked child keeps its parent's endpoints open in the driver, as
+# the User Guide requires, so cases that kill a process but not its child are left out.
 OVER_DRIVER=(msg/send msg/inject msg/delivery msg/to_itself msg/both_at_once msg/unexpected_flood msg/cancel tagged/inject tagged/ignore
     tagged/same tagged/truncation tagged/directed rma/write rma/read bad_rma/outside atomic/base atomic/inject atomic/order cq/ cntr/
     death/sending death/receiving_64k death/writing_4m death/idle death/asleep death/by_closing death/unaccepted
@@ -88,8 +89,8 @@ over_driver() { # DEVICE CASES... [OPTION...]
         --lib "$debian/libfabric.so.1" --prov "$PROVIDER" --skip fork "${@:2}"
 }
 
-# Runs a command under the limits of many containers: denied system calls (arguments of the program deny), and 64 MiB of /dev/shm
-# where a mount is permitted.
+# Runs a command under the limits of many containers: denied system calls (arguments of the program
+# deny), and 64 MiB of /dev/shm where a mount is permitted.
 confined() {
     local room=()
     [ -z "$SMALL_SHM" ] || room=(unshare -m sh -c "$SMALL_SHM && exec \"\$@\"" sh)
@@ -163,7 +164,8 @@ ioctls() {
     local device peers
     for device in /dev/scif /dev/mic/scif; do
         if [ -r $device ] && [ -w $device ]; then
-            # mainline's driver opens on every machine; without a card it connects nobody.
+            # The driver of mainline Linux opens on every machine; without a card it connects no
+            # nodes.
             peers=$(SCIF_TRANSPORT=kernel SCIF_DEVICE=$device timeout 60 "$TARGET/release/scif-conformance" --who)
             echo "     $peers"
             [[ $peers != *"no node is online"* ]] || continue
@@ -202,7 +204,8 @@ conformance_wheel() {
     cases_of "conformance" conformance-wheel conformance "$wheel"
 }
 
-# Every process of Debian's libfabric spends 0.3 s in the start of another provider's library: all cases are a gate of check-all.
+# Every process with Debian's libfabric spends 0.3 s in the start of another provider's library;
+# `make check-all` runs all cases.
 debian_sample() {
     gate "conformance, Debian's libfabric: a sample"
     local SAMPLE=(getinfo/ av/ mr/ eq/ msg/send tagged/peek rma/write atomic/base cq/read cntr/wait death/sending_64k)

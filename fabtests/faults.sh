@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-# Kill, stop and fuzz runs. FAULTS: seconds for all of them (120); KILLS: kills of the first storm, however long they take;
-# FAULTS_SEED: the seed (drawn, and printed); FAULTS_STALL_MS: the longest wait of an honest client (1000).
-# `faults.sh LIBRARY` takes what is built; without one it builds first.
+# Kill, stop and fuzz runs. Variables: FAULTS, seconds for all of them (120); KILLS, number of kills
+# of the first storm, however long it takes; FAULTS_SEED, the seed (random, and printed);
+# FAULTS_STALL_MS, maximum wait of an honest client in milliseconds (1000).
+# `faults.sh LIBRARY` uses the existing build; without a library it builds first.
 set -u -o pipefail
 . "$(dirname "$0")/mpi/setup.sh"
 . "$(dirname "$0")/mpi/stacks.sh"
@@ -20,7 +21,7 @@ seconds=${FAULTS:-120}
 export FAULTS_SEED=${FAULTS_SEED:-$((RANDOM * 32768 + RANDOM))}
 echo "FAULTS_SEED=$FAULTS_SEED, $seconds s"
 
-# A part of all seconds, at least one.
+# Prints a percentage of all seconds, at least one.
 part() { echo $((seconds * $1 / 100 + 1)); }
 
 storm() { # KIND PERCENT [OPTION...]
@@ -28,7 +29,7 @@ storm() { # KIND PERCENT [OPTION...]
         --kind "$1" --seconds "$(part "$2")" "${@:3}"
 }
 
-# Victims have debug assertions and overflow checks.
+# Victims are built with debug assertions and overflow checks.
 checked_build() {
     (cd "$ROOT" && "${CARGO[@]}" build --profile checked --locked -p scif-fi -p scif-fuzz) &&
         install -D -m 755 "$TARGET/checked/libscif_fi.so" "$BUILD/checked/libscif-fi.so"

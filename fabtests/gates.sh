@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-# Sourced after mpi/setup.sh: counts. A gate is a named group of cases; it says how many it ran, and one that ran none
-# has failed. The last line of a run is the sum, and its exit status follows from it.
+# Sourced after mpi/setup.sh: counting of cases. A gate is a named group of cases; it prints their
+# number, and has failed without any. The last line of a run is the sum, which determines the exit
+# status.
 
 PASSED=0
 FAILED=0
@@ -35,8 +36,9 @@ failed() {
     FAILURES+=("$gate_name: $1")
 }
 
-# shows PATTERN COMMAND...: the command succeeds and a line that it prints matches. All of it is read: a `grep -q` behind a
-# pipe goes away at the first match, and with pipefail a command that prints on has then failed, by SIGPIPE.
+# shows PATTERN COMMAND...: the command succeeds and prints a matching line. All output is read,
+# because `grep -q` in a pipe ends at the first match. With pipefail a command that prints on then
+# fails by SIGPIPE.
 shows() {
     local printed
     printed=$("${@:2}") || return
@@ -44,7 +46,7 @@ shows() {
     grep -q -- "$1" <<<"$printed"
 }
 
-# A command is one case; its output is in build/logs/LOG.log, shown when it fails.
+# Runs a command as one case; its output is in build/logs/LOG.log, printed on failure.
 case_of() {
     local what=$1 log=$2
     shift 2
@@ -56,8 +58,8 @@ case_of() {
     fi
 }
 
-# A command that counts by itself: every line "…N passed[;,] M failed…" of its output counts. A status that says
-# failure where no line does is one more failure.
+# Runs a command that counts by itself: every line "…N passed[;,] M failed…" of its output counts. A
+# failure status without a failed case is one more failure.
 cases_of() {
     local what=$1 log=$2 rc good bad
     shift 2
@@ -76,7 +78,7 @@ cases_of() {
     fi
 }
 
-# Ends a script.
+# Ends a script with the sum.
 verdict() {
     echo
     local line

@@ -18,7 +18,8 @@ case_of() { # WHAT COMMAND...
     fi
 }
 
-# Configures a copy of the sources in place, as README.md says, and looks at the commands that make would run.
+# Configures a copy of the sources in place, as README.md describes, and checks the commands of
+# make.
 in_the_sources() (
     rm -rf "$build/in-tree" && mkdir -p "$build/in-tree" && cd "$root" &&
         find . \( -path ./target -o -path ./build -o -path ./.git \) -prune -o -type f -print0 |
@@ -34,7 +35,7 @@ configured() (
         autoconf -o configure "$root/configure.ac" && ./configure --srcdir="$root" "${@:2}"
 )
 
-# In a directory of its own: configure leaves a log.
+# In a separate directory, because configure leaves a log.
 refuses_without_libfabric() (
     mkdir -p "$build/install-none" && cd "$build/install-none" &&
         ! PKG_CONFIG_LIBDIR=/nonexistent "$build/install/configure" --srcdir="$root" >out 2>&1 && grep 'error: libfabric 1.17 or newer is needed' out
@@ -42,7 +43,7 @@ refuses_without_libfabric() (
 
 made() { make -C "$build/$1" "${@:2}"; }
 
-# only_below DESTDIR PREFIX: files, and all of them below PREFIX.
+# only_below DESTDIR PREFIX: there are files, all of them below PREFIX.
 only_below() {
     [ -n "$(find "$1$2" -type f)" ] && [ -z "$(find "$1" -not -type d -not -path "$1$2/*" -print)" ]
 }
@@ -59,7 +60,7 @@ has() { # DIRECTORY FILE...
     return $missing
 }
 
-# Each shared library and program has no symbol table and no debug information.
+# Checks that no shared library or program has a symbol table or debug information.
 stripped() { # DIRECTORY
     local file seen=0 fault=0
     while read -r file; do
@@ -70,7 +71,8 @@ stripped() { # DIRECTORY
     ((fault == 0 && seen >= 7))
 }
 
-# pkg-config that knows no package stands for a system without libfabric; the search for libclang is not made then.
+# pkg-config without packages acts as a system without libfabric; the search for libclang is
+# skipped.
 without_libfabric() { PKG_CONFIG_LIBDIR=/nonexistent LIBCLANG_PATH=/nonexistent "$@"; }
 
 documents=(README.md CHANGELOG.md LICENSE LICENSES/BSD-2-Clause.txt docs/env.md libscif/README.md

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-# fi_pingpong between two processes, with data verified, over the endpoint types and sizes named: pingpong.sh "TYPE..."
-# ITERATIONS SIZE... Each pair of type and size is a case. The environment chooses the provider's transport.
+# Runs fi_pingpong between two processes, with data verification, over the given endpoint types and
+# sizes: pingpong.sh "TYPE..." ITERATIONS SIZE... Each pair of type and size is a case. The
+# environment selects the provider's transport.
 set -u -o pipefail
 
 [ $# -ge 3 ] || { echo "usage: pingpong.sh 'TYPE...' ITERATIONS SIZE..." >&2; exit 2; }
@@ -11,12 +12,12 @@ room=$(mktemp -d) || exit 1
 server=
 trap '[ -z "$server" ] || kill "$server" 2>/dev/null; rm -rf "$room"' EXIT
 
-# Whether a TCP port of this host is listened at, by the kernel's table.
+# Whether a TCP port of this host has a listener, by the kernel's table.
 listened_at() { # PORT
     grep -qE "^ *[0-9]+: [0-9A-F]+:$(printf %04X "$1") [0-9A-F]+:0000 0A " /proc/net/tcp /proc/net/tcp6
 }
 
-# Below the ports that the kernel hands out by itself.
+# Prints a port below the ephemeral range of the kernel.
 free_port() {
     local port
     for ((;;)); do
@@ -40,7 +41,7 @@ pingpong() { # TYPE SIZE
     rc=$?
     wait "$server" || rc=$?
     server=
-    # A line of figures: the size, in units from 1 KiB on, and the number of messages.
+    # A line of figures: the size, with a unit from 1 KiB on, and the number of messages.
     ((rc == 0)) && grep -qE "^[0-9]+[km]? +$iterations " "$room/client"
 }
 

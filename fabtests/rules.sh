@@ -1,21 +1,22 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-# What no compiler checks: each room keeps to its kind of code, files keep their form, and the finished library exports
-# one symbol and asks for none of libfabric's. `rules.sh` looks at sources and library, `rules.sh sources` at the first only.
+# Rules that no compiler checks: each crate contains its kind of code only, files keep their form,
+# and the finished library exports one symbol and needs none of libfabric. `rules.sh` checks sources
+# and libraries, `rules.sh sources` the sources only.
 set -u -o pipefail
 shopt -s lastpipe # `… | rule` counts in this shell
 . "$(dirname "$0")/mpi/setup.sh"
 . "$(dirname "$0")/gates.sh"
 cd "$ROOT" || exit 1
 
-files() { # files SUFFIX...: sources below version control or about to be
+files() { # files SUFFIX...: sources under version control, and new ones
     local args=() s
     for s; do args+=(-o -name "*$s"); done
     find . \( -path ./target -o -path ./build -o -path ./.git -o -name autom4te.cache -o -path ./configure \) -prune \
         -o -type f \( "${args[@]:1}" \) -print | sed 's,^\./,,' | sort
 }
 
-# rule WHAT: the offending lines come in on standard input.
+# rule WHAT: reads the offending lines from standard input.
 rule() {
     local bad
     bad=$(cat)
@@ -27,8 +28,8 @@ rule() {
     fi
 }
 
-# Lines of the files read from stdin that match, without comments and without what stands behind one; with 1 behind the
-# pattern, without items that are for tests alone either.
+# Prints matching lines of the files listed on standard input, without comments. With 1 as second
+# argument, items for tests are excluded too.
 code_lines() {
     xargs -r awk -v pattern="$1" '
         FNR == 1 { tests = next_is = 0 }
@@ -43,15 +44,16 @@ outside() { grep -vE "^($1)"; }
 
 sources() {
     gate "the rooms"
-    # transport/kernel: ioctls of a driver, with addresses in them. scifdev: the C library's own functions, put in their place.
+    # transport/kernel: ioctls of a driver, with addresses in them. scifdev: functions that replace
+    # those of the C library.
     files .rs | outside 'ffi/|ring/src/(spsc/|(copy|layout|answer|pace|doorbell|keytable|claim|rmw|gate|sync|model|stream|word)\.rs$)|(ring|scif)/(tests|benches)/|libscif/(src|conformance)/|examples/rust/fork\.rs|scif/src/(sys|transport/kernel)/|scifdev/src/|prov/src/|libkofi/|fabtests/src/(fi/|harness/(confine|seccomp)\.rs|bench/(os|segment)\.rs)|fuzz/' |
         code_lines '(^|[^a-z_])unsafe([^a-z_]|$)' 1 | rule "unsafe stays in its rooms"
     files .rs | grep -v '/tests\.rs$' | grep -E '^prov/src/(data/|attr\.rs|addr\.rs|slab\.rs|env\.rs|getinfo/(matching|shape)\.rs|(av|mr)/table\.rs|cq/queue\.rs)' |
         code_lines '(^|[^a-z_])unsafe([^a-z_]|$)' 1 | rule "the data path and the tables of the provider have no unsafe"
     files .rs | outside 'ring/' |
         code_lines 'sync::atomic|Atomic(U|I)(8|16|32|64|size)|Atomic(Bool|Ptr)|atomic::fence' | rule "atomics stay in ring/"
-    # Types and constants of rustix may be named elsewhere; hostile.rs is a peer made for tests; scifdev stands in for system
-    # calls, and for the rest of them calls the system.
+    # Types and constants of rustix may be named elsewhere. hostile.rs is a peer for tests. scifdev
+    # replaces system calls, and forwards the others to the system.
     files .rs | grep -v '/tests\.rs$' | outside '[a-z]+/tests/|examples/|scif/src/sys/|scif/src/transport/(kernel/|soft/hostile\.rs)|scifdev/src/|fabtests/|fuzz/|libscif/conformance/' |
         code_lines 'rustix::[a-z_]+::[a-z_]+[(]|use rustix::([a-z_]+::)*[a-z_]+( as .*)?;|use rustix::.*[{,] *[a-z_]+ *[,}]|libc::(syscall|mmap|munmap|socket|bind|connect|accept|sendmsg|recvmsg|poll|epoll|ioctl|fork|kill|open|read|write|close|fcntl|prctl|memfd|process_vm)[a-z_0-9]*[(]' 1 |
         rule "system calls stay in scif/src/sys"
@@ -59,7 +61,7 @@ sources() {
         code_lines 'env::(var|vars|var_os)|getenv' 1 | rule "the environment is read in scif/src/config.rs, prov/src/env.rs and libkofi/src/param.rs"
     files .rs | grep -E '^(ring|scif|ffi|kofi|prov)/src/' | code_lines 'no_mangle' |
         grep -v '^prov/src/lib\.rs' | rule "one exported symbol below the libraries, in prov/src/lib.rs"
-    # reason.rs: why the current call of a thread is refused.
+    # reason.rs: reason for which the current call of a thread is refused.
     files .rs | grep '^prov/src/' | grep -v '^prov/src/reason\.rs' | code_lines 'static mut|thread_local!' | rule "no mutable statics in the provider"
 
     gate_end
@@ -127,7 +129,7 @@ scif_library() { # DIRECTORY of libscif.so
     gate_end
 }
 
-# Names the stand-in for the device takes of the C library.
+# Functions of the C library that the stand-in device replaces.
 DEVICE_NAMES='close dup dup2 dup3 epoll_ctl epoll_pwait epoll_pwait2 epoll_wait ioctl mmap mmap64 open open64 openat openat64 poll ppoll pselect select
 __open_2 __open64_2 __openat_2 __openat64_2 __poll_chk __ppoll_chk'
 

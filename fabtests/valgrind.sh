@@ -1,18 +1,21 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-# The conformance suite under valgrind's memcheck: each process of a case by itself, ten times as patient. The whole suite
-# takes hours; name parts of it (valgrind.sh rma/ death/), or --quick for a few minutes' worth of everything that opens,
-# talks and closes. --sample is what `make check-all` runs. The last line is the sum.
+# Runs the conformance suite under valgrind's memcheck: each process of a case separately, with ten
+# times the time limit. The whole suite takes hours. Name parts of it (valgrind.sh rma/ death/), or
+# use --quick for a selection of a few minutes. --sample is the selection of `make check-all`. The
+# last line is the sum.
 #
-# The libfabric is LIBFABRIC, or else Debian's, which knows no peers of the provider's layout. So that the cases about them run
-# too they are run on that of the mpich wheel then, where that is set up (`make check` does).
+# The libfabric is LIBFABRIC, or Debian's, which has no peer support in the layout of this provider.
+# In that case the peer tests run on the libfabric of the mpich wheel, if it is installed (`make
+# check` installs it).
 #
-# valgrind.supp names what is not ours, with the reason. Memory is looked at while processes run, and at their end for blocks
-# that nothing points to any more: buffers of the tests are leaked on purpose and stay reachable.
+# valgrind.supp lists foreign findings, with the reason. Accesses are checked at run time, and
+# unreachable blocks at the end: buffers of the tests are leaked on purpose and stay reachable.
 #
-# Six cases are left out: in a child of a process with another thread, memcheck calls lost what only that thread's stack pointed
-# to, for the fork did not bring the thread; where a process may map no more memory, memcheck itself may not; and it lets
-# nobody lower the most descriptors a process may have. It knows no userfaultfd, so nothing moves under it (migrate/).
+# Six cases are left out. In a child of a process with several threads, memcheck reports blocks as
+# lost that only the stack of another thread referred to, because fork copies one thread. In a
+# process that may map no more memory, memcheck itself cannot. Also, it lets no process lower its
+# limit of descriptors. It does not know userfaultfd, so no memory migrates (migrate/).
 set -u -o pipefail
 . "$(dirname "$0")/mpi/setup.sh"
 . "$(dirname "$0")/mpi/stacks.sh"
@@ -22,7 +25,7 @@ cd "$ROOT" || exit 1
 SAMPLE=(ep/bind_rules leaks/objects leaks/connections msg/inject_complete slots/fabric)
 QUICK=(ep/ av/ cq/ cntr/ eq/ cm/ mr/ slots/ leaks/ shared/ peek/ msg/send tagged/ rma/write atomic/fetch death/sending_64k
     death/writing_64k)
-# What is not run on a libfabric before 2.3.
+# Cases that do not run on a libfabric before 2.3.
 PEERS=(peer/ slots/what_a_peer_fills slots/busy_owners leaks/what_a_peer_fills)
 MEMCHECK=(valgrind -q --error-exitcode=99 --suppressions=fabtests/valgrind.supp
     --leak-check=full --show-leak-kinds=definite --errors-for-leak-kinds=definite)
@@ -35,7 +38,7 @@ case ${1:-} in
     --quick) chosen=("${QUICK[@]}") ;;
     *)
         chosen=("$@")
-        # Parts of the suite are what they are called, and no more.
+        # Given parts of the suite are run as named, without others.
         [ $# = 0 ] || PEERS=()
         for part in "$@"; do
             [[ $part != peer/* ]] || PEERS+=("$part")
@@ -44,7 +47,8 @@ case ${1:-} in
 esac
 [ -z "${LIBFABRIC:-}" ] || PEERS=()
 
-# Cases of the suite under memcheck, on $libfabric. Arguments: those of the program conformance.
+# Runs cases of the suite under memcheck, on $libfabric. Arguments: those of the program
+# conformance.
 under_memcheck() {
     FI_PROVIDER_PATH=$PROVIDER_DIR "$TARGET/release/conformance" --lib "$libfabric" --prov "$PROVIDER" \
         --wrap "${MEMCHECK[*]}" --skip fork/child_is_refused_under_auto_progress --skip fork/child_closes \
@@ -52,10 +56,10 @@ under_memcheck() {
         --skip cm/port_is_not_lost "$@"
 }
 
-# Progress is worth more than a log where somebody waits for it.
+# Shows progress as well as logging it.
 told() { "$@" 2>&1 | tee /dev/stderr; }
 
-# A check that finds nothing must be able to find something: these read freed memory, and lose a block.
+# Checks that memcheck finds errors: these cases read freed memory and lose a block.
 finds() {
     local out
     out=$(under_memcheck --harness-cases "$1") && return 1
@@ -76,7 +80,7 @@ case_of "it finds a read of freed memory" memcheck-reads finds harness/reads_fre
 case_of "it finds a lost block" memcheck-loses finds harness/loses_memory 'definitely lost'
 watched=()
 [ ! -t 2 ] || [ "${1:-}" = --sample ] || watched=(told)
-# All that was named may be about peers.
+# All named parts may be peer tests.
 if [ $# = 0 ] || [ "${chosen[*]}" != "${PEERS[*]}" ]; then
     cases_of "conformance" memcheck "${watched[@]}" under_memcheck "${chosen[@]}"
 fi

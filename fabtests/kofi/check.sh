@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-# libkofi as C programs meet it: its symbols, its header, providers that come and go, the bridge, the example, and Debian's
-# fi_info and fi_pingpong, with libfabric hidden from the machine. Needs what ../check.sh has built; the last line is the sum.
-#   check.sh link    makes the libraries in build/kofi and nothing else
+# Tests of libkofi from C: its symbols, its header, registration of providers, the bridge, the
+# example, and Debian's fi_info and fi_pingpong without a visible libfabric. Needs the build of
+# ../check.sh; the last line is the sum.
+#   check.sh link    only links the libraries in build/kofi
 set -u -o pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/../mpi/setup.sh"
@@ -17,13 +18,14 @@ CC=${CC:-cc}
 
 link() { "$ROOT/libkofi/link/link.sh" "$TARGET/release/liblibkofi.a" "$KOFI"; }
 
-exports() { # exports FILE: its functions, with their version nodes
+exports() { # exports FILE: functions with their version nodes
     readelf --dyn-syms -W "$1" | awk '$7 != "UND" && $4 == "FUNC" { print $8 }' | LC_ALL=C sort
 }
 
 same_symbols() { diff <(exports "$KOFI/$1" | grep -vE '^(kofi|kfi)_') "$here/symbols"; }
 
-# What the newest libfabric at hand exports, up to our newest node, is there; which node is the default is our choice.
+# The exports of the newest available libfabric, up to the newest supported node, are present; the
+# default node may differ.
 covers() { # covers LIBRARY
     local missing
     missing=$(LC_ALL=C comm -23 <(exports "$1" | grep -E '@FABRIC_1\.[0-9]$' | sed 's/@@/@/' | LC_ALL=C sort) \
@@ -51,7 +53,7 @@ needs_no_libfabric() {
     [ -z "$needed" ] && shows NODELETE readelf -dW "$KOFI/libkofi.so"
 }
 
-# Runs a command where the machine has no libfabric: the files are covered, for this command alone.
+# Runs a command without libfabric on the machine: its files are covered for this command alone.
 hidden() {
     local as=()
     [ "$(id -u)" = 0 ] || as=(-r)
@@ -64,7 +66,7 @@ hidden() {
 
 cannot() { ! "$@"; }
 
-# Both sides of a program at once: pair SERVER... -- CLIENT...
+# Runs both sides of a program concurrently: pair SERVER... -- CLIENT...
 pair() {
     local server=() rc
     while [ "$1" != -- ]; do
@@ -73,7 +75,7 @@ pair() {
     done
     shift
     timeout -k 5 60 "${server[@]}" &
-    # The client is not served before the server listens; there is no other way to know.
+    # Retries the client, because the start of the server's listener is not visible from outside.
     for _ in 1 2 3 4 5 6 7 8 9 10; do
         sleep 0.5
         timeout -k 5 60 "$@"
@@ -94,7 +96,7 @@ no_other_fabric() {
     grep -q "libfabric.so.1 => $KOFI/kofi/" "$TESTS/ldd" && ! grep -E 'fabric|rdma|ibverbs|psm' "$TESTS/ldd" | grep -v "$KOFI"
 }
 
-old_nodes_only() { # the example asks for nothing that libfabric 1.17 has not
+old_nodes_only() { # the example needs no symbol newer than libfabric 1.17
     ! readelf -VW "$TESTS/exchange" | grep -oE 'FABRIC_1\.[0-9]+' | grep -vE '^FABRIC_1\.[0-6]$'
 }
 

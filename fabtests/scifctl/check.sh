@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-# scifctl from outside: what it prints, how it ends, and that a node is lost and comes back: check.sh SCIFCTL
+# Tests of scifctl from outside: its output, its exit status, and failing and restoring a node:
+# check.sh SCIFCTL
 # The last line counts.
 set -u -o pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -32,12 +33,13 @@ ends_with() { # STATUS COMMAND...
 says() { # PATTERN COMMAND...
     local pattern=$1
     shift
-    # However it ends.
+    # With any exit status.
     "$@" >"$room/said" 2>&1
     grep -qE "$pattern" "$room/said" || { cat "$room/said" && return 1; }
 }
 
-# json EXPRESSION COMMAND...: the output is JSON, one document d a line, and the expression holds for the last.
+# json EXPRESSION COMMAND...: the output is JSON, one document d per line, and the expression holds
+# for the last.
 json() {
     local expression=$1
     shift
@@ -62,7 +64,7 @@ documented() {
 
 SCIF_NODE=3 "$tool" bw --serve=2050 >"$room/served" 2>&1 &
 server=$!
-# The one that keeps a node lost goes with us, whatever happens.
+# The process that keeps a node failed ends with this script in any case.
 trap 'kill "$server"; [ -z "${client-}" ] || kill -KILL "$client" 2>/dev/null; "$tool" node restore 3 >/dev/null 2>&1; rm -rf "$room"' EXIT
 for _ in $(seq 100); do [ -s "$room/served" ] && break || sleep 0.1; done
 
@@ -84,14 +86,14 @@ case_of "ping of nobody" ends_with 1 "$tool" ping 4 --count=1
 
 SCIF_NODE=1 "$tool" bw 3:2050 --max=16777216 --json >"$room/bw" 2>&1 &
 client=$!
-stopped() { # PROCESS: stops it, until all its threads stand still
+stopped() { # PROCESS: stops it and waits until all its threads have stopped
     kill -STOP "$1"
     for _ in $(seq 500); do
         grep -qv 'T (stopped)' < <(grep -h '^State:' "/proc/$1/task/"*/status 2>/dev/null) || return 0
         sleep 0.01
     done
 }
-during() { # EXPRESSION COMMAND: once it holds; the client, which measures for seconds only, stands still while it is looked at
+during() { # EXPRESSION COMMAND: waits for it with the client stopped
     for _ in $(seq 200); do
         stopped "$client"
         json "$1" "$tool" "$2" --json >/dev/null && return 0

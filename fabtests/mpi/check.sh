@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-# `make check-mpi`: every MPI there is a package of, Intel's benchmarks, and the tests of mpi4py. Arguments choose gates:
-# jobs, imb, suite (or suite-mpich5, suite-debian-btl, suite-debian); without any, all of them.
+# `make check-mpi`: every packaged MPI, Intel's benchmarks, and the tests of mpi4py. Arguments
+# select gates: jobs, imb, suite (or suite-mpich5, suite-debian-btl, suite-debian); the default is
+# all.
 set -u -o pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/setup.sh"

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-# `make bench-crowd`: more ranks than cores. Intel's benchmarks under MPICH, in turns over scif and over MPICH's own shared
-# memory; of each line the median of the runs, and their ratio. Arguments: RANKS (8), RUNS (3), ITERATIONS (20: what takes a
-# microsecond each then ends within one turn of a rank, if the scheduler wants it so; 200 show what turns cost).
+# `make bench-crowd`: more ranks than cores (oversubscription). Runs Intel's benchmarks under MPICH,
+# in turns over scif and over MPICH's own shared memory. Prints the median of the runs for each
+# line, and the ratio. Arguments: RANKS (8), RUNS (3), ITERATIONS (20: operations of a microsecond
+# may then all end within one time slice of a rank; 200 show the cost of time slices).
 set -u -o pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/setup.sh"
@@ -15,7 +16,7 @@ need_build_packages
 need_stack mpich5 intel
 build_release scif-fi
 
-# MPICH's library runs what was linked with Intel's: one ABI.
+# MPICH's library runs programs linked with Intel's, because both have one ABI.
 export LD_LIBRARY_PATH
 LD_LIBRARY_PATH=$(wheel_libfabric):$BUILD/venv-mpich5/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 rm -f "$LOGS"/crowd-*.log
@@ -29,7 +30,7 @@ for ((run = 1; run <= runs; run++)); do
     done
 done
 
-# The average over ranks: the last column, but where megabytes a second follow it.
+# The average over ranks: the last column, or the one before a rate in megabytes per second.
 awk -v own=own '
     function median(list,    n, parts, i, j, t) {
         n = split(list, parts, " ")

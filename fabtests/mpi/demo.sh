@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-# The demonstration: the same unmodified MPI programs over scif, over libfabric's shm where the MPI takes it, and over
-# tcp. Ends with a table, a plot and what the endpoints of scif counted.
+# Demonstration: unmodified MPI programs over scif, over libfabric's shm where the MPI supports it,
+# and over tcp. Ends with a table, a plot and the counters of the scif endpoints.
 set -u -o pipefail
 . "$(dirname "$0")/setup.sh"
 . "$(dirname "$0")/stacks.sh"
@@ -47,7 +47,8 @@ measure() {
 }
 
 netpipe() { # PROVIDER
-    # A fixed number of repeats: left to itself, NetPIPE takes half a second for each of its 120 sizes.
+    # A fixed number of repeats, because NetPIPE takes half a second for each of its 120 sizes by
+    # default.
     measure debian "$1" 2 netpipe-small NPopenmpi -p 0 -n 300 -u 65536 -o "$dir/debian.$1.2.netpipe-small.np"
     [ -e "$dir/debian.$1.2.netpipe-small.failed" ] && return
     measure debian "$1" 2 netpipe-large NPopenmpi -p 0 -n 30 -l 65536 -u 4194304 -o "$dir/debian.$1.2.netpipe-large.np"
@@ -58,8 +59,8 @@ for provider in "${PROVIDERS[@]}"; do
     say "NetPIPE, 2 ranks, $(stack_title debian), $provider"
     netpipe "$provider"
     for ranks in 2 4; do
-        # More ranks than cores take turns: what ends within a few of them measures the start alone. So do some 20 ms of
-        # two ranks, in which one interruption decides which provider looks the faster.
+        # With more ranks than cores, a run within a few time slices measures the start alone. A run
+        # of two ranks within 20 ms is decided by a single interruption.
         loops=$((ranks == 2 ? 30000 : 3000)) large=$((ranks == 2 ? 500 : 1000))
         say "mpi4py ring, $ranks ranks, $(stack_title mpich5), $provider"
         measure mpich5 "$provider" $ranks ring-small "${bench[@]}" ringtest -n 8 -s 50 -l $loops

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-# Sourced after setup.sh and stacks.sh, run between gate and gate_end of ../gates.sh: MPI jobs as cases.
+# Sourced after setup.sh and stacks.sh, used between gate and gate_end of ../gates.sh: MPI jobs as
+# cases.
 
-# Lines that endpoints print when they close, and how many of them moved something.
+# Counts the lines that endpoints print at their close after any traffic.
 traffic() { grep -cE "^(\[[^]]*\] *)?scif: endpoint .* sent [1-9]" "$1"; }
 
-# exchange_jobs STACK RANKS...: the data-checking job, proof that its traffic was the provider's, and the control:
-# without the provider the same command must fail, or something else could have carried the messages.
+# exchange_jobs STACK RANKS...: the data-checking job, proof that the provider carried its traffic,
+# and the control: without the provider the command must fail, or another transport could have
+# carried the messages.
 exchange_jobs() {
     local stack=$1 ranks log rc job
     shift
@@ -33,8 +35,8 @@ exchange_jobs() {
     fi
 }
 
-# confined_job WHAT STACK COUNT PATTERN WRAPPER...: the same job by a command that takes something away, 2 ranks. COUNT
-# endpoints must have counted as PATTERN says: the proof that it was taken.
+# confined_job WHAT STACK COUNT PATTERN WRAPPER...: the job under a command that takes a right away,
+# with 2 ranks. As proof of that, COUNT endpoints must have counters that match PATTERN.
 confined_job() {
     local what=$1 stack=$2 count=$3 pattern=$4 log=$LOGS/confined-$2-${1##* }.log rc seen
     shift 4
@@ -52,7 +54,8 @@ confined_job() {
     fi
 }
 
-# One benchmark program of Intel MPI as a case; LOG, RANKS, PROGRAM, arguments. Those that check data say so in words.
+# Runs one benchmark program of Intel MPI as a case: LOG, RANKS, PROGRAM, arguments. Data errors are
+# reported in its output.
 imb_job() {
     local name=$1 ranks=$2 log=$LOGS/$1.log rc
     shift 2
@@ -69,7 +72,7 @@ imb_job() {
     fi
 }
 
-# Several threads a rank call MPI at once, and every byte is looked at.
+# Several threads of a rank call MPI concurrently, and every byte is checked.
 imb_jobs() {
     local ranks
     for ranks; do
@@ -82,16 +85,18 @@ imb_jobs() {
     done
 }
 
-# suite_jobs STACK RANKS...: nothing may fail over the provider that passes over the MPI's own shared memory now.
+# suite_jobs STACK RANKS...: a test that passes over the MPI's own shared memory must pass over the
+# provider.
 suite_jobs() {
     local stack=$1 ranks settings=()
     shift
-    # Two of Debian's components for windows crash without us: osc/ucx over shared memory, osc/rdma over BTL ofi on shm. Its
-    # mpirun loses jobs that spawn others ("Data unpack would read past end of buffer"), whatever they talk over.
+    # Two window components of Debian's MPI crash without the provider: osc/ucx over shared memory,
+    # and osc/rdma over BTL ofi on shm. Its mpirun loses jobs that spawn others ("Data unpack would
+    # read past end of buffer"), over any transport.
     [[ $stack != debian* ]] || settings=(--env 'OMPI_MCA_osc=^rdma,ucx' --at-random test_spawn)
     case $stack in
     debian-btl) settings+=(--left-out OMPI_MCA_osc=ucx@own:test_win --left-out OMPI_MCA_osc=rdma@shm:test_rma) ;;
-    # Its PML cm loses the address of MPI_BOTTOM on the way down (docs/adr/0008).
+    # Its PML cm loses the address of MPI_BOTTOM on the way to the MTL (docs/adr/0008).
     debian) settings+=(--explained-by tcp) ;;
     esac
     [ "$stack" = debian ] || settings+=(--needs test_cco_vec)

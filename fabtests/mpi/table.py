@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 """Turns the outputs of demo.sh into one CSV file (a line per size) and prints the table of it.
 
-table.py DIRECTORY PROVIDER CSV; files of the directory are STACK.PROVIDER.RANKS.PROGRAM.{out,err,np,failed}.
-Latency is half a round trip, or one hop of the ring; bandwidth is bytes by that time, in 10^6 bytes a second.
+table.py DIRECTORY PROVIDER CSV; files of the directory are
+STACK.PROVIDER.RANKS.PROGRAM.{out,err,np,failed}. Latency is half a round trip, or one hop of the
+ring. Bandwidth is bytes divided by that time, in 10^6 bytes per second.
 """
 
 import csv
@@ -17,7 +18,7 @@ SMALL, LARGE = 8, 1 << 20
 
 
 def netpipe(path):
-    """Columns: bytes, megabit a second, seconds."""
+    """Columns: bytes, megabits per second, seconds."""
     for line in path.read_text().splitlines():
         size, _, seconds = line.split()
         yield int(size), float(seconds)

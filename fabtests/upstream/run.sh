@@ -1,34 +1,40 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-# Runs libfabric's own suite, fabtests, as somebody else installed it, with the provider `scif`.
+# Runs libfabric's own suite, an installed fabtests, with the provider `scif`.
 #
 #   run.sh PREFIX [SET...]
 #
-# PREFIX is where fabtests was installed: PREFIX/bin/runfabtests.sh and the programs beside it, PREFIX/lib of the libfabric
-# they belong to. FI_PROVIDER_PATH names the directory of libscif-fi.so, as ever. SET is one of
+# PREFIX is the prefix of the installed fabtests: PREFIX/bin/runfabtests.sh and the programs beside
+# it, PREFIX/lib of their libfabric. FI_PROVIDER_PATH names the directory of libscif-fi.so. SET is
+# one of
 #
 #   unit functional short standard threaded multinode regression
 #                  the lists of PREFIX/bin/runfabtests.sh, by its rules; threaded is new in 2.0
 #   neg            the tests of unit that must end with FI_ENODATA
 #   quick verify all
-#                  fi_ubertest with test_configs/scif/{quick,verify,all}.test, fifty combinations at a time
+#                  fi_ubertest with test_configs/scif/{quick,verify,all}.test, fifty combinations
+#                  at a time
 #   complex        quick and verify
-#   pytest         what PREFIX/share/fabtests/pytest/shm runs, with its arguments, sizes and counts (pytest_list of suite.sh);
-#                  but for fi_ubertest, which it runs too: that is quick, verify and all
-#   lnx            tagged messages over libfabric's provider lnx, whose only member is this one (2.x)
+#   pytest         the tests of PREFIX/share/fabtests/pytest/shm, with its arguments, sizes and
+#                  counts (pytest_list of suite.sh), without its fi_ubertest, which quick, verify
+#                  and all contain
+#   lnx            tagged messages over libfabric's provider lnx with this one as its only member
+#                  (2.x)
 #
-# and without any: unit, neg, functional and short.
+# The default is unit, neg, functional and short.
 #
-# Safe: fabtests' own runner kills every process named fi_* when it ends. This one kills none but its own, and runs in a
-# process name space, which ends with this script; without the right to make one nothing is run. Where it may also have a
-# network name space (with `ip` to start the loopback in it) several runs can go on at a time: fabtests' ports are fixed.
-# Each test is shown with its result when it ends; then the table: passes, failures, and tests not run with the reason.
-# A combination of fi_ubertest counts as one test. Fails when a test failed or none passed; with scif also when one was not run
-# that scif.notrun does not name.
+# Safety: the runner of fabtests kills every process named fi_* when it ends. This script kills only
+# its own processes. It runs in a PID namespace, which ends with it, and runs nothing without the
+# right to create one. With a network namespace too (and `ip` for its loopback), several runs can be
+# concurrent, although the ports of fabtests are fixed. Each test is printed with its result when it
+# ends. Then follows the table: passes, failures, and tests not run with the reason. A combination
+# of fi_ubertest counts as one test. The run fails when a test failed or none passed; with scif also
+# when a test outside of scif.notrun was not run.
 #
-# Environment: PROV (scif); FT_ONLY, a pattern (of bash) that names of tests must match; FT_EXCLUDE, a file of patterns
-# instead of scif.exclude; FT_NOTRUN, one of tests that may be not run, instead of scif.notrun (empty: all may, as with other
-# providers); FT_TIMEOUT, seconds for a test (120); FT_LOG, where the whole output goes (a temporary file).
+# Environment: PROV (scif); FT_ONLY, a bash pattern that names of tests must match; FT_EXCLUDE, a
+# file of patterns instead of scif.exclude; FT_NOTRUN, a file of tests that may be not run, instead
+# of scif.notrun (empty: all may, as with other providers); FT_TIMEOUT, seconds for a test (120);
+# FT_LOG, file for the whole output (a temporary file).
 set -u -o pipefail
 
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -52,7 +58,7 @@ NOTRUN=${FT_NOTRUN-$([ "$PROV" != scif ] || echo "$HERE/test_configs/scif/scif.n
 export CONFIGS=$HERE/test_configs/scif PATH="$BIN:$PATH"
 export LD_LIBRARY_PATH="$PREFIX/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 
-# Else every test but those of `neg` would be one that is not run.
+# Otherwise every test except those of `neg` would count as not run.
 if [ -x "$BIN/fi_info" ]; then
     "$BIN/fi_info" -p "$PROV" >/dev/null || die "libfabric in $PREFIX has no provider $PROV: set FI_PROVIDER_PATH"
 fi

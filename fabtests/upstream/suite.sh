@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-# Process 1 of the name space that run.sh makes: starts the tests of the sets it is given and writes a record for each
-# (table.awk). A shell, for it must reap whoever is left over. The variables it reads are those that run.sh exports.
+# Process 1 of the namespace made by run.sh: runs the tests of the given sets and writes a record
+# for each (table.awk). It is a shell, because it must reap all remaining processes. It reads the
+# variables that run.sh exports.
 #
-# What a test is, which processes it takes and how they are told of each other is as in fabtests' runfabtests.sh, whose
-# lists are read from it: a server, a second later a client; passed when all processes end with 0, not run when all end
-# with FI_ENODATA, or all with FI_ENOSYS; else failed.
+# Tests, their processes and their arguments follow fabtests' runfabtests.sh, whose lists are read
+# from it: a server, a second later a client. A test has passed when all processes end with 0. It
+# was not run when all end with FI_ENODATA, or all with FI_ENOSYS; else it has failed.
 set -u
 
 ENODATA=61
@@ -16,14 +17,14 @@ TIMEOUT=${FT_TIMEOUT:-120}
 cd "$WORK" || exit 2
 ip link set lo up 2>/dev/null
 
-# The lines of a list of runfabtests.sh.
+# Prints the lines of a list of runfabtests.sh.
 list_of() {
     sed -n "/^$1=(/,/^)/s/^[[:space:]]*\"\(.*\)\".*/\1/p" "$BIN/runfabtests.sh"
 }
 
 mapfile -t EXCLUDED < <(grep -v -e '^[[:space:]]*#' -e '^[[:space:]]*$' "$EXCLUDE")
 
-# Whether the test of this name is one to run; an excluded one is recorded here.
+# Whether the test of this name is to be run; an excluded one is recorded.
 wanted() {
     local pattern
     [[ $1 =~ ${FT_ONLY:-} ]] || return 1
@@ -35,7 +36,8 @@ wanted() {
     done
 }
 
-# record NAME COUNT STATUS...: the end of a test; what its processes said is in the files said.*.
+# record NAME COUNT STATUS...: records the end of a test; the output of its processes is in the
+# files said.*.
 record() {
     local name=$1 count=$2 result=fail reason="statuses $(IFS=' '; echo "${*:3}")" all=("${@:3}") file
     case $(printf '%s\n' "${all[@]}" | sort -u | tr '\n' ' ') in
@@ -48,12 +50,13 @@ record() {
         "$name" "$result" "$((SECONDS - BEGAN))" "$count" "$reason"
     for file in said.*; do
         printf '  %s:\n' "${file#said.}"
-        # The last line ends, whether the process ended it or not.
+        # Completes the last line, which may lack its newline.
         awk '{ print "    " $0 }' "$file"
     done
 }
 
-# start WHO COMMAND...: in the background, within the time; its number in LAST.
+# start NAME COMMAND...: runs in the background, within the time limit; stores its process id in
+# LAST.
 start() {
     timeout -k 5 "$TIMEOUT" "${@:2}" >"said.$1" 2>&1 &
     LAST=$!
@@ -64,7 +67,8 @@ begin() {
     BEGAN=$SECONDS
 }
 
-# Ends a process nobody will talk to any more, after a moment in which it may end by itself. The status is its own.
+# Ends a process without further partners, after two seconds in which it may end by itself. Returns
+# its exit status.
 dismiss() {
     local pid=$1 tries
     for tries in 1 2 3 4 5 6 7 8; do
@@ -87,7 +91,7 @@ alone() {
     record "$name" 1 "$status"
 }
 
-# The two processes of a test: pair NAME COMMAND...
+# Runs the two processes of a test: pair NAME COMMAND...
 pair() {
     local name=$1 server client client_status
     wanted "$name" || return
@@ -103,7 +107,7 @@ pair() {
     record "$name" 1 "$?" "$client_status"
 }
 
-# A job: multinode NAME PROCESSES COMMAND...
+# Runs a job: multinode NAME PROCESSES COMMAND...
 multinode() {
     local name=$1 processes=$2 server i status=0 clients=() statuses=()
     wanted "$name" || return
@@ -122,20 +126,20 @@ multinode() {
     done
     if [ "$status" -eq 0 ]; then wait "$server"; else dismiss "$server"; fi
     statuses+=("$?")
-    # The program ends with 1 where fi_getinfo has nothing for it.
+    # The program exits with 1 if fi_getinfo returns no offer.
     if [ "$(grep -l 'fi_getinfo.*(No data available)' said.* | wc -l)" -eq "$processes" ]; then
         statuses=("$ENODATA")
     fi
     record "$name" 1 "${statuses[@]}"
 }
 
-# All combinations of a configuration of fi_ubertest, fifty at a time: ubertest CONFIG
+# Runs all combinations of a configuration of fi_ubertest, fifty at a time: ubertest CONFIG
 ubertest() {
     local config=$CONFIGS/$1.test first last all=1 step=50 server client statuses name good
     for ((first = 1; first <= all; first += step)); do
         last=$((first + step - 1))
         name="fi_ubertest $1 from $first"
-        # How many there are is known when the first piece has run.
+        # The total number is known when the first part has run.
         [ "$first" -eq 1 ] || wanted "$name" || continue
         begin
         start server "$BIN/fi_ubertest" -x
@@ -153,7 +157,7 @@ ubertest() {
             return
         fi
         [ "$last" -le "$all" ] || last=$all
-        # Its status tells nothing of the combinations that failed; its counts do.
+        # Its exit status ignores failed combinations; its counts show them.
         good=$(sed -n 's/^Success: //p' said.client)
         [ "${good:-0}" -eq $((last - first + 1)) ] || statuses+=(1)
         [ "$first" -ne 1 ] || wanted "$name" || continue
@@ -161,9 +165,11 @@ ubertest() {
     done
 }
 
-# What fabtests' pytest/shm runs with host memory, but for fi_ubertest, one line a test: a program that runs alone, or the two of a pair. There,
-# `short` is -I 5, `standard` the program's own count; `delivery_complete` is -U; `with_datacheck` is -v; a message size
-# -S; a counter as type of completions -t counter. The suites of 2.x are told from older ones by fi_flood, fi_bw before.
+# Prints the tests of fabtests' pytest/shm with host memory, without fi_ubertest, one line each: a
+# program that runs alone, or the two of a pair. In these tests `short` is -I 5, and `standard` the
+# program's own count. `delivery_complete` is -U, `with_datacheck` is -v, a message size is -S, and
+# a counter as type of completions is -t counter. The suites of 2.x have fi_flood, older ones fi_bw
+# instead.
 pytest_list() {
     local level count size op times program short how
     local perf="--data-progress manual --control-progress unified"
@@ -193,7 +199,7 @@ pytest_list() {
             for size in 4048,4,4148 8000,4,9000 17000,4,18000; do
                 echo "fi_rma_pingpong -e rdm -o writedata -I 5$level -v -S r:$size"
             done
-            # shm leaves out some of these, for it cannot keep as many messages.
+            # shm omits some of these, because it cannot keep as many messages.
             for size in 1 512 9000 18000; do
                 for count in 1 1024 2048; do
                     echo "fi_unexpected_msg -e rdm -M $count -I 5$level -v -S $size"
@@ -216,8 +222,8 @@ pytest_list() {
     fi
 }
 
-# Over lnx, which owns the queues and matching of its members: what it can do itself, which is tagged messages. Its addresses
-# cannot be resolved, so they are exchanged (-E).
+# Prints the tests over lnx, which owns the queues and the tag matching of its members: tagged
+# messages only. Its addresses cannot be resolved, so they are exchanged (-E).
 lnx_list() {
     "$BIN/fi_info" -p lnx >/dev/null 2>&1 || return 0
     local level

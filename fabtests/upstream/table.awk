@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-# Reads what suite.sh writes, a record for each test; shows each as it comes, and then the table. Fails when a test failed,
-# was not run though it must be, or none passed.
+# Reads the records of suite.sh, one for each test; prints each on arrival, and then the table.
+# Fails when a test failed, was not run without permission, or none passed.
 #
-# The file named by the variable `notrun` has patterns of the tests that may end as not run, a line each; without one, all may.
+# The file in the variable `notrun` has patterns of the tests that may end as not run, one per line.
+# Without it all tests may.
 #
-# A record is a line "- name: ...", then "  result:", "  time:", "  count:" (how many tests it is), "  reason:", and what
-# the processes said, indented.
+# A record is a line "- name: ...", then "  result:", "  time:", "  count:" (number of tests), "
+# reason:", and the indented output of the processes.
 
 BEGIN {
     while (notrun != "" && (got = (getline line <notrun)) != 0) {

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-"""What MPI asks of a provider, in one short job that checks every byte it moves.
+"""Short MPI job that checks every byte it moves.
 
-Messages of 0 to 4 MiB to both neighbours (expected, unexpected, synchronous, probed, from any source), a burst of
-small ones, reductions, and windows: put and accumulate under a fence, get and fetch-and-op under a lock.
-Rank 0 ends with "exchange: N checks, errors 0"; any difference aborts the job. No module but mpi4py is used.
+Messages of 0 to 4 MiB to both neighbours (expected, unexpected, synchronous, probed, from any
+source), a burst of small ones, reductions, and windows: put and accumulate under a fence, get and
+fetch-and-op under a lock.
+
+Rank 0 ends with "exchange: N checks, errors 0"; any difference aborts the job. The only module is
+mpi4py.
 """
 
 import sys
@@ -21,7 +24,7 @@ checks = 0
 
 
 def pattern(owner, salt, length):
-    """Bytes that differ by sender, by message and along the buffer; 251 is prime, so no offset error hides."""
+    """Returns bytes that depend on sender, message and position; 251 is prime."""
     unit = bytes((owner * 37 + salt * 11 + i) % 251 for i in range(251))
     return (unit * (length // 251 + 1))[:length]
 
@@ -60,7 +63,7 @@ def synchronous():
 
 
 def unexpected():
-    """Everything is on its way before the first receive is posted, and is fetched in the opposite order."""
+    """Sends all messages before the first receive, and receives in the reverse order."""
     requests = [comm.Isend(pattern(rank, salt, n), right, 200 + salt) for salt, n in enumerate(SIZES)]
     comm.Barrier()
     for salt, length in reversed(list(enumerate(SIZES))):
@@ -71,7 +74,7 @@ def unexpected():
 
 
 def burst():
-    """Order between two ranks, with more messages under way than a ring has slots."""
+    """Checks the order between two ranks, with more outstanding messages than slots of a ring."""
     out = [array("q", [rank, i]) for i in range(BURST)]
     into = [array("q", [0, 0]) for _ in range(BURST)]
     requests = [comm.Irecv([b, MPI.INT64_T], left, 300) for b in into]

@@ -20,13 +20,13 @@ use std::ptr::{self, NonNull};
 use std::sync::{Arc, Weak};
 
 use libfabric_sys as fi;
-use scif_ring::Mem;
 
 use crate::cq::{Completion, CqError};
+use crate::data::iov::Iov;
 use crate::data::shared;
 use crate::domain::DomainShared;
 use crate::entry::{self, Errno};
-use crate::ep::post::Buffers;
+use crate::ep::post;
 
 /// Checks that objects can be imported into a domain.
 ///
@@ -233,7 +233,7 @@ pub(crate) struct Asked {
 /// Buffers, context and flags of a receive.
 #[derive(Debug)]
 pub(crate) struct Place {
-    pub(crate) iov: Buffers,
+    pub(crate) iov: Iov,
     pub(crate) context: usize,
     pub(crate) flags: u64,
 }
@@ -307,7 +307,7 @@ impl PeerSrx {
             srx: Arc::clone(self),
             at: NonNull::new(entry).ok_or(fi::FI_ENOMEM)?,
         };
-        let place = if found { Some(held.place()?) } else { None };
+        let place = found.then(|| held.place());
         Ok((held, place))
     }
 
@@ -321,16 +321,19 @@ impl PeerSrx {
 }
 
 impl Held {
-    /// Returns the receive of the entry.
-    fn place(&self) -> Result<Place, Errno> {
+    /// Returns the receive of the entry. The owner may permit longer lists than this provider, and
+    /// expects a completion of every receive that it hands over. So any length is taken, and an
+    /// invalid list counts as empty: its receive ends with `FI_ETRUNC`.
+    fn place(&self) -> Place {
         // SAFETY: the entry belongs to this provider until it is queued or freed.
         let entry = unsafe { self.at.as_ref() };
-        Ok(Place {
-            // SAFETY: the receive's buffers are valid until it completes.
-            iov: unsafe { Buffers::from_iovec(entry.iov, entry.count) }?,
+        // SAFETY: the receive's buffers are valid until it completes.
+        let iov = unsafe { post::buffers(entry.iov, entry.count) };
+        Place {
+            iov: Iov::new(&iov.unwrap_or_default()),
             context: entry.context.expose_provenance(),
             flags: entry.flags,
-        })
+        }
     }
 
     /// Queues the entry of an unexpected message with the owner; the message waits in this provider
@@ -389,8 +392,7 @@ unsafe fn take_ticket(entry: *mut fi::fi_peer_rx_entry) -> Option<Box<Ticket>> {
 /// `int start_msg(struct fi_peer_rx_entry *)`: a receive has matched an unexpected message.
 ///
 /// # Errors
-/// `-FI_EINVAL` for an entry that does not wait, or more buffers than a receive may have;
-/// `-FI_ECONNRESET` when its endpoint is closed.
+/// `-FI_EINVAL` for an entry that does not wait, `-FI_ECONNRESET` when its endpoint is closed.
 unsafe extern "C" fn start(entry: *mut fi::fi_peer_rx_entry) -> c_int {
     entry::guard_int("start_msg of a peer context", || {
         // SAFETY: an entry queued by this provider, by the contract of fi_peer(3).
@@ -399,10 +401,10 @@ unsafe extern "C" fn start(entry: *mut fi::fi_peer_rx_entry) -> c_int {
             srx: Arc::clone(&ticket.srx),
             at: NonNull::new(entry).ok_or(fi::FI_EINVAL)?,
         };
-        let place = held.place()?;
+        let place = held.place();
         let dom = ticket.srx.dom.upgrade().ok_or(fi::FI_ECONNRESET)?;
         let mut st = dom.gate.lock();
-        shared::start(&mut st, ticket.srx.index, ticket.number, held, &place)
+        shared::start(&mut st, ticket.srx.index, ticket.number, held, place)
     })
 }
 
@@ -442,10 +444,4 @@ pub(crate) fn addresses_changed(dom: &DomainShared, av: u32) {
     for srx in owners {
         srx.addresses_changed();
     }
-}
-
-/// Returns the buffers of a receive, and their total length.
-pub(crate) fn room(place: &Place) -> (&[Mem], usize) {
-    let iov = place.iov.as_slice();
-    (iov, scif_ring::total_len(iov))
 }

@@ -21,6 +21,7 @@ pub(crate) const CASES: &[Case] = &[
     case("peer/offered", 1, offered),
     case("peer/receives_first", 2, |r| messages(r, false)),
     case("peer/messages_first", 2, |r| messages(r, true)),
+    case("peer/receives_in_many_pieces", 2, pieces),
     case("peer/to_itself", 1, to_itself),
     case("peer/errors_and_discards", 2, errors),
     case("peer/full_queue", 1, full_queue),
@@ -255,6 +256,44 @@ fn messages(rank: &Rank, first: bool) -> Outcome {
     }
     check_eq!(side.owner.heard().bad, 0);
     side.barrier()
+}
+
+/// Tests receives with more list elements than the provider permits in its own.
+fn pieces(rank: &Rank) -> Outcome {
+    const PIECES: usize = 12;
+    let side = side(rank)?;
+    let to = side.meet()?.get(rank.peer()).copied().unwrap_or(0);
+    for (round, len) in LENS.into_iter().enumerate() {
+        let tags = [2 * round as u64, 2 * round as u64 + 1];
+        let [posted, unexpected] = tags;
+        if rank.index == 1 {
+            side.barrier()?;
+            for tag in tags {
+                side.post(|ep| ep.tsend(Buf::pattern(len, tag), to, tag, 1))?;
+            }
+            check!(side.written(2)?.iter().all(|w| w.err == 0));
+        } else {
+            let bufs = [Buf::new(len), Buf::new(len)];
+            let [first, second] = bufs;
+            let freed = side.owner.heard().freed;
+            side.owner.receive_in_pieces(posted, (first, PIECES), 11)?;
+            side.barrier()?;
+            side.until(|owner| owner.waiting() == 1)?;
+            side.owner.receive_in_pieces(unexpected, (second, PIECES), 12)?;
+            let mut came = side.written(2)?;
+            came.sort_by_key(|w| w.context);
+            let came: Vec<_> = came.iter().map(|w| (w.context, w.err, w.len)).collect();
+            check_eq!(came, vec![(11, 0, len), (12, 0, len)]);
+            check!(
+                bufs.iter()
+                    .zip(tags)
+                    .all(|(buf, tag)| buf.differs(len, tag).is_none())
+            );
+            side.until(|owner| owner.heard().freed == freed + 2)?;
+        }
+        side.barrier()?;
+    }
+    Ok(())
 }
 
 /// Tests that the owner is called only where it lets the peer make progress, not within a send.

@@ -61,6 +61,8 @@ struct Receive {
     tag: u64,
     ignore: u64,
     buf: Buf,
+    /// Number of list elements that describe the buffer.
+    pieces: usize,
     context: usize,
 }
 
@@ -243,12 +245,16 @@ unsafe fn get(
 }
 
 fn fill(entry: &mut sys::fi_peer_rx_entry, receive: Receive) {
-    let iov = Box::leak(Box::new(sys::iovec {
-        iov_base: receive.buf.ptr().cast(),
-        iov_len: receive.buf.len(),
-    }));
-    entry.iov = iov;
-    entry.count = 1;
+    let len = receive.buf.len();
+    let piece = len.div_ceil(receive.pieces);
+    let list: Box<[sys::iovec]> = (0..receive.pieces)
+        .map(|at| sys::iovec {
+            iov_base: receive.buf.ptr().wrapping_add((at * piece).min(len)).cast(),
+            iov_len: piece.min(len.saturating_sub(at * piece)),
+        })
+        .collect();
+    entry.count = list.len();
+    entry.iov = Box::leak(list).as_mut_ptr();
     entry.context = ptr::without_provenance_mut(receive.context);
 }
 
@@ -300,7 +306,7 @@ unsafe fn forget(entry: *mut sys::fi_peer_rx_entry) {
     let entry = unsafe { Box::from_raw(entry) };
     if !entry.iov.is_null() {
         // SAFETY: leaked by `fill`.
-        drop(unsafe { Box::from_raw(entry.iov) });
+        drop(unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(entry.iov, entry.count)) });
     }
 }
 
@@ -377,20 +383,40 @@ impl Owner {
         self.receive_from(sys::FI_ADDR_UNSPEC, tagged, buf, context)
     }
 
+    /// Posts a tagged receive into a buffer that a list of `pieces` elements describes.
+    ///
+    /// # Errors
+    /// Errors of the peer, when it does not start.
+    pub fn receive_in_pieces(&self, tag: u64, (buf, pieces): (Buf, usize), context: usize) -> Result {
+        self.post(Receive {
+            from: sys::FI_ADDR_UNSPEC,
+            tagged: true,
+            tag,
+            ignore: 0,
+            buf,
+            pieces,
+            context,
+        })
+    }
+
     /// Posts a receive for messages of one source, given by its address at the peer.
     ///
     /// # Errors
     /// Errors of the peer, when it does not start.
     pub fn receive_from(&self, from: u64, tagged: Option<(u64, u64)>, buf: Buf, context: usize) -> Result {
         let (tag, ignore) = tagged.unwrap_or((0, u64::MAX));
-        let receive = Receive {
+        self.post(Receive {
             from,
             tagged: tagged.is_some(),
             tag,
             ignore,
             buf,
+            pieces: 1,
             context,
-        };
+        })
+    }
+
+    fn post(&self, receive: Receive) -> Result {
         let mut heard = self.heard();
         let Some(Entry(entry)) = take(&mut heard.waiting, &receive) else {
             heard.posted.push(receive);
@@ -420,6 +446,7 @@ impl Owner {
             tag,
             ignore: 0,
             buf: Buf::null(0),
+            pieces: 1,
             context: 0,
         };
         let Some(Entry(entry)) = take(&mut self.heard().waiting, &receive) else {

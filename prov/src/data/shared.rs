@@ -235,7 +235,7 @@ pub(crate) fn start(
     srx: u32,
     number: u32,
     held: Held,
-    place: &Place,
+    place: Place,
 ) -> Result<(), Errno> {
     let state = st.srxs.get_mut(srx).ok_or(fi::FI_ECONNRESET)?;
     let found = state.unexpected.remove(number).ok_or(fi::FI_EINVAL)?;
@@ -445,7 +445,7 @@ impl EpState {
             tag,
         };
         match owner.get(asked) {
-            Ok((held, Some(place))) => Some(self.target_of(&place, tagged, held)),
+            Ok((held, Some(place))) => Some(self.target_of(place, tagged, held)),
             Ok((held, None)) => {
                 self.unmatched = Some(held);
                 None
@@ -460,12 +460,11 @@ impl EpState {
         }
     }
 
-    fn target_of(&self, place: &Place, tagged: bool, held: Held) -> Target {
-        let (iov, room) = crate::peer::room(place);
+    fn target_of(&self, place: Place, tagged: bool, held: Held) -> Target {
         Target {
             tagged,
-            iov: Iov::new(iov),
-            room,
+            room: total_len(place.iov.as_slice()),
+            iov: place.iov,
             context: place.context,
             flags: place.flags & fi::FI_COMPLETION | self.cfg.rx_always,
             multi: None,

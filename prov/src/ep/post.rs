@@ -137,13 +137,8 @@ impl Buffers {
         list.fits()
     }
 
-    /// Refuses lists with a total above `isize::MAX`.
     fn fits(self) -> Result<Buffers, Errno> {
-        let mut total = 0usize;
-        for m in self.as_slice() {
-            total = total.checked_add(m.len()).ok_or(fi::FI_EINVAL)?;
-        }
-        isize::try_from(total).map_err(|_| fi::FI_EINVAL)?;
+        check_total(self.as_slice())?;
         Ok(self)
     }
 }
@@ -201,6 +196,34 @@ impl Ranges {
         let sum = |total: usize, range: &RmaIov| total.checked_add(range.len);
         self.as_slice().iter().try_fold(0, sum).ok_or(fi::FI_EINVAL)
     }
+}
+
+/// Refuses lists with a total above `isize::MAX`.
+fn check_total(list: &[Mem]) -> Result<(), Errno> {
+    isize::try_from(total_len(list)).map_err(|_| fi::FI_EINVAL)?;
+    Ok(())
+}
+
+/// Converts an `iovec` list of any length.
+///
+/// # Errors
+///
+/// `FI_EINVAL` for a missing list, or lengths above `isize::MAX`.
+///
+/// # Safety
+///
+/// As for [`Buffers::from_iovec`].
+pub(crate) unsafe fn buffers(iov: *const fi::iovec, count: usize) -> Result<Vec<Mem>, Errno> {
+    // SAFETY: null or `count` elements, by the caller's contract.
+    let iov = unsafe { entry::slice(iov, count) }?;
+    let list: Result<Vec<Mem>, Errno> = iov
+        .iter()
+        // SAFETY: the buffer of an element, by the caller's contract.
+        .map(|v| unsafe { buffer(v.iov_base.cast_const(), v.iov_len) })
+        .collect();
+    let list = list?;
+    check_total(&list)?;
+    Ok(list)
 }
 
 /// Describes a buffer of a data transfer call. A null pointer is no error.

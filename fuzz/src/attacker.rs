@@ -18,7 +18,7 @@ use crate::mutate::{Mutator, Record};
 use crate::scribble::scribble;
 use crate::{Args, Target, calls};
 
-/// Interval between two reports of the counts.
+/// Interval between two reports of the counts to the parent.
 const BEAT: Duration = Duration::from_millis(100);
 /// Number of last records kept for a report.
 const KEPT: u64 = 32;

@@ -13,7 +13,7 @@ use super::port::{Family, Port, Room};
 const HELLO: u64 = 0xa11;
 const WELCOME: u64 = 0xa12;
 const TRAFFIC: u64 = 0xa13;
-/// Maximum bytes of a name.
+/// Maximum bytes of a name; a provider with longer names is not measured.
 const NAME_ROOM: usize = 256;
 /// Maximum number of outstanding operations.
 const DEPTH: u64 = 16;

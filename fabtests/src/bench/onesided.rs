@@ -28,7 +28,7 @@ const OVER: u64 = 2;
 const AT_ONCE: u64 = 512;
 /// Nanoseconds without any completion after which the target is called into the library.
 const PATIENCE_NS: u64 = 60_000_000;
-/// Number of empty polls between two reads of the clock.
+/// Number of empty polls between two reads of the clock, which would slow down every poll.
 const LOOK: u32 = 4096;
 /// Minimum number of clock reads before the target is called in. A rank without a processor for a
 /// while has not waited for its target.

@@ -29,7 +29,7 @@ const SLOTS_AT: usize = 64 << 10;
 /// Number of lines in the ring whose rate is a limit.
 pub(crate) const SLOTS: usize = 256;
 const BYTES_AT: usize = 1 << 20;
-/// Bytes of the largest message.
+/// Bytes of the largest message, and of each rank's memory for copies.
 pub(crate) const LARGEST: usize = 4 << 20;
 /// Length of a segment in bytes.
 pub(crate) const LEN: usize = BYTES_AT + 2 * LARGEST;

@@ -40,7 +40,7 @@ fn alone(rank: &Rank) -> Outcome {
     rank.barrier(&mut || Ok(()))
 }
 
-/// Tests a close of the receiver while its sender does not poll yet, or copies parts.
+/// Tests a close of the receiver while its sender does not poll yet, or makes a cooperative copy.
 fn receives(rank: &Rank, helps: bool) -> Outcome {
     for size in SIZES {
         let rig = rig(rank)?;

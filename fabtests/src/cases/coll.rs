@@ -443,7 +443,7 @@ fn apart_from_messages(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// Tests members that post long after all others, and do not know the group yet.
+/// Tests members that post long after all others.
 fn late(rank: &Rank) -> Outcome {
     let rig = rig(rank)?;
     let order: Vec<usize> = (0..rank.count).collect();
@@ -550,7 +550,7 @@ fn join_order(rank: &Rank) -> Outcome {
             check_eq!(event.event, sys::FI_JOIN_COMPLETE);
             left -= 1;
         }
-        // All start before any wait: the contexts of each group are independent.
+        // All operations start before any wait; each is the only one in its group.
         let mut results = Vec::new();
         for (mc, set) in &groups {
             results.push(one(&rig, sys::FI_ALLGATHER, (mc.addr()?, *set), (0, 16), 1)?);

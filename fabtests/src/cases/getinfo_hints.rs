@@ -282,7 +282,7 @@ fn contexts(rank: &Rank) -> Outcome {
             hints.rx_ctx_cnt = 1 << 20;
         })?;
     }
-    // Endpoints with triggered operations have no contexts.
+    // Endpoints with triggered operations cannot have several contexts.
     asker.none("triggers in contexts", |hints| {
         hints.caps = sys::FI_MSG | sys::FI_TRIGGER;
         hints.tx_ctx_cnt = 2;

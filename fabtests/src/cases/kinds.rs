@@ -142,7 +142,7 @@ fn before_the_close(rank: &Rank) -> Outcome {
     if rank.index == 1 {
         rig.inbox.recv(buf, sys::FI_ADDR_UNSPEC, 1)?;
         rig.barrier()?;
-        // The close comes first; its sender waits twenty times as long.
+        // The close comes first; it waits twenty times as long for the receive.
         std::thread::sleep(Duration::from_millis(5));
         check_eq!(rig.received(1)?.len, LEN);
         check_eq!(buf.differs(LEN, 7), None);

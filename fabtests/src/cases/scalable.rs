@@ -276,7 +276,7 @@ fn directed(rank: &Rank) -> Outcome {
         for context in 0..CONTEXTS {
             if rank.index == 0 {
                 let (into, cq) = at(&sep.rx, 1)?;
-                // In the reverse order of the senders.
+                // In the order of the ranks, of which rank 2 sends first.
                 let bufs = [Buf::new(LEN), Buf::new(LEN), Buf::new(LEN)];
                 if !posted_first {
                     sep.barrier(rank)?;

@@ -24,7 +24,8 @@ use super::schedule::{Life, Schedule, Usage, growth};
 use super::{Args, now};
 use scif_fabtests::payload::RankId;
 
-/// Time without a message after which a rank that is not stopped counts as hanging.
+/// Time without a message after which a rank that is not stopped counts as hanging, which fails the
+/// run.
 const SILENCE: Duration = Duration::from_secs(15);
 /// Time limit for the outstanding operations at the end, and for the exit of a rank.
 const ENDING: Duration = Duration::from_secs(30);

@@ -23,7 +23,8 @@ use super::net::{Kind, Net, RANKS};
 use super::now;
 use scif_fabtests::payload::{RankId, SIZES};
 
-/// Nanoseconds after which an operation with a peer known as dead counts as hanging.
+/// Nanoseconds after which an operation with a peer known as dead counts as hanging and fails the
+/// run.
 const HANG_NS: u64 = 10_000_000_000;
 /// Interval in nanoseconds between two reports of this rank's resources.
 const BEAT_NS: u64 = 500_000_000;

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
 
-/// Maximum bytes of a message; a few hundred addresses need less.
+/// Maximum bytes of a message; longer ones are truncated. A few hundred addresses need less.
 pub const LONGEST: usize = 96 * 1024;
 
 /// Message of a rank.

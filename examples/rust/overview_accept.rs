@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Process A of the overview of SCIF, as in `overview_accept.c`: listens on port 2050, exchanges
-//! messages, registers a page that the peer writes by RMA, maps a page of the peer, and waits for
-//! the peer's fence signal.
+//! Process A of the overview of SCIF, as in `overview_accept.c`: listens on port 2050 and exchanges
+//! messages. It registers a page that the peer writes by RMA, maps a page of the peer, and waits
+//! for the peer's fence signal.
 #![expect(clippy::print_stdout, reason = "an example")]
 
 use std::error::Error;

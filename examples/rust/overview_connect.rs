@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Process B of the overview of SCIF, as in `overview_connect.c`: connects to port 2050 of the node
-//! given on the command line, sends a message, writes into the peer's window by RMA, and signals
-//! the end of the write by a fence.
+//! given on the command line and sends a message. It writes into the peer's window by RMA, and
+//! signals the end of the write by a fence.
 #![expect(clippy::print_stdout, reason = "an example")]
 
 use std::error::Error;

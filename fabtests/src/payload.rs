@@ -7,7 +7,7 @@
 
 use crate::fi::Buf;
 
-/// One incarnation of a rank: its place among the ranks, and the number of its predecessors there.
+/// One incarnation of a rank: its slot, and the number of earlier incarnations in that slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RankId {
     pub slot: u8,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Hostile peer: connects as an honest one does, then pushes mutated records, sends false replies
-//! to requests of the victim, stores into all shared memory, and sends unexpected packets.
+//! Hostile peer: connects as an honest one does, then pushes mutated records and sends false
+//! replies to requests of the victim. It also stores into all shared memory and sends unexpected
+//! packets.
 
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;

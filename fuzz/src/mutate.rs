@@ -3,8 +3,8 @@
 //! victim's messages.
 //!
 //! Kinds of records and the words of their headers follow `prov/src/data/wire.rs`. A header
-//! consists of words that the victim might accept: small numbers, words it has sent itself,
-//! addresses and keys of its memory, and ends of ranges.
+//! consists of words that the victim might accept. These are small numbers, words it has sent
+//! itself, addresses and keys of its memory, and ends of ranges.
 
 use scif_fabtests::harness::Rng;
 use scif_ring::{BODY_MAX, HEAD_MAX};

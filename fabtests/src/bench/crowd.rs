@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Work of a rank that is not timed itself: many endpoints that each exchange one message, the
-//! resources of a process, and traffic until the peer is dead.
+//! Work of a rank that is not timed itself. It opens many endpoints that each exchange one message,
+//! measures the resources of a process, or keeps up traffic until the peer is dead.
 
 use scif_fabtests::fi::{Errno, Lib};
 use scif_fabtests::harness::confine::open_files;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Limits of the machine, measured by the same ranks in the same run: handing a cache line over,
-//! passing lines through a ring, copies by one processor and by both, in shared memory and across
+//! Limits of the machine, measured by the same ranks in the same run. A cache line is handed over,
+//! and lines pass through a ring. One processor or both copy, in shared memory and across
 //! processes.
 //!
 //! These are bounds, not targets: no matching, no completions, no protection. No provider is used.

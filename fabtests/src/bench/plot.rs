@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Plot of bandwidth by message size for each provider and limit, in the form used by the overview
-//! of SCIF: throughput against the transfer size in kilobytes on a logarithmic axis.
+//! Plot of bandwidth by message size for each provider and limit. As in the overview of SCIF, it
+//! shows throughput against the transfer size in kilobytes on a logarithmic axis.
 
 use std::path::Path;
 

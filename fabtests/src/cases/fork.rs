@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Tests of forked children, which have the objects of their parent in memory and must not use
-//! them: every call returns an error, and the parent loses nothing. Children that outlive their
-//! parent are in `death` and `restart`.
+//! them. Every call in a child returns an error, and the parent loses nothing. Children that
+//! outlive their parent are in `death` and `restart`.
 
 use std::sync::{Mutex, PoisonError};
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Every call to send and to receive one message, tagged or not, behind one function each, so that
-//! a case can test all of them; and the sizes at which providers change their protocols.
+//! Every call to send and to receive one message, tagged or not. Each is behind one function, so
+//! that a case can test all of them. Also the sizes at which providers change their protocols.
 
 use libfabric_sys as sys;
 use scif_fabtests::fi::{Buf, Entry, Result};

@@ -354,8 +354,8 @@ fn stays(rig: &Rig<'_>, memory: Buf) -> Outcome {
     rig.barrier()
 }
 
-/// Tests that a forked child has a private copy of the memory from the time of the fork, unaffected
-/// by later stores of its parent and peers.
+/// Tests that a forked child has a private copy of the memory at the fork, unaffected by later
+/// stores.
 fn fork(rank: &Rank) -> Outcome {
     let rig = open(rank)?;
     let memory = Buf::private(3 * PAGE)?;
@@ -391,7 +391,7 @@ fn fork(rank: &Rank) -> Outcome {
     Ok(())
 }
 
-/// Tests that pages are ordinary after the close of their last region: dropped contents read as
+/// Tests that pages are ordinary after the close of their last region. Dropped contents read as
 /// zero, and a peer that had mapped the pages cannot access the new contents.
 fn free_and_reuse(rank: &Rank) -> Outcome {
     let rig = open(rank)?;

@@ -352,7 +352,7 @@ fn unexpected_flood(rank: &Rank) -> Outcome {
                 rig.next(&rig.tx)?;
             }
         } else {
-            // The tagged message came last, and is asked for first.
+            // The tagged message arrived last, and its receive is posted first.
             rig.post(|| rig.inbox.trecv(Buf::NULL, sys::FI_ADDR_UNSPEC, 7, 0, 1))?;
             rig.received(1)?;
             let buf = Buf::new(size);

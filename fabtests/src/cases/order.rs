@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! One ordered stream over all data paths: a random script of messages, RMA and atomics in both
+//! One ordered stream over all data paths. A random script has messages, RMA and atomics in both
 //! directions, of all sizes and by all calls, with random windows and pauses. Both ranks draw the
 //! same script from the seed of the run.
 //!

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Orders that require a wait, `FI_ORDER_RAS` and `FI_ORDER_WAS`: an access to the memory of a peer
+//! Orders that require a wait, `FI_ORDER_RAS` and `FI_ORDER_WAS`. An access to the memory of a peer
 //! after a message to it takes effect after the peer has received the message. Mirrors
 //! fi_endpoint(3), "Message Ordering".
 //!

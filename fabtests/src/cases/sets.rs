@@ -53,7 +53,7 @@ fn queues_and_counters(rank: &Rank) -> Outcome {
             rig.sent(1)?;
         } else {
             rig.post(|| rig.ep.recv(buf, sys::FI_ADDR_UNSPEC, 2))?;
-            // Progress by the set alone.
+            // Only the poll set makes progress.
             let mut seen = Vec::new();
             while !seen.contains(&GOT) {
                 seen.append(&mut set.poll(9)?);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Every function of every operations table, of every object in every state, called with null
-//! pointers, with lengths of null buffers, without an object, and on an object of another class.
-//! Each returns; the expected results are in `slots_answers`.
+//! Calls of every function of every operations table, of every object in every state. The arguments
+//! are null pointers, lengths of null buffers, a null object, and an object of another class. Each
+//! call returns; the expected results are in `slots_answers`.
 //!
 //! A state is made and walked in a forked child, so that the report of a crash or a hang names its
 //! call. Bindings and closing are in `slots_order`.

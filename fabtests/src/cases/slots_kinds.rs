@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Less usual objects and states for the walk of `slots`: poll sets and wait sets, scalable
-//! endpoints and their contexts, sets of addresses, groups, and objects of another provider.
+//! endpoints and their contexts, sets of addresses, and groups. Also objects of another provider.
 //! Mirrors fi_poll(3), fi_endpoint(3), fi_av_set(3), fi_collective(3), fi_peer(3).
 
 use std::sync::Arc;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Objects in the wrong order and place: an object closed before its children or bound objects is
+//! Objects in the wrong order and place. An object closed before its children or bound objects is
 //! busy and stays intact, and an invalid binding is refused. Mirrors fi_close in fi_fabric(3), and
 //! the bind calls of each object.
 

@@ -148,8 +148,8 @@ fn counted_once(rank: &Rank) -> Outcome {
     rig.barrier()
 }
 
-/// Tests two ranks that request more from each other than the rings and the reply limit hold, and
-/// poll for replies only when no further request is accepted. Neither waits forever.
+/// Tests two ranks that request more from each other than the rings and the reply limit hold. Each
+/// polls for replies only when no further request is accepted. Neither waits forever.
 fn both_ask(rank: &Rank) -> Outcome {
     const SIZE: usize = 1 << 20;
     const READS: usize = 40;

@@ -2,9 +2,9 @@
 //! `faults`: ranks that send, receive, access memory and join groups while they are killed and
 //! stopped at random.
 //!
-//! The program is the parent, and starts itself again as each rank. The exit code is 0 only under
-//! these conditions: ranks were killed, every operation with a dead rank ended, no other operation
-//! failed, no byte was wrong, and nothing was left behind.
+//! The program is the parent, and starts itself again as each rank. The exit code is 0 only if
+//! ranks were killed, every operation with a dead rank ended, and no other operation failed. Also,
+//! no byte may be wrong, and nothing may be left behind.
 
 mod coll;
 mod judge;

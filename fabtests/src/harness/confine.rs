@@ -82,7 +82,7 @@ fn unshare(flags: libc::c_int, what: &str) -> Outcome {
 }
 
 /// Turns the errors of a system that withholds namespaces and mounts, as containers do, into
-/// `NotHere`: a missing right, a denial by a security module, or a limit of 0.
+/// `NotHere`. The causes are a missing right, a denial by a security module, or a limit of 0.
 fn permitted<E: Into<std::io::Error>>(done: Result<(), E>, what: &str) -> Outcome {
     match done.map_err(Into::into) {
         Ok(()) => Ok(()),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Processes that test together: their parent ([`driver`]), the protocol with it ([`control`]), the
-//! requests that one of them can make ([`rank`]), and a case with its result ([`case`]).
+//! Processes that test together. Their parent is [`driver`], the protocol with it [`control`]. The
+//! requests that a process can make are in [`rank`], and a case with its result in [`case`].
 //!
-//! The harness never calls libfabric. One program plays all parts: a rank is the same executable
+//! The harness never calls libfabric. One program plays all parts. A rank is the same executable
 //! started again with its control socket as standard input, so no rank inherits state from another.
 
 pub mod case;

@@ -13,6 +13,7 @@ mod numbers;
 mod parting;
 pub(crate) mod poison;
 mod rest;
+mod shared;
 mod unexpected;
 
 use std::time::Instant;

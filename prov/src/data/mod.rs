@@ -325,6 +325,8 @@ pub(crate) struct EpState {
     help_next: usize,
     /// Errors of writes whose fragments are still arriving, by connection (as a target).
     write_errors: HashMap<ConnId, Errno>,
+    /// Reads of which a part failed and the last part has not arrived, by connection (as a target).
+    failed_reads: HashMap<ConnId, u64>,
     /// Peers with pending operations, control records or fragments.
     busy: Vec<u32>,
     /// Peers whose one-sided operations without a reply were executed and must be acknowledged.
@@ -397,6 +399,7 @@ impl EpState {
             helping: VecDeque::new(),
             help_next: 0,
             write_errors: HashMap::new(),
+            failed_reads: HashMap::new(),
             busy: Vec::new(),
             done: Vec::new(),
             directed: 0,

@@ -572,6 +572,7 @@ impl EpState {
             }
         }
         self.write_errors.remove(&conn);
+        self.failed_reads.remove(&conn);
         // A listener that hangs up is closing gracefully too.
         let died = !matches!(reason, Reason::Orderly | Reason::Refused(Refusal::Closed));
         let lost = match reason {

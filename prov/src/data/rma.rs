@@ -526,6 +526,7 @@ impl EpState {
     pub(crate) fn on_read(
         &mut self,
         env: &mut Env<'_>,
+        conn: ConnId,
         peer: u32,
         words: &mut Words<'_>,
     ) -> Result<(), RecordError> {
@@ -535,6 +536,9 @@ impl EpState {
         if len > READ_PIECE as u64 || offset.checked_add(len).is_none() {
             return Err(RecordError::Nonsense);
         }
+        let is_last = flags & wire::F_LAST != 0;
+        // The initiator gets an error for the whole read, which is then no event.
+        let failed = is_last && !self.failed_reads.is_empty() && self.failed_reads.remove(&conn) == Some(id);
         let mut from = Vec::new();
         match env.mrs.check(key, addr, len, fi::FI_REMOTE_READ, &mut from) {
             Ok(()) => {
@@ -555,7 +559,7 @@ impl EpState {
                     self.flush_streams(peer, conn);
                 }
                 self.make_busy(peer);
-                if flags & wire::F_LAST != 0 {
+                if is_last && !failed {
                     self.rma_event(
                         env,
                         peer,
@@ -567,6 +571,9 @@ impl EpState {
                 }
             }
             Err(err) => {
+                if !is_last {
+                    self.failed_reads.insert(conn, id);
+                }
                 let head = Head::new().word(id).word(u64::from(err.unsigned_abs())).word(len);
                 self.answer(peer, wire::ACK, head, &[]);
             }

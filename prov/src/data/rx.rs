@@ -87,7 +87,7 @@ impl EpState {
                 Ok(self.on_stream(env, peer, receive, offset, record.body)?)
             }
             wire::WRITE => Ok(self.on_write(env, conn, peer, &mut words, record.body)?),
-            wire::READ => self.on_read(env, peer, &mut words),
+            wire::READ => self.on_read(env, conn, peer, &mut words),
             wire::READ_DATA => {
                 let (id, offset) = (words.word(), words.word());
                 self.on_read_data(env, peer, id, offset, record.body);

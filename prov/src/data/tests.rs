@@ -13,6 +13,7 @@ mod numbers;
 mod parting;
 pub(crate) mod poison;
 mod rest;
+mod rma;
 mod shared;
 mod unexpected;
 

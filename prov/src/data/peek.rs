@@ -142,7 +142,7 @@ impl EpState {
             data: m.data,
             len: m.len,
         };
-        self.complete_recv(env, target, &arrival, m.len, 0);
+        self.report_recv(env, target, &arrival, m.len, 0);
     }
 
     /// Reports to the sender that the message is finished.

@@ -286,8 +286,8 @@ impl EpState {
         piece.map(|piece| piece.target(tagged, flags, Many::Own(number)))
     }
 
-    /// Writes the completion of a receive. A non-zero `err` is the reason why the payload is
-    /// missing.
+    /// Counts a message and writes the completion of its receive. A non-zero `err` is the reason
+    /// why the payload is missing.
     #[inline]
     pub(crate) fn complete_recv(
         &mut self,
@@ -295,6 +295,20 @@ impl EpState {
         target: &Target,
         m: &Arrival,
         copied: usize,
+        err: Errno,
+    ) {
+        self.stats.received.add(copied);
+        self.report_recv(env, target, m, copied, err);
+    }
+
+    /// Writes the completion of a receive, as [`EpState::complete_recv`] does, of `len` bytes.
+    #[inline(always)]
+    pub(super) fn report_recv(
+        &mut self,
+        env: &mut Env<'_>,
+        target: &Target,
+        m: &Arrival,
+        len: usize,
         err: Errno,
     ) {
         let mut flags = fi::FI_RECV | if target.tagged { fi::FI_TAGGED } else { fi::FI_MSG };
@@ -312,12 +326,11 @@ impl EpState {
             self.give_back(env, held.clone());
         }
         self.peeked = false;
-        self.stats.received.add(copied);
         let src = self.source_of(env, m.peer);
         let c = Completion {
             context: target.context,
             flags,
-            len: copied + self.cfg.prefix,
+            len: len + self.cfg.prefix,
             buf: target.iov.first_addr(),
             data: m.data.unwrap_or(0),
             tag: m.tag,

@@ -11,6 +11,7 @@ mod atomic_line;
 mod coll;
 mod numbers;
 mod parting;
+mod peek;
 pub(crate) mod poison;
 mod rest;
 mod rma;

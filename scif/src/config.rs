@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 use std::env;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Once;
 
@@ -32,6 +33,9 @@ const SCIENTIFIC_FILESYSTEM: [&str; 9] = [
     "SCIF_PYSHELL",
     "SCIF_SHELL",
 ];
+
+/// Possible numbers of DMA threads. More of them than processors only compete for these.
+const DMA_CHANNELS: RangeInclusive<u64> = 1..=16;
 
 fn is_of_scientific_filesystem(name: &str) -> bool {
     SCIENTIFIC_FILESYSTEM
@@ -235,12 +239,11 @@ impl Config {
             &mut config.device_stall,
         );
         number("SCIF_DMA_MIN", lookup("SCIF_DMA_MIN"), &mut config.dma_min);
-        number(
-            "SCIF_DMA_CHANNELS",
-            lookup("SCIF_DMA_CHANNELS"),
-            &mut config.dma_channels,
-        );
-        config.dma_channels = config.dma_channels.clamp(1, 16);
+        match lookup("SCIF_DMA_CHANNELS").map(|v| (v.parse(), v)) {
+            None => {}
+            Some((Ok(n), _)) if DMA_CHANNELS.contains(&n) => config.dma_channels = n,
+            Some((_, value)) => warn("SCIF_DMA_CHANNELS", &value, "not a number from 1 to 16"),
+        }
         match lookup("SCIF_NODE_LOST").as_deref() {
             None | Some("absent") => {}
             Some("kill") => config.node_lost_kill = true,
@@ -321,5 +324,16 @@ mod tests {
         assert_eq!((config.node, config.ptracer, config.domain), (0, true, None));
         assert!(config.allow_uids.is_empty());
         assert_eq!(config.warnings.len(), 7);
+        for (value, channels) in [
+            ("0", None),
+            ("1", Some(1)),
+            ("16", Some(16)),
+            ("17", None),
+            ("x", None),
+        ] {
+            let config = with(&[("SCIF_DMA_CHANNELS", value)]);
+            assert_eq!(config.dma_channels, channels.unwrap_or(1), "{value}");
+            assert_eq!(config.warnings.is_empty(), channels.is_some(), "{value}");
+        }
     }
 }

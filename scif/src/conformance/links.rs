@@ -226,11 +226,14 @@ fn many_connections(bed: &dyn Bed) -> Outcome {
 fn strangers_stay_apart(bed: &dyn Bed) -> Outcome {
     let b = bind(&bed.node()?)?;
     let stranger = bed.stranger()?;
+    // Strangers have ports of their own.
     let mut other = Endpoint::bind(&stranger, b.id().port, Exports::default())?;
-    let own = bind(&stranger)?;
-    drop(own);
     let alone = bind(&bed.node()?)?;
     ensure!(other.connect(alone.id()).is_err());
     ensure!(other.conn_count() == 0);
-    Ok(())
+    // Control: the same endpoint reaches one of its own node.
+    let mut own = bind(&stranger)?;
+    let to_own = other.connect(own.id())?;
+    ensure!(accepted(&mut own)?.1 == other.id());
+    connected(&mut other, to_own)
 }

@@ -20,6 +20,9 @@ pub(crate) struct Judge {
     stops: HashMap<RankId, Vec<Stop>>,
     /// Nanoseconds from a death, or from the posting if that was later, to the error.
     pub(crate) latencies: Vec<u64>,
+    /// The same less the longest pause between two polls of the survivor: more ranks than cores cause
+    /// such pauses.
+    pub(crate) attended: Vec<u64>,
     /// Times for operations whose peer died before its listener was found. For the provider that
     /// peer had not started yet.
     pub(crate) never_met: Vec<u64>,
@@ -33,6 +36,8 @@ pub(crate) struct Failed {
     pub(crate) at: RankId,
     pub(crate) posted: u64,
     pub(crate) ended: u64,
+    /// Longest recent time in which the rank did not poll.
+    pub(crate) pause: u64,
     /// Whether the error is a refusal by a peer that was never found at its address.
     pub(crate) never_met: bool,
 }
@@ -84,6 +89,7 @@ impl Judge {
             self.never_met.push(waited);
         } else {
             self.latencies.push(waited);
+            self.attended.push(waited.saturating_sub(failed.pause));
         }
         Ok(())
     }
@@ -148,6 +154,7 @@ mod tests {
             at: A,
             posted,
             ended,
+            pause: 4,
             never_met: false,
         }
     }
@@ -160,7 +167,7 @@ mod tests {
         assert!(judge.error(failed(1, 39), B).is_err(), "before the death");
         assert_eq!(judge.error(failed(1, 50), B), Ok(()));
         assert!(judge.error(failed(1, 50), A).is_err());
-        assert_eq!(judge.latencies, [10]);
+        assert_eq!((&judge.latencies[..], &judge.attended[..]), (&[10][..], &[6][..]));
         let unfound = Failed {
             never_met: true,
             ..failed(1, 70)

@@ -8,7 +8,7 @@
 
 mod traffic;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use libfabric_sys as sys;
@@ -59,6 +59,9 @@ pub(crate) struct Storm<'r> {
     draining: bool,
     done: [u64; 6],
     beat: u64,
+    /// End of the last poll, and the pauses before recent polls by their ends, in nanoseconds.
+    polled: u64,
+    pauses: BTreeMap<u64, u64>,
 }
 
 /// Runs until the parent ends the storm.
@@ -90,6 +93,8 @@ pub(crate) fn run(rank: &Rank, kind: Kind) -> Outcome {
         draining: false,
         done: [0; 6],
         beat: 0,
+        polled: now(),
+        pauses: BTreeMap::new(),
         net,
     };
     if me.life == 0 && me.slot == 0 {
@@ -171,6 +176,7 @@ impl Storm<'_> {
                 return Ok(());
             }
         };
+        self.polled = now();
         match ended {
             Ok(outcome) => outcome,
             Err(Errno::EAGAIN | Errno::EAVAIL | Errno::ETIMEDOUT) => Ok(()),
@@ -309,8 +315,11 @@ impl Storm<'_> {
         // A connected endpoint is refused at once.
         let never_met = err == Errno::ECONNREFUSED && !link.met && self.net.kind != Kind::Msg;
         let met = if never_met { " never-met" } else { "" };
-        self.report
-            .push_str(&format!("err {kind} {who} {posted} {} {err}{met}\n", now()));
+        self.report.push_str(&format!(
+            "err {kind} {who} {posted} {} {} {err}{met}\n",
+            now(),
+            self.longest_pause()
+        ));
     }
 
     /// Checks the group for a hang, and sends the pending report to the parent.

@@ -76,6 +76,7 @@ impl Parent<'_> {
                     at: who,
                     posted: number(3)?,
                     ended: number(4)?,
+                    pause: number(5)?,
                     never_met: words.last() == Some(&"never-met"),
                 };
                 self.judge.error(failed, peer(2)?)
@@ -85,6 +86,7 @@ impl Parent<'_> {
                     at: who,
                     posted: number(2)?,
                     ended: number(3)?,
+                    pause: 0,
                     never_met: false,
                 };
                 if number(1)? == self.group {
@@ -149,6 +151,12 @@ impl Parent<'_> {
             "     with the dead: {}",
             distribution(&self.judge.latencies)
         ));
+        if self.args.kind != Kind::Scif {
+            say(&format!(
+                "     without the survivor's longest pause between two polls: {}",
+                distribution(&self.judge.attended)
+            ));
+        }
         if !self.judge.never_met.is_empty() {
             say(&format!(
                 "     with the dead never met (FI_SCIF_CONNECT_TIMEOUT): {}",

@@ -15,6 +15,12 @@ use crate::net::{Kind, part_of, word_of};
 use crate::now;
 use scif_fabtests::payload::{ACK, Head, RankId, SEQUENCES};
 
+/// Completion queue reads of one step. More of them delay the posting of operations.
+const READS: usize = 64;
+/// Age in nanoseconds up to which pauses between polls count as recent: about the longest time from a
+/// death to its last error.
+const PAUSES_NS: u64 = 200_000_000;
+
 impl Storm<'_> {
     /// Advances all operations with one peer.
     pub(super) fn serve(&mut self, who: RankId) -> Outcome<bool> {
@@ -212,22 +218,33 @@ impl Storm<'_> {
         }
     }
 
-    /// Reads the completion queue.
+    /// Reads completions and errors until the queue is empty, or many were read: an error that waits
+    /// for other work of this loop would count as one that came late. Returns whether any was read.
     pub(super) fn progress(&mut self) -> Outcome<bool> {
-        match self.net.cq.read(16) {
-            Ok(entries) => {
-                let some = !entries.is_empty();
-                entries.into_iter().try_for_each(|entry| self.completed(entry))?;
-                Ok(some)
+        let begin = now();
+        self.pauses.insert(begin, begin - self.polled);
+        self.pauses = self.pauses.split_off(&(begin - PAUSES_NS));
+        let mut some = false;
+        for _ in 0..READS {
+            match self.net.cq.read(16) {
+                Ok(entries) if entries.is_empty() => break,
+                Ok(entries) => entries.into_iter().try_for_each(|entry| self.completed(entry))?,
+                Err(Errno::EAGAIN) => break,
+                Err(Errno::EAVAIL) => {
+                    let error = self.net.cq.readerr(64)?;
+                    self.failed(&error)?;
+                }
+                Err(e) => return Err(Fail::here(format_args!("reading the queue: {e}"))),
             }
-            Err(Errno::EAGAIN) => Ok(false),
-            Err(Errno::EAVAIL) => {
-                let error = self.net.cq.readerr(64)?;
-                self.failed(&error)?;
-                Ok(true)
-            }
-            Err(e) => Err(Fail::here(format_args!("reading the queue: {e}"))),
+            some = true;
         }
+        self.polled = now();
+        Ok(some)
+    }
+
+    /// Returns the longest recent pause between two polls, in nanoseconds.
+    pub(super) fn longest_pause(&self) -> u64 {
+        self.pauses.values().copied().max().unwrap_or(0)
     }
 
     /// Removes an operation from the table.

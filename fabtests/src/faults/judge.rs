@@ -20,8 +20,8 @@ pub(crate) struct Judge {
     stops: HashMap<RankId, Vec<Stop>>,
     /// Nanoseconds from a death, or from the posting if that was later, to the error.
     pub(crate) latencies: Vec<u64>,
-    /// The same less the longest pause between two polls of the survivor: more ranks than cores cause
-    /// such pauses.
+    /// These times less the longest pause between two polls of the survivor. More ranks than cores
+    /// cause such pauses.
     pub(crate) attended: Vec<u64>,
     /// Times for operations whose peer died before its listener was found. For the provider that
     /// peer had not started yet.

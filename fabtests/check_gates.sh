@@ -133,6 +133,8 @@ lints() {
 rules() {
     gate "rules of the code"
     cases_of "files, form, library" rules fabtests/rules.sh
+    cases_of "layers, names, doc comments, width" rules-tree "${CARGO[@]}" run -q --locked -p rules -- --limits
+    case_of "words of comments" rules-words "${CARGO[@]}" run -q --locked -p rules -- --words
 }
 
 unit() {

@@ -5,13 +5,14 @@
 //! marks are in the connections (`Endpoint::slot_in_use`).
 
 use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use scif_ring::{KEYTABLE_BYTES, KeyEntry, KeyTable};
 
 use crate::error::Result;
 use crate::migrate::Arena;
 use crate::node::Node;
+use crate::sys::errno::lock;
 use crate::sys::fork;
 use crate::transport::{Shared, Writers};
 
@@ -61,7 +62,7 @@ impl SharedKeys {
         if self.generation != fork::generation() {
             return None;
         }
-        Some(self.table.lock().unwrap_or_else(PoisonError::into_inner))
+        Some(lock(&self.table))
     }
 
     /// Exports a key; returns its slot. `None` if the slots for this key are full; peers then send

@@ -18,11 +18,12 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::panic::PanicHookInfo;
-use std::sync::{Mutex, Once, PoisonError};
+use std::sync::{Mutex, Once};
 
 use rustix::io::Errno;
 use scif_ring::Limiter;
 
+use crate::sys::errno::lock;
 use crate::sys::time::now_ns;
 
 /// Causes that have been logged in this process.
@@ -45,7 +46,7 @@ impl<C: Ord> OnceEach<C> {
 
     /// Whether this is the first call with `cause`, which the caller then logs.
     pub fn first(&self, cause: C) -> bool {
-        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut said = lock(&self.said);
         said.len() < self.most && said.insert(cause)
     }
 }

@@ -15,11 +15,12 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use rustix::io::Errno;
 
 use crate::keys::SharedKeys;
+use crate::sys::errno::lock;
 use crate::sys::fork::{self, PrivateFd};
 use crate::sys::memfd::{self, FIXED_SIZE};
 use crate::sys::pages::{self, FileId, PAGE, StoreGuard};
@@ -163,7 +164,7 @@ impl Places {
 
 fn with_places<T>(run: impl FnOnce(&mut Places) -> T) -> T {
     let _section = fork::section();
-    let mut places = PLACES.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut places = lock(&PLACES);
     if places.generation != fork::generation() {
         // A forked child has copies of the pages, and none of the regions.
         *places = Places::new(fork::generation());

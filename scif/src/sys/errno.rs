@@ -2,8 +2,11 @@
 //! The `errno` of C, which the interfaces on top leave unchanged in a successful call.
 //!
 //! Their edges restore it, except in libfabric's calls that send and poll. In these, each wrapper
-//! of a system call restores it, and over a driver each entry point of a port or link.
+//! of a system call restores it, and over a driver each entry point of a port or link. So does
+//! [`lock`], since a thread that waits for a lock of the standard library sleeps in futex(2).
 #![expect(unsafe_code, reason = "errno is a variable of C")]
+
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 /// Runs `call`, and restores the `errno` from before it.
 #[inline]
@@ -18,9 +21,81 @@ pub fn keep_errno<T>(call: impl FnOnce() -> T) -> T {
     value
 }
 
+/// Takes a lock, which a panic does not poison, and leaves `errno` unchanged.
+#[inline]
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    match mutex.try_lock() {
+        Ok(guard) => guard,
+        Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+        Err(TryLockError::WouldBlock) => {
+            let waited = keep_errno(|| mutex.lock());
+            waited.unwrap_or_else(PoisonError::into_inner)
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
+    use scif_ring::Flag;
+
     use super::*;
+    use crate::sys::fork;
+
+    /// Runs `take` in two threads until `errno` changes or the time is over. Returns the errno of
+    /// both.
+    fn contend(take: fn()) -> [i32; 2] {
+        const TIME: Duration = Duration::from_millis(300);
+        let begin = Instant::now();
+        let stop = Flag::new(false);
+        let run = || {
+            // SAFETY: takes no argument and returns the address of this thread's errno.
+            let errno = unsafe { libc::__errno_location() };
+            // SAFETY: valid for this thread while it runs.
+            unsafe { *errno = 4711 };
+            // SAFETY: as above.
+            while !stop.get() && begin.elapsed() < TIME && unsafe { *errno } == 4711 {
+                take();
+            }
+            stop.set(true);
+            // SAFETY: as above.
+            unsafe { *errno }
+        };
+        std::thread::scope(|scope| {
+            let other = scope.spawn(run);
+            [run(), other.join().unwrap()]
+        })
+    }
+
+    #[test]
+    fn waiting_for_a_lock_leaves_no_trace() {
+        static LOCK: Mutex<u64> = Mutex::new(0);
+        /// Holds a lock for about as long as a waiter spins before it sleeps.
+        fn hold() {
+            for _ in 0..200 {
+                std::hint::spin_loop();
+            }
+        }
+        let cases: [(&str, fn()); 3] = [
+            ("a mutex", || {
+                let _held = lock(&LOCK);
+                hold();
+            }),
+            ("the registry of descriptors", || {
+                let fd = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
+                drop(fork::PrivateFd::new(fd));
+            }),
+            ("a section beside a forking thread", || {
+                drop(fork::section());
+                let _forking = fork::gate_as_a_forking_thread();
+                hold();
+            }),
+        ];
+        for (name, take) in cases {
+            assert_eq!(contend(take), [4711; 2], "{name}");
+        }
+    }
 
     #[test]
     fn failing_calls_inside_leave_no_trace() {

@@ -22,6 +22,7 @@ use std::sync::{Mutex, MutexGuard, Once, PoisonError, RwLock, RwLockReadGuard, R
 
 use scif_ring::counter::{Count, Flag};
 
+use super::errno::{self, keep_errno};
 use super::family::{self, Birth};
 use super::{mmap, pages};
 
@@ -121,7 +122,10 @@ pub(crate) struct Section(std::marker::PhantomData<*mut ()>);
 pub(crate) fn section() -> Section {
     let depth = SECTIONS.get();
     if depth == 0 {
-        let guard = GATE.read().unwrap_or_else(PoisonError::into_inner);
+        // Without contention `errno` needs no protection.
+        let guard = GATE
+            .try_read()
+            .unwrap_or_else(|_| keep_errno(|| GATE.read().unwrap_or_else(PoisonError::into_inner)));
         ENTERED.set(Some(ManuallyDrop::new(guard)));
     }
     SECTIONS.set(depth + 1);
@@ -166,7 +170,13 @@ pub(crate) fn moved() {
 }
 
 fn registry() -> MutexGuard<'static, FdSet> {
-    OPEN.lock().unwrap_or_else(PoisonError::into_inner)
+    errno::lock(&OPEN)
+}
+
+/// Takes the lock that a forking thread takes.
+#[cfg(test)]
+pub(super) fn gate_as_a_forking_thread() -> RwLockWriteGuard<'static, ()> {
+    keep_errno(|| GATE.write().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// Prevents forks while the guard exists, for a thread of the library.

@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::ptr::{NonNull, null_mut};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
@@ -22,6 +22,7 @@ use scif_ring::{
     KEYTABLE_BYTES, KeyReader, KeyTable, MARK_BYTES, Mark, Mem, Producer,
 };
 
+use super::errno::lock;
 use super::fork::{self, Maker};
 use super::large;
 
@@ -44,12 +45,12 @@ static PARTS: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
 /// Runs `look` on the list of parts, which does not change meanwhile.
 pub(super) fn with_parts<T>(look: impl FnOnce(&BTreeMap<usize, usize>) -> T) -> T {
     let _section = fork::section();
-    look(&PARTS.lock().unwrap_or_else(PoisonError::into_inner))
+    look(&lock(&PARTS))
 }
 
 /// Clears the list in a forked child, which does not inherit the parts.
 pub(super) fn forget_parts() {
-    PARTS.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    lock(&PARTS).clear();
 }
 
 // SAFETY: the range is not tied to a thread; all access is through the ring crate's views, which
@@ -78,7 +79,7 @@ impl Mapping {
         let mut prot = ProtFlags::READ;
         prot.set(ProtFlags::WRITE, writable);
         let _section = fork::section();
-        let mut parts = PARTS.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut parts = lock(&PARTS);
         let place = large::reserve(len, offset)?;
         let flags = MapFlags::SHARED | MapFlags::FIXED;
         // SAFETY: replaces the range just reserved, which is known to this function only.
@@ -281,9 +282,7 @@ impl Drop for Mapping {
             return;
         }
         let _section = self.part.map(|_| fork::section());
-        let mut parts = self
-            .part
-            .map(|_| PARTS.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut parts = self.part.map(|_| lock(&PARTS));
         if let Some(parts) = &mut parts {
             parts.remove(&self.base.addr().get());
         }

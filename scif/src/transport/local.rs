@@ -7,7 +7,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use scif_ring::BELL_BITS;
 
@@ -19,16 +19,13 @@ use crate::life::Life;
 use crate::memory::PeerMemory;
 use crate::segment::{SEGMENT_BYTES, Side, write_header};
 use crate::sys::epoll::{Epoll, Event};
+use crate::sys::errno::lock;
 use crate::sys::mmap::Mapping;
 use crate::sys::process;
 use crate::transport::{Farewell, Link, Opened, Port, Remote, Shared, Shown, Signal, Transport, Writers};
 
 /// Maximum number of waiting connection requests at a port; further ones get [`Error::Again`].
 const BACKLOG: usize = 4096;
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// All ports of a node.
 #[derive(Debug)]

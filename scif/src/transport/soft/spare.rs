@@ -6,12 +6,13 @@
 //! can't" in libev's manual.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use rustix::io::Errno;
 
 use super::link::refuse;
 use crate::error::Reason;
+use crate::sys::errno::lock;
 use crate::sys::fork::PrivateFd;
 use crate::sys::unix;
 
@@ -36,7 +37,7 @@ impl Spare {
             Err(Errno::MFILE | Errno::NFILE) => {}
             Err(_) => return false,
         }
-        let mut spare = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut spare = lock(&self.0);
         drop(spare.take());
         let accepted = accept(&listener);
         if let Ok(socket) = &accepted {

@@ -8,13 +8,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use super::names::Names;
 use crate::addr::PortId;
 use crate::config::is_domain;
 use crate::logging::OnceEach;
-use crate::sys::errno::keep_errno;
+use crate::sys::errno::{keep_errno, lock};
 use crate::sys::process;
 use crate::sys::time::now_ns;
 
@@ -44,7 +44,7 @@ impl Refusals {
     /// Notes a connect that found no listener. Returns, once for each port, the duration in seconds
     /// of such failures, when it is time to log it.
     pub(crate) fn note(&self, id: PortId, now_ns: u64) -> Option<u64> {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.0);
         if known.len() >= PORTS_MAX && !known.contains_key(&id) {
             return None;
         }
@@ -62,7 +62,7 @@ impl Refusals {
 
     /// Forgets the refusals at a port, unless they were logged.
     fn forget(&self, id: PortId) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.0);
         if known.get(&id).is_some_and(|refusal| !refusal.told) {
             known.remove(&id);
         }

@@ -50,6 +50,8 @@ pub use loss::{Answers, LostNode, ping, restore};
 pub use memory::Pages;
 pub use poll::{WaitsFor, check_entries};
 pub(crate) use registry::Inner;
+#[cfg(test)]
+pub(crate) use service::tests::{Place, arm, strike, until};
 pub(crate) use wire::Packet;
 
 /// Endpoints of this process.

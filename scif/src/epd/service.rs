@@ -10,7 +10,6 @@
 //! no other. Not about starting the thread (`registry`).
 
 use std::os::fd::RawFd;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError};
 
 use super::endpoint::{Epd, take};
@@ -19,8 +18,9 @@ use super::registry::{FAMILY, Inner, Kind};
 use super::state::State;
 use crate::logging::warn_about_peer;
 use crate::sys::epoll::Epoll;
+use crate::sys::thread::contained;
 use crate::sys::time::now_ns;
-use crate::sys::{descriptor, family, fork};
+use crate::sys::{descriptor, family, fork, unix};
 
 /// Interval in nanoseconds at which the thread checks for processes of the fork group that have
 /// died.
@@ -104,8 +104,14 @@ impl Inner {
         epd.poisoned.set(true);
         let port = epd.holder.port();
         let _ = contained(|| {
-            // A closed socket is not watched any more, and its callers are refused.
-            drop(take(&epd.port_socket).take());
+            let listener = take(&epd.port_socket).take();
+            if let Some(listener) = listener {
+                // Other processes may have copies of the socket, so closing it does not refuse its
+                // callers, neither later nor waiting ones.
+                let _ = unix::stop_listening(&listener);
+                self.unwatch(&listener);
+                while unix::accept(&listener).is_ok() {}
+            }
             if let Some(link) = epd.link() {
                 self.unwatch(link.socket());
             }
@@ -223,11 +229,6 @@ impl Inner {
     }
 }
 
-/// Runs code that may panic. The panic hook logs the panic.
-fn contained<T>(run: impl FnOnce() -> T) -> Option<T> {
-    catch_unwind(AssertUnwindSafe(run)).ok()
-}
-
 #[cfg(test)]
 pub(super) mod tests {
     use std::sync::Mutex;
@@ -240,10 +241,14 @@ pub(super) mod tests {
 
     /// Place in the work of the service thread.
     #[derive(Clone, Copy, Debug, PartialEq)]
-    pub(in crate::epd) enum Place {
+    pub(crate) enum Place {
         Request,
         Socket,
         End,
+        /// Asynchronous RMA, in a DMA thread.
+        Rma,
+        /// Store of a fence on the peer's RMAs.
+        Signal,
     }
 
     /// Endpoints, by the inode of their descriptor, and the places at which the thread panics on
@@ -251,7 +256,7 @@ pub(super) mod tests {
     static STRUCK: Mutex<Vec<(u64, Place)>> = Mutex::new(Vec::new());
 
     /// Panics once at a place that [`arm`] has named.
-    pub(in crate::epd) fn strike(epd: &Epd, place: Place) {
+    pub(crate) fn strike(epd: &Epd, place: Place) {
         let at = (epd.id().inode(), place);
         let struck = {
             let mut all = take(&STRUCK);
@@ -262,16 +267,24 @@ pub(super) mod tests {
         assert!(!struck, "on purpose: {place:?}");
     }
 
-    fn arm(scif: &Endpoints, fd: RawFd, place: Place) {
+    pub(crate) fn arm(scif: &Endpoints, fd: RawFd, place: Place) {
         take(&STRUCK).push((scif.0.get(fd).unwrap().id().inode(), place));
     }
 
-    fn until(what: &str, so: impl Fn() -> bool) {
+    pub(crate) fn until(what: &str, so: impl Fn() -> bool) {
+        assert!(happens(so), "never: {what}");
+    }
+
+    /// Waits until `so` holds, for at most 10 s. Returns whether it does.
+    pub(in crate::epd) fn happens(so: impl Fn() -> bool) -> bool {
         let begin = Instant::now();
         while !so() {
-            assert!(begin.elapsed().as_secs() < 10, "never: {what}");
+            if begin.elapsed().as_secs() >= 10 {
+                return false;
+            }
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
+        true
     }
 
     /// Makes a connection, for which the opener's service thread must work.
@@ -333,7 +346,11 @@ pub(super) mod tests {
         let listener = scif.open().unwrap();
         let port = scif.bind(listener, 0).unwrap();
         scif.listen(listener, 1).unwrap();
+        let epd = scif.0.get(listener).unwrap();
+        // As a forked child has it.
+        let copy = take(&epd.port_socket).as_ref().unwrap().try_clone().unwrap();
         arm(&scif, listener, Place::Request);
+        let begin = Instant::now();
         for _ in 0..2 {
             let opener = scif.open().unwrap();
             assert_eq!(
@@ -341,6 +358,9 @@ pub(super) mod tests {
                 Err(Failure::Refused)
             );
         }
+        let limit = u128::from(scif.config().connect_timeout_ms);
+        assert!(begin.elapsed().as_millis() < limit, "refused at once");
+        drop(copy);
         assert_eq!(scif.accept(listener, true).err(), Some(Failure::Invalid));
         scif.close(listener).unwrap();
         check_service(&scif);

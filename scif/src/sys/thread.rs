@@ -5,6 +5,7 @@
 
 use std::cell::Cell;
 use std::mem::MaybeUninit;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread::JoinHandle;
 
 /// Starts a detached thread in which every signal is blocked.
@@ -12,7 +13,8 @@ pub(crate) fn spawn_quiet(name: &str, run: impl FnOnce() + Send + 'static) -> st
     spawn_joined(name, run).map(drop)
 }
 
-/// Starts a thread in which every signal is blocked, and that can be joined.
+/// Starts a thread in which every signal is blocked, and that can be joined. A panic that ends it
+/// is logged.
 pub(crate) fn spawn_joined(
     name: &str,
     run: impl FnOnce() + Send + 'static,
@@ -24,9 +26,20 @@ pub(crate) fn spawn_joined(
             .stack_size(256 << 10)
             .spawn(|| {
                 OURS.set(true);
-                run();
+                if contained(run).is_none() {
+                    log::error!(
+                        "the thread {} has ended after an internal error; its work stays undone: \
+                         start the program again",
+                        std::thread::current().name().unwrap_or_default()
+                    );
+                }
             })
     })
+}
+
+/// Runs code that may panic. Returns `None` after a panic, which the panic hook logs.
+pub(crate) fn contained<T>(run: impl FnOnce() -> T) -> Option<T> {
+    catch_unwind(AssertUnwindSafe(run)).ok()
 }
 
 thread_local! {

@@ -83,9 +83,34 @@ impl std::fmt::Debug for Workers {
     }
 }
 
+/// Executes a job and marks it as finished. A panic ends its connection.
 fn do_job(job: Job) {
     let Some(link) = job.epd.link() else { return };
-    let done = match job.work {
+    let done = thread::contained(|| {
+        #[cfg(test)]
+        crate::epd::strike(&job.epd, crate::epd::Place::Rma);
+        execute(link, job.ticket, job.work)
+    });
+    match done {
+        Some(Ok(())) => {}
+        Some(Err(Failure::BadAddress)) => {
+            warn_about_peer!(
+                "an RMA was not done: the program unmapped or protected its memory before a fence \
+                 said so"
+            );
+        }
+        Some(Err(failure)) => warn_about_peer!("an RMA was not done: {failure}"),
+        None => end_after_panic(&job.epd, "an RMA"),
+    }
+    if let Err(failure) = link.own.table.finish(job.ticket) {
+        warn_about_peer!("an RMA does not count as done: {failure}");
+    }
+    link.tell_finished();
+}
+
+/// Executes the work of a job.
+fn execute(link: &Link, ticket: u64, work: Work) -> Result<()> {
+    match work {
         Work::Copy {
             pairs,
             ordered,
@@ -98,23 +123,25 @@ fn do_job(job: Job) {
         }
         Work::Store(stores) => {
             // Own RMAs before it are finished; the ones of other sharers may not be.
-            link.wait_for(false, job.ticket - 1);
+            link.wait_for(false, ticket - 1);
             store_all(&stores)
         }
-    };
-    match done {
-        Ok(()) => {}
-        Err(Failure::BadAddress) => {
-            warn_about_peer!(
-                "an RMA was not done: the program unmapped or protected its memory before a fence said so"
-            );
-        }
-        Err(failure) => warn_about_peer!("an RMA was not done: {failure}"),
     }
-    if let Err(failure) = link.own.table.finish(job.ticket) {
-        warn_about_peer!("an RMA does not count as done: {failure}");
+}
+
+/// Ends the connection of an endpoint after a panic in work for it. Both sides then see a reset,
+/// and take no missing data for transferred.
+#[cold]
+pub(super) fn end_after_panic(epd: &Epd, operation: &str) {
+    warn_about_peer!(
+        "{operation} of the endpoint at port {} was not done because of an internal error; the \
+         connection is reset: close the endpoint and open another one",
+        epd.holder.port()
+    );
+    epd.disconnect();
+    if let Some(link) = epd.link() {
+        link.cut();
     }
-    link.tell_finished();
 }
 
 pub(super) fn store_all(stores: &[(Spot, u64)]) -> Result<()> {
@@ -334,5 +361,95 @@ impl Workers {
         };
         watcher.add(epd, ticket, stores);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::epd::{Endpoints, FenceSide, Pages, Place, Signal, arm, connected, endpoints, until};
+    use crate::sys::pages::PAGE;
+
+    const FIXED: i32 = 0x10;
+    const READ_WRITE: i32 = 3;
+
+    /// Whether both ends of a connection are reset.
+    fn are_reset(scif: &Endpoints, fds: [i32; 2]) -> bool {
+        fds.iter().all(|fd| scif.usable(*fd) == Err(Failure::Reset))
+    }
+
+    #[test]
+    fn a_panic_over_an_rma_resets_its_connection_and_no_other() {
+        let scif = Endpoints::new(Config {
+            domain: Some(format!("panic-rma-{}", std::process::id())),
+            dma_min: 1,
+            ..Config::default()
+        })
+        .unwrap();
+        let source = Pages::new(PAGE).unwrap();
+        source.write(0, b"sent").unwrap();
+        for strikes in [true, true, false] {
+            let target = Pages::new(PAGE).unwrap();
+            let (a, b) = connected(&scif, &scif);
+            scif.register(b, target.addr(), PAGE, 0x1000, READ_WRITE, FIXED)
+                .unwrap();
+            if strikes {
+                arm(&scif, a, Place::Rma);
+            }
+            scif.write_from_memory(a, source.addr(), PAGE, 0x1000, 0).unwrap();
+            let epd = scif.0.get(a).unwrap();
+            let holders = &epd.link().unwrap().own.table.holders;
+            until("the RMA counts as finished", || {
+                holders.finished(holders.queued(), false) == Ok(true)
+            });
+            if strikes {
+                until("reset", || are_reset(&scif, [a, b]));
+            } else {
+                let mark = scif.fence_mark(a, FenceSide::Own).unwrap();
+                assert_eq!(scif.fence_wait(a, mark), Ok(()));
+                let mut bytes = [0; 4];
+                target.read(0, &mut bytes).unwrap();
+                assert_eq!(&bytes, b"sent");
+            }
+            scif.close(a).unwrap();
+            scif.close(b).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_panic_over_a_fence_signal_resets_its_connection_and_no_other() {
+        let scif = endpoints("panic-signal", 0);
+        for strikes in [true, true, false] {
+            let target = Pages::new(PAGE).unwrap();
+            let (a, b) = connected(&scif, &scif);
+            scif.register(a, target.addr(), PAGE, 0x1000, READ_WRITE, FIXED)
+                .unwrap();
+            let peer = scif.0.get(b).unwrap();
+            let link = peer.link().unwrap();
+            link.own.table.take_place();
+            let ticket = link.own.table.queue().unwrap().unwrap();
+            let local = Some(Signal {
+                offset: 0x1000,
+                value: 7,
+            });
+            scif.fence_signal(a, FenceSide::Peer, local, None).unwrap();
+            if strikes {
+                arm(&scif, a, Place::Signal);
+            }
+            link.own.table.finish(ticket).unwrap();
+            link.tell_finished();
+            if strikes {
+                until("reset", || are_reset(&scif, [a, b]));
+            } else {
+                until("the value is stored", || {
+                    let mut bytes = [0; 8];
+                    target.read(0, &mut bytes).unwrap();
+                    u64::from_ne_bytes(bytes) == 7
+                });
+            }
+            scif.close(a).unwrap();
+            scif.close(b).unwrap();
+        }
     }
 }

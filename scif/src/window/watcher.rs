@@ -10,11 +10,12 @@ use std::sync::{Arc, Mutex};
 use scif_ring::Word32;
 
 use super::copies::Spot;
-use super::dma::store_all;
+use super::dma::{end_after_panic, store_all};
 use crate::epd::{Epd, Failure, Result, take};
 use crate::logging::warn_about_peer;
+use crate::sys::futex;
 use crate::sys::mmap::Mapping;
-use crate::sys::{futex, thread};
+use crate::sys::thread::{self, contained};
 
 /// Interval in nanoseconds between checks for peers that died. A longer one delays the signals
 /// after a death.
@@ -70,9 +71,7 @@ impl Watcher {
             }
             let (due, left) = self.look();
             for entry in due {
-                if let Err(failure) = store_all(&entry.stores) {
-                    warn_about_peer!("a fence did not signal: {failure}");
-                }
+                entry.signal();
             }
             futex::wait_any(&words, (left != 0).then_some(LOOK_NS));
         }
@@ -82,21 +81,59 @@ impl Watcher {
     /// ones and the number of the rest.
     fn look(&self) -> (Vec<Awaited>, usize) {
         let mut awaited = take(&self.awaited);
-        let (mut due, mut kept) = (Vec::new(), Vec::new());
+        let (mut due, mut kept, mut failed) = (Vec::new(), Vec::new(), Vec::new());
         for entry in awaited.drain(..) {
-            let Some(link) = entry.epd.link() else { continue };
-            let holders = &link.peer.table.holders;
-            let finished = holders
-                .finished(entry.ticket, holders.has(link.peer_pid))
-                .unwrap_or(false);
-            if finished {
-                due.push(entry);
-            } else if !entry.epd.over(link) {
-                kept.push(entry);
+            match contained(|| entry.look()) {
+                Some(Progress::Due) => due.push(entry),
+                Some(Progress::Waits) => kept.push(entry),
+                Some(Progress::Never) => {}
+                None => failed.push(entry),
             }
-            // A fence on RMAs that remain unfinished never signals.
         }
         *awaited = kept;
-        (due, awaited.len())
+        let left = awaited.len();
+        drop(awaited);
+        for entry in failed {
+            end_after_panic(&entry.epd, "a fence signal");
+        }
+        (due, left)
+    }
+}
+
+/// State of the RMAs that an entry waits for.
+enum Progress {
+    Due,
+    Waits,
+    /// The RMAs remain unfinished, and the fence never signals.
+    Never,
+}
+
+impl Awaited {
+    fn look(&self) -> Progress {
+        let Some(link) = self.epd.link() else {
+            return Progress::Never;
+        };
+        let holders = &link.peer.table.holders;
+        let finished = holders
+            .finished(self.ticket, holders.has(link.peer_pid))
+            .unwrap_or(false);
+        match finished {
+            true => Progress::Due,
+            false if self.epd.over(link) => Progress::Never,
+            false => Progress::Waits,
+        }
+    }
+
+    fn signal(&self) {
+        let stored = contained(|| {
+            #[cfg(test)]
+            crate::epd::strike(&self.epd, crate::epd::Place::Signal);
+            store_all(&self.stores)
+        });
+        match stored {
+            Some(Ok(())) => {}
+            Some(Err(failure)) => warn_about_peer!("a fence did not signal: {failure}"),
+            None => end_after_panic(&self.epd, "a fence signal"),
+        }
     }
 }

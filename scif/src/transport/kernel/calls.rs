@@ -144,7 +144,8 @@ impl<T: Send + 'static> Calls<T> {
         });
         let to_tell = Arc::clone(&outcome);
         thread::spawn_quiet("scif-connect", move || {
-            let answer = call();
+            // A panic is an answer as well: callers would wait for ever without one.
+            let answer = thread::contained(call).unwrap_or(Err(Failure::Broken));
             drop(under_way);
             *to_tell.lock() = Some((now_ns(), answer));
             to_tell.answered.notify_all();
@@ -254,6 +255,24 @@ mod tests {
         assert_eq!(ask_until_answered(&mut calls), Ok(7));
         assert_eq!(calls.under_way.get(), 0);
         assert!(calls.open.is_empty());
+    }
+
+    #[test]
+    fn a_call_that_panics_is_answered() {
+        let mut calls = calls();
+        let panics = || -> std::result::Result<u32, Failure> { panic!("on purpose") };
+        let failed = Error::Os {
+            call: "scif_connect",
+            errno: Errno::IO,
+        };
+        let mut asked = calls.ask(DST, || Ok(panics), || ());
+        let end = now_ns() + 10_000_000_000;
+        while matches!(asked, Err(Error::Again | Error::Unanswered(_))) && now_ns() < end {
+            std::thread::yield_now();
+            asked = calls.ask(DST, || Ok(panics), || ());
+        }
+        assert_eq!(asked, Err(failed));
+        assert_eq!(ask_other(&mut calls, PortId { node: 1, port: 8 }), Ok(8));
     }
 
     fn ask_other(calls: &mut Calls<u32>, dst: PortId) -> Result<u32> {

@@ -11,7 +11,7 @@
 
 use std::any::Any;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, TryLockError};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -22,9 +22,12 @@ use super::relay::Outgoing;
 use crate::addr::PortId;
 use crate::epd::Failure;
 use crate::error::{Error, Result};
+use crate::logging::warn_about_peer;
+use crate::sys::descriptor;
 use crate::sys::epoll::Event;
+use crate::sys::errno::lock;
+use crate::sys::thread::{self, contained};
 use crate::sys::time::now_ns;
-use crate::sys::{descriptor, thread};
 
 /// Time in nanoseconds for which a connection closed by this side waits for its peer to take the
 /// last bytes. Afterwards they are lost.
@@ -34,10 +37,6 @@ const LINGER_CHECK_MS: i32 = 1000;
 /// Pause after a round in which descriptors reported space but took nothing: the driver is about to
 /// report the end of a peer.
 const NO_ROOM_PAUSE: Duration = Duration::from_millis(1);
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Sending end of a byte stream.
 pub(super) trait Wire: std::fmt::Debug + Send + Sync {
@@ -272,7 +271,7 @@ impl Outlet {
             // The peer has closed, as the receiving side finds after the last of its bytes.
             Errno::CONNRESET | Errno::NOTCONN => {}
             _ => {
-                log::warn!(
+                warn_about_peer!(
                     "scif_send to {}: {errno}; the connection is ended, and what was sent on it may be lost. Look \
                      for a node that is down or overloaded (dmesg)",
                     self.peer
@@ -281,6 +280,20 @@ impl Outlet {
                 self.notify.0();
             }
         }
+    }
+
+    /// Ends the connection after a panic in the sending thread.
+    #[cold]
+    fn end_after_panic(&self) {
+        warn_about_peer!(
+            "the connection to {} has ended because of an internal error; data sent on it may be \
+             lost",
+            self.peer
+        );
+        self.failed
+            .set(u64::from(Errno::IO.raw_os_error().unsigned_abs()));
+        self.finish();
+        let _ = contained(|| self.notify.0());
     }
 
     fn finish(&self) {
@@ -308,7 +321,7 @@ impl Outlet {
         let expired =
             self.closing.get() && !self.over.get() && now.saturating_sub(self.closed_ns.get()) > LINGER_NS;
         if expired {
-            log::warn!(
+            warn_about_peer!(
                 "{} has not taken what was sent to it within {} s after the connection was closed; it is lost",
                 self.peer,
                 LINGER_NS / 1_000_000_000
@@ -382,7 +395,9 @@ impl Inbox {
             // Unlocked before the drop, which waits for the driver: users of `dispose` must not
             // wait.
             let dropped = std::mem::take(&mut *lock(&self.dropped));
-            drop(dropped);
+            if contained(|| drop(dropped)).is_none() {
+                warn_about_peer!("a closed connection may stay open because of an internal error");
+            }
             blocked.append(&mut lock(&self.blocked));
             if unused && blocked.is_empty() {
                 return;
@@ -434,7 +449,10 @@ fn send_ready(blocked: &mut Vec<Arc<Outlet>>, entries: &[libc::pollfd]) {
         if !reported {
             return !outlet.over.get();
         }
-        let (stays, took) = outlet.resume();
+        let Some((stays, took)) = contained(|| outlet.resume()) else {
+            outlet.end_after_panic();
+            return false;
+        };
         ready = true;
         moved |= took;
         stays
@@ -638,6 +656,63 @@ mod tests {
             outlet.close();
             assert_eq!(lock(&wire.0).len(), FRAME + 4, "{failure}: sent once");
             assert!(outlet.lingering.wait(Duration::ZERO), "nothing is waited for");
+        }
+    }
+
+    /// A driver that has no space at first, and panics when it has.
+    #[derive(Debug)]
+    struct Panicking(Count, Event);
+
+    impl Wire for Panicking {
+        fn send(&self, _: &[u8]) -> std::result::Result<usize, Failure> {
+            assert_eq!(self.0.add(1), 0, "on purpose");
+            Ok(0)
+        }
+
+        fn raw(&self) -> RawFd {
+            self.1.as_fd().as_raw_fd()
+        }
+    }
+
+    #[test]
+    fn a_panic_in_the_thread_ends_its_connection_and_no_other() {
+        let sender = Sender::start().unwrap();
+        let (told, news) = mpsc::channel();
+        let told = Mutex::new(told);
+        let wire = Arc::new(Panicking(Count::new(0), Event::new().unwrap()));
+        let (mut views, outlet) = outlet(wire, &sender, move || {
+            let _ = lock(&told).send(());
+        });
+        views.tx.push_head(1, b"lost").unwrap();
+        outlet.flush();
+        news.recv_timeout(LIMIT).unwrap();
+        assert_eq!(outlet.failure(), Some(Errno::IO));
+        outlet.close();
+        assert!(outlet.lingering.wait(Duration::ZERO), "nothing is waited for");
+        let (wire, mut peer) = socket();
+        let (mut views, other) = self::outlet(wire, &sender, || ());
+        views.tx.push_slice(1, &[], &[5; BODY_MAX]).unwrap();
+        other.flush();
+        peer.read_exact(&mut vec![0; FRAME + BODY_MAX]).unwrap();
+    }
+
+    /// A value whose drop panics.
+    struct Broken(mpsc::Sender<()>);
+
+    impl Drop for Broken {
+        fn drop(&mut self) {
+            let _ = self.0.send(());
+            panic!("on purpose");
+        }
+    }
+
+    #[test]
+    fn a_panicking_drop_does_not_end_the_thread() {
+        let sender = Sender::start().unwrap();
+        let (begun, news) = mpsc::channel();
+        for _ in 0..2 {
+            sender.dispose(Broken(begun.clone()));
+            news.recv_timeout(LIMIT).unwrap();
         }
     }
 

@@ -19,10 +19,12 @@ use super::failure::{Failure, Result};
 use super::link::Link;
 use super::memory::Pages;
 use super::registry::Inner;
+use crate::logging::warn_about_peer;
 use crate::sys::fork::{self, Maker};
 use crate::sys::mmap::Mapping;
 use crate::sys::pages::{self, PAGE};
-use crate::sys::{memfd, process, thread};
+use crate::sys::thread::{self, contained};
+use crate::sys::{memfd, process};
 use crate::window::is_movable;
 use crate::window::table::Window;
 
@@ -122,9 +124,42 @@ pub(crate) struct KernelMode {
     pinned: Mutex<Vec<Pinned>>,
     /// Number of `PeerPages` in use, by endpoint.
     out: Mutex<BTreeMap<u64, usize>>,
-    handlers: Mutex<Vec<Handler>>,
+    handlers: Mutex<Handlers>,
     /// Nodes that were reported to the handlers.
     known: Mutex<BTreeSet<u16>>,
+    /// Fork generation of the process in which the thread that lists nodes runs, if there is one.
+    watched: Mutex<Option<u64>>,
+}
+
+/// Handlers of node events, of one process.
+#[derive(Default)]
+struct Handlers {
+    /// Fork generation of the process.
+    generation: u64,
+    all: Vec<Handler>,
+}
+
+impl Handlers {
+    /// Returns the handlers of this process. Handlers of a parent belong to the parent.
+    fn here(&self) -> &[Handler] {
+        if self.generation == fork::generation() {
+            &self.all
+        } else {
+            &[]
+        }
+    }
+
+    /// Adds a handler, and returns the ones of a parent.
+    fn add(&mut self, handler: Handler) -> Vec<Handler> {
+        let inherited = if self.generation == fork::generation() {
+            Vec::new()
+        } else {
+            self.generation = fork::generation();
+            std::mem::take(&mut self.all)
+        };
+        self.all.push(handler);
+        inherited
+    }
 }
 
 impl fmt::Debug for KernelMode {
@@ -135,9 +170,14 @@ impl fmt::Debug for KernelMode {
 
 impl KernelMode {
     fn tell(&self, event: NodeEvent) {
-        let handlers: Vec<Handler> = take(&self.handlers).clone();
+        let handlers = take(&self.handlers).here().to_vec();
         for handler in handlers {
-            handler(event);
+            if contained(|| handler(event)).is_none() {
+                warn_about_peer!(
+                    "a handler of node events has panicked at {event:?}; other handlers and later \
+                     events are not affected. Correct the handler"
+                );
+            }
         }
     }
 
@@ -196,8 +236,11 @@ impl KernelMode {
 fn watch(inner: &Weak<Inner>) {
     let generation = fork::generation();
     while let Some(inner) = inner.upgrade().filter(|_| generation == fork::generation()) {
-        if let Ok(now) = inner.nodes() {
-            inner.kernel_mode.look(&now);
+        if contained(|| inner.nodes().map(|now| inner.kernel_mode.look(&now))).is_none() {
+            warn_about_peer!(
+                "the online nodes were not listed because of an internal error; the next attempt \
+                 follows"
+            );
         }
         drop(inner);
         std::thread::sleep(LOOK);
@@ -365,18 +408,25 @@ impl Endpoints {
     /// present are not reported. Not inherited by a forked child.
     ///
     /// # Errors
-    /// [`Failure::NoMemory`]: no thread can be started.
+    /// [`Failure::NoMemory`]: no thread can be started; the handler is not registered.
     pub fn event_register(&self, handler: impl Fn(NodeEvent) + Send + Sync + 'static) -> Result<()> {
-        let first = {
-            let mut handlers = take(&self.0.kernel_mode.handlers);
-            handlers.push(Arc::new(handler));
-            handlers.len() == 1
-        };
-        if first {
-            *take(&self.0.kernel_mode.known) = self.0.nodes()?;
-            let inner = Arc::downgrade(&self.0);
-            thread::spawn_quiet("scif-nodes", move || watch(&inner)).map_err(|_| Failure::NoMemory)?;
+        // The service thread reports the loss of a node.
+        self.0.in_this_process()?;
+        let state = &self.0.kernel_mode;
+        {
+            let mut watched = take(&state.watched);
+            if *watched != Some(fork::generation()) {
+                *take(&state.known) = self.0.nodes()?;
+                let inner = Arc::downgrade(&self.0);
+                let started = thread::spawn_quiet("scif-nodes", move || watch(&inner));
+                started.map_err(|_| Failure::NoMemory)?;
+                // Set last, so that a failed start is repeated.
+                *watched = Some(fork::generation());
+            }
         }
+        let inherited = take(&state.handlers).add(Arc::new(handler));
+        // Dropped without the lock: it is code of the program.
+        drop(inherited);
         Ok(())
     }
 
@@ -415,6 +465,7 @@ pub(super) mod tests {
     use super::*;
     use crate::addr::PortId;
     use crate::config::Config;
+    use crate::epd::service::tests::{happens, until};
     use crate::sys::children;
 
     const FIXED: i32 = 0x10;
@@ -678,5 +729,50 @@ pub(super) mod tests {
             [NodeEvent::Added(2), NodeEvent::Removed(2), NodeEvent::Added(2)]
         );
         assert_eq!(scif.pci_dev(2), Err(Failure::NoNode));
+    }
+
+    /// Registers a handler that records its events.
+    fn record_events(scif: &Endpoints) -> Arc<Mutex<Vec<NodeEvent>>> {
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let hearing = Arc::clone(&heard);
+        scif.event_register(move |event| take(&hearing).push(event))
+            .unwrap();
+        heard
+    }
+
+    #[test]
+    fn a_panicking_handler_leaves_other_handlers_and_events() {
+        let scif = endpoints("handlers", 1);
+        scif.event_register(|event| assert_eq!(event, NodeEvent::Added(0), "on purpose"))
+            .unwrap();
+        let heard = record_events(&scif);
+        for node in [2, 3] {
+            let other = endpoints("handlers", node);
+            until("a later handler", || {
+                take(&heard).contains(&NodeEvent::Added(node))
+            });
+            drop(other);
+        }
+        // As the service thread does before it closes the connections of a lost node.
+        scif.0.kernel_mode.loses(3);
+        assert!(take(&heard).contains(&NodeEvent::Removed(3)));
+    }
+
+    #[test]
+    fn a_forked_child_has_its_own_handlers() {
+        let scif = endpoints("events-fork", 1);
+        let parents = record_events(&scif);
+        let config = Config {
+            node: 2,
+            ..scif.config().clone()
+        };
+        let child = children::in_child(|| {
+            let before = record_events(&scif);
+            let other = Endpoints::new(config).unwrap();
+            let told = happens(|| take(&before).contains(&NodeEvent::Added(2)));
+            drop(other);
+            i32::from(told) + 2 * i32::from(take(&parents).is_empty())
+        });
+        assert_eq!(child.result(), 3, "told in the child, by its own handler only");
     }
 }

@@ -17,6 +17,8 @@ use crate::sys::{process, unix};
 
 /// List of bound Unix sockets, one a line, with the name in the last column.
 const LIST: &str = "/proc/net/unix";
+/// Number of names for one process, one for each library in it that uses `scif.h`.
+const NAMES: usize = 64;
 /// Suffix after the node in the name of its lost-node marker.
 const LOST: &str = "lost";
 
@@ -85,23 +87,29 @@ fn parse(list: &str, domain: &str) -> BTreeSet<u16> {
 }
 
 /// Makes this process present on `node`, as long as the descriptor is open.
+///
+/// # Errors
+/// EADDRINUSE: all names of the process are taken.
 pub(crate) fn appear(domain: &str, node: u16) -> Result<OwnedFd, Errno> {
     let pid = process::pid();
     let start = Life::of(pid).start().unwrap_or(0);
     let socket = unix::socket()?;
     // Two libraries of one process appear twice.
-    for copy in 0..64 {
+    for copy in 0..NAMES {
         let name = format!("scif/{domain}/{node}/p/{pid}.{start}.{copy}");
         match unix::bind(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?) {
-            Err(Errno::ADDRINUSE) => {}
-            Err(errno) => return Err(errno),
-            Ok(()) => {
-                unix::listen(&socket, QUESTIONS)?;
-                break;
-            }
+            Err(Errno::ADDRINUSE) => continue,
+            bound => bound?,
         }
+        unix::listen(&socket, QUESTIONS)?;
+        return Ok(socket);
     }
-    Ok(socket)
+    log::warn!(
+        "all {NAMES} names of process {pid} on node {node} are taken ({}): the process cannot use \
+         SCIF. Look for the sockets @scif/{domain}/{node}/p/{pid} in {LIST}",
+        Errno::ADDRINUSE
+    );
+    Err(Errno::ADDRINUSE)
 }
 
 #[cfg(test)]
@@ -127,5 +135,13 @@ mod tests {
         assert_eq!(online(&domain, |_| true).unwrap(), BTreeSet::from([9]));
         drop(two);
         assert_eq!(online(&domain, |_| true).unwrap(), BTreeSet::new());
+    }
+
+    #[test]
+    fn a_process_without_a_free_name_is_refused() {
+        let domain = format!("names-{}", process::pid());
+        let all: Vec<OwnedFd> = (0..NAMES).map(|_| appear(&domain, 9).unwrap()).collect();
+        assert_eq!(appear(&domain, 9).err(), Some(Errno::ADDRINUSE));
+        drop(all);
     }
 }

@@ -35,9 +35,13 @@ impl Set {
     }
 
     fn change(&self, op: i32, fd: i32, events: i32) {
+        self.change_as(7, op, fd, events);
+    }
+
+    fn change_as(&self, name: u64, op: i32, fd: i32, events: i32) {
         let mut event = libc::epoll_event {
             events: events as u32,
-            u64: 7,
+            u64: name,
         };
         // SAFETY: a live event.
         let rc = unsafe { libc::epoll_ctl(self.0, op, fd, &raw mut event) };
@@ -61,6 +65,15 @@ impl Set {
         }
         assert_eq!({ event.u64 }, 7, "the program's own name");
         event.events as i32
+    }
+
+    /// Returns the name of one reported descriptor.
+    fn wait_for_one(&self) -> u64 {
+        let mut event = libc::epoll_event { events: 0, u64: 0 };
+        // SAFETY: room for one event.
+        let n = unsafe { libc::epoll_wait(self.0, &raw mut event, 1, SOON_MS) };
+        assert_eq!(n, 1, "{}", std::io::Error::last_os_error());
+        event.u64
     }
 
     /// Whether poll(2) finds the set readable, as a set around it does.
@@ -178,6 +191,25 @@ pub(crate) const CASES: &[Case] = &[
         drain(acceptor);
         send(acceptor, b"data", 0).unwrap();
         assert_eq!(set.wait(NEVER_MS), 0, "deaf");
+    }),
+    ("each_ready_descriptor_has_its_turn", |_| {
+        let set = Set::new();
+        for name in 0..3 {
+            let (acceptor, opener, _) = connection();
+            send(acceptor, b"data", 0).unwrap();
+            assert_eq!(raw_poll(opener, IN, SOON_MS), IN);
+            set.change_as(name, EPOLL_CTL_ADD, opener, EPOLLIN);
+        }
+        let (reader, mut writer) = std::os::unix::net::UnixStream::pair().unwrap();
+        std::io::Write::write_all(&mut writer, b"x").unwrap();
+        set.change_as(
+            3,
+            EPOLL_CTL_ADD,
+            std::os::fd::AsRawFd::as_raw_fd(&reader),
+            EPOLLIN,
+        );
+        let told: std::collections::BTreeSet<u64> = (0..16).map(|_| set.wait_for_one()).collect();
+        assert_eq!(told.into_iter().collect::<Vec<_>>(), [0, 1, 2, 3]);
     }),
     ("edges_are_told_where_every_queue_was_there", |_| {
         let (acceptor, opener, _) = connection();

@@ -127,6 +127,11 @@ struct Set {
     /// Process that made it.
     pid: u32,
     interests: BTreeMap<RawFd, Interest>,
+    /// First number that the next collection polls. With fewer slots than ready endpoints, each
+    /// then gets its turn.
+    next: RawFd,
+    /// Whether the last collection left no slot for other descriptors, which then come first.
+    full: bool,
 }
 
 static SETS: Mutex<BTreeMap<RawFd, Set>> = Mutex::new(BTreeMap::new());
@@ -179,6 +184,8 @@ impl Set {
             inner,
             pid: std::process::id(),
             interests: BTreeMap::new(),
+            next: 0,
+            full: false,
         };
         control(outer, libc::EPOLL_CTL_ADD, inner, IN, INNER)?;
         Ok(set)
@@ -219,12 +226,17 @@ impl Set {
                 interest.listed = true;
             }
         }
-        let listed = self.interests.iter().filter(|(_, interest)| interest.listed);
+        let in_turn = self
+            .interests
+            .range(self.next..)
+            .chain(self.interests.range(..self.next));
+        let listed = in_turn.filter(|(_, interest)| interest.listed);
         let listed: Vec<RawFd> = listed.map(|(fd, _)| *fd).collect();
         let mut events = Vec::new();
         let mut misleading = false;
         for fd in listed {
             if events.len() == room {
+                self.next = fd;
                 break;
             }
             match self.ask(endpoints, fd) {
@@ -232,6 +244,7 @@ impl Set {
                 None => misleading = true,
             }
         }
+        self.full = room > 0 && events.len() == room;
         misleading &= events.is_empty();
         Ok((events, misleading))
     }
@@ -398,6 +411,13 @@ fn waited(set: RawFd, room: usize, timeout_ms: c_int, mask: *const sigset_t) -> 
     Ok(events)
 }
 
+/// Returns events of descriptors that are not endpoints.
+fn others(set: RawFd, room: usize, ms: c_int, mask: *const sigset_t) -> Result<Vec<epoll_event>> {
+    let mut events = waited(set, room, ms, mask)?;
+    events.retain(|event| event.u64 != INNER);
+    Ok(events)
+}
+
 /// Implements epoll_wait(2) on a set with endpoints, for at most `room` events.
 ///
 /// # Errors
@@ -413,10 +433,18 @@ pub(crate) fn wait(
         .ok()
         .map(|ms| Instant::now() + Duration::from_millis(ms));
     loop {
-        let (mut events, misleading) = match sets().get_mut(&outer) {
-            Some(set) => set.collect(endpoints, room)?,
+        let full = sets().get(&outer).is_some_and(|set| set.full);
+        let mut events = if full {
+            others(outer, room, 0, mask)?
+        } else {
+            Vec::new()
+        };
+        let asked_others = !events.is_empty();
+        let (own, misleading) = match sets().get_mut(&outer) {
+            Some(set) => set.collect(endpoints, room.saturating_sub(events.len()))?,
             None => (Vec::new(), false),
         };
+        events.extend(own);
         let left = end.map(|end| end.saturating_duration_since(Instant::now()));
         let left = left.map_or(-1, |left| {
             c_int::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(c_int::MAX)
@@ -425,10 +453,12 @@ pub(crate) fn wait(
             std::thread::sleep(CORRECTING);
         }
         let time = if events.is_empty() { left } else { 0 };
-        match waited(outer, room.saturating_sub(events.len()), time, mask) {
-            Ok(others) => events.extend(others.into_iter().filter(|event| event.u64 != INNER)),
-            Err(_) if !events.is_empty() => {}
-            Err(failure) => return Err(failure),
+        if !asked_others {
+            match others(outer, room.saturating_sub(events.len()), time, mask) {
+                Ok(others) => events.extend(others),
+                Err(_) if !events.is_empty() => {}
+                Err(failure) => return Err(failure),
+            }
         }
         if !events.is_empty() || left == 0 {
             return Ok(events);

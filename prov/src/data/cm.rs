@@ -57,6 +57,8 @@ pub(crate) struct Cm {
     call: Option<Call>,
     /// Peer number of the other side, once it is known.
     peer: u32,
+    /// Time in nanoseconds of the first attempt to connect that was not answered.
+    unanswered_since_ns: Option<u64>,
 }
 
 /// Content of a connection management record.
@@ -196,12 +198,26 @@ impl Cm {
             data: Vec::new(),
             call: None,
             peer: ANY,
+            unanswered_since_ns: None,
         }
     }
 
     /// Whether the connection has ended, or will never exist.
     pub(super) fn is_down(&self) -> bool {
         self.state == State::Down
+    }
+
+    /// Whether an attempt to connect that failed with `error` is repeated. An attempt that is never
+    /// answered, as over a driver, is given up `limit` nanoseconds after its first such error.
+    fn repeats(&mut self, error: &Error, now: u64, limit: u64) -> bool {
+        match error {
+            Error::Again => true,
+            Error::Unanswered(_) => {
+                let since = *self.unanswered_since_ns.get_or_insert(now);
+                now.saturating_sub(since) < limit
+            }
+            _ => false,
+        }
     }
 
     /// Whether a connection exists whose first record must wake waiting threads.
@@ -246,11 +262,7 @@ impl EpState {
                     say(conn, wire::CM_REQUEST, cm.number, &data);
                 }
             }
-            Err(Error::Again | Error::Unanswered(_)) => {}
-            Err(error) => {
-                self.cm_unreachable(&error);
-                self.cm_failed(env, entry::errno(&error), Vec::new());
-            }
+            Err(error) => self.cm_not_connected(env, &error),
         }
     }
 
@@ -272,11 +284,17 @@ impl EpState {
                     call.taken();
                 }
             }
-            Err(Error::Again | Error::Unanswered(_)) => {}
-            Err(error) => {
-                self.cm_unreachable(&error);
-                self.cm_failed(env, entry::errno(&error), Vec::new());
-            }
+            Err(error) => self.cm_not_connected(env, &error),
+        }
+    }
+
+    /// Handles a failed attempt to connect to the other side.
+    #[cold]
+    fn cm_not_connected(&mut self, env: &mut Env<'_>, error: &Error) {
+        let Some(cm) = &mut self.cm else { return };
+        if !cm.repeats(error, scif::now_ns(), crate::env::env().connect_timeout_ns) {
+            self.cm_unreachable(error);
+            self.cm_failed(env, entry::errno(error), Vec::new());
         }
     }
 
@@ -500,5 +518,28 @@ const MOST_UNNAMED: usize = 8;
 impl Cm {
     fn data_sent(&self) -> bool {
         self.number & SENT != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_attempt_without_an_answer_is_given_up_in_time() {
+        const LIMIT: u64 = 3_000_000_000;
+        let to = PortId { node: 0, port: 7 };
+        let mut cm = Cm::new();
+        let rows = [
+            (Error::Again, 10, true),
+            (Error::Unanswered(to), 20, true),
+            (Error::Again, LIMIT + 1000, true),
+            (Error::Unanswered(to), LIMIT + 19, true),
+            (Error::Unanswered(to), LIMIT + 20, false),
+            (Error::Refused(to), 0, false),
+        ];
+        for (error, now, repeats) in rows {
+            assert_eq!(cm.repeats(&error, now, LIMIT), repeats, "{error} at {now}");
+        }
     }
 }

@@ -427,7 +427,7 @@ impl EpState {
                 }
                 self.fail_pending(env, peer, err);
                 if gone && !left {
-                    self.bury(env, peer, id, err);
+                    self.bury(env, peer, id, err, "no listener at its address any more");
                 }
                 self.coll_lost(env, peer);
             }

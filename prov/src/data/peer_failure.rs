@@ -12,9 +12,16 @@ use crate::eq::EqError;
 use crate::log::{Subsys, info_about_peer};
 
 impl EpState {
-    /// Handles the death of a peer. Receives directed to it fail, or all receives if so configured.
-    /// The event queue reports its address.
-    pub(super) fn bury(&mut self, env: &mut Env<'_>, peer: u32, id: PortId, err: Errno) {
+    /// Handles the loss of a peer for the reason `why`. Receives directed to it fail, or all of
+    /// them if so configured. The event queue reports its address.
+    pub(super) fn bury(
+        &mut self,
+        env: &mut Env<'_>,
+        peer: u32,
+        id: PortId,
+        err: Errno,
+        why: impl std::fmt::Display,
+    ) {
         let left: Vec<ConnId> = self.conns_of(peer).collect();
         let mut met = false;
         if let Some(p) = self.peers.get_mut(peer as usize) {
@@ -30,7 +37,7 @@ impl EpState {
             p.dead = true;
         }
         if met {
-            info_about_peer(Subsys::EpCtrl, format_args!("peer {id} died"));
+            info_about_peer(Subsys::EpCtrl, format_args!("peer {id} is lost: {why}"));
         }
         self.fail_receives_from(env, peer, id, crate::env::env().peer_death_any, err);
     }

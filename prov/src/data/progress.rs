@@ -619,7 +619,7 @@ impl EpState {
                 self.fail_receives_from(env, peer, id, false, err);
             }
         } else if gone && died {
-            self.bury(env, peer, id, lost);
+            self.bury(env, peer, id, lost, reason);
         } else if let Some(p) = self.peers.get_mut(peer as usize) {
             p.left = gone;
         }

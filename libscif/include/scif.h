@@ -344,7 +344,8 @@ int scif_fence_wait(scif_epd_t epd, int mark);
  * at roff of the peer's (SCIF_SIGNAL_REMOTE), or both. Offsets are multiples of 4; at a multiple of
  * 8 the store is atomic.
  * EINVAL: flags or an offset. ENXIO: the eight bytes are not within one window. EPERM: the window
- * does not allow writing. ENOTCONN, ECONNRESET, EBADF, ENOTTY.
+ * does not allow writing; with SCIF_FENCE_INIT_PEER this is ENXIO as well. ENOTCONN, ECONNRESET,
+ * EBADF, ENOTTY.
  */
 int scif_fence_signal(scif_epd_t epd, off_t loff, uint64_t lval, off_t roff, uint64_t rval, int flags);
 

@@ -132,7 +132,8 @@ impl LostNode {
 /// Ends the loss of a node. Its endpoints stay disconnected; new ones can be made.
 ///
 /// # Errors
-/// [`Failure::NoNode`]: the node is not lost. [`Failure::NoAccess`]: another user lost it.
+/// [`Failure::NoNode`]: the node is not lost. [`Failure::NoAccess`]: another user lost it, or the
+/// process that lost it does not answer within ten seconds.
 pub fn restore(config: &Config, node: u16) -> Result<()> {
     let socket = unix::socket()?;
     match unix::connect(&socket, &marker(&domain_of(config), node)?) {

@@ -6,6 +6,7 @@
 
 mod report;
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command};
@@ -121,9 +122,7 @@ pub(crate) fn run(args: &Args) -> Outcome<u64> {
     parent.tell_results();
     outcome?;
     let left = before.compare("scif", &parent.pids);
-    let sockets = std::fs::read_to_string("/proc/net/unix")?;
-    let sockets = sockets.lines().filter(|line| line.contains(&parent.domain));
-    let left: Vec<String> = left.into_iter().chain(sockets.map(str::to_owned)).collect();
+    let left: Vec<String> = left.into_iter().chain(sockets_of(&parent.domain)?).collect();
     if !left.is_empty() {
         return Err(Fail::here(left.join("\n    ")));
     }
@@ -142,6 +141,19 @@ pub(crate) fn run(args: &Args) -> Outcome<u64> {
         }
     }
     Ok(parent.kills)
+}
+
+/// Returns the Unix sockets with names of a domain. The list is read twice: the kernel builds it in
+/// pieces, and a socket that closes in between may hide another one.
+fn sockets_of(domain: &str) -> Outcome<BTreeSet<String>> {
+    let mut found = BTreeSet::new();
+    for _ in 0..2 {
+        let list = std::fs::read("/proc/net/unix")?;
+        let list = String::from_utf8_lossy(&list);
+        let ours = list.lines().filter(|line| line.contains(domain));
+        found.extend(ours.map(str::to_owned));
+    }
+    Ok(found)
 }
 
 impl Parent<'_> {

@@ -71,6 +71,21 @@ fn ppoll_bits(fd: i32, events: i16, timeout_ms: i64) -> i16 {
     entry.revents
 }
 
+/// Makes a connection with an accepted endpoint that has no number yet. Returns listener, opener
+/// and cookie.
+fn unclaimed() -> (i32, i32, u64) {
+    let (listener, opener) = (open(), open());
+    let port = bind(listener);
+    listen(listener, 4).unwrap();
+    bind(opener);
+    set_nonblocking(opener, true);
+    assert_eq!(connect(opener, port), Err(EINPROGRESS));
+    let (_, cookie) = accept_request(listener, BLOCK as u32).unwrap();
+    assert_eq!(raw_poll(opener, OUT, -1), OUT);
+    connect(opener, port).unwrap();
+    (listener, opener, cookie)
+}
+
 pub(crate) const CASES: &[Case] = &[
     ("the_version_tells_the_generations_apart", |_| {
         let fd = open();
@@ -301,17 +316,23 @@ pub(crate) const CASES: &[Case] = &[
         until("it is gone", || raw_poll(b, 0, 0) == HUP);
     }),
     ("a_listener_takes_what_nobody_registered_with_it", |_| {
-        let (listener, opener) = (open(), open());
-        let port = bind(listener);
-        listen(listener, 4).unwrap();
-        bind(opener);
-        set_nonblocking(opener, true);
-        assert_eq!(connect(opener, port), Err(EINPROGRESS));
-        let (_, cookie) = accept_request(listener, BLOCK as u32).unwrap();
-        assert_eq!(raw_poll(opener, OUT, -1), OUT);
-        connect(opener, port).unwrap();
+        let (listener, opener, cookie) = unclaimed();
         plain_close(listener);
         until("it is gone", || raw_poll(opener, 0, 0) & HUP == HUP);
         assert_eq!(put_accepted(open(), cookie), Err(ENOENT));
     }),
+    (
+        "an_unclaimed_endpoint_stays_with_the_last_copy_of_its_listener",
+        |_| {
+            let (listener, opener, cookie) = unclaimed();
+            let (copy, other) = (dup(listener), open());
+            plain_close(listener);
+            plain_close(other);
+            assert_eq!(raw_poll(opener, HUP, 100), 0, "the listener exists");
+            let acceptor = open();
+            put_accepted(acceptor, cookie).unwrap();
+            plain_close(copy);
+            assert_eq!(send(acceptor, b"hello", 0), Ok(5));
+        },
+    ),
 ];

@@ -220,8 +220,9 @@ unsafe extern "C" fn close(fd: c_int) -> c_int {
         Some(endpoints) => {
             ours::mark(fd, false);
             answer(inside(|| {
-                ours::drop_kept(endpoints, fd);
-                endpoints.close(fd).map(|()| 0)
+                let closed = endpoints.close(fd);
+                ours::drop_kept(endpoints);
+                closed.map(|()| 0)
             }))
         }
         // SAFETY: the caller's argument, unchanged.

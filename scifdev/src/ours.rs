@@ -130,7 +130,8 @@ pub(crate) fn has_sets() -> bool {
 
 const ENCODING: u64 = 0xff;
 const PENDING: u64 = 0x100;
-const LISTENER: u32 = 32;
+/// Bits of a label below the identifier of the listener.
+const LISTENER: u32 = 16;
 
 /// Returns the label of an endpoint, which records the device that opened it.
 pub(crate) fn label(encoding: Encoding) -> u64 {
@@ -153,10 +154,11 @@ pub(crate) fn encoding(endpoints: &Endpoints, fd: RawFd) -> Result<Encoding> {
 /// number too high to be marked is refused.
 ///
 /// # Errors
-/// [`Failure::NoMemory`].
+/// [`Failure::NoMemory`]; [`Failure::BadDescriptor`] or [`Failure::NotAnEndpoint`] for a listener
+/// that was closed meanwhile.
 pub(crate) fn keep(endpoints: &Endpoints, accepted: RawFd, listener: RawFd) -> Result<u64> {
     let waiting = flag(&WAITING, accepted).ok_or(Failure::NoMemory)?;
-    let from = u64::from(listener.cast_unsigned()) << LISTENER;
+    let from = endpoints.identifier(listener)? << LISTENER;
     endpoints.set_label(accepted, from | PENDING)?;
     waiting.set(true);
     WAITING_END.max(u64::from(accepted.cast_unsigned()) + 1);
@@ -180,17 +182,19 @@ pub(crate) fn take_kept(cookie: u64) -> Option<RawFd> {
     })
 }
 
-/// Closes the endpoints that a closed listener accepted and that were not moved to a number.
-pub(crate) fn drop_kept(endpoints: &Endpoints, listener: RawFd) {
+/// Closes the endpoints that listeners without a descriptor accepted and that were not moved to a
+/// number.
+pub(crate) fn drop_kept(endpoints: &Endpoints) {
     if WAITING_COUNT.get() == 0 {
         return;
     }
-    let from = u64::from(listener.cast_unsigned());
     for number in 0..WAITING_END.get() {
         let Ok(fd) = RawFd::try_from(number) else { return };
         let waits = flag(&WAITING, fd).is_some_and(Flag::get);
         if waits
-            && endpoints.label(fd).is_ok_and(|label| label >> LISTENER == from)
+            && endpoints
+                .label(fd)
+                .is_ok_and(|label| !endpoints.exists(label >> LISTENER))
             && take_kept(COOKIE | number) == Some(fd)
         {
             let _ = endpoints.close(fd);

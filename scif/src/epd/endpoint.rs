@@ -197,6 +197,11 @@ impl Epd {
         self.set_ended();
     }
 
+    /// Whether its end is complete, or has failed.
+    pub(super) fn is_over(&self) -> bool {
+        self.over.get()
+    }
+
     /// Releases the waiters for the end, which is complete or has failed.
     pub(crate) fn set_ended(&self) {
         self.over.set(true);
@@ -207,7 +212,7 @@ impl Epd {
     pub(crate) fn wait_ended(&self) {
         loop {
             let event = self.holder.event();
-            if self.over.get() {
+            if self.is_over() {
                 return;
             }
             let _ = self.holder.wait(event, Some(ENDING_NS));

@@ -8,6 +8,7 @@
 use std::os::fd::RawFd;
 
 use super::Endpoints;
+use super::endpoint::take;
 use super::failure::Result;
 use crate::sys::descriptor;
 
@@ -28,6 +29,23 @@ impl Endpoints {
     pub fn set_label(&self, fd: RawFd, label: u64) -> Result<()> {
         self.0.get(fd)?.label.set(label);
         Ok(())
+    }
+
+    /// Returns the identifier of an endpoint, which no other endpoint of this process has or gets.
+    ///
+    /// # Errors
+    /// As [`label`](Self::label).
+    pub fn identifier(&self, fd: RawFd) -> Result<u64> {
+        Ok(self.0.get(fd)?.token)
+    }
+
+    /// Whether the endpoint of an identifier exists, so that a descriptor of it is open.
+    #[must_use]
+    pub fn exists(&self, identifier: u64) -> bool {
+        take(&self.0.service)
+            .watched
+            .get(&identifier)
+            .is_some_and(|epd| !epd.is_over())
     }
 
     /// Makes the number `to` of another endpoint refer to the endpoint `from`, and closes `from`.

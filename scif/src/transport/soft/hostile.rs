@@ -724,3 +724,30 @@ fn descriptors_are_private_to_this_process() {
     let mut victim = stage.victim();
     check_service(&stage, &mut victim);
 }
+
+#[test]
+fn a_listener_that_dies_during_a_connect_has_died() {
+    const ATTEMPTS: usize = 200;
+    let stage = Stage::new("dying");
+    let mut endpoint = stage.victim();
+    let listener = unix::socket().unwrap();
+    let _file = stage.names.bind_listener(&listener, FAKE, 16).unwrap();
+    let (end, ended) = std::sync::mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            // Closes sockets without a packet, as the kernel does for a killed process.
+            while ended.try_recv() != Err(std::sync::mpsc::TryRecvError::Disconnected) {
+                drop(unix::accept(&listener));
+            }
+        });
+        for _ in 0..ATTEMPTS {
+            let id = endpoint.connect(FAKE).unwrap();
+            assert_eq!(
+                wait_for(&mut endpoint, |_| true),
+                LinkEvent::Closed(id, Reason::Died)
+            );
+            endpoint.close_conn(id, crate::CloseHow::Reset);
+        }
+        drop(end);
+    });
+}

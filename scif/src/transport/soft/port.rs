@@ -468,25 +468,32 @@ impl Port for SoftPort {
         write_header(&segment.map)?;
         let hello = handshake::greeting(&self.soft, &self.shown, false, id);
         let fds = handshake::descriptors(&self.shown, segment.fd.as_ref().map(AsFd::as_fd));
-        unix::send(&socket, hello.encode(), &fds).map_err(|errno| match errno {
-            Errno::TOOMANYREFS => {
+        match unix::send(&socket, hello.encode(), &fds) {
+            Ok(()) => {}
+            Err(Errno::TOOMANYREFS) => {
                 self.soft.raise_nofile();
-                Error::Again
+                return Err(Error::Again);
             }
-            Errno::AGAIN | Errno::NOBUFS => Error::Again,
-            // The peer has already answered with a refusal.
-            Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN => match last_word(&socket) {
-                Some(Packet::No(Reason::Denied)) => Error::Denied {
-                    port: dst,
-                    uid: who.uid,
-                },
-                _ => Error::Refused(dst),
+            Err(Errno::AGAIN | Errno::NOBUFS) => return Err(Error::Again),
+            Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => match last_word(&socket) {
+                Some(Packet::No(Reason::Denied)) => {
+                    return Err(Error::Denied {
+                        port: dst,
+                        uid: who.uid,
+                    });
+                }
+                Some(_) => return Err(Error::Refused(dst)),
+                // A peer that refuses or closes sends its reason, so this one has died. The link
+                // reports that, as it does for a death after the hello.
+                None => {}
             },
-            errno => Error::Os {
-                call: "sendmsg",
-                errno,
-            },
-        })?;
+            Err(errno) => {
+                return Err(Error::Os {
+                    call: "sendmsg",
+                    errno,
+                });
+            }
+        }
         let socket = PrivateFd::new(socket);
         self.epoll
             .add(&socket, token(CONN, id))

@@ -56,7 +56,11 @@ pub(crate) fn limits(
             Ordering::Equal => "ok  ",
             Ordering::Less => "ok, and rules/limits.txt can be lowered:",
         };
-        *(if total > limit { &mut failed } else { &mut passed }) += 1;
+        *(if total > limit {
+            &mut failed
+        } else {
+            &mut passed
+        }) += 1;
         writeln!(out, "{verdict} {rule}: {total} of at most {limit}")?;
     }
     writeln!(out, "{passed} passed, {failed} failed")?;

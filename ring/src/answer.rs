@@ -2,15 +2,16 @@
 //! The shared reply line of a connection. A short record that replies to a record just received is
 //! published in this line, half written by each side, instead of a ring slot.
 //!
-//! The replying core has just received the line, so writing it is cheap. A ring slot it would first
-//! have to take from the peer, which polls that slot. A reply has its number in the ring like any
-//! other record, and its slot stays unchanged.
+//! The replying core has just received the line, so writing it is cheap. Writing a ring slot would
+//! need a read for ownership first, since the peer polls that slot. A reply has its number in the
+//! ring like any other record, and its slot stays unchanged.
 //!
-//! INVARIANT: a half is rewritten only after its reader has confirmed that it took the content: by
-//! the count in each of its own replies, or by the counters of the ring. An old count is never
-//! taken for a new one: at most a ringful of replies lies between them, and the count has enough
-//! bits to distinguish more. Not about: the decision which record is a reply, which the caller
-//! makes.
+//! INVARIANT: a half is rewritten only after its reader has confirmed that it took the content. The
+//! count in the reader's own replies confirms it, or the counters of the ring do. The count is
+//! stored with few bits, but an old count never equals the expected one: at most a ringful of
+//! replies lies between them, and the bits distinguish more.
+//!
+//! Not about: which record is a reply, which the caller decides.
 
 #![expect(unsafe_code, reason = "lays a line over raw shared memory")]
 

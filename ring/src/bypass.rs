@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Choice between cached and non-temporal stores for record bodies.
 //!
-//! The consumer's core holds the lines of the data area that are written again. Between near cores
-//! it costs little to fetch them back. Between distant cores (another socket, another part of the
-//! cache) non-temporal stores may cost less, although the consumer then fetches the body from
-//! memory. So the two are compared from time to time. Not about: the copy itself (`copy`).
+//! The lines of the data area that a producer writes again are in the cache of the consumer's core.
+//! Between near cores it costs little to fetch them back. Between distant cores (another socket,
+//! another part of the cache) non-temporal stores may cost less, although the consumer then fetches
+//! the body from memory. So both are measured at intervals.
+//!
+//! Not about: the copy itself (`copy`).
 
 use crate::copy;
 

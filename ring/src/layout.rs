@@ -323,8 +323,8 @@ impl Area {
 }
 
 /// Returns the start of a body of `len` bytes in a data area of `area` bytes filled up to the
-/// free-running position `pos`. A body that would cross the end starts at the next beginning of the
-/// area. Both sides compute this.
+/// free-running position `pos`. A body that would cross the end of the area starts at its
+/// beginning, in the next pass. Both sides compute this.
 #[inline]
 pub(crate) const fn body_start(pos: u64, len: usize, area: usize) -> u64 {
     let offset = pos & (area as u64 - 1);
@@ -347,8 +347,8 @@ pub(crate) const fn next_stamp(stamp: u16) -> u16 {
     if stamp == u16::MAX { 1 } else { stamp + 1 }
 }
 
-// A ring whose consumer has not published its last quarter still accepts the longest body after the
-// worst skip.
+// The longest body fits an empty ring, even behind the longest skip at the end of the area, and
+// while the consumer has not published that it freed the last quarter.
 const _: () = assert!(DATA.is_power_of_two() && SLOTS.is_power_of_two() && BODY_MAX.is_multiple_of(64));
 const _: () = assert!(DATA / 4 + 2 * BODY_MAX <= DATA);
 const _: () = assert!(DIRECTION_BYTES == 86016 && DIRECTION_BYTES.is_multiple_of(4096));

@@ -21,7 +21,8 @@ pub struct Limiter {
 
 impl Limiter {
     /// Returns a limiter that grants `burst` events at once and one more for each `interval_ns`. A
-    /// `burst` below two counts as two, since a report needs an event of its own.
+    /// `burst` below two counts as two: after suppressed events, the next one is granted only
+    /// together with its report, which costs as much.
     #[must_use]
     pub const fn new(burst: u64, interval_ns: u64) -> Limiter {
         Limiter {

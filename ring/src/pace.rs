@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Adaptive poll delay: after a reply, the next poll waits for about half of the time that recent
-//! replies took.
+//! Adaptive poll delay after a published reply: 5/8 of the time after which the peer's next record
+//! arrived in recent exchanges.
 //!
-//! A poll takes the cache line away from the core that is about to write it. After a publication
-//! the peer first fetches and reads the line. A poll before the peer has written its own half finds
-//! nothing and costs the peer the line.
+//! A poll fetches the cache line from the core that is about to write it. If the peer has not
+//! written its half of the reply line yet, the poll finds nothing, and the peer has to fetch the
+//! line back.
 //!
 //! Times are ticks of the processor's time stamp counter; without one, no poll is delayed. Not
 //! about: the time to poll before sleeping. A caller that is about to sleep, or needs the current
@@ -15,9 +15,10 @@
     expect(unsafe_code, reason = "reads the processor's counter of ticks")
 )]
 
-/// Maximum delay in ticks, about 400 ns. Bounds the time by which an early reply is noticed late.
+/// Maximum delay in ticks, about 400 ns. An early record is noticed at most this much late.
 const MOST: u64 = 1024;
-/// Time in ticks above which a reply halves the delay: no core polls that long for a reply.
+/// Time in ticks above which the arrival of a record halves the delay. A peer that takes longer
+/// computes or sleeps, so its time predicts nothing.
 const LONG: u64 = 8 * MOST;
 
 /// State of the poll delay for one ring.
@@ -78,9 +79,9 @@ impl Pace {
         }
     }
 
-    /// Updates the delay from a reply that arrived after `took` ticks. A reply found at the first
-    /// poll may have arrived earlier; the delay then shrinks, because it is shorter than the whole
-    /// time.
+    /// Updates the delay from a record that was found `took` ticks after the reply. A record found
+    /// at the first poll may have arrived during the delay. Then `took` is little more than the
+    /// delay, which therefore shrinks.
     #[inline]
     fn learn(&mut self, took: u64) {
         let gap = if took > LONG { 0 } else { (took * 5 / 8).min(MOST) };

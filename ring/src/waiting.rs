@@ -4,10 +4,10 @@
 //!
 //! Not about: the queue (`stream`), and the way a side waits.
 //!
-//! INVARIANT of a bell word. `RUNG`: the descriptor holds a token or its space is known, or the
-//! waiter is about to see to it. `ARMED`: the descriptor holds no token, and the side that makes a
-//! change must signal it. `RINGING`: the other side is about to signal. `IDLE`: the waiter polls by
-//! itself.
+//! INVARIANT of a bell word. `IDLE`: the waiter polls the queue and needs no signal. `ARMED`: the
+//! descriptor shows no readiness, and the side that changes the queue must signal it. `RINGING`:
+//! that side is about to signal it. `RUNG`: the descriptor shows readiness, or the waiter is about
+//! to make it do so.
 
 use crate::word::{Word32, full_fence};
 

@@ -28,8 +28,9 @@ pub struct ConsumerOf<const SLOTS: usize, const DATA: usize> {
     data: u64,
     /// Value of `data` once the record last seen is freed.
     data_after: u64,
-    /// Values of `next` and `data` last published to the producer.
+    /// Value of `next` last published to the producer.
     told: u64,
+    /// Value of `data` last published to the producer.
     data_told: u64,
     /// 1 while a record that was seen is not freed.
     step: u64,
@@ -39,8 +40,9 @@ pub struct ConsumerOf<const SLOTS: usize, const DATA: usize> {
     answers: Option<Answers>,
     /// Whether the record last seen lies in the reply line.
     in_answers: bool,
-    /// Number of replies taken from the reply line, and the record count at the last of them.
+    /// Number of replies taken from the reply line.
     answers_taken: u64,
+    /// Value of `next` after the last of them.
     answered: u64,
     /// Count carried by the reply last taken, until `said` returns it.
     said: Option<Taken>,
@@ -339,9 +341,9 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
         }
     }
 
-    /// Writes to the lines of the freed record. For a line in shared state the producer's stores
-    /// would wait for a read for ownership, 150 ns each between distant cores. A line that this
-    /// core alone owns the producer can prefetch for writing, many at a time.
+    /// Writes to the lines of the freed record, so that this core owns them. The producer can then
+    /// prefetch many of them for writing at once. For a line that both cores share, each store of
+    /// the producer would wait for a read for ownership, 150 ns between distant cores.
     #[inline(always)]
     fn take_back(&mut self) {
         // SYNC POINT: `flush` orders this store before the producer's next store to the slot; until

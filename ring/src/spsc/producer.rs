@@ -23,8 +23,8 @@ pub struct ProducerOf<const SLOTS: usize, const DATA: usize> {
     region: Region,
     /// Number of records published.
     produced: u64,
-    /// Value of `produced` up to which slots are free without another load of the consumer's
-    /// counter.
+    /// Value of `produced` up to which slots are known to be free. Beyond it the consumer's counter
+    /// is loaded again.
     limit: u64,
     /// Position after the last body.
     data: u64,
@@ -37,10 +37,12 @@ pub struct ProducerOf<const SLOTS: usize, const DATA: usize> {
     answers: Option<Answers>,
     /// Whether the next record may use the reply line.
     answers_next: bool,
-    /// Number of replies published, the record count at the last of them, and whether the
-    /// consumer's own replies confirm that it took that one.
+    /// Number of replies published in the reply line.
     answers_made: u64,
+    /// Value of `produced` after the last of them.
     answered: u64,
+    /// Whether a reply of the consumer has confirmed that it took that one. Otherwise only its
+    /// consumed counter can show this.
     answer_taken: bool,
 }
 
@@ -107,9 +109,8 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
     }
 
     /// Prefetches the next slot for writing, shortly before a reply is pushed. The polling consumer
-    /// holds the line, so a read for ownership must precede the stores; it now overlaps with the
-    /// application's work. A much earlier prefetch is useless, because the consumer polls the line
-    /// again.
+    /// holds the line, so the stores need a read for ownership, which now overlaps with work of the
+    /// application. A much earlier prefetch is useless, because the consumer polls the line again.
     #[inline(always)]
     pub fn will_push(&self) {
         copy::will_write(self.region.slot::<SLOTS>(self.produced));

@@ -284,9 +284,9 @@ impl Connection {
     #[cold]
     fn rouse(&mut self, mut idle: bool) {
         if self.bell.is_none() {
-            // The peer reads the ring after it has sent its accept. Without an accept now, it will
-            // find all records pushed before this check; with one, the doorbell is known from now
-            // on.
+            // The peer reads the ring after it has sent its accept. If the accept has not arrived
+            // yet, the peer will find all records that were pushed before this check. If it has
+            // arrived, the doorbell is known from now on.
             self.look_for_answer();
             publish_fence(self.asymmetric);
             idle = self.views.tx.consumer_idle();

@@ -4,13 +4,13 @@
 //!
 //! Not about the decision to move (the provider counts accesses) nor about the move of pages
 //! (`sys::pages`). A key names its window, the offset of its whole pages in the arena. A peer that
-//! finds such a key requests the arena once, and maps all of it. Pages move only while no store can
-//! be lost. Stores of the program are suspended. A peer that copies by `process_vm_*` may have
-//! resolved the page before, so no such copy may be possible: neither under this key (its owner has
-//! revoked it), nor to another region over the same pages, nor of an arriving message. This module
-//! knows the regions and arriving messages of all domains of the process, but not those of another
-//! copy of this library.
+//! finds such a key requests the arena once, and maps all of it.
 //!
+//! Pages move only while no store can be lost. Stores of the program are suspended. Copies of a
+//! peer by `process_vm_*` are not, and may have resolved the old page. So there must be none: under
+//! this key (its owner has revoked it), to another region over the same pages, or of an arriving
+//! message. This module knows the regions and arriving messages of all domains of the process, but
+//! not those of another copy of this library.
 //! INVARIANT: the pages of a window stay in place while a region covers any of them.
 
 use std::collections::BTreeMap;

@@ -33,10 +33,11 @@ const ADMIN_PORT_END: u16 = 1024;
 /// opener delays `scif_accept` by that much.
 const HELLO_MS: i32 = 3000;
 
-/// Number of nodes that exist even without a process: the most that mainline's driver has. A
-/// connect to one of them is refused, so that a program may retry until the other one has started.
+/// Number of nodes that exist even without a process: the maximum of mainline's driver. A connect
+/// to one of them fails with ECONNREFUSED instead of ENODEV, so a program can retry until its peer
+/// runs.
 const NODES: u16 = 129;
-/// Number of readings of the list of names before a node counts as absent.
+/// Number of times that the list of names is read before a node counts as absent (ENODEV).
 const LISTS: u32 = 3;
 
 /// Connect that waits to be accepted.
@@ -130,7 +131,7 @@ impl Inner {
     fn exists(&self, node: u16) -> bool {
         let trusted = |uid| uid == self.uid || uid == 0;
         let listed = || nodes::online(&self.domain, trusted).is_ok_and(|nodes| nodes.contains(&node));
-        // A listing of names that come and go may omit one that stays.
+        // One reading may omit a bound name while other names come and go.
         node < NODES || node == self.config.node || (0..LISTS).any(|_| listed())
     }
 

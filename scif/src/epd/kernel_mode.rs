@@ -402,10 +402,12 @@ impl Endpoints {
         drop(pages);
     }
 
-    /// Registers a `handler` for nodes that appear or disappear (`scif_event_register`). Before a
-    /// node is lost, the thread that answers peers calls it; the handler has up to a second. It
-    /// must put back its pages of that node, may close endpoints and must not fork. Nodes already
-    /// present are not reported. Not inherited by a forked child.
+    /// Registers a `handler` for nodes that appear or disappear (`scif_event_register`). Nodes
+    /// already present are not reported. A forked child does not inherit the handler.
+    ///
+    /// The service thread reports the loss of a node before it takes effect. The handler then has
+    /// up to a second, and must put back its pages of that node. It may close endpoints and must
+    /// not fork.
     ///
     /// # Errors
     /// [`Failure::NoMemory`]: no thread can be started; the handler is not registered.

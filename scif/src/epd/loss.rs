@@ -27,12 +27,14 @@ use crate::sys::{descriptor, process, unix};
 
 /// Nanoseconds that a process may take to answer. Afterwards it is reported as silent.
 const ANSWER_NS: u64 = 1_000_000_000;
-/// Milliseconds that the first packet of a questioner may take. It arrives with the connection.
+/// Time in milliseconds that the service thread waits for the question on a new connection. The
+/// asking process sends it right after the connect; a silent one delays the thread by this time.
 const QUESTION_MS: i32 = 1000;
-/// Nanoseconds that the holder of a lost node may take to give it up. It answers, or ends, at once.
+/// Nanoseconds that the process which keeps a node lost may take to give it up. It answers or ends
+/// at once, unless it is stopped.
 const RESTORE_NS: u64 = 10_000_000_000;
-/// Number of times that one process is asked. On a busy machine a questioner may be delayed between
-/// connect and question, until the other side stops waiting.
+/// Number of attempts to ask one process. On a busy machine more than `QUESTION_MS` may pass
+/// between connect and question, and the other side then closes the connection.
 const QUESTIONS_ASKED: u32 = 3;
 /// Backlog of questions that wait.
 pub(crate) const QUESTIONS: i32 = 64;

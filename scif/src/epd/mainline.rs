@@ -2,11 +2,13 @@
 //! Surprising behaviour of mainline's driver with connects (`Config::device_traps`).
 //!
 //! Connects that return EINPROGRESS are made one at a time. The driver has one work item for all
-//! processes of a node. It sends a request, waits up to 30 s for the answer, and takes the next.
-//! Collecting a result and closing an endpoint wait until the work item has nothing left to do.
-//! This emulation has one thread per process while connects are to be made. The thread holds a name
-//! of the node while it waits for an answer; the name is freed if the process dies. Blocking
-//! connects run in the thread of their caller, as in the driver.
+//! processes of a node. It sends a request, waits up to 30 s for the answer, and takes the next
+//! one. A call that collects a result or closes an endpoint waits until the work item is idle.
+//!
+//! This emulation has one thread per process while connects are to be made. For each connect the
+//! thread binds one socket name of the node, which no other process can bind meanwhile. The name is
+//! freed if the process dies. Blocking connects run in the thread of their caller, as in the
+//! driver.
 //!
 //! A request that was given up stays with its listener. The driver never returns from accepting it,
 //! and locks up when the listener is closed. In this emulation both are errors.

@@ -310,9 +310,9 @@ fn mend_sending(epd: &Epd, link: &Link, fd: RawFd, held: &Held<'_>) -> Result<()
     Ok(())
 }
 
-/// Makes the descriptor show the current state, unless a sharer inside a call is about to. Recovers
-/// from a sharer that died inside a call. A sharer that is inside now has the lock's notice and
-/// recovers itself.
+/// Makes the descriptor show the current state, unless a sharer inside a call is about to. Repeats
+/// the work of a sharer that died inside a call, unless another sharer holds that lock. The other
+/// one learnt of the death when it took the lock, and repeats the work itself.
 pub(crate) fn put_right(epd: &Epd, link: &Link, fd: RawFd) -> Result<()> {
     let received = epd.holder.receiving.try_lock().map(|held| {
         if held.owner_died() {

@@ -74,7 +74,7 @@ pub(crate) fn presences(domain: &str) -> std::io::Result<Vec<Presence>> {
         })
         .collect();
     found.sort_by(|a, b| (a.node, a.pid, &a.name).cmp(&(b.node, b.pid, &b.name)));
-    // A process is listed by its socket in each list, and by each question that waits.
+    // The list was read twice, and shows each waiting question under the name of the listener.
     found.dedup();
     Ok(found)
 }

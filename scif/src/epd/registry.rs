@@ -76,7 +76,8 @@ pub(crate) struct Inner {
     pub(crate) in_place: Flag,
     /// Whether an endpoint has pages that remain to be moved back.
     pub(crate) left_pages: Flag,
-    /// Lower bound of the number of windows in place that were deleted.
+    /// Number of times that windows in place were deleted, by a call or with their endpoint. A
+    /// change makes an attempt to move pages back due at once.
     pub(crate) gone_in_place: Count,
     pub(crate) tried_back: Mutex<TriedBack>,
     /// Bound socket that shows the presence of this process on its node.
@@ -188,8 +189,9 @@ impl Inner {
                 service.epoll.add(link.socket(), token << 2 | Kind::Link as u64)?;
                 link.own.table.take_place();
             } else if let Some(pending) = take(&epd.pending).as_ref().filter(|_| epd.vault().is_some()) {
-                // The child handles the answer or gives the connect up, however its parent ends.
-                // This excludes an answer that could not be left in the vault.
+                // The child watches the answer too. If its parent dies, it completes the connect or
+                // gives it up. It misses an answer that the parent took and could not leave in the
+                // vault.
                 service
                     .epoll
                     .add(&pending.socket, token << 2 | Kind::Link as u64)?;

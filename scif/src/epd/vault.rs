@@ -224,8 +224,8 @@ impl Inner {
         }
     }
 
-    /// Takes over descriptors that another sharer left. Returns whether there was something new, or
-    /// is by now.
+    /// Takes over descriptors that another sharer left. Returns true if there were any, or if the
+    /// endpoint already has its connection.
     #[cold]
     pub(crate) fn inherit(&self, epd: &Arc<Epd>) -> bool {
         if epd.vault().is_none() {

@@ -22,8 +22,8 @@ use super::time::now_ns;
 /// stay on their slow paths for up to this time.
 const LOOK_NS: u64 = 10_000_000;
 
-/// One end of a pair, and the identity of its socket: a program may close descriptors that it does
-/// not know.
+/// One end of a pair, and the identity of its socket. A program may close the descriptor without
+/// knowing it, and the identity then shows that its number has been reused.
 #[derive(Debug)]
 struct Tie(OwnedFd, Identity);
 
@@ -32,7 +32,7 @@ static TIES: Mutex<Vec<Tie>> = Mutex::new(Vec::new());
 static RELATED: Flag = Flag::new(false);
 /// Whether this process ever had a relative.
 static EVER: Flag = Flag::new(false);
-/// Whether a relative without a pair exists. One relative is then assumed to exist permanently.
+/// Whether no pair could be made at some fork. A relative is then assumed to exist permanently.
 static UNTIED: Flag = Flag::new(false);
 /// Time of the next check.
 static NEXT: Count = Count::new(0);

@@ -47,7 +47,7 @@ struct Waiter {
 const SIZE_32: u32 = 2;
 /// Maximum number of words on which the kernel waits at once.
 const WORDS_MAX: usize = 128;
-/// Duration of a sleep where the kernel cannot wait on several words, or on as many.
+/// Duration of a sleep in place of futex_waitv(2), where the kernel lacks it or takes fewer words.
 const BRIEFLY: std::time::Duration = std::time::Duration::from_micros(50);
 
 /// Sleeps while each word has its value, at most for `timeout_ns`. May end spuriously.

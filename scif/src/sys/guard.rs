@@ -111,13 +111,14 @@ impl StoreGuard {
             .inspect_err(|_| self.let_go(at, len, false))
     }
 
-    /// Resumes the suspended stores, to the pages present now: other pages, if the protected ones
-    /// were `replaced`.
+    /// Resumes the suspended stores. They go to the pages that are present now, which are other
+    /// ones if the protected pages were `replaced`.
     pub(super) fn let_go(&self, at: usize, len: usize, replaced: bool) {
         let mut range = [at as u64, len as u64];
         if !replaced {
-            // Otherwise the stores would wait until the guard is dropped, and this thread perhaps
-            // for one of their locks.
+            // Ends the protection, or the stores would be suspended again until the guard is
+            // dropped. Until then this thread might wait for a lock that one of the storing threads
+            // holds.
             let _ = self.control(IOCTL_UNREGISTER, &mut range);
         }
         let _ = self.control(IOCTL_WAKE, &mut range);

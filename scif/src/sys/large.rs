@@ -22,9 +22,10 @@ use super::smaps;
 
 /// Size in bytes of a huge page, and its alignment in memory and in a file.
 pub(crate) const LARGE: usize = 2 << 20;
-/// Number of attempts of MADV_COLLAPSE after temporary errors, as caused by accesses of other
-/// threads; and the pause between them.
+/// Number of attempts of MADV_COLLAPSE, which fails temporarily while other threads access the
+/// memory. After them the memory keeps its small pages.
 const TRIES: usize = 30;
+/// Pause between two of these attempts.
 const PAUSE: Duration = Duration::from_micros(100);
 
 /// Returns begin and end of the whole huge pages that fit between two addresses, if any.
@@ -45,7 +46,7 @@ pub(crate) fn next_like(at: u64, like: u64) -> Option<u64> {
 }
 
 /// Size in bytes of each of the three zones of a file into which pages move. The zone of a page
-/// records its wanted page size, so that a move back knows it, and the kernel is queried only once.
+/// records its wanted page size. A move back therefore needs no second query of the kernel.
 pub(crate) const ROOM_BYTES: u64 = 1 << 60;
 
 /// Wanted page size of memory that replaces other memory.

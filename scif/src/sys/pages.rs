@@ -23,10 +23,11 @@ use super::{dontfork, memfd};
 
 /// Held while a piece moves in: two threads that copy the same pages would each map their own copy.
 static MOVING: Mutex<()> = Mutex::new(());
-/// Bytes of the stack, above and below the present frame, that a page move itself may use: callers
-/// store above it, called functions below. Both are ample, but the size above must not exceed the
-/// thread data at the top of a stack: memory beyond that belongs to the program.
+/// Number of bytes above the present stack frame that callers may store to during a page move.
+/// Ample, but not more than the thread data at the top of a stack: memory beyond belongs to the
+/// program.
 const CALLERS: usize = 4 << 10;
+/// Number of bytes below the present stack frame that called functions may use meanwhile: ample.
 const CALLED: usize = 32 << 10;
 /// Unit of registration in bytes.
 pub(crate) const PAGE: usize = 4096;

@@ -119,8 +119,8 @@ fn parse_stat(text: &[u8]) -> Option<Stat> {
     let flags: u64 = fields.nth(5)?.parse().ok()?;
     let threads: u64 = fields.nth(10)?.parse().ok()?;
     let start: u64 = fields.nth(1)?.parse().ok()?;
-    // A leader that has ended while other threads run is a zombie with threads. The last thread of
-    // an exiting process runs no instruction of it any more.
+    // State Z alone is no proof: the main thread may have ended while others run, and `num_threads`
+    // counts these. With one thread left, an exiting process executes none of its instructions.
     let ending = state == "Z" || flags & PF_EXITING != 0;
     let ended = matches!(state, "X" | "x") || (ending && threads <= 1);
     Some(Stat { start, ended })

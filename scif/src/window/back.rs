@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Move of window pages back to private memory, and the reason to delay it. A window of another
-//! connection may use the pages in place, and its peer writes them by `process_vm_*`. No write
-//! protection blocks such writes.
+//! connection may use the pages in place. Its peer writes them by `process_vm_*`, which write
+//! protection does not block.
 //!
 //! Not about the deletion of windows (`register`). Pages that stay are tried again when a window is
 //! deleted, and before one is made. Windows of another copy of the library in this process are
@@ -15,11 +15,12 @@ use crate::sys::pages::{self, Area, StoreGuard};
 use crate::sys::time::now_ns;
 use crate::sys::{process, thread};
 
-/// Nanoseconds until another attempt. Pages stay for a window until one is deleted. That window may
-/// belong to another process of the fork group, or the attempt may have failed for another reason.
+/// Nanoseconds after the last attempt to move pages back at which the next one is due, even if
+/// `Inner::gone_in_place` has not changed. It finds pages that became free in another way: by a
+/// deletion in another process of the fork group, or by the end of a temporary failure.
 const AGAIN_NS: u64 = 50_000_000;
 
-/// Number of deleted windows in place of this process, and the time.
+/// Time of an attempt, and the value of `Inner::gone_in_place` at that time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tries {
     gone: u64,
@@ -253,7 +254,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Moves pages back that had to stay and need not any more. The caller holds no lock.
+    /// Moves pages back that had to stay earlier and are free now. The caller holds no lock.
     pub(crate) fn take_back(&self) {
         let tries = Tries {
             gone: self.gone_in_place.get(),

@@ -128,9 +128,11 @@ impl Holders {
     /// Frees the places of processes that ended or called `exec`. Returns whether there were any.
     /// Only for the own side.
     ///
-    /// A process that calls `exec` keeps its process id and start time. It is detected because it
-    /// leaves this process without a fork group (`alone`, called after the tokens were read). Then
-    /// every place of another process has no owner.
+    /// A process that calls `exec` keeps its process id and start time, so its token names a living
+    /// process. Only its absence from the fork group shows that it has left: its ends of the socket
+    /// pairs were closed. If `alone` finds no other process in the group, every place of another
+    /// process is freed. `alone` runs after the tokens were read, since a child forked later may
+    /// claim a place.
     pub(crate) fn bury(&self, alone: impl FnOnce() -> bool) -> bool {
         let words = |place| {
             let who = self.word(place, WHO).ok()?;
@@ -203,7 +205,8 @@ impl Own {
         let oldest = holders.word(place, OLDEST)?;
         let mut unfinished = take(&self.unfinished);
         if unfinished.is_empty() {
-            // Stored before any thread can see a number as high. At most the number that follows.
+            // Set before the new number is counted: a thread that saw it as queued, and no older
+            // number here, would take it for finished. `queued() + 1` is at most the new number.
             oldest.set(holders.queued() + 1);
         }
         let ticket = holders.queued.add(1) + 1;

@@ -2,9 +2,10 @@
 //! Loans: pages in the arena of one connection that belong to a window of another.
 //!
 //! The peer of the other connection maps them through the arena that the owner's process has open,
-//! if the system permits it. A loan ends when its window is deleted and the peer maps none of it;
-//! until then the lender does not move the pages. If its connection ended earlier, it lasts as long
-//! as the lender's.
+//! if the system permits it. Until the loan ends, the lender does not move the pages. It ends when
+//! the borrowing window is deleted and its peer maps none of its pages. If the connection of that
+//! window has ended, its peer cannot be asked, and the loan lasts until the lender's connection
+//! ends.
 
 use std::sync::Arc;
 

@@ -408,7 +408,8 @@ impl Inner {
             Place::InPlace { .. } if epd.windows.has_borrowed(window.serial) => (u64::MAX, 0),
             Place::InPlace { .. } => return false,
         };
-        // Without a connection: mappings outlive it, but not the processes of the peer.
+        // The peer cannot be asked without a connection. Its mappings outlive the connection, but
+        // not its processes, so references to the arena count as mappings.
         let outlives = || len == 0 || link.own.is_arena_referred_to();
         if epd.over(link) {
             return outlives();

@@ -17,7 +17,8 @@ use crate::sys::memfd::{self, FIXED_SIZE};
 use crate::sys::mmap::Mapping;
 use crate::sys::pages;
 
-/// Seals of a table. A mapping made after sealing is read-only; the library's mapping is older.
+/// Seals of a table. Mappings made after the sealing, such as the peer's, are read-only. The
+/// library's own writable mapping is older.
 const SEALED: SealFlags = FIXED_SIZE.union(SealFlags::FUTURE_WRITE);
 
 /// Window table with its descriptor. Only the process that made it, and its later forked children,

@@ -32,8 +32,9 @@ struct Known {
     in_place: bool,
     /// Ranges of the own arena outside all windows, with pages that could not move back yet.
     left: Vec<(u64, u64)>,
-    /// Loans of the own arena to windows of other connections, then of other arenas to own windows.
+    /// Loans of the own arena to windows of other connections.
     lent: Vec<Arc<Loan>>,
+    /// Loans of other arenas to own windows.
     borrowed: Vec<Arc<Loan>>,
 }
 

@@ -11,11 +11,11 @@
 //! |---|---|
 //! | 0 | seq; 8 number of windows |
 //! | 64 | RMAs queued so far |
-//! | 192 | mappings of the peer's windows made so far; 200 calls copying now, of sharers without a
-//! place |
+//! | 192 | mappings of the peer's windows made so far |
+//! | 200 | calls copying now, of sharers without a place |
 //! | 256 | only for this side: windows made so far; 264 bytes of its arena allocated |
 //! | 512 | places of sharers, 64 bytes each |
-//! | 4096 | windows, 40 bytes each: offset, length, place, protection and kind, serial and process |
+//! | 4096 | windows, 40 bytes each: offset, length, place, protection and kind, serial, process |
 
 use scif_ring::{Word64, Words, full_fence};
 
@@ -30,8 +30,8 @@ pub(crate) const ENTRY_WORDS: usize = 5;
 pub(crate) const ENTRIES: usize = 4096;
 /// Size of a table in bytes.
 pub(crate) const TABLE_BYTES: usize = ENTRIES + WINDOWS_MAX * ENTRY_WORDS * 8;
-/// Size of an arena in bytes, sparse, divided into zones by page size. No part is allocated twice,
-/// so each zone must last: three years at 10 GB a second.
+/// Size of an arena in bytes: sparse, in three zones by page size (`large::ROOM_BYTES`). No part is
+/// allocated twice. A zone lasts for three years of registrations at 10 GB a second.
 pub(crate) const ARENA_BYTES: usize = 3 << 60;
 /// Number of attempts of a disturbed reader. Afterwards the table counts as broken.
 const TRIES: u32 = 1_000_000;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Memory of the program that RMAs of this process write to, during the RMA. The kernel writes it,
-//! and no write protection blocks the kernel: pages that moved meanwhile would lose the data.
+//! Memory of the program that RMAs of this process write to, while they do. The kernel performs
+//! these writes, and write protection does not block them. So pages must not move meanwhile: data
+//! would be written to the old page.
 //!
 //! Not about memory in windows, which the table of the endpoint records.
 
@@ -89,7 +90,7 @@ impl Targets {
         !self.ranges().is_empty()
     }
 
-    /// Makes a range for [`Targets::has_in`]. Only ranges added before it count.
+    /// Makes a range to look for with [`Targets::has_in`], which finds only ranges added earlier.
     fn wanted(&self, begin: u64, len: u64) -> Range {
         Range::here(begin, len, take(&self.0).count)
     }

@@ -34,8 +34,8 @@ const RESET: u8 = b'R';
 const FRAME: usize = 8;
 /// Maximum size in bytes of a frame.
 const FRAME_MAX: usize = FRAME + HEAD_MAX + BODY_MAX;
-/// Capacity in bytes of a driver's queue: amount that is gathered for one send, and requested at
-/// once.
+/// Capacity in bytes of a driver's queue. Records are gathered for one send until they reach it,
+/// and one receive requests as much.
 const QUEUE: usize = 4095;
 /// Size in bytes of a greeting.
 pub(super) const GREETING: usize = size_of::<Greeting>();

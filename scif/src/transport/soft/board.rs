@@ -30,7 +30,7 @@ use crate::waiter::Waiter;
 /// Content of a holder's answer, sent with [memory, listener].
 const HERE: &[u8] = b"B1";
 const BACKLOG: i32 = 4096;
-/// Time in nanoseconds for which a holder may take to answer before the request is repeated.
+/// Time in nanoseconds that a holder may take to answer. Afterwards the request is repeated.
 const ANSWER_NS: u64 = 1_000_000_000;
 const TRIES: u32 = 10;
 const LOCK_TRIES: u32 = 5000;

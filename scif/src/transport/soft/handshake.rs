@@ -123,10 +123,10 @@ pub(super) fn remote(
 /// Returns the best path to the memory of the process at the other end, as identified by the
 /// kernel.
 ///
-/// Memory of another user's process is never accessed by its pid. The pid and the start time
-/// survive an exec, so such a peer could have a privileged process write into a setuid program.
-/// Where the user is ours the kernel refuses that, unless this process may trace every other; then
-/// the peers of its user have the same rights.
+/// Memory of another user's process is never accessed by its pid. Pid and start time survive an
+/// exec, so such a peer could make a privileged process write into a setuid program. After an exec
+/// by a peer of our own user the kernel denies the access. An exception is a process that may trace
+/// every process; the peers of its user then have the same right.
 fn reach(soft: &Soft, greeting: &Greeting, life: &Life, uid: u32) -> PeerMemory {
     let memory = if uid == soft.uid {
         PeerMemory::probe(life.pid(), greeting.nonce_addr, greeting.nonce)

@@ -358,7 +358,8 @@ fn strange_sockets_are_turned_away() {
     check_service(&stage, &mut victim);
 }
 
-/// Returns a socket that listens at `FAKE`, bound by another process. Its queue takes one caller more than `backlog`.
+/// Returns a socket that listens at `FAKE`, bound by another process. Its queue takes one caller
+/// more than `backlog`.
 fn listener_of_another(names: &Names, backlog: i32) -> OwnedFd {
     let socket = unix::socket().unwrap();
     let child = children::in_child(|| i32::from(names.bind_listener(&socket, FAKE, backlog).is_err()));

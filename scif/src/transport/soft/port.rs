@@ -378,15 +378,15 @@ impl SoftPort {
         })
     }
 
-    /// Whether a connecting peer of another user uses the name of a port at which another process
-    /// listens: it would receive that process's replies.
+    /// Whether a connecting peer of another user has the name of a port at which another process
+    /// listens. Replies to that process would then reach the peer.
     ///
     /// Peers of this user are not checked: they may trace each other, and a check costs the named
     /// listener an accept.
     ///
     /// # Errors
-    /// [`Refusal::Resources`]: the check is not possible now. A peer may have filled the queue of the listener whose name it
-    /// uses.
+    /// [`Refusal::Resources`]: the check is not possible now. A peer may have filled the queue of
+    /// the listener whose name it uses.
     fn is_impostor(&self, from: PortId, who: Credentials) -> std::result::Result<bool, Reason> {
         if who.uid == self.soft.uid {
             return Ok(false);

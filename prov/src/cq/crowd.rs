@@ -3,10 +3,11 @@
 //! of yielding.
 //!
 //! With more processes than processors, each time slice of a waiting process delays one that has
-//! work. The sleep itself is in `wait`. A read must not block, so the sleep is short and ends with
-//! the first message. It is used only where a yield takes as long anyway, since other processes
-//! then run for as long as they like. It must also prove useful: the program may wait for an event
-//! elsewhere, which it would notice only after the sleep.
+//! work. A read must not block, so the sleep (`wait`) is short and ends with the first message.
+//!
+//! A reader sleeps only where yields are slow: other processes run then, and a yield may take as
+//! long as the sleep. Sleeps must also prove useful. A program that waits for an event elsewhere
+//! notices it only after the sleep.
 
 /// Duration in nanoseconds above which a yield counts as slow: another process ran, or the kernel
 /// had work.
@@ -21,10 +22,11 @@ const TURNS_NS: u64 = 2_000_000;
 const PATIENCE_NS: u64 = 500_000;
 /// Nanoseconds that a program may work between two reads and still count as waiting.
 const WORK_NS: u64 = 3_000;
-/// Number of times the longest yield that may pass between two reads, for yields of the program
-/// itself. A longer pause restarts the detection.
+/// Number of longest yields that may pass between two reads, besides `WORK_NS`, since the program
+/// may yield as well. A longer pause restarts the detection.
 const OWN_YIELDS: u64 = 4;
-/// Limit in nanoseconds on the longest yield, as used for the pause above.
+/// Maximum in nanoseconds of the longest yield in that sum. Without it one long time slice would
+/// permit pauses of many milliseconds.
 const LONGEST_NS: u64 = 100_000;
 /// Maximum duration of a sleep in nanoseconds. A longer one delays a program that waits for another
 /// event.
@@ -53,13 +55,15 @@ pub(super) enum Ended {
 /// Observations of the readers of a queue since they began to wait.
 #[derive(Debug, Default)]
 pub(crate) struct Crowd {
-    /// Start of the wait and end of the last yield, in nanoseconds; 0 before the first yield.
+    /// Start of the wait in nanoseconds; 0 before the first yield.
     since: u64,
+    /// End of the last yield or sleep in nanoseconds.
     last: u64,
     /// Duration in nanoseconds of the longest slow yield.
     longest: u64,
-    /// Number of slow yields in the current period, and the time at which the first of them ended.
+    /// Number of slow yields in the current period.
     turns: u32,
+    /// Time in nanoseconds at which the first of them ended.
     first_turn: u64,
     is_one: bool,
     credit: u32,

@@ -81,9 +81,9 @@ pub(crate) enum Format {
 #[derive(Debug)]
 pub(crate) struct CqState {
     ring: Box<[Completion]>,
-    /// Number of entries put into and taken from the ring so far. The ring's length is a power of
-    /// two.
+    /// Number of entries put into the ring so far. The ring's length is a power of two.
     tail: usize,
+    /// Number of entries taken from the ring so far.
     head: usize,
     /// Entries that follow the last one of the ring.
     overflow: VecDeque<Completion>,

@@ -220,7 +220,8 @@ impl Cm {
         }
     }
 
-    /// Whether a connection exists whose first record must wake waiting threads.
+    /// Whether an unnamed connection exists. Its first record may name the request, so it must wake
+    /// waiting threads.
     pub(super) fn is_told_more(&self) -> bool {
         !self.unnamed.is_empty()
     }

@@ -3,17 +3,19 @@
 //!
 //! After a simultaneous open each side sends over its own connection. A message and its reply then
 //! share no reply line (`scif_ring::spsc`). So the side with the higher port changes to the
-//! connection of the other side. It does so while nothing of its own is in flight, so that later
-//! records cannot overtake earlier ones. The other connection stays open and is still polled. Not
-//! here: the end of connections.
+//! connection of the other side. It changes while nothing of its own is in flight, so that later
+//! records cannot overtake earlier ones. The other connection stays open and is still polled.
+//!
+//! Not here: the end of connections.
 
 use scif::ConnId;
 
 use super::EpState;
 use super::peer::Peer;
 
-/// Attempts to find such a moment. It shows in consumed counters, which are published only every 64
-/// records.
+/// Number of checks whether the peer has consumed all records, after which both connections stay in
+/// use for sending. A check may fail although it has, since it publishes its consumed counters only
+/// every 64 records or when it is idle.
 pub(super) const TRIES: u8 = 200;
 
 impl Peer {

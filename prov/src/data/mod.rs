@@ -125,8 +125,8 @@ pub(crate) struct EpConfig {
     pub srx: Option<u32>,
     /// Bytes of the message prefix before every payload. Lengths of received messages include them.
     pub prefix: usize,
-    /// Whether that context belongs to a peer provider. It is called only while that provider lets
-    /// this endpoint make progress.
+    /// Whether [`EpConfig::srx`] stands for a context of a peer provider. That context is called
+    /// only while the provider lets this endpoint make progress.
     pub peer: bool,
     /// Whether the endpoint has exactly one peer, by connection (`FI_EP_MSG`).
     pub connected: bool,
@@ -321,7 +321,8 @@ pub(crate) struct EpState {
     incoming_stamp: u32,
     /// Outstanding large sends with a claim block, oldest first.
     helping: VecDeque<u64>,
-    /// Position, behind the oldest entry of `helping`, of the entry to serve next.
+    /// Index in `helping` of the entry to serve next, behind the oldest ones, which are always
+    /// served.
     help_next: usize,
     /// Errors of writes whose fragments are still arriving, by connection (as a target).
     write_errors: HashMap<ConnId, Errno>,
@@ -333,15 +334,15 @@ pub(crate) struct EpState {
     done: Vec<u32>,
     /// Number of posted directed receives. While there are any, liveness checks cover all peers.
     directed: usize,
-    /// Whether the last poll left the receive queue empty (see `peek`).
+    /// Whether the receive completion queue was empty after the last poll (see `peek`).
     settled: bool,
-    /// Whether the last peek found nothing and nothing was received since.
+    /// Whether the last peek found nothing and no receive has completed since.
     peeked: bool,
     /// Whether the last poll left records unread or data uncopied. No doorbell announces these.
     more: bool,
     /// Polls left in which the throttle can apply (`progress`).
     catching_up: u32,
-    /// Unexpected messages received since the throttle last permitted a read.
+    /// Unexpected messages that the application has taken since the throttle last permitted a read.
     late: usize,
     limits: unexpected::Limits,
     /// Connections that have ended and are not closed yet.

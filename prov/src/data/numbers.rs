@@ -16,7 +16,8 @@ use super::{Env, EpState};
 
 /// Number of entries without a connection below which no sweep runs.
 pub(super) const KEPT: usize = 256;
-/// Port of a free entry. Addresses and strangers may name port 0 too, so it is not the mark of one.
+/// Port in a free entry. It does not identify one, since applications and malicious peers may name
+/// port 0 too: see `FREE`.
 const NOWHERE: PortId = PortId { node: 0, port: 0 };
 /// Value of [`Peer::life`] in a free entry.
 const FREE: u32 = 0;

@@ -22,8 +22,8 @@ use super::{Env, EpState, Errno};
 /// Time in nanoseconds that a close waits for peers that are copying. A stopped peer delays it by
 /// this time.
 pub(super) const WITHDRAW_NS: u64 = 100_000_000;
-/// Number of remembered processes, and of ports, for which a close has waited in vain. Beyond it the oldest is
-/// forgotten.
+/// Maximum number of remembered processes, and of ports, for which a close has waited in vain.
+/// Beyond it the oldest is forgotten, and a close may wait for it again.
 const LIARS_MAX: usize = 256;
 
 /// Connection that has ended and is not closed yet.

@@ -16,10 +16,12 @@ use crate::cq::{Completion, CqError};
 impl EpState {
     /// Executes a peek, claim or discard. The result is always a completion or an error entry.
     ///
-    /// The first peek after a completion finds nothing. Programs that probe alternate between
-    /// queues of their own and this one. Some receive a probed message from any source, such as the
-    /// graph constructors of MPICH. So a peek must not run ahead of these other queues. A program
-    /// checks these queues whenever a peek found nothing or a read was empty.
+    /// A peek searches the unexpected messages only if the last poll left the receive queue empty,
+    /// or if the previous peek found nothing. Otherwise it reports `FI_ENOMSG`. The reason is
+    /// programs with message queues of their own beside this one, such as MPICH. They check their
+    /// own queues after a peek that found nothing, or a read that was empty. Some receive a probed
+    /// message from any source, as the graph constructors of MPICH do. If a peek found a message
+    /// here before that check, the receive could take another one from a queue of the program.
     pub(crate) fn post_peek(&mut self, env: &mut Env<'_>, a: &RecvArgs<'_>) -> Result<(), Errno> {
         let tagged = a.tag.is_some();
         let (tag, ignore) = a.tag.unwrap_or((0, u64::MAX));
@@ -75,11 +77,10 @@ impl EpState {
                     err_data: Vec::new(),
                 });
             }
-            // A program that only peeks never reads an empty queue, and so makes no progress by
-            // reading.
+            // A program that only peeks reads no empty queue, and thus makes no progress by reads.
             if self.settled || self.peeked {
-                // The message is not among the unexpected ones, so reading must continue without
-                // the throttle.
+                // The unexpected messages do not include the wanted one, so the throttle must not
+                // delay its arrival.
                 self.catching_up = 0;
             }
             self.progress(env);

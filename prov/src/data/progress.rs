@@ -21,12 +21,13 @@ use crate::log::{Subsys, warn_about_peer};
 /// Records read from one ring before the next ring is polled. A larger batch lets a busy peer delay
 /// the others.
 pub(crate) const BATCH: usize = 32;
-/// High-water mark of unexpected messages. Above it the throttle reads about as many records as the
-/// application drains. The ring of a fast sender then fills (backpressure). With more than `BATCH`
-/// active rings it reads somewhat more.
+/// High-water mark of unexpected messages. At or above it the throttle applies, and reads about as
+/// many records as the application takes messages. The ring of a fast sender then fills
+/// (backpressure). With more than `BATCH` active rings it reads somewhat more.
 const BACKLOG: usize = 256;
-/// Polls after each drained unexpected message in which the throttle applies. A larger number holds
-/// senders back longer.
+/// Number of polls for which the throttle applies after the application has taken an unexpected
+/// message. Reading then continues, since the application may wait for a message that is behind
+/// them. A larger number holds senders back longer.
 const CATCH_UP: u32 = 8;
 /// Empty polls of a ring after which its consumed counter is published. A larger number delays
 /// fences of the peer.
@@ -43,10 +44,12 @@ const TWICE_MOST: usize = 4;
 /// Polls between two readings of the clock, and thus the delay of all timed work.
 pub(super) const CLOCK_EVERY: u32 = 8;
 /// Polls between two sweep steps, each of which polls one idle ring; a multiple of `CLOCK_EVERY`.
-/// Applies while a ring may have become idle just before its peer saw the idle flag.
+/// Applies until every idle ring was polled once since the last one became idle: its peer may have
+/// published a record before it saw the idle flag.
 pub(super) const SWEEP_EVERY: u32 = 64;
-/// Polls between two sweep steps otherwise. A lost doorbell costs this many polls for each idle
-/// ring. The polled line is rarely in the cache, and only a malicious peer erases doorbells.
+/// Polls between two sweep steps otherwise. They are rare, since the polled line is seldom in the
+/// cache. If a malicious peer has erased a doorbell bit, its record is found after up to this many
+/// polls for each idle ring.
 pub(super) const SWEEP_SELDOM: u32 = 1024;
 /// Interval in nanoseconds between polls of the sockets. A longer one delays accepts and connection
 /// ends.
@@ -55,10 +58,11 @@ const LINKS_NS: u64 = 20_000;
 const ALIVE_NS: u64 = 5_000_000;
 /// Connections per liveness check. A smaller number delays `FI_ECONNRESET` with many peers.
 const ALIVE_AT_ONCE: usize = 8;
-/// Time in nanoseconds that a closing endpoint waits for ring space. Later replies are lost.
+/// Time in nanoseconds that a closing endpoint waits for ring space. Replies that are still queued
+/// afterwards are lost.
 const CLOSE_NS: u64 = 100_000_000;
 /// Time in nanoseconds, at most `FI_SCIF_CONNECT_TIMEOUT`, that a closing endpoint waits for
-/// connections with pending operations. Later these operations are lost.
+/// connections with pending operations. Operations that are still pending afterwards are lost.
 const CLOSE_CONNECT_NS: u64 = 3_000_000_000;
 
 impl EpState {
@@ -122,7 +126,7 @@ impl EpState {
         }
     }
 
-    /// Notes that an unexpected message was received, which starts the throttle.
+    /// Notes that the application has taken an unexpected message, which starts the throttle.
     pub(super) fn received_late(&mut self) {
         self.catching_up = CATCH_UP;
         self.late += 1;

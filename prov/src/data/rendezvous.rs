@@ -24,18 +24,19 @@ use super::{Env, EpState, Stats};
 /// Bytes from which a message is announced with a claim block for a cooperative copy. A shorter one
 /// is pulled.
 pub(crate) const BOTH_SIDES_MIN: usize = 32 * 1024;
-/// Largest part of a cooperative copy in bytes, which bounds the time of one claim.
+/// Largest part of a cooperative copy in bytes. Together with `TAKE_MAX` it bounds the time of one
+/// claim.
 const PART_MAX: usize = scif_ring::PART;
-/// Smallest part of a cooperative copy in bytes. Below, the fixed cost of a cross-process copy
-/// shows.
+/// Smallest part of a cooperative copy in bytes. With smaller ones the fixed cost of a
+/// cross-process copy is noticeable.
 const PART_MIN: usize = 16 * 1024;
 /// Largest number of parts in one claim. While much is left, larger claims need fewer system calls.
 const TAKE_MAX: u32 = 8;
 /// Bytes that one progress call copies before it polls its rings again. A larger budget delays
 /// other peers.
 const BUDGET: usize = 4 * 1024 * 1024;
-/// Number of the oldest large sends that a progress call copies for. It serves as many of the
-/// others in turn.
+/// Number of the oldest large sends that each progress call copies for, besides as many of the
+/// others in turn. More of them delay the caller.
 const HELP_DEPTH: usize = 4;
 /// Time in nanoseconds without a fragment after which a message sent through the ring by choice is
 /// pulled.
@@ -251,9 +252,9 @@ enum Step {
 /// Returns the part size of a cooperative copy. A short message is one claim for each side.
 ///
 /// With other messages in progress the claims are halves. If the message is `alone`, both sides
-/// should end together. The receiver starts earlier, by the time a cache line takes to reach the
-/// sender. It also reads faster than the sender writes lines that the core of the receiver holds.
-/// So its claim is larger, by a sixteenth of the message.
+/// should end together. The receiver then claims more than the sender, by a sixteenth of the
+/// message, for two reasons. It starts earlier, by the time a cache line takes to reach the sender.
+/// It also reads faster than the sender writes, since its core holds the lines of the buffer.
 fn part_size(len: usize, alone: bool) -> usize {
     let part = if alone {
         (len / 2 - len / 32).next_multiple_of(64)
@@ -263,9 +264,11 @@ fn part_size(len: usize, alone: bool) -> usize {
     part.clamp(PART_MIN, PART_MAX)
 }
 
-/// Returns how many parts one claim takes. With `more` messages behind this one, both sides need
-/// not end together. Each side then takes half in one system call, and the same half each time. The
-/// side that finishes first continues with the next message.
+/// Returns the maximum number of parts of one claim, and the share of the rest that it takes. With
+/// `more` messages behind this one, both sides need not end together: the side that finishes first
+/// continues with the next message. Each side then claims half of the parts at once, up to
+/// `TAKE_MAX`. So a message of few parts is always divided at the same place, with one system call
+/// for each side.
 fn takes(parts: u32, more: bool) -> (u32, Share) {
     if more {
         (parts.div_ceil(2).min(TAKE_MAX), Share::All)

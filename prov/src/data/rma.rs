@@ -403,9 +403,10 @@ impl EpState {
         Ok(())
     }
 
-    /// Returns the error that the key table shows for an operation, before its first record enters
-    /// the ring. If the target found the error in a later record, the earlier ones would be in its
-    /// memory. The target judges keys that are missing in the table.
+    /// Returns the error of an operation, if the key table already shows it, before its first
+    /// record enters the ring. Otherwise the target could find the error in a later record, with
+    /// the earlier ones already written to its memory. Keys that the table lacks are checked by the
+    /// target.
     fn refused(&mut self, conn: ConnId, op: &RmaOp) -> Option<Errno> {
         let keys = self.sock.conn(conn)?.keys()?;
         op.rma.iter().find_map(|segment| {

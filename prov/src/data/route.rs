@@ -36,7 +36,8 @@ const RUN: u16 = 4;
 const TRIAL: u16 = 4 * RUN;
 /// Measured cycles of a trial for each method.
 const CYCLES: usize = 6;
-/// Messages with help of the sender that one message without help cancels.
+/// Messages by which one message without help of its sender moves back the next trial. So a trial
+/// begins only while more than two of three messages have help.
 const UNHELPED: u16 = 2;
 
 /// Method of a transfer.
@@ -52,13 +53,14 @@ pub(crate) enum Way {
 #[derive(Clone, Copy, Debug)]
 struct Class {
     way: Way,
-    /// Messages since the last trial, and their number at which the next trial begins.
+    /// Messages since the last trial.
     at: u16,
+    /// Value of `at` at which the next trial begins.
     gap: u16,
     last: Option<(Way, u64)>,
-    /// Usual cycle time in nanoseconds, from the last decision, and messages in a row that
-    /// deviated.
+    /// Usual cycle time in nanoseconds, from the last decision.
     usual: u64,
+    /// Messages in a row whose cycle time deviated from it.
     strikes: u8,
     /// Measured cycle times in nanoseconds: cooperative copy, ring.
     cycles: [[u32; CYCLES]; 2],

@@ -82,9 +82,10 @@ impl EpState {
         } else {
             Asked::Refused
         };
-        // A payload must have been announced, and is requested once. A receiver that chose the ring
-        // and then fell back to a pull may find that refused and request it again. The buffers of
-        // reads and fetches are private.
+        // Only the payload of an announced message may be requested: the buffers of reads and
+        // fetches are private. It is requested once, with one exception. A receiver that chose the
+        // ring may later try a pull, be denied access, and request the payload again
+        // (`Asked::Refused`).
         if op.peer != peer
             || want == 0
             || !matches!(op.what, What::Message | What::Tagged)

@@ -272,7 +272,8 @@ impl EpState {
             return Tried::Later;
         };
         let env_cfg = crate::env::env();
-        // A payload that goes through the ring anyway needs no announcement.
+        // Whether the receiver can copy the payload directly. Otherwise an announced payload would
+        // cross the ring anyway.
         let copied_once = || {
             let streamed = self.peers.get(peer as usize).is_some_and(|p| p.streamed);
             env_cfg.process_vm && !streamed && conn.memory().access() != Access::None

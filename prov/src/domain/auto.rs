@@ -3,9 +3,10 @@
 //! Progress thread of a domain with automatic data progress.
 //!
 //! One thread per domain accepts, matches and executes while the application computes. It sleeps on
-//! the descriptors of all endpoints. While the application makes progress on some of them itself,
-//! the thread leaves these alone. It then checks every millisecond whether the application is still
-//! active, makes progress on the other endpoints, and peers need not send wake-ups.
+//! the descriptors of all endpoints. While the application polls some endpoints itself, the thread
+//! leaves these alone and does not sleep on descriptors. It polls the other endpoints every
+//! millisecond, or without a pause while they are active. It arms no endpoint meanwhile, so peers
+//! send no wake-ups.
 //!
 //! Mirrors fi_domain(3), "data_progress".
 
@@ -26,7 +27,8 @@ use crate::entry::{self, Errno};
 use crate::log::{Subsys, warn};
 use crate::wait::{arm_ep, disarm_ep};
 
-/// Number of panics after which the thread ends. More of them cannot come from poisoned endpoints.
+/// Number of panics after which the thread ends. A poisoned endpoint causes no second one, so this
+/// many indicate a defect outside the endpoints.
 const PANICS_MAX: usize = 64;
 /// Nanoseconds for which the thread keeps polling after activity. A longer time uses more processor
 /// time.

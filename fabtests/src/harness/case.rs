@@ -24,8 +24,8 @@ pub struct Case {
     pub run: fn(&Rank) -> Outcome,
 }
 
-/// Returns a case with the usual time limit: many times the duration of a case where ten processes
-/// compete for each processor.
+/// Returns a case with the usual time limit of 180 seconds. A case takes a small part of that, even
+/// where ten processes compete for each processor.
 pub const fn case(name: &'static str, ranks: usize, run: fn(&Rank) -> Outcome) -> Case {
     Case {
         name,

@@ -17,8 +17,8 @@ use scif_fabtests::payload::{ACK, Head, RankId, SEQUENCES};
 
 /// Completion queue reads of one step. More of them delay the posting of operations.
 const READS: usize = 64;
-/// Age in nanoseconds up to which pauses between polls count as recent: about the longest time from a
-/// death to its last error.
+/// Age in nanoseconds up to which pauses between polls count as recent: about the longest time from
+/// a death to its last error.
 const PAUSES_NS: u64 = 200_000_000;
 
 impl Storm<'_> {
@@ -218,8 +218,8 @@ impl Storm<'_> {
         }
     }
 
-    /// Reads completions and errors until the queue is empty, or many were read: an error that waits
-    /// for other work of this loop would count as one that came late. Returns whether any was read.
+    /// Reads completions and errors until the queue is empty, or many were read. An error that
+    /// waits for other work of this loop would count as late. Returns whether any was read.
     pub(super) fn progress(&mut self) -> Outcome<bool> {
         let begin = now();
         self.pauses.insert(begin, begin - self.polled);

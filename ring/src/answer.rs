@@ -8,7 +8,7 @@
 //!
 //! INVARIANT: a half is rewritten only after its reader has confirmed that it took the content. The
 //! count in the reader's own replies confirms it, or the counters of the ring do. The count is
-//! stored with few bits, but an old count never equals the expected one: at most a ringful of
+//! stored with few bits, but an old count never equals the expected one. At most a ringful of
 //! replies lies between them, and the bits distinguish more.
 //!
 //! Not about: which record is a reply, which the caller decides.

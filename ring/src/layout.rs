@@ -347,8 +347,8 @@ pub(crate) const fn next_stamp(stamp: u16) -> u16 {
     if stamp == u16::MAX { 1 } else { stamp + 1 }
 }
 
-// The longest body fits an empty ring, even behind the longest skip at the end of the area, and
-// while the consumer has not published that it freed the last quarter.
+// The longest body fits an empty ring, even behind the longest skip at the end of the area. It fits
+// even while the consumer has not published that it freed the last quarter.
 const _: () = assert!(DATA.is_power_of_two() && SLOTS.is_power_of_two() && BODY_MAX.is_multiple_of(64));
 const _: () = assert!(DATA / 4 + 2 * BODY_MAX <= DATA);
 const _: () = assert!(DIRECTION_BYTES == 86016 && DIRECTION_BYTES.is_multiple_of(4096));

@@ -3,7 +3,7 @@
 //! arrived in recent exchanges.
 //!
 //! A poll fetches the cache line from the core that is about to write it. If the peer has not
-//! written its half of the reply line yet, the poll finds nothing, and the peer has to fetch the
+//! written its half of the reply line yet, the poll finds nothing. The peer then has to fetch the
 //! line back.
 //!
 //! Times are ticks of the processor's time stamp counter; without one, no poll is delayed. Not

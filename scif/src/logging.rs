@@ -72,7 +72,7 @@ pub static PEERS: Budget = Budget {
     rate: "peers cause at most 10 lines a second here",
 };
 
-/// Lines about calls of the program that are refused: the first 64 at once, then 10 a second.
+/// Lines about calls of the program that are refused: the first 64 at once, then 5 a second.
 pub static CALLS: Budget = Budget {
     limiter: Limiter::new(64, 200_000_000),
     last: last(),

@@ -278,8 +278,8 @@ impl EpState {
                     say(conn, wire::CM_ACCEPT, number, &data);
                 }
                 self.settle_on(id, to);
-                // Done now, not once the caller knows: no event of its next operation may come
-                // first.
+                // Reported before the caller learns that it is connected: an event of its next
+                // operation must not precede this one.
                 self.cm_up(&[]);
                 if let Some(call) = self.cm.as_mut().and_then(|cm| cm.call.take()) {
                     call.taken();

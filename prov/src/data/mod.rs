@@ -479,7 +479,8 @@ fn in_no_memory() -> Errno {
     )
 }
 
-/// Number of bytes from address 0 on that are never mapped (`vm.mmap_min_addr`).
+/// Size in bytes of the first page, in which programs have no memory: `vm.mmap_min_addr` forbids it
+/// unless it is 0.
 const LOWEST: usize = 4096;
 
 /// Whether a buffer lies where no memory can be mapped. The call then fails, instead of a fault

@@ -44,8 +44,8 @@ const TWICE_MOST: usize = 4;
 /// Polls between two readings of the clock, and thus the delay of all timed work.
 pub(super) const CLOCK_EVERY: u32 = 8;
 /// Polls between two sweep steps, each of which polls one idle ring; a multiple of `CLOCK_EVERY`.
-/// Applies until every idle ring was polled once since the last one became idle: its peer may have
-/// published a record before it saw the idle flag.
+/// Applies until every idle ring was polled once since the last one became idle. The peer of that
+/// ring may have published a record before it saw the idle flag.
 pub(super) const SWEEP_EVERY: u32 = 64;
 /// Polls between two sweep steps otherwise. They are rare, since the polled line is seldom in the
 /// cache. If a malicious peer has erased a doorbell bit, its record is found after up to this many

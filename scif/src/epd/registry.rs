@@ -86,7 +86,7 @@ pub(crate) struct Inner {
     /// Eventfd shared by a fork group. A forked child signals it when it begins to use inherited
     /// endpoints. It also wakes the service thread to check the deadlines again.
     pub(crate) family: OwnedFd,
-    /// Fork generation of the process that was served last.
+    /// Fork generation of the process whose service thread was started last.
     served: Count,
     pub(crate) kernel_mode: KernelMode,
     pub(crate) connect_worker: ConnectWorker,

@@ -16,8 +16,8 @@ use crate::sys::time::now_ns;
 use crate::sys::{process, thread};
 
 /// Nanoseconds after the last attempt to move pages back at which the next one is due, even if
-/// `Inner::gone_in_place` has not changed. It finds pages that became free in another way: by a
-/// deletion in another process of the fork group, or by the end of a temporary failure.
+/// `Inner::gone_in_place` has not changed. It finds pages that became free by a deletion in
+/// another process of the fork group, or by the end of a temporary failure.
 const AGAIN_NS: u64 = 50_000_000;
 
 /// Time of an attempt, and the value of `Inner::gone_in_place` at that time.

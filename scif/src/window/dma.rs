@@ -275,8 +275,8 @@ impl Workers {
             });
             channel.queued.add(1);
         }
-        // The lock orders this: a worker that found the queue empty before has set `asleep` before
-        // it checked.
+        // A worker sets `asleep`, and then checks the queue under the lock of `jobs`. If it missed
+        // this job, the flag is visible here.
         if channel.asleep.get()
             && let Some(worker) = channel.worker.get()
         {

@@ -3,8 +3,9 @@
 //!
 //! An unexpected message is copied out of the ring, and the peer controls how many there are. Each
 //! is charged to its sender and to the process until it is received or dropped. Beyond the limit
-//! (`FI_SCIF_UNEXPECTED_MAX`), or without memory, messages are dropped: first those of peers without
-//! a connection, then those of the peer that holds the most. The connection of that peer is reset.
+//! (`FI_SCIF_UNEXPECTED_MAX`), or without memory, messages are dropped: first those of peers
+//! without a connection, then those of the peer that holds the most. The connection of that peer
+//! is reset.
 //!
 //! Not here: tag matching (`matching`) and backpressure on correct senders (`progress`).
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! The `errno` of C, which the interfaces on top leave unchanged in a successful call.
 //!
-//! The entry points of these interfaces restore it, except for libfabric's calls that send and poll.
-//! There each wrapper of a system call restores it, and over a driver each entry point of a port or
-//! link. [`lock`] restores it too, since a lock of the standard library may sleep in futex(2).
+//! The entry points of these interfaces restore it, except for libfabric's calls that send and
+//! poll. There each wrapper of a system call restores it, and over a driver each entry point of a
+//! port or link. [`lock`] restores it too, since a lock of the standard library may sleep in
+//! futex(2).
 #![expect(unsafe_code, reason = "errno is a variable of C")]
 
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};

@@ -24,7 +24,7 @@ use super::{Env, EpState, Errno};
 pub(super) const WITHDRAW_NS: u64 = 100_000_000;
 /// Maximum number of remembered processes, and of ports, for which a close has waited in vain.
 /// Beyond it the oldest is forgotten, and a close may wait for it again.
-const LIARS_MAX: usize = 256;
+const UNRESPONSIVE_MAX: usize = 256;
 
 /// Connection that has ended and is not closed yet.
 #[derive(Debug)]
@@ -39,27 +39,31 @@ pub(super) struct Parting {
 
 /// Peers for which a close has waited in vain.
 #[derive(Debug)]
-struct Liars<T>(Vec<T>);
+struct Unresponsive<T>(Vec<T>);
 
-impl<T: PartialEq> Liars<T> {
+impl<T: PartialEq> Unresponsive<T> {
     fn has(&self, peer: T) -> bool {
         self.0.contains(&peer)
     }
 
     fn add(&mut self, peer: T) {
-        if self.0.len() == LIARS_MAX {
+        if self.0.len() == UNRESPONSIVE_MAX {
             self.0.remove(0);
         }
         self.0.push(peer);
     }
+
+    fn forget(&mut self, peer: T) {
+        self.0.retain(|other| *other != peer);
+    }
 }
 
 /// Processes that stayed in a copy, by process id and start time.
-static LIARS: Mutex<Liars<(i32, u64)>> = Mutex::new(Liars(Vec::new()));
+static STUCK: Mutex<Unresponsive<(i32, u64)>> = Mutex::new(Unresponsive(Vec::new()));
 /// Ports that have neither taken nor refused a connection.
-static SILENT: Mutex<Liars<PortId>> = Mutex::new(Liars(Vec::new()));
+static SILENT: Mutex<Unresponsive<PortId>> = Mutex::new(Unresponsive(Vec::new()));
 
-fn silent() -> MutexGuard<'static, Liars<PortId>> {
+fn silent() -> MutexGuard<'static, Unresponsive<PortId>> {
     SILENT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -73,21 +77,26 @@ pub(super) fn note_silent(port: PortId) {
     silent().add(port);
 }
 
+/// Notes that `port` has answered a connection.
+pub(super) fn note_answer(port: PortId) {
+    silent().forget(port);
+}
+
 /// Waits while the peer is `busy`, until `end` at most. Does not wait for a process that was waited
 /// for in vain before.
 fn wait_for_peer(conn: &mut Connection, end: u64, busy: impl Fn(&Connection) -> bool) {
     let process = conn.peer_process();
     // Peers in this process are not remembered.
     let foreign = process.0 != std::process::id().cast_signed();
-    let liars = || LIARS.lock().unwrap_or_else(PoisonError::into_inner);
+    let stuck = || STUCK.lock().unwrap_or_else(PoisonError::into_inner);
     let mut polls = 0;
     while busy(conn) && conn.may_be_copying() {
-        if foreign && liars().has(process) {
+        if foreign && stuck().has(process) {
             return;
         }
         if scif::now_ns() >= end {
             if foreign {
-                liars().add(process);
+                stuck().add(process);
             }
             return;
         }
@@ -270,12 +279,12 @@ mod tests {
 
     #[test]
     fn a_bounded_number_of_processes_is_remembered() {
-        let mut liars = Liars(Vec::new());
+        let mut peers = Unresponsive(Vec::new());
         for pid in 1..1000 {
-            liars.add((pid, 7));
-            assert!(liars.has((pid, 7)) && !liars.has((pid, 8)));
+            peers.add((pid, 7));
+            assert!(peers.has((pid, 7)) && !peers.has((pid, 8)));
         }
-        assert_eq!(liars.0.len(), LIARS_MAX);
-        assert!(liars.has((999, 7)) && !liars.has((1, 7)));
+        assert_eq!(peers.0.len(), UNRESPONSIVE_MAX);
+        assert!(peers.has((999, 7)) && !peers.has((1, 7)));
     }
 }

@@ -530,6 +530,7 @@ impl EpState {
         let Some(peer) = peer else { return };
         if let Some(p) = self.peers.get_mut(peer as usize) {
             p.was_up = true;
+            parting::note_answer(p.id);
         }
         self.note_access(conn, peer);
     }

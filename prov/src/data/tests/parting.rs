@@ -2,6 +2,7 @@
 //! Tests: peers that stay inside a copy when their connection ends. The operations on that memory
 //! end last, and nothing waits for these peers.
 
+use super::super::parting::is_silent;
 use super::super::rendezvous::How;
 use super::*;
 
@@ -122,12 +123,16 @@ fn a_receive_of_what_was_announced_before_the_end_fails_at_once() {
 #[test]
 fn a_close_waits_for_a_silent_port_once() {
     let stage = Stage::new();
-    let (peer, address) = stage.peer();
+    let (mut peer, address) = stage.peer();
+    let port = peer.sock.id();
     // Its connection is being made by a driver, which gives no answer.
-    stage.with(|e| {
-        let number = e.peer_at(peer.sock.id());
-        e.peers.get_mut(number as usize).unwrap().retry_at_ns = u64::MAX;
-    });
+    let retry_at = |ns| {
+        stage.with(|e| {
+            let number = e.peer_at(port);
+            e.peers.get_mut(number as usize).unwrap().retry_at_ns = ns;
+        });
+    };
+    retry_at(u64::MAX);
     stage.send(address, 8);
     let [first, second] = [(), ()].map(|()| {
         let mut st = stage.domain.shared.gate.lock();
@@ -137,4 +142,8 @@ fn a_close_waits_for_a_silent_port_once() {
         scif::now_ns() - begin
     });
     assert!(second < first / 2, "{first} ns, then {second} ns");
+    assert!(is_silent(port));
+    retry_at(0);
+    peer.event();
+    stage.until(|| (!is_silent(port)).then_some(()));
 }

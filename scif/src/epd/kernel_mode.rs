@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Calls that SCIF has for drivers: pinned pages, pages of the peer, events of nodes, PCI devices.
 //!
-//! They are not part of `scif.h`, but calls of the engine. The memory is that of the process, pages
+//! The calls belong to the engine, not to `scif.h`. The memory is that of the process, pages
 //! have no other addresses than their mappings, and no PCI device is behind a node. Source:
 //! sections 3.6, 3.10.2 and 3.13 of the SCIF User Guide.
 
@@ -19,7 +19,7 @@ use super::failure::{Failure, Result};
 use super::link::Link;
 use super::memory::Pages;
 use super::registry::Inner;
-use crate::logging::warn_about_peer;
+use crate::logging::{warn_about_call, warn_about_peer};
 use crate::sys::fork::{self, Maker};
 use crate::sys::mmap::Mapping;
 use crate::sys::pages::{self, PAGE};
@@ -127,8 +127,6 @@ pub(crate) struct KernelMode {
     handlers: Mutex<Handlers>,
     /// Nodes that were reported to the handlers.
     known: Mutex<BTreeSet<u16>>,
-    /// Fork generation of the process in which the thread that lists nodes runs, if there is one.
-    watched: Mutex<Option<u64>>,
 }
 
 /// Handlers of node events, of one process.
@@ -173,7 +171,7 @@ impl KernelMode {
         let handlers = take(&self.handlers).here().to_vec();
         for handler in handlers {
             if contained(|| handler(event)).is_none() {
-                warn_about_peer!(
+                warn_about_call!(
                     "a handler of node events has panicked at {event:?}; other handlers and later \
                      events are not affected. Correct the handler"
                 );
@@ -415,18 +413,17 @@ impl Endpoints {
         // The service thread reports the loss of a node.
         self.0.in_this_process()?;
         let state = &self.0.kernel_mode;
-        {
-            let mut watched = take(&state.watched);
-            if *watched != Some(fork::generation()) {
+        let inherited = {
+            let mut handlers = take(&state.handlers);
+            // The first handler of this process starts the thread, and is added only if it runs.
+            if handlers.here().is_empty() {
                 *take(&state.known) = self.0.nodes()?;
                 let inner = Arc::downgrade(&self.0);
                 let started = thread::spawn_quiet("scif-nodes", move || watch(&inner));
                 started.map_err(|_| Failure::NoMemory)?;
-                // Set last, so that a failed start is repeated.
-                *watched = Some(fork::generation());
             }
-        }
-        let inherited = take(&state.handlers).add(Arc::new(handler));
+            handlers.add(Arc::new(handler))
+        };
         // Dropped without the lock: it is code of the program.
         drop(inherited);
         Ok(())

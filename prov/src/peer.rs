@@ -27,6 +27,7 @@ use crate::data::shared;
 use crate::domain::DomainShared;
 use crate::entry::{self, Errno};
 use crate::ep::post;
+use crate::log::{Subsys, warn_about_call};
 
 /// Checks that objects can be imported into a domain.
 ///
@@ -329,8 +330,19 @@ impl Held {
         let entry = unsafe { self.at.as_ref() };
         // SAFETY: the receive's buffers are valid until it completes.
         let iov = unsafe { post::buffers(entry.iov, entry.count) };
+        let iov = iov.unwrap_or_else(|errno| {
+            warn_about_call(
+                Subsys::EpData,
+                format_args!(
+                    "a receive of another provider has an invalid list of {} buffers (error {errno}): its message ends with \
+                     FI_ETRUNC",
+                    entry.count
+                ),
+            );
+            Vec::new()
+        });
         Place {
-            iov: Iov::new(&iov.unwrap_or_default()),
+            iov: Iov::new(&iov),
             context: entry.context.expose_provenance(),
             flags: entry.flags,
         }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use libfabric_sys as sys;
 use scif_fabtests::check;
 use scif_fabtests::fi::{Buf, Errno};
-use scif_fabtests::harness::confine::Holdings;
+use scif_fabtests::harness::confine;
 use scif_fabtests::harness::{Fail, Outcome, Rank, Rng};
 
 use super::coll::{Group, Rooms};
@@ -348,18 +348,9 @@ impl Storm<'_> {
             .flatten()
             .filter(|op| !matches!(op.kind, OpKind::Recv(_)))
             .count();
-        let held = Holdings::now()?;
-        let status = std::fs::read_to_string("/proc/self/status")?;
-        let rss = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let rss = rss.and_then(|text| text.split_whitespace().next()).unwrap_or("0");
-        let maps = std::fs::read_to_string("/proc/self/maps")?.lines().count();
         let drained = u8::from(self.draining && sends == 0);
         let done: Vec<String> = self.done.iter().map(u64::to_string).collect();
-        let text = format!(
-            "beat {drained} {} {maps} {rss} {}\n",
-            held.descriptors,
-            done.join(" ")
-        );
+        let text = format!("beat {drained} {} {}\n", confine::usage()?, done.join(" "));
         self.rank.tell(text.as_bytes())
     }
 }

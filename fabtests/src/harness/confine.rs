@@ -22,7 +22,7 @@ use super::{Fail, Outcome, seccomp};
 /// thread.
 ///
 /// # Errors
-/// When the kernel refuses the filter.
+/// If the kernel refuses the filter.
 pub fn deny_process_vm() -> Outcome {
     seccomp::deny(&[libc::SYS_process_vm_readv, libc::SYS_process_vm_writev])
 }
@@ -375,7 +375,7 @@ pub fn with_memory<T>(spare: u64, calls: impl FnOnce() -> T) -> Outcome<T> {
 /// Returns the bytes that a line of `/proc/self/status` reports.
 ///
 /// # Errors
-/// When the file cannot be read, or has no such line.
+/// If the file cannot be read, or has no such line.
 pub fn memory(line: &str) -> Outcome<u64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let size = status.lines().find_map(|l| l.strip_prefix(line));
@@ -411,7 +411,7 @@ impl Holdings {
     /// Counts the resources of this process.
     ///
     /// # Errors
-    /// When `/proc/self` cannot be read.
+    /// If `/proc/self` cannot be read.
     pub fn now() -> Outcome<Holdings> {
         let maps = std::fs::read_to_string("/proc/self/maps")?;
         Ok(Holdings {
@@ -423,6 +423,17 @@ impl Holdings {
                 .count(),
         })
     }
+}
+
+/// Returns descriptors, mappings and resident KiB of this process, as the beat of a storm's rank
+/// carries them.
+///
+/// # Errors
+/// If `/proc/self` cannot be read.
+pub fn usage() -> Outcome<String> {
+    let maps = std::fs::read_to_string("/proc/self/maps")?;
+    let resident = memory("VmRSS:")? >> 10;
+    Ok(format!("{} {} {resident}", open_files()?, maps.lines().count()))
 }
 
 /// Whether a thread is exiting. A joined thread stays listed for a moment.
@@ -459,7 +470,7 @@ pub fn processor_time() -> Duration {
 /// Returns the number of open descriptors of this process.
 ///
 /// # Errors
-/// When `/proc/self/fd` cannot be read.
+/// If `/proc/self/fd` cannot be read.
 pub fn open_files() -> Outcome<usize> {
     // The descriptor of the directory itself is one of them.
     Ok(std::fs::read_dir("/proc/self/fd")?.count().saturating_sub(1))

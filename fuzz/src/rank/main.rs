@@ -14,7 +14,7 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 use scif::epd::{Endpoints, Failure};
 use scif::{Config, PortId};
 use scif_fabtests::check;
-use scif_fabtests::harness::confine::{Holdings, in_child};
+use scif_fabtests::harness::confine::{self, in_child};
 use scif_fabtests::harness::rank::Target;
 use scif_fabtests::harness::{Fail, Outcome, Rank, Rng};
 use scif_fabtests::payload::RankId;
@@ -108,16 +108,6 @@ fn limit(rng: &mut Rng) -> Outcome {
         maximum: Some(least),
     };
     Ok(setrlimit(resource, limit)?)
-}
-
-/// Returns descriptors, mappings and resident KiB of this process.
-fn holdings() -> Outcome<String> {
-    let held = Holdings::now()?;
-    let status = std::fs::read_to_string("/proc/self/status")?;
-    let rss = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let rss = rss.and_then(|text| text.split_whitespace().next()).unwrap_or("0");
-    let maps = std::fs::read_to_string("/proc/self/maps")?.lines().count();
-    Ok(format!("{} {maps} {rss}", held.descriptors))
 }
 
 impl<'r> Storm<'r> {
@@ -281,7 +271,7 @@ impl<'r> Storm<'r> {
         }
         self.beat = now();
         let drained = u8::from(self.draining && self.lines.iter().all(Line::is_idle));
-        let text = match holdings() {
+        let text = match confine::usage() {
             // No descriptor is left to read the resources; a thread may take the last one in
             // between.
             Err(_) if self.limited => "0 0 0".to_owned(),

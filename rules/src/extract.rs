@@ -71,6 +71,12 @@ impl Extractor {
         }
     }
 
+    fn add_typed(&mut self, name: &Ident, kind: ItemKind, ty: &syn::Type) {
+        let mut item = self.item(name, kind);
+        item.ty = Some(self.ty(ty));
+        self.add(item);
+    }
+
     fn ty(&self, from: &syn::Type) -> Ty {
         types::ty(from, self.self_ty.as_ref())
     }
@@ -262,23 +268,17 @@ impl<'a> Visit<'a> for Extractor {
     }
 
     fn visit_item_type(&mut self, i: &'a syn::ItemType) {
-        let mut item = self.item(&i.ident, ItemKind::Alias);
-        item.ty = Some(self.ty(&i.ty));
-        self.add(item);
+        self.add_typed(&i.ident, ItemKind::Alias, &i.ty);
         visit::visit_item_type(self, i);
     }
 
     fn visit_item_const(&mut self, i: &'a syn::ItemConst) {
-        let mut item = self.item(&i.ident, ItemKind::Constant);
-        item.ty = Some(self.ty(&i.ty));
-        self.add(item);
+        self.add_typed(&i.ident, ItemKind::Constant, &i.ty);
         visit::visit_item_const(self, i);
     }
 
     fn visit_item_static(&mut self, i: &'a syn::ItemStatic) {
-        let mut item = self.item(&i.ident, ItemKind::Constant);
-        item.ty = Some(self.ty(&i.ty));
-        self.add(item);
+        self.add_typed(&i.ident, ItemKind::Constant, &i.ty);
         visit::visit_item_static(self, i);
     }
 

@@ -16,7 +16,7 @@ use crate::words;
 /// Prints violations, or with `count` their number per file, and the number per rule.
 ///
 /// # Errors
-/// Those of the output.
+/// Errors of the output.
 pub(crate) fn violations(found: &[Violation], count: bool, out: &mut impl Write) -> io::Result<()> {
     for (rule, total) in per_rule(found) {
         if count {
@@ -42,7 +42,7 @@ pub(crate) fn violations(found: &[Violation], count: bool, out: &mut impl Write)
 /// whether no number is above its limit.
 ///
 /// # Errors
-/// Those of the output.
+/// Errors of the output.
 pub(crate) fn limits(
     found: &[Violation],
     limits: &BTreeMap<String, usize>,
@@ -70,7 +70,7 @@ pub(crate) fn limits(
 /// Prints the frequency of words in comments of Rust files, in all and per top directory.
 ///
 /// # Errors
-/// Those of the output.
+/// Errors of the output.
 pub(crate) fn words(sources: &[Source], out: &mut impl Write) -> io::Result<bool> {
     let (total, rows) = words::frequencies(sources.iter());
     let comments = words::doc_comments(sources);
@@ -109,7 +109,7 @@ pub(crate) fn words(sources: &[Source], out: &mut impl Write) -> io::Result<bool
 /// Prints the arrows of the crate `name`: those of cycles first, then all.
 ///
 /// # Errors
-/// Those of the output; a crate that the table has not.
+/// Errors of the output; a crate that the table has not.
 pub(crate) fn arrows(
     sources: &[Source],
     tables: &Tables,

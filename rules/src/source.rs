@@ -45,7 +45,7 @@ impl Source {
 /// Reads the tree below `root`, sorted by path.
 ///
 /// # Errors
-/// Those of the file system.
+/// Errors of the file system.
 pub(crate) fn read(root: &Path) -> io::Result<Vec<Source>> {
     let mut paths = Vec::new();
     walk(root, "", &mut paths)?;

@@ -103,32 +103,23 @@ impl Exception {
 /// Removes excused violations; adds one for each exception that is unused or without reason, and
 /// one if there are too many.
 pub(crate) fn apply(found: Vec<Violation>, exceptions: &[Exception], file: &str) -> Vec<Violation> {
+    let fault = |line, text| Violation::new(Rule::Exception, file, line, "", text);
     let mut faults = Vec::new();
     for exception in exceptions {
         if exception.reason.is_empty() {
-            let text = "exception without a reason".to_owned();
-            faults.push(Violation::new(
-                Rule::Exception,
-                file,
+            faults.push(fault(
                 exception.line,
-                "",
-                text,
+                "exception without a reason".to_owned(),
             ));
         }
         if !found.iter().any(|violation| exception.excuses(violation)) {
             let text = format!("excuses nothing: {} {}", exception.rule, exception.path);
-            faults.push(Violation::new(
-                Rule::Exception,
-                file,
-                exception.line,
-                "",
-                text,
-            ));
+            faults.push(fault(exception.line, text));
         }
     }
     if exceptions.len() > EXCEPTIONS_MAX {
         let text = format!("{} exceptions, at most {EXCEPTIONS_MAX}", exceptions.len());
-        faults.push(Violation::new(Rule::Exception, file, 1, "", text));
+        faults.push(fault(1, text));
     }
     let excused = |violation: &Violation| exceptions.iter().any(|e| e.excuses(violation));
     let mut left: Vec<_> = found

@@ -6,9 +6,9 @@ use crate::source::Source;
 use crate::violation::{Rule, Violation};
 
 /// First words that no doc comment begins with; `same` stands for "the same".
-const FIRST_WORDS: [&str; 18] = [
+const FIRST_WORDS: [&str; 23] = [
     "what", "how", "where", "who", "whose", "which", "why", "when", "those", "that", "it", "they",
-    "nobody", "nothing", "so", "as", "same", "it's",
+    "nobody", "nothing", "so", "as", "same", "it's", "this", "these", "its", "their", "such",
 ];
 
 /// Groups of counted words, with the number per 1,000 words of comments that is allowed.

@@ -8,7 +8,7 @@ NOBODY=(--reuid=65534 --regid=65534 --clear-groups --bounding-set=-all --inh-cap
 # Reason for which commands run as the present user. Empty: they run as an unprivileged one.
 ORDINARY=
 if [ "$(id -u)" != 0 ]; then
-    ORDINARY="as the user who runs this"
+    ORDINARY="as the user user runs this"
 elif ! setpriv "${NOBODY[@]}" true 2>/dev/null; then
     ORDINARY="as root: setpriv cannot change to another user here"
 fi
@@ -16,18 +16,18 @@ fi
 # as_nobody FILE... -- COMMAND: runs a command as an unprivileged user, with 1024 descriptors. That
 # user may have no access to the checkout, so the files are copied and the command names the copies.
 as_nobody() {
-    local room rc file
-    room=$(mktemp -d) && chmod 755 "$room"
-    mkdir -m 755 "$room/provider" && install -m 755 "$PROVIDER_DIR"/*.so "$room/provider"
+    local dir rc file
+    dir=$(mktemp -d) && chmod 755 "$dir"
+    mkdir -m 755 "$dir/provider" && install -m 755 "$PROVIDER_DIR"/*.so "$dir/provider"
     while [ "$1" != -- ]; do
-        install -m 755 "$1" "$room" && shift
+        install -m 755 "$1" "$dir" && shift
     done
     shift
-    local who=()
-    [ -n "$ORDINARY" ] || who=(setpriv "${NOBODY[@]}")
-    (cd "$room" && ulimit -n 1024 && FI_PROVIDER_PATH=$room/provider HOME=$room "${who[@]}" "$@")
+    local user=()
+    [ -n "$ORDINARY" ] || user=(setpriv "${NOBODY[@]}")
+    (cd "$dir" && ulimit -n 1024 && FI_PROVIDER_PATH=$dir/provider HOME=$dir "${user[@]}" "$@")
     rc=$?
-    rm -rf "$room"
+    rm -rf "$dir"
     return $rc
 }
 
@@ -35,30 +35,30 @@ as_nobody() {
 # paths of the checkout and of Python. Without access to those, the command gets a mount namespace
 # that opens them.
 as_nobody_here() {
-    local who=() way=() closed=() path room rc
-    room=$(mktemp -d) && chmod 1777 "$room"
+    local user=() open=() closed=() path dir rc
+    dir=$(mktemp -d) && chmod 1777 "$dir"
     if [ -z "$ORDINARY" ]; then
-        who=(setpriv "${NOBODY[@]}")
+        user=(setpriv "${NOBODY[@]}")
         for path in "$ROOT" "$("$BUILD/venv-mpich5/bin/python" -c 'import sys; print(sys.base_prefix)')"; do
-            "${who[@]}" test -x "$path" || closed+=("$path")
+            "${user[@]}" test -x "$path" || closed+=("$path")
         done
-        [ ${#closed[@]} = 0 ] || way=(unshare -m bash -c "$OPEN_WAYS" bash "$room" "${#closed[@]}" "${closed[@]}")
+        [ ${#closed[@]} = 0 ] || open=(unshare -m bash -c "$OPEN_WAYS" bash "$dir" "${#closed[@]}" "${closed[@]}")
     fi
-    (ulimit -n 1024 && export HOME=$room TMPDIR=$room && exec "${way[@]}" "${who[@]}" "$@")
+    (ulimit -n 1024 && export HOME=$dir TMPDIR=$dir && exec "${open[@]}" "${user[@]}" "$@")
     rc=$?
-    rm -rf "$room"
+    rm -rf "$dir"
     return $rc
 }
-# Arguments: ROOM COUNT PATH... COMMAND...
+# Arguments: DIRECTORY COUNT PATH... COMMAND...
 OPEN_WAYS='
-    room=$1 count=$2 here=$PWD; shift 2; paths=("${@:1:count}"); shift "$count"
-    for i in "${!paths[@]}"; do mkdir "$room/$i" && mount --bind "${paths[i]}" "$room/$i" || exit 1; done
+    dir=$1 count=$2 here=$PWD; shift 2; paths=("${@:1:count}"); shift "$count"
+    for i in "${!paths[@]}"; do mkdir "$dir/$i" && mount --bind "${paths[i]}" "$dir/$i" || exit 1; done
     for i in "${!paths[@]}"; do
         until [ -d "${paths[i]}" ] && setpriv --reuid=65534 --clear-groups test -x "${paths[i]}"; do
             up=${paths[i]}
             while up=$(dirname "$up"); setpriv --reuid=65534 --clear-groups test ! -x "$(dirname "$up")"; do :; done
             [ -d "$up" ] && ! setpriv --reuid=65534 --clear-groups test -x "$up" && { mount -t tmpfs -o mode=755 tmpfs "$up" || exit 1; }
-            mkdir -p "${paths[i]}" && mount --bind "$room/$i" "${paths[i]}" || exit 1
+            mkdir -p "${paths[i]}" && mount --bind "$dir/$i" "${paths[i]}" || exit 1
         done
     done
     cd "$here" && exec "$@"'
@@ -92,9 +92,9 @@ over_driver() { # DEVICE CASES... [OPTION...]
 # Runs a command under the limits of many containers: denied system calls (arguments of the program
 # deny), and 64 MiB of /dev/shm where a mount is permitted.
 confined() {
-    local room=()
-    [ -z "$SMALL_SHM" ] || room=(unshare -m sh -c "$SMALL_SHM && exec \"\$@\"" sh)
-    "${room[@]}" "$TARGET/release/deny" "$@"
+    local mount=()
+    [ -z "$SMALL_SHM" ] || mount=(unshare -m sh -c "$SMALL_SHM && exec \"\$@\"" sh)
+    "${mount[@]}" "$TARGET/release/deny" "$@"
 }
 SMALL_SHM='mount -t tmpfs -o size=64m,mode=1777 tmpfs /dev/shm'
 unshare -m sh -c "$SMALL_SHM" 2>/dev/null || SMALL_SHM=
@@ -215,11 +215,11 @@ debian_sample() {
 }
 
 mpi() {
+    gate "MPI"
     local stack
     for stack in debian debian-btl mpich5; do
-        gate "MPI: $(stack_title $stack)"
+        echo "     $(stack_title $stack)"
         exchange_jobs $stack 2 4
-        [ $stack = mpich5 ] || gate_end
     done
 }
 

@@ -43,20 +43,20 @@ code_lines() {
 outside() { grep -vE "^($1)"; }
 
 sources() {
-    gate "the rooms"
+    gate "places"
     # transport/kernel: ioctls of a driver, with addresses in them. scifdev: functions that replace
     # those of the C library.
     files .rs | outside 'ffi/|ring/src/(spsc/|(copy|layout|answer|pace|doorbell|keytable|claim|rmw|gate|sync|model|stream|word)\.rs$)|(ring|scif)/(tests|benches)/|libscif/(src|conformance)/|examples/rust/fork\.rs|scif/src/(sys|transport/kernel)/|scifdev/src/|prov/src/|libkofi/|fabtests/src/(fi/|harness/(confine|seccomp)\.rs|bench/(os|segment)\.rs)|fuzz/' |
-        code_lines '(^|[^a-z_])unsafe([^a-z_]|$)' 1 | rule "unsafe stays in its rooms"
+        code_lines '(^|[^a-z_])unsafe([^a-z_]|$)' 1 | rule "unsafe is in the listed files only"
     files .rs | grep -v '/tests\.rs$' | grep -E '^prov/src/(data/|attr\.rs|addr\.rs|slab\.rs|env\.rs|getinfo/(matching|shape)\.rs|(av|mr)/table\.rs|cq/queue\.rs)' |
-        code_lines '(^|[^a-z_])unsafe([^a-z_]|$)' 1 | rule "the data path and the tables of the provider have no unsafe"
+        code_lines '(^|[^a-z_])unsafe([^a-z_]|$)' 1 | rule "no unsafe in the data path and the tables of the provider"
     files .rs | outside 'ring/' |
-        code_lines 'sync::atomic|Atomic(U|I)(8|16|32|64|size)|Atomic(Bool|Ptr)|atomic::fence' | rule "atomics stay in ring/"
+        code_lines 'sync::atomic|Atomic(U|I)(8|16|32|64|size)|Atomic(Bool|Ptr)|atomic::fence' | rule "atomics are in ring/ only"
     # Types and constants of rustix may be named elsewhere. hostile.rs is a peer for tests. scifdev
     # replaces system calls, and forwards the others to the system.
     files .rs | grep -v '/tests\.rs$' | outside '[a-z]+/tests/|examples/|scif/src/sys/|scif/src/transport/(kernel/|soft/hostile\.rs)|scifdev/src/|fabtests/|fuzz/|libscif/conformance/' |
         code_lines 'rustix::[a-z_]+::[a-z_]+[(]|use rustix::([a-z_]+::)*[a-z_]+( as .*)?;|use rustix::.*[{,] *[a-z_]+ *[,}]|libc::(syscall|mmap|munmap|socket|bind|connect|accept|sendmsg|recvmsg|poll|epoll|ioctl|fork|kill|open|read|write|close|fcntl|prctl|memfd|process_vm)[a-z_0-9]*[(]' 1 |
-        rule "system calls stay in scif/src/sys"
+        rule "system calls are in scif/src/sys and the listed files only"
     files .rs | outside 'scif/src/config\.rs|prov/src/env\.rs|libkofi/src/param\.rs|fabtests/|libscif/conformance/|[a-z]+/tests/|([a-z]+/)?build\.rs' |
         code_lines 'env::(var|vars|var_os)|getenv' 1 | rule "the environment is read in scif/src/config.rs, prov/src/env.rs and libkofi/src/param.rs"
     files .rs | grep -E '^(ring|scif|ffi|kofi|prov)/src/' | code_lines 'no_mangle' |
@@ -68,16 +68,16 @@ sources() {
 
     gate "the form"
     files .rs .c .cc .h .sh .py | xargs wc -l | awk '$2 != "total" && $1 > 800 { print $2 ": " $1 " lines" }' | rule "no file above 800 lines"
-    files .rs .c .cc .h .sh .py | grep -E '(^|/)(utils?|common|misc|helpers?)(\.[a-z]+$|/)' | rule "no drawer for odds and ends"
+    files .rs .c .cc .h .sh .py | grep -E '(^|/)(utils?|common|misc|helpers?)(\.[a-z]+$|/)' | rule "no file named util, common, misc or helper"
     { files .rs .c .cc .h .sh .py .ac .am; ls GNUmakefile Makefile.in .ci/run 2>/dev/null; } | while read -r f; do
         grep -q 'SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only' <(head -n 3 "$f") || echo "$f"
-    done | rule "every source names its licence"
+    done | rule "every source has a licence line"
     files .rs .c .cc .h .sh .py .md | xargs grep -laP '\x00' | rule "sources are text"
     files .rs | outside '([a-z]+/)?build\.rs' | while read -r f; do
         grep -q '^//!' <(head -n 12 "$f") || echo "$f"
-    done | rule "every Rust file says what it is about"
+    done | rule "every Rust file begins with its subject"
     files .rs .c .cc .h .sh .py | outside 'fabtests/rules\.sh' | xargs grep -nE '\b(TODO|FIXME|XXX|HACK)\b|\b(todo|unimplemented|dbg)!\(' |
-        rule "nothing is left for later"
+        rule "no open task in a comment"
     files .sh | xargs grep -nE '(^|[^|])[|] *grep -[a-zA-Z]*q' | rule "no script leaves a command that still prints (gates.sh: shows)"
     { sed -n 's/^ *name: c"\([a-z_]*\)",$/FI_SCIF_\U\1/p' prov/src/env.rs; sed -n 's/.*lookup("\(SCIF_[A-Z_]*\)").*/\1/p' scif/src/config.rs; } |
         while read -r setting; do [ "$(grep -c "^| \`$setting\` |" docs/env.md)" = 1 ] || echo "$setting"; done |

@@ -7,7 +7,7 @@
 //! of this crate may read a later field only after a version check; the field's comment states its
 //! first version.
 //!
-//! This crate does not link libfabric and has no undefined `fi_*` symbol: a provider takes the
+//! The crate does not link libfabric and has no undefined `fi_*` symbol: a provider takes the
 //! functions from the library that called it ([`Host`]). The crate is not a safe interface to
 //! libfabric.
 //!

@@ -2,7 +2,7 @@
 //! Implementations of the `fi_*` symbols: `link/versions.c` gives each symbol its versions and
 //! calls one of these functions.
 //!
-//! They are not an interface for programs. The prototypes are from `rdma/fabric.h` and related
+//! The functions are no interface for programs. The prototypes are from `rdma/fabric.h` and related
 //! headers, with the version node as first argument where the layout depends on it.
 #![expect(unsafe_code, reason = "pointers from C")]
 

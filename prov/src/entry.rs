@@ -6,7 +6,7 @@
 //! Boundary between libfabric's C calls and this crate. No panic crosses it, errors become
 //! `-FI_E*`, and a `struct fid *` becomes a checked reference to its object.
 //!
-//! This is the only file that maps errors of the engine to error numbers. The calls themselves are
+//! No other file maps errors of the engine to error numbers. The calls themselves are
 //! elsewhere.
 
 use std::ffi::{CStr, c_char, c_int, c_void};

@@ -5,7 +5,7 @@
 //! from its configuration file. Without a host the environment is read. An invalid value is logged
 //! once and ignored. The settings of the engine itself (`SCIF_*`) are elsewhere.
 //!
-//! This is the only file of the provider that reads the environment.
+//! No other file of the provider reads the environment.
 
 use std::ffi::{CStr, CString, OsString, c_int};
 use std::sync::OnceLock;

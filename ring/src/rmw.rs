@@ -174,7 +174,7 @@ mod tests {
 
     /// # Safety
     ///
-    /// As `Mem::new`, for the words behind `words`.
+    /// The contract of `Mem::new` holds for the words behind `words`.
     unsafe fn mem(words: &mut [u64; 2]) -> Mem {
         // SAFETY: the caller's contract.
         unsafe { Mem::new(words.as_mut_ptr().cast(), 16) }

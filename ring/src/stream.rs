@@ -377,7 +377,7 @@ impl StreamRx {
     ///
     /// # Safety
     ///
-    /// As [`StreamTx::new`].
+    /// The contract of [`StreamTx::new`] holds.
     pub unsafe fn new(base: NonNull<u8>, own: Word64) -> StreamRx {
         StreamRx {
             // SAFETY: the caller's contract.

@@ -12,7 +12,7 @@ use crate::spelling::unknown_settings;
 /// Implementation that serves the calls of `scif.h`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Carrier {
-    /// This library, without a driver.
+    /// Shared memory of this library, without a driver.
     Soft,
     /// A driver of the kernel.
     Kernel,

@@ -242,7 +242,7 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// As for [`Producer::push_words`].
+    /// Errors of [`Producer::push_words`].
     #[inline(always)]
     pub fn push_words(
         &mut self,

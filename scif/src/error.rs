@@ -53,7 +53,7 @@ pub enum Error {
         /// Most informative of these errors.
         errno: Errno,
     },
-    /// This process is a forked child of the creator of the object.
+    /// Use of an object in a forked child of its creator.
     Forked,
     /// A system call failed.
     Os {

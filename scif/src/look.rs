@@ -60,11 +60,11 @@ pub struct Process {
 pub struct Endpoint {
     /// Number that distinguishes the endpoints of a process.
     pub number: u32,
-    /// Its descriptors in this process.
+    /// Descriptors of the endpoint in this process.
     pub descriptors: Vec<i32>,
     /// State, as the driver names it.
     pub state: &'static str,
-    /// Its own port; 0 if it is not bound.
+    /// Port of the endpoint; 0 if it is not bound.
     pub own: PortId,
     /// Port and process id of the connected peer.
     pub peer: Option<(PortId, i32)>,

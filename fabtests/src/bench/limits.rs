@@ -3,7 +3,7 @@
 //! and lines pass through a ring. One processor or both copy, in shared memory and across
 //! processes.
 //!
-//! These are bounds, not targets: no matching, no completions, no protection. No provider is used.
+//! Limits are bounds, not targets: no matching, no completions, no protection. No provider is used.
 
 use std::cell::Cell;
 

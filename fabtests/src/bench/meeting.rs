@@ -26,7 +26,7 @@ impl Meeting {
         }
     }
 
-    /// This rank's word of two.
+    /// Returns the word of this rank among two.
     pub(crate) fn mine(&self, both: [Use; 2]) -> Word {
         self.segment.word_of(self.rank, both)
     }

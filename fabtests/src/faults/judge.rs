@@ -20,7 +20,7 @@ pub(crate) struct Judge {
     stops: HashMap<RankId, Vec<Stop>>,
     /// Nanoseconds from a death, or from the posting if that was later, to the error.
     pub(crate) latencies: Vec<u64>,
-    /// These times less the longest pause between two polls of the survivor. More ranks than cores
+    /// Latencies less the longest pause between two polls of the survivor. More ranks than cores
     /// cause such pauses.
     pub(crate) attended: Vec<u64>,
     /// Times for operations whose peer died before its listener was found. For the provider that

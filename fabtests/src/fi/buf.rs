@@ -112,7 +112,7 @@ impl Buf {
     /// Returns a part of the range.
     ///
     /// # Panics
-    /// When the part is not inside.
+    /// If the part is not inside.
     #[must_use]
     pub fn sub(&self, off: usize, len: usize) -> Buf {
         assert!(
@@ -176,7 +176,7 @@ impl Buf {
     /// Writes bytes at an offset.
     ///
     /// # Panics
-    /// When the bytes do not fit.
+    /// If the bytes do not fit.
     pub fn put(&self, off: usize, bytes: &[u8]) {
         let to = self.sub(off, bytes.len());
         if !to.ptr.is_null() {
@@ -189,7 +189,7 @@ impl Buf {
     /// Copies bytes out.
     ///
     /// # Panics
-    /// When the bytes are not all inside.
+    /// If the bytes are not all inside.
     pub fn get(&self, off: usize, len: usize) -> Vec<u8> {
         let from = self.sub(off, len);
         let mut out = vec![0; len];
@@ -217,7 +217,7 @@ impl Buf {
     /// Loads an aligned word that another thread or process may write, once.
     ///
     /// # Panics
-    /// When the word is not inside or not aligned.
+    /// If the word is not inside or not aligned.
     pub fn load_u64(&self, off: usize) -> u64 {
         let at = self.sub(off, 8).ptr.cast::<u64>();
         assert!(at.is_aligned() && !at.is_null(), "an aligned word");
@@ -229,7 +229,7 @@ impl Buf {
     /// Stores an aligned word that another thread or process may read, once.
     ///
     /// # Panics
-    /// When the word is not inside or not aligned.
+    /// If the word is not inside or not aligned.
     pub fn store_u64(&self, off: usize, value: u64) {
         let at = self.sub(off, 8).ptr.cast::<u64>();
         assert!(at.is_aligned() && !at.is_null(), "an aligned word");

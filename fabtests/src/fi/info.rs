@@ -187,7 +187,7 @@ impl Info {
     /// Returns a copy (`fi_dupinfo`).
     ///
     /// # Errors
-    /// When the library cannot allocate memory.
+    /// If the library cannot allocate memory.
     pub fn dup(&self) -> Result<Info> {
         let info = NonNull::new(self.lib.dup(self.as_ptr())).ok_or(Errno::ENOMEM)?;
         Ok(Info { lib: self.lib, info })

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! The library: loading it, and its functions that are symbols and not operations of an object.
 //!
-//! It is loaded with local visibility, as plugins and language bindings do, and never unloaded.
+//! The library is loaded with local visibility, as plugins and language bindings do, and never unloaded.
 #![expect(unsafe_code, reason = "a library is loaded and its functions are called")]
 
 use std::ffi::{CString, c_char, c_int, c_void};

@@ -93,7 +93,7 @@ impl Buf {
     /// Whether the first byte lies on a page that peers of this process can map.
     ///
     /// # Errors
-    /// When `/proc/self/maps` cannot be read.
+    /// If `/proc/self/maps` cannot be read.
     pub fn in_window(&self) -> std::io::Result<bool> {
         let at = self.addr();
         Ok(windows()?.iter().any(|&(begin, end)| begin <= at && at < end))
@@ -117,7 +117,7 @@ fn windows() -> std::io::Result<Vec<(usize, usize)>> {
 /// Whether this process has mapped memory of a peer.
 ///
 /// # Errors
-/// When `/proc/self/maps` cannot be read.
+/// If `/proc/self/maps` cannot be read.
 pub fn maps_windows() -> std::io::Result<bool> {
     // Windows of this process itself are smaller than 16 GiB.
     Ok(windows()?.iter().any(|(begin, end)| end - begin > 1 << 34))

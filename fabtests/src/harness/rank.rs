@@ -62,7 +62,7 @@ impl Rank {
     /// Returns the rank whose control socket is standard input.
     ///
     /// # Errors
-    /// When standard input cannot be duplicated.
+    /// If standard input cannot be duplicated.
     pub fn from_stdin(index: usize, count: usize, life: u32, target: Target) -> std::io::Result<Rank> {
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
         let control = std::io::stdin().as_fd().try_clone_to_owned()?;
@@ -94,7 +94,7 @@ impl Rank {
     /// times.
     ///
     /// # Errors
-    /// When the control socket cannot be duplicated.
+    /// If the control socket cannot be duplicated.
     pub fn with_seed(&self, seed: u64) -> Outcome<Rank> {
         let mut rank = self.again()?;
         rank.target.seed = seed;
@@ -105,7 +105,7 @@ impl Rank {
     /// other endpoints.
     ///
     /// # Errors
-    /// When the control socket cannot be duplicated.
+    /// If the control socket cannot be duplicated.
     pub fn with_setup(&self, setup: Setup) -> Outcome<Rank> {
         let mut rank = self.again()?;
         rank.setup = setup;
@@ -115,7 +115,7 @@ impl Rank {
     /// Waits until every running rank has entered the barrier, calling `idle` meanwhile.
     ///
     /// # Errors
-    /// When the parent has gone, and the errors of `idle`.
+    /// If the parent has gone, and the errors of `idle`.
     pub fn barrier(&self, idle: &mut dyn FnMut() -> Outcome) -> Outcome {
         Say::Barrier.send(&self.control)?;
         self.answer(idle).map(drop)
@@ -125,7 +125,7 @@ impl Rank {
     /// dead rank is empty.
     ///
     /// # Errors
-    /// When the parent has gone, and the errors of `idle`.
+    /// If the parent has gone, and the errors of `idle`.
     pub fn exchange(&self, mine: &[u8], idle: &mut dyn FnMut() -> Outcome) -> Outcome<Vec<Vec<u8>>> {
         Say::Exchange(mine.to_vec()).send(&self.control)?;
         match self.answer(idle)? {
@@ -137,7 +137,7 @@ impl Rank {
     /// Kills a rank with SIGKILL; on return it is dead and reaped. Its forked children survive.
     ///
     /// # Errors
-    /// When the parent has gone.
+    /// If the parent has gone.
     pub fn kill(&self, rank: usize) -> Outcome {
         Say::Kill(rank).send(&self.control)?;
         self.answer(&mut || Ok(())).map(drop)
@@ -146,7 +146,7 @@ impl Rank {
     /// Starts a killed rank again, with a higher [`Rank::life`].
     ///
     /// # Errors
-    /// When the parent has gone.
+    /// If the parent has gone.
     pub fn respawn(&self, rank: usize) -> Outcome {
         Say::Respawn(rank).send(&self.control)?;
         self.answer(&mut || Ok(())).map(drop)
@@ -155,7 +155,7 @@ impl Rank {
     /// Announces that this process will die as part of the case.
     ///
     /// # Errors
-    /// When the parent has gone.
+    /// If the parent has gone.
     pub fn expect_death(&self) -> Outcome {
         Ok(Say::ExpectDeath.send(&self.control)?)
     }
@@ -194,7 +194,7 @@ impl Rank {
     /// Sends bytes to a parent that is not a driver of cases.
     ///
     /// # Errors
-    /// When the parent has gone.
+    /// If the parent has gone.
     pub fn tell(&self, bytes: &[u8]) -> Outcome {
         Ok(Say::Exchange(bytes.to_vec()).send(&self.control)?)
     }
@@ -202,7 +202,7 @@ impl Rank {
     /// Receives the next message of a parent that is not a driver of cases, if there is one.
     ///
     /// # Errors
-    /// When the parent has gone.
+    /// If the parent has gone.
     pub fn hear(&self) -> Outcome<Option<Vec<Vec<u8>>>> {
         let mut fds = [PollFd::new(&self.control, PollFlags::IN)];
         match poll(&mut fds, Some(&Timespec::default())) {

@@ -132,7 +132,7 @@ fn attach(filter: &mut [libc::sock_filter], flags: libc::c_ulong) -> Outcome<lib
 /// Makes `calls` fail with EPERM from now on, in every thread of this process and in all it starts.
 ///
 /// # Errors
-/// When the kernel refuses the filter.
+/// If the kernel refuses the filter.
 pub fn deny(calls: &[libc::c_long]) -> Outcome {
     refuse(calls, libc::EPERM)
 }
@@ -140,7 +140,7 @@ pub fn deny(calls: &[libc::c_long]) -> Outcome {
 /// Makes `calls` fail with `errno`, as [`deny`] does. Systems without such calls return ENOSYS.
 ///
 /// # Errors
-/// When the kernel refuses the filter.
+/// If the kernel refuses the filter.
 pub fn refuse(calls: &[libc::c_long], errno: i32) -> Outcome {
     let verdict = libc::SECCOMP_RET_ERRNO | errno.unsigned_abs();
     install(calls, None, verdict, libc::SECCOMP_FILTER_FLAG_TSYNC)?;
@@ -150,7 +150,7 @@ pub fn refuse(calls: &[libc::c_long], errno: i32) -> Outcome {
 /// Makes `calls` fail as [`deny`] does, except with the id of this process as first argument.
 ///
 /// # Errors
-/// When the kernel refuses the filter.
+/// If the kernel refuses the filter.
 pub fn deny_on_others(calls: &[libc::c_long]) -> Outcome {
     let verdict = libc::SECCOMP_RET_ERRNO | libc::EPERM.unsigned_abs();
     install(
@@ -166,7 +166,7 @@ pub fn deny_on_others(calls: &[libc::c_long]) -> Outcome {
 /// children.
 ///
 /// # Errors
-/// When the kernel refuses the filter.
+/// If the kernel refuses the filter.
 pub fn refuse_seals(seals: i32) -> Outcome {
     let unless_set = |bits| libc::sock_filter {
         jf: 1,
@@ -191,7 +191,7 @@ pub fn refuse_seals(seals: i32) -> Outcome {
 /// starts.
 ///
 /// # Errors
-/// When the kernel refuses the filter.
+/// If the kernel refuses the filter.
 pub fn supervise(calls: &[libc::c_long]) -> Outcome<Questions> {
     let fd = install(
         calls,

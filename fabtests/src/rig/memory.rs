@@ -78,7 +78,7 @@ impl Rig<'_> {
     /// Exchanges the descriptions of regions.
     ///
     /// # Errors
-    /// When the parent has gone.
+    /// If the parent has gone.
     pub fn exchange_remote(&self, mine: Remote) -> Outcome<Vec<Remote>> {
         let mut bytes = Vec::new();
         bytes.extend(mine.addr.to_le_bytes());

@@ -56,7 +56,7 @@ pub struct Rig<'r> {
 /// Loads the library under test.
 ///
 /// # Errors
-/// When it cannot be loaded.
+/// If it cannot be loaded.
 pub fn load(rank: &Rank) -> Outcome<&'static Lib> {
     hold_to_errno(rank.target.prov == "scif");
     Lib::open(&rank.target.lib).map_err(Fail::here)
@@ -336,7 +336,7 @@ impl<'r> Rig<'r> {
     /// Makes progress on all objects and keeps the completions.
     ///
     /// # Errors
-    /// When a queue cannot be read.
+    /// If a queue cannot be read.
     pub fn pump(&self) -> Outcome {
         for (_, cntr) in &self.counters {
             cntr.read()?;
@@ -348,7 +348,7 @@ impl<'r> Rig<'r> {
     /// Makes progress and reads no completion.
     ///
     /// # Errors
-    /// When a counter or a queue cannot be read.
+    /// If a counter or a queue cannot be read.
     pub fn progress(&self) -> Outcome {
         for (_, cntr) in &self.counters {
             cntr.read()?;
@@ -362,7 +362,7 @@ impl<'r> Rig<'r> {
     /// stay in the queues, because the case may read them.
     ///
     /// # Errors
-    /// When the parent has gone or a queue cannot be read.
+    /// If the parent has gone or a queue cannot be read.
     pub fn barrier(&self) -> Outcome {
         self.rank.barrier(&mut || self.progress())?;
         (0..RINGFUL).try_for_each(|_| self.progress())
@@ -371,7 +371,7 @@ impl<'r> Rig<'r> {
     /// Exchanges bytes with all ranks, with progress.
     ///
     /// # Errors
-    /// When the parent has gone or a queue cannot be read.
+    /// If the parent has gone or a queue cannot be read.
     pub fn exchange(&self, mine: &[u8]) -> Outcome<Vec<Vec<u8>>> {
         self.rank.exchange(mine, &mut || self.pump())
     }
@@ -415,7 +415,7 @@ impl<'r> Rig<'r> {
     /// Returns the next completion of a queue; an error entry is a failure.
     ///
     /// # Errors
-    /// When an error entry comes first.
+    /// If an error entry comes first.
     #[track_caller]
     pub fn next(&self, queue: &Queue) -> Outcome<Entry> {
         let at = Location::caller();
@@ -433,7 +433,7 @@ impl<'r> Rig<'r> {
     /// Returns the next error entry of a queue; a completion is a failure.
     ///
     /// # Errors
-    /// When a completion comes first.
+    /// If a completion comes first.
     #[track_caller]
     pub fn next_error(&self, queue: &Queue) -> Outcome<CqErr> {
         let at = Location::caller();
@@ -452,7 +452,7 @@ impl<'r> Rig<'r> {
     /// entry.
     ///
     /// # Errors
-    /// When the operation succeeds, or an entry of another operation comes.
+    /// If the operation succeeds, or an entry of another operation comes.
     #[track_caller]
     pub fn failure(&self, queue: &Queue, context: usize, mut call: impl FnMut() -> Result) -> Outcome<Errno> {
         let mut refused = None;
@@ -492,7 +492,7 @@ impl<'r> Rig<'r> {
     /// Returns the next completion of the transmit side, which must be for `context`.
     ///
     /// # Errors
-    /// When the entry is an error or has another context.
+    /// If the entry is an error or has another context.
     #[track_caller]
     pub fn sent(&self, context: usize) -> Outcome<Entry> {
         self.completed(&self.tx, context)
@@ -501,7 +501,7 @@ impl<'r> Rig<'r> {
     /// Returns the next completion of the receive side, which must be for `context`.
     ///
     /// # Errors
-    /// When the entry is an error or has another context.
+    /// If the entry is an error or has another context.
     #[track_caller]
     pub fn received(&self, context: usize) -> Outcome<Entry> {
         self.completed(&self.rx, context)
@@ -510,7 +510,7 @@ impl<'r> Rig<'r> {
     /// Makes progress for a time in which no operation may complete.
     ///
     /// # Errors
-    /// When an operation completes.
+    /// If an operation completes.
     #[track_caller]
     pub fn silence(&self, time: Duration) -> Outcome {
         let start = Instant::now();
@@ -531,7 +531,7 @@ impl<'r> Rig<'r> {
     /// Returns the counter bound for a direction.
     ///
     /// # Errors
-    /// When the case did not request one.
+    /// If the case did not request one.
     pub fn counter(&self, bit: u64) -> Outcome<&Arc<Cntr>> {
         let found = self.counters.iter().find(|(have, _)| *have == bit);
         found
@@ -542,7 +542,7 @@ impl<'r> Rig<'r> {
     /// Makes progress until a counter has at least `value`.
     ///
     /// # Errors
-    /// When the counter counts an error.
+    /// If the counter counts an error.
     #[track_caller]
     pub fn counted(&self, bit: u64, value: u64) -> Outcome {
         let cntr = self.counter(bit)?;

@@ -33,7 +33,7 @@ impl Queue {
     /// Reads all available entries.
     ///
     /// # Errors
-    /// When a read returns anything but entries, no entry, or `FI_EAVAIL`.
+    /// If a read returns anything but entries, no entry, or `FI_EAVAIL`.
     pub fn pump(&self) -> Outcome {
         loop {
             let read = if self.sources {
@@ -57,7 +57,7 @@ impl Queue {
     /// Makes progress and reads no entry.
     ///
     /// # Errors
-    /// When the read returns anything but entries, no entry, or `FI_EAVAIL`.
+    /// If the read returns anything but entries, no entry, or `FI_EAVAIL`.
     pub fn progress(&self) -> Outcome {
         match self.cq.progress() {
             Ok(_) | Err(Errno::EAGAIN | Errno::EAVAIL) => Ok(()),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Effect of each atomic operation on each datatype, and the supported combinations.
 //!
-//! This file names the operations and datatypes of `rdma/fi_domain.h` and applies them to memory.
-//! It does not depend on endpoints, keys or completions. The arithmetic is in the files beside it,
+//! The file names the operations and datatypes of `rdma/fi_domain.h` and applies them to memory.
+//! The code does not depend on endpoints, keys or completions. The arithmetic is in the files beside it,
 //! one per family of types.
 //!
 //! # Invariants

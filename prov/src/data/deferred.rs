@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Operations that wait for a counter: triggered operations, and work queued to a domain.
 //!
-//! They wait in order of their thresholds, and at equal thresholds in posting order. Counters do
+//! Operations wait in order of their thresholds, and at equal thresholds in posting order. Counters do
 //! not know them. The progress of a domain with such work compares the counters in [`run`]. An
 //! endpoint or counter without triggers therefore costs nothing. Work queued to a domain reports to
 //! a counter of its own. While it is in progress, its endpoint keeps a [`Note`] and the operation

@@ -2,7 +2,7 @@
 //! Loopback: operations of an endpoint on its own address. They have arrived and are executed when
 //! the posting call returns.
 //!
-//! Such an operation enters the ring like any other, in order, and is handled at once. Otherwise
+//! A loopback operation enters the ring like any other, in order, and is handled at once. Otherwise
 //! the reply of a peer to a later operation could arrive first. No order is promised between two
 //! senders, but programs rely on the end of operations on themselves.
 //!

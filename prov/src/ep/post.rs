@@ -212,7 +212,7 @@ fn check_total(list: &[Mem]) -> Result<(), Errno> {
 ///
 /// # Safety
 ///
-/// As for [`Buffers::from_iovec`].
+/// The contract of [`Buffers::from_iovec`] holds.
 pub(crate) unsafe fn buffers(iov: *const fi::iovec, count: usize) -> Result<Vec<Mem>, Errno> {
     // SAFETY: null or `count` elements, by the caller's contract.
     let iov = unsafe { entry::slice(iov, count) }?;

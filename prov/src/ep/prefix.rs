@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "another view of the object that C holds")]
 //! Message prefixes (`FI_MSG_PREFIX`): space for a header of the provider before every message.
 //!
-//! This provider has no such header and skips the space. Endpoints with prefixes have operation
+//! The provider has no such header and skips the space. Endpoints with prefixes have operation
 //! tables of their own, so that endpoints without them pay no cost. The length of a received
 //! message includes its prefix, as does the length of a posted buffer.
 //!

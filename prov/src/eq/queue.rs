@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Queue of events that the reporting objects hold.
 //!
-//! It has a lock of its own, under which no code of a domain is called. Its descriptor is readable
+//! The queue has a lock of its own, under which no code of a domain is called. Its descriptor is readable
 //! exactly while an event is queued. The C buffers are in `super`.
 
 use std::collections::VecDeque;

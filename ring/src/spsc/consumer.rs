@@ -77,8 +77,8 @@ impl Consumer {
     ///
     /// # Safety
     ///
-    /// As for [`new`](Self::new), of `ANSWER_BYTES` bytes aligned to that size; the half belongs to
-    /// the producer of this direction.
+    /// The contract of [`new`](Self::new) holds for `ANSWER_BYTES` bytes aligned to that size; the
+    /// half belongs to the producer of this direction.
     pub unsafe fn answers_in(&mut self, line: *mut u8, second: bool) {
         // SAFETY: the caller's contract.
         self.answered_by(unsafe { Answers::new(line.cast::<AnswerLine>(), second) });

@@ -72,8 +72,8 @@ impl Producer {
     ///
     /// # Safety
     ///
-    /// As for [`new`](Self::new), of `ANSWER_BYTES` bytes aligned to that size; each of the two
-    /// producers of a connection has its own half.
+    /// The contract of [`new`](Self::new) holds for `ANSWER_BYTES` bytes aligned to that size; each
+    /// of the two producers of a connection has its own half.
     pub unsafe fn answer_in(&mut self, line: *mut u8, second: bool) {
         // SAFETY: the caller's contract.
         self.answer_by(unsafe { Answers::new(line.cast::<AnswerLine>(), second) });

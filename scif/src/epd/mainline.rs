@@ -5,7 +5,7 @@
 //! processes of a node. It sends a request, waits up to 30 s for the answer, and takes the next
 //! one. A call that collects a result or closes an endpoint waits until the work item is idle.
 //!
-//! This emulation has one thread per process while connects are to be made. For each connect the
+//! The emulation has one thread per process while connects are to be made. For each connect the
 //! thread binds one socket name of the node, which no other process can bind meanwhile. The name is
 //! freed if the process dies. Blocking connects run in the thread of their caller, as in the
 //! driver.

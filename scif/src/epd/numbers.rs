@@ -25,7 +25,7 @@ impl Endpoints {
     /// Stores a number at an endpoint.
     ///
     /// # Errors
-    /// As [`label`](Self::label).
+    /// Errors of [`label`](Self::label).
     pub fn set_label(&self, fd: RawFd, label: u64) -> Result<()> {
         self.0.get(fd)?.label.set(label);
         Ok(())
@@ -34,7 +34,7 @@ impl Endpoints {
     /// Returns the identifier of an endpoint, which no other endpoint of this process has or gets.
     ///
     /// # Errors
-    /// As [`label`](Self::label).
+    /// Errors of [`label`](Self::label).
     pub fn identifier(&self, fd: RawFd) -> Result<u64> {
         Ok(self.0.get(fd)?.token)
     }
@@ -52,7 +52,7 @@ impl Endpoints {
     /// The flags O_CLOEXEC and O_NONBLOCK of `to` stay.
     ///
     /// # Errors
-    /// As [`label`](Self::label), of either.
+    /// Errors of [`label`](Self::label), of either.
     pub fn replace(&self, from: RawFd, to: RawFd) -> Result<()> {
         let (new, old) = (self.0.get(from)?, self.0.get(to)?);
         descriptor::replace(from, to)?;

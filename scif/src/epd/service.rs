@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Service thread of a process: it watches the sockets of all endpoints and sleeps in epoll.
 //!
-//! It ends an endpoint after the last close of its descriptor, disconnects it at the end of its
+//! The thread ends an endpoint after the last close of its descriptor, disconnects it at the end of its
 //! peer, and completes its connect at an answer. It makes a listener readable at a request. It
 //! gives up connects that are not accepted in time and for which no thread of this process waits.
 //! No message passes through it.

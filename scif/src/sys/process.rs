@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! This process and others, as the kernel describes them: identity, start time, state, rights,
+//! Processes, this one and others, as the kernel describes them: identity, start time, state, rights,
 //! limits, and the identity of this host. See `proc(5)`, `prctl(2)`, `getrlimit(2)`.
 
 use std::fmt;

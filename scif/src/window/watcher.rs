@@ -117,10 +117,12 @@ impl Awaited {
         let finished = holders
             .finished(self.ticket, holders.has(link.peer_pid))
             .unwrap_or(false);
-        match finished {
-            true => Progress::Due,
-            false if self.epd.over(link) => Progress::Never,
-            false => Progress::Waits,
+        if finished {
+            Progress::Due
+        } else if self.epd.over(link) {
+            Progress::Never
+        } else {
+            Progress::Waits
         }
     }
 

@@ -373,7 +373,7 @@ impl Device {
     /// Checks that a connection exists or existed.
     ///
     /// # Errors
-    /// As [`usable`](Self::usable), except for a former connection.
+    /// Errors of [`usable`](Self::usable), except for a former connection.
     pub fn receivable(&self, fd: RawFd) -> Result<()> {
         match self.usable(fd) {
             Err(Failure::Os(Errno::CONNRESET)) => Ok(()),

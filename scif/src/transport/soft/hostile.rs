@@ -414,9 +414,12 @@ fn another_user_does_not_get_the_name_of_a_process_that_listens() {
             drop(listener);
             drop(children::none());
         };
-        let of_another = |reason| match uid == own {
-            true => Ok(FAKE),
-            false => Err(Some(Packet::No(reason))),
+        let of_another = |reason| {
+            if uid == own {
+                Ok(FAKE)
+            } else {
+                Err(Some(Packet::No(reason)))
+            }
         };
         assert_eq!(answer(), Ok(FAKE), "{name}: nobody listens there");
         let listener = unix::socket().unwrap();

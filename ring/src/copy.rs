@@ -257,12 +257,20 @@ pub(crate) fn will_write<T>(at: &T) {
     // SAFETY: reads and writes nothing and never faults; processors without the instruction execute
     // it as no operation.
     unsafe {
-        core::arch::asm!("prefetchw [{}]", in(reg) core::ptr::from_ref(at), options(nostack, preserves_flags, readonly));
+        core::arch::asm!(
+            "prefetchw [{}]",
+            in(reg) core::ptr::from_ref(at),
+            options(nostack, preserves_flags, readonly)
+        );
     }
     #[cfg(all(target_arch = "aarch64", not(any(miri, loom))))]
     // SAFETY: as above.
     unsafe {
-        core::arch::asm!("prfm pstl1keep, [{}]", in(reg) core::ptr::from_ref(at), options(nostack, preserves_flags, readonly));
+        core::arch::asm!(
+            "prfm pstl1keep, [{}]",
+            in(reg) core::ptr::from_ref(at),
+            options(nostack, preserves_flags, readonly)
+        );
     }
     let _ = at;
 }

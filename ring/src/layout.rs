@@ -376,7 +376,11 @@ mod pins {
     pin!(BellSummary, 128, 128, bits @ 0);
     pin!(BellPage<BELL_WORDS>, 768, 128, owner @ 0, summary @ 128, words @ 256);
     pin!(KeyHeader, 128, 128, layout @ 0, notify @ 4);
-    pin!(KeySlot, 64, 64, generation @ 0, key @ 8, base @ 16, start @ 24, len @ 32, access @ 40, window @ 48, window_len @ 56);
+    pin!(
+        KeySlot, 64, 64,
+        generation @ 0, key @ 8, base @ 16, start @ 24, len @ 32, access @ 40,
+        window @ 48, window_len @ 56
+    );
     pin!(MarkLine, MARK_BYTES, 128, slot @ 0);
     pin!(OfferLine, 64, 64, word @ 0, dst_addr @ 8, len @ 16, part @ 24, parts @ 28);
     pin!(PartLine, 64, 64, claims @ 0, done @ 8, failed @ 12);

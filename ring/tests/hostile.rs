@@ -76,9 +76,21 @@ proptest! {
                 memory.scribble(at, byte);
             }
             prop_assert!(tx.push(&part(&src, out)).map_or(true, |n| n <= out.min(STREAM_ROOM)));
-            let _ = (tx.push_whole(&part(&src, out % 64 + 1)), tx.is_awaited(), tx.tell(), tx.settle(), tx.looks_full());
+            let _ = (
+                tx.push_whole(&part(&src, out % 64 + 1)),
+                tx.is_awaited(),
+                tx.tell(),
+                tx.settle(),
+                tx.looks_full(),
+            );
             prop_assert!(rx.pull(&part(&dst, into)).map_or(true, |n| n <= into.min(STREAM_ROOM)));
-            let _ = (rx.leave(), rx.tell(), rx.settle(), tx.retell(), rx.retell());
+            let _ = (
+                rx.leave(),
+                rx.tell(),
+                rx.settle(),
+                tx.retell(),
+                rx.retell(),
+            );
         }
     }
 
@@ -124,7 +136,10 @@ proptest! {
 
     #[test]
     fn scribbled_claims(
-        steps in vec((vec((0usize..CLAIM_BYTES, garbage()), 0..4), any::<u32>(), 0u32..20, 0u8..8), 1..100)
+        steps in vec(
+            (vec((0usize..CLAIM_BYTES, garbage()), 0..4), any::<u32>(), 0u32..20, 0u8..8),
+            1..100,
+        )
     ) {
         let memory = Guarded::new(CLAIM_BYTES.next_multiple_of(4096));
         // SAFETY: aligned, and outlives the view.
@@ -141,7 +156,10 @@ proptest! {
                 3 => drop((claim.close(), claim.open_parts())),
                 _ => {}
             }
-            let (front, back) = (claim.take_front(generation, parts, 8, Share::Half), claim.take_back(generation, parts, 8, Share::Half));
+            let (front, back) = (
+                claim.take_front(generation, parts, 8, Share::Half),
+                claim.take_back(generation, parts, 8, Share::Half),
+            );
             for taken in [front, back, claim.failed_front(parts)].into_iter().flatten() {
                 prop_assert!(taken.start < taken.end && taken.end <= parts);
             }
@@ -155,7 +173,10 @@ proptest! {
     }
 
     #[test]
-    fn scribbled_bells_and_marks(scribbles in vec((0usize..1024, garbage()), 0..200), bit in any::<usize>()) {
+    fn scribbled_bells_and_marks(
+        scribbles in vec((0usize..1024, garbage()), 0..200),
+        bit in any::<usize>(),
+    ) {
         let memory = Guarded::new(BELL_BYTES + MARK_BYTES.next_multiple_of(4096));
         // SAFETY: aligned, and outlives the views.
         let bell = unsafe { Bell::new(memory.base()) };

@@ -57,8 +57,10 @@ fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         4 => (any::<u8>(), 0usize..=HEAD_MAX + 1, body_len(), any::<usize>())
             .prop_map(|(kind, head, body, split)| Op::Push { kind, head, body, split }),
-        3 => (any::<u8>(), 0usize..=HEAD_MAX + 1).prop_map(|(kind, head)| Op::PushHead { kind, head }),
-        2 => (any::<u8>(), 0usize..=HEAD_MAX + 1).prop_map(|(kind, head)| Op::PushWith { kind, head }),
+        3 => (any::<u8>(), 0usize..=HEAD_MAX + 1)
+            .prop_map(|(kind, head)| Op::PushHead { kind, head }),
+        2 => (any::<u8>(), 0usize..=HEAD_MAX + 1)
+            .prop_map(|(kind, head)| Op::PushWith { kind, head }),
         2 => Just(Op::Peek),
         4 => Just(Op::Take),
         4 => Just(Op::TakeLine),
@@ -166,11 +168,17 @@ proptest! {
                         prop_assert!(!body.is_empty() || rx.consumed() == 0);
                         continue;
                     };
-                    let word = |at: usize| head.get(at..at + 8).map_or(0, |w| u64::from_ne_bytes(w.try_into().unwrap()));
+                    let word = |at: usize| {
+                        head.get(at..at + 8)
+                            .map_or(0, |w| u64::from_ne_bytes(w.try_into().unwrap()))
+                    };
                     let tail = head.get(8 * (n % 3)..).unwrap_or_default();
                     prop_assert_eq!((k, len, words), (*kind, head.len(), [word(0), word(48), 0]));
                     prop_assert_eq!(&out[..copied], tail);
-                    prop_assert_eq!(look, if copied % 2 == 0 { Look::Taken } else { Look::Other });
+                    prop_assert_eq!(
+                        look,
+                        if copied % 2 == 0 { Look::Taken } else { Look::Other }
+                    );
                     if look == Look::Taken {
                         queue.pop_front();
                     }
@@ -219,11 +227,17 @@ proptest! {
         dst_off in 0usize..200,
         max in 0usize..400,
     ) {
-        let mut src: Vec<Vec<u8>> = src_lens.iter().enumerate().map(|(i, n)| bytes(i, *n)).collect();
-        let mut dst: Vec<Vec<u8>> = dst_lens.iter().enumerate().map(|(i, n)| bytes(100 + i, *n)).collect();
+        let mut src: Vec<Vec<u8>> =
+            src_lens.iter().enumerate().map(|(i, n)| bytes(i, *n)).collect();
+        let mut dst: Vec<Vec<u8>> =
+            dst_lens.iter().enumerate().map(|(i, n)| bytes(100 + i, *n)).collect();
         let flat_src = src.concat();
         let mut expected = dst.concat();
-        let n = flat_src.len().saturating_sub(src_off).min(expected.len().saturating_sub(dst_off)).min(max);
+        let n = flat_src
+            .len()
+            .saturating_sub(src_off)
+            .min(expected.len().saturating_sub(dst_off))
+            .min(max);
         if n > 0 {
             expected[dst_off..dst_off + n].copy_from_slice(&flat_src[src_off..src_off + n]);
         }

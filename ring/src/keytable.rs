@@ -15,8 +15,8 @@
 #[cfg(not(loom))]
 use crate::layout::SLOTS_OFFSET as TABLE_OFFSET;
 use crate::layout::{KEY_PROBE, KEY_SLOTS, KeyHeader, KeySlot, LAYOUT, MarkLine};
+use crate::shared_word::full_fence;
 use crate::sync::{Ordering, fence};
-use crate::word::full_fence;
 
 /// The owner's side of the key table, in the product's layout.
 pub type KeyTable = KeyTableOf<KEY_SLOTS>;

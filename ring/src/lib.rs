@@ -7,42 +7,42 @@
 //! checked, then used, and positions are computed locally, never read. `docs/shm-layout.md` lists
 //! every byte, `docs/memory-model.md` every ordering and its partner.
 
-mod answer;
-mod bypass;
 pub mod claim;
 pub mod copy;
 pub mod counter;
+pub mod domain_lock;
 pub mod doorbell;
 mod error;
-pub mod gate;
+mod inline_copy;
 pub mod keytable;
 pub mod layout;
 pub mod limiter;
 #[cfg(loom)]
 pub mod model;
-mod pace;
+mod nt_policy;
+mod poll_delay;
+mod reply_line;
 pub mod rmw;
-mod short;
+pub mod shared_word;
 pub mod spsc;
 pub mod stream;
 mod sync;
-mod waiting;
-pub mod word;
+mod wake_word;
 
 pub use claim::{Claim, Offer, Share};
 pub use copy::{Mem, copy_iov, slice_iov, total_len};
 pub use counter::{Count, Flag};
+pub use domain_lock::{Gate, GateGuard};
 pub use doorbell::{Bell, BellHandle, publish_fence, sleeper_fence};
 pub use error::{Corrupt, LayoutError, PushError};
-pub use gate::{Gate, GateGuard};
+pub use inline_copy::SHORT;
 pub use keytable::{KeyEntry, KeyReader, KeyTable, Mark};
 pub use layout::{
     ANSWER_BYTES, BELL_BITS, BELL_BYTES, BODY_MAX, CLAIM_BLOCKS, CLAIM_BYTES, DATA, DIRECTION_BYTES,
     HEAD_MAX, KEY_SLOTS, KEYTABLE_BYTES, MARK_BYTES, PART, SLOTS,
 };
 pub use limiter::Limiter;
-pub use short::SHORT;
+pub use shared_word::{Word32, Word64, Words, full_fence};
 pub use spsc::{Consumer, Producer, Record};
 pub use stream::{STREAM_BYTES, STREAM_ROOM, StreamRx, StreamTx};
-pub use waiting::{Settle, Tell, Waiting};
-pub use word::{Word32, Word64, Words, full_fence};
+pub use wake_word::{Settle, Tell, Waiting};

@@ -11,7 +11,6 @@
     reason = "makes views of boxed structures, for the models alone"
 )]
 
-use crate::answer::Answers;
 use crate::claim::Claim;
 use crate::doorbell::{BellHandleOf, BellOf};
 use crate::keytable::{KeyReaderOf, KeyTableOf, Mark, Table};
@@ -19,10 +18,11 @@ use crate::layout::{
     AnswerHalf, AnswerLine, Area, BellOwner, BellPage, BellSummary, ClaimBlock, ConsumerLine, KeyHeader,
     KeySlot, Lines, MarkLine, OfferLine, PartLine, ProducerLine, Region, Slot,
 };
+use crate::reply_line::Answers;
+use crate::shared_word::{Word32, Word64};
 use crate::spsc::{ConsumerOf, ProducerOf};
 use crate::stream::{Apart, StreamRx, StreamTx};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, UnsafeCell};
-use crate::word::{Word32, Word64};
 use core::ops::{Deref, DerefMut};
 use core::ptr::NonNull;
 use std::sync::Arc;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! One direction of a byte stream: a queue of 4095 bytes without message boundaries.
 //!
-//! Not about: wake-ups of a waiting side (`waiting`), and the order of calls: one thread at a time
-//! uses each side, in any process. Source: `scif_send` and `scif_recv` of `scif.h`; queue of the
-//! SCIF driver.
+//! Not about: wake-ups of a waiting side (`wake_word`), and the order of calls: one thread at a
+//! time uses each side, in any process. Source: `scif_send` and `scif_recv` of `scif.h`; queue of
+//! the SCIF driver.
 //!
 //! Both sides count bytes without wrapping to the queue and keep their own count in private memory,
 //! given at construction. The peer's count is loaded once, checked against the own count, then
@@ -14,9 +14,9 @@
 use core::ptr::NonNull;
 
 use crate::copy::Mem;
-use crate::short::{SHORT, SHORT_BYTES, Short, ShortBytes, WORDS};
-use crate::waiting::{Settle, Tell, Waiting};
-use crate::word::{Word32, Word64, Words, full_fence};
+use crate::inline_copy::{SHORT, SHORT_BYTES, Short, ShortBytes, WORDS};
+use crate::shared_word::{Word32, Word64, Words, full_fence};
+use crate::wake_word::{Settle, Tell, Waiting};
 
 /// Size in bytes of the memory of one direction.
 pub const STREAM_BYTES: usize = 8192;

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use libfabric_sys as fi;
 use scif::{Maker, SharedKeys};
-use scif_ring::gate::Gate;
+use scif_ring::domain_lock::Gate;
 
 use crate::atomic_ops;
 use crate::av::{self, AvState};

@@ -8,7 +8,6 @@ use core::fmt;
 #[cfg(not(loom))]
 use super::Consumer;
 use super::{Line, LineTaker, Look, Record};
-use crate::answer::{Answers, Found, Taken, reaches};
 use crate::copy::{self, Mem};
 use crate::error::Corrupt;
 #[cfg(not(loom))]
@@ -16,7 +15,8 @@ use crate::error::LayoutError;
 #[cfg(not(loom))]
 use crate::layout::AnswerLine;
 use crate::layout::{ANSWER_MAX, HEAD_MAX, LAYOUT, Region, body_end, body_start, next_stamp};
-use crate::pace::Pace;
+use crate::poll_delay::Pace;
+use crate::reply_line::{Answers, Found, Taken, reaches};
 use crate::sync::Ordering;
 
 /// The consumer of a ring. Dropping it does nothing.

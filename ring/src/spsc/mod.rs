@@ -7,8 +7,8 @@
 //! with no read-modify-write, no lock and no call. Not about: wake-ups (`doorbell`), the meaning of
 //! heads.
 //!
-//! A short reply to a record just received may be published in the reply line (`answer`) instead of
-//! its slot, which then stays unchanged.
+//! A short reply to a record just received may be published in the reply line (`reply_line`)
+//! instead of its slot, which then stays unchanged.
 //!
 //! Invariants. The consumer writes to a record only when it frees it, before it publishes that.
 //! Positions are private to each side; both compute them by the same rule (`layout::body_start`).
@@ -25,10 +25,10 @@ mod producer;
 pub use consumer::ConsumerOf;
 pub use producer::ProducerOf;
 
-pub use crate::answer::Taken;
 use crate::copy::{self, Mem};
 pub use crate::error::{Corrupt, LayoutError, PushError};
 use crate::layout::{DATA, HEAD_MAX, SLOTS};
+pub use crate::reply_line::Taken;
 
 /// The producer of a direction as the product lays it out.
 pub type Producer = ProducerOf<SLOTS, DATA>;

@@ -7,8 +7,6 @@ use core::fmt;
 
 #[cfg(not(loom))]
 use super::Producer;
-use crate::answer::{Answers, Taken, reaches};
-use crate::bypass::Bypass;
 use crate::copy::{self, Mem};
 #[cfg(not(loom))]
 use crate::error::LayoutError;
@@ -16,6 +14,8 @@ use crate::error::PushError;
 #[cfg(not(loom))]
 use crate::layout::AnswerLine;
 use crate::layout::{ANSWER_MAX, HEAD_MAX, LAYOUT, Region, body_end, body_start, next_stamp};
+use crate::nt_policy::Bypass;
+use crate::reply_line::{Answers, Taken, reaches};
 use crate::sync::Ordering;
 
 /// The producer of a ring. Dropping it does nothing.

@@ -9,8 +9,8 @@
 //! number. No position is named twice (within 2^58 bytes). The stamp works as a seqlock.
 
 use crate::copy::Mem;
+use crate::shared_word::{Word64, Words};
 use crate::sync::{Ordering, fence};
-use crate::word::{Word64, Words};
 
 /// Maximum length in bytes of a short message.
 #[cfg(not(loom))]

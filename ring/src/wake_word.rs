@@ -9,7 +9,7 @@
 //! that side is about to signal it. `RUNG`: the descriptor shows readiness, or the waiter is about
 //! to make it do so.
 
-use crate::word::{Word32, full_fence};
+use crate::shared_word::{Word32, full_fence};
 
 const IDLE: u32 = 0;
 const ARMED: u32 = 1;

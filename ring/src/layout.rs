@@ -32,9 +32,9 @@ pub const DATA_OFFSET: usize = SLOTS_OFFSET + SLOTS * 64;
 /// Size in bytes of one direction of a connection.
 pub const DIRECTION_BYTES: usize = DATA_OFFSET + DATA;
 /// Size in bytes of the shared reply line and the unused line beside it.
-pub const ANSWER_BYTES: usize = 128;
+pub const REPLY_LINE_BYTES: usize = 128;
 /// Maximum length in bytes of a record head in the reply line.
-pub const ANSWER_MAX: usize = 24;
+pub const REPLY_HEAD_MAX: usize = 24;
 /// Alignment in bytes of a direction.
 pub const DIRECTION_ALIGN: usize = 128;
 
@@ -95,14 +95,14 @@ pub struct Slot {
 /// The shared reply line of a connection.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
-pub struct AnswerLine {
-    pub(crate) halves: [AnswerHalf; 2],
+pub struct ReplyLine {
+    pub(crate) halves: [ReplyHalf; 2],
 }
 
 /// Half of the reply line that one side writes.
 #[derive(Debug, Default)]
 #[repr(C)]
-pub struct AnswerHalf {
+pub struct ReplyHalf {
     /// number + 1:40 | kind:8 | `head_len`:5 | count of replies taken from the peer:11, from bit 0
     /// up; stored last.
     pub(crate) word: AtomicU64,
@@ -370,8 +370,8 @@ mod pins {
     pin!(ConsumerLine, 128, 128, consumed @ 0, consumed_data @ 8, idle @ 16);
     pin!(Lines, 256, 128, producer @ 0, consumer @ 128);
     pin!(Slot, 64, 64, word @ 0, head @ 8);
-    pin!(AnswerHalf, 32, 8, word @ 0, head @ 8);
-    pin!(AnswerLine, 64, 64, halves @ 0);
+    pin!(ReplyHalf, 32, 8, word @ 0, head @ 8);
+    pin!(ReplyLine, 64, 64, halves @ 0);
     pin!(BellOwner, 128, 128, layout @ 0, sleeping @ 4);
     pin!(BellSummary, 128, 128, bits @ 0);
     pin!(BellPage<BELL_WORDS>, 768, 128, owner @ 0, summary @ 128, words @ 256);
@@ -389,7 +389,7 @@ mod pins {
     const _: () = assert!(size_of::<Lines>() <= SLOTS_OFFSET);
     const _: () = assert!(HEAD_MAX + 8 == size_of::<Slot>());
     const _: () =
-        assert!(ANSWER_MAX + 8 == size_of::<AnswerHalf>() && size_of::<AnswerLine>() <= ANSWER_BYTES);
+        assert!(REPLY_HEAD_MAX + 8 == size_of::<ReplyHalf>() && size_of::<ReplyLine>() <= REPLY_LINE_BYTES);
 }
 
 #[cfg(test)]

@@ -38,8 +38,8 @@ pub use error::{Corrupt, LayoutError, PushError};
 pub use inline_copy::SHORT;
 pub use keytable::{KeyEntry, KeyReader, KeyTable, Mark};
 pub use layout::{
-    ANSWER_BYTES, BELL_BITS, BELL_BYTES, BODY_MAX, CLAIM_BLOCKS, CLAIM_BYTES, DATA, DIRECTION_BYTES,
-    HEAD_MAX, KEY_SLOTS, KEYTABLE_BYTES, MARK_BYTES, PART, SLOTS,
+    BELL_BITS, BELL_BYTES, BODY_MAX, CLAIM_BLOCKS, CLAIM_BYTES, DATA, DIRECTION_BYTES, HEAD_MAX, KEY_SLOTS,
+    KEYTABLE_BYTES, MARK_BYTES, PART, REPLY_LINE_BYTES, SLOTS,
 };
 pub use limiter::Limiter;
 pub use shared_word::{Word32, Word64, Words, full_fence};

@@ -15,10 +15,10 @@ use crate::claim::Claim;
 use crate::doorbell::{BellHandleOf, BellOf};
 use crate::keytable::{KeyReaderOf, KeyTableOf, Mark, Table};
 use crate::layout::{
-    AnswerHalf, AnswerLine, Area, BellOwner, BellPage, BellSummary, ClaimBlock, ConsumerLine, KeyHeader,
-    KeySlot, Lines, MarkLine, OfferLine, PartLine, ProducerLine, Region, Slot,
+    Area, BellOwner, BellPage, BellSummary, ClaimBlock, ConsumerLine, KeyHeader, KeySlot, Lines, MarkLine,
+    OfferLine, PartLine, ProducerLine, Region, ReplyHalf, ReplyLine, Slot,
 };
-use crate::reply_line::Answers;
+use crate::reply_line::ReplyHalfRef;
 use crate::shared_word::{Word32, Word64};
 use crate::spsc::{ConsumerOf, ProducerOf};
 use crate::stream::{Apart, StreamRx, StreamTx};
@@ -122,7 +122,7 @@ pub fn direction<const SLOTS: usize, const DATA: usize>() -> (
 #[derive(Debug)]
 pub struct Rings {
     _directions: [Arc<Direction>; 2],
-    answers: AnswerLine,
+    reply_line: ReplyLine,
 }
 
 // SAFETY: as for `Direction`; the protocol orders accesses to the line, and loom checks this.
@@ -138,8 +138,8 @@ pub fn connection<const SLOTS: usize, const DATA: usize>() -> [(
     let (first, second) = (lay::<SLOTS, DATA>(), lay::<SLOTS, DATA>());
     let boxed = Arc::new(Rings {
         _directions: [first.0, second.0],
-        answers: AnswerLine {
-            halves: core::array::from_fn(|_| AnswerHalf {
+        reply_line: ReplyLine {
+            halves: core::array::from_fn(|_| ReplyHalf {
                 word: word(),
                 head: UnsafeCell::new([0; 3]),
             }),
@@ -148,15 +148,15 @@ pub fn connection<const SLOTS: usize, const DATA: usize>() -> [(
     let regions = [first.1, second.1];
     let half = |second| {
         // SAFETY: the returned views keep the line alive.
-        unsafe { Answers::new(&raw const boxed.answers, second) }
+        unsafe { ReplyHalfRef::new(&raw const boxed.reply_line, second) }
     };
     [0, 1].map(|mine: usize| {
         let (mut tx, mut rx) = (
             ProducerOf::over(regions[mine]),
             ConsumerOf::over(regions[1 - mine]),
         );
-        tx.answer_by(half(mine == 1));
-        rx.answered_by(half(mine == 0));
+        tx.attach_reply_half(half(mine == 1));
+        rx.attach_reply_half(half(mine == 0));
         (
             Held {
                 view: tx,

@@ -15,22 +15,22 @@
 
 #![expect(unsafe_code, reason = "lays a line over raw shared memory")]
 
-use crate::layout::{ANSWER_MAX, AnswerHalf, AnswerLine};
+use crate::layout::{REPLY_HEAD_MAX, ReplyHalf, ReplyLine};
 use crate::sync::Ordering;
 
 /// Bits of the publication word: record number + 1, kind, head length, count of replies taken from
 /// the peer.
-const NUMBER_BITS: u32 = 40;
+const SEQUENCE_BITS: u32 = 40;
 const KIND_BITS: u32 = 8;
 const LEN_BITS: u32 = 5;
-const KIND_AT: u32 = NUMBER_BITS;
-const LEN_AT: u32 = KIND_AT + KIND_BITS;
-const TAKEN_AT: u32 = LEN_AT + LEN_BITS;
-const TAKEN_BITS: u32 = u64::BITS - TAKEN_AT;
+const KIND_SHIFT: u32 = SEQUENCE_BITS;
+const LEN_SHIFT: u32 = KIND_SHIFT + KIND_BITS;
+const ACK_SHIFT: u32 = LEN_SHIFT + LEN_BITS;
+const ACK_BITS: u32 = u64::BITS - ACK_SHIFT;
 
-const _: () = assert!(ANSWER_MAX < 1 << LEN_BITS && crate::layout::SLOTS < 1 << TAKEN_BITS);
+const _: () = assert!(REPLY_HEAD_MAX < 1 << LEN_BITS && crate::layout::SLOTS < 1 << ACK_BITS);
 
-const fn low(word: u64, bits: u32) -> u64 {
+const fn low_bits(word: u64, bits: u32) -> u64 {
     word & ((1 << bits) - 1)
 }
 
@@ -38,52 +38,52 @@ const fn low(word: u64, bits: u32) -> u64 {
 /// line stores only the low bits of a number, so an old record must not be taken for the expected
 /// one.
 #[inline(always)]
-pub(crate) const fn reaches(last: u64, number: u64) -> bool {
-    number.wrapping_sub(last) < 1 << (NUMBER_BITS - 1)
+pub(crate) const fn is_recent(last: u64, number: u64) -> bool {
+    number.wrapping_sub(last) < 1 << (SEQUENCE_BITS - 1)
 }
 
 /// Description of the record in a half.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Found {
+pub(crate) struct ReplyRecord {
     pub(crate) kind: u8,
-    /// Length of the head in bytes; at most [`ANSWER_MAX`], unless the writer is faulty.
+    /// Length of the head in bytes; at most [`REPLY_HEAD_MAX`], unless the writer is faulty.
     pub(crate) len: u8,
-    pub(crate) taken: Taken,
+    pub(crate) peer_ack: PeerAck,
 }
 
 /// Low bits of the number of replies that the writer of a reply had taken.
 #[derive(Clone, Copy, Debug)]
-pub struct Taken(u64);
+pub struct PeerAck(u64);
 
-impl Taken {
+impl PeerAck {
     /// Whether `count` has the same low bits.
     #[inline(always)]
-    pub(crate) const fn is(self, count: u64) -> bool {
-        self.0 == low(count, TAKEN_BITS)
+    pub(crate) const fn matches(self, count: u64) -> bool {
+        self.0 == low_bits(count, ACK_BITS)
     }
 }
 
 /// A half of the reply line, for its writer and its reader.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Answers {
-    half: *const AnswerHalf,
+pub(crate) struct ReplyHalfRef {
+    half: *const ReplyHalf,
 }
 
-impl Answers {
+impl ReplyHalfRef {
     /// Returns the first or `second` half of `line`.
     ///
     /// # Safety
     ///
     /// `line` is aligned, stays mapped, readable and writable, while the value is used, and was
     /// zeroed when created; one value publishes in the half.
-    pub(crate) unsafe fn new(line: *const AnswerLine, second: bool) -> Answers {
-        Answers {
-            half: line.cast::<AnswerHalf>().wrapping_add(usize::from(second)),
+    pub(crate) unsafe fn new(line: *const ReplyLine, second: bool) -> ReplyHalfRef {
+        ReplyHalfRef {
+            half: line.cast::<ReplyHalf>().wrapping_add(usize::from(second)),
         }
     }
 
     #[inline(always)]
-    pub(crate) fn half(&self) -> &AnswerHalf {
+    pub(crate) fn half(&self) -> &ReplyHalf {
         // SAFETY: the contract of `new`; any bytes are a valid half, and it is made of an atomic
         // and a cell.
         unsafe { &*self.half }
@@ -91,18 +91,18 @@ impl Answers {
 
     /// Returns the description of record `number`, if the half contains it.
     #[inline(always)]
-    pub(crate) fn find(&self, number: u64) -> Option<Found> {
+    pub(crate) fn find(&self, number: u64) -> Option<ReplyRecord> {
         // SYNC POINT: pairs with `publish`. A single load, so that the checked value is the used
         // value.
         let word = self.half().word.load(Ordering::Acquire);
-        if low(word, NUMBER_BITS) != low(number + 1, NUMBER_BITS) {
+        if low_bits(word, SEQUENCE_BITS) != low_bits(number + 1, SEQUENCE_BITS) {
             return None;
         }
         #[expect(clippy::cast_possible_truncation, reason = "of so few bits")]
-        Some(Found {
-            kind: low(word >> KIND_AT, KIND_BITS) as u8,
-            len: low(word >> LEN_AT, LEN_BITS) as u8,
-            taken: Taken(word >> TAKEN_AT),
+        Some(ReplyRecord {
+            kind: low_bits(word >> KIND_SHIFT, KIND_BITS) as u8,
+            len: low_bits(word >> LEN_SHIFT, LEN_BITS) as u8,
+            peer_ack: PeerAck(word >> ACK_SHIFT),
         })
     }
 
@@ -111,8 +111,8 @@ impl Answers {
     #[inline(always)]
     pub(crate) fn publish(&self, number: u64, kind: u8, len: usize, taken: u64, fill: impl FnOnce(*mut u8)) {
         self.half().head.with_mut(|p| fill(p.cast()));
-        let number = low(number + 1, NUMBER_BITS);
-        let word = number | u64::from(kind) << KIND_AT | (len as u64) << LEN_AT | taken << TAKEN_AT;
+        let number = low_bits(number + 1, SEQUENCE_BITS);
+        let word = number | u64::from(kind) << KIND_SHIFT | (len as u64) << LEN_SHIFT | taken << ACK_SHIFT;
         // SYNC POINT: pairs with `find`: the head is written, and the replies counted as taken are
         // read, before the word is stored.
         self.half().word.store(word, Ordering::Release);
@@ -125,21 +125,22 @@ mod tests {
 
     #[test]
     fn a_record_is_found_by_its_number() {
-        let line = AnswerLine::default();
+        let line = ReplyLine::default();
         // SAFETY: the line outlives both views.
-        let [first, second] = [false, true].map(|second| unsafe { Answers::new(&raw const line, second) });
+        let [first, second] =
+            [false, true].map(|second| unsafe { ReplyHalfRef::new(&raw const line, second) });
         assert!(first.find(0).is_none(), "nothing is there");
         first.publish(0, 7, 24, 3, |_| ());
         second.publish((1 << 50) + 3, 255, 0, 2049, |_| ());
         let found = first.find(0).unwrap();
-        assert!(found.taken.is(3) && !found.taken.is(2));
+        assert!(found.peer_ack.matches(3) && !found.peer_ack.matches(2));
         assert_eq!((found.kind, found.len), (7, 24));
         let found = second.find((1 << 50) + 3).unwrap();
-        assert!(found.taken.is(2049) && !found.taken.is(2048));
+        assert!(found.peer_ack.matches(2049) && !found.peer_ack.matches(2048));
         assert_eq!((found.kind, found.len), (255, 0));
         assert!(first.find(1).is_none() && second.find(0).is_none());
         assert!(
-            second.find(3).is_some() && !reaches(4, (1 << 50) + 3),
+            second.find(3).is_some() && !is_recent(4, (1 << 50) + 3),
             "so many records later"
         );
     }

@@ -14,7 +14,7 @@ mod memory;
 
 use memory::Guarded;
 use scif_ring::spsc::{Line, Look};
-use scif_ring::{ANSWER_BYTES, Consumer, DIRECTION_BYTES, Mem, Producer, PushError};
+use scif_ring::{Consumer, DIRECTION_BYTES, Mem, Producer, PushError, REPLY_LINE_BYTES};
 
 const LINE: usize = 2 * DIRECTION_BYTES;
 const ROUNDS: u64 = if cfg!(miri) { 500 } else { 200_000 };
@@ -25,11 +25,11 @@ struct Side {
     rx: Consumer,
     sent: u64,
     seen: u64,
-    answers: u64,
+    replies: u64,
 }
 
 fn memory() -> Guarded {
-    Guarded::new(LINE + ANSWER_BYTES)
+    Guarded::new(LINE + REPLY_LINE_BYTES)
 }
 
 /// Returns both ends, each of which has taken its first record, which `take_line` leaves to `peek`.
@@ -53,15 +53,15 @@ fn fresh(memory: &Guarded) -> [Side; 2] {
         // SAFETY: as above.
         let mut rx = unsafe { Consumer::new(at(1 - mine), DIRECTION_BYTES) }.unwrap();
         // SAFETY: as above; each producer has its half.
-        unsafe { tx.answer_in(line, mine == 1) };
+        unsafe { tx.set_reply_line(line, mine == 1) };
         // SAFETY: as above.
-        unsafe { rx.answers_in(line, mine == 0) };
+        unsafe { rx.set_reply_line(line, mine == 0) };
         Side {
             tx,
             rx,
             sent: 0,
             seen: 0,
-            answers: 0,
+            replies: 0,
         }
     })
 }
@@ -75,12 +75,12 @@ impl Side {
         // SAFETY: the bytes outlive the calls, which are the only use.
         let payload = unsafe { Mem::new(bytes.as_mut_ptr(), n as usize % 9) };
         let words = [n, 0];
-        let answered = self
+        let replied = self
             .tx
-            .answer_words(n as u8, words, 1, &payload, self.rx.answers_taken());
-        if answered {
-            self.rx.answered();
-            self.answers += 1;
+            .push_reply(n as u8, words, 1, &payload, self.rx.replies_taken());
+        if replied {
+            self.rx.start_poll_delay();
+            self.replies += 1;
         } else {
             match self.tx.push_words(n as u8, words, 1, &payload) {
                 Ok(()) => {}
@@ -89,7 +89,7 @@ impl Side {
             }
         }
         self.sent += 1;
-        Some(answered)
+        Some(replied)
     }
 
     /// Sends a longer record, which never uses the reply line.
@@ -120,7 +120,7 @@ impl Side {
                 // A line gives whole words; a part of a word has to be copied.
                 let whole = payload.to_le_bytes();
                 self.check(kind, number, if len == 8 { &whole } else { &[] });
-                self.tx.will_answer(self.rx.said());
+                self.tx.expect_reply(self.rx.take_peer_ack());
                 true
             }
             Look::Other => self.take_copy(),
@@ -182,12 +182,12 @@ fn answers_keep_their_place() {
     }
     for side in &sides {
         assert!(
-            side.answers > side.sent / 100,
+            side.replies > side.sent / 100,
             "{} of {}",
-            side.answers,
+            side.replies,
             side.sent
         );
-        println!("{} records, {} of them answers", side.sent, side.answers);
+        println!("{} records, {} of them answers", side.sent, side.replies);
     }
     memory.check();
 }
@@ -224,7 +224,7 @@ fn a_half_is_free_when_its_answer_was_taken() {
     assert!(a.take() && a.tx.all_consumed());
     assert_eq!(a.seen, 4);
     b.tx.will_push();
-    a.tx.will_answer(None);
+    a.tx.expect_reply(None);
     assert_eq!(a.send(), Some(true));
     assert!(a.take() && b.take());
 }
@@ -248,7 +248,7 @@ fn a_count_of_long_ago_frees_nothing() {
         assert!(b.take());
     }
     assert!(a.take());
-    a.tx.will_answer(None);
+    a.tx.expect_reply(None);
     assert_eq!(a.send(), Some(true), "its first, not taken yet");
     while a.take() {}
     assert_eq!(a.seen, 5);
@@ -281,8 +281,8 @@ fn answers_between_threads() {
                 }
                 wait(&mut a);
             }
-            println!("{} records, {} of them answers", a.sent, a.answers);
-            assert!(a.answers > a.sent / 2);
+            println!("{} records, {} of them answers", a.sent, a.replies);
+            assert!(a.replies > a.sent / 2);
         });
         s.spawn(move || {
             for _ in 0..rounds + rounds / each {
@@ -326,7 +326,7 @@ fn a_line_full_of_lies_is_harmless() {
         match look {
             Look::Taken => {
                 taken += 1;
-                a.tx.will_answer(a.rx.said());
+                a.tx.expect_reply(a.rx.take_peer_ack());
                 a.send();
             }
             Look::Other => match a.rx.peek() {

@@ -252,8 +252,8 @@ impl Connection {
         payload: &Mem,
     ) -> Result<(), PushError> {
         let Views { tx, rx, .. } = &mut self.views;
-        if tx.answer_words(kind, words, count, payload, rx.answers_taken()) {
-            rx.answered();
+        if tx.push_reply(kind, words, count, payload, rx.replies_taken()) {
+            rx.start_poll_delay();
             return Ok(());
         }
         tx.push_words(kind, words, count, payload)
@@ -265,7 +265,7 @@ impl Connection {
         let Views { tx, rx, .. } = &mut self.views;
         let look = rx.take_line(taker);
         if look == Look::Taken {
-            tx.will_answer(rx.said());
+            tx.expect_reply(rx.take_peer_ack());
         }
         look
     }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use scif_ring::layout::LAYOUT;
 use scif_ring::{
-    ANSWER_BYTES, CLAIM_BLOCKS, CLAIM_BYTES, Consumer, DIRECTION_BYTES, MARK_BYTES, Mark, Producer,
+    CLAIM_BLOCKS, CLAIM_BYTES, Consumer, DIRECTION_BYTES, MARK_BYTES, Mark, Producer, REPLY_LINE_BYTES,
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -27,7 +27,7 @@ use crate::sys::mmap::{Claims, Mapping, OutOfRange};
 const MAGIC: [u8; 8] = *b"SCIFconn";
 const MARKS: usize = 256;
 const LEFT: usize = MARKS + 2 * MARK_BYTES;
-const ANSWERS: usize = LEFT + 2 * MARK_BYTES;
+const REPLY_LINE: usize = LEFT + 2 * MARK_BYTES;
 const CLAIMS: usize = 4096;
 const CLAIMS_BYTES: usize = CLAIM_BLOCKS * CLAIM_BYTES;
 const RINGS: usize = CLAIMS + 2 * CLAIMS_BYTES;
@@ -35,7 +35,7 @@ const RINGS: usize = CLAIMS + 2 * CLAIMS_BYTES;
 /// Size in bytes of the shared memory of one connection.
 pub(crate) const SEGMENT_BYTES: usize = RINGS + 2 * DIRECTION_BYTES;
 
-const _: () = assert!(ANSWERS + ANSWER_BYTES <= CLAIMS && MARKS.is_multiple_of(MARK_BYTES));
+const _: () = assert!(REPLY_LINE + REPLY_LINE_BYTES <= CLAIMS && MARKS.is_multiple_of(MARK_BYTES));
 const _: () = assert!(CLAIMS_BYTES == 8192 && RINGS == 20480 && SEGMENT_BYTES == 192_512);
 const _: () = assert!(HEADER.bytes as usize == SEGMENT_BYTES);
 
@@ -97,8 +97,8 @@ impl Views {
     pub(crate) fn new(map: Arc<Mapping>, side: Side) -> Result<Views, OutOfRange> {
         let (mine, theirs) = (side.index(), side.other().index());
         Ok(Views {
-            tx: map.producer(RINGS + mine * DIRECTION_BYTES, ANSWERS, mine)?,
-            rx: map.consumer(RINGS + theirs * DIRECTION_BYTES, ANSWERS, theirs)?,
+            tx: map.producer(RINGS + mine * DIRECTION_BYTES, REPLY_LINE, mine)?,
+            rx: map.consumer(RINGS + theirs * DIRECTION_BYTES, REPLY_LINE, theirs)?,
             my_mark: map.mark(MARKS + mine * MARK_BYTES)?,
             peer_mark: map.mark(MARKS + theirs * MARK_BYTES)?,
             my_leave: map.mark(LEFT + mine * MARK_BYTES)?,

@@ -164,7 +164,7 @@ impl EpState {
             return;
         };
         let Some(c) = self.sock.conn(conn) else { return };
-        if tx == conn && c.tx().answered_last() || !c.rx().ready() {
+        if tx == conn && c.tx().last_was_reply() || !c.rx().ready() {
             return;
         }
         let tx = if tx == conn { tx } else { self.meet(peer, tx, conn) };

@@ -13,10 +13,10 @@ use crate::error::Corrupt;
 #[cfg(not(loom))]
 use crate::error::LayoutError;
 #[cfg(not(loom))]
-use crate::layout::AnswerLine;
-use crate::layout::{ANSWER_MAX, HEAD_MAX, LAYOUT, Region, body_end, body_start, next_stamp};
+use crate::layout::ReplyLine;
+use crate::layout::{HEAD_MAX, LAYOUT, REPLY_HEAD_MAX, Region, body_end, body_start, next_stamp};
 use crate::poll_delay::Pace;
-use crate::reply_line::{Answers, Found, Taken, reaches};
+use crate::reply_line::{PeerAck, ReplyHalfRef, ReplyRecord, is_recent};
 use crate::sync::Ordering;
 
 /// The consumer of a ring. Dropping it does nothing.
@@ -37,15 +37,15 @@ pub struct ConsumerOf<const SLOTS: usize, const DATA: usize> {
     /// Stamp of the lap that contains `next`.
     stamp: u16,
     /// The producer's half of the reply line.
-    answers: Option<Answers>,
+    reply_half: Option<ReplyHalfRef>,
     /// Whether the record last seen lies in the reply line.
-    in_answers: bool,
+    in_reply_line: bool,
     /// Number of replies taken from the reply line.
-    answers_taken: u64,
+    replies_taken: u64,
     /// Value of `next` after the last of them.
-    answered: u64,
-    /// Count carried by the reply last taken, until `said` returns it.
-    said: Option<Taken>,
+    reply_end: u64,
+    /// Count carried by the reply last taken, until `take_peer_ack` returns it.
+    peer_ack: Option<PeerAck>,
     pace: Pace,
     #[cfg(loom)]
     body_seen: Option<(u64, usize)>,
@@ -77,11 +77,11 @@ impl Consumer {
     ///
     /// # Safety
     ///
-    /// The contract of [`new`](Self::new) holds for `ANSWER_BYTES` bytes aligned to that size; the
-    /// half belongs to the producer of this direction.
-    pub unsafe fn answers_in(&mut self, line: *mut u8, second: bool) {
+    /// As for [`new`](Self::new), of `REPLY_LINE_BYTES` bytes aligned to that size; the half
+    /// belongs to the producer of this direction.
+    pub unsafe fn set_reply_line(&mut self, line: *mut u8, second: bool) {
         // SAFETY: the caller's contract.
-        self.answered_by(unsafe { Answers::new(line.cast::<AnswerLine>(), second) });
+        self.attach_reply_half(unsafe { ReplyHalfRef::new(line.cast::<ReplyLine>(), second) });
     }
 }
 
@@ -98,23 +98,23 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
             data_told: 0,
             step: 0,
             stamp: 1,
-            answers: None,
-            in_answers: false,
-            answers_taken: 0,
-            answered: 0,
-            said: None,
+            reply_half: None,
+            in_reply_line: false,
+            replies_taken: 0,
+            reply_end: 0,
+            peer_ack: None,
             pace: Pace::default(),
             #[cfg(loom)]
             body_seen: None,
         }
     }
 
-    pub(crate) fn answered_by(&mut self, answers: Answers) {
-        self.answers = Some(answers);
+    pub(crate) fn attach_reply_half(&mut self, reply_half: ReplyHalfRef) {
+        self.reply_half = Some(reply_half);
     }
 
     /// Whether a record is published, for polling loops. `peek` reads its content. Returns false
-    /// during the poll delay after [`answered`](Self::answered), unless
+    /// during the poll delay after [`start_poll_delay`](Self::start_poll_delay), unless
     /// [`look_now`](Self::look_now) ended it.
     #[inline(always)]
     pub fn ready(&mut self) -> bool {
@@ -124,19 +124,19 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
         let slot = self.region.slot::<SLOTS>(self.next);
         // SYNC POINT: pairs with `ProducerOf::publish`; `peek` loads again, with Acquire.
         let [s0, s1, ..] = slot.word.load(Ordering::Relaxed).to_le_bytes();
-        u16::from_le_bytes([s0, s1]) == self.stamp || self.find_answer().is_some()
+        u16::from_le_bytes([s0, s1]) == self.stamp || self.find_reply().is_some()
     }
 
     #[inline(always)]
-    fn find_answer(&self) -> Option<(Answers, Found)> {
-        let answers = self.answers.filter(|_| reaches(self.answered, self.next))?;
-        Some((answers, answers.find(self.next)?))
+    fn find_reply(&self) -> Option<(ReplyHalfRef, ReplyRecord)> {
+        let reply_half = self.reply_half.filter(|_| is_recent(self.reply_end, self.next))?;
+        Some((reply_half, reply_half.find(self.next)?))
     }
 
     /// Starts the poll delay: a reply was just published to the producer, whose next record cannot
     /// arrive earlier.
     #[inline(always)]
-    pub fn answered(&mut self) {
+    pub fn start_poll_delay(&mut self) {
         self.pace.begin();
     }
 
@@ -148,15 +148,15 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
 
     /// Returns the number of replies taken from the reply line.
     #[inline(always)]
-    pub const fn answers_taken(&self) -> u64 {
-        self.answers_taken
+    pub const fn replies_taken(&self) -> u64 {
+        self.replies_taken
     }
 
     /// Takes the count that the last reply carried: the number of our replies that its writer had
     /// taken.
     #[inline(always)]
-    pub fn said(&mut self) -> Option<Taken> {
-        self.said.take()
+    pub fn take_peer_ack(&mut self) -> Option<PeerAck> {
+        self.peer_ack.take()
     }
 
     /// Returns the next record, if one is published; the same record until
@@ -172,7 +172,7 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
         // the used value.
         let [s0, s1, kind, head_len, b0, b1, b2, b3] = slot.word.load(Ordering::Acquire).to_le_bytes();
         if u16::from_le_bytes([s0, s1]) != self.stamp {
-            return self.peek_answer();
+            return self.peek_reply();
         }
         if self.next == 0 {
             self.check_layout()?;
@@ -204,7 +204,7 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
         });
         copy::settle();
         self.data_after = after;
-        self.in_answers = false;
+        self.in_reply_line = false;
         self.step = 1;
         Ok(Some(Record {
             kind,
@@ -214,25 +214,28 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
         }))
     }
 
-    fn peek_answer(&mut self) -> Result<Option<Record>, Corrupt> {
-        let Some((answers, Found { kind, len, .. })) = self.find_answer() else {
+    fn peek_reply(&mut self) -> Result<Option<Record>, Corrupt> {
+        let Some((reply_half, ReplyRecord { kind, len, .. })) = self.find_reply() else {
             return Ok(None);
         };
         if self.next == 0 {
             self.check_layout()?;
         }
-        if usize::from(len) > ANSWER_MAX {
+        if usize::from(len) > REPLY_HEAD_MAX {
             return Err(Corrupt::HeadLen(len));
         }
         let mut head = [0; HEAD_MAX];
-        answers.half().head.with(|p| {
-            // SAFETY: p is the head of a half: ANSWER_MAX readable bytes, apart from the local
+        reply_half.half().head.with(|p| {
+            // SAFETY: p is the head of a half: REPLY_HEAD_MAX readable bytes, apart from the local
             // copy.
-            unsafe { head.as_mut_ptr().copy_from_nonoverlapping(p.cast(), ANSWER_MAX) }
+            unsafe {
+                head.as_mut_ptr()
+                    .copy_from_nonoverlapping(p.cast(), REPLY_HEAD_MAX)
+            }
         });
         copy::settle();
         self.data_after = self.data;
-        self.in_answers = true;
+        self.in_reply_line = true;
         self.step = 1;
         Ok(Some(Record {
             kind,
@@ -256,7 +259,7 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
         let word = slot.word.load(Ordering::Acquire);
         let [s0, s1, kind, head_len, ..] = word.to_le_bytes();
         if u16::from_le_bytes([s0, s1]) != self.stamp {
-            return self.take_answer(taker);
+            return self.poll_reply(taker);
         }
         let len = usize::from(head_len);
         if word >> 32 != 0 || len > HEAD_MAX || self.next == 0 {
@@ -279,33 +282,33 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
 
     /// Variant of [`take_line`](Self::take_line) for a record in the reply line.
     #[inline(always)]
-    fn take_answer(&mut self, taker: impl LineTaker) -> Look {
-        let Some((answers, found)) = self.find_answer() else {
+    fn poll_reply(&mut self, taker: impl LineTaker) -> Look {
+        let Some((reply_half, found)) = self.find_reply() else {
             return Look::Empty;
         };
         let len = usize::from(found.len);
-        if len > ANSWER_MAX || self.next == 0 {
+        if len > REPLY_HEAD_MAX || self.next == 0 {
             return Look::Other;
         }
         let line = Line {
-            head: answers.half().head.with(|p| p.cast()),
+            head: reply_half.half().head.with(|p| p.cast()),
             len,
             _lent: core::marker::PhantomData,
         };
         let taken = taker.take(found.kind, &line);
         #[cfg(loom)]
-        answers.half().head.with(|_| ());
+        reply_half.half().head.with(|_| ());
         if !taken {
             return Look::Other;
         }
-        self.said = Some(found.taken);
+        self.peer_ack = Some(found.peer_ack);
         self.took(true)
     }
 
     #[inline(always)]
-    fn took(&mut self, in_answers: bool) -> Look {
+    fn took(&mut self, in_reply_line: bool) -> Look {
         copy::settle();
-        self.in_answers = in_answers;
+        self.in_reply_line = in_reply_line;
         self.step = 1;
         self.data_after = self.data;
         self.advance();
@@ -324,9 +327,9 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
         let step = core::mem::take(&mut self.step);
         if step != 0 {
             self.pace.end();
-            if self.in_answers {
-                self.answers_taken += 1;
-                self.answered = self.next + 1;
+            if self.in_reply_line {
+                self.replies_taken += 1;
+                self.reply_end = self.next + 1;
             } else {
                 self.take_back();
             }

@@ -28,7 +28,7 @@ pub use producer::ProducerOf;
 use crate::copy::{self, Mem};
 pub use crate::error::{Corrupt, LayoutError, PushError};
 use crate::layout::{DATA, HEAD_MAX, SLOTS};
-pub use crate::reply_line::Taken;
+pub use crate::reply_line::PeerAck;
 
 /// The producer of a direction as the product lays it out.
 pub type Producer = ProducerOf<SLOTS, DATA>;

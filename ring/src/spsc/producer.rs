@@ -12,10 +12,10 @@ use crate::copy::{self, Mem};
 use crate::error::LayoutError;
 use crate::error::PushError;
 #[cfg(not(loom))]
-use crate::layout::AnswerLine;
-use crate::layout::{ANSWER_MAX, HEAD_MAX, LAYOUT, Region, body_end, body_start, next_stamp};
+use crate::layout::ReplyLine;
+use crate::layout::{HEAD_MAX, LAYOUT, REPLY_HEAD_MAX, Region, body_end, body_start, next_stamp};
 use crate::nt_policy::Bypass;
-use crate::reply_line::{Answers, Taken, reaches};
+use crate::reply_line::{PeerAck, ReplyHalfRef, is_recent};
 use crate::sync::Ordering;
 
 /// The producer of a ring. Dropping it does nothing.
@@ -34,16 +34,16 @@ pub struct ProducerOf<const SLOTS: usize, const DATA: usize> {
     /// Stamp of the lap that contains `produced`.
     stamp: u16,
     /// Our half of the reply line.
-    answers: Option<Answers>,
+    reply_half: Option<ReplyHalfRef>,
     /// Whether the next record may use the reply line.
-    answers_next: bool,
+    reply_next: bool,
     /// Number of replies published in the reply line.
-    answers_made: u64,
+    replies_pushed: u64,
     /// Value of `produced` after the last of them.
-    answered: u64,
+    reply_end: u64,
     /// Whether a reply of the consumer has confirmed that it took that one. Otherwise only its
     /// consumed counter can show this.
-    answer_taken: bool,
+    reply_acked: bool,
 }
 
 // SAFETY: the pointers name shared memory that is not tied to a thread; the contract of `new` makes
@@ -72,11 +72,11 @@ impl Producer {
     ///
     /// # Safety
     ///
-    /// The contract of [`new`](Self::new) holds for `ANSWER_BYTES` bytes aligned to that size; each
-    /// of the two producers of a connection has its own half.
-    pub unsafe fn answer_in(&mut self, line: *mut u8, second: bool) {
+    /// As for [`new`](Self::new), of `REPLY_LINE_BYTES` bytes aligned to that size; each of the two
+    /// producers of a connection has its own half.
+    pub unsafe fn set_reply_line(&mut self, line: *mut u8, second: bool) {
         // SAFETY: the caller's contract.
-        self.answer_by(unsafe { Answers::new(line.cast::<AnswerLine>(), second) });
+        self.attach_reply_half(unsafe { ReplyHalfRef::new(line.cast::<ReplyLine>(), second) });
     }
 }
 
@@ -96,16 +96,16 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
             data_seen: 0,
             stamp: 1,
             bypass: Bypass::new(),
-            answers: None,
-            answers_next: false,
-            answers_made: 0,
-            answered: 0,
-            answer_taken: true,
+            reply_half: None,
+            reply_next: false,
+            replies_pushed: 0,
+            reply_end: 0,
+            reply_acked: true,
         }
     }
 
-    pub(crate) fn answer_by(&mut self, answers: Answers) {
-        self.answers = Some(answers);
+    pub(crate) fn attach_reply_half(&mut self, reply_half: ReplyHalfRef) {
+        self.reply_half = Some(reply_half);
     }
 
     /// Prefetches the next slot for writing, shortly before a reply is pushed. The polling consumer
@@ -119,52 +119,48 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
     /// Whether the last record was a reply. The next one is then likely a reply too, and its slot
     /// needs no prefetch.
     #[inline(always)]
-    pub const fn answered_last(&self) -> bool {
-        self.produced != 0 && self.answered == self.produced
+    pub const fn last_was_reply(&self) -> bool {
+        self.produced != 0 && self.reply_end == self.produced
     }
 
     /// Notes that a record of the consumer was taken: the next push may be a reply to it. If the
-    /// record was a reply, `said` is the number of replies that the consumer had taken.
+    /// record was a reply, `peer_ack` is the number of replies that the consumer had taken.
     #[inline(always)]
-    pub fn will_answer(&mut self, said: Option<Taken>) {
-        self.answers_next = self.answers.is_some();
-        self.answer_taken |= said.is_some_and(|said| said.is(self.answers_made));
+    pub fn expect_reply(&mut self, peer_ack: Option<PeerAck>) {
+        self.reply_next = self.reply_half.is_some();
+        self.reply_acked |= peer_ack.is_some_and(|ack| ack.matches(self.replies_pushed));
     }
 
     /// Pretends that the consumer took the last reply, for a loom model that must fail.
     #[cfg(loom)]
-    pub fn forget_answer(&mut self) {
-        self.answer_taken = true;
+    pub fn assume_reply_acked(&mut self) {
+        self.reply_acked = true;
     }
 
     /// Publishes a record like `push_words`, but in the reply line. Applies to the first record
-    /// after `will_answer`, if it is short enough and the consumer has taken the previous reply.
+    /// after `expect_reply`, if it is short enough and the consumer has taken the previous reply.
     /// Returns false without effect otherwise. `taken`: number of the consumer's replies that were
     /// taken.
     #[inline(always)]
-    pub fn answer_words(
-        &mut self,
-        kind: u8,
-        words: [u64; 2],
-        count: usize,
-        payload: &Mem,
-        taken: u64,
-    ) -> bool {
+    pub fn push_reply(&mut self, kind: u8, words: [u64; 2], count: usize, payload: &Mem, taken: u64) -> bool {
         let len = count.min(2) * 8 + payload.len();
-        let Some(answers) = self.answers.filter(|_| self.answers_next && len <= ANSWER_MAX) else {
+        let Some(half) = self
+            .reply_half
+            .filter(|_| self.reply_next && len <= REPLY_HEAD_MAX)
+        else {
             return false;
         };
-        let free = self.answer_taken || self.answered <= self.limit - SLOTS as u64;
-        if !free || !reaches(self.answered, self.produced) || !self.has_slot() {
+        let free = self.reply_acked || self.reply_end <= self.limit - SLOTS as u64;
+        if !free || !is_recent(self.reply_end, self.produced) || !self.has_slot() {
             return false;
         }
         // SAFETY: p is the head of a half: three aligned words; the length was checked.
         let fill = |p| unsafe { fill_words(p, words, count, payload) };
-        answers.publish(self.produced, kind, len, taken, fill);
+        half.publish(self.produced, kind, len, taken, fill);
         self.count();
-        self.answers_made += 1;
-        self.answered = self.produced;
-        self.answer_taken = false;
+        self.replies_pushed += 1;
+        self.reply_end = self.produced;
+        self.reply_acked = false;
         true
     }
 
@@ -408,7 +404,7 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
     /// Counts one more published record.
     #[inline(always)]
     fn count(&mut self) {
-        self.answers_next = false;
+        self.reply_next = false;
         self.produced += 1;
         if self.produced & (SLOTS as u64 - 1) == 0 {
             self.stamp = next_stamp(self.stamp);

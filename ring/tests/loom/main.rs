@@ -78,8 +78,8 @@ mod models {
     const MODELS: &[Model] = &[
         model("ring_heads", 3, ring_heads),
         model("ring_lines", 3, ring_lines),
-        model("ring_answers", 3, || ring_answers(false)),
-        broken("ring_answers_need_the_one_before_taken", || ring_answers(true)),
+        model("ring_replies", 3, || ring_replies(false)),
+        broken("ring_replies_need_the_previous_ack", || ring_replies(true)),
         model("ring_bodies", 3, ring_bodies),
         model("ring_full_then_flushed", 3, ring_full_then_flushed),
         model("idle_and_push", 3, || idle_and_push(false)),
@@ -275,7 +275,7 @@ mod models {
 
     /// Replies of both sides, in the reply line and in slots: all records arrive in order, and no
     /// half is written while it is read. `over`: one side does not wait until its reply was taken.
-    fn ring_answers(over: bool) {
+    fn ring_replies(over: bool) {
         const N: u8 = 2;
         let [(mut a_tx, mut a_rx), (mut b_tx, mut b_rx)] = connection::<4, 256>();
         let nothing = scif_ring::Mem::empty();
@@ -297,31 +297,31 @@ mod models {
                         None => yield_now(),
                     }
                 }
-                b_tx.will_answer(b_rx.said());
+                b_tx.expect_reply(b_rx.take_peer_ack());
             }
-            assert!(b_tx.answer_words(2, [2, 0], 1, &nothing, b_rx.answers_taken()));
+            assert!(b_tx.push_reply(2, [2, 0], 1, &nothing, b_rx.replies_taken()));
         });
-        let mut answers = 0;
+        let mut replies = 0;
         for i in 0..N {
             assert!(a_rx.peek().unwrap().is_some_and(|record| record.kind == i));
             a_rx.advance();
-            a_tx.will_answer(None);
+            a_tx.expect_reply(None);
             if over {
-                a_tx.forget_answer();
+                a_tx.assume_reply_acked();
             }
             let words = [u64::from(i), 0];
-            if a_tx.answer_words(i, words, 1, &nothing, a_rx.answers_taken()) {
-                answers += 1;
+            if a_tx.push_reply(i, words, 1, &nothing, a_rx.replies_taken()) {
+                replies += 1;
             } else {
                 a_tx.push_words(i, words, 1, &nothing).unwrap();
             }
         }
-        assert!(over || answers == 1);
+        assert!(over || replies == 1);
         while a_rx.take_line(|kind, line: &Line<'_>| (kind, line.word(0)) == (2, 2)) != Look::Taken {
             yield_now();
         }
-        a_tx.will_answer(a_rx.said());
-        assert!(a_tx.answer_words(3, [3, 0], 1, &nothing, a_rx.answers_taken()));
+        a_tx.expect_reply(a_rx.take_peer_ack());
+        assert!(a_tx.push_reply(3, [3, 0], 1, &nothing, a_rx.replies_taken()));
         t.join().unwrap();
     }
 

@@ -18,8 +18,8 @@ use std::sync::Mutex;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 use scif_ring::{
-    ANSWER_BYTES, BELL_BYTES, Bell, BellHandle, CLAIM_BLOCKS, CLAIM_BYTES, Claim, Consumer, DIRECTION_BYTES,
-    KEYTABLE_BYTES, KeyReader, KeyTable, MARK_BYTES, Mark, Mem, Producer,
+    BELL_BYTES, Bell, BellHandle, CLAIM_BLOCKS, CLAIM_BYTES, Claim, Consumer, DIRECTION_BYTES,
+    KEYTABLE_BYTES, KeyReader, KeyTable, MARK_BYTES, Mark, Mem, Producer, REPLY_LINE_BYTES,
 };
 
 use super::errno::lock;
@@ -174,22 +174,22 @@ impl Mapping {
     }
 
     /// Returns the producer of the direction at `offset`, with half number `half` of the reply line
-    /// at `answers`. The caller creates one per direction.
+    /// at `reply_line`. The caller creates one per direction.
     pub(crate) fn producer(
         &self,
         offset: usize,
-        answers: usize,
+        reply_line: usize,
         half: usize,
     ) -> Result<Producer, OutOfRange> {
         let at = self.at(offset, DIRECTION_BYTES, PAGE, true)?;
-        let line = self.at(answers, ANSWER_BYTES, ANSWER_BYTES, true)?;
+        let line = self.at(reply_line, REPLY_LINE_BYTES, REPLY_LINE_BYTES, true)?;
         // SAFETY: `at` checked range, alignment and writability; the range outlives the view
         // (module invariant). The one caller, `Views::new`, creates one producer and one consumer
         // per connection, of different directions. If a peer did not leave zeros, its data is
         // checked like everything else that it writes.
         let mut tx = unsafe { Producer::new(at, DIRECTION_BYTES) }.map_err(|_| OutOfRange)?;
         // SAFETY: as above; a connection has one producer for each half.
-        unsafe { tx.answer_in(line, half != 0) };
+        unsafe { tx.set_reply_line(line, half != 0) };
         Ok(tx)
     }
 
@@ -198,15 +198,15 @@ impl Mapping {
     pub(crate) fn consumer(
         &self,
         offset: usize,
-        answers: usize,
+        reply_line: usize,
         half: usize,
     ) -> Result<Consumer, OutOfRange> {
         let at = self.at(offset, DIRECTION_BYTES, PAGE, true)?;
-        let line = self.at(answers, ANSWER_BYTES, ANSWER_BYTES, true)?;
+        let line = self.at(reply_line, REPLY_LINE_BYTES, REPLY_LINE_BYTES, true)?;
         // SAFETY: as in `producer`.
         let mut rx = unsafe { Consumer::new(at, DIRECTION_BYTES) }.map_err(|_| OutOfRange)?;
         // SAFETY: as in `producer`.
-        unsafe { rx.answers_in(line, half != 0) };
+        unsafe { rx.set_reply_line(line, half != 0) };
         Ok(rx)
     }
 

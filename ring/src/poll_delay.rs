@@ -8,7 +8,7 @@
 //!
 //! Times are ticks of the processor's time stamp counter; without one, no poll is delayed. Not
 //! about: the time to poll before sleeping. A caller that is about to sleep, or needs the current
-//! state, calls `stop`.
+//! state, calls `cancel`.
 
 #![cfg_attr(
     all(target_arch = "x86_64", not(any(miri, loom))),
@@ -16,22 +16,22 @@
 )]
 
 /// Maximum delay in ticks, about 400 ns. An early record is noticed at most this much late.
-const MOST: u64 = 1024;
+const DELAY_MAX_TICKS: u64 = 1024;
 /// Time in ticks above which the arrival of a record halves the delay. A peer that takes longer
 /// computes or sleeps, so its time predicts nothing.
-const LONG: u64 = 8 * MOST;
+const ARRIVAL_MAX_TICKS: u64 = 8 * DELAY_MAX_TICKS;
 
 /// State of the poll delay for one ring.
 #[derive(Debug, Default)]
-pub(crate) struct Pace {
+pub(crate) struct PollDelay {
     /// Time in ticks at which our last reply was published.
-    from: u64,
+    started_ticks: u64,
     /// Delay in ticks after a reply.
-    gap: u64,
+    delay_ticks: u64,
     /// Whether a reply was published and no record has arrived since.
-    waiting: bool,
+    awaiting_record: bool,
     /// Whether polls are currently suppressed.
-    early: bool,
+    holding_off: bool,
 }
 
 #[inline(always)]
@@ -43,39 +43,39 @@ fn ticks() -> u64 {
     0
 }
 
-impl Pace {
+impl PollDelay {
     /// Starts the delay: a reply was published just now.
     #[inline(always)]
     pub(crate) fn begin(&mut self) {
-        self.from = ticks();
-        self.waiting = true;
-        self.early = self.gap > 0;
+        self.started_ticks = ticks();
+        self.awaiting_record = true;
+        self.holding_off = self.delay_ticks > 0;
     }
 
     /// Whether polls are still suppressed. A counter that runs backwards, as between cores, ends
     /// the delay.
     #[inline(always)]
-    pub(crate) fn is_early(&mut self) -> bool {
-        if !self.early {
+    pub(crate) fn is_holding_off(&mut self) -> bool {
+        if !self.holding_off {
             return false;
         }
-        self.early = ticks().wrapping_sub(self.from) < self.gap;
-        self.early
+        self.holding_off = ticks().wrapping_sub(self.started_ticks) < self.delay_ticks;
+        self.holding_off
     }
 
     /// Ends the delay at once.
     #[inline]
-    pub(crate) fn stop(&mut self) {
-        self.early = false;
+    pub(crate) fn cancel(&mut self) {
+        self.holding_off = false;
     }
 
     /// Notes the arrival of a record.
     #[inline(always)]
     pub(crate) fn end(&mut self) {
-        if self.waiting {
-            self.waiting = false;
-            self.early = false;
-            self.learn(ticks().wrapping_sub(self.from));
+        if self.awaiting_record {
+            self.awaiting_record = false;
+            self.holding_off = false;
+            self.update(ticks().wrapping_sub(self.started_ticks));
         }
     }
 
@@ -83,12 +83,16 @@ impl Pace {
     /// at the first poll may have arrived during the delay. Then `took` is little more than the
     /// delay, which therefore shrinks.
     #[inline]
-    fn learn(&mut self, took: u64) {
-        let gap = if took > LONG { 0 } else { (took * 5 / 8).min(MOST) };
-        self.gap = if gap < self.gap {
-            u64::midpoint(self.gap, gap)
+    fn update(&mut self, took: u64) {
+        let target = if took > ARRIVAL_MAX_TICKS {
+            0
         } else {
-            self.gap + (gap - self.gap).div_ceil(8)
+            (took * 5 / 8).min(DELAY_MAX_TICKS)
+        };
+        self.delay_ticks = if target < self.delay_ticks {
+            u64::midpoint(self.delay_ticks, target)
+        } else {
+            self.delay_ticks + (target - self.delay_ticks).div_ceil(8)
         };
     }
 }
@@ -98,37 +102,37 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_gap_follows_the_answers() {
-        let mut pace = Pace::default();
+    fn delay_follows_the_replies() {
+        let mut delay = PollDelay::default();
         let mut after = |took| {
             for _ in 0..100 {
-                pace.learn(took);
+                delay.update(took);
             }
-            pace.gap
+            delay.delay_ticks
         };
         assert_eq!(after(800), 500);
-        assert_eq!(after(5000), MOST);
+        assert_eq!(after(5000), DELAY_MAX_TICKS);
         assert_eq!(after(160), 100);
-        assert_eq!(after(LONG + 1), 0);
+        assert_eq!(after(ARRIVAL_MAX_TICKS + 1), 0);
         assert_eq!(after(u64::MAX), 0, "a counter that went back");
     }
 
     #[test]
     fn nothing_is_early_for_ever() {
-        let mut pace = Pace::default();
-        assert!(!pace.is_early());
-        pace.begin();
-        assert!(!pace.is_early(), "no answer has taken any time yet");
+        let mut delay = PollDelay::default();
+        assert!(!delay.is_holding_off());
+        delay.begin();
+        assert!(!delay.is_holding_off(), "no answer has taken any time yet");
         for _ in 0..100 {
-            pace.learn(MOST);
+            delay.update(DELAY_MAX_TICKS);
         }
-        pace.begin();
-        while pace.is_early() {}
-        pace.begin();
-        pace.stop();
-        assert!(!pace.is_early());
-        pace.begin();
-        pace.from = u64::MAX / 2;
-        assert!(!pace.is_early(), "begun on a core that was ahead");
+        delay.begin();
+        while delay.is_holding_off() {}
+        delay.begin();
+        delay.cancel();
+        assert!(!delay.is_holding_off());
+        delay.begin();
+        delay.started_ticks = u64::MAX / 2;
+        assert!(!delay.is_holding_off(), "begun on a core that was ahead");
     }
 }

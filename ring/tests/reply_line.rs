@@ -108,7 +108,7 @@ impl Side {
 
     /// Takes the next record in place, if it has no body. Returns false if none is published.
     fn take(&mut self) -> bool {
-        self.rx.look_now();
+        self.rx.cancel_poll_delay();
         let mut got = None;
         let look = self.rx.take_line(|kind, line: &Line<'_>| {
             got = Some((kind, line.word(0), line.len() - 8, line.word(1)));
@@ -315,7 +315,7 @@ fn a_line_full_of_lies_is_harmless() {
                 memory.scribble(LINE + 32 + at, *byte);
             }
         }
-        a.rx.look_now();
+        a.rx.cancel_poll_delay();
         let look = a.rx.take_line(|_, line: &Line<'_>| {
             let mut bytes = [0_u8; 64];
             // SAFETY: the bytes outlive the copy, which is the only use.

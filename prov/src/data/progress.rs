@@ -121,7 +121,7 @@ impl EpState {
     pub(super) fn look_now(&mut self) {
         for live in &self.live {
             if let Some(c) = self.sock.conn(live.conn) {
-                c.rx().look_now();
+                c.rx().cancel_poll_delay();
             }
         }
     }
@@ -663,7 +663,7 @@ impl EpState {
     /// protects against a peer that keeps writing.
     fn drain_last(&mut self, env: &mut Env<'_>, conn: ConnId, peer: u32) {
         if let Some(c) = self.sock.conn(conn) {
-            c.rx().look_now();
+            c.rx().cancel_poll_delay();
         }
         for _ in 0..SLOTS.div_ceil(BATCH) {
             if self.drain(env, conn, peer, BATCH) < BATCH {

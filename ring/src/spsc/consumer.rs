@@ -15,7 +15,7 @@ use crate::error::LayoutError;
 #[cfg(not(loom))]
 use crate::layout::ReplyLine;
 use crate::layout::{HEAD_MAX, LAYOUT, REPLY_HEAD_MAX, Region, body_end, body_start, next_stamp};
-use crate::poll_delay::Pace;
+use crate::poll_delay::PollDelay;
 use crate::reply_line::{PeerAck, ReplyHalfRef, ReplyRecord, is_recent};
 use crate::sync::Ordering;
 
@@ -46,7 +46,7 @@ pub struct ConsumerOf<const SLOTS: usize, const DATA: usize> {
     reply_end: u64,
     /// Count carried by the reply last taken, until `take_peer_ack` returns it.
     peer_ack: Option<PeerAck>,
-    pace: Pace,
+    poll_delay: PollDelay,
     #[cfg(loom)]
     body_seen: Option<(u64, usize)>,
 }
@@ -103,7 +103,7 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
             replies_taken: 0,
             reply_end: 0,
             peer_ack: None,
-            pace: Pace::default(),
+            poll_delay: PollDelay::default(),
             #[cfg(loom)]
             body_seen: None,
         }
@@ -115,10 +115,10 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
 
     /// Whether a record is published, for polling loops. `peek` reads its content. Returns false
     /// during the poll delay after [`start_poll_delay`](Self::start_poll_delay), unless
-    /// [`look_now`](Self::look_now) ended it.
+    /// [`cancel_poll_delay`](Self::cancel_poll_delay) ended it.
     #[inline(always)]
     pub fn ready(&mut self) -> bool {
-        if self.pace.is_early() {
+        if self.poll_delay.is_holding_off() {
             return false;
         }
         let slot = self.region.slot::<SLOTS>(self.next);
@@ -137,13 +137,13 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
     /// arrive earlier.
     #[inline(always)]
     pub fn start_poll_delay(&mut self) {
-        self.pace.begin();
+        self.poll_delay.begin();
     }
 
     /// Ends the poll delay, for a caller that is about to sleep.
     #[inline]
-    pub fn look_now(&mut self) {
-        self.pace.stop();
+    pub fn cancel_poll_delay(&mut self) {
+        self.poll_delay.cancel();
     }
 
     /// Returns the number of replies taken from the reply line.
@@ -250,7 +250,7 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
     /// other cases are left to `peek`.
     #[inline(always)]
     pub fn take_line(&mut self, taker: impl LineTaker) -> Look {
-        if self.pace.is_early() {
+        if self.poll_delay.is_holding_off() {
             return Look::Empty;
         }
         let slot = self.region.slot::<SLOTS>(self.next);
@@ -326,7 +326,7 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
         }
         let step = core::mem::take(&mut self.step);
         if step != 0 {
-            self.pace.end();
+            self.poll_delay.end();
             if self.in_reply_line {
                 self.replies_taken += 1;
                 self.reply_end = self.next + 1;

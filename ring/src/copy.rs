@@ -142,17 +142,18 @@ pub fn copy_iov(dst: &[Mem], dst_off: usize, src: &[Mem], src_off: usize, max: u
     copy_runs(dst, dst_off, src, src_off, max, NT_THRESHOLD)
 }
 
-/// Variant of [`copy_iov`] into one run; `past` requests non-temporal stores, where available.
+/// Variant of [`copy_iov`] into one run; `non_temporal` requests non-temporal stores, where
+/// available.
 #[inline]
-pub(crate) fn copy_iov_to(dst: &Mem, src: &[Mem], src_off: usize, max: usize, past: bool) -> usize {
-    let nt = if past { NT_MIN } else { NT_THRESHOLD };
+pub(crate) fn copy_iov_to(dst: &Mem, src: &[Mem], src_off: usize, max: usize, non_temporal: bool) -> usize {
+    let nt = if non_temporal { NT_MIN } else { NT_THRESHOLD };
     copy_runs(core::slice::from_ref(dst), 0, src, src_off, max, nt)
 }
 
 /// Variant of [`copy_iov_to`] for a source in a slice.
 #[inline]
-pub(crate) fn copy_slice_to(dst: &Mem, src: &[u8], past: bool) -> usize {
-    let nt = if past { NT_MIN } else { NT_THRESHOLD };
+pub(crate) fn copy_slice_to(dst: &Mem, src: &[u8], non_temporal: bool) -> usize {
+    let nt = if non_temporal { NT_MIN } else { NT_THRESHOLD };
     let n = dst.len.min(src.len());
     // SAFETY: n bytes are writable in `dst` by the contract of `new` and readable in the slice,
     // which by that contract is other memory.

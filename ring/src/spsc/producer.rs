@@ -14,7 +14,7 @@ use crate::error::PushError;
 #[cfg(not(loom))]
 use crate::layout::ReplyLine;
 use crate::layout::{HEAD_MAX, LAYOUT, REPLY_HEAD_MAX, Region, body_end, body_start, next_stamp};
-use crate::nt_policy::Bypass;
+use crate::nt_policy::NtPolicy;
 use crate::reply_line::{PeerAck, ReplyHalfRef, is_recent};
 use crate::sync::Ordering;
 
@@ -30,7 +30,7 @@ pub struct ProducerOf<const SLOTS: usize, const DATA: usize> {
     data: u64,
     /// The consumer's data counter when last loaded.
     data_seen: u64,
-    bypass: Bypass,
+    nt_policy: NtPolicy,
     /// Stamp of the lap that contains `produced`.
     stamp: u16,
     /// Our half of the reply line.
@@ -95,7 +95,7 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
             data: 0,
             data_seen: 0,
             stamp: 1,
-            bypass: Bypass::new(),
+            nt_policy: NtPolicy::new(),
             reply_half: None,
             reply_next: false,
             replies_pushed: 0,
@@ -192,9 +192,9 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
         }
         self.region.area.touch::<DATA>(start, len, true);
         let to = self.region.area.body::<DATA>(start, len);
-        let copied = self
-            .bypass
-            .write(len, |past| copy::copy_iov_to(&to, body, off, len, past));
+        let copied = self.nt_policy.write(len, |non_temporal| {
+            copy::copy_iov_to(&to, body, off, len, non_temporal)
+        });
         if copied != len {
             return Err(PushError::TooLong);
         }
@@ -257,8 +257,9 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
         }
         self.region.area.touch::<DATA>(start, body.len(), true);
         let to = self.region.area.body::<DATA>(start, body.len());
-        self.bypass
-            .write(body.len(), |past| copy::copy_slice_to(&to, body, past));
+        self.nt_policy.write(body.len(), |non_temporal| {
+            copy::copy_slice_to(&to, body, non_temporal)
+        });
         self.data = end;
         self.publish(kind, head.len(), body.len(), |p| {
             // SAFETY: p is the head of a slot, HEAD_MAX bytes, which no slice overlaps; the length

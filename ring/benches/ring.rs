@@ -11,7 +11,7 @@
 )]
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use scif_ring::spsc::Line;
+use scif_ring::spsc::InlineRecord;
 use scif_ring::{Consumer, DIRECTION_BYTES, Gate, Mem, Producer};
 use std::alloc::{Layout, alloc_zeroed};
 use std::hint::{black_box, spin_loop};
@@ -63,7 +63,7 @@ fn one_thread(c: &mut Criterion) {
         b.iter(|| {
             let payload = black_box(to.sub(8, 8)).unwrap_or(Mem::empty());
             let _ = black_box(tx.push_words(1, [black_box(7), 0], 1, &payload));
-            rx.take_line(|_, line: &Line<'_>| line.copy_tail(1, &to) == 8 && line.word(0) == 7)
+            rx.poll_inline(|_, line: &InlineRecord<'_>| line.copy_tail(1, &to) == 8 && line.word(0) == 7)
         });
     });
     c.bench_function("push_with + take, 24 bytes", |b| {

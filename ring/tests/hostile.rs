@@ -16,7 +16,7 @@ use memory::{Guarded, ring};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use scif_ring::layout::{DATA_OFFSET, SLOTS_OFFSET};
-use scif_ring::spsc::Line;
+use scif_ring::spsc::InlineRecord;
 use scif_ring::{
     BELL_BYTES, BODY_MAX, Bell, BellHandle, CLAIM_BYTES, Claim, Corrupt, DIRECTION_BYTES, HEAD_MAX,
     KEYTABLE_BYTES, KeyReader, MARK_BYTES, Mark, Mem, PushError, STREAM_BYTES, STREAM_ROOM, Share, StreamRx,
@@ -112,7 +112,7 @@ proptest! {
             prop_assert!(!matches!(tx.push(1, &[7; HEAD_MAX], &[body], 0, len), Err(PushError::TooLong)));
             let _ = (tx.push_head(2, &[8; 9]), tx.consumer_idle(), tx.all_consumed(), tx.room(len));
             let mut seen = 0;
-            rx.take_line(|_, line: &Line<'_>| {
+            rx.poll_inline(|_, line: &InlineRecord<'_>| {
                 seen = line.len().max(line.copy_tail(7, &body)).max(line.copy_tail(0, &body));
                 let _ = (0..9).map(|at| line.word(at)).max();
                 take

@@ -14,7 +14,7 @@ use memory::{Guarded, ring};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use scif_ring::layout::{DATA, DATA_OFFSET, SLOTS_OFFSET};
-use scif_ring::spsc::{Line, Look};
+use scif_ring::spsc::{InlineRecord, PollOutcome};
 use scif_ring::{
     BODY_MAX, DIRECTION_BYTES, HEAD_MAX, LayoutError, Mem, PushError, Record, copy_iov, slice_iov, total_len,
 };
@@ -38,7 +38,7 @@ enum Op {
     },
     Peek,
     Take,
-    TakeLine,
+    PollInline,
     Flush,
 }
 
@@ -63,7 +63,7 @@ fn op() -> impl Strategy<Value = Op> {
             .prop_map(|(kind, head)| Op::PushWith { kind, head }),
         2 => Just(Op::Peek),
         4 => Just(Op::Take),
-        4 => Just(Op::TakeLine),
+        4 => Just(Op::PollInline),
         1 => Just(Op::Flush),
     ]
 }
@@ -150,21 +150,21 @@ proptest! {
                     }
                     (r, e) => prop_assert!(r.is_none() && e.is_none()),
                 },
-                Op::TakeLine => {
+                Op::PollInline => {
                     let mut out = [0; HEAD_MAX];
                     let mut seen = None;
-                    let look = rx.take_line(|kind, line: &Line<'_>| {
+                    let look = rx.poll_inline(|kind, line: &InlineRecord<'_>| {
                         let words = [line.word(0), line.word(6), line.word(7)];
                         let n = line.copy_tail(n % 3, &mem(&mut out));
                         seen = Some((kind, line.len(), words, n));
                         n.is_multiple_of(2)
                     });
                     let Some((kind, head, body)) = queue.front() else {
-                        prop_assert_eq!((look, seen), (Look::Empty, None));
+                        prop_assert_eq!((look, seen), (PollOutcome::Empty, None));
                         continue;
                     };
                     let Some((k, len, words, copied)) = seen else {
-                        prop_assert_eq!(look, Look::Other);
+                        prop_assert_eq!(look, PollOutcome::Unhandled);
                         prop_assert!(!body.is_empty() || rx.consumed() == 0);
                         continue;
                     };
@@ -177,9 +177,9 @@ proptest! {
                     prop_assert_eq!(&out[..copied], tail);
                     prop_assert_eq!(
                         look,
-                        if copied % 2 == 0 { Look::Taken } else { Look::Other }
+                        if copied % 2 == 0 { PollOutcome::Consumed } else { PollOutcome::Unhandled }
                     );
-                    if look == Look::Taken {
+                    if look == PollOutcome::Consumed {
                         queue.pop_front();
                     }
                 }

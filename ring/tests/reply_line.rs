@@ -13,7 +13,7 @@
 mod memory;
 
 use memory::Guarded;
-use scif_ring::spsc::{Line, Look};
+use scif_ring::spsc::{InlineRecord, PollOutcome};
 use scif_ring::{Consumer, DIRECTION_BYTES, Mem, Producer, PushError, REPLY_LINE_BYTES};
 
 const LINE: usize = 2 * DIRECTION_BYTES;
@@ -32,8 +32,8 @@ fn memory() -> Guarded {
     Guarded::new(LINE + REPLY_LINE_BYTES)
 }
 
-/// Returns both ends, each of which has taken its first record, which `take_line` leaves to `peek`.
-/// They must be dropped before the memory.
+/// Returns both ends, each of which has taken its first record, which `poll_inline` leaves to
+/// `peek`. They must be dropped before the memory.
 fn sides(memory: &Guarded) -> [Side; 2] {
     let mut sides = fresh(memory);
     for turn in 0..2 {
@@ -110,12 +110,12 @@ impl Side {
     fn take(&mut self) -> bool {
         self.rx.cancel_poll_delay();
         let mut got = None;
-        let look = self.rx.take_line(|kind, line: &Line<'_>| {
+        let look = self.rx.poll_inline(|kind, line: &InlineRecord<'_>| {
             got = Some((kind, line.word(0), line.len() - 8, line.word(1)));
             true
         });
         match look {
-            Look::Taken => {
+            PollOutcome::Consumed => {
                 let (kind, number, len, payload) = got.unwrap();
                 // A line gives whole words; a part of a word has to be copied.
                 let whole = payload.to_le_bytes();
@@ -123,8 +123,8 @@ impl Side {
                 self.tx.expect_reply(self.rx.take_peer_ack());
                 true
             }
-            Look::Other => self.take_copy(),
-            Look::Empty => false,
+            PollOutcome::Unhandled => self.take_copy(),
+            PollOutcome::Empty => false,
         }
     }
 
@@ -223,7 +223,7 @@ fn a_half_is_free_when_its_answer_was_taken() {
     b.send_long();
     assert!(a.take() && a.tx.all_consumed());
     assert_eq!(a.seen, 4);
-    b.tx.will_push();
+    b.tx.prefetch_slot();
     a.tx.expect_reply(None);
     assert_eq!(a.send(), Some(true));
     assert!(a.take() && b.take());
@@ -316,7 +316,7 @@ fn a_line_full_of_lies_is_harmless() {
             }
         }
         a.rx.cancel_poll_delay();
-        let look = a.rx.take_line(|_, line: &Line<'_>| {
+        let look = a.rx.poll_inline(|_, line: &InlineRecord<'_>| {
             let mut bytes = [0_u8; 64];
             // SAFETY: the bytes outlive the copy, which is the only use.
             let to = unsafe { Mem::new(bytes.as_mut_ptr(), 64) };
@@ -324,12 +324,12 @@ fn a_line_full_of_lies_is_harmless() {
             true
         });
         match look {
-            Look::Taken => {
+            PollOutcome::Consumed => {
                 taken += 1;
                 a.tx.expect_reply(a.rx.take_peer_ack());
                 a.send();
             }
-            Look::Other => match a.rx.peek() {
+            PollOutcome::Unhandled => match a.rx.peek() {
                 Ok(Some(record)) => {
                     assert!(record.head().len() <= 56);
                     a.rx.advance();
@@ -337,7 +337,7 @@ fn a_line_full_of_lies_is_harmless() {
                 Ok(None) => {}
                 Err(_) => corrupt += 1,
             },
-            Look::Empty => {}
+            PollOutcome::Empty => {}
         }
     }
     assert!(corrupt > 0 && taken > 0);

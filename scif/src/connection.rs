@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 
-use scif_ring::spsc::{LineTaker, Look};
+use scif_ring::spsc::{InlineHandler, PollOutcome};
 use scif_ring::{
     BellHandle, Claim, Consumer, KeyEntry, KeyReader, Mark, Mem, Producer, PushError, publish_fence,
 };
@@ -259,12 +259,12 @@ impl Connection {
         tx.push_words(kind, words, count, payload)
     }
 
-    /// Takes a record like [`Consumer::take_line`].
+    /// Takes a record like [`Consumer::poll_inline`].
     #[inline(always)]
-    pub fn take_line(&mut self, taker: impl LineTaker) -> Look {
+    pub fn poll_inline(&mut self, handler: impl InlineHandler) -> PollOutcome {
         let Views { tx, rx, .. } = &mut self.views;
-        let look = rx.take_line(taker);
-        if look == Look::Taken {
+        let look = rx.poll_inline(handler);
+        if look == PollOutcome::Consumed {
             tx.expect_reply(rx.take_peer_ack());
         }
         look

@@ -10,7 +10,7 @@ use libfabric_sys as fi;
 use scif::{CloseHow, ConnId, LinkEvent, PortId, Reason, Refusal};
 use scif_ring::BELL_BITS;
 use scif_ring::layout::SLOTS;
-use scif_ring::spsc::Look;
+use scif_ring::spsc::PollOutcome;
 
 use super::parting;
 use super::peer::Peer;
@@ -252,9 +252,9 @@ impl EpState {
         }
         for taken in 0..most {
             let more = match self.take_quick(env, conn, peer, &mut Queued) {
-                Look::Taken => true,
-                Look::Other => self.take_any(env, conn, peer),
-                Look::Empty => false,
+                PollOutcome::Consumed => true,
+                PollOutcome::Unhandled => self.take_any(env, conn, peer),
+                PollOutcome::Empty => false,
             };
             if !more {
                 return taken;

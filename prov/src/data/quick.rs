@@ -8,7 +8,7 @@
 
 use libfabric_sys as fi;
 use scif::ConnId;
-use scif_ring::spsc::{Line, LineTaker, Look};
+use scif_ring::spsc::{InlineHandler, InlineRecord, PollOutcome};
 
 use super::iov::Iov;
 use super::matching::{ANY, Posted, Queue};
@@ -51,10 +51,10 @@ struct Taker<'a, 'e, D> {
     to: &'a mut D,
 }
 
-impl<D: Deliver> LineTaker for Taker<'_, '_, D> {
+impl<D: Deliver> InlineHandler for Taker<'_, '_, D> {
     /// Receives an inline message if a plain receive is posted for it.
     #[inline(always)]
-    fn take(self, kind: u8, line: &Line<'_>) -> bool {
+    fn take(self, kind: u8, line: &InlineRecord<'_>) -> bool {
         let Taker { cfg, env, peer, .. } = self;
         if kind & !(wire::TAGGED | wire::DATA) != wire::EAGER | wire::INLINE || cfg.careful {
             return false;
@@ -137,7 +137,7 @@ impl EpState {
         while let Some(&live) = self.live.get(at) {
             let Live { conn, peer, .. } = live;
             self.expect_answer(live);
-            while taken < most.min(BATCH) && self.take_quick(env, conn, peer, to) == Look::Taken {
+            while taken < most.min(BATCH) && self.take_quick(env, conn, peer, to) == PollOutcome::Consumed {
                 taken += 1;
                 if let Some(live) = self.live.get_mut(at) {
                     live.empty = 0;
@@ -169,7 +169,7 @@ impl EpState {
         }
         let tx = if tx == conn { tx } else { self.meet(peer, tx, conn) };
         if let Some(c) = self.sock.conn(tx) {
-            c.tx().will_push();
+            c.tx().prefetch_slot();
         }
     }
 
@@ -181,11 +181,11 @@ impl EpState {
         conn: ConnId,
         peer: u32,
         to: &mut impl Deliver,
-    ) -> Look {
+    ) -> PollOutcome {
         let Some(c) = self.sock.conn(conn) else {
-            return Look::Empty;
+            return PollOutcome::Empty;
         };
-        c.take_line(Taker {
+        c.poll_inline(Taker {
             cfg: &self.cfg,
             tagged: &mut self.tagged,
             msg: &mut self.msg,

@@ -7,7 +7,7 @@ use core::fmt;
 
 #[cfg(not(loom))]
 use super::Consumer;
-use super::{Line, LineTaker, Look, Record};
+use super::{InlineHandler, InlineRecord, PollOutcome, Record};
 use crate::copy::{self, Mem};
 use crate::error::Corrupt;
 #[cfg(not(loom))]
@@ -29,11 +29,11 @@ pub struct ConsumerOf<const SLOTS: usize, const DATA: usize> {
     /// Value of `data` once the record last seen is freed.
     data_after: u64,
     /// Value of `next` last published to the producer.
-    told: u64,
+    published: u64,
     /// Value of `data` last published to the producer.
-    data_told: u64,
+    data_published: u64,
     /// 1 while a record that was seen is not freed.
-    step: u64,
+    peeked: u64,
     /// Stamp of the lap that contains `next`.
     stamp: u16,
     /// The producer's half of the reply line.
@@ -94,9 +94,9 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
             next: 0,
             data: 0,
             data_after: 0,
-            told: 0,
-            data_told: 0,
-            step: 0,
+            published: 0,
+            data_published: 0,
+            peeked: 0,
             stamp: 1,
             reply_half: None,
             in_reply_line: false,
@@ -205,7 +205,7 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
         copy::settle();
         self.data_after = after;
         self.in_reply_line = false;
-        self.step = 1;
+        self.peeked = 1;
         Ok(Some(Record {
             kind,
             head_len,
@@ -236,7 +236,7 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
         copy::settle();
         self.data_after = self.data;
         self.in_reply_line = true;
-        self.step = 1;
+        self.peeked = 1;
         Ok(Some(Record {
             kind,
             head_len: len,
@@ -246,12 +246,12 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
     }
 
     /// Fast path of [`peek`](Self::peek) and [`advance`](Self::advance) combined. Shows a record
-    /// without a body to `taker`, kind and head in place, and frees it if `taker` accepts it. All
-    /// other cases are left to `peek`.
+    /// without a body to `handler`, kind and head in place, and frees it if `handler` accepts it.
+    /// All other cases are left to `peek`.
     #[inline(always)]
-    pub fn take_line(&mut self, taker: impl LineTaker) -> Look {
+    pub fn poll_inline(&mut self, handler: impl InlineHandler) -> PollOutcome {
         if self.poll_delay.is_holding_off() {
-            return Look::Empty;
+            return PollOutcome::Empty;
         }
         let slot = self.region.slot::<SLOTS>(self.next);
         // SYNC POINT: pairs with `ProducerOf::publish`. A single load, so that the checked value is
@@ -259,60 +259,60 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
         let word = slot.word.load(Ordering::Acquire);
         let [s0, s1, kind, head_len, ..] = word.to_le_bytes();
         if u16::from_le_bytes([s0, s1]) != self.stamp {
-            return self.poll_reply(taker);
+            return self.poll_reply(handler);
         }
         let len = usize::from(head_len);
         if word >> 32 != 0 || len > HEAD_MAX || self.next == 0 {
-            return Look::Other;
+            return PollOutcome::Unhandled;
         }
         // In use until taken: loom reports a producer that already writes to it.
-        let line = Line {
+        let line = InlineRecord {
             head: slot.head.with(|p| p.cast()),
             len,
             _lent: core::marker::PhantomData,
         };
-        let taken = taker.take(kind, &line);
+        let taken = handler.take(kind, &line);
         #[cfg(loom)]
         slot.head.with(|_| ());
         if !taken {
-            return Look::Other;
+            return PollOutcome::Unhandled;
         }
-        self.took(false)
+        self.note_consumed(false)
     }
 
-    /// Variant of [`take_line`](Self::take_line) for a record in the reply line.
+    /// Variant of [`poll_inline`](Self::poll_inline) for a record in the reply line.
     #[inline(always)]
-    fn poll_reply(&mut self, taker: impl LineTaker) -> Look {
+    fn poll_reply(&mut self, handler: impl InlineHandler) -> PollOutcome {
         let Some((reply_half, found)) = self.find_reply() else {
-            return Look::Empty;
+            return PollOutcome::Empty;
         };
         let len = usize::from(found.len);
         if len > REPLY_HEAD_MAX || self.next == 0 {
-            return Look::Other;
+            return PollOutcome::Unhandled;
         }
-        let line = Line {
+        let line = InlineRecord {
             head: reply_half.half().head.with(|p| p.cast()),
             len,
             _lent: core::marker::PhantomData,
         };
-        let taken = taker.take(found.kind, &line);
+        let taken = handler.take(found.kind, &line);
         #[cfg(loom)]
         reply_half.half().head.with(|_| ());
         if !taken {
-            return Look::Other;
+            return PollOutcome::Unhandled;
         }
         self.peer_ack = Some(found.peer_ack);
-        self.took(true)
+        self.note_consumed(true)
     }
 
     #[inline(always)]
-    fn took(&mut self, in_reply_line: bool) -> Look {
+    fn note_consumed(&mut self, in_reply_line: bool) -> PollOutcome {
         copy::settle();
         self.in_reply_line = in_reply_line;
-        self.step = 1;
+        self.peeked = 1;
         self.data_after = self.data;
         self.advance();
-        Look::Taken
+        PollOutcome::Consumed
     }
 
     /// Frees the record last seen, if any; its body must not be read afterwards. The counters are
@@ -324,7 +324,7 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
         if let Some((start, len)) = self.body_seen.take() {
             self.region.area.touch::<DATA>(start, len, false);
         }
-        let step = core::mem::take(&mut self.step);
+        let step = core::mem::take(&mut self.peeked);
         if step != 0 {
             self.poll_delay.end();
             if self.in_reply_line {
@@ -339,7 +339,9 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
         if step != 0 && self.next & (SLOTS as u64 - 1) == 0 {
             self.stamp = next_stamp(self.stamp);
         }
-        if self.next - self.told >= SLOTS as u64 / 4 || self.data - self.data_told >= DATA as u64 / 4 {
+        if self.next - self.published >= SLOTS as u64 / 4
+            || self.data - self.data_published >= DATA as u64 / 4
+        {
             self.flush();
         }
     }
@@ -364,7 +366,7 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
     /// while.
     #[inline(never)]
     pub fn flush(&mut self) {
-        if self.told == self.next {
+        if self.published == self.next {
             return;
         }
         let line = &self.region.lines().consumer;
@@ -373,8 +375,8 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
         line.consumed_data.store(self.data, Ordering::Release);
         // SYNC POINT: as above, for the slots.
         line.consumed.store(self.next, Ordering::Release);
-        self.told = self.next;
-        self.data_told = self.data;
+        self.published = self.next;
+        self.data_published = self.data;
     }
 
     /// Sets whether the producer must ring the doorbell. After `true` the caller runs
@@ -411,7 +413,7 @@ impl<const SLOTS: usize, const DATA: usize> fmt::Debug for ConsumerOf<SLOTS, DAT
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Consumer")
             .field("next", &self.next)
-            .field("told", &self.told)
+            .field("published", &self.published)
             .field("data", &self.data)
             .finish_non_exhaustive()
     }

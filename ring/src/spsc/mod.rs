@@ -57,16 +57,16 @@ impl Record {
     }
 }
 
-/// Head of a record in shared memory, lent to [`ConsumerOf::take_line`]. The peer may change it
+/// Head of a record in shared memory, lent to [`ConsumerOf::poll_inline`]. The peer may change it
 /// between two reads, so read each value once.
 #[derive(Debug)]
-pub struct Line<'a> {
+pub struct InlineRecord<'a> {
     head: *const u64,
     len: usize,
     _lent: core::marker::PhantomData<&'a ()>,
 }
 
-impl Line<'_> {
+impl InlineRecord<'_> {
     /// Returns the length of the head in bytes; at most [`HEAD_MAX`].
     #[inline(always)]
     pub fn len(&self) -> usize {
@@ -104,25 +104,25 @@ impl Line<'_> {
 }
 
 /// Handler of a record head in place: a closure, or a type whose method is always inlined.
-pub trait LineTaker {
+pub trait InlineHandler {
     /// Inspects a record of that kind. Returns true if the record was consumed and is to be freed.
-    fn take(self, kind: u8, line: &Line<'_>) -> bool;
+    fn take(self, kind: u8, line: &InlineRecord<'_>) -> bool;
 }
 
-impl<F: FnOnce(u8, &Line<'_>) -> bool> LineTaker for F {
+impl<F: FnOnce(u8, &InlineRecord<'_>) -> bool> InlineHandler for F {
     #[inline(always)]
-    fn take(self, kind: u8, line: &Line<'_>) -> bool {
+    fn take(self, kind: u8, line: &InlineRecord<'_>) -> bool {
         self(kind, line)
     }
 }
 
-/// Result of [`ConsumerOf::take_line`].
+/// Result of [`ConsumerOf::poll_inline`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Look {
+pub enum PollOutcome {
     /// No record is published.
     Empty,
     /// A record was consumed and freed.
-    Taken,
+    Consumed,
     /// A record is published and untouched: for [`ConsumerOf::peek`].
-    Other,
+    Unhandled,
 }

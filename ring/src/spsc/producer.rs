@@ -112,7 +112,7 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
     /// holds the line, so the stores need a read for ownership, which now overlaps with work of the
     /// application. A much earlier prefetch is useless, because the consumer polls the line again.
     #[inline(always)]
-    pub fn will_push(&self) {
+    pub fn prefetch_slot(&self) {
         copy::will_write(self.region.slot::<SLOTS>(self.produced));
     }
 
@@ -157,7 +157,7 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
         // SAFETY: p is the head of a half: three aligned words; the length was checked.
         let fill = |p| unsafe { fill_words(p, words, count, payload) };
         half.publish(self.produced, kind, len, taken, fill);
-        self.count();
+        self.count_pushed();
         self.replies_pushed += 1;
         self.reply_end = self.produced;
         self.reply_acked = false;
@@ -399,12 +399,12 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
             u64::from(self.stamp) | u64::from(kind) << 16 | (head_len as u64) << 24 | (body_len as u64) << 32;
         // SYNC POINT: pairs with `ConsumerOf::peek`: head and body are written before the word.
         slot.word.store(word, Ordering::Release);
-        self.count();
+        self.count_pushed();
     }
 
     /// Counts one more published record.
     #[inline(always)]
-    fn count(&mut self) {
+    fn count_pushed(&mut self) {
         self.reply_next = false;
         self.produced += 1;
         if self.produced & (SLOTS as u64 - 1) == 0 {

@@ -43,7 +43,7 @@ mod models {
     use loom::thread::{spawn, yield_now};
     use scif_ring::keytable::KeyEntry;
     use scif_ring::model::{bell, claim, connection, direction, keys, mark, mark_without_fence};
-    use scif_ring::spsc::{Line, Look};
+    use scif_ring::spsc::{InlineRecord, PollOutcome};
     use scif_ring::{PushError, Share, StreamTx, publish_fence, sleeper_fence};
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::process::ExitCode;
@@ -252,16 +252,16 @@ mod models {
         });
         for i in 0..N {
             loop {
-                let look = rx.take_line(|kind, line: &Line<'_>| {
+                let look = rx.poll_inline(|kind, line: &InlineRecord<'_>| {
                     assert_eq!((kind, line.len()), (i, 9));
                     assert_eq!(line.word(0), u64::from_ne_bytes([i; 8]));
                     assert_eq!(line.word(1), 0);
                     i % 2 == 1
                 });
                 match look {
-                    Look::Taken => break,
-                    Look::Empty => yield_now(),
-                    Look::Other => {
+                    PollOutcome::Consumed => break,
+                    PollOutcome::Empty => yield_now(),
+                    PollOutcome::Unhandled => {
                         assert_eq!(rx.peek().unwrap().unwrap().head(), [i; 9]);
                         rx.advance();
                         break;
@@ -269,7 +269,7 @@ mod models {
                 }
             }
         }
-        assert_eq!(rx.take_line(|_, _: &Line<'_>| true), Look::Empty);
+        assert_eq!(rx.poll_inline(|_, _: &InlineRecord<'_>| true), PollOutcome::Empty);
         t.join().unwrap();
     }
 
@@ -283,10 +283,10 @@ mod models {
         b_tx.push_head(1, &[1; 8]).unwrap();
         let t = spawn(move || {
             for i in 0..N {
-                while b_rx.take_line(|kind, line: &Line<'_>| {
+                while b_rx.poll_inline(|kind, line: &InlineRecord<'_>| {
                     assert_eq!((kind, line.word(0)), (i, u64::from(i)));
                     true
-                }) != Look::Taken
+                }) != PollOutcome::Consumed
                 {
                     match b_rx.peek().unwrap() {
                         Some(record) => {
@@ -317,7 +317,9 @@ mod models {
             }
         }
         assert!(over || replies == 1);
-        while a_rx.take_line(|kind, line: &Line<'_>| (kind, line.word(0)) == (2, 2)) != Look::Taken {
+        while a_rx.poll_inline(|kind, line: &InlineRecord<'_>| (kind, line.word(0)) == (2, 2))
+            != PollOutcome::Consumed
+        {
             yield_now();
         }
         a_tx.expect_reply(a_rx.take_peer_ack());

@@ -86,7 +86,7 @@ pub struct ConsumerLine {
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Slot {
-    /// lap stamp:16 | kind:8 | `head_len`:8 | `body_len`:32, from bit 0 up; stored last. 0 after
+    /// lap number:16 | kind:8 | `head_len`:8 | `body_len`:32, from bit 0 up; stored last. 0 after
     /// the consumer has freed the record.
     pub(crate) word: AtomicU64,
     pub(crate) head: UnsafeCell<[u64; 7]>,
@@ -341,10 +341,10 @@ pub(crate) const fn body_end(start: u64, len: usize) -> u64 {
     start + (len as u64).next_multiple_of(64)
 }
 
-/// Returns the lap stamp after `stamp`: 1 to 65535, so that a zeroed slot never matches.
+/// Returns the lap number after `lap`: 1 to 65535, so that a zeroed slot never matches.
 #[inline]
-pub(crate) const fn next_stamp(stamp: u16) -> u16 {
-    if stamp == u16::MAX { 1 } else { stamp + 1 }
+pub(crate) const fn next_lap(lap: u16) -> u16 {
+    if lap == u16::MAX { 1 } else { lap + 1 }
 }
 
 // The longest body fits an empty ring, even behind the longest skip at the end of the area. It fits
@@ -409,8 +409,8 @@ mod tests {
     }
 
     #[test]
-    fn stamps_skip_zero() {
-        assert_eq!(next_stamp(1), 2);
-        assert_eq!(next_stamp(u16::MAX), 1);
+    fn lap_numbers_skip_zero() {
+        assert_eq!(next_lap(1), 2);
+        assert_eq!(next_lap(u16::MAX), 1);
     }
 }

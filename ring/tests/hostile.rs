@@ -217,8 +217,8 @@ proptest! {
     }
 }
 
-fn word(stamp: u64, head: u64, body: u64) -> u64 {
-    stamp | 1 << 16 | head << 24 | body << 32
+fn word(lap: u64, head: u64, body: u64) -> u64 {
+    lap | 1 << 16 | head << 24 | body << 32
 }
 
 #[test]

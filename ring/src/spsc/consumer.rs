@@ -14,7 +14,7 @@ use crate::error::Corrupt;
 use crate::error::LayoutError;
 #[cfg(not(loom))]
 use crate::layout::ReplyLine;
-use crate::layout::{HEAD_MAX, LAYOUT, REPLY_HEAD_MAX, Region, body_end, body_start, next_stamp};
+use crate::layout::{HEAD_MAX, LAYOUT, REPLY_HEAD_MAX, Region, body_end, body_start, next_lap};
 use crate::poll_delay::PollDelay;
 use crate::reply_line::{PeerAck, ReplyHalfRef, ReplyRecord, is_recent};
 use crate::sync::Ordering;
@@ -34,8 +34,8 @@ pub struct ConsumerOf<const SLOTS: usize, const DATA: usize> {
     data_published: u64,
     /// 1 while a record that was seen is not freed.
     peeked: u64,
-    /// Stamp of the lap that contains `next`.
-    stamp: u16,
+    /// Number of the lap that contains `next`.
+    lap: u16,
     /// The producer's half of the reply line.
     reply_half: Option<ReplyHalfRef>,
     /// Whether the record last seen lies in the reply line.
@@ -97,7 +97,7 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
             published: 0,
             data_published: 0,
             peeked: 0,
-            stamp: 1,
+            lap: 1,
             reply_half: None,
             in_reply_line: false,
             replies_taken: 0,
@@ -124,7 +124,7 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
         let slot = self.region.slot::<SLOTS>(self.next);
         // SYNC POINT: pairs with `ProducerOf::publish`; `peek` loads again, with Acquire.
         let [s0, s1, ..] = slot.word.load(Ordering::Relaxed).to_le_bytes();
-        u16::from_le_bytes([s0, s1]) == self.stamp || self.find_reply().is_some()
+        u16::from_le_bytes([s0, s1]) == self.lap || self.find_reply().is_some()
     }
 
     #[inline(always)]
@@ -171,7 +171,7 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
         // SYNC POINT: pairs with `ProducerOf::publish`. A single load, so that the checked value is
         // the used value.
         let [s0, s1, kind, head_len, b0, b1, b2, b3] = slot.word.load(Ordering::Acquire).to_le_bytes();
-        if u16::from_le_bytes([s0, s1]) != self.stamp {
+        if u16::from_le_bytes([s0, s1]) != self.lap {
             return self.peek_reply();
         }
         if self.next == 0 {
@@ -258,7 +258,7 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
         // the used value.
         let word = slot.word.load(Ordering::Acquire);
         let [s0, s1, kind, head_len, ..] = word.to_le_bytes();
-        if u16::from_le_bytes([s0, s1]) != self.stamp {
+        if u16::from_le_bytes([s0, s1]) != self.lap {
             return self.poll_reply(handler);
         }
         let len = usize::from(head_len);
@@ -337,7 +337,7 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
         self.next += step;
         self.data = self.data_after;
         if step != 0 && self.next & (SLOTS as u64 - 1) == 0 {
-            self.stamp = next_stamp(self.stamp);
+            self.lap = next_lap(self.lap);
         }
         if self.next - self.published >= SLOTS as u64 / 4
             || self.data - self.data_published >= DATA as u64 / 4
@@ -352,7 +352,7 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
     #[inline(always)]
     fn take_back(&mut self) {
         // SYNC POINT: `flush` orders this store before the producer's next store to the slot; until
-        // then only this side reads it. No lap has stamp 0.
+        // then only this side reads it. No lap has number 0.
         self.region
             .slot::<SLOTS>(self.next)
             .word

@@ -13,7 +13,7 @@ use crate::error::LayoutError;
 use crate::error::PushError;
 #[cfg(not(loom))]
 use crate::layout::ReplyLine;
-use crate::layout::{HEAD_MAX, LAYOUT, REPLY_HEAD_MAX, Region, body_end, body_start, next_stamp};
+use crate::layout::{HEAD_MAX, LAYOUT, REPLY_HEAD_MAX, Region, body_end, body_start, next_lap};
 use crate::nt_policy::NtPolicy;
 use crate::reply_line::{PeerAck, ReplyHalfRef, is_recent};
 use crate::sync::Ordering;
@@ -31,8 +31,8 @@ pub struct ProducerOf<const SLOTS: usize, const DATA: usize> {
     /// The consumer's data counter when last loaded.
     data_seen: u64,
     nt_policy: NtPolicy,
-    /// Stamp of the lap that contains `produced`.
-    stamp: u16,
+    /// Number of the lap that contains `produced`.
+    lap: u16,
     /// Our half of the reply line.
     reply_half: Option<ReplyHalfRef>,
     /// Whether the next record may use the reply line.
@@ -94,7 +94,7 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
             limit: SLOTS as u64,
             data: 0,
             data_seen: 0,
-            stamp: 1,
+            lap: 1,
             nt_policy: NtPolicy::new(),
             reply_half: None,
             reply_next: false,
@@ -396,7 +396,7 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
         let slot = self.region.slot::<SLOTS>(self.produced);
         slot.head.with_mut(|p| fill(p.cast()));
         let word =
-            u64::from(self.stamp) | u64::from(kind) << 16 | (head_len as u64) << 24 | (body_len as u64) << 32;
+            u64::from(self.lap) | u64::from(kind) << 16 | (head_len as u64) << 24 | (body_len as u64) << 32;
         // SYNC POINT: pairs with `ConsumerOf::peek`: head and body are written before the word.
         slot.word.store(word, Ordering::Release);
         self.count_pushed();
@@ -408,7 +408,7 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
         self.reply_next = false;
         self.produced += 1;
         if self.produced & (SLOTS as u64 - 1) == 0 {
-            self.stamp = next_stamp(self.stamp);
+            self.lap = next_lap(self.lap);
         }
     }
 }

@@ -102,7 +102,7 @@ impl Mem {
         let n = self.len.min(src.len());
         // SAFETY: n bytes are writable by the contract of `new` and readable in the slice; by the
         // same contract no Mem that is written aliases a slice in use.
-        unsafe { copy_apart(self.ptr, src.as_ptr(), n) };
+        unsafe { copy_disjoint(self.ptr, src.as_ptr(), n) };
         n
     }
 
@@ -112,8 +112,8 @@ impl Mem {
         let n = self.len.min(dst.len());
         // SAFETY: n bytes are readable by the contract of `new` and writable in the slice, which is
         // exclusive.
-        unsafe { copy_apart(dst.as_mut_ptr(), self.ptr, n) };
-        settle();
+        unsafe { copy_disjoint(dst.as_mut_ptr(), self.ptr, n) };
+        compiler_barrier();
         n
     }
 
@@ -244,7 +244,7 @@ impl<'a> Cursor<'a> {
 
 /// Prevents the compiler from reading shared memory again in place of a copy made before.
 #[inline(always)]
-pub(crate) fn settle() {
+pub(crate) fn compiler_barrier() {
     compiler_fence(Ordering::SeqCst);
 }
 
@@ -253,7 +253,7 @@ pub(crate) fn settle() {
 /// Written in assembly. On targets that do not name the feature, the intrinsic becomes a prefetch
 /// for reading, which is useless for this purpose.
 #[inline(always)]
-pub(crate) fn will_write<T>(at: &T) {
+pub(crate) fn prefetch_for_write<T>(at: &T) {
     #[cfg(all(target_arch = "x86_64", not(any(miri, loom))))]
     // SAFETY: reads and writes nothing and never faults; processors without the instruction execute
     // it as no operation.
@@ -278,7 +278,7 @@ pub(crate) fn will_write<T>(at: &T) {
 
 /// Writes to each line of `at`, so that this core owns it. The former content is lost.
 #[inline]
-pub(crate) fn take_lines(at: &Mem) {
+pub(crate) fn scrub_lines(at: &Mem) {
     for line in (0..at.len()).step_by(64) {
         // SAFETY: line is less than the length, so that byte is writable by the contract of `new`.
         unsafe { at.as_ptr().wrapping_add(line).write_volatile(0) };
@@ -291,7 +291,7 @@ pub(crate) fn take_lines(at: &Mem) {
 ///
 /// `src..src + n` is readable, `dst..dst + n` writable, and they do not overlap.
 #[inline(always)]
-pub(crate) unsafe fn copy_apart(dst: *mut u8, src: *const u8, n: usize) {
+pub(crate) unsafe fn copy_disjoint(dst: *mut u8, src: *const u8, n: usize) {
     if n <= 64 {
         // SAFETY: the caller's contract, and n <= 64.
         unsafe { copy_short(dst, src, n) };

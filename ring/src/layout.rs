@@ -7,7 +7,7 @@
 
 #![expect(unsafe_code, reason = "finds the pieces of a direction in raw memory")]
 
-use crate::copy::{Mem, take_lines};
+use crate::copy::{Mem, scrub_lines};
 #[cfg(not(loom))]
 use crate::error::LayoutError;
 use crate::sync::{AtomicU32, AtomicU64, UnsafeCell};
@@ -293,12 +293,12 @@ impl Area {
     /// Writes to the lines of the body between positions `from` and `after`, so that this core owns
     /// them. Skipped lines at the end of the area are left alone.
     #[inline]
-    pub(crate) fn take_back<const DATA: usize>(&self, from: u64, after: u64) {
+    pub(crate) fn scrub_body<const DATA: usize>(&self, from: u64, after: u64) {
         let end = (from | (DATA as u64 - 1)) + 1;
         let start = if after > end { end } else { from };
         let len = usize::try_from(after - start).unwrap_or(0);
-        self.touch::<DATA>(start, len, true);
-        take_lines(&self.body::<DATA>(start, len));
+        self.model_access::<DATA>(start, len, true);
+        scrub_lines(&self.body::<DATA>(start, len));
     }
 
     /// Reports a read or write of the body to loom.
@@ -307,7 +307,7 @@ impl Area {
         not(loom),
         expect(unused_variables, clippy::unused_self, reason = "only loom keeps watch")
     )]
-    pub(crate) fn touch<const DATA: usize>(&self, start: u64, len: usize, write: bool) {
+    pub(crate) fn model_access<const DATA: usize>(&self, start: u64, len: usize, write: bool) {
         #[cfg(loom)]
         for line in 0..len.div_ceil(64) {
             let at = (start % DATA as u64 / 64) as usize + line;

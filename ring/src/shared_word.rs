@@ -126,8 +126,8 @@ word!(Word64, u64, AtomicU64, "A word of 64 bits.");
 impl Word32 {
     /// Prefetches its cache line for writing: a hint to the processor.
     #[inline]
-    pub(crate) fn will_write(&self) {
-        crate::copy::will_write(self.atomic());
+    pub(crate) fn prefetch_for_write(&self) {
+        crate::copy::prefetch_for_write(self.atomic());
     }
 }
 

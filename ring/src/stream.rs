@@ -107,7 +107,7 @@ impl Region {
     }
 
     /// Reports a read or write of bytes to loom, which detects races.
-    fn touch(&self, pos: u64, n: usize, write: bool) {
+    fn model_access(&self, pos: u64, n: usize, write: bool) {
         for at in (pos..pos + n as u64).map(|pos| (pos % QUEUE as u64) as usize) {
             // SAFETY: one of the cells of `Apart`.
             let cell = unsafe { &*self.cells.add(at) };
@@ -287,7 +287,7 @@ impl StreamTx {
     #[inline]
     fn publish(&self, head: u64, src: &Mem, n: usize, leave: impl FnOnce(&Short, u64, &ShortBytes, usize)) {
         #[cfg(loom)]
-        self.region.touch(head, n, true);
+        self.region.model_access(head, n, true);
         let (a, b) = self.region.runs(head, n);
         let mut bytes = [0; SHORT_BYTES];
         let short = bytes.get_mut(..n).filter(|_| n <= SHORT);
@@ -409,7 +409,7 @@ impl StreamRx {
             let head = tail.wrapping_add(ready as u64);
             if self.region.short.take(head, ready, dst).is_none() {
                 #[cfg(loom)]
-                self.region.touch(tail, n, false);
+                self.region.model_access(tail, n, false);
                 let (a, b) = self.region.runs(tail, n);
                 let done = dst.copy_from(&a);
                 if let Some(rest) = dst.sub(done, n - done) {

@@ -87,7 +87,7 @@ impl Waiting {
     /// Prefetches the bell word for a `leave` that follows.
     #[inline]
     pub(crate) fn will_leave(&self) {
-        self.bell.will_write();
+        self.bell.prefetch_for_write();
     }
 
     /// Arms the bell if the waiter polled by itself; returns whether it did. The waiter then checks

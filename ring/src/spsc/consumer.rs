@@ -190,7 +190,7 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
             }
             let start = body_start(self.data, len, DATA);
             after = body_end(start, len);
-            self.region.area.touch::<DATA>(start, len, false);
+            self.region.area.model_access::<DATA>(start, len, false);
             #[cfg(loom)]
             {
                 self.body_seen = Some((start, len));
@@ -202,7 +202,7 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
             // SAFETY: p is the head of a slot: HEAD_MAX readable bytes, apart from the local copy.
             unsafe { head.as_mut_ptr().copy_from_nonoverlapping(p.cast(), HEAD_MAX) }
         });
-        copy::settle();
+        copy::compiler_barrier();
         self.data_after = after;
         self.in_reply_line = false;
         self.peeked = 1;
@@ -233,7 +233,7 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
                     .copy_from_nonoverlapping(p.cast(), REPLY_HEAD_MAX)
             }
         });
-        copy::settle();
+        copy::compiler_barrier();
         self.data_after = self.data;
         self.in_reply_line = true;
         self.peeked = 1;
@@ -307,7 +307,7 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
 
     #[inline(always)]
     fn note_consumed(&mut self, in_reply_line: bool) -> PollOutcome {
-        copy::settle();
+        copy::compiler_barrier();
         self.in_reply_line = in_reply_line;
         self.peeked = 1;
         self.data_after = self.data;
@@ -322,7 +322,7 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
         // In use until now: loom reports a producer that already writes to it.
         #[cfg(loom)]
         if let Some((start, len)) = self.body_seen.take() {
-            self.region.area.touch::<DATA>(start, len, false);
+            self.region.area.model_access::<DATA>(start, len, false);
         }
         let step = core::mem::take(&mut self.peeked);
         if step != 0 {
@@ -331,7 +331,7 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
                 self.replies_taken += 1;
                 self.reply_end = self.next + 1;
             } else {
-                self.take_back();
+                self.scrub_record();
             }
         }
         self.next += step;
@@ -350,7 +350,7 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
     /// prefetch many of them for writing at once. For a line that both cores share, each store of
     /// the producer would wait for a read for ownership, 150 ns between distant cores.
     #[inline(always)]
-    fn take_back(&mut self) {
+    fn scrub_record(&mut self) {
         // SYNC POINT: `flush` orders this store before the producer's next store to the slot; until
         // then only this side reads it. No lap has number 0.
         self.region
@@ -358,7 +358,7 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
             .word
             .store(0, Ordering::Relaxed);
         if self.data_after != self.data {
-            self.region.area.take_back::<DATA>(self.data, self.data_after);
+            self.region.area.scrub_body::<DATA>(self.data, self.data_after);
         }
     }
 

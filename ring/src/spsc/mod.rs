@@ -98,7 +98,7 @@ impl InlineRecord<'_> {
         let n = to.len().min(self.len - at);
         // SAFETY: the head has n bytes from `at` on, `to` has n bytes by its contract, and no user
         // buffer overlaps a slot.
-        unsafe { copy::copy_apart(to.as_ptr(), self.head.cast::<u8>().wrapping_add(at), n) };
+        unsafe { copy::copy_disjoint(to.as_ptr(), self.head.cast::<u8>().wrapping_add(at), n) };
         n
     }
 }

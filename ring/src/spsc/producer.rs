@@ -113,7 +113,7 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
     /// application. A much earlier prefetch is useless, because the consumer polls the line again.
     #[inline(always)]
     pub fn prefetch_slot(&self) {
-        copy::will_write(self.region.slot::<SLOTS>(self.produced));
+        copy::prefetch_for_write(self.region.slot::<SLOTS>(self.produced));
     }
 
     /// Whether the last record was a reply. The next one is then likely a reply too, and its slot
@@ -190,7 +190,7 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
         if !self.has_slot() || !self.has_data(end) {
             return Err(PushError::Full);
         }
-        self.region.area.touch::<DATA>(start, len, true);
+        self.region.area.model_access::<DATA>(start, len, true);
         let to = self.region.area.body::<DATA>(start, len);
         let copied = self.nt_policy.write(len, |non_temporal| {
             copy::copy_iov_to(&to, body, off, len, non_temporal)
@@ -202,7 +202,7 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
         self.publish(kind, head.len(), len, |p| {
             // SAFETY: p is the head of a slot, HEAD_MAX bytes, which no slice overlaps; the length
             // was checked.
-            unsafe { copy::copy_apart(p, head.as_ptr(), head.len()) }
+            unsafe { copy::copy_disjoint(p, head.as_ptr(), head.len()) }
         });
         Ok(())
     }
@@ -255,7 +255,7 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
         if !self.has_slot() || !self.has_data(end) {
             return Err(PushError::Full);
         }
-        self.region.area.touch::<DATA>(start, body.len(), true);
+        self.region.area.model_access::<DATA>(start, body.len(), true);
         let to = self.region.area.body::<DATA>(start, body.len());
         self.nt_policy.write(body.len(), |non_temporal| {
             copy::copy_slice_to(&to, body, non_temporal)
@@ -264,7 +264,7 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
         self.publish(kind, head.len(), body.len(), |p| {
             // SAFETY: p is the head of a slot, HEAD_MAX bytes, which no slice overlaps; the length
             // was checked.
-            unsafe { copy::copy_apart(p, head.as_ptr(), head.len()) }
+            unsafe { copy::copy_disjoint(p, head.as_ptr(), head.len()) }
         });
         Ok(())
     }
@@ -285,7 +285,7 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
         self.publish(kind, head.len(), 0, |p| {
             // SAFETY: p is the head of a slot, HEAD_MAX bytes, which no slice overlaps; the length
             // was checked.
-            unsafe { copy::copy_apart(p, head.as_ptr(), head.len()) }
+            unsafe { copy::copy_disjoint(p, head.as_ptr(), head.len()) }
         });
         Ok(())
     }
@@ -439,5 +439,5 @@ unsafe fn fill_words(p: *mut u8, words: [u64; 2], count: usize, payload: &Mem) {
         unsafe { p.cast::<u64>().wrapping_add(1).write(words[1]) };
     }
     // SAFETY: as above.
-    unsafe { copy::copy_apart(p.wrapping_add(count.min(2) * 8), payload.as_ptr(), payload.len()) };
+    unsafe { copy::copy_disjoint(p.wrapping_add(count.min(2) * 8), payload.as_ptr(), payload.len()) };
 }

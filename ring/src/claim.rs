@@ -22,7 +22,7 @@ pub const PARTS_MAX: u32 = 0xff_fffe;
 const OFFERED: u64 = 1 << 32;
 /// Number of failed compare-and-exchange operations after which a call claims nothing. Only a peer
 /// that writes garbage causes more failures.
-const TRIES: usize = 64;
+const CAS_TRIES: usize = 64;
 
 /// Destination of a message in its receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,10 +37,10 @@ pub struct Offer {
     pub parts: u32,
 }
 
-/// Share of the remaining parts that one claim takes: at least one part, and at most the caller's
-/// limit.
+/// ClaimShare of the remaining parts that one claim takes: at least one part, and at most the
+/// caller's limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Share {
+pub enum ClaimShare {
     /// Half: large claims first, for few system calls, and small ones at the end, so that both
     /// sides finish together. Of an odd number the receiver, which begins earlier, takes the larger
     /// half.
@@ -51,15 +51,15 @@ pub enum Share {
 
 /// The claims word, unpacked.
 #[derive(Clone, Copy)]
-struct Claims {
+struct ClaimWord {
     generation: u64,
     front: u64,
     back: u64,
 }
 
-impl Claims {
-    const fn unpack(word: u64) -> Claims {
-        Claims {
+impl ClaimWord {
+    const fn unpack(word: u64) -> ClaimWord {
+        ClaimWord {
             generation: word >> 48,
             front: word >> 24 & 0xff_ffff,
             back: word & 0xff_ffff,
@@ -124,7 +124,7 @@ impl Claim {
         b.parts.done.store(0, Ordering::Relaxed);
         b.parts.failed.store(0, Ordering::Relaxed);
         // SYNC POINT: pairs with the loads of `claims` in this file.
-        let claims = Claims {
+        let claims = ClaimWord {
             generation: u64::from(generation) & 0xffff,
             front: 0,
             back: 0,
@@ -139,13 +139,13 @@ impl Claim {
         o.len.store(len, Ordering::Relaxed);
         o.part.store(part, Ordering::Relaxed);
         o.parts.store(parts, Ordering::Relaxed);
-        // SYNC POINT: pairs with `Claim::offered`.
+        // SYNC POINT: pairs with `Claim::peer_offer`.
         o.word.store(u64::from(generation) | OFFERED, Ordering::Release);
     }
 
     /// Sender: returns the destination of the message, once the receiver has published a valid one.
     /// The caller checks that `len` does not exceed its message.
-    pub fn offered(&self, generation: u32) -> Option<Offer> {
+    pub fn peer_offer(&self, generation: u32) -> Option<Offer> {
         let o = &self.block().offer;
         // SYNC POINT: pairs with `Claim::offer`.
         if o.word.load(Ordering::Acquire) != u64::from(generation) | OFFERED {
@@ -168,13 +168,19 @@ impl Claim {
     /// it checked. Takes `share` of the unclaimed parts, at least one and at most `most`. Returns
     /// `None` if no part is left, the block is closed or of another generation, or parts have
     /// failed.
-    pub fn take_front(&self, generation: u32, parts: u32, most: u32, share: Share) -> Option<Range<u32>> {
+    pub fn claim_front(
+        &self,
+        generation: u32,
+        parts: u32,
+        most: u32,
+        share: ClaimShare,
+    ) -> Option<Range<u32>> {
         // Only this side writes it: its own last value.
         if self.block().parts.failed.load(Ordering::Relaxed) != 0 {
             return None;
         }
         let half = |left: u32| left / 2;
-        let (before, n) = self.claim(generation, parts, most, share, half, |c, n| Claims {
+        let (before, n) = self.claim(generation, parts, most, share, half, |c, n| ClaimWord {
             front: c.front + u64::from(n),
             ..c
         })?;
@@ -184,7 +190,7 @@ impl Claim {
 
     /// Sender: reports its last claim of `count` parts as copied (`ok`), or as failed and left to
     /// the receiver.
-    pub fn front_done(&self, count: u32, ok: bool) {
+    pub fn complete_front(&self, count: u32, ok: bool) {
         let p = &self.block().parts;
         // Only this side writes them: its own last values.
         let done = p.done.load(Ordering::Relaxed);
@@ -199,11 +205,17 @@ impl Claim {
     }
 
     /// Receiver: claims the next parts from the back of its own `parts`, with the limits of
-    /// [`take_front`](Self::take_front). Returns `None` if no part is left, or the block is closed
-    /// or of another generation.
-    pub fn take_back(&self, generation: u32, parts: u32, most: u32, share: Share) -> Option<Range<u32>> {
+    /// [`claim_front`](Self::claim_front). Returns `None` if no part is left, or the block is
+    /// closed or of another generation.
+    pub fn claim_back(
+        &self,
+        generation: u32,
+        parts: u32,
+        most: u32,
+        share: ClaimShare,
+    ) -> Option<Range<u32>> {
         let half = |left: u32| left.div_ceil(2);
-        let (before, n) = self.claim(generation, parts, most, share, half, |c, n| Claims {
+        let (before, n) = self.claim(generation, parts, most, share, half, |c, n| ClaimWord {
             back: c.back + u64::from(n),
             ..c
         })?;
@@ -217,22 +229,22 @@ impl Claim {
         generation: u32,
         parts: u32,
         most: u32,
-        share: Share,
+        share: ClaimShare,
         half: impl Fn(u32) -> u32,
-        next: impl Fn(Claims, u32) -> Claims,
-    ) -> Option<(Claims, u32)> {
+        next: impl Fn(ClaimWord, u32) -> ClaimWord,
+    ) -> Option<(ClaimWord, u32)> {
         let word = &self.block().parts.claims;
         // SYNC POINT: pairs with `Claim::reset` and the exchange below.
         let mut seen = word.load(Ordering::Acquire);
-        for _ in 0..TRIES {
-            let claims = Claims::unpack(seen);
+        for _ in 0..CAS_TRIES {
+            let claims = ClaimWord::unpack(seen);
             if !claims.open(generation, parts) {
                 return None;
             }
             let left = parts - index(claims.front + claims.back);
             let wanted = match share {
-                Share::Half => half(left),
-                Share::All => left,
+                ClaimShare::Half => half(left),
+                ClaimShare::All => left,
             };
             let n = wanted.clamp(1, most.max(1));
             // SYNC POINT: pairs with the same exchange on the other side, and `Claim::close`.
@@ -245,7 +257,7 @@ impl Claim {
     }
 
     /// Receiver: returns the number of parts that the sender has finished. SYNC POINT: pairs with
-    /// `Claim::front_done`.
+    /// `Claim::complete_front`.
     fn done(&self) -> u32 {
         self.block().parts.done.load(Ordering::Acquire)
     }
@@ -253,7 +265,7 @@ impl Claim {
     /// Returns the number of parts claimed from the front. SYNC POINT: pairs with the exchange in
     /// `Claim::claim`.
     fn front(&self) -> u32 {
-        index(Claims::unpack(self.block().parts.claims.load(Ordering::Acquire)).front)
+        index(ClaimWord::unpack(self.block().parts.claims.load(Ordering::Acquire)).front)
     }
 
     /// Receiver: returns the number of parts that the sender has claimed and not finished. This
@@ -264,7 +276,7 @@ impl Claim {
 
     /// Receiver: returns the parts, of its own `parts`, that a dead sender has claimed and not
     /// finished.
-    pub fn orphans(&self, parts: u32) -> Range<u32> {
+    pub fn orphaned_parts(&self, parts: u32) -> Range<u32> {
         let front = self.front().min(parts);
         self.done().min(front)..front
     }
@@ -285,7 +297,7 @@ impl Claim {
     pub fn close(&self) -> u32 {
         // SYNC POINT: pairs with the exchange in `Claim::claim`. A single instruction, so that no
         // peer can make it fail.
-        index(Claims::unpack(self.block().parts.claims.fetch_or(CLOSED, Ordering::AcqRel)).front)
+        index(ClaimWord::unpack(self.block().parts.claims.fetch_or(CLOSED, Ordering::AcqRel)).front)
     }
 }
 
@@ -295,10 +307,10 @@ mod tests {
     use crate::layout::CLAIM_BYTES;
 
     #[repr(align(128))]
-    struct Block([u8; CLAIM_BYTES]);
+    struct ClaimMemory([u8; CLAIM_BYTES]);
 
     fn with(f: impl FnOnce(&Claim, &Claim)) {
-        let mut block = Block([0; CLAIM_BYTES]);
+        let mut block = ClaimMemory([0; CLAIM_BYTES]);
         let p = block.0.as_mut_ptr();
         // SAFETY: the block is aligned and outlives both views.
         let tx = unsafe { Claim::new(p) };
@@ -311,11 +323,11 @@ mod tests {
     fn the_two_ends_meet() {
         with(|tx, rx| {
             tx.reset(7);
-            assert_eq!(tx.offered(7), None);
+            assert_eq!(tx.peer_offer(7), None);
             rx.offer(7, 0x1000, 5 * 10 - 1, 10, 5);
-            assert_eq!(tx.offered(8), None);
+            assert_eq!(tx.peer_offer(8), None);
             assert_eq!(
-                tx.offered(7),
+                tx.peer_offer(7),
                 Some(Offer {
                     dst_addr: 0x1000,
                     len: 49,
@@ -325,44 +337,44 @@ mod tests {
             );
             assert_eq!(
                 (
-                    tx.take_front(8, 5, 1, Share::Half),
-                    rx.take_back(6, 5, 1, Share::Half)
+                    tx.claim_front(8, 5, 1, ClaimShare::Half),
+                    rx.claim_back(6, 5, 1, ClaimShare::Half)
                 ),
                 (None, None)
             );
             assert_eq!(
                 (
-                    tx.take_front(7, 5, 1, Share::Half),
-                    rx.take_back(7, 5, 1, Share::Half)
+                    tx.claim_front(7, 5, 1, ClaimShare::Half),
+                    rx.claim_back(7, 5, 1, ClaimShare::Half)
                 ),
                 (Some(0..1), Some(4..5))
             );
             assert_eq!(rx.open_parts(), 1);
-            tx.front_done(1, true);
+            tx.complete_front(1, true);
             assert_eq!(
                 (
-                    tx.take_front(7, 5, 1, Share::Half),
-                    rx.take_back(7, 5, 1, Share::Half),
-                    rx.take_back(7, 5, 1, Share::Half)
+                    tx.claim_front(7, 5, 1, ClaimShare::Half),
+                    rx.claim_back(7, 5, 1, ClaimShare::Half),
+                    rx.claim_back(7, 5, 1, ClaimShare::Half)
                 ),
                 (Some(1..2), Some(3..4), Some(2..3))
             );
             assert_eq!(
                 (
-                    tx.take_front(7, 5, 1, Share::Half),
-                    rx.take_back(7, 5, 1, Share::Half)
+                    tx.claim_front(7, 5, 1, ClaimShare::Half),
+                    rx.claim_back(7, 5, 1, ClaimShare::Half)
                 ),
                 (None, None)
             );
-            assert_eq!((rx.open_parts(), rx.orphans(5)), (1, 1..2));
-            tx.front_done(1, false);
+            assert_eq!((rx.open_parts(), rx.orphaned_parts(5)), (1, 1..2));
+            tx.complete_front(1, false);
             assert_eq!(
                 (rx.open_parts(), rx.failed_front(5), rx.failed_front(1)),
                 (0, Some(1..2), None)
             );
             tx.reset(8);
             assert_eq!(
-                (rx.failed_front(5), rx.open_parts(), tx.offered(7)),
+                (rx.failed_front(5), rx.open_parts(), tx.peer_offer(7)),
                 (None, 0, None)
             );
         });
@@ -372,22 +384,22 @@ mod tests {
     fn closing_and_failing_stop_the_sender() {
         with(|tx, rx| {
             tx.reset(1);
-            assert_eq!(tx.take_front(1, 9, 1, Share::Half), Some(0..1));
+            assert_eq!(tx.claim_front(1, 9, 1, ClaimShare::Half), Some(0..1));
             assert_eq!(rx.close(), 1);
             assert_eq!(
                 (
-                    tx.take_front(1, 9, 1, Share::Half),
-                    rx.take_back(1, 9, 1, Share::Half),
+                    tx.claim_front(1, 9, 1, ClaimShare::Half),
+                    rx.claim_back(1, 9, 1, ClaimShare::Half),
                     rx.close()
                 ),
                 (None, None, 1)
             );
             tx.reset(2);
-            assert_eq!(tx.take_front(2, 9, 1, Share::Half), Some(0..1));
-            tx.front_done(1, false);
-            assert_eq!(tx.take_front(2, 9, 1, Share::Half), None);
+            assert_eq!(tx.claim_front(2, 9, 1, ClaimShare::Half), Some(0..1));
+            tx.complete_front(1, false);
+            assert_eq!(tx.claim_front(2, 9, 1, ClaimShare::Half), None);
             assert_eq!(
-                (rx.take_back(2, 9, 1, Share::Half), rx.failed_front(9)),
+                (rx.claim_back(2, 9, 1, ClaimShare::Half), rx.failed_front(9)),
                 (Some(8..9), Some(0..1))
             );
         });
@@ -397,15 +409,15 @@ mod tests {
     fn takes_are_large_first_and_small_at_the_end() {
         with(|tx, rx| {
             tx.reset(1);
-            assert_eq!(tx.take_front(1, 16, 8, Share::Half), Some(0..8));
-            assert_eq!(rx.take_back(1, 16, 2, Share::Half), Some(14..16));
+            assert_eq!(tx.claim_front(1, 16, 8, ClaimShare::Half), Some(0..8));
+            assert_eq!(rx.claim_back(1, 16, 2, ClaimShare::Half), Some(14..16));
             assert_eq!(rx.open_parts(), 8);
-            tx.front_done(8, true);
-            assert_eq!(tx.take_front(1, 16, 8, Share::Half), Some(8..11));
-            tx.front_done(3, false);
+            tx.complete_front(8, true);
+            assert_eq!(tx.claim_front(1, 16, 8, ClaimShare::Half), Some(8..11));
+            tx.complete_front(3, false);
             assert_eq!(rx.failed_front(16), Some(8..11));
             let mut left = 3;
-            while let Some(taken) = rx.take_back(1, 16, 8, Share::Half) {
+            while let Some(taken) = rx.claim_back(1, 16, 8, ClaimShare::Half) {
                 left -= taken.len();
             }
             assert_eq!((left, rx.open_parts()), (0, 0));
@@ -416,11 +428,11 @@ mod tests {
     fn the_odd_part_is_the_receivers() {
         with(|tx, rx| {
             tx.reset(1);
-            assert_eq!(rx.take_back(1, 3, 8, Share::Half), Some(1..3));
-            assert_eq!(tx.take_front(1, 3, 8, Share::Half), Some(0..1));
+            assert_eq!(rx.claim_back(1, 3, 8, ClaimShare::Half), Some(1..3));
+            assert_eq!(tx.claim_front(1, 3, 8, ClaimShare::Half), Some(0..1));
             tx.reset(2);
-            assert_eq!(tx.take_front(2, 3, 8, Share::Half), Some(0..1));
-            assert_eq!(rx.take_back(2, 3, 8, Share::Half), Some(2..3));
+            assert_eq!(tx.claim_front(2, 3, 8, ClaimShare::Half), Some(0..1));
+            assert_eq!(rx.claim_back(2, 3, 8, ClaimShare::Half), Some(2..3));
         });
     }
 
@@ -428,10 +440,10 @@ mod tests {
     fn a_take_of_all_leaves_none() {
         with(|tx, rx| {
             tx.reset(1);
-            assert_eq!(tx.take_front(1, 7, 4, Share::All), Some(0..4));
-            assert_eq!(rx.take_back(1, 7, 4, Share::All), Some(4..7));
-            assert_eq!(tx.take_front(1, 7, 4, Share::All), None);
-            assert_eq!(rx.take_back(1, 7, 4, Share::All), None);
+            assert_eq!(tx.claim_front(1, 7, 4, ClaimShare::All), Some(0..4));
+            assert_eq!(rx.claim_back(1, 7, 4, ClaimShare::All), Some(4..7));
+            assert_eq!(tx.claim_front(1, 7, 4, ClaimShare::All), None);
+            assert_eq!(rx.claim_back(1, 7, 4, ClaimShare::All), None);
         });
     }
 
@@ -447,7 +459,7 @@ mod tests {
             ] {
                 tx.reset(3);
                 rx.offer(3, addr, len, part, parts);
-                assert_eq!(tx.offered(3), None);
+                assert_eq!(tx.peer_offer(3), None);
             }
         });
     }

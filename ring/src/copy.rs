@@ -433,8 +433,8 @@ mod stream {
                 .copy_from_nonoverlapping(src.wrapping_add(at), n - at)
         };
         // SYNC POINT: streamed stores are not ordered by a later Release. This fence puts them
-        // before any publication that follows (`push` in spsc/producer.rs, `Claim::front_done` in
-        // claim.rs, a completion in the process). SAFETY: every x86-64 has SSE.
+        // before any publication that follows (`push` in spsc/producer.rs, `Claim::complete_front`
+        // in claim.rs, a completion in the process). SAFETY: every x86-64 has SSE.
         unsafe { _mm_sfence() };
     }
 }

@@ -60,7 +60,7 @@ pub const CLAIM_BLOCKS: usize = 64;
 /// Size in bytes of one claim block.
 pub const CLAIM_BYTES: usize = 128;
 /// Maximum size in bytes of one part of a large message. One claim takes one or more parts.
-pub const PART: usize = 64 * 1024;
+pub const CLAIM_PART_MAX: usize = 64 * 1024;
 
 /// Control line written by the producer of a direction.
 #[derive(Debug)]

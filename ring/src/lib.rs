@@ -29,7 +29,7 @@ pub mod stream;
 mod sync;
 mod wake_word;
 
-pub use claim::{Claim, Offer, Share};
+pub use claim::{Claim, ClaimShare, Offer};
 pub use copy::{Mem, copy_iov, slice_iov, total_len};
 pub use counter::{Count, Flag};
 pub use domain_lock::{Gate, GateGuard};
@@ -38,8 +38,8 @@ pub use error::{Corrupt, LayoutError, PushError};
 pub use inline_copy::SHORT;
 pub use keytable::{KeyEntry, KeyReader, KeyTable, Mark};
 pub use layout::{
-    BELL_BITS, BELL_BYTES, BODY_MAX, CLAIM_BLOCKS, CLAIM_BYTES, DATA, DIRECTION_BYTES, HEAD_MAX, KEY_SLOTS,
-    KEYTABLE_BYTES, MARK_BYTES, PART, REPLY_LINE_BYTES, SLOTS,
+    BELL_BITS, BELL_BYTES, BODY_MAX, CLAIM_BLOCKS, CLAIM_BYTES, CLAIM_PART_MAX, DATA, DIRECTION_BYTES,
+    HEAD_MAX, KEY_SLOTS, KEYTABLE_BYTES, MARK_BYTES, REPLY_LINE_BYTES, SLOTS,
 };
 pub use limiter::Limiter;
 pub use shared_word::{Word32, Word64, Words, full_fence};

@@ -18,9 +18,9 @@ use proptest::prelude::*;
 use scif_ring::layout::{DATA_OFFSET, SLOTS_OFFSET};
 use scif_ring::spsc::InlineRecord;
 use scif_ring::{
-    BELL_BYTES, BODY_MAX, Bell, BellHandle, CLAIM_BYTES, Claim, Corrupt, DIRECTION_BYTES, HEAD_MAX,
-    KEYTABLE_BYTES, KeyReader, MARK_BYTES, Mark, Mem, PushError, STREAM_BYTES, STREAM_ROOM, Share, StreamRx,
-    StreamTx, Word64,
+    BELL_BYTES, BODY_MAX, Bell, BellHandle, CLAIM_BYTES, Claim, ClaimShare, Corrupt, DIRECTION_BYTES,
+    HEAD_MAX, KEYTABLE_BYTES, KeyReader, MARK_BYTES, Mark, Mem, PushError, STREAM_BYTES, STREAM_ROOM,
+    StreamRx, StreamTx, Word64,
 };
 
 const CASES: u32 = if cfg!(miri) { 4 } else { 300 };
@@ -152,20 +152,20 @@ proptest! {
             match what {
                 0 => claim.reset(generation),
                 1 => claim.offer(generation, 8, u64::from(parts) * 5, 5, parts),
-                2 => claim.front_done(generation, parts.is_multiple_of(2)),
+                2 => claim.complete_front(generation, parts.is_multiple_of(2)),
                 3 => drop((claim.close(), claim.open_parts())),
                 _ => {}
             }
             let (front, back) = (
-                claim.take_front(generation, parts, 8, Share::Half),
-                claim.take_back(generation, parts, 8, Share::Half),
+                claim.claim_front(generation, parts, 8, ClaimShare::Half),
+                claim.claim_back(generation, parts, 8, ClaimShare::Half),
             );
             for taken in [front, back, claim.failed_front(parts)].into_iter().flatten() {
                 prop_assert!(taken.start < taken.end && taken.end <= parts);
             }
-            let orphans = claim.orphans(parts);
+            let orphans = claim.orphaned_parts(parts);
             prop_assert!(orphans.start <= orphans.end && orphans.end <= parts);
-            if let Some(o) = claim.offered(generation) {
+            if let Some(o) = claim.peer_offer(generation) {
                 prop_assert!(o.part > 0 && o.len.div_ceil(u64::from(o.part)) == u64::from(o.parts));
             }
         }

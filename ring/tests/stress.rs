@@ -11,8 +11,8 @@ mod memory;
 
 use memory::{Guarded, ring};
 use scif_ring::{
-    BODY_MAX, CLAIM_BYTES, Claim, DIRECTION_BYTES, KEYTABLE_BYTES, KeyEntry, KeyReader, KeyTable, Mem,
-    PushError, Share,
+    BODY_MAX, CLAIM_BYTES, Claim, ClaimShare, DIRECTION_BYTES, KEYTABLE_BYTES, KeyEntry, KeyReader, KeyTable,
+    Mem, PushError,
 };
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
@@ -94,17 +94,21 @@ fn a_claim_between_threads() {
         thread::scope(|s| {
             let sender = s.spawn(|| {
                 let offer = loop {
-                    if let Some(o) = tx.offered(round) {
+                    if let Some(o) = tx.peer_offer(round) {
                         break o;
                     }
                     thread::yield_now();
                 };
                 let mut n = 0;
-                while let Some(taken) = tx.take_front(
+                while let Some(taken) = tx.claim_front(
                     round,
                     offer.parts,
                     4,
-                    if round % 2 == 0 { Share::Half } else { Share::All },
+                    if round % 2 == 0 {
+                        ClaimShare::Half
+                    } else {
+                        ClaimShare::All
+                    },
                 ) {
                     let ok = !taken.contains(&(round % 50));
                     let count = taken.end - taken.start;
@@ -114,12 +118,12 @@ fn a_claim_between_threads() {
                         }
                     }
                     n += count;
-                    tx.front_done(count, ok);
+                    tx.complete_front(count, ok);
                 }
                 n
             });
             rx.offer(round, 0, u64::from(PARTS) * 8, 8, PARTS);
-            while let Some(taken) = rx.take_back(round, PARTS, 4, Share::Half) {
+            while let Some(taken) = rx.claim_back(round, PARTS, 4, ClaimShare::Half) {
                 for part in taken {
                     copied[part as usize].fetch_add(1, Ordering::Relaxed);
                 }

@@ -145,7 +145,7 @@ mod tests {
         assert_eq!((b.peer_mark.get(), b.my_mark.get()), (Some(3), None));
         a.tx_claims.get(2).reset(9);
         b.rx_claims.get(2).offer(9, 4096, 100, 64, 2);
-        assert!(a.tx_claims.get(2).offered(9).is_some());
-        assert!(a.rx_claims.get(2).offered(9).is_none());
+        assert!(a.tx_claims.get(2).peer_offer(9).is_some());
+        assert!(a.rx_claims.get(2).peer_offer(9).is_none());
     }
 }

@@ -10,7 +10,7 @@
 
 use libfabric_sys as fi;
 use scif::{Access, AccessError, ConnId, Connection, PeerMemory, RemoteMem};
-use scif_ring::Share;
+use scif_ring::ClaimShare;
 use scif_ring::copy::Mem;
 
 use super::iov::Iov;
@@ -26,7 +26,7 @@ use super::{Env, EpState, Stats};
 pub(crate) const BOTH_SIDES_MIN: usize = 32 * 1024;
 /// Largest part of a cooperative copy in bytes. Together with `TAKE_MAX` it bounds the time of one
 /// claim.
-const PART_MAX: usize = scif_ring::PART;
+const PART_MAX: usize = scif_ring::CLAIM_PART_MAX;
 /// Smallest part of a cooperative copy in bytes. With smaller ones the fixed cost of a
 /// cross-process copy is noticeable.
 const PART_MIN: usize = 16 * 1024;
@@ -269,11 +269,11 @@ fn part_size(len: usize, alone: bool) -> usize {
 /// continues with the next message. Each side then claims half of the parts at once, up to
 /// `TAKE_MAX`. So a message of few parts is always divided at the same place, with one system call
 /// for each side.
-fn takes(parts: u32, more: bool) -> (u32, Share) {
+fn takes(parts: u32, more: bool) -> (u32, ClaimShare) {
     if more {
-        (parts.div_ceil(2).min(TAKE_MAX), Share::All)
+        (parts.div_ceil(2).min(TAKE_MAX), ClaimShare::All)
     } else {
-        (TAKE_MAX, Share::Half)
+        (TAKE_MAX, ClaimShare::Half)
     }
 }
 
@@ -319,7 +319,7 @@ impl Incoming {
                     if *budget == 0 {
                         return Ok(false);
                     }
-                    let taken = match claim.take_back(*generation, *parts, most, share) {
+                    let taken = match claim.claim_back(*generation, *parts, most, share) {
                         Some(taken) => taken,
                         None if claim.open_parts() > 0 => return Ok(false),
                         None => match claim.failed_front(*parts) {
@@ -632,7 +632,7 @@ impl EpState {
             return true;
         }
         let claim = conn.tx_claim(usize::from(block));
-        let Some(offer) = claim.offered(generation) else {
+        let Some(offer) = claim.peer_offer(generation) else {
             return false;
         };
         let (part, len) = (offer.part as usize, usize::try_from(offer.len).unwrap_or(0));
@@ -643,12 +643,12 @@ impl EpState {
         // Bounds the work that a malicious receiver can cause in one call.
         let mut left = offer.parts;
         while left > 0
-            && let Some(taken) = claim.take_front(generation, offer.parts, most, share)
+            && let Some(taken) = claim.claim_front(generation, offer.parts, most, share)
         {
             let (off, count) = (taken.start as usize * part, taken.end - taken.start);
             left = left.saturating_sub(count);
             let Some(local) = from.sub(off, (taken.len() * part).min(len.saturating_sub(off))) else {
-                claim.front_done(count, false);
+                claim.complete_front(count, false);
                 conn.notify();
                 return true;
             };
@@ -658,13 +658,13 @@ impl EpState {
             };
             match conn.memory().write(&[local], &[remote]) {
                 Ok(()) => {
-                    claim.front_done(count, true);
+                    claim.complete_front(count, true);
                     // The receiver may sleep until the last part is in place.
                     conn.notify();
                     self.stats.both_sides.add(local.len());
                 }
                 Err(error) => {
-                    claim.front_done(count, false);
+                    claim.complete_front(count, false);
                     conn.notify();
                     if matches!(error, AccessError::Denied) {
                         conn.memory_mut().deny();

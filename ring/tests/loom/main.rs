@@ -44,7 +44,7 @@ mod models {
     use scif_ring::keytable::KeyEntry;
     use scif_ring::model::{bell, claim, connection, direction, keys, mark, mark_without_fence};
     use scif_ring::spsc::{InlineRecord, PollOutcome};
-    use scif_ring::{PushError, Share, StreamTx, publish_fence, sleeper_fence};
+    use scif_ring::{ClaimShare, PushError, StreamTx, publish_fence, sleeper_fence};
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::process::ExitCode;
     use std::sync::atomic::AtomicUsize;
@@ -560,23 +560,23 @@ mod models {
         };
         let t = spawn(move || {
             let offer = loop {
-                match tx.offered(3) {
+                match tx.peer_offer(3) {
                     Some(offer) => break offer,
                     None => yield_now(),
                 }
             };
             assert_eq!((offer.dst_addr, offer.parts), (0x40, parts));
-            while let Some(taken) = tx.take_front(3, offer.parts, 8, Share::Half) {
+            while let Some(taken) = tx.claim_front(3, offer.parts, 8, ClaimShare::Half) {
                 let ok = fails.is_none_or(|f| !taken.contains(&f));
                 let count = taken.end - taken.start;
                 if ok {
                     taken.for_each(|part| copy(&target, part));
                 }
-                tx.front_done(count, ok);
+                tx.complete_front(count, ok);
             }
         });
         rx.offer(3, 0x40, u64::from(parts) * 8, 8, parts);
-        while let Some(taken) = rx.take_back(3, parts, 8, Share::Half) {
+        while let Some(taken) = rx.claim_back(3, parts, 8, ClaimShare::Half) {
             taken.for_each(|part| copy(&memory, part));
         }
         while rx.open_parts() > 0 {
@@ -601,9 +601,9 @@ mod models {
         let memory = Arc::new(loom::cell::UnsafeCell::new(()));
         let target = Arc::clone(&memory);
         let t = spawn(move || {
-            while let Some(taken) = tx.take_front(3, 3, 8, Share::Half) {
+            while let Some(taken) = tx.claim_front(3, 3, 8, ClaimShare::Half) {
                 target.with_mut(|_| ());
-                tx.front_done(taken.end - taken.start, true);
+                tx.complete_front(taken.end - taken.start, true);
             }
         });
         let taken = rx.close();
@@ -611,7 +611,7 @@ mod models {
             yield_now();
         }
         memory.with_mut(|_| ());
-        assert!(rx.orphans(3).is_empty() && rx.close() == taken);
+        assert!(rx.orphaned_parts(3).is_empty() && rx.close() == taken);
         t.join().unwrap();
     }
 }

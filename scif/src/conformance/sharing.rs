@@ -127,15 +127,15 @@ fn claim_blocks(bed: &dyn Bed) -> Outcome {
         let receiver = conn(&mut p.b, p.ba)?.rx_claim(block);
         let generation = 7;
         sender.reset(generation);
-        ensure!(sender.offered(generation).is_none());
+        ensure!(sender.peer_offer(generation).is_none());
         receiver.offer(generation, 4096 * (block as u64 + 1), 1000, 500, 2);
         let offer = sender
-            .offered(generation)
+            .peer_offer(generation)
             .ok_or_else(|| Failure("no offer".to_owned()))?;
         ensure!(offer.dst_addr == 4096 * (block as u64 + 1) && offer.parts == 2);
         let back = conn(&mut p.b, p.ba)?.tx_claim(block);
         ensure!(
-            back.offered(generation).is_none(),
+            back.peer_offer(generation).is_none(),
             "the directions have blocks of their own"
         );
     }

@@ -83,13 +83,13 @@ fn a_receive_ends_when_its_sender_writes_into_it_no_more() {
             own: 0,
         };
     });
-    let taken = claim.take_front(9, PARTS, 1, scif_ring::Share::Half);
+    let taken = claim.claim_front(9, PARTS, 1, scif_ring::ClaimShare::Half);
     assert_eq!(taken, Some(0..1));
     liar.say(conn, 0x7f, &[], b"");
     stage.one_is_left();
     stage.nothing_comes();
     honest.check_service(good);
-    claim.front_done(1, true);
+    claim.complete_front(1, true);
     let came = stage.until(|| stage.came());
     assert!(
         matches!(&came, Came::Failed(e) if e.c.context == 0xb0f && e.err == fi::FI_ECONNRESET),

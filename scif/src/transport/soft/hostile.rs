@@ -704,7 +704,7 @@ fn garbage_in_shared_memory_is_harmless() {
             }
             let _ = (
                 conn.peer_mark().get(),
-                conn.tx_claim(1).offered(1),
+                conn.tx_claim(1).peer_offer(1),
                 conn.keys().is_none(),
             );
             victim.slot_in_use(3);

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use libfabric_sys as fi;
 use scif::{Config, Maker, Node, TransportKind};
-use scif_ring::counter::Count;
+use scif_ring::counter::AtomicCounter;
 
 use crate::attr::NAME;
 use crate::cntr::Cntr;
@@ -195,7 +195,7 @@ pub(crate) struct FabricShared {
     pub(crate) node: Arc<Node>,
     pub(crate) maker: Maker,
     /// Number of open domains.
-    pub(crate) domains: Count,
+    pub(crate) domains: AtomicCounter,
 }
 
 impl FabricShared {
@@ -204,7 +204,7 @@ impl FabricShared {
             api_version,
             node,
             maker: Maker::here(),
-            domains: Count::new(0),
+            domains: AtomicCounter::new(0),
         })
     }
 }

@@ -8,15 +8,15 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// A flag that any thread may read and change.
 #[derive(Debug, Default)]
-pub struct Flag(AtomicBool);
+pub struct AtomicFlag(AtomicBool);
 
-impl Flag {
+impl AtomicFlag {
     /// Returns a flag with the initial value `on`.
-    pub const fn new(on: bool) -> Flag {
-        Flag(AtomicBool::new(on))
+    pub const fn new(on: bool) -> AtomicFlag {
+        AtomicFlag(AtomicBool::new(on))
     }
 
-    /// Returns its value. SYNC POINT: pairs with `Flag::set` and `Flag::swap`.
+    /// Returns its value. SYNC POINT: pairs with `AtomicFlag::set` and `AtomicFlag::swap`.
     #[inline]
     pub fn get(&self) -> bool {
         self.0.load(Ordering::Acquire)
@@ -28,7 +28,7 @@ impl Flag {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Stores a value. SYNC POINT: pairs with `Flag::get` and `Flag::swap`.
+    /// Stores a value. SYNC POINT: pairs with `AtomicFlag::get` and `AtomicFlag::swap`.
     #[inline]
     pub fn set(&self, on: bool) {
         self.0.store(on, Ordering::Release);
@@ -44,15 +44,15 @@ impl Flag {
 
 /// A wrapping counter that any thread may read and change.
 #[derive(Debug, Default)]
-pub struct Count(AtomicU64);
+pub struct AtomicCounter(AtomicU64);
 
-impl Count {
+impl AtomicCounter {
     /// Returns a counter with the initial value `n`.
-    pub const fn new(n: u64) -> Count {
-        Count(AtomicU64::new(n))
+    pub const fn new(n: u64) -> AtomicCounter {
+        AtomicCounter(AtomicU64::new(n))
     }
 
-    /// Returns its value. SYNC POINT: pairs with `Count::{set, add, sub, swap, max}`.
+    /// Returns its value. SYNC POINT: pairs with `AtomicCounter::{set, add, sub, swap, max}`.
     #[inline]
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Acquire)
@@ -64,7 +64,7 @@ impl Count {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Stores a value. SYNC POINT: pairs with `Count::get`.
+    /// Stores a value. SYNC POINT: pairs with `AtomicCounter::get`.
     #[inline]
     pub fn set(&self, n: u64) {
         self.0.store(n, Ordering::Release);
@@ -76,7 +76,7 @@ impl Count {
         self.0.store(n, Ordering::Relaxed);
     }
 
-    /// Adds and returns the old value. SYNC POINT: pairs with `Count::get`.
+    /// Adds and returns the old value. SYNC POINT: pairs with `AtomicCounter::get`.
     #[inline]
     pub fn add(&self, n: u64) -> u64 {
         self.0.fetch_add(n, Ordering::AcqRel)
@@ -88,7 +88,7 @@ impl Count {
         self.0.fetch_add(n, Ordering::Relaxed)
     }
 
-    /// Subtracts and returns the old value. SYNC POINT: pairs with `Count::get`.
+    /// Subtracts and returns the old value. SYNC POINT: pairs with `AtomicCounter::get`.
     #[inline]
     pub fn sub(&self, n: u64) -> u64 {
         self.0.fetch_sub(n, Ordering::AcqRel)
@@ -101,7 +101,8 @@ impl Count {
         self.0.swap(n, Ordering::AcqRel)
     }
 
-    /// Raises it to at least `n` and returns the old value. SYNC POINT: pairs with `Count::get`.
+    /// Raises it to at least `n` and returns the old value. SYNC POINT: pairs with
+    /// `AtomicCounter::get`.
     #[inline]
     pub fn max(&self, n: u64) -> u64 {
         self.0.fetch_max(n, Ordering::AcqRel)
@@ -114,10 +115,10 @@ mod tests {
 
     #[test]
     fn flag_and_count() {
-        let f = Flag::new(false);
+        let f = AtomicFlag::new(false);
         f.set(true);
         assert!(f.get() && f.get_relaxed() && f.swap(false) && !f.get());
-        let c = Count::new(3);
+        let c = AtomicCounter::new(3);
         assert_eq!(
             (c.add(2), c.sub(1), c.swap(9), c.max(12), c.get()),
             (3, 5, 4, 9, 12)

@@ -31,7 +31,7 @@ mod wake_word;
 
 pub use claim::{Claim, ClaimShare, Offer};
 pub use copy::{Mem, copy_iov, slice_iov, total_len};
-pub use counter::{Count, Flag};
+pub use counter::{AtomicCounter, AtomicFlag};
 pub use domain_lock::{Gate, GateGuard};
 pub use doorbell::{Bell, BellHandle, publish_fence, sleeper_fence};
 pub use error::{Corrupt, LayoutError, PushError};

@@ -374,7 +374,7 @@ mod tests {
     use super::*;
     use crate::epd::Endpoints;
     use crate::sys::memfd;
-    use scif_ring::counter::Flag;
+    use scif_ring::counter::AtomicFlag;
 
     #[test]
     fn what_is_opened_is_seen_and_what_is_closed_is_not() {
@@ -413,7 +413,7 @@ mod tests {
     #[test]
     fn descriptors_come_and_go_while_one_looks() {
         let _that_begin = [0, 4096].map(|len| memfd::create(NAME, len).unwrap());
-        let end = Flag::new(false);
+        let end = AtomicFlag::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !end.get() {

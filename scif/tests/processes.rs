@@ -22,7 +22,7 @@ use scif::{
     Access, AccessError, Config, ConnId, Endpoint, Error, Exports, LinkEvent, Node, PortId, Reason,
     RemoteMem, SharedKeys, TransportKind, Waiter,
 };
-use scif_ring::counter::Flag;
+use scif_ring::counter::AtomicFlag;
 use scif_ring::{KeyEntry, Mem};
 
 const ROLE: &str = "SCIF_TEST_ROLE";
@@ -33,9 +33,9 @@ const NOBODY: u32 = 65534;
 // ---- the other process
 
 /// Logger that notes whether the engine reports a change of the limit of open files.
-struct Hearing(Flag);
+struct Hearing(AtomicFlag);
 
-static HEARING: Hearing = Hearing(Flag::new(false));
+static HEARING: Hearing = Hearing(AtomicFlag::new(false));
 
 impl log::Log for Hearing {
     fn enabled(&self, _: &log::Metadata<'_>) -> bool {

@@ -11,7 +11,7 @@ use scif::PortId;
 use scif::abi::{self, Call, Encoding};
 use scif::epd::{Endpoints, Failure, FenceSide, Result, Signal};
 
-use scif_ring::counter::Count;
+use scif_ring::counter::AtomicCounter;
 
 use crate::memory::InOut;
 use crate::{memory, ours, real, sets};
@@ -164,7 +164,7 @@ fn message(endpoints: &Endpoints, fd: RawFd, call: Call, argument: usize) -> Res
 /// Time for which mainline's driver waits for space in the queue of a node.
 const STALL: Duration = Duration::from_secs(3);
 /// Number of sends of this process that moved bytes.
-static SENDS: Count = Count::new(0);
+static SENDS: AtomicCounter = AtomicCounter::new(0);
 
 /// Emulates a full queue of the peer's node. The driver notifies the node through it, after the
 /// bytes are in the queue of the connection.

@@ -17,7 +17,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use scif::Config;
 use scif::abi::Encoding;
 use scif::epd::{Endpoints, Failure, Result};
-use scif_ring::counter::{Count, Flag};
+use scif_ring::counter::{AtomicCounter, AtomicFlag};
 
 use crate::real;
 
@@ -26,15 +26,15 @@ const NUMBERS: usize = 1 << 20;
 
 static ENDPOINTS: OnceLock<Endpoints> = OnceLock::new();
 static MAKING: Mutex<()> = Mutex::new(());
-static OURS: [Flag; NUMBERS] = [const { Flag::new(false) }; NUMBERS];
+static OURS: [AtomicFlag; NUMBERS] = [const { AtomicFlag::new(false) }; NUMBERS];
 /// Sets of epoll(7) with endpoints in them, and whether there ever was one.
-static SETS: [Flag; NUMBERS] = [const { Flag::new(false) }; NUMBERS];
-static HAS_SETS: Flag = Flag::new(false);
+static SETS: [AtomicFlag; NUMBERS] = [const { AtomicFlag::new(false) }; NUMBERS];
+static HAS_SETS: AtomicFlag = AtomicFlag::new(false);
 /// Endpoints that were accepted, but not yet moved to a number of the program.
-static WAITING: [Flag; NUMBERS] = [const { Flag::new(false) }; NUMBERS];
+static WAITING: [AtomicFlag; NUMBERS] = [const { AtomicFlag::new(false) }; NUMBERS];
 /// Number of them, and one more than the highest of them ever.
-static WAITING_COUNT: Count = Count::new(0);
-static WAITING_END: Count = Count::new(0);
+static WAITING_COUNT: AtomicCounter = AtomicCounter::new(0);
+static WAITING_END: AtomicCounter = AtomicCounter::new(0);
 
 thread_local! {
     static INSIDE: Cell<bool> = const { Cell::new(false) };
@@ -96,13 +96,13 @@ pub(crate) fn make_endpoints() -> Result<&'static Endpoints> {
     Ok(ENDPOINTS.get_or_init(|| made))
 }
 
-fn flag(set: &'static [Flag; NUMBERS], fd: RawFd) -> Option<&'static Flag> {
+fn flag(set: &'static [AtomicFlag; NUMBERS], fd: RawFd) -> Option<&'static AtomicFlag> {
     set.get(usize::try_from(fd).ok()?)
 }
 
 /// Whether a number is marked as an endpoint.
 pub(crate) fn is_marked(fd: RawFd) -> bool {
-    flag(&OURS, fd).is_some_and(Flag::get)
+    flag(&OURS, fd).is_some_and(AtomicFlag::get)
 }
 
 /// Marks a number as an endpoint, or not. Returns whether it was.
@@ -120,7 +120,7 @@ pub(crate) fn mark_set(fd: RawFd, set: bool) -> bool {
 
 /// Whether a number is marked as a set with endpoints.
 pub(crate) fn is_set(fd: RawFd) -> bool {
-    HAS_SETS.get() && flag(&SETS, fd).is_some_and(Flag::get)
+    HAS_SETS.get() && flag(&SETS, fd).is_some_and(AtomicFlag::get)
 }
 
 /// Whether there ever was a set with endpoints.
@@ -190,7 +190,7 @@ pub(crate) fn drop_kept(endpoints: &Endpoints) {
     }
     for number in 0..WAITING_END.get() {
         let Ok(fd) = RawFd::try_from(number) else { return };
-        let waits = flag(&WAITING, fd).is_some_and(Flag::get);
+        let waits = flag(&WAITING, fd).is_some_and(AtomicFlag::get);
         if waits
             && endpoints
                 .label(fd)

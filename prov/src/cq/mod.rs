@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 use libfabric_sys as fi;
 use scif::{Maker, Waiter, cpu_relax_or_yield, now_ns, threads};
-use scif_ring::counter::Flag;
+use scif_ring::counter::AtomicFlag;
 
 use crate::data::{self, Deliver, Queued, deferred};
 use crate::domain::{Domain, DomainShared, DomainState};
@@ -57,7 +57,7 @@ pub(crate) struct Cq {
     /// Whether a blocking read waits for as many entries as its condition requires.
     threshold: bool,
     /// Whether `fi_cq_signal` was called and no blocking read has returned for it yet.
-    signalled: Flag,
+    signalled: AtomicFlag,
     waiter: Option<Arc<Waiter>>,
     _set: Option<SetMember>,
     /// Queue of another provider for which this one stands.
@@ -460,7 +460,7 @@ impl Cq {
             format,
             obj,
             threshold,
-            signalled: Flag::new(false),
+            signalled: AtomicFlag::new(false),
             waiter,
             _set: set,
             owner: owner.map(Owner::new),

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use libfabric_sys as fi;
 use scif::{ConnId, Connection, Error, PortId};
-use scif_ring::Count;
+use scif_ring::AtomicCounter;
 use scif_ring::copy::Mem;
 
 use super::atomic_line::Done;
@@ -96,7 +96,7 @@ pub(crate) struct Peer {
     /// Bytes of replies to the peer that wait for ring space.
     pub owed: usize,
     /// Bytes of unexpected messages of the peer, once there were any (`unexpected`).
-    pub unexpected: Option<Arc<Count>>,
+    pub unexpected: Option<Arc<AtomicCounter>>,
     /// Whether the peer is too far ahead in a group. It is not read until this member has caught
     /// up.
     pub ahead: bool,

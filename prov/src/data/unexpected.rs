@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use libfabric_sys as fi;
 use scif::{ConnId, Reason};
-use scif_ring::Count;
+use scif_ring::AtomicCounter;
 
 use super::matching::Arrived;
 use super::peer::OWED_MAX;
@@ -35,14 +35,14 @@ const EXHAUSTED: usize = usize::MAX;
 const _: () = assert!(EXHAUSTED > OWED_MAX);
 
 /// Bytes charged in this process.
-static PROCESS: Count = Count::new(0);
+static PROCESS: AtomicCounter = AtomicCounter::new(0);
 
 /// Bytes charged for one message; released when the message is dropped.
 #[derive(Debug)]
 pub(crate) struct Charge {
     bytes: u64,
-    peer: Arc<Count>,
-    process: &'static Count,
+    peer: Arc<AtomicCounter>,
+    process: &'static AtomicCounter,
 }
 
 impl Drop for Charge {
@@ -55,7 +55,7 @@ impl Drop for Charge {
 /// Messages of a peer without a connection.
 #[derive(Debug)]
 struct Departed {
-    load: Arc<Count>,
+    load: Arc<AtomicCounter>,
     died: bool,
 }
 
@@ -64,7 +64,7 @@ struct Departed {
 pub(super) struct Limits {
     /// Limit in bytes for the process. One peer may hold half of it.
     pub(super) max: u64,
-    pub(super) process: &'static Count,
+    pub(super) process: &'static AtomicCounter,
     /// Peers without a connection, in the order of their departure.
     departed: Vec<Departed>,
     prune_at: usize,
@@ -214,7 +214,7 @@ impl EpState {
     }
 
     /// Drops the messages that are counted in `load`.
-    fn drop_unexpected(&mut self, env: &mut Env<'_>, load: &Arc<Count>) {
+    fn drop_unexpected(&mut self, env: &mut Env<'_>, load: &Arc<AtomicCounter>) {
         let is_of_it = |m: &Arrived| Arc::ptr_eq(&m.charge.peer, load);
         self.msg.unexpected.retain(|m| !is_of_it(m));
         self.tagged.unexpected.retain(|m| !is_of_it(m));

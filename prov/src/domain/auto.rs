@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use libfabric_sys as fi;
 use scif::{Waiter, cpu_relax_or_yield, now_ns};
-use scif_ring::counter::Flag;
+use scif_ring::counter::AtomicFlag;
 
 use super::{DomainShared, DomainState};
 use crate::data::{self, EpState, deferred};
@@ -47,7 +47,7 @@ const NAP_NS: u64 = 1_000_000_000;
 /// Handle of the thread, with the wait object on which it sleeps.
 pub(super) struct AutoProgress {
     waiter: Arc<Waiter>,
-    stop: Arc<Flag>,
+    stop: Arc<AtomicFlag>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -56,7 +56,7 @@ impl AutoProgress {
         let waiter = Waiter::new().map_err(|e| entry::errno(&e))?;
         Ok(AutoProgress {
             waiter: Arc::new(waiter),
-            stop: Arc::new(Flag::new(false)),
+            stop: Arc::new(AtomicFlag::new(false)),
             thread: Mutex::new(None),
         })
     }
@@ -133,7 +133,7 @@ impl Drop for BlockedSignals {
 struct Worker {
     dom: Arc<DomainShared>,
     waiter: Arc<Waiter>,
-    stop: Arc<Flag>,
+    stop: Arc<AtomicFlag>,
 }
 
 impl Worker {

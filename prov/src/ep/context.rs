@@ -14,7 +14,7 @@ use std::sync::Arc;
 use libfabric_sys as fi;
 use libfabric_sys::{fid, fid_ep};
 use scif::Maker;
-use scif_ring::Count;
+use scif_ring::AtomicCounter;
 
 use super::post::{RX_OP_FLAGS, Receiver, Sender, TX_OP_FLAGS, check_recv};
 use super::{Core, Ep, Handle, NO_ATOMIC, NO_COLLECTIVE, NO_MSG, NO_RMA, NO_TAGGED, ep_ops, fid_ops, opt};
@@ -179,12 +179,12 @@ pub(crate) fn open(
             collective: &raw const NO_COLLECTIVE,
         },
         core: Arc::new(core),
-        tx_op_flags: Count::new(if transmits {
+        tx_op_flags: AtomicCounter::new(if transmits {
             wanted.op_flags & TX_OP_FLAGS
         } else {
             0
         }),
-        rx_op_flags: Count::new(if transmits {
+        rx_op_flags: AtomicCounter::new(if transmits {
             0
         } else {
             wanted.op_flags & RX_OP_FLAGS

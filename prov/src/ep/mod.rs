@@ -33,7 +33,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use libfabric_sys as fi;
 use libfabric_sys::{fid, fid_ep, fid_t};
 use scif::Maker;
-use scif_ring::Count;
+use scif_ring::AtomicCounter;
 
 use crate::addr::ADDR_LEN;
 use crate::attr;
@@ -53,14 +53,14 @@ struct Core {
     maker: Maker,
     /// Index in [`crate::domain::DomainState::eps`]; fi_setname changes it, before the endpoint is
     /// enabled.
-    idx: Count,
+    idx: AtomicCounter,
     /// IP address in the name of the endpoint.
-    ip: Count,
+    ip: AtomicCounter,
     inject_size: usize,
     /// `FI_COMPLETION` when every transmit (receive) completes, because the queue was not bound
     /// selectively; else 0.
-    tx_always: Count,
-    rx_always: Count,
+    tx_always: AtomicCounter,
+    rx_always: AtomicCounter,
     /// Addresses of the endpoint and its aliases that C has not closed; empty until the first
     /// alias.
     handles: Mutex<Vec<usize>>,
@@ -85,8 +85,8 @@ struct Core {
 pub(crate) struct Ep {
     fid: fid_ep,
     core: Arc<Core>,
-    tx_op_flags: Count,
-    rx_op_flags: Count,
+    tx_op_flags: AtomicCounter,
+    rx_op_flags: AtomicCounter,
 }
 
 // SAFETY: repr(C) with a fid_ep first. FI_CLASS_EP is in Ep objects only, except in contexts, to
@@ -525,7 +525,7 @@ impl Ep {
         let sock = name::take_port(dom, src)?;
         let idx = dom.add_ep(EpState::new(cfg, sock))?;
         let core = Core {
-            ip: Count::new(u64::from(name::ip_of(src).to_bits())),
+            ip: AtomicCounter::new(u64::from(name::ip_of(src).to_bits())),
             prefixed,
             triggers,
             answers_as: match origin {
@@ -577,13 +577,13 @@ impl Ep {
                 },
             },
             core: Arc::new(core),
-            tx_op_flags: Count::new(tx.op_flags & TX_OP_FLAGS),
-            rx_op_flags: Count::new(rx.op_flags & RX_OP_FLAGS),
+            tx_op_flags: AtomicCounter::new(tx.op_flags & TX_OP_FLAGS),
+            rx_op_flags: AtomicCounter::new(rx.op_flags & RX_OP_FLAGS),
         }))
     }
 
     /// Returns the default flags of the direction in `flags`.
-    fn op_flags(&self, flags: u64) -> Result<&Count, Errno> {
+    fn op_flags(&self, flags: u64) -> Result<&AtomicCounter, Errno> {
         match flags & (fi::FI_TRANSMIT | fi::FI_RECV) {
             fi::FI_TRANSMIT => Ok(&self.tx_op_flags),
             fi::FI_RECV => Ok(&self.rx_op_flags),
@@ -618,8 +618,8 @@ impl Ep {
         let alias = Box::new(Ep {
             fid: self.fid,
             core: Arc::clone(&self.core),
-            tx_op_flags: Count::new(self.tx_op_flags.get_relaxed()),
-            rx_op_flags: Count::new(self.rx_op_flags.get_relaxed()),
+            tx_op_flags: AtomicCounter::new(self.tx_op_flags.get_relaxed()),
+            rx_op_flags: AtomicCounter::new(self.rx_op_flags.get_relaxed()),
         });
         alias.set_op_flags(flags)?;
         Ok(alias)
@@ -631,11 +631,11 @@ impl Core {
         Core {
             dom: Arc::clone(dom),
             maker: Maker::here(),
-            idx: Count::new(u64::from(idx)),
-            ip: Count::new(0),
+            idx: AtomicCounter::new(u64::from(idx)),
+            ip: AtomicCounter::new(0),
             inject_size,
-            tx_always: Count::new(0),
-            rx_always: Count::new(0),
+            tx_always: AtomicCounter::new(0),
+            rx_always: AtomicCounter::new(0),
             handles: Mutex::new(Vec::new()),
             limits: opt::Limits::new(inject_size),
             request: Mutex::new(None),

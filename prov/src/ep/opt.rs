@@ -9,7 +9,7 @@
 use std::ffi::c_int;
 
 use libfabric_sys as fi;
-use scif_ring::Count;
+use scif_ring::AtomicCounter;
 
 use super::Core;
 use crate::atomic_ops::MAX_ATOMIC_BYTES;
@@ -22,7 +22,7 @@ pub(crate) const MIN_MULTI_RECV: usize = 64;
 
 /// Options that limit sizes, in the order of their numbers from `FI_OPT_MAX_MSG_SIZE` on.
 #[derive(Debug)]
-pub(super) struct Limits([Count; 8]);
+pub(super) struct Limits([AtomicCounter; 8]);
 
 impl Limits {
     pub(super) fn new(inject_size: usize) -> Limits {
@@ -36,11 +36,11 @@ impl Limits {
             inject_size,
             inject_size.min(MAX_ATOMIC_BYTES),
         ];
-        Limits(all.map(|limit| Count::new(limit as u64)))
+        Limits(all.map(|limit| AtomicCounter::new(limit as u64)))
     }
 
     /// Returns the limit that an option sets.
-    fn of(&self, optname: c_int) -> Option<&Count> {
+    fn of(&self, optname: c_int) -> Option<&AtomicCounter> {
         let at = optname.checked_sub(fi::FI_OPT_MAX_MSG_SIZE)?;
         self.0.get(usize::try_from(at).ok()?)
     }
@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn limits_follow_the_numbers_of_the_options() {
         let limits = Limits::new(4096);
-        let get = |opt| limits.of(opt).map(Count::get_relaxed);
+        let get = |opt| limits.of(opt).map(AtomicCounter::get_relaxed);
         assert_eq!(get(fi::FI_OPT_MAX_RMA_SIZE), Some(u64::MAX));
         assert_eq!(get(fi::FI_OPT_MAX_ATOMIC_SIZE), Some(MAX_ATOMIC_BYTES as u64));
         assert_eq!(get(fi::FI_OPT_INJECT_MSG_SIZE), Some(4096));

@@ -9,7 +9,7 @@ use std::ops::{Deref, DerefMut};
 use std::os::fd::{OwnedFd, RawFd};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use scif_ring::counter::{Count, Flag};
+use scif_ring::counter::{AtomicCounter, AtomicFlag};
 
 use super::connect::Pending;
 use super::failure::{Failure, Result};
@@ -41,14 +41,14 @@ pub(crate) struct Epd {
     /// Hand-over of descriptors to other sharers.
     pub(crate) vault: OnceLock<Vault>,
     /// Number that a stand-in for the device stores at the endpoint.
-    pub(crate) label: Count,
+    pub(crate) label: AtomicCounter,
     pub(crate) windows: WindowState,
     /// Whether its end has begun.
-    ended: Flag,
+    ended: AtomicFlag,
     /// Whether its end is complete.
-    over: Flag,
+    over: AtomicFlag,
     /// Whether the service thread has panicked on it; then the thread ignores it until its close.
-    pub(crate) poisoned: Flag,
+    pub(crate) poisoned: AtomicFlag,
 }
 
 /// Guard of a process-local lock. No other thread forks meanwhile, so a child never finds the lock
@@ -91,11 +91,11 @@ impl Epd {
             pending: Mutex::new(None),
             link: OnceLock::new(),
             vault: OnceLock::new(),
-            label: Count::new(0),
+            label: AtomicCounter::new(0),
             windows: WindowState::default(),
-            ended: Flag::new(false),
-            over: Flag::new(false),
-            poisoned: Flag::new(false),
+            ended: AtomicFlag::new(false),
+            over: AtomicFlag::new(false),
+            poisoned: AtomicFlag::new(false),
         };
         Ok((epd, a))
     }

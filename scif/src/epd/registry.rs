@@ -19,7 +19,7 @@ use super::nodes;
 use super::stat::Stats;
 use super::state::State;
 use rustix::io::Errno;
-use scif_ring::counter::{Count, Flag};
+use scif_ring::counter::{AtomicCounter, AtomicFlag};
 
 use crate::config::Config;
 use crate::sys::epoll::{self, Epoll};
@@ -73,12 +73,12 @@ pub(crate) struct Inner {
     pub(crate) targets: Arc<Targets>,
     pub(crate) filled: Filled,
     /// Whether a window was ever made of pages that were not moved.
-    pub(crate) in_place: Flag,
+    pub(crate) in_place: AtomicFlag,
     /// Whether an endpoint has pages that remain to be moved back.
-    pub(crate) left_pages: Flag,
+    pub(crate) left_pages: AtomicFlag,
     /// Number of times that windows in place were deleted, by a call or with their endpoint. A
     /// change makes an attempt to move pages back due at once.
-    pub(crate) gone_in_place: Count,
+    pub(crate) gone_in_place: AtomicCounter,
     pub(crate) tried_back: Mutex<TriedBack>,
     /// Bound socket that shows the presence of this process on its node.
     pub(super) presence: Mutex<OwnedFd>,
@@ -87,7 +87,7 @@ pub(crate) struct Inner {
     /// endpoints. It also wakes the service thread to check the deadlines again.
     pub(crate) family: OwnedFd,
     /// Fork generation of the process whose service thread was started last.
-    served: Count,
+    served: AtomicCounter,
     pub(crate) kernel_mode: KernelMode,
     pub(crate) connect_worker: ConnectWorker,
 }
@@ -126,14 +126,14 @@ impl Inner {
             moving: Mutex::default(),
             targets: Arc::default(),
             filled: Filled::default(),
-            in_place: Flag::new(false),
-            left_pages: Flag::new(false),
-            gone_in_place: Count::new(0),
+            in_place: AtomicFlag::new(false),
+            left_pages: AtomicFlag::new(false),
+            gone_in_place: AtomicCounter::new(0),
             tried_back: Mutex::default(),
             presence: Mutex::new(presence),
             stats: Stats::new(config.node)?,
             family: epoll::inherited_event()?,
-            served: Count::new(fork::generation()),
+            served: AtomicCounter::new(fork::generation()),
             kernel_mode: KernelMode::default(),
             connect_worker: ConnectWorker::default(),
             config,

@@ -39,7 +39,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use std::time::{Duration, Instant};
 
-    use scif_ring::Flag;
+    use scif_ring::AtomicFlag;
 
     use super::*;
     use crate::sys::fork;
@@ -49,7 +49,7 @@ mod tests {
     fn contend(take: fn()) -> [i32; 2] {
         const TIME: Duration = Duration::from_millis(300);
         let begin = Instant::now();
-        let stop = Flag::new(false);
+        let stop = AtomicFlag::new(false);
         let run = || {
             // SAFETY: takes no argument and returns the address of this thread's errno.
             let errno = unsafe { libc::__errno_location() };

@@ -13,7 +13,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
-use scif_ring::counter::{Count, Flag};
+use scif_ring::counter::{AtomicCounter, AtomicFlag};
 
 use super::descriptor::{Identity, identity};
 use super::time::now_ns;
@@ -29,13 +29,13 @@ struct Tie(OwnedFd, Identity);
 
 static TIES: Mutex<Vec<Tie>> = Mutex::new(Vec::new());
 /// Whether a relative may be left.
-static RELATED: Flag = Flag::new(false);
+static RELATED: AtomicFlag = AtomicFlag::new(false);
 /// Whether this process ever had a relative.
-static EVER: Flag = Flag::new(false);
+static EVER: AtomicFlag = AtomicFlag::new(false);
 /// Whether no pair could be made at some fork. A relative is then assumed to exist permanently.
-static UNTIED: Flag = Flag::new(false);
+static UNTIED: AtomicFlag = AtomicFlag::new(false);
 /// Time of the next check.
-static NEXT: Count = Count::new(0);
+static NEXT: AtomicCounter = AtomicCounter::new(0);
 
 /// A fork in progress: the locked list of ends, and the ends for the parent and the child.
 #[derive(Debug)]

@@ -20,7 +20,7 @@ use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use scif_ring::counter::{Count, Flag};
+use scif_ring::counter::{AtomicCounter, AtomicFlag};
 
 use super::errno::{self, keep_errno};
 use super::family::{self, Birth};
@@ -84,10 +84,10 @@ static HOLDS: Mutex<Vec<Hold>> = Mutex::new(Vec::new());
 /// Functions that run before a fork, while other threads continue.
 static PREPARE: Mutex<Vec<Prepare>> = Mutex::new(Vec::new());
 /// Whether a fork is being prepared.
-static PREPARING: Flag = Flag::new(false);
+static PREPARING: AtomicFlag = AtomicFlag::new(false);
 /// Whether pages of the program were moved into a memfd.
-static MOVED: Flag = Flag::new(false);
-static FORKS: Count = Count::new(0);
+static MOVED: AtomicFlag = AtomicFlag::new(false);
+static FORKS: AtomicCounter = AtomicCounter::new(0);
 static INSTALL: Once = Once::new();
 
 type Hold = Box<dyn Fn() -> Box<dyn Any> + Send>;

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
-use scif_ring::counter::Flag;
+use scif_ring::counter::AtomicFlag;
 
 use super::process::last_errno;
 use super::smaps;
@@ -111,7 +111,7 @@ impl Wanted {
     /// system's default. All pages must be present. Not for ranges with suspended stores, since it
     /// may allocate.
     pub(super) fn make(self, at: usize, len: usize) {
-        static SAID: Flag = Flag::new(false);
+        static SAID: AtomicFlag = AtomicFlag::new(false);
         let Some((begin, end)) = within(at, at + len).filter(|_| self == Wanted::Large) else {
             return;
         };

@@ -534,7 +534,7 @@ pub(crate) fn unmap(at: usize, len: usize) -> Result<(), Errno> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use scif_ring::counter::Flag;
+    use scif_ring::counter::AtomicFlag;
     use std::os::fd::AsFd;
     use std::sync::Arc;
 
@@ -627,7 +627,7 @@ mod tests {
         };
         let at = buffer();
         let stored = |n: u64| {
-            let done = Arc::new(Flag::new(false));
+            let done = Arc::new(AtomicFlag::new(false));
             let (end, says) = (crate::now_ns() + 10_000_000_000, Arc::clone(&done));
             std::thread::spawn(move || {
                 scif_ring::rmw::store(&word(at), n).unwrap();
@@ -662,7 +662,7 @@ mod tests {
         };
         let at = buffer();
         let fd = memfd::create("scif-test", 1 << 30).unwrap();
-        let stop = Arc::new(Flag::new(false));
+        let stop = Arc::new(AtomicFlag::new(false));
         let writer = {
             let stop = Arc::clone(&stop);
             std::thread::spawn(move || {

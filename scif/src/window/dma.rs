@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::Thread;
 use std::time::Duration;
 
-use scif_ring::counter::{Count, Flag};
+use scif_ring::counter::{AtomicCounter, AtomicFlag};
 
 use super::copies::{self, Spot};
 use super::targets::Target;
@@ -48,9 +48,9 @@ struct Channel {
     jobs: Mutex<Jobs>,
     worker: OnceLock<Thread>,
     /// Number of jobs that were ever queued.
-    queued: Count,
+    queued: AtomicCounter,
     /// Whether the worker sleeps or is about to.
-    asleep: Flag,
+    asleep: AtomicFlag,
 }
 
 #[derive(Default)]

@@ -9,7 +9,7 @@
 
 use std::sync::Mutex;
 
-use scif_ring::counter::Count;
+use scif_ring::counter::AtomicCounter;
 use scif_ring::{Word64, Words, full_fence};
 
 use crate::epd::{Failure, Result, take};
@@ -171,7 +171,7 @@ impl Holders {
 pub(crate) struct Own {
     /// Fork generation of the process plus one in the upper bits; the place plus one in the lower 8
     /// bits, or 0 without a place.
-    place: Count,
+    place: AtomicCounter,
     /// Numbers of this process's unfinished RMAs, in ascending order.
     unfinished: Mutex<Vec<u64>>,
     claiming: Mutex<()>,

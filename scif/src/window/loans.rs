@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use scif_ring::counter::Flag;
+use scif_ring::counter::AtomicFlag;
 
 use super::register::Lent;
 use super::state::WindowState;
@@ -24,7 +24,7 @@ pub(super) struct Loan {
     range: (u64, u64),
     /// Serial number of the borrower's window.
     serial: u32,
-    ended: Flag,
+    ended: AtomicFlag,
 }
 
 impl Loan {
@@ -32,7 +32,7 @@ impl Loan {
         Arc::new(Loan {
             range,
             serial,
-            ended: Flag::new(false),
+            ended: AtomicFlag::new(false),
         })
     }
 

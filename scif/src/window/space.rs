@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::fs::SealFlags;
-use scif_ring::counter::Flag;
+use scif_ring::counter::AtomicFlag;
 
 use super::table::{ARENA_BYTES, OwnTable, TABLE_BYTES, Table};
 use crate::epd::{Failure, Result};
@@ -38,7 +38,7 @@ pub(crate) struct OwnSpace {
     arena: Arc<OwnedFd>,
     inode: u64,
     /// Whether the kernel counts the owners of the arena.
-    counted: Flag,
+    counted: AtomicFlag,
 }
 
 /// Memory of the peer that this side can see.
@@ -81,7 +81,7 @@ impl OwnSpace {
             table_fd: book.fd,
             arena: Arc::new(arena),
             inode: book.inode,
-            counted: Flag::new(counted),
+            counted: AtomicFlag::new(counted),
         }
     }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Tests: peers that send messages without receives, and the memory of these messages.
 
-use scif_ring::Count;
+use scif_ring::AtomicCounter;
 
 use super::super::split;
 use super::super::unexpected::{DEAD_MAX, ENTRY_BYTES};
@@ -15,7 +15,7 @@ fn limited() -> Stage {
     let stage = Stage::new();
     stage.with(|e| {
         e.limits.max = MAX;
-        e.limits.process = Box::leak(Box::new(Count::new(0)));
+        e.limits.process = Box::leak(Box::new(AtomicCounter::new(0)));
     });
     stage
 }

@@ -13,7 +13,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use scif_ring::Count;
+use scif_ring::AtomicCounter;
 
 use super::sender::Sender;
 use crate::addr::PortId;
@@ -62,15 +62,15 @@ struct Call<T> {
 pub(super) struct Calls<T: Send + 'static> {
     open: HashMap<PortId, Call<T>>,
     /// Number of attempts in progress of all ports of the node.
-    under_way: Arc<Count>,
+    under_way: Arc<AtomicCounter>,
     sender: Arc<Sender>,
 }
 
 /// Counts an attempt in progress until its thread ends in any way.
-struct UnderWay(Arc<Count>);
+struct UnderWay(Arc<AtomicCounter>);
 
 impl UnderWay {
-    fn begin(count: &Arc<Count>) -> Option<UnderWay> {
+    fn begin(count: &Arc<AtomicCounter>) -> Option<UnderWay> {
         let begun = UnderWay(Arc::clone(count));
         // Counted until dropped.
         (count.add(1) < CALLS_MAX).then_some(begun)
@@ -84,7 +84,7 @@ impl Drop for UnderWay {
 }
 
 impl<T: Send + 'static> Calls<T> {
-    pub(super) fn new(under_way: &Arc<Count>, sender: &Arc<Sender>) -> Calls<T> {
+    pub(super) fn new(under_way: &Arc<AtomicCounter>, sender: &Arc<Sender>) -> Calls<T> {
         Calls {
             open: HashMap::new(),
             under_way: Arc::clone(under_way),
@@ -222,7 +222,7 @@ mod tests {
     const DST: PortId = PortId { node: 1, port: 7 };
 
     fn calls() -> Calls<u32> {
-        Calls::new(&Arc::new(Count::new(0)), &Sender::start().unwrap())
+        Calls::new(&Arc::new(AtomicCounter::new(0)), &Sender::start().unwrap())
     }
 
     /// Repeats `ask` until the answer has arrived, for at most 10 s.

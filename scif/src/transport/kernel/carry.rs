@@ -9,7 +9,7 @@
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use rustix::io::Errno;
-use scif_ring::Count;
+use scif_ring::AtomicCounter;
 
 use super::Device;
 use super::port::KernelPort;
@@ -29,7 +29,7 @@ pub(crate) struct Kernel {
     /// Transport between endpoints of this process.
     pub(super) near: Arc<Local>,
     /// Number of connect attempts in progress on threads.
-    pub(super) calls: Arc<Count>,
+    pub(super) calls: Arc<AtomicCounter>,
     /// Thread that sends, while a port uses it.
     sender: Mutex<Weak<Sender>>,
     host_hash: u32,
@@ -90,7 +90,7 @@ impl Kernel {
             device: Arc::new(device),
             node,
             near: near(node, host_hash),
-            calls: Arc::new(Count::new(0)),
+            calls: Arc::new(AtomicCounter::new(0)),
             sender: Mutex::new(Weak::new()),
             host_hash,
         })

@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
-use scif_ring::Flag;
+use scif_ring::AtomicFlag;
 
 use super::relay::{GREETING, Greeting, Heard, Incoming, Said, relay};
 use super::sender::{Lingering, Outlet, Sender, Wire};
@@ -151,7 +151,7 @@ pub(super) struct Desk {
     news: Mutex<Vec<ConnId>>,
     pub(super) sender: Arc<Sender>,
     pub(super) lingering: Arc<Lingering>,
-    warned: Flag,
+    warned: AtomicFlag,
 }
 
 impl Desk {
@@ -172,7 +172,7 @@ impl Desk {
             news: Mutex::default(),
             sender,
             lingering: Arc::default(),
-            warned: Flag::new(false),
+            warned: AtomicFlag::new(false),
         })
     }
 

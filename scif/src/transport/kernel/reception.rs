@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use scif_ring::Flag;
+use scif_ring::AtomicFlag;
 
 use super::link::{Arriving, Desk, Stream, errno};
 use super::relay::{Greeting, Said};
@@ -53,9 +53,9 @@ struct Hall {
     guests: Mutex<VecDeque<Guest>>,
     /// Readable once the port closes.
     stop: Event,
-    stopped: Flag,
+    stopped: AtomicFlag,
     /// Whether peers are not notified of the close.
-    silent: Flag,
+    silent: AtomicFlag,
 }
 
 impl Hall {
@@ -77,8 +77,8 @@ impl Reception {
         let hall = Arc::new(Hall {
             guests: Mutex::default(),
             stop: Event::new().map_err(Error::os("eventfd"))?,
-            stopped: Flag::new(false),
-            silent: Flag::new(false),
+            stopped: AtomicFlag::new(false),
+            silent: AtomicFlag::new(false),
         });
         let (end, ended) = mpsc::channel::<()>();
         let mut clerk = Clerk {

@@ -15,7 +15,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError, TryLockError};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use scif_ring::{Count, Flag};
+use scif_ring::{AtomicCounter, AtomicFlag};
 
 use super::link::errno;
 use super::relay::Outgoing;
@@ -50,12 +50,12 @@ pub(super) trait Wire: std::fmt::Debug + Send + Sync {
 /// Connections of one port that were closed before all data was sent.
 #[derive(Debug, Default)]
 pub(super) struct Lingering {
-    over: Mutex<Vec<Arc<Flag>>>,
+    over: Mutex<Vec<Arc<AtomicFlag>>>,
     changed: Condvar,
 }
 
 impl Lingering {
-    fn add(&self, over: &Arc<Flag>) {
+    fn add(&self, over: &Arc<AtomicFlag>) {
         let mut all = lock(&self.over);
         all.retain(|over| !over.get());
         all.push(Arc::clone(over));
@@ -118,15 +118,15 @@ pub(super) struct Outlet {
     out: Mutex<Out>,
     /// Whether another thread wants to send and found `out` locked: the holder then retries after
     /// unlocking.
-    wanted: Flag,
+    wanted: AtomicFlag,
     /// Whether the owner has closed it gracefully: a last frame follows the records.
-    closing: Flag,
+    closing: AtomicFlag,
     /// Time of the close in nanoseconds.
-    closed_ns: Count,
+    closed_ns: AtomicCounter,
     /// Whether sending has ended permanently.
-    over: Arc<Flag>,
+    over: Arc<AtomicFlag>,
     /// Errno of the failure that ends the connection; 0 for none.
-    failed: Count,
+    failed: AtomicCounter,
     /// Makes the owner check for a failure.
     notify: Notify,
     lingering: Arc<Lingering>,
@@ -151,11 +151,11 @@ impl Outlet {
                 handed: false,
                 moved: false,
             }),
-            wanted: Flag::new(false),
-            closing: Flag::new(false),
-            closed_ns: Count::new(0),
-            over: Arc::new(Flag::new(false)),
-            failed: Count::new(0),
+            wanted: AtomicFlag::new(false),
+            closing: AtomicFlag::new(false),
+            closed_ns: AtomicCounter::new(0),
+            over: Arc::new(AtomicFlag::new(false)),
+            failed: AtomicCounter::new(0),
             notify: Notify(Box::new(notify)),
             lingering: Arc::clone(lingering),
             sender: Arc::clone(sender),
@@ -346,7 +346,7 @@ struct Inbox {
     /// Values whose drop waits for the driver.
     dropped: Mutex<Vec<Box<dyn Any + Send>>>,
     /// Whether the last user is dropped.
-    unused: Flag,
+    unused: AtomicFlag,
 }
 
 impl Sender {
@@ -356,7 +356,7 @@ impl Sender {
             event: Event::new().map_err(Error::os("eventfd"))?,
             blocked: Mutex::default(),
             dropped: Mutex::default(),
-            unused: Flag::new(false),
+            unused: AtomicFlag::new(false),
         });
         let inbox = Arc::clone(&shared);
         thread::spawn_quiet("scif-send", move || inbox.run()).map_err(|error| Error::Os {
@@ -570,7 +570,7 @@ mod tests {
         let sender = Sender::start().unwrap();
         let (wire, mut peer) = socket();
         let (mut views, outlet) = outlet(wire, &sender, || ());
-        let (begin, done) = (Arc::new(Count::new(0)), Arc::new(Count::new(0)));
+        let (begin, done) = (Arc::new(AtomicCounter::new(0)), Arc::new(AtomicCounter::new(0)));
         let other = {
             let (outlet, begin, done) = (Arc::clone(&outlet), Arc::clone(&begin), Arc::clone(&done));
             std::thread::spawn(move || {
@@ -642,7 +642,7 @@ mod tests {
         ] {
             let sender = Sender::start().unwrap();
             let wire = Arc::new(Failing(Mutex::default(), failure));
-            let notified = Arc::new(Count::new(0));
+            let notified = Arc::new(AtomicCounter::new(0));
             let count = Arc::clone(&notified);
             let (mut views, outlet) = outlet(Arc::clone(&wire) as Arc<dyn Wire>, &sender, move || {
                 count.add(1);
@@ -661,7 +661,7 @@ mod tests {
 
     /// A driver that has no space at first, and panics when it has.
     #[derive(Debug)]
-    struct Panicking(Count, Event);
+    struct Panicking(AtomicCounter, Event);
 
     impl Wire for Panicking {
         fn send(&self, _: &[u8]) -> std::result::Result<usize, Failure> {
@@ -679,7 +679,7 @@ mod tests {
         let sender = Sender::start().unwrap();
         let (told, news) = mpsc::channel();
         let told = Mutex::new(told);
-        let wire = Arc::new(Panicking(Count::new(0), Event::new().unwrap()));
+        let wire = Arc::new(Panicking(AtomicCounter::new(0), Event::new().unwrap()));
         let (mut views, outlet) = outlet(wire, &sender, move || {
             let _ = lock(&told).send(());
         });

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::SocketAddrUnix;
-use scif_ring::Flag;
+use scif_ring::AtomicFlag;
 
 use super::Soft;
 use crate::error::{Error, Result};
@@ -50,7 +50,7 @@ struct Shown {
     memory: PrivateFd,
     listener: PrivateFd,
     waiter: Waiter,
-    stop: Flag,
+    stop: AtomicFlag,
 }
 
 /// One holder.
@@ -86,7 +86,7 @@ pub(super) fn open(soft: Arc<Soft>, name: &str, len: usize, make: Option<Init<'_
         memory: PrivateFd::new(found.memory),
         listener: PrivateFd::new(found.listener),
         waiter,
-        stop: Flag::new(false),
+        stop: AtomicFlag::new(false),
     });
     let service = {
         let shown = Arc::clone(&shown);

@@ -12,7 +12,7 @@
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use scif_ring::spsc::InlineRecord;
-use scif_ring::{Consumer, DIRECTION_BYTES, Gate, Mem, Producer};
+use scif_ring::{Consumer, DIRECTION_BYTES, ElidableLock, Mem, Producer};
 use std::alloc::{Layout, alloc_zeroed};
 use std::hint::{black_box, spin_loop};
 
@@ -141,11 +141,11 @@ fn two_threads(c: &mut Criterion) {
     let _ = sink.join();
 }
 
-fn gates(c: &mut Criterion) {
-    let shared = Gate::shared(0u64);
+fn locks(c: &mut Criterion) {
+    let shared = ElidableLock::shared(0u64);
     c.bench_function("gate, shared", |b| b.iter(|| *shared.lock() += 1));
     // SAFETY: one thread.
-    let elided = unsafe { Gate::elided(0u64) };
+    let elided = unsafe { ElidableLock::elided(0u64) };
     c.bench_function("gate, elided", |b| b.iter(|| *elided.lock() += 1));
 }
 
@@ -193,5 +193,5 @@ fn copies(c: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, one_thread, two_threads, gates, copies);
+criterion_group!(benches, one_thread, two_threads, locks, copies);
 criterion_main!(benches);

@@ -32,7 +32,7 @@ mod wake_word;
 pub use claim::{Claim, ClaimShare, Offer};
 pub use copy::{Mem, copy_iov, slice_iov, total_len};
 pub use counter::{AtomicCounter, AtomicFlag};
-pub use domain_lock::{Gate, GateGuard};
+pub use domain_lock::{ElidableLock, ElidableLockGuard};
 pub use doorbell::{Bell, BellHandle, publish_fence, sleeper_fence};
 pub use error::{Corrupt, LayoutError, PushError};
 pub use inline_copy::SHORT;

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use libfabric_sys as fi;
 use scif::{Maker, SharedKeys};
-use scif_ring::domain_lock::Gate;
+use scif_ring::domain_lock::ElidableLock;
 
 use crate::atomic_ops;
 use crate::av::{self, AvState};
@@ -110,7 +110,7 @@ impl DomainState {
 
 /// Part of a domain that all its objects hold.
 pub(crate) struct DomainShared {
-    pub(crate) gate: Gate<DomainState>,
+    pub(crate) gate: ElidableLock<DomainState>,
     pub(crate) fabric: Arc<FabricShared>,
     pub(crate) maker: Maker,
     /// Interface version for which the application was written.
@@ -296,9 +296,9 @@ impl Domain {
             // SAFETY: by FI_THREAD_DOMAIN the application promises to serialise all calls on the
             // domain's objects. Without a progress thread, and without an event queue that drives
             // connections, no other thread uses the state.
-            unsafe { Gate::elided(state) }
+            unsafe { ElidableLock::elided(state) }
         } else {
-            Gate::shared_with(state, |wait| scif::keep_errno(wait))
+            ElidableLock::shared_with(state, |wait| scif::keep_errno(wait))
         };
         let shared = Arc::new(DomainShared {
             gate,

@@ -1,20 +1,24 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Key table, in which peers look up memory keys without a message to the owner, and hazard
-//! pointers (marks) that name the slot in use.
+//! pointers that name the slot in use.
 //!
 //! Only the owner writes the table (peers map it read-only); each slot has a generation word, which
 //! works as a seqlock. Not about: access rights, and the validity of `base`: a false address
 //! directs peers only into the owner's own memory.
 //!
-//! To close a key, the owner changes the generation, fences, and waits until no mark names the
-//! slot. To use a key, the initiator sets the mark, fences, reads the generation again, copies, and
-//! clears the mark. One of the two sees the other (store buffer litmus test).
+//! To close a key, the owner changes the generation, fences, and waits until no hazard pointer
+//! names the slot. To use a key, the initiator sets its hazard pointer, fences, reads the
+//! generation again, copies, and clears the hazard pointer. One of the two sees the other (store
+//! buffer litmus test).
 
-#![expect(unsafe_code, reason = "lays tables and marks over raw shared memory")]
+#![expect(
+    unsafe_code,
+    reason = "lays tables and hazard pointers over raw shared memory"
+)]
 
 #[cfg(not(loom))]
 use crate::layout::SLOTS_OFFSET as TABLE_OFFSET;
-use crate::layout::{KEY_PROBE, KEY_SLOTS, KeyHeader, KeySlot, LAYOUT, MarkLine};
+use crate::layout::{HazardLine, KEY_PROBE, KEY_SLOTS, KeyHeader, KeySlot, LAYOUT};
 use crate::shared_word::full_fence;
 use crate::sync::{Ordering, fence};
 
@@ -24,7 +28,7 @@ pub type KeyTable = KeyTableOf<KEY_SLOTS>;
 pub type KeyReader = KeyReaderOf<KEY_SLOTS>;
 
 /// Number of reads of a slot that keeps changing after which it counts as free.
-const TRIES: usize = 8;
+const READ_TRIES: usize = 8;
 
 /// Content of one key slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,8 +50,8 @@ pub struct KeyEntry {
 }
 
 /// Bits of the word of requested notifications.
-const NOTIFY: u32 = 1;
-const HINTS: u32 = 2;
+const FLAG_NOTIFY: u32 = 1;
+const FLAG_HINTS: u32 = 2;
 
 /// Returns the slot at which the search for a key begins. Neighbouring keys use neighbouring slots,
 /// so that few keys touch few pages.
@@ -67,12 +71,12 @@ const fn holds_key(generation: u64) -> bool {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Table<const SLOTS: usize> {
+pub(crate) struct KeyTableRef<const SLOTS: usize> {
     pub(crate) header: *const KeyHeader,
     pub(crate) slots: *const KeySlot,
 }
 
-impl<const SLOTS: usize> Table<SLOTS> {
+impl<const SLOTS: usize> KeyTableRef<SLOTS> {
     #[inline(always)]
     fn header(&self) -> &KeyHeader {
         // SAFETY: the contract of `new` of the owner or reader; any bytes are a valid header, and
@@ -96,14 +100,14 @@ impl<const SLOTS: usize> Table<SLOTS> {
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "SLOTS is at most 65536")]
-const fn number(at: usize) -> u32 {
+const fn slot_number(at: usize) -> u32 {
     at as u32
 }
 
 /// The owner's side of a key table.
 #[derive(Debug)]
 pub struct KeyTableOf<const SLOTS: usize> {
-    table: Table<SLOTS>,
+    table: KeyTableRef<SLOTS>,
 }
 
 // SAFETY: the table is shared memory made of atomics, not tied to a thread; the contract of `new`
@@ -122,7 +126,7 @@ impl KeyTable {
     /// writable while the value exists. They were zeroed when created, and are written through this
     /// value only.
     pub unsafe fn new(base: *mut u8) -> KeyTable {
-        KeyTableOf::over(Table {
+        KeyTableOf::over(KeyTableRef {
             header: base.cast::<KeyHeader>().cast_const(),
             slots: base.wrapping_add(TABLE_OFFSET).cast::<KeySlot>().cast_const(),
         })
@@ -130,7 +134,7 @@ impl KeyTable {
 }
 
 impl<const SLOTS: usize> KeyTableOf<SLOTS> {
-    pub(crate) fn over(table: Table<SLOTS>) -> Self {
+    pub(crate) fn over(table: KeyTableRef<SLOTS>) -> Self {
         // SYNC POINT: pairs with `KeyReaderOf::compatible`, through the channel that carries the
         // table to a peer.
         table.header().layout.store(LAYOUT, Ordering::Relaxed);
@@ -141,7 +145,7 @@ impl<const SLOTS: usize> KeyTableOf<SLOTS> {
     /// the key is present: peers then send a message to the owner.
     pub fn insert(&mut self, e: KeyEntry) -> Option<u32> {
         let mut free = None;
-        for at in Table::<SLOTS>::probe(e.key) {
+        for at in KeyTableRef::<SLOTS>::probe(e.key) {
             let slot = self.table.slot(at);
             // Only this side writes: the owner's own last values.
             if !holds_key(slot.generation.load(Ordering::Relaxed)) {
@@ -155,8 +159,8 @@ impl<const SLOTS: usize> KeyTableOf<SLOTS> {
         let generation = slot.generation.load(Ordering::Relaxed);
         slot.generation
             .store(generation.wrapping_add(1), Ordering::Relaxed);
-        // SYNC POINT: pairs with the acquire fence in `KeyReaderOf::look`: a reader of a new field
-        // sees the odd generation.
+        // SYNC POINT: pairs with the acquire fence in `KeyReaderOf::read_slot`: a reader of a new
+        // field sees the odd generation.
         fence(Ordering::Release);
         slot.key.store(e.key, Ordering::Relaxed);
         slot.base.store(e.base, Ordering::Relaxed);
@@ -165,15 +169,15 @@ impl<const SLOTS: usize> KeyTableOf<SLOTS> {
         slot.access.store(e.access, Ordering::Relaxed);
         slot.window.store(e.window, Ordering::Relaxed);
         slot.window_len.store(e.window_len, Ordering::Relaxed);
-        // SYNC POINT: pairs with the first load in `KeyReaderOf::look`: the entry is written before
-        // its generation.
+        // SYNC POINT: pairs with the first load in `KeyReaderOf::read_slot`: the entry is written
+        // before its generation.
         slot.generation
             .store(generation.wrapping_add(2), Ordering::Release);
-        Some(number(at))
+        Some(slot_number(at))
     }
 
-    /// Removes a key from the table. The caller then waits until no [`Mark`] of a live peer names
-    /// the slot.
+    /// Removes a key from the table. The caller then waits until no [`HazardPointer`] of a live
+    /// peer names the slot.
     pub fn remove(&mut self, slot: u32) {
         let slot = self.table.slot(slot as usize);
         let generation = slot.generation.load(Ordering::Relaxed);
@@ -181,39 +185,39 @@ impl<const SLOTS: usize> KeyTableOf<SLOTS> {
             debug_assert!(false, "a slot that holds no key is removed");
             return;
         }
-        // SYNC POINT: pairs with `KeyReaderOf::still`. The fields stay: a reader that mixes them
-        // with this generation drops them.
+        // SYNC POINT: pairs with `KeyReaderOf::revalidate`. The fields stay: a reader that mixes
+        // them with this generation drops them.
         slot.generation
             .store(generation.wrapping_add(2), Ordering::Release);
-        // SYNC POINT: pairs with the fence in `Mark::set` (store buffer litmus test). Each side
-        // writes one word and reads the other's: only a total order of the two fences forbids that
-        // both read the old value (loom test `mark_needs_both_fences`).
+        // SYNC POINT: pairs with the fence in `HazardPointer::set` (store buffer litmus test). Each
+        // side writes one word and reads the other's: only a total order of the two fences forbids
+        // that both read the old value (loom test `hazard_needs_both_fences`).
         fence(Ordering::SeqCst);
     }
 
     /// Sets whether the owner requests a notification of finished RMA.
     pub fn set_notify(&mut self, on: bool) {
-        self.want(NOTIFY, on);
+        self.set_flag(FLAG_NOTIFY, on);
     }
 
     /// Sets whether the owner requests hints about frequently used keys.
     pub fn set_hints(&mut self, on: bool) {
-        self.want(HINTS, on);
+        self.set_flag(FLAG_HINTS, on);
     }
 
-    fn want(&mut self, what: u32, on: bool) {
+    fn set_flag(&mut self, flag: u32, on: bool) {
         let word = &self.table.header().notify;
         // Only this side writes.
-        let others = word.load(Ordering::Relaxed) & !what;
+        let others = word.load(Ordering::Relaxed) & !flag;
         // SYNC POINT: pairs with `KeyReaderOf::notify` and `KeyReaderOf::hints`.
-        word.store(others | if on { what } else { 0 }, Ordering::Release);
+        word.store(others | if on { flag } else { 0 }, Ordering::Release);
     }
 }
 
 /// A peer's side of a key table.
 #[derive(Debug)]
 pub struct KeyReaderOf<const SLOTS: usize> {
-    pub(crate) table: Table<SLOTS>,
+    pub(crate) table: KeyTableRef<SLOTS>,
 }
 
 // SAFETY: the table is shared memory made of atomics, not tied to a thread; the contract of `new`
@@ -232,7 +236,7 @@ impl KeyReader {
     /// the value exists.
     pub const unsafe fn new(base: *const u8) -> KeyReader {
         KeyReaderOf {
-            table: Table {
+            table: KeyTableRef {
                 header: base.cast::<KeyHeader>(),
                 slots: base.wrapping_add(TABLE_OFFSET).cast::<KeySlot>(),
             },
@@ -249,21 +253,21 @@ impl<const SLOTS: usize> KeyReaderOf<SLOTS> {
 
     /// Looks up a key: returns its slot, the generation found, and a consistent copy.
     ///
-    /// Inlined, as `look` is, so that the copy stays in registers. A copy stored by words and
+    /// Inlined, as `read_slot` is, so that the copy stays in registers. A copy stored by words and
     /// loaded in larger pieces causes store-forwarding stalls.
     #[inline(always)]
     pub fn find(&self, key: u64) -> Option<(u32, u64, KeyEntry)> {
-        Table::<SLOTS>::probe(key).find_map(|at| {
-            let (generation, entry) = self.look(at, key)?;
-            Some((number(at), generation, entry))
+        KeyTableRef::<SLOTS>::probe(key).find_map(|at| {
+            let (generation, entry) = self.read_slot(at, key)?;
+            Some((slot_number(at), generation, entry))
         })
     }
 
     /// Returns the entry in one slot, if it is for `key`.
     #[inline(always)]
-    fn look(&self, at: usize, key: u64) -> Option<(u64, KeyEntry)> {
+    fn read_slot(&self, at: usize, key: u64) -> Option<(u64, KeyEntry)> {
         let slot = self.table.slot(at);
-        for _ in 0..TRIES {
+        for _ in 0..READ_TRIES {
             // SYNC POINT: pairs with the last store in `KeyTableOf::insert`.
             let generation = slot.generation.load(Ordering::Acquire);
             if generation.is_multiple_of(2) {
@@ -290,10 +294,10 @@ impl<const SLOTS: usize> KeyReaderOf<SLOTS> {
         None
     }
 
-    /// Whether a slot still has `generation`, as found earlier. Read after [`Mark::set`], whose
-    /// fence orders the load.
+    /// Whether a slot still has `generation`, as found earlier. Read after [`HazardPointer::set`],
+    /// whose fence orders the load.
     #[inline]
-    pub fn still(&self, slot: u32, generation: u64) -> bool {
+    pub fn revalidate(&self, slot: u32, generation: u64) -> bool {
         // SYNC POINT: pairs with `KeyTableOf::remove`.
         self.table.slot(slot as usize).generation.load(Ordering::Acquire) == generation
     }
@@ -302,50 +306,51 @@ impl<const SLOTS: usize> KeyReaderOf<SLOTS> {
     #[inline]
     pub fn notify(&self) -> bool {
         // SYNC POINT: pairs with `KeyTableOf::set_notify`.
-        self.table.header().notify.load(Ordering::Acquire) & NOTIFY != 0
+        self.table.header().notify.load(Ordering::Acquire) & FLAG_NOTIFY != 0
     }
 
     /// Whether the owner requests hints about frequently used keys.
     #[inline]
     pub fn hints(&self) -> bool {
         // SYNC POINT: pairs with `KeyTableOf::set_hints`.
-        self.table.header().notify.load(Ordering::Acquire) & HINTS != 0
+        self.table.header().notify.load(Ordering::Acquire) & FLAG_HINTS != 0
     }
 }
 
 /// Hazard pointer "RMA on slot n is in progress": written by one side of a connection, read by the
 /// other, which owns the slot.
 #[derive(Debug)]
-pub struct Mark {
-    pub(crate) line: *const MarkLine,
+pub struct HazardPointer {
+    pub(crate) line: *const HazardLine,
 }
 
 // SAFETY: the line is shared memory made of one atomic, not tied to a thread; the contract of `new`
 // keeps it mapped.
-unsafe impl Send for Mark {}
+unsafe impl Send for HazardPointer {}
 // SAFETY: every method is an atomic access.
-unsafe impl Sync for Mark {}
+unsafe impl Sync for HazardPointer {}
 
-impl Mark {
-    /// Returns the mark at `ptr`.
+impl HazardPointer {
+    /// Returns the hazard pointer at `ptr`.
     ///
     /// # Safety
     ///
-    /// `ptr` is aligned to 128 and begins `MARK_BYTES` bytes that were zeroed when created. They
-    /// stay mapped readable, and writable for the side that sets the mark, while the value exists.
-    pub const unsafe fn new(ptr: *mut u8) -> Mark {
-        Mark {
-            line: ptr.cast::<MarkLine>().cast_const(),
+    /// `ptr` is aligned to 128 and begins `HAZARD_BYTES` bytes that were zeroed when created. They
+    /// stay mapped readable, and writable for the side that sets the hazard pointer, while the
+    /// value exists.
+    pub const unsafe fn new(ptr: *mut u8) -> HazardPointer {
+        HazardPointer {
+            line: ptr.cast::<HazardLine>().cast_const(),
         }
     }
 
     #[inline(always)]
-    fn line(&self) -> &MarkLine {
+    fn line(&self) -> &HazardLine {
         // SAFETY: the contract of `new`; any bytes are a valid line, and it is made of an atomic.
         unsafe { &*self.line }
     }
 
-    /// Marks a slot. The caller then reads the generation again.
+    /// Names a slot. The caller then reads the generation again.
     #[inline]
     pub fn set(&self, slot: u32) {
         self.line().slot.store(u64::from(slot) + 1, Ordering::Relaxed);
@@ -354,17 +359,17 @@ impl Mark {
         full_fence();
     }
 
-    /// Clears the mark after the RMA.
+    /// Clears the hazard pointer after the RMA.
     #[inline]
     pub fn clear(&self) {
-        // SYNC POINT: pairs with `Mark::get`: the copy ends before the mark does.
+        // SYNC POINT: pairs with `HazardPointer::get`: the copy ends before the pointer is cleared.
         self.line().slot.store(0, Ordering::Release);
     }
 
-    /// Returns the marked slot. The other side may write any number.
+    /// Returns the named slot. The other side may write any number.
     #[inline]
     pub fn get(&self) -> Option<u32> {
-        // SYNC POINT: pairs with `Mark::clear`.
+        // SYNC POINT: pairs with `HazardPointer::clear`.
         let word = self.line().slot.load(Ordering::Acquire);
         u32::try_from(word.checked_sub(1)?).ok()
     }

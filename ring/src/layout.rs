@@ -52,8 +52,8 @@ pub const KEY_SLOTS: usize = 65536;
 pub const KEY_PROBE: usize = 16;
 /// Size in bytes of a key table. The memory is sparse.
 pub const KEYTABLE_BYTES: usize = 4096 + KEY_SLOTS * 64;
-/// Size in bytes of a hazard pointer (mark).
-pub const MARK_BYTES: usize = 128;
+/// Size in bytes of a hazard pointer.
+pub const HAZARD_BYTES: usize = 128;
 
 /// Number of claim blocks per direction of a connection.
 pub const CLAIM_BLOCKS: usize = 64;
@@ -171,7 +171,7 @@ pub struct KeySlot {
 /// Hazard pointer: "the writer executes RMA on slot n of the reader's key table".
 #[derive(Debug)]
 #[repr(C, align(128))]
-pub struct MarkLine {
+pub struct HazardLine {
     /// Slot + 1; 0 for none.
     pub(crate) slot: AtomicU64,
 }
@@ -381,7 +381,7 @@ mod pins {
         generation @ 0, key @ 8, base @ 16, start @ 24, len @ 32, access @ 40,
         window @ 48, window_len @ 56
     );
-    pin!(MarkLine, MARK_BYTES, 128, slot @ 0);
+    pin!(HazardLine, HAZARD_BYTES, 128, slot @ 0);
     pin!(OfferLine, 64, 64, word @ 0, dst_addr @ 8, len @ 16, part @ 24, parts @ 28);
     pin!(PartLine, 64, 64, claims @ 0, done @ 8, failed @ 12);
     pin!(ClaimBlock, CLAIM_BYTES, 64, offer @ 0, parts @ 64);

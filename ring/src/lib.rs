@@ -36,10 +36,10 @@ pub use domain_lock::{ElidableLock, ElidableLockGuard};
 pub use doorbell::{Bell, BellHandle, publish_fence, sleeper_fence};
 pub use error::{Corrupt, LayoutError, PushError};
 pub use inline_copy::SHORT;
-pub use keytable::{KeyEntry, KeyReader, KeyTable, Mark};
+pub use keytable::{HazardPointer, KeyEntry, KeyReader, KeyTable};
 pub use layout::{
     BELL_BITS, BELL_BYTES, BODY_MAX, CLAIM_BLOCKS, CLAIM_BYTES, CLAIM_PART_MAX, DATA, DIRECTION_BYTES,
-    HEAD_MAX, KEY_SLOTS, KEYTABLE_BYTES, MARK_BYTES, REPLY_LINE_BYTES, SLOTS,
+    HAZARD_BYTES, HEAD_MAX, KEY_SLOTS, KEYTABLE_BYTES, REPLY_LINE_BYTES, SLOTS,
 };
 pub use limiter::Limiter;
 pub use shared_word::{Word32, Word64, Words, full_fence};

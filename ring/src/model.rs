@@ -13,9 +13,9 @@
 
 use crate::claim::Claim;
 use crate::doorbell::{BellHandleOf, BellOf};
-use crate::keytable::{KeyReaderOf, KeyTableOf, Mark, Table};
+use crate::keytable::{HazardPointer, KeyReaderOf, KeyTableOf, KeyTableRef};
 use crate::layout::{
-    Area, BellOwner, BellPage, BellSummary, ClaimBlock, ConsumerLine, KeyHeader, KeySlot, Lines, MarkLine,
+    Area, BellOwner, BellPage, BellSummary, ClaimBlock, ConsumerLine, HazardLine, KeyHeader, KeySlot, Lines,
     OfferLine, PartLine, ProducerLine, Region, ReplyHalf, ReplyLine, Slot,
 };
 use crate::reply_line::ReplyHalfRef;
@@ -224,7 +224,7 @@ pub fn keys<const SLOTS: usize>() -> (Held<KeyTableOf<SLOTS>, Keys>, Held<KeyRea
         },
         slots: (0..SLOTS).map(slot).collect(),
     });
-    let table = Table {
+    let table = KeyTableRef {
         header: &raw const boxed.header,
         slots: boxed.slots.as_ptr(),
     };
@@ -240,25 +240,25 @@ pub fn keys<const SLOTS: usize>() -> (Held<KeyTableOf<SLOTS>, Keys>, Held<KeyRea
     )
 }
 
-/// Returns both views of a mark.
-pub fn mark() -> [Held<Mark, MarkLine>; 2] {
-    let boxed = Arc::new(MarkLine { slot: word() });
-    let line: *const MarkLine = &raw const *boxed;
+/// Returns both views of a hazard pointer.
+pub fn hazard_pointer() -> [Held<HazardPointer, HazardLine>; 2] {
+    let boxed = Arc::new(HazardLine { slot: word() });
+    let line: *const HazardLine = &raw const *boxed;
     [
         Held {
-            view: Mark { line },
+            view: HazardPointer { line },
             _boxed: Arc::clone(&boxed),
         },
         Held {
-            view: Mark { line },
+            view: HazardPointer { line },
             _boxed: boxed,
         },
     ]
 }
 
-/// Variant of `Mark::set` without the fence, for a loom model that must fail.
-pub fn mark_without_fence(mark: &Held<Mark, MarkLine>, slot: u32) {
-    mark._boxed.slot.store(u64::from(slot) + 1, Ordering::Relaxed);
+/// Variant of `HazardPointer::set` without the fence, for a loom model that must fail.
+pub fn set_hazard_without_fence(hazard: &Held<HazardPointer, HazardLine>, slot: u32) {
+    hazard._boxed.slot.store(u64::from(slot) + 1, Ordering::Relaxed);
 }
 
 /// Returns both views of a claim block.

@@ -19,8 +19,8 @@ use scif_ring::layout::{DATA_OFFSET, SLOTS_OFFSET};
 use scif_ring::spsc::InlineRecord;
 use scif_ring::{
     BELL_BYTES, BODY_MAX, Bell, BellHandle, CLAIM_BYTES, Claim, ClaimShare, Corrupt, DIRECTION_BYTES,
-    HEAD_MAX, KEYTABLE_BYTES, KeyReader, MARK_BYTES, Mark, Mem, PushError, STREAM_BYTES, STREAM_ROOM,
-    StreamRx, StreamTx, Word64,
+    HAZARD_BYTES, HEAD_MAX, HazardPointer, KEYTABLE_BYTES, KeyReader, Mem, PushError, STREAM_BYTES,
+    STREAM_ROOM, StreamRx, StreamTx, Word64,
 };
 
 const CASES: u32 = if cfg!(miri) { 4 } else { 300 };
@@ -173,21 +173,21 @@ proptest! {
     }
 
     #[test]
-    fn scribbled_bells_and_marks(
+    fn scribbled_bells_and_hazard_pointers(
         scribbles in vec((0usize..1024, garbage()), 0..200),
         bit in any::<usize>(),
     ) {
-        let memory = Guarded::new(BELL_BYTES + MARK_BYTES.next_multiple_of(4096));
+        let memory = Guarded::new(BELL_BYTES + HAZARD_BYTES.next_multiple_of(4096));
         // SAFETY: aligned, and outlives the views.
         let bell = unsafe { Bell::new(memory.base()) };
         // SAFETY: as above.
         let handle = unsafe { BellHandle::new(memory.base()) };
         // SAFETY: as above; the page after the bell.
-        let mark = unsafe { Mark::new(memory.base().wrapping_add(BELL_BYTES)) };
+        let hazard = unsafe { HazardPointer::new(memory.base().wrapping_add(BELL_BYTES)) };
         for (at, byte) in scribbles {
             memory.scribble(at, byte);
-            memory.scribble(BELL_BYTES + at % MARK_BYTES, byte);
-            let _ = (mark.get(), handle.sleeping(), handle.compatible());
+            memory.scribble(BELL_BYTES + at % HAZARD_BYTES, byte);
+            let _ = (hazard.get(), handle.sleeping(), handle.compatible());
         }
         handle.ring(bit);
         let mut n = 0;
@@ -209,9 +209,9 @@ proptest! {
         }
         for key in keys {
             if let Some((slot, generation, entry)) = reader.find(key) {
-                prop_assert!(entry.key == key && reader.still(slot, generation));
+                prop_assert!(entry.key == key && reader.revalidate(slot, generation));
             }
-            let _ = reader.still(u32::MAX, 2);
+            let _ = reader.revalidate(u32::MAX, 2);
         }
         memory.check();
     }

@@ -382,6 +382,6 @@ fn sizes_of_hot_structs() {
     assert_eq!(size_of::<Record>(), 80);
     assert_eq!(size_of::<Mem>(), 16);
     assert_eq!(size_of::<scif_ring::Claim>(), 8);
-    assert_eq!(size_of::<scif_ring::Mark>(), 8);
+    assert_eq!(size_of::<scif_ring::HazardPointer>(), 8);
     assert_eq!(size_of::<scif_ring::Bell>(), 8);
 }

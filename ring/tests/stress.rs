@@ -203,9 +203,9 @@ fn a_key_table_fills_and_empties() {
     let (slot, generation, found) = reader.find(key(15).key).unwrap();
     assert_eq!((slot, found), (slots[15], key(15)));
     owner.remove(slots[15]);
-    assert!(!reader.still(slot, generation) && reader.find(key(15).key).is_none());
+    assert!(!reader.revalidate(slot, generation) && reader.find(key(15).key).is_none());
     assert_eq!(owner.insert(key(16)), Some(slot));
-    assert!(!reader.still(slot, generation));
+    assert!(!reader.revalidate(slot, generation));
     for (i, slot) in slots.iter().enumerate().take(15) {
         assert_eq!(reader.find(key(i as u64).key).unwrap().0, *slot);
     }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use scif_ring::spsc::{InlineHandler, PollOutcome};
 use scif_ring::{
-    BellHandle, Claim, Consumer, KeyEntry, KeyReader, Mark, Mem, Producer, PushError, publish_fence,
+    BellHandle, Claim, Consumer, HazardPointer, KeyEntry, KeyReader, Mem, Producer, PushError, publish_fence,
 };
 
 use crate::addr::PortId;
@@ -370,14 +370,14 @@ impl Connection {
     /// Returns our mark: "RMA on slot n of the peer's keys is in progress".
     #[inline]
     #[must_use]
-    pub fn my_mark(&self) -> &Mark {
+    pub fn my_mark(&self) -> &HazardPointer {
         &self.views.my_mark
     }
 
     /// Returns the peer's mark: the slot of our keys on which the peer executes RMA.
     #[inline]
     #[must_use]
-    pub fn peer_mark(&self) -> &Mark {
+    pub fn peer_mark(&self) -> &HazardPointer {
         &self.views.peer_mark
     }
 

@@ -18,7 +18,8 @@ use std::sync::Arc;
 
 use scif_ring::layout::LAYOUT;
 use scif_ring::{
-    CLAIM_BLOCKS, CLAIM_BYTES, Consumer, DIRECTION_BYTES, MARK_BYTES, Mark, Producer, REPLY_LINE_BYTES,
+    CLAIM_BLOCKS, CLAIM_BYTES, Consumer, DIRECTION_BYTES, HAZARD_BYTES, HazardPointer, Producer,
+    REPLY_LINE_BYTES,
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -26,8 +27,8 @@ use crate::sys::mmap::{Claims, Mapping, OutOfRange};
 
 const MAGIC: [u8; 8] = *b"SCIFconn";
 const MARKS: usize = 256;
-const LEFT: usize = MARKS + 2 * MARK_BYTES;
-const REPLY_LINE: usize = LEFT + 2 * MARK_BYTES;
+const LEFT: usize = MARKS + 2 * HAZARD_BYTES;
+const REPLY_LINE: usize = LEFT + 2 * HAZARD_BYTES;
 const CLAIMS: usize = 4096;
 const CLAIMS_BYTES: usize = CLAIM_BLOCKS * CLAIM_BYTES;
 const RINGS: usize = CLAIMS + 2 * CLAIMS_BYTES;
@@ -35,7 +36,7 @@ const RINGS: usize = CLAIMS + 2 * CLAIMS_BYTES;
 /// Size in bytes of the shared memory of one connection.
 pub(crate) const SEGMENT_BYTES: usize = RINGS + 2 * DIRECTION_BYTES;
 
-const _: () = assert!(REPLY_LINE + REPLY_LINE_BYTES <= CLAIMS && MARKS.is_multiple_of(MARK_BYTES));
+const _: () = assert!(REPLY_LINE + REPLY_LINE_BYTES <= CLAIMS && MARKS.is_multiple_of(HAZARD_BYTES));
 const _: () = assert!(CLAIMS_BYTES == 8192 && RINGS == 20480 && SEGMENT_BYTES == 192_512);
 const _: () = assert!(HEADER.bytes as usize == SEGMENT_BYTES);
 
@@ -83,10 +84,10 @@ impl Side {
 pub(crate) struct Views {
     pub(crate) tx: Producer,
     pub(crate) rx: Consumer,
-    pub(crate) my_mark: Mark,
-    pub(crate) peer_mark: Mark,
-    pub(crate) my_leave: Mark,
-    pub(crate) peer_leave: Mark,
+    pub(crate) my_mark: HazardPointer,
+    pub(crate) peer_mark: HazardPointer,
+    pub(crate) my_leave: HazardPointer,
+    pub(crate) peer_leave: HazardPointer,
     pub(crate) tx_claims: Claims,
     pub(crate) rx_claims: Claims,
     /// Last field, so that it is dropped last.
@@ -99,10 +100,10 @@ impl Views {
         Ok(Views {
             tx: map.producer(RINGS + mine * DIRECTION_BYTES, REPLY_LINE, mine)?,
             rx: map.consumer(RINGS + theirs * DIRECTION_BYTES, REPLY_LINE, theirs)?,
-            my_mark: map.mark(MARKS + mine * MARK_BYTES)?,
-            peer_mark: map.mark(MARKS + theirs * MARK_BYTES)?,
-            my_leave: map.mark(LEFT + mine * MARK_BYTES)?,
-            peer_leave: map.mark(LEFT + theirs * MARK_BYTES)?,
+            my_mark: map.hazard_pointer(MARKS + mine * HAZARD_BYTES)?,
+            peer_mark: map.hazard_pointer(MARKS + theirs * HAZARD_BYTES)?,
+            my_leave: map.hazard_pointer(LEFT + mine * HAZARD_BYTES)?,
+            peer_leave: map.hazard_pointer(LEFT + theirs * HAZARD_BYTES)?,
             tx_claims: map.claims(CLAIMS + mine * CLAIMS_BYTES)?,
             rx_claims: map.claims(CLAIMS + theirs * CLAIMS_BYTES)?,
             _map: map,

@@ -169,7 +169,7 @@ impl EpState {
             long.get_mut(..op.segment.len)?
         };
         c.my_mark().set(slot);
-        let done = keys.still(slot, generation)
+        let done = keys.revalidate(slot, generation)
             && crate::atomic_ops::apply(op.op, op.datatype, &target, op.operand, op.compare, old).is_ok();
         c.my_mark().clear();
         if !done {

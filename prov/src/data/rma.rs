@@ -332,7 +332,7 @@ impl EpState {
             let (slot, generation, entry) = keys.find(segment.key).ok_or(NotDirect::Ring)?;
             let remote = place(&entry, segment, right(write)).map_err(NotDirect::Failed)?;
             c.my_mark().set(slot);
-            if !keys.still(slot, generation) {
+            if !keys.revalidate(slot, generation) {
                 c.my_mark().clear();
                 return Err(NotDirect::Ring);
             }

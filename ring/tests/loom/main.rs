@@ -42,7 +42,9 @@ mod models {
     use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering};
     use loom::thread::{spawn, yield_now};
     use scif_ring::keytable::KeyEntry;
-    use scif_ring::model::{bell, claim, connection, direction, keys, mark, mark_without_fence};
+    use scif_ring::model::{
+        bell, claim, connection, direction, hazard_pointer, keys, set_hazard_without_fence,
+    };
     use scif_ring::spsc::{InlineRecord, PollOutcome};
     use scif_ring::{ClaimShare, PushError, StreamTx, publish_fence, sleeper_fence};
     use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -145,10 +147,14 @@ mod models {
         model("stream_closed_by_who_receives", 2, stream_closed_by_who_receives),
         model("bell_loses_nothing", 2, bell_loses_nothing),
         model("keys_are_read_whole", 3, keys_are_read_whole),
-        model("mark_or_removal_is_seen", 3, || mark_or_removal_is_seen(true)),
-        broken("mark_needs_both_fences", || mark_or_removal_is_seen(false)),
-        model("mark_or_leave_is_seen", 3, || mark_or_leave_is_seen(true)),
-        broken("leave_needs_both_fences", || mark_or_leave_is_seen(false)),
+        model("hazard_or_removal_is_seen", 3, || hazard_or_removal_is_seen(true)),
+        broken("hazard_needs_both_fences", || hazard_or_removal_is_seen(false)),
+        model("hazard_or_revocation_is_seen", 3, || {
+            hazard_or_revocation_is_seen(true)
+        }),
+        broken("revocation_needs_both_fences", || {
+            hazard_or_revocation_is_seen(false)
+        }),
         model("claim_each_part_once", 3, || claim_parts(3, None)),
         model("claim_failed_part_goes_back", 3, || claim_parts(3, Some(1))),
         model("claim_closed", 3, claim_closed),
@@ -493,11 +499,12 @@ mod models {
         assert_eq!(reader.find(2).unwrap().2, entry(2));
     }
 
-    /// Memory freed after the removal of its key, and the wait for marks, is not written by a copy.
-    fn mark_or_removal_is_seen(fenced: bool) {
+    /// Memory freed after the removal of its key, and the wait for hazard pointers, is not written
+    /// by a copy.
+    fn hazard_or_removal_is_seen(fenced: bool) {
         let (mut owner, reader) = keys::<1>();
         let slot = owner.insert(entry(1)).unwrap();
-        let [mine, theirs] = mark();
+        let [mine, theirs] = hazard_pointer();
         let memory = Arc::new(loom::cell::UnsafeCell::new(0));
         let target = Arc::clone(&memory);
         let t = spawn(move || {
@@ -507,9 +514,9 @@ mod models {
             if fenced {
                 mine.set(slot)
             } else {
-                mark_without_fence(&mine, slot)
+                set_hazard_without_fence(&mine, slot)
             }
-            if reader.still(slot, generation) {
+            if reader.revalidate(slot, generation) {
                 target.with_mut(|_| ());
             }
             mine.clear();
@@ -522,18 +529,18 @@ mod models {
         t.join().unwrap();
     }
 
-    /// An owner that announces its departure by a mark waits for an initiator inside, or the
-    /// initiator sees the mark.
-    fn mark_or_leave_is_seen(fenced: bool) {
-        let [inside, seen_inside] = mark();
-        let [leave, seen_left] = mark();
+    /// An owner that announces its revocation by a hazard pointer waits for an initiator inside, or
+    /// the initiator sees the hazard pointer.
+    fn hazard_or_revocation_is_seen(fenced: bool) {
+        let [inside, seen_inside] = hazard_pointer();
+        let [leave, seen_left] = hazard_pointer();
         let memory = Arc::new(loom::cell::UnsafeCell::new(0));
         let announced = Arc::clone(&memory);
         let t = spawn(move || {
             if fenced {
                 inside.set(9)
             } else {
-                mark_without_fence(&inside, 9)
+                set_hazard_without_fence(&inside, 9)
             }
             if seen_left.get().is_none() {
                 announced.with(|_| ());

@@ -60,13 +60,13 @@ fn keys_are_found_and_lost(bed: &dyn Bed) -> Outcome {
             .find(key)
             .ok_or_else(|| Failure(format!("key {key} not found")))?;
         ensure!(Some(at) == slot && (found.key, found.base, found.len) == (key, 4096 * key, 100 + key));
-        ensure!(reader.still(at, generation));
+        ensure!(reader.revalidate(at, generation));
     }
     let (slot, generation, _) = reader.find(1).ok_or_else(none)?;
     keys.remove(early);
-    ensure!(reader.find(1).is_none() && !reader.still(slot, generation));
+    ensure!(reader.find(1).is_none() && !reader.revalidate(slot, generation));
     keys.insert(entry(1));
-    ensure!(reader.find(1).is_some() && !reader.still(slot, generation));
+    ensure!(reader.find(1).is_some() && !reader.revalidate(slot, generation));
     ensure!(!reader.notify());
     keys.set_notify(true);
     ensure!(reader.notify());

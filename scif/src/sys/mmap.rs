@@ -18,8 +18,8 @@ use std::sync::Mutex;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 use scif_ring::{
-    BELL_BYTES, Bell, BellHandle, CLAIM_BLOCKS, CLAIM_BYTES, Claim, Consumer, DIRECTION_BYTES,
-    KEYTABLE_BYTES, KeyReader, KeyTable, MARK_BYTES, Mark, Mem, Producer, REPLY_LINE_BYTES,
+    BELL_BYTES, Bell, BellHandle, CLAIM_BLOCKS, CLAIM_BYTES, Claim, Consumer, DIRECTION_BYTES, HAZARD_BYTES,
+    HazardPointer, KEYTABLE_BYTES, KeyReader, KeyTable, Mem, Producer, REPLY_LINE_BYTES,
 };
 
 use super::errno::lock;
@@ -239,11 +239,11 @@ impl Mapping {
         Ok(unsafe { KeyReader::new(at) })
     }
 
-    /// Returns the mark at `offset`.
-    pub(crate) fn mark(&self, offset: usize) -> Result<Mark, OutOfRange> {
-        let at = self.at(offset, MARK_BYTES, MARK_BYTES, true)?;
+    /// Returns the hazard pointer at `offset`.
+    pub(crate) fn hazard_pointer(&self, offset: usize) -> Result<HazardPointer, OutOfRange> {
+        let at = self.at(offset, HAZARD_BYTES, HAZARD_BYTES, true)?;
         // SAFETY: as in `producer`.
-        Ok(unsafe { Mark::new(at) })
+        Ok(unsafe { HazardPointer::new(at) })
     }
 
     /// Returns the claim blocks at `offset`.
@@ -305,7 +305,7 @@ mod tests {
         assert!(map.producer(64, 0, 0).is_err());
         assert!(map.producer(0, 2 * DIRECTION_BYTES, 0).is_err());
         assert!(map.consumer(0, 64, 0).is_err());
-        assert!(map.mark(64).is_err());
+        assert!(map.hazard_pointer(64).is_err());
         assert!(map.claims(usize::MAX - 3).is_err());
         assert!(map.claims(2 * DIRECTION_BYTES - CLAIM_BYTES).is_err());
         assert!(map.bytes(2 * DIRECTION_BYTES, 1).is_err());

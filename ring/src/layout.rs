@@ -17,20 +17,20 @@ use crate::sync::{AtomicU32, AtomicU64, UnsafeCell};
 pub const LAYOUT: u32 = 0x5343_0003;
 
 /// Number of slots, thus of unconsumed records, in one direction of a connection. Power of two.
-pub const SLOTS: usize = 256;
+pub const RING_SLOTS: usize = 256;
 /// Size in bytes of the data area for bodies in one direction of a connection. Power of two.
-pub const DATA: usize = 64 * 1024;
+pub const RING_DATA_BYTES: usize = 64 * 1024;
 /// Maximum length in bytes of a record head: a cache line less the publication word.
 pub const HEAD_MAX: usize = 56;
 /// Maximum length in bytes of a record body: a quarter of the data area, so that an empty ring
 /// always accepts one.
-pub const BODY_MAX: usize = DATA / 4;
+pub const BODY_MAX: usize = RING_DATA_BYTES / 4;
 /// Offset in bytes of the slots in a direction.
 pub const SLOTS_OFFSET: usize = 4096;
 /// Offset in bytes of the data area in a direction.
-pub const DATA_OFFSET: usize = SLOTS_OFFSET + SLOTS * 64;
+pub const DATA_OFFSET: usize = SLOTS_OFFSET + RING_SLOTS * 64;
 /// Size in bytes of one direction of a connection.
-pub const DIRECTION_BYTES: usize = DATA_OFFSET + DATA;
+pub const DIRECTION_BYTES: usize = DATA_OFFSET + RING_DATA_BYTES;
 /// Size in bytes of the shared reply line and the unused line beside it.
 pub const REPLY_LINE_BYTES: usize = 128;
 /// Maximum length in bytes of a record head in the reply line.
@@ -112,7 +112,7 @@ pub struct ReplyHalf {
 /// Control lines of a direction.
 #[derive(Debug)]
 #[repr(C)]
-pub struct Lines {
+pub struct ControlLines {
     pub(crate) producer: ProducerLine,
     pub(crate) consumer: ConsumerLine,
 }
@@ -210,19 +210,19 @@ pub struct PartLine {
 
 /// The control lines, slots and data area of a direction.
 #[derive(Clone, Copy)]
-pub(crate) struct Region {
-    pub(crate) lines: *const Lines,
+pub(crate) struct RingRegion {
+    pub(crate) lines: *const ControlLines,
     pub(crate) slots: *const Slot,
-    pub(crate) area: Area,
+    pub(crate) area: DataArea,
 }
 
 #[cfg(not(loom))]
-impl Region {
+impl RingRegion {
     /// # Safety
     ///
     /// `base..base + len` stays mapped, readable and writable, while the value is used, and was
     /// zeroed when created.
-    pub(crate) unsafe fn new(base: *mut u8, len: usize) -> Result<Region, LayoutError> {
+    pub(crate) unsafe fn new(base: *mut u8, len: usize) -> Result<RingRegion, LayoutError> {
         if len < DIRECTION_BYTES {
             return Err(LayoutError::TooShort {
                 need: DIRECTION_BYTES,
@@ -234,21 +234,21 @@ impl Region {
                 need: DIRECTION_ALIGN,
             });
         }
-        Ok(Region {
-            lines: base.cast::<Lines>().cast_const(),
+        Ok(RingRegion {
+            lines: base.cast::<ControlLines>().cast_const(),
             slots: base.wrapping_add(SLOTS_OFFSET).cast::<Slot>().cast_const(),
-            area: Area {
+            area: DataArea {
                 bytes: base.wrapping_add(DATA_OFFSET),
             },
         })
     }
 }
 
-impl Region {
+impl RingRegion {
     #[inline(always)]
-    pub(crate) fn lines(&self) -> &Lines {
-        // SAFETY: `Region::new` checked size and alignment, and its contract keeps the memory
-        // mapped; any bytes are a valid Lines, and it is made of atomics.
+    pub(crate) fn lines(&self) -> &ControlLines {
+        // SAFETY: `RingRegion::new` checked size and alignment, and its contract keeps the memory
+        // mapped; any bytes are a valid ControlLines, and it is made of atomics.
         unsafe { &*self.lines }
     }
 
@@ -260,7 +260,7 @@ impl Region {
     )]
     pub(crate) fn slot<const SLOTS: usize>(&self, index: u64) -> &Slot {
         let at = (index & (SLOTS as u64 - 1)) as usize;
-        // SAFETY: at < SLOTS, `Region::new` checked that `SLOTS` aligned slots exist, and its
+        // SAFETY: at < SLOTS, `RingRegion::new` checked that `SLOTS` aligned slots exist, and its
         // contract keeps them mapped; any bytes are a valid Slot, which consists of an atomic and a
         // cell.
         unsafe { &*self.slots.wrapping_add(at) }
@@ -269,13 +269,13 @@ impl Region {
 
 /// The data area. Under loom each line has a cell, so that loom reports a racing access to a body.
 #[derive(Clone, Copy)]
-pub(crate) struct Area {
+pub(crate) struct DataArea {
     pub(crate) bytes: *mut u8,
     #[cfg(loom)]
     pub(crate) cells: *const crate::sync::UnsafeCell<()>,
 }
 
-impl Area {
+impl DataArea {
     /// Returns the body at free-running position `start`, which does not cross the end of the area.
     #[inline(always)]
     #[expect(
@@ -286,7 +286,7 @@ impl Area {
         let offset = (start & (DATA as u64 - 1)) as usize;
         debug_assert!(offset + len <= DATA, "a body crosses the end of the area");
         // SAFETY: `body_start` chose a position from which len bytes lie inside the area, which
-        // `Region::new` checked and its contract keeps mapped; nothing makes a reference to it.
+        // `RingRegion::new` checked and its contract keeps mapped; nothing makes a reference to it.
         unsafe { Mem::new(self.bytes.wrapping_add(offset), len) }
     }
 
@@ -349,8 +349,9 @@ pub(crate) const fn next_lap(lap: u16) -> u16 {
 
 // The longest body fits an empty ring, even behind the longest skip at the end of the area. It fits
 // even while the consumer has not published that it freed the last quarter.
-const _: () = assert!(DATA.is_power_of_two() && SLOTS.is_power_of_two() && BODY_MAX.is_multiple_of(64));
-const _: () = assert!(DATA / 4 + 2 * BODY_MAX <= DATA);
+const _: () =
+    assert!(RING_DATA_BYTES.is_power_of_two() && RING_SLOTS.is_power_of_two() && BODY_MAX.is_multiple_of(64));
+const _: () = assert!(RING_DATA_BYTES / 4 + 2 * BODY_MAX <= RING_DATA_BYTES);
 const _: () = assert!(DIRECTION_BYTES == 86016 && DIRECTION_BYTES.is_multiple_of(4096));
 
 #[cfg(not(loom))]
@@ -368,7 +369,7 @@ mod pins {
 
     pin!(ProducerLine, 128, 128, layout @ 0);
     pin!(ConsumerLine, 128, 128, consumed @ 0, consumed_data @ 8, idle @ 16);
-    pin!(Lines, 256, 128, producer @ 0, consumer @ 128);
+    pin!(ControlLines, 256, 128, producer @ 0, consumer @ 128);
     pin!(Slot, 64, 64, word @ 0, head @ 8);
     pin!(ReplyHalf, 32, 8, word @ 0, head @ 8);
     pin!(ReplyLine, 64, 64, halves @ 0);
@@ -386,7 +387,7 @@ mod pins {
     pin!(PartLine, 64, 64, claims @ 0, done @ 8, failed @ 12);
     pin!(ClaimBlock, CLAIM_BYTES, 64, offer @ 0, parts @ 64);
     const _: () = assert!(size_of::<BellPage<BELL_WORDS>>() <= BELL_BYTES);
-    const _: () = assert!(size_of::<Lines>() <= SLOTS_OFFSET);
+    const _: () = assert!(size_of::<ControlLines>() <= SLOTS_OFFSET);
     const _: () = assert!(HEAD_MAX + 8 == size_of::<Slot>());
     const _: () =
         assert!(REPLY_HEAD_MAX + 8 == size_of::<ReplyHalf>() && size_of::<ReplyLine>() <= REPLY_LINE_BYTES);
@@ -398,11 +399,13 @@ mod tests {
 
     #[test]
     fn bodies_never_cross_the_end() {
-        for pos in (0..3 * DATA as u64).step_by(64) {
+        for pos in (0..3 * RING_DATA_BYTES as u64).step_by(64) {
             for len in [0, 1, 63, 64, 65, 4096, BODY_MAX - 1, BODY_MAX] {
-                let start = body_start(pos, len, DATA);
-                let offset = start % DATA as u64;
-                assert!(start >= pos && start.is_multiple_of(64) && offset + len as u64 <= DATA as u64);
+                let start = body_start(pos, len, RING_DATA_BYTES);
+                let offset = start % RING_DATA_BYTES as u64;
+                assert!(
+                    start >= pos && start.is_multiple_of(64) && offset + len as u64 <= RING_DATA_BYTES as u64
+                );
                 assert!(body_end(start, len) - pos <= 2 * BODY_MAX as u64);
             }
         }

@@ -38,8 +38,8 @@ pub use error::{Corrupt, LayoutError, PushError};
 pub use inline_copy::SHORT;
 pub use keytable::{HazardPointer, KeyEntry, KeyReader, KeyTable};
 pub use layout::{
-    BELL_BITS, BELL_BYTES, BODY_MAX, CLAIM_BLOCKS, CLAIM_BYTES, CLAIM_PART_MAX, DATA, DIRECTION_BYTES,
-    HAZARD_BYTES, HEAD_MAX, KEY_SLOTS, KEYTABLE_BYTES, REPLY_LINE_BYTES, SLOTS,
+    BELL_BITS, BELL_BYTES, BODY_MAX, CLAIM_BLOCKS, CLAIM_BYTES, CLAIM_PART_MAX, DIRECTION_BYTES,
+    HAZARD_BYTES, HEAD_MAX, KEY_SLOTS, KEYTABLE_BYTES, REPLY_LINE_BYTES, RING_DATA_BYTES, RING_SLOTS,
 };
 pub use limiter::Limiter;
 pub use shared_word::{Word32, Word64, Words, full_fence};

@@ -15,8 +15,8 @@ use crate::claim::Claim;
 use crate::doorbell::{BellHandleOf, BellOf};
 use crate::keytable::{HazardPointer, KeyReaderOf, KeyTableOf, KeyTableRef};
 use crate::layout::{
-    Area, BellOwner, BellPage, BellSummary, ClaimBlock, ConsumerLine, HazardLine, KeyHeader, KeySlot, Lines,
-    OfferLine, PartLine, ProducerLine, Region, ReplyHalf, ReplyLine, Slot,
+    BellOwner, BellPage, BellSummary, ClaimBlock, ConsumerLine, ControlLines, DataArea, HazardLine,
+    KeyHeader, KeySlot, OfferLine, PartLine, ProducerLine, ReplyHalf, ReplyLine, RingRegion, Slot,
 };
 use crate::reply_line::ReplyHalfRef;
 use crate::shared_word::{Word32, Word64};
@@ -58,7 +58,7 @@ impl<V, B> DerefMut for Held<V, B> {
 /// Memory of one direction.
 #[derive(Debug)]
 pub struct Direction {
-    lines: Lines,
+    lines: ControlLines,
     slots: Box<[Slot]>,
     cells: Box<[UnsafeCell<()>]>,
     bytes: Box<[core::cell::UnsafeCell<u8>]>,
@@ -69,10 +69,10 @@ unsafe impl Send for Direction {}
 // SAFETY: as above.
 unsafe impl Sync for Direction {}
 
-fn lay<const SLOTS: usize, const DATA: usize>() -> (Arc<Direction>, Region) {
+fn lay<const SLOTS: usize, const DATA: usize>() -> (Arc<Direction>, RingRegion) {
     assert!(SLOTS.is_power_of_two() && DATA.is_power_of_two() && DATA >= 256);
     let boxed = Arc::new(Direction {
-        lines: Lines {
+        lines: ControlLines {
             producer: ProducerLine { layout: half() },
             consumer: ConsumerLine {
                 consumed: word(),
@@ -89,10 +89,10 @@ fn lay<const SLOTS: usize, const DATA: usize>() -> (Arc<Direction>, Region) {
         cells: (0..DATA / 64).map(|_| UnsafeCell::new(())).collect(),
         bytes: (0..DATA).map(|_| core::cell::UnsafeCell::new(0)).collect(),
     });
-    let region = Region {
+    let region = RingRegion {
         lines: &raw const boxed.lines,
         slots: boxed.slots.as_ptr(),
-        area: Area {
+        area: DataArea {
             bytes: boxed.bytes.as_ptr().cast_mut().cast(),
             cells: boxed.cells.as_ptr(),
         },

@@ -28,7 +28,7 @@ const LEN_SHIFT: u32 = KIND_SHIFT + KIND_BITS;
 const ACK_SHIFT: u32 = LEN_SHIFT + LEN_BITS;
 const ACK_BITS: u32 = u64::BITS - ACK_SHIFT;
 
-const _: () = assert!(REPLY_HEAD_MAX < 1 << LEN_BITS && crate::layout::SLOTS < 1 << ACK_BITS);
+const _: () = assert!(REPLY_HEAD_MAX < 1 << LEN_BITS && crate::layout::RING_SLOTS < 1 << ACK_BITS);
 
 const fn low_bits(word: u64, bits: u32) -> u64 {
     word & ((1 << bits) - 1)

@@ -56,7 +56,7 @@ pub struct BadPosition;
 
 /// Memory of one direction.
 #[derive(Clone, Copy, Debug)]
-struct Region {
+struct StreamRegion {
     head: Word64,
     tail: Word64,
     short: Short,
@@ -79,8 +79,8 @@ pub(crate) struct Apart {
 }
 
 #[cfg(loom)]
-impl Region {
-    pub(crate) fn apart(apart: &Apart) -> Region {
+impl StreamRegion {
+    pub(crate) fn apart(apart: &Apart) -> StreamRegion {
         // SAFETY: the views keep these atomics alive.
         let wide = |i: usize| unsafe { Word64::new(NonNull::from(&apart.positions[i]).cast()) };
         // SAFETY: as above.
@@ -90,7 +90,7 @@ impl Region {
             sleepers: word(i + 1),
             seq: word(i + 2),
         };
-        Region {
+        StreamRegion {
             head: wide(0),
             tail: wide(1),
             short: Short {
@@ -120,10 +120,10 @@ impl Region {
     }
 }
 
-impl Region {
+impl StreamRegion {
     /// # Safety
     /// As `StreamTx::new`.
-    unsafe fn new(base: NonNull<u8>) -> Region {
+    unsafe fn new(base: NonNull<u8>) -> StreamRegion {
         // SAFETY: `at` is within the STREAM_BYTES of the caller's contract.
         let place = |at: usize| unsafe { base.add(at) };
         // SAFETY: mapped and aligned by the caller's contract; every offset is a multiple of 4.
@@ -133,7 +133,7 @@ impl Region {
             sleepers: word(sleepers),
             seq: word(seq),
         };
-        Region {
+        StreamRegion {
             // SAFETY: as above, a multiple of 8.
             head: unsafe { Word64::new(place(HEAD)) },
             // SAFETY: as above, a multiple of 8.
@@ -178,7 +178,7 @@ fn distance(head: u64, tail: u64) -> Result<usize, BadPosition> {
 /// The producer of a stream.
 #[derive(Debug)]
 pub struct StreamTx {
-    region: Region,
+    region: StreamRegion,
     /// Number of bytes published, in private memory.
     own: Word64,
     /// The consumer's position when last loaded.
@@ -188,7 +188,7 @@ pub struct StreamTx {
 #[cfg(loom)]
 impl StreamTx {
     pub(crate) fn apart(apart: &Apart, own: Word64, seen: Word64) -> StreamTx {
-        let region = Region::apart(apart);
+        let region = StreamRegion::apart(apart);
         StreamTx { region, own, seen }
     }
 
@@ -212,7 +212,7 @@ impl StreamTx {
 #[cfg(loom)]
 impl StreamRx {
     pub(crate) fn apart(apart: &Apart, own: Word64) -> StreamRx {
-        let region = Region::apart(apart);
+        let region = StreamRegion::apart(apart);
         StreamRx { region, own }
     }
 }
@@ -228,7 +228,7 @@ impl StreamTx {
     pub unsafe fn new(base: NonNull<u8>, own: Word64, seen: Word64) -> StreamTx {
         StreamTx {
             // SAFETY: the caller's contract.
-            region: unsafe { Region::new(base) },
+            region: unsafe { StreamRegion::new(base) },
             own,
             seen,
         }
@@ -366,7 +366,7 @@ impl StreamTx {
 /// The consumer of a stream.
 #[derive(Debug)]
 pub struct StreamRx {
-    region: Region,
+    region: StreamRegion,
     /// Number of bytes taken, in private memory.
     own: Word64,
 }
@@ -381,7 +381,7 @@ impl StreamRx {
     pub unsafe fn new(base: NonNull<u8>, own: Word64) -> StreamRx {
         StreamRx {
             // SAFETY: the caller's contract.
-            region: unsafe { Region::new(base) },
+            region: unsafe { StreamRegion::new(base) },
             own,
         }
     }

@@ -13,7 +13,7 @@ mod memory;
 use memory::{Guarded, ring};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use scif_ring::layout::{DATA, DATA_OFFSET, SLOTS_OFFSET};
+use scif_ring::layout::{DATA_OFFSET, RING_DATA_BYTES, SLOTS_OFFSET};
 use scif_ring::spsc::{InlineRecord, PollOutcome};
 use scif_ring::{
     BODY_MAX, DIRECTION_BYTES, HEAD_MAX, LayoutError, Mem, PushError, Record, copy_iov, slice_iov, total_len,
@@ -302,7 +302,7 @@ fn many_laps_of_stamps() {
     let memory = Guarded::new(DIRECTION_BYTES);
     let (mut tx, mut rx) = ring(&memory);
     let laps = if cfg!(miri) { 3 } else { 65_540 };
-    for i in 0..laps * scif_ring::SLOTS as u64 {
+    for i in 0..laps * scif_ring::RING_SLOTS as u64 {
         tx.push_head(1, &i.to_le_bytes()).unwrap();
         assert_eq!(rx.peek().unwrap().unwrap().head(), i.to_le_bytes());
         rx.advance();
@@ -330,10 +330,12 @@ fn what_is_freed_is_written_to() {
         let mut body = vec![0xff; len];
         tx.push(1, &[], &[mem(&mut body)], 0, len).unwrap();
         assert!(rx.peek().unwrap().is_some() && word(n));
-        if at + len > DATA {
+        if at + len > RING_DATA_BYTES {
             at = 0;
         }
-        let before: Vec<u8> = (0..DATA).map(|i| memory.peek(DATA_OFFSET + i)).collect();
+        let before: Vec<u8> = (0..RING_DATA_BYTES)
+            .map(|i| memory.peek(DATA_OFFSET + i))
+            .collect();
         rx.advance();
         assert!(!word(n));
         for (i, byte) in before.into_iter().enumerate() {

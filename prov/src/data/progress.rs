@@ -9,7 +9,7 @@
 use libfabric_sys as fi;
 use scif::{CloseHow, ConnId, LinkEvent, PortId, Reason, Refusal};
 use scif_ring::BELL_BITS;
-use scif_ring::layout::SLOTS;
+use scif_ring::layout::RING_SLOTS;
 use scif_ring::spsc::PollOutcome;
 
 use super::parting;
@@ -665,7 +665,7 @@ impl EpState {
         if let Some(c) = self.sock.conn(conn) {
             c.rx().cancel_poll_delay();
         }
-        for _ in 0..SLOTS.div_ceil(BATCH) {
+        for _ in 0..RING_SLOTS.div_ceil(BATCH) {
             if self.drain(env, conn, peer, BATCH) < BATCH {
                 return;
             }

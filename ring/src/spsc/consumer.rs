@@ -14,14 +14,14 @@ use crate::error::Corrupt;
 use crate::error::LayoutError;
 #[cfg(not(loom))]
 use crate::layout::ReplyLine;
-use crate::layout::{HEAD_MAX, LAYOUT, REPLY_HEAD_MAX, Region, body_end, body_start, next_lap};
+use crate::layout::{HEAD_MAX, LAYOUT, REPLY_HEAD_MAX, RingRegion, body_end, body_start, next_lap};
 use crate::poll_delay::PollDelay;
 use crate::reply_line::{PeerAck, ReplyHalfRef, ReplyRecord, is_recent};
 use crate::sync::Ordering;
 
 /// The consumer of a ring. Dropping it does nothing.
 pub struct ConsumerOf<const SLOTS: usize, const DATA: usize> {
-    region: Region,
+    region: RingRegion,
     /// Number of records taken.
     next: u64,
     /// Position after the last body taken.
@@ -68,8 +68,8 @@ impl Consumer {
     /// `base..base + len` is mapped readable and writable while the value exists, was zeroed when
     /// created, and this is the only consumer ever made over it.
     pub unsafe fn new(base: *mut u8, len: usize) -> Result<Consumer, LayoutError> {
-        // SAFETY: the caller's contract is the one of `Region::new`.
-        let region = unsafe { Region::new(base, len) }?;
+        // SAFETY: the caller's contract is the one of `RingRegion::new`.
+        let region = unsafe { RingRegion::new(base, len) }?;
         Ok(ConsumerOf::over(region))
     }
 
@@ -88,7 +88,7 @@ impl Consumer {
 impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
     const BODY: usize = DATA / 4;
 
-    pub(crate) fn over(region: Region) -> Self {
+    pub(crate) fn over(region: RingRegion) -> Self {
         ConsumerOf {
             region,
             next: 0,

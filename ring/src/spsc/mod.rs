@@ -27,13 +27,13 @@ pub use producer::ProducerOf;
 
 use crate::copy::{self, Mem};
 pub use crate::error::{Corrupt, LayoutError, PushError};
-use crate::layout::{DATA, HEAD_MAX, SLOTS};
+use crate::layout::{HEAD_MAX, RING_DATA_BYTES, RING_SLOTS};
 pub use crate::reply_line::PeerAck;
 
 /// The producer of a direction as the product lays it out.
-pub type Producer = ProducerOf<SLOTS, DATA>;
+pub type Producer = ProducerOf<RING_SLOTS, RING_DATA_BYTES>;
 /// The consumer of a direction as the product lays it out.
-pub type Consumer = ConsumerOf<SLOTS, DATA>;
+pub type Consumer = ConsumerOf<RING_SLOTS, RING_DATA_BYTES>;
 
 /// One record, as found by one poll.
 #[derive(Clone, Copy, Debug)]

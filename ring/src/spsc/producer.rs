@@ -13,14 +13,14 @@ use crate::error::LayoutError;
 use crate::error::PushError;
 #[cfg(not(loom))]
 use crate::layout::ReplyLine;
-use crate::layout::{HEAD_MAX, LAYOUT, REPLY_HEAD_MAX, Region, body_end, body_start, next_lap};
+use crate::layout::{HEAD_MAX, LAYOUT, REPLY_HEAD_MAX, RingRegion, body_end, body_start, next_lap};
 use crate::nt_policy::NtPolicy;
 use crate::reply_line::{PeerAck, ReplyHalfRef, is_recent};
 use crate::sync::Ordering;
 
 /// The producer of a ring. Dropping it does nothing.
 pub struct ProducerOf<const SLOTS: usize, const DATA: usize> {
-    region: Region,
+    region: RingRegion,
     /// Number of records published.
     produced: u64,
     /// Value of `produced` up to which slots are known to be free. Beyond it the consumer's counter
@@ -63,8 +63,8 @@ impl Producer {
     /// `base..base + len` is mapped readable and writable while the value exists, was zeroed when
     /// created, and this is the only producer ever made over it.
     pub unsafe fn new(base: *mut u8, len: usize) -> Result<Producer, LayoutError> {
-        // SAFETY: the caller's contract is the one of `Region::new`.
-        let region = unsafe { Region::new(base, len) }?;
+        // SAFETY: the caller's contract is the one of `RingRegion::new`.
+        let region = unsafe { RingRegion::new(base, len) }?;
         Ok(ProducerOf::over(region))
     }
 
@@ -85,7 +85,7 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
     /// as free and the worst skip.
     const BODY: usize = DATA / 4;
 
-    pub(crate) fn over(region: Region) -> Self {
+    pub(crate) fn over(region: RingRegion) -> Self {
         // Ordered by the first publication. SYNC POINT: pairs with `ConsumerOf::check_layout`.
         region.lines().producer.layout.store(LAYOUT, Ordering::Relaxed);
         ProducerOf {
